@@ -1,0 +1,91 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code names a fault to a machine. The codes are those of the wire contract.
+type Code string
+
+// The codes of the wire contract.
+const (
+	CodeUnauthorized      Code = "UNAUTHORIZED"
+	CodeInvalidAPIKey     Code = "INVALID_API_KEY"
+	CodeAPIKeyNotFound    Code = "API_KEY_NOT_FOUND"
+	CodeAPIKeyDisabled    Code = "API_KEY_DISABLED"
+	CodeInvalidRequest    Code = "INVALID_REQUEST"
+	CodeValidation        Code = "VALIDATION_ERROR"
+	CodeDuplicateEmail    Code = "DUPLICATE_EMAIL"
+	CodeNotFound          Code = "NOT_FOUND"
+	CodeUserNotFound      Code = "USER_NOT_FOUND"
+	CodePlanNotFound      Code = "PLAN_NOT_FOUND"
+	CodeRateLimitExceeded Code = "RATE_LIMIT_EXCEEDED"
+	CodeMethodNotAllowed  Code = "METHOD_NOT_ALLOWED"
+	CodeUnavailable       Code = "UNAVAILABLE"
+	CodeInternal          Code = "INTERNAL_ERROR"
+)
+
+// Error is a fault that may be told to the caller: it holds no inner text.
+type Error struct {
+	Code    Code
+	Message string // a short sentence for a person, e.g. "User not found"
+	Field   string // the member at fault, "" when there is none
+	Detail  string // the reason that goes with Field, e.g. "Name is required"
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Field == "" {
+		return fmt.Sprintf("%s: %s", e.Code, e.Message)
+	}
+	return fmt.Sprintf("%s: %s: %s: %s", e.Code, e.Message, e.Field, e.Detail)
+}
+
+// The faults that a [Store] returns, and that the service hands on. Compare
+// with [errors.Is]: they may be wrapped.
+var (
+	ErrAccountNotFound  = &Error{Code: CodeNotFound, Message: "Account not found"}
+	ErrAccountExists    = invalid("name", "An account with this name exists already")
+	ErrOwnerKeyNotFound = &Error{Code: CodeNotFound, Message: "Owner's key not found"}
+	ErrOwnerKeyExists   = invalid("key", "This owner's key belongs to another account")
+	ErrUserNotFound     = &Error{Code: CodeUserNotFound, Message: "User not found"}
+	ErrPlanNotFound     = &Error{Code: CodePlanNotFound, Message: "Plan not found"}
+	ErrKeyNotFound      = &Error{Code: CodeAPIKeyNotFound, Message: "API key not found"}
+	ErrDuplicateEmail   = &Error{Code: CodeDuplicateEmail, Message: "Email already exists",
+		Field: "email", Detail: "A user with this email exists already"}
+	// ErrUnavailable means that the store cannot be reached, is not ready or is
+	// closed: nothing was decided, and asking again later may succeed.
+	ErrUnavailable = &Error{Code: CodeUnavailable, Message: "Service unavailable"}
+)
+
+// The faults of authentication by an owner's key.
+var (
+	// ErrInvalidOwnerKey means that the credential is wrong, revoked or expired.
+	ErrInvalidOwnerKey = &Error{Code: CodeInvalidAPIKey, Message: "Invalid API key"}
+)
+
+// ErrorCode returns the code of the first [Error] in err's chain, and
+// [CodeInternal] for any other error.
+func ErrorCode(err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return CodeInternal
+}
+
+// Unavailable wraps cause, the fault of a store, as [ErrUnavailable]: the caller
+// is told no more than that, the log gets the cause.
+func Unavailable(cause error) error {
+	return fmt.Errorf("%w: %w", ErrUnavailable, cause)
+}
+
+// invalid is a member of a resource that breaks a rule.
+func invalid(field, detail string) *Error {
+	return &Error{Code: CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
+}
+
+// badRequest is a member of a validation request that breaks a rule.
+func badRequest(field, detail string) *Error {
+	return &Error{Code: CodeInvalidRequest, Message: "Invalid request", Field: field, Detail: detail}
+}

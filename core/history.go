@@ -1,0 +1,52 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// DefaultRetention is how long the history is kept unless configured otherwise.
+const DefaultRetention = 30 * 24 * time.Hour
+
+// The bounds of what a history entry keeps of a request.
+const (
+	maxEndpointLength  = 2048 // bytes
+	maxMethodLength    = 32   // bytes
+	maxAddressLength   = 128  // bytes
+	historyGranularity = time.Millisecond
+)
+
+// Entry is one request in the history: allowed, or denied because the quota was
+// used up. It never holds a secret.
+type Entry struct {
+	At       time.Time `json:"at"`
+	KeyID    string    `json:"key_id"`
+	UserID   int64     `json:"user_id"` // whose key it was at the time
+	Endpoint string    `json:"endpoint"`
+	Method   string    `json:"method"`
+	IP       string    `json:"ip,omitempty"`
+	Cost     int64     `json:"cost"`
+	Denied   bool      `json:"denied,omitempty"`
+}
+
+// KeyHistory returns a page of the requests of a key, newest first, and how many
+// are kept.
+func (s *Service) KeyHistory(ctx context.Context, account, id string, p Page) ([]Entry, int, error) {
+	if _, err := s.store.Key(ctx, account, id); err != nil {
+		return nil, 0, err
+	}
+	return s.history(ctx, CounterID{Account: account, KeyID: id}, p)
+}
+
+// UserHistory returns a page of the requests made with keys of a user while they
+// were its keys, newest first, and how many are kept.
+func (s *Service) UserHistory(ctx context.Context, account string, id int64, p Page) ([]Entry, int, error) {
+	if _, err := s.store.User(ctx, account, id); err != nil {
+		return nil, 0, err
+	}
+	return s.history(ctx, CounterID{Account: account, UserID: id}, p)
+}
+
+func (s *Service) history(ctx context.Context, of CounterID, p Page) ([]Entry, int, error) {
+	return s.store.History(ctx, of, s.now().Add(-s.retention()), p)
+}

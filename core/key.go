@@ -1,0 +1,258 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// The bounds of a regeneration.
+const (
+	MaxGrace       = 604800 * time.Second // a week
+	maxGraceValues = 16                   // earlier values of a key that work at the same time
+)
+
+// KeyStatus says whether a key may be used.
+type KeyStatus string
+
+// The statuses of a key.
+const (
+	KeyActive   KeyStatus = "active"
+	KeyInactive KeyStatus = "inactive"
+)
+
+// Key is an end user's API key. Its value, the secret, is not part of it.
+type Key struct {
+	AccountID string          `json:"account_id"`
+	ID        string          `json:"id"`  // key_…
+	Seq       int64           `json:"seq"` // from 1, in the order of creation within the account
+	Name      string          `json:"name"`
+	UserID    int64           `json:"user_id"`
+	PlanID    string          `json:"plan_id,omitempty"` // "" draws on the user's plan
+	Status    KeyStatus       `json:"status"`
+	Digest    Digest          `json:"digest"`
+	Hint      string          `json:"hint"`               // lk_user_…wxyz
+	Previous  []GraceValue    `json:"previous,omitempty"` // values before the last regeneration that still work
+	ExpiresAt *time.Time      `json:"expires_at,omitempty"`
+	Metadata  json.RawMessage `json:"metadata,omitempty"` // an object, nil for none
+	CreatedAt time.Time       `json:"created_at"`
+	UpdatedAt time.Time       `json:"updated_at"`
+}
+
+// GraceValue is an earlier value of a key that works until a time.
+type GraceValue struct {
+	Digest Digest    `json:"digest"`
+	Until  time.Time `json:"until"`
+}
+
+// Digests returns the digests under which the key is found: that of its value
+// first, then those of its earlier values.
+func (k *Key) Digests() []Digest {
+	ds := make([]Digest, 0, 1+len(k.Previous))
+	ds = append(ds, k.Digest)
+	for _, g := range k.Previous {
+		ds = append(ds, g.Digest)
+	}
+	return ds
+}
+
+// opens reports whether the value with the digest works at the time now.
+func (k *Key) opens(d Digest, now time.Time) bool {
+	if k.Digest == d {
+		return true
+	}
+	for _, g := range k.Previous {
+		if g.Digest == d && now.Before(g.Until) {
+			return true
+		}
+	}
+	return false
+}
+
+// expired reports whether the key has expired at the time now.
+func (k *Key) expired(now time.Time) bool {
+	return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt)
+}
+
+// forgetEnded drops the earlier values that no longer work.
+func (k *Key) forgetEnded(now time.Time) {
+	var left []GraceValue
+	for _, g := range k.Previous {
+		if now.Before(g.Until) {
+			left = append(left, g)
+		}
+	}
+	k.Previous = left
+}
+
+// KeyPatch holds the members of a key to set. A nil pointer and an unset
+// [Optional] leave the member alone; on creation they leave it empty.
+type KeyPatch struct {
+	Name      *string
+	UserID    *int64
+	PlanID    Optional[string]
+	Status    *string // active or inactive
+	ExpiresAt Optional[time.Time]
+	Metadata  Optional[json.RawMessage]
+}
+
+// apply sets the members on k after checking each, its user and its plan against
+// tx.
+func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
+	if p.Name != nil {
+		if k.Name, err = cleanName("name", *p.Name); err != nil {
+			return err
+		}
+	}
+	if p.Status != nil {
+		k.Status = KeyStatus(*p.Status)
+		if k.Status != KeyActive && k.Status != KeyInactive {
+			return invalid("status", "Status must be active or inactive")
+		}
+	}
+	if p.ExpiresAt.Set {
+		if t := p.ExpiresAt.Value; t != nil && !t.After(now) {
+			return invalid("expires_at", "Expires at must be in the future")
+		}
+		k.ExpiresAt = p.ExpiresAt.Value
+	}
+	if p.Metadata.Set {
+		if k.Metadata, err = cleanMetadata(p.Metadata.Value); err != nil {
+			return err
+		}
+	}
+	return p.applyReferences(tx, k)
+}
+
+// applyReferences sets user and plan. Whatever they become, the key has a plan to
+// draw on.
+func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
+	if p.UserID == nil && !p.PlanID.Set {
+		return nil
+	}
+	if p.UserID != nil {
+		k.UserID = *p.UserID
+	}
+	u, err := tx.User(k.UserID)
+	if err != nil {
+		return err
+	}
+	if p.PlanID.Value != nil {
+		if err := checkPlanGiven(tx, *p.PlanID.Value, k.PlanID); err != nil {
+			return err
+		}
+	}
+	if p.PlanID.Set {
+		k.PlanID = p.PlanID.OrZero()
+	}
+	if k.PlanID == "" && u.PlanID == "" {
+		return invalid("plan_id", "Plan id is required: the user has no plan of its own")
+	}
+	return nil
+}
+
+// CreateKey makes a key and returns it with its secret, which is shown this once.
+// Name and user are required, and a plan unless the user has one.
+func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (*Key, string, error) {
+	if p.Name == nil {
+		return nil, "", invalid("name", "Name is required")
+	}
+	if p.UserID == nil {
+		return nil, "", invalid("user_id", "User id is required")
+	}
+	secret, now := NewUserSecret(), s.now()
+	k := &Key{AccountID: account, ID: newID("key_"), Status: KeyActive,
+		Digest: DigestOf(secret), Hint: HintOf(secret), CreatedAt: now, UpdatedAt: now}
+	err := s.store.Update(ctx, account, func(tx Tx) error {
+		k.Seq = 0 // a transaction may be run again
+		if err := p.apply(tx, k, now); err != nil {
+			return err
+		}
+		return tx.PutKey(k)
+	})
+	s.keys.forget(k.Digest)
+	if err != nil {
+		return nil, "", err
+	}
+	return k, secret, nil
+}
+
+// Key returns a key, or [ErrKeyNotFound].
+func (s *Service) Key(ctx context.Context, account, id string) (*Key, error) {
+	return s.store.Key(ctx, account, id)
+}
+
+// Keys returns a page of the account's keys that match, oldest first, and how
+// many match.
+func (s *Service) Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error) {
+	return s.store.Keys(ctx, account, f, p)
+}
+
+// UpdateKey sets the members that p names and returns the whole key.
+func (s *Service) UpdateKey(ctx context.Context, account, id string, p KeyPatch) (*Key, error) {
+	return s.changeKey(ctx, account, id, func(tx Tx, k *Key) error {
+		return p.apply(tx, k, s.now())
+	})
+}
+
+// RegenerateKey gives a key a new secret, which is shown this once; the key keeps
+// its id and its usage. With a grace above zero the old value works that much
+// longer; otherwise it and every earlier one are unknown from then on.
+func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace time.Duration) (*Key, string, error) {
+	if grace < 0 || grace > MaxGrace {
+		return nil, "", invalid("grace_seconds", "Grace seconds must be from 0 to 604800")
+	}
+	secret := NewUserSecret()
+	k, err := s.changeKey(ctx, account, id, func(_ Tx, k *Key) error {
+		if grace == 0 {
+			k.Previous = nil
+		} else if k.Previous = append(k.Previous, GraceValue{k.Digest, s.now().Add(grace)}); len(k.Previous) > maxGraceValues {
+			return invalid("grace_seconds", "Too many earlier values of this key still work: regenerate it without grace, or later")
+		}
+		k.Digest, k.Hint = DigestOf(secret), HintOf(secret)
+		return nil
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return k, secret, nil
+}
+
+// changeKey runs fn on a key in a transaction. The value of the key, and those
+// that it had, are read again by the next validation.
+func (s *Service) changeKey(ctx context.Context, account, id string, fn func(Tx, *Key) error) (k *Key, err error) {
+	var before []Digest
+	err = s.store.Update(ctx, account, func(tx Tx) error {
+		if k, err = tx.Key(id); err != nil {
+			return err
+		}
+		before = k.Digests()
+		k.forgetEnded(s.now())
+		if err := fn(tx, k); err != nil {
+			return err
+		}
+		k.UpdatedAt = s.after(k.UpdatedAt)
+		return tx.PutKey(k)
+	})
+	s.keys.forget(before...)
+	if err != nil {
+		return nil, err
+	}
+	s.keys.forget(k.Digest)
+	return k, nil
+}
+
+// DeleteKey deletes a key: it is unknown to the next request.
+func (s *Service) DeleteKey(ctx context.Context, account, id string) error {
+	var gone []Digest
+	err := s.store.Update(ctx, account, func(tx Tx) error {
+		k, err := tx.Key(id)
+		if err != nil {
+			return err
+		}
+		gone = k.Digests()
+		return tx.DeleteKey(id)
+	})
+	s.keys.forget(gone...)
+	return err
+}

@@ -1,0 +1,59 @@
+package core
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// Optional is a member of a patch that can also be cleared. The zero value leaves
+// the member alone.
+type Optional[T any] struct {
+	Set   bool
+	Value *T // nil clears the member
+}
+
+// Some returns an Optional that sets the member to v.
+func Some[T any](v T) Optional[T] { return Optional[T]{Set: true, Value: &v} }
+
+// Null returns an Optional that clears the member.
+func Null[T any]() Optional[T] { return Optional[T]{Set: true} }
+
+// OrZero returns the value, or the zero value when there is none.
+func (o Optional[T]) OrZero() (v T) {
+	if o.Value != nil {
+		return *o.Value
+	}
+	return v
+}
+
+// cleanMetadata holds metadata to a JSON object of at most 4 KiB.
+func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
+	if m == nil {
+		return nil, nil
+	}
+	var buf bytes.Buffer
+	if err := json.Compact(&buf, *m); err != nil || !strings.HasPrefix(buf.String(), "{") {
+		return nil, invalid("metadata", "Metadata must be an object")
+	}
+	if buf.Len() > maxMetadata {
+		return nil, invalid("metadata", "Metadata must be at most 4 KiB")
+	}
+	return buf.Bytes(), nil
+}
+
+// title turns the name of a member into the start of a sentence: plan_id becomes
+// "Plan id".
+func title(field string) string {
+	s := strings.ReplaceAll(field, "_", " ")
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// count puts a number before a noun: "1 key", "2 keys".
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
+}

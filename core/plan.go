@@ -1,0 +1,189 @@
+package core
+
+import (
+	"context"
+	"time"
+	"unicode/utf8"
+)
+
+// MaxLimit is the largest max_requests of a plan: the largest integer that every
+// JSON reader keeps exactly (RFC 8259 section 6).
+const MaxLimit = 1<<53 - 1
+
+// The bounds of a plan's members.
+const (
+	maxDescriptionLength = 4096 // characters
+	maxFeatures          = 100
+)
+
+// Plan is so many requests in a period.
+type Plan struct {
+	AccountID   string    `json:"account_id"`
+	ID          string    `json:"id"`  // plan_…
+	Seq         int64     `json:"seq"` // from 1, in the order of creation within the account
+	Name        string    `json:"name"`
+	Description *string   `json:"description,omitempty"`
+	Limit       int64     `json:"limit"` // requests in a period, 1…MaxLimit
+	Period      Period    `json:"period"`
+	Inactive    bool      `json:"inactive,omitempty"` // in force for who has it, given to nobody else
+	Features    []string  `json:"features,omitempty"`
+	CreatedAt   time.Time `json:"created_at"`
+	UpdatedAt   time.Time `json:"updated_at"`
+}
+
+// PlanPatch holds the members of a plan to set. A nil pointer and an unset
+// [Optional] leave the member alone; on creation they leave it empty.
+type PlanPatch struct {
+	Name        *string
+	Description Optional[string]
+	Limit       *int64
+	Period      *string // day, week, month or year
+	Active      *bool
+	Features    Optional[[]string]
+}
+
+// required returns the fault of the first member that a new plan must have.
+func (p PlanPatch) required() error {
+	switch {
+	case p.Name == nil:
+		return invalid("name", "Name is required")
+	case p.Limit == nil:
+		return invalid("max_requests", "Max requests is required")
+	case p.Period == nil:
+		return invalid("request_period", "Request period is required")
+	}
+	return nil
+}
+
+// apply sets the members on pl after checking each.
+func (p PlanPatch) apply(pl *Plan) (err error) {
+	if p.Name != nil {
+		if pl.Name, err = cleanName("name", *p.Name); err != nil {
+			return err
+		}
+	}
+	if p.Limit != nil {
+		if *p.Limit < 1 || *p.Limit > MaxLimit {
+			return invalid("max_requests", "Max requests must be greater than 0 and at most 9007199254740991")
+		}
+		pl.Limit = *p.Limit
+	}
+	if p.Period != nil {
+		if pl.Period, err = ParsePeriod(*p.Period); err != nil {
+			return invalid("request_period", "Request period must be one of day, week, month, year")
+		}
+	}
+	if p.Active != nil {
+		pl.Inactive = !*p.Active
+	}
+	return p.applyTexts(pl)
+}
+
+func (p PlanPatch) applyTexts(pl *Plan) error {
+	if p.Description.Set {
+		if utf8.RuneCountInString(p.Description.OrZero()) > maxDescriptionLength {
+			return invalid("description", "Description must be at most 4096 characters long")
+		}
+		pl.Description = p.Description.Value
+	}
+	if p.Features.Set {
+		features := p.Features.OrZero()
+		if len(features) > maxFeatures {
+			return invalid("features", "Features must be at most 100")
+		}
+		for _, f := range features {
+			if utf8.RuneCountInString(f) > maxNameLength {
+				return invalid("features", "Each feature must be at most 255 characters long")
+			}
+		}
+		pl.Features = features
+	}
+	return nil
+}
+
+// CreatePlan makes a plan. Name, limit and period are required.
+func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (*Plan, error) {
+	if err := p.required(); err != nil {
+		return nil, err
+	}
+	now := s.now()
+	pl := &Plan{AccountID: account, ID: newID("plan_"), CreatedAt: now, UpdatedAt: now}
+	if err := p.apply(pl); err != nil {
+		return nil, err
+	}
+	err := s.store.Update(ctx, account, func(tx Tx) error {
+		pl.Seq = 0 // a transaction may be run again
+		return tx.PutPlan(pl)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pl, nil
+}
+
+// Plan returns a plan, or [ErrPlanNotFound].
+func (s *Service) Plan(ctx context.Context, account, id string) (*Plan, error) {
+	return s.store.Plan(ctx, account, id)
+}
+
+// Plans returns a page of the account's plans, oldest first, and how many there
+// are.
+func (s *Service) Plans(ctx context.Context, account string, p Page) ([]*Plan, int, error) {
+	return s.store.Plans(ctx, account, p)
+}
+
+// UpdatePlan sets the members that p names and returns the whole plan. The change
+// is in force for the next validation.
+func (s *Service) UpdatePlan(ctx context.Context, account, id string, p PlanPatch) (pl *Plan, err error) {
+	err = s.store.Update(ctx, account, func(tx Tx) error {
+		if pl, err = tx.Plan(id); err != nil {
+			return err
+		}
+		if err := p.apply(pl); err != nil {
+			return err
+		}
+		pl.UpdatedAt = s.after(pl.UpdatedAt)
+		return tx.PutPlan(pl)
+	})
+	s.plans.forget(planRef{account, id})
+	if err != nil {
+		return nil, err
+	}
+	return pl, nil
+}
+
+// DeletePlan deletes a plan that no key and no user has.
+func (s *Service) DeletePlan(ctx context.Context, account, id string) error {
+	err := s.store.Update(ctx, account, func(tx Tx) error {
+		if _, err := tx.Plan(id); err != nil {
+			return err
+		}
+		keys, err := tx.CountKeys(KeyFilter{PlanID: &id})
+		if err != nil {
+			return err
+		}
+		users, err := tx.CountUsers(UserFilter{PlanID: id})
+		if err != nil {
+			return err
+		}
+		if keys+users > 0 {
+			return invalid("id", "The plan is in use: "+count(keys, "key")+" and "+count(users, "user")+" have it")
+		}
+		return tx.DeletePlan(id)
+	})
+	s.plans.forget(planRef{account, id})
+	return err
+}
+
+// checkPlanGiven holds the plan that a key or user is given to the rules: it
+// exists and, unless it is the one that it had, is active.
+func checkPlanGiven(tx Tx, id, had string) error {
+	pl, err := tx.Plan(id)
+	if err != nil {
+		return err
+	}
+	if pl.Inactive && id != had {
+		return invalid("plan_id", "The plan is inactive and can be given to nobody else")
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package core
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"strings"
+)
+
+// The forms of the secrets.
+const (
+	ownerPrefix     = "lk_"      // an owner's key: lk_ and ownerRandom letters or digits
+	ownerRandom     = 29         // 32 characters in all
+	userPrefix      = "lk_user_" // the value of an end user's key
+	userRandom      = 32
+	maxSecretLength = 256
+	hintLength      = 4
+	alphanumeric    = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+)
+
+// Digest is the SHA-256 of a secret. It is the only form of a secret that is
+// stored: the secrets are random with more than 170 bits, so that neither salt
+// nor stretching is needed to make them unguessable from it.
+type Digest [sha256.Size]byte
+
+// DigestOf returns the digest of a secret.
+func DigestOf(secret string) Digest { return sha256.Sum256([]byte(secret)) }
+
+// MarshalText writes the digest as 64 hexadecimal digits.
+func (d Digest) MarshalText() ([]byte, error) {
+	return hex.AppendEncode(nil, d[:]), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (d *Digest) UnmarshalText(text []byte) error {
+	if hex.DecodedLen(len(text)) != len(d) {
+		return errors.New("digest: want 64 hexadecimal digits")
+	}
+	_, err := hex.Decode(d[:], text)
+	return err
+}
+
+// NewOwnerSecret returns a new random owner's key: 32 characters that begin with
+// lk_.
+func NewOwnerSecret() string { return ownerPrefix + random(ownerRandom) }
+
+// NewUserSecret returns a new random value of an end user's key: 40 characters
+// that begin with lk_user_.
+func NewUserSecret() string { return userPrefix + random(userRandom) }
+
+// newID returns a new random identifier with the prefix, e.g. plan_….
+func newID(prefix string) string { return prefix + random(20) }
+
+// random returns n letters or digits, each uniformly distributed: bytes that
+// would favour the first letters are thrown away.
+func random(n int) string {
+	const unbiased = 256 - 256%len(alphanumeric)
+	out := make([]byte, 0, n)
+	var buf [64]byte
+	for len(out) < n {
+		_, _ = rand.Read(buf[:]) // crypto/rand.Read never fails
+		for _, b := range buf {
+			if int(b) < unbiased && len(out) < n {
+				out = append(out, alphanumeric[int(b)%len(alphanumeric)])
+			}
+		}
+	}
+	return string(out)
+}
+
+// WellFormedOwnerSecret reports whether s has the form of an owner's key.
+func WellFormedOwnerSecret(s string) bool {
+	return len(s) == len(ownerPrefix)+ownerRandom && strings.HasPrefix(s, ownerPrefix) &&
+		strings.Trim(s[len(ownerPrefix):], alphanumeric) == ""
+}
+
+// WellFormedUserSecret reports whether s can be an end user's key at all: it
+// begins with lk_user_, has something after it, is at most 256 characters long
+// and holds nothing but letters, digits, _, - and =.
+func WellFormedUserSecret(s string) bool {
+	if len(s) <= len(userPrefix) || len(s) > maxSecretLength || !strings.HasPrefix(s, userPrefix) {
+		return false
+	}
+	for i := len(userPrefix); i < len(s); i++ {
+		if !secretByte(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func secretByte(b byte) bool {
+	switch {
+	case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9':
+		return true
+	}
+	return b == '_' || b == '-' || b == '='
+}
+
+// HintOf returns what may be shown of a secret for good: its prefix and its last
+// four characters, e.g. lk_user_…wxyz.
+func HintOf(secret string) string {
+	prefix := ownerPrefix
+	if strings.HasPrefix(secret, userPrefix) {
+		prefix = userPrefix
+	}
+	if len(secret) < len(prefix)+2*hintLength { // the last four would be too much of it
+		return prefix + "…"
+	}
+	return prefix + "…" + secret[len(secret)-hintLength:]
+}
+
+var secretPattern = regexp.MustCompile(`lk_[A-Za-z0-9_=-]{6,}`)
+
+// MaskSecrets replaces whatever looks like one of our secrets in s, so that it
+// can be stored and logged.
+func MaskSecrets(s string) string {
+	if !strings.Contains(s, ownerPrefix) {
+		return s
+	}
+	return secretPattern.ReplaceAllString(s, "lk_***")
+}

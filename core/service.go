@@ -1,0 +1,129 @@
+package core
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultKeyCache is how many keys are kept in memory unless configured otherwise.
+const DefaultKeyCache = 100_000
+
+// ownerKeyCache is how many owner's keys are kept in memory.
+const ownerKeyCache = 10_000
+
+// Config says how a [Service] is made. The zero value of every member stands for
+// its default.
+type Config struct {
+	// Clock returns the time; time.Now by default.
+	Clock func() time.Time
+	// OnDecision is called with every decision, from many goroutines at once. It must
+	// not keep or change it.
+	OnDecision func(*Decision)
+}
+
+// Tunables are what may change while a [Service] runs. The zero value of every
+// member but Throttle stands for its default.
+type Tunables struct {
+	KeyCache  int           // keys kept in memory
+	Retention time.Duration // how long the history is kept
+
+	ThrottleLimit  int           // requests of an owner's key in any window; 0 for no bound
+	ThrottleWindow time.Duration // the length of the window
+}
+
+// DefaultTunables returns the tunables that the documentation names as defaults.
+func DefaultTunables() Tunables {
+	return Tunables{KeyCache: DefaultKeyCache, Retention: DefaultRetention,
+		ThrottleLimit: DefaultThrottleLimit, ThrottleWindow: DefaultThrottleWindow}
+}
+
+// userRef and planRef name a user and a plan of an account.
+type (
+	userRef struct {
+		account string
+		id      int64
+	}
+	planRef struct{ account, id string }
+)
+
+// Service is the counting core over a [Store]. It is safe for concurrent use. It
+// does not close its store.
+type Service struct {
+	store      Store
+	clock      func() time.Time
+	onDecision func(*Decision)
+	retain     atomic.Int64 // nanoseconds
+	throttle   *Throttle
+
+	ownerKeys *cache[Digest, OwnerKey]
+	keys      *cache[Digest, Key]
+	users     *cache[userRef, User]
+	plans     *cache[planRef, Plan]
+}
+
+// NewService returns a service over the store with the default tunables.
+func NewService(store Store, c Config) *Service {
+	s := &Service{store: store, clock: c.Clock, onDecision: c.OnDecision}
+	if s.clock == nil {
+		s.clock = time.Now
+	}
+	if s.onDecision == nil {
+		s.onDecision = func(*Decision) {}
+	}
+	byDigest := func(d Digest) string { return string(d[:]) }
+	s.ownerKeys = newCache(ownerKeyCache, s.clock, ErrOwnerKeyNotFound, byDigest, store.OwnerKeyByDigest)
+	s.keys = newCache(DefaultKeyCache, s.clock, ErrKeyNotFound, byDigest, store.KeyByDigest)
+	s.users = newCache(DefaultKeyCache, s.clock, ErrUserNotFound,
+		func(r userRef) string { return r.account + "/" + strconv.FormatInt(r.id, 10) },
+		func(ctx context.Context, r userRef) (*User, error) { return store.User(ctx, r.account, r.id) })
+	s.plans = newCache(DefaultKeyCache, s.clock, ErrPlanNotFound,
+		func(r planRef) string { return r.account + "/" + r.id },
+		func(ctx context.Context, r planRef) (*Plan, error) { return store.Plan(ctx, r.account, r.id) })
+	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
+	s.Tune(DefaultTunables())
+	return s
+}
+
+// Tune changes the tunables of a running service. Nothing that was counted or
+// admitted is forgotten.
+func (s *Service) Tune(t Tunables) {
+	if t.KeyCache <= 0 {
+		t.KeyCache = DefaultKeyCache
+	}
+	if t.Retention <= 0 {
+		t.Retention = DefaultRetention
+	}
+	if t.ThrottleWindow <= 0 {
+		t.ThrottleWindow = DefaultThrottleWindow
+	}
+	s.keys.resize(t.KeyCache)
+	s.users.resize(t.KeyCache)
+	s.plans.resize(t.KeyCache)
+	s.retain.Store(int64(t.Retention))
+	s.throttle.SetLimit(t.ThrottleLimit, t.ThrottleWindow)
+}
+
+// Admit reports whether a request with the owner's key is within the service's own
+// bound and, if not, how long until the next one is.
+func (s *Service) Admit(k *OwnerKey) (wait time.Duration, ok bool) {
+	return s.throttle.Admit(k.ID, s.clock())
+}
+
+// Now returns the time of the service's clock, in UTC.
+func (s *Service) Now() time.Time { return s.clock().UTC() }
+
+// now returns the time as it is stored and shown: in UTC, in milliseconds.
+func (s *Service) now() time.Time { return s.clock().UTC().Truncate(time.Millisecond) }
+
+// after returns the time now, or a moment after t when the clock has not passed
+// it: updated_at never goes back.
+func (s *Service) after(t time.Time) time.Time {
+	if now := s.now(); now.After(t) {
+		return now
+	}
+	return t.Add(time.Millisecond)
+}
+
+func (s *Service) retention() time.Duration { return time.Duration(s.retain.Load()) }

@@ -1,0 +1,175 @@
+package core
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Store persists what the service decides. Implementations are in storage/, and
+// storage/storetest checks every promise made here.
+//
+// All methods may be called by many goroutines at once. A write that has returned
+// without an error survives the death of the process. A write that has returned
+// an error has changed nothing, or is [ErrUnavailable]: then it may or may not
+// have happened, whole.
+//
+// What a method returns is the caller's own copy, and what is given to one may be
+// changed by the caller afterwards. Strings and numbers come back as they went
+// in, times as the same instant in UTC.
+//
+// A missing account, or something of another account, is reported like something
+// that does not exist: by ErrUserNotFound, ErrPlanNotFound, ErrKeyNotFound,
+// ErrOwnerKeyNotFound; in a list, by nothing at all; as a counter, by the zero
+// counter.
+//
+// Lists come in the order of creation, oldest first, with the total that matches,
+// and an empty slice or nil beyond the end. Neither a page nor a total takes time
+// that grows with the number of resources: a page of 10 out of 100,000, and its
+// total, cost about what they cost out of 100.
+//
+// After Close every method returns ErrUnavailable.
+type Store interface {
+	// CreateAccount stores an account with its first owner's key, both or none. A
+	// name that is taken is ErrAccountExists, a digest that is taken
+	// ErrOwnerKeyExists.
+	CreateAccount(ctx context.Context, a *Account, k *OwnerKey) error
+	// AccountByName returns the account with exactly this name, or
+	// ErrAccountNotFound.
+	AccountByName(ctx context.Context, name string) (*Account, error)
+	// Accounts lists all accounts.
+	Accounts(ctx context.Context, p Page) ([]*Account, int, error)
+
+	// CreateOwnerKey stores another owner's key of an account, which must exist
+	// (ErrAccountNotFound). A digest that any account has is ErrOwnerKeyExists.
+	CreateOwnerKey(ctx context.Context, k *OwnerKey) error
+	// OwnerKeyByDigest returns the owner's key of any account that has the digest,
+	// in force or not, or ErrOwnerKeyNotFound.
+	OwnerKeyByDigest(ctx context.Context, d Digest) (*OwnerKey, error)
+	// OwnerKeys lists the owner's keys of an account.
+	OwnerKeys(ctx context.Context, account string, p Page) ([]*OwnerKey, int, error)
+	// UpdateOwnerKey runs fn on an owner's key and stores what it left, atomically.
+	// fn does not change identity or digest, and may be run again. Its error is
+	// returned and nothing stored.
+	UpdateOwnerKey(ctx context.Context, account, id string, fn func(*OwnerKey) error) (*OwnerKey, error)
+
+	// Update runs fn in a transaction on the resources of one account. When fn
+	// returns nil all its writes happen at once, else none does and its error is
+	// returned. Transactions of one account are serializable: what fn has read is
+	// still true when its writes happen. fn may be run more than once, and must not
+	// use the store itself.
+	Update(ctx context.Context, account string, fn func(Tx) error) error
+
+	// User returns a user, or ErrUserNotFound.
+	User(ctx context.Context, account string, id int64) (*User, error)
+	// Users lists the users that match, by id.
+	Users(ctx context.Context, account string, f UserFilter, p Page) ([]*User, int, error)
+	// Plan returns a plan, or ErrPlanNotFound.
+	Plan(ctx context.Context, account, id string) (*Plan, error)
+	// Plans lists the plans by Seq.
+	Plans(ctx context.Context, account string, p Page) ([]*Plan, int, error)
+	// Key returns a key, or ErrKeyNotFound.
+	Key(ctx context.Context, account, id string) (*Key, error)
+	// KeyByDigest returns the key of any account that has the digest among its
+	// Digests, whether it still works or not, or ErrKeyNotFound.
+	KeyByDigest(ctx context.Context, d Digest) (*Key, error)
+	// Keys lists the keys that match, by Seq.
+	Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error)
+
+	// Consume counts a request if it fits, and appends its entry to the history of
+	// the key and of the user, in one atomic and durable step. It follows
+	// [Counter.Consume] on the deciding counter, and returns the usage after the
+	// step and whether the request is allowed. Of any number of concurrent calls on
+	// one counter exactly as many are allowed as fit.
+	//
+	// An allowed request with a cost counts on the key's counter, and when the
+	// user's counter decides, on that too. A cost of 0 writes nothing. A denied
+	// request counts nowhere and need not be durable when Consume returns: its
+	// entry, marked Denied, is appended soon after when [Counter.Deny] of the key's
+	// counter says so.
+	//
+	// Once the step has begun it is finished, whatever becomes of ctx.
+	Consume(ctx context.Context, c *Consumption) (Usage, bool, error)
+	// Counters returns the counters with the ids, in that order, each as it was
+	// after every Consume that has returned.
+	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)
+	// History returns a page of the entries of a key or user, newest first, in the
+	// order in which they were counted, and how many there are, leaving out those
+	// from since and before. What was answered as allowed is in it.
+	History(ctx context.Context, of CounterID, since time.Time, p Page) ([]Entry, int, error)
+
+	io.Closer
+}
+
+// Tx is a transaction on the resources of one account. Its reads show the account
+// as it was when the transaction began: read first, then write, and write each
+// thing once. What its methods return is the caller's own.
+type Tx interface {
+	// User returns a user, or ErrUserNotFound.
+	User(id int64) (*User, error)
+	// Plan returns a plan, or ErrPlanNotFound.
+	Plan(id string) (*Plan, error)
+	// Key returns a key, or ErrKeyNotFound.
+	Key(id string) (*Key, error)
+	// CountUsers returns how many users match.
+	CountUsers(f UserFilter) (int, error)
+	// CountKeys returns how many keys match.
+	CountKeys(f KeyFilter) (int, error)
+
+	// PutUser stores a user in place of the one with its ID. A user with the ID 0 is
+	// new and gets the next ID: one more than the largest that the account ever gave,
+	// from 1. An email that another user of the account has, compared by [FoldEmail],
+	// is ErrDuplicateEmail.
+	PutUser(u *User) error
+	// PutPlan stores a plan in place of the one with its ID. A plan with the Seq 0 is
+	// new and gets the next Seq.
+	PutPlan(p *Plan) error
+	// PutKey stores a key in place of the one with its ID, to be found under its
+	// Digests and no others. A key with the Seq 0 is new and gets the next Seq.
+	PutKey(k *Key) error
+	// DeleteUser deletes a user and its keys with their counters and histories.
+	// However many they are, they are all gone for whoever asks afterwards.
+	DeleteUser(id int64) error
+	// DeletePlan deletes a plan.
+	DeletePlan(id string) error
+	// DeleteKey deletes a key with its counter and its history. What it used stays
+	// in the counter and history of its user.
+	DeleteKey(id string) error
+}
+
+// UserFilter selects users. At most one member is set.
+type UserFilter struct {
+	Email  string // the whole address, compared by [FoldEmail]
+	PlanID string // users whose PlanID it is
+	OnPlan string // users whose PlanID it is, or with a key whose PlanID it is
+}
+
+// KeyFilter selects keys that match every member that is set.
+type KeyFilter struct {
+	UserID int64     // 0 for any
+	PlanID *string   // nil for any, "" for keys without a plan of their own
+	Status KeyStatus // "" for any
+}
+
+// Consumption is one request to be counted if it fits.
+type Consumption struct {
+	Account string
+	KeyID   string // whose counter counts
+	UserID  int64
+	Shared  bool   // the user's counter decides, and counts too
+	Period  Period // of the plan in force
+	Limit   int64  // of the plan in force
+	Cost    int64  // 0…MaxCost
+	Entry   Entry  // for the history; its At is the time of the request
+
+	// Retention is how long the entry must be kept; it may be deleted afterwards.
+	Retention time.Duration
+}
+
+// Counter returns the id of the counter that decides.
+func (c *Consumption) Counter() CounterID {
+	if c.Shared {
+		return CounterID{Account: c.Account, UserID: c.UserID}
+	}
+	return CounterID{Account: c.Account, KeyID: c.KeyID}
+}

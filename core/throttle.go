@@ -1,0 +1,100 @@
+package core
+
+import (
+	"sync"
+	"time"
+)
+
+// The default bound of an owner's key: in any minute at most 1000 requests.
+const (
+	DefaultThrottleLimit  = 1000
+	DefaultThrottleWindow = time.Minute
+)
+
+// Throttle admits at most so many requests of a key in any span of a length: a
+// sliding log, exact for every span and not only for aligned ones. It holds the
+// times of the admitted requests of the last span, 8 bytes each.
+type Throttle struct {
+	mu     sync.Mutex
+	limit  int // 0: off
+	window time.Duration
+	epoch  time.Time // the times in the logs are nanoseconds since
+	logs   map[string]*throttleLog
+	sweep  int // sweep when there are as many logs
+}
+
+// throttleLog is a ring of the times of the newest admitted requests.
+type throttleLog struct {
+	times  []int64
+	oldest int
+}
+
+// NewThrottle returns a throttle that admits limit requests in any window. A limit
+// of 0 admits everything.
+func NewThrottle(limit int, window time.Duration, now time.Time) *Throttle {
+	return &Throttle{limit: limit, window: window, epoch: now, logs: map[string]*throttleLog{}, sweep: minSweep}
+}
+
+// minSweep is how many logs are kept before the idle ones are looked for.
+const minSweep = 1024
+
+// SetLimit changes the bound. What was admitted before still counts, unless limit
+// or window differ: then the count begins anew.
+func (t *Throttle) SetLimit(limit int, window time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if limit != t.limit || window != t.window {
+		t.limit, t.window = limit, window
+		clear(t.logs)
+	}
+}
+
+// Admit reports whether a request of the key is admitted at the time now, and if
+// not, how long until the next one is. Refused requests do not count.
+func (t *Throttle) Admit(key string, now time.Time) (wait time.Duration, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.limit <= 0 {
+		return 0, true
+	}
+	l := t.logLocked(key, now)
+	at := int64(now.Sub(t.epoch))
+	if len(l.times) < t.limit {
+		l.times = append(l.times, at)
+		return 0, true
+	}
+	if wait := time.Duration(l.times[l.oldest]-at) + t.window; wait > 0 {
+		return wait, false
+	}
+	l.times[l.oldest] = at
+	l.oldest = (l.oldest + 1) % t.limit
+	return 0, true
+}
+
+// logLocked returns the log of a key. When there are many it drops those that hold
+// nothing of the last span.
+func (t *Throttle) logLocked(key string, now time.Time) *throttleLog {
+	if l, ok := t.logs[key]; ok {
+		return l
+	}
+	if len(t.logs) >= t.sweep {
+		past := int64(now.Add(-t.window).Sub(t.epoch))
+		for k, l := range t.logs {
+			if l.newest() <= past {
+				delete(t.logs, k)
+			}
+		}
+		t.sweep = max(minSweep, 2*len(t.logs))
+	}
+	l := &throttleLog{}
+	t.logs[key] = l
+	return l
+}
+
+// newest returns the time of the last admitted request.
+func (l *throttleLog) newest() int64 {
+	if len(l.times) == 0 {
+		return 0
+	}
+	return l.times[(l.oldest+len(l.times)-1)%len(l.times)]
+}

@@ -1,0 +1,354 @@
+package core
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+)
+
+// MaxCost is the largest cost of one request.
+const MaxCost = 1_000_000
+
+// DeniedPerSecond is how many denied requests of one key are recorded in one
+// second; the rest is counted in [Counter.DeniedOmitted].
+const DeniedPerSecond = 10
+
+// CounterID names a counter: that of a key, or that of a user when KeyID is "".
+type CounterID struct {
+	Account string
+	KeyID   string
+	UserID  int64
+}
+
+// Tally is the usage of one window.
+type Tally struct {
+	Start int64 `json:"start"` // the start of the window in Unix seconds
+	Used  int64 `json:"used"`
+}
+
+// Counter is what was used by one key or one user. It holds the windows of every
+// period side by side, so that a plan may change its period and keep the usage.
+// The zero value is a counter that nothing has used.
+//
+// A window is left only for a later one: when the clock steps back over a
+// boundary, the later window stays in force and no earlier one is opened again.
+type Counter struct {
+	Tallies       [periods]Tally `json:"tallies"` // by [Period]
+	LastUsedAt    time.Time      `json:"last_used_at,omitzero"`
+	DeniedOmitted int64          `json:"denied_omitted,omitempty"` // denied requests that are not in the history
+
+	deniedSecond   int64 // Unix seconds
+	deniedInSecond int
+}
+
+// Usage is what a counter says of one period.
+type Usage struct {
+	Window Window
+	Used   int64
+}
+
+// Usage returns the usage of the period at the time at: that of the window of at,
+// or of a later one that the counter has seen.
+func (c *Counter) Usage(p Period, at time.Time) Usage {
+	w, t := p.Window(at), c.Tallies[p]
+	switch start := w.Start.Unix(); {
+	case t.Start == start:
+		return Usage{w, t.Used}
+	case t.Start > start:
+		return Usage{p.Window(time.Unix(t.Start, 0)), t.Used}
+	}
+	return Usage{w, 0}
+}
+
+// Consume adds cost to every period unless that would take the usage of period p
+// over limit. It returns the usage of p afterwards and whether the request is
+// allowed. A cost of 0 looks: it changes nothing and is allowed below the limit.
+func (c *Counter) Consume(p Period, limit, cost int64, at time.Time) (Usage, bool) {
+	u := c.Usage(p, at)
+	if cost == 0 {
+		return u, u.Used < limit
+	}
+	if u.Used >= limit || cost > limit-u.Used {
+		return u, false
+	}
+	c.Add(cost, at)
+	u.Used += cost
+	return u, true
+}
+
+// Add adds cost to every period without a limit.
+func (c *Counter) Add(cost int64, at time.Time) {
+	for _, p := range Periods() {
+		t := &c.Tallies[p]
+		if start := p.start(at).Unix(); start > t.Start {
+			*t = Tally{Start: start}
+		}
+		t.Used += min(cost, math.MaxInt64-t.Used)
+	}
+	if at.After(c.LastUsedAt) {
+		c.LastUsedAt = at
+	}
+}
+
+// Deny notes a denied request and reports whether it is to be recorded in the
+// history: at most [DeniedPerSecond] are in one second of the clock.
+func (c *Counter) Deny(at time.Time) bool {
+	if s := at.Unix(); s != c.deniedSecond {
+		c.deniedSecond, c.deniedInSecond = s, 0
+	}
+	if c.deniedInSecond >= DeniedPerSecond {
+		c.DeniedOmitted++
+		return false
+	}
+	c.deniedInSecond++
+	return true
+}
+
+// KeyUsage is the usage that a key is measured by, under its plan.
+type KeyUsage struct {
+	Usage
+	Plan          *Plan
+	LastUsedAt    time.Time // of this key; zero when it was never used
+	DeniedOmitted int64     // denied requests of this key that are not in the history
+}
+
+// Remaining returns how much is left of the limit, never less than 0.
+func remaining(limit, used int64) int64 { return max(0, limit-used) }
+
+// Percentage returns used of limit in percent with two decimals, 0 when there is
+// no limit.
+func Percentage(used, limit int64) float64 {
+	if limit == 0 {
+		return 0
+	}
+	return math.Round(float64(used)/float64(limit)*10000) / 100
+}
+
+// KeyUsage returns the usage of a key: that of its own counter under its plan, or
+// that of its user's counter when it draws on the user's plan.
+func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, error) {
+	k, err := s.store.Key(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	pl, shared, err := s.planOf(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	cs, err := s.store.Counters(ctx, []CounterID{
+		{Account: account, KeyID: id}, {Account: account, UserID: k.UserID}})
+	if err != nil {
+		return nil, err
+	}
+	own, counter := cs[0], cs[0]
+	if shared {
+		counter = cs[1]
+	}
+	return &KeyUsage{Usage: counter.Usage(pl.Period, s.now()), Plan: pl,
+		LastUsedAt: own.LastUsedAt, DeniedOmitted: own.DeniedOmitted}, nil
+}
+
+// planOf returns the plan that a key draws on, and whether it is its user's.
+func (s *Service) planOf(ctx context.Context, k *Key) (pl *Plan, shared bool, err error) {
+	plan := k.PlanID
+	if plan == "" {
+		u, err := s.store.User(ctx, k.AccountID, k.UserID)
+		if err != nil {
+			return nil, false, err
+		}
+		plan, shared = u.PlanID, true
+	}
+	pl, err = s.store.Plan(ctx, k.AccountID, plan)
+	return pl, shared, err
+}
+
+// LastUsed returns when each of the keys was last used, the zero time when never.
+func (s *Service) LastUsed(ctx context.Context, account string, keys []*Key) ([]time.Time, error) {
+	ids := make([]CounterID, len(keys))
+	for i, k := range keys {
+		ids[i] = CounterID{Account: account, KeyID: k.ID}
+	}
+	cs, err := s.store.Counters(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	times := make([]time.Time, len(cs))
+	for i := range cs {
+		times[i] = cs[i].LastUsedAt
+	}
+	return times, nil
+}
+
+// UserUsage is the sum over the counters that the keys of a user draw on.
+type UserUsage struct {
+	User     *User
+	Used     int64
+	Limit    int64    // the sum of the limits, at most math.MaxInt64
+	PlanName []string // each plan once, in the order in which the keys came
+}
+
+// PlanNames returns the names of the plans joined by ", ", "" without any.
+func (u *UserUsage) PlanNames() string { return strings.Join(u.PlanName, ", ") }
+
+// UserUsage returns the usage of a user.
+func (s *Service) UserUsage(ctx context.Context, account string, id int64) (*UserUsage, error) {
+	u, err := s.store.User(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	sum := summing{s: s, account: account, at: s.now(), plans: map[string]*Plan{}}
+	out := &UserUsage{User: u}
+	shared := false
+	err = s.eachKey(ctx, account, KeyFilter{UserID: id}, func(keys []*Key) error {
+		for _, k := range keys {
+			if k.PlanID != "" {
+				sum.want(CounterID{Account: account, KeyID: k.ID}, k.PlanID)
+			} else if !shared {
+				shared = true
+				sum.want(CounterID{Account: account, UserID: id}, u.PlanID)
+			}
+		}
+		used, limit, err := sum.take(ctx)
+		out.Used, out.Limit = out.Used+used, addLimit(out.Limit, limit)
+		return err
+	})
+	out.PlanName = sum.names
+	return out, err
+}
+
+// PlanUsage is the usage of everyone who draws on a plan, in the current window.
+type PlanUsage struct {
+	Plan  *Plan
+	Users int   // who draw on it, by a key or as a user
+	Used  int64 // the sum over the counters
+}
+
+// Average returns the usage of a user on average with two decimals, 0 without
+// users.
+func (u *PlanUsage) Average() float64 {
+	if u.Users == 0 {
+		return 0
+	}
+	return math.Round(float64(u.Used)/float64(u.Users)*100) / 100
+}
+
+// PlanUsage returns the usage of a plan. It reads the counter of every key and
+// user that has the plan.
+func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage, error) {
+	pl, err := s.store.Plan(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	_, users, err := s.store.Users(ctx, account, UserFilter{OnPlan: id}, Page{1, 1})
+	if err != nil {
+		return nil, err
+	}
+	sum := summing{s: s, account: account, at: s.now(), plans: map[string]*Plan{id: pl}}
+	out := &PlanUsage{Plan: pl, Users: users}
+	add := func() error {
+		used, _, err := sum.take(ctx)
+		out.Used += used
+		return err
+	}
+	err = s.eachKey(ctx, account, KeyFilter{PlanID: &id}, func(keys []*Key) error {
+		for _, k := range keys {
+			sum.want(CounterID{Account: account, KeyID: k.ID}, id)
+		}
+		return add()
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = s.eachUser(ctx, account, UserFilter{PlanID: id}, func(us []*User) error {
+		for _, u := range us {
+			sum.want(CounterID{Account: account, UserID: u.ID}, id)
+		}
+		return add()
+	})
+	return out, err
+}
+
+// summing adds up counters a batch at a time.
+type summing struct {
+	s       *Service
+	account string
+	at      time.Time
+	plans   map[string]*Plan
+	names   []string
+
+	ids     []CounterID
+	planIDs []string
+}
+
+// want puts a counter, measured by a plan, into the batch.
+func (m *summing) want(id CounterID, plan string) {
+	m.ids, m.planIDs = append(m.ids, id), append(m.planIDs, plan)
+}
+
+// take returns the sums of usage and limits over the batch and empties it.
+func (m *summing) take(ctx context.Context) (used, limit int64, err error) {
+	cs, err := m.s.store.Counters(ctx, m.ids)
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range cs {
+		pl, err := m.plan(ctx, m.planIDs[i])
+		if err != nil {
+			return 0, 0, err
+		}
+		used += cs[i].Usage(pl.Period, m.at).Used
+		limit = addLimit(limit, pl.Limit)
+	}
+	m.ids, m.planIDs = m.ids[:0], m.planIDs[:0]
+	return used, limit, nil
+}
+
+func (m *summing) plan(ctx context.Context, id string) (*Plan, error) {
+	if pl, ok := m.plans[id]; ok {
+		return pl, nil
+	}
+	pl, err := m.s.store.Plan(ctx, m.account, id)
+	if err != nil {
+		return nil, err
+	}
+	m.plans[id] = pl
+	m.names = append(m.names, pl.Name)
+	return pl, nil
+}
+
+// addLimit adds two limits and stays at the largest number rather than overflow.
+func addLimit(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// batch is how many resources are read at a time where all are needed.
+const batch = 1000
+
+// eachKey calls fn with all keys that match, a batch at a time.
+func (s *Service) eachKey(ctx context.Context, account string, f KeyFilter, fn func([]*Key) error) error {
+	return eachPage(func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }, fn)
+}
+
+// eachUser calls fn with all users that match, a batch at a time.
+func (s *Service) eachUser(ctx context.Context, account string, f UserFilter, fn func([]*User) error) error {
+	return eachPage(func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }, fn)
+}
+
+func eachPage[T any](list func(Page) ([]T, int, error), fn func([]T) error) error {
+	for p := (Page{1, batch}); ; p.Number++ {
+		items, _, err := list(p)
+		if err != nil {
+			return err
+		}
+		if err := fn(items); err != nil {
+			return err
+		}
+		if len(items) < batch {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Request is a request of an end user that is to be decided on.
+type Request struct {
+	Secret   string // the value of the end user's key
+	Endpoint string // what is accessed, for the history
+	Method   string // the HTTP method, for the history
+	IP       string // the end user's address, for the history; "" when unknown
+	Cost     int64  // 0…MaxCost; 0 looks without counting
+}
+
+// Check returns the fault of the first member that a caller must give and did not,
+// or that is out of bounds, as an [Error] with the code INVALID_REQUEST.
+func (r *Request) Check() error {
+	switch {
+	case r.Secret == "":
+		return badRequest("api_key", "API key is required")
+	case r.Endpoint == "":
+		return badRequest("endpoint", "Endpoint is required")
+	case len(r.Endpoint) > maxEndpointLength:
+		return badRequest("endpoint", "Endpoint must be at most 2048 bytes long")
+	case r.Method == "":
+		return badRequest("method", "Method is required")
+	case len(r.Method) > maxMethodLength:
+		return badRequest("method", "Method must be at most 32 bytes long")
+	case len(r.IP) > maxAddressLength:
+		return badRequest("ip_address", "IP address must be at most 128 bytes long")
+	}
+	return CheckCost(r.Cost)
+}
+
+// CheckCost returns the fault of a cost that is out of bounds.
+func CheckCost(cost int64) error {
+	if cost < 0 || cost > MaxCost {
+		return badRequest("cost", "Cost must be a whole number from 0 to 1000000")
+	}
+	return nil
+}
+
+// Outcome is how a decision came out.
+type Outcome string
+
+// The outcomes, in the order in which they are looked for.
+const (
+	Malformed Outcome = "malformed" // the secret cannot be a key
+	Unknown   Outcome = "unknown"   // no key of the account has it
+	Expired   Outcome = "expired"   // the key has expired
+	Disabled  Outcome = "disabled"  // the key is inactive or its user disabled
+	Denied    Outcome = "denied"    // the quota is used up
+	Allowed   Outcome = "allowed"   // the request was counted
+)
+
+// Outcomes lists every outcome.
+func Outcomes() []Outcome {
+	return []Outcome{Malformed, Unknown, Expired, Disabled, Denied, Allowed}
+}
+
+// Decision says whether a request is allowed and what is left.
+type Decision struct {
+	Outcome Outcome
+	Account string // the id of the account that asked
+
+	// Key and User are nil when the key was malformed or unknown. Plan is nil unless
+	// the quota was looked at. They are shared: do not change them.
+	Key  *Key
+	User *User
+	Plan *Plan
+
+	// Usage is that of the plan's period after the decision.
+	Usage Usage
+}
+
+// Allowed reports whether the request may pass.
+func (d *Decision) Allowed() bool { return d.Outcome == Allowed }
+
+// HasUsage reports whether the quota was looked at, so that Plan and Usage mean
+// something.
+func (d *Decision) HasUsage() bool { return d.Plan != nil }
+
+// Remaining returns how much is left in the period, never less than 0.
+func (d *Decision) Remaining() int64 { return remaining(d.Plan.Limit, d.Usage.Used) }
+
+// Refusal returns what to tell of a decision that is not allowed, nil when it is.
+// Its code is "" when the quota is used up.
+func (d *Decision) Refusal() *Error { return refusals[d.Outcome] }
+
+var refusals = map[Outcome]*Error{
+	Malformed: {Code: CodeInvalidAPIKey, Message: "Invalid API key"},
+	Unknown:   {Code: CodeAPIKeyNotFound, Message: "API key not found"},
+	Expired:   {Code: CodeInvalidAPIKey, Message: "Invalid API key"},
+	Disabled:  {Code: CodeAPIKeyDisabled, Message: "API key is disabled"},
+	Denied:    {Message: "Rate limit exceeded"},
+}
+
+// Validate decides on a request of an end user of the account, and counts it when
+// it is allowed. An error means that no decision could be made; it is
+// [ErrUnavailable] when the store cannot be asked.
+func (s *Service) Validate(ctx context.Context, account string, r Request) (Decision, error) {
+	d, err := s.decide(ctx, account, r)
+	for range maxMoves {
+		if !errors.Is(err, errMoved) {
+			break
+		}
+		d, err = s.decide(ctx, account, r)
+	}
+	if err != nil {
+		return Decision{}, err
+	}
+	s.onDecision(&d)
+	return d, nil
+}
+
+// errMoved means that a key, its user and its plan were read at different times
+// and do not fit together; maxMoves is how often they are read again.
+var errMoved = errors.New("key, user and plan changed while they were read")
+
+const maxMoves = 3
+
+// decide makes one attempt at a decision.
+func (s *Service) decide(ctx context.Context, account string, r Request) (Decision, error) {
+	d := Decision{Account: account}
+	if err := s.identify(ctx, &d, r.Secret); err != nil || d.Outcome != "" {
+		return d, err
+	}
+	return d, s.consume(ctx, &d, r)
+}
+
+// identify finds whose secret it is, and sets the outcome when the request is
+// refused before its quota is looked at.
+func (s *Service) identify(ctx context.Context, d *Decision, secret string) error {
+	if !WellFormedUserSecret(secret) {
+		d.Outcome = Malformed
+		return nil
+	}
+	digest, now := DigestOf(secret), s.clock()
+	k, u, err := s.resolve(ctx, digest)
+	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
+		d.Outcome = Unknown
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if k.AccountID != d.Account || !k.opens(digest, now) {
+		d.Outcome = Unknown
+		return nil
+	}
+	d.Key, d.User = k, u
+	switch {
+	case k.expired(now):
+		d.Outcome = Expired
+	case k.Status != KeyActive || u.Disabled:
+		d.Outcome = Disabled
+	}
+	return nil
+}
+
+// resolve returns the key with the digest and its user.
+func (s *Service) resolve(ctx context.Context, d Digest) (*Key, *User, error) {
+	k, err := s.keys.get(ctx, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	u, err := s.users.get(ctx, userRef{k.AccountID, k.UserID})
+	if err != nil {
+		return nil, nil, err
+	}
+	return k, u, nil
+}
+
+// consume counts the request against the plan of the key, or of its user.
+func (s *Service) consume(ctx context.Context, d *Decision, r Request) error {
+	plan, shared := d.Key.PlanID, d.Key.PlanID == ""
+	if shared {
+		plan = d.User.PlanID
+	}
+	pl, err := s.plans.get(ctx, planRef{d.Account, plan})
+	if errors.Is(err, ErrPlanNotFound) {
+		s.keys.forget(d.Key.Digests()...)
+		s.users.forget(userRef{d.Account, d.User.ID})
+		return fmt.Errorf("plan %q of key %s: %w", plan, d.Key.ID, errMoved)
+	}
+	if err != nil {
+		return err
+	}
+	c := Consumption{
+		Account: d.Account, KeyID: d.Key.ID, UserID: d.User.ID, Shared: shared,
+		Period: pl.Period, Limit: pl.Limit, Cost: r.Cost,
+		Entry: entryOf(r, d, s.clock()), Retention: s.retention(),
+	}
+	usage, ok, err := s.store.Consume(context.WithoutCancel(ctx), &c)
+	if err != nil {
+		return err
+	}
+	d.Plan, d.Usage, d.Outcome = pl, usage, Denied
+	if ok {
+		d.Outcome = Allowed
+	}
+	return nil
+}
+
+// entryOf returns what the history keeps of a request: bounded, and without
+// anything that looks like a secret.
+func entryOf(r Request, d *Decision, now time.Time) Entry {
+	return Entry{
+		At: now.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.User.ID, Cost: r.Cost,
+		Endpoint: clean(r.Endpoint, maxEndpointLength),
+		Method:   clean(r.Method, maxMethodLength),
+		IP:       clean(r.IP, maxAddressLength),
+	}
+}
+
+// clean masks secrets in s and cuts it to at most n bytes of valid UTF-8.
+func clean(s string, n int) string {
+	s = MaskSecrets(s)
+	if len(s) <= n && utf8.ValidString(s) {
+		return s
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	return strings.ToValidUTF8(s[:min(n, len(s))], "")
+}
