@@ -1,0 +1,140 @@
+package memstore
+
+import (
+	"context"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// CreateAccount implements [core.Store].
+func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerKey) error {
+	return s.locked(func() error {
+		if s.accountLocked(a.Name) != nil {
+			return core.ErrAccountExists
+		}
+		if s.ownerKeyLocked(k.Digest) != nil {
+			return core.ErrOwnerKeyExists
+		}
+		s.accounts = append(s.accounts, copyAccount(a))
+		s.ownerKeys = append(s.ownerKeys, copyOwnerKey(k))
+		s.resources[a.ID] = &resources{
+			users: map[int64]*core.User{}, plans: map[string]*core.Plan{}, keys: map[string]*core.Key{},
+		}
+		return nil
+	})
+}
+
+// AccountByName implements [core.Store].
+func (s *Store) AccountByName(_ context.Context, name string) (found *core.Account, err error) {
+	err = s.locked(func() error {
+		a := s.accountLocked(name)
+		if a == nil {
+			return core.ErrAccountNotFound
+		}
+		found = copyAccount(a)
+		return nil
+	})
+	return found, err
+}
+
+// Accounts implements [core.Store].
+func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, total int, err error) {
+	err = s.locked(func() error {
+		list, total = page(s.accounts, p, copyAccount), len(s.accounts)
+		return nil
+	})
+	return list, total, err
+}
+
+// CreateOwnerKey implements [core.Store].
+func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
+	return s.locked(func() error {
+		if s.resources[k.AccountID] == nil {
+			return core.ErrAccountNotFound
+		}
+		if s.ownerKeyLocked(k.Digest) != nil {
+			return core.ErrOwnerKeyExists
+		}
+		s.ownerKeys = append(s.ownerKeys, copyOwnerKey(k))
+		return nil
+	})
+}
+
+// OwnerKeyByDigest implements [core.Store].
+func (s *Store) OwnerKeyByDigest(_ context.Context, d core.Digest) (found *core.OwnerKey, err error) {
+	err = s.locked(func() error {
+		k := s.ownerKeyLocked(d)
+		if k == nil {
+			return core.ErrOwnerKeyNotFound
+		}
+		found = copyOwnerKey(k)
+		return nil
+	})
+	return found, err
+}
+
+// OwnerKeys implements [core.Store].
+func (s *Store) OwnerKeys(_ context.Context, account string, p core.Page) (list []*core.OwnerKey, total int, err error) {
+	err = s.locked(func() error {
+		var all []*core.OwnerKey
+		for _, k := range s.ownerKeys {
+			if k.AccountID == account {
+				all = append(all, k)
+			}
+		}
+		list, total = page(all, p, copyOwnerKey), len(all)
+		return nil
+	})
+	return list, total, err
+}
+
+// UpdateOwnerKey implements [core.Store].
+func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*core.OwnerKey) error) (updated *core.OwnerKey, err error) {
+	err = s.locked(func() error {
+		for i, k := range s.ownerKeys {
+			if k.AccountID != account || k.ID != id {
+				continue
+			}
+			k = copyOwnerKey(k)
+			if err := fn(k); err != nil {
+				return err
+			}
+			s.ownerKeys[i], updated = copyOwnerKey(k), copyOwnerKey(k)
+			return nil
+		}
+		return core.ErrOwnerKeyNotFound
+	})
+	return updated, err
+}
+
+// accountLocked returns the account with the name, nil when there is none.
+func (s *Store) accountLocked(name string) *core.Account {
+	for _, a := range s.accounts {
+		if a.Name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// ownerKeyLocked returns the owner's key with the digest, nil when there is none.
+func (s *Store) ownerKeyLocked(d core.Digest) *core.OwnerKey {
+	for _, k := range s.ownerKeys {
+		if k.Digest == d {
+			return k
+		}
+	}
+	return nil
+}
+
+func copyAccount(a *core.Account) *core.Account {
+	c := *a
+	c.CreatedAt = stored(a.CreatedAt)
+	return &c
+}
+
+func copyOwnerKey(k *core.OwnerKey) *core.OwnerKey {
+	c := *k
+	c.CreatedAt, c.ExpiresAt, c.RevokedAt = stored(k.CreatedAt), storedPtr(k.ExpiresAt), storedPtr(k.RevokedAt)
+	return &c
+}

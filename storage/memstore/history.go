@@ -1,0 +1,36 @@
+package memstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// History implements [core.Store].
+func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p core.Page) (list []core.Entry, total int, err error) {
+	err = s.locked(func() error {
+		var newest []core.Entry
+		entries := s.histories[whole(of)]
+		for i := len(entries) - 1; i >= 0; i-- {
+			if entries[i].At.After(since) {
+				newest = append(newest, entries[i])
+			}
+		}
+		list, total = page(newest, p, func(e core.Entry) core.Entry { return e }), len(newest)
+		return nil
+	})
+	return list, total, err
+}
+
+// remember appends the entry of a request to the histories of its key and user.
+func (s *Store) remember(c *core.Consumption, denied bool) {
+	e := c.Entry
+	e.At, e.Denied = stored(e.At), denied
+	for _, of := range []core.CounterID{
+		{Account: c.Account, KeyID: c.KeyID},
+		{Account: c.Account, UserID: c.UserID},
+	} {
+		s.histories[of] = append(s.histories[of], e)
+	}
+}

@@ -1,0 +1,118 @@
+// Package memstore is the reference implementation of [core.Store]: everything
+// in maps, everything under one mutex, every list by a scan. It is meant to be
+// obviously right, for tests; nothing survives the process.
+package memstore
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Store is a [core.Store] in memory.
+type Store struct {
+	mu     sync.Mutex // guards all below
+	closed bool
+	data
+}
+
+// data is what a Store holds. The resources that it points to are never changed,
+// only replaced.
+type data struct {
+	accounts  []*core.Account // in the order of creation
+	ownerKeys []*core.OwnerKey
+	resources map[string]*resources // by the ID of the account
+	counters  map[core.CounterID]*core.Counter
+	histories map[core.CounterID][]core.Entry // oldest first
+}
+
+// resources are the users, plans and keys of an account.
+type resources struct {
+	users map[int64]*core.User
+	plans map[string]*core.Plan
+	keys  map[string]*core.Key
+
+	lastUser, lastPlan, lastKey int64 // the largest ID and Seqs that were given
+}
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{data: data{
+		resources: map[string]*resources{},
+		counters:  map[core.CounterID]*core.Counter{},
+		histories: map[core.CounterID][]core.Entry{},
+	}}
+}
+
+// Reopen closes the store and returns another one with what it held, as if the
+// process had ended in between: how many denials there were in the current second
+// is forgotten.
+func (s *Store) Reopen() *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	next := &Store{data: s.data}
+	next.counters = map[core.CounterID]*core.Counter{}
+	for id, c := range s.counters {
+		next.counters[id] = &core.Counter{Tallies: c.Tallies, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+	}
+	return next
+}
+
+// Close makes every method return [core.ErrUnavailable]. It may be called again.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+// locked runs fn under the lock unless the store is closed.
+func (s *Store) locked(fn func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return core.Unavailable(errors.New("the store is closed"))
+	}
+	return fn()
+}
+
+// Update implements [core.Store]. fn works on a copy, which replaces the
+// resources of the account when fn returns nil.
+func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error) error {
+	return s.locked(func() error {
+		before := s.resources[account]
+		tx := &tx{account: account, missing: before == nil, before: before.orNone(), after: before.clone()}
+		if err := fn(tx); err != nil {
+			return err
+		}
+		if !tx.missing {
+			s.resources[account] = tx.after
+			s.forget(tx.gone)
+		}
+		return nil
+	})
+}
+
+// orNone returns r, or no resources in place of nil.
+func (r *resources) orNone() *resources {
+	if r == nil {
+		return &resources{}
+	}
+	return r
+}
+
+// clone returns a copy that shares the resources themselves.
+func (r *resources) clone() *resources {
+	c := *r.orNone()
+	c.users, c.plans, c.keys = maps.Clone(c.users), maps.Clone(c.plans), maps.Clone(c.keys)
+	return &c
+}
+
+// of returns the resources of an account, none when it is missing.
+func (s *Store) of(account string) *resources { return s.resources[account].orNone() }
+
+var _ core.Store = (*Store)(nil)

@@ -1,0 +1,36 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// page returns copies of the items on a page of all.
+func page[T any](all []T, p core.Page, clone func(T) T) []T {
+	first := min(p.Offset(), len(all))
+	last := first + min(p.Size, len(all)-first)
+	items := make([]T, 0, last-first)
+	for _, item := range all[first:last] {
+		items = append(items, clone(item))
+	}
+	return items
+}
+
+// stored returns a time as it is kept: the instant alone, in UTC.
+func stored(t time.Time) time.Time { return t.Round(0).UTC() }
+
+func storedPtr(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	return new(stored(*t))
+}
+
+// copied returns a pointer to a copy of what p points to.
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}

@@ -1,0 +1,45 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Plan implements [core.Store].
+func (s *Store) Plan(_ context.Context, account, id string) (pl *core.Plan, err error) {
+	err = s.locked(func() error {
+		pl, err = s.of(account).plan(id)
+		return err
+	})
+	return pl, err
+}
+
+// Plans implements [core.Store].
+func (s *Store) Plans(_ context.Context, account string, p core.Page) (list []*core.Plan, total int, err error) {
+	err = s.locked(func() error {
+		bySeq := func(a, b *core.Plan) int { return cmp.Compare(a.Seq, b.Seq) }
+		all := slices.SortedFunc(maps.Values(s.of(account).plans), bySeq)
+		list, total = page(all, p, copyPlan), len(all)
+		return nil
+	})
+	return list, total, err
+}
+
+func (r *resources) plan(id string) (*core.Plan, error) {
+	pl, ok := r.plans[id]
+	if !ok {
+		return nil, core.ErrPlanNotFound
+	}
+	return copyPlan(pl), nil
+}
+
+func copyPlan(p *core.Plan) *core.Plan {
+	c := *p
+	c.Description, c.Features = copied(p.Description), slices.Clone(p.Features)
+	c.CreatedAt, c.UpdatedAt = stored(p.CreatedAt), stored(p.UpdatedAt)
+	return &c
+}

@@ -1,0 +1,116 @@
+package memstore
+
+import "github.com/limitkeeper/limitkeeper/core"
+
+// tx is a [core.Tx]: it reads what was before and writes what comes after.
+type tx struct {
+	account       string
+	missing       bool // the account
+	before, after *resources
+	gone          []core.CounterID // counters and histories to drop
+}
+
+// User implements [core.Tx].
+func (t *tx) User(id int64) (*core.User, error) { return t.before.user(id) }
+
+// Plan implements [core.Tx].
+func (t *tx) Plan(id string) (*core.Plan, error) { return t.before.plan(id) }
+
+// Key implements [core.Tx].
+func (t *tx) Key(id string) (*core.Key, error) { return t.before.key(id) }
+
+// CountUsers implements [core.Tx].
+func (t *tx) CountUsers(f core.UserFilter) (int, error) { return len(t.before.usersThat(f)), nil }
+
+// CountKeys implements [core.Tx].
+func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return len(t.before.keysThat(f)), nil }
+
+// PutUser implements [core.Tx].
+func (t *tx) PutUser(u *core.User) error {
+	if t.missing {
+		return core.ErrAccountNotFound
+	}
+	if u.Email != nil {
+		for _, other := range t.after.usersThat(core.UserFilter{Email: *u.Email}) {
+			if other.ID != u.ID {
+				return core.ErrDuplicateEmail
+			}
+		}
+	}
+	if u.ID == 0 {
+		t.after.lastUser++
+		u.ID = t.after.lastUser
+	} else if t.after.users[u.ID] == nil {
+		return core.ErrUserNotFound
+	}
+	t.after.users[u.ID] = copyUser(u)
+	return nil
+}
+
+// PutPlan implements [core.Tx].
+func (t *tx) PutPlan(p *core.Plan) error {
+	if t.missing {
+		return core.ErrAccountNotFound
+	}
+	if p.Seq == 0 {
+		t.after.lastPlan++
+		p.Seq = t.after.lastPlan
+	} else if t.after.plans[p.ID] == nil {
+		return core.ErrPlanNotFound
+	}
+	t.after.plans[p.ID] = copyPlan(p)
+	return nil
+}
+
+// PutKey implements [core.Tx].
+func (t *tx) PutKey(k *core.Key) error {
+	if t.missing {
+		return core.ErrAccountNotFound
+	}
+	if k.Seq == 0 {
+		t.after.lastKey++
+		k.Seq = t.after.lastKey
+	} else if t.after.keys[k.ID] == nil {
+		return core.ErrKeyNotFound
+	}
+	t.after.keys[k.ID] = copyKey(k)
+	return nil
+}
+
+// DeleteUser implements [core.Tx].
+func (t *tx) DeleteUser(id int64) error {
+	if t.after.users[id] == nil {
+		return core.ErrUserNotFound
+	}
+	for _, k := range t.after.keysThat(core.KeyFilter{UserID: id}) {
+		t.dropKey(k.ID)
+	}
+	delete(t.after.users, id)
+	t.gone = append(t.gone, core.CounterID{Account: t.account, UserID: id})
+	return nil
+}
+
+// DeletePlan implements [core.Tx].
+func (t *tx) DeletePlan(id string) error {
+	if t.after.plans[id] == nil {
+		return core.ErrPlanNotFound
+	}
+	delete(t.after.plans, id)
+	return nil
+}
+
+// DeleteKey implements [core.Tx].
+func (t *tx) DeleteKey(id string) error {
+	if t.after.keys[id] == nil {
+		return core.ErrKeyNotFound
+	}
+	t.dropKey(id)
+	return nil
+}
+
+func (t *tx) dropKey(id string) {
+	delete(t.after.keys, id)
+	t.gone = append(t.gone, core.CounterID{Account: t.account, KeyID: id})
+}
+
+var _ core.Tx = (*tx)(nil)

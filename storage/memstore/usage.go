@@ -1,0 +1,68 @@
+package memstore
+
+import (
+	"context"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Consume implements [core.Store]. Here a denied request is in the history when it
+// returns.
+func (s *Store) Consume(_ context.Context, c *core.Consumption) (u core.Usage, ok bool, err error) {
+	err = s.locked(func() error {
+		key := core.CounterID{Account: c.Account, KeyID: c.KeyID}
+		u, ok = s.counter(c.Counter()).Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
+		switch {
+		case c.Cost == 0:
+			return nil
+		case ok && c.Shared:
+			s.counter(key).Add(c.Cost, c.Entry.At)
+		case !ok && !s.counter(key).Deny(c.Entry.At):
+			return nil
+		}
+		s.remember(c, !ok)
+		return nil
+	})
+	return u, ok, err
+}
+
+// Counters implements [core.Store].
+func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.Counter, err error) {
+	err = s.locked(func() error {
+		list = make([]core.Counter, len(ids))
+		for i, id := range ids {
+			if c, ok := s.counters[whole(id)]; ok {
+				list[i] = *c
+				list[i].LastUsedAt = stored(c.LastUsedAt)
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// counter returns the counter with the id. One that is new is zero.
+func (s *Store) counter(id core.CounterID) *core.Counter {
+	c, ok := s.counters[id]
+	if !ok {
+		c = &core.Counter{}
+		s.counters[id] = c
+	}
+	return c
+}
+
+// whole returns the id in the one form that names its counter.
+func whole(id core.CounterID) core.CounterID {
+	if id.KeyID != "" {
+		id.UserID = 0
+	}
+	return id
+}
+
+// forget drops counters and histories.
+func (s *Store) forget(ids []core.CounterID) {
+	for _, id := range ids {
+		delete(s.counters, id)
+		delete(s.histories, id)
+	}
+}

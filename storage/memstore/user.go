@@ -1,0 +1,80 @@
+package memstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// User implements [core.Store].
+func (s *Store) User(_ context.Context, account string, id int64) (u *core.User, err error) {
+	err = s.locked(func() error {
+		u, err = s.of(account).user(id)
+		return err
+	})
+	return u, err
+}
+
+// Users implements [core.Store].
+func (s *Store) Users(_ context.Context, account string, f core.UserFilter, p core.Page) (list []*core.User, total int, err error) {
+	err = s.locked(func() error {
+		all := s.of(account).usersThat(f)
+		list, total = page(all, p, copyUser), len(all)
+		return nil
+	})
+	return list, total, err
+}
+
+func (r *resources) user(id int64) (*core.User, error) {
+	u, ok := r.users[id]
+	if !ok {
+		return nil, core.ErrUserNotFound
+	}
+	return copyUser(u), nil
+}
+
+// usersThat returns the users that match, by ID.
+func (r *resources) usersThat(f core.UserFilter) []*core.User {
+	holders := r.holders(f.OnPlan)
+	var all []*core.User
+	for _, u := range r.users {
+		if userMatches(u, f, holders) {
+			all = append(all, u)
+		}
+	}
+	slices.SortFunc(all, func(a, b *core.User) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+func userMatches(u *core.User, f core.UserFilter, holders map[int64]bool) bool {
+	switch {
+	case f.Email != "":
+		return u.Email != nil && core.FoldEmail(*u.Email) == core.FoldEmail(f.Email)
+	case f.PlanID != "":
+		return u.PlanID == f.PlanID
+	case f.OnPlan != "":
+		return u.PlanID == f.OnPlan || holders[u.ID]
+	}
+	return true
+}
+
+// holders returns who has a key whose own plan is the plan.
+func (r *resources) holders(plan string) map[int64]bool {
+	users := map[int64]bool{}
+	for _, k := range r.keys {
+		if plan != "" && k.PlanID == plan {
+			users[k.UserID] = true
+		}
+	}
+	return users
+}
+
+func copyUser(u *core.User) *core.User {
+	c := *u
+	c.Email, c.Metadata = copied(u.Email), bytes.Clone(u.Metadata)
+	c.CreatedAt, c.UpdatedAt = stored(u.CreatedAt), stored(u.UpdatedAt)
+	return &c
+}
