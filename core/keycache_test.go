@@ -1,0 +1,151 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// source is a store of one value that can be made to wait.
+type source struct {
+	value atomic.Int64 // below 0: not there
+	loads atomic.Int64
+	gate  chan struct{} // when not nil, a load waits here after it has read
+	began chan struct{}
+}
+
+var errAbsent = errors.New("absent")
+
+func (s *source) load(context.Context, int) (*int64, error) {
+	s.loads.Add(1)
+	v := s.value.Load()
+	if s.gate != nil {
+		s.began <- struct{}{}
+		<-s.gate
+	}
+	if v < 0 {
+		return nil, errAbsent
+	}
+	return &v, nil
+}
+
+func newTestCache(s *source, clock func() time.Time) *cache[int, int64] {
+	return newCache(10, clock, errAbsent, strconv.Itoa, s.load)
+}
+
+func TestCacheAsksOnce(t *testing.T) {
+	s := &source{gate: make(chan struct{}), began: make(chan struct{}, 100)}
+	c := newTestCache(s, time.Now)
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if _, err := c.get(t.Context(), 1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-s.began
+	close(s.gate)
+	wg.Wait()
+	if _, err := c.get(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	// A caller that comes between the end of a flight and the remembering would ask
+	// again; there is no such gap.
+	if n := s.loads.Load(); n != 1 {
+		t.Errorf("the store was asked %d times, want once", n)
+	}
+}
+
+// Promise 3: a look-up that began before a revocation can neither put back what it
+// read, nor be joined by a request that comes after it.
+func TestCacheForgetWinsOverALookUpUnderWay(t *testing.T) {
+	s := &source{gate: make(chan struct{}), began: make(chan struct{}, 100)}
+	s.value.Store(1)
+	c := newTestCache(s, time.Now)
+	old := make(chan int64)
+	go func() {
+		v, _ := c.get(context.Background(), 1)
+		old <- *v
+	}()
+	<-s.began
+	s.value.Store(2)
+	c.forget(1)
+
+	fresh := make(chan int64)
+	go func() {
+		v, _ := c.get(context.Background(), 1)
+		fresh <- *v
+	}()
+	<-s.began // the request after the revocation asks for itself
+	close(s.gate)
+	if got := <-old; got != 1 {
+		t.Errorf("the look-up under way = %d, want 1", got)
+	}
+	if got := <-fresh; got != 2 {
+		t.Errorf("the request after the revocation = %d, want 2", got)
+	}
+	s.gate = nil
+	if v, err := c.get(t.Context(), 1); err != nil || *v != 2 {
+		t.Errorf("remembered %v, %v, want 2", *v, err)
+	}
+}
+
+func TestCacheRemembersTheAbsentBriefly(t *testing.T) {
+	now := time.Unix(0, 0)
+	s := &source{}
+	s.value.Store(-1)
+	c := newTestCache(s, func() time.Time { return now })
+	for range 5 {
+		if _, err := c.get(t.Context(), 1); !errors.Is(err, errAbsent) {
+			t.Fatalf("err = %v, want %v", err, errAbsent)
+		}
+	}
+	if n := s.loads.Load(); n != 1 {
+		t.Errorf("the store was asked %d times, want once", n)
+	}
+	s.value.Store(7)
+	c.forget(1) // who creates it says so
+	if v, err := c.get(t.Context(), 1); err != nil || *v != 7 {
+		t.Errorf("after it was created: %v, %v", v, err)
+	}
+	s.value.Store(-1)
+	c.forget(1)
+	_, _ = c.get(t.Context(), 1)
+	s.value.Store(8) // by another node, which cannot say so
+	now = now.Add(absentFor)
+	if v, err := c.get(t.Context(), 1); err != nil || *v != 8 {
+		t.Errorf("after a while: %v, %v", v, err)
+	}
+}
+
+func TestCacheForgetsFaultsAndStaysBounded(t *testing.T) {
+	fault := errors.New("disk")
+	fail := true
+	c := newCache(10, time.Now, errAbsent, strconv.Itoa, func(_ context.Context, k int) (*int, error) {
+		if fail {
+			return nil, fault
+		}
+		return &k, nil
+	})
+	if _, err := c.get(t.Context(), 1); !errors.Is(err, fault) {
+		t.Errorf("err = %v, want %v", err, fault)
+	}
+	fail = false
+	for k := range 100 {
+		if v, err := c.get(t.Context(), k); err != nil || *v != k {
+			t.Fatalf("get(%d) = %v, %v", k, v, err)
+		}
+	}
+	if n := c.present.Len(); n != 10 {
+		t.Errorf("%d values remembered, want 10", n)
+	}
+	c.resize(3)
+	if n := c.present.Len(); n != 3 {
+		t.Errorf("%d values remembered after the resize, want 3", n)
+	}
+}

@@ -1,0 +1,110 @@
+package core_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func TestNewSecrets(t *testing.T) {
+	seen := map[string]bool{}
+	for range 1000 {
+		owner, user := core.NewOwnerSecret(), core.NewUserSecret()
+		if len(owner) != 32 || !core.WellFormedOwnerSecret(owner) {
+			t.Fatalf("owner's key %q, want lk_ and 29 letters or digits", owner)
+		}
+		if len(user) != 40 || !core.WellFormedUserSecret(user) {
+			t.Fatalf("key %q, want lk_user_ and 32 letters or digits", user)
+		}
+		if seen[owner] || seen[user] {
+			t.Fatal("a secret was made twice")
+		}
+		seen[owner], seen[user] = true, true
+	}
+}
+
+func TestWellFormedUserSecret(t *testing.T) {
+	tests := []struct {
+		name, secret string
+		want         bool
+	}{
+		{"as made", core.NewUserSecret(), true},
+		{"one character", "lk_user_a", true},
+		{"every kind of character", "lk_user_aZ09_-=", true},
+		{"256 characters", "lk_user_" + strings.Repeat("a", 248), true},
+		{"257 characters", "lk_user_" + strings.Repeat("a", 249), false},
+		{"empty", "", false},
+		{"nothing after the prefix", "lk_user_", false},
+		{"an owner's key", core.NewOwnerSecret(), false},
+		{"prefix in capitals", "LK_USER_abc", false},
+		{"space", "lk_user_a b", false},
+		{"line feed", "lk_user_abc\n", false},
+		{"NUL", "lk_user_abc\x00", false},
+		{"not ASCII", "lk_user_é", false},
+		{"dot", "lk_user_a.b", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := core.WellFormedUserSecret(tt.secret); got != tt.want {
+				t.Errorf("WellFormedUserSecret(%q) = %v, want %v", tt.secret, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestHintOf(t *testing.T) {
+	for secret, want := range map[string]string{
+		"lk_user_abcdefghijkl": "lk_user_…ijkl",
+		"lk_abcdefghijklmnop":  "lk_…mnop",
+		"lk_user_abcd":         "lk_user_…", // four of four would be all of it
+	} {
+		if got := core.HintOf(secret); got != want {
+			t.Errorf("HintOf(%q) = %q, want %q", secret, got, want)
+		}
+	}
+}
+
+// The law of masking: no secret is left of any text that holds one.
+func FuzzMaskSecrets(f *testing.F) {
+	f.Add("/v1/items?api_key=", "&x=1")
+	f.Add("lk_", "lk_user_")
+	f.Add("", "")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		for _, secret := range []string{"lk_user_0123456789abcdefghijABCDEFGHIJ01", "lk_0123456789abcdefghijABCDEFGH0"} {
+			if got := core.MaskSecrets(before + secret + after); strings.Contains(got, secret[8:]) {
+				t.Errorf("MaskSecrets(%q) = %q", before+secret+after, got)
+			}
+		}
+	})
+}
+
+func FuzzWellFormedUserSecret(f *testing.F) {
+	f.Add("lk_user_abc")
+	f.Add("lk_user_")
+	f.Fuzz(func(t *testing.T, s string) {
+		rest, prefixed := strings.CutPrefix(s, "lk_user_")
+		want := prefixed && rest != "" && len(s) <= 256 &&
+			strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=") == ""
+		if got := core.WellFormedUserSecret(s); got != want {
+			t.Errorf("WellFormedUserSecret(%q) = %v, want %v", s, got, want)
+		}
+		if core.WellFormedUserSecret(s) && strings.Contains(core.HintOf(s), s) {
+			t.Errorf("HintOf(%q) shows all of it", s)
+		}
+	})
+}
+
+func TestDigestText(t *testing.T) {
+	d := core.DigestOf("lk_user_abc")
+	text, _ := d.MarshalText()
+	var back core.Digest
+	if err := back.UnmarshalText(text); err != nil || back != d {
+		t.Errorf("%s reads back as %x, %v", text, back, err)
+	}
+	for _, bad := range []string{"", "00", strings.Repeat("g", 64), strings.Repeat("0", 66)} {
+		if err := back.UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("UnmarshalText(%q) succeeds, want an error", bad)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package core_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Promise 1: a counter admits exactly what fits, all or nothing.
+func TestCounterConsume(t *testing.T) {
+	now := at("2026-03-05T12:00:00Z")
+	tests := []struct {
+		name              string
+		used, limit, cost int64
+		want              bool
+		wantUsed          int64
+	}{
+		{"first", 0, 1, 1, true, 1},
+		{"last", 9, 10, 1, true, 10},
+		{"one too many", 10, 10, 1, false, 10},
+		{"over a lowered limit", 10, 5, 1, false, 10},
+		{"a cost that just fits", 6, 10, 4, true, 10},
+		{"a cost that does not fit is denied whole", 7, 10, 4, false, 7},
+		{"a look below the limit", 9, 10, 0, true, 9},
+		{"a look at the limit", 10, 10, 0, false, 10},
+		{"the largest limit", core.MaxLimit - 1, core.MaxLimit, 1, true, core.MaxLimit},
+		{"beyond the largest limit", core.MaxLimit, core.MaxLimit, core.MaxCost, false, core.MaxLimit},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var c core.Counter
+			if tt.used > 0 {
+				c.Add(tt.used, now)
+			}
+			before := c
+			u, ok := c.Consume(core.Day, tt.limit, tt.cost, now.Add(time.Second))
+			if ok != tt.want || u.Used != tt.wantUsed {
+				t.Errorf("Consume = %d, %v, want %d, %v", u.Used, ok, tt.wantUsed, tt.want)
+			}
+			if (!tt.want || tt.cost == 0) && c != before {
+				t.Errorf("the counter changed from %+v to %+v", before, c)
+			}
+		})
+	}
+}
+
+// Whatever is asked, in whatever order the clock shows its times: usage never
+// passes the limit, what was counted stays counted, no window opens twice.
+func TestCounterLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var c core.Counter
+		p := core.Periods()[rapid.IntRange(0, 3).Draw(t, "period")]
+		limit := rapid.Int64Range(1, 20).Draw(t, "limit")
+		now := at("2027-12-20T00:00:00Z")
+		counted := map[int64]int64{} // by start of the window
+		latest := int64(0)
+		for range rapid.IntRange(1, 60).Draw(t, "requests") {
+			now = now.Add(time.Duration(rapid.Int64Range(-40, 200).Draw(t, "hours")) * time.Hour)
+			cost := rapid.Int64Range(0, 8).Draw(t, "cost")
+			u, ok := c.Consume(p, limit, cost, now)
+			start := u.Window.Start.Unix()
+			if start < latest {
+				t.Fatalf("the window of %v was opened again", u.Window.Start)
+			}
+			if ok {
+				counted[start] += cost
+			}
+			if cost > 0 && ok {
+				latest = max(latest, start)
+			}
+			if u.Used != counted[start] || u.Used > limit {
+				t.Fatalf("used %d, counted %d, limit %d", u.Used, counted[start], limit)
+			}
+			if !ok && cost > 0 && u.Used+cost <= limit {
+				t.Fatalf("denied a cost of %d with %d of %d used", cost, u.Used, limit)
+			}
+			if got := c.Usage(p, now); got != u {
+				t.Fatalf("Usage = %+v after Consume = %+v", got, u)
+			}
+		}
+	})
+}
+
+// A plan may change its period: every period knows what was used of it.
+func TestCounterKeepsEveryPeriod(t *testing.T) {
+	var c core.Counter
+	for _, day := range []string{"2026-01-15T10:00:00Z", "2026-03-02T10:00:00Z", "2026-03-04T10:00:00Z", "2026-03-05T10:00:00Z"} {
+		c.Add(1, at(day))
+	}
+	now := at("2026-03-05T11:00:00Z")
+	for p, want := range map[core.Period]int64{core.Day: 1, core.Week: 3, core.Month: 3, core.Year: 4} {
+		if got := c.Usage(p, now).Used; got != want {
+			t.Errorf("usage of the %v = %d, want %d", p, got, want)
+		}
+	}
+	if got := c.Usage(core.Day, at("2026-03-06T00:00:00Z")).Used; got != 0 {
+		t.Errorf("usage of the next day = %d, want 0", got)
+	}
+	if want := at("2026-03-05T10:00:00Z"); !c.LastUsedAt.Equal(want) {
+		t.Errorf("LastUsedAt = %v, want %v", c.LastUsedAt, want)
+	}
+}
+
+func TestCounterDenyIsThinned(t *testing.T) {
+	var c core.Counter
+	now := at("2026-03-05T10:00:00Z")
+	recorded := 0
+	for i := range 100 {
+		if c.Deny(now.Add(time.Duration(i) * time.Millisecond)) {
+			recorded++
+		}
+	}
+	if recorded != core.DeniedPerSecond || c.DeniedOmitted != 90 {
+		t.Errorf("recorded %d, omitted %d, want 10 and 90", recorded, c.DeniedOmitted)
+	}
+	if !c.Deny(now.Add(time.Second)) {
+		t.Error("the first of the next second is not recorded")
+	}
+}
+
+func TestPercentage(t *testing.T) {
+	for _, tt := range []struct {
+		used, limit int64
+		want        float64
+	}{{0, 0, 0}, {1, 3, 33.33}, {2, 3, 66.67}, {45, 1000, 4.5}, {10, 5, 200}} {
+		if got := core.Percentage(tt.used, tt.limit); got != tt.want {
+			t.Errorf("Percentage(%d, %d) = %v, want %v", tt.used, tt.limit, got, tt.want)
+		}
+	}
+}

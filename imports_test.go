@@ -1,0 +1,98 @@
+package limitkeeper_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/limitkeeper/limitkeeper"
+
+// arrows holds the house together: what a package, its tests aside, must
+// never import, and why. A path that ends in /... means everything below it.
+var arrows = []struct {
+	pkg       string
+	forbidden []string
+	why       string
+}{
+	{"core", []string{"net/http", "log", "log/slog", "go.uber.org/zap/...", "github.com/caddyserver/...",
+		"github.com/dgraph-io/...", "github.com/redis/...", module + "/..."},
+		"core decides: no HTTP, no database, no Caddy, no logger, nothing else of ours"},
+	{"storage/...", []string{"net/http", "github.com/caddyserver/...", module + "/adminapi/...", module + "/caddymodule/..."},
+		"stores persist: they know core and their database"},
+	{"storage/memstore", []string{module + "/storage/..."}, "a store knows no other store"},
+	{"storage/badgerstore", []string{module + "/storage/..."}, "a store knows no other store"},
+	{"storage/storetest", []string{module + "/storage/badgerstore", "github.com/dgraph-io/..."},
+		"the conformance suite knows the contract only"},
+	{"adminapi/...", []string{"github.com/caddyserver/...", "go.uber.org/zap/...", module + "/storage/...", module + "/caddymodule/..."},
+		"adminapi translates HTTP to core, without Caddy and over any store"},
+	{"caddymodule/...", []string{module + "/storage/memstore", module + "/storage/storetest"},
+		"what is for tests stays in tests"},
+	{"cmd/...", []string{module + "/core", module + "/storage/...", module + "/adminapi/..."},
+		"cmd only joins Caddy and the modules"},
+}
+
+// The arrows of the house hold: an import the wrong way round would let a rule move
+// to where nobody looks for it.
+func TestImports(t *testing.T) {
+	for pkg, imports := range importsOf(t) {
+		for _, a := range arrows {
+			if !matches(module+"/"+a.pkg, pkg) {
+				continue
+			}
+			for _, imp := range imports {
+				if imp != pkg && slices.ContainsFunc(a.forbidden, func(f string) bool { return matches(f, imp) }) {
+					t.Errorf("%s imports %s: %s", pkg, imp, a.why)
+				}
+			}
+		}
+	}
+}
+
+// Every row of the table is about packages that are there: a renamed package must
+// not make its row void.
+func TestArrowsAreAboutSomething(t *testing.T) {
+	imports := importsOf(t)
+	for _, a := range arrows {
+		found := false
+		for pkg := range imports {
+			found = found || matches(module+"/"+a.pkg, pkg)
+		}
+		if !found {
+			t.Errorf("no package matches %q", a.pkg)
+		}
+	}
+}
+
+// storage/ itself holds no Go file.
+func TestStorageIsAFolder(t *testing.T) {
+	if _, ok := importsOf(t)[module+"/storage"]; ok {
+		t.Error("there is a Go file in storage/, want only folders")
+	}
+}
+
+// importsOf returns what each package of the module imports, without its tests.
+func importsOf(t *testing.T) map[string][]string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, module+"/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	imports := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		imports[words[0]] = words[1:]
+	}
+	if len(imports) < 5 {
+		t.Fatalf("go list names %d packages, want all", len(imports))
+	}
+	return imports
+}
+
+// matches reports whether the path is the pattern, or lies below it when it ends
+// in /….
+func matches(pattern, path string) bool {
+	below, ok := strings.CutSuffix(pattern, "/...")
+	return path == pattern || ok && (path == below || strings.HasPrefix(path, below+"/"))
+}
