@@ -15,8 +15,8 @@ import (
 // have happened, whole.
 //
 // What a method returns is the caller's own copy, and what is given to one may be
-// changed by the caller afterwards. Strings and numbers come back as they went
-// in, times as the same instant in UTC.
+// changed by the caller afterwards. Strings, numbers and compact JSON come back as
+// they went in, times as the same instant in UTC.
 //
 // A missing account, or something of another account, is reported like something
 // that does not exist: by ErrUserNotFound, ErrPlanNotFound, ErrKeyNotFound,
@@ -28,7 +28,8 @@ import (
 // that grows with the number of resources: a page of 10 out of 100,000, and its
 // total, cost about what they cost out of 100.
 //
-// After Close every method returns ErrUnavailable.
+// After Close every method returns ErrUnavailable. Close finishes what was begun:
+// the denials that were answered are in the history when the store is opened again.
 type Store interface {
 	// CreateAccount stores an account with its first owner's key, both or none. A
 	// name that is taken is ErrAccountExists, a digest that is taken
@@ -57,7 +58,8 @@ type Store interface {
 	// returns nil all its writes happen at once, else none does and its error is
 	// returned. Transactions of one account are serializable: what fn has read is
 	// still true when its writes happen. fn may be run more than once, and must not
-	// use the store itself.
+	// use the store itself. In a missing account it finds nothing, and every Put is
+	// ErrAccountNotFound.
 	Update(ctx context.Context, account string, fn func(Tx) error) error
 
 	// User returns a user, or ErrUserNotFound.
