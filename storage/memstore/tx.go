@@ -38,11 +38,9 @@ func (t *tx) PutUser(u *core.User) error {
 		}
 	}
 	if u.ID == 0 {
-		t.after.lastUser++
-		u.ID = t.after.lastUser
-	} else if t.after.users[u.ID] == nil {
-		return core.ErrUserNotFound
+		u.ID = t.after.lastUser + 1
 	}
+	t.after.lastUser = max(t.after.lastUser, u.ID)
 	t.after.users[u.ID] = copyUser(u)
 	return nil
 }
@@ -53,11 +51,9 @@ func (t *tx) PutPlan(p *core.Plan) error {
 		return core.ErrAccountNotFound
 	}
 	if p.Seq == 0 {
-		t.after.lastPlan++
-		p.Seq = t.after.lastPlan
-	} else if t.after.plans[p.ID] == nil {
-		return core.ErrPlanNotFound
+		p.Seq = t.after.lastPlan + 1
 	}
+	t.after.lastPlan = max(t.after.lastPlan, p.Seq)
 	t.after.plans[p.ID] = copyPlan(p)
 	return nil
 }
@@ -68,11 +64,9 @@ func (t *tx) PutKey(k *core.Key) error {
 		return core.ErrAccountNotFound
 	}
 	if k.Seq == 0 {
-		t.after.lastKey++
-		k.Seq = t.after.lastKey
-	} else if t.after.keys[k.ID] == nil {
-		return core.ErrKeyNotFound
+		k.Seq = t.after.lastKey + 1
 	}
+	t.after.lastKey = max(t.after.lastKey, k.Seq)
 	t.after.keys[k.ID] = copyKey(k)
 	return nil
 }
