@@ -114,6 +114,8 @@ type KeyUsage struct {
 }
 
 // Remaining returns how much is left of the limit, never less than 0.
+func (u *KeyUsage) Remaining() int64 { return remaining(u.Plan.Limit, u.Used) }
+
 func remaining(limit, used int64) int64 { return max(0, limit-used) }
 
 // Percentage returns used of limit in percent with two decimals, 0 when there is

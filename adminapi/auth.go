@@ -1,0 +1,54 @@
+package adminapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The challenges of RFC 6750 section 3 that go with a 401.
+const (
+	challenge      = `Bearer realm="limitkeeper"`
+	challengeWrong = challenge + `, error="invalid_token"`
+)
+
+// authenticate finds the account whose owner's key the request carries.
+func (c *call) authenticate() (err error) {
+	secret, ok := bearer(c.r.Header)
+	if !ok {
+		return errUnauthorized
+	}
+	if c.svc, err = c.service(); err != nil {
+		return err
+	}
+	if c.owner, err = c.svc.Authenticate(c.ctx(), secret); err != nil {
+		return err
+	}
+	c.account = c.owner.AccountID
+	return nil
+}
+
+// bearer returns the token of the one Authorization header, whose scheme is Bearer
+// in any case.
+func bearer(h http.Header) (token string, ok bool) {
+	values := h.Values("Authorization")
+	if len(values) != 1 {
+		return "", false
+	}
+	words := strings.Fields(values[0])
+	if len(words) != 2 || !strings.EqualFold(words[0], "Bearer") {
+		return "", false
+	}
+	return words[1], true
+}
+
+// setChallenge says what is wrong with the credential of a request that is
+// answered with 401.
+func setChallenge(h http.Header, code core.Code) {
+	value := challenge
+	if code == core.CodeInvalidAPIKey {
+		value = challengeWrong
+	}
+	h.Set("WWW-Authenticate", value)
+}

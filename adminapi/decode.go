@@ -1,0 +1,260 @@
+package adminapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The bounds of a body, looked at before anything is made of it.
+const (
+	maxBody  = 64 << 10 // bytes
+	maxDepth = 32       // objects and arrays inside one another
+	maxField = 64       // bytes of an unknown member's name that are told again
+)
+
+// decode reads the body with read, which takes the members it knows. The error is
+// the first fault of the transport, or of a member.
+func decode[T any](c *call, read func(*members) T) (v T, err error) {
+	body, err := c.body()
+	if err != nil {
+		return v, err
+	}
+	m := &members{fault: validationError}
+	if c.verdict {
+		m.fault = invalidRequest
+	}
+	if m.raw, err = parseObject(body); err != nil {
+		return v, err
+	}
+	v = read(m)
+	return v, m.err
+}
+
+// body returns the bytes of the body. None at all are an object without members.
+func (c *call) body() ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
+		return nil, invalidRequest("body", "Body must be at most 64 KiB")
+	}
+	if err != nil {
+		return nil, invalidRequest("body", "Body cannot be read")
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return []byte("{}"), nil
+	}
+	return body, checkContentType(c.r.Header.Get("Content-Type"))
+}
+
+// checkContentType lets pass JSON in UTF-8, which is what a missing type is read
+// as.
+func checkContentType(value string) error {
+	if value == "" {
+		return nil
+	}
+	mediaType, params, err := mime.ParseMediaType(value)
+	charset := params["charset"]
+	if err != nil || mediaType != "application/json" ||
+		charset != "" && !bytes.EqualFold([]byte(charset), []byte("utf-8")) {
+		return invalidRequest("Content-Type", "Content-Type must be application/json in UTF-8")
+	}
+	return nil
+}
+
+// parseObject returns the members of a JSON object. An object that holds a member
+// twice is refused at any depth: readers differ on which one counts.
+func parseObject(body []byte) (map[string]json.RawMessage, error) {
+	if !utf8.Valid(body) {
+		return nil, invalidRequest("body", "Body must be valid UTF-8")
+	}
+	if !json.Valid(body) {
+		return nil, invalidRequest("body", "Body must be valid JSON")
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if t, _ := dec.Token(); t != json.Delim('{') {
+		return nil, invalidRequest("body", "Body must be a JSON object")
+	}
+	raw := map[string]json.RawMessage{}
+	for dec.More() {
+		name := nextName(dec)
+		if _, twice := raw[name]; twice {
+			return nil, invalidRequest(fieldName(name), "Must not be given twice")
+		}
+		var value json.RawMessage
+		_ = dec.Decode(&value) // the body is valid
+		nested := json.NewDecoder(bytes.NewReader(value))
+		nested.UseNumber() // a number may be larger than any Go type
+		if fault := checkNested(nested, 1); fault != "" {
+			return nil, invalidRequest(fieldName(name), fault)
+		}
+		raw[name] = value
+	}
+	return raw, nil
+}
+
+// checkNested reads one value and returns what is wrong with it, "" for nothing.
+func checkNested(dec *json.Decoder, depth int) (fault string) {
+	open, _ := dec.Token()
+	if _, nests := open.(json.Delim); !nests {
+		return ""
+	}
+	if depth == maxDepth {
+		return "Must not be nested that deeply"
+	}
+	names := map[string]bool{}
+	for dec.More() {
+		if open == json.Delim('{') {
+			name := nextName(dec)
+			if names[name] {
+				return "Must not hold a member twice"
+			}
+			names[name] = true
+		}
+		if fault := checkNested(dec, depth+1); fault != "" {
+			return fault
+		}
+	}
+	_, _ = dec.Token() // the end of the object or array
+	return ""
+}
+
+// nextName returns the name of the next member of the object that dec is in.
+func nextName(dec *json.Decoder) string {
+	t, _ := dec.Token()
+	name, _ := t.(string)
+	return name
+}
+
+// fieldName is what an unknown member is called in an error.
+func fieldName(name string) string {
+	if name == "" {
+		return "body"
+	}
+	return core.MaskSecrets(string(bytes.ToValidUTF8([]byte(name)[:min(len(name), maxField)], nil)))
+}
+
+// members are the members of a body. Its methods return one each, and remember the
+// first that has the wrong type. Unknown members are ignored.
+type members struct {
+	raw   map[string]json.RawMessage
+	fault func(field, detail string) *core.Error
+	err   error
+}
+
+func (m *members) wrong(name, detail string) {
+	if m.err == nil {
+		m.err = m.fault(name, detail)
+	}
+}
+
+// member returns a member of the type T, nil when it is missing.
+func member[T any](m *members, name, want string) *T {
+	raw, ok := m.raw[name]
+	if !ok {
+		return nil
+	}
+	var v *T
+	if json.Unmarshal(raw, &v) != nil || v == nil {
+		m.wrong(name, want)
+		return nil
+	}
+	return v
+}
+
+// optional returns a member of the type T that may be null.
+func optional[T any](m *members, name, want string) core.Optional[T] {
+	if string(m.raw[name]) == "null" {
+		return core.Null[T]()
+	}
+	v := member[T](m, name, want)
+	return core.Optional[T]{Set: v != nil, Value: v}
+}
+
+const (
+	wantText  = "Must be a string"
+	wantTexts = "Must be an array of strings"
+	wantFlag  = "Must be true or false"
+	wantWhole = "Must be a whole number"
+	wantTime  = "Must be a time as in RFC 3339, such as 2030-01-31T00:00:00Z"
+)
+
+func (m *members) text(name string) *string { return member[string](m, name, wantText) }
+
+func (m *members) flag(name string) *bool { return member[bool](m, name, wantFlag) }
+
+func (m *members) optionalText(name string) core.Optional[string] {
+	return optional[string](m, name, wantText)
+}
+
+// whole returns a whole number, however it is written. One that is beyond int64 is
+// the largest or smallest there is: no member may be as large.
+func (m *members) whole(name string) *int64 {
+	raw, ok := m.raw[name]
+	if !ok {
+		return nil
+	}
+	n, ok := parseWhole(string(raw))
+	if !ok {
+		m.wrong(name, wantWhole)
+		return nil
+	}
+	return &n
+}
+
+// planID returns the plan that is referred to.
+func (m *members) planID() core.Optional[string] {
+	o := m.optionalText("plan_id")
+	if o.Value != nil && !isID(*o.Value) && m.err == nil {
+		m.err = core.ErrPlanNotFound
+	}
+	return o
+}
+
+// texts returns an array of strings, none of them null.
+func (m *members) texts(name string) core.Optional[[]string] {
+	o := optional[[]*string](m, name, wantTexts)
+	if o.Value == nil {
+		return core.Optional[[]string]{Set: o.Set}
+	}
+	out := make([]string, len(*o.Value))
+	for i, s := range *o.Value {
+		if s == nil {
+			m.wrong(name, wantTexts)
+			break
+		}
+		out[i] = *s
+	}
+	return core.Some(out)
+}
+
+// time returns an instant to the millisecond, which is how it is stored.
+func (m *members) time(name string) core.Optional[time.Time] {
+	o := optional[string](m, name, wantText)
+	if o.Value == nil {
+		return core.Optional[time.Time]{Set: o.Set}
+	}
+	var t time.Time
+	if err := t.UnmarshalText([]byte(*o.Value)); err != nil || t.UTC().Year() > 9999 || t.UTC().Year() < 0 {
+		m.wrong(name, wantTime)
+	}
+	return core.Some(t.UTC().Truncate(time.Millisecond))
+}
+
+// object returns the text of a member as it is; core says what it must be.
+func (m *members) object(name string) core.Optional[json.RawMessage] {
+	raw, ok := m.raw[name]
+	switch {
+	case !ok:
+		return core.Optional[json.RawMessage]{}
+	case string(raw) == "null":
+		return core.Null[json.RawMessage]()
+	}
+	return core.Some(raw)
+}

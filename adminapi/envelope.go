@@ -1,0 +1,130 @@
+package adminapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// single is the envelope of one resource.
+type single struct {
+	Data any `json:"data"`
+}
+
+// page is the envelope of a list.
+type page[V any] struct {
+	Data  []V `json:"data"`
+	Count int `json:"count"` // all that match, not only those on the page
+}
+
+// message is what is told of a resource that is gone.
+type message struct {
+	Message string `json:"message"`
+}
+
+// answer is the body of a verdict and of an error: they differ in Success, which
+// only a verdict has.
+type answer struct {
+	Success *bool     `json:"success,omitempty"`
+	Error   string    `json:"error,omitempty"`
+	Code    core.Code `json:"code,omitempty"`
+	Details any       `json:"details,omitempty"`
+}
+
+// fieldFault says what is wrong with a member.
+type fieldFault struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+func errorAnswer(e *core.Error) answer {
+	a := answer{Error: e.Message, Code: e.Code}
+	if e.Field != "" {
+		a.Details = fieldFault{e.Field, e.Detail}
+	}
+	return a
+}
+
+// write answers with a body of JSON. It returns an error, having written nothing,
+// when v cannot be marshalled.
+func (c *call) write(status int, v any) error { return writeJSON(c.w, status, v) }
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that went away is no fault
+	return nil
+}
+
+// reply answers with one resource, unless there is an error.
+func reply[T, V any](c *call, status int, view func(T) V, v T, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.write(status, single{view(v)})
+}
+
+// deleted answers that a resource is gone, unless there is an error.
+func deleted(c *call, noun string, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.write(http.StatusOK, single{message{noun + " deleted successfully"}})
+}
+
+// list answers with the page that the query asks for.
+func list[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) ([]T, int, error)) error {
+	views, total, err := pageOf(c, view, get)
+	if err != nil {
+		return err
+	}
+	return c.write(http.StatusOK, page[V]{views, total})
+}
+
+// pageOf returns the views of the page that the query asks for, never nil, and how
+// many there are on all pages.
+func pageOf[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) ([]T, int, error)) ([]V, int, error) {
+	q, err := c.query()
+	if err != nil {
+		return nil, 0, err
+	}
+	p := q.page()
+	if q.err != nil {
+		return nil, 0, q.err
+	}
+	items, total, err := get(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	views, err := view(items)
+	return views, total, err
+}
+
+// each makes the view of one the view of many.
+func each[T, V any](view func(T) V) func([]T) ([]V, error) {
+	return func(items []T) ([]V, error) {
+		views := make([]V, len(items))
+		for i, v := range items {
+			views[i] = view(v)
+		}
+		return views, nil
+	}
+}
+
+// orNull shows the zero value of a member that was never set as null.
+func orNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

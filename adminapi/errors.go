@@ -1,0 +1,106 @@
+package adminapi
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// statuses is the status of every code. A code that is not here is never told: it
+// is a fault of this server.
+var statuses = map[core.Code]int{
+	core.CodeInvalidRequest:    http.StatusBadRequest,
+	core.CodeValidation:        http.StatusBadRequest,
+	core.CodeDuplicateEmail:    http.StatusBadRequest,
+	core.CodeUnauthorized:      http.StatusUnauthorized,
+	core.CodeInvalidAPIKey:     http.StatusUnauthorized,
+	core.CodeNotFound:          http.StatusNotFound,
+	core.CodeUserNotFound:      http.StatusNotFound,
+	core.CodePlanNotFound:      http.StatusNotFound,
+	core.CodeAPIKeyNotFound:    http.StatusNotFound,
+	core.CodeMethodNotAllowed:  http.StatusMethodNotAllowed,
+	core.CodeRateLimitExceeded: http.StatusTooManyRequests,
+	core.CodeInternal:          http.StatusInternalServerError,
+	core.CodeUnavailable:       http.StatusServiceUnavailable,
+}
+
+// retryUnavailable is when to ask again after a 503.
+const retryUnavailable = time.Second
+
+// The faults that HTTP has and core does not.
+var (
+	errPlainHTTP        = invalidRequest("scheme", "Only HTTPS is accepted")
+	errUnauthorized     = &core.Error{Code: core.CodeUnauthorized, Message: "Authentication required"}
+	errNotFound         = &core.Error{Code: core.CodeNotFound, Message: "Resource not found"}
+	errMethodNotAllowed = &core.Error{Code: core.CodeMethodNotAllowed, Message: "Method not allowed"}
+	errThrottled        = &core.Error{Code: core.CodeRateLimitExceeded, Message: "Rate limit exceeded"}
+	errInternal         = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
+)
+
+// invalidRequest is a request that cannot be read.
+func invalidRequest(field, detail string) *core.Error {
+	return &core.Error{Code: core.CodeInvalidRequest, Message: "Invalid request", Field: field, Detail: detail}
+}
+
+// validationError is a member or parameter with a wrong value.
+func validationError(field, detail string) *core.Error {
+	return &core.Error{Code: core.CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
+}
+
+// fail answers with an error.
+func (c *call) fail(err error) {
+	e := c.told(err)
+	status := statuses[e.Code]
+	switch status {
+	case http.StatusUnauthorized:
+		setChallenge(c.w.Header(), e.Code)
+	case http.StatusServiceUnavailable:
+		retryAfter(c.w.Header(), retryUnavailable)
+	}
+	if c.verdict {
+		WriteRefusal(c.w, status, e)
+		return
+	}
+	_ = writeJSON(c.w, status, errorAnswer(e)) // an error answer can be marshalled
+}
+
+// told returns what may be told of err, and logs what may not.
+func (c *call) told(err error) *core.Error {
+	e, ok := errors.AsType[*core.Error](err)
+	ok = ok && statuses[e.Code] != 0
+	switch {
+	case ok && e.Code != core.CodeUnavailable:
+		return e
+	case c.ctx().Err() != nil:
+		return core.ErrUnavailable // nobody is listening, and that may be the whole fault
+	case ok:
+		c.log(slog.LevelWarn, "store unavailable", err.Error())
+		return e
+	}
+	c.log(slog.LevelError, "request failed", err.Error())
+	return errInternal
+}
+
+// log notes the cause of an answer that does not say it.
+func (c *call) log(level slog.Level, msg, cause string) {
+	c.config.Logger.Log(c.ctx(), level, msg, "request_id", c.id,
+		"route", c.r.Pattern, "method", c.r.Method, "error", core.MaskSecrets(cause))
+}
+
+// recover answers a panic with 500. One that gives up the connection is handed on.
+func (c *call) recover() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v == http.ErrAbortHandler {
+		panic(v)
+	}
+	c.log(slog.LevelError, "handler panicked", fmt.Sprintf("%v\n%s", v, debug.Stack()))
+	c.fail(errInternal)
+}

@@ -1,0 +1,214 @@
+package adminapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// key is a key as it is shown: with its value once, with a hint of it otherwise.
+type key struct {
+	ID         string          `json:"id"`
+	APIKey     string          `json:"api_key,omitempty"`
+	Hint       string          `json:"hint,omitempty"`
+	Name       string          `json:"name"`
+	UserID     int64           `json:"user_id"`
+	PlanID     *string         `json:"plan_id"`
+	Status     core.KeyStatus  `json:"status"`
+	ExpiresAt  *time.Time      `json:"expires_at"`
+	Metadata   json.RawMessage `json:"metadata"`
+	LastUsedAt *time.Time      `json:"last_used_at"`
+	CreatedAt  time.Time       `json:"created_at"`
+	UpdatedAt  time.Time       `json:"updated_at"`
+}
+
+func viewKey(k *core.Key, lastUsed time.Time) key {
+	return key{
+		ID: k.ID, Hint: k.Hint, Name: k.Name, UserID: k.UserID, PlanID: orNull(k.PlanID),
+		Status: k.Status, ExpiresAt: k.ExpiresAt, Metadata: k.Metadata, LastUsedAt: orNull(lastUsed),
+		CreatedAt: k.CreatedAt, UpdatedAt: k.UpdatedAt,
+	}
+}
+
+// viewKeys asks when the keys were last used, all at once.
+func (c *call) viewKeys(ks []*core.Key) ([]key, error) {
+	times, err := c.svc.LastUsed(c.ctx(), c.account, ks)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]key, len(ks))
+	for i, k := range ks {
+		views[i] = viewKey(k, times[i])
+	}
+	return views, nil
+}
+
+// userKey is a key in the list of a user.
+type userKey struct {
+	ID        string         `json:"id"`
+	Name      string         `json:"name"`
+	PlanID    *string        `json:"plan_id"`
+	Status    core.KeyStatus `json:"status"`
+	CreatedAt time.Time      `json:"created_at"`
+}
+
+func viewUserKey(k *core.Key) userKey {
+	return userKey{k.ID, k.Name, orNull(k.PlanID), k.Status, k.CreatedAt}
+}
+
+// planKey is a key in the list of a plan.
+type planKey struct {
+	ID        string         `json:"id"`
+	Name      string         `json:"name"`
+	UserID    int64          `json:"user_id"`
+	Status    core.KeyStatus `json:"status"`
+	CreatedAt time.Time      `json:"created_at"`
+}
+
+func viewPlanKey(k *core.Key) planKey {
+	return planKey{k.ID, k.Name, k.UserID, k.Status, k.CreatedAt}
+}
+
+// keyUsageView is the usage of a key as it is shown.
+type keyUsageView struct {
+	CurrentUsage   int64       `json:"current_usage"`
+	Limit          int64       `json:"limit"`
+	Remaining      int64       `json:"remaining"`
+	PercentageUsed float64     `json:"percentage_used"`
+	ResetTime      time.Time   `json:"reset_time"`
+	Period         core.Period `json:"period"`
+	PlanName       string      `json:"plan_name"`
+	LastUsedAt     *time.Time  `json:"last_used_at"`
+	DeniedOmitted  int64       `json:"denied_omitted"`
+}
+
+func viewKeyUsage(u *core.KeyUsage) keyUsageView {
+	return keyUsageView{
+		CurrentUsage: u.Used, Limit: u.Plan.Limit, Remaining: u.Remaining(),
+		PercentageUsed: core.Percentage(u.Used, u.Plan.Limit), ResetTime: u.Window.End,
+		Period: u.Plan.Period, PlanName: u.Plan.Name,
+		LastUsedAt: orNull(u.LastUsedAt), DeniedOmitted: u.DeniedOmitted,
+	}
+}
+
+func readKey(m *members) core.KeyPatch {
+	return core.KeyPatch{
+		Name:      m.text("name"),
+		UserID:    m.whole("user_id"),
+		PlanID:    m.planID(),
+		Status:    m.text("status"),
+		ExpiresAt: m.time("expires_at"),
+		Metadata:  m.object("metadata"),
+	}
+}
+
+// readGrace returns how long the old value of a key works beside the new one.
+func readGrace(m *members) time.Duration {
+	seconds := orZero(m.whole("grace_seconds"))
+	tooMany := int64(core.MaxGrace/time.Second) + 1 // core refuses it, and it can be a Duration
+	return time.Duration(max(-1, min(seconds, tooMany))) * time.Second
+}
+
+func listKeys(c *call) error {
+	q, err := c.query()
+	if err != nil {
+		return err
+	}
+	f := q.keyFilter()
+	if q.err != nil {
+		return q.err
+	}
+	return list(c, c.viewKeys, c.keys(f))
+}
+
+// keys returns the pages of the keys that match.
+func (c *call) keys(f core.KeyFilter) func(core.Page) ([]*core.Key, int, error) {
+	return func(p core.Page) ([]*core.Key, int, error) { return c.svc.Keys(c.ctx(), c.account, f, p) }
+}
+
+func userKeys(c *call, id int64) error {
+	if _, err := c.svc.User(c.ctx(), c.account, id); err != nil {
+		return err
+	}
+	return list(c, each(viewUserKey), c.keys(core.KeyFilter{UserID: id}))
+}
+
+func planKeys(c *call, id string) error {
+	if _, err := c.svc.Plan(c.ctx(), c.account, id); err != nil {
+		return err
+	}
+	return list(c, each(viewPlanKey), c.keys(core.KeyFilter{PlanID: &id}))
+}
+
+func createKey(c *call) error {
+	p, err := decode(c, readKey)
+	if err != nil {
+		return err
+	}
+	return c.newKey(p)
+}
+
+// createUserKey makes a key of the user that the path names, whatever the body says.
+func createUserKey(c *call, id int64) error {
+	p, err := decode(c, readKey)
+	if err != nil {
+		return err
+	}
+	p.UserID = &id
+	return c.newKey(p)
+}
+
+func (c *call) newKey(p core.KeyPatch) error {
+	k, secret, err := c.svc.CreateKey(c.ctx(), c.account, p)
+	return c.replyKey(http.StatusCreated, k, secret, err)
+}
+
+func regenerateKey(c *call, id string) error {
+	grace, err := decode(c, readGrace)
+	if err != nil {
+		return err
+	}
+	k, secret, err := c.svc.RegenerateKey(c.ctx(), c.account, id, grace)
+	return c.replyKey(http.StatusOK, k, secret, err)
+}
+
+func getKey(c *call, id string) error {
+	k, err := c.svc.Key(c.ctx(), c.account, id)
+	return c.replyKey(http.StatusOK, k, "", err)
+}
+
+func updateKey(c *call, id string) error {
+	p, err := decode(c, readKey)
+	if err != nil {
+		return err
+	}
+	k, err := c.svc.UpdateKey(c.ctx(), c.account, id, p)
+	return c.replyKey(http.StatusOK, k, "", err)
+}
+
+// replyKey answers with a key, and with its value when there is one to show.
+func (c *call) replyKey(status int, k *core.Key, secret string, err error) error {
+	if err != nil {
+		return err
+	}
+	views, err := c.viewKeys([]*core.Key{k})
+	if err != nil {
+		return err
+	}
+	v := views[0]
+	if secret != "" {
+		v.APIKey, v.Hint = secret, ""
+	}
+	return c.write(status, single{v})
+}
+
+func deleteKey(c *call, id string) error {
+	return deleted(c, "API key", c.svc.DeleteKey(c.ctx(), c.account, id))
+}
+
+func keyUsage(c *call, id string) error {
+	u, err := c.svc.KeyUsage(c.ctx(), c.account, id)
+	return reply(c, http.StatusOK, viewKeyUsage, u, err)
+}

@@ -1,0 +1,108 @@
+package adminapi
+
+import (
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// maxParameter is how long a parameter that is looked up may be, in bytes.
+const maxParameter = 254
+
+// query are the parameters of a list. Its methods return one each, and remember the
+// first that has a wrong value. Unknown parameters are ignored.
+type query struct {
+	values url.Values
+	err    error
+}
+
+func (c *call) query() (*query, error) {
+	values, err := url.ParseQuery(c.r.URL.RawQuery)
+	if err != nil {
+		return nil, validationError("query", "Query is not well-formed")
+	}
+	return &query{values: values}, nil
+}
+
+func (q *query) wrong(name, detail string) {
+	if q.err == nil {
+		q.err = validationError(name, detail)
+	}
+}
+
+// page returns which page is asked for. A longer page than there is becomes the
+// longest.
+func (q *query) page() core.Page {
+	return core.Page{
+		Number: int(q.whole("page", 1)),
+		Size:   int(min(q.whole("limit", core.DefaultPageSize), core.MaxPageSize)),
+	}
+}
+
+// text returns a parameter, "" when it is missing. An empty one is refused: it
+// would select everything where the caller wanted little.
+func (q *query) text(name string) string {
+	values, ok := q.values[name]
+	if !ok {
+		return ""
+	}
+	switch v := values[0]; {
+	case len(values) > 1:
+		q.wrong(name, "Must not be given twice")
+	case v == "":
+		q.wrong(name, "Must not be empty")
+	case len(v) > maxParameter || !utf8.ValidString(v):
+		q.wrong(name, "Must be valid UTF-8 of at most 254 bytes")
+	}
+	return values[0]
+}
+
+// whole returns a whole number of 1 or more, or the default when it is missing. One
+// beyond int64 is the largest there is.
+func (q *query) whole(name string, missing int64) int64 {
+	text := q.text(name)
+	if !q.values.Has(name) {
+		return missing
+	}
+	if strings.Trim(text, "0123456789") != "" || strings.Trim(text, "0") == "" {
+		q.wrong(name, "Must be a whole number of 1 or more")
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return math.MaxInt64
+	}
+	return n
+}
+
+// oneOf returns a parameter that must be one of the words, "" when it is missing.
+func (q *query) oneOf(name string, words ...string) string {
+	text := q.text(name)
+	for _, w := range words {
+		if text == w || text == "" {
+			return text
+		}
+	}
+	q.wrong(name, "Must be one of "+strings.Join(words, ", "))
+	return ""
+}
+
+// keyFilter returns which keys are asked for.
+func (q *query) keyFilter() core.KeyFilter {
+	var f core.KeyFilter
+	if q.values.Has("user_id") {
+		f.UserID = q.whole("user_id", 0)
+	}
+	if q.values.Has("plan_id") {
+		id := q.text("plan_id")
+		if !isID(id) {
+			q.wrong("plan_id", "Must be the id of a plan")
+		}
+		f.PlanID = &id
+	}
+	f.Status = core.KeyStatus(q.oneOf("status", string(core.KeyActive), string(core.KeyInactive)))
+	return f
+}

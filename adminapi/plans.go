@@ -1,0 +1,99 @@
+package adminapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// plan is a plan as it is shown.
+type plan struct {
+	ID            string      `json:"id"`
+	Name          string      `json:"name"`
+	Description   *string     `json:"description"`
+	MaxRequests   int64       `json:"max_requests"`
+	RequestPeriod core.Period `json:"request_period"`
+	IsActive      bool        `json:"is_active"`
+	Features      []string    `json:"features"`
+	CreatedAt     time.Time   `json:"created_at"`
+	UpdatedAt     time.Time   `json:"updated_at"`
+}
+
+func viewPlan(p *core.Plan) plan {
+	features := p.Features
+	if features == nil {
+		features = []string{}
+	}
+	return plan{p.ID, p.Name, p.Description, p.Limit, p.Period, !p.Inactive, features, p.CreatedAt, p.UpdatedAt}
+}
+
+// planUsageView is the usage of a plan as it is shown.
+type planUsageView struct {
+	TotalUsers    int         `json:"total_users"`
+	TotalRequests int64       `json:"total_requests"`
+	AverageUsage  float64     `json:"average_usage"`
+	Period        core.Period `json:"period"`
+}
+
+func viewPlanUsage(u *core.PlanUsage) planUsageView {
+	return planUsageView{u.Users, u.Used, u.Average(), u.Plan.Period}
+}
+
+func readPlan(m *members) core.PlanPatch {
+	return core.PlanPatch{
+		Name:        m.text("name"),
+		Description: m.optionalText("description"),
+		Limit:       m.whole("max_requests"),
+		Period:      m.text("request_period"),
+		Active:      m.flag("is_active"),
+		Features:    m.texts("features"),
+	}
+}
+
+func listPlans(c *call) error {
+	return list(c, each(viewPlan), func(p core.Page) ([]*core.Plan, int, error) {
+		return c.svc.Plans(c.ctx(), c.account, p)
+	})
+}
+
+func createPlan(c *call) error {
+	p, err := decode(c, readPlan)
+	if err != nil {
+		return err
+	}
+	pl, err := c.svc.CreatePlan(c.ctx(), c.account, p)
+	return reply(c, http.StatusCreated, viewPlan, pl, err)
+}
+
+func getPlan(c *call, id string) error {
+	pl, err := c.svc.Plan(c.ctx(), c.account, id)
+	return reply(c, http.StatusOK, viewPlan, pl, err)
+}
+
+func updatePlan(c *call, id string) error {
+	p, err := decode(c, readPlan)
+	if err != nil {
+		return err
+	}
+	pl, err := c.svc.UpdatePlan(c.ctx(), c.account, id, p)
+	return reply(c, http.StatusOK, viewPlan, pl, err)
+}
+
+func deletePlan(c *call, id string) error {
+	return deleted(c, "Plan", c.svc.DeletePlan(c.ctx(), c.account, id))
+}
+
+func planUsage(c *call, id string) error {
+	u, err := c.svc.PlanUsage(c.ctx(), c.account, id)
+	return reply(c, http.StatusOK, viewPlanUsage, u, err)
+}
+
+func planUsers(c *call, id string) error {
+	if _, err := c.svc.Plan(c.ctx(), c.account, id); err != nil {
+		return err
+	}
+	return list(c, each(viewPlanUser), func(p core.Page) ([]*core.User, int, error) {
+		return c.svc.Users(c.ctx(), c.account, core.UserFilter{OnPlan: id}, p)
+	})
+}

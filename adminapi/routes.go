@@ -1,0 +1,147 @@
+package adminapi
+
+import (
+	_ "embed"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// base is what every path begins with.
+const base = "/functions/v1"
+
+// handler answers one request, or returns the error to answer with; then it has
+// written nothing.
+type handler func(*call) error
+
+// route is one operation of the API.
+type route struct {
+	method string
+	path   string // below base
+	handle handler
+	public bool // needs no owner's key and is not counted
+}
+
+// routes is the whole API.
+var routes = []route{
+	{method: "POST", path: validatePath, handle: validate},
+
+	{method: "GET", path: "/keys", handle: listKeys},
+	{method: "POST", path: "/keys", handle: createKey},
+	{method: "GET", path: "/keys/{id}", handle: ofKey(getKey)},
+	{method: "PUT", path: "/keys/{id}", handle: ofKey(updateKey)},
+	{method: "DELETE", path: "/keys/{id}", handle: ofKey(deleteKey)},
+	{method: "POST", path: "/keys/{id}/regenerate", handle: ofKey(regenerateKey)},
+	{method: "GET", path: "/keys/{id}/usage", handle: ofKey(keyUsage)},
+	{method: "GET", path: "/keys/{id}/requests", handle: ofKey(keyRequests)},
+
+	{method: "GET", path: "/plans", handle: listPlans},
+	{method: "POST", path: "/plans", handle: createPlan},
+	{method: "GET", path: "/plans/{id}", handle: ofPlan(getPlan)},
+	{method: "PUT", path: "/plans/{id}", handle: ofPlan(updatePlan)},
+	{method: "DELETE", path: "/plans/{id}", handle: ofPlan(deletePlan)},
+	{method: "GET", path: "/plans/{id}/usage", handle: ofPlan(planUsage)},
+	{method: "GET", path: "/plans/{id}/users", handle: ofPlan(planUsers)},
+	{method: "GET", path: "/plans/{id}/keys", handle: ofPlan(planKeys)},
+
+	{method: "GET", path: "/users", handle: listUsers},
+	{method: "POST", path: "/users", handle: createUser},
+	{method: "GET", path: "/users/{id}", handle: ofUser(getUser)},
+	{method: "PUT", path: "/users/{id}", handle: ofUser(updateUser)},
+	{method: "DELETE", path: "/users/{id}", handle: ofUser(deleteUser)},
+	{method: "GET", path: "/users/{id}/usage", handle: ofUser(userUsage)},
+	{method: "GET", path: "/users/{id}/keys", handle: ofUser(userKeys)},
+	{method: "POST", path: "/users/{id}/keys", handle: ofUser(createUserKey)},
+	{method: "GET", path: "/users/{id}/requests", handle: ofUser(userRequests)},
+
+	{method: "GET", path: "/health", handle: health, public: true},
+	{method: "GET", path: "/openapi.yaml", handle: document, public: true},
+}
+
+// endpoint is one path with its methods. One without any answers for the paths
+// that there are not.
+type endpoint struct {
+	config  *Config
+	path    string
+	methods map[string]route
+}
+
+// endpoints gathers the routes by path.
+func endpoints(c *Config) map[string]*endpoint {
+	es := map[string]*endpoint{}
+	for _, rt := range routes {
+		e, ok := es[rt.path]
+		if !ok {
+			e = &endpoint{config: c, path: base + rt.path, methods: map[string]route{}}
+			es[rt.path] = e
+		}
+		e.methods[rt.method] = rt
+		if rt.method == http.MethodGet {
+			e.methods[http.MethodHead] = rt // net/http leaves out the body
+		}
+	}
+	return es
+}
+
+// ServeHTTP runs the route of the request's method and writes the error that it
+// returns.
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := newCall(e.config, w, r)
+	c.verdict = e.path == base+validatePath
+	w.Header().Set("X-Request-Id", c.id)
+	defer c.recover()
+	if err := e.serve(c); err != nil {
+		c.fail(err)
+	}
+}
+
+// serve does what comes before a handler: nothing of the request is looked at
+// before it is known to have come over HTTPS.
+func (e *endpoint) serve(c *call) error {
+	if !c.config.Secure(c.r) {
+		return errPlainHTTP
+	}
+	if len(e.methods) == 0 {
+		return errNotFound
+	}
+	rt, ok := e.methods[c.r.Method]
+	if !ok {
+		c.w.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(e.methods)), ", "))
+		return errMethodNotAllowed
+	}
+	if !rt.public {
+		if err := c.authenticate(); err != nil {
+			return err
+		}
+		if err := c.throttle(); err != nil {
+			return err
+		}
+	}
+	return rt.handle(c)
+}
+
+// health answers whether the store can be asked.
+func health(c *call) error {
+	svc, err := c.service()
+	if err != nil {
+		return err
+	}
+	if _, err := svc.AccountByName(c.ctx(), "health"); err != nil && !errors.Is(err, core.ErrAccountNotFound) {
+		return err
+	}
+	return c.write(http.StatusOK, map[string]string{"status": "ok"})
+}
+
+//go:embed openapi.yaml
+var openapi []byte
+
+// document answers with the contract.
+func document(c *call) error {
+	c.w.Header().Set("Content-Type", "application/yaml")
+	_, _ = c.w.Write(openapi) // a client that went away is no fault
+	return nil
+}

@@ -1,0 +1,113 @@
+package adminapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// user is a user as it is shown.
+type user struct {
+	UserID     int64           `json:"user_id"`
+	Name       string          `json:"name"`
+	Email      *string         `json:"email"`
+	PlanID     *string         `json:"plan_id"`
+	Metadata   json.RawMessage `json:"metadata"`
+	IsDisabled bool            `json:"is_disabled"`
+	CreatedAt  time.Time       `json:"created_at"`
+	UpdatedAt  time.Time       `json:"updated_at"`
+}
+
+func viewUser(u *core.User) user {
+	return user{u.ID, u.Name, u.Email, orNull(u.PlanID), u.Metadata, u.Disabled, u.CreatedAt, u.UpdatedAt}
+}
+
+// planUser is a user in the list of a plan.
+type planUser struct {
+	UserID    int64     `json:"user_id"`
+	Name      string    `json:"name"`
+	Email     *string   `json:"email"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+func viewPlanUser(u *core.User) planUser {
+	return planUser{u.ID, u.Name, u.Email, u.CreatedAt}
+}
+
+// userUsageView is the usage of a user as it is shown.
+type userUsageView struct {
+	Type           string  `json:"type"` // user
+	CurrentUsage   int64   `json:"current_usage"`
+	Limit          int64   `json:"limit"`
+	PercentageUsed float64 `json:"percentage_used"`
+	UserName       string  `json:"user_name"`
+	PlanName       *string `json:"plan_name"`
+}
+
+func viewUserUsage(u *core.UserUsage) userUsageView {
+	return userUsageView{"user", u.Used, u.Limit, core.Percentage(u.Used, u.Limit), u.User.Name, orNull(u.PlanNames())}
+}
+
+// readNewUser takes the members of a new user: it starts enabled.
+func readNewUser(m *members) core.UserPatch {
+	return core.UserPatch{
+		Name:     m.text("name"),
+		Email:    m.optionalText("email"),
+		PlanID:   m.planID(),
+		Metadata: m.object("metadata"),
+	}
+}
+
+func readUser(m *members) core.UserPatch {
+	p := readNewUser(m)
+	p.Disabled = m.flag("is_disabled")
+	return p
+}
+
+func listUsers(c *call) error {
+	q, err := c.query()
+	if err != nil {
+		return err
+	}
+	f := core.UserFilter{Email: q.text("email")}
+	if q.err != nil {
+		return q.err
+	}
+	return list(c, each(viewUser), func(p core.Page) ([]*core.User, int, error) {
+		return c.svc.Users(c.ctx(), c.account, f, p)
+	})
+}
+
+func createUser(c *call) error {
+	p, err := decode(c, readNewUser)
+	if err != nil {
+		return err
+	}
+	u, err := c.svc.CreateUser(c.ctx(), c.account, p)
+	return reply(c, http.StatusCreated, viewUser, u, err)
+}
+
+func getUser(c *call, id int64) error {
+	u, err := c.svc.User(c.ctx(), c.account, id)
+	return reply(c, http.StatusOK, viewUser, u, err)
+}
+
+func updateUser(c *call, id int64) error {
+	p, err := decode(c, readUser)
+	if err != nil {
+		return err
+	}
+	u, err := c.svc.UpdateUser(c.ctx(), c.account, id, p)
+	return reply(c, http.StatusOK, viewUser, u, err)
+}
+
+func deleteUser(c *call, id int64) error {
+	return deleted(c, "User", c.svc.DeleteUser(c.ctx(), c.account, id))
+}
+
+func userUsage(c *call, id int64) error {
+	u, err := c.svc.UserUsage(c.ctx(), c.account, id)
+	return reply(c, http.StatusOK, viewUserUsage, u, err)
+}
