@@ -64,7 +64,7 @@ func (s *Service) newOwnerKey(account, name, secret string) *OwnerKey {
 // EnsureAccount makes sure that an account with the name exists and that secret
 // is one of its owner's keys. It may be called any number of times. A secret of
 // another account is [ErrOwnerKeyExists]; one that was revoked stays revoked, and
-// is an error with the code VALIDATION_ERROR.
+// is [ErrOwnerKeyRevoked] beside the account.
 func (s *Service) EnsureAccount(ctx context.Context, name, secret string) (*Account, error) {
 	if !WellFormedOwnerSecret(secret) {
 		return nil, invalid("key", "An owner's key is lk_ and 29 letters or digits")
@@ -93,7 +93,7 @@ func (s *Service) ensureOwnerKey(ctx context.Context, a *Account, secret string)
 	case k.AccountID != a.ID:
 		return ErrOwnerKeyExists
 	case !k.InForce(s.now()):
-		return invalid("key", "This owner's key was revoked; configure another")
+		return ErrOwnerKeyRevoked
 	}
 	return nil
 }

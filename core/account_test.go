@@ -120,8 +120,8 @@ func TestEnsureAccount(t *testing.T) {
 	}
 	k, _ := s.Authenticate(t.Context(), added)
 	_, _ = s.RevokeOwnerKey(t.Context(), made.ID, k.ID)
-	if _, err := s.EnsureAccount(t.Context(), "acme", added); core.ErrorCode(err) != core.CodeValidation {
-		t.Errorf("a revoked key: %v, want a validation error", err)
+	if got, err := s.EnsureAccount(t.Context(), "acme", added); !errors.Is(err, core.ErrOwnerKeyRevoked) || got == nil || got.ID != made.ID {
+		t.Errorf("a revoked key: %+v, %v, want the account and %v", got, err, core.ErrOwnerKeyRevoked)
 	}
 	if _, err := s.Authenticate(t.Context(), added); err == nil {
 		t.Error("configuring a revoked key put it in force again")

@@ -49,6 +49,7 @@ var (
 	ErrAccountExists    = invalid("name", "An account with this name exists already")
 	ErrOwnerKeyNotFound = &Error{Code: CodeNotFound, Message: "Owner's key not found"}
 	ErrOwnerKeyExists   = invalid("key", "This owner's key belongs to another account")
+	ErrOwnerKeyRevoked  = invalid("key", "This owner's key was revoked")
 	ErrUserNotFound     = &Error{Code: CodeUserNotFound, Message: "User not found"}
 	ErrPlanNotFound     = &Error{Code: CodePlanNotFound, Message: "Plan not found"}
 	ErrKeyNotFound      = &Error{Code: CodeAPIKeyNotFound, Message: "API key not found"}

@@ -64,6 +64,9 @@ func (c *cache[K, V]) get(ctx context.Context, k K) (*V, error) {
 // ask loads k from the store, together with everyone who asks for it meanwhile.
 func (c *cache[K, V]) ask(ctx context.Context, k K) (*V, error) {
 	v, err, _ := c.flights.Do(c.name(k), func() (any, error) {
+		if v, ok := c.present.Peek(k); ok { // since get looked
+			return v, nil
+		}
 		epoch := c.now()
 		v, err := c.load(context.WithoutCancel(ctx), k)
 		c.add(k, v, err, epoch)

@@ -54,8 +54,6 @@ func TestCacheAsksOnce(t *testing.T) {
 	if _, err := c.get(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	// A caller that comes between the end of a flight and the remembering would ask
-	// again; there is no such gap.
 	if n := s.loads.Load(); n != 1 {
 		t.Errorf("the store was asked %d times, want once", n)
 	}
