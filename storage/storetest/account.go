@@ -1,0 +1,153 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var accountCases = []testCase{
+	{name: "account/read back", run: accountReadBack,
+		promise: "CreateAccount stores an account with its first owner's key; AccountByName returns the account with exactly this name"},
+	{name: "account/name taken", run: accountNameTaken,
+		promise: "a name that is taken is ErrAccountExists, and neither account nor owner's key is stored"},
+	{name: "account/digest taken", run: accountDigestTaken,
+		promise: "a digest that is taken is ErrOwnerKeyExists, and neither account nor owner's key is stored"},
+	{name: "account/created at once", run: accountCreatedAtOnce,
+		promise: "of concurrent creations with one name exactly one succeeds, whole"},
+	{name: "account/list", run: accountList, own: true,
+		promise: "Accounts lists all accounts in the order of creation, with their total"},
+}
+
+func accountReadBack(e *env) {
+	a, k := newAccount(fmt.Sprintf("acct_%d", serial.Add(1)))
+	a.Name = a.ID + " Ünïcode 日本 \x00/:\u2028'\""
+	a.CreatedAt = noon.In(time.FixedZone("somewhere", 3600))
+	e.ok("CreateAccount", e.Store.CreateAccount(e.ctx, a, k))
+
+	got, err := e.Store.AccountByName(e.ctx, a.Name)
+	e.ok("AccountByName", err)
+	e.same("account", a, got)
+	e.utc(got.CreatedAt)
+	owner, err := e.Store.OwnerKeyByDigest(e.ctx, k.Digest)
+	e.ok("OwnerKeyByDigest", err)
+	e.same("first owner's key", k, owner)
+
+	for _, other := range []string{"", a.ID, a.Name + "x", a.Name[:len(a.Name)-1], "A" + a.Name[1:]} {
+		_, err := e.Store.AccountByName(e.ctx, other)
+		e.isErr(fmt.Sprintf("AccountByName(%q)", other), err, core.ErrAccountNotFound)
+	}
+}
+
+func accountNameTaken(e *env) {
+	id := e.account()
+	a, k := newAccount(id + "_second")
+	a.Name = "name of " + id
+	e.isErr("CreateAccount", e.Store.CreateAccount(e.ctx, a, k), core.ErrAccountExists)
+
+	_, err := e.Store.OwnerKeyByDigest(e.ctx, k.Digest)
+	e.isErr("the owner's key of the refused account", err, core.ErrOwnerKeyNotFound)
+	got, err := e.Store.AccountByName(e.ctx, a.Name)
+	e.ok("AccountByName", err)
+	if got.ID != id {
+		e.Errorf("AccountByName: got the account %s, want %s", got.ID, id)
+	}
+}
+
+func accountDigestTaken(e *env) {
+	id := e.account()
+	_, first := newAccount(id)
+	a, k := newAccount(id + "_second")
+	k.Digest = first.Digest
+	e.isErr("CreateAccount", e.Store.CreateAccount(e.ctx, a, k), core.ErrOwnerKeyExists)
+
+	_, err := e.Store.AccountByName(e.ctx, a.Name)
+	e.isErr("the refused account", err, core.ErrAccountNotFound)
+	samePages(e, "owner's keys of the refused account", nil, ownerKeyID, e.ownerKeys(a.ID))
+	got, err := e.Store.OwnerKeyByDigest(e.ctx, k.Digest)
+	e.ok("OwnerKeyByDigest", err)
+	if got.AccountID != id {
+		e.Errorf("OwnerKeyByDigest: got a key of %s, want of %s", got.AccountID, id)
+	}
+	e.ok("CreateAccount with another digest", func() error {
+		a, k := newAccount(a.ID)
+		return e.Store.CreateAccount(e.ctx, a, k)
+	}())
+}
+
+func accountCreatedAtOnce(e *env) {
+	const callers = 8
+	name := fmt.Sprintf("acct_contested%d", serial.Add(1))
+	id := func(i int) string { return fmt.Sprintf("%s_%d", name, i) }
+	errs := make([]error, callers)
+	e.parallel(callers, func(i int) {
+		a, k := newAccount(id(i))
+		a.Name = name
+		errs[i] = e.Store.CreateAccount(e.ctx, a, k)
+	})
+
+	winner := e.onlyOne(errs, core.ErrAccountExists)
+	got, err := e.Store.AccountByName(e.ctx, name)
+	e.ok("AccountByName", err)
+	if got.ID != id(winner) {
+		e.Errorf("AccountByName: got the account %s, want that of the call that succeeded, %s", got.ID, id(winner))
+	}
+	for i := range callers {
+		_, k := newAccount(id(i))
+		_, err := e.Store.OwnerKeyByDigest(e.ctx, k.Digest)
+		if i == winner {
+			e.ok("the owner's key of the account", err)
+		} else {
+			e.isErr("the owner's key of a refused account", err, core.ErrOwnerKeyNotFound)
+		}
+	}
+}
+
+// onlyOne fails unless exactly one of the errors is nil and the others are want. It
+// returns which.
+func (e *env) onlyOne(errs []error, want error) int {
+	e.Helper()
+	winner := -1
+	for i, err := range errs {
+		if err != nil {
+			e.isErr("a call that was too late", err, want)
+			continue
+		}
+		if winner >= 0 {
+			e.Fatalf("the calls %d and %d both succeeded, want one", winner, i)
+		}
+		winner = i
+	}
+	if winner < 0 {
+		e.Fatalf("no call succeeded, want one: %v", errs)
+	}
+	return winner
+}
+
+func accountList(e *env) {
+	id := func(a *core.Account) string { return a.ID }
+	list := func(p core.Page) ([]*core.Account, int, error) { return e.Store.Accounts(e.ctx, p) }
+	samePages(e, "accounts of an empty store", nil, id, list)
+
+	var want []string
+	for i := range 12 { // neither ID nor time follows the order of creation
+		a, k := newAccount(fmt.Sprintf("acct_%d", 100-i*7%12))
+		a.CreatedAt = noon.Add(-time.Duration(i) * time.Hour)
+		e.ok("CreateAccount", e.Store.CreateAccount(e.ctx, a, k))
+		want = append(want, a.ID)
+	}
+	samePages(e, "accounts", want, id, list)
+	e.reopen()
+	samePages(e, "accounts after reopening", want, id, list)
+}
+
+// utc fails unless the times are in UTC.
+func (e *env) utc(times ...time.Time) {
+	e.Helper()
+	for _, t := range times {
+		if t.Location() != time.UTC {
+			e.Errorf("time %v: got the location %v, want UTC", t, t.Location())
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var copyCases = []testCase{
+	{name: "copy/what is returned", run: copyReturned,
+		promise: "what a method returns is the caller's own copy: changing it changes nothing that is stored"},
+	{name: "copy/what is given", run: copyGiven,
+		promise: "what is given to a method may be changed by the caller afterwards"},
+}
+
+// rich returns new resources of which every member points to something.
+func rich(account string) (u *core.User, p *core.Plan, k *core.Key) {
+	u, p = newUser(account, "user"), newPlan(account, "plan_1")
+	u.Email, u.Metadata = new("user@example.com"), json.RawMessage(`{"a":1}`)
+	p.Description, p.Features = new("description"), []string{"a", "b"}
+	k = newKey(account, "key_1", 1, "plan_1")
+	k.Previous = []core.GraceValue{{Digest: digest(account, k.ID, 2), Until: noon}}
+	k.ExpiresAt, k.Metadata = new(noon), json.RawMessage(`{"a":1}`)
+	return u, p, k
+}
+
+// The spoilers write over everything that a resource points to.
+func spoilUser(u *core.User) {
+	*u.Email, u.Metadata[2] = "spoilt", 'x'
+	u.Name = "spoilt"
+}
+
+func spoilPlan(p *core.Plan) {
+	*p.Description, p.Features[1] = "spoilt", "spoilt"
+	p.Name = "spoilt"
+}
+
+func spoilKey(k *core.Key) {
+	k.Previous[0].Digest[0]++
+	*k.ExpiresAt, k.Metadata[2] = noon.Add(time.Hour), 'x'
+	k.Name, k.Digest = "spoilt", core.DigestOf("spoilt")
+}
+
+func copyReturned(e *env) {
+	account := e.account()
+	u, p, k := rich(account)
+	e.put(u, p)
+	e.put(k)
+	e.allowed(request(k, noon))
+	want := e.snapshot(account)
+
+	got := e.snapshot(account)
+	for _, k := range append(got.Keys, got.ByDigest...) {
+		spoilKey(k)
+	}
+	spoilUser(got.Users[0])
+	spoilPlan(got.Plans[0])
+	got.Counters[0].Tallies[0].Used = 99
+	got.Histories[0][0].Endpoint = "/spoilt"
+	got.Owners[0].Name = "spoilt"
+	e.spoilRead(account, u.ID, p.ID, k.ID)
+	e.same("what is stored after changing what was read", want, e.snapshot(account))
+
+	failure := errors.New("no")
+	read := func(tx core.Tx) error {
+		u, err1 := tx.User(u.ID)
+		p, err2 := tx.Plan(p.ID)
+		k, err3 := tx.Key(k.ID)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return err
+		}
+		spoilUser(u)
+		spoilPlan(p)
+		spoilKey(k)
+		return nil
+	}
+	e.update(account, read)
+	e.same("what is stored after changing what a transaction read", want, e.snapshot(account))
+	e.isErr("Update", e.Store.Update(e.ctx, account, func(tx core.Tx) error {
+		return errors.Join(read(tx), failure)
+	}), failure)
+	e.same("what is stored after a transaction that failed", want, e.snapshot(account))
+}
+
+// spoilRead changes what the single look-ups return.
+func (e *env) spoilRead(account string, user int64, plan, key string) {
+	e.Helper()
+	u, err := e.Store.User(e.ctx, account, user)
+	e.ok("User", err)
+	spoilUser(u)
+	p, err := e.Store.Plan(e.ctx, account, plan)
+	e.ok("Plan", err)
+	spoilPlan(p)
+	k, err := e.Store.Key(e.ctx, account, key)
+	e.ok("Key", err)
+	spoilKey(k)
+	_, owner := newAccount(account)
+	owner, err = e.Store.UpdateOwnerKey(e.ctx, account, owner.ID, func(*core.OwnerKey) error { return nil })
+	e.ok("UpdateOwnerKey", err)
+	owner.Name = "spoilt"
+	owner, err = e.Store.OwnerKeyByDigest(e.ctx, owner.Digest)
+	e.ok("OwnerKeyByDigest", err)
+	owner.Name = "spoilt"
+}
+
+func copyGiven(e *env) {
+	account := e.account()
+	u, p, k := rich(account)
+	e.update(account, func(tx core.Tx) error {
+		givenUser, givenPlan, _ := rich(account)
+		err := errors.Join(tx.PutUser(givenUser), tx.PutPlan(givenPlan))
+		u.ID, p.Seq = givenUser.ID, givenPlan.Seq
+		spoilUser(givenUser) // before the transaction has ended
+		spoilPlan(givenPlan)
+		return err
+	})
+	e.update(account, func(tx core.Tx) error {
+		_, _, given := rich(account)
+		err := tx.PutKey(given)
+		k.Seq = given.Seq
+		spoilKey(given)
+		return err
+	})
+	e.wantUser(u)
+	e.wantPlan(p)
+	e.wantKey(k)
+
+	c := request(k, noon)
+	c.Limit, c.Entry.Endpoint = 1, "/first"
+	if _, ok, err := e.Store.Consume(e.ctx, &c); !ok || err != nil {
+		e.Fatalf("Consume: got %t and %v, want allowed", ok, err)
+	}
+	c.Entry.Endpoint = "/second"
+	if _, ok, err := e.Store.Consume(e.ctx, &c); ok || err != nil {
+		e.Fatalf("Consume: got %t and %v, want denied", ok, err)
+	}
+	c.Entry.Endpoint, c.KeyID, c.Account = "/spoilt", "key_2", "acct_missing"
+	e.awaitHistory(keyCounter(k), 2)
+	e.wantHistory(keyCounter(k), time.Time{}, "/second", "/first")
+}

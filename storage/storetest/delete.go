@@ -1,0 +1,133 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var deleteCases = []testCase{
+	{name: "delete/key with usage", run: deleteKeyWithUsage,
+		promise: "DeleteKey deletes a key with its counter and its history; what it used stays in the counter and history of its user"},
+	{name: "delete/user with usage", run: deleteUserWithUsage,
+		promise: "DeleteUser deletes a user and its keys with their counters and histories"},
+	{name: "delete/user with many keys", run: deleteUserWithManyKeys,
+		promise: "however many keys a deleted user had, they are all gone for whoever asks afterwards"},
+}
+
+func deleteKeyWithUsage(e *env) {
+	keys := e.user1("key_1", "key_10")
+	gone, left := keys[0], keys[1]
+	gone.PlanID = ""
+	e.put(gone)
+	e.allowed(endpoint(request(gone, noon), "/1"))
+	e.allowed(endpoint(request(left, noon), "/2"))
+	e.allowed(endpoint(request(gone, noon), "/3"))
+	e.denied(limit(endpoint(request(gone, noon), "/4"), core.Month, 2))
+	e.awaitHistory(keyCounter(gone), 3)
+	e.deleteKeys(gone.AccountID, gone.ID)
+	check := func() {
+		e.Helper()
+		e.same("counter of the deleted key", core.Counter{}, e.counter(keyCounter(gone)))
+		e.wantHistory(keyCounter(gone), time.Time{})
+		e.same("counter of the user", tallied(2, noon), e.counter(userCounter(gone)))
+		e.wantHistory(userCounter(gone), time.Time{}, "/4", "/3", "/2", "/1")
+		e.same("counter of the other key", tallied(1, noon), e.counter(keyCounter(left)))
+		e.wantHistory(keyCounter(left), time.Time{}, "/2")
+	}
+	check()
+	e.reopen()
+	check()
+}
+
+func deleteUserWithUsage(e *env) {
+	keys := e.user1("key_1", "key_2", "key_3")
+	account := keys[0].AccountID
+	e.put(newUser(account, "second user"))
+	keys[1].PlanID = ""
+	e.put(keys[1])
+	for _, k := range keys {
+		e.allowed(request(k, noon))
+	}
+	moved := keys[2]
+	moved.UserID = 2
+	e.put(moved)
+	e.allowed(endpoint(request(moved, noon), "/moved"))
+	e.deleteUsers(account, 1)
+	check := func() {
+		e.Helper()
+		for _, id := range []core.CounterID{keyCounter(keys[0]), keyCounter(keys[1]), {Account: account, UserID: 1}} {
+			e.same(fmt.Sprintf("counter %+v", id), core.Counter{}, e.counter(id))
+			e.wantHistory(id, time.Time{})
+		}
+		e.wantKey(moved)
+		e.same("counter of the key that moved away", tallied(2, noon), e.counter(keyCounter(moved)))
+		e.wantHistory(keyCounter(moved), time.Time{}, "/moved", "/")
+		e.wantHistory(userCounter(moved), time.Time{}, "/moved")
+	}
+	check()
+	e.reopen()
+	check()
+}
+
+func deleteUserWithManyKeys(e *env) {
+	const n = 2500
+	account := e.account()
+	u, other := newUser(account, "user"), newUser(account, "other")
+	u.Email = new("user@example.com")
+	e.put(u, other)
+	var keys []*core.Key
+	for i := range n {
+		k := newKey(account, fmt.Sprintf("key_%d", i), u.ID, []string{"", "plan_1"}[i%2])
+		k.Previous = []core.GraceValue{{Digest: digest(account, k.ID, 2), Until: noon}}
+		keys = append(keys, k)
+	}
+	for some := range slices.Chunk(keys, 100) {
+		var things []any
+		for _, k := range some {
+			things = append(things, k)
+		}
+		e.put(things...)
+	}
+	left := newKey(account, "key_left", other.ID, "plan_1")
+	e.put(left)
+	for i := 0; i < n; i += 50 {
+		e.allowed(request(keys[i], noon))
+		e.allowed(request(keys[i+1], noon))
+	}
+	e.deleteUsers(account, u.ID)
+	e.manyGone(u, keys, left)
+	e.addUser(account, "USER@example.com")
+	e.reopen()
+	e.manyGone(u, keys, left)
+}
+
+// manyGone fails unless a user and its keys are gone and the one of another user is
+// there.
+func (e *env) manyGone(u *core.User, keys []*core.Key, left *core.Key) {
+	e.Helper()
+	account := u.AccountID
+	e.wantKeys(account, core.KeyFilter{}, left.ID)
+	e.wantKeys(account, core.KeyFilter{UserID: u.ID})
+	e.wantKeys(account, core.KeyFilter{PlanID: new("plan_1")}, left.ID)
+	e.wantKeys(account, core.KeyFilter{PlanID: new("")})
+	e.wantKeys(account, core.KeyFilter{Status: core.KeyActive}, left.ID)
+	e.wantUsers(account, core.UserFilter{OnPlan: "plan_1"}, left.UserID)
+	_, err := e.Store.User(e.ctx, account, u.ID)
+	e.isErr("User", err, core.ErrUserNotFound)
+	ids := []core.CounterID{{Account: account, UserID: u.ID}}
+	for i, k := range keys {
+		ids = append(ids, keyCounter(k))
+		if i%50 <= 1 || i > len(keys)-10 {
+			e.noKey(account, k.ID, 2)
+			e.wantHistory(keyCounter(k), time.Time{})
+		}
+	}
+	counters, err := e.Store.Counters(e.ctx, ids)
+	e.ok("Counters", err)
+	e.same("counters", make([]core.Counter, len(ids)), counters)
+	e.wantHistory(ids[0], time.Time{})
+	e.wantKey(left)
+}

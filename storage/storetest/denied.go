@@ -1,0 +1,126 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var deniedCases = []testCase{
+	{name: "denied/recorded", run: deniedRecorded,
+		promise: "the entry of a denied request, marked Denied, is appended to the history of the key and of the user soon after, and counts nowhere"},
+	{name: "denied/thinned", run: deniedThinned,
+		promise: "at most DeniedPerSecond denied requests of one key are recorded in one second, the others are counted in DeniedOmitted"},
+	{name: "denied/each key for itself", run: deniedEachKey,
+		promise: "denied requests are thinned key by key, also when the user's counter decides"},
+	{name: "denied/closed", run: deniedClosed,
+		promise: "Close finishes what was begun: the denials that were answered are in the history when the store is opened again"},
+}
+
+// awaitHistory waits until a history has n entries.
+func (e *env) awaitHistory(of core.CounterID, n int) {
+	e.Helper()
+	got := -1
+	e.soon(fmt.Sprintf("the history of %+v has %d entries", of, n), func() bool {
+		got = e.historyTotal(of)
+		return got >= n
+	})
+	if got != n {
+		e.Errorf("history of %+v: got %d entries, want %d", of, got, n)
+	}
+}
+
+func deniedRecorded(e *env) {
+	k := e.user1("key_1")[0]
+	first := limit(endpoint(request(k, noon), "/first"), core.Month, 1)
+	e.allowed(first)
+	second := limit(cost(endpoint(request(k, noon.Add(time.Second)), "/second"), 5), core.Month, 1)
+	e.denied(second)
+	e.awaitHistory(keyCounter(k), 2)
+	e.awaitHistory(userCounter(k), 2)
+	third := limit(endpoint(request(k, noon.Add(2*time.Second)), "/third"), core.Month, 2)
+	e.allowed(third)
+
+	second.Entry.Denied = true
+	want := []core.Entry{third.Entry, second.Entry, first.Entry}
+	e.same("history of the key", want, all(e, e.entries(keyCounter(k), time.Time{})))
+	e.same("history of the user", want, all(e, e.entries(userCounter(k), time.Time{})))
+	e.wantHistory(keyCounter(k), noon, "/third", "/second")
+	counter := tallied(2, noon)
+	counter.LastUsedAt = third.Entry.At
+	e.same("counter", counter, e.counter(keyCounter(k)))
+	e.reopen()
+	e.same("history after reopening", want, all(e, e.entries(keyCounter(k), time.Time{})))
+}
+
+func deniedThinned(e *env) {
+	k := e.user1("key_1")[0]
+	second := func(n int) core.Consumption {
+		return limit(request(k, noon.Add(time.Duration(n)*time.Second)), core.Month, 0)
+	}
+	for range core.DeniedPerSecond {
+		e.denied(second(0))
+	}
+	e.awaitHistory(keyCounter(k), core.DeniedPerSecond)
+	e.same("counter before any was left out", core.Counter{}, e.counter(keyCounter(k)))
+
+	for range 7 {
+		e.denied(second(0))
+	}
+	e.same("counter after 7 more", core.Counter{DeniedOmitted: 7}, e.counter(keyCounter(k)))
+	for range core.DeniedPerSecond + 2 {
+		e.denied(second(1))
+	}
+	e.same("counter after the next second", core.Counter{DeniedOmitted: 9}, e.counter(keyCounter(k)))
+	e.same("counter of the user", core.Counter{}, e.counter(userCounter(k)))
+	e.awaitHistory(keyCounter(k), 2*core.DeniedPerSecond)
+	e.denied(second(2)) // when this one is there, so are all that came before
+	e.awaitHistory(keyCounter(k), 2*core.DeniedPerSecond+1)
+	e.awaitHistory(userCounter(k), 2*core.DeniedPerSecond+1)
+	e.reopen()
+	e.awaitHistory(keyCounter(k), 2*core.DeniedPerSecond+1)
+	e.same("counter after reopening", core.Counter{DeniedOmitted: 9}, e.counter(keyCounter(k)))
+	e.denied(second(3))
+	e.awaitHistory(keyCounter(k), 2*core.DeniedPerSecond+2)
+}
+
+func deniedEachKey(e *env) {
+	keys := e.user1("key_1", "key_2")
+	const each = core.DeniedPerSecond + 3
+	for _, k := range keys {
+		k.PlanID = ""
+		e.put(k)
+	}
+	e.parallel(2*each, func(i int) {
+		c := limit(request(keys[i%2], noon), core.Month, 0)
+		if _, ok, err := e.Store.Consume(e.ctx, &c); ok || err != nil {
+			e.Errorf("Consume: got %t, %v, want denied", ok, err)
+		}
+	})
+	for _, k := range keys {
+		e.awaitHistory(keyCounter(k), core.DeniedPerSecond)
+		e.same("counter of a key", core.Counter{DeniedOmitted: 3}, e.counter(keyCounter(k)))
+	}
+	e.awaitHistory(userCounter(keys[0]), 2*core.DeniedPerSecond)
+	e.same("counter of the user", core.Counter{}, e.counter(userCounter(keys[0])))
+}
+
+func deniedClosed(e *env) {
+	k := e.user1("key_1")[0]
+	for i := range 20 * core.DeniedPerSecond {
+		e.denied(limit(request(k, noon.Add(time.Duration(i/12)*time.Second)), core.Month, 0))
+	}
+	recorded, omitted := 0, int64(0)
+	for left := 20 * core.DeniedPerSecond; left > 0; left -= 12 {
+		recorded += min(left, core.DeniedPerSecond)
+		omitted += int64(max(0, min(left, 12)-core.DeniedPerSecond))
+	}
+	e.reopen()
+	for _, of := range []core.CounterID{keyCounter(k), userCounter(k)} {
+		if got := e.historyTotal(of); got != recorded {
+			e.Errorf("history of %+v: got %d entries, want %d", of, got, recorded)
+		}
+	}
+	e.same("counter", core.Counter{DeniedOmitted: omitted}, e.counter(keyCounter(k)))
+}

@@ -1,0 +1,123 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// env is what a case works with: the test that it fails and the store.
+type env struct {
+	testing.TB
+	*Opened
+	ctx context.Context
+}
+
+// reopen closes the store and opens it again.
+func (e *env) reopen() {
+	e.Helper()
+	if err := e.Store.Close(); err != nil {
+		e.Fatalf("Close: %v", err)
+	}
+	e.Store = e.Reopen(e)
+}
+
+// serial makes names unique over all cases.
+var serial atomic.Int64
+
+// account creates an account with a name and an ID of its own and returns the ID.
+func (e *env) account() string {
+	e.Helper()
+	a, k := newAccount(fmt.Sprintf("acct_%d", serial.Add(1)))
+	if err := e.Store.CreateAccount(e.ctx, a, k); err != nil {
+		e.Fatalf("CreateAccount: %v", err)
+	}
+	return a.ID
+}
+
+// update runs a transaction that must succeed.
+func (e *env) update(account string, fn func(core.Tx) error) {
+	e.Helper()
+	if err := e.Store.Update(e.ctx, account, fn); err != nil {
+		e.Fatalf("Update: %v", err)
+	}
+}
+
+// put stores users, plans and keys of one account in one transaction. New ones have
+// their ID or Seq afterwards.
+func (e *env) put(things ...any) {
+	e.Helper()
+	e.update(accountOf(things[0]), putting(things...))
+}
+
+// parallel runs fn in n goroutines at once and waits for them. In fn a test is
+// failed by Errorf alone.
+func (e *env) parallel(n int, fn func(i int)) {
+	var ready, done sync.WaitGroup
+	start := make(chan struct{})
+	ready.Add(n)
+	for i := range n {
+		done.Go(func() {
+			ready.Done()
+			<-start
+			fn(i)
+		})
+	}
+	ready.Wait()
+	close(start)
+	done.Wait()
+}
+
+// patience is how long the suite waits for what happens soon.
+var patience = 10 * time.Second
+
+// soon waits until what is true.
+func (e *env) soon(what string, isTrue func() bool) {
+	e.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !isTrue(); <-tick.C {
+		if time.Now().After(deadline) {
+			e.Fatalf("%s: still not so after %v", what, patience)
+		}
+	}
+}
+
+// same fails unless got equals want. Nil and empty slices are equal, times when
+// they are the same instant, and what a counter remembers of denials in the current
+// second is its own affair.
+func (e *env) same(what string, want, got any) {
+	e.Helper()
+	if d := diff(want, got); d != "" {
+		e.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func diff(want, got any) string {
+	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(core.Counter{}))
+}
+
+// isErr fails unless err is want.
+func (e *env) isErr(what string, err, want error) {
+	e.Helper()
+	if !errors.Is(err, want) {
+		e.Errorf("%s: got error %v, want %v", what, err, want)
+	}
+}
+
+// ok stops the case when err is not nil.
+func (e *env) ok(what string, err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatalf("%s: got error %v, want none", what, err)
+	}
+}

@@ -1,0 +1,241 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var exactCases = []testCase{
+	{name: "exact/one key", run: exactOneKey,
+		promise: "of any number of concurrent calls on one counter exactly as many are allowed as fit"},
+	{name: "exact/shared", run: exactShared,
+		promise: "of any number of concurrent calls by several keys on the counter of their user exactly as many are allowed as fit"},
+	{name: "exact/mixed costs", run: exactMixedCosts,
+		promise: "with concurrent calls of several costs the sum of what is allowed never passes the limit, and a call is denied only when it does not fit"},
+	{name: "exact/just opened", run: exactJustOpened,
+		promise: "concurrent calls that are the first after opening start from the usage that was stored"},
+	{name: "exact/window ends", run: exactWindowEnds,
+		promise: "when a window ends under load exactly as many are allowed in each window as fit"},
+	{name: "exact/seen at once", run: exactSeenAtOnce,
+		promise: "Counters returns each counter as it was after every Consume that has returned"},
+	{name: "exact/caller gone", run: exactCallerGone,
+		promise: "once the step has begun it is finished, whatever becomes of ctx: each call is counted whole or not at all, in counter and history alike"},
+}
+
+// outcome is what became of concurrent requests.
+type outcome struct {
+	mu      sync.Mutex
+	allowed int64            // the sum of their costs
+	calls   int              // how many were allowed
+	denied  int              // how many were denied
+	usedBy  map[string]int64 // the usage after each allowed one, by endpoint
+}
+
+// storm makes requests, times of them by each of the callers at once. A request is
+// known by its endpoint.
+func (e *env) storm(callers, times int, request func(caller, n int) core.Consumption) *outcome {
+	e.Helper()
+	o := &outcome{usedBy: map[string]int64{}}
+	e.parallel(callers, func(i int) {
+		for n := range times {
+			c := endpoint(request(i, n), "/%d/%d", i, n)
+			u, ok, err := e.Store.Consume(e.ctx, &c)
+			if err != nil {
+				e.Errorf("Consume: %v", err)
+				return
+			}
+			if u.Used > c.Limit {
+				e.Errorf("Consume: got the usage %d, want at most %d", u.Used, c.Limit)
+			}
+			o.add(&c, u, ok)
+		}
+	})
+	return o
+}
+
+func (o *outcome) add(c *core.Consumption, u core.Usage, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !ok {
+		o.denied++
+		return
+	}
+	o.allowed += c.Cost
+	o.calls++
+	o.usedBy[c.Entry.Endpoint] = u.Used
+}
+
+// wantAllowed fails unless the sum of what was allowed is want, on the counter too,
+// and every usage up to it was reached once.
+func (e *env) wantAllowed(o *outcome, of core.CounterID, want int64) {
+	e.Helper()
+	if o.allowed != want {
+		e.Errorf("allowed: got %d, want %d", o.allowed, want)
+	}
+	e.wantUsed(of, core.Month, noon, want)
+	reached := map[int64]bool{}
+	for at, used := range o.usedBy {
+		if reached[used] {
+			e.Errorf("the usage %d was returned twice, also to %s", used, at)
+		}
+		reached[used] = true
+	}
+}
+
+func exactOneKey(e *env) {
+	const callers, times, quota = 64, 30, 1000
+	k := e.user1("key_1")[0]
+	o := e.storm(callers, times, func(int, int) core.Consumption { return limit(request(k, noon), core.Month, quota) })
+	e.wantAllowed(o, keyCounter(k), quota)
+	if o.denied != callers*times-quota {
+		e.Errorf("denied: got %d, want %d", o.denied, callers*times-quota)
+	}
+	e.reopen()
+	e.wantUsed(keyCounter(k), core.Month, noon, quota)
+}
+
+func exactShared(e *env) {
+	const callers, times, quota = 64, 15, 500
+	keys := e.user1("key_1", "key_2", "key_3", "key_4", "key_5")
+	for _, k := range keys {
+		k.PlanID = ""
+		e.put(k)
+	}
+	o := e.storm(callers, times, func(i, n int) core.Consumption {
+		return limit(request(keys[(i+n)%len(keys)], noon), core.Month, quota)
+	})
+	e.wantAllowed(o, userCounter(keys[0]), quota)
+	var sum int64
+	for _, k := range keys {
+		c := e.counter(keyCounter(k))
+		sum += c.Usage(core.Month, noon).Used
+	}
+	if sum != quota {
+		e.Errorf("sum over the counters of the keys: got %d, want %d", sum, quota)
+	}
+}
+
+func exactMixedCosts(e *env) {
+	const callers, times, quota = 64, 15, 2000
+	k := e.user1("key_1")[0]
+	o := e.storm(callers, times, func(i, n int) core.Consumption {
+		return limit(cost(request(k, noon), int64(1+(i*7+n)%9)), core.Month, quota)
+	})
+	// Costs of 1 are among the denied, so everything is used up.
+	e.wantAllowed(o, keyCounter(k), quota)
+	if o.denied == 0 {
+		e.Errorf("denied: got none, want some: %d were asked", callers*times)
+	}
+}
+
+func exactJustOpened(e *env) {
+	const callers, used, quota = 64, 20, 50
+	keys := e.user1("key_1", "key_2", "key_3")
+	for _, k := range keys {
+		for range used {
+			e.allowed(limit(request(k, noon), core.Month, quota))
+		}
+	}
+	e.reopen()
+	o := e.storm(callers, 2*len(keys), func(_, n int) core.Consumption {
+		return limit(request(keys[n%len(keys)], noon), core.Month, quota)
+	})
+	if want := int64(len(keys) * (quota - used)); o.allowed != want {
+		e.Errorf("allowed after reopening: got %d, want %d", o.allowed, want)
+	}
+	for _, k := range keys {
+		e.wantUsed(keyCounter(k), core.Month, noon, quota)
+	}
+}
+
+func exactWindowEnds(e *env) {
+	const callers, times, quota = 32, 20, 100
+	k := e.user1("key_1")[0]
+	end := core.Month.Window(noon).End
+	var asked atomic.Int64
+	o := e.storm(callers, times, func(int, int) core.Consumption {
+		c := limit(request(k, end.Add(-time.Second)), core.Month, quota)
+		if asked.Add(1) > callers*times/2 {
+			c.Entry.At = end
+		}
+		return c
+	})
+	// Late comers of the old window count in the new one.
+	e.wantUsed(keyCounter(k), core.Month, end, quota)
+	if o.allowed < quota || o.allowed > 2*quota {
+		e.Errorf("allowed: got %d, want %d in the new window and at most as many in the old one", o.allowed, quota)
+	}
+	e.wantUsed(keyCounter(k), core.Year, end, o.allowed)
+}
+
+func exactSeenAtOnce(e *env) {
+	const callers, times = 16, 15
+	keys := e.user1("key_1", "key_2")
+	shared := keys[1]
+	shared.PlanID = ""
+	e.put(shared)
+	e.parallel(callers, func(i int) {
+		for range times {
+			c := request(keys[i%2], noon)
+			u, ok, err := e.Store.Consume(e.ctx, &c)
+			if err != nil || !ok {
+				e.Errorf("Consume: got %t, %v, want allowed", ok, err)
+				return
+			}
+			cs, err := e.Store.Counters(e.ctx, []core.CounterID{c.Counter()})
+			if err != nil || len(cs) != 1 {
+				e.Errorf("Counters: got %d, %v", len(cs), err)
+				return
+			}
+			if got := cs[0].Usage(core.Month, noon).Used; got < u.Used {
+				e.Errorf("usage after Consume had returned %d: got %d", u.Used, got)
+			}
+			_, total, err := e.Store.History(e.ctx, c.Counter(), time.Time{}, core.Page{Number: 1, Size: 1})
+			if err != nil || int64(total) < u.Used {
+				e.Errorf("history after Consume had returned the usage %d: got %d entries, %v", u.Used, total, err)
+			}
+		}
+	})
+}
+
+func exactCallerGone(e *env) {
+	const callers, times = 32, 10
+	k := e.user1("key_1")[0]
+	var counted, unsure atomic.Int64
+	e.parallel(callers, func(i int) {
+		for n := range times {
+			c := request(k, noon)
+			ctx, cancel := context.WithCancel(e.ctx)
+			if n%2 == 0 {
+				cancel() // before it began
+			} else {
+				go cancel() // perhaps in the middle
+			}
+			_, ok, err := e.Store.Consume(ctx, &c)
+			switch {
+			case err == nil && ok:
+				counted.Add(1)
+			case errors.Is(err, core.ErrUnavailable):
+				unsure.Add(1)
+			case err == nil:
+				e.Errorf("Consume: got denied, want allowed")
+			}
+			cancel()
+		}
+	})
+	used := e.counter(keyCounter(k)).Tallies[core.Month].Used
+	if low, high := counted.Load(), counted.Load()+unsure.Load(); used < low || used > high {
+		e.Errorf("usage: got %d, want from %d to %d", used, low, high)
+	}
+	if total := e.historyTotal(keyCounter(k)); int64(total) != used {
+		e.Errorf("history: got %d entries, want as many as were counted, %d", total, used)
+	}
+	before := e.snapshot(k.AccountID)
+	e.reopen()
+	e.same("the account after reopening", before, e.snapshot(k.AccountID))
+}

@@ -1,0 +1,210 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var historyCases = []testCase{
+	{name: "history/read back", run: historyReadBack,
+		promise: "strings and numbers of an entry come back as they went in, its time as the same instant in UTC"},
+	{name: "history/order", run: historyOrder,
+		promise: "History returns the entries newest first, in pages, and how many there are"},
+	{name: "history/since", run: historySince,
+		promise: "History leaves out the entries from since and before, in its total too"},
+	{name: "history/of a user", run: historyOfUser,
+		promise: "the history of a user is the requests with all its keys, made while they were its keys"},
+	{name: "history/clock steps back", run: historyClockBack,
+		promise: "entries come in the order in which they were counted, whatever their times are"},
+	{name: "history/under load", run: historyUnderLoad,
+		promise: "entries come in the order in which they were counted, each once: what was answered as allowed is in it, and the sum of the costs is the usage"},
+	{name: "history/kept", run: historyKept,
+		promise: "an entry is kept as long as its retention says"},
+}
+
+// wantHistory fails unless exactly the requests with the endpoints are in a history
+// after since, the newest first.
+func (e *env) wantHistory(of core.CounterID, since time.Time, endpoints ...string) {
+	e.Helper()
+	samePages(e, "history", endpoints, func(x core.Entry) string { return x.Endpoint }, e.entries(of, since))
+}
+
+// historyTotal returns how many entries a history has.
+func (e *env) historyTotal(of core.CounterID) int {
+	e.Helper()
+	_, total, err := e.Store.History(e.ctx, of, time.Time{}, core.Page{Number: 1, Size: 1})
+	e.ok("History", err)
+	return total
+}
+
+func historyReadBack(e *env) {
+	k := e.user1("key_1")[0]
+	full, bare := request(k, noon.In(time.FixedZone("somewhere", 3600))), request(k, noon)
+	full.Entry.Endpoint, full.Entry.Method, full.Entry.IP = "/"+awkward+strings.Repeat("x", 1900), "PROPFIND", "2001:db8::1%eth0"
+	full = cost(full, 77)
+	bare.Entry.Endpoint, bare.Entry.Method, bare.Entry.IP = "", "", ""
+	e.allowed(full)
+	e.allowed(bare)
+	want := []core.Entry{bare.Entry, full.Entry}
+	for _, of := range []core.CounterID{keyCounter(k), userCounter(k)} {
+		got := all(e, e.entries(of, time.Time{}))
+		e.same("history", want, got)
+		for _, x := range got {
+			e.utc(x.At)
+		}
+	}
+	e.reopen()
+	e.same("history after reopening", want, all(e, e.entries(keyCounter(k), time.Time{})))
+}
+
+func historyOrder(e *env) {
+	k := e.user1("key_1")[0]
+	e.wantHistory(keyCounter(k), time.Time{})
+	e.wantHistory(core.CounterID{Account: k.AccountID, KeyID: "key_missing"}, time.Time{})
+	var want []string
+	more := func(n int) {
+		e.Helper()
+		for range n {
+			c := endpoint(request(k, noon.Add(time.Duration(len(want)/7)*time.Second)), "/%d", len(want))
+			e.allowed(c)
+			want = slices.Insert(want, 0, c.Entry.Endpoint)
+		}
+		e.wantHistory(keyCounter(k), time.Time{}, want...)
+		e.wantHistory(userCounter(k), time.Time{}, want...)
+	}
+	more(1)
+	more(11)
+	more(140)
+	e.reopen()
+	e.wantHistory(keyCounter(k), time.Time{}, want...)
+	more(20)
+}
+
+func historySince(e *env) {
+	k := e.user1("key_1")[0]
+	var want []string
+	for i := range 30 { // three at a time
+		c := endpoint(request(k, noon.Add(time.Duration(i/3)*time.Second)), "/%d", i)
+		e.allowed(c)
+		want = slices.Insert(want, 0, c.Entry.Endpoint)
+	}
+	for _, of := range []core.CounterID{keyCounter(k), userCounter(k)} {
+		e.wantHistory(of, time.Time{}, want...)
+		e.wantHistory(of, noon.AddDate(-1, 0, 0), want...)
+		e.wantHistory(of, noon.Add(-time.Nanosecond), want...)
+		e.wantHistory(of, noon, want[:27]...)
+		e.wantHistory(of, noon.Add(time.Nanosecond), want[:27]...)
+		e.wantHistory(of, noon.Add(4*time.Second-time.Nanosecond), want[:18]...)
+		e.wantHistory(of, noon.Add(4*time.Second).In(time.FixedZone("somewhere", 3600)), want[:15]...)
+		e.wantHistory(of, noon.Add(9*time.Second-time.Nanosecond), want[:3]...)
+		e.wantHistory(of, noon.Add(9*time.Second))
+		e.wantHistory(of, noon.AddDate(1, 0, 0))
+	}
+}
+
+func historyOfUser(e *env) {
+	keys := e.user1("key_1", "key_2")
+	a, b := keys[0], keys[1]
+	e.put(newUser(a.AccountID, "second user"))
+	hit := func(k *core.Key, path string) { e.allowed(endpoint(request(k, noon), "%s", path)) }
+	hit(a, "/1")
+	hit(b, "/2")
+	hit(a, "/3")
+	before := userCounter(a)
+	a.UserID = 2
+	e.put(a)
+	hit(a, "/4")
+	hit(b, "/5")
+	e.wantHistory(before, time.Time{}, "/5", "/3", "/2", "/1")
+	e.wantHistory(userCounter(a), time.Time{}, "/4")
+	e.wantHistory(keyCounter(a), time.Time{}, "/4", "/3", "/1")
+	e.wantHistory(keyCounter(b), time.Time{}, "/5", "/2")
+	a.UserID = 1
+	e.put(a)
+	hit(a, "/6")
+	e.wantHistory(before, time.Time{}, "/6", "/5", "/3", "/2", "/1")
+	var owners []int64
+	for _, x := range all(e, e.entries(keyCounter(a), time.Time{})) {
+		owners = append(owners, x.UserID)
+	}
+	e.same("whose key it was", []int64{1, 2, 1, 1}, owners)
+}
+
+func historyClockBack(e *env) {
+	k := e.user1("key_1")[0]
+	var want []string
+	for i, offset := range []int{0, 60, 30, -3600, 90, 89} {
+		c := endpoint(request(k, noon.Add(time.Duration(offset)*time.Second)), "/%d", i)
+		e.allowed(c)
+		want = slices.Insert(want, 0, c.Entry.Endpoint)
+	}
+	for _, of := range []core.CounterID{keyCounter(k), userCounter(k)} {
+		e.wantHistory(of, time.Time{}, want...)
+		e.wantHistory(of, noon.AddDate(-1, 0, 0), want...)
+		e.wantHistory(of, noon.AddDate(1, 0, 0))
+	}
+}
+
+func historyUnderLoad(e *env) {
+	const callers, times = 32, 15
+	keys := e.user1("key_1", "key_2")
+	shared, own := keys[0], keys[1]
+	shared.PlanID = ""
+	e.put(shared)
+	o := e.storm(callers, times, func(i, n int) core.Consumption {
+		return cost(limit(request(keys[i%2], noon), core.Month, 10_000), int64(1+n%3))
+	})
+	if o.calls != callers*times {
+		e.Errorf("allowed: got %d, want all %d", o.calls, callers*times)
+	}
+	for _, k := range keys {
+		e.agrees(keyCounter(k), o, e.counter(keyCounter(k)).Tallies[core.Month].Used)
+	}
+	both := e.counter(keyCounter(shared)).Tallies[core.Month].Used + e.counter(keyCounter(own)).Tallies[core.Month].Used
+	e.agrees(userCounter(own), o, both)
+	e.wantUsed(userCounter(own), core.Month, noon, e.counter(keyCounter(shared)).Tallies[core.Month].Used)
+	before := e.snapshot(own.AccountID)
+	e.reopen()
+	e.same("the account after reopening", before, e.snapshot(own.AccountID))
+}
+
+// agrees fails unless a history holds each request once, in the order in which they
+// were counted, and their costs add up to used. Of the requests on one counter the
+// usage that was returned tells the order.
+func (e *env) agrees(of core.CounterID, o *outcome, used int64) {
+	e.Helper()
+	var sum int64
+	seen, last := map[string]bool{}, map[string]int64{}
+	for _, x := range all(e, e.entries(of, time.Time{})) {
+		if seen[x.Endpoint] {
+			e.Errorf("the request %s is in the history of %+v twice", x.Endpoint, of)
+		}
+		seen[x.Endpoint] = true
+		at, ok := o.usedBy[x.Endpoint]
+		if newer, any := last[x.KeyID]; !ok || any && at >= newer {
+			e.Errorf("the request %s that led to the usage %d is after one that led to %d, or was not allowed", x.Endpoint, at, newer)
+		}
+		last[x.KeyID] = at
+		sum += x.Cost
+	}
+	if sum != used {
+		e.Errorf("sum of the costs in the history of %+v: got %d, want %d", of, sum, used)
+	}
+}
+
+func historyKept(e *env) {
+	k := e.user1("key_1")[0]
+	now := time.Now()
+	for i, age := range []time.Duration{0, 20 * 24 * time.Hour, time.Hour} { // not in the order of time
+		c := endpoint(request(k, now.Add(-age)), "/%d", i)
+		c.Retention = age + time.Hour
+		e.allowed(c)
+	}
+	e.wantHistory(keyCounter(k), time.Time{}, "/2", "/1", "/0")
+	e.wantHistory(userCounter(k), time.Time{}, "/2", "/1", "/0")
+	e.reopen()
+	e.wantHistory(keyCounter(k), time.Time{}, "/2", "/1", "/0")
+}

@@ -1,0 +1,131 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// lister returns a page of a list and its total.
+type lister[T any] func(core.Page) ([]T, int, error)
+
+// all reads a whole list.
+func all[T any](e *env, list lister[T]) []T {
+	e.Helper()
+	var items []T
+	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {
+		page, _, err := list(p)
+		e.ok("list", err)
+		items = append(items, page...)
+		if len(page) < p.Size {
+			return items
+		}
+	}
+}
+
+// samePages reads a list in pages of several sizes, and beyond its end, and fails
+// unless it is want, named by id, with the right total on every page.
+func samePages[T any, I comparable](e *env, what string, want []I, id func(T) I, list lister[T]) {
+	e.Helper()
+	sizes := []int{1, 3, 100}
+	if len(want) > 50 {
+		sizes = []int{97, 1000}
+	}
+	for _, size := range sizes {
+		var got []I
+		for n := 1; n <= len(want)/size+1; n++ {
+			got = append(got, onePage(e, what, core.Page{Number: n, Size: size}, len(want), id, list)...)
+		}
+		e.same(fmt.Sprintf("%s in pages of %d", what, size), want, got)
+	}
+	for _, n := range []int{len(want) + 2, 1 << 40, math.MaxInt/100 + 1, math.MaxInt} {
+		if got := onePage(e, what, core.Page{Number: n, Size: 100}, len(want), id, list); len(got) > 0 {
+			e.Errorf("%s: page %d beyond the end: got %v, want nothing", what, n, got)
+		}
+	}
+}
+
+// onePage reads a page and fails unless total is right. It returns the ids.
+func onePage[T any, I comparable](e *env, what string, p core.Page, total int, id func(T) I, list lister[T]) []I {
+	e.Helper()
+	items, got, err := list(p)
+	e.ok(what, err)
+	if got != total {
+		e.Errorf("%s: page %d of %d: got total %d, want %d", what, p.Number, p.Size, got, total)
+	}
+	if len(items) > p.Size {
+		e.Errorf("%s: page %d of %d: got %d entries, want at most %d", what, p.Number, p.Size, len(items), p.Size)
+	}
+	var ids []I
+	for _, item := range items {
+		ids = append(ids, id(item))
+	}
+	return ids
+}
+
+// users lists the users that match.
+func (e *env) users(account string, f core.UserFilter) lister[*core.User] {
+	return func(p core.Page) ([]*core.User, int, error) { return e.Store.Users(e.ctx, account, f, p) }
+}
+
+func (e *env) plans(account string) lister[*core.Plan] {
+	return func(p core.Page) ([]*core.Plan, int, error) { return e.Store.Plans(e.ctx, account, p) }
+}
+
+func (e *env) keys(account string, f core.KeyFilter) lister[*core.Key] {
+	return func(p core.Page) ([]*core.Key, int, error) { return e.Store.Keys(e.ctx, account, f, p) }
+}
+
+func (e *env) ownerKeys(account string) lister[*core.OwnerKey] {
+	return func(p core.Page) ([]*core.OwnerKey, int, error) { return e.Store.OwnerKeys(e.ctx, account, p) }
+}
+
+func (e *env) entries(of core.CounterID, since time.Time) lister[core.Entry] {
+	return func(p core.Page) ([]core.Entry, int, error) { return e.Store.History(e.ctx, of, since, p) }
+}
+
+// wantUsers fails unless exactly the users with the ids match, in lists and when
+// counted in a transaction.
+func (e *env) wantUsers(account string, f core.UserFilter, ids ...int64) {
+	e.Helper()
+	what := fmt.Sprintf("users that match %+v", f)
+	samePages(e, what, ids, func(u *core.User) int64 { return u.ID }, e.users(account, f))
+	e.update(account, func(tx core.Tx) error {
+		n, err := tx.CountUsers(f)
+		if err == nil && n != len(ids) {
+			e.Errorf("%s: CountUsers: got %d, want %d", what, n, len(ids))
+		}
+		return err
+	})
+}
+
+// wantKeys does for keys what wantUsers does for users.
+func (e *env) wantKeys(account string, f core.KeyFilter, ids ...string) {
+	e.Helper()
+	what := "keys that match " + describe(f)
+	samePages(e, what, ids, func(k *core.Key) string { return k.ID }, e.keys(account, f))
+	e.update(account, func(tx core.Tx) error {
+		n, err := tx.CountKeys(f)
+		if err == nil && n != len(ids) {
+			e.Errorf("%s: CountKeys: got %d, want %d", what, n, len(ids))
+		}
+		return err
+	})
+}
+
+// describe returns a filter with the plan instead of its address.
+func describe(f core.KeyFilter) string {
+	plan := "any"
+	if f.PlanID != nil {
+		plan = fmt.Sprintf("%q", *f.PlanID)
+	}
+	return fmt.Sprintf("{UserID:%d PlanID:%s Status:%q}", f.UserID, plan, f.Status)
+}
+
+// wantPlans fails unless the account has exactly these plans.
+func (e *env) wantPlans(account string, ids ...string) {
+	e.Helper()
+	samePages(e, "plans", ids, func(p *core.Plan) string { return p.ID }, e.plans(account))
+}

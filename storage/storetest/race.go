@@ -1,0 +1,213 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var raceCases = []testCase{
+	{name: "race/no lost update", run: raceNoLostUpdate,
+		promise: "transactions of one account are serializable: of concurrent changes to one thing none is lost"},
+	{name: "race/read then decide", run: raceReadThenDecide,
+		promise: "transactions of one account are serializable: a plan that a transaction found unused has not been given to a key when it is deleted"},
+	{name: "race/count then create", run: raceCountThenCreate,
+		promise: "transactions of one account are serializable: how many match is still true when the writes happen"},
+	{name: "race/snapshot", run: raceSnapshot,
+		promise: "all writes of a transaction happen at once, and the reads of another show the account as it was at one moment"},
+	{name: "race/ids", run: raceIDs,
+		promise: "concurrent creations get consecutive IDs, each once"},
+}
+
+func raceNoLostUpdate(e *env) {
+	const callers, times = 16, 12
+	account := e.account()
+	pl := newPlan(account, "plan_1")
+	pl.Name = "0"
+	e.put(pl)
+	e.parallel(callers, func(int) {
+		for range times {
+			if err := e.Store.Update(e.ctx, account, increment("plan_1")); err != nil {
+				e.Errorf("Update: %v", err)
+			}
+		}
+	})
+	pl.Name = strconv.Itoa(callers * times)
+	e.wantPlan(pl)
+}
+
+// increment adds one to the number in the name of each of the plans.
+func increment(ids ...string) func(core.Tx) error {
+	return func(tx core.Tx) error {
+		for _, id := range ids {
+			pl, err := tx.Plan(id)
+			if err != nil {
+				return err
+			}
+			n, err := strconv.Atoi(pl.Name)
+			if err != nil {
+				return err
+			}
+			pl.Name = strconv.Itoa(n + 1)
+			if err := tx.PutPlan(pl); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+var errInUse = errors.New("the plan is in use")
+
+// raceReadThenDecide gives a plan to a key while it is deleted if unused: each
+// transaction reads what the other one writes.
+func raceReadThenDecide(e *env) {
+	const rounds = 40
+	account := e.account()
+	e.put(newUser(account, "user"))
+	for round := range rounds {
+		plan, key := fmt.Sprintf("plan_%d", round), fmt.Sprintf("key_%d", round)
+		e.put(newPlan(account, plan))
+		give := func(tx core.Tx) error {
+			if _, err := tx.Plan(plan); err != nil {
+				return err
+			}
+			return tx.PutKey(newKey(account, key, 1, plan))
+		}
+		drop := func(tx core.Tx) error {
+			n, err := tx.CountKeys(core.KeyFilter{PlanID: &plan})
+			if err := atMost(0, n, err, errInUse); err != nil {
+				return err
+			}
+			return tx.DeletePlan(plan)
+		}
+		fns := []func(core.Tx) error{give, drop}
+		errs := make([]error, len(fns))
+		e.parallel(len(fns), func(i int) { errs[i] = e.Store.Update(e.ctx, account, fns[(i+round)%2]) })
+		gave, dropped := errs[round%2], errs[1-round%2]
+		switch {
+		case gave == nil && errors.Is(dropped, errInUse):
+			e.wantKeys(account, core.KeyFilter{PlanID: &plan}, key)
+		case errors.Is(gave, core.ErrPlanNotFound) && dropped == nil:
+			e.wantKeys(account, core.KeyFilter{PlanID: &plan})
+		default:
+			e.Fatalf("round %d: giving the plan: got %v, deleting it if unused: got %v, want one to succeed", round, gave, dropped)
+		}
+	}
+}
+
+// atMost returns err, or refusal when n is above most.
+func atMost(most, n int, err, refusal error) error {
+	if err == nil && n > most {
+		return refusal
+	}
+	return err
+}
+
+var errFull = errors.New("there are enough")
+
+// raceCountThenCreate creates users and keys up to a number that each transaction
+// counts for itself.
+func raceCountThenCreate(e *env) {
+	const callers, most, rounds = 8, 5, 4
+	account := e.account()
+	e.put(newUser(account, "user"))
+	for round := range rounds {
+		plan := fmt.Sprintf("plan_%d", round)
+		addUser := func(tx core.Tx) error {
+			n, err := tx.CountUsers(core.UserFilter{PlanID: plan})
+			if err := atMost(most-1, n, err, errFull); err != nil {
+				return err
+			}
+			u := newUser(account, "user")
+			u.PlanID = plan
+			return tx.PutUser(u)
+		}
+		e.parallel(callers, func(i int) {
+			for n := range 2 {
+				addKey := func(tx core.Tx) error {
+					count, err := tx.CountKeys(core.KeyFilter{UserID: 1, PlanID: &plan})
+					if err := atMost(most-1, count, err, errFull); err != nil {
+						return err
+					}
+					return tx.PutKey(newKey(account, fmt.Sprintf("key_%d_%d_%d", round, i, n), 1, plan))
+				}
+				for _, fn := range []func(core.Tx) error{addUser, addKey} {
+					if err := e.Store.Update(e.ctx, account, fn); err != nil && !errors.Is(err, errFull) {
+						e.Errorf("Update: %v", err)
+					}
+				}
+			}
+		})
+		if got := len(all(e, e.users(account, core.UserFilter{PlanID: plan}))); got != most {
+			e.Errorf("round %d: users: got %d, want %d", round, got, most)
+		}
+		if got := len(all(e, e.keys(account, core.KeyFilter{PlanID: &plan}))); got != most {
+			e.Errorf("round %d: keys: got %d, want %d", round, got, most)
+		}
+	}
+}
+
+func raceSnapshot(e *env) {
+	const callers, times = 4, 30
+	account := e.account()
+	a, b := newPlan(account, "plan_a"), newPlan(account, "plan_b")
+	a.Name, b.Name = "0", "0"
+	e.put(a, b)
+	e.parallel(callers, func(i int) {
+		for range times {
+			fn := increment("plan_a", "plan_b")
+			if i%2 == 1 {
+				fn = func(tx core.Tx) error {
+					a, err1 := tx.Plan("plan_a")
+					b, err2 := tx.Plan("plan_b")
+					if err := errors.Join(err1, err2); err != nil {
+						return err
+					}
+					if a.Name != b.Name {
+						return fmt.Errorf("plans that always change together: got %s and %s", a.Name, b.Name)
+					}
+					return nil
+				}
+			}
+			if err := e.Store.Update(e.ctx, account, fn); err != nil {
+				e.Errorf("Update: %v", err)
+			}
+		}
+	})
+	a.Name, b.Name = strconv.Itoa(callers/2*times), strconv.Itoa(callers/2*times)
+	e.wantPlan(a)
+	e.wantPlan(b)
+}
+
+func raceIDs(e *env) {
+	const callers, times = 8, 10
+	account := e.account()
+	e.parallel(callers, func(i int) {
+		for n := range times {
+			u := newUser(account, fmt.Sprintf("%d %d", i, n))
+			k := newKey(account, fmt.Sprintf("key_%d_%d", i, n), 1, "plan_1")
+			if err := e.Store.Update(e.ctx, account, putting(u, k)); err != nil {
+				e.Errorf("Update: %v", err)
+				return
+			}
+			if got, err := e.Store.User(e.ctx, account, u.ID); err != nil || got.Name != u.Name {
+				e.Errorf("User %d: got %v and %v, want the one that was created", u.ID, got, err)
+			}
+		}
+	})
+	var ids []int64
+	for i := range callers * times {
+		ids = append(ids, int64(i+1))
+	}
+	e.wantUsers(account, core.UserFilter{}, ids...)
+	seqs := map[int64]bool{}
+	for _, k := range all(e, e.keys(account, core.KeyFilter{})) {
+		seqs[k.Seq] = true
+	}
+	if len(seqs) != callers*times {
+		e.Errorf("keys with a Seq of their own: got %d, want %d", len(seqs), callers*times)
+	}
+}
