@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -83,13 +84,21 @@ var patience = 10 * time.Second
 // soon waits until what is true.
 func (e *env) soon(what string, isTrue func() bool) {
 	e.Helper()
+	if !within(patience, isTrue) {
+		e.Fatalf("%s: still not so after %v", what, patience)
+	}
+}
+
+// within polls until isTrue, and reports whether it was so in time.
+func within(d time.Duration, isTrue func() bool) bool {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !isTrue(); <-tick.C {
+	for deadline := time.Now().Add(d); !isTrue(); <-tick.C {
 		if time.Now().After(deadline) {
-			e.Fatalf("%s: still not so after %v", what, patience)
+			return false
 		}
 	}
+	return true
 }
 
 // same fails unless got equals want. Nil and empty slices are equal, times when
@@ -102,7 +111,12 @@ func (e *env) same(what string, want, got any) {
 	}
 }
 
+// diff returns "" when got is want. What is equal to the last bit, as nearly
+// always, is not taken apart.
 func diff(want, got any) string {
+	if reflect.DeepEqual(want, got) {
+		return ""
+	}
 	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(core.Counter{}))
 }
 

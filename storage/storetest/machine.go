@@ -1,3 +1,205 @@
 package storetest
 
-var machineCases = []testCase{}
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+var machineCases = []testCase{
+	{name: "machine", run: machineRuns, own: true,
+		promise: "whatever is asked of a store in whatever order, it answers what the reference store answers"},
+}
+
+// machine runs random operations on the store under test and on the model, and
+// compares every answer.
+type machine struct {
+	e        *env
+	model    *memstore.Store
+	accounts []string
+
+	now, latest time.Time // of the fake clock
+	floor       time.Time // the clock steps back no further
+	steppedBack bool
+
+	keys    []keyRef
+	digests []core.Digest
+	serial  int
+}
+
+// keyRef names a key and the values that it was given.
+type keyRef struct {
+	account, id string
+	values      int
+}
+
+// machineRuns runs many machines, one after the other on the same two stores.
+func machineRuns(e *env) {
+	model := memstore.New()
+	rapid.Check(e.TB, func(t *rapid.T) {
+		m := &machine{e: e, model: model, now: noon, latest: noon, floor: noon.AddDate(-1, 0, 0)}
+		defer func() { model = m.model }()
+		for range 2 {
+			m.createAccount(t)
+		}
+		for range 10 { // something to work with
+			m.change(t)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"":        m.check,
+			"change":  m.change,
+			"replace": m.change, // to be drawn more often
+			"consume": m.consume,
+			"flood":   m.flood,
+			"clock":   m.clock,
+			"look":    m.look,
+			"owner":   m.ownerKey,
+			"reopen":  m.reopen,
+		})
+	})
+}
+
+// both asks both stores and fails unless they answer the same. It returns the
+// answer of the model.
+func (m *machine) both(t *rapid.T, what string, ask func(core.Store) (any, error)) (any, error) {
+	want, wantErr := ask(m.model)
+	got, gotErr := ask(m.e.Store)
+	if fault(wantErr) != fault(gotErr) {
+		t.Fatalf("%s: got error %v, want %v", what, gotErr, wantErr)
+	}
+	if d := diff(want, got); wantErr == nil && d != "" {
+		t.Fatalf("%s (-want +got):\n%s", what, d)
+	}
+	return want, wantErr
+}
+
+// fault returns what of an error must be the same in both stores.
+func fault(err error) string {
+	for _, known := range []error{core.ErrAccountNotFound, core.ErrAccountExists, core.ErrOwnerKeyNotFound, core.ErrOwnerKeyExists,
+		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrUnavailable, errGivenUp} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return fmt.Sprint(err)
+}
+
+// list is a page and its total, to be compared as one.
+type list[T any] struct {
+	Page  []T
+	Total int
+}
+
+func listed[T any](page []T, total int, err error) (any, error) { return list[T]{page, total}, err }
+
+// account draws one of the accounts.
+func (m *machine) account(t *rapid.T) string { return rapid.SampledFrom(m.accounts).Draw(t, "account") }
+
+// anyAccount lists the accounts, and now and then one that is missing.
+func (m *machine) anyAccount() []string {
+	return append(slices.Repeat(m.accounts, 4), "acct_missing")
+}
+
+// next returns a name that was not used before.
+func (m *machine) next(prefix string) string {
+	m.serial++
+	return fmt.Sprintf("%s%d", prefix, m.serial)
+}
+
+func (m *machine) createAccount(t *rapid.T) {
+	a, k := newAccount(fmt.Sprintf("acct_machine%d", serial.Add(1)))
+	m.accounts = append(m.accounts, a.ID)
+	_, _ = m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
+	_, _ = m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
+}
+
+// check compares what the accounts have as a whole.
+func (m *machine) check(t *rapid.T) {
+	page := core.Page{Number: 1, Size: 100}
+	for _, account := range m.accounts {
+		_, _ = m.both(t, "Users", func(s core.Store) (any, error) {
+			return listed(s.Users(m.e.ctx, account, core.UserFilter{}, page))
+		})
+		_, _ = m.both(t, "Plans", func(s core.Store) (any, error) { return listed(s.Plans(m.e.ctx, account, page)) })
+		_, _ = m.both(t, "Keys", func(s core.Store) (any, error) {
+			return listed(s.Keys(m.e.ctx, account, core.KeyFilter{}, page))
+		})
+	}
+	_, _ = m.both(t, "Counters", func(s core.Store) (any, error) { return s.Counters(m.e.ctx, m.counters()) })
+}
+
+// counters lists the counters of every key and user that may ever have been.
+func (m *machine) counters() (ids []core.CounterID) {
+	for _, k := range m.keys {
+		ids = append(ids, core.CounterID{Account: k.account, KeyID: k.id})
+	}
+	for _, account := range m.accounts {
+		for user := range int64(12) {
+			ids = append(ids, core.CounterID{Account: account, UserID: user + 1})
+		}
+	}
+	return ids
+}
+
+// clock moves the clock, mostly forwards.
+func (m *machine) clock(t *rapid.T) {
+	by := rapid.SampledFrom([]time.Duration{time.Nanosecond, time.Second, time.Hour, 23 * time.Hour, 8 * 24 * time.Hour,
+		32 * 24 * time.Hour, 400 * 24 * time.Hour, -time.Second, -25 * time.Hour, -40 * 24 * time.Hour}).Draw(t, "by")
+	m.now = m.now.Add(by)
+	if m.now.Before(m.floor) {
+		m.now = m.floor
+	}
+	if m.now.After(m.latest) {
+		m.latest = m.now
+	}
+	m.steppedBack = m.steppedBack || m.now.Before(m.latest)
+}
+
+// reopen opens both stores again, not too often. A store may or may not remember
+// how many denials there were in a second that is over then, so that the clock
+// never returns to it.
+func (m *machine) reopen(t *rapid.T) {
+	if rapid.IntRange(0, 9).Draw(t, "rarely") != 0 {
+		t.SkipNow()
+	}
+	m.e.reopen()
+	m.model = m.model.Reopen()
+	m.latest = m.latest.Add(time.Second)
+	m.now, m.floor = m.latest, m.latest
+	for _, d := range m.digests {
+		_, _ = m.both(t, "KeyByDigest", func(s core.Store) (any, error) { return s.KeyByDigest(m.e.ctx, d) })
+	}
+}
+
+// ownerKey creates, changes or fails to change an owner's key.
+func (m *machine) ownerKey(t *rapid.T) {
+	account := rapid.SampledFrom(m.anyAccount()).Draw(t, "account")
+	id := rapid.SampledFrom([]string{"okey_1", "okey_2", "okey_3"}).Draw(t, "id")
+	switch rapid.SampledFrom([]string{"create", "revoke", "give up"}).Draw(t, "what") {
+	case "create":
+		k := newOwnerKey(account, id)
+		k.CreatedAt, k.Name = m.now, m.next("owner")
+		_, _ = m.both(t, "CreateOwnerKey", func(s core.Store) (any, error) { return nil, s.CreateOwnerKey(m.e.ctx, k) })
+	case "revoke":
+		now := m.now
+		_, _ = m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) {
+			return s.UpdateOwnerKey(m.e.ctx, account, id, func(k *core.OwnerKey) error { k.RevokedAt = &now; return nil })
+		})
+	case "give up":
+		_, _ = m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) {
+			return s.UpdateOwnerKey(m.e.ctx, account, id, func(k *core.OwnerKey) error { k.Name = "given up"; return errGivenUp })
+		})
+	}
+	_, _ = m.both(t, "OwnerKeys", func(s core.Store) (any, error) {
+		return listed(s.OwnerKeys(m.e.ctx, account, core.Page{Number: 1, Size: 100}))
+	})
+	_, _ = m.both(t, "OwnerKeyByDigest", func(s core.Store) (any, error) {
+		return s.OwnerKeyByDigest(m.e.ctx, newOwnerKey(account, id).Digest)
+	})
+}

@@ -1,0 +1,269 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"pgregory.net/rapid"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// errGivenUp ends transactions that are to change nothing.
+var errGivenUp = errors.New("given up")
+
+// step is one call of a transaction. It makes anew what it gives to the store, so
+// that it can be run any number of times, on both stores.
+type step func(core.Tx) (any, error)
+
+// drawing collects the steps of one transaction. Each thing is written once.
+type drawing struct {
+	*machine
+	t       *rapid.T
+	account string
+	reads   []step
+	writes  []step
+	touched map[string]bool
+}
+
+// change runs a transaction of a few reads and then a few writes, and sometimes
+// gives up at its end.
+func (m *machine) change(t *rapid.T) {
+	d := &drawing{machine: m, t: t, account: m.account(t), touched: map[string]bool{}}
+	for range rapid.IntRange(1, 4).Draw(t, "writes") {
+		switch rapid.IntRange(0, 11).Draw(t, "write") {
+		case 0, 1, 2:
+			d.putUser()
+		case 3, 4:
+			d.putPlan()
+		case 5, 6, 7, 8:
+			d.putKey()
+		case 9:
+			d.deleteUser()
+		case 10:
+			d.deletePlan()
+		case 11:
+			d.deleteKey()
+		}
+	}
+	giveUp := rapid.IntRange(0, 5).Draw(t, "give up") == 0
+	_, _ = m.both(t, "Update", func(s core.Store) (any, error) {
+		var answers []any
+		err := s.Update(m.e.ctx, d.account, func(tx core.Tx) error {
+			answers = nil
+			for _, do := range append(d.reads, d.writes...) {
+				answer, err := do(tx)
+				if err != nil {
+					return err
+				}
+				answers = append(answers, answer)
+			}
+			if giveUp {
+				return errGivenUp
+			}
+			return nil
+		})
+		return answers, err
+	})
+}
+
+// touch reports whether a thing may still be written in this transaction, and
+// notes it.
+func (d *drawing) touch(format string, args ...any) bool {
+	name := fmt.Sprintf(format, args...)
+	if d.touched[name] {
+		return false
+	}
+	d.touched[name] = true
+	return true
+}
+
+func (d *drawing) read(do step)  { d.reads = append(d.reads, do) }
+func (d *drawing) write(do step) { d.writes = append(d.writes, do) }
+
+// usersNow, plansNow and keysNow list what the account has now.
+func (d *drawing) usersNow() []*core.User {
+	us, _, _ := d.model.Users(d.e.ctx, d.account, core.UserFilter{}, core.Page{Number: 1, Size: 1000})
+	return us
+}
+
+func (d *drawing) plansNow() []*core.Plan {
+	ps, _, _ := d.model.Plans(d.e.ctx, d.account, core.Page{Number: 1, Size: 1000})
+	return ps
+}
+
+func (d *drawing) keysNow() []*core.Key {
+	ks, _, _ := d.model.Keys(d.e.ctx, d.account, core.KeyFilter{}, core.Page{Number: 1, Size: 1000})
+	return ks
+}
+
+// planID draws the ID of a plan, "" or one that is not there.
+func (m *machine) planID(t *rapid.T, account string) string {
+	ids := []string{"", "plan_missing"}
+	ps, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})
+	for _, p := range ps {
+		ids = append(ids, p.ID)
+	}
+	return rapid.SampledFrom(ids).Draw(t, "plan")
+}
+
+// emails are few, so that they clash.
+var emails = []string{"", "a@example.com", "A@Example.com", "ä@example.com", "Ä@EXAMPLE.com", "b@example.com"}
+
+// putUser writes a new or a known user. Of one transaction only one user is
+// written: what it does to the email of another one is not promised.
+func (d *drawing) putUser() {
+	if !d.touch("a user") {
+		return
+	}
+	u := *newUser(d.account, d.next("user"))
+	u.CreatedAt, u.UpdatedAt = d.now, d.now
+	if known := d.usersNow(); len(known) > 0 && rapid.Bool().Draw(d.t, "known") {
+		old := rapid.SampledFrom(known).Draw(d.t, "user")
+		u.ID, u.CreatedAt = old.ID, old.CreatedAt
+		d.read(func(tx core.Tx) (any, error) { return tx.User(u.ID) })
+	}
+	if email := rapid.SampledFrom(emails).Draw(d.t, "email"); email != "" {
+		u.Email = &email
+		d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{Email: email}) })
+	}
+	u.PlanID, u.Disabled = d.planID(d.t, d.account), rapid.Bool().Draw(d.t, "disabled")
+	if rapid.Bool().Draw(d.t, "metadata") {
+		u.Metadata = awkwardJSON
+	}
+	d.write(func(tx core.Tx) (any, error) {
+		given := u
+		err := tx.PutUser(&given)
+		return given.ID, err
+	})
+}
+
+func (d *drawing) putPlan() {
+	p := *newPlan(d.account, "")
+	if known := d.plansNow(); len(known) > 0 && rapid.Bool().Draw(d.t, "known") {
+		old := rapid.SampledFrom(known).Draw(d.t, "plan")
+		p.ID, p.Seq = old.ID, old.Seq
+		d.read(func(tx core.Tx) (any, error) { return tx.Plan(p.ID) })
+	} else {
+		p.ID = d.next("plan_")
+	}
+	if !d.touch("plan %s", p.ID) {
+		return
+	}
+	p.Name, p.Limit, p.Inactive = d.next("plan"), rapid.Int64Range(1, core.MaxLimit).Draw(d.t, "limit"), rapid.Bool().Draw(d.t, "inactive")
+	p.Period = rapid.SampledFrom(core.Periods()).Draw(d.t, "period")
+	p.Features = rapid.SampledFrom([][]string{nil, {"a"}, {"b", ""}}).Draw(d.t, "features")
+	d.write(func(tx core.Tx) (any, error) {
+		given := p
+		err := tx.PutPlan(&given)
+		return given.Seq, err
+	})
+}
+
+// putKey writes a new key, or a known one with another user, plan, status or value.
+func (d *drawing) putKey() {
+	users := d.usersNow()
+	if len(users) == 0 || d.touched["the deletion of a user"] {
+		return
+	}
+	ref := d.keyRef()
+	if !d.touch("key %s", ref.id) {
+		return
+	}
+	k := *newKey(d.account, ref.id, 0, "")
+	if old, err := d.model.Key(d.e.ctx, d.account, ref.id); err == nil {
+		k = *old
+		d.read(func(tx core.Tx) (any, error) { return tx.Key(k.ID) })
+	}
+	k.UserID, k.PlanID = rapid.SampledFrom(users).Draw(d.t, "user").ID, d.planID(d.t, d.account)
+	k.Status = rapid.SampledFrom([]core.KeyStatus{core.KeyActive, core.KeyInactive}).Draw(d.t, "status")
+	k.Metadata = rapid.SampledFrom([]json.RawMessage{nil, awkwardJSON}).Draw(d.t, "metadata")
+	k.ExpiresAt = new(d.now)
+	d.regenerate(ref, &k)
+	f := core.KeyFilter{UserID: k.UserID, Status: k.Status}
+	d.read(func(tx core.Tx) (any, error) { return tx.CountKeys(f) })
+	d.write(func(tx core.Tx) (any, error) {
+		given := k
+		err := tx.PutKey(&given)
+		return given.Seq, err
+	})
+}
+
+// keyRef draws a key that the account has, or a new one.
+func (d *drawing) keyRef() *keyRef {
+	if known := d.keysNow(); len(known) > 0 && rapid.IntRange(0, 2).Draw(d.t, "known") > 0 {
+		id := rapid.SampledFrom(known).Draw(d.t, "key").ID
+		for i := range d.keys {
+			if d.keys[i].account == d.account && d.keys[i].id == id {
+				return &d.keys[i]
+			}
+		}
+	}
+	d.keys = append(d.keys, keyRef{account: d.account, id: d.next("key_")})
+	return &d.keys[len(d.keys)-1]
+}
+
+// regenerate sometimes gives a key its next value, with or without keeping the
+// earlier ones.
+func (d *drawing) regenerate(ref *keyRef, k *core.Key) {
+	if ref.values > 0 && rapid.IntRange(0, 2).Draw(d.t, "regenerate") > 0 {
+		return
+	}
+	ref.values++
+	previous := core.GraceValue{Digest: k.Digest, Until: d.now}
+	k.Digest = digest(d.account, ref.id, ref.values)
+	d.digests = append(d.digests, k.Digest)
+	if rapid.Bool().Draw(d.t, "grace") && ref.values > 1 && k.Seq != 0 {
+		k.Previous = append(k.Previous, previous)
+	} else {
+		k.Previous = nil
+	}
+}
+
+// deleteUser deletes a user, unless the transaction writes a key: it could be one
+// of its.
+func (d *drawing) deleteUser() {
+	known := d.usersNow()
+	if len(known) == 0 || d.writesKeys() || !d.touch("a user") {
+		return
+	}
+	id := rapid.SampledFrom(known).Draw(d.t, "user").ID
+	d.touched["the deletion of a user"] = true
+	d.write(func(tx core.Tx) (any, error) { return nil, tx.DeleteUser(id) })
+}
+
+func (d *drawing) writesKeys() bool {
+	for _, k := range d.keys {
+		if d.touched["key "+k.id] {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *drawing) deletePlan() {
+	known := d.plansNow()
+	if len(known) == 0 {
+		return
+	}
+	id := rapid.SampledFrom(known).Draw(d.t, "plan").ID
+	if !d.touch("plan %s", id) {
+		return
+	}
+	d.read(func(tx core.Tx) (any, error) { return tx.CountKeys(core.KeyFilter{PlanID: &id}) })
+	d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{OnPlan: id}) })
+	d.write(func(tx core.Tx) (any, error) { return nil, tx.DeletePlan(id) })
+}
+
+func (d *drawing) deleteKey() {
+	known := d.keysNow()
+	if len(known) == 0 || d.touched["the deletion of a user"] {
+		return
+	}
+	id := rapid.SampledFrom(known).Draw(d.t, "key").ID
+	if !d.touch("key %s", id) {
+		return
+	}
+	d.write(func(tx core.Tx) (any, error) { return nil, tx.DeleteKey(id) })
+}

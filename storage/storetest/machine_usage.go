@@ -1,0 +1,144 @@
+package storetest
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// aKey draws a key that an account has, or skips the action.
+func (m *machine) aKey(t *rapid.T) *core.Key {
+	account := m.account(t)
+	ks, _, _ := m.model.Keys(m.e.ctx, account, core.KeyFilter{}, core.Page{Number: 1, Size: 1000})
+	if len(ks) == 0 {
+		t.SkipNow()
+	}
+	return rapid.SampledFrom(ks).Draw(t, "key")
+}
+
+// consume makes a few requests with one key.
+func (m *machine) consume(t *rapid.T) {
+	k := m.aKey(t)
+	for range rapid.IntRange(1, 3).Draw(t, "times") {
+		c := endpoint(request(k, m.now), "/%d", m.serial)
+		m.serial++
+		c = cost(c, rapid.SampledFrom([]int64{0, 1, 1, 1, 2, 5}).Draw(t, "cost"))
+		c.Period, c.Limit = rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.Int64Range(1, 12).Draw(t, "limit")
+		m.ask(t, c)
+	}
+}
+
+// flood makes as many requests in one second as may be thinned.
+func (m *machine) flood(t *rapid.T) {
+	c := request(m.aKey(t), m.now)
+	c.Limit = rapid.Int64Range(1, 4).Draw(t, "limit")
+	for range rapid.IntRange(5, 20).Draw(t, "times") {
+		c = endpoint(c, "/%d", m.serial)
+		m.serial++
+		m.ask(t, c)
+	}
+}
+
+// verdict is the answer of Consume.
+type verdict struct {
+	core.Usage
+	OK bool
+}
+
+// ask makes a request. When it was denied it waits for the entry, so that the order
+// of the history is known.
+func (m *machine) ask(t *rapid.T, c core.Consumption) {
+	answer, err := m.both(t, "Consume", func(s core.Store) (any, error) {
+		given := c
+		u, ok, err := s.Consume(m.e.ctx, &given)
+		return verdict{u, ok}, err
+	})
+	if v, ok := answer.(verdict); ok && err == nil && !v.OK {
+		m.awaitDenial(t, core.CounterID{Account: c.Account, KeyID: c.KeyID})
+		m.awaitDenial(t, core.CounterID{Account: c.Account, UserID: c.UserID})
+	}
+}
+
+// awaitDenial waits until a history has as many entries as that of the model.
+func (m *machine) awaitDenial(t *rapid.T, of core.CounterID) {
+	total := func(s core.Store) int {
+		_, n, err := s.History(m.e.ctx, of, time.Time{}, core.Page{Number: 1, Size: 1})
+		if err != nil {
+			t.Fatalf("History: %v", err)
+		}
+		return n
+	}
+	want := total(m.model)
+	if !within(patience, func() bool { return total(m.e.Store) >= want }) {
+		t.Fatalf("history of %+v: got %d entries after %v, want %d", of, total(m.e.Store), patience, want)
+	}
+}
+
+// look compares lists under random filters and pages, single things and histories.
+func (m *machine) look(t *rapid.T) {
+	account := rapid.SampledFrom(m.anyAccount()).Draw(t, "account")
+	page := core.Page{Number: rapid.IntRange(1, 4).Draw(t, "page"), Size: rapid.SampledFrom([]int{1, 2, 3, 100}).Draw(t, "size")}
+	_, _ = m.both(t, "Accounts", func(s core.Store) (any, error) { return listed(s.Accounts(m.e.ctx, page)) })
+	_, _ = m.both(t, "AccountByName", func(s core.Store) (any, error) { return s.AccountByName(m.e.ctx, "name of "+account) })
+	for range 3 {
+		m.lookUsers(t, account, page)
+		m.lookPlans(t, account, page)
+		m.lookKeys(t, account, page)
+		m.lookHistory(t, page)
+	}
+}
+
+func (m *machine) lookHistory(t *rapid.T, page core.Page) {
+	of, since := rapid.SampledFrom(m.counters()).Draw(t, "counter"), m.since(t)
+	_, _ = m.both(t, "History", func(s core.Store) (any, error) { return listed(s.History(m.e.ctx, of, since, page)) })
+}
+
+func (m *machine) lookPlans(t *rapid.T, account string, page core.Page) {
+	_, _ = m.both(t, "Plans", func(s core.Store) (any, error) { return listed(s.Plans(m.e.ctx, account, page)) })
+	plan := m.planID(t, account)
+	_, _ = m.both(t, "Plan", func(s core.Store) (any, error) { return s.Plan(m.e.ctx, account, plan) })
+}
+
+// since draws a time from which a history is read. Once the clock has stepped back
+// it is before or after everything.
+func (m *machine) since(t *rapid.T) time.Time {
+	times := []time.Time{{}, {}, noon.AddDate(-10, 0, 0), m.latest}
+	if !m.steppedBack {
+		times = append(times, m.latest.Add(-time.Nanosecond), m.latest.Add(-time.Hour), m.latest.AddDate(0, -2, 0))
+	}
+	return rapid.SampledFrom(times).Draw(t, "since")
+}
+
+func (m *machine) lookUsers(t *rapid.T, account string, page core.Page) {
+	var f core.UserFilter
+	switch rapid.IntRange(0, 3).Draw(t, "filter") {
+	case 1:
+		f.Email = rapid.SampledFrom(emails).Draw(t, "email")
+	case 2:
+		f.PlanID = m.planID(t, account)
+	case 3:
+		f.OnPlan = m.planID(t, account)
+	}
+	_, _ = m.both(t, "Users", func(s core.Store) (any, error) { return listed(s.Users(m.e.ctx, account, f, page)) })
+	id := rapid.Int64Range(1, 6).Draw(t, "user")
+	_, _ = m.both(t, "User", func(s core.Store) (any, error) { return s.User(m.e.ctx, account, id) })
+}
+
+func (m *machine) lookKeys(t *rapid.T, account string, page core.Page) {
+	f := core.KeyFilter{
+		UserID: rapid.Int64Range(0, 4).Draw(t, "user"),
+		Status: rapid.SampledFrom([]core.KeyStatus{"", core.KeyActive, core.KeyInactive}).Draw(t, "status"),
+	}
+	if rapid.Bool().Draw(t, "by plan") {
+		f.PlanID = new(m.planID(t, account))
+	}
+	_, _ = m.both(t, "Keys", func(s core.Store) (any, error) { return listed(s.Keys(m.e.ctx, account, f, page)) })
+	if len(m.digests) > 0 {
+		d := rapid.SampledFrom(m.digests).Draw(t, "digest")
+		_, _ = m.both(t, "KeyByDigest", func(s core.Store) (any, error) { return s.KeyByDigest(m.e.ctx, d) })
+		k := rapid.SampledFrom(m.keys).Draw(t, "key")
+		_, _ = m.both(t, "Key", func(s core.Store) (any, error) { return s.Key(m.e.ctx, k.account, k.id) })
+	}
+}
