@@ -1,0 +1,200 @@
+package badgerstore
+
+import (
+	"context"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Accounts and owner's keys are never deleted: their numbers have no gaps, and the
+// last number given is their total.
+
+// CreateAccount implements [core.Store].
+func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerKey) error {
+	return s.register(func(r snapshot, w *writes) error {
+		if taken, err := anyOf(r, accountNamePath(a.Name), accountIDPath(a.ID)); err != nil || taken {
+			return firstOf(err, core.ErrAccountExists)
+		}
+		n, err := r.number(lastPath("", kindAccount))
+		if err != nil {
+			return err
+		}
+		n++
+		record, err := encodeJSON(a)
+		if err != nil {
+			return err
+		}
+		w.put(accountPath(n), record)
+		w.put(accountIDPath(a.ID), encodeNumber(n))
+		w.put(accountNamePath(a.Name), encodeNumber(n))
+		w.put(lastPath("", kindAccount), encodeNumber(n))
+		return putOwnerKey(r, w, a.ID, k)
+	})
+}
+
+// AccountByName implements [core.Store].
+func (s *Store) AccountByName(_ context.Context, name string) (a *core.Account, err error) {
+	err = s.read("", func(r snapshot) error {
+		n, err := r.number(accountNamePath(name))
+		if err != nil || n == 0 {
+			return firstOf(err, core.ErrAccountNotFound)
+		}
+		a, err = found[core.Account](r, accountPath(n), core.ErrAccountNotFound)
+		return err
+	})
+	return a, err
+}
+
+// Accounts implements [core.Store].
+func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, total int, err error) {
+	err = s.read("", func(r snapshot) error {
+		n, err := r.number(lastPath("", kindAccount))
+		if err != nil {
+			return err
+		}
+		total = int(n)
+		list, err = listed[core.Account](r, consecutive(p, total), accountPath)
+		return err
+	})
+	return list, total, err
+}
+
+// CreateOwnerKey implements [core.Store].
+func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
+	return s.register(func(r snapshot, w *writes) error {
+		n, err := r.number(accountIDPath(k.AccountID))
+		if err != nil || n == 0 {
+			return firstOf(err, core.ErrAccountNotFound)
+		}
+		return putOwnerKey(r, w, k.AccountID, k)
+	})
+}
+
+// putOwnerKey stores a new owner's key.
+func putOwnerKey(r snapshot, w *writes, account string, k *core.OwnerKey) error {
+	if taken, err := anyOf(r, ownerDigestPath(k.Digest)); err != nil || taken {
+		return firstOf(err, core.ErrOwnerKeyExists)
+	}
+	n, err := r.number(lastPath(account, kindOwnerKey))
+	if err != nil {
+		return err
+	}
+	n++
+	record, err := encodeJSON(k)
+	if err != nil {
+		return err
+	}
+	w.put(ownerKeyPath(account, n), record)
+	w.put(ownerKeyIDPath(account, k.ID), encodeNumber(n))
+	w.put(ownerDigestPath(k.Digest), encodeRef(account, n))
+	w.put(lastPath(account, kindOwnerKey), encodeNumber(n))
+	return nil
+}
+
+// OwnerKeyByDigest implements [core.Store].
+func (s *Store) OwnerKeyByDigest(_ context.Context, d core.Digest) (k *core.OwnerKey, err error) {
+	err = s.read("", func(r snapshot) error {
+		ref, err := r.get(ownerDigestPath(d))
+		if err != nil || ref == nil {
+			return firstOf(err, core.ErrOwnerKeyNotFound)
+		}
+		account, n, err := decodeRef(ref)
+		if err != nil {
+			return err
+		}
+		k, err = found[core.OwnerKey](r, ownerKeyPath(account, n), core.ErrOwnerKeyNotFound)
+		return err
+	})
+	return k, err
+}
+
+// OwnerKeys implements [core.Store].
+func (s *Store) OwnerKeys(_ context.Context, account string, p core.Page) (list []*core.OwnerKey, total int, err error) {
+	err = s.read("", func(r snapshot) error {
+		n, err := r.number(lastPath(account, kindOwnerKey))
+		if err != nil {
+			return err
+		}
+		total = int(n)
+		list, err = listed[core.OwnerKey](r, consecutive(p, total), func(n int64) path { return ownerKeyPath(account, n) })
+		return err
+	})
+	return list, total, err
+}
+
+// UpdateOwnerKey implements [core.Store].
+func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
+	var refused error // by fn: it is returned as it is
+	err = s.register(func(r snapshot, w *writes) error {
+		n, err := r.number(ownerKeyIDPath(account, id))
+		if err != nil || n == 0 {
+			return firstOf(err, core.ErrOwnerKeyNotFound)
+		}
+		k, err = found[core.OwnerKey](r, ownerKeyPath(account, n), core.ErrOwnerKeyNotFound)
+		if err != nil {
+			return err
+		}
+		if refused = fn(k); refused != nil {
+			return refused
+		}
+		record, err := encodeJSON(k)
+		w.put(ownerKeyPath(account, n), record)
+		return err
+	})
+	if err = firstOf(refused, err); err != nil {
+		return nil, err
+	}
+	inUTC(k)
+	return k, nil
+}
+
+// register runs fn on a snapshot and stores what it writes. Accounts and owner's
+// keys are changed by one caller at a time: names and digests are unique over all
+// accounts.
+func (s *Store) register(fn func(snapshot, *writes) error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	s.registering.Lock()
+	defer s.registering.Unlock()
+	return s.readEntered("", func(r snapshot) error {
+		w := newWrites()
+		if err := fn(r, w); err != nil {
+			return err
+		}
+		return s.store(w)
+	})
+}
+
+// anyOf reports whether there is a record at any of the paths.
+func anyOf(r snapshot, paths ...path) (bool, error) {
+	for _, p := range paths {
+		if value, err := r.get(p); err != nil || value != nil {
+			return value != nil, err
+		}
+	}
+	return false, nil
+}
+
+// firstOf returns the first error that is not nil.
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// consecutive returns the numbers on a page of a list that has the numbers from 1 to
+// total.
+func consecutive(p core.Page, total int) []int64 {
+	first := min(p.Offset(), total)
+	last := first + min(p.Size, total-first)
+	numbers := make([]int64, 0, last-first)
+	for n := first + 1; n <= last; n++ {
+		numbers = append(numbers, int64(n))
+	}
+	return numbers
+}

@@ -1,0 +1,108 @@
+// Package badgerstore is the [core.Store] that is embedded: everything is in one
+// directory, in badger. It needs nothing beside the process.
+//
+// # What is where
+//
+// layout.go has the key space, index.go how lists find a page and their total without
+// a scan, journal.go how a transaction of any size happens at once. Counting is in
+// counter.go and cache.go (counters in memory), usage.go (the decision), commit.go
+// (how decisions become durable together) and history.go.
+//
+// # What is promised when
+//
+// See [Durability]. Whatever is lost to a power cut, the store is as it was at a
+// moment before.
+package badgerstore
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Options say how a store is opened. The zero value is good.
+type Options struct {
+	Durability Durability   // what an answered write survives; may be changed later
+	Logger     *slog.Logger // for what goes wrong in the background; slog.Default by default
+}
+
+// Store is a [core.Store] on disk.
+type Store struct {
+	db  *badger.DB
+	dir string
+	log *slog.Logger
+
+	life   sync.RWMutex // held to read while a method runs
+	closed bool         // guarded by life
+
+	registering sync.Mutex // held while accounts and owner's keys are changed
+	writers     writers
+
+	committing sync.Mutex // held while something is committed
+	durability Durability // guarded by committing
+	logs       *logs
+	unsynced   atomic.Bool // something was committed since the logs were synced
+	failed     atomic.Pointer[error]
+	full       atomic.Bool  // the disk
+	onCommit   func() error // before each commit; for tests
+
+	spreading sync.RWMutex             // guards spread
+	spread    map[string]chan struct{} // accounts that a transaction is being spread over; closed when it is done
+
+	counters *counters
+	queue    *queue
+	keeper   keeper
+}
+
+// enter begins a method, unless the store is closed: then it returns
+// core.ErrUnavailable. Close waits until it has left.
+func (s *Store) enter() error {
+	s.life.RLock()
+	if s.closed {
+		s.life.RUnlock()
+		return core.Unavailable(errors.New("the store is closed"))
+	}
+	return nil
+}
+
+func (s *Store) leave() { s.life.RUnlock() }
+
+// fail makes the store refuse every write from now on, and returns why.
+func (s *Store) fail(err error) error {
+	if s.failed.CompareAndSwap(nil, &err) {
+		s.log.Error("the store takes no more writes until it is opened again", "dir", s.dir, "error", err)
+	}
+	return core.Unavailable(err)
+}
+
+// failure returns why the store takes no more writes, nil when it does.
+func (s *Store) failure() error {
+	if err := s.failed.Load(); err != nil {
+		return core.Unavailable(*err)
+	}
+	return nil
+}
+
+// Close waits for what is under way, stores what is left and closes the store. It may
+// be called again.
+func (s *Store) Close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	s.keeper.stop()
+	s.queue.flush()
+	s.queue.group.Wait()
+	err := s.sync()
+	s.logs.close()
+	return errors.Join(err, s.db.Close())
+}
+
+var _ core.Store = (*Store)(nil)

@@ -1,0 +1,38 @@
+package badgerstore
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// claims says whether claim does anything.
+const claims = true
+
+// claim takes the lock on a directory that badger takes too, until release is
+// called. It returns ErrInUse when someone else has it.
+func claim(dir string) (release func(), err error) {
+	file, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return func() { _ = file.Close() }, nil
+	}
+	_ = file.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, ErrInUse
+	}
+	return nil, err
+}
+
+// freeSpace returns how many bytes may still be written to the file system of a
+// directory.
+func freeSpace(dir string) (uint64, error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return s.Bavail * uint64(s.Bsize), nil
+}

@@ -1,0 +1,96 @@
+package badgerstore
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+// The intervals of what is done in the background.
+const (
+	syncEvery  = time.Second
+	sweepEvery = time.Minute
+)
+
+// reserve is how many bytes are left free on the disk: badger writes through mapped
+// memory, and when there is no room for that the process dies.
+const reserve = 256 << 20
+
+// errFull means that the disk is full, but for the reserve.
+var errFull = errors.New("the disk is full")
+
+// keeper does what has to be done from time to time.
+type keeper struct {
+	done  chan struct{}
+	group sync.WaitGroup
+}
+
+// start starts the goroutines.
+func (k *keeper) start(s *Store) {
+	k.done = make(chan struct{})
+	k.group.Go(func() {
+		k.every(syncEvery, func() {
+			s.checkRoom()
+			s.queue.flush()
+			_ = s.sync() // the store has failed then, and says so
+		})
+	})
+	k.group.Go(func() {
+		k.every(sweepEvery, func() {
+			if err := s.sweepAll(k.done); err != nil && !errors.Is(err, errStopped) {
+				s.log.Warn("histories of deleted keys were not swept", "error", err)
+			}
+		})
+	})
+}
+
+// every calls fn at once and then after every interval, until the keeper is stopped.
+func (k *keeper) every(interval time.Duration, fn func()) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		fn()
+		select {
+		case <-k.done:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// stop stops the goroutines and waits for them.
+func (k *keeper) stop() {
+	close(k.done)
+	k.group.Wait()
+}
+
+// sync brings what was committed to the disk.
+func (s *Store) sync() error {
+	if !s.unsynced.Swap(false) {
+		return nil
+	}
+	if err := s.failure(); err != nil {
+		return err
+	}
+	if err := s.logs.syncAll(); err != nil {
+		return s.fail(err)
+	}
+	return nil
+}
+
+// checkRoom finds out whether there is room on the disk.
+func (s *Store) checkRoom() {
+	free, err := freeSpace(s.dir)
+	full := err == nil && free < reserve
+	if s.full.Swap(full) != full && full {
+		s.log.Error("the disk is full: the store takes no writes until there is room", "dir", s.dir, "free", free, "needed", reserve)
+	}
+}
+
+// roomy returns errFull when there is no room on the disk.
+func (s *Store) roomy() error {
+	if s.full.Load() {
+		return fault(errFull)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package badgerstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Key implements [core.Store].
+func (s *Store) Key(_ context.Context, account, id string) (k *core.Key, err error) {
+	err = s.read(account, func(r snapshot) error {
+		k, err = r.key(account, id)
+		return err
+	})
+	return k, err
+}
+
+// Keys implements [core.Store].
+func (s *Store) Keys(_ context.Context, account string, f core.KeyFilter, p core.Page) (list []*core.Key, total int, err error) {
+	err = s.read(account, func(r snapshot) error {
+		numbers, n, err := r.page(keysThat(account, f), p)
+		if err != nil {
+			return err
+		}
+		total = n
+		list, err = listed[core.Key](r, numbers, func(seq int64) path { return keyPath(account, seq) })
+		return err
+	})
+	return list, total, err
+}
+
+// KeyByDigest implements [core.Store]. Whose key it is is known only when it was
+// found.
+func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (k *core.Key, err error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	for {
+		txn, busy := s.beginAny()
+		account, k, err := snapshot{txn}.keyByDigest(d)
+		txn.Discard()
+		wait := busyWith(busy, account)
+		if len(wait) == 0 {
+			return k, fault(err)
+		}
+		for _, done := range wait {
+			<-done
+		}
+		if err := s.failure(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// busyWith returns what to wait for before something of an account is read: nothing
+// unless a transaction is being spread over it, or over any when it is not known.
+func busyWith(busy map[string]chan struct{}, account string) []chan struct{} {
+	if account == "" {
+		return slices.Collect(maps.Values(busy))
+	}
+	if done, ok := busy[account]; ok {
+		return []chan struct{}{done}
+	}
+	return nil
+}
+
+// key returns a key, or core.ErrKeyNotFound.
+func (r snapshot) key(account, id string) (*core.Key, error) {
+	seq, err := r.number(keyIDPath(account, id))
+	if err != nil || seq == 0 {
+		return nil, firstOf(err, core.ErrKeyNotFound)
+	}
+	return found[core.Key](r, keyPath(account, seq), core.ErrKeyNotFound)
+}
+
+func (r snapshot) keyByDigest(d core.Digest) (account string, k *core.Key, err error) {
+	ref, err := r.get(digestPath(d))
+	if err != nil || ref == nil {
+		return "", nil, firstOf(err, core.ErrKeyNotFound)
+	}
+	account, seq, err := decodeRef(ref)
+	if err != nil {
+		return "", nil, err
+	}
+	k, err = found[core.Key](r, keyPath(account, seq), core.ErrKeyNotFound)
+	return account, k, err
+}
+
+// Key implements [core.Tx].
+func (t *tx) Key(id string) (*core.Key, error) {
+	k, err := t.before.key(t.account, id)
+	return k, fault(err)
+}
+
+// CountKeys implements [core.Tx].
+func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return t.count(keysThat(t.account, f)) }
+
+// PutKey implements [core.Tx].
+func (t *tx) PutKey(k *core.Key) error {
+	if err := t.writable(); err != nil {
+		return err
+	}
+	old, err := t.keyNow(k.ID)
+	if err != nil {
+		return t.done(err)
+	}
+	if k.Seq == 0 {
+		k.Seq, err = t.next(kindKey)
+	} else {
+		err = t.given(kindKey, k.Seq)
+	}
+	if err != nil {
+		return t.done(err)
+	}
+	return t.done(t.moveKey(old, k))
+}
+
+// DeleteKey implements [core.Tx].
+func (t *tx) DeleteKey(id string) error {
+	k, err := t.keyNow(id)
+	if err == nil && k == nil {
+		return core.ErrKeyNotFound
+	}
+	if err != nil {
+		return t.done(err)
+	}
+	return t.done(t.deleteKey(k))
+}
+
+// keyNow returns a key with what was written, nil when there is none.
+func (t *tx) keyNow(id string) (*core.Key, error) {
+	seq, err := t.seqNow(keyIDPath(t.account, id))
+	if err != nil || seq == 0 {
+		return nil, err
+	}
+	return t.keyAt(seq)
+}
+
+func (t *tx) keyAt(seq int64) (*core.Key, error) {
+	value, err := t.get(keyPath(t.account, seq))
+	if err != nil || value == nil {
+		return nil, err
+	}
+	return decodeJSON[core.Key](value)
+}
+
+// deleteKeyAt deletes the key with the number.
+func (t *tx) deleteKeyAt(seq int64) error {
+	k, err := t.keyAt(seq)
+	if err != nil {
+		return err
+	}
+	if k == nil {
+		return errDamaged
+	}
+	return t.deleteKey(k)
+}
+
+func (t *tx) deleteKey(k *core.Key) error {
+	return firstOf(t.moveKey(k, nil), t.drop(core.CounterID{Account: t.account, KeyID: k.ID}))
+}
+
+// moveKey changes record and indexes from a key to what it becomes. Either may be
+// nil.
+func (t *tx) moveKey(from, to *core.Key) error {
+	var out, in int64
+	var plans [2]string
+	var users [2]int64
+	if from != nil {
+		out, users[0], plans[0] = from.Seq, from.UserID, from.PlanID
+	}
+	if to != nil {
+		in, users[1], plans[1] = to.Seq, to.UserID, to.PlanID
+	}
+	return firstOf(
+		t.moveRecord(from, to),
+		t.moveDigests(from, to),
+		t.move(keyFamilies(t.account, from), keyFamilies(t.account, to), out, in),
+		t.hold(users[0], plans[0], -1),
+		t.hold(users[1], plans[1], +1))
+}
+
+// moveRecord replaces the record of a key and how its ID leads there.
+func (t *tx) moveRecord(from, to *core.Key) error {
+	if from != nil && (to == nil || to.Seq != from.Seq) {
+		if err := t.put(keyPath(t.account, from.Seq), nil); err != nil {
+			return err
+		}
+	}
+	if to == nil {
+		return t.put(keyIDPath(t.account, from.ID), nil)
+	}
+	return firstOf(
+		t.putJSON(keyPath(t.account, to.Seq), to),
+		t.put(keyIDPath(t.account, to.ID), encodeNumber(to.Seq)))
+}
+
+// moveDigests lets the digests of a key lead to what it becomes, and no others.
+func (t *tx) moveDigests(from, to *core.Key) error {
+	var before, after []core.Digest
+	if from != nil {
+		before = from.Digests()
+	}
+	if to != nil {
+		after = to.Digests()
+	}
+	for _, d := range before {
+		if slices.Contains(after, d) {
+			continue
+		}
+		if err := t.put(digestPath(d), nil); err != nil {
+			return err
+		}
+	}
+	for _, d := range after {
+		if err := t.put(digestPath(d), encodeRef(t.account, to.Seq)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keyFamilies returns the families that a key is in: one for each filter that it
+// matches.
+func keyFamilies(account string, k *core.Key) []path {
+	if k == nil {
+		return nil
+	}
+	families := make([]path, 0, 8)
+	for _, user := range anyAnd(k.UserID) {
+		for _, status := range anyAnd(k.Status) {
+			families = append(families,
+				keysThat(account, core.KeyFilter{UserID: user, Status: status}),
+				keysThat(account, core.KeyFilter{UserID: user, Status: status, PlanID: &k.PlanID}))
+		}
+	}
+	return families
+}
+
+// anyAnd returns what a filter may say of a member so that the value matches: the
+// zero value, which is any, and the value itself.
+func anyAnd[T comparable](value T) []T {
+	var zero T
+	if value == zero {
+		return []T{zero}
+	}
+	return []T{zero, value}
+}

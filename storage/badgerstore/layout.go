@@ -1,0 +1,140 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// schema is the version of the layout below. A store that was written with a later
+// one is refused.
+const schema = 1
+
+// Everything is one key space. A key is its kind, one byte, and then fields: a
+// text is its length as a uvarint and its bytes, a number 8 bytes, big endian. The
+// account comes first, so that what belongs to an account lies together.
+//
+//	kind           key                          value
+//	v schema                                    version, uvarint
+//	A account      number                       core.Account, JSON
+//	a              account id                   its number
+//	n              account name                 its number
+//	O owner's key  account, number              core.OwnerKey, JSON
+//	o              account, id                  its number
+//	q              digest, 32 bytes             account, number
+//	U user         account, user id             core.User, JSON
+//	e              account, folded email        user id
+//	P plan         account, seq                 core.Plan, JSON
+//	p              account, plan id             its seq
+//	K key          account, seq                 core.Key, JSON
+//	k              account, key id              its seq
+//	d              digest, 32 bytes             account, seq
+//	l              account, kind                the last number given
+//	h              account, user id, plan id    by how many keys, and as a user's
+//	                                            own, the user has the plan; uvarint
+//	S set          account, family, node        see index.go
+//	C counter      account, key id or ""        see record.go
+//	               [, user id]
+//	H history      history, entry number        see record.go
+//	T              history                      nothing: to be swept, see sweep.go
+//	J journal      stripe, chunk                see journal.go
+//
+// A history is a random number that the counter's record names. So a key and a
+// user are deleted by their records alone, and what they leave is swept later
+// without ever being found again.
+const (
+	kindSchema      = 'v'
+	kindAccount     = 'A'
+	kindAccountID   = 'a'
+	kindAccountName = 'n'
+	kindOwnerKey    = 'O'
+	kindOwnerKeyID  = 'o'
+	kindOwnerDigest = 'q'
+	kindUser        = 'U'
+	kindEmail       = 'e'
+	kindPlan        = 'P'
+	kindPlanID      = 'p'
+	kindKey         = 'K'
+	kindKeyID       = 'k'
+	kindDigest      = 'd'
+	kindLast        = 'l'
+	kindHolding     = 'h'
+	kindSet         = 'S'
+	kindCounter     = 'C'
+	kindHistory     = 'H'
+	kindTrash       = 'T'
+	kindJournal     = 'J'
+)
+
+// path is a key of the database under construction.
+type path []byte
+
+// at begins the path of a kind. It has room for the usual fields.
+func at(kind byte) path { return append(make(path, 0, 80), kind) }
+
+// text appends a text, in a form that no other text begins with.
+func (p path) text(s string) path {
+	return append(binary.AppendUvarint(p, uint64(len(s))), s...)
+}
+
+// number appends a number. Paths sort by it.
+func (p path) number(n int64) path { return binary.BigEndian.AppendUint64(p, uint64(n)) }
+
+// The paths of single records.
+
+func accountPath(number int64) path    { return at(kindAccount).number(number) }
+func accountIDPath(id string) path     { return at(kindAccountID).text(id) }
+func accountNamePath(name string) path { return at(kindAccountName).text(name) }
+
+func ownerKeyPath(account string, number int64) path {
+	return at(kindOwnerKey).text(account).number(number)
+}
+func ownerKeyIDPath(account, id string) path { return at(kindOwnerKeyID).text(account).text(id) }
+func ownerDigestPath(d core.Digest) path     { return append(at(kindOwnerDigest), d[:]...) }
+
+func userPath(account string, id int64) path { return at(kindUser).text(account).number(id) }
+func emailPath(account, folded string) path  { return at(kindEmail).text(account).text(folded) }
+
+func planPath(account string, seq int64) path { return at(kindPlan).text(account).number(seq) }
+func planIDPath(account, id string) path      { return at(kindPlanID).text(account).text(id) }
+
+func keyPath(account string, seq int64) path { return at(kindKey).text(account).number(seq) }
+func keyIDPath(account, id string) path      { return at(kindKeyID).text(account).text(id) }
+func digestPath(d core.Digest) path          { return append(at(kindDigest), d[:]...) }
+
+func lastPath(account string, kind byte) path { return append(at(kindLast).text(account), kind) }
+
+func holdingPath(account string, user int64, plan string) path {
+	return at(kindHolding).text(account).number(user).text(plan)
+}
+
+func counterPath(id core.CounterID) path {
+	p := at(kindCounter).text(id.Account).text(id.KeyID)
+	if id.KeyID == "" {
+		p = p.number(id.UserID)
+	}
+	return p
+}
+
+func historyPath(history uint64) path { return at(kindHistory).number(int64(history)) }
+func trashPath(history uint64) path   { return at(kindTrash).number(int64(history)) }
+
+// The families of sets: each is the numbers of the resources that a list shows.
+
+func allUsers(account string) path { return at(kindSet).text(account).text("users") }
+func usersWithPlan(account, plan string) path {
+	return at(kindSet).text(account).text("plan").text(plan)
+}
+func usersOnPlan(account, plan string) path { return at(kindSet).text(account).text("on").text(plan) }
+func allPlans(account string) path          { return at(kindSet).text(account).text("plans") }
+
+// keysThat returns the family of the keys that match a filter.
+func keysThat(account string, f core.KeyFilter) path {
+	p := at(kindSet).text(account)
+	if f.PlanID == nil {
+		p = p.text("keys")
+	} else {
+		p = p.text("plan keys").text(*f.PlanID)
+	}
+	return p.number(f.UserID).text(string(f.Status))
+}

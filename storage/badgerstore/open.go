@@ -1,0 +1,128 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// Open opens the store in a directory, which is made if it does not exist. A
+// directory that another process has open is [ErrInUse]. The text of an error is one
+// line that names the directory.
+func Open(dir string, o Options) (*Store, error) {
+	s, err := open(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+func open(dir string, o Options) (*Store, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if err := prepareDir(dir); err != nil {
+		return nil, err
+	}
+	db, err := openBadger(badgerOptions(dir, o.Logger))
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		db: db, dir: dir, log: o.Logger, logs: openLogs(db, dir), durability: o.Durability,
+		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
+		counters: newCounters(db, counterCache),
+	}
+	s.writers.seed = maphash.MakeSeed()
+	s.queue = &queue{s: s}
+	if err := s.recover(); err != nil {
+		s.logs.close()
+		_ = db.Close()
+		return nil, err
+	}
+	s.keeper.start(s)
+	return s, nil
+}
+
+// badgerOptions are chosen for a service that shares a small machine: what badger
+// keeps in memory is bounded by some 130 MiB, however large the store is.
+func badgerOptions(dir string, log *slog.Logger) badger.Options {
+	return badger.DefaultOptions(dir).
+		WithLogger(badgerLog{log}).
+		WithMetricsEnabled(false).
+		WithMemTableSize(16 << 20).
+		WithNumMemtables(2).
+		WithBlockCacheSize(32 << 20).
+		WithIndexCacheSize(48 << 20).
+		WithNumCompactors(2).
+		// Transactions are serialized here: by the locks of accounts and of commits.
+		WithDetectConflicts(false).
+		// No value is ever as large as the threshold, 1 MiB: nothing goes to the value log,
+		// and there is nothing in it to collect. Its file is mapped at twice its size.
+		WithValueLogFileSize(1 << 20)
+}
+
+// openBadger opens the database. Its errors are many lines of text, and it panics over
+// some damaged files.
+func openBadger(o badger.Options) (db *badger.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			db, err = nil, fmt.Errorf("the files are damaged: %s", firstLine(fmt.Sprint(p)))
+		}
+	}()
+	db, err = badger.Open(o)
+	switch {
+	case err == nil:
+		return db, nil
+	case strings.Contains(err.Error(), "directory lock"):
+		return nil, ErrInUse
+	}
+	return nil, fmt.Errorf("badger: %s", firstLine(err.Error()))
+}
+
+// firstLine returns a text up to its first line break.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
+
+// recover makes the store whole after the last process that had it open.
+func (s *Store) recover() error {
+	if err := s.checkSchema(); err != nil {
+		return err
+	}
+	return s.recoverJournals()
+}
+
+// checkSchema makes sure that the store has the layout that this version knows.
+func (s *Store) checkSchema() error {
+	var version int64
+	empty := true
+	err := s.db.View(func(txn *badger.Txn) (err error) {
+		r := snapshot{txn}
+		if version, err = r.number(at(kindSchema)); err != nil {
+			return err
+		}
+		return r.each(nil, false, func(path, []byte) (bool, error) {
+			empty = false
+			return false, nil
+		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case version == schema:
+		return nil
+	case version > schema:
+		return fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
+	case !empty:
+		return errors.New("it is a database of something else")
+	}
+	w := newWrites()
+	w.put(at(kindSchema), encodeNumber(schema))
+	return s.store(w)
+}

@@ -1,0 +1,97 @@
+package badgerstore
+
+import (
+	"context"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Plan implements [core.Store].
+func (s *Store) Plan(_ context.Context, account, id string) (p *core.Plan, err error) {
+	err = s.read(account, func(r snapshot) error {
+		p, err = r.plan(account, id)
+		return err
+	})
+	return p, err
+}
+
+// Plans implements [core.Store].
+func (s *Store) Plans(_ context.Context, account string, p core.Page) (list []*core.Plan, total int, err error) {
+	err = s.read(account, func(r snapshot) error {
+		numbers, n, err := r.page(allPlans(account), p)
+		if err != nil {
+			return err
+		}
+		total = n
+		list, err = listed[core.Plan](r, numbers, func(seq int64) path { return planPath(account, seq) })
+		return err
+	})
+	return list, total, err
+}
+
+// plan returns a plan, or core.ErrPlanNotFound.
+func (r snapshot) plan(account, id string) (*core.Plan, error) {
+	seq, err := r.number(planIDPath(account, id))
+	if err != nil || seq == 0 {
+		return nil, firstOf(err, core.ErrPlanNotFound)
+	}
+	return found[core.Plan](r, planPath(account, seq), core.ErrPlanNotFound)
+}
+
+// Plan implements [core.Tx].
+func (t *tx) Plan(id string) (*core.Plan, error) {
+	p, err := t.before.plan(t.account, id)
+	return p, fault(err)
+}
+
+// PutPlan implements [core.Tx].
+func (t *tx) PutPlan(p *core.Plan) error {
+	if err := t.writable(); err != nil {
+		return err
+	}
+	old, err := t.seqNow(planIDPath(t.account, p.ID))
+	if err != nil {
+		return t.done(err)
+	}
+	if p.Seq == 0 {
+		p.Seq, err = t.next(kindPlan)
+	} else {
+		err = t.given(kindPlan, p.Seq)
+	}
+	if err != nil {
+		return t.done(err)
+	}
+	if old != p.Seq && old != 0 {
+		err = t.removePlan(old)
+	}
+	return t.done(firstOf(err,
+		t.putJSON(planPath(t.account, p.Seq), p),
+		t.put(planIDPath(t.account, p.ID), encodeNumber(p.Seq)),
+		t.include(allPlans(t.account), p.Seq)))
+}
+
+// DeletePlan implements [core.Tx].
+func (t *tx) DeletePlan(id string) error {
+	seq, err := t.seqNow(planIDPath(t.account, id))
+	if err == nil && seq == 0 {
+		return core.ErrPlanNotFound
+	}
+	if err != nil {
+		return t.done(err)
+	}
+	return t.done(firstOf(t.removePlan(seq), t.put(planIDPath(t.account, id), nil)))
+}
+
+// removePlan removes what is stored under the number of a plan.
+func (t *tx) removePlan(seq int64) error {
+	return firstOf(t.put(planPath(t.account, seq), nil), t.exclude(allPlans(t.account), seq))
+}
+
+// seqNow returns the number at a path with what was written, 0 when there is none.
+func (t *tx) seqNow(p path) (int64, error) {
+	value, err := t.get(p)
+	if err != nil {
+		return 0, err
+	}
+	return decodeNumber(value)
+}

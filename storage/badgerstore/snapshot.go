@@ -1,0 +1,148 @@
+package badgerstore
+
+import (
+	"errors"
+	"maps"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// snapshot is the store as it was at one moment.
+type snapshot struct{ txn *badger.Txn }
+
+// get returns the value of a path, nil when there is none. An empty value is not
+// nil.
+func (r snapshot) get(p path) ([]byte, error) {
+	item, err := r.txn.Get(p)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return item.ValueCopy(make([]byte, 0, item.ValueSize()))
+}
+
+// number returns the number that is stored at a path, 0 when there is none.
+func (r snapshot) number(p path) (int64, error) {
+	value, err := r.get(p)
+	if err != nil {
+		return 0, err
+	}
+	return decodeNumber(value)
+}
+
+// family opens a set of numbers.
+func (r snapshot) family(base path) (*family, error) { return openFamily(base, r.get) }
+
+// each calls fn with every path that begins with prefix, in ascending order, until
+// fn returns false. fn keeps neither path nor value.
+func (r snapshot) each(prefix path, values bool, fn func(p path, value []byte) (bool, error)) error {
+	o := badger.DefaultIteratorOptions
+	o.Prefix, o.PrefetchValues = prefix, values
+	it := r.txn.NewIterator(o)
+	defer it.Close()
+	for it.Rewind(); it.Valid(); it.Next() {
+		var more bool
+		err := it.Item().Value(func(value []byte) (err error) {
+			more, err = fn(it.Item().Key(), value)
+			return err
+		})
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// read runs fn on a snapshot of an account, whole: with every transaction that was
+// answered and none that is half written. The snapshot has all accounts, but those
+// others may be half written. A fault of the medium is reported as
+// [core.ErrUnavailable], the refusals of core as they are.
+func (s *Store) read(account string, fn func(snapshot) error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.readEntered(account, fn)
+}
+
+func (s *Store) readEntered(account string, fn func(snapshot) error) error {
+	txn, err := s.begin(account)
+	if err != nil {
+		return err
+	}
+	defer txn.Discard()
+	return fault(fn(snapshot{txn}))
+}
+
+// begin takes a snapshot as soon as no transaction is being spread over the account.
+func (s *Store) begin(account string) (*badger.Txn, error) {
+	for {
+		s.spreading.RLock()
+		done, busy := s.spread[account]
+		if !busy {
+			txn := s.db.NewTransaction(false)
+			s.spreading.RUnlock()
+			return txn, nil
+		}
+		s.spreading.RUnlock()
+		<-done
+		if err := s.failure(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// beginAny takes a snapshot at once, and returns over which accounts a transaction
+// was being spread at that moment: there it may be half written.
+func (s *Store) beginAny() (*badger.Txn, map[string]chan struct{}) {
+	s.spreading.RLock()
+	defer s.spreading.RUnlock()
+	return s.db.NewTransaction(false), maps.Clone(s.spread)
+}
+
+// fault turns an error into one that core knows.
+func fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*core.Error](err); ok {
+		return err
+	}
+	return core.Unavailable(err)
+}
+
+// listed reads the resources with the numbers. One that is missing is left out.
+func listed[T any](r snapshot, numbers []int64, path func(number int64) path) ([]*T, error) {
+	list := make([]*T, 0, len(numbers))
+	for _, n := range numbers {
+		value, err := r.get(path(n))
+		if err != nil {
+			return nil, err
+		}
+		if value == nil {
+			continue
+		}
+		resource, err := decodeJSON[T](value)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, resource)
+	}
+	return list, nil
+}
+
+// found reads the resource at a path, or returns missing.
+func found[T any](r snapshot, p path, missing error) (*T, error) {
+	value, err := r.get(p)
+	if err != nil {
+		return nil, err
+	}
+	if value == nil {
+		return nil, missing
+	}
+	return decodeJSON[T](value)
+}

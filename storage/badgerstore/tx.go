@@ -1,0 +1,287 @@
+package badgerstore
+
+import (
+	"bytes"
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// writers are locks of accounts: whoever changes the resources of an account holds
+// its lock from the first read to the last write. Two accounts may share a lock.
+type writers struct {
+	seed  maphash.Seed
+	locks [stripes]sync.Mutex
+}
+
+// stripes is how many locks there are. Journals are stored by their stripe: it may
+// grow and never shrink.
+const stripes = 64
+
+// stripe returns which lock is that of an account.
+func (w *writers) stripe(account string) int {
+	return int(maphash.String(w.seed, account) % stripes)
+}
+
+// Update implements [core.Store].
+func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	stripe := s.writers.stripe(account)
+	s.writers.locks[stripe].Lock()
+	defer s.writers.locks[stripe].Unlock()
+	if err := s.failure(); err != nil {
+		return err
+	}
+	txn, err := s.begin(account)
+	if err != nil {
+		return err
+	}
+	defer txn.Discard()
+	t := newTx(s, snapshot{txn}, account, stripe)
+	if err := fn(t); err != nil {
+		t.abandon()
+		return err
+	}
+	return fault(t.finish())
+}
+
+// tx is a [core.Tx]. What it reads for its caller is the snapshot; what it reads to
+// keep its indexes is the snapshot and what it has written since.
+//
+// Records are collected, and moved to a journal when they are too many for one
+// transaction of badger. What is changed again and again is kept until the end.
+type tx struct {
+	s       *Store
+	account string
+	missing bool // the account
+	before  snapshot
+	err     error // the first fault, after which nothing is stored
+
+	writes   *writes
+	families map[string]*family
+	last     map[byte]int64   // the largest number given, by kind
+	holdings map[string]int64 // by path
+	emails   map[string]int64 // who has a folded address, 0 for nobody
+	journal  journal
+}
+
+func newTx(s *Store, before snapshot, account string, stripe int) *tx {
+	t := &tx{
+		s: s, account: account, before: before, writes: newWrites(), journal: journal{s: s, stripe: stripe},
+		families: map[string]*family{}, last: map[byte]int64{},
+		holdings: map[string]int64{}, emails: map[string]int64{},
+	}
+	number, err := before.get(accountIDPath(account))
+	t.missing, t.err = number == nil, err
+	return t
+}
+
+// writable returns why nothing can be put.
+func (t *tx) writable() error {
+	if t.err != nil {
+		return fault(t.err)
+	}
+	if t.missing {
+		return core.ErrAccountNotFound
+	}
+	return nil
+}
+
+// done hands an error of a change on. A fault in the middle of a change leaves it
+// half made: then the transaction is not stored.
+func (t *tx) done(err error) error {
+	if err != nil && t.err == nil {
+		t.err = err
+	}
+	return fault(err)
+}
+
+// get reads a record with what the transaction has written.
+func (t *tx) get(p path) ([]byte, error) {
+	if w, ok := t.writes.of(p); ok {
+		return w, nil
+	}
+	return t.before.get(p)
+}
+
+// put writes a record, or deletes it when the value is nil.
+func (t *tx) put(p path, value []byte) error {
+	t.writes.put(p, value)
+	return t.spill()
+}
+
+// putJSON writes a resource.
+func (t *tx) putJSON(p path, resource any) error {
+	value, err := encodeJSON(resource)
+	if err != nil {
+		return err
+	}
+	return t.put(p, value)
+}
+
+// spill moves what was written to the journal when it gets too much.
+func (t *tx) spill() error {
+	if t.writes.fit() {
+		return nil
+	}
+	err := t.journal.append(t.writes)
+	t.writes = newWrites()
+	return err
+}
+
+// next returns the number of a new resource: one more than the largest that was
+// ever given.
+func (t *tx) next(kind byte) (int64, error) {
+	n, err := t.lastNumber(kind)
+	t.last[kind] = n + 1
+	return n + 1, err
+}
+
+// given notes that a number is in use.
+func (t *tx) given(kind byte, number int64) error {
+	n, err := t.lastNumber(kind)
+	if number > n {
+		t.last[kind] = number
+	}
+	return err
+}
+
+func (t *tx) lastNumber(kind byte) (int64, error) {
+	if n, ok := t.last[kind]; ok {
+		return n, nil
+	}
+	return t.before.number(lastPath(t.account, kind))
+}
+
+// family opens a set of numbers to be changed.
+func (t *tx) family(base path) (*family, error) {
+	if f, ok := t.families[string(base)]; ok {
+		return f, nil
+	}
+	f, err := t.before.family(base)
+	if err != nil {
+		return nil, err
+	}
+	t.families[string(base)] = f
+	return f, nil
+}
+
+// include puts a number into a family, exclude takes it out.
+func (t *tx) include(base path, number int64) error { return t.change(base, number, (*family).add) }
+func (t *tx) exclude(base path, number int64) error { return t.change(base, number, (*family).remove) }
+
+func (t *tx) change(base path, number int64, how func(*family, int64) error) error {
+	f, err := t.family(base)
+	if err != nil {
+		return err
+	}
+	return how(f, number)
+}
+
+// move takes a number out of families and puts another one into others. Most of
+// them, and mostly the numbers, are the same.
+func (t *tx) move(from, to []path, out, in int64) error {
+	same := func(p path, among []path) bool {
+		return out == in && slices.ContainsFunc(among, func(q path) bool { return bytes.Equal(p, q) })
+	}
+	for _, p := range from {
+		if same(p, to) {
+			continue
+		}
+		if err := t.exclude(p, out); err != nil {
+			return err
+		}
+	}
+	for _, p := range to {
+		if same(p, from) {
+			continue
+		}
+		if err := t.include(p, in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold adds to how often a user has a plan, by a key or as its own. The users on a
+// plan are those who have it at all.
+func (t *tx) hold(user int64, plan string, by int64) error {
+	if plan == "" {
+		return nil
+	}
+	p := holdingPath(t.account, user, plan)
+	n, ok := t.holdings[string(p)]
+	if !ok {
+		var err error
+		if n, err = t.before.number(p); err != nil {
+			return err
+		}
+	}
+	n += by
+	t.holdings[string(p)] = n
+	switch {
+	case n == 0:
+		return t.exclude(usersOnPlan(t.account, plan), user)
+	case n == by:
+		return t.include(usersOnPlan(t.account, plan), user)
+	}
+	return nil
+}
+
+// encodeHolding returns the record of how often a user has a plan.
+func encodeHolding(n int64) []byte {
+	if n == 0 {
+		return nil
+	}
+	return encodeNumber(n)
+}
+
+// drop deletes a counter with its history.
+func (t *tx) drop(id core.CounterID) error {
+	t.writes.drop(id)
+	return t.spill()
+}
+
+// count returns how many numbers a family had when the transaction began.
+func (t *tx) count(base path) (int, error) {
+	f, err := t.before.family(base)
+	if err != nil {
+		return 0, fault(err)
+	}
+	return f.count(), nil
+}
+
+// finish stores the transaction.
+func (t *tx) finish() error {
+	if t.err != nil {
+		t.abandon()
+		return t.err
+	}
+	for kind, n := range t.last {
+		t.writes.put(lastPath(t.account, kind), encodeNumber(n))
+	}
+	for p, n := range t.holdings {
+		t.writes.put(path(p), encodeHolding(n))
+	}
+	for _, f := range t.families {
+		f.write(t.writes.put)
+	}
+	if len(t.writes.byPath) == 0 && t.journal.chunks == 0 {
+		return nil
+	}
+	if t.journal.chunks == 0 && t.writes.fit() {
+		return t.s.store(t.writes)
+	}
+	return t.journal.store(t.account, t.writes)
+}
+
+// abandon drops what was moved to the journal.
+func (t *tx) abandon() { t.journal.drop() }
+
+var _ core.Tx = (*tx)(nil)

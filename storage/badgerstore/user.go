@@ -1,0 +1,230 @@
+package badgerstore
+
+import (
+	"context"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// User implements [core.Store].
+func (s *Store) User(_ context.Context, account string, id int64) (u *core.User, err error) {
+	err = s.read(account, func(r snapshot) error {
+		u, err = found[core.User](r, userPath(account, id), core.ErrUserNotFound)
+		return err
+	})
+	return u, err
+}
+
+// Users implements [core.Store].
+func (s *Store) Users(_ context.Context, account string, f core.UserFilter, p core.Page) (list []*core.User, total int, err error) {
+	err = s.read(account, func(r snapshot) error {
+		var numbers []int64
+		if f.Email != "" {
+			numbers, total, err = r.withEmail(account, f.Email, p)
+		} else {
+			numbers, total, err = r.page(usersThat(account, f), p)
+		}
+		if err != nil {
+			return err
+		}
+		list, err = listed[core.User](r, numbers, func(id int64) path { return userPath(account, id) })
+		return err
+	})
+	return list, total, err
+}
+
+// usersThat returns the family of the users that match a filter without an email.
+func usersThat(account string, f core.UserFilter) path {
+	switch {
+	case f.PlanID != "":
+		return usersWithPlan(account, f.PlanID)
+	case f.OnPlan != "":
+		return usersOnPlan(account, f.OnPlan)
+	}
+	return allUsers(account)
+}
+
+// page returns the numbers on a page of a family, and how many it has.
+func (r snapshot) page(base path, p core.Page) (numbers []int64, total int, err error) {
+	f, err := r.family(base)
+	if err != nil {
+		return nil, 0, err
+	}
+	numbers, err = f.page(p.Offset(), p.Size)
+	return numbers, f.count(), err
+}
+
+// withEmail returns the page with the one user who has the address, if any does.
+func (r snapshot) withEmail(account, email string, p core.Page) (numbers []int64, total int, err error) {
+	id, err := r.number(emailPath(account, core.FoldEmail(email)))
+	if err != nil || id == 0 {
+		return nil, 0, err
+	}
+	if p.Offset() == 0 {
+		numbers = []int64{id}
+	}
+	return numbers, 1, nil
+}
+
+// User implements [core.Tx].
+func (t *tx) User(id int64) (*core.User, error) {
+	u, err := found[core.User](t.before, userPath(t.account, id), core.ErrUserNotFound)
+	return u, fault(err)
+}
+
+// CountUsers implements [core.Tx].
+func (t *tx) CountUsers(f core.UserFilter) (int, error) {
+	if f.Email == "" {
+		return t.count(usersThat(t.account, f))
+	}
+	_, n, err := t.before.withEmail(t.account, f.Email, core.Page{Number: 1, Size: 1})
+	return n, fault(err)
+}
+
+// PutUser implements [core.Tx].
+func (t *tx) PutUser(u *core.User) error {
+	if err := t.writable(); err != nil {
+		return err
+	}
+	old, err := t.userNow(u.ID)
+	if err != nil {
+		return t.done(err)
+	}
+	if err := t.checkEmail(u); err != nil {
+		return fault(err)
+	}
+	if u.ID == 0 {
+		u.ID, err = t.next(kindUser)
+	} else {
+		err = t.given(kindUser, u.ID)
+	}
+	if err != nil {
+		return t.done(err)
+	}
+	return t.done(firstOf(
+		t.putJSON(userPath(t.account, u.ID), u),
+		t.reindexUser(u.ID, old, u)))
+}
+
+// userNow returns a user with what was written, nil when there is none.
+func (t *tx) userNow(id int64) (*core.User, error) {
+	value, err := t.get(userPath(t.account, id))
+	if err != nil || value == nil {
+		return nil, err
+	}
+	return decodeJSON[core.User](value)
+}
+
+// checkEmail makes sure that no other user has the email.
+func (t *tx) checkEmail(u *core.User) error {
+	if u.Email == nil {
+		return nil
+	}
+	id, err := t.userWith(core.FoldEmail(*u.Email))
+	if err == nil && id != 0 && id != u.ID {
+		return core.ErrDuplicateEmail
+	}
+	return err
+}
+
+// userWith returns who has a folded address, 0 for nobody.
+func (t *tx) userWith(folded string) (int64, error) {
+	if id, ok := t.emails[folded]; ok {
+		return id, nil
+	}
+	return t.before.number(emailPath(t.account, folded))
+}
+
+// reindexUser changes the indexes from a user to what it becomes. Either may be nil.
+func (t *tx) reindexUser(id int64, from, to *core.User) error {
+	return firstOf(
+		t.moveEmail(id, foldedEmail(from), foldedEmail(to)),
+		t.move(userFamilies(t.account, from), userFamilies(t.account, to), id, id),
+		t.hold(id, planOf(from), -1),
+		t.hold(id, planOf(to), +1))
+}
+
+func foldedEmail(u *core.User) string {
+	if u == nil || u.Email == nil {
+		return ""
+	}
+	return core.FoldEmail(*u.Email)
+}
+
+func planOf(u *core.User) string {
+	if u == nil {
+		return ""
+	}
+	return u.PlanID
+}
+
+// userFamilies returns the families that a user is in, but those of plans that it
+// holds.
+func userFamilies(account string, u *core.User) []path {
+	switch {
+	case u == nil:
+		return nil
+	case u.PlanID == "":
+		return []path{allUsers(account)}
+	}
+	return []path{allUsers(account), usersWithPlan(account, u.PlanID)}
+}
+
+func (t *tx) moveEmail(id int64, from, to string) error {
+	if from == to {
+		return nil
+	}
+	if from != "" {
+		owner, err := t.userWith(from)
+		if err != nil {
+			return err
+		}
+		if owner == id {
+			t.emails[from] = 0
+			if err := t.put(emailPath(t.account, from), nil); err != nil {
+				return err
+			}
+		}
+	}
+	if to == "" {
+		return nil
+	}
+	t.emails[to] = id
+	return t.put(emailPath(t.account, to), encodeNumber(id))
+}
+
+// DeleteUser implements [core.Tx].
+func (t *tx) DeleteUser(id int64) error {
+	u, err := t.userNow(id)
+	if err == nil && u == nil {
+		return core.ErrUserNotFound
+	}
+	if err != nil {
+		return t.done(err)
+	}
+	return t.done(firstOf(
+		t.deleteKeysOf(id),
+		t.put(userPath(t.account, id), nil),
+		t.reindexUser(id, u, nil),
+		t.drop(core.CounterID{Account: t.account, UserID: id})))
+}
+
+// deleteKeysOf deletes the keys of a user.
+func (t *tx) deleteKeysOf(user int64) error {
+	f, err := t.family(keysThat(t.account, core.KeyFilter{UserID: user}))
+	if err != nil {
+		return err
+	}
+	for f.count() > 0 {
+		numbers, err := f.page(0, 1000)
+		if err != nil {
+			return err
+		}
+		for _, n := range numbers {
+			if err := t.deleteKeyAt(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

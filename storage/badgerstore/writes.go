@@ -1,0 +1,161 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The bounds of what is written in one transaction of badger. Its own are some 15
+// percent of a memtable, in bytes and in records of the largest size; ours are well
+// below, and small enough that nobody waits long for a commit.
+const (
+	maxWrites     = 4000
+	maxWriteBytes = 512 << 10
+)
+
+// writes are the records to be written by a transaction. Deleting the record of a
+// counter is a kind of its own: its history goes with it.
+type writes struct {
+	byPath map[string]write
+	bytes  int
+}
+
+type write struct {
+	value []byte // nil to delete
+	drop  bool   // the path is that of a counter
+}
+
+func newWrites() *writes { return &writes{byPath: map[string]write{}} }
+
+// put writes a record, or deletes it when the value is nil.
+func (w *writes) put(p path, value []byte) { w.add(p, write{value: value}) }
+
+// drop deletes a counter with its history.
+func (w *writes) drop(id core.CounterID) { w.add(counterPath(id), write{drop: true}) }
+
+func (w *writes) add(p path, one write) {
+	w.byPath[string(p)] = one
+	w.bytes += len(p) + len(one.value)
+}
+
+// of returns the value that is to be written at a path, if any is.
+func (w *writes) of(p path) ([]byte, bool) {
+	one, ok := w.byPath[string(p)]
+	return one.value, ok
+}
+
+// fit reports whether one transaction holds all.
+func (w *writes) fit() bool { return len(w.byPath) <= maxWrites && w.bytes <= maxWriteBytes }
+
+// store commits all in one transaction.
+func (s *Store) store(w *writes) error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	var dropped []core.CounterID
+	err := s.commitLocked(func(txn *badger.Txn) error {
+		for p, one := range w.byPath {
+			if !one.drop {
+				if err := setOrDelete(txn, path(p), one.value); err != nil {
+					return err
+				}
+				continue
+			}
+			id, err := dropCounter(txn, path(p))
+			if err != nil {
+				return err
+			}
+			dropped = append(dropped, id)
+		}
+		return nil
+	})
+	if err == nil {
+		s.counters.drop(dropped)
+	}
+	return err
+}
+
+func setOrDelete(txn *badger.Txn, p path, value []byte) error {
+	if value == nil {
+		return txn.Delete(p)
+	}
+	return txn.Set(p, value)
+}
+
+// commitLocked runs fill on a transaction of badger, commits it and makes it as
+// durable as the store is to be. Only one commit is under way at a time: what was
+// committed and what is on the disk never change places.
+func (s *Store) commitLocked(fill func(*badger.Txn) error) error {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	if err := s.roomy(); err != nil {
+		return err
+	}
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	if err := fill(txn); err != nil {
+		return fault(err)
+	}
+	if err := s.onCommit(); err != nil {
+		return fault(err)
+	}
+	if err := txn.Commit(); err != nil {
+		return fault(err)
+	}
+	if s.durability == Power {
+		return s.syncLocked(s.logs.syncNewest)
+	}
+	s.unsynced.Store(true)
+	return nil
+}
+
+// encode returns the writes as a record of the journal.
+func (w *writes) encode() []byte {
+	record := make([]byte, 0, w.bytes+8*len(w.byPath))
+	for p, one := range w.byPath {
+		op := byte(opSet)
+		if one.drop {
+			op = opDrop
+		} else if one.value == nil {
+			op = opDelete
+		}
+		record = appendText(append(record, op), p)
+		if op == opSet {
+			record = binary.AppendUvarint(record, uint64(len(one.value)))
+			record = append(record, one.value...)
+		}
+	}
+	return record
+}
+
+// What is done at a path, in a record of the journal.
+const (
+	opSet = iota
+	opDelete
+	opDrop
+)
+
+// decodeWrites returns the writes that encode has encoded.
+func decodeWrites(record []byte) (*writes, error) {
+	w := newWrites()
+	for r := (reading{record}); len(r.rest) > 0 || r.failed(); {
+		op := r.uvarint()
+		p := path(r.text())
+		switch one := (write{drop: op == opDrop}); {
+		case op == opSet:
+			one.value = []byte(r.text())
+			w.add(p, one)
+		case op <= opDrop:
+			w.add(p, one)
+		default:
+			return nil, errRecord
+		}
+		if r.failed() {
+			return nil, errRecord
+		}
+	}
+	return w, nil
+}
