@@ -49,7 +49,7 @@ func copyReturned(e *env) {
 	e.put(u, p)
 	e.put(k)
 	e.allowed(request(k, noon))
-	want := e.snapshot(account)
+	want := e.copied(e.snapshot(account))
 
 	got := e.snapshot(account)
 	for _, k := range append(got.Keys, got.ByDigest...) {

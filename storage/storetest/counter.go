@@ -50,6 +50,7 @@ func counterMany(e *env) {
 				u, ok, err := e.Store.Consume(e.ctx, &c)
 				if err != nil || ok != (int64(number) <= max) || u.Used != min(int64(number), max) {
 					e.Errorf("request %d of %s: got %d, %t, %v, want %d of %d", number, c.KeyID, u.Used, ok, err, number, max)
+					return
 				}
 			}
 		})

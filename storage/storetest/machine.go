@@ -49,8 +49,9 @@ func machineRuns(e *env) {
 			m.createAccount(t)
 		}
 		for range 10 { // something to work with
-			m.change(t)
+			m.update(t)
 		}
+		m.change(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"":        m.check,
 			"change":  m.change,
@@ -115,23 +116,23 @@ func (m *machine) next(prefix string) string {
 func (m *machine) createAccount(t *rapid.T) {
 	a, k := newAccount(fmt.Sprintf("acct_machine%d", serial.Add(1)))
 	m.accounts = append(m.accounts, a.ID)
-	_, _ = m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
-	_, _ = m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
+	m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
+	m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
 }
 
 // check compares what the accounts have as a whole.
 func (m *machine) check(t *rapid.T) {
 	page := core.Page{Number: 1, Size: 100}
 	for _, account := range m.accounts {
-		_, _ = m.both(t, "Users", func(s core.Store) (any, error) {
+		m.both(t, "Users", func(s core.Store) (any, error) {
 			return listed(s.Users(m.e.ctx, account, core.UserFilter{}, page))
 		})
-		_, _ = m.both(t, "Plans", func(s core.Store) (any, error) { return listed(s.Plans(m.e.ctx, account, page)) })
-		_, _ = m.both(t, "Keys", func(s core.Store) (any, error) {
+		m.both(t, "Plans", func(s core.Store) (any, error) { return listed(s.Plans(m.e.ctx, account, page)) })
+		m.both(t, "Keys", func(s core.Store) (any, error) {
 			return listed(s.Keys(m.e.ctx, account, core.KeyFilter{}, page))
 		})
 	}
-	_, _ = m.both(t, "Counters", func(s core.Store) (any, error) { return s.Counters(m.e.ctx, m.counters()) })
+	m.both(t, "Counters", func(s core.Store) (any, error) { return s.Counters(m.e.ctx, m.counters()) })
 }
 
 // counters lists the counters of every key and user that may ever have been.
@@ -173,7 +174,7 @@ func (m *machine) reopen(t *rapid.T) {
 	m.latest = m.latest.Add(time.Second)
 	m.now, m.floor = m.latest, m.latest
 	for _, d := range m.digests {
-		_, _ = m.both(t, "KeyByDigest", func(s core.Store) (any, error) { return s.KeyByDigest(m.e.ctx, d) })
+		m.both(t, "KeyByDigest", func(s core.Store) (any, error) { return s.KeyByDigest(m.e.ctx, d) })
 	}
 }
 
@@ -185,21 +186,21 @@ func (m *machine) ownerKey(t *rapid.T) {
 	case "create":
 		k := newOwnerKey(account, id)
 		k.CreatedAt, k.Name = m.now, m.next("owner")
-		_, _ = m.both(t, "CreateOwnerKey", func(s core.Store) (any, error) { return nil, s.CreateOwnerKey(m.e.ctx, k) })
+		m.both(t, "CreateOwnerKey", func(s core.Store) (any, error) { return nil, s.CreateOwnerKey(m.e.ctx, k) })
 	case "revoke":
 		now := m.now
-		_, _ = m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) {
+		m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) {
 			return s.UpdateOwnerKey(m.e.ctx, account, id, func(k *core.OwnerKey) error { k.RevokedAt = &now; return nil })
 		})
 	case "give up":
-		_, _ = m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) {
+		m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) {
 			return s.UpdateOwnerKey(m.e.ctx, account, id, func(k *core.OwnerKey) error { k.Name = "given up"; return errGivenUp })
 		})
 	}
-	_, _ = m.both(t, "OwnerKeys", func(s core.Store) (any, error) {
+	m.both(t, "OwnerKeys", func(s core.Store) (any, error) {
 		return listed(s.OwnerKeys(m.e.ctx, account, core.Page{Number: 1, Size: 100}))
 	})
-	_, _ = m.both(t, "OwnerKeyByDigest", func(s core.Store) (any, error) {
+	m.both(t, "OwnerKeyByDigest", func(s core.Store) (any, error) {
 		return s.OwnerKeyByDigest(m.e.ctx, newOwnerKey(account, id).Digest)
 	})
 }

@@ -27,9 +27,30 @@ type drawing struct {
 	touched map[string]bool
 }
 
-// change runs a transaction of a few reads and then a few writes, and sometimes
-// gives up at its end.
+// change runs a transaction and looks for what it changed wherever that is found.
 func (m *machine) change(t *rapid.T) {
+	d := m.update(t)
+	page := core.Page{Number: 1, Size: 100}
+	for _, digest := range m.digests {
+		m.both(t, "KeyByDigest", func(s core.Store) (any, error) { return s.KeyByDigest(m.e.ctx, digest) })
+	}
+	for _, p := range d.plansNow() {
+		for _, f := range []core.UserFilter{{PlanID: p.ID}, {OnPlan: p.ID}} {
+			m.both(t, fmt.Sprintf("Users %+v", f), func(s core.Store) (any, error) {
+				return listed(s.Users(m.e.ctx, d.account, f, page))
+			})
+		}
+	}
+	for _, u := range d.usersNow() {
+		m.both(t, "Keys of a user", func(s core.Store) (any, error) {
+			return listed(s.Keys(m.e.ctx, d.account, core.KeyFilter{UserID: u.ID}, page))
+		})
+	}
+}
+
+// update runs a transaction of a few reads and then a few writes, which sometimes
+// gives up at its end.
+func (m *machine) update(t *rapid.T) *drawing {
 	d := &drawing{machine: m, t: t, account: m.account(t), touched: map[string]bool{}}
 	for range rapid.IntRange(1, 4).Draw(t, "writes") {
 		switch rapid.IntRange(0, 11).Draw(t, "write") {
@@ -48,7 +69,7 @@ func (m *machine) change(t *rapid.T) {
 		}
 	}
 	giveUp := rapid.IntRange(0, 5).Draw(t, "give up") == 0
-	_, _ = m.both(t, "Update", func(s core.Store) (any, error) {
+	m.both(t, "Update", func(s core.Store) (any, error) {
 		var answers []any
 		err := s.Update(m.e.ctx, d.account, func(tx core.Tx) error {
 			answers = nil
@@ -66,6 +87,7 @@ func (m *machine) change(t *rapid.T) {
 		})
 		return answers, err
 	})
+	return d
 }
 
 // touch reports whether a thing may still be written in this transaction, and

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -64,20 +66,23 @@ var errInUse = errors.New("the plan is in use")
 // raceReadThenDecide gives a plan to a key while it is deleted if unused: each
 // transaction reads what the other one writes.
 func raceReadThenDecide(e *env) {
-	const rounds = 40
+	const rounds = 20
 	account := e.account()
 	e.put(newUser(account, "user"))
 	for round := range rounds {
 		plan, key := fmt.Sprintf("plan_%d", round), fmt.Sprintf("key_%d", round)
 		e.put(newPlan(account, plan))
+		both := meeting{of: 2, all: make(chan struct{})}
 		give := func(tx core.Tx) error {
 			if _, err := tx.Plan(plan); err != nil {
 				return err
 			}
+			both.wait()
 			return tx.PutKey(newKey(account, key, 1, plan))
 		}
 		drop := func(tx core.Tx) error {
 			n, err := tx.CountKeys(core.KeyFilter{PlanID: &plan})
+			both.wait()
 			if err := atMost(0, n, err, errInUse); err != nil {
 				return err
 			}
@@ -95,6 +100,25 @@ func raceReadThenDecide(e *env) {
 		default:
 			e.Fatalf("round %d: giving the plan: got %v, deleting it if unused: got %v, want one to succeed", round, gave, dropped)
 		}
+	}
+}
+
+// meeting lets transactions wait for each other once they have read, so that they
+// overlap where the store lets them. Where it does not, the first waits in vain, and
+// not for long.
+type meeting struct {
+	of      int32
+	arrived atomic.Int32
+	all     chan struct{}
+}
+
+func (m *meeting) wait() {
+	if m.arrived.Add(1) == m.of {
+		close(m.all)
+	}
+	select {
+	case <-m.all:
+	case <-time.After(2 * time.Millisecond):
 	}
 }
 
@@ -150,34 +174,42 @@ func raceCountThenCreate(e *env) {
 	}
 }
 
+// raceSnapshot reads two plans that always change together, one before and one
+// after a change of both, where the store lets that happen meanwhile.
 func raceSnapshot(e *env) {
-	const callers, times = 4, 30
+	const rounds = 20
 	account := e.account()
 	a, b := newPlan(account, "plan_a"), newPlan(account, "plan_b")
 	a.Name, b.Name = "0", "0"
 	e.put(a, b)
-	e.parallel(callers, func(i int) {
-		for range times {
-			fn := increment("plan_a", "plan_b")
-			if i%2 == 1 {
-				fn = func(tx core.Tx) error {
-					a, err1 := tx.Plan("plan_a")
-					b, err2 := tx.Plan("plan_b")
-					if err := errors.Join(err1, err2); err != nil {
-						return err
-					}
-					if a.Name != b.Name {
-						return fmt.Errorf("plans that always change together: got %s and %s", a.Name, b.Name)
-					}
-					return nil
-				}
+	for round := range rounds {
+		begun, changed := meeting{of: 2, all: make(chan struct{})}, meeting{of: 2, all: make(chan struct{})}
+		read := func(tx core.Tx) error {
+			a, err1 := tx.Plan("plan_a")
+			begun.wait()
+			changed.wait()
+			b, err2 := tx.Plan("plan_b")
+			if err := errors.Join(err1, err2); err != nil {
+				return err
+			}
+			if a.Name != b.Name {
+				return fmt.Errorf("round %d: plans that always change together: got %s and %s", round, a.Name, b.Name)
+			}
+			return nil
+		}
+		e.parallel(2, func(i int) {
+			fn := read
+			if i == 1 {
+				begun.wait()
+				defer changed.wait()
+				fn = increment("plan_a", "plan_b")
 			}
 			if err := e.Store.Update(e.ctx, account, fn); err != nil {
 				e.Errorf("Update: %v", err)
 			}
-		}
-	})
-	a.Name, b.Name = strconv.Itoa(callers/2*times), strconv.Itoa(callers/2*times)
+		})
+	}
+	a.Name, b.Name = strconv.Itoa(rounds), strconv.Itoa(rounds)
 	e.wantPlan(a)
 	e.wantPlan(b)
 }

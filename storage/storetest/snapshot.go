@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -43,4 +44,13 @@ func (e *env) snapshot(account string) snapshot {
 		s.Histories = append(s.Histories, all(e, e.entries(id, time.Time{})))
 	}
 	return s
+}
+
+// copied returns a copy that shares nothing with s.
+func (e *env) copied(s snapshot) (c snapshot) {
+	e.Helper()
+	text, err := json.Marshal(s)
+	e.ok("copy", err)
+	e.ok("copy", json.Unmarshal(text, &c))
+	return c
 }

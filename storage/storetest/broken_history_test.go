@@ -1,0 +1,193 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var brokenHistory = []defect{
+	{name: "has no history of users", caughtBy: "history/order", machine: true,
+		open: remembering(func(of core.CounterID, es []core.Entry) []core.Entry {
+			if of.KeyID == "" {
+				return nil
+			}
+			return es
+		})},
+	{name: "does not record denials", caughtBy: "denied/recorded", machine: true,
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			return slices.DeleteFunc(es, func(x core.Entry) bool { return x.Denied })
+		})},
+	{name: "does not mark denials", caughtBy: "denied/recorded", machine: true,
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			for i := range es {
+				es[i].Denied = false
+			}
+			return es
+		})},
+	{name: "records every denial of a flood", caughtBy: "denied/thinned", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return &recordsAll{Store: s} })},
+	{name: "does not count the denials that it leaves out", caughtBy: "denied/thinned", machine: true,
+		open: counting(func(_ core.CounterID, c *core.Counter) { c.DeniedOmitted = 0 })},
+	{name: "counts the denials that it leaves out for the user", caughtBy: "denied/each key for itself",
+		open: wrapped(func(s core.Store) core.Store { return omitsForUser{s} })},
+	{name: "lists the oldest first", caughtBy: "history/order", machine: true,
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			slices.Reverse(es)
+			return es
+		})},
+	{name: "sorts by time", caughtBy: "history/clock steps back", machine: true,
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			slices.SortStableFunc(es, func(a, b core.Entry) int { return b.At.Compare(a.At) })
+			return es
+		})},
+	{name: "loses one entry of many", caughtBy: "history/under load",
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			if len(es) > 100 {
+				es = slices.Delete(es, 99, 100)
+			}
+			return es
+		})},
+	{name: "swaps entries that were counted together", caughtBy: "history/under load",
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			if len(es) > 100 {
+				es[98], es[99] = es[99], es[98]
+			}
+			return es
+		})},
+	{name: "leaves out what is too old by itself", caughtBy: "history/kept",
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			old := time.Now().Add(-10 * 24 * time.Hour)
+			return slices.DeleteFunc(es, func(x core.Entry) bool { return x.At.Before(old) })
+		})},
+	{name: "includes the moment from which it counts", caughtBy: "history/since", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return includesSince{s} })},
+	{name: "counts the entries before since", caughtBy: "history/since",
+		open: wrapped(func(s core.Store) core.Store { return countsAll{s} })},
+	{name: "takes the history of a user from its keys", caughtBy: "history/of a user",
+		open: wrapped(func(s core.Store) core.Store { return historyOfKeys{s} })},
+	{name: "deletes a key from the history of its user", caughtBy: "delete/key with usage", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return forgetsDeleted{s} })},
+	{name: "keeps the history of a deleted key", caughtBy: "delete/key with usage",
+		open: wrapped(func(s core.Store) core.Store { return &keepsDeleted{Store: s, seen: map[core.CounterID][]core.Entry{}} })},
+}
+
+// rewriting changes every history, in pages that fit together.
+type rewriting struct {
+	core.Store
+	alter func(core.CounterID, []core.Entry) []core.Entry
+}
+
+func remembering(alter func(core.CounterID, []core.Entry) []core.Entry) func() Opened {
+	return wrapped(func(s core.Store) core.Store { return rewriting{s, alter} })
+}
+
+func (s rewriting) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	es, _, err := s.Store.History(ctx, of, since, core.Page{Number: 1, Size: 1 << 20})
+	es = s.alter(of, es)
+	return cut(es, p), len(es), err
+}
+
+// recordsAll moves each denial into a second of its own.
+type recordsAll struct {
+	core.Store
+	mu sync.Mutex
+	n  int
+}
+
+func (s *recordsAll) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	look := cost(*c, 0)
+	u, _, err := s.Store.Consume(ctx, &look)
+	if err != nil || c.Cost == 0 || u.Used+c.Cost <= c.Limit {
+		return s.Store.Consume(ctx, c)
+	}
+	s.mu.Lock()
+	s.n++
+	alone := *c
+	alone.Entry.At = c.Entry.At.Add(time.Duration(s.n) * time.Second)
+	s.mu.Unlock()
+	return s.Store.Consume(ctx, &alone)
+}
+
+// omitsForUser shows at the user what was left out for its first key.
+type omitsForUser struct{ core.Store }
+
+func (s omitsForUser) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
+	cs, err := s.Store.Counters(ctx, ids)
+	for i, id := range ids {
+		if id.KeyID != "" || err != nil {
+			continue
+		}
+		keys, _, _ := s.Keys(ctx, id.Account, core.KeyFilter{UserID: id.UserID}, core.Page{Number: 1, Size: 1})
+		for _, k := range keys {
+			of, _ := s.Store.Counters(ctx, []core.CounterID{keyCounter(k)})
+			cs[i].DeniedOmitted = of[0].DeniedOmitted
+		}
+	}
+	return cs, err
+}
+
+type includesSince struct{ core.Store }
+
+func (s includesSince) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	return s.Store.History(ctx, of, since.Add(-time.Nanosecond), p)
+}
+
+type countsAll struct{ core.Store }
+
+func (s countsAll) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	es, _, err := s.Store.History(ctx, of, since, p)
+	if err != nil {
+		return nil, 0, err
+	}
+	_, total, err := s.Store.History(ctx, of, time.Time{}, p)
+	return es, total, err
+}
+
+type historyOfKeys struct{ core.Store }
+
+func (s historyOfKeys) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) (es []core.Entry, n int, err error) {
+	if of.KeyID != "" {
+		return s.Store.History(ctx, of, since, p)
+	}
+	everything := core.Page{Number: 1, Size: 1 << 20}
+	keys, _, err := s.Keys(ctx, of.Account, core.KeyFilter{UserID: of.UserID}, everything)
+	for _, k := range keys {
+		some, _, _ := s.Store.History(ctx, keyCounter(k), since, everything)
+		es = append(es, some...)
+	}
+	slices.SortStableFunc(es, func(a, b core.Entry) int { return b.At.Compare(a.At) })
+	return cut(es, p), len(es), err
+}
+
+type forgetsDeleted struct{ core.Store }
+
+func (s forgetsDeleted) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	es, _, err := s.Store.History(ctx, of, since, core.Page{Number: 1, Size: 1 << 20})
+	es = slices.DeleteFunc(es, func(x core.Entry) bool {
+		_, err := s.Key(ctx, of.Account, x.KeyID)
+		return err != nil
+	})
+	return cut(es, p), len(es), err
+}
+
+// keepsDeleted remembers what it once returned.
+type keepsDeleted struct {
+	core.Store
+	mu   sync.Mutex
+	seen map[core.CounterID][]core.Entry
+}
+
+func (s *keepsDeleted) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	es, _, err := s.Store.History(ctx, of, since, core.Page{Number: 1, Size: 1 << 20})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(es) == 0 {
+		es = s.seen[of]
+	}
+	s.seen[of] = es
+	return cut(es, p), len(es), err
+}

@@ -1,0 +1,168 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var brokenLists = []defect{
+	{name: "returns the length of the page as the total", caughtBy: "list/large", machine: true,
+		open: userLists(func(us []*core.User, _ int, _ core.UserFilter, p core.Page) ([]*core.User, int) {
+			page := cut(us, p)
+			return page, len(page)
+		})},
+	{name: "loses a user at the end of a bucket", caughtBy: "list/large",
+		open: userLists(func(us []*core.User, n int, _ core.UserFilter, p core.Page) ([]*core.User, int) {
+			if len(us) > 1024 {
+				us = slices.Delete(us, 1023, 1024)
+			}
+			return cut(us, p), n
+		})},
+	{name: "begins at page 1 again when the number is huge", caughtBy: "user/delete",
+		open: userLists(func(us []*core.User, n int, _ core.UserFilter, p core.Page) ([]*core.User, int) {
+			if p.Number > 1<<32 {
+				p.Number = 1
+			}
+			return cut(us, p), n
+		})},
+	{name: "counts all users whatever the filter", caughtBy: "user/plan filter", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return countsEverybody{s} })},
+	{name: "finds users by a part of their address", caughtBy: "email/filter",
+		open: wrapped(func(s core.Store) core.Store { return findsParts{s} })},
+	{name: "lists a user once for each key on a plan", caughtBy: "user/plan filter", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return listsTwice{s} })},
+	{name: "leaves out who has the plan itself", caughtBy: "user/plan filter", machine: true,
+		open: userLists(func(us []*core.User, n int, f core.UserFilter, p core.Page) ([]*core.User, int) {
+			if f.OnPlan != "" {
+				us = slices.DeleteFunc(us, func(u *core.User) bool { return u.PlanID == f.OnPlan })
+			}
+			return cut(us, p), len(us)
+		})},
+	{name: "sorts plans by id", caughtBy: "plan/list", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return sortsPlans{s} })},
+	{name: "sorts keys by time", caughtBy: "key/list",
+		open: keyLists(func(ks []*core.Key, _ core.KeyFilter) []*core.Key {
+			slices.SortStableFunc(ks, func(a, b *core.Key) int { return a.CreatedAt.Compare(b.CreatedAt) })
+			return ks
+		})},
+	{name: "takes no plan for any plan", caughtBy: "key/filter", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return noPlanIsAny{s} })},
+	{name: "does not combine filters", caughtBy: "key/filter", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return oneFilter{s} })},
+	{name: "lists the keys of accounts whose names begin alike", caughtBy: "tenancy/same ids",
+		open: wrapped(func(s core.Store) core.Store { return listsAlike{s} })},
+}
+
+// relistedUsers makes pages of users itself, from all that match.
+type relistedUsers struct {
+	core.Store
+	page func([]*core.User, int, core.UserFilter, core.Page) ([]*core.User, int)
+}
+
+func userLists(page func([]*core.User, int, core.UserFilter, core.Page) ([]*core.User, int)) func() Opened {
+	return wrapped(func(s core.Store) core.Store { return relistedUsers{s, page} })
+}
+
+func (s relistedUsers) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
+	all, n, err := s.Store.Users(ctx, account, f, core.Page{Number: 1, Size: 1 << 20})
+	us, n := s.page(all, n, f, p)
+	return us, n, err
+}
+
+// relistedKeys does for keys what relistedUsers does for users.
+type relistedKeys struct {
+	core.Store
+	alter func([]*core.Key, core.KeyFilter) []*core.Key
+}
+
+func keyLists(alter func([]*core.Key, core.KeyFilter) []*core.Key) func() Opened {
+	return wrapped(func(s core.Store) core.Store { return relistedKeys{s, alter} })
+}
+
+func (s relistedKeys) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	all, n, err := s.Store.Keys(ctx, account, f, core.Page{Number: 1, Size: 1 << 20})
+	return cut(s.alter(all, f), p), n, err
+}
+
+type countsEverybody struct{ core.Store }
+
+func (s countsEverybody) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
+	us, _, err := s.Store.Users(ctx, account, f, p)
+	if err != nil {
+		return nil, 0, err
+	}
+	_, n, err := s.Store.Users(ctx, account, core.UserFilter{}, p)
+	return us, n, err
+}
+
+type findsParts struct{ core.Store }
+
+func (s findsParts) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
+	if f.Email == "" {
+		return s.Store.Users(ctx, account, f, p)
+	}
+	all, _, err := s.Store.Users(ctx, account, core.UserFilter{}, core.Page{Number: 1, Size: 1 << 20})
+	all = slices.DeleteFunc(all, func(u *core.User) bool {
+		return u.Email == nil || !strings.Contains(core.FoldEmail(*u.Email), core.FoldEmail(f.Email))
+	})
+	return cut(all, p), len(all), err
+}
+
+type listsTwice struct{ core.Store }
+
+func (s listsTwice) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
+	all, n, err := s.Store.Users(ctx, account, f, core.Page{Number: 1, Size: 1 << 20})
+	if f.OnPlan == "" || err != nil {
+		return cut(all, p), n, err
+	}
+	var us []*core.User
+	for _, u := range all {
+		_, keys, _ := s.Keys(ctx, account, core.KeyFilter{UserID: u.ID, PlanID: &f.OnPlan}, p)
+		us = append(us, slices.Repeat([]*core.User{u}, max(keys, 1))...)
+	}
+	return cut(us, p), len(us), nil
+}
+
+type sortsPlans struct{ core.Store }
+
+func (s sortsPlans) Plans(ctx context.Context, account string, p core.Page) ([]*core.Plan, int, error) {
+	all, n, err := s.Store.Plans(ctx, account, core.Page{Number: 1, Size: 1 << 20})
+	slices.SortFunc(all, func(a, b *core.Plan) int { return cmp.Compare(a.ID, b.ID) })
+	return cut(all, p), n, err
+}
+
+type noPlanIsAny struct{ core.Store }
+
+func (s noPlanIsAny) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	if f.PlanID != nil && *f.PlanID == "" {
+		f.PlanID = nil
+	}
+	return s.Store.Keys(ctx, account, f, p)
+}
+
+type oneFilter struct{ core.Store }
+
+func (s oneFilter) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	if f.UserID != 0 {
+		f.Status = ""
+	}
+	return s.Store.Keys(ctx, account, f, p)
+}
+
+type listsAlike struct{ core.Store }
+
+func (s listsAlike) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	var ks []*core.Key
+	accounts, _, err := s.Accounts(ctx, core.Page{Number: 1, Size: 1 << 20})
+	for _, a := range accounts {
+		if strings.HasPrefix(a.ID, account) {
+			some, _, _ := s.Store.Keys(ctx, a.ID, f, core.Page{Number: 1, Size: 1 << 20})
+			ks = append(ks, some...)
+		}
+	}
+	return cut(ks, p), len(ks), err
+}

@@ -1,0 +1,227 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var brokenResources = []defect{
+	{name: "shows another account's user", caughtBy: "tenancy/another account", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return leaksUsers{s} })},
+	{name: "lets another account revoke an owner's key", caughtBy: "owner key/update",
+		open: wrapped(func(s core.Store) core.Store { return revokesAnywhere{s} })},
+	{name: "stores half an account", caughtBy: "account/digest taken",
+		open: wrapped(func(s core.Store) core.Store { return halfAnAccount{s} })},
+	{name: "takes a name for another in another case", caughtBy: "account/read back",
+		open: wrapped(func(s core.Store) core.Store { return foldsNames{s} })},
+	{name: "takes puts into a missing account", caughtBy: "tenancy/missing account",
+		open: wrapped(func(s core.Store) core.Store { return takesAnything{s} })},
+	{name: "returns local times", caughtBy: "user/read back",
+		open: users(func(u *core.User) { u.CreatedAt = u.CreatedAt.In(time.FixedZone("here", 3600)) })},
+	{name: "keeps microseconds", caughtBy: "user/read back", machine: true,
+		open: users(func(u *core.User) { u.CreatedAt = u.CreatedAt.Truncate(time.Microsecond) })},
+	{name: "writes metadata anew", caughtBy: "user/read back", machine: true,
+		open: users(func(u *core.User) {
+			var v any
+			if json.Unmarshal(u.Metadata, &v) == nil || u.Metadata != nil {
+				u.Metadata, _ = json.Marshal(v)
+			}
+		})},
+	{name: "returns what it holds", caughtBy: "copy/what is returned",
+		open: wrapped(func(s core.Store) core.Store { return &sharesPlans{Store: s, held: map[string]*core.Plan{}} })},
+	{name: "returns one key to all who ask by digest", caughtBy: "copy/what is returned",
+		open: wrapped(func(s core.Store) core.Store { return &sharesKeys{Store: s, held: map[core.Digest]*core.Key{}} })},
+	{name: "finds a key under a value that was replaced", caughtBy: "digest/regenerated", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return &findsReplaced{Store: s, seen: map[core.Digest]*core.Key{}} })},
+	{name: "finds no key under its earlier values", caughtBy: "digest/regenerated", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return findsCurrent{s} })},
+	{name: "finds a key of a deleted user", caughtBy: "digest/gone", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return &findsDeleted{Store: s, seen: map[core.Digest]*core.Key{}} })},
+}
+
+type leaksUsers struct{ core.Store }
+
+func (s leaksUsers) User(ctx context.Context, account string, id int64) (*core.User, error) {
+	u, err := s.Store.User(ctx, account, id)
+	if !errors.Is(err, core.ErrUserNotFound) {
+		return u, err
+	}
+	accounts, _, _ := s.Accounts(ctx, core.Page{Number: 1, Size: 1 << 20})
+	for _, a := range accounts {
+		if u, err := s.Store.User(ctx, a.ID, id); err == nil {
+			return u, nil
+		}
+	}
+	return nil, err
+}
+
+type revokesAnywhere struct{ core.Store }
+
+func (s revokesAnywhere) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (*core.OwnerKey, error) {
+	k, err := s.Store.UpdateOwnerKey(ctx, account, id, fn)
+	accounts, _, _ := s.Accounts(ctx, core.Page{Number: 1, Size: 1 << 20})
+	for i := 0; errors.Is(err, core.ErrOwnerKeyNotFound) && i < len(accounts); i++ {
+		k, err = s.Store.UpdateOwnerKey(ctx, accounts[i].ID, id, fn)
+	}
+	return k, err
+}
+
+// halfAnAccount stores the account before it looks at the key.
+type halfAnAccount struct{ core.Store }
+
+func (s halfAnAccount) CreateAccount(ctx context.Context, a *core.Account, k *core.OwnerKey) error {
+	err := s.Store.CreateAccount(ctx, a, k)
+	if errors.Is(err, core.ErrOwnerKeyExists) {
+		_ = s.Store.CreateAccount(ctx, a, newOwnerKey(a.ID, "okey_half"))
+	}
+	return err
+}
+
+type foldsNames struct{ core.Store }
+
+func (s foldsNames) AccountByName(ctx context.Context, name string) (*core.Account, error) {
+	accounts, _, err := s.Accounts(ctx, core.Page{Number: 1, Size: 1 << 20})
+	for _, a := range accounts {
+		if core.FoldEmail(a.Name) == core.FoldEmail(name) {
+			return a, nil
+		}
+	}
+	return nil, errors.Join(err, core.ErrAccountNotFound)
+}
+
+type takesAnything struct{ core.Store }
+
+func (s takesAnything) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	err := s.Store.Update(ctx, account, fn)
+	if errors.Is(err, core.ErrAccountNotFound) {
+		return nil
+	}
+	return err
+}
+
+// changedUsers changes every user that is read alone.
+type changedUsers struct {
+	core.Store
+	alter func(*core.User)
+}
+
+func users(alter func(*core.User)) func() Opened {
+	return wrapped(func(s core.Store) core.Store { return changedUsers{s, alter} })
+}
+
+func (s changedUsers) User(ctx context.Context, account string, id int64) (*core.User, error) {
+	u, err := s.Store.User(ctx, account, id)
+	if err == nil {
+		s.alter(u)
+	}
+	return u, err
+}
+
+// sharesPlans gives everybody the same plan until something is written.
+type sharesPlans struct {
+	core.Store
+	mu   sync.Mutex
+	held map[string]*core.Plan
+}
+
+func (s *sharesPlans) Plan(ctx context.Context, account, id string) (*core.Plan, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p, ok := s.held[account+id]; ok {
+		return p, nil
+	}
+	p, err := s.Store.Plan(ctx, account, id)
+	if err == nil {
+		s.held[account+id] = p
+	}
+	return p, err
+}
+
+func (s *sharesPlans) Plans(ctx context.Context, account string, p core.Page) ([]*core.Plan, int, error) {
+	plans, n, err := s.Store.Plans(ctx, account, p)
+	for i := range plans {
+		plans[i], _ = s.Plan(ctx, account, plans[i].ID)
+	}
+	return plans, n, err
+}
+
+func (s *sharesPlans) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	s.mu.Lock()
+	clear(s.held)
+	s.mu.Unlock()
+	return s.Store.Update(ctx, account, fn)
+}
+
+type sharesKeys struct {
+	core.Store
+	mu   sync.Mutex
+	held map[core.Digest]*core.Key
+}
+
+func (s *sharesKeys) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, ok := s.held[d]; ok {
+		return k, nil
+	}
+	k, err := s.Store.KeyByDigest(ctx, d)
+	if err == nil {
+		s.held[d] = k
+	}
+	return k, err
+}
+
+// findsReplaced finds a key as long as it exists.
+type findsReplaced struct {
+	core.Store
+	mu   sync.Mutex
+	seen map[core.Digest]*core.Key
+}
+
+func (s *findsReplaced) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, err := s.Store.KeyByDigest(ctx, d)
+	if err == nil {
+		s.seen[d] = k
+	} else if k := s.seen[d]; k != nil {
+		return s.Key(ctx, k.AccountID, k.ID)
+	}
+	return k, err
+}
+
+type findsCurrent struct{ core.Store }
+
+func (s findsCurrent) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+	k, err := s.Store.KeyByDigest(ctx, d)
+	if err == nil && k.Digest != d {
+		return nil, core.ErrKeyNotFound
+	}
+	return k, err
+}
+
+// findsDeleted finds a key under its value although it is gone.
+type findsDeleted struct {
+	core.Store
+	mu   sync.Mutex
+	seen map[core.Digest]*core.Key
+}
+
+func (s *findsDeleted) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, err := s.Store.KeyByDigest(ctx, d)
+	if err == nil {
+		s.seen[d] = k
+	} else if k := s.seen[d]; k != nil {
+		if _, err := s.Key(ctx, k.AccountID, k.ID); err != nil {
+			return k, nil
+		}
+	}
+	return k, err
+}

@@ -1,0 +1,81 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// defect is a store that breaks a promise, and the case that must notice.
+type defect struct {
+	name     string
+	caughtBy string // a case
+	machine  bool   // the machine must notice, too
+	open     func() Opened
+}
+
+// wrapped opens stores that wrap a good one, anew after each opening.
+func wrapped(wrap func(core.Store) core.Store) func() Opened {
+	return func() Opened {
+		inner := memstore.New()
+		return Opened{Store: wrap(inner), Reopen: func(testing.TB) core.Store {
+			inner = inner.Reopen()
+			return wrap(inner)
+		}}
+	}
+}
+
+// A defect that the suite does not notice is one that a real store may have: the
+// suite would be no proof of the contract.
+func TestBrokenStores(t *testing.T) {
+	for _, d := range slices.Concat(brokenUsage, brokenHistory, brokenResources, brokenLists, brokenTransactions, brokenFiles) {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			r := observe(t, caseNamed(t, d.caughtBy), d.open())
+			if !r.Failed() {
+				t.Errorf("the case %q: got passed, want failed", d.caughtBy)
+			}
+			t.Logf("caught by %q:\n\t%s", d.caughtBy, r.text())
+			if d.machine && !observe(t, caseNamed(t, "machine"), d.open()).Failed() {
+				t.Errorf("the machine: got passed, want failed")
+			}
+		})
+	}
+}
+
+// A recorder must not be what fails: every case passes with it on a good store.
+func TestGoodStoreIsNotCaught(t *testing.T) {
+	good := wrapped(func(s core.Store) core.Store { return s })
+	for _, c := range cases() {
+		if r := observe(t, c, good()); r.Failed() {
+			t.Errorf("the case %q: got failed, want passed:\n\t%s", c.name, r.text())
+		}
+	}
+}
+
+// Cases are known by their names, and each says what it is about.
+func TestCasesAreNamed(t *testing.T) {
+	names := map[string]bool{}
+	for _, c := range cases() {
+		if c.name == "" || c.promise == "" || c.run == nil {
+			t.Errorf("case %q: got the promise %q, want a name, a promise and a function", c.name, c.promise)
+		}
+		if names[c.name] {
+			t.Errorf("there are two cases called %q", c.name)
+		}
+		names[c.name] = true
+	}
+}
+
+func caseNamed(t *testing.T, name string) testCase {
+	t.Helper()
+	for _, c := range cases() {
+		if c.name == name {
+			return c
+		}
+	}
+	t.Fatalf("there is no case %q", name)
+	return testCase{}
+}

@@ -1,0 +1,341 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var brokenTransactions = []defect{
+	{name: "keeps the writes of a transaction that failed", caughtBy: "transaction/all or nothing", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return keepsWrites{s} })},
+	{name: "swallows the error of a transaction", caughtBy: "transaction/all or nothing", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return swallowsErrors{s} })},
+	{name: "loses updates", caughtBy: "race/no lost update",
+		open: wrapped(func(s core.Store) core.Store { return optimistic{s, false} })},
+	{name: "checks what was read but not what was counted", caughtBy: "race/count then create",
+		open: wrapped(func(s core.Store) core.Store { return optimistic{s, true} })},
+	{name: "lets a plan be given while it is deleted", caughtBy: "race/read then decide",
+		open: wrapped(func(s core.Store) core.Store { return optimistic{s, true} })},
+	{name: "reads in a transaction at several moments", caughtBy: "race/snapshot",
+		open: wrapped(func(s core.Store) core.Store { return optimistic{s, false} })},
+	{name: "stores what it was given as it is later", caughtBy: "copy/what is given",
+		open: wrapped(func(s core.Store) core.Store { return storesLate{s} })},
+	{name: "gives the ID of the last user again", caughtBy: "user/ids", machine: true,
+		open: inTx(func(s core.Store, account string) func(core.Tx) core.Tx {
+			us, n, _ := s.Users(context.Background(), account, core.UserFilter{}, core.Page{Number: 1, Size: 1 << 20})
+			var last int64
+			if n > 0 {
+				last = us[n-1].ID
+			}
+			return func(tx core.Tx) core.Tx { return &reusesIDs{tx, last} }
+		})},
+	{name: "counts keys of any status", caughtBy: "key/filter", machine: true,
+		open: inTx(func(core.Store, string) func(core.Tx) core.Tx {
+			return func(tx core.Tx) core.Tx { return countsAnyStatus{tx} }
+		})},
+	{name: "accepts an email in another case", caughtBy: "email/unique", machine: true,
+		open: inTx(func(core.Store, string) func(core.Tx) core.Tx {
+			return func(tx core.Tx) core.Tx { return acceptsCase{tx} }
+		})},
+	{name: "never frees an email", caughtBy: "email/freed", machine: true, open: wrapped(func(s core.Store) core.Store {
+		return &neverFrees{Store: s, owner: map[string]int64{}}
+	})},
+	{name: "leaves some of many keys of a deleted user", caughtBy: "delete/user with many keys",
+		open: wrapped(func(s core.Store) core.Store { return leavesKeys{s} })},
+	{name: "does not clear members", caughtBy: "user/replace", machine: true,
+		open: inTx(func(core.Store, string) func(core.Tx) core.Tx {
+			return func(tx core.Tx) core.Tx { return neverClears{tx} }
+		})},
+}
+
+// wrappedTx gives functions another transaction than that of the store. wrap is
+// called before the transaction.
+type wrappedTx struct {
+	core.Store
+	wrap func(core.Store, string) func(core.Tx) core.Tx
+}
+
+func inTx(wrap func(core.Store, string) func(core.Tx) core.Tx) func() Opened {
+	return wrapped(func(s core.Store) core.Store { return wrappedTx{s, wrap} })
+}
+
+func (s wrappedTx) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	wrap := s.wrap(s.Store, account)
+	return s.Store.Update(ctx, account, func(tx core.Tx) error { return fn(wrap(tx)) })
+}
+
+type keepsWrites struct{ core.Store }
+
+func (s keepsWrites) Update(ctx context.Context, account string, fn func(core.Tx) error) (failed error) {
+	err := s.Store.Update(ctx, account, func(tx core.Tx) error {
+		failed = fn(tx)
+		return nil
+	})
+	return errors.Join(failed, err)
+}
+
+type swallowsErrors struct{ core.Store }
+
+func (s swallowsErrors) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	failed := false
+	err := s.Store.Update(ctx, account, func(tx core.Tx) error {
+		err := fn(tx)
+		failed = err != nil
+		return err
+	})
+	if failed {
+		return nil
+	}
+	return err
+}
+
+// optimistic runs a function without a lock and makes its writes afterwards. If it
+// validates, it does that only when the things that were read are still the same.
+type optimistic struct {
+	core.Store
+	validates bool
+}
+
+var errConflict = errors.New("what was read has changed")
+
+func (s optimistic) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	for {
+		o := &optimisticTx{ctx: ctx, s: s.Store, account: account}
+		if err := fn(o); err != nil {
+			return err
+		}
+		runtime.Gosched()
+		err := s.Store.Update(ctx, account, func(tx core.Tx) error {
+			for _, still := range o.reads {
+				if s.validates && !still(tx) {
+					return errConflict
+				}
+			}
+			return o.write(tx)
+		})
+		if !errors.Is(err, errConflict) {
+			return err
+		}
+	}
+}
+
+// optimisticTx reads from the store and notes what it read and is to write.
+type optimisticTx struct {
+	core.Tx // that of the writes, once they are made
+	ctx     context.Context
+	s       core.Store
+	account string
+	reads   []func(core.Tx) bool
+	writes  []func(core.Tx) error
+}
+
+func (o *optimisticTx) write(tx core.Tx) error {
+	for _, write := range o.writes {
+		if err := write(tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *optimisticTx) User(id int64) (*core.User, error) {
+	u, err := o.s.User(o.ctx, o.account, id)
+	o.reads = append(o.reads, func(tx core.Tx) bool {
+		now, _ := tx.User(id)
+		return (err == nil) == (now != nil) && (err != nil || now.Name == u.Name)
+	})
+	return u, err
+}
+
+func (o *optimisticTx) Plan(id string) (*core.Plan, error) {
+	runtime.Gosched()
+	p, err := o.s.Plan(o.ctx, o.account, id)
+	o.reads = append(o.reads, func(tx core.Tx) bool {
+		now, _ := tx.Plan(id)
+		return (err == nil) == (now != nil)
+	})
+	return p, err
+}
+
+func (o *optimisticTx) Key(id string) (*core.Key, error) {
+	k, err := o.s.Key(o.ctx, o.account, id)
+	o.reads = append(o.reads, func(tx core.Tx) bool {
+		now, _ := tx.Key(id)
+		return reflect.DeepEqual(k, now)
+	})
+	return k, err
+}
+
+func (o *optimisticTx) CountUsers(f core.UserFilter) (int, error) {
+	_, n, err := o.s.Users(o.ctx, o.account, f, core.Page{Number: 1, Size: 1})
+	return n, err
+}
+
+func (o *optimisticTx) CountKeys(f core.KeyFilter) (int, error) {
+	_, n, err := o.s.Keys(o.ctx, o.account, f, core.Page{Number: 1, Size: 1})
+	return n, err
+}
+
+func (o *optimisticTx) later(write func(core.Tx) error) error {
+	o.writes = append(o.writes, write)
+	return nil
+}
+
+func (o *optimisticTx) PutUser(u *core.User) error {
+	return o.later(func(tx core.Tx) error { return tx.PutUser(u) })
+}
+
+func (o *optimisticTx) PutPlan(p *core.Plan) error {
+	return o.later(func(tx core.Tx) error { return tx.PutPlan(p) })
+}
+
+func (o *optimisticTx) PutKey(k *core.Key) error {
+	return o.later(func(tx core.Tx) error { return tx.PutKey(k) })
+}
+
+func (o *optimisticTx) DeleteUser(id int64) error {
+	return o.later(func(tx core.Tx) error { return tx.DeleteUser(id) })
+}
+
+func (o *optimisticTx) DeletePlan(id string) error {
+	return o.later(func(tx core.Tx) error { return tx.DeletePlan(id) })
+}
+
+func (o *optimisticTx) DeleteKey(id string) error {
+	return o.later(func(tx core.Tx) error { return tx.DeleteKey(id) })
+}
+
+// storesLate looks at what it was given once more when the function has ended.
+type storesLate struct{ core.Store }
+
+func (s storesLate) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	return s.Store.Update(ctx, account, func(tx core.Tx) error {
+		late := &lateTx{Tx: tx}
+		if err := fn(late); err != nil {
+			return err
+		}
+		return putting(late.given...)(tx)
+	})
+}
+
+type lateTx struct {
+	core.Tx
+	given []any
+}
+
+func (tx *lateTx) PutUser(u *core.User) error {
+	tx.given = append(tx.given, u)
+	return tx.Tx.PutUser(u)
+}
+
+func (tx *lateTx) PutPlan(p *core.Plan) error {
+	tx.given = append(tx.given, p)
+	return tx.Tx.PutPlan(p)
+}
+
+// reusesIDs takes the next ID from the users that there are.
+type reusesIDs struct {
+	core.Tx
+	last int64
+}
+
+func (tx *reusesIDs) PutUser(u *core.User) error {
+	if u.ID == 0 {
+		tx.last++
+		u.ID = tx.last
+	}
+	return tx.Tx.PutUser(u)
+}
+
+type countsAnyStatus struct{ core.Tx }
+
+func (tx countsAnyStatus) CountKeys(f core.KeyFilter) (int, error) {
+	f.Status = ""
+	return tx.Tx.CountKeys(f)
+}
+
+type acceptsCase struct{ core.Tx }
+
+func (tx acceptsCase) PutUser(u *core.User) error {
+	err := tx.Tx.PutUser(u)
+	if errors.Is(err, core.ErrDuplicateEmail) && *u.Email != core.FoldEmail(*u.Email) {
+		other := *u
+		other.Email = nil
+		err = tx.Tx.PutUser(&other)
+		u.ID = other.ID
+	}
+	return err
+}
+
+// neverFrees remembers who had an address first.
+type neverFrees struct {
+	core.Store
+	mu    sync.Mutex
+	owner map[string]int64
+}
+
+func (s *neverFrees) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	return s.Store.Update(ctx, account, func(tx core.Tx) error { return fn(neverFreesTx{tx, s, account}) })
+}
+
+type neverFreesTx struct {
+	core.Tx
+	s       *neverFrees
+	account string
+}
+
+func (tx neverFreesTx) PutUser(u *core.User) error {
+	tx.s.mu.Lock()
+	defer tx.s.mu.Unlock()
+	if u.Email == nil {
+		return tx.Tx.PutUser(u)
+	}
+	name := tx.account + core.FoldEmail(*u.Email)
+	if owner, ok := tx.s.owner[name]; ok && owner != u.ID {
+		return core.ErrDuplicateEmail
+	}
+	err := tx.Tx.PutUser(u)
+	if err == nil {
+		tx.s.owner[name] = u.ID
+	}
+	return err
+}
+
+// leavesKeys deletes at most a thousand keys of a user.
+type leavesKeys struct{ core.Store }
+
+func (s leavesKeys) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	before, _, _ := s.Keys(ctx, account, core.KeyFilter{}, core.Page{Number: 1, Size: 1 << 20})
+	if err := s.Store.Update(ctx, account, fn); err != nil || len(before) < 1000 {
+		return err
+	}
+	if _, left, _ := s.Keys(ctx, account, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); left >= len(before) {
+		return nil
+	}
+	return s.Store.Update(ctx, account, func(tx core.Tx) error {
+		for _, k := range slices.Clip(before[1000:]) {
+			if err := tx.PutKey(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// neverClears keeps the address of a user that is to have none.
+type neverClears struct{ core.Tx }
+
+func (tx neverClears) PutUser(u *core.User) error {
+	if old, err := tx.Tx.User(u.ID); err == nil && u.Email == nil {
+		kept := *u
+		kept.Email = old.Email
+		return tx.Tx.PutUser(&kept)
+	}
+	return tx.Tx.PutUser(u)
+}

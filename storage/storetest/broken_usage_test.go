@@ -1,0 +1,237 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var brokenUsage = []defect{
+	{name: "admits one too many", caughtBy: "exact/one key", machine: true,
+		open: altered(func(c *core.Consumption) { c.Limit++ })},
+	{name: "admits one too few", caughtBy: "exact/one key", machine: true,
+		open: altered(func(c *core.Consumption) { c.Limit-- })},
+	{name: "reads, decides and then writes", caughtBy: "exact/one key",
+		open: wrapped(func(s core.Store) core.Store { return readsThenWrites{s} })},
+	{name: "reads, decides and then writes for a user", caughtBy: "exact/shared",
+		open: wrapped(func(s core.Store) core.Store { return readsThenWrites{s} })},
+	{name: "grants a part of the cost", caughtBy: "usage/cost", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return grantsPart{s} })},
+	{name: "counts a look", caughtBy: "usage/cost of 0", machine: true,
+		open: altered(func(c *core.Consumption) { c.Cost = max(c.Cost, 1) })},
+	{name: "keeps the first limit that it saw", caughtBy: "usage/limit changed", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return &keepsLimit{Store: s, limits: map[core.CounterID]int64{}} })},
+	{name: "returns the usage before the step", caughtBy: "usage/counted", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return returnsBefore{s} })},
+	{name: "forgets one period", caughtBy: "window/side by side", machine: true,
+		open: counting(func(_ core.CounterID, c *core.Counter) { c.Tallies[core.Week] = core.Tally{} })},
+	{name: "takes a week for a day", caughtBy: "window/boundary", machine: true,
+		open: altered(func(c *core.Consumption) {
+			if c.Period == core.Week {
+				c.Period = core.Day
+			}
+		})},
+	{name: "counts in local time", caughtBy: "window/boundary", machine: true,
+		open: altered(func(c *core.Consumption) { c.Entry.At = c.Entry.At.Add(-5 * time.Hour) })},
+	{name: "opens an earlier window again", caughtBy: "window/clock steps back",
+		open: wrapped(func(s core.Store) core.Store { return &opensEarlier{Store: s, latest: map[string]time.Time{}} })},
+	{name: "gives each key the user's whole quota", caughtBy: "shared/one quota", machine: true,
+		open: altered(func(c *core.Consumption) { c.Shared = false })},
+	{name: "lets the user's counter decide always", caughtBy: "shared/own plan apart", machine: true,
+		open: altered(func(c *core.Consumption) { c.Shared = true })},
+	{name: "forgets when a key was used", caughtBy: "usage/last used", machine: true,
+		open: counting(func(_ core.CounterID, c *core.Counter) { c.LastUsedAt = time.Time{} })},
+	{name: "counts on after the caller has gone, without history", caughtBy: "exact/caller gone",
+		open: wrapped(func(s core.Store) core.Store { return callerGone{s} })},
+	{name: "shows counters of a while ago", caughtBy: "exact/seen at once", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return &showsOld{Store: s, old: map[core.CounterID]core.Counter{}} })},
+	{name: "returns counters sorted", caughtBy: "counter/batch",
+		open: wrapped(func(s core.Store) core.Store { return sortsCounters{s} })},
+	{name: "forgets the counters that were not used lately", caughtBy: "counter/many",
+		open: wrapped(func(s core.Store) core.Store { return &forgetsUnused{Store: s, number: map[string]int{}} })},
+}
+
+// altering changes every request before it is counted.
+type altering struct {
+	core.Store
+	alter func(*core.Consumption)
+}
+
+func altered(alter func(*core.Consumption)) func() Opened {
+	return wrapped(func(s core.Store) core.Store { return altering{s, alter} })
+}
+
+func (s altering) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	changed := *c
+	s.alter(&changed)
+	return s.Store.Consume(ctx, &changed)
+}
+
+// recounting changes every counter that is read.
+type recounting struct {
+	core.Store
+	alter func(core.CounterID, *core.Counter)
+}
+
+func counting(alter func(core.CounterID, *core.Counter)) func() Opened {
+	return wrapped(func(s core.Store) core.Store { return recounting{s, alter} })
+}
+
+func (s recounting) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
+	cs, err := s.Store.Counters(ctx, ids)
+	for i := range cs {
+		s.alter(ids[i], &cs[i])
+	}
+	return cs, err
+}
+
+type readsThenWrites struct{ core.Store }
+
+func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	look := cost(*c, 0)
+	u, ok, err := s.Store.Consume(ctx, &look)
+	if err != nil || !ok || u.Used+c.Cost > c.Limit {
+		return u, false, err
+	}
+	runtime.Gosched() // somebody else may do the same now
+	unlimited := *c
+	unlimited.Limit = core.MaxLimit
+	return s.Store.Consume(ctx, &unlimited)
+}
+
+type grantsPart struct{ core.Store }
+
+func (s grantsPart) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	u, ok, err := s.Store.Consume(ctx, c)
+	if left := c.Limit - u.Used; err == nil && !ok && left > 0 {
+		part := cost(*c, left)
+		return s.Store.Consume(ctx, &part)
+	}
+	return u, ok, err
+}
+
+type keepsLimit struct {
+	core.Store
+	mu     sync.Mutex
+	limits map[core.CounterID]int64
+}
+
+func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	s.mu.Lock()
+	limit, ok := s.limits[c.Counter()]
+	if !ok {
+		limit = c.Limit
+		s.limits[c.Counter()] = limit
+	}
+	s.mu.Unlock()
+	old := *c
+	old.Limit = limit
+	return s.Store.Consume(ctx, &old)
+}
+
+type returnsBefore struct{ core.Store }
+
+func (s returnsBefore) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	u, ok, err := s.Store.Consume(ctx, c)
+	if ok {
+		u.Used -= c.Cost
+	}
+	return u, ok, err
+}
+
+// opensEarlier counts what comes after a step of the clock over a boundary on a
+// counter of its own.
+type opensEarlier struct {
+	core.Store
+	mu     sync.Mutex
+	latest map[string]time.Time
+}
+
+func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	s.mu.Lock()
+	if c.Entry.At.After(s.latest[c.KeyID]) {
+		s.latest[c.KeyID] = c.Entry.At
+	}
+	back := !c.Period.Window(c.Entry.At).Contains(s.latest[c.KeyID])
+	s.mu.Unlock()
+	if !back {
+		return s.Store.Consume(ctx, c)
+	}
+	earlier := *c
+	earlier.KeyID += " earlier"
+	return s.Store.Consume(ctx, &earlier)
+}
+
+// callerGone writes the counter and then, if the caller is still there, the
+// history.
+type callerGone struct{ core.Store }
+
+func (s callerGone) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	u, ok, err := s.Store.Consume(ctx, c)
+	if err == nil && ctx.Err() != nil {
+		return core.Usage{}, false, ctx.Err()
+	}
+	return u, ok, err
+}
+
+type showsOld struct {
+	core.Store
+	mu  sync.Mutex
+	old map[core.CounterID]core.Counter
+}
+
+func (s *showsOld) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
+	cs, err := s.Store.Counters(ctx, ids)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, id := range ids[:len(cs)] {
+		if old, ok := s.old[id]; ok {
+			cs[i], s.old[id] = old, cs[i]
+		} else {
+			s.old[id] = cs[i]
+		}
+	}
+	return cs, err
+}
+
+type sortsCounters struct{ core.Store }
+
+func (s sortsCounters) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
+	sorted := slices.Clone(ids)
+	slices.SortFunc(sorted, func(a, b core.CounterID) int {
+		return cmp.Or(cmp.Compare(a.KeyID, b.KeyID), cmp.Compare(a.UserID, b.UserID))
+	})
+	return s.Store.Counters(ctx, sorted)
+}
+
+// forgetsUnused has room for so many counters. One that has to go is forgotten: the
+// next request finds another one.
+type forgetsUnused struct {
+	core.Store
+	mu     sync.Mutex
+	number map[string]int // of the counter that stands for that of a key
+	order  []string
+}
+
+func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	const room = 2000
+	s.mu.Lock()
+	if !slices.Contains(s.order, c.KeyID) {
+		s.order = append(s.order, c.KeyID)
+	}
+	if len(s.order) > room {
+		s.number[s.order[0]]++
+		s.order = s.order[1:]
+	}
+	other := *c
+	for range s.number[c.KeyID] {
+		other.KeyID += "'"
+	}
+	s.mu.Unlock()
+	return s.Store.Consume(ctx, &other)
+}

@@ -1,0 +1,113 @@
+package storetest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The stores of these tests are broken: what never happens soon is not waited for
+// long, what fails is neither made smaller nor kept in files, and what the machine
+// draws is always the same, so that it cannot miss a defect by bad luck.
+func TestMain(m *testing.M) {
+	patience = 200 * time.Millisecond
+	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.seed": "1"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// recorder is a test whose failure is observed and not reported.
+type recorder struct {
+	testing.TB
+
+	mu       sync.Mutex
+	failed   bool
+	log      []string
+	cleanups []func()
+}
+
+// observe runs a case on a store of its own and returns how that went. A panic is a
+// failure.
+func observe(t *testing.T, c testCase, o Opened) *recorder {
+	t.Helper()
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() { // FailNow ends the goroutine
+		defer close(done)
+		defer r.end()
+		c.check(r, &o)
+	}()
+	<-done
+	_ = o.Store.Close()
+	return r
+}
+
+// end runs the cleanups after a case has ended in whatever way.
+func (r *recorder) end() {
+	if p := recover(); p != nil {
+		r.Errorf("panic: %v", p)
+	}
+	for _, fn := range slices.Backward(r.cleanups) {
+		fn()
+	}
+}
+
+// text returns what the case had to say, at most a few lines of it.
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := strings.Split(strings.Join(r.log, "\n"), "\n")
+	if len(lines) > 12 {
+		lines = append(lines[:12:12], "…")
+	}
+	return strings.Join(lines, "\n\t")
+}
+
+func (r *recorder) note(failed bool, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = r.failed || failed
+	r.log = append(r.log, text)
+}
+
+func (r *recorder) Log(args ...any)                   { r.note(false, fmt.Sprint(args...)) }
+func (r *recorder) Logf(format string, args ...any)   { r.note(false, fmt.Sprintf(format, args...)) }
+func (r *recorder) Error(args ...any)                 { r.note(true, fmt.Sprint(args...)) }
+func (r *recorder) Errorf(format string, args ...any) { r.note(true, fmt.Sprintf(format, args...)) }
+func (r *recorder) Fail()                             { r.note(true, "failed") }
+
+func (r *recorder) Fatal(args ...any) {
+	r.Error(args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) FailNow() {
+	r.Fail()
+	runtime.Goexit()
+}
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *recorder) Cleanup(fn func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, fn)
+}
