@@ -71,6 +71,8 @@ var brokenHistory = []defect{
 		open: wrapped(func(s core.Store) core.Store { return historyOfKeys{s} })},
 	{name: "deletes a key from the history of its user", caughtBy: "delete/key with usage", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return forgetsDeleted{s} })},
+	{name: "appends denials without looking whether the key is still there", caughtBy: "delete/just denied",
+		open: wrapped(func(s core.Store) core.Store { return &appendsLate{Store: s} })},
 	{name: "keeps the history of a deleted key", caughtBy: "delete/key with usage",
 		open: wrapped(func(s core.Store) core.Store { return &keepsDeleted{Store: s, seen: map[core.CounterID][]core.Entry{}} })},
 }
@@ -190,4 +192,33 @@ func (s *keepsDeleted) History(ctx context.Context, of core.CounterID, since tim
 	}
 	s.seen[of] = es
 	return cut(es, p), len(es), err
+}
+
+// appendsLate makes denied requests only before somebody looks.
+type appendsLate struct {
+	core.Store
+	mu   sync.Mutex
+	late []core.Consumption
+}
+
+func (s *appendsLate) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	look := cost(*c, 0)
+	u, _, err := s.Store.Consume(ctx, &look)
+	if err != nil || c.Cost == 0 || u.Used+c.Cost <= c.Limit {
+		return s.Store.Consume(ctx, c)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late = append(s.late, *c)
+	return u, false, nil
+}
+
+func (s *appendsLate) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.late {
+		_, _, _ = s.Store.Consume(ctx, &c)
+	}
+	s.late = nil
+	return s.Store.History(ctx, of, since, p)
 }

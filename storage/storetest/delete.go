@@ -13,6 +13,8 @@ var deleteCases = []testCase{
 		promise: "DeleteKey deletes a key with its counter and its history; what it used stays in the counter and history of its user"},
 	{name: "delete/user with usage", run: deleteUserWithUsage,
 		promise: "DeleteUser deletes a user and its keys with their counters and histories"},
+	{name: "delete/just denied", run: deleteJustDenied,
+		promise: "the history of a key or user that was deleted stays empty, also when requests were denied just before"},
 	{name: "delete/user with many keys", run: deleteUserWithManyKeys,
 		promise: "however many keys a deleted user had, they are all gone for whoever asks afterwards"},
 }
@@ -70,6 +72,47 @@ func deleteUserWithUsage(e *env) {
 	check()
 	e.reopen()
 	check()
+}
+
+// deleteJustDenied deletes before the entries of denied requests need be there.
+func deleteJustDenied(e *env) {
+	const rounds, each = 5, 3
+	account := e.account()
+	for round := range rounds {
+		u := newUser(account, "user")
+		e.put(u)
+		gone := newKey(account, fmt.Sprintf("key_gone%d", round), u.ID, "plan_1")
+		other := newKey(account, fmt.Sprintf("key_other%d", round), u.ID, "plan_1")
+		e.put(gone, other)
+		deny := func(k *core.Key) {
+			for range each {
+				e.denied(limit(request(k, noon), core.Month, 0))
+			}
+		}
+		deny(gone)
+		e.deleteKeys(account, gone.ID)
+		e.awaitHistory(userCounter(gone), each)
+		deny(other)
+		e.deleteUsers(account, u.ID)
+	}
+	check := func(when string) {
+		e.Helper()
+		for round := range rounds {
+			for _, id := range []core.CounterID{
+				{Account: account, KeyID: fmt.Sprintf("key_gone%d", round)},
+				{Account: account, KeyID: fmt.Sprintf("key_other%d", round)},
+				{Account: account, UserID: int64(round + 1)},
+			} {
+				if got := e.historyTotal(id); got != 0 {
+					e.Errorf("history of %+v %s: got %d entries, want none", id, when, got)
+				}
+				e.same(fmt.Sprintf("counter %+v %s", id, when), core.Counter{}, e.counter(id))
+			}
+		}
+	}
+	check("after deletion")
+	e.reopen()
+	check("after reopening")
 }
 
 func deleteUserWithManyKeys(e *env) {

@@ -132,7 +132,13 @@ func (m *machine) check(t *rapid.T) {
 			return listed(s.Keys(m.e.ctx, account, core.KeyFilter{}, page))
 		})
 	}
-	m.both(t, "Counters", func(s core.Store) (any, error) { return s.Counters(m.e.ctx, m.counters()) })
+	m.both(t, "Counters", func(s core.Store) (any, error) {
+		cs, err := s.Counters(m.e.ctx, m.counters())
+		for i, c := range cs { // without what a counter remembers for itself
+			cs[i] = core.Counter{Tallies: c.Tallies, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+		}
+		return cs, err
+	})
 }
 
 // counters lists the counters of every key and user that may ever have been.

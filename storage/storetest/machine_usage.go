@@ -30,15 +30,17 @@ func (m *machine) consume(t *rapid.T) {
 	}
 }
 
-// flood makes as many requests in one second as may be thinned.
+// flood makes as many requests in one second as may be thinned. Once one is denied
+// all are, so that it waits for their entries at the end.
 func (m *machine) flood(t *rapid.T) {
 	c := request(m.aKey(t), m.now)
 	c.Limit = rapid.Int64Range(1, 4).Draw(t, "limit")
 	for range rapid.IntRange(5, 20).Draw(t, "times") {
 		c = endpoint(c, "/%d", m.serial)
 		m.serial++
-		m.ask(t, c)
+		m.consumeBoth(t, c)
 	}
+	m.awaitDenials(t, c)
 }
 
 // verdict is the answer of Consume.
@@ -50,19 +52,30 @@ type verdict struct {
 // ask makes a request. When it was denied it waits for the entry, so that the order
 // of the history is known.
 func (m *machine) ask(t *rapid.T, c core.Consumption) {
-	answer, err := m.both(t, "Consume", func(s core.Store) (any, error) {
+	if !m.consumeBoth(t, c) {
+		m.awaitDenials(t, c)
+	}
+}
+
+// consumeBoth makes a request and reports whether it is allowed.
+func (m *machine) consumeBoth(t *rapid.T, c core.Consumption) bool {
+	answer, _ := m.both(t, "Consume", func(s core.Store) (any, error) {
 		given := c
 		u, ok, err := s.Consume(m.e.ctx, &given)
 		return verdict{u, ok}, err
 	})
-	if v, ok := answer.(verdict); ok && err == nil && !v.OK {
-		m.awaitDenial(t, core.CounterID{Account: c.Account, KeyID: c.KeyID})
-		m.awaitDenial(t, core.CounterID{Account: c.Account, UserID: c.UserID})
-	}
+	return answer.(verdict).OK
 }
 
-// awaitDenial waits until a history has as many entries as that of the model.
-func (m *machine) awaitDenial(t *rapid.T, of core.CounterID) {
+// awaitDenials waits until the requests with a key are in its history and in that
+// of its user.
+func (m *machine) awaitDenials(t *rapid.T, c core.Consumption) {
+	m.await(t, core.CounterID{Account: c.Account, KeyID: c.KeyID})
+	m.await(t, core.CounterID{Account: c.Account, UserID: c.UserID})
+}
+
+// await waits until a history has as many entries as that of the model.
+func (m *machine) await(t *rapid.T, of core.CounterID) {
 	total := func(s core.Store) int {
 		_, n, err := s.History(m.e.ctx, of, time.Time{}, core.Page{Number: 1, Size: 1})
 		if err != nil {

@@ -103,6 +103,10 @@ func raceReadThenDecide(e *env) {
 	}
 }
 
+// overlap is how long a transaction waits for another one that may have to wait for
+// its end.
+var overlap = 2 * time.Millisecond
+
 // meeting lets transactions wait for each other once they have read, so that they
 // overlap where the store lets them. Where it does not, the first waits in vain, and
 // not for long.
@@ -118,7 +122,7 @@ func (m *meeting) wait() {
 	}
 	select {
 	case <-m.all:
-	case <-time.After(2 * time.Millisecond):
+	case <-time.After(overlap):
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // long, what fails is neither made smaller nor kept in files, and what the machine
 // draws is always the same, so that it cannot miss a defect by bad luck.
 func TestMain(m *testing.M) {
-	patience = 200 * time.Millisecond
+	patience, overlap = 200*time.Millisecond, 20*time.Millisecond
 	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.seed": "1"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
