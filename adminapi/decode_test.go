@@ -1,0 +1,259 @@
+package adminapi_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// fill returns text repeated to n bytes.
+func fill(text string, n int) string { return strings.Repeat(text, n/len(text)+1)[:n] }
+
+// A body that cannot be read is a clear 400 and never guessed at: what one reader
+// takes for one thing and another for another is refused.
+func TestBodyFaults(t *testing.T) {
+	a := newAPI(t)
+	for _, tc := range []struct{ name, body, field, message string }{
+		{"too long", `{"name":"` + fill("a", 64<<10) + `"}`, "body", "Body must be at most 64 KiB"},
+		{"too long by one", fill(" ", 64<<10-12) + `{"name":"ab"}`, "body", "Body must be at most 64 KiB"},
+		{"broken UTF-8", "{\"name\":\"\xff\"}", "body", "Body must be valid UTF-8"},
+		{"overlong UTF-8", "{\"name\":\"\xc0\xaf\"}", "body", "Body must be valid UTF-8"},
+		{"surrogate in UTF-8", "{\"name\":\"\xed\xa0\x80\"}", "body", "Body must be valid UTF-8"},
+		{"byte order mark", "\ufeff" + `{"name":"a"}`, "body", "Body must be valid JSON"},
+		{"cut off", `{"name":"a"`, "body", "Body must be valid JSON"},
+		{"two objects", `{"name":"a"}{"name":"b"}`, "body", "Body must be valid JSON"},
+		{"trailing garbage", `{"name":"a"} x`, "body", "Body must be valid JSON"},
+		{"trailing comma", `{"name":"a",}`, "body", "Body must be valid JSON"},
+		{"comment", `{"name":"a"} // b`, "body", "Body must be valid JSON"},
+		{"single quotes", `{'name':'a'}`, "body", "Body must be valid JSON"},
+		{"control character", "{\"name\":\"a\nb\"}", "body", "Body must be valid JSON"},
+		{"NaN", `{"name":NaN}`, "body", "Body must be valid JSON"},
+		{"leading zero", `{"user_id":01}`, "body", "Body must be valid JSON"},
+		{"array", `[]`, "body", "Body must be a JSON object"},
+		{"string", `"name"`, "body", "Body must be a JSON object"},
+		{"null", `null`, "body", "Body must be a JSON object"},
+		{"twice", `{"name":"a","name":"a"}`, "name", "Must not be given twice"},
+		{"twice, once escaped", `{"name":"a","n\u0061me":"b"}`, "name", "Must not be given twice"},
+		{"unknown twice", `{"name":"a","x":1,"x":2}`, "x", "Must not be given twice"},
+		{"without a name twice", `{"name":"a","":1,"":2}`, "body", "Must not be given twice"},
+		{"long name twice", `{"` + fill("ä", 9000) + `":1,"` + fill("ä", 9000) + `":2}`, fill("ä", 64), "Must not be given twice"},
+		{"twice inside", `{"name":"a","metadata":{"b":[{"c":1,"c":2}]}}`, "metadata", "Must not hold a member twice"},
+		{"deep", `{"name":"a","metadata":` + fill("[", 33) + fill("]", 33) + `}`, "metadata", "Must not be nested that deeply"},
+		{"very deep", `{"name":"a","x":` + fill("[", 9000) + fill("]", 9000) + `}`, "x", "Must not be nested that deeply"},
+		{"deeper than any reader goes", fill("[", 30000) + fill("]", 30000), "body", "Body must be valid JSON"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := a.in(t).bad("POST", prefix+"/users", tc.body).wantField(core.CodeInvalidRequest, tc.field)
+			if got := r.at("details")["message"]; got != tc.message || r.at()["error"] != "Invalid request" {
+				t.Errorf("message: got %v, want %q", r, tc.message)
+			}
+		})
+	}
+	if got := a.do("GET", prefix+"/users", nil).at()["count"]; intOf(got) != 0 {
+		t.Errorf("users made: got %v, want 0", got)
+	}
+}
+
+// What is just within the bounds is served.
+func TestBodyBounds(t *testing.T) {
+	a := newAPI(t)
+	for name, body := range map[string]string{
+		"64 KiB":                    fill(" ", 64<<10-12) + `{"name":"a"}`,
+		"31 deep":                   `{"name":"a","x":` + fill("[", 31) + fill("]", 31) + `}`,
+		"around space":              " \r\n\t{ \"name\" : \"a\" } \n",
+		"same name at other depths": `{"name":"a","metadata":{"name":{"name":1}}}`,
+		"huge unknown number":       `{"name":"a","x":1e999999}`,
+		"other case is unknown":     `{"name":"a","Name":5}`,
+		"escapes":                   `{"name":"\ud83d\ude00 \ud800 \u0000"}`,
+	} {
+		t.Run(name, func(t *testing.T) { a.in(t).bad("POST", prefix+"/users", body).want(201) })
+	}
+}
+
+// Member names are exact: another case is an unknown member, and a required one is
+// missing.
+func TestMemberNamesAreExact(t *testing.T) {
+	newAPI(t).bad("POST", prefix+"/users", `{"Name":"a"}`).wantField(core.CodeValidation, "name")
+}
+
+// JSON is what is sent without a type; another type is refused and named.
+func TestContentType(t *testing.T) {
+	a := newAPI(t)
+	for value, ok := range map[string]bool{
+		"application/json":                  true,
+		"Application/JSON":                  true,
+		"application/json; charset=utf-8":   true,
+		`application/json; charset="UTF-8"`: true,
+		"":                                  true,
+		"text/plain":                        false,
+		"text/json":                         false,
+		"application/problem+json":          false,
+		"application/x-www-form-urlencoded": false,
+		"multipart/form-data; boundary=x":   false,
+		"application/json; charset=latin1":  false,
+		"application/json; charset=utf-8; charset=latin1": false,
+		"application":   false,
+		";":             false,
+		"application/*": false,
+		"*/*":           false,
+	} {
+		r := a.bad("POST", prefix+"/users", `{"name":"a"}`, with("Content-Type", value))
+		if ok {
+			r.want(201)
+		} else {
+			r.wantField(core.CodeInvalidRequest, "Content-Type")
+		}
+	}
+}
+
+// An empty body is an object without members: fine where none is required, and
+// elsewhere the missing one is named. Its type does not matter.
+func TestEmptyBody(t *testing.T) {
+	a := newAPI(t)
+	plan, user := a.plan(5), a.user("Example Customer")
+	key, _ := a.key(user, plan)
+	form := with("Content-Type", "application/x-www-form-urlencoded")
+	for _, body := range []string{"", " \n"} {
+		a.bad("POST", prefix+"/keys/"+key+"/regenerate", body, form).want(200)
+		a.bad("PUT", prefix+"/users/"+user, body, form).want(200)
+		a.bad("PUT", prefix+"/plans/"+plan, body, form).want(200)
+		a.bad("PUT", prefix+"/keys/"+key, body, form).want(200)
+		a.bad("POST", prefix+"/users", body, form).wantField(core.CodeValidation, "name")
+		a.bad("POST", prefix+"/validate", body, form).wantField(core.CodeInvalidRequest, "api_key")
+	}
+}
+
+// brokenReader fails in the middle of a body.
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+func (brokenReader) Close() error             { return nil }
+
+// A body that breaks off is the client's fault, not a fault of the service.
+func TestBodyBreaksOff(t *testing.T) {
+	a := newAPI(t)
+	r := a.newRequest("POST", prefix+"/users", `{"name":"a"}`)
+	r.Body = brokenReader{}
+	a.record(r).wantField(core.CodeInvalidRequest, "body")
+}
+
+// A member of the wrong type, or out of its bounds, is named, on every endpoint that
+// takes it.
+func TestMemberFaults(t *testing.T) {
+	a := newAPI(t)
+	plan, user := a.plan(5), a.user("Example Customer")
+	key, secret := a.key(user, plan)
+
+	name := []string{`5`, `true`, `[]`, `{}`, `""`, `"  "`, `null`, `"` + fill("a", 256) + `"`}
+	numbers := []string{`"5"`, `1.5`, `null`, `true`, `[]`, `{}`, `0.1e0`, `15e-1`, `1e-999999999`}
+	metadata := []string{`5`, `"{}"`, `[]`, `true`, `{"a":"` + fill("a", 4096) + `"}`}
+	status := []string{`5`, `null`, `"Active"`, `"deleted"`, `""`}
+	times := []string{`5`, `true`, `""`, `"tomorrow"`, `"2030-01-01"`, `"2030-01-01T00:00:00"`, `"2030-02-30T00:00:00Z"`,
+		`"2020-01-01T00:00:00Z"`, `"2026-03-14T09:26:53.589Z"`, `"9999-12-31T23:59:59-23:59"`, `"0000-01-01T00:00:00+23:59"`, `"+2030-01-01T00:00:00Z"`}
+	flags := []string{`0`, `"true"`, `null`, `[]`}
+	keyMembers := map[string][]string{"name": name, "status": status, "expires_at": times, "metadata": metadata, "plan_id": {`5`, `[]`, `true`}}
+	keyAndUser := map[string][]string{"user_id": numbers}
+	for n, v := range keyMembers {
+		keyAndUser[n] = v
+	}
+	planMembers := map[string][]string{
+		"name": name, "description": {`5`, `[]`, `"` + fill("ä", 2*4097) + `"`}, "is_active": flags,
+		"max_requests":   append([]string{`0`, `-1`, `9007199254740992`, `1e400`, `-1e400`, `9223372036854775808`}, numbers...),
+		"request_period": {`5`, `null`, `""`, `"Month"`, `"hour"`},
+		"features":       {`5`, `"a"`, `{}`, `[5]`, `[null]`, `["a",[]]`, `["` + fill("a", 256) + `"]`, `[` + fill(`"a",`, 400) + `"a"]`},
+	}
+	userMembers := map[string][]string{"name": name, "email": {`5`, `[]`, `""`, `"a"`, `"a@"`, `"A <a@b>"`, `"a@b, c@d"`, `" a@b"`, `"` + fill("a", 255) + `@b"`},
+		"plan_id": {`5`, `{}`}, "metadata": metadata}
+
+	for _, tc := range []struct {
+		method, path, rest string
+		members            map[string][]string
+	}{
+		{"POST", "/keys", `"name":"a","user_id":1,"plan_id":"` + plan + `"`, keyAndUser},
+		{"PUT", "/keys/" + key, ``, keyAndUser},
+		{"POST", "/users/" + user + "/keys", `"name":"a","plan_id":"` + plan + `"`, keyMembers},
+		{"POST", "/keys/" + key + "/regenerate", ``, map[string][]string{"grace_seconds": append([]string{`-1`, `604801`, `1e400`, `-1e400`}, numbers...)}},
+		{"POST", "/plans", `"name":"a","max_requests":1,"request_period":"day"`, planMembers},
+		{"PUT", "/plans/" + plan, ``, planMembers},
+		{"POST", "/users", `"name":"a"`, userMembers},
+		{"PUT", "/users/" + user, ``, userMembers},
+		{"PUT", "/users/" + user, ``, map[string][]string{"is_disabled": flags}},
+	} {
+		for member, values := range tc.members {
+			for _, v := range values {
+				a.in(t).bad(tc.method, prefix+tc.path, without(tc.rest, member, v)).wantField(core.CodeValidation, member)
+			}
+		}
+	}
+	rest := `"api_key":"` + secret + `","endpoint":"/","method":"GET"`
+	for member, values := range map[string][]string{
+		"api_key":    {`5`, `null`, `""`, `[]`},
+		"endpoint":   {`5`, `null`, `""`, `{}`, `"` + fill("a", 2049) + `"`},
+		"method":     {`5`, `null`, `""`, `true`, `"` + fill("a", 33) + `"`},
+		"ip_address": {`5`, `null`, `[]`, `"` + fill("1", 129) + `"`},
+		"cost":       append([]string{`-1`, `1000001`, `1e400`, `-1e400`}, numbers...),
+	} {
+		for _, v := range values {
+			a.in(t).bad("POST", prefix+"/validate", without(rest, member, v)).wantField(core.CodeInvalidRequest, member)
+		}
+	}
+	if got := a.validate(secret).at("details")["current_usage"]; intOf(got) != 1 {
+		t.Errorf("usage after nothing but faults: got %v, want 1", got)
+	}
+}
+
+// without returns an object with the members of rest but one, which is v.
+func without(rest, member, v string) string {
+	members := []string{`"` + member + `":` + v}
+	for m := range strings.SplitSeq(rest, ",") {
+		if m != "" && !strings.HasPrefix(m, `"`+member+`"`) {
+			members = append(members, m)
+		}
+	}
+	return "{" + strings.Join(members, ",") + "}"
+}
+
+// A whole number is one however it is written.
+func TestWholeNumbers(t *testing.T) {
+	a := newAPI(t)
+	for v, want := range map[string]string{"1e3": "1000", "5.0": "5", "500e-2": "5", "0.5E1": "5", "9007199254740991": "9007199254740991", "9007199254740991.000": "9007199254740991"} {
+		r := a.do("POST", prefix+"/plans", `{"name":"a","request_period":"day","max_requests":`+v+`}`).want(201)
+		if got := r.data()["max_requests"]; got != jsonNumber(want) {
+			t.Errorf("%s: got %v, want %s", v, got, want)
+		}
+	}
+}
+
+// null clears an optional member on PUT and is the same as leaving it out on POST.
+func TestNull(t *testing.T) {
+	a := newAPI(t)
+	plan := a.plan(5)
+	r := a.do("POST", prefix+"/users", `{"name":"a","email":null,"plan_id":null,"metadata":null}`).want(201)
+	a.do("PUT", prefix+"/users/1", object{"email": "a@example.com", "plan_id": plan, "metadata": object{"a": 1}}).want(200)
+	cleared := a.do("PUT", prefix+"/users/1", `{"email":null,"plan_id":null,"metadata":null}`).want(200)
+	for _, m := range []string{"email", "plan_id", "metadata"} {
+		if r.data()[m] != nil || cleared.data()[m] != nil {
+			t.Errorf("%s: got %v and %v, want null", m, r.data()[m], cleared.data()[m])
+		}
+	}
+	a.do("POST", prefix+"/plans", `{"name":"a","max_requests":1,"request_period":"day","description":null,"features":null}`).want(201)
+	got := a.do("PUT", prefix+"/plans/"+plan, `{"description":null,"features":null}`).want(200).data()
+	if got["description"] != nil || len(got["features"].([]any)) != 0 {
+		t.Errorf("got %v, want description null and no features", got)
+	}
+	a.do("POST", prefix+"/keys", object{"name": "a", "user_id": 1, "plan_id": plan, "expires_at": nil, "metadata": nil}).want(http.StatusCreated)
+}
+
+// Metadata comes back as it went in, whatever is in it.
+func TestMetadataRoundTrip(t *testing.T) {
+	a := newAPI(t)
+	const metadata = `{"b":1e999,"a":[1.50,{"":null}],"html":"<&>","ü":"\ud83d\ude00"}`
+	r := a.bad("POST", prefix+"/users", `{"name":"a","metadata":`+metadata+`}`).want(201)
+	want := strings.NewReplacer("<", `\u003c`, "&", `\u0026`, ">", `\u003e`).Replace(metadata)
+	if !strings.Contains(string(r.body), want) {
+		t.Errorf("got %s, want %s in it", r.body, want)
+	}
+}

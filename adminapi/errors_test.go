@@ -1,0 +1,193 @@
+package adminapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/adminapi"
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// faulty is a store that fails on demand.
+type faulty struct {
+	core.Store
+	fail func() error
+}
+
+func (f *faulty) Plans(ctx context.Context, account string, p core.Page) ([]*core.Plan, int, error) {
+	if f.fail != nil {
+		return nil, 0, f.fail()
+	}
+	return f.Store.Plans(ctx, account, p)
+}
+
+func (f *faulty) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+	if f.fail != nil {
+		return nil, f.fail()
+	}
+	return f.Store.KeyByDigest(ctx, d)
+}
+
+func (f *faulty) AccountByName(ctx context.Context, name string) (*core.Account, error) {
+	if f.fail != nil {
+		return nil, f.fail()
+	}
+	return f.Store.AccountByName(ctx, name)
+}
+
+// logged is a log that many goroutines write.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// newFaulty returns an API whose store fails as told, and its log.
+func newFaulty(t *testing.T) (*api, *faulty, *logged) {
+	store, log := &faulty{Store: memstore.New()}, &logged{}
+	a := newAPIOver(t, store, func(c *adminapi.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	return a, store, log
+}
+
+// holdFault fails unless the client was told nothing of the cause, and the log was,
+// under the id that the client has, without a secret.
+func holdFault(t *testing.T, r *result, log *logged, cause string) {
+	t.Helper()
+	if strings.Contains(string(r.body), cause) {
+		t.Errorf("%v\nthe answer tells the cause", r.exchange)
+	}
+	text := log.String()
+	for _, want := range []string{cause, r.header.Get("X-Request-Id")} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log lacks %q: %s", want, text)
+		}
+	}
+	if strings.Contains(text, "lk_user_secret") {
+		t.Errorf("the log has a secret: %s", text)
+	}
+}
+
+// An unknown fault is a 500 that says no more than that.
+func TestInternalError(t *testing.T) {
+	a, store, log := newFaulty(t)
+	store.fail = func() error { return errors.New("disk on fire near lk_user_secretsecret") }
+	holdFault(t, a.do("GET", prefix+"/plans", nil).wantCode(500, core.CodeInternal), log, "disk on fire")
+
+	r := a.do("POST", prefix+"/validate", object{"api_key": "lk_user_x", "endpoint": "/", "method": "GET"}).wantCode(500, core.CodeInternal)
+	if r.at()["success"] != false {
+		t.Errorf("got %v, want success false", r)
+	}
+}
+
+// A fault that core has a code for but the contract has no status for is no answer
+// either.
+func TestUntoldCode(t *testing.T) {
+	a, store, log := newFaulty(t)
+	store.fail = func() error { return &core.Error{Code: core.CodeAPIKeyDisabled, Message: "stray"} }
+	holdFault(t, a.do("GET", prefix+"/plans", nil).wantCode(500, core.CodeInternal), log, "stray")
+}
+
+// A store that is away is a 503 that says when to come back, also to who watches the
+// health.
+func TestUnavailable(t *testing.T) {
+	a, store, log := newFaulty(t)
+	store.fail = func() error { return core.Unavailable(errors.New("connection refused")) }
+	for _, path := range []string{"/plans", "/health"} {
+		r := a.do("GET", prefix+path, nil).wantCode(503, core.CodeUnavailable)
+		if got := r.header.Get("Retry-After"); got != "1" {
+			t.Errorf("%s: Retry-After: got %q, want 1", path, got)
+		}
+		holdFault(t, r, log, "connection refused")
+	}
+	store.fail = nil
+	a.do("GET", prefix+"/health", nil).want(200)
+}
+
+// Until the store is open everything that needs it is a 503; the contract is served.
+func TestNotReady(t *testing.T) {
+	var svc *core.Service
+	a := newAPI(t, func(c *adminapi.Config) {
+		ready := c.Service
+		c.Service = func() *core.Service {
+			if svc == nil {
+				return nil
+			}
+			return ready()
+		}
+	})
+	for op, o := range operations(t) {
+		method, path := splitOp(op)
+		r := a.bad(method, path, nil)
+		if o.OperationID == "openapi" {
+			r.want(200)
+			continue
+		}
+		r.wantCode(503, core.CodeUnavailable)
+	}
+	a.do("GET", prefix+"/users", nil, with("Authorization", "")).want(401)
+	svc = a.svc
+	a.do("GET", prefix+"/users", nil).want(200)
+}
+
+// splitOp returns method and path of an operation, with an id that is none.
+func splitOp(op string) (method, path string) {
+	method, path, _ = strings.Cut(op, " ")
+	return method, strings.Replace(path, "{id}", "1", 1)
+}
+
+// A panic is a 500 like any other fault, and the next request is served.
+func TestPanic(t *testing.T) {
+	a, store, log := newFaulty(t)
+	store.fail = func() error { panic("impossible state of lk_user_secretsecret") }
+	r := a.do("GET", prefix+"/plans", nil).wantCode(500, core.CodeInternal)
+	holdFault(t, r, log, "impossible state")
+	if !strings.Contains(log.String(), "plans.go") {
+		t.Errorf("the log does not say where it was: %s", log)
+	}
+	store.fail = nil
+	a.do("GET", prefix+"/plans", nil).want(200)
+}
+
+// A handler that gives up its connection does so: the server is not told otherwise.
+func TestAbort(t *testing.T) {
+	a, store, log := newFaulty(t)
+	store.fail = func() error { panic(http.ErrAbortHandler) }
+	resp, err := a.server.Client().Do(a.newRequest("GET", prefix+"/plans", nil))
+	if err == nil {
+		resp.Body.Close()
+		t.Errorf("got %d, want no answer", resp.StatusCode)
+	}
+	if log.String() != "" {
+		t.Errorf("logged: %s", log)
+	}
+}
+
+// A client that went away is no fault of the store: it fills no log.
+func TestCanceledIsNotLogged(t *testing.T) {
+	a, store, log := newFaulty(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	store.fail = func() error { cancel(); return ctx.Err() }
+	r := a.newRequest("GET", prefix+"/plans", nil).WithContext(ctx)
+	w := a.record(r)
+	if w.status != http.StatusServiceUnavailable || log.String() != "" {
+		t.Errorf("got %d and the log %q, want 503 and nothing", w.status, log)
+	}
+}

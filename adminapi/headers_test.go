@@ -1,0 +1,150 @@
+package adminapi_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/limitkeeper/limitkeeper/adminapi"
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func decision(name string, limit, used int64) *core.Decision {
+	at := time.Date(2026, time.February, 14, 0, 0, 0, 0, time.UTC)
+	return &core.Decision{
+		Outcome: core.Allowed,
+		Plan:    &core.Plan{Name: name, Limit: limit, Period: core.Month},
+		Usage:   core.Usage{Window: core.Month.Window(at), Used: used},
+	}
+}
+
+var midFebruary = time.Date(2026, time.February, 14, 23, 59, 59, 1, time.UTC)
+
+// The fields say what the decision left, and replace what an earlier one said.
+func TestSetRateLimitHeaders(t *testing.T) {
+	h := http.Header{"X-Ratelimit-Limit": {"7"}}
+	adminapi.SetRateLimitHeaders(h, decision("Basic", 1000, 45), midFebruary)
+	want := http.Header{
+		"X-Ratelimit-Limit":     {"1000"},
+		"X-Ratelimit-Remaining": {"955"},
+		"X-Ratelimit-Reset":     {"1772323200"},
+		"X-Ratelimit-Plan":      {"Basic"},
+		"Ratelimit-Policy":      {`"month";q=1000;w=2419200`},
+		"Ratelimit":             {`"month";r=955;t=1209601`}, // 14 days and a moment less than a second
+	}
+	if diff := cmp.Diff(want, h); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// RateLimit and RateLimit-Policy are lists: what another limit on the way said stays.
+func TestSetRateLimitHeadersJoins(t *testing.T) {
+	h := http.Header{
+		"Ratelimit":        {`"burst";r=1;t=1`, `"other";r=2;t=2`},
+		"Ratelimit-Policy": {`"burst";q=10;w=1`},
+	}
+	adminapi.SetRateLimitHeaders(h, decision("Basic", 10, 3), midFebruary)
+	for name, want := range map[string][]string{
+		"Ratelimit":        {`"burst";r=1;t=1, "other";r=2;t=2, "month";r=7;t=1209601`},
+		"Ratelimit-Policy": {`"burst";q=10;w=1, "month";q=10;w=2419200`},
+	} {
+		if diff := cmp.Diff(want, h[name]); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+// A number that no structured field can hold is held to the largest that it can; the
+// older fields say it in full.
+func TestSetRateLimitHeadersLargest(t *testing.T) {
+	h := http.Header{}
+	adminapi.SetRateLimitHeaders(h, decision("Basic", core.MaxLimit, 1), midFebruary)
+	for name, want := range map[string]string{
+		"X-RateLimit-Limit":     "9007199254740991",
+		"X-RateLimit-Remaining": "9007199254740990",
+		"RateLimit-Policy":      `"month";q=999999999999999;w=2419200`,
+		"RateLimit":             `"month";r=999999999999999;t=1209601`,
+	} {
+		if got := h.Get(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+// More used than the limit, which was lowered since, leaves nothing: never less.
+func TestSetRateLimitHeadersOverused(t *testing.T) {
+	h := http.Header{}
+	adminapi.SetRateLimitHeaders(h, decision("Basic", 10, 30), midFebruary)
+	if got := h.Get("X-RateLimit-Remaining"); got != "0" {
+		t.Errorf("X-RateLimit-Remaining: got %q, want 0", got)
+	}
+}
+
+// A decision that did not look at the quota says nothing about it.
+func TestSetRateLimitHeadersWithoutUsage(t *testing.T) {
+	h := http.Header{}
+	adminapi.SetRateLimitHeaders(h, &core.Decision{Outcome: core.Unknown}, midFebruary)
+	if len(h) != 0 {
+		t.Errorf("got %v, want none", h)
+	}
+}
+
+// Any plan name can be sent, breaks no header and is found again by decoding.
+func FuzzPlanHeader(f *testing.F) {
+	for _, name := range []string{"Basic", "Größe", "50% off", "a\r\nSet-Cookie: x", "\x00", " ", "\x7f\xff", "%41"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		h := http.Header{}
+		adminapi.SetRateLimitHeaders(h, decision(name, 10, 3), midFebruary)
+		got := h.Get("X-RateLimit-Plan")
+		for i := range len(got) {
+			if got[i] < ' ' || got[i] > '~' {
+				t.Errorf("%q: byte %#x in %q", name, got[i], got)
+			}
+		}
+		if back, err := url.PathUnescape(got); err != nil || back != name {
+			t.Errorf("%q: decoded: got %q, %v", name, back, err)
+		}
+	})
+}
+
+// Retry-After of a denial is when the period begins anew.
+func TestSetRetryAfter(t *testing.T) {
+	h := http.Header{}
+	adminapi.SetRetryAfter(h, decision("Basic", 10, 10), midFebruary)
+	if got, want := h.Get("Retry-After"), "1209601"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The gateway's answers have the form of a verdict, with whatever status it gives.
+func TestWriteVerdictAndRefusal(t *testing.T) {
+	denied := decision("Basic", 10, 10)
+	denied.Outcome = core.Denied
+	for _, tc := range []struct {
+		write  func(http.ResponseWriter)
+		status int
+		want   string
+	}{
+		{func(w http.ResponseWriter) { adminapi.WriteVerdict(w, 429, denied) }, 429,
+			`{"success":false,"error":"Rate limit exceeded","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic"}}`},
+		{func(w http.ResponseWriter) { adminapi.WriteVerdict(w, 403, &core.Decision{Outcome: core.Disabled}) }, 403,
+			`{"success":false,"error":"API key is disabled","code":"API_KEY_DISABLED"}`},
+		{func(w http.ResponseWriter) { adminapi.WriteRefusal(w, 503, core.ErrUnavailable) }, 503,
+			`{"success":false,"error":"Service unavailable","code":"UNAVAILABLE"}`},
+	} {
+		w := httptest.NewRecorder()
+		tc.write(w)
+		if w.Code != tc.status || w.Body.String() != tc.want {
+			t.Errorf("got %d %s, want %d %s", w.Code, w.Body, tc.status, tc.want)
+		}
+		if got := w.Header().Get("Cache-Control") + w.Header().Get("Content-Type"); got != "no-storeapplication/json" {
+			t.Errorf("headers: got %v", w.Header())
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package adminapi_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// A path that only looks like another one is not it: nothing is redirected, since a
+// client would send its key along, and every answer is a clear 404.
+func TestPathTricks(t *testing.T) {
+	a := newAPI(t)
+	plan := a.plan(5)
+	a.user("One")
+	a.user("Two")
+	key, _ := a.key("1", plan)
+	for path, code := range map[string]core.Code{
+		"/users/1/../2":                 core.CodeNotFound,
+		"/users/./1":                    core.CodeNotFound,
+		"/users//1":                     core.CodeNotFound,
+		"//users/1":                     core.CodeNotFound,
+		"/users/1/":                     core.CodeNotFound,
+		"/users/":                       core.CodeNotFound,
+		"/users/1/%2e%2e/2":             core.CodeNotFound,
+		"/users/..":                     core.CodeNotFound,
+		"/Users/1":                      core.CodeNotFound,
+		"/users/1/usage/x":              core.CodeNotFound,
+		"":                              core.CodeNotFound,
+		"/":                             core.CodeNotFound,
+		"/users%2F1":                    core.CodeNotFound,
+		"/users/%2e%2e":                 core.CodeUserNotFound,
+		"/users/%2e":                    core.CodeUserNotFound,
+		"/users/1%2F..%2F2":             core.CodeUserNotFound,
+		"/users/01":                     core.CodeUserNotFound,
+		"/users/+1":                     core.CodeUserNotFound,
+		"/users/%2B1":                   core.CodeUserNotFound,
+		"/users/-1":                     core.CodeUserNotFound,
+		"/users/0":                      core.CodeUserNotFound,
+		"/users/1.0":                    core.CodeUserNotFound,
+		"/users/1e0":                    core.CodeUserNotFound,
+		"/users/0x1":                    core.CodeUserNotFound,
+		"/users/%201":                   core.CodeUserNotFound,
+		"/users/1%00":                   core.CodeUserNotFound,
+		"/users/%D9%A1":                 core.CodeUserNotFound,
+		"/users/4294967297":             core.CodeUserNotFound,
+		"/users/18446744073709551617":   core.CodeUserNotFound,
+		"/users/" + fill("9", 9000):     core.CodeUserNotFound,
+		"/keys/" + key + "%00":          core.CodeAPIKeyNotFound,
+		"/keys/" + key + "%2Fusage":     core.CodeAPIKeyNotFound,
+		"/keys/" + strings.ToUpper(key): core.CodeAPIKeyNotFound,
+		"/keys/" + fill("a", 9000):      core.CodeAPIKeyNotFound,
+		"/keys/%ff":                     core.CodeAPIKeyNotFound,
+		"/keys/..%2f":                   core.CodeAPIKeyNotFound,
+		"/plans/" + plan + "%20":        core.CodePlanNotFound,
+		"/plans/%F0%9F%98%80":           core.CodePlanNotFound,
+		"/plans/" + key:                 core.CodePlanNotFound,
+	} {
+		a.in(t).bad("GET", prefix+path, nil).wantCode(http.StatusNotFound, code)
+	}
+	for _, path := range []string{"/", "/functions", "/functions/v1", "/functions/v1/", "/functions/v2/users", "/functions/v1/../v1/users", "/index.html"} {
+		a.in(t).bad("GET", path, nil).wantCode(http.StatusNotFound, core.CodeNotFound)
+	}
+}
+
+// An encoded letter is that letter: such a path is the same path.
+func TestEncodedPath(t *testing.T) {
+	a := newAPI(t)
+	a.user("One")
+	a.do("GET", prefix+"/%75sers/%31", nil).want(200)
+}
+
+// A known path with another method says which it has, and HEAD goes where GET does.
+func TestMethods(t *testing.T) {
+	a := newAPI(t)
+	for op := range operations(t) {
+		_, path := splitOp(op)
+		_, item, _ := a.contract.path(&url.URL{Path: path})
+		want := []string{}
+		for m := range item.Operations() {
+			want = append(want, m)
+		}
+		if slices.Contains(want, "GET") {
+			want = append(want, "HEAD")
+		}
+		slices.Sort(want)
+		for _, method := range []string{"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "get"} {
+			if slices.Contains(want, method) {
+				continue
+			}
+			r := a.in(t).bad(method, path, nil).wantCode(405, core.CodeMethodNotAllowed)
+			if got := r.header.Get("Allow"); got != strings.Join(want, ", ") {
+				t.Errorf("%s %s: Allow: got %q, want %v", method, path, got, want)
+			}
+		}
+	}
+}
+
+// HEAD answers as GET does, without the body.
+func TestHead(t *testing.T) {
+	a := newAPI(t)
+	a.user("One")
+	for path, status := range map[string]int{"/users": 200, "/users/1": 200, "/users/2": 404, "/nothing": 404, "/health": 200, "/validate": 405} {
+		head, get := a.bad("HEAD", prefix+path, nil).want(status), a.bad("GET", prefix+path, nil).want(status)
+		if len(head.body) != 0 || head.header.Get("Content-Length") != get.header.Get("Content-Length") {
+			t.Errorf("%s: got %d bytes and Content-Length %s, want none and %s", path,
+				len(head.body), head.header.Get("Content-Length"), get.header.Get("Content-Length"))
+		}
+	}
+}
+
+// Every answer has an id of its own. One that the client sends is not taken over: it
+// could be anybody's, and it goes into the log.
+func TestRequestID(t *testing.T) {
+	a := newAPI(t)
+	seen := map[string]bool{"chosen-by-the-client": true}
+	for _, path := range []string{"/users", "/users", "/nothing", "/health", "/openapi.yaml"} {
+		id := a.bad("GET", prefix+path, nil, with("X-Request-Id", "chosen-by-the-client")).header.Get("X-Request-Id")
+		if id == "" || seen[id] {
+			t.Errorf("%s: got the id %q, want a new one", path, id)
+		}
+		seen[id] = true
+	}
+}
+
+// Targets that are no path, as CONNECT and OPTIONS * have them, are answered too.
+func TestTargetsWithoutPath(t *testing.T) {
+	a := newAPI(t)
+	for _, u := range []*url.URL{{Path: ""}, {Path: "*"}, {Host: "localhost:443"}, {Opaque: "a:b"}, {Path: "users"}} {
+		r := httptest.NewRequest("OPTIONS", "/", nil)
+		r.URL = u
+		a.record(r).wantCode(404, core.CodeNotFound)
+		r.Method = "CONNECT"
+		a.record(r).wantCode(404, core.CodeNotFound)
+	}
+}

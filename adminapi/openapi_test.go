@@ -1,0 +1,190 @@
+package adminapi_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// operations returns every operation of the contract by method and path.
+func operations(t testing.TB) map[string]*openapi3.Operation {
+	ops := map[string]*openapi3.Operation{}
+	for path, item := range theContract(t).doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			ops[method+" "+path] = op
+		}
+	}
+	if len(ops) == 0 {
+		t.Fatal("openapi.yaml has no operations")
+	}
+	return ops
+}
+
+// Every operation shows an example of its body and of each answer, so that a reader
+// need not guess. (Loading the contract holds the examples against their schemas.)
+func TestContractHasExamples(t *testing.T) {
+	for name, op := range operations(t) {
+		if op.Summary == "" || op.OperationID == "" || len(op.Tags) == 0 {
+			t.Errorf("%s: summary, operationId or tags are missing", name)
+		}
+		if op.RequestBody != nil && len(op.RequestBody.Value.Content.Get("application/json").Examples) == 0 {
+			t.Errorf("%s: the body has no example", name)
+		}
+		for status, ref := range op.Responses.Map() {
+			for mediaType, content := range ref.Value.Content {
+				if len(content.Examples) == 0 {
+					t.Errorf("%s: %s %s has no example", name, status, mediaType)
+				}
+			}
+		}
+	}
+}
+
+// Every operation says how it fails: each status that it can answer with is there,
+// with the headers that go with it.
+func TestContractHasEveryStatus(t *testing.T) {
+	headers := map[string]string{"401": "WWW-Authenticate", "405": "Allow", "429": "Retry-After", "503": "Retry-After"}
+	for name, op := range operations(t) {
+		statuses := []string{"400", "405", "500"}
+		if op.Security == nil {
+			statuses = append(statuses, "401", "429", "503")
+		}
+		if strings.Contains(name, "{id}") {
+			statuses = append(statuses, "404")
+		}
+		for _, status := range statuses {
+			if op.Responses.Value(status) == nil {
+				t.Errorf("%s: no %s", name, status)
+			}
+		}
+		for status, ref := range op.Responses.Map() {
+			if _, err := strconv.Atoi(status); err != nil {
+				t.Errorf("%s: %q is no status", name, status)
+			}
+			for _, h := range []string{"X-Request-Id", headers[status]} {
+				if h != "" && (ref.Value.Headers[h] == nil || !ref.Value.Headers[h].Value.Required) {
+					t.Errorf("%s: %s does not require %s", name, status, h)
+				}
+			}
+		}
+	}
+}
+
+// The document that is served is the one that the tests hold the exchanges against,
+// and it needs no key.
+func TestServesContract(t *testing.T) {
+	a := newAPI(t)
+	r := a.do("GET", prefix+"/openapi.yaml", nil, with("Authorization", "")).want(http.StatusOK)
+	if got := r.header.Get("Content-Type"); got != "application/yaml" {
+		t.Errorf("Content-Type: got %q, want application/yaml", got)
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(r.body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := doc.Paths.Len(), a.contract.doc.Paths.Len(); got != want {
+		t.Errorf("paths: got %d, want %d", got, want)
+	}
+}
+
+// The contract is closed: a wrong answer of any kind is caught. Were it not, no test
+// that holds exchanges against it would be worth anything.
+func TestContractCatchesWrongAnswers(t *testing.T) {
+	const (
+		user    = `{"data":{"user_id":1,"name":"A","email":null,"plan_id":null,"metadata":null,"is_disabled":false,"created_at":"2026-03-14T09:26:53.589Z","updated_at":"2026-03-14T09:26:53Z"}}`
+		keyBody = `{"data":{"id":"key_1","hint":"lk_user_…wxyz","name":"A","user_id":1,"plan_id":null,"status":"active","expires_at":null,"metadata":null,"last_used_at":null,"created_at":"2026-03-14T09:26:53Z","updated_at":"2026-03-14T09:26:53Z"}}`
+		allowed = `{"success":true,"details":{"current_usage":1,"limit":5,"remaining":4,"reset_time":"2026-04-01T00:00:00Z","plan_name":"Basic"}}`
+		invalid = `{"success":false,"error":"Invalid request","code":"INVALID_REQUEST","details":{"field":"endpoint","message":"Endpoint is required"}}`
+	)
+	good := http.Header{"X-Request-Id": {"ABCDEFGHIJKLMNOPQRST"}, "Cache-Control": {"no-store"}, "Content-Type": {"application/json"}}
+	without := func(name string) func(http.Header) { return func(h http.Header) { h.Del(name) } }
+	set := func(name, value string) func(http.Header) { return func(h http.Header) { h.Set(name, value) } }
+	cases := []struct {
+		name   string
+		method string
+		path   string
+		status int
+		body   string
+		change func(http.Header)
+		old    string // replaced in the body
+		new    string
+		ok     bool
+	}{
+		{name: "user", method: "GET", path: "/users/1", status: 200, body: user, ok: true},
+		{name: "key", method: "GET", path: "/keys/key_1", status: 200, body: keyBody, ok: true},
+		{name: "allowed", method: "POST", path: "/validate", status: 200, body: allowed, ok: true},
+		{name: "invalid", method: "POST", path: "/validate", status: 400, body: invalid, ok: true},
+
+		{name: "undocumented status", method: "GET", path: "/users/1", status: 202, body: user},
+		{name: "undocumented path", method: "GET", path: "/nothing", status: 200, body: user},
+		{name: "undocumented method", method: "PATCH", path: "/users/1", status: 200, body: user},
+		{name: "no request id", method: "GET", path: "/users/1", status: 200, body: user, change: without("X-Request-Id")},
+		{name: "cacheable", method: "GET", path: "/users/1", status: 200, body: user, change: set("Cache-Control", "public")},
+		{name: "no content type", method: "GET", path: "/users/1", status: 200, body: user, change: without("Content-Type")},
+		{name: "text", method: "GET", path: "/users/1", status: 200, body: user, change: set("Content-Type", "text/plain")},
+		{name: "missing member", method: "GET", path: "/users/1", status: 200, body: user, old: `"email":null,`},
+		{name: "unknown member", method: "GET", path: "/users/1", status: 200, body: user, old: `"name"`, new: `"digest":"x","name"`},
+		{name: "wrong type", method: "GET", path: "/users/1", status: 200, body: user, old: `"user_id":1`, new: `"user_id":"1"`},
+		{name: "fraction", method: "GET", path: "/users/1", status: 200, body: user, old: `"user_id":1`, new: `"user_id":1.5`},
+		{name: "null", method: "GET", path: "/users/1", status: 200, body: user, old: `"name":"A"`, new: `"name":null`},
+		{name: "local time", method: "GET", path: "/users/1", status: 200, body: user, old: `53Z`, new: `53+01:00`},
+		{name: "nanoseconds", method: "GET", path: "/users/1", status: 200, body: user, old: `.589Z`, new: `.589001Z`},
+		{name: "outside data", method: "GET", path: "/users/1", status: 200, body: user, old: `}}`, new: `},"count":1}`},
+		{name: "secret of a key", method: "GET", path: "/keys/key_1", status: 200, body: keyBody,
+			old: `"hint":"lk_user_…wxyz"`, new: `"api_key":"lk_user_ExampleExampleExampleExample0001"`},
+		{name: "unknown member of a key", method: "GET", path: "/keys/key_1", status: 200, body: keyBody, old: `"name"`, new: `"digest":"x","name"`},
+		{name: "status of a key", method: "GET", path: "/keys/key_1", status: 200, body: keyBody, old: `"active"`, new: `"deleted"`},
+		{name: "allowed with an error", method: "POST", path: "/validate", status: 200, body: allowed, old: `"success":true`, new: `"success":true,"error":"Rate limit exceeded"`},
+		{name: "denied without an error", method: "POST", path: "/validate", status: 200, body: allowed, old: `true`, new: `false`},
+		{name: "negative remaining", method: "POST", path: "/validate", status: 200, body: allowed, old: `"remaining":4`, new: `"remaining":-1`},
+		{name: "header no number", method: "POST", path: "/validate", status: 200, body: allowed, change: set("X-RateLimit-Limit", "many")},
+		{name: "header of another form", method: "POST", path: "/validate", status: 200, body: allowed, change: set("RateLimit", "month;r=1")},
+		{name: "fault without a field", method: "POST", path: "/validate", status: 400, body: invalid, old: `,"details":{"field":"endpoint","message":"Endpoint is required"}`},
+		{name: "another code", method: "POST", path: "/validate", status: 400, body: invalid, old: `INVALID_REQUEST`, new: `VALIDATION_ERROR`},
+		{name: "no success", method: "POST", path: "/validate", status: 400, body: invalid, old: `"success":false,`},
+		{name: "no challenge", method: "GET", path: "/users/1", status: 401, body: `{"error":"Authentication required","code":"UNAUTHORIZED"}`},
+		{name: "field of a challenge", method: "GET", path: "/users/1", status: 401, change: set("WWW-Authenticate", `Bearer realm="limitkeeper"`),
+			body: `{"error":"Authentication required","code":"UNAUTHORIZED","details":{"field":"a","message":"b"}}`},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			body := tc.body
+			if tc.old != "" {
+				body = strings.Replace(tc.body, tc.old, tc.new, 1)
+				if body == tc.body {
+					t.Fatalf("%q is not in the body", tc.old)
+				}
+			}
+			header := good.Clone()
+			if tc.change != nil {
+				tc.change(header)
+			}
+			e := &exchange{httptest.NewRequest(tc.method, "https://localhost"+prefix+tc.path, nil), nil, tc.status, header, []byte(body)}
+			if err := theContract(t).checkAnswer(e); (err == nil) != tc.ok {
+				t.Errorf("%v\ngot the error %v, want one: %v", e, err, !tc.ok)
+			}
+		})
+	}
+}
+
+// A path of the contract is matched segment by segment: an encoded slash or a dot
+// segment is part of an id, or of no path at all.
+func TestContractMatchesPaths(t *testing.T) {
+	for target, want := range map[string]string{
+		"/functions/v1/keys/key_1":     "/functions/v1/keys/{id}",
+		"/functions/v1/keys/a%2Fusage": "/functions/v1/keys/{id}",
+		"/functions/v1/keys/a/usage":   "/functions/v1/keys/{id}/usage",
+		"/functions/v1/keys/":          "",
+		"/functions/v1/keys/..":        "",
+		"/functions/v1/nothing":        "",
+	} {
+		got, _, _ := theContract(t).path(httptest.NewRequest("GET", target, nil).URL)
+		if got != want {
+			t.Errorf("%s: got %q, want %q", target, got, want)
+		}
+	}
+}

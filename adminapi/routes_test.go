@@ -1,0 +1,58 @@
+package adminapi
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// The contract and the table of routes have the same operations: neither is an
+// operation undocumented nor a documented one missing. Which of them need a key is
+// the same too.
+func TestRoutesAreTheContract(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromData(openapi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	inContract := map[string]bool{}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			public := op.Security != nil && len(*op.Security) == 0
+			inContract[method+" "+path] = public
+		}
+	}
+	for _, rt := range routes {
+		op := rt.method + " " + base + rt.path
+		public, ok := inContract[op]
+		if !ok {
+			t.Errorf("openapi.yaml lacks %s", op)
+		}
+		if public != rt.public {
+			t.Errorf("%s needs no key: openapi.yaml says %v, routes.go %v", op, public, rt.public)
+		}
+		delete(inContract, op)
+	}
+	for op := range inContract {
+		t.Errorf("routes.go lacks %s", op)
+	}
+}
+
+// No operation is in the table twice: the second would never be called.
+func TestRoutesAreDistinct(t *testing.T) {
+	var seen []string
+	for _, rt := range routes {
+		op := rt.method + " " + rt.path
+		if slices.Contains(seen, op) {
+			t.Errorf("%s is in the table twice", op)
+		}
+		seen = append(seen, op)
+	}
+	if len(seen) == 0 {
+		t.Error("the table is empty")
+	}
+}

@@ -1,0 +1,118 @@
+package adminapi_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// In any 60 seconds at most 1000 requests of an owner's key are served, and exactly
+// as many. The 1001st is told to the second when it will be.
+func TestThrottle(t *testing.T) {
+	a := newAPI(t)
+	a.svc.Tune(core.DefaultTunables())
+	ask := func(want int) *result { return a.do("GET", prefix+"/plans", nil).want(want) }
+	for range 500 {
+		ask(200)
+	}
+	a.clock.advance(29500 * time.Millisecond)
+	for range 500 {
+		ask(200)
+	}
+	for range 3 { // refused ones do not count: they do not put the next one off
+		r := ask(429)
+		if got := r.header.Get("Retry-After"); got != "31" {
+			t.Errorf("Retry-After: got %s, want 31, half a second rounded up", got)
+		}
+		r.wantCode(429, core.CodeRateLimitExceeded)
+	}
+	if r := a.bad("POST", prefix+"/validate", "{}").wantCode(429, core.CodeRateLimitExceeded); r.at()["success"] != false {
+		t.Errorf("got %v, want success false", r)
+	}
+
+	a.clock.advance(30500*time.Millisecond - 1)
+	if got := ask(429).header.Get("Retry-After"); got != "1" {
+		t.Errorf("Retry-After: got %s, want 1, never 0", got)
+	}
+	a.clock.advance(1)
+	for range 500 {
+		ask(200)
+	}
+	ask(429)
+}
+
+// Other owner's keys, of the same account too, have a bound of their own. Requests
+// without a valid key and those to the public endpoints do not count.
+func TestThrottleIsPerKey(t *testing.T) {
+	a := newAPI(t)
+	a.svc.Tune(core.Tunables{ThrottleLimit: 2, ThrottleWindow: time.Minute})
+	ctx := context.Background()
+	acct, err := a.svc.AccountByName(ctx, "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, second, err := a.svc.CreateOwnerKey(ctx, acct.ID, "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		a.do("GET", prefix+"/health", nil).want(200)
+		a.do("GET", prefix+"/openapi.yaml", nil).want(200)
+		a.do("GET", prefix+"/users", nil, with("Authorization", "Bearer x")).want(401)
+		a.bad("GET", prefix+"/nothing", nil).want(404)
+		a.bad("PATCH", prefix+"/users", nil).want(405)
+	}
+	for _, owner := range []string{a.owner, second, a.account("other")} {
+		b := a.as(owner)
+		b.do("GET", prefix+"/users", nil).want(200)
+		b.do("GET", prefix+"/users", nil).want(200)
+		b.do("GET", prefix+"/users", nil).want(429)
+	}
+}
+
+// Whatever the times at which requests come: one is served exactly when fewer than
+// the bound were served in the window before it, and whoever comes back when told to
+// is served.
+func TestThrottleAgainstModel(t *testing.T) {
+	const limit, window = 5, 10 * time.Second
+	a := newAPI(t)
+	a.svc.Tune(core.Tunables{ThrottleLimit: limit, ThrottleWindow: window})
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var served []time.Time
+	ask := func() *result {
+		r := a.do("GET", prefix+"/plans", nil)
+		in := 0
+		for _, at := range served {
+			if a.clock.Now().Sub(at) < window {
+				in++
+			}
+		}
+		want := http.StatusOK
+		if in >= limit {
+			want = http.StatusTooManyRequests
+		} else {
+			served = append(served, a.clock.Now())
+		}
+		return r.want(want)
+	}
+	for range 300 {
+		a.clock.advance(time.Duration(rnd.Int64N(int64(3 * time.Second))))
+		r := ask()
+		if r.status == http.StatusOK || rnd.IntN(4) > 0 {
+			continue
+		}
+		wait, err := strconv.Atoi(r.header.Get("Retry-After"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.clock.advance(time.Duration(wait) * time.Second)
+		if r := ask(); r.status != http.StatusOK {
+			t.Errorf("refused after the %d s that it was told to wait", wait)
+		}
+	}
+}
