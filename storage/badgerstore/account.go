@@ -152,7 +152,7 @@ func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*c
 // keys are changed by one caller at a time: names and digests are unique over all
 // accounts.
 func (s *Store) register(fn func(snapshot, *writes) error) error {
-	if err := s.enter(); err != nil {
+	if err := s.enterToWrite(); err != nil {
 		return err
 	}
 	defer s.leave()

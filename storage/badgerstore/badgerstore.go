@@ -72,6 +72,18 @@ func (s *Store) enter() error {
 
 func (s *Store) leave() { s.life.RUnlock() }
 
+// enterToWrite begins a method that writes, unless the store takes no writes.
+func (s *Store) enterToWrite() error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if err := firstOf(s.failure(), s.roomy()); err != nil {
+		s.leave()
+		return err
+	}
+	return nil
+}
+
 // fail makes the store refuse every write from now on, and returns why.
 func (s *Store) fail(err error) error {
 	if s.failed.CompareAndSwap(nil, &err) {

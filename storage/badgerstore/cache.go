@@ -59,7 +59,7 @@ func (all *counters) acquire(id core.CounterID) *counter {
 	defer s.mu.Unlock()
 	c := s.byID[id]
 	if c == nil {
-		c = &counter{id: id, path: counterPath(id), shard: s}
+		c = &counter{id: id, shard: s}
 		s.byID[id] = c
 		s.evictLocked()
 	} else {
@@ -138,7 +138,7 @@ func (c *counter) loadLocked(db *badger.DB) error {
 		return nil
 	}
 	return db.View(func(txn *badger.Txn) error {
-		record, err := snapshot{txn}.get(c.path)
+		record, err := snapshot{txn}.get(counterPath(c.id))
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,8 @@ const (
 	maxBatchEntries = 1024
 	maxBatchBytes   = maxWriteBytes
 	maxDenied       = 4 // batches
+
+	tallyBytes = 200 // about what a counter takes
 )
 
 // errDropped means that a counter was deleted.
@@ -39,7 +41,7 @@ type batch struct {
 // entry is an entry of the history of the counter at a slot.
 type entry struct {
 	*badger.Entry
-	slot int
+	slot int32
 }
 
 func (b *batch) full() bool { return len(b.entries) >= maxBatchEntries || b.bytes >= maxBatchBytes }
@@ -62,9 +64,9 @@ type queue struct {
 // unless add returns true: then the batch does.
 func (b *batch) addLocked(c *counter, e *badger.Entry) (kept bool) {
 	if kept = c.in != b; kept {
-		c.in, c.slot = b, len(b.counters)
+		c.in, c.slot = b, int32(len(b.counters))
 		b.counters, b.tallies = append(b.counters, c), append(b.tallies, c.tally)
-		b.bytes += 2 * len(c.path)
+		b.bytes += tallyBytes
 	}
 	b.tallies[c.slot] = c.tally
 	c.unsaved = false
@@ -168,7 +170,7 @@ func (b *batch) write(txn *badger.Txn) error {
 		case err != nil:
 			return err
 		default:
-			if err := txn.Set(c.path, b.tallies[i].encode()); err != nil {
+			if err := txn.Set(counterPath(c.id), b.tallies[i].encode()); err != nil {
 				return err
 			}
 		}

@@ -86,19 +86,18 @@ func decodeTally(record []byte) (t tally, err error) {
 // counter is a counter in memory. It is ahead of what is stored by the requests that
 // were decided and not committed yet.
 type counter struct {
-	id   core.CounterID
-	path path
+	id core.CounterID
 
 	mu      sync.Mutex
 	loaded  bool
-	ended   error // why it is no longer in use: errDropped, or what a commit failed of
 	unsaved bool  // it was changed by denials that are in no batch
+	ended   error // why it is no longer in use: errDropped, or what a commit failed of
 	tally         // guarded by mu
 
-	in   *batch // that waits and that it is in, at slot; guarded by the queue's lock
-	slot int
+	slot int32  // in the batch; guarded by the queue's lock, as is
+	in   *batch // the one that waits and that it is in
 
+	pins         int32 // guarded by the shard's lock, as is what follows
 	shard        *shard
-	pins         int      // guarded by the shard's lock, as is what follows
 	newer, older *counter // by when they were asked for last
 }

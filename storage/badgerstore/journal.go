@@ -40,14 +40,16 @@ func (j *journal) append(w *writes) error {
 	return nil
 }
 
-// split returns parts that each fit into a transaction.
+// split returns parts that each fit into a transaction, and one record more.
 func (w *writes) split() []*writes {
-	parts := []*writes{newWrites()}
+	var parts []*writes
+	last := newWrites()
 	for p, one := range w.byPath {
-		last := parts[len(parts)-1]
-		if last.add(path(p), one); !last.fit() {
-			parts = append(parts, newWrites())
+		if !last.fit() || len(parts) == 0 {
+			last = newWrites()
+			parts = append(parts, last)
 		}
+		last.add(path(p), one)
 	}
 	return parts
 }

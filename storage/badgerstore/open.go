@@ -48,21 +48,24 @@ func open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// badgerOptions are chosen for a service that shares a small machine: what badger
-// keeps in memory is bounded by some 130 MiB, however large the store is.
+// badgerOptions are chosen for a service that shares a small machine. What badger
+// keeps in memory is bounded however large the store is: up to three memtables of 10
+// MiB, 16 MiB of blocks and, while it flushes and compacts, up to eight buffers that
+// each hold a memtable or a table twice. Indexes and filters of tables are read where
+// the files are mapped.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithLogger(badgerLog{log}).
 		WithMetricsEnabled(false).
-		WithMemTableSize(16 << 20).
+		WithMemTableSize(8 << 20).
 		WithNumMemtables(2).
-		WithBlockCacheSize(32 << 20).
-		WithIndexCacheSize(48 << 20).
+		WithBaseTableSize(1 << 20).
+		WithBlockCacheSize(16 << 20).
 		WithNumCompactors(2).
 		// Transactions are serialized here: by the locks of accounts and of commits.
 		WithDetectConflicts(false).
-		// No value is ever as large as the threshold, 1 MiB: nothing goes to the value log,
-		// and there is nothing in it to collect. Its file is mapped at twice its size.
+		// No value is as large as the threshold, 1 MiB: nothing goes to the value log, and
+		// there is nothing in it to collect. Its file is mapped at twice its size.
 		WithValueLogFileSize(1 << 20)
 }
 

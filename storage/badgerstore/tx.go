@@ -28,16 +28,13 @@ func (w *writers) stripe(account string) int {
 
 // Update implements [core.Store].
 func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error) error {
-	if err := s.enter(); err != nil {
+	if err := s.enterToWrite(); err != nil {
 		return err
 	}
 	defer s.leave()
 	stripe := s.writers.stripe(account)
 	s.writers.locks[stripe].Lock()
 	defer s.writers.locks[stripe].Unlock()
-	if err := s.failure(); err != nil {
-		return err
-	}
 	txn, err := s.begin(account)
 	if err != nil {
 		return err

@@ -12,13 +12,10 @@ import (
 // each under its lock, and an allowed request is answered when the batch that it is
 // in was committed. A denied one is answered at once.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Usage, bool, error) {
-	if err := s.enter(); err != nil {
+	if err := s.enterToWrite(); err != nil {
 		return core.Usage{}, false, err
 	}
 	defer s.leave()
-	if err := s.failure(); err != nil {
-		return core.Usage{}, false, err
-	}
 	for {
 		d := s.decide(c)
 		switch {

@@ -91,9 +91,6 @@ func (s *Store) commitLocked(fill func(*badger.Txn) error) error {
 	if err := s.failure(); err != nil {
 		return err
 	}
-	if err := s.roomy(); err != nil {
-		return err
-	}
 	txn := s.db.NewTransaction(true)
 	defer txn.Discard()
 	if err := fill(txn); err != nil {

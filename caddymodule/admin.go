@@ -1,0 +1,235 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func init() { caddy.RegisterModule(new(AdminAPI)) }
+
+// adminBase is what the paths of the admin API begin with.
+const adminBase = "/limitkeeper/"
+
+// maxAdminBody bounds a request body on the admin endpoint.
+const maxAdminBody = 64 << 10
+
+// AdminAPI serves accounts and their owner's keys on Caddy's admin endpoint, for the
+// commands:
+//
+//	GET    /limitkeeper/accounts                list the accounts
+//	POST   /limitkeeper/accounts                create one: {"name"}
+//	GET    /limitkeeper/keys?account=NAME       list the owner's keys of an account
+//	POST   /limitkeeper/keys?account=NAME       create one: {"name"}
+//	DELETE /limitkeeper/keys?account=NAME&id=ID revoke one
+//
+// Whoever may use the admin endpoint may do everything to the server already, so no
+// other credential is asked for.
+type AdminAPI struct{}
+
+// CaddyModule implements [caddy.Module].
+func (*AdminAPI) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "admin.api.limitkeeper", New: func() caddy.Module { return new(AdminAPI) }}
+}
+
+// Routes implements [caddy.AdminRouter].
+func (a *AdminAPI) Routes() []caddy.AdminRoute {
+	return []caddy.AdminRoute{{Pattern: adminBase, Handler: caddy.AdminHandlerFunc(a.serve)}}
+}
+
+// adminHandler answers a request to the service, or returns why it cannot.
+type adminHandler func(s *core.Service, r *http.Request) (any, error)
+
+// adminRoutes are the operations by path and method.
+var adminRoutes = map[string]map[string]adminHandler{
+	"accounts": {http.MethodGet: listAccounts, http.MethodPost: createAccount},
+	"keys":     {http.MethodGet: listOwnerKeys, http.MethodPost: createOwnerKey, http.MethodDelete: revokeOwnerKey},
+}
+
+// serve answers with what the operation returns, as JSON.
+func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
+	handle, err := adminRoute(r)
+	if err != nil {
+		return err
+	}
+	service, err := runningService()
+	if err != nil {
+		return err
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxAdminBody)
+	answer, err := handle(service, r)
+	if err != nil {
+		return adminError(err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	return json.NewEncoder(w).Encode(answer)
+}
+
+// adminRoute returns the operation that a request asks for.
+func adminRoute(r *http.Request) (adminHandler, error) {
+	methods, ok := adminRoutes[strings.TrimPrefix(r.URL.Path, adminBase)]
+	if !ok {
+		return nil, caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf("no such path: %s", r.URL.Path)}
+	}
+	handle, ok := methods[r.Method]
+	if !ok {
+		return nil, caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: fmt.Errorf("method %s is not allowed", r.Method)}
+	}
+	return handle, nil
+}
+
+// runningService returns the service of the config that runs. A module of an admin
+// endpoint must not ask its own context: that may belong to a config that is still
+// being loaded, or was rejected.
+func runningService() (*core.Service, error) {
+	app, err := caddy.ActiveContext().AppIfConfigured(appName)
+	if err != nil {
+		return nil, caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("the running config does not use limitkeeper")}
+	}
+	service, err := app.(*App).service()
+	return service, adminError(err)
+}
+
+// adminError gives an error the status that goes with it.
+func adminError(err error) error {
+	e, ok := errors.AsType[*core.Error](err)
+	if err == nil || !ok {
+		return err
+	}
+	status := http.StatusBadRequest
+	switch {
+	case errors.Is(err, core.ErrAccountExists):
+		status = http.StatusConflict
+	case e.Code == core.CodeNotFound:
+		status = http.StatusNotFound
+	case e.Code == core.CodeUnavailable:
+		status = http.StatusServiceUnavailable
+	}
+	text := e.Message
+	if e.Detail != "" {
+		text = e.Detail
+	}
+	return caddy.APIError{HTTPStatus: status, Err: errors.New(text)}
+}
+
+// accountView is an account as the admin API and the commands show it.
+type accountView struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Key       string     `json:"key,omitempty"` // when it was made just now
+	CreatedAt *time.Time `json:"created_at,omitempty"`
+}
+
+// ownerKeyView is an owner's key as the admin API and the commands show it.
+type ownerKeyView struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Key       string     `json:"key,omitempty"` // when it was made just now
+	Hint      string     `json:"hint,omitempty"`
+	CreatedAt *time.Time `json:"created_at,omitempty"`
+	RevokedAt *time.Time `json:"revoked_at,omitempty"`
+}
+
+func viewAccount(a *core.Account) accountView {
+	return accountView{ID: a.ID, Name: a.Name, CreatedAt: &a.CreatedAt}
+}
+
+func viewOwnerKey(k *core.OwnerKey) ownerKeyView {
+	return ownerKeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, CreatedAt: &k.CreatedAt, RevokedAt: k.RevokedAt}
+}
+
+func listAccounts(s *core.Service, r *http.Request) (any, error) {
+	return viewAll(viewAccount, func(p core.Page) ([]*core.Account, int, error) {
+		return s.Accounts(r.Context(), p)
+	})
+}
+
+func createAccount(s *core.Service, r *http.Request) (any, error) {
+	name, err := nameIn(r)
+	if err != nil {
+		return nil, err
+	}
+	a, _, secret, err := s.CreateAccount(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	return accountView{ID: a.ID, Name: a.Name, Key: secret}, nil
+}
+
+func listOwnerKeys(s *core.Service, r *http.Request) (any, error) {
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	return viewAll(viewOwnerKey, func(p core.Page) ([]*core.OwnerKey, int, error) {
+		return s.OwnerKeys(r.Context(), a.ID, p)
+	})
+}
+
+func createOwnerKey(s *core.Service, r *http.Request) (any, error) {
+	name, err := nameIn(r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	k, secret, err := s.CreateOwnerKey(r.Context(), a.ID, name)
+	if err != nil {
+		return nil, err
+	}
+	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
+}
+
+func revokeOwnerKey(s *core.Service, r *http.Request) (any, error) {
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	k, err := s.RevokeOwnerKey(r.Context(), a.ID, r.URL.Query().Get("id"))
+	if err != nil {
+		return nil, err
+	}
+	return viewOwnerKey(k), nil
+}
+
+// nameIn returns the member name of a request's body.
+func nameIn(r *http.Request) (string, error) {
+	var body struct {
+		Name string `json:"name"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil && !errors.Is(err, io.EOF) {
+		return "", caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: fmt.Errorf("body: want {\"name\": …}: %w", err)}
+	}
+	return body.Name, nil
+}
+
+// viewAll returns the views of everything on all pages, never nil.
+func viewAll[T, V any](view func(T) V, list func(core.Page) ([]T, int, error)) ([]V, error) {
+	views := []V{}
+	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {
+		items, _, err := list(p)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range items {
+			views = append(views, view(v))
+		}
+		if len(items) < p.Size {
+			return views, nil
+		}
+	}
+}
+
+// Interface guards.
+var _ caddy.AdminRouter = (*AdminAPI)(nil)

@@ -1,0 +1,86 @@
+package caddymodule
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/limitkeeper/limitkeeper/adminapi"
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func init() { caddy.RegisterModule(new(API)) }
+
+// API serves the REST API below /functions/v1 and hands every other path to the
+// handlers behind it.
+//
+// It answers over HTTPS only. Behind a proxy that terminates TLS, and that the
+// server trusts (`trusted_proxies`), its `X-Forwarded-Proto: https` counts.
+type API struct {
+	// Whether the dashboard is served, too. Default: true.
+	Dashboard *bool `json:"dashboard,omitempty"`
+
+	server *adminapi.Server
+}
+
+// CaddyModule implements [caddy.Module].
+func (*API) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.limitkeeper_api", New: func() caddy.Module { return new(API) }}
+}
+
+// Provision implements [caddy.Provisioner].
+func (a *API) Provision(ctx caddy.Context) error {
+	mod, err := ctx.App(appName)
+	if err != nil {
+		return err
+	}
+	guardLogs(ctx, nil)
+	a.serve(mod.(*App), ctx.Slogger())
+	return nil
+}
+
+// serve makes the server over the app's service.
+func (a *API) serve(app *App, log *slog.Logger) {
+	a.server = adminapi.New(adminapi.Config{
+		Service: func() *core.Service {
+			s, _ := app.service()
+			return s
+		},
+		Secure:   secure,
+		ClientIP: clientIP,
+		Logger:   log,
+	})
+}
+
+// apiBase is what the paths of the API begin with.
+const apiBase = "/functions/v1"
+
+// ServeHTTP implements [caddyhttp.MiddlewareHandler].
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if r.URL.Path != apiBase && !strings.HasPrefix(r.URL.Path, apiBase+"/") {
+		return next.ServeHTTP(w, r)
+	}
+	a.server.ServeHTTP(w, r)
+	return nil
+}
+
+// secure reports whether a request came over HTTPS, or a trusted proxy says that
+// it did. A chain of proxies may have made a list of the schemes: the first is the
+// client's.
+func secure(r *http.Request) bool {
+	if r.TLS != nil {
+		return true
+	}
+	trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool)
+	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",")
+	return trusted && strings.EqualFold(strings.TrimSpace(proto), "https")
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner           = (*API)(nil)
+	_ caddyhttp.MiddlewareHandler = (*API)(nil)
+)

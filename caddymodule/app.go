@@ -1,0 +1,240 @@
+package caddymodule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func init() { caddy.RegisterModule(new(App)) }
+
+// appName is the name of the app, of the directive of the gateway and of the
+// global option.
+const appName = "limitkeeper"
+
+// App is the usage-limiting service: it keeps accounts, users, plans and keys in a
+// store, and counts. The handlers `limitkeeper` and `limitkeeper_api` use it; when
+// they are configured and it is not, it runs with its defaults.
+type App struct {
+	// Where everything is kept. Default: `{"module": "badger"}`, an embedded
+	// database in Caddy's data directory.
+	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=limitkeeper.store inline_key=module"`
+
+	// How many keys, users and plans are kept in memory to decide without asking the
+	// store. Default: 100000 of each.
+	KeyCache int `json:"key_cache,omitempty"`
+
+	// How long the history of requests is kept. It holds for requests made after it
+	// is set. Default: `30d`.
+	HistoryRetention caddy.Duration `json:"history_retention,omitempty"`
+
+	// The bound of the REST API itself: how many requests of one owner's key are
+	// served in any span of a length, as `<n>/<duration>`, or `off`. Default:
+	// `1000/1m`.
+	ServiceRateLimit string `json:"service_rate_limit,omitempty"`
+
+	// Accounts that shall exist, each with this owner's key. They are made when the
+	// config starts; removing one from the config removes nothing.
+	Accounts []Account `json:"accounts,omitempty"`
+
+	log    *zap.Logger
+	store  StoreModule
+	tuning *tuning
+	live   atomic.Pointer[live] // nil until the store is open
+	taken  bool                 // holds a reference in stores
+}
+
+// Account is an account that shall exist.
+type Account struct {
+	// The name of the account.
+	Name string `json:"name"`
+
+	// An owner's key of the account: `lk_` and 29 letters or digits. Placeholders like
+	// `{env.LIMITKEEPER_KEY}` and `{file./run/secrets/key}` are replaced, so that it
+	// need not be in the config.
+	Key string `json:"key"`
+}
+
+// CaddyModule implements [caddy.Module].
+func (*App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: appName, New: func() caddy.Module { return new(App) }}
+}
+
+// Provision implements [caddy.Provisioner]. It opens nothing, so that a config can
+// be validated beside a running server; but a store that is open it takes, so that
+// no request of a reloaded config finds the app unready.
+func (a *App) Provision(ctx caddy.Context) error {
+	if a.StoreRaw == nil {
+		a.StoreRaw = json.RawMessage(`{"module": "badger"}`)
+	}
+	a.log = ctx.Logger()
+	mod, err := ctx.LoadModule(a, "StoreRaw")
+	if err != nil {
+		return fmt.Errorf("loading the store module: %w", err)
+	}
+	a.store = mod.(StoreModule)
+	if err := a.provisionAccounts(); err != nil {
+		return err
+	}
+	tunables, err := a.tunables()
+	if err != nil {
+		return err
+	}
+	a.tuning = &tuning{tunables: tunables, store: a.store}
+	metrics.register(ctx, a)
+	if err := a.take(func() (caddy.Destructor, error) { return nil, errNotOpen }); err != nil && !errors.Is(err, errNotOpen) {
+		return err
+	}
+	return nil
+}
+
+// errNotOpen says that the store is not open yet, and that this is not the time to
+// open it.
+var errNotOpen = errors.New("the store is not open")
+
+// take takes a reference on the live store, made by open if there is none.
+func (a *App) take(open caddy.Constructor) error {
+	if a.taken {
+		return nil
+	}
+	l, _, err := stores.LoadOrNew(a.store.PoolKey(), open)
+	if err != nil {
+		return err
+	}
+	a.taken = true
+	a.live.Store(l.(*live))
+	return nil
+}
+
+// provisionAccounts replaces the placeholders in the accounts.
+func (a *App) provisionAccounts() (err error) {
+	repl, seen := caddy.NewReplacer(), map[string]bool{}
+	for i := range a.Accounts {
+		acc := &a.Accounts[i]
+		if acc.Name == "" || seen[acc.Name] {
+			return fmt.Errorf("account %d: the name %q is missing or named twice", i, acc.Name)
+		}
+		seen[acc.Name] = true
+		if acc.Key, err = repl.ReplaceOrErr(acc.Key, true, true); err != nil {
+			return fmt.Errorf("key of account %q: %w", acc.Name, err)
+		}
+		if acc.Key = strings.TrimSpace(acc.Key); !core.WellFormedOwnerSecret(acc.Key) {
+			return fmt.Errorf("key of account %q: an owner's key is lk_ and 29 letters or digits", acc.Name)
+		}
+	}
+	return nil
+}
+
+// tunables returns what the config wants of the service.
+func (a *App) tunables() (core.Tunables, error) {
+	t := core.DefaultTunables()
+	if a.KeyCache < 0 {
+		return t, fmt.Errorf("key_cache: want 1 or more, got %d", a.KeyCache)
+	}
+	if a.HistoryRetention < 0 {
+		return t, fmt.Errorf("history_retention: want more than 0, got %s", time.Duration(a.HistoryRetention))
+	}
+	if a.KeyCache > 0 {
+		t.KeyCache = a.KeyCache
+	}
+	if a.HistoryRetention > 0 {
+		t.Retention = time.Duration(a.HistoryRetention)
+	}
+	if a.ServiceRateLimit == "" {
+		return t, nil
+	}
+	var err error
+	t.ThrottleLimit, t.ThrottleWindow, err = parseRate(a.ServiceRateLimit)
+	return t, err
+}
+
+// maxRate bounds the service rate limit: the throttle keeps 8 bytes for each
+// request in the window.
+const maxRate = 1_000_000
+
+// parseRate reads `<n>/<duration>` or `off`, which is the limit 0.
+func parseRate(s string) (limit int, window time.Duration, err error) {
+	if s == "off" {
+		return 0, time.Minute, nil
+	}
+	n, d, _ := strings.Cut(s, "/")
+	limit, err = strconv.Atoi(n)
+	if err == nil {
+		window, err = caddy.ParseDuration(d)
+	}
+	if err != nil || limit < 1 || limit > maxRate || window <= 0 {
+		return 0, 0, fmt.Errorf("service_rate_limit: want <n>/<duration> like 1000/1m with n up to %d, or off; got %q", maxRate, s)
+	}
+	return limit, window, nil
+}
+
+// Start implements [caddy.App]: it opens the store if no config has it open, makes
+// sure that the configured accounts exist, and puts the tunables in force.
+func (a *App) Start() error {
+	if err := a.take(func() (caddy.Destructor, error) { return openLive(a.store) }); err != nil {
+		return err
+	}
+	l := a.live.Load()
+	for _, acc := range a.Accounts {
+		made, err := l.service.EnsureAccount(context.Background(), acc.Name, acc.Key)
+		if errors.Is(err, core.ErrOwnerKeyRevoked) {
+			a.log.Error("the configured owner's key was revoked and stays so: configure another",
+				zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
+			err = nil
+		}
+		if err != nil {
+			return fmt.Errorf("account %q: %w", acc.Name, err)
+		}
+		l.names.learn(made)
+	}
+	l.apply(a.tuning)
+	return nil
+}
+
+// Stop implements [caddy.App]. The store stays open until Cleanup: requests may
+// still be under way.
+func (a *App) Stop() error {
+	if l := a.live.Load(); l != nil {
+		l.withdraw(a.tuning)
+	}
+	return nil
+}
+
+// Cleanup implements [caddy.CleanerUpper]. It gives back what was taken, and
+// nothing else: Caddy also calls it after a Provision or Start that failed.
+func (a *App) Cleanup() error {
+	if !a.taken {
+		return nil
+	}
+	a.taken = false
+	a.live.Load().withdraw(a.tuning)
+	_, err := stores.Delete(a.store.PoolKey())
+	return err
+}
+
+// service returns the service, or an error that is [core.ErrUnavailable] until the
+// store is open.
+func (a *App) service() (*core.Service, error) {
+	l := a.live.Load()
+	if l == nil {
+		return nil, core.Unavailable(errNotOpen)
+	}
+	return l.service, nil
+}
+
+// Interface guards.
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)

@@ -1,0 +1,346 @@
+package caddymodule
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// apiDirective is the directive of the REST API.
+const apiDirective = "limitkeeper_api"
+
+func init() {
+	httpcaddyfile.RegisterGlobalOption(appName, parseGlobalOption)
+	httpcaddyfile.RegisterHandlerDirective(appName, parseHandler(func() handler { return new(Gateway) }))
+	httpcaddyfile.RegisterDirectiveOrder(appName, httpcaddyfile.Before, "basic_auth")
+	httpcaddyfile.RegisterHandlerDirective(apiDirective, parseHandler(func() handler { return new(API) }))
+	httpcaddyfile.RegisterDirectiveOrder(apiDirective, httpcaddyfile.Before, "respond")
+}
+
+// handler is a handler that a directive configures.
+type handler interface {
+	caddyhttp.MiddlewareHandler
+	caddyfile.Unmarshaler
+}
+
+func parseHandler(newHandler func() handler) httpcaddyfile.UnmarshalHandlerFunc {
+	return func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+		m := newHandler()
+		return m, m.UnmarshalCaddyfile(h.Dispenser)
+	}
+}
+
+// parseGlobalOption parses the global option limitkeeper.
+func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	a := new(App)
+	if err := a.UnmarshalCaddyfile(d); err != nil {
+		return nil, err
+	}
+	if existing != nil {
+		return nil, d.Errf("the global option %s is given twice", appName)
+	}
+	return httpcaddyfile.App{Name: appName, Value: caddyconfig.JSON(a, nil)}, nil
+}
+
+// words parses the words of a block: each word has a function that parses what
+// follows it, and may be given once unless it is in repeatable.
+type words struct {
+	parse      map[string]func(*caddyfile.Dispenser) error
+	repeatable map[string]bool
+}
+
+// block parses the block that follows. A word that it does not know, or that is
+// repeated, is an error that names file and line.
+func (w words) block(d *caddyfile.Dispenser, what string) error {
+	seen := map[string]bool{}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		word := d.Val()
+		parse, ok := w.parse[word]
+		if !ok {
+			return d.Errf("unknown word %q in %s", word, what)
+		}
+		if seen[word] && !w.repeatable[word] {
+			return d.Errf("%s is given twice in %s", word, what)
+		}
+		seen[word] = true
+		if err := parse(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:
+//
+//	limitkeeper {
+//		store <module> [<args>...]
+//		key_cache <entries>
+//		history_retention <duration>
+//		service_rate_limit <n>/<duration>|off
+//		account <name> {
+//			key <owner's key>
+//		}
+//	}
+func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the option's name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return words{
+		parse: map[string]func(*caddyfile.Dispenser) error{
+			"store":              a.unmarshalStore,
+			"key_cache":          a.unmarshalKeyCache,
+			"history_retention":  a.unmarshalRetention,
+			"service_rate_limit": a.unmarshalRate,
+			"account":            a.unmarshalAccount,
+		},
+		repeatable: map[string]bool{"account": true},
+	}.block(d, "the global option "+appName)
+}
+
+func (a *App) unmarshalStore(d *caddyfile.Dispenser) error {
+	if !d.NextArg() {
+		return d.ArgErr()
+	}
+	kind := d.Val()
+	m, err := caddyfile.UnmarshalModule(d, "limitkeeper.store."+kind)
+	if err != nil {
+		return err
+	}
+	a.StoreRaw = caddyconfig.JSONModuleObject(m, "module", kind, nil)
+	return nil
+}
+
+func (a *App) unmarshalKeyCache(d *caddyfile.Dispenser) error {
+	s, err := oneArg(d)
+	if err != nil {
+		return err
+	}
+	if a.KeyCache, err = strconv.Atoi(s); err != nil || a.KeyCache < 1 {
+		return d.Errf("key_cache: want a whole number of 1 or more, got %q", s)
+	}
+	return nil
+}
+
+func (a *App) unmarshalRetention(d *caddyfile.Dispenser) error {
+	s, err := oneArg(d)
+	if err != nil {
+		return err
+	}
+	v, err := caddy.ParseDuration(s)
+	if err != nil || v <= 0 {
+		return d.Errf("history_retention: want a duration like 30d, got %q", s)
+	}
+	a.HistoryRetention = caddy.Duration(v)
+	return nil
+}
+
+func (a *App) unmarshalRate(d *caddyfile.Dispenser) (err error) {
+	if a.ServiceRateLimit, err = oneArg(d); err != nil {
+		return err
+	}
+	if _, _, err := parseRate(a.ServiceRateLimit); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+func (a *App) unmarshalAccount(d *caddyfile.Dispenser) error {
+	var acc Account
+	if !d.AllArgs(&acc.Name) {
+		return d.ArgErr()
+	}
+	for _, have := range a.Accounts {
+		if have.Name == acc.Name {
+			return d.Errf("account %s is given twice", acc.Name)
+		}
+	}
+	err := words{parse: map[string]func(*caddyfile.Dispenser) error{
+		"key": func(d *caddyfile.Dispenser) (err error) {
+			acc.Key, err = oneArg(d)
+			return err
+		},
+	}}.block(d, "the block account")
+	if err != nil {
+		return err
+	}
+	if acc.Key == "" {
+		return d.Errf("account %s: the owner's key is missing: key {env.LIMITKEEPER_KEY}", acc.Name)
+	}
+	a.Accounts = append(a.Accounts, acc)
+	return nil
+}
+
+// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:
+//
+//	badger [<dir>] {
+//		durability process|power
+//	}
+func (b *BadgerStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the module's name
+	if d.NextArg() {
+		b.Dir = d.Val()
+	}
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return words{parse: map[string]func(*caddyfile.Dispenser) error{
+		"durability": func(d *caddyfile.Dispenser) (err error) {
+			b.Durability, err = oneOf(d, "process", "power")
+			return err
+		},
+	}}.block(d, "store badger")
+}
+
+// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:
+//
+//	limitkeeper_api [<matcher>] {
+//		dashboard off|on
+//	}
+func (a *API) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the directive's name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return words{parse: map[string]func(*caddyfile.Dispenser) error{
+		"dashboard": func(d *caddyfile.Dispenser) error {
+			s, err := oneOf(d, "off", "on")
+			on := s == "on"
+			a.Dashboard = &on
+			return err
+		},
+	}}.block(d, apiDirective)
+}
+
+// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:
+//
+//	limitkeeper [<matcher>] {
+//		account <name>
+//		key header <name> | bearer | query <name> | cookie <name>
+//		keep_key
+//		cost <n|placeholder>
+//		on_store_error deny|allow
+//		observe
+//		errors
+//	}
+func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the directive's name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	flag := func(b *bool) func(*caddyfile.Dispenser) error {
+		return func(d *caddyfile.Dispenser) error {
+			*b = true
+			return noArgs(d)
+		}
+	}
+	return words{
+		parse: map[string]func(*caddyfile.Dispenser) error{
+			"account":  g.unmarshalAccount,
+			"key":      g.unmarshalKey,
+			"keep_key": flag(&g.KeepKey),
+			"cost":     g.unmarshalCost,
+			"on_store_error": func(d *caddyfile.Dispenser) (err error) {
+				g.OnStoreError, err = oneOf(d, onStoreErrorDeny, onStoreErrorAllow)
+				return err
+			},
+			"observe": flag(&g.Observe),
+			"errors":  flag(&g.Errors),
+		},
+		repeatable: map[string]bool{"key": true},
+	}.block(d, "the directive "+appName)
+}
+
+func (g *Gateway) unmarshalAccount(d *caddyfile.Dispenser) (err error) {
+	g.Account, err = oneArg(d)
+	return err
+}
+
+func (g *Gateway) unmarshalKey(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) == 0 || len(args) > 2 {
+		return d.ArgErr()
+	}
+	s := KeySource{In: args[0]}
+	if len(args) == 2 {
+		s.Name = args[1]
+	}
+	if err := s.check(); err != nil {
+		return d.WrapErr(err)
+	}
+	for _, have := range g.Keys {
+		if have.normal() == s.normal() {
+			return d.Errf("key %s is given twice", strings.Join(args, " "))
+		}
+	}
+	g.Keys = append(g.Keys, s)
+	return noBlock(d)
+}
+
+func (g *Gateway) unmarshalCost(d *caddyfile.Dispenser) error {
+	s, err := oneArg(d)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(s, "{") {
+		if _, err := parseCost(s); err != nil {
+			return d.WrapErr(err)
+		}
+	}
+	g.Cost = caddyhttp.WeakString(s)
+	return nil
+}
+
+// oneArg returns the one argument that a word has; it is not empty.
+func oneArg(d *caddyfile.Dispenser) (string, error) {
+	var s string
+	if !d.AllArgs(&s) || s == "" {
+		return "", d.ArgErr()
+	}
+	return s, noBlock(d)
+}
+
+// oneOf returns the one argument that a word has; it is one of the choices.
+func oneOf(d *caddyfile.Dispenser, choices ...string) (string, error) {
+	word := d.Val()
+	s, err := oneArg(d)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range choices {
+		if s == c {
+			return s, nil
+		}
+	}
+	return "", d.Errf("%s: want %s, got %q", word, strings.Join(choices, " or "), s)
+}
+
+// noArgs ends a word that has no arguments.
+func noArgs(d *caddyfile.Dispenser) error {
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return noBlock(d)
+}
+
+// noBlock ends a word that has no block.
+func noBlock(d *caddyfile.Dispenser) error {
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		return d.WrapErr(fmt.Errorf("unexpected block"))
+	}
+	return nil
+}
+
+// Interface guards.
+var (
+	_ caddyfile.Unmarshaler = (*App)(nil)
+	_ caddyfile.Unmarshaler = (*BadgerStore)(nil)
+	_ caddyfile.Unmarshaler = (*API)(nil)
+	_ caddyfile.Unmarshaler = (*Gateway)(nil)
+)

@@ -1,0 +1,203 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+	"github.com/google/go-cmp/cmp"
+)
+
+// adapt returns the JSON of a Caddyfile.
+func adapt(text string) ([]byte, error) {
+	b, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+	return b, err
+}
+
+// Every word of the Caddyfile means what the manual says: the JSON is what a user
+// of JSON would write.
+func TestCaddyfileMeaning(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		into       caddyfile.Unmarshaler
+		want       string
+	}{
+		{"app, nothing", `limitkeeper`, new(App), `{}`},
+		{"app, empty block", "limitkeeper {\n}", new(App), `{}`},
+		{"app, everything", `limitkeeper {
+			store badger /var/lib/lk {
+				durability power
+			}
+			key_cache 5
+			history_retention 2d
+			service_rate_limit 10/1m30s
+			account one {
+				key {env.ONE}
+			}
+			account two {
+				key {env.TWO}
+			}
+		}`, new(App), `{"store": {"module": "badger", "dir": "/var/lib/lk", "durability": "power"},
+			"key_cache": 5, "history_retention": 172800000000000, "service_rate_limit": "10/1m30s",
+			"accounts": [{"name": "one", "key": "{env.ONE}"}, {"name": "two", "key": "{env.TWO}"}]}`},
+		{"app, rate off", "limitkeeper {\nservice_rate_limit off\n}", new(App), `{"service_rate_limit": "off"}`},
+		{"badger without a directory", "badger", new(BadgerStore), `{}`},
+		{"api", "limitkeeper_api", new(API), `{}`},
+		{"api, dashboard off", "limitkeeper_api {\ndashboard off\n}", new(API), `{"dashboard": false}`},
+		{"api, dashboard on", "limitkeeper_api {\ndashboard on\n}", new(API), `{"dashboard": true}`},
+		{"gateway, nothing", "limitkeeper", new(Gateway), `{}`},
+		{"gateway, everything", `limitkeeper {
+			account acme
+			key query api_key
+			key cookie session
+			key bearer
+			key header X-Key
+			keep_key
+			cost {http.request.header.X-Cost}
+			on_store_error allow
+			observe
+			errors
+		}`, new(Gateway), `{"account": "acme", "keys": [{"in": "query", "name": "api_key"}, {"in": "cookie", "name": "session"},
+			{"in": "bearer"}, {"in": "header", "name": "X-Key"}], "keep_key": true, "cost": "{http.request.header.X-Cost}",
+			"on_store_error": "allow", "observe": true, "errors": true}`},
+		{"gateway, number as cost", "limitkeeper {\ncost 0\n}", new(Gateway), `{"cost": 0}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if err := tc.into.UnmarshalCaddyfile(caddyfile.NewTestDispenser(tc.text)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := json.Marshal(tc.into)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(plain(t, tc.want), plain(t, string(got))); diff != "" {
+				t.Errorf("JSON (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func plain(t *testing.T, text string) (v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+// A slip in a Caddyfile is told with file and line, and is not taken for something
+// else.
+func TestCaddyfileErrors(t *testing.T) {
+	app := func(s string) string { return "{\n\tlimitkeeper {\n\t\t" + s + "\n\t}\n}\n" }
+	site := func(s string) string { return ":8080 {\n\tlimitkeeper {\n\t\t" + s + "\n\t}\n}\n" }
+	for _, tc := range []struct{ name, text, want, line string }{
+		{"unknown word in the app", app("frobnicate"), `unknown word "frobnicate"`, "3"},
+		{"argument of the app", "{\n\tlimitkeeper x\n}\n", "wrong argument count", "2"},
+		{"app twice", "{\n\tlimitkeeper\n\tlimitkeeper\n}\n", "given twice", "3"},
+		{"store twice", app("store badger\nstore badger"), "store is given twice", "4"},
+		{"unknown store", app("store frob"), "limitkeeper.store.frob", "3"},
+		{"store without a kind", app("store"), "wrong argument count", "3"},
+		{"two directories", app("store badger a b"), "wrong argument count", "3"},
+		{"unknown word in the store", app("store badger a {\nfrob\n}"), `unknown word "frob"`, "4"},
+		{"durability that is none", app("store badger a {\ndurability eternal\n}"), `want process or power, got "eternal"`, "4"},
+		{"durability twice", app("store badger a {\ndurability power\ndurability power\n}"), "given twice", "5"},
+		{"key_cache that is no number", app("key_cache many"), `got "many"`, "3"},
+		{"key_cache of nothing", app("key_cache 0"), `got "0"`, "3"},
+		{"key_cache twice", app("key_cache 1\nkey_cache 1"), "given twice", "4"},
+		{"retention that is none", app("history_retention long"), `got "long"`, "3"},
+		{"retention below zero", app("history_retention -1h"), `got "-1h"`, "3"},
+		{"rate without a span", app("service_rate_limit 10"), `got "10"`, "3"},
+		{"rate of nothing", app("service_rate_limit 0/1m"), `got "0/1m"`, "3"},
+		{"rate beyond reason", app("service_rate_limit 99999999/1m"), `up to 1000000`, "3"},
+		{"account without a name", app("account {\nkey x\n}"), "wrong argument count", "3"},
+		{"account without a key", app("account a"), "owner's key is missing", "3"},
+		{"account twice", app("account a {\nkey x\n}\naccount a {\nkey y\n}"), "account a is given twice", "6"},
+		{"key of the account twice", app("account a {\nkey x\nkey y\n}"), "key is given twice", "5"},
+		{"unknown word in the account", app("account a {\nkye x\n}"), `unknown word "kye"`, "4"},
+		{"block where none belongs", app("key_cache 1 {\nx\n}"), "unexpected block", "4"},
+		{"unknown word in the gateway", site("frob"), `unknown word "frob"`, "3"},
+		{"argument of the gateway", ":8080 {\n\tlimitkeeper frob\n}\n", "wrong argument count", "2"},
+		{"observe with an argument", site("observe yes"), "wrong argument count", "3"},
+		{"observe twice", site("observe\nobserve"), "observe is given twice", "4"},
+		{"account of the gateway twice", site("account a\naccount b"), "account is given twice", "4"},
+		{"key without a place", site("key"), "wrong argument count", "3"},
+		{"key in the body", site("key body x"), `"body": want header`, "3"},
+		{"key in a header without a name", site("key header"), "not a valid name", "3"},
+		{"bearer with a name", site("key bearer x"), "takes no name", "3"},
+		{"key twice", site("key header x-a\nkey header X-A"), "given twice", "4"},
+		{"cost below zero", site("cost -1"), `got "-1"`, "3"},
+		{"cost too high", site("cost 1000001"), `got "1000001"`, "3"},
+		{"on_store_error that is none", site("on_store_error maybe"), `want deny or allow, got "maybe"`, "3"},
+		{"unknown word in the api", ":8080 {\n\tlimitkeeper_api {\n\t\tfrob\n\t}\n}\n", `unknown word "frob"`, "3"},
+		{"dashboard that is neither", ":8080 {\n\tlimitkeeper_api {\n\t\tdashboard maybe\n\t}\n}\n", "want off or on", "3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := adapt(tc.text)
+			if err == nil {
+				t.Fatal("adapted, want an error")
+			}
+			if got := err.Error(); !strings.Contains(got, tc.want) || !strings.Contains(got, "Caddyfile:"+tc.line) {
+				t.Errorf("got %q, want %q at Caddyfile:%s", got, tc.want, tc.line)
+			}
+		})
+	}
+}
+
+// The key is looked for before anything that could answer in its place, and the
+// API answers before a site's own answers.
+func TestDirectiveOrder(t *testing.T) {
+	b, err := adapt(":8080 {\n\trespond ok\n\tbasic_auth {\n\t\ta $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n\t}\n\tlimitkeeper_api\n\tlimitkeeper\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := -1
+	for _, handler := range []string{`"limitkeeper"`, `"authentication"`, `"limitkeeper_api"`, `"static_response"`} {
+		at := strings.Index(string(b), `"handler":`+handler)
+		if at <= last {
+			t.Errorf("%s is at %d, want it behind %d in\n%s", handler, at, last, b)
+		}
+		last = at
+	}
+}
+
+// FuzzCaddyfile: no text makes the parser panic, and what it accepts is a config that
+// reads back as the same.
+func FuzzCaddyfile(f *testing.F) {
+	for _, s := range []string{
+		"limitkeeper", "limitkeeper {\nstore badger x {\ndurability power\n}\naccount a {\nkey b\n}\n}",
+		"limitkeeper {\nkey header X\nkey bearer\ncost 3\nobserve\n}", "badger d", "limitkeeper_api {\ndashboard off\n}",
+		"limitkeeper { {", "limitkeeper {\naccount {", "x }\n{",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, newOne := range []func() caddyfile.Unmarshaler{
+			func() caddyfile.Unmarshaler { return new(App) }, func() caddyfile.Unmarshaler { return new(Gateway) },
+			func() caddyfile.Unmarshaler { return new(API) }, func() caddyfile.Unmarshaler { return new(BadgerStore) },
+		} {
+			tokens, err := caddyfile.Tokenize([]byte(text), "Caddyfile")
+			if err != nil {
+				return
+			}
+			m := newOne()
+			if m.UnmarshalCaddyfile(caddyfile.NewDispenser(tokens)) != nil {
+				continue
+			}
+			b, err := json.Marshal(m)
+			if err != nil {
+				t.Fatalf("%T does not marshal: %v", m, err)
+			}
+			again := newOne()
+			if err := caddy.StrictUnmarshalJSON(b, again); err != nil {
+				t.Fatalf("%T does not read back: %v in %s", m, err, b)
+			}
+			if b2, _ := json.Marshal(again); string(b2) != string(b) {
+				t.Errorf("%T reads back as %s, want %s", m, b2, b)
+			}
+		}
+	})
+}

@@ -1,0 +1,343 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func init() { caddy.RegisterModule(new(Gateway)) }
+
+// DefaultAccount is the account of a gateway that names none.
+const DefaultAccount = "default"
+
+// What a gateway does when it cannot decide.
+const (
+	onStoreErrorDeny  = "deny"
+	onStoreErrorAllow = "allow"
+)
+
+// Gateway counts every request against the plan of the caller's key and passes on
+// those that fit. Answers carry the rate limit headers, allowed and refused alike.
+//
+// A request without a key, or with one that is malformed, unknown or expired, is
+// refused with 401, with a disabled key with 403, over the quota with 429 and
+// `Retry-After`. Nothing that is refused reaches the handlers behind.
+//
+// After a decision the placeholders `{http.limitkeeper.*}` are set: account,
+// outcome, user_id, user_name, key_id, key_name, plan_id, plan_name, limit, used,
+// remaining, reset. `{http.auth.user.id}` is the id of the user, and so is user_id
+// in the access log.
+type Gateway struct {
+	// The account whose keys are accepted. It need not exist yet: until it does every
+	// key is unknown, and it is served as soon as it is created. Default: `default`.
+	Account string `json:"account,omitempty"`
+
+	// Where a request carries its key. The first place that has one counts. Default:
+	// the header field `X-API-Key`, then `Authorization: Bearer`.
+	Keys []KeySource `json:"keys,omitempty"`
+
+	// Hand the key on to the handlers behind. By default the one that was used is
+	// taken out of the request; whatever else it carries stays.
+	KeepKey bool `json:"keep_key,omitempty"`
+
+	// What a request costs: a whole number from 0 to 1000000, or placeholders that
+	// give one; empty counts as 1. A value that is none fails the request with 500,
+	// and it is neither counted nor passed on. Default: 1.
+	Cost caddyhttp.WeakString `json:"cost,omitempty"`
+
+	// What to do while the store cannot be reached: `deny` answers 503, `allow` passes
+	// requests on without counting. Default: `deny`.
+	OnStoreError string `json:"on_store_error,omitempty"`
+
+	// Refuse nothing: count, set headers and placeholders, and pass everything on. A
+	// credential that cannot be one of our keys is then left where it is.
+	Observe bool `json:"observe,omitempty"`
+
+	// Hand refusals to the error routes (`handle_errors`), with the headers set,
+	// instead of answering in JSON.
+	Errors bool `json:"errors,omitempty"`
+
+	app        *App
+	log        *zap.Logger
+	cost       int64 // when costOf is ""
+	costOf     string
+	account    atomic.Pointer[core.Account] // nil until it exists
+	noAccount  sync.Once
+	storeError throttledLog
+}
+
+// CaddyModule implements [caddy.Module].
+func (*Gateway) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.limitkeeper", New: func() caddy.Module { return new(Gateway) }}
+}
+
+// Provision implements [caddy.Provisioner].
+func (g *Gateway) Provision(ctx caddy.Context) error {
+	g.log = ctx.Logger()
+	app, err := ctx.App(appName)
+	if err != nil {
+		return err
+	}
+	g.app = app.(*App)
+	if g.Account == "" {
+		g.Account = DefaultAccount
+	}
+	if g.Account, err = caddy.NewReplacer().ReplaceOrErr(g.Account, true, true); err != nil {
+		return fmt.Errorf("account: %w", err)
+	}
+	if len(g.Keys) == 0 {
+		g.Keys = defaultKeySources()
+	}
+	if g.OnStoreError == "" {
+		g.OnStoreError = onStoreErrorDeny
+	}
+	guardLogs(ctx, g.Keys)
+	return g.provisionCost()
+}
+
+func (g *Gateway) provisionCost() (err error) {
+	g.cost, g.costOf = 1, ""
+	switch s := string(g.Cost); {
+	case strings.Contains(s, "{"):
+		g.costOf = s
+	case s != "":
+		g.cost, err = parseCost(s)
+	}
+	return err
+}
+
+// parseCost reads a cost.
+func parseCost(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err == nil {
+		err = core.CheckCost(n)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("cost: want a whole number from 0 to %d, got %q", core.MaxCost, s)
+	}
+	return n, nil
+}
+
+// Validate implements [caddy.Validator].
+func (g *Gateway) Validate() error {
+	seen := map[KeySource]bool{}
+	for _, s := range g.Keys {
+		if err := s.check(); err != nil {
+			return err
+		}
+		if seen[s.normal()] {
+			return fmt.Errorf("key source %s %s is named twice", s.In, s.Name)
+		}
+		seen[s.normal()] = true
+	}
+	if g.OnStoreError != onStoreErrorDeny && g.OnStoreError != onStoreErrorAllow {
+		return fmt.Errorf("on_store_error: want deny or allow, got %q", g.OnStoreError)
+	}
+	if !utf8.ValidString(g.Account) {
+		return errors.New("account: the name is not valid UTF-8")
+	}
+	return nil
+}
+
+// The outcomes beside those of a decision.
+const (
+	outcomeMissing     = "missing"     // the request has no key
+	outcomeUnavailable = "unavailable" // the store could not be asked
+	outcomeError       = "error"       // no decision could be made for another reason
+)
+
+// verdict is what the gateway found about a request.
+type verdict struct {
+	account  string
+	outcome  string
+	decision core.Decision // without anything but the account unless the store decided
+	err      error         // why there is no decision
+	at       time.Time     // of the decision
+}
+
+// ServeHTTP implements [caddyhttp.MiddlewareHandler].
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	start := time.Now()
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	cred, found := findKey(r, g.Keys)
+	v := g.judge(r, repl, cred.secret)
+	metrics.gateway(v, start)
+	setPlaceholders(repl, v)
+	if found && g.strips(cred) {
+		cred.strip(r)
+		forgetOriginal(r, repl, cred)
+	}
+	if !g.passes(v) {
+		return g.refuse(w, v)
+	}
+	if !v.decision.HasUsage() {
+		return next.ServeHTTP(w, r)
+	}
+	lw := newLimitWriter(w, v)
+	defer lw.add() // when nothing was written Caddy writes the header
+	return next.ServeHTTP(lw, r)
+}
+
+// strips reports whether a credential that was found is taken out.
+func (g *Gateway) strips(c credential) bool {
+	return !g.KeepKey && (!g.Observe || core.WellFormedUserSecret(c.secret))
+}
+
+// passes reports whether a request may pass.
+func (g *Gateway) passes(v *verdict) bool {
+	switch {
+	case v.decision.Allowed(), g.Observe:
+		return true
+	case v.outcome == outcomeUnavailable:
+		return g.OnStoreError == onStoreErrorAllow
+	}
+	return false
+}
+
+// judge decides on a request with the secret, and counts it when it is allowed.
+func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, secret string) *verdict {
+	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now()}
+	if secret == "" {
+		return v
+	}
+	if v.err = g.decide(r, repl, secret, v); v.err == nil {
+		v.outcome = string(v.decision.Outcome)
+		return v
+	}
+	v.outcome = outcomeError
+	if errors.Is(v.err, core.ErrUnavailable) {
+		v.outcome = outcomeUnavailable
+	}
+	g.storeError.write(g.log, v.at, "could not decide on a request", zap.String("account", g.Account), zap.Error(v.err))
+	return v
+}
+
+func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, secret string, v *verdict) error {
+	cost, err := g.requestCost(repl)
+	if err != nil {
+		return err
+	}
+	service, err := g.app.service()
+	if err != nil {
+		return err
+	}
+	account, err := g.accountID(r.Context(), service)
+	if err != nil {
+		return err
+	}
+	v.at = service.Now()
+	v.decision, err = service.Validate(r.Context(), account, core.Request{
+		Secret: secret, Endpoint: endpoint(r), Method: r.Method, IP: clientIP(r), Cost: cost,
+	})
+	return err
+}
+
+// requestCost returns what this request costs.
+func (g *Gateway) requestCost(repl *caddy.Replacer) (int64, error) {
+	if g.costOf == "" {
+		return g.cost, nil
+	}
+	s := strings.TrimSpace(repl.ReplaceAll(g.costOf, ""))
+	if s == "" {
+		return 1, nil
+	}
+	return parseCost(s[:min(len(s), 64)])
+}
+
+// accountID returns the id of the account, "" when it does not exist.
+func (g *Gateway) accountID(ctx context.Context, s *core.Service) (string, error) {
+	if a := g.account.Load(); a != nil {
+		return a.ID, nil
+	}
+	a, err := s.AccountByName(ctx, g.Account)
+	if errors.Is(err, core.ErrAccountNotFound) {
+		g.noAccount.Do(func() {
+			g.log.Warn("the account does not exist yet: until it is created every key is unknown",
+				zap.String("account", g.Account))
+		})
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	g.app.live.Load().names.learn(a)
+	g.account.Store(a)
+	return a.ID, nil
+}
+
+// endpoint returns what the client asked for, as the history keeps it: its path, before any
+// rewrite.
+func endpoint(r *http.Request) string {
+	if o, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && o.URL != nil {
+		return o.URL.Path
+	}
+	return r.URL.Path
+}
+
+// clientIP returns the address of the client as Caddy knows it: behind proxies
+// that the server trusts, the one that they tell.
+func clientIP(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return ip
+}
+
+// forgetOriginal takes a credential out of what Caddy keeps of the original
+// request: the placeholders {http.request.orig_uri…}, and what error routes get
+// back.
+func forgetOriginal(r *http.Request, repl *caddy.Replacer, c credential) {
+	if c.in != inQuery {
+		return
+	}
+	o, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
+	if !ok || o.URL == nil {
+		return
+	}
+	pairs := slices.DeleteFunc(strings.Split(o.URL.RawQuery, "&"), c.isIn)
+	o.URL.RawQuery = strings.Join(pairs, "&")
+	uri, _, _ := strings.Cut(o.RequestURI, "?")
+	if o.URL.RawQuery != "" {
+		uri += "?" + o.URL.RawQuery
+	}
+	repl.Set("http.request.orig_uri", uri)
+}
+
+// throttledLog writes an error at most once a second: a store that is away fails
+// every request, and a log line for each would be a fault of its own.
+type throttledLog struct {
+	next       atomic.Int64 // Unix nanoseconds
+	suppressed atomic.Int64
+}
+
+func (l *throttledLog) write(log *zap.Logger, now time.Time, msg string, fields ...zap.Field) {
+	next := l.next.Load()
+	if now.UnixNano() < next || !l.next.CompareAndSwap(next, now.Add(time.Second).UnixNano()) {
+		l.suppressed.Add(1)
+		return
+	}
+	if c := log.Check(zapcore.ErrorLevel, msg); c != nil {
+		c.Write(append(fields, zap.Int64("suppressed", l.suppressed.Swap(0)))...)
+	}
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner           = (*Gateway)(nil)
+	_ caddy.Validator             = (*Gateway)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Gateway)(nil)
+)

@@ -1,0 +1,432 @@
+package caddymodule
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// Who is refused, how, and with which words: the last section of the wire contract.
+// Nothing that is refused reaches the upstream.
+func TestGatewayRefusals(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", "limitkeeper\n"+up.proxy())
+	ten, ctx, svc := s.tenant("default", 1), context.Background(), s.service()
+	foreign := s.tenant("other", 10)
+	newKey := func(p core.KeyPatch) string {
+		p.Name, p.UserID, p.PlanID = new("k"), &ten.user.ID, core.Some(ten.plan.ID)
+		_, secret, err := svc.CreateKey(ctx, ten.account, p)
+		s.must(err)
+		return secret
+	}
+	inactive := newKey(core.KeyPatch{Status: new("inactive")})
+	expiring := newKey(core.KeyPatch{ExpiresAt: core.Some(time.Now().Add(time.Millisecond))})
+	eventually(t, "the key to expire", func() bool {
+		d, err := svc.Validate(ctx, ten.account, core.Request{Secret: expiring, Cost: 0})
+		s.must(err)
+		return d.Outcome == core.Expired
+	})
+
+	for _, tc := range []struct {
+		name, key string
+		status    int
+		code      string // "" for none
+		message   string
+		challenge string
+	}{
+		{"no key", "", 401, "UNAUTHORIZED", "API key is required", `Bearer realm="limitkeeper"`},
+		{"malformed", "nonsense", 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"unknown", "lk_user_unknown", 401, "API_KEY_NOT_FOUND", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"of another account", foreign.secret, 401, "API_KEY_NOT_FOUND", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"owner's key", ten.owner, 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"expired", expiring, 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"inactive", inactive, 403, "API_KEY_DISABLED", "API key is disabled", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var headers []string
+			if tc.key != "" {
+				headers = []string{"X-API-Key: " + tc.key}
+			}
+			got := s.get("/", headers...)
+			if got.StatusCode != tc.status {
+				t.Errorf("got status %d, want %d", got.StatusCode, tc.status)
+			}
+			want := map[string]any{"success": false, "error": tc.message, "code": tc.code}
+			if diff := cmp.Diff(want, decoded(t, got.body)); diff != "" {
+				t.Errorf("body (-want +got):\n%s", diff)
+			}
+			if c := got.Header.Get("WWW-Authenticate"); c != tc.challenge {
+				t.Errorf("got challenge %q, want %q", c, tc.challenge)
+			}
+			if c := got.Header.Get("Cache-Control"); c != "no-store" {
+				t.Errorf("got Cache-Control %q, want no-store", c)
+			}
+		})
+	}
+	if n := up.count.Load(); n != 0 {
+		t.Errorf("%d refused requests reached the upstream", n)
+	}
+
+	t.Run("over the quota", func(t *testing.T) {
+		if got := s.get("/", "X-API-Key: "+ten.secret); got.StatusCode != 200 || got.body != "hello" {
+			t.Fatalf("got %d %q, want 200 hello", got.StatusCode, got.body)
+		}
+		got := s.get("/", "X-API-Key: "+ten.secret)
+		if got.StatusCode != 429 {
+			t.Errorf("got status %d, want 429", got.StatusCode)
+		}
+		body := decoded(t, got.body)
+		details, _ := body["details"].(map[string]any)
+		if body["success"] != false || body["error"] != "Rate limit exceeded" || body["code"] != nil ||
+			details["current_usage"] != 1.0 || details["remaining"] != 0.0 || details["limit"] != 1.0 {
+			t.Errorf("got body %s", got.body)
+		}
+		reset, _ := strconv.ParseInt(got.Header.Get("X-RateLimit-Reset"), 10, 64)
+		retry, _ := strconv.ParseInt(got.Header.Get("Retry-After"), 10, 64)
+		if until := time.Until(time.Unix(reset, 0)).Seconds(); retry < 1 || float64(retry) < until || float64(retry) > until+60 {
+			t.Errorf("got Retry-After %d with %f seconds to the reset", retry, until)
+		}
+		if n := up.count.Load(); n != 1 {
+			t.Errorf("%d requests reached the upstream, want 1", n)
+		}
+	})
+}
+
+// Answers that pass carry the rate limit headers; what the upstream says of limits of
+// its own is joined to the lists and not overwritten.
+func TestGatewayHeaders(t *testing.T) {
+	s := newServer(t)
+	up := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("RateLimit", `"burst";r=1;t=2`)
+		w.Header().Add("RateLimit-Policy", `"burst";q=5;w=60`)
+		w.Header().Set("X-RateLimit-Limit", "5")
+		w.WriteHeader(http.StatusTeapot)
+	})
+	s.start("store memory", "limitkeeper\n"+up.proxy())
+	ten := s.tenant("default", 10)
+	got := s.get("/", "Authorization: Bearer "+ten.secret)
+	if got.StatusCode != http.StatusTeapot {
+		t.Errorf("got status %d, want that of the upstream", got.StatusCode)
+	}
+	for name, want := range map[string]string{
+		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9", "X-RateLimit-Plan": "Gr%C3%B6%C3%9Fe M",
+	} {
+		if v := got.Header.Values(name); len(v) != 1 || v[0] != want {
+			t.Errorf("got %s %q, want %q", name, v, want)
+		}
+	}
+	if v := got.Header.Get("RateLimit"); !strings.HasPrefix(v, `"burst";r=1;t=2, "year";r=9;t=`) {
+		t.Errorf("got RateLimit %q", v)
+	}
+	if v := got.Header.Get("RateLimit-Policy"); !strings.HasPrefix(v, `"burst";q=5;w=60, "year";q=10;w=`) {
+		t.Errorf("got RateLimit-Policy %q", v)
+	}
+}
+
+// A handler that writes nothing at all, and one that fails, are answered with the
+// headers too: the request was counted.
+func TestGatewayHeadersWithoutAnswer(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", "limitkeeper\nhandle /fails {\nerror 502\n}")
+	ten := s.tenant("default", 10)
+	for path, want := range map[string]int{"/": 200, "/fails": 502} {
+		got := s.get(path, "X-API-Key: "+ten.secret)
+		if got.StatusCode != want || got.Header.Get("X-RateLimit-Limit") != "10" {
+			t.Errorf("%s: got %d with %v, want %d with X-RateLimit-Limit 10", path, got.StatusCode, got.Header, want)
+		}
+	}
+}
+
+// What was decided is known to the handlers behind and to the log.
+func TestGatewayPlaceholders(t *testing.T) {
+	const names = "account user_id user_name key_id key_name plan_id plan_name outcome limit used remaining reset"
+	var b strings.Builder
+	for n := range strings.FieldsSeq(names) {
+		b.WriteString("{http.limitkeeper." + n + "}|")
+	}
+	s := newServer(t)
+	s.start("store memory", "limitkeeper {\nerrors\n}\nrespond \""+b.String()+"{http.auth.user.id}\"\n"+
+		"handle_errors {\nrespond \""+b.String()+"{http.error.status_code} {http.error.message}\"\n}")
+	ten := s.tenant("default", 1)
+	reset := core.Year.Window(time.Now()).End.Format(time.RFC3339)
+	common := []string{"default", "1", "Ann", ten.key.ID, "laptop", ten.plan.ID, "Größe M"}
+	for _, tc := range []struct {
+		name, key string
+		want      []string
+	}{
+		{"allowed", ten.secret, append(common[:7:7], "allowed", "1", "1", "0", reset, "1")},
+		{"denied", ten.secret, append(common[:7:7], "denied", "1", "1", "0", reset, "429 Rate limit exceeded")},
+		{"unknown", "lk_user_x", []string{"default", "", "", "", "", "", "", "unknown", "", "", "", "", "401 API key not found"}},
+		{"missing", "", []string{"default", "", "", "", "", "", "", "missing", "", "", "", "", "401 API key is required"}},
+	} {
+		got := s.get("/", "X-API-Key: "+tc.key)
+		if want := strings.Join(tc.want, "|"); got.body != want {
+			t.Errorf("%s: got  %s\nwant %s", tc.name, got.body, want)
+		}
+	}
+	s.waitLog(`"user_id":"1"`, 2)
+}
+
+// With errors the site answers refusals itself, with the headers that go with them.
+func TestGatewayHandleErrors(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", "limitkeeper {\nerrors\n}\nrespond ok\nhandle_errors 429 {\nrespond \"slow down\" 420\n}")
+	ten := s.tenant("default", 1)
+	s.get("/", "X-API-Key: "+ten.secret)
+	got := s.get("/", "X-API-Key: "+ten.secret)
+	if got.StatusCode != 420 || got.body != "slow down" || got.Header.Get("Retry-After") == "" || got.Header.Get("X-RateLimit-Remaining") != "0" {
+		t.Errorf("got %d %q with %v, want 420, slow down, Retry-After and X-RateLimit-Remaining 0", got.StatusCode, got.body, got.Header)
+	}
+	if got := s.get("/"); got.StatusCode != 401 || got.Header.Get("WWW-Authenticate") == "" {
+		t.Errorf("got %d with %v, want 401 with a challenge", got.StatusCode, got.Header)
+	}
+}
+
+// Observing counts and marks, and refuses nothing. What cannot be one of our keys may
+// be the upstream's own and stays where it is.
+func TestGatewayObserve(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", "limitkeeper {\nobserve\n}\nheader Outcome {http.limitkeeper.outcome}\n"+up.proxy())
+	ten := s.tenant("default", 1)
+	for _, tc := range []struct{ key, outcome, remaining, forwarded string }{
+		{ten.secret, "allowed", "0", ""},
+		{ten.secret, "denied", "0", ""},
+		{"", "missing", "", ""},
+		{"lk_user_unknown", "unknown", "", ""},
+		{"some.jwt", "malformed", "", "Bearer some.jwt"},
+	} {
+		var headers []string
+		if tc.key != "" {
+			headers = []string{"Authorization: Bearer " + tc.key}
+		}
+		got := s.get("/", headers...)
+		if got.StatusCode != 200 || got.Header.Get("X-RateLimit-Remaining") != tc.remaining {
+			t.Errorf("%s: got %d with remaining %q, want 200 with %q", tc.outcome, got.StatusCode, got.Header.Get("X-RateLimit-Remaining"), tc.remaining)
+		}
+		if f := up.last.Load().Header.Get("Authorization"); f != tc.forwarded {
+			t.Errorf("%s: the upstream got Authorization %q, want %q", tc.outcome, f, tc.forwarded)
+		}
+	}
+	memoryFails.Store(true)
+	if got := s.get("/", "X-API-Key: "+ten.secret); got.StatusCode != 200 {
+		t.Errorf("without the store: got %d, want 200", got.StatusCode)
+	}
+	if n := s.used(ten); n != 1 {
+		t.Errorf("counted %d, want 1", n)
+	}
+}
+
+// Without the store nothing passes uncounted, unless the operator has said so.
+func TestGatewayOnStoreError(t *testing.T) {
+	for _, tc := range []struct {
+		word   string
+		status int
+		count  int64
+	}{{"", 503, 0}, {"on_store_error deny", 503, 0}, {"on_store_error allow", 200, 1}} {
+		t.Run(tc.word, func(t *testing.T) {
+			s, up := newServer(t), newRecorder(t, nil)
+			s.start("store memory", "limitkeeper {\n"+tc.word+"\n}\n"+up.proxy())
+			ten := s.tenant("default", 10)
+			memoryFails.Store(true)
+			got := s.get("/", "X-API-Key: "+ten.secret)
+			if got.StatusCode != tc.status || up.count.Load() != tc.count {
+				t.Errorf("got %d with %d at the upstream, want %d with %d", got.StatusCode, up.count.Load(), tc.status, tc.count)
+			}
+			if got.StatusCode == 503 && (got.Header.Get("Retry-After") == "" || decoded(t, got.body)["code"] != "UNAVAILABLE") {
+				t.Errorf("got %v %s, want Retry-After and UNAVAILABLE", got.Header, got.body)
+			}
+			s.waitLog("pulled the plug", 1)
+			if got := s.get("/"); got.StatusCode != 401 {
+				t.Errorf("without a key: got %d, want 401", got.StatusCode)
+			}
+		})
+	}
+}
+
+// Until the store is open a gateway answers 503, and so does the API: nothing passes
+// that could not be counted.
+func TestNotReady(t *testing.T) {
+	repl := caddy.NewReplacer()
+	app := &App{}
+	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: 1, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
+	passed := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
+		t.Error("the request was passed on")
+		return nil
+	})
+	w, r := httptest.NewRecorder(), request("/", "X-Api-Key: lk_user_x")
+	if err := g.ServeHTTP(w, caddyhttp.PrepareRequest(r, repl, w, nil), passed); err != nil {
+		t.Error(err)
+	}
+	if w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("gateway: got %d with %v, want 503 with Retry-After", w.Code, w.Header())
+	}
+
+	api := new(API)
+	api.serve(app, nil)
+	w = httptest.NewRecorder()
+	r = httptest.NewRequest(http.MethodGet, "https://localhost/functions/v1/health", nil)
+	if err := api.ServeHTTP(w, caddyhttp.PrepareRequest(r, repl, w, nil), passed); err != nil {
+		t.Error(err)
+	}
+	if w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("API: got %d with %v, want 503 with Retry-After", w.Code, w.Header())
+	}
+}
+
+// What a request costs may depend on the request. What is no cost is neither passed
+// nor counted.
+func TestGatewayCost(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", "limitkeeper {\ncost {http.request.header.Cost}\n}\n"+up.proxy())
+	ten := s.tenant("default", 10)
+	for _, tc := range []struct {
+		cost       string
+		status     int
+		used, sent int64
+	}{
+		{"3", 200, 3, 1}, {"", 200, 4, 2}, {" 2 ", 200, 6, 3}, {"0", 200, 6, 4}, {"5", 429, 6, 4}, {"4", 200, 10, 5}, {"0", 429, 10, 5},
+		{"-1", 500, 10, 5}, {"two", 500, 10, 5}, {"1000001", 500, 10, 5}, {strings.Repeat("9", 100), 500, 10, 5},
+	} {
+		got := s.get("/", "X-API-Key: "+ten.secret, "Cost: "+tc.cost)
+		if got.StatusCode != tc.status || s.used(ten) != tc.used || up.count.Load() != tc.sent {
+			t.Errorf("cost %q: got %d, used %d, %d sent; want %d, %d, %d", tc.cost,
+				got.StatusCode, s.used(ten), up.count.Load(), tc.status, tc.used, tc.sent)
+		}
+		if tc.status == 500 && decoded(t, got.body)["code"] != "INTERNAL_ERROR" {
+			t.Errorf("cost %q: got %s, want INTERNAL_ERROR", tc.cost, got.body)
+		}
+	}
+	s.waitLog(`want a whole number from 0 to 1000000, got \"-1\"`, 1)
+}
+
+// An account that does not exist yet is served as soon as it is created, without a
+// reload; until then it is said once in the log.
+func TestGatewayAccountComesLater(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", "limitkeeper {\naccount acme\n}\nrespond ok")
+	for range 3 {
+		if got := s.get("/", "X-API-Key: lk_user_x"); got.StatusCode != 401 {
+			t.Errorf("got %d, want 401", got.StatusCode)
+		}
+	}
+	if n := strings.Count(s.logged(), "the account does not exist yet"); n != 1 {
+		t.Errorf("said %d times that the account does not exist, want once", n)
+	}
+	ten := s.tenant("acme", 1)
+	if got := s.get("/", "X-API-Key: "+ten.secret); got.StatusCode != 200 {
+		t.Errorf("got %d after the account was created, want 200", got.StatusCode)
+	}
+}
+
+// The history has what the client asked for, before any rewrite, and from where.
+func TestGatewayHistory(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", "rewrite * /elsewhere\nlimitkeeper\nrespond ok")
+	ten := s.tenant("default", 1)
+	s.send(http.MethodPut, "/a/b?c=d", "", "X-API-Key: "+ten.secret, "X-Forwarded-For: 192.0.2.7")
+	s.get("/a/c", "X-API-Key: "+ten.secret)
+	var entries []core.Entry
+	eventually(t, "two entries", func() (ok bool) {
+		var n int
+		var err error
+		entries, n, err = s.service().KeyHistory(context.Background(), ten.account, ten.key.ID, core.Page{Number: 1, Size: 10})
+		s.must(err)
+		return n == 2
+	})
+	if e := entries[1]; e.Endpoint != "/a/b" || e.Method != "PUT" || e.IP != "192.0.2.7" || e.Denied {
+		t.Errorf("got %+v, want PUT /a/b from 192.0.2.7, allowed", e)
+	}
+	if e := entries[0]; e.Endpoint != "/a/c" || !e.Denied {
+		t.Errorf("got %+v, want /a/c, denied", e)
+	}
+}
+
+// Plain HTTP is HTTPS only when a proxy that is trusted says so.
+func TestSecure(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		tls     bool
+		trusted bool
+		proto   string
+		want    bool
+	}{
+		{"plain", false, false, "", false},
+		{"TLS", true, false, "", true},
+		{"TLS, whatever a proxy says", true, true, "http", true},
+		{"a stranger says so", false, false, "https", false},
+		{"a trusted proxy says so", false, true, "HTTPS", true},
+		{"a trusted proxy says no", false, true, "http", false},
+		{"a trusted proxy says nothing", false, true, "", false},
+		{"a chain of proxies: the client came over HTTPS", false, true, "https, http", true},
+		{"a chain of proxies: the client did not", false, true, "http, https", false},
+	} {
+		r := request("/", "X-Forwarded-Proto: "+tc.proto)
+		if tc.tls {
+			r.TLS = new(tls.ConnectionState)
+		}
+		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), nil, nil)
+		caddyhttp.SetVar(r.Context(), caddyhttp.TrustedProxyVarKey, tc.trusted)
+		if got := secure(r); got != tc.want {
+			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// BenchmarkGateway is what the gateway costs a request, the store in memory included:
+// the difference of its two.
+func BenchmarkGateway(b *testing.B) {
+	store := memstore.New()
+	app := &App{}
+	l := &live{store: store}
+	l.service = core.NewService(store, core.Config{OnDecision: l.observe})
+	l.names = newAccountNames(l.service)
+	app.live.Store(l)
+	a, _, _, err := l.service.CreateAccount(b.Context(), "default")
+	if err != nil {
+		b.Fatal(err)
+	}
+	plan, err := l.service.CreatePlan(b.Context(), a.ID, core.PlanPatch{Name: new("p"), Limit: new(int64(core.MaxLimit)), Period: new("day")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	u, err := l.service.CreateUser(b.Context(), a.ID, core.UserPatch{Name: new("u")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, secret, err := l.service.CreateKey(b.Context(), a.ID, core.KeyPatch{Name: new("k"), UserID: &u.ID, PlanID: core.Some(plan.ID)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: 1, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
+	next := caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	})
+	run := func(handle func(http.ResponseWriter, *http.Request) error) func(*testing.B) {
+		return func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w, r := httptest.NewRecorder(), request("/a", "X-Api-Key: "+secret)
+				r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, nil)
+				if err := handle(w, r); err != nil || w.Code != http.StatusOK {
+					b.Fatal(err, w.Code)
+				}
+			}
+		}
+	}
+	b.Run("without", run(next))
+	b.Run("with", run(func(w http.ResponseWriter, r *http.Request) error { return g.ServeHTTP(w, r, next) }))
+}

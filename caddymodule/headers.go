@@ -1,0 +1,131 @@
+package caddymodule
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/limitkeeper/limitkeeper/adminapi"
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// limitWriter adds the rate limit headers to the answer of the handlers behind the
+// gateway, at the moment when its header is complete. Everything else passes
+// through, informational answers too.
+type limitWriter struct {
+	*caddyhttp.ResponseWriterWrapper
+	verdict *verdict
+	added   bool
+}
+
+func newLimitWriter(w http.ResponseWriter, v *verdict) *limitWriter {
+	return &limitWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, verdict: v}
+}
+
+// add puts the rate limit headers into the answer, once. RateLimit and
+// RateLimit-Policy join what a handler behind has put there; the X-RateLimit
+// fields have one value, and it is ours.
+func (w *limitWriter) add() {
+	if !w.added {
+		w.added = true
+		adminapi.SetRateLimitHeaders(w.Header(), &w.verdict.decision, w.verdict.at)
+	}
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *limitWriter) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		w.add()
+	}
+	w.ResponseWriterWrapper.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (w *limitWriter) Write(p []byte) (int, error) {
+	w.add()
+	return w.ResponseWriterWrapper.Write(p)
+}
+
+// ReadFrom implements [io.ReaderFrom].
+func (w *limitWriter) ReadFrom(r io.Reader) (int64, error) {
+	w.add()
+	return w.ResponseWriterWrapper.ReadFrom(r)
+}
+
+// FlushError flushes, as [http.ResponseController] asks for it.
+func (w *limitWriter) FlushError() error {
+	w.add()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Flush implements [http.Flusher].
+func (w *limitWriter) Flush() { _ = w.FlushError() }
+
+// The challenges of RFC 6750 section 3 that go with a 401.
+const (
+	challenge      = `Bearer realm="limitkeeper"`
+	challengeWrong = challenge + `, error="invalid_token"`
+)
+
+// The refusals that no decision has.
+var (
+	errMissing  = &core.Error{Code: core.CodeUnauthorized, Message: "API key is required"}
+	errInternal = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
+)
+
+// refusal returns the status of a request that may not pass, and what to tell.
+func (v *verdict) refusal() (int, *core.Error) {
+	switch v.outcome {
+	case outcomeMissing:
+		return http.StatusUnauthorized, errMissing
+	case outcomeUnavailable:
+		return http.StatusServiceUnavailable, core.ErrUnavailable
+	case outcomeError:
+		return http.StatusInternalServerError, errInternal
+	case string(core.Disabled):
+		return http.StatusForbidden, v.decision.Refusal()
+	case string(core.Denied):
+		return http.StatusTooManyRequests, v.decision.Refusal()
+	}
+	return http.StatusUnauthorized, v.decision.Refusal()
+}
+
+// refuse answers a request that may not pass, or hands it to the error routes.
+func (g *Gateway) refuse(w http.ResponseWriter, v *verdict) error {
+	status, e := v.refusal()
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	switch status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", challengeOf(v))
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	case http.StatusTooManyRequests:
+		adminapi.SetRetryAfter(h, &v.decision, v.at)
+	}
+	adminapi.SetRateLimitHeaders(h, &v.decision, v.at)
+	if g.Errors {
+		return caddyhttp.Error(status, errors.New(e.Message))
+	}
+	if v.decision.HasUsage() {
+		adminapi.WriteVerdict(w, status, &v.decision)
+	} else {
+		adminapi.WriteRefusal(w, status, e)
+	}
+	return nil
+}
+
+func challengeOf(v *verdict) string {
+	if v.outcome == outcomeMissing {
+		return challenge
+	}
+	return challengeWrong
+}
+
+// Interface guards.
+var (
+	_ http.Flusher  = (*limitWriter)(nil)
+	_ io.ReaderFrom = (*limitWriter)(nil)
+)

@@ -1,0 +1,118 @@
+package caddymodule
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// scrape returns the metrics as a monitoring system gets them.
+func (s *server) scrape() string {
+	s.t.Helper()
+	r, err := http.NewRequest(http.MethodGet, "http://"+s.admin+"/metrics", nil)
+	s.must(err)
+	return s.do(r).body
+}
+
+// The metrics tell accounts, plans and outcomes, survive a reload, and never hold a
+// secret, a key or a user.
+func TestMetrics(t *testing.T) {
+	s := newServer(t)
+	site := both("respond ok")
+	s.start("store memory", site)
+	ten := s.tenant("default", 2)
+	before := s.scrape()
+	for range 3 {
+		s.get("/", "X-API-Key: "+ten.secret)
+	}
+	s.get("/", "X-API-Key: lk_user_unknown")
+	s.get("/", "X-API-Key: nonsense")
+	s.get("/")
+	s.validate(ten.owner, ten.secret)
+	s.start("store memory\nkey_cache 7", site)
+	after := s.scrape()
+	for labels, want := range map[string]int{
+		`limitkeeper_decisions_total{account="default",outcome="allowed",plan="Größe M"}`: 2,
+		`limitkeeper_decisions_total{account="default",outcome="denied",plan="Größe M"}`:  2,
+		`limitkeeper_decisions_total{account="default",outcome="unknown",plan=""}`:        1,
+		`limitkeeper_decisions_total{account="default",outcome="malformed",plan=""}`:      1,
+		`limitkeeper_gateway_requests_total{account="default",outcome="allowed"}`:         2,
+		`limitkeeper_gateway_requests_total{account="default",outcome="missing"}`:         1,
+		`limitkeeper_gateway_decision_seconds_count`:                                      6,
+	} {
+		if got := sample(after, labels) - sample(before, labels); got != want {
+			t.Errorf("%s grew by %d, want %d", labels, got, want)
+		}
+	}
+	if sample(after, "limitkeeper_cached_keys") != 1 || sample(after, "limitkeeper_cache_hits_total") < 1 {
+		t.Errorf("the figures of the cache are missing in\n%s", after)
+	}
+	for what, secret := range map[string]string{"key": ten.secret, "owner's key": ten.owner, "key's id": ten.key.ID, "user": "Ann", "account's id": ten.account} {
+		if strings.Contains(after, secret) {
+			t.Errorf("the %s is in the metrics", what)
+		}
+	}
+}
+
+// sample returns the value of a sample, 0 when it is not there.
+func sample(metrics, labels string) (n int) {
+	for line := range strings.Lines(metrics) {
+		if rest, ok := strings.CutPrefix(line, labels+" "); ok {
+			_, _ = fmt.Sscan(rest, &n)
+		}
+	}
+	return n
+}
+
+// However many plans accounts make, the number of series is bounded.
+func TestMetricsAreBounded(t *testing.T) {
+	m := newMetrics()
+	names := newAccountNames(core.NewService(memstore.New(), core.Config{}))
+	names.learn(&core.Account{ID: "acct_1", Name: "one"})
+	for i := range maxLabelSets + 500 {
+		for range 2 {
+			m.decided(names, &core.Decision{Account: "acct_1", Outcome: core.Allowed, Plan: &core.Plan{Name: fmt.Sprint(i)}})
+		}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.decisions)
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("got %d families (%v), want one", len(families), err)
+	}
+	got := map[string]float64{}
+	for _, series := range families[0].Metric {
+		var labels []string
+		for _, l := range series.Label {
+			labels = append(labels, l.GetValue())
+		}
+		got[strings.Join(labels, " ")] = series.Counter.GetValue()
+	}
+	if len(got) != maxLabelSets+1 {
+		t.Errorf("got %d series, want %d and one for the others", len(got), maxLabelSets)
+	}
+	if got["other allowed other"] != 1000 || got["one allowed 7"] != 2 {
+		t.Errorf("got %v others and %v of a plan, want 1000 and 2", got["other allowed other"], got["one allowed 7"])
+	}
+}
+
+// An account that was met nowhere before is named after a look into the store.
+func TestAccountNames(t *testing.T) {
+	svc := core.NewService(memstore.New(), core.Config{})
+	names := newAccountNames(svc)
+	a, _, _, err := svc.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{a.ID: "acme", "acct_unknown": "acct_unknown", "": ""} {
+		if got := names.name(id); got != want {
+			t.Errorf("%q: got %q, want %q", id, got, want)
+		}
+	}
+}

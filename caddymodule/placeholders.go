@@ -1,0 +1,101 @@
+package caddymodule
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// placeholderPrefix begins the placeholders of the gateway:
+//
+//	{http.limitkeeper.account}    the account that the gateway names
+//	{http.limitkeeper.outcome}    how the decision came out
+//	{http.limitkeeper.user_id}    and user_name: the user of the key
+//	{http.limitkeeper.key_id}     and key_name: the key
+//	{http.limitkeeper.plan_id}    and plan_name: the plan that was drawn on
+//	{http.limitkeeper.limit}      of the plan, for its period
+//	{http.limitkeeper.used}       in the period, with this request
+//	{http.limitkeeper.remaining}  in the period
+//	{http.limitkeeper.reset}      when the next period begins, RFC 3339
+//
+// What a decision does not know is empty.
+const placeholderPrefix = "http.limitkeeper."
+
+// userPlaceholder is where Caddy's access log looks for who made the request.
+const userPlaceholder = "http.auth.user.id"
+
+// setPlaceholders makes what was decided known to the handlers that follow and to
+// the access log.
+func setPlaceholders(repl *caddy.Replacer, v *verdict) {
+	repl.Map(func(key string) (any, bool) {
+		name, ok := strings.CutPrefix(key, placeholderPrefix)
+		if !ok {
+			return nil, false
+		}
+		return v.placeholder(name)
+	})
+	if v.decision.User != nil {
+		repl.Set(userPlaceholder, strconv.FormatInt(v.decision.User.ID, 10))
+	}
+}
+
+// placeholder returns the value of the placeholder with the name.
+func (v *verdict) placeholder(name string) (any, bool) {
+	switch name {
+	case "account":
+		return v.account, true
+	case "outcome":
+		return v.outcome, true
+	case "user_id", "user_name":
+		return userPlaceholderValue(v.decision.User, name), true
+	case "key_id", "key_name":
+		return keyPlaceholderValue(v.decision.Key, name), true
+	case "plan_id", "plan_name", "limit", "used", "remaining", "reset":
+		return usagePlaceholderValue(&v.decision, name), true
+	}
+	return nil, false
+}
+
+func userPlaceholderValue(u *core.User, name string) any {
+	switch {
+	case u == nil:
+		return ""
+	case name == "user_id":
+		return strconv.FormatInt(u.ID, 10)
+	}
+	return u.Name
+}
+
+func keyPlaceholderValue(k *core.Key, name string) any {
+	switch {
+	case k == nil:
+		return ""
+	case name == "key_id":
+		return k.ID
+	}
+	return k.Name
+}
+
+func usagePlaceholderValue(d *core.Decision, name string) any {
+	if !d.HasUsage() {
+		return ""
+	}
+	switch name {
+	case "plan_id":
+		return d.Plan.ID
+	case "plan_name":
+		return d.Plan.Name
+	case "limit":
+		return strconv.FormatInt(d.Plan.Limit, 10)
+	case "used":
+		return strconv.FormatInt(d.Usage.Used, 10)
+	case "remaining":
+		return strconv.FormatInt(d.Remaining(), 10)
+	default:
+		return d.Usage.Window.End.UTC().Format(time.RFC3339)
+	}
+}

@@ -1,0 +1,110 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"github.com/caddyserver/caddy/v2/modules/caddypki"
+	"github.com/caddyserver/caddy/v2/modules/caddytls"
+)
+
+// protectGrace is how long requests under way may take when the process is told to
+// stop.
+const protectGrace = 10 * time.Second
+
+// config returns the config that the command protect runs.
+func (p *protection) config() *caddy.Config {
+	cfg := &caddy.Config{
+		Admin: &caddy.AdminConfig{Listen: p.admin, Config: &caddy.ConfigSettings{Persist: new(bool)}},
+		Logging: &caddy.Logging{Logs: map[string]*caddy.CustomLog{
+			caddy.DefaultLoggerName: {
+				BaseLog: caddy.BaseLog{Level: "WARN"},
+				// says that the CA is not installed, which is what was asked for
+				Exclude: []string{"pki.ca.local"},
+			},
+		}},
+		AppsRaw: caddy.ModuleMap{
+			appName: caddyconfig.JSON(&App{StoreRaw: caddyconfig.JSONModuleObject(
+				&BadgerStore{Dir: p.storeDir()}, "module", "badger", nil)}, nil),
+			"http": caddyconfig.JSON(p.httpApp(), nil),
+			"tls":  caddyconfig.JSON(p.tlsApp(), nil),
+			"pki":  caddyconfig.JSON(caddypki.PKI{CAs: map[string]*caddypki.CA{"local": {InstallTrust: &p.trust}}}, nil),
+		},
+	}
+	if p.data != "" {
+		cfg.StorageRaw = caddyconfig.JSON(map[string]string{"module": "file_system", "root": p.data}, nil)
+	}
+	return cfg
+}
+
+func (p *protection) httpApp() *caddyhttp.App {
+	return &caddyhttp.App{
+		GracePeriod: caddy.Duration(protectGrace),
+		Servers: map[string]*caddyhttp.Server{
+			"gateway": p.server(p.from, handlerJSON(new(Gateway), "limitkeeper"), handlerJSON(p.proxy(), "reverse_proxy")),
+			"api": p.server(p.api, handlerJSON(new(API), "limitkeeper_api"),
+				handlerJSON(&caddyhttp.StaticResponse{StatusCode: "404"}, "static_response")),
+		},
+	}
+}
+
+// handlerJSON returns a handler as a route holds it.
+func handlerJSON(h any, name string) json.RawMessage {
+	return caddyconfig.JSONModuleObject(h, "handler", name, nil)
+}
+
+// server returns a server with HTTPS that runs the handlers on every request.
+func (p *protection) server(at endpointAddress, handlers ...json.RawMessage) *caddyhttp.Server {
+	return &caddyhttp.Server{
+		Listen:    []string{at.listen()},
+		Protocols: []string{"h1", "h2"},
+		Routes:    caddyhttp.RouteList{{HandlersRaw: handlers}},
+		AutoHTTPS: &caddyhttp.AutoHTTPSConfig{Disabled: true},
+		// clients that name no host, or one that we have no certificate for, see that of
+		// localhost
+		TLSConnPolicies: caddytls.ConnectionPolicies{{DefaultSNI: "localhost", FallbackSNI: "localhost"}},
+	}
+}
+
+func (p *protection) proxy() *reverseproxy.Handler {
+	h := &reverseproxy.Handler{Upstreams: reverseproxy.UpstreamPool{{Dial: p.to.dial}}}
+	if p.to.tls {
+		h.TransportRaw = caddyconfig.JSONModuleObject(
+			reverseproxy.HTTPTransport{TLS: new(reverseproxy.TLSConfig)}, "protocol", "http", nil)
+		h.Headers = &headers.Handler{Request: &headers.HeaderOps{
+			Set: map[string][]string{"Host": {"{http.reverse_proxy.upstream.hostport}"}}}}
+	}
+	return h
+}
+
+// tlsApp returns the app that has certificates made by the internal CA.
+func (p *protection) tlsApp() *caddytls.TLS {
+	names := p.certNames()
+	return &caddytls.TLS{
+		CertificatesRaw: caddy.ModuleMap{"automate": caddyconfig.JSON(names, nil)},
+		Automation: &caddytls.AutomationConfig{Policies: []*caddytls.AutomationPolicy{{
+			SubjectsRaw: names,
+			IssuersRaw:  []json.RawMessage{json.RawMessage(`{"module": "internal"}`)},
+		}}},
+	}
+}
+
+// certNames returns the names that certificates are for: those of this machine, and
+// the hosts that were named.
+func (p *protection) certNames() []string {
+	names := []string{"localhost", "127.0.0.1", "::1"}
+	for _, host := range []string{p.from.host, p.api.host} {
+		ip := net.ParseIP(host)
+		if host != "" && (ip == nil || !ip.IsUnspecified()) && !slices.Contains(names, host) {
+			names = append(names, host)
+		}
+	}
+	return names
+}

@@ -1,0 +1,280 @@
+package caddymodule
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The names of what the demo makes.
+const (
+	demoPlan  = "Demo"
+	demoUser  = "Demo user"
+	demoKey   = "Demo key"
+	demoLimit = 3
+)
+
+// startEcho starts the demo's upstream on a free port of this machine. It answers
+// with the request that it got.
+func startEcho() (*upstream, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("starting the demo's upstream: %w", err)
+	}
+	go func() { _ = http.Serve(ln, http.HandlerFunc(echo)) }() // until the process ends
+	return &upstream{dial: ln.Addr().String()}, nil
+}
+
+func echo(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(map[string]any{"method": r.Method, "path": r.URL.RequestURI(), "headers": r.Header})
+}
+
+// greeting is what the command protect tells once it serves.
+type greeting struct {
+	account  string
+	ownerKey string // "" unless it was made just now
+	demoKey  string // "" without a demo
+	found    string // what was there from an earlier start, "" on the first
+}
+
+// greet makes what a first start makes, waits until HTTPS works, and prints what
+// there is.
+func (p *protection) greet(out io.Writer) error {
+	service, err := runningService()
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	g, account, err := p.prepare(ctx, service)
+	if err != nil {
+		return err
+	}
+	if p.demo {
+		if g.demoKey, err = makeDemo(ctx, service, account); err != nil {
+			return fmt.Errorf("making the demo: %w", err)
+		}
+	}
+	if err := p.waitReady(); err != nil {
+		return err
+	}
+	return p.print(out, g)
+}
+
+// prepare makes sure that the account exists.
+func (p *protection) prepare(ctx context.Context, s *core.Service) (*greeting, string, error) {
+	g := &greeting{account: DefaultAccount}
+	a, err := s.AccountByName(ctx, DefaultAccount)
+	if errors.Is(err, core.ErrAccountNotFound) {
+		a, _, g.ownerKey, err = s.CreateAccount(ctx, DefaultAccount)
+		if err != nil {
+			return nil, "", err
+		}
+		return g, a.ID, nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	g.found, err = inventory(ctx, s, a.ID)
+	return g, a.ID, err
+}
+
+// inventory says how much an account has.
+func inventory(ctx context.Context, s *core.Service, account string) (string, error) {
+	one := core.Page{Number: 1, Size: 1}
+	_, plans, err := s.Plans(ctx, account, one)
+	if err != nil {
+		return "", err
+	}
+	_, users, err := s.Users(ctx, account, core.UserFilter{}, one)
+	if err != nil {
+		return "", err
+	}
+	_, keys, err := s.Keys(ctx, account, core.KeyFilter{}, one)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("plans: %d, users: %d, keys: %d", plans, users, keys), nil
+}
+
+// makeDemo makes sure that the demo's plan and user exist, and makes another key.
+func makeDemo(ctx context.Context, s *core.Service, account string) (secret string, err error) {
+	plan, err := demoPlanID(ctx, s, account)
+	if err != nil {
+		return "", err
+	}
+	user, err := demoUserID(ctx, s, account)
+	if err != nil {
+		return "", err
+	}
+	_, secret, err = s.CreateKey(ctx, account, core.KeyPatch{Name: new(demoKey), UserID: &user, PlanID: core.Some(plan)})
+	return secret, err
+}
+
+func demoPlanID(ctx context.Context, s *core.Service, account string) (string, error) {
+	plans, _, err := s.Plans(ctx, account, core.Page{Number: 1, Size: core.MaxPageSize})
+	if err != nil {
+		return "", err
+	}
+	for _, pl := range plans {
+		if pl.Name == demoPlan && !pl.Inactive {
+			return pl.ID, nil
+		}
+	}
+	pl, err := s.CreatePlan(ctx, account, core.PlanPatch{
+		Name: new(demoPlan), Limit: new(int64(demoLimit)), Period: new(core.Day.String())})
+	if err != nil {
+		return "", err
+	}
+	return pl.ID, nil
+}
+
+func demoUserID(ctx context.Context, s *core.Service, account string) (int64, error) {
+	users, _, err := s.Users(ctx, account, core.UserFilter{}, core.Page{Number: 1, Size: core.MaxPageSize})
+	if err != nil {
+		return 0, err
+	}
+	for _, u := range users {
+		if u.Name == demoUser && !u.Disabled {
+			return u.ID, nil
+		}
+	}
+	u, err := s.CreateUser(ctx, account, core.UserPatch{Name: new(demoUser)})
+	if err != nil {
+		return 0, err
+	}
+	return u.ID, nil
+}
+
+// readyTimeout is how long the first certificates may take.
+const readyTimeout = 30 * time.Second
+
+// waitReady waits until both servers answer over HTTPS: the certificates are made
+// in the background.
+func (p *protection) waitReady() (err error) {
+	deadline := time.Now().Add(readyTimeout)
+	for time.Now().Before(deadline) {
+		if err = p.answers(); err == nil {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("HTTPS does not work: %w", err)
+}
+
+// answers makes a TLS connection to each server that trusts nothing but the CA.
+func (p *protection) answers() error {
+	pem, err := os.ReadFile(p.caFile())
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	for _, a := range []endpointAddress{p.from, p.api} {
+		host := a.host
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			host = "localhost"
+		}
+		dial := host
+		if a.listen() == ":"+a.port {
+			dial = "localhost"
+		}
+		conn, err := tls.Dial("tcp", net.JoinHostPort(dial, a.port), &tls.Config{RootCAs: roots, ServerName: host})
+		if err != nil {
+			return err
+		}
+		_ = conn.Close()
+	}
+	return nil
+}
+
+// print tells what there is and what to try.
+func (p *protection) print(out io.Writer, g *greeting) error {
+	w := &lineWriter{w: out}
+	w.line("Limitkeeper protects %s", p.to.dial)
+	w.line("")
+	w.line("  Gateway    %s", p.from.url())
+	w.line("  REST API   %s%s", p.api.url(), apiBase)
+	w.line("  CA file    %s", p.caFile())
+	w.line("  Data       %s", p.storeDir())
+	w.line("  Account    %s", g.account)
+	if g.ownerKey != "" {
+		w.line("  Owner key  %s", g.ownerKey)
+		w.line("")
+		w.line("The owner's key opens the REST API. It is shown this once: keep it.")
+	} else {
+		w.line("")
+		w.line("Found from an earlier start: %s.", g.found)
+		w.line("Of keys only digests are kept, so they cannot be shown again. For another owner's key:")
+		w.line("  limitkeeper account key create %s%s", g.account, p.adminFlag())
+	}
+	w.line("")
+	intro, lines := p.tryLines(g)
+	w.line("%s", intro)
+	w.line("")
+	for _, l := range lines {
+		w.line("  %s", l)
+	}
+	w.line("")
+	w.line("Press Ctrl-C to stop.")
+	return w.err
+}
+
+func (p *protection) adminFlag() string {
+	if p.admin == caddy.DefaultAdminListen {
+		return ""
+	}
+	return " --address " + shellQuote(p.admin)
+}
+
+// tryLines returns commands that work when they are pasted into a shell, and what
+// to say of them.
+func (p *protection) tryLines(g *greeting) (intro string, lines []string) {
+	curl := "curl -sS --cacert " + shellQuote(p.caFile())
+	api := func(path, body string) string {
+		return fmt.Sprintf("%s -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '%s' %s%s%s",
+			curl, g.ownerKey, body, p.api.url(), apiBase, path)
+	}
+	switch {
+	case g.demoKey != "":
+		use := fmt.Sprintf("%s -H 'X-API-Key: %s' %s/hello", curl, g.demoKey, p.from.url())
+		second := use
+		if g.ownerKey != "" {
+			second = api("/validate", fmt.Sprintf(`{"api_key":%q,"endpoint":"/hello","method":"GET"}`, g.demoKey))
+		}
+		last := fmt.Sprintf("%s -i -H 'X-API-Key: %s' %s/hello", curl, g.demoKey, p.from.url())
+		return "Try it. The plan of this key has 3 requests a day: the last line is refused with 429.", []string{use, second, use, last}
+	case g.ownerKey != "":
+		return "Make a plan and a user; POST /keys with their ids makes a key.", []string{
+			api("/plans", `{"name":"Starter","max_requests":1000,"request_period":"month"}`),
+			api("/users", `{"name":"First customer"}`),
+		}
+	}
+	return "Try it. Without a key it is refused with 401.", []string{fmt.Sprintf("%s -i %s/", curl, p.from.url())}
+}
+
+// lineWriter writes lines and remembers the first error.
+type lineWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (w *lineWriter) line(format string, args ...any) {
+	if w.err == nil {
+		_, w.err = fmt.Fprintf(w.w, format+"\n", args...)
+	}
+}

@@ -1,0 +1,276 @@
+package caddymodule
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Method, path, query and body reach the upstream as the client sent them, and only
+// the credential is missing.
+func TestProxyRequestUnharmed(t *testing.T) {
+	var body string
+	s := newServer(t)
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		body = string(b)
+		_, _ = io.Copy(w, strings.NewReader("got it"))
+	})
+	s.start("store memory", `limitkeeper {
+		key query api_key
+		key cookie key
+		key header X-API-Key
+		key bearer
+	}
+	`+up.proxy())
+	ten := s.tenant("default", 100)
+	keep := []string{"Accept-Language: de", "X-Custom: a", "X-Custom: b", "Cookie: a=b"}
+	for _, tc := range []struct {
+		name, method, path, wantPath string
+		headers                      []string
+	}{
+		{"query", "DELETE", "/a%2Fb/%7e?x=1&api_key=" + ten.secret + "&y=%20+&x=2", "/a%2Fb/%7e?x=1&y=%20+&x=2", nil},
+		{"header", "PATCH", "/?x", "/?x", []string{"X-API-Key: " + ten.secret}},
+		{"bearer", "POST", "//a/../b", "//a/../b", []string{"Authorization: Bearer " + ten.secret}},
+		{"cookie", "OPTIONS", "/c", "/c", []string{"Cookie: key=" + ten.secret}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			payload := strings.Repeat("0123456789", 10_000)
+			got := s.send(tc.method, tc.path, payload, append(tc.headers, keep...)...)
+			if got.StatusCode != 200 || got.body != "got it" {
+				t.Fatalf("got %d %q", got.StatusCode, got.body)
+			}
+			r := up.last.Load()
+			if r.Method != tc.method || r.RequestURI != tc.wantPath || body != payload {
+				t.Errorf("the upstream got %s %s with %d bytes, want %s %s with %d", r.Method, r.RequestURI, len(body), tc.method, tc.wantPath, len(payload))
+			}
+			for _, h := range []string{"X-Api-Key", "Authorization"} {
+				if v := r.Header[h]; v != nil {
+					t.Errorf("the upstream got %s %q", h, v)
+				}
+			}
+			want := http.Header{}
+			for _, h := range keep {
+				name, value, _ := strings.Cut(h, ": ")
+				want.Add(name, value)
+			}
+			for name := range want {
+				if diff := cmp.Diff(want[name], r.Header[name]); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", name, diff)
+				}
+			}
+		})
+	}
+}
+
+// With keep_key the upstream gets the request as it came.
+func TestProxyKeepKey(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", "limitkeeper {\nkeep_key\nkey query k\nkey header X-API-Key\n}\n"+up.proxy())
+	ten := s.tenant("default", 100)
+	s.get("/?a&k="+ten.secret, "X-API-Key: y")
+	if r := up.last.Load(); r.RequestURI != "/?a&k="+ten.secret || r.Header.Get("X-API-Key") != "y" {
+		t.Errorf("the upstream got %s with %v", r.RequestURI, r.Header)
+	}
+}
+
+// What an upstream streams arrives piece by piece: it sends the next one only when
+// the client has got the last, so a buffer anywhere would be a deadlock.
+func TestProxyStreaming(t *testing.T) {
+	s, got := newServer(t), make(chan bool)
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		for i := range 3 {
+			fmt.Fprintf(w, "piece %d\n", i)
+			_ = http.NewResponseController(w).Flush()
+			<-got
+		}
+	})
+	s.start("store memory", "limitkeeper\nreverse_proxy "+up.Listener.Addr().String()+" {\nflush_interval -1\n}")
+	ten := s.tenant("default", 100)
+	r, _ := http.NewRequest(http.MethodGet, s.url("/"), nil)
+	r.Header.Set("X-API-Key", ten.secret)
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("X-RateLimit-Limit") != "100" {
+		t.Errorf("got header %v, want X-RateLimit-Limit", resp.Header)
+	}
+	out := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		if line, err := out.ReadString('\n'); line != fmt.Sprintf("piece %d\n", i) {
+			t.Errorf("got %q (%v)", line, err)
+		}
+		got <- true
+	}
+	if rest, err := io.ReadAll(out); len(rest) != 0 || err != nil {
+		t.Errorf("got %q (%v) at the end", rest, err)
+	}
+}
+
+// A connection can be upgraded through the gateway; the answer carries the headers.
+func TestProxyUpgrade(t *testing.T) {
+	s := newServer(t)
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_ = rw.Flush()
+		for {
+			line, err := rw.ReadString('\n')
+			if err != nil {
+				return
+			}
+			_, _ = rw.WriteString("echo " + line)
+			_ = rw.Flush()
+		}
+	})
+	s.start("store memory", "limitkeeper {\nkey query key\n}\n"+up.proxy())
+	ten := s.tenant("default", 100)
+	conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /ws?key=%s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", ten.secret)
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != 101 || resp.Header.Get("X-RateLimit-Remaining") != "99" {
+		t.Fatalf("got %v, %v; want 101 with X-RateLimit-Remaining 99", resp, err)
+	}
+	for i := range 3 {
+		fmt.Fprintf(conn, "message %d\n", i)
+		if got, err := in.ReadString('\n'); got != fmt.Sprintf("echo message %d\n", i) {
+			t.Errorf("got %q (%v)", got, err)
+		}
+	}
+	if uri := up.last.Load().RequestURI; uri != "/ws" {
+		t.Errorf("the upstream got %s, want /ws", uri)
+	}
+	conn.Close()
+	s.waitLog(`"logger":"http.log.access`, 1) // the connection has ended before the server does
+}
+
+// Informational answers pass, without the headers, and before the final one.
+func TestProxyEarlyHints(t *testing.T) {
+	s := newServer(t)
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</a.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		_, _ = io.WriteString(w, "done")
+	})
+	s.start("store memory", "limitkeeper\n"+up.proxy())
+	ten := s.tenant("default", 100)
+	var hints []textproto.MIMEHeader
+	r, _ := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { hints = append(hints, h); return nil },
+	}), http.MethodGet, s.url("/"), nil)
+	r.Header.Set("X-API-Key", ten.secret)
+	got := s.do(r)
+	if len(hints) != 1 || hints[0].Get("Link") == "" || hints[0].Get("X-RateLimit-Limit") != "" {
+		t.Errorf("got hints %v, want one with Link alone", hints)
+	}
+	if got.body != "done" || got.Header.Get("X-RateLimit-Limit") != "100" {
+		t.Errorf("got %q with %v", got.body, got.Header)
+	}
+}
+
+// HTTP/2 works through the gateway as HTTP/1.1 does: many requests at once on one
+// connection, streaming included.
+func TestProxyHTTP2(t *testing.T) {
+	s := newServer(t)
+	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		rc, in := http.NewResponseController(w), bufio.NewReader(r.Body)
+		_ = rc.EnableFullDuplex()
+		_ = rc.Flush()
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(w, "echo "+line)
+			_ = rc.Flush()
+		}
+	})
+	port := freePort(t)
+	text := s.config("store memory", "respond nothing") + "\nhttps://localhost:" + port +
+		" {\ntls internal\nlimitkeeper\nreverse_proxy " + up.Listener.Addr().String() + " {\nflush_interval -1\n}\n}"
+	s.must(s.load(text))
+	ten := s.tenant("default", 100)
+	h2 := http2Client()
+	waitTLS(t, "127.0.0.1:"+port)
+	done := make(chan error)
+	const streams = 8
+	for i := range streams {
+		go func() { done <- echoStream(h2, "https://127.0.0.1:"+port+"/", ten.secret, i) }()
+	}
+	for range streams {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := s.used(ten); n != streams {
+		t.Errorf("counted %d, want %d", n, streams)
+	}
+}
+
+// echoStream sends lines and reads each back before it sends the next.
+func echoStream(c *http.Client, url, key string, id int) error {
+	pr, pw := io.Pipe()
+	r, err := http.NewRequest(http.MethodPost, url, pr)
+	if err != nil {
+		return err
+	}
+	r.Host = "localhost"
+	r.Header.Set("X-API-Key", key)
+	resp, err := c.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.ProtoMajor != 2 || resp.Header.Get("X-RateLimit-Limit") != "100" {
+		return fmt.Errorf("stream %d: got %s %d with %v", id, resp.Proto, resp.StatusCode, resp.Header)
+	}
+	out := bufio.NewReader(resp.Body)
+	for i := range 5 {
+		fmt.Fprintf(pw, "%d.%d\n", id, i)
+		if got, err := out.ReadString('\n'); got != fmt.Sprintf("echo %d.%d\n", id, i) {
+			return fmt.Errorf("stream %d: got %q (%v)", id, got, err)
+		}
+	}
+	return pw.Close()
+}
+
+// http2Client returns a client that speaks HTTP/2 and trusts everyone.
+func http2Client() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		ForceAttemptHTTP2: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"},
+	}}
+}
+
+// waitTLS waits until the first certificate is there: it is made in the background.
+func waitTLS(t *testing.T, addr string) {
+	t.Helper()
+	eventually(t, "a certificate", func() bool {
+		conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"})
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}

@@ -1,0 +1,207 @@
+package caddymodule
+
+import (
+	"net/http"
+	"net/url"
+	"reflect"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// redacted stands in the logs for a credential, as in Caddy's own.
+const redacted = "REDACTED"
+
+// guardLogs keeps credentials out of the logs that the HTTP server of ctx writes
+// about requests: its access log and its error log.
+//
+// Caddy logs a request as it came in: it copies header and URI before any handler
+// runs and redacts no more than Authorization and cookies. Taking the key out of
+// the request comes too late for that, and Caddy has no hook for it short of a
+// filter in every configured log, which nobody would think of before the first key
+// is on disk. So the two loggers of the server are wrapped in place. Their fields
+// are looked up by name and type; a Caddy that has them no longer is told in the
+// log, with the filter to use, and a test fails.
+func guardLogs(ctx caddy.Context, sources []KeySource) {
+	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok {
+		return // not in an HTTP server: nothing logs its requests
+	}
+	guarded := guardLogger(srv, "errorLogger", sources)
+	if srv.Logs != nil {
+		guarded = guardLogger(srv, "accessLogger", sources) && guarded
+	}
+	if !guarded {
+		ctx.Logger().Error("API keys cannot be kept out of the access log with this version of Caddy: " +
+			"use a log filter on request>headers and request>uri")
+	}
+}
+
+// guardLogger wraps one logger of a server, or adds the sources to the guard that
+// wraps it already.
+func guardLogger(srv *caddyhttp.Server, field string, sources []KeySource) bool {
+	f := reflect.ValueOf(srv).Elem().FieldByName(field)
+	if !f.IsValid() || f.Type() != reflect.TypeFor[*zap.Logger]() || f.IsNil() {
+		return false
+	}
+	logger := (*zap.Logger)(f.UnsafePointer())
+	if g, ok := logger.Core().(*guardCore); ok {
+		g.guard.add(sources)
+		return true
+	}
+	g := &guard{}
+	g.add(sources)
+	*logger = *logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return &guardCore{Core: c, guard: g}
+	}))
+	return true
+}
+
+// guard knows where the requests of a server carry credentials.
+type guard struct {
+	mu      sync.RWMutex
+	headers map[string]bool // canonical names
+	params  map[string]bool
+}
+
+func (g *guard) add(sources []KeySource) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.headers == nil {
+		g.headers, g.params = map[string]bool{}, map[string]bool{}
+	}
+	for _, s := range sources {
+		switch s.In {
+		case inHeader:
+			g.headers[http.CanonicalHeaderKey(s.Name)] = true
+		case inQuery:
+			g.params[s.Name] = true
+		}
+	}
+}
+
+// request returns a request as it may be logged.
+func (g *guard) request(r *http.Request) *http.Request {
+	clean := *r
+	clean.Header = g.header(r.Header)
+	clean.RequestURI = g.uri(r.RequestURI)
+	return &clean
+}
+
+// header returns a header without the values of the fields that carry credentials,
+// and without anything else that looks like one of our secrets.
+func (g *guard) header(h http.Header) http.Header {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	clean := make(http.Header, len(h))
+	for name, values := range h {
+		if g.headers[name] {
+			clean[name] = []string{redacted}
+			continue
+		}
+		masked := make([]string, len(values))
+		for i, v := range values {
+			masked[i] = mask(v)
+		}
+		clean[name] = masked
+	}
+	return clean
+}
+
+// uri returns a request URI without the values of the parameters that carry
+// credentials, and without anything else that looks like one of our secrets.
+func (g *guard) uri(uri string) string {
+	path, query, ok := strings.Cut(uri, "?")
+	path = mask(path)
+	if !ok {
+		return path
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		k, _, _ := strings.Cut(pair, "=")
+		if name, err := url.QueryUnescape(k); err == nil && g.params[name] {
+			pairs[i] = k + "=" + redacted
+		} else {
+			pairs[i] = mask(pair)
+		}
+	}
+	return path + "?" + strings.Join(pairs, "&")
+}
+
+// encodedSecret matches what looks like one of our secrets with any of its
+// characters percent-encoded.
+var encodedSecret = regexp.MustCompile(`(?i)(?:l|%6c)(?:k|%6b)(?:_|%5f)(?:[a-z0-9_=-]|%[0-9a-f]{2}){6,}`)
+
+// mask masks secrets in s, percent-encoded or not.
+func mask(s string) string {
+	if strings.Contains(s, "%") {
+		s = encodedSecret.ReplaceAllString(s, "lk_***")
+	}
+	return core.MaskSecrets(s)
+}
+
+// guardCore cleans the fields of every entry before they are encoded.
+type guardCore struct {
+	zapcore.Core
+	guard *guard
+}
+
+// With implements [zapcore.Core].
+func (c *guardCore) With(fields []zapcore.Field) zapcore.Core {
+	return &guardCore{Core: c.Core.With(c.guard.fields(fields)), guard: c.guard}
+}
+
+// Check implements [zapcore.Core]. The core inside is asked only when the entry is
+// written: which of its logs take an entry, it decides there.
+func (c *guardCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+// Write implements [zapcore.Core].
+func (c *guardCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	e.Message = mask(e.Message)
+	if ce := c.Core.Check(e, nil); ce != nil {
+		ce.Write(c.guard.fields(fields)...)
+	}
+	return nil
+}
+
+// fields returns the fields of an entry as they may be logged.
+func (g *guard) fields(fields []zapcore.Field) []zapcore.Field {
+	clean := make([]zapcore.Field, len(fields))
+	for i, f := range fields {
+		clean[i] = g.field(f)
+	}
+	return clean
+}
+
+func (g *guard) field(f zapcore.Field) zapcore.Field {
+	switch v := f.Interface.(type) {
+	case caddyhttp.LoggableHTTPRequest:
+		v.Request = g.request(v.Request)
+		f.Interface = v
+	case caddyhttp.LoggableHTTPHeader:
+		v.Header = g.header(v.Header)
+		f.Interface = v
+	case error:
+		if s := v.Error(); mask(s) != s {
+			f = zap.String(f.Key, mask(s))
+		}
+	}
+	if f.Type == zapcore.StringType {
+		f.String = mask(f.String)
+	}
+	return f
+}

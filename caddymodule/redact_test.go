@@ -1,0 +1,166 @@
+package caddymodule
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// No secret is ever in a log, however it came: used, refused, kept, encoded, in the
+// wrong place, or in an error. The log is the real one, with everything that Caddy
+// can be asked to log.
+func TestLogsHoldNoSecret(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", `limitkeeper {
+		key header X-Strange
+		key query api_key
+		key cookie session
+		key bearer
+	}
+	log_append uri {http.request.uri}
+	log_append orig {http.request.orig_uri}
+	log_append orig_query {http.request.orig_uri.query}
+	handle /kept {
+		limitkeeper {
+			key header X-API-Key
+			key query other_key
+			keep_key
+		}
+		respond "{http.request.uri}"
+	}
+	handle /gone {
+		reverse_proxy 127.0.0.1:1
+	}
+	respond ok`)
+	ten := s.tenant("default", 1000)
+	key, encoded := ten.secret, strings.ReplaceAll(url.QueryEscape(ten.secret), "_", "%5F")
+	const password = "my-own-password" // not one of ours, but in the place of one
+	requests := [][]string{
+		{"/", "X-Strange: " + key},
+		{"/a?api_key=" + key + "&b=c"},
+		{"/a?b=" + key + "&api%5Fkey=" + encoded},
+		{"/", "Cookie: session=" + key + "; a=b"},
+		{"/", "Authorization: Bearer " + key},
+		{"/", "X-Strange: " + password},
+		{"/?api_key=" + password},
+		{"/" + key + "/" + encoded, "X-Strange: " + key, "Referer: http://x/?k=" + key},
+		{"/gone", "X-Strange: " + key},
+		{"/kept?other_key=" + key, "X-Strange: " + key},
+		{"/kept", "X-API-Key: " + key, "X-Strange: " + key},
+		{"/functions/v1/keys", "Authorization: Bearer " + ten.owner, "X-Strange: " + ten.owner},
+	}
+	for _, r := range requests {
+		s.get(r[0], r[1:]...)
+	}
+	s.waitLog(`"logger":"http.log.access`, len(requests))
+	log := s.logged()
+	for what, secret := range map[string]string{"key": key, "encoded key": encoded, "owner's key": ten.owner, "password": password} {
+		if i := strings.Index(log, secret); i >= 0 {
+			t.Errorf("the %s is in the log: %s", what, log[max(0, i-500):i+len(secret)])
+		}
+	}
+	for _, want := range []string{`"uri":"/a?api_key=REDACTED&b=c"`, `"X-Strange":["REDACTED"]`, `"orig":"/a?b=c"`, `"orig_query":"b=c"`, "connection refused"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log lacks %s, so it was not looked at", want)
+		}
+	}
+}
+
+// Even an operator who asks for credentials in the log gets none of ours.
+func TestLogsHoldNoSecretWithCredentials(t *testing.T) {
+	s := newServer(t)
+	text := strings.Replace(s.config("store memory", "limitkeeper {\nkey cookie session\nkey bearer\n}\nrespond ok"),
+		"servers {", "servers {\nlog_credentials", 1)
+	s.must(s.load(text))
+	ten := s.tenant("default", 3)
+	s.get("/", "Cookie: session="+ten.secret+"; theme=dark")
+	s.get("/", "Authorization: Bearer "+ten.secret)
+	s.get("/", "Authorization: Basic b3BlbjpzZXNhbWU=")
+	s.waitLog(`"logger":"http.log.access`, 3)
+	log := s.logged()
+	if strings.Contains(log, ten.secret) {
+		t.Errorf("the key is in the log")
+	}
+	if !strings.Contains(log, "theme=dark") || !strings.Contains(log, "b3BlbjpzZXNhbWU=") {
+		t.Errorf("the log lacks the credentials that are not ours")
+	}
+}
+
+// The guard finds the loggers of this version of Caddy. If it does not any more, keys
+// would be written to disk.
+func TestGuardFindsTheLoggers(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", "limitkeeper\nrespond ok")
+	if strings.Contains(s.logged(), "cannot be kept out of the access log") {
+		t.Errorf("the guard does not find the loggers of the server")
+	}
+	if guardLogger(new(caddyhttp.Server), "accessLogger", nil) || guardLogger(new(caddyhttp.Server), "frobLogger", nil) {
+		t.Error("guarded a logger that does not exist")
+	}
+}
+
+// The guard changes what is logged in nothing but the secrets, and asks the core that
+// it wraps which of its logs take an entry.
+func TestGuardCore(t *testing.T) {
+	const secret = "lk_user_abcdefgh"
+	inner, entries := observer.New(zapcore.InfoLevel)
+	filtered := &filterCore{Core: inner, drop: "noise"}
+	g := &guard{}
+	g.add([]KeySource{{In: inHeader, Name: "x-api-key"}, {In: inQuery, Name: "k"}})
+	log := zap.New(&guardCore{Core: filtered, guard: g})
+
+	r, _ := http.NewRequest(http.MethodGet, "http://localhost/p?k=1&k&q=%zz&x="+secret, nil)
+	r.RequestURI = r.URL.RequestURI()
+	r.Header = http.Header{"X-Api-Key": {"pass"}, "A": {"b", "c " + secret}}
+	log.WithLazy(zap.Object("request", caddyhttp.LoggableHTTPRequest{Request: r})).
+		Info("saw "+secret, zap.String("s", secret), zap.Int("n", 7), zap.Error(errors.New("bad "+secret)),
+			zap.Object("h", caddyhttp.LoggableHTTPHeader{Header: http.Header{"B": {secret}}}))
+	log.Debug("too low")
+	log.Info("noise")
+
+	all := entries.All()
+	if len(all) != 1 {
+		t.Fatalf("got %d entries, want 1", len(all))
+	}
+	if all[0].Message != "saw lk_***" {
+		t.Errorf("got message %q", all[0].Message)
+	}
+	enc := zapcore.NewMapObjectEncoder()
+	for _, f := range all[0].Context {
+		f.AddTo(enc)
+	}
+	got, _ := enc.Fields["request"].(map[string]any)
+	if got["uri"] != "/p?k=REDACTED&k=REDACTED&q=%zz&x=lk_***" || got["method"] != "GET" {
+		t.Errorf("got request %v", got)
+	}
+	if enc.Fields["s"] != "lk_***" || enc.Fields["n"] != int64(7) || enc.Fields["error"] != "bad lk_***" {
+		t.Errorf("got fields %v", enc.Fields)
+	}
+	if r.Header.Get("X-Api-Key") != "pass" || !strings.Contains(r.RequestURI, secret) {
+		t.Error("the request itself was changed")
+	}
+}
+
+// filterCore drops one message, as a log of Caddy drops what it does not include.
+type filterCore struct {
+	zapcore.Core
+	drop string
+}
+
+func (c *filterCore) With(f []zapcore.Field) zapcore.Core {
+	return &filterCore{Core: c.Core.With(f), drop: c.drop}
+}
+
+func (c *filterCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if e.Message == c.drop {
+		return ce
+	}
+	return c.Core.Check(e, ce)
+}

@@ -1,0 +1,150 @@
+package caddymodule
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap/exp/zapslog"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// StoreModule is a module in the namespace limitkeeper.store: it knows which store
+// is meant, how to open it, and what of it may change while it is open.
+type StoreModule interface {
+	// PoolKey returns what names the store: two configs with the same key mean the
+	// same store and share it, however else they differ.
+	PoolKey() string
+	// Open opens the store. It is called once for a PoolKey, until the store is
+	// closed again. An error says in one line what to do about it.
+	Open(log *slog.Logger) (core.Store, error)
+	// Tune puts those options in force on an open store that may change while it is
+	// open.
+	Tune(core.Store)
+}
+
+// stores holds the open stores by PoolKey, over all configs of the process.
+var stores = caddy.NewUsagePool()
+
+// live is an open store and the service over it, shared by every config that names
+// the store.
+type live struct {
+	store   core.Store
+	service *core.Service
+	names   *accountNames
+
+	mu    sync.Mutex
+	inUse []*tuning // by every app that has started, the last one in force
+}
+
+// tuning is what one config wants of a live store.
+type tuning struct {
+	tunables core.Tunables
+	store    StoreModule
+}
+
+// openLive opens the store of a module.
+func openLive(m StoreModule) (caddy.Destructor, error) {
+	store, err := m.Open(slog.New(currentLog{}))
+	if err != nil {
+		return nil, err
+	}
+	l := &live{store: store}
+	l.service = core.NewService(store, core.Config{OnDecision: l.observe})
+	l.names = newAccountNames(l.service)
+	return l, nil
+}
+
+// Destruct closes the store. The pool calls it when the last config is gone.
+func (l *live) Destruct() error { return l.store.Close() }
+
+// observe counts a decision in the metrics.
+func (l *live) observe(d *core.Decision) { metrics.decided(l.names, d) }
+
+// apply puts t in force until it is withdrawn or another is applied.
+func (l *live) apply(t *tuning) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inUse = append(l.inUse, t)
+	l.tuneLocked()
+}
+
+// withdraw ends what apply began: the tuning that was applied last before it, and
+// not withdrawn, is in force again. Without any the store keeps what it has: it is
+// about to be closed.
+func (l *live) withdraw(t *tuning) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.inUse, t)
+	if i < 0 {
+		return
+	}
+	last := i == len(l.inUse)-1
+	l.inUse = slices.Delete(l.inUse, i, i+1)
+	if last {
+		l.tuneLocked()
+	}
+}
+
+func (l *live) tuneLocked() {
+	if len(l.inUse) == 0 {
+		return
+	}
+	t := l.inUse[len(l.inUse)-1]
+	l.service.Tune(t.tunables)
+	t.store.Tune(l.store)
+}
+
+// currentLog writes to Caddy's default log as it is configured at that moment. The
+// store outlives the config that opened it, and with it that config's log files.
+type currentLog struct {
+	with func(slog.Handler) slog.Handler // nil for the plain log
+}
+
+func (currentLog) handler() slog.Handler {
+	return zapslog.NewHandler(caddy.Log().Core(), zapslog.WithName("limitkeeper.store"))
+}
+
+func (c currentLog) current() slog.Handler {
+	if c.with == nil {
+		return c.handler()
+	}
+	return c.with(c.handler())
+}
+
+// Enabled implements [slog.Handler].
+func (c currentLog) Enabled(ctx context.Context, l slog.Level) bool {
+	return c.current().Enabled(ctx, l)
+}
+
+// Handle implements [slog.Handler].
+func (c currentLog) Handle(ctx context.Context, r slog.Record) error {
+	return c.current().Handle(ctx, r)
+}
+
+// WithAttrs implements [slog.Handler].
+func (c currentLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return c.derive(func(h slog.Handler) slog.Handler { return h.WithAttrs(attrs) })
+}
+
+// WithGroup implements [slog.Handler].
+func (c currentLog) WithGroup(name string) slog.Handler {
+	return c.derive(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
+}
+
+func (c currentLog) derive(f func(slog.Handler) slog.Handler) slog.Handler {
+	if c.with == nil {
+		return currentLog{with: f}
+	}
+	with := c.with
+	return currentLog{with: func(h slog.Handler) slog.Handler { return f(with(h)) }}
+}
+
+// Interface guards.
+var (
+	_ caddy.Destructor = (*live)(nil)
+	_ slog.Handler     = currentLog{}
+)

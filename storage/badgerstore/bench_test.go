@@ -1,0 +1,101 @@
+package badgerstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/storetest"
+)
+
+// BenchmarkConsume counts requests of keys that are drawn uniformly.
+func BenchmarkConsume(b *testing.B) {
+	for _, d := range []Durability{Process, Power} {
+		for _, callers := range []int{1, 64} {
+			for _, keys := range []int{10_000, 1_000_000} {
+				b.Run(fmt.Sprintf("%v/callers=%d/keys=%d", d, callers, keys), func(b *testing.B) {
+					s := openIn(b, b.TempDir(), Options{Durability: d})
+					benchmarkConsume(b, s, callers, keys)
+				})
+			}
+		}
+	}
+}
+
+func benchmarkConsume(b *testing.B, s *Store, callers, keys int) {
+	ids := make([]string, keys)
+	for i := range ids {
+		ids[i] = "key_" + fmt.Sprintf("%020d", i)
+	}
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	b.ReportAllocs()
+	b.ResetTimer()
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			c := core.Consumption{Account: "acct_01234567890123456789", Period: core.Month, Limit: core.MaxLimit, Cost: 1,
+				Retention: core.DefaultRetention,
+				Entry:     core.Entry{Endpoint: "/v1/things/17", Method: "GET", IP: "192.0.2.17", Cost: 1}}
+			for left.Add(-1) >= 0 {
+				i := rand.IntN(keys)
+				c.KeyID, c.UserID = ids[i], int64(i+1)
+				c.Entry.KeyID, c.Entry.UserID, c.Entry.At = c.KeyID, c.UserID, time.Now()
+				if _, ok, err := s.Consume(context.Background(), &c); err != nil || !ok {
+					b.Errorf("Consume: got %v, %v, want allowed", ok, err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+}
+
+// BenchmarkDenied decides requests of one key whose quota is used up.
+func BenchmarkDenied(b *testing.B) {
+	s := openIn(b, b.TempDir(), Options{})
+	c := core.Consumption{Account: "acct", KeyID: "key", UserID: 1, Cost: 1, Entry: core.Entry{At: time.Now(), KeyID: "key", UserID: 1}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok, err := s.Consume(context.Background(), &c); err != nil || ok {
+			b.Fatalf("Consume: got %v, %v, want denied", ok, err)
+		}
+	}
+}
+
+// BenchmarkUsers reads a page of 10 users and their total.
+func BenchmarkUsers(b *testing.B) {
+	for _, n := range []int{100, 100_000} {
+		s := openIn(b, b.TempDir(), Options{})
+		fill(b, s, n)
+		for name, p := range map[string]core.Page{"first": {Number: 1, Size: 10}, "deepest": {Number: n / 10, Size: 10}} {
+			b.Run(strconv.Itoa(n)+"/"+name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					list, total, err := s.Users(context.Background(), "acct", core.UserFilter{}, p)
+					if err != nil || total != n || len(list) != 10 {
+						b.Fatalf("Users: got %d of %d, %v, want 10 of %d", len(list), total, err, n)
+					}
+				}
+			})
+		}
+	}
+}
+
+// fill makes an account with n users, each with a key.
+func fill(t testing.TB, s *Store, n int) {
+	t.Helper()
+	a := &core.Account{ID: "acct", Name: "acct", CreatedAt: time.Now()}
+	k := &core.OwnerKey{ID: "okey", AccountID: "acct", Digest: core.DigestOf("acct")}
+	if err := s.CreateAccount(t.Context(), a, k); err != nil {
+		t.Fatalf("CreateAccount: %v", err)
+	}
+	storetest.Fill(t, s, "acct", n)
+}

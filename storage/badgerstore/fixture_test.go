@@ -1,0 +1,143 @@
+package badgerstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// patience is how long a test waits for what happens soon.
+const patience = 20 * time.Second
+
+// acct is the account that most tests use.
+const acct = "acct"
+
+// withAccount makes the account.
+func withAccount(t testing.TB, s *Store) {
+	t.Helper()
+	a := &core.Account{ID: acct, Name: acct, CreatedAt: noon}
+	k := &core.OwnerKey{ID: "okey", AccountID: acct, Digest: core.DigestOf(acct), CreatedAt: noon}
+	if err := s.CreateAccount(context.Background(), a, k); err != nil {
+		t.Fatalf("CreateAccount: %v", err)
+	}
+}
+
+// update runs a transaction that must succeed.
+func update(t testing.TB, s *Store, fn func(core.Tx) error) {
+	t.Helper()
+	if err := s.Update(context.Background(), acct, fn); err != nil {
+		t.Fatalf("Update: %v", err)
+	}
+}
+
+// withKeys returns a transaction that makes a user with the ID and n keys.
+func withKeys(user int64, n int) func(core.Tx) error {
+	return func(tx core.Tx) error {
+		err := tx.PutUser(&core.User{AccountID: acct, ID: user, Name: "user", PlanID: "plan", Email: new(fmt.Sprintf("%d@example.com", user))})
+		for i := 0; i < n && err == nil; i++ {
+			err = tx.PutKey(newKey(user, i))
+		}
+		return err
+	}
+}
+
+func newKey(user int64, i int) *core.Key {
+	id := fmt.Sprintf("key_%d_%d", user, i)
+	return &core.Key{AccountID: acct, ID: id, UserID: user, PlanID: fmt.Sprintf("plan_%d", i%3), Status: core.KeyActive,
+		Digest: core.DigestOf(id), CreatedAt: noon, UpdatedAt: noon}
+}
+
+// request returns a request of cost 1 with a key of the account.
+func request(key string, user, limit int64, at time.Time) *core.Consumption {
+	return &core.Consumption{Account: acct, KeyID: key, UserID: user, Period: core.Month, Limit: limit, Cost: 1,
+		Entry: core.Entry{At: at, KeyID: key, UserID: user, Endpoint: "/", Method: "GET", Cost: 1}, Retention: time.Hour}
+}
+
+// consume makes a request that must be decided, and reports whether it is allowed.
+func consume(t testing.TB, s *Store, c *core.Consumption) bool {
+	t.Helper()
+	_, ok, err := s.Consume(context.Background(), c)
+	if err != nil {
+		t.Fatalf("Consume: %v", err)
+	}
+	return ok
+}
+
+func ofKey(key string) core.CounterID  { return core.CounterID{Account: acct, KeyID: key} }
+func ofUser(user int64) core.CounterID { return core.CounterID{Account: acct, UserID: user} }
+
+// counterOf returns what is stored of a counter.
+func counterOf(t testing.TB, s *Store, id core.CounterID) core.Counter {
+	t.Helper()
+	cs, err := s.Counters(context.Background(), []core.CounterID{id})
+	if err != nil {
+		t.Fatalf("Counters: %v", err)
+	}
+	return cs[0]
+}
+
+// wantUsed fails unless a counter has used so much in the month, and its history has
+// as many allowed entries.
+func wantUsed(t testing.TB, s *Store, id core.CounterID, want int64) {
+	t.Helper()
+	c := counterOf(t, s, id)
+	if got := c.Tallies[core.Month].Used; got != want {
+		t.Errorf("%+v: got %d used, want %d", id, got, want)
+	}
+	if got := allowedIn(t, s, id); got != want {
+		t.Errorf("history of %+v: got %d allowed entries, want %d", id, got, want)
+	}
+}
+
+// allowedIn returns how many allowed requests are in a history.
+func allowedIn(t testing.TB, s *Store, id core.CounterID) (n int64) {
+	t.Helper()
+	entries, total, err := s.History(context.Background(), id, time.Time{}, core.Page{Number: 1, Size: 1 << 20})
+	if err != nil || total != len(entries) {
+		t.Fatalf("History: got %d of %d entries, %v", len(entries), total, err)
+	}
+	for _, e := range entries {
+		if !e.Denied {
+			n++
+		}
+	}
+	return n
+}
+
+// stored returns the paths of all records whose kind is among kinds.
+func stored(t testing.TB, s *Store, kinds string) (paths []string) {
+	t.Helper()
+	err := s.db.View(func(txn *badger.Txn) error {
+		return snapshot{txn}.each(nil, false, func(p path, _ []byte) (bool, error) {
+			if strings.IndexByte(kinds, p[0]) >= 0 {
+				paths = append(paths, string(p))
+			}
+			return true, nil
+		})
+	})
+	if err != nil {
+		t.Fatalf("read all records: %v", err)
+	}
+	return paths
+}
+
+// commits replaces what runs before each commit.
+func (s *Store) commits(fn func() error) {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	s.onCommit = fn
+}
+
+// errMedium is a fault of the disk.
+var errMedium = errors.New("input/output error")
+
+func isUnavailable(err error) bool {
+	return errors.Is(err, core.ErrUnavailable)
+}

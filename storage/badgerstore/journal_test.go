@@ -1,0 +1,224 @@
+package badgerstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// many is more keys than one transaction of badger holds, all told.
+const many = 4000
+
+// TestLargeTransaction: a transaction of any size happens, and leaves nothing of how
+// it did.
+func TestLargeTransaction(t *testing.T) {
+	s := openIn(t, t.TempDir(), Options{})
+	withAccount(t, s)
+	update(t, s, withKeys(1, many))
+	wantKeys(t, s, many)
+	for _, i := range []int{0, many / 2, many - 1} {
+		if k, err := s.KeyByDigest(t.Context(), newKey(1, i).Digest); err != nil || k.ID != newKey(1, i).ID {
+			t.Errorf("KeyByDigest of key %d: got %v, %v", i, k, err)
+		}
+	}
+	if left := stored(t, s, "J"); len(left) > 0 {
+		t.Errorf("records of journals: got %q, want none", left)
+	}
+}
+
+// TestAbandonedTransaction: a large transaction whose function fails has not
+// happened, and leaves nothing.
+func TestAbandonedTransaction(t *testing.T) {
+	s := openIn(t, t.TempDir(), Options{})
+	withAccount(t, s)
+	before := stored(t, s, everyKind)
+	refused := errors.New("no")
+	err := s.Update(t.Context(), acct, func(tx core.Tx) error { return errors.Join(withKeys(1, many)(tx), refused) })
+	if !errors.Is(err, refused) {
+		t.Errorf("Update: got error %v, want %v", err, refused)
+	}
+	if after := stored(t, s, everyKind); len(after) != len(before) {
+		t.Errorf("records: got %d, want the %d from before", len(after), len(before))
+	}
+}
+
+const everyKind = "vAanOoqUePpKkdlhSCHTJ"
+
+// TestDeleteUserInterrupted: deleting a user with many keys happens whole or not at
+// all, at whichever of its commits the disk fails, and then for whoever asks in the
+// same process and after opening the store again.
+func TestDeleteUserInterrupted(t *testing.T) {
+	var outcomes [2]int
+	for commit, done := 1, false; !done; commit++ {
+		dir := t.TempDir()
+		s := mustOpen(t, dir, Options{})
+		withAccount(t, s)
+		update(t, s, withKeys(1, many))
+		consume(t, s, request(newKey(1, 7).ID, 1, 10, noon))
+
+		left := commit
+		s.commits(func() error {
+			if left--; left == 0 {
+				return errMedium
+			}
+			return nil
+		})
+		err := s.Update(t.Context(), acct, func(tx core.Tx) error { return tx.DeleteUser(1) })
+		if done = err == nil; !done && !isUnavailable(err) {
+			t.Fatalf("commit %d fails: got error %v, want %v", commit, err, core.ErrUnavailable)
+		}
+		wantUserWhole(t, s, commit)
+		_ = s.Close()
+
+		s = mustOpen(t, dir, Options{})
+		gone := wantUserWhole(t, s, commit)
+		if done && !gone {
+			t.Error("a user that was deleted is there again")
+		}
+		if left := stored(t, s, "J"); len(left) > 0 {
+			t.Errorf("commit %d fails: got records of journals %q, want none", commit, left)
+		}
+		if gone {
+			outcomes[1]++
+			wantNothingOf(t, s)
+		} else {
+			outcomes[0]++
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if outcomes[0] < 2 || outcomes[1] < 3 {
+		t.Errorf("outcomes: got %d times nothing deleted and %d times all, want the failures to hit both", outcomes[0], outcomes[1])
+	}
+}
+
+// wantUserWhole fails unless a user with many keys is there whole or not at all, and
+// reports which. The store may refuse to answer.
+func wantUserWhole(t *testing.T, s *Store, commit int) (gone bool) {
+	t.Helper()
+	_, userErr := s.User(t.Context(), acct, 1)
+	if isUnavailable(userErr) {
+		return false
+	}
+	gone = errors.Is(userErr, core.ErrUserNotFound)
+	want := many
+	if gone {
+		want = 0
+	}
+	wantKeys(t, s, want)
+	for i := range many {
+		k := newKey(1, i)
+		_, byID := s.Key(t.Context(), acct, k.ID)
+		_, byDigest := s.KeyByDigest(t.Context(), k.Digest)
+		if errors.Is(byID, core.ErrKeyNotFound) != gone || errors.Is(byDigest, core.ErrKeyNotFound) != gone {
+			t.Fatalf("commit %d fails: key %d: got errors %v and %v, but the user is gone: %v", commit, i, byID, byDigest, gone)
+		}
+	}
+	used := int64(1)
+	if gone {
+		used = 0
+	}
+	wantUsed(t, s, ofKey(newKey(1, 7).ID), used)
+	wantUsed(t, s, ofUser(1), 0+map[bool]int64{true: 0, false: 0}[gone])
+	return gone
+}
+
+// wantKeys fails unless that many keys are in every list that has them.
+func wantKeys(t *testing.T, s *Store, want int) {
+	t.Helper()
+	for _, f := range []core.KeyFilter{{}, {UserID: 1}, {Status: core.KeyActive}, {UserID: 1, Status: core.KeyActive}} {
+		sum := 0
+		for i := range 3 {
+			f.PlanID = new(newKey(1, i).PlanID)
+			_, n, err := s.Keys(t.Context(), acct, f, core.Page{Number: 1, Size: 1})
+			if err != nil {
+				t.Fatalf("Keys: %v", err)
+			}
+			sum += n
+		}
+		f.PlanID = nil
+		keys, total, err := s.Keys(t.Context(), acct, f, core.Page{Number: 1, Size: many})
+		if err != nil || len(keys) != want || total != want || sum != want {
+			t.Errorf("keys that match %+v: got %d of %d, by plan %d, %v, want %d", f, len(keys), total, sum, err, want)
+		}
+	}
+}
+
+// wantNothingOf fails if anything is left of users, keys and plans but the last
+// numbers given.
+func wantNothingOf(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.sweepAll(nil); err != nil {
+		t.Fatalf("sweepAll: %v", err)
+	}
+	if left := stored(t, s, "UePpKkdhSCHT"); len(left) > 0 {
+		t.Errorf("left of deleted things: %q, want nothing", left)
+	}
+}
+
+// TestDeleteUserBesideReaders: whoever reads while a user with many keys is deleted
+// sees all of them or none.
+func TestDeleteUserBesideReaders(t *testing.T) {
+	s := openIn(t, t.TempDir(), Options{})
+	withAccount(t, s)
+	update(t, s, withKeys(1, many))
+	deleted := make(chan struct{})
+	var group sync.WaitGroup
+	for i := range 4 {
+		group.Go(func() { readUntilGone(t, s, i, deleted) })
+	}
+	update(t, s, func(tx core.Tx) error { return tx.DeleteUser(1) })
+	close(deleted)
+	group.Wait()
+}
+
+// readUntilGone reads keys by digest, now from the first and now from the last, and
+// the list, until a key is gone. Then all have to be.
+func readUntilGone(t *testing.T, s *Store, i int, deleted <-chan struct{}) {
+	for n, gone := 0, false; !gone; n++ {
+		wasDeleted := isClosed(deleted)
+		_, err := s.KeyByDigest(context.Background(), newKey(1, (n*7+i)%many).Digest)
+		gone = errors.Is(err, core.ErrKeyNotFound)
+		if wasDeleted && !gone {
+			t.Errorf("after the answer: KeyByDigest: got error %v, want %v", err, core.ErrKeyNotFound)
+			return
+		}
+		_, total, err := s.Keys(context.Background(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1})
+		if err != nil || total != 0 && (total != many || gone) {
+			t.Errorf("keys: got %d, %v, want %d, or 0 once a key is gone: %v", total, err, many, gone)
+			return
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// TestOtherAccountsMayRead: while a transaction is spread over an account, others do
+// not feel it.
+func TestOtherAccountsMayRead(t *testing.T) {
+	s := openIn(t, t.TempDir(), Options{})
+	withAccount(t, s)
+	update(t, s, withKeys(1, 1))
+	busy := make(chan struct{})
+	s.spreading.Lock()
+	s.spread["acct_other"] = busy
+	s.spreading.Unlock()
+	if _, err := s.KeyByDigest(t.Context(), newKey(1, 0).Digest); err != nil {
+		t.Errorf("KeyByDigest: %v", err)
+	}
+	if _, _, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); err != nil {
+		t.Errorf("Keys: %v", err)
+	}
+	wantUsed(t, s, ofUser(1), 0)
+}
