@@ -89,10 +89,12 @@ func parseObject(body []byte) (map[string]json.RawMessage, error) {
 		}
 		var value json.RawMessage
 		_ = dec.Decode(&value) // the body is valid
-		nested := json.NewDecoder(bytes.NewReader(value))
-		nested.UseNumber() // a number may be larger than any Go type
-		if fault := checkNested(nested, 1); fault != "" {
-			return nil, invalidRequest(fieldName(name), fault)
+		if value[0] == '{' || value[0] == '[' {
+			nested := json.NewDecoder(bytes.NewReader(value))
+			nested.UseNumber() // a number may be larger than any Go type
+			if fault := checkNested(nested, 1); fault != "" {
+				return nil, invalidRequest(fieldName(name), fault)
+			}
 		}
 		raw[name] = value
 	}

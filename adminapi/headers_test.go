@@ -115,10 +115,14 @@ func FuzzPlanHeader(f *testing.F) {
 
 // Retry-After of a denial is when the period begins anew.
 func TestSetRetryAfter(t *testing.T) {
-	h := http.Header{}
-	adminapi.SetRetryAfter(h, decision("Basic", 10, 10), midFebruary)
-	if got, want := h.Get("Retry-After"), "1209601"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	march := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
+	for want, now := range map[string]time.Time{"1209601": midFebruary, "2": march.Add(-1001 * time.Millisecond),
+		"1": march.Add(time.Hour)} { // a clock that is ahead of the one that decided
+		h := http.Header{}
+		adminapi.SetRetryAfter(h, decision("Basic", 10, 10), now)
+		if got := h.Get("Retry-After"); got != want {
+			t.Errorf("at %v: got %q, want %q", now, got, want)
+		}
 	}
 }
 

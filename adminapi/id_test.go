@@ -1,6 +1,8 @@
 package adminapi_test
 
 import (
+	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // A path that only looks like another one is not it: nothing is redirected, since a
@@ -64,6 +67,58 @@ func TestPathTricks(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/functions", "/functions/v1", "/functions/v1/", "/functions/v2/users", "/functions/v1/../v1/users", "/index.html"} {
 		a.in(t).bad("GET", path, nil).wantCode(http.StatusNotFound, core.CodeNotFound)
+	}
+}
+
+// spy is a store that notes the ids that it is asked for.
+type spy struct {
+	core.Store
+	asked []string
+}
+
+func (s *spy) Key(ctx context.Context, account, id string) (*core.Key, error) {
+	s.asked = append(s.asked, id)
+	return s.Store.Key(ctx, account, id)
+}
+
+func (s *spy) Plan(ctx context.Context, account, id string) (*core.Plan, error) {
+	s.asked = append(s.asked, id)
+	return s.Store.Plan(ctx, account, id)
+}
+
+func (s *spy) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	return s.Store.Update(ctx, account, func(tx core.Tx) error { return fn(spyTx{tx, s}) })
+}
+
+type spyTx struct {
+	core.Tx
+	spy *spy
+}
+
+func (tx spyTx) Plan(id string) (*core.Plan, error) {
+	tx.spy.asked = append(tx.spy.asked, id)
+	return tx.Tx.Plan(id)
+}
+
+// Nothing that cannot be an id reaches a store: what its records are called may be
+// made of them.
+func TestOnlyIDsReachStore(t *testing.T) {
+	store := &spy{Store: memstore.New()}
+	a := newAPIOver(t, store)
+	plan, user := a.plan(5), a.user("Example Customer")
+	for _, id := range []string{"a%2Fb", "%00", "%ff", "..%2f", fill("a", 65)} {
+		a.bad("GET", prefix+"/keys/"+id, nil).want(404)
+		a.bad("GET", prefix+"/plans/"+id+"/usage", nil).want(404)
+	}
+	for _, id := range []string{"", "a/b", "\x00", "ä", fill("a", 65)} {
+		body := object{"name": "a", "user_id": json.Number(user), "plan_id": id}
+		a.do("POST", prefix+"/keys", body).wantCode(404, core.CodePlanNotFound)
+		a.do("PUT", prefix+"/users/"+user, object{"plan_id": id}).wantCode(404, core.CodePlanNotFound)
+	}
+	a.key(user, plan)
+	a.do("GET", prefix+"/plans/plan_"+fill("a", 59), nil).want(404)
+	if want := []string{plan, "plan_" + fill("a", 59)}; !slices.Equal(store.asked, want) {
+		t.Errorf("asked for %q, want %q", store.asked, want)
 	}
 }
 
