@@ -5,7 +5,7 @@
 # flags are those of xcaddy, so that everything is compiled once.
 TAGS     := nobadger,nomysql,nopgx
 export GOFLAGS := $(GOFLAGS) -trimpath -tags=$(TAGS)
-FUZZTIME ?= 20s
+FUZZTIME ?= 20000x
 
 .PHONY: build test check race fuzz cover tools deps clean
 
@@ -22,7 +22,7 @@ check: tools ## format, vet, staticcheck
 race: tools ## all tests under the race detector
 	go test -race -timeout 20m ./...
 
-fuzz: ## every fuzz target for FUZZTIME
+fuzz: ## every fuzz target, FUZZTIME runs (20000x) or long (1m)
 	@for pkg in $$(go list ./...); do \
 		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
 			echo "$$pkg $$target"; \

@@ -144,7 +144,7 @@ func TestWriteVerdictAndRefusal(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		tc.write(w)
-		if w.Code != tc.status || w.Body.String() != tc.want {
+		if w.Code != tc.status || w.Body.String() != tc.want+"\n" {
 			t.Errorf("got %d %s, want %d %s", w.Code, w.Body, tc.status, tc.want)
 		}
 		if got := w.Header().Get("Cache-Control") + w.Header().Get("Content-Type"); got != "no-storeapplication/json" {

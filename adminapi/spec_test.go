@@ -456,11 +456,11 @@ func TestSpecEmptyLists(t *testing.T) {
 		"/plans/" + bare + "/keys":       `{"data":[],"count":0}`,
 		"/users/" + lonely + "/requests": `{"data":{"requests":[],"count":0}}`,
 	} {
-		if got := string(b.do("GET", prefix+path, nil).want(200).body); got != want {
+		if got := string(b.do("GET", prefix+path, nil).want(200).body); got != want+"\n" {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
-	if got, want := string(a.do("GET", prefix+"/keys/"+key+"/requests", nil).want(200).body), `{"data":{"requests":[],"count":0}}`; got != want {
+	if got, want := string(a.do("GET", prefix+"/keys/"+key+"/requests", nil).want(200).body), `{"data":{"requests":[],"count":0}}`; got != want+"\n" {
 		t.Errorf("requests: got %s, want %s", got, want)
 	}
 }
