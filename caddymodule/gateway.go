@@ -43,6 +43,10 @@ const (
 // outcome, user_id, user_name, key_id, key_name, plan_id, plan_name, limit, used,
 // remaining, reset. `{http.auth.user.id}` is the id of the user, and so is user_id
 // in the access log.
+//
+// Keys are kept out of the access log and the error log of the server. At level
+// DEBUG other handlers of Caddy log requests as they get them: those in front of the
+// gateway, and with keep_key those behind it, with the key.
 type Gateway struct {
 	// The account whose keys are accepted. It need not exist yet: until it does every
 	// key is unknown, and it is served as soon as it is created. Default: `default`.
@@ -224,7 +228,8 @@ func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, secret string) *v
 	if errors.Is(v.err, core.ErrUnavailable) {
 		v.outcome = outcomeUnavailable
 	}
-	g.storeError.write(g.log, v.at, "could not decide on a request", zap.String("account", g.Account), zap.Error(v.err))
+	g.storeError.write(g.log, v.at, "could not decide on a request", zap.String("account", g.Account),
+		zap.String("error", mask(v.err.Error())))
 	return v
 }
 

@@ -195,6 +195,29 @@ func TestGatewayHandleErrors(t *testing.T) {
 	}
 }
 
+// Error routes get the request back as it came, but not the key: they may hand it to
+// an upstream of their own.
+func TestGatewayErrorRoutesHaveNoKey(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", "limitkeeper {\nerrors\nkey query api_key\nkey header X-API-Key\n}\nrewrite /old* /new\nerror 502\nhandle_errors {\n"+up.proxy()+"\n}")
+	ten := s.tenant("default", 2)
+	for _, tc := range []struct{ path, want string }{
+		{"/a?api_key=" + ten.secret + "&b", "/a?b"},
+		{"/old?b&api_key=" + ten.secret, "/old?b"},
+		{"/a?api_key=" + ten.secret, "/a"}, // over the quota
+		{"/a?api_key=lk_user_unknown", "/a"},
+	} {
+		s.get(tc.path)
+		if got := up.last.Load().RequestURI; got != tc.want {
+			t.Errorf("%.12s: the upstream of the error route got %s, want %s", tc.path, got, tc.want)
+		}
+	}
+	s.get("/a", "X-API-Key: "+ten.secret)
+	if got := up.last.Load().Header.Get("X-API-Key"); got != "" {
+		t.Errorf("the upstream of the error route got the key")
+	}
+}
+
 // Observing counts and marks, and refuses nothing. What cannot be one of our keys may
 // be the upstream's own and stays where it is.
 func TestGatewayObserve(t *testing.T) {

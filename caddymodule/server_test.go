@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -99,15 +101,19 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
+// freePort returns a port that nobody listens on, below those that the system gives to
+// connections: another process must not get it by accident before it is used.
 func freePort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := strconv.Itoa(10_000 + rand.IntN(22_000))
+		if ln, err := net.Listen("tcp", ":"+port); err == nil {
+			ln.Close()
+			return port
+		}
 	}
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
+	t.Fatal("no port is free")
+	return ""
 }
 
 // config returns a Caddyfile: the options of the app, and one site with the

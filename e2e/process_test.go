@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -94,13 +97,14 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// freePort returns a port that nobody listens on.
+// freePort returns a port that nobody listens on, below those that the system gives to
+// connections: another process must not get it by accident before it is used.
 func freePort() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for range 100 {
+		port := strconv.Itoa(10_000 + rand.IntN(22_000))
+		if ln, err := net.Listen("tcp", ":"+port); err == nil {
+			return port, ln.Close()
+		}
 	}
-	defer ln.Close()
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	return port, err
+	return "", errors.New("no port is free")
 }
