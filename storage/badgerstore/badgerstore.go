@@ -100,8 +100,8 @@ func (s *Store) failure() error {
 	return nil
 }
 
-// Close waits for what is under way, stores what is left and closes the store. It may
-// be called again.
+// Close waits for what is under way, stores what is left and closes the store. It
+// returns why the store takes no more writes, if that was so. It may be called again.
 func (s *Store) Close() error {
 	s.life.Lock()
 	defer s.life.Unlock()

@@ -1,7 +1,5 @@
 package badgerstore
 
-import "errors"
-
 // Durability says what an answered write survives, beside the death of the process,
 // which it always does.
 type Durability uint8
@@ -34,20 +32,35 @@ func (s *Store) SetDurability(d Durability) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	if d == Power && s.durability != Power {
-		s.syncLocked(s.logs.syncAll)
+		_ = s.sync() // the store has failed then, and says so
 	}
 	s.durability = d
 }
 
-// syncLocked runs sync unless the disk has failed before. A sync that fails is
-// final: what it was to write may be lost although a second one succeeds, so the
-// store takes no more writes until it is opened again.
-func (s *Store) syncLocked(sync func() error) error {
+// committedLocked makes what was just committed as durable as the store is to be.
+func (s *Store) committedLocked() error {
+	if err := s.logs.committed(); err != nil {
+		return s.fail(err)
+	}
+	s.unsynced.Store(true)
+	if s.durability == Power {
+		return s.sync()
+	}
+	return nil
+}
+
+// sync brings what was committed to the disk. When that fails it is final: a second
+// try may succeed without the bytes of the first. So the store takes no more writes
+// until it is opened again.
+func (s *Store) sync() error {
 	if err := s.failure(); err != nil {
 		return err
 	}
-	if err := sync(); err != nil {
-		return s.fail(errors.Join(errors.New("write to disk"), err))
+	if !s.unsynced.Swap(false) {
+		return nil
+	}
+	if err := s.logs.sync(); err != nil {
+		return s.fail(err)
 	}
 	return nil
 }

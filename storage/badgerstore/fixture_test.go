@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,9 @@ import (
 
 // patience is how long a test waits for what happens soon.
 const patience = 20 * time.Second
+
+// quiet are options for a store that is to fail.
+var quiet = Options{Logger: slog.New(slog.DiscardHandler)}
 
 // acct is the account that most tests use.
 const acct = "acct"

@@ -90,7 +90,9 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 		if err != nil || t.entries == 0 {
 			return err
 		}
-		h := history{r: r, tally: t, since: since}
+		h := history{tally: t, since: since, read: func(number int64) ([]byte, error) {
+			return r.get(historyPath(t.history).number(number))
+		}}
 		if err := h.divide(); err != nil {
 			return err
 		}
@@ -103,9 +105,9 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 
 // history is a history as it is read.
 type history struct {
-	r     snapshot
 	tally tally
 	since time.Time
+	read  func(number int64) ([]byte, error)
 
 	live  int64   // from this number on all are live
 	mixed []int64 // the live ones below it
@@ -114,7 +116,7 @@ type history struct {
 // entry returns the entry with a number. One that is not there any more has the
 // zero time.
 func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error) {
-	record, err := h.r.get(historyPath(h.tally.history).number(number))
+	record, err := h.read(number)
 	if err != nil || record == nil {
 		return core.Entry{}, time.Time{}, err
 	}

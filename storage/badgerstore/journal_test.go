@@ -10,7 +10,7 @@ import (
 )
 
 // many is more keys than one transaction of badger holds, all told.
-const many = 4000
+const many = 2200
 
 // TestLargeTransaction: a transaction of any size happens, and leaves nothing of how
 // it did.
@@ -54,10 +54,12 @@ func TestDeleteUserInterrupted(t *testing.T) {
 	var outcomes [2]int
 	for commit, done := 1, false; !done; commit++ {
 		dir := t.TempDir()
-		s := mustOpen(t, dir, Options{})
+		s := mustOpen(t, dir, quiet)
 		withAccount(t, s)
 		update(t, s, withKeys(1, many))
-		consume(t, s, request(newKey(1, 7).ID, 1, 10, noon))
+		shared := request(newKey(1, 7).ID, 1, 10, noon)
+		shared.Shared = true
+		consume(t, s, shared)
 
 		left := commit
 		s.commits(func() error {
@@ -73,7 +75,7 @@ func TestDeleteUserInterrupted(t *testing.T) {
 		wantUserWhole(t, s, commit)
 		_ = s.Close()
 
-		s = mustOpen(t, dir, Options{})
+		s = mustOpen(t, dir, quiet)
 		gone := wantUserWhole(t, s, commit)
 		if done && !gone {
 			t.Error("a user that was deleted is there again")
@@ -110,7 +112,7 @@ func wantUserWhole(t *testing.T, s *Store, commit int) (gone bool) {
 		want = 0
 	}
 	wantKeys(t, s, want)
-	for i := range many {
+	for i := 0; i < many; i += 7 {
 		k := newKey(1, i)
 		_, byID := s.Key(t.Context(), acct, k.ID)
 		_, byDigest := s.KeyByDigest(t.Context(), k.Digest)
@@ -123,7 +125,7 @@ func wantUserWhole(t *testing.T, s *Store, commit int) (gone bool) {
 		used = 0
 	}
 	wantUsed(t, s, ofKey(newKey(1, 7).ID), used)
-	wantUsed(t, s, ofUser(1), 0+map[bool]int64{true: 0, false: 0}[gone])
+	wantUsed(t, s, ofUser(1), used)
 	return gone
 }
 

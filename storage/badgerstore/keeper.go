@@ -30,7 +30,7 @@ func (k *keeper) start(s *Store) {
 	k.done = make(chan struct{})
 	k.group.Go(func() {
 		k.every(syncEvery, func() {
-			s.checkRoom()
+			s.noteRoom(freeSpace(s.dir))
 			s.queue.flush()
 			_ = s.sync() // the store has failed then, and says so
 		})
@@ -58,29 +58,16 @@ func (k *keeper) every(interval time.Duration, fn func()) {
 	}
 }
 
-// stop stops the goroutines and waits for them.
+// stop stops the goroutines, if they were started, and waits for them.
 func (k *keeper) stop() {
-	close(k.done)
+	if k.done != nil {
+		close(k.done)
+	}
 	k.group.Wait()
 }
 
-// sync brings what was committed to the disk.
-func (s *Store) sync() error {
-	if !s.unsynced.Swap(false) {
-		return nil
-	}
-	if err := s.failure(); err != nil {
-		return err
-	}
-	if err := s.logs.syncAll(); err != nil {
-		return s.fail(err)
-	}
-	return nil
-}
-
-// checkRoom finds out whether there is room on the disk.
-func (s *Store) checkRoom() {
-	free, err := freeSpace(s.dir)
+// noteRoom notes whether there is room on the disk, of which so many bytes are free.
+func (s *Store) noteRoom(free uint64, err error) {
 	full := err == nil && free < reserve
 	if s.full.Swap(full) != full && full {
 		s.log.Error("the disk is full: the store takes no writes until there is room", "dir", s.dir, "free", free, "needed", reserve)

@@ -26,93 +26,82 @@ import (
 //
 // Linux syncs what was written through a mapping with any descriptor of the file.
 
-// logs brings badger's write-ahead logs to the disk.
+// logs brings badger's write-ahead logs to the disk, each before the next one: a power
+// cut takes the end of what was committed and nothing from its middle.
 type logs struct {
 	dir string
 
-	mu     sync.Mutex
-	newest *os.File // nil unless the last call was syncNewest
-	number int      // of the newest log whose directory entry is on the disk
+	mu     sync.Mutex // guards what follows
+	newest *os.File   // the log that is written to; those before it are on the disk
+	number int
 }
 
-func openLogs(_ *badger.DB, dir string) *logs { return &logs{dir: dir} }
-
-// close ends the use of the logs.
-func (l *logs) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.forgetLocked()
-}
-
-func (l *logs) forgetLocked() {
-	if l.newest != nil {
-		_ = l.newest.Close()
-		l.newest = nil
-	}
-}
-
-// syncAll brings everything that was committed before to the disk.
-func (l *logs) syncAll() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.forgetLocked()
+// openLogs brings everything that badger has found, or made, to the disk.
+func openLogs(_ *badger.DB, dir string) (*logs, error) {
+	l := &logs{dir: dir}
 	numbers, err := l.numbers()
-	if err != nil || len(numbers) == 0 {
-		return err
+	if err != nil {
+		return nil, err
 	}
 	for _, n := range numbers {
-		// A log that is gone is in a table, which was synced before.
-		if err := syncPath(l.path(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+		err := l.open(n)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // what was in it is in a table, which is on the disk
+		}
+		if err := firstOf(err, l.newest.Sync()); err != nil {
+			return nil, err
 		}
 	}
-	return l.knownLocked(slices.Max(numbers))
+	return l, syncPath(dir)
 }
 
-// syncNewest does the same for a caller that calls it after every commit and makes
-// no two at once: at most one log is new since the last call, and those before it
-// are on the disk.
-func (l *logs) syncNewest() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.openLocked(); err != nil {
-		return err
-	}
-	return l.newest.Sync()
-}
-
-// openLocked opens the log that is written to.
-func (l *logs) openLocked() error {
-	number := l.number
-	if l.newest == nil {
-		numbers, err := l.numbers()
-		if err != nil {
-			return err
-		}
-		number = slices.Max(append(numbers, 0))
-	} else if _, err := os.Stat(l.path(number + 1)); err == nil {
-		number++
-	} else if errors.Is(err, os.ErrNotExist) {
-		return nil
-	} else {
-		return err
-	}
-	l.forgetLocked()
-	newest, err := os.Open(l.path(number))
+// open opens a log in place of the one before.
+func (l *logs) open(number int) error {
+	file, err := os.Open(l.path(number))
 	if err != nil {
 		return err
 	}
-	l.newest = newest
-	return l.knownLocked(number)
+	l.close()
+	l.newest, l.number = file, number
+	return nil
 }
 
-// knownLocked brings the directory entry of a new log to the disk.
-func (l *logs) knownLocked(number int) error {
-	if number == l.number {
-		return nil
+// close ends the use of the logs.
+func (l *logs) close() {
+	if l.newest != nil {
+		_ = l.newest.Close()
 	}
-	l.number = number
+}
+
+// committed is to be called after each commit, before the next one: a commit begins at
+// most one log. When it did, the one before is brought to the disk.
+func (l *logs) committed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := os.Stat(l.path(l.number + 1)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := l.newest.Sync(); err != nil {
+		return err
+	}
+	if err := l.open(l.number + 1); err != nil {
+		return err
+	}
 	return syncPath(l.dir)
+}
+
+// sync brings everything to the disk that committed was called for. It keeps nobody
+// from committing.
+func (l *logs) sync() error {
+	l.mu.Lock()
+	newest := l.newest
+	l.mu.Unlock()
+	if err := newest.Sync(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil // committed has brought it to the disk
 }
 
 func (l *logs) path(number int) string {

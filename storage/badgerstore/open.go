@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
 )
 
 // Open opens the store in a directory, which is made if it does not exist. A
@@ -18,9 +19,11 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
 	}
+	s.keeper.start(s)
 	return s, nil
 }
 
+// open does so without what runs in the background.
 func open(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -28,12 +31,21 @@ func open(dir string, o Options) (*Store, error) {
 	if err := prepareDir(dir); err != nil {
 		return nil, err
 	}
-	db, err := openBadger(badgerOptions(dir, o.Logger))
+	opts := badgerOptions(dir, o.Logger)
+	if err := checkTables(opts); err != nil {
+		return nil, err
+	}
+	db, err := openBadger(opts)
 	if err != nil {
 		return nil, err
 	}
+	logs, err := openLogs(db, dir)
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
 	s := &Store{
-		db: db, dir: dir, log: o.Logger, logs: openLogs(db, dir), durability: o.Durability,
+		db: db, dir: dir, log: o.Logger, logs: logs, durability: o.Durability,
 		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
 		counters: newCounters(db, counterCache),
 	}
@@ -44,7 +56,6 @@ func open(dir string, o Options) (*Store, error) {
 		_ = db.Close()
 		return nil, err
 	}
-	s.keeper.start(s)
 	return s, nil
 }
 
@@ -62,6 +73,7 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithBaseTableSize(1 << 20).
 		WithBlockCacheSize(16 << 20).
 		WithNumCompactors(2).
+		WithChecksumVerificationMode(options.OnBlockRead).
 		// Transactions are serialized here: by the locks of accounts and of commits.
 		WithDetectConflicts(false).
 		// No value is as large as the threshold, 1 MiB: nothing goes to the value log, and

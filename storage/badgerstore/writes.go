@@ -102,11 +102,7 @@ func (s *Store) commitLocked(fill func(*badger.Txn) error) error {
 	if err := txn.Commit(); err != nil {
 		return fault(err)
 	}
-	if s.durability == Power {
-		return s.syncLocked(s.logs.syncNewest)
-	}
-	s.unsynced.Store(true)
-	return nil
+	return s.committedLocked()
 }
 
 // encode returns the writes as a record of the journal.

@@ -1,0 +1,233 @@
+package badgerstore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// wantOneLine fails unless an error of Open is one line that names the directory.
+func wantOneLine(t *testing.T, err error, dir string) {
+	t.Helper()
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), dir) {
+		t.Errorf("Open: got error %q, want one line that names %s", err, dir)
+	}
+}
+
+// TestInUse: a directory can be open once, and whoever comes second is told so and
+// disturbs nobody.
+func TestInUse(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, dir, Options{})
+	withAccount(t, s)
+	_, err := Open(dir, Options{})
+	if !errors.Is(err, ErrInUse) {
+		t.Errorf("Open: got error %v, want %v", err, ErrInUse)
+	}
+	wantOneLine(t, err, dir)
+	if _, err := s.AccountByName(t.Context(), acct); err != nil {
+		t.Errorf("AccountByName: %v", err)
+	}
+}
+
+// TestNoDirectory: what is no directory, or cannot be made, is one clear line.
+func TestNoDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{file, filepath.Join(file, "below")} {
+		_, err := Open(dir, Options{})
+		wantOneLine(t, err, dir)
+	}
+}
+
+// TestNewDirectory: the directory is made, with those above it, and nobody else can
+// read it.
+func TestNewDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a b", "[c]", "store")
+	openIn(t, dir, Options{})
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != 0o700 {
+		t.Errorf("permissions: got %o, want 700", got)
+	}
+}
+
+// TestLaterSchema: a store that a later version has written is refused, and stays as it
+// is.
+func TestLaterSchema(t *testing.T) {
+	dir := t.TempDir()
+	setRecord(t, dir, at(kindSchema), encodeNumber(schema+1))
+	_, err := Open(dir, Options{})
+	wantOneLine(t, err, dir)
+	if !strings.Contains(err.Error(), "later version") {
+		t.Errorf("Open: got error %v, want it to say that a later version wrote the store", err)
+	}
+	setRecord(t, dir, at(kindSchema), encodeNumber(schema))
+	openIn(t, dir, Options{})
+}
+
+// TestForeign: a database of something else is refused.
+func TestForeign(t *testing.T) {
+	dir := t.TempDir()
+	setRecord(t, dir, path("something"), []byte("else"))
+	_, err := Open(dir, Options{})
+	wantOneLine(t, err, dir)
+}
+
+// setRecord writes a record past the store.
+func setRecord(t *testing.T, dir string, p path, value []byte) {
+	t.Helper()
+	db, err := badger.Open(badgerOptions(dir, quiet.Logger))
+	if err != nil {
+		t.Fatalf("badger.Open: %v", err)
+	}
+	err = db.Update(func(txn *badger.Txn) error { return txn.Set(p, value) })
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatalf("write a record: %v", err)
+	}
+}
+
+// TestEmptyLogs: logs without a byte, which a process leaves that is killed at the wrong
+// moment, do not keep the store from being opened, and nothing is lost.
+func TestEmptyLogs(t *testing.T) {
+	if !claims {
+		t.Logf("on %s such logs are left alone", runtime.GOOS)
+		return
+	}
+	dir := t.TempDir()
+	s := mustOpen(t, dir, Options{})
+	withAccount(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	for _, name := range []string{"00099.mem", "00100.mem", "000099.vlog"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = openIn(t, dir, Options{})
+	if _, err := s.AccountByName(t.Context(), acct); err != nil {
+		t.Errorf("AccountByName: %v", err)
+	}
+	update(t, s, withKeys(1, 3))
+}
+
+// TestDamagedFiles: damaged files are one clear line, or do not matter. They never end
+// the process.
+func TestDamagedFiles(t *testing.T) {
+	whole, dir := t.TempDir(), t.TempDir()
+	s := mustOpen(t, dir, Options{})
+	withAccount(t, s)
+	update(t, s, withKeys(1, 1000))
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	s = openIn(t, dir, Options{})
+	update(t, s, withKeys(2, 1000))
+	if err := os.CopyFS(whole, os.DirFS(dir)); err != nil { // as a kill would leave it
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, kinds := 0, map[string]bool{}
+	for _, file := range files {
+		kinds[filepath.Ext(file.Name())] = true
+		for what, damage := range damages {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.Join(dir, file.Name())
+			content, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, damage(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(dir, quiet)
+			if err != nil {
+				refused++
+				wantOneLine(t, err, dir)
+				continue
+			}
+			if _, _, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1000}); err != nil && !isUnavailable(err) {
+				t.Errorf("%s %s: Keys: got error %v, want none or %v", what, file.Name(), err, core.ErrUnavailable)
+			}
+			_ = s.Close()
+		}
+	}
+	if !kinds[".sst"] || !kinds[logSuffix] || !kinds[valueLogSuffix] {
+		t.Errorf("kinds of files: got %v, want tables and logs", kinds)
+	}
+	if refused < 3 {
+		t.Errorf("refused: got %d of the damaged stores, want most: the damage does nothing", refused)
+	}
+}
+
+// damages are what may become of a file.
+var damages = map[string]func([]byte) []byte{
+	"garbage in": func(b []byte) []byte {
+		for i := range b {
+			b[i] = byte(i * 7)
+		}
+		return b
+	},
+	"half of": func(b []byte) []byte { return b[:len(b)/2] },
+	"a flipped bit in": func(b []byte) []byte {
+		if len(b) > 0 {
+			b[len(b)/2] ^= 4
+		}
+		return b
+	},
+}
+
+// TestNothingInTheValueLog: no record is so large that it goes to the value log: there
+// is nothing in it that had to be collected.
+func TestNothingInTheValueLog(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir, Options{})
+	withAccount(t, s)
+	huge := &core.Plan{AccountID: acct, ID: "plan", Description: new(strings.Repeat("\x01", 4096))}
+	for range 100 {
+		huge.Features = append(huge.Features, strings.Repeat("\U0010ffff", 255))
+	}
+	update(t, s, func(tx core.Tx) error { return tx.PutPlan(huge) })
+	update(t, s, withKeys(1, many))
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "*"+valueLogSuffix))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("value logs: got %v, %v", logs, err)
+	}
+	for _, log := range logs {
+		if info, err := os.Stat(log); err != nil || info.Size() > 20 {
+			t.Errorf("%s: got %d bytes, %v, want a header of 20", log, info.Size(), err)
+		}
+	}
+}
+
+// TestCloseAgain: a store may be closed again.
+func TestCloseAgain(t *testing.T) {
+	s := mustOpen(t, t.TempDir(), Options{})
+	for range 3 {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	s.SetDurability(Power)
+}
