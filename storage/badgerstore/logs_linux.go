@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -34,7 +35,11 @@ type logs struct {
 	mu     sync.Mutex // guards what follows
 	newest *os.File   // the log that is written to; those before it are on the disk
 	number int
+	next   string // the path of the log that comes after it
 }
+
+// exists asks access(2) for nothing but that.
+const exists = 0
 
 // openLogs brings everything that badger has found, or made, to the disk.
 func openLogs(_ *badger.DB, dir string) (*logs, error) {
@@ -62,7 +67,7 @@ func (l *logs) open(number int) error {
 		return err
 	}
 	l.close()
-	l.newest, l.number = file, number
+	l.newest, l.number, l.next = file, number, l.path(number+1)
 	return nil
 }
 
@@ -78,10 +83,11 @@ func (l *logs) close() {
 func (l *logs) committed() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, err := os.Stat(l.path(l.number + 1)); errors.Is(err, os.ErrNotExist) {
+	switch err := syscall.Access(l.next, exists); {
+	case err == syscall.ENOENT:
 		return nil
-	} else if err != nil {
-		return err
+	case err != nil:
+		return &os.PathError{Op: "access", Path: l.next, Err: err}
 	}
 	if err := l.newest.Sync(); err != nil {
 		return err
