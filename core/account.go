@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 )
 
@@ -98,9 +99,10 @@ func (s *Service) ensureOwnerKey(ctx context.Context, a *Account, secret string)
 	return nil
 }
 
-// AccountByName returns the account with the name, or [ErrAccountNotFound].
+// AccountByName returns the account with the name, or [ErrAccountNotFound]. Space
+// around the name does not count, as when it was made.
 func (s *Service) AccountByName(ctx context.Context, name string) (*Account, error) {
-	return s.store.AccountByName(ctx, name)
+	return s.store.AccountByName(ctx, strings.TrimSpace(name))
 }
 
 // Accounts returns a page of all accounts, oldest first, and how many there are.

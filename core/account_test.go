@@ -72,7 +72,7 @@ func TestCreateAccountNames(t *testing.T) {
 	if _, _, _, err := s.CreateAccount(t.Context(), "acme"); !errors.Is(err, core.ErrAccountExists) {
 		t.Errorf("a name twice: %v, want %v", err, core.ErrAccountExists)
 	}
-	for _, name := range []string{"", " \t", longer(255), "\xff"} {
+	for _, name := range []string{"", " \t", longer(255), "\xff", "a\nb", "a\x00", "a\u0085b"} {
 		if _, _, _, err := s.CreateAccount(t.Context(), name); core.ErrorCode(err) != core.CodeValidation {
 			t.Errorf("CreateAccount(%q) = %v, want a validation error", name, err)
 		}
@@ -102,6 +102,9 @@ func TestEnsureAccount(t *testing.T) {
 	}
 	if found, err := s.EnsureAccount(t.Context(), "acme", secret); err != nil || found.ID != made.ID {
 		t.Errorf("the second time: %+v, %v, want the same account", found, err)
+	}
+	if found, err := s.EnsureAccount(t.Context(), " acme\t", secret); err != nil || found.ID != made.ID {
+		t.Errorf("with space around the name: %+v, %v, want the same account", found, err)
 	}
 	added := core.NewOwnerSecret()
 	if _, err := s.EnsureAccount(t.Context(), "acme", added); err != nil {

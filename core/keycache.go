@@ -21,8 +21,8 @@ const (
 // forgotten first. It also remembers briefly, in bounded room, what the store does
 // not hold. A miss asks the store once, however many wait for it.
 //
-// Whoever changes the store calls forget before answering: from then on no get
-// returns what was before, not even one whose look-up began earlier.
+// Whoever changes the store calls forget before answering: no get that begins after
+// it returns what was before, not even by way of a look-up that began earlier.
 type cache[K comparable, V any] struct {
 	load     func(context.Context, K) (*V, error)
 	notFound error // what load returns for what the store does not hold

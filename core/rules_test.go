@@ -32,6 +32,8 @@ func TestUserRules(t *testing.T) {
 		{"no name", core.UserPatch{}, "name"},
 		{"blank name", core.UserPatch{Name: new("  ")}, "name"},
 		{"long name", core.UserPatch{Name: new(longer(255))}, "name"},
+		{"line feed in the name", core.UserPatch{Name: new("a\nb")}, "name"},
+		{"NUL in the name", core.UserPatch{Name: new("a\x00b")}, "name"},
 		{"email without domain", core.UserPatch{Name: new("a"), Email: core.Some("nobody")}, "email"},
 		{"email with display name", core.UserPatch{Name: new("a"), Email: core.Some("A <a@example.com>")}, "email"},
 		{"empty email", core.UserPatch{Name: new("a"), Email: core.Some("")}, "email"},

@@ -112,12 +112,14 @@ func HintOf(secret string) string {
 	return prefix + "…" + secret[len(secret)-hintLength:]
 }
 
-var secretPattern = regexp.MustCompile(`lk_[A-Za-z0-9_=-]{6,}`)
+// secretPattern is lk_ and more of what secrets are made of, each character as it is
+// or percent-encoded (RFC 3986 section 2.1), also more than once.
+var secretPattern = regexp.MustCompile(`(?i)(?:l|%(?:25)*[46]c)(?:k|%(?:25)*[46]b)(?:_|%(?:25)*5f)(?:[a-z0-9_=-]|%(?:25)*[2-7][0-9a-f]){6,}`)
 
-// MaskSecrets replaces whatever looks like one of our secrets in s, so that it
-// can be stored and logged.
+// MaskSecrets replaces whatever looks like one of our secrets in s, percent-encoded
+// or not, so that it can be stored and logged.
 func MaskSecrets(s string) string {
-	if !strings.Contains(s, ownerPrefix) {
+	if !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") {
 		return s
 	}
 	return secretPattern.ReplaceAllString(s, "lk_***")

@@ -79,6 +79,26 @@ func FuzzMaskSecrets(f *testing.F) {
 	})
 }
 
+// Promise 4: encoding a secret does not carry it into a log or the history.
+func TestMaskSecretsEncoded(t *testing.T) {
+	for _, s := range []string{
+		"/x?api_key=%6c%6b_user%5F0123456789abcdef&y=1",
+		"/x?api_key=%6C%6Buser%5f0123456789abcdef&y=1", // no underscore: not ours
+		"/x?api_key=lk%5Fuser%5F0123456789abcdef&y=1",
+		"/x?api_key=lk%255Fuser%255F0123456789abcdef&y=1",
+		"/x?api_key=lk_user_%30%31%32%33%34%35%36789abcdef&y=1",
+		"/x?api_key=lk_user_0123456789abcdef&y=1",
+	} {
+		want := "/x?api_key=lk_***&y=1"
+		if strings.Contains(s, "%6Buser") {
+			want = s
+		}
+		if got := core.MaskSecrets(s); got != want {
+			t.Errorf("MaskSecrets(%q) = %q, want %q", s, got, want)
+		}
+	}
+}
+
 func FuzzWellFormedUserSecret(f *testing.F) {
 	f.Add("lk_user_abc")
 	f.Add("lk_user_")

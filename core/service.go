@@ -86,8 +86,8 @@ func NewService(store Store, c Config) *Service {
 	return s
 }
 
-// Tune changes the tunables of a running service. Nothing that was counted or
-// admitted is forgotten.
+// Tune changes the tunables of a running service. Nothing that was counted is
+// forgotten. What the throttle has admitted is, when its bound changes.
 func (s *Service) Tune(t Tunables) {
 	if t.KeyCache <= 0 {
 		t.KeyCache = DefaultKeyCache

@@ -90,6 +90,10 @@ type Store interface {
 	// entry, marked Denied, is appended soon after when [Counter.Deny] of the key's
 	// counter says so.
 	//
+	// A key or user that does not exist, as one that was deleted meanwhile, counts
+	// nothing and is ErrKeyNotFound or ErrUserNotFound: what was deleted does not come
+	// back.
+	//
 	// Once the step has begun it is finished, whatever becomes of ctx.
 	Consume(ctx context.Context, c *Consumption) (Usage, bool, error)
 	// Counters returns the counters with the ids, in that order, each as it was

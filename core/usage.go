@@ -332,16 +332,19 @@ const batch = 1000
 
 // eachKey calls fn with all keys that match, a batch at a time.
 func (s *Service) eachKey(ctx context.Context, account string, f KeyFilter, fn func([]*Key) error) error {
-	return eachPage(func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }, fn)
+	return eachPage(ctx, func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }, fn)
 }
 
 // eachUser calls fn with all users that match, a batch at a time.
 func (s *Service) eachUser(ctx context.Context, account string, f UserFilter, fn func([]*User) error) error {
-	return eachPage(func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }, fn)
+	return eachPage(ctx, func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }, fn)
 }
 
-func eachPage[T any](list func(Page) ([]T, int, error), fn func([]T) error) error {
+func eachPage[T any](ctx context.Context, list func(Page) ([]T, int, error), fn func([]T) error) error {
 	for p := (Page{1, batch}); ; p.Number++ {
+		if err := ctx.Err(); err != nil { // nobody waits for it any more
+			return err
+		}
 		items, _, err := list(p)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"net/mail"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -152,7 +153,8 @@ func (s *Service) DeleteUser(ctx context.Context, account string, id int64) erro
 	return err
 }
 
-// cleanName trims a name and holds it to 1…255 characters.
+// cleanName trims a name and holds it to 1…255 characters, none of them a control
+// character: a name goes into header fields, logs and terminals.
 func cleanName(field, name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch n := utf8.RuneCountInString(name); {
@@ -162,6 +164,8 @@ func cleanName(field, name string) (string, error) {
 		return "", invalid(field, title(field)+" must be at most 255 characters long")
 	case !utf8.ValidString(name):
 		return "", invalid(field, title(field)+" must be valid UTF-8")
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return "", invalid(field, title(field)+" must not hold control characters")
 	}
 	return name, nil
 }

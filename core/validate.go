@@ -185,9 +185,7 @@ func (s *Service) consume(ctx context.Context, d *Decision, r Request) error {
 	}
 	pl, err := s.plans.get(ctx, planRef{d.Account, plan})
 	if errors.Is(err, ErrPlanNotFound) {
-		s.keys.forget(d.Key.Digests()...)
-		s.users.forget(userRef{d.Account, d.User.ID})
-		return fmt.Errorf("plan %q of key %s: %w", plan, d.Key.ID, errMoved)
+		return s.moved(d, err)
 	}
 	if err != nil {
 		return err
@@ -198,6 +196,9 @@ func (s *Service) consume(ctx context.Context, d *Decision, r Request) error {
 		Entry: entryOf(r, d, s.clock()), Retention: s.retention(),
 	}
 	usage, ok, err := s.store.Consume(context.WithoutCancel(ctx), &c)
+	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
+		return s.moved(d, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -206,6 +207,14 @@ func (s *Service) consume(ctx context.Context, d *Decision, r Request) error {
 		d.Outcome = Allowed
 	}
 	return nil
+}
+
+// moved forgets the key and the user that were read, and says that they are to be
+// read again: something that they refer to is not there.
+func (s *Service) moved(d *Decision, err error) error {
+	s.keys.forget(d.Key.Digests()...)
+	s.users.forget(userRef{d.Account, d.User.ID})
+	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.User.ID, errMoved, err)
 }
 
 // entryOf returns what the history keeps of a request: bounded, and without

@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"errors"
 	"hash/maphash"
 	"strconv"
 	"sync"
@@ -131,6 +132,10 @@ func (c *counter) end(why error) {
 	}
 }
 
+// errUncertain means that a counter has no record: its key or user is new, or was
+// deleted.
+var errUncertain = errors.New("the counter has no record")
+
 // loadLocked reads what is stored, once. It is all there is: a counter with a
 // request that is not committed yet is never forgotten.
 func (c *counter) loadLocked(db *badger.DB) error {
@@ -142,8 +147,19 @@ func (c *counter) loadLocked(db *badger.DB) error {
 		if err != nil {
 			return err
 		}
+		if record == nil && !c.certain {
+			return errUncertain
+		}
 		c.tally, err = decodeTally(record)
 		c.loaded = err == nil
 		return err
 	})
+}
+
+// assure notes that the key or user of a counter exists. Should it be deleted, the
+// counter goes out of use.
+func (c *counter) assure() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.certain = true
 }

@@ -90,6 +90,7 @@ type counter struct {
 
 	mu      sync.Mutex
 	loaded  bool
+	certain bool  // the key or user exists although there may be no record
 	unsaved bool  // it was changed by denials that are in no batch
 	ended   error // why it is no longer in use: errDropped, or what a commit failed of
 	tally         // guarded by mu

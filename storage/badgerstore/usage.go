@@ -18,6 +18,9 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Usage, boo
 	defer s.leave()
 	for {
 		d := s.decide(c)
+		if d.err == errUncertain {
+			d = s.decideNew(c)
+		}
 		switch {
 		case d.again:
 			continue
@@ -31,6 +34,37 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Usage, boo
 		}
 		return d.usage, d.ok, nil
 	}
+}
+
+// decideNew decides a request of which a counter has no record, if its key and its
+// user exist. Both counters are in memory before that is looked up: a deletion that
+// comes later finds them there and ends them.
+func (s *Store) decideNew(c *core.Consumption) decided {
+	key := s.counters.acquire(core.CounterID{Account: c.Account, KeyID: c.KeyID})
+	defer key.release()
+	user := s.counters.acquire(core.CounterID{Account: c.Account, UserID: c.UserID})
+	defer user.release()
+	if err := s.readEntered(c.Account, func(r snapshot) error { return r.exist(c) }); err != nil {
+		return decided{err: err}
+	}
+	key.assure()
+	user.assure()
+	d := s.decide(c)
+	d.again = d.again || d.err == errUncertain // a counter was deleted and is new again
+	return d
+}
+
+// exist returns an error when the key or the user of a request does not exist.
+func (r snapshot) exist(c *core.Consumption) error {
+	key, err := r.get(keyIDPath(c.Account, c.KeyID))
+	if err != nil || key == nil {
+		return firstOf(err, core.ErrKeyNotFound)
+	}
+	user, err := r.get(userPath(c.Account, c.UserID))
+	if err != nil || user == nil {
+		return firstOf(err, core.ErrUserNotFound)
+	}
+	return nil
 }
 
 // decided is how a request was decided.

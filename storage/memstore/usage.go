@@ -10,6 +10,9 @@ import (
 // returns.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (u core.Usage, ok bool, err error) {
 	err = s.locked(func() error {
+		if err := s.there(c); err != nil {
+			return err
+		}
 		key := core.CounterID{Account: c.Account, KeyID: c.KeyID}
 		u, ok = s.counter(c.Counter()).Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
 		switch {
@@ -24,6 +27,18 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (u core.Usage, o
 		return nil
 	})
 	return u, ok, err
+}
+
+// there returns an error when the key or the user of a request does not exist.
+func (s *Store) there(c *core.Consumption) error {
+	r := s.of(c.Account)
+	if r.keys[c.KeyID] == nil {
+		return core.ErrKeyNotFound
+	}
+	if r.users[c.UserID] == nil {
+		return core.ErrUserNotFound
+	}
+	return nil
 }
 
 // Counters implements [core.Store].

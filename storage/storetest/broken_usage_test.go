@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -40,6 +41,8 @@ var brokenUsage = []defect{
 		open: altered(func(c *core.Consumption) { c.Entry.At = c.Entry.At.Add(-5 * time.Hour) })},
 	{name: "opens an earlier window again", caughtBy: "window/clock steps back",
 		open: wrapped(func(s core.Store) core.Store { return &opensEarlier{Store: s, latest: map[string]time.Time{}} })},
+	{name: "counts what is not there", caughtBy: "delete/not there",
+		open: wrapped(func(s core.Store) core.Store { return countsNothing{s} })},
 	{name: "gives each key the user's whole quota", caughtBy: "shared/one quota", machine: true,
 		open: altered(func(c *core.Consumption) { c.Shared = false })},
 	{name: "lets the user's counter decide always", caughtBy: "shared/own plan apart", machine: true,
@@ -102,6 +105,16 @@ func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core
 	unlimited := *c
 	unlimited.Limit = core.MaxLimit
 	return s.Store.Consume(ctx, &unlimited)
+}
+
+type countsNothing struct{ core.Store }
+
+func (s countsNothing) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+	u, ok, err := s.Store.Consume(ctx, c)
+	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
+		return core.Usage{Window: c.Period.Window(c.Entry.At), Used: c.Cost}, true, nil
+	}
+	return u, ok, err
 }
 
 type grantsPart struct{ core.Store }

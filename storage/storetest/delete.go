@@ -15,6 +15,10 @@ var deleteCases = []testCase{
 		promise: "DeleteUser deletes a user and its keys with their counters and histories"},
 	{name: "delete/just denied", run: deleteJustDenied,
 		promise: "the history of a key or user that was deleted stays empty, also when requests were denied just before"},
+	{name: "delete/not there", run: deleteNotThere,
+		promise: "a request of a key or user that does not exist counts nothing and is ErrKeyNotFound or ErrUserNotFound"},
+	{name: "delete/in flight", run: deleteInFlight,
+		promise: "what was deleted does not come back by a request that was under way"},
 	{name: "delete/user with many keys", run: deleteUserWithManyKeys,
 		promise: "however many keys a deleted user had, they are all gone for whoever asks afterwards"},
 }
@@ -113,6 +117,76 @@ func deleteJustDenied(e *env) {
 	check("after deletion")
 	e.reopen()
 	check("after reopening")
+}
+
+func deleteNotThere(e *env) {
+	keys := e.user1("key_1", "key_2", "key_3")
+	account := keys[0].AccountID
+	e.put(newUser(account, "second user"))
+	stays, moved := keys[1], keys[2]
+	for _, k := range keys {
+		e.allowed(request(k, noon))
+	}
+	moved.UserID = 2
+	e.put(moved)
+	e.deleteKeys(account, keys[0].ID)
+	refused := func(c core.Consumption, want error) {
+		e.Helper()
+		for _, c := range []core.Consumption{c, cost(c, 0), limit(c, core.Day, 0)} {
+			_, ok, err := e.Store.Consume(e.ctx, &c)
+			e.isErr(fmt.Sprintf("consume of key %s, user %d", c.KeyID, c.UserID), err, want)
+			if ok {
+				e.Errorf("consume of key %s, user %d: got allowed", c.KeyID, c.UserID)
+			}
+		}
+	}
+	never := *stays
+	never.ID = "key_never"
+	refused(request(keys[0], noon), core.ErrKeyNotFound)
+	refused(request(&never, noon), core.ErrKeyNotFound)
+	e.allowed(request(stays, noon))
+	e.deleteUsers(account, 1)
+	refused(request(stays, noon), core.ErrKeyNotFound)
+	stale := *moved
+	stale.UserID = 1
+	refused(request(&stale, noon), core.ErrUserNotFound)
+	e.allowed(request(moved, noon))
+	e.same("counter of the deleted user", core.Counter{}, e.counter(core.CounterID{Account: account, UserID: 1}))
+	e.same("counter of the key that never was", core.Counter{}, e.counter(keyCounter(&never)))
+}
+
+func deleteInFlight(e *env) {
+	const rounds, callers, times = 10, 4, 20
+	account := e.account()
+	for round := range rounds {
+		u := newUser(account, "user")
+		e.put(u)
+		k := newKey(account, fmt.Sprintf("key_%d", round), u.ID, "plan_1")
+		e.put(k)
+		e.parallel(callers+1, func(i int) {
+			if i == callers {
+				if round%2 == 0 {
+					e.deleteKeys(account, k.ID)
+				} else {
+					e.deleteUsers(account, u.ID)
+				}
+				return
+			}
+			for range times {
+				c := request(k, noon)
+				if _, _, err := e.Store.Consume(e.ctx, &c); err != nil {
+					e.isErr("consume while it is deleted", err, core.ErrKeyNotFound)
+				}
+			}
+		})
+		e.same("counter of the deleted key", core.Counter{}, e.counter(keyCounter(k)))
+		if got := e.historyTotal(keyCounter(k)); got != 0 {
+			e.Errorf("history of the deleted key: got %d entries, want none", got)
+		}
+		if round%2 == 1 {
+			e.same("counter of the deleted user", core.Counter{}, e.counter(userCounter(k)))
+		}
+	}
 }
 
 func deleteUserWithManyKeys(e *env) {
