@@ -23,6 +23,7 @@ type API struct {
 	// Whether the dashboard is served, too. Default: true.
 	Dashboard *bool `json:"dashboard,omitempty"`
 
+	app    *App
 	server *adminapi.Server
 }
 
@@ -44,6 +45,7 @@ func (a *API) Provision(ctx caddy.Context) error {
 
 // serve makes the server over the app's service.
 func (a *API) serve(app *App, log *slog.Logger) {
+	a.app = app
 	a.server = adminapi.New(adminapi.Config{
 		Service: func() *core.Service {
 			s, _ := app.service()
@@ -63,6 +65,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	if r.URL.Path != apiBase && !strings.HasPrefix(r.URL.Path, apiBase+"/") {
 		return next.ServeHTTP(w, r)
 	}
+	_, _ = a.app.await(r.Context()) // the server answers for a store that does not open
 	a.server.ServeHTTP(w, r)
 	return nil
 }

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -43,8 +45,8 @@ type App struct {
 	// `1000/1m`.
 	ServiceRateLimit string `json:"service_rate_limit,omitempty"`
 
-	// Accounts that shall exist, each with this owner's key. They are made when the
-	// config starts; removing one from the config removes nothing.
+	// Accounts that shall exist, each with this owner's key. They are made once the
+	// whole config runs; removing one from the config removes nothing.
 	Accounts []Account `json:"accounts,omitempty"`
 
 	log    *zap.Logger
@@ -52,11 +54,14 @@ type App struct {
 	tuning *tuning
 	live   atomic.Pointer[live] // nil until the store is open
 	taken  bool                 // holds a reference in stores
+
+	settled chan struct{} // closed when the store is open, or will not be opened
+	settle  func()        // closes settled, once
 }
 
 // Account is an account that shall exist.
 type Account struct {
-	// The name of the account.
+	// The name of the account. Placeholders are replaced, as in that of a gateway.
 	Name string `json:"name"`
 
 	// An owner's key of the account: `lk_` and 29 letters or digits. Placeholders like
@@ -78,6 +83,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 		a.StoreRaw = json.RawMessage(`{"module": "badger"}`)
 	}
 	a.log = ctx.Logger()
+	a.settled = make(chan struct{})
+	a.settle = sync.OnceFunc(func() { close(a.settled) })
 	mod, err := ctx.LoadModule(a, "StoreRaw")
 	if err != nil {
 		return fmt.Errorf("loading the store module: %w", err)
@@ -92,6 +99,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	a.tuning = &tuning{tunables: tunables, store: a.store}
 	metrics.register(ctx, a)
+	if err := a.whenStarted(ctx); err != nil {
+		return err
+	}
 	if err := a.take(func() (caddy.Destructor, error) { return nil, errNotOpen }); err != nil && !errors.Is(err, errNotOpen) {
 		return err
 	}
@@ -116,12 +126,41 @@ func (a *App) take(open caddy.Constructor) error {
 	return nil
 }
 
+// whenStarted has the config put in force once all apps of it have started. In
+// Start would be too early: another app may fail after it, a server whose address
+// is taken for one, and a config that is rejected changes nothing. Caddy waits for
+// the handlers of this event before it drops the config that runs; those that are
+// registered here are called before any that a config names, which could abort it.
+func (a *App) whenStarted(ctx caddy.Context) error {
+	if ctx.Module() == nil {
+		return nil // provisioned by hand, as tests do: there is no config to start
+	}
+	events, err := ctx.App("events")
+	if err != nil {
+		return err
+	}
+	return events.(*caddyevents.App).On("started", onStarted{a.enforce})
+}
+
+// onStarted handles an event by a call. It shows nothing of the app: Caddy logs
+// the handlers of an event at level DEBUG, and the app holds owner's keys.
+type onStarted struct{ do func() }
+
+// Handle implements [caddyevents.Handler].
+func (h onStarted) Handle(context.Context, caddy.Event) error {
+	h.do()
+	return nil
+}
+
 // provisionAccounts replaces the placeholders in the accounts.
 func (a *App) provisionAccounts() (err error) {
-	repl, seen := caddy.NewReplacer(), map[string]bool{}
+	repl, seen, keys := caddy.NewReplacer(), map[string]bool{}, map[string]bool{}
 	for i := range a.Accounts {
 		acc := &a.Accounts[i]
-		if acc.Name == "" || seen[acc.Name] {
+		if acc.Name, err = repl.ReplaceOrErr(acc.Name, true, true); err != nil {
+			return fmt.Errorf("name of account %d: %w", i, err)
+		}
+		if acc.Name = strings.TrimSpace(acc.Name); acc.Name == "" || seen[acc.Name] {
 			return fmt.Errorf("account %d: the name %q is missing or named twice", i, acc.Name)
 		}
 		seen[acc.Name] = true
@@ -131,6 +170,10 @@ func (a *App) provisionAccounts() (err error) {
 		if acc.Key = strings.TrimSpace(acc.Key); !core.WellFormedOwnerSecret(acc.Key) {
 			return fmt.Errorf("key of account %q: an owner's key is lk_ and 29 letters or digits", acc.Name)
 		}
+		if keys[acc.Key] {
+			return fmt.Errorf("key of account %q: another account has the same", acc.Name)
+		}
+		keys[acc.Key] = true
 	}
 	return nil
 }
@@ -178,27 +221,42 @@ func parseRate(s string) (limit int, window time.Duration, err error) {
 	return limit, window, nil
 }
 
-// Start implements [caddy.App]: it opens the store if no config has it open, makes
-// sure that the configured accounts exist, and puts the tunables in force.
+// Start implements [caddy.App]: it opens the store if no config has it open, and
+// looks whether the configured accounts can be made. It changes nothing in a store
+// that is open already: see whenStarted.
 func (a *App) Start() error {
-	if err := a.take(func() (caddy.Destructor, error) { return openLive(a.store) }); err != nil {
+	defer a.settle()
+	if err := a.take(func() (caddy.Destructor, error) { return openLive(a.tuning) }); err != nil {
 		return err
 	}
-	l := a.live.Load()
+	service := a.live.Load().service
 	for _, acc := range a.Accounts {
-		made, err := l.service.EnsureAccount(context.Background(), acc.Name, acc.Key)
-		if errors.Is(err, core.ErrOwnerKeyRevoked) {
-			a.log.Error("the configured owner's key was revoked and stays so: configure another",
-				zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
-			err = nil
-		}
-		if err != nil {
+		err := service.CheckAccount(context.Background(), acc.Name, acc.Key)
+		if err != nil && !errors.Is(err, core.ErrOwnerKeyRevoked) {
 			return fmt.Errorf("account %q: %w", acc.Name, err)
 		}
-		l.names.learn(made)
 	}
-	l.apply(a.tuning)
 	return nil
+}
+
+// enforce puts the tunables in force and makes the configured accounts. The config
+// runs: what goes wrong now can only be told.
+func (a *App) enforce() {
+	l := a.live.Load()
+	l.apply(a.tuning)
+	for _, acc := range a.Accounts {
+		made, err := l.service.EnsureAccount(context.Background(), acc.Name, acc.Key)
+		switch {
+		case errors.Is(err, core.ErrOwnerKeyRevoked):
+			a.log.Error("the configured owner's key was revoked and stays so: configure another",
+				zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
+		case err != nil:
+			a.log.Error("the configured account could not be made", zap.String("account", acc.Name), zap.Error(err))
+		}
+		if made != nil {
+			l.names.learn(made)
+		}
+	}
 }
 
 // Stop implements [caddy.App]. The store stays open until Cleanup: requests may
@@ -213,6 +271,9 @@ func (a *App) Stop() error {
 // Cleanup implements [caddy.CleanerUpper]. It gives back what was taken, and
 // nothing else: Caddy also calls it after a Provision or Start that failed.
 func (a *App) Cleanup() error {
+	if a.settle != nil {
+		a.settle()
+	}
 	if !a.taken {
 		return nil
 	}
@@ -232,8 +293,28 @@ func (a *App) service() (*core.Service, error) {
 	return l.service, nil
 }
 
+// openWait bounds how long a request waits for the store to be opened.
+const openWait = 2 * time.Second
+
+// await is service for a request with the context. Caddy starts apps in random
+// order, so a server may take requests before the store is open: they wait for it,
+// but not long, and not when it cannot be opened.
+func (a *App) await(ctx context.Context) (*core.Service, error) {
+	if a.live.Load() == nil && a.settled != nil {
+		ctx, cancel := context.WithTimeout(ctx, openWait)
+		defer cancel()
+		select {
+		case <-a.settled:
+		case <-ctx.Done():
+		}
+	}
+	return a.service()
+}
+
 // Interface guards.
 var (
+	_ caddyevents.Handler = onStarted{}
+
 	_ caddy.App          = (*App)(nil)
 	_ caddy.Provisioner  = (*App)(nil)
 	_ caddy.CleanerUpper = (*App)(nil)

@@ -238,7 +238,7 @@ func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, secret string, v
 	if err != nil {
 		return err
 	}
-	service, err := g.app.service()
+	service, err := g.app.await(r.Context())
 	if err != nil {
 		return err
 	}

@@ -11,10 +11,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// maxLabelSets is how many combinations of account, plan and outcome are shown
-// each on its own. Accounts and plans are made through the API, so their number is
-// not the operator's: what comes later is counted under "other".
-const maxLabelSets = 1000
+// The bounds of what is shown on its own: so many accounts, and so many combinations
+// of plan and outcome of each. Accounts and plans are made through the API, so their
+// number is not the operator's: what comes later is counted under "other". The bound
+// of plans is each account's own, so that none can use up another's.
+const (
+	maxAccounts  = 1000
+	maxLabelSets = 100
+)
 
 // other stands for the accounts and plans that are not shown on their own.
 const other = "other"
@@ -31,6 +35,7 @@ type metricSet struct {
 
 	mu   sync.RWMutex
 	seen map[decisionLabels]prometheus.Counter
+	sets map[string]int // how many of seen an account has
 }
 
 // decisionLabels are the labels of a decision.
@@ -53,6 +58,7 @@ func newMetrics() *metricSet {
 			Buckets: []float64{.00001, .000025, .0001, .00025, .001, .0025, .01, .1, 1},
 		}),
 		seen: map[decisionLabels]prometheus.Counter{},
+		sets: map[string]int{},
 	}
 }
 
@@ -84,30 +90,54 @@ func (m *metricSet) decided(names *accountNames, d *core.Decision) {
 	}
 	m.mu.RLock()
 	c, ok := m.seen[l]
+	full := !ok && m.fullLocked(l.account)
 	m.mu.RUnlock()
-	if !ok {
-		c = m.counter(names, l)
+	switch {
+	case ok:
+	case full:
+		c = m.others(l)
+	default:
+		c = m.counter(l, names.name(l.account))
 	}
 	c.Inc()
 }
 
-// counter returns the counter of labels that were not seen before.
-func (m *metricSet) counter(names *accountNames, l decisionLabels) prometheus.Counter {
+// fullLocked reports whether nothing more of the account is shown on its own.
+func (m *metricSet) fullLocked(account string) bool {
+	n, ok := m.sets[account]
+	return n >= maxLabelSets || !ok && len(m.sets) >= maxAccounts
+}
+
+// others returns the counter of those that are not shown on their own.
+func (m *metricSet) others(l decisionLabels) prometheus.Counter {
+	return m.decisions.WithLabelValues(other, other, l.outcome)
+}
+
+// counter returns the counter of labels that were not seen before, of the account
+// with the name. The caller has looked that up, because it may take as long as the
+// store does: every decision waits for the lock that is held here.
+func (m *metricSet) counter(l decisionLabels, name string) prometheus.Counter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.seen) >= maxLabelSets {
-		return m.decisions.WithLabelValues(other, other, l.outcome)
+	if c, ok := m.seen[l]; ok { // since decided looked
+		return c
 	}
-	c := m.decisions.WithLabelValues(names.name(l.account), l.plan, l.outcome)
+	if m.fullLocked(l.account) {
+		return m.others(l)
+	}
+	c := m.decisions.WithLabelValues(name, l.plan, l.outcome)
 	m.seen[l] = c
+	m.sets[l.account]++
 	return c
 }
 
 // accountNames knows the names of accounts, which never change, by their ids.
 type accountNames struct {
 	service *core.Service
-	mu      sync.Mutex
-	byID    map[string]string
+	asking  sync.Mutex // held while the store is asked, so that one does it for all
+
+	mu   sync.Mutex // never held while the store is asked
+	byID map[string]string
 }
 
 func newAccountNames(s *core.Service) *accountNames {
@@ -124,23 +154,34 @@ func (n *accountNames) learn(a *core.Account) {
 // name returns the name of the account with the id. It asks the store for those
 // that it has not met; an account that cannot be found is shown as its id.
 func (n *accountNames) name(id string) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if name, ok := n.byID[id]; ok || id == "" {
+	if name, ok := n.known(id); ok || id == "" {
+		return name
+	}
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	if name, ok := n.known(id); ok { // since another asked
 		return name
 	}
 	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {
 		accounts, _, err := n.service.Accounts(context.Background(), p)
 		for _, a := range accounts {
-			n.byID[a.ID] = a.Name
+			n.learn(a)
 		}
-		if name, ok := n.byID[id]; ok {
+		if name, ok := n.known(id); ok {
 			return name
 		}
 		if err != nil || len(accounts) < p.Size {
 			return id
 		}
 	}
+}
+
+// known returns the name of an account that was met before.
+func (n *accountNames) known(id string) (name string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	name, ok = n.byID[id]
+	return name, ok
 }
 
 // serviceStats shows the figures of the app's service.

@@ -37,7 +37,7 @@ type live struct {
 	names   *accountNames
 
 	mu    sync.Mutex
-	inUse []*tuning // by every app that has started, the last one in force
+	inUse []*tuning // of every config that runs, the last one in force
 }
 
 // tuning is what one config wants of a live store.
@@ -46,14 +46,16 @@ type tuning struct {
 	store    StoreModule
 }
 
-// openLive opens the store of a module.
-func openLive(m StoreModule) (caddy.Destructor, error) {
-	store, err := m.Open(slog.New(currentLog{}))
+// openLive opens a store as a config wants it: there is no other whose tuning it
+// could disturb, and no request is served with another.
+func openLive(t *tuning) (caddy.Destructor, error) {
+	store, err := t.store.Open(slog.New(currentLog{}))
 	if err != nil {
 		return nil, err
 	}
 	l := &live{store: store}
 	l.service = core.NewService(store, core.Config{OnDecision: l.observe})
+	l.service.Tune(t.tunables)
 	l.names = newAccountNames(l.service)
 	return l, nil
 }
