@@ -82,16 +82,44 @@ func (s *Service) EnsureAccount(ctx context.Context, name, secret string) (*Acco
 }
 
 func (s *Service) ensureOwnerKey(ctx context.Context, a *Account, secret string) error {
+	err := s.checkOwnerKey(ctx, a.ID, secret)
+	if !errors.Is(err, ErrOwnerKeyNotFound) {
+		return err
+	}
+	k := s.newOwnerKey(a.ID, "configured", secret)
+	err = s.store.CreateOwnerKey(ctx, k)
+	s.ownerKeys.forget(k.Digest)
+	return err
+}
+
+// CheckAccount returns the error that [Service.EnsureAccount] would return, and
+// writes nothing.
+func (s *Service) CheckAccount(ctx context.Context, name, secret string) error {
+	if !WellFormedOwnerSecret(secret) {
+		return invalid("key", "An owner's key is lk_ and 29 letters or digits")
+	}
+	a, err := s.AccountByName(ctx, name)
+	if errors.Is(err, ErrAccountNotFound) {
+		a = &Account{} // whose every key is another's
+		_, err = cleanName("name", name)
+	}
+	if err != nil {
+		return err
+	}
+	if err = s.checkOwnerKey(ctx, a.ID, secret); errors.Is(err, ErrOwnerKeyNotFound) {
+		return nil
+	}
+	return err
+}
+
+// checkOwnerKey returns whether the secret is a key of the account that is in
+// force: nil, or what is in the way.
+func (s *Service) checkOwnerKey(ctx context.Context, account, secret string) error {
 	k, err := s.store.OwnerKeyByDigest(ctx, DigestOf(secret))
 	switch {
-	case errors.Is(err, ErrOwnerKeyNotFound):
-		k = s.newOwnerKey(a.ID, "configured", secret)
-		err = s.store.CreateOwnerKey(ctx, k)
-		s.ownerKeys.forget(k.Digest)
-		return err
 	case err != nil:
 		return err
-	case k.AccountID != a.ID:
+	case k.AccountID != account:
 		return ErrOwnerKeyExists
 	case !k.InForce(s.now()):
 		return ErrOwnerKeyRevoked

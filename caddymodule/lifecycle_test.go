@@ -1,0 +1,254 @@
+package caddymodule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// accountOption returns the option for a configured account.
+func accountOption(name, key string) string { return "\naccount " + name + " {\nkey " + key + "\n}" }
+
+// exists reports whether the running service has the account.
+func (s *server) exists(name string) bool {
+	s.t.Helper()
+	_, err := s.service().AccountByName(context.Background(), name)
+	if err != nil && !errors.Is(err, core.ErrAccountNotFound) {
+		s.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// A config whose other apps fail changes nothing: no account is made, nothing that
+// the throttle admitted is forgotten, nothing is driven out of the cache.
+func TestRejectedConfigChangesNothing(t *testing.T) {
+	s := newServer(t)
+	site := both("respond ok")
+	s.start("store memory a\nservice_rate_limit 5/1h", site)
+	ten := s.tenant("default", 100)
+	_, second, err := s.service().CreateKey(t.Context(), ten.account, core.KeyPatch{
+		Name: new("phone"), UserID: &ten.user.ID, PlanID: core.Some(ten.plan.ID)})
+	s.must(err)
+	for _, key := range []string{ten.secret, second, ten.secret, second} {
+		if got := s.validate(ten.owner, key); got.StatusCode != 200 {
+			t.Fatalf("got %d, want 200", got.StatusCode)
+		}
+	}
+	cached, tuned := s.service().Stats().CachedKeys, memoryTuned.Load()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	s.must(err)
+	defer taken.Close()
+	rejected := s.config("store memory a\nservice_rate_limit off\nkey_cache 1"+accountOption("never", core.NewOwnerSecret()), site) +
+		"\nhttp://127.0.0.1:" + portOf(taken) + " {\nbind 127.0.0.1\nrespond ok\n}"
+	for range 20 { // apps are started in random order
+		if err := s.load(rejected); err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Fatalf("got %v, want that the address is in use", err)
+		}
+	}
+	if s.exists("never") {
+		t.Errorf("an account of the rejected config was made")
+	}
+	if got := s.service().Stats().CachedKeys; got != cached || cached != 2 {
+		t.Errorf("got %d keys in memory, want the %d there were, and 2", got, cached)
+	}
+	if got := memoryTuned.Load(); got != tuned {
+		t.Errorf("the store was tuned %d times by rejected configs", got-tuned)
+	}
+	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 200 {
+		t.Errorf("got %d for the fifth request of 5/1h, want 200", got.StatusCode)
+	}
+	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 429 {
+		t.Errorf("got %d for the sixth request of 5/1h, want 429: what was admitted is forgotten", got.StatusCode)
+	}
+}
+
+// An account that cannot be made rejects the config, and no account of it is made.
+func TestAccountRejected(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory a", both("respond ok"))
+	ten, fresh := s.tenant("default", 1), core.NewOwnerSecret()
+	for _, tc := range []struct{ name, accounts, want string }{
+		{"a key of another account", accountOption("new", fresh) + accountOption("thief", ten.owner), `account "thief"`},
+		{"a key of another account for one that exists", accountOption("new", fresh) + accountOption("other", ten.owner), `account "other"`},
+		{"a key that is named twice", accountOption("new", fresh) + accountOption("newer", fresh), `account "newer"`},
+		{"a name that none can have", accountOption("new", fresh) + accountOption(strings.Repeat("x", 256), core.NewOwnerSecret()), "255"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, _, _, err := s.service().CreateAccount(t.Context(), "other"); err != nil && !errors.Is(err, core.ErrAccountExists) {
+				t.Fatal(err)
+			}
+			err := s.load(s.config("store memory a"+tc.accounts, both("respond ok")))
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "lk_") {
+				t.Errorf("got %v, want an error with %q and without a key", err, tc.want)
+			}
+			if s.exists("new") || s.exists("thief") || s.exists("newer") {
+				t.Errorf("an account of the rejected config was made")
+			}
+		})
+	}
+}
+
+// A revoked key in the config is told and stays revoked; the server starts all the
+// same, and the other accounts are made.
+func TestAccountRevoked(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory a", both("respond ok"))
+	ten := s.tenant("default", 1)
+	k, err := s.service().Authenticate(t.Context(), ten.owner)
+	s.must(err)
+	_, err = s.service().RevokeOwnerKey(t.Context(), ten.account, k.ID)
+	s.must(err)
+	s.start("store memory a"+accountOption("default", ten.owner)+accountOption("next", core.NewOwnerSecret()), both("respond ok"))
+	s.waitLog("the configured owner's key was revoked", 1)
+	if !s.exists("next") {
+		t.Errorf("the account after the one with the revoked key was not made")
+	}
+	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 401 {
+		t.Errorf("got %d with the revoked key, want 401", got.StatusCode)
+	}
+}
+
+// Placeholders in the names of accounts stand for the same in the app as in the
+// gateway, and no owner's key is logged, whatever the level.
+func TestAccountNamePlaceholder(t *testing.T) {
+	t.Setenv("LIMITKEEPER_TEST_NAME", " acme\n")
+	s, owner := newServer(t), core.NewOwnerSecret()
+	s.start("store memory a"+accountOption("{env.LIMITKEEPER_TEST_NAME}", owner), both("respond ok"))
+	if !s.exists("acme") || s.exists("{env.LIMITKEEPER_TEST_NAME}") {
+		t.Errorf("the placeholder was not replaced")
+	}
+	s.waitLog("invoking subscribed handler", 1)
+	if strings.Contains(s.logged(), owner) {
+		t.Errorf("the owner's key is in the log")
+	}
+	for _, twice := range []string{"acme", "{env.LIMITKEEPER_TEST_NAME}"} {
+		err := s.load(s.config("store memory a"+accountOption(`"acme "`, owner)+accountOption(twice, core.NewOwnerSecret()), ""))
+		if err == nil || !strings.Contains(err.Error(), "named twice") {
+			t.Errorf("%s: got %v, want that it is named twice", twice, err)
+		}
+	}
+}
+
+// waiting are a gateway and an API over an app that has not been started.
+type waiting struct {
+	app      *App
+	handlers map[string]func(http.ResponseWriter, *http.Request) error
+	answers  chan string
+}
+
+func newWaiting(t *testing.T, store string) *waiting {
+	t.Helper()
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+	t.Cleanup(cancel)
+	a := &App{StoreRaw: json.RawMessage(`{"module": "memory", "name": "` + store + `"}`)}
+	if err := a.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	api, next := new(API), caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
+		t.Error("the request was passed on")
+		return nil
+	})
+	api.serve(a, nil)
+	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: 1, OnStoreError: onStoreErrorDeny, app: a, log: zap.NewNop()}
+	handlers := map[string]func(http.ResponseWriter, *http.Request) error{}
+	for name, h := range map[string]caddyhttp.MiddlewareHandler{"gateway": g, "API": api} {
+		handlers[name] = func(w http.ResponseWriter, r *http.Request) error { return h.ServeHTTP(w, r, next) }
+	}
+	return &waiting{a, handlers, make(chan string, 2)}
+}
+
+// ask sends a request to both; their answers are in answers when they are there.
+func (q *waiting) ask(t *testing.T, ctx context.Context) {
+	for name, handle := range q.handlers {
+		go func() {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "https://localhost/functions/v1/health", nil)
+			r.Header.Set("X-API-Key", "lk_user_x")
+			if err := handle(w, caddyhttp.PrepareRequest(r.WithContext(ctx), caddy.NewReplacer(), w, nil)); err != nil {
+				t.Error(err)
+			}
+			q.answers <- name + " " + http.StatusText(w.Code)
+		}()
+	}
+	synctest.Wait()
+}
+
+// got returns the answers of both, or those that there are when nothing moves.
+func (q *waiting) got() string {
+	synctest.Wait()
+	all := map[string]bool{}
+	for len(q.answers) > 0 {
+		all[<-q.answers] = true
+	}
+	var text []string
+	for _, name := range []string{"API", "gateway"} {
+		for a := range all {
+			if strings.HasPrefix(a, name) {
+				text = append(text, a)
+			}
+		}
+	}
+	return strings.Join(text, ", ")
+}
+
+// A server may take requests before the app has opened its store, at boot and when
+// a reload names another store: they wait for it, and none is answered with 503 that
+// needs not be.
+func TestRequestsWaitForTheStore(t *testing.T) {
+	const unavailable = "API Service Unavailable, gateway Service Unavailable"
+	for name, tc := range map[string]struct {
+		store string
+		then  func(a *App, cancel func())
+		want  string
+	}{
+		"it is opened":           {"wait", func(a *App, _ func()) { _ = a.Start() }, "API OK, gateway Unauthorized"},
+		"it cannot be opened":    {"broken", func(a *App, _ func()) { _ = a.Start() }, unavailable},
+		"the config is dropped":  {"wait", func(a *App, _ func()) { _ = a.Cleanup() }, unavailable},
+		"the client hangs up":    {"wait", func(_ *App, cancel func()) { cancel() }, unavailable},
+		"nothing happens so far": {"wait", func(*App, func()) {}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newWaiting(t, tc.store)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				q.ask(t, ctx)
+				if got := q.got(); got != "" {
+					t.Errorf("before the app has started: got %q, want the requests to wait", got)
+				}
+				tc.then(q.app, cancel) // and at once: no time passes here
+				if got := q.got(); got != tc.want {
+					t.Errorf("got %q, want %q", got, tc.want)
+				}
+				if err := q.app.Cleanup(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A request does not wait for ever: the connections of a server whose store takes
+// long would pile up.
+func TestRequestsWaitNotForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newWaiting(t, "wait")
+		q.ask(t, t.Context())
+		for range 2 {
+			if got := <-q.answers; !strings.HasSuffix(got, "Service Unavailable") { // fails as a deadlock when they wait
+				t.Errorf("got %q, want 503", got)
+			}
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package caddymodule
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// allowedOn is a decision on a plan of an account.
+func allowedOn(account, plan string) *core.Decision {
+	return &core.Decision{Account: account, Outcome: core.Allowed, Plan: &core.Plan{Name: plan}}
+}
+
+// series returns the values of the decisions by "account plan".
+func (m *metricSet) series(t *testing.T) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.decisions)
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("got %d families (%v), want one", len(families), err)
+	}
+	got := map[string]float64{}
+	for _, s := range families[0].Metric {
+		var account, plan string
+		for _, l := range s.Label {
+			switch l.GetName() {
+			case "account":
+				account = l.GetValue()
+			case "plan":
+				plan = l.GetValue()
+			}
+		}
+		got[account+" "+plan] = s.Counter.GetValue()
+	}
+	return got
+}
+
+// An account that renames its plans without end is counted under "other" itself; it
+// takes nothing from the others.
+func TestMetricsOfOneAccountAreItsOwn(t *testing.T) {
+	m, names := newMetrics(), newAccountNames(core.NewService(memstore.New(), core.Config{}))
+	names.learn(&core.Account{ID: "acct_1", Name: "loud"})
+	names.learn(&core.Account{ID: "acct_2", Name: "quiet"})
+	for i := range 5000 {
+		m.decided(names, allowedOn("acct_1", fmt.Sprint(i)))
+	}
+	for range 3 {
+		m.decided(names, allowedOn("acct_2", "Starter"))
+		m.decided(names, allowedOn("acct_1", "7"))
+	}
+	got := m.series(t)
+	if got["quiet Starter"] != 3 || got["loud 7"] != 4 {
+		t.Errorf("got %v of the quiet account and %v of the loud, want 3 and 4", got["quiet Starter"], got["loud 7"])
+	}
+	if got["other other"] != 5000-maxLabelSets || len(got) != maxLabelSets+2 {
+		t.Errorf("got %v others and %d series, want %d and %d", got["other other"], len(got), 5000-maxLabelSets, maxLabelSets+2)
+	}
+}
+
+// However many accounts there are, the number of series is bounded, and for those
+// that are not shown the store is not asked.
+func TestMetricsOfAccountsAreBounded(t *testing.T) {
+	m, names := newMetrics(), newAccountNames(core.NewService(memstore.New(), core.Config{}))
+	for i := range maxAccounts {
+		names.learn(&core.Account{ID: fmt.Sprint("acct_", i), Name: fmt.Sprint(i)})
+	}
+	for i := range maxAccounts {
+		m.decided(names, allowedOn(fmt.Sprint("acct_", i), "p"))
+	}
+	names.service = nil // would panic
+	for i := range 10 {
+		m.decided(names, allowedOn(fmt.Sprint("acct_late_", i), "p"))
+	}
+	m.decided(names, allowedOn("acct_3", "q")) // one that is shown goes on to be
+	got := m.series(t)
+	if len(got) != maxAccounts+2 || got["other other"] != 10 || got["3 q"] != 1 {
+		t.Errorf("got %d series, %v others and %v of a known account, want %d series, 10 and 1",
+			len(got), got["other other"], got["3 q"], maxAccounts+2)
+	}
+}
+
+// slowAccounts is a store that lists accounts only once it is told to.
+type slowAccounts struct {
+	core.Store
+	asked, answer chan struct{}
+}
+
+func (s *slowAccounts) Accounts(ctx context.Context, p core.Page) ([]*core.Account, int, error) {
+	close(s.asked)
+	<-s.answer
+	return s.Store.Accounts(ctx, p)
+}
+
+// While the store is asked for the name of a new account, the decisions of the
+// others go on: on labels that were counted before, and on new ones.
+func TestMetricsDoNotWaitForNames(t *testing.T) {
+	store := &slowAccounts{memstore.New(), make(chan struct{}), make(chan struct{})}
+	svc := core.NewService(store, core.Config{})
+	a, _, _, err := svc.CreateAccount(t.Context(), "new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, names := newMetrics(), newAccountNames(svc)
+	names.learn(&core.Account{ID: "acct_1", Name: "known"})
+	m.decided(names, allowedOn("acct_1", "p"))
+
+	named, others := make(chan struct{}), make(chan struct{})
+	go func() { m.decided(names, allowedOn(a.ID, "p")); close(named) }()
+	<-store.asked
+	go func() {
+		m.decided(names, allowedOn("acct_1", "p"))
+		m.decided(names, allowedOn("acct_1", "q"))
+		close(others)
+	}()
+	defer func() { <-named }()
+	defer close(store.answer)
+	eventually(t, "decisions of a known account", func() bool {
+		select {
+		case <-others:
+			return true
+		default:
+			return false
+		}
+	})
+	if got := m.series(t); got["known p"] != 2 || got["known q"] != 1 {
+		t.Errorf("got %v, want 2 of p and 1 of q", got)
+	}
+}
