@@ -29,10 +29,8 @@ func BenchmarkConsume(b *testing.B) {
 }
 
 func benchmarkConsume(b *testing.B, s *Store, callers, keys int) {
-	ids := make([]string, keys)
-	for i := range ids {
-		ids[i] = "key_" + fmt.Sprintf("%020d", i)
-	}
+	ids := numbered("key_01234567890123", keys)
+	known(b, s, ids...)
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	b.ReportAllocs()
@@ -40,12 +38,12 @@ func benchmarkConsume(b *testing.B, s *Store, callers, keys int) {
 	var group sync.WaitGroup
 	for range callers {
 		group.Go(func() {
-			c := core.Consumption{Account: "acct_01234567890123456789", Period: core.Month, Limit: core.MaxLimit, Cost: 1,
+			c := core.Consumption{Account: acct, Period: core.Month, Limit: core.MaxLimit, Cost: 1,
 				Retention: core.DefaultRetention,
 				Entry:     core.Entry{Endpoint: "/v1/things/17", Method: "GET", IP: "192.0.2.17", Cost: 1}}
 			for left.Add(-1) >= 0 {
 				i := rand.IntN(keys)
-				c.KeyID, c.UserID = ids[i], int64(i+1)
+				c.KeyID, c.UserID = ids[i], int64(i%8+1)
 				c.Entry.KeyID, c.Entry.UserID, c.Entry.At = c.KeyID, c.UserID, time.Now()
 				if _, ok, err := s.Consume(context.Background(), &c); err != nil || !ok {
 					b.Errorf("Consume: got %v, %v, want allowed", ok, err)
@@ -61,7 +59,8 @@ func benchmarkConsume(b *testing.B, s *Store, callers, keys int) {
 // BenchmarkDenied decides requests of one key whose quota is used up.
 func BenchmarkDenied(b *testing.B) {
 	s := openIn(b, b.TempDir(), Options{})
-	c := core.Consumption{Account: "acct", KeyID: "key", UserID: 1, Cost: 1, Entry: core.Entry{At: time.Now(), KeyID: "key", UserID: 1}}
+	known(b, s, "key")
+	c := core.Consumption{Account: acct, KeyID: "key", UserID: 1, Cost: 1, Entry: core.Entry{At: time.Now(), KeyID: "key", UserID: 1}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, ok, err := s.Consume(context.Background(), &c); err != nil || ok {

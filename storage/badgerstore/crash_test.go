@@ -50,6 +50,9 @@ func victim(dir string) error {
 		return err
 	}
 	_ = s.CreateAccount(context.Background(), &core.Account{ID: acct, Name: acct}, &core.OwnerKey{ID: "okey", AccountID: acct})
+	if err := s.Update(context.Background(), acct, victims); err != nil {
+		return err
+	}
 	fmt.Println("ok opened")
 	var group sync.WaitGroup
 	run := func(n int, step func(caller int) error) {
@@ -69,6 +72,22 @@ func victim(dir string) error {
 	run(1, func(int) error { return deleteOnce(s) })
 	group.Wait()
 	return nil
+}
+
+// victims makes the keys that requests are counted of, and their users.
+func victims(tx core.Tx) (err error) {
+	for id := int64(1); id <= 2; id++ {
+		err = firstOf(err, tx.PutUser(&core.User{AccountID: acct, ID: id, Name: "victim", PlanID: "plan_0"}))
+	}
+	for n := range victimKeys {
+		id := fmt.Sprintf("key_%d", n)
+		k := &core.Key{AccountID: acct, ID: id, UserID: int64(n%2 + 1), Status: core.KeyActive, Digest: core.DigestOf(id)}
+		if old, missing := tx.Key(id); missing == nil {
+			k.Seq = old.Seq
+		}
+		err = firstOf(err, tx.PutKey(k))
+	}
+	return err
 }
 
 // consumeOnce counts a request with one of the keys, on its own counter or on that of

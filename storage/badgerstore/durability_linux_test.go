@@ -55,6 +55,7 @@ func TestPower(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, dir, Options{Durability: Power})
 	withAccount(t, s)
+	known(t, s, "key")
 	metadata := `{"a":"` + strings.Repeat("x", 4000) + `"}`
 	first, written := highestLog(t, s), 0
 	for i := 1; highestLog(t, s) < first+2; i++ {
@@ -90,6 +91,7 @@ func highestLog(t *testing.T, s *Store) int {
 func TestProcess(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, dir, Options{})
+	known(t, s, "key")
 	waitUntil(t, "nothing is left from opening", func() bool { return dirtyLogs(t, dir) == 0 })
 	consume(t, s, request("key", 1, 1, noon))
 	if s.unsynced.Load() && dirtyLogs(t, dir) == 0 {
@@ -125,6 +127,7 @@ func TestProcessKeepsOrder(t *testing.T) {
 func TestSetDurability(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, dir, Options{})
+	known(t, s, "key")
 	for i := range 20 {
 		consume(t, s, request("key", 1, 1<<20, noon))
 		s.SetDurability(Power)
@@ -151,6 +154,7 @@ func TestSyncFails(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{Durability: Power, Logger: quiet.Logger})
 	withAccount(t, s)
+	known(t, s, "key")
 	broken, err := os.Open("/dev/full") // a device that cannot be synced
 	if err != nil {
 		t.Fatal(err)
@@ -186,6 +190,7 @@ func TestFull(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	withAccount(t, s)
+	known(t, s, "key")
 	for _, full := range []bool{true, false} {
 		free := uint64(reserve)
 		if full {

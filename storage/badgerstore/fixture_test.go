@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,38 @@ func update(t testing.TB, s *Store, fn func(core.Tx) error) {
 	if err := s.Update(context.Background(), acct, fn); err != nil {
 		t.Fatalf("Update: %v", err)
 	}
+}
+
+// known makes sure that the account has the users 1 to 8 and the keys with the IDs, all
+// of user 1: who counts a request asks no more than that both are there.
+func known(t testing.TB, s *Store, keys ...string) {
+	t.Helper()
+	if _, err := s.AccountByName(context.Background(), acct); err != nil {
+		withAccount(t, s)
+	}
+	update(t, s, func(tx core.Tx) (err error) {
+		for id := int64(1); id <= 8 && err == nil; id++ {
+			err = tx.PutUser(&core.User{AccountID: acct, ID: id, Name: "user"})
+		}
+		return err
+	})
+	for some := range slices.Chunk(keys, 1000) {
+		update(t, s, func(tx core.Tx) (err error) {
+			for _, id := range some {
+				err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: 1, Status: core.KeyActive, Digest: core.DigestOf(id)}))
+			}
+			return err
+		})
+	}
+}
+
+// numbered returns n IDs that begin with prefix.
+func numbered(prefix string, n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint(prefix, i)
+	}
+	return ids
 }
 
 // withKeys returns a transaction that makes a user with the ID and n keys.

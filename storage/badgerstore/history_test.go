@@ -16,6 +16,7 @@ import (
 func TestHistoryOfAnUnsteadyClock(t *testing.T) {
 	const entries = 600
 	s := openIn(t, t.TempDir(), Options{})
+	known(t, s, "key")
 	random := rand.New(rand.NewPCG(1, 2))
 	var times []time.Time
 	for i := range entries {
@@ -85,6 +86,7 @@ func TestHistoryFewLookUps(t *testing.T) {
 // nothing else.
 func TestHistoryWithGaps(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
+	known(t, s, "key")
 	for i := range 50 {
 		consume(t, s, request("key", 1, 50, noon.Add(time.Duration(i)*time.Second)))
 	}
@@ -109,6 +111,7 @@ func TestHistoryWithGaps(t *testing.T) {
 // the machine, whatever the time of the request is, and not much longer.
 func TestEntriesExpire(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
+	known(t, s, "key")
 	before := time.Now()
 	c := request("key", 1, 1, noon.AddDate(-50, 0, 0))
 	c.Retention = 48 * time.Hour

@@ -61,16 +61,16 @@ func open(dir string, o Options) (*Store, error) {
 
 // badgerOptions are chosen for a service that shares a small machine. What badger
 // keeps in memory is bounded however large the store is: up to three memtables of 10
-// MiB, 16 MiB of blocks and, while it flushes and compacts, up to eight buffers that
-// each hold a memtable or a table twice. Indexes and filters of tables are read where
-// the files are mapped.
+// MiB and 16 MiB of blocks; indexes and filters of tables are read where the files are
+// mapped. Most it takes to compact, a dozen tables at once that it holds twice: so
+// tables are small, from half a MiB, and twice as large with each level that there is.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithLogger(badgerLog{log}).
 		WithMetricsEnabled(false).
 		WithMemTableSize(8 << 20).
 		WithNumMemtables(2).
-		WithBaseTableSize(1 << 20).
+		WithBaseTableSize(512 << 10).
 		WithBlockCacheSize(16 << 20).
 		WithNumCompactors(2).
 		WithChecksumVerificationMode(options.OnBlockRead).
