@@ -10,6 +10,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // apiDirective is the directive of the REST API.
@@ -63,7 +65,7 @@ func (w words) block(d *caddyfile.Dispenser, what string) error {
 		word := d.Val()
 		parse, ok := w.parse[word]
 		if !ok {
-			return d.Errf("unknown word %q in %s", word, what)
+			return d.Errf("unknown word %q in %s", core.MaskSecrets(word), what)
 		}
 		if seen[word] && !w.repeatable[word] {
 			return d.Errf("%s is given twice in %s", word, what)
@@ -162,16 +164,20 @@ func (a *App) unmarshalAccount(d *caddyfile.Dispenser) error {
 		}
 	}
 	err := words{parse: map[string]func(*caddyfile.Dispenser) error{
-		"key": func(d *caddyfile.Dispenser) (err error) {
-			acc.Key, err = oneArg(d)
-			return err
+		"key": func(d *caddyfile.Dispenser) error { // its errors never show what is given
+			args := d.RemainingArgs()
+			if len(args) != 1 {
+				return d.Errf("account %s: want one owner's key after the word key, got %d", acc.Name, len(args))
+			}
+			acc.Key = args[0]
+			return noBlock(d)
 		},
 	}}.block(d, "the block account")
 	if err != nil {
 		return err
 	}
 	if acc.Key == "" {
-		return d.Errf("account %s: the owner's key is missing: key {env.LIMITKEEPER_KEY}", acc.Name)
+		return d.Errf("account %s has no line with its owner's key, such as: key {env.LIMITKEEPER_KEY}", acc.Name)
 	}
 	a.Accounts = append(a.Accounts, acc)
 	return nil

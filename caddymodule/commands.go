@@ -76,7 +76,7 @@ func subcommand(use, short, args string, run func(*adminClient, []string) error)
 	cmd.Flags().StringP("adapter", "a", "", "The config adapter of that file")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if want := strings.Fields(args); len(given) != len(want) {
-			return fmt.Errorf("want %d arguments, got %d; usage: %s", len(want), len(given), cmd.UseLine())
+			return fmt.Errorf("wrong number of arguments; usage: %s", cmd.UseLine())
 		}
 		c, err := newAdminClient(cmd)
 		if err != nil {

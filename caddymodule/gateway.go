@@ -61,8 +61,9 @@ type Gateway struct {
 	KeepKey bool `json:"keep_key,omitempty"`
 
 	// What a request costs: a whole number from 0 to 1000000, or placeholders that
-	// give one; empty counts as 1. A value that is none fails the request with 500,
-	// and it is neither counted nor passed on. Default: 1.
+	// give one; empty counts as 1. With a value that is none the request is refused
+	// with 400, and neither counted nor passed on. A placeholder that the client can
+	// choose lets it choose what it pays. Default: 1.
 	Cost caddyhttp.WeakString `json:"cost,omitempty"`
 
 	// What to do while the store cannot be reached: `deny` answers 503, `allow` passes
@@ -182,7 +183,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	cred, found := findKey(r, g.Keys)
 	v := g.judge(r, repl, cred.secret)
 	metrics.gateway(v, start)
-	setPlaceholders(repl, v)
+	setPlaceholders(r.Context(), repl, v)
 	if found && g.strips(cred) {
 		cred.strip(r)
 		forgetOriginal(r, repl, cred)
@@ -229,15 +230,12 @@ func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, secret string) *v
 		v.outcome = outcomeUnavailable
 	}
 	g.storeError.write(g.log, v.at, "could not decide on a request", zap.String("account", g.Account),
-		zap.String("error", mask(v.err.Error())))
+		zap.String("error", core.MaskSecrets(v.err.Error())))
 	return v
 }
 
 func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, secret string, v *verdict) error {
-	cost, err := g.requestCost(repl)
-	if err != nil {
-		return err
-	}
+	cost, badCost := g.requestCost(repl) // 0 when it is bad: then who may not pass is told that first
 	service, err := g.app.await(r.Context())
 	if err != nil {
 		return err
@@ -250,10 +248,15 @@ func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, secret string, v
 	v.decision, err = service.Validate(r.Context(), account, core.Request{
 		Secret: secret, Endpoint: endpoint(r), Method: r.Method, IP: clientIP(r), Cost: cost,
 	})
+	if err == nil && badCost != nil && v.decision.HasUsage() {
+		v.decision = core.Decision{}
+		return badCost
+	}
 	return err
 }
 
-// requestCost returns what this request costs.
+// requestCost returns what this request costs, or an [core.Error] with the code
+// INVALID_REQUEST.
 func (g *Gateway) requestCost(repl *caddy.Replacer) (int64, error) {
 	if g.costOf == "" {
 		return g.cost, nil
@@ -262,7 +265,14 @@ func (g *Gateway) requestCost(repl *caddy.Replacer) (int64, error) {
 	if s == "" {
 		return 1, nil
 	}
-	return parseCost(s[:min(len(s), 64)])
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		n = -1
+	}
+	if err := core.CheckCost(n); err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // accountID returns the id of the account, "" when it does not exist.

@@ -309,6 +309,25 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
+// Where a request passes two gateways, what the second one decides is known behind
+// it.
+func TestGatewayTwice(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", `route {
+		limitkeeper {
+			account nobody
+			key header X-Other
+			observe
+		}
+		limitkeeper
+		respond "{http.limitkeeper.account} {http.limitkeeper.outcome} {http.limitkeeper.used} {http.auth.user.id}"
+	}`)
+	ten := s.tenant("default", 10)
+	if got, want := s.get("/", "X-API-Key: "+ten.secret).body, "default allowed 1 1"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // What a request costs may depend on the request. What is no cost is neither passed
 // nor counted.
 func TestGatewayCost(t *testing.T) {
@@ -321,18 +340,21 @@ func TestGatewayCost(t *testing.T) {
 		used, sent int64
 	}{
 		{"3", 200, 3, 1}, {"", 200, 4, 2}, {" 2 ", 200, 6, 3}, {"0", 200, 6, 4}, {"5", 429, 6, 4}, {"4", 200, 10, 5}, {"0", 429, 10, 5},
-		{"-1", 500, 10, 5}, {"two", 500, 10, 5}, {"1000001", 500, 10, 5}, {strings.Repeat("9", 100), 500, 10, 5},
+		{"-1", 400, 10, 5}, {"two", 400, 10, 5}, {"1000001", 400, 10, 5}, {strings.Repeat("9", 100), 400, 10, 5},
 	} {
 		got := s.get("/", "X-API-Key: "+ten.secret, "Cost: "+tc.cost)
 		if got.StatusCode != tc.status || s.used(ten) != tc.used || up.count.Load() != tc.sent {
 			t.Errorf("cost %q: got %d, used %d, %d sent; want %d, %d, %d", tc.cost,
 				got.StatusCode, s.used(ten), up.count.Load(), tc.status, tc.used, tc.sent)
 		}
-		if tc.status == 500 && decoded(t, got.body)["code"] != "INTERNAL_ERROR" {
-			t.Errorf("cost %q: got %s, want INTERNAL_ERROR", tc.cost, got.body)
+		if tc.status == 400 && (decoded(t, got.body)["code"] != "INVALID_REQUEST" || !strings.Contains(got.body, `"field":"cost"`)) {
+			t.Errorf("cost %q: got %s, want INVALID_REQUEST of cost", tc.cost, got.body)
 		}
 	}
-	s.waitLog(`want a whole number from 0 to 1000000, got \"-1\"`, 1)
+	if got := s.get("/", "X-API-Key: lk_user_unknown", "Cost: two"); got.StatusCode != 401 {
+		t.Errorf("a bad cost with an unknown key: got %d, want 401", got.StatusCode)
+	}
+	s.waitLog("whole number from 0 to 1000000", 1)
 }
 
 // An account that does not exist yet is served as soon as it is created, without a

@@ -83,6 +83,9 @@ func (v *verdict) refusal() (int, *core.Error) {
 	case outcomeUnavailable:
 		return http.StatusServiceUnavailable, core.ErrUnavailable
 	case outcomeError:
+		if e, ok := errors.AsType[*core.Error](v.err); ok && e.Code == core.CodeInvalidRequest {
+			return http.StatusBadRequest, e
+		}
 		return http.StatusInternalServerError, errInternal
 	case string(core.Disabled):
 		return http.StatusForbidden, v.decision.Refusal()

@@ -1,11 +1,13 @@
 package caddymodule
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -28,16 +30,24 @@ const placeholderPrefix = "http.limitkeeper."
 // userPlaceholder is where Caddy's access log looks for who made the request.
 const userPlaceholder = "http.auth.user.id"
 
+// verdictVar is the variable of a request that holds the verdict of the gateway that
+// it passed last.
+const verdictVar = "limitkeeper_verdict"
+
 // setPlaceholders makes what was decided known to the handlers that follow and to
-// the access log.
-func setPlaceholders(repl *caddy.Replacer, v *verdict) {
-	repl.Map(func(key string) (any, bool) {
-		name, ok := strings.CutPrefix(key, placeholderPrefix)
-		if !ok {
-			return nil, false
-		}
-		return v.placeholder(name)
-	})
+// the access log. Where a request passes several gateways, the last one is heard.
+func setPlaceholders(ctx context.Context, repl *caddy.Replacer, v *verdict) {
+	mapped := caddyhttp.GetVar(ctx, verdictVar) != nil
+	caddyhttp.SetVar(ctx, verdictVar, v)
+	if !mapped {
+		repl.Map(func(key string) (any, bool) {
+			name, ok := strings.CutPrefix(key, placeholderPrefix)
+			if !ok {
+				return nil, false
+			}
+			return caddyhttp.GetVar(ctx, verdictVar).(*verdict).placeholder(name)
+		})
+	}
 	if v.decision.User != nil {
 		repl.Set(userPlaceholder, strconv.FormatInt(v.decision.User.ID, 10))
 	}

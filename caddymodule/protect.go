@@ -38,7 +38,8 @@ The certificates are for localhost, 127.0.0.1 and ::1, and for the hosts that
 
 With --demo no upstream is needed: it brings one that answers with the request
 that it got, makes a plan of 3 requests a day with a user and a key, and prints
-lines to try. The last one is refused.
+lines to try. The last one is refused. A demo listens on localhost only, unless
+--from and --api say otherwise.
 `
 
 func protectCommand(cmd *cobra.Command) {
@@ -77,17 +78,21 @@ func newProtection(flags caddycmd.Flags) (*protection, error) {
 		p.admin = caddy.DefaultAdminListen
 	}
 	var err error
-	if to := flags.String("to"); to != "" {
+	to := flags.String("to")
+	switch {
+	case to != "" && p.demo:
+		return nil, errors.New("give either --to or --demo: the demo brings its own upstream")
+	case to != "":
 		if p.to, err = parseUpstream(to); err != nil {
 			return nil, err
 		}
-	} else if !p.demo {
+	case !p.demo:
 		return nil, errors.New("give the upstream to protect with --to host:port, or try it with --demo")
 	}
-	if p.from, err = parseEndpoint("--from", flags.String("from")); err != nil {
+	if p.from, err = p.endpoint(flags, "from"); err != nil {
 		return nil, err
 	}
-	if p.api, err = parseEndpoint("--api", flags.String("api")); err != nil {
+	if p.api, err = p.endpoint(flags, "api"); err != nil {
 		return nil, err
 	}
 	if p.from.port == p.api.port {
@@ -97,6 +102,15 @@ func newProtection(flags caddycmd.Flags) (*protection, error) {
 		p.data, err = filepath.Abs(data)
 	}
 	return p, err
+}
+
+// endpoint reads an address. A demo stays on this machine unless it is told otherwise.
+func (p *protection) endpoint(flags caddycmd.Flags, name string) (endpointAddress, error) {
+	a, err := parseEndpoint("--"+name, flags.String(name))
+	if p.demo && !flags.Changed(name) {
+		a.host = "localhost"
+	}
+	return a, err
 }
 
 // run serves until the process is told to stop.

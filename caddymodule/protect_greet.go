@@ -52,7 +52,7 @@ type greeting struct {
 	found    string // what was there from an earlier start, "" on the first
 }
 
-// greet makes what a first start makes, waits until HTTPS works, and prints what
+// greet waits until HTTPS works, makes what a first start makes, and prints what
 // there is.
 func (p *protection) greet(out io.Writer) error {
 	service, err := runningService()
@@ -60,6 +60,9 @@ func (p *protection) greet(out io.Writer) error {
 		return err
 	}
 	ctx := context.Background()
+	if err := p.waitReady(); err != nil { // before a key is made that would not be shown
+		return err
+	}
 	g, account, err := p.prepare(ctx, service)
 	if err != nil {
 		return err
@@ -68,9 +71,6 @@ func (p *protection) greet(out io.Writer) error {
 		if g.demoKey, err = makeDemo(ctx, service, account); err != nil {
 			return fmt.Errorf("making the demo: %w", err)
 		}
-	}
-	if err := p.waitReady(); err != nil {
-		return err
 	}
 	return p.print(out, g)
 }

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"regexp"
 	"strings"
 	"sync"
 
@@ -108,7 +107,7 @@ func (g *guard) header(h http.Header) http.Header {
 		}
 		masked := make([]string, len(values))
 		for i, v := range values {
-			masked[i] = mask(v)
+			masked[i] = core.MaskSecrets(v)
 		}
 		clean[name] = masked
 	}
@@ -119,7 +118,7 @@ func (g *guard) header(h http.Header) http.Header {
 // credentials, and without anything else that looks like one of our secrets.
 func (g *guard) uri(uri string) string {
 	path, query, ok := strings.Cut(uri, "?")
-	path = mask(path)
+	path = core.MaskSecrets(path)
 	if !ok {
 		return path
 	}
@@ -131,22 +130,10 @@ func (g *guard) uri(uri string) string {
 		if name, err := url.QueryUnescape(k); err == nil && g.params[name] {
 			pairs[i] = k + "=" + redacted
 		} else {
-			pairs[i] = mask(pair)
+			pairs[i] = core.MaskSecrets(pair)
 		}
 	}
 	return path + "?" + strings.Join(pairs, "&")
-}
-
-// encodedSecret matches what looks like one of our secrets with any of its
-// characters percent-encoded.
-var encodedSecret = regexp.MustCompile(`(?i)(?:l|%6c)(?:k|%6b)(?:_|%5f)(?:[a-z0-9_=-]|%[0-9a-f]{2}){6,}`)
-
-// mask masks secrets in s, percent-encoded or not.
-func mask(s string) string {
-	if strings.Contains(s, "%") {
-		s = encodedSecret.ReplaceAllString(s, "lk_***")
-	}
-	return core.MaskSecrets(s)
 }
 
 // guardCore cleans the fields of every entry before they are encoded.
@@ -171,7 +158,7 @@ func (c *guardCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 
 // Write implements [zapcore.Core].
 func (c *guardCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	e.Message = mask(e.Message)
+	e.Message = core.MaskSecrets(e.Message)
 	if ce := c.Core.Check(e, nil); ce != nil {
 		ce.Write(c.guard.fields(fields)...)
 	}
@@ -196,12 +183,12 @@ func (g *guard) field(f zapcore.Field) zapcore.Field {
 		v.Header = g.header(v.Header)
 		f.Interface = v
 	case error:
-		if s := v.Error(); mask(s) != s {
-			f = zap.String(f.Key, mask(s))
+		if s := v.Error(); core.MaskSecrets(s) != s {
+			f = zap.String(f.Key, core.MaskSecrets(s))
 		}
 	}
 	if f.Type == zapcore.StringType {
-		f.String = mask(f.String)
+		f.String = core.MaskSecrets(f.String)
 	}
 	return f
 }

@@ -84,7 +84,7 @@ func (s *site) start() *process {
 	s.t.Helper()
 	s.starts++
 	env := append(os.Environ(), "HOME="+s.dir, "LIMITKEEPER_KEY="+s.owner)
-	p, err := launch(s.dir, fmt.Sprintf("run%d", s.starts), env, "run", "--config", s.config)
+	p, err := launch(binary, s.dir, fmt.Sprintf("run%d", s.starts), env, "run", "--config", s.config)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ type process struct {
 	code           int
 }
 
-// launch starts the binary. The output goes to name.out and name.err in dir.
-func launch(dir, name string, env []string, args ...string) (*process, error) {
+// launch starts a binary. The output goes to name.out and name.err in dir.
+func launch(binary, dir, name string, env []string, args ...string) (*process, error) {
 	p := &process{
 		cmd:    exec.Command(binary, args...),
 		stdout: filepath.Join(dir, name+".out"), stderr: filepath.Join(dir, name+".err"),

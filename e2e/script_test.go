@@ -27,11 +27,19 @@ import (
 //	                           GATEWAY, API, UPSTREAM and ADMIN
 //	expand FILE                replace the variables in a file
 //	linecount FILE N           hold the number of lines
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, binary, "testdata/*.txtar") }
+
+// runScripts runs scripts with a binary that is called limitkeeper.
+func runScripts(t *testing.T, binary, pattern string) {
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no script matches %s: %v", pattern, err)
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                "testdata",
+		Files:              files,
 		RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("BINARY", binary)
 			e.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Values[running] = map[string]*process{}
@@ -77,7 +85,7 @@ func cmdOccupy(ts *testscript.TestScript, neg bool, args []string) {
 func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, 3, "start NAME TEXT ARGS...")
 	env := append(os.Environ(), "HOME="+ts.Getenv("HOME"), "LIMITKEEPER_KEY="+ts.Getenv("LIMITKEEPER_KEY"))
-	p, err := launch(ts.MkAbs("."), args[0], env, args[2:]...)
+	p, err := launch(ts.Getenv("BINARY"), ts.MkAbs("."), args[0], env, args[2:]...)
 	ts.Check(err)
 	ts.Defer(p.kill)
 	ts.Check(p.await(args[1]))

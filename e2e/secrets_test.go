@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,7 +22,8 @@ func TestSecretsAreNowhere(t *testing.T) {
 	}
 	s.must("POST", "/functions/v1/keys/"+id+"/regenerate", map[string]any{"grace_seconds": 3600}, &again)
 	second := again.APIKey
-	secrets := map[string]string{"owner's key": s.owner, "first value": first, "second value": second, "escaped value": url.QueryEscape(second)}
+	secrets := map[string]string{"owner's key": s.owner, "first value": first, "second value": second, "random part of it": second[len("lk_user_"):]}
+	escaped := strings.ReplaceAll(second, "_", "%5F")
 
 	for _, r := range []struct {
 		path   string
@@ -33,6 +33,8 @@ func TestSecretsAreNowhere(t *testing.T) {
 		{"/a", map[string]string{"Authorization": "Bearer " + second}},
 		{"/a?api_key=" + second, nil},
 		{"/a?b=" + second, map[string]string{"X-API-Key": second, "Referer": "http://x/" + second, "User-Agent": s.owner}},
+		{"/a?c=" + escaped, nil},
+		{"/a/" + escaped, map[string]string{"X-API-Key": first, "Referer": "http://x/?k=" + escaped}},
 		{"/a/" + second, map[string]string{"Cookie": "session=" + second}},
 		{"/a", map[string]string{"X-API-Key": s.owner}},
 	} {
@@ -42,6 +44,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	}
 	s.must("GET", "/functions/v1/keys/"+id+"/requests", nil, new(any))
 	_, _, _ = s.call(http.MethodPost, "/functions/v1/validate", map[string]any{"api_key": second, "endpoint": "/x?k=" + second, "method": "GET"})
+	_, _, _ = s.call(http.MethodPost, "/functions/v1/validate", map[string]any{"api_key": second, "endpoint": "/x?k=" + escaped, "method": "GET"})
 	_, _, _ = s.call(http.MethodPost, "/functions/v1/validate", map[string]any{"api_key": s.owner, "endpoint": "/x", "method": second})
 	_, _, _ = s.call(http.MethodGet, "/functions/v1/keys/"+second, nil)
 
