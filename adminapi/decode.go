@@ -7,7 +7,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -77,6 +80,9 @@ func parseObject(body []byte) (map[string]json.RawMessage, error) {
 	if !json.Valid(body) {
 		return nil, invalidRequest("body", "Body must be valid JSON")
 	}
+	if loneSurrogate(body) {
+		return nil, invalidRequest("body", "Body must not escape half a surrogate pair")
+	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if t, _ := dec.Token(); t != json.Delim('{') {
 		return nil, invalidRequest("body", "Body must be a JSON object")
@@ -99,6 +105,37 @@ func parseObject(body []byte) (map[string]json.RawMessage, error) {
 		raw[name] = value
 	}
 	return raw, nil
+}
+
+// loneSurrogate reports whether a valid JSON text escapes a code point that is no
+// character: encoding/json would put U+FFFD in its place (RFC 8259 section 8.2).
+func loneSurrogate(text []byte) bool {
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		i++ // to what is escaped
+		if text[i] != 'u' {
+			continue
+		}
+		r := unescaped(text[i:])
+		i += len("u0000") - 1
+		if !utf16.IsSurrogate(r) {
+			continue
+		}
+		if i+2 >= len(text) || text[i+1] != '\\' || text[i+2] != 'u' ||
+			utf16.DecodeRune(r, unescaped(text[i+2:])) == unicode.ReplacementChar {
+			return true
+		}
+		i += len(`\u0000`)
+	}
+	return false
+}
+
+// unescaped returns the code unit of an escape that begins with its u.
+func unescaped(text []byte) rune {
+	n, _ := strconv.ParseUint(string(text[1:5]), 16, 16) // the JSON is valid
+	return rune(n)
 }
 
 // checkNested reads one value and returns what is wrong with it, "" for nothing.

@@ -22,6 +22,10 @@ func TestBodyFaults(t *testing.T) {
 		{"broken UTF-8", "{\"name\":\"\xff\"}", "body", "Body must be valid UTF-8"},
 		{"overlong UTF-8", "{\"name\":\"\xc0\xaf\"}", "body", "Body must be valid UTF-8"},
 		{"surrogate in UTF-8", "{\"name\":\"\xed\xa0\x80\"}", "body", "Body must be valid UTF-8"},
+		{"half a surrogate pair, high", `{"name":"\ud800"}`, "body", "Body must not escape half a surrogate pair"},
+		{"half a surrogate pair, low", `{"name":"a\udc00b"}`, "body", "Body must not escape half a surrogate pair"},
+		{"two high halves", `{"name":"\ud83d\ud83d"}`, "body", "Body must not escape half a surrogate pair"},
+		{"high half before another escape", `{"name":"\ud83d\n"}`, "body", "Body must not escape half a surrogate pair"},
 		{"byte order mark", "\ufeff" + `{"name":"a"}`, "body", "Body must be valid JSON"},
 		{"cut off", `{"name":"a"`, "body", "Body must be valid JSON"},
 		{"two objects", `{"name":"a"}{"name":"b"}`, "body", "Body must be valid JSON"},
@@ -57,6 +61,21 @@ func TestBodyFaults(t *testing.T) {
 	}
 }
 
+// A pair of surrogates is one character, and a backslash before a u is none of them.
+func TestSurrogatePairs(t *testing.T) {
+	a := newAPI(t)
+	for body, want := range map[string]string{
+		`{"name":"\ud83d\ude00"}`:   "\U0001F600",
+		`{"name":"\\ud800"}`:        `\ud800`,
+		`{"name":"\\\ud83d\ude00"}`: "\\\U0001F600",
+	} {
+		got := a.do("POST", prefix+"/users", body).want(201).data()["name"]
+		if got != want {
+			t.Errorf("%s: got name %q, want %q", body, got, want)
+		}
+	}
+}
+
 // What is just within the bounds is served.
 func TestBodyBounds(t *testing.T) {
 	a := newAPI(t)
@@ -67,7 +86,7 @@ func TestBodyBounds(t *testing.T) {
 		"same name at other depths": `{"name":"a","metadata":{"name":{"name":1}}}`,
 		"huge unknown number":       `{"name":"a","x":1e999999}`,
 		"other case is unknown":     `{"name":"a","Name":5}`,
-		"escapes":                   `{"name":"\ud83d\ude00 \ud800 \u0000"}`,
+		"escapes":                   `{"name":"\ud83d\ude00 \u00e9 \"\\ \/","x":"\u0000"}`,
 	} {
 		t.Run(name, func(t *testing.T) { a.in(t).bad("POST", prefix+"/users", body).want(201) })
 	}

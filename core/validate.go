@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -228,9 +229,18 @@ func entryOf(r Request, d *Decision, now time.Time) Entry {
 	}
 }
 
-// clean masks secrets in s and cuts it to at most n bytes of valid UTF-8.
+// clean masks secrets in s, puts U+FFFD in place of control characters and of what is
+// no UTF-8, and cuts it to at most n bytes.
 func clean(s string, n int) string {
 	s = MaskSecrets(s)
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		s = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) {
+				return utf8.RuneError
+			}
+			return r
+		}, s)
+	}
 	if len(s) <= n && utf8.ValidString(s) {
 		return s
 	}
