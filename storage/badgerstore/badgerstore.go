@@ -89,13 +89,13 @@ func (s *Store) fail(err error) error {
 	if s.failed.CompareAndSwap(nil, &err) {
 		s.log.Error("the store takes no more writes until it is opened again", "dir", s.dir, "error", err)
 	}
-	return core.Unavailable(err)
+	return fault(err)
 }
 
 // failure returns why the store takes no more writes, nil when it does.
 func (s *Store) failure() error {
 	if err := s.failed.Load(); err != nil {
-		return core.Unavailable(*err)
+		return fault(*err)
 	}
 	return nil
 }

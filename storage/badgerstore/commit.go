@@ -46,7 +46,9 @@ type entry struct {
 
 func (b *batch) full() bool { return len(b.entries) >= maxBatchEntries || b.bytes >= maxBatchBytes }
 
-// queue holds the batches that wait.
+// queue holds the batches that wait. An allowed request is in it as long as its caller
+// waits, so there are never more than callers. Denied ones are in it while nobody waits:
+// when they are too many they are only counted, as denials that the history leaves out.
 type queue struct {
 	s *Store
 

@@ -36,7 +36,7 @@ func TestRequestsShareCommits(t *testing.T) {
 	var commits atomic.Int64
 	var group sync.WaitGroup
 	group.Go(func() { consume(t, s, request("key_first", 1, 1, noon)) })
-	<-waits
+	await(t, waits)
 	for i := range callers {
 		group.Go(func() { consume(t, s, request(fmt.Sprintf("key_%d", i), 1, 1, noon)) })
 	}
@@ -52,11 +52,21 @@ func TestRequestsShareCommits(t *testing.T) {
 	}()
 	release()
 	group.Wait()
-	<-done
+	await(t, done)
 	if got := commits.Load(); got > 1 {
 		t.Errorf("commits of %d requests that waited: got %d, want 1", callers, got)
 	}
 	wantUsed(t, s, ofKey("key_63"), 1)
+}
+
+// await waits until c is closed.
+func await(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatalf("waited %v for what does not happen", patience)
+	}
 }
 
 // waitUntil waits until what is true.
@@ -81,7 +91,7 @@ func TestDeniedDoNotWait(t *testing.T) {
 	defer release()
 	var group sync.WaitGroup
 	group.Go(func() { consume(t, s, request("key", 1, 1, noon)) })
-	<-waits
+	await(t, waits)
 	const seconds = 1000 // ten denials are recorded in each
 	for i := range seconds * core.DeniedPerSecond {
 		if consume(t, s, request("key", 1, 1, noon.Add(time.Duration(i/core.DeniedPerSecond)*time.Second))) {
@@ -144,7 +154,7 @@ func TestCommitFails(t *testing.T) {
 		unavailable.Add(1)
 	}
 	group.Go(try)
-	<-waits
+	await(t, waits)
 	for range callers - 12 {
 		group.Go(try)
 	}
@@ -235,7 +245,7 @@ func TestDeletedBesideRequests(t *testing.T) {
 	var allowed atomic.Int64
 	var group sync.WaitGroup
 	group.Go(func() { consume(t, s, request("key_other", 1, 10, noon)) })
-	<-waits
+	await(t, waits)
 	group.Go(func() { update(t, s, func(tx core.Tx) error { return tx.DeleteKey(key) }) })
 	for range 8 {
 		group.Go(func() {
