@@ -43,12 +43,12 @@ func bearer(h http.Header) (token string, ok bool) {
 	return words[1], true
 }
 
-// setChallenge says what is wrong with the credential of a request that is
-// answered with 401.
-func setChallenge(h http.Header, code core.Code) {
-	value := challenge
-	if code == core.CodeInvalidAPIKey {
-		value = challengeWrong
+// SetChallenge says what is wrong with the credential of a request that is answered
+// with 401: that there is none, for the code UNAUTHORIZED, or that it is not good.
+func SetChallenge(h http.Header, code core.Code) {
+	value := challengeWrong
+	if code == core.CodeUnauthorized {
+		value = challenge
 	}
 	h.Set("WWW-Authenticate", value)
 }

@@ -58,7 +58,7 @@ func (c *call) fail(err error) {
 	status := statuses[e.Code]
 	switch status {
 	case http.StatusUnauthorized:
-		setChallenge(c.w.Header(), e.Code)
+		SetChallenge(c.w.Header(), e.Code)
 	case http.StatusServiceUnavailable:
 		retryAfter(c.w.Header(), retryUnavailable)
 	}

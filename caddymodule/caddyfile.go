@@ -295,7 +295,7 @@ func (g *Gateway) unmarshalCost(d *caddyfile.Dispenser) error {
 		return err
 	}
 	if !strings.Contains(s, "{") {
-		if _, err := parseCost(s); err != nil {
+		if _, err := configuredCost(s); err != nil {
 			return d.WrapErr(err)
 		}
 	}

@@ -122,17 +122,27 @@ func (g *Gateway) provisionCost() (err error) {
 	case strings.Contains(s, "{"):
 		g.costOf = s
 	case s != "":
-		g.cost, err = parseCost(s)
+		g.cost, err = configuredCost(s)
 	}
 	return err
 }
 
-// parseCost reads a cost.
+// parseCost reads a cost. One that is none is an [core.Error] with the code
+// INVALID_REQUEST.
 func parseCost(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err == nil {
-		err = core.CheckCost(n)
+	if err != nil {
+		n = -1 // out of bounds, like every other that is no cost
 	}
+	if err := core.CheckCost(n); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// configuredCost reads a cost of the config, and says what is there in place of one.
+func configuredCost(s string) (int64, error) {
+	n, err := parseCost(s)
 	if err != nil {
 		return 0, fmt.Errorf("cost: want a whole number from 0 to %d, got %q", core.MaxCost, s)
 	}
@@ -255,8 +265,7 @@ func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, secret string, v
 	return err
 }
 
-// requestCost returns what this request costs, or an [core.Error] with the code
-// INVALID_REQUEST.
+// requestCost returns what this request costs.
 func (g *Gateway) requestCost(repl *caddy.Replacer) (int64, error) {
 	if g.costOf == "" {
 		return g.cost, nil
@@ -265,14 +274,7 @@ func (g *Gateway) requestCost(repl *caddy.Replacer) (int64, error) {
 	if s == "" {
 		return 1, nil
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		n = -1
-	}
-	if err := core.CheckCost(n); err != nil {
-		return 0, err
-	}
-	return n, nil
+	return parseCost(s)
 }
 
 // accountID returns the id of the account, "" when it does not exist.

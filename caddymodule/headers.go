@@ -63,12 +63,6 @@ func (w *limitWriter) FlushError() error {
 // Flush implements [http.Flusher].
 func (w *limitWriter) Flush() { _ = w.FlushError() }
 
-// The challenges of RFC 6750 section 3 that go with a 401.
-const (
-	challenge      = `Bearer realm="limitkeeper"`
-	challengeWrong = challenge + `, error="invalid_token"`
-)
-
 // The refusals that no decision has.
 var (
 	errMissing  = &core.Error{Code: core.CodeUnauthorized, Message: "API key is required"}
@@ -102,7 +96,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, v *verdict) error {
 	h.Set("Cache-Control", "no-store")
 	switch status {
 	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", challengeOf(v))
+		adminapi.SetChallenge(h, e.Code)
 	case http.StatusServiceUnavailable:
 		h.Set("Retry-After", "1")
 	case http.StatusTooManyRequests:
@@ -118,13 +112,6 @@ func (g *Gateway) refuse(w http.ResponseWriter, v *verdict) error {
 		adminapi.WriteRefusal(w, status, e)
 	}
 	return nil
-}
-
-func challengeOf(v *verdict) string {
-	if v.outcome == outcomeMissing {
-		return challenge
-	}
-	return challengeWrong
 }
 
 // Interface guards.

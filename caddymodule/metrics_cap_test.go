@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
@@ -14,31 +12,6 @@ import (
 // allowedOn is a decision on a plan of an account.
 func allowedOn(account, plan string) *core.Decision {
 	return &core.Decision{Account: account, Outcome: core.Allowed, Plan: &core.Plan{Name: plan}}
-}
-
-// series returns the values of the decisions by "account plan".
-func (m *metricSet) series(t *testing.T) map[string]float64 {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.decisions)
-	families, err := registry.Gather()
-	if err != nil || len(families) != 1 {
-		t.Fatalf("got %d families (%v), want one", len(families), err)
-	}
-	got := map[string]float64{}
-	for _, s := range families[0].Metric {
-		var account, plan string
-		for _, l := range s.Label {
-			switch l.GetName() {
-			case "account":
-				account = l.GetValue()
-			case "plan":
-				plan = l.GetValue()
-			}
-		}
-		got[account+" "+plan] = s.Counter.GetValue()
-	}
-	return got
 }
 
 // An account that renames its plans without end is counted under "other" itself; it
@@ -55,11 +28,11 @@ func TestMetricsOfOneAccountAreItsOwn(t *testing.T) {
 		m.decided(names, allowedOn("acct_1", "7"))
 	}
 	got := m.series(t)
-	if got["quiet Starter"] != 3 || got["loud 7"] != 4 {
-		t.Errorf("got %v of the quiet account and %v of the loud, want 3 and 4", got["quiet Starter"], got["loud 7"])
+	if got["quiet allowed Starter"] != 3 || got["loud allowed 7"] != 4 {
+		t.Errorf("got %v of the quiet account and %v of the loud, want 3 and 4", got["quiet allowed Starter"], got["loud allowed 7"])
 	}
-	if got["other other"] != 5000-maxLabelSets || len(got) != maxLabelSets+2 {
-		t.Errorf("got %v others and %d series, want %d and %d", got["other other"], len(got), 5000-maxLabelSets, maxLabelSets+2)
+	if got["other allowed other"] != 5000-maxLabelSets || len(got) != maxLabelSets+2 {
+		t.Errorf("got %v others and %d series, want %d and %d", got["other allowed other"], len(got), 5000-maxLabelSets, maxLabelSets+2)
 	}
 }
 
@@ -79,9 +52,9 @@ func TestMetricsOfAccountsAreBounded(t *testing.T) {
 	}
 	m.decided(names, allowedOn("acct_3", "q")) // one that is shown goes on to be
 	got := m.series(t)
-	if len(got) != maxAccounts+2 || got["other other"] != 10 || got["3 q"] != 1 {
+	if len(got) != maxAccounts+2 || got["other allowed other"] != 10 || got["3 allowed q"] != 1 {
 		t.Errorf("got %d series, %v others and %v of a known account, want %d series, 10 and 1",
-			len(got), got["other other"], got["3 q"], maxAccounts+2)
+			len(got), got["other allowed other"], got["3 allowed q"], maxAccounts+2)
 	}
 }
 
@@ -128,7 +101,7 @@ func TestMetricsDoNotWaitForNames(t *testing.T) {
 			return false
 		}
 	})
-	if got := m.series(t); got["known p"] != 2 || got["known q"] != 1 {
+	if got := m.series(t); got["known allowed p"] != 2 || got["known allowed q"] != 1 {
 		t.Errorf("got %v, want 2 of p and 1 of q", got)
 	}
 }

@@ -70,16 +70,9 @@ func sample(metrics, labels string) (n int) {
 	return n
 }
 
-// However many plans accounts make, the number of series is bounded.
-func TestMetricsAreBounded(t *testing.T) {
-	m := newMetrics()
-	names := newAccountNames(core.NewService(memstore.New(), core.Config{}))
-	names.learn(&core.Account{ID: "acct_1", Name: "one"})
-	for i := range maxLabelSets + 500 {
-		for range 2 {
-			m.decided(names, &core.Decision{Account: "acct_1", Outcome: core.Allowed, Plan: &core.Plan{Name: fmt.Sprint(i)}})
-		}
-	}
+// series returns the values of the decisions by "account outcome plan".
+func (m *metricSet) series(t *testing.T) map[string]float64 {
+	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.decisions)
 	families, err := registry.Gather()
@@ -94,6 +87,20 @@ func TestMetricsAreBounded(t *testing.T) {
 		}
 		got[strings.Join(labels, " ")] = series.Counter.GetValue()
 	}
+	return got
+}
+
+// However many plans accounts make, the number of series is bounded.
+func TestMetricsAreBounded(t *testing.T) {
+	m := newMetrics()
+	names := newAccountNames(core.NewService(memstore.New(), core.Config{}))
+	names.learn(&core.Account{ID: "acct_1", Name: "one"})
+	for i := range maxLabelSets + 500 {
+		for range 2 {
+			m.decided(names, &core.Decision{Account: "acct_1", Outcome: core.Allowed, Plan: &core.Plan{Name: fmt.Sprint(i)}})
+		}
+	}
+	got := m.series(t)
 	if len(got) != maxLabelSets+1 {
 		t.Errorf("got %d series, want %d and one for the others", len(got), maxLabelSets)
 	}

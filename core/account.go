@@ -68,7 +68,7 @@ func (s *Service) newOwnerKey(account, name, secret string) *OwnerKey {
 // is [ErrOwnerKeyRevoked] beside the account.
 func (s *Service) EnsureAccount(ctx context.Context, name, secret string) (*Account, error) {
 	if !WellFormedOwnerSecret(secret) {
-		return nil, invalid("key", "An owner's key is lk_ and 29 letters or digits")
+		return nil, errOwnerKeyForm
 	}
 	a, err := s.AccountByName(ctx, name)
 	if errors.Is(err, ErrAccountNotFound) {
@@ -96,7 +96,7 @@ func (s *Service) ensureOwnerKey(ctx context.Context, a *Account, secret string)
 // writes nothing.
 func (s *Service) CheckAccount(ctx context.Context, name, secret string) error {
 	if !WellFormedOwnerSecret(secret) {
-		return invalid("key", "An owner's key is lk_ and 29 letters or digits")
+		return errOwnerKeyForm
 	}
 	a, err := s.AccountByName(ctx, name)
 	if errors.Is(err, ErrAccountNotFound) {

@@ -64,6 +64,8 @@ var (
 var (
 	// ErrInvalidOwnerKey means that the credential is wrong, revoked or expired.
 	ErrInvalidOwnerKey = &Error{Code: CodeInvalidAPIKey, Message: "Invalid API key"}
+
+	errOwnerKeyForm = invalid("key", "An owner's key is lk_ and 29 letters or digits")
 )
 
 // ErrorCode returns the code of the first [Error] in err's chain, and

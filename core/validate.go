@@ -60,11 +60,6 @@ const (
 	Allowed   Outcome = "allowed"   // the request was counted
 )
 
-// Outcomes lists every outcome.
-func Outcomes() []Outcome {
-	return []Outcome{Malformed, Unknown, Expired, Disabled, Denied, Allowed}
-}
-
 // Decision says whether a request is allowed and what is left.
 type Decision struct {
 	Outcome Outcome
