@@ -63,9 +63,9 @@ func (m *memoryModule) Tune(core.Store) { memoryTuned.Add(1) }
 
 type flakyStore struct{ core.Store }
 
-func (s *flakyStore) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (s *flakyStore) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	if memoryFails.Load() {
-		return core.Usage{}, false, core.Unavailable(errors.New("pulled the plug"))
+		return core.Verdict{}, core.Unavailable(errors.New("pulled the plug"))
 	}
 	return s.Store.Consume(ctx, c)
 }

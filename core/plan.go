@@ -31,6 +31,11 @@ type Plan struct {
 	UpdatedAt   time.Time `json:"updated_at"`
 }
 
+// Terms returns what requests are decided under while the plan is in force.
+func (p *Plan) Terms() Terms {
+	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, Limit: p.Limit}
+}
+
 // PlanPatch holds the members of a plan to set. A nil pointer and an unset
 // [Optional] leave the member alone; on creation they leave it empty.
 type PlanPatch struct {

@@ -94,8 +94,17 @@ type Store interface {
 	// nothing and is ErrKeyNotFound or ErrUserNotFound: what was deleted does not come
 	// back.
 	//
+	// An allowed request with a cost and a RequestID is remembered in the same step,
+	// under its key and that id, for RequestIDRetention of the clock of the requests:
+	// [Consumption.Repeats] says until when. Asked again with the id, whatever else is
+	// different, Consume does nothing and answers what it answered then: allowed, with
+	// the usage and its window as they were, and the terms as First. That count is
+	// durable by then, also when both were asked at once. An id is the exact string. A
+	// denied request is not remembered, nor one of cost 0. Deleting the key forgets its
+	// ids.
+	//
 	// Once the step has begun it is finished, whatever becomes of ctx.
-	Consume(ctx context.Context, c *Consumption) (Usage, bool, error)
+	Consume(ctx context.Context, c *Consumption) (Verdict, error)
 	// Counters returns the counters with the ids, in that order, each as it was
 	// after every Consume that has returned.
 	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)
@@ -157,19 +166,50 @@ type KeyFilter struct {
 	Status KeyStatus // "" for any
 }
 
+// The bounds of a request id.
+const (
+	MaxRequestIDLength = 128            // bytes
+	RequestIDRetention = 24 * time.Hour // for how long it is remembered
+)
+
+// Terms are what a request is decided under: those of the plan in force.
+type Terms struct {
+	PlanID   string
+	PlanName string
+	Period   Period
+	Limit    int64
+}
+
 // Consumption is one request to be counted if it fits.
 type Consumption struct {
 	Account string
 	KeyID   string // whose counter counts
+	KeySeq  int64  // the Seq of that key
 	UserID  int64
-	Shared  bool   // the user's counter decides, and counts too
-	Period  Period // of the plan in force
-	Limit   int64  // of the plan in force
-	Cost    int64  // 0…MaxCost
-	Entry   Entry  // for the history; its At is the time of the request
+	Shared  bool  // the user's counter decides, and counts too
+	Terms         // of the plan in force
+	Cost    int64 // 0…MaxCost
+	Entry   Entry // for the history; its At is the time of the request
 
 	// Retention is how long the entry must be kept; it may be deleted afterwards.
 	Retention time.Duration
+
+	// RequestID is what the caller calls the request, at most MaxRequestIDLength bytes,
+	// or "" for none. The same id of the same key is the same request.
+	RequestID string
+}
+
+// Repeats reports whether the request is still the same as one with its id that was
+// counted at the time first.
+func (c *Consumption) Repeats(first time.Time) bool {
+	return c.Entry.At.Before(first.Add(RequestIDRetention))
+}
+
+// Verdict is what [Store.Consume] answers.
+type Verdict struct {
+	Usage   Usage // of the deciding counter after the step
+	Allowed bool
+	First   *Terms // set when the request id was answered before: the terms of the first answer
 }
 
 // Counter returns the id of the counter that decides.

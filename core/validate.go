@@ -187,19 +187,19 @@ func (s *Service) consume(ctx context.Context, d *Decision, r Request) error {
 		return err
 	}
 	c := Consumption{
-		Account: d.Account, KeyID: d.Key.ID, UserID: d.User.ID, Shared: shared,
-		Period: pl.Period, Limit: pl.Limit, Cost: r.Cost,
+		Account: d.Account, KeyID: d.Key.ID, KeySeq: d.Key.Seq, UserID: d.User.ID, Shared: shared,
+		Terms: pl.Terms(), Cost: r.Cost,
 		Entry: entryOf(r, d, s.clock()), Retention: s.retention(),
 	}
-	usage, ok, err := s.store.Consume(context.WithoutCancel(ctx), &c)
+	v, err := s.store.Consume(context.WithoutCancel(ctx), &c)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
 		return s.moved(d, err)
 	}
 	if err != nil {
 		return err
 	}
-	d.Plan, d.Usage, d.Outcome = pl, usage, Denied
-	if ok {
+	d.Plan, d.Usage, d.Outcome = pl, v.Usage, Denied
+	if v.Allowed {
 		d.Outcome = Allowed
 	}
 	return nil

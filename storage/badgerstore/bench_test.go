@@ -56,15 +56,15 @@ func benchmarkConsume(b *testing.B, s *Store, callers int, ids []string) {
 	var group sync.WaitGroup
 	for range callers {
 		group.Go(func() {
-			c := core.Consumption{Account: acct, Period: core.Month, Limit: core.MaxLimit, Cost: 1,
+			c := core.Consumption{Account: acct, Terms: core.Terms{Period: core.Month, Limit: core.MaxLimit}, Cost: 1,
 				Retention: core.DefaultRetention,
 				Entry:     core.Entry{Endpoint: "/v1/things/17", Method: "GET", IP: "192.0.2.17", Cost: 1}}
 			for left.Add(-1) >= 0 {
 				i := rand.IntN(len(ids))
 				c.KeyID, c.UserID = ids[i], int64(i%8+1)
 				c.Entry.KeyID, c.Entry.UserID, c.Entry.At = c.KeyID, c.UserID, time.Now()
-				if _, ok, err := s.Consume(context.Background(), &c); err != nil || !ok {
-					b.Errorf("Consume: got %v, %v, want allowed", ok, err)
+				if v, err := s.Consume(context.Background(), &c); err != nil || !v.Allowed {
+					b.Errorf("Consume: got %v, %v, want allowed", v.Allowed, err)
 					return
 				}
 			}
@@ -81,8 +81,8 @@ func BenchmarkDenied(b *testing.B) {
 	c := core.Consumption{Account: acct, KeyID: "key", UserID: 1, Cost: 1, Entry: core.Entry{At: time.Now(), KeyID: "key", UserID: 1}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok, err := s.Consume(context.Background(), &c); err != nil || ok {
-			b.Fatalf("Consume: got %v, %v, want denied", ok, err)
+		if v, err := s.Consume(context.Background(), &c); err != nil || v.Allowed {
+			b.Fatalf("Consume: got %v, %v, want denied", v.Allowed, err)
 		}
 	}
 }

@@ -147,9 +147,9 @@ func TestCommitFails(t *testing.T) {
 	var group sync.WaitGroup
 	var unavailable atomic.Int64
 	try := func() {
-		_, ok, err := s.Consume(context.Background(), request("key", 1, limit, noon))
-		if !isUnavailable(err) || ok {
-			t.Errorf("Consume: got %v, %v, want %v", ok, err, core.ErrUnavailable)
+		v, err := s.Consume(context.Background(), request("key", 1, limit, noon))
+		if !isUnavailable(err) || v.Allowed {
+			t.Errorf("Consume: got %v, %v, want %v", v.Allowed, err, core.ErrUnavailable)
 		}
 		unavailable.Add(1)
 	}
@@ -208,11 +208,11 @@ func TestCommitsFailNowAndThen(t *testing.T) {
 				key := (i + j) % keys
 				c := request(fmt.Sprintf("key_%d", key), 1, limit*keys, noon)
 				c.Shared = true // all are decided on the counter of one user
-				_, ok, err := s.Consume(context.Background(), c)
+				v, err := s.Consume(context.Background(), c)
 				if err != nil && !isUnavailable(err) {
 					t.Errorf("Consume: got error %v, want %v", err, core.ErrUnavailable)
 				}
-				if ok {
+				if v.Allowed {
 					allowed[key].Add(1)
 				}
 			}
@@ -249,11 +249,11 @@ func TestDeletedBesideRequests(t *testing.T) {
 	group.Go(func() { update(t, s, func(tx core.Tx) error { return tx.DeleteKey(key) }) })
 	for range 8 {
 		group.Go(func() {
-			_, ok, err := s.Consume(context.Background(), request(key, 1, 100, noon))
+			v, err := s.Consume(context.Background(), request(key, 1, 100, noon))
 			if err != nil && !errors.Is(err, core.ErrKeyNotFound) {
 				t.Errorf("Consume: got error %v, want %v or none", err, core.ErrKeyNotFound)
 			}
-			if ok {
+			if v.Allowed {
 				allowed.Add(1)
 			}
 		})

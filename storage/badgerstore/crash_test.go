@@ -99,8 +99,8 @@ func consumeOnce(s *Store, caller int) error {
 	c.Shared = caller%2 == 0
 	what := fmt.Sprintf("consume %s %v", key, c.Shared)
 	fmt.Println("ask", what)
-	_, ok, err := s.Consume(context.Background(), c)
-	if err == nil && !ok {
+	v, err := s.Consume(context.Background(), c)
+	if err == nil && !v.Allowed {
 		err = errors.New("denied")
 	}
 	fmt.Println("ok", what)

@@ -162,7 +162,7 @@ func TestSyncFails(t *testing.T) {
 	log := s.logs.newest
 	s.logs.newest = broken
 	for range 2 {
-		if _, _, err := s.Consume(t.Context(), request("key", 1, 1, noon)); !isUnavailable(err) {
+		if _, err := s.Consume(t.Context(), request("key", 1, 1, noon)); !isUnavailable(err) {
 			t.Errorf("Consume: got error %v, want %v", err, core.ErrUnavailable)
 		}
 		if err := s.Update(t.Context(), acct, withKeys(1, 1)); !isUnavailable(err) {
@@ -197,7 +197,7 @@ func TestFull(t *testing.T) {
 			free--
 		}
 		s.noteRoom(free, nil)
-		_, _, consumeErr := s.Consume(t.Context(), request("key", 1, 10, time.Now()))
+		_, consumeErr := s.Consume(t.Context(), request("key", 1, 10, time.Now()))
 		updateErr := s.Update(t.Context(), acct, withKeys(1, 1))
 		createErr := s.CreateOwnerKey(t.Context(), &core.OwnerKey{AccountID: acct, ID: "okey2"})
 		for what, err := range map[string]error{"Consume": consumeErr, "Update": updateErr, "CreateOwnerKey": createErr} {

@@ -93,18 +93,18 @@ func newKey(user int64, i int) *core.Key {
 
 // request returns a request of cost 1 with a key of the account.
 func request(key string, user, limit int64, at time.Time) *core.Consumption {
-	return &core.Consumption{Account: acct, KeyID: key, UserID: user, Period: core.Month, Limit: limit, Cost: 1,
+	return &core.Consumption{Account: acct, KeyID: key, UserID: user, Terms: core.Terms{Period: core.Month, Limit: limit}, Cost: 1,
 		Entry: core.Entry{At: at, KeyID: key, UserID: user, Endpoint: "/", Method: "GET", Cost: 1}, Retention: time.Hour}
 }
 
 // consume makes a request that must be decided, and reports whether it is allowed.
 func consume(t testing.TB, s *Store, c *core.Consumption) bool {
 	t.Helper()
-	_, ok, err := s.Consume(context.Background(), c)
+	v, err := s.Consume(context.Background(), c)
 	if err != nil {
 		t.Fatalf("Consume: %v", err)
 	}
-	return ok
+	return v.Allowed
 }
 
 func ofKey(key string) core.CounterID  { return core.CounterID{Account: acct, KeyID: key} }

@@ -11,9 +11,9 @@ import (
 // Consume implements [core.Store]. The decision is made on the counters in memory,
 // each under its lock, and an allowed request is answered when the batch that it is
 // in was committed. A denied one is answered at once.
-func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Verdict, error) {
 	if err := s.enterToWrite(); err != nil {
-		return core.Usage{}, false, err
+		return core.Verdict{}, err
 	}
 	defer s.leave()
 	for {
@@ -25,14 +25,14 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Usage, boo
 		case d.again:
 			continue
 		case d.err != nil:
-			return core.Usage{}, false, fault(d.err)
+			return core.Verdict{}, fault(d.err)
 		case d.batch == nil:
-			return d.usage, d.ok, nil
+			return core.Verdict{Usage: d.usage, Allowed: d.ok}, nil
 		}
 		if err := s.queue.wait(d.batch, d.lead); err != nil {
-			return core.Usage{}, false, fault(err)
+			return core.Verdict{}, fault(err)
 		}
-		return d.usage, d.ok, nil
+		return core.Verdict{Usage: d.usage, Allowed: d.ok}, nil
 	}
 }
 

@@ -8,25 +8,25 @@ import (
 
 // Consume implements [core.Store]. Here a denied request is in the history when it
 // returns.
-func (s *Store) Consume(_ context.Context, c *core.Consumption) (u core.Usage, ok bool, err error) {
+func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.Verdict, err error) {
 	err = s.locked(func() error {
 		if err := s.there(c); err != nil {
 			return err
 		}
 		key := core.CounterID{Account: c.Account, KeyID: c.KeyID}
-		u, ok = s.counter(c.Counter()).Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
+		v.Usage, v.Allowed = s.counter(c.Counter()).Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
 		switch {
 		case c.Cost == 0:
 			return nil
-		case ok && c.Shared:
+		case v.Allowed && c.Shared:
 			s.counter(key).Add(c.Cost, c.Entry.At)
-		case !ok && !s.counter(key).Deny(c.Entry.At):
+		case !v.Allowed && !s.counter(key).Deny(c.Entry.At):
 			return nil
 		}
-		s.remember(c, !ok)
+		s.remember(c, !v.Allowed)
 		return nil
 	})
-	return u, ok, err
+	return v, err
 }
 
 // there returns an error when the key or the user of a request does not exist.

@@ -114,11 +114,11 @@ func (j *journal) Update(ctx context.Context, account string, fn func(core.Tx) e
 	return j.note(journalEntry{do: do}, err)
 }
 
-func (j *journal) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (j *journal) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	given := *c
-	do := func(s core.Store) { _, _, _ = s.Consume(ctx, &given) }
-	u, ok, err := j.Store.Consume(ctx, c)
-	return u, ok, j.note(journalEntry{do: do, request: ok && c.Cost > 0, denied: !ok}, err)
+	do := func(s core.Store) { _, _ = s.Consume(ctx, &given) }
+	v, err := j.Store.Consume(ctx, c)
+	return v, j.note(journalEntry{do: do, request: v.Allowed && c.Cost > 0, denied: !v.Allowed}, err)
 }
 
 // noting tells whether a transaction wrote anything.
@@ -200,10 +200,10 @@ func (s runsClosed) Update(ctx context.Context, account string, fn func(core.Tx)
 
 type deniesClosed struct{ core.Store }
 
-func (s deniesClosed) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
-	u, ok, err := s.Store.Consume(ctx, c)
+func (s deniesClosed) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	v, err := s.Store.Consume(ctx, c)
 	if err != nil {
-		return core.Usage{}, false, nil
+		return core.Verdict{}, nil
 	}
-	return u, ok, err
+	return v, err
 }

@@ -100,10 +100,10 @@ type recordsAll struct {
 	n  int
 }
 
-func (s *recordsAll) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (s *recordsAll) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	look := cost(*c, 0)
-	u, _, err := s.Store.Consume(ctx, &look)
-	if err != nil || c.Cost == 0 || u.Used+c.Cost <= c.Limit {
+	v, err := s.Store.Consume(ctx, &look)
+	if err != nil || c.Cost == 0 || v.Usage.Used+c.Cost <= c.Limit {
 		return s.Store.Consume(ctx, c)
 	}
 	s.mu.Lock()
@@ -201,23 +201,23 @@ type appendsLate struct {
 	late []core.Consumption
 }
 
-func (s *appendsLate) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (s *appendsLate) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	look := cost(*c, 0)
-	u, _, err := s.Store.Consume(ctx, &look)
-	if err != nil || c.Cost == 0 || u.Used+c.Cost <= c.Limit {
+	v, err := s.Store.Consume(ctx, &look)
+	if err != nil || c.Cost == 0 || v.Usage.Used+c.Cost <= c.Limit {
 		return s.Store.Consume(ctx, c)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.late = append(s.late, *c)
-	return u, false, nil
+	return v, nil
 }
 
 func (s *appendsLate) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.late {
-		_, _, _ = s.Store.Consume(ctx, &c)
+		_, _ = s.Store.Consume(ctx, &c)
 	}
 	s.late = nil
 	return s.Store.History(ctx, of, since, p)

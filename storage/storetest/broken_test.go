@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -47,12 +49,23 @@ func TestBrokenStores(t *testing.T) {
 
 // A recorder must not be what fails: every case passes with it on a good store.
 func TestGoodStoreIsNotCaught(t *testing.T) {
-	good := wrapped(func(s core.Store) core.Store { return s })
+	good := wrapped(func(s core.Store) core.Store { return checksSeq{s} })
 	for _, c := range cases() {
 		if r := observe(t, c, good()); r.Failed() {
 			t.Errorf("the case %q: got failed, want passed:\n\t%s", c.name, r.text())
 		}
 	}
+}
+
+// checksSeq fails requests that name a key by a Seq which is not its own: a store
+// may find the key by either.
+type checksSeq struct{ core.Store }
+
+func (s checksSeq) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	if k, err := s.Key(ctx, c.Account, c.KeyID); err == nil && k.Seq != c.KeySeq {
+		return core.Verdict{}, fmt.Errorf("request of key %s: got the Seq %d, want %d", c.KeyID, c.KeySeq, k.Seq)
+	}
+	return s.Store.Consume(ctx, c)
 }
 
 // Cases are known by their names, and each says what it is about.

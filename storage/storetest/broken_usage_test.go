@@ -69,7 +69,7 @@ func altered(alter func(*core.Consumption)) func() Opened {
 	return wrapped(func(s core.Store) core.Store { return altering{s, alter} })
 }
 
-func (s altering) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (s altering) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	changed := *c
 	s.alter(&changed)
 	return s.Store.Consume(ctx, &changed)
@@ -95,11 +95,11 @@ func (s recounting) Counters(ctx context.Context, ids []core.CounterID) ([]core.
 
 type readsThenWrites struct{ core.Store }
 
-func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	look := cost(*c, 0)
-	u, ok, err := s.Store.Consume(ctx, &look)
-	if err != nil || !ok || u.Used+c.Cost > c.Limit {
-		return u, false, err
+	v, err := s.Store.Consume(ctx, &look)
+	if err != nil || !v.Allowed || v.Usage.Used+c.Cost > c.Limit {
+		return core.Verdict{Usage: v.Usage}, err
 	}
 	runtime.Gosched() // somebody else may do the same now
 	unlimited := *c
@@ -109,23 +109,23 @@ func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core
 
 type countsNothing struct{ core.Store }
 
-func (s countsNothing) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
-	u, ok, err := s.Store.Consume(ctx, c)
+func (s countsNothing) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	v, err := s.Store.Consume(ctx, c)
 	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
-		return core.Usage{Window: c.Period.Window(c.Entry.At), Used: c.Cost}, true, nil
+		return core.Verdict{Usage: core.Usage{Window: c.Period.Window(c.Entry.At), Used: c.Cost}, Allowed: true}, nil
 	}
-	return u, ok, err
+	return v, err
 }
 
 type grantsPart struct{ core.Store }
 
-func (s grantsPart) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
-	u, ok, err := s.Store.Consume(ctx, c)
-	if left := c.Limit - u.Used; err == nil && !ok && left > 0 {
+func (s grantsPart) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	v, err := s.Store.Consume(ctx, c)
+	if left := c.Limit - v.Usage.Used; err == nil && !v.Allowed && left > 0 {
 		part := cost(*c, left)
 		return s.Store.Consume(ctx, &part)
 	}
-	return u, ok, err
+	return v, err
 }
 
 type keepsLimit struct {
@@ -134,7 +134,7 @@ type keepsLimit struct {
 	limits map[core.CounterID]int64
 }
 
-func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	s.mu.Lock()
 	limit, ok := s.limits[c.Counter()]
 	if !ok {
@@ -149,12 +149,12 @@ func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.Usa
 
 type returnsBefore struct{ core.Store }
 
-func (s returnsBefore) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
-	u, ok, err := s.Store.Consume(ctx, c)
-	if ok {
-		u.Used -= c.Cost
+func (s returnsBefore) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	v, err := s.Store.Consume(ctx, c)
+	if v.Allowed {
+		v.Usage.Used -= c.Cost
 	}
-	return u, ok, err
+	return v, err
 }
 
 // opensEarlier counts what comes after a step of the clock over a boundary on a
@@ -165,7 +165,7 @@ type opensEarlier struct {
 	latest map[string]time.Time
 }
 
-func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	s.mu.Lock()
 	if c.Entry.At.After(s.latest[c.KeyID]) {
 		s.latest[c.KeyID] = c.Entry.At
@@ -184,12 +184,12 @@ func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.U
 // history.
 type callerGone struct{ core.Store }
 
-func (s callerGone) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
-	u, ok, err := s.Store.Consume(ctx, c)
+func (s callerGone) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	v, err := s.Store.Consume(ctx, c)
 	if err == nil && ctx.Err() != nil {
-		return core.Usage{}, false, ctx.Err()
+		return core.Verdict{}, ctx.Err()
 	}
-	return u, ok, err
+	return v, err
 }
 
 type showsOld struct {
@@ -231,7 +231,7 @@ type forgetsUnused struct {
 	order  []string
 }
 
-func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.Usage, bool, error) {
+func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	const room = 2000
 	s.mu.Lock()
 	if !slices.Contains(s.order, c.KeyID) {

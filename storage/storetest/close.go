@@ -52,11 +52,11 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 			return err
 		},
 		"Keys":    func(string) error { _, _, err := s.Keys(e.ctx, account, core.KeyFilter{UserID: 1}, page); return err },
-		"Consume": func(string) error { c := request(k, noon); _, _, err := s.Consume(e.ctx, &c); return err },
-		"look":    func(string) error { c := cost(request(k, noon), 0); _, _, err := s.Consume(e.ctx, &c); return err },
+		"Consume": func(string) error { c := request(k, noon); _, err := s.Consume(e.ctx, &c); return err },
+		"look":    func(string) error { c := cost(request(k, noon), 0); _, err := s.Consume(e.ctx, &c); return err },
 		"denied": func(string) error {
 			c := limit(request(k, noon), core.Day, 0)
-			_, _, err := s.Consume(e.ctx, &c)
+			_, err := s.Consume(e.ctx, &c)
 			return err
 		},
 		"Counters": func(string) error { _, err := s.Counters(e.ctx, []core.CounterID{keyCounter(k)}); return err },
@@ -110,13 +110,13 @@ func closeUnderLoad(e *env) {
 				close(half)
 			}
 			c := limit(request(keys[i%2], noon), core.Month, quota)
-			_, ok, err := s.Consume(e.ctx, &c)
+			v, err := s.Consume(e.ctx, &c)
 			if errors.Is(err, core.ErrUnavailable) {
 				unsure.Add(1)
 				return
 			}
-			if err != nil || !ok {
-				e.Errorf("Consume: got %t, %v, want allowed or ErrUnavailable", ok, err)
+			if err != nil || !v.Allowed {
+				e.Errorf("Consume: got %t, %v, want allowed or ErrUnavailable", v.Allowed, err)
 				return
 			}
 			allowed.Add(1)

@@ -129,12 +129,12 @@ func copyGiven(e *env) {
 
 	c := request(k, noon)
 	c.Limit, c.Entry.Endpoint = 1, "/first"
-	if _, ok, err := e.Store.Consume(e.ctx, &c); !ok || err != nil {
-		e.Fatalf("Consume: got %t and %v, want allowed", ok, err)
+	if v, err := e.Store.Consume(e.ctx, &c); !v.Allowed || err != nil {
+		e.Fatalf("Consume: got %t and %v, want allowed", v.Allowed, err)
 	}
 	c.Entry.Endpoint = "/second"
-	if _, ok, err := e.Store.Consume(e.ctx, &c); ok || err != nil {
-		e.Fatalf("Consume: got %t and %v, want denied", ok, err)
+	if v, err := e.Store.Consume(e.ctx, &c); v.Allowed || err != nil {
+		e.Fatalf("Consume: got %t and %v, want denied", v.Allowed, err)
 	}
 	c.Entry.Endpoint, c.KeyID, c.Account = "/spoilt", "key_2", "acct_missing"
 	e.awaitHistory(keyCounter(k), 2)

@@ -47,9 +47,9 @@ func counterMany(e *env) {
 		e.parallel(callers, func(i int) {
 			for at := i; at < n; at += callers {
 				c := limit(request(keys[at], noon), core.Month, max)
-				u, ok, err := e.Store.Consume(e.ctx, &c)
-				if err != nil || ok != (int64(number) <= max) || u.Used != min(int64(number), max) {
-					e.Errorf("request %d of %s: got %d, %t, %v, want %d of %d", number, c.KeyID, u.Used, ok, err, number, max)
+				v, err := e.Store.Consume(e.ctx, &c)
+				if err != nil || v.Allowed != (int64(number) <= max) || v.Usage.Used != min(int64(number), max) {
+					e.Errorf("request %d of %s: got %d, %t, %v, want %d of %d", number, c.KeyID, v.Usage.Used, v.Allowed, err, number, max)
 					return
 				}
 			}

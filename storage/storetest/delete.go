@@ -133,15 +133,15 @@ func deleteNotThere(e *env) {
 	refused := func(c core.Consumption, want error) {
 		e.Helper()
 		for _, c := range []core.Consumption{c, cost(c, 0), limit(c, core.Day, 0)} {
-			_, ok, err := e.Store.Consume(e.ctx, &c)
+			v, err := e.Store.Consume(e.ctx, &c)
 			e.isErr(fmt.Sprintf("consume of key %s, user %d", c.KeyID, c.UserID), err, want)
-			if ok {
+			if v.Allowed {
 				e.Errorf("consume of key %s, user %d: got allowed", c.KeyID, c.UserID)
 			}
 		}
 	}
 	never := *stays
-	never.ID = "key_never"
+	never.ID, never.Seq = "key_never", 1000
 	refused(request(keys[0], noon), core.ErrKeyNotFound)
 	refused(request(&never, noon), core.ErrKeyNotFound)
 	e.allowed(request(stays, noon))
@@ -174,7 +174,7 @@ func deleteInFlight(e *env) {
 			}
 			for range times {
 				c := request(k, noon)
-				if _, _, err := e.Store.Consume(e.ctx, &c); err != nil {
+				if _, err := e.Store.Consume(e.ctx, &c); err != nil {
 					e.isErr("consume while it is deleted", err, core.ErrKeyNotFound)
 				}
 			}

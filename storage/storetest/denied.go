@@ -94,8 +94,8 @@ func deniedEachKey(e *env) {
 	}
 	e.parallel(2*each, func(i int) {
 		c := limit(request(keys[i%2], noon), core.Month, 0)
-		if _, ok, err := e.Store.Consume(e.ctx, &c); ok || err != nil {
-			e.Errorf("Consume: got %t, %v, want denied", ok, err)
+		if v, err := e.Store.Consume(e.ctx, &c); v.Allowed || err != nil {
+			e.Errorf("Consume: got %t, %v, want denied", v.Allowed, err)
 		}
 	})
 	for _, k := range keys {

@@ -44,30 +44,30 @@ func (e *env) storm(callers, times int, request func(caller, n int) core.Consump
 	e.parallel(callers, func(i int) {
 		for n := range times {
 			c := endpoint(request(i, n), "/%d/%d", i, n)
-			u, ok, err := e.Store.Consume(e.ctx, &c)
+			v, err := e.Store.Consume(e.ctx, &c)
 			if err != nil {
 				e.Errorf("Consume: %v", err)
 				return
 			}
-			if u.Used > c.Limit {
-				e.Errorf("Consume: got the usage %d, want at most %d", u.Used, c.Limit)
+			if v.Usage.Used > c.Limit {
+				e.Errorf("Consume: got the usage %d, want at most %d", v.Usage.Used, c.Limit)
 			}
-			o.add(&c, u, ok)
+			o.add(&c, v)
 		}
 	})
 	return o
 }
 
-func (o *outcome) add(c *core.Consumption, u core.Usage, ok bool) {
+func (o *outcome) add(c *core.Consumption, v core.Verdict) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !ok {
+	if !v.Allowed {
 		o.denied++
 		return
 	}
 	o.allowed += c.Cost
 	o.calls++
-	o.usedBy[c.Entry.Endpoint] = u.Used
+	o.usedBy[c.Entry.Endpoint] = v.Usage.Used
 }
 
 // wantAllowed fails unless the sum of what was allowed is want, on the counter too,
@@ -182,9 +182,9 @@ func exactSeenAtOnce(e *env) {
 	e.parallel(callers, func(i int) {
 		for range times {
 			c := request(keys[i%2], noon)
-			u, ok, err := e.Store.Consume(e.ctx, &c)
-			if err != nil || !ok {
-				e.Errorf("Consume: got %t, %v, want allowed", ok, err)
+			v, err := e.Store.Consume(e.ctx, &c)
+			if err != nil || !v.Allowed {
+				e.Errorf("Consume: got %t, %v, want allowed", v.Allowed, err)
 				return
 			}
 			cs, err := e.Store.Counters(e.ctx, []core.CounterID{c.Counter()})
@@ -192,12 +192,12 @@ func exactSeenAtOnce(e *env) {
 				e.Errorf("Counters: got %d, %v", len(cs), err)
 				return
 			}
-			if got := cs[0].Usage(core.Month, noon).Used; got < u.Used {
-				e.Errorf("usage after Consume had returned %d: got %d", u.Used, got)
+			if got := cs[0].Usage(core.Month, noon).Used; got < v.Usage.Used {
+				e.Errorf("usage after Consume had returned %d: got %d", v.Usage.Used, got)
 			}
 			_, total, err := e.Store.History(e.ctx, c.Counter(), time.Time{}, core.Page{Number: 1, Size: 1})
-			if err != nil || int64(total) < u.Used {
-				e.Errorf("history after Consume had returned the usage %d: got %d entries, %v", u.Used, total, err)
+			if err != nil || int64(total) < v.Usage.Used {
+				e.Errorf("history after Consume had returned the usage %d: got %d entries, %v", v.Usage.Used, total, err)
 			}
 		}
 	})
@@ -216,9 +216,9 @@ func exactCallerGone(e *env) {
 			} else {
 				go cancel() // perhaps in the middle
 			}
-			_, ok, err := e.Store.Consume(ctx, &c)
+			v, err := e.Store.Consume(ctx, &c)
 			switch {
-			case err == nil && ok:
+			case err == nil && v.Allowed:
 				counted.Add(1)
 			case errors.Is(err, core.ErrUnavailable):
 				unsure.Add(1)

@@ -43,12 +43,6 @@ func (m *machine) flood(t *rapid.T) {
 	m.awaitDenials(t, c)
 }
 
-// verdict is the answer of Consume.
-type verdict struct {
-	core.Usage
-	OK bool
-}
-
 // ask makes a request. When it was denied it waits for the entry, so that the order
 // of the history is known.
 func (m *machine) ask(t *rapid.T, c core.Consumption) {
@@ -61,10 +55,9 @@ func (m *machine) ask(t *rapid.T, c core.Consumption) {
 func (m *machine) consumeBoth(t *rapid.T, c core.Consumption) bool {
 	answer, _ := m.both(t, "Consume", func(s core.Store) (any, error) {
 		given := c
-		u, ok, err := s.Consume(m.e.ctx, &given)
-		return verdict{u, ok}, err
+		return s.Consume(m.e.ctx, &given)
 	})
-	return answer.(verdict).OK
+	return answer.(core.Verdict).Allowed
 }
 
 // awaitDenials waits until the requests with a key are in its history and in that

@@ -39,11 +39,12 @@ func reopenEverything(e *env) {
 
 func reopenAfterEveryStep(e *env) {
 	account := e.account()
+	k := newKey(account, "key_1", 1, "plan_1")
 	steps := []func(){
 		func() { e.put(newUser(account, "user")) },
 		func() { e.put(newPlan(account, "plan_1")) },
-		func() { e.put(newKey(account, "key_1", 1, "plan_1")) },
-		func() { e.allowed(request(newKey(account, "key_1", 1, "plan_1"), noon)) },
+		func() { e.put(k) },
+		func() { e.allowed(request(k, noon)) },
 		func() { e.ok("CreateOwnerKey", e.Store.CreateOwnerKey(e.ctx, newOwnerKey(account, "okey_2"))) },
 		func() {
 			_, err := e.Store.UpdateOwnerKey(e.ctx, account, "okey_2", func(k *core.OwnerKey) error {

@@ -26,8 +26,8 @@ var usageCases = []testCase{
 // 1000 a month: that of the key, or of its user when the key has none.
 func request(k *core.Key, at time.Time) core.Consumption {
 	return core.Consumption{
-		Account: k.AccountID, KeyID: k.ID, UserID: k.UserID, Shared: k.PlanID == "",
-		Period: core.Month, Limit: 1000, Cost: 1, Retention: forever,
+		Account: k.AccountID, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == "",
+		Terms: core.Terms{PlanID: "plan_1", PlanName: "name of plan_1", Period: core.Month, Limit: 1000}, Cost: 1, Retention: forever,
 		Entry: core.Entry{At: at, KeyID: k.ID, UserID: k.UserID, Endpoint: "/", Method: "GET", IP: "192.0.2.1", Cost: 1},
 	}
 }
@@ -51,31 +51,31 @@ func endpoint(c core.Consumption, format string, args ...any) core.Consumption {
 }
 
 // consume counts a request unless that is impossible.
-func (e *env) consume(c core.Consumption) (core.Usage, bool) {
+func (e *env) consume(c core.Consumption) core.Verdict {
 	e.Helper()
-	u, ok, err := e.Store.Consume(e.ctx, &c)
+	v, err := e.Store.Consume(e.ctx, &c)
 	e.ok("Consume", err)
-	return u, ok
+	return v
 }
 
 // allowed fails unless a request is allowed.
 func (e *env) allowed(c core.Consumption) core.Usage {
 	e.Helper()
-	u, ok := e.consume(c)
-	if !ok {
-		e.Fatalf("Consume of %d at the usage %d of %d: got denied, want allowed", c.Cost, u.Used, c.Limit)
+	v := e.consume(c)
+	if !v.Allowed {
+		e.Fatalf("Consume of %d at the usage %d of %d: got denied, want allowed", c.Cost, v.Usage.Used, c.Limit)
 	}
-	return u
+	return v.Usage
 }
 
 // denied fails unless a request is denied.
 func (e *env) denied(c core.Consumption) core.Usage {
 	e.Helper()
-	u, ok := e.consume(c)
-	if ok {
-		e.Fatalf("Consume of %d: got allowed with the usage %d of %d, want denied", c.Cost, u.Used, c.Limit)
+	v := e.consume(c)
+	if v.Allowed {
+		e.Fatalf("Consume of %d: got allowed with the usage %d of %d, want denied", c.Cost, v.Usage.Used, c.Limit)
 	}
-	return u
+	return v.Usage
 }
 
 func keyCounter(k *core.Key) core.CounterID {
@@ -153,9 +153,9 @@ func usageCost(e *env) {
 		{11, 0, false}, {4, 4, true}, {7, 4, false}, {core.MaxCost, 4, false}, {6, 10, true}, {1, 10, false}, {10, 10, false},
 	}
 	for _, s := range steps {
-		u, ok := e.consume(cost(c, s.cost))
-		if u.Used != s.used || ok != s.ok {
-			e.Errorf("Consume of %d: got %d, %t, want %d, %t", s.cost, u.Used, ok, s.used, s.ok)
+		v := e.consume(cost(c, s.cost))
+		if v.Usage.Used != s.used || v.Allowed != s.ok {
+			e.Errorf("Consume of %d: got %d, %t, want %d, %t", s.cost, v.Usage.Used, v.Allowed, s.used, s.ok)
 		}
 		e.wantUsed(keyCounter(k), core.Week, noon, s.used)
 	}
