@@ -3,23 +3,29 @@ package core
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sync/singleflight"
 )
 
 // The bounds of what is remembered of unknown keys.
 const (
-	absentSize = 10_000
+	absentSize = 16_384
 	absentFor  = time.Second
 )
 
-// cache remembers what the store holds under a key, the least recently used is
-// forgotten first. It also remembers briefly, in bounded room, what the store does
-// not hold. A miss asks the store once, however many wait for it.
+// cacheShards is in how many parts a cache is divided. Those who add and forget hold
+// the lock of a part; those who find what they look for hold none.
+const cacheShards = 256
+
+// cache remembers what the store holds under a key, up to a bound: then what was not
+// used lately is forgotten. It also remembers briefly, in bounded room of its own,
+// what the store does not hold, so that made-up keys push out no others. A miss asks
+// the store once, however many wait for it.
 //
 // Whoever changes the store calls forget before answering: no get that begins after
 // it returns what was before, not even by way of a look-up that began earlier.
@@ -29,87 +35,185 @@ type cache[K comparable, V any] struct {
 	name     func(K) string
 	clock    func() time.Time
 
-	present *lru.Cache[K, *V]
-	absent  *lru.Cache[K, time.Time] // until when
-	flights singleflight.Group
+	seed    maphash.Seed
+	present occupancy
+	shards  [cacheShards]shard[K, V]
 	hits    atomic.Uint64
 	misses  atomic.Uint64
+}
 
-	mu    sync.Mutex // held to add and to forget
-	epoch uint64     // counts the calls of forget
+// occupancy is how much is remembered, in all shards.
+type occupancy struct{ held, bound atomic.Int64 }
+
+// Len returns how much is remembered.
+func (o *occupancy) Len() int { return int(o.held.Load()) }
+
+func (o *occupancy) over() bool { return o.held.Load() > o.bound.Load() }
+
+// shard is one part of a cache.
+type shard[K comparable, V any] struct {
+	present slots[K, V] // looked into without mu
+	flights singleflight.Group
+
+	mu     sync.Mutex                   // held to add and to forget
+	absent *simplelru.LRU[K, time.Time] // until when; nil before the first
+	epoch  uint64                       // counts the calls of forget
 }
 
 func newCache[K comparable, V any](size int, clock func() time.Time, notFound error,
 	name func(K) string, load func(context.Context, K) (*V, error)) *cache[K, V] {
-	c := &cache[K, V]{load: load, notFound: notFound, name: name, clock: clock}
-	c.present, _ = lru.New[K, *V](max(size, 1)) // fails for sizes below 1 only
-	c.absent, _ = lru.New[K, time.Time](absentSize)
+	c := &cache[K, V]{load: load, notFound: notFound, name: name, clock: clock, seed: maphash.MakeSeed()}
+	c.resize(size)
 	return c
 }
 
 // get returns what is held under k. It is shared: the caller must not change it.
 func (c *cache[K, V]) get(ctx context.Context, k K) (*V, error) {
-	if v, ok := c.present.Get(k); ok {
-		c.hits.Add(1)
-		return v, nil
+	s, err := c.find(ctx, k)
+	if err != nil {
+		return nil, err
 	}
-	if until, ok := c.absent.Get(k); ok && c.clock().Before(until) {
+	return &s.value, nil
+}
+
+// find returns the slot of k. The value of one that is gone was still the store's
+// when find was called.
+func (c *cache[K, V]) find(ctx context.Context, k K) (*slot[K, V], error) {
+	hash := maphash.Comparable(c.seed, k)
+	sh := &c.shards[hash%cacheShards]
+	if s := sh.present.find(hash, k); s != nil {
+		s.use()
+		c.hits.Add(1)
+		return s, nil
+	}
+	if sh.isAbsent(k, c.clock) {
 		c.hits.Add(1)
 		return nil, c.notFound
 	}
-	c.misses.Add(1)
-	return c.ask(ctx, k)
+	return c.ask(ctx, sh, hash, k)
 }
 
 // ask loads k from the store, together with everyone who asks for it meanwhile.
-func (c *cache[K, V]) ask(ctx context.Context, k K) (*V, error) {
-	v, err, _ := c.flights.Do(c.name(k), func() (any, error) {
-		if v, ok := c.present.Peek(k); ok { // since get looked
-			return v, nil
+func (c *cache[K, V]) ask(ctx context.Context, sh *shard[K, V], hash uint64, k K) (*slot[K, V], error) {
+	v, err, _ := sh.flights.Do(c.name(k), func() (any, error) {
+		s, epoch := sh.look(hash, k)
+		if s != nil { // since find looked
+			return s, nil
 		}
-		epoch := c.now()
+		c.misses.Add(1)
 		v, err := c.load(context.WithoutCancel(ctx), k)
-		c.add(k, v, err, epoch)
-		return v, err
+		return c.add(sh, hash, k, v, err, epoch)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return v.(*V), nil
-}
-
-func (c *cache[K, V]) now() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.epoch
+	return v.(*slot[K, V]), nil
 }
 
 // add remembers the outcome of a look-up, unless something was forgotten since it
 // began: then it may be what was before.
-func (c *cache[K, V]) add(k K, v *V, err error, epoch uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.epoch != epoch:
-	case err == nil:
-		c.present.Add(k, v)
-	case errors.Is(err, c.notFound):
-		c.absent.Add(k, c.clock().Add(absentFor))
+func (c *cache[K, V]) add(sh *shard[K, V], hash uint64, k K, v *V, err error, epoch uint64) (*slot[K, V], error) {
+	if err != nil {
+		if errors.Is(err, c.notFound) {
+			sh.addAbsent(k, c.clock().Add(absentFor), epoch)
+		}
+		return nil, err
+	}
+	s := &slot[K, V]{hash: hash, key: k, value: *v}
+	if !sh.add(s, epoch) {
+		s.state.Store(slotGone)
+		return s, nil
+	}
+	c.present.held.Add(1)
+	c.trim(hash, s)
+	return s, nil
+}
+
+// trim makes room, in the shard of the hash as long as there is something else than
+// the slot to keep.
+func (c *cache[K, V]) trim(hash uint64, keep *slot[K, V]) {
+	for i := hash; c.present.over(); {
+		if c.shards[i%cacheShards].evict(keep) {
+			c.present.held.Add(-1)
+		} else {
+			i++
+		}
 	}
 }
 
 // forget drops what is remembered under the keys. Look-ups under way are neither
 // remembered nor joined.
 func (c *cache[K, V]) forget(keys ...K) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.epoch++
 	for _, k := range keys {
-		c.flights.Forget(c.name(k))
-		c.present.Remove(k)
-		c.absent.Remove(k)
+		hash := maphash.Comparable(c.seed, k)
+		if c.shards[hash%cacheShards].forget(hash, k, c.name(k)) {
+			c.present.held.Add(-1)
+		}
 	}
 }
 
 // resize changes how much is remembered.
-func (c *cache[K, V]) resize(size int) { c.present.Resize(max(size, 1)) }
+func (c *cache[K, V]) resize(size int) {
+	c.present.bound.Store(int64(max(size, 1)))
+	c.trim(0, nil)
+}
+
+// look returns what is remembered under k, nil for nothing, and the epoch.
+func (sh *shard[K, V]) look(hash uint64, k K) (*slot[K, V], uint64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.present.find(hash, k), sh.epoch
+}
+
+// isAbsent reports whether the store was asked for k a moment ago and has it not.
+func (sh *shard[K, V]) isAbsent(k K, clock func() time.Time) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.absent == nil {
+		return false
+	}
+	until, ok := sh.absent.Get(k)
+	return ok && clock().Before(until)
+}
+
+// add adds a slot, unless the epoch is over.
+func (sh *shard[K, V]) add(s *slot[K, V], epoch uint64) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.epoch != epoch {
+		return false
+	}
+	sh.present.put(s)
+	return true
+}
+
+// addAbsent remembers that the store has no k, unless the epoch is over.
+func (sh *shard[K, V]) addAbsent(k K, until time.Time, epoch uint64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.epoch != epoch {
+		return
+	}
+	if sh.absent == nil {
+		sh.absent, _ = simplelru.NewLRU[K, time.Time](absentSize/cacheShards, nil) // fails for sizes below 1 only
+	}
+	sh.absent.Add(k, until)
+}
+
+// forget ends the epoch, and reports whether something was remembered under k.
+func (sh *shard[K, V]) forget(hash uint64, k K, name string) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.epoch++
+	sh.flights.Forget(name)
+	if sh.absent != nil {
+		sh.absent.Remove(k)
+	}
+	return sh.present.remove(hash, k)
+}
+
+func (sh *shard[K, V]) evict(keep *slot[K, V]) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.present.evict(keep)
+}

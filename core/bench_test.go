@@ -1,0 +1,133 @@
+//go:build unix
+
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// benchStore holds keys, each with a user of its own, and allows every request: what
+// a decision costs over it is what core costs.
+type benchStore struct {
+	core.Store
+	keys   map[core.Digest]int
+	denies bool
+}
+
+const benchAccount = "acct_0123456789abcdefghij"
+
+// benchPlans is how many plans there are; the keys have them in turn.
+const benchPlans = 10
+
+func benchPlan(n int) string { return fmt.Sprintf("plan_%020d", n%benchPlans) }
+
+func newBenchStore(n int) (*benchStore, []string) {
+	s := &benchStore{keys: make(map[core.Digest]int, n)}
+	secrets := make([]string, n)
+	for i := range secrets {
+		secrets[i] = fmt.Sprintf("lk_user_%032d", i)
+		s.keys[core.DigestOf(secrets[i])] = i
+	}
+	return s, secrets
+}
+
+func (s *benchStore) KeyByDigest(_ context.Context, d core.Digest) (*core.Key, error) {
+	n, ok := s.keys[d]
+	if !ok {
+		return nil, core.ErrKeyNotFound
+	}
+	at := time.Unix(int64(n), 0).UTC()
+	return &core.Key{AccountID: strings.Clone(benchAccount), ID: fmt.Sprintf("key_%020d", n), Seq: int64(n + 1),
+		Name: "key of an app", UserID: int64(n + 1), PlanID: benchPlan(n), Status: core.KeyActive, Digest: d,
+		Hint: "lk_user_…wxyz", CreatedAt: at, UpdatedAt: at}, nil
+}
+
+func (s *benchStore) User(_ context.Context, account string, id int64) (*core.User, error) {
+	at := time.Unix(id, 0).UTC()
+	return &core.User{AccountID: strings.Clone(account), ID: id, Name: fmt.Sprintf("user %d", id),
+		Email: new(fmt.Sprintf("user%d@example.com", id)), CreatedAt: at, UpdatedAt: at}, nil
+}
+
+func (s *benchStore) Plan(_ context.Context, account, id string) (*core.Plan, error) {
+	return &core.Plan{AccountID: account, ID: id, Seq: 1, Name: "basic", Limit: 1000, Period: core.Month}, nil
+}
+
+var benchWindow = core.Month.Window(time.Unix(1_700_000_000, 0))
+
+func (s *benchStore) Consume(context.Context, *core.Consumption) (core.Verdict, error) {
+	return core.Verdict{Usage: core.Usage{Window: benchWindow, Used: 1}, Allowed: !s.denies}, nil
+}
+
+// cpuTime is what this process has used of the processors.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkValidate measures decisions on keys that are in memory, in random order.
+// Read cpu-ns/op: the time on the clock has the other programs in it.
+func BenchmarkValidate(b *testing.B) {
+	for _, keys := range []int{10_000, 1_000_000} {
+		for _, callers := range []int{1, 64} {
+			b.Run(fmt.Sprintf("keys=%d/callers=%d", keys, callers), func(b *testing.B) {
+				store, secrets := newBenchStore(keys)
+				benchValidate(b, store, secrets, callers, core.Allowed)
+			})
+		}
+	}
+}
+
+// BenchmarkValidateDenied measures refusals of one key.
+func BenchmarkValidateDenied(b *testing.B) {
+	store, secrets := newBenchStore(1)
+	store.denies = true
+	benchValidate(b, store, secrets, 1, core.Denied)
+}
+
+func benchValidate(b *testing.B, store *benchStore, secrets []string, callers int, want core.Outcome) {
+	s := core.NewService(store, core.Config{})
+	s.Tune(core.Tunables{KeyCache: len(secrets)})
+	one := func(secret string) {
+		d, err := s.Validate(context.Background(), benchAccount,
+			core.Request{Secret: secret, Endpoint: "/v1/items/42", Method: "GET", IP: "203.0.113.9", Cost: 1})
+		if err != nil || d.Outcome != want {
+			b.Errorf("Validate = %v, %v, want %v", d.Outcome, err, want)
+		}
+	}
+	for _, secret := range secrets {
+		one(secret)
+	}
+	// Walking along a shuffled list costs the callers nothing, and is random to the cache.
+	shuffled := make([]string, len(secrets))
+	for i, at := range rand.Perm(len(secrets)) {
+		shuffled[i] = strings.Clone(secrets[at])
+	}
+	clear(store.keys)
+	runtime.GC()
+	var first atomic.Int64
+	b.ReportAllocs()
+	b.SetParallelism((callers + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0))
+	if callers == 1 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		b.SetParallelism(1)
+	}
+	b.ResetTimer()
+	before := cpuTime()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := int(first.Add(7919 * 31)); pb.Next(); i++ {
+			one(shuffled[i%len(shuffled)])
+		}
+	})
+	b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
+}

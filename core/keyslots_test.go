@@ -1,0 +1,108 @@
+package core
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// crowd is a hash that puts many keys at few places, across the end of the table.
+func crowd(k int) uint64 { return uint64(k%5*3) * cacheShards }
+
+// The law of the table: whatever is added, removed and evicted, what is in it is
+// found, under every crowding of hashes, and nothing else is.
+func TestSlotsAreAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var table slots[int, int]
+		want := map[int]*slot[int, int]{}
+		key := rapid.IntRange(0, 60)
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				k := key.Draw(t, "key")
+				if want[k] == nil {
+					want[k] = &slot[int, int]{hash: crowd(k), key: k, value: k}
+					table.put(want[k])
+				}
+			},
+			"remove": func(t *rapid.T) {
+				k := key.Draw(t, "key")
+				s := want[k]
+				if got := table.remove(crowd(k), k); got != (s != nil) {
+					t.Fatalf("remove(%d) = %v, want %v", k, got, !got)
+				}
+				if s != nil && s.use() {
+					t.Fatalf("%d was removed and its slot is not gone", k)
+				}
+				delete(want, k)
+			},
+			"use": func(t *rapid.T) {
+				if s := want[key.Draw(t, "key")]; s != nil && !s.use() {
+					t.Fatalf("the slot of %d is gone", s.key)
+				}
+			},
+			"evict": func(t *rapid.T) {
+				keep := want[key.Draw(t, "key")]
+				others := len(want)
+				if keep != nil {
+					others--
+				}
+				if got := table.evict(keep); got != (others > 0) {
+					t.Fatalf("evict with %d others = %v", others, got)
+				}
+				for k, s := range want {
+					if !s.use() {
+						delete(want, k)
+					}
+				}
+				if keep != nil && want[keep.key] == nil {
+					t.Fatal("the slot to keep was taken")
+				}
+			},
+			"": func(t *rapid.T) {
+				if table.n != len(want) {
+					t.Fatalf("%d slots, want %d", table.n, len(want))
+				}
+				for k := range 61 {
+					if got := table.find(crowd(k), k); got != want[k] {
+						t.Fatalf("find(%d) = %v, want %v", k, got, want[k])
+					}
+				}
+				if places := len(table.all()); places > max(minPlaces, 16*(len(want)+1)) {
+					t.Fatalf("%d places for %d slots", places, len(want))
+				}
+			},
+		})
+	})
+}
+
+// What is in use stays when room is needed, as long as there is anything else.
+func TestSlotsEvictTheUnused(t *testing.T) {
+	var table slots[int, int]
+	all := make([]*slot[int, int], 100)
+	for k := range all {
+		all[k] = &slot[int, int]{hash: uint64(k) * cacheShards * 7, key: k}
+		table.put(all[k])
+	}
+	for range 90 {
+		for _, s := range all[:10] {
+			s.use()
+		}
+		table.evict(nil)
+	}
+	for _, s := range all[:10] {
+		if table.find(s.hash, s.key) != s {
+			t.Errorf("%d was in use and had to make room", s.key)
+		}
+	}
+	for range 10 { // now all that are left are
+		for _, s := range all[:10] {
+			s.use()
+		}
+		if !table.evict(nil) {
+			t.Error("no room is made when everything is in use")
+		}
+	}
+	if table.n != 0 {
+		t.Errorf("%d slots are left, want none", table.n)
+	}
+}
