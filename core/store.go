@@ -97,11 +97,12 @@ type Store interface {
 	// An allowed request with a cost and a RequestID is remembered in the same step,
 	// under its key and that id, for RequestIDRetention of the clock of the requests:
 	// [Consumption.Repeats] says until when. Asked again with the id, whatever else is
-	// different, Consume does nothing and answers what it answered then: allowed, with
+	// different, Consume writes nothing and answers what it answered then: allowed, with
 	// the usage and its window as they were, and the terms as First. That count is
 	// durable by then, also when both were asked at once. An id is the exact string. A
 	// denied request is not remembered, nor one of cost 0. Deleting the key forgets its
-	// ids.
+	// ids, changing it does not. When the clock steps back after the time of an id was
+	// over, it may be remembered or not.
 	//
 	// Once the step has begun it is finished, whatever becomes of ctx.
 	Consume(ctx context.Context, c *Consumption) (Verdict, error)

@@ -27,6 +27,7 @@ type data struct {
 	resources map[string]*resources // by the ID of the account
 	counters  map[core.CounterID]*core.Counter
 	histories map[core.CounterID][]core.Entry // oldest first
+	answers   map[core.CounterID]answers      // of keys
 }
 
 // resources are the users, plans and keys of an account.
@@ -44,6 +45,7 @@ func New() *Store {
 		resources: map[string]*resources{},
 		counters:  map[core.CounterID]*core.Counter{},
 		histories: map[core.CounterID][]core.Entry{},
+		answers:   map[core.CounterID]answers{},
 	}}
 }
 

@@ -7,7 +7,7 @@ type tx struct {
 	account       string
 	missing       bool // the account
 	before, after *resources
-	gone          []core.CounterID // counters and histories to drop
+	gone          []core.CounterID // counters to drop, with what belongs to them
 }
 
 // User implements [core.Tx].

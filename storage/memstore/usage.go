@@ -14,6 +14,10 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.Verdict,
 			return err
 		}
 		key := core.CounterID{Account: c.Account, KeyID: c.KeyID}
+		if first, ok := s.answers[key].to(c); ok {
+			v = first
+			return nil
+		}
 		v.Usage, v.Allowed = s.counter(c.Counter()).Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
 		switch {
 		case c.Cost == 0:
@@ -24,6 +28,9 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.Verdict,
 			return nil
 		}
 		s.remember(c, !v.Allowed)
+		if v.Allowed && c.RequestID != "" {
+			s.answered(key, c, v)
+		}
 		return nil
 	})
 	return v, err
@@ -74,10 +81,11 @@ func whole(id core.CounterID) core.CounterID {
 	return id
 }
 
-// forget drops counters and histories.
+// forget drops counters, histories and answers.
 func (s *Store) forget(ids []core.CounterID) {
 	for _, id := range ids {
 		delete(s.counters, id)
 		delete(s.histories, id)
+		delete(s.answers, id)
 	}
 }

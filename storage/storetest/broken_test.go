@@ -32,7 +32,8 @@ func wrapped(wrap func(core.Store) core.Store) func() Opened {
 // A defect that the suite does not notice is one that a real store may have: the
 // suite would be no proof of the contract.
 func TestBrokenStores(t *testing.T) {
-	for _, d := range slices.Concat(brokenUsage, brokenHistory, brokenResources, brokenLists, brokenTransactions, brokenFiles) {
+	for _, d := range slices.Concat(brokenUsage, brokenHistory, brokenResources, brokenLists, brokenTransactions, brokenFiles,
+		brokenRequestIDs) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			r := observe(t, caseNamed(t, d.caughtBy), d.open())

@@ -53,7 +53,12 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 		},
 		"Keys":    func(string) error { _, _, err := s.Keys(e.ctx, account, core.KeyFilter{UserID: 1}, page); return err },
 		"Consume": func(string) error { c := request(k, noon); _, err := s.Consume(e.ctx, &c); return err },
-		"look":    func(string) error { c := cost(request(k, noon), 0); _, err := s.Consume(e.ctx, &c); return err },
+		"repeat": func(string) error {
+			c := called(request(k, noon), "id")
+			_, err := s.Consume(e.ctx, &c)
+			return err
+		},
+		"look": func(string) error { c := cost(request(k, noon), 0); _, err := s.Consume(e.ctx, &c); return err },
 		"denied": func(string) error {
 			c := limit(request(k, noon), core.Day, 0)
 			_, err := s.Consume(e.ctx, &c)
@@ -87,8 +92,8 @@ func closeAfterwards(e *env) {
 // snapshotWithDenial waits for the denied request of calls before it looks.
 func (e *env) snapshotWithDenial(account string, k *core.Key) snapshot {
 	e.Helper()
-	e.awaitHistory(keyCounter(k), 3)
-	e.awaitHistory(userCounter(k), 3)
+	e.awaitHistory(keyCounter(k), 4)
+	e.awaitHistory(userCounter(k), 4)
 	return e.snapshot(account)
 }
 

@@ -30,6 +30,8 @@ type machine struct {
 
 	keys    []keyRef
 	digests []core.Digest
+	counted map[string]time.Time // when a request was counted, by key and request id
+	named   []core.Consumption   // those requests
 	serial  int
 }
 
@@ -43,7 +45,8 @@ type keyRef struct {
 func machineRuns(e *env) {
 	model := memstore.New()
 	rapid.Check(e.TB, func(t *rapid.T) {
-		m := &machine{e: e, model: model, now: noon, latest: noon, floor: noon.AddDate(-1, 0, 0)}
+		m := &machine{e: e, model: model, now: noon, latest: noon, floor: noon.AddDate(-1, 0, 0),
+			counted: map[string]time.Time{}}
 		defer func() { model = m.model }()
 		for range 2 {
 			m.createAccount(t)
@@ -58,6 +61,7 @@ func machineRuns(e *env) {
 			"replace": m.change, // to be drawn more often
 			"consume": m.consume,
 			"flood":   m.flood,
+			"again":   m.again,
 			"clock":   m.clock,
 			"look":    m.look,
 			"owner":   m.ownerKey,
@@ -158,7 +162,11 @@ func (m *machine) counters() (ids []core.CounterID) {
 func (m *machine) clock(t *rapid.T) {
 	by := rapid.SampledFrom([]time.Duration{time.Nanosecond, time.Second, time.Hour, 23 * time.Hour, 8 * 24 * time.Hour,
 		32 * 24 * time.Hour, 400 * 24 * time.Hour, -time.Second, -25 * time.Hour, -40 * 24 * time.Hour}).Draw(t, "by")
-	m.now = m.now.Add(by)
+	m.setClock(m.now.Add(by))
+}
+
+func (m *machine) setClock(now time.Time) {
+	m.now = now
 	if m.now.Before(m.floor) {
 		m.now = m.floor
 	}

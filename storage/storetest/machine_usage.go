@@ -25,9 +25,48 @@ func (m *machine) consume(t *rapid.T) {
 		c := endpoint(request(k, m.now), "/%d", m.serial)
 		m.serial++
 		c = cost(c, rapid.SampledFrom([]int64{0, 1, 1, 1, 2, 5}).Draw(t, "cost"))
-		c.Period, c.Limit = rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.Int64Range(1, 12).Draw(t, "limit")
-		m.ask(t, c)
+		c = under(c, rapid.SampledFrom([]string{"plan_1", "plan_2"}).Draw(t, "plan"),
+			rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.Int64Range(1, 12).Draw(t, "limit"))
+		m.ask(t, m.called(t, c))
 	}
+}
+
+// called gives some requests an id, often one that the key had before.
+func (m *machine) called(t *rapid.T, c core.Consumption) core.Consumption {
+	c.RequestID = rapid.SampledFrom([]string{"", "", "id 1", "id 2", "ID 1", "id 3"}).Draw(t, "request id")
+	return m.unlessUnsure(c)
+}
+
+// unlessUnsure returns the request, without its id where a store may remember it or
+// not, because the clock has stepped back.
+func (m *machine) unlessUnsure(c core.Consumption) core.Consumption {
+	first, known := m.counted[c.Account+c.KeyID+c.RequestID]
+	later := c
+	later.Entry.At = m.latest
+	if known && c.Repeats(first) && !later.Repeats(first) {
+		c.RequestID = ""
+	}
+	return c
+}
+
+// again makes a request once more, a while after it was counted, now and then when
+// its key is gone.
+func (m *machine) again(t *rapid.T) {
+	if len(m.named) == 0 {
+		t.SkipNow()
+	}
+	latest := m.named[max(0, len(m.named)-5):]
+	c := rapid.SampledFrom(latest).Draw(t, "request")
+	after := rapid.SampledFrom([]time.Duration{-2 * time.Hour, 0, time.Hour, core.RequestIDRetention - time.Nanosecond,
+		core.RequestIDRetention}).Draw(t, "after")
+	if at := c.Entry.At.Add(after); !at.Before(m.now.Add(-3 * time.Hour)) {
+		m.setClock(at)
+	}
+	if k, err := m.model.Key(m.e.ctx, c.Account, c.KeyID); err == nil {
+		c.KeySeq, c.UserID, c.Entry.UserID, c.Shared = k.Seq, k.UserID, k.UserID, k.PlanID == ""
+	}
+	c.Entry.At = m.now
+	m.ask(t, m.unlessUnsure(endpoint(c, "/again")))
 }
 
 // flood makes as many requests in one second as may be thinned. Once one is denied
@@ -53,11 +92,19 @@ func (m *machine) ask(t *rapid.T, c core.Consumption) {
 
 // consumeBoth makes a request and reports whether it is allowed.
 func (m *machine) consumeBoth(t *rapid.T, c core.Consumption) bool {
-	answer, _ := m.both(t, "Consume", func(s core.Store) (any, error) {
+	answer, err := m.both(t, "Consume", func(s core.Store) (any, error) {
 		given := c
 		return s.Consume(m.e.ctx, &given)
 	})
-	return answer.(core.Verdict).Allowed
+	v := answer.(core.Verdict)
+	if err != nil {
+		return false
+	}
+	if v.Allowed && v.First == nil && c.Cost > 0 && c.RequestID != "" {
+		m.counted[c.Account+c.KeyID+c.RequestID] = c.Entry.At
+		m.named = append(m.named, c)
+	}
+	return v.Allowed
 }
 
 // awaitDenials waits until the requests with a key are in its history and in that

@@ -66,5 +66,5 @@ func cases() []testCase {
 	return slices.Concat(accountCases, ownerKeyCases, userCases, emailCases, planCases, keyCases, digestCases,
 		listCases, tenancyCases, copyCases, txCases, raceCases,
 		usageCases, windowCases, sharedCases, counterCases, exactCases,
-		historyCases, deniedCases, deleteCases, reopenCases, machineCases, closeCases)
+		historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases, machineCases, closeCases)
 }

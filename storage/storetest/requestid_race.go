@@ -1,0 +1,211 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var requestIDRaceCases = []testCase{
+	{name: "request id/at once", run: requestIDAtOnce,
+		promise: "of concurrent requests with one id one counts, and all get its answer"},
+	{name: "request id/at once with a quota", run: requestIDAtOnceWithQuota,
+		promise: "of concurrent requests with many ids exactly as many ids are allowed as fit, and who asks with the same id is answered alike"},
+	{name: "request id/other ids meanwhile", run: requestIDMeanwhile,
+		promise: "a first answer is the one that was given, also when other requests count at the same time"},
+	{name: "request id/beside close", run: requestIDBesideClose, own: true,
+		promise: "a count and its id are one step: what was answered, the first time or again, is remembered when the store is opened again, and what was not can be asked again and is counted once"},
+}
+
+// twins are the answers to concurrent requests, by id.
+type twins struct {
+	mu      sync.Mutex
+	firsts  map[string]int // how many were no repeats
+	answers map[string]core.Verdict
+}
+
+func newTwins() *twins {
+	return &twins{firsts: map[string]int{}, answers: map[string]core.Verdict{}}
+}
+
+// add notes an answer, and fails when another one to the same id was different.
+func (w *twins) add(e *env, c *core.Consumption, v core.Verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if v.Allowed && v.First == nil {
+		w.firsts[c.RequestID]++
+	}
+	if v.First != nil && *v.First != c.Terms {
+		e.Errorf("first answer to %q: got it under %+v, want %+v", c.RequestID, *v.First, c.Terms)
+	}
+	v.First = nil
+	before, known := w.answers[c.RequestID]
+	if !known {
+		w.answers[c.RequestID] = v
+	} else if before != v {
+		e.Errorf("answers to %q: got %+v and %+v, want the same", c.RequestID, before, v)
+	}
+}
+
+// wantFirsts fails unless each id that was allowed was counted once, and so many
+// were.
+func (w *twins) wantFirsts(e *env, want int) {
+	e.Helper()
+	allowed := 0
+	for id, v := range w.answers {
+		if v.Allowed {
+			allowed++
+		}
+		if n := w.firsts[id]; v.Allowed != (n == 1) {
+			e.Errorf("%q: got allowed %t and %d counts, want one when it is allowed", id, v.Allowed, n)
+		}
+	}
+	if allowed != want {
+		e.Errorf("ids that were allowed: got %d, want %d", allowed, want)
+	}
+}
+
+// ask makes n requests by each of the callers at once, all of them the same ones in
+// the same order.
+func (w *twins) ask(e *env, callers, n int, request func(n int) core.Consumption) {
+	e.parallel(callers, func(int) {
+		for i := range n {
+			c := request(i)
+			v, err := e.Store.Consume(e.ctx, &c)
+			if err != nil {
+				e.Errorf("Consume: %v", err)
+				return
+			}
+			w.add(e, &c, v)
+		}
+	})
+}
+
+func requestIDAtOnce(e *env) {
+	const callers, n = 32, 40
+	keys := e.user1("key_1", "key_2")
+	shared := keys[1]
+	shared.PlanID = ""
+	e.put(shared)
+	for _, k := range keys {
+		w := newTwins()
+		ask := func(i int) core.Consumption { return called(request(k, noon), fmt.Sprintf("%d", i)) }
+		w.ask(e, callers, n, ask)
+		w.wantFirsts(e, n)
+		check := func() {
+			e.Helper()
+			e.wantUsed(keyCounter(k), core.Month, noon, n)
+			if got := e.historyTotal(keyCounter(k)); got != n {
+				e.Errorf("history: got %d entries, want %d", got, n)
+			}
+		}
+		check()
+		e.reopen()
+		w.ask(e, 1, n, ask)
+		check()
+	}
+}
+
+func requestIDAtOnceWithQuota(e *env) {
+	const callers, n, quota = 32, 40, 15
+	k := e.user1("key_1")[0]
+	w := newTwins()
+	e.parallel(callers, func(caller int) {
+		for i := range n {
+			c := called(limit(request(k, noon), core.Month, quota), fmt.Sprintf("%d", (i+caller%4*10)%n))
+			v, err := e.Store.Consume(e.ctx, &c)
+			if err != nil {
+				e.Errorf("Consume: %v", err)
+				return
+			}
+			w.add(e, &c, v)
+		}
+	})
+	w.wantFirsts(e, quota)
+	e.wantUsed(keyCounter(k), core.Month, noon, quota)
+}
+
+func requestIDMeanwhile(e *env) {
+	const callers, n = 16, 30
+	k := e.user1("key_1")[0]
+	w := newTwins()
+	e.parallel(callers, func(caller int) {
+		for i := range n {
+			other := request(k, noon)
+			c := called(request(k, noon.Add(time.Duration(i)*time.Second)), fmt.Sprintf("%d", i))
+			for _, c := range []core.Consumption{c, other, c} {
+				v, err := e.Store.Consume(e.ctx, &c)
+				if err != nil {
+					e.Errorf("Consume: %v", err)
+					return
+				}
+				if c.RequestID != "" {
+					w.add(e, &c, v)
+				}
+			}
+		}
+	})
+	w.wantFirsts(e, n)
+	e.wantUsed(keyCounter(k), core.Month, noon, n+callers*n)
+}
+
+func requestIDBesideClose(e *env) {
+	const callers, begin = 32, 300
+	keys := e.user1("key_1", "key_2")
+	w := newTwins()
+	var begun atomic.Int64
+	var asked sync.Map
+	s, half := e.Store, make(chan struct{})
+	e.parallel(callers+1, func(caller int) {
+		if caller == callers {
+			<-half
+			if err := s.Close(); err != nil {
+				e.Errorf("Close: %v", err)
+			}
+			return
+		}
+		for i := 0; ; i++ {
+			if begun.Add(1) == begin {
+				close(half)
+			}
+			k := keys[caller%2]
+			c := called(limit(request(k, noon), core.Month, core.MaxLimit), fmt.Sprintf("%s %d", k.ID, i/2))
+			asked.Store(c.RequestID, c)
+			v, err := s.Consume(e.ctx, &c)
+			if errors.Is(err, core.ErrUnavailable) {
+				return
+			}
+			if err != nil || !v.Allowed {
+				e.Errorf("Consume: got %t, %v, want allowed or ErrUnavailable", v.Allowed, err)
+				return
+			}
+			w.add(e, &c, v)
+		}
+	})
+	e.Store = e.Reopen(e)
+	for range 2 { // what was not answered counts now or has counted then
+		ids := map[string]int64{}
+		asked.Range(func(_, value any) bool {
+			c := value.(core.Consumption)
+			ids[c.KeyID]++
+			_, answered := w.answers[c.RequestID]
+			v := e.consume(c)
+			if answered && v.First == nil {
+				e.Errorf("%q was answered before Close: got it counted again", c.RequestID)
+			}
+			w.add(e, &c, v)
+			return true
+		})
+		for _, k := range keys {
+			e.wantUsed(keyCounter(k), core.Month, noon, ids[k.ID])
+			if got := e.historyTotal(keyCounter(k)); int64(got) != ids[k.ID] {
+				e.Errorf("history of %s: got %d entries, want %d", k.ID, got, ids[k.ID])
+			}
+		}
+		e.reopen()
+	}
+}
