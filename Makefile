@@ -7,7 +7,7 @@ TAGS     := nobadger,nomysql,nopgx
 export GOFLAGS := $(GOFLAGS) -trimpath -tags=$(TAGS)
 FUZZTIME ?= 20000x
 
-.PHONY: build test check race fuzz cover tools deps clean
+.PHONY: build test check race fuzz cover bench tools deps clean
 
 build: ## the binary, in bin/
 	go build -ldflags '-s -w' -o bin/limitkeeper ./cmd/limitkeeper
@@ -33,6 +33,9 @@ fuzz: ## every fuzz target, FUZZTIME runs (20000x) or long (1m)
 cover: ## coverage of all packages by all tests
 	go test -coverpkg=./... -coverprofile=bin/cover.out ./...
 	go tool cover -func=bin/cover.out | tail -1
+
+bench: ## measures Limitkeeper beside other programs; see bench/README.md
+	bench/run
 
 tools: bin/staticcheck bin/xcaddy ## the tools, built from the versions in tools/go.mod
 

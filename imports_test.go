@@ -29,6 +29,7 @@ var arrows = []struct {
 		"adminapi translates HTTP to core, without Caddy and over any store"},
 	{"caddymodule/...", []string{module + "/storage/memstore", module + "/storage/storetest"},
 		"what is for tests stays in tests"},
+	{"bench", []string{module + "/..."}, "bench measures the programs from outside, as they are built"},
 	{"cmd/...", []string{module + "/core", module + "/storage/...", module + "/adminapi/..."},
 		"cmd only joins Caddy and the modules"},
 }

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// statLine returns what /proc says of a process whose times are those.
+func statLine(name string, parent, user, system, childUser, childSystem int) string {
+	return fmt.Sprintf("42 (%s) S %d 42 42 0 -1 4194560 1 2 3 4 %d %d %d %d 20 0 8 0 100 1 2\n",
+		name, parent, user, system, childUser, childSystem)
+}
+
+// The processor time of a server is that in user mode, in the kernel, and of the
+// children that have ended, whatever the program is called.
+func TestParseStat(t *testing.T) {
+	for _, name := range []string{"nginx", "a b", "x) S 1 (y"} {
+		got, err := parseStat([]byte(statLine(name, 7, 100, 20, 3, 1)))
+		if want := (stat{parent: 7, cpu: 1240 * time.Millisecond}); err != nil || got != want {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "1 (x) S", "no", "1 (x) S p 1 1 1 1 1 1 1 1 1 1 1 1 1 1"} {
+		if got, err := parseStat([]byte(text)); err == nil {
+			t.Errorf("%q: got %+v, want an error", text, got)
+		}
+	}
+}
+
+// What a server's workers use is the server's, however deep they are, and what others
+// use is not.
+func TestTreeCPU(t *testing.T) {
+	proc := t.TempDir()
+	for pid, line := range map[string]string{
+		"10": statLine("master", 1, 1, 0, 0, 0),
+		"11": statLine("worker", 10, 10, 0, 0, 0),
+		"12": statLine("below", 11, 0, 100, 0, 0),
+		"20": statLine("other", 1, 1000, 0, 0, 0),
+		"30": statLine("second", 1, 10000, 0, 0, 0),
+	} {
+		if err := os.Mkdir(filepath.Join(proc, pid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, pid, "stat"), []byte(line), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := readStats(proc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		roots []int
+		want  time.Duration
+	}{{[]int{10}, 111 * tick}, {[]int{10, 30}, 10111 * tick}, {[]int{10, 11}, 111 * tick}} {
+		if got, err := treeCPU(all, c.roots); err != nil || got != c.want {
+			t.Errorf("%v: got %v, %v, want %v", c.roots, got, err, c.want)
+		}
+	}
+	if _, err := treeCPU(all, []int{10, 99}); err == nil {
+		t.Error("a server that has ended: got no error")
+	}
+}
+
+// Work that a server puts off until after its answers is charged to the requests that
+// it was asked for.
+func TestSettleWaitsForWorkInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		use := []time.Duration{5, 20, 90, 91}
+		at := 0
+		got, err := settle(t.Context(), func() (time.Duration, error) {
+			at++
+			return use[min(at, len(use))-1] * tick, nil
+		})
+		if want := 91 * tick; err != nil || got != want {
+			t.Errorf("settle: got %v, %v, want %v", got, err, want)
+		}
+	})
+}
+
+// A server that never rests does not stop the measurement, and one that has ended does.
+func TestSettleEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var used time.Duration
+		if _, err := settle(t.Context(), func() (time.Duration, error) { used += time.Second; return used, nil }); err != nil {
+			t.Errorf("a server that never rests: %v", err)
+		}
+		gone := errors.New("gone")
+		if _, err := settle(t.Context(), func() (time.Duration, error) { return 0, gone }); !errors.Is(err, gone) {
+			t.Errorf("a server that has ended: got %v, want %v", err, gone)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := settle(ctx, func() (time.Duration, error) { return 0, nil }); !errors.Is(err, context.Canceled) {
+			t.Errorf("interrupted: got %v, want %v", err, context.Canceled)
+		}
+	})
+}
+
+// What is read of this machine's /proc is this process and its work.
+func TestCPUOfThisProcess(t *testing.T) {
+	all, err := readStats("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	me, ok := all[os.Getpid()]
+	if !ok || me.parent != os.Getppid() {
+		t.Errorf("this process: got %+v, %v, want the parent %d", me, ok, os.Getppid())
+	}
+}

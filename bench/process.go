@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// grace is how long a process may take to end when it is told to.
+const grace = 10 * time.Second
+
+// process is a program that was started here.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	log   string        // the file with what it printed
+	ended chan struct{} // closed when it has
+	err   error         // how it ended
+	once  sync.Once
+}
+
+// start starts a program in a process group of its own, so that Ctrl-C reaches it by
+// way of stop only. What it prints goes to a file beside dir's others.
+func start(dir, name string, env []string, argv ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	out, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	p.cmd = exec.Command(argv[0], argv[1:]...)
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// stop ends the process and waits for it. It may be called again.
+func (p *process) stop() {
+	p.once.Do(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.ended:
+		case <-time.After(grace):
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
+	})
+}
+
+// ready waits until ok says that the process serves.
+func (p *process) ready(ctx context.Context, ok func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		err := ok()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return p.failed(fmt.Sprintf("it ended: %v", p.err))
+		case <-ctx.Done():
+			return p.failed(fmt.Sprintf("it does not serve: %v", err))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// failed returns an error with the last lines that the process printed.
+func (p *process) failed(why string) error {
+	text, _ := os.ReadFile(p.log)
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return fmt.Errorf("%s: %s\n%s", p.name, why, bytes.Join(lines[max(0, len(lines)-8):], []byte("\n")))
+}
+
+// accepts returns a check that something listens on an address.
+func accepts(addr string) func() error {
+	return func() error {
+		c, err := net.DialTimeout("tcp", addr, time.Second)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}
+}
+
+// freeAddr returns an address on loopback that nobody listens on.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// freeAddrs returns n of them, all different.
+func freeAddrs(n int) (addrs []string, err error) {
+	var all []net.Listener
+	defer func() {
+		for _, l := range all {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		all, addrs = append(all, l), append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}
+
+// port returns the port of an address.
+func port(addr string) string {
+	_, p, _ := net.SplitHostPort(addr)
+	return p
+}
+
+// output runs a command and returns what it printed to standard output. An error has
+// what it printed elsewhere.
+func output(ctx context.Context, dir string, env []string, argv ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = grace
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", filepath.Base(argv[0]), err, bytes.TrimSpace(append(errs.Bytes(), out.Bytes()...)))
+	}
+	return out.String(), nil
+}
