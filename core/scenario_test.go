@@ -26,7 +26,7 @@ import (
 //	key NAME [user=USER] [plan=PLAN|none] [status=S] [expires=TIME]
 //	regenerate KEY [grace=DURATION]             the old value is then called KEY.old
 //	delete key|user|plan NAME
-//	validate KEY[.old] [cost=N] [account=NAME]
+//	validate KEY[.old] [cost=N] [account=NAME] [id=REQUEST]
 //	usage KEY|USER
 //	history KEY|USER
 func TestScenarios(t *testing.T) {
@@ -227,7 +227,7 @@ func (s *scenario) delete(ctx context.Context, kind, name string) error {
 }
 
 func (s *scenario) validate(ctx context.Context, name string, opts map[string]string) (string, error) {
-	r := core.Request{Secret: s.secrets[name], Endpoint: "/", Method: "GET", Cost: 1}
+	r := core.Request{Secret: s.secrets[name], Endpoint: "/", Method: "GET", Cost: 1, RequestID: opts["id"]}
 	if secret, ok := opts["secret"]; ok {
 		r.Secret = secret
 	}
@@ -245,6 +245,9 @@ func (s *scenario) validate(ctx context.Context, name string, opts map[string]st
 	out := string(d.Outcome)
 	if d.HasUsage() {
 		out += fmt.Sprintf(" %d/%d left %d until %s", d.Usage.Used, d.Plan.Limit, d.Remaining(), d.Usage.Window.End.Format(time.DateOnly))
+	}
+	if d.Repeated {
+		out += " again on " + d.Plan.Name
 	}
 	return out, nil
 }

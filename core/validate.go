@@ -17,6 +17,10 @@ type Request struct {
 	Method   string // the HTTP method, for the history
 	IP       string // the end user's address, for the history; "" when unknown
 	Cost     int64  // 0…MaxCost; 0 looks without counting
+
+	// RequestID is what the caller calls the request, "" for none. The same id of the
+	// same key within RequestIDRetention is counted once and gets the first answer again.
+	RequestID string
 }
 
 // Check returns the fault of the first member that a caller must give and did not,
@@ -36,7 +40,10 @@ func (r *Request) Check() error {
 	case len(r.IP) > maxAddressLength:
 		return badRequest("ip_address", "IP address must be at most 128 bytes long")
 	}
-	return CheckCost(r.Cost)
+	if err := CheckCost(r.Cost); err != nil || r.RequestID == "" {
+		return err
+	}
+	return CheckRequestID(r.RequestID)
 }
 
 // CheckCost returns the fault of a cost that is out of bounds.
@@ -73,6 +80,10 @@ type Decision struct {
 
 	// Usage is that of the plan's period after the decision.
 	Usage Usage
+
+	// Repeated says that the request was counted before, with its id: Plan and Usage are
+	// those of that decision. Such a Plan has no more than its names, limit and period.
+	Repeated bool
 }
 
 // Allowed reports whether the request may pass.
@@ -189,7 +200,7 @@ func (s *Service) consume(ctx context.Context, d *Decision, r Request) error {
 	c := Consumption{
 		Account: d.Account, KeyID: d.Key.ID, KeySeq: d.Key.Seq, UserID: d.User.ID, Shared: shared,
 		Terms: pl.Terms(), Cost: r.Cost,
-		Entry: entryOf(r, d, s.clock()), Retention: s.retention(),
+		Entry: entryOf(r, d, s.clock()), Retention: s.retention(), RequestID: r.RequestID,
 	}
 	v, err := s.store.Consume(context.WithoutCancel(ctx), &c)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
@@ -201,6 +212,9 @@ func (s *Service) consume(ctx context.Context, d *Decision, r Request) error {
 	d.Plan, d.Usage, d.Outcome = pl, v.Usage, Denied
 	if v.Allowed {
 		d.Outcome = Allowed
+	}
+	if v.First != nil {
+		d.repeats(v.First)
 	}
 	return nil
 }

@@ -1,0 +1,203 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// A request id is text of 1 to 128 bytes that can be kept: no control characters, and
+// no secret (promise 4).
+func TestCheckRequestID(t *testing.T) {
+	longest := strings.Repeat("é", core.MaxRequestIDLength/2)
+	tests := []struct {
+		name, id string
+		ok       bool
+	}{
+		{"short", "a", true},
+		{"a UUID", "018f3a7e-0b5c-7c1e-9d4f-2f6f0a1b2c3d", true},
+		{"a quoted string", `"8e03978e-40d5-43dd-bc93-6894a57f9324"`, true},
+		{"a space", " ", true},
+		{"the longest", longest, true},
+		{"beginning like a key", "lk_user_", true},
+		{"empty", "", false},
+		{"too long", longest + "a", false},
+		{"a line feed", "a\nb", false},
+		{"a zero", "\x00", false},
+		{"a delete", "a\x7f", false},
+		{"a control character beyond ASCII", "a\u0085", false},
+		{"no UTF-8", "a\xff", false},
+		{"half a character", longest[:1], false},
+		{"an end user's key", "lk_user_" + strings.Repeat("a", 32), false},
+		{"an owner's key within", "id-lk_" + strings.Repeat("a", 29), false},
+		{"a key percent-encoded", "lk%5Fuser%5F" + strings.Repeat("a", 32), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := core.CheckRequestID(tt.id)
+			if (err == nil) != tt.ok {
+				t.Fatalf("CheckRequestID(%q) = %v, want an error: %t", tt.id, err, !tt.ok)
+			}
+			if err != nil && (fieldOf(err) != "request_id" || core.ErrorCode(err) != core.CodeInvalidRequest) {
+				t.Errorf("CheckRequestID(%q) = %v, want an INVALID_REQUEST of request_id", tt.id, err)
+			}
+			r := core.Request{Secret: "lk_user_a", Endpoint: "/", Method: "GET", Cost: 1, RequestID: tt.id}
+			if got := r.Check(); (got == nil) != (err == nil || tt.id == "") {
+				t.Errorf("Check() of a request with the id %q = %v, want %v", tt.id, got, err)
+			}
+		})
+	}
+}
+
+// A decision that is given again tells the plan as it was, and that it is not new.
+func TestRepeatedDecision(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	acct, secret, _ := oneKey(t, s, 10)
+	r := core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 2, RequestID: "id"}
+	ask := func() core.Decision {
+		t.Helper()
+		d, err := s.Validate(t.Context(), acct, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	was := ask()
+	if was.Repeated || was.Plan.Name != "basic" {
+		t.Fatalf("the first decision: got repeated %t on %q, want a new one on %q", was.Repeated, was.Plan.Name, "basic")
+	}
+	plan := was.Plan.ID
+	if _, err := s.UpdatePlan(t.Context(), acct, plan, core.PlanPatch{Name: new("renamed"), Limit: new(int64(1)), Period: new("year")}); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(20 * time.Hour)
+	again := ask()
+	if !again.Repeated || !again.Allowed() || again.Usage != was.Usage || again.Remaining() != 8 {
+		t.Errorf("the second decision: got %+v, want the usage %+v again", again, was.Usage)
+	}
+	if p := again.Plan; p.AccountID != acct || p.ID != plan || p.Name != "basic" || p.Limit != 10 || p.Period != core.Day {
+		t.Errorf("its plan: got %+v, want that of the first decision", p)
+	}
+	if again.Key == nil || again.User == nil || again.Account != acct {
+		t.Errorf("the second decision: got %+v, want its key and user", again)
+	}
+	r.RequestID = ""
+	if d := ask(); d.Repeated || d.Allowed() || d.Plan.Name != "renamed" {
+		t.Errorf("a request without an id: got %+v on %q, want denied on %q", d, d.Plan.Name, "renamed")
+	}
+}
+
+// Promise 1, with ids: of many callers that ask the same things again and again, each
+// thing is counted once, up to the quota.
+func TestRepeatsAreExact(t *testing.T) {
+	const callers, ids, quota = 32, 50, 40
+	now := at("2026-03-05T10:00:00Z")
+	var mu sync.Mutex
+	counted, repeated := 0, 0
+	s := core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return now }, OnDecision: func(d *core.Decision) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case d.Repeated:
+			repeated++
+		case d.Allowed():
+			counted++
+		}
+	}})
+	acct, secret, key := oneKey(t, s, quota)
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for i := range ids {
+				id := strconv.Itoa(i)
+				d, err := s.Validate(context.Background(), acct, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1, RequestID: id})
+				if err != nil || d.Usage.Used > quota {
+					t.Errorf("request %q: got the usage %d, %v", id, d.Usage.Used, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if counted != quota || repeated != quota*(callers-1) {
+		t.Errorf("got %d counted and %d repeated, want %d and %d", counted, repeated, quota, quota*(callers-1))
+	}
+	u, err := s.KeyUsage(t.Context(), acct, key)
+	if err != nil || u.Used != quota {
+		t.Errorf("usage: got %d, %v, want %d", u.Used, err, quota)
+	}
+}
+
+// seesConsumption keeps the last request that it was given.
+type seesConsumption struct {
+	core.Store
+	last core.Consumption
+}
+
+func (s *seesConsumption) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	s.last = *c
+	return s.Store.Consume(ctx, c)
+}
+
+// A store decides by what it is given: the key by both of its names, the terms of the
+// plan in force, the id. When one is missing, it counts somewhere else or remembers
+// nothing.
+func TestConsumptionIsWhole(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	store := &seesConsumption{Store: memstore.New()}
+	s := core.NewService(store, core.Config{Clock: func() time.Time { return now }})
+	acct, _, _ := oneKey(t, s, 10) // so that the Seq of the next key is not 1
+	u, err := s.CreateUser(t.Context(), acct, core.UserPatch{Name: new("bob")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plans, _, err := s.Plans(t.Context(), acct, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, secret, err := s.CreateKey(t.Context(), acct, core.KeyPatch{Name: new("k"), UserID: &u.ID, PlanID: core.Some(plans[0].ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Validate(t.Context(), acct, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 3, RequestID: "id"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := store.last
+	if k.Seq != 2 || c.KeyID != k.ID || c.KeySeq != k.Seq || c.UserID != u.ID || c.Account != acct || c.Shared {
+		t.Errorf("got the key %s (%d) of user %d in %s, shared %t; want %s (%d) of %d in %s",
+			c.KeyID, c.KeySeq, c.UserID, c.Account, c.Shared, k.ID, k.Seq, u.ID, acct)
+	}
+	if want := (core.Terms{PlanID: plans[0].ID, PlanName: "basic", Period: core.Day, Limit: 10}); c.Terms != want {
+		t.Errorf("terms: got %+v, want %+v", c.Terms, want)
+	}
+	if c.RequestID != "id" || c.Cost != 3 || c.Entry.Cost != 3 || !c.Entry.At.Equal(now) || c.Retention != core.DefaultRetention {
+		t.Errorf("got %+v, want the id, the cost 3 and the time %v", c, now)
+	}
+}
+
+// What a store could not count is asked again with its id, and counted then.
+func TestRequestIDAfterFault(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	good := memstore.New()
+	s := core.NewService(good, core.Config{Clock: func() time.Time { return now }})
+	acct, secret, _ := oneKey(t, s, 10)
+	r := core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1, RequestID: "id"}
+	failing := core.NewService(brokenStore{good}, core.Config{Clock: func() time.Time { return now }})
+	if _, err := failing.Validate(t.Context(), acct, r); !errors.Is(err, core.ErrUnavailable) {
+		t.Fatalf("Validate without a store: got %v, want %v", err, core.ErrUnavailable)
+	}
+	for _, repeated := range []bool{false, true} {
+		d, err := s.Validate(t.Context(), acct, r)
+		if err != nil || !d.Allowed() || d.Repeated != repeated || d.Usage.Used != 1 {
+			t.Errorf("got %+v, %v, want allowed with the usage 1, repeated %t", d, err, repeated)
+		}
+	}
+}
