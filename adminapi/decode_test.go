@@ -214,6 +214,8 @@ func TestMemberFaults(t *testing.T) {
 		"method":     {`5`, `null`, `""`, `true`, `"` + fill("a", 33) + `"`},
 		"ip_address": {`5`, `null`, `[]`, `"` + fill("1", 129) + `"`},
 		"cost":       append([]string{`-1`, `1000001`, `1e400`, `-1e400`}, numbers...),
+		"request_id": {`5`, `true`, `[]`, `{}`, `["a"]`, `""`, `"` + fill("a", 129) + `"`, `"` + fill("é", 130) + `"`, `"a\nb"`, `"\u0000"`, `"\u0085"`,
+			`"` + secret + `"`, `"my key ` + secret + `"`},
 	} {
 		for _, v := range values {
 			a.in(t).bad("POST", prefix+"/validate", without(rest, member, v)).wantField(core.CodeInvalidRequest, member)

@@ -12,7 +12,7 @@ import (
 
 // bodies are the operations that read a body, each with one that it takes.
 var bodies = []struct{ method, path, body string }{
-	{"POST", "/validate", `{"api_key":"SECRET","endpoint":"/","method":"GET","ip_address":"203.0.113.7","cost":1}`},
+	{"POST", "/validate", `{"api_key":"SECRET","endpoint":"/","method":"GET","ip_address":"203.0.113.7","cost":1,"request_id":"a"}`},
 	{"POST", "/keys", `{"name":"a","user_id":1,"plan_id":"PLAN","status":"active","expires_at":"2030-01-01T00:00:00Z","metadata":{"a":[1]}}`},
 	{"PUT", "/keys/KEY", `{"name":"a","user_id":1,"plan_id":null,"status":"inactive","expires_at":null,"metadata":null}`},
 	{"POST", "/keys/KEY/regenerate", `{"grace_seconds":60}`},

@@ -50,7 +50,21 @@ func readRequest(m *members) core.Request {
 	if cost := m.whole("cost"); cost != nil {
 		q.Cost = *cost
 	}
+	q.RequestID = m.requestID()
 	return q
+}
+
+// requestID returns the id of a request, "" without one. An empty one is a fault: who
+// sends it means to be counted once.
+func (m *members) requestID() string {
+	id := m.optionalText("request_id").Value
+	if id == nil {
+		return ""
+	}
+	if err := core.CheckRequestID(*id); err != nil && m.err == nil {
+		m.err = err
+	}
+	return *id
 }
 
 func orZero[T any](p *T) (v T) {
