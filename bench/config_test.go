@@ -29,6 +29,7 @@ func TestCaddyfilesAreValid(t *testing.T) {
 	for name, config := range map[string]string{
 		"process":      ourConfig(t.TempDir(), "process"),
 		"power":        ourConfig(t.TempDir(), "power"),
+		"respond":      fmt.Sprintf(plainConfig, "localhost:18443", respond(anAnswer)),
 		"plain":        fmt.Sprintf(plainConfig, "http://127.0.0.1:18080", reverseProxy("127.0.0.1:19000")),
 		"forward_auth": fmt.Sprintf(plainConfig, "http://127.0.0.1:18080", forwardAuth("127.0.0.1:19001", "127.0.0.1:19000")),
 	} {

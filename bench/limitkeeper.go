@@ -15,15 +15,16 @@ import (
 
 // ours is our program with an account, a plan and keys.
 type ours struct {
-	process  *process
-	api      string // address of the REST API
-	gateway  string // address of the gateway
-	plainAPI string // address of the REST API over HTTP, as a proxy with the certificates has it
-	debug    string // address of profiles, when they are wanted
-	owner    string
-	plan     string
-	secrets  []string // the values of the keys
-	client   *http.Client
+	process    *process
+	durability string
+	api        string // address of the REST API
+	gateway    string // address of the gateway
+	plainAPI   string // address of the REST API over HTTP, as a proxy with the certificates has it
+	debug      string // address of profiles, when they are wanted
+	owner      string
+	plan       string
+	secrets    []string // the values of the keys
+	client     *http.Client
 }
 
 // oursConfig is the Caddyfile: [1] is the address of the debugging endpoint or off, [2] the
@@ -71,7 +72,7 @@ func (l *lab) startOurs(ctx context.Context, durability, upstream string) (o *ou
 	if err != nil {
 		return nil, err
 	}
-	o = &ours{api: addrs[0], gateway: addrs[1], plainAPI: addrs[3], debug: addrs[2], owner: "lk_" + (rand.Text() + rand.Text())[:29]}
+	o = &ours{durability: durability, api: addrs[0], gateway: addrs[1], plainAPI: addrs[3], debug: addrs[2], owner: "lk_" + (rand.Text() + rand.Text())[:29]}
 	admin := "off"
 	if l.o.profile != "" {
 		admin = o.debug

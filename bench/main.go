@@ -62,6 +62,7 @@ var parts = []struct {
 	run         func(context.Context, *lab) error
 }{
 	{"proxy", "the gateway beside plain Caddy, forward_auth, nginx and HAProxy", runProxy},
+	{"validate", "POST /validate beside a static answer and envoyproxy/ratelimit", runValidate},
 }
 
 const usage = `usage: bench/run [part] [options]

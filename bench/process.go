@@ -28,7 +28,7 @@ type process struct {
 }
 
 // start starts a program in a process group of its own, so that Ctrl-C reaches it by
-// way of stop only. What it prints goes to a file beside dir's others.
+// way of stop only. It runs in dir, and what it prints goes to a file there.
 func start(dir, name string, env []string, argv ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
 	out, err := os.Create(p.log)
@@ -37,7 +37,7 @@ func start(dir, name string, env []string, argv ...string) (*process, error) {
 	}
 	defer out.Close()
 	p.cmd = exec.Command(argv[0], argv[1:]...)
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Dir, p.cmd.Env = dir, append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -40,36 +41,62 @@ func (t *target) dial() (net.Conn, error) {
 	return tls.DialWithDialer(d, "tcp", t.addr, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"})
 }
 
-// probe makes the first request, checks its answer, and returns how many bytes that has.
-func (t *target) probe() (size int64, err error) {
+// answer is what a target answers to its first request.
+type answer struct {
+	header http.Header
+	body   string
+	size   int64 // of header and body
+}
+
+// ask makes the first request, and checks its answer.
+func (t *target) ask() (a answer, err error) {
 	c, err := t.dial()
 	if err != nil {
-		return 0, err
+		return a, err
 	}
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		return 0, err
+		return a, err
 	}
 	if _, err := io.WriteString(c, t.requests[0]); err != nil {
-		return 0, err
+		return a, err
 	}
 	counted := &countingReader{r: c}
 	buffered := bufio.NewReader(counted)
-	answer, err := http.ReadResponse(buffered, nil)
+	response, err := http.ReadResponse(buffered, nil)
 	if err != nil {
-		return 0, err
+		return a, err
 	}
-	body, err := io.ReadAll(answer.Body)
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return 0, err
+		return a, err
 	}
-	if answer.StatusCode != http.StatusOK || !t.right(string(body)) {
-		return 0, fmt.Errorf("want 200 and %q, got %s and %q", t.want, answer.Status, body)
+	if response.StatusCode != http.StatusOK || !t.right(string(body)) {
+		return a, fmt.Errorf("want 200 and %q, got %s and %q", t.want, response.Status, body)
 	}
 	if buffered.Buffered() > 0 {
-		return 0, errors.New("there is more than one answer to one request")
+		return a, errors.New("there is more than one answer to one request")
 	}
-	return counted.n, nil
+	return answer{header: response.Header, body: string(body), size: counted.n}, nil
+}
+
+// probe makes the first request, checks its answer, and returns how many bytes that has.
+func (t *target) probe() (size int64, err error) {
+	a, err := t.ask()
+	return a.size, err
+}
+
+// headerNames returns the names of a header's fields in order, without those that every
+// server sets by itself.
+func headerNames(h http.Header) []string {
+	var names []string
+	for name := range h {
+		if !slices.Contains([]string{"Content-Length", "Date", "Server", "Alt-Svc", "Connection"}, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // right reports whether a body is what is wanted.

@@ -20,7 +20,7 @@ func serveUpstream(t *testing.T) string {
 			if err != nil {
 				return
 			}
-			go answer(c)
+			go answerAll(c)
 		}
 	}()
 	return l.Addr().String()

@@ -32,12 +32,12 @@ func runUpstream(args []string) error {
 		if err != nil {
 			return err
 		}
-		go answer(c)
+		go answerAll(c)
 	}
 }
 
-// answer answers the requests of a connection until it is closed.
-func answer(c net.Conn) {
+// answerAll answers the requests of a connection until it is closed.
+func answerAll(c net.Conn) {
 	defer c.Close()
 	end := []byte("\r\n\r\n")
 	buf, have := make([]byte, 16<<10), 0

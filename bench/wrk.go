@@ -109,13 +109,13 @@ func (w *wrk) run(ctx context.Context, l load) (sample, error) {
 }
 
 // checkBytes fails unless answers had the size of the probe's: some bytes for numbers
-// with other digits, and one answer for each connection that was cut at the end.
-func checkBytes(s sample, size int64, connections int) error {
+// with other digits, and one answer that was cut at the end for each that was under way.
+func checkBytes(s sample, size int64, underWay int) error {
 	const slack = 8
 	if s.bytes == 0 {
 		return nil
 	}
-	least, most := s.Requests*(size-slack), s.Requests*(size+slack)+int64(connections)*(size+slack)
+	least, most := s.Requests*(size-slack), s.Requests*(size+slack)+int64(underWay)*(size+slack)
 	if s.bytes < least || s.bytes > most {
 		return fmt.Errorf("%d answers have %d bytes, want %d each", s.Requests, s.bytes, size)
 	}

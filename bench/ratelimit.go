@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// The Go program that is measured as ratelimit, and its version.
+const (
+	ratelimitModule  = "github.com/envoyproxy/ratelimit"
+	ratelimitCommand = "/src/service_cmd"
+	ratelimitVersion = "v1.4.1-0.20260122083618-3fb702589d36"
+)
+
+// ratelimitRules are its rules: one counter for each key, and a limit that nobody
+// exhausts.
+const ratelimitRules = `domain: bench
+descriptors:
+  - key: api_key
+    rate_limit:
+      unit: month
+      requests_per_unit: 4294967295
+`
+
+// ratelimitBody returns the body of a request for a key.
+func ratelimitBody(key string) string {
+	return fmt.Sprintf(`{"domain":"bench","descriptors":[{"entries":[{"key":"api_key","value":"%s"}]}]}`, key)
+}
+
+// buildRatelimit builds the program, once, and returns its path.
+func (l *lab) buildRatelimit(ctx context.Context) (string, error) {
+	dir, err := filepath.Abs(l.o.work)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, filepath.Base(ratelimitCommand))
+	if moduleVersion(path, ratelimitModule) != ratelimitVersion {
+		l.say("building %s, once", ratelimitModule)
+		if _, err := output(ctx, "", []string{"GOBIN=" + dir}, "go", "install", ratelimitModule+ratelimitCommand+"@"+ratelimitVersion); err != nil {
+			return "", err
+		}
+	}
+	l.machine.Programs["ratelimit"] = ratelimitVersion
+	return path, nil
+}
+
+// startRatelimit starts Redis, which keeps nothing on disk, and ratelimit over it, and
+// returns where ratelimit serves. It speaks to Redis over a socket and gathers its
+// writes, as its manual advises for much load.
+func (l *lab) startRatelimit(ctx context.Context) (addr string, both []*process, err error) {
+	program, err := l.buildRatelimit(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	const socket = "redis.sock" // in the directory of the lab, where both run
+	redis, err := l.start("redis", nil, "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--daemonize", "no")
+	if err != nil {
+		return "", nil, err
+	}
+	if err := redis.ready(ctx, func() error { _, err := os.Stat(filepath.Join(l.dir, socket)); return err }); err != nil {
+		return "", nil, err
+	}
+	rules, err := l.file("rules/bench/config/bench.yaml", ratelimitRules)
+	if err != nil {
+		return "", nil, err
+	}
+	addrs, err := freeAddrs(3)
+	if err != nil {
+		return "", nil, err
+	}
+	env := []string{"HOST=127.0.0.1", "PORT=" + port(addrs[0]), "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + port(addrs[1]),
+		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=" + port(addrs[2]), "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
+		"RUNTIME_ROOT=" + filepath.Join(l.dir, "rules"), "RUNTIME_SUBDIRECTORY=" + filepath.Base(filepath.Dir(filepath.Dir(rules))),
+		"RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=unix", "REDIS_URL=" + socket, "REDIS_PIPELINE_WINDOW=150us"}
+	p, err := l.start("ratelimit", env, program)
+	if err != nil {
+		return "", nil, err
+	}
+	return addrs[0], []*process{p, redis}, p.ready(ctx, accepts(addrs[0]))
+}
+
+// ratelimitSubject starts ratelimit, and returns its subject.
+func (l *lab) ratelimitSubject(ctx context.Context, name string) (*subject, error) {
+	addr, both, err := l.startRatelimit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{addr: addr, want: `{"overallCode":`}
+	for _, k := range l.madeUpKeys() {
+		t.requests = append(t.requests, post(addr, "/json", "", ratelimitBody(k)))
+	}
+	// Its rules are read in the background.
+	err = both[0].ready(ctx, func() error { _, err := t.ask(); return err })
+	if err != nil {
+		return nil, err
+	}
+	a, err := t.ask()
+	if err != nil {
+		return nil, err
+	}
+	// Whether there are spaces in its JSON depends on how it was built.
+	if t.want = allowedBy.FindString(a.body); t.want == "" {
+		return nil, errors.New("it does not allow the first request: " + a.body)
+	}
+	w, err := newWrk(l, "wrk-ratelimit", t)
+	if err != nil {
+		return nil, err
+	}
+	return &subject{name: name, run: w.run, probe: t.probe, cpu: cpuOf(each(both, (*process).pid))}, nil
+}
