@@ -231,6 +231,7 @@ func (a *API) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		key header <name> | bearer | query <name> | cookie <name>
 //		keep_key
 //		cost <n|placeholder>
+//		request_id header <name>
 //		on_store_error deny|allow
 //		observe
 //		errors
@@ -248,10 +249,11 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	return words{
 		parse: map[string]func(*caddyfile.Dispenser) error{
-			"account":  g.unmarshalAccount,
-			"key":      g.unmarshalKey,
-			"keep_key": flag(&g.KeepKey),
-			"cost":     g.unmarshalCost,
+			"account":    g.unmarshalAccount,
+			"key":        g.unmarshalKey,
+			"keep_key":   flag(&g.KeepKey),
+			"cost":       g.unmarshalCost,
+			"request_id": g.unmarshalRequestID,
 			"on_store_error": func(d *caddyfile.Dispenser) (err error) {
 				g.OnStoreError, err = oneOf(d, onStoreErrorDeny, onStoreErrorAllow)
 				return err
@@ -301,6 +303,21 @@ func (g *Gateway) unmarshalCost(d *caddyfile.Dispenser) error {
 	}
 	g.Cost = caddyhttp.WeakString(s)
 	return nil
+}
+
+func (g *Gateway) unmarshalRequestID(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) == 0 || len(args) > 2 {
+		return d.ArgErr()
+	}
+	g.RequestID = &RequestIDSource{In: args[0]}
+	if len(args) == 2 {
+		g.RequestID.Name = args[1]
+	}
+	if err := g.RequestID.check(); err != nil {
+		return d.WrapErr(err)
+	}
+	return noBlock(d)
 }
 
 // oneArg returns the one argument that a word has; it is not empty.

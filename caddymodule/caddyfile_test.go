@@ -58,12 +58,13 @@ func TestCaddyfileMeaning(t *testing.T) {
 			key header X-Key
 			keep_key
 			cost {http.request.header.X-Cost}
+			request_id header Idempotency-Key
 			on_store_error allow
 			observe
 			errors
 		}`, new(Gateway), `{"account": "acme", "keys": [{"in": "query", "name": "api_key"}, {"in": "cookie", "name": "session"},
 			{"in": "bearer"}, {"in": "header", "name": "X-Key"}], "keep_key": true, "cost": "{http.request.header.X-Cost}",
-			"on_store_error": "allow", "observe": true, "errors": true}`},
+			"request_id": {"in": "header", "name": "Idempotency-Key"}, "on_store_error": "allow", "observe": true, "errors": true}`},
 		{"gateway, number as cost", "limitkeeper {\ncost 0\n}", new(Gateway), `{"cost": 0}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -133,6 +134,14 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"key twice", site("key header x-a\nkey header X-A"), "given twice", "4"},
 		{"cost below zero", site("cost -1"), `got "-1"`, "3"},
 		{"cost too high", site("cost 1000001"), `got "1000001"`, "3"},
+		{"request_id without a place", site("request_id"), "wrong argument count", "3"},
+		{"request_id in the query", site("request_id query id"), `request_id "query": want header`, "3"},
+		{"request_id in a header without a name", site("request_id header"), `"" is not a valid name`, "3"},
+		{"request_id in a header with a bad name", site("request_id header a:b"), `"a:b" is not a valid name`, "3"},
+		{"request_id in the host", site("request_id header host"), "Host cannot carry an id", "3"},
+		{"request_id in two headers", site("request_id header a b"), "wrong argument count", "3"},
+		{"request_id twice", site("request_id header a\nrequest_id header b"), "request_id is given twice", "4"},
+		{"request_id with a block", site("request_id header a {\nx\n}"), "unexpected block", "4"},
 		{"on_store_error that is none", site("on_store_error maybe"), `want deny or allow, got "maybe"`, "3"},
 		{"unknown word in the api", ":8080 {\n\tlimitkeeper_api {\n\t\tfrob\n\t}\n}\n", `unknown word "frob"`, "3"},
 		{"dashboard that is neither", ":8080 {\n\tlimitkeeper_api {\n\t\tdashboard maybe\n\t}\n}\n", "want off or on", "3"},
@@ -171,7 +180,7 @@ func TestDirectiveOrder(t *testing.T) {
 func FuzzCaddyfile(f *testing.F) {
 	for _, s := range []string{
 		"limitkeeper", "limitkeeper {\nstore badger x {\ndurability power\n}\naccount a {\nkey b\n}\n}",
-		"limitkeeper {\nkey header X\nkey bearer\ncost 3\nobserve\n}", "badger d", "limitkeeper_api {\ndashboard off\n}",
+		"limitkeeper {\nkey header X\nkey bearer\ncost 3\nrequest_id header Id\nobserve\n}", "badger d", "limitkeeper_api {\ndashboard off\n}",
 		"limitkeeper { {", "limitkeeper {\naccount {", "x }\n{",
 	} {
 		f.Add(s)

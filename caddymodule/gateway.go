@@ -40,8 +40,8 @@ const (
 // `Retry-After`. Nothing that is refused reaches the handlers behind.
 //
 // After a decision the placeholders `{http.limitkeeper.*}` are set: account,
-// outcome, user_id, user_name, key_id, key_name, plan_id, plan_name, limit, used,
-// remaining, reset. `{http.auth.user.id}` is the id of the user, and so is user_id
+// outcome, repeated, user_id, user_name, key_id, key_name, plan_id, plan_name, limit,
+// used, remaining, reset. `{http.auth.user.id}` is the id of the user, and so is user_id
 // in the access log.
 //
 // Keys are kept out of the access log and the error log of the server. At level
@@ -65,6 +65,16 @@ type Gateway struct {
 	// with 400, and neither counted nor passed on. A placeholder that the client can
 	// choose lets it choose what it pays. Default: 1.
 	Cost caddyhttp.WeakString `json:"cost,omitempty"`
+
+	// Where a request carries an id. A request with the id of an earlier one of the same
+	// key, up to 24 hours old, is passed on without being counted again, with the headers
+	// of the first answer; `{http.limitkeeper.repeated}` is then `true`. Ids are 1 to 128
+	// bytes without control characters, as they stand, and the same as in the member
+	// `request_id` of `/validate`. A request without one, or with an empty one, is counted.
+	// One with two, or with one that cannot be kept, is refused with 400. Who chooses the
+	// ids can use one again to have another request not counted: take them from clients
+	// only if what is behind answers a repeat from its memory. Default: nowhere.
+	RequestID *RequestIDSource `json:"request_id,omitempty"`
 
 	// What to do while the store cannot be reached: `deny` answers 503, `allow` passes
 	// requests on without counting. Default: `deny`.
@@ -161,6 +171,14 @@ func (g *Gateway) Validate() error {
 		}
 		seen[s.normal()] = true
 	}
+	if g.RequestID != nil {
+		if err := g.RequestID.check(); err != nil {
+			return err
+		}
+		if err := g.RequestID.checkBeside(g.Keys); err != nil {
+			return err
+		}
+	}
 	if g.OnStoreError != onStoreErrorDeny && g.OnStoreError != onStoreErrorAllow {
 		return fmt.Errorf("on_store_error: want deny or allow, got %q", g.OnStoreError)
 	}
@@ -172,6 +190,7 @@ func (g *Gateway) Validate() error {
 
 // The outcomes beside those of a decision.
 const (
+	outcomeRepeated    = "repeated"    // allowed, and counted before: in the metrics of decisions
 	outcomeMissing     = "missing"     // the request has no key
 	outcomeUnavailable = "unavailable" // the store could not be asked
 	outcomeError       = "error"       // no decision could be made for another reason
@@ -245,7 +264,7 @@ func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, secret string) *v
 }
 
 func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, secret string, v *verdict) error {
-	cost, badCost := g.requestCost(repl) // 0 when it is bad: then who may not pass is told that first
+	q, fault := g.ask(r, repl, secret)
 	service, err := g.app.await(r.Context())
 	if err != nil {
 		return err
@@ -255,14 +274,28 @@ func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, secret string, v
 		return err
 	}
 	v.at = service.Now()
-	v.decision, err = service.Validate(r.Context(), account, core.Request{
-		Secret: secret, Endpoint: endpoint(r), Method: r.Method, IP: clientIP(r), Cost: cost,
-	})
-	if err == nil && badCost != nil && v.decision.HasUsage() {
+	v.decision, err = service.Validate(r.Context(), account, q)
+	if err == nil && fault != nil && v.decision.HasUsage() {
 		v.decision = core.Decision{}
-		return badCost
+		return fault
 	}
 	return err
+}
+
+// ask returns what is to be decided on. With a fault in it, which is the error, it is no
+// more than a look: who may not pass anyway is told that first.
+func (g *Gateway) ask(r *http.Request, repl *caddy.Replacer, secret string) (core.Request, error) {
+	q := core.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method, IP: clientIP(r)}
+	cost, err := g.requestCost(repl)
+	if err != nil {
+		return q, err
+	}
+	id, err := g.RequestID.find(r)
+	if err != nil {
+		return q, err
+	}
+	q.Cost, q.RequestID = cost, id
+	return q, nil
 }
 
 // requestCost returns what this request costs.

@@ -152,7 +152,7 @@ func TestGatewayHeadersWithoutAnswer(t *testing.T) {
 
 // What was decided is known to the handlers behind and to the log.
 func TestGatewayPlaceholders(t *testing.T) {
-	const names = "account user_id user_name key_id key_name plan_id plan_name outcome limit used remaining reset"
+	const names = "account user_id user_name key_id key_name plan_id plan_name outcome repeated limit used remaining reset"
 	var b strings.Builder
 	for n := range strings.FieldsSeq(names) {
 		b.WriteString("{http.limitkeeper." + n + "}|")
@@ -167,10 +167,10 @@ func TestGatewayPlaceholders(t *testing.T) {
 		name, key string
 		want      []string
 	}{
-		{"allowed", ten.secret, append(common[:7:7], "allowed", "1", "1", "0", reset, "1")},
-		{"denied", ten.secret, append(common[:7:7], "denied", "1", "1", "0", reset, "429 Rate limit exceeded")},
-		{"unknown", "lk_user_x", []string{"default", "", "", "", "", "", "", "unknown", "", "", "", "", "401 API key not found"}},
-		{"missing", "", []string{"default", "", "", "", "", "", "", "missing", "", "", "", "", "401 API key is required"}},
+		{"allowed", ten.secret, append(common[:7:7], "allowed", "false", "1", "1", "0", reset, "1")},
+		{"denied", ten.secret, append(common[:7:7], "denied", "false", "1", "1", "0", reset, "429 Rate limit exceeded")},
+		{"unknown", "lk_user_x", []string{"default", "", "", "", "", "", "", "unknown", "", "", "", "", "", "401 API key not found"}},
+		{"missing", "", []string{"default", "", "", "", "", "", "", "missing", "", "", "", "", "", "401 API key is required"}},
 	} {
 		got := s.get("/", "X-API-Key: "+tc.key)
 		if want := strings.Join(tc.want, "|"); got.body != want {

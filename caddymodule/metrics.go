@@ -46,7 +46,7 @@ func newMetrics() *metricSet {
 	return &metricSet{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "decisions_total",
-			Help: "Decisions on requests of end users, by the gateway and by /validate.",
+			Help: "Decisions on requests of end users, by the gateway and by /validate. Outcome repeated: allowed by the answer to an earlier request with the same id.",
 		}, []string{"account", "plan", "outcome"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: "gateway", Name: "requests_total",
@@ -85,6 +85,9 @@ func (m *metricSet) gateway(v *verdict, start time.Time) {
 // decided counts a decision.
 func (m *metricSet) decided(names *accountNames, d *core.Decision) {
 	l := decisionLabels{account: d.Account, outcome: string(d.Outcome)}
+	if d.Repeated {
+		l.outcome = outcomeRepeated
+	}
 	if d.Plan != nil {
 		l.plan = d.Plan.Name
 	}

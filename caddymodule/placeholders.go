@@ -16,6 +16,7 @@ import (
 //
 //	{http.limitkeeper.account}    the account that the gateway names
 //	{http.limitkeeper.outcome}    how the decision came out
+//	{http.limitkeeper.repeated}   whether it is that of an earlier request with the same id
 //	{http.limitkeeper.user_id}    and user_name: the user of the key
 //	{http.limitkeeper.key_id}     and key_name: the key
 //	{http.limitkeeper.plan_id}    and plan_name: the plan that was drawn on
@@ -64,7 +65,7 @@ func (v *verdict) placeholder(name string) (any, bool) {
 		return userPlaceholderValue(v.decision.User, name), true
 	case "key_id", "key_name":
 		return keyPlaceholderValue(v.decision.Key, name), true
-	case "plan_id", "plan_name", "limit", "used", "remaining", "reset":
+	case "repeated", "plan_id", "plan_name", "limit", "used", "remaining", "reset":
 		return usagePlaceholderValue(&v.decision, name), true
 	}
 	return nil, false
@@ -95,6 +96,8 @@ func usagePlaceholderValue(d *core.Decision, name string) any {
 		return ""
 	}
 	switch name {
+	case "repeated":
+		return strconv.FormatBool(d.Repeated)
 	case "plan_id":
 		return d.Plan.ID
 	case "plan_name":

@@ -1,0 +1,226 @@
+package caddymodule
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// keyed gives a site a gateway that takes ids, and the API.
+const keyed = "limitkeeper {\nrequest_id header Idempotency-Key\n}\n"
+
+// validateAs asks the API to decide on a request with an id.
+func (s *server) validateAs(ten *tenant, id string) reply {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"api_key":%q,"endpoint":"/x","method":"GET","request_id":%q}`, ten.secret, id)
+	return s.send(http.MethodPost, apiBase+"/validate", body, "Authorization: Bearer "+ten.owner, "X-Forwarded-Proto: https")
+}
+
+// A request is counted once by its id, through either door and after a reload, and both
+// tell the first answer. When this fails, a retry costs twice, or a door forgets.
+func TestRequestIDThroughBothDoors(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	site := "limitkeeper_api\n@site not path /functions/*\nroute @site {\n" + keyed + up.proxy() + "\n}"
+	s.start("store memory", site)
+	ten := s.tenant("default", 10)
+	through := func(id string) reply {
+		return s.get("/", "X-API-Key: "+ten.secret, "Idempotency-Key: "+id)
+	}
+	counted := func(what string, got reply, remaining string, used int64) {
+		t.Helper()
+		if got.StatusCode != 200 || got.Header.Get("X-RateLimit-Remaining") != remaining || s.used(ten) != used {
+			t.Errorf("%s: got %d with remaining %q and %d used, want 200 with %q and %d used", what,
+				got.StatusCode, got.Header.Get("X-RateLimit-Remaining"), s.used(ten), remaining, used)
+		}
+	}
+	counted("a, gateway", through("a"), "9", 1)
+	counted("b, API", s.validateAs(ten, "b"), "8", 2)
+	counted("a again, gateway", through("a"), "9", 2)
+	counted("a again, API", s.validateAs(ten, "a"), "9", 2)
+	counted("b again, gateway", through("b"), "8", 2)
+	counted("A", through("A"), "7", 3)
+	s.start("store memory", site+"\nheader X-Reloaded yes")
+	counted("a after a reload", through("a"), "9", 3)
+	counted("b after a reload", s.validateAs(ten, "b"), "8", 3)
+	if got := s.validateAs(ten, "a").body; !strings.Contains(got, `"current_usage":1,`) {
+		t.Errorf("a, API: got %s, want the usage 1", got)
+	}
+	if n := up.count.Load(); n != 5 {
+		t.Errorf("%d requests reached the upstream, want the 5 that were sent through the gateway", n)
+	}
+	if got := up.last.Load().Header.Get("Idempotency-Key"); got != "a" {
+		t.Errorf("the upstream got the id %q, want it as it came", got)
+	}
+}
+
+// An id that cannot be kept is refused like a cost that is none: the request is neither
+// counted nor passed on. None at all, or an empty one, is counted.
+func TestGatewayRequestID(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", keyed+up.proxy())
+	ten := s.tenant("default", 10)
+	long := strings.Repeat("x", 128)
+	for _, tc := range []struct {
+		name       string
+		ids        []string
+		status     int
+		used, sent int64
+	}{
+		{"none", nil, 200, 1, 1},
+		{"empty", []string{""}, 200, 2, 2},
+		{"blank", []string{"  "}, 200, 3, 3},
+		{"one", []string{"a"}, 200, 4, 4},
+		{"the same", []string{"a"}, 200, 4, 5},
+		{"the same with blanks around it", []string{" a "}, 200, 4, 6},
+		{"quoted", []string{`"a"`}, 200, 5, 7},
+		{"the longest", []string{long}, 200, 6, 8},
+		{"the longest again", []string{long}, 200, 6, 9},
+		{"one and an empty one", []string{"", "a"}, 200, 6, 10},
+		{"two", []string{"a", "b"}, 400, 6, 10},
+		{"the same twice", []string{"a", "a"}, 400, 6, 10},
+		{"too long", []string{long + "x"}, 400, 6, 10},
+		{"no UTF-8", []string{"\xff"}, 400, 6, 10},
+		{"a control character", []string{"a\tb"}, 400, 6, 10},
+		{"a key", []string{ten.secret}, 400, 6, 10},
+	} {
+		headers := []string{"X-API-Key: " + ten.secret}
+		for _, id := range tc.ids {
+			headers = append(headers, "Idempotency-Key: "+id)
+		}
+		got := s.get("/", headers...)
+		if got.StatusCode != tc.status || s.used(ten) != tc.used || up.count.Load() != tc.sent {
+			t.Errorf("%s: got %d, used %d, %d sent; want %d, %d, %d", tc.name,
+				got.StatusCode, s.used(ten), up.count.Load(), tc.status, tc.used, tc.sent)
+		}
+		if tc.status != 400 {
+			continue
+		}
+		body := decoded(t, got.body)
+		details, _ := body["details"].(map[string]any)
+		if body["success"] != false || body["code"] != "INVALID_REQUEST" || details["field"] != "request_id" || details["message"] == nil {
+			t.Errorf("%s: got %s, want INVALID_REQUEST of request_id", tc.name, got.body)
+		}
+	}
+	if got := s.get("/", "X-API-Key: lk_user_unknown", "Idempotency-Key: "+long+"x"); got.StatusCode != 401 {
+		t.Errorf("a bad id with an unknown key: got %d, want 401", got.StatusCode)
+	}
+	if strings.Contains(up.last.Load().Header.Get("X-Api-Key"), "lk_") {
+		t.Errorf("the upstream got the key")
+	}
+}
+
+// A gateway that names no header takes no ids, whatever the client sends.
+func TestGatewayWithoutRequestID(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", "limitkeeper\nrespond ok")
+	ten := s.tenant("default", 10)
+	for range 3 {
+		s.get("/", "X-API-Key: "+ten.secret, "Idempotency-Key: a", "Request-Id: a")
+	}
+	if n := s.used(ten); n != 3 {
+		t.Errorf("counted %d, want 3", n)
+	}
+}
+
+// What is behind the gateway can tell a repeat, and so can who watches the figures: the
+// decisions that are allowed are as many as were counted.
+func TestRepeatsAreMarked(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", keyed+`respond "{http.limitkeeper.outcome} {http.limitkeeper.repeated} {http.limitkeeper.used} {http.limitkeeper.plan_name}"`)
+	ten := s.tenant("default", 10)
+	for i, want := range []string{"allowed false 1 Größe M", "allowed true 1 Größe M", "allowed true 1 Größe M"} {
+		if got := s.get("/", "X-API-Key: "+ten.secret, "Idempotency-Key: a").body; got != want {
+			t.Errorf("request %d: got %q, want %q", i+1, got, want)
+		}
+	}
+	m := newMetrics()
+	names := newAccountNames(s.service())
+	names.learn(&core.Account{ID: "acct_1", Name: "one"})
+	for _, repeated := range []bool{false, true, true} {
+		m.decided(names, &core.Decision{Account: "acct_1", Outcome: core.Allowed, Repeated: repeated, Plan: &core.Plan{Name: "p"}})
+	}
+	got := m.series(t)
+	if got["one allowed p"] != 1 || got["one repeated p"] != 2 {
+		t.Errorf("got the decisions %v, want 1 allowed and 2 repeated", got)
+	}
+}
+
+// Retries that come at once, through both doors, are counted once each, and no more of
+// them than fit.
+func TestRequestIDsAtOnce(t *testing.T) {
+	const callers, ids, quota = 16, 20, 12
+	s := newServer(t)
+	s.start("store memory", "limitkeeper_api\n@site not path /functions/*\nroute @site {\n"+keyed+"respond ok\n}")
+	ten := s.tenant("default", quota)
+	var mu sync.Mutex
+	answers := map[string]map[bool]bool{}
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			for i := range ids {
+				id, allowed := fmt.Sprint("id ", i), false
+				if caller%2 == 0 {
+					allowed = s.get("/", "X-API-Key: "+ten.secret, "Idempotency-Key: "+id).StatusCode == 200
+				} else {
+					allowed = strings.Contains(s.validateAs(ten, id).body, `"success":true`)
+				}
+				mu.Lock()
+				if answers[id] == nil {
+					answers[id] = map[bool]bool{}
+				}
+				answers[id][allowed] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	allowed := 0
+	for id, heard := range answers {
+		if len(heard) != 1 {
+			t.Errorf("%q was allowed and denied, want one of them", id)
+		}
+		if heard[true] {
+			allowed++
+		}
+	}
+	if n := s.used(ten); allowed != quota || n != quota {
+		t.Errorf("got %d ids allowed and %d used, want %d", allowed, n, quota)
+	}
+}
+
+// A config in which an id cannot be found, or is the key, is refused when it is loaded.
+func TestRequestIDSource(t *testing.T) {
+	header := func(name string) *RequestIDSource { return &RequestIDSource{In: inHeader, Name: name} }
+	for _, tc := range []struct {
+		name string
+		from *RequestIDSource
+		keys []KeySource
+		want string // "" for none
+	}{
+		{"a header", header("idempotency-key"), defaultKeySources(), ""},
+		{"beside a query", header("X-Api-Key"), []KeySource{{In: inQuery, Name: "X-Api-Key"}}, ""},
+		{"no place", &RequestIDSource{Name: "X"}, nil, `request_id "": want header`},
+		{"a query", &RequestIDSource{In: inQuery, Name: "id"}, nil, `request_id "query": want header`},
+		{"no name", header(""), nil, `"" is not a valid name`},
+		{"a bad name", header("a b"), nil, `"a b" is not a valid name`},
+		{"the host", header("host"), nil, "Host cannot carry an id"},
+		{"the key's header", header("x-api-key"), defaultKeySources(), "x-api-key carries the key"},
+		{"the bearer", header("authorization"), defaultKeySources(), "authorization carries the key"},
+		{"the cookies", header("Cookie"), []KeySource{{In: inCookie, Name: "c"}}, "Cookie carries the key"},
+	} {
+		g := &Gateway{RequestID: tc.from, Keys: tc.keys, OnStoreError: onStoreErrorDeny}
+		err := g.Validate()
+		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
+		}
+	}
+	s := newServer(t)
+	err := s.load(s.config("store memory", "limitkeeper {\nkey header Idempotency-Key\nrequest_id header Idempotency-Key\n}\nrespond ok"))
+	if err == nil || !strings.Contains(err.Error(), "carries the key") {
+		t.Errorf("loading a gateway whose ids are its keys: got %v, want an error", err)
+	}
+}
