@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,7 +21,8 @@ import (
 //	occupy NAME                listen on a free port until the script ends
 //	start NAME TEXT ARGS...    run the binary until it says TEXT, and leave it running;
 //	                           what it prints is in NAME.out and NAME.err
-//	end NAME SIGNAL CODE      end it with INT or TERM, and hold its exit code
+//	end NAME SIGNAL CODE       end it with INT, TERM or KILL, and hold its exit code: -1
+//	                           when it was killed
 //	try NAME RESULT            run the lines of NAME.out that begin with curl; what they
 //	                           print is in RESULT
 //	example FILE               copy Caddyfile.example, with the ports of the variables
@@ -94,14 +96,14 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, 3, "end NAME SIGNAL CODE")
-	sig := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM}[args[1]]
+	sig := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[args[1]]
 	p := ts.Value(running).(map[string]*process)[args[0]]
 	if p == nil || sig == 0 {
 		ts.Fatalf("no process %s, or no signal %s", args[0], args[1])
 	}
 	code, err := p.end(sig)
 	ts.Check(err)
-	if got := string(rune('0' + code)); got != args[2] {
+	if got := strconv.Itoa(code); got != args[2] {
 		ts.Fatalf("ended with %d, want %s:\n%s", code, args[2], p.output())
 	}
 }
