@@ -203,16 +203,18 @@ func (*serviceStats) Describe(ch chan<- *prometheus.Desc) {
 	ch <- cacheHits
 	ch <- cacheMisses
 	ch <- cachedKeys
+	describeBadger(ch)
 }
 
 // Collect implements [prometheus.Collector]. Until the store is open there is
 // nothing to show.
 func (s *serviceStats) Collect(ch chan<- prometheus.Metric) {
-	service, err := s.app.service()
-	if err != nil {
+	l := s.app.live.Load()
+	if l == nil {
 		return
 	}
-	st := service.Stats()
+	collectBadger(l.store, ch)
+	st := l.service.Stats()
 	ch <- prometheus.MustNewConstMetric(cacheHits, prometheus.CounterValue, float64(st.CacheHits))
 	ch <- prometheus.MustNewConstMetric(cacheMisses, prometheus.CounterValue, float64(st.CacheMisses))
 	ch <- prometheus.MustNewConstMetric(cachedKeys, prometheus.GaugeValue, float64(st.CachedKeys))

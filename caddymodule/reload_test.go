@@ -298,9 +298,9 @@ type tuner struct {
 	log  *[]string
 }
 
-func (u tuner) PoolKey() string                         { return u.name }
-func (u tuner) Open(_ *slog.Logger) (core.Store, error) { return nil, nil }
-func (u tuner) Tune(core.Store)                         { *u.log = append(*u.log, u.name) }
+func (u tuner) PoolKey() string                                      { return u.name }
+func (u tuner) Open(*slog.Logger, core.Tunables) (core.Store, error) { return nil, nil }
+func (u tuner) Tune(core.Store, core.Tunables)                       { *u.log = append(*u.log, u.name) }
 
 // Validating a config opens nothing: it works beside a running server.
 func TestValidateOpensNothing(t *testing.T) {

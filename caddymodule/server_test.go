@@ -52,14 +52,14 @@ func (m *memoryModule) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 func (m *memoryModule) PoolKey() string { return "memory " + m.Name }
 
-func (m *memoryModule) Open(*slog.Logger) (core.Store, error) {
+func (m *memoryModule) Open(*slog.Logger, core.Tunables) (core.Store, error) {
 	if m.Name == "broken" {
 		return nil, errors.New("the store is broken")
 	}
 	return &flakyStore{Store: memstore.New()}, nil
 }
 
-func (m *memoryModule) Tune(core.Store) { memoryTuned.Add(1) }
+func (m *memoryModule) Tune(core.Store, core.Tunables) { memoryTuned.Add(1) }
 
 type flakyStore struct{ core.Store }
 

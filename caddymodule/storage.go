@@ -18,12 +18,13 @@ type StoreModule interface {
 	// PoolKey returns what names the store: two configs with the same key mean the
 	// same store and share it, however else they differ.
 	PoolKey() string
-	// Open opens the store. It is called once for a PoolKey, until the store is
-	// closed again. An error says in one line what to do about it.
-	Open(log *slog.Logger) (core.Store, error)
+	// Open opens the store, as large in memory as the tunables say. It is called once
+	// for a PoolKey, until the store is closed again. An error says in one line what to
+	// do about it.
+	Open(log *slog.Logger, t core.Tunables) (core.Store, error)
 	// Tune puts those options in force on an open store that may change while it is
-	// open.
-	Tune(core.Store)
+	// open, and its size in memory.
+	Tune(core.Store, core.Tunables)
 }
 
 // stores holds the open stores by PoolKey, over all configs of the process.
@@ -49,7 +50,7 @@ type tuning struct {
 // openLive opens a store as a config wants it: there is no other whose tuning it
 // could disturb, and no request is served with another.
 func openLive(t *tuning) (caddy.Destructor, error) {
-	store, err := t.store.Open(slog.New(currentLog{}))
+	store, err := t.store.Open(slog.New(currentLog{}), t.tunables)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func (l *live) tuneLocked() {
 	}
 	t := l.inUse[len(l.inUse)-1]
 	l.service.Tune(t.tunables)
-	t.store.Tune(l.store)
+	t.store.Tune(l.store, t.tunables)
 }
 
 // currentLog writes to Caddy's default log as it is configured at that moment. The

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
@@ -66,13 +67,50 @@ func parseDurability(s string) (badgerstore.Durability, error) {
 func (b *BadgerStore) PoolKey() string { return "badger " + b.Dir }
 
 // Open implements [StoreModule].
-func (b *BadgerStore) Open(log *slog.Logger) (core.Store, error) {
-	return badgerstore.Open(b.Dir, badgerstore.Options{Durability: b.durability, Logger: log})
+func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables) (core.Store, error) {
+	return badgerstore.Open(b.Dir, badgerstore.Options{Durability: b.durability, Logger: log, CounterCache: counterCache(t)})
 }
 
+// counterCache returns how many counters are kept in memory: those of the keys that
+// are, and of as many users.
+func counterCache(t core.Tunables) int { return 2 * t.KeyCache }
+
 // Tune implements [StoreModule].
-func (b *BadgerStore) Tune(s core.Store) {
-	s.(*badgerstore.Store).SetDurability(b.durability)
+func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
+	store := s.(*badgerstore.Store)
+	store.SetDurability(b.durability)
+	store.SetCounterCache(counterCache(t))
+}
+
+// The figures of a store on disk.
+var (
+	ledgerBytes = prometheus.NewDesc("limitkeeper_ledger_bytes",
+		"The size of the ledger, with the history.", nil, nil)
+	ledgerUnfolded = prometheus.NewDesc("limitkeeper_ledger_unfolded_bytes",
+		"How much of the ledger is not folded into counters yet.", nil, nil)
+	ledgerFolds = prometheus.NewDesc("limitkeeper_ledger_folds_total",
+		"How often the ledger was folded into counters.", nil, nil)
+	ledgerWaits = prometheus.NewDesc("limitkeeper_ledger_waits_total",
+		"Decisions that had to wait because too much was not folded.", nil, nil)
+)
+
+func describeBadger(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{ledgerBytes, ledgerUnfolded, ledgerFolds, ledgerWaits} {
+		ch <- d
+	}
+}
+
+// collectBadger shows the figures of a store, if it is one on disk.
+func collectBadger(s core.Store, ch chan<- prometheus.Metric) {
+	b, ok := s.(*badgerstore.Store)
+	if !ok {
+		return
+	}
+	st := b.Stats()
+	ch <- prometheus.MustNewConstMetric(ledgerBytes, prometheus.GaugeValue, float64(st.LedgerBytes))
+	ch <- prometheus.MustNewConstMetric(ledgerUnfolded, prometheus.GaugeValue, float64(st.UnfoldedBytes))
+	ch <- prometheus.MustNewConstMetric(ledgerFolds, prometheus.CounterValue, float64(st.Folds))
+	ch <- prometheus.MustNewConstMetric(ledgerWaits, prometheus.CounterValue, float64(st.Waits))
 }
 
 // Interface guards.

@@ -4,9 +4,13 @@
 // # What is where
 //
 // layout.go has the key space, index.go how lists find a page and their total without
-// a scan, journal.go how a transaction of any size happens at once. Counting is in
-// counter.go and cache.go (counters in memory), usage.go (the decision), commit.go
-// (how decisions become durable together) and history.go.
+// a scan, journal.go how a transaction of any size happens at once.
+//
+// Counting does not wait for badger. usage.go decides on counters in memory (cache.go,
+// tally.go), ledger.go writes what was counted into files of its own, the requests of
+// all callers together; event.go and segment.go say what is in these. They are the
+// history as well: history.go. In the background fold.go writes the counters to badger
+// by pages (page.go), so that replay.go has little to read when the store is opened.
 //
 // # What is promised when
 //
@@ -29,6 +33,14 @@ import (
 type Options struct {
 	Durability Durability   // what an answered write survives; may be changed later
 	Logger     *slog.Logger // for what goes wrong in the background; slog.Default by default
+
+	// CounterCache is how many counters are kept in memory, those of keys and users
+	// taken together; DefaultCounterCache by default.
+	CounterCache int
+
+	disk        disk       // that the ledger is on; that of the system by default
+	segmentSize int64      // of the ledger, in bytes
+	step        func(step) // called at each step
 }
 
 // Store is a [core.Store] on disk.
@@ -54,9 +66,12 @@ type Store struct {
 	spreading sync.RWMutex             // guards spread
 	spread    map[string]chan struct{} // accounts that a transaction is being spread over; closed when it is done
 
+	accounts accountNumbers
 	counters *counters
-	queue    *queue
+	ledger   *ledger
+	folder   *folder
 	keeper   keeper
+	clock    atomic.Int64 // that of the machine, Unix seconds, not more than a moment behind
 }
 
 // enter begins a method, unless the store is closed: then it returns
@@ -110,11 +125,25 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	s.keeper.stop()
-	s.queue.flush()
-	s.queue.group.Wait()
-	err := s.sync()
+	err := s.failure()
+	if err == nil {
+		err = firstOf(s.fold(), s.sync())
+	}
 	s.logs.close()
+	s.ledger.close()
 	return errors.Join(err, s.db.Close())
+}
+
+// SetCounterCache changes how many counters are kept in memory.
+func (s *Store) SetCounterCache(n int) {
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	if n <= 0 {
+		n = DefaultCounterCache
+	}
+	s.counters.resize(n)
 }
 
 var _ core.Store = (*Store)(nil)

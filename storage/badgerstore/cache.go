@@ -1,165 +1,186 @@
 package badgerstore
 
 import (
-	"errors"
-	"hash/maphash"
-	"strconv"
 	"sync"
-
-	"github.com/dgraph-io/badger/v4"
+	"sync/atomic"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// counterCache is how many counters are kept in memory, those of keys and users
-// taken together. Those that are in use are kept beyond it.
-const counterCache = 100_000
+// DefaultCounterCache is how many counters are kept in memory unless configured
+// otherwise: those of the keys that core keeps by default, and of a user for each.
+const DefaultCounterCache = 2 * core.DefaultKeyCache
 
-// shards is how many parts the counters in memory have, each with its own lock.
-const shards = 64
+// shards is how many parts the counters in memory have, each with its own lock. The
+// counters of a page are in one.
+const shards = 256
 
-// counters are the counters in memory: the least recently used are forgotten.
-type counters struct {
-	db     *badger.DB
-	seed   maphash.Seed
-	shards [shards]shard
+// counter is a counter in memory. Everything in it is guarded by the lock of its
+// shard.
+type counter struct {
+	ref
+	index   int32         // where it is in the list of its shard
+	visited bool          // it was asked for since the hand passed
+	dirty   bool          // it is not as its page has it
+	unsaved bool          // nor as page and ledger have it: denials are counted that are in neither
+	empty   bool          // it is only held, and was not read
+	changes uint32        // how often it was changed
+	busy    chan struct{} // closed when it was read, or is deleted; nil when it can be used
+	tally
 }
 
+// head is where the events of a counter that is not in memory end, and how many there
+// are that its page has not.
+type head struct {
+	position int64
+	events   int32
+}
+
+// shard is a part of the counters. Those that are asked for again and again stay: a
+// hand goes round, spares who was asked for since it passed, and takes out who was not.
+// (Y. Zhang and others, SIEVE is simpler than LRU, NSDI 2024, on a ring.)
 type shard struct {
 	mu    sync.Mutex // guards what follows
-	limit int
-	byID  map[core.CounterID]*counter
-	ring  counter // its newer is the one that was asked for longest ago, its older the last one
+	byRef map[ref]*counter
+	list  []*counter
+	hand  int
+	all   *counters
+
+	// unfolded has the counters that are not in memory and not as their pages have
+	// them.
+	unfolded map[ref]head
+
+	repeats repeats
+
+	_ [64]byte // nobody shares a cache line with the next one
 }
 
-func newCounters(db *badger.DB, limit int) *counters {
-	all := &counters{db: db, seed: maphash.MakeSeed()}
+// counters are the counters in memory.
+//
+// A counter is busy while it is read, and while its key or user is deleted: it is there
+// so that nobody reads it a second time, and whoever wants it waits.
+type counters struct {
+	shards  [shards]shard
+	limit   atomic.Int64
+	count   atomic.Int64 // how many there are
+	written func() int64 // the position up to which the ledger can be read
+}
+
+func newCounters(limit int, written func() int64) *counters {
+	all := &counters{written: written}
 	for i := range all.shards {
-		s := &all.shards[i]
-		s.limit, s.byID = max(1, limit/shards), map[core.CounterID]*counter{}
-		s.ring.newer, s.ring.older = &s.ring, &s.ring
+		all.shards[i].all = all
+		all.shards[i].byRef = map[ref]*counter{}
+		all.shards[i].unfolded = map[ref]head{}
 	}
+	all.resize(limit)
 	return all
 }
 
-// shard returns where a counter is kept. Accounts and IDs of keys are random; users
-// of one account are told apart by their number.
-func (all *counters) shard(id core.CounterID) *shard {
-	name := id.KeyID
-	if name == "" {
-		name = strconv.FormatInt(id.UserID, 36)
+// resize changes how many counters are kept.
+func (all *counters) resize(limit int) {
+	all.limit.Store(int64(limit))
+	for i := range all.shards {
+		s := &all.shards[i]
+		s.mu.Lock()
+		for all.count.Load() > int64(limit) && s.evictLocked(all.written()) {
+		}
+		s.mu.Unlock()
 	}
-	return &all.shards[maphash.String(all.seed, name)%shards]
 }
 
-// acquire returns a counter and keeps it in memory until it is released. It need
-// not be loaded.
-func (all *counters) acquire(id core.CounterID) *counter {
-	s := all.shard(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.byID[id]
-	if c == nil {
-		c = &counter{id: id, shard: s}
-		s.byID[id] = c
-		s.evictLocked()
-	} else {
-		c.unlinkLocked()
+// shard returns where a counter is kept.
+func (all *counters) shard(r ref) *shard { return &all.shards[r.shard()] }
+
+func (r ref) shard() int {
+	h := uint64(r.number>>pageBits)<<8 ^ uint64(r.account)<<1 ^ uint64(r.kind&1)
+	h *= 0x9E3779B97F4A7C15 // 2⁶⁴ divided by the golden ratio
+	return int(h >> 56)
+}
+
+// lock locks the shards of two counters.
+func (all *counters) lock(a, b ref) (of, other *shard) {
+	i, j := a.shard(), b.shard()
+	all.shards[min(i, j)].mu.Lock()
+	if i != j {
+		all.shards[max(i, j)].mu.Lock()
 	}
-	c.linkLocked(&s.ring)
-	c.pins++
+	return &all.shards[i], &all.shards[j]
+}
+
+func unlock(of, other *shard) {
+	of.mu.Unlock()
+	if of != other {
+		other.mu.Unlock()
+	}
+}
+
+// getLocked returns a counter, nil when it is not in memory.
+func (s *shard) getLocked(r ref) *counter {
+	c := s.byRef[r]
+	if c != nil && !c.visited {
+		c.visited = true
+	}
 	return c
 }
 
-// release lets go of a counter.
-func (c *counter) release() {
-	c.shard.mu.Lock()
-	defer c.shard.mu.Unlock()
-	c.pins--
+// addLocked adds a counter that is not in memory, and makes room for it.
+func (s *shard) addLocked(r ref, written int64) *counter {
+	if s.all.count.Add(1) > s.all.limit.Load() {
+		s.evictLocked(written)
+	}
+	c := &counter{ref: r, index: int32(len(s.list))}
+	s.list = append(s.list, c)
+	s.byRef[r] = c
+	return c
 }
 
-// evictLocked forgets counters that nobody uses while there are too many. It does
-// not look far for one.
-func (s *shard) evictLocked() {
-	c := s.ring.newer
-	for tries := 0; len(s.byID) > s.limit && c != &s.ring && tries < 8; tries++ {
-		next := c.newer
-		if c.pins == 0 {
-			delete(s.byID, c.id)
-			c.unlinkLocked()
+// evictLocked takes a counter out of memory, and reports whether it found one. It
+// does not look far.
+func (s *shard) evictLocked(written int64) bool {
+	for range 32 {
+		if len(s.list) == 0 {
+			return false
 		}
-		c = next
-	}
-}
-
-// linkLocked makes a counter the one that was asked for last.
-func (c *counter) linkLocked(ring *counter) {
-	c.older, c.newer = ring.older, ring
-	c.older.newer, c.newer.older = c, c
-}
-
-func (c *counter) unlinkLocked() {
-	c.older.newer, c.newer.older = c.newer, c.older
-	c.older, c.newer = nil, nil
-}
-
-// drop ends the counters with the ids, if they are in memory: they were deleted.
-func (all *counters) drop(ids []core.CounterID) {
-	for _, id := range ids {
-		s := all.shard(id)
-		s.mu.Lock()
-		c := s.byID[id]
-		s.mu.Unlock()
-		if c != nil {
-			c.end(errDropped)
+		if s.hand >= len(s.list) {
+			s.hand = 0
 		}
-	}
-}
-
-// end takes a counter out of use. Whoever asks for it next gets another one, which
-// is read from what is stored.
-func (c *counter) end(why error) {
-	c.shard.mu.Lock()
-	if c.shard.byID[c.id] == c {
-		delete(c.shard.byID, c.id)
-		c.unlinkLocked()
-	}
-	c.shard.mu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended == nil {
-		c.ended = why
-	}
-}
-
-// errUncertain means that a counter has no record: its key or user is new, or was
-// deleted.
-var errUncertain = errors.New("the counter has no record")
-
-// loadLocked reads what is stored, once. It is all there is: a counter with a
-// request that is not committed yet is never forgotten.
-func (c *counter) loadLocked(db *badger.DB) error {
-	if c.loaded {
-		return nil
-	}
-	return db.View(func(txn *badger.Txn) error {
-		record, err := snapshot{txn}.get(counterPath(c.id))
-		if err != nil {
-			return err
+		c := s.list[s.hand]
+		switch {
+		case c.visited:
+			c.visited = false
+		case c.evictable(written):
+			if c.dirty {
+				s.unfolded[c.ref] = head{position: c.applied, events: 1}
+			}
+			s.removeLocked(c)
+			return true
 		}
-		if record == nil && !c.certain {
-			return errUncertain
-		}
-		c.tally, err = decodeTally(record)
-		c.loaded = err == nil
-		return err
-	})
+		s.hand++
+	}
+	return false
 }
 
-// assure notes that the key or user of a counter exists. Should it be deleted, the
-// counter goes out of use.
-func (c *counter) assure() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.certain = true
+// evictable reports whether all that is in a counter can be read from its page and
+// from the ledger. Denials that were left out of the history are in neither before the
+// counter is folded.
+func (c *counter) evictable(written int64) bool {
+	return c.busy == nil && c.applied < written && !c.unsaved
+}
+
+// removeLocked takes a counter out.
+func (s *shard) removeLocked(c *counter) {
+	last := len(s.list) - 1
+	s.list[c.index] = s.list[last]
+	s.list[c.index].index = c.index
+	s.list[last] = nil
+	s.list = s.list[:last]
+	delete(s.byRef, c.ref)
+	s.all.count.Add(-1)
+}
+
+// changedLocked notes that a counter was changed.
+func (c *counter) changedLocked() {
+	c.dirty = true
+	c.changes++
 }

@@ -31,8 +31,9 @@ func (s *Store) SetDurability(d Durability) {
 	defer s.leave()
 	s.committing.Lock()
 	defer s.committing.Unlock()
+	s.ledger.power.Store(d == Power)
 	if d == Power && s.durability != Power {
-		_ = s.sync() // the store has failed then, and says so
+		_ = s.syncAll() // the store has failed then, and says so
 	}
 	s.durability = d
 }
@@ -47,6 +48,14 @@ func (s *Store) committedLocked() error {
 		return s.sync()
 	}
 	return nil
+}
+
+// syncAll brings everything to the disk that was answered: the ledger and the database.
+func (s *Store) syncAll() error {
+	if err := firstOf(s.ledger.flush(), s.ledger.sync()); err != nil {
+		return s.fail(err)
+	}
+	return s.sync()
 }
 
 // sync brings what was committed to the disk. When that fails it is final: a second

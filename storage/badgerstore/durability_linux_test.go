@@ -162,12 +162,7 @@ func TestSyncFails(t *testing.T) {
 	log := s.logs.newest
 	s.logs.newest = broken
 	for range 2 {
-		if _, err := s.Consume(t.Context(), request("key", 1, 1, noon)); !isUnavailable(err) {
-			t.Errorf("Consume: got error %v, want %v", err, core.ErrUnavailable)
-		}
-		if err := s.Update(t.Context(), acct, withKeys(1, 1)); !isUnavailable(err) {
-			t.Errorf("Update: got error %v, want %v", err, core.ErrUnavailable)
-		}
+		wantUnavailable(t, s)
 		s.logs.newest = log
 	}
 	if _, err := s.AccountByName(t.Context(), acct); err != nil {
@@ -179,6 +174,17 @@ func TestSyncFails(t *testing.T) {
 	s = openIn(t, dir, Options{Durability: Power})
 	if !consume(t, s, request("key", 2, 2, noon)) {
 		t.Error("Consume after opening the store again: got denied, want allowed")
+	}
+}
+
+// wantUnavailable fails unless the store takes no write.
+func wantUnavailable(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.Update(t.Context(), acct, withKeys(1, 1)); !isUnavailable(err) {
+		t.Errorf("Update: got error %v, want %v", err, core.ErrUnavailable)
+	}
+	if _, err := s.Consume(t.Context(), request("key", 1, 1, noon)); !isUnavailable(err) {
+		t.Errorf("Consume: got error %v, want %v", err, core.ErrUnavailable)
 	}
 }
 

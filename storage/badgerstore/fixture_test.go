@@ -178,3 +178,15 @@ var errMedium = errors.New("input/output error")
 func isUnavailable(err error) bool {
 	return errors.Is(err, core.ErrUnavailable)
 }
+
+// waitUntil waits until what is true.
+func waitUntil(t *testing.T, what string, isTrue func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !isTrue(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: still not so after %v", what, patience)
+		}
+	}
+}

@@ -2,125 +2,65 @@ package badgerstore
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
 	"sort"
 	"time"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // The entries of a history are numbered in the order in which they were counted, so
-// that a page is found by arithmetic from the newest one, and where the live ones
-// begin by bisection: each entry also has the time of the latest one up to it, which
-// never goes back.
+// that a page is found by arithmetic from the newest one, and where the live ones begin
+// by bisection: each entry knows the time of the latest one up to it, which never goes
+// back.
 //
-// An entry may be late, earlier than one before it. How late the latest of them was
-// is in the counter's record; only within that span of the place where the live ones
-// begin can live and dead ones lie side by side, and only there they are looked at
-// one by one.
+// An entry may be late, earlier than one before it. How late the latest of them was is
+// in the counter's record; only within that span of the place where the live ones begin
+// can live and dead ones lie side by side, and only there they are looked at one by one.
 
-const (
-	// keptLonger is how much longer than asked for an entry is kept: its time is that
-	// of the service's clock, its end that of the machine's.
-	keptLonger = 24 * time.Hour
-	// maxMixed is how many entries are looked at one by one. It bounds what a clock
-	// that was a year ahead for a moment can cost; beyond it all count as live.
-	maxMixed = 50_000
-)
-
-// newEntries returns the entry of a request for the histories of its key and of its
-// user, with their next numbers. The caller holds the locks of both counters.
-func newEntries(key, user *counter, c *core.Consumption, denied bool) (ofKey, ofUser *badger.Entry) {
-	common := encodeEntry(&c.Entry, denied)
-	ends := time.Now().Add(keptLonger).Unix() + int64(max(0, c.Retention)/time.Second)
-	return newEntry(key, c.Entry.At, common, ends), newEntry(user, c.Entry.At, common, ends)
-}
-
-func newEntry(c *counter, at time.Time, common []byte, ends int64) *badger.Entry {
-	number, late := c.append(at)
-	value := make([]byte, 0, binary.MaxVarintLen64+len(common))
-	value = append(binary.AppendUvarint(value, uint64(late)), common...)
-	return &badger.Entry{Key: historyPath(c.history).number(number), Value: value, ExpiresAt: uint64(ends)}
-}
-
-// encodeEntry returns what the records of an entry in all its histories have in
-// common. Before it comes how late the entry was there, as a uvarint of nanoseconds.
-//
-//	at       time
-//	denied   0 or 1
-//	cost     uvarint
-//	user id  uvarint
-//	key id, endpoint, method, address, each a text
-func encodeEntry(e *core.Entry, denied bool) []byte {
-	b := make([]byte, 0, 40+len(e.KeyID)+len(e.Endpoint)+len(e.Method)+len(e.IP))
-	b = appendTime(b, e.At)
-	if denied {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
-	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(e.Cost)), uint64(e.UserID))
-	for _, s := range []string{e.KeyID, e.Endpoint, e.Method, e.IP} {
-		b = appendText(b, s)
-	}
-	return b
-}
-
-// decodeEntry returns the entry of a record, and the time of the latest one up to
-// it.
-func decodeEntry(record []byte) (e core.Entry, latest time.Time, err error) {
-	r := reading{record}
-	late := time.Duration(r.uvarint())
-	e.At = r.time()
-	e.Denied = r.uvarint() == 1
-	e.Cost, e.UserID = int64(r.uvarint()), int64(r.uvarint())
-	e.KeyID, e.Endpoint, e.Method, e.IP = r.text(), r.text(), r.text(), r.text()
-	if r.failed() {
-		return core.Entry{}, time.Time{}, errRecord
-	}
-	return e, e.At.Add(late), nil
-}
+// maxMixed is how many entries are looked at one by one. It bounds what a clock that was
+// a year ahead for a moment can cost; beyond it all count as live.
+const maxMixed = 50_000
 
 // History implements [core.Store].
 func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p core.Page) (list []core.Entry, total int, err error) {
-	err = s.readUsage(of.Account, func(r snapshot) error {
-		t, err := r.tally(of)
-		if err != nil || t.entries == 0 {
-			return err
-		}
-		h := history{tally: t, since: since, read: func(number int64) ([]byte, error) {
-			return r.get(historyPath(t.history).number(number))
-		}}
-		if err := h.divide(); err != nil {
-			return err
-		}
-		total = h.total()
-		list, err = h.page(p)
-		return err
-	})
-	return list, total, err
+	t, err := s.tallyOf(of)
+	if err != nil || t.entries == 0 {
+		return nil, 0, err
+	}
+	if err := s.enter(); err != nil {
+		return nil, 0, err
+	}
+	defer s.leave()
+	h := history{reader: reader{s: s, tally: &t, kind: kindKey}, late: t.late, since: since}
+	if of.KeyID == "" {
+		h.reader.kind = kindUser
+	}
+	if err := h.divide(); err != nil {
+		return nil, 0, fault(err)
+	}
+	list, err = h.page(p)
+	return list, h.total(), fault(err)
 }
 
 // history is a history as it is read.
 type history struct {
-	tally tally
-	since time.Time
-	read  func(number int64) ([]byte, error)
+	reader reader
+	late   time.Duration
+	since  time.Time
 
 	live  int64   // from this number on all are live
 	mixed []int64 // the live ones below it
 }
 
-// entry returns the entry with a number. One that is not there any more has the
-// zero time.
+// entry returns the entry with a number, and the time of the latest one up to it. One
+// that is not there any more has the zero time.
 func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error) {
-	record, err := h.read(number)
-	if err != nil || record == nil {
-		return core.Entry{}, time.Time{}, err
+	v, err := h.reader.event(number)
+	if errors.Is(err, errGone) {
+		return core.Entry{}, time.Time{}, nil
 	}
-	return decodeEntry(record)
+	return v.Entry, v.At.Add(v.linkOf(h.reader.kind).late), err
 }
 
 // divide finds where the live entries begin.
@@ -129,7 +69,7 @@ func (h *history) divide() error {
 	if err != nil {
 		return err
 	}
-	if h.live, err = h.firstLaterThan(h.since.Add(h.tally.late)); err != nil {
+	if h.live, err = h.firstLaterThan(h.since.Add(h.late)); err != nil {
 		return err
 	}
 	h.live = min(h.live, first+maxMixed)
@@ -149,7 +89,7 @@ func (h *history) divide() error {
 // after one that is.
 func (h *history) firstLaterThan(t time.Time) (int64, error) {
 	var failed error
-	i := sort.Search(int(h.tally.entries), func(i int) bool {
+	i := sort.Search(int(h.reader.tally.entries), func(i int) bool {
 		_, latest, err := h.entry(int64(i) + 1)
 		failed = firstOf(failed, err)
 		return latest.After(t)
@@ -158,7 +98,7 @@ func (h *history) firstLaterThan(t time.Time) (int64, error) {
 }
 
 // total returns how many entries are live.
-func (h *history) total() int { return int(h.tally.entries-h.live) + 1 + len(h.mixed) }
+func (h *history) total() int { return int(h.reader.tally.entries-h.live) + 1 + len(h.mixed) }
 
 // page returns the live entries on a page, newest first.
 func (h *history) page(p core.Page) ([]core.Entry, error) {
@@ -177,8 +117,67 @@ func (h *history) page(p core.Page) ([]core.Entry, error) {
 
 // number returns the number of the entry that has i live ones after it.
 func (h *history) number(i int) int64 {
-	if n := h.tally.entries - int64(i); n >= h.live {
+	if n := h.reader.tally.entries - int64(i); n >= h.live {
 		return n
 	}
 	return h.mixed[h.total()-1-i]
+}
+
+// reader finds the events of a history in the ledger by their numbers.
+type reader struct {
+	s     *Store
+	tally *tally
+	kind  uint32
+
+	number int64 // of the event that was read last, 0 for none
+	last   event
+	gone   int64 // no event with this number, or a smaller one, is there any more
+}
+
+// event returns the event with a number, or errGone.
+func (r *reader) event(number int64) (event, error) {
+	if number <= r.gone {
+		return event{}, errGone
+	}
+	position, n, read := r.nearest(number)
+	for {
+		if !read {
+			e, err := r.s.event(position)
+			if errors.Is(err, errGone) {
+				r.gone = max(r.gone, n)
+			}
+			if err != nil {
+				return event{}, err
+			}
+			if e.linkOf(r.kind).number != n {
+				return event{}, errLedger
+			}
+			r.last, r.number = e, n
+		}
+		if n == number {
+			return r.last, nil
+		}
+		l := r.last.linkOf(r.kind)
+		if j := jump(n); j >= number {
+			position, n = l.jump, j
+		} else {
+			position, n = l.prev, n-1
+		}
+		read = false
+	}
+}
+
+// nearest returns the nearest event from which one with a number is found: the one that
+// was read last, or one of the chain.
+func (r *reader) nearest(number int64) (position, n int64, read bool) {
+	t := r.tally
+	n = t.entries
+	i := len(t.chain) - 1
+	for ; i > 0 && jump(n) >= number; i-- {
+		n = jump(n)
+	}
+	if r.number >= number && r.number <= n {
+		return 0, r.number, true
+	}
+	return t.chain[i], n, false
 }

@@ -8,8 +8,8 @@ import (
 
 // The intervals of what is done in the background.
 const (
-	syncEvery  = time.Second
-	sweepEvery = time.Minute
+	syncEvery   = time.Second
+	expireEvery = time.Minute
 )
 
 // reserve is how many bytes are left free on the disk: badger writes through mapped
@@ -29,23 +29,31 @@ type keeper struct {
 func (k *keeper) start(s *Store) {
 	k.done = make(chan struct{})
 	k.group.Go(func() {
-		k.every(syncEvery, func() {
+		k.every(syncEvery, nil, func() {
+			s.clock.Store(time.Now().Unix())
 			s.noteRoom(freeSpace(s.dir))
-			s.queue.flush()
-			_ = s.sync() // the store has failed then, and says so
+			_ = s.syncAll() // the store has failed then, and says so
 		})
 	})
 	k.group.Go(func() {
-		k.every(sweepEvery, func() {
-			if err := s.sweepAll(k.done); err != nil && !errors.Is(err, errStopped) {
-				s.log.Warn("histories of deleted keys were not swept", "error", err)
+		k.every(foldEvery, s.folder.wake, func() {
+			if err := s.fold(); err != nil {
+				s.log.Error("the ledger was not folded", "dir", s.dir, "error", err)
+			}
+		})
+	})
+	k.group.Go(func() {
+		k.every(expireEvery, nil, func() {
+			if err := s.expire(time.Now()); err != nil {
+				s.log.Warn("expired history was not removed", "dir", s.dir, "error", err)
 			}
 		})
 	})
 }
 
-// every calls fn at once and then after every interval, until the keeper is stopped.
-func (k *keeper) every(interval time.Duration, fn func()) {
+// every calls fn at once, and then after every interval and when it is woken, until the
+// keeper is stopped.
+func (k *keeper) every(interval time.Duration, wake <-chan struct{}, fn func()) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -54,6 +62,7 @@ func (k *keeper) every(interval time.Duration, fn func()) {
 		case <-k.done:
 			return
 		case <-tick.C:
+		case <-wake:
 		}
 	}
 }

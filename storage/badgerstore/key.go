@@ -160,7 +160,7 @@ func (t *tx) deleteKeyAt(seq int64) error {
 }
 
 func (t *tx) deleteKey(k *core.Key) error {
-	return firstOf(t.moveKey(k, nil), t.drop(core.CounterID{Account: t.account, KeyID: k.ID}))
+	return firstOf(t.moveKey(k, nil), t.drop(kindKey, k.Seq))
 }
 
 // moveKey changes record and indexes from a key to what it becomes. Either may be

@@ -8,7 +8,7 @@ import (
 
 // schema is the version of the layout below. A store that was written with a later
 // one is refused.
-const schema = 1
+const schema = 2
 
 // Everything is one key space. A key is its kind, one byte, and then fields: a
 // text is its length as a uvarint and its bytes, a number 8 bytes, big endian. The
@@ -33,15 +33,15 @@ const schema = 1
 //	h              account, user id, plan id    by how many keys, and as a user's
 //	                                            own, the user has the plan; uvarint
 //	S set          account, family, node        see index.go
-//	C counter      account, key id or ""        see record.go
-//	               [, user id]
-//	H history      history, entry number        see record.go
-//	T              history                      nothing: to be swept, see sweep.go
+//	C counters     account's number, kind,      a page of counters, see page.go
+//	               number of the page
+//	R request id   account's number, seq of     the position of its event in the ledger
+//	               the key, id
+//	F folded       nothing                      up to where the ledger is, see fold.go
+//	G segment      position                     until when it is kept, see fold.go
 //	J journal      stripe, chunk                see journal.go
 //
-// A history is a random number that the counter's record names. So a key and a
-// user are deleted by their records alone, and what they leave is swept later
-// without ever being found again.
+// Beside the database there is the ledger, with every event of a counter: see ledger.go.
 const (
 	kindSchema      = 'v'
 	kindAccount     = 'A'
@@ -61,8 +61,9 @@ const (
 	kindHolding     = 'h'
 	kindSet         = 'S'
 	kindCounter     = 'C'
-	kindHistory     = 'H'
-	kindTrash       = 'T'
+	kindRepeat      = 'R'
+	kindFolded      = 'F'
+	kindSegment     = 'G'
 	kindJournal     = 'J'
 )
 
@@ -108,16 +109,12 @@ func holdingPath(account string, user int64, plan string) path {
 	return at(kindHolding).text(account).number(user).text(plan)
 }
 
-func counterPath(id core.CounterID) path {
-	p := at(kindCounter).text(id.Account).text(id.KeyID)
-	if id.KeyID == "" {
-		p = p.number(id.UserID)
-	}
-	return p
+// droppedPath stands for a counter that is to be dropped, among what is to be written.
+func droppedPath(of ref) path {
+	return append(at(kindCounter).number(int64(of.account)), byte(of.kind)).number(of.number)
 }
 
-func historyPath(history uint64) path { return at(kindHistory).number(int64(history)) }
-func trashPath(history uint64) path   { return at(kindTrash).number(int64(history)) }
+func segmentKey(base int64) path { return at(kindSegment).number(base) }
 
 // The families of sets: each is the numbers of the resources that a list shows.
 

@@ -1,11 +1,13 @@
 package badgerstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -47,12 +49,14 @@ func open(dir string, o Options) (*Store, error) {
 	s := &Store{
 		db: db, dir: dir, log: o.Logger, logs: logs, durability: o.Durability,
 		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
-		counters: newCounters(db, counterCache),
+		accounts: accountNumbers{byID: map[string]uint32{}}, ledger: newLedger(o), folder: newFolder(),
 	}
+	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), s.ledger.written.Load)
+	s.clock.Store(time.Now().Unix())
 	s.writers.seed = maphash.MakeSeed()
-	s.queue = &queue{s: s}
-	if err := s.recover(); err != nil {
+	if err := s.recover(o); err != nil {
 		s.logs.close()
+		s.ledger.close()
 		_ = db.Close()
 		return nil, err
 	}
@@ -106,8 +110,11 @@ func firstLine(s string) string {
 }
 
 // recover makes the store whole after the last process that had it open.
-func (s *Store) recover() error {
+func (s *Store) recover(o Options) error {
 	if err := s.checkSchema(); err != nil {
+		return err
+	}
+	if err := s.openLedger(o); err != nil {
 		return err
 	}
 	return s.recoverJournals()
@@ -132,6 +139,8 @@ func (s *Store) checkSchema() error {
 		return err
 	case version == schema:
 		return nil
+	case version > 0 && version < schema:
+		return fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
 	case version > schema:
 		return fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
 	case !empty:

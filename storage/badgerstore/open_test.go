@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -135,22 +136,21 @@ func TestDamagedFiles(t *testing.T) {
 	}
 	s = openIn(t, dir, Options{})
 	update(t, s, withKeys(2, 1000))
+	for range 100 {
+		consume(t, s, request(newKey(2, 0).ID, 2, 1000, noon))
+	}
 	if err := os.CopyFS(whole, os.DirFS(dir)); err != nil { // as a kill would leave it
 		t.Fatal(err)
 	}
-	files, err := os.ReadDir(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
 	refused, kinds := 0, map[string]bool{}
-	for _, file := range files {
-		kinds[filepath.Ext(file.Name())] = true
+	for _, file := range filesIn(t, whole) {
+		kinds[filepath.Ext(file)] = true
 		for what, damage := range damages {
 			dir := t.TempDir()
 			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
 				t.Fatal(err)
 			}
-			name := filepath.Join(dir, file.Name())
+			name := filepath.Join(dir, file)
 			content, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
@@ -165,17 +165,32 @@ func TestDamagedFiles(t *testing.T) {
 				continue
 			}
 			if _, _, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1000}); err != nil && !isUnavailable(err) {
-				t.Errorf("%s %s: Keys: got error %v, want none or %v", what, file.Name(), err, core.ErrUnavailable)
+				t.Errorf("%s %s: Keys: got error %v, want none or %v", what, file, err, core.ErrUnavailable)
 			}
 			_ = s.Close()
 		}
 	}
-	if !kinds[".sst"] || !kinds[logSuffix] || !kinds[valueLogSuffix] {
+	if !kinds[".sst"] || !kinds[logSuffix] || !kinds[valueLogSuffix] || !kinds[segmentSuffix] {
 		t.Errorf("kinds of files: got %v, want tables and logs", kinds)
 	}
 	if refused < 3 {
 		t.Errorf("refused: got %d of the damaged stores, want most: the damage does nothing", refused)
 	}
+}
+
+// filesIn returns the paths of all files below a directory.
+func filesIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
 
 // damages are what may become of a file.

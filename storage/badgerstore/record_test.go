@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,14 +51,14 @@ var tallies = map[string]tally{
 	"used": {Counter: core.Counter{
 		Tallies:    [4]core.Tally{{Start: 1, Used: 2}, {Start: -3, Used: math.MaxInt64}, {Start: math.MaxInt64}, {}},
 		LastUsedAt: noon, DeniedOmitted: 17,
-	}, history: math.MaxUint64, entries: math.MaxInt64, newest: noon.AddDate(-3000, 0, 0), late: math.MaxInt64},
+	}, entries: 11, newest: noon.AddDate(-3000, 0, 0), late: math.MaxInt64, applied: math.MaxInt64 / 2, chain: []int64{70, 7000, math.MaxInt64 / 2}},
 }
 
 // TestTally: a counter comes back as it went in, and a record that is cut off is an
 // error and not a lower count.
 func TestTally(t *testing.T) {
 	for name, want := range tallies {
-		record := want.encode()
+		record := want.encode(nil)
 		got, err := decodeTally(record)
 		if err != nil {
 			t.Fatalf("%s: decodeTally: %v", name, err)
@@ -71,25 +72,45 @@ func TestTally(t *testing.T) {
 			}
 		}
 	}
-	if got, err := decodeTally(nil); err != nil || got != (tally{}) {
+	if got, err := decodeTally(nil); err != nil || got.applied != 0 || got.entries != 0 || got.Counter != (core.Counter{}) {
 		t.Errorf("no record: got %+v, %v, want the zero tally", got, err)
 	}
 }
 
-// TestEntry: an entry comes back as it went in, and one that is cut off is an error.
-func TestEntry(t *testing.T) {
-	want := core.Entry{At: noon, KeyID: "key_1", UserID: math.MaxInt64, Endpoint: "/\x00\u2028", Method: "", IP: "::1", Cost: core.MaxCost, Denied: true}
-	record := append([]byte{5}, encodeEntry(&want, true)...)
-	got, latest, err := decodeEntry(record)
-	if err != nil || latest != noon.Add(5) {
-		t.Fatalf("decodeEntry: got latest %v, %v, want %v", latest, err, noon.Add(5))
+// TestEvent: an event comes back as it went in, and one that was changed, cut off or
+// lies elsewhere is an error.
+func TestEvent(t *testing.T) {
+	const position = 1 << 40
+	want := event{
+		Entry:   core.Entry{At: noon, KeyID: "key_1", UserID: math.MaxInt64, Endpoint: "/\x00\u2028", IP: "::1", Cost: core.MaxCost, Denied: true},
+		account: math.MaxUint32, key: math.MaxInt64, shared: true, keep: 30 * time.Minute,
+		ofKey:     link{number: 5, prev: position - 100, jump: 7, late: 5},
+		ofUser:    link{number: math.MaxInt64, prev: position - 1},
+		requestID: "id", first: verdict{used: 3, start: -5, terms: core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Week, Limit: math.MaxInt64}},
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("entry (-want +got):\n%s", d)
+	b := want.append([]byte("before"), position)[len("before"):]
+	if size, ok := frame(b); !ok || size != len(b) {
+		t.Errorf("frame: got %d, %v, want %d", size, ok, len(b))
 	}
-	for i := range record {
-		if got, _, err := decodeEntry(record[:i]); err == nil {
-			t.Errorf("the first %d of %d bytes: got %+v, want an error", i, len(record), got)
+	got, err := decodeEvent(b, position)
+	if err != nil {
+		t.Fatalf("decodeEvent: %v", err)
+	}
+	want.keep += time.Minute // it is kept for whole minutes, and never too short
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(event{}, link{}, verdict{})); d != "" {
+		t.Errorf("event (-want +got):\n%s", d)
+	}
+	if got, err := decodeEvent(b, position+1); err == nil {
+		t.Errorf("elsewhere: got %+v, want an error", got)
+	}
+	for i := range b[frameSize:] {
+		if got, err := decodeEvent(b[:frameSize+i], position); i > 0 && err == nil {
+			t.Errorf("cut off: got %+v, want an error", got)
+		}
+		changed := slices.Clone(b)
+		changed[frameSize+i] ^= 0x10
+		if got, err := decodeEvent(changed, position); err == nil {
+			t.Errorf("byte %d changed: got %+v, want an error", i, got)
 		}
 	}
 }
@@ -100,8 +121,8 @@ func TestWrites(t *testing.T) {
 	w.put(path("set"), []byte("value"))
 	w.put(path("empty"), []byte{})
 	w.put(path("deleted"), nil)
-	w.drop(core.CounterID{Account: "a", KeyID: "k"})
-	w.drop(core.CounterID{Account: "a", UserID: -1})
+	w.drop(ref{1 << 40, 7, kindKey})
+	w.drop(ref{-1, 7, kindUser})
 	record := w.encode()
 	got, err := decodeWrites(record)
 	if err != nil {
@@ -139,7 +160,6 @@ func TestPaths(t *testing.T) {
 			add("plan "+what, planIDPath(a, b))
 			add("email "+what, emailPath(a, b))
 			add("holding "+what, holdingPath(a, 1, b))
-			add("counter "+what, counterPath(core.CounterID{Account: a, KeyID: b, UserID: 1}))
 			for _, c := range names {
 				what := what + "/" + c
 				add("keys "+what, nodes(keysThat(a, core.KeyFilter{PlanID: &b, Status: core.KeyStatus(c)}))...)

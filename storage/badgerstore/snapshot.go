@@ -96,6 +96,16 @@ func (s *Store) begin(account string) (*badger.Txn, error) {
 	}
 }
 
+// tryBegin takes a snapshot unless a transaction is being spread over the account.
+func (s *Store) tryBegin(account string) (txn *badger.Txn, ok bool) {
+	s.spreading.RLock()
+	defer s.spreading.RUnlock()
+	if _, busy := s.spread[account]; busy {
+		return nil, false
+	}
+	return s.db.NewTransaction(false), true
+}
+
 // beginAny takes a snapshot at once, and returns over which accounts a transaction
 // was being spread at that moment: there it may be half written.
 func (s *Store) beginAny() (*badger.Txn, map[string]chan struct{}) {

@@ -56,7 +56,7 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 type tx struct {
 	s       *Store
 	account string
-	missing bool // the account
+	number  int64 // of the account, 0 when it is missing
 	before  snapshot
 	err     error // the first fault, after which nothing is stored
 
@@ -74,8 +74,7 @@ func newTx(s *Store, before snapshot, account string, stripe int) *tx {
 		families: map[string]*family{}, last: map[byte]int64{},
 		holdings: map[string]int64{}, emails: map[string]int64{},
 	}
-	number, err := before.get(accountIDPath(account))
-	t.missing, t.err = number == nil, err
+	t.number, t.err = before.number(accountIDPath(account))
 	return t
 }
 
@@ -84,7 +83,7 @@ func (t *tx) writable() error {
 	if t.err != nil {
 		return fault(t.err)
 	}
-	if t.missing {
+	if t.number == 0 {
 		return core.ErrAccountNotFound
 	}
 	return nil
@@ -240,8 +239,8 @@ func encodeHolding(n int64) []byte {
 }
 
 // drop deletes a counter with its history.
-func (t *tx) drop(id core.CounterID) error {
-	t.writes.drop(id)
+func (t *tx) drop(kind byte, number int64) error {
+	t.writes.drop(ref{number, uint32(t.number), uint32(kind)})
 	return t.spill()
 }
 

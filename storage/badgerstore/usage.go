@@ -2,226 +2,221 @@ package badgerstore
 
 import (
 	"context"
-
-	"github.com/dgraph-io/badger/v4"
+	"sync"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // Consume implements [core.Store]. The decision is made on the counters in memory,
-// each under its lock, and an allowed request is answered when the batch that it is
-// in was committed. A denied one is answered at once.
+// under the locks of their shards, and an allowed request is answered when the block
+// of the ledger that it is in was written. A denied one is answered at once.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Verdict, error) {
 	if err := s.enterToWrite(); err != nil {
 		return core.Verdict{}, err
 	}
 	defer s.leave()
+	v, err := s.consume(c)
+	return v, fault(err)
+}
+
+func (s *Store) consume(c *core.Consumption) (core.Verdict, error) {
+	if err := s.folder.room(s); err != nil {
+		return core.Verdict{}, err
+	}
+	key, user, err := s.refsOf(c)
+	if err != nil {
+		return core.Verdict{}, err
+	}
 	for {
-		d := s.decide(c)
-		if d.err == errUncertain {
-			d = s.decideNew(c)
+		v, found, known, err := s.lookUp(c, key, user)
+		if found || err != nil {
+			return v, err
 		}
+		d := s.decide(c, key, user, known)
 		switch {
-		case d.again:
-			continue
 		case d.err != nil:
-			return core.Verdict{}, fault(d.err)
-		case d.batch == nil:
-			return core.Verdict{Usage: d.usage, Allowed: d.ok}, nil
+			return core.Verdict{}, d.err
+		case d.absent:
+			if err := s.loadBoth(c, key, user); err != nil {
+				return core.Verdict{}, err
+			}
+		case d.busy != nil:
+			<-d.busy
+		case d.again:
+		case d.block == nil:
+			return d.verdict, nil
+		default:
+			return d.verdict, s.awaited(s.ledger.await(d.block, d.role))
 		}
-		if err := s.queue.wait(d.batch, d.lead); err != nil {
-			return core.Verdict{}, fault(err)
-		}
-		return core.Verdict{Usage: d.usage, Allowed: d.ok}, nil
 	}
 }
 
-// decideNew decides a request of which a counter has no record, if its key and its
-// user exist. Both counters are in memory before that is looked up: a deletion that
-// comes later finds them there and ends them.
-func (s *Store) decideNew(c *core.Consumption) decided {
-	key := s.counters.acquire(core.CounterID{Account: c.Account, KeyID: c.KeyID})
-	defer key.release()
-	user := s.counters.acquire(core.CounterID{Account: c.Account, UserID: c.UserID})
-	defer user.release()
-	if err := s.readEntered(c.Account, func(r snapshot) error { return r.exist(c) }); err != nil {
-		return decided{err: err}
-	}
-	key.assure()
-	user.assure()
-	d := s.decide(c)
-	d.again = d.again || d.err == errUncertain // a counter was deleted and is new again
-	return d
-}
-
-// exist returns an error when the key or the user of a request does not exist.
-func (r snapshot) exist(c *core.Consumption) error {
-	key, err := r.get(keyIDPath(c.Account, c.KeyID))
-	if err != nil || key == nil {
-		return firstOf(err, core.ErrKeyNotFound)
-	}
-	user, err := r.get(userPath(c.Account, c.UserID))
-	if err != nil || user == nil {
-		return firstOf(err, core.ErrUserNotFound)
+// awaited notes that a block was not written.
+func (s *Store) awaited(err error) error {
+	if err != nil {
+		return s.fail(err)
 	}
 	return nil
 }
 
-// decided is how a request was decided.
-type decided struct {
-	usage core.Usage
-	ok    bool
-	batch *batch // to wait for, nil when the answer need not wait
-	lead  bool   // the caller commits the batch
-	again bool   // a counter went out of use: nothing was decided
-	err   error
+// refsOf returns the counters of a request. Whether there are such a key and user is
+// seen when they are read.
+func (s *Store) refsOf(c *core.Consumption) (key, user ref, err error) {
+	account, err := s.accounts.number(s, c.Account)
+	if err != nil {
+		return ref{}, ref{}, err
+	}
+	seq := c.KeySeq
+	if account == 0 {
+		return ref{}, ref{}, core.ErrKeyNotFound
+	}
+	if seq == 0 {
+		err = s.readEntered(c.Account, func(r snapshot) error {
+			seq, err = r.number(keyIDPath(c.Account, c.KeyID))
+			return err
+		})
+		if err != nil || seq == 0 {
+			return ref{}, ref{}, firstOf(err, core.ErrKeyNotFound)
+		}
+	}
+	return ref{seq, account, kindKey}, ref{c.UserID, account, kindUser}, nil
 }
 
-// decide decides a request on its counters and puts what follows into a batch.
-func (s *Store) decide(c *core.Consumption) (d decided) {
-	key := s.counters.acquire(core.CounterID{Account: c.Account, KeyID: c.KeyID})
-	user := s.counters.acquire(core.CounterID{Account: c.Account, UserID: c.UserID})
-	var keyKept, userKept bool
-	key.mu.Lock()
-	user.mu.Lock() // always after a key
-	defer func() {
-		user.mu.Unlock()
-		key.mu.Unlock()
-		if !userKept {
-			user.release()
-		}
-		if !keyKept {
-			key.release()
-		}
-	}()
-	if key.ended != nil || user.ended != nil {
-		d.again = true
-		return d
+// accountNumbers are the numbers of accounts that were asked for. They never change.
+type accountNumbers struct {
+	mu   sync.RWMutex
+	byID map[string]uint32
+}
+
+// number returns the number of an account, 0 when there is no such account.
+func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
+	n.mu.RLock()
+	number := n.byID[account]
+	n.mu.RUnlock()
+	if number != 0 {
+		return number, nil
 	}
-	if d.err = firstOf(key.loadLocked(s.db), user.loadLocked(s.db)); d.err != nil {
+	var stored int64
+	err := s.readEntered(account, func(r snapshot) (err error) {
+		stored, err = r.number(accountIDPath(account))
+		return err
+	})
+	if err != nil || stored == 0 {
+		return 0, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.byID[account] = uint32(stored)
+	return uint32(stored), nil
+}
+
+// decided is how a request was decided, or why it was not.
+type decided struct {
+	verdict core.Verdict
+	block   *block // to wait for, nil when the answer need not wait
+	role    role
+
+	absent bool          // a counter is not in memory
+	busy   chan struct{} // a counter is busy until this is closed
+	again  bool          // a request with the same id came first
+	err    error
+}
+
+// decide decides a request on its counters and puts what follows into the ledger.
+func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decided) {
+	keyShard, userShard := s.counters.lock(of, ofUser)
+	defer unlock(keyShard, userShard)
+	key, user := keyShard.getLocked(of), userShard.getLocked(ofUser)
+	switch {
+	case key == nil || user == nil:
+		d.absent = true
+		return d
+	case key.busy != nil || user.busy != nil:
+		if d.busy = key.busy; d.busy == nil {
+			d.busy = user.busy
+		}
+		return d
+	case c.RequestID != "" && !keyShard.repeats.currentLocked(repeat{of, c.RequestID}, known):
+		d.again = true
 		return d
 	}
 	deciding := key
 	if c.Shared {
 		deciding = user
 	}
-	d.usage, d.ok = deciding.Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
+	d.verdict.Usage, d.verdict.Allowed = deciding.Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
 	switch {
 	case c.Cost == 0:
-		return d
-	case !d.ok:
-		keyKept, userKept = s.queue.deny(key, user, c)
-		return d
-	case c.Shared:
-		key.Add(c.Cost, c.Entry.At)
+	case !d.verdict.Allowed:
+		d.err = s.deny(c, key, user)
+	default:
+		if c.Shared {
+			key.Add(c.Cost, c.Entry.At)
+		}
+		var position int64
+		position, d.block, d.role, d.err = s.allow(c, key, user, d.verdict.Usage)
+		if c.RequestID != "" && d.err == nil {
+			keyShard.repeats.addLocked(repeat{of, c.RequestID}, position)
+			s.folder.remembered.Add(1)
+		}
 	}
-	d.batch, d.lead, keyKept, userKept = s.queue.allow(key, user, c)
 	return d
 }
 
-// allow puts an allowed request into a batch. The caller holds the locks of both
-// counters.
-func (q *queue) allow(key, user *counter, c *core.Consumption) (b *batch, lead, keyKept, userKept bool) {
-	ofKey, ofUser := newEntries(key, user, c, false)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	b = q.openLocked()
-	keyKept, userKept = b.addLocked(key, ofKey), b.addLocked(user, ofUser)
-	return b, q.leadLocked(), keyKept, userKept
+// allow puts an allowed request into the ledger. The caller holds the locks of the
+// shards of both counters, here and in deny.
+func (s *Store) allow(c *core.Consumption, key, user *counter, u core.Usage) (position int64, b *block, r role, err error) {
+	e := newEvent(c, key, user, false)
+	if c.RequestID != "" {
+		e.requestID, e.first = c.RequestID, newVerdict(u, c.Terms)
+	}
+	position, b, r, err = s.ledger.appendAndJoin(&e, e.ends(s.clock.Load()))
+	if err == nil {
+		happened(&e, key, user, position)
+	}
+	return position, b, r, err
 }
 
-// deny puts the entry of a denied request into a batch, if it is to be recorded and
-// there is room. Otherwise the key's counter says that it is not, which is saved
-// later.
-func (q *queue) deny(key, user *counter, c *core.Consumption) (keyKept, userKept bool) {
+// deny puts a denied request into the ledger, if it is to be recorded and there is
+// room. Otherwise the key's counter says that it is not.
+func (s *Store) deny(c *core.Consumption, key, user *counter) error {
 	record := key.Deny(c.Entry.At)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if record && len(q.waiting) > maxDenied {
+	if record && !s.ledger.idle() {
 		record = false
 		key.DeniedOmitted++
 	}
-	switch {
-	case record:
-	case key.in != nil:
-		key.in.addLocked(key, nil)
-		return false, false
-	case key.unsaved:
-		return false, false
-	default:
+	if !record {
 		key.unsaved = true
-		q.unsaved = append(q.unsaved, key)
-		return true, false
-	}
-	ofKey, ofUser := newEntries(key, user, c, true)
-	b := q.openLocked()
-	keyKept, userKept = b.addLocked(key, ofKey), b.addLocked(user, ofUser)
-	if b.full() && q.leadLocked() {
-		q.group.Go(func() { q.lead(nil) })
-	}
-	return keyKept, userKept
-}
-
-// Counters implements [core.Store].
-func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.Counter, err error) {
-	var account string
-	if len(ids) > 0 {
-		account = ids[0].Account
-	}
-	err = s.readUsage(account, func(r snapshot) error {
-		list = make([]core.Counter, len(ids))
-		for i, id := range ids {
-			t, err := r.tally(id)
-			if err != nil {
-				return err
-			}
-			list[i] = t.Counter
-		}
+		key.changedLocked()
 		return nil
-	})
-	return list, err
+	}
+	e := newEvent(c, key, user, true)
+	position, err := s.ledger.append(&e, e.ends(s.clock.Load()))
+	if err == nil {
+		happened(&e, key, user, position)
+	}
+	return err
 }
 
-// readUsage runs fn on a snapshot with everything that was answered before.
-func (s *Store) readUsage(account string, fn func(snapshot) error) error {
-	if err := s.enter(); err != nil {
-		return err
+// longest is how long an entry can be asked to be kept.
+const longest = 100 * 365 * 24 * time.Hour
+
+// newEvent returns the event of a request.
+func newEvent(c *core.Consumption, key, user *counter, denied bool) event {
+	e := event{
+		Entry: c.Entry, account: key.account, key: key.number, shared: c.Shared,
+		ofKey: key.next(c.Entry.At), ofUser: user.next(c.Entry.At),
+		keep: min(max(c.Retention, 0), longest),
 	}
-	defer s.leave()
-	s.queue.flush()
-	return s.readEntered(account, fn)
+	e.KeyID, e.UserID, e.Cost, e.Denied = c.KeyID, c.UserID, c.Cost, denied
+	return e
 }
 
-// tally reads a counter as it is stored.
-func (r snapshot) tally(id core.CounterID) (tally, error) {
-	record, err := r.get(counterPath(id))
-	if err != nil {
-		return tally{}, err
-	}
-	return decodeTally(record)
-}
-
-// dropCounter deletes a counter in a transaction, and leaves its history to be
-// swept.
-func dropCounter(txn *badger.Txn, p path) (id core.CounterID, err error) {
-	r := reading{p[1:]}
-	id.Account, id.KeyID = r.text(), r.text()
-	if id.KeyID == "" {
-		id.UserID = int64(r.uint64())
-	}
-	if r.failed() {
-		return id, errRecord
-	}
-	record, err := snapshot{txn}.get(p)
-	if err != nil || record == nil {
-		return id, err
-	}
-	t, err := decodeTally(record)
-	if err != nil {
-		return id, err
-	}
-	if t.history != 0 {
-		err = txn.Set(trashPath(t.history), nil)
-	}
-	return id, firstOf(err, txn.Delete(p))
+// happened notes that an event is in the ledger.
+func happened(e *event, key, user *counter, position int64) {
+	key.append(e.ofKey, e.At, position)
+	user.append(e.ofUser, e.At, position)
+	key.changedLocked()
+	user.changedLocked()
 }

@@ -206,7 +206,7 @@ func (t *tx) DeleteUser(id int64) error {
 		t.deleteKeysOf(id),
 		t.put(userPath(t.account, id), nil),
 		t.reindexUser(id, u, nil),
-		t.drop(core.CounterID{Account: t.account, UserID: id})))
+		t.drop(kindUser, id)))
 }
 
 // deleteKeysOf deletes the keys of a user.

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 
 	"github.com/dgraph-io/badger/v4"
-
-	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // The bounds of what is written in one transaction of badger. Its own are some 15
@@ -16,8 +14,8 @@ const (
 	maxWriteBytes = 512 << 10
 )
 
-// writes are the records to be written by a transaction. Deleting the record of a
-// counter is a kind of its own: its history goes with it.
+// writes are the records to be written by a transaction. Deleting a counter is a kind
+// of its own: it shares a page with others.
 type writes struct {
 	byPath map[string]write
 	bytes  int
@@ -25,7 +23,7 @@ type writes struct {
 
 type write struct {
 	value []byte // nil to delete
-	drop  bool   // the path is that of a counter
+	drop  bool   // the path is that of a counter, see droppedPath
 }
 
 func newWrites() *writes { return &writes{byPath: map[string]write{}} }
@@ -34,7 +32,7 @@ func newWrites() *writes { return &writes{byPath: map[string]write{}} }
 func (w *writes) put(p path, value []byte) { w.add(p, write{value: value}) }
 
 // drop deletes a counter with its history.
-func (w *writes) drop(id core.CounterID) { w.add(counterPath(id), write{drop: true}) }
+func (w *writes) drop(of ref) { w.add(droppedPath(of), write{drop: true}) }
 
 func (w *writes) add(p path, one write) {
 	w.byPath[string(p)] = one
@@ -50,31 +48,55 @@ func (w *writes) of(p path) ([]byte, bool) {
 // fit reports whether one transaction holds all.
 func (w *writes) fit() bool { return len(w.byPath) <= maxWrites && w.bytes <= maxWriteBytes }
 
-// store commits all in one transaction.
-func (s *Store) store(w *writes) error {
+// store commits all in one transaction. Nobody counts on a counter that is deleted
+// from before to after it: what the ledger has of it until then does not count.
+func (s *Store) store(w *writes) (err error) {
+	dropped, err := w.dropped()
+	if err != nil {
+		return fault(err)
+	}
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	var dropped []core.CounterID
-	err := s.commitLocked(func(txn *badger.Txn) error {
+	s.counters.hold(dropped, s.ledger.written.Load())
+	defer func() { s.counters.release(dropped, err == nil) }()
+	return s.commitLocked(func(txn *badger.Txn) error {
 		for p, one := range w.byPath {
-			if !one.drop {
-				if err := setOrDelete(txn, path(p), one.value); err != nil {
-					return err
-				}
+			if one.drop {
 				continue
 			}
-			id, err := dropCounter(txn, path(p))
-			if err != nil {
+			if err := setOrDelete(txn, path(p), one.value); err != nil {
 				return err
 			}
-			dropped = append(dropped, id)
+		}
+		position := s.ledger.position()
+		for _, of := range dropped {
+			if err := dropCounter(txn, of, position); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
-	if err == nil {
-		s.counters.drop(dropped)
+}
+
+// dropped returns the counters that are to be deleted.
+func (w *writes) dropped() (list []ref, err error) {
+	for p, one := range w.byPath {
+		if !one.drop {
+			continue
+		}
+		r := reading{path(p)[1:]}
+		of := ref{account: uint32(r.uint64())}
+		if len(r.rest) > 0 {
+			of.kind = uint32(r.rest[0])
+			r.skip(1, true)
+		}
+		of.number = int64(r.uint64())
+		if r.failed() {
+			return nil, errRecord
+		}
+		list = append(list, of)
 	}
-	return err
+	return list, nil
 }
 
 func setOrDelete(txn *badger.Txn, p path, value []byte) error {

@@ -1,0 +1,358 @@
+package badgerstore
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// Folding writes the counters as they are to their pages, so that opening the store
+// need not read the events of the ledger up to then. Counting goes on meanwhile:
+// a page says of each counter up to which event it has got them.
+
+const (
+	foldEvery    = 10 * time.Second // or as soon as
+	foldBytes    = 256 << 20        // so much of the ledger is not folded, or
+	foldRepeats  = 100_000          // so many request ids
+	unfoldedMost = 4 * foldBytes    // whoever counts waits while so much is not folded
+
+	batchBytes = 4 << 20 // of records of counters that are taken at once
+)
+
+// folder folds.
+type folder struct {
+	running sync.Mutex // held to fold
+	wake    chan struct{}
+
+	mark       atomic.Int64 // everything in the ledger before it is folded
+	most       atomic.Int64 // how many bytes may be unfolded
+	remembered atomic.Int64 // request ids since the last time
+	folds      atomic.Uint64
+	waits      atomic.Uint64 // how often someone had to wait
+
+	mu     sync.Mutex // guards what follows
+	passed chan struct{}
+}
+
+func newFolder() *folder {
+	f := &folder{wake: make(chan struct{}, 1), passed: make(chan struct{})}
+	f.most.Store(unfoldedMost)
+	return f
+}
+
+// room returns when there is room in the ledger for another event.
+func (f *folder) room(s *Store) error {
+	for {
+		unfolded := s.ledger.written.Load() - f.mark.Load()
+		if unfolded >= foldBytes || f.remembered.Load() >= foldRepeats {
+			f.hurry()
+		}
+		if unfolded < f.most.Load() {
+			return nil
+		}
+		f.waits.Add(1)
+		f.mu.Lock()
+		passed := f.passed
+		f.mu.Unlock()
+		if s.ledger.written.Load()-f.mark.Load() < f.most.Load() {
+			return nil
+		}
+		<-passed
+		if err := s.failure(); err != nil {
+			return err
+		}
+	}
+}
+
+// hurry lets folding begin.
+func (f *folder) hurry() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pass lets go on who waits for room.
+func (f *folder) pass() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.passed)
+	f.passed = make(chan struct{})
+}
+
+// folding is a batch of counters that are being folded.
+type folding struct {
+	counters []folded
+	repeats  []foldedRepeat
+	bytes    []byte // the records of counters
+}
+
+// folded is a counter as it is folded.
+type folded struct {
+	ref
+	position   int64 // up to which it has got its events
+	changes    uint32
+	from, upTo int32 // its record within the bytes; nothing when it is not in memory
+}
+
+type foldedRepeat struct {
+	repeat
+	position int64
+}
+
+// fold folds everything that was answered before.
+func (s *Store) fold() error {
+	s.folder.running.Lock()
+	defer s.folder.running.Unlock()
+	defer s.folder.pass()
+	s.ledger.step(stepFold)
+	if err := s.ledger.flush(); err != nil {
+		return err
+	}
+	s.folder.remembered.Store(0)
+	upTo := s.ledger.written.Load()
+	var batch folding
+	for i := range s.counters.shards {
+		batch.take(&s.counters.shards[i])
+		if len(batch.bytes) >= batchBytes || len(batch.repeats) >= maxWrites {
+			if err := s.foldBatch(&batch); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.foldBatch(&batch); err != nil {
+		return err
+	}
+	return s.mark(upTo)
+}
+
+// take adds what is to be folded of a shard.
+func (b *folding) take(sh *shard) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, c := range sh.list {
+		if !c.dirty {
+			continue
+		}
+		from := len(b.bytes)
+		b.bytes = c.encode(b.bytes)
+		b.counters = append(b.counters, folded{c.ref, c.applied, c.changes, int32(from), int32(len(b.bytes))})
+	}
+	for of, h := range sh.unfolded {
+		b.counters = append(b.counters, folded{ref: of, position: h.position})
+	}
+	for of, position := range sh.repeats.positions {
+		b.repeats = append(b.repeats, foldedRepeat{of, position})
+	}
+}
+
+// foldBatch writes a batch and empties it. What is on a page is on the disk in the
+// ledger before: a power cut never leaves a counter that is ahead of its history.
+func (s *Store) foldBatch(b *folding) error {
+	if len(b.counters) == 0 && len(b.repeats) == 0 {
+		return nil
+	}
+	if err := firstOf(s.ledger.flush(), s.ledger.sync()); err != nil {
+		return s.fail(err)
+	}
+	slices.SortFunc(b.counters, func(x, y folded) int {
+		return cmp.Or(cmp.Compare(x.account, y.account), cmp.Compare(x.kind, y.kind), cmp.Compare(x.number, y.number))
+	})
+	s.ledger.step(stepPages)
+	if err := firstOf(s.writePages(b), s.writeRepeats(b.repeats)); err != nil {
+		return err
+	}
+	b.finish(s.counters)
+	b.counters, b.repeats, b.bytes = b.counters[:0], b.repeats[:0], b.bytes[:0]
+	return nil
+}
+
+// writePages writes the pages of a batch, some in a transaction at a time.
+func (s *Store) writePages(b *folding) error {
+	for rest := b.counters; len(rest) > 0; {
+		s.committing.Lock()
+		err := s.commitLocked(func(txn *badger.Txn) error {
+			for size := 0; len(rest) > 0 && size < maxWriteBytes; {
+				n := onOnePage(rest)
+				written, err := s.writePage(txn, rest[:n], b.bytes)
+				if err != nil {
+					return err
+				}
+				size += written
+				rest = rest[n:]
+			}
+			return nil
+		})
+		s.committing.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onOnePage returns how many of the counters are on the page of the first.
+func onOnePage(counters []folded) int {
+	first := counters[0].page()
+	for i, c := range counters {
+		if c.page() != first {
+			return i
+		}
+	}
+	return len(counters)
+}
+
+// writePage puts counters that are on one page there, and returns how long it is.
+func (s *Store) writePage(txn *badger.Txn, counters []folded, records []byte) (int, error) {
+	p := pagePath(counters[0].page())
+	old, err := snapshot{txn}.get(p)
+	if err != nil {
+		return 0, err
+	}
+	pg, err := decodePage(old)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range counters {
+		record := records[c.from:c.upTo:c.upTo]
+		if len(record) == 0 {
+			if record, err = s.caughtUp(pg[c.slot()], c); err != nil {
+				return 0, err
+			}
+		}
+		if appliedOf(pg[c.slot()]) <= c.position { // else it was deleted meanwhile
+			pg[c.slot()] = record
+		}
+	}
+	pg.tidy(s.folder.mark.Load())
+	record := pg.encode()
+	return len(record), txn.Set(p, record)
+}
+
+// caughtUp returns the record of a counter that is not in memory.
+func (s *Store) caughtUp(record []byte, c folded) ([]byte, error) {
+	t, err := decodeTally(record)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.catchUp(&t, c.ref, c.position); err != nil {
+		return nil, err
+	}
+	return t.encode(nil), nil
+}
+
+// tidy forgets the counters that were deleted before the ledger was folded up to a
+// position: no event of them is read any more.
+func (p *page) tidy(mark int64) {
+	for slot, record := range p {
+		if isDropped(record) && appliedOf(record) < mark {
+			p[slot] = nil
+		}
+	}
+}
+
+// writeRepeats writes what leads to the events of requests with an id.
+func (s *Store) writeRepeats(list []foldedRepeat) error {
+	for some := range slices.Chunk(list, maxWrites/2) {
+		s.committing.Lock()
+		err := s.commitLocked(func(txn *badger.Txn) error {
+			for _, r := range some {
+				if err := txn.SetEntry(newRepeat(r.repeat, r.position)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		s.committing.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish notes that a batch was folded: what has not changed since is as it is stored.
+func (b *folding) finish(all *counters) {
+	for _, f := range b.counters {
+		sh := all.shard(f.ref)
+		sh.mu.Lock()
+		if c := sh.byRef[f.ref]; f.upTo > f.from && c != nil && c.changes == f.changes {
+			c.dirty, c.unsaved = false, false
+		}
+		if sh.unfolded[f.ref].position == f.position {
+			delete(sh.unfolded, f.ref)
+		}
+		sh.mu.Unlock()
+	}
+	for _, r := range b.repeats {
+		sh := all.shard(r.key)
+		sh.mu.Lock()
+		if sh.repeats.positions[r.repeat] == r.position {
+			delete(sh.repeats.positions, r.repeat)
+		}
+		sh.repeats.folded++
+		sh.mu.Unlock()
+	}
+}
+
+// mark stores that everything before a position is folded, and until when the segments
+// up to there are kept.
+func (s *Store) mark(upTo int64) error {
+	s.ledger.step(stepFolded)
+	if upTo == s.folder.mark.Load() {
+		return nil
+	}
+	w := newWrites()
+	w.put(at(kindFolded), encodeNumber(upTo))
+	for g, ends := range s.ledger.keptUntil(s.folder.mark.Load(), upTo) {
+		w.put(segmentKey(g), encodeNumber(ends))
+	}
+	if err := s.store(w); err != nil {
+		return err
+	}
+	s.folder.mark.Store(upTo)
+	s.folder.folds.Add(1)
+	s.ledger.step(stepMarked)
+	return nil
+}
+
+// keptUntil returns until when each of the segments that have something between two
+// positions is kept, by its base.
+func (all *segments) keptUntil(from, upTo int64) map[int64]int64 {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	list := map[int64]int64{}
+	for _, g := range all.list {
+		if g.base < upTo && g.end >= from {
+			list[g.base] = g.ends
+		}
+	}
+	return list
+}
+
+// expire removes the segments that are folded and have nothing that must be kept.
+func (s *Store) expire(now time.Time) error {
+	expired := s.ledger.expired(s.folder.mark.Load(), now.Unix())
+	if len(expired) == 0 {
+		return nil
+	}
+	if err := s.sync(); err != nil { // that they are folded
+		return err
+	}
+	for _, g := range expired {
+		s.ledger.step(stepExpire)
+		if err := s.ledger.remove(g); err != nil {
+			return err
+		}
+		w := newWrites()
+		w.put(segmentKey(g.base), nil)
+		if err := s.store(w); err != nil {
+			return err
+		}
+	}
+	return s.ledger.disk.syncDir(s.ledger.dir)
+}

@@ -1,0 +1,249 @@
+package badgerstore
+
+import (
+	"context"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// loadBoth reads the counters of a request into memory.
+func (s *Store) loadBoth(c *core.Consumption, key, user ref) error {
+	if err := s.load(c.Account, key, c.KeyID); err != nil {
+		return err
+	}
+	return s.load(c.Account, user, "")
+}
+
+// load reads a counter into memory, if its key or user exists: that of a key has an
+// ID, that of a user has none.
+func (s *Store) load(account string, of ref, keyID string) error {
+	sh := s.counters.shard(of)
+	for {
+		sh.mu.Lock()
+		if c := sh.getLocked(of); c != nil {
+			busy := c.busy
+			sh.mu.Unlock()
+			if busy != nil {
+				<-busy
+				continue
+			}
+			return nil
+		}
+		c := sh.addLocked(of, s.ledger.written.Load())
+		c.busy = make(chan struct{})
+		unfolded := sh.unfolded[of]
+		sh.mu.Unlock()
+
+		t, base, again, err := s.readExisting(account, of, keyID, unfolded)
+		sh.mu.Lock()
+		close(c.busy)
+		c.busy = nil
+		if err != nil || again {
+			sh.removeLocked(c)
+		} else {
+			c.tally, c.dirty, c.visited = t, t.applied != base, true
+			delete(sh.unfolded, of)
+		}
+		sh.mu.Unlock()
+		if !again {
+			return err
+		}
+		if err := s.readEntered(account, func(snapshot) error { return nil }); err != nil { // waits
+			return err
+		}
+	}
+}
+
+// readExisting reads a counter, and what its page has applied of the ledger. While a
+// transaction is being spread over the account it is to be tried again.
+func (s *Store) readExisting(account string, of ref, keyID string, unfolded head) (t tally, base int64, again bool, err error) {
+	txn, ok := s.tryBegin(account)
+	if !ok {
+		return tally{}, 0, true, nil
+	}
+	defer txn.Discard()
+	r := snapshot{txn}
+	if err := r.exists(account, of, keyID); err != nil {
+		return tally{}, 0, false, err
+	}
+	t, base, err = s.readTally(r, of, unfolded)
+	return t, base, false, err
+}
+
+// exists returns an error when the key or user of a counter does not exist.
+func (r snapshot) exists(account string, of ref, keyID string) error {
+	if of.kind == kindKey {
+		seq, err := r.number(keyIDPath(account, keyID))
+		if err == nil && seq != of.number {
+			return core.ErrKeyNotFound
+		}
+		return err
+	}
+	_, err := r.txn.Get(userPath(account, of.number))
+	if err == badger.ErrKeyNotFound {
+		return core.ErrUserNotFound
+	}
+	return err
+}
+
+// readTally reads a counter from its page and, as far as that has not got them, from
+// its events. It returns too what the page has applied.
+func (s *Store) readTally(r snapshot, of ref, unfolded head) (t tally, base int64, err error) {
+	if t, err = r.tally(of); err != nil {
+		return tally{}, 0, err
+	}
+	base = t.applied
+	err = s.catchUp(&t, of, unfolded.position)
+	return t, base, err
+}
+
+// catchUp applies the events of a counter that it has not got, up to that at a
+// position. They are found from the last one back.
+func (s *Store) catchUp(t *tally, of ref, position int64) error {
+	type at struct {
+		position int64
+		event    event
+	}
+	var missing []at
+	for position > t.applied {
+		e, err := s.event(position)
+		if err != nil {
+			return err
+		}
+		missing = append(missing, at{position, e})
+		position = e.linkOf(of.kind).prev
+	}
+	for i := len(missing) - 1; i >= 0; i-- {
+		if err := t.apply(&missing[i].event, of.kind, missing[i].position); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// peek returns a copy of a counter without keeping it in memory.
+func (s *Store) peek(of ref) (tally, error) {
+	sh := s.counters.shard(of)
+	for {
+		sh.mu.Lock()
+		c, unfolded := sh.byRef[of], sh.unfolded[of]
+		var busy chan struct{}
+		if c != nil {
+			if busy = c.busy; busy == nil {
+				t := c.clone()
+				sh.mu.Unlock()
+				return t, nil
+			}
+		}
+		sh.mu.Unlock()
+		if busy == nil {
+			return s.readAside(of, unfolded)
+		}
+		<-busy
+	}
+}
+
+// readAside reads a counter that is not in memory. Its page is read after it was seen
+// where its events end: what is folded meanwhile is on it.
+func (s *Store) readAside(of ref, unfolded head) (t tally, err error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		t, _, err = s.readTally(snapshot{txn}, of, unfolded)
+		return err
+	})
+	return t, err
+}
+
+// Counters implements [core.Store].
+func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.Counter, err error) {
+	list = make([]core.Counter, len(ids))
+	for i, id := range ids {
+		t, err := s.tallyOf(id)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = t.Counter
+		list[i].LastUsedAt = t.LastUsedAt.UTC()
+	}
+	return list, nil
+}
+
+// tallyOf returns a counter, the zero tally when its key or user does not exist.
+func (s *Store) tallyOf(id core.CounterID) (t tally, err error) {
+	var of ref
+	if err := s.enter(); err != nil {
+		return tally{}, err
+	}
+	defer s.leave()
+	err = s.readEntered(id.Account, func(r snapshot) error {
+		of, err = r.refOf(id)
+		return err
+	})
+	if err != nil || of.number == 0 {
+		return tally{}, err
+	}
+	t, err = s.peek(of)
+	return t, fault(err)
+}
+
+// refOf returns what names a counter here, the zero ref when there is no such key or
+// user.
+func (r snapshot) refOf(id core.CounterID) (ref, error) {
+	account, err := r.number(accountIDPath(id.Account))
+	if err != nil || account == 0 {
+		return ref{}, err
+	}
+	if id.KeyID == "" {
+		return ref{id.UserID, uint32(account), kindUser}, nil
+	}
+	seq, err := r.number(keyIDPath(id.Account, id.KeyID))
+	return ref{seq, uint32(account), kindKey}, err
+}
+
+// hold makes counters busy until they are released: their keys or users are being
+// deleted.
+func (all *counters) hold(refs []ref, written int64) {
+	for _, of := range refs {
+		all.holdOne(of, written)
+	}
+}
+
+func (all *counters) holdOne(of ref, written int64) {
+	sh := all.shard(of)
+	for {
+		sh.mu.Lock()
+		c := sh.byRef[of]
+		if c == nil {
+			c = sh.addLocked(of, written)
+			c.empty = true
+		}
+		busy := c.busy
+		if busy == nil {
+			c.busy = make(chan struct{})
+		}
+		sh.mu.Unlock()
+		if busy == nil {
+			return
+		}
+		<-busy
+	}
+}
+
+// release ends hold. What was deleted leaves nothing behind.
+func (all *counters) release(refs []ref, deleted bool) {
+	for _, of := range refs {
+		sh := all.shard(of)
+		sh.mu.Lock()
+		c := sh.byRef[of]
+		close(c.busy)
+		c.busy = nil
+		if deleted || c.empty {
+			sh.removeLocked(c)
+		}
+		if deleted {
+			delete(sh.unfolded, of)
+		}
+		sh.mu.Unlock()
+	}
+}

@@ -1,0 +1,102 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// Counters are stored by pages: those of consecutive keys, or users, of an account are
+// in one record. So folding many of them costs badger few records.
+//
+//	slot     1 byte: the number within the page
+//	tally    a text, see [tally.encode]
+const (
+	pageBits  = 6
+	pageSlots = 1 << pageBits
+)
+
+// page is where a counter is stored.
+func (r ref) page() ref { return ref{r.number >> pageBits, r.account, r.kind} }
+
+// slot is where it is on its page.
+func (r ref) slot() byte { return byte(r.number & (pageSlots - 1)) }
+
+// pagePath returns the path of a page of counters.
+func pagePath(page ref) path {
+	return append(at(kindCounter).number(int64(page.account)), byte(page.kind)).number(page.number)
+}
+
+// page is a page of counters: their records by their slots, nil where there is none.
+type page [pageSlots][]byte
+
+// decodePage takes a page apart. What it returns has the memory of record.
+func decodePage(record []byte) (*page, error) {
+	p := new(page)
+	for r := (reading{record}); len(r.rest) > 0; {
+		slot := r.rest[0]
+		r.skip(1, true)
+		n := r.uvarint()
+		if r.failed() || slot >= pageSlots || n > uint64(len(r.rest)) {
+			return nil, errRecord
+		}
+		p[slot] = r.rest[:n:n]
+		r.skip(int(n), true)
+	}
+	return p, nil
+}
+
+// encode returns the record of a page, nil when it is empty.
+func (p *page) encode() []byte {
+	size := 0
+	for _, record := range p {
+		size += len(record) + 4
+	}
+	b := make([]byte, 0, size)
+	for slot, record := range p {
+		if record != nil {
+			b = binary.AppendUvarint(append(b, byte(slot)), uint64(len(record)))
+			b = append(b, record...)
+		}
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+// tally reads a counter as its page has it.
+func (r snapshot) tally(of ref) (t tally, err error) {
+	item, err := r.txn.Get(pagePath(of.page()))
+	if err == badger.ErrKeyNotFound {
+		return tally{}, nil
+	}
+	if err != nil {
+		return tally{}, err
+	}
+	err = item.Value(func(record []byte) error {
+		p, err := decodePage(record)
+		if err != nil {
+			return err
+		}
+		t, err = decodeTally(p[of.slot()])
+		return err
+	})
+	return t, err
+}
+
+// dropCounter leaves on its page, in place of a counter that is deleted, that the
+// events of the ledger up to a position do not count. Its history stays in the ledger
+// until it expires, and nothing leads there.
+func dropCounter(txn *badger.Txn, of ref, position int64) error {
+	record, err := snapshot{txn}.get(pagePath(of.page()))
+	if err != nil {
+		return err
+	}
+	p, err := decodePage(record)
+	if err != nil {
+		return err
+	}
+	p[of.slot()] = encodeDropped(position)
+	return txn.Set(pagePath(of.page()), p.encode())
+}

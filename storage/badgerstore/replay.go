@@ -1,0 +1,265 @@
+package badgerstore
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// oftenUnfolded is how many events of a counter are read while the store is opened
+// before the counter is taken into memory: finding them one by one, later, costs more.
+const oftenUnfolded = 64
+
+// replay reads the ledger from where it was folded up to, and notes which counters have
+// events there.
+type replay struct {
+	s     *Store
+	known map[uint32]*given // by the number of the account
+
+	events, left int // how many were read, and left out
+}
+
+// given are the largest numbers that an account has given to its keys and users. After
+// a power cut the ledger may be ahead of the database: with events of what is not there
+// any more, and whose number may be given again.
+type given struct{ key, user int64 }
+
+// openLedger opens the ledger and makes the counters whole.
+func (s *Store) openLedger(o Options) error {
+	dir := filepath.Join(s.dir, ledgerDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	d := o.disk
+	if d == nil {
+		d = systemDisk{}
+	}
+	all, err := openSegments(d, dir)
+	if err != nil {
+		return err
+	}
+	s.ledger.segments = all
+	if o.segmentSize > 0 {
+		all.size = o.segmentSize
+	}
+	mark, err := s.readMark()
+	if err != nil {
+		return err
+	}
+	return s.replayFrom(mark)
+}
+
+// readMark returns up to where the ledger was folded, and reads until when its segments
+// are kept.
+func (s *Store) readMark() (mark int64, err error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		r := snapshot{txn}
+		if mark, err = r.number(at(kindFolded)); err != nil {
+			return err
+		}
+		for _, g := range s.ledger.list {
+			if g.ends, err = r.number(segmentKey(g.base)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return max(mark, firstPosition), err
+}
+
+// replayFrom reads the ledger from a position to its end, and prepares it to be
+// written from there.
+func (s *Store) replayFrom(mark int64) error {
+	l := s.ledger
+	s.folder.mark.Store(mark)
+	if n := len(l.list); n > 0 {
+		l.written.Store(l.list[n-1].end) // as far as it can be read
+	}
+	r := replay{s: s, known: map[uint32]*given{}}
+	end, err := r.run(mark)
+	if err != nil {
+		return err
+	}
+	if err := s.cut(end); err != nil {
+		return err
+	}
+	l.current = l.last()
+	l.end = end
+	l.open = &block{start: end}
+	l.written.Store(end)
+	if r.left > 0 {
+		s.log.Warn("the ledger has requests of keys or users that were not yet on the disk when the power failed", "dir", s.dir, "requests", r.left)
+		return s.fold() // so that they are never read again
+	}
+	return nil
+}
+
+// run reads all events from a position on, and returns where they end.
+func (r *replay) run(from int64) (end int64, err error) {
+	list := r.s.ledger.list
+	end = from
+	for _, g := range list {
+		if g.end <= from && g != list[len(list)-1] {
+			continue // folded
+		}
+		if g.base > end {
+			if end == from {
+				return 0, fmt.Errorf("%w: it was folded up to %d and goes on at %d: a file is missing", errLedger, from, g.base)
+			}
+			return end, nil // the one before it is torn
+		}
+		whole := false
+		if end, whole, err = r.segment(g, max(from, g.base)); err != nil || !whole {
+			return end, err
+		}
+	}
+	return end, nil
+}
+
+// segment reads the events of a segment from a position on. It returns where they end,
+// and whether that is the end of the file.
+func (r *replay) segment(g *segment, from int64) (end int64, whole bool, err error) {
+	if from > g.end {
+		return 0, false, fmt.Errorf("%w: %s ends at %d and was folded up to %d", errLedger, filepath.Base(g.path), g.end, from)
+	}
+	in := bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(from), g.end-from), 1<<20)
+	for end = from; ; {
+		header, err := in.Peek(frameSize)
+		if err != nil {
+			return end, end == g.end, nonEOF(err)
+		}
+		size, ok := frame(header)
+		if !ok || int64(size) > g.end-end {
+			return end, false, nil
+		}
+		b := make([]byte, size)
+		if _, err := io.ReadFull(in, b); err != nil {
+			return end, false, nonEOF(err)
+		}
+		e, err := decodeEvent(b, end)
+		if err != nil {
+			return end, false, nil
+		}
+		if err := r.event(&e, end); err != nil {
+			return end, false, err
+		}
+		end += int64(size)
+		r.s.ledger.step(stepReplay)
+	}
+}
+
+// nonEOF returns an error that is not the end of a file.
+func nonEOF(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return nil
+	}
+	return err
+}
+
+// event notes an event.
+func (r *replay) event(e *event, position int64) error {
+	r.events++
+	known, err := r.of(e.account)
+	if err != nil {
+		return err
+	}
+	key, user := e.refs()
+	if key.number > known.key || user.number > known.user {
+		r.left++
+		return nil
+	}
+	if e.requestID != "" {
+		r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)
+	}
+	g := r.s.ledger.at(position)
+	g.ends = max(g.ends, e.ends(r.s.clock.Load()))
+	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
+}
+
+// of returns what an account has given.
+func (r *replay) of(account uint32) (*given, error) {
+	if g := r.known[account]; g != nil {
+		return g, nil
+	}
+	g := new(given)
+	err := r.s.db.View(func(txn *badger.Txn) error {
+		sn := snapshot{txn}
+		a, err := found[core.Account](sn, accountPath(int64(account)), core.ErrAccountNotFound)
+		if err == core.ErrAccountNotFound {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		g.key, err = sn.number(lastPath(a.ID, kindKey))
+		if err != nil {
+			return err
+		}
+		g.user, err = sn.number(lastPath(a.ID, kindUser))
+		return err
+	})
+	r.known[account] = g
+	return g, err
+}
+
+// counter notes an event of a counter.
+func (r *replay) counter(of ref, e *event, position int64) error {
+	sh := r.s.counters.shard(of)
+	if c := sh.byRef[of]; c != nil {
+		if position <= c.applied {
+			return nil
+		}
+		c.changedLocked()
+		return c.apply(e, of.kind, position)
+	}
+	h := sh.unfolded[of]
+	h.position, h.events = position, h.events+1
+	sh.unfolded[of] = h
+	if h.events < oftenUnfolded {
+		return nil
+	}
+	var t tally
+	var base int64
+	err := r.s.db.View(func(txn *badger.Txn) (err error) {
+		t, base, err = r.s.readTally(snapshot{txn}, of, h)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c := sh.addLocked(of, position)
+	c.tally, c.dirty, c.visited = t, t.applied != base, true
+	delete(sh.unfolded, of)
+	return nil
+}
+
+// cut ends the ledger at a position. What is after it was not written whole: it was
+// never answered, or the power failed before it was on the disk. It is put aside.
+func (s *Store) cut(end int64) error {
+	l := s.ledger
+	for n := len(l.list) - 1; n >= 0; n-- {
+		g := l.list[n]
+		if g.base < end || (g.base == end && n == 0) || g.end == end {
+			if g.end == end {
+				break
+			}
+			s.log.Warn("the ledger ends with what was not written whole", "file", g.path, "bytes", g.end-end)
+			if err := firstOf(g.file.Truncate(g.offset(end)), g.file.sync()); err != nil {
+				return err
+			}
+			g.end = end
+			break
+		}
+		s.log.Warn("the ledger ends before a file of it", "file", g.path, "bytes", g.end-g.base)
+		if err := l.remove(g); err != nil {
+			return err
+		}
+	}
+	return l.disk.syncDir(l.dir)
+}

@@ -1,0 +1,252 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// The ledger is one long sequence of bytes. A position in it is where a frame of an
+// event begins; the first is 1. It is cut into segments, one file each, named by the
+// position of its first byte. A file begins with a header, and then has frames up to
+// its end, or up to a length of zero or a frame that is not whole.
+
+const (
+	ledgerDir     = "ledger" // within the directory of the store
+	segmentSuffix = ".seg"
+	segmentSize   = 64 << 20 // a segment that has reached it is the last no longer
+	firstPosition = 1
+	headerSize    = 16
+	segmentMagic  = "lkseg\x00\x00\x01" // with the version of the format
+)
+
+// errGone means that an event is not in the ledger any more.
+var errGone = errors.New("the event has expired")
+
+// segment is a part of the ledger.
+type segment struct {
+	base int64
+	path string
+	file file
+
+	// Of the last one the ledger's commit changes these, under the lock of segments.
+	end  int64 // the position after its last byte
+	ends int64 // until when one of its events must be kept, Unix seconds
+}
+
+// offset returns where in the file a position is.
+func (g *segment) offset(position int64) int64 { return position - g.base + headerSize }
+
+// segments are the files of the ledger.
+type segments struct {
+	disk disk
+	dir  string
+	size int64 // of a segment; tests have small ones
+
+	mu   sync.RWMutex // guards what follows
+	list []*segment   // in ascending order, never empty once the store is open
+}
+
+func segmentPath(dir string, base int64) string {
+	return filepath.Join(dir, fmt.Sprintf("%016x%s", base, segmentSuffix))
+}
+
+// openSegments opens the files in a directory.
+func openSegments(d disk, dir string) (*segments, error) {
+	all := &segments{disk: d, dir: dir, size: segmentSize}
+	names, err := d.names(dir)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		digits, isSegment := strings.CutSuffix(name, segmentSuffix)
+		base, err := strconv.ParseInt(digits, 16, 64)
+		if !isSegment || err != nil {
+			continue
+		}
+		if err := all.openOne(base); err != nil {
+			all.close()
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// openOne opens a segment after the others. Its end is not known yet. A file without
+// a whole header is what a process left that was ended while it began a segment.
+func (all *segments) openOne(base int64) error {
+	g := &segment{base: base, path: segmentPath(all.dir, base)}
+	f, err := all.disk.open(g.path)
+	if err != nil {
+		return err
+	}
+	g.file = f
+	header := make([]byte, headerSize)
+	if _, err := f.ReadAt(header, 0); err != nil || allZero(header) {
+		return errors.Join(f.Close(), all.disk.remove(g.path))
+	}
+	if string(header[:8]) != segmentMagic || int64(binary.BigEndian.Uint64(header[8:])) != base {
+		_ = f.Close()
+		return fmt.Errorf("%s: %w: it does not begin like a segment", filepath.Join(ledgerDir, filepath.Base(g.path)), errLedger)
+	}
+	size, err := f.size()
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	g.end = base + size - headerSize
+	all.list = append(all.list, g)
+	return nil
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// begin makes a segment that begins at a position the last one.
+func (all *segments) begin(base int64) (*segment, error) {
+	path := segmentPath(all.dir, base)
+	f, err := all.disk.open(path)
+	if err != nil {
+		return nil, err
+	}
+	header := binary.BigEndian.AppendUint64([]byte(segmentMagic), uint64(base))
+	_, err = f.WriteAt(header, 0)
+	if err := firstOf(err, f.sync(), all.disk.syncDir(all.dir)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	g := &segment{base: base, path: path, file: f, end: base}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.list = append(all.list, g)
+	return g, nil
+}
+
+// last returns the segment that is written to, nil when there is none.
+func (all *segments) last() *segment {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	if n := len(all.list); n > 0 {
+		return all.list[n-1]
+	}
+	return nil
+}
+
+// grown notes that a segment was written up to a position.
+func (all *segments) grown(g *segment, end, ends int64) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	g.end, g.ends = end, max(g.ends, ends)
+}
+
+// at returns the segment that a position is in, nil when there is none.
+func (all *segments) at(position int64) *segment {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	i, found := slices.BinarySearchFunc(all.list, position, func(g *segment, p int64) int { return compare(g.base, p) })
+	if !found {
+		i--
+	}
+	if i < 0 || position >= all.list[i].end {
+		return nil
+	}
+	return all.list[i]
+}
+
+func compare(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// probe is how much is read to see how long an event is: most are shorter.
+const probe = 256
+
+// read returns the event at a position, or errGone.
+func (all *segments) read(position int64) (event, error) {
+	g := all.at(position)
+	if g == nil {
+		return event{}, errGone
+	}
+	b, err := g.frameAt(position, make([]byte, 0, probe))
+	if errors.Is(err, os.ErrClosed) {
+		return event{}, errGone // it was removed meanwhile
+	}
+	if err != nil {
+		return event{}, err
+	}
+	return decodeEvent(b, position)
+}
+
+// frameAt reads the frame at a position.
+func (g *segment) frameAt(position int64, b []byte) ([]byte, error) {
+	n, err := g.file.ReadAt(b[:probe], g.offset(position))
+	if n < frameSize {
+		return nil, firstOf(err, errLedger)
+	}
+	size, ok := frame(b[:n])
+	if !ok {
+		return nil, errLedger
+	}
+	if size <= n {
+		return b[:size], nil
+	}
+	b = make([]byte, size)
+	if n, err = g.file.ReadAt(b, g.offset(position)); n < size {
+		return nil, firstOf(err, errLedger)
+	}
+	return b, nil
+}
+
+// expired returns the segments, but the last, that end before a position and have
+// nothing that must be kept at a time.
+func (all *segments) expired(before, now int64) (list []*segment) {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	for _, g := range all.list[:max(0, len(all.list)-1)] {
+		if g.end <= before && g.ends < now {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+// remove removes a segment.
+func (all *segments) remove(g *segment) error {
+	all.mu.Lock()
+	all.list = slices.DeleteFunc(all.list, func(other *segment) bool { return other == g })
+	all.mu.Unlock()
+	return errors.Join(g.file.Close(), all.disk.remove(g.path))
+}
+
+// bytes returns how long all segments are.
+func (all *segments) bytes() (sum int64) {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	for _, g := range all.list {
+		sum += g.end - g.base
+	}
+	return sum
+}
+
+func (all *segments) close() {
+	for _, g := range all.list {
+		_ = g.file.Close()
+	}
+}

@@ -1,0 +1,214 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ref names a counter and its history within the store: the number of the account,
+// and the Seq of a key or the id of a user. Neither is given a second time.
+type ref struct {
+	number  int64
+	account uint32
+	kind    uint32 // kindKey or kindUser
+}
+
+// tally is a counter with where its history stands: what is stored of it, and what
+// the events of the ledger after applied change.
+type tally struct {
+	core.Counter
+
+	entries int64 // how many were ever appended: they are numbered from 1
+	newest  time.Time
+	late    time.Duration // of the entry that was late the most
+	applied int64         // the position of the last event that is in it
+
+	// chain is where the entries are that any other is found from: see [jump].
+	chain []int64
+}
+
+// link is an entry of a history in an event: its number, and where to go on to older
+// ones.
+type link struct {
+	number int64
+	prev   int64         // the position of the entry before it, 0 if it is the first
+	jump   int64         // the position of the entry with the number jump(number), 0 if there is none
+	late   time.Duration // by how much it is earlier than the latest before it
+}
+
+// The entries of a history are a list in which each one knows the one before it, and
+// one much further back. How far is set by its number, written as a sum of terms of
+// the form 2ᵏ−1, the largest possible first: it jumps over the smallest term. So any
+// entry is reached from any later one in about 2·log₂ steps, an entry is appended
+// knowing no more than the chain of jumps from the last one, and nothing that was
+// written is ever changed. (E. W. Myers, An applicative random-access stack,
+// Information Processing Letters 17, 1983.)
+
+// jump returns the number of the entry that the entry with a number jumps to, 0 if
+// there is none.
+func jump(number int64) int64 {
+	last, _ := smallestTerms(number)
+	return number - last
+}
+
+// smallestTerms returns the smallest term of a number and the one before it, 0 when
+// there is none.
+func smallestTerms(n int64) (last, before int64) {
+	for n > 0 {
+		term := int64(1)<<(bits.Len64(uint64(n)+1)-1) - 1
+		last, before = term, last
+		n -= term
+	}
+	return last, before
+}
+
+// next returns the link of the next entry, at a time.
+func (t *tally) next(at time.Time) link {
+	l := link{number: t.entries + 1}
+	if at.After(t.newest) || t.entries == 0 {
+		return t.linked(l)
+	}
+	l.late = t.newest.Sub(at)
+	return t.linked(l)
+}
+
+func (t *tally) linked(l link) link {
+	n := len(t.chain)
+	if n == 0 {
+		return l
+	}
+	l.prev = t.chain[n-1]
+	// A new entry on top of two equal trees jumps over both.
+	if last, before := smallestTerms(t.entries); last != before {
+		l.jump = l.prev
+	} else if n > 2 {
+		l.jump = t.chain[n-3]
+	}
+	return l
+}
+
+// append makes the entry of an event at a position the last one of the history.
+func (t *tally) append(l link, at time.Time, position int64) {
+	if last, before := smallestTerms(t.entries); last == before && last > 0 {
+		t.chain = t.chain[:len(t.chain)-2]
+	}
+	t.chain = append(t.chain, position)
+	if t.entries == 0 || at.After(t.newest) {
+		t.newest = at
+	}
+	t.entries = l.number
+	t.late = max(t.late, l.late)
+	t.applied = position
+}
+
+// head returns the position of the last entry, 0 when there is none.
+func (t *tally) head() int64 {
+	if n := len(t.chain); n > 0 {
+		return t.chain[n-1]
+	}
+	return 0
+}
+
+// clone returns a copy that shares nothing.
+func (t *tally) clone() tally {
+	c := *t
+	c.chain = slices.Clone(t.chain)
+	return c
+}
+
+// encode appends the record of a counter.
+//
+//	applied         uvarint of twice that, and 1 more when the counter was deleted:
+//	                then that is all
+//	entries         uvarint
+//	newest, late    time, uvarint of nanoseconds
+//	last used       time
+//	omitted denials uvarint
+//	for each period its start and what was used, varint and uvarint
+//	the chain       as many uvarints as the entries make, each what it is more than
+//	                the one before
+func (t *tally) encode(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(t.applied)<<1)
+	b = binary.AppendUvarint(b, uint64(t.entries))
+	b = binary.AppendUvarint(appendTime(b, t.newest), uint64(t.late))
+	b = appendTime(b, t.LastUsedAt)
+	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
+	for _, w := range t.Tallies {
+		b = binary.AppendUvarint(binary.AppendVarint(b, w.Start), uint64(w.Used))
+	}
+	before := int64(0)
+	for _, position := range t.chain {
+		b = binary.AppendUvarint(b, uint64(position-before))
+		before = position
+	}
+	return b
+}
+
+// decodeTally returns the tally of a record, the zero tally when there is none.
+func decodeTally(record []byte) (t tally, err error) {
+	if record == nil {
+		return t, nil
+	}
+	r := reading{record}
+	applied := r.uvarint()
+	t.applied = int64(applied >> 1)
+	if applied&1 != 0 && !r.failed() && len(r.rest) == 0 {
+		return t, nil
+	}
+	t.entries = int64(r.uvarint())
+	t.newest, t.late = r.time(), time.Duration(r.uvarint())
+	t.LastUsedAt, t.DeniedOmitted = r.time(), int64(r.uvarint())
+	for i := range t.Tallies {
+		t.Tallies[i] = core.Tally{Start: r.varint(), Used: int64(r.uvarint())}
+	}
+	position := int64(0)
+	for !r.failed() && len(r.rest) > 0 {
+		position += int64(r.uvarint())
+		t.chain = append(t.chain, position)
+	}
+	if r.failed() || applied&1 != 0 || len(t.chain) != terms(t.entries) {
+		return tally{}, errRecord
+	}
+	return t, nil
+}
+
+// encodeDropped returns the record of a counter that was deleted: the events up to a
+// position do not count.
+func encodeDropped(position int64) []byte { return binary.AppendUvarint(nil, uint64(position)<<1|1) }
+
+// isDropped reports whether the record is that of a counter that was deleted, and
+// appliedOf up to which position a counter has got its events.
+func isDropped(record []byte) bool {
+	n, _ := binary.Uvarint(record)
+	return n&1 != 0
+}
+
+func appliedOf(record []byte) int64 {
+	n, _ := binary.Uvarint(record)
+	return int64(n >> 1)
+}
+
+// terms returns how many terms a number has.
+func terms(n int64) (count int) {
+	for ; n > 0; n = jump(n) {
+		count++
+	}
+	return count
+}
+
+// apply counts an event of the ledger that is not in the tally yet.
+func (t *tally) apply(e *event, kind uint32, position int64) error {
+	l, counts := *e.linkOf(kind), kind == kindKey || e.shared
+	if l.number != t.entries+1 {
+		return errLedger
+	}
+	if counts && !e.Denied {
+		t.Add(e.Cost, e.At)
+	}
+	t.append(l, e.At, position)
+	return nil
+}
