@@ -38,15 +38,14 @@ type cache[K comparable, V any] struct {
 	seed    maphash.Seed
 	present occupancy
 	shards  [cacheShards]shard[K, V]
-	hits    atomic.Uint64
-	misses  atomic.Uint64
+	misses  atomic.Uint64 // look-ups that asked the store
 }
 
 // occupancy is how much is remembered, in all shards.
 type occupancy struct{ held, bound atomic.Int64 }
 
-// Len returns how much is remembered.
-func (o *occupancy) Len() int { return int(o.held.Load()) }
+// Len returns how much is remembered, give or take what is being added and forgotten.
+func (o *occupancy) Len() int { return int(max(0, o.held.Load())) }
 
 func (o *occupancy) over() bool { return o.held.Load() > o.bound.Load() }
 
@@ -69,25 +68,26 @@ func newCache[K comparable, V any](size int, clock func() time.Time, notFound er
 
 // get returns what is held under k. It is shared: the caller must not change it.
 func (c *cache[K, V]) get(ctx context.Context, k K) (*V, error) {
-	s, err := c.find(ctx, k)
+	var hits uint64
+	s, err := c.find(ctx, k, &hits)
 	if err != nil {
 		return nil, err
 	}
 	return &s.value, nil
 }
 
-// find returns the slot of k. The value of one that is gone was still the store's
-// when find was called.
-func (c *cache[K, V]) find(ctx context.Context, k K) (*slot[K, V], error) {
+// find returns the slot of k, and adds to hits when memory answers. The value of a
+// slot that is gone was still the store's when find was called.
+func (c *cache[K, V]) find(ctx context.Context, k K, hits *uint64) (*slot[K, V], error) {
 	hash := maphash.Comparable(c.seed, k)
 	sh := &c.shards[hash%cacheShards]
 	if s := sh.present.find(hash, k); s != nil {
 		s.use()
-		c.hits.Add(1)
+		*hits++
 		return s, nil
 	}
 	if sh.isAbsent(k, c.clock) {
-		c.hits.Add(1)
+		*hits++
 		return nil, c.notFound
 	}
 	return c.ask(ctx, sh, hash, k)
@@ -119,13 +119,11 @@ func (c *cache[K, V]) add(sh *shard[K, V], hash uint64, k K, v *V, err error, ep
 		}
 		return nil, err
 	}
-	s := &slot[K, V]{hash: hash, key: k, value: *v}
-	if !sh.add(s, epoch) {
-		s.state.Store(slotGone)
-		return s, nil
+	s, added := sh.add(&slot[K, V]{hash: hash, key: k, value: *v}, epoch)
+	if added {
+		c.present.held.Add(1)
+		c.trim(hash, s)
 	}
-	c.present.held.Add(1)
-	c.trim(hash, s)
 	return s, nil
 }
 
@@ -176,15 +174,21 @@ func (sh *shard[K, V]) isAbsent(k K, clock func() time.Time) bool {
 	return ok && clock().Before(until)
 }
 
-// add adds a slot, unless the epoch is over.
-func (sh *shard[K, V]) add(s *slot[K, V], epoch uint64) bool {
+// add adds a slot, unless the epoch is over: then the slot is gone before anyone has
+// seen it. It returns the slot to use, which is another's when two look-ups of the
+// epoch were under way: one that was forgotten before it began to read is not joined.
+func (sh *shard[K, V]) add(s *slot[K, V], epoch uint64) (use *slot[K, V], added bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.epoch != epoch {
-		return false
+		s.state.Store(slotGone)
+		return s, false
+	}
+	if other := sh.present.find(s.hash, s.key); other != nil {
+		return other, false
 	}
 	sh.present.put(s)
-	return true
+	return s, true
 }
 
 // addAbsent remembers that the store has no k, unless the epoch is over.

@@ -62,6 +62,28 @@ func TestCacheForgetUnderLoad(t *testing.T) {
 	}
 }
 
+// Promise 3: two look-ups of one key that were both begun after the last change leave
+// one thing to forget, so that the next change finds it.
+func TestCacheRemembersOnce(t *testing.T) {
+	s := &source{}
+	c := newTestCache(s, time.Now)
+	const hash, k = 42, 1
+	sh := &c.shards[hash%cacheShards]
+	v := int64(7)
+	for range 2 {
+		if _, err := c.add(sh, hash, k, &v, nil, sh.epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := c.present.Len(); n != 1 {
+		t.Errorf("%d values remembered, want 1", n)
+	}
+	sh.forget(hash, k, c.name(k))
+	if s, _ := sh.look(hash, k); s != nil {
+		t.Errorf("remembered after it was forgotten: %v", s.value)
+	}
+}
+
 // A flood of made-up keys costs one look-up for each, and none when they come again;
 // it takes bounded room and pushes out nobody.
 func TestCacheUnderAFlood(t *testing.T) {

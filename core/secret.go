@@ -26,7 +26,13 @@ const (
 type Digest [sha256.Size]byte
 
 // DigestOf returns the digest of a secret.
-func DigestOf(secret string) Digest { return sha256.Sum256([]byte(secret)) }
+func DigestOf(secret string) Digest {
+	var buf [maxSecretLength]byte // a conversion would allocate
+	if len(secret) > len(buf) {
+		return sha256.Sum256([]byte(secret))
+	}
+	return sha256.Sum256(buf[:copy(buf[:], secret)])
+}
 
 // MarshalText writes the digest as 64 hexadecimal digits.
 func (d Digest) MarshalText() ([]byte, error) {
@@ -84,20 +90,20 @@ func WellFormedUserSecret(s string) bool {
 		return false
 	}
 	for i := len(userPrefix); i < len(s); i++ {
-		if !secretByte(s[i]) {
+		if !secretBytes[s[i]] {
 			return false
 		}
 	}
 	return true
 }
 
-func secretByte(b byte) bool {
-	switch {
-	case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9':
-		return true
+// secretBytes are the bytes that the value of a key may be made of.
+var secretBytes = func() (in [256]bool) {
+	for _, b := range []byte(alphanumeric + "_-=") {
+		in[b] = true
 	}
-	return b == '_' || b == '-' || b == '='
-}
+	return in
+}()
 
 // HintOf returns what may be shown of a secret for good: its prefix and its last
 // four characters, e.g. lk_user_…wxyz.

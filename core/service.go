@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -58,9 +59,12 @@ type Service struct {
 	throttle   *Throttle
 
 	ownerKeys *cache[Digest, OwnerKey]
-	keys      *cache[Digest, Key]
-	users     *cache[userRef, User]
+	keys      *cache[Digest, heldKey]
+	users     *cache[userRef, heldUser]
 	plans     *cache[planRef, Plan]
+
+	deciding sync.Pool // of *deciding
+	hits     tally     // look-ups of keys, users and plans answered from memory
 }
 
 // NewService returns a service over the store with the default tunables.
@@ -72,18 +76,26 @@ func NewService(store Store, c Config) *Service {
 	if s.onDecision == nil {
 		s.onDecision = func(*Decision) {}
 	}
-	byDigest := func(d Digest) string { return string(d[:]) }
-	s.ownerKeys = newCache(ownerKeyCache, s.clock, ErrOwnerKeyNotFound, byDigest, store.OwnerKeyByDigest)
-	s.keys = newCache(DefaultKeyCache, s.clock, ErrKeyNotFound, byDigest, store.KeyByDigest)
-	s.users = newCache(DefaultKeyCache, s.clock, ErrUserNotFound,
-		func(r userRef) string { return r.account + "/" + strconv.FormatInt(r.id, 10) },
-		func(ctx context.Context, r userRef) (*User, error) { return store.User(ctx, r.account, r.id) })
-	s.plans = newCache(DefaultKeyCache, s.clock, ErrPlanNotFound,
-		func(r planRef) string { return r.account + "/" + r.id },
-		func(ctx context.Context, r planRef) (*Plan, error) { return store.Plan(ctx, r.account, r.id) })
+	s.newCaches(store)
+	s.deciding.New = func() any { return &deciding{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
 	s.Tune(DefaultTunables())
 	return s
+}
+
+func (s *Service) newCaches(store Store) {
+	byDigest := func(d Digest) string { return string(d[:]) }
+	s.ownerKeys = newCache(ownerKeyCache, s.clock, ErrOwnerKeyNotFound, byDigest, store.OwnerKeyByDigest)
+	s.keys = newCache(DefaultKeyCache, s.clock, ErrKeyNotFound, byDigest,
+		func(ctx context.Context, d Digest) (*heldKey, error) { return holdKey(store.KeyByDigest(ctx, d)) })
+	s.users = newCache(DefaultKeyCache, s.clock, ErrUserNotFound,
+		func(r userRef) string { return r.account + "/" + strconv.FormatInt(r.id, 10) },
+		func(ctx context.Context, r userRef) (*heldUser, error) {
+			return holdUser(store.User(ctx, r.account, r.id))
+		})
+	s.plans = newCache(DefaultKeyCache, s.clock, ErrPlanNotFound,
+		func(r planRef) string { return r.account + "/" + r.id },
+		func(ctx context.Context, r planRef) (*Plan, error) { return holdPlan(store.Plan(ctx, r.account, r.id)) })
 }
 
 // Tune changes the tunables of a running service. Nothing that was counted is

@@ -70,10 +70,12 @@ const (
 // Decision says whether a request is allowed and what is left.
 type Decision struct {
 	Outcome Outcome
-	Account string // the id of the account that asked
+	Account string    // the id of the account that asked
+	At      time.Time // when it was made, by the service's clock
 
 	// Key and User are nil when the key was malformed or unknown. Plan is nil unless
-	// the quota was looked at. They are shared: do not change them.
+	// the quota was looked at. They are shared: do not change them. They hold what
+	// decides and what names them: no metadata, email, description or features.
 	Key  *Key
 	User *User
 	Plan *Plan
@@ -112,18 +114,30 @@ var refusals = map[Outcome]*Error{
 // it is allowed. An error means that no decision could be made; it is
 // [ErrUnavailable] when the store cannot be asked.
 func (s *Service) Validate(ctx context.Context, account string, r Request) (Decision, error) {
-	d, err := s.decide(ctx, account, r)
-	for range maxMoves {
-		if !errors.Is(err, errMoved) {
-			break
-		}
-		d, err = s.decide(ctx, account, r)
+	d := s.deciding.Get().(*deciding)
+	defer s.deciding.Put(d)
+	now := s.clock()
+	err := errMoved
+	for try := 0; try <= maxMoves && errors.Is(err, errMoved); try++ {
+		d.Decision = Decision{Account: account, At: now}
+		err = s.decide(ctx, d, &r)
 	}
+	s.hits.add(d.stripe, d.hits)
+	d.hits = 0
 	if err != nil {
 		return Decision{}, err
 	}
-	s.onDecision(&d)
-	return d, nil
+	s.onDecision(&d.Decision)
+	return d.Decision, nil
+}
+
+// deciding is a decision under way. It is used again for others, so that the store
+// and OnDecision can be given what is in it without making garbage.
+type deciding struct {
+	Decision
+	consumption Consumption
+	hits        uint64 // look-ups of keys, users and plans answered from memory
+	stripe      int    // of Service.hits
 }
 
 // errMoved means that a key, its user and its plan were read at different times
@@ -133,76 +147,70 @@ var errMoved = errors.New("key, user and plan changed while they were read")
 const maxMoves = 3
 
 // decide makes one attempt at a decision.
-func (s *Service) decide(ctx context.Context, account string, r Request) (Decision, error) {
-	d := Decision{Account: account}
-	if err := s.identify(ctx, &d, r.Secret); err != nil || d.Outcome != "" {
-		return d, err
+func (s *Service) decide(ctx context.Context, d *deciding, r *Request) error {
+	k, u, err := s.identify(ctx, d, r.Secret)
+	if err != nil || d.Outcome != "" {
+		return err
 	}
-	return d, s.consume(ctx, &d, r)
+	return s.consume(ctx, d, k, u, r)
 }
 
 // identify finds whose secret it is, and sets the outcome when the request is
 // refused before its quota is looked at.
-func (s *Service) identify(ctx context.Context, d *Decision, secret string) error {
+func (s *Service) identify(ctx context.Context, d *deciding, secret string) (*heldKey, *heldUser, error) {
 	if !WellFormedUserSecret(secret) {
 		d.Outcome = Malformed
-		return nil
+		return nil, nil, nil
 	}
-	digest, now := DigestOf(secret), s.clock()
-	k, u, err := s.resolve(ctx, digest)
+	digest := DigestOf(secret)
+	k, u, err := s.resolve(ctx, d, digest)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
 		d.Outcome = Unknown
-		return nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if k.AccountID != d.Account || !k.opens(digest, now) {
+	if k.AccountID != d.Account || !k.opens(digest, d.At) {
 		d.Outcome = Unknown
-		return nil
+		return nil, nil, nil
 	}
-	d.Key, d.User = k, u
+	d.Key, d.User = &k.Key, &u.User
 	switch {
-	case k.expired(now):
+	case k.expired(d.At):
 		d.Outcome = Expired
 	case k.Status != KeyActive || u.Disabled:
 		d.Outcome = Disabled
 	}
-	return nil
-}
-
-// resolve returns the key with the digest and its user.
-func (s *Service) resolve(ctx context.Context, d Digest) (*Key, *User, error) {
-	k, err := s.keys.get(ctx, d)
-	if err != nil {
-		return nil, nil, err
-	}
-	u, err := s.users.get(ctx, userRef{k.AccountID, k.UserID})
-	if err != nil {
-		return nil, nil, err
-	}
 	return k, u, nil
 }
 
-// consume counts the request against the plan of the key, or of its user.
-func (s *Service) consume(ctx context.Context, d *Decision, r Request) error {
-	plan, shared := d.Key.PlanID, d.Key.PlanID == ""
-	if shared {
-		plan = d.User.PlanID
+// resolve returns the key with the digest and its user.
+func (s *Service) resolve(ctx context.Context, d *deciding, digest Digest) (*heldKey, *heldUser, error) {
+	slot, err := s.keys.find(ctx, digest, &d.hits)
+	if err != nil {
+		return nil, nil, err
 	}
-	pl, err := s.plans.get(ctx, planRef{d.Account, plan})
+	k := &slot.value
+	u, err := k.user.follow(ctx, s.users, userRef{k.AccountID, k.UserID}, &d.hits)
+	return k, u, err
+}
+
+// consume counts the request against the plan of the key, or of its user.
+func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldUser, r *Request) error {
+	pl, shared, err := s.planInForce(ctx, d, k, u)
 	if errors.Is(err, ErrPlanNotFound) {
 		return s.moved(d, err)
 	}
 	if err != nil {
 		return err
 	}
-	c := Consumption{
-		Account: d.Account, KeyID: d.Key.ID, KeySeq: d.Key.Seq, UserID: d.User.ID, Shared: shared,
-		Terms: pl.Terms(), Cost: r.Cost,
-		Entry: entryOf(r, d, s.clock()), Retention: s.retention(), RequestID: r.RequestID,
+	d.consumption = Consumption{
+		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: u.ID, Shared: shared,
+		Terms: pl.Terms(), Cost: r.Cost, Entry: entryOf(r, d), Retention: s.retention(),
+		RequestID: r.RequestID,
 	}
-	v, err := s.store.Consume(context.WithoutCancel(ctx), &c)
+	v, err := s.store.Consume(context.WithoutCancel(ctx), &d.consumption)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
 		return s.moved(d, err)
 	}
@@ -219,9 +227,19 @@ func (s *Service) consume(ctx context.Context, d *Decision, r Request) error {
 	return nil
 }
 
+// planInForce returns the plan that the key draws on, and whether it is its user's.
+func (s *Service) planInForce(ctx context.Context, d *deciding, k *heldKey, u *heldUser) (*Plan, bool, error) {
+	if k.PlanID != "" {
+		pl, err := k.plan.follow(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
+		return pl, false, err
+	}
+	pl, err := u.plan.follow(ctx, s.plans, planRef{u.AccountID, u.PlanID}, &d.hits)
+	return pl, true, err
+}
+
 // moved forgets the key and the user that were read, and says that they are to be
 // read again: something that they refer to is not there.
-func (s *Service) moved(d *Decision, err error) error {
+func (s *Service) moved(d *deciding, err error) error {
 	s.keys.forget(d.Key.Digests()...)
 	s.users.forget(userRef{d.Account, d.User.ID})
 	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.User.ID, errMoved, err)
@@ -229,9 +247,9 @@ func (s *Service) moved(d *Decision, err error) error {
 
 // entryOf returns what the history keeps of a request: bounded, and without
 // anything that looks like a secret.
-func entryOf(r Request, d *Decision, now time.Time) Entry {
+func entryOf(r *Request, d *deciding) Entry {
 	return Entry{
-		At: now.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.User.ID, Cost: r.Cost,
+		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.User.ID, Cost: r.Cost,
 		Endpoint: clean(r.Endpoint, maxEndpointLength),
 		Method:   clean(r.Method, maxMethodLength),
 		IP:       clean(r.IP, maxAddressLength),
@@ -241,6 +259,9 @@ func entryOf(r Request, d *Decision, now time.Time) Entry {
 // clean masks secrets in s, puts U+FFFD in place of control characters and of what is
 // no UTF-8, and cuts it to at most n bytes.
 func clean(s string, n int) string {
+	if plain(s) {
+		return s[:min(n, len(s))]
+	}
 	s = MaskSecrets(s)
 	if strings.ContainsFunc(s, unicode.IsControl) {
 		s = strings.Map(func(r rune) rune {
@@ -255,4 +276,18 @@ func clean(s string, n int) string {
 	}
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	return strings.ToValidUTF8(s[:min(n, len(s))], "")
+}
+
+// plain reports whether s is printable ASCII in which no secret can be: without a
+// percent sign and without the beginning of a secret. Nearly every request is.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c > '~' || c == '%':
+			return false
+		case c == '_' && strings.HasSuffix(s[:i+1], ownerPrefix):
+			return false
+		}
+	}
+	return true
 }

@@ -1,0 +1,221 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// moving is a key whose user and plans are changed while others use it.
+type moving struct {
+	*testing.T
+	svc           *core.Service
+	acct, key     string
+	user          int64
+	secret        string
+	own, of, next string // plans: of the key, of its user, to be moved to
+}
+
+func newMoving(t *testing.T, cached int) *moving {
+	m := &moving{T: t, svc: core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return at("2026-03-05T10:00:00Z") }})}
+	m.svc.Tune(core.Tunables{KeyCache: cached})
+	a, _, _, err := m.svc.CreateAccount(t.Context(), "acme")
+	m.must(err)
+	m.acct = a.ID
+	for i, id := range []*string{&m.own, &m.of, &m.next} {
+		pl, err := m.svc.CreatePlan(t.Context(), m.acct, core.PlanPatch{
+			Name: new(fmt.Sprint("plan ", i)), Limit: new(int64(core.MaxLimit)), Period: new("day")})
+		m.must(err)
+		*id = pl.ID
+	}
+	u, err := m.svc.CreateUser(t.Context(), m.acct, core.UserPatch{Name: new("ann"), PlanID: core.Some(m.of)})
+	m.must(err)
+	m.user = u.ID
+	k, secret, err := m.svc.CreateKey(t.Context(), m.acct, core.KeyPatch{Name: new("k"), UserID: &u.ID})
+	m.must(err)
+	m.key, m.secret = k.ID, secret
+	return m
+}
+
+func (m *moving) must(err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *moving) ask(secret string) core.Decision {
+	m.Helper()
+	d, err := m.svc.Validate(context.Background(), m.acct, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
+	m.must(err)
+	return d
+}
+
+// expect holds the next decision to an outcome, and to a plan when it is not "".
+func (m *moving) expect(what string, want core.Outcome, plan string) {
+	m.Helper()
+	d := m.ask(m.secret)
+	if d.Outcome != want {
+		m.Fatalf("after %s: %s, want %s", what, d.Outcome, want)
+	}
+	if plan != "" && d.Plan.ID != plan {
+		m.Fatalf("after %s: decided on %s, want %s", what, d.Plan.Name, plan)
+	}
+}
+
+// Promise 3: under load, a change of a key, its user or its plan is in force for the
+// next request, also when the cache holds less than what is used.
+func TestChangesAreInForceUnderLoad(t *testing.T) {
+	for _, cached := range []int{1, 1000} {
+		t.Run(fmt.Sprintf("key_cache %d", cached), func(t *testing.T) {
+			m := newMoving(t, cached)
+			defer m.hammer()()
+			for round := range 100 {
+				m.round(int64(round))
+			}
+		})
+	}
+}
+
+// hammer uses the key without pause until it is told to stop.
+func (m *moving) hammer() (stop func()) {
+	done := make(chan struct{})
+	secret := m.secret
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				_, err := m.svc.Validate(context.Background(), m.acct, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
+				if err != nil {
+					m.Errorf("Validate: %v", err)
+					return
+				}
+			}
+		})
+	}
+	return func() { close(done); wg.Wait() }
+}
+
+func (m *moving) round(n int64) {
+	ctx := m.Context()
+	user := func(p core.UserPatch) {
+		m.Helper()
+		_, err := m.svc.UpdateUser(ctx, m.acct, m.user, p)
+		m.must(err)
+	}
+	key := func(p core.KeyPatch) {
+		m.Helper()
+		_, err := m.svc.UpdateKey(ctx, m.acct, m.key, p)
+		m.must(err)
+	}
+	user(core.UserPatch{Disabled: new(true)})
+	m.expect("disabling the user", core.Disabled, "")
+	user(core.UserPatch{Disabled: new(false), PlanID: core.Some(m.next)})
+	m.expect("moving the user to another plan", core.Allowed, m.next)
+	user(core.UserPatch{PlanID: core.Some(m.of)})
+	m.expect("moving the user back", core.Allowed, m.of)
+	key(core.KeyPatch{PlanID: core.Some(m.own)})
+	m.expect("giving the key a plan", core.Allowed, m.own)
+	key(core.KeyPatch{PlanID: core.Null[string](), Status: new("inactive")})
+	m.expect("disabling the key", core.Disabled, "")
+	key(core.KeyPatch{Status: new("active")})
+	m.expect("enabling the key", core.Allowed, m.of)
+
+	_, err := m.svc.UpdatePlan(ctx, m.acct, m.of, core.PlanPatch{Limit: new(int64(1))})
+	m.must(err)
+	m.expect("lowering the limit", core.Denied, m.of)
+	_, err = m.svc.UpdatePlan(ctx, m.acct, m.of, core.PlanPatch{Limit: new(core.MaxLimit - n)})
+	m.must(err)
+	m.expect("raising the limit", core.Allowed, m.of)
+
+	before := m.secret
+	_, m.secret, err = m.svc.RegenerateKey(ctx, m.acct, m.key, 0)
+	m.must(err)
+	m.expect("regenerating the key", core.Allowed, m.of)
+	if d := m.ask(before); d.Outcome != core.Unknown {
+		m.Fatalf("the value from before the regeneration: %s, want %s", d.Outcome, core.Unknown)
+	}
+}
+
+// Promise 3: a user that is deleted takes its keys along, from the next request on.
+func TestDeletedUserUnderLoad(t *testing.T) {
+	m := newMoving(t, 1000)
+	defer m.hammer()()
+	m.expect("nothing", core.Allowed, m.of)
+	m.must(m.svc.DeleteUser(t.Context(), m.acct, m.user))
+	m.expect("deleting the user", core.Unknown, "")
+}
+
+// A decision makes next to no garbage: nothing of it but the context that the store
+// is given, which must not end with the request.
+func TestValidateAllocates(t *testing.T) {
+	store, secrets := newBenchStore(1)
+	s := core.NewService(store, core.Config{})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r := core.Request{Secret: secrets[0], Endpoint: "/v1/items/42?page=2", Method: "GET", IP: "203.0.113.9", Cost: 1}
+	n := testing.AllocsPerRun(1000, func() {
+		if d, err := s.Validate(ctx, benchAccount, r); err != nil || !d.Allowed() {
+			t.Fatalf("Validate = %v, %v", d.Outcome, err)
+		}
+	})
+	if n > 2 { // the race detector takes from the pool what it likes
+		t.Errorf("a decision allocates %v times, want at most 2", n)
+	}
+}
+
+// Each look-up is counted once, as answered from memory or not.
+func TestStatsCountLookUps(t *testing.T) {
+	store, secrets := newBenchStore(2)
+	s := core.NewService(store, core.Config{})
+	for range 10 {
+		for _, secret := range append(secrets, "lk_user_madeup") {
+			_, err := s.Validate(t.Context(), benchAccount, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// 2 keys with a user and a plan each, and a key that there is not.
+	if got, want := s.Stats(), (core.Stats{CacheMisses: 7, CacheHits: 10*7 - 7, CachedKeys: 2}); got != want {
+		t.Errorf("Stats() = %+v, want %+v", got, want)
+	}
+}
+
+// What is cached of a key is bounded: what no decision needs is not kept.
+func TestDecisionHoldsNoMore(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	acct, secret, id := oneKey(t, s, 10)
+	k, err := s.UpdateKey(t.Context(), acct, id, core.KeyPatch{Metadata: object(`{"a":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.UpdateUser(t.Context(), acct, k.UserID, core.UserPatch{Metadata: object(`{"a":1}`), Email: core.Some("a@example.com")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.UpdatePlan(t.Context(), acct, k.PlanID, core.PlanPatch{Description: core.Some("long"), Features: core.Some([]string{"x"})}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Validate(t.Context(), acct, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
+	if err != nil || !d.Allowed() {
+		t.Fatalf("Validate = %v, %v", d.Outcome, errors.Unwrap(err))
+	}
+	if d.Key.Metadata != nil || d.User.Metadata != nil || d.User.Email != nil || d.Plan.Description != nil || d.Plan.Features != nil {
+		t.Errorf("key %+v, user %+v, plan %+v: want no metadata, email, description or features", d.Key, d.User, d.Plan)
+	}
+	if d.Key.ID != id || d.Key.Name != k.Name || d.Key.Hint != k.Hint || d.User.Name != "ann" || d.Plan.Name != "basic" || d.Plan.ID != k.PlanID {
+		t.Errorf("key %+v, user %+v, plan %+v: want the names as they were given", d.Key, d.User, d.Plan)
+	}
+}
