@@ -54,6 +54,7 @@ type options struct {
 	out         string
 	work        string
 	profile     string
+	sustained   time.Duration
 }
 
 // parts are what can be measured, in the order in which all of them are.
@@ -63,6 +64,7 @@ var parts = []struct {
 }{
 	{"proxy", "the gateway beside plain Caddy, forward_auth, nginx and HAProxy", runProxy},
 	{"validate", "POST /validate beside a static answer and envoyproxy/ratelimit", runValidate},
+	{"store", "decisions in core over badgerstore, without HTTP", runStore},
 }
 
 const usage = `usage: bench/run [part] [options]
@@ -91,6 +93,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	only := f.String("only", "", "measure only what has one of these words in its name, such as plain,power; the first is what ratios are to")
 	f.StringVar(&o.out, "out", filepath.Join("bin", "bench", "results"), "where tables, charts and figures are written")
 	f.StringVar(&o.work, "work", filepath.Join("bin", "bench"), "where programs are built and data is kept meanwhile; it should be a disk")
+	f.DurationVar(&o.sustained, "sustained", time.Minute, "how long the store is loaded without a pause, in the part store")
 	f.StringVar(&o.profile, "profile", "", "write CPU profiles of the gateway under load into this directory, and measure nothing")
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		o.part, args = args[0], args[1:]

@@ -119,6 +119,9 @@ func orDash(ms float64) string {
 
 // thousands writes a number without its fraction, in groups of three digits.
 func thousands(f float64) string {
+	if f < 0 {
+		return "-" + thousands(-f)
+	}
 	s := strconv.FormatInt(int64(f+0.5), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -137,26 +140,31 @@ func (r *report) String() string {
 	return b.String()
 }
 
-// write prints the report, and writes it as text, chart and figures into a directory.
-func (r *report) write(out io.Writer, dir string) error {
-	if _, err := fmt.Fprintf(out, "\n%s\n", r); err != nil {
+// write prints a report, and writes it as text, chart and figures into a directory.
+func write(out io.Writer, dir, part string, report any, text string, c chart) error {
+	if _, err := fmt.Fprintf(out, "\n%s\n", text); err != nil {
 		return err
 	}
-	figures, err := json.MarshalIndent(r, "", "\t")
+	figures, err := json.MarshalIndent(report, "", "\t")
 	if err != nil {
 		return err
 	}
-	base := filepath.Join(dir, r.Part)
+	base := filepath.Join(dir, part)
 	err = errors.Join(
 		os.MkdirAll(dir, 0o755),
-		os.WriteFile(base+".md", []byte(r.String()), 0o644),
+		os.WriteFile(base+".md", []byte(text), 0o644),
 		os.WriteFile(base+".json", append(figures, '\n'), 0o644),
-		os.WriteFile(base+".svg", []byte(r.chart().String()), 0o644),
+		os.WriteFile(base+".svg", []byte(c.String()), 0o644),
 	)
 	if err == nil {
 		_, err = fmt.Fprintf(out, "Written: %s.md, %[1]s.svg, %[1]s.json\n", base)
 	}
 	return err
+}
+
+// write prints the report and writes it into a directory.
+func (r *report) write(out io.Writer, dir string) error {
+	return write(out, dir, r.Part, r, r.String(), r.chart())
 }
 
 // chart returns the chart of the report: requests a second of every subject.

@@ -1,0 +1,309 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+)
+
+// bench is an open store with a service over it.
+type bench struct {
+	dir     string
+	keys    int
+	secrets secrets
+	store   *badgerstore.Store
+	service *core.Service
+	allowed int64 // decisions so far that count
+	before  int64 // what the counters had at the beginning
+}
+
+// open opens a store with so many keys in a directory, with room in memory for so many.
+func open(tb testing.TB, dir string, keys, cache int) *bench {
+	tb.Helper()
+	s, err := badgerstore.Open(dir, badgerstore.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := &bench{dir: dir, keys: keys, secrets: secretsOf(keys), store: s, service: newService(s, cache)}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return b
+}
+
+// newService returns a service over a store that keeps so many keys in memory.
+func newService(s *badgerstore.Store, cache int) *core.Service {
+	service, t := core.NewService(s, core.Config{}), core.DefaultTunables()
+	t.KeyCache = cache
+	service.Tune(t)
+	s.SetCounterCache(2 * cache) // of keys and of users, as the server has it
+	return service
+}
+
+// request returns a request with the key of a number.
+func (b *bench) request(i int) core.Request {
+	return core.Request{Secret: b.secrets.of(i), Endpoint: "/v1/items/17", Method: "GET", IP: "192.0.2.17", Cost: 1}
+}
+
+// warm lets every key be read once, without counting.
+func (b *bench) warm(tb testing.TB) {
+	tb.Helper()
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range 64 {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < b.keys; i = int(next.Add(1)) - 1 {
+				r := b.request(i)
+				r.Cost = 0
+				if d, err := b.service.Validate(context.Background(), account, r); err != nil || !d.Allowed() {
+					tb.Errorf("warm: got %v, %v, want allowed", d.Outcome, err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	b.before = b.counted(tb)
+}
+
+// counted returns what all counters have together.
+func (b *bench) counted(tb testing.TB) (sum int64) {
+	tb.Helper()
+	var ids []core.CounterID
+	for i := range b.keys {
+		ids = append(ids, core.CounterID{Account: account, KeyID: keyID(i)})
+		if len(ids) == 10_000 || i == b.keys-1 {
+			list, err := b.store.Counters(context.Background(), ids)
+			if err != nil {
+				tb.Fatalf("Counters: %v", err)
+			}
+			for _, c := range list {
+				sum += c.Usage(core.Year, time.Now()).Used
+			}
+			ids = ids[:0]
+		}
+	}
+	return sum
+}
+
+// check fails unless the counters have grown by exactly what was allowed.
+func (b *bench) check(tb testing.TB) {
+	tb.Helper()
+	if got := b.counted(tb) - b.before; got != b.allowed {
+		tb.Errorf("%d requests were allowed and %d counted", b.allowed, got)
+	}
+}
+
+// picker returns, for each caller, which key it asks with next.
+type picker func(caller int) func() int
+
+// uniform draws every key alike.
+func uniform(keys int) picker {
+	return func(caller int) func() int {
+		r := rand.New(rand.NewPCG(17, uint64(caller)))
+		return func() int { return r.IntN(keys) }
+	}
+}
+
+// The law that keys are drawn by where they are not drawn alike: the nth has
+// 1/n^zipfExponent of the first one's share.
+const (
+	zipfExponent = 1.1
+	zipfDrawn    = 1 << 21 // drawn beforehand: drawing costs as much as deciding
+)
+
+// zipf draws a few keys often and most of them rarely. The order of keys in the store
+// says nothing about it.
+func zipf(keys int) picker {
+	r := rand.New(rand.NewPCG(17, 4))
+	order := r.Perm(keys)
+	law := rand.NewZipf(r, zipfExponent, 1, uint64(keys-1))
+	drawn := make([]int32, zipfDrawn)
+	for i := range drawn {
+		drawn[i] = int32(order[law.Uint64()])
+	}
+	return func(caller int) func() int {
+		at := caller * 7919
+		return func() int {
+			at++
+			return int(drawn[at%zipfDrawn])
+		}
+	}
+}
+
+// one draws always the same key.
+func one(i int) picker { return func(int) func() int { return func() int { return i } } }
+
+// load is what a service is loaded with.
+type load struct {
+	callers int
+	pick    picker
+	want    core.Outcome
+	n       int64         // decisions, unless
+	lasting time.Duration // it is loaded for so long
+}
+
+// figures are what was measured.
+type figures struct {
+	n       int64
+	elapsed time.Duration
+	cpu     time.Duration
+	waits   histogram
+	mallocs uint64
+	grown   int64
+	written int64
+}
+
+// drive makes decisions and returns what they took. A decision that does not come out
+// as it should is an error.
+func (b *bench) drive(l load) (f figures, err error) {
+	size, written, cpu, mallocs := sizeOf(b.dir), writtenBytes(), usedCPU(), allocated()
+	todo := &work{}
+	todo.left.Store(l.n)
+	if l.lasting > 0 {
+		todo.left.Store(1 << 62)
+		defer time.AfterFunc(l.lasting, func() { todo.left.Store(0) }).Stop()
+	}
+	callers := make([]caller, l.callers)
+	start := time.Now()
+	var group sync.WaitGroup
+	for i := range callers {
+		group.Go(func() { callers[i].run(b, todo, l.pick(i), l.want) })
+	}
+	group.Wait()
+	f = figures{elapsed: time.Since(start), cpu: usedCPU() - cpu, mallocs: allocated() - mallocs,
+		written: writtenBytes() - written, grown: sizeOf(b.dir) - size}
+	for i := range callers {
+		f.waits.merge(&callers[i].waits)
+		f.n += callers[i].n
+		err = errors.Join(err, callers[i].err)
+	}
+	if l.want == core.Allowed {
+		b.allowed += f.n
+	}
+	return f, err
+}
+
+// work is what callers share: the decisions that are left to make.
+type work struct{ left atomic.Int64 }
+
+// share is how many decisions a caller takes at once, and times one of.
+const share = 16
+
+// take returns how many decisions a caller is to make next, 0 when none are left.
+func (w *work) take() int64 { return min(share, w.left.Add(-share)+share) }
+
+// caller makes decisions one after the other.
+type caller struct {
+	n     int64
+	waits histogram
+	err   error
+}
+
+func (c *caller) run(b *bench, todo *work, next func() int, want core.Outcome) {
+	for n := todo.take(); n > 0; n = todo.take() {
+		for i := range n {
+			if c.err = b.decide(next(), want, i == 0, &c.waits); c.err != nil {
+				todo.left.Store(0)
+				return
+			}
+			c.n++
+		}
+	}
+}
+
+// decide makes a decision, and fails unless it comes out as it should.
+func (b *bench) decide(i int, want core.Outcome, timed bool, waits *histogram) error {
+	r := b.request(i)
+	var start time.Time
+	if timed {
+		start = time.Now()
+	}
+	d, err := b.service.Validate(context.Background(), account, r)
+	if timed {
+		waits.add(time.Since(start))
+	}
+	if err != nil || d.Outcome != want {
+		return fmt.Errorf("key %d: got %v, %v, want %v", i, d.Outcome, err, want)
+	}
+	return nil
+}
+
+// report reports the figures of a benchmark.
+func (f *figures) report(b *testing.B) {
+	n := float64(max(f.n, 1))
+	b.ReportMetric(n/f.elapsed.Seconds(), "decisions/s")
+	b.ReportMetric(f.cpu.Seconds()*1e6/n, "cpu-µs/op")
+	b.ReportMetric(float64(f.waits.quantile(0.5))/1e3, "p50-µs")
+	b.ReportMetric(float64(f.waits.quantile(0.99))/1e3, "p99-µs")
+	b.ReportMetric(float64(f.grown)/n, "disk-B/op")
+	b.ReportMetric(float64(f.written)/n, "written-B/op")
+}
+
+// usedCPU returns the processor time of this process.
+func usedCPU() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// allocated returns how often memory was allocated.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+// sizeOf returns how much of the disk a directory takes. Files that are deleted
+// meanwhile are left out.
+func sizeOf(dir string) (sum int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			sum += info.Sys().(*syscall.Stat_t).Blocks * 512
+		}
+		return nil
+	})
+	return sum
+}
+
+// writtenBytes returns what this process has had written to the disk.
+func writtenBytes() int64 {
+	text, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		return 0
+	}
+	return numberAfter(string(text), "write_bytes:")
+}
+
+// numberAfter returns the number that stands after a word.
+func numberAfter(text, word string) int64 {
+	_, rest, _ := strings.Cut("\n"+text, "\n"+word)
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(fields[0], 10, 64)
+	return n
+}
