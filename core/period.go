@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -70,15 +71,41 @@ func (w Window) Contains(t time.Time) bool { return !t.Before(w.Start) && t.Befo
 
 // Window returns the window of the period that contains t.
 func (p Period) Window(t time.Time) Window {
-	start := p.start(t)
-	return Window{Start: start, End: p.next(start)}
+	if p >= periods {
+		panic(p.String() + " is no period")
+	}
+	return calendarOf(t).windows[p]
+}
+
+// calendar has the windows of a day in UTC.
+type calendar struct {
+	start, end int64 // of the day, Unix seconds
+	windows    [periods]Window
+}
+
+// lastDay is the day that was asked for last: mostly it is today.
+var lastDay atomic.Pointer[calendar]
+
+// calendarOf returns the windows that contain t.
+func calendarOf(t time.Time) *calendar {
+	at := t.Unix()
+	if c := lastDay.Load(); c != nil && c.start <= at && at < c.end {
+		return c
+	}
+	c := new(calendar)
+	for p := range c.windows {
+		start := Period(p).start(t)
+		c.windows[p] = Window{Start: start, End: Period(p).next(start)}
+	}
+	c.start, c.end = c.windows[Day].Start.Unix(), c.windows[Day].End.Unix()
+	lastDay.Store(c)
+	return c
 }
 
 // start returns the beginning of the window that contains t.
 func (p Period) start(t time.Time) time.Time {
 	y, m, d := t.UTC().Date()
 	switch p {
-	case Day:
 	case Week:
 		sinceMonday := (int(t.UTC().Weekday()) + 6) % 7
 		d -= sinceMonday
@@ -86,8 +113,6 @@ func (p Period) start(t time.Time) time.Time {
 		d = 1
 	case Year:
 		m, d = time.January, 1
-	default:
-		panic(p.String() + " is no period")
 	}
 	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }

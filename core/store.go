@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -195,10 +196,18 @@ type Consumption struct {
 	// Retention is how long the entry must be kept; it may be deleted afterwards.
 	Retention time.Duration
 
+	// KeyHandle and UserHandle are kept by the caller with the key and the user, or nil.
+	KeyHandle, UserHandle *Handle
+
 	// RequestID is what the caller calls the request, at most MaxRequestIDLength bytes,
 	// or "" for none. The same id of the same key is the same request.
 	RequestID string
 }
+
+// Handle is room in which a store may note how it finds the counter of a key or user
+// again, for whoever asks for the same one of the same store again and again. The zero
+// value has nothing in it. It must not be copied.
+type Handle struct{ atomic.Value }
 
 // Repeats reports whether the request is still the same as one with its id that was
 // counted at the time first.

@@ -79,9 +79,10 @@ func (c *Counter) Consume(p Period, limit, cost int64, at time.Time) (Usage, boo
 
 // Add adds cost to every period without a limit.
 func (c *Counter) Add(cost int64, at time.Time) {
-	for _, p := range Periods() {
+	windows := &calendarOf(at).windows
+	for p := range c.Tallies {
 		t := &c.Tallies[p]
-		if start := p.start(at).Unix(); start > t.Start {
+		if start := windows[p].Start.Unix(); start > t.Start {
 			*t = Tally{Start: start}
 		}
 		t.Used += min(cost, math.MaxInt64-t.Used)

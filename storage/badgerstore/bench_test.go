@@ -74,7 +74,7 @@ func benchmarkConsume(b *testing.B, s *Store, callers int, ids []string) {
 	left.Store(int64(b.N))
 	b.ReportAllocs()
 	b.ResetTimer()
-	before := cpuTime()
+	before, blocks := cpuTime(), s.ledger.blocks.Load()
 	var group sync.WaitGroup
 	for range callers {
 		group.Go(func() {
@@ -94,6 +94,7 @@ func benchmarkConsume(b *testing.B, s *Store, callers int, ids []string) {
 	}
 	group.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+	b.ReportMetric(float64(b.N)/float64(s.ledger.blocks.Load()-blocks), "decisions/block")
 	b.ReportMetric(float64((cpuTime()-before).Nanoseconds())/1000/float64(b.N), "cpu-µs/op")
 }
 
@@ -147,4 +148,41 @@ func fill(t testing.TB, s *Store, n int) {
 		t.Fatalf("CreateAccount: %v", err)
 	}
 	storetest.Fill(t, s, "acct", n)
+}
+
+// BenchmarkFold folds the counters of so many keys and users, of which each has a
+// request.
+func BenchmarkFold(b *testing.B) {
+	for _, keys := range []int{100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			s, err := open(b.TempDir(), Options{CounterCache: 3 * keys})
+			if err != nil {
+				b.Fatalf("open: %v", err)
+			}
+			defer func() { _ = s.Close() }()
+			ids := numbered("key_01234567890123", keys)
+			makeKnown(b, s, ids)
+			warm(b, s, ids)
+			for b.Loop() {
+				b.StopTimer()
+				for i, id := range ids {
+					c := core.Consumption{Account: acct, KeyID: id, KeySeq: int64(i + 1), UserID: int64(i + 1), Cost: 1,
+						Terms: core.Terms{Limit: core.MaxLimit}, Entry: core.Entry{At: noon}}
+					d := s.decide(&c, ref{c.KeySeq, 1, kindKey}, ref{c.UserID, 1, kindUser}, lookedUp{})
+					if d.err != nil || d.absent {
+						b.Fatalf("decide: got %+v", d)
+					}
+					if d.role == leadNow {
+						_ = s.ledger.await(d.block, d.role)
+					}
+				}
+				before := cpuTime()
+				b.StartTimer()
+				if err := s.fold(); err != nil {
+					b.Fatalf("fold: %v", err)
+				}
+				b.ReportMetric(float64((cpuTime()-before).Nanoseconds())/1000/float64(2*keys), "cpu-µs/counter")
+			}
+		})
+	}
 }

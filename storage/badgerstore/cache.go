@@ -19,6 +19,8 @@ const shards = 256
 // shard.
 type counter struct {
 	ref
+	shard   *shard
+	gone    bool          // it is not in memory any more
 	index   int32         // where it is in the list of its shard
 	visited bool          // it was asked for since the hand passed
 	dirty   bool          // it is not as its page has it
@@ -124,12 +126,28 @@ func (s *shard) getLocked(r ref) *counter {
 	return c
 }
 
+// findLocked is getLocked for who has a handle.
+func (s *shard) findLocked(r ref, h *core.Handle) *counter {
+	if h == nil {
+		return s.getLocked(r)
+	}
+	if c, _ := h.Load().(*counter); c != nil && c.shard == s && !c.gone && c.ref == r {
+		c.visited = true
+		return c
+	}
+	c := s.getLocked(r)
+	if c != nil {
+		h.Store(c)
+	}
+	return c
+}
+
 // addLocked adds a counter that is not in memory, and makes room for it.
 func (s *shard) addLocked(r ref, written int64) *counter {
 	if s.all.count.Add(1) > s.all.limit.Load() {
 		s.evictLocked(written)
 	}
-	c := &counter{ref: r, index: int32(len(s.list))}
+	c := &counter{ref: r, shard: s, index: int32(len(s.list))}
 	s.list = append(s.list, c)
 	s.byRef[r] = c
 	return c
@@ -176,6 +194,7 @@ func (s *shard) removeLocked(c *counter) {
 	s.list[last] = nil
 	s.list = s.list[:last]
 	delete(s.byRef, c.ref)
+	c.gone, c.chain = true, nil // a handle may keep it
 	s.all.count.Add(-1)
 }
 

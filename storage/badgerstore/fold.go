@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,10 +14,10 @@ import (
 // a page says of each counter up to which event it has got them.
 
 const (
-	foldEvery    = 10 * time.Second // or as soon as
-	foldBytes    = 256 << 20        // so much of the ledger is not folded, or
+	foldEvery    = 10 * time.Second // and no more than a tenth of the time, or as soon as
+	foldBytes    = 1 << 30          // so much of the ledger is not folded, or
 	foldRepeats  = 100_000          // so many request ids
-	unfoldedMost = 4 * foldBytes    // whoever counts waits while so much is not folded
+	unfoldedMost = 2 * foldBytes    // whoever counts waits while so much is not folded
 
 	batchBytes = 4 << 20 // of records of counters that are taken at once
 )
@@ -159,9 +158,7 @@ func (s *Store) foldBatch(b *folding) error {
 	if err := firstOf(s.ledger.flush(), s.ledger.sync()); err != nil {
 		return s.fail(err)
 	}
-	slices.SortFunc(b.counters, func(x, y folded) int {
-		return cmp.Or(cmp.Compare(x.account, y.account), cmp.Compare(x.kind, y.kind), cmp.Compare(x.number, y.number))
-	})
+	slices.SortFunc(b.counters, func(x, y folded) int { return x.compare(y.ref) })
 	s.ledger.step(stepPages)
 	if err := firstOf(s.writePages(b), s.writeRepeats(b.repeats)); err != nil {
 		return err

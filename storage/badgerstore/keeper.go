@@ -29,21 +29,15 @@ type keeper struct {
 func (k *keeper) start(s *Store) {
 	k.done = make(chan struct{})
 	k.group.Go(func() {
-		k.every(syncEvery, nil, func() {
+		k.every(syncEvery, func() {
 			s.clock.Store(time.Now().Unix())
 			s.noteRoom(freeSpace(s.dir))
 			_ = s.syncAll() // the store has failed then, and says so
 		})
 	})
+	k.group.Go(func() { k.fold(s) })
 	k.group.Go(func() {
-		k.every(foldEvery, s.folder.wake, func() {
-			if err := s.fold(); err != nil {
-				s.log.Error("the ledger was not folded", "dir", s.dir, "error", err)
-			}
-		})
-	})
-	k.group.Go(func() {
-		k.every(expireEvery, nil, func() {
+		k.every(expireEvery, func() {
 			if err := s.expire(time.Now()); err != nil {
 				s.log.Warn("expired history was not removed", "dir", s.dir, "error", err)
 			}
@@ -51,9 +45,29 @@ func (k *keeper) start(s *Store) {
 	})
 }
 
-// every calls fn at once, and then after every interval and when it is woken, until the
-// keeper is stopped.
-func (k *keeper) every(interval time.Duration, wake <-chan struct{}, fn func()) {
+// fold folds the ledger from time to time, and when it is woken, until the keeper is
+// stopped.
+func (k *keeper) fold(s *Store) {
+	for wait := foldEvery; ; {
+		timer := time.NewTimer(wait)
+		select {
+		case <-k.done:
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-s.folder.wake:
+			timer.Stop()
+		}
+		began := time.Now()
+		if err := s.fold(); err != nil {
+			s.log.Error("the ledger was not folded", "dir", s.dir, "error", err)
+		}
+		wait = max(foldEvery, 9*time.Since(began))
+	}
+}
+
+// every calls fn at once and then after every interval, until the keeper is stopped.
+func (k *keeper) every(interval time.Duration, fn func()) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -62,7 +76,6 @@ func (k *keeper) every(interval time.Duration, wake <-chan struct{}, fn func()) 
 		case <-k.done:
 			return
 		case <-tick.C:
-		case <-wake:
 		}
 	}
 }

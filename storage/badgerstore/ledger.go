@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -26,8 +27,9 @@ type ledger struct {
 	free    []byte     // a buffer to use again
 	failed  error      // after which nothing is written any more
 
-	written atomic.Int64 // the position up to which everything is in the files
-	current *segment     // the last one; of whoever leads
+	blocks  atomic.Uint64 // how many were written
+	written atomic.Int64  // the position up to which everything is in the files
+	current *segment      // the last one; of whoever leads
 
 	syncing sync.Mutex   // held to sync, guards what follows
 	synced  *segment     // the one that was synced last: those before it are on the disk
@@ -138,6 +140,7 @@ func (l *ledger) await(b *block, r role) error {
 
 // commit writes the open block, for whoever leads it, and hands the lead on.
 func (l *ledger) commit() {
+	runtime.Gosched() // whoever is about to come shares the block
 	b := l.take()
 	if b.err == nil {
 		b.err = l.write(b)
@@ -178,6 +181,7 @@ func (l *ledger) write(b *block) error {
 	end := b.start + int64(len(b.bytes))
 	l.grown(g, end, b.ends)
 	l.written.Store(end)
+	l.blocks.Add(1)
 	l.step(stepWritten)
 	if l.power.Load() {
 		err := l.sync()

@@ -8,12 +8,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// loadBoth reads the counters of a request into memory.
+// loadBoth reads the counters of a request into memory. When both its key and its user
+// are gone the key is what is missing: they may go between the two reads.
 func (s *Store) loadBoth(c *core.Consumption, key, user ref) error {
 	if err := s.load(c.Account, key, c.KeyID); err != nil {
 		return err
 	}
-	return s.load(c.Account, user, "")
+	err := s.load(c.Account, user, "")
+	if err == core.ErrUserNotFound {
+		return firstOf(s.load(c.Account, key, c.KeyID), err)
+	}
+	return err
 }
 
 // load reads a counter into memory, if its key or user exists: that of a key has an

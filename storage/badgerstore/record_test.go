@@ -47,11 +47,16 @@ func TestLastHours(t *testing.T) {
 }
 
 var tallies = map[string]tally{
-	"zero": {},
+	"usual": {Counter: core.Counter{
+		Tallies:    [4]core.Tally{{Start: 20_000 * day, Used: 2}, {Start: 19_998 * day, Used: 17}, {Start: 19_990 * day, Used: 300}, {Start: 19_800 * day, Used: 5000}},
+		LastUsedAt: noon,
+	}, entries: 2, newest: noon, applied: 1 << 30, chain: []int64{7, 1 << 30}},
+	"behind": {entries: 1, applied: 8, chain: []int64{7}, newest: noon},
+	"zero":   {},
 	"used": {Counter: core.Counter{
 		Tallies:    [4]core.Tally{{Start: 1, Used: 2}, {Start: -3, Used: math.MaxInt64}, {Start: math.MaxInt64}, {}},
 		LastUsedAt: noon, DeniedOmitted: 17,
-	}, entries: 11, newest: noon.AddDate(-3000, 0, 0), late: math.MaxInt64, applied: math.MaxInt64 / 2, chain: []int64{70, 7000, math.MaxInt64 / 2}},
+	}, entries: 11, newest: noon.AddDate(-3000, 0, 0), late: math.MaxInt64, applied: math.MaxInt64 / 8, chain: []int64{70, 7000, math.MaxInt64 / 8}},
 }
 
 // TestTally: a counter comes back as it went in, and a record that is cut off is an

@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -155,7 +156,7 @@ func (all *segments) grown(g *segment, end, ends int64) {
 func (all *segments) at(position int64) *segment {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
-	i, found := slices.BinarySearchFunc(all.list, position, func(g *segment, p int64) int { return compare(g.base, p) })
+	i, found := slices.BinarySearchFunc(all.list, position, func(g *segment, p int64) int { return cmp.Compare(g.base, p) })
 	if !found {
 		i--
 	}
@@ -163,16 +164,6 @@ func (all *segments) at(position int64) *segment {
 		return nil
 	}
 	return all.list[i]
-}
-
-func compare(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // probe is how much is read to see how long an event is: most are shorter.

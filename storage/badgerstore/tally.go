@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math/bits"
 	"slices"
@@ -15,6 +16,14 @@ type ref struct {
 	number  int64
 	account uint32
 	kind    uint32 // kindKey or kindUser
+}
+
+// compare orders counters as their pages are.
+func (r ref) compare(other ref) int {
+	if r.number != other.number && r.account == other.account && r.kind == other.kind {
+		return cmp.Compare(r.number, other.number)
+	}
+	return cmp.Or(cmp.Compare(r.account, other.account), cmp.Compare(r.kind, other.kind))
 }
 
 // tally is a counter with where its history stands: what is stored of it, and what
@@ -120,32 +129,73 @@ func (t *tally) clone() tally {
 	return c
 }
 
-// encode appends the record of a counter.
+// What the first number of the record of a counter says, beside applied.
+const (
+	tallyDropped = 1 << iota // it was deleted: nothing follows
+	tallyNewest              // it was last used at newest
+	tallyDays                // the windows start with days
+	tallyHead                // the last entry is at applied
+	tallyFlags   = iota
+)
+
+// encode appends the record of a counter. What follows from something else is left out.
 //
-//	applied         uvarint of twice that, and 1 more when the counter was deleted:
-//	                then that is all
+//	flags, applied  uvarint, see above
 //	entries         uvarint
 //	newest, late    time, uvarint of nanoseconds
 //	last used       time
 //	omitted denials uvarint
-//	for each period its start and what was used, varint and uvarint
+//	for each period its start, a varint, in seconds or days, what it is more than that
+//	                before it, and what was used, a uvarint
 //	the chain       as many uvarints as the entries make, each what it is more than
 //	                the one before
 func (t *tally) encode(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(t.applied)<<1)
+	flags := t.flags()
+	b = binary.AppendUvarint(b, uint64(t.applied)<<tallyFlags|flags)
 	b = binary.AppendUvarint(b, uint64(t.entries))
 	b = binary.AppendUvarint(appendTime(b, t.newest), uint64(t.late))
-	b = appendTime(b, t.LastUsedAt)
-	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
-	for _, w := range t.Tallies {
-		b = binary.AppendUvarint(binary.AppendVarint(b, w.Start), uint64(w.Used))
+	if flags&tallyNewest == 0 {
+		b = appendTime(b, t.LastUsedAt)
 	}
-	before := int64(0)
-	for _, position := range t.chain {
+	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
+	unit, before := unitOf(flags), int64(0)
+	for _, w := range t.Tallies {
+		b = binary.AppendUvarint(binary.AppendVarint(b, w.Start/unit-before), uint64(w.Used))
+		before = w.Start / unit
+	}
+	chain, before := t.chain, 0
+	if flags&tallyHead != 0 {
+		chain = chain[:len(chain)-1]
+	}
+	for _, position := range chain {
 		b = binary.AppendUvarint(b, uint64(position-before))
 		before = position
 	}
 	return b
+}
+
+const day = 24 * 60 * 60 // seconds
+
+func unitOf(flags uint64) int64 {
+	if flags&tallyDays != 0 {
+		return day
+	}
+	return 1
+}
+
+func (t *tally) flags() (f uint64) {
+	if t.newest.Equal(t.LastUsedAt) {
+		f |= tallyNewest
+	}
+	if t.entries > 0 && t.head() == t.applied {
+		f |= tallyHead
+	}
+	for _, w := range t.Tallies {
+		if w.Start%day != 0 {
+			return f
+		}
+	}
+	return f | tallyDays
 }
 
 // decodeTally returns the tally of a record, the zero tally when there is none.
@@ -154,23 +204,31 @@ func decodeTally(record []byte) (t tally, err error) {
 		return t, nil
 	}
 	r := reading{record}
-	applied := r.uvarint()
-	t.applied = int64(applied >> 1)
-	if applied&1 != 0 && !r.failed() && len(r.rest) == 0 {
+	first := r.uvarint()
+	t.applied = int64(first >> tallyFlags)
+	if first&tallyDropped != 0 && !r.failed() && len(r.rest) == 0 {
 		return t, nil
 	}
 	t.entries = int64(r.uvarint())
 	t.newest, t.late = r.time(), time.Duration(r.uvarint())
-	t.LastUsedAt, t.DeniedOmitted = r.time(), int64(r.uvarint())
+	if t.LastUsedAt = t.newest; first&tallyNewest == 0 {
+		t.LastUsedAt = r.time()
+	}
+	t.DeniedOmitted = int64(r.uvarint())
+	unit, before := unitOf(first), int64(0)
 	for i := range t.Tallies {
-		t.Tallies[i] = core.Tally{Start: r.varint(), Used: int64(r.uvarint())}
+		before += r.varint()
+		t.Tallies[i] = core.Tally{Start: before * unit, Used: int64(r.uvarint())}
 	}
 	position := int64(0)
 	for !r.failed() && len(r.rest) > 0 {
 		position += int64(r.uvarint())
 		t.chain = append(t.chain, position)
 	}
-	if r.failed() || applied&1 != 0 || len(t.chain) != terms(t.entries) {
+	if first&tallyHead != 0 {
+		t.chain = append(t.chain, t.applied)
+	}
+	if r.failed() || first&tallyDropped != 0 || len(t.chain) != terms(t.entries) {
 		return tally{}, errRecord
 	}
 	return t, nil
@@ -178,18 +236,20 @@ func decodeTally(record []byte) (t tally, err error) {
 
 // encodeDropped returns the record of a counter that was deleted: the events up to a
 // position do not count.
-func encodeDropped(position int64) []byte { return binary.AppendUvarint(nil, uint64(position)<<1|1) }
+func encodeDropped(position int64) []byte {
+	return binary.AppendUvarint(nil, uint64(position)<<tallyFlags|tallyDropped)
+}
 
 // isDropped reports whether the record is that of a counter that was deleted, and
 // appliedOf up to which position a counter has got its events.
 func isDropped(record []byte) bool {
 	n, _ := binary.Uvarint(record)
-	return n&1 != 0
+	return n&tallyDropped != 0
 }
 
 func appliedOf(record []byte) int64 {
 	n, _ := binary.Uvarint(record)
-	return int64(n >> 1)
+	return int64(n >> tallyFlags)
 }
 
 // terms returns how many terms a number has.

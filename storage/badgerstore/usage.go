@@ -127,7 +127,7 @@ type decided struct {
 func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decided) {
 	keyShard, userShard := s.counters.lock(of, ofUser)
 	defer unlock(keyShard, userShard)
-	key, user := keyShard.getLocked(of), userShard.getLocked(ofUser)
+	key, user := keyShard.findLocked(of, c.KeyHandle), userShard.findLocked(ofUser, c.UserHandle)
 	switch {
 	case key == nil || user == nil:
 		d.absent = true
