@@ -196,7 +196,7 @@ type Consumption struct {
 	// Retention is how long the entry must be kept; it may be deleted afterwards.
 	Retention time.Duration
 
-	// KeyHandle and UserHandle are kept by the caller with the key and the user, or nil.
+	// KeyHandle and UserHandle are kept by the caller with the key, or nil.
 	KeyHandle, UserHandle *Handle
 
 	// RequestID is what the caller calls the request, at most MaxRequestIDLength bytes,
