@@ -21,6 +21,7 @@ package badgerstore
 import (
 	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -41,6 +42,8 @@ type Options struct {
 	disk        disk       // that the ledger is on; that of the system by default
 	segmentSize int64      // of the ledger, in bytes
 	step        func(step) // called at each step
+
+	syncLog func(*os.File) error // brings a log of badger to the disk; [os.File.Sync] by default
 }
 
 // Store is a [core.Store] on disk.

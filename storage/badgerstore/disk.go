@@ -62,3 +62,13 @@ func (f systemFile) size() (int64, error) {
 	}
 	return info.Size(), nil
 }
+
+// syncPath brings a file or directory to the disk.
+func syncPath(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	return file.Sync()
+}

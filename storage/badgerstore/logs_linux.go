@@ -30,7 +30,8 @@ import (
 // logs brings badger's write-ahead logs to the disk, each before the next one: a power
 // cut takes the end of what was committed and nothing from its middle.
 type logs struct {
-	dir string
+	dir      string
+	syncFile func(*os.File) error
 
 	mu     sync.Mutex // guards what follows
 	newest *os.File   // the log that is written to; those before it are on the disk
@@ -42,8 +43,8 @@ type logs struct {
 const exists = 0
 
 // openLogs brings everything that badger has found, or made, to the disk.
-func openLogs(_ *badger.DB, dir string) (*logs, error) {
-	l := &logs{dir: dir}
+func openLogs(_ *badger.DB, dir string, syncFile func(*os.File) error) (*logs, error) {
+	l := &logs{dir: dir, syncFile: syncFile}
 	numbers, err := l.numbers()
 	if err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func openLogs(_ *badger.DB, dir string) (*logs, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			continue // what was in it is in a table, which is on the disk
 		}
-		if err := firstOf(err, l.newest.Sync()); err != nil {
+		if err := firstOf(err, l.syncFile(l.newest)); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +90,7 @@ func (l *logs) committed() error {
 	case err != nil:
 		return &os.PathError{Op: "access", Path: l.next, Err: err}
 	}
-	if err := l.newest.Sync(); err != nil {
+	if err := l.syncFile(l.newest); err != nil {
 		return err
 	}
 	if err := l.open(l.number + 1); err != nil {
@@ -104,7 +105,7 @@ func (l *logs) sync() error {
 	l.mu.Lock()
 	newest := l.newest
 	l.mu.Unlock()
-	if err := newest.Sync(); !errors.Is(err, os.ErrClosed) {
+	if err := l.syncFile(newest); !errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	return nil // committed has brought it to the disk
@@ -134,14 +135,4 @@ func (l *logs) numbers() ([]int, error) {
 	}
 	slices.Sort(numbers)
 	return numbers, nil
-}
-
-// syncPath brings a file or directory to the disk.
-func syncPath(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }()
-	return file.Sync()
 }

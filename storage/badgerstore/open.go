@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -41,7 +42,10 @@ func open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	logs, err := openLogs(db, dir)
+	if o.syncLog == nil {
+		o.syncLog = (*os.File).Sync
+	}
+	logs, err := openLogs(db, dir, o.syncLog)
 	if err != nil {
 		_ = db.Close()
 		return nil, err

@@ -121,9 +121,11 @@ func (s *Store) commitLocked(fill func(*badger.Txn) error) error {
 	if err := s.onCommit(); err != nil {
 		return fault(err)
 	}
+	s.ledger.step(stepCommit)
 	if err := txn.Commit(); err != nil {
 		return fault(err)
 	}
+	s.ledger.step(stepCommitted)
 	return s.committedLocked()
 }
 
