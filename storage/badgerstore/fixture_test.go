@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -170,6 +171,82 @@ func (s *Store) commits(fn func() error) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	s.onCommit = fn
+}
+
+// openAlone opens a store in which nothing runs in the background, and that is closed
+// with the test.
+func openAlone(t testing.TB, dir string, o Options) *Store {
+	t.Helper()
+	s, err := open(dir, o)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && !errors.Is(err, errAbandoned) {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+// errAbandoned is why an abandoned store takes no more writes.
+var errAbandoned = errors.New("abandoned")
+
+// abandon closes a store and leaves its ledger as it is, like a process that is killed.
+func abandon(t testing.TB, s *Store) {
+	t.Helper()
+	if s.failed.CompareAndSwap(nil, &errAbandoned) {
+		if err := s.Close(); !errors.Is(err, errAbandoned) {
+			t.Fatalf("Close: got %v, want %v", err, errAbandoned)
+		}
+	}
+}
+
+// hook is a step function that can be changed while the store is open.
+type hook struct{ fn atomic.Pointer[func(step)] }
+
+func (h *hook) step(at step) {
+	if fn := h.fn.Load(); fn != nil {
+		(*fn)(at)
+	}
+}
+
+// once calls fn the next time that a step is reached.
+func (h *hook) once(at step, fn func()) {
+	h.fn.Store(new(func(now step) {
+		if now == at {
+			h.fn.Store(nil)
+			fn()
+		}
+	}))
+}
+
+// keyRef and userRef return what names a counter within the store.
+func keyRef(t testing.TB, s *Store, id string) ref { return refOf(t, s, ofKey(id)) }
+func userRef(t testing.TB, s *Store, id int64) ref { return refOf(t, s, ofUser(id)) }
+func refOf(t testing.TB, s *Store, id core.CounterID) (of ref) {
+	t.Helper()
+	err := s.readEntered(id.Account, func(r snapshot) (err error) {
+		of, err = r.refOf(id)
+		return err
+	})
+	if err != nil || of.number == 0 {
+		t.Fatalf("refOf %+v: got %+v, %v", id, of, err)
+	}
+	return of
+}
+
+// evict takes a counter out of memory, as happens when there is no room for it.
+func evict(t testing.TB, s *Store, of ref) {
+	t.Helper()
+	sh := s.counters.shard(of)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for tries := 0; sh.byRef[of] != nil; tries++ {
+		if !sh.evictLocked(s.ledger.written.Load()) && tries > 10 {
+			t.Fatalf("%+v does not leave the memory", of)
+		}
+	}
 }
 
 // errMedium is a fault of the disk.

@@ -93,9 +93,10 @@ type folding struct {
 // folded is a counter as it is folded.
 type folded struct {
 	ref
-	position   int64 // up to which it has got its events
+	position   int64    // up to which it has got its events
+	counter    *counter // nil when it is not in memory
 	changes    uint32
-	from, upTo int32 // its record within the bytes; nothing when it is not in memory
+	from, upTo int32 // its record within the bytes
 }
 
 type foldedRepeat struct {
@@ -139,7 +140,7 @@ func (b *folding) take(sh *shard) {
 		}
 		from := len(b.bytes)
 		b.bytes = c.encode(b.bytes)
-		b.counters = append(b.counters, folded{c.ref, c.applied, c.changes, int32(from), int32(len(b.bytes))})
+		b.counters = append(b.counters, folded{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes))})
 	}
 	for of, h := range sh.unfolded {
 		b.counters = append(b.counters, folded{ref: of, position: h.position})
@@ -273,11 +274,12 @@ func (s *Store) writeRepeats(list []foldedRepeat) error {
 }
 
 // finish notes that a batch was folded: what has not changed since is as it is stored.
+// A counter that has left the memory meanwhile and is there again is another one.
 func (b *folding) finish(all *counters) {
 	for _, f := range b.counters {
 		sh := all.shard(f.ref)
 		sh.mu.Lock()
-		if c := sh.byRef[f.ref]; f.upTo > f.from && c != nil && c.changes == f.changes {
+		if c := sh.byRef[f.ref]; c != nil && c == f.counter && c.changes == f.changes {
 			c.dirty, c.unsaved = false, false
 		}
 		if sh.unfolded[f.ref].position == f.position {
