@@ -123,3 +123,23 @@ func TestAccountNames(t *testing.T) {
 		}
 	}
 }
+
+// The figures of the ledger are shown, so that an operator sees it grow and fall behind.
+func TestMetricsOfTheLedger(t *testing.T) {
+	s := newServer(t)
+	s.start("store badger %dir/data", both("respond ok"))
+	before := s.scrape()
+	ten := s.tenant("default", 5)
+	s.get("/", "X-API-Key: "+ten.secret)
+	after := s.scrape()
+	for _, name := range []string{"limitkeeper_ledger_bytes", "limitkeeper_ledger_unfolded_bytes"} {
+		if sample(after, name) <= sample(before, name) {
+			t.Errorf("%s: got %d before and %d after a request, want more", name, sample(before, name), sample(after, name))
+		}
+	}
+	for _, name := range []string{"limitkeeper_ledger_folds_total", "limitkeeper_ledger_waits_total"} {
+		if !strings.Contains(after, "\n"+name+" ") {
+			t.Errorf("%s is missing in\n%s", name, after)
+		}
+	}
+}
