@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -199,6 +202,66 @@ func abandon(t testing.TB, s *Store) {
 		if err := s.Close(); !errors.Is(err, errAbandoned) {
 			t.Fatalf("Close: got %v, want %v", err, errAbandoned)
 		}
+	}
+}
+
+// copyDatabase copies the files of badger, and copyLedger those of the ledger, as they
+// are at the moment.
+func copyDatabase(t testing.TB, to, from string) {
+	t.Helper()
+	copyFiles(t, to, from)
+}
+
+func copyLedger(t testing.TB, to, from string) {
+	t.Helper()
+	copyFiles(t, filepath.Join(to, ledgerDir), filepath.Join(from, ledgerDir))
+}
+
+func copyFiles(t testing.TB, to, from string) {
+	t.Helper()
+	list, err := os.ReadDir(from)
+	if err := errors.Join(err, os.MkdirAll(to, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range list {
+		if file.Type().IsRegular() {
+			copyFile(t, filepath.Join(to, file.Name()), filepath.Join(from, file.Name()))
+		}
+	}
+}
+
+// copyFile copies a file, and leaves holes where there are zeros: badger makes its logs
+// large at once.
+func copyFile(t testing.TB, to, from string) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.Create(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	size := int64(0)
+	for b := make([]byte, 256<<10); ; {
+		n, err := in.Read(b)
+		if n > 0 && !allZero(b[:n]) {
+			if _, err := out.WriteAt(b[:n], size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		size += int64(n)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := out.Truncate(size); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -22,7 +22,7 @@ type replay struct {
 	s     *Store
 	known map[uint32]*given // by the number of the account
 
-	events, left int // how many were read, and left out
+	events, left int // how many were read, and have a key or user that is not there
 }
 
 // given are the largest numbers that an account has given to its keys and users. After
@@ -162,7 +162,8 @@ func nonEOF(err error) error {
 	return err
 }
 
-// event notes an event.
+// event notes an event. One of a key or user that is not there any more still counts
+// for the other: the events of that one have consecutive numbers.
 func (r *replay) event(e *event, position int64) error {
 	r.events++
 	known, err := r.of(e.account)
@@ -170,16 +171,22 @@ func (r *replay) event(e *event, position int64) error {
 		return err
 	}
 	key, user := e.refs()
-	if key.number > known.key || user.number > known.user {
+	keyThere, userThere := key.number <= known.key, user.number <= known.user
+	if !keyThere || !userThere {
 		r.left++
-		return nil
-	}
-	if e.requestID != "" {
-		r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)
 	}
 	g := r.s.ledger.at(position)
 	g.ends = max(g.ends, e.ends(r.s.clock.Load()))
-	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
+	if keyThere {
+		if e.requestID != "" {
+			r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)
+		}
+		err = r.counter(key, e, position)
+	}
+	if userThere && err == nil {
+		err = r.counter(user, e, position)
+	}
+	return err
 }
 
 // of returns what an account has given.

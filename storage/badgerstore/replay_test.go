@@ -1,0 +1,71 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// TestLedgerAheadOfDatabase: after a power cut that took the last keys and users, and
+// not the requests with them, everything else is counted: what the others had in common
+// with them stays whole. Their numbers are given again, and begin at nothing.
+func TestLedgerAheadOfDatabase(t *testing.T) {
+	for _, events := range []int{3, 5 * oftenUnfolded} {
+		t.Run(fmt.Sprint(events), func(t *testing.T) {
+			dir, after := t.TempDir(), t.TempDir()
+			s := openAlone(t, dir, quiet)
+			known(t, s, "key")
+			consume(t, s, request("key", 1, 1<<20, noon))
+			copyDatabase(t, after, dir) // the power fails after this
+			addUserAndKey(t, s, 9, "late")
+			for range events {
+				consume(t, s, shared(request("late", 1, 1<<20, noon)))
+				consume(t, s, shared(request("key", 1, 1<<20, noon)))
+				consume(t, s, shared(request("key", 9, 1<<20, noon)))
+			}
+			copyLedger(t, after, dir)
+
+			s = openAlone(t, after, quiet)
+			wantUsed(t, s, ofKey("key"), int64(2*events+1))
+			if used := counterOf(t, s, ofUser(1)).Tallies[core.Month].Used; used != int64(2*events) {
+				t.Errorf("user: got %d used, want %d", used, 2*events)
+			}
+			if got := allowedIn(t, s, ofUser(1)); got != int64(2*events+1) {
+				t.Errorf("history of the user: got %d entries, want %d", got, 2*events+1)
+			}
+			if _, err := s.Consume(t.Context(), request("late", 1, 1, noon)); !errors.Is(err, core.ErrKeyNotFound) {
+				t.Errorf("Consume with a key that is lost: got error %v, want %v", err, core.ErrKeyNotFound)
+			}
+			addUserAndKey(t, s, 9, "later")
+			if got, want := keyRef(t, s, "later").number, int64(2); got != want {
+				t.Errorf("number of the next key: got %d, want %d again", got, want)
+			}
+			consume(t, s, request("later", 9, 1<<20, noon))
+			abandon(t, s)
+			s = openAlone(t, after, Options{})
+			wantUsed(t, s, ofKey("later"), 1)
+			wantUsed(t, s, ofKey("key"), int64(2*events+1))
+			if got := allowedIn(t, s, ofUser(9)); got != 1 {
+				t.Errorf("history of the new user: got %d entries, want 1", got)
+			}
+		})
+	}
+}
+
+// shared lets the user's counter decide.
+func shared(c *core.Consumption) *core.Consumption {
+	c.Shared = true
+	return c
+}
+
+// addUserAndKey makes a user with an ID, and a key of it.
+func addUserAndKey(t *testing.T, s *Store, user int64, key string) {
+	t.Helper()
+	update(t, s, func(tx core.Tx) error {
+		return firstOf(
+			tx.PutUser(&core.User{AccountID: acct, ID: user, Name: "user"}),
+			tx.PutKey(&core.Key{AccountID: acct, ID: key, UserID: user, Status: core.KeyActive, Digest: core.DigestOf(key)}))
+	})
+}
