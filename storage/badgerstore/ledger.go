@@ -167,11 +167,9 @@ func (l *ledger) write(b *block) error {
 	}
 	if l.current == nil || l.current.end-l.current.base >= l.size {
 		l.step(stepRotate)
-		g, err := l.begin(b.start)
-		if err != nil {
+		if err := l.rotate(b.start); err != nil {
 			return err
 		}
-		l.current = g
 	}
 	l.step(stepWrite)
 	g := l.current
@@ -188,6 +186,20 @@ func (l *ledger) write(b *block) error {
 		l.step(stepSynced)
 		return err
 	}
+	return nil
+}
+
+// rotate begins the segment that begins at a position. All before it is on the disk
+// then: that a file is cut off, or missing, before another one is no power cut.
+func (l *ledger) rotate(base int64) error {
+	if err := l.sync(); err != nil {
+		return err
+	}
+	g, err := l.begin(base)
+	if err != nil {
+		return err
+	}
+	l.current = g
 	return nil
 }
 

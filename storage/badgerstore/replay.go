@@ -100,33 +100,48 @@ func (s *Store) replayFrom(mark int64) error {
 	return nil
 }
 
-// run reads all events from a position on, and returns where they end.
+// run reads all events from a position on, and returns where they end. Only the last
+// segment may be torn: each is on the disk before the next one is begun.
 func (r *replay) run(from int64) (end int64, err error) {
 	list := r.s.ledger.list
+	if len(list) == 0 && from > firstPosition {
+		return 0, fmt.Errorf("%w: it has no file, and was folded up to %d", errLedger, from)
+	}
 	end = from
-	for _, g := range list {
-		if g.end <= from && g != list[len(list)-1] {
+	for i, g := range list {
+		last := i == len(list)-1
+		if g.end <= from && !last {
 			continue // folded
 		}
 		if g.base > end {
-			if end == from {
-				return 0, fmt.Errorf("%w: it was folded up to %d and goes on at %d: a file is missing", errLedger, from, g.base)
-			}
-			return end, nil // the one before it is torn
+			return 0, r.missing(i)
 		}
 		whole := false
-		if end, whole, err = r.segment(g, max(from, g.base)); err != nil || !whole {
-			return end, err
+		if end, whole, err = r.segment(g, max(from, g.base)); err != nil {
+			return 0, err
+		}
+		if !whole && !last {
+			return 0, fmt.Errorf("%w: %s cannot be read from byte %d on: without the files after it the store can be opened, and what they have is lost", errLedger, g.name(), g.offset(end))
 		}
 	}
 	return end, nil
+}
+
+// missing returns the error of nothing being before a segment that is to be read.
+func (r *replay) missing(i int) error {
+	g := r.s.ledger.list[i]
+	if i == 0 {
+		return fmt.Errorf("%w: the file before %s is missing", errLedger, g.name())
+	}
+	before := r.s.ledger.list[i-1]
+	return fmt.Errorf("%w: before %s the file %s is missing, or %s is cut off", errLedger, g.name(), segmentName(before.end), before.name())
 }
 
 // segment reads the events of a segment from a position on. It returns where they end,
 // and whether that is the end of the file.
 func (r *replay) segment(g *segment, from int64) (end int64, whole bool, err error) {
 	if from > g.end {
-		return 0, false, fmt.Errorf("%w: %s ends at %d and was folded up to %d", errLedger, filepath.Base(g.path), g.end, from)
+		return 0, false, fmt.Errorf("%w: %s ends at %d and was folded up to %d", errLedger, g.name(), g.end, from)
 	}
 	in := bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(from), g.end-from), 1<<20)
 	for end = from; ; {
@@ -246,27 +261,16 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 	return nil
 }
 
-// cut ends the ledger at a position. What is after it was not written whole: it was
-// never answered, or the power failed before it was on the disk. It is put aside.
+// cut ends the ledger at a position in its last segment. What is after it was not
+// written whole: it was never answered, or the power failed before it was on the disk.
 func (s *Store) cut(end int64) error {
 	l := s.ledger
-	for n := len(l.list) - 1; n >= 0; n-- {
-		g := l.list[n]
-		if g.base < end || (g.base == end && n == 0) || g.end == end {
-			if g.end == end {
-				break
-			}
-			s.log.Warn("the ledger ends with what was not written whole", "file", g.path, "bytes", g.end-end)
-			if err := firstOf(g.file.Truncate(g.offset(end)), g.file.sync()); err != nil {
-				return err
-			}
-			g.end = end
-			break
-		}
-		s.log.Warn("the ledger ends before a file of it", "file", g.path, "bytes", g.end-g.base)
-		if err := l.remove(g); err != nil {
+	if g := l.last(); g != nil && g.end != end {
+		s.log.Warn("the ledger ends with what was not written whole", "file", g.path, "bytes", g.end-end)
+		if err := firstOf(g.file.Truncate(g.offset(end)), g.file.sync()); err != nil {
 			return err
 		}
+		g.end = end
 	}
 	return l.disk.syncDir(l.dir)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,9 +55,12 @@ type segments struct {
 	list []*segment   // in ascending order, never empty once the store is open
 }
 
-func segmentPath(dir string, base int64) string {
-	return filepath.Join(dir, fmt.Sprintf("%016x%s", base, segmentSuffix))
-}
+func segmentPath(dir string, base int64) string { return filepath.Join(dir, segmentName(base)) }
+
+func segmentName(base int64) string { return fmt.Sprintf("%016x%s", base, segmentSuffix) }
+
+// name returns what a segment is called in an error.
+func (g *segment) name() string { return filepath.Join(ledgerDir, segmentName(g.base)) }
 
 // openSegments opens the files in a directory.
 func openSegments(d disk, dir string) (*segments, error) {
@@ -65,14 +69,9 @@ func openSegments(d disk, dir string) (*segments, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		digits, isSegment := strings.CutSuffix(name, segmentSuffix)
-		base, err := strconv.ParseInt(digits, 16, 64)
-		if !isSegment || err != nil {
-			continue
-		}
-		if err := all.openOne(base); err != nil {
+	bases := basesOf(names)
+	for i, base := range bases {
+		if err := all.openOne(base, i == len(bases)-1); err != nil {
 			all.close()
 			return nil, err
 		}
@@ -80,9 +79,21 @@ func openSegments(d disk, dir string) (*segments, error) {
 	return all, nil
 }
 
-// openOne opens a segment after the others. Its end is not known yet. A file without
-// a whole header is what a process left that was ended while it began a segment.
-func (all *segments) openOne(base int64) error {
+// basesOf returns the bases of the segments with the names, in ascending order.
+func basesOf(names []string) (bases []int64) {
+	for _, name := range names {
+		digits, isSegment := strings.CutSuffix(name, segmentSuffix)
+		if base, err := strconv.ParseInt(digits, 16, 64); isSegment && err == nil {
+			bases = append(bases, base)
+		}
+	}
+	slices.Sort(bases)
+	return bases
+}
+
+// openOne opens a segment after the others. Its end is not known yet. If the last file
+// has no header, a process was ended while it began the segment.
+func (all *segments) openOne(base int64, last bool) error {
 	g := &segment{base: base, path: segmentPath(all.dir, base)}
 	f, err := all.disk.open(g.path)
 	if err != nil {
@@ -90,12 +101,16 @@ func (all *segments) openOne(base int64) error {
 	}
 	g.file = f
 	header := make([]byte, headerSize)
-	if _, err := f.ReadAt(header, 0); err != nil || allZero(header) {
+	_, err = f.ReadAt(header, 0)
+	switch {
+	case err != nil && err != io.EOF:
+		return errors.Join(err, f.Close())
+	case last && (err == io.EOF || allZero(header)):
 		return errors.Join(f.Close(), all.disk.remove(g.path))
 	}
 	if string(header[:8]) != segmentMagic || int64(binary.BigEndian.Uint64(header[8:])) != base {
 		_ = f.Close()
-		return fmt.Errorf("%s: %w: it does not begin like a segment", filepath.Join(ledgerDir, filepath.Base(g.path)), errLedger)
+		return fmt.Errorf("%s: %w: it does not begin like a segment", g.name(), errLedger)
 	}
 	size, err := f.size()
 	if err != nil {

@@ -1,0 +1,141 @@
+package badgerstore
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// smallSegments are options for a ledger in many files.
+var smallSegments = Options{Logger: quiet.Logger, segmentSize: 1 << 10}
+
+// segmentFiles returns the paths of the segments in the directory of a store, oldest
+// first.
+func segmentFiles(t testing.TB, dir string) []string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(dir, ledgerDir, "*"+segmentSuffix))
+	if err != nil || len(list) == 0 {
+		t.Fatalf("segments in %s: got %v, %v", dir, list, err)
+	}
+	return list
+}
+
+// endless is a limit that no test reaches.
+const endless = 1 << 40
+
+// consumeUntil makes requests, one after the other, until the ledger has n segments. It
+// returns how many.
+func consumeUntil(t testing.TB, s *Store, n int) (requests int64) {
+	t.Helper()
+	for ; len(s.ledger.list) < n; requests++ {
+		consume(t, s, request("key", 1, endless, noon))
+	}
+	return requests
+}
+
+// sixSegments makes a store with six segments in a directory. The first is folded, and
+// half of the second.
+func sixSegments(t *testing.T, dir string) {
+	t.Helper()
+	s := openAlone(t, dir, smallSegments)
+	known(t, s, "key")
+	consumeUntil(t, s, 2)
+	for range 3 {
+		consume(t, s, request("key", 1, endless, noon))
+	}
+	fold(t, s)
+	consumeUntil(t, s, 6)
+	abandon(t, s)
+}
+
+// TestDamagedInTheMiddle: a segment that is missing, cut off or damaged, before others
+// and not folded yet, is one clear line that names the file. Nothing is thrown away: no
+// power cut can do that.
+func TestDamagedInTheMiddle(t *testing.T) {
+	whole := t.TempDir()
+	sixSegments(t, whole)
+	files := segmentFiles(t, whole)
+	change := func(fn func([]byte) []byte) func(string) error {
+		return func(path string) error {
+			b, err := os.ReadFile(path)
+			return firstOf(err, os.WriteFile(path, fn(b), 0o600))
+		}
+	}
+	for what, damage := range map[string]func(path string) error{
+		"missing": os.Remove,
+		"cut off": change(func(b []byte) []byte { return b[:len(b)-1] }),
+		"cut off between two events": change(func(b []byte) []byte {
+			last := headerSize
+			for end := headerSize; end < len(b); {
+				last = end
+				size, _ := frame(b[end:])
+				end += size
+			}
+			return b[:last]
+		}),
+		"without a header": change(func(b []byte) []byte { return b[:headerSize-1] }),
+		"empty":            change(func(b []byte) []byte { return nil }),
+		"a flipped bit in": change(func(b []byte) []byte { b[len(b)-5] ^= 1; return b }),
+		"zeros in":         change(func(b []byte) []byte { clear(b[len(b)-200:]); return b }),
+	} {
+		for i := 1; i < len(files)-1; i++ {
+			t.Run(fmt.Sprintf("%s %d", what, i), func(t *testing.T) {
+				dir := t.TempDir()
+				copyDatabase(t, dir, whole)
+				copyLedger(t, dir, whole)
+				name := filepath.Base(files[i])
+				if err := damage(filepath.Join(dir, ledgerDir, name)); err != nil {
+					t.Fatal(err)
+				}
+				before := len(segmentFiles(t, dir))
+				s, err := open(dir, smallSegments)
+				if err == nil {
+					abandon(t, s)
+				}
+				if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("open: got error %v, want one line that names %s", err, name)
+				}
+				if after := len(segmentFiles(t, dir)); after != before {
+					t.Errorf("segments: got %d, want the %d that were there", after, before)
+				}
+			})
+		}
+	}
+}
+
+// TestMissing: segments that are missing are told when that can be known: of what is
+// folded only history is lost, and a ledger without any file is an error.
+func TestMissing(t *testing.T) {
+	whole := t.TempDir()
+	sixSegments(t, whole)
+	for name, test := range map[string]struct {
+		from, to int // those of the segments that are missing
+		want     string
+	}{
+		"the folded":                    {0, 1, ""},
+		"the first":                     {0, 2, "the file before " + filepath.Join(ledgerDir, filepath.Base(segmentFiles(t, whole)[2])) + " is missing"},
+		"the last":                      {5, 6, ""},
+		"the last up to what is folded": {1, 6, "was folded up to"},
+		"all":                           {0, 6, "it has no file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			copyDatabase(t, dir, whole)
+			copyLedger(t, dir, whole)
+			for _, file := range segmentFiles(t, dir)[test.from:test.to] {
+				if err := os.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, err := open(dir, smallSegments)
+			if err == nil {
+				abandon(t, s)
+			}
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("open: got error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
