@@ -22,7 +22,9 @@ type report struct {
 	Seconds  float64   `json:"seconds"` // of one measurement
 	Keys     int       `json:"keys"`
 	Groups   []group   `json:"groups"`
+	Others   float64   `json:"other_work"` // its share of the machine meanwhile
 	programs []string
+	since    func() float64
 }
 
 // group are measurements that are comparable: at the same number of connections.
@@ -49,7 +51,7 @@ type row struct {
 // newReport returns an empty report. Programs are those whose versions it tells.
 func (l *lab) newReport(part, title string, programs ...string) *report {
 	return &report{Part: part, Title: title, At: l.began.UTC().Truncate(time.Second), Machine: l.machine, Rounds: l.o.rounds,
-		Seconds: l.o.duration.Seconds(), Keys: l.o.keys, programs: programs}
+		Seconds: l.o.duration.Seconds(), Keys: l.o.keys, programs: programs, since: since()}
 }
 
 // add adds what was measured in one group.
@@ -134,6 +136,7 @@ func (r *report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. Medians of %d rounds of %g s, %d keys.\n", r.Title, r.Rounds, r.Seconds, r.Keys)
 	fmt.Fprintf(&b, "%s: %s; %s.\n", r.At.Format(time.DateOnly), r.Machine, r.Machine.versions(r.programs...))
+	b.WriteString(others(r.Others))
 	for _, g := range r.Groups {
 		fmt.Fprintf(&b, "\n%s", g.table())
 	}
@@ -164,6 +167,7 @@ func write(out io.Writer, dir, part string, report any, text string, c chart) er
 
 // write prints the report and writes it into a directory.
 func (r *report) write(out io.Writer, dir string) error {
+	r.Others = r.since()
 	return write(out, dir, r.Part, r, r.String(), r.chart())
 }
 

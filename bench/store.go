@@ -34,8 +34,9 @@ func runStore(ctx context.Context, l *lab) error {
 	if _, err := output(ctx, "", nil, "go", "test", "-c", "-o", program, "./bench/store"); err != nil {
 		return err
 	}
-	env := []string{"BENCH_FIXTURES=" + filepath.Join(work, "fixtures")}
+	env := []string{"BENCH_FIXTURES=" + filepath.Join(work, "fixtures"), "TMPDIR=" + l.dir}
 	var all outcomes
+	share := since()
 	for round := range l.o.rounds {
 		for _, args := range storeRuns(l.o) {
 			if !l.o.wants(args[0]) {
@@ -53,14 +54,14 @@ func runStore(ctx context.Context, l *lab) error {
 		}
 	}
 	r := &storeReport{Title: "Decisions in core over badgerstore, without HTTP", At: l.began.UTC().Truncate(time.Second),
-		Machine: l.machine, Rounds: l.o.rounds, Seconds: l.o.duration.Seconds(), Values: all.values, all: all}
+		Machine: l.machine, Rounds: l.o.rounds, Seconds: l.o.duration.Seconds(), Values: all.values, all: all, Others: share()}
 	return write(os.Stdout, l.o.out, "store", r, r.String(), r.chart())
 }
 
 // String sums up the outcome for progress.
 func (o *outcome) String() string {
 	var all []string
-	for _, unit := range []string{"decisions/s", "cpu-µs/op", "p50-µs", "p99-µs", "allocs/op", "first-answer-ms", "rss-MiB", "B/key"} {
+	for _, unit := range []string{"decisions/s", "cpu-µs/op", "p50-µs", "p99-µs", "allocs/decision", "first-answer-ms", "rss-MiB", "B/key"} {
 		if v, ok := o.values[unit]; ok {
 			all = append(all, figure(v)+" "+unit)
 		}
@@ -76,6 +77,7 @@ type storeReport struct {
 	Rounds  int                             `json:"rounds"`
 	Seconds float64                         `json:"seconds"`
 	Values  map[string]map[string][]float64 `json:"benchmarks"` // by name and unit
+	Others  float64                         `json:"other_work"` // its share of the machine meanwhile
 
 	all outcomes
 }
@@ -171,6 +173,7 @@ func figure(v float64) string {
 func (r *storeReport) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. Medians of %d rounds of %g s.\n%s: %s.\n", r.Title, r.Rounds, r.Seconds, r.At.Format(time.DateOnly), r.Machine)
+	b.WriteString(others(r.Others))
 	for _, s := range r.tables() {
 		if t, names := r.rows(s); len(names) > 0 {
 			fmt.Fprintf(&b, "\n%s", t)

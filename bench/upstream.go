@@ -39,7 +39,7 @@ func runUpstream(args []string) error {
 // answerAll answers the requests of a connection until it is closed.
 func answerAll(c net.Conn) {
 	defer c.Close()
-	end := []byte("\r\n\r\n")
+	blank := []byte("\r\n\r\n")
 	buf, have := make([]byte, 16<<10), 0
 	for have < len(buf) {
 		n, err := c.Read(buf[have:])
@@ -47,15 +47,17 @@ func answerAll(c net.Conn) {
 			return
 		}
 		have += n
-		for {
-			i := bytes.Index(buf[:have], end)
-			if i < 0 {
-				break
-			}
-			if _, err := c.Write(upstreamAnswer); err != nil {
-				return
-			}
-			have = copy(buf, buf[i+len(end):have])
+		end := bytes.LastIndex(buf[:have], blank)
+		if end < 0 {
+			continue
 		}
+		answers := upstreamAnswer
+		if n := bytes.Count(buf[:have], blank); n > 1 {
+			answers = bytes.Repeat(upstreamAnswer, n)
+		}
+		if _, err := c.Write(answers); err != nil {
+			return
+		}
+		have = copy(buf, buf[end+len(blank):have])
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ type bench struct {
 // open opens a store with so many keys in a directory, with room in memory for so many.
 func open(tb testing.TB, dir string, keys, cache int) *bench {
 	tb.Helper()
-	s, err := badgerstore.Open(dir, badgerstore.Options{})
+	s, err := badgerstore.Open(dir, quiet)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -145,6 +146,15 @@ func zipf(keys int) picker {
 			at++
 			return int(drawn[at%zipfDrawn])
 		}
+	}
+}
+
+// sweep draws the keys one after the other, each caller a part of them.
+func sweep(keys, callers int) picker {
+	part := keys / callers
+	return func(caller int) func() int {
+		at := -1
+		return func() int { at++; return caller*part + at%part }
 	}
 }
 
@@ -306,4 +316,79 @@ func numberAfter(text, word string) int64 {
 	}
 	n, _ := strconv.ParseInt(fields[0], 10, 64)
 	return n
+}
+
+// The keys that callers ask with are keys of the store, and the laws are what they are
+// called: of a uniform one every key has its share, of the other a few have most.
+func TestPickers(t *testing.T) {
+	const keys, draws = 640, 64_000
+	for name, c := range map[string]struct {
+		pick  picker
+		least int // draws of the key that is drawn most
+		most  int
+	}{"uniform": {uniform(keys), 100, 160}, "zipf": {zipf(keys), 5_000, 20_000}, "sweep": {sweep(keys, 1), 100, 100}, "one": {one(7), draws, draws}} {
+		next, drawn := c.pick(0), make([]int, keys)
+		for range draws {
+			drawn[next()]++ // panics beyond the keys
+		}
+		if got := slices.Max(drawn); got < c.least || got > c.most {
+			t.Errorf("%s: got %d draws of one key, want %d to %d", name, got, c.least, c.most)
+		}
+	}
+	seen := map[int]bool{}
+	for caller := range 64 {
+		next := sweep(keys, 64)(caller)
+		for range keys / 64 {
+			seen[next()] = true
+		}
+	}
+	if len(seen) != keys {
+		t.Errorf("64 callers sweep %d keys, want %d", len(seen), keys)
+	}
+}
+
+// Every decision is made once, by however many callers.
+func TestWorkIsSharedOut(t *testing.T) {
+	for _, n := range []int64{1, 16, 17, 1000} {
+		w, sum := new(work), int64(0)
+		w.left.Store(n)
+		for took := w.take(); took > 0; took = w.take() {
+			sum += took
+		}
+		if sum != n {
+			t.Errorf("of %d decisions %d were taken", n, sum)
+		}
+	}
+}
+
+// What is written of a process is read.
+func TestNumberAfter(t *testing.T) {
+	text := "rchar: 5\nwrite_bytes: 4096\ncancelled_write_bytes: 7\nVmRSS:\t  12 kB\n"
+	for word, want := range map[string]int64{"write_bytes:": 4096, "VmRSS:": 12, "rchar:": 5, "none:": 0} {
+		if got := numberAfter(text, word); got != want {
+			t.Errorf("%s: got %d, want %d", word, got, want)
+		}
+	}
+}
+
+// The driver counts what the store counts, and the check at the end of every benchmark
+// notices when it does not.
+func TestDrive(t *testing.T) {
+	dir := t.TempDir()
+	if err := withKeys(100)(dir); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, dir, 100, 1000)
+	b.warm(t)
+	f, err := b.drive(load{callers: 8, pick: uniform(100), want: core.Allowed, n: 1000})
+	if err != nil || f.n != 1000 || f.waits.n == 0 {
+		t.Errorf("drive: got %d decisions, %d timed, %v, want 1000 and some", f.n, f.waits.n, err)
+	}
+	b.check(t)
+	if _, err := b.drive(load{callers: 2, pick: uniform(100), want: core.Denied, n: 10}); err == nil {
+		t.Error("decisions that come out otherwise: got no error")
+	}
+	if got := b.counted(t); got == b.before+b.allowed {
+		t.Errorf("got %d counted, as if what came out otherwise had not been", got)
+	}
 }
