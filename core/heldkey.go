@@ -10,34 +10,63 @@ import (
 // heldKey is a key in memory with the ways to its user and its plan: a decision on a
 // key is one look-up, and a step from there.
 type heldKey struct {
+	user link[userRef, heldUser] // while it is not disabled
+	plan link[planRef, Plan]     // its own
 	Key
-	user link[userRef, heldUser]
-	plan link[planRef, Plan] // its own
+
+	counter, userCounter Handle // how the store finds them
 }
 
 // heldUser is a user in memory with the way to its plan. The plan that keys share
 // hangs on the user, so that no key can see the user with the plan that it had before.
 type heldUser struct {
-	User
 	plan link[planRef, Plan]
+	User
 }
 
-// link is the way from what names something to the thing, once it has been walked.
-// It ends where the thing was forgotten, and is found again.
-type link[K comparable, V any] struct{ to atomic.Pointer[slot[K, V]] }
+// link is the way from what names a thing to that thing in a cache. It is good as long
+// as nothing was forgotten in the shard of the thing: so it is known to be good without
+// a look at the thing, which at a million keys is the dearest part of a look-up.
+type link[K comparable, V any] struct {
+	to   atomic.Pointer[slot[K, V]]
+	mark atomic.Uint64 // the shard of to, and its epoch when to was there
+}
 
-// follow returns what is held under k in c, the same k and c each time, and adds to
-// hits when memory answers.
-func (l *link[K, V]) follow(ctx context.Context, c *cache[K, V], k K, hits *uint64) (*V, error) {
-	if s := l.to.Load(); s != nil && s.use() {
+func markOf(epoch, shard uint64) uint64 { return epoch*cacheShards + shard%cacheShards }
+
+// follow returns the thing, nil when it has to be looked up.
+func (l *link[K, V]) follow(c *cache[K, V]) *V {
+	mark := l.mark.Load() // first: what to is then was there in that epoch, or later
+	s := l.to.Load()
+	if s == nil || markOf(c.shards[mark%cacheShards].epoch.Load(), mark) != mark {
+		return nil
+	}
+	return &s.value
+}
+
+// tie makes the link lead to s, unless that was forgotten.
+func (l *link[K, V]) tie(c *cache[K, V], s *slot[K, V]) {
+	sh := &c.shards[s.hash%cacheShards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.present.find(s.hash, s.key) == s {
+		l.to.Store(s)
+		l.mark.Store(markOf(sh.epoch.Load(), s.hash))
+	}
+}
+
+// through follows the link, or looks up k in c, which it leads to, and ties it. It adds
+// to hits when memory answers.
+func (l *link[K, V]) through(ctx context.Context, c *cache[K, V], k K, hits *uint64) (*V, error) {
+	if v := l.follow(c); v != nil {
 		*hits++
-		return &s.value, nil
+		return v, nil
 	}
 	s, err := c.find(ctx, k, hits)
 	if err != nil {
 		return nil, err
 	}
-	l.to.Store(s) // one that is gone by now is only looked up once more
+	l.tie(c, s)
 	return &s.value, nil
 }
 

@@ -56,7 +56,7 @@ type shard[K comparable, V any] struct {
 
 	mu     sync.Mutex                   // held to add and to forget
 	absent *simplelru.LRU[K, time.Time] // until when; nil before the first
-	epoch  uint64                       // counts the calls of forget
+	epoch  atomic.Uint64                // counts the calls of forget; read without mu
 }
 
 func newCache[K comparable, V any](size int, clock func() time.Time, notFound error,
@@ -76,10 +76,12 @@ func (c *cache[K, V]) get(ctx context.Context, k K) (*V, error) {
 	return &s.value, nil
 }
 
-// find returns the slot of k, and adds to hits when memory answers. The value of a
-// slot that is gone was still the store's when find was called.
+// hash is never 0. Its seed keeps it from anyone who would choose keys by it.
+func (c *cache[K, V]) hash(k K) uint64 { return maphash.Comparable(c.seed, k) | 1<<63 }
+
+// find returns the slot of k, and adds to hits when memory answers.
 func (c *cache[K, V]) find(ctx context.Context, k K, hits *uint64) (*slot[K, V], error) {
-	hash := maphash.Comparable(c.seed, k)
+	hash := c.hash(k)
 	sh := &c.shards[hash%cacheShards]
 	if s := sh.present.find(hash, k); s != nil {
 		s.use()
@@ -143,7 +145,7 @@ func (c *cache[K, V]) trim(hash uint64, keep *slot[K, V]) {
 // remembered nor joined.
 func (c *cache[K, V]) forget(keys ...K) {
 	for _, k := range keys {
-		hash := maphash.Comparable(c.seed, k)
+		hash := c.hash(k)
 		if c.shards[hash%cacheShards].forget(hash, k, c.name(k)) {
 			c.present.held.Add(-1)
 		}
@@ -160,7 +162,7 @@ func (c *cache[K, V]) resize(size int) {
 func (sh *shard[K, V]) look(hash uint64, k K) (*slot[K, V], uint64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.present.find(hash, k), sh.epoch
+	return sh.present.find(hash, k), sh.epoch.Load()
 }
 
 // isAbsent reports whether the store was asked for k a moment ago and has it not.
@@ -174,14 +176,13 @@ func (sh *shard[K, V]) isAbsent(k K, clock func() time.Time) bool {
 	return ok && clock().Before(until)
 }
 
-// add adds a slot, unless the epoch is over: then the slot is gone before anyone has
-// seen it. It returns the slot to use, which is another's when two look-ups of the
-// epoch were under way: one that was forgotten before it began to read is not joined.
+// add adds a slot, unless the epoch is over. It returns the slot to use, which is
+// another's when two look-ups of the epoch were under way: one that was forgotten
+// before it began to read is not joined.
 func (sh *shard[K, V]) add(s *slot[K, V], epoch uint64) (use *slot[K, V], added bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.epoch != epoch {
-		s.state.Store(slotGone)
+	if sh.epoch.Load() != epoch {
 		return s, false
 	}
 	if other := sh.present.find(s.hash, s.key); other != nil {
@@ -195,7 +196,7 @@ func (sh *shard[K, V]) add(s *slot[K, V], epoch uint64) (use *slot[K, V], added 
 func (sh *shard[K, V]) addAbsent(k K, until time.Time, epoch uint64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.epoch != epoch {
+	if sh.epoch.Load() != epoch {
 		return
 	}
 	if sh.absent == nil {
@@ -208,7 +209,7 @@ func (sh *shard[K, V]) addAbsent(k K, until time.Time, epoch uint64) {
 func (sh *shard[K, V]) forget(hash uint64, k K, name string) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.epoch++
+	sh.epoch.Add(1)
 	sh.flights.Forget(name)
 	if sh.absent != nil {
 		sh.absent.Remove(k)

@@ -67,11 +67,12 @@ func TestCacheForgetUnderLoad(t *testing.T) {
 func TestCacheRemembersOnce(t *testing.T) {
 	s := &source{}
 	c := newTestCache(s, time.Now)
-	const hash, k = 42, 1
+	const k = 1
+	hash := c.hash(k)
 	sh := &c.shards[hash%cacheShards]
 	v := int64(7)
 	for range 2 {
-		if _, err := c.add(sh, hash, k, &v, nil, sh.epoch); err != nil {
+		if _, err := c.add(sh, hash, k, &v, nil, sh.epoch.Load()); err != nil {
 			t.Fatal(err)
 		}
 	}

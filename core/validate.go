@@ -163,7 +163,7 @@ func (s *Service) identify(ctx context.Context, d *deciding, secret string) (*he
 		return nil, nil, nil
 	}
 	digest := DigestOf(secret)
-	k, u, err := s.resolve(ctx, d, digest)
+	k, u, disabled, err := s.resolve(ctx, d, digest)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
 		d.Outcome = Unknown
 		return nil, nil, nil
@@ -175,25 +175,40 @@ func (s *Service) identify(ctx context.Context, d *deciding, secret string) (*he
 		d.Outcome = Unknown
 		return nil, nil, nil
 	}
-	d.Key, d.User = &k.Key, &u.User
+	d.Key = &k.Key
+	if u != nil { // it is not; unless told so, Go makes sure by reading from u, which waits for memory
+		d.User = &u.User
+	}
 	switch {
 	case k.expired(d.At):
 		d.Outcome = Expired
-	case k.Status != KeyActive || u.Disabled:
+	case k.Status != KeyActive || disabled:
 		d.Outcome = Disabled
 	}
 	return k, u, nil
 }
 
-// resolve returns the key with the digest and its user.
-func (s *Service) resolve(ctx context.Context, d *deciding, digest Digest) (*heldKey, *heldUser, error) {
+// resolve returns the key with the digest and its user, and whether the user is
+// disabled.
+func (s *Service) resolve(ctx context.Context, d *deciding, digest Digest) (*heldKey, *heldUser, bool, error) {
 	slot, err := s.keys.find(ctx, digest, &d.hits)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	k := &slot.value
-	u, err := k.user.follow(ctx, s.users, userRef{k.AccountID, k.UserID}, &d.hits)
-	return k, u, err
+	if u := k.user.follow(s.users); u != nil {
+		d.hits++
+		return k, u, false, nil
+	}
+	user, err := s.users.find(ctx, userRef{k.AccountID, k.UserID}, &d.hits)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if user.value.Disabled {
+		return k, &user.value, true, nil
+	}
+	k.user.tie(s.users, user)
+	return k, &user.value, false, nil
 }
 
 // consume counts the request against the plan of the key, or of its user.
@@ -206,9 +221,9 @@ func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldU
 		return err
 	}
 	d.consumption = Consumption{
-		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: u.ID, Shared: shared,
+		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
 		Terms: pl.Terms(), Cost: r.Cost, Entry: entryOf(r, d), Retention: s.retention(),
-		RequestID: r.RequestID,
+		KeyHandle: &k.counter, UserHandle: &k.userCounter, RequestID: r.RequestID,
 	}
 	v, err := s.store.Consume(context.WithoutCancel(ctx), &d.consumption)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
@@ -230,10 +245,10 @@ func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldU
 // planInForce returns the plan that the key draws on, and whether it is its user's.
 func (s *Service) planInForce(ctx context.Context, d *deciding, k *heldKey, u *heldUser) (*Plan, bool, error) {
 	if k.PlanID != "" {
-		pl, err := k.plan.follow(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
+		pl, err := k.plan.through(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
 		return pl, false, err
 	}
-	pl, err := u.plan.follow(ctx, s.plans, planRef{u.AccountID, u.PlanID}, &d.hits)
+	pl, err := u.plan.through(ctx, s.plans, planRef{u.AccountID, u.PlanID}, &d.hits)
 	return pl, true, err
 }
 
@@ -241,15 +256,15 @@ func (s *Service) planInForce(ctx context.Context, d *deciding, k *heldKey, u *h
 // read again: something that they refer to is not there.
 func (s *Service) moved(d *deciding, err error) error {
 	s.keys.forget(d.Key.Digests()...)
-	s.users.forget(userRef{d.Account, d.User.ID})
-	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.User.ID, errMoved, err)
+	s.users.forget(userRef{d.Account, d.Key.UserID})
+	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.Key.UserID, errMoved, err)
 }
 
 // entryOf returns what the history keeps of a request: bounded, and without
 // anything that looks like a secret.
 func entryOf(r *Request, d *deciding) Entry {
 	return Entry{
-		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.User.ID, Cost: r.Cost,
+		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.Key.UserID, Cost: r.Cost,
 		Endpoint: clean(r.Endpoint, maxEndpointLength),
 		Method:   clean(r.Method, maxMethodLength),
 		IP:       clean(r.IP, maxAddressLength),
