@@ -305,6 +305,9 @@ func (s *Store) mark(upTo int64) error {
 	if upTo == s.folder.mark.Load() {
 		return nil
 	}
+	if err := s.ledger.sync(); err != nil { // there may have been nothing to fold
+		return s.fail(err)
+	}
 	w := newWrites()
 	w.put(at(kindFolded), encodeNumber(upTo))
 	for g, ends := range s.ledger.keptUntil(s.folder.mark.Load(), upTo) {

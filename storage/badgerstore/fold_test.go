@@ -1,6 +1,12 @@
 package badgerstore
 
-import "testing"
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
 
 // TestFoldBesideEviction: a counter that leaves the memory while its page is written,
 // and comes back and counts as often as it had before, is not taken for folded: what it
@@ -27,5 +33,32 @@ func fold(t testing.TB, s *Store) {
 	t.Helper()
 	if err := s.fold(); err != nil {
 		t.Fatalf("fold: %v", err)
+	}
+}
+
+// TestMarkIsOnTheDisk: the ledger is on the disk up to where it is folded, also when
+// nothing was left to be folded because keys and users were deleted. Otherwise the store
+// does not open after a power cut.
+func TestMarkIsOnTheDisk(t *testing.T) {
+	for seed := range uint64(8) {
+		dir, after := t.TempDir(), t.TempDir()
+		d := newLossyDisk()
+		s := openAlone(t, dir, Options{disk: d})
+		known(t, s, "key")
+		consume(t, s, request("key", 1, endless, noon))
+		fold(t, s)
+		addUserAndKey(t, s, 9, "gone")
+		for range 100 {
+			consume(t, s, request("gone", 9, endless, noon))
+		}
+		update(t, s, func(tx core.Tx) error { return tx.DeleteUser(9) })
+		fold(t, s)
+		d.mu.Lock()
+		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
+		d.mu.Unlock()
+		copyDatabase(t, after, dir)
+		s = openAlone(t, after, Options{disk: left.at(filepath.Join(after, ledgerDir))})
+		wantUsed(t, s, ofKey("key"), 1)
+		consume(t, s, request("key", 1, endless, noon))
 	}
 }

@@ -32,13 +32,13 @@ type given struct{ key, user int64 }
 
 // openLedger opens the ledger and makes the counters whole.
 func (s *Store) openLedger(o Options) error {
-	dir := filepath.Join(s.dir, ledgerDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
 	d := o.disk
 	if d == nil {
 		d = systemDisk{}
+	}
+	dir := filepath.Join(s.dir, ledgerDir)
+	if err := firstOf(os.MkdirAll(dir, 0o700), d.syncDir(s.dir)); err != nil {
+		return err
 	}
 	all, err := openSegments(d, dir)
 	if err != nil {

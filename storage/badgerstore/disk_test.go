@@ -1,0 +1,296 @@
+package badgerstore
+
+import (
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// lossyDisk is a disk in memory that can be cut off from its power: it then has of each
+// file what was synced, and of what was written since whatever chance has brought to
+// it. So it is with the names in a directory.
+type lossyDisk struct {
+	mu     sync.Mutex
+	dirs   map[string]*lossyDir
+	ops    int            // how many changes there were
+	before func(ops int)  // before each change; it holds mu
+	broken bool           // sync does nothing
+	failed error          // what every change returns, if it is set
+	synced map[string]int // how often a directory was synced
+}
+
+// lossyDir has the files of a directory by their names: as they are, and as they are on
+// the disk.
+type lossyDir struct{ now, kept map[string]*lossyFile }
+
+// lossyFile has the bytes of a file, likewise.
+type lossyFile struct{ now, kept []byte }
+
+func newLossyDisk() *lossyDisk {
+	return &lossyDisk{dirs: map[string]*lossyDir{}, synced: map[string]int{}, before: func(int) {}}
+}
+
+// change begins a change.
+func (d *lossyDisk) change() (unlock func(), err error) {
+	d.mu.Lock()
+	d.ops++
+	d.before(d.ops)
+	return d.mu.Unlock, d.failed
+}
+
+func (d *lossyDisk) dir(path string) *lossyDir {
+	dir := d.dirs[path]
+	if dir == nil {
+		dir = &lossyDir{now: map[string]*lossyFile{}, kept: map[string]*lossyFile{}}
+		d.dirs[path] = dir
+	}
+	return dir
+}
+
+func (d *lossyDisk) names(dir string) (names []string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name := range d.dir(dir).now {
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (d *lossyDisk) open(path string) (file, error) {
+	unlock, err := d.change()
+	defer unlock()
+	if err != nil {
+		return nil, err
+	}
+	dir, name := d.dir(filepath.Dir(path)), filepath.Base(path)
+	if dir.now[name] == nil {
+		dir.now[name] = &lossyFile{}
+	}
+	return &lossyHandle{d: d, f: dir.now[name]}, nil
+}
+
+func (d *lossyDisk) remove(path string) error {
+	unlock, err := d.change()
+	defer unlock()
+	if err == nil {
+		delete(d.dir(filepath.Dir(path)).now, filepath.Base(path))
+	}
+	return err
+}
+
+func (d *lossyDisk) syncDir(path string) error {
+	unlock, err := d.change()
+	defer unlock()
+	if err != nil || d.broken {
+		return err
+	}
+	d.synced[path]++
+	dir := d.dir(path)
+	clear(dir.kept)
+	for name, f := range dir.now {
+		dir.kept[name] = f
+	}
+	return nil
+}
+
+// cut returns the disk as it is after the power has failed. Whoever calls it holds mu.
+func (d *lossyDisk) cut(random *rand.Rand) *lossyDisk {
+	after := newLossyDisk()
+	for path, dir := range d.dirs {
+		if d.synced[filepath.Dir(path)] == 0 && random.IntN(2) == 0 {
+			continue // nobody has made sure that the directory is there
+		}
+		for name, f := range dir.afterCut(random) {
+			b := f.afterCut(random)
+			left := &lossyFile{now: b, kept: slices.Clone(b)}
+			after.dir(path).now[name], after.dir(path).kept[name] = left, left
+		}
+		after.synced[filepath.Dir(path)]++
+	}
+	return after
+}
+
+// at moves the files of a disk with one directory to another path.
+func (d *lossyDisk) at(path string) *lossyDisk {
+	moved := newLossyDisk()
+	for _, dir := range d.dirs {
+		moved.dirs[path] = dir
+	}
+	moved.synced[filepath.Dir(path)]++
+	return moved
+}
+
+// afterCut returns the files whose names are left.
+func (dir *lossyDir) afterCut(random *rand.Rand) map[string]*lossyFile {
+	left := map[string]*lossyFile{}
+	for name, f := range dir.kept {
+		if dir.now[name] == f || random.IntN(2) == 0 {
+			left[name] = f
+		}
+	}
+	for name, f := range dir.now {
+		if dir.kept[name] != f && random.IntN(2) == 0 {
+			left[name] = f
+		}
+	}
+	return left
+}
+
+const diskBlock = 4096
+
+// afterCut returns what is left of a file: what was synced, and any blocks that were
+// written since. Where the file has grown and the bytes are not there it has zeros.
+func (f *lossyFile) afterCut(random *rand.Rand) []byte {
+	return afterCut(f.kept, f.now, random)
+}
+
+func afterCut(kept, now []byte, random *rand.Rand) []byte {
+	size := len(kept)
+	switch random.IntN(3) {
+	case 0:
+		size = len(now)
+	case 1:
+		size = min(len(kept), len(now)) + random.IntN(max(len(kept), len(now))-min(len(kept), len(now))+1)
+	}
+	chance := []int{0, 30, 90, 100}[random.IntN(4)] // that a block was written, in percent
+	left := make([]byte, size)
+	for at := 0; at < size; at += diskBlock {
+		from := kept
+		if random.IntN(100) < chance {
+			from = now
+		}
+		if at < len(from) {
+			copy(left[at:min(at+diskBlock, size)], from[at:])
+		}
+	}
+	return left
+}
+
+// lossyHandle is an open file.
+type lossyHandle struct {
+	d      *lossyDisk
+	f      *lossyFile
+	closed bool
+}
+
+func (h *lossyHandle) ReadAt(b []byte, at int64) (int, error) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	if h.closed {
+		return 0, os.ErrClosed
+	}
+	if at >= int64(len(h.f.now)) {
+		return 0, io.EOF
+	}
+	n := copy(b, h.f.now[at:])
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// change begins a change of the file.
+func (h *lossyHandle) change() (unlock func(), err error) {
+	unlock, err = h.d.change()
+	if h.closed {
+		err = os.ErrClosed
+	}
+	return unlock, err
+}
+
+func (h *lossyHandle) WriteAt(b []byte, at int64) (int, error) {
+	unlock, err := h.change()
+	defer unlock()
+	if err != nil {
+		return 0, err
+	}
+	if end := int(at) + len(b); end > len(h.f.now) {
+		h.f.now = append(h.f.now, make([]byte, end-len(h.f.now))...)
+	}
+	return copy(h.f.now[at:], b), nil
+}
+
+func (h *lossyHandle) Truncate(size int64) error {
+	unlock, err := h.change()
+	defer unlock()
+	if err == nil {
+		h.f.now = slices.Clone(h.f.now[:size])
+	}
+	return err
+}
+
+func (h *lossyHandle) sync() error {
+	unlock, err := h.change()
+	defer unlock()
+	if err == nil && !h.d.broken {
+		h.f.kept = slices.Clone(h.f.now)
+	}
+	return err
+}
+
+func (h *lossyHandle) size() (int64, error) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	return int64(len(h.f.now)), nil
+}
+
+func (h *lossyHandle) Close() error {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	h.closed = true
+	return nil
+}
+
+// TestLossyDisk: the disk that the tests of power cuts use keeps what was synced and
+// loses the rest, at least now and then.
+func TestLossyDisk(t *testing.T) {
+	lost := map[string]int{}
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		d := newLossyDisk()
+		_ = d.syncDir("/")
+		for _, name := range []string{"/dir/kept", "/dir/gone"} {
+			f, err := d.open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = f.WriteAt([]byte("synced"), 0)
+			_ = f.sync()
+			_, _ = f.WriteAt([]byte(strings.Repeat("written", 2000)), 6)
+		}
+		_ = d.syncDir("/dir")
+		_ = d.remove("/dir/gone")
+		_, _ = d.open("/dir/new")
+		after := d.cut(random)
+		files := after.dirs["/dir"].now
+		kept := files["kept"]
+		if kept == nil || !strings.HasPrefix(string(kept.now), "synced") {
+			t.Fatalf("a file that was synced: got %v", kept)
+		}
+		rest := strings.TrimRight(string(kept.now[6:]), "\x00")
+		lost["all"] += boolToInt(rest == "")
+		lost["nothing"] += boolToInt(len(rest) == 14000)
+		lost["the middle"] += boolToInt(strings.Contains(rest, "\x00"))
+		lost["a removal"] += boolToInt(files["gone"] != nil)
+		lost["a new file"] += boolToInt(files["new"] == nil)
+	}
+	for _, what := range []string{"all", "nothing", "the middle", "a removal", "a new file"} {
+		if lost[what] < 10 || lost[what] > 190 {
+			t.Errorf("lost %s: got %d of 200 times, want some", what, lost[what])
+		}
+	}
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+var _ disk = (*lossyDisk)(nil)
