@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -277,13 +278,20 @@ func (l *ledger) sync() error {
 		return nil
 	}
 	for _, g := range l.from(l.synced) {
-		if err := g.file.sync(); err != nil {
+		if err := g.file.sync(); err != nil && l.has(g) {
 			return err
-		}
+		} // else it was removed meanwhile: it is folded, and was on the disk before
 		l.synced = g
 	}
 	l.durable.Store(end)
 	return nil
+}
+
+// has reports whether a segment was not removed.
+func (all *segments) has(g *segment) bool {
+	all.mu.RLock()
+	defer all.mu.RUnlock()
+	return slices.Contains(all.list, g)
 }
 
 // from returns the segments from one on; all when it is nil.

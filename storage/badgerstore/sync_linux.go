@@ -6,10 +6,17 @@ import (
 )
 
 // syncData brings to the disk what was written to a file and what is needed to read it.
+// The file may be closed meanwhile.
 func syncData(f *os.File) error {
-	for {
-		if err := syscall.Fdatasync(int(f.Fd())); err != syscall.EINTR {
-			return err
-		}
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
 	}
+	var failed error
+	err = c.Control(func(fd uintptr) {
+		for failed = syscall.EINTR; failed == syscall.EINTR; {
+			failed = syscall.Fdatasync(int(fd))
+		}
+	})
+	return firstOf(err, failed)
 }
