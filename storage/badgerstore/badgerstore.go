@@ -36,7 +36,7 @@ type Options struct {
 	Logger     *slog.Logger // for what goes wrong in the background; slog.Default by default
 
 	// CounterCache is how many counters are kept in memory, those of keys and users
-	// taken together; DefaultCounterCache by default.
+	// taken together; DefaultCounterCache by default. A few thousand are kept anyway.
 	CounterCache int
 
 	disk        disk       // that the ledger is on; that of the system by default
@@ -106,6 +106,7 @@ func (s *Store) enterToWrite() error {
 func (s *Store) fail(err error) error {
 	if s.failed.CompareAndSwap(nil, &err) {
 		s.log.Error("the store takes no more writes until it is opened again", "dir", s.dir, "error", err)
+		s.folder.pass() // who waits for room is told
 	}
 	return fault(err)
 }

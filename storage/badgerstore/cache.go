@@ -15,6 +15,10 @@ const DefaultCounterCache = 2 * core.DefaultKeyCache
 // counters of a page are in one.
 const shards = 256
 
+// fewest is how many counters a shard has room for, whatever the limit: a request needs
+// two at once, and its key and user, or those of others, may be in the same shard.
+const fewest = 16
+
 // counter is a counter in memory. Everything in it is guarded by the lock of its
 // shard.
 type counter struct {
@@ -144,7 +148,7 @@ func (s *shard) findLocked(r ref, h *core.Handle) *counter {
 
 // addLocked adds a counter that is not in memory, and makes room for it.
 func (s *shard) addLocked(r ref, written int64) *counter {
-	if s.all.count.Add(1) > s.all.limit.Load() {
+	if s.all.count.Add(1) > s.all.limit.Load() && len(s.list) >= fewest {
 		s.evictLocked(written)
 	}
 	c := &counter{ref: r, shard: s, index: int32(len(s.list))}
