@@ -255,6 +255,10 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 	if err != nil {
 		return err
 	}
+	if t.applied > position { // the page is ahead, or the counter was deleted
+		sh.unfolded[of] = head{position: position}
+		return nil
+	}
 	c := sh.addLocked(of, position)
 	c.tally, c.dirty, c.visited = t, t.applied != base, true
 	delete(sh.unfolded, of)

@@ -69,3 +69,34 @@ func addUserAndKey(t *testing.T, s *Store, user int64, key string) {
 			tx.PutKey(&core.Key{AccountID: acct, ID: key, UserID: user, Status: core.KeyActive, Digest: core.DigestOf(key)}))
 	})
 }
+
+// TestReplayOfDeleted: what was deleted stays so when its requests are read again:
+// nothing is counted for it, whoever still knows its number.
+func TestReplayOfDeleted(t *testing.T) {
+	for _, events := range []int{3, 3 * oftenUnfolded} {
+		dir := t.TempDir()
+		s := openAlone(t, dir, Options{})
+		known(t, s, "key")
+		addUserAndKey(t, s, 9, "gone")
+		gone := keyRef(t, s, "gone")
+		for range events {
+			consume(t, s, shared(request("gone", 9, endless, noon)))
+		}
+		update(t, s, func(tx core.Tx) error { return tx.DeleteUser(9) })
+		abandon(t, s)
+		for range 2 {
+			s = openAlone(t, dir, Options{})
+			c := request("gone", 9, endless, noon)
+			c.KeySeq = gone.number
+			if _, err := s.Consume(t.Context(), c); !errors.Is(err, core.ErrKeyNotFound) {
+				t.Errorf("Consume after %d requests: got error %v, want %v", events, err, core.ErrKeyNotFound)
+			}
+			c = request("key", 9, endless, noon)
+			if _, err := s.Consume(t.Context(), c); !errors.Is(err, core.ErrUserNotFound) {
+				t.Errorf("Consume after %d requests, for the user: got error %v, want %v", events, err, core.ErrUserNotFound)
+			}
+			fold(t, s)
+			abandon(t, s)
+		}
+	}
+}
