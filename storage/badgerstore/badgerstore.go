@@ -61,7 +61,8 @@ type Store struct {
 	committing sync.Mutex // held while something is committed
 	durability Durability // guarded by committing
 	logs       *logs
-	unsynced   atomic.Bool // something was committed since the logs were synced
+	syncing    sync.Mutex  // held while the logs are synced
+	unsynced   atomic.Bool // something was committed since they were synced
 	failed     atomic.Pointer[error]
 	full       atomic.Bool  // the disk
 	onCommit   func() error // before each commit; for tests

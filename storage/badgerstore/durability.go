@@ -58,10 +58,12 @@ func (s *Store) syncAll() error {
 	return s.sync()
 }
 
-// sync brings what was committed to the disk. When that fails it is final: a second
-// try may succeed without the bytes of the first. So the store takes no more writes
-// until it is opened again.
+// sync brings what was committed to the disk, and waits when somebody else is about to.
+// When that fails it is final: a second try may succeed without the bytes of the first.
+// So the store takes no more writes until it is opened again.
 func (s *Store) sync() error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
 	if err := s.failure(); err != nil {
 		return err
 	}

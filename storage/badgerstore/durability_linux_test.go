@@ -3,8 +3,11 @@ package badgerstore
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -215,4 +218,43 @@ func TestFull(t *testing.T) {
 			t.Errorf("Users when the disk is full: %v: got error %v", full, err)
 		}
 	}
+}
+
+// TestSyncWaits: whoever wants what was committed on the disk waits for it when somebody
+// else is bringing it there, and is not told that all is done.
+func TestSyncWaits(t *testing.T) {
+	syncing, release := make(chan struct{}), make(chan struct{})
+	var slow, synced atomic.Bool
+	s := openAlone(t, t.TempDir(), Options{syncLog: func(f *os.File) error {
+		if slow.CompareAndSwap(true, false) {
+			close(syncing)
+			<-release
+			synced.Store(true)
+		}
+		return f.Sync()
+	}})
+	known(t, s, "key")
+	slow.Store(true)
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := s.sync(); err != nil {
+			t.Errorf("sync: %v", err)
+		}
+	})
+	<-syncing
+	for what, fn := range map[string]func(){
+		"sync": func() { _ = s.sync() }, "SetDurability": func() { s.SetDurability(Power) },
+	} {
+		group.Go(func() {
+			fn()
+			if !synced.Load() {
+				t.Errorf("%s has returned before the disk has what was committed", what)
+			}
+		})
+	}
+	for range 100 { // time for those who do not wait
+		runtime.Gosched()
+	}
+	close(release)
+	group.Wait()
 }
