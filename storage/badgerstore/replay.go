@@ -93,6 +93,11 @@ func (s *Store) replayFrom(mark int64) error {
 	l.end = end
 	l.open = &block{start: end}
 	l.written.Store(end)
+	if l.power.Load() { // a process that was killed may have left what is not on the disk
+		if err := l.sync(); err != nil {
+			return err
+		}
+	}
 	if r.left > 0 {
 		s.log.Warn("the ledger has requests of keys or users that were not yet on the disk when the power failed", "dir", s.dir, "requests", r.left)
 		return s.fold() // so that they are never read again

@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -97,6 +98,33 @@ func TestReplayOfDeleted(t *testing.T) {
 			}
 			fold(t, s)
 			abandon(t, s)
+		}
+	}
+}
+
+// TestFoundIsOnTheDisk: with Power a request that is asked again is answered when its
+// count is on the disk, also when that was left by a process that was killed before.
+func TestFoundIsOnTheDisk(t *testing.T) {
+	for seed := range uint64(8) {
+		dir := t.TempDir()
+		d := newLossyDisk()
+		s := openAlone(t, dir, Options{disk: d})
+		known(t, s, "key")
+		c := request("key", 1, endless, noon)
+		c.RequestID = "id"
+		consume(t, s, c)
+		abandon(t, s)
+		s = openAlone(t, dir, Options{disk: d, Durability: Power})
+		if v, err := s.Consume(t.Context(), c); err != nil || v.First == nil {
+			t.Fatalf("Consume with the same id: got %+v, %v, want the first answer", v, err)
+		}
+		d.mu.Lock()
+		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
+		d.mu.Unlock()
+		abandon(t, s)
+		s = openAlone(t, dir, Options{disk: left})
+		if v, err := s.Consume(t.Context(), c); err != nil || v.First == nil || v.Usage.Used != 1 {
+			t.Fatalf("Consume after a power cut: got %+v, %v, want the first answer", v, err)
 		}
 	}
 }
