@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf16"
@@ -26,10 +26,18 @@ const (
 // decode reads the body with read, which takes the members it knows. The error is
 // the first fault of the transport, or of a member.
 func decode[T any](c *call, read func(*members) T) (v T, err error) {
-	body, err := c.body()
+	buf := bodies.Get().(*bytes.Buffer)
+	defer giveBack(buf)
+	body, err := c.body(buf)
 	if err != nil {
 		return v, err
 	}
+	return decodeBody(c, body, read)
+}
+
+// decodeBody is decode for a body that was read. Nothing of what it returns is in the
+// memory of the body.
+func decodeBody[T any](c *call, body []byte, read func(*members) T) (v T, err error) {
 	m := &members{fault: validationError}
 	if c.verdict {
 		m.fault = invalidRequest
@@ -41,25 +49,37 @@ func decode[T any](c *call, read func(*members) T) (v T, err error) {
 	return v, m.err
 }
 
-// body returns the bytes of the body. None at all are an object without members.
-func (c *call) body() ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+// bodies are buffers for bodies, to be used again.
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// giveBack keeps a buffer for another body, unless it is a large one: most are small.
+func giveBack(buf *bytes.Buffer) {
+	if buf.Cap() <= 4096 {
+		buf.Reset()
+		bodies.Put(buf)
+	}
+}
+
+// body returns the bytes of the body, in buf. None at all are an object without
+// members.
+func (c *call) body(buf *bytes.Buffer) ([]byte, error) {
+	_, err := buf.ReadFrom(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
 		return nil, invalidRequest("body", "Body must be at most 64 KiB")
 	}
 	if err != nil {
 		return nil, invalidRequest("body", "Body cannot be read")
 	}
-	if len(bytes.TrimSpace(body)) == 0 {
+	if len(bytes.TrimSpace(buf.Bytes())) == 0 {
 		return []byte("{}"), nil
 	}
-	return body, checkContentType(c.r.Header.Get("Content-Type"))
+	return buf.Bytes(), checkContentType(c.r.Header.Get("Content-Type"))
 }
 
 // checkContentType lets pass JSON in UTF-8, which is what a missing type is read
 // as.
 func checkContentType(value string) error {
-	if value == "" {
+	if value == "" || value == "application/json" { // as nearly everyone says it
 		return nil
 	}
 	mediaType, params, err := mime.ParseMediaType(value)

@@ -56,14 +56,24 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	if err != nil {
 		return err
 	}
+	writeBody(w, status, body)
+	return nil
+}
+
+// writeBody answers with a text of JSON, which may have room for another byte.
+func writeBody(w http.ResponseWriter, status int, body []byte) {
 	body = append(body, '\n') // for who reads it in a terminal
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("Cache-Control", "no-store")
+	var room [48]byte
+	var f fields
+	b := append(room[:0], "application/json"...)
+	f.end("Content-Type", b)
+	b = strconv.AppendInt(b, int64(len(body)), 10)
+	f.end("Content-Length", b)
+	b = append(b, "no-store"...)
+	f.end("Cache-Control", b)
+	f.set(w.Header(), b)
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that went away is no fault
-	return nil
 }
 
 // reply answers with one resource, unless there is an error.

@@ -1,10 +1,8 @@
 package adminapi
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -23,15 +21,24 @@ func SetRateLimitHeaders(h http.Header, d *core.Decision, now time.Time) {
 		return
 	}
 	window, limit, left := d.Usage.Window, d.Plan.Limit, d.Remaining()
-	h.Set("X-RateLimit-Limit", strconv.FormatInt(limit, 10))
-	h.Set("X-RateLimit-Remaining", strconv.FormatInt(left, 10))
-	h.Set("X-RateLimit-Reset", strconv.FormatInt(window.End.Unix(), 10))
-	h.Set("X-RateLimit-Plan", headerSafe(d.Plan.Name))
+	var room [192]byte // for the values of most decisions
+	var f fields
+	b := strconv.AppendInt(room[:0], limit, 10)
+	f.end("X-Ratelimit-Limit", b)
+	b = strconv.AppendInt(b, left, 10)
+	f.end("X-Ratelimit-Remaining", b)
+	b = strconv.AppendInt(b, window.End.Unix(), 10)
+	f.end("X-Ratelimit-Reset", b)
+	b = appendSafe(b, d.Plan.Name)
+	f.end("X-Ratelimit-Plan", b)
 
-	joinList(h, "RateLimit-Policy", fmt.Sprintf(`"%s";q=%d;w=%d`,
-		d.Plan.Period, fieldInteger(limit), fieldInteger(window.Seconds())))
-	joinList(h, "RateLimit", fmt.Sprintf(`"%s";r=%d;t=%d`,
-		d.Plan.Period, fieldInteger(left), fieldInteger(wholeSeconds(window.End.Sub(now)))))
+	b = appendList(b, h["Ratelimit-Policy"])
+	b = appendQuota(b, d.Plan.Period, ";q=", limit, ";w=", window.Seconds())
+	f.end("Ratelimit-Policy", b)
+	b = appendList(b, h["Ratelimit"])
+	b = appendQuota(b, d.Plan.Period, ";r=", left, ";t=", wholeSeconds(window.End.Sub(now)))
+	f.end("Ratelimit", b)
+	f.set(h, b)
 }
 
 // SetRetryAfter sets Retry-After to when the quota of a decision begins anew, at the
@@ -40,23 +47,62 @@ func SetRetryAfter(h http.Header, d *core.Decision, now time.Time) {
 	retryAfter(h, d.Usage.Window.End.Sub(now))
 }
 
-// joinList adds a member to a field that is a list.
-func joinList(h http.Header, name, member string) {
-	h.Set(name, strings.Join(append(h.Values(name), member), ", "))
+// fields are header fields with one value each, whose values are made one after
+// another in one text. They are set with two allocations, and share nothing with the
+// header of another answer: who comes after may change a value in place.
+type fields struct {
+	names [maxFields]string // canonical
+	ends  [maxFields]int    // of the values, in the text
+	n     int
 }
 
-func fieldInteger(n int64) int64 { return min(n, maxFieldInteger) }
+const maxFields = 6
 
-// headerSafe percent-encodes every byte that is not printable ASCII, and the percent
-// sign, so that decoding always gives the name.
-func headerSafe(name string) string {
-	var b strings.Builder
+// end says that the text ends with the value of the field with the canonical name.
+func (f *fields) end(name string, text []byte) {
+	f.names[f.n], f.ends[f.n] = name, len(text)
+	f.n++
+}
+
+// set puts the fields into a header.
+func (f *fields) set(h http.Header, text []byte) {
+	all, values, from := string(text), make([]string, f.n), 0
+	for i, to := range f.ends[:f.n] {
+		values[i], from = all[from:to], to
+		h[f.names[i]] = values[i : i+1 : i+1]
+	}
+}
+
+// appendList begins a value with the members that a field, which is a list, has.
+func appendList(b []byte, members []string) []byte {
+	for _, member := range members {
+		b = append(b, member...)
+		b = append(b, ", "...)
+	}
+	return b
+}
+
+// appendQuota adds what a member of RateLimit or RateLimit-Policy says.
+func appendQuota(b []byte, p core.Period, first string, x int64, second string, y int64) []byte {
+	b = append(b, '"')
+	b = append(b, p.String()...)
+	b = append(b, '"')
+	b = append(b, first...)
+	b = strconv.AppendInt(b, min(x, maxFieldInteger), 10)
+	b = append(b, second...)
+	return strconv.AppendInt(b, min(y, maxFieldInteger), 10)
+}
+
+// appendSafe adds a name, in which every byte that is not printable ASCII, and the
+// percent sign, is percent-encoded, so that decoding always gives the name.
+func appendSafe(b []byte, name string) []byte {
+	const hex = "0123456789ABCDEF"
 	for i := range len(name) {
 		if c := name[i]; c < ' ' || c > '~' || c == '%' {
-			fmt.Fprintf(&b, "%%%02X", c)
+			b = append(b, '%', hex[c>>4], hex[c&15])
 		} else {
-			b.WriteByte(c)
+			b = append(b, c)
 		}
 	}
-	return b.String()
+	return b
 }

@@ -1,26 +1,17 @@
 package adminapi
 
 import (
+	"bytes"
 	"net/http"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
 const validatePath = "/validate"
 
-// usage is what a verdict says of the quota.
-type usage struct {
-	CurrentUsage int64     `json:"current_usage"`
-	Limit        int64     `json:"limit"`
-	Remaining    int64     `json:"remaining"`
-	ResetTime    time.Time `json:"reset_time"`
-	PlanName     string    `json:"plan_name"`
-}
-
 // validate decides on a request of an end user. Every decision is a 200.
 func validate(c *call) error {
-	q, err := decode(c, readRequest)
+	q, err := c.request()
 	if err != nil {
 		return err
 	}
@@ -34,11 +25,26 @@ func validate(c *call) error {
 	if err != nil {
 		return err
 	}
-	SetRateLimitHeaders(c.w.Header(), &d, c.svc.Now())
+	SetRateLimitHeaders(c.w.Header(), &d, d.At)
 	WriteVerdict(c.w, http.StatusOK, &d)
 	return nil
 }
 
+// request reads the body: at a glance when it is like nearly every other.
+func (c *call) request() (q core.Request, err error) {
+	buf := bodies.Get().(*bytes.Buffer)
+	defer giveBack(buf)
+	body, err := c.body(buf)
+	if err != nil {
+		return q, err
+	}
+	if q, ok := readFlat(string(body)); ok {
+		return q, nil
+	}
+	return decodeBody(c, body, readRequest)
+}
+
+// readRequest takes the members of a request, whatever they are like.
 func readRequest(m *members) core.Request {
 	q := core.Request{
 		Secret:   orZero(m.text("api_key")),
@@ -72,26 +78,6 @@ func orZero[T any](p *T) (v T) {
 		return *p
 	}
 	return v
-}
-
-// WriteVerdict answers with a decision: success, error and code of a refusal, and
-// the usage when the quota was looked at. It does not set the rate limit fields.
-func WriteVerdict(w http.ResponseWriter, status int, d *core.Decision) {
-	var a answer
-	if e := d.Refusal(); e != nil {
-		a = errorAnswer(e)
-	}
-	a.Success = new(d.Allowed())
-	if d.HasUsage() {
-		a.Details = usage{
-			CurrentUsage: d.Usage.Used,
-			Limit:        d.Plan.Limit,
-			Remaining:    d.Remaining(),
-			ResetTime:    d.Usage.Window.End,
-			PlanName:     d.Plan.Name,
-		}
-	}
-	_ = writeJSON(w, status, a) // a verdict can be marshalled
 }
 
 // WriteRefusal answers with an error in the form of a verdict: success is false.

@@ -1,0 +1,80 @@
+package adminapi_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/adminapi"
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// countless is a store that allows every request and counts none.
+type countless struct{ core.Store }
+
+var countlessWindow = core.Month.Window(time.Unix(1_800_000_000, 0))
+
+func (countless) Consume(context.Context, *core.Consumption) (core.Verdict, error) {
+	return core.Verdict{Usage: core.Usage{Window: countlessWindow, Used: 123}, Allowed: true}, nil
+}
+
+// discarded is an answer that nobody reads.
+type discarded struct {
+	header http.Header
+	status int
+}
+
+func (d *discarded) Header() http.Header         { return d.header }
+func (d *discarded) WriteHeader(status int)      { d.status = status }
+func (d *discarded) Write(p []byte) (int, error) { return len(p), nil }
+
+// rereadable is a body that can be read again.
+type rereadable struct{ strings.Reader }
+
+func (*rereadable) Close() error { return nil }
+
+// BenchmarkValidate measures what the API costs over the store and HTTP.
+func BenchmarkValidate(b *testing.B) {
+	svc := core.NewService(countless{memstore.New()}, core.Config{})
+	account, _, owner, err := svc.CreateAccount(b.Context(), "acme")
+	if err != nil {
+		b.Fatal(err)
+	}
+	plan, err := svc.CreatePlan(b.Context(), account.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	user, err := svc.CreateUser(b.Context(), account.ID, core.UserPatch{Name: new("ann"), PlanID: core.Some(plan.ID)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, secret, err := svc.CreateKey(b.Context(), account.ID, core.KeyPatch{Name: new("k"), UserID: &user.ID})
+	if err != nil {
+		b.Fatal(err)
+	}
+	svc.Tune(core.Tunables{ThrottleLimit: 1 << 30})
+	server := adminapi.New(adminapi.Config{Service: func() *core.Service { return svc }})
+	body := `{"api_key":"` + secret + `","endpoint":"/v1/items/42","method":"GET"}`
+	r, _ := http.NewRequest("POST", "https://localhost/functions/v1/validate", nil)
+	r.TLS, r.RemoteAddr = &tls.ConnectionState{}, "203.0.113.9:4711"
+	r.Header.Set("Authorization", "Bearer "+owner)
+	r.Header.Set("Content-Type", "application/json")
+	reader := &rereadable{}
+	var _ io.ReadCloser = reader
+	w := &discarded{header: http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		reader.Reset(body)
+		r.Body, r.ContentLength = reader, int64(len(body))
+		clear(w.header)
+		server.ServeHTTP(w, r)
+		if w.status != http.StatusOK || w.header["X-Ratelimit-Remaining"][0] != "877" {
+			b.Fatalf("answered with %d, %v", w.status, w.header)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package adminapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// texts are bodies that were written, to be used again.
+var texts = sync.Pool{New: func() any { return new([512]byte) }}
+
+// WriteVerdict answers with a decision: success, error and code of a refusal, and
+// the usage when the quota was looked at. It does not set the rate limit fields.
+func WriteVerdict(w http.ResponseWriter, status int, d *core.Decision) {
+	room := texts.Get().(*[512]byte)
+	defer texts.Put(room) // nobody keeps what is given to Write
+	writeBody(w, status, appendVerdict(room[:0], d))
+}
+
+// appendVerdict adds what json.Marshal makes of an answer with the decision. That
+// takes ten times as long, and every request gets one.
+func appendVerdict(b []byte, d *core.Decision) []byte {
+	b = append(b, `{"success":`...)
+	b = strconv.AppendBool(b, d.Allowed())
+	if e := d.Refusal(); e != nil {
+		b = append(b, `,"error":`...)
+		b = appendText(b, e.Message)
+		if e.Code != "" {
+			b = append(b, `,"code":`...)
+			b = appendText(b, string(e.Code))
+		}
+	}
+	if d.HasUsage() {
+		b = append(b, `,"details":{"current_usage":`...)
+		b = strconv.AppendInt(b, d.Usage.Used, 10)
+		b = append(b, `,"limit":`...)
+		b = strconv.AppendInt(b, d.Plan.Limit, 10)
+		b = append(b, `,"remaining":`...)
+		b = strconv.AppendInt(b, d.Remaining(), 10)
+		b = append(b, `,"reset_time":"`...)
+		b = d.Usage.Window.End.AppendFormat(b, time.RFC3339Nano)
+		b = append(b, `","plan_name":`...)
+		b = appendText(b, d.Plan.Name)
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+// appendText adds a string as JSON has it. One that needs escapes is left to
+// json.Marshal.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, _ := json.Marshal(s) // a string can be marshalled
+			return append(b, text...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}

@@ -1,0 +1,77 @@
+package adminapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The law of the verdict: it is what json.Marshal makes of the answer, byte for byte.
+func FuzzVerdict(f *testing.F) {
+	f.Add("Basic", int64(1000), int64(45), uint8(5), int64(1_772_323_200))
+	f.Add(`<"a\\b">&`+"\u2028\x00\n\xff\x7fé", int64(1), int64(-5), uint8(4), int64(0))
+	f.Add("", int64(0), int64(1<<62), uint8(1), int64(253_402_300_799))
+	outcomes := []core.Outcome{core.Malformed, core.Unknown, core.Expired, core.Disabled, core.Denied, core.Allowed}
+	f.Fuzz(func(t *testing.T, plan string, limit, used int64, outcome uint8, end int64) {
+		d := &core.Decision{Outcome: outcomes[int(outcome)%len(outcomes)]}
+		type usage struct {
+			CurrentUsage int64     `json:"current_usage"`
+			Limit        int64     `json:"limit"`
+			Remaining    int64     `json:"remaining"`
+			ResetTime    time.Time `json:"reset_time"`
+			PlanName     string    `json:"plan_name"`
+		}
+		var want answer
+		if e := d.Refusal(); e != nil {
+			want = errorAnswer(e)
+		}
+		want.Success = new(d.Allowed())
+		if d.Outcome == core.Denied || d.Outcome == core.Allowed {
+			at := time.Unix(((end%200_000_000_000)+200_000_000_000)%200_000_000_000, 0)
+			d.Plan = &core.Plan{Name: plan, Limit: limit}
+			d.Usage = core.Usage{Window: core.Month.Window(at), Used: used}
+			want.Details = usage{used, limit, d.Remaining(), d.Usage.Window.End, plan}
+		}
+		text, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(appendVerdict(nil, d)); got != string(text) {
+			t.Errorf("got  %s\nwant %s", got, text)
+		}
+	})
+}
+
+// Two answers share no memory: what is done to the header of one, in place, as some
+// handlers do, is not seen in another.
+func TestHeadersAreNotShared(t *testing.T) {
+	d := &core.Decision{Outcome: core.Allowed, Plan: &core.Plan{Name: "Basic", Limit: 10, Period: core.Month},
+		Usage: core.Usage{Window: core.Month.Window(time.Unix(1_772_000_000, 0)), Used: 1}}
+	answer := func() http.Header {
+		w := httptest.NewRecorder()
+		SetRateLimitHeaders(w.Header(), d, time.Unix(1_772_000_000, 0))
+		WriteVerdict(w, http.StatusOK, d)
+		return w.Header()
+	}
+	first := answer()
+	for name, values := range first {
+		values[0] = "changed"
+		first[name] = append(values, "more")
+	}
+	for name, values := range answer() {
+		if len(values) != 1 || slices.Contains(values, "changed") || strings.Contains(values[0], "more") {
+			t.Errorf("%s: %q", name, values)
+		}
+	}
+	for name, values := range first { // nor in another field
+		if values[0] != "changed" || values[1] != "more" {
+			t.Errorf("%s: %q", name, values)
+		}
+	}
+}
