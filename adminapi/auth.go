@@ -32,15 +32,20 @@ func (c *call) authenticate() (err error) {
 // bearer returns the token of the one Authorization header, whose scheme is Bearer
 // in any case.
 func bearer(h http.Header) (token string, ok bool) {
-	values := h.Values("Authorization")
+	values := h["Authorization"]
 	if len(values) != 1 {
 		return "", false
 	}
-	words := strings.Fields(values[0])
-	if len(words) != 2 || !strings.EqualFold(words[0], "Bearer") {
-		return "", false
+	var words [2]string
+	n := 0
+	for word := range strings.FieldsSeq(values[0]) {
+		if n == len(words) {
+			return "", false
+		}
+		words[n] = word
+		n++
 	}
-	return words[1], true
+	return words[1], n == len(words) && strings.EqualFold(words[0], "Bearer")
 }
 
 // SetChallenge says what is wrong with the credential of a request that is answered

@@ -92,7 +92,7 @@ func endpoints(c *Config) map[string]*endpoint {
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall(e.config, w, r)
 	c.verdict = e.path == base+validatePath
-	w.Header().Set("X-Request-Id", c.id)
+	w.Header()["X-Request-Id"] = c.ids[:]
 	defer c.recover()
 	if err := e.serve(c); err != nil {
 		c.fail(err)

@@ -2,11 +2,12 @@ package adminapi
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path"
+	"strings"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -32,7 +33,8 @@ type Config struct {
 type Server struct {
 	config  Config
 	mux     *http.ServeMux
-	nowhere *endpoint // answers for every path that there is not
+	paths   map[string]*endpoint // those without an id in them: they need no mux
+	nowhere *endpoint            // answers for every path that there is not
 }
 
 // New returns a server.
@@ -46,17 +48,25 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: c, mux: http.NewServeMux()}
+	s := &Server{config: c, mux: http.NewServeMux(), paths: map[string]*endpoint{}}
 	s.nowhere = &endpoint{config: &s.config}
 	s.mux.Handle("/", s.nowhere)
 	for _, e := range endpoints(&s.config) {
 		s.mux.Handle(e.path, e)
+		if !strings.Contains(e.path, "{") {
+			s.paths[e.path] = e
+		}
 	}
 	return s
 }
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if e, ok := s.paths[r.URL.Path]; ok && r.URL.RawPath == "" {
+		r.Pattern = e.path
+		e.ServeHTTP(w, r)
+		return
+	}
 	// ServeMux would redirect a path that is not clean, and the client would send its
 	// key to wherever that leads.
 	if p := r.URL.EscapedPath(); p == "" || p[0] != '/' || path.Clean(p) != p {
@@ -80,8 +90,9 @@ type call struct {
 	config  *Config
 	w       http.ResponseWriter
 	r       *http.Request
-	id      string // X-Request-Id
-	verdict bool   // errors are answered in the form of a verdict
+	id      string    // X-Request-Id
+	ids     [1]string // the value of that field
+	verdict bool      // errors are answered in the form of a verdict
 
 	// Set by authenticate.
 	svc     *core.Service
@@ -90,7 +101,26 @@ type call struct {
 }
 
 func newCall(c *Config, w http.ResponseWriter, r *http.Request) *call {
-	return &call{config: c, w: w, r: r, id: rand.Text()}
+	id := requestID()
+	return &call{config: c, w: w, r: r, id: id, ids: [1]string{id}}
+}
+
+// requestID returns an id that no other request has. It need not be hard to guess.
+func requestID() string {
+	const (
+		letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of 5 bits
+		each    = 64 / 5                             // that a number gives
+	)
+	var id [26]byte
+	var bits uint64
+	for i := range id {
+		if i%each == 0 {
+			bits = rand.Uint64()
+		}
+		id[i] = letters[bits%32]
+		bits /= 32
+	}
+	return string(id[:])
 }
 
 func (c *call) ctx() context.Context { return c.r.Context() }

@@ -79,7 +79,7 @@ func random(n int) string {
 // WellFormedOwnerSecret reports whether s has the form of an owner's key.
 func WellFormedOwnerSecret(s string) bool {
 	return len(s) == len(ownerPrefix)+ownerRandom && strings.HasPrefix(s, ownerPrefix) &&
-		strings.Trim(s[len(ownerPrefix):], alphanumeric) == ""
+		ownerBytes.hold(s[len(ownerPrefix):])
 }
 
 // WellFormedUserSecret reports whether s can be an end user's key at all: it
@@ -89,21 +89,32 @@ func WellFormedUserSecret(s string) bool {
 	if len(s) <= len(userPrefix) || len(s) > maxSecretLength || !strings.HasPrefix(s, userPrefix) {
 		return false
 	}
-	for i := len(userPrefix); i < len(s); i++ {
-		if !secretBytes[s[i]] {
+	return userBytes.hold(s[len(userPrefix):])
+}
+
+// bytesOf is a set of bytes.
+type bytesOf [256]bool
+
+// What the secrets are made of behind their prefixes.
+var ownerBytes, userBytes = newBytesOf(alphanumeric), newBytesOf(alphanumeric + "_-=")
+
+func newBytesOf(s string) *bytesOf {
+	var set bytesOf
+	for _, b := range []byte(s) {
+		set[b] = true
+	}
+	return &set
+}
+
+// hold reports whether s is made of nothing else.
+func (set *bytesOf) hold(s string) bool {
+	for i := range len(s) {
+		if !set[s[i]] {
 			return false
 		}
 	}
 	return true
 }
-
-// secretBytes are the bytes that the value of a key may be made of.
-var secretBytes = func() (in [256]bool) {
-	for _, b := range []byte(alphanumeric + "_-=") {
-		in[b] = true
-	}
-	return in
-}()
 
 // HintOf returns what may be shown of a secret for good: its prefix and its last
 // four characters, e.g. lk_user_…wxyz.
