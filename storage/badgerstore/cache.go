@@ -89,7 +89,9 @@ func (all *counters) resize(limit int) {
 	for i := range all.shards {
 		s := &all.shards[i]
 		s.mu.Lock()
-		for all.count.Load() > int64(limit) && s.evictLocked(all.written()) {
+		for tries := 2 * len(s.list); tries > 0 && all.count.Load() > int64(limit); tries -= farthest {
+			for s.evictLocked(all.written()) && all.count.Load() > int64(limit) {
+			}
 		}
 		s.mu.Unlock()
 	}
@@ -99,7 +101,7 @@ func (all *counters) resize(limit int) {
 func (all *counters) shard(r ref) *shard { return &all.shards[r.shard()] }
 
 func (r ref) shard() int {
-	h := uint64(r.number>>pageBits)<<8 ^ uint64(r.account)<<1 ^ uint64(r.kind&1)
+	h := uint64(r.number>>pageBits)<<8 ^ uint64(r.account)<<1 ^ uint64(r.kind>>1&1)
 	h *= 0x9E3779B97F4A7C15 // 2⁶⁴ divided by the golden ratio
 	return int(h >> 56)
 }
@@ -148,8 +150,11 @@ func (s *shard) findLocked(r ref, h *core.Handle) *counter {
 
 // addLocked adds a counter that is not in memory, and makes room for it.
 func (s *shard) addLocked(r ref, written int64) *counter {
-	if s.all.count.Add(1) > s.all.limit.Load() && len(s.list) >= fewest {
-		s.evictLocked(written)
+	s.all.count.Add(1)
+	for range 2 { // one more than is added, when there are too many
+		if s.all.count.Load() > s.all.limit.Load() && len(s.list) >= fewest {
+			s.evictLocked(written)
+		}
 	}
 	c := &counter{ref: r, shard: s, index: int32(len(s.list))}
 	s.list = append(s.list, c)
@@ -157,10 +162,13 @@ func (s *shard) addLocked(r ref, written int64) *counter {
 	return c
 }
 
+// farthest is how many counters are looked at to find one that goes.
+const farthest = 32
+
 // evictLocked takes a counter out of memory, and reports whether it found one. It
 // does not look far.
 func (s *shard) evictLocked(written int64) bool {
-	for range 32 {
+	for range farthest {
 		if len(s.list) == 0 {
 			return false
 		}

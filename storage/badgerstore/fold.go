@@ -17,7 +17,8 @@ const (
 	foldEvery    = 10 * time.Second // and no more than a tenth of the time, or as soon as
 	foldBytes    = 1 << 30          // so much of the ledger is not folded, or
 	foldRepeats  = 100_000          // so many request ids
-	unfoldedMost = 2 * foldBytes    // whoever counts waits while so much is not folded
+	unfoldedMost = 2 * foldBytes    // whoever counts waits while so much is not folded,
+	repeatsMost  = 10 * foldRepeats // or so many request ids
 
 	batchBytes = 4 << 20 // of records of counters that are taken at once
 )
@@ -27,9 +28,10 @@ type folder struct {
 	running sync.Mutex // held to fold
 	wake    chan struct{}
 
-	mark       atomic.Int64 // everything in the ledger before it is folded
-	most       atomic.Int64 // how many bytes may be unfolded
-	remembered atomic.Int64 // request ids since the last time
+	mark       atomic.Int64          // everything in the ledger before it is folded
+	most       atomic.Int64          // how many bytes may be unfolded
+	remembered atomic.Int64          // request ids since the last time
+	failed     atomic.Pointer[error] // why it failed the last time, nil when it did not
 	folds      atomic.Uint64
 	waits      atomic.Uint64 // how often someone had to wait
 
@@ -50,21 +52,29 @@ func (f *folder) room(s *Store) error {
 		if unfolded >= foldBytes || f.remembered.Load() >= foldRepeats {
 			f.hurry()
 		}
-		if unfolded < f.most.Load() {
+		if !f.full(s) {
 			return nil
 		}
 		f.waits.Add(1)
 		f.mu.Lock()
 		passed := f.passed
 		f.mu.Unlock()
-		if s.ledger.written.Load()-f.mark.Load() < f.most.Load() {
+		if !f.full(s) {
 			return nil
 		}
 		<-passed
 		if err := s.failure(); err != nil {
 			return err
 		}
+		if err := f.failed.Load(); err != nil && f.full(s) {
+			return *err
+		}
 	}
+}
+
+// full reports whether there is no room.
+func (f *folder) full(s *Store) bool {
+	return s.ledger.written.Load()-f.mark.Load() >= f.most.Load() || f.remembered.Load() >= repeatsMost
 }
 
 // hurry lets folding begin.
@@ -109,6 +119,15 @@ func (s *Store) fold() error {
 	s.folder.running.Lock()
 	defer s.folder.running.Unlock()
 	defer s.folder.pass()
+	err := s.foldAll()
+	s.folder.failed.Store(nil)
+	if err != nil {
+		s.folder.failed.Store(&err)
+	}
+	return err
+}
+
+func (s *Store) foldAll() error {
 	s.ledger.step(stepFold)
 	if err := s.ledger.flush(); err != nil {
 		return err
@@ -193,8 +212,11 @@ func (s *Store) writePages(b *folding) error {
 	return nil
 }
 
+// paged is what has a place on a page.
+type paged interface{ page() ref }
+
 // onOnePage returns how many of the counters are on the page of the first.
-func onOnePage(counters []folded) int {
+func onOnePage[C paged](counters []C) int {
 	first := counters[0].page()
 	for i, c := range counters {
 		if c.page() != first {

@@ -1,6 +1,9 @@
 package badgerstore
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/dgraph-io/badger/v4"
 )
 
@@ -44,7 +47,8 @@ func (j *journal) append(w *writes) error {
 func (w *writes) split() []*writes {
 	var parts []*writes
 	last := newWrites()
-	for p, one := range w.byPath {
+	for _, p := range slices.Sorted(maps.Keys(w.byPath)) { // counters by their pages
+		one := w.byPath[p]
 		if !last.fit() || len(parts) == 0 {
 			last = newWrites()
 			parts = append(parts, last)

@@ -10,6 +10,7 @@ import (
 const (
 	syncEvery   = time.Second
 	expireEvery = time.Minute
+	foldAgain   = time.Second // at least, after folding has failed
 )
 
 // reserve is how many bytes are left free on the disk: badger writes through mapped
@@ -61,8 +62,19 @@ func (k *keeper) fold(s *Store) {
 		began := time.Now()
 		if err := s.fold(); err != nil {
 			s.log.Error("the ledger was not folded", "dir", s.dir, "error", err)
+			k.pause(foldAgain)
 		}
 		wait = max(foldEvery, 9*time.Since(began))
+	}
+}
+
+// pause waits, unless the keeper is stopped.
+func (k *keeper) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-k.done:
+	case <-timer.C:
 	}
 }
 

@@ -32,9 +32,10 @@ type ledger struct {
 	written atomic.Int64  // the position up to which everything is in the files
 	current *segment      // the last one; of whoever leads
 
-	syncing sync.Mutex   // held to sync, guards what follows
-	synced  *segment     // the one that was synced last: those before it are on the disk
-	durable atomic.Int64 // the position up to which everything is on the disk
+	syncing    sync.Mutex   // held to sync, guards what follows
+	synced     *segment     // the one that was synced last: those before it are on the disk
+	syncFailed error        // why one failed
+	durable    atomic.Int64 // the position up to which everything is on the disk
 }
 
 // newLedger returns a ledger whose files are not open yet.
@@ -269,16 +270,18 @@ func (l *ledger) position() int64 {
 	return l.end
 }
 
-// sync brings everything to the disk that is in the files.
+// sync brings everything to the disk that is in the files. When that fails it is final:
+// a second try may succeed without the bytes of the first.
 func (l *ledger) sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	end := l.written.Load()
-	if end == l.durable.Load() {
-		return nil
+	if l.syncFailed != nil || end == l.durable.Load() {
+		return l.syncFailed
 	}
 	for _, g := range l.from(l.synced) {
 		if err := g.file.sync(); err != nil && l.has(g) {
+			l.syncFailed = err
 			return err
 		} // else it was removed meanwhile: it is folded, and was on the disk before
 		l.synced = g

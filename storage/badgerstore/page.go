@@ -85,18 +85,24 @@ func (r snapshot) tally(of ref) (t tally, err error) {
 	return t, err
 }
 
-// dropCounter leaves on its page, in place of a counter that is deleted, that the
-// events of the ledger up to a position do not count. Its history stays in the ledger
-// until it expires, and nothing leads there.
-func dropCounter(txn *badger.Txn, of ref, position int64) error {
-	record, err := snapshot{txn}.get(pagePath(of.page()))
+// maxPageBytes is about how long a page can be.
+const maxPageBytes = 16 << 10
+
+// dropCounters leaves on a page, in place of counters that are deleted, that the events
+// of the ledger up to a position do not count. Their history stays in the ledger until it
+// expires, and nothing leads there.
+func dropCounters(txn *badger.Txn, counters []ref, position int64) error {
+	p := pagePath(counters[0].page())
+	record, err := snapshot{txn}.get(p)
 	if err != nil {
 		return err
 	}
-	p, err := decodePage(record)
+	pg, err := decodePage(record)
 	if err != nil {
 		return err
 	}
-	p[of.slot()] = encodeDropped(position)
-	return txn.Set(pagePath(of.page()), p.encode())
+	for _, of := range counters {
+		pg[of.slot()] = encodeDropped(position)
+	}
+	return txn.Set(p, pg.encode())
 }

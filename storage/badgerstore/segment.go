@@ -221,14 +221,16 @@ func (g *segment) frameAt(position int64, b []byte) ([]byte, error) {
 }
 
 // expired returns the segments, but the last, that end before a position and have
-// nothing that must be kept at a time.
+// nothing that must be kept at a time. The ones before them go with them: what is older is
+// found by way of what is younger.
 func (all *segments) expired(before, now int64) (list []*segment) {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	for _, g := range all.list[:max(0, len(all.list)-1)] {
-		if g.end <= before && g.ends < now {
-			list = append(list, g)
+		if g.end > before || g.ends >= now {
+			break
 		}
+		list = append(list, g)
 	}
 	return list
 }

@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -18,6 +19,7 @@ const (
 // of its own: it shares a page with others.
 type writes struct {
 	byPath map[string]write
+	pages  map[string]bool // those that counters are dropped from
 	bytes  int
 }
 
@@ -26,7 +28,7 @@ type write struct {
 	drop  bool   // the path is that of a counter, see droppedPath
 }
 
-func newWrites() *writes { return &writes{byPath: map[string]write{}} }
+func newWrites() *writes { return &writes{byPath: map[string]write{}, pages: map[string]bool{}} }
 
 // put writes a record, or deletes it when the value is nil.
 func (w *writes) put(p path, value []byte) { w.add(p, write{value: value}) }
@@ -37,6 +39,13 @@ func (w *writes) drop(of ref) { w.add(droppedPath(of), write{drop: true}) }
 func (w *writes) add(p path, one write) {
 	w.byPath[string(p)] = one
 	w.bytes += len(p) + len(one.value)
+	if last := len(p) - 1; one.drop && last >= 0 {
+		page := string(append(p[:last:last], p[last]>>pageBits))
+		if !w.pages[page] {
+			w.pages[page] = true
+			w.bytes += maxPageBytes
+		}
+	}
 }
 
 // of returns the value that is to be written at a path, if any is.
@@ -58,7 +67,7 @@ func (s *Store) store(w *writes) (err error) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	s.counters.hold(dropped, s.ledger.written.Load())
-	defer func() { s.counters.release(dropped, err == nil) }()
+	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
 	return s.commitLocked(func(txn *badger.Txn) error {
 		for p, one := range w.byPath {
 			if one.drop {
@@ -69,16 +78,18 @@ func (s *Store) store(w *writes) (err error) {
 			}
 		}
 		position := s.ledger.position()
-		for _, of := range dropped {
-			if err := dropCounter(txn, of, position); err != nil {
+		for len(dropped) > 0 {
+			n := onOnePage(dropped)
+			if err := dropCounters(txn, dropped[:n], position); err != nil {
 				return err
 			}
+			dropped = dropped[n:]
 		}
 		return nil
 	})
 }
 
-// dropped returns the counters that are to be deleted.
+// dropped returns the counters that are to be deleted, as their pages are in order.
 func (w *writes) dropped() (list []ref, err error) {
 	for p, one := range w.byPath {
 		if !one.drop {
@@ -96,6 +107,7 @@ func (w *writes) dropped() (list []ref, err error) {
 		}
 		list = append(list, of)
 	}
+	slices.SortFunc(list, ref.compare)
 	return list, nil
 }
 
