@@ -90,6 +90,7 @@ type Gateway struct {
 
 	app        *App
 	log        *zap.Logger
+	counters   gatewayCounters
 	cost       int64 // when costOf is ""
 	costOf     string
 	account    atomic.Pointer[core.Account] // nil until it exists
@@ -123,6 +124,9 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		g.OnStoreError = onStoreErrorDeny
 	}
 	guardLogs(ctx, g.Keys)
+	for i, s := range g.Keys {
+		g.Keys[i] = s.normal() // once, and not for every request
+	}
 	return g.provisionCost()
 }
 
@@ -196,23 +200,29 @@ const (
 	outcomeError       = "error"       // no decision could be made for another reason
 )
 
-// verdict is what the gateway found about a request.
+// verdict is what the gateway found about a request, and what it is needed for until
+// the request is answered.
 type verdict struct {
 	account  string
 	outcome  string
 	decision core.Decision // without anything but the account unless the store decided
 	err      error         // why there is no decision
 	at       time.Time     // of the decision
+	writer   limitWriter   // of the answer, if it gets that far
 }
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	start := time.Now()
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	cred, found := findKey(r, g.Keys)
-	v := g.judge(r, repl, cred.secret)
-	metrics.gateway(v, start)
-	setPlaceholders(r.Context(), repl, v)
+	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now()}
+	start := v.at
+	if cred.secret != "" {
+		g.judge(r, repl, vars, cred.secret, v)
+	}
+	metrics.gateway(&g.counters, v, time.Since(start))
+	setPlaceholders(repl, vars, v)
 	if found && g.strips(cred) {
 		cred.strip(r)
 		forgetOriginal(r, repl, cred)
@@ -223,7 +233,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if !v.decision.HasUsage() {
 		return next.ServeHTTP(w, r)
 	}
-	lw := newLimitWriter(w, v)
+	lw := v.limits(w)
 	defer lw.add() // when nothing was written Caddy writes the header
 	return next.ServeHTTP(lw, r)
 }
@@ -245,14 +255,10 @@ func (g *Gateway) passes(v *verdict) bool {
 }
 
 // judge decides on a request with the secret, and counts it when it is allowed.
-func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, secret string) *verdict {
-	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now()}
-	if secret == "" {
-		return v
-	}
-	if v.err = g.decide(r, repl, secret, v); v.err == nil {
+func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *verdict) {
+	if v.err = g.decide(r, repl, vars, secret, v); v.err == nil {
 		v.outcome = string(v.decision.Outcome)
-		return v
+		return
 	}
 	v.outcome = outcomeError
 	if errors.Is(v.err, core.ErrUnavailable) {
@@ -260,11 +266,10 @@ func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, secret string) *v
 	}
 	g.storeError.write(g.log, v.at, "could not decide on a request", zap.String("account", g.Account),
 		zap.String("error", core.MaskSecrets(v.err.Error())))
-	return v
 }
 
-func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, secret string, v *verdict) error {
-	q, fault := g.ask(r, repl, secret)
+func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *verdict) error {
+	q, fault := g.ask(r, repl, vars, secret)
 	service, err := g.app.await(r.Context())
 	if err != nil {
 		return err
@@ -273,19 +278,22 @@ func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, secret string, v
 	if err != nil {
 		return err
 	}
-	v.at = service.Now()
-	v.decision, err = service.Validate(r.Context(), account, q)
-	if err == nil && fault != nil && v.decision.HasUsage() {
+	if v.decision, err = service.Validate(r.Context(), account, q); err != nil {
+		return err
+	}
+	v.at = v.decision.At
+	if fault != nil && v.decision.HasUsage() {
 		v.decision = core.Decision{}
 		return fault
 	}
-	return err
+	return nil
 }
 
 // ask returns what is to be decided on. With a fault in it, which is the error, it is no
 // more than a look: who may not pass anyway is told that first.
-func (g *Gateway) ask(r *http.Request, repl *caddy.Replacer, secret string) (core.Request, error) {
-	q := core.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method, IP: clientIP(r)}
+func (g *Gateway) ask(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (core.Request, error) {
+	q := core.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method}
+	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	cost, err := g.requestCost(repl)
 	if err != nil {
 		return q, err

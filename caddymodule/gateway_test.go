@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // Who is refused, how, and with which words: the last section of the wire contract.
@@ -428,50 +427,4 @@ func TestSecure(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
 		}
 	}
-}
-
-// BenchmarkGateway is what the gateway costs a request, the store in memory included:
-// the difference of its two.
-func BenchmarkGateway(b *testing.B) {
-	store := memstore.New()
-	app := &App{}
-	l := &live{store: store}
-	l.service = core.NewService(store, core.Config{OnDecision: l.observe})
-	l.names = newAccountNames(l.service)
-	app.live.Store(l)
-	a, _, _, err := l.service.CreateAccount(b.Context(), "default")
-	if err != nil {
-		b.Fatal(err)
-	}
-	plan, err := l.service.CreatePlan(b.Context(), a.ID, core.PlanPatch{Name: new("p"), Limit: new(int64(core.MaxLimit)), Period: new("day")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	u, err := l.service.CreateUser(b.Context(), a.ID, core.UserPatch{Name: new("u")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, secret, err := l.service.CreateKey(b.Context(), a.ID, core.KeyPatch{Name: new("k"), UserID: &u.ID, PlanID: core.Some(plan.ID)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: 1, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
-	next := caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
-		w.WriteHeader(http.StatusOK)
-		return nil
-	})
-	run := func(handle func(http.ResponseWriter, *http.Request) error) func(*testing.B) {
-		return func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				w, r := httptest.NewRecorder(), request("/a", "X-Api-Key: "+secret)
-				r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, nil)
-				if err := handle(w, r); err != nil || w.Code != http.StatusOK {
-					b.Fatal(err, w.Code)
-				}
-			}
-		}
-	}
-	b.Run("without", run(next))
-	b.Run("with", run(func(w http.ResponseWriter, r *http.Request) error { return g.ServeHTTP(w, r, next) }))
 }

@@ -15,13 +15,15 @@ import (
 // gateway, at the moment when its header is complete. Everything else passes
 // through, informational answers too.
 type limitWriter struct {
-	*caddyhttp.ResponseWriterWrapper
-	verdict *verdict
+	caddyhttp.ResponseWriterWrapper
+	verdict *verdict // which it is part of
 	added   bool
 }
 
-func newLimitWriter(w http.ResponseWriter, v *verdict) *limitWriter {
-	return &limitWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, verdict: v}
+// limits returns a writer that adds to an answer what the verdict says of the limits.
+func (v *verdict) limits(w http.ResponseWriter) *limitWriter {
+	v.writer = limitWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, verdict: v}
+	return &v.writer
 }
 
 // add puts the rate limit headers into the answer, once. RateLimit and

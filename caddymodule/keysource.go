@@ -108,6 +108,10 @@ type credential struct {
 func (c credential) strip(r *http.Request) {
 	switch c.in {
 	case inHeader, inBearer:
+		if len(r.Header[c.field]) == 1 {
+			delete(r.Header, c.field)
+			return
+		}
 		setLines(r, c.field, slices.Delete(slices.Clone(r.Header[c.field]), c.line, c.line+1))
 	case inCookie:
 		lines := slices.Clone(r.Header[c.field])
@@ -130,7 +134,7 @@ func (c credential) isIn(pair string) bool {
 }
 
 func findHeader(r *http.Request, name string) (credential, bool) {
-	field := http.CanonicalHeaderKey(name)
+	field := http.CanonicalHeaderKey(name) // which makes nothing of a name in its normal form
 	for i, v := range r.Header[field] {
 		if v = strings.TrimSpace(v); v != "" {
 			return credential{secret: v, in: inHeader, field: field, line: i}, true

@@ -1,13 +1,11 @@
 package caddymodule
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -37,22 +35,28 @@ const verdictVar = "limitkeeper_verdict"
 
 // setPlaceholders makes what was decided known to the handlers that follow and to
 // the access log. Where a request passes several gateways, the last one is heard.
-func setPlaceholders(ctx context.Context, repl *caddy.Replacer, v *verdict) {
-	mapped := caddyhttp.GetVar(ctx, verdictVar) != nil
-	caddyhttp.SetVar(ctx, verdictVar, v)
+func setPlaceholders(repl *caddy.Replacer, vars map[string]any, v *verdict) {
+	mapped := vars[verdictVar] != nil
+	vars[verdictVar] = v
 	if !mapped {
 		repl.Map(func(key string) (any, bool) {
 			name, ok := strings.CutPrefix(key, placeholderPrefix)
 			if !ok {
 				return nil, false
 			}
-			return caddyhttp.GetVar(ctx, verdictVar).(*verdict).placeholder(name)
+			return vars[verdictVar].(*verdict).placeholder(name)
 		})
 	}
-	if v.decision.User != nil {
-		repl.Set(userPlaceholder, strconv.FormatInt(v.decision.User.ID, 10))
+	if v.decision.Key != nil {
+		repl.Set(userPlaceholder, (*caller)(v))
 	}
 }
+
+// caller is who made a request. Its text is the id of the user, made when it is asked for.
+type caller verdict
+
+// String implements [fmt.Stringer], which Caddy asks for values of placeholders.
+func (c *caller) String() string { return strconv.FormatInt(c.decision.Key.UserID, 10) }
 
 // placeholder returns the value of the placeholder with the name.
 func (v *verdict) placeholder(name string) (any, bool) {
