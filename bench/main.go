@@ -90,7 +90,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.DurationVar(&o.warmup, "warmup", 2*time.Second, "how long each program is loaded before the first round, at each number of connections")
 	connections := f.String("connections", "", "numbers of connections, such as 32,128 (default 32,128 for proxy, 32 for validate)")
 	f.IntVar(&o.keys, "keys", 1000, "how many keys the requests carry")
-	only := f.String("only", "", "measure only what has one of these words in its name, such as plain,power; the first is what ratios are to")
+	only := f.String("only", "", "measure only what has one of these words in its name, such as reverse_proxy,power; the first is what ratios are to")
 	f.StringVar(&o.out, "out", filepath.Join("bin", "bench", "results"), "where tables, charts and figures are written")
 	f.StringVar(&o.work, "work", filepath.Join("bin", "bench"), "where programs are built and data is kept meanwhile; it should be a disk")
 	f.DurationVar(&o.sustained, "sustained", time.Minute, "how long the store is loaded without a pause, in the part store")
