@@ -3,299 +3,293 @@ package badgerstore
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// victimDir says to the process of the test that it is to use a store until it is
-// killed.
-const victimDir = "BADGERSTORE_TEST_VICTIM"
+// killsWanted says how often the victims are killed, when it is to be more often than
+// on every change.
+const killsWanted = "LIMITKEEPER_KILLS"
 
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(victimDir); dir != "" {
-		if err := victim(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// What the victim counts and makes.
 const (
-	victimKeys    = 6
-	victimLimit   = 1 << 40
-	victimCallers = 12
-	victimMany    = 1500 // keys of a user that is deleted again: more than a transaction holds
+	killsEachTime = 50
+	linesEnough   = 6000 // after so many a victim is killed that has not come to its step
 )
 
-// victim opens a store and uses it from many goroutines. It writes a line before it
-// asks for anything, "ask …", and one with the same words when it was answered, "ok …".
-// A line that was written is never lost: it is in the pipe.
-func victim(dir string) error {
-	s, err := Open(dir, Options{Durability: Durability(rand.IntN(2))})
-	if err != nil {
-		return err
-	}
-	_ = s.CreateAccount(context.Background(), &core.Account{ID: acct, Name: acct}, &core.OwnerKey{ID: "okey", AccountID: acct})
-	if err := s.Update(context.Background(), acct, victims); err != nil {
-		return err
-	}
-	fmt.Println("ok opened")
-	var group sync.WaitGroup
-	run := func(n int, step func(caller int) error) {
-		for i := range n {
-			group.Go(func() {
-				for {
-					if err := step(i); err != nil {
-						fmt.Println("failed", err)
-						os.Exit(1)
-					}
-				}
-			})
-		}
-	}
-	run(victimCallers, func(caller int) error { return consumeOnce(s, caller) })
-	run(3, func(int) error { return createOnce(s) })
-	run(1, func(int) error { return deleteOnce(s) })
-	group.Wait()
-	return nil
-}
-
-// victims makes the keys that requests are counted of, and their users.
-func victims(tx core.Tx) (err error) {
-	for id := int64(1); id <= 2; id++ {
-		err = firstOf(err, tx.PutUser(&core.User{AccountID: acct, ID: id, Name: "victim", PlanID: "plan_0"}))
-	}
-	for n := range victimKeys {
-		id := fmt.Sprintf("key_%d", n)
-		k := &core.Key{AccountID: acct, ID: id, UserID: int64(n%2 + 1), Status: core.KeyActive, Digest: core.DigestOf(id)}
-		if old, missing := tx.Key(id); missing == nil {
-			k.Seq = old.Seq
-		}
-		err = firstOf(err, tx.PutKey(k))
-	}
-	return err
-}
-
-// consumeOnce counts a request with one of the keys, on its own counter or on that of
-// its user.
-func consumeOnce(s *Store, caller int) error {
-	n := rand.IntN(victimKeys)
-	key := fmt.Sprintf("key_%d", n)
-	c := request(key, int64(n%2+1), victimLimit, time.Now())
-	c.Shared = caller%2 == 0
-	what := fmt.Sprintf("consume %s %v", key, c.Shared)
-	fmt.Println("ask", what)
-	v, err := s.Consume(context.Background(), c)
-	if err == nil && !v.Allowed {
-		err = errors.New("denied")
-	}
-	fmt.Println("ok", what)
-	return err
-}
-
-// serial makes names unique within a process.
-var serial atomic.Int64
-
-// createOnce makes a user with a key.
-func createOnce(s *Store) error {
-	name := fmt.Sprintf("u%d-%d", os.Getpid(), serial.Add(1))
-	u := &core.User{AccountID: acct, Name: name, Email: new(name + "@example.com"), PlanID: "plan_0"}
-	fmt.Println("ask create", name)
-	err := s.Update(context.Background(), acct, func(tx core.Tx) error {
-		u.ID = 0
-		return tx.PutUser(u)
-	})
-	if err == nil {
-		err = s.Update(context.Background(), acct, func(tx core.Tx) error {
-			return tx.PutKey(&core.Key{AccountID: acct, ID: "key_" + name, UserID: u.ID, PlanID: "plan_0", Status: core.KeyActive, Digest: core.DigestOf(name)})
-		})
-	}
-	fmt.Println("ok create", name)
-	return err
-}
-
-// deleteOnce makes a user with many keys and deletes it, after some that stay: it keeps
-// the others from the account for long.
-func deleteOnce(s *Store) (err error) {
-	const user = 1 << 40
-	for range 20 {
-		err = firstOf(err, createOnce(s))
-	}
-	if err != nil {
-		return err
-	}
-	err = s.Update(context.Background(), acct, withKeys(user, victimMany))
-	if err == nil {
-		fmt.Println("ok delete", serial.Add(1))
-		err = s.Update(context.Background(), acct, func(tx core.Tx) error { return tx.DeleteUser(user) })
-	}
-	return err
-}
-
-// TestKill: what was answered is there after the process was killed, at whatever
-// moment: no answered request is missing from its counter and none that was not asked
-// for is in it, the history agrees with the counters, and lists with what is in them.
+// TestKill: what was answered is there after the process was killed, at whatever moment
+// and again and again on one directory: every answered request is counted, none that
+// was not asked for and none twice, whoever was told how much was used was told the
+// truth, a request with an id has one answer for ever, histories agree with counters,
+// lists are whole, and what was deleted stays away.
 func TestKill(t *testing.T) {
-	const rounds = 12
-	dir := t.TempDir()
-	asked, answered := map[string]int64{}, map[string]int64{}
-	for round := range rounds {
-		lines := 0
-		if round > 0 { // the first time it is killed while it opens the store
-			lines = rand.IntN(6000)
+	k := newKilling(t)
+	for round := 0; round < k.want || len(k.missing()) > 0; round++ {
+		if round == k.want+100 {
+			t.Fatalf("nobody was killed at %v: the test shows less than it says", k.missing())
 		}
-		killAfter(t, dir, lines, asked, answered)
-		s := mustOpen(t, dir, Options{})
-		checkCounters(t, s, asked, answered)
-		checkLists(t, s, answered)
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		if t.Failed() {
-			t.Fatalf("round %d: killed after %d lines", round, lines)
-		}
+		k.kill(round)
+		k.check(round%5 == 0)
 	}
-	var requests int64
-	for what, n := range answered {
-		if strings.HasPrefix(what, "consume") {
-			requests += n
-		}
-	}
-	t.Logf("%d kills, %d answered requests, %d answered creations", rounds, requests, answered["create"])
-	if requests == 0 || answered["create"] == 0 {
-		t.Error("answered: got nothing, the victims did not work")
-	}
+	k.checkOrder()
+	t.Log(k.totals())
 }
 
-// killAfter runs a victim, kills it after some lines and adds up what it asked for and
-// what it was answered.
-func killAfter(t *testing.T, dir string, lines int, asked, answered map[string]int64) {
-	t.Helper()
+// killing is what happens to a directory.
+type killing struct {
+	t       *testing.T
+	dir     string
+	want    int
+	books   *books
+	audit   *auditing
+	phases  map[string]int // how many died where
+	opening int
+
+	generation int
+}
+
+func newKilling(t *testing.T) *killing {
+	k := &killing{t: t, dir: t.TempDir(), want: killsEachTime, books: newBooks(), audit: newAuditing(), phases: map[string]int{}}
+	if s := os.Getenv(killsWanted); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			t.Fatalf("%s: got %q, want how often", killsWanted, s)
+		}
+		k.want = n
+	}
+	return k
+}
+
+// The phases that are not a step.
+const (
+	fromOutside  = "from outside"
+	whileOpening = ", opening"
+)
+
+// stepNames are what the steps are called in the totals.
+var stepNames = [steps]string{stepRotate: "rotate", stepWrite: "write", stepWritten: "written", stepSynced: "synced",
+	stepFold: "fold", stepPages: "pages", stepFolded: "folded", stepMarked: "marked", stepExpire: "expire",
+	stepReplay: "replay", stepCommit: "commit", stepCommitted: "committed"}
+
+// stepCounts are how often a victim comes to a step, at most, before it kills itself
+// there.
+var stepCounts = [steps]int64{stepRotate: 5, stepWrite: 300, stepWritten: 300, stepSynced: 200, stepFold: 12, stepPages: 12,
+	stepFolded: 12, stepMarked: 12, stepExpire: 4, stepReplay: 20, stepCommit: 60, stepCommitted: 60}
+
+// missing returns the phases in which nobody was killed yet.
+func (k *killing) missing() (list []string) {
+	for at, name := range stepNames {
+		if step(at) == stepReplay {
+			name += whileOpening
+		}
+		list = append(list, name)
+	}
+	list = append(list, fromOutside, stepNames[stepCommit]+whileOpening)
+	return slices.DeleteFunc(list, func(phase string) bool { return k.phases[phase] > 0 })
+}
+
+// kill runs a victim until it is killed. What phase that is to be in is one in which
+// nobody was killed yet, if there is one.
+func (k *killing) kill(round int) {
+	o := orders{Dir: k.dir, Round: round, Requests: true, Power: rand.IntN(2) == 0, Crowd: rand.IntN(10) == 0,
+		Segment: 16<<10 + rand.Int64N(48<<10), Cache: []int{1, 100_000}[rand.IntN(2)]}
+	phase := fromOutside
+	if list := k.missing(); len(list) > 0 && round > 0 {
+		phase = list[rand.IntN(len(list))]
+	} else if rand.IntN(8) > 0 {
+		phase = stepNames[rand.IntN(int(steps))]
+	}
+	lines := linesEnough
+	if phase == fromOutside {
+		lines = rand.IntN(4000)
+	}
+	if phase == stepNames[stepCommit]+whileOpening { // a journal must have been left to be carried out
+		k.run(orders{Dir: k.dir, Round: -round, Crowd: true, Segment: o.Segment, Step: stepCommitted, Count: 2 + rand.Int64N(20)}, linesEnough)
+		o.Count = 1 + rand.Int64N(3)
+	}
+	o.Step = step(max(0, slices.Index(stepNames[:], strings.TrimSuffix(phase, whileOpening))))
+	switch {
+	case phase == fromOutside:
+	case o.Count == 0:
+		o.Count = 1 + rand.Int64N(stepCounts[o.Step])
+	}
+	if o.Step == stepSynced {
+		o.Power = true
+	}
+	if o.Step == stepExpire || o.Step == stepRotate {
+		o.Segment = 16 << 10
+	}
+	if o.Step == stepExpire || rand.IntN(6) == 0 {
+		o.Expiring = true
+		k.generation++
+	}
+	k.books.expiring, o.Generation = o.Expiring, k.generation
+	k.run(o, lines)
+}
+
+// run runs a victim, kills it after some lines unless it does so itself before, and
+// notes what it asked for and what it was answered.
+func (k *killing) run(o orders, lines int) {
+	k.t.Helper()
+	k.books.thaw()
+	line, err := json.Marshal(o)
+	if err != nil {
+		k.t.Fatal(err)
+	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), victimDir+"="+dir)
+	cmd.Env = append(os.Environ(), victimOrders+"="+string(line))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
+	opened, outside := false, false
 	all := bufio.NewReader(out)
 	for n := 0; ; n++ {
 		if n == lines {
 			_ = cmd.Process.Kill()
+			outside = true
 		}
 		line, err := all.ReadString('\n')
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			t.Fatalf("read from the victim: %v", err)
+			k.t.Fatalf("read from the victim: %v", err)
 		}
-		note(t, strings.TrimSpace(line), asked, answered)
+		if line = strings.TrimSuffix(line, "\n"); line == "opened" {
+			opened = true
+		} else if err := tell(k.books, line); err != nil {
+			k.t.Errorf("%+v: %v", o, err)
+		}
 	}
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != -1 {
-		t.Fatalf("victim: got %v, want it killed", err)
+		k.t.Fatalf("victim %+v: got %v, want it killed", o, err)
+	}
+	k.died(o, opened, outside)
+	k.books.freeze(true)
+}
+
+// died notes in what phase a victim was killed.
+func (k *killing) died(o orders, opened, outside bool) {
+	phase := stepNames[o.Step]
+	if outside {
+		phase = fromOutside
+	}
+	if !opened {
+		phase += whileOpening
+		k.opening++
+	}
+	k.phases[phase]++
+}
+
+// check looks at a copy of the directory: the next victim finds it as this one has left
+// it.
+func (k *killing) check(again bool) {
+	k.t.Helper()
+	dir, err := os.MkdirTemp(k.t.TempDir(), "")
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	copyDatabase(k.t, dir, k.dir)
+	copyLedger(k.t, dir, k.dir)
+	s, err := open(dir, Options{Logger: quiet.Logger, CounterCache: []int{1, 0}[rand.IntN(2)]})
+	if err != nil {
+		k.t.Fatalf("open after %s: %v", k.totals(), err)
+	}
+	k.wantRight(s, "after the kill")
+	k.askAgain(s)
+	if err := s.Close(); err != nil {
+		k.t.Errorf("Close: %v", err)
+	}
+	if again {
+		if s, err = open(dir, quiet); err != nil {
+			k.t.Fatalf("open again: %v", err)
+		}
+		k.wantRight(s, "opened again")
+		if err := s.Close(); err != nil {
+			k.t.Errorf("Close: %v", err)
+		}
+	}
+	if k.t.Failed() {
+		k.t.FailNow()
 	}
 }
 
-// note adds a line of a victim to what was asked and answered.
-func note(t *testing.T, line string, asked, answered map[string]int64) {
-	word, what, _ := strings.Cut(line, " ")
-	counts := map[string]map[string]int64{"ask": asked, "ok": answered}[word]
-	if counts == nil {
-		t.Fatalf("victim: %q", line)
-	}
-	counts[what]++
-	if name, ok := strings.CutPrefix(what, "create "); ok {
-		counts["create"]++
-		counts["name "+name]++
+// wantRight fails if anything is wrong with a store.
+func (k *killing) wantRight(s *Store, when string) {
+	k.t.Helper()
+	for _, problem := range append(k.books.check(s), k.audit.audit(s)...) {
+		k.t.Errorf("%s, %s: %s", k.totals(), when, problem)
 	}
 }
 
-// checkCounters holds counters and histories against what was asked and answered.
-func checkCounters(t *testing.T, s *Store, asked, answered map[string]int64) {
-	t.Helper()
-	var least, most, historic [3]int64 // by user
-	for n := range victimKeys {
-		key, user := fmt.Sprintf("key_%d", n), n%2+1
-		own, shared := fmt.Sprintf("consume %s false", key), fmt.Sprintf("consume %s true", key)
-		used := counterOf(t, s, ofKey(key)).Tallies[core.Year].Used
-		if used < answered[own]+answered[shared] || used > asked[own]+asked[shared] {
-			t.Errorf("%s: got %d used, want between %d and %d", key, used, answered[own]+answered[shared], asked[own]+asked[shared])
+// askAgain makes some requests with ids again that are counted: they get their first
+// answer, and count nothing.
+func (k *killing) askAgain(s *Store) {
+	k.t.Helper()
+	left := 10
+	for id, first := range k.books.ids {
+		if left--; left < 0 {
+			return
 		}
-		if got := allowedIn(t, s, ofKey(key)); got != used {
-			t.Errorf("history of %s: got %d entries, want the %d that are counted", key, got, used)
+		var n int
+		if _, err := fmt.Sscanf(id[0], "key_%d", &n); err != nil {
+			k.t.Fatal(err)
 		}
-		least[user], most[user], historic[user] = least[user]+answered[shared], most[user]+asked[shared], historic[user]+used
-	}
-	for user := 1; user <= 2; user++ {
-		used := counterOf(t, s, ofUser(int64(user))).Tallies[core.Year].Used
-		if used < least[user] || used > most[user] {
-			t.Errorf("user %d: got %d used, want between %d and %d", user, used, least[user], most[user])
-		}
-		if got := allowedIn(t, s, ofUser(int64(user))); got != historic[user] {
-			t.Errorf("history of user %d: got %d entries, want the %d of its keys", user, got, historic[user])
+		c := request(id[0], int64(n%2+1), 0, noon.Add(time.Hour))
+		c.RequestID = id[1]
+		v, err := s.Consume(context.Background(), c)
+		if err != nil || v.First == nil || !v.Allowed || v.Usage.Used != first.used {
+			k.t.Errorf("%v again, counted as %+v: got %+v, %v", id, first, v, err)
 		}
 	}
 }
 
-// checkLists fails unless everything that was made is there, and lists, totals and
-// what leads to a key agree.
-func checkLists(t *testing.T, s *Store, answered map[string]int64) {
-	t.Helper()
-	page := core.Page{Number: 1, Size: 1 << 20}
-	users, total, err := s.Users(t.Context(), acct, core.UserFilter{}, page)
-	if err != nil || total != len(users) {
-		t.Fatalf("Users: got %d of %d, %v", len(users), total, err)
+// checkOrder reads every history that is kept from its first entry to its last.
+func (k *killing) checkOrder() {
+	k.t.Helper()
+	s, err := open(k.dir, Options{Logger: quiet.Logger})
+	if err != nil {
+		k.t.Fatal(err)
 	}
-	keys, total, err := s.Keys(t.Context(), acct, core.KeyFilter{}, page)
-	if err != nil || total != len(keys) {
-		t.Fatalf("Keys: got %d of %d, %v", len(keys), total, err)
-	}
-	byUser := map[int64]int{}
-	for _, k := range keys {
-		byUser[k.UserID]++
-		if got, err := s.KeyByDigest(t.Context(), k.Digest); err != nil || got.ID != k.ID {
-			t.Errorf("KeyByDigest of %s: got %v, %v", k.ID, got, err)
+	defer func() { _ = s.Close() }()
+	for of, h := range k.books.histories {
+		list, total, err := s.History(context.Background(), of, time.Time{}, everything)
+		if err != nil || total != len(list) || int64(total) != h.entries-h.gone {
+			k.t.Errorf("history of %v: got %d of %d entries, %v, want %d", of, len(list), total, err, h.entries-h.gone)
+			continue
+		}
+		for i, e := range slices.Backward(list) {
+			if want := h.order[len(h.order)-1-i]; e.Endpoint != want {
+				k.t.Errorf("history of %v: entry %d: got %s, want %s", of, len(list)-i, e.Endpoint, want)
+				break
+			}
 		}
 	}
-	names := map[string]bool{}
-	for _, u := range users {
-		names[u.Name] = true
-		want := byUser[u.ID]
-		if u.ID == 1<<40 {
-			want = victimMany
-		}
-		if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{UserID: u.ID}, page); err != nil || n != byUser[u.ID] || n != want {
-			t.Errorf("keys of user %d: got %d, %v, want %d", u.ID, n, err, want)
-		}
-		delete(byUser, u.ID)
+}
+
+// totals says what happened.
+func (k *killing) totals() string {
+	kills, text := 0, ""
+	for _, phase := range slices.Sorted(maps.Keys(k.phases)) {
+		kills += k.phases[phase]
+		text += fmt.Sprintf("; %s %d", phase, k.phases[phase])
 	}
-	if len(byUser) > 0 {
-		t.Errorf("keys of users who are not there: %v", byUser)
-	}
-	for what := range answered {
-		if name, ok := strings.CutPrefix(what, "name "); ok && !names[name] {
-			t.Errorf("user %s was answered and is not there", name)
-		}
-	}
-	if _, n, err := s.Users(t.Context(), acct, core.UserFilter{PlanID: "plan_0"}, page); err != nil || n < len(users)-1 {
-		t.Errorf("users with the plan: got %d, %v, want %d", n, err, len(users))
-	}
+	return fmt.Sprintf("%d kills, %d requests asked, %d answered, %d counted, %d changes answered%s",
+		kills, k.books.totals["asked"], k.books.totals["answered"], k.books.totals["counted"], k.books.totals["changes"], text)
 }

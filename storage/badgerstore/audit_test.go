@@ -1,0 +1,161 @@
+package badgerstore
+
+import (
+	"fmt"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// audit reads the ledger from its first file to its end and returns what is wrong in it:
+// a frame that is not whole, an event whose number or links are not those that its place
+// gives it, a counter that is not the sum of its events.
+func audit(s *Store) []string { return newAuditing().audit(s) }
+
+// audit goes on from where it has come to, also in another store with the same ledger.
+func (a *auditing) audit(s *Store) []string {
+	a.s, a.problems = s, nil
+	if err := s.ledger.flush(); err != nil {
+		return []string{fmt.Sprintf("error: flush: %v", err)}
+	}
+	for _, g := range s.ledger.from(nil) {
+		if g.end > a.next {
+			a.segment(g)
+		}
+	}
+	for of, t := range a.trails {
+		a.counter(of, t)
+	}
+	if mark, end := s.folder.mark.Load(), s.ledger.position(); mark > end {
+		a.problem("the ledger is folded up to %d and ends at %d", mark, end)
+	}
+	return a.problems
+}
+
+type auditing struct {
+	s        *Store
+	trails   map[ref]*trail
+	next     int64 // the position that it has come to
+	problems []string
+}
+
+func newAuditing() *auditing { return &auditing{trails: map[ref]*trail{}} }
+
+// trail is what the ledger has of a counter.
+type trail struct {
+	first     int64   // the number of the first event
+	positions []int64 // of the events from it on
+	used      int64   // what they have counted in a year
+}
+
+func (t *trail) last() int64 { return t.first + int64(len(t.positions)) - 1 }
+
+// of returns the position of the event with a number, 0 when it is not in the trail.
+func (t *trail) of(number int64) int64 {
+	if number < t.first || number > t.last() {
+		return 0
+	}
+	return t.positions[number-t.first]
+}
+
+func (a *auditing) problem(format string, args ...any) {
+	a.problems = append(a.problems, "wrong: "+fmt.Sprintf(format, args...))
+}
+
+// segment reads all events of a segment.
+func (a *auditing) segment(g *segment) {
+	from := max(g.base, a.next)
+	b := make([]byte, g.end-from)
+	if n, err := g.file.ReadAt(b, g.offset(from)); n < len(b) {
+		a.problem("%s: read %d of %d bytes, %v", g.name(), n, len(b), err)
+		return
+	}
+	for position := from; position < g.end; a.next = position {
+		rest := b[position-from:]
+		size := len(rest) + 1
+		if len(rest) > frameSize {
+			size, _ = frame(rest)
+		}
+		if size > len(rest) {
+			a.problem("%s: a frame at %d is cut off", g.name(), position)
+			return
+		}
+		e, err := decodeEvent(rest[:size], position)
+		if err != nil {
+			a.problem("%s: at %d: %v", g.name(), position, err)
+			return
+		}
+		key, user := e.refs()
+		a.event(key, &e, position)
+		a.event(user, &e, position)
+		position += int64(size)
+	}
+}
+
+// event follows the trail of a counter. A trail begins anew where the files before have
+// been removed, and where a number is given again that a power cut took.
+func (a *auditing) event(of ref, e *event, position int64) {
+	l := e.linkOf(of.kind)
+	t := a.trails[of]
+	if t == nil || l.number == 1 || l.prev != 0 && a.s.ledger.at(l.prev) == nil {
+		t = &trail{first: l.number}
+		a.trails[of] = t
+	}
+	t.positions = append(t.positions, position)
+	switch {
+	case l.number != t.last():
+		a.problem("%v at %d: got number %d, want %d", of, position, l.number, t.last())
+	case l.number > t.first && l.prev != t.of(l.number-1):
+		a.problem("%v at %d: the one before is at %d, want %d", of, position, l.prev, t.of(l.number-1))
+	case jump(l.number) >= t.first && l.jump != t.of(jump(l.number)):
+		a.problem("%v at %d: entry %d is at %d, want %d", of, position, jump(l.number), l.jump, t.of(jump(l.number)))
+	}
+	if !e.Denied && (of.kind == kindKey || e.shared) {
+		t.used += e.Cost
+	}
+}
+
+// counter holds a counter against its trail, if its key or user is there. Otherwise the
+// trail is forgotten: what was deleted has no events any more.
+func (a *auditing) counter(of ref, t *trail) {
+	p := userPath(acct, of.number)
+	if of.kind == kindKey {
+		p = keyPath(acct, of.number)
+	}
+	there := false
+	err := a.s.db.View(func(txn *badger.Txn) error {
+		_, err := txn.Get(p)
+		there = err == nil
+		if err == badger.ErrKeyNotFound {
+			return nil
+		}
+		return err
+	})
+	if err != nil || !there {
+		if err != nil {
+			a.problem("%v: %v", of, err)
+		}
+		delete(a.trails, of)
+		return
+	}
+	got, err := a.s.peek(of)
+	if err == nil && got.entries == 0 && t.of(t.last()) < a.s.folder.mark.Load() {
+		return // the number was given again
+	}
+	if err != nil || got.entries != t.last() || got.head() != t.of(t.last()) || got.applied != got.head() {
+		a.problem("%v: got %d entries up to %d, applied %d, %v, want %d up to %d",
+			of, got.entries, got.head(), got.applied, err, t.last(), t.of(t.last()))
+		return
+	}
+	if used := got.Tallies[core.Year].Used; t.first == 1 && used != t.used {
+		a.problem("%v: got %d used, want %d", of, used, t.used)
+	}
+	n := got.entries
+	for i := len(got.chain) - 1; i >= 0; i-- {
+		if want := t.of(n); want != 0 && got.chain[i] != want {
+			a.problem("%v: the chain has entry %d at %d, want %d", of, n, got.chain[i], want)
+		}
+		n = jump(n)
+	}
+}

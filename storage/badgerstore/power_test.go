@@ -1,0 +1,364 @@
+package badgerstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// outage is a store whose power is cut, again and again: the ledger is on a disk that
+// loses what was not synced, and of badger's logs, which we bring to the disk, it loses
+// what came after that. What badger brings to the disk itself, its tables and which
+// there are, is taken to be there.
+type outage struct {
+	t       *testing.T
+	random  *rand.Rand
+	promise Durability // what is held against the store
+	options Options    // what it is opened with
+	broken  bool       // nothing is synced
+
+	books *books
+	dir   string
+	disk  *lossyDisk
+	s     *Store
+	round int
+
+	logs   map[string]int // how many bytes of each log of badger are on the disk
+	target string         // where the power is to be cut, "" for anywhere
+	events int            // how often something happens there until then
+	most   int            // how often anything does at most
+	after  string         // the directory after the cut
+	left   *lossyDisk     // the disk after it
+	where  string         // it came
+
+	cuts map[string]int
+}
+
+func newOutage(t *testing.T, d Durability) *outage {
+	o := &outage{t: t, random: rand.New(rand.NewPCG(rand.Uint64(), 0)), promise: d, options: Options{Durability: d, Logger: quiet.Logger},
+		books: newBooks(), dir: t.TempDir(), disk: newLossyDisk(), cuts: map[string]int{}}
+	o.mustOpen()
+	if err := firstOf(makeWorld(o.s), o.s.syncAll()); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// open opens the store, on the disk and in the directory that are there.
+func (o *outage) open() error {
+	o.logs = map[string]int{}
+	o.disk.broken = o.broken
+	o.disk.before = func(int) { o.event(diskChanges) }
+	options := o.options
+	options.disk, options.segmentSize = o.disk, 4<<10+int64(o.random.IntN(16<<10))
+	options.CounterCache = []int{1, 100_000}[o.random.IntN(2)]
+	options.syncLog = o.syncLog
+	options.step = func(at step) {
+		o.disk.mu.Lock()
+		defer o.disk.mu.Unlock()
+		o.event(stepNames[at])
+	}
+	s, err := open(o.dir, options)
+	o.s = s
+	return err
+}
+
+func (o *outage) mustOpen() {
+	o.t.Helper()
+	if err := o.open(); err != nil {
+		o.t.Fatalf("round %d: open: %v", o.round, err)
+	}
+}
+
+// syncLog takes a log of badger to be on the disk as it was when that began.
+func (o *outage) syncLog(f *os.File) error {
+	name := filepath.Base(f.Name())
+	o.disk.mu.Lock()
+	before := o.logs[name]
+	o.event(logUnsynced)
+	o.disk.mu.Unlock()
+	end, err := usedBytes(f, before)
+	o.disk.mu.Lock()
+	defer o.disk.mu.Unlock()
+	if err == nil && !o.broken {
+		o.logs[name] = max(o.logs[name], end)
+	}
+	o.event(logSynced)
+	return err
+}
+
+// usedBytes returns how long a log is, if it is at least so long: badger has made the
+// file longer, with zeros.
+func usedBytes(f io.ReaderAt, atLeast int) (int, error) {
+	end := atLeast
+	for b := make([]byte, 64<<10); ; {
+		n, err := f.ReadAt(b, int64(end))
+		used := len(bytes.TrimRight(b[:n], "\x00"))
+		end += used
+		if err != nil && err != io.EOF || used == 0 {
+			if err == io.EOF {
+				err = nil
+			}
+			return end, err
+		}
+	}
+}
+
+// event cuts the power if it is time to. Whoever calls it holds the lock of the disk,
+// without which nothing comes to it.
+func (o *outage) event(where string) {
+	if o.left != nil || o.most == 0 {
+		return
+	}
+	if o.most--; o.target == "" || o.target == where {
+		o.events--
+	}
+	if o.events > 0 && o.most > 0 {
+		return
+	}
+	o.books.freeze(o.promise == Power)
+	o.where, o.after, o.left = where, o.t.TempDir(), o.disk.cut(o.random)
+	o.copyDatabase()
+	o.left = o.left.at(filepath.Join(o.after, ledgerDir))
+}
+
+// copyDatabase copies the files of badger as a power cut leaves them. It may be making
+// tables at the moment: then it is tried again.
+func (o *outage) copyDatabase() {
+	for range 100 {
+		before := o.listing()
+		for _, suffix := range []string{logSuffix, ""} { // what is in a log may go to a table meanwhile
+			for name := range before {
+				if filepath.Ext(name) == suffix || suffix == "" && filepath.Ext(name) != logSuffix {
+					o.copyFile(name)
+				}
+			}
+		}
+		if after := o.listing(); fmt.Sprint(before) == fmt.Sprint(after) {
+			return
+		}
+	}
+	o.t.Error("the files of badger change all the time")
+}
+
+// listing returns the files of badger, and the content of that which says what tables
+// there are.
+func (o *outage) listing() map[string]string {
+	files := map[string]string{}
+	list, err := os.ReadDir(o.dir)
+	if err != nil {
+		o.t.Error(err)
+	}
+	for _, file := range list {
+		if file.Type().IsRegular() && file.Name() != "LOCK" {
+			files[file.Name()] = ""
+		}
+	}
+	manifest, err := os.ReadFile(filepath.Join(o.dir, badger.ManifestFilename))
+	if err != nil {
+		o.t.Error(err)
+	}
+	files[badger.ManifestFilename] = string(manifest)
+	return files
+}
+
+// copyFile copies a file of badger; a log without what chance has not brought to the
+// disk.
+func (o *outage) copyFile(name string) {
+	from, to := filepath.Join(o.dir, name), filepath.Join(o.after, name)
+	f, err := os.Open(from)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	defer func() { _ = f.Close() }()
+	if filepath.Ext(name) != logSuffix {
+		copyFile(o.t, to, from)
+		return
+	}
+	info, err := f.Stat()
+	if err != nil {
+		o.t.Error(err)
+		return
+	}
+	used, err := usedBytes(f, o.logs[name])
+	now := make([]byte, used)
+	_, readErr := io.ReadFull(f, now)
+	left := afterCut(now[:o.logs[name]], now, o.random)
+	if err := firstOf(err, readErr, os.WriteFile(to, left, 0o600), os.Truncate(to, info.Size())); err != nil {
+		o.t.Error(err)
+	}
+}
+
+// aim lets the power be cut soon, at a certain kind of moment or at any.
+func (o *outage) aim() {
+	o.disk.mu.Lock()
+	defer o.disk.mu.Unlock()
+	o.left, o.target, o.most = nil, "", 6000
+	o.events = 1 + o.random.IntN(600)
+	if kind := o.random.IntN(2 * len(cutCounts)); kind < len(cutCounts) {
+		o.target, o.events = cutCounts[kind].where, 1+o.random.IntN(cutCounts[kind].most)
+	}
+}
+
+// cutCounts are the moments at which the power is cut, and the how manyeth of them it is
+// at most.
+var cutCounts = []struct {
+	where string
+	most  int
+}{
+	{stepNames[stepRotate], 3}, {stepNames[stepWritten], 200}, {stepNames[stepPages], 5}, {stepNames[stepFolded], 5}, {stepNames[stepMarked], 5},
+	{stepNames[stepCommit], 30}, {stepNames[stepCommitted], 30}, {logUnsynced, 20}, {logSynced, 20}, {diskChanges, 100},
+}
+
+// The moments that are not a step.
+const (
+	diskChanges = "a change of the disk"
+	logUnsynced = "a log about to be synced"
+	logSynced   = "a log synced"
+)
+
+// isCut reports whether the power was cut.
+func (o *outage) isCut() bool {
+	o.disk.mu.Lock()
+	defer o.disk.mu.Unlock()
+	return o.left != nil
+}
+
+// cut lets the store be used until the power is cut, perhaps only once it was opened
+// again, and returns what is wrong with what is left.
+func (o *outage) cut() []string {
+	o.t.Helper()
+	o.round++
+	o.books.thaw()
+	if o.random.IntN(4) == 0 {
+		o.killAndAim()
+	} else {
+		o.aim()
+	}
+	o.use(o.isCut)
+	o.cuts[o.where]++
+	abandon(o.t, o.s)
+	_ = os.RemoveAll(o.dir)
+	o.dir, o.disk = o.after, o.left
+	o.left, o.most = nil, 0
+	if err := o.open(); err != nil {
+		return []string{fmt.Sprintf("the store does not open: %v", err)}
+	}
+	return o.problems()
+}
+
+// killAndAim kills the process, when it has left something that is to be read when the
+// store is opened, and lets the power be cut soon after that was begun.
+func (o *outage) killAndAim() {
+	var requests atomic.Int64
+	o.use(func() bool { return requests.Add(1) > 200 })
+	o.round++
+	abandon(o.t, o.s)
+	o.aim()
+	o.target, o.events = "", 1+o.random.IntN(100)
+	o.mustOpen()
+}
+
+// kill does so with a store whose process is killed: everything is in the files.
+func (o *outage) kill() []string {
+	o.t.Helper()
+	o.round++
+	o.books.thaw()
+	var requests atomic.Int64
+	o.use(func() bool { return requests.Add(1) > 300 })
+	o.books.freeze(true)
+	abandon(o.t, o.s)
+	o.mustOpen()
+	return o.problems()
+}
+
+func (o *outage) problems() []string {
+	return append(o.books.check(o.s), audit(o.s)...)
+}
+
+// use makes requests and changes until it is over. What was answered before everything
+// was synced is safe then.
+func (o *outage) use(over func() bool) {
+	o.t.Helper()
+	w := traffic{s: o.s, to: o.books, round: o.round}
+	w.each = func() error {
+		if over() {
+			w.stop()
+		}
+		if rand.IntN(50) > 0 {
+			return nil
+		}
+		safe := o.books.answers()
+		err := o.s.syncAll()
+		safe()
+		return err
+	}
+	w.start()
+	if err := w.wait(); err != nil {
+		o.t.Fatalf("round %d: %v", o.round, err)
+	}
+}
+
+const powerCuts = 25
+
+// TestPowerCut: after a power cut everything is there that the durability promises:
+// with Power what was answered, with Process what was answered before all was last
+// brought to the disk. Whatever else came to the disk, in whatever order, the store
+// opens, counters and histories agree, and counting goes on.
+func TestPowerCut(t *testing.T) {
+	for _, d := range []Durability{Process, Power} {
+		t.Run(d.String(), func(t *testing.T) {
+			o := newOutage(t, d)
+			for range powerCuts {
+				problems := o.cut()
+				if o.random.IntN(5) == 0 {
+					problems = append(problems, o.kill()...)
+				}
+				for _, problem := range problems {
+					t.Errorf("cut %d, at %s: %s", o.round, o.where, problem)
+				}
+				if t.Failed() {
+					return
+				}
+			}
+			abandon(t, o.s)
+			t.Logf("%d cuts: %v; %v", powerCuts, o.cuts, o.books.totals)
+		})
+	}
+}
+
+// TestPowerCutIsNoticed: a store that does not do what it promises is found out: the
+// test of power cuts would be no proof.
+func TestPowerCutIsNoticed(t *testing.T) {
+	for name, breaks := range map[string]func(*outage){
+		"nothing is synced":        func(o *outage) { o.broken = true },
+		"process instead of power": func(o *outage) { o.options.Durability = Process },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for try := range 20 {
+				o := newOutage(t, Power)
+				abandon(t, o.s)
+				breaks(o)
+				o.mustOpen()
+				problems := strings.Join(o.cut(), "\n")
+				if o.s != nil {
+					abandon(t, o.s)
+				}
+				if strings.Contains(problems, "lost: ") {
+					t.Logf("try %d: %s", try+1, firstLine(problems))
+					return
+				}
+			}
+			t.Error("no answer is lost: the test does not see it")
+		})
+	}
+}

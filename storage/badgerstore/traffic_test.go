@@ -1,0 +1,284 @@
+package badgerstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// teller is told what is asked for, before that, and what is answered.
+type teller interface {
+	asking(ask)
+	answered(name string, o outcome, used int64)
+	making(kind, name string)
+	made(name string)
+	deleting(name string)
+	deleted(name string)
+}
+
+// traffic uses a store from many goroutines: it counts requests, makes keys and users,
+// deletes them, folds and expires.
+type traffic struct {
+	s     *Store
+	to    teller
+	round int
+	crowd bool         // there is a user with many keys
+	quiet bool         // there are no requests
+	each  func() error // called before each request
+
+	generation int  // requests with the ids of another one are others
+	expiring   bool // entries are removed, ids are not asked for
+
+	requests atomic.Int64
+	serial   atomic.Int64 // of things
+	stopped  atomic.Bool
+	failed   atomic.Pointer[error]
+	toFold   chan struct{}
+	group    sync.WaitGroup
+}
+
+const (
+	trafficCallers = 8
+	trafficIDs     = 40 // request ids of a key that are used in every round, and that are of one
+)
+
+// start starts the goroutines.
+func (w *traffic) start() {
+	w.toFold = make(chan struct{}, 1)
+	callers := trafficCallers
+	if w.quiet {
+		callers = 0
+	}
+	for i := range callers {
+		caller := fmt.Sprintf("/r%d/c%d", w.round, i)
+		var serial int64
+		w.loop(func() error { return w.step(caller, &serial) })
+	}
+	w.loop(w.foldOnce)
+	if w.crowd {
+		w.loop(w.crowdOnce)
+	}
+}
+
+// loop runs fn again and again until the traffic is stopped.
+func (w *traffic) loop(fn func() error) {
+	w.group.Go(func() {
+		for !w.stopped.Load() {
+			if err := fn(); err != nil {
+				w.failed.CompareAndSwap(nil, &err)
+				w.stop()
+			}
+		}
+	})
+}
+
+// stop lets the goroutines end, wait waits until they have.
+func (w *traffic) stop() {
+	w.stopped.Store(true)
+	w.wakeFolder()
+}
+
+func (w *traffic) wait() error {
+	w.group.Wait()
+	if err := w.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// step does one thing: mostly it makes a request.
+func (w *traffic) step(caller string, serial *int64) error {
+	w.requests.Add(1)
+	if w.each != nil {
+		if err := w.each(); err != nil {
+			return err
+		}
+	}
+	if rand.IntN(60) == 0 {
+		w.wakeFolder()
+	}
+	switch rand.IntN(200) {
+	case 0:
+		return w.userOnce()
+	case 1, 2:
+		return w.mortalOnce(caller, serial)
+	}
+	_, err := w.ask(w.draw(), caller, serial)
+	return err
+}
+
+// wakeFolder lets folding begin.
+func (w *traffic) wakeFolder() {
+	select {
+	case w.toFold <- struct{}{}:
+	default:
+	}
+}
+
+// draw returns a request.
+func (w *traffic) draw() ask {
+	n := rand.IntN(worldKeys)
+	a := ask{key: worldKey(n), user: int64(n%2 + 1), shared: rand.IntN(2) == 0, cost: rand.Int64N(3) + 1}
+	switch rand.IntN(8) {
+	case 0:
+		a.deny = true
+	case 1:
+		a.id = fmt.Sprint("id ", w.generation, " ", rand.IntN(trafficIDs))
+	case 2:
+		a.id = fmt.Sprint("id ", w.generation, " ", w.round, " ", rand.IntN(trafficIDs))
+	}
+	if w.expiring {
+		a.id = ""
+	}
+	return a
+}
+
+// at returns the time of a request: it is later in a later round.
+func (w *traffic) at() time.Time {
+	return noon.Add(time.Duration(w.round)*time.Second + time.Duration(w.requests.Load())*time.Microsecond)
+}
+
+// ask makes a request and tells of it.
+func (w *traffic) ask(a ask, caller string, serial *int64) (outcome, error) {
+	*serial++
+	a.name = fmt.Sprintf("%s/%d", caller, *serial)
+	w.to.asking(a)
+	v, err := w.s.Consume(context.Background(), a.consumption(w.at()))
+	o := allowed
+	switch {
+	case errors.Is(err, core.ErrKeyNotFound):
+		o = refused
+	case err != nil:
+		return unknown, err
+	case v.First != nil:
+		o = repeated
+	case !v.Allowed:
+		o = denied
+	}
+	if (o == denied) != a.deny && (o != refused && o != repeated) {
+		return o, fmt.Errorf("%v: got %+v", a, v)
+	}
+	w.to.answered(a.name, o, v.Usage.Used)
+	return o, nil
+}
+
+// thingName returns a name that no other thing has.
+func (w *traffic) thingName(kind string) string {
+	return fmt.Sprintf("%s_%d_%d", kind, w.round, w.serial.Add(1))
+}
+
+// userOnce makes a user with a key.
+func (w *traffic) userOnce() error {
+	name := w.thingName("user")
+	u := &core.User{AccountID: acct, Name: name, Email: new(name + "@example.com"), PlanID: worldPlan}
+	w.to.making(aUser, name)
+	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error {
+		u.ID = 0
+		return tx.PutUser(u)
+	})
+	if err != nil {
+		return err
+	}
+	w.to.made(name)
+	return w.makeKey(idle, "of_"+name, u.ID)
+}
+
+func (w *traffic) makeKey(kind, id string, user int64) error {
+	w.to.making(kind, id)
+	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error {
+		return tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: user, PlanID: worldPlan, Status: core.KeyActive, Digest: core.DigestOf(id)})
+	})
+	if err == nil {
+		w.to.made(id)
+	}
+	return err
+}
+
+// mortalOnce makes a key, counts requests with it, deletes it beside others that count,
+// and is refused.
+func (w *traffic) mortalOnce(caller string, serial *int64) error {
+	id := w.thingName("mortal")
+	if err := w.makeKey(aKey, id, mortalUser); err != nil {
+		return err
+	}
+	a := ask{key: id, user: mortalUser, cost: 1}
+	for i := range 4 {
+		a.shared = i%2 == 0
+		if o, err := w.ask(a, caller, serial); err != nil || o != allowed {
+			return firstOf(err, fmt.Errorf("%v: got %d, want it allowed", a, o))
+		}
+	}
+	if rand.IntN(4) == 0 {
+		return nil // it stays
+	}
+	beside := make(chan error)
+	go func() {
+		var serial int64
+		var err error
+		for i := 0; i < 3 && err == nil; i++ {
+			_, err = w.ask(a, caller+"/"+id, &serial)
+		}
+		beside <- err
+	}()
+	w.to.deleting(id)
+	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error { return tx.DeleteKey(id) })
+	if err == nil {
+		w.to.deleted(id)
+	}
+	if err = firstOf(err, <-beside); err != nil {
+		return err
+	}
+	if o, err := w.ask(a, caller, serial); err != nil || o != refused {
+		return firstOf(err, fmt.Errorf("%v: got %d after it was deleted, want it refused", a, o))
+	}
+	return nil
+}
+
+// crowdOnce makes a user with many keys, and deletes it: that takes many transactions of
+// badger.
+func (w *traffic) crowdOnce() error {
+	name := w.thingName("crowd")
+	u := &core.User{AccountID: acct, Name: name, PlanID: worldPlan}
+	w.to.making(aCrowd, name)
+	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error {
+		u.ID = 0
+		err := tx.PutUser(u)
+		for i := 0; i < crowdKeys && err == nil; i++ {
+			id := fmt.Sprint(name, "_", i)
+			err = tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: u.ID, PlanID: worldPlan, Status: core.KeyActive, Digest: core.DigestOf(id)})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	w.to.made(name)
+	return w.deleteUser(u)
+}
+
+func (w *traffic) deleteUser(u *core.User) error {
+	w.to.deleting(u.Name)
+	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error { return tx.DeleteUser(u.ID) })
+	if err == nil {
+		w.to.deleted(u.Name)
+	}
+	return err
+}
+
+// foldOnce folds when there is something to fold, and removes what need not be kept.
+func (w *traffic) foldOnce() error {
+	<-w.toFold
+	err := w.s.fold()
+	if err == nil && w.expiring {
+		err = w.s.expire(time.Now().AddDate(1, 0, 0))
+	}
+	return err
+}
+
+var _ teller = (*books)(nil)

@@ -1,0 +1,161 @@
+package badgerstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// victimOrders says to a process of the test that it is to use a store until it is
+// killed, and how.
+const victimOrders = "BADGERSTORE_TEST_VICTIM"
+
+func TestMain(m *testing.M) {
+	if o := os.Getenv(victimOrders); o != "" {
+		if err := victim(o); err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// orders are what a victim does.
+type orders struct {
+	Dir      string
+	Round    int
+	Power    bool
+	Cache    int   // counters that are kept in memory
+	Segment  int64 // bytes
+	Crowd    bool  // there is a user with many keys
+	Requests bool
+	Expiring bool // entries are removed
+
+	Generation int // how often that has happened
+
+	// It kills itself when it is at a step for the how manyeth time; never when that is
+	// 0.
+	Step  step
+	Count int64
+}
+
+// victim opens a store and uses it from many goroutines. It writes a line before it
+// asks for anything and another one when it was answered. A line that was written is
+// never lost: it is in the pipe.
+func victim(line string) error {
+	var o orders
+	if err := json.Unmarshal([]byte(line), &o); err != nil {
+		return err
+	}
+	var seen atomic.Int64
+	options := Options{CounterCache: o.Cache, segmentSize: o.Segment, step: func(at step) {
+		if at == o.Step && seen.Add(1) == o.Count {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // until it comes
+		}
+	}}
+	if o.Power {
+		options.Durability = Power
+	}
+	s, err := Open(o.Dir, options)
+	if err != nil {
+		return err
+	}
+	fmt.Println("opened")
+	if err := makeWorld(s); err != nil {
+		return err
+	}
+	w := traffic{s: s, to: printer{}, round: o.Round, crowd: o.Crowd, quiet: !o.Requests, expiring: o.Expiring, generation: o.Generation}
+	if o.Crowd {
+		if err := w.removeCrowds(); err != nil {
+			return err
+		}
+	}
+	w.start()
+	return w.wait()
+}
+
+// printer tells by lines on the standard output.
+type printer struct{}
+
+func (printer) asking(a ask) { fmt.Println("ask", a) }
+func (printer) answered(name string, o outcome, used int64) {
+	fmt.Println("answer", name, o, used)
+}
+func (printer) making(kind, name string) { fmt.Println("making", name, kind) }
+func (printer) made(name string)         { fmt.Println("made", name) }
+func (printer) deleting(name string)     { fmt.Println("deleting", name) }
+func (printer) deleted(name string)      { fmt.Println("deleted", name) }
+
+// tell tells what a line says.
+func tell(to teller, line string) error {
+	word, rest, _ := strings.Cut(line, " ")
+	name, kind, _ := strings.Cut(rest, " ")
+	switch word {
+	case "ask":
+		a, err := parseAsk(rest)
+		if err != nil {
+			return fmt.Errorf("%q: %w", line, err)
+		}
+		to.asking(a)
+	case "answer":
+		var o outcome
+		var used int64
+		if _, err := fmt.Sscan(kind, &o, &used); err != nil {
+			return fmt.Errorf("%q: %w", line, err)
+		}
+		to.answered(name, o, used)
+	case "making":
+		to.making(kind, name)
+	case "made":
+		to.made(name)
+	case "deleting":
+		to.deleting(name)
+	case "deleted":
+		to.deleted(name)
+	default:
+		return fmt.Errorf("victim: %q", line)
+	}
+	return nil
+}
+
+// removeCrowds deletes the users with many keys that were left.
+func (w *traffic) removeCrowds() error {
+	users, _, err := w.s.Users(context.Background(), acct, core.UserFilter{}, everything)
+	if err != nil {
+		return err
+	}
+	for _, u := range users {
+		if strings.HasPrefix(u.Name, "crowd_") {
+			if err := w.deleteUser(u); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// TestTell: a request is told by one process to another as it is.
+func TestTell(t *testing.T) {
+	b := newBooks()
+	a := ask{name: "/r1/c2/3", key: "key_0", user: 1, shared: true, cost: 3, deny: true, id: "an id"}
+	for _, a := range []ask{a, {name: "/r1/c2/4", key: "key_1", user: 2, cost: 1}} {
+		if err := tell(b, fmt.Sprint("ask ", a)); err != nil {
+			t.Fatal(err)
+		}
+		if err := tell(b, fmt.Sprint("answer ", a.name, " ", denied, " ", 17)); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.asks[a.name]; got.ask != a || got.outcome != denied || got.used != 17 {
+			t.Errorf("told: got %+v, want %+v", got, a)
+		}
+	}
+}
