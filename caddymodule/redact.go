@@ -1,9 +1,11 @@
 package caddymodule
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -95,23 +97,43 @@ func (g *guard) request(r *http.Request) *http.Request {
 }
 
 // header returns a header without the values of the fields that carry credentials,
-// and without anything else that looks like one of our secrets.
+// and without anything else that looks like one of our secrets. It is h where there is
+// nothing of that, and has the fields of h where they have not.
 func (g *guard) header(h http.Header) http.Header {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	clean := make(http.Header, len(h))
+	clean, own := h, false
 	for name, values := range h {
+		masked, changed := maskAll(values)
 		if g.headers[name] {
-			clean[name] = []string{redacted}
+			masked, changed = []string{redacted}, true
+		}
+		if !changed {
 			continue
 		}
-		masked := make([]string, len(values))
-		for i, v := range values {
-			masked[i] = core.MaskSecrets(v)
+		if !own {
+			clean, own = maps.Clone(h), true
 		}
 		clean[name] = masked
 	}
 	return clean
+}
+
+// maskAll returns values without what looks like one of our secrets, and whether
+// there was any: if not they are the same values.
+func maskAll(values []string) (masked []string, changed bool) {
+	masked = values
+	for i, v := range values {
+		m := core.MaskSecrets(v)
+		if m == v {
+			continue
+		}
+		if !changed {
+			masked, changed = slices.Clone(values), true
+		}
+		masked[i] = m
+	}
+	return masked, changed
 }
 
 // uri returns a request URI without the values of the parameters that carry

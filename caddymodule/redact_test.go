@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -163,4 +164,25 @@ func (c *filterCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.C
 		return ce
 	}
 	return c.Core.Check(e, ce)
+}
+
+// A header is cleaned in a copy: the request that is logged goes on to the upstream. One
+// with nothing to clean is not copied.
+func TestGuardHeader(t *testing.T) {
+	g := &guard{}
+	g.add([]KeySource{{In: inHeader, Name: "X-API-Key"}})
+	const secret = "lk_user_0123456789abcdef"
+	h := http.Header{"X-Api-Key": {"a"}, "Referer": {"/a", "/b?k=" + secret, "/c?k=" + secret}, "Accept": {"x", "y"}, "Empty": {}}
+	before := h.Clone()
+	want := http.Header{"X-Api-Key": {redacted}, "Referer": {"/a", "/b?k=lk_***", "/c?k=lk_***"}, "Accept": {"x", "y"}, "Empty": {}}
+	if diff := cmp.Diff(want, g.header(h)); diff != "" {
+		t.Errorf("cleaned (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, h); diff != "" {
+		t.Errorf("the request's own was changed (-want +got):\n%s", diff)
+	}
+	plain := http.Header{"Accept": {"x", "y"}, "User-Agent": {"curl"}}
+	if n := testing.AllocsPerRun(100, func() { g.header(plain) }); n != 0 {
+		t.Errorf("a header without secrets is copied with %v allocations", n)
+	}
 }

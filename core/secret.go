@@ -136,8 +136,69 @@ var secretPattern = regexp.MustCompile(`(?i)(?:l|%(?:25)*[46]c)(?:k|%(?:25)*[46]
 // MaskSecrets replaces whatever looks like one of our secrets in s, percent-encoded
 // or not, so that it can be stored and logged.
 func MaskSecrets(s string) string {
-	if !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") {
+	if !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") || !beginsSecret(s) {
 		return s
 	}
 	return secretPattern.ReplaceAllString(s, "lk_***")
+}
+
+// beginsSecret reports whether the prefix of a secret is anywhere in s, as
+// secretPattern would find it. Escapes are common in what is accessed, secrets are
+// not, and the pattern takes a hundred times as long.
+func beginsSecret(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c != '%' && lower(c) != ownerPrefix[0] {
+			continue
+		}
+		at := i
+		for _, want := range []byte(ownerPrefix) {
+			c, length := unescaped(s[at:])
+			if c != want {
+				break
+			}
+			at += length
+			if want == '_' {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unescaped returns the character that s begins with, in lower case, and how many
+// bytes it takes: as it is, or percent-encoded once or more.
+func unescaped(s string) (c byte, length int) {
+	if s == "" {
+		return 0, 0
+	}
+	const kelvin = "\u212a" // which is a k in another case, to Unicode and to the pattern
+	if strings.HasPrefix(s, kelvin) {
+		return 'k', len(kelvin)
+	}
+	if s[0] != '%' {
+		return lower(s[0]), 1
+	}
+	length = 1
+	for strings.HasPrefix(s[length:], "25") {
+		length += 2
+	}
+	if len(s) < length+2 {
+		return '%', 1
+	}
+	switch strings.ToLower(s[length : length+2]) {
+	case "4c", "6c":
+		return 'l', length + 2
+	case "4b", "6b":
+		return 'k', length + 2
+	case "5f":
+		return '_', length + 2
+	}
+	return '%', 1
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
 }

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -79,6 +80,24 @@ func FuzzMaskSecrets(f *testing.F) {
 	})
 }
 
+// The pattern alone decides what is masked: the search for a prefix, which comes before
+// it, passes over nothing that the pattern would find.
+func FuzzMaskSecretsAtAGlance(f *testing.F) {
+	for _, s := range []string{"lk_abcdefgh", "%6c%6B%5fabcdefgh", "%25256Clk_user_%255Fabcdef", "l%4b_abcdef%", "%2", "%25", "%l%kk_lk%5", "lK_%25aaaaaa%", "llk_aaaaaa%", "%256clk%5Faaaaaa", "%l\u212a_aaaaaa"} {
+		f.Add(s)
+	}
+	pattern := regexp.MustCompile(`(?i)(?:l|%(?:25)*[46]c)(?:k|%(?:25)*[46]b)(?:_|%(?:25)*5f)(?:[a-z0-9_=-]|%(?:25)*[2-7][0-9a-f]){6,}`)
+	f.Fuzz(func(t *testing.T, s string) {
+		want := s
+		if strings.Contains(s, "lk_") || strings.Contains(s, "%") {
+			want = pattern.ReplaceAllString(s, "lk_***")
+		}
+		if got := core.MaskSecrets(s); got != want {
+			t.Errorf("MaskSecrets(%q) = %q, want %q", s, got, want)
+		}
+	})
+}
+
 // Promise 4: encoding a secret does not carry it into a log or the history.
 func TestMaskSecretsEncoded(t *testing.T) {
 	for _, s := range []string{
@@ -96,6 +115,13 @@ func TestMaskSecretsEncoded(t *testing.T) {
 		if got := core.MaskSecrets(s); got != want {
 			t.Errorf("MaskSecrets(%q) = %q, want %q", s, got, want)
 		}
+	}
+}
+
+// BenchmarkMaskSecrets is what it takes to look for secrets where there are escapes.
+func BenchmarkMaskSecrets(b *testing.B) {
+	for b.Loop() {
+		core.MaskSecrets("/v1/search?q=all%20kinds%20of%20things&lang=en&order=%2Bname")
 	}
 }
 
