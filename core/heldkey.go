@@ -12,9 +12,10 @@ import (
 type heldKey struct {
 	user link[userRef, heldUser] // while it is not disabled
 	plan link[planRef, Plan]     // its own
-	Key
 
 	counter, userCounter Handle // how the store finds them
+
+	Key
 }
 
 // heldUser is a user in memory with the way to its plan. The plan that keys share

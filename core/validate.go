@@ -225,7 +225,7 @@ func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldU
 		Terms: pl.Terms(), Cost: r.Cost, Entry: entryOf(r, d), Retention: s.retention(),
 		KeyHandle: &k.counter, UserHandle: &k.userCounter, RequestID: r.RequestID,
 	}
-	v, err := s.store.Consume(context.WithoutCancel(ctx), &d.consumption)
+	v, err := s.store.Consume(uncancelled(ctx), &d.consumption)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
 		return s.moved(d, err)
 	}
@@ -240,6 +240,14 @@ func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldU
 		d.repeats(v.First)
 	}
 	return nil
+}
+
+// uncancelled returns the context without its end: what is begun is counted.
+func uncancelled(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
 }
 
 // planInForce returns the plan that the key draws on, and whether it is its user's.

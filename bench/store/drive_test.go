@@ -26,7 +26,6 @@ import (
 type bench struct {
 	dir     string
 	keys    int
-	secrets secrets
 	store   *badgerstore.Store
 	service *core.Service
 	allowed int64 // decisions so far that count
@@ -40,7 +39,7 @@ func open(tb testing.TB, dir string, keys, cache int) *bench {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b := &bench{dir: dir, keys: keys, secrets: secretsOf(keys), store: s, service: newService(s, cache)}
+	b := &bench{dir: dir, keys: keys, store: s, service: newService(s, cache)}
 	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			tb.Errorf("Close: %v", err)
@@ -58,9 +57,9 @@ func newService(s *badgerstore.Store, cache int) *core.Service {
 	return service
 }
 
-// request returns a request with the key of a number.
-func (b *bench) request(i int) core.Request {
-	return core.Request{Secret: b.secrets.of(i), Endpoint: "/v1/items/17", Method: "GET", IP: "192.0.2.17", Cost: 1}
+// request returns a request with the value of a key.
+func request(secret string) core.Request {
+	return core.Request{Secret: secret, Endpoint: "/v1/items/17", Method: "GET", IP: "192.0.2.17", Cost: 1}
 }
 
 // warm lets every key be read once, without counting.
@@ -71,7 +70,7 @@ func (b *bench) warm(tb testing.TB) {
 	for range 64 {
 		group.Go(func() {
 			for i := int(next.Add(1)) - 1; i < b.keys; i = int(next.Add(1)) - 1 {
-				r := b.request(i)
+				r := request(secret(i))
 				r.Cost = 0
 				if d, err := b.service.Validate(context.Background(), account, r); err != nil || !d.Allowed() {
 					tb.Errorf("warm: got %v, %v, want allowed", d.Outcome, err)
@@ -222,15 +221,16 @@ func (w *work) take() int64 { return min(share, w.left.Add(-share)+share) }
 
 // caller makes decisions one after the other.
 type caller struct {
-	n     int64
-	waits histogram
-	err   error
+	n       int64
+	waits   histogram
+	secrets secretWriter
+	err     error
 }
 
 func (c *caller) run(b *bench, todo *work, next func() int, want core.Outcome) {
 	for n := todo.take(); n > 0; n = todo.take() {
 		for i := range n {
-			if c.err = b.decide(next(), want, i == 0, &c.waits); c.err != nil {
+			if c.err = b.decide(c.secrets.of(next()), want, i == 0, &c.waits); c.err != nil {
 				todo.left.Store(0)
 				return
 			}
@@ -240,8 +240,8 @@ func (c *caller) run(b *bench, todo *work, next func() int, want core.Outcome) {
 }
 
 // decide makes a decision, and fails unless it comes out as it should.
-func (b *bench) decide(i int, want core.Outcome, timed bool, waits *histogram) error {
-	r := b.request(i)
+func (b *bench) decide(secret string, want core.Outcome, timed bool, waits *histogram) error {
+	r := request(secret)
 	var start time.Time
 	if timed {
 		start = time.Now()
@@ -251,7 +251,7 @@ func (b *bench) decide(i int, want core.Outcome, timed bool, waits *histogram) e
 		waits.add(time.Since(start))
 	}
 	if err != nil || d.Outcome != want {
-		return fmt.Errorf("key %d: got %v, %v, want %v", i, d.Outcome, err, want)
+		return fmt.Errorf("the key with the value %s: got %v, %v, want %v", secret, d.Outcome, err, want)
 	}
 	return nil
 }

@@ -143,6 +143,10 @@ func (a *auditing) counter(of ref, t *trail) {
 	if err == nil && got.entries == 0 && t.of(t.last()) < a.s.folder.mark.Load() {
 		return // the number was given again
 	}
+	if err == nil && got.head() < a.s.ledger.from(nil)[0].base && got.entries >= t.last() && got.head() >= t.of(t.last()) {
+		delete(a.trails, of)
+		return // its last events have expired, maybe before they could be audited
+	}
 	if err != nil || got.entries != t.last() || got.head() != t.of(t.last()) || got.applied != got.head() {
 		a.problem("%v: got %d entries up to %d, applied %d, %v, want %d up to %d",
 			of, got.entries, got.head(), got.applied, err, t.last(), t.of(t.last()))

@@ -33,6 +33,17 @@ type counter struct {
 	changes uint32        // how often it was changed
 	busy    chan struct{} // closed when it was read, or is deleted; nil when it can be used
 	tally
+	few [fewLinks]int64 // the chain, as long as it is short: what lies together is found together
+}
+
+// fewLinks is how many links most chains have at most: those of up to a hundred entries
+// or so.
+const fewLinks = 7
+
+// setLocked gives a counter what was read of it.
+func (c *counter) setLocked(t tally) {
+	c.tally = t
+	c.chain = append(c.few[:0], t.chain...)
 }
 
 // head is where the events of a counter that is not in memory end, and how many there
@@ -132,17 +143,27 @@ func (s *shard) getLocked(r ref) *counter {
 	return c
 }
 
-// findLocked is getLocked for who has a handle.
-func (s *shard) findLocked(r ref, h *core.Handle) *counter {
+// held returns the counter with a name that a handle leads to, nil when it leads
+// elsewhere. It may be gone. No lock is needed: what is far away in the memory is waited
+// for before the others have to wait too, and for both counters of a request at once.
+func held(h *core.Handle, r ref) *counter {
 	if h == nil {
-		return s.getLocked(r)
+		return nil
 	}
-	if c, _ := h.Load().(*counter); c != nil && c.shard == s && !c.gone && c.ref == r {
-		c.visited = true
+	if c, _ := h.Load().(*counter); c != nil && c.ref == r {
 		return c
 	}
+	return nil
+}
+
+// findLocked is getLocked for who has a handle and has looked where it leads.
+func (s *shard) findLocked(r ref, held *counter, h *core.Handle) *counter {
+	if held != nil && held.shard == s && !held.gone {
+		held.visited = true
+		return held
+	}
 	c := s.getLocked(r)
-	if c != nil {
+	if c != nil && h != nil {
 		h.Store(c)
 	}
 	return c

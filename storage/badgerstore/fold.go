@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -136,6 +137,7 @@ func (s *Store) foldAll() error {
 	upTo := s.ledger.written.Load()
 	var batch folding
 	for i := range s.counters.shards {
+		runtime.Gosched() // whoever decides goes first
 		batch.take(&s.counters.shards[i])
 		if len(batch.bytes) >= batchBytes || len(batch.repeats) >= maxWrites {
 			if err := s.foldBatch(&batch); err != nil {
@@ -195,6 +197,7 @@ func (s *Store) writePages(b *folding) error {
 		err := s.commitLocked(func(txn *badger.Txn) error {
 			for size := 0; len(rest) > 0 && size < maxWriteBytes; {
 				n := onOnePage(rest)
+				runtime.Gosched()
 				written, err := s.writePage(txn, rest[:n], b.bytes)
 				if err != nil {
 					return err

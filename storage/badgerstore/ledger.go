@@ -53,6 +53,7 @@ func newLedger(o Options) *ledger {
 type block struct {
 	start int64
 	bytes []byte
+	waits int   // how many wait for it
 	ends  int64 // until when one of its events must be kept, Unix seconds
 
 	led      bool          // someone leads it, or waits for his turn to
@@ -108,6 +109,7 @@ func (l *ledger) appendAndJoin(e *event, ends int64) (position int64, b *block, 
 // joinLocked makes the caller one who waits for the open block.
 func (l *ledger) joinLocked() role {
 	b := l.open
+	b.waits++
 	switch {
 	case !l.leading:
 		l.leading, b.led = true, true
@@ -142,12 +144,27 @@ func (l *ledger) await(b *block, r role) error {
 
 // commit writes the open block, for whoever leads it, and hands the lead on.
 func (l *ledger) commit() {
-	runtime.Gosched() // whoever is about to come shares the block
+	l.gather()
 	b := l.take()
 	if b.err == nil {
 		b.err = l.write(b)
 	}
 	l.finish(b)
+}
+
+// company is how many make a block that is worth its write.
+const company = 8
+
+// gather lets those run who are about to come, so that they share the block, if few do
+// yet. It is not for nothing: beside work that keeps all processors busy whoever lets
+// others run waits for them long.
+func (l *ledger) gather() {
+	l.mu.Lock()
+	few := l.open.waits < company
+	l.mu.Unlock()
+	if few {
+		runtime.Gosched()
+	}
 }
 
 // take closes the open block and begins another one.
@@ -179,6 +196,11 @@ func (l *ledger) write(b *block) error {
 		return err
 	}
 	end := b.start + int64(len(b.bytes))
+	if l.power.Load() {
+		if err := g.makeRoom(end, l.size); err != nil {
+			return err
+		}
+	}
 	l.grown(g, end, b.ends)
 	l.written.Store(end)
 	l.blocks.Add(1)

@@ -48,7 +48,8 @@ func (s *Store) load(account string, of ref, keyID string) error {
 		if err != nil || again {
 			sh.removeLocked(c)
 		} else {
-			c.tally, c.dirty, c.visited = t, t.applied != base, true
+			c.setLocked(t)
+			c.dirty, c.visited = t.applied != base, true
 			delete(sh.unfolded, of)
 		}
 		sh.mu.Unlock()

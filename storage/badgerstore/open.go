@@ -70,15 +70,18 @@ func open(dir string, o Options) (*Store, error) {
 // badgerOptions are chosen for a service that shares a small machine. What badger
 // keeps in memory is bounded however large the store is: up to three memtables of 10
 // MiB and 16 MiB of blocks; indexes and filters of tables are read where the files are
-// mapped. Most it takes to compact, a dozen tables at once that it holds twice: so
-// tables are small, from half a MiB, and twice as large with each level that there is.
+// mapped. Most it takes to compact: up to a dozen tables at once, each of which takes
+// twice its size and 3 MiB. So all are small, but not much smaller than that. The pages of
+// counters that are folded at once have room in the first level, so that the next time
+// replaces them there.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
-	return badger.DefaultOptions(dir).
+	o := badger.DefaultOptions(dir).
 		WithLogger(badgerLog{log}).
 		WithMetricsEnabled(false).
 		WithMemTableSize(8 << 20).
 		WithNumMemtables(2).
-		WithBaseTableSize(512 << 10).
+		WithBaseTableSize(2 << 20).
+		WithBaseLevelSize(64 << 20).
 		WithBlockCacheSize(16 << 20).
 		WithNumCompactors(2).
 		WithChecksumVerificationMode(options.OnBlockRead).
@@ -87,6 +90,8 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 		// No value is as large as the threshold, 1 MiB: nothing goes to the value log, and
 		// there is nothing in it to collect. Its file is mapped at twice its size.
 		WithValueLogFileSize(1 << 20)
+	o.TableSizeMultiplier = 1
+	return o
 }
 
 // openBadger opens the database. Its errors are many lines of text, and it panics over

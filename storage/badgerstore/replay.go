@@ -143,7 +143,7 @@ func (r *replay) missing(i int) error {
 }
 
 // segment reads the events of a segment from a position on. It returns where they end,
-// and whether that is the end of the file.
+// and whether that is where they have to.
 func (r *replay) segment(g *segment, from int64) (end int64, whole bool, err error) {
 	if from > g.end {
 		return 0, false, fmt.Errorf("%w: %s ends at %d and was folded up to %d", errLedger, g.name(), g.end, from)
@@ -265,19 +265,28 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 		return nil
 	}
 	c := sh.addLocked(of, position)
-	c.tally, c.dirty, c.visited = t, t.applied != base, true
+	c.setLocked(t)
+	c.dirty, c.visited = t.applied != base, true
 	delete(sh.unfolded, of)
 	return nil
 }
 
-// cut ends the ledger at a position in its last segment. What is after it was not
-// written whole: it was never answered, or the power failed before it was on the disk.
+// cut ends the ledger at a position in its last segment. What is after it is room that was
+// made, or was not written whole: then it was never answered, or the power failed before it
+// was on the disk.
 func (s *Store) cut(end int64) error {
 	l := s.ledger
 	if g := l.last(); g != nil && g.end != end {
-		s.log.Warn("the ledger ends with what was not written whole", "file", g.path, "bytes", g.end-end)
-		if err := firstOf(g.file.Truncate(g.offset(end)), g.file.sync()); err != nil {
+		room, err := g.isRoom(end)
+		if err != nil {
 			return err
+		}
+		if g.room = g.end; !room {
+			s.log.Warn("the ledger ends with what was not written whole", "file", g.path, "bytes", g.end-end)
+			if err := firstOf(g.file.Truncate(g.offset(end)), g.file.sync()); err != nil {
+				return err
+			}
+			g.room = end
 		}
 		g.end = end
 	}

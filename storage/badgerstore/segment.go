@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -17,12 +18,14 @@ import (
 // The ledger is one long sequence of bytes. A position in it is where a frame of an
 // event begins; the first is 1. It is cut into segments, one file each, named by the
 // position of its first byte. A file begins with a header, and then has frames up to
-// its end, or up to a length of zero or a frame that is not whole.
+// where the next segment begins. The last one has them up to the end of the file, up to
+// zeros that were written ahead, or up to a frame that is not whole.
 
 const (
 	ledgerDir     = "ledger" // within the directory of the store
 	segmentSuffix = ".seg"
 	segmentSize   = 64 << 20 // a segment that has reached it is the last no longer
+	aheadSize     = 1 << 20  // how much room is made at once, see [segment.makeRoom]
 	firstPosition = 1
 	headerSize    = 16
 	segmentMagic  = "lkseg\x00\x00\x01" // with the version of the format
@@ -40,6 +43,8 @@ type segment struct {
 	// Of the last one the ledger's commit changes these, under the lock of segments.
 	end  int64 // the position after its last byte
 	ends int64 // until when one of its events must be kept, Unix seconds
+
+	room int64 // up to where the file has zeros after its end; of whoever leads
 }
 
 // offset returns where in the file a position is.
@@ -76,6 +81,9 @@ func openSegments(d disk, dir string) (*segments, error) {
 			return nil, err
 		}
 	}
+	for i, g := range all.list[:max(0, len(all.list)-1)] {
+		g.end = min(g.end, all.list[i+1].base)
+	}
 	return all, nil
 }
 
@@ -91,8 +99,9 @@ func basesOf(names []string) (bases []int64) {
 	return bases
 }
 
-// openOne opens a segment after the others. Its end is not known yet. If the last file
-// has no header, a process was ended while it began the segment.
+// openOne opens a segment after the others. Where it ends is not known yet, but that it
+// is not after the end of the file. If the last file has no header, a process was ended
+// while it began the segment.
 func (all *segments) openOne(base int64, last bool) error {
 	g := &segment{base: base, path: segmentPath(all.dir, base)}
 	f, err := all.disk.open(g.path)
@@ -148,6 +157,41 @@ func (all *segments) begin(base int64) (*segment, error) {
 	defer all.mu.Unlock()
 	all.list = append(all.list, g)
 	return g, nil
+}
+
+// zeros is what room is made of, a page of memory at a time: a system that has read or
+// written more at once may write all of it again when a byte of it changes.
+var zeros [4096]byte
+
+// makeRoom makes sure that the file is written up to a position and some way further, but
+// not beyond where a segment of the size is full: bytes that replace others are
+// brought to the disk without a change of the file system's own records, in half the time.
+func (g *segment) makeRoom(end, size int64) error {
+	if end <= g.room {
+		return nil
+	}
+	g.room = max(end, min(end+aheadSize, g.base+size))
+	for at := end; at < g.room; {
+		n := min(g.room-at, int64(len(zeros))-g.offset(at)%int64(len(zeros)))
+		if _, err := g.file.WriteAt(zeros[:n], g.offset(at)); err != nil {
+			return err
+		}
+		at += n
+	}
+	return nil
+}
+
+// isRoom reports whether there are only zeros in the file after a position.
+func (g *segment) isRoom(end int64) (bool, error) {
+	in := bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(end), g.end-end), 1<<16)
+	for {
+		switch c, err := in.ReadByte(); {
+		case err != nil:
+			return err == io.EOF, nonEOF(err)
+		case c != 0:
+			return false, nil
+		}
+	}
 }
 
 // last returns the segment that is written to, nil when there is none.

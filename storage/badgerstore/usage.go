@@ -125,9 +125,10 @@ type decided struct {
 
 // decide decides a request on its counters and puts what follows into the ledger.
 func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decided) {
+	key, user := held(c.KeyHandle, of), held(c.UserHandle, ofUser)
 	keyShard, userShard := s.counters.lock(of, ofUser)
 	defer unlock(keyShard, userShard)
-	key, user := keyShard.findLocked(of, c.KeyHandle), userShard.findLocked(ofUser, c.UserHandle)
+	key, user = keyShard.findLocked(of, key, c.KeyHandle), userShard.findLocked(ofUser, user, c.UserHandle)
 	switch {
 	case key == nil || user == nil:
 		d.absent = true

@@ -1,0 +1,130 @@
+package badgerstore
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"testing"
+)
+
+// sizeOfLast returns how long the last segment in the directory of a store is.
+func sizeOfLast(t *testing.T, dir string) int64 {
+	t.Helper()
+	files := segmentFiles(t, dir)
+	info, err := os.Stat(files[len(files)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// withOneRequest opens a store in which one request was counted.
+func withOneRequest(t *testing.T, dir string, o Options) *Store {
+	t.Helper()
+	s := openAlone(t, dir, o)
+	known(t, s, "key")
+	consume(t, s, request("key", 1, endless, noon))
+	return s
+}
+
+// TestRoomAhead: with power, what is synced lies where zeros were written before. That room is
+// not taken for a torn write when the store is opened again, it is used then, and none is
+// made for process.
+func TestRoomAhead(t *testing.T) {
+	dir, options, log := t.TempDir(), quiet, new(bytes.Buffer)
+	options.Logger, options.Durability = slog.New(slog.NewTextHandler(log, nil)), Power
+	s := withOneRequest(t, dir, options)
+	size := sizeOfLast(t, dir)
+	if room := size - s.ledger.current.offset(s.ledger.position()); room != aheadSize {
+		t.Fatalf("after the first request: got %d bytes of room, want %d", room, aheadSize)
+	}
+	for want := int64(2); want < 5; want++ {
+		abandon(t, s)
+		s = openAlone(t, dir, options)
+		consume(t, s, request("key", 1, endless, noon))
+		wantUsed(t, s, ofKey("key"), want)
+		if got := sizeOfLast(t, dir); got != size {
+			t.Fatalf("opened again: the file has %d bytes, want %d as before", got, size)
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("logged: got %q, want nothing", log)
+	}
+	s.SetDurability(Process) // which fills the room as well, and sooner
+	for s.ledger.position() < aheadSize-1000 {
+		consume(t, s, request("key", 1, endless, noon))
+	}
+	s.SetDurability(Power)
+	for s.ledger.position() < aheadSize+1000 {
+		consume(t, s, request("key", 1, endless, noon))
+	}
+	if got := sizeOfLast(t, dir); got <= size || got > size+aheadSize+1000 {
+		t.Errorf("after as much as there was room for: the file has %d bytes, want up to %d more than %d", got, aheadSize, size)
+	}
+	abandon(t, s)
+
+	options.Durability = Process
+	dir = t.TempDir()
+	s = withOneRequest(t, dir, options)
+	if got, want := sizeOfLast(t, dir), s.ledger.current.offset(s.ledger.position()); got != want {
+		t.Errorf("process: the file has %d bytes, want %d", got, want)
+	}
+	abandon(t, s)
+}
+
+// TestTornInRoom: what was not written whole, with room after it, is cut off and told.
+func TestTornInRoom(t *testing.T) {
+	dir, options, log := t.TempDir(), quiet, new(bytes.Buffer)
+	options.Logger, options.Durability = slog.New(slog.NewTextHandler(log, nil)), Power
+	s := withOneRequest(t, dir, options)
+	whole := s.ledger.current.offset(s.ledger.position())
+	consume(t, s, request("key", 1, endless, noon))
+	abandon(t, s)
+	f, err := os.OpenFile(segmentFiles(t, dir)[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, 20), whole) // the beginning of the second did not reach the disk
+	if err := firstOf(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	s = openAlone(t, dir, options)
+	if !bytes.Contains(log.Bytes(), []byte("not written whole")) {
+		t.Errorf("logged: got %q, want that the ledger ends with what was not written whole", log)
+	}
+	if got := sizeOfLast(t, dir); got != whole {
+		t.Errorf("the file has %d bytes, want %d", got, whole)
+	}
+	wantUsed(t, s, ofKey("key"), 1)
+	consume(t, s, request("key", 1, endless, noon))
+	abandon(t, s)
+	s = openAlone(t, dir, options)
+	wantUsed(t, s, ofKey("key"), 2)
+	abandon(t, s)
+}
+
+// TestRoomAheadIsWithinASegment: segments end where the next one begins, with room or without.
+func TestRoomAheadIsWithinASegment(t *testing.T) {
+	options := Options{Logger: quiet.Logger, segmentSize: 1 << 10, Durability: Power}
+	dir := t.TempDir()
+	s := openAlone(t, dir, options)
+	known(t, s, "key")
+	n := consumeUntil(t, s, 3)
+	s.SetDurability(Process)
+	n += consumeUntil(t, s, 5)
+	s.SetDurability(Power)
+	n += consumeUntil(t, s, 7)
+	abandon(t, s)
+	s = openAlone(t, dir, options)
+	wantUsed(t, s, ofKey("key"), n)
+	if got := allowedIn(t, s, ofKey("key")); got != n {
+		t.Errorf("history: got %d entries, want %d", got, n)
+	}
+	for i, g := range s.ledger.list[:len(s.ledger.list)-1] {
+		if next := s.ledger.list[i+1].base; g.end != next {
+			t.Errorf("segment %d: got its end at %d, want %d where the next begins", i, g.end, next)
+		}
+	}
+	abandon(t, s)
+}
