@@ -2,8 +2,12 @@ package badgerstore
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -106,7 +110,7 @@ func TestTornInRoom(t *testing.T) {
 
 // TestRoomAheadIsWithinASegment: segments end where the next one begins, with room or without.
 func TestRoomAheadIsWithinASegment(t *testing.T) {
-	options := Options{Logger: quiet.Logger, segmentSize: 1 << 10, Durability: Power}
+	options := Options{Logger: quiet.Logger, segmentSize: 1 << 10, ahead: 1 << 10, Durability: Power}
 	dir := t.TempDir()
 	s := openAlone(t, dir, options)
 	known(t, s, "key")
@@ -127,4 +131,73 @@ func TestRoomAheadIsWithinASegment(t *testing.T) {
 		}
 	}
 	abandon(t, s)
+}
+
+// fullDisk is a disk that has no room for room.
+type fullDisk struct{ systemDisk }
+
+type fullFile struct{ file }
+
+func (d fullDisk) open(path string) (file, error) {
+	f, err := d.systemDisk.open(path)
+	return fullFile{f}, err
+}
+
+func (f fullFile) WriteAt(b []byte, at int64) (int, error) {
+	if allZero(b) {
+		return 0, syscall.ENOSPC
+	}
+	return f.file.WriteAt(b, at)
+}
+
+// TestNoRoomAhead: without room requests are answered as well, and are there later.
+func TestNoRoomAhead(t *testing.T) {
+	dir, options := t.TempDir(), quiet
+	options.Durability, options.disk = Power, fullDisk{}
+	s := withOneRequest(t, dir, options)
+	consume(t, s, request("key", 1, endless, noon))
+	if got, want := sizeOfLast(t, dir), s.ledger.current.offset(s.ledger.position()); got != want {
+		t.Errorf("the file has %d bytes, want %d", got, want)
+	}
+	abandon(t, s)
+	s = openAlone(t, dir, options)
+	wantUsed(t, s, ofKey("key"), 2)
+	abandon(t, s)
+}
+
+// TestFoldedIsZeros: a ledger that has zeros where it was folded is not opened as if they
+// were room, and zeros that are more than room are told.
+func TestFoldedIsZeros(t *testing.T) {
+	dir, options, log := t.TempDir(), quiet, new(bytes.Buffer)
+	options.Logger, options.Durability = slog.New(slog.NewTextHandler(log, nil)), Power
+	s := withOneRequest(t, dir, options)
+	begin := s.ledger.current.offset(s.ledger.position())
+	consume(t, s, request("key", 1, endless, noon))
+	end := s.ledger.current.offset(s.ledger.position())
+	abandon(t, s)
+	file := segmentFiles(t, dir)[0]
+	if err := os.Truncate(file, end+aheadSize+1); err != nil {
+		t.Fatal(err)
+	}
+	s = openAlone(t, dir, options)
+	if got := sizeOfLast(t, dir); got != end || !bytes.Contains(log.Bytes(), []byte("not written whole")) {
+		t.Errorf("with more zeros than room: the file has %d bytes, want %d; logged %q", got, end, log)
+	}
+	fold(t, s)
+	abandon(t, s)
+
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(b[begin:end])
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = open(dir, options); err == nil {
+		abandon(t, s)
+	}
+	if !errors.Is(err, errLedger) || !strings.Contains(err.Error(), filepath.Base(file)) {
+		t.Errorf("open with zeros where it is folded: got error %v, want one that names the file", err)
+	}
 }

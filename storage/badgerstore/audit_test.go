@@ -143,7 +143,7 @@ func (a *auditing) counter(of ref, t *trail) {
 	if err == nil && got.entries == 0 && t.of(t.last()) < a.s.folder.mark.Load() {
 		return // the number was given again
 	}
-	if err == nil && got.head() < a.s.ledger.from(nil)[0].base && got.entries >= t.last() && got.head() >= t.of(t.last()) {
+	if err == nil && got.head() < a.oldest() && got.entries >= t.last() && got.head() >= t.of(t.last()) {
 		delete(a.trails, of)
 		return // its last events have expired, maybe before they could be audited
 	}
@@ -162,4 +162,12 @@ func (a *auditing) counter(of ref, t *trail) {
 		}
 		n = jump(n)
 	}
+}
+
+// oldest returns the first position that is kept.
+func (a *auditing) oldest() int64 {
+	for _, g := range a.s.ledger.from(nil) {
+		return g.base
+	}
+	return a.s.ledger.position()
 }

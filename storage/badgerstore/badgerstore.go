@@ -41,6 +41,7 @@ type Options struct {
 
 	disk        disk       // that the ledger is on; that of the system by default
 	segmentSize int64      // of the ledger, in bytes
+	ahead       int64      // how much room is made in one at once; of use beside segmentSize
 	step        func(step) // called at each step
 
 	syncLog func(*os.File) error // brings a log of badger to the disk; [os.File.Sync] by default

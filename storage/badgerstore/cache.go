@@ -36,8 +36,8 @@ type counter struct {
 	few [fewLinks]int64 // the chain, as long as it is short: what lies together is found together
 }
 
-// fewLinks is how many links most chains have at most: those of up to a hundred entries
-// or so.
+// fewLinks is how many links the chains of histories of up to 247 entries have at most, and
+// most of those of longer ones.
 const fewLinks = 7
 
 // setLocked gives a counter what was read of it.
@@ -157,12 +157,12 @@ func held(h *core.Handle, r ref) *counter {
 }
 
 // findLocked is getLocked for who has a handle and has looked where it leads.
-func (s *shard) findLocked(r ref, held *counter, h *core.Handle) *counter {
-	if held != nil && held.shard == s && !held.gone {
-		held.visited = true
-		return held
+func (s *shard) findLocked(r ref, c *counter, h *core.Handle) *counter {
+	if c != nil && c.shard == s && !c.gone {
+		c.visited = true
+		return c
 	}
-	c := s.getLocked(r)
+	c = s.getLocked(r)
 	if c != nil && h != nil {
 		h.Store(c)
 	}

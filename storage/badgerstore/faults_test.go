@@ -31,6 +31,29 @@ func TestDeleteManyFolded(t *testing.T) {
 	}
 }
 
+// TestFoldManySmallPages: more pages are folded at once than a transaction of badger has
+// records, when there is little on each.
+func TestFoldManySmallPages(t *testing.T) {
+	s := openAlone(t, t.TempDir(), quiet)
+	defer abandon(t, s)
+	const pages = 15_000
+	var b folding
+	var young tally
+	young.append(young.next(noon), noon, firstPosition)
+	record := young.encode(nil)
+	for n := range int64(pages) {
+		from := int32(len(b.bytes))
+		b.bytes = append(b.bytes, record...)
+		b.counters = append(b.counters, folded{ref: ref{n << pageBits, 1, kindKey}, position: firstPosition, from: from, upTo: int32(len(b.bytes))})
+	}
+	if err := s.writePages(&b); err != nil {
+		t.Fatalf("writePages: %v", err)
+	}
+	if got := len(stored(t, s, string(kindCounter))); got != pages {
+		t.Errorf("got %d pages, want %d", got, pages)
+	}
+}
+
 // onceDisk is a disk that cannot sync, once.
 type onceDisk struct {
 	systemDisk

@@ -21,7 +21,9 @@ const (
 	unfoldedMost = 2 * foldBytes    // whoever counts waits while so much is not folded,
 	repeatsMost  = 10 * foldRepeats // or so many request ids
 
-	batchBytes = 4 << 20 // of records of counters that are taken at once
+	batchBytes = 4 << 20  // of records of counters that are taken at once
+	turnBytes  = 64 << 10 // of pages that are written at once: then whoever decides goes first
+	longPause  = time.Minute
 )
 
 // folder folds.
@@ -193,11 +195,11 @@ func (s *Store) foldBatch(b *folding) error {
 // writePages writes the pages of a batch, some in a transaction at a time.
 func (s *Store) writePages(b *folding) error {
 	for rest := b.counters; len(rest) > 0; {
+		runtime.Gosched()
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *badger.Txn) error {
-			for size := 0; len(rest) > 0 && size < maxWriteBytes; {
+			for size, pages := 0, 0; len(rest) > 0 && size < turnBytes && pages < maxWrites; pages++ {
 				n := onOnePage(rest)
-				runtime.Gosched()
 				written, err := s.writePage(txn, rest[:n], b.bytes)
 				if err != nil {
 					return err

@@ -64,7 +64,7 @@ func (k *keeper) fold(s *Store) {
 			s.log.Error("the ledger was not folded", "dir", s.dir, "error", err)
 			k.pause(foldAgain)
 		}
-		wait = max(foldEvery, 9*time.Since(began))
+		wait = max(foldEvery, min(9*time.Since(began), longPause))
 	}
 }
 

@@ -197,9 +197,7 @@ func (l *ledger) write(b *block) error {
 	}
 	end := b.start + int64(len(b.bytes))
 	if l.power.Load() {
-		if err := g.makeRoom(end, l.size); err != nil {
-			return err
-		}
+		l.makeRoom(g, end)
 	}
 	l.grown(g, end, b.ends)
 	l.written.Store(end)

@@ -61,6 +61,7 @@ func (o *outage) open() error {
 	o.disk.before = func(int) { o.event(diskChanges) }
 	options := o.options
 	options.disk, options.segmentSize = o.disk, 4<<10+int64(o.random.IntN(16<<10))
+	options.ahead = int64(o.random.IntN(8 << 10))
 	options.CounterCache = []int{1, 100_000}[o.random.IntN(2)]
 	options.syncLog = o.syncLog
 	options.step = func(at step) {
@@ -195,11 +196,12 @@ func (o *outage) copyFile(name string) {
 	}
 	used, err := usedBytes(f, o.logs[name])
 	now := make([]byte, used)
-	if _, readErr := io.ReadFull(f, now); readErr != nil {
+	_, readErr := io.ReadFull(f, now)
+	if err == nil && nonEOF(readErr) == nil && readErr != nil {
 		return // badger is removing it: what was in it is in a table
 	}
 	left := afterCut(now[:o.logs[name]], now, o.random)
-	if err := firstOf(err, os.WriteFile(to, left, 0o600), os.Truncate(to, info.Size())); err != nil {
+	if err := firstOf(err, readErr, os.WriteFile(to, left, 0o600), os.Truncate(to, info.Size())); err != nil {
 		o.t.Error(err)
 	}
 }

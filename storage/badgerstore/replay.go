@@ -46,7 +46,7 @@ func (s *Store) openLedger(o Options) error {
 	}
 	s.ledger.segments = all
 	if o.segmentSize > 0 {
-		all.size = o.segmentSize
+		all.size, all.ahead = o.segmentSize, o.ahead
 	}
 	mark, err := s.readMark()
 	if err != nil {
@@ -148,6 +148,9 @@ func (r *replay) segment(g *segment, from int64) (end int64, whole bool, err err
 	if from > g.end {
 		return 0, false, fmt.Errorf("%w: %s ends at %d and was folded up to %d", errLedger, g.name(), g.end, from)
 	}
+	if missing, err := g.isMissing(from); err != nil || missing {
+		return 0, false, firstOf(err, fmt.Errorf("%w: %s ends before %d, and was folded up to there", errLedger, g.name(), from))
+	}
 	in := bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(from), g.end-from), 1<<20)
 	for end = from; ; {
 		header, err := in.Peek(frameSize)
@@ -172,6 +175,18 @@ func (r *replay) segment(g *segment, from int64) (end int64, whole bool, err err
 		end += int64(size)
 		r.s.ledger.step(stepReplay)
 	}
+}
+
+// noEvent is how many zeros no event ends with: it has the id of a key.
+const noEvent = 32
+
+// isMissing reports whether there is no event where one must end, but zeros.
+func (g *segment) isMissing(end int64) (bool, error) {
+	n := min(noEvent, end-g.base)
+	if n == 0 {
+		return false, nil
+	}
+	return g.onlyZeros(end-n, end)
 }
 
 // nonEOF returns an error that is not the end of a file.
@@ -277,11 +292,11 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 func (s *Store) cut(end int64) error {
 	l := s.ledger
 	if g := l.last(); g != nil && g.end != end {
-		room, err := g.isRoom(end)
+		room, err := g.onlyZeros(end, g.end)
 		if err != nil {
 			return err
 		}
-		if g.room = g.end; !room {
+		if g.room = g.end; !room || g.end-end > l.ahead {
 			s.log.Warn("the ledger ends with what was not written whole", "file", g.path, "bytes", g.end-end)
 			if err := firstOf(g.file.Truncate(g.offset(end)), g.file.sync()); err != nil {
 				return err

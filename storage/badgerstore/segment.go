@@ -25,7 +25,7 @@ const (
 	ledgerDir     = "ledger" // within the directory of the store
 	segmentSuffix = ".seg"
 	segmentSize   = 64 << 20 // a segment that has reached it is the last no longer
-	aheadSize     = 1 << 20  // how much room is made at once, see [segment.makeRoom]
+	aheadSize     = 1 << 20  // how much room is made at once, with durability power: see [segment.makeRoom]
 	firstPosition = 1
 	headerSize    = 16
 	segmentMagic  = "lkseg\x00\x00\x01" // with the version of the format
@@ -44,7 +44,7 @@ type segment struct {
 	end  int64 // the position after its last byte
 	ends int64 // until when one of its events must be kept, Unix seconds
 
-	room int64 // up to where the file has zeros after its end; of whoever leads
+	room int64 // up to where room was made after the end; of whoever leads
 }
 
 // offset returns where in the file a position is.
@@ -52,9 +52,10 @@ func (g *segment) offset(position int64) int64 { return position - g.base + head
 
 // segments are the files of the ledger.
 type segments struct {
-	disk disk
-	dir  string
-	size int64 // of a segment; tests have small ones
+	disk  disk
+	dir   string
+	size  int64 // of a segment; tests have small ones
+	ahead int64 // how much room is made at once, likewise
 
 	mu   sync.RWMutex // guards what follows
 	list []*segment   // in ascending order, never empty once the store is open
@@ -69,7 +70,7 @@ func (g *segment) name() string { return filepath.Join(ledgerDir, segmentName(g.
 
 // openSegments opens the files in a directory.
 func openSegments(d disk, dir string) (*segments, error) {
-	all := &segments{disk: d, dir: dir, size: segmentSize}
+	all := &segments{disk: d, dir: dir, size: segmentSize, ahead: aheadSize}
 	names, err := d.names(dir)
 	if err != nil {
 		return nil, err
@@ -163,27 +164,27 @@ func (all *segments) begin(base int64) (*segment, error) {
 // written more at once may write all of it again when a byte of it changes.
 var zeros [4096]byte
 
-// makeRoom makes sure that the file is written up to a position and some way further, but
-// not beyond where a segment of the size is full: bytes that replace others are
-// brought to the disk without a change of the file system's own records, in half the time.
-func (g *segment) makeRoom(end, size int64) error {
+// makeRoom makes sure that a file is written up to a position and some way further, but
+// not beyond where it is full: bytes that replace others are brought to the disk without a
+// change of the file system's own records, in half the time. That is all that is lost
+// where it fails. It is tried again where the room would have ended.
+func (all *segments) makeRoom(g *segment, end int64) {
 	if end <= g.room {
-		return nil
+		return
 	}
-	g.room = max(end, min(end+aheadSize, g.base+size))
+	g.room = max(end, min(end+all.ahead, g.base+all.size))
 	for at := end; at < g.room; {
 		n := min(g.room-at, int64(len(zeros))-g.offset(at)%int64(len(zeros)))
 		if _, err := g.file.WriteAt(zeros[:n], g.offset(at)); err != nil {
-			return err
+			return
 		}
 		at += n
 	}
-	return nil
 }
 
-// isRoom reports whether there are only zeros in the file after a position.
-func (g *segment) isRoom(end int64) (bool, error) {
-	in := bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(end), g.end-end), 1<<16)
+// onlyZeros reports whether there is nothing else between two positions.
+func (g *segment) onlyZeros(from, to int64) (bool, error) {
+	in := bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(from), to-from), 1<<16)
 	for {
 		switch c, err := in.ReadByte(); {
 		case err != nil:

@@ -56,7 +56,7 @@ func victim(line string) error {
 		return err
 	}
 	var seen atomic.Int64
-	options := Options{CounterCache: o.Cache, segmentSize: o.Segment, step: func(at step) {
+	options := Options{CounterCache: o.Cache, segmentSize: o.Segment, ahead: o.Segment / 7, step: func(at step) {
 		if at == o.Step && seen.Add(1) == o.Count {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {} // until it comes
