@@ -73,7 +73,8 @@ func open(dir string, o Options) (*Store, error) {
 // mapped. Most it takes to compact: up to a dozen tables at once, each of which takes
 // twice its size and 3 MiB. So all are small, but not much smaller than that. The pages of
 // counters that are folded at once have room in the first level, so that the next time
-// replaces them there.
+// replaces them there. A store that was filled with a smaller one keeps its levels: badger
+// sees to that since its issue 2278 was fixed.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithLogger(badgerLog{log}).
