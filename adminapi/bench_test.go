@@ -1,27 +1,17 @@
 package adminapi_test
 
 import (
-	"context"
 	"crypto/tls"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
+	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
-
-// countless is a store that allows every request and counts none.
-type countless struct{ core.Store }
-
-var countlessWindow = core.Month.Window(time.Unix(1_800_000_000, 0))
-
-func (countless) Consume(context.Context, *core.Consumption) (core.Verdict, error) {
-	return core.Verdict{Usage: core.Usage{Window: countlessWindow, Used: 123}, Allowed: true}, nil
-}
 
 // discarded is an answer that nobody reads.
 type discarded struct {
@@ -40,7 +30,7 @@ func (*rereadable) Close() error { return nil }
 
 // BenchmarkValidate measures what the API costs over the store and HTTP.
 func BenchmarkValidate(b *testing.B) {
-	svc := core.NewService(countless{memstore.New()}, core.Config{})
+	svc := core.NewService(storetest.Uncounted(memstore.New()), core.Config{})
 	account, _, owner, err := svc.CreateAccount(b.Context(), "acme")
 	if err != nil {
 		b.Fatal(err)

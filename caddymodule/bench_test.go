@@ -15,20 +15,12 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
+	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
-
-// countless is a store that allows every request and counts none.
-type countless struct{ core.Store }
-
-var countlessWindow = core.Month.Window(time.Unix(1_800_000_000, 0))
-
-func (countless) Consume(context.Context, *core.Consumption) (core.Verdict, error) {
-	return core.Verdict{Usage: core.Usage{Window: countlessWindow, Used: 123}, Allowed: true}, nil
-}
 
 // benchGateway returns a gateway over a store that does nothing, and a key.
 func benchGateway(b *testing.B) (*Gateway, string) {
-	l := &live{store: countless{memstore.New()}}
+	l := &live{store: storetest.Uncounted(memstore.New())}
 	l.service = core.NewService(l.store, core.Config{OnDecision: l.observe})
 	l.names = newAccountNames(l.service)
 	app := &App{}

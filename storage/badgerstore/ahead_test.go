@@ -22,6 +22,16 @@ func sizeOfLast(t *testing.T, dir string) int64 {
 	return info.Size()
 }
 
+// usedOfLast returns how much of the last segment has events.
+func usedOfLast(s *Store) int64 { return s.ledger.current.offset(s.ledger.position()) }
+
+// powerLogged returns options with power, and what is logged with them.
+func powerLogged() (Options, *bytes.Buffer) {
+	o, log := quiet, new(bytes.Buffer)
+	o.Logger, o.Durability = slog.New(slog.NewTextHandler(log, nil)), Power
+	return o, log
+}
+
 // withOneRequest opens a store in which one request was counted.
 func withOneRequest(t *testing.T, dir string, o Options) *Store {
 	t.Helper()
@@ -35,11 +45,11 @@ func withOneRequest(t *testing.T, dir string, o Options) *Store {
 // not taken for a torn write when the store is opened again, it is used then, and none is
 // made for process.
 func TestRoomAhead(t *testing.T) {
-	dir, options, log := t.TempDir(), quiet, new(bytes.Buffer)
-	options.Logger, options.Durability = slog.New(slog.NewTextHandler(log, nil)), Power
+	dir := t.TempDir()
+	options, log := powerLogged()
 	s := withOneRequest(t, dir, options)
 	size := sizeOfLast(t, dir)
-	if room := size - s.ledger.current.offset(s.ledger.position()); room != aheadSize {
+	if room := size - usedOfLast(s); room != aheadSize {
 		t.Fatalf("after the first request: got %d bytes of room, want %d", room, aheadSize)
 	}
 	for want := int64(2); want < 5; want++ {
@@ -70,7 +80,7 @@ func TestRoomAhead(t *testing.T) {
 	options.Durability = Process
 	dir = t.TempDir()
 	s = withOneRequest(t, dir, options)
-	if got, want := sizeOfLast(t, dir), s.ledger.current.offset(s.ledger.position()); got != want {
+	if got, want := sizeOfLast(t, dir), usedOfLast(s); got != want {
 		t.Errorf("process: the file has %d bytes, want %d", got, want)
 	}
 	abandon(t, s)
@@ -78,10 +88,10 @@ func TestRoomAhead(t *testing.T) {
 
 // TestTornInRoom: what was not written whole, with room after it, is cut off and told.
 func TestTornInRoom(t *testing.T) {
-	dir, options, log := t.TempDir(), quiet, new(bytes.Buffer)
-	options.Logger, options.Durability = slog.New(slog.NewTextHandler(log, nil)), Power
+	dir := t.TempDir()
+	options, log := powerLogged()
 	s := withOneRequest(t, dir, options)
-	whole := s.ledger.current.offset(s.ledger.position())
+	whole := usedOfLast(s)
 	consume(t, s, request("key", 1, endless, noon))
 	abandon(t, s)
 	f, err := os.OpenFile(segmentFiles(t, dir)[0], os.O_RDWR, 0)
@@ -156,7 +166,7 @@ func TestNoRoomAhead(t *testing.T) {
 	options.Durability, options.disk = Power, fullDisk{}
 	s := withOneRequest(t, dir, options)
 	consume(t, s, request("key", 1, endless, noon))
-	if got, want := sizeOfLast(t, dir), s.ledger.current.offset(s.ledger.position()); got != want {
+	if got, want := sizeOfLast(t, dir), usedOfLast(s); got != want {
 		t.Errorf("the file has %d bytes, want %d", got, want)
 	}
 	abandon(t, s)
@@ -168,12 +178,12 @@ func TestNoRoomAhead(t *testing.T) {
 // TestFoldedIsZeros: a ledger that has zeros where it was folded is not opened as if they
 // were room, and zeros that are more than room are told.
 func TestFoldedIsZeros(t *testing.T) {
-	dir, options, log := t.TempDir(), quiet, new(bytes.Buffer)
-	options.Logger, options.Durability = slog.New(slog.NewTextHandler(log, nil)), Power
+	dir := t.TempDir()
+	options, log := powerLogged()
 	s := withOneRequest(t, dir, options)
-	begin := s.ledger.current.offset(s.ledger.position())
+	begin := usedOfLast(s)
 	consume(t, s, request("key", 1, endless, noon))
-	end := s.ledger.current.offset(s.ledger.position())
+	end := usedOfLast(s)
 	abandon(t, s)
 	file := segmentFiles(t, dir)[0]
 	if err := os.Truncate(file, end+aheadSize+1); err != nil {

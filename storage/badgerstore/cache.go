@@ -40,10 +40,12 @@ type counter struct {
 // most of those of longer ones.
 const fewLinks = 7
 
-// setLocked gives a counter what was read of it.
-func (c *counter) setLocked(t tally) {
+// readLocked gives a counter what was read of it, and up to where its page has it.
+func (c *counter) readLocked(t tally, base int64) {
 	c.tally = t
 	c.chain = append(c.few[:0], t.chain...)
+	c.dirty, c.visited = t.applied != base, true
+	delete(c.shard.unfolded, c.ref)
 }
 
 // head is where the events of a counter that is not in memory end, and how many there

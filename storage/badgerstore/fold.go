@@ -21,9 +21,9 @@ const (
 	unfoldedMost = 2 * foldBytes    // whoever counts waits while so much is not folded,
 	repeatsMost  = 10 * foldRepeats // or so many request ids
 
-	batchBytes = 4 << 20  // of records of counters that are taken at once
-	turnBytes  = 64 << 10 // of pages that are written at once: then whoever decides goes first
-	longPause  = time.Minute
+	batchBytes = 4 << 20     // of records of counters that are taken at once
+	turnBytes  = 64 << 10    // of pages that are written at once: then whoever decides goes first
+	longPause  = time.Minute // between two times, at most
 )
 
 // folder folds.

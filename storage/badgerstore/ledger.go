@@ -196,14 +196,12 @@ func (l *ledger) write(b *block) error {
 		return err
 	}
 	end := b.start + int64(len(b.bytes))
-	if l.power.Load() {
-		l.makeRoom(g, end)
-	}
 	l.grown(g, end, b.ends)
 	l.written.Store(end)
 	l.blocks.Add(1)
 	l.step(stepWritten)
 	if l.power.Load() {
+		l.makeRoom(g, end)
 		err := l.sync()
 		l.step(stepSynced)
 		return err

@@ -48,9 +48,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 		if err != nil || again {
 			sh.removeLocked(c)
 		} else {
-			c.setLocked(t)
-			c.dirty, c.visited = t.applied != base, true
-			delete(sh.unfolded, of)
+			c.readLocked(t, base)
 		}
 		sh.mu.Unlock()
 		if !again {

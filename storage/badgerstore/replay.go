@@ -280,9 +280,7 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 		return nil
 	}
 	c := sh.addLocked(of, position)
-	c.setLocked(t)
-	c.dirty, c.visited = t.applied != base, true
-	delete(sh.unfolded, of)
+	c.readLocked(t, base)
 	return nil
 }
 
@@ -292,11 +290,11 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 func (s *Store) cut(end int64) error {
 	l := s.ledger
 	if g := l.last(); g != nil && g.end != end {
-		room, err := g.onlyZeros(end, g.end)
+		room, err := g.isRoom(end, l.ahead)
 		if err != nil {
 			return err
 		}
-		if g.room = g.end; !room || g.end-end > l.ahead {
+		if g.room = g.end; !room {
 			s.log.Warn("the ledger ends with what was not written whole", "file", g.path, "bytes", g.end-end)
 			if err := firstOf(g.file.Truncate(g.offset(end)), g.file.sync()); err != nil {
 				return err

@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -182,17 +181,20 @@ func (all *segments) makeRoom(g *segment, end int64) {
 	}
 }
 
-// onlyZeros reports whether there is nothing else between two positions.
-func (g *segment) onlyZeros(from, to int64) (bool, error) {
-	in := bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(from), to-from), 1<<16)
-	for {
-		switch c, err := in.ReadByte(); {
-		case err != nil:
-			return err == io.EOF, nonEOF(err)
-		case c != 0:
-			return false, nil
-		}
+// isRoom reports whether what is in the file after its end is room, of which so much is
+// made at once.
+func (g *segment) isRoom(end, ahead int64) (bool, error) {
+	if g.end-end > ahead {
+		return false, nil
 	}
+	return g.onlyZeros(end, g.end)
+}
+
+// onlyZeros reports whether there is nothing else between two positions in the file.
+func (g *segment) onlyZeros(from, to int64) (bool, error) {
+	b := make([]byte, to-from)
+	_, err := g.file.ReadAt(b, g.offset(from))
+	return allZero(b), nonEOF(err)
 }
 
 // last returns the segment that is written to, nil when there is none.
