@@ -39,7 +39,7 @@ func markOf(epoch, shard uint64) uint64 { return epoch*cacheShards + shard%cache
 func (l *link[K, V]) follow(c *cache[K, V]) *V {
 	mark := l.mark.Load() // first: what to is then was there in that epoch, or later
 	s := l.to.Load()
-	if s == nil || markOf(c.shards[mark%cacheShards].epoch.Load(), mark) != mark {
+	if s == nil || !c.lease.holds() || markOf(c.shards[mark%cacheShards].epoch.Load(), mark) != mark {
 		return nil
 	}
 	return &s.value

@@ -28,12 +28,15 @@ const cacheShards = 256
 // the store once, however many wait for it.
 //
 // Whoever changes the store calls forget before answering: no get that begins after
-// it returns what was before, not even by way of a look-up that began earlier.
+// it returns what was before, not even by way of a look-up that began earlier. While
+// the lease does not hold, others may change the store unheard: then the store is asked
+// each time.
 type cache[K comparable, V any] struct {
 	load     func(context.Context, K) (*V, error)
 	notFound error // what load returns for what the store does not hold
 	name     func(K) string
 	clock    func() time.Time
+	lease    *lease
 
 	seed    maphash.Seed
 	present occupancy
@@ -59,9 +62,9 @@ type shard[K comparable, V any] struct {
 	epoch  atomic.Uint64                // counts the calls of forget; read without mu
 }
 
-func newCache[K comparable, V any](size int, clock func() time.Time, notFound error,
+func newCache[K comparable, V any](size int, clock func() time.Time, l *lease, notFound error,
 	name func(K) string, load func(context.Context, K) (*V, error)) *cache[K, V] {
-	c := &cache[K, V]{load: load, notFound: notFound, name: name, clock: clock, seed: maphash.MakeSeed()}
+	c := &cache[K, V]{load: load, notFound: notFound, name: name, clock: clock, lease: l, seed: maphash.MakeSeed()}
 	c.resize(size)
 	return c
 }
@@ -81,6 +84,9 @@ func (c *cache[K, V]) hash(k K) uint64 { return maphash.Comparable(c.seed, k) | 
 
 // find returns the slot of k, and adds to hits when memory answers.
 func (c *cache[K, V]) find(ctx context.Context, k K, hits *uint64) (*slot[K, V], error) {
+	if !c.lease.holds() {
+		return c.read(ctx, k)
+	}
 	hash := c.hash(k)
 	sh := &c.shards[hash%cacheShards]
 	if s := sh.present.find(hash, k); s != nil {
@@ -93,6 +99,16 @@ func (c *cache[K, V]) find(ctx context.Context, k K, hits *uint64) (*slot[K, V],
 		return nil, c.notFound
 	}
 	return c.ask(ctx, sh, hash, k)
+}
+
+// read loads k from the store and remembers nothing.
+func (c *cache[K, V]) read(ctx context.Context, k K) (*slot[K, V], error) {
+	c.misses.Add(1)
+	v, err := c.load(context.WithoutCancel(ctx), k)
+	if err != nil {
+		return nil, err
+	}
+	return &slot[K, V]{key: k, value: *v}, nil
 }
 
 // ask loads k from the store, together with everyone who asks for it meanwhile.
@@ -149,6 +165,13 @@ func (c *cache[K, V]) forget(keys ...K) {
 		if c.shards[hash%cacheShards].forget(hash, k, c.name(k)) {
 			c.present.held.Add(-1)
 		}
+	}
+}
+
+// forgetAll drops everything.
+func (c *cache[K, V]) forgetAll() {
+	for i := range c.shards {
+		c.present.held.Add(-int64(c.shards[i].forgetAll()))
 	}
 }
 
@@ -215,6 +238,15 @@ func (sh *shard[K, V]) forget(hash uint64, k K, name string) bool {
 		sh.absent.Remove(k)
 	}
 	return sh.present.remove(hash, k)
+}
+
+// forgetAll ends the epoch, and returns how much was remembered.
+func (sh *shard[K, V]) forgetAll() int {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.epoch.Add(1)
+	sh.absent = nil
+	return sh.present.clear()
 }
 
 func (sh *shard[K, V]) evict(keep *slot[K, V]) bool {

@@ -16,7 +16,7 @@ import (
 func TestCacheForgetUnderLoad(t *testing.T) {
 	const keys, callers, changes = 64, 8, 3000
 	var stored, told [keys]atomic.Int64
-	c := newCache(keys/2, time.Now, errAbsent, strconv.Itoa, func(_ context.Context, k int) (*int64, error) {
+	c := newCache(keys/2, time.Now, nil, errAbsent, strconv.Itoa, func(_ context.Context, k int) (*int64, error) {
 		v := stored[k].Load()
 		if v%5 == 4 { // then it is not there
 			return nil, errAbsent
@@ -90,7 +90,7 @@ func TestCacheRemembersOnce(t *testing.T) {
 func TestCacheUnderAFlood(t *testing.T) {
 	const known, flood = 1000, 100_000
 	var loads atomic.Int64
-	c := newCache(known, func() time.Time { return time.Unix(0, 0) }, errAbsent, strconv.Itoa,
+	c := newCache(known, func() time.Time { return time.Unix(0, 0) }, nil, errAbsent, strconv.Itoa,
 		func(_ context.Context, k int) (*int, error) {
 			loads.Add(1)
 			if k >= known {
@@ -129,7 +129,7 @@ func TestCacheUnderAFlood(t *testing.T) {
 // However few are remembered, the one that was asked for last is.
 func TestCacheOfOne(t *testing.T) {
 	s := &source{}
-	c := newCache(1, time.Now, errAbsent, strconv.Itoa, s.load)
+	c := newCache(1, time.Now, nil, errAbsent, strconv.Itoa, s.load)
 	for k := range 1000 {
 		_, _ = c.get(t.Context(), k)
 		if _, err := c.get(t.Context(), k); err != nil || s.loads.Load() != int64(k+1) || c.present.Len() != 1 {
@@ -140,7 +140,7 @@ func TestCacheOfOne(t *testing.T) {
 
 // A hit makes no garbage.
 func TestCacheHitAllocatesNothing(t *testing.T) {
-	c := newCache(10, time.Now, ErrKeyNotFound, func(d Digest) string { return string(d[:]) },
+	c := newCache(10, time.Now, nil, ErrKeyNotFound, func(d Digest) string { return string(d[:]) },
 		func(_ context.Context, d Digest) (*Key, error) { return &Key{Digest: d}, nil })
 	d := DigestOf("lk_user_a")
 	if n := testing.AllocsPerRun(100, func() { _, _ = c.get(context.Background(), d) }); n != 0 {

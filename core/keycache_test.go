@@ -34,7 +34,7 @@ func (s *source) load(context.Context, int) (*int64, error) {
 }
 
 func newTestCache(s *source, clock func() time.Time) *cache[int, int64] {
-	return newCache(10, clock, errAbsent, strconv.Itoa, s.load)
+	return newCache(10, clock, nil, errAbsent, strconv.Itoa, s.load)
 }
 
 func TestCacheAsksOnce(t *testing.T) {
@@ -124,7 +124,7 @@ func TestCacheRemembersTheAbsentBriefly(t *testing.T) {
 func TestCacheForgetsFaultsAndStaysBounded(t *testing.T) {
 	fault := errors.New("disk")
 	fail := true
-	c := newCache(10, time.Now, errAbsent, strconv.Itoa, func(_ context.Context, k int) (*int, error) {
+	c := newCache(10, time.Now, nil, errAbsent, strconv.Itoa, func(_ context.Context, k int) (*int, error) {
 		if fail {
 			return nil, fault
 		}

@@ -132,6 +132,14 @@ func (t *slots[K, V]) remove(hash uint64, k K) bool {
 	return false
 }
 
+// clear takes out all slots, and returns how many there were.
+func (t *slots[K, V]) clear() int {
+	n := t.n
+	t.n, t.hand = 0, 0
+	t.places.Store(nil)
+	return n
+}
+
 // removeAt empties a place. The slots behind it that were put off by what was there
 // move up, so that the search for them does not end at the gap.
 func (t *slots[K, V]) removeAt(gap int) {

@@ -58,6 +58,7 @@ type Service struct {
 	retain     atomic.Int64 // nanoseconds
 	throttle   *Throttle
 
+	lease     *lease // of what is in memory
 	ownerKeys *cache[Digest, OwnerKey]
 	keys      *cache[Digest, heldKey]
 	users     *cache[userRef, heldUser]
@@ -69,7 +70,7 @@ type Service struct {
 
 // NewService returns a service over the store with the default tunables.
 func NewService(store Store, c Config) *Service {
-	s := &Service{store: store, clock: c.Clock, onDecision: c.OnDecision}
+	s := &Service{store: store, clock: c.Clock, onDecision: c.OnDecision, lease: newLease(store)}
 	if s.clock == nil {
 		s.clock = time.Now
 	}
@@ -80,20 +81,23 @@ func NewService(store Store, c Config) *Service {
 	s.deciding.New = func() any { return &deciding{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
 	s.Tune(DefaultTunables())
+	if w, watched := store.(Watched); watched {
+		w.Watch(watching{s})
+	}
 	return s
 }
 
 func (s *Service) newCaches(store Store) {
 	byDigest := func(d Digest) string { return string(d[:]) }
-	s.ownerKeys = newCache(ownerKeyCache, s.clock, ErrOwnerKeyNotFound, byDigest, store.OwnerKeyByDigest)
-	s.keys = newCache(DefaultKeyCache, s.clock, ErrKeyNotFound, byDigest,
+	s.ownerKeys = newCache(ownerKeyCache, s.clock, s.lease, ErrOwnerKeyNotFound, byDigest, store.OwnerKeyByDigest)
+	s.keys = newCache(DefaultKeyCache, s.clock, s.lease, ErrKeyNotFound, byDigest,
 		func(ctx context.Context, d Digest) (*heldKey, error) { return holdKey(store.KeyByDigest(ctx, d)) })
-	s.users = newCache(DefaultKeyCache, s.clock, ErrUserNotFound,
+	s.users = newCache(DefaultKeyCache, s.clock, s.lease, ErrUserNotFound,
 		func(r userRef) string { return r.account + "/" + strconv.FormatInt(r.id, 10) },
 		func(ctx context.Context, r userRef) (*heldUser, error) {
 			return holdUser(store.User(ctx, r.account, r.id))
 		})
-	s.plans = newCache(DefaultKeyCache, s.clock, ErrPlanNotFound,
+	s.plans = newCache(DefaultKeyCache, s.clock, s.lease, ErrPlanNotFound,
 		func(r planRef) string { return r.account + "/" + r.id },
 		func(ctx context.Context, r planRef) (*Plan, error) { return holdPlan(store.Plan(ctx, r.account, r.id)) })
 }

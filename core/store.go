@@ -118,6 +118,51 @@ type Store interface {
 	io.Closer
 }
 
+// MaxImport is how many entries or counters an [Importer] takes at once.
+const MaxImport = 1000
+
+// Importer is a [Store] that can take over what another store holds. Accounts and
+// owner's keys are created there, users, plans and keys are put by Update under the
+// numbers that they have: a number that is put was given, and the next one is larger.
+// What was deleted may be put again, at once, under the number and id that it had: its
+// history is empty then and its counter zero, whatever was there before; the request ids
+// of before may be remembered or not. A key that is put with another UserID keeps its
+// history and its counter.
+type Importer interface {
+	Store
+
+	// AppendHistory appends entries to the histories of their user and of their keys, in
+	// their order and as they are, Denied or not: nothing is counted, thinned out or
+	// remembered as a request id. There are at most [MaxImport], all of one user, and of
+	// keys that are this user's at that moment, any number of them. retention is that of
+	// [Consumption].
+	//
+	// An entry is appended to both histories in one step, or to neither. When it returns
+	// nil all are durable, and History shows them. A missing user is ErrUserNotFound, a
+	// missing key ErrKeyNotFound, which a store may also say of a key that is another
+	// user's. After any error the first few of the entries were appended, or none, or all:
+	// asking again would append them again.
+	AppendHistory(ctx context.Context, account string, entries []Entry, retention time.Duration) error
+
+	// SetCounters puts counters in place of those with the ids, in that order, at most
+	// [MaxImport]: Tallies, LastUsedAt and DeniedOmitted become as given, larger or
+	// smaller, and the histories stay. Each is replaced in one step, and a Consume comes
+	// before it, and is forgotten, or after it, and counts on top. When it returns nil all
+	// are durable.
+	//
+	// A missing key or user is ErrKeyNotFound or ErrUserNotFound. After any error some of
+	// the counters were replaced and others not: setting them again is enough.
+	SetCounters(ctx context.Context, ids []CounterID, counters []Counter) error
+}
+
+// CappedHistory is a [Store] that does not keep every entry for as long as it was asked
+// to.
+type CappedHistory interface {
+	// HistoryCap returns how many entries of each history are kept, the newest ones, at
+	// least. Older ones may be missing.
+	HistoryCap() int
+}
+
 // Tx is a transaction on the resources of one account. Its reads show the account
 // as it was when the transaction began: read first, then write, and write each
 // thing once. What its methods return is the caller's own.

@@ -1,0 +1,87 @@
+package record
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// Reader takes a binary record apart. When anything is missing it has failed, and what
+// it has returned means nothing.
+type Reader struct{ rest []byte }
+
+// NewReader returns a reader of a record.
+func NewReader(record []byte) *Reader { return &Reader{record} }
+
+// Failed reports whether anything was missing.
+func (r *Reader) Failed() bool { return r.rest == nil }
+
+// Uvarint reads what [binary.AppendUvarint] has written.
+func (r *Reader) Uvarint() uint64 {
+	n, size := binary.Uvarint(r.rest)
+	r.skip(size, size > 0)
+	return n
+}
+
+// Varint reads what [binary.AppendVarint] has written.
+func (r *Reader) Varint() int64 {
+	n, size := binary.Varint(r.rest)
+	r.skip(size, size > 0)
+	return n
+}
+
+// Uint reads a number of so many bytes, at most 8, the highest first.
+func (r *Reader) Uint(size int) (n uint64) {
+	fits := size <= len(r.rest)
+	if fits {
+		for _, b := range r.rest[:size] {
+			n = n<<8 | uint64(b)
+		}
+	}
+	r.skip(size, fits)
+	return n
+}
+
+// Text reads what [AppendText] has written.
+func (r *Reader) Text() (s string) {
+	n := r.Uvarint()
+	fits := n <= uint64(len(r.rest))
+	if fits {
+		s = string(r.rest[:n])
+	}
+	r.skip(int(n), fits)
+	return s
+}
+
+// Time reads what [AppendTime] has written.
+func (r *Reader) Time() time.Time {
+	seconds, nanoseconds := r.Varint(), r.Uvarint()
+	return time.Unix(seconds, int64(nanoseconds)).UTC()
+}
+
+func (r *Reader) skip(size int, ok bool) {
+	if !ok || r.rest == nil {
+		r.rest = nil
+		return
+	}
+	r.rest = r.rest[size:]
+}
+
+// AppendText appends a text with its length.
+func AppendText(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// AppendTime appends an instant, exactly.
+func AppendTime(b []byte, t time.Time) []byte {
+	b = binary.AppendVarint(b, t.Unix())
+	return binary.AppendUvarint(b, uint64(t.Nanosecond()))
+}
+
+// AppendUint appends the lowest bytes of a number, the highest of them first.
+func AppendUint(b []byte, size int, n uint64) []byte {
+	for i := size - 1; i >= 0; i-- {
+		b = append(b, byte(n>>(8*i)))
+	}
+	return b
+}

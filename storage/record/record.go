@@ -1,0 +1,65 @@
+// Package record turns resources into bytes and back, for the stores that keep them so.
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ErrDamaged means that a record cannot be read.
+var ErrDamaged = errors.New("a record is damaged")
+
+// Encode returns the stored form of a resource, as JSON. Unlike [json.Marshal] it leaves
+// metadata as it is, byte for byte.
+func Encode(resource any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(resource); err != nil {
+		return nil, fmt.Errorf("encode %T: %w", resource, err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// Decode returns the resource that [Encode] has stored, with its times in UTC.
+func Decode[T any](record []byte) (*T, error) {
+	resource := new(T)
+	if err := json.Unmarshal(record, resource); err != nil {
+		return nil, fmt.Errorf("decode %T: %w", resource, err)
+	}
+	InUTC(resource)
+	return resource, nil
+}
+
+// InUTC puts every time of a resource into UTC. They are stored in the zone that they
+// came in: the last hours of the year 9999 have no UTC form in JSON. What is no resource
+// stays as it is.
+func InUTC(resource any) {
+	utc := func(times ...*time.Time) {
+		for _, t := range times {
+			if t != nil {
+				*t = t.UTC()
+			}
+		}
+	}
+	switch r := resource.(type) {
+	case *core.Account:
+		utc(&r.CreatedAt)
+	case *core.OwnerKey:
+		utc(&r.CreatedAt, r.ExpiresAt, r.RevokedAt)
+	case *core.User:
+		utc(&r.CreatedAt, &r.UpdatedAt)
+	case *core.Plan:
+		utc(&r.CreatedAt, &r.UpdatedAt)
+	case *core.Key:
+		utc(&r.CreatedAt, &r.UpdatedAt, r.ExpiresAt)
+		for i := range r.Previous {
+			utc(&r.Previous[i].Until)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// CreateAccount implements [core.Store].
+func (s *Store) CreateAccount(ctx context.Context, a *core.Account, k *core.OwnerKey) error {
+	return s.register(ctx, func(r *registering) error {
+		if r.has("names", a.Name) {
+			return core.ErrAccountExists
+		}
+		if r.has("owners", encodeDigest(k.Digest)) {
+			return core.ErrOwnerKeyExists
+		}
+		b, err := record.Encode(a)
+		if err != nil {
+			return err
+		}
+		r.write("HSET", "names", a.Name, a.ID)
+		r.write("HSET", "accounts", a.ID, string(b))
+		r.write("RPUSH", "order", a.ID)
+		return r.addOwnerKey(a.ID, k)
+	})
+}
+
+// AccountByName implements [core.Store].
+func (s *Store) AccountByName(ctx context.Context, name string) (a *core.Account, err error) {
+	err = s.register(ctx, func(r *registering) error {
+		id, ok := r.get("HGET", "names", name)
+		if !ok {
+			return core.ErrAccountNotFound
+		}
+		b, ok := r.get("HGET", "accounts", id)
+		if !ok {
+			return core.ErrAccountNotFound
+		}
+		a, err = record.Decode[core.Account]([]byte(b))
+		return err
+	})
+	return a, err
+}
+
+// Accounts implements [core.Store].
+func (s *Store) Accounts(ctx context.Context, p core.Page) (page []*core.Account, total int, err error) {
+	err = s.register(ctx, func(r *registering) error {
+		page, total, err = registered[core.Account](r, "order", "accounts", p)
+		return err
+	})
+	return page, total, err
+}
+
+// CreateOwnerKey implements [core.Store].
+func (s *Store) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
+	return s.register(ctx, func(r *registering) error {
+		if !r.has("accounts", k.AccountID) {
+			return core.ErrAccountNotFound
+		}
+		if r.has("owners", encodeDigest(k.Digest)) {
+			return core.ErrOwnerKeyExists
+		}
+		return r.addOwnerKey(k.AccountID, k)
+	})
+}
+
+// OwnerKeyByDigest implements [core.Store].
+func (s *Store) OwnerKeyByDigest(ctx context.Context, d core.Digest) (k *core.OwnerKey, err error) {
+	err = s.register(ctx, func(r *registering) error {
+		k, err = r.ownerKey(encodeDigest(d))
+		return err
+	})
+	return k, err
+}
+
+// OwnerKeys implements [core.Store].
+func (s *Store) OwnerKeys(ctx context.Context, account string, p core.Page) (page []*core.OwnerKey, total int, err error) {
+	err = s.register(ctx, func(r *registering) error {
+		page, total, err = registered[core.OwnerKey](r, "owners:"+account, "owners", p)
+		return err
+	})
+	return page, total, err
+}
+
+// UpdateOwnerKey implements [core.Store].
+func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
+	err = s.register(ctx, func(r *registering) error {
+		digest, ok := r.get("HGET", "owner-ids:"+account, id)
+		if !ok {
+			return core.ErrOwnerKeyNotFound
+		}
+		if k, err = r.ownerKey(digest); err != nil {
+			return err
+		}
+		if err = fn(k); err != nil {
+			return err
+		}
+		b, err := record.Encode(k)
+		if err != nil {
+			return err
+		}
+		r.write("HSET", "owners", digest, string(b))
+		r.tell(k.Digest)
+		k, err = record.Decode[core.OwnerKey](b)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// exists reports whether there is an account.
+func (s *Store) exists(ctx context.Context, account string) (bool, error) {
+	if _, known := s.accounts.Load(account); known {
+		return true, nil
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	there, err := s.do(ctx, s.client.B().Hexists().Key(s.o.registry().key("accounts")).Field(account).Build()).AsBool()
+	if err != nil {
+		return false, unavailable(err)
+	}
+	if there {
+		s.accounts.Store(account, true)
+	}
+	return there, nil
+}
+
+// registering reads and changes the registry: all accounts and owner's keys, in one slot.
+type registering struct {
+	ctx     context.Context
+	s       *Store
+	version string // that was read first
+	writes  *batch
+	fault   error // of a read; the answers mean nothing then
+}
+
+// register runs fn on the registry and makes its writes happen at once, if nobody else
+// has changed the registry since fn began to read. fn may be run again.
+func (s *Store) register(ctx context.Context, fn func(*registering) error) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	return s.optimistic(func() (bool, error) {
+		r := &registering{ctx: ctx, s: s, writes: newBatch(s.o.registry())}
+		err := fn(r)
+		switch {
+		case r.fault == errStale:
+			return false, nil
+		case r.fault != nil:
+			return false, r.fault
+		case err != nil:
+			return false, err
+		case r.writes.empty():
+			return true, nil
+		}
+		return s.commit(ctx, r.writes, r.version)
+	})
+}
+
+// look reads from one version of the registry.
+func (r *registering) look(command, name string, args ...string) (answer rueidis.RedisMessage, ok bool) {
+	if r.fault != nil {
+		return answer, false
+	}
+	b := newBatch(r.s.o.registry())
+	b.add(command, r.s.o.registry().key(name), args...)
+	version, answers, err := r.s.look(r.ctx, b)
+	if err == nil && r.version != "" && version != r.version {
+		err = errStale
+	}
+	if err != nil {
+		r.fault = err
+		return answer, false
+	}
+	r.version = version
+	return answers[0], true
+}
+
+// get reads a text.
+func (r *registering) get(command, name string, args ...string) (string, bool) {
+	answer, ok := r.look(command, name, args...)
+	if !ok {
+		return "", false
+	}
+	return text(answer)
+}
+
+func (r *registering) has(hash, field string) bool {
+	answer, ok := r.look("HEXISTS", hash, field)
+	return ok && number(answer) == 1
+}
+
+func (r *registering) write(command, name string, args ...string) {
+	r.writes.add(command, r.s.o.registry().key(name), args...)
+}
+
+func (r *registering) tell(d core.Digest) { r.writes.add("TELL", r.s.o.tellOwnerKey(d)) }
+
+func (r *registering) ownerKey(digest string) (*core.OwnerKey, error) {
+	b, ok := r.get("HGET", "owners", digest)
+	if !ok {
+		return nil, core.ErrOwnerKeyNotFound
+	}
+	return record.Decode[core.OwnerKey]([]byte(b))
+}
+
+func (r *registering) addOwnerKey(account string, k *core.OwnerKey) error {
+	b, err := record.Encode(k)
+	if err != nil {
+		return err
+	}
+	digest := encodeDigest(k.Digest)
+	r.write("HSET", "owners", digest, string(b))
+	r.write("HSET", "owner-ids:"+account, k.ID, digest)
+	r.write("RPUSH", "owners:"+account, digest)
+	r.tell(k.Digest)
+	return nil
+}
+
+// registered returns a page of what a list names, from a hash.
+func registered[T any](r *registering, order, hash string, p core.Page) (page []*T, total int, err error) {
+	n, ok := r.look("LLEN", order)
+	first := p.Offset()
+	if total = int(number(n)); !ok || first >= total {
+		return nil, total, nil
+	}
+	some, ok := r.look("LRANGE", order, strconv.Itoa(first), strconv.Itoa(first+p.Size-1))
+	if !ok {
+		return nil, 0, nil
+	}
+	ids, err := some.AsStrSlice()
+	if err != nil {
+		return nil, 0, unavailable(err)
+	}
+	records, ok := r.look("HMGET", hash, ids...)
+	if !ok {
+		return nil, 0, nil
+	}
+	all, err := records.AsStrSlice()
+	if err != nil {
+		return nil, 0, unavailable(err)
+	}
+	for _, b := range all {
+		item, err := record.Decode[T]([]byte(b))
+		if err != nil {
+			return nil, 0, err
+		}
+		page = append(page, item)
+	}
+	return page, total, nil
+}

@@ -1,0 +1,130 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// batch is a list of commands on keys of one slot, see scripts/batch.lua.
+type batch struct {
+	keys    []string // the version first
+	numbers map[string]string
+	args    []string // the version that must be first
+}
+
+func newBatch(slot names) *batch {
+	return &batch{keys: []string{slot.key("version")}, numbers: map[string]string{}, args: []string{""}}
+}
+
+// key returns the number of a key.
+func (b *batch) key(name string) string {
+	n, ok := b.numbers[name]
+	if !ok {
+		b.keys = append(b.keys, name)
+		n = strconv.Itoa(len(b.keys))
+		b.numbers[name] = n
+	}
+	return n
+}
+
+// maxArgs is how many arguments a command may have: more than a few thousand do not fit
+// on the stack of a script.
+const maxArgs = 1000
+
+func (b *batch) add(command, key string, args ...string) {
+	b.args = append(append(b.args, strconv.Itoa(len(args)), command, b.key(key)), args...)
+}
+
+// addMany is add for a command that takes any number of groups of arguments.
+func (b *batch) addMany(command, key string, args []string) {
+	for len(args) > maxArgs {
+		b.add(command, key, args[:maxArgs]...)
+		args = args[maxArgs:]
+	}
+	if len(args) > 0 {
+		b.add(command, key, args...)
+	}
+}
+
+func (b *batch) empty() bool { return len(b.args) == 1 }
+
+// maxMessage is how many parts a command to a server has at most.
+const maxMessage = 1 << 20
+
+var errTooLarge = errors.New("redis: the transaction changes too much at once")
+
+// longer is by how much a call may be longer for each part: a large one takes time.
+const longer = 5 * time.Microsecond
+
+// look runs commands that only read. It returns the version that the slot has and what
+// the commands return.
+func (s *Store) look(ctx context.Context, b *batch) (version string, answers []rueidis.RedisMessage, err error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	all, err := batchScript.read(ctx, s, b.keys, b.args).ToArray()
+	if err != nil {
+		return "", nil, unavailable(err)
+	}
+	if version, err = all[0].ToString(); err != nil {
+		return "", nil, unavailable(err)
+	}
+	return version, all[1:], nil
+}
+
+// commit runs commands that write, if the slot has still the version. It reports whether
+// they were run.
+func (s *Store) commit(ctx context.Context, b *batch, version string) (done bool, err error) {
+	if len(b.keys)+len(b.args)+3 > maxMessage {
+		return false, errTooLarge
+	}
+	b.args[0] = version
+	long := time.Duration(len(b.keys)+len(b.args)) * longer
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+long)
+	defer cancel()
+	all, err := batchScript.write(ctx, s, b.keys, b.args).ToArray()
+	if err != nil {
+		return false, unavailable(err)
+	}
+	return len(all) == 2, nil
+}
+
+// text returns an answer that is a text, and whether there is one.
+func text(m rueidis.RedisMessage) (string, bool) {
+	if m.IsNil() {
+		return "", false
+	}
+	s, err := m.ToString()
+	return s, err == nil
+}
+
+// number returns an answer that is a number, as such or as a text; 0 for none.
+func number(m rueidis.RedisMessage) int64 {
+	if m.IsNil() {
+		return 0
+	}
+	n, _ := m.AsInt64()
+	return n
+}
+
+// optimistic runs try until it is not told that others were quicker.
+func (s *Store) optimistic(try func() (done bool, err error)) error {
+	for begun, n := time.Now(), 0; ; n++ {
+		done, err := try()
+		if done || err != nil {
+			return err
+		}
+		if time.Since(begun) > contention {
+			return core.Unavailable(errors.New("redis: others change the same account all the time"))
+		}
+		time.Sleep(backoff(n))
+	}
+}
+
+// contention is for how long a transaction is tried again.
+const contention = 5 * time.Second

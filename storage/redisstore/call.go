@@ -1,0 +1,129 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// do sends a command and waits for the answer, no longer than the context.
+func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	n := s.nodes.of(cmd.Slot())
+	if err := n.enter(ctx); err != nil {
+		return rueidis.NewErrorResult(err)
+	}
+	r := s.client.Do(ctx, cmd)
+	n.leave(r.NonRedisError())
+	return r
+}
+
+// redirects is how often a command that is followed by WAIT is sent again because its
+// slot is elsewhere. It was not run then.
+const redirects = 5
+
+// doAndWait sends a command that writes, and WAIT behind it on the same connection.
+func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis.RedisResult) {
+	w := s.tuned.Load().wait
+	n := s.nodes.of(cmd.Slot())
+	if err := n.enter(ctx); err != nil {
+		return rueidis.NewErrorResult(err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+w.Timeout)
+	defer cancel()
+	var wait rueidis.RedisResult
+	cmd = cmd.Pin()
+	for range redirects {
+		r, wait = s.sendBoth(ctx, cmd, w)
+		if err, ok := rueidis.IsRedisErr(r.Error()); ok {
+			if _, moved := err.IsMoved(); moved && sleep(ctx, 20*time.Millisecond) {
+				continue
+			}
+		}
+		break
+	}
+	n.leave(r.NonRedisError())
+	if r.Error() != nil {
+		return r
+	}
+	if has, err := wait.AsInt64(); err != nil {
+		return rueidis.NewErrorResult(fmt.Errorf("waiting for %d replicas: %w", w.Replicas, err))
+	} else if has < int64(w.Replicas) {
+		return rueidis.NewErrorResult(fmt.Errorf("%d of %d replicas have it after %v", has, w.Replicas, w.Timeout))
+	}
+	return r
+}
+
+// sendBoth sends a command and WAIT on a connection of their own: others would wait,
+// too.
+func (s *Store) sendBoth(ctx context.Context, cmd rueidis.Completed, w Wait) (r, wait rueidis.RedisResult) {
+	_ = s.client.Dedicated(func(c rueidis.DedicatedClient) error {
+		rs := c.DoMulti(ctx, cmd, c.B().Wait().Numreplicas(int64(w.Replicas)).Timeout(w.Timeout.Milliseconds()).Build())
+		r, wait = rs[0], rs[1]
+		return nil
+	})
+	return r, wait
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// unavailable returns the fault of a call: that of Redis, or none.
+func unavailable(err error) error {
+	switch {
+	case err == nil, rueidis.IsRedisNil(err):
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return core.Unavailable(fmt.Errorf("no answer from redis in time: %w", err))
+	}
+	return core.Unavailable(fmt.Errorf("redis: %w", err))
+}
+
+// deadlines are contexts that end when a call that begins now has to be answered. Calls
+// that begin at about the same time have the same, so that a decision needs no timer of
+// its own.
+type deadlines struct {
+	timeout time.Duration
+	current atomic.Pointer[deadline]
+}
+
+type deadline struct {
+	context.Context
+	until time.Time // for calls that begin before
+}
+
+// share is for how long calls get the same deadline, as a part of the timeout.
+const share = 20
+
+// next returns the context of a call that begins now. Who began it does not matter: a
+// count that has begun is finished.
+func (d *deadlines) next() context.Context {
+	now := time.Now()
+	if c := d.current.Load(); c != nil && now.Before(c.until) {
+		return c
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), now.Add(d.timeout))
+	context.AfterFunc(ctx, cancel)
+	c := &deadline{ctx, now.Add(d.timeout / share)}
+	d.current.Store(c)
+	return c
+}
+
+// within bounds a call by the timeout, and by nothing else: a caller that has gone says
+// nothing about the server.
+func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout)
+}

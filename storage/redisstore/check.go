@@ -1,0 +1,86 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// minVersion is the oldest Redis that this is tested to work with. A Valkey says that it is
+// a Redis 7.2.
+var minVersion = [2]int{6, 2}
+
+// check returns why the servers cannot be used, and warns of how they would forget.
+func (s *Store) check(ctx context.Context) error {
+	calls, cancel := s.within(ctx)
+	defer cancel()
+	for address, n := range s.client.Nodes() {
+		info, err := n.Do(calls, n.B().Info().Build()).ToString()
+		if err != nil {
+			if _, told := rueidis.IsRedisErr(err); !told && s.client.Mode() == rueidis.ClientModeCluster {
+				continue // a node that is away is no reason not to use the others
+			}
+			return fmt.Errorf("INFO: %w", err)
+		}
+		if err := s.checkInfo(address, infoOf(info)); err != nil {
+			return err
+		}
+	}
+	return s.checkFormat(calls)
+}
+
+// infoOf reads what INFO answers.
+func infoOf(text string) map[string]string {
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+func (s *Store) checkInfo(address string, info map[string]string) error {
+	if v := info["redis_version"]; tooOld(v) {
+		return fmt.Errorf("it is version %s: Redis %d.%d, Valkey 7.2 or later is needed", v, minVersion[0], minVersion[1])
+	}
+	log := s.o.Logger.With("address", address)
+	if policy := info["maxmemory_policy"]; policy != "noeviction" {
+		log.Warn("redis may delete counters when its memory is full: set maxmemory-policy noeviction", "maxmemory_policy", policy)
+	}
+	if info["aof_enabled"] == "0" && info["role"] == "master" {
+		log.Warn("redis keeps no append-only file: a restart of it forgets what was counted since its last snapshot")
+	}
+	return nil
+}
+
+func tooOld(version string) bool {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, err := strconv.Atoi(major)
+	if err != nil {
+		return false // of a kind that does not say it
+	}
+	b, _ := strconv.Atoi(minor)
+	return a < minVersion[0] || a == minVersion[0] && b < minVersion[1]
+}
+
+// checkFormat makes sure that what is there was written by this layout.
+func (s *Store) checkFormat(ctx context.Context) error {
+	key := s.o.registry().key("format")
+	set := s.do(ctx, s.client.B().Set().Key(key).Value(format).Nx().Build()).Error()
+	if set != nil && !rueidis.IsRedisNil(set) {
+		return set
+	}
+	have, err := s.do(ctx, s.client.B().Get().Key(key).Build()).ToString()
+	switch {
+	case err != nil:
+		return err
+	case have != format:
+		return fmt.Errorf("what is stored under %s has the format %q, not %q", s.o.Prefix, have, format)
+	}
+	return nil
+}

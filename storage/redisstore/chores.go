@@ -1,0 +1,226 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// A transaction changes the slot of the account. What follows from it in the slots of
+// users is written down there in the same step, and is done afterwards: by who made the
+// transaction, before it is answered; if that fails, by whoever next writes to the
+// account, or meets a counter that is not where it should be. Doing a chore again, late
+// or beside others who do it changes nothing.
+type chore struct {
+	kind     string
+	seq      int64 // of the key
+	from, to int64 // users
+	move     uint8 // the number of the move
+}
+
+const (
+	dropUser = "user"  // delete the counters of a user and of all its keys
+	dropKey  = "key"   // delete the counter of a key
+	moveKey  = "move"  // take the counter of a key to another user
+	again    = "again" // forget that a user, or a key, of that number was deleted
+)
+
+// String returns the chore as it is written down.
+func (c chore) String() string {
+	return fmt.Sprintf("%s %d %d %d %d", c.kind, c.seq, c.from, c.to, c.move)
+}
+
+func parseChore(s string) (c chore, err error) {
+	if _, err = fmt.Sscanf(s, "%s %d %d %d %d", &c.kind, &c.seq, &c.from, &c.to, &c.move); err != nil {
+		return c, fmt.Errorf("redis: the chore %q cannot be read: %w", s, err)
+	}
+	return c, nil
+}
+
+// settle does what transactions on an account have left to do.
+func (s *Store) settle(ctx context.Context, account string) error {
+	_, err, _ := s.chores.Do(account, func() (any, error) {
+		for {
+			left, err := s.left(ctx, account)
+			if err != nil || len(left) == 0 {
+				return nil, err
+			}
+			for _, what := range left {
+				if err := s.doChore(ctx, account, what); err != nil {
+					return nil, err
+				}
+			}
+		}
+	})
+	return err
+}
+
+// lookSettled looks at an account that has no chores left.
+func (s *Store) lookSettled(ctx context.Context, account string, fill func(*batch)) ([]rueidis.RedisMessage, error) {
+	for {
+		b := newBatch(s.o.account(account))
+		b.add("LLEN", s.o.account(account).key("chores"))
+		fill(b)
+		_, answers, err := s.look(ctx, b)
+		if err != nil || number(answers[0]) == 0 {
+			return answers[min(1, len(answers)):], err
+		}
+		if err := s.settle(ctx, account); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// left returns chores of an account that are not done.
+func (s *Store) left(ctx context.Context, account string) ([]string, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	all, err := s.do(ctx, s.client.B().Lrange().Key(s.o.account(account).key("chores")).Start(0).Stop(maxArgs-1).Build()).AsStrSlice()
+	return all, unavailable(err)
+}
+
+// doChore does a chore and strikes it off.
+func (s *Store) doChore(ctx context.Context, account, what string) error {
+	c, err := parseChore(what)
+	if err != nil {
+		return err
+	}
+	switch c.kind {
+	case dropUser:
+		err = s.dropUser(ctx, account, c.from)
+	case dropKey:
+		err = s.retire(ctx, s.o.usage(account, c.from), fieldOf(c.seq))
+	case again:
+		err = s.forgetMark(ctx, s.o.usage(account, c.from), c.seq)
+	case moveKey:
+		err = s.move(ctx, account, c)
+	default:
+		err = fmt.Errorf("redis: nobody knows how to do the chore %q", what)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	return unavailable(s.do(ctx, s.client.B().Lrem().Key(s.o.account(account).key("chores")).Count(1).Element(what).Build()).Error())
+}
+
+// markFor is for how long it can be seen that something was deleted, in milliseconds:
+// longer than anyone takes who has read that it was there.
+const markFor = "60000"
+
+// forgetMark lets a number be used that was used before.
+func (s *Store) forgetMark(ctx context.Context, n names, seq int64) error {
+	mark := n.mark(userField)
+	if seq != 0 {
+		mark = n.mark(fieldOf(seq))
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	return unavailable(s.do(ctx, s.client.B().Del().Key(mark).Build()).Error())
+}
+
+// retire deletes the counter of a key, or that of a user, with its history.
+func (s *Store) retire(ctx context.Context, n names, field string) error {
+	keys := []string{n.counters(), n.mark(field), n.history(field)}
+	if field != userField {
+		keys = append(keys, n.requests(field), n.requests2(field))
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	return unavailable(retireScript.write(ctx, s, keys, []string{field, markFor}).Error())
+}
+
+// dropUser deletes the counters of a user and of its keys: its own first, without which
+// nothing counts.
+func (s *Store) dropUser(ctx context.Context, account string, user int64) error {
+	n := s.o.usage(account, user)
+	if err := s.retire(ctx, n, userField); err != nil {
+		return err
+	}
+	for {
+		fields, err := s.fields(ctx, n)
+		if err != nil || len(fields) == 0 {
+			return err
+		}
+		for _, field := range fields {
+			if err := s.retire(ctx, n, field); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// fields returns some of the counters that a user has.
+func (s *Store) fields(ctx context.Context, n names) ([]string, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	var all []string
+	for cursor := uint64(0); ; {
+		e, err := s.do(ctx, s.client.B().Hscan().Key(n.counters()).Cursor(cursor).Count(maxArgs).Build()).AsScanEntry()
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for pair := range slices.Chunk(e.Elements, 2) {
+			all = append(all, pair[0])
+		}
+		if cursor = e.Cursor; cursor == 0 || len(all) > 0 {
+			return all, nil
+		}
+	}
+}
+
+// move takes the counter of a key with its history and request ids to another user. At
+// no time do two count: it leaves, arrives, and is deleted where it was.
+func (s *Store) move(ctx context.Context, account string, c chore) error {
+	from, to := s.o.usage(account, c.from), s.o.usage(account, c.to)
+	field, number := fieldOf(c.seq), strconv.Itoa(int(c.move))
+	gone := []string{from.counters(), from.history(field), from.requests(field), from.requests2(field)}
+	left, err := s.run(ctx, leaveScript, gone, field, number)
+	if err != nil {
+		return err
+	}
+	args := []string{field, number}
+	for _, m := range left {
+		args = append(args, textOf(m))
+	}
+	if len(left) == 0 { // it was never used, or has left long ago
+		args = append(args, encodeCounter(&core.Counter{}, c.move))
+	}
+	_, err = s.run(ctx, arriveScript, []string{to.counters(), to.mark(userField), to.mark(field),
+		to.history(field), to.requests(field), to.requests2(field)}, args...)
+	if err != nil {
+		return err
+	}
+	_, err = s.run(ctx, departScript, gone, field, number)
+	return err
+}
+
+// run runs a script that writes, for as long as it takes to hand over a long history.
+func (s *Store) run(ctx context.Context, c *script, keys []string, args ...string) ([]rueidis.RedisMessage, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*s.o.Timeout)
+	defer cancel()
+	r := c.write(ctx, s, keys, args)
+	if err := unavailable(r.Error()); err != nil {
+		return nil, err
+	}
+	all, err := r.ToArray()
+	if err != nil {
+		return nil, nil // it answers with a number
+	}
+	return all, nil
+}
+
+// textOf returns an answer as a text: a number too.
+func textOf(m rueidis.RedisMessage) string {
+	if m.IsInt64() {
+		return strconv.FormatInt(max(0, number(m)), 10) // a time to live: 0 for ever
+	}
+	s, _ := text(m)
+	return s
+}

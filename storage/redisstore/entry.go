@@ -1,0 +1,54 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// encodeEntry returns what the histories hold of a request, behind what the script puts
+// before it: whether it was denied, and its time.
+func encodeEntry(b []byte, e *core.Entry) []byte {
+	b = binary.AppendUvarint(b, uint64(e.UserID))
+	b = binary.AppendUvarint(b, uint64(e.Cost))
+	b = record.AppendText(b, e.KeyID)
+	b = record.AppendText(b, e.Method)
+	b = record.AppendText(b, e.IP)
+	return record.AppendText(b, e.Endpoint)
+}
+
+// decodeEntry returns an entry of a history, see HEAD in consume.lua.
+func decodeEntry(b string) (e core.Entry, err error) {
+	r := record.NewReader([]byte(b))
+	e.Denied = r.Uint(1) == 1
+	s, ns := r.Uint(5), r.Uint(4)
+	e.At = time.Unix(int64(s), int64(ns)).UTC()
+	for _, size := range []int{5, 4, 5, 4} {
+		r.Uint(size)
+	}
+	e.UserID, e.Cost = int64(r.Uvarint()), int64(r.Uvarint())
+	e.KeyID, e.Method, e.IP, e.Endpoint = r.Text(), r.Text(), r.Text(), r.Text()
+	if r.Failed() {
+		return core.Entry{}, record.ErrDamaged
+	}
+	return e, nil
+}
+
+// encodeTerms returns what is kept of the terms of a request with an id.
+func encodeTerms(t *core.Terms) []byte {
+	b := binary.AppendUvarint(nil, uint64(t.Period))
+	b = binary.AppendUvarint(b, uint64(t.Limit))
+	return record.AppendText(record.AppendText(b, t.PlanID), t.PlanName)
+}
+
+func decodeTerms(b string) (t core.Terms, err error) {
+	r := record.NewReader([]byte(b))
+	t.Period, t.Limit = core.Period(r.Uvarint()), int64(r.Uvarint())
+	t.PlanID, t.PlanName = r.Text(), r.Text()
+	if r.Failed() {
+		return core.Terms{}, record.ErrDamaged
+	}
+	return t, nil
+}

@@ -1,0 +1,199 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// keyRecord is a key as it is stored.
+type keyRecord struct {
+	core.Key
+	Moves uint8 `json:"moves,omitempty"` // how often it went to another user, modulo 256
+}
+
+// key returns the key, in UTC.
+func (r *keyRecord) key() *core.Key {
+	record.InUTC(&r.Key)
+	return &r.Key
+}
+
+// Key implements [core.Store].
+func (s *Store) Key(ctx context.Context, account, id string) (*core.Key, error) {
+	r, err := get[keyRecord](ctx, s, s.o.account(account).apiKey(id), core.ErrKeyNotFound)
+	if err != nil {
+		return nil, err
+	}
+	return r.key(), nil
+}
+
+// KeyByDigest implements [core.Store]. Who has the digest is in another slot than the
+// key, and may be what was or what will be: the key decides.
+func (s *Store) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	calls, cancel := s.within(ctx)
+	defer cancel()
+	r := s.do(calls, s.client.B().Get().Key(s.o.digest(d)).Build())
+	if err := unavailable(r.Error()); err != nil {
+		return nil, err
+	}
+	holder, err := r.ToString()
+	if err != nil {
+		return nil, core.ErrKeyNotFound
+	}
+	account, id, _ := strings.Cut(holder, "\x00")
+	k, err := fetch[keyRecord](ctx, s, s.o.account(account).apiKey(id), core.ErrKeyNotFound)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(k.Digests(), d) {
+		return nil, core.ErrKeyNotFound
+	}
+	return k.key(), nil
+}
+
+// Keys implements [core.Store].
+func (s *Store) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+	n := s.o.account(account)
+	records, total, err := list[keyRecord](ctx, s, n.keys(f), n.key("k:"), p)
+	if err != nil {
+		return nil, 0, err
+	}
+	page := make([]*core.Key, len(records))
+	for i, r := range records {
+		page[i] = r.key()
+	}
+	return page, total, nil
+}
+
+func (t *tx) key(id string) (*change[keyRecord], error) {
+	c := t.keys[id]
+	if c == nil {
+		before, err := read[keyRecord](t, t.names.apiKey(id))
+		if err != nil {
+			return nil, err
+		}
+		c = &change[keyRecord]{before: before}
+		t.keys[id] = c
+	}
+	return c, nil
+}
+
+// loadKeys reads the keys that a user had when the transaction began.
+func (t *tx) loadKeys(user int64) error {
+	index := t.names.keys(core.KeyFilter{UserID: user})
+	for first := 0; ; first += maxArgs {
+		b := newBatch(t.names)
+		b.add("ZRANGE", index, strconv.Itoa(first), strconv.Itoa(first+maxArgs-1))
+		answers := t.look(b)
+		if answers == nil {
+			return t.fault
+		}
+		ids, err := answers[0].AsStrSlice()
+		if err != nil {
+			return unavailable(err)
+		}
+		if err := t.loadEach(ids); err != nil || len(ids) < maxArgs {
+			return err
+		}
+	}
+}
+
+// loadEach reads keys that were not read yet.
+func (t *tx) loadEach(ids []string) error {
+	ids = slices.DeleteFunc(ids, func(id string) bool { return t.keys[id] != nil })
+	if len(ids) == 0 {
+		return nil
+	}
+	b := newBatch(t.names)
+	for _, id := range ids {
+		b.add("GET", t.names.apiKey(id))
+	}
+	answers := t.look(b)
+	if answers == nil {
+		return t.fault
+	}
+	for i, id := range ids {
+		r, ok := text(answers[i])
+		if !ok {
+			continue
+		}
+		before, err := record.Decode[keyRecord]([]byte(r))
+		if err != nil {
+			return err
+		}
+		t.keys[id] = &change[keyRecord]{before: before}
+	}
+	return nil
+}
+
+// Key implements [core.Tx].
+func (t *tx) Key(id string) (*core.Key, error) {
+	c, err := t.key(id)
+	if err != nil {
+		return nil, err
+	}
+	if c.before == nil {
+		return nil, core.ErrKeyNotFound
+	}
+	r, err := copied(c.before)
+	if err != nil {
+		return nil, err
+	}
+	return r.key(), nil
+}
+
+// CountKeys implements [core.Tx].
+func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return t.count("ZCARD", t.names.keys(f)) }
+
+// PutKey implements [core.Tx].
+func (t *tx) PutKey(k *core.Key) error {
+	if t.missing {
+		return core.ErrAccountNotFound
+	}
+	c, err := t.key(k.ID)
+	if err != nil {
+		return err
+	}
+	if k.Seq == 0 {
+		if k.Seq, err = t.next("key"); err != nil {
+			return err
+		}
+	} else if err := t.given("key", k.Seq); err != nil {
+		return err
+	} else {
+		c.numbered = true
+	}
+	after, err := copied(&keyRecord{Key: *k})
+	if err != nil {
+		return err
+	}
+	if b := c.before; b != nil && b.Seq == k.Seq {
+		after.Moves = b.Moves
+		if b.UserID != k.UserID {
+			after.Moves++
+		}
+	}
+	c.write(after)
+	return nil
+}
+
+// DeleteKey implements [core.Tx].
+func (t *tx) DeleteKey(id string) error {
+	c, err := t.key(id)
+	if err != nil {
+		return err
+	}
+	if c.now() == nil {
+		return core.ErrKeyNotFound
+	}
+	c.write(nil)
+	return nil
+}

@@ -1,0 +1,123 @@
+package redisstore
+
+import (
+	"encoding/base64"
+	"strconv"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Keys. Every name begins with the prefix. What stands in braces is the hash tag: in a
+// Cluster names with the same one are in the same slot.
+//
+//	{registry}version                  changes of the registry, a number
+//	{registry}names                    id of the account with a name, a hash
+//	{registry}accounts                 accounts by id, a hash of JSON
+//	{registry}order                    their ids in the order of creation, a list
+//	{registry}owners                   owner's keys by digest, a hash of JSON
+//	{registry}owners:<account>         digests of its owner's keys in the order of creation, a list
+//	{registry}owner-ids:<account>      digests of its owner's keys by id, a hash
+//
+//	{<account>}version                 changes of the account, a number
+//	{<account>}last                    largest ID and Seqs that were given, a hash
+//	{<account>}emails                  user with an email, a hash
+//	{<account>}u:<id> p:<id> k:<id>    user, plan, key: JSON
+//	{<account>}users…  plans  keys…    ids in order, sorted sets; one for each filter
+//	{<account>}chores                  what a transaction leaves to do in other slots, a list
+//
+//	d:<digest>                         account and id of the key that has or had the digest
+//
+//	{<account>/<user>}c                counters of the user (u) and of its keys (their Seq), a hash
+//	{<account>/<user>}h  h:<seq>       history of the user and of a key, lists, newest first
+//	{<account>/<user>}i:<seq> j:<seq>  request ids of a key and those before them, hashes
+//	{<account>/<user>}x  x:<seq>       marks of what was deleted a moment ago
+//
+//	!{…}…                              said by a transaction to whoever watches; never there
+
+// format is the version of this layout, kept in {registry}format.
+const format = "1"
+
+// names are the names of the keys of one slot.
+type names string
+
+func (o *Options) registry() names              { return names(o.Prefix + "{registry}") }
+func (o *Options) account(account string) names { return names(o.Prefix + "{" + account + "}") }
+
+// usage are the keys in the slot of a user.
+func (o *Options) usage(account string, user int64) names {
+	return names(o.Prefix + "{" + account + "/" + strconv.FormatInt(user, 10) + "}")
+}
+
+// digest is the key that says whose digest it is.
+func (o *Options) digest(d core.Digest) string { return o.Prefix + "d:" + encodeDigest(d) }
+
+func encodeDigest(d core.Digest) string { return base64.RawURLEncoding.EncodeToString(d[:]) }
+
+func decodeDigest(s string) (d core.Digest, ok bool) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	return d, err == nil && copy(d[:], b) == len(d) && len(b) == len(d)
+}
+
+func (n names) key(name string) string { return string(n) + name }
+
+func (n names) user(id int64) string    { return string(n) + "u:" + strconv.FormatInt(id, 10) }
+func (n names) plan(id string) string   { return string(n) + "p:" + id }
+func (n names) apiKey(id string) string { return string(n) + "k:" + id }
+
+// users names the index of the users that match. Those with an email are not in one.
+func (n names) users(f core.UserFilter) string {
+	switch {
+	case f.PlanID != "":
+		return string(n) + "users:p" + f.PlanID
+	case f.OnPlan != "":
+		return string(n) + "users:on" + f.OnPlan
+	}
+	return string(n) + "users"
+}
+
+// keys names the index of the keys that match.
+func (n names) keys(f core.KeyFilter) string {
+	name := string(n) + "keys"
+	if f.UserID != 0 {
+		name += ":u" + strconv.FormatInt(f.UserID, 10)
+	}
+	if f.PlanID != nil {
+		name += ":p" + *f.PlanID
+	}
+	if f.Status != "" {
+		name += ":" + string(f.Status)
+	}
+	return name
+}
+
+// filtersOf returns every filter that selects a key.
+func filtersOf(k *core.Key) []core.KeyFilter {
+	var all []core.KeyFilter
+	for _, user := range []int64{0, k.UserID} {
+		for _, plan := range []*string{nil, &k.PlanID} {
+			for _, status := range []core.KeyStatus{"", k.Status} {
+				all = append(all, core.KeyFilter{UserID: user, PlanID: plan, Status: status})
+			}
+		}
+	}
+	return all
+}
+
+// Names in the slot of a user.
+func (n names) counters() string              { return string(n) + "c" }
+func (n names) history(field string) string   { return string(n) + of("h", field) }
+func (n names) requests(field string) string  { return string(n) + "i:" + field }
+func (n names) requests2(field string) string { return string(n) + "j:" + field }
+func (n names) mark(field string) string      { return string(n) + of("x", field) }
+
+// userField is the field of the user's own counter; that of a key is its Seq.
+const userField = "u"
+
+func of(name, field string) string {
+	if field == userField {
+		return name
+	}
+	return name + ":" + field
+}
+
+func fieldOf(seq int64) string { return strconv.FormatInt(seq, 10) }

@@ -1,0 +1,81 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+)
+
+// node is a server that takes writes. While it is away nothing is sent to it: a call
+// fails at once. Its watch says when it is back.
+type node struct {
+	address  string
+	away     atomic.Pointer[error] // why, nil while it is there
+	underWay chan struct{}         // holds one for each call
+}
+
+func newNode(address string) *node {
+	return &node{address: address, underWay: make(chan struct{}, underWay)}
+}
+
+// enter admits a call, which must leave, unless the node is away. It waits for a place
+// no longer than the context.
+func (n *node) enter(ctx context.Context) error {
+	if why := n.away.Load(); why != nil {
+		return fmt.Errorf("redis at %s is away: %w", n.address, *why)
+	}
+	select {
+	case n.underWay <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case n.underWay <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("redis at %s: too many calls are under way: %w", n.address, ctx.Err())
+	}
+}
+
+// leave ends a call with the fault that it had: of the connection, not one that the
+// server has told.
+func (n *node) leave(fault error) {
+	<-n.underWay
+	if fault != nil && !rueidis.IsRedisNil(fault) && !errors.Is(fault, context.Canceled) {
+		n.lost(fault)
+	}
+}
+
+// lost notes that the node is away, and reports whether it was there before.
+func (n *node) lost(why error) bool { return n.away.CompareAndSwap(nil, &why) }
+
+// found notes that the node is there, and reports whether it was away.
+func (n *node) found() bool { return n.away.Swap(nil) != nil }
+
+// slots is how many slots a Cluster has.
+const slots = 16384
+
+// nodes knows which node has which slot.
+type nodes struct {
+	bySlot atomic.Pointer[[slots]*node] // of a Cluster; nil otherwise
+	single atomic.Pointer[node]         // of all others, and for slots that nobody has
+}
+
+func newNodes(s *Store) *nodes {
+	ns := &nodes{}
+	ns.single.Store(newNode(s.o.where()))
+	return ns
+}
+
+// of returns the node that has a slot, as far as it is known.
+func (ns *nodes) of(slot uint16) *node {
+	if all := ns.bySlot.Load(); all != nil && slot < slots {
+		if n := all[slot]; n != nil {
+			return n
+		}
+	}
+	return ns.single.Load()
+}

@@ -1,0 +1,134 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// The defaults of [Options].
+const (
+	DefaultPrefix  = "limitkeeper:"
+	DefaultTimeout = 500 * time.Millisecond
+	DefaultHistory = 10_000
+)
+
+// Options say where the servers are and how they are used. The zero value of every
+// member but Addresses stands for its default.
+type Options struct {
+	// Addresses are host:port or the path of a unix socket. Several are nodes of a
+	// Cluster, from which the others are found; one may be a Cluster too. With
+	// Sentinel they are those of the sentinels.
+	Addresses []string
+	Sentinel  string // the name of the master that the sentinels watch
+
+	Username, Password                 string
+	SentinelUsername, SentinelPassword string
+	Database                           int         // of a single server or master, from 0
+	TLS                                *tls.Config // nil for none
+
+	Prefix  string        // what the name of every key begins with; no braces
+	Timeout time.Duration // to connect, and for a call to be answered
+	History int           // entries that the history of a key or user holds at most
+	Wait    Wait
+
+	Logger *slog.Logger // nil for none
+}
+
+// Wait says for how many replicas a decision and a write wait before they are
+// answered (WAIT of Redis). What was not in time is [core.ErrUnavailable].
+type Wait struct {
+	Replicas int           // 0 for none
+	Timeout  time.Duration // beyond that of the call
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.History <= 0 {
+		o.History = DefaultHistory
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case len(o.Addresses) == 0:
+		return o, errors.New("redis: no address is given")
+	case strings.ContainsAny(o.Prefix, "{}"):
+		return o, fmt.Errorf("redis: the prefix %q holds a brace: in a Cluster braces say where a key is kept", o.Prefix)
+	case o.Database < 0:
+		return o, fmt.Errorf("redis: the database %d is less than 0", o.Database)
+	case o.Database != 0 && o.Sentinel == "" && len(o.Addresses) > 1:
+		return o, fmt.Errorf("redis: a Cluster has no database %d, only 0", o.Database)
+	case o.Wait.Replicas < 0 || o.Wait.Replicas > 0 && o.Wait.Timeout <= 0:
+		return o, errors.New("redis: to wait for replicas takes a number and a timeout of more than 0")
+	}
+	return o, nil
+}
+
+// where names the servers in messages.
+func (o *Options) where() string {
+	at := strings.Join(o.Addresses, ", ")
+	if o.Sentinel != "" {
+		return "master " + o.Sentinel + " of sentinels " + at
+	}
+	return at
+}
+
+// The queue of a connection: rueidis does not give up a call that waits for a place in
+// it. There are always places: no more calls than half of them are under way, and a
+// connection whose server says nothing is closed.
+const (
+	ringScale = 13 // 2^13 places
+	underWay  = 1 << (ringScale - 1)
+)
+
+// keepAlive is how often a silent connection is asked whether it lives.
+const keepAlive = 300 * time.Millisecond
+
+// clientOption returns how to connect.
+func (o *Options) clientOption() rueidis.ClientOption {
+	return rueidis.ClientOption{
+		InitAddress: o.Addresses,
+		Username:    o.Username,
+		Password:    o.Password,
+		SelectDB:    o.Database,
+		TLSConfig:   o.TLS,
+		ClientName:  "limitkeeper",
+		Sentinel: rueidis.SentinelOption{MasterSet: o.Sentinel, Username: o.SentinelUsername, Password: o.SentinelPassword,
+			TLSConfig: o.TLS, Dialer: o.dialer(), TopologyRefreshInterval: topologyEvery},
+		Dialer:            o.dialer(),
+		DialCtxFn:         dial,
+		ConnWriteTimeout:  o.Timeout,
+		RingScaleEachConn: ringScale,
+		ClusterOption:     rueidis.ClusterOption{ShardsRefreshInterval: topologyEvery},
+		DisableCache:      true,
+		DisableRetry:      true, // nothing is queued while a server is away
+	}
+}
+
+func (o *Options) dialer() net.Dialer { return net.Dialer{Timeout: o.Timeout, KeepAlive: keepAlive} }
+
+// dial connects to a host and port, or to a unix socket.
+func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+	if strings.HasPrefix(address, "/") {
+		return d.DialContext(ctx, "unix", address)
+	}
+	if t != nil {
+		return (&tls.Dialer{NetDialer: d, Config: t}).DialContext(ctx, "tcp", address)
+	}
+	return d.DialContext(ctx, "tcp", address)
+}
+
+func (o *Options) connect() (rueidis.Client, error) { return rueidis.NewClient(o.clientOption()) }

@@ -1,0 +1,80 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Plan implements [core.Store].
+func (s *Store) Plan(ctx context.Context, account, id string) (*core.Plan, error) {
+	return get[core.Plan](ctx, s, s.o.account(account).plan(id), core.ErrPlanNotFound)
+}
+
+// Plans implements [core.Store].
+func (s *Store) Plans(ctx context.Context, account string, p core.Page) ([]*core.Plan, int, error) {
+	n := s.o.account(account)
+	return list[core.Plan](ctx, s, n.key("plans"), n.key("p:"), p)
+}
+
+func (t *tx) plan(id string) (*change[core.Plan], error) {
+	c := t.plans[id]
+	if c == nil {
+		before, err := read[core.Plan](t, t.names.plan(id))
+		if err != nil {
+			return nil, err
+		}
+		c = &change[core.Plan]{before: before}
+		t.plans[id] = c
+	}
+	return c, nil
+}
+
+// Plan implements [core.Tx].
+func (t *tx) Plan(id string) (*core.Plan, error) {
+	c, err := t.plan(id)
+	if err != nil {
+		return nil, err
+	}
+	if c.before == nil {
+		return nil, core.ErrPlanNotFound
+	}
+	return copied(c.before)
+}
+
+// PutPlan implements [core.Tx].
+func (t *tx) PutPlan(p *core.Plan) error {
+	if t.missing {
+		return core.ErrAccountNotFound
+	}
+	c, err := t.plan(p.ID)
+	if err != nil {
+		return err
+	}
+	if p.Seq == 0 {
+		if p.Seq, err = t.next("plan"); err != nil {
+			return err
+		}
+	} else if err := t.given("plan", p.Seq); err != nil {
+		return err
+	}
+	after, err := copied(p)
+	if err != nil {
+		return err
+	}
+	c.write(after)
+	return nil
+}
+
+// DeletePlan implements [core.Tx].
+func (t *tx) DeletePlan(id string) error {
+	c, err := t.plan(id)
+	if err != nil {
+		return err
+	}
+	if c.now() == nil {
+		return core.ErrPlanNotFound
+	}
+	c.write(nil)
+	return nil
+}

@@ -1,0 +1,124 @@
+// Package redisstore is a [core.Store] on a Redis or Valkey server that several
+// processes share: a single server, one behind Sentinel, or a Cluster.
+//
+// What is decided in one step is in one slot, so that it is atomic on a Cluster too
+// (layout.go): the accounts and owner's keys; the users, plans and keys of an account;
+// the counters and histories of a user with those of its keys. A decision is one
+// script (scripts/consume.lua). A transaction on an account is a batch of commands
+// that runs if nobody has changed the account since it began (tx.go); what follows
+// from it in other slots is written down in the same step and done afterwards, by
+// whoever comes first (chores.go).
+//
+// The package has no cache of resources. It tells a [core.Watcher] what others change,
+// and how long what it has told may be relied on (watch.go).
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Store is a [core.Store] on Redis. It is made by [Open].
+type Store struct {
+	o      Options
+	client rueidis.Client
+	nodes  *nodes
+	calls  deadlines
+
+	accounts sync.Map             // ids of accounts that are known to exist; none is ever deleted
+	writing  [64]sync.Mutex       // transactions, by the hash of their account
+	chores   singleflight.Group   // by account
+	watch    *watch               // of what others change
+	tuned    atomic.Pointer[tune] // what may change while it is open
+
+	life   sync.RWMutex // held to use the store
+	closed bool
+}
+
+// tune is what of the options may change.
+type tune struct {
+	history int
+	wait    Wait
+}
+
+// Open connects to the servers and checks that they can be used. The error says in one
+// line what is wrong.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	client, err := o.connect()
+	if err != nil {
+		return nil, fmt.Errorf("redis at %s: %w", o.where(), err)
+	}
+	s := &Store{o: o, client: client, calls: deadlines{timeout: o.Timeout}}
+	s.SetHistory(o.History)
+	s.nodes = newNodes(s)
+	if err := s.check(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("redis at %s: %w", o.where(), err)
+	}
+	s.watch = startWatch(s)
+	return s, nil
+}
+
+// SetHistory changes how many entries a history holds at most.
+func (s *Store) SetHistory(entries int) {
+	s.retune(func(t *tune) { t.history = entries })
+}
+
+// SetWait changes for which replicas decisions and writes wait.
+func (s *Store) SetWait(w Wait) {
+	s.retune(func(t *tune) { t.wait = w })
+}
+
+func (s *Store) retune(change func(*tune)) {
+	t := tune{history: s.o.History, wait: s.o.Wait}
+	if old := s.tuned.Load(); old != nil {
+		t = *old
+	}
+	change(&t)
+	s.tuned.Store(&t)
+}
+
+// HistoryCap returns how many entries a history holds at most.
+func (s *Store) HistoryCap() int { return s.tuned.Load().history }
+
+// Close waits for what is under way and closes the connections. It may be called
+// again.
+func (s *Store) Close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	s.watch.stop()
+	s.client.Close()
+	return nil
+}
+
+var errClosed = core.Unavailable(errors.New("the store is closed"))
+
+// begin keeps the store from being closed until [Store.end].
+func (s *Store) begin() error {
+	s.life.RLock()
+	if s.closed {
+		s.life.RUnlock()
+		return errClosed
+	}
+	return nil
+}
+
+func (s *Store) end() { s.life.RUnlock() }
+
+var _ core.Store = (*Store)(nil)

@@ -1,0 +1,45 @@
+package redistest
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// join makes a cluster of the nodes. It does what redis-cli --cluster create does, but
+// introduces everyone to everyone, which is quicker than to wait for gossip.
+func (c *Cluster) join(tb testing.TB) {
+	tb.Helper()
+	for i, s := range c.nodes {
+		s.Do(tb, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		if i < masters {
+			first, last := i*slots/masters, (i+1)*slots/masters-1
+			s.Do(tb, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last))
+		}
+	}
+	for i, s := range c.nodes {
+		for _, other := range c.nodes[i+1:] {
+			s.Do(tb, "CLUSTER", "MEET", loopback, strconv.Itoa(other.port))
+		}
+	}
+	for _, s := range c.nodes {
+		await(tb, "nodes that "+s.Addr()+" knows", c.nodes, func() error { return c.isKnown(s) })
+	}
+	for i, replica := range c.nodes[masters:] {
+		replica.Do(tb, "CLUSTER", "REPLICATE", c.nodes[i].Do(tb, "CLUSTER", "MYID"))
+	}
+}
+
+// isKnown returns an error unless a node knows all others and has shaken hands.
+func (c *Cluster) isKnown(s *Server) error {
+	reply, err := s.call(brief, "CLUSTER", "NODES")
+	if err != nil {
+		return err
+	}
+	list := strings.TrimSpace(text(reply))
+	if strings.Count(list, "\n")+1 != len(c.nodes) || strings.Contains(list, "handshake") {
+		return errors.New(list)
+	}
+	return nil
+}

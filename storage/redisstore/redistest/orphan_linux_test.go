@@ -1,0 +1,51 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const orphanEnv = "REDISTEST_ORPHAN"
+
+// A server does not outlive a test process that is killed.
+func TestOrphan(t *testing.T) {
+	if os.Getenv(orphanEnv) != "" {
+		s := Start(t)
+		fmt.Printf("orphan %d %s\n", s.PID(), s.Dir())
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	t.Parallel()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestOrphan$")
+	cmd.Env = append(os.Environ(), orphanEnv+"=yes")
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.String() != "signal: killed" {
+		t.Fatalf("the test process: %v, want it killed\n%s", err, out)
+	}
+	_, line, _ := strings.Cut(string(out), "orphan ")
+	fields := strings.Fields(line)
+	if len(fields) != 2 {
+		t.Fatalf("no server was started: %s", out)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(fields[1]) })
+	await(t, "end of the server", nil, func() error { return isGone(fields[0]) })
+}
+
+// isGone returns an error while a process runs. One that its new parent has not waited
+// for is gone.
+func isGone(pid string) error {
+	if _, err := strconv.Atoi(pid); err != nil {
+		return err
+	}
+	fields, err := stat("/proc/" + pid + "/stat")
+	if err != nil || string(fields[0]) == "Z" {
+		return nil
+	}
+	return fmt.Errorf("process %s is in state %s", pid, fields[0])
+}

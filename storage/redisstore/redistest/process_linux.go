@@ -1,0 +1,91 @@
+package redistest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// forks runs functions on one thread that lives as long as this process. The kernel
+// sends Pdeathsig when the thread ends that made the child, not its process, and Go ends
+// threads now and then.
+var forks = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+// startBound starts a command that does not outlive this process, however that ends.
+func startBound(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	forks() <- func() { started <- cmd.Start() }
+	return <-started
+}
+
+func pause(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
+
+func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+
+// isPaused returns an error while a thread of the process is not stopped.
+func isPaused(pid int) error {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return err
+	}
+	if len(threads) == 0 {
+		return errEnded
+	}
+	for _, path := range threads {
+		fields, err := stat(path)
+		if err != nil {
+			return err
+		}
+		if state := string(fields[0]); state != "T" {
+			return fmt.Errorf("state %s, want T", state)
+		}
+	}
+	return nil
+}
+
+// The kernel counts CPU time for user space in ticks of this length on every Linux.
+const tick = time.Second / 100
+
+func (s *Server) cpu(pid int) (time.Duration, error) {
+	fields, err := stat(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	user, errUser := strconv.Atoi(string(fields[11]))
+	system, errSystem := strconv.Atoi(string(fields[12]))
+	if errUser != nil || errSystem != nil {
+		return 0, fmt.Errorf("fields 14 and 15 of stat: %q, %q", fields[11], fields[12])
+	}
+	return time.Duration(user+system) * tick, nil
+}
+
+// stat returns the fields of a stat file from the third, the state. The second is the
+// name in parentheses, in which there can be anything.
+func stat(path string) ([][]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(fields) < 13 {
+		return nil, fmt.Errorf("%s: %q", path, text)
+	}
+	return fields, nil
+}

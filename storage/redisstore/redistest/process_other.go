@@ -1,0 +1,52 @@
+//go:build !linux
+
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// startBound starts a command. Without Linux there is nothing that ends it when this
+// process is killed.
+func startBound(cmd *exec.Cmd) error { return cmd.Start() }
+
+// Signals have other numbers elsewhere, and no names in package syscall on some systems:
+// the program kill knows them.
+func pause(p *os.Process) error { return signal(p, "-STOP") }
+
+func resume(p *os.Process) error { return signal(p, "-CONT") }
+
+func signal(p *os.Process, name string) error {
+	return exec.Command("kill", name, strconv.Itoa(p.Pid)).Run()
+}
+
+// isPaused returns an error while the process is not stopped.
+func isPaused(pid int) error {
+	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(strings.TrimSpace(string(state)), "T") {
+		return fmt.Errorf("state %s, want T", state)
+	}
+	return nil
+}
+
+// cpu asks the server itself.
+func (s *Server) cpu(int) (time.Duration, error) {
+	info, err := s.info("INFO", "cpu")
+	if err != nil {
+		return 0, err
+	}
+	user, errUser := time.ParseDuration(info["used_cpu_user"] + "s")
+	system, errSystem := time.ParseDuration(info["used_cpu_sys"] + "s")
+	if errUser != nil || errSystem != nil {
+		return 0, fmt.Errorf("INFO cpu: %v", info)
+	}
+	return user + system, nil
+}

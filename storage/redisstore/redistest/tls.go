@@ -1,0 +1,107 @@
+package redistest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// StartTLS is Start for a server that listens with TLS too, at TLSAddr, and asks no
+// certificate of its clients. Its own is from the authority in CAFile, made for this
+// server, and is good for localhost and 127.0.0.1 for an hour.
+func StartTLS(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	return start(tb, func(s *Server) []string {
+		if err := s.writeCertificates(); err != nil {
+			tb.Fatal(err)
+		}
+		s.tlsPort = freePort(tb)
+		return s.options(append([]string{
+			"--tls-port", strconv.Itoa(s.tlsPort),
+			"--tls-ca-cert-file", s.CAFile(),
+			"--tls-cert-file", s.certPath(),
+			"--tls-key-file", s.keyPath(),
+			"--tls-auth-clients", "no",
+		}, args...))
+	})
+}
+
+// TLSAddr returns host and port where a server of StartTLS listens with TLS. With any
+// other server it fails the test.
+func (s *Server) TLSAddr() string {
+	s.tb.Helper()
+	if s.tlsPort == 0 {
+		s.tb.Fatal("a server without TLS has no TLSAddr")
+	}
+	return address(s.tlsPort)
+}
+
+// CAFile returns the path of the authority's certificate, in PEM, that clients of a
+// server of StartTLS have to trust. It is gone after the test.
+func (s *Server) CAFile() string { return filepath.Join(s.dir, "ca.pem") }
+
+func (s *Server) certPath() string { return filepath.Join(s.dir, "cert.pem") }
+
+func (s *Server) keyPath() string { return filepath.Join(s.dir, "key.pem") }
+
+// writeCertificates makes an authority and a certificate of it.
+func (s *Server) writeCertificates() error {
+	ca := certificate(1, "redistest authority")
+	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	leaf := certificate(2, "localhost")
+	leaf.DNSNames, leaf.IPAddresses = []string{"localhost"}, []net.IP{net.ParseIP(loopback)}
+	leaf.KeyUsage = x509.KeyUsageDigitalSignature
+	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	if err := writeCertificate(s.CAFile(), ca, ca, caKey, caKey); err != nil {
+		return err
+	}
+	if err := writeCertificate(s.certPath(), leaf, ca, leafKey, caKey); err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(leafKey)
+	if err != nil {
+		return err
+	}
+	return writePEM(s.keyPath(), "PRIVATE KEY", der)
+}
+
+// certificate returns what every certificate needs.
+func certificate(serial int64, name string) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(serial),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+	}
+}
+
+// writeCertificate signs a certificate for a key with the key of its parent.
+func writeCertificate(path string, c, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) error {
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), parentKey)
+	if err != nil {
+		return err
+	}
+	return writePEM(path, "CERTIFICATE", der)
+}
+
+func writePEM(path, kind string, der []byte) error {
+	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+}

@@ -1,0 +1,106 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1" // names a script to the server, as the protocol wants it
+	_ "embed"
+	"encoding/hex"
+
+	"github.com/redis/rueidis"
+)
+
+// script is a Lua script, run by its SHA-1.
+type script struct{ text, sha string }
+
+func newScript(text string) *script {
+	sum := sha1.Sum([]byte(text))
+	return &script{text, hex.EncodeToString(sum[:])}
+}
+
+//go:embed scripts/shared.lua
+var sharedLua string
+
+//go:embed scripts/consume.lua
+var consumeLua string
+
+//go:embed scripts/history.lua
+var historyLua string
+
+//go:embed scripts/batch.lua
+var batchLua string
+
+//go:embed scripts/list.lua
+var listLua string
+
+//go:embed scripts/admit.lua
+var admitLua string
+
+//go:embed scripts/retire.lua
+var retireLua string
+
+//go:embed scripts/leave.lua
+var leaveLua string
+
+//go:embed scripts/arrive.lua
+var arriveLua string
+
+//go:embed scripts/depart.lua
+var departLua string
+
+//go:embed scripts/import.lua
+var importLua string
+
+//go:embed scripts/set.lua
+var setLua string
+
+//go:embed scripts/claim.lua
+var claimLua string
+
+//go:embed scripts/release.lua
+var releaseLua string
+
+var (
+	consumeScript = newScript(sharedLua + consumeLua)
+	historyScript = newScript(sharedLua + historyLua)
+	batchScript   = newScript(batchLua)
+	listScript    = newScript(listLua)
+	admitScript   = newScript(admitLua)
+	retireScript  = newScript(retireLua)
+	leaveScript   = newScript(leaveLua)
+	arriveScript  = newScript(arriveLua)
+	departScript  = newScript(departLua)
+	importScript  = newScript(sharedLua + importLua)
+	setScript     = newScript(setLua)
+	claimScript   = newScript(claimLua)
+	releaseScript = newScript(releaseLua)
+)
+
+// read runs a script that writes nothing.
+func (c *script) read(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
+	return c.again(s.do(ctx, c.bySHA(s, keys, args)), func() rueidis.RedisResult { return s.do(ctx, c.byText(s, keys, args)) })
+}
+
+// write runs a script that writes, and waits for replicas if it shall.
+func (c *script) write(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
+	if s.tuned.Load().wait.Replicas == 0 {
+		return c.read(ctx, s, keys, args)
+	}
+	return c.again(s.doAndWait(ctx, c.bySHA(s, keys, args)), func() rueidis.RedisResult { return s.doAndWait(ctx, c.byText(s, keys, args)) })
+}
+
+// again sends the text of a script that the server does not know: it is new there, was
+// flushed, or was not on the replica that took over.
+func (c *script) again(r rueidis.RedisResult, send func() rueidis.RedisResult) rueidis.RedisResult {
+	if err, ok := rueidis.IsRedisErr(r.Error()); ok && err.IsNoScript() {
+		return send()
+	}
+	return r
+}
+
+func (c *script) bySHA(s *Store, keys, args []string) rueidis.Completed {
+	return s.client.B().Evalsha().Sha1(c.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+func (c *script) byText(s *Store, keys, args []string) rueidis.Completed {
+	return s.client.B().Eval().Script(c.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}

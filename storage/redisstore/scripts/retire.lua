@@ -1,0 +1,11 @@
+-- Deletes the counter of a key with its history and request ids, and leaves a mark for
+-- a while, for who has read that it exists.
+--
+-- KEYS  1 counters of its user  2 the mark  3 its history  4, 5 its request ids
+-- ARGV  1 Seq of the key, or u for the user: then the keys of the user are retired by themselves
+--       2 for how long the mark is left, milliseconds
+
+redis.call('SET', KEYS[2], '', 'PX', ARGV[2])
+redis.call('HDEL', KEYS[1], ARGV[1])
+for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
+return 1

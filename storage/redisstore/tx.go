@@ -1,0 +1,218 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// errStale means that the account has changed since the transaction began: it is run
+// again.
+var errStale = errors.New("the account has changed meanwhile")
+
+// errUnsettled means that an earlier transaction has left something to do, which must
+// not be overtaken.
+var errUnsettled = errors.New("the account has chores left")
+
+// tx is a [core.Tx]. Its reads are those of one version of the account; its writes are
+// collected, and happen if the account still has it.
+type tx struct {
+	ctx     context.Context
+	s       *Store
+	account string
+	names   names
+	missing bool // the account
+
+	version string
+	begun   bool
+	fault   error            // of a read: the transaction is to be given up or run again
+	last    map[string]int64 // the largest ID and Seqs that were given
+
+	users  map[int64]*change[core.User]
+	plans  map[string]*change[core.Plan]
+	keys   map[string]*change[keyRecord]
+	emails map[string]int64 // who has an email afterwards, 0 for nobody
+}
+
+// change is a resource as it was when the transaction began and as it is after it; nil
+// when it is not there.
+type change[T any] struct {
+	before, after *T
+	written       bool
+	numbered      bool // it came with its number
+}
+
+// now returns the resource as it is for what the transaction writes next.
+func (c *change[T]) now() *T {
+	if c.written {
+		return c.after
+	}
+	return c.before
+}
+
+func (c *change[T]) write(after *T) { c.after, c.written = after, true }
+
+var seed = maphash.MakeSeed()
+
+// Update implements [core.Store].
+func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	known, err := s.exists(ctx, account)
+	if err != nil {
+		return err
+	}
+	mu := &s.writing[maphash.String(seed, account)%uint64(len(s.writing))]
+	mu.Lock() // those of this process do not get into each other's way
+	defer mu.Unlock()
+	return s.optimistic(func() (bool, error) { return s.try(ctx, account, !known, fn) })
+}
+
+// try runs a transaction once, and reports whether it is over.
+func (s *Store) try(ctx context.Context, account string, missing bool, fn func(core.Tx) error) (done bool, err error) {
+	t := &tx{ctx: ctx, s: s, account: account, names: s.o.account(account), missing: missing,
+		users: map[int64]*change[core.User]{}, plans: map[string]*change[core.Plan]{},
+		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}}
+	err = fn(t)
+	if t.fault != nil {
+		err = t.fault
+	}
+	switch {
+	case errors.Is(err, errStale):
+		return false, nil
+	case errors.Is(err, errUnsettled):
+		return false, s.settle(ctx, account)
+	}
+	if err != nil || missing {
+		return err == nil, err
+	}
+	return t.commit()
+}
+
+// commit makes the writes happen, and does what follows from them.
+func (t *tx) commit() (done bool, err error) {
+	w := t.writes()
+	if w.err != nil {
+		return false, w.err
+	}
+	if w.batch.empty() {
+		return true, nil
+	}
+	if err := t.s.claim(t.ctx, w.claims); err != nil {
+		return false, err
+	}
+	if done, err = t.s.commit(t.ctx, w.batch, t.version); !done || err != nil {
+		return done, err
+	}
+	t.s.release(t.ctx, w.releases)
+	if w.chores {
+		return true, t.s.settle(t.ctx, t.account)
+	}
+	return true, nil
+}
+
+// backoff is how long to wait before the nth try.
+func backoff(n int) time.Duration {
+	return rand.N(time.Millisecond << min(n, 6))
+}
+
+// begin reads what every transaction needs.
+func (t *tx) begin() {
+	if t.begun || t.fault != nil || t.missing {
+		return
+	}
+	t.begun = true
+	b := newBatch(t.names)
+	b.add("HMGET", t.names.key("last"), "user", "plan", "key")
+	b.add("LLEN", t.names.key("chores"))
+	version, answers, err := t.s.look(t.ctx, b)
+	if err != nil {
+		t.fault = err
+		return
+	}
+	given, err := answers[0].ToArray()
+	if err != nil {
+		t.fault = unavailable(err)
+		return
+	}
+	if number(answers[1]) > 0 {
+		t.fault = errUnsettled
+		return
+	}
+	t.version = version
+	t.last = map[string]int64{"user": number(given[0]), "plan": number(given[1]), "key": number(given[2])}
+}
+
+// look reads from the version of the account with which the transaction began. It
+// returns no answers when there is a fault.
+func (t *tx) look(b *batch) []rueidis.RedisMessage {
+	t.begin()
+	if t.fault != nil {
+		return nil
+	}
+	version, answers, err := t.s.look(t.ctx, b)
+	if err == nil && version != t.version {
+		err = errStale
+	}
+	if err != nil {
+		t.fault = err
+		return nil
+	}
+	return answers
+}
+
+// get reads one record.
+func (t *tx) get(key string) (string, bool) {
+	if t.missing {
+		return "", false
+	}
+	b := newBatch(t.names)
+	b.add("GET", key)
+	answers := t.look(b)
+	if answers == nil {
+		return "", false
+	}
+	return text(answers[0])
+}
+
+// count reads how many an index has.
+func (t *tx) count(command, key string, args ...string) (int, error) {
+	if t.missing {
+		return 0, nil
+	}
+	b := newBatch(t.names)
+	b.add(command, key, args...)
+	answers := t.look(b)
+	if answers == nil {
+		return 0, t.fault
+	}
+	return int(number(answers[0])), nil
+}
+
+// next gives the next number of a kind.
+func (t *tx) next(kind string) (int64, error) {
+	if t.begin(); t.fault != nil {
+		return 0, t.fault
+	}
+	t.last[kind]++
+	return t.last[kind], nil
+}
+
+// given notes that a number was given.
+func (t *tx) given(kind string, n int64) error {
+	if t.begin(); t.fault != nil {
+		return t.fault
+	}
+	t.last[kind] = max(t.last[kind], n)
+	return nil
+}
+
+var _ core.Tx = (*tx)(nil)

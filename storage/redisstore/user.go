@@ -1,0 +1,242 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// User implements [core.Store].
+func (s *Store) User(ctx context.Context, account string, id int64) (*core.User, error) {
+	return get[core.User](ctx, s, s.o.account(account).user(id), core.ErrUserNotFound)
+}
+
+// get returns a resource, or notFound.
+func get[T any](ctx context.Context, s *Store, key string, notFound error) (*T, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	return fetch[T](ctx, s, key, notFound)
+}
+
+// fetch is get for a store that is kept open.
+func fetch[T any](ctx context.Context, s *Store, key string, notFound error) (*T, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	r := s.do(ctx, s.client.B().Get().Key(key).Build())
+	if err := unavailable(r.Error()); err != nil {
+		return nil, err
+	}
+	b, err := r.AsBytes()
+	if err != nil {
+		return nil, notFound
+	}
+	return record.Decode[T](b)
+}
+
+// Users implements [core.Store].
+func (s *Store) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
+	if f.Email != "" {
+		return s.usersByEmail(ctx, account, f.Email, p)
+	}
+	n := s.o.account(account)
+	return list[core.User](ctx, s, n.users(f), n.key("u:"), p)
+}
+
+// usersByEmail returns the one user that has an email, or none.
+func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.Page) ([]*core.User, int, error) {
+	if err := s.begin(); err != nil {
+		return nil, 0, err
+	}
+	defer s.end()
+	calls, cancel := s.within(ctx)
+	defer cancel()
+	n := s.o.account(account)
+	r := s.do(calls, s.client.B().Hget().Key(n.key("emails")).Field(core.FoldEmail(email)).Build())
+	if err := unavailable(r.Error()); err != nil {
+		return nil, 0, err
+	}
+	id, err := r.AsInt64()
+	if err != nil {
+		return nil, 0, nil
+	}
+	u, err := fetch[core.User](ctx, s, n.user(id), core.ErrUserNotFound)
+	switch {
+	case err == core.ErrUserNotFound: // deleted in between
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, err
+	case p.Offset() > 0:
+		return nil, 1, nil
+	}
+	return []*core.User{u}, 1, nil
+}
+
+// list returns a page of the resources of an index, whose records begin with a name.
+func list[T any](ctx context.Context, s *Store, index, records string, p core.Page) ([]*T, int, error) {
+	if err := s.begin(); err != nil {
+		return nil, 0, err
+	}
+	defer s.end()
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	all, err := listScript.read(ctx, s, []string{index}, []string{records, strconv.Itoa(p.Offset()), strconv.Itoa(p.Size)}).ToArray()
+	if err != nil {
+		return nil, 0, unavailable(err)
+	}
+	page := make([]*T, 0, len(all)-1)
+	for _, m := range all[1:] {
+		r, err := m.AsBytes()
+		if err != nil {
+			return nil, 0, unavailable(err)
+		}
+		item, err := record.Decode[T](r)
+		if err != nil {
+			return nil, 0, err
+		}
+		page = append(page, item)
+	}
+	return page, int(number(all[0])), nil
+}
+
+// user returns a user for the transaction to change.
+func (t *tx) user(id int64) (*change[core.User], error) {
+	c := t.users[id]
+	if c == nil {
+		before, err := read[core.User](t, t.names.user(id))
+		if err != nil {
+			return nil, err
+		}
+		c = &change[core.User]{before: before}
+		t.users[id] = c
+	}
+	return c, nil
+}
+
+// read returns a resource as it was when the transaction began, nil for none.
+func read[T any](t *tx, key string) (*T, error) {
+	r, ok := t.get(key)
+	if !ok {
+		return nil, t.fault
+	}
+	return record.Decode[T]([]byte(r))
+}
+
+// User implements [core.Tx].
+func (t *tx) User(id int64) (*core.User, error) {
+	c, err := t.user(id)
+	if err != nil {
+		return nil, err
+	}
+	if c.before == nil {
+		return nil, core.ErrUserNotFound
+	}
+	return copied(c.before)
+}
+
+// copied returns a copy of what is stored, for the caller to change.
+func copied[T any](resource *T) (*T, error) {
+	r, err := record.Encode(resource)
+	if err != nil {
+		return nil, err
+	}
+	return record.Decode[T](r)
+}
+
+// CountUsers implements [core.Tx].
+func (t *tx) CountUsers(f core.UserFilter) (int, error) {
+	if f.Email != "" {
+		return t.count("HEXISTS", t.names.key("emails"), core.FoldEmail(f.Email))
+	}
+	return t.count("ZCARD", t.names.users(f))
+}
+
+// PutUser implements [core.Tx].
+func (t *tx) PutUser(u *core.User) (err error) {
+	if t.missing {
+		return core.ErrAccountNotFound
+	}
+	c := &change[core.User]{}
+	if u.ID != 0 {
+		if c, err = t.user(u.ID); err != nil {
+			return err
+		}
+	}
+	if err := t.checkEmail(u); err != nil {
+		return err
+	}
+	if u.ID == 0 {
+		if u.ID, err = t.next("user"); err != nil {
+			return err
+		}
+	} else if err := t.given("user", u.ID); err != nil {
+		return err
+	} else {
+		c.numbered = true
+	}
+	after, err := copied(u)
+	if err != nil {
+		return err
+	}
+	t.freeEmail(c)
+	if u.Email != nil {
+		t.emails[core.FoldEmail(*u.Email)] = u.ID
+	}
+	c.write(after)
+	t.users[u.ID] = c
+	return nil
+}
+
+// checkEmail returns [core.ErrDuplicateEmail] when another user has the email.
+func (t *tx) checkEmail(u *core.User) error {
+	if u.Email == nil {
+		return nil
+	}
+	email := core.FoldEmail(*u.Email)
+	holder, known := t.emails[email]
+	if !known {
+		b := newBatch(t.names)
+		b.add("HGET", t.names.key("emails"), email)
+		answers := t.look(b)
+		if answers == nil {
+			return t.fault
+		}
+		holder = number(answers[0])
+	}
+	if holder != 0 && holder != u.ID {
+		return core.ErrDuplicateEmail
+	}
+	return nil
+}
+
+// freeEmail notes that a user has its email no more.
+func (t *tx) freeEmail(c *change[core.User]) {
+	if u := c.now(); u != nil && u.Email != nil {
+		t.emails[core.FoldEmail(*u.Email)] = 0
+	}
+}
+
+// DeleteUser implements [core.Tx].
+func (t *tx) DeleteUser(id int64) error {
+	c, err := t.user(id)
+	if err != nil {
+		return err
+	}
+	if c.now() == nil {
+		return core.ErrUserNotFound
+	}
+	if err := t.loadKeys(id); err != nil {
+		return err
+	}
+	for _, k := range t.keys {
+		if held := k.now(); held != nil && held.UserID == id {
+			k.write(nil)
+		}
+	}
+	t.freeEmail(c)
+	c.write(nil)
+	return nil
+}

@@ -1,0 +1,224 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// What is in the memory of a process may be relied on as long as the servers tell what
+// others change: each master tells it, by client tracking in broadcasting mode, on a
+// connection on which it is asked all the time whether it is still there. What it tells
+// comes on the same connection before the answer. (Redis: Client-side caching in Redis.)
+const (
+	beat          = 100 * time.Millisecond // how often a master is asked
+	leaseFor      = 800 * time.Millisecond // for how long its answer is relied on, from when it was asked
+	topologyEvery = time.Second            // how often a Cluster and sentinels are asked who is a master
+)
+
+// watch is of all masters.
+type watch struct {
+	s     *Store
+	begun time.Time
+	quit  context.CancelFunc
+	done  sync.WaitGroup
+
+	mu      sync.Mutex
+	watcher core.Watcher // nil until [Store.Watch]
+	masters map[string]*master
+}
+
+// master is the watch of one master.
+type master struct {
+	w      *watch
+	node   *node
+	quit   context.CancelFunc
+	client rueidis.Client // of one connection; nil until it is there
+
+	breaks atomic.Uint64 // how often it was not told, or may not have been
+	heard  uint64        // breaks, when the watcher was told of them
+	sound  atomic.Int64  // until when it is relied on, nanoseconds since the watch began
+	silent time.Time     // since when it does not answer
+}
+
+// startWatch begins to watch the masters that there are.
+func startWatch(s *Store) *watch {
+	ctx, quit := context.WithCancel(context.Background())
+	w := &watch{s: s, begun: time.Now(), quit: quit, masters: map[string]*master{}}
+	w.meet(ctx)
+	w.done.Go(func() { every(ctx, topologyEvery, func() { w.meet(ctx) }) })
+	return w
+}
+
+// every calls fn again and again until the context ends.
+func every(ctx context.Context, d time.Duration, fn func()) {
+	t := time.NewTicker(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			fn()
+		}
+	}
+}
+
+func (w *watch) stop() {
+	w.quit()
+	w.done.Wait()
+}
+
+// Watch implements [core.Watched].
+func (s *Store) Watch(watcher core.Watcher) {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	s.watch.watcher = watcher
+	watcher.Lost()
+	s.watch.trustLocked()
+}
+
+// meet looks who is a master now, and watches those.
+func (w *watch) meet(ctx context.Context) {
+	all, err := w.s.topology(ctx)
+	if err != nil {
+		return // what is known stays; whoever is away is found out by its own watch
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for address, m := range w.masters {
+		if _, still := all[address]; !still {
+			m.quit()
+			delete(w.masters, address)
+		}
+	}
+	for address, n := range all {
+		if w.masters[address] != nil {
+			continue
+		}
+		own, quit := context.WithCancel(ctx)
+		m := &master{w: w, node: n, quit: quit}
+		w.masters[address] = m
+		w.done.Go(func() {
+			m.beat(own)
+			every(own, beat, func() { m.beat(own) })
+			if m.client != nil {
+				m.client.Close()
+			}
+		})
+	}
+	w.trustLocked()
+}
+
+// beat asks the master whether it is there.
+func (m *master) beat(ctx context.Context) {
+	breaks, asked := m.breaks.Load(), time.Since(m.w.begun)
+	err := m.ping(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		m.lost(err)
+	case m.breaks.Load() == breaks:
+		m.answered(breaks, asked)
+	}
+}
+
+func (m *master) ping(ctx context.Context) (err error) {
+	o := &m.w.s.o
+	if m.client == nil {
+		if m.client, err = rueidis.NewClient(m.option()); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	return m.client.Do(ctx, m.client.B().Ping().Build()).Error()
+}
+
+// option returns how to connect to the master, to be told by it.
+func (m *master) option() rueidis.ClientOption {
+	o := m.w.s.o.clientOption()
+	o.InitAddress, o.Sentinel, o.ForceSingleClient = []string{m.node.address}, rueidis.SentinelOption{}, true
+	o.PipelineMultiplex = -1 // one connection
+	o.RingScaleEachConn = 0
+	o.DisableCache, o.CacheSizeEachConn = false, 1<<10
+	o.ClientTrackingOptions = []string{"PREFIX", m.w.s.o.tell(), "BCAST"}
+	o.OnInvalidations = m.told
+	return o
+}
+
+// told is called with what was changed, nil when something may have been missed.
+func (m *master) told(names []rueidis.RedisMessage) {
+	if names == nil {
+		m.breaks.Add(1)
+		m.sound.Store(0)
+		m.w.mu.Lock()
+		defer m.w.mu.Unlock()
+		m.w.trustLocked()
+		return
+	}
+	m.w.mu.Lock()
+	watcher := m.w.watcher
+	m.w.mu.Unlock()
+	if watcher == nil {
+		return
+	}
+	for _, name := range names {
+		text, _ := name.ToString()
+		if c, ok := m.w.s.o.told(text); ok {
+			watcher.Changed(c)
+		}
+	}
+}
+
+// answered notes that the master was there, and has told everything, when it was asked.
+func (m *master) answered(breaks uint64, asked time.Duration) {
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	if m.w.watcher != nil && (m.heard != breaks || m.sound.Load() == 0) {
+		m.w.watcher.Lost()
+	}
+	m.heard = breaks
+	m.sound.Store(int64(asked + leaseFor))
+	m.w.trustLocked()
+	m.node.found()
+	if !m.silent.IsZero() {
+		m.w.s.o.Logger.Info("redis is back", "address", m.node.address, "after", time.Since(m.silent).Round(time.Millisecond))
+		m.silent = time.Time{}
+	}
+}
+
+// lost notes that the master does not answer.
+func (m *master) lost(err error) {
+	m.node.lost(err)
+	if m.silent.IsZero() {
+		m.silent = time.Now()
+		m.w.s.o.Logger.Warn("redis is away", "address", m.node.address, "error", err)
+	}
+}
+
+// trustLocked says how far the masters can be relied on: as far as each of them.
+func (w *watch) trustLocked() {
+	if w.watcher == nil {
+		return
+	}
+	var until int64
+	for _, m := range w.masters {
+		sound := m.sound.Load()
+		if until == 0 || sound < until {
+			until = sound
+		}
+		if sound == 0 {
+			until = 0
+			break
+		}
+	}
+	w.watcher.Trusted(time.Duration(until) - time.Since(w.begun))
+}
+
+var _ core.Watched = (*Store)(nil)
