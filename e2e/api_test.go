@@ -24,8 +24,15 @@ type site struct {
 	starts         int
 }
 
-// newSite writes the config of a site. The upstream is a directive.
+// newSite writes the config of a site on a directory of its own. The upstream is a
+// directive.
 func newSite(t *testing.T, upstream string) *site {
+	t.Helper()
+	return newSiteOn(t, "badger data", "", upstream)
+}
+
+// newSiteOn writes the config of a site on a store, with more options for its gateway.
+func newSiteOn(t *testing.T, store, options, upstream string) *site {
 	t.Helper()
 	s := &site{t: t, dir: t.TempDir(), owner: "lk_e2eOwnersKey00000000000000000"}
 	var err error
@@ -48,7 +55,7 @@ func newSite(t *testing.T, upstream string) *site {
 	}
 	metrics
 	limitkeeper {
-		store badger %[2]s/data
+		store %[5]s
 		service_rate_limit off
 		account default {
 			key {env.LIMITKEEPER_KEY}
@@ -68,11 +75,12 @@ http://:%[3]s {
 			key query api_key
 			key cookie session
 			key bearer
+			%[6]s
 		}
 		%[4]s
 	}
 }
-`, s.admin, s.dir, s.port, upstream)
+`, s.admin, s.dir, s.port, upstream, store, options)
 	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +113,7 @@ func (s *site) start() *process {
 }
 
 // client has enough connections for the loads.
-var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: patience}
+var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128, MaxConnsPerHost: 128}, Timeout: patience}
 
 // call sends a request with the owner's key.
 func (s *site) call(method, path string, body any) (int, []byte, error) {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -50,32 +51,35 @@ type Wait struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.History <= 0 {
-		o.History = DefaultHistory
-	}
+	o.Prefix = o.KeyPrefix()
+	o.Timeout, o.History = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.History, DefaultHistory)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	return o, o.Check()
+}
+
+// Check returns what is wrong with the options as they are.
+func (o *Options) Check() error {
 	switch {
 	case len(o.Addresses) == 0:
-		return o, errors.New("redis: no address is given")
+		return errors.New("redis: no address is given")
 	case strings.ContainsAny(o.Prefix, "{}"):
-		return o, fmt.Errorf("redis: the prefix %q holds a brace: in a Cluster braces say where a key is kept", o.Prefix)
+		return fmt.Errorf("redis: the prefix %q holds a brace: in a Cluster braces say where a key is kept", o.Prefix)
 	case o.Database < 0:
-		return o, fmt.Errorf("redis: the database %d is less than 0", o.Database)
+		return fmt.Errorf("redis: the database %d is less than 0", o.Database)
 	case o.Database != 0 && o.Sentinel == "" && len(o.Addresses) > 1:
-		return o, fmt.Errorf("redis: a Cluster has no database %d, only 0", o.Database)
-	case o.Wait.Replicas < 0 || o.Wait.Replicas > 0 && o.Wait.Timeout <= 0:
-		return o, errors.New("redis: to wait for replicas takes a number and a timeout of more than 0")
+		return fmt.Errorf("redis: a Cluster has no database %d, only 0", o.Database)
+	case o.Wait.Replicas < 0 || o.Wait.Replicas > 0 && o.Wait.Timeout < time.Millisecond:
+		return errors.New("redis: to wait for replicas takes their number, and a timeout of a millisecond or more")
+	case o.Timeout < 0 || o.History < 0:
+		return errors.New("redis: the timeout and the length of a history are not less than 0")
 	}
-	return o, nil
+	return nil
 }
+
+// KeyPrefix returns what the name of every key begins with.
+func (o *Options) KeyPrefix() string { return cmp.Or(o.Prefix, DefaultPrefix) }
 
 // where names the servers in messages.
 func (o *Options) where() string {

@@ -14,6 +14,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,9 +72,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// SetHistory changes how many entries a history holds at most.
+// SetHistory changes how many entries a history holds at most; 0 stands for the
+// default.
 func (s *Store) SetHistory(entries int) {
-	s.retune(func(t *tune) { t.history = entries })
+	s.retune(func(t *tune) { t.history = cmp.Or(entries, DefaultHistory) })
 }
 
 // SetWait changes for which replicas decisions and writes wait.

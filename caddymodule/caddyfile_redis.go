@@ -1,0 +1,136 @@
+package caddymodule
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+)
+
+// UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:
+//
+//	redis <address>... {
+//		sentinel <master>
+//		username <name>
+//		password <password>
+//		sentinel_username <name>
+//		sentinel_password <password>
+//		database <n>
+//		prefix <text>
+//		timeout <duration>
+//		history <entries>
+//		wait_replicas <n> <timeout>
+//		tls [{
+//			ca <file>
+//			certificate <file> <key file>
+//			server_name <name>
+//		}]
+//	}
+func (r *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the module's name
+	if r.Addresses = d.RemainingArgs(); len(r.Addresses) == 0 {
+		return d.Errf("store redis: want one address or more, such as: store redis 127.0.0.1:6379")
+	}
+	return words{parse: map[string]func(*caddyfile.Dispenser) error{
+		"sentinel":          text(&r.Sentinel),
+		"username":          text(&r.Username),
+		"password":          secret(&r.Password),
+		"sentinel_username": text(&r.SentinelUsername),
+		"sentinel_password": secret(&r.SentinelPassword),
+		"database":          whole(&r.Database, 0),
+		"prefix":            text(&r.Prefix),
+		"timeout": func(d *caddyfile.Dispenser) error {
+			s, err := oneArg(d)
+			if err != nil {
+				return err
+			}
+			return duration(d, "timeout", s, &r.Timeout)
+		},
+		"history":       whole(&r.History, 1),
+		"wait_replicas": r.unmarshalWait,
+		"tls":           r.unmarshalTLS,
+	}}.block(d, "store redis")
+}
+
+func (r *RedisStore) unmarshalWait(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) != 2 {
+		return d.Errf("wait_replicas: want a number of replicas and a timeout, such as: wait_replicas 1 100ms")
+	}
+	n, err := strconv.Atoi(args[0])
+	if err != nil || n < 1 {
+		return d.Errf("wait_replicas: want a whole number of 1 or more, got %q", args[0])
+	}
+	r.WaitReplicas = &WaitReplicas{Replicas: n}
+	if err := duration(d, "wait_replicas", args[1], &r.WaitReplicas.Timeout); err != nil {
+		return err
+	}
+	return noBlock(d)
+}
+
+func (r *RedisStore) unmarshalTLS(d *caddyfile.Dispenser) error {
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	r.TLS = &RedisTLS{}
+	return words{parse: map[string]func(*caddyfile.Dispenser) error{
+		"ca": text(&r.TLS.CA),
+		"certificate": func(d *caddyfile.Dispenser) error {
+			if !d.AllArgs(&r.TLS.Certificate, &r.TLS.Key) {
+				return d.Errf("certificate: want the file of a certificate and that of its key")
+			}
+			return noBlock(d)
+		},
+		"server_name": text(&r.TLS.ServerName),
+	}}.block(d, "the block tls")
+}
+
+// text parses one argument.
+func text(to *string) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) (err error) {
+		*to, err = oneArg(d)
+		return err
+	}
+}
+
+// secret parses one argument, and never shows what is given.
+func secret(to *string) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		word := d.Val()
+		args := d.RemainingArgs()
+		if len(args) != 1 || args[0] == "" {
+			return d.Errf("%s: want one argument, such as {env.REDIS_PASSWORD}, got %d", word, len(args))
+		}
+		*to = args[0]
+		return noBlock(d)
+	}
+}
+
+// whole parses a whole number that is not less than the smallest.
+func whole(to *int, smallest int) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		word := d.Val()
+		s, err := oneArg(d)
+		if err != nil {
+			return err
+		}
+		if *to, err = strconv.Atoi(s); err != nil || *to < smallest {
+			return d.Errf("%s: want a whole number of %d or more, got %q", word, smallest, s)
+		}
+		return nil
+	}
+}
+
+// duration reads a duration of more than 0.
+func duration(d *caddyfile.Dispenser, word, s string, to *caddy.Duration) error {
+	v, err := caddy.ParseDuration(strings.TrimSpace(s))
+	if err != nil || v <= 0 {
+		return d.Errf("%s: want a duration like 500ms, got %q", word, s)
+	}
+	*to = caddy.Duration(v)
+	return nil
+}
+
+// Interface guard.
+var _ caddyfile.Unmarshaler = (*RedisStore)(nil)
