@@ -43,7 +43,10 @@ bin/staticcheck bin/xcaddy &: tools/go.mod tools/go.sum
 	GOFLAGS=-trimpath go -C tools build -o ../bin/ tool
 
 deps: ## programs that the tests run and that are not Go
-	@command -v curl >/dev/null || { apt-get update && apt-get install -y --no-install-recommends curl; }
+	@missing=; \
+	command -v curl >/dev/null || missing="$$missing curl"; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	test -z "$$missing" || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }
 
 clean:
 	rm -rf bin

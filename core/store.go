@@ -124,8 +124,8 @@ const MaxImport = 1000
 // Importer is a [Store] that can take over what another store holds. Accounts and
 // owner's keys are created there, users, plans and keys are put by Update under the
 // numbers that they have: a number that is put was given, and the next one is larger.
-// What was deleted may be put again, at once, under the number and id that it had: its
-// history is empty then and its counter zero, whatever was there before; the request ids
+// What was deleted may be put again at once, and so may its number under another id: the
+// history is empty then and the counter zero, whatever was there before; the request ids
 // of before may be remembered or not. A key that is put with another UserID keeps its
 // history and its counter.
 type Importer interface {

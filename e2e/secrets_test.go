@@ -9,12 +9,29 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
 // No secret that was ever used is in the data directory, in a log, in what the server
 // printed, or in the metrics: only digests are kept.
 func TestSecretsAreNowhere(t *testing.T) {
-	s := newSite(t, "reverse_proxy 127.0.0.1:1")
+	t.Run("badger", func(t *testing.T) {
+		secretsAreNowhere(t, newSite(t, "reverse_proxy 127.0.0.1:1"), func() string { return "" })
+	})
+	t.Run("redis", func(t *testing.T) {
+		server := redistest.Start(t, "--appendonly", "yes")
+		s := newSiteOn(t, "redis "+server.Addr(), "", "reverse_proxy 127.0.0.1:1")
+		secretsAreNowhere(t, s, func() string {
+			server.Do(t, "SAVE")
+			return server.Dir()
+		})
+	})
+}
+
+// secretsAreNowhere uses secrets in every way and looks for them below the directory of
+// the site, and of the server that kept returns.
+func secretsAreNowhere(t *testing.T, s *site, kept func() string) {
 	p := s.start()
 	id, first := s.newKey(1000)
 	var again struct {
@@ -70,8 +87,8 @@ func TestSecretsAreNowhere(t *testing.T) {
 	}
 
 	files := 0
-	err = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	look := func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		b, err := os.ReadFile(path)
@@ -85,9 +102,14 @@ func TestSecretsAreNowhere(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	for _, dir := range []string{s.dir, kept()} {
+		if dir == "" {
+			continue
+		}
+		if err := filepath.WalkDir(dir, look); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if log, err := os.ReadFile(s.accessLog); err != nil || bytes.Count(log, []byte("handled request")) < 10 {
 		t.Errorf("the access log has too few entries (%v):\n%s", err, log)

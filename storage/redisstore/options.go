@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -133,6 +134,17 @@ func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (ne
 		return (&tls.Dialer{NetDialer: d, Config: t}).DialContext(ctx, "tcp", address)
 	}
 	return d.DialContext(ctx, "tcp", address)
+}
+
+// explain says what a deadline that has passed while connecting may mean.
+func (o *Options) explain(err error) error {
+	switch {
+	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case o.TLS != nil:
+		return fmt.Errorf("no answer within %v: is it there, and does it speak TLS? %w", o.Timeout, err)
+	}
+	return fmt.Errorf("no answer within %v: is it there, and does it want TLS? %w", o.Timeout, err)
 }
 
 func (o *Options) connect() (rueidis.Client, error) { return rueidis.NewClient(o.clientOption()) }

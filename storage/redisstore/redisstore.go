@@ -59,14 +59,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	client, err := o.connect()
 	if err != nil {
-		return nil, fmt.Errorf("redis at %s: %w", o.where(), err)
+		return nil, fmt.Errorf("redis at %s: %w", o.where(), o.explain(err))
 	}
 	s := &Store{o: o, client: client, calls: deadlines{timeout: o.Timeout}}
 	s.SetHistory(o.History)
 	s.nodes = newNodes(s)
 	if err := s.check(ctx); err != nil {
 		client.Close()
-		return nil, fmt.Errorf("redis at %s: %w", o.where(), err)
+		return nil, fmt.Errorf("redis at %s: %w", o.where(), o.explain(err))
 	}
 	s.watch = startWatch(s)
 	return s, nil

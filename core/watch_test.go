@@ -1,0 +1,183 @@
+package core_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// shared is a store that others change: what is done to its inner store is not told
+// unless the test tells it.
+type shared struct {
+	*memstore.Store
+	watcher core.Watcher
+	looks   atomic.Int64 // for keys, users, plans and owner's keys
+}
+
+func (s *shared) Watch(w core.Watcher) { s.watcher = w }
+
+func (s *shared) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
+	s.looks.Add(1)
+	return s.Store.KeyByDigest(ctx, d)
+}
+
+func (s *shared) User(ctx context.Context, account string, id int64) (*core.User, error) {
+	s.looks.Add(1)
+	return s.Store.User(ctx, account, id)
+}
+
+func (s *shared) Plan(ctx context.Context, account, id string) (*core.Plan, error) {
+	s.looks.Add(1)
+	return s.Store.Plan(ctx, account, id)
+}
+
+func (s *shared) OwnerKeyByDigest(ctx context.Context, d core.Digest) (*core.OwnerKey, error) {
+	s.looks.Add(1)
+	return s.Store.OwnerKeyByDigest(ctx, d)
+}
+
+// watched is a service over a store that others change, and another service by which
+// they do.
+type watched struct {
+	*testing.T
+	store         *shared
+	here, there   *core.Service
+	account, plan string
+	key           *core.Key
+	secret, owner string
+}
+
+func newWatched(t *testing.T) *watched {
+	t.Helper()
+	w := &watched{T: t, store: &shared{Store: memstore.New()}}
+	w.there = core.NewService(w.store.Store, core.Config{})
+	w.here = core.NewService(w.store, core.Config{})
+	a, _, owner, err := w.there.CreateAccount(t.Context(), "acme")
+	w.ok(err)
+	w.account, w.owner = a.ID, owner
+	pl, err := w.there.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("p"), Limit: new(int64(1000)), Period: new("day")})
+	w.ok(err)
+	w.plan = pl.ID
+	_, err = w.there.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("u")})
+	w.ok(err)
+	w.key, w.secret, err = w.there.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("k"), UserID: new(int64(1)), PlanID: core.Optional[string]{Set: true, Value: &pl.ID}})
+	w.ok(err)
+	return w
+}
+
+func (w *watched) ok(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// outcome is that of a request here.
+func (w *watched) outcome() core.Outcome {
+	w.Helper()
+	d, err := w.here.Validate(w.Context(), w.account, core.Request{Secret: w.secret, Endpoint: "/", Method: "GET", Cost: 1})
+	w.ok(err)
+	return d.Outcome
+}
+
+// looksOf returns how often the store is asked by what is done.
+func (w *watched) looksOf(fn func()) int64 {
+	before := w.store.looks.Load()
+	fn()
+	return w.store.looks.Load() - before
+}
+
+func (w *watched) disable() {
+	w.Helper()
+	_, err := w.there.UpdateKey(w.Context(), w.account, w.key.ID, core.KeyPatch{Status: new("inactive")})
+	w.ok(err)
+}
+
+// As long as nobody tells what others change, nothing is taken from memory (promise 3).
+func TestWatchedUntrusted(t *testing.T) {
+	w := newWatched(t)
+	for range 3 {
+		if looks := w.looksOf(func() { w.outcome() }); looks != 3 {
+			t.Errorf("before it is trusted: the store was asked %d times, want for key, user and plan", looks)
+		}
+	}
+	if looks := w.looksOf(func() { _, _ = w.here.Authenticate(t.Context(), w.owner) }); looks != 1 {
+		t.Errorf("an owner's key: the store was asked %d times, want once", looks)
+	}
+	w.disable()
+	if got := w.outcome(); got != core.Disabled {
+		t.Errorf("got %s, want %s", got, core.Disabled)
+	}
+}
+
+// While it is told, memory answers, and each change is in force as soon as it was told.
+func TestWatchedTrusted(t *testing.T) {
+	w := newWatched(t)
+	w.store.watcher.Trusted(time.Hour)
+	w.outcome()
+	if looks := w.looksOf(func() { w.outcome(); w.outcome() }); looks != 0 {
+		t.Errorf("trusted: the store was asked %d times, want never", looks)
+	}
+	w.disable()
+	if got := w.outcome(); got != core.Allowed {
+		t.Errorf("before it is told: got %s, want what is in memory", got)
+	}
+	w.store.watcher.Changed(core.Change{Account: w.account, Digest: w.key.Digest})
+	if got := w.outcome(); got != core.Disabled {
+		t.Errorf("a key that was disabled: got %s", got)
+	}
+	_, err := w.there.UpdateKey(t.Context(), w.account, w.key.ID, core.KeyPatch{Status: new("active")})
+	w.ok(err)
+	w.store.watcher.Changed(core.Change{Account: w.account, Digest: w.key.Digest})
+	for what, c := range map[string]core.Change{
+		"user":        {Account: w.account, UserID: 1},
+		"plan":        {Account: w.account, PlanID: w.plan},
+		"key":         {Account: w.account, Digest: w.key.Digest},
+		"another key": {Account: w.account, Digest: core.DigestOf("x")},
+	} {
+		w.outcome()
+		want := int64(1)
+		if what == "another key" {
+			want = 0
+		}
+		w.store.watcher.Changed(c)
+		if looks := w.looksOf(func() { w.outcome(); w.outcome() }); looks != want {
+			t.Errorf("after a change of the %s: the store was asked %d times, want %d", what, looks, want)
+		}
+	}
+}
+
+// Nothing that was read before changes were missed is used afterwards, nor while nobody
+// tells.
+func TestWatchedLost(t *testing.T) {
+	w := newWatched(t)
+	for name, lose := range map[string]func(){
+		"lost":             w.store.watcher.Lost,
+		"trusted no more":  func() { w.store.watcher.Trusted(0) },
+		"trust has ended":  func() { w.store.watcher.Trusted(time.Nanosecond) },
+		"lost and trusted": func() { w.store.watcher.Lost(); w.store.watcher.Trusted(time.Hour) },
+	} {
+		w.store.watcher.Trusted(time.Hour)
+		w.outcome()
+		_, err := w.here.Authenticate(t.Context(), w.owner)
+		w.ok(err)
+		lose()
+		if looks := w.looksOf(func() { w.outcome() }); looks != 3 {
+			t.Errorf("%s: the store was asked %d times, want for key, user and plan", name, looks)
+		}
+		if looks := w.looksOf(func() { _, _ = w.here.Authenticate(t.Context(), w.owner) }); looks != 1 {
+			t.Errorf("%s: the store was asked %d times for an owner's key, want once", name, looks)
+		}
+	}
+	w.store.watcher.Trusted(time.Hour)
+	w.store.watcher.Lost()
+	if n := w.here.Stats().CachedKeys; n != 0 {
+		t.Errorf("after all was lost: %d keys are in memory, want none", n)
+	}
+}
+
+var _ core.Watched = (*shared)(nil)
