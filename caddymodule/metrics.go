@@ -228,6 +228,7 @@ func (*serviceStats) Describe(ch chan<- *prometheus.Desc) {
 	ch <- cacheMisses
 	ch <- cachedKeys
 	describeBadger(ch)
+	describeRedis(ch)
 }
 
 // Collect implements [prometheus.Collector]. Until the store is open there is
@@ -238,6 +239,7 @@ func (s *serviceStats) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	collectBadger(l.store, ch)
+	collectRedis(l.store, ch)
 	st := l.service.Stats()
 	ch <- prometheus.MustNewConstMetric(cacheHits, prometheus.CounterValue, float64(st.CacheHits))
 	ch <- prometheus.MustNewConstMetric(cacheMisses, prometheus.CounterValue, float64(st.CacheMisses))

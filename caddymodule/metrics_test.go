@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
 // scrape returns the metrics as a monitoring system gets them.
@@ -142,4 +144,29 @@ func TestMetricsOfTheLedger(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", name, after)
 		}
 	}
+}
+
+// An operator sees from the figures whether Redis is there and whether nodes are told of
+// changes.
+func TestMetricsOfRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	s := newServer(t)
+	s.start("store redis "+redis.Addr(), both("respond ok"))
+	await := func(masters, away, watching int) {
+		t.Helper()
+		var got string
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			got = s.scrape()
+			if sample(got, "limitkeeper_redis_masters") == masters && sample(got, "limitkeeper_redis_masters_away") == away &&
+				sample(got, "limitkeeper_redis_watching") == watching {
+				return
+			}
+		}
+		t.Errorf("want %d masters, %d away, watching %d; got\n%s", masters, away, watching, got)
+	}
+	await(1, 0, 1)
+	redis.Kill()
+	await(1, 1, 0)
+	redis.Restart()
+	await(1, 0, 1)
 }

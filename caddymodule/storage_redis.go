@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
@@ -211,6 +212,38 @@ func (r *RedisStore) Tune(s core.Store, _ core.Tunables) {
 	store := s.(*redisstore.Store)
 	store.SetHistory(r.options.History)
 	store.SetWait(r.options.Wait)
+}
+
+// The figures of a store on Redis.
+var (
+	redisMasters = prometheus.NewDesc("limitkeeper_redis_masters",
+		"The masters that are known.", nil, nil)
+	redisAway = prometheus.NewDesc("limitkeeper_redis_masters_away",
+		"How many of the masters do not answer.", nil, nil)
+	redisWatching = prometheus.NewDesc("limitkeeper_redis_watching",
+		"Whether all masters tell what other nodes change: 1, or 0, and then nothing is taken from memory.", nil, nil)
+)
+
+func describeRedis(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{redisMasters, redisAway, redisWatching} {
+		ch <- d
+	}
+}
+
+// collectRedis shows the figures of a store, if it is one on Redis.
+func collectRedis(s core.Store, ch chan<- prometheus.Metric) {
+	r, ok := s.(*redisstore.Store)
+	if !ok {
+		return
+	}
+	st := r.Stats()
+	watching := 0.0
+	if st.Watching {
+		watching = 1
+	}
+	ch <- prometheus.MustNewConstMetric(redisMasters, prometheus.GaugeValue, float64(st.Masters))
+	ch <- prometheus.MustNewConstMetric(redisAway, prometheus.GaugeValue, float64(st.Away))
+	ch <- prometheus.MustNewConstMetric(redisWatching, prometheus.GaugeValue, watching)
 }
 
 // Interface guards.
