@@ -23,6 +23,17 @@ func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 	return r
 }
 
+// together is how many calls are made at the same time for one that was asked for.
+const together = 64
+
+// doWrite is do for a command that writes: it waits for replicas if it shall.
+func (s *Store) doWrite(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if s.tuned.Load().wait.Replicas == 0 {
+		return s.do(ctx, cmd)
+	}
+	return s.doAndWait(ctx, cmd)
+}
+
 // redirects is how often a command that is followed by WAIT is sent again because its
 // slot is elsewhere. It was not run then.
 const redirects = 5

@@ -85,9 +85,6 @@ func (s *Store) append(ctx context.Context, account string, user int64, entries 
 	return done, unavailable(err)
 }
 
-// importers is how many counters are set at the same time.
-const importers = 64
-
 // SetCounters implements [core.Importer].
 func (s *Store) SetCounters(ctx context.Context, ids []core.CounterID, counters []core.Counter) error {
 	if err := s.begin(); err != nil {
@@ -99,7 +96,7 @@ func (s *Store) SetCounters(ctx context.Context, ids []core.CounterID, counters 
 		return err
 	}
 	var g errgroup.Group
-	g.SetLimit(importers)
+	g.SetLimit(together)
 	for i := range ids {
 		g.Go(func() error { return s.setCounter(ctx, ids[i], places[i], &counters[i]) })
 	}

@@ -75,17 +75,18 @@ func (n names) users(f core.UserFilter) string {
 	return string(n) + "users"
 }
 
-// keys names the index of the keys that match.
+// keys names the index of the keys that match. The plan comes last: whoever asks may
+// name one with any characters.
 func (n names) keys(f core.KeyFilter) string {
 	name := string(n) + "keys"
 	if f.UserID != 0 {
 		name += ":u" + strconv.FormatInt(f.UserID, 10)
 	}
+	if f.Status != "" {
+		name += ":s" + string(f.Status)
+	}
 	if f.PlanID != nil {
 		name += ":p" + *f.PlanID
-	}
-	if f.Status != "" {
-		name += ":" + string(f.Status)
 	}
 	return name
 }

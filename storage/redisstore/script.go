@@ -53,9 +53,6 @@ var importLua string
 //go:embed scripts/set.lua
 var setLua string
 
-//go:embed scripts/claim.lua
-var claimLua string
-
 //go:embed scripts/release.lua
 var releaseLua string
 
@@ -71,7 +68,6 @@ var (
 	departScript  = newScript(departLua)
 	importScript  = newScript(sharedLua + importLua)
 	setScript     = newScript(setLua)
-	claimScript   = newScript(claimLua)
 	releaseScript = newScript(releaseLua)
 )
 
@@ -82,10 +78,7 @@ func (c *script) read(ctx context.Context, s *Store, keys, args []string) rueidi
 
 // write runs a script that writes, and waits for replicas if it shall.
 func (c *script) write(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
-	if s.tuned.Load().wait.Replicas == 0 {
-		return c.read(ctx, s, keys, args)
-	}
-	return c.again(s.doAndWait(ctx, c.bySHA(s, keys, args)), func() rueidis.RedisResult { return s.doAndWait(ctx, c.byText(s, keys, args)) })
+	return c.again(s.doWrite(ctx, c.bySHA(s, keys, args)), func() rueidis.RedisResult { return s.doWrite(ctx, c.byText(s, keys, args)) })
 }
 
 // again sends the text of a script that the server does not know: it is new there, was

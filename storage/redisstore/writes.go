@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
@@ -237,18 +239,16 @@ func (w *writes) chore(c chore) {
 
 // claim writes down whose the digests are, before they are: a key is always found.
 func (s *Store) claim(ctx context.Context, claims map[core.Digest]string) error {
+	var g errgroup.Group
+	g.SetLimit(together)
 	for d, holder := range claims {
-		if err := s.claimOne(ctx, d, holder); err != nil {
-			return err
-		}
+		g.Go(func() error {
+			ctx, cancel := s.within(ctx)
+			defer cancel()
+			return unavailable(s.doWrite(ctx, s.client.B().Set().Key(s.o.digest(d)).Value(holder).Build()).Error())
+		})
 	}
-	return nil
-}
-
-func (s *Store) claimOne(ctx context.Context, d core.Digest, holder string) error {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	return unavailable(claimScript.write(ctx, s, []string{s.o.digest(d)}, []string{holder}).Error())
+	return g.Wait()
 }
 
 // release deletes what says whose the digests were. When it fails nothing is wrong: the

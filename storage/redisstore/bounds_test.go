@@ -1,0 +1,113 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// tally is what callers know of a key: how many of their requests were answered and how
+// many were not.
+type tally struct{ answered, unknown int }
+
+func tallies(w *world, calls []call) []tally {
+	all := make([]tally, len(w.keys))
+	for _, c := range calls {
+		if c.err == nil {
+			all[c.key].answered++
+		} else {
+			all[c.key].unknown++
+		}
+	}
+	return all
+}
+
+// checkBounds fails the test unless each key has counted no less than was answered and no
+// more than was asked; its history says the same as its counter, and the counter of a user
+// is the sum of those of its keys.
+func (w *world) checkBounds(t testing.TB, calls []call) {
+	t.Helper()
+	w.checkNoMore(t, calls)
+	for i, c := range tallies(w, calls) {
+		if used := w.used(t, w.keys[i].ID, 0); used < c.answered {
+			t.Errorf("%s has counted %d requests, want %d at least: that many were answered", w.keys[i].ID, used, c.answered)
+		}
+	}
+}
+
+// checkNoMore is checkBounds for servers that may forget what was answered.
+func (w *world) checkNoMore(t testing.TB, calls []call) {
+	t.Helper()
+	sums := map[int64]int{}
+	for i, c := range tallies(w, calls) {
+		k := &w.keys[i]
+		used := w.used(t, k.ID, 0)
+		if used > c.answered+c.unknown {
+			t.Errorf("%s has counted %d requests, want at most the %d answered and %d unknown", k.ID, used, c.answered, c.unknown)
+		}
+		if n := w.entries(t, k.ID, 0); n != used {
+			t.Errorf("the history of %s has %d requests, its counter %d", k.ID, n, used)
+		}
+		sums[k.UserID] += used
+	}
+	for user, sum := range sums {
+		if used := w.used(t, "", user); used != sum {
+			t.Errorf("user %d has counted %d requests, its keys %d", user, used, sum)
+		}
+		if n := w.entries(t, "", user); n != sum {
+			t.Errorf("the history of user %d has %d requests, its keys have counted %d", user, n, sum)
+		}
+	}
+}
+
+// repeat asks those requests again that were not answered and have an id, until they are,
+// and returns all calls as they are known now.
+func (w *world) repeat(t testing.TB, calls []call) []call {
+	t.Helper()
+	for i := range calls {
+		for begun := time.Now(); calls[i].id != "" && calls[i].err != nil; {
+			_, calls[i].err = w.s.Consume(t.Context(), consumption(&w.keys[calls[i].key], calls[i].id, true))
+			if calls[i].err != nil && time.Since(begun) > 20*time.Second {
+				t.Fatalf("request %s: %v after %v", calls[i].id, calls[i].err, time.Since(begun))
+			}
+		}
+	}
+	return calls
+}
+
+// checkExact repeats the requests that were not answered, and fails the test unless every
+// key with request ids has counted each once, and the others are within their bounds.
+func (w *world) checkExact(t testing.TB, calls []call) {
+	t.Helper()
+	before := len(only(calls, failed))
+	calls = w.repeat(t, calls)
+	t.Logf("%d requests, %d without an answer", len(calls), before)
+	w.checkBounds(t, calls)
+	for i, c := range tallies(w, calls) {
+		if i%2 == 0 && w.used(t, w.keys[i].ID, 0) != c.answered {
+			t.Errorf("%s has counted %d requests, want %d: each with its id once", w.keys[i].ID, w.used(t, w.keys[i].ID, 0), c.answered)
+		}
+	}
+}
+
+// used returns what a key has counted, or a user.
+func (w *world) used(t testing.TB, key string, user int64) int {
+	t.Helper()
+	cs, err := w.s.Counters(t.Context(), []core.CounterID{{Account: w.account, KeyID: key, UserID: user}})
+	if err != nil {
+		t.Fatalf("Counters: %v", err)
+	}
+	return int(cs[0].Usage(core.Year, time.Now()).Used)
+}
+
+// entries returns how many requests the history of a key has, or of a user.
+func (w *world) entries(t testing.TB, key string, user int64) int {
+	t.Helper()
+	id := core.CounterID{Account: w.account, KeyID: key, UserID: user}
+	_, n, err := w.s.History(t.Context(), id, time.Time{}, core.Page{Number: 1, Size: 1})
+	if err != nil {
+		t.Fatalf("History: %v", err)
+	}
+	return n
+}

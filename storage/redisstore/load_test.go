@@ -1,0 +1,203 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+)
+
+// world is an account with users, each of whom has two keys.
+type world struct {
+	s       *redisstore.Store
+	account string
+	keys    []core.Key
+}
+
+// newWorld puts an account with so many users into a store.
+func newWorld(t testing.TB, s *redisstore.Store, users int) *world {
+	t.Helper()
+	w := &world{s: s, account: "acct_" + strconv.FormatInt(stores.Add(1), 10)}
+	now := time.Now().UTC()
+	err := s.CreateAccount(t.Context(), &core.Account{ID: w.account, Name: w.account, CreatedAt: now},
+		&core.OwnerKey{ID: "okey_1", AccountID: w.account, Digest: core.DigestOf(w.account), CreatedAt: now})
+	if err != nil {
+		t.Fatalf("CreateAccount: %v", err)
+	}
+	for range users {
+		w.addUser(t)
+	}
+	return w
+}
+
+// addUser adds a user with two keys.
+func (w *world) addUser(t testing.TB) {
+	t.Helper()
+	var keys []core.Key
+	err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+		keys = nil
+		u := &core.User{AccountID: w.account, Name: "user"}
+		if err := tx.PutUser(u); err != nil {
+			return err
+		}
+		for i := range 2 {
+			id := fmt.Sprintf("key_%d", len(w.keys)+i)
+			k := core.Key{AccountID: w.account, ID: id, UserID: u.ID, Status: core.KeyActive, Digest: core.DigestOf(w.account + id)}
+			if err := tx.PutKey(&k); err != nil {
+				return err
+			}
+			keys = append(keys, k)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("Update: %v", err)
+	}
+	w.keys = append(w.keys, keys...)
+}
+
+// consumption is a request with a key that fits, of its own counter or also of its user's.
+func consumption(k *core.Key, id string, shared bool) *core.Consumption {
+	at := time.Now()
+	return &core.Consumption{Account: k.AccountID, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
+		Terms: core.Terms{PlanID: "plan_1", PlanName: "plan", Period: core.Year, Limit: core.MaxLimit}, Cost: 1,
+		Entry:     core.Entry{At: at, KeyID: k.ID, UserID: k.UserID, Endpoint: "/", Method: "GET", Cost: 1},
+		Retention: core.DefaultRetention, RequestID: id}
+}
+
+// call is what became of one request.
+type call struct {
+	key   int
+	id    string
+	begun time.Time
+	took  time.Duration
+	err   error // nil when it was allowed
+}
+
+// load are goroutines that ask one request after the other: with the even keys under
+// request ids, with the odd ones without.
+type load struct {
+	w    *world
+	quit context.CancelFunc
+	done sync.WaitGroup
+
+	mu    sync.Mutex
+	calls []call
+}
+
+// pause is how long each goroutine waits between two requests.
+const pause = time.Millisecond
+
+func (w *world) startLoad(t testing.TB, goroutines int) *load {
+	ctx, quit := context.WithCancel(t.Context())
+	l := &load{w: w, quit: quit}
+	for g := range goroutines {
+		l.done.Go(func() {
+			for n := g; ctx.Err() == nil; n++ {
+				c := call{key: n % len(w.keys)}
+				if c.key%2 == 0 {
+					c.id = fmt.Sprintf("%d-%d", g, n)
+				}
+				l.ask(t, c)
+				time.Sleep(pause)
+			}
+		})
+	}
+	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+// ask asks a request and notes what became of it: every error is ErrUnavailable.
+func (l *load) ask(t testing.TB, c call) {
+	c.begun = time.Now()
+	v, err := l.w.s.Consume(context.Background(), consumption(&l.w.keys[c.key], c.id, true))
+	c.took, c.err = time.Since(c.begun), err
+	switch {
+	case err != nil && !errors.Is(err, core.ErrUnavailable):
+		t.Errorf("Consume: %v, want it allowed or ErrUnavailable", err)
+	case err == nil && !v.Allowed:
+		t.Errorf("Consume: denied with %d used, want it allowed", v.Usage.Used)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = append(l.calls, c)
+}
+
+// stop ends the load and returns what became of its requests.
+func (l *load) stop() []call {
+	l.quit()
+	l.done.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.calls)
+}
+
+// sofar returns what has become of the requests until now.
+func (l *load) sofar() []call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.calls)
+}
+
+func failed(c call) bool  { return c.err != nil }
+func allowed(c call) bool { return c.err == nil }
+
+// only returns the calls that are meant.
+func only(calls []call, meant ...func(call) bool) []call {
+	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool {
+		return slices.ContainsFunc(meant, func(is func(call) bool) bool { return !is(c) })
+	})
+}
+
+func after(at time.Time) func(call) bool {
+	return func(c call) bool { return c.begun.After(at) }
+}
+
+func before(at time.Time) func(call) bool {
+	return func(c call) bool { return c.begun.Add(c.took).Before(at) }
+}
+
+// times returns the median and the longest of the times that calls took.
+func times(calls []call) (median, longest time.Duration) {
+	all := make([]time.Duration, len(calls))
+	for i, c := range calls {
+		all[i] = c.took
+	}
+	return spread(all)
+}
+
+func spread(all []time.Duration) (median, longest time.Duration) {
+	if len(all) == 0 {
+		return 0, 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)-1]
+}
+
+// awaitAllowed waits until a request that begins later is allowed, and returns how long
+// after the given time it was answered. That none is within a bound fails the test.
+func (l *load) awaitAllowed(t testing.TB, from time.Time, bound time.Duration) time.Duration {
+	t.Helper()
+	return l.await(t, from, bound, allowed)
+}
+
+func (l *load) await(t testing.TB, from time.Time, bound time.Duration, meant ...func(call) bool) time.Duration {
+	t.Helper()
+	for {
+		if calls := only(l.sofar(), append(meant, after(from))...); len(calls) > 0 {
+			first := slices.MinFunc(calls, func(a, b call) int { return a.begun.Add(a.took).Compare(b.begun.Add(b.took)) })
+			return first.begun.Add(first.took).Sub(from)
+		}
+		if time.Since(from) > bound {
+			t.Fatalf("no such request within %v", bound)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
