@@ -111,7 +111,7 @@ func (a *auditing) event(of ref, e *event, position int64) {
 	case jump(l.number) >= t.first && l.jump != t.of(jump(l.number)):
 		a.problem("%v at %d: entry %d is at %d, want %d", of, position, jump(l.number), l.jump, t.of(jump(l.number)))
 	}
-	if !e.Denied && (of.kind == kindKey || e.shared) {
+	if !e.Denied && !e.uncounted && (of.kind == kindKey || e.shared) {
 		t.used += e.Cost
 	}
 }

@@ -13,12 +13,13 @@ import (
 // user, and all that a counter is made whole from.
 type event struct {
 	core.Entry
-	account uint32 // its number
-	key     int64  // its Seq
-	shared  bool   // the user's counter counts too
-	ofKey   link
-	ofUser  link
-	keep    time.Duration // how long from At it may be asked for
+	account   uint32 // its number
+	key       int64  // its Seq
+	shared    bool   // the user's counter counts too
+	uncounted bool   // it is in the histories and counts nowhere
+	ofKey     link
+	ofUser    link
+	keep      time.Duration // how long from At it may be asked for
 
 	requestID string // of a request that is to be answered once, else ""
 	first     verdict
@@ -49,6 +50,7 @@ const (
 	flagDenied = 1 << iota
 	flagShared
 	flagRequestID
+	flagUncounted
 )
 
 // append appends the frame of an event at a position.
@@ -99,6 +101,9 @@ func (e *event) flags() (f byte) {
 	if e.requestID != "" {
 		f |= flagRequestID
 	}
+	if e.uncounted {
+		f |= flagUncounted
+	}
 	return f
 }
 
@@ -144,7 +149,7 @@ func decodeEvent(b []byte, position int64) (e event, err error) {
 	}
 	r := reading{payload[1:]}
 	flags := payload[0]
-	e.Denied, e.shared = flags&flagDenied != 0, flags&flagShared != 0
+	e.Denied, e.shared, e.uncounted = flags&flagDenied != 0, flags&flagShared != 0, flags&flagUncounted != 0
 	e.account, e.key, e.UserID = uint32(r.uvarint()), int64(r.uvarint()), int64(r.uvarint())
 	e.At = r.time()
 	e.Cost = int64(r.uvarint())

@@ -266,7 +266,7 @@ func (t *tally) apply(e *event, kind uint32, position int64) error {
 	if l.number != t.entries+1 {
 		return errLedger
 	}
-	if counts && !e.Denied {
+	if counts && !e.Denied && !e.uncounted {
 		t.Add(e.Cost, e.At)
 	}
 	t.append(l, e.At, position)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -14,7 +15,7 @@ import (
 type defect struct {
 	name     string
 	caughtBy string // a case
-	machine  bool   // the machine must notice, too
+	machine  bool   // the machine must notice, too; that of imports when one of them is to be caught
 	open     func() Opened
 }
 
@@ -33,7 +34,7 @@ func wrapped(wrap func(core.Store) core.Store) func() Opened {
 // suite would be no proof of the contract.
 func TestBrokenStores(t *testing.T) {
 	for _, d := range slices.Concat(brokenUsage, brokenHistory, brokenResources, brokenLists, brokenTransactions, brokenFiles,
-		brokenRequestIDs) {
+		brokenRequestIDs, brokenImports) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			r := observe(t, caseNamed(t, d.caughtBy), d.open())
@@ -41,7 +42,11 @@ func TestBrokenStores(t *testing.T) {
 				t.Errorf("the case %q: got passed, want failed", d.caughtBy)
 			}
 			t.Logf("caught by %q:\n\t%s", d.caughtBy, r.text())
-			if d.machine && !observe(t, caseNamed(t, "machine"), d.open()).Failed() {
+			machine := "machine"
+			if strings.HasPrefix(d.caughtBy, "import/") {
+				machine = "import/machine"
+			}
+			if d.machine && !observe(t, caseNamed(t, machine), d.open()).Failed() {
 				t.Errorf("the machine: got passed, want failed")
 			}
 		})
@@ -50,7 +55,7 @@ func TestBrokenStores(t *testing.T) {
 
 // A recorder must not be what fails: every case passes with it on a good store.
 func TestGoodStoreIsNotCaught(t *testing.T) {
-	good := wrapped(func(s core.Store) core.Store { return checksSeq{s} })
+	good := wrapped(func(s core.Store) core.Store { return checksSeq{s.(core.Importer)} })
 	for _, c := range cases() {
 		if r := observe(t, c, good()); r.Failed() {
 			t.Errorf("the case %q: got failed, want passed:\n\t%s", c.name, r.text())
@@ -60,13 +65,13 @@ func TestGoodStoreIsNotCaught(t *testing.T) {
 
 // checksSeq fails requests that name a key by a Seq which is not its own: a store
 // may find the key by either.
-type checksSeq struct{ core.Store }
+type checksSeq struct{ core.Importer }
 
 func (s checksSeq) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	if k, err := s.Key(ctx, c.Account, c.KeyID); err == nil && k.Seq != c.KeySeq {
 		return core.Verdict{}, fmt.Errorf("request of key %s: got the Seq %d, want %d", c.KeyID, c.KeySeq, k.Seq)
 	}
-	return s.Store.Consume(ctx, c)
+	return s.Importer.Consume(ctx, c)
 }
 
 // Cases are known by their names, and each says what it is about.

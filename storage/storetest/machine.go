@@ -32,6 +32,7 @@ type machine struct {
 	digests []core.Digest
 	counted map[string]time.Time // when a request was counted, by key and request id
 	named   []core.Consumption   // those requests
+	renewed map[string]bool      // keys that were put again: their ids may be remembered or not
 	serial  int
 }
 
@@ -41,12 +42,15 @@ type keyRef struct {
 	values      int
 }
 
-// machineRuns runs many machines, one after the other on the same two stores.
-func machineRuns(e *env) {
+// machineRuns runs many machines.
+func machineRuns(e *env) { runMachines(e, (*machine).actions) }
+
+// runMachines runs many machines, one after the other on the same two stores.
+func runMachines(e *env, actions func(*machine) map[string]func(*rapid.T)) {
 	model := memstore.New()
 	rapid.Check(e.TB, func(t *rapid.T) {
 		m := &machine{e: e, model: model, now: noon, latest: noon, floor: noon.AddDate(-1, 0, 0),
-			counted: map[string]time.Time{}}
+			counted: map[string]time.Time{}, renewed: map[string]bool{}}
 		defer func() { model = m.model }()
 		for range 2 {
 			m.createAccount(t)
@@ -55,19 +59,24 @@ func machineRuns(e *env) {
 			m.update(t)
 		}
 		m.change(t)
-		t.Repeat(map[string]func(*rapid.T){
-			"":        m.check,
-			"change":  m.change,
-			"replace": m.change, // to be drawn more often
-			"consume": m.consume,
-			"flood":   m.flood,
-			"again":   m.again,
-			"clock":   m.clock,
-			"look":    m.look,
-			"owner":   m.ownerKey,
-			"reopen":  m.reopen,
-		})
+		t.Repeat(actions(m))
 	})
+}
+
+// actions are what a machine does at random.
+func (m *machine) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"":        m.check,
+		"change":  m.change,
+		"replace": m.change, // to be drawn more often
+		"consume": m.consume,
+		"flood":   m.flood,
+		"again":   m.again,
+		"clock":   m.clock,
+		"look":    m.look,
+		"owner":   m.ownerKey,
+		"reopen":  m.reopen,
+	}
 }
 
 // both asks both stores and fails unless they answer the same. It returns the

@@ -38,12 +38,12 @@ func (m *machine) called(t *rapid.T, c core.Consumption) core.Consumption {
 }
 
 // unlessUnsure returns the request, without its id where a store may remember it or
-// not, because the clock has stepped back.
+// not, because the clock has stepped back or the key was put again.
 func (m *machine) unlessUnsure(c core.Consumption) core.Consumption {
 	first, known := m.counted[c.Account+c.KeyID+c.RequestID]
 	later := c
 	later.Entry.At = m.latest
-	if known && c.Repeats(first) && !later.Repeats(first) {
+	if known && c.Repeats(first) && !later.Repeats(first) || m.renewed[c.Account+c.KeyID] {
 		c.RequestID = ""
 	}
 	return c

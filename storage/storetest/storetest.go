@@ -4,7 +4,7 @@
 //
 // Every case names the promise that is broken when it fails. One case, the
 // machine, runs random operations on the store and on memstore and compares every
-// answer.
+// answer. A store that is a [core.Importer] has to keep the promises made there too.
 package storetest
 
 import (
@@ -31,6 +31,9 @@ func Run(t *testing.T, open func(t *testing.T) Opened) {
 	t.Cleanup(func() { _ = shared.Store.Close() })
 	for _, c := range cases() {
 		t.Run(c.name, func(t *testing.T) {
+			if _, ok := shared.Store.(core.Importer); c.imports && !ok {
+				t.Skip("the store is no core.Importer")
+			}
 			if !c.own {
 				c.check(t, &shared)
 				return
@@ -48,6 +51,7 @@ type testCase struct {
 	promise string // what is broken when run fails
 	run     func(e *env)
 	own     bool // needs a store of its own; the others share one and use accounts of their own
+	imports bool // is about a [core.Importer]
 }
 
 // check runs the case. When it fails it says which promise is broken.
@@ -66,5 +70,6 @@ func cases() []testCase {
 	return slices.Concat(accountCases, ownerKeyCases, userCases, emailCases, planCases, keyCases, digestCases,
 		listCases, tenancyCases, copyCases, txCases, raceCases,
 		usageCases, windowCases, sharedCases, counterCases, exactCases,
-		historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases, machineCases, closeCases)
+		historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases,
+		importCases, importCounterCases, machineCases, closeCases)
 }

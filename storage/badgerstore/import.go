@@ -1,0 +1,143 @@
+package badgerstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// AppendHistory implements [core.Importer]. The entries are events of the ledger like any
+// other, but count nowhere.
+func (s *Store) AppendHistory(_ context.Context, account string, entries []core.Entry, retention time.Duration) error {
+	if err := s.enterToWrite(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return fault(s.appendHistory(account, entries, retention))
+}
+
+// appendHistory waits for the last event alone: those before it are in its block or in an
+// earlier one, and no block is written after one that failed.
+func (s *Store) appendHistory(account string, entries []core.Entry, retention time.Duration) error {
+	if err := s.folder.room(s); err != nil {
+		return err
+	}
+	seqs := map[string]int64{}
+	for i := range entries {
+		e := &entries[i]
+		c := core.Consumption{Account: account, KeyID: e.KeyID, KeySeq: seqs[e.KeyID], UserID: e.UserID, Cost: e.Cost,
+			Entry: *e, Retention: retention}
+		key, user, err := s.refsOf(&c)
+		if err != nil {
+			return err
+		}
+		seqs[e.KeyID] = key.number
+		last := i == len(entries)-1
+		b, r, err := s.record(&c, key, user, last)
+		if err != nil {
+			return err
+		}
+		if last {
+			return s.awaited(s.ledger.await(b, r))
+		}
+	}
+	return nil
+}
+
+// record puts an entry into the ledger, for which the caller waits or not.
+func (s *Store) record(c *core.Consumption, of, ofUser ref, wait bool) (b *block, r role, err error) {
+	err = s.withBoth(c, of, ofUser, func(key, user *counter) error {
+		e := newEvent(c, key, user, c.Entry.Denied)
+		e.uncounted = true
+		var position int64
+		if ends := e.ends(s.clock.Load()); wait {
+			position, b, r, err = s.ledger.appendAndJoin(&e, ends)
+		} else {
+			position, err = s.ledger.append(&e, ends)
+		}
+		if err == nil {
+			happened(&e, key, user, position)
+		}
+		return err
+	})
+	return b, r, err
+}
+
+// withBoth runs fn on the counters of a request, under the locks of their shards, as soon
+// as they are in memory.
+func (s *Store) withBoth(c *core.Consumption, of, ofUser ref, fn func(key, user *counter) error) error {
+	for {
+		keyShard, userShard := s.counters.lock(of, ofUser)
+		key, user := keyShard.getLocked(of), userShard.getLocked(ofUser)
+		absent := key == nil || user == nil
+		var busy chan struct{}
+		if !absent {
+			if busy = key.busy; busy == nil {
+				busy = user.busy
+			}
+		}
+		if !absent && busy == nil {
+			defer unlock(keyShard, userShard)
+			return fn(key, user)
+		}
+		unlock(keyShard, userShard)
+		if !absent {
+			<-busy
+		} else if err := s.loadBoth(c, of, ofUser); err != nil {
+			return err
+		}
+	}
+}
+
+// SetCounters implements [core.Importer]. The counters are changed in memory, and folded
+// before it returns: what they become is in no event of the ledger. A process that is
+// ended before leaves them as they were, each with all its events.
+func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
+	if err := s.enterToWrite(); err != nil {
+		return err
+	}
+	defer s.leave()
+	for i, id := range ids {
+		if err := s.setCounter(id, &counters[i]); err != nil {
+			return fault(err)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return fault(s.fold())
+}
+
+// setCounter changes a counter in memory, where it stays until it is folded.
+func (s *Store) setCounter(id core.CounterID, to *core.Counter) error {
+	missing := core.ErrKeyNotFound
+	if id.KeyID == "" {
+		missing = core.ErrUserNotFound
+	}
+	var of ref
+	err := s.readEntered(id.Account, func(r snapshot) (err error) {
+		of, err = r.refOf(id)
+		return err
+	})
+	if err != nil || of.number == 0 {
+		return firstOf(err, missing)
+	}
+	for sh := s.counters.shard(of); ; {
+		if err := s.load(id.Account, of, id.KeyID); err != nil {
+			return err
+		}
+		sh.mu.Lock()
+		c := sh.getLocked(of)
+		if c != nil && c.busy == nil { // else it has left the memory again, or is being deleted
+			c.Tallies, c.LastUsedAt, c.DeniedOmitted = to.Tallies, to.LastUsedAt, to.DeniedOmitted
+			c.unsaved = true
+			c.changedLocked()
+			sh.mu.Unlock()
+			return nil
+		}
+		sh.mu.Unlock()
+	}
+}
+
+var _ core.Importer = (*Store)(nil)

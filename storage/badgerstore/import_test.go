@@ -1,0 +1,218 @@
+package badgerstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// imported appends n entries of a key of user 1, half of them denied, and returns how
+// many are allowed.
+func imported(t testing.TB, s *Store, key string, n int) (allowed int64) {
+	t.Helper()
+	entries := make([]core.Entry, n)
+	for i := range entries {
+		entries[i] = core.Entry{At: noon.Add(time.Duration(i)), KeyID: key, UserID: 1, Endpoint: fmt.Sprintf("/%d", i), Cost: 3, Denied: i%2 == 1}
+		if i%2 == 0 {
+			allowed++
+		}
+	}
+	if err := s.AppendHistory(context.Background(), acct, entries, time.Hour); err != nil {
+		t.Fatalf("AppendHistory: %v", err)
+	}
+	return allowed
+}
+
+// set sets counters of keys and users to the same.
+func set(t testing.TB, s *Store, to core.Counter, ids ...core.CounterID) {
+	t.Helper()
+	all := make([]core.Counter, len(ids))
+	for i := range all {
+		all[i] = to
+	}
+	if err := s.SetCounters(context.Background(), ids, all); err != nil {
+		t.Fatalf("SetCounters: %v", err)
+	}
+}
+
+// used returns a counter that was used so often.
+func used(n int64) (c core.Counter) {
+	c.Add(n, noon)
+	c.DeniedOmitted = n
+	return c
+}
+
+func sameCounter(got, want core.Counter) bool {
+	return cmp.Equal(got, want, cmpopts.IgnoreUnexported(core.Counter{}))
+}
+
+// TestImportKilled: when the process is ended after AppendHistory and SetCounters have
+// returned, everything is there when the store is opened again, and nothing is counted of
+// what was only appended.
+func TestImportKilled(t *testing.T) {
+	for _, folded := range []bool{false, true} {
+		dir := t.TempDir()
+		s := openAlone(t, dir, Options{})
+		known(t, s, "a", "b")
+		want := imported(t, s, "a", 300)
+		if folded {
+			fold(t, s)
+		}
+		consume(t, s, request("a", 1, 10, noon))
+		want += imported(t, s, "a", 10) + 1
+		if got := counterOf(t, s, ofKey("a")); !sameCounter(got, oneUsed()) {
+			t.Errorf("the key's counter: got %+v, want the one request that was counted", got)
+		}
+		for _, problem := range audit(s) {
+			t.Error(problem)
+		}
+		set(t, s, used(7), ofKey("b"), ofUser(1), ofUser(8))
+		abandon(t, s)
+
+		s = openAlone(t, dir, Options{})
+		if got := counterOf(t, s, ofKey("a")); !sameCounter(got, oneUsed()) {
+			t.Errorf("the key's counter: got %+v, want the one request that was counted", got)
+		}
+		for _, id := range []core.CounterID{ofKey("b"), ofUser(1), ofUser(8)} {
+			if got := counterOf(t, s, id); !sameCounter(got, used(7)) {
+				t.Errorf("%+v: got %+v, want what was set", id, got)
+			}
+		}
+		for _, id := range []core.CounterID{ofKey("a"), ofUser(1)} {
+			if got := allowedIn(t, s, id); got != want {
+				t.Errorf("history of %+v: got %d allowed entries, want %d", id, got, want)
+			}
+		}
+	}
+}
+
+func oneUsed() (c core.Counter) {
+	c.Add(1, noon)
+	return c
+}
+
+// TestImportKilledAtAnyStep: whenever the process is ended within SetCounters, each counter
+// is as it was or as it was to become, the histories are whole, and setting them again is
+// enough.
+func TestImportKilledAtAnyStep(t *testing.T) {
+	for _, at := range []step{stepFold, stepPages, stepCommit, stepCommitted, stepFolded, stepMarked} {
+		var h hook
+		dir, after := t.TempDir(), t.TempDir()
+		s := openAlone(t, dir, Options{step: h.step})
+		known(t, s, numbered("key", 200)...)
+		allowed := imported(t, s, "key7", 100)
+		consume(t, s, request("key7", 1, 10, noon))
+		h.once(at, func() {
+			copyDatabase(t, after, dir)
+			copyLedger(t, after, dir)
+		})
+		var ids []core.CounterID
+		for _, id := range numbered("key", 200) {
+			ids = append(ids, ofKey(id))
+		}
+		set(t, s, used(5), ids...)
+		if h.fn.Load() != nil {
+			t.Fatalf("step %d was not reached", at)
+		}
+
+		s = openAlone(t, after, Options{})
+		for _, id := range ids {
+			got, old := counterOf(t, s, id), core.Counter{}
+			if id == ofKey("key7") {
+				old = oneUsed()
+			}
+			if !sameCounter(got, old) && !sameCounter(got, used(5)) {
+				t.Errorf("step %d: %s: got %+v, want it as it was or as it was set", at, id.KeyID, got)
+			}
+		}
+		set(t, s, used(5), ids...)
+		for _, id := range ids {
+			if got := counterOf(t, s, id); !sameCounter(got, used(5)) {
+				t.Errorf("step %d: %s, set again: got %+v, want %+v", at, id.KeyID, got, used(5))
+			}
+		}
+		if got := allowedIn(t, s, ofKey("key7")); got != allowed+1 {
+			t.Errorf("step %d: history: got %d allowed entries, want %d", at, got, allowed+1)
+		}
+	}
+}
+
+// TestImportPower: with durability power a power cut loses nothing of what was taken over.
+func TestImportPower(t *testing.T) {
+	for seed := range uint64(6) {
+		dir, after := t.TempDir(), t.TempDir()
+		d := newLossyDisk()
+		s := openAlone(t, dir, Options{disk: d, Durability: Power})
+		known(t, s, "a")
+		want := imported(t, s, "a", 50)
+		set(t, s, used(9), ofKey("a"))
+		want += imported(t, s, "a", 20)
+		d.mu.Lock()
+		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
+		d.mu.Unlock()
+		copyDatabase(t, after, dir)
+		s = openAlone(t, after, Options{disk: left.at(filepath.Join(after, ledgerDir))})
+		if got := allowedIn(t, s, ofKey("a")); got != want {
+			t.Errorf("history: got %d allowed entries, want %d", got, want)
+		}
+		if got := counterOf(t, s, ofKey("a")); !sameCounter(got, used(9)) {
+			t.Errorf("counter: got %+v, want what was set", got)
+		}
+	}
+}
+
+// TestImportSmallCache: counters are set and entries appended though there is no room for
+// them in memory.
+func TestImportSmallCache(t *testing.T) {
+	const keys = 9000
+	s := openIn(t, t.TempDir(), Options{CounterCache: 1})
+	names := numbered("key", keys)
+	known(t, s, names...)
+	var entries []core.Entry
+	for i, name := range names {
+		entries = append(entries, core.Entry{At: noon, KeyID: name, UserID: 1, Cost: int64(i)})
+	}
+	for from := 0; from < keys; from += core.MaxImport {
+		if err := s.AppendHistory(context.Background(), acct, entries[from:from+core.MaxImport], time.Hour); err != nil {
+			t.Fatalf("AppendHistory: %v", err)
+		}
+		var ids []core.CounterID
+		for _, name := range names[from : from+core.MaxImport] {
+			ids = append(ids, ofKey(name))
+		}
+		set(t, s, used(4), ids...)
+	}
+	for _, name := range names {
+		if got := counterOf(t, s, ofKey(name)); !sameCounter(got, used(4)) {
+			t.Fatalf("%s: got %+v, want what was set", name, got)
+		}
+	}
+	if got := allowedIn(t, s, ofUser(1)); got != keys {
+		t.Errorf("history of the user: got %d entries, want %d", got, keys)
+	}
+}
+
+// TestImportFails: what a failed disk does not take is an error, and the store says so
+// from then on.
+func TestImportFails(t *testing.T) {
+	s := openAlone(t, t.TempDir(), quiet)
+	known(t, s, "a")
+	s.commits(func() error { return errMedium })
+	err := s.SetCounters(context.Background(), []core.CounterID{ofKey("a")}, []core.Counter{used(3)})
+	if !isUnavailable(err) {
+		t.Errorf("SetCounters: got %v, want ErrUnavailable", err)
+	}
+	s.commits(func() error { return nil })
+	set(t, s, used(4), ofKey("a"))
+	if got := counterOf(t, s, ofKey("a")); !sameCounter(got, used(4)) {
+		t.Errorf("counter: got %+v, want what was set", got)
+	}
+}

@@ -1,0 +1,42 @@
+package memstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// AppendHistory implements [core.Importer]. Nothing expires here, whatever the retention.
+func (s *Store) AppendHistory(_ context.Context, account string, entries []core.Entry, _ time.Duration) error {
+	return s.locked(func() error {
+		for _, e := range entries {
+			c := core.Consumption{Account: account, KeyID: e.KeyID, UserID: e.UserID, Entry: e}
+			if err := s.there(&c); err != nil {
+				return err
+			}
+			s.remember(&c, e.Denied)
+		}
+		return nil
+	})
+}
+
+// SetCounters implements [core.Importer].
+func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
+	return s.locked(func() error {
+		for i, id := range ids {
+			r := s.of(id.Account)
+			switch {
+			case id.KeyID != "" && r.keys[id.KeyID] == nil:
+				return core.ErrKeyNotFound
+			case id.KeyID == "" && r.users[id.UserID] == nil:
+				return core.ErrUserNotFound
+			}
+			c := s.counter(whole(id))
+			c.Tallies, c.LastUsedAt, c.DeniedOmitted = counters[i].Tallies, counters[i].LastUsedAt, counters[i].DeniedOmitted
+		}
+		return nil
+	})
+}
+
+var _ core.Importer = (*Store)(nil)

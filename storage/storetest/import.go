@@ -1,0 +1,245 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var importCases = []testCase{
+	{name: "import/history", run: importHistory, imports: true,
+		promise: "AppendHistory appends entries to the histories of key and user, in their order and as they are, and counts nothing"},
+	{name: "import/as they are", run: importAsTheyAre, imports: true,
+		promise: "appended entries are not thinned out, and denied only when they say so"},
+	{name: "import/beside counting", run: importBesideCounting, imports: true,
+		promise: "entries are appended after those that were counted before, and before those that are counted afterwards"},
+	{name: "import/many", run: importMany, imports: true,
+		promise: "AppendHistory takes MaxImport entries at once, of any number of keys, and keeps their order"},
+	{name: "import/at once", run: importAtOnce, imports: true,
+		promise: "each entry that is appended is in the histories once, whoever appends others meanwhile"},
+	{name: "import/not there", run: importNotThere, imports: true,
+		promise: "entries of a missing key or user are ErrKeyNotFound or ErrUserNotFound, and what was deleted does not come back"},
+	{name: "import/kept", run: importKept, imports: true,
+		promise: "an appended entry is kept as long as its retention says"},
+	{name: "import/moved key", run: importMovedKey, imports: true,
+		promise: "a key that is put with another user keeps its history and its counter, and what is appended then is in the history of that user"},
+	{name: "import/numbers", run: importNumbers, imports: true,
+		promise: "a number that is put was given: the next one is larger, also when what had it was deleted"},
+	{name: "import/put again", run: importPutAgain, imports: true,
+		promise: "what was deleted may be put again at once: its history is empty and its counter zero"},
+	{name: "import/put again and moved", run: importPutAgainMoved, imports: true,
+		promise: "a key that is put again goes to any user, also to one with whom it was before it was deleted"},
+	{name: "import/machine", run: importMachine, imports: true, own: true,
+		promise: "whatever is asked of a store beside what it takes over, it answers what the reference store answers"},
+}
+
+// importer returns the store as what it must be here.
+func (e *env) importer() core.Importer {
+	e.Helper()
+	im, ok := e.Store.(core.Importer)
+	if !ok {
+		e.Fatalf("the store: got %T, want a core.Importer", e.Store)
+	}
+	return im
+}
+
+// entry returns an entry of a key, whose endpoint is its number.
+func entry(k *core.Key, n int) core.Entry {
+	return endpoint(request(k, noon.Add(time.Duration(n)*time.Second)), "/%d", n).Entry
+}
+
+// append appends entries of one account to its histories.
+func (e *env) append(account string, entries ...core.Entry) {
+	e.Helper()
+	e.ok("AppendHistory", e.importer().AppendHistory(e.ctx, account, entries, forever))
+}
+
+func importHistory(e *env) {
+	keys := e.user1("key_1", "key_2")
+	full := cost(request(keys[0], noon.In(time.FixedZone("somewhere", 3600))), 77).Entry
+	full.Endpoint, full.Method, full.IP = "/"+awkward, "PROPFIND", "2001:db8::1%eth0"
+	bare := core.Entry{At: noon.Add(-time.Hour), KeyID: "key_2", UserID: 1, Cost: core.MaxCost}
+	denied := cost(request(keys[0], noon), 5).Entry
+	denied.Denied = true
+	e.append(keys[0].AccountID)
+	e.append(keys[0].AccountID, full, bare, denied)
+	check := func(when string) {
+		e.Helper()
+		e.same("history of the user "+when, []core.Entry{denied, bare, full}, all(e, e.entries(userCounter(keys[0]), time.Time{})))
+		e.same("history of a key "+when, []core.Entry{denied, full}, all(e, e.entries(keyCounter(keys[0]), time.Time{})))
+		e.same("history of the other "+when, []core.Entry{bare}, all(e, e.entries(keyCounter(keys[1]), time.Time{})))
+		for _, of := range []core.CounterID{userCounter(keys[0]), keyCounter(keys[0]), keyCounter(keys[1])} {
+			e.same(fmt.Sprintf("counter %+v %s", of, when), core.Counter{}, e.counter(of))
+		}
+	}
+	check("now")
+	e.reopen()
+	check("after reopening")
+	e.wantHistory(userCounter(keys[0]), noon.Add(-time.Second), denied.Endpoint, full.Endpoint)
+}
+
+func importAsTheyAre(e *env) {
+	k := e.user1("key_1")[0]
+	var want, given []core.Entry
+	for i := range 5 * core.DeniedPerSecond {
+		x := entry(k, i)
+		x.At, x.Denied = noon, i%5 > 0
+		given, want = append(given, x), slices.Insert(want, 0, x)
+	}
+	e.append(k.AccountID, given...)
+	e.same("history", want, all(e, e.entries(keyCounter(k), time.Time{})))
+	e.same("counter", core.Counter{}, e.counter(keyCounter(k)))
+	e.reopen()
+	e.same("history after reopening", want, all(e, e.entries(userCounter(k), time.Time{})))
+	e.denied(limit(endpoint(request(k, noon), "/denied"), core.Month, 0))
+	e.awaitHistory(keyCounter(k), len(want)+1)
+	e.same("counter after a denial", core.Counter{}, e.counter(keyCounter(k)))
+}
+
+func importBesideCounting(e *env) {
+	k := e.user1("key_1")[0]
+	k.PlanID = ""
+	e.put(k)
+	n, want := 0, []string{}
+	next := func() core.Entry {
+		n++
+		want = slices.Insert(want, 0, fmt.Sprintf("/%d", n))
+		return entry(k, n)
+	}
+	for round := range 3 {
+		e.append(k.AccountID, next(), next())
+		c := request(k, noon)
+		c.Entry = next()
+		e.allowed(c)
+		e.append(k.AccountID, next())
+		for _, of := range []core.CounterID{keyCounter(k), userCounter(k)} {
+			e.wantHistory(of, time.Time{}, want...)
+			e.wantUsed(of, core.Month, noon, int64(round+1))
+		}
+		if round < 2 {
+			e.reopen()
+		}
+	}
+}
+
+func importMany(e *env) {
+	const keys, batches = 40, 3
+	ids := make([]string, keys)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("key_%d", i)
+	}
+	ks := e.user1(ids...)
+	var want []string
+	of := make([][]string, keys)
+	for b := range batches {
+		var entries []core.Entry
+		for i := range core.MaxImport {
+			n := b*core.MaxImport + i
+			x := entry(ks[n*n%keys], n)
+			entries = append(entries, x)
+			want, of[n*n%keys] = append(want, x.Endpoint), append(of[n*n%keys], x.Endpoint)
+		}
+		e.append(ks[0].AccountID, entries...)
+	}
+	check := func() {
+		e.Helper()
+		e.wantHistory(userCounter(ks[0]), time.Time{}, reversed(want)...)
+		for i, k := range ks {
+			e.same("history of "+k.ID, reversed(of[i]), endpoints(all(e, e.entries(keyCounter(k), time.Time{}))))
+		}
+	}
+	check()
+	e.reopen()
+	check()
+}
+
+// reversed returns a copy the other way round.
+func reversed[T any](list []T) []T {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list
+}
+
+// endpoints returns those of entries.
+func endpoints(entries []core.Entry) (list []string) {
+	for _, x := range entries {
+		list = append(list, x.Endpoint)
+	}
+	return list
+}
+
+func importAtOnce(e *env) {
+	const users, rounds, each = 8, 10, 50
+	account := e.account()
+	var keys []*core.Key
+	for i := range users {
+		u := newUser(account, fmt.Sprintf("user %d", i+1))
+		e.put(u)
+		keys = append(keys, newKey(account, fmt.Sprintf("key_%d", i), u.ID, "plan_1"))
+		e.put(keys[i])
+	}
+	im := e.importer()
+	e.parallel(2*users, func(i int) { // two for each user
+		for round := range rounds {
+			var entries []core.Entry
+			for n := range each {
+				entries = append(entries, entry(keys[i/2], (2*round+i%2)*each+n))
+			}
+			if err := im.AppendHistory(e.ctx, account, entries, forever); err != nil {
+				e.Errorf("AppendHistory: %v", err)
+			}
+		}
+	})
+	e.reopen()
+	for _, k := range keys {
+		got := endpoints(all(e, e.entries(keyCounter(k), time.Time{})))
+		e.same("history of the user", got, endpoints(all(e, e.entries(userCounter(k), time.Time{}))))
+		slices.Sort(got)
+		if got = slices.Compact(got); len(got) != 2*rounds*each {
+			e.Errorf("history of %s: got %d different entries, want %d", k.ID, len(got), 2*rounds*each)
+		}
+	}
+}
+
+func importNotThere(e *env) {
+	keys := e.user1("key_1", "key_2")
+	account, gone, left := keys[0].AccountID, keys[0], keys[1]
+	e.append(account, entry(gone, 1), entry(left, 2))
+	e.deleteKeys(account, gone.ID)
+	refused := func(account string, want error, entries ...core.Entry) {
+		e.Helper()
+		e.isErr("AppendHistory", e.importer().AppendHistory(e.ctx, account, entries, forever), want)
+	}
+	refused(account, core.ErrKeyNotFound, entry(gone, 3))
+	refused("acct_missing", core.ErrKeyNotFound, entry(left, 4))
+	e.wantHistory(keyCounter(gone), time.Time{})
+	e.wantHistory(userCounter(left), time.Time{}, "/2", "/1")
+	refused(account, core.ErrKeyNotFound, entry(left, 5), entry(gone, 6), entry(left, 7))
+	switch got := endpoints(all(e, e.entries(keyCounter(left), time.Time{}))); fmt.Sprint(got) {
+	case "[/2]", "[/5 /2]":
+		e.wantHistory(userCounter(left), time.Time{}, append(got, "/1")...)
+	default:
+		e.Errorf("history after some could not be appended: got %v, want none or the first of them", got)
+	}
+	e.deleteUsers(account, 1)
+	refused(account, core.ErrKeyNotFound, entry(left, 8))
+	e.wantHistory(userCounter(left), time.Time{})
+	e.reopen()
+	e.wantHistory(userCounter(left), time.Time{})
+	e.wantHistory(keyCounter(left), time.Time{})
+}
+
+func importKept(e *env) {
+	k := e.user1("key_1")[0]
+	old := entry(k, 0)
+	old.At = time.Now().Add(-20 * 24 * time.Hour)
+	recent := entry(k, 1)
+	recent.At = time.Now().Add(-time.Hour)
+	im := e.importer()
+	e.ok("AppendHistory", im.AppendHistory(e.ctx, k.AccountID, []core.Entry{old, recent}, 21*24*time.Hour))
+	e.wantHistory(keyCounter(k), time.Time{}, "/1", "/0")
+	e.reopen()
+	e.wantHistory(userCounter(k), time.Time{}, "/1", "/0")
+}

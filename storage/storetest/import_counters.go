@@ -1,0 +1,206 @@
+package storetest
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var importCounterCases = []testCase{
+	{name: "import/counters", run: importCounters, imports: true,
+		promise: "SetCounters puts counters in place of others, larger or smaller, whole, and the histories stay"},
+	{name: "import/counters decide", run: importCountersDecide, imports: true,
+		promise: "a counter that was set decides the next request"},
+	{name: "import/many counters", run: importManyCounters, imports: true,
+		promise: "SetCounters takes MaxImport counters at once, and each is durable when it returns"},
+	{name: "import/counters not there", run: importCountersNotThere, imports: true,
+		promise: "a counter of a missing key or user is ErrKeyNotFound or ErrUserNotFound, and what was deleted does not come back"},
+	{name: "import/counters beside counting", run: importCountersBesideCounting, imports: true,
+		promise: "a Consume comes before SetCounters, and is forgotten, or after it, and counts on top"},
+	{name: "import/closed", run: importClosed, imports: true, own: true,
+		promise: "after Close AppendHistory and SetCounters return ErrUnavailable"},
+}
+
+// setCounters sets counters.
+func (e *env) setCounters(ids []core.CounterID, counters ...core.Counter) {
+	e.Helper()
+	e.ok("SetCounters", e.importer().SetCounters(e.ctx, ids, counters))
+}
+
+// windowed returns a counter with windows of different times and other numbers in each.
+func windowed(n int64, denied int64) (c core.Counter) {
+	for _, p := range core.Periods() {
+		at := noon.AddDate(int(p)%3-1, int(p), 3*int(p))
+		c.Tallies[p] = core.Tally{Start: p.Window(at).Start.Unix(), Used: n + int64(p)}
+	}
+	c.LastUsedAt, c.DeniedOmitted = noon.Add(time.Duration(n)), denied
+	return c
+}
+
+func importCounters(e *env) {
+	keys := e.user1("key_1", "key_2", "key_3")
+	account := keys[0].AccountID
+	for i, k := range keys {
+		e.allowed(cost(request(k, noon), int64(10*i+1)))
+	}
+	histories := e.snapshot(account).Histories
+	ids := []core.CounterID{{Account: account, UserID: 1}, keyCounter(keys[2]), {Account: account, KeyID: "key_1", UserID: 1}, keyCounter(keys[1])}
+	idle := windowed(40, 0)
+	idle.LastUsedAt = time.Time{}
+	for round, want := range [][]core.Counter{
+		{windowed(core.MaxLimit-3, 0), windowed(3, 17), idle, windowed(0, 1<<31)},
+		{windowed(5, 0), {}, windowed(8, 2), {LastUsedAt: noon}},
+		{{}, windowed(1, 1), {}, tallied(5, noon)},
+	} {
+		e.setCounters(ids, want...)
+		for i, id := range ids {
+			e.same(fmt.Sprintf("counter %+v of round %d", id, round), want[i], e.counter(id))
+		}
+		e.setCounters(ids, want...)
+		if round < 2 {
+			e.reopen()
+		}
+		got, err := e.Store.Counters(e.ctx, ids)
+		e.ok("Counters", err)
+		e.same(fmt.Sprintf("the counters of round %d", round), want, got)
+		e.utc(got[1].LastUsedAt)
+	}
+	e.same("histories", histories, e.snapshot(account).Histories)
+	e.setCounters(nil)
+}
+
+func importCountersDecide(e *env) {
+	keys := e.user1("key_1", "key_2")
+	own, shared := keys[0], keys[1]
+	shared.PlanID = ""
+	e.put(shared)
+	for _, k := range keys {
+		c := limit(request(k, noon), core.Day, 10)
+		e.denied(limit(c, core.Day, 0))
+		e.setCounters([]core.CounterID{c.Counter()}, tallied(9, noon))
+		e.same("Consume", core.Usage{Window: core.Day.Window(noon), Used: 10}, e.allowed(c))
+		e.denied(c)
+		e.setCounters([]core.CounterID{c.Counter()}, tallied(4, noon.Add(time.Hour)))
+		e.same("Consume", core.Usage{Window: core.Day.Window(noon), Used: 5}, e.allowed(c))
+		e.setCounters([]core.CounterID{c.Counter()}, tallied(4, noon.AddDate(0, 0, 1)))
+		e.same("Consume", core.Usage{Window: core.Day.Window(noon.AddDate(0, 0, 1)), Used: 5}, e.allowed(c))
+	}
+	e.reopen()
+	for _, k := range keys {
+		c := limit(request(k, noon.AddDate(0, 0, 1)), core.Day, 7)
+		e.same("Consume after reopening", core.Usage{Window: core.Day.Window(c.Entry.At), Used: 6}, e.allowed(c))
+	}
+	e.wantUsed(keyCounter(own), core.Month, noon, 6)
+}
+
+func importManyCounters(e *env) {
+	account := e.account()
+	_, keys := Fill(e, e.Store, account, core.MaxImport+200)
+	var ids []core.CounterID
+	var want []core.Counter
+	for i, k := range keys {
+		ids, want = append(ids, keyCounter(k)), append(want, windowed(int64(i), int64(i%3)))
+	}
+	e.setCounters(ids[:core.MaxImport], want[:core.MaxImport]...)
+	e.setCounters(ids[core.MaxImport:], want[core.MaxImport:]...)
+	for range 2 {
+		for from := 0; from < len(ids); from += 500 {
+			to := min(from+500, len(ids))
+			got, err := e.Store.Counters(e.ctx, ids[from:to])
+			e.ok("Counters", err)
+			e.same("counters", want[from:to], got)
+		}
+		e.reopen()
+	}
+}
+
+func importCountersNotThere(e *env) {
+	k := e.user1("key_1")[0]
+	account := k.AccountID
+	refused := func(what string, want error, ids ...core.CounterID) {
+		e.Helper()
+		counters := make([]core.Counter, len(ids))
+		for i := range counters {
+			counters[i] = tallied(5, noon)
+		}
+		e.isErr("SetCounters of "+what, e.importer().SetCounters(e.ctx, ids, counters), want)
+	}
+	user2 := core.CounterID{Account: account, UserID: 2}
+	refused("a key that never was", core.ErrKeyNotFound, core.CounterID{Account: account, KeyID: "key_never"})
+	refused("a user that never was", core.ErrUserNotFound, user2)
+	refused("a key of no account", core.ErrKeyNotFound, core.CounterID{Account: "acct_missing", KeyID: "key_1"})
+	refused("a user of no account", core.ErrUserNotFound, core.CounterID{Account: "acct_missing", UserID: 1})
+	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, tallied(5, noon), tallied(6, noon))
+	e.deleteUsers(account, 1)
+	refused("a deleted key", core.ErrKeyNotFound, keyCounter(k))
+	refused("a deleted user", core.ErrUserNotFound, userCounter(k))
+	e.put(newUser(account, "second user"))
+	e.same("counter of a new user", core.Counter{}, e.counter(user2))
+	e.reopen()
+	for _, id := range []core.CounterID{keyCounter(k), userCounter(k), user2} {
+		e.same(fmt.Sprintf("counter %+v", id), core.Counter{}, e.counter(id))
+	}
+}
+
+func importCountersBesideCounting(e *env) {
+	const callers, times, high = 8, 50, 1_000_000
+	k := e.user1("key_1")[0]
+	im := e.importer()
+	var calls atomic.Int64
+	half, set := make(chan struct{}), make(chan struct{})
+	e.parallel(callers+1, func(i int) {
+		if i == callers {
+			<-half
+			if err := im.SetCounters(e.ctx, []core.CounterID{keyCounter(k)}, []core.Counter{tallied(high, noon)}); err != nil {
+				e.Errorf("SetCounters: %v", err)
+			}
+			close(set)
+			return
+		}
+		for n := 0; n < times || !closed(set); n++ {
+			if calls.Add(1) == callers*times/2 {
+				close(half)
+			}
+			c := limit(endpoint(request(k, noon), "/%d/%d", i, n), core.Month, 2*high)
+			if v, err := e.Store.Consume(e.ctx, &c); err != nil || !v.Allowed {
+				e.Errorf("Consume: got %t, %v, want allowed", v.Allowed, err)
+			}
+		}
+	})
+	used := e.counter(keyCounter(k)).Tallies
+	for p, tally := range used {
+		if tally.Used < high || tally.Used > high+calls.Load() || tally.Used != used[0].Used {
+			e.Errorf("usage in the %v: got %d, want the same in each period, %d and up to %d more", core.Period(p), tally.Used, high, calls.Load())
+		}
+	}
+	if got := e.historyTotal(keyCounter(k)); int64(got) != calls.Load() {
+		e.Errorf("history: got %d entries, want %d", got, calls.Load())
+	}
+	before := e.snapshot(k.AccountID)
+	e.reopen()
+	e.same("the account after reopening", before, e.snapshot(k.AccountID))
+}
+
+// closed reports whether a channel is.
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+func importClosed(e *env) {
+	k := e.user1("key_1")[0]
+	e.append(k.AccountID, entry(k, 1))
+	im := e.importer()
+	e.ok("Close", e.Store.Close())
+	e.isErr("AppendHistory", im.AppendHistory(e.ctx, k.AccountID, []core.Entry{entry(k, 2)}, forever), core.ErrUnavailable)
+	e.isErr("SetCounters", im.SetCounters(e.ctx, []core.CounterID{keyCounter(k)}, []core.Counter{tallied(3, noon)}), core.ErrUnavailable)
+	e.Store = e.Reopen(e)
+	e.wantHistory(keyCounter(k), time.Time{}, "/1")
+	e.same("counter", core.Counter{}, e.counter(keyCounter(k)))
+}

@@ -1,0 +1,154 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func importMovedKey(e *env) {
+	k := e.user1("key_1")[0]
+	account := k.AccountID
+	e.put(newUser(account, "second user"), newUser(account, "third user"))
+	e.append(account, entry(k, 1))
+	e.setCounters([]core.CounterID{keyCounter(k)}, tallied(7, noon))
+	for i, user := range []int64{2, 3, 1} {
+		k.UserID = user
+		e.put(k)
+		e.append(account, entry(k, 10*i+2), entry(k, 10*i+3))
+	}
+	check := func() {
+		e.Helper()
+		of := func(user int64) core.CounterID { return core.CounterID{Account: account, UserID: user} }
+		e.wantHistory(keyCounter(k), time.Time{}, "/23", "/22", "/13", "/12", "/3", "/2", "/1")
+		e.wantHistory(of(1), time.Time{}, "/23", "/22", "/1")
+		e.wantHistory(of(2), time.Time{}, "/3", "/2")
+		e.wantHistory(of(3), time.Time{}, "/13", "/12")
+		e.same("counter of the key", tallied(7, noon), e.counter(keyCounter(k)))
+	}
+	check()
+	e.deleteUsers(account, 3)
+	e.wantHistory(keyCounter(k), time.Time{}, "/23", "/22", "/13", "/12", "/3", "/2", "/1")
+	e.reopen()
+	e.wantHistory(keyCounter(k), time.Time{}, "/23", "/22", "/13", "/12", "/3", "/2", "/1")
+	e.wantHistory(core.CounterID{Account: account, UserID: 3}, time.Time{})
+}
+
+func importNumbers(e *env) {
+	account := e.account()
+	u, p, k := newUser(account, "user"), newPlan(account, "plan_7"), newKey(account, "key_9", 5, "")
+	u.ID, p.Seq, k.Seq = 5, 7, 9
+	e.put(u, p)
+	e.put(k)
+	e.deleteKeys(account, "key_9")
+	e.update(account, func(tx core.Tx) error { return tx.DeletePlan("plan_7") })
+	e.deleteUsers(account, 5)
+	earlier, low := newUser(account, "earlier"), newKey(account, "key_2", 3, "")
+	earlier.ID, low.Seq = 3, 2
+	e.put(earlier)
+	e.put(low)
+	e.reopen()
+	u, p, k = newUser(account, "next"), newPlan(account, "plan_next"), newKey(account, "key_next", 3, "")
+	e.put(u, p, k)
+	if u.ID != 6 || p.Seq != 8 || k.Seq != 10 {
+		e.Errorf("the next numbers: got user %d, plan %d, key %d, want 6, 8, 10", u.ID, p.Seq, k.Seq)
+	}
+	e.wantUsers(account, core.UserFilter{}, 3, 6)
+	e.wantKeys(account, core.KeyFilter{}, "key_2", "key_next")
+}
+
+// importPutAgain deletes and puts again the same things a few times, with and without
+// opening the store in between.
+func importPutAgain(e *env) {
+	keys := e.user1("key_1", "key_2")
+	account, k, other := keys[0].AccountID, *keys[0], *keys[1]
+	u, err := e.Store.User(e.ctx, account, 1)
+	e.ok("User", err)
+	for round := range 6 {
+		e.putAgainEmpty(fmt.Sprintf("in round %d", round), &k, &other)
+		e.append(account, entry(&k, 1), entry(&other, 2))
+		e.append(account, entry(&k, 3))
+		e.allowed(endpoint(request(&k, noon), "/4"))
+		e.setCounters([]core.CounterID{keyCounter(&k), userCounter(&k)}, tallied(20, noon), tallied(30, noon))
+		e.wantHistory(keyCounter(&k), time.Time{}, "/4", "/3", "/1")
+		e.wantHistory(userCounter(&k), time.Time{}, "/4", "/3", "/2", "/1")
+		if round%3 == 1 {
+			e.deleteKeys(account, k.ID)
+			e.wantHistory(userCounter(&k), time.Time{}, "/4", "/3", "/2", "/1")
+			e.put(&k)
+			e.wantHistory(keyCounter(&k), time.Time{})
+			e.append(account, entry(&k, 5))
+			e.wantHistory(keyCounter(&k), time.Time{}, "/5")
+			e.wantHistory(userCounter(&k), time.Time{}, "/5", "/4", "/3", "/2", "/1")
+		}
+		if round%2 == 1 {
+			e.reopen()
+		}
+		e.deleteUsers(account, 1)
+		if round%3 == 2 {
+			e.reopen()
+		}
+		e.put(u)
+		e.put(&k, &other)
+	}
+	e.reopen()
+	e.putAgainEmpty("at the end", &k, &other)
+	e.append(account, entry(&k, 6))
+	e.deleteKeys(account, k.ID)
+	third := newKey(account, "key_3", 1, "plan_1")
+	third.Seq = k.Seq
+	e.put(third)
+	e.wantHistory(keyCounter(third), time.Time{})
+	e.append(account, entry(third, 7))
+	e.reopen()
+	e.wantHistory(keyCounter(third), time.Time{}, "/7")
+	e.wantHistory(userCounter(third), time.Time{}, "/7", "/6")
+	e.noKey(account, k.ID, 1)
+}
+
+// importPutAgainMoved puts a key again that had been with other users before it was deleted,
+// and moves it there again.
+func importPutAgainMoved(e *env) {
+	k := e.user1("key_1")[0]
+	account := k.AccountID
+	u, err := e.Store.User(e.ctx, account, 1)
+	e.ok("User", err)
+	e.put(newUser(account, "second user"), newUser(account, "third user"))
+	n, with := 0, map[int64][]string{}
+	for round := range 4 {
+		var want []string
+		for _, user := range []int64{1, 2, 3, 2, 1}[round%2:] {
+			k.UserID = user
+			e.put(k)
+			n++
+			e.append(account, entry(k, n))
+			want, with[user] = append(want, fmt.Sprintf("/%d", n)), append(with[user], fmt.Sprintf("/%d", n))
+			e.wantHistory(keyCounter(k), time.Time{}, reversed(want)...)
+			e.wantHistory(userCounter(k), time.Time{}, reversed(with[user])...)
+		}
+		e.allowed(cost(request(k, noon), 0))
+		if round < 2 {
+			e.deleteKeys(account, k.ID)
+		} else {
+			e.deleteUsers(account, 1)
+			e.put(u)
+			with[1] = nil
+		}
+		k.UserID = 1
+		e.put(k)
+		e.wantHistory(keyCounter(k), time.Time{})
+	}
+}
+
+// putAgainEmpty fails unless keys of the user 1 are as if they were new.
+func (e *env) putAgainEmpty(when string, keys ...*core.Key) {
+	e.Helper()
+	for _, k := range keys {
+		e.wantKey(k)
+		for _, of := range []core.CounterID{keyCounter(k), userCounter(k)} {
+			e.wantHistory(of, time.Time{})
+			e.same(fmt.Sprintf("counter %+v %s", of, when), core.Counter{}, e.counter(of))
+		}
+	}
+}

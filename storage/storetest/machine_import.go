@@ -1,0 +1,72 @@
+package storetest
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// importMachine is the machine with what an importer can do beside.
+func importMachine(e *env) {
+	e.importer()
+	runMachines(e, func(m *machine) map[string]func(*rapid.T) {
+		actions := m.actions()
+		actions["append"], actions["set"], actions["replant"] = m.appendHistory, m.setCounters, m.putAgain
+		delete(actions, "owner")
+		return actions
+	})
+}
+
+// appendHistory appends a few entries of the keys of one user.
+func (m *machine) appendHistory(t *rapid.T) {
+	k := m.aKey(t)
+	ks, _, _ := m.model.Keys(m.e.ctx, k.AccountID, core.KeyFilter{UserID: k.UserID}, core.Page{Number: 1, Size: 100})
+	var entries []core.Entry
+	for range rapid.IntRange(1, 80).Draw(t, "entries") {
+		x := entry(ks[m.serial%len(ks)], m.serial)
+		m.serial++
+		x.At, x.Cost, x.Denied = m.now, int64(m.serial%7), m.serial%3 == 0
+		entries = append(entries, x)
+	}
+	m.both(t, "AppendHistory", func(s core.Store) (any, error) {
+		return nil, s.(core.Importer).AppendHistory(m.e.ctx, k.AccountID, entries, forever)
+	})
+}
+
+// setCounters sets a few counters, some of what may be gone.
+func (m *machine) setCounters(t *rapid.T) {
+	for range rapid.IntRange(1, 3).Draw(t, "counters") {
+		id := rapid.SampledFrom(m.counters()).Draw(t, "counter")
+		c := core.Counter{DeniedOmitted: rapid.Int64Range(0, 5).Draw(t, "denied")}
+		if rapid.Bool().Draw(t, "used") {
+			c.Add(rapid.Int64Range(1, 9).Draw(t, "usage"), m.now.Add(-rapid.SampledFrom([]time.Duration{0, 24 * time.Hour}).Draw(t, "ago")))
+		}
+		m.both(t, "SetCounters", func(s core.Store) (any, error) {
+			return nil, s.(core.Importer).SetCounters(m.e.ctx, []core.CounterID{id}, []core.Counter{c})
+		})
+	}
+}
+
+// putAgain deletes a key and puts it again, or its user with all of its keys.
+func (m *machine) putAgain(t *rapid.T) {
+	k := m.aKey(t)
+	m.renewed[k.AccountID+k.ID] = true
+	things, remove := []any{k}, func(tx core.Tx) error { return tx.DeleteKey(k.ID) }
+	if rapid.Bool().Draw(t, "user") {
+		u, err := m.model.User(m.e.ctx, k.AccountID, k.UserID)
+		if err != nil { // a key may outlive its user in the machine
+			t.SkipNow()
+		}
+		ks, _, _ := m.model.Keys(m.e.ctx, k.AccountID, core.KeyFilter{UserID: u.ID}, core.Page{Number: 1, Size: 100})
+		things, remove = []any{u}, func(tx core.Tx) error { return tx.DeleteUser(u.ID) }
+		for _, k := range ks {
+			things = append(things, k)
+			m.renewed[k.AccountID+k.ID] = true
+		}
+	}
+	for _, fn := range []func(core.Tx) error{remove, putting(things...)} {
+		m.both(t, "Update", func(s core.Store) (any, error) { return nil, s.Update(m.e.ctx, k.AccountID, fn) })
+	}
+}
