@@ -1,0 +1,198 @@
+package caddymodule
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+	"github.com/limitkeeper/limitkeeper/storage/migrate"
+	"github.com/limitkeeper/limitkeeper/storage/storetest"
+)
+
+// runMigrate runs the command as the binary would.
+func runMigrate(args ...string) (stdout, stderr string, err error) {
+	root := &cobra.Command{Use: "limitkeeper", SilenceUsage: true, SilenceErrors: true}
+	cmd := &cobra.Command{Use: "migrate"}
+	migrateCommand(cmd)
+	root.AddCommand(cmd)
+	var out, errs bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	root.SetArgs(append([]string{"migrate"}, args...))
+	err = root.Execute()
+	return out.String(), errs.String(), err
+}
+
+// openBadger opens a store that the test closes.
+func openBadger(t *testing.T, dir string) *badgerstore.Store {
+	t.Helper()
+	s, err := badgerstore.Open(dir, badgerstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// usedStore makes a store with users and keys, some of which were used, and closes it.
+func usedStore(t *testing.T, users int) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "store")
+	s := openBadger(t, dir)
+	account := &core.Account{ID: "acct_1", Name: "acme", CreatedAt: time.Now()}
+	if err := s.CreateAccount(t.Context(), account, &core.OwnerKey{ID: "okey_1", AccountID: "acct_1", CreatedAt: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	_, keys := storetest.Fill(t, s, "acct_1", users)
+	for i, k := range keys {
+		for range i % 4 {
+			use(t, s, k)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// use makes a request with a key.
+func use(t *testing.T, s core.Store, k *core.Key) {
+	t.Helper()
+	now := time.Now()
+	v, err := s.Consume(context.Background(), &core.Consumption{Account: k.AccountID, KeyID: k.ID, UserID: k.UserID, Cost: 1,
+		Terms: core.Terms{Limit: 1000}, Retention: core.DefaultRetention, Entry: core.Entry{At: now, KeyID: k.ID, UserID: k.UserID, Cost: 1}})
+	if err != nil || !v.Allowed {
+		t.Fatalf("Consume: got %t, %v", v.Allowed, err)
+	}
+}
+
+// The command moves everything to another directory, says what, and says so again when it is
+// run once more. What it says on stdout is the summary alone.
+func TestMigrateCommand(t *testing.T) {
+	from, to := usedStore(t, 21), filepath.Join(t.TempDir(), "new")
+	out, errs, err := runMigrate("--from", "badger:"+from, "--to", "badger:"+to)
+	if err != nil {
+		t.Fatalf("migrate: %v\n%s", err, errs)
+	}
+	for _, want := range []string{"accounts       1\n", "owner's keys   1\n", "users          21\n", "keys           21\n",
+		"30 in the latest day", "30 entries of users, 30 entries of keys"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("summary: got %q, want it to have %q", out, want)
+		}
+	}
+	if !strings.Contains(errs, "users 21/21  keys 21/21") || !strings.Contains(errs, "counters 42/42  compared 42/42") {
+		t.Errorf("progress: got %q, want all done at the end", errs)
+	}
+	out, errs, err = runMigrate("--from", "badger:"+from, "--to", "badger:"+to, "--json")
+	var r migrate.Report
+	if err != nil || json.Unmarshal([]byte(out), &r) != nil || strings.Count(out, "\n") != 1 {
+		t.Fatalf("--json: got %q, %v, want one line of JSON\n%s", out, err, errs)
+	}
+	if r.Users != 21 || r.Used["month"] != 30 || r.KeyHistory != (migrate.HistoryCount{Source: 30, Target: 30}) {
+		t.Errorf("report: got %+v, want 21 users, 30 requests", r)
+	}
+
+	a, b := openBadger(t, from), openBadger(t, to)
+	defer a.Close()
+	defer b.Close()
+	for n := range 3 {
+		p := core.Page{Number: n + 1, Size: 10}
+		want, _, _ := a.Keys(t.Context(), "acct_1", core.KeyFilter{}, p)
+		got, _, err := b.Keys(t.Context(), "acct_1", core.KeyFilter{}, p)
+		if err != nil || !slices.EqualFunc(want, got, func(x, y *core.Key) bool { return x.ID == y.ID && x.Digest == y.Digest }) {
+			t.Errorf("keys on page %d: got %v, %v, want those of the other store", n+1, got, err)
+		}
+	}
+}
+
+// The store that a config configures is moved, as far back as the config keeps the history.
+func TestMigrateConfig(t *testing.T) {
+	from, to := usedStore(t, 9), filepath.Join(t.TempDir(), "new")
+	t.Setenv("MIGRATE_TEST_DIR", from)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "config:" + file
+	}
+	caddyfile := write("Caddyfile", "{\n limitkeeper {\n store badger {env.MIGRATE_TEST_DIR}\n history_retention 90d\n }\n}\n")
+	config := write("new.json", `{"apps": {"limitkeeper": {"store": {"module": "badger", "dir": "`+to+`"}}}}`)
+	if out, errs, err := runMigrate("--from", caddyfile, "--to", config); err != nil || !strings.Contains(out, "users          9\n") {
+		t.Errorf("migrate: got %q, %v, want 9 users\n%s", out, err, errs)
+	}
+	spec, err := parseStoreSpec(caddyfile, "")
+	if err != nil || spec.retention != 90*24*time.Hour {
+		t.Errorf("retention: got %v, %v, want that of the config", spec.retention, err)
+	}
+	unknown := write("unknown.json", `{"apps": {"limitkeeper": {"store": {"module": "etcd"}}}}`)
+	if _, _, err := runMigrate("--from", unknown, "--to", config); err == nil || !strings.Contains(err.Error(), `--from: there is no store "etcd" in this build`) {
+		t.Errorf("a store that is not in this build: got %v, want that it is not", err)
+	}
+	none := write("none.json", `{"apps": {}}`)
+	if _, _, err := runMigrate("--from", none, "--to", config); err == nil || !strings.Contains(err.Error(), "configures no store") {
+		t.Errorf("a config without the app: got %v, want that it configures no store", err)
+	}
+}
+
+// What goes wrong is told in one line that names the thing, and nothing is made that was to be
+// read.
+func TestMigrateErrors(t *testing.T) {
+	from := usedStore(t, 4)
+	empty, missing, to := t.TempDir(), filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "to")
+	held := usedStore(t, 2)
+	running := openBadger(t, held)
+	defer running.Close()
+	nobody := filepath.Join(t.TempDir(), "nobody")
+	if err := openBadger(t, nobody).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, from, to string
+		more           []string
+		want           string
+	}{
+		{"no source", "", "badger:" + to, nil, "--from: say which store"},
+		{"no target", "badger:" + from, "", nil, "--to: say which store"},
+		{"an unknown kind", "bolt:" + from, "badger:" + to, nil, `--from: want badger:<dir>, redis:<address> or config:<file>, got "bolt:`},
+		{"no directory", "badger:", "badger:" + to, nil, "--from: want badger:<dir>"},
+		{"a directory that is not there", "badger:" + missing, "badger:" + to, nil, "--from: there is no store in " + missing},
+		{"a directory without a store", "badger:" + empty, "badger:" + to, nil, "--from: there is no store in " + empty},
+		{"a directory in use", "badger:" + held, "badger:" + to, nil, "--from: open the store in " + held + ": another process is using it"},
+		{"a target in use", "badger:" + from, "badger:" + held, nil, "--to: open the store in " + held + ": another process is using it"},
+		{"the same store", "badger:" + from, "badger:" + from + "/.", nil, "--from and --to are the same store"},
+		{"a store without accounts", "badger:" + nobody, "badger:" + to, nil, "--from: the store has no accounts"},
+		{"another store's account", "badger:" + usedStore(t, 3), "badger:" + from, nil, "the target cannot take this over"},
+		{"an address without a port", "badger:" + from, "redis:localhost", nil, "--to: "},
+		{"no server", "badger:" + from, "redis:127.0.0.1:" + freePort(t), nil, "--to: redis at 127.0.0.1:"},
+		{"no config", "config:/does/not/exist.json", "badger:" + to, nil, "--from: "},
+		{"a wrong duration", "badger:" + from, "badger:" + to, []string{"--history-retention", "long"}, `--history-retention: want a duration like 30d, got "long"`},
+		{"an argument", "badger:" + from, "badger:" + to, []string{"more"}, `unknown command "more"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			out, _, err := runMigrate(append([]string{"--from", tc.from, "--to", tc.to}, tc.more...)...)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(strings.TrimSpace(err.Error()), "\n") {
+				t.Errorf("got %v, want one line with %q", err, tc.want)
+			}
+			if out != "" {
+				t.Errorf("printed %q beside the error", out)
+			}
+		})
+	}
+	if _, err := os.Stat(missing); !os.IsNotExist(err) {
+		t.Errorf("the directory that is not there: got %v, want that it is not made", err)
+	}
+	if files, err := os.ReadDir(empty); err != nil || len(files) > 0 {
+		t.Errorf("the directory without a store: got %v, %v, want nothing in it", files, err)
+	}
+}

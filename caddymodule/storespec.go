@@ -1,0 +1,104 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+)
+
+// storeSpec is a store as a command names it.
+type storeSpec struct {
+	raw       json.RawMessage // its module, as in the config of the app
+	retention time.Duration   // of the history, as it is configured, or 0
+}
+
+// parseStoreSpec reads badger:<dir>, redis:<address>[,<address>…] or config:<file>.
+func parseStoreSpec(spec, adapter string) (*storeSpec, error) {
+	kind, rest, _ := strings.Cut(spec, ":")
+	switch {
+	case spec == "":
+		return nil, errors.New("say which store: badger:<dir>, redis:<address> or config:<file>")
+	case rest == "":
+	case kind == "badger":
+		return newStoreSpec(map[string]any{"module": kind, "dir": rest})
+	case kind == "redis":
+		return newStoreSpec(map[string]any{"module": kind, "addresses": strings.Split(rest, ",")})
+	case kind == "config":
+		return configuredStore(rest, adapter)
+	}
+	return nil, fmt.Errorf("want badger:<dir>, redis:<address> or config:<file>, got %q", spec)
+}
+
+func newStoreSpec(module map[string]any) (*storeSpec, error) {
+	raw, err := json.Marshal(module)
+	return &storeSpec{raw: raw}, err
+}
+
+// configuredStore returns the store that a config configures.
+func configuredStore(file, adapter string) (*storeSpec, error) {
+	b, _, _, err := caddycmd.LoadConfig(file, adapter)
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		Apps map[string]json.RawMessage `json:"apps"`
+	}
+	if err := json.Unmarshal(b, &config); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	raw, ok := config.Apps[appName]
+	if !ok {
+		return nil, fmt.Errorf("%s configures no store: it has no app %s", file, appName)
+	}
+	var app App
+	if err := json.Unmarshal(raw, &app); err != nil {
+		return nil, fmt.Errorf("%s: the app %s: %w", file, appName, err)
+	}
+	if app.StoreRaw == nil {
+		app.StoreRaw = json.RawMessage(`{"module": "badger"}`)
+	}
+	return &storeSpec{raw: app.StoreRaw, retention: time.Duration(app.HistoryRetention)}, nil
+}
+
+// load loads the module of the store. It opens nothing.
+func (s *storeSpec) load(ctx caddy.Context) (StoreModule, error) {
+	var kind struct {
+		Module string `json:"module"`
+	}
+	if err := json.Unmarshal(s.raw, &kind); err != nil {
+		return nil, err
+	}
+	if _, err := caddy.GetModule("limitkeeper.store." + kind.Module); err != nil {
+		return nil, fmt.Errorf("there is no store %q in this build", kind.Module)
+	}
+	mod, err := ctx.LoadModule(&App{StoreRaw: s.raw}, "StoreRaw")
+	if err != nil {
+		return nil, err
+	}
+	m, ok := mod.(StoreModule)
+	if !ok {
+		return nil, fmt.Errorf("the module %s is no store", kind.Module)
+	}
+	return m, nil
+}
+
+// isThere makes sure that a store which is to be read is there: the embedded one would be
+// made when it is opened.
+func isThere(m StoreModule) error {
+	b, ok := m.(*BadgerStore)
+	if !ok {
+		return nil
+	}
+	there, err := badgerstore.Exists(b.Dir)
+	if err == nil && !there {
+		err = fmt.Errorf("there is no store in %s", b.Dir)
+	}
+	return err
+}

@@ -1,0 +1,78 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func nameOfUser(id int64) string { return "user " + strconv.FormatInt(id, 10) }
+
+// nameOf returns whose counter or history it is.
+func nameOf(id core.CounterID) string {
+	if id.KeyID != "" {
+		return "key " + id.KeyID
+	}
+	return nameOfUser(id.UserID)
+}
+
+// eachCounters calls fn with the ids of all counters of an account of the source, many at a
+// time: those of users, then those of keys.
+func (m *migration) eachCounters(ctx context.Context, account string, fn func([]core.CounterID) error) error {
+	err := eachPage(ctx, m.o.page, usersOf(ctx, m.from, account), func(us []*core.User) error {
+		ids := make([]core.CounterID, len(us))
+		for i, u := range us {
+			ids[i] = ofUser(account, u.ID)
+		}
+		return fn(ids)
+	})
+	if err != nil {
+		return err
+	}
+	return eachPage(ctx, m.o.page, keysOf(ctx, m.from, account), func(ks []*core.Key) error {
+		ids := make([]core.CounterID, len(ks))
+		for i, k := range ks {
+			ids[i] = ofKey(account, k.ID)
+		}
+		return fn(ids)
+	})
+}
+
+// counters reads counters from both stores.
+func (m *migration) counters(ctx context.Context, ids []core.CounterID) (from, to []core.Counter, err error) {
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
+	if from, err = m.from.Counters(ctx, ids); err != nil {
+		return nil, nil, err
+	}
+	to, err = m.to.Counters(ctx, ids)
+	return from, to, err
+}
+
+// copyCounters sets the counters of an account that are not the same in both stores.
+func (m *migration) copyCounters(ctx context.Context, account string) error {
+	return m.eachCounters(ctx, account, func(ids []core.CounterID) error {
+		from, to, err := m.counters(ctx, ids)
+		if err != nil {
+			return err
+		}
+		all := len(ids)
+		var other []core.CounterID
+		var want []core.Counter
+		for i := range ids {
+			if !sameCounter(&from[i], &to[i]) {
+				other, want = append(other, ids[i]), append(want, from[i])
+			}
+		}
+		if len(other) > 0 {
+			if err := m.to.SetCounters(ctx, other, want); err != nil {
+				return fmt.Errorf("the counters from that of %s on: %w", nameOf(other[0]), err)
+			}
+		}
+		m.progress.done(&m.progress.now.Counters, all)
+		return nil
+	})
+}

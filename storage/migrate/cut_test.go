@@ -1,0 +1,353 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// How a write goes wrong when a run is cut off.
+const (
+	notDone  = iota // it does not happen
+	answered        // it happens, and nobody is told
+	halfDone        // a part of it happens, where that may be
+	canceled        // it happens, and then the caller is gone
+	ways
+)
+
+// cutOff is a target that takes so many writes, and after the one that goes wrong no more.
+type cutOff struct {
+	core.Importer
+	way    int
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	left int
+}
+
+var errCut = core.Unavailable(errors.New("cut off"))
+
+// write does a write unless it is the one that goes wrong, or comes after it. half does a part
+// of it.
+func (s *cutOff) write(do, half func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left--
+	switch {
+	case s.left > 0:
+		return do()
+	case s.left < 0:
+		return errCut
+	}
+	switch s.way {
+	case answered:
+		_ = do()
+	case halfDone:
+		_ = half()
+	case canceled:
+		s.cancel()
+		return do()
+	}
+	return errCut
+}
+
+func nothing() error { return nil }
+
+func (s *cutOff) CreateAccount(ctx context.Context, a *core.Account, k *core.OwnerKey) error {
+	return s.write(func() error { return s.Importer.CreateAccount(ctx, a, k) }, nothing)
+}
+
+func (s *cutOff) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
+	return s.write(func() error { return s.Importer.CreateOwnerKey(ctx, k) }, nothing)
+}
+
+func (s *cutOff) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
+	err = s.write(func() error {
+		k, err = s.Importer.UpdateOwnerKey(ctx, account, id, fn)
+		return err
+	}, nothing)
+	return k, err
+}
+
+func (s *cutOff) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
+	return s.write(func() error { return s.Importer.Update(ctx, account, fn) }, nothing)
+}
+
+func (s *cutOff) AppendHistory(ctx context.Context, account string, entries []core.Entry, keep time.Duration) error {
+	return s.write(func() error { return s.Importer.AppendHistory(ctx, account, entries, keep) },
+		func() error { return s.Importer.AppendHistory(ctx, account, entries[:len(entries)/2], keep) })
+}
+
+func (s *cutOff) SetCounters(ctx context.Context, ids []core.CounterID, counters []core.Counter) error {
+	return s.write(func() error { return s.Importer.SetCounters(ctx, ids, counters) },
+		func() error { return s.Importer.SetCounters(ctx, ids[:len(ids)/2], counters[:len(ids)/2]) })
+}
+
+// mostCuts is how often a run is cut off at most: it must get to the end before.
+const mostCuts = 400
+
+// cut runs a migration that is cut off at a write, and reports whether it came so far.
+func cut(t *testing.T, from core.Store, to core.Importer, o Options, at, way int) bool {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := Run(ctx, from, &cutOff{Importer: to, way: way, left: at, cancel: cancel}, o)
+	switch {
+	case err == nil:
+		return false
+	case !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, context.Canceled):
+		t.Fatalf("cut off at write %d: got %v, want ErrUnavailable or that the context is canceled", at, err)
+	}
+	return true
+}
+
+// Wherever a run is cut off, the next one ends with what one run would have made. When this
+// fails, requests are lost or doubled in the histories of customers.
+func TestCutOffAnywhere(t *testing.T) {
+	source := filled(t, 11, 100)
+	want := everything(t, source)
+	for way := range ways {
+		o := small()
+		for at := 1; ; at++ {
+			target := memstore.New()
+			o.Workers = 1 + at%3
+			if !cut(t, source, target, o, at, way) {
+				if at < 50 {
+					t.Errorf("it took %d writes, want many", at)
+				}
+				break
+			}
+			mustRun(t, source, target, o)
+			wantSame(t, "after it was cut off and run again", want, target)
+		}
+	}
+}
+
+// cutAgainAndAgain runs a migration until it is not cut off any more: each time it may get a
+// little further.
+func cutAgainAndAgain(t *testing.T, from core.Store, to core.Importer, r *rand.Rand) {
+	t.Helper()
+	for times := range mostCuts {
+		if !cut(t, from, to, small(), 1+r.IntN(60*(1+times/4)), r.IntN(ways)) {
+			return
+		}
+	}
+	t.Fatalf("cut off %d times: got no end", mostCuts)
+}
+
+// A run that is cut off again and again gets to the end.
+func TestCutOffAgainAndAgain(t *testing.T) {
+	for seed := range uint64(12) {
+		source, target := filled(t, 20+seed, 300), memstore.New()
+		r := rand.New(rand.NewPCG(seed, 3))
+		cutAgainAndAgain(t, source, target, r)
+		wantSame(t, "after it was cut off many times", everything(t, source), target)
+	}
+}
+
+// On the disk too, when the store is closed and opened in between.
+func TestCutOffBadger(t *testing.T) {
+	for seed := range uint64(4) {
+		source, dir := filled(t, 30+seed, 150), t.TempDir()
+		r := rand.New(rand.NewPCG(seed, 9))
+		again := true
+		for times := 0; again && times < mostCuts; times++ {
+			disk, err := badgerstore.Open(dir, badgerstore.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			again = cut(t, source, disk, small(), 1+r.IntN(40*(1+times/4)), r.IntN(ways))
+			if !again {
+				wantSame(t, "on the disk", everything(t, source), disk)
+			}
+			if err := disk.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if again {
+			t.Fatalf("cut off %d times: got no end", mostCuts)
+		}
+	}
+}
+
+// writes counts what is written.
+type writes struct {
+	core.Importer
+	mu                sync.Mutex // guards what follows
+	entries, counters int
+}
+
+func (s *writes) AppendHistory(ctx context.Context, account string, entries []core.Entry, keep time.Duration) error {
+	s.mu.Lock()
+	s.entries += len(entries)
+	s.mu.Unlock()
+	return s.Importer.AppendHistory(ctx, account, entries, keep)
+}
+
+func (s *writes) SetCounters(ctx context.Context, ids []core.CounterID, counters []core.Counter) error {
+	s.mu.Lock()
+	s.counters += len(ids)
+	s.mu.Unlock()
+	return s.Importer.SetCounters(ctx, ids, counters)
+}
+
+// What is there already is not written once more: a run that was cut off goes on.
+func TestGoesOn(t *testing.T) {
+	source, target := filled(t, 41, 300), memstore.New()
+	o := small()
+	o.Workers = 1
+	first := &writes{Importer: target}
+	mustRun(t, source, first, o)
+	second := &writes{Importer: target}
+	mustRun(t, source, second, o)
+	if first.entries == 0 || second.entries != 0 || second.counters != 0 {
+		t.Errorf("entries and counters that were written: got %d, %d and then %d, %d, want none the second time",
+			first.entries, first.counters, second.entries, second.counters)
+	}
+
+	half := memstore.New()
+	cut(t, source, half, o, 80, notDone)
+	rest := &writes{Importer: half}
+	mustRun(t, source, rest, o)
+	if rest.entries >= first.entries {
+		t.Errorf("entries that were written after it was cut off: got %d, want less than all %d", rest.entries, first.entries)
+	}
+}
+
+// A source that went on after a run, and is moved once more, is the same in the target: what
+// has become longer is appended anew.
+func TestSourceWentOn(t *testing.T) {
+	for seed := range uint64(8) {
+		source, target := memstore.New(), memstore.New()
+		w := &world{t: t, s: source, r: rand.New(rand.NewPCG(seed, 5)), now: noon, acct: "acct"}
+		w.account("acct")
+		for range 150 {
+			w.step()
+		}
+		for range 5 {
+			mustRun(t, source, target, small())
+			wantSame(t, "moved", everything(t, source), target)
+			for range 12 {
+				switch w.r.IntN(4) { // nothing is deleted: that is refused
+				case 0:
+					w.now = w.now.Add(time.Second)
+					w.moveKey()
+				case 1:
+					w.newKey()
+				default:
+					w.request()
+				}
+			}
+			w.revoke(pick(w.r, []string{"okey_3", "okey_4", "okey_5"}))
+		}
+	}
+}
+
+// A target that keeps the newest entries only gets those, in their order.
+func TestCappedTarget(t *testing.T) {
+	const most = 7
+	for seed := range uint64(20) {
+		source := filled(t, 60+seed, 300)
+		target := &capped{Importer: memstore.New(), most: most}
+		all := &writes{Importer: memstore.New()}
+		mustRun(t, source, all, small())
+		o := small()
+		o.Workers = 1
+		counted := &writes{Importer: target}
+		if seed%2 == 0 {
+			cut(t, source, target, o, 40, halfDone)
+		}
+		r := mustRun(t, source, &cappedWrites{counted, most}, o)
+		want := everything(t, source)
+		for _, a := range want.Each {
+			for _, entries := range a.Histories {
+				clear(entries[min(len(entries), most):])
+			}
+			for of, entries := range a.Histories {
+				a.Histories[of] = entries[:min(len(entries), most)]
+			}
+		}
+		wantSame(t, "the newest entries", want, target)
+		if counted.entries >= all.entries || r.UserHistory.Target >= r.UserHistory.Source {
+			t.Errorf("entries: got %d of %d written, %+v in all, want only what is kept", counted.entries, all.entries, r.UserHistory)
+		}
+	}
+}
+
+// capped keeps the newest entries of each history.
+type capped struct {
+	core.Importer
+	most int
+}
+
+func (s *capped) HistoryCap() int { return s.most }
+
+func (s *capped) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	es, _, err := s.Importer.History(ctx, of, time.Time{}, core.Page{Number: 1, Size: s.most})
+	es = slices.DeleteFunc(es, func(e core.Entry) bool { return !e.At.After(since) })
+	first := min(p.Offset(), len(es))
+	return es[first:min(first+min(p.Size, len(es)), len(es))], len(es), err
+}
+
+// cappedWrites is a capped store whose writes are counted.
+type cappedWrites struct {
+	*writes
+	most int
+}
+
+func (s *cappedWrites) HistoryCap() int { return s.most }
+
+// From a store that keeps the newest entries only all are moved that it has: the target may
+// have more in the history of a user, what its keys have and it has not any more, and every
+// history ends as it does in the source.
+func TestCappedSource(t *testing.T) {
+	for seed := range uint64(20) {
+		source := &capped{Importer: filled(t, 80+seed, 300), most: 4 + int(seed%9)}
+		target := memstore.New()
+		if seed%2 == 0 {
+			cut(t, source, target, small(), 60, notDone)
+		}
+		mustRun(t, source, target, small())
+		want, got := everything(t, source), everything(t, target)
+		for i, a := range want.Each {
+			for of, entries := range a.Histories {
+				has := got.Each[i].Histories[of]
+				if len(has) < len(entries) || len(has) > len(entries) && len(entries) < source.most {
+					t.Fatalf("history of %s: got %d entries, want %d or, if that is all that is kept, more", of, len(has), len(entries))
+				}
+				got.Each[i].Histories[of] = has[:len(entries)]
+			}
+		}
+		if !same(want, got) {
+			t.Fatalf("seed %d: a history does not end as in the source", seed)
+		}
+		whole := source.Importer
+		for i, a := range everything(t, whole).Each { // nothing is in another order than it was
+			for of, entries := range a.Histories {
+				if !subsequence(got.Each[i].Histories[of], entries) {
+					t.Fatalf("seed %d: the history of %s is in another order", seed, of)
+				}
+			}
+		}
+	}
+}
+
+// subsequence reports whether the entries are among all, in that order.
+func subsequence(some, all []core.Entry) bool {
+	for i := range some {
+		at := slices.IndexFunc(all, func(e core.Entry) bool { return sameEntry(&e, &some[i]) })
+		if at < 0 {
+			return false
+		}
+		all = all[at+1:]
+	}
+	return true
+}

@@ -1,0 +1,214 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// verify reads everything from both stores and compares it.
+func (m *migration) verify(ctx context.Context) (Report, error) {
+	v := &verifying{migration: m, report: Report{Used: map[string]int64{}}}
+	if err := v.accounts(ctx); err != nil {
+		return Report{}, err
+	}
+	err := m.eachAccount(ctx, func(a *core.Account) error { return v.account(ctx, a.ID) })
+	if err != nil {
+		return Report{}, err
+	}
+	return v.report, nil
+}
+
+// verifying is a comparison under way.
+type verifying struct {
+	*migration
+	mu     sync.Mutex // guards the histories in report while these are compared
+	report Report
+}
+
+// accounts compares the accounts.
+func (v *verifying) accounts(ctx context.Context) error {
+	n, err := sameTotals("accounts", accountsOf(ctx, v.from), accountsOf(ctx, v.to))
+	if err != nil {
+		return err
+	}
+	v.report.Accounts = n
+	return sameInOrder(ctx, v.o.page, accountsOf(ctx, v.from), accountsOf(ctx, v.to), func(a *core.Account) string { return "account " + a.ID })
+}
+
+// account compares what an account has.
+func (v *verifying) account(ctx context.Context, id string) error {
+	for _, step := range []func(context.Context, string) error{v.resources, v.digests, v.numbers, v.counters, v.histories} {
+		if err := step(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resources compares how many there are of each kind before any is named that is not the
+// same: that one is missing says more.
+func (v *verifying) resources(ctx context.Context, account string) error {
+	of := " of account " + account
+	owners, err := sameTotals("owner's keys"+of, ownerKeysOf(ctx, v.from, account), ownerKeysOf(ctx, v.to, account))
+	if err != nil {
+		return err
+	}
+	plans, err := sameTotals("plans"+of, plansOf(ctx, v.from, account), plansOf(ctx, v.to, account))
+	if err != nil {
+		return err
+	}
+	users, err := sameTotals("users"+of, usersOf(ctx, v.from, account), usersOf(ctx, v.to, account))
+	if err != nil {
+		return err
+	}
+	keys, err := sameTotals("keys"+of, keysOf(ctx, v.from, account), keysOf(ctx, v.to, account))
+	if err != nil {
+		return err
+	}
+	v.report.OwnerKeys += owners
+	v.report.Plans += plans
+	v.report.Users += users
+	v.report.Keys += keys
+	return v.each(ctx, account)
+}
+
+// each compares the resources of an account one by one.
+func (v *verifying) each(ctx context.Context, account string) error {
+	size := v.o.page
+	err := sameInOrder(ctx, size, ownerKeysOf(ctx, v.from, account), ownerKeysOf(ctx, v.to, account), func(k *core.OwnerKey) string { return "owner's key " + k.ID })
+	if err != nil {
+		return err
+	}
+	err = sameInOrder(ctx, size, plansOf(ctx, v.from, account), plansOf(ctx, v.to, account), func(p *core.Plan) string { return "plan " + p.ID })
+	if err != nil {
+		return err
+	}
+	err = sameInOrder(ctx, size, usersOf(ctx, v.from, account), usersOf(ctx, v.to, account), func(u *core.User) string { return nameOfUser(u.ID) })
+	if err != nil {
+		return err
+	}
+	return sameInOrder(ctx, size, keysOf(ctx, v.from, account), keysOf(ctx, v.to, account), func(k *core.Key) string { return "key " + k.ID })
+}
+
+// digests makes sure that each key is found by its values.
+func (v *verifying) digests(ctx context.Context, account string) error {
+	return parallel(ctx, v.o.Workers, func(ctx context.Context, k *core.Key) error {
+		for _, d := range k.Digests() {
+			found, err := v.to.KeyByDigest(ctx, d)
+			if errors.Is(err, core.ErrKeyNotFound) || err == nil && (found.AccountID != account || found.ID != k.ID) {
+				return differs("key %s of account %s is not found by its value in the target", k.ID, account)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(next func(*core.Key) error) error {
+		return each(ctx, v.o.page, keysOf(ctx, v.from, account), next)
+	})
+}
+
+// numbers makes sure that the target gives no number that the source has given.
+func (v *verifying) numbers(ctx context.Context, account string) error {
+	a, err := lastNumbers(ctx, v.from, account)
+	if err != nil {
+		return err
+	}
+	b, err := lastNumbers(ctx, v.to, account)
+	if err != nil {
+		return err
+	}
+	if b.user < a.user || b.plan < a.plan || b.key < a.key {
+		return differs("the numbers that account %s has given last: user %d, plan %d and key %d in the source, user %d, plan %d and key %d in the target",
+			account, a.user, a.plan, a.key, b.user, b.plan, b.key)
+	}
+	return nil
+}
+
+// counters compares the counters and adds them up.
+func (v *verifying) counters(ctx context.Context, account string) error {
+	return v.eachCounters(ctx, account, func(ids []core.CounterID) error {
+		from, to, err := v.migration.counters(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			for _, p := range core.Periods() {
+				a, b := from[i].Tallies[p], to[i].Tallies[p]
+				if a != b {
+					return differs("%s of account %s has used %d in its %v in the source, %d in the target", nameOf(id), account, a.Used, p, b.Used)
+				}
+				sum := v.report.Used[p.String()]
+				v.report.Used[p.String()] = sum + min(b.Used, math.MaxInt64-sum)
+			}
+			if !sameCounter(&from[i], &to[i]) {
+				return differs("the counter of %s of account %s: last used at %v, %d denials left out in the source, at %v, %d in the target", nameOf(id), account,
+					from[i].LastUsedAt, from[i].DeniedOmitted, to[i].LastUsedAt, to[i].DeniedOmitted)
+			}
+		}
+		return nil
+	})
+}
+
+// histories compares how long the histories are, and the newest entry of each.
+func (v *verifying) histories(ctx context.Context, account string) error {
+	return parallel(ctx, v.o.Workers, func(ctx context.Context, id core.CounterID) error {
+		n, same, err := v.sameHistory(ctx, id)
+		if err == nil && !same {
+			err = differs("the history of %s of account %s: %d entries in the source, %d in the target, or another one is the newest", nameOf(id), account, n.Source, n.Target)
+		}
+		if err != nil {
+			return err
+		}
+		v.mu.Lock()
+		if id.KeyID == "" {
+			v.report.UserHistory.add(n)
+		} else {
+			v.report.KeyHistory.add(n)
+		}
+		v.mu.Unlock()
+		v.progress.done(&v.progress.now.Verified, 1)
+		return nil
+	}, func(next func(core.CounterID) error) error {
+		return v.eachCounters(ctx, account, func(ids []core.CounterID) error {
+			for _, id := range ids {
+				if err := next(id); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// sameTotals returns how many there are in both lists.
+func sameTotals[T any](what string, from, to list[T]) (int64, error) {
+	a, err := total(from)
+	if err != nil {
+		return 0, err
+	}
+	b, err := total(to)
+	if err == nil && a != b {
+		err = differs("%s: %d in the source, %d in the target", what, a, b)
+	}
+	return int64(b), err
+}
+
+// sameInOrder compares two lists.
+func sameInOrder[T any](ctx context.Context, size int, from, to list[*T], name func(*T) string) error {
+	target := newReading(size, to)
+	return each(ctx, size, from, func(a *T) error {
+		b, _, err := target.next()
+		if err != nil {
+			return err
+		}
+		if b == nil || !same(a, b) {
+			return differs("%s is not the same in the target", name(a))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,369 @@
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// noon is when the worlds of these tests begin. Its nanoseconds have nine digits.
+var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
+
+// forever is a retention within which nothing expires.
+const forever = 200 * 365 * 24 * time.Hour
+
+// small are options with pages so small that there are many of them.
+func small() Options { return Options{Retention: forever, page: 3, read: 4, Workers: 3} }
+
+// world fills a store at random with all that there may be: accounts with revoked owner's
+// keys, users with and without an email, keys that were regenerated, moved from user to user
+// and deleted, users that were deleted, a clock that steps back, requests that were denied,
+// and more of them than are recorded.
+type world struct {
+	t     testing.TB
+	s     core.Store
+	r     *rand.Rand
+	now   time.Time
+	n     int
+	acct  string
+	users []*core.User
+	plans []*core.Plan
+	keys  []*core.Key
+}
+
+// newWorld fills a store with so many steps in each of two accounts.
+func newWorld(t testing.TB, s core.Store, seed uint64, steps int) {
+	t.Helper()
+	w := &world{t: t, s: s, r: rand.New(rand.NewPCG(seed, 1)), now: noon}
+	for i := range 2 {
+		w.acct, w.users, w.plans, w.keys = fmt.Sprintf("acct_%d", i), nil, nil, nil
+		w.account(fmt.Sprintf("Acme & Söhne %d", i))
+		for range steps {
+			w.step()
+		}
+	}
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// pick returns one of several things.
+func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
+
+func (w *world) name(prefix string) string {
+	w.n++
+	return fmt.Sprintf("%s%d", prefix, w.n)
+}
+
+func (w *world) account(name string) {
+	w.t.Helper()
+	ctx := context.Background()
+	owner := func(id string) *core.OwnerKey {
+		return &core.OwnerKey{ID: w.acct + id, AccountID: w.acct, Name: id, Digest: core.DigestOf(w.acct + id), Hint: "lk_…" + id, CreatedAt: w.now}
+	}
+	w.must(w.s.CreateAccount(ctx, &core.Account{ID: w.acct, Name: name, CreatedAt: w.now}, owner("okey_1")))
+	expires := owner("okey_3")
+	expires.ExpiresAt = new(w.now.Add(time.Hour))
+	for _, k := range []*core.OwnerKey{owner("okey_2"), expires, owner("okey_4"), owner("okey_5")} {
+		w.must(w.s.CreateOwnerKey(ctx, k))
+	}
+	w.revoke("okey_2")
+	for range 4 {
+		w.newPlan()
+		w.newUser()
+		w.newKey()
+	}
+}
+
+func (w *world) revoke(id string) {
+	_, err := w.s.UpdateOwnerKey(context.Background(), w.acct, w.acct+id, func(k *core.OwnerKey) error {
+		k.RevokedAt = new(w.now)
+		return nil
+	})
+	w.must(err)
+}
+
+func (w *world) update(fn func(core.Tx) error) {
+	w.t.Helper()
+	w.must(w.s.Update(context.Background(), w.acct, fn))
+}
+
+// step does something, mostly a request.
+func (w *world) step() {
+	w.now = w.now.Add(time.Duration(w.r.IntN(3)) * time.Second)
+	switch w.r.IntN(60) {
+	case 0:
+		w.now = w.now.Add(-time.Duration(w.r.IntN(48)) * time.Hour)
+	case 1:
+		w.now = w.now.Add(time.Duration(w.r.IntN(40*24)) * time.Hour)
+	case 2, 3:
+		w.newUser()
+	case 4, 5, 6:
+		w.newKey()
+	case 7:
+		w.newPlan()
+	case 8, 9:
+		w.deleteKey()
+	case 10:
+		w.deleteUser()
+	case 11, 12, 13, 14, 15, 16:
+		w.moveKey()
+	case 17:
+		w.changeKey()
+	case 18:
+		w.changeUser()
+	case 19:
+		w.flood()
+	case 20:
+		w.deletePlan()
+	default:
+		w.request()
+	}
+}
+
+func (w *world) newPlan() {
+	p := &core.Plan{AccountID: w.acct, ID: w.name("plan_"), Name: w.name("Plan "), Limit: int64(5 + w.r.IntN(100)),
+		Period: pick(w.r, core.Periods()), Inactive: w.r.IntN(5) == 0, CreatedAt: w.now, UpdatedAt: w.now}
+	if w.r.IntN(2) == 0 {
+		p.Description, p.Features = new("what it is <for>"), []string{"a", "", "b & c"}
+	}
+	w.update(func(tx core.Tx) error { p.Seq = 0; return tx.PutPlan(p) })
+	w.plans = append(w.plans, p)
+}
+
+// deletePlan deletes a plan that was just made.
+func (w *world) deletePlan() {
+	w.newPlan()
+	last := w.plans[len(w.plans)-1]
+	w.plans = w.plans[:len(w.plans)-1]
+	w.update(func(tx core.Tx) error { return tx.DeletePlan(last.ID) })
+}
+
+func (w *world) newUser() {
+	u := &core.User{AccountID: w.acct, Name: w.name("Bobby "), Disabled: w.r.IntN(4) == 0, CreatedAt: w.now, UpdatedAt: w.now}
+	u.PlanID = pick(w.r, w.plans).ID
+	if w.r.IntN(2) == 0 {
+		u.Email = new(w.name("Bobby") + "@example.com")
+		u.Metadata = json.RawMessage(`{"a":"<&>","n":1.50,"b":{"z":null}}`)
+	}
+	w.update(func(tx core.Tx) error { u.ID = 0; return tx.PutUser(u) })
+	w.users = append(w.users, u)
+}
+
+func (w *world) newKey() {
+	id := w.name("key_")
+	k := &core.Key{AccountID: w.acct, ID: id, Name: w.name("Key "), UserID: pick(w.r, w.users).ID, Status: core.KeyActive,
+		Digest: core.DigestOf(id), Hint: "lk_user_…" + id, CreatedAt: w.now, UpdatedAt: w.now}
+	if w.r.IntN(2) == 0 {
+		k.PlanID = pick(w.r, w.plans).ID
+	}
+	w.update(func(tx core.Tx) error { k.Seq = 0; return tx.PutKey(k) })
+	w.keys = append(w.keys, k)
+}
+
+func (w *world) deleteKey() {
+	if len(w.keys) < 3 {
+		return
+	}
+	i := w.r.IntN(len(w.keys))
+	id := w.keys[i].ID
+	w.keys = slices.Delete(w.keys, i, i+1)
+	w.update(func(tx core.Tx) error { return tx.DeleteKey(id) })
+}
+
+// deleteUser deletes a user with its keys, but those that move away before.
+func (w *world) deleteUser() {
+	if len(w.users) < 3 {
+		return
+	}
+	i := w.r.IntN(len(w.users))
+	id := w.users[i].ID
+	w.users = slices.Delete(w.users, i, i+1)
+	for _, k := range w.keys {
+		if k.UserID == id && w.r.IntN(3) > 0 {
+			w.put(k, pick(w.r, w.users).ID)
+		}
+	}
+	w.keys = slices.DeleteFunc(w.keys, func(k *core.Key) bool { return k.UserID == id })
+	w.update(func(tx core.Tx) error { return tx.DeleteUser(id) })
+	if len(w.keys) == 0 {
+		w.newKey()
+	}
+}
+
+func (w *world) moveKey() { w.put(pick(w.r, w.keys), pick(w.r, w.users).ID) }
+
+func (w *world) put(k *core.Key, user int64) {
+	k.UserID, k.UpdatedAt = user, w.after(k.UpdatedAt)
+	w.update(func(tx core.Tx) error { return tx.PutKey(k) })
+}
+
+// after returns the time now, or a moment after one that it has not reached, as core does.
+func (w *world) after(t time.Time) time.Time {
+	if w.now.After(t) {
+		return w.now
+	}
+	return t.Add(time.Millisecond)
+}
+
+func (w *world) changeKey() {
+	k := pick(w.r, w.keys)
+	k.Previous = append(k.Previous, core.GraceValue{Digest: k.Digest, Until: w.now.Add(time.Hour)})
+	k.Digest, k.ExpiresAt, k.Metadata = core.DigestOf(w.name(k.ID)), new(w.now.Add(24*time.Hour)), json.RawMessage(`{"k":[]}`)
+	k.Status = pick(w.r, []core.KeyStatus{core.KeyActive, core.KeyInactive})
+	w.put(k, k.UserID)
+}
+
+func (w *world) changeUser() {
+	u := pick(w.r, w.users)
+	u.Email, u.UpdatedAt = nil, w.after(u.UpdatedAt)
+	w.update(func(tx core.Tx) error { return tx.PutUser(u) })
+}
+
+// consumption is a request of a key.
+func (w *world) consumption(k *core.Key) *core.Consumption {
+	cost := int64(1 + w.r.IntN(3))
+	c := &core.Consumption{Account: w.acct, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == "", Cost: cost, Retention: forever,
+		Terms: core.Terms{PlanID: "p", PlanName: "P", Period: pick(w.r, core.Periods()), Limit: int64(w.r.IntN(200))},
+		Entry: core.Entry{At: w.now, KeyID: k.ID, UserID: k.UserID, Endpoint: w.name("/"), Method: "GET", IP: "192.0.2.1", Cost: cost}}
+	if w.r.IntN(4) == 0 { // the same as others
+		c.Entry.Endpoint = "/again"
+	}
+	if w.r.IntN(4) == 0 {
+		c.RequestID = w.name("id ")
+	}
+	return c
+}
+
+func (w *world) request() {
+	for range 1 + w.r.IntN(4) {
+		_, err := w.s.Consume(context.Background(), w.consumption(pick(w.r, w.keys)))
+		w.must(err)
+	}
+}
+
+// flood makes more requests in a second than are recorded when they are denied.
+func (w *world) flood() {
+	k := pick(w.r, w.keys)
+	for range core.DeniedPerSecond + w.r.IntN(9) {
+		c := w.consumption(k)
+		c.Limit = 0
+		_, err := w.s.Consume(context.Background(), c)
+		w.must(err)
+	}
+}
+
+// whole is all that a store holds, to be compared.
+type whole struct {
+	Accounts []*core.Account
+	Each     []account
+}
+
+type account struct {
+	Owners    []*core.OwnerKey
+	Plans     []*core.Plan
+	Users     []*core.User
+	Keys      []*core.Key
+	ByDigest  []string
+	Counters  map[string]core.Counter
+	Histories map[string][]core.Entry
+	Last      string // the last numbers
+}
+
+// everything reads all that a store holds.
+func everything(t testing.TB, s core.Store) (all whole) {
+	t.Helper()
+	ctx, everything := context.Background(), core.Page{Number: 1, Size: 1 << 20}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	all.Accounts, _, err = s.Accounts(ctx, everything)
+	must(err)
+	for _, acct := range all.Accounts {
+		a := account{Counters: map[string]core.Counter{}, Histories: map[string][]core.Entry{}}
+		a.Owners, _, err = s.OwnerKeys(ctx, acct.ID, everything)
+		must(err)
+		a.Plans, _, err = s.Plans(ctx, acct.ID, everything)
+		must(err)
+		a.Users, _, err = s.Users(ctx, acct.ID, core.UserFilter{}, everything)
+		must(err)
+		a.Keys, _, err = s.Keys(ctx, acct.ID, core.KeyFilter{}, everything)
+		must(err)
+		var ids []core.CounterID
+		for _, u := range a.Users {
+			ids = append(ids, ofUser(acct.ID, u.ID))
+		}
+		for _, k := range a.Keys {
+			ids = append(ids, ofKey(acct.ID, k.ID))
+			for _, d := range k.Digests() {
+				found, err := s.KeyByDigest(ctx, d)
+				must(err)
+				a.ByDigest = append(a.ByDigest, found.ID)
+			}
+		}
+		counters, err := s.Counters(ctx, ids)
+		must(err)
+		for i, id := range ids {
+			a.Counters[nameOf(id)] = counters[i]
+			entries, total, err := s.History(ctx, id, time.Time{}, everything)
+			must(err)
+			if total != len(entries) {
+				t.Errorf("history of %+v: got %d entries of %d", id, len(entries), total)
+			}
+			a.Histories[nameOf(id)] = entries
+		}
+		last, err := lastNumbers(ctx, s, acct.ID)
+		must(err)
+		a.Last = fmt.Sprint(last)
+		all.Each = append(all.Each, a)
+	}
+	return all
+}
+
+// wantSame fails unless a store holds everything that is wanted and nothing else.
+func wantSame(t testing.TB, when string, want whole, s core.Store) {
+	t.Helper()
+	got := everything(t, s)
+	if same(want, got) { // much faster
+		return
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(core.Counter{})); d != "" {
+		t.Fatalf("%s (-source +target):\n%.4000s", when, d)
+	}
+}
+
+// mustRun migrates.
+func mustRun(t testing.TB, from core.Store, to core.Importer, o Options) Report {
+	t.Helper()
+	r, err := Run(t.Context(), from, to, o)
+	if err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	return r
+}
+
+// filled returns a store with a world.
+func filled(t testing.TB, seed uint64, steps int) *memstore.Store {
+	t.Helper()
+	s := memstore.New()
+	newWorld(t, s, seed, steps)
+	return s
+}
