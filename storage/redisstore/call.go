@@ -42,11 +42,11 @@ const redirects = 5
 func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis.RedisResult) {
 	w := s.tuned.Load().wait
 	n := s.nodes.of(cmd.Slot())
-	if err := n.enter(ctx); err != nil {
-		return rueidis.NewErrorResult(err)
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+w.Timeout)
 	defer cancel()
+	if err := n.enterWaiting(ctx); err != nil {
+		return rueidis.NewErrorResult(err)
+	}
 	var wait rueidis.RedisResult
 	cmd = cmd.Pin()
 	for range redirects {
@@ -58,7 +58,7 @@ func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis
 		}
 		break
 	}
-	n.leave(r.NonRedisError())
+	n.leaveWaiting(r.NonRedisError())
 	if r.Error() != nil {
 		return r
 	}
@@ -70,10 +70,13 @@ func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis
 	return r
 }
 
-// sendBoth sends a command and WAIT on a connection of their own: others would wait,
-// too.
+// sendBoth sends a command and WAIT on a connection of their own.
 func (s *Store) sendBoth(ctx context.Context, cmd rueidis.Completed, w Wait) (r, wait rueidis.RedisResult) {
-	_ = s.client.Dedicated(func(c rueidis.DedicatedClient) error {
+	client, err := s.waiting.get(&s.o)
+	if err != nil {
+		return rueidis.NewErrorResult(err), rueidis.NewErrorResult(err)
+	}
+	_ = client.Dedicated(func(c rueidis.DedicatedClient) error {
 		rs := c.DoMulti(ctx, cmd, c.B().Wait().Numreplicas(int64(w.Replicas)).Timeout(w.Timeout.Milliseconds()).Build())
 		r, wait = rs[0], rs[1]
 		return nil

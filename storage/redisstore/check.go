@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,10 +16,10 @@ var minVersion = [2]int{6, 2}
 
 // check returns why the servers cannot be used, and warns of how they would forget.
 func (s *Store) check(ctx context.Context) error {
-	calls, cancel := s.within(ctx)
-	defer cancel()
 	for address, n := range s.client.Nodes() {
+		calls, cancel := s.within(ctx)
 		info, err := n.Do(calls, n.B().Info().Build()).ToString()
+		cancel()
 		if err != nil {
 			if _, told := rueidis.IsRedisErr(err); !told && s.client.Mode() == rueidis.ClientModeCluster {
 				continue // a node that is away is no reason not to use the others
@@ -29,7 +30,35 @@ func (s *Store) check(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.checkFormat(calls)
+	if err := s.checkFormat(ctx); err != nil {
+		return err
+	}
+	return s.checkWatch(ctx)
+}
+
+// checkWatch makes sure that the servers tell what others change: one of them, that
+// answers. Without it everything would be away.
+func (s *Store) checkWatch(ctx context.Context) error {
+	masters, err := s.topology(ctx)
+	if err != nil {
+		return err
+	}
+	w := &watch{s: s}
+	for _, n := range masters {
+		m := &master{w: w, node: n}
+		err := m.ping(ctx)
+		if m.client != nil {
+			m.client.Close()
+		}
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, rueidis.ErrNoCache) {
+			why, _, _ := strings.Cut(err.Error(), "\n")
+			return fmt.Errorf("CLIENT TRACKING, of RESP3: %s", why)
+		}
+	}
+	return nil
 }
 
 // infoOf reads what INFO answers.
@@ -68,14 +97,19 @@ func tooOld(version string) bool {
 	return a < minVersion[0] || a == minVersion[0] && b < minVersion[1]
 }
 
-// checkFormat makes sure that what is there was written by this layout.
+// checkFormat makes sure that what is there was written by this layout. It writes only
+// where nothing is: a server whose memory is full can still be read.
 func (s *Store) checkFormat(ctx context.Context) error {
-	key := s.o.registry().key("format")
-	set := s.do(ctx, s.client.B().Set().Key(key).Value(format).Nx().Build()).Error()
-	if set != nil && !rueidis.IsRedisNil(set) {
-		return set
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	have, err := s.storedFormat(ctx)
+	if rueidis.IsRedisNil(err) {
+		set := s.client.B().Set().Key(s.o.registry().key("format")).Value(format).Nx().Build()
+		if err := s.do(ctx, set).Error(); err != nil && !rueidis.IsRedisNil(err) {
+			return err
+		}
+		have, err = s.storedFormat(ctx) // another may have been quicker
 	}
-	have, err := s.do(ctx, s.client.B().Get().Key(key).Build()).ToString()
 	switch {
 	case err != nil:
 		return err
@@ -83,4 +117,8 @@ func (s *Store) checkFormat(ctx context.Context) error {
 		return fmt.Errorf("what is stored under %s has the format %q, not %q", s.o.Prefix, have, format)
 	}
 	return nil
+}
+
+func (s *Store) storedFormat(ctx context.Context) (string, error) {
+	return s.do(ctx, s.client.B().Get().Key(s.o.registry().key("format")).Build()).ToString()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/rueidis"
 
@@ -133,7 +134,7 @@ func (s *Store) retire(ctx context.Context, n names, field string) error {
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	return unavailable(retireScript.write(ctx, s, keys, []string{field, markFor}).Error())
+	return unavailable(retireScript.write(ctx, s, keys, []string{field, markFor, lateness(field)}).Error())
 }
 
 // dropUser deletes the counters of a user and of its keys: its own first, without which
@@ -167,7 +168,9 @@ func (s *Store) fields(ctx context.Context, n names) ([]string, error) {
 			return nil, unavailable(err)
 		}
 		for pair := range slices.Chunk(e.Elements, 2) {
-			all = append(all, pair[0])
+			if !strings.HasPrefix(pair[0], lateness(userField)) { // goes with its counter
+				all = append(all, pair[0])
+			}
 		}
 		if cursor = e.Cursor; cursor == 0 || len(all) > 0 {
 			return all, nil
@@ -178,27 +181,46 @@ func (s *Store) fields(ctx context.Context, n names) ([]string, error) {
 // move takes the counter of a key with its history and request ids to another user. At
 // no time do two count: it leaves, arrives, and is deleted where it was.
 func (s *Store) move(ctx context.Context, account string, c chore) error {
-	from, to := s.o.usage(account, c.from), s.o.usage(account, c.to)
-	field, number := fieldOf(c.seq), strconv.Itoa(int(c.move))
-	gone := []string{from.counters(), from.history(field), from.requests(field), from.requests2(field)}
-	left, err := s.run(ctx, leaveScript, gone, field, number)
+	left, err := s.leave(ctx, account, c)
 	if err != nil {
 		return err
 	}
-	args := []string{field, number}
+	if err := s.arrive(ctx, account, c, left); err != nil {
+		return err
+	}
+	return s.depart(ctx, account, c)
+}
+
+// leave ends counting where a key is, and returns all that it has there.
+func (s *Store) leave(ctx context.Context, account string, c chore) ([]rueidis.RedisMessage, error) {
+	return s.run(ctx, leaveScript, s.leaving(account, c), fieldOf(c.seq), strconv.Itoa(int(c.move)), markFor)
+}
+
+// arrive puts it where the key goes.
+func (s *Store) arrive(ctx context.Context, account string, c chore, left []rueidis.RedisMessage) error {
+	to, field := s.o.usage(account, c.to), fieldOf(c.seq)
+	args := []string{field, strconv.Itoa(int(c.move))}
 	for _, m := range left {
 		args = append(args, textOf(m))
 	}
 	if len(left) == 0 { // it was never used, or has left long ago
-		args = append(args, encodeCounter(&core.Counter{}, c.move))
+		args = append(args, encodeCounter(&core.Counter{}, c.move), "0")
 	}
-	_, err = s.run(ctx, arriveScript, []string{to.counters(), to.mark(userField), to.mark(field),
+	_, err := s.run(ctx, arriveScript, []string{to.counters(), to.mark(userField), to.mark(field),
 		to.history(field), to.requests(field), to.requests2(field)}, args...)
-	if err != nil {
-		return err
-	}
-	_, err = s.run(ctx, departScript, gone, field, number)
 	return err
+}
+
+// depart deletes it where the key was.
+func (s *Store) depart(ctx context.Context, account string, c chore) error {
+	_, err := s.run(ctx, departScript, s.leaving(account, c), fieldOf(c.seq), strconv.Itoa(int(c.move)), markFor)
+	return err
+}
+
+// leaving are the keys of what a key has where it was.
+func (s *Store) leaving(account string, c chore) []string {
+	from, field := s.o.usage(account, c.from), fieldOf(c.seq)
+	return []string{from.counters(), from.history(field), from.requests(field), from.requests2(field), from.mark(field)}
 }
 
 // run runs a script that writes, for as long as it takes to hand over a long history.

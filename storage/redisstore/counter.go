@@ -9,7 +9,7 @@ import (
 
 // A counter is 64 bytes: that is how long a value may be for the hash to be kept in one
 // piece of memory while it is small (hash-max-listpack-value). The scripts read and
-// write it, see COUNTER in consume.lua. Its windows are told by the days, in UTC, on
+// write it, see COUNTER in shared.lua. Its windows are told by the days, in UTC, on
 // which they begin.
 const counterSize = 64
 
@@ -37,6 +37,9 @@ func decodeCounter(b string) (c core.Counter, err error) {
 	return c, nil
 }
 
+// leaves reports whether a counter is that of a key that is about to move.
+func leaves(b string) bool { return b[counterSize-1] == 1 }
+
 // encodeCounter returns the stored form of a counter of a key that has moved so often.
 func encodeCounter(c *core.Counter, moves uint8) string {
 	b := make([]byte, 0, counterSize)
@@ -53,6 +56,6 @@ func encodeCounter(c *core.Counter, moves uint8) string {
 	b = record.AppendUint(b, 5, uint64(s))
 	b = record.AppendUint(b, 4, uint64(ns))
 	b = record.AppendUint(b, 4, uint64(min(c.DeniedOmitted, 1<<32-1)))
-	b = append(b, make([]byte, 9)...) // the last denials, the request ids
+	b = append(b, make([]byte, 9)...) // the last denials, the request ids; of a user the latest entry
 	return string(append(b, moves, 0))
 }

@@ -19,15 +19,13 @@ func encodeEntry(b []byte, e *core.Entry) []byte {
 	return record.AppendText(b, e.Endpoint)
 }
 
-// decodeEntry returns an entry of a history, see HEAD in consume.lua.
+// decodeEntry returns an entry of a history, see HEAD in shared.lua.
 func decodeEntry(b string) (e core.Entry, err error) {
 	r := record.NewReader([]byte(b))
 	e.Denied = r.Uint(1) == 1
 	s, ns := r.Uint(5), r.Uint(4)
 	e.At = time.Unix(int64(s), int64(ns)).UTC()
-	for _, size := range []int{5, 4, 5, 4} {
-		r.Uint(size)
-	}
+	r.Uint(4) // until when it must be kept
 	e.UserID, e.Cost = int64(r.Uvarint()), int64(r.Uvarint())
 	e.KeyID, e.Method, e.IP, e.Endpoint = r.Text(), r.Text(), r.Text(), r.Text()
 	if r.Failed() {

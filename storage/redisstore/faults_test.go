@@ -25,6 +25,7 @@ func opened(t testing.TB, o redisstore.Options) *redisstore.Store {
 // A server that stands still holds nobody up: calls fail as unavailable, soon at once, and
 // work again when it goes on. What was answered is counted, and nothing is counted twice.
 func TestPausedServer(t *testing.T) {
+	t.Parallel()
 	const asleep = 5 * time.Second
 	server := redistest.Start(t)
 	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
@@ -62,6 +63,7 @@ func TestPausedServer(t *testing.T) {
 // answered, and works again at once when it is back. Its scripts are gone, and nobody
 // notices.
 func TestKilledServer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)

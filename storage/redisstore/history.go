@@ -9,24 +9,34 @@ import (
 )
 
 // History implements [core.Store]. It holds the newest entries, see [Options.History].
-func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) (entries []core.Entry, total int, err error) {
 	if err := s.begin(); err != nil {
 		return nil, 0, err
 	}
 	defer s.end()
-	places, err := s.places(ctx, []core.CounterID{of})
-	if err != nil || places[0].field == "" {
+	err = s.atPlaces(ctx, []core.CounterID{of}, func(places []place) (bool, error) {
+		entries, total, err = s.historyAt(ctx, places[0], since, p)
+		return of.KeyID == "", err // a key may have moved meanwhile
+	})
+	if err != nil {
 		return nil, 0, err
 	}
-	at := places[0]
+	return entries, total, nil
+}
+
+// historyAt returns a page of the history at a place.
+func (s *Store) historyAt(ctx context.Context, at place, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	if at.field == "" {
+		return nil, 0, nil
+	}
 	calls, cancel := s.within(ctx)
 	defer cancel()
 	seconds, nanoseconds := max(0, since.Unix()), 0
 	if since.Unix() >= 0 {
 		nanoseconds = since.Nanosecond()
 	}
-	all, err := historyScript.read(calls, s, []string{at.names.history(at.field)}, []string{
-		strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size)}).ToArray()
+	all, err := historyScript.read(calls, s, []string{at.names.counters(), at.names.history(at.field)}, []string{
+		strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size), lateness(at.field)}).ToArray()
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}

@@ -104,7 +104,10 @@ func (s *Store) SetCounters(ctx context.Context, ids []core.CounterID, counters 
 }
 
 func (s *Store) setCounter(ctx context.Context, id core.CounterID, at place, c *core.Counter) error {
-	if at.field == "" {
+	switch {
+	case at.field == "" && id.KeyID == "":
+		return core.ErrUserNotFound
+	case at.field == "":
 		return core.ErrKeyNotFound
 	}
 	for range admissions {

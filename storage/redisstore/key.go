@@ -14,6 +14,7 @@ import (
 type keyRecord struct {
 	core.Key
 	Moves uint8 `json:"moves,omitempty"` // how often it went to another user, modulo 256
+	Again bool  `json:"again,omitempty"` // it was put with its number: another may have had it, anywhere
 }
 
 // key returns the key, in UTC.
@@ -175,8 +176,9 @@ func (t *tx) PutKey(k *core.Key) error {
 	if err != nil {
 		return err
 	}
+	after.Again = c.numbered && c.before == nil
 	if b := c.before; b != nil && b.Seq == k.Seq {
-		after.Moves = b.Moves
+		after.Moves, after.Again = b.Moves, b.Again
 		if b.UserID != k.UserID {
 			after.Moves++
 		}

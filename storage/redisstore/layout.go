@@ -28,9 +28,9 @@ import (
 //	d:<digest>                         account and id of the key that has or had the digest
 //
 //	{<account>/<user>}c                counters of the user (u) and of its keys (their Seq), a hash
-//	{<account>/<user>}h  h:<seq>       history of the user and of a key, lists, newest first
+//	{<account>/<user>}h  h:<seq>       history of the user and of a key, lists, newest last
 //	{<account>/<user>}i:<seq> j:<seq>  request ids of a key and those before them, hashes
-//	{<account>/<user>}x  x:<seq>       marks of what was deleted a moment ago
+//	{<account>/<user>}x  x:<seq>       marks of what was deleted a moment ago, or has left
 //
 //	!{…}…                              said by a transaction to whoever watches; never there
 
@@ -119,6 +119,15 @@ func of(name, field string) string {
 		return name
 	}
 	return name + ":" + field
+}
+
+// lateness is the field of the counters that says by how many seconds an entry of a
+// history may be earlier than one before it; it is there when one was.
+func lateness(field string) string {
+	if field == userField {
+		return "l"
+	}
+	return "l" + field
 }
 
 func fieldOf(seq int64) string { return strconv.FormatInt(seq, 10) }

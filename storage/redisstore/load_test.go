@@ -88,6 +88,8 @@ type load struct {
 	quit context.CancelFunc
 	done sync.WaitGroup
 
+	waits bool // for a replica
+
 	mu    sync.Mutex
 	calls []call
 }

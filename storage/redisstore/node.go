@@ -15,10 +15,11 @@ type node struct {
 	address  string
 	away     atomic.Pointer[error] // why, nil while it is there
 	underWay chan struct{}         // holds one for each call
+	waiting  chan struct{}         // and one for each that waits for replicas
 }
 
 func newNode(address string) *node {
-	return &node{address: address, underWay: make(chan struct{}, underWay)}
+	return &node{address: address, underWay: make(chan struct{}, underWay), waiting: make(chan struct{}, waitingConns)}
 }
 
 // enter admits a call, which must leave, unless the node is away. It waits for a place

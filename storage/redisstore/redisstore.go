@@ -29,15 +29,17 @@ import (
 
 // Store is a [core.Store] on Redis. It is made by [Open].
 type Store struct {
-	o      Options
-	client rueidis.Client
-	nodes  *nodes
-	calls  deadlines
+	o       Options
+	client  rueidis.Client
+	waiting waiting
+	nodes   *nodes
+	calls   deadlines
 
 	accounts sync.Map             // ids of accounts that are known to exist; none is ever deleted
 	writing  [64]sync.Mutex       // transactions, by the hash of their account
 	chores   singleflight.Group   // by account
 	watch    *watch               // of what others change
+	today    today                // for decisions
 	tuned    atomic.Pointer[tune] // what may change while it is open
 
 	life   sync.RWMutex // held to use the store
@@ -106,6 +108,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.watch.stop()
 	s.client.Close()
+	s.waiting.close()
 	return nil
 }
 

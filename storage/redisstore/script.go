@@ -20,6 +20,9 @@ func newScript(text string) *script {
 //go:embed scripts/shared.lua
 var sharedLua string
 
+//go:embed scripts/marks.lua
+var marksLua string
+
 //go:embed scripts/consume.lua
 var consumeLua string
 
@@ -63,9 +66,9 @@ var (
 	listScript    = newScript(listLua)
 	admitScript   = newScript(admitLua)
 	retireScript  = newScript(retireLua)
-	leaveScript   = newScript(leaveLua)
-	arriveScript  = newScript(arriveLua)
-	departScript  = newScript(departLua)
+	leaveScript   = newScript(marksLua + leaveLua)
+	arriveScript  = newScript(marksLua + arriveLua)
+	departScript  = newScript(marksLua + departLua)
 	importScript  = newScript(sharedLua + importLua)
 	setScript     = newScript(setLua)
 	releaseScript = newScript(releaseLua)
@@ -73,21 +76,27 @@ var (
 
 // read runs a script that writes nothing.
 func (c *script) read(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
-	return c.again(s.do(ctx, c.bySHA(s, keys, args)), func() rueidis.RedisResult { return s.do(ctx, c.byText(s, keys, args)) })
+	r := s.do(ctx, c.bySHA(s, keys, args))
+	if unknown(r) {
+		return s.do(ctx, c.byText(s, keys, args))
+	}
+	return r
 }
 
 // write runs a script that writes, and waits for replicas if it shall.
 func (c *script) write(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
-	return c.again(s.doWrite(ctx, c.bySHA(s, keys, args)), func() rueidis.RedisResult { return s.doWrite(ctx, c.byText(s, keys, args)) })
-}
-
-// again sends the text of a script that the server does not know: it is new there, was
-// flushed, or was not on the replica that took over.
-func (c *script) again(r rueidis.RedisResult, send func() rueidis.RedisResult) rueidis.RedisResult {
-	if err, ok := rueidis.IsRedisErr(r.Error()); ok && err.IsNoScript() {
-		return send()
+	r := s.doWrite(ctx, c.bySHA(s, keys, args))
+	if unknown(r) {
+		return s.doWrite(ctx, c.byText(s, keys, args))
 	}
 	return r
+}
+
+// unknown reports whether the server does not know a script, so that its text is to be
+// sent: it is new there, was flushed, or was not on the replica that took over.
+func unknown(r rueidis.RedisResult) bool {
+	err, ok := rueidis.IsRedisErr(r.Error())
+	return ok && err.IsNoScript()
 }
 
 func (c *script) bySHA(s *Store, keys, args []string) rueidis.Completed {

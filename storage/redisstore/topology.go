@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -39,9 +40,7 @@ func (ns *nodes) only(address string) map[string]*node {
 
 // clusterMasters asks the Cluster which slots its masters have.
 func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	ranges, err := s.client.Do(ctx, s.client.B().ClusterSlots().Build()).ToArray()
+	ranges, asked, err := s.clusterSlots(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +54,7 @@ func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
 	}
 	all, table := map[string]*node{}, new([slots]*node)
 	for _, r := range ranges {
-		first, last, address, err := slotRange(r)
+		first, last, address, err := slotRange(r, asked)
 		if err != nil {
 			return nil, err
 		}
@@ -77,8 +76,23 @@ func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
 	return all, nil
 }
 
-// slotRange reads a line of CLUSTER SLOTS: the first slot, the last, and the master.
-func slotRange(m rueidis.RedisMessage) (first, last int64, address string, err error) {
+// clusterSlots asks one node after the other, until one answers: its address, too.
+func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage, asked string, err error) {
+	err = errors.New("the Cluster has no node")
+	for address, n := range s.client.Nodes() {
+		calls, cancel := s.within(ctx)
+		ranges, err = n.Do(calls, n.B().ClusterSlots().Build()).ToArray()
+		cancel()
+		if err == nil {
+			return ranges, address, nil
+		}
+	}
+	return nil, "", err
+}
+
+// slotRange reads a line of CLUSTER SLOTS: the first slot, the last, and the master. One
+// whose host is not said has that of the node that was asked.
+func slotRange(m rueidis.RedisMessage, asked string) (first, last int64, address string, err error) {
 	parts, err := m.ToArray()
 	if err != nil || len(parts) < 3 {
 		return 0, 0, "", fmt.Errorf("CLUSTER SLOTS: unexpected line: %w", err)
@@ -89,5 +103,10 @@ func slotRange(m rueidis.RedisMessage) (first, last int64, address string, err e
 		return 0, 0, "", fmt.Errorf("CLUSTER SLOTS: unexpected line: %w", err)
 	}
 	host, _ := text(at[0])
+	if host == "" {
+		if host, _, err = net.SplitHostPort(asked); err != nil {
+			return 0, 0, "", err
+		}
+	}
 	return first, last, net.JoinHostPort(host, strconv.FormatInt(number(at[1]), 10)), nil
 }

@@ -114,6 +114,7 @@ func (t *tx) commit() (done bool, err error) {
 	}
 	t.s.release(t.ctx, w.releases)
 	if w.chores {
+		t.s.chores.Forget(t.account) // who is at it may have looked before there were these
 		return true, t.s.settle(t.ctx, t.account)
 	}
 	return true, nil

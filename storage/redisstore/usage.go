@@ -53,11 +53,12 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict,
 
 // consume is Consume, where both the key and the user are known to the slot of the user.
 func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here bool, err error) {
-	n, field := s.o.usage(c.Account, c.UserID), fieldOf(c.KeySeq)
-	keys := []string{n.counters(), n.history(userField), n.history(field)}
-	args := []string{s.packed(c, flags), field, string(encodeEntry(nil, &c.Entry))}
+	k := s.counting(c)
+	packed, entry := s.packed(c, flags)
+	keys, args := []string{k.counters, k.ofUser, k.ofKey}, []string{packed, k.field, entry}
 	if c.RequestID != "" {
-		keys = append(keys, n.requests(field), n.requests2(field))
+		n := s.o.usage(c.Account, c.UserID)
+		keys = append(keys, n.requests(k.field), n.requests2(k.field))
 		args = append(args, c.RequestID, string(encodeTerms(&c.Terms)))
 	}
 	all, err := consumeScript.write(s.calls.next(), s, keys, args).ToArray()
@@ -67,23 +68,24 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here b
 	return verdict(c, all)
 }
 
-// packed returns what the script must know of a request, see consume.lua.
-func (s *Store) packed(c *core.Consumption, flags byte) string {
+// packed returns what the script must know of a request, see consume.lua, and its entry.
+func (s *Store) packed(c *core.Consumption, flags byte) (request, entry string) {
 	if c.Shared {
 		flags |= flagShared
 	}
 	at := c.Entry.At
-	b := make([]byte, 0, 48)
-	b = append(b, flags, byte(c.Period)+1)
+	var room [256]byte
+	b := append(room[:0], flags, byte(c.Period)+1)
 	b = record.AppendUint(b, 7, uint64(max(0, c.Limit)))
 	b = record.AppendUint(b, 4, uint64(c.Cost))
-	for _, p := range core.Periods() {
-		b = record.AppendUint(b, 3, uint64(p.Window(at).Start.Unix()/day))
-	}
+	b = append(b, s.today.starts(at)...)
 	b = record.AppendUint(b, 5, uint64(max(0, at.Unix())))
 	b = record.AppendUint(b, 4, uint64(at.Nanosecond()))
 	b = record.AppendUint(b, 4, hourOf(at.Add(c.Retention)))
-	return string(record.AppendUint(b, 4, uint64(s.HistoryCap())))
+	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
+	n := len(b)
+	both := string(encodeEntry(b, &c.Entry))
+	return both[:n], both[n:]
 }
 
 // hourOf returns the number of the hour in which a time is, and then of the next.
@@ -153,25 +155,27 @@ func (s *Store) makeCounters(ctx context.Context, n names, field, counter string
 		[]string{encodeCounter(&core.Counter{}, 0), field, counter}).Error())
 }
 
-// place is where the counter of a key or user is.
-type place struct {
-	names names
-	field string
-}
-
 // Counters implements [core.Store].
-func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
+func (s *Store) Counters(ctx context.Context, ids []core.CounterID) (list []core.Counter, err error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
 	defer s.end()
-	places, err := s.places(ctx, ids)
+	err = s.atPlaces(ctx, ids, func(places []place) (found bool, err error) {
+		list, found, err = s.counters(ctx, places)
+		return found, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	list := make([]core.Counter, len(ids))
-	cmds := make([]rueidis.Completed, 0, len(ids))
-	at := make([]int, 0, len(ids))
+	return list, nil
+}
+
+// counters returns the counters at some places, and whether all are there to stay.
+func (s *Store) counters(ctx context.Context, places []place) (list []core.Counter, found bool, err error) {
+	list, found = make([]core.Counter, len(places)), true
+	cmds := make([]rueidis.Completed, 0, len(places))
+	at := make([]int, 0, len(places))
 	for i, p := range places {
 		if p.field != "" {
 			cmds = append(cmds, s.client.B().Hget().Key(p.names.counters()).Field(p.field).Build())
@@ -180,51 +184,19 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 	}
 	for i, r := range s.doMany(ctx, cmds) {
 		if err := unavailable(r.Error()); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		if b, err := r.ToString(); err == nil {
-			if list[at[i]], err = decodeCounter(b); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return list, nil
-}
-
-// places returns where counters are; the zero place for keys that do not exist.
-func (s *Store) places(ctx context.Context, ids []core.CounterID) ([]place, error) {
-	places := make([]place, len(ids))
-	byAccount := map[string][]int{}
-	for i, id := range ids {
-		if id.KeyID == "" {
-			places[i] = place{s.o.usage(id.Account, id.UserID), userField}
-		} else {
-			byAccount[id.Account] = append(byAccount[id.Account], i)
-		}
-	}
-	for account, which := range byAccount {
-		n := s.o.account(account)
-		answers, err := s.lookSettled(ctx, account, func(b *batch) {
-			for _, i := range which {
-				b.add("GET", n.apiKey(ids[i].KeyID))
-			}
-		})
+		b, err := r.ToString()
 		if err != nil {
-			return nil, err
+			found = false
+			continue
 		}
-		for j, i := range which {
-			r, ok := text(answers[j])
-			if !ok {
-				continue
-			}
-			k, err := record.Decode[keyRecord]([]byte(r))
-			if err != nil {
-				return nil, err
-			}
-			places[i] = place{s.o.usage(account, k.UserID), fieldOf(k.Seq)}
+		if list[at[i]], err = decodeCounter(b); err != nil {
+			return nil, false, err
 		}
+		found = found && !leaves(b)
 	}
-	return places, nil
+	return list, found, nil
 }
 
 // doMany sends commands that read, each to where it belongs.

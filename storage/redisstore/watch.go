@@ -180,8 +180,11 @@ func (m *master) told(names []rueidis.RedisMessage) {
 func (m *master) answered(breaks uint64, asked time.Duration) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
-	if m.w.watcher != nil && (m.heard != breaks || m.sound.Load() == 0) {
-		m.w.watcher.Lost()
+	if m.heard != breaks || m.sound.Load() == 0 {
+		m.w.s.accounts.Clear() // another server may have taken over that does not have them
+		if m.w.watcher != nil {
+			m.w.watcher.Lost()
+		}
 	}
 	m.heard = breaks
 	m.sound.Store(int64(asked + leaseFor))

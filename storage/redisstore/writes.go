@@ -228,6 +228,9 @@ func (w *writes) keyChores(c *change[keyRecord]) {
 			w.chore(chore{kind: dropKey, seq: b.Seq, from: b.UserID})
 		}
 	case a.UserID != b.UserID:
+		if a.Again {
+			w.chore(chore{kind: again, seq: a.Seq, from: a.UserID})
+		}
 		w.chore(chore{kind: moveKey, seq: b.Seq, from: b.UserID, to: a.UserID, move: a.Moves})
 	}
 }

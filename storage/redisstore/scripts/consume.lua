@@ -21,15 +21,23 @@ if not held[1] or not held[2] then return {-1} end
 local key = {struct.unpack(COUNTER, held[2])}
 if key[16] == 1 then return {-1} end
 
-local function hold(field, counter)
-	redis.call('HSET', KEYS[1], field, struct.pack(COUNTER, unpack(counter, 1, 16)))
-end
+-- What the histories know as the latest: of the key more by a second at most.
+local lsec, lnsec = key[9], key[10]
+if key[12] >= lsec then lsec, lnsec = key[12] + 1, 0 end
 
-local at = {sec, nsec, ends, cap}
-
-local function record(denied)
-	append(KEYS[2], at, denied, ARGV[3])
-	append(KEYS[3], at, denied, ARGV[3])
+-- finish stores the counters, that of the user up to where its latest entry stands, and
+-- appends the entry to both histories.
+local function finish(user, denied)
+	local usec, unsec = struct.unpack(LATEST, held[1], latest_at)
+	if sec > usec or sec == usec and nsec > unsec then
+		user = user .. struct.pack(LATEST, sec, nsec) .. string.sub(held[1], latest_at + 9)
+	else
+		user = user .. string.sub(held[1], latest_at)
+	end
+	redis.call('HSET', KEYS[1], 'u', user, ARGV[2], struct.pack(COUNTER, unpack(key, 1, 16)))
+	local entry = struct.pack(HEAD, denied, sec, nsec, ends) .. ARGV[3]
+	append(KEYS[2], entry, sec, nsec, usec, unsec, ends, cap, 'l')
+	append(KEYS[3], entry, sec, nsec, lsec, lnsec, ends, cap, 'l' .. ARGV[2])
 end
 
 -- A request that was counted before gets the first answer.
@@ -40,7 +48,7 @@ if ARGV[4] then
 		local asec, ansec, used, start, rest = struct.unpack(ANSWER, answer)
 		asec = asec + 86400
 		if sec < asec or sec == asec and nsec < ansec then
-			if again then hold(ARGV[2], key) end -- so that this connection can wait for its replicas
+			if again then redis.call('HSET', KEYS[1], ARGV[2], held[2]) end -- so that this connection can wait for its replicas
 			return {2, used, start, string.sub(answer, rest)}
 		end
 	end
@@ -60,11 +68,10 @@ if used >= limit or cost > limit - used then
 	if key[12] ~= sec then key[12], key[13] = sec, 0 end
 	if key[13] >= 10 then
 		key[11] = math.min(key[11] + 1, 4294967295)
-		hold(ARGV[2], key)
+		redis.call('HSET', KEYS[1], ARGV[2], struct.pack(COUNTER, unpack(key, 1, 16)))
 	else
 		key[13] = key[13] + 1
-		hold(ARGV[2], key)
-		record(1)
+		finish(string.sub(held[1], 1, latest_at - 1), 1)
 	end
 	return {0, used, start}
 end
@@ -80,25 +87,27 @@ local function add(counter)
 end
 
 add(key)
+local user
 if shared then
 	add(decides)
-	hold('u', decides)
+	user = string.sub(struct.pack(COUNTER, unpack(decides, 1, 16)), 1, latest_at - 1)
+else
+	user = string.sub(held[1], 1, latest_at - 1)
 end
 used = used + cost
 
 -- Request ids are in the hash of their day and in that of the day before.
-local began = key[14]
-if ARGV[4] and (began == 0 or sec >= began + 86400) then
-	if began > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
-		redis.call('UNLINK', KEYS[5])
-		redis.call('RENAME', KEYS[4], KEYS[5])
-	end
-	key[14] = sec
-end
-hold(ARGV[2], key)
 if ARGV[4] then
+	local began = key[14]
+	if began == 0 or sec >= began + 86400 then
+		if began > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
+			redis.call('UNLINK', KEYS[5])
+			redis.call('RENAME', KEYS[4], KEYS[5])
+		end
+		key[14] = sec
+	end
 	redis.call('HSET', KEYS[4], ARGV[4], struct.pack(ANSWER, sec, nsec, used, start) .. ARGV[5])
 	if key[14] ~= began then redis.call('PEXPIRE', KEYS[4], 49 * 3600000) end
 end
-record(0)
+finish(user, 0)
 return {1, used, start}

@@ -7,17 +7,29 @@
 --
 -- Returns 0 when one of the counters is not here: then nothing was appended.
 
-local cap, keys = tonumber(ARGV[1]), #KEYS - 2
-for i = 1, keys do
+local cap, keys = tonumber(ARGV[1]), {}
+for i = 1, #KEYS - 2 do
 	local counter = redis.call('HGET', KEYS[1], ARGV[1 + i])
-	if not counter or struct.unpack('>I1', counter, 64) == 1 then return 0 end
+	if not counter then return 0 end
+	keys[i] = {struct.unpack(COUNTER, counter)}
+	if keys[i][16] == 1 then return 0 end
 end
-if redis.call('HEXISTS', KEYS[1], 'u') == 0 then return 0 end
-for i = keys + 2, #ARGV do
-	local key, denied, sec, nsec, keep, rest = struct.unpack('>I2I1I5I4I4', ARGV[i])
-	local entry = string.sub(ARGV[i], rest)
-	local at = {sec, nsec, keep, cap}
-	append(KEYS[2], at, denied, entry)
-	append(KEYS[2 + key], at, denied, entry)
+local user = redis.call('HGET', KEYS[1], 'u')
+if not user then return 0 end
+local usec, unsec = struct.unpack(LATEST, user, latest_at)
+
+for i = #keys + 2, #ARGV do
+	local number, denied, sec, nsec, ends, rest = struct.unpack('>I2I1I5I4I4', ARGV[i])
+	local entry = struct.pack(HEAD, denied, sec, nsec, ends) .. string.sub(ARGV[i], rest)
+	append(KEYS[2], entry, sec, nsec, usec, unsec, ends, cap, 'l')
+	if sec > usec or sec == usec and nsec > unsec then usec, unsec = sec, nsec end
+	local key = keys[number]
+	local lsec, lnsec = key[9], key[10]
+	if key[12] >= lsec then lsec, lnsec = key[12] + 1, 0 end
+	append(KEYS[2 + number], entry, sec, nsec, lsec, lnsec, ends, cap, 'l' .. ARGV[1 + number])
+	if sec > key[12] then key[12], key[13] = sec, 0 end -- so that it is known how late it is
 end
+
+redis.call('HSET', KEYS[1], 'u', string.sub(user, 1, latest_at - 1) .. struct.pack(LATEST, usec, unsec) .. string.sub(user, latest_at + 9))
+for i, key in ipairs(keys) do redis.call('HSET', KEYS[1], ARGV[1 + i], struct.pack(COUNTER, unpack(key, 1, 16))) end
 return 1

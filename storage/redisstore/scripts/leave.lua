@@ -1,17 +1,22 @@
 -- Begins to move a key to another user: it counts no more here. Returns all of it: its
--- counter, and its history and request ids with how long they live; nothing when it is
--- not here, or here again after a later move.
+-- counter, how late entries of its history are, and its history and request ids with how
+-- long they live; nothing when it is not here, or here again after a later move.
 --
--- KEYS  1 counters of the user it leaves  2 its history  3, 4 its request ids
+-- KEYS  1 counters of the user it leaves  2 its history  3, 4 its request ids  5 its mark
 -- ARGV  1 Seq of the key  2 the number of the move, from 1, modulo 256
+--       3 for how long the mark is left, milliseconds
 
+local move = tonumber(ARGV[2])
 local counter = redis.call('HGET', KEYS[1], ARGV[1])
-if not counter then return {} end
+if not counter then
+	markLeft(KEYS[5], move, ARGV[3])
+	return {}
+end
 local moves = struct.unpack('>I1', counter, 63)
-if (moves + 1) % 256 ~= tonumber(ARGV[2]) then return {} end
+if (moves + 1) % 256 ~= move then return {} end
 counter = string.sub(counter, 1, 63) .. '\1'
 redis.call('HSET', KEYS[1], ARGV[1], counter)
-local out = {counter}
+local out = {counter, redis.call('HGET', KEYS[1], 'l' .. ARGV[1]) or '0'}
 for i = 2, 4 do
 	out[#out + 1] = redis.call('DUMP', KEYS[i]) or ''
 	out[#out + 1] = redis.call('PTTL', KEYS[i])

@@ -1,0 +1,180 @@
+package redisstore_test
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// What a user of Redis must be allowed to run. Every key and channel is under the prefix.
+var (
+	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hmget", "hset", "hsetnx", "incr", "lindex", "llen",
+		"lpop", "lrange", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zrange",
+		"zrem", "zscore"}
+	ofStore      = []string{"del", "eval", "evalsha", "get", "hscan", "info", "lrem", "set"}
+	ofConnection = []string{"hello", "ping", "client|tracking", "cluster|slots"}
+)
+
+// allowedTo returns the rules of a user who may run commands on the keys of a prefix.
+func allowedTo(prefix string, more ...string) []string {
+	rules := []string{"ACL", "SETUSER", "limitkeeper", "reset", "on", ">secret", "~" + prefix + "*"}
+	for _, c := range slices.Concat(ofScripts, ofStore, ofConnection, more) {
+		rules = append(rules, "+"+c)
+	}
+	return rules
+}
+
+// A user with the least rights that the manual names can do everything, and needs each of
+// them.
+func TestLeastRights(t *testing.T) {
+	server := redistest.Start(t)
+	rules := allowedTo("mine:")
+	t.Log(strings.Join(rules, " "))
+	server.Do(t, rules...)
+	server.Do(t, "CONFIG", "RESETSTAT")
+	s := opened(t, redisstore.Options{Addresses: []string{server.Addr()}, Username: "limitkeeper", Password: "secret", Prefix: "mine:"})
+	exercise(t, s)
+	exerciseRest(t, s)
+	if log := server.Do(t, "ACL", "LOG"); log != "" {
+		t.Errorf("commands were refused: %s", log)
+	}
+	ran := map[string]bool{}
+	for _, m := range regexp.MustCompile(`cmdstat_(\S+?):`).FindAllStringSubmatch(server.Do(t, "INFO", "commandstats"), -1) {
+		ran[m[1]] = true
+	}
+	for _, others := range []string{"config|resetstat", "acl|log", "client|setinfo"} {
+		delete(ran, others)
+	}
+	got, want := slices.Sorted(maps.Keys(ran)), slices.Sorted(slices.Values(slices.Concat(ofScripts, ofStore, ofConnection)))
+	if !slices.Equal(got, want) {
+		t.Errorf("commands that ran:\n%q, want\n%q", got, want)
+	}
+}
+
+// In a Cluster, waiting for a replica, a user needs one right more: to wait. To select a
+// database takes another, and a Cluster has none.
+func TestLeastRightsOnCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	for _, n := range c.Nodes() {
+		n.Do(t, allowedTo("mine:", "wait", "select")...)
+	}
+	o := redisstore.Options{Addresses: c.Addrs(), Username: "limitkeeper", Password: "secret", Prefix: "mine:",
+		Wait: redisstore.Wait{Replicas: 1, Timeout: 5 * time.Second}}
+	s := opened(t, o)
+	exercise(t, s)
+	exerciseRest(t, s)
+	for _, n := range c.Nodes() {
+		if log := n.Do(t, "ACL", "LOG"); log != "" {
+			t.Errorf("commands were refused: %s", log)
+		}
+	}
+	o.Database = 1
+	if _, err := redisstore.Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "database") {
+		t.Errorf("Open with a database of a Cluster: %v, want an error about it", err)
+	}
+	o.Addresses = o.Addresses[:1]
+	if _, err := redisstore.Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "cluster") {
+		t.Errorf("Open with a database of a Cluster by one address: %v, want an error about it", err)
+	}
+}
+
+// Behind Sentinel a user needs another: to ask a server for its role.
+func TestLeastRightsBehindSentinel(t *testing.T) {
+	t.Parallel()
+	n := redistest.StartSentinel(t)
+	for _, s := range n.Servers() {
+		s.Do(t, allowedTo("mine:", "role")...)
+	}
+	exercise(t, opened(t, redisstore.Options{Addresses: n.Addrs(), Sentinel: n.Name(),
+		Username: "limitkeeper", Password: "secret", Prefix: "mine:"}))
+	for _, s := range n.Servers() {
+		if log := s.Do(t, "ACL", "LOG"); log != "" {
+			t.Errorf("commands were refused: %s", log)
+		}
+	}
+}
+
+// exerciseRest uses what exercise does not.
+func exerciseRest(t *testing.T, s *redisstore.Store) {
+	t.Helper()
+	w := newWorld(t, s, 2)
+	k := &w.keys[0]
+	_, err := s.UpdateOwnerKey(t.Context(), w.account, "okey_1", func(k *core.OwnerKey) error { k.Name = "another"; return nil })
+	if err != nil {
+		t.Errorf("UpdateOwnerKey: %v", err)
+	}
+	entries := slices.Repeat([]core.Entry{consumption(k, "", false).Entry}, 100)
+	if err := s.AppendHistory(t.Context(), w.account, entries, core.DefaultRetention); err != nil {
+		t.Errorf("AppendHistory: %v", err)
+	}
+	if err := s.SetCounters(t.Context(), []core.CounterID{{Account: w.account, KeyID: k.ID}}, make([]core.Counter, 1)); err != nil {
+		t.Errorf("SetCounters: %v", err)
+	}
+	s.SetHistory(1)
+	for days := range 3 { // what is over goes, in every way
+		for i := range 17 {
+			c := consumption(k, "", false)
+			c.Entry.At = c.Entry.At.AddDate(0, 0, 40*days)
+			if i == 0 {
+				c.RequestID = "id"
+			}
+			if _, err := s.Consume(t.Context(), c); err != nil {
+				t.Errorf("Consume: %v", err)
+			}
+		}
+		s.SetHistory(1000)
+	}
+	name := "mail@example.com"
+	err = s.Update(t.Context(), w.account, func(tx core.Tx) error {
+		u, err := tx.User(k.UserID)
+		if err != nil {
+			return err
+		}
+		u.Email, u.PlanID = &name, "plan_1"
+		if err := tx.PutPlan(&core.Plan{AccountID: w.account, ID: "plan_1"}); err != nil {
+			return err
+		}
+		return tx.PutUser(u)
+	})
+	if err != nil {
+		t.Errorf("Update: %v", err)
+	}
+	if _, n, err := s.Users(t.Context(), w.account, core.UserFilter{Email: name}, core.Page{Number: 1, Size: 1}); n != 1 || err != nil {
+		t.Errorf("Users: %d, %v; want 1", n, err)
+	}
+	if err := s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.DeleteKey(k.ID) }); err != nil {
+		t.Errorf("DeleteKey: %v", err)
+	}
+}
+
+// What a user may not do is an error that names it: when the store is opened, or when it is
+// used.
+func TestMissingRights(t *testing.T) {
+	server := redistest.Start(t)
+	o := redisstore.Options{Addresses: []string{server.Addr()}, Username: "limitkeeper", Password: "secret", Prefix: "mine:"}
+	for _, c := range []struct{ name, right string }{
+		{"information", "-info"}, {"watching", "-client|tracking"}, {"keys", "resetkeys"}, {"reading", "-get"}, {"writing", "-set"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server.Do(t, "FLUSHALL")
+			server.Do(t, append(allowedTo("mine:"), c.right)...)
+			s, err := redisstore.Open(t.Context(), o)
+			if err == nil {
+				_ = s.Close()
+				t.Fatal("Open: no error")
+			}
+			if text := err.Error(); !strings.Contains(strings.ToLower(text), "permission") || strings.Contains(text, "\n") {
+				t.Errorf("Open: %q, want one line about permissions", text)
+			}
+			t.Log(err)
+		})
+	}
+}

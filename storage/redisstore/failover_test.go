@@ -1,0 +1,192 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// failovers returns how often a master is killed by each test: once, or as often as the
+// environment variable REDISSTORE_FAILOVERS says. With 5 the figures of the manual are
+// measured.
+func failovers(t testing.TB) int {
+	s := os.Getenv("REDISSTORE_FAILOVERS")
+	if s == "" {
+		return 1
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		t.Fatalf("REDISSTORE_FAILOVERS is %q, want a number from 1", s)
+	}
+	return n
+}
+
+// slotOf returns the slot of the Cluster that a user is in.
+func (w *world) slotOf(t testing.TB, server *redistest.Server, user int64) int {
+	t.Helper()
+	slot, err := strconv.Atoi(server.Do(t, "CLUSTER", "KEYSLOT", fmt.Sprintf("{%s/%d}", w.account, user)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slot
+}
+
+// warm asks a request with each key, so that all counters are there.
+func (l *load) warm(t testing.TB) {
+	t.Helper()
+	for i := range l.w.keys {
+		l.ask(t, call{key: i})
+	}
+}
+
+// outage is what a failover does to those who ask.
+type outage struct {
+	taken, lasted    time.Duration // until the replica took over, until a request of the slots was allowed
+	there, elsewhere int           // requests that failed, of the slots and of others
+	meanwhile        int           // requests of others that were allowed
+}
+
+// String says it for the log of the test.
+func (o outage) String() string {
+	return fmt.Sprintf("a replica took over after %v, slots were away for %v: %d of their requests failed; of other slots %d were allowed meanwhile, %d failed",
+		o.taken.Round(time.Millisecond), o.lasted.Round(time.Millisecond), o.there, o.meanwhile, o.elsewhere)
+}
+
+// failOver kills the master that has the first key under load, waits until its replica has
+// taken over and requests are allowed again, and brings it back.
+func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outage) {
+	t.Helper()
+	slot := l.w.slotOf(t, c.Nodes()[1], l.w.keys[0].UserID)
+	master := c.MasterOf(slot)
+	there := map[int]bool{}
+	for i := range l.w.keys {
+		there[i] = c.MasterOf(l.w.slotOf(t, c.Nodes()[1], l.w.keys[i].UserID)) == master
+	}
+	affected := func(c call) bool { return there[c.key] }
+	others := func(c call) bool { return !there[c.key] }
+
+	master.Kill()
+	killed := time.Now()
+	c.AwaitFailover(t, slot, master)
+	o.taken = time.Since(killed)
+	if l.waits { // who took over has no replica before that
+		master.Restart()
+	}
+	o.lasted = l.await(t, killed, 20*time.Second, allowed, affected)
+	back := killed.Add(o.lasted)
+	time.Sleep(2 * time.Second) // what fails later, too
+	calls := only(l.sofar(), after(killed))
+	o.there, o.elsewhere = len(only(calls, failed, affected)), len(only(calls, failed, others))
+	o.meanwhile = len(only(calls, allowed, others, before(back)))
+	if o.meanwhile == 0 || o.elsewhere > o.meanwhile/10 {
+		t.Errorf("of other slots %d requests were allowed while one master was away, %d failed", o.meanwhile, o.elsewhere)
+	}
+	if late := only(calls, failed, after(back.Add(5*time.Second))); len(late) > 0 {
+		t.Errorf("%d requests failed 5 seconds after the replica has taken over: %v", len(late), late[0].err)
+	}
+	if !l.waits {
+		master.Restart()
+	}
+	c.Await(t)
+	return o
+}
+
+// partial lets a Cluster serve the slots that it can, when others are away. By default it
+// serves none then.
+var partial = []string{"--cluster-require-full-coverage", "no"}
+
+// clusterLoad opens a store on a Cluster, and lets requests come on all its masters.
+func clusterLoad(t testing.TB, c *redistest.Cluster, wait redisstore.Wait) *load {
+	t.Helper()
+	o := faulty(c.Addrs()...)
+	o.Wait = wait
+	w := newWorld(t, opened(t, o), 9)
+	l := w.startLoad(t, 8)
+	l.waits = wait.Replicas > 0
+	l.warm(t)
+	return l
+}
+
+// A master of a Cluster that dies takes its slots away for as long as its replica takes to
+// take over; all others go on. No decision counts more than once. What was answered just
+// before may be forgotten: how much is logged.
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, partial...)
+	l := clusterLoad(t, c, redisstore.Wait{})
+	for range failovers(t) {
+		t.Log(l.failOver(t, c))
+	}
+	calls := l.stop()
+	l.w.checkNoMore(t, calls)
+	answered, lost := 0, 0
+	for i, n := range tallies(l.w, calls) {
+		answered += n.answered
+		lost += max(0, n.answered-l.w.used(t, l.w.keys[i].ID, 0))
+	}
+	t.Logf("without waiting for a replica %d of %d answered requests were forgotten in %d failovers, as far as requests that were not answered do not hide more",
+		lost, answered, failovers(t))
+}
+
+// Who waits for a replica forgets nothing that was answered, whoever dies: the replica has
+// it that takes over.
+func TestClusterFailoverWaiting(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, partial...)
+	l := clusterLoad(t, c, redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond})
+	for range failovers(t) {
+		t.Log(l.failOver(t, c))
+	}
+	calls := l.stop()
+	l.w.checkBounds(t, calls)
+	l.w.checkExact(t, calls)
+	median, longest := times(only(calls, allowed))
+	t.Logf("of %d requests %d were answered, in %v (median), %v (longest)", len(calls), len(only(calls, allowed)), median, longest)
+}
+
+// The same behind Sentinel.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	n := redistest.StartSentinel(t)
+	o := faulty(n.Addrs()...)
+	o.Sentinel, o.Wait = n.Name(), redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond}
+	s := opened(t, o)
+	told := &watcher{}
+	s.Watch(told)
+	told.awaitTrust(t)
+	w := newWorld(t, s, 2)
+	l := w.startLoad(t, 8)
+	l.warm(t)
+	time.Sleep(500 * time.Millisecond)
+	for i := range failovers(t) {
+		losses, master := told.losses(), n.Master()
+		master.Kill()
+		killed := time.Now()
+		// The replica that takes over has none itself: who waits for one waits in vain.
+		time.Sleep(100 * time.Millisecond)
+		until(t, "the end of trust", func() bool { return !told.trusts() })
+		n.AwaitFailover(t, master)
+		s.SetWait(redisstore.Wait{})
+		t.Logf("away for %v", l.awaitAllowed(t, killed, 20*time.Second))
+		told.awaitTrust(t)
+		if told.losses() == losses {
+			t.Error("another master has taken over, and nobody was told that changes may have been missed")
+		}
+		w.checkAnswered(t, l.sofar())
+		if i+1 < failovers(t) {
+			master.Restart()
+			n.Await(t)
+			s.SetWait(o.Wait)
+			time.Sleep(time.Second)
+		}
+	}
+	calls := l.stop()
+	t.Logf("%d of %d requests failed", len(only(calls, failed)), len(calls))
+	w.checkBounds(t, calls)
+	w.checkExact(t, calls)
+}

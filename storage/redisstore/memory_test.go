@@ -1,0 +1,108 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// fill lets the memory of a server be full.
+func fill(t testing.TB, server *redistest.Server) {
+	t.Helper()
+	used := regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(server.Do(t, "INFO", "memory"))
+	n, err := strconv.Atoi(used[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Do(t, "CONFIG", "SET", "maxmemory", strconv.Itoa(n-200_000)) // connections that end give some back
+}
+
+// A server whose memory is full refuses what would write, whole, and says why; what was
+// stored can be read, also by a store that is opened then. With more memory everything
+// works again.
+func TestFullMemory(t *testing.T) {
+	server := redistest.Start(t)
+	o := faulty(server.Addr())
+	s := opened(t, o)
+	w := newWorld(t, s, 2)
+	ask := func(id string) error {
+		_, err := w.s.Consume(t.Context(), consumption(&w.keys[0], id, true))
+		return err
+	}
+	if err := ask("first"); err != nil {
+		t.Fatalf("Consume: %v", err)
+	}
+	fill(t, server)
+
+	for i := range 100 {
+		full(t, "Consume", ask(""))
+		full(t, "Consume with an id", ask(strconv.Itoa(i)))
+	}
+	before, keys := w.account+w.keys[1].ID, server.Do(t, "DBSIZE")
+	full(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+		if err := tx.DeleteKey(w.keys[1].ID); err != nil {
+			return err
+		}
+		return tx.PutUser(&core.User{AccountID: w.account, Name: "new"})
+	}))
+	full(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.DeleteUser(w.keys[0].UserID) }))
+	full(t, "CreateAccount", w.s.CreateAccount(t.Context(), &core.Account{ID: "acct_x", Name: "x"}, &core.OwnerKey{ID: "okey_x"}))
+	if got := server.Do(t, "DBSIZE"); got != keys {
+		t.Errorf("there are %s keys after transactions that failed, want the %s of before", got, keys)
+	}
+
+	again := opened(t, o)
+	for _, s := range []core.Store{s, again} {
+		if _, err := s.KeyByDigest(t.Context(), core.DigestOf(before)); err != nil {
+			t.Errorf("KeyByDigest while the memory is full: %v", err)
+		}
+		if _, n, err := s.Users(t.Context(), w.account, core.UserFilter{}, core.Page{Number: 1, Size: 10}); n != 2 || err != nil {
+			t.Errorf("Users while the memory is full: %d, %v; want 2", n, err)
+		}
+	}
+	if n := w.used(t, w.keys[0].ID, 0); n != 1 {
+		t.Errorf("the key has counted %d requests, want the one that was allowed", n)
+	}
+	if err := ask("first"); err != nil {
+		t.Errorf("Consume again of what was counted before: %v", err)
+	}
+
+	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	for _, id := range []string{"", "1", "2"} {
+		if err := ask(id); err != nil {
+			t.Errorf("Consume with more memory: %v", err)
+		}
+	}
+	if used, entries := w.used(t, w.keys[0].ID, 0), w.entries(t, w.keys[0].ID, 0); used != 4 || entries != 4 {
+		t.Errorf("counted %d requests, %d in the history; want 4", used, entries)
+	}
+	w.addUser(t)
+}
+
+// Under load a memory that becomes full at any moment leaves no decision half done.
+func TestMemoryFillsUnderLoad(t *testing.T) {
+	server := redistest.Start(t)
+	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	l := w.startLoad(t, 8)
+	for range 10 {
+		fill(t, server)
+		l.await(t, time.Now(), 5*time.Second, failed)
+		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+		l.awaitAllowed(t, time.Now(), 5*time.Second)
+	}
+	w.checkExact(t, l.stop())
+}
+
+// full fails the test unless an error says that the memory is full.
+func full(t testing.TB, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, core.ErrUnavailable) || !regexp.MustCompile(`(?i)OOM|memory`).MatchString(fmt.Sprint(err)) {
+		t.Errorf("%s while the memory is full: %v, want ErrUnavailable that names the memory", what, err)
+	}
+}

@@ -1,0 +1,157 @@
+package redisstore_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// What keeps a store from being opened is named in one line, in good time: whoever reads
+// it knows what to change.
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	server, secret, secure := redistest.Start(t), redistest.Start(t, "--requirepass", "secret"), redistest.StartTLS(t)
+	other := redistest.Start(t)
+	other.Do(t, "SET", redisstore.DefaultPrefix+"{registry}format", "0")
+	paused := redistest.Start(t)
+	paused.Pause()
+	for _, c := range []struct {
+		name string
+		o    redisstore.Options
+		want string // in the text
+	}{
+		{"no address", redisstore.Options{}, "no address"},
+		{"nobody listens", redisstore.Options{Addresses: []string{deadAddress(t)}}, "refused"},
+		{"no such host", redisstore.Options{Addresses: []string{"no-such-host.invalid:6379"}}, "no-such-host.invalid"},
+		{"no such socket", redisstore.Options{Addresses: []string{"/no/such/socket"}}, "/no/such/socket"},
+		{"no answer", redisstore.Options{Addresses: []string{paused.Addr()}}, "no answer"},
+		{"no password", redisstore.Options{Addresses: []string{secret.Addr()}}, "NOAUTH"},
+		{"wrong password", redisstore.Options{Addresses: []string{secret.Addr()}, Password: "guess"}, "WRONGPASS"},
+		{"no such user", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "nobody", Password: "secret"}, "WRONGPASS"},
+		{"unknown authority", redisstore.Options{Addresses: []string{secure.TLSAddr()}, TLS: &tls.Config{RootCAs: x509.NewCertPool()}}, "certificate"},
+		{"TLS where there is none", redisstore.Options{Addresses: []string{server.Addr()}, TLS: &tls.Config{}}, "tls"},
+		{"no TLS where there is", redisstore.Options{Addresses: []string{secure.TLSAddr()}}, ""},
+		{"no such database", redisstore.Options{Addresses: []string{server.Addr()}, Database: 99}, "DB index"},
+		{"negative database", redisstore.Options{Addresses: []string{server.Addr()}, Database: -1}, "database"},
+		{"database of a cluster", redisstore.Options{Addresses: []string{server.Addr(), other.Addr()}, Database: 1}, "database"},
+		{"prefix with a brace", redisstore.Options{Addresses: []string{server.Addr()}, Prefix: "a{b}"}, "brace"},
+		{"not of this format", redisstore.Options{Addresses: []string{other.Addr()}}, "format"},
+		{"no sentinel", redisstore.Options{Addresses: []string{server.Addr()}, Sentinel: "main"}, "SENTINEL"},
+		{"several that are no cluster", redisstore.Options{Addresses: []string{server.Addr(), secret.Addr()}, Password: "secret"}, "cluster"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.o.Timeout = 500 * time.Millisecond
+			begun := time.Now()
+			s, err := redisstore.Open(t.Context(), c.o)
+			if err == nil {
+				_ = s.Close()
+				t.Fatal("Open: no error")
+			}
+			t.Logf("after %v: %v", time.Since(begun).Round(time.Millisecond), err)
+			text := err.Error()
+			if !strings.Contains(strings.ToLower(text), strings.ToLower(c.want)) || strings.Contains(text, "\n") {
+				t.Errorf("Open: %q, want one line with %q", text, c.want)
+			}
+			if took := time.Since(begun); took > 10*time.Second {
+				t.Errorf("Open took %v", took)
+			}
+		})
+	}
+}
+
+// A store works over every kind of connection that can be configured.
+func TestConnections(t *testing.T) {
+	server, secure, secret := redistest.Start(t), redistest.StartTLS(t), redistest.Start(t, "--requirepass", "secret")
+	pem, err := os.ReadFile(secure.CAFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	for name, o := range map[string]redisstore.Options{
+		"TLS":         {Addresses: []string{secure.TLSAddr()}, TLS: &tls.Config{RootCAs: pool}},
+		"unix socket": {Addresses: []string{server.Socket()}},
+		"password":    {Addresses: []string{secret.Addr()}, Password: "secret"},
+		"user":        {Addresses: []string{secret.Addr()}, Username: "default", Password: "secret"},
+		"database":    {Addresses: []string{server.Addr()}, Database: 3},
+		"prefix":      {Addresses: []string{server.Addr()}, Prefix: "another:"},
+		"host name":   {Addresses: []string{strings.Replace(server.Addr(), "127.0.0.1", "localhost", 1)}},
+	} {
+		t.Run(name, func(t *testing.T) { exercise(t, opened(t, o)) })
+	}
+	for number, want := range map[string]string{"0": "limitkeeper:", "3": "limitkeeper:"} {
+		if got := server.Do(t, "EVAL", "redis.call('SELECT', ARGV[1]) return redis.call('KEYS', '*')", "0", number); !strings.Contains(got, want) {
+			t.Errorf("database %s has the keys %q, want some with %q", number, got, want)
+		}
+	}
+}
+
+// exercise uses what a store can do.
+func exercise(t *testing.T, s *redisstore.Store) {
+	t.Helper()
+	w := newWorld(t, s, 2)
+	for _, id := range []string{"", "id", "id"} {
+		for _, k := range w.keys[:3] {
+			if v, err := s.Consume(t.Context(), consumption(&k, id, true)); err != nil || !v.Allowed {
+				t.Fatalf("Consume: %v, %v; want it allowed", v, err)
+			}
+		}
+	}
+	if used, entries := w.used(t, w.keys[0].ID, 0), w.entries(t, w.keys[0].ID, 0); used != 2 || entries != 2 {
+		t.Errorf("counted %d requests, %d in the history; want 2", used, entries)
+	}
+	w.move(t, 0, w.keys[2].UserID)
+	if used, entries := w.used(t, w.keys[0].ID, 0), w.entries(t, w.keys[0].ID, 0); used != 2 || entries != 2 {
+		t.Errorf("counted %d requests after the key has moved, %d in the history; want 2", used, entries)
+	}
+	if _, err := s.KeyByDigest(t.Context(), w.keys[0].Digest); err != nil {
+		t.Errorf("KeyByDigest: %v", err)
+	}
+	if _, n, err := s.Keys(t.Context(), w.account, core.KeyFilter{UserID: w.keys[2].UserID}, core.Page{Number: 1, Size: 10}); n != 3 || err != nil {
+		t.Errorf("Keys: %d, %v; want 3", n, err)
+	}
+	err := s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.DeleteUser(w.keys[2].UserID) })
+	if err != nil {
+		t.Errorf("DeleteUser: %v", err)
+	}
+	if _, _, err := s.Accounts(t.Context(), core.Page{Number: 1, Size: 10}); err != nil {
+		t.Errorf("Accounts: %v", err)
+	}
+	trusting := &watcher{}
+	s.Watch(trusting)
+	trusting.awaitTrust(t)
+}
+
+// move gives a key to another user.
+func (w *world) move(t testing.TB, key int, user int64) {
+	t.Helper()
+	err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+		k, err := tx.Key(w.keys[key].ID)
+		if err != nil {
+			return err
+		}
+		k.UserID = user
+		return tx.PutKey(k)
+	})
+	if err != nil {
+		t.Fatalf("Update: %v", err)
+	}
+	w.keys[key].UserID = user
+}
+
+// deadAddress returns one at which nobody listens.
+func deadAddress(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}

@@ -1,0 +1,144 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// relay stands between a store and its server, and knows the connections on which the
+// server tells what others change from the others.
+type relay struct {
+	l      net.Listener
+	server string
+
+	mu      sync.Mutex
+	conns   []*relayed
+	refuses bool // connections to be told on
+	open    sync.WaitGroup
+}
+
+// relayed is a connection.
+type relayed struct {
+	client, server net.Conn
+	telling        bool
+	stalled        chan struct{} // nil while it works
+}
+
+func newRelay(t testing.TB, server string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{l: l, server: server}
+	r.open.Go(r.serve)
+	t.Cleanup(func() {
+		_ = l.Close()
+		r.resume()
+		r.cut(func(*relayed) bool { return true })
+		r.open.Wait()
+	})
+	return r
+}
+
+func (r *relay) Addr() string { return r.l.Addr().String() }
+
+func (r *relay) serve() {
+	for {
+		client, err := r.l.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", r.server)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		c := &relayed{client: client, server: server}
+		r.mu.Lock()
+		r.conns = append(r.conns, c)
+		r.mu.Unlock()
+		r.open.Go(func() { r.pass(c, server, client) })
+		r.open.Go(func() { r.pass(c, client, server) })
+	}
+}
+
+// pass copies from one end of a connection to the other, as long as both are open.
+func (r *relay) pass(c *relayed, to, from net.Conn) {
+	defer func() { _, _ = c.client.Close(), c.server.Close() }()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil || r.held(c, buf[:n]) {
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// held waits while the connection is stalled, and reports whether it is refused.
+func (r *relay) held(c *relayed, sent []byte) bool {
+	r.mu.Lock()
+	if bytes.Contains(sent, []byte("TRACKING")) {
+		c.telling = true
+	}
+	refused, stalled := c.telling && r.refuses, c.stalled
+	r.mu.Unlock()
+	if stalled != nil {
+		<-stalled
+	}
+	return refused
+}
+
+// telling are the connections on which the server tells what others change.
+func telling(c *relayed) bool { return c.telling }
+
+// stall lets nothing pass on some connections, which stay open.
+func (r *relay) stall(which func(*relayed) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		if which(c) && c.stalled == nil {
+			c.stalled = make(chan struct{})
+		}
+	}
+}
+
+// resume lets everything pass again, and new connections too.
+func (r *relay) resume() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuses = false
+	for _, c := range r.conns {
+		if c.stalled != nil {
+			close(c.stalled)
+			c.stalled = nil
+		}
+	}
+}
+
+// refuse cuts the connections on which the server tells, and lets no new one be made.
+func (r *relay) refuse() {
+	r.mu.Lock()
+	r.refuses = true
+	r.mu.Unlock()
+	r.cut(telling)
+}
+
+// cut closes some connections.
+func (r *relay) cut(which func(*relayed) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns = slices.DeleteFunc(r.conns, func(c *relayed) bool {
+		if !which(c) {
+			return false
+		}
+		_, _ = c.client.Close(), c.server.Close()
+		return true
+	})
+}

@@ -1,0 +1,168 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// pair are two services on one server: what one changes the other has in memory. The
+// second reaches the server through a relay.
+type pair struct {
+	server  *redistest.Server
+	relay   *relay
+	a, b    *core.Service
+	account string
+	key     *core.Key
+	secret  string
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	p := &pair{server: redistest.Start(t)}
+	p.relay = newRelay(t, p.server.Addr())
+	far := opened(t, faulty(p.relay.Addr()))
+	p.a, p.b = core.NewService(opened(t, faulty(p.server.Addr())), core.Config{}), core.NewService(far, core.Config{})
+	ctx := t.Context()
+	a, _, _, err := p.a.CreateAccount(ctx, "account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.account = a.ID
+	plan, err := p.a.CreatePlan(ctx, p.account, core.PlanPatch{Name: ref("plan"), Limit: ref(int64(core.MaxLimit)), Period: ref("day")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := p.a.CreateUser(ctx, p.account, core.UserPatch{Name: ref("user"), PlanID: core.Some(plan.ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.key, p.secret, err = p.a.CreateKey(ctx, p.account, core.KeyPatch{Name: ref("key"), UserID: &u.ID}); err != nil {
+		t.Fatal(err)
+	}
+	p.warm(t)
+	return p
+}
+
+func ref[T any](v T) *T { return &v }
+
+// warm lets b have the key in memory, and rely on it.
+func (p *pair) warm(t testing.TB) {
+	t.Helper()
+	until(t, "b to answer from memory", func() bool {
+		before := p.b.Stats().CacheMisses
+		return p.ask(t) == core.Allowed && p.b.Stats().CacheMisses == before
+	})
+}
+
+// ask has b decide on a request with the key.
+func (p *pair) ask(t testing.TB) core.Outcome {
+	d, err := p.b.Validate(context.Background(), p.account, core.Request{Secret: p.secret, Endpoint: "/", Method: "GET", Cost: 1})
+	if err != nil && !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("Validate: %v", err)
+	}
+	return d.Outcome
+}
+
+// disable disables the key through a, or enables it.
+func (p *pair) disable(t testing.TB, status core.KeyStatus) {
+	t.Helper()
+	_, err := p.a.UpdateKey(t.Context(), p.account, p.key.ID, core.KeyPatch{Status: ref(string(status))})
+	if err != nil {
+		t.Fatalf("UpdateKey: %v", err)
+	}
+}
+
+// awaitRefused returns for how long b let the key pass since a time. That is less than a
+// bound.
+func (p *pair) awaitRefused(t testing.TB, from time.Time, bound time.Duration) time.Duration {
+	t.Helper()
+	last := time.Duration(0)
+	for {
+		begun := time.Now()
+		if p.ask(t) != core.Allowed {
+			break
+		}
+		last = begun.Sub(from)
+		if last > bound {
+			t.Fatalf("a disabled key passes for %v", last)
+		}
+	}
+	if last > bound {
+		t.Errorf("a disabled key passed for %v, want %v at most", last, bound)
+	}
+	return last
+}
+
+// A key that is disabled through one process is refused by another at once.
+func TestDisabledElsewhere(t *testing.T) {
+	p := newPair(t)
+	ctx, quit := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for range 4 { // the key is always being looked up
+		load.Go(func() {
+			for ctx.Err() == nil {
+				p.ask(t)
+				time.Sleep(pause)
+			}
+		})
+	}
+	var lags []time.Duration
+	for range 200 {
+		p.disable(t, core.KeyInactive)
+		lags = append(lags, p.awaitRefused(t, time.Now(), time.Second))
+		p.disable(t, core.KeyActive)
+		until(t, "the key to pass again", func() bool { return p.ask(t) == core.Allowed })
+	}
+	quit()
+	load.Wait()
+	median, worst := spread(lags)
+	t.Logf("a key that was disabled passed elsewhere for %v (median), %v (worst) of %d, from the answer on", median, worst, len(lags))
+}
+
+// Without a channel no process lets a disabled key pass from memory for more than a second
+// after the channel was lost, however it was lost.
+func TestDisabledWithoutChannel(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*relay){
+		"cut":     (*relay).refuse,
+		"stalled": func(r *relay) { r.stall(telling) },
+		"alone":   func(r *relay) { r.stall(func(*relayed) bool { return true }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t)
+			for range 3 {
+				lose(p.relay)
+				from := time.Now()
+				p.disable(t, core.KeyInactive)
+				t.Logf("passed for %v after the channel was lost", p.awaitRefused(t, from, time.Second+slack))
+				time.Sleep(200 * time.Millisecond)
+				p.relay.resume()
+				until(t, "b to know that the key is disabled", func() bool {
+					got := p.ask(t)
+					if got == core.Allowed {
+						t.Fatal("a key passed that was disabled while the channel was down")
+					}
+					return got == core.Disabled
+				})
+				p.disable(t, core.KeyActive)
+				p.warm(t)
+			}
+		})
+	}
+}
+
+// What was deleted by FLUSHALL passes no more.
+func TestDeletedByFlush(t *testing.T) {
+	p := newPair(t)
+	p.server.Do(t, "FLUSHALL")
+	p.awaitRefused(t, time.Now(), time.Second)
+	if got := p.ask(t); got != core.Unknown {
+		t.Errorf("a key that is gone: %q, want %q", got, core.Unknown)
+	}
+}

@@ -1,0 +1,99 @@
+package redisstore_test
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// Who waits for replicas that are not there is told how many have it. Such a request may be
+// counted; asked again with its id it is counted once.
+func TestWaitForMissingReplica(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	o := faulty(server.Addr())
+	s := opened(t, o)
+	w := newWorld(t, s, 1)
+	s.SetWait(redisstore.Wait{Replicas: 2, Timeout: 500 * time.Millisecond})
+	host, port, err := net.SplitHostPort(server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls []call
+	l := &load{w: w, quit: func() {}}
+	for n, want := range []string{"0 of 2", "1 of 2"} {
+		if n == 1 {
+			redistest.Start(t, "--replicaof", host, port)
+			server.AwaitReplicas(1)
+		}
+		for i := range w.keys {
+			id := ""
+			if i%2 == 0 {
+				id = want
+			}
+			l.ask(t, call{key: i, id: id})
+			calls = l.sofar()
+			if err := calls[len(calls)-1].err; !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+				t.Errorf("Consume: %v, want ErrUnavailable with %q", err, want)
+			}
+		}
+		err := s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: w.account}) })
+		if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Update: %v, want ErrUnavailable with %q", err, want)
+		}
+	}
+	s.SetWait(redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond})
+	w.checkExact(t, calls)
+	if used := w.used(t, w.keys[0].ID, 0); used != 2 {
+		t.Errorf("counted %d, want the 2 requests that were asked with ids", used)
+	}
+	l.ask(t, call{key: 0})
+	if err := l.sofar()[len(calls)].err; err != nil {
+		t.Errorf("Consume with one replica, waiting for one: %v", err)
+	}
+}
+
+// Many requests that wait at the same time, more than a server has connections for them,
+// are all answered, soon, and so they are when the server stands still.
+func TestManyWait(t *testing.T) {
+	server := redistest.Start(t)
+	host, port, _ := net.SplitHostPort(server.Addr())
+	redistest.Start(t, "--replicaof", host, port)
+	server.AwaitReplicas(1)
+	o := faulty(server.Addr())
+	o.Timeout = time.Second
+	o.Wait = redisstore.Wait{Replicas: 1, Timeout: time.Second}
+	s := opened(t, o)
+	w := newWorld(t, s, 2)
+	before := heap()
+	for _, paused := range []bool{false, true} {
+		if paused {
+			server.Pause()
+		}
+		l := &load{w: w, quit: func() {}}
+		var all sync.WaitGroup
+		begun := time.Now()
+		for range 1000 {
+			all.Go(func() { l.ask(t, call{key: 1}) })
+		}
+		all.Wait()
+		calls := l.stop()
+		median, longest := times(calls)
+		t.Logf("paused %v: 1000 at once, %d answered, in %v (median), %v (longest), all after %v; the heap has grown by %d MB",
+			paused, len(only(calls, allowed)), median, longest, time.Since(begun), (heap()-before)>>20)
+		if longest > 20*time.Second {
+			t.Errorf("a request took %v", longest)
+		}
+		if grown := (heap() - before) >> 20; grown > 200 {
+			t.Errorf("the heap has grown by %d MB, want less than 200", grown)
+		}
+	}
+	server.Resume()
+}

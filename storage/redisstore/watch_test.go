@@ -1,0 +1,148 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// Every change that is made through one store is told through another: else what the other
+// process has in memory stays as it was.
+func TestToldOfEveryChange(t *testing.T) {
+	server := redistest.Start(t)
+	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	other := &watcher{}
+	opened(t, faulty(server.Addr())).Watch(other)
+	other.awaitTrust(t)
+
+	k := w.keys[0]
+	user := core.Change{Account: w.account, UserID: k.UserID}
+	plan := core.Change{Account: w.account, PlanID: "plan_1"}
+	value := core.Change{Account: w.account, Digest: k.Digest}
+	later := core.Change{Account: w.account, Digest: core.DigestOf("later")}
+	owner := core.Change{OwnerKey: core.DigestOf(w.account)}
+	put := func(k core.Key) func(core.Tx) error { return func(tx core.Tx) error { return tx.PutKey(&k) } }
+	regenerated := k
+	regenerated.Digest = later.Digest
+	regenerated.Previous = []core.GraceValue{{Digest: k.Digest, Until: time.Now().Add(time.Hour)}}
+	for _, c := range []struct {
+		name string
+		fn   func(core.Tx) error
+		want []core.Change
+	}{
+		{"a user is changed", func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: w.account, ID: k.UserID}) }, []core.Change{user}},
+		{"a plan is created", func(tx core.Tx) error { return tx.PutPlan(&core.Plan{AccountID: w.account, ID: "plan_1"}) }, []core.Change{plan}},
+		{"a plan is deleted", func(tx core.Tx) error { return tx.DeletePlan("plan_1") }, []core.Change{plan}},
+		{"a key is changed", put(k), []core.Change{value}},
+		{"a key is regenerated", put(regenerated), []core.Change{value, later}},
+		{"a key loses a value", put(k), []core.Change{value, later}},
+		{"a key is deleted", func(tx core.Tx) error { return tx.DeleteKey(k.ID) }, []core.Change{value}},
+		{"a key is created", put(k), []core.Change{value}},
+		{"a user is deleted with a key", func(tx core.Tx) error { return tx.DeleteUser(k.UserID) }, []core.Change{user, value}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			from := time.Now()
+			if err := w.s.Update(t.Context(), w.account, c.fn); err != nil {
+				t.Fatal(err)
+			}
+			for _, change := range c.want {
+				other.awaitTold(t, change, from)
+			}
+		})
+	}
+	from := time.Now()
+	if _, err := w.s.UpdateOwnerKey(t.Context(), w.account, "okey_1", func(*core.OwnerKey) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	other.awaitTold(t, owner, from)
+	another := &core.OwnerKey{ID: "okey_2", AccountID: w.account, Digest: core.DigestOf("another")}
+	if err := w.s.CreateOwnerKey(t.Context(), another); err != nil {
+		t.Fatal(err)
+	}
+	other.awaitTold(t, core.Change{OwnerKey: another.Digest}, from)
+}
+
+// A change is told at once: another process may rely on its memory that long at most.
+func TestLagOfChanges(t *testing.T) {
+	server := redistest.Start(t)
+	w := newWorld(t, opened(t, faulty(server.Addr())), 1)
+	other := &watcher{}
+	opened(t, faulty(server.Addr())).Watch(other)
+	other.awaitTrust(t)
+	var lags []time.Duration
+	for range 200 {
+		from := time.Now()
+		w.move(t, 0, w.keys[0].UserID)
+		lags = append(lags, other.awaitTold(t, core.Change{Account: w.account, Digest: w.keys[0].Digest}, from))
+	}
+	median, worst := spread(lags)
+	t.Logf("%d changes were told within %v (median), %v (worst) from the beginning of the write", len(lags), median, worst)
+	if worst > time.Second {
+		t.Errorf("a change was told after %v, want less than a second", worst)
+	}
+}
+
+// A channel that is cut, of which the store learns, ends the trust at once; when it is there
+// again everything is read anew.
+func TestCutChannel(t *testing.T) {
+	server := redistest.Start(t)
+	relay := newRelay(t, server.Addr())
+	other := &watcher{}
+	opened(t, faulty(relay.Addr())).Watch(other)
+	other.awaitTrust(t)
+	for range 3 {
+		losses := other.losses()
+		relay.refuse()
+		until(t, "the end of trust", func() bool { return !other.trusts() })
+		if n := other.losses(); n != losses {
+			t.Errorf("told that changes were lost %d times, want it only when the channel is there again", n-losses)
+		}
+		relay.resume()
+		other.awaitTrust(t)
+		if n := other.losses(); n == losses {
+			t.Error("the channel was cut, and nobody was told that changes may have been missed")
+		}
+	}
+}
+
+// A server that stands still, or a channel on which nothing comes any more, ends the trust
+// within a second; when it goes on the trust comes back.
+func TestSilentChannel(t *testing.T) {
+	server := redistest.Start(t)
+	relay := newRelay(t, server.Addr())
+	other := &watcher{}
+	opened(t, faulty(relay.Addr())).Watch(other)
+	for name, silence := range map[string]struct{ begin, end func() }{
+		"server":  {server.Pause, server.Resume},
+		"channel": {func() { relay.stall(telling) }, relay.resume},
+	} {
+		other.awaitTrust(t)
+		silence.begin()
+		from := time.Now()
+		until(t, "the end of trust", func() bool { return !other.trusts() })
+		if took := time.Since(from); took > time.Second+slack {
+			t.Errorf("%s: trusted for %v, want a second at most", name, took)
+		} else {
+			t.Logf("%s: trusted for another %v", name, took)
+		}
+		silence.end()
+	}
+	other.awaitTrust(t)
+}
+
+// slack is by how much a busy machine may be late.
+const slack = 500 * time.Millisecond
+
+// A FLUSHALL is noticed: nothing that was there is relied on any more.
+func TestFlushedServer(t *testing.T) {
+	server := redistest.Start(t)
+	other := &watcher{}
+	opened(t, faulty(server.Addr())).Watch(other)
+	other.awaitTrust(t)
+	losses := other.losses()
+	server.Do(t, "FLUSHALL")
+	until(t, "to be told that all may have changed", func() bool { return other.losses() > losses })
+	other.awaitTrust(t)
+}

@@ -1,0 +1,95 @@
+package redisstore_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// watcher is a [core.Watcher] that notes what it is told.
+type watcher struct {
+	mu      sync.Mutex
+	changes []told
+	lost    int
+	until   time.Time // until when it may trust
+}
+
+type told struct {
+	core.Change
+	at time.Time
+}
+
+func (w *watcher) Changed(c core.Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changes = append(w.changes, told{c, time.Now()})
+}
+
+func (w *watcher) Trusted(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.until = time.Now().Add(d)
+}
+
+func (w *watcher) Lost() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost++
+}
+
+// losses returns how often it was told that changes may have been missed.
+func (w *watcher) losses() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
+func (w *watcher) trusts() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Before(w.until)
+}
+
+// find returns when a change was told that began after a time.
+func (w *watcher) find(c core.Change, after time.Time) (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.changes, func(t told) bool { return t.Change == c && t.at.After(after) })
+	if i < 0 {
+		return time.Time{}, false
+	}
+	return w.changes[i].at, true
+}
+
+// awaitTold waits until a change is told that was made after a time, and returns after how
+// long it was.
+func (w *watcher) awaitTold(t testing.TB, c core.Change, from time.Time) (lag time.Duration) {
+	t.Helper()
+	until(t, "to be told of a change", func() bool {
+		at, ok := w.find(c, from)
+		lag = at.Sub(from)
+		return ok
+	})
+	return lag
+}
+
+func (w *watcher) awaitTrust(t testing.TB) {
+	t.Helper()
+	until(t, "trust", w.trusts)
+}
+
+// until waits for a condition. That it does not come about within 10 seconds fails the
+// test.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > 10*time.Second {
+			t.Fatalf("%s: not within 10 seconds", what)
+		}
+	}
+}
+
+var _ core.Watcher = (*watcher)(nil)
