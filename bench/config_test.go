@@ -14,9 +14,9 @@ import (
 	_ "github.com/limitkeeper/limitkeeper/caddymodule"
 )
 
-// ourConfig returns a Caddyfile of ours.
-func ourConfig(dir, durability string) string {
-	return fmt.Sprintf(oursConfig, "off", dir, durability, "127.0.0.1:18080", "18443", "18081", reverseProxy("127.0.0.1:19000"))
+// ourConfig returns a Caddyfile of ours with a store.
+func ourConfig(dir string, k kept) string {
+	return fmt.Sprintf(oursConfig, "off", k.directive(dir), "127.0.0.1:18080", "18443", "18081", reverseProxy("127.0.0.1:19000"))
 }
 
 // Caddy takes every Caddyfile that is generated: a directive that was renamed is
@@ -27,8 +27,10 @@ func TestCaddyfilesAreValid(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("BENCH_OWNER_KEY", "lk_0123456789abcdefghijklmnopqrs")
 	for name, config := range map[string]string{
-		"process":      ourConfig(t.TempDir(), "process"),
-		"power":        ourConfig(t.TempDir(), "power"),
+		"process":      ourConfig(t.TempDir(), onBadger("process")),
+		"power":        ourConfig(t.TempDir(), onBadger("power")),
+		"redis":        ourConfig(t.TempDir(), onRedis("on Redis", &redisServer{process: &process{name: "redis"}}, "127.0.0.1:1")),
+		"socket":       ourConfig(t.TempDir(), onRedis("on Redis", &redisServer{process: &process{name: "redis"}}, "/nowhere/socket")),
 		"respond":      fmt.Sprintf(plainConfig, "localhost:18443", respond(anAnswer)),
 		"plain":        fmt.Sprintf(plainConfig, "http://127.0.0.1:18080", reverseProxy("127.0.0.1:19000")),
 		"forward_auth": fmt.Sprintf(plainConfig, "http://127.0.0.1:18080", forwardAuth("127.0.0.1:19001", "127.0.0.1:19000")),

@@ -97,3 +97,6 @@ func (o *options) wants(name string) bool {
 	}
 	return slices.ContainsFunc(o.only, func(w string) bool { return strings.Contains(name, w) })
 }
+
+// wantsAny reports whether something with one of the names is to be measured.
+func (l *lab) wantsAny(names ...string) bool { return slices.ContainsFunc(names, l.o.wants) }

@@ -15,21 +15,21 @@ import (
 
 // ours is our program with an account, a plan and keys.
 type ours struct {
-	process    *process
-	durability string
-	api        string // address of the REST API
-	gateway    string // address of the gateway
-	plainAPI   string // address of the REST API over HTTP, as a proxy with the certificates has it
-	debug      string // address of profiles, when they are wanted
-	owner      string
-	plan       string
-	secrets    []string // the values of the keys
-	client     *http.Client
+	process  *process
+	kept     kept
+	api      string // address of the REST API
+	gateway  string // address of the gateway
+	plainAPI string // address of the REST API over HTTP, as a proxy with the certificates has it
+	debug    string // address of profiles, when they are wanted
+	owner    string
+	plan     string
+	secrets  []string // the values of the keys
+	client   *http.Client
 }
 
 // oursConfig is the Caddyfile: [1] is the address of the debugging endpoint or off, [2] the
-// directory, [3] the durability, [4] the address of the API over HTTP, as if behind a proxy
-// that has the certificates, [5] the port of the API, [6] that of the gateway, [7] what
+// directive for the store, [3] the address of the API over HTTP, as if behind a proxy
+// that has the certificates, [4] the port of the API, [5] that of the gateway, [6] what
 // is behind it.
 const oursConfig = `{
 	admin %[1]s
@@ -38,48 +38,65 @@ const oursConfig = `{
 	skip_install_trust
 	default_bind 127.0.0.1
 	limitkeeper {
-		store badger %[2]s {
-			durability %[3]s
-		}
+		%[2]s
 		service_rate_limit off
 		account default {
 			key {env.BENCH_OWNER_KEY}
 		}
 	}
-	servers %[4]s {
+	servers %[3]s {
 		trusted_proxies static 127.0.0.1/32
 	}
 }
 
-localhost:%[5]s {
+localhost:%[4]s {
 	limitkeeper_api
 }
 
-http://127.0.0.1:%[6]s {
+http://127.0.0.1:%[5]s {
 	limitkeeper
-	%[7]s
+	%[6]s
 }
 
-http://%[4]s {
+http://%[3]s {
 	limitkeeper_api
 }
 `
 
-// startOurs starts our program with a durability and makes the keys.
-func (l *lab) startOurs(ctx context.Context, durability, upstream string) (o *ours, err error) {
-	name := "limitkeeper-" + durability
+// kept is where ours keeps what it keeps.
+type kept struct {
+	name      string                  // of the process
+	called    string                  // in tables
+	directive func(dir string) string // for the store, given a directory of its own
+	servers   []*process              // that do a part of its work
+}
+
+// onBadger is a store on disk with a durability.
+func onBadger(durability string) kept {
+	return kept{name: "limitkeeper-" + durability, called: "durability " + durability,
+		directive: func(dir string) string {
+			return fmt.Sprintf("store badger %s {\n\t\t\tdurability %s\n\t\t}", filepath.Join(dir, "store"), durability)
+		}}
+}
+
+// cpu returns the processor time of ours with the servers that do a part of its work.
+func (o *ours) cpu() func(context.Context) (time.Duration, error) {
+	return cpuOf(each(append([]*process{o.process}, o.kept.servers...), (*process).pid))
+}
+
+// startOurs starts our program with a store and makes the keys.
+func (l *lab) startOurs(ctx context.Context, k kept, upstream string) (o *ours, err error) {
 	addrs, err := freeAddrs(4)
 	if err != nil {
 		return nil, err
 	}
-	o = &ours{durability: durability, api: addrs[0], gateway: addrs[1], plainAPI: addrs[3], debug: addrs[2], owner: "lk_" + (rand.Text() + rand.Text())[:29]}
+	o = &ours{kept: k, api: addrs[0], gateway: addrs[1], plainAPI: addrs[3], debug: addrs[2], owner: "lk_" + (rand.Text() + rand.Text())[:29]}
 	admin := "off"
 	if l.o.profile != "" {
 		admin = o.debug
 	}
-	dir := filepath.Join(l.dir, name)
-	config := fmt.Sprintf(oursConfig, admin, filepath.Join(dir, "store"), durability, o.plainAPI, port(o.api), port(o.gateway), reverseProxy(upstream))
-	if o.process, err = l.startCaddy(name, config, "BENCH_OWNER_KEY="+o.owner); err != nil {
+	config := fmt.Sprintf(oursConfig, admin, k.directive(filepath.Join(l.dir, k.name)), o.plainAPI, port(o.api), port(o.gateway), reverseProxy(upstream))
+	if o.process, err = l.startCaddy(k.name, config, "BENCH_OWNER_KEY="+o.owner); err != nil {
 		return nil, err
 	}
 	o.client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{ForceAttemptHTTP2: true,
@@ -87,7 +104,7 @@ func (l *lab) startOurs(ctx context.Context, durability, upstream string) (o *ou
 	if err := o.process.ready(ctx, func() error { return o.call(ctx, "GET", "/health", nil, nil) }); err != nil {
 		return nil, err
 	}
-	l.say("%s: making %d keys", name, l.o.keys)
+	l.say("%s: making %d keys", k.name, l.o.keys)
 	return o, o.fill(ctx, l.o.keys)
 }
 

@@ -64,6 +64,7 @@ var parts = []struct {
 }{
 	{"proxy", "the gateway beside plain Caddy, forward_auth, nginx and HAProxy", runProxy},
 	{"validate", "POST /validate beside a static answer and envoyproxy/ratelimit", runValidate},
+	{"redis", "decisions on Redis beside redis-benchmark, our gateway on disk and ratelimit", runRedis},
 	{"store", "decisions in core over badgerstore, without HTTP", runStore},
 }
 

@@ -62,8 +62,8 @@ func (l *lab) proxySubjects(ctx context.Context) (all []*subject, err error) {
 			p, addr, err := l.startPlain(ctx, "caddy-plain", reverseProxy(upstream))
 			return l.proxySubject(name, addr, err, p)
 		}},
-		{gatewayOf + "process", func(name string) (*subject, error) { return l.gatewaySubject(ctx, name, "process", upstream) }},
-		{gatewayOf + "power", func(name string) (*subject, error) { return l.gatewaySubject(ctx, name, "power", upstream) }},
+		{gatewayOf + "process", func(name string) (*subject, error) { return l.gatewaySubject(ctx, name, onBadger("process"), upstream) }},
+		{gatewayOf + "power", func(name string) (*subject, error) { return l.gatewaySubject(ctx, name, onBadger("power"), upstream) }},
 		{authCaddy, func(name string) (*subject, error) {
 			auth, a, err := l.startUpstream(ctx, "auth")
 			if err != nil {
@@ -110,13 +110,14 @@ func (l *lab) proxySubject(name, addr string, err error, processes ...*process) 
 }
 
 // gatewaySubject starts our gateway, and returns its subject.
-func (l *lab) gatewaySubject(ctx context.Context, name, durability, upstream string) (*subject, error) {
-	o, err := l.startOurs(ctx, durability, upstream)
+func (l *lab) gatewaySubject(ctx context.Context, name string, k kept, upstream string) (*subject, error) {
+	o, err := l.startOurs(ctx, k, upstream)
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.keyed(name, o.gateway, o.secrets, o.process)
+	s, err := l.keyed(name, o.gateway, o.secrets)
 	if err == nil {
+		s.cpu = o.cpu()
 		s.counted, s.adds = o.counted, true
 		if l.o.profile != "" {
 			s.debug = o.debug

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 )
 
@@ -55,12 +54,8 @@ func (l *lab) startRatelimit(ctx context.Context) (addr string, both []*process,
 	if err != nil {
 		return "", nil, err
 	}
-	const socket = "redis.sock" // in the directory of the lab, where both run
-	redis, err := l.start("redis", nil, "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--daemonize", "no")
+	redis, err := l.startRedis(ctx, "redis")
 	if err != nil {
-		return "", nil, err
-	}
-	if err := redis.ready(ctx, func() error { _, err := os.Stat(filepath.Join(l.dir, socket)); return err }); err != nil {
 		return "", nil, err
 	}
 	rules, err := l.file("rules/bench/config/bench.yaml", ratelimitRules)
@@ -74,12 +69,12 @@ func (l *lab) startRatelimit(ctx context.Context) (addr string, both []*process,
 	env := []string{"HOST=127.0.0.1", "PORT=" + port(addrs[0]), "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + port(addrs[1]),
 		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=" + port(addrs[2]), "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
 		"RUNTIME_ROOT=" + filepath.Join(l.dir, "rules"), "RUNTIME_SUBDIRECTORY=" + filepath.Base(filepath.Dir(filepath.Dir(rules))),
-		"RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=unix", "REDIS_URL=" + socket, "REDIS_PIPELINE_WINDOW=150us"}
+		"RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=unix", "REDIS_URL=" + redis.socket, "REDIS_PIPELINE_WINDOW=150us"}
 	p, err := l.start("ratelimit", env, program)
 	if err != nil {
 		return "", nil, err
 	}
-	return addrs[0], []*process{p, redis}, p.ready(ctx, accepts(addrs[0]))
+	return addrs[0], []*process{p, redis.process}, p.ready(ctx, accepts(addrs[0]))
 }
 
 // ratelimitSubject starts ratelimit, and returns its subject.

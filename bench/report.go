@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,7 @@ type row struct {
 	Ratios  [2]float64 `json:"ratio_spread"`
 	CPU     float64    `json:"cpu_us_per_request"`
 	Added   float64    `json:"added_cpu_us_per_request,omitempty"` // to that of the base, for who does what the base does, and more
+	Asking  float64    `json:"client_cpu_us_per_request,omitempty"`
 	P50     float64    `json:"p50_ms,omitempty"`
 	P99     float64    `json:"p99_ms,omitempty"`
 	Samples []sample   `json:"samples"`
@@ -78,8 +80,9 @@ func find(all []series, name string) series {
 func newRow(s, base series) row {
 	rates, costs := each(s.samples, sample.rate), each(s.samples, sample.cost)
 	r := row{Name: s.subject.name, Base: s.subject.base, Rate: median(rates), CPU: median(costs), Samples: s.samples,
-		P50: milliseconds(median(each(s.samples, func(m sample) time.Duration { return m.P50 }))),
-		P99: milliseconds(median(each(s.samples, func(m sample) time.Duration { return m.P99 })))}
+		Asking: median(each(s.samples, sample.asking)),
+		P50:    milliseconds(median(each(s.samples, func(m sample) time.Duration { return m.P50 }))),
+		P99:    milliseconds(median(each(s.samples, func(m sample) time.Duration { return m.P99 })))}
 	beside := ratios(rates, each(base.samples, sample.rate))
 	r.Ratio = median(beside)
 	r.Ratios[0], r.Ratios[1] = spread(beside)
@@ -95,13 +98,21 @@ func newRow(s, base series) row {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// table returns the rows of a group as a table.
+// table returns the rows of a group as a table. Where the processor time of who asked is
+// told it has a column, in place of what is added.
 func (g group) table() table {
 	t := table{head: []string{g.Name, "requests/s", "ratio", "least–most", "CPU µs/request", "added µs", "p50 ms", "p99 ms"}}
+	asking := slices.ContainsFunc(g.Rows, func(r row) bool { return r.Asking != 0 })
+	if asking {
+		t.head[5] = "client µs"
+	}
 	for _, r := range g.Rows {
 		ratio, most, added := fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.2f–%.2f", r.Ratios[0], r.Ratios[1]), ""
 		if r.Added != 0 {
 			added = fmt.Sprintf("%+.1f", r.Added)
+		}
+		if asking {
+			added = fmt.Sprintf("%.1f", r.Asking)
 		}
 		if r.Base == r.Name || r.Base == "" {
 			ratio, most = "1", ""

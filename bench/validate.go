@@ -11,8 +11,9 @@ import (
 // The names of what the part validate measures.
 const (
 	respondFloor = "Caddy respond, the same answer"
-	validateOf   = "Limitkeeper /validate, durability " // and which
+	validateOf   = "Limitkeeper /validate, " // and where it keeps what it counts
 	validatePath = "/functions/v1/validate"
+	nowhere      = "127.0.0.1:1" // an upstream that nothing is sent to
 	overTLS      = ", over TLS"
 	ratelimitOf  = "envoyproxy/ratelimit with Redis"
 )
@@ -55,7 +56,7 @@ type subjects struct {
 func (l *lab) validateGroups(ctx context.Context) ([]subjects, error) {
 	var all []*ours
 	for _, durability := range []string{"process", "power"} {
-		o, err := l.startOurs(ctx, durability, "127.0.0.1:1")
+		o, err := l.startOurs(ctx, onBadger(durability), nowhere)
 		if err != nil {
 			return nil, err
 		}
@@ -74,13 +75,19 @@ func (l *lab) validateGroups(ctx context.Context) ([]subjects, error) {
 		return nil, err
 	}
 	groups[2].subjects, err = l.besideRatelimit(ctx, all[0])
+	return l.wanted(groups), err
+}
+
+// wanted returns the groups with the subjects that are to be measured. The first of a
+// group is what the ratios of the others are to.
+func (l *lab) wanted(groups []subjects) []subjects {
 	for i := range groups {
 		groups[i].subjects = slices.DeleteFunc(groups[i].subjects, func(s *subject) bool { return !l.o.wants(s.name) })
 		for _, s := range groups[i].subjects {
 			s.base = groups[i].subjects[0].name
 		}
 	}
-	return slices.DeleteFunc(groups, func(g subjects) bool { return len(g.subjects) == 0 }), err
+	return slices.DeleteFunc(groups, func(g subjects) bool { return len(g.subjects) == 0 })
 }
 
 // validateBody returns the body of a request for a decision.
@@ -113,7 +120,7 @@ func (l *lab) http1(name string, o *ours, addr string, tls bool) (*subject, erro
 	if err != nil {
 		return nil, err
 	}
-	return &subject{name: name, run: w.run, probe: t.probe, cpu: cpuOf([]int{o.process.pid()}), counted: o.counted}, nil
+	return &subject{name: name, run: w.run, probe: t.probe, cpu: o.cpu(), counted: o.counted}, nil
 }
 
 // overHTTP1 returns the floor and ours over TLS.
@@ -125,7 +132,7 @@ func (l *lab) overHTTP1(f *floor, all []*ours) ([]*subject, error) {
 	}
 	list := []*subject{{name: respondFloor, run: w.run, probe: t.probe, cpu: cpuOf([]int{f.process.pid()})}}
 	for _, o := range all {
-		s, err := l.http1(validateOf+o.durability, o, o.api, true)
+		s, err := l.http1(validateOf+o.kept.called, o, o.api, true)
 		if err != nil {
 			return nil, err
 		}
@@ -137,30 +144,40 @@ func (l *lab) overHTTP1(f *floor, all []*ours) ([]*subject, error) {
 
 // overHTTP2 returns the same over HTTP/2.
 func (l *lab) overHTTP2(f *floor, all []*ours) ([]*subject, error) {
-	s, err := l.http2(respondFloor, f.target(all[0], all[0].secrets[:1]), all[0], f.process)
+	s, err := l.http2(respondFloor, f.target(all[0], all[0].secrets[:1]), all[0])
 	if err != nil {
 		return nil, err
 	}
+	s.cpu = cpuOf([]int{f.process.pid()})
 	list := []*subject{s}
 	for _, o := range all {
-		if s, err = l.http2(validateOf+o.durability, o.validateTarget(o.api, true), o, o.process); err != nil {
+		if s, err = l.oursHTTP2(o); err != nil {
 			return nil, err
 		}
-		s.counted, s.adds = o.counted, true
+		s.adds = true
 		list = append(list, s)
 	}
 	return list, nil
 }
 
+// oursHTTP2 returns the subject of ours over HTTP/2.
+func (l *lab) oursHTTP2(o *ours) (*subject, error) {
+	s, err := l.http2(validateOf+o.kept.called, o.validateTarget(o.api, true), o)
+	if err == nil {
+		s.cpu, s.counted = o.cpu(), o.counted
+	}
+	return s, err
+}
+
 // http2 returns the subject of a target over HTTP/2, which is asked with the first key
-// of ours.
-func (l *lab) http2(name string, t *target, o *ours, p *process) (*subject, error) {
+// of ours. Whose processor time counts is to be filled in.
+func (l *lab) http2(name string, t *target, o *ours) (*subject, error) {
 	h, err := newH2load(l, "h2load-"+port(t.addr), t, validatePath, validateBody(o.secrets[0]),
 		"content-type: application/json", "authorization: Bearer "+o.owner)
 	if err != nil {
 		return nil, err
 	}
-	return &subject{name: name, run: h.run, streams: streams, cpu: cpuOf([]int{p.pid()}),
+	return &subject{name: name, run: h.run, streams: streams,
 		probe: func() (int64, error) { a, err := t.ask(); return int64(len(a.body)), err }}, nil
 }
 
@@ -175,10 +192,10 @@ func (l *lab) besideRatelimit(ctx context.Context, o *ours) ([]*subject, error) 
 		}
 		list = append(list, r)
 	}
-	plain, err := l.http1(validateOf+o.durability, o, o.plainAPI, false)
+	plain, err := l.http1(validateOf+o.kept.called, o, o.plainAPI, false)
 	if err != nil {
 		return nil, err
 	}
-	secure, err := l.http1(validateOf+o.durability+overTLS, o, o.api, true)
+	secure, err := l.http1(validateOf+o.kept.called+overTLS, o, o.api, true)
 	return append(list, plain, secure), err
 }

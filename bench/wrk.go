@@ -16,7 +16,8 @@ var wrkScript string
 type sample struct {
 	Requests int64         `json:"requests"` // answered, all as they should be
 	Elapsed  time.Duration `json:"elapsed_ns"`
-	CPU      time.Duration `json:"cpu_ns"` // of the servers, until nothing was left to do
+	CPU      time.Duration `json:"cpu_ns"`                  // of the servers, until nothing was left to do
+	Client   time.Duration `json:"client_cpu_ns,omitempty"` // of who asked, where that is told
 	P50      time.Duration `json:"p50_ns,omitempty"`
 	P99      time.Duration `json:"p99_ns,omitempty"`
 	Counted  *int64        `json:"counted,omitempty"` // what the usage grew by, for who counts
@@ -30,6 +31,11 @@ func (s sample) rate() float64 { return float64(s.Requests) / s.Elapsed.Seconds(
 // cost returns the processor time of the servers for a request, in microseconds.
 func (s sample) cost() float64 {
 	return float64(s.CPU.Nanoseconds()) / 1e3 / float64(max(s.Requests, 1))
+}
+
+// asking returns the processor time of who asked for a request, in microseconds.
+func (s sample) asking() float64 {
+	return float64(s.Client.Nanoseconds()) / 1e3 / float64(max(s.Requests, 1))
 }
 
 // load is how a target is loaded.
