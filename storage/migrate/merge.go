@@ -42,7 +42,7 @@ type pair struct {
 type counts struct{ ofUser, ofKey int }
 
 // readAtOnce is about how many entries of all histories of a group are in memory.
-const readAtOnce = 50_000
+const readAtOnce = 20_000
 
 // newMerge returns the merge of the histories of users and of their keys.
 func newMerge(h *histories, all []*survey) *merge {

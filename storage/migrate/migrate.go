@@ -49,7 +49,7 @@ type Options struct {
 	// Retention is how long the history is kept: what is older stays behind.
 	// [core.DefaultRetention] by default.
 	Retention time.Duration
-	// Workers is how many users are worked on at the same time, 8 by default.
+	// Workers is how many users are worked on at the same time, 16 by default.
 	Workers int
 	// Progress is called about once a second while something is done, and at the end, by
 	// one goroutine at a time.
@@ -62,7 +62,7 @@ type Options struct {
 
 // The defaults of what is done at once.
 const (
-	defaultWorkers = 8
+	defaultWorkers = 16
 	defaultPage    = 250
 	defaultRead    = core.MaxImport
 )
