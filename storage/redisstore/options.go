@@ -99,6 +99,10 @@ const (
 	underWay  = 1 << (ringScale - 1)
 )
 
+// gather is how long a connection gathers commands, while several are under way, before it
+// sends them: fewer and larger pieces cost both sides less.
+const gather = 20 * time.Microsecond
+
 // keepAlive is how often a silent connection is asked whether it lives.
 const keepAlive = 300 * time.Millisecond
 
@@ -117,6 +121,7 @@ func (o *Options) clientOption() rueidis.ClientOption {
 		DialCtxFn:         dial,
 		ConnWriteTimeout:  o.Timeout,
 		RingScaleEachConn: ringScale,
+		MaxFlushDelay:     gather,
 		ClusterOption:     rueidis.ClusterOption{ShardsRefreshInterval: topologyEvery},
 		DisableCache:      true,
 		DisableRetry:      true, // nothing is queued while a server is away
