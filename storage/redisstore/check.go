@@ -80,6 +80,9 @@ func (s *Store) checkInfo(address string, info map[string]string) error {
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
 		log.Warn("redis may delete counters when its memory is full: set maxmemory-policy noeviction", "maxmemory_policy", policy)
 	}
+	if n, err := strconv.Atoi(info["connected_slaves"]); err == nil && info["role"] == "master" && n < s.o.Wait.Replicas {
+		log.Warn("redis has fewer replicas than decisions wait for: they will fail", "replicas", n, "wait_replicas", s.o.Wait.Replicas)
+	}
 	if info["aof_enabled"] == "0" && info["role"] == "master" {
 		log.Warn("redis keeps no append-only file: a restart of it forgets what was counted since its last snapshot")
 	}
