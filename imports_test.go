@@ -35,7 +35,9 @@ var arrows = []struct {
 		"adminapi translates HTTP to core, without Caddy and over any store"},
 	{"caddymodule/...", []string{module + "/storage/memstore", module + "/storage/storetest", module + "/storage/redisstore/redistest"},
 		"what is for tests stays in tests"},
-	{"bench", []string{module + "/..."}, "bench measures the programs from outside, as they are built"},
+	{"bench", []string{module + "/adminapi/...", module + "/caddymodule/...", module + "/storage/memstore", module + "/storage/badgerstore",
+		module + "/storage/storetest", module + "/storage/migrate"},
+		"bench measures the programs from outside, as they are built, and of a store what its server does"},
 	{"cmd/...", []string{module + "/core", module + "/storage/...", module + "/adminapi/..."},
 		"cmd only joins Caddy and the modules"},
 }

@@ -102,7 +102,7 @@ func TestRedisProvision(t *testing.T) {
 	one := []string{"a:1"}
 	for want, r := range map[string]*RedisStore{
 		"no address is given":                             {},
-		"want an address as <host>:<port>":                {Addresses: []string{"localhost"}},
+		"address 1: want <host>:<port>":                   {Addresses: []string{"localhost"}},
 		"holds a brace":                                   {Addresses: one, Prefix: "a}"},
 		"a Cluster has no database 2":                     {Addresses: []string{"a:1", "b:2"}, Database: 2},
 		"to wait for replicas takes":                      {Addresses: one, WaitReplicas: &WaitReplicas{Replicas: 1}},

@@ -105,9 +105,9 @@ func (r *RedisStore) Provision(caddy.Context) error {
 		return errors.New("store redis: no address is given")
 	}
 	for i, a := range r.Addresses {
-		address, err := redisAddress(a)
-		if err != nil {
-			return err
+		address, ok := redisAddress(a)
+		if !ok { // what a placeholder stood for may be a URL with a password
+			return fmt.Errorf("store redis: address %d: want <host>:<port>, or the path of a unix socket", i+1)
 		}
 		r.Addresses[i] = address
 	}
@@ -149,16 +149,13 @@ func (r *RedisStore) replace() (err error) {
 }
 
 // redisAddress returns an address as it is dialled.
-func redisAddress(a string) (string, error) {
+func redisAddress(a string) (address string, ok bool) {
 	a = strings.TrimPrefix(a, "unix/")
 	if strings.HasPrefix(a, "/") {
-		return a, nil
+		return a, true
 	}
 	host, port, err := net.SplitHostPort(a)
-	if err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("store redis: want an address as <host>:<port>, or the path of a unix socket; got %q", a)
-	}
-	return a, nil
+	return a, err == nil && host != "" && port != ""
 }
 
 func (r *RedisStore) wait() redisstore.Wait {

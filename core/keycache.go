@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,9 +112,11 @@ func (c *cache[K, V]) read(ctx context.Context, k K) (*slot[K, V], error) {
 	return &slot[K, V]{key: k, value: *v}, nil
 }
 
-// ask loads k from the store, together with everyone who asks for it meanwhile.
+// ask loads k from the store, together with everyone who asks for it meanwhile: in the
+// same epoch, so that nobody joins a look-up that began before a change.
 func (c *cache[K, V]) ask(ctx context.Context, sh *shard[K, V], hash uint64, k K) (*slot[K, V], error) {
-	v, err, _ := sh.flights.Do(c.name(k), func() (any, error) {
+	flight := c.name(k) + strconv.FormatUint(sh.epoch.Load(), 16) // none that began before a change
+	v, err, _ := sh.flights.Do(flight, func() (any, error) {
 		s, epoch := sh.look(hash, k)
 		if s != nil { // since find looked
 			return s, nil
@@ -162,7 +165,7 @@ func (c *cache[K, V]) trim(hash uint64, keep *slot[K, V]) {
 func (c *cache[K, V]) forget(keys ...K) {
 	for _, k := range keys {
 		hash := c.hash(k)
-		if c.shards[hash%cacheShards].forget(hash, k, c.name(k)) {
+		if c.shards[hash%cacheShards].forget(hash, k) {
 			c.present.held.Add(-1)
 		}
 	}
@@ -229,11 +232,10 @@ func (sh *shard[K, V]) addAbsent(k K, until time.Time, epoch uint64) {
 }
 
 // forget ends the epoch, and reports whether something was remembered under k.
-func (sh *shard[K, V]) forget(hash uint64, k K, name string) bool {
+func (sh *shard[K, V]) forget(hash uint64, k K) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.epoch.Add(1)
-	sh.flights.Forget(name)
 	if sh.absent != nil {
 		sh.absent.Remove(k)
 	}

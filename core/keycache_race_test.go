@@ -79,7 +79,7 @@ func TestCacheRemembersOnce(t *testing.T) {
 	if n := c.present.Len(); n != 1 {
 		t.Errorf("%d values remembered, want 1", n)
 	}
-	sh.forget(hash, k, c.name(k))
+	sh.forget(hash, k)
 	if s, _ := sh.look(hash, k); s != nil {
 		t.Errorf("remembered after it was forgotten: %v", s.value)
 	}

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -15,7 +16,7 @@ import (
 
 // What a user of Redis must be allowed to run. Every key and channel is under the prefix.
 var (
-	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hmget", "hset", "hsetnx", "incr", "lindex", "llen",
+	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hlen", "hmget", "hset", "hsetnx", "incr", "lindex", "llen",
 		"lpop", "lrange", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zrange",
 		"zrem", "zscore"}
 	ofStore      = []string{"del", "eval", "evalsha", "get", "hscan", "info", "lrem", "set"}
@@ -123,8 +124,8 @@ func exerciseRest(t *testing.T, s *redisstore.Store) {
 		for i := range 17 {
 			c := consumption(k, "", false)
 			c.Entry.At = c.Entry.At.AddDate(0, 0, 40*days)
-			if i == 0 {
-				c.RequestID = "id"
+			if i < 2 {
+				c.RequestID = fmt.Sprint("id", i)
 			}
 			if _, err := s.Consume(t.Context(), c); err != nil {
 				t.Errorf("Consume: %v", err)

@@ -51,7 +51,7 @@ func (t *today) starts(at time.Time) []byte {
 	w := core.Day.Window(at)
 	d := &days{begin: w.Start.Unix(), end: w.Start.Unix() + day}
 	for _, p := range core.Periods() {
-		d.packed = record.AppendUint(d.packed, 3, uint64(p.Window(at).Start.Unix()/day))
+		d.packed = record.AppendUint(d.packed, 3, uint64(max(0, p.Window(at).Start.Unix()/day)))
 	}
 	t.days.Store(d)
 	return d.packed

@@ -22,6 +22,9 @@ const (
 	DefaultHistory = 10_000
 )
 
+// MaxHistory bounds how many entries a history may hold: one script goes through them.
+const MaxHistory = 100_000
+
 // Options say where the servers are and how they are used. The zero value of every
 // member but Addresses stands for its default.
 type Options struct {
@@ -75,6 +78,8 @@ func (o *Options) Check() error {
 		return errors.New("redis: to wait for replicas takes their number, and a timeout of a millisecond or more")
 	case o.Timeout < 0 || o.History < 0:
 		return errors.New("redis: the timeout and the length of a history are not less than 0")
+	case o.History > MaxHistory:
+		return fmt.Errorf("redis: a history of %d entries is longer than %d", o.History, MaxHistory)
 	}
 	return nil
 }

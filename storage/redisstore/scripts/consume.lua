@@ -99,7 +99,7 @@ used = used + cost
 -- Request ids are in the hash of their day and in that of the day before.
 if ARGV[4] then
 	local began = key[14]
-	if began == 0 or sec >= began + 86400 then
+	if began == 0 or sec >= began + 86400 or began > sec + 86400 then
 		if began > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
 			redis.call('UNLINK', KEYS[5])
 			redis.call('RENAME', KEYS[4], KEYS[5])
@@ -107,7 +107,7 @@ if ARGV[4] then
 		key[14] = sec
 	end
 	redis.call('HSET', KEYS[4], ARGV[4], struct.pack(ANSWER, sec, nsec, used, start) .. ARGV[5])
-	if key[14] ~= began then redis.call('PEXPIRE', KEYS[4], 49 * 3600000) end
+	if key[14] ~= began or redis.call('HLEN', KEYS[4]) == 1 then redis.call('PEXPIRE', KEYS[4], 49 * 3600000) end
 end
 finish(user, 0)
 return {1, used, start}
