@@ -147,3 +147,25 @@ func TestCacheForgetsFaultsAndStaysBounded(t *testing.T) {
 		t.Errorf("%d values remembered after the resize, want 3", n)
 	}
 }
+
+// Nobody joins a look-up that began before changes were missed: it may have read what was
+// before them.
+func TestCacheForgetAllDetaches(t *testing.T) {
+	s := &source{gate: make(chan struct{}), began: make(chan struct{}, 10)}
+	c := newTestCache(s, time.Now)
+	var wg sync.WaitGroup
+	get := func(want int64) {
+		wg.Go(func() {
+			if v, err := c.get(t.Context(), 1); err != nil || *v != want {
+				t.Errorf("got %v, %v, want %d", v, err, want)
+			}
+		})
+		<-s.began // a look-up of its own
+	}
+	get(0)
+	s.value.Store(7)
+	c.forgetAll()
+	get(7)
+	close(s.gate)
+	wg.Wait()
+}

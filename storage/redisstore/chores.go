@@ -2,12 +2,15 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -43,22 +46,39 @@ func parseChore(s string) (c chore, err error) {
 	return c, nil
 }
 
-// settle does what transactions on an account have left to do.
-func (s *Store) settle(ctx context.Context, account string) error {
-	_, err, _ := s.chores.Do(account, func() (any, error) {
-		for {
-			left, err := s.left(ctx, account)
-			if err != nil || len(left) == 0 {
-				return nil, err
+// settle does what transactions on an account have left to do. Who waits for it waits
+// for a while, then it is [core.ErrUnavailable]: it goes on all the same, until the store is
+// closed.
+func (s *Store) settle(ctx context.Context, account string, wait time.Duration) error {
+	done := s.chores.DoChan(account, func() (any, error) {
+		return nil, s.doChores(context.WithoutCancel(ctx), account)
+	})
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case r := <-done:
+		return r.Err
+	case <-t.C:
+		return core.Unavailable(errors.New("redis: what a transaction on the account has left to do takes long"))
+	}
+}
+
+// doChores does chores of an account until none is left.
+func (s *Store) doChores(ctx context.Context, account string) error {
+	for {
+		left, err := s.left(ctx, account)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		for _, what := range left {
+			if s.closing.Load() {
+				return errClosed
 			}
-			for _, what := range left {
-				if err := s.doChore(ctx, account, what); err != nil {
-					return nil, err
-				}
+			if err := s.doChore(ctx, account, what); err != nil {
+				return err
 			}
 		}
-	})
-	return err
+	}
 }
 
 // lookSettled looks at an account that has no chores left.
@@ -71,7 +91,7 @@ func (s *Store) lookSettled(ctx context.Context, account string, fill func(*batc
 		if err != nil || number(answers[0]) == 0 {
 			return answers[min(1, len(answers)):], err
 		}
-		if err := s.settle(ctx, account); err != nil {
+		if err := s.settle(ctx, account, s.o.Timeout); err != nil {
 			return nil, err
 		}
 	}
@@ -149,10 +169,16 @@ func (s *Store) dropUser(ctx context.Context, account string, user int64) error 
 		if err != nil || len(fields) == 0 {
 			return err
 		}
+		if s.closing.Load() {
+			return errClosed
+		}
+		var g errgroup.Group
+		g.SetLimit(together)
 		for _, field := range fields {
-			if err := s.retire(ctx, n, field); err != nil {
-				return err
-			}
+			g.Go(func() error { return s.retire(ctx, n, field) })
+		}
+		if err := g.Wait(); err != nil {
+			return err
 		}
 	}
 }

@@ -23,7 +23,7 @@ const (
 )
 
 // MaxHistory bounds how many entries a history may hold: one script goes through them.
-const MaxHistory = 100_000
+const MaxHistory = 1_000_000
 
 // Options say where the servers are and how they are used. The zero value of every
 // member but Addresses stands for its default.

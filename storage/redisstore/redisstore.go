@@ -42,8 +42,9 @@ type Store struct {
 	today    today                // for decisions
 	tuned    atomic.Pointer[tune] // what may change while it is open
 
-	life   sync.RWMutex // held to use the store
-	closed bool
+	life    sync.RWMutex // held to use the store
+	closed  bool
+	closing atomic.Bool // long work ends early
 }
 
 // tune is what of the options may change.
@@ -100,6 +101,7 @@ func (s *Store) HistoryCap() int { return s.tuned.Load().history }
 // Close waits for what is under way and closes the connections. It may be called
 // again.
 func (s *Store) Close() error {
+	s.closing.Store(true)
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {
@@ -116,6 +118,9 @@ var errClosed = core.Unavailable(errors.New("the store is closed"))
 
 // begin keeps the store from being closed until [Store.end].
 func (s *Store) begin() error {
+	if s.closing.Load() {
+		return errClosed
+	}
 	s.life.RLock()
 	if s.closed {
 		s.life.RUnlock()

@@ -76,16 +76,30 @@ func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
 	return all, nil
 }
 
-// clusterSlots asks one node after the other, until one answers: its address, too.
+// clusterSlots asks all nodes at once and takes the first answer: with it comes who gave it.
 func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage, asked string, err error) {
+	type answer struct {
+		ranges []rueidis.RedisMessage
+		asked  string
+		err    error
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	nodes := s.client.Nodes()
+	answers := make(chan answer, len(nodes))
+	for address, n := range nodes {
+		go func() {
+			ranges, err := n.Do(ctx, n.B().ClusterSlots().Build()).ToArray()
+			answers <- answer{ranges, address, err}
+		}()
+	}
 	err = errors.New("the Cluster has no node")
-	for address, n := range s.client.Nodes() {
-		calls, cancel := s.within(ctx)
-		ranges, err = n.Do(calls, n.B().ClusterSlots().Build()).ToArray()
-		cancel()
-		if err == nil {
-			return ranges, address, nil
+	for range nodes {
+		a := <-answers
+		if a.err == nil {
+			return a.ranges, a.asked, nil
 		}
+		err = a.err
 	}
 	return nil, "", err
 }

@@ -89,7 +89,7 @@ func (s *Store) try(ctx context.Context, account string, missing bool, fn func(c
 	case errors.Is(err, errStale):
 		return false, nil
 	case errors.Is(err, errUnsettled):
-		return false, s.settle(ctx, account)
+		return false, s.settle(ctx, account, patience)
 	}
 	if err != nil || missing {
 		return err == nil, err
@@ -115,10 +115,13 @@ func (t *tx) commit() (done bool, err error) {
 	t.s.release(t.ctx, w.releases)
 	if w.chores {
 		t.s.chores.Forget(t.account) // who is at it may have looked before there were these
-		return true, t.s.settle(t.ctx, t.account)
+		return true, t.s.settle(t.ctx, t.account, patience)
 	}
 	return true, nil
 }
+
+// patience is for how long a transaction waits for what follows from it.
+const patience = 30 * time.Second
 
 // backoff is how long to wait before the nth try.
 func backoff(n int) time.Duration {

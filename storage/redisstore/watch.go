@@ -18,7 +18,8 @@ import (
 const (
 	beat          = 100 * time.Millisecond // how often a master is asked
 	leaseFor      = 800 * time.Millisecond // for how long its answer is relied on, from when it was asked
-	topologyEvery = time.Second            // how often a Cluster and sentinels are asked who is a master
+	meetEvery     = 250 * time.Millisecond // how often it is looked who is a master: relied on for as long
+	topologyEvery = time.Second            // how often the client itself asks a Cluster and sentinels
 )
 
 // watch is of all masters.
@@ -29,7 +30,8 @@ type watch struct {
 	done  sync.WaitGroup
 
 	mu      sync.Mutex
-	watcher core.Watcher // nil until [Store.Watch]
+	met     time.Duration // since begun, when it was last asked who is a master
+	watcher core.Watcher  // nil until [Store.Watch]
 	masters map[string]*master
 }
 
@@ -51,7 +53,7 @@ func startWatch(s *Store) *watch {
 	ctx, quit := context.WithCancel(context.Background())
 	w := &watch{s: s, begun: time.Now(), quit: quit, masters: map[string]*master{}}
 	w.meet(ctx)
-	w.done.Go(func() { every(ctx, topologyEvery, func() { w.meet(ctx) }) })
+	w.done.Go(func() { every(ctx, meetEvery, func() { w.meet(ctx) }) })
 	return w
 }
 
@@ -85,12 +87,14 @@ func (s *Store) Watch(watcher core.Watcher) {
 
 // meet looks who is a master now, and watches those.
 func (w *watch) meet(ctx context.Context) {
+	asked := time.Since(w.begun)
 	all, err := w.s.topology(ctx)
 	if err != nil {
 		return // what is known stays; whoever is away is found out by its own watch
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.met = asked
 	for address, m := range w.masters {
 		if _, still := all[address]; !still {
 			m.quit()
@@ -205,21 +209,15 @@ func (m *master) lost(err error) {
 	}
 }
 
-// trustLocked says how far the masters can be relied on: as far as each of them.
+// trustLocked says how far the masters can be relied on: as far as each of them, and as
+// far as it is known who they are.
 func (w *watch) trustLocked() {
 	if w.watcher == nil {
 		return
 	}
-	var until int64
+	until := int64(w.met + leaseFor)
 	for _, m := range w.masters {
-		sound := m.sound.Load()
-		if until == 0 || sound < until {
-			until = sound
-		}
-		if sound == 0 {
-			until = 0
-			break
-		}
+		until = min(until, m.sound.Load())
 	}
 	w.watcher.Trusted(time.Duration(until) - time.Since(w.begun))
 }

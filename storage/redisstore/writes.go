@@ -257,11 +257,16 @@ func (s *Store) claim(ctx context.Context, claims map[core.Digest]string) error 
 // release deletes what says whose the digests were. When it fails nothing is wrong: the
 // key does not have them.
 func (s *Store) release(ctx context.Context, releases map[core.Digest]string) {
+	var g errgroup.Group
+	g.SetLimit(together)
 	for d, holder := range releases {
-		ctx, cancel := s.within(ctx)
-		_ = releaseScript.read(ctx, s, []string{s.o.digest(d)}, []string{holder}).Error()
-		cancel()
+		g.Go(func() error {
+			ctx, cancel := s.within(ctx)
+			defer cancel()
+			return releaseScript.read(ctx, s, []string{s.o.digest(d)}, []string{holder}).Error()
+		})
 	}
+	_ = g.Wait()
 }
 
 // Names of what a transaction tells.
