@@ -127,7 +127,7 @@ func (m *master) beat(ctx context.Context) {
 	case ctx.Err() != nil:
 	case err != nil:
 		m.lost(err)
-	case m.breaks.Load() == breaks:
+	default:
 		m.answered(breaks, asked)
 	}
 }
@@ -160,9 +160,9 @@ func (m *master) option() rueidis.ClientOption {
 func (m *master) told(names []rueidis.RedisMessage) {
 	if names == nil {
 		m.breaks.Add(1)
-		m.sound.Store(0)
 		m.w.mu.Lock()
 		defer m.w.mu.Unlock()
+		m.sound.Store(0)
 		m.w.trustLocked()
 		return
 	}
@@ -180,10 +180,14 @@ func (m *master) told(names []rueidis.RedisMessage) {
 	}
 }
 
-// answered notes that the master was there, and has told everything, when it was asked.
+// answered notes that the master was there, and has told everything, when it was asked;
+// unless it may not have been told since.
 func (m *master) answered(breaks uint64, asked time.Duration) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
+	if m.breaks.Load() != breaks {
+		return
+	}
 	if m.heard != breaks || m.sound.Load() == 0 {
 		m.w.s.accounts.Clear() // another server may have taken over that does not have them
 		if m.w.watcher != nil {
