@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // Accounts and owner's keys are never deleted: their numbers have no gaps, and the
@@ -20,7 +21,7 @@ func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerK
 			return err
 		}
 		n++
-		record, err := encodeJSON(a)
+		record, err := record.Encode(a)
 		if err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func putOwnerKey(r snapshot, w *writes, account string, k *core.OwnerKey) error 
 		return err
 	}
 	n++
-	record, err := encodeJSON(k)
+	record, err := record.Encode(k)
 	if err != nil {
 		return err
 	}
@@ -137,14 +138,14 @@ func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*c
 		if refused = fn(k); refused != nil {
 			return refused
 		}
-		record, err := encodeJSON(k)
+		record, err := record.Encode(k)
 		w.put(ownerKeyPath(account, n), record)
 		return err
 	})
 	if err = firstOf(refused, err); err != nil {
 		return nil, err
 	}
-	inUTC(k)
+	record.InUTC(k)
 	return k, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // Key implements [core.Store].
@@ -144,7 +145,7 @@ func (t *tx) keyAt(seq int64) (*core.Key, error) {
 	if err != nil || value == nil {
 		return nil, err
 	}
-	return decodeJSON[core.Key](value)
+	return record.Decode[core.Key](value)
 }
 
 // deleteKeyAt deletes the key with the number.

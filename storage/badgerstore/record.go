@@ -1,67 +1,13 @@
 package badgerstore
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
-
-	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // errRecord means that a record cannot be read.
 var errRecord = errors.New("a record is damaged")
-
-// encodeJSON returns the stored form of a resource. Unlike [json.Marshal] it leaves
-// metadata as it is, byte for byte.
-func encodeJSON(resource any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(resource); err != nil {
-		return nil, fmt.Errorf("encode %T: %w", resource, err)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
-// decodeJSON returns the resource that encodeJSON has stored.
-func decodeJSON[T any](record []byte) (*T, error) {
-	resource := new(T)
-	if err := json.Unmarshal(record, resource); err != nil {
-		return nil, fmt.Errorf("decode %T: %w", resource, err)
-	}
-	inUTC(resource)
-	return resource, nil
-}
-
-// inUTC puts every time of a resource into UTC. They are stored in the zone that
-// they came in: the last hours of the year 9999 have no UTC form in JSON.
-func inUTC(resource any) {
-	utc := func(times ...*time.Time) {
-		for _, t := range times {
-			if t != nil {
-				*t = t.UTC()
-			}
-		}
-	}
-	switch r := resource.(type) {
-	case *core.Account:
-		utc(&r.CreatedAt)
-	case *core.OwnerKey:
-		utc(&r.CreatedAt, r.ExpiresAt, r.RevokedAt)
-	case *core.User:
-		utc(&r.CreatedAt, &r.UpdatedAt)
-	case *core.Plan:
-		utc(&r.CreatedAt, &r.UpdatedAt)
-	case *core.Key:
-		utc(&r.CreatedAt, &r.UpdatedAt, r.ExpiresAt)
-		for i := range r.Previous {
-			utc(&r.Previous[i].Until)
-		}
-	}
-}
 
 // encodeNumber returns the record that is nothing but a number.
 func encodeNumber(n int64) []byte { return binary.AppendUvarint(nil, uint64(n)) }

@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"testing"
@@ -15,36 +14,6 @@ import (
 
 // noon has nanoseconds of nine digits.
 var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
-
-// TestMetadataAsItIs: metadata comes back byte for byte.
-func TestMetadataAsItIs(t *testing.T) {
-	u := &core.User{Name: "<&>\u2028\x00", Metadata: json.RawMessage(`{"a":"<&>` + "\u2028" + `","n":1.0e+2,"b":{"z":1,"a":[]}}`)}
-	record, err := encodeJSON(u)
-	if err != nil {
-		t.Fatalf("encodeJSON: %v", err)
-	}
-	got, err := decodeJSON[core.User](record)
-	if err != nil {
-		t.Fatalf("decodeJSON: %v", err)
-	}
-	if d := cmp.Diff(u, got); d != "" {
-		t.Errorf("user (-want +got):\n%s", d)
-	}
-}
-
-// TestLastHours: the last hours of the year 9999 in a zone west of UTC, which have
-// the year 10000 in UTC, can be stored: whoever sends such a time gets no fault.
-func TestLastHours(t *testing.T) {
-	end := time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -5*3600))
-	record, err := encodeJSON(&core.Key{ExpiresAt: &end})
-	if err != nil {
-		t.Fatalf("encodeJSON: %v", err)
-	}
-	got, err := decodeJSON[core.Key](record)
-	if err != nil || !got.ExpiresAt.Equal(end) || got.ExpiresAt.Location() != time.UTC {
-		t.Errorf("expires at: got %v, %v, want %v in UTC", got.ExpiresAt, err, end)
-	}
-}
 
 var tallies = map[string]tally{
 	"usual": {Counter: core.Counter{

@@ -7,6 +7,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // snapshot is the store as it was at one moment.
@@ -136,7 +137,7 @@ func listed[T any](r snapshot, numbers []int64, path func(number int64) path) ([
 		if value == nil {
 			continue
 		}
-		resource, err := decodeJSON[T](value)
+		resource, err := record.Decode[T](value)
 		if err != nil {
 			return nil, err
 		}
@@ -154,5 +155,5 @@ func found[T any](r snapshot, p path, missing error) (*T, error) {
 	if value == nil {
 		return nil, missing
 	}
-	return decodeJSON[T](value)
+	return record.Decode[T](value)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // writers are locks of accounts: whoever changes the resources of an account holds
@@ -114,7 +115,7 @@ func (t *tx) put(p path, value []byte) error {
 
 // putJSON writes a resource.
 func (t *tx) putJSON(p path, resource any) error {
-	value, err := encodeJSON(resource)
+	value, err := record.Encode(resource)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // User implements [core.Store].
@@ -112,7 +113,7 @@ func (t *tx) userNow(id int64) (*core.User, error) {
 	if err != nil || value == nil {
 		return nil, err
 	}
-	return decodeJSON[core.User](value)
+	return record.Decode[core.User](value)
 }
 
 // checkEmail makes sure that no other user has the email.
