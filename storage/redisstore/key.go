@@ -75,16 +75,7 @@ func (s *Store) Keys(ctx context.Context, account string, f core.KeyFilter, p co
 }
 
 func (t *tx) key(id string) (*change[keyRecord], error) {
-	c := t.keys[id]
-	if c == nil {
-		before, err := read[keyRecord](t, t.names.apiKey(id))
-		if err != nil {
-			return nil, err
-		}
-		c = &change[keyRecord]{before: before}
-		t.keys[id] = c
-	}
-	return c, nil
+	return changing(t, t.keys, id, t.names.apiKey(id))
 }
 
 // loadKeys reads the keys that a user had when the transaction began.

@@ -18,16 +18,7 @@ func (s *Store) Plans(ctx context.Context, account string, p core.Page) ([]*core
 }
 
 func (t *tx) plan(id string) (*change[core.Plan], error) {
-	c := t.plans[id]
-	if c == nil {
-		before, err := read[core.Plan](t, t.names.plan(id))
-		if err != nil {
-			return nil, err
-		}
-		c = &change[core.Plan]{before: before}
-		t.plans[id] = c
-	}
-	return c, nil
+	return changing(t, t.plans, id, t.names.plan(id))
 }
 
 // Plan implements [core.Tx].

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // errStale means that the account has changed since the transaction began: it is run
@@ -185,6 +186,25 @@ func (t *tx) get(key string) (string, bool) {
 		return "", false
 	}
 	return text(answers[0])
+}
+
+// changing returns a resource for the transaction to change, read once.
+func changing[K comparable, T any](t *tx, all map[K]*change[T], id K, key string) (*change[T], error) {
+	if c := all[id]; c != nil {
+		return c, nil
+	}
+	c := &change[T]{}
+	if r, ok := t.get(key); ok {
+		before, err := record.Decode[T]([]byte(r))
+		if err != nil {
+			return nil, err
+		}
+		c.before = before
+	} else if t.fault != nil {
+		return nil, t.fault
+	}
+	all[id] = c
+	return c, nil
 }
 
 // count reads how many an index has.

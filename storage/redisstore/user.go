@@ -104,25 +104,7 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 
 // user returns a user for the transaction to change.
 func (t *tx) user(id int64) (*change[core.User], error) {
-	c := t.users[id]
-	if c == nil {
-		before, err := read[core.User](t, t.names.user(id))
-		if err != nil {
-			return nil, err
-		}
-		c = &change[core.User]{before: before}
-		t.users[id] = c
-	}
-	return c, nil
-}
-
-// read returns a resource as it was when the transaction began, nil for none.
-func read[T any](t *tx, key string) (*T, error) {
-	r, ok := t.get(key)
-	if !ok {
-		return nil, t.fault
-	}
-	return record.Decode[T]([]byte(r))
+	return changing(t, t.users, id, t.names.user(id))
 }
 
 // User implements [core.Tx].
