@@ -55,8 +55,9 @@ type App struct {
 	live   atomic.Pointer[live] // nil until the store is open
 	taken  bool                 // holds a reference in stores
 
-	settled chan struct{} // closed when the store is open, or will not be opened
-	settle  func()        // closes settled, once
+	awaitsEvent bool          // is put in force by an event of Caddy
+	settled     chan struct{} // closed when the config is in force, or will not be
+	settle      func()        // closes settled, once
 }
 
 // Account is an account that shall exist.
@@ -139,6 +140,7 @@ func (a *App) whenStarted(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
+	a.awaitsEvent = true
 	return events.(*caddyevents.App).On("started", onStarted{a.enforce})
 }
 
@@ -224,8 +226,12 @@ func parseRate(s string) (limit int, window time.Duration, err error) {
 // Start implements [caddy.App]: it opens the store if no config has it open, and
 // looks whether the configured accounts can be made. It changes nothing in a store
 // that is open already: see whenStarted.
-func (a *App) Start() error {
-	defer a.settle()
+func (a *App) Start() (err error) {
+	defer func() {
+		if err != nil || !a.awaitsEvent {
+			a.settle()
+		}
+	}()
 	if err := a.take(func() (caddy.Destructor, error) { return openLive(a.tuning) }); err != nil {
 		return err
 	}
@@ -242,6 +248,7 @@ func (a *App) Start() error {
 // enforce puts the tunables in force and makes the configured accounts. The config
 // runs: what goes wrong now can only be told.
 func (a *App) enforce() {
+	defer a.settle()
 	l := a.live.Load()
 	l.apply(a.tuning)
 	for _, acc := range a.Accounts {
@@ -293,15 +300,17 @@ func (a *App) service() (*core.Service, error) {
 	return l.service, nil
 }
 
-// openWait bounds how long a request waits for the store to be opened.
-const openWait = 2 * time.Second
+// startWait bounds how long a request waits for the config to be in force.
+const startWait = 2 * time.Second
 
 // await is service for a request with the context. Caddy starts apps in random
-// order, so a server may take requests before the store is open: they wait for it,
-// but not long, and not when it cannot be opened.
+// order, so a server may take requests before the store is open and has the accounts
+// of the config: they wait for both, but not long, and not when the config fails.
 func (a *App) await(ctx context.Context) (*core.Service, error) {
-	if a.live.Load() == nil && a.settled != nil {
-		ctx, cancel := context.WithTimeout(ctx, openWait)
+	select {
+	case <-a.settled:
+	default:
+		ctx, cancel := context.WithTimeout(ctx, startWait)
 		defer cancel()
 		select {
 		case <-a.settled:

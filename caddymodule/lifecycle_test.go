@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -71,6 +73,50 @@ func TestRejectedConfigChangesNothing(t *testing.T) {
 	}
 	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 429 {
 		t.Errorf("got %d for the sixth request of 5/1h, want 429: what was admitted is forgotten", got.StatusCode)
+	}
+}
+
+// slowApp is an app that takes a while to start.
+type slowApp struct{}
+
+func (slowApp) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "limitkeeper_test_slow", New: func() caddy.Module { return slowApp{} }}
+}
+
+func (slowApp) Start() error { time.Sleep(100 * time.Millisecond); return nil }
+func (slowApp) Stop() error  { return nil }
+
+func init() { caddy.RegisterModule(slowApp{}) }
+
+// The first request that is taken finds the accounts of the config, whatever else is
+// still starting.
+func TestFirstRequestFindsAccount(t *testing.T) {
+	for i := range 6 { // apps are started in random order
+		s, owner := newServer(t), core.NewOwnerSecret()
+		b, err := adapt(s.config(fmt.Sprintf("store memory first%d", i)+accountOption("default", owner), both("respond ok")))
+		s.must(err)
+		var config map[string]any
+		s.must(json.Unmarshal(b, &config))
+		config["apps"].(map[string]any)["limitkeeper_test_slow"] = struct{}{}
+		b, err = json.Marshal(config)
+		s.must(err)
+		loaded := make(chan error, 1)
+		go func() { loaded <- caddy.Load(b, true) }()
+		eventually(t, "an answer", func() bool {
+			r, _ := http.NewRequest(http.MethodGet, s.url(apiBase+"/plans"), nil)
+			r.Header.Set("X-Forwarded-Proto", "https")
+			r.Header.Set("Authorization", "Bearer "+owner)
+			resp, err := client.Do(r)
+			if err != nil {
+				return false
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != 200 {
+				t.Errorf("got %d for the first request, want 200", resp.StatusCode)
+			}
+			return true
+		})
+		s.must(<-loaded)
 	}
 }
 

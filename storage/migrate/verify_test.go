@@ -191,7 +191,9 @@ func TestVerified(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.lossy.Importer = memstore.New()
-			_, err = Run(t.Context(), source, &tc.lossy, small())
+			o := small()
+			o.Workers = 1 // of two that differ, the first is named
+			_, err = Run(t.Context(), source, &tc.lossy, o)
 			if !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want ErrDiffers with %q", err, tc.want)
 			}
