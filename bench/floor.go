@@ -10,11 +10,13 @@ import (
 type floor struct {
 	process *process
 	addr    string
+	host    string
+	tls     bool
 	body    string
 }
 
-// startFloor starts it with an answer of ours, header and body.
-func (l *lab) startFloor(ctx context.Context, o *ours) (*floor, error) {
+// startFloor starts it with an answer of ours, header and body, over TLS or without.
+func (l *lab) startFloor(ctx context.Context, o *ours, tls bool) (*floor, error) {
 	a, err := o.validateTarget(o.api, true).ask()
 	if err != nil {
 		return nil, err
@@ -23,21 +25,37 @@ func (l *lab) startFloor(ctx context.Context, o *ours) (*floor, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := l.startCaddy("caddy-respond", fmt.Sprintf(plainConfig, "localhost:"+port(addr), respond(a)))
+	f := &floor{addr: addr, host: addr, tls: tls, body: a.body}
+	site := "http://" + addr
+	if tls {
+		f.host = "localhost:" + port(addr)
+		site = f.host
+	}
+	p, err := l.startCaddy("caddy-respond-"+port(addr), fmt.Sprintf(plainConfig, site, respond(a)))
 	if err != nil {
 		return nil, err
 	}
-	f := &floor{process: p, addr: addr, body: a.body}
+	f.process = p
 	return f, p.ready(ctx, func() error { _, err := f.target(o, o.secrets[:1]).ask(); return err })
 }
 
 // target returns the floor as what is asked for decisions on keys, as ours is.
 func (f *floor) target(o *ours, keys []string) *target {
-	t := &target{addr: f.addr, tls: true, want: f.body, whole: true}
+	t := &target{addr: f.addr, tls: f.tls, want: f.body, whole: true}
 	for _, k := range keys {
-		t.requests = append(t.requests, o.validate("localhost:"+port(f.addr), k))
+		t.requests = append(t.requests, o.validate(f.host, k))
 	}
 	return t
+}
+
+// http1 returns the subject of the floor over HTTP/1.1.
+func (f *floor) http1(l *lab, o *ours) (*subject, error) {
+	t := f.target(o, l.madeUpKeys())
+	w, err := newWrk(l, "wrk-respond-"+port(f.addr), t)
+	if err != nil {
+		return nil, err
+	}
+	return &subject{name: respondFloor, run: w.run, probe: t.probe, cpu: cpuOf([]int{f.process.pid()})}, nil
 }
 
 // respond returns the directives that give an answer, header and body.

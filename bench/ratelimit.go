@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 )
 
 // The Go program that is measured as ratelimit, and its version.
@@ -14,19 +15,28 @@ const (
 	ratelimitVersion = "v1.4.1-0.20260122083618-3fb702589d36"
 )
 
-// ratelimitRules are its rules: one counter for each key, and a limit that nobody
-// exhausts.
-const ratelimitRules = `domain: bench
-descriptors:
-  - key: api_key
-    rate_limit:
-      unit: month
-      requests_per_unit: 4294967295
-`
+// ratelimitWindows are the windows in which Limitkeeper counts each request. ratelimit
+// counts in those that it is asked for.
+var ratelimitWindows = []string{"month", "day", "week", "year"}
 
-// ratelimitBody returns the body of a request for a key.
-func ratelimitBody(key string) string {
-	return fmt.Sprintf(`{"domain":"bench","descriptors":[{"entries":[{"key":"api_key","value":"%s"}]}]}`, key)
+// ratelimitRules returns its rules: a counter for each key and window, and limits that
+// nobody exhausts.
+func ratelimitRules() string {
+	var b strings.Builder
+	b.WriteString("domain: bench\ndescriptors:\n")
+	for _, w := range ratelimitWindows {
+		fmt.Fprintf(&b, "  - key: api_key_%[1]s\n    rate_limit:\n      unit: %[1]s\n      requests_per_unit: 4294967295\n", w)
+	}
+	return b.String()
+}
+
+// ratelimitBody returns the body of a request that counts for a key in windows.
+func ratelimitBody(key string, windows []string) string {
+	var list []string
+	for _, w := range windows {
+		list = append(list, fmt.Sprintf(`{"entries":[{"key":"api_key_%s","value":"%s"}]}`, w, key))
+	}
+	return `{"domain":"bench","descriptors":[` + strings.Join(list, ",") + `]}`
 }
 
 // buildRatelimit builds the program, once, and returns its path.
@@ -58,7 +68,7 @@ func (l *lab) startRatelimit(ctx context.Context) (addr string, both []*process,
 	if err != nil {
 		return "", nil, err
 	}
-	rules, err := l.file("rules/bench/config/bench.yaml", ratelimitRules)
+	rules, err := l.file("rules/bench/config/bench.yaml", ratelimitRules())
 	if err != nil {
 		return "", nil, err
 	}
@@ -77,18 +87,38 @@ func (l *lab) startRatelimit(ctx context.Context) (addr string, both []*process,
 	return addrs[0], []*process{p, redis.process}, p.ready(ctx, accepts(addrs[0]))
 }
 
-// ratelimitSubject starts ratelimit, and returns its subject.
-func (l *lab) ratelimitSubject(ctx context.Context, name string) (*subject, error) {
+// ratelimitSubjects starts ratelimit, and returns its subjects: counting in the windows
+// in which Limitkeeper counts, and in one.
+func (l *lab) ratelimitSubjects(ctx context.Context) ([]*subject, error) {
 	addr, both, err := l.startRatelimit(ctx)
 	if err != nil {
 		return nil, err
 	}
-	t := &target{addr: addr, want: `{"overallCode":`}
-	for _, k := range l.madeUpKeys() {
-		t.requests = append(t.requests, post(addr, "/json", "", ratelimitBody(k)))
+	var list []*subject
+	for _, m := range []struct {
+		name    string
+		windows []string
+	}{{ratelimitOf + fourWindows, ratelimitWindows}, {ratelimitOf, ratelimitWindows[:1]}} {
+		if !l.o.wants(m.name) {
+			continue
+		}
+		t := &target{addr: addr, want: `{"overallCode":`}
+		for _, k := range l.madeUpKeys() {
+			t.requests = append(t.requests, post(addr, "/json", "", ratelimitBody(k, m.windows)))
+		}
+		w, err := ratelimitWrk(ctx, l, fmt.Sprint("wrk-ratelimit-", len(m.windows)), t, both[0])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &subject{name: m.name, run: w.run, probe: t.probe, cpu: cpuOf(each(both, (*process).pid))})
 	}
+	return list, nil
+}
+
+// ratelimitWrk returns what loads a target of ratelimit, once it answers.
+func ratelimitWrk(ctx context.Context, l *lab, name string, t *target, p *process) (*wrk, error) {
 	// Its rules are read in the background.
-	err = both[0].ready(ctx, func() error { _, err := t.ask(); return err })
+	err := p.ready(ctx, func() error { _, err := t.ask(); return err })
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +130,5 @@ func (l *lab) ratelimitSubject(ctx context.Context, name string) (*subject, erro
 	if t.want = allowedBy.FindString(a.body); t.want == "" {
 		return nil, errors.New("it does not allow the first request: " + a.body)
 	}
-	w, err := newWrk(l, "wrk-ratelimit", t)
-	if err != nil {
-		return nil, err
-	}
-	return &subject{name: name, run: w.run, probe: t.probe, cpu: cpuOf(each(both, (*process).pid))}, nil
+	return newWrk(l, name, t)
 }

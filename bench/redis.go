@@ -120,7 +120,7 @@ func (l *lab) overTCP(ctx context.Context, called, name string, options ...strin
 // redisValidate measures decisions that are asked for, beside ratelimit with Redis, and
 // over HTTP/2 beside ours on disk.
 func redisValidate(ctx context.Context, l *lab, r *report) error {
-	if l.o.profile != "" || !l.wantsAny(ratelimitOf, validateOf+onRedisCalled+overTLS, validateOf+onBadger("process").called) {
+	if l.o.profile != "" || !l.wantsAny(ratelimitOf, ratelimitOf+fourWindows, validateOf+onRedisCalled+overTLS, validateOf+onBadger("process").called) {
 		return nil
 	}
 	groups, err := l.redisValidateGroups(ctx)

@@ -16,6 +16,7 @@ const (
 	nowhere      = "127.0.0.1:1" // an upstream that nothing is sent to
 	overTLS      = ", over TLS"
 	ratelimitOf  = "envoyproxy/ratelimit with Redis"
+	fourWindows  = ", four windows"
 )
 
 // allowedBy finds the beginning of an answer of ratelimit that allows.
@@ -62,7 +63,7 @@ func (l *lab) validateGroups(ctx context.Context) ([]subjects, error) {
 		}
 		all = append(all, o)
 	}
-	floor, err := l.startFloor(ctx, all[0])
+	floor, err := l.startFloor(ctx, all[0], true)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", respondFloor, err)
 	}
@@ -125,12 +126,11 @@ func (l *lab) http1(name string, o *ours, addr string, tls bool) (*subject, erro
 
 // overHTTP1 returns the floor and ours over TLS.
 func (l *lab) overHTTP1(f *floor, all []*ours) ([]*subject, error) {
-	t := f.target(all[0], l.madeUpKeys())
-	w, err := newWrk(l, "wrk-respond", t)
+	s, err := f.http1(l, all[0])
 	if err != nil {
 		return nil, err
 	}
-	list := []*subject{{name: respondFloor, run: w.run, probe: t.probe, cpu: cpuOf([]int{f.process.pid()})}}
+	list := []*subject{s}
 	for _, o := range all {
 		s, err := l.http1(validateOf+o.kept.called, o, o.api, true)
 		if err != nil {
@@ -181,16 +181,26 @@ func (l *lab) http2(name string, t *target, o *ours) (*subject, error) {
 		probe: func() (int64, error) { a, err := t.ask(); return int64(len(a.body)), err }}, nil
 }
 
-// besideRatelimit returns ratelimit, and ours over HTTP/1.1 without TLS as ratelimit has
-// it, and with.
+// besideRatelimit returns ratelimit, the floor, and ours over HTTP/1.1 without TLS as
+// ratelimit has it, and with.
 func (l *lab) besideRatelimit(ctx context.Context, o *ours) ([]*subject, error) {
 	var list []*subject
-	if l.o.wants(ratelimitOf) {
-		r, err := l.ratelimitSubject(ctx, ratelimitOf)
-		if err != nil {
+	if l.wantsAny(ratelimitOf, ratelimitOf+fourWindows) {
+		var err error
+		if list, err = l.ratelimitSubjects(ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", ratelimitOf, err)
 		}
-		list = append(list, r)
+	}
+	if l.o.wants(respondFloor) {
+		f, err := l.startFloor(ctx, o, false)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", respondFloor, err)
+		}
+		s, err := f.http1(l, o)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
 	}
 	plain, err := l.http1(validateOf+o.kept.called, o, o.plainAPI, false)
 	if err != nil {

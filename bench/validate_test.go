@@ -55,18 +55,26 @@ func TestValidateTarget(t *testing.T) {
 	}
 }
 
-// ratelimit is asked about one key, and only an answer that allows is right, however
+// ratelimit is asked about one key in each window, and only an answer that allows is right, however
 // its JSON is spaced.
 func TestRatelimitBodies(t *testing.T) {
 	var got struct {
 		Domain      string
 		Descriptors []struct{ Entries []struct{ Key, Value string } }
 	}
-	if err := json.Unmarshal([]byte(ratelimitBody("lk_user_1")), &got); err != nil {
+	if err := json.Unmarshal([]byte(ratelimitBody("lk_user_1", []string{"month", "day"})), &got); err != nil {
 		t.Fatal(err)
 	}
-	if e := got.Descriptors[0].Entries[0]; got.Domain != "bench" || e.Key != "api_key" || e.Value != "lk_user_1" {
-		t.Errorf("got %+v, want the key in the domain bench", got)
+	if got.Domain != "bench" || len(got.Descriptors) != 2 {
+		t.Fatalf("got %+v, want two windows in the domain bench", got)
+	}
+	for i, want := range []string{"api_key_month", "api_key_day"} {
+		if e := got.Descriptors[i].Entries[0]; e.Key != want || e.Value != "lk_user_1" {
+			t.Errorf("got %+v, want the key in %s", e, want)
+		}
+		if !strings.Contains(ratelimitRules(), "key: "+want+"\n    rate_limit:\n      unit: "+strings.TrimPrefix(want, "api_key_")+"\n") {
+			t.Errorf("no rule for %s in %s", want, ratelimitRules())
+		}
 	}
 	for body, want := range map[string]bool{`{"overallCode":"OK", "st`: true, `{"overallCode": "OK","st`: true, `{"overallCode":"OVER_LIMIT"`: false, `{"overallCode":"OKAY"`: false} {
 		if got := allowedBy.MatchString(body); got != want {
