@@ -37,13 +37,15 @@ type RedisStore struct {
 	// The name of the master that the sentinels at the addresses watch.
 	Sentinel string `json:"sentinel,omitempty"`
 
-	// The user of the access control list. Default: that of Redis.
+	// The user of the access control list. Default: that of Redis. It may be changed by a
+	// reload.
 	Username string `json:"username,omitempty"`
 
-	// The password, of the user or of the server. Default: none.
+	// The password, of the user or of the server. Default: none. It may be changed by a
+	// reload.
 	Password string `json:"password,omitempty"`
 
-	// User and password of the sentinels. Default: none.
+	// User and password of the sentinels. Default: none. They may be changed by a reload.
 	SentinelUsername string `json:"sentinel_username,omitempty"`
 	SentinelPassword string `json:"sentinel_password,omitempty"`
 
@@ -64,7 +66,8 @@ type RedisStore struct {
 	// was answered. Default: none. It may be changed by a reload.
 	WaitReplicas *WaitReplicas `json:"wait_replicas,omitempty"`
 
-	// Speak TLS. Default: no.
+	// Speak TLS. Default: no. A reload reads the files again, and may name others; one that
+	// turns TLS on or off opens the store anew.
 	TLS *RedisTLS `json:"tls,omitempty"`
 
 	options redisstore.Options
@@ -191,10 +194,11 @@ func (t *RedisTLS) config() (*tls.Config, error) {
 	return c, nil
 }
 
-// PoolKey implements [StoreModule]: the store is where it is, and under which names.
+// PoolKey implements [StoreModule]: the store is where it is, and under which names. With
+// TLS it is at other ports, though they may have the same numbers.
 func (r *RedisStore) PoolKey() string {
 	addresses := slices.Sorted(slices.Values(r.Addresses))
-	return fmt.Sprintf("redis %q %q %d %q", addresses, r.Sentinel, r.Database, r.options.KeyPrefix())
+	return fmt.Sprintf("redis %q %q %d %q %t", addresses, r.Sentinel, r.Database, r.options.KeyPrefix(), r.TLS != nil)
 }
 
 // Open implements [StoreModule].
@@ -209,6 +213,7 @@ func (r *RedisStore) Tune(s core.Store, _ core.Tunables) {
 	store := s.(*redisstore.Store)
 	store.SetHistory(r.options.History)
 	store.SetWait(r.options.Wait)
+	store.SetAccess(r.options.Access())
 }
 
 // The figures of a store on Redis.

@@ -218,6 +218,7 @@ func (r *registering) addOwnerKey(account string, k *core.OwnerKey) error {
 		return err
 	}
 	digest := encodeDigest(k.Digest)
+	r.writes.grows = true
 	r.write("HSET", "owners", digest, string(b))
 	r.write("HSET", "owner-ids:"+account, k.ID, digest)
 	r.write("RPUSH", "owners:"+account, digest)

@@ -16,7 +16,7 @@ import (
 
 // What a user of Redis must be allowed to run. Every key and channel is under the prefix.
 var (
-	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hlen", "hmget", "hset", "hsetnx", "incr", "lindex", "llen",
+	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hlen", "hmget", "hset", "hsetnx", "lindex", "llen",
 		"lpop", "lrange", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zrange",
 		"zrem", "zscore"}
 	ofStore      = []string{"del", "eval", "evalsha", "get", "hscan", "info", "lrem", "set"}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -15,11 +16,16 @@ import (
 type batch struct {
 	keys    []string // the version first
 	numbers map[string]string
-	args    []string // the version that must be first
+	args    []string // what comes before the commands first
+	grows   bool     // it makes something that was not there
 }
 
+// Before the commands in the arguments: the version that must be, the one after it, and
+// whether a full memory is in the way.
+const beforeCommands = 3
+
 func newBatch(slot names) *batch {
-	return &batch{keys: []string{slot.key("version")}, numbers: map[string]string{}, args: []string{""}}
+	return &batch{keys: []string{slot.key("version")}, numbers: map[string]string{}, args: make([]string, beforeCommands)}
 }
 
 // key returns the number of a key.
@@ -52,7 +58,9 @@ func (b *batch) addMany(command, key string, args []string) {
 	}
 }
 
-func (b *batch) empty() bool { return len(b.args) == 1 }
+func (b *batch) empty() bool { return len(b.args) == beforeCommands }
+
+func (b *batch) tooLarge() bool { return len(b.keys)+len(b.args)+3 > maxMessage }
 
 // maxMessage is how many parts a command to a server has at most.
 const maxMessage = 1 << 20
@@ -80,10 +88,12 @@ func (s *Store) look(ctx context.Context, b *batch) (version string, answers []r
 // commit runs commands that write, if the slot has still the version. It reports whether
 // they were run.
 func (s *Store) commit(ctx context.Context, b *batch, version string) (done bool, err error) {
-	if len(b.keys)+len(b.args)+3 > maxMessage {
-		return false, errTooLarge
+	// The next version is random: numbers would be given again after a fail-over that forgets
+	// some.
+	b.args[0], b.args[1] = version, strconv.FormatUint(rand.Uint64(), 36)
+	if b.grows {
+		b.args[2] = "grows"
 	}
-	b.args[0] = version
 	long := time.Duration(len(b.keys)+len(b.args)) * longer
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+long)
 	defer cancel()

@@ -29,6 +29,7 @@ type chore struct {
 
 const (
 	dropUser = "user"  // delete the counters of a user and of all its keys
+	dropAll  = "all"   // delete the keys of a user, then those
 	dropKey  = "key"   // delete the counter of a key
 	moveKey  = "move"  // take the counter of a key to another user
 	again    = "again" // forget that a user, or a key, of that number was deleted
@@ -58,6 +59,8 @@ func (s *Store) settle(ctx context.Context, account string, wait time.Duration) 
 	select {
 	case r := <-done:
 		return r.Err
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
 	case <-t.C:
 		return core.Unavailable(errors.New("redis: what a transaction on the account has left to do takes long"))
 	}
@@ -83,7 +86,7 @@ func (s *Store) doChores(ctx context.Context, account string) error {
 
 // lookSettled looks at an account that has no chores left.
 func (s *Store) lookSettled(ctx context.Context, account string, fill func(*batch)) ([]rueidis.RedisMessage, error) {
-	for {
+	for begun := time.Now(); ; {
 		b := newBatch(s.o.account(account))
 		b.add("LLEN", s.o.account(account).key("chores"))
 		fill(b)
@@ -93,6 +96,9 @@ func (s *Store) lookSettled(ctx context.Context, account string, fill func(*batc
 		}
 		if err := s.settle(ctx, account, s.o.Timeout); err != nil {
 			return nil, err
+		}
+		if time.Since(begun) > contention {
+			return nil, unsettled(errUnsettled)
 		}
 	}
 }
@@ -114,6 +120,10 @@ func (s *Store) doChore(ctx context.Context, account, what string) error {
 	switch c.kind {
 	case dropUser:
 		err = s.dropUser(ctx, account, c.from)
+	case dropAll:
+		if err = s.dropKeys(ctx, account, c.from); err == nil {
+			err = s.dropUser(ctx, account, c.from)
+		}
 	case dropKey:
 		err = s.retire(ctx, s.o.usage(account, c.from), fieldOf(c.seq))
 	case again:
@@ -155,6 +165,29 @@ func (s *Store) retire(ctx context.Context, n names, field string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	return unavailable(retireScript.write(ctx, s, keys, []string{field, markFor, lateness(field)}).Error())
+}
+
+// dropKeys deletes the keys of a deleted user, some at a time: so many that nobody else waits
+// long.
+func (s *Store) dropKeys(ctx context.Context, account string, user int64) error {
+	for left := true; left; {
+		if s.closing.Load() {
+			return errClosed
+		}
+		err := s.optimistic(func() (done bool, err error) {
+			t := s.newTx(ctx, account)
+			t.chore = true
+			done, _, err = t.run(func(core.Tx) error {
+				left, err = t.dropSome(user)
+				return err
+			})
+			return done, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dropUser deletes the counters of a user and of its keys: its own first, without which

@@ -112,7 +112,13 @@ func TestDiesWhileMoving(t *testing.T) {
 			d := newDying(t, c)
 			was := d.w.keys[d.first]
 			d.diesMoving(t, away)
-			until(t, "somebody who can go on", func() bool { return next[name](t, d) == nil })
+			until(t, "somebody who can go on", func() bool {
+				err := next[name](t, d)
+				if err != nil {
+					t.Log(err)
+				}
+				return err == nil
+			})
 			if _, err := d.w.s.Consume(t.Context(), consumption(&was, "", true)); !errors.Is(err, core.ErrKeyNotFound) {
 				t.Errorf("Consume with the key as one of the user that it was of: %v, want ErrKeyNotFound", err)
 			}

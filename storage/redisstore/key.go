@@ -78,24 +78,45 @@ func (t *tx) key(id string) (*change[keyRecord], error) {
 	return changing(t, t.keys, id, t.names.apiKey(id))
 }
 
-// loadKeys reads the keys that a user had when the transaction began.
+// dropAtOnce is how many keys of a user are deleted in one step at most: a master is busy
+// with them for some 10 ms.
+const dropAtOnce = 500
+
+// hasMany reports whether a user has more keys than that.
+func (t *tx) hasMany(user int64) (bool, error) {
+	n, err := t.CountKeys(core.KeyFilter{UserID: user})
+	return n > dropAtOnce, err
+}
+
+// loadKeys reads the keys that a user had when the transaction began, so many at most.
 func (t *tx) loadKeys(user int64) error {
-	index := t.names.keys(core.KeyFilter{UserID: user})
-	for first := 0; ; first += maxArgs {
-		b := newBatch(t.names)
-		b.add("ZRANGE", index, strconv.Itoa(first), strconv.Itoa(first+maxArgs-1))
-		answers := t.look(b)
-		if answers == nil {
-			return t.fault
-		}
-		ids, err := answers[0].AsStrSlice()
-		if err != nil {
-			return unavailable(err)
-		}
-		if err := t.loadEach(ids); err != nil || len(ids) < maxArgs {
-			return err
-		}
+	b := newBatch(t.names)
+	b.add("ZRANGE", t.names.keys(core.KeyFilter{UserID: user}), "0", strconv.Itoa(dropAtOnce-1))
+	answers := t.look(b)
+	if answers == nil {
+		return t.fault
 	}
+	ids, err := answers[0].AsStrSlice()
+	if err != nil {
+		return unavailable(err)
+	}
+	return t.loadEach(ids)
+}
+
+// dropSome deletes so many keys of a user that is not there, and reports whether it had
+// any.
+func (t *tx) dropSome(user int64) (had bool, err error) {
+	u, err := t.user(user)
+	if err != nil || u.now() != nil { // the number was used again: others were quicker
+		return false, err
+	}
+	if err := t.loadKeys(user); err != nil {
+		return false, err
+	}
+	for _, k := range t.keys {
+		k.write(nil)
+	}
+	return len(t.keys) > 0, nil
 }
 
 // loadEach reads keys that were not read yet.

@@ -23,14 +23,14 @@ func fill(t testing.TB, server *redistest.Server) {
 	server.Do(t, "CONFIG", "SET", "maxmemory", strconv.Itoa(n-200_000)) // connections that end give some back
 }
 
-// A server whose memory is full refuses what would write, whole, and says why; what was
-// stored can be read, also by a store that is opened then. With more memory everything
-// works again.
+// A server whose memory is full refuses requests and what is new, whole, and says why; what
+// was stored can be read, also by a store that is opened then, disabled, revoked and deleted.
+// With more memory everything works again.
 func TestFullMemory(t *testing.T) {
 	server := redistest.Start(t)
 	o := faulty(server.Addr())
 	s := opened(t, o)
-	w := newWorld(t, s, 2)
+	w := newWorld(t, s, 4)
 	ask := func(id string) error {
 		_, err := w.s.Consume(t.Context(), consumption(&w.keys[0], id, true))
 		return err
@@ -51,19 +51,28 @@ func TestFullMemory(t *testing.T) {
 		}
 		return tx.PutUser(&core.User{AccountID: w.account, Name: "new"})
 	}))
-	full(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.DeleteUser(w.keys[0].UserID) }))
+	full(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+		k, err := tx.Key(w.keys[0].ID)
+		if err != nil {
+			return err
+		}
+		k.UserID = w.keys[2].UserID
+		return tx.PutKey(k)
+	}))
 	full(t, "CreateAccount", w.s.CreateAccount(t.Context(), &core.Account{ID: "acct_x", Name: "x"}, &core.OwnerKey{ID: "okey_x"}))
 	if got := server.Do(t, "DBSIZE"); got != keys {
 		t.Errorf("there are %s keys after transactions that failed, want the %s of before", got, keys)
 	}
+
+	w.lessen(t)
 
 	again := opened(t, o)
 	for _, s := range []core.Store{s, again} {
 		if _, err := s.KeyByDigest(t.Context(), core.DigestOf(before)); err != nil {
 			t.Errorf("KeyByDigest while the memory is full: %v", err)
 		}
-		if _, n, err := s.Users(t.Context(), w.account, core.UserFilter{}, core.Page{Number: 1, Size: 10}); n != 2 || err != nil {
-			t.Errorf("Users while the memory is full: %d, %v; want 2", n, err)
+		if _, n, err := s.Users(t.Context(), w.account, core.UserFilter{}, core.Page{Number: 1, Size: 10}); n != 3 || err != nil {
+			t.Errorf("Users while the memory is full: %d, %v; want 3", n, err)
 		}
 	}
 	if n := w.used(t, w.keys[0].ID, 0); n != 1 {
@@ -83,6 +92,39 @@ func TestFullMemory(t *testing.T) {
 		t.Errorf("counted %d requests, %d in the history; want 4", used, entries)
 	}
 	w.addUser(t)
+}
+
+// lessen disables, revokes and deletes: a key of the third user, the owner's key, and the
+// fourth user.
+func (w *world) lessen(t testing.TB) {
+	t.Helper()
+	err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+		k, err := tx.Key(w.keys[4].ID)
+		if err != nil {
+			return err
+		}
+		k.Status = core.KeyInactive
+		return tx.PutKey(k)
+	})
+	if err != nil {
+		t.Errorf("disabling a key while the memory is full: %v", err)
+	}
+	if k, err := w.s.Key(t.Context(), w.account, w.keys[4].ID); err != nil || k.Status != core.KeyInactive {
+		t.Errorf("the key that was disabled is %v, %v", k, err)
+	}
+	if err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.DeleteUser(w.keys[6].UserID) }); err != nil {
+		t.Errorf("deleting a user while the memory is full: %v", err)
+	}
+	if _, err := w.s.Key(t.Context(), w.account, w.keys[6].ID); !errors.Is(err, core.ErrKeyNotFound) {
+		t.Errorf("a key of the deleted user: %v, want ErrKeyNotFound", err)
+	}
+	now := time.Now()
+	if _, err := w.s.UpdateOwnerKey(t.Context(), w.account, "okey_1", func(k *core.OwnerKey) error { k.RevokedAt = &now; return nil }); err != nil {
+		t.Errorf("revoking an owner's key while the memory is full: %v", err)
+	}
+	if k, err := w.s.OwnerKeyByDigest(t.Context(), core.DigestOf(w.account)); err != nil || k.RevokedAt == nil {
+		t.Errorf("the owner's key that was revoked is %v, %v", k, err)
+	}
 }
 
 // Under load a memory that becomes full at any moment leaves no decision half done.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -14,6 +15,7 @@ import (
 type node struct {
 	address  string
 	away     atomic.Pointer[error] // why, nil while it is there
+	heard    atomic.Int64          // when its watch was last answered, Unix nanoseconds
 	underWay chan struct{}         // holds one for each call
 	waiting  chan struct{}         // and one for each that waits for replicas
 }
@@ -45,16 +47,25 @@ func (n *node) enter(ctx context.Context) error {
 // server has told.
 func (n *node) leave(fault error) {
 	<-n.underWay
-	if fault != nil && !rueidis.IsRedisNil(fault) && !errors.Is(fault, context.Canceled) {
+	switch {
+	case fault == nil, rueidis.IsRedisNil(fault), errors.Is(fault, context.Canceled):
+	case errors.Is(fault, context.DeadlineExceeded) && n.answers(): // one call is slow, not the node
+	default:
 		n.lost(fault)
 	}
 }
+
+// answers reports whether the watch was answered just now.
+func (n *node) answers() bool { return time.Since(time.Unix(0, n.heard.Load())) < 2*beat }
 
 // lost notes that the node is away, and reports whether it was there before.
 func (n *node) lost(why error) bool { return n.away.CompareAndSwap(nil, &why) }
 
 // found notes that the node is there, and reports whether it was away.
-func (n *node) found() bool { return n.away.Swap(nil) != nil }
+func (n *node) found() bool {
+	n.heard.Store(time.Now().UnixNano())
+	return n.away.Swap(nil) != nil
+}
 
 // slots is how many slots a Cluster has.
 const slots = 16384

@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -45,6 +47,21 @@ type Options struct {
 	Wait    Wait
 
 	Logger *slog.Logger // nil for none
+
+	access *atomic.Pointer[Access] // what connections are made with; nil until Open
+}
+
+// Access is what the servers and the sentinels ask for. All of it may change while the
+// store is open, but not whether TLS is nil: a Cluster says by that at which ports it is.
+type Access struct {
+	Username, Password                 string
+	SentinelUsername, SentinelPassword string
+	TLS                                *tls.Config
+}
+
+// Access returns what of the options the servers ask for.
+func (o *Options) Access() Access {
+	return Access{o.Username, o.Password, o.SentinelUsername, o.SentinelPassword, o.TLS}
 }
 
 // Wait says for how many replicas a decision and a write wait before they are
@@ -60,6 +77,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	a := o.Access()
+	o.access = new(atomic.Pointer[Access])
+	o.access.Store(&a)
 	return o, o.Check()
 }
 
@@ -111,19 +131,18 @@ const gather = 20 * time.Microsecond
 // keepAlive is how often a silent connection is asked whether it lives.
 const keepAlive = 300 * time.Millisecond
 
-// clientOption returns how to connect.
+// clientOption returns how to connect: with the access of the moment, whenever that is.
 func (o *Options) clientOption() rueidis.ClientOption {
 	return rueidis.ClientOption{
-		InitAddress: o.Addresses,
-		Username:    o.Username,
-		Password:    o.Password,
-		SelectDB:    o.Database,
-		TLSConfig:   o.TLS,
-		ClientName:  "limitkeeper",
-		Sentinel: rueidis.SentinelOption{MasterSet: o.Sentinel, Username: o.SentinelUsername, Password: o.SentinelPassword,
-			TLSConfig: o.TLS, Dialer: o.dialer(), TopologyRefreshInterval: topologyEvery},
+		InitAddress:       o.Addresses,
+		AuthCredentialsFn: o.credentials,
+		SelectDB:          o.Database,
+		TLSConfig:         o.TLS, // says to a Cluster which ports are meant
+		ClientName:        "limitkeeper",
+		Sentinel: rueidis.SentinelOption{MasterSet: o.Sentinel, TLSConfig: toSentinel,
+			Dialer: o.dialer(), TopologyRefreshInterval: topologyEvery},
 		Dialer:            o.dialer(),
-		DialCtxFn:         dial,
+		DialCtxFn:         o.dial,
 		ConnWriteTimeout:  o.Timeout,
 		RingScaleEachConn: ringScale,
 		MaxFlushDelay:     gather,
@@ -134,6 +153,37 @@ func (o *Options) clientOption() rueidis.ClientOption {
 }
 
 func (o *Options) dialer() net.Dialer { return net.Dialer{Timeout: o.Timeout, KeepAlive: keepAlive} }
+
+// toSentinel stands for the TLS of a sentinel. The client dials sentinels in the same way
+// as servers, and asks in the same way for their credentials: this tells them apart.
+var toSentinel = new(tls.Config)
+
+// sentinelConn is a connection to a sentinel. Its address says so.
+type (
+	sentinelConn struct{ net.Conn }
+	sentinelAddr struct{ net.Addr }
+)
+
+// RemoteAddr implements [net.Conn].
+func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteAddr()} }
+
+// dial connects with the TLS of the moment, whatever it was when the client was made.
+func (o *Options) dial(ctx context.Context, address string, d *net.Dialer, of *tls.Config) (net.Conn, error) {
+	c, err := dial(ctx, address, d, o.access.Load().TLS)
+	if err == nil && of == toSentinel {
+		c = sentinelConn{c}
+	}
+	return c, err
+}
+
+// credentials returns those of the moment for a connection that [Options.dial] has made.
+func (o *Options) credentials(c rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+	a := o.access.Load()
+	if _, ok := c.Address.(sentinelAddr); ok {
+		return rueidis.AuthCredentials{Username: a.SentinelUsername, Password: a.SentinelPassword}, nil
+	}
+	return rueidis.AuthCredentials{Username: a.Username, Password: a.Password}, nil
+}
 
 // dial connects to a host and port, or to a unix socket.
 func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
@@ -146,9 +196,12 @@ func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (ne
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// explain says what a deadline that has passed while connecting may mean.
+// explain says what a deadline that has passed while connecting may mean, and that the
+// server has hung up.
 func (o *Options) explain(err error) error {
 	switch {
+	case o.TLS != nil && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
+		return fmt.Errorf("it has hung up: does it want another certificate, or one at all? %w", err)
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded):
 		return err
 	case o.TLS != nil:

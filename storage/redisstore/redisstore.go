@@ -36,7 +36,7 @@ type Store struct {
 	calls   deadlines
 
 	accounts sync.Map             // ids of accounts that are known to exist; none is ever deleted
-	writing  [64]sync.Mutex       // transactions, by the hash of their account
+	writing  locks                // transactions, by their account
 	chores   singleflight.Group   // by account
 	watch    *watch               // of what others change
 	today    today                // for decisions
@@ -84,6 +84,24 @@ func (s *Store) SetHistory(entries int) {
 // SetWait changes for which replicas decisions and writes wait.
 func (s *Store) SetWait(w Wait) {
 	s.retune(func(t *tune) { t.wait = w })
+}
+
+// SetAccess changes what connections are made with from now on; those that there are
+// stay. When none can be made it is logged at once, and not only when one is needed.
+func (s *Store) SetAccess(a Access) {
+	if old := s.o.access.Swap(&a); *old == a || s.begin() != nil {
+		return
+	}
+	go func() {
+		defer s.end()
+		client, err := s.o.connect()
+		if err != nil {
+			s.o.Logger.Warn("redis takes no new connection with the access that it was given; those that there are go on",
+				"address", s.o.where(), "error", s.o.explain(err))
+			return
+		}
+		client.Close()
+	}()
 }
 
 func (s *Store) retune(change func(*tune)) {

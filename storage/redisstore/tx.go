@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"math/rand/v2"
 	"time"
 
@@ -30,6 +29,8 @@ type tx struct {
 	names   names
 	missing bool // the account
 
+	chore bool // it does one itself, and does not wait until there are none
+
 	version string
 	begun   bool
 	fault   error            // of a read: the transaction is to be given up or run again
@@ -39,6 +40,7 @@ type tx struct {
 	plans  map[string]*change[core.Plan]
 	keys   map[string]*change[keyRecord]
 	emails map[string]int64 // who has an email afterwards, 0 for nobody
+	many   map[int64]bool   // deleted users whose keys are left to a chore
 }
 
 // change is a resource as it was when the transaction began and as it is after it; nil
@@ -59,9 +61,8 @@ func (c *change[T]) now() *T {
 
 func (c *change[T]) write(after *T) { c.after, c.written = after, true }
 
-var seed = maphash.MakeSeed()
-
-// Update implements [core.Store].
+// Update implements [core.Store]. A user with very many keys is gone at once, and its keys
+// are before Update returns.
 func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -71,54 +72,86 @@ func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) err
 	if err != nil {
 		return err
 	}
-	mu := &s.writing[maphash.String(seed, account)%uint64(len(s.writing))]
-	mu.Lock() // those of this process do not get into each other's way
-	defer mu.Unlock()
-	return s.optimistic(func() (bool, error) { return s.try(ctx, account, !known, fn) })
+	chores, err := s.update(ctx, account, !known, fn)
+	if err != nil || !chores {
+		return err
+	}
+	s.chores.Forget(account) // who is at it may have looked before there were these
+	return s.settle(ctx, account, patience)
 }
 
-// try runs a transaction once, and reports whether it is over.
-func (s *Store) try(ctx context.Context, account string, missing bool, fn func(core.Tx) error) (done bool, err error) {
-	t := &tx{ctx: ctx, s: s, account: account, names: s.o.account(account), missing: missing,
+// update is Update without what follows from it, and reports whether something does.
+func (s *Store) update(ctx context.Context, account string, missing bool, fn func(core.Tx) error) (chores bool, err error) {
+	unlock, err := s.writing.lock(ctx, account) // those of this process do not get into each other's way
+	if err != nil {
+		return false, unavailable(err)
+	}
+	defer unlock()
+	for begun := time.Now(); ; {
+		err := s.optimistic(func() (done bool, err error) {
+			t := s.newTx(ctx, account)
+			t.missing = missing
+			done, chores, err = t.run(fn)
+			return done, err
+		})
+		if !errors.Is(err, errUnsettled) || time.Since(begun) > patience {
+			return chores, unsettled(err)
+		}
+		if err := s.settle(ctx, account, patience); err != nil {
+			return false, err
+		}
+	}
+}
+
+// unsettled makes errUnsettled, if that is the error, one for callers.
+func unsettled(err error) error {
+	if errors.Is(err, errUnsettled) {
+		return core.Unavailable(errors.New("redis: others leave more to do on the account all the time"))
+	}
+	return err
+}
+
+func (s *Store) newTx(ctx context.Context, account string) *tx {
+	return &tx{ctx: ctx, s: s, account: account, names: s.o.account(account),
 		users: map[int64]*change[core.User]{}, plans: map[string]*change[core.Plan]{},
-		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}}
+		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}, many: map[int64]bool{}}
+}
+
+// run runs a transaction once. It reports whether it is over, and whether it leaves
+// chores.
+func (t *tx) run(fn func(core.Tx) error) (done, chores bool, err error) {
 	err = fn(t)
 	if t.fault != nil {
 		err = t.fault
 	}
 	switch {
 	case errors.Is(err, errStale):
-		return false, nil
-	case errors.Is(err, errUnsettled):
-		return false, s.settle(ctx, account, patience)
-	}
-	if err != nil || missing {
-		return err == nil, err
+		return false, false, nil
+	case err != nil || t.missing:
+		return err == nil, false, err
 	}
 	return t.commit()
 }
 
-// commit makes the writes happen, and does what follows from them.
-func (t *tx) commit() (done bool, err error) {
+// commit makes the writes happen.
+func (t *tx) commit() (done, chores bool, err error) {
 	w := t.writes()
-	if w.err != nil {
-		return false, w.err
-	}
-	if w.batch.empty() {
-		return true, nil
+	switch {
+	case w.err != nil:
+		return false, false, w.err
+	case w.batch.empty():
+		return true, false, nil
+	case w.batch.tooLarge():
+		return false, false, errTooLarge
 	}
 	if err := t.s.claim(t.ctx, w.claims); err != nil {
-		return false, err
+		return false, false, err
 	}
 	if done, err = t.s.commit(t.ctx, w.batch, t.version); !done || err != nil {
-		return done, err
+		return done, false, err
 	}
 	t.s.release(t.ctx, w.releases)
-	if w.chores {
-		t.s.chores.Forget(t.account) // who is at it may have looked before there were these
-		return true, t.s.settle(t.ctx, t.account, patience)
-	}
-	return true, nil
+	return true, w.chores, nil
 }
 
 // patience is for how long a transaction waits for what follows from it.
@@ -148,7 +181,7 @@ func (t *tx) begin() {
 		t.fault = unavailable(err)
 		return
 	}
-	if number(answers[1]) > 0 {
+	if number(answers[1]) > 0 && !t.chore {
 		t.fault = errUnsettled
 		return
 	}

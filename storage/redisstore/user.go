@@ -210,8 +210,13 @@ func (t *tx) DeleteUser(id int64) error {
 	if c.now() == nil {
 		return core.ErrUserNotFound
 	}
-	if err := t.loadKeys(id); err != nil {
+	if t.many[id], err = t.hasMany(id); err != nil {
 		return err
+	}
+	if !t.many[id] {
+		if err := t.loadKeys(id); err != nil {
+			return err
+		}
 	}
 	for _, k := range t.keys {
 		if held := k.now(); held != nil && held.UserID == id {

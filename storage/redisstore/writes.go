@@ -40,22 +40,28 @@ func (t *tx) writes() *writes {
 		claims: map[core.Digest]string{}, releases: map[core.Digest]string{}}
 	for _, id := range slices.Sorted(maps.Keys(t.keys)) {
 		if c := t.keys[id]; c.written && (c.before != nil || c.after != nil) {
+			w.grows(c.before == nil)
 			w.key(id, c)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.users)) {
 		if c := t.users[id]; c.written && (c.before != nil || c.after != nil) {
+			w.grows(c.before == nil)
 			w.user(id, c)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.plans)) {
 		if c := t.plans[id]; c.written && (c.before != nil || c.after != nil) {
+			w.grows(c.before == nil)
 			w.plan(id, c)
 		}
 	}
 	w.rest()
 	return w
 }
+
+// grows notes whether something is new.
+func (w *writes) grows(is bool) { w.batch.grows = w.batch.grows || is }
 
 // rest adds what is the same for all kinds.
 func (w *writes) rest() {
@@ -123,6 +129,8 @@ func (w *writes) user(id int64, c *change[core.User]) {
 	w.place(strconv.FormatInt(id, 10), id, w.userIndexes(c.before), w.userIndexes(c.after))
 	w.batch.add("TELL", w.t.s.o.tellUser(w.t.account, id))
 	switch {
+	case c.after == nil && w.t.many[id]:
+		w.chore(chore{kind: dropAll, from: id})
 	case c.after == nil:
 		w.chore(chore{kind: dropUser, from: id})
 	case c.before == nil && c.numbered:
@@ -231,6 +239,7 @@ func (w *writes) keyChores(c *change[keyRecord]) {
 		if a.Again {
 			w.chore(chore{kind: again, seq: a.Seq, from: a.UserID})
 		}
+		w.grows(true) // where it comes to
 		w.chore(chore{kind: moveKey, seq: b.Seq, from: b.UserID, to: a.UserID, move: a.Moves})
 	}
 }

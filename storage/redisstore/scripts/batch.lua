@@ -3,6 +3,7 @@
 --
 -- KEYS  1 the version of the slot  2… the keys of the commands
 -- ARGV  1 the version that must be, to write; '' to look
+--       2 the version afterwards  3 '' to write though the memory is full
 --       then for each command how many arguments it has, its name, the number of its
 --       key in KEYS, its arguments
 --
@@ -18,10 +19,12 @@ local version = redis.call('GET', KEYS[1]) or '0'
 local writes = ARGV[1] ~= ''
 if writes then
 	if version ~= ARGV[1] then return {version} end
-	redis.call('INCR', KEYS[1])
+	-- Only the first write of a script is refused for want of memory, and no deletion is.
+	if ARGV[3] == '' then redis.call('DEL', KEYS[1]) end
+	redis.call('SET', KEYS[1], ARGV[2])
 end
 
-local out, i = {version}, 2
+local out, i = {version}, 4
 while i <= #ARGV do
 	local n, name, key = tonumber(ARGV[i]), ARGV[i + 1], KEYS[tonumber(ARGV[i + 2])]
 	local answer = false

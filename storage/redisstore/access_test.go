@@ -1,0 +1,255 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// logged is a log that can be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// rotation is a store whose servers begin to ask for something else.
+type rotation struct {
+	*world
+	o       redisstore.Options
+	log     *logged
+	servers []*redistest.Server
+}
+
+func newRotation(t *testing.T, o redisstore.Options, servers ...*redistest.Server) *rotation {
+	t.Helper()
+	r := &rotation{o: o, log: &logged{}, servers: servers}
+	r.o.Timeout = 2 * time.Second
+	o = r.o
+	o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
+	r.world = newWorld(t, opened(t, o), 1)
+	r.consume(t)
+	return r
+}
+
+func (r *rotation) try(t *testing.T) error {
+	_, err := r.s.Consume(t.Context(), consumption(&r.keys[0], "", true))
+	return err
+}
+
+// consume counts a request, which must be allowed.
+func (r *rotation) consume(t *testing.T) {
+	t.Helper()
+	if err := r.try(t); err != nil {
+		t.Fatalf("Consume: %v", err)
+	}
+}
+
+// set puts another access in force.
+func (r *rotation) set(a redisstore.Access) {
+	r.s.SetAccess(a)
+	r.o.Username, r.o.Password, r.o.TLS = a.Username, a.Password, a.TLS
+	r.o.SentinelUsername, r.o.SentinelPassword = a.SentinelUsername, a.SentinelPassword
+}
+
+// refused cuts all connections. The store is unavailable then and stays so: with its access
+// there are no new ones.
+func (r *rotation) refused(t *testing.T, why string) {
+	t.Helper()
+	for _, s := range r.servers {
+		s.CutConnections()
+	}
+	time.Sleep(time.Second) // every connection is asked in that time whether it lives
+	if err := r.try(t); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("Consume: %v, want ErrUnavailable", err)
+	}
+	if _, err := redisstore.Open(t.Context(), r.o); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("Open: %v, want %q", err, why)
+	}
+}
+
+// accepted waits until the store works again, with every kind of connection.
+func (r *rotation) accepted(t *testing.T) {
+	t.Helper()
+	until(t, "to be allowed", func() bool { return r.try(t) == nil })
+	told := &watcher{}
+	r.s.Watch(told)
+	told.awaitTrust(t) // every master is watched again
+	exercise(t, r.s)
+}
+
+// Another user and password, of the servers and of the sentinels, are used by every kind of
+// connection that is made from then on, and no log shows them.
+func TestSetAccess(t *testing.T) {
+	t.Parallel()
+	wait := redisstore.Wait{Replicas: 1, Timeout: 10 * time.Second}
+	t.Run("single", func(t *testing.T) {
+		t.Parallel()
+		s := redistest.Start(t)
+		changesAccess(t, redisstore.Options{Addresses: []string{s.Addr()}}, []*redistest.Server{s}, nil)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		c := redistest.StartCluster(t)
+		changesAccess(t, redisstore.Options{Addresses: c.Addrs(), Wait: wait}, c.Nodes(), nil)
+	})
+	t.Run("sentinel", func(t *testing.T) {
+		t.Parallel()
+		n := redistest.StartSentinel(t)
+		changesAccess(t, redisstore.Options{Addresses: n.Addrs(), Sentinel: n.Name(), Wait: wait}, n.Servers(), n.Sentinels())
+	})
+}
+
+// changesAccess lets servers and sentinels ask for others than a store was opened with.
+func changesAccess(t *testing.T, o redisstore.Options, servers, sentinels []*redistest.Server) {
+	t.Helper()
+	o.Username, o.Password, o.SentinelUsername, o.SentinelPassword = "limitkeeper", "geheim-1", "asks", "geheim-2"
+	for _, s := range servers {
+		s.Do(t, "ACL", "SETUSER", "limitkeeper", "on", ">geheim-1", "~*", "&*", "+@all")
+	}
+	for _, s := range sentinels {
+		s.Do(t, "ACL", "SETUSER", "asks", "on", ">geheim-2", "&*", "+@all")
+	}
+	r := newRotation(t, o, servers...)
+	for _, s := range servers {
+		s.Do(t, "ACL", "SETUSER", "limitkeeper", "off")
+		s.Do(t, "ACL", "SETUSER", "another", "on", ">geheim-3", "~*", "&*", "+@all")
+	}
+	r.consume(t)
+	r.refused(t, "WRONGPASS")
+	for _, s := range sentinels {
+		s.Do(t, "ACL", "SETUSER", "asks", "resetpass", ">geheim-4")
+		s.CutConnections()
+	}
+	r.set(redisstore.Access{Username: "another", Password: "geheim-3", SentinelUsername: "asks", SentinelPassword: "geheim-4"})
+	r.accepted(t)
+	if len(sentinels) > 0 {
+		until(t, "a connection to a sentinel", func() bool { return asked(t, sentinels) })
+	}
+	if log := r.log.String(); strings.Contains(log, "geheim") {
+		t.Errorf("a password is in the log:\n%s", log)
+	}
+}
+
+// asked reports whether a store asks one of the sentinels.
+func asked(t *testing.T, sentinels []*redistest.Server) bool {
+	t.Helper()
+	return slices.ContainsFunc(sentinels, func(s *redistest.Server) bool {
+		return strings.Contains(s.Do(t, "CLIENT", "LIST"), "user=asks")
+	})
+}
+
+// A wrong password changes nothing for the connections that there are, and is told at once:
+// not by an outage, later.
+func TestSetWrongAccess(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "geheim")
+	r := newRotation(t, redisstore.Options{Addresses: []string{server.Addr()}, Password: "geheim"}, server)
+	for _, wrong := range []redisstore.Access{{Password: "ungeheim"}, {}, {Username: "ungeheim", Password: "geheim"}} {
+		before := len(r.log.String())
+		r.set(wrong)
+		until(t, "a line of the log", func() bool {
+			line := r.log.String()[before:]
+			return strings.Contains(line, "no new connection") && (strings.Contains(line, "WRONGPASS") || strings.Contains(line, "NOAUTH"))
+		})
+		r.consume(t)
+	}
+	r.refused(t, "WRONGPASS")
+	before := len(r.log.String())
+	r.set(redisstore.Access{Password: "geheim"})
+	r.accepted(t)
+	if err := r.s.Close(); err != nil { // waits until what was set is tried
+		t.Errorf("Close: %v", err)
+	}
+	r.s.SetAccess(redisstore.Access{}) // too late for anything
+	if log := r.log.String(); strings.Contains(log, "geheim") || strings.Contains(log[before:], "no new connection") {
+		t.Errorf("the log shows a password, or a fault of the right one:\n%s", log)
+	}
+}
+
+// Another authority and another certificate to show are used by every connection that is
+// made from then on.
+func TestSetCertificates(t *testing.T) {
+	t.Parallel()
+	server, other := redistest.StartTLS(t), redistest.StartTLS(t)
+	access := redisstore.Access{TLS: &tls.Config{RootCAs: authorities(t, server.CAFile())}}
+	r := newRotation(t, redisstore.Options{Addresses: []string{server.TLSAddr()}, TLS: access.TLS}, server)
+
+	server.Do(t, "CONFIG", "SET", "tls-cert-file", filepath.Join(other.Dir(), "cert.pem"),
+		"tls-key-file", filepath.Join(other.Dir(), "key.pem"))
+	r.consume(t)
+	r.refused(t, "certificate signed by unknown authority")
+	access.TLS = &tls.Config{RootCAs: authorities(t, other.CAFile())}
+	r.set(access)
+	r.accepted(t)
+
+	shown, file := clientCertificate(t)
+	server.Do(t, "CONFIG", "SET", "tls-ca-cert-file", file, "tls-auth-clients", "yes")
+	r.consume(t)
+	r.refused(t, "certificate") // by the server, or it has hung up before that was read
+	access.TLS = &tls.Config{RootCAs: access.TLS.RootCAs, Certificates: []tls.Certificate{shown}}
+	r.set(access)
+	r.accepted(t)
+}
+
+// authorities returns those in a PEM file.
+func authorities(t *testing.T, file string) *x509.CertPool {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return pool
+}
+
+// clientCertificate makes a certificate that is its own authority, and returns a file with
+// it too.
+func clientCertificate(t *testing.T) (c tls.Certificate, file string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "client.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
+}

@@ -1,0 +1,46 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+)
+
+// One at a time holds the lock of a name; who waits for it gives up with its context, and
+// nothing is left of locks that nobody uses.
+func TestLocks(t *testing.T) {
+	var l locks
+	unlock, err := l.lock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := l.lock(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	} else {
+		other()
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.lock(gone, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a lock that another holds: %v, want that the context has ended", err)
+	}
+	var group sync.WaitGroup
+	n := 0
+	for range 50 {
+		group.Go(func() {
+			unlock, err := l.lock(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer unlock()
+			n++ // the race detector sees two at a time
+		})
+	}
+	unlock()
+	group.Wait()
+	if n != 50 || len(l.all) != 0 {
+		t.Errorf("%d of 50 had the lock, and %d locks are left; want none", n, len(l.all))
+	}
+}

@@ -1,0 +1,98 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// A user with more keys than are deleted in one step is gone with all of them, their
+// digests, counters and places in indexes, also when the process that began with it died in
+// between. A key that went to another user in the same transaction stays.
+func TestDeletesUserWithManyKeys(t *testing.T) {
+	const keys = 2*dropAtOnce + 7
+	digest := func(i int) core.Digest { return core.DigestOf(fmt.Sprint("many ", i)) }
+	for _, dies := range []bool{false, true} {
+		t.Run(fmt.Sprintf("dies %v", dies), func(t *testing.T) {
+			m := newMoving(t)
+			before := m.names(t)
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			user := core.User{AccountID: movingAccount, Name: "many", Email: new("many@example.com"), PlanID: "plan_own"}
+			must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { user.ID = 0; return tx.PutUser(&user) }))
+			for first := 0; first < keys; first += 300 {
+				must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error {
+					for i := first; i < min(first+300, keys); i++ {
+						k := &core.Key{AccountID: movingAccount, ID: fmt.Sprint("many_", i), UserID: user.ID, PlanID: fmt.Sprint("plan_", i%2), Digest: digest(i)}
+						if err := tx.PutKey(k); err != nil {
+							return err
+						}
+					}
+					return nil
+				}))
+			}
+			used, err := m.s.Key(t.Context(), movingAccount, "many_1")
+			must(err)
+			_, err = m.s.Consume(t.Context(), &core.Consumption{Account: movingAccount, KeyID: used.ID, KeySeq: used.Seq, UserID: user.ID, Cost: 1,
+				Terms: core.Terms{Period: core.Day, Limit: 10}, Retention: core.DefaultRetention, Entry: core.Entry{Cost: 1}})
+			must(err)
+
+			remove := func(tx core.Tx) error {
+				k, err := tx.Key("many_0")
+				if err != nil {
+					return err
+				}
+				k.UserID = 1
+				return errors.Join(tx.PutKey(k), tx.DeleteUser(user.ID))
+			}
+			if dies {
+				_, err = m.s.update(t.Context(), movingAccount, false, remove)
+				must(err)
+				if _, n, err := m.s.Users(t.Context(), movingAccount, core.UserFilter{Email: "many@example.com"}, core.Page{Number: 1, Size: 1}); n != 0 || err != nil {
+					t.Errorf("users with the email of the deleted one: %d, %v", n, err)
+				}
+				must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { // whoever comes next
+					return tx.PutUser(&core.User{AccountID: movingAccount, ID: user.ID, Name: "again", Email: new("many@example.com")})
+				}))
+				must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { return tx.DeleteUser(user.ID) }))
+			} else {
+				must(m.s.Update(t.Context(), movingAccount, remove))
+			}
+
+			if k, err := m.s.KeyByDigest(t.Context(), digest(0)); err != nil || k.UserID != 1 {
+				t.Errorf("the key that went to another user: %v, %v", k, err)
+			}
+			for _, i := range []int{1, dropAtOnce, keys - 1} {
+				if _, err := m.s.KeyByDigest(t.Context(), digest(i)); !errors.Is(err, core.ErrKeyNotFound) {
+					t.Errorf("key %d: %v, want ErrKeyNotFound", i, err)
+				}
+			}
+			must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { return tx.DeleteKey("many_0") }))
+			left := slices.DeleteFunc(m.names(t), func(name string) bool {
+				ttl := m.s.client.Do(t.Context(), m.s.client.B().Pttl().Key(name).Build())
+				n, _ := ttl.AsInt64()
+				return n > 0 || slices.Contains(before, name) // a mark, which ends by itself
+			})
+			if len(left) > 0 {
+				t.Errorf("left: %q", left[:min(len(left), 20)])
+			}
+		})
+	}
+}
+
+// names returns the names of all keys on the server.
+func (m *moving) names(t testing.TB) []string {
+	t.Helper()
+	all, err := m.s.client.Do(t.Context(), m.s.client.B().Keys().Pattern("*").Build()).AsStrSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
