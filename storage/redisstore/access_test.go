@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,8 +58,17 @@ func newRotation(t *testing.T, o redisstore.Options, servers ...*redistest.Serve
 	o = r.o
 	o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	r.world = newWorld(t, opened(t, o), 1)
+	r.awaitTrust(t)
 	r.consume(t)
 	return r
+}
+
+// awaitTrust waits until every master is watched.
+func (r *rotation) awaitTrust(t *testing.T) {
+	t.Helper()
+	told := &watcher{}
+	r.s.Watch(told)
+	told.awaitTrust(t)
 }
 
 func (r *rotation) try(t *testing.T) error {
@@ -100,11 +110,19 @@ func (r *rotation) refused(t *testing.T, why string) {
 // accepted waits until the store works again, with every kind of connection.
 func (r *rotation) accepted(t *testing.T) {
 	t.Helper()
-	until(t, "to be allowed", func() bool { return r.try(t) == nil })
-	told := &watcher{}
-	r.s.Watch(told)
-	told.awaitTrust(t) // every master is watched again
+	until(t, "to be allowed", func() bool { return r.try(t) == nil && r.answers(t) })
+	r.awaitTrust(t)
 	exercise(t, r.s)
+}
+
+// answers reports whether all slots can be read, of which there are connections then.
+func (r *rotation) answers(t *testing.T) bool {
+	for i := range 64 {
+		if _, err := r.s.KeyByDigest(t.Context(), core.DigestOf(strconv.Itoa(i))); errors.Is(err, core.ErrUnavailable) {
+			return false
+		}
+	}
+	return true
 }
 
 // Another user and password, of the servers and of the sentinels, are used by every kind of
