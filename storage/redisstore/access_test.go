@@ -126,7 +126,7 @@ func (r *rotation) answers(t *testing.T) bool {
 }
 
 // Another user and password, of the servers and of the sentinels, are used by every kind of
-// connection that is made from then on, and no log shows them.
+// connection that is made from then on, and no log shows them. Before, it says what is wrong.
 func TestSetAccess(t *testing.T) {
 	t.Parallel()
 	wait := redisstore.Wait{Replicas: 1, Timeout: 10 * time.Second}
@@ -164,6 +164,7 @@ func changesAccess(t *testing.T, o redisstore.Options, servers, sentinels []*red
 	}
 	r.consume(t)
 	r.refused(t, "WRONGPASS")
+	until(t, "the reason in the log", func() bool { return strings.Contains(r.log.String(), "WRONGPASS") })
 	for _, s := range sentinels {
 		s.Do(t, "ACL", "SETUSER", "asks", "resetpass", ">geheim-4")
 		s.CutConnections()

@@ -77,18 +77,20 @@ func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
 }
 
 // clusterSlots asks all nodes at once and takes the first answer: with it comes who gave it.
+// The others are waited for by nobody, and not given up either: calls may share the
+// connection that one of them makes.
 func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage, asked string, err error) {
 	type answer struct {
 		ranges []rueidis.RedisMessage
 		asked  string
 		err    error
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
-	defer cancel()
 	nodes := s.client.Nodes()
 	answers := make(chan answer, len(nodes))
 	for address, n := range nodes {
 		go func() {
+			ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+			defer cancel()
 			ranges, err := n.Do(ctx, n.B().ClusterSlots().Build()).ToArray()
 			answers <- answer{ranges, address, err}
 		}()

@@ -46,6 +46,7 @@ type master struct {
 	heard  uint64        // breaks, when the watcher was told of them
 	sound  atomic.Int64  // until when it is relied on, nanoseconds since the watch began
 	silent time.Time     // since when it does not answer
+	why    string        // what was last logged about that
 }
 
 // startWatch begins to watch the masters that there are.
@@ -204,13 +205,19 @@ func (m *master) answered(breaks uint64, asked time.Duration) {
 	}
 }
 
-// lost notes that the master does not answer.
+// lost notes that the master does not answer. What is wrong is logged once, and again when
+// the server says something else: that it takes no password, after a connection that broke.
 func (m *master) lost(err error) {
 	m.node.lost(err)
-	if m.silent.IsZero() {
+	_, told := rueidis.IsRedisErr(err)
+	switch {
+	case m.silent.IsZero():
 		m.silent = time.Now()
-		m.w.s.o.Logger.Warn("redis is away", "address", m.node.address, "error", err)
+	case !told || m.why == err.Error():
+		return
 	}
+	m.why = err.Error()
+	m.w.s.o.Logger.Warn("redis is away", "address", m.node.address, "error", err)
 }
 
 // trustLocked says how far the masters can be relied on: as far as each of them, and as
