@@ -21,7 +21,8 @@ if not held[1] or not held[2] then return {-1} end
 local key = {struct.unpack(COUNTER, held[2])}
 if key[16] == 1 then return {-1} end
 
--- What the histories know as the latest: of the key more by a second at most.
+-- What is known as the latest of the key, which may have come from another user: more by a
+-- second at most.
 local lsec, lnsec = key[9], key[10]
 if key[12] >= lsec then lsec, lnsec = key[12] + 1, 0 end
 
@@ -37,6 +38,7 @@ local function finish(user, denied)
 	redis.call('HSET', KEYS[1], 'u', user, ARGV[2], struct.pack(COUNTER, unpack(key, 1, 16)))
 	local entry = struct.pack(HEAD, denied, sec, nsec, ends) .. ARGV[3]
 	append(KEYS[2], entry, sec, nsec, usec, unsec, ends, cap, 'l')
+	if usec > lsec or usec == lsec and unsec > lnsec then lsec, lnsec = usec, unsec end -- so no denial is missed
 	append(KEYS[3], entry, sec, nsec, lsec, lnsec, ends, cap, 'l' .. ARGV[2])
 end
 

@@ -8,14 +8,23 @@
 local sec, nsec = tonumber(ARGV[1]), tonumber(ARGV[2])
 local offset, size = tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Entries are counted from the newest, which is 0.
-local function at(i)
-	local _, esec, ensec = struct.unpack(HEAD, redis.call('LINDEX', KEYS[2], -1 - i))
-	return esec, ensec
+-- Entries are counted from the newest, which is 0. isLater is for one anywhere.
+local function later(entry, than)
+	local _, esec, ensec = struct.unpack(HEAD, entry)
+	return esec > than or esec == than and ensec > nsec
 end
 
-local function later(esec, ensec, than)
-	return esec > than or esec == than and ensec > nsec
+local function isLater(i, than) return later(redis.call('LINDEX', KEYS[2], -1 - i), than) end
+
+-- near returns an entry near the one that was asked for before: they are read in chunks.
+local CHUNK = 256
+local chunk, first = {}, 0
+local function near(i)
+	if i < first or i >= first + #chunk then
+		first = i - i % CHUNK
+		chunk = redis.call('LRANGE', KEYS[2], -first - CHUNK, -1 - first)
+	end
+	return chunk[#chunk - (i - first)]
 end
 
 local n = redis.call('LLEN', KEYS[2])
@@ -23,38 +32,29 @@ if n == 0 then return {0} end
 local low, high = 0, n
 while low < high do
 	local middle = math.floor((low + high) / 2)
-	local esec, ensec = at(middle)
-	if later(esec, ensec, sec) then low = middle + 1 else high = middle end
+	if isLater(middle, sec) then low = middle + 1 else high = middle end
 end
 
 -- Were the entries in order, all before low were later than the time, and no others. Those
 -- that came late are near it: further away than what is late at most there are none.
-local late = tonumber(redis.call('HGET', KEYS[1], ARGV[5]) or 0)
-local sure, over, mixed = low, low, {}
+local little, much = lateness(redis.call('HGET', KEYS[1], ARGV[5]))
+local late = math.max(little, much)
+local sure, over = low, low
 if late > 0 then
-	while sure > 0 do
-		local esec, ensec = at(sure - 1)
-		if later(esec, ensec, sec + late) then break end
-		sure = sure - 1
-	end
-	while over < n do
-		local esec, ensec = at(over)
-		if not later(esec, ensec, sec - late) then break end
-		over = over + 1
-	end
-	for i = sure, over - 1 do
-		local esec, ensec = at(i)
-		if later(esec, ensec, sec) then mixed[#mixed + 1] = i end
-	end
+	while sure > 0 and not later(near(sure - 1), sec + late) do sure = sure - 1 end
+	while over < n and later(near(over), sec - late) do over = over + 1 end
 end
 
-local out = {sure + #mixed}
-local last = math.min(offset + size, out[1])
-if offset < sure and last > offset then
-	local some = redis.call('LRANGE', KEYS[2], -math.min(last, sure), -1 - offset)
+local out, total, last = {0}, sure, math.min(offset + size, sure)
+if last > offset then
+	local some = redis.call('LRANGE', KEYS[2], -last, -1 - offset)
 	for i = #some, 1, -1 do out[#out + 1] = some[i] end
 end
-for i = math.max(offset, sure) + 1, last do
-	out[#out + 1] = redis.call('LINDEX', KEYS[2], -1 - mixed[i - sure])
+for i = sure, over - 1 do
+	if later(near(i), sec) then
+		if total >= offset and total < offset + size then out[#out + 1] = near(i) end
+		total = total + 1
+	end
 end
+out[1] = total
 return out

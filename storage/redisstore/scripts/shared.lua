@@ -11,24 +11,57 @@ local LATEST, latest_at = '>I5I4', 54
 -- until which it must be kept.
 local HEAD = '>I1I5I4I4'
 
+-- By how many seconds an entry of a history may be earlier than one before it is kept in a
+-- field of the counters, once one was: as clocks that differ a little make them, and, after
+-- two spaces that part them, how many more a wrong clock has made them, until the time that it
+-- showed is over in the whole list.
+local LITTLE = 10
+
+local function lateness(value)
+	local little, much, till = string.match(value or '0', '^(%d+) ?(%d*) ?(%d*)$')
+	return tonumber(little), tonumber(much) or 0, tonumber(till) or 0
+end
+
+-- noteLate notes that an entry is late by so much, behind the second lsec.
+local function noteLate(field, late, lsec)
+	local little, much, till = lateness(redis.call('HGET', KEYS[1], field))
+	if late <= LITTLE then
+		if late <= little then return end
+		little = late
+	else
+		if late <= much and lsec <= till then return end
+		much, till = math.max(much, late), math.max(till, lsec)
+	end
+	redis.call('HSET', KEYS[1], field, much > 0 and string.format('%d %d %.0f', little, much, till) or little)
+end
+
+-- forgetLate notes what is the oldest second in a history.
+local function forgetLate(field, oldest)
+	local value = redis.call('HGET', KEYS[1], field)
+	if not value then return end
+	local little, much, till = lateness(value)
+	if much > 0 and oldest > till then redis.call('HSET', KEYS[1], field, little) end
+end
+
 -- append puts an entry at the end of a history. sec and nsec are its time, lsec and lnsec
--- the latest before it, or a little more. How much an entry may be earlier than one before
--- it is kept in a field of the counters.
+-- the latest before it, or a little more.
 local function append(list, entry, sec, nsec, lsec, lnsec, keep, cap, field)
 	local n = redis.call('RPUSH', list, entry)
 	if lsec > sec or lsec == sec and lnsec > nsec then
-		local late = lsec - sec + 1
-		if late > tonumber(redis.call('HGET', KEYS[1], field) or 0) then redis.call('HSET', KEYS[1], field, late) end
+		noteLate(field, lsec - sec + 1, lsec)
 	end
 	if n % 16 == 0 then -- now and then, what is too many or over
 		if n > cap then redis.call('LTRIM', list, -cap, -1) end
 		for _ = 1, 32 do
-			local _, _, _, ends = struct.unpack(HEAD, redis.call('LINDEX', list, 0))
-			if ends * 3600 >= sec then break end
+			local _, oldest, _, ends = struct.unpack(HEAD, redis.call('LINDEX', list, 0))
+			if ends * 3600 >= sec then
+				forgetLate(field, oldest)
+				break
+			end
 			redis.call('LPOP', list)
 		end
 	end
-	if n == 1 or math.floor(sec / 3600) > math.floor(lsec / 3600) then -- once an hour
+	if n == 1 or lsec - sec > LITTLE or math.floor(sec / 3600) > math.floor(lsec / 3600) then -- once an hour, while clocks are right
 		local lives = (keep + 1) * 3600000 - sec * 1000
 		if redis.call('PTTL', list) < lives then redis.call('PEXPIRE', list, string.format('%.0f', lives)) end
 	end

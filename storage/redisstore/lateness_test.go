@@ -1,0 +1,306 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// clocks are nodes of whom some have wrong clocks, and what they count.
+type clocks struct {
+	*world
+	t      *testing.T
+	server *redistest.Server
+	now    time.Time
+	n      int // entries so far
+}
+
+func newClocks(t *testing.T, history int) *clocks {
+	t.Helper()
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{Addresses: []string{server.Addr()}, History: history})
+	t.Cleanup(func() { _ = s.Close() })
+	return &clocks{world: newWorld(t, s, 2), t: t, server: server, now: time.Now().UTC().Truncate(time.Millisecond)}
+}
+
+// entry returns the next entry of a key, at a time.
+func (c *clocks) entry(k *core.Key, at time.Time) core.Entry {
+	c.n++
+	return core.Entry{At: at, KeyID: k.ID, UserID: k.UserID, Cost: 1, Method: "GET", Endpoint: strconv.Itoa(c.n)}
+}
+
+// count counts a request with a key, at a time, or denies it.
+func (c *clocks) count(k *core.Key, at time.Time, limit int64) {
+	c.t.Helper()
+	r := consumption(k, "", true)
+	r.Limit, r.Entry = limit, c.entry(k, at)
+	if _, err := c.s.Consume(c.t.Context(), r); err != nil {
+		c.t.Fatalf("Consume: %v", err)
+	}
+}
+
+// write appends entries of a key, one a second, each as late as it is told.
+func (c *clocks) write(k *core.Key, n int, late func(i int) time.Duration) {
+	c.t.Helper()
+	var entries []core.Entry
+	for i := range n {
+		c.now = c.now.Add(time.Second)
+		entries = append(entries, c.entry(k, c.now.Add(-late(i))))
+	}
+	for some := range slices.Chunk(entries, 500) {
+		if err := c.s.AppendHistory(c.t.Context(), c.account, some, core.DefaultRetention); err != nil {
+			c.t.Fatalf("AppendHistory: %v", err)
+		}
+	}
+}
+
+func inTime(int) time.Duration { return 0 }
+
+// once returns that one entry is so late, or early, and the others in time.
+func once(i int, late time.Duration) func(int) time.Duration {
+	return func(n int) time.Duration {
+		if n == i {
+			return late
+		}
+		return 0
+	}
+}
+
+// move moves a key to a user.
+func (c *clocks) move(k *core.Key, user int64) {
+	c.t.Helper()
+	err := c.s.Update(c.t.Context(), c.account, func(tx core.Tx) error {
+		moved, err := tx.Key(k.ID)
+		if err != nil {
+			return err
+		}
+		moved.UserID = user
+		return tx.PutKey(moved)
+	})
+	if err != nil {
+		c.t.Fatalf("Update: %v", err)
+	}
+	k.UserID = user
+}
+
+// history returns a page of a history since a time, and how many entries it has.
+func (c *clocks) history(of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int) {
+	c.t.Helper()
+	entries, total, err := c.s.History(c.t.Context(), of, since, p)
+	if err != nil {
+		c.t.Fatalf("History: %v", err)
+	}
+	return entries, total
+}
+
+// check fails the test unless the histories of the user and the key are in the order in which
+// they were counted, and have what is later than some times, in pages, and nothing else.
+func (c *clocks) check(k *core.Key, random *rand.Rand) {
+	c.t.Helper()
+	for _, of := range []core.CounterID{{Account: c.account, KeyID: k.ID}, {Account: c.account, UserID: k.UserID}} {
+		all, total := c.history(of, time.Time{}, core.Page{Number: 1, Size: 1_000_000})
+		if len(all) != total {
+			c.t.Fatalf("history of %+v: %d entries of %d", of, len(all), total)
+		}
+		for i := 1; i < total; i++ {
+			if number(c.t, &all[i-1]) <= number(c.t, &all[i]) {
+				c.t.Fatalf("history of %+v: %s is before %s", of, all[i-1].Endpoint, all[i].Endpoint)
+			}
+		}
+		for range min(total, 20) {
+			since := between(all[random.IntN(total)].At, all[random.IntN(total)].At, random)
+			want := slices.DeleteFunc(slices.Clone(all), func(e core.Entry) bool { return !e.At.After(since) })
+			size := 1 + random.IntN(50)
+			page := core.Page{Number: 1 + random.IntN(2+len(want)/size), Size: size}
+			got, n := c.history(of, since, page)
+			first := min(page.Offset(), len(want))
+			if wanted := want[first:min(first+size, len(want))]; n != len(want) || !slices.Equal(got, wanted) {
+				c.t.Fatalf("history of %+v after %v of %d entries, page %+v: got %d of %d, want %d of %d\nlateness: %q",
+					of, since, total, page, len(got), n, len(wanted), len(want), c.lateness(of.UserID, k))
+			}
+		}
+	}
+}
+
+// between returns a time between two, or one that is nearly the first.
+func between(a, b time.Time, random *rand.Rand) time.Time {
+	if random.IntN(2) == 0 {
+		return a.Add(time.Duration(random.IntN(40_001)-20_000) * time.Millisecond / time.Duration(1+random.IntN(20_000)))
+	}
+	return a.Add(time.Duration(random.Float64() * float64(b.Sub(a))))
+}
+
+func number(t *testing.T, e *core.Entry) int {
+	t.Helper()
+	n, err := strconv.Atoi(e.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// lateness returns what is kept of how late entries of a history are: of a key, or of a user.
+func (c *clocks) lateness(user int64, k *core.Key) string {
+	c.t.Helper()
+	if user != 0 {
+		return c.server.Do(c.t, "HGET", fmt.Sprintf("%s{%s/%d}c", redisstore.DefaultPrefix, c.account, user), "l")
+	}
+	return c.server.Do(c.t, "HGET", fmt.Sprintf("%s{%s/%d}c", redisstore.DefaultPrefix, c.account, k.UserID), fmt.Sprint("l", k.Seq))
+}
+
+// Whatever the clocks say, a history has what is later than a time, in the order in which it
+// was counted: while nodes are late by a moment, one is ahead or behind for once or for long,
+// nothing is counted for days, entries are over or too many, and the key moves.
+func TestLateEntries(t *testing.T) {
+	for seed := range uint64(2) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			c, random := newClocks(t, 3000), rand.New(rand.NewPCG(seed, 0))
+			k := &c.keys[0]
+			for range 12 {
+				c.disturb(k, random)
+				c.check(k, random)
+			}
+		})
+	}
+}
+
+// disturb counts requests as one of the nodes has a wrong clock, or not, and then changes
+// something.
+func (c *clocks) disturb(k *core.Key, random *rand.Rand) {
+	c.t.Helper()
+	wrong := time.Duration(random.NormFloat64() * float64(time.Hour) * float64(random.IntN(30)))
+	often := []int{2, 3, 50, 1 << 20}[random.IntN(4)]
+	c.write(k, random.IntN(800), func(i int) time.Duration {
+		late := time.Duration(random.IntN(3000)) * time.Millisecond
+		if i == 10 || random.IntN(often) == 0 {
+			late += wrong
+		}
+		return late
+	})
+	for range random.IntN(60) {
+		at := c.now.Add(time.Duration(random.IntN(5)) * time.Millisecond)
+		if random.IntN(4) == 0 {
+			at = c.now.Add(-wrong)
+		}
+		c.count(k, at, int64(random.IntN(2))*core.MaxLimit)
+	}
+	switch random.IntN(6) {
+	case 0:
+		c.now = c.now.Add(time.Duration(random.IntN(72)) * time.Hour)
+	case 1:
+		c.move(k, 3-k.UserID)
+	case 2:
+		c.s.SetHistory(200 + random.IntN(3000))
+	}
+}
+
+// One entry that is a day ahead makes searches read more of the list, in chunks, until it is
+// not in it any more.
+func TestDayAhead(t *testing.T) {
+	const entries = 5000
+	c := newClocks(t, entries)
+	k, random := &c.keys[0], rand.New(rand.NewPCG(1, 1))
+	c.write(k, entries, once(entries/10, -24*time.Hour))
+	c.check(k, random)
+	for _, user := range []int64{0, k.UserID} {
+		if late := c.lateness(user, k); !regexp.MustCompile(`^\d \d{5} \d+$`).MatchString(late) {
+			t.Errorf("lateness: %q, want a little, a day, and until when", late)
+		}
+	}
+	of := core.CounterID{Account: c.account, KeyID: k.ID}
+	for i := 0; i < entries; i += 500 {
+		c.server.Do(t, "CONFIG", "RESETSTAT")
+		c.history(of, c.now.Add(-time.Duration(i)*time.Second), core.Page{Number: 1, Size: 10})
+		if n := c.commands(); n > 100 {
+			t.Errorf("a search %d s before the end reads the list %d times, want 100 at most", i, n)
+		}
+	}
+	c.now = c.now.Add(25 * time.Hour)
+	for i := range 4 { // two clocks that differ a little, all the time
+		c.write(k, entries/3, func(i int) time.Duration { return time.Duration(i%2) * 3 * time.Second })
+		if i == 1 && len(c.lateness(0, k)) == 1 {
+			t.Error("the day is forgotten while the entry is there")
+		}
+	}
+	c.check(k, random)
+	for _, user := range []int64{0, k.UserID} {
+		if late := c.lateness(user, k); late != "3" && late != "4" {
+			t.Errorf("lateness: %q, want a few seconds", late)
+		}
+	}
+}
+
+// commands returns how often a list was read since the statistics were reset.
+func (c *clocks) commands() (sum int) {
+	for _, m := range regexp.MustCompile(`cmdstat_(?:lindex|lrange):calls=(\d+)`).FindAllStringSubmatch(c.server.Do(c.t, "INFO", "commandstats"), -1) {
+		n, _ := strconv.Atoi(m[1])
+		sum += n
+	}
+	return sum
+}
+
+// Denials that are late are found, though of a key only the last one is known.
+func TestLateDenials(t *testing.T) {
+	for name, seconds := range map[string][]int{
+		"ahead again": {1000, 200, 201, 202, 1000, 210, 211},
+		"ever later":  {200, 192, 210, 208, 206, 204, 202, 200, 198, 196, 194, 192, 190},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, random := newClocks(t, 10_000), rand.New(rand.NewPCG(1, 1))
+			k := &c.keys[0]
+			for i := range 200 {
+				c.count(k, c.now.Add(time.Duration(i)*time.Second), 0)
+			}
+			for _, i := range seconds {
+				c.count(k, c.now.Add(time.Duration(i)*time.Second), 0)
+				for range 10 {
+					c.check(k, random)
+				}
+			}
+		})
+	}
+}
+
+// A key takes along how late its entries are.
+func TestLatenessMoves(t *testing.T) {
+	c := newClocks(t, 10_000)
+	k, random := &c.keys[0], rand.New(rand.NewPCG(1, 1))
+	c.write(k, 1000, once(500, -24*time.Hour))
+	before := c.lateness(0, k)
+	if before == "" {
+		t.Fatal("no lateness is kept")
+	}
+	for range 2 {
+		c.move(k, 3-k.UserID)
+		if got := c.lateness(0, k); got != before {
+			t.Errorf("lateness after a move: %q, want %q", got, before)
+		}
+		c.check(k, random)
+	}
+}
+
+// A history lives as long as its newest entry is kept, also while an older one is ahead.
+func TestLivesWhileAhead(t *testing.T) {
+	c := newClocks(t, 10_000)
+	k := &c.keys[0]
+	list := fmt.Sprintf("%s{%s/%d}h:%d", redisstore.DefaultPrefix, c.account, k.UserID, k.Seq)
+	c.count(k, c.now.Add(24*time.Hour), core.MaxLimit)
+	for range 3 {
+		c.server.Do(t, "PEXPIRE", list, "60000")
+		c.now = c.now.Add(time.Hour)
+		c.count(k, c.now, core.MaxLimit)
+		if lives, err := strconv.Atoi(c.server.Do(t, "PTTL", list)); err != nil || lives < int(core.DefaultRetention.Milliseconds()) {
+			t.Errorf("the history lives for %d ms, %v; want as long as its entries are kept", lives, err)
+		}
+	}
+}
