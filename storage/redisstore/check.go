@@ -76,6 +76,10 @@ func (s *Store) checkInfo(address string, info map[string]string) error {
 	if v := info["redis_version"]; tooOld(v) {
 		return fmt.Errorf("it is version %s: Redis %d.%d, Valkey 7.2 or later is needed", v, minVersion[0], minVersion[1])
 	}
+	if info["cluster_enabled"] == "1" && s.client.Mode() != rueidis.ClientModeCluster {
+		return errors.New("it is a node of a Cluster and does not tell who has which slot: " +
+			"the user needs permission for CLUSTER SLOTS, from version 8 on for CLUSTER SHARDS too")
+	}
 	log := s.o.Logger.With("address", address)
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
 		log.Warn("redis may delete counters when its memory is full: set maxmemory-policy noeviction", "maxmemory_policy", policy)

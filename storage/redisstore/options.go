@@ -139,6 +139,7 @@ func (o *Options) clientOption() rueidis.ClientOption {
 		SelectDB:          o.Database,
 		TLSConfig:         o.TLS, // says to a Cluster which ports are meant
 		ClientName:        "limitkeeper",
+		ClientSetInfo:     rueidis.DisableClientSetInfo, // a server of 7.2 or later logs it when it is not allowed
 		Sentinel: rueidis.SentinelOption{MasterSet: o.Sentinel, TLSConfig: toSentinel,
 			Dialer: o.dialer(), TopologyRefreshInterval: topologyEvery},
 		Dialer:            o.dialer(),

@@ -20,6 +20,23 @@ type Cluster struct{ nodes []*Server }
 // about fails the test.
 func StartCluster(tb testing.TB, args ...string) *Cluster {
 	tb.Helper()
+	return startCluster(tb, func(args []string) *Server { return Start(tb, args...) }, args)
+}
+
+// StartClusterTLS is StartCluster for nodes that listen with TLS too, as of StartTLS, and
+// talk to each other with TLS only. All have the same certificate.
+func StartClusterTLS(tb testing.TB, args ...string) *Cluster {
+	tb.Helper()
+	dir := tempDir(tb)
+	if err := writeCertificates(dir); err != nil {
+		tb.Fatal(err)
+	}
+	args = append([]string{"--tls-cluster", "yes", "--tls-replication", "yes"}, args...)
+	return startCluster(tb, func(args []string) *Server { return startTLS(tb, dir, args...) }, args)
+}
+
+func startCluster(tb testing.TB, node func(args []string) *Server, args []string) *Cluster {
+	tb.Helper()
 	options := append([]string{
 		"--cluster-enabled", "yes",
 		"--cluster-config-file", "nodes.conf",
@@ -30,7 +47,7 @@ func StartCluster(tb testing.TB, args ...string) *Cluster {
 	}, args...)
 	c := &Cluster{}
 	for range 2 * masters {
-		c.nodes = append(c.nodes, Start(tb, options...))
+		c.nodes = append(c.nodes, node(options))
 	}
 	c.join(tb)
 	c.Await(tb)

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"strings"
@@ -15,12 +16,12 @@ func (c *Cluster) join(tb testing.TB) {
 		s.Do(tb, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		if i < masters {
 			first, last := i*slots/masters, (i+1)*slots/masters-1
-			s.Do(tb, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last))
+			s.addSlots(tb, first, last)
 		}
 	}
 	for i, s := range c.nodes {
 		for _, other := range c.nodes[i+1:] {
-			s.Do(tb, "CLUSTER", "MEET", loopback, strconv.Itoa(other.port))
+			s.Do(tb, "CLUSTER", "MEET", loopback, strconv.Itoa(cmp.Or(other.tlsPort, other.port)))
 		}
 	}
 	for _, s := range c.nodes {
@@ -42,4 +43,14 @@ func (c *Cluster) isKnown(s *Server) error {
 		return errors.New(list)
 	}
 	return nil
+}
+
+// addSlots gives slots to a node. CLUSTER ADDSLOTSRANGE is there since Redis 7.0.
+func (s *Server) addSlots(tb testing.TB, first, last int) {
+	tb.Helper()
+	command := []string{"CLUSTER", "ADDSLOTS"}
+	for slot := first; slot <= last; slot++ {
+		command = append(command, strconv.Itoa(slot))
+	}
+	s.Do(tb, command...)
 }

@@ -28,6 +28,12 @@ type Sentinel struct {
 // replica, as of Start. What does not come about fails the test.
 func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	tb.Helper()
+	return StartSentinelSecret(tb, "", args...)
+}
+
+// StartSentinelSecret is StartSentinel with sentinels who want a password, unless it is "".
+func StartSentinelSecret(tb testing.TB, password string, args ...string) *Sentinel {
+	tb.Helper()
 	master := Start(tb, args...)
 	replica := Start(tb, append([]string{"--replicaof", loopback, strconv.Itoa(master.port)}, args...)...)
 	// A sentinel asks a master for its replicas at once and then every ten seconds.
@@ -35,6 +41,7 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	n := &Sentinel{servers: []*Server{master, replica}}
 	for range sentinels {
 		n.sentinels = append(n.sentinels, start(tb, func(s *Server) []string {
+			s.password = password
 			path := filepath.Join(s.dir, "sentinel.conf")
 			if err := os.WriteFile(path, []byte(s.watching(master)), 0o600); err != nil {
 				tb.Fatal(err)
@@ -59,6 +66,9 @@ func (s *Server) watching(master *Server) string {
 	}
 	if p := master.password; p != "" {
 		lines = append(lines, fmt.Sprintf("sentinel auth-pass %s %s", masterName, p))
+	}
+	if s.password != "" {
+		lines = append(lines, "requirepass "+s.password, "sentinel sentinel-pass "+s.password)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

@@ -31,6 +31,8 @@ type Server struct {
 	password string // of the default user, from the option --requirepass
 	args     []string
 
+	certificates string // the directory of those, with TLS
+
 	mu      sync.Mutex
 	process *process // the newest, which may have ended
 }

@@ -46,7 +46,7 @@ func (c *Cluster) node(shards []shard, meant func(shard) bool, which int) (*Serv
 		return nil, fmt.Errorf("none among %v", shards)
 	}
 	addr := shards[i].nodes[which]
-	n := slices.IndexFunc(c.nodes, func(s *Server) bool { return s.Addr() == addr })
+	n := slices.IndexFunc(c.nodes, func(s *Server) bool { return s.Addr() == addr || s.tlsPort != 0 && address(s.tlsPort) == addr })
 	if n < 0 {
 		return nil, fmt.Errorf("%s is not of this cluster", addr)
 	}

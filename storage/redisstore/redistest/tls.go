@@ -21,16 +21,25 @@ import (
 // server, and is good for localhost and 127.0.0.1 for an hour.
 func StartTLS(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	return startTLS(tb, "", args...)
+}
+
+// startTLS is StartTLS with the certificates of a directory, or with its own if that is "".
+func startTLS(tb testing.TB, certificates string, args ...string) *Server {
+	tb.Helper()
 	return start(tb, func(s *Server) []string {
-		if err := s.writeCertificates(); err != nil {
-			tb.Fatal(err)
+		if s.certificates = certificates; certificates == "" {
+			s.certificates = s.dir
+			if err := writeCertificates(s.dir); err != nil {
+				tb.Fatal(err)
+			}
 		}
 		s.tlsPort = freePort(tb)
 		return s.options(append([]string{
 			"--tls-port", strconv.Itoa(s.tlsPort),
 			"--tls-ca-cert-file", s.CAFile(),
-			"--tls-cert-file", s.certPath(),
-			"--tls-key-file", s.keyPath(),
+			"--tls-cert-file", certPath(s.certificates),
+			"--tls-key-file", keyPath(s.certificates),
 			"--tls-auth-clients", "no",
 		}, args...))
 	})
@@ -48,14 +57,16 @@ func (s *Server) TLSAddr() string {
 
 // CAFile returns the path of the authority's certificate, in PEM, that clients of a
 // server of StartTLS have to trust. It is gone after the test.
-func (s *Server) CAFile() string { return filepath.Join(s.dir, "ca.pem") }
+func (s *Server) CAFile() string { return caPath(s.certificates) }
 
-func (s *Server) certPath() string { return filepath.Join(s.dir, "cert.pem") }
+func caPath(dir string) string { return filepath.Join(dir, "ca.pem") }
 
-func (s *Server) keyPath() string { return filepath.Join(s.dir, "key.pem") }
+func certPath(dir string) string { return filepath.Join(dir, "cert.pem") }
+
+func keyPath(dir string) string { return filepath.Join(dir, "key.pem") }
 
 // writeCertificates makes an authority and a certificate of it.
-func (s *Server) writeCertificates() error {
+func writeCertificates(dir string) error {
 	ca := certificate(1, "redistest authority")
 	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -65,22 +76,22 @@ func (s *Server) writeCertificates() error {
 	leaf := certificate(2, "localhost")
 	leaf.DNSNames, leaf.IPAddresses = []string{"localhost"}, []net.IP{net.ParseIP(loopback)}
 	leaf.KeyUsage = x509.KeyUsageDigitalSignature
-	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	if err := writeCertificate(s.CAFile(), ca, ca, caKey, caKey); err != nil {
+	if err := writeCertificate(caPath(dir), ca, ca, caKey, caKey); err != nil {
 		return err
 	}
-	if err := writeCertificate(s.certPath(), leaf, ca, leafKey, caKey); err != nil {
+	if err := writeCertificate(certPath(dir), leaf, ca, leafKey, caKey); err != nil {
 		return err
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(leafKey)
 	if err != nil {
 		return err
 	}
-	return writePEM(s.keyPath(), "PRIVATE KEY", der)
+	return writePEM(keyPath(dir), "PRIVATE KEY", der)
 }
 
 // certificate returns what every certificate needs.

@@ -1,0 +1,86 @@
+package redisstore_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// trusting returns how to speak TLS with a server.
+func trusting(t testing.TB, s *redistest.Server) *tls.Config {
+	t.Helper()
+	pem, err := os.ReadFile(s.CAFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	return &tls.Config{RootCAs: pool}
+}
+
+// A store works over TLS on a Cluster, from one address too, and after a failover.
+func TestClusterTLS(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartClusterTLS(t, append([]string{"--requirepass", "secret", "--masterauth", "secret"}, partial...)...)
+	o := faulty(c.Nodes()[0].TLSAddr(), c.Nodes()[1].TLSAddr())
+	o.TLS, o.Password = trusting(t, c.Nodes()[0]), "secret"
+	o.Wait = redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond}
+	one := o
+	one.Addresses = o.Addresses[:1]
+	exercise(t, opened(t, one))
+	s := opened(t, o)
+	exercise(t, s)
+	w := newWorld(t, s, 9)
+	l := w.startLoad(t, 8)
+	l.waits = true
+	l.warm(t)
+	t.Log(l.failOver(t, c))
+	calls := l.stop()
+	w.checkBounds(t, calls)
+	w.checkExact(t, calls)
+	told := &watcher{}
+	s.Watch(told)
+	told.awaitTrust(t)
+}
+
+// A store finds a master behind sentinels who want a password, also after a failover.
+func TestSentinelPassword(t *testing.T) {
+	t.Parallel()
+	n := redistest.StartSentinelSecret(t, "guard", "--requirepass", "secret", "--masterauth", "secret")
+	o := faulty(n.Addrs()...)
+	o.Sentinel, o.SentinelPassword, o.Password = n.Name(), "guard", "secret"
+	s := opened(t, o)
+	exercise(t, s)
+	told := &watcher{}
+	s.Watch(told)
+	told.awaitTrust(t)
+	w := newWorld(t, s, 2)
+	l := w.startLoad(t, 4)
+	l.warm(t)
+	master := n.Master()
+	master.Kill()
+	killed := time.Now()
+	n.AwaitFailover(t, master)
+	t.Logf("away for %v", l.awaitAllowed(t, killed, 20*time.Second))
+	w.checkBounds(t, l.stop())
+	told.awaitTrust(t)
+
+	for password, want := range map[string]string{"": "NOAUTH", "secret": "WRONGPASS"} {
+		o.SentinelPassword = password
+		s, err := redisstore.Open(t.Context(), o)
+		if err == nil {
+			_ = s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("Open with the sentinels' password %q: %v, want one line with %s", password, err, want)
+		}
+	}
+	o.SentinelPassword, o.SentinelUsername = "guard", "default"
+	exercise(t, opened(t, o))
+}
