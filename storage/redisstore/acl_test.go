@@ -18,7 +18,7 @@ import (
 var (
 	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hlen", "hmget", "hset", "hsetnx", "lindex", "llen",
 		"lpop", "lrange", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zrange",
-		"zrem", "zscore"}
+		"zrem", "zscore", "time"}
 	ofStore      = []string{"del", "eval", "evalsha", "get", "hscan", "info", "lrem", "set"}
 	ofConnection = []string{"hello", "ping", "client|tracking", "cluster|slots", "cluster|shards"}
 )
@@ -42,7 +42,7 @@ func TestLeastRights(t *testing.T) {
 	server.Do(t, "CONFIG", "RESETSTAT")
 	s := opened(t, redisstore.Options{Addresses: []string{server.Addr()}, Username: "limitkeeper", Password: "secret", Prefix: "mine:"})
 	exercise(t, s)
-	exerciseRest(t, s)
+	exerciseRest(t, s, func(k *core.Key) { dayLater(t, server, "mine:", k) })
 	if log := server.Do(t, "ACL", "LOG"); log != "" {
 		t.Errorf("commands were refused: %s", log)
 	}
@@ -75,7 +75,7 @@ func TestLeastRightsOnCluster(t *testing.T) {
 		Wait: redisstore.Wait{Replicas: 1, Timeout: 5 * time.Second}}
 	s := opened(t, o)
 	exercise(t, s)
-	exerciseRest(t, s)
+	exerciseRest(t, s, func(*core.Key) {})
 	for _, n := range c.Nodes() {
 		if log := n.Do(t, "ACL", "LOG"); log != "" {
 			t.Errorf("commands were refused: %s", log)
@@ -108,7 +108,7 @@ func TestLeastRightsBehindSentinel(t *testing.T) {
 }
 
 // exerciseRest uses what exercise does not.
-func exerciseRest(t *testing.T, s *redisstore.Store) {
+func exerciseRest(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key)) {
 	t.Helper()
 	w := newWorld(t, s, 2)
 	k := &w.keys[0]
@@ -136,6 +136,7 @@ func exerciseRest(t *testing.T, s *redisstore.Store) {
 			}
 		}
 		s.SetHistory(1000)
+		dayLater(k)
 	}
 	name := "mail@example.com"
 	err = s.Update(t.Context(), w.account, func(tx core.Tx) error {

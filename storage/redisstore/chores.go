@@ -263,7 +263,7 @@ func (s *Store) arrive(ctx context.Context, account string, c chore, left []ruei
 		args = append(args, textOf(m))
 	}
 	if len(left) == 0 { // it was never used, or has left long ago
-		args = append(args, encodeCounter(&core.Counter{}, c.move), "0")
+		args = append(args, encodeCounter(&core.Counter{}, c.move), "", "0")
 	}
 	_, err := s.run(ctx, arriveScript, []string{to.counters(), to.mark(userField), to.mark(field),
 		to.history(field), to.requests(field), to.requests2(field)}, args...)

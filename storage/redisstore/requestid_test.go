@@ -2,7 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
-	"strings"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,8 +12,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// Request ids always come to an end, also when the clock of a node was ahead once: else a
-// key that is used with ids would fill the memory of Redis.
+// dayLater lets the request ids of a key have begun a day and an hour before they did.
+func dayLater(t testing.TB, server *redistest.Server, prefix string, k *core.Key) {
+	t.Helper()
+	began := server.Do(t, "EVAL", `local c = redis.call('HGET', KEYS[1], ARGV[1])
+		local began = struct.unpack('>I4', c, 59)
+		redis.call('HSET', KEYS[1], ARGV[1], string.sub(c, 1, 58) .. struct.pack('>I4', began - 90000) .. string.sub(c, 63))
+		return began`, "1", fmt.Sprintf("%s{%s/%d}c", prefix, k.AccountID, k.UserID), fmt.Sprint(k.Seq))
+	if n, err := strconv.ParseInt(began, 10, 64); err != nil || time.Since(time.Unix(n, 0)).Abs() > time.Minute {
+		t.Fatalf("the request ids began at %q, want a moment ago", began)
+	}
+}
+
+// Request ids are there for a day, whatever the clocks of the nodes say, and come to an end
+// some time after it: else a key that is used with ids would fill the memory of Redis.
 func TestRequestIDsEnd(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, redisstore.Options{Addresses: []string{server.Addr()}, Prefix: "ids:"})
@@ -22,30 +34,30 @@ func TestRequestIDsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, keys := storetest.Fill(t, s, "acct_ids", 1)
-	request := func(id string, ahead time.Duration) {
+	request := func(id string, ahead time.Duration, repeated bool) {
 		t.Helper()
 		c := counted(keys[0], 1)
 		c.RequestID, c.Entry.At = id, c.Entry.At.Add(ahead)
-		if v, err := s.Consume(t.Context(), c); err != nil || !v.Allowed || v.First != nil {
-			t.Fatalf("%s: got %+v, %v, want it counted", id, v, err)
+		if v, err := s.Consume(t.Context(), c); err != nil || !v.Allowed || v.First != nil != repeated {
+			t.Fatalf("%s: got %+v, %v; want it counted, repeated %v", id, v, err, repeated)
 		}
-	}
-	ids := fmt.Sprintf("ids:{acct_ids/%d}i:%d", keys[0].UserID, keys[0].Seq)
-	ends := func(when string) {
-		t.Helper()
-		for _, key := range []string{ids, strings.Replace(ids, "}i:", "}j:", 1)} {
-			if ttl := server.Do(t, "TTL", key); ttl == "-1" {
-				t.Errorf("%s: %s has no end", when, key)
+		for _, of := range []string{"i", "j"} {
+			if ttl := server.Do(t, "TTL", fmt.Sprintf("ids:{acct_ids/%d}%s:%d", keys[0].UserID, of, keys[0].Seq)); ttl == "-1" {
+				t.Errorf("%s: a hash of request ids has no end", id)
 			}
 		}
 	}
-	request("now", 0)
-	ends("the first id")
-	request("ahead", 30*24*time.Hour)
-	ends("an id of a clock that is ahead")
-	for day := range 4 { // the hash has ended by then
-		server.Do(t, "DEL", ids)
-		request(fmt.Sprint("back", day), time.Duration(day)*24*time.Hour)
-		ends(fmt.Sprintf("day %d after the clock was ahead", day))
+	request("first", 0, false)
+	for i := range 3 { // clocks that disagree forget none
+		request(fmt.Sprint("ahead", i), 40*24*time.Hour, false)
+		request(fmt.Sprint("back", i), time.Minute, false)
+		request("first", 2*time.Minute, true)
 	}
+	dayLater(t, server, "ids:", keys[0])
+	request("second", 0, false)
+	request("first", 0, true)
+	dayLater(t, server, "ids:", keys[0])
+	request("third", 0, false)
+	request("second", 0, true)
+	request("first", 0, false)
 }

@@ -20,11 +20,7 @@ local held = redis.call('HMGET', KEYS[1], 'u', ARGV[2])
 if not held[1] or not held[2] then return {-1} end
 local key = {struct.unpack(COUNTER, held[2])}
 if key[16] == 1 then return {-1} end
-
--- What is known as the latest of the key, which may have come from another user: more by a
--- second at most.
-local lsec, lnsec = key[9], key[10]
-if key[12] >= lsec then lsec, lnsec = key[12] + 1, 0 end
+local before = math.max(key[9], key[12])
 
 -- finish stores the counters, that of the user up to where its latest entry stands, and
 -- appends the entry to both histories.
@@ -37,9 +33,8 @@ local function finish(user, denied)
 	end
 	redis.call('HSET', KEYS[1], 'u', user, ARGV[2], struct.pack(COUNTER, unpack(key, 1, 16)))
 	local entry = struct.pack(HEAD, denied, sec, nsec, ends) .. ARGV[3]
-	append(KEYS[2], entry, sec, nsec, usec, unsec, ends, cap, 'l')
-	if usec > lsec or usec == lsec and unsec > lnsec then lsec, lnsec = usec, unsec end -- so no denial is missed
-	append(KEYS[3], entry, sec, nsec, lsec, lnsec, ends, cap, 'l' .. ARGV[2])
+	append(KEYS[2], entry, sec, nsec, usec, unsec, usec, ends, cap, 'l')
+	append(KEYS[3], entry, sec, nsec, usec, unsec, before, ends, cap, 'l' .. ARGV[2])
 end
 
 -- A request that was counted before gets the first answer.
@@ -98,15 +93,16 @@ else
 end
 used = used + cost
 
--- Request ids are in the hash of their day and in that of the day before.
+-- Request ids are in the hash of their day and in that of the day before, by the clock of the
+-- server: those of the nodes may be wrong, and then none must be forgotten, or kept for ever.
 if ARGV[4] then
-	local began = key[14]
-	if began == 0 or sec >= began + 86400 or began > sec + 86400 then
+	local began, now = key[14], tonumber(redis.call('TIME')[1])
+	if began == 0 or now >= began + 86400 or began > now + 86400 then
 		if began > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
 			redis.call('UNLINK', KEYS[5])
 			redis.call('RENAME', KEYS[4], KEYS[5])
 		end
-		key[14] = sec
+		key[14] = now
 	end
 	redis.call('HSET', KEYS[4], ARGV[4], struct.pack(ANSWER, sec, nsec, used, start) .. ARGV[5])
 	if key[14] ~= began or redis.call('HLEN', KEYS[4]) == 1 then redis.call('PEXPIRE', KEYS[4], 49 * 3600000) end

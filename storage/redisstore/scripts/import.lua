@@ -7,29 +7,25 @@
 --
 -- Returns 0 when one of the counters is not here: then nothing was appended.
 
-local cap, keys = tonumber(ARGV[1]), {}
-for i = 1, #KEYS - 2 do
+local cap, n = tonumber(ARGV[1]), #KEYS - 2
+for i = 1, n do
 	local counter = redis.call('HGET', KEYS[1], ARGV[1 + i])
-	if not counter then return 0 end
-	keys[i] = {struct.unpack(COUNTER, counter)}
-	if keys[i][16] == 1 then return 0 end
+	if not counter or string.byte(counter, 64) == 1 then return 0 end
 end
 local user = redis.call('HGET', KEYS[1], 'u')
 if not user then return 0 end
 local usec, unsec = struct.unpack(LATEST, user, latest_at)
 
-for i = #keys + 2, #ARGV do
+local before = {}
+for i = n + 2, #ARGV do
 	local number, denied, sec, nsec, ends, rest = struct.unpack('>I2I1I5I4I4', ARGV[i])
 	local entry = struct.pack(HEAD, denied, sec, nsec, ends) .. string.sub(ARGV[i], rest)
-	append(KEYS[2], entry, sec, nsec, usec, unsec, ends, cap, 'l')
+	local lsec, lnsec = usec, unsec
 	if sec > usec or sec == usec and nsec > unsec then usec, unsec = sec, nsec end
-	local key = keys[number]
-	local lsec, lnsec = key[9], key[10]
-	if key[12] >= lsec then lsec, lnsec = key[12] + 1, 0 end
-	append(KEYS[2 + number], entry, sec, nsec, lsec, lnsec, ends, cap, 'l' .. ARGV[1 + number])
-	if sec > key[12] then key[12], key[13] = sec, 0 end -- so that it is known how late it is
+	append(KEYS[2], entry, sec, nsec, lsec, lnsec, lsec, ends, cap, 'l')
+	append(KEYS[2 + number], entry, sec, nsec, lsec, lnsec, before[number] or 0, ends, cap, 'l' .. ARGV[1 + number])
+	before[number] = sec
 end
 
 redis.call('HSET', KEYS[1], 'u', string.sub(user, 1, latest_at - 1) .. struct.pack(LATEST, usec, unsec) .. string.sub(user, latest_at + 9))
-for i, key in ipairs(keys) do redis.call('HSET', KEYS[1], ARGV[1 + i], struct.pack(COUNTER, unpack(key, 1, 16))) end
 return 1

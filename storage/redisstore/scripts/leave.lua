@@ -1,6 +1,7 @@
 -- Begins to move a key to another user: it counts no more here. Returns all of it: its
--- counter, how late entries of its history are, and its history and request ids with how
--- long they live; nothing when it is not here, or here again after a later move.
+-- counter, what is the latest in histories here, how late entries of its own are, and its
+-- history and request ids with how long they live; nothing when it is not here, or here again
+-- after a later move.
 --
 -- KEYS  1 counters of the user it leaves  2 its history  3, 4 its request ids  5 its mark
 -- ARGV  1 Seq of the key  2 the number of the move, from 1, modulo 256
@@ -16,7 +17,8 @@ local moves = struct.unpack('>I1', counter, 63)
 if (moves + 1) % 256 ~= move then return {} end
 counter = string.sub(counter, 1, 63) .. '\1'
 redis.call('HSET', KEYS[1], ARGV[1], counter)
-local out = {counter, redis.call('HGET', KEYS[1], 'l' .. ARGV[1]) or '0'}
+local user = redis.call('HGET', KEYS[1], 'u') or ''
+local out = {counter, string.sub(user, 54, 62), redis.call('HGET', KEYS[1], 'l' .. ARGV[1]) or '0'}
 for i = 2, 4 do
 	out[#out + 1] = redis.call('DUMP', KEYS[i]) or ''
 	out[#out + 1] = redis.call('PTTL', KEYS[i])

@@ -3,7 +3,7 @@
 -- A counter: the days on which the windows begin, what was used in them, the last use,
 -- denials that are not in the history, then of a key the second of its last denial and
 -- how many there were in it, when the request ids began, moves, whether it is leaving; of
--- a user the time of the latest entry in its history.
+-- a user the time of the latest entry in its history and those of its keys.
 local COUNTER = '>I3I3I3I3I7I7I7I7I5I4I4I4I1I4I1I1'
 local LATEST, latest_at = '>I5I4', 54
 
@@ -44,8 +44,8 @@ local function forgetLate(field, oldest)
 end
 
 -- append puts an entry at the end of a history. sec and nsec are its time, lsec and lnsec
--- the latest before it, or a little more.
-local function append(list, entry, sec, nsec, lsec, lnsec, keep, cap, field)
+-- the latest before it in any history of the user, before the second of one in this.
+local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, field)
 	local n = redis.call('RPUSH', list, entry)
 	if lsec > sec or lsec == sec and lnsec > nsec then
 		noteLate(field, lsec - sec + 1, lsec)
@@ -61,7 +61,7 @@ local function append(list, entry, sec, nsec, lsec, lnsec, keep, cap, field)
 			redis.call('LPOP', list)
 		end
 	end
-	if n == 1 or lsec - sec > LITTLE or math.floor(sec / 3600) > math.floor(lsec / 3600) then -- once an hour, while clocks are right
+	if n == 1 or lsec - sec > LITTLE or math.floor(sec / 3600) > math.floor(before / 3600) then -- once an hour, while clocks are right
 		local lives = (keep + 1) * 3600000 - sec * 1000
 		if redis.call('PTTL', list) < lives then redis.call('PEXPIRE', list, string.format('%.0f', lives)) end
 	end
