@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +50,7 @@ type App struct {
 	// whole config runs; removing one from the config removes nothing.
 	Accounts []Account `json:"accounts,omitempty"`
 
+	ctx    context.Context // ends with the config
 	log    *zap.Logger
 	store  StoreModule
 	tuning *tuning
@@ -83,7 +85,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if a.StoreRaw == nil {
 		a.StoreRaw = json.RawMessage(`{"module": "badger"}`)
 	}
-	a.log = ctx.Logger()
+	a.ctx, a.log = ctx, ctx.Logger()
 	a.settled = make(chan struct{})
 	a.settle = sync.OnceFunc(func() { close(a.settled) })
 	mod, err := ctx.LoadModule(a, "StoreRaw")
@@ -225,10 +227,12 @@ func parseRate(s string) (limit int, window time.Duration, err error) {
 
 // Start implements [caddy.App]: it opens the store if no config has it open, and
 // looks whether the configured accounts can be made. It changes nothing in a store
-// that is open already: see whenStarted.
+// that is open already: see whenStarted. When such a store is away, that is no reason
+// to reject the config: it may be what mends it.
 func (a *App) Start() (err error) {
+	running, ready := a.taken, a.taken || !a.awaitsEvent
 	defer func() {
-		if err != nil || !a.awaitsEvent {
+		if err != nil || ready {
 			a.settle()
 		}
 	}()
@@ -237,9 +241,12 @@ func (a *App) Start() (err error) {
 	}
 	service := a.live.Load().service
 	for _, acc := range a.Accounts {
-		err := service.CheckAccount(context.Background(), acc.Name, acc.Key)
-		if err != nil && !errors.Is(err, core.ErrOwnerKeyRevoked) {
+		err := service.CheckAccount(a.ctx, acc.Name, acc.Key)
+		if err != nil && !errors.Is(err, core.ErrOwnerKeyRevoked) && !(running && errors.Is(err, core.ErrUnavailable)) {
 			return fmt.Errorf("account %q: %w", acc.Name, err)
+		}
+		if _, err := service.Authenticate(a.ctx, acc.Key); err != nil {
+			ready = !a.awaitsEvent
 		}
 	}
 	return nil
@@ -251,24 +258,61 @@ func (a *App) enforce() {
 	defer a.settle()
 	l := a.live.Load()
 	l.apply(a.tuning)
+	var left []Account
 	for _, acc := range a.Accounts {
-		made, err := l.service.EnsureAccount(context.Background(), acc.Name, acc.Key)
+		err := a.ensure(l, acc)
 		switch {
 		case errors.Is(err, core.ErrOwnerKeyRevoked):
 			a.log.Error("the configured owner's key was revoked and stays so: configure another",
 				zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
+		case errors.Is(err, core.ErrUnavailable):
+			left = append(left, acc)
+			a.log.Warn("the configured account is made, if it is not there, once the store is available", zap.String("account", acc.Name), zap.Error(err))
 		case err != nil:
 			a.log.Error("the configured account could not be made", zap.String("account", acc.Name), zap.Error(err))
 		}
-		if made != nil {
-			l.names.learn(made)
-		}
+	}
+	if len(left) > 0 {
+		go a.ensureLater(l, left)
 	}
 }
+
+// ensure makes an account unless it is there.
+func (a *App) ensure(l *live, acc Account) error {
+	made, err := l.service.EnsureAccount(a.ctx, acc.Name, acc.Key)
+	if made != nil {
+		l.names.learn(made)
+	}
+	return err
+}
+
+// ensureLater makes accounts once the store is available, until the config ends.
+func (a *App) ensureLater(l *live, left []Account) {
+	for len(left) > 0 {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-time.After(ensureEvery):
+		}
+		left = slices.DeleteFunc(left, func(acc Account) bool {
+			err := a.ensure(l, acc)
+			if err != nil && !errors.Is(err, core.ErrUnavailable) {
+				a.log.Error("the configured account could not be made", zap.String("account", acc.Name), zap.Error(err))
+			}
+			return !errors.Is(err, core.ErrUnavailable)
+		})
+	}
+}
+
+// ensureEvery is how often it is tried to make an account.
+const ensureEvery = time.Second
 
 // Stop implements [caddy.App]. The store stays open until Cleanup: requests may
 // still be under way.
 func (a *App) Stop() error {
+	if a.settle != nil {
+		a.settle() // nobody shall wait for a config that ends
+	}
 	if l := a.live.Load(); l != nil {
 		l.withdraw(a.tuning)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -24,8 +25,9 @@ func TestRedisReloadsAccess(t *testing.T) {
 	allow := func(password string) {
 		server.Do(t, "ACL", "SETUSER", "limitkeeper", "on", "resetpass", ">"+password, "~*", "&*", "+@all")
 	}
+	accounts := ""
 	reload := func() {
-		s.start("store redis "+server.TLSAddr()+" {\nusername limitkeeper\npassword {file.%dir/secret}\ntls {\nca %dir/ca.pem\n}\n}", both("respond ok"))
+		s.start("store redis "+server.TLSAddr()+" {\nusername limitkeeper\npassword {file.%dir/secret}\ntls {\nca %dir/ca.pem\n}\n}"+accounts, both("respond ok"))
 	}
 	allow("geheim-1")
 	put("secret", "geheim-1\n")
@@ -48,8 +50,10 @@ func TestRedisReloadsAccess(t *testing.T) {
 	server.CutConnections()
 	answers(503)
 	put("secret", "geheim-2")
+	accounts = accountOption("later", core.NewOwnerSecret()) // is no reason to reject what mends it
 	reload()
 	answers(200)
+	eventually(t, "the account of the config", func() bool { return s.exists("later") })
 	if s.service() != service {
 		t.Error("the store was opened anew, want the one that was open")
 	}

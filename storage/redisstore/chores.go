@@ -123,6 +123,8 @@ func (s *Store) doChore(ctx context.Context, account, what string) error {
 	case dropAll:
 		if err = s.dropKeys(ctx, account, c.from); err == nil {
 			err = s.dropUser(ctx, account, c.from)
+		} else if errors.Is(err, errReused) { // others have done it all
+			err = nil
 		}
 	case dropKey:
 		err = s.retire(ctx, s.o.usage(account, c.from), fieldOf(c.seq))

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,25 +91,37 @@ func (t *tx) hasMany(user int64) (bool, error) {
 
 // loadKeys reads the keys that a user had when the transaction began, so many at most.
 func (t *tx) loadKeys(user int64) error {
-	b := newBatch(t.names)
-	b.add("ZRANGE", t.names.keys(core.KeyFilter{UserID: user}), "0", strconv.Itoa(dropAtOnce-1))
-	answers := t.look(b)
-	if answers == nil {
-		return t.fault
-	}
-	ids, err := answers[0].AsStrSlice()
+	ids, err := t.ids(t.names.keys(core.KeyFilter{UserID: user}), dropAtOnce-1)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
 	return t.loadEach(ids)
 }
+
+// ids reads what an index has up to a place, which is -1 for all, never nil.
+func (t *tx) ids(index string, last int) ([]string, error) {
+	b := newBatch(t.names)
+	b.add("ZRANGE", index, "0", strconv.Itoa(last))
+	answers := t.look(b)
+	if answers == nil {
+		return nil, t.fault
+	}
+	ids, err := answers[0].AsStrSlice()
+	return append([]string{}, ids...), unavailable(err)
+}
+
+// errReused means that the number of a deleted user has another one by now.
+var errReused = errors.New("the number of the user was used again")
 
 // dropSome deletes so many keys of a user that is not there, and reports whether it had
 // any.
 func (t *tx) dropSome(user int64) (had bool, err error) {
 	u, err := t.user(user)
-	if err != nil || u.now() != nil { // the number was used again: others were quicker
+	if err != nil {
 		return false, err
+	}
+	if u.now() != nil {
+		return false, errReused
 	}
 	if err := t.loadKeys(user); err != nil {
 		return false, err

@@ -10,7 +10,7 @@ import (
 // Keys. Every name begins with the prefix. What stands in braces is the hash tag: in a
 // Cluster names with the same one are in the same slot.
 //
-//	{registry}version                  changes of the registry, a number
+//	{registry}version                  another one after each change of the registry
 //	{registry}names                    id of the account with a name, a hash
 //	{registry}accounts                 accounts by id, a hash of JSON
 //	{registry}order                    their ids in the order of creation, a list
@@ -18,7 +18,7 @@ import (
 //	{registry}owners:<account>         digests of its owner's keys in the order of creation, a list
 //	{registry}owner-ids:<account>      digests of its owner's keys by id, a hash
 //
-//	{<account>}version                 changes of the account, a number
+//	{<account>}version                 another one after each change of the account
 //	{<account>}last                    largest ID and Seqs that were given, a hash
 //	{<account>}emails                  user with an email, a hash
 //	{<account>}u:<id> p:<id> k:<id>    user, plan, key: JSON

@@ -26,7 +26,12 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				}
 			}
 			user := core.User{AccountID: movingAccount, Name: "many", Email: new("many@example.com"), PlanID: "plan_own"}
-			must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { user.ID = 0; return tx.PutUser(&user) }))
+			other := core.User{AccountID: movingAccount, Name: "other", PlanID: "plan_1"}
+			must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error {
+				user.ID, other.ID = 0, 0
+				return errors.Join(tx.PutPlan(&core.Plan{AccountID: movingAccount, ID: "plan_0"}), tx.PutPlan(&core.Plan{AccountID: movingAccount, ID: "plan_1"}),
+					tx.PutUser(&user), tx.PutUser(&other))
+			}))
 			for first := 0; first < keys; first += 300 {
 				must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error {
 					for i := first; i < min(first+300, keys); i++ {
@@ -52,15 +57,30 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				k.UserID = 1
 				return errors.Join(tx.PutKey(k), tx.DeleteUser(user.ID))
 			}
+			var chores []string
 			if dies {
 				_, err = m.s.update(t.Context(), movingAccount, false, remove)
 				must(err)
 				if _, n, err := m.s.Users(t.Context(), movingAccount, core.UserFilter{Email: "many@example.com"}, core.Page{Number: 1, Size: 1}); n != 0 || err != nil {
 					t.Errorf("users with the email of the deleted one: %d, %v", n, err)
 				}
+				us, n, err := m.s.Users(t.Context(), movingAccount, core.UserFilter{OnPlan: "plan_1"}, core.Page{Number: 1, Size: 10})
+				if err != nil || n != 1 || len(us) != 1 || us[0].ID != other.ID {
+					t.Errorf("users on the plan: %v of %d, %v; want the other one", us, n, err)
+				}
+				chores, err = m.s.left(t.Context(), movingAccount)
+				must(err)
 				must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { // whoever comes next
 					return tx.PutUser(&core.User{AccountID: movingAccount, ID: user.ID, Name: "again", Email: new("many@example.com")})
 				}))
+				for _, late := range chores { // of a process that was slow: it is another user by now
+					must(m.s.doChore(t.Context(), movingAccount, late))
+				}
+				_, err = m.s.Counters(t.Context(), []core.CounterID{{Account: movingAccount, UserID: user.ID}})
+				must(err)
+				if marked, err := m.s.client.Do(t.Context(), m.s.client.B().Exists().Key(m.s.o.usage(movingAccount, user.ID).mark(userField)).Build()).AsBool(); marked || err != nil {
+					t.Errorf("the user is marked as deleted: %v, %v", marked, err)
+				}
 				must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { return tx.DeleteUser(user.ID) }))
 			} else {
 				must(m.s.Update(t.Context(), movingAccount, remove))
@@ -74,7 +94,9 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 					t.Errorf("key %d: %v, want ErrKeyNotFound", i, err)
 				}
 			}
-			must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { return tx.DeleteKey("many_0") }))
+			must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error {
+				return errors.Join(tx.DeleteKey("many_0"), tx.DeleteUser(other.ID), tx.DeletePlan("plan_0"), tx.DeletePlan("plan_1"))
+			}))
 			left := slices.DeleteFunc(m.names(t), func(name string) bool {
 				ttl := m.s.client.Do(t.Context(), m.s.client.B().Pttl().Key(name).Build())
 				n, _ := ttl.AsInt64()
@@ -84,6 +106,43 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				t.Errorf("left: %q", left[:min(len(left), 20)])
 			}
 		})
+	}
+}
+
+// A key that is about to move when the memory is full holds nobody up who deletes.
+func TestMoveWhileMemoryIsFull(t *testing.T) {
+	for _, used := range []bool{true, false} {
+		m := newMoving(t)
+		if used {
+			m.mustConsume(1)
+		}
+		m.update(func(tx core.Tx) error {
+			return tx.PutKey(&core.Key{AccountID: movingAccount, ID: "key_2", UserID: 1, Digest: core.DigestOf("2")})
+		})
+		_, err := m.s.update(t.Context(), movingAccount, false, func(tx core.Tx) error {
+			k, err := tx.Key("key_1")
+			if err != nil {
+				return err
+			}
+			k.UserID = 2
+			return tx.PutKey(k)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := func(memory string) {
+			if err := m.s.client.Do(t.Context(), m.s.client.B().ConfigSet().ParameterValue().ParameterValue("maxmemory", memory).Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set("1")
+		m.update(func(tx core.Tx) error { return tx.DeleteKey("key_2") })
+		set("0")
+		want := int64(0)
+		if used {
+			want = 1
+		}
+		m.check(want)
 	}
 }
 

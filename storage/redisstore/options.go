@@ -200,7 +200,10 @@ func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (ne
 // explain says what a deadline that has passed while connecting may mean, and that the
 // server has hung up.
 func (o *Options) explain(err error) error {
+	told, _ := rueidis.IsRedisErr(err)
 	switch {
+	case told != nil && strings.HasPrefix(told.Error(), "NOAUTH") && o.Access().Password == "":
+		return fmt.Errorf("it wants a password, and none is configured: %w", err)
 	case o.TLS != nil && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
 		return fmt.Errorf("it has hung up: does it want another certificate, or one at all? %w", err)
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded):

@@ -89,7 +89,7 @@ func (s *Store) SetWait(w Wait) {
 // SetAccess changes what connections are made with from now on; those that there are
 // stay. When none can be made it is logged at once, and not only when one is needed.
 func (s *Store) SetAccess(a Access) {
-	if old := s.o.access.Swap(&a); *old == a || s.begin() != nil {
+	if s.o.access.Store(&a); s.begin() != nil {
 		return
 	}
 	go func() {

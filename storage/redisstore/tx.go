@@ -39,8 +39,8 @@ type tx struct {
 	users  map[int64]*change[core.User]
 	plans  map[string]*change[core.Plan]
 	keys   map[string]*change[keyRecord]
-	emails map[string]int64 // who has an email afterwards, 0 for nobody
-	many   map[int64]bool   // deleted users whose keys are left to a chore
+	emails map[string]int64   // who has an email afterwards, 0 for nobody
+	many   map[int64][]string // deleted users whose keys are left to a chore, and all plans
 }
 
 // change is a resource as it was when the transaction began and as it is after it; nil
@@ -114,7 +114,7 @@ func unsettled(err error) error {
 func (s *Store) newTx(ctx context.Context, account string) *tx {
 	return &tx{ctx: ctx, s: s, account: account, names: s.o.account(account),
 		users: map[int64]*change[core.User]{}, plans: map[string]*change[core.Plan]{},
-		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}, many: map[int64]bool{}}
+		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}, many: map[int64][]string{}}
 }
 
 // run runs a transaction once. It reports whether it is over, and whether it leaves

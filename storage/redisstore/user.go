@@ -89,6 +89,9 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 	}
 	page := make([]*T, 0, len(all)-1)
 	for _, m := range all[1:] {
+		if m.IsNil() { // it is being deleted
+			continue
+		}
 		r, err := m.AsBytes()
 		if err != nil {
 			return nil, 0, unavailable(err)
@@ -210,13 +213,17 @@ func (t *tx) DeleteUser(id int64) error {
 	if c.now() == nil {
 		return core.ErrUserNotFound
 	}
-	if t.many[id], err = t.hasMany(id); err != nil {
+	many, err := t.hasMany(id)
+	if err != nil {
 		return err
 	}
-	if !t.many[id] {
-		if err := t.loadKeys(id); err != nil {
-			return err
-		}
+	if many {
+		t.many[id], err = t.ids(t.names.key("plans"), -1)
+	} else {
+		err = t.loadKeys(id)
+	}
+	if err != nil {
+		return err
 	}
 	for _, k := range t.keys {
 		if held := k.now(); held != nil && held.UserID == id {

@@ -79,7 +79,7 @@ func (w *writes) rest() {
 	}
 	for h := range w.holds { // when both indexes that it is derived from are as they will be
 		own, keys := n.users(core.UserFilter{PlanID: h.plan}), n.keys(core.KeyFilter{UserID: h.user, PlanID: &h.plan})
-		w.batch.add("HOLDS", n.users(core.UserFilter{OnPlan: h.plan}), w.batch.key(own), w.batch.key(keys), strconv.FormatInt(h.user, 10))
+		w.batch.add("HOLDS", n.users(core.UserFilter{OnPlan: h.plan}), w.batch.key(own), w.batch.key(keys), w.batch.key(n.user(h.user)), strconv.FormatInt(h.user, 10))
 	}
 	if !w.batch.empty() {
 		last := w.t.last
@@ -129,7 +129,10 @@ func (w *writes) user(id int64, c *change[core.User]) {
 	w.place(strconv.FormatInt(id, 10), id, w.userIndexes(c.before), w.userIndexes(c.after))
 	w.batch.add("TELL", w.t.s.o.tellUser(w.t.account, id))
 	switch {
-	case c.after == nil && w.t.many[id]:
+	case c.after == nil && w.t.many[id] != nil:
+		for _, plan := range w.t.many[id] { // that it may hold by its keys
+			w.holds[hold{plan, id}] = true
+		}
 		w.chore(chore{kind: dropAll, from: id})
 	case c.after == nil:
 		w.chore(chore{kind: dropUser, from: id})

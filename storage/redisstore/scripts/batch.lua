@@ -12,8 +12,9 @@
 --
 -- TELL is no command of the server: it tells whoever watches keys of that name, and
 -- leaves nothing. HOLDS keeps the users that hold a plan: it adds or removes a user,
--- whether it has the plan itself or by a key; its key is the index, its arguments are
--- the numbers of the keys of both other indexes and the user.
+-- whether it is there and has the plan itself or by a key; its key is the index, its
+-- arguments are the numbers of the keys of both other indexes and of the user's record, and
+-- the user.
 
 local version = redis.call('GET', KEYS[1]) or '0'
 local writes = ARGV[1] ~= ''
@@ -32,8 +33,9 @@ while i <= #ARGV do
 		redis.call('SET', key, '')
 		redis.call('DEL', key)
 	elseif name == 'HOLDS' then
-		local own, keys, user = KEYS[tonumber(ARGV[i + 3])], KEYS[tonumber(ARGV[i + 4])], ARGV[i + 5]
-		if redis.call('ZSCORE', own, user) or redis.call('ZCARD', keys) > 0 then
+		local own, keys = KEYS[tonumber(ARGV[i + 3])], KEYS[tonumber(ARGV[i + 4])]
+		local record, user = KEYS[tonumber(ARGV[i + 5])], ARGV[i + 6]
+		if redis.call('EXISTS', record) == 1 and (redis.call('ZSCORE', own, user) or redis.call('ZCARD', keys) > 0) then
 			redis.call('ZADD', key, user, user)
 		else
 			redis.call('ZREM', key, user)

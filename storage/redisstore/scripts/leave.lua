@@ -7,6 +7,7 @@
 -- ARGV  1 Seq of the key  2 the number of the move, from 1, modulo 256
 --       3 for how long the mark is left, milliseconds
 
+redis.call('HDEL', KEYS[1], '') -- the first write: a full memory is not in its way
 local move = tonumber(ARGV[2])
 local counter = redis.call('HGET', KEYS[1], ARGV[1])
 if not counter then
