@@ -62,8 +62,6 @@ func (c *clocks) write(k *core.Key, n int, late func(i int) time.Duration) {
 	}
 }
 
-func inTime(int) time.Duration { return 0 }
-
 // once returns that one entry is so late, or early, and the others in time.
 func once(i int, late time.Duration) func(int) time.Duration {
 	return func(n int) time.Duration {
