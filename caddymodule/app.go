@@ -260,16 +260,9 @@ func (a *App) enforce() {
 	l.apply(a.tuning)
 	var left []Account
 	for _, acc := range a.Accounts {
-		err := a.ensure(l, acc)
-		switch {
-		case errors.Is(err, core.ErrOwnerKeyRevoked):
-			a.log.Error("the configured owner's key was revoked and stays so: configure another",
-				zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
-		case errors.Is(err, core.ErrUnavailable):
+		if err := a.ensure(l, acc); err != nil {
 			left = append(left, acc)
 			a.log.Warn("the configured account is made, if it is not there, once the store is available", zap.String("account", acc.Name), zap.Error(err))
-		case err != nil:
-			a.log.Error("the configured account could not be made", zap.String("account", acc.Name), zap.Error(err))
 		}
 	}
 	if len(left) > 0 {
@@ -277,13 +270,23 @@ func (a *App) enforce() {
 	}
 }
 
-// ensure makes an account unless it is there.
+// ensure makes an account unless it is there. What is in the way for good is logged; it
+// returns [core.ErrUnavailable] when it is to be tried again.
 func (a *App) ensure(l *live, acc Account) error {
 	made, err := l.service.EnsureAccount(a.ctx, acc.Name, acc.Key)
 	if made != nil {
 		l.names.learn(made)
 	}
-	return err
+	switch {
+	case errors.Is(err, core.ErrUnavailable):
+		return err
+	case errors.Is(err, core.ErrOwnerKeyRevoked):
+		a.log.Error("the configured owner's key was revoked and stays so: configure another",
+			zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
+	case err != nil:
+		a.log.Error("the configured account could not be made", zap.String("account", acc.Name), zap.Error(err))
+	}
+	return nil
 }
 
 // ensureLater makes accounts once the store is available, until the config ends.
@@ -294,13 +297,7 @@ func (a *App) ensureLater(l *live, left []Account) {
 			return
 		case <-time.After(ensureEvery):
 		}
-		left = slices.DeleteFunc(left, func(acc Account) bool {
-			err := a.ensure(l, acc)
-			if err != nil && !errors.Is(err, core.ErrUnavailable) {
-				a.log.Error("the configured account could not be made", zap.String("account", acc.Name), zap.Error(err))
-			}
-			return !errors.Is(err, core.ErrUnavailable)
-		})
+		left = slices.DeleteFunc(left, func(acc Account) bool { return a.ensure(l, acc) == nil })
 	}
 }
 

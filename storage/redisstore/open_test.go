@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -69,14 +68,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 // A store works over every kind of connection that can be configured.
 func TestConnections(t *testing.T) {
 	server, secure, secret := redistest.Start(t), redistest.StartTLS(t), redistest.Start(t, "--requirepass", "secret")
-	pem, err := os.ReadFile(secure.CAFile())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
 	for name, o := range map[string]redisstore.Options{
-		"TLS":         {Addresses: []string{secure.TLSAddr()}, TLS: &tls.Config{RootCAs: pool}},
+		"TLS":         {Addresses: []string{secure.TLSAddr()}, TLS: &tls.Config{RootCAs: authorities(t, secure.CAFile())}},
 		"unix socket": {Addresses: []string{server.Socket()}},
 		"password":    {Addresses: []string{secret.Addr()}, Password: "secret"},
 		"user":        {Addresses: []string{secret.Addr()}, Username: "default", Password: "secret"},

@@ -202,7 +202,7 @@ func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (ne
 func (o *Options) explain(err error) error {
 	told, _ := rueidis.IsRedisErr(err)
 	switch {
-	case told != nil && strings.HasPrefix(told.Error(), "NOAUTH") && o.Access().Password == "":
+	case told != nil && strings.HasPrefix(told.Error(), "NOAUTH") && o.access.Load().Password == "":
 		return fmt.Errorf("it wants a password, and none is configured: %w", err)
 	case o.TLS != nil && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
 		return fmt.Errorf("it has hung up: does it want another certificate, or one at all? %w", err)

@@ -2,8 +2,6 @@ package redisstore_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,24 +10,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// trusting returns how to speak TLS with a server.
-func trusting(t testing.TB, s *redistest.Server) *tls.Config {
-	t.Helper()
-	pem, err := os.ReadFile(s.CAFile())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
-	return &tls.Config{RootCAs: pool}
-}
-
 // A store works over TLS on a Cluster, from one address too, and after a failover.
 func TestClusterTLS(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartClusterTLS(t, append([]string{"--requirepass", "secret", "--masterauth", "secret"}, partial...)...)
 	o := faulty(c.Nodes()[0].TLSAddr(), c.Nodes()[1].TLSAddr())
-	o.TLS, o.Password = trusting(t, c.Nodes()[0]), "secret"
+	o.TLS, o.Password = &tls.Config{RootCAs: authorities(t, c.Nodes()[0].CAFile())}, "secret"
 	o.Wait = redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond}
 	one := o
 	one.Addresses = o.Addresses[:1]
