@@ -46,19 +46,18 @@ func TestExact(t *testing.T) {
 // shut down, whatever the handlers are.
 func TestExactOverReloads(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	port := freePort(t)
+	port, tls := freePort(t), s.tls()
 	start := func(i int) {
 		t.Helper()
 		options := fmt.Sprintf("store badger %%dir/data {\ndurability %s\n}\nservice_rate_limit off\nkey_cache %d",
 			[]string{"process", "power"}[i%2], 1+i*100)
 		s.must(s.load(s.config(options, "respond nothing") +
-			"\nhttps://localhost:" + port + " {\ntls internal\n" + both(up.proxy()) + "\n}"))
+			"\nhttps://127.0.0.1:" + port + " {\n" + tls + "\n" + both(up.proxy()) + "\n}"))
 	}
 	start(0)
-	waitTLS(t, "localhost:"+port)
 	ten := s.tenant("default", 1000)
 	const requests, reloads = 3000, 8
-	load := s.attack(ten, requests, []bool{true, false}, "https://localhost:"+port)
+	load := s.attack(ten, requests, []bool{true, false}, "https://127.0.0.1:"+port)
 	for i := range int64(reloads) {
 		load.reach((i + 1) * requests / (reloads + 2))
 		start(int(i) + 1)
