@@ -33,6 +33,8 @@ var arrows = []struct {
 		"the conformance suite knows the contract only"},
 	{"adminapi/...", []string{"github.com/caddyserver/...", "go.uber.org/zap/...", module + "/storage/...", module + "/caddymodule/..."},
 		"adminapi translates HTTP to core, without Caddy and over any store"},
+	{"adminapi", []string{module + "/adminapi/dashboard"}, "the API and the dashboard stand beside each other, over core"},
+	{"adminapi/dashboard", []string{module + "/adminapi"}, "the API and the dashboard stand beside each other, over core"},
 	{"caddymodule/...", []string{module + "/storage/memstore", module + "/storage/storetest", module + "/storage/redisstore/redistest"},
 		"what is for tests stays in tests"},
 	{"bench", []string{module + "/adminapi/...", module + "/caddymodule/...", module + "/storage/memstore", module + "/storage/badgerstore",

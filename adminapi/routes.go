@@ -37,6 +37,7 @@ var routes = []route{
 	{method: "DELETE", path: "/keys/{id}", handle: ofKey(deleteKey)},
 	{method: "POST", path: "/keys/{id}/regenerate", handle: ofKey(regenerateKey)},
 	{method: "GET", path: "/keys/{id}/usage", handle: ofKey(keyUsage)},
+	{method: "GET", path: "/keys/{id}/usage/daily", handle: ofKey(keyDaily)},
 	{method: "GET", path: "/keys/{id}/requests", handle: ofKey(keyRequests)},
 
 	{method: "GET", path: "/plans", handle: listPlans},
@@ -45,6 +46,7 @@ var routes = []route{
 	{method: "PUT", path: "/plans/{id}", handle: ofPlan(updatePlan)},
 	{method: "DELETE", path: "/plans/{id}", handle: ofPlan(deletePlan)},
 	{method: "GET", path: "/plans/{id}/usage", handle: ofPlan(planUsage)},
+	{method: "GET", path: "/plans/{id}/usage/daily", handle: ofPlan(planDaily)},
 	{method: "GET", path: "/plans/{id}/users", handle: ofPlan(planUsers)},
 	{method: "GET", path: "/plans/{id}/keys", handle: ofPlan(planKeys)},
 
@@ -54,6 +56,7 @@ var routes = []route{
 	{method: "PUT", path: "/users/{id}", handle: ofUser(updateUser)},
 	{method: "DELETE", path: "/users/{id}", handle: ofUser(deleteUser)},
 	{method: "GET", path: "/users/{id}/usage", handle: ofUser(userUsage)},
+	{method: "GET", path: "/users/{id}/usage/daily", handle: ofUser(userDaily)},
 	{method: "GET", path: "/users/{id}/keys", handle: ofUser(userKeys)},
 	{method: "POST", path: "/users/{id}/keys", handle: ofUser(createUserKey)},
 	{method: "GET", path: "/users/{id}/requests", handle: ofUser(userRequests)},

@@ -61,8 +61,8 @@ func TestTenancyPaths(t *testing.T) {
 		}
 		same(t, op, ask(id.others), ask(id.none))
 	}
-	if tried != 19 {
-		t.Errorf("operations with an id: got %d, want 19", tried)
+	if tried != 22 {
+		t.Errorf("operations with an id: got %d, want 22", tried)
 	}
 	b.do("GET", prefix+"/keys/"+key, nil).want(200) // and nothing happened to it
 }

@@ -15,23 +15,6 @@ type Account struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// OwnerKey is a credential of an account for the REST API.
-type OwnerKey struct {
-	ID        string     `json:"id"` // okey_…
-	AccountID string     `json:"account_id"`
-	Name      string     `json:"name"`
-	Digest    Digest     `json:"digest"`
-	Hint      string     `json:"hint"` // lk_…wxyz
-	CreatedAt time.Time  `json:"created_at"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"` // nil: never
-	RevokedAt *time.Time `json:"revoked_at,omitempty"` // nil: in force
-}
-
-// InForce reports whether the key opens its account at the time now.
-func (k *OwnerKey) InForce(now time.Time) bool {
-	return k.RevokedAt == nil && (k.ExpiresAt == nil || now.Before(*k.ExpiresAt))
-}
-
 // CreateAccount makes an account with a first owner's key and returns both and
 // the key's secret, which is shown this once. A name that is taken is
 // [ErrAccountExists].
@@ -53,13 +36,6 @@ func (s *Service) createAccount(ctx context.Context, name, secret string) (*Acco
 	}
 	s.ownerKeys.forget(k.Digest)
 	return a, k, nil
-}
-
-func (s *Service) newOwnerKey(account, name, secret string) *OwnerKey {
-	return &OwnerKey{
-		ID: newID("okey_"), AccountID: account, Name: name,
-		Digest: DigestOf(secret), Hint: HintOf(secret), CreatedAt: s.now(),
-	}
 }
 
 // EnsureAccount makes sure that an account with the name exists and that secret
@@ -138,64 +114,7 @@ func (s *Service) Accounts(ctx context.Context, p Page) ([]*Account, int, error)
 	return s.store.Accounts(ctx, p)
 }
 
-// Authenticate returns the owner's key that is the credential of a request, or
-// [ErrInvalidOwnerKey] when it is malformed, unknown, revoked or expired.
-func (s *Service) Authenticate(ctx context.Context, secret string) (*OwnerKey, error) {
-	if !WellFormedOwnerSecret(secret) {
-		return nil, ErrInvalidOwnerKey
-	}
-	k, err := s.ownerKeys.get(ctx, DigestOf(secret))
-	if errors.Is(err, ErrOwnerKeyNotFound) {
-		return nil, ErrInvalidOwnerKey
-	}
-	if err != nil {
-		return nil, err
-	}
-	if k.RevokedAt == nil && k.ExpiresAt == nil {
-		return k, nil // whatever the time is
-	}
-	if !k.InForce(s.now()) {
-		return nil, ErrInvalidOwnerKey
-	}
-	return k, nil
-}
-
-// CreateOwnerKey makes another owner's key of the account and returns it with its
-// secret, which is shown this once.
-func (s *Service) CreateOwnerKey(ctx context.Context, account, name string) (*OwnerKey, string, error) {
-	name, err := cleanName("name", name)
-	if err != nil {
-		return nil, "", err
-	}
-	secret := NewOwnerSecret()
-	k := s.newOwnerKey(account, name, secret)
-	if err := s.store.CreateOwnerKey(ctx, k); err != nil {
-		return nil, "", err
-	}
-	s.ownerKeys.forget(k.Digest)
-	return k, secret, nil
-}
-
-// OwnerKeys returns a page of the account's owner's keys, oldest first, revoked
-// ones included, and how many there are.
-func (s *Service) OwnerKeys(ctx context.Context, account string, p Page) ([]*OwnerKey, int, error) {
-	return s.store.OwnerKeys(ctx, account, p)
-}
-
-// RevokeOwnerKey ends an owner's key: the next request with it is refused.
-// Revoking it again changes nothing. A key that the account does not have is
-// [ErrOwnerKeyNotFound].
-func (s *Service) RevokeOwnerKey(ctx context.Context, account, id string) (*OwnerKey, error) {
-	k, err := s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
-		if k.RevokedAt == nil {
-			now := s.now()
-			k.RevokedAt = &now
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.ownerKeys.forget(k.Digest)
-	return k, nil
+// Account returns the account with the id, or [ErrAccountNotFound].
+func (s *Service) Account(ctx context.Context, id string) (*Account, error) {
+	return s.store.Account(ctx, id)
 }

@@ -34,7 +34,10 @@ func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
 		return nil, nil
 	}
 	var buf bytes.Buffer
-	if err := json.Compact(&buf, *m); err != nil || !strings.HasPrefix(buf.String(), "{") {
+	if err := json.Compact(&buf, *m); err != nil {
+		return nil, invalid("metadata", "Metadata must be JSON: "+err.Error())
+	}
+	if !strings.HasPrefix(buf.String(), "{") {
 		return nil, invalid("metadata", "Metadata must be an object")
 	}
 	if buf.Len() > maxMetadata {

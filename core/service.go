@@ -57,6 +57,9 @@ type Service struct {
 	onDecision func(*Decision)
 	retain     atomic.Int64 // nanoseconds
 	throttle   *Throttle
+	wrong      *attempts // to sign in
+	hashing    *hashing
+	used       lastUses // of owner's keys
 
 	lease     *lease // of what is in memory
 	ownerKeys *cache[Digest, OwnerKey]
@@ -70,7 +73,8 @@ type Service struct {
 
 // NewService returns a service over the store with the default tunables.
 func NewService(store Store, c Config) *Service {
-	s := &Service{store: store, clock: c.Clock, onDecision: c.OnDecision, lease: newLease(store)}
+	s := &Service{store: store, clock: c.Clock, onDecision: c.OnDecision, lease: newLease(store),
+		wrong: newAttempts(), hashing: newHashing()}
 	if s.clock == nil {
 		s.clock = time.Now
 	}

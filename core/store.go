@@ -39,6 +39,8 @@ type Store interface {
 	// AccountByName returns the account with exactly this name, or
 	// ErrAccountNotFound.
 	AccountByName(ctx context.Context, name string) (*Account, error)
+	// Account returns the account with the id, or ErrAccountNotFound.
+	Account(ctx context.Context, id string) (*Account, error)
 	// Accounts lists all accounts.
 	Accounts(ctx context.Context, p Page) ([]*Account, int, error)
 
@@ -54,6 +56,14 @@ type Store interface {
 	// fn does not change identity or digest, and may be run again. Its error is
 	// returned and nothing stored.
 	UpdateOwnerKey(ctx context.Context, account, id string, fn func(*OwnerKey) error) (*OwnerKey, error)
+
+	// Access returns how an account is signed in to, the zero Access when nobody ever
+	// did. A missing account is ErrAccountNotFound.
+	Access(ctx context.Context, account string) (*Access, error)
+	// UpdateAccess runs fn on the Access of an account and stores what it left,
+	// atomically. fn may be run again. Its error is returned and nothing stored. A missing
+	// account is ErrAccountNotFound.
+	UpdateAccess(ctx context.Context, account string, fn func(*Access) error) (*Access, error)
 
 	// Update runs fn in a transaction on the resources of one account. When fn
 	// returns nil all its writes happen at once, else none does and its error is
@@ -115,6 +125,22 @@ type Store interface {
 	// from since and before. What was answered as allowed is in it.
 	History(ctx context.Context, of CounterID, since time.Time, p Page) ([]Entry, int, error)
 
+	// Days returns the traffic on each day from first to last, in that order and without
+	// a gap, with every Consume that has returned. There are at most [DaysKept] days. What
+	// is a sum over many keys or users need not be of one moment.
+	//
+	// Consume adds the cost of a request, in its step, to what its key and its user were
+	// allowed on that day, or were denied: also of a denied request that is not in the
+	// history, but of none that is a repeat or costs nothing. When the user's counter
+	// decides, it adds it to the Shared traffic of the user as well: see [CounterDay]. Each
+	// of these numbers is a [Tally] of a day by itself, left only for a later day; that of
+	// what a counter allowed is the one in its Tallies. What was denied a moment before the
+	// process died may be missing.
+	//
+	// A day is kept for [DaysKept] days, and may be missing afterwards. Deleting a key
+	// forgets its days, and leaves those of its user; a deleted user takes its days along.
+	Days(ctx context.Context, of DaysOf, first, last Date) ([]DayTotals, error)
+
 	io.Closer
 }
 
@@ -147,12 +173,24 @@ type Importer interface {
 	// SetCounters puts counters in place of those with the ids, in that order, at most
 	// [MaxImport]: Tallies, LastUsedAt and DeniedOmitted become as given, larger or
 	// smaller, and the histories stay. Each is replaced in one step, and a Consume comes
-	// before it, and is forgotten, or after it, and counts on top. When it returns nil all
-	// are durable.
+	// before it, and is forgotten, or after it, and counts on top. What a counter allowed on
+	// the day of its tally becomes what that says, and other days stay. When it returns nil
+	// all are durable.
 	//
 	// A missing key or user is ErrKeyNotFound or ErrUserNotFound. After any error some of
 	// the counters were replaced and others not: setting them again is enough.
 	SetCounters(ctx context.Context, ids []CounterID, counters []Counter) error
+
+	// CounterDays returns the days that are kept of a key or user on which there was
+	// traffic, the oldest first. That of a missing one is empty.
+	CounterDays(ctx context.Context, id CounterID) ([]CounterDay, error)
+
+	// SetDays puts days, the oldest first and none twice, in place of those of a key or
+	// user, which has its counter already: what that allowed on the day of its tally is what
+	// the tally says, whatever is given here, and no day after it is one on which it allowed
+	// anything. A missing key or user is ErrKeyNotFound or ErrUserNotFound. After any error
+	// some of the days were replaced and others not: setting them again is enough.
+	SetDays(ctx context.Context, id CounterID, days []CounterDay) error
 }
 
 // CappedHistory is a [Store] that does not keep every entry for as long as it was asked

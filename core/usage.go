@@ -38,8 +38,8 @@ type Counter struct {
 	LastUsedAt    time.Time      `json:"last_used_at,omitzero"`
 	DeniedOmitted int64          `json:"denied_omitted,omitempty"` // denied requests that are not in the history
 
-	deniedSecond   int64 // Unix seconds
-	deniedInSecond int
+	deniedSecond   uint32 // the lower half of Unix seconds
+	deniedInSecond uint8
 }
 
 // Usage is what a counter says of one period.
@@ -81,11 +81,7 @@ func (c *Counter) Consume(p Period, limit, cost int64, at time.Time) (Usage, boo
 func (c *Counter) Add(cost int64, at time.Time) {
 	windows := &calendarOf(at).windows
 	for p := range c.Tallies {
-		t := &c.Tallies[p]
-		if start := windows[p].Start.Unix(); start > t.Start {
-			*t = Tally{Start: start}
-		}
-		t.Used += min(cost, math.MaxInt64-t.Used)
+		c.Tallies[p].add(windows[p].Start.Unix(), cost)
 	}
 	if at.After(c.LastUsedAt) {
 		c.LastUsedAt = at
@@ -95,7 +91,7 @@ func (c *Counter) Add(cost int64, at time.Time) {
 // Deny notes a denied request and reports whether it is to be recorded in the
 // history: at most [DeniedPerSecond] are in one second of the clock.
 func (c *Counter) Deny(at time.Time) bool {
-	if s := at.Unix(); s != c.deniedSecond {
+	if s := uint32(at.Unix()); s != c.deniedSecond {
 		c.deniedSecond, c.deniedInSecond = s, 0
 	}
 	if c.deniedInSecond >= DeniedPerSecond {

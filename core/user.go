@@ -83,7 +83,7 @@ func (p UserPatch) applyPlan(tx Tx, u *User) error {
 			return err
 		}
 		if n > 0 {
-			return invalid("plan_id", "The plan cannot be removed: "+count(n, "key")+" without a plan of its own draws on it")
+			return invalid("plan_id", "The plan cannot be removed while keys without a plan of their own draw on it: "+count(n, "key"))
 		}
 	}
 	u.PlanID = plan

@@ -141,10 +141,11 @@ type deciding struct {
 }
 
 // errMoved means that a key, its user and its plan were read at different times
-// and do not fit together; maxMoves is how often they are read again.
+// and do not fit together; maxMoves is how often they are read again. While someone
+// moves them as fast as the store allows, one reading in four does not fit.
 var errMoved = errors.New("key, user and plan changed while they were read")
 
-const maxMoves = 3
+const maxMoves = 30
 
 // decide makes one attempt at a decision.
 func (s *Service) decide(ctx context.Context, d *deciding, r *Request) error {

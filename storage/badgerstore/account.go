@@ -46,6 +46,28 @@ func (s *Store) AccountByName(_ context.Context, name string) (a *core.Account, 
 	return a, err
 }
 
+// Account implements [core.Store].
+func (s *Store) Account(_ context.Context, id string) (a *core.Account, err error) {
+	err = s.read("", func(r snapshot) error {
+		n, err := r.accountNumber(id)
+		if err != nil {
+			return err
+		}
+		a, err = found[core.Account](r, accountPath(n), core.ErrAccountNotFound)
+		return err
+	})
+	return a, err
+}
+
+// accountNumber returns the number of an account, or core.ErrAccountNotFound.
+func (r snapshot) accountNumber(id string) (int64, error) {
+	n, err := r.number(accountIDPath(id))
+	if err != nil || n == 0 {
+		return 0, firstOf(err, core.ErrAccountNotFound)
+	}
+	return n, nil
+}
+
 // Accounts implements [core.Store].
 func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, total int, err error) {
 	err = s.read("", func(r snapshot) error {
@@ -63,9 +85,8 @@ func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, 
 // CreateOwnerKey implements [core.Store].
 func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
 	return s.register(func(r snapshot, w *writes) error {
-		n, err := r.number(accountIDPath(k.AccountID))
-		if err != nil || n == 0 {
-			return firstOf(err, core.ErrAccountNotFound)
+		if _, err := r.accountNumber(k.AccountID); err != nil {
+			return err
 		}
 		return putOwnerKey(r, w, k.AccountID, k)
 	})

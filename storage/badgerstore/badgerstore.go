@@ -10,7 +10,8 @@
 // tally.go), ledger.go writes what was counted into files of its own, the requests of
 // all callers together; event.go and segment.go say what is in these. They are the
 // history as well: history.go. In the background fold.go writes the counters to badger
-// by pages (page.go), so that replay.go has little to read when the store is opened.
+// by pages (page.go), so that replay.go has little to read when the store is opened, and
+// the days that are over to the archive: days.go, archive.go and, to add them up, totals.go.
 //
 // # What is promised when
 //

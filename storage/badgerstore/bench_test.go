@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
@@ -107,5 +109,87 @@ func BenchmarkFold(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(2*keys), "ns/counter")
 		})
+	}
+}
+
+// BenchmarkDays adds up the days of a plan with 10,000 keys and of an account with 100,000
+// users, in a store that has been open and in one that was just opened.
+func BenchmarkDays(b *testing.B) {
+	const keys, users = 10_000, 100_000
+	outer, dir := b, b.TempDir()
+	s := openAlone(outer, dir, Options{})
+	fill(b, s, users)
+	for some := range slices.Chunk(numbered("key_of_plan", keys), 1000) {
+		update(b, s, func(tx core.Tx) (err error) {
+			for _, id := range some {
+				err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: 1, PlanID: "large", Status: core.KeyActive, Digest: core.DigestOf(id)}))
+			}
+			return err
+		})
+	}
+	wholePlan, wholeAccount := core.DaysOf{Account: acct, PlanID: "large"}, core.DaysOf{Account: acct}
+	makeDays(b, s, wholePlan)
+	makeDays(b, s, wholeAccount)
+	for _, c := range []struct {
+		name string
+		of   core.DaysOf
+		want int64
+		days core.Date
+	}{{"plan/days=1", wholePlan, keys, 1}, {"plan/days=30", wholePlan, keys, 30}, {"plan/days=400", wholePlan, keys, core.DaysKept},
+		{"account/days=1", wholeAccount, users, 1}, {"account/days=30", wholeAccount, users, 30}} {
+		days := func() {
+			list, err := s.Days(context.Background(), c.of, today-c.days+1, today)
+			if err != nil || list[0].Traffic != (core.Traffic{Allowed: 1000 * c.want, Denied: c.want}) {
+				b.Fatalf("Days: got %+v, %v, want 1000 and 1 for each of %d", list, err, c.want)
+			}
+		}
+		b.Run(c.name+"/open", func(b *testing.B) {
+			for b.Loop() {
+				days()
+			}
+		})
+		b.Run(c.name+"/opened", func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+				s = openAlone(outer, dir, Options{})
+				b.StartTimer()
+				days()
+			}
+		})
+	}
+}
+
+// makeDays lets everyone use the store on each day of those that are kept: it writes only
+// what that leaves.
+func makeDays(b *testing.B, s *Store, of core.DaysOf) {
+	b.Helper()
+	var all []slots
+	err := s.readEntered(acct, func(r snapshot) (err error) {
+		all, err = r.slotsWith(of)
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, p := range all {
+		a := archiving{page: p.page}
+		for slot := range byte(pageSlots) {
+			if p.mask&(1<<slot) == 0 {
+				continue
+			}
+			for date := today - core.DaysKept + 1; date <= today; date++ {
+				a.put = append(a.put, slotDay{slot, dayNumber{date, dayAllowed, 1000}}, slotDay{slot, dayNumber{date, dayDenied, 1}})
+			}
+		}
+		err := s.db.Update(func(txn *badger.Txn) error {
+			_, err := a.write(txn)
+			return err
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }

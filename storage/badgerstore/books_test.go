@@ -93,6 +93,7 @@ type historyBook struct {
 	gone    int64 // how many of the first are not in the history any more
 	partial bool  // some came and went since the check before the last
 	used    int64
+	days    map[core.Date]core.CounterDay
 	order   []string         // the names of all entries
 	serials map[string]int64 // the last one of each caller
 }
@@ -128,7 +129,7 @@ func newBooks() *books {
 
 // open begins the book of a counter.
 func (b *books) open(of core.CounterID) *historyBook {
-	h := &historyBook{of: of, serials: map[string]int64{}}
+	h := &historyBook{of: of, serials: map[string]int64{}, days: map[core.Date]core.CounterDay{}}
 	b.histories[of] = h
 	return h
 }
@@ -300,10 +301,37 @@ func (b *books) checkHistory(s *Store, h *historyBook) {
 	if least, most := b.bounds(h); used-before < least || used-before > most {
 		b.problem("wrong: counter of %v: got %d used more, want %d to %d", h.of, used-before, least, most)
 	}
+	b.checkDays(s, h)
 	if h.of.KeyID == "" {
 		b.totals["counted"] += fresh
 	}
 	h.entries, h.used = t.entries, used
+}
+
+// checkDays looks at the days of a counter: they are the sums of its history, and beside
+// that of denials that were left out of it.
+func (b *books) checkDays(s *Store, h *historyBook) {
+	list, err := s.CounterDays(context.Background(), h.of)
+	if err != nil {
+		b.problem("error: days of %v: %v", h.of, err)
+		return
+	}
+	got := map[core.Date]core.CounterDay{}
+	for _, day := range list {
+		got[day.Date] = day
+	}
+	for date := range h.days {
+		if _, ok := got[date]; !ok {
+			got[date] = core.CounterDay{Date: date}
+		}
+	}
+	for date, got := range got {
+		if want := h.days[date]; !h.partial && (got.Allowed != want.Allowed || got.Shared.Allowed != want.Shared.Allowed ||
+			got.Denied < want.Denied || got.Shared.Denied < want.Shared.Denied) {
+			b.problem("wrong: day of %v: got %+v, its history has %+v", h.of, got, want)
+		}
+	}
+	h.days = got
 }
 
 // checkEntry looks at an entry.
@@ -327,6 +355,7 @@ func (b *books) checkEntry(h *historyBook, e *core.Entry) {
 		b.problem("wrong: history of %v: %s comes after %d", h.of, a.name, h.serials[caller])
 	}
 	h.serials[caller] = serial
+	h.addDay(e, a.shared)
 	if e.Denied || h.of.KeyID == "" && !a.shared {
 		return
 	}
@@ -334,6 +363,21 @@ func (b *books) checkEntry(h *historyBook, e *core.Entry) {
 	if a.shared == (h.of.KeyID == "") {
 		b.checkAnswer(h, a)
 	}
+}
+
+// addDay adds an entry to the days.
+func (h *historyBook) addDay(e *core.Entry, shared bool) {
+	traffic := core.Traffic{Allowed: e.Cost}
+	if e.Denied {
+		traffic = core.Traffic{Denied: e.Cost}
+	}
+	day := h.days[core.DateOf(e.At)]
+	day.Date = core.DateOf(e.At)
+	day.Traffic = day.Plus(traffic)
+	if shared && h.of.KeyID == "" {
+		day.Shared = day.Shared.Plus(traffic)
+	}
+	h.days[day.Date] = day
 }
 
 // caller returns who made a request, and the how manyeth of his it is.

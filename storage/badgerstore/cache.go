@@ -229,7 +229,7 @@ func (s *shard) removeLocked(c *counter) {
 	s.list[last] = nil
 	s.list = s.list[:last]
 	delete(s.byRef, c.ref)
-	c.gone, c.chain = true, nil // a handle may keep it
+	c.gone, c.chain, c.days = true, nil, nil // a handle may keep it
 	s.all.count.Add(-1)
 }
 

@@ -23,7 +23,7 @@ import (
 const killsWanted = "LIMITKEEPER_KILLS"
 
 const (
-	killsEachTime = 50
+	killsEachTime = 30
 	linesEnough   = 6000 // after so many a victim is killed that has not come to its step
 )
 

@@ -156,7 +156,7 @@ func TestLongKeptBesideShort(t *testing.T) {
 // that are in use all the time.
 func TestFewerCounters(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
-	ids := numbered("key", 20_000)
+	ids := numbered("key", 12_000)
 	known(t, s, ids...)
 	use := func() {
 		for _, id := range ids {

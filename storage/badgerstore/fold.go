@@ -109,7 +109,8 @@ type folded struct {
 	position   int64    // up to which it has got its events
 	counter    *counter // nil when it is not in memory
 	changes    uint32
-	from, upTo int32 // its record within the bytes
+	from, upTo int32       // its record within the bytes
+	days       *unarchived // nil when they are in the archive
 }
 
 type foldedRepeat struct {
@@ -158,12 +159,9 @@ func (b *folding) take(sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, c := range sh.list {
-		if !c.dirty {
-			continue
+		if c.dirty {
+			b.add(c)
 		}
-		from := len(b.bytes)
-		b.bytes = c.encode(b.bytes)
-		b.counters = append(b.counters, folded{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes))})
 	}
 	for of, h := range sh.unfolded {
 		b.counters = append(b.counters, folded{ref: of, position: h.position})
@@ -171,6 +169,13 @@ func (b *folding) take(sh *shard) {
 	for of, position := range sh.repeats.positions {
 		b.repeats = append(b.repeats, foldedRepeat{of, position})
 	}
+}
+
+// add adds a counter. The caller holds the lock of its shard.
+func (b *folding) add(c *counter) {
+	from := len(b.bytes)
+	b.bytes = c.encode(b.bytes)
+	b.counters = append(b.counters, folded{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes)), c.days.unarchived()})
 }
 
 // foldBatch writes a batch and empties it. What is on a page is on the disk in the
@@ -231,7 +236,8 @@ func onOnePage[C paged](counters []C) int {
 	return len(counters)
 }
 
-// writePage puts counters that are on one page there, and returns how long it is.
+// writePage puts counters that are on one page there, and their days into the archive,
+// and returns how long that is.
 func (s *Store) writePage(txn *badger.Txn, counters []folded, records []byte) (int, error) {
 	p := pagePath(counters[0].page())
 	old, err := snapshot{txn}.get(p)
@@ -242,42 +248,51 @@ func (s *Store) writePage(txn *badger.Txn, counters []folded, records []byte) (i
 	if err != nil {
 		return 0, err
 	}
+	a := archiving{page: counters[0].page()}
 	for _, c := range counters {
-		record := records[c.from:c.upTo:c.upTo]
+		record, days := records[c.from:c.upTo:c.upTo], c.days
 		if len(record) == 0 {
-			if record, err = s.caughtUp(pg[c.slot()], c); err != nil {
+			if record, days, err = s.caughtUp(pg[c.slot()], c); err != nil {
 				return 0, err
 			}
 		}
 		if appliedOf(pg[c.slot()]) <= c.position { // else it was deleted meanwhile
 			pg[c.slot()] = record
+			a.add(c.slot(), days)
 		}
 	}
-	pg.tidy(s.folder.mark.Load())
+	a.forget |= pg.tidy(s.folder.mark.Load())
+	size, err := a.write(txn)
+	if err != nil {
+		return 0, err
+	}
 	record := pg.encode()
-	return len(record), txn.Set(p, record)
+	return size + len(record), txn.Set(p, record)
 }
 
-// caughtUp returns the record of a counter that is not in memory.
-func (s *Store) caughtUp(record []byte, c folded) ([]byte, error) {
+// caughtUp returns the record of a counter that is not in memory, and its days that are
+// not in the archive.
+func (s *Store) caughtUp(record []byte, c folded) ([]byte, *unarchived, error) {
 	t, err := decodeTally(record)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := s.catchUp(&t, c.ref, c.position); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return t.encode(nil), nil
+	return t.encode(nil), t.days.unarchived(), nil
 }
 
 // tidy forgets the counters that were deleted before the ledger was folded up to a
-// position: no event of them is read any more.
-func (p *page) tidy(mark int64) {
+// position: no event of them is read any more. It returns their slots.
+func (p *page) tidy(mark int64) (slots uint64) {
 	for slot, record := range p {
 		if isDropped(record) && appliedOf(record) < mark {
 			p[slot] = nil
+			slots |= 1 << slot
 		}
 	}
+	return slots
 }
 
 // writeRepeats writes what leads to the events of requests with an id.
@@ -306,8 +321,11 @@ func (b *folding) finish(all *counters) {
 	for _, f := range b.counters {
 		sh := all.shard(f.ref)
 		sh.mu.Lock()
-		if c := sh.byRef[f.ref]; c != nil && c == f.counter && c.changes == f.changes {
-			c.dirty, c.unsaved = false, false
+		if c := sh.byRef[f.ref]; c != nil && c == f.counter {
+			c.archived(f.days)
+			if c.changes == f.changes {
+				c.dirty, c.unsaved = false, false
+			}
 		}
 		if sh.unfolded[f.ref].position == f.position {
 			delete(sh.unfolded, f.ref)

@@ -25,7 +25,7 @@ func TestHistoryOfAnUnsteadyClock(t *testing.T) {
 		times = append(times, at)
 		consume(t, s, request("key", 1, entries, at))
 	}
-	for range 100 {
+	for range 40 {
 		since := noon.Add(time.Duration(random.IntN(entries+20)-10) * time.Minute)
 		var want []time.Time
 		for _, at := range slices.Backward(times) {

@@ -111,6 +111,36 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 
 // setCounter changes a counter in memory, where it stays until it is folded.
 func (s *Store) setCounter(id core.CounterID, to *core.Counter) error {
+	return s.change(id, func(c *counter) {
+		before := c.Tallies[core.Day]
+		c.Tallies, c.LastUsedAt, c.DeniedOmitted = to.Tallies, to.LastUsedAt, to.DeniedOmitted
+		c.turned(c.kind, before)
+	})
+}
+
+// SetDays implements [core.Importer]. They are changed in memory, and folded alone. What
+// is being folded meanwhile is from before: it ends first.
+func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.CounterDay) error {
+	if err := s.enterToWrite(); err != nil {
+		return err
+	}
+	defer s.leave()
+	s.folder.running.Lock()
+	defer s.folder.running.Unlock()
+	var alone folding
+	err := s.change(id, func(c *counter) {
+		c.setDays(c.kind, days)
+		alone.add(c)
+	})
+	if err == nil {
+		err = s.foldBatch(&alone)
+	}
+	return fault(err)
+}
+
+// change runs fn on a counter in memory, under the lock of its shard. What fn changes is in
+// no event of the ledger: the counter stays until it is folded.
+func (s *Store) change(id core.CounterID, fn func(*counter)) error {
 	missing := core.ErrKeyNotFound
 	if id.KeyID == "" {
 		missing = core.ErrUserNotFound
@@ -130,9 +160,9 @@ func (s *Store) setCounter(id core.CounterID, to *core.Counter) error {
 		sh.mu.Lock()
 		c := sh.getLocked(of)
 		if c != nil && c.busy == nil { // else it has left the memory again, or is being deleted
-			c.Tallies, c.LastUsedAt, c.DeniedOmitted = to.Tallies, to.LastUsedAt, to.DeniedOmitted
 			c.unsaved = true
 			c.changedLocked()
+			fn(c)
 			sh.mu.Unlock()
 			return nil
 		}

@@ -7,8 +7,8 @@ import (
 )
 
 // schema is the version of the layout below. A store that was written with a later
-// one is refused.
-const schema = 2
+// one is refused. Before 3 there were no days: see page.go for what is different.
+const schema = 3
 
 // Everything is one key space. A key is its kind, one byte, and then fields: a
 // text is its length as a uvarint and its bytes, a number 8 bytes, big endian. The
@@ -22,6 +22,7 @@ const schema = 2
 //	O owner's key  account, number              core.OwnerKey, JSON
 //	o              account, id                  its number
 //	q              digest, 32 bytes             account, number
+//	I access       account                      core.Access, JSON
 //	U user         account, user id             core.User, JSON
 //	e              account, folded email        user id
 //	P plan         account, seq                 core.Plan, JSON
@@ -35,6 +36,8 @@ const schema = 2
 //	S set          account, family, node        see index.go
 //	C counters     account's number, kind,      a page of counters, see page.go
 //	               number of the page
+//	D day          account's number, kind,      a day of a page of counters, see archive.go
+//	               number of the page, date
 //	R request id   account's number, seq of     the position of its event in the ledger
 //	               the key, id
 //	F folded       nothing                      up to where the ledger is, see fold.go
@@ -50,6 +53,7 @@ const (
 	kindOwnerKey    = 'O'
 	kindOwnerKeyID  = 'o'
 	kindOwnerDigest = 'q'
+	kindAccess      = 'I'
 	kindUser        = 'U'
 	kindEmail       = 'e'
 	kindPlan        = 'P'
@@ -61,6 +65,7 @@ const (
 	kindHolding     = 'h'
 	kindSet         = 'S'
 	kindCounter     = 'C'
+	kindDay         = 'D'
 	kindRepeat      = 'R'
 	kindFolded      = 'F'
 	kindSegment     = 'G'
@@ -92,6 +97,7 @@ func ownerKeyPath(account string, number int64) path {
 }
 func ownerKeyIDPath(account, id string) path { return at(kindOwnerKeyID).text(account).text(id) }
 func ownerDigestPath(d core.Digest) path     { return append(at(kindOwnerDigest), d[:]...) }
+func accessPath(account string) path         { return at(kindAccess).text(account) }
 
 func userPath(account string, id int64) path { return at(kindUser).text(account).number(id) }
 func emailPath(account, folded string) path  { return at(kindEmail).text(account).text(folded) }

@@ -149,6 +149,8 @@ func (s *Store) checkSchema() error {
 		return err
 	case version == schema:
 		return nil
+	case version == withoutDays: // its pages say so themselves
+		return s.writeSchema()
 	case version > 0 && version < schema:
 		return fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
 	case version > schema:
@@ -156,6 +158,13 @@ func (s *Store) checkSchema() error {
 	case !empty:
 		return errors.New("it is a database of something else")
 	}
+	return s.writeSchema()
+}
+
+// withoutDays is the schema before that of this version.
+const withoutDays = 2
+
+func (s *Store) writeSchema() error {
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
 	return s.store(w)

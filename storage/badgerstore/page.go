@@ -9,11 +9,13 @@ import (
 // Counters are stored by pages: those of consecutive keys, or users, of an account are
 // in one record. So folding many of them costs badger few records.
 //
+//	mark     1 byte, pageMark; a page that was written before there were days has none
 //	slot     1 byte: the number within the page
 //	tally    a text, see [tally.encode]
 const (
 	pageBits  = 6
 	pageSlots = 1 << pageBits
+	pageMark  = pageSlots
 )
 
 // page is where a counter is stored.
@@ -33,7 +35,12 @@ type page [pageSlots][]byte
 // decodePage takes a page apart. What it returns has the memory of record.
 func decodePage(record []byte) (*page, error) {
 	p := new(page)
-	for r := (reading{record}); len(r.rest) > 0; {
+	r := reading{record}
+	marked := len(record) > 0 && record[0] == pageMark
+	if marked {
+		r.skip(1, true)
+	}
+	for len(r.rest) > 0 {
 		slot := r.rest[0]
 		r.skip(1, true)
 		n := r.uvarint()
@@ -41,9 +48,21 @@ func decodePage(record []byte) (*page, error) {
 			return nil, errRecord
 		}
 		p[slot] = r.rest[:n:n]
+		if !marked {
+			p[slot] = withFlags(p[slot])
+		}
 		r.skip(int(n), true)
 	}
 	return p, nil
+}
+
+// withFlags returns the record of a counter as it is written now, of one that was written
+// before there were days: its first number has no room for the flag of them.
+func withFlags(record []byte) []byte {
+	first, size := binary.Uvarint(record)
+	const flags = tallyFlags - 1
+	first = first>>flags<<tallyFlags | first&(1<<flags-1)
+	return append(binary.AppendUvarint(make([]byte, 0, len(record)+1), first), record[max(size, 0):]...)
 }
 
 // encode returns the record of a page, nil when it is empty.
@@ -52,14 +71,14 @@ func (p *page) encode() []byte {
 	for _, record := range p {
 		size += len(record) + 4
 	}
-	b := make([]byte, 0, size)
+	b := append(make([]byte, 0, size+1), pageMark)
 	for slot, record := range p {
 		if record != nil {
 			b = binary.AppendUvarint(append(b, byte(slot)), uint64(len(record)))
 			b = append(b, record...)
 		}
 	}
-	if len(b) == 0 {
+	if len(b) == 1 {
 		return nil
 	}
 	return b

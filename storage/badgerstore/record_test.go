@@ -25,7 +25,8 @@ var tallies = map[string]tally{
 	"used": {Counter: core.Counter{
 		Tallies:    [4]core.Tally{{Start: 1, Used: 2}, {Start: -3, Used: math.MaxInt64}, {Start: math.MaxInt64}, {}},
 		LastUsedAt: noon, DeniedOmitted: 17,
-	}, entries: 11, newest: noon.AddDate(-3000, 0, 0), late: math.MaxInt64, applied: math.MaxInt64 / 8, chain: []int64{70, 7000, math.MaxInt64 / 8}},
+	}, entries: 11, newest: noon.AddDate(-3000, 0, 0), late: math.MaxInt64, applied: math.MaxInt64 / 16, chain: []int64{70, 7000, math.MaxInt64 / 16},
+		days: &days{now: [3]core.Tally{{}, {Start: 20_000 * day, Used: math.MaxInt64}, {Start: 20_001 * day, Used: 1}}}},
 }
 
 // TestTally: a counter comes back as it went in, and a record that is cut off is an
@@ -37,7 +38,7 @@ func TestTally(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: decodeTally: %v", name, err)
 		}
-		if d := cmp.Diff(want, got, cmp.AllowUnexported(tally{}), cmpopts.IgnoreUnexported(core.Counter{})); d != "" {
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(tally{}, days{}), cmpopts.IgnoreUnexported(core.Counter{})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 		for i := range record {

@@ -38,6 +38,8 @@ type tally struct {
 
 	// chain is where the entries are that any other is found from: see [jump].
 	chain []int64
+
+	days *days // nil while there is nothing in them
 }
 
 // link is an entry of a history in an event: its number, and where to go on to older
@@ -125,7 +127,7 @@ func (t *tally) head() int64 {
 // clone returns a copy that shares nothing.
 func (t *tally) clone() tally {
 	c := *t
-	c.chain = slices.Clone(t.chain)
+	c.chain, c.days = slices.Clone(t.chain), t.days.clone()
 	return c
 }
 
@@ -135,6 +137,7 @@ const (
 	tallyNewest              // it was last used at newest
 	tallyDays                // the windows start with days
 	tallyHead                // the last entry is at applied
+	tallyMore                // there are numbers of a day beside that of the windows
 	tallyFlags   = iota
 )
 
@@ -147,6 +150,7 @@ const (
 //	omitted denials uvarint
 //	for each period its start, a varint, in seconds or days, what it is more than that
 //	                before it, and what was used, a uvarint
+//	more numbers    which there are, a uvarint of bits, and each like a period
 //	the chain       as many uvarints as the entries make, each what it is more than
 //	                the one before
 func (t *tally) encode(b []byte) []byte {
@@ -159,9 +163,20 @@ func (t *tally) encode(b []byte) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
 	unit, before := unitOf(flags), int64(0)
-	for _, w := range t.Tallies {
+	window := func(w core.Tally) {
 		b = binary.AppendUvarint(binary.AppendVarint(b, w.Start/unit-before), uint64(w.Used))
 		before = w.Start / unit
+	}
+	for _, w := range t.Tallies {
+		window(w)
+	}
+	if flags&tallyMore != 0 {
+		b = binary.AppendUvarint(b, t.days.which())
+		for _, w := range t.days.now {
+			if w != (core.Tally{}) {
+				window(w)
+			}
+		}
 	}
 	chain, before := t.chain, 0
 	if flags&tallyHead != 0 {
@@ -190,6 +205,9 @@ func (t *tally) flags() (f uint64) {
 	if t.entries > 0 && t.head() == t.applied {
 		f |= tallyHead
 	}
+	if t.days.which() != 0 {
+		f |= tallyMore
+	}
 	for _, w := range t.Tallies {
 		if w.Start%day != 0 {
 			return f
@@ -207,6 +225,7 @@ func decodeTally(record []byte) (t tally, err error) {
 	first := r.uvarint()
 	t.applied = int64(first >> tallyFlags)
 	if first&tallyDropped != 0 && !r.failed() && len(r.rest) == 0 {
+		t.over().anew = true
 		return t, nil
 	}
 	t.entries = int64(r.uvarint())
@@ -216,9 +235,21 @@ func decodeTally(record []byte) (t tally, err error) {
 	}
 	t.DeniedOmitted = int64(r.uvarint())
 	unit, before := unitOf(first), int64(0)
-	for i := range t.Tallies {
+	window := func() core.Tally {
 		before += r.varint()
-		t.Tallies[i] = core.Tally{Start: before * unit, Used: int64(r.uvarint())}
+		return core.Tally{Start: before * unit, Used: int64(r.uvarint())}
+	}
+	for i := range t.Tallies {
+		t.Tallies[i] = window()
+	}
+	if first&tallyMore != 0 {
+		t.days = new(days)
+		which := r.uvarint()
+		for n := range t.days.now {
+			if which&(1<<n) != 0 {
+				t.days.now[n] = window()
+			}
+		}
 	}
 	position := int64(0)
 	for !r.failed() && len(r.rest) > 0 {
@@ -267,8 +298,18 @@ func (t *tally) apply(e *event, kind uint32, position int64) error {
 		return errLedger
 	}
 	if counts && !e.Denied && !e.uncounted {
+		before := t.Tallies[core.Day]
 		t.Add(e.Cost, e.At)
+		t.turned(kind, before)
 	}
-	t.append(l, e.At, position)
+	t.happened(e, kind, position)
 	return nil
+}
+
+// happened notes that an event is in the ledger, but for what it uses of the counter.
+func (t *tally) happened(e *event, kind uint32, position int64) {
+	if !e.uncounted {
+		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)
+	}
+	t.append(*e.linkOf(kind), e.At, position)
 }

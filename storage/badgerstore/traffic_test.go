@@ -129,7 +129,7 @@ func (w *traffic) draw() ask {
 	case 0:
 		a.deny = true
 	case 1:
-		a.id = fmt.Sprint("id ", w.generation, " ", rand.IntN(trafficIDs))
+		a.id = fmt.Sprint("id ", w.generation, " day ", w.day(), " ", rand.IntN(trafficIDs))
 	case 2:
 		a.id = fmt.Sprint("id ", w.generation, " ", w.round, " ", rand.IntN(trafficIDs))
 	}
@@ -139,10 +139,17 @@ func (w *traffic) draw() ask {
 	return a
 }
 
-// at returns the time of a request: it is later in a later round.
+// at returns the time of a request: it is later in a later round. There are eight rounds in a
+// day, and every day begins with one.
 func (w *traffic) at() time.Time {
-	return noon.Add(time.Duration(w.round)*time.Second + time.Duration(w.requests.Load())*time.Microsecond)
+	return midnight.Add(time.Duration(w.round)*3*time.Hour + time.Duration(w.requests.Load())*time.Microsecond)
 }
+
+var midnight = core.DateOf(noon).Start()
+
+// day returns which day it is: requests with the ids of another one are others, as these
+// are not remembered for longer.
+func (w *traffic) day() int { return w.round / 8 }
 
 // ask makes a request and tells of it.
 func (w *traffic) ask(a ask, caller string, serial *int64) (outcome, error) {

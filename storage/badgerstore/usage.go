@@ -146,6 +146,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 	if c.Shared {
 		deciding = user
 	}
+	keyDay, userDay := key.Tallies[core.Day], user.Tallies[core.Day]
 	d.verdict.Usage, d.verdict.Allowed = deciding.Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
 	switch {
 	case c.Cost == 0:
@@ -154,7 +155,9 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 	default:
 		if c.Shared {
 			key.Add(c.Cost, c.Entry.At)
+			user.turned(kindUser, userDay)
 		}
+		key.turned(kindKey, keyDay)
 		var position int64
 		position, d.block, d.role, d.err = s.allow(c, key, user, d.verdict.Usage)
 		if c.RequestID != "" && d.err == nil {
@@ -180,7 +183,7 @@ func (s *Store) allow(c *core.Consumption, key, user *counter, u core.Usage) (po
 }
 
 // deny puts a denied request into the ledger, if it is to be recorded and there is
-// room. Otherwise the key's counter says that it is not.
+// room. Otherwise the counters alone have it, and that of the key says so.
 func (s *Store) deny(c *core.Consumption, key, user *counter) error {
 	record := key.Deny(c.Entry.At)
 	if record && !s.ledger.idle() {
@@ -188,8 +191,11 @@ func (s *Store) deny(c *core.Consumption, key, user *counter) error {
 		key.DeniedOmitted++
 	}
 	if !record {
-		key.unsaved = true
-		key.changedLocked()
+		for _, of := range []*counter{key, user} {
+			of.countDay(of.kind, c.Shared, true, c.Cost, c.Entry.At)
+			of.unsaved = true
+			of.changedLocked()
+		}
 		return nil
 	}
 	e := newEvent(c, key, user, true)
@@ -216,8 +222,8 @@ func newEvent(c *core.Consumption, key, user *counter, denied bool) event {
 
 // happened notes that an event is in the ledger.
 func happened(e *event, key, user *counter, position int64) {
-	key.append(e.ofKey, e.At, position)
-	user.append(e.ofUser, e.At, position)
+	key.happened(e, kindKey, position)
+	user.happened(e, kindUser, position)
 	key.changedLocked()
 	user.changedLocked()
 }

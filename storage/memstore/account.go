@@ -37,6 +37,20 @@ func (s *Store) AccountByName(_ context.Context, name string) (found *core.Accou
 	return found, err
 }
 
+// Account implements [core.Store].
+func (s *Store) Account(_ context.Context, id string) (found *core.Account, err error) {
+	err = s.locked(func() error {
+		for _, a := range s.accounts {
+			if a.ID == id {
+				found = copyAccount(a)
+				return nil
+			}
+		}
+		return core.ErrAccountNotFound
+	})
+	return found, err
+}
+
 // Accounts implements [core.Store].
 func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, total int, err error) {
 	err = s.locked(func() error {
@@ -136,5 +150,6 @@ func copyAccount(a *core.Account) *core.Account {
 func copyOwnerKey(k *core.OwnerKey) *core.OwnerKey {
 	c := *k
 	c.CreatedAt, c.ExpiresAt, c.RevokedAt = stored(k.CreatedAt), storedPtr(k.ExpiresAt), storedPtr(k.RevokedAt)
+	c.LastUsedAt = storedPtr(k.LastUsedAt)
 	return &c
 }

@@ -25,18 +25,27 @@ func (s *Store) AppendHistory(_ context.Context, account string, entries []core.
 func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
 	return s.locked(func() error {
 		for i, id := range ids {
-			r := s.of(id.Account)
-			switch {
-			case id.KeyID != "" && r.keys[id.KeyID] == nil:
-				return core.ErrKeyNotFound
-			case id.KeyID == "" && r.users[id.UserID] == nil:
-				return core.ErrUserNotFound
+			if err := s.owned(id); err != nil {
+				return err
 			}
 			c := s.counter(whole(id))
 			c.Tallies, c.LastUsedAt, c.DeniedOmitted = counters[i].Tallies, counters[i].LastUsedAt, counters[i].DeniedOmitted
+			s.tallied(whole(id))
 		}
 		return nil
 	})
+}
+
+// owned returns an error when the key or user of a counter does not exist.
+func (s *Store) owned(id core.CounterID) error {
+	r := s.of(id.Account)
+	switch {
+	case id.KeyID != "" && r.keys[id.KeyID] == nil:
+		return core.ErrKeyNotFound
+	case id.KeyID == "" && r.users[id.UserID] == nil:
+		return core.ErrUserNotFound
+	}
+	return nil
 }
 
 var _ core.Importer = (*Store)(nil)

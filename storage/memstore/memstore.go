@@ -27,7 +27,9 @@ type data struct {
 	resources map[string]*resources // by the ID of the account
 	counters  map[core.CounterID]*core.Counter
 	histories map[core.CounterID][]core.Entry // oldest first
-	answers   map[core.CounterID]answers      // of keys
+	days      map[core.CounterID]days
+	answers   map[core.CounterID]answers // of keys
+	access    map[string]*core.Access    // by the ID of the account
 }
 
 // resources are the users, plans and keys of an account.
@@ -45,7 +47,9 @@ func New() *Store {
 		resources: map[string]*resources{},
 		counters:  map[core.CounterID]*core.Counter{},
 		histories: map[core.CounterID][]core.Entry{},
+		days:      map[core.CounterID]days{},
 		answers:   map[core.CounterID]answers{},
+		access:    map[string]*core.Access{},
 	}}
 }
 

@@ -19,12 +19,14 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.Verdict,
 			return nil
 		}
 		v.Usage, v.Allowed = s.counter(c.Counter()).Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
-		switch {
-		case c.Cost == 0:
+		if c.Cost == 0 {
 			return nil
-		case v.Allowed && c.Shared:
+		}
+		if v.Allowed && c.Shared {
 			s.counter(key).Add(c.Cost, c.Entry.At)
-		case !v.Allowed && !s.counter(key).Deny(c.Entry.At):
+		}
+		s.countDay(c, v.Allowed)
+		if !v.Allowed && !s.counter(key).Deny(c.Entry.At) {
 			return nil
 		}
 		s.remember(c, !v.Allowed)
@@ -81,11 +83,12 @@ func whole(id core.CounterID) core.CounterID {
 	return id
 }
 
-// forget drops counters, histories and answers.
+// forget drops counters, histories, days and answers.
 func (s *Store) forget(ids []core.CounterID) {
 	for _, id := range ids {
 		delete(s.counters, id)
 		delete(s.histories, id)
+		delete(s.days, id)
 		delete(s.answers, id)
 	}
 }

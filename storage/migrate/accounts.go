@@ -99,3 +99,28 @@ func (m *migration) copyOwnerKeys(ctx context.Context, account string) error {
 		return nil
 	})
 }
+
+// copyAccess lets an account be signed in to as in the source.
+func (m *migration) copyAccess(ctx context.Context, account string) error {
+	from, to, err := m.access(ctx, account)
+	if err != nil || same(from, to) {
+		return err
+	}
+	_, err = m.to.UpdateAccess(ctx, account, func(to *core.Access) error {
+		*to = *from
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("how account %s is signed in to: %w", account, err)
+	}
+	return nil
+}
+
+// access reads from both stores how an account is signed in to.
+func (m *migration) access(ctx context.Context, account string) (from, to *core.Access, err error) {
+	if from, err = m.from.Access(ctx, account); err != nil {
+		return nil, nil, err
+	}
+	to, err = m.to.Access(ctx, account)
+	return from, to, err
+}

@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -52,14 +53,14 @@ func (m *migration) counters(ctx context.Context, ids []core.CounterID) (from, t
 	return from, to, err
 }
 
-// copyCounters sets the counters of an account that are not the same in both stores.
+// copyCounters sets the counters of an account that are not the same in both stores, and then
+// their days.
 func (m *migration) copyCounters(ctx context.Context, account string) error {
 	return m.eachCounters(ctx, account, func(ids []core.CounterID) error {
 		from, to, err := m.counters(ctx, ids)
 		if err != nil {
 			return err
 		}
-		all := len(ids)
 		var other []core.CounterID
 		var want []core.Counter
 		for i := range ids {
@@ -72,7 +73,37 @@ func (m *migration) copyCounters(ctx context.Context, account string) error {
 				return fmt.Errorf("the counters from that of %s on: %w", nameOf(other[0]), err)
 			}
 		}
-		m.progress.done(&m.progress.now.Counters, all)
-		return nil
+		return inParallel(ctx, m.o.Workers, ids, func(ctx context.Context, id core.CounterID) error {
+			err := m.copyDays(ctx, id)
+			m.progress.done(&m.progress.now.Counters, 1)
+			return err
+		})
 	})
+}
+
+// copyDays sets the days of a user or key if they are not the same in both stores.
+func (m *migration) copyDays(ctx context.Context, id core.CounterID) error {
+	from, to, err := m.days(ctx, id)
+	if err != nil || slices.Equal(from, to) {
+		return err
+	}
+	if err := m.to.SetDays(ctx, id, from); err != nil {
+		return fmt.Errorf("the days of %s: %w", nameOf(id), err)
+	}
+	return nil
+}
+
+// days reads the days of a user or key from both stores.
+func (m *migration) days(ctx context.Context, id core.CounterID) (from, to []core.CounterDay, err error) {
+	if from, err = m.from.CounterDays(ctx, id); err != nil {
+		return nil, nil, err
+	}
+	to, err = m.to.CounterDays(ctx, id)
+	return from, to, err
+}
+
+// stillKept returns those of the days whose time is not over.
+func (m *migration) stillKept(days []core.CounterDay) []core.CounterDay {
+	first := core.DateOf(m.o.now()) - core.DaysKept + 1
+	return slices.DeleteFunc(slices.Clone(days), func(d core.CounterDay) bool { return d.Date < first })
 }

@@ -77,6 +77,14 @@ func (s *cutOff) UpdateOwnerKey(ctx context.Context, account, id string, fn func
 	return k, err
 }
 
+func (s *cutOff) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
+	err = s.write(func() error {
+		ac, err = s.Importer.UpdateAccess(ctx, account, fn)
+		return err
+	}, nothing)
+	return ac, err
+}
+
 func (s *cutOff) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	return s.write(func() error { return s.Importer.Update(ctx, account, fn) }, nothing)
 }
@@ -91,11 +99,16 @@ func (s *cutOff) SetCounters(ctx context.Context, ids []core.CounterID, counters
 		func() error { return s.Importer.SetCounters(ctx, ids[:len(ids)/2], counters[:len(ids)/2]) })
 }
 
+func (s *cutOff) SetDays(ctx context.Context, id core.CounterID, days []core.CounterDay) error {
+	return s.write(func() error { return s.Importer.SetDays(ctx, id, days) },
+		func() error { return s.Importer.SetDays(ctx, id, days[:len(days)/2]) })
+}
+
 // mostCuts is how often a run is cut off at most: it must get to the end before.
 const mostCuts = 400
 
 // cut runs a migration that is cut off at a write, and reports whether it came so far.
-func cut(t *testing.T, from core.Store, to core.Importer, o Options, at, way int) bool {
+func cut(t *testing.T, from, to core.Importer, o Options, at, way int) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -133,7 +146,7 @@ func TestCutOffAnywhere(t *testing.T) {
 
 // cutAgainAndAgain runs a migration until it is not cut off any more: each time it may get a
 // little further.
-func cutAgainAndAgain(t *testing.T, from core.Store, to core.Importer, r *rand.Rand) {
+func cutAgainAndAgain(t *testing.T, from, to core.Importer, r *rand.Rand) {
 	t.Helper()
 	for times := range mostCuts {
 		if !cut(t, from, to, small(), 1+r.IntN(60*(1+times/4)), r.IntN(ways)) {

@@ -1,6 +1,7 @@
-// Package migrate moves everything that a store holds to another one: accounts, owner's
-// keys, plans, users, keys with their digests, counters and histories. Request ids stay
-// behind: a request that is asked again after the move is counted again.
+// Package migrate moves everything that a store holds to another one: accounts and how they
+// are signed in to, owner's keys, plans, users, keys with their digests, counters, days and
+// histories. Request ids stay behind: a request that is asked again after the move is counted
+// again.
 //
 // Both stores must be quiet: nobody counts on them or changes anything while [Run] is under
 // way. It writes nothing but to the target, and where the source changes all the same it
@@ -10,8 +11,8 @@
 // # In which order
 //
 // What a history needs is put first: accounts, plans, users, keys. Then come the histories
-// (history.go), of many users at the same time, and then the counters, each as a whole. At
-// the end everything is read again from both stores and compared (verify.go).
+// (history.go), of many users at the same time, and then the counters and their days, each as
+// a whole. At the end everything is read again from both stores and compared (verify.go).
 //
 // The entry of a request is in two histories, that of its key and that of its user, and is
 // appended to both at once. A key may have moved from one user to another, or one of the two
@@ -88,7 +89,7 @@ func (o Options) withDefaults() Options {
 
 // Run moves everything from one store to another, or goes on where an earlier Run was cut
 // off. The report says what the target holds. It is whole when there is no error.
-func Run(ctx context.Context, from core.Store, to core.Importer, o Options) (Report, error) {
+func Run(ctx context.Context, from, to core.Importer, o Options) (Report, error) {
 	o = o.withDefaults()
 	m := &migration{
 		from: from, to: to, o: o, since: o.now().Add(-o.Retention), progress: newProgress(o),
@@ -106,7 +107,7 @@ func Run(ctx context.Context, from core.Store, to core.Importer, o Options) (Rep
 
 // migration is what is under way.
 type migration struct {
-	from  core.Store
+	from  core.Importer
 	to    core.Importer
 	o     Options
 	since time.Time // entries up to then stay behind
@@ -132,7 +133,7 @@ func (m *migration) copy(ctx context.Context) error {
 	}
 	return m.eachAccount(ctx, func(a *core.Account) error {
 		for _, step := range []func(context.Context, string) error{
-			m.copyOwnerKeys, m.removeStubs, m.copyPlans, m.copyUsers, m.copyKeys, m.copyHistories, m.giveNumbers, m.copyCounters,
+			m.copyOwnerKeys, m.copyAccess, m.removeStubs, m.copyPlans, m.copyUsers, m.copyKeys, m.copyHistories, m.giveNumbers, m.copyCounters,
 		} {
 			if err := step(ctx, a.ID); err != nil {
 				return err

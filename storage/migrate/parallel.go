@@ -5,6 +5,18 @@ import (
 	"sync"
 )
 
+// inParallel calls fn in some goroutines with everything in a list.
+func inParallel[T any](ctx context.Context, workers int, list []T, fn func(context.Context, T) error) error {
+	return parallel(ctx, workers, fn, func(next func(T) error) error {
+		for _, item := range list {
+			if err := next(item); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // parallel calls fn in some goroutines with everything that feed gives to next. The first
 // error ends all of them and is returned.
 func parallel[T any](ctx context.Context, workers int, fn func(context.Context, T) error, feed func(next func(T) error) error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -41,7 +42,7 @@ func (v *verifying) accounts(ctx context.Context) error {
 
 // account compares what an account has.
 func (v *verifying) account(ctx context.Context, id string) error {
-	for _, step := range []func(context.Context, string) error{v.resources, v.digests, v.numbers, v.counters, v.histories} {
+	for _, step := range []func(context.Context, string) error{v.resources, v.access, v.digests, v.numbers, v.counters, v.days, v.histories} {
 		if err := step(ctx, id); err != nil {
 			return err
 		}
@@ -92,6 +93,15 @@ func (v *verifying) each(ctx context.Context, account string) error {
 		return err
 	}
 	return sameInOrder(ctx, size, keysOf(ctx, v.from, account), keysOf(ctx, v.to, account), func(k *core.Key) string { return "key " + k.ID })
+}
+
+// access compares how an account is signed in to.
+func (v *verifying) access(ctx context.Context, account string) error {
+	from, to, err := v.migration.access(ctx, account)
+	if err == nil && !same(from, to) {
+		err = differs("how account %s is signed in to is not the same in the target", account)
+	}
+	return err
 }
 
 // digests makes sure that each key is found by its values.
@@ -151,6 +161,23 @@ func (v *verifying) counters(ctx context.Context, account string) error {
 			}
 		}
 		return nil
+	})
+}
+
+// days compares what was allowed and denied on each day that is to be kept.
+func (v *verifying) days(ctx context.Context, account string) error {
+	return v.eachCounters(ctx, account, func(ids []core.CounterID) error {
+		return inParallel(ctx, v.o.Workers, ids, func(ctx context.Context, id core.CounterID) error {
+			from, to, err := v.migration.days(ctx, id)
+			if err != nil {
+				return err
+			}
+			if a, b := v.stillKept(from), v.stillKept(to); !slices.Equal(a, b) {
+				return differs("the days of %s of account %s: %d in the source, %d in the target, or another number on one of them",
+					nameOf(id), account, len(a), len(b))
+			}
+			return nil
+		})
 	})
 }
 

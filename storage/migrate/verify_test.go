@@ -22,6 +22,8 @@ type lossy struct {
 	keys     func([]*core.Key) []*core.Key
 	history  func(core.CounterID, []core.Entry) []core.Entry
 	counter  func(core.CounterID, *core.Counter)
+	days     func([]core.CounterDay) []core.CounterDay
+	access   func(*core.Access)
 	put      func(core.Tx) core.Tx
 	digest   func(core.Digest) core.Digest
 }
@@ -80,6 +82,22 @@ func (s *lossy) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 		}
 	}
 	return cs, err
+}
+
+func (s *lossy) CounterDays(ctx context.Context, id core.CounterID) ([]core.CounterDay, error) {
+	days, err := s.Importer.CounterDays(ctx, id)
+	if s.days != nil {
+		days = s.days(days)
+	}
+	return days, err
+}
+
+func (s *lossy) Access(ctx context.Context, account string) (*core.Access, error) {
+	ac, err := s.Importer.Access(ctx, account)
+	if s.access != nil && err == nil {
+		s.access(ac)
+	}
+	return ac, err
 }
 
 func (s *lossy) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
@@ -181,7 +199,15 @@ func TestVerified(t *testing.T) {
 			}
 			return es
 		}}, "1 in the target, or another one is the newest"},
-		"numbers": {lossy{put: func(tx core.Tx) core.Tx { return otherTx{Tx: tx, low: true} }}, "the numbers that account acct_a has given last: user 2, plan 1 and key 2 in the source, user 0,"},
+		"a day": {lossy{days: lastLost[core.CounterDay]}, "the days of user 1 of account acct_a: 1 in the source, 0 in the target"},
+		"what was denied on a day": {lossy{days: func(days []core.CounterDay) []core.CounterDay {
+			for i := range days {
+				days[i].Denied++
+			}
+			return days
+		}}, "the days of user 1 of account acct_a: 1 in the source, 1 in the target, or another number on one of them"},
+		"a password": {lossy{access: func(ac *core.Access) { ac.Password = "another" }}, "how account acct_a is signed in to is not the same in the target"},
+		"numbers":    {lossy{put: func(tx core.Tx) core.Tx { return otherTx{Tx: tx, low: true} }}, "the numbers that account acct_a has given last: user 2, plan 1 and key 2 in the source, user 0,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := acme(t)
@@ -203,7 +229,7 @@ func TestVerified(t *testing.T) {
 
 // uses changes a source while it is read.
 type uses struct {
-	core.Store
+	core.Importer
 	when func(of core.CounterID, p core.Page) bool
 	once bool
 	do   func()
@@ -214,7 +240,7 @@ func (s *uses) History(ctx context.Context, of core.CounterID, since time.Time, 
 		s.once = true
 		s.do()
 	}
-	return s.Store.History(ctx, of, since, p)
+	return s.Importer.History(ctx, of, since, p)
 }
 
 // A source that is in use is noticed. When this fails, what was counted meanwhile is lost and
@@ -231,7 +257,7 @@ func TestSourceInUse(t *testing.T) {
 				user = 2
 			}
 			n := 0
-			busy := &uses{Store: source, do: func() { use(t, source, key, user, noon.Add(time.Hour)) },
+			busy := &uses{Importer: source, do: func() { use(t, source, key, user, noon.Add(time.Hour)) },
 				when: func(core.CounterID, core.Page) bool { n++; return n == 2*page }}
 			target := memstore.New()
 			o := small()

@@ -23,7 +23,9 @@ var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
 const forever = 200 * 365 * 24 * time.Hour
 
 // small are options with pages so small that there are many of them.
-func small() Options { return Options{Retention: forever, page: 3, read: 4, Workers: 3} }
+func small() Options {
+	return Options{Retention: forever, page: 3, read: 4, Workers: 3, now: func() time.Time { return noon }}
+}
 
 // world fills a store at random with all that there may be: accounts with revoked owner's
 // keys, users with and without an email, keys that were regenerated, moved from user to user
@@ -82,6 +84,13 @@ func (w *world) account(name string) {
 		w.must(w.s.CreateOwnerKey(ctx, k))
 	}
 	w.revoke("okey_2")
+	_, err := w.s.UpdateAccess(ctx, w.acct, func(ac *core.Access) error {
+		ac.Password = "hash of " + name
+		ac.Links = []core.SignInLink{{Digest: core.DigestOf("link"), ExpiresAt: w.now}}
+		ac.Sessions = []core.Session{{Digest: core.DigestOf("session"), CreatedAt: w.now, SeenAt: w.now}}
+		return nil
+	})
+	w.must(err)
 	for range 4 {
 		w.newPlan()
 		w.newUser()
@@ -279,13 +288,15 @@ type account struct {
 	Users     []*core.User
 	Keys      []*core.Key
 	ByDigest  []string
+	Access    *core.Access
 	Counters  map[string]core.Counter
+	Days      map[string][]core.CounterDay
 	Histories map[string][]core.Entry
 	Last      string // the last numbers
 }
 
 // everything reads all that a store holds.
-func everything(t testing.TB, s core.Store) (all whole) {
+func everything(t testing.TB, s core.Importer) (all whole) {
 	t.Helper()
 	ctx, everything := context.Background(), core.Page{Number: 1, Size: 1 << 20}
 	must := func(err error) {
@@ -298,7 +309,9 @@ func everything(t testing.TB, s core.Store) (all whole) {
 	all.Accounts, _, err = s.Accounts(ctx, everything)
 	must(err)
 	for _, acct := range all.Accounts {
-		a := account{Counters: map[string]core.Counter{}, Histories: map[string][]core.Entry{}}
+		a := account{Counters: map[string]core.Counter{}, Days: map[string][]core.CounterDay{}, Histories: map[string][]core.Entry{}}
+		a.Access, err = s.Access(ctx, acct.ID)
+		must(err)
 		a.Owners, _, err = s.OwnerKeys(ctx, acct.ID, everything)
 		must(err)
 		a.Plans, _, err = s.Plans(ctx, acct.ID, everything)
@@ -323,6 +336,8 @@ func everything(t testing.TB, s core.Store) (all whole) {
 		must(err)
 		for i, id := range ids {
 			a.Counters[nameOf(id)] = counters[i]
+			a.Days[nameOf(id)], err = s.CounterDays(ctx, id)
+			must(err)
 			entries, total, err := s.History(ctx, id, time.Time{}, everything)
 			must(err)
 			if total != len(entries) {
@@ -339,7 +354,7 @@ func everything(t testing.TB, s core.Store) (all whole) {
 }
 
 // wantSame fails unless a store holds everything that is wanted and nothing else.
-func wantSame(t testing.TB, when string, want whole, s core.Store) {
+func wantSame(t testing.TB, when string, want whole, s core.Importer) {
 	t.Helper()
 	got := everything(t, s)
 	if same(want, got) { // much faster
@@ -351,7 +366,7 @@ func wantSame(t testing.TB, when string, want whole, s core.Store) {
 }
 
 // mustRun migrates.
-func mustRun(t testing.TB, from core.Store, to core.Importer, o Options) Report {
+func mustRun(t testing.TB, from, to core.Importer, o Options) Report {
 	t.Helper()
 	r, err := Run(t.Context(), from, to, o)
 	if err != nil {

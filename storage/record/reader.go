@@ -15,6 +15,9 @@ func NewReader(record []byte) *Reader { return &Reader{record} }
 // Failed reports whether anything was missing.
 func (r *Reader) Failed() bool { return r.rest == nil }
 
+// Ended reports whether nothing is left to be read.
+func (r *Reader) Ended() bool { return len(r.rest) == 0 }
+
 // Uvarint reads what [binary.AppendUvarint] has written.
 func (r *Reader) Uvarint() uint64 {
 	n, size := binary.Uvarint(r.rest)

@@ -51,7 +51,18 @@ func InUTC(resource any) {
 	case *core.Account:
 		utc(&r.CreatedAt)
 	case *core.OwnerKey:
-		utc(&r.CreatedAt, r.ExpiresAt, r.RevokedAt)
+		utc(&r.CreatedAt, r.ExpiresAt, r.RevokedAt, r.LastUsedAt)
+	case *core.Access:
+		for i := range r.Links {
+			utc(&r.Links[i].ExpiresAt)
+		}
+		for i := range r.Sessions {
+			se := &r.Sessions[i]
+			utc(&se.CreatedAt, &se.SeenAt, &se.FormsFrom)
+			for j := range se.Spent {
+				utc(&se.Spent[j].At)
+			}
+		}
 	case *core.User:
 		utc(&r.CreatedAt, &r.UpdatedAt)
 	case *core.Plan:

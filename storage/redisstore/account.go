@@ -47,6 +47,19 @@ func (s *Store) AccountByName(ctx context.Context, name string) (a *core.Account
 	return a, err
 }
 
+// Account implements [core.Store].
+func (s *Store) Account(ctx context.Context, id string) (a *core.Account, err error) {
+	err = s.register(ctx, func(r *registering) error {
+		b, ok := r.get("HGET", "accounts", id)
+		if !ok {
+			return core.ErrAccountNotFound
+		}
+		a, err = record.Decode[core.Account]([]byte(b))
+		return err
+	})
+	return a, err
+}
+
 // Accounts implements [core.Store].
 func (s *Store) Accounts(ctx context.Context, p core.Page) (page []*core.Account, total int, err error) {
 	err = s.register(ctx, func(r *registering) error {
@@ -100,19 +113,44 @@ func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(
 		if err = fn(k); err != nil {
 			return err
 		}
-		b, err := record.Encode(k)
-		if err != nil {
+		if k, err = replaced(r, "owners", digest, k); err != nil {
 			return err
 		}
-		r.write("HSET", "owners", digest, string(b))
 		r.tell(k.Digest)
-		k, err = record.Decode[core.OwnerKey](b)
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return k, nil
+}
+
+// Access implements [core.Store].
+func (s *Store) Access(ctx context.Context, account string) (ac *core.Access, err error) {
+	err = s.register(ctx, func(r *registering) error {
+		ac, err = r.access(account)
+		return err
+	})
+	return ac, err
+}
+
+// UpdateAccess implements [core.Store]. It works while the memory is full: who makes room signs
+// in first.
+func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
+	err = s.register(ctx, func(r *registering) error {
+		if ac, err = r.access(account); err != nil {
+			return err
+		}
+		if err = fn(ac); err != nil {
+			return err
+		}
+		ac, err = replaced(r, "access", account, ac)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ac, nil
 }
 
 // exists reports whether there is an account.
@@ -212,6 +250,17 @@ func (r *registering) ownerKey(digest string) (*core.OwnerKey, error) {
 	return record.Decode[core.OwnerKey]([]byte(b))
 }
 
+func (r *registering) access(account string) (*core.Access, error) {
+	b, ok := r.get("HGET", "access", account)
+	switch {
+	case ok:
+		return record.Decode[core.Access]([]byte(b))
+	case r.has("accounts", account):
+		return &core.Access{}, nil // nobody has signed in yet
+	}
+	return nil, core.ErrAccountNotFound
+}
+
 func (r *registering) addOwnerKey(account string, k *core.OwnerKey) error {
 	b, err := record.Encode(k)
 	if err != nil {
@@ -224,6 +273,17 @@ func (r *registering) addOwnerKey(account string, k *core.OwnerKey) error {
 	r.write("RPUSH", "owners:"+account, digest)
 	r.tell(k.Digest)
 	return nil
+}
+
+// replaced writes a thing in place of the one in a field of a hash, and returns it as it is
+// read there.
+func replaced[T any](r *registering, hash, field string, v *T) (*T, error) {
+	b, err := record.Encode(v)
+	if err != nil {
+		return nil, err
+	}
+	r.write("HSET", hash, field, string(b))
+	return record.Decode[T](b)
 }
 
 // registered returns a page of what a list names, from a hash.

@@ -123,6 +123,16 @@ func exerciseRest(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key))
 	if err := s.SetCounters(t.Context(), []core.CounterID{{Account: w.account, KeyID: k.ID}}, make([]core.Counter, 1)); err != nil {
 		t.Errorf("SetCounters: %v", err)
 	}
+	days := []core.CounterDay{{Date: core.DateOf(time.Now()) - 1, Traffic: core.Traffic{Allowed: 1, Denied: 1}}}
+	if err := s.SetDays(t.Context(), core.CounterID{Account: w.account, KeyID: k.ID}, days); err != nil {
+		t.Errorf("SetDays: %v", err)
+	}
+	if list, err := s.Days(t.Context(), core.DaysOf{Account: w.account, KeyID: k.ID}, days[0].Date, days[0].Date); err != nil || list[0].Traffic != days[0].Traffic {
+		t.Errorf("Days: %+v, %v; want %+v", list, err, days)
+	}
+	if _, err := s.UpdateAccess(t.Context(), w.account, func(ac *core.Access) error { ac.Password = "hash"; return nil }); err != nil {
+		t.Errorf("UpdateAccess: %v", err)
+	}
 	s.SetHistory(1)
 	for days := range 3 { // what is over goes, in every way
 		for i := range 17 {

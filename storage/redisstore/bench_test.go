@@ -16,16 +16,7 @@ func BenchmarkConsume(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
 	defer s.Close()
-	if err := s.CreateAccount(b.Context(), &core.Account{ID: "acct_bench", Name: "bench"},
-		&core.OwnerKey{ID: "okey_1", AccountID: "acct_bench"}); err != nil {
-		b.Fatal(err)
-	}
-	_, keys := storetest.Fill(b, s, "acct_bench", 1000)
-	for i, k := range keys {
-		if _, err := s.Consume(b.Context(), counted(k, i)); err != nil {
-			b.Fatal(err)
-		}
-	}
+	_, keys := used(b, s, 1000)
 	var next atomic.Int64
 	b.SetParallelism(32)
 	b.ReportAllocs()
@@ -41,4 +32,35 @@ func BenchmarkConsume(b *testing.B) {
 		}
 	})
 	b.ReportMetric(float64((server.CPU()-before).Microseconds())/float64(b.N), "server-µs/op")
+}
+
+// used returns the keys of an account, on one plan, with which a request was counted each.
+func used(b *testing.B, s *redisstore.Store, n int) (*core.Plan, []*core.Key) {
+	b.Helper()
+	if err := s.CreateAccount(b.Context(), &core.Account{ID: "acct_bench", Name: "bench"},
+		&core.OwnerKey{ID: "okey_1", AccountID: "acct_bench"}); err != nil {
+		b.Fatal(err)
+	}
+	pl, keys := storetest.Fill(b, s, "acct_bench", n)
+	for i, k := range keys {
+		if _, err := s.Consume(b.Context(), counted(k, i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return pl, keys
+}
+
+// BenchmarkDays adds up one day of a plan with 10,000 keys, each of another user.
+func BenchmarkDays(b *testing.B) {
+	server := redistest.Start(b)
+	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
+	defer s.Close()
+	pl, keys := used(b, s, 10_000)
+	day := core.DateOf(counted(keys[0], 0).Entry.At)
+	for b.Loop() {
+		days, err := s.Days(b.Context(), core.DaysOf{Account: "acct_bench", PlanID: pl.ID}, day, day)
+		if err != nil || days[0].Allowed == 0 {
+			b.Fatal(days, err)
+		}
+	}
 }

@@ -27,8 +27,8 @@ func tallies(w *world, calls []call) []tally {
 }
 
 // checkBounds fails the test unless each key has counted no less than was answered and no
-// more than was asked; its history says the same as its counter, and the counter of a user
-// is the sum of those of its keys.
+// more than was asked; its history and its days say the same as its counter, and the counter
+// of a user is the sum of those of its keys.
 func (w *world) checkBounds(t testing.TB, calls []call) {
 	t.Helper()
 	w.checkNoMore(t, calls)
@@ -58,6 +58,9 @@ func (w *world) checkNoMore(t testing.TB, calls []call) {
 		if n := w.entries(t, k.ID, 0); n != used {
 			t.Errorf("the history of %s has %d requests, its counter %d", k.ID, n, used)
 		}
+		if n := w.onDays(t, core.DaysOf{Account: w.account, KeyID: k.ID}); n != used {
+			t.Errorf("%s was allowed %d on its days, its counter has %d", k.ID, n, used)
+		}
 		sums[k.UserID] += used
 	}
 	for user, sum := range sums {
@@ -66,6 +69,9 @@ func (w *world) checkNoMore(t testing.TB, calls []call) {
 		}
 		if n := w.entries(t, "", user); n != sum {
 			t.Errorf("the history of user %d has %d requests, its keys have counted %d", user, n, sum)
+		}
+		if n := w.onDays(t, core.DaysOf{Account: w.account, UserID: user}); n != sum {
+			t.Errorf("user %d was allowed %d on its days, its keys have counted %d", user, n, sum)
 		}
 	}
 }
@@ -109,6 +115,21 @@ func (w *world) used(t testing.TB, key string, user int64) int {
 		return err
 	})
 	return int(cs[0].Usage(core.Year, time.Now()).Used)
+}
+
+// onDays returns what was allowed on all days.
+func (w *world) onDays(t testing.TB, of core.DaysOf) (sum int) {
+	t.Helper()
+	today := core.DateOf(time.Now())
+	w.read(t, func() error {
+		days, err := w.s.Days(t.Context(), of, today-1, today)
+		sum = 0
+		for _, d := range days {
+			sum += int(d.Allowed)
+		}
+		return err
+	})
+	return sum
 }
 
 // entries returns how many requests the history of a key has, or of a user.

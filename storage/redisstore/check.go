@@ -33,6 +33,9 @@ func (s *Store) check(ctx context.Context) error {
 	if err := s.checkFormat(ctx); err != nil {
 		return err
 	}
+	if _, _, err := s.look(ctx, newBatch(s.o.registry())); err != nil { // a script that does next to nothing
+		return err
+	}
 	return s.checkWatch(ctx)
 }
 

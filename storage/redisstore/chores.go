@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -158,15 +157,13 @@ func (s *Store) forgetMark(ctx context.Context, n names, seq int64) error {
 	return unavailable(s.do(ctx, s.client.B().Del().Key(mark).Build()).Error())
 }
 
-// retire deletes the counter of a key, or that of a user, with its history.
+// retire deletes the counter of a key, or that of a user, with all that goes with it.
 func (s *Store) retire(ctx context.Context, n names, field string) error {
-	keys := []string{n.counters(), n.mark(field), n.history(field)}
-	if field != userField {
-		keys = append(keys, n.requests(field), n.requests2(field))
-	}
+	keys := append([]string{n.counters(), n.mark(field)}, n.having(field)...)
+	args := append([]string{markFor}, fieldsOf(field)...)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	return unavailable(retireScript.write(ctx, s, keys, []string{field, markFor, lateness(field)}).Error())
+	return unavailable(retireScript.write(ctx, s, keys, args).Error())
 }
 
 // dropKeys deletes the keys of a deleted user, some at a time: so many that nobody else waits
@@ -229,7 +226,7 @@ func (s *Store) fields(ctx context.Context, n names) ([]string, error) {
 			return nil, unavailable(err)
 		}
 		for pair := range slices.Chunk(e.Elements, 2) {
-			if !strings.HasPrefix(pair[0], lateness(userField)) { // goes with its counter
+			if isCounter(pair[0]) {
 				all = append(all, pair[0])
 			}
 		}
@@ -239,7 +236,7 @@ func (s *Store) fields(ctx context.Context, n names) ([]string, error) {
 	}
 }
 
-// move takes the counter of a key with its history and request ids to another user. At
+// move takes the counter of a key with all that goes with it to another user. At
 // no time do two count: it leaves, arrives, and is deleted where it was.
 func (s *Store) move(ctx context.Context, account string, c chore) error {
 	left, err := s.leave(ctx, account, c)
@@ -265,10 +262,10 @@ func (s *Store) arrive(ctx context.Context, account string, c chore, left []ruei
 		args = append(args, textOf(m))
 	}
 	if len(left) == 0 { // it was never used, or has left long ago
-		args = append(args, encodeCounter(&core.Counter{}, c.move), "", "0")
+		args = append(args, encodeCounter(&core.Counter{}, c.move), "", "0", "")
 	}
-	_, err := s.run(ctx, arriveScript, []string{to.counters(), to.mark(userField), to.mark(field),
-		to.history(field), to.requests(field), to.requests2(field)}, args...)
+	keys := append([]string{to.counters(), to.mark(userField), to.mark(field)}, to.having(field)...)
+	_, err := s.run(ctx, arriveScript, keys, args...)
 	return err
 }
 
@@ -281,7 +278,7 @@ func (s *Store) depart(ctx context.Context, account string, c chore) error {
 // leaving are the keys of what a key has where it was.
 func (s *Store) leaving(account string, c chore) []string {
 	from, field := s.o.usage(account, c.from), fieldOf(c.seq)
-	return []string{from.counters(), from.history(field), from.requests(field), from.requests2(field), from.mark(field)}
+	return append([]string{from.counters(), from.mark(field)}, from.having(field)...)
 }
 
 // run runs a script that writes, for as long as it takes to hand over a long history.

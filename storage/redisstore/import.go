@@ -104,6 +104,11 @@ func (s *Store) SetCounters(ctx context.Context, ids []core.CounterID, counters 
 }
 
 func (s *Store) setCounter(ctx context.Context, id core.CounterID, at place, c *core.Counter) error {
+	return s.set(ctx, id, at, setScript, []string{at.names.counters()}, []string{at.field, encodeCounter(c, 0)})
+}
+
+// set runs a script on a counter, which is made if need be.
+func (s *Store) set(ctx context.Context, id core.CounterID, at place, c *script, keys, args []string) error {
 	switch {
 	case at.field == "" && id.KeyID == "":
 		return core.ErrUserNotFound
@@ -112,7 +117,7 @@ func (s *Store) setCounter(ctx context.Context, id core.CounterID, at place, c *
 	}
 	for range admissions {
 		calls, cancel := s.within(ctx)
-		done, err := setScript.write(calls, s, []string{at.names.counters()}, []string{at.field, encodeCounter(c, 0)}).AsBool()
+		done, err := c.write(calls, s, keys, args).AsBool()
 		cancel()
 		if done || err != nil {
 			return unavailable(err)

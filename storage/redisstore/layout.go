@@ -17,17 +17,20 @@ import (
 //	{registry}owners                   owner's keys by digest, a hash of JSON
 //	{registry}owners:<account>         digests of its owner's keys in the order of creation, a list
 //	{registry}owner-ids:<account>      digests of its owner's keys by id, a hash
+//	{registry}access                   how accounts are signed in to, by id, a hash of JSON
 //
 //	{<account>}version                 another one after each change of the account
 //	{<account>}last                    largest ID and Seqs that were given, a hash
 //	{<account>}emails                  user with an email, a hash
 //	{<account>}u:<id> p:<id> k:<id>    user, plan, key: JSON
+//	{<account>}places                  where the counter of a key is, by its id, a hash (place.go)
 //	{<account>}users…  plans  keys…    ids in order, sorted sets; one for each filter
 //	{<account>}chores                  what a transaction leaves to do in other slots, a list
 //
 //	d:<digest>                         account and id of the key that has or had the digest
 //
 //	{<account>/<user>}c                counters of the user (u) and of its keys (their Seq), a hash
+//	{<account>/<user>}t  t:<seq>       tallies of days that are over, of the user and of a key, texts
 //	{<account>/<user>}h  h:<seq>       history of the user and of a key, lists, newest last
 //	{<account>/<user>}i:<seq> j:<seq>  request ids of a key and those before them, hashes
 //	{<account>/<user>}x  x:<seq>       marks of what was deleted a moment ago, or has left
@@ -106,10 +109,19 @@ func filtersOf(k *core.Key) []core.KeyFilter {
 
 // Names in the slot of a user.
 func (n names) counters() string              { return string(n) + "c" }
+func (n names) tallies(field string) string   { return string(n) + of("t", field) }
 func (n names) history(field string) string   { return string(n) + of("h", field) }
 func (n names) requests(field string) string  { return string(n) + "i:" + field }
 func (n names) requests2(field string) string { return string(n) + "j:" + field }
 func (n names) mark(field string) string      { return string(n) + of("x", field) }
+
+// having are the keys of what a user or key has beside its counter.
+func (n names) having(field string) []string {
+	if field == userField {
+		return []string{n.history(field), n.tallies(field)}
+	}
+	return []string{n.history(field), n.tallies(field), n.requests(field), n.requests2(field)}
+}
 
 // userField is the field of the user's own counter; that of a key is its Seq.
 const userField = "u"
@@ -128,6 +140,20 @@ func lateness(field string) string {
 		return "l"
 	}
 	return "l" + field
+}
+
+// fieldsOf returns all fields of the counters that a user or key has.
+func fieldsOf(field string) []string {
+	fields := []string{lateness(field)}
+	for _, f := range tallyFields(field) {
+		fields = append(fields, f.name)
+	}
+	return fields
+}
+
+// isCounter reports whether a field is that of a counter, with which the others go.
+func isCounter(field string) bool {
+	return field == userField || '0' <= field[0] && field[0] <= '9'
 }
 
 func fieldOf(seq int64) string { return strconv.FormatInt(seq, 10) }

@@ -94,11 +94,18 @@ func TestFullMemory(t *testing.T) {
 	w.addUser(t)
 }
 
-// lessen disables, revokes and deletes: a key of the third user, the owner's key, and the
-// fourth user.
+// lessen disables, revokes and deletes, after signing in: a key of the third user, the owner's
+// key, and the fourth user.
 func (w *world) lessen(t testing.TB) {
 	t.Helper()
-	err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+	_, err := w.s.UpdateAccess(t.Context(), w.account, func(ac *core.Access) error {
+		ac.Sessions = append(ac.Sessions, core.Session{Digest: core.DigestOf("session")})
+		return nil
+	})
+	if err != nil {
+		t.Errorf("signing in while the memory is full: %v", err)
+	}
+	err = w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
 		k, err := tx.Key(w.keys[4].ID)
 		if err != nil {
 			return err

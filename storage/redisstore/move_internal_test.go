@@ -12,20 +12,22 @@ import (
 
 // moving is a key of two users.
 type moving struct {
-	t *testing.T
-	s *Store
+	t      *testing.T
+	s      *Store
+	server *redistest.Server
 }
 
 const movingAccount = "acct_1"
 
 func newMoving(t *testing.T) *moving {
 	t.Helper()
-	s, err := Open(t.Context(), Options{Addresses: []string{redistest.Start(t).Addr()}, Timeout: 5 * time.Second})
+	server := redistest.Start(t)
+	s, err := Open(t.Context(), Options{Addresses: []string{server.Addr()}, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	m := &moving{t: t, s: s}
+	m := &moving{t: t, s: s, server: server}
 	err = s.CreateAccount(t.Context(), &core.Account{ID: movingAccount, Name: "a"}, &core.OwnerKey{ID: "okey_1", AccountID: movingAccount})
 	if err != nil {
 		t.Fatal(err)

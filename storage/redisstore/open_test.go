@@ -3,7 +3,10 @@ package redisstore_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +20,10 @@ import (
 // it knows what to change.
 func TestOpenSaysWhatIsWrong(t *testing.T) {
 	server, secret, secure := redistest.Start(t), redistest.Start(t, "--requirepass", "secret"), redistest.StartTLS(t)
+	secret.Do(t, "ACL", "SETUSER", "elsewhere", "on", ">secret", "~elsewhere:*", "&*", "+@all")
+	secret.Do(t, "ACL", "SETUSER", "scriptless", "on", ">secret", "~*", "&*", "+@all", "-evalsha")
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
 	other := redistest.Start(t)
 	other.Do(t, "SET", redisstore.DefaultPrefix+"{registry}format", "0")
 	paused := redistest.Start(t)
@@ -34,6 +41,14 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		{"no password", redisstore.Options{Addresses: []string{secret.Addr()}}, "NOAUTH"},
 		{"wrong password", redisstore.Options{Addresses: []string{secret.Addr()}, Password: "guess"}, "WRONGPASS"},
 		{"no such user", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "nobody", Password: "secret"}, "WRONGPASS"},
+		{"user without password", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "elsewhere"}, "none is configured: WRONGPASS"},
+		{"user without scripts", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "scriptless", Password: "secret"}, "evalsha"},
+		{"user of other keys", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "elsewhere", Password: "secret"}, `begin with "limitkeeper:"`},
+		{"sentinel without rights", redisstore.Options{Addresses: []string{saying(t, "-NOPERM this user has no permissions to run the 'hello' command\r\n")}, Sentinel: "main"}, "of the sentinels"},
+		{"alert of TLS", redisstore.Options{Addresses: []string{saying(t, "\x15\x03\x01\x00\x02\x02\x46")}}, "wants TLS"},
+		{"hangs up", redisstore.Options{Addresses: []string{saying(t, "")}}, "hung up: does it want TLS"},
+		{"no sentinel of 6.2", redisstore.Options{Addresses: []string{saying(t, "-ERR unknown command `SENTINEL`\r\n")}, Sentinel: "main"}, "no sentinel"},
+		{"not Redis", redisstore.Options{Addresses: []string{web.Listener.Addr().String()}}, "not Redis"},
 		{"unknown authority", redisstore.Options{Addresses: []string{secure.TLSAddr()}, TLS: &tls.Config{RootCAs: x509.NewCertPool()}}, "certificate"},
 		{"TLS where there is none", redisstore.Options{Addresses: []string{server.Addr()}, TLS: &tls.Config{}}, "tls"},
 		{"no TLS where there is", redisstore.Options{Addresses: []string{secure.TLSAddr()}}, ""},
@@ -42,7 +57,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		{"database of a cluster", redisstore.Options{Addresses: []string{server.Addr(), other.Addr()}, Database: 1}, "database"},
 		{"prefix with a brace", redisstore.Options{Addresses: []string{server.Addr()}, Prefix: "a{b}"}, "brace"},
 		{"not of this format", redisstore.Options{Addresses: []string{other.Addr()}}, "format"},
-		{"no sentinel", redisstore.Options{Addresses: []string{server.Addr()}, Sentinel: "main"}, "SENTINEL"},
+		{"no sentinel", redisstore.Options{Addresses: []string{server.Addr()}, Sentinel: "main"}, "no sentinel"},
 		{"several that are no cluster", redisstore.Options{Addresses: []string{server.Addr(), secret.Addr()}, Password: "secret"}, "cluster"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -137,6 +152,28 @@ func (w *world) move(t testing.TB, key int, user int64) {
 		t.Fatalf("Update: %v", err)
 	}
 	w.keys[key].UserID = user
+}
+
+// saying returns an address where everyone is told the same, after whatever it was that they
+// asked first, and then hung up on.
+func saying(t testing.TB, what string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 4096))
+			_, _ = io.WriteString(conn, what)
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // deadAddress returns one at which nobody listens.

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -126,7 +127,7 @@ const (
 
 // gather is how long a connection gathers commands, while several are under way, before it
 // sends them: fewer and larger pieces cost both sides less.
-const gather = 20 * time.Microsecond
+const gather = 100 * time.Microsecond
 
 // keepAlive is how often a silent connection is asked whether it lives.
 const keepAlive = 300 * time.Millisecond
@@ -147,6 +148,7 @@ func (o *Options) clientOption() rueidis.ClientOption {
 		ConnWriteTimeout:  o.Timeout,
 		RingScaleEachConn: ringScale,
 		MaxFlushDelay:     gather,
+		PipelineMultiplex: -1, // one connection: what several callers ask at once goes in one piece
 		ClusterOption:     rueidis.ClusterOption{ShardsRefreshInterval: topologyEvery},
 		DisableCache:      true,
 		DisableRetry:      true, // nothing is queued while a server is away
@@ -197,14 +199,28 @@ func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (ne
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// explain says what a deadline that has passed while connecting may mean, and that the
-// server has hung up.
+// explain says what in the options an error while connecting may mean.
 func (o *Options) explain(err error) error {
 	told, _ := rueidis.IsRedisErr(err)
+	said := func(what string) bool { return told != nil && strings.HasPrefix(told.Error(), what) }
+	a := o.access.Load()
 	switch {
-	case told != nil && strings.HasPrefix(told.Error(), "NOAUTH") && o.access.Load().Password == "":
+	case (said("NOAUTH") || said("WRONGPASS")) && a.Password == "" && a.SentinelPassword == "":
 		return fmt.Errorf("it wants a password, and none is configured: %w", err)
-	case o.TLS != nil && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
+	case said("NOPERM") && o.Sentinel != "":
+		return fmt.Errorf("a user has not all the rights that are needed, of the sentinels or of Redis, there for keys that begin with %q: %w", o.Prefix, err)
+	case said("NOPERM"):
+		return fmt.Errorf("the user has not all the rights that are needed, or not for keys that begin with %q: %w", o.Prefix, err)
+	case o.Sentinel != "" && said("unknown command") && strings.Contains(told.Error(), "SENTINEL"):
+		return fmt.Errorf("it is no sentinel: %w", err)
+	case strings.HasSuffix(err.Error(), notRedis+"21") && o.TLS == nil: // so begins an alert of TLS
+		return fmt.Errorf("it wants TLS: %w", err)
+	case strings.Contains(err.Error(), notRedis):
+		return fmt.Errorf("what answers there is not Redis: %w", err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		if o.TLS == nil {
+			return fmt.Errorf("it has hung up: does it want TLS? %w", err)
+		}
 		return fmt.Errorf("it has hung up: does it want another certificate, or one at all? %w", err)
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded):
 		return err
@@ -213,5 +229,8 @@ func (o *Options) explain(err error) error {
 	}
 	return fmt.Errorf("no answer within %v: is it there, and does it want TLS? %w", o.Timeout, err)
 }
+
+// notRedis is what rueidis says of an answer that is not of Redis, before its first byte.
+const notRedis = "received unknown message type: "
 
 func (o *Options) connect() (rueidis.Client, error) { return rueidis.NewClient(o.clientOption()) }

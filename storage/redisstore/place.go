@@ -3,7 +3,12 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
@@ -16,43 +21,76 @@ type place struct {
 	moves uint8 // of the key, so far
 }
 
+// encodePlace returns what is kept of where the counter of a key is.
+func encodePlace(k *keyRecord) string {
+	return fmt.Sprintf("%d %d %d", k.Seq, k.UserID, k.Moves)
+}
+
+// decodePlace reads what encodePlace writes.
+func (s *Store) decodePlace(account, text string) (p place, err error) {
+	field, rest, _ := strings.Cut(text, " ")
+	user, moves, _ := strings.Cut(rest, " ")
+	id, err := strconv.ParseInt(user, 10, 64)
+	if err != nil {
+		return place{}, record.ErrDamaged
+	}
+	n, err := strconv.ParseUint(moves, 10, 8)
+	if err != nil {
+		return place{}, record.ErrDamaged
+	}
+	return place{s.o.usage(account, id), field, uint8(n)}, nil
+}
+
 // places returns where counters are; the zero place for what does not exist.
 func (s *Store) places(ctx context.Context, ids []core.CounterID) ([]place, error) {
 	places := make([]place, len(ids))
-	byAccount := map[string][]int{}
-	for i, id := range ids {
-		byAccount[id.Account] = append(byAccount[id.Account], i)
+	type some struct {
+		users, keys []int // in ids
+		of          []string
 	}
-	for account, which := range byAccount {
+	byAccount := map[string]*some{}
+	for i, id := range ids {
+		in := byAccount[id.Account]
+		if in == nil {
+			in = &some{}
+			byAccount[id.Account] = in
+		}
+		if id.KeyID == "" {
+			in.users = append(in.users, i)
+		} else {
+			in.keys, in.of = append(in.keys, i), append(in.of, id.KeyID)
+		}
+	}
+	for account, in := range byAccount {
 		n := s.o.account(account)
 		answers, err := s.lookSettled(ctx, account, func(b *batch) {
-			for _, i := range which {
-				if ids[i].KeyID == "" {
-					b.add("EXISTS", n.user(ids[i].UserID))
-				} else {
-					b.add("GET", n.apiKey(ids[i].KeyID))
-				}
+			for _, i := range in.users {
+				b.add("EXISTS", n.user(ids[i].UserID))
 			}
+			b.addMany("HMGET", n.key("places"), in.of)
 		})
 		if err != nil {
 			return nil, err
 		}
-		for j, i := range which {
-			if ids[i].KeyID == "" {
-				if number(answers[j]) > 0 {
-					places[i] = place{names: s.o.usage(account, ids[i].UserID), field: userField}
-				}
-				continue
+		for j, i := range in.users {
+			if number(answers[j]) > 0 {
+				places[i] = place{names: s.o.usage(account, ids[i].UserID), field: userField}
 			}
-			r, ok := text(answers[j])
-			if !ok {
-				continue
-			}
-			k, err := record.Decode[keyRecord]([]byte(r))
+		}
+		var found []rueidis.RedisMessage
+		for _, part := range answers[len(in.users):] {
+			values, err := part.ToArray()
 			if err != nil {
-				return nil, err
+				return nil, unavailable(err)
 			}
-			places[i] = place{s.o.usage(account, k.UserID), fieldOf(k.Seq), k.Moves}
+			found = append(found, values...)
+		}
+		for j, i := range in.keys {
+			if at, ok := text(found[j]); ok {
+				if places[i], err = s.decodePlace(account, at); err != nil {
+					return nil, err
+				}
+			}
 		}
 	}
 	return places, nil

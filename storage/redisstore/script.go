@@ -20,6 +20,9 @@ func newScript(text string) *script {
 //go:embed scripts/shared.lua
 var sharedLua string
 
+//go:embed scripts/tallies.lua
+var talliesLua string
+
 //go:embed scripts/marks.lua
 var marksLua string
 
@@ -56,11 +59,17 @@ var importLua string
 //go:embed scripts/set.lua
 var setLua string
 
+//go:embed scripts/days.lua
+var daysLua string
+
+//go:embed scripts/setdays.lua
+var setDaysLua string
+
 //go:embed scripts/release.lua
 var releaseLua string
 
 var (
-	consumeScript = newScript(sharedLua + consumeLua)
+	consumeScript = newScript(sharedLua + talliesLua + consumeLua)
 	historyScript = newScript(sharedLua + historyLua)
 	batchScript   = newScript(batchLua)
 	listScript    = newScript(listLua)
@@ -70,7 +79,9 @@ var (
 	arriveScript  = newScript(marksLua + arriveLua)
 	departScript  = newScript(marksLua + departLua)
 	importScript  = newScript(sharedLua + importLua)
-	setScript     = newScript(setLua)
+	setScript     = newScript(talliesLua + setLua)
+	daysScript    = newScript(daysLua)
+	setDaysScript = newScript(setDaysLua)
 	releaseScript = newScript(releaseLua)
 )
 
@@ -81,6 +92,21 @@ func (c *script) read(ctx context.Context, s *Store, keys, args []string) rueidi
 		return s.do(ctx, c.byText(s, keys, args))
 	}
 	return r
+}
+
+// readEach runs a script that writes nothing on the keys of each of some slots, at once.
+func (c *script) readEach(ctx context.Context, s *Store, keys, args [][]string) []rueidis.RedisResult {
+	cmds := make([]rueidis.Completed, len(keys))
+	for i := range keys {
+		cmds[i] = c.bySHA(s, keys[i], args[i])
+	}
+	results := s.doMany(ctx, cmds)
+	for i, r := range results {
+		if unknown(r) {
+			results[i] = c.read(ctx, s, keys[i], args[i])
+		}
+	}
+	return results
 }
 
 // write runs a script that writes, and waits for replicas if it shall.

@@ -14,7 +14,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// What a key, a counter, an entry of a history and a request id take in Redis is what
+// What a key, a counter, a day, an entry of a history and a request id take in Redis is what
 // docs/distributed.md says, to size a server by: not more than a half beyond it. The
 // figures are logged.
 func TestSize(t *testing.T) {
@@ -51,6 +51,18 @@ func TestSize(t *testing.T) {
 	}
 	count(1, made, "")
 	size.took("the first request: both counters, both histories", keys, 1200)
+	var days []core.CounterDay
+	for date := core.DateOf(time.Now()) - core.DaysKept; len(days) < core.DaysKept; date++ {
+		days = append(days, core.CounterDay{Date: date, Traffic: core.Traffic{Allowed: 1000}})
+	}
+	for _, k := range made[:1000] {
+		for _, id := range []core.CounterID{{Account: k.AccountID, KeyID: k.ID}, {Account: k.AccountID, UserID: k.UserID}} {
+			if err := s.SetDays(t.Context(), id, days); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	size.took("a day of a user and its key", 1000*core.DaysKept, 20)
 	count(entries, made[:100], "")
 	size.took("a request in both histories", 100*entries, 300)
 	count(ids, made[:1], "0123456789abcdef")

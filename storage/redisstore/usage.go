@@ -13,11 +13,14 @@ import (
 
 // What consume.lua answers.
 const (
-	notHere = iota - 1
-	denied
+	denied = iota
 	allowed
 	repeated
+	notHere
 )
+
+// verdictSize is how long an answer is, without terms.
+const verdictSize = 1 + 7 + 3
 
 // Flags of a request for consume.lua.
 const (
@@ -61,11 +64,11 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here b
 		keys = append(keys, n.requests(k.field), n.requests2(k.field))
 		args = append(args, c.RequestID, string(encodeTerms(&c.Terms)))
 	}
-	all, err := consumeScript.write(s.calls.next(), s, keys, args).ToArray()
+	answer, err := consumeScript.write(s.calls.next(), s, keys, args).AsBytes()
 	if err != nil {
 		return core.Verdict{}, false, unavailable(err)
 	}
-	return verdict(c, all)
+	return verdict(c, answer)
 }
 
 // packed returns what the script must know of a request, see consume.lua, and its entry.
@@ -79,11 +82,12 @@ func (s *Store) packed(c *core.Consumption, flags byte) (request, entry string) 
 	b = record.AppendUint(b, 7, uint64(max(0, c.Limit)))
 	b = record.AppendUint(b, 4, uint64(c.Cost))
 	b = append(b, s.today.starts(at)...)
+	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
+	n := len(b)
+	b = append(b, 0) // not denied
 	b = record.AppendUint(b, 5, uint64(max(0, at.Unix())))
 	b = record.AppendUint(b, 4, uint64(at.Nanosecond()))
 	b = record.AppendUint(b, 4, hourOf(at.Add(c.Retention)))
-	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
-	n := len(b)
 	both := string(encodeEntry(b, &c.Entry))
 	return both[:n], both[n:]
 }
@@ -92,20 +96,24 @@ func (s *Store) packed(c *core.Consumption, flags byte) (request, entry string) 
 func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 
 // verdict returns what the script has answered.
-func verdict(c *core.Consumption, all []rueidis.RedisMessage) (v core.Verdict, here bool, err error) {
-	became := number(all[0])
-	if became == notHere {
+func verdict(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err error) {
+	r := record.NewReader(answer)
+	became, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
+	switch {
+	case r.Failed():
+		return v, false, record.ErrDamaged
+	case became == notHere:
 		return v, false, nil
 	}
 	v.Allowed = became != denied
-	v.Usage = core.Usage{Window: windowOf(c, number(all[2])*day), Used: number(all[1])}
+	v.Usage = core.Usage{Window: windowOf(c, start), Used: used}
 	if became == repeated {
-		terms, err := decodeTerms(textOf(all[3]))
+		terms, err := decodeTerms(string(answer[verdictSize:]))
 		if err != nil {
 			return core.Verdict{}, true, err
 		}
 		v.First = &terms
-		v.Usage.Window = terms.Period.Window(time.Unix(number(all[2])*day, 0))
+		v.Usage.Window = terms.Period.Window(time.Unix(start, 0))
 	}
 	return v, true, nil
 }

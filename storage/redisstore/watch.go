@@ -208,7 +208,7 @@ func (m *master) answered(breaks uint64, asked time.Duration) {
 // lost notes that the master does not answer. What is wrong is logged once, and again when
 // the server says something else: that it takes no password, after a connection that broke.
 func (m *master) lost(err error) {
-	m.node.lost(err)
+	m.node.away.Store(&err) // whatever it was before
 	_, told := rueidis.IsRedisErr(err)
 	switch {
 	case m.silent.IsZero():

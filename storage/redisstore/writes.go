@@ -18,6 +18,7 @@ type writes struct {
 	t        *tx
 	batch    *batch
 	index    map[string]*indexed // by the key of the index
+	places   map[string]string   // of the counters of keys, by the id of the key; "" for none
 	holds    map[hold]bool       // who may hold a plan now, or no more
 	claims   map[core.Digest]string
 	releases map[core.Digest]string
@@ -36,7 +37,7 @@ type hold struct {
 
 // writes returns what the transaction does.
 func (t *tx) writes() *writes {
-	w := &writes{t: t, batch: newBatch(t.names), index: map[string]*indexed{}, holds: map[hold]bool{},
+	w := &writes{t: t, batch: newBatch(t.names), index: map[string]*indexed{}, places: map[string]string{}, holds: map[hold]bool{},
 		claims: map[core.Digest]string{}, releases: map[core.Digest]string{}}
 	for _, id := range slices.Sorted(maps.Keys(t.keys)) {
 		if c := t.keys[id]; c.written && (c.before != nil || c.after != nil) {
@@ -73,6 +74,16 @@ func (w *writes) rest() {
 			w.batch.add("HDEL", n.key("emails"), email)
 		}
 	}
+	var set, gone []string
+	for _, id := range slices.Sorted(maps.Keys(w.places)) {
+		if at := w.places[id]; at != "" {
+			set = append(set, id, at)
+		} else {
+			gone = append(gone, id)
+		}
+	}
+	w.batch.addMany("HSET", n.key("places"), set)
+	w.batch.addMany("HDEL", n.key("places"), gone)
 	for _, key := range slices.Sorted(maps.Keys(w.index)) {
 		w.batch.addMany("ZREM", key, w.index[key].remove)
 		w.batch.addMany("ZADD", key, w.index[key].add)
@@ -179,6 +190,9 @@ func (w *writes) key(id string, c *change[keyRecord]) {
 	var seq int64
 	if c.after != nil {
 		seq = c.after.Seq
+		w.places[id] = encodePlace(c.after)
+	} else {
+		w.places[id] = ""
 	}
 	if c.before != nil && c.after != nil && c.before.Seq != seq {
 		w.place(id, 0, before, nil)

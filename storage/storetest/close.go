@@ -64,6 +64,16 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 			_, err := s.Consume(e.ctx, &c)
 			return err
 		},
+		"Account": func(string) error { _, err := s.Account(e.ctx, account); return err },
+		"Access":  func(string) error { _, err := s.Access(e.ctx, account); return err },
+		"UpdateAccess": func(n string) error {
+			_, err := s.UpdateAccess(e.ctx, account, func(ac *core.Access) error { ac.Password = n; return nil })
+			return err
+		},
+		"Days": func(string) error {
+			_, err := s.Days(e.ctx, core.DaysOf{Account: account, PlanID: "plan_1"}, today, today)
+			return err
+		},
 		"Counters": func(string) error { _, err := s.Counters(e.ctx, []core.CounterID{keyCounter(k)}); return err },
 		"History":  func(string) error { _, _, err := s.History(e.ctx, keyCounter(k), time.Time{}, page); return err },
 	}

@@ -20,7 +20,7 @@ var importCounterCases = []testCase{
 	{name: "import/counters beside counting", run: importCountersBesideCounting, imports: true,
 		promise: "a Consume comes before SetCounters, and is forgotten, or after it, and counts on top"},
 	{name: "import/closed", run: importClosed, imports: true, own: true,
-		promise: "after Close AppendHistory and SetCounters return ErrUnavailable"},
+		promise: "after Close AppendHistory, SetCounters, SetDays and CounterDays return ErrUnavailable"},
 }
 
 // setCounters sets counters.
@@ -198,6 +198,9 @@ func importClosed(e *env) {
 	e.append(k.AccountID, entry(k, 1))
 	im := e.importer()
 	e.ok("Close", e.Store.Close())
+	_, err := im.CounterDays(e.ctx, keyCounter(k))
+	e.isErr("CounterDays", err, core.ErrUnavailable)
+	e.isErr("SetDays", im.SetDays(e.ctx, keyCounter(k), someDays(1, false)), core.ErrUnavailable)
 	e.isErr("AppendHistory", im.AppendHistory(e.ctx, k.AccountID, []core.Entry{entry(k, 2)}, forever), core.ErrUnavailable)
 	e.isErr("SetCounters", im.SetCounters(e.ctx, []core.CounterID{keyCounter(k)}, []core.Counter{tallied(3, noon)}), core.ErrUnavailable)
 	e.Store = e.Reopen(e)

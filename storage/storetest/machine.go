@@ -34,6 +34,7 @@ type machine struct {
 	named   []core.Consumption   // those requests
 	renewed map[string]bool      // keys that were put again: their ids may be remembered or not
 	serial  int
+	checks  int // how often the stores were compared
 }
 
 // keyRef names a key and the values that it was given.
@@ -133,18 +134,18 @@ func (m *machine) createAccount(t *rapid.T) {
 	m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
 }
 
-// check compares what the accounts have as a whole.
+// check compares what an account has as a whole, after each step another one.
 func (m *machine) check(t *rapid.T) {
+	m.checks++
 	page := core.Page{Number: 1, Size: 100}
-	for _, account := range m.accounts {
-		m.both(t, "Users", func(s core.Store) (any, error) {
-			return listed(s.Users(m.e.ctx, account, core.UserFilter{}, page))
-		})
-		m.both(t, "Plans", func(s core.Store) (any, error) { return listed(s.Plans(m.e.ctx, account, page)) })
-		m.both(t, "Keys", func(s core.Store) (any, error) {
-			return listed(s.Keys(m.e.ctx, account, core.KeyFilter{}, page))
-		})
-	}
+	account := m.accounts[m.checks%len(m.accounts)]
+	m.both(t, "Users", func(s core.Store) (any, error) {
+		return listed(s.Users(m.e.ctx, account, core.UserFilter{}, page))
+	})
+	m.both(t, "Plans", func(s core.Store) (any, error) { return listed(s.Plans(m.e.ctx, account, page)) })
+	m.both(t, "Keys", func(s core.Store) (any, error) {
+		return listed(s.Keys(m.e.ctx, account, core.KeyFilter{}, page))
+	})
 	m.both(t, "Counters", func(s core.Store) (any, error) {
 		cs, err := s.Counters(m.e.ctx, m.counters())
 		for i, c := range cs { // without what a counter remembers for itself
@@ -152,6 +153,29 @@ func (m *machine) check(t *rapid.T) {
 		}
 		return cs, err
 	})
+	m.checkDays(t, account)
+}
+
+// checkDays compares the days of the account, and in turn those of a user, a plan or a key:
+// the last ones, or one of them.
+func (m *machine) checkDays(t *rapid.T, account string) {
+	last := core.DateOf(m.latest)
+	first := last - 4
+	if m.checks%4 > 1 {
+		last -= core.Date(m.checks % 8 / 4)
+		first = last
+	}
+	some := []core.DaysOf{{Account: account, UserID: 1}, {Account: account, UserID: 2}, {Account: account, PlanID: "plan_1"}}
+	m.bothDays(t, core.DaysOf{Account: account}, first, last)
+	m.bothDays(t, some[m.checks%len(some)], first, last)
+	if n := len(m.keys); n > 0 {
+		k := m.keys[max(0, n-1-m.checks%5)]
+		m.bothDays(t, core.DaysOf{Account: k.account, KeyID: k.id}, first, last)
+	}
+}
+
+func (m *machine) bothDays(t *rapid.T, of core.DaysOf, first, last core.Date) {
+	m.both(t, fmt.Sprintf("Days of %+v", of), func(s core.Store) (any, error) { return s.Days(m.e.ctx, of, first, last) })
 }
 
 // counters lists the counters of every key and user that may ever have been.

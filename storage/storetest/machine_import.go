@@ -13,7 +13,7 @@ func importMachine(e *env) {
 	e.importer()
 	runMachines(e, func(m *machine) map[string]func(*rapid.T) {
 		actions := m.actions()
-		actions["append"], actions["set"], actions["replant"] = m.appendHistory, m.setCounters, m.putAgain
+		actions["append"], actions["set"], actions["days"], actions["replant"] = m.appendHistory, m.setCounters, m.setDays, m.putAgain
 		delete(actions, "owner")
 		return actions
 	})
@@ -47,6 +47,38 @@ func (m *machine) setCounters(t *rapid.T) {
 			return nil, s.(core.Importer).SetCounters(m.e.ctx, []core.CounterID{id}, []core.Counter{c})
 		})
 	}
+}
+
+// setDays sets the days of a counter, some of what may be gone.
+func (m *machine) setDays(t *rapid.T) {
+	id := rapid.SampledFrom(m.counters()).Draw(t, "counter")
+	counters, err := m.model.Counters(m.e.ctx, []core.CounterID{id})
+	m.e.ok("Counters", err)
+	last, began := core.DateOf(m.latest), counters[0].Tallies[core.Day].Start != 0
+	if began {
+		last = counters[0].Tallies[core.Day].Date()
+	}
+	var list []core.CounterDay
+	for _, ago := range []core.Date{150, 100, 2, 1, 0} {
+		n := rapid.Int64Range(0, 3).Draw(t, "number")
+		day := core.CounterDay{Date: last - ago, Traffic: core.Traffic{Denied: n}}
+		switch {
+		case n == 0:
+			continue
+		case id.KeyID == "":
+			day.Allowed, day.Shared.Denied = n+1, n-1
+			if began {
+				day.Shared.Allowed = n
+			}
+		case began:
+			day.Allowed = n
+		}
+		list = append(list, day)
+	}
+	m.both(t, "SetDays", func(s core.Store) (any, error) {
+		return nil, s.(core.Importer).SetDays(m.e.ctx, id, list)
+	})
+	m.both(t, "CounterDays", func(s core.Store) (any, error) { return s.(core.Importer).CounterDays(m.e.ctx, id) })
 }
 
 // putAgain deletes a key and puts it again, or its user with all of its keys.

@@ -135,6 +135,11 @@ func (m *machine) look(t *rapid.T) {
 	page := core.Page{Number: rapid.IntRange(1, 4).Draw(t, "page"), Size: rapid.SampledFrom([]int{1, 2, 3, 100}).Draw(t, "size")}
 	m.both(t, "Accounts", func(s core.Store) (any, error) { return listed(s.Accounts(m.e.ctx, page)) })
 	m.both(t, "AccountByName", func(s core.Store) (any, error) { return s.AccountByName(m.e.ctx, "name of "+account) })
+	m.both(t, "Account", func(s core.Store) (any, error) { return s.Account(m.e.ctx, account) })
+	of := rapid.SampledFrom(m.counters()).Draw(t, "days of")
+	last := core.DateOf(m.latest)
+	m.bothDays(t, core.DaysOf{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}, last-core.DaysKept+1, last)
+	m.bothDays(t, core.DaysOf{Account: account, PlanID: m.planID(t, account)}, last-core.DaysKept+1, last)
 	for range 3 {
 		m.lookUsers(t, account, page)
 		m.lookPlans(t, account, page)

@@ -29,12 +29,13 @@ func ownerKeyReadBack(e *env) {
 	k := newOwnerKey(account, "okey_read")
 	k.Name, k.Hint = "Ünïcode 日本 \x00\u2028", "lk_…wxyz"
 	k.ExpiresAt, k.RevokedAt = new(noon.Add(time.Nanosecond)), new(noon.In(time.FixedZone("somewhere", -7200)))
+	k.LastUsedAt = new(noon.Add(-time.Hour))
 	e.ok("CreateOwnerKey", e.Store.CreateOwnerKey(e.ctx, k))
 
 	got, err := e.Store.OwnerKeyByDigest(e.ctx, k.Digest)
 	e.ok("OwnerKeyByDigest", err)
 	e.same("owner's key", k, got)
-	e.utc(got.CreatedAt, *got.ExpiresAt, *got.RevokedAt)
+	e.utc(got.CreatedAt, *got.ExpiresAt, *got.RevokedAt, *got.LastUsedAt)
 	list := all(e, e.ownerKeys(account))
 	if len(list) != 2 {
 		e.Fatalf("owner's keys: got %d, want 2", len(list))

@@ -16,6 +16,7 @@ type snapshot struct {
 	ByDigest  []*core.Key
 	Counters  []core.Counter
 	Histories [][]core.Entry
+	Days      [][]core.DayTotals // of the counters around noon
 }
 
 // snapshot reads everything that an account has.
@@ -42,6 +43,9 @@ func (e *env) snapshot(account string) snapshot {
 	e.ok("Counters", err)
 	for _, id := range ids {
 		s.Histories = append(s.Histories, all(e, e.entries(id, time.Time{})))
+		days, err := e.Store.Days(e.ctx, core.DaysOf{Account: account, KeyID: id.KeyID, UserID: id.UserID}, today-1, today+3)
+		e.ok("Days", err)
+		s.Days = append(s.Days, days)
 	}
 	return s
 }

@@ -67,9 +67,9 @@ func (c testCase) check(t testing.TB, o *Opened) {
 
 // cases lists all cases. Those that share a store come first.
 func cases() []testCase {
-	return slices.Concat(accountCases, ownerKeyCases, userCases, emailCases, planCases, keyCases, digestCases,
+	return slices.Concat(accountCases, accessCases, ownerKeyCases, userCases, emailCases, planCases, keyCases, digestCases,
 		listCases, tenancyCases, copyCases, txCases, raceCases,
 		usageCases, windowCases, sharedCases, counterCases, exactCases,
-		historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases,
+		dayCases, historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases,
 		importCases, importCounterCases, machineCases, closeCases)
 }

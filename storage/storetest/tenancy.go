@@ -72,6 +72,10 @@ func (e *env) foreign(account string, k *core.Key) {
 		e.same("counter", core.Counter{}, e.counter(id))
 		e.wantHistory(id, time.Time{})
 	}
+	for _, of := range []core.DaysOf{{}, {KeyID: k.ID}, {UserID: k.UserID}, {PlanID: "plan_1"}} {
+		of.Account = account
+		e.wantDays(of, today, 0, 0)
+	}
 	e.update(account, func(tx core.Tx) error {
 		_, err := tx.User(k.UserID)
 		e.isErr("User in a transaction", err, core.ErrUserNotFound)

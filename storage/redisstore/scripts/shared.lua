@@ -4,7 +4,12 @@
 -- denials that are not in the history, then of a key the second of its last denial and
 -- how many there were in it, when the request ids began, moves, whether it is leaving; of
 -- a user the time of the latest entry in its history and those of its keys.
-local COUNTER = '>I3I3I3I3I7I7I7I7I5I4I4I4I1I4I1I1'
+--
+-- By parts: what changes with use; of a key what changes with denials, when the request ids
+-- began, and all that from the last use on; of a user the latest entry.
+local USE = '>I3I3I3I3I7I7I7I7I5I4'
+local DENIALS, denials_at, began_at = '>I4I4I1', 50, 59
+local LAST, last_at = '>I5I4I4I4I1I4', 41
 local LATEST, latest_at = '>I5I4', 54
 
 -- What stands before an entry of a history: whether it was denied, its time, and the hour
@@ -22,48 +27,37 @@ local function lateness(value)
 	return tonumber(little), tonumber(much) or 0, tonumber(till) or 0
 end
 
--- noteLate notes that an entry is late by so much, behind the second lsec.
-local function noteLate(field, late, lsec)
-	local little, much, till = lateness(redis.call('HGET', KEYS[1], field))
-	if late <= LITTLE then
-		if late <= little then return end
-		little = late
-	else
-		if late <= much and lsec <= till then return end
-		much, till = math.max(much, late), math.max(till, lsec)
-	end
-	redis.call('HSET', KEYS[1], field, much > 0 and string.format('%d %d %.0f', little, much, till) or little)
-end
-
--- forgetLate notes what is the oldest second in a history.
-local function forgetLate(field, oldest)
-	local value = redis.call('HGET', KEYS[1], field)
-	if not value then return end
-	local little, much, till = lateness(value)
-	if much > 0 and oldest > till then redis.call('HSET', KEYS[1], field, little) end
-end
-
 -- append puts an entry at the end of a history. sec and nsec are its time, lsec and lnsec
--- the latest before it in any history of the user, before the second of one in this.
+-- the latest before it in any history of the user, before the second of one in this. It is
+-- one piece, because every decision would make the functions of others anew.
 local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, field)
 	local n = redis.call('RPUSH', list, entry)
-	if lsec > sec or lsec == sec and lnsec > nsec then
-		noteLate(field, lsec - sec + 1, lsec)
+	if lsec > sec or lsec == sec and lnsec > nsec then -- note by how much it is late
+		local late, little, much, till = lsec - sec + 1, lateness(redis.call('HGET', KEYS[1], field))
+		local more = late > LITTLE and (late > much or lsec > till)
+		if more then much, till = math.max(much, late), math.max(till, lsec) end
+		if late <= LITTLE and late > little then little, more = late, true end
+		if more then
+			redis.call('HSET', KEYS[1], field, much > 0 and string.format('%d %d %.0f', little, much, till) or little)
+		end
 	end
 	if n % 16 == 0 then -- now and then, what is too many or over
 		if n > cap then redis.call('LTRIM', list, -cap, -1) end
 		for _ = 1, 32 do
 			local _, oldest, _, ends = struct.unpack(HEAD, redis.call('LINDEX', list, 0))
 			if ends * 3600 >= sec then
-				forgetLate(field, oldest)
+				local value = redis.call('HGET', KEYS[1], field)
+				if value then -- forget how late an entry was that is gone
+					local little, much, till = lateness(value)
+					if much > 0 and oldest > till then redis.call('HSET', KEYS[1], field, little) end
+				end
 				break
 			end
 			redis.call('LPOP', list)
 		end
 	end
-	if n == 1 or lsec - sec > LITTLE or math.floor(sec / 3600) > math.floor(before / 3600) then -- once an hour, while clocks are right
+	if n == 1 or lsec - sec > LITTLE or sec - sec % 3600 > before then -- once an hour, while clocks are right
 		local lives = (keep + 1) * 3600000 - sec * 1000
 		if redis.call('PTTL', list) < lives then redis.call('PEXPIRE', list, string.format('%.0f', lives)) end
 	end
 end
-

@@ -1,0 +1,61 @@
+package adminapi_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Each day in the range is there, with what was allowed and what was denied on it.
+func TestDailyUsage(t *testing.T) {
+	a := newAPI(t)
+	plan, user := a.plan(2), a.user("Example Customer")
+	key, secret := a.key(user, plan)
+	for range 3 {
+		a.validate(secret)
+	}
+	a.clock.advance(48 * time.Hour)
+	a.validate(secret)
+	for _, path := range []string{"/keys/" + key, "/plans/" + plan, "/users/" + user} {
+		path = prefix + path + "/usage/daily"
+		d := a.do("GET", path, nil).want(200).data()
+		if got := fmt.Sprintf("%v %v %v %v %d", d["from"], d["to"], d["allowed"], d["denied"], len(d["days"].([]any))); got != "2026-02-15 2026-03-16 2 2 30" {
+			t.Errorf("%s: got %s", path, got)
+		}
+		d = a.do("GET", path+"?from=2026-03-13&to=2026-03-16", nil).want(200).data()
+		var days []string
+		for _, day := range d["days"].([]any) {
+			day := day.(map[string]any)
+			days = append(days, fmt.Sprint(day["date"], " ", day["allowed"], " ", day["denied"]))
+		}
+		if got, want := strings.Join(days, ", "), "2026-03-13 0 0, 2026-03-14 2 1, 2026-03-15 0 0, 2026-03-16 0 1"; got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+		a.do("GET", path+"?to=2026-03-13", nil).want(200)
+		a.do("GET", path+"?from=2025-02-10", nil).want(200) // 400 days
+	}
+}
+
+// A range that is none is refused with the parameter that is at fault.
+func TestDailyUsageRefusals(t *testing.T) {
+	a := newAPI(t)
+	path := prefix + "/plans/" + a.plan(2) + "/usage/daily"
+	for query, field := range map[string]string{
+		"from=2026-03-17":                  "to",
+		"from=2026-03-02&to=2026-03-01":    "to",
+		"from=2025-02-07":                  "from",
+		"from=0000-01-01&to=9999-12-31":    "from",
+		"from=2026-02-30":                  "from",
+		"from=yesterday":                   "from",
+		"from=":                            "from",
+		"to=2026-3-1":                      "to",
+		"to=2026-03-01T00:00:00Z":          "to",
+		"to=2026-03-01&to=2026-03-02":      "to",
+		"to=" + strings.Repeat("2", 10000): "to",
+	} {
+		a.bad("GET", path+"?"+query, nil).wantField(core.CodeValidation, field)
+	}
+}

@@ -1,0 +1,165 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+)
+
+// DaysKept is for how many days the totals of a day are kept, that day included.
+const DaysKept = 400
+
+const secondsOfDay = 24 * 60 * 60
+
+// Date is a calendar day in UTC: the number of days since 1970-01-01.
+type Date int32
+
+// DateOf returns the day in UTC that contains t.
+func DateOf(t time.Time) Date {
+	s := t.Unix()
+	d := s / secondsOfDay
+	if s%secondsOfDay < 0 {
+		d--
+	}
+	return Date(d)
+}
+
+// ParseDate returns the day that text names, as in 2026-03-12 (RFC 3339 full-date).
+func ParseDate(text string) (Date, error) {
+	t, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		return 0, fmt.Errorf("date: want a day like 2026-03-12, got %q", text)
+	}
+	return DateOf(t), nil
+}
+
+// Start returns the beginning of the day.
+func (d Date) Start() time.Time { return time.Unix(int64(d)*secondsOfDay, 0).UTC() }
+
+// String returns the day as in 2026-03-12.
+func (d Date) String() string { return d.Start().Format(time.DateOnly) }
+
+// MarshalText writes the day as in 2026-03-12.
+func (d Date) MarshalText() ([]byte, error) { return d.Start().AppendFormat(nil, time.DateOnly), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (d *Date) UnmarshalText(text []byte) (err error) {
+	*d, err = ParseDate(string(text))
+	return err
+}
+
+// Traffic is how much was allowed and how much was denied, in units of cost: as many
+// requests when each costs 1.
+type Traffic struct {
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+}
+
+// Plus returns the sum. It stays at the largest number rather than overflow.
+func (t Traffic) Plus(u Traffic) Traffic {
+	return Traffic{addLimit(t.Allowed, u.Allowed), addLimit(t.Denied, u.Denied)}
+}
+
+// DayTotals is the traffic of one day.
+type DayTotals struct {
+	Date Date `json:"date"`
+	Traffic
+}
+
+// NewDays returns the days from the first to the last, without traffic.
+func NewDays(first, last Date) []DayTotals {
+	list := make([]DayTotals, int64(last)-int64(first)+1)
+	for i := range list {
+		list[i].Date = first + Date(i)
+	}
+	return list
+}
+
+// CounterDay is the traffic of one day as it is kept of one key or user.
+type CounterDay struct {
+	Date    Date    `json:"date"`
+	Traffic         // of a key: all its requests; of a user: those with keys that were its own at the time
+	Shared  Traffic `json:"shared,omitzero"` // of a user: what its counter decided of them; of a key nothing
+}
+
+// DaysOf selects whose days are added up. At most one member beside Account is set:
+// without any it is everything of the account.
+type DaysOf struct {
+	Account string
+	KeyID   string
+	UserID  int64
+	PlanID  string // the keys whose PlanID it is, and what the counters of the users whose PlanID it is decided
+}
+
+// Date returns the day of a tally of a day.
+func (t Tally) Date() Date { return DateOf(time.Unix(t.Start, 0)) }
+
+// AddDay adds cost to a tally of a day: to that of at, or of a later day that it has
+// seen.
+func (t *Tally) AddDay(cost int64, at time.Time) {
+	t.add(calendarOf(at).start, cost)
+}
+
+// add adds cost to the window that begins at start, or to a later one.
+func (t *Tally) add(start, cost int64) {
+	if start > t.Start {
+		*t = Tally{Start: start}
+	}
+	t.Used += min(cost, math.MaxInt64-t.Used)
+}
+
+// KeyDays returns the traffic of a key on each day from the first to the last, both
+// included.
+func (s *Service) KeyDays(ctx context.Context, account, id string, first, last Date) ([]DayTotals, error) {
+	if _, err := s.store.Key(ctx, account, id); err != nil {
+		return nil, err
+	}
+	return s.days(ctx, DaysOf{Account: account, KeyID: id}, first, last)
+}
+
+// UserDays returns the traffic with the keys of a user, while they were its own, on each
+// day from the first to the last.
+func (s *Service) UserDays(ctx context.Context, account string, id int64, first, last Date) ([]DayTotals, error) {
+	if _, err := s.store.User(ctx, account, id); err != nil {
+		return nil, err
+	}
+	return s.days(ctx, DaysOf{Account: account, UserID: id}, first, last)
+}
+
+// PlanDays returns the traffic of the keys and users that draw on a plan now, on each day
+// from the first to the last.
+func (s *Service) PlanDays(ctx context.Context, account, id string, first, last Date) ([]DayTotals, error) {
+	if _, err := s.store.Plan(ctx, account, id); err != nil {
+		return nil, err
+	}
+	return s.days(ctx, DaysOf{Account: account, PlanID: id}, first, last)
+}
+
+// AccountDays returns the traffic of all users of an account on each day from the first
+// to the last.
+func (s *Service) AccountDays(ctx context.Context, account string, first, last Date) ([]DayTotals, error) {
+	return s.days(ctx, DaysOf{Account: account}, first, last)
+}
+
+func (s *Service) days(ctx context.Context, of DaysOf, first, last Date) ([]DayTotals, error) {
+	if err := checkDays(first, last); err != nil {
+		return nil, err
+	}
+	return s.store.Days(ctx, of, first, last)
+}
+
+// checkDays returns an error unless there are from one to [DaysKept] days from the first
+// to the last.
+func checkDays(first, last Date) error {
+	switch n := int64(last) - int64(first) + 1; {
+	case n < 1:
+		return invalid("to", "To must not be before from")
+	case n > DaysKept:
+		return invalid("from", fmt.Sprintf("From must be at most %d days before to", DaysKept-1))
+	}
+	return nil
+}
+
+// Today returns the day of the service's clock.
+func (s *Service) Today() Date { return DateOf(s.now()) }

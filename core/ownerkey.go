@@ -1,0 +1,191 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// MaxOwnerGrace is for how long an owner's key may work on after it was regenerated,
+// unless it works until it is revoked.
+const MaxOwnerGrace = 365 * 24 * time.Hour
+
+// usedEvery is how exactly it is kept when an owner's key was used last.
+const usedEvery = time.Minute
+
+// OwnerKey is a credential of an account for the REST API.
+type OwnerKey struct {
+	ID        string     `json:"id"` // okey_…
+	AccountID string     `json:"account_id"`
+	Name      string     `json:"name"`
+	Digest    Digest     `json:"digest"`
+	Hint      string     `json:"hint"` // lk_…wxyz
+	CreatedAt time.Time  `json:"created_at"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"` // nil: never
+	RevokedAt *time.Time `json:"revoked_at,omitempty"` // nil: in force
+
+	LastUsedAt *time.Time `json:"last_used_at,omitempty"` // to the minute; nil: never
+}
+
+// InForce reports whether the key opens its account at the time now.
+func (k *OwnerKey) InForce(now time.Time) bool {
+	return k.RevokedAt == nil && (k.ExpiresAt == nil || now.Before(*k.ExpiresAt))
+}
+
+func (s *Service) newOwnerKey(account, name, secret string) *OwnerKey {
+	return &OwnerKey{
+		ID: newID("okey_"), AccountID: account, Name: name,
+		Digest: DigestOf(secret), Hint: HintOf(secret), CreatedAt: s.now(),
+	}
+}
+
+// Authenticate returns the owner's key that is the credential of a request, or
+// [ErrInvalidOwnerKey] when it is malformed, unknown, revoked or expired.
+func (s *Service) Authenticate(ctx context.Context, secret string) (*OwnerKey, error) {
+	if !WellFormedOwnerSecret(secret) {
+		return nil, ErrInvalidOwnerKey
+	}
+	k, err := s.ownerKeys.get(ctx, DigestOf(secret))
+	if errors.Is(err, ErrOwnerKeyNotFound) {
+		return nil, ErrInvalidOwnerKey
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !k.InForce(s.now()) {
+		return nil, ErrInvalidOwnerKey
+	}
+	s.noteUse(ctx, k)
+	return k, nil
+}
+
+// lastUses is when the owner's keys were used last, as far as that was written.
+type lastUses struct{ byDigest sync.Map } // Digest → *atomic.Int64, Unix seconds
+
+// noteUse writes, once in a while, when an owner's key was used last. That it cannot be
+// written is no reason to refuse a request.
+func (s *Service) noteUse(ctx context.Context, k *OwnerKey) {
+	written, ok := s.used.byDigest.Load(k.Digest)
+	if !ok {
+		written, _ = s.used.byDigest.LoadOrStore(k.Digest, new(atomic.Int64))
+	}
+	now := s.now()
+	before := written.(*atomic.Int64).Load()
+	if now.Unix()-before < int64(usedEvery/time.Second) || !written.(*atomic.Int64).CompareAndSwap(before, now.Unix()) {
+		return
+	}
+	_, _ = s.store.UpdateOwnerKey(ctx, k.AccountID, k.ID, func(k *OwnerKey) error {
+		if k.LastUsedAt != nil && now.Sub(*k.LastUsedAt) < usedEvery {
+			return errUnchanged
+		}
+		k.LastUsedAt = &now
+		return nil
+	})
+}
+
+// errUnchanged keeps an update from being written.
+var errUnchanged = errors.New("nothing to change")
+
+// CreateOwnerKey makes another owner's key of the account and returns it with its
+// secret, which is shown this once.
+func (s *Service) CreateOwnerKey(ctx context.Context, account, name string) (*OwnerKey, string, error) {
+	name, err := cleanName("name", name)
+	if err != nil {
+		return nil, "", err
+	}
+	secret := NewOwnerSecret()
+	k := s.newOwnerKey(account, name, secret)
+	if err := s.store.CreateOwnerKey(ctx, k); err != nil {
+		return nil, "", err
+	}
+	s.ownerKeys.forget(k.Digest)
+	return k, secret, nil
+}
+
+// OwnerKeys returns a page of the account's owner's keys, oldest first, revoked
+// ones included, and how many there are.
+func (s *Service) OwnerKeys(ctx context.Context, account string, p Page) ([]*OwnerKey, int, error) {
+	return s.store.OwnerKeys(ctx, account, p)
+}
+
+// RevokeOwnerKey ends an owner's key: the next request with it is refused.
+// Revoking it again changes nothing. A key that the account does not have is
+// [ErrOwnerKeyNotFound].
+func (s *Service) RevokeOwnerKey(ctx context.Context, account, id string) (*OwnerKey, error) {
+	k, err := s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
+		if k.RevokedAt == nil {
+			now := s.now()
+			k.RevokedAt = &now
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.ownerKeys.forget(k.Digest)
+	s.used.byDigest.Delete(k.Digest)
+	return k, nil
+}
+
+// RegenerateOwnerKey makes an owner's key in place of another, with its name, and returns
+// it with its secret, which is shown this once. The other one works on for so long: 0 ends
+// it at once, a negative time lets it work until it is revoked. A key that the account does
+// not have is [ErrOwnerKeyNotFound], one that works no more [ErrOwnerKeyRevoked].
+func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, grace time.Duration) (*OwnerKey, string, error) {
+	if grace > MaxOwnerGrace {
+		return nil, "", invalid("grace_seconds", "Grace seconds must be at most 31536000, a year")
+	}
+	old, err := s.OwnerKey(ctx, account, id)
+	if err != nil {
+		return nil, "", err
+	}
+	if !old.InForce(s.now()) {
+		return nil, "", ErrOwnerKeyRevoked
+	}
+	k, secret, err := s.CreateOwnerKey(ctx, account, old.Name) // first: there is always one that works
+	if err != nil || grace < 0 {
+		return k, secret, err
+	}
+	if grace == 0 {
+		_, err = s.RevokeOwnerKey(ctx, account, id)
+		return s.unlessFailed(ctx, k, secret, err)
+	}
+	until := s.now().Add(grace)
+	_, err = s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
+		if k.ExpiresAt == nil || until.Before(*k.ExpiresAt) {
+			k.ExpiresAt = &until
+		}
+		return nil
+	})
+	s.ownerKeys.forget(old.Digest)
+	return s.unlessFailed(ctx, k, secret, err)
+}
+
+// unlessFailed takes a new key back when the old one could not be ended: nobody is shown its
+// secret.
+func (s *Service) unlessFailed(ctx context.Context, k *OwnerKey, secret string, err error) (*OwnerKey, string, error) {
+	if err == nil {
+		return k, secret, nil
+	}
+	_, failed := s.RevokeOwnerKey(context.WithoutCancel(ctx), k.AccountID, k.ID)
+	return nil, "", errors.Join(err, failed)
+}
+
+// OwnerKey returns an owner's key of the account, or [ErrOwnerKeyNotFound].
+func (s *Service) OwnerKey(ctx context.Context, account, id string) (found *OwnerKey, err error) {
+	list := func(p Page) ([]*OwnerKey, int, error) { return s.store.OwnerKeys(ctx, account, p) }
+	err = eachPage(ctx, list, func(keys []*OwnerKey) error {
+		for _, k := range keys {
+			if k.ID == id {
+				found = k
+			}
+		}
+		return nil
+	})
+	if err == nil && found == nil {
+		err = ErrOwnerKeyNotFound
+	}
+	return found, err
+}

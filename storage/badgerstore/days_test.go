@@ -1,0 +1,427 @@
+package badgerstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// today is the day of noon.
+var today = core.DateOf(noon)
+
+// daysOf returns the days of a key or user.
+func daysOf(t testing.TB, s *Store, id core.CounterID) []core.CounterDay {
+	t.Helper()
+	list, err := s.CounterDays(context.Background(), id)
+	if err != nil {
+		t.Fatalf("CounterDays of %+v: %v", id, err)
+	}
+	return list
+}
+
+func wantDays(t testing.TB, s *Store, id core.CounterID, want ...core.CounterDay) {
+	t.Helper()
+	if d := cmp.Diff(want, daysOf(t, s, id)); d != "" {
+		t.Errorf("days of %+v (-want +got):\n%s", id, d)
+	}
+}
+
+// on makes so many requests on a day, the first of which is denied.
+func on(t testing.TB, s *Store, date core.Date, key string, n int) {
+	t.Helper()
+	for i := range n {
+		c := shared(request(key, 1, endless, date.Start().Add(time.Duration(i)*time.Second)))
+		if i == 0 {
+			c.Limit = 0
+		}
+		consume(t, s, c)
+	}
+}
+
+// keyDay and userDay are what on leaves when user 1 has one key.
+func keyDay(date core.Date, n int64) core.CounterDay {
+	return core.CounterDay{Date: date, Traffic: core.Traffic{Allowed: n - 1, Denied: 1}}
+}
+
+func userDay(date core.Date, n int64) core.CounterDay {
+	d := keyDay(date, n)
+	d.Shared = d.Traffic
+	return d
+}
+
+// archiveOf returns the records of the archive, by their paths, and until when they are
+// kept.
+func archiveOf(t testing.TB, s *Store) map[string]time.Time {
+	t.Helper()
+	kept := map[string]time.Time{}
+	for _, p := range stored(t, s, string(kindDay)) {
+		err := s.db.View(func(txn *badger.Txn) error {
+			item, err := txn.Get([]byte(p))
+			if err == nil {
+				kept[p] = time.Unix(int64(item.ExpiresAt()), 0)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("%q: %v", p, err)
+		}
+	}
+	return kept
+}
+
+// TestDaysFolded: the days of a counter are the same whether its events are folded or not,
+// in memory, evicted or read again after a kill. A day comes to the archive when it is
+// over, once for all counters of a page, and for a bit more than the days that are kept.
+func TestDaysFolded(t *testing.T) {
+	for _, folds := range []bool{false, true} {
+		for _, evicts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("folds=%t/evicts=%t", folds, evicts), func(t *testing.T) {
+				dir := t.TempDir()
+				s := openAlone(t, dir, Options{})
+				known(t, s, "key", "other")
+				var key, user []core.CounterDay
+				check := func() {
+					t.Helper()
+					wantDays(t, s, ofKey("key"), key...)
+					wantDays(t, s, ofUser(1), user...)
+				}
+				for i := range 6 {
+					date, n := today+core.Date(i*i), 3+i
+					on(t, s, date, "key", n)
+					key, user = append(key, keyDay(date, int64(n))), append(user, userDay(date, int64(n)))
+					check()
+					if folds {
+						fold(t, s)
+						check()
+					}
+					if evicts && s.ledger.flush() == nil {
+						evict(t, s, keyRef(t, s, "key"))
+						evict(t, s, userRef(t, s, 1))
+						check()
+					}
+				}
+				abandon(t, s)
+				s = openAlone(t, dir, Options{})
+				check()
+				fold(t, s)
+				fold(t, s)
+				check()
+				kept := archiveOf(t, s)
+				if want := 2 * (len(key) - 1); len(kept) != want {
+					t.Errorf("the archive has %d records, want %d", len(kept), want)
+				}
+				for p, until := range kept {
+					if d := time.Until(until); d < core.DaysKept*24*time.Hour || d > (core.DaysKept+2)*24*time.Hour {
+						t.Errorf("%q is kept for %v, want a bit more than %d days", p, d, core.DaysKept)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestDaysKilledWhileFolding: whenever the process is ended while days come to the
+// archive, each is there once, also when counting goes on meanwhile.
+func TestDaysKilledWhileFolding(t *testing.T) {
+	for _, at := range []step{stepFold, stepPages, stepCommit, stepCommitted, stepFolded, stepMarked} {
+		var h hook
+		dir, after := t.TempDir(), t.TempDir()
+		s := openAlone(t, dir, Options{step: h.step})
+		known(t, s, "key")
+		on(t, s, today, "key", 3)
+		fold(t, s)
+		on(t, s, today+1, "key", 4)
+		h.once(at, func() {
+			copyDatabase(t, after, dir)
+			copyLedger(t, after, dir)
+			on(t, s, today+2, "key", 5)
+		})
+		fold(t, s)
+		want := []core.CounterDay{userDay(today, 3), userDay(today+1, 4), userDay(today+2, 5)}
+		wantDays(t, s, ofUser(1), want...)
+		fold(t, s)
+		wantDays(t, s, ofUser(1), want...)
+
+		s = openAlone(t, after, Options{})
+		wantDays(t, s, ofUser(1), want[:2]...)
+		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4))
+		fold(t, s)
+		wantDays(t, s, ofUser(1), want[:2]...)
+	}
+}
+
+// TestDaysOfBusyCounter: the days of a counter that counts whenever it is folded do not
+// pile up in memory.
+func TestDaysOfBusyCounter(t *testing.T) {
+	var h hook
+	s := openAlone(t, t.TempDir(), Options{step: h.step})
+	known(t, s, "key")
+	var want []core.CounterDay
+	for i := range 5 {
+		date := today + core.Date(i)
+		on(t, s, date, "key", 3)
+		h.once(stepPages, func() { on(t, s, date, "key", 2) })
+		fold(t, s)
+		want = append(want, core.CounterDay{Date: date, Traffic: core.Traffic{Allowed: 3, Denied: 2}})
+	}
+	wantDays(t, s, ofKey("key"), want...)
+	of := keyRef(t, s, "key")
+	if over := s.counters.shard(of).byRef[of].days.over; over != nil {
+		t.Errorf("not in the archive: got %+v, want nothing", over)
+	}
+}
+
+// TestOmittedDenialsOfDays: denials that are left out of the history are in the days of
+// the key and of its user, and are there when the store was folded.
+func TestOmittedDenialsOfDays(t *testing.T) {
+	const n = 5 * core.DeniedPerSecond
+	dir := t.TempDir()
+	s := openAlone(t, dir, Options{})
+	known(t, s, "key")
+	var key, user []core.CounterDay
+	for _, date := range []core.Date{today, today + 1} {
+		for range n {
+			consume(t, s, shared(request("key", 1, 0, date.Start())))
+		}
+		traffic := core.Traffic{Denied: n}
+		key = append(key, core.CounterDay{Date: date, Traffic: traffic})
+		user = append(user, core.CounterDay{Date: date, Traffic: traffic, Shared: traffic})
+	}
+	wantDays(t, s, ofKey("key"), key...)
+	fold(t, s)
+	abandon(t, s)
+	s = openAlone(t, dir, Options{})
+	wantDays(t, s, ofKey("key"), key...)
+	wantDays(t, s, ofUser(1), user...)
+}
+
+// TestDaysOfNumberGivenAgain: whoever gets the number of a key or user that was deleted has
+// none of its days, whatever was folded meanwhile, and what was deleted leaves the archive.
+func TestDaysOfNumberGivenAgain(t *testing.T) {
+	for _, folds := range []string{"", "before", "between", "after", "before between after", "before after"} {
+		for _, used := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/used=%t", folds, used), func(t *testing.T) {
+				dir := t.TempDir()
+				s := openAlone(t, dir, Options{})
+				at := func(when string) {
+					if strings.Contains(folds, when) {
+						fold(t, s)
+					}
+				}
+				known(t, s, "key", "other")
+				for i := range core.Date(4) {
+					on(t, s, today+i, "key", 3)
+				}
+				fold(t, s)
+				on(t, s, today+4, "other", 3)
+				at("before")
+				update(t, s, func(tx core.Tx) error { return tx.DeleteUser(1) })
+				wantDays(t, s, ofKey("key"))
+				wantDays(t, s, ofUser(1))
+				addUserAndKey(t, s, 9, "later")
+				consume(t, s, request("later", 9, endless, (today+5).Start()))
+				at("between")
+				update(t, s, func(tx core.Tx) error {
+					return firstOf(tx.PutUser(&core.User{AccountID: acct, ID: 1, Name: "again"}),
+						tx.PutKey(&core.Key{AccountID: acct, ID: "again", Seq: 1, UserID: 1, Status: core.KeyActive, Digest: core.DigestOf("again")}))
+				})
+				wantDays(t, s, ofKey("again"))
+				wantDays(t, s, ofUser(1))
+				var want, wantUser []core.CounterDay
+				if used {
+					on(t, s, today+6, "again", 3)
+					on(t, s, today+7, "again", 3)
+					want, wantUser = append(want, keyDay(today+6, 3), keyDay(today+7, 3)), append(want, userDay(today+6, 3), userDay(today+7, 3))
+				}
+				at("after")
+				for range 2 {
+					wantDays(t, s, ofKey("again"), want...)
+					wantDays(t, s, ofUser(1), wantUser...)
+					abandon(t, s)
+					s = openAlone(t, dir, Options{})
+				}
+				for range 2 { // the second time everything before is folded
+					consume(t, s, request("later", 9, endless, (today+8).Start()))
+					fold(t, s)
+				}
+				wantDays(t, s, ofKey("again"), want...)
+				wantDays(t, s, ofUser(1), wantUser...)
+				days := map[core.Date]int{}
+				for p := range archiveOf(t, s) {
+					days[dateIn(path(p))]++
+				}
+				wanted := map[core.Date]int{today + 5: 2}
+				if used {
+					wanted[today+6] = 2
+				}
+				if d := cmp.Diff(wanted, days); d != "" {
+					t.Errorf("records in the archive (-want +got):\n%s", d)
+				}
+			})
+		}
+	}
+}
+
+// TestSetDaysKilledAtAnyStep: whenever the process is ended within SetDays the days are
+// those of before or those that were set, and when it has returned they are these.
+func TestSetDaysKilledAtAnyStep(t *testing.T) {
+	ctx := context.Background()
+	for _, at := range []step{stepPages, stepCommit, stepCommitted, steps} {
+		var h hook
+		dir, after := t.TempDir(), t.TempDir()
+		s := openAlone(t, dir, Options{step: h.step})
+		known(t, s, "key")
+		before := []core.CounterDay{userDay(today, 3), userDay(today+1, 4), userDay(today+2, 5)}
+		for i := range before {
+			on(t, s, before[i].Date, "key", 3+i)
+			if i == 1 {
+				fold(t, s)
+			}
+		}
+		set := []core.CounterDay{userDay(today-30, 7), userDay(today+1, 8), userDay(today+2, 5)}
+		copied := func() {
+			copyDatabase(t, after, dir)
+			copyLedger(t, after, dir)
+		}
+		h.once(at, copied)
+		if err := s.SetDays(ctx, ofUser(1), set); err != nil {
+			t.Fatalf("SetDays: %v", err)
+		}
+		wantDays(t, s, ofUser(1), set...)
+		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4), keyDay(today+2, 5))
+		if at == steps {
+			copied()
+		}
+
+		s = openAlone(t, after, Options{})
+		want := before
+		if at == stepCommitted || at == steps {
+			want = set
+		}
+		wantDays(t, s, ofUser(1), want...)
+		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4), keyDay(today+2, 5))
+		on(t, s, today+3, "key", 3)
+		fold(t, s)
+		wantDays(t, s, ofUser(1), append(want, userDay(today+3, 3))...)
+	}
+}
+
+// TestSetDaysTooOld: days that are too old to be kept are not taken: nobody would ever
+// remove them.
+func TestSetDaysTooOld(t *testing.T) {
+	s := openAlone(t, t.TempDir(), Options{})
+	known(t, s, "key")
+	var list []core.CounterDay
+	for date := today - 3*core.DaysKept; date <= today; date++ {
+		list = append(list, core.CounterDay{Date: date, Traffic: core.Traffic{Denied: 1}})
+	}
+	if err := s.SetDays(t.Context(), ofKey("key"), list); err != nil {
+		t.Fatalf("SetDays: %v", err)
+	}
+	wantDays(t, s, ofKey("key"), list[len(list)-core.DaysKept:]...)
+}
+
+// TestWithoutDays: a store that was written before there were days is opened, and counts
+// on from there.
+func TestWithoutDays(t *testing.T) {
+	dir := t.TempDir()
+	s := openAlone(t, dir, Options{})
+	known(t, s, "key")
+	on(t, s, today, "key", 4)
+	fold(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := badger.Open(badgerOptions(dir, quiet.Logger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range []ref{{0, 1, kindKey}, {0, 1, kindUser}} {
+		err := db.Update(func(txn *badger.Txn) error {
+			record, err := snapshot{txn}.get(pagePath(page))
+			if err != nil {
+				return err
+			}
+			return txn.Set(pagePath(page), pageWithoutDays(t, record))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	setRecord(t, dir, at(kindSchema), encodeNumber(withoutDays))
+
+	for range 2 {
+		s = openAlone(t, dir, Options{})
+		wantUsed(t, s, ofKey("key"), 3)
+		wantDays(t, s, ofKey("key"), core.CounterDay{Date: today, Traffic: core.Traffic{Allowed: 3}})
+		wantDays(t, s, ofUser(1), core.CounterDay{Date: today, Shared: core.Traffic{Allowed: 3}})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = openAlone(t, dir, Options{})
+	on(t, s, today+1, "key", 2)
+	fold(t, s)
+	abandon(t, s)
+	s = openAlone(t, dir, Options{})
+	wantDays(t, s, ofKey("key"), core.CounterDay{Date: today, Traffic: core.Traffic{Allowed: 3}}, keyDay(today+1, 2))
+}
+
+// pageWithoutDays returns a page as it was written before there were days.
+func pageWithoutDays(t *testing.T, record []byte) (old []byte) {
+	t.Helper()
+	pg, err := decodePage(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for slot, record := range pg {
+		if record == nil {
+			continue
+		}
+		c, err := decodeTally(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.days = nil
+		record = c.encode(nil)
+		first := uint64(c.applied)<<(tallyFlags-1) | c.flags()
+		rest := record[len(encodeNumber(int64(uint64(c.applied)<<tallyFlags|c.flags()))):]
+		record = append(encodeNumber(int64(first)), rest...)
+		old = append(append(append(old, byte(slot)), encodeNumber(int64(len(record)))...), record...)
+	}
+	return old
+}
+
+// TestArchivedDay: a day of a page comes back as it went in, and what is damaged is an
+// error.
+func TestArchivedDay(t *testing.T) {
+	for _, kind := range []uint32{kindKey, kindUser} {
+		var want, got archivedDay
+		for n := range numbersOf(kind) {
+			want.slots[0][n], want.slots[63][n], want.slots[17][0] = int64(n), 1<<62+int64(n), 1
+		}
+		record := want.encode(kind)
+		if err := got.decode(record, kind); err != nil || got != want {
+			t.Errorf("decode: got %+v, %v, want %+v", got, err, want)
+		}
+		if err := got.decode(record[:len(record)-1], kind); err == nil {
+			t.Error("a record that is cut off: got no error")
+		}
+		if err := got.decode([]byte{pageSlots, 0, 0, 0, 0}, kind); err == nil {
+			t.Error("a slot that is none: got no error")
+		}
+	}
+	if record := new(archivedDay).encode(kindUser); record != nil {
+		t.Errorf("nothing: got %x, want no record", record)
+	}
+}

@@ -1,0 +1,232 @@
+package badgerstore
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// slots are some of the counters of a page.
+type slots struct {
+	page   ref
+	mask   uint64 // which ones
+	shared bool   // what their users' counters decided is asked for, not everything
+}
+
+// of returns the counter in a slot.
+func (p *slots) of(slot byte) ref {
+	return ref{p.page.number<<pageBits | int64(slot), p.page.account, p.page.kind}
+}
+
+// slotsOf returns where counters are, of numbers in ascending order.
+func slotsOf(account uint32, kind byte, numbers []int64, shared bool) (list []slots) {
+	for _, n := range numbers {
+		of := ref{n, account, uint32(kind)}
+		if len(list) == 0 || list[len(list)-1].page != of.page() {
+			list = append(list, slots{page: of.page(), shared: shared})
+		}
+		list[len(list)-1].mask |= 1 << of.slot()
+	}
+	return list
+}
+
+// Days implements [core.Store]. What is added up is read a page of counters at a time.
+func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+	list := core.NewDays(first, last)
+	err := s.eachDay(ctx, of, first, last, func(d dayNumber, shared bool) {
+		t := &list[d.date-first].Traffic
+		*t = t.Plus(d.traffic(shared))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// CounterDays implements [core.Importer].
+func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.CounterDay, error) {
+	days := map[core.Date]core.CounterDay{}
+	of := core.DaysOf{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}
+	err := s.eachDay(ctx, of, math.MinInt32, math.MaxInt32, func(d dayNumber, _ bool) {
+		if d.used > 0 {
+			day := days[d.date]
+			day.Date = d.date
+			day.Traffic = day.Plus(d.traffic(false))
+			day.Shared = day.Shared.Plus(d.traffic(true))
+			days[d.date] = day
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return slices.SortedFunc(maps.Values(days), func(a, b core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }), nil
+}
+
+// eachDay calls fn with every number of every counter that is asked for, from the first day
+// to the last.
+func (s *Store) eachDay(ctx context.Context, of core.DaysOf, first, last core.Date, fn func(d dayNumber, shared bool)) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	var all []slots
+	err := s.readEntered(of.Account, func(r snapshot) (err error) {
+		all, err = r.slotsWith(of)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if err := ctx.Err(); err != nil { // nobody waits for it any more
+			return err
+		}
+		if err := s.eachDayOn(&all[i], first, last, fn); err != nil {
+			return fault(err)
+		}
+	}
+	return nil
+}
+
+// slotsWith returns the counters that are asked for.
+func (r snapshot) slotsWith(of core.DaysOf) ([]slots, error) {
+	if of.KeyID != "" || of.UserID != 0 {
+		one, err := r.refOf(core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID})
+		if err != nil || one.number == 0 {
+			return nil, err
+		}
+		return slotsOf(one.account, byte(one.kind), []int64{one.number}, false), nil
+	}
+	account, err := r.number(accountIDPath(of.Account))
+	if err != nil || account == 0 {
+		return nil, err
+	}
+	if of.PlanID == "" {
+		users, err := r.members(allUsers(of.Account))
+		return slotsOf(uint32(account), kindUser, users, false), err
+	}
+	keys, err := r.members(keysThat(of.Account, core.KeyFilter{PlanID: &of.PlanID}))
+	if err != nil {
+		return nil, err
+	}
+	users, err := r.members(usersWithPlan(of.Account, of.PlanID))
+	return append(slotsOf(uint32(account), kindKey, keys, false), slotsOf(uint32(account), kindUser, users, true)...), err
+}
+
+// members returns the numbers of a family.
+func (r snapshot) members(base path) ([]int64, error) {
+	f, err := r.family(base)
+	if err != nil {
+		return nil, err
+	}
+	return f.page(0, f.count())
+}
+
+// standing is how the counters of a page stand, beside the archive.
+type standing struct {
+	days     []slotDay
+	archived uint64 // the slots of which the archive has days
+}
+
+func (st *standing) add(slot byte, kind uint32, t *tally) {
+	if t.days == nil || t.days.over == nil || !t.days.over.anew {
+		st.archived |= 1 << slot
+	}
+	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, slotDay{slot, d}) })
+}
+
+// eachDayOn calls fn with the numbers of the counters on a page. The page and the archive
+// are read after it was seen which counters are in memory, and where the events of the
+// others end: what is folded meanwhile is there.
+func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, shared bool)) error {
+	var st standing
+	heads, stored := s.inMemory(p, &st)
+	return s.db.View(func(txn *badger.Txn) error {
+		r := snapshot{txn}
+		if err := s.onPage(r, p, stored, heads, &st); err != nil {
+			return err
+		}
+		for _, d := range st.days {
+			if first <= d.date && d.date <= last {
+				fn(d.dayNumber, p.shared)
+			}
+		}
+		return r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
+			for _, d := range st.days { // is newer
+				if d.date == date {
+					a.slots[d.slot][d.number] = 0
+				}
+			}
+			for mask := st.archived; mask != 0; mask &= mask - 1 {
+				for n, used := range a.slots[bits.TrailingZeros64(mask)][:numbersOf(p.page.kind)] {
+					if used > 0 {
+						fn(dayNumber{date, uint8(n), used}, p.shared)
+					}
+				}
+			}
+		})
+	})
+}
+
+// inMemory looks at the counters that are in memory, and returns which ones are not, and
+// where their events end.
+func (s *Store) inMemory(p *slots, st *standing) (heads map[byte]int64, absent uint64) {
+	heads = map[byte]int64{}
+	sh := s.counters.shard(p.of(0))
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for mask := p.mask; mask != 0; mask &= mask - 1 {
+		slot := byte(bits.TrailingZeros64(mask))
+		c := sh.byRef[p.of(slot)]
+		for c != nil && c.busy != nil {
+			busy := c.busy
+			sh.mu.Unlock()
+			<-busy
+			sh.mu.Lock()
+			c = sh.byRef[p.of(slot)]
+		}
+		if c != nil {
+			st.add(slot, p.page.kind, &c.tally)
+			continue
+		}
+		absent |= 1 << slot
+		if h := sh.unfolded[p.of(slot)]; h.position != 0 {
+			heads[slot] = h.position
+		}
+	}
+	return heads, absent
+}
+
+// onPage reads the counters in some slots of a page, and the events that these have not got.
+func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, st *standing) error {
+	if mask == 0 {
+		return nil
+	}
+	record, err := r.get(pagePath(p.page))
+	if err != nil {
+		return err
+	}
+	pg, err := decodePage(record)
+	if err != nil {
+		return err
+	}
+	for ; mask != 0; mask &= mask - 1 {
+		slot := byte(bits.TrailingZeros64(mask))
+		t, err := decodeTally(pg[slot])
+		if err == nil {
+			err = s.catchUp(&t, p.of(slot), heads[slot])
+		}
+		if err != nil {
+			return err
+		}
+		st.add(slot, p.page.kind, &t)
+	}
+	return nil
+}

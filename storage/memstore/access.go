@@ -1,0 +1,56 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Access implements [core.Store].
+func (s *Store) Access(_ context.Context, account string) (ac *core.Access, err error) {
+	err = s.locked(func() error {
+		if s.resources[account] == nil {
+			return core.ErrAccountNotFound
+		}
+		ac = copyAccess(s.access[account])
+		return nil
+	})
+	return ac, err
+}
+
+// UpdateAccess implements [core.Store].
+func (s *Store) UpdateAccess(_ context.Context, account string, fn func(*core.Access) error) (updated *core.Access, err error) {
+	err = s.locked(func() error {
+		if s.resources[account] == nil {
+			return core.ErrAccountNotFound
+		}
+		ac := copyAccess(s.access[account])
+		if err := fn(ac); err != nil {
+			return err
+		}
+		s.access[account], updated = copyAccess(ac), copyAccess(ac)
+		return nil
+	})
+	return updated, err
+}
+
+// copyAccess returns a copy, that of nobody's when there is none.
+func copyAccess(ac *core.Access) *core.Access {
+	if ac == nil {
+		return &core.Access{}
+	}
+	c := core.Access{Password: ac.Password, Links: slices.Clone(ac.Links), Sessions: slices.Clone(ac.Sessions)}
+	for i := range c.Links {
+		c.Links[i].ExpiresAt = stored(c.Links[i].ExpiresAt)
+	}
+	for i := range c.Sessions {
+		se := &c.Sessions[i]
+		se.CreatedAt, se.SeenAt, se.FormsFrom = stored(se.CreatedAt), stored(se.SeenAt), stored(se.FormsFrom)
+		se.Spent = slices.Clone(se.Spent)
+		for j := range se.Spent {
+			se.Spent[j].At = stored(se.Spent[j].At)
+		}
+	}
+	return &c
+}

@@ -1,0 +1,409 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/redis/rueidis"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// The numbers of a day, as scripts/tallies.lua has them.
+const (
+	dayAllowed = iota
+	dayDenied
+	daySharedAllowed
+	daySharedDenied
+)
+
+// tallyField is a field of the counters with the tally of a number.
+type tallyField struct {
+	name   string
+	number int
+}
+
+// tallyFields returns those of a user or key. The first is the counter, with the tally of what
+// it allowed.
+func tallyFields(field string) []tallyField {
+	if field == userField {
+		return []tallyField{{field, daySharedAllowed}, {"a", dayAllowed}, {"d", dayDenied}, {"s", daySharedDenied}}
+	}
+	return []tallyField{{field, dayAllowed}, {"d" + field, dayDenied}}
+}
+
+// numberOf returns a number of a day, to be read or set.
+func numberOf(d *core.CounterDay, number int) *int64 {
+	switch number {
+	case dayAllowed:
+		return &d.Allowed
+	case dayDenied:
+		return &d.Denied
+	case daySharedAllowed:
+		return &d.Shared.Allowed
+	}
+	return &d.Shared.Denied
+}
+
+// daily are the days of a user or key.
+type daily map[core.Date]*core.CounterDay
+
+func (d daily) set(number int, date core.Date, used int64) {
+	if d[date] == nil {
+		d[date] = &core.CounterDay{Date: date}
+	}
+	*numberOf(d[date], number) = used
+}
+
+// Before a tally of a day that is over stands the day, then in so many bits which number it
+// is, and in how many bytes that is written.
+const (
+	numberBits = 2
+	sizeBits   = 3
+)
+
+// addOver adds days that are over.
+func (d daily) addOver(over string) error {
+	for r := record.NewReader([]byte(over)); !r.Ended(); {
+		head := r.Uint(4)
+		used := r.Uint(int(head % (1 << sizeBits)))
+		if r.Failed() {
+			return record.ErrDamaged
+		}
+		head >>= sizeBits
+		d.set(int(head%(1<<numberBits)), core.Date(head>>numberBits), int64(used))
+	}
+	return nil
+}
+
+// appendOver appends the tally of a number on a day that is over.
+func appendOver(b []byte, number int, t core.Tally) []byte {
+	size := 7
+	switch {
+	case t.Used < 1<<8:
+		size = 1
+	case t.Used < 1<<16:
+		size = 2
+	}
+	head := (uint64(t.Start/day)<<numberBits|uint64(number))<<sizeBits | uint64(size)
+	return record.AppendUint(record.AppendUint(b, 4, head), size, uint64(t.Used))
+}
+
+// addTally adds a tally: what it says of its day is later than what is over.
+func (d daily) addTally(number int, t core.Tally) {
+	if t != (core.Tally{}) {
+		d.set(number, t.Date(), t.Used)
+	}
+}
+
+func decodeTally(b string) (t core.Tally, err error) {
+	r := record.NewReader([]byte(b))
+	t.Start, t.Used = int64(r.Uint(3))*day, int64(r.Uint(7))
+	if r.Failed() {
+		err = record.ErrDamaged
+	}
+	return t, err
+}
+
+func encodeTally(t core.Tally) string {
+	return string(record.AppendUint(record.AppendUint(nil, 3, uint64(t.Start/day)), 7, uint64(t.Used)))
+}
+
+// Days implements [core.Store].
+func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	list := core.NewDays(first, last)
+	add := func(date core.Date, t core.Traffic) {
+		if first <= date && date <= last {
+			sum := &list[date-first].Traffic
+			*sum = sum.Plus(t)
+		}
+	}
+	whole := func(d *core.CounterDay) { add(d.Date, d.Traffic) }
+	shared := func(d *core.CounterDay) { add(d.Date, d.Shared) }
+	read := func(places []place) ([]daily, bool, error) { return s.daily(ctx, places) }
+	if first == last {
+		read = func(places []place) ([]daily, bool, error) { return s.dailyOn(ctx, places, first) }
+	}
+	var err error
+	n := s.o.account(of.Account)
+	switch {
+	case of.KeyID != "" || of.UserID != 0:
+		err = s.eachDay(ctx, []core.CounterID{{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}}, read, whole)
+	case of.PlanID != "":
+		if err = s.eachDayOf(ctx, n.keys(core.KeyFilter{PlanID: &of.PlanID}), keyOf(of.Account), read, whole); err == nil {
+			err = s.eachDayOf(ctx, n.users(core.UserFilter{PlanID: of.PlanID}), userOf(of.Account), read, shared)
+		}
+	default:
+		err = s.eachDayOf(ctx, n.users(core.UserFilter{}), userOf(of.Account), read, whole)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// daysAtOnce is of how many users or keys days are read at once; partsAtOnce is how often at
+// the same time.
+const (
+	daysAtOnce  = 500
+	partsAtOnce = 4
+)
+
+// keyOf returns the counter of a key by the id that an index has.
+func keyOf(account string) func(id string) core.CounterID {
+	return func(id string) core.CounterID { return core.CounterID{Account: account, KeyID: id} }
+}
+
+// userOf does for users what keyOf does for keys.
+func userOf(account string) func(id string) core.CounterID {
+	return func(id string) core.CounterID {
+		n, _ := strconv.ParseInt(id, 10, 64) // a damaged id is that of nobody
+		return core.CounterID{Account: account, UserID: n}
+	}
+}
+
+// eachDayOf calls fn with the days of all users or keys of an index, in no order and never
+// twice at the same time. Who is in the index all the while is read once, whatever comes and
+// goes.
+func (s *Store) eachDayOf(ctx context.Context, index string, counter func(id string) core.CounterID,
+	read func([]place) ([]daily, bool, error), fn func(*core.CounterDay)) error {
+	parts, ctx := errgroup.WithContext(ctx)
+	parts.SetLimit(partsAtOnce)
+	var mu sync.Mutex
+	part := func(ids []core.CounterID) error {
+		switch {
+		case ctx.Err() != nil: // nobody waits for it any more
+			return unavailable(ctx.Err())
+		case s.closing.Load():
+			return errClosed
+		}
+		return s.eachDay(ctx, ids, read, func(d *core.CounterDay) {
+			mu.Lock()
+			defer mu.Unlock()
+			fn(d)
+		})
+	}
+	var err error
+	for after := "-inf"; after != "" && err == nil; {
+		var ids []core.CounterID
+		ids, after, err = s.idsAfter(ctx, index, counter, after)
+		if len(ids) > 0 {
+			parts.Go(func() error { return part(ids) })
+		}
+	}
+	return cmp.Or(parts.Wait(), err)
+}
+
+// idsAfter returns as many of an index as are read at once, in their order, and after which
+// score the next ones are: none when that is all. No two have the same score.
+func (s *Store) idsAfter(ctx context.Context, index string, counter func(id string) core.CounterID, after string) (ids []core.CounterID, next string, err error) {
+	if ctx.Err() != nil {
+		return nil, "", unavailable(ctx.Err())
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	some, err := s.do(ctx, s.client.B().Zrange().Key(index).Min(after).Max("+inf").Byscore().Limit(0, daysAtOnce).Withscores().Build()).AsZScores()
+	if err != nil {
+		return nil, "", unavailable(err)
+	}
+	for _, one := range some {
+		ids = append(ids, counter(one.Member))
+	}
+	if len(some) == daysAtOnce {
+		next = "(" + strconv.FormatFloat(some[len(some)-1].Score, 'f', -1, 64)
+	}
+	return ids, next, nil
+}
+
+// eachDay calls fn with the days of some users or keys, in no order.
+func (s *Store) eachDay(ctx context.Context, ids []core.CounterID,
+	read func([]place) ([]daily, bool, error), fn func(*core.CounterDay)) (err error) {
+	var all []daily
+	err = s.atPlaces(ctx, ids, func(places []place) (found bool, err error) {
+		all, found, err = read(places)
+		return found, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, days := range all {
+		for _, d := range days {
+			fn(d)
+		}
+	}
+	return nil
+}
+
+// daily returns the days at some places, and whether the counters of all are there to stay.
+func (s *Store) daily(ctx context.Context, places []place) (all []daily, found bool, err error) {
+	places = slices.DeleteFunc(slices.Clone(places), func(p place) bool { return p.field == "" })
+	keys, args := make([][]string, len(places)), make([][]string, len(places))
+	for i, p := range places {
+		keys[i] = []string{p.names.counters(), p.names.tallies(p.field)}
+		for _, f := range tallyFields(p.field) {
+			args[i] = append(args[i], f.name)
+		}
+	}
+	all, found = make([]daily, 0, len(places)), true
+	for i, r := range daysScript.readEach(ctx, s, keys, args) {
+		parts, err := r.ToArray()
+		if err != nil {
+			return nil, false, unavailable(err)
+		}
+		fields := tallyFields(places[i].field)
+		over, _ := text(parts[len(fields)])
+		days, c, err := decodeDaily(fields, parts, over)
+		if err != nil {
+			return nil, false, err
+		}
+		all, found = append(all, days), found && c.stays
+	}
+	return all, found, nil
+}
+
+// dailyOn is daily for one day. Where it is that of the latest requests, as it mostly is, it
+// is in the counters: the days that are over are read only where it is not.
+func (s *Store) dailyOn(ctx context.Context, places []place, day core.Date) (all []daily, found bool, err error) {
+	places = slices.DeleteFunc(slices.Clone(places), func(p place) bool { return p.field == "" })
+	cmds := make([]rueidis.Completed, len(places))
+	for i, p := range places {
+		cmd := s.client.B().Hmget().Key(p.names.counters()).Field()
+		for _, f := range tallyFields(p.field) {
+			cmd = cmd.Field(f.name)
+		}
+		cmds[i] = cmd.Build()
+	}
+	all, found = make([]daily, 0, len(places)), true
+	var earlier []place
+	for i, r := range s.doMany(ctx, cmds) {
+		parts, err := r.ToArray()
+		if err != nil {
+			return nil, false, unavailable(err)
+		}
+		days, c, err := decodeDaily(tallyFields(places[i].field), parts, "")
+		switch {
+		case err != nil:
+			return nil, false, err
+		case c.allowed == day && c.latest == day:
+			all, found = append(all, days), found && c.stays
+		default:
+			earlier = append(earlier, places[i])
+		}
+	}
+	if len(earlier) == 0 {
+		return all, found, nil
+	}
+	more, foundMore, err := s.daily(ctx, earlier)
+	return append(all, more...), found && foundMore, err
+}
+
+// dailyCounter is what decodeDaily finds out beside.
+type dailyCounter struct {
+	stays           bool      // the counter is there to stay
+	allowed, latest core.Date // the days of its own tally, and of the latest
+}
+
+// decodeDaily returns the days that are in fields, and those that are over.
+func decodeDaily(fields []tallyField, parts []rueidis.RedisMessage, over string) (days daily, c dailyCounter, err error) {
+	days = daily{}
+	if err := days.addOver(over); err != nil {
+		return nil, c, err
+	}
+	for i, f := range fields {
+		b, ok := text(parts[i])
+		if !ok {
+			continue
+		}
+		var t core.Tally
+		if i == 0 {
+			var counter core.Counter
+			counter, err = decodeCounter(b)
+			t = counter.Tallies[core.Day]
+			c.stays, c.allowed = err == nil && !leaves(b), t.Date()
+		} else {
+			t, err = decodeTally(b)
+		}
+		if err != nil {
+			return nil, c, err
+		}
+		days.addTally(f.number, t)
+		c.latest = max(c.latest, t.Date())
+	}
+	return days, c, nil
+}
+
+// CounterDays implements [core.Importer].
+func (s *Store) CounterDays(ctx context.Context, id core.CounterID) (list []core.CounterDay, err error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	read := func(places []place) ([]daily, bool, error) { return s.daily(ctx, places) }
+	err = s.eachDay(ctx, []core.CounterID{id}, read, func(d *core.CounterDay) {
+		if *d != (core.CounterDay{Date: d.Date}) {
+			list = append(list, *d)
+		}
+	})
+	slices.SortFunc(list, func(a, b core.CounterDay) int { return cmp.Compare(a.Date, b.Date) })
+	return list, err
+}
+
+// daysLive is for how long days that are over are kept after the last of them has come, in
+// milliseconds.
+var daysLive = strconv.Itoa((core.DaysKept + 1) * day * 1000)
+
+// SetDays implements [core.Importer].
+func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.CounterDay) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	places, err := s.places(ctx, []core.CounterID{id})
+	if err != nil {
+		return err
+	}
+	at := places[0]
+	over, tallies := encodeDays(tallyFields(at.field), days)
+	return s.set(ctx, id, at, setDaysScript, []string{at.names.counters(), at.names.tallies(at.field)},
+		append([]string{at.field, over, daysLive}, tallies...))
+}
+
+// encodeDays returns days as they are stored: those that are over, and the tallies of the last
+// ones by their fields.
+func encodeDays(fields []tallyField, days []core.CounterDay) (over string, tallies []string) {
+	var b []byte
+	for i, f := range fields {
+		var last core.Tally
+		for _, d := range days {
+			used := min(*numberOf(&d, f.number), maxUsed)
+			if used == 0 {
+				continue
+			}
+			if last.Used > 0 {
+				b = appendOver(b, f.number, last)
+			}
+			last = core.Tally{Start: int64(max(0, d.Date)) * day, Used: used}
+		}
+		tally := ""
+		switch {
+		case last.Used == 0:
+		case i == 0: // the counter has its tally: of this day, or of another one
+			b = appendOver(b, f.number, last)
+		default:
+			tally = encodeTally(last)
+		}
+		if i > 0 {
+			tallies = append(tallies, f.name, tally)
+		}
+	}
+	return string(b), tallies
+}

@@ -1,0 +1,115 @@
+package storetest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var brokenDays = []defect{
+	{name: "counts denials that are in the history alone", caughtBy: "days/allowed and denied", machine: true,
+		open: daysAltered(func(_ core.DaysOf, d *core.DayTotals) { d.Denied = min(d.Denied, core.DeniedPerSecond) })},
+	{name: "counts what is denied as allowed", caughtBy: "days/allowed and denied", machine: true,
+		open: daysAltered(func(_ core.DaysOf, d *core.DayTotals) { d.Allowed, d.Denied = d.Allowed+d.Denied, 0 })},
+	{name: "leaves out the days without traffic", caughtBy: "days/range", machine: true,
+		open: daysEdited(func(list []core.DayTotals) []core.DayTotals {
+			var some []core.DayTotals
+			for _, d := range list {
+				if d.Traffic != (core.Traffic{}) {
+					some = append(some, d)
+				}
+			}
+			return some
+		})},
+	{name: "returns the last day first", caughtBy: "days/range", machine: true,
+		open: daysEdited(func(list []core.DayTotals) []core.DayTotals { return reversed(list) })},
+	{name: "has days in local time", caughtBy: "days/range",
+		open: altered(func(c *core.Consumption) { c.Entry.At = c.Entry.At.Add(-5 * time.Hour) })},
+	{name: "keeps a quarter of a year", caughtBy: "days/many days",
+		open: daysEdited(func(list []core.DayTotals) []core.DayTotals {
+			for i := range list[:max(0, len(list)-92)] {
+				list[i].Traffic = core.Traffic{}
+			}
+			return list
+		})},
+	{name: "gives a plan all that its users did", caughtBy: "days/whose", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return wholeUsers{s} })},
+	{name: "begins a day anew when it was closed", caughtBy: "days/allowed and denied", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return &beginsAnew{Store: s} })},
+}
+
+// daysChanging changes all days that are read.
+type daysChanging struct {
+	core.Store
+	change func(core.DaysOf, []core.DayTotals) []core.DayTotals
+}
+
+func daysEdited(edit func([]core.DayTotals) []core.DayTotals) func() Opened {
+	return wrapped(func(s core.Store) core.Store {
+		return daysChanging{s, func(_ core.DaysOf, list []core.DayTotals) []core.DayTotals { return edit(list) }}
+	})
+}
+
+func daysAltered(alter func(core.DaysOf, *core.DayTotals)) func() Opened {
+	return wrapped(func(s core.Store) core.Store {
+		return daysChanging{s, func(of core.DaysOf, list []core.DayTotals) []core.DayTotals {
+			for i := range list {
+				alter(of, &list[i])
+			}
+			return list
+		}}
+	})
+}
+
+func (s daysChanging) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+	list, err := s.Store.Days(ctx, of, first, last)
+	return s.change(of, list), err
+}
+
+// wholeUsers adds up all days of the users that have a plan.
+type wholeUsers struct{ core.Store }
+
+func (s wholeUsers) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+	list, err := s.Store.Days(ctx, of, first, last)
+	if of.PlanID == "" || err != nil {
+		return list, err
+	}
+	users, _, err := s.Users(ctx, of.Account, core.UserFilter{PlanID: of.PlanID}, core.Page{Number: 1, Size: 1000})
+	for _, u := range users {
+		whole, err := s.Store.Days(ctx, core.DaysOf{Account: of.Account, UserID: u.ID}, first, last)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			list[i].Traffic = whole[i].Traffic
+		}
+	}
+	return list, err
+}
+
+// beginsAnew shows of a key's days what was counted since the store was opened.
+type beginsAnew struct {
+	core.Store
+	mu    sync.Mutex
+	known bool
+	first map[core.Date]core.Traffic
+}
+
+func (s *beginsAnew) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+	list, err := s.Store.Days(ctx, of, first, last)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known {
+		s.known, s.first = true, map[core.Date]core.Traffic{}
+		for _, d := range list {
+			s.first[d.Date] = d.Traffic
+		}
+	}
+	for i := range list {
+		list[i].Allowed -= s.first[list[i].Date].Allowed
+		list[i].Denied -= s.first[list[i].Date].Denied
+	}
+	return list, err
+}
