@@ -7,7 +7,7 @@ TAGS     := nobadger,nomysql,nopgx
 export GOFLAGS := $(GOFLAGS) -trimpath -tags=$(TAGS)
 FUZZTIME ?= 20000x
 
-.PHONY: build test check race fuzz cover bench tools deps clean
+.PHONY: build test check race fuzz cover bench tools deps assets pictures screenshot clean
 
 build: ## the binary, in bin/
 	go build -ldflags '-s -w' -o bin/limitkeeper ./cmd/limitkeeper
@@ -19,8 +19,8 @@ check: tools ## format, vet, staticcheck
 	go vet ./...
 	bin/staticcheck ./...
 
-race: tools ## all tests under the race detector
-	go test -race -timeout 20m ./...
+race: tools ## all tests under the race detector; many wait, so one package more than cores, and the longest first
+	go test -race -timeout 20m -p $$(($$(nproc) + 1)) ./storage/redisstore ./storage/badgerstore ./...
 
 fuzz: ## every fuzz target, FUZZTIME runs (20000x) or long (1m)
 	@for pkg in $$(go list ./...); do \
@@ -46,7 +46,30 @@ deps: ## programs that the tests run and that are not Go
 	@missing=; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	test -z "$$missing" || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }
+
+# What the dashboard has from elsewhere: its version, and the sum of the file.
+HTMX := 2.0.11 d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717
+AXE  := 4.14.1 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
+
+assets: ## fetches htmx, and axe-core for the tests, from npm in the versions above
+	@set -e; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	fetch() { \
+		npm pack --silent --pack-destination "$$dir" "$$1@$$2" >/dev/null; \
+		tar -xzf "$$dir/$$1-$$2.tgz" -C "$$dir"; \
+		echo "$$3  $$dir/package/$$4" | sha256sum -c -; \
+		cp "$$dir/package/$$4" "$$5"; cp "$$dir/package/LICENSE" "$$6"; rm -rf "$$dir/package"; \
+	}; \
+	cd adminapi/dashboard; \
+	fetch htmx.org $(HTMX) dist/htmx.min.js assets/htmx.min.js assets/htmx.LICENSE.txt; \
+	fetch axe-core $(AXE) axe.min.js testdata/axe.min.js testdata/axe.LICENSE.txt
+
+pictures: ## writes pictures of every page of the dashboard to bin/pictures
+	LIMITKEEPER_SCREENSHOTS=$(CURDIR)/bin/pictures go test -count=1 -run TestPictures ./adminapi/dashboard
+
+screenshot: pictures ## makes the picture in the README
+	cp bin/pictures/overview-desktop-light.png docs/dashboard.png
 
 clean:
 	rm -rf bin

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -30,6 +32,8 @@ const maxAdminBody = 64 << 10
 //	GET    /limitkeeper/keys?account=NAME       list the owner's keys of an account
 //	POST   /limitkeeper/keys?account=NAME       create one: {"name"}
 //	DELETE /limitkeeper/keys?account=NAME&id=ID revoke one
+//	POST   /limitkeeper/regenerate?account=NAME&id=ID put another in place of one: {"grace_seconds"}
+//	POST   /limitkeeper/sign-in?account=NAME    make a link to sign in
 //
 // Whoever may use the admin endpoint may do everything to the server already, so no
 // other credential is asked for.
@@ -52,6 +56,9 @@ type adminHandler func(s *core.Service, r *http.Request) (any, error)
 var adminRoutes = map[string]map[string]adminHandler{
 	"accounts": {http.MethodGet: listAccounts, http.MethodPost: createAccount},
 	"keys":     {http.MethodGet: listOwnerKeys, http.MethodPost: createOwnerKey, http.MethodDelete: revokeOwnerKey},
+
+	"regenerate": {http.MethodPost: regenerateOwnerKey},
+	"sign-in":    {http.MethodPost: makeSignInLink},
 }
 
 // serve answers with what the operation returns, as JSON.
@@ -136,7 +143,10 @@ type ownerKeyView struct {
 	Key       string     `json:"key,omitempty"` // when it was made just now
 	Hint      string     `json:"hint,omitempty"`
 	CreatedAt *time.Time `json:"created_at,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 	RevokedAt *time.Time `json:"revoked_at,omitempty"`
+
+	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
 }
 
 func viewAccount(a *core.Account) accountView {
@@ -144,7 +154,8 @@ func viewAccount(a *core.Account) accountView {
 }
 
 func viewOwnerKey(k *core.OwnerKey) ownerKeyView {
-	return ownerKeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, CreatedAt: &k.CreatedAt, RevokedAt: k.RevokedAt}
+	return ownerKeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, CreatedAt: &k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+		LastUsedAt: k.LastUsedAt}
 }
 
 func listAccounts(s *core.Service, r *http.Request) (any, error) {
@@ -203,15 +214,68 @@ func revokeOwnerKey(s *core.Service, r *http.Request) (any, error) {
 	return viewOwnerKey(k), nil
 }
 
+// regenerateOwnerKey makes a key in place of another, which works on for so many seconds:
+// until it is revoked, when the body does not say.
+func regenerateOwnerKey(s *core.Service, r *http.Request) (any, error) {
+	var body struct {
+		GraceSeconds *int64 `json:"grace_seconds"`
+	}
+	if err := readBody(r, &body, `{"grace_seconds": …}`); err != nil {
+		return nil, err
+	}
+	grace := time.Duration(-1)
+	if s := body.GraceSeconds; s != nil {
+		if *s < 0 {
+			return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: errors.New("grace_seconds must not be negative")}
+		}
+		grace = time.Duration(min(*s, int64(core.MaxOwnerGrace/time.Second)+1)) * time.Second // core refuses what is longer
+	}
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	k, secret, err := s.RegenerateOwnerKey(r.Context(), a.ID, r.URL.Query().Get("id"), grace)
+	if err != nil {
+		return nil, err
+	}
+	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
+}
+
+// signInView is a link to sign in as the admin API shows it.
+type signInView struct {
+	Account   string    `json:"account"`
+	Link      string    `json:"link"` // of the admin API the path and query alone
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+func makeSignInLink(s *core.Service, r *http.Request) (any, error) {
+	a, secret, expires, err := s.NewSignInLink(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	return signInView{Account: a.Name, Link: signInPath(secret), ExpiresAt: expires}, nil
+}
+
+// signInPath returns the path and query that sign in by a link.
+func signInPath(secret string) string {
+	return dashboard.Base + "sign-in?" + url.Values{"link": {secret}}.Encode()
+}
+
 // nameIn returns the member name of a request's body.
 func nameIn(r *http.Request) (string, error) {
 	var body struct {
 		Name string `json:"name"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil && !errors.Is(err, io.EOF) {
-		return "", caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: fmt.Errorf("body: want {\"name\": …}: %w", err)}
+	err := readBody(r, &body, `{"name": …}`)
+	return body.Name, err
+}
+
+// readBody reads the body of a request into v. None at all leaves it as it is.
+func readBody(r *http.Request, v any, want string) error {
+	if err := json.NewDecoder(r.Body).Decode(v); err != nil && !errors.Is(err, io.EOF) {
+		return caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: fmt.Errorf("body: want %s: %w", want, err)}
 	}
-	return body.Name, nil
+	return nil
 }
 
 // viewAll returns the views of everything on all pages, never nil.

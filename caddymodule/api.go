@@ -9,13 +9,14 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
+	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
 func init() { caddy.RegisterModule(new(API)) }
 
-// API serves the REST API below /functions/v1 and hands every other path to the
-// handlers behind it.
+// API serves the REST API below /functions/v1 and the dashboard below /dashboard/, and
+// hands every other path to the handlers behind it.
 //
 // It answers over HTTPS only. Behind a proxy that terminates TLS, and that the
 // server trusts (`trusted_proxies`), its `X-Forwarded-Proto: https` counts.
@@ -23,8 +24,9 @@ type API struct {
 	// Whether the dashboard is served, too. Default: true.
 	Dashboard *bool `json:"dashboard,omitempty"`
 
-	app    *App
-	server *adminapi.Server
+	app       *App
+	server    *adminapi.Server
+	dashboard *dashboard.Server // nil when it is off
 }
 
 // CaddyModule implements [caddy.Module].
@@ -46,15 +48,14 @@ func (a *API) Provision(ctx caddy.Context) error {
 // serve makes the server over the app's service.
 func (a *API) serve(app *App, log *slog.Logger) {
 	a.app = app
-	a.server = adminapi.New(adminapi.Config{
-		Service: func() *core.Service {
-			s, _ := app.service()
-			return s
-		},
-		Secure:   secure,
-		ClientIP: clientIP,
-		Logger:   log,
-	})
+	service := func() *core.Service {
+		s, _ := app.service()
+		return s
+	}
+	a.server = adminapi.New(adminapi.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: log})
+	if a.Dashboard == nil || *a.Dashboard {
+		a.dashboard = dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: log})
+	}
 }
 
 // apiBase is what the paths of the API begin with.
@@ -62,11 +63,25 @@ const apiBase = "/functions/v1"
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if r.URL.Path != apiBase && !strings.HasPrefix(r.URL.Path, apiBase+"/") {
+	handler := a.handler(r.URL.Path)
+	if handler == nil {
 		return next.ServeHTTP(w, r)
 	}
-	_, _ = a.app.await(r.Context()) // the server answers for a store that does not open
-	a.server.ServeHTTP(w, r)
+	_, _ = a.app.await(r.Context()) // the handler answers for a store that does not open
+	handler.ServeHTTP(w, r)
+	return nil
+}
+
+// handler returns who answers for a path, nil for the handlers behind.
+func (a *API) handler(path string) http.Handler {
+	switch {
+	case path == apiBase || strings.HasPrefix(path, apiBase+"/"):
+		return a.server
+	case a.dashboard != nil && path == strings.TrimSuffix(dashboard.Base, "/"):
+		return http.RedirectHandler(dashboard.Base, http.StatusPermanentRedirect)
+	case a.dashboard != nil && strings.HasPrefix(path, dashboard.Base):
+		return a.dashboard
+	}
 	return nil
 }
 

@@ -296,7 +296,7 @@ func (g *Gateway) unmarshalCost(d *caddyfile.Dispenser) error {
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(s, "{") {
+	if !hasPlaceholders(s) {
 		if _, err := configuredCost(s); err != nil {
 			return d.WrapErr(err)
 		}

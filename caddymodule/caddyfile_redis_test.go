@@ -103,6 +103,8 @@ func TestRedisProvision(t *testing.T) {
 	for want, r := range map[string]*RedisStore{
 		"no address is given":                             {},
 		"address 1: want <host>:<port>":                   {Addresses: []string{"localhost"}},
+		"of no use without sentinel":                      {Addresses: []string{"a:1"}, SentinelPassword: "p"},
+		"address 2: want <host>:<port>":                   {Addresses: []string{"localhost:6379", "localhost:99999"}},
 		"holds a brace":                                   {Addresses: one, Prefix: "a}"},
 		"a Cluster has no database 2":                     {Addresses: []string{"a:1", "b:2"}, Database: 2},
 		"to wait for replicas takes":                      {Addresses: one, WaitReplicas: &WaitReplicas{Replicas: 1}},

@@ -134,6 +134,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"key twice", site("key header x-a\nkey header X-A"), "given twice", "4"},
 		{"cost below zero", site("cost -1"), `got "-1"`, "3"},
 		{"cost too high", site("cost 1000001"), `got "1000001"`, "3"},
+		{"cost of a placeholder that does not end", site("cost {http.request.header.X-Cost"), `got "{http.request.header.X-Cost"`, "3"},
 		{"request_id without a place", site("request_id"), "wrong argument count", "3"},
 		{"request_id in the query", site("request_id query id"), `request_id "query": want header`, "3"},
 		{"request_id in a header without a name", site("request_id header"), `"" is not a valid name`, "3"},

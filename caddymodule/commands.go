@@ -20,7 +20,7 @@ import (
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:      "account",
-		Usage:     "create|list|key",
+		Usage:     "create|list|sign-in|key",
 		Short:     "Manages accounts and their owner's keys on a running server",
 		Long:      accountHelp,
 		CobraFunc: accountCommand,
@@ -42,6 +42,7 @@ func accountCommand(cmd *cobra.Command) {
 	cmd.AddCommand(
 		subcommand("create NAME", "Creates an account and prints its first owner's key", "NAME", runAccountCreate),
 		subcommand("list", "Lists the accounts", "", runAccountList),
+		signInCommand(),
 		accountKeyCommand(),
 	)
 }
@@ -50,8 +51,11 @@ func accountKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "key", Short: "Manages the owner's keys of an account", RunE: needSubcommand}
 	create := subcommand("create ACCOUNT", "Creates another owner's key and prints it", "ACCOUNT", runKeyCreate)
 	create.Flags().String("name", "owner's key", "What the key is for, as lists show it")
+	regenerate := subcommand("regenerate ACCOUNT ID", "Prints an owner's key in place of another, which keeps working", "ACCOUNT ID", runKeyRegenerate)
+	regenerate.Flags().String("grace", graceKeep, "How long the old key works on, as in 1h: keep for until it is revoked, 0 to stop it now")
 	cmd.AddCommand(
 		create,
+		regenerate,
 		subcommand("list ACCOUNT", "Lists the owner's keys of an account, revoked ones too", "ACCOUNT", runKeyList),
 		subcommand("revoke ACCOUNT ID", "Revokes an owner's key: the next request with it is refused", "ACCOUNT ID", runKeyRevoke),
 	)
@@ -141,7 +145,7 @@ func (c *adminClient) call(method, path string, body, answer any) error {
 func (c *adminClient) explain(err error) error {
 	text := err.Error()
 	if strings.HasPrefix(text, "performing request: ") {
-		return fmt.Errorf("no server answers at the admin endpoint %s: is limitkeeper running? (%s)", c.address, lastPart(text))
+		return fmt.Errorf("no server answers at the admin endpoint %s: is limitkeeper running? --address says where, if elsewhere (%s)", c.address, lastPart(text))
 	}
 	_, answer, ok := strings.Cut(text, "{")
 	var told struct{ Error string }
@@ -205,9 +209,13 @@ func runKeyList(c *adminClient, args []string) error {
 	if c.json {
 		return nil
 	}
-	rows := [][]string{{"ID", "NAME", "KEY", "CREATED", "REVOKED"}}
+	rows := [][]string{{"ID", "NAME", "KEY", "CREATED", "LAST USED", "WORKS UNTIL"}}
 	for _, k := range ks {
-		rows = append(rows, []string{k.ID, printable(k.Name), k.Hint, shownTime(k.CreatedAt), shownTime(k.RevokedAt)})
+		until := k.RevokedAt
+		if until == nil {
+			until = k.ExpiresAt
+		}
+		rows = append(rows, []string{k.ID, printable(k.Name), k.Hint, shownTime(k.CreatedAt), shownTime(k.LastUsedAt), shownTime(until)})
 	}
 	return c.table(rows)
 }
@@ -221,6 +229,37 @@ func runKeyRevoke(c *adminClient, args []string) error {
 		return nil
 	}
 	_, err := fmt.Fprintf(c.out, "Revoked %s (%s)\n", k.ID, k.Hint)
+	return err
+}
+
+// graceKeep lets an owner's key work until it is revoked.
+const graceKeep = "keep"
+
+func runKeyRegenerate(c *adminClient, args []string) error {
+	text, err := c.flags.GetString("grace")
+	if err != nil {
+		return err
+	}
+	body, says := map[string]int64{}, "works until it is revoked"
+	if text != graceKeep {
+		grace, err := time.ParseDuration(text)
+		if err != nil || grace < 0 {
+			return fmt.Errorf("--grace: want keep, 0 or a duration like 24h, got %q", text)
+		}
+		body["grace_seconds"], says = int64((grace+time.Second-1)/time.Second), "works for another "+grace.String()
+		if grace == 0 {
+			says = "has stopped working"
+		}
+	}
+	var k ownerKeyView
+	path := "regenerate" + strings.TrimPrefix(keysPath(args[0], args[1]), "keys")
+	if err := c.call(http.MethodPost, path, body, &k); err != nil {
+		return fmt.Errorf("regenerating key %s of account %q: %w", args[1], args[0], err)
+	}
+	if c.json {
+		return nil
+	}
+	_, err = fmt.Fprintf(c.out, "Owner key %s (%s)\nThe key is shown this once. The old one, %s, %s.\n", k.Key, k.ID, args[1], says)
 	return err
 }
 

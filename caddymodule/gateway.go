@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -133,12 +134,18 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 func (g *Gateway) provisionCost() (err error) {
 	g.cost, g.costOf = 1, ""
 	switch s := string(g.Cost); {
-	case strings.Contains(s, "{"):
+	case hasPlaceholders(s):
 		g.costOf = s
 	case s != "":
 		g.cost, err = configuredCost(s)
 	}
 	return err
+}
+
+// hasPlaceholders reports whether a text of the config has some, which all end.
+func hasPlaceholders(s string) bool {
+	n := strings.Count(s, "{")
+	return n > 0 && n == strings.Count(s, "}")
 }
 
 // parseCost reads a cost. One that is none is an [core.Error] with the code
@@ -227,6 +234,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		cred.strip(r)
 		forgetOriginal(r, repl, cred)
 	}
+	dropSession(r)
 	if !g.passes(v) {
 		return g.refuse(w, v)
 	}
@@ -236,6 +244,18 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	lw := v.limits(w)
 	defer lw.add() // when nothing was written Caddy writes the header
 	return next.ServeHTTP(lw, r)
+}
+
+// dropSession takes a session of the dashboard out of a request. Browsers send it to every
+// port of a host, and it is for the dashboard alone.
+func dropSession(r *http.Request) {
+	for {
+		c, ok := findCookie(r, dashboard.CookieName)
+		if !ok {
+			return
+		}
+		c.strip(r)
+	}
 }
 
 // strips reports whether a credential that was found is taken out.

@@ -31,12 +31,14 @@ func init() {
 }
 
 const migrateHelp = `
-Moves accounts, owner's keys, plans, users, keys, counters and histories from the
-store --from to the store --to. All keys keep their values. Request ids are not
-moved: a request that is repeated after the move is counted again.
+Moves accounts, owner's keys, how accounts are signed in to, plans, users, keys,
+counters, days and histories from the store --from to the store --to. All keys keep
+their values. Request ids are not moved: a request that is repeated after the move is
+counted again.
 
 A store is one of
-	badger:<dir>                    the embedded store in a directory
+	badger:<dir>                    the embedded store in a directory; that of protect
+	                                is limitkeeper, in the directory of --data
 	redis:<address>[,<address>…]    Redis or Valkey without a password
 	config:<file>                   the store that a Caddyfile or JSON configures,
 	                                with its passwords from the environment or files
@@ -154,7 +156,11 @@ func closing(which string, s core.Store) error {
 
 // migrate moves everything.
 func (m *move) migrate(ctx context.Context, from, to core.Store) (migrate.Report, error) {
-	importer, ok := to.(core.Importer)
+	source, ok := from.(core.Importer)
+	if !ok {
+		return migrate.Report{}, errors.New("--from: this store does not show all that it holds")
+	}
+	target, ok := to.(core.Importer)
 	if !ok {
 		return migrate.Report{}, errors.New("--to: this store cannot take over what another one holds")
 	}
@@ -162,7 +168,7 @@ func (m *move) migrate(ctx context.Context, from, to core.Store) (migrate.Report
 	if retention == 0 {
 		retention = max(m.from.retention, m.to.retention)
 	}
-	report, err := migrate.Run(ctx, from, importer, migrate.Options{Retention: retention, Progress: m.progress})
+	report, err := migrate.Run(ctx, source, target, migrate.Options{Retention: retention, Progress: m.progress})
 	switch {
 	case err == nil && report.Accounts == 0:
 		err = errors.New("--from: the store has no accounts: there is nothing to move")

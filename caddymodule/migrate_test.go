@@ -153,7 +153,10 @@ func TestMigrateErrors(t *testing.T) {
 	held := usedStore(t, 2)
 	running := openBadger(t, held)
 	defer running.Close()
-	nobody := filepath.Join(t.TempDir(), "nobody")
+	above, nobody := t.TempDir(), filepath.Join(t.TempDir(), "nobody")
+	if err := openBadger(t, filepath.Join(above, "limitkeeper")).Close(); err != nil {
+		t.Fatal(err)
+	}
 	if err := openBadger(t, nobody).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -167,6 +170,7 @@ func TestMigrateErrors(t *testing.T) {
 		{"an unknown kind", "bolt:" + from, "badger:" + to, nil, `--from: want badger:<dir>, redis:<address> or config:<file>, got "bolt:`},
 		{"no directory", "badger:", "badger:" + to, nil, "--from: want badger:<dir>"},
 		{"a directory that is not there", "badger:" + missing, "badger:" + to, nil, "--from: there is no store in " + missing},
+		{"the directory above a store", "badger:" + above, "badger:" + to, nil, "--from: there is no store in " + above + ": it is in " + filepath.Join(above, "limitkeeper")},
 		{"a directory without a store", "badger:" + empty, "badger:" + to, nil, "--from: there is no store in " + empty},
 		{"a directory in use", "badger:" + held, "badger:" + to, nil, "--from: open the store in " + held + ": another process is using it"},
 		{"a target in use", "badger:" + from, "badger:" + held, nil, "--to: open the store in " + held + ": another process is using it"},

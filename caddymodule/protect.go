@@ -25,8 +25,8 @@ func init() {
 }
 
 const protectHelp = `
-Runs a gateway at --from in front of the upstream at --to, and the REST API at
---api, both over HTTPS with certificates of an internal CA. Nothing is installed:
+Runs a gateway at --from in front of the upstream at --to, and the REST API and
+the dashboard at --api, both over HTTPS with certificates of an internal CA. Nothing is installed:
 clients trust the CA by its file, which is printed. With --trust the CA is put
 into the trust stores of this machine, which may ask for a password.
 

@@ -50,6 +50,7 @@ type greeting struct {
 	ownerKey string // "" unless it was made just now
 	demoKey  string // "" without a demo
 	found    string // what was there from an earlier start, "" on the first
+	signIn   string // the path that signs in to the dashboard
 }
 
 // greet waits until HTTPS works, makes what a first start makes, and prints what
@@ -72,6 +73,11 @@ func (p *protection) greet(out io.Writer) error {
 			return fmt.Errorf("making the demo: %w", err)
 		}
 	}
+	_, secret, _, err := service.NewSignInLink(ctx, g.account)
+	if err != nil {
+		return fmt.Errorf("making a link to the dashboard: %w", err)
+	}
+	g.signIn = signInPath(secret)
 	return p.print(out, g)
 }
 
@@ -209,13 +215,15 @@ func (p *protection) print(out io.Writer, g *greeting) error {
 	w.line("")
 	w.line("  Gateway    %s", p.from.url())
 	w.line("  REST API   %s%s", p.api.url(), apiBase)
+	w.line("  Dashboard  %s%s", p.api.url(), g.signIn)
 	w.line("  CA file    %s", p.caFile())
 	w.line("  Data       %s", p.storeDir())
 	w.line("  Account    %s", g.account)
 	if g.ownerKey != "" {
 		w.line("  Owner key  %s", g.ownerKey)
 		w.line("")
-		w.line("The owner's key opens the REST API. It is shown this once: keep it.")
+		w.line("The owner's key opens the REST API. It is shown this once: keep it. The link to the")
+		w.line("dashboard signs in once, within 10 minutes.")
 	} else {
 		w.line("")
 		w.line("Found from an earlier start: %s.", g.found)

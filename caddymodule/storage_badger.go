@@ -68,7 +68,12 @@ func (b *BadgerStore) PoolKey() string { return "badger " + b.Dir }
 
 // Open implements [StoreModule].
 func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables) (core.Store, error) {
-	return badgerstore.Open(b.Dir, badgerstore.Options{Durability: b.durability, Logger: log, CounterCache: counterCache(t)})
+	s, err := badgerstore.Open(b.Dir, badgerstore.Options{Durability: b.durability, Logger: log, CounterCache: counterCache(t)})
+	if err != nil {
+		return nil, err
+	}
+	log.Info("counting on disk", "directory", b.Dir, "durability", b.durability.String())
+	return s, nil
 }
 
 // counterCache returns how many counters are kept in memory: those of the keys that

@@ -114,6 +114,9 @@ func (r *RedisStore) Provision(caddy.Context) error {
 		}
 		r.Addresses[i] = address
 	}
+	if r.Sentinel == "" && (r.SentinelUsername != "" || r.SentinelPassword != "") {
+		return errors.New("store redis: sentinel_username and sentinel_password are of no use without sentinel")
+	}
 	r.options = redisstore.Options{Addresses: r.Addresses, Sentinel: r.Sentinel, Username: r.Username, Password: r.Password,
 		SentinelUsername: r.SentinelUsername, SentinelPassword: r.SentinelPassword, Database: r.Database, Prefix: r.Prefix,
 		Timeout: time.Duration(r.Timeout), History: r.History, Wait: r.wait()}
@@ -158,7 +161,11 @@ func redisAddress(a string) (address string, ok bool) {
 		return a, true
 	}
 	host, port, err := net.SplitHostPort(a)
-	return a, err == nil && host != "" && port != ""
+	if err != nil || host == "" || port == "" {
+		return a, false
+	}
+	_, err = net.LookupPort("tcp", port)
+	return a, err == nil
 }
 
 func (r *RedisStore) wait() redisstore.Wait {
@@ -205,7 +212,13 @@ func (r *RedisStore) PoolKey() string {
 func (r *RedisStore) Open(log *slog.Logger, _ core.Tunables) (core.Store, error) {
 	o := r.options
 	o.Logger = log
-	return redisstore.Open(context.Background(), o)
+	s, err := redisstore.Open(context.Background(), o)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("counting on Redis", "addresses", o.Addresses, "sentinel", o.Sentinel, "database", o.Database, "prefix", o.KeyPrefix(),
+		"wait_replicas", o.Wait.Replicas)
+	return s, nil
 }
 
 // Tune implements [StoreModule].

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -97,8 +98,12 @@ func isThere(m StoreModule) error {
 		return nil
 	}
 	there, err := badgerstore.Exists(b.Dir)
-	if err == nil && !there {
-		err = fmt.Errorf("there is no store in %s", b.Dir)
+	if err != nil || there {
+		return err
 	}
-	return err
+	within := filepath.Join(b.Dir, "limitkeeper") // where protect keeps it
+	if there, err = badgerstore.Exists(within); err == nil && there {
+		return fmt.Errorf("there is no store in %s: it is in %s", b.Dir, within)
+	}
+	return fmt.Errorf("there is no store in %s", b.Dir)
 }

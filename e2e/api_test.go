@@ -66,7 +66,8 @@ http://:%[3]s {
 	log {
 		output file %[2]s/access.log
 	}
-	handle /functions/* {
+	@api path /functions/* /dashboard/*
+	handle @api {
 		limitkeeper_api
 	}
 	handle {

@@ -156,8 +156,11 @@ func TestRedisAway(t *testing.T) {
 		if used, _ := deny.used(key); used <= before {
 			t.Errorf("%s: got the usage %d, want more than %d", fault.name, used, before)
 		}
-		for _, s := range []*site{deny, allow} {
+		for _, s := range []*site{deny, allow} { // each finds out by itself
 			log := s.serverLog()
+			for deadline := time.Now().Add(patience); !strings.Contains(log, "redis is back") && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				log = s.serverLog()
+			}
 			for _, line := range []string{"redis is away", "redis is back"} {
 				if n := strings.Count(log, line); n != 1 {
 					t.Errorf("%s: the log says %q %d times, want once:\n%s", fault.name, line, n, log)

@@ -2,10 +2,14 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
+	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +31,50 @@ func TestSecretsAreNowhere(t *testing.T) {
 			return server.Dir()
 		})
 	})
+}
+
+// signInWithSecrets signs in to the dashboard, sets a password, and adds what it used.
+func (s *site) signInWithSecrets(secrets map[string]string) {
+	s.t.Helper()
+	ask := func(method, target string, form url.Values, cookie string) *http.Response {
+		s.t.Helper()
+		r, err := http.NewRequest(method, target, strings.NewReader(form.Encode()))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("X-Forwarded-Proto", "https")
+		r.Header.Set("Cookie", cookie)
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp
+	}
+	dashboard := "http://localhost:" + s.port
+	var made struct{ Link string }
+	if err := json.NewDecoder(ask("POST", "http://localhost:"+s.admin+"/limitkeeper/sign-in?account=default", nil, "").Body).Decode(&made); err != nil {
+		s.t.Fatal(err)
+	}
+	_, link, _ := strings.Cut(made.Link, "link=")
+	ask("GET", dashboard+made.Link, nil, "")
+	cookie, _, _ := strings.Cut(ask("POST", dashboard+"/dashboard/sign-in", url.Values{"link": {link}}, "").Header.Get("Set-Cookie"), ";")
+	_, session, _ := strings.Cut(cookie, "=")
+	ask("GET", dashboard+"/dashboard/settings?x="+session, nil, cookie)
+	page, err := io.ReadAll(ask("GET", dashboard+"/dashboard/settings", nil, cookie).Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	token := regexp.MustCompile(`name="form" value="([^"]+)"`).FindSubmatch(page)
+	if token == nil {
+		s.t.Fatalf("no form in the settings:\n%s", page)
+	}
+	const password = "correct horse battery staple"
+	if resp := ask("POST", dashboard+"/dashboard/settings/password", url.Values{"form": {string(token[1])}, "password": {password}}, cookie); resp.StatusCode != 303 {
+		s.t.Fatalf("setting a password: got %d", resp.StatusCode)
+	}
+	secrets["link"], secrets["session"], secrets["password"] = link, session, password
 }
 
 // secretsAreNowhere uses secrets in every way and looks for them below the directory of
@@ -64,6 +112,8 @@ func secretsAreNowhere(t *testing.T, s *site, kept func() string) {
 	_, _, _ = s.call(http.MethodPost, "/functions/v1/validate", map[string]any{"api_key": second, "endpoint": "/x?k=" + escaped, "method": "GET"})
 	_, _, _ = s.call(http.MethodPost, "/functions/v1/validate", map[string]any{"api_key": s.owner, "endpoint": "/x", "method": second})
 	_, _, _ = s.call(http.MethodGet, "/functions/v1/keys/"+second, nil)
+
+	s.signInWithSecrets(secrets)
 
 	resp, err := client.Get("http://localhost:" + s.admin + "/metrics")
 	if err != nil {

@@ -1,0 +1,67 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+	"github.com/limitkeeper/limitkeeper/storage/storetest"
+)
+
+// BenchmarkPages renders pages of an account with 100,000 users, each with a key that was
+// used, on a store on disk.
+func BenchmarkPages(b *testing.B) {
+	const users = 100_000
+	store, err := badgerstore.Open(b.TempDir(), badgerstore.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = store.Close() })
+	svc := core.NewService(store, core.Config{})
+	ctx := context.Background()
+	a, _, _, err := svc.CreateAccount(ctx, "Acme")
+	if err != nil {
+		b.Fatal(err)
+	}
+	pl, keys := storetest.Fill(b, store, a.ID, users)
+	for i, k := range keys {
+		c := core.Consumption{Account: a.ID, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Terms: pl.Terms(), Cost: int64(i%900 + 1),
+			Entry: core.Entry{At: svc.Now(), KeyID: k.ID, UserID: k.UserID, Endpoint: "/", Method: "GET"}, Retention: core.DefaultRetention}
+		if _, err := store.Consume(ctx, &c); err != nil {
+			b.Fatal(err)
+		}
+	}
+	handler := dashboard.New(dashboard.Config{Service: func() *core.Service { return svc },
+		Secure: func(*http.Request) bool { return true }, ClientIP: func(*http.Request) string { return "192.0.2.1" }, Logger: discard})
+	_, link, _, err := svc.NewSignInLink(ctx, "Acme")
+	if err != nil {
+		b.Fatal(err)
+	}
+	secret, err := svc.SignInByLink(ctx, link)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"users": "users", "users, last page": "users?page=4000", "search, an email": "users?q=user99999@example.com",
+		"search, a common name": "users?q=user", "search, nothing": "users?q=" + url.QueryEscape("nobody at all"),
+		"keys": "keys", "plan": "plans/" + pl.ID, "user": "users/777", "overview": "",
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				r := httptest.NewRequest("GET", "https://example.com/dashboard/"+path, nil)
+				r.AddCookie(&http.Cookie{Name: "__Secure-limitkeeper", Value: secret})
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				if w.Code != http.StatusOK {
+					b.Fatal(fmt.Sprint("got ", w.Code, ": ", w.Body))
+				}
+			}
+		})
+	}
+}

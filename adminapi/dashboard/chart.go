@@ -1,0 +1,161 @@
+package dashboard
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// A chart is drawn here, as SVG: it needs no script, is there at once and does not move
+// what is around it. What it shows is in a table as well, for who cannot see it.
+
+// The measures of a chart, in its own units: the width of the element scales them.
+const (
+	chartWidth  = 720
+	chartHeight = 180
+	chartTop    = 12 // above the highest bar
+)
+
+// spans are for how many days a chart can be shown.
+var spans = []int{30, 90, 365}
+
+// chart is the traffic of some days.
+type chart struct {
+	What          string // whose traffic it is
+	core.Traffic         // in all
+	From, To      core.Date
+	Width, Height int
+	Bars          []bar
+	Lines         []line
+	Dates         []string         // below it, at its begin, middle and end
+	Newest        []core.DayTotals // the newest day first
+	Spans         []span
+}
+
+// bar is the bar of a day: what was allowed, and on top of it what was denied.
+type bar struct {
+	core.DayTotals
+	X, W            float64
+	AllowedY, Allow float64 // where it begins, and how high it is
+	DeniedY, Deny   float64
+	Title           string
+}
+
+// line is a line across the chart at a round number.
+type line struct {
+	Y    float64
+	Text string
+}
+
+// span is a choice of how many days there are.
+type span struct {
+	Days    int
+	Href    string
+	Current bool
+}
+
+// span returns for how many days the chart of a page is.
+func (q *request) span() int {
+	for _, n := range spans {
+		if q.r.URL.Query().Get("days") == strconv.Itoa(n) {
+			return n
+		}
+	}
+	return spans[0]
+}
+
+// days returns the first and the last day of the chart of a page.
+func (q *request) days() (first, last core.Date) {
+	last = q.svc.Today()
+	return last - core.Date(q.span()) + 1, last
+}
+
+// chart returns the chart of a page, for which days returns the traffic.
+func (q *request) chart(what string, days func(first, last core.Date) ([]core.DayTotals, error)) (*chart, error) {
+	list, err := days(q.days())
+	if err != nil {
+		return nil, err
+	}
+	c := newChart(list)
+	c.What = what
+	for _, s := range spans {
+		c.Spans = append(c.Spans, span{s, q.with("days", strconv.Itoa(s)), s == q.span()})
+	}
+	return c, nil
+}
+
+// newChart draws days, of which there is one at least.
+func newChart(days []core.DayTotals) *chart {
+	c := &chart{Width: chartWidth, Height: chartHeight, From: days[0].Date, To: days[len(days)-1].Date}
+	most := int64(0)
+	for _, d := range days {
+		c.Traffic = c.Plus(d.Traffic)
+		most = max(most, core.Traffic{Allowed: d.Allowed}.Plus(core.Traffic{Allowed: d.Denied}).Allowed)
+	}
+	top := roundUp(most)
+	scale := float64(chartHeight-chartTop) / float64(max(top, 1))
+	c.Bars = bars(days, scale)
+	c.Lines = []line{{chartHeight, "0"}}
+	if most > 0 {
+		for _, v := range []int64{top / 2, top} {
+			c.Lines = append(c.Lines, line{chartHeight - float64(v)*scale, short(v)})
+		}
+	}
+	for _, d := range []core.Date{c.From, days[len(days)/2].Date} {
+		c.Dates = append(c.Dates, d.Start().Format("2 Jan"))
+	}
+	c.Dates = append(c.Dates, "today")
+	c.Newest = slices.Clone(days)
+	slices.Reverse(c.Newest)
+	return c
+}
+
+// bars draws the bars of days, one unit of cost so high.
+func bars(days []core.DayTotals, unit float64) []bar {
+	step := float64(chartWidth) / float64(len(days))
+	gap := 0.0 // where bars are thin, what lies between them would flicker
+	if step > 4 {
+		gap = min(step*0.25, 4)
+	}
+	height := func(n int64) float64 {
+		if n == 0 {
+			return 0
+		}
+		return max(1, float64(n)*unit) // something can be seen
+	}
+	list := make([]bar, len(days))
+	for i, d := range days {
+		allow, deny := height(d.Allowed), height(d.Denied)
+		list[i] = bar{DayTotals: d, X: float64(i)*step + gap/2, W: step - gap,
+			AllowedY: chartHeight - allow, Allow: allow, DeniedY: chartHeight - allow - deny, Deny: deny,
+			Title: d.Date.Start().Format("Mon 2 Jan 2006") + ": " + number(d.Allowed) + " allowed, " + number(d.Denied) + " denied"}
+	}
+	return list
+}
+
+// roundUp returns the next number that is short, as its half is: 2, 4, 6, 8, 10, 12, 16, 20,
+// 24, 30, 40, 50, 60, 80, 100, 120 and so on.
+func roundUp(n int64) int64 {
+	for unit := int64(1); unit <= 1e16; unit *= 10 {
+		for _, m := range []int64{2, 4, 6, 8, 10, 12, 16, 20, 24, 30, 40, 50, 60, 80, 100} {
+			if n <= m*unit {
+				return m * unit
+			}
+		}
+	}
+	return n
+}
+
+// short writes a number in few characters: 1.5k, 20M.
+func short(n int64) string {
+	for _, u := range []struct {
+		size int64
+		name string
+	}{{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if n >= u.size {
+			return strconv.FormatFloat(float64(n)/float64(u.size), 'g', 3, 64) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}

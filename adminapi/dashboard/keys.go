@@ -1,0 +1,426 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ofKey runs a handler on the key that the path names.
+func ofKey(h func(*request, *core.Key) error) handler {
+	return func(q *request) error {
+		k, err := q.svc.Key(q.r.Context(), q.account(), q.r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return h(q, k)
+	}
+}
+
+// keysView is what the page of keys shows.
+type keysView struct {
+	Filters form
+	Narrow  bool // something is searched for, or it is not the first page
+	Table   keyTable
+	Pager   pager
+}
+
+// keyTable is a table of keys.
+type keyTable struct {
+	Keys  []keyRow
+	Users bool // they are of several users
+}
+
+// keyRow is a key with what it is shown with.
+type keyRow struct {
+	*core.Key
+	User     *core.User // nil when it was deleted just now
+	Plan     *core.Plan // of its own, nil for none
+	LastUsed time.Time  // zero when it was never used
+	Now      time.Time
+}
+
+// Disabled reports whether the key itself is disabled.
+func (r keyRow) Disabled() bool { return r.Status == core.KeyInactive }
+
+// Expired reports whether the key has expired.
+func (r keyRow) Expired() bool { return r.ExpiresAt != nil && !r.Now.Before(*r.ExpiresAt) }
+
+// Works reports whether a request with the key is not refused at once.
+func (r keyRow) Works() bool {
+	return !r.Disabled() && !r.Expired() && r.User != nil && !r.User.Disabled
+}
+
+func keysPage(q *request) error {
+	if value := q.query("q"); core.MaskSecrets(value) != value {
+		return q.seeKeyOf(value)
+	}
+	status, err := q.filtersExist()
+	if err != nil {
+		return err
+	}
+	keys, pg, err := q.keys()
+	if err != nil {
+		return err
+	}
+	rows, err := q.keyRows(keys)
+	if err != nil {
+		return err
+	}
+	plans, err := q.planOptions("All plans", q.query("plan"), true)
+	if err != nil {
+		return err
+	}
+	return q.render(status, "keys", "Keys", keysView{Pager: pg, Narrow: q.narrow(), Table: keyTable{rows, true},
+		Filters: form{Action: href("keys"), Fields: []field{
+			{Name: "q", Label: "Search", Type: "search", Value: q.query("q"), Placeholder: "Name, id or last four characters"},
+			{Name: "plan", Label: "Plan of its own", Type: "select", Value: q.query("plan"), Options: plans},
+			{Name: "status", Label: "Status", Type: "select", Value: q.query("status"), Options: []option{
+				{Label: "Any"}, {Value: "active", Label: "Active"}, {Value: "inactive", Label: "Disabled"}}},
+			{Name: "user", Label: "User", Value: q.query("user"), Placeholder: "Id"},
+		}}})
+}
+
+// seeKeyOf sends the browser on to the key with a value, or to the list without it: it is
+// not to stay in an address.
+func (q *request) seeKeyOf(value string) error {
+	keys, _, err := q.svc.SearchKeys(q.r.Context(), q.account(), value, core.KeyFilter{}, core.Page{Number: 1, Size: 1})
+	if err != nil {
+		return err
+	}
+	page := "keys?q=lk_user_***"
+	if len(keys) > 0 {
+		page = "keys/" + keys[0].ID
+	}
+	return q.see(page)
+}
+
+// keys returns the keys that are asked for. How many a search finds is not known.
+func (q *request) keys() ([]*core.Key, pager, error) {
+	p, f := q.page(), q.keyFilter()
+	if text := q.query("q"); text != "" {
+		more := false
+		keys, err := inTurn(q.r.Context(), q, func(ctx context.Context) (keys []*core.Key, err error) {
+			keys, more, err = q.svc.SearchKeys(ctx, q.account(), text, f, p)
+			return keys, err
+		})
+		return keys, q.pager(p, len(keys), -1, more), err
+	}
+	keys, total, err := q.svc.Keys(q.r.Context(), q.account(), f, p)
+	return keys, q.pager(p, len(keys), total, p.Offset()+len(keys) < total), err
+}
+
+// keyFilter returns which keys are asked for.
+func (q *request) keyFilter() core.KeyFilter {
+	f := core.KeyFilter{Status: core.KeyStatus(q.query("status"))}
+	if plan := q.query("plan"); plan != "" {
+		f.PlanID = &plan
+	}
+	if user := q.query("user"); user != "" {
+		var err error
+		if f.UserID, err = strconv.ParseInt(user, 10, 64); err != nil || f.UserID == 0 {
+			f.UserID = -1 // nobody has it
+		}
+	}
+	return f
+}
+
+// keyRows finds the users and plans of keys, and when they were last used.
+func (q *request) keyRows(keys []*core.Key) ([]keyRow, error) {
+	used, err := q.svc.LastUsed(q.r.Context(), q.account(), keys)
+	if err != nil {
+		return nil, err
+	}
+	user, plan := once(q, q.svc.User), once(q, q.svc.Plan)
+	rows := make([]keyRow, len(keys))
+	for i, k := range keys {
+		rows[i] = keyRow{Key: k, LastUsed: used[i], Now: q.svc.Now()}
+		if rows[i].User, err = user(k.UserID); err != nil {
+			return nil, err
+		}
+		if rows[i].Plan, err = plan(k.PlanID); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// keyView is what the page of a key shows.
+type keyView struct {
+	keyRow
+	InForce  *core.Plan // that it draws on
+	Metadata string
+	Disable  form
+	Usage    *usage
+	Chart    *chart
+	History  *historyView
+	Omitted  int64 // denied requests that are not in the history
+}
+
+func keyPage(q *request, k *core.Key) error {
+	h, err := q.keyHistory(k.ID)
+	if err != nil {
+		return err
+	}
+	if q.part("history") {
+		return q.renderHistory("key", h)
+	}
+	rows, err := q.keyRows([]*core.Key{k})
+	if err != nil {
+		return err
+	}
+	u, err := q.svc.KeyUsage(q.r.Context(), q.account(), k.ID)
+	if err != nil {
+		return err
+	}
+	c, err := q.chart("Requests with "+k.Name, func(first, last core.Date) ([]core.DayTotals, error) {
+		return q.svc.KeyDays(q.r.Context(), q.account(), k.ID, first, last)
+	})
+	if err != nil {
+		return err
+	}
+	return q.render(http.StatusOK, "key", k.Name, keyView{keyRow: rows[0], InForce: u.Plan, Metadata: indented(k.Metadata),
+		Disable: q.disabling("keys/"+k.ID, rows[0].Disabled()), Usage: newUsage(u.Used, u.Plan.Limit).in(u), Chart: c, History: h, Omitted: u.DeniedOmitted})
+}
+
+// Earlier returns the values before the last regeneration that still work.
+func (v keyView) Earlier() (values []core.GraceValue) {
+	for _, g := range v.Previous {
+		if v.Now.Before(g.Until) {
+			values = append(values, g)
+		}
+	}
+	return values
+}
+
+// keyFields are the fields of a key's form, filled with what value returns.
+func (q *request) keyFields(value func(string) string) ([]field, error) {
+	plans, err := q.planOptions("The user’s plan", value("plan_id"), false)
+	return []field{
+		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true, Hint: "What the key is for, as in “production”."},
+		{Name: "user_id", Label: "User", Value: value("user_id"), Required: true, Hint: "The id of the user, as it is on its page."},
+		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
+			Hint: "On the user’s plan it shares one counter with the user’s other keys. On a plan of its own it has its own."},
+		{Name: "status", Label: "Status", Type: "radio", Value: value("status"), Options: []option{
+			{"active", "Active", ""}, {"inactive", "Disabled", "Every request with it is refused."}}},
+		{Name: "expires_at", Label: "Expires at", Type: "datetime-local", Value: value("expires_at"), Hint: "In UTC. Empty for never."},
+		metadataField(value),
+	}, err
+}
+
+// keyPatch reads the form of a key, which expired at some time before.
+func (q *request) keyPatch(expired *time.Time) (p core.KeyPatch, err error) {
+	post := q.r.PostForm
+	p = core.KeyPatch{Name: new(post.Get("name")), PlanID: optionalText(post.Get("plan_id")),
+		Status: new(post.Get("status")), Metadata: optionalObject(post.Get("metadata"))}
+	if post.Has("user_id") {
+		id, err := strconv.ParseInt(strings.TrimSpace(post.Get("user_id")), 10, 64)
+		if err != nil {
+			return p, fieldFault("user_id", "User must be the id of a user: a whole number")
+		}
+		p.UserID = &id
+	}
+	p.ExpiresAt, err = expiry(post.Get("expires_at"), expired)
+	return p, err
+}
+
+// localTime is how a browser writes a time without a zone.
+const localTime = "2006-01-02T15:04:05"
+
+// expiry reads a time without a zone as UTC. It leaves alone what had is, to the second:
+// that may be over by now.
+func expiry(text string, had *time.Time) (o core.Optional[time.Time], err error) {
+	if text == "" {
+		return core.Null[time.Time](), nil
+	}
+	if len(text) == len(localTime)-len(":05") { // whole minutes
+		text += ":00"
+	}
+	t, err := time.Parse(localTime, text)
+	switch {
+	case err != nil:
+		return o, fieldFault("expires_at", "Expires at must be a date and a time")
+	case had != nil && had.Truncate(time.Second).Equal(t):
+		return o, nil
+	}
+	return core.Some(t), nil
+}
+
+// keyFault is an error of what a key's form says.
+func keyFault(err error) error {
+	if errors.Is(err, core.ErrUserNotFound) {
+		return noSuch("user_id", "There is no user with this id")
+	}
+	return planFault(err)
+}
+
+// newKeyUser returns the user that a new key is for, when the address says so, or nil.
+func (q *request) newKeyUser() (*core.User, error) {
+	if id := q.query("user"); id != "" {
+		return q.user(id)
+	}
+	return nil, nil
+}
+
+func newKeyPage(q *request) error {
+	u, err := q.newKeyUser()
+	if err != nil {
+		return err
+	}
+	return q.showNewKey(http.StatusOK, u, func(name string) string {
+		return map[string]string{"status": "active"}[name]
+	}, nil)
+}
+
+// showNewKey shows the form of a new key: of the user u, or of one that is filled in.
+func (q *request) showNewKey(status int, u *core.User, value func(string) string, fault error) error {
+	fields, err := q.keyFields(value)
+	if err != nil {
+		return err
+	}
+	path, back, text := "keys", "keys", ""
+	if u != nil {
+		fields = without(fields, "user_id")
+		path, back, text = "keys?user="+strconv.FormatInt(u.ID, 10), userPath(u.ID), "A key of "+u.Name+"."
+	}
+	f := q.form(path, "Create key", fields, fault)
+	f.Cancel = Base + back
+	return q.showForm(status, "New key", formView{Form: f, Text: text})
+}
+
+func createKey(q *request) error {
+	u, err := q.newKeyUser()
+	if err != nil {
+		return err
+	}
+	p, err := q.keyPatch(nil)
+	if u != nil {
+		p.UserID = &u.ID
+	}
+	var k *core.Key
+	var secret string
+	if err == nil {
+		k, secret, err = q.svc.CreateKey(q.r.Context(), q.account(), p)
+	}
+	err = keyFault(err)
+	if status, ok := formFault(err); ok {
+		return q.showNewKey(status, u, q.r.PostForm.Get, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.showSecret(newSecret{What: "key", Name: k.Name, Secret: secret, Back: href("keys", k.ID)})
+}
+
+func editKeyPage(q *request, k *core.Key) error {
+	expires := ""
+	if k.ExpiresAt != nil {
+		expires = k.ExpiresAt.UTC().Format(localTime)
+	}
+	return q.showEditKey(http.StatusOK, k, func(name string) string {
+		return map[string]string{"name": k.Name, "user_id": strconv.FormatInt(k.UserID, 10), "plan_id": k.PlanID,
+			"status": string(k.Status), "expires_at": expires, "metadata": indented(k.Metadata)}[name]
+	}, nil)
+}
+
+func (q *request) showEditKey(status int, k *core.Key, value func(string) string, fault error) error {
+	fields, err := q.keyFields(value)
+	if err != nil {
+		return err
+	}
+	f := q.form("keys/"+k.ID, "Save", fields, fault)
+	f.Hidden = []hidden{seen(k.UpdatedAt)}
+	f.Cancel = href("keys", k.ID)
+	return q.showForm(status, "Edit "+k.Name, formView{Form: f,
+		Text: "A change is in force for the next request. The value of the key stays as it is."})
+}
+
+func updateKey(q *request, k *core.Key) error {
+	p, err := q.keyPatch(k.ExpiresAt)
+	if err == nil {
+		err = q.current(k.UpdatedAt)
+	}
+	if err == nil {
+		_, err = q.svc.UpdateKey(q.r.Context(), q.account(), k.ID, p)
+	}
+	err = keyFault(err)
+	if status, ok := formFault(err); ok {
+		return q.showEditKey(status, k, q.r.PostForm.Get, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.see("keys/" + k.ID + "?done=saved")
+}
+
+func disableKey(q *request, k *core.Key) error {
+	disabled, done, err := q.disabled()
+	if err != nil {
+		return err
+	}
+	status := core.KeyActive
+	if disabled {
+		status = core.KeyInactive
+	}
+	if _, err := q.svc.UpdateKey(q.r.Context(), q.account(), k.ID, core.KeyPatch{Status: new(string(status))}); err != nil {
+		return err
+	}
+	return q.see("keys/" + k.ID + "?done=" + done)
+}
+
+// keyGraces are the choices of what becomes of the value of a key that is regenerated.
+var keyGraces = []option{
+	{"3600", "It stops in an hour", "Both values work until then, and share what is left."},
+	{"86400", "It stops in a day", "Both values work until then, and share what is left."},
+	{"604800", "It stops in a week", "Both values work until then, and share what is left."},
+	{"0", "It stops now", "The next request with it, or with an earlier one, is refused. For a value that someone else has seen."},
+}
+
+func regenerateKeyPage(q *request, k *core.Key) error {
+	return q.showRegenerateKey(http.StatusOK, k, "86400", nil)
+}
+
+func (q *request) showRegenerateKey(status int, k *core.Key, grace string, fault error) error {
+	f := q.form("keys/"+k.ID+"/regenerate", "Regenerate", []field{
+		{Name: "grace", Label: "What becomes of the old value?", Type: "radio", Value: grace, Options: keyGraces}}, fault)
+	f.Cancel = href("keys", k.ID)
+	return q.showForm(status, "Regenerate “"+k.Name+"”", formView{Form: f,
+		Text: "The key gets a new value in place of " + k.Hint + ". It keeps its id, its plan and what it used. The new value is shown once."})
+}
+
+func regenerateKey(q *request, k *core.Key) error {
+	grace, say, err := q.grace(k.Hint, core.MaxGrace)
+	if err != nil {
+		return err
+	}
+	_, secret, err := q.svc.RegenerateKey(q.r.Context(), q.account(), k.ID, grace)
+	if status, ok := formFault(err); ok {
+		return q.showRegenerateKey(status, k, q.r.PostForm.Get("grace"), err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.showSecret(newSecret{What: "key", Name: k.Name, Secret: secret, Say: say, Back: href("keys", k.ID)})
+}
+
+func deleteKeyPage(q *request, k *core.Key) error {
+	f := q.form("keys/"+k.ID+"/delete", "Delete key", nil, nil)
+	f.Danger, f.Cancel = true, href("keys", k.ID)
+	return q.showForm(http.StatusOK, "Delete “"+k.Name+"”?", formView{Form: f, Points: []string{
+		"The next request with " + k.Hint + " is refused, on every server.",
+		"What it used stays in the counter and the history of its user.",
+		"It cannot be taken back. To stop it for a while, disable it instead."}})
+}
+
+func deleteKey(q *request, k *core.Key) error {
+	err := q.svc.DeleteKey(q.r.Context(), q.account(), k.ID)
+	if err != nil && !errors.Is(err, core.ErrKeyNotFound) {
+		return err
+	}
+	return q.see("keys?done=deleted")
+}

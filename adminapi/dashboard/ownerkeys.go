@@ -1,0 +1,173 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ownerKeysView is what the page of owner's keys shows.
+type ownerKeysView struct {
+	Keys  []*core.OwnerKey // the newest first
+	Pager pager
+	Now   time.Time
+}
+
+// newSecret is a secret that is shown this once.
+type newSecret struct {
+	What, Name, Secret string
+	Say                string // what follows from it
+	Back               string // where to go on
+}
+
+func ownerKeysPage(q *request) error {
+	p := q.page()
+	// The newest come first, which the store lists last.
+	_, total, err := q.svc.OwnerKeys(q.r.Context(), q.account(), core.Page{Number: 1, Size: 1})
+	if err != nil {
+		return err
+	}
+	keys, err := newestFirst(p, total, func(p core.Page) ([]*core.OwnerKey, int, error) {
+		return q.svc.OwnerKeys(q.r.Context(), q.account(), p)
+	})
+	if err != nil {
+		return err
+	}
+	return q.render(http.StatusOK, "owner-keys", "Owner's keys", ownerKeysView{Keys: keys, Now: q.svc.Now(),
+		Pager: q.pager(p, len(keys), total, p.Offset()+len(keys) < total)})
+}
+
+// newestFirst returns a page of a list that begins with what the store lists last.
+func newestFirst[T any](p core.Page, total int, list func(core.Page) ([]T, int, error)) ([]T, error) {
+	end := total - p.Offset()
+	begin := max(0, end-p.Size)
+	var items []T
+	for n := begin/p.Size + 1; (n-1)*p.Size < end; n++ {
+		some, _, err := list(core.Page{Number: n, Size: p.Size})
+		if err != nil {
+			return nil, err
+		}
+		for i, item := range some {
+			if at := (n-1)*p.Size + i; at >= begin && at < end {
+				items = append([]T{item}, items...)
+			}
+		}
+	}
+	return items, nil
+}
+
+func newOwnerKeyPage(q *request) error { return q.showNewOwnerKey(http.StatusOK, "", nil) }
+
+func (q *request) showNewOwnerKey(status int, name string, fault error) error {
+	f := q.form("owner-keys", "Create key", []field{{Name: "name", Label: "Name", Value: name, Required: true, Autofocus: true,
+		Hint: "What the key is for, as in “production server”. Only you see it."}}, fault)
+	f.Cancel = href("owner-keys")
+	return q.showForm(status, "New owner's key", formView{Form: f,
+		Text: "An owner's key lets your own programs use the REST API of this account: create users and keys, and ask whether a request is allowed."})
+}
+
+func createOwnerKey(q *request) error {
+	name := q.r.PostForm.Get("name")
+	k, secret, err := q.svc.CreateOwnerKey(q.r.Context(), q.account(), name)
+	if status, ok := formFault(err); ok {
+		return q.showNewOwnerKey(status, name, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.showSecret(newSecret{What: "owner's key", Name: k.Name, Secret: secret, Back: href("owner-keys")})
+}
+
+// showSecret answers with a page that shows a secret once.
+func (q *request) showSecret(n newSecret) error {
+	return q.render(http.StatusOK, "secret", "Your new "+n.What, n)
+}
+
+// ownerKey returns the owner's key that the path names, if it still works.
+func (q *request) ownerKey() (*core.OwnerKey, error) {
+	k, err := q.svc.OwnerKey(q.r.Context(), q.account(), q.r.PathValue("id"))
+	if err == nil && !k.InForce(q.svc.Now()) {
+		return nil, core.ErrOwnerKeyRevoked
+	}
+	return k, err
+}
+
+// graces are the choices of what becomes of an owner's key that is regenerated.
+var graces = []option{
+	{"keep", "It keeps working until you revoke it", "Your application is not affected. Replace the key there when it suits you."},
+	{"3600", "It stops in an hour", "Replace it in your application before."},
+	{"86400", "It stops in a day", "Replace it in your application before."},
+	{"604800", "It stops in a week", "Replace it in your application before."},
+	{"0", "It stops now", "The next request with it is refused. For a key that someone else has seen."},
+}
+
+func regenerateOwnerKeyPage(q *request) error {
+	k, err := q.ownerKey()
+	if err != nil {
+		return err
+	}
+	f := q.form("owner-keys/"+k.ID+"/regenerate", "Regenerate", []field{
+		{Name: "grace", Label: "What becomes of the old key?", Type: "radio", Value: "keep", Options: graces}}, nil)
+	f.Cancel = href("owner-keys")
+	return q.showForm(http.StatusOK, "Regenerate “"+k.Name+"”", formView{Form: f,
+		Text: "You get a new key in place of " + k.Hint + ", with the same name. It is shown once."})
+}
+
+func regenerateOwnerKey(q *request) error {
+	k, err := q.ownerKey()
+	if err != nil {
+		return err
+	}
+	grace, say := time.Duration(-1), "The old key "+k.Hint+" keeps working until you revoke it."
+	if q.r.PostForm.Get("grace") != "keep" {
+		if grace, say, err = q.grace(k.Hint, core.MaxOwnerGrace); err != nil {
+			return err
+		}
+	}
+	_, secret, err := q.svc.RegenerateOwnerKey(q.r.Context(), q.account(), k.ID, grace)
+	if err != nil {
+		return err
+	}
+	return q.showSecret(newSecret{What: "owner's key", Name: k.Name, Secret: secret, Say: say, Back: href("owner-keys")})
+}
+
+// grace returns for how long what is regenerated works on, as was chosen, and what to say of it.
+func (q *request) grace(hint string, longest time.Duration) (grace time.Duration, say string, err error) {
+	seconds, err := strconv.ParseInt(q.r.PostForm.Get("grace"), 10, 64)
+	switch {
+	case err != nil || seconds < 0 || seconds > int64(longest/time.Second):
+		return 0, "", errChoice
+	case seconds == 0:
+		return 0, "The old key " + hint + " has stopped working.", nil
+	}
+	grace = time.Duration(seconds) * time.Second
+	return grace, "The old key " + hint + " works until " + when(q.svc.Now().Add(grace)) + ".", nil
+}
+
+var errChoice = &core.Error{Code: core.CodeInvalidRequest, Message: "There is no such choice"}
+
+func revokeOwnerKeyPage(q *request) error {
+	k, err := q.ownerKey()
+	if errors.Is(err, core.ErrOwnerKeyRevoked) {
+		return q.see("owner-keys")
+	}
+	if err != nil {
+		return err
+	}
+	f := q.form("owner-keys/"+k.ID+"/revoke", "Revoke key", nil, nil)
+	f.Danger, f.Cancel = true, href("owner-keys")
+	return q.showForm(http.StatusOK, "Revoke “"+k.Name+"”?", formView{Form: f, Points: []string{
+		"The next request with " + k.Hint + " is refused, on every server.",
+		"It cannot be taken back: a new key has to be made instead.",
+		"Users, plans, keys and what they used stay as they are."}})
+}
+
+func revokeOwnerKey(q *request) error {
+	if _, err := q.svc.RevokeOwnerKey(q.r.Context(), q.account(), q.r.PathValue("id")); err != nil {
+		return err
+	}
+	return q.see("owner-keys?done=revoked")
+}

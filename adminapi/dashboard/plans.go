@@ -1,0 +1,264 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ofPlan runs a handler on the plan that the path names.
+func ofPlan(h func(*request, *core.Plan) error) handler {
+	return func(q *request) error {
+		pl, err := q.svc.Plan(q.r.Context(), q.account(), q.r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return h(q, pl)
+	}
+}
+
+// plansView is what the page of plans shows.
+type plansView struct {
+	Plans []planRow
+	Pager pager
+}
+
+// planRow is a plan with who draws on it.
+type planRow struct {
+	*core.Plan
+	Users, Keys int
+}
+
+func plansPage(q *request) error {
+	p := q.page()
+	plans, total, err := q.svc.Plans(q.r.Context(), q.account(), p)
+	if err != nil {
+		return err
+	}
+	v := plansView{Pager: q.pager(p, len(plans), total, p.Offset()+len(plans) < total)}
+	for _, pl := range plans {
+		row, err := q.planRow(pl)
+		if err != nil {
+			return err
+		}
+		v.Plans = append(v.Plans, row)
+	}
+	return q.render(http.StatusOK, "plans", "Plans", v)
+}
+
+// planRow counts who draws on a plan.
+func (q *request) planRow(pl *core.Plan) (planRow, error) {
+	one := core.Page{Number: 1, Size: 1}
+	_, users, err := q.svc.Users(q.r.Context(), q.account(), core.UserFilter{OnPlan: pl.ID}, one)
+	if err != nil {
+		return planRow{}, err
+	}
+	_, keys, err := q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{PlanID: &pl.ID}, one)
+	return planRow{pl, users, keys}, err
+}
+
+// planView is what the page of a plan shows.
+type planView struct {
+	planRow
+	Usage *core.PlanUsage
+	Chart *chart
+}
+
+func planPage(q *request, pl *core.Plan) error {
+	row, err := q.planRow(pl)
+	if err != nil {
+		return err
+	}
+	c, err := q.chart("Requests under "+pl.Name, func(first, last core.Date) ([]core.DayTotals, error) {
+		name := fmt.Sprint("days ", q.account(), " ", pl.ID, " ", first, " ", last)
+		return remembered(q, name, func(ctx context.Context) ([]core.DayTotals, error) {
+			return q.svc.PlanDays(ctx, q.account(), pl.ID, first, last)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	u, err := remembered(q, "usage "+q.account()+" "+pl.ID, func(ctx context.Context) (*core.PlanUsage, error) {
+		return q.svc.PlanUsage(ctx, q.account(), pl.ID)
+	})
+	if err != nil {
+		return err
+	}
+	return q.render(http.StatusOK, "plan", pl.Name, planView{row, u, c})
+}
+
+// periodOptions are the periods of a plan.
+var periodOptions = []option{{Value: "day", Label: "a day"}, {Value: "week", Label: "a week, from Monday"}, {Value: "month", Label: "a month"}, {Value: "year", Label: "a year"}}
+
+// planFields are the fields of a plan's form, filled with what value returns.
+func planFields(value func(string) string) []field {
+	return []field{
+		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
+		{Name: "max_requests", Label: "Requests", Type: "number", Value: value("max_requests"), Required: true, Min: "1", Max: "9007199254740991",
+			Hint: "How many are allowed in each period."},
+		{Name: "request_period", Label: "In", Type: "select", Value: value("request_period"), Required: true, Options: periodOptions,
+			Hint: "Calendar periods, in UTC."},
+		{Name: "description", Label: "Description", Type: "textarea", Value: value("description")},
+		{Name: "features", Label: "Features", Type: "textarea", Value: value("features"), Hint: "One on each line."},
+		{Name: "active", Label: "Status", Type: "radio", Value: value("active"), Options: []option{
+			{"true", "Active", ""}, {"false", "Inactive", "It stays in force for who has it, and is given to nobody else."}}},
+	}
+}
+
+// planPatch reads the form of a plan.
+func (q *request) planPatch() (core.PlanPatch, error) {
+	post := q.r.PostForm
+	limit, err := strconv.ParseInt(strings.TrimSpace(post.Get("max_requests")), 10, 64)
+	if err != nil {
+		return core.PlanPatch{}, fieldFault("max_requests", "Requests must be a whole number")
+	}
+	return core.PlanPatch{
+		Name: new(post.Get("name")), Limit: &limit, Period: new(post.Get("request_period")),
+		Description: optionalText(post.Get("description")), Features: optionalLines(post.Get("features")),
+		Active: new(post.Get("active") != "false"),
+	}, nil
+}
+
+// optionalText returns a text that was filled in, and none when there is nothing.
+func optionalText(s string) core.Optional[string] {
+	if s = strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")); s == "" {
+		return core.Null[string]()
+	}
+	return core.Some(s)
+}
+
+// optionalLines returns the lines of a text that have something.
+func optionalLines(s string) core.Optional[[]string] {
+	var lines []string
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	if lines == nil {
+		return core.Null[[]string]()
+	}
+	return core.Some(lines)
+}
+
+func newPlanPage(q *request) error {
+	return q.showNewPlan(http.StatusOK, func(name string) string {
+		return map[string]string{"request_period": "month", "active": "true"}[name]
+	}, nil)
+}
+
+func (q *request) showNewPlan(status int, value func(string) string, fault error) error {
+	f := q.form("plans", "Create plan", planFields(value), fault)
+	f.Cancel = href("plans")
+	return q.showForm(status, "New plan", formView{Form: f})
+}
+
+func createPlan(q *request) error {
+	p, err := q.planPatch()
+	var pl *core.Plan
+	if err == nil {
+		pl, err = q.svc.CreatePlan(q.r.Context(), q.account(), p)
+	}
+	if status, ok := formFault(err); ok {
+		return q.showNewPlan(status, q.r.PostForm.Get, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.see("plans/" + pl.ID + "?done=created")
+}
+
+func editPlanPage(q *request, pl *core.Plan) error {
+	return q.showEditPlan(http.StatusOK, pl, func(name string) string {
+		return map[string]string{"name": pl.Name, "max_requests": strconv.FormatInt(pl.Limit, 10), "request_period": pl.Period.String(),
+			"description": orEmpty(pl.Description), "features": strings.Join(pl.Features, "\n"), "active": strconv.FormatBool(!pl.Inactive)}[name]
+	}, nil)
+}
+
+func (q *request) showEditPlan(status int, pl *core.Plan, value func(string) string, fault error) error {
+	f := q.form("plans/"+pl.ID, "Save", planFields(value), fault)
+	f.Hidden = []hidden{seen(pl.UpdatedAt)}
+	f.Cancel = href("plans", pl.ID)
+	return q.showForm(status, "Edit "+pl.Name, formView{Form: f,
+		Text: "A change is in force for the next request. What was used in the current period stays counted."})
+}
+
+func updatePlan(q *request, pl *core.Plan) error {
+	p, err := q.planPatch()
+	if err == nil {
+		err = q.current(pl.UpdatedAt)
+	}
+	if err == nil {
+		_, err = q.svc.UpdatePlan(q.r.Context(), q.account(), pl.ID, p)
+	}
+	if status, ok := formFault(err); ok {
+		return q.showEditPlan(status, pl, q.r.PostForm.Get, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.see("plans/" + pl.ID + "?done=saved")
+}
+
+func deletePlanPage(q *request, pl *core.Plan) error { return q.showDeletePlan(http.StatusOK, pl, nil) }
+
+func (q *request) showDeletePlan(status int, pl *core.Plan, fault error) error {
+	row, err := q.planRow(pl)
+	if err != nil {
+		return err
+	}
+	f := q.form("plans/"+pl.ID+"/delete", "Delete plan", nil, fault)
+	f.Danger, f.Cancel = true, href("plans", pl.ID)
+	points := []string{"It cannot be taken back.", "Nobody draws on it: nothing else changes."}
+	if row.Users > 0 || row.Keys > 0 {
+		f.Submit = ""
+		points[1] = "A plan that is in use cannot be deleted: " + plural(row.Users, "user") + " and " + plural(row.Keys, "key") + " of their own draw on it. Give them another plan first."
+	}
+	return q.showForm(status, "Delete “"+pl.Name+"”?", formView{Form: f, Points: points})
+}
+
+func deletePlan(q *request, pl *core.Plan) error {
+	err := q.svc.DeletePlan(q.r.Context(), q.account(), pl.ID)
+	if status, ok := formFault(err); ok {
+		return q.showDeletePlan(status, pl, err)
+	}
+	if err != nil && !errors.Is(err, core.ErrPlanNotFound) {
+		return err
+	}
+	return q.see("plans?done=deleted")
+}
+
+// maxPlanOptions is among how many plans one chooses.
+const maxPlanOptions = 100
+
+// planOptions are the plans to choose from, after the choice of none: the first ones of the
+// account, and the chosen one wherever it is. Inactive ones are there to look for.
+func (q *request) planOptions(none, chosen string, inactive bool) ([]option, error) {
+	plans, _, err := q.svc.Plans(q.r.Context(), q.account(), core.Page{Number: 1, Size: maxPlanOptions})
+	if err != nil {
+		return nil, err
+	}
+	options := []option{{Label: none}}
+	for _, pl := range plans {
+		if inactive || !pl.Inactive || pl.ID == chosen {
+			options = append(options, option{Value: pl.ID, Label: pl.Name})
+		}
+	}
+	if slices.ContainsFunc(options, func(o option) bool { return o.Value == chosen }) {
+		return options, nil
+	}
+	pl, err := found(q.svc.Plan(q.r.Context(), q.account(), chosen))
+	if err != nil {
+		return nil, err
+	}
+	if pl == nil {
+		pl = &core.Plan{ID: chosen, Name: chosen}
+	}
+	return append(options, option{Value: pl.ID, Label: pl.Name}), nil
+}

@@ -1,0 +1,176 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// CookieName is that of the cookie with the secret of a session. Browsers take one with
+// this prefix over HTTPS alone (RFC 6265bis section 4.1.3). They do not part cookies by
+// ports, so that a gateway on the same host gets it, too, and must not hand it on.
+const CookieName = "__Secure-limitkeeper"
+
+// sessionSecret returns the secret of the session of a request, "" when it has none.
+func (q *request) sessionSecret() string {
+	c, err := q.r.Cookie(CookieName)
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+// setSession gives the browser a session, or takes it away with "".
+func (q *request) setSession(secret string) {
+	c := &http.Cookie{Name: CookieName, Value: secret, Path: Base, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if secret == "" {
+		c.MaxAge = -1
+	}
+	http.SetCookie(q.w, c)
+}
+
+// askToSignIn sends a browser without a session to sign in, and then back to the page that
+// it asked for.
+func (q *request) askToSignIn() {
+	to := Base + "sign-in"
+	if q.r.Method == http.MethodGet && q.r.URL.Path != Base {
+		to += "?" + url.Values{"next": {core.MaskSecrets(q.r.URL.RequestURI())}}.Encode()
+	}
+	if q.r.Header.Get("HX-Request") != "" { // a live part of a page: the page itself has to go
+		q.w.Header().Set("HX-Redirect", Base+"sign-in")
+		q.w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	http.Redirect(q.w, q.r, to, http.StatusSeeOther)
+}
+
+// signInView is what the page to sign in shows.
+type signInView struct {
+	Link string // the secret of a link, "" to ask for name and password
+	Form form
+}
+
+func signInPage(q *request) error {
+	return q.showSignIn(http.StatusOK, q.r.URL.Query().Get("link"), q.r.URL.Query().Get("next"), "", nil)
+}
+
+func (q *request) showSignIn(status int, link, next, name string, fault error) error {
+	f := form{Action: Base + "sign-in", Submit: "Sign in", Fault: faultText(fault)}
+	f.Hidden = []hidden{{"next", next}}
+	if link != "" {
+		f.Hidden = append(f.Hidden, hidden{"link", link})
+	} else {
+		f.Fields = []field{
+			{Name: "name", Label: "Account", Value: name, Required: true, Autocomplete: "username", Autofocus: name == ""},
+			{Name: "password", Label: "Password", Type: "password", Required: true, Autocomplete: "current-password", Autofocus: name != ""},
+		}
+	}
+	return q.render(status, "sign-in", "Sign in", signInView{link, f})
+}
+
+func signIn(q *request) error {
+	post := q.r.PostForm
+	link, name := post.Get("link"), post.Get("name")
+	var secret string
+	var err error
+	if link != "" {
+		secret, err = q.svc.SignInByLink(q.r.Context(), link)
+	} else {
+		secret, err = q.svc.SignInByPassword(q.r.Context(), name, post.Get("password"), q.s.config.ClientIP(q.r))
+	}
+	switch {
+	case errors.Is(err, core.ErrSignIn), errors.Is(err, core.ErrSignInLink):
+		return q.showSignIn(http.StatusForbidden, "", post.Get("next"), name, err)
+	case errors.Is(err, core.ErrManyPasswords):
+		q.w.Header().Set("Retry-After", strconv.Itoa(int(core.WrongPasswordsIn/time.Second)))
+		return q.showSignIn(http.StatusTooManyRequests, "", post.Get("next"), name, err)
+	case err != nil:
+		return err
+	}
+	if before, err := q.svc.SignedIn(q.r.Context(), q.sessionSecret(), false); err == nil { // another one takes its place
+		_ = q.svc.SignOut(q.r.Context(), before)
+	}
+	q.setSession(secret)
+	http.Redirect(q.w, q.r, within(post.Get("next")), http.StatusSeeOther)
+	return nil
+}
+
+// within returns an address of the dashboard as it is, and [Base] in place of any other.
+func within(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || strings.Contains(next, "\\") || !strings.HasPrefix(next, Base) || !strings.HasPrefix(path.Clean(u.Path), Base) {
+		return Base
+	}
+	return next
+}
+
+func signOut(q *request) error {
+	if err := q.svc.SignOut(q.r.Context(), q.who); err != nil {
+		return err
+	}
+	q.setSession("")
+	return q.see("sign-in")
+}
+
+func signOutEverywhere(q *request) error {
+	if err := q.svc.SignOutEverywhere(q.r.Context(), q.who); err != nil {
+		return err
+	}
+	q.setSession("")
+	return q.see("sign-in")
+}
+
+// settingsView is what the page of settings shows.
+type settingsView struct {
+	Password form
+	Sessions []sessionView
+	Form     string
+}
+
+type sessionView struct {
+	core.Session
+	This bool
+}
+
+func settingsPage(q *request) error { return q.showSettings(http.StatusOK, nil) }
+
+func (q *request) showSettings(status int, fault error) error {
+	sessions, err := q.svc.Sessions(q.r.Context(), q.who)
+	if err != nil {
+		return err
+	}
+	v := settingsView{Form: q.token()}
+	for _, se := range sessions {
+		v.Sessions = append(v.Sessions, sessionView{se, se.Digest == q.who.Session.Digest})
+	}
+	submit := "Set password"
+	var fields []field
+	if q.who.HasPassword {
+		submit = "Change password"
+		if q.svc.AsksPassword(q.who) {
+			fields = append(fields, field{Name: "current", Label: "Current password", Type: "password", Required: true, Autocomplete: "current-password"})
+		}
+	}
+	fields = append(fields, field{Name: "password", Label: "New password", Type: "password", Required: true, Autocomplete: "new-password",
+		Hint: "At least 12 characters. Setting it signs out every other browser.", MinLength: core.MinPasswordLength})
+	v.Password = q.form("settings/password", submit, fields, fault)
+	return q.render(status, "settings", "Settings", v)
+}
+
+func setPassword(q *request) error {
+	post := q.r.PostForm
+	err := q.svc.SetPassword(q.r.Context(), q.who, post.Get("current"), post.Get("password"), q.s.config.ClientIP(q.r))
+	if status, ok := formFault(err); ok {
+		return q.showSettings(status, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.see("settings?done=password")
+}

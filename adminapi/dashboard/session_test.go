@@ -1,0 +1,219 @@
+package dashboard_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+const password = "correct horse battery"
+
+// testClock is a clock that can be moved.
+type testClock struct{ ahead atomic.Int64 }
+
+func (c *testClock) now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *testClock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
+func (s *site) signInForm(b *browser, f url.Values) answer {
+	s.Helper()
+	return b.post("/dashboard/sign-in", f)
+}
+
+// A link signs in once, and nobody after ten minutes; to look at it does not use it up.
+func TestSignInByLink(t *testing.T) {
+	clock := &testClock{}
+	s := newSiteAt(t, clock.now)
+	link := s.link("Acme")
+	b := s.browser()
+	for range 2 {
+		b.get("/dashboard/sign-in?link="+link).want(t, 200, "This link signs in once", link)
+	}
+	s.signInForm(b, url.Values{"link": {link}}).want(t, 200, "Acme", "Sign out")
+	thief := s.browser()
+	s.signInForm(thief, url.Values{"link": {link}}).want(t, 403, "used already")
+	thief.get("/dashboard/plans").want(t, 200, "<h1>Sign in</h1>")
+
+	late := s.link("Acme")
+	clock.advance(10 * time.Minute)
+	s.signInForm(thief, url.Values{"link": {late}}).want(t, 403, "older than ten minutes")
+	for _, wrong := range []string{"x", "lk_link_acct_x-" + strings.Repeat("x", 43), strings.Repeat("x", 5000)} {
+		s.signInForm(thief, url.Values{"link": {wrong}}).want(t, 403, "Sign in")
+	}
+}
+
+// The cookie of a session is for this server, for HTTPS and for no script, and goes with no
+// request of another site.
+func TestCookie(t *testing.T) {
+	s := newSite(t)
+	b := s.browser()
+	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	cookie := s.signInForm(b, url.Values{"link": {s.link("Acme")}}).header.Get("Set-Cookie")
+	for _, want := range []string{"__Secure-limitkeeper=lk_session_", "; Path=/dashboard/", "; HttpOnly", "; Secure", "; SameSite=Strict"} {
+		if !strings.Contains(cookie, want) {
+			t.Errorf("Set-Cookie: got %q, want %q in it", cookie, want)
+		}
+	}
+	if strings.Contains(cookie, "Domain") || strings.Contains(cookie, "Max-Age") {
+		t.Errorf("Set-Cookie: got %q, want one for this host, until the browser ends", cookie)
+	}
+}
+
+// Every answer says that nothing may be loaded from elsewhere or shown in a frame, and is
+// kept nowhere.
+func TestHeaders(t *testing.T) {
+	s := newSite(t)
+	b := s.signedIn("Acme")
+	for _, path := range []string{"sign-in", "plans", "nowhere", "settings"} {
+		h := b.get("/dashboard/" + path).header
+		for name, want := range map[string]string{"Content-Security-Policy": "default-src 'none'; script-src 'self'", "Referrer-Policy": "no-referrer",
+			"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Cross-Origin-Opener-Policy": "same-origin", "X-Frame-Options": "DENY"} {
+			if !strings.HasPrefix(h.Get(name), want) {
+				t.Errorf("%s: %s: got %q, want %q", path, name, h.Get(name), want)
+			}
+		}
+		if strings.Contains(h.Get("Content-Security-Policy"), "unsafe") {
+			t.Errorf("%s: got %q", path, h.Get("Content-Security-Policy"))
+		}
+	}
+}
+
+// Without a session every page leads to signing in, and back from there; no form does
+// anything.
+func TestMissingSession(t *testing.T) {
+	s := newSite(t)
+	b := s.browser()
+	for _, path := range []string{"", "plans", "plans/new", "keys/key_x", "settings", "nowhere"} {
+		p := b.get("/dashboard/"+path).want(t, 200, "<h1>Sign in</h1>")
+		if !strings.HasPrefix(p.path, "/dashboard/sign-in") {
+			t.Errorf("%s: got to %s", path, p.path)
+		}
+	}
+	for _, path := range []string{"plans", "owner-keys", "settings/password", "sign-out-everywhere", "users/1/delete"} {
+		b.post("/dashboard/"+path, url.Values{"name": {"x"}, "max_requests": {"1"}, "request_period": {"day"}}).want(t, 200, "<h1>Sign in</h1>")
+	}
+	if plans, _, _ := s.svc.Plans(t.Context(), s.acc.ID, core.Page{Number: 1, Size: 9}); len(plans) > 0 {
+		t.Errorf("plans: got %v, want none", plans)
+	}
+	p := b.get("/dashboard/owner-keys?page=1")
+	next := p.path[strings.Index(p.path, "next=")+5:]
+	next, _ = url.QueryUnescape(next)
+	s.signInForm(b, url.Values{"link": {s.link("Acme")}, "next": {next}}).want(t, 200, "<h1>Owner’s keys</h1>")
+}
+
+// Nobody is sent to another site by signing in.
+func TestNext(t *testing.T) {
+	s := newSite(t)
+	for _, next := range []string{"https://example.com/dashboard/", "//example.com/dashboard/", "/\\example.com/dashboard/", "/dashboard/\\..\\x", "javascript:alert(1)", "/other",
+		"\x01https://example.com/dashboard/", "/%2fexample.com/..%2fdashboard/x", "///example.com/dashboard/", "/dashboard/../functions/v1"} {
+		b := s.browser()
+		b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		got := s.signInForm(b, url.Values{"link": {s.link("Acme")}, "next": {next}}).header.Get("Location")
+		if !strings.HasPrefix(got, "/dashboard/") || strings.Contains(got, "example") || strings.Contains(got, "..") {
+			t.Errorf("next %q: sent to %q", next, got)
+		}
+	}
+}
+
+// A form is taken once, from the session that it was given to and from no other site.
+func TestForms(t *testing.T) {
+	s := newSite(t)
+	b := s.signedIn("Acme")
+	plan := url.Values{"name": {"Basic"}, "max_requests": {"10"}, "request_period": {"day"}, "form": {b.token("/dashboard/plans/new")}}
+	for _, h := range []http.Header{{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}}, {"Origin": {"https://example.com"}}, {"Origin": {"null"}}} {
+		b.do("POST", "/dashboard/plans", plan, h).want(t, 403, "from another site")
+		b.do("POST", "/dashboard/sign-in", url.Values{"link": {s.link("Acme")}}, h).want(t, 403, "from another site")
+	}
+	other := s.signedIn("Acme")
+	other.post("/dashboard/plans", plan).want(t, 400, "sent already, or is too old")
+	b.do("POST", "/dashboard/plans", plan, http.Header{"Sec-Fetch-Site": {"same-origin"}}).want(t, 200, "Created.", "Basic")
+	b.post("/dashboard/plans", plan).want(t, 400, "sent already, or is too old")
+	plan.Del("form")
+	b.post("/dashboard/plans", plan).want(t, 400, "sent already, or is too old")
+	if plans, _, _ := s.svc.Plans(t.Context(), s.acc.ID, core.Page{Number: 1, Size: 9}); len(plans) != 1 {
+		t.Errorf("plans: got %v, want 1", plans)
+	}
+	b.post("/dashboard/plans", url.Values{"name": {strings.Repeat("x", 70_000)}}).want(t, 413, "The form is too long")
+	b.do("POST", "/dashboard/plans", nil, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}).want(t, 400)
+}
+
+// A password is set with a session, changed with the current one, and then signs in.
+func TestPassword(t *testing.T) {
+	s := newSite(t)
+	b, other := s.signedIn("Acme"), s.signedIn("Acme")
+	b.send("/dashboard/settings", "settings/password", url.Values{"password": {"short"}}).want(t, 422, "at least 12 characters")
+	b.send("/dashboard/settings", "settings/password", url.Values{"password": {password}}).want(t, 200, "The password is set")
+	other.get("/dashboard/plans").want(t, 200, "<h1>Sign in</h1>")
+
+	b = s.browser()
+	for _, wrong := range []url.Values{{"name": {"Acme"}, "password": {"wrong"}}, {"name": {"Nobody"}, "password": {password}}, {"name": {"Acme"}}, {}} {
+		p := s.signInForm(b, wrong).want(t, 403, "The name or the password is wrong")
+		if strings.Contains(p.body, "wrong\"") {
+			t.Errorf("the password is on the page:\n%s", p.body)
+		}
+	}
+	s.signInForm(b, url.Values{"name": {"Acme"}, "password": {password}}).want(t, 200, "Sign out")
+	b.send("/dashboard/settings", "settings/password", url.Values{"current": {"wrong"}, "password": {password + "2"}}).want(t, 422, "not the current password")
+	b.send("/dashboard/settings", "settings/password", url.Values{"current": {password}, "password": {password + "2"}}).want(t, 200, "The password is set")
+	s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {password}}).want(t, 403)
+	for range core.WrongPasswords {
+		s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {"wrong"}})
+	}
+	s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {password + "2"}}).want(t, 429, "Too many wrong passwords")
+	s.signInForm(s.browser(), url.Values{"link": {s.link("Acme")}}).want(t, 200, "Sign out")
+}
+
+// Signing out ends this session, everywhere all of the account.
+func TestSignOut(t *testing.T) {
+	s := newSite(t)
+	s.account("Other")
+	a, b, c, other := s.signedIn("Acme"), s.signedIn("Acme"), s.signedIn("Acme"), s.signedIn("Other")
+	cookies := a.client.Jar.Cookies(must(url.Parse(s.url + "/dashboard/")))
+	a.send("/dashboard/plans", "sign-out", nil).want(t, 200, "<h1>Sign in</h1>")
+	a.client.Jar.SetCookies(must(url.Parse(s.url+"/dashboard/")), cookies) // as one who had copied it
+	a.get("/dashboard/plans").want(t, 200, "<h1>Sign in</h1>")
+	b.get("/dashboard/plans").want(t, 200, "<h1>Plans</h1>")
+	b.send("/dashboard/settings", "sign-out-everywhere", nil).want(t, 200, "<h1>Sign in</h1>")
+	c.get("/dashboard/plans").want(t, 200, "<h1>Sign in</h1>")
+	other.get("/dashboard/plans").want(t, 200, "<h1>Plans</h1>")
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Nothing is answered over plain HTTP, and a store that is away is told.
+func TestNotServed(t *testing.T) {
+	svc := newSite(t).svc
+	config := dashboard.Config{
+		Service: func() *core.Service { return svc }, Secure: func(r *http.Request) bool { return r.TLS != nil },
+		ClientIP: func(*http.Request) string { return "" }, Logger: discard,
+	}
+	ask := func(c dashboard.Config, target string) (int, string) {
+		w := httptest.NewRecorder()
+		dashboard.New(c).ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+		b, _ := io.ReadAll(w.Body)
+		return w.Code, string(b)
+	}
+	if status, body := ask(config, "http://example.com/dashboard/sign-in"); status != 400 || !strings.Contains(body, "over HTTPS only") {
+		t.Errorf("plain HTTP: got %d\n%s", status, body)
+	}
+	config.Service = func() *core.Service { return nil }
+	if status, body := ask(config, "https://example.com/dashboard/sign-in"); status != 503 || !strings.Contains(body, "cannot be reached") {
+		t.Errorf("no store: got %d\n%s", status, body)
+	}
+	for _, path := range []string{"//dashboard/plans", "/dashboard/./plans", "/dashboard/x/../plans", "/dashboard//plans"} {
+		if status, _ := ask(config, "https://example.com"+path); status != 503 && status != 404 {
+			t.Errorf("%s: got %d, want no redirect", path, status)
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ofUser runs a handler on the user that the path names.
+func ofUser(h func(*request, *core.User) error) handler {
+	return func(q *request) error {
+		u, err := q.user(q.r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return h(q, u)
+	}
+}
+
+// user returns the user with an id as it is in an address.
+func (q *request) user(id string) (*core.User, error) {
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return nil, core.ErrUserNotFound
+	}
+	return q.svc.User(q.r.Context(), q.account(), n)
+}
+
+// userPath returns the path of a user's page below Base.
+func userPath(id int64) string { return "users/" + strconv.FormatInt(id, 10) }
+
+// usersView is what the page of users shows.
+type usersView struct {
+	Filters form
+	Narrow  bool // something is searched for, or it is not the first page
+	Users   []userRow
+	Pager   pager
+}
+
+// userRow is a user with what it is shown with.
+type userRow struct {
+	*core.User
+	Plan *core.Plan // nil for none
+	Keys int
+}
+
+func usersPage(q *request) error {
+	status, err := q.filtersExist()
+	if err != nil {
+		return err
+	}
+	users, pg, err := q.users()
+	if err != nil {
+		return err
+	}
+	plans, err := q.planOptions("All plans", q.query("plan"), true)
+	if err != nil {
+		return err
+	}
+	v := usersView{Pager: pg, Narrow: q.narrow(), Filters: form{Action: href("users"), Fields: []field{
+		{Name: "q", Label: "Search", Type: "search", Value: q.query("q"), Placeholder: "Name, email or id"},
+		{Name: "plan", Label: "Plan", Type: "select", Value: q.query("plan"), Options: plans},
+	}}}
+	plan := once(q, q.svc.Plan)
+	for _, u := range users {
+		row, err := q.userRow(u, plan)
+		if err != nil {
+			return err
+		}
+		v.Users = append(v.Users, row)
+	}
+	return q.render(status, "users", "Users", v)
+}
+
+// filtersExist returns the status of a list: 404 when the address names a plan or user that
+// is not there.
+func (q *request) filtersExist() (status int, err error) {
+	status = http.StatusOK
+	if id := q.query("plan"); id != "" {
+		pl, err := found(q.svc.Plan(q.r.Context(), q.account(), id))
+		if err != nil {
+			return 0, err
+		}
+		if pl == nil {
+			status = http.StatusNotFound
+		}
+	}
+	if id := q.query("user"); id != "" {
+		u, err := found(q.user(id))
+		if err != nil {
+			return 0, err
+		}
+		if u == nil {
+			status = http.StatusNotFound
+		}
+	}
+	return status, nil
+}
+
+// users returns the users that are asked for. How many a search finds is not known.
+func (q *request) users() ([]*core.User, pager, error) {
+	p, f := q.page(), core.UserFilter{OnPlan: q.query("plan")}
+	if text := q.query("q"); text != "" {
+		more := false
+		users, err := inTurn(q.r.Context(), q, func(ctx context.Context) (users []*core.User, err error) {
+			users, more, err = q.svc.SearchUsers(ctx, q.account(), text, f, p)
+			return users, err
+		})
+		return users, q.pager(p, len(users), -1, more), err
+	}
+	users, total, err := q.svc.Users(q.r.Context(), q.account(), f, p)
+	return users, q.pager(p, len(users), total, p.Offset()+len(users) < total), err
+}
+
+// userRow finds the plan of a user, and counts its keys.
+func (q *request) userRow(u *core.User, plan func(string) (*core.Plan, error)) (row userRow, err error) {
+	row.User = u
+	if row.Plan, err = plan(u.PlanID); err != nil {
+		return row, err
+	}
+	_, row.Keys, err = q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{UserID: u.ID}, core.Page{Number: 1, Size: 1})
+	return row, err
+}
+
+// userView is what the page of a user shows.
+type userView struct {
+	userRow
+	Metadata string
+	Disable  form
+	Usage    *usage // nil without keys
+	Table    keyTable
+	Chart    *chart
+	History  *historyView
+}
+
+func userPage(q *request, u *core.User) error {
+	h, err := q.userHistory(u.ID)
+	if err != nil {
+		return err
+	}
+	if q.part("history") {
+		return q.renderHistory("user", h)
+	}
+	row, err := q.userRow(u, once(q, q.svc.Plan))
+	if err != nil {
+		return err
+	}
+	keys, _, err := q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{UserID: u.ID}, core.Page{Number: 1, Size: pageSize})
+	if err != nil {
+		return err
+	}
+	v := userView{userRow: row, Metadata: indented(u.Metadata), Disable: q.disabling(userPath(u.ID), u.Disabled), History: h}
+	if v.Usage, err = q.userUsage(u, keys); err != nil {
+		return err
+	}
+	if v.Table.Keys, err = q.keyRows(keys); err != nil {
+		return err
+	}
+	v.Chart, err = q.chart("Requests of "+u.Name, func(first, last core.Date) ([]core.DayTotals, error) {
+		return q.svc.UserDays(q.r.Context(), q.account(), u.ID, first, last)
+	})
+	if err != nil {
+		return err
+	}
+	return q.render(http.StatusOK, "user", u.Name, v)
+}
+
+// userUsage returns what a user used of all its limits, nil without keys. When all of its
+// keys are on one plan, the first of them says when that begins anew.
+func (q *request) userUsage(u *core.User, keys []*core.Key) (*usage, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	sum, err := q.svc.UserUsage(q.r.Context(), q.account(), u.ID)
+	if err != nil {
+		return nil, err
+	}
+	v := newUsage(sum.Used, sum.Limit)
+	if len(sum.PlanName) != 1 {
+		return v, nil
+	}
+	first, err := q.svc.KeyUsage(q.r.Context(), q.account(), keys[0].ID)
+	if err != nil {
+		return nil, err
+	}
+	return v.in(first), nil
+}
+
+// userFields are the fields of a user's form, filled with what value returns.
+func (q *request) userFields(value func(string) string) ([]field, error) {
+	plans, err := q.planOptions("No plan", value("plan_id"), false)
+	return []field{
+		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
+		{Name: "email", Label: "Email", Type: "email", Value: value("email"), Autocomplete: "off", Hint: "No two users have the same."},
+		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
+			Hint: "The user’s keys draw on it together. A key can have a plan of its own instead."},
+		metadataField(value),
+	}, err
+}
+
+// userPatch reads the form of a user.
+func (q *request) userPatch() core.UserPatch {
+	post := q.r.PostForm
+	return core.UserPatch{Name: new(post.Get("name")), Email: optionalText(post.Get("email")),
+		PlanID: optionalText(post.Get("plan_id")), Metadata: optionalObject(post.Get("metadata"))}
+}
+
+func newUserPage(q *request) error {
+	return q.showNewUser(http.StatusOK, func(string) string { return "" }, nil)
+}
+
+func (q *request) showNewUser(status int, value func(string) string, fault error) error {
+	fields, err := q.userFields(value)
+	if err != nil {
+		return err
+	}
+	f := q.form("users", "Create user", fields, fault)
+	f.Cancel = href("users")
+	return q.showForm(status, "New user", formView{Form: f})
+}
+
+func createUser(q *request) error {
+	u, err := q.svc.CreateUser(q.r.Context(), q.account(), q.userPatch())
+	err = planFault(err)
+	if status, ok := formFault(err); ok {
+		return q.showNewUser(status, q.r.PostForm.Get, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.see(userPath(u.ID) + "?done=created")
+}
+
+func editUserPage(q *request, u *core.User) error {
+	return q.showEditUser(http.StatusOK, u, func(name string) string {
+		return map[string]string{"name": u.Name, "email": orEmpty(u.Email), "plan_id": u.PlanID, "metadata": indented(u.Metadata)}[name]
+	}, nil)
+}
+
+func (q *request) showEditUser(status int, u *core.User, value func(string) string, fault error) error {
+	fields, err := q.userFields(value)
+	if err != nil {
+		return err
+	}
+	f := q.form(userPath(u.ID), "Save", fields, fault)
+	f.Hidden = []hidden{seen(u.UpdatedAt)}
+	f.Cancel = Base + userPath(u.ID)
+	return q.showForm(status, "Edit "+u.Name, formView{Form: f,
+		Text: "A change is in force for the next request. What was used in the current period stays counted."})
+}
+
+func updateUser(q *request, u *core.User) error {
+	err := q.current(u.UpdatedAt)
+	if err == nil {
+		_, err = q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, q.userPatch())
+	}
+	err = planFault(err)
+	if status, ok := formFault(err); ok {
+		return q.showEditUser(status, u, q.r.PostForm.Get, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.see(userPath(u.ID) + "?done=saved")
+}
+
+func disableUser(q *request, u *core.User) error {
+	disabled, done, err := q.disabled()
+	if err != nil {
+		return err
+	}
+	if _, err := q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, core.UserPatch{Disabled: &disabled}); err != nil {
+		return err
+	}
+	return q.see(userPath(u.ID) + "?done=" + done)
+}
+
+func deleteUserPage(q *request, u *core.User) error {
+	_, keys, err := q.svc.Keys(q.r.Context(), q.account(), core.KeyFilter{UserID: u.ID}, core.Page{Number: 1, Size: 1})
+	if err != nil {
+		return err
+	}
+	f := q.form(userPath(u.ID)+"/delete", "Delete user", nil, nil)
+	f.Danger, f.Cancel = true, Base+userPath(u.ID)
+	return q.showForm(http.StatusOK, "Delete “"+u.Name+"”?", formView{Form: f, Points: []string{
+		deletedKeys(keys),
+		"The history of its requests can no longer be asked for, and its days leave the chart of the account.",
+		"It cannot be taken back. To stop it for a while, disable it instead."}})
+}
+
+// deletedKeys says what becomes of the keys of a user that is deleted.
+func deletedKeys(n int) string {
+	switch n {
+	case 0:
+		return "It has no keys."
+	case 1:
+		return "Its key is deleted with it: the next request with that is refused, on every server."
+	}
+	return "Its " + plural(n, "key") + " are deleted with it: the next request with one of them is refused, on every server."
+}
+
+func deleteUser(q *request, u *core.User) error {
+	err := q.svc.DeleteUser(q.r.Context(), q.account(), u.ID)
+	if err != nil && !errors.Is(err, core.ErrUserNotFound) {
+		return err
+	}
+	return q.see("users?done=deleted")
+}

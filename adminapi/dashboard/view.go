@@ -1,0 +1,259 @@
+package dashboard
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+// templates are the pages by name: each is a file that defines "main", within the layout
+// and beside the components.
+var templates = parseTemplates()
+
+func parseTemplates() map[string]*template.Template {
+	common := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/components.html"))
+	list, err := templateFiles.ReadDir("templates")
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	all := map[string]*template.Template{}
+	for _, f := range list {
+		name := strings.TrimSuffix(f.Name(), ".html")
+		if name != "layout" && name != "components" {
+			all[name] = template.Must(template.Must(common.Clone()).ParseFS(templateFiles, "templates/"+f.Name()))
+		}
+	}
+	return all
+}
+
+// functions are what templates can call.
+var functions = template.FuncMap{
+	"asset":    func(name string) string { return assetNames[name] },
+	"base":     func() string { return Base },
+	"number":   number,
+	"percent":  percent,
+	"when":     when,
+	"day":      func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
+	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"plural":   plural,
+	"ago":      func(t time.Time) string { return ago(time.Since(t)) },
+	"link":     navLink,
+	"number64": func(n int) string { return number(int64(n)) },
+	"deref":    func(s *string) string { return orEmpty(s) },
+	"itoa":     func(n int64) string { return strconv.FormatInt(n, 10) },
+}
+
+func orEmpty[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// number writes a number with its thousands parted: 12,345.
+func number(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// percent writes a number of percents: 12%, 0.5%.
+func percent(p float64) string {
+	if p >= 10 || p == 0 {
+		return strconv.FormatFloat(p, 'f', 0, 64) + "%"
+	}
+	return strconv.FormatFloat(p, 'f', 1, 64) + "%"
+}
+
+// when writes a moment in UTC.
+func when(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") + " UTC" }
+
+// plural puts a number before a noun: "1 key", "1,200 keys".
+func plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return number(int64(n)) + " " + noun
+}
+
+// ago writes how long ago something was, as of now.
+func ago(d time.Duration) string {
+	for _, u := range []struct {
+		size time.Duration
+		name string
+	}{{365 * 24 * time.Hour, "year"}, {30 * 24 * time.Hour, "month"}, {24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}} {
+		if d >= u.size {
+			return plural(int(d/u.size), u.name) + " ago"
+		}
+	}
+	return "just now"
+}
+
+// navigation is a link to a part of the dashboard.
+type navigation struct {
+	Href, Text string
+	Current    bool
+}
+
+func navLink(l layout, page, text string) navigation {
+	here := strings.TrimPrefix(l.Path, Base)
+	return navigation{Base + page, text, here == page || page != "" && strings.HasPrefix(here, page+"/")}
+}
+
+// layout is what a page is rendered with.
+type layout struct {
+	Title   string
+	Page    string // its name
+	Path    string // of the request
+	Who     *core.SignedIn
+	SignOut string // the token of the form to sign out
+	Done    string // what was done before, see done
+	Main    any
+}
+
+// done is what a page says of what was done before, by the parameter done of its address.
+var done = map[string]string{
+	"password": "The password is set. Every other browser was signed out.",
+	"created":  "Created.",
+	"saved":    "Saved.",
+	"deleted":  "Deleted.",
+	"revoked":  "Revoked: the next request with that key is refused.",
+	"disabled": "Disabled: the next request is refused.",
+	"enabled":  "Enabled again.",
+}
+
+// render answers with a page.
+func (q *request) render(status int, name, title string, main any) error {
+	l := layout{Title: title, Page: name, Path: q.r.URL.Path, Who: q.who, Done: done[q.r.URL.Query().Get("done")], Main: main}
+	if q.who != nil {
+		l.SignOut = q.token()
+	}
+	return q.write(status, name, "layout", l)
+}
+
+// renderPart answers with a template of a page alone, for what is live on it.
+func (q *request) renderPart(name, part string, main any) error {
+	return q.write(http.StatusOK, name, part, main)
+}
+
+func (q *request) write(status int, name, part string, data any) error {
+	var b bytes.Buffer
+	if err := templates[name].ExecuteTemplate(&b, part, data); err != nil {
+		return err
+	}
+	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	q.w.WriteHeader(status)
+	_, _ = q.w.Write(b.Bytes()) // a browser that went away is no fault
+	return nil
+}
+
+// unchanged answers that what is live on a page is as the browser has it.
+func (q *request) unchanged() error {
+	q.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// live reports whether a page asks by itself for a part of it.
+func (q *request) live() bool { return q.r.URL.Query().Has("part") }
+
+// part reports whether a live part of the page is asked for.
+func (q *request) part(name string) bool { return q.r.URL.Query().Get("part") == name }
+
+// pageSize is how many rows a table has.
+const pageSize = 25
+
+// pager leads to the pages before and after one of a list.
+type pager struct {
+	Number     int
+	First      int // the number of the first row
+	Rows       int
+	Total      int // of all rows; -1 when it is not known
+	Prev, Next string
+}
+
+// page returns the page that is asked for.
+func (q *request) page() core.Page {
+	n, err := strconv.Atoi(q.r.URL.Query().Get("page"))
+	if err != nil || n < 1 {
+		n = 1
+	}
+	return core.Page{Number: n, Size: pageSize}
+}
+
+// query returns what a parameter of the address says, without the space around it.
+func (q *request) query(name string) string { return strings.TrimSpace(q.r.URL.Query().Get(name)) }
+
+// narrow reports whether a list need not show all that there is, or not from its beginning.
+func (q *request) narrow() bool { return q.with("days", "") != q.r.URL.Path }
+
+// pager returns where a page leads, of which so many rows are shown.
+func (q *request) pager(p core.Page, rows, total int, more bool) pager {
+	pg := pager{Number: p.Number, First: p.Offset() + 1, Rows: rows, Total: total}
+	if p.Number > 1 {
+		pg.Prev = q.with("page", strconv.Itoa(p.Number-1))
+	}
+	if more {
+		pg.Next = q.with("page", strconv.Itoa(p.Number+1))
+	}
+	return pg
+}
+
+// at lets the links of a pager lead to the part of the page with an id.
+func (p pager) at(id string) pager {
+	if p.Prev != "" {
+		p.Prev += "#" + id
+	}
+	if p.Next != "" {
+		p.Next += "#" + id
+	}
+	return p
+}
+
+// Last returns the number of the last row.
+func (p pager) Last() int { return p.First + p.Rows - 1 }
+
+// with returns the address of the page with another parameter.
+func (q *request) with(name, value string) string {
+	v := url.Values{}
+	for _, keep := range []string{"q", "plan", "status", "user", "days", "page"} {
+		if s := q.r.URL.Query().Get(keep); s != "" && keep != name {
+			v.Set(keep, s)
+		}
+	}
+	if value != "" {
+		v.Set(name, value)
+	}
+	if len(v) == 0 {
+		return q.r.URL.Path
+	}
+	return q.r.URL.Path + "?" + v.Encode()
+}
+
+// origin returns the address of this server, as the browser knows it.
+func (q *request) origin() string { return "https://" + q.r.Host }
+
+// href returns the address of a page below Base, of which the parts are names that may hold
+// anything.
+func href(parts ...string) string {
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return Base + path.Join(parts...)
+}

@@ -1,0 +1,185 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/spf13/cobra"
+)
+
+func signInCommand() *cobra.Command {
+	cmd := subcommand("sign-in NAME", "Prints a link that signs in to the dashboard, once, within 10 minutes", "NAME", runSignIn)
+	cmd.Flags().String("url", "", "Where the dashboard is, as in https://api.example.com, if the config does not tell")
+	return cmd
+}
+
+func runSignIn(c *adminClient, args []string) error {
+	origin, err := c.dashboardOrigin()
+	if err != nil {
+		return err
+	}
+	var v signInView
+	asJSON := c.json
+	c.json = false // the server does not know where it is reached
+	if err := c.call(http.MethodPost, "sign-in?"+url.Values{"account": {args[0]}}.Encode(), nil, &v); err != nil {
+		return fmt.Errorf("making a link for account %q: %w", args[0], err)
+	}
+	v.Link = origin + v.Link
+	if asJSON {
+		return json.NewEncoder(c.out).Encode(v)
+	}
+	_, err = fmt.Fprintf(c.out, "%s\nIt signs in to %s, once, until %s.\n", v.Link, printable(v.Account), shownTime(&v.ExpiresAt))
+	return err
+}
+
+// dashboardOrigin returns where the dashboard is: as --url says, or as the running config
+// does.
+func (c *adminClient) dashboardOrigin() (string, error) {
+	given, err := c.flags.GetString("url")
+	if err != nil {
+		return "", err
+	}
+	if given != "" {
+		u, err := url.Parse(given)
+		if err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return "", fmt.Errorf("--url: want an address like https://api.example.com, got %q", given)
+		}
+		return "https://" + u.Host, nil
+	}
+	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodGet, "/config/apps/http", nil, nil)
+	if err != nil {
+		return "", c.explain(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", fmt.Errorf("reading the answer of %s: %w", c.address, err)
+	}
+	origins := dashboardOrigins(b)
+	if len(origins) == 0 {
+		return "", errors.New("the running config serves no dashboard (limitkeeper_api): say where it is with --url")
+	}
+	return origins[0], nil
+}
+
+// The parts of a config of Caddy's HTTP app that tell where a handler is.
+type (
+	httpConfig struct {
+		HTTPPort int `json:"http_port"`
+		Servers  map[string]struct {
+			Listen []string          `json:"listen"`
+			Routes []routeConfig     `json:"routes"`
+			TLS    []json.RawMessage `json:"tls_connection_policies"`
+			Auto   struct {
+				Disable bool     `json:"disable"`
+				Skip    []string `json:"skip"`
+			} `json:"automatic_https"`
+		} `json:"servers"`
+	}
+	routeConfig struct {
+		Match []struct {
+			Host []string `json:"host"`
+		} `json:"match"`
+		Handle []struct {
+			Handler   string        `json:"handler"`
+			Dashboard *bool         `json:"dashboard"`
+			Routes    []routeConfig `json:"routes"`
+		} `json:"handle"`
+	}
+)
+
+// dashboardOrigins returns where a config of the HTTP app serves the dashboard, by name
+// first.
+func dashboardOrigins(config []byte) []string {
+	var app httpConfig
+	if json.Unmarshal(config, &app) != nil {
+		return nil
+	}
+	if app.HTTPPort == 0 {
+		app.HTTPPort = caddyhttp.DefaultHTTPPort
+	}
+	var named, local []string
+	for _, server := range app.Servers {
+		hosts, ok := dashboardHosts(server.Routes, []string{""})
+		if !ok {
+			continue
+		}
+		plain := func(host string) bool { // only for a name is HTTPS automatic
+			return len(server.TLS) == 0 && (host == "" || server.Auto.Disable || slices.Contains(server.Auto.Skip, host))
+		}
+		for _, listen := range server.Listen {
+			a, err := caddy.ParseNetworkAddress(listen)
+			if err != nil || a.IsUnixNetwork() || int(a.StartPort) == app.HTTPPort {
+				continue
+			}
+			for _, host := range hosts {
+				switch {
+				case plain(host):
+				case host == "":
+					local = append(local, originOf(localHost(a.Host), a.StartPort))
+				default:
+					named = append(named, originOf(host, a.StartPort))
+				}
+			}
+		}
+	}
+	slices.Sort(named)
+	slices.Sort(local)
+	return append(named, local...)
+}
+
+// dashboardHosts returns the names of the hosts for which routes serve the dashboard, ""
+// for any, and whether any route does. Around them are the names of the routes that they are
+// in.
+func dashboardHosts(routes []routeConfig, around []string) (hosts []string, ok bool) {
+	for _, rt := range routes {
+		names := around
+		for _, m := range rt.Match {
+			if len(m.Host) > 0 {
+				names = m.Host
+			}
+		}
+		for _, h := range rt.Handle {
+			if h.Handler == "limitkeeper_api" && (h.Dashboard == nil || *h.Dashboard) {
+				hosts, ok = append(hosts, plainHosts(names)...), true
+			}
+			if inner, has := dashboardHosts(h.Routes, names); has {
+				hosts, ok = append(hosts, inner...), true
+			}
+		}
+	}
+	return hosts, ok
+}
+
+// plainHosts leaves out what is a pattern and no name.
+func plainHosts(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.ContainsAny(n, "*{") })
+}
+
+// localHost returns by what name this machine is asked for an address that is listened on.
+func localHost(host string) string {
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return "localhost"
+	}
+	return host
+}
+
+func originOf(host string, port uint) string {
+	if port == 443 {
+		if strings.Contains(host, ":") {
+			host = "[" + host + "]"
+		}
+		return "https://" + host
+	}
+	return "https://" + net.JoinHostPort(host, fmt.Sprint(port))
+}
