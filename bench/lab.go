@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +24,20 @@ type lab struct {
 	processes []*process
 	out       io.Writer // for progress
 	began     time.Time
+
+	// apart has every program that is started run on one core, and wrk on another one.
+	apart bool
+}
+
+// The cores of programs and of wrk when they are apart.
+const (
+	coreOfPrograms = 0
+	coreOfLoad     = 1
+)
+
+// onCore returns the command that runs a program on one core.
+func onCore(core int, argv []string) []string {
+	return append([]string{"taskset", "--cpu-list", strconv.Itoa(core)}, argv...)
 }
 
 // newLab builds our program and makes the directory.
@@ -63,6 +78,9 @@ func (l *lab) say(format string, args ...any) {
 
 // start starts a program that runs until stopAll.
 func (l *lab) start(name string, env []string, argv ...string) (*process, error) {
+	if l.apart {
+		argv = onCore(coreOfPrograms, argv)
+	}
 	p, err := start(l.dir, name, env, argv...)
 	if err == nil {
 		l.processes = append(l.processes, p)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 )
 
 // The names of what the part redis measures.
@@ -19,7 +20,7 @@ const (
 // upstream, and asked for.
 func runRedis(ctx context.Context, l *lab) error {
 	r := l.newReport("redis", "Decisions on Redis, on loopback", "Caddy", "ratelimit", "Redis", "wrk", "h2load")
-	for _, part := range []func(context.Context, *lab, *report) error{redisAlone, redisGateway, redisValidate} {
+	for _, part := range []func(context.Context, *lab, *report) error{redisAlone, redisGateway, redisValidate, redisApart} {
 		err := part(ctx, l, r)
 		l.stopAll()
 		if err != nil {
@@ -120,10 +121,57 @@ func (l *lab) overTCP(ctx context.Context, called, name string, options ...strin
 // redisValidate measures decisions that are asked for, beside ratelimit with Redis, and
 // over HTTP/2 beside ours on disk.
 func redisValidate(ctx context.Context, l *lab, r *report) error {
-	if l.o.profile != "" || !l.wantsAny(ratelimitOf, ratelimitOf+fourWindows, validateOf+onRedisCalled+overTLS, validateOf+onBadger("process").called) {
+	return l.measureAsked(ctx, r, []string{ratelimitOf, ratelimitOf + fourWindows, validateOf + onRedisCalled + overTLS, validateOf + onBadger("process").called},
+		func() ([]subjects, error) {
+			redis, err := l.startOursOnSocket(ctx)
+			if err != nil {
+				return nil, err
+			}
+			beside, err := l.besideRatelimit(ctx, redis)
+			if err != nil {
+				return nil, err
+			}
+			disk, err := l.startOurs(ctx, onBadger("process"), nowhere)
+			if err != nil {
+				return nil, err
+			}
+			two := make([]*subject, 2)
+			for i, o := range []*ours{disk, redis} {
+				if two[i], err = l.oursHTTP2(o); err != nil {
+					return nil, err
+				}
+			}
+			two[1].adds = true
+			return []subjects{{"HTTP/1.1", beside}, {"HTTP/2", two}}, nil
+		})
+}
+
+// redisApart measures decisions that are asked for beside ratelimit while wrk takes
+// nothing from the programs that it loads: they have one core, and it has another.
+func redisApart(ctx context.Context, l *lab, r *report) error {
+	if runtime.NumCPU() <= coreOfLoad {
+		l.say("there is no second core for wrk")
 		return nil
 	}
-	groups, err := l.redisValidateGroups(ctx)
+	l.apart = true
+	defer func() { l.apart = false }()
+	return l.measureAsked(ctx, r, []string{ratelimitOf, ratelimitOf + fourWindows}, func() ([]subjects, error) {
+		redis, err := l.startOursOnSocket(ctx)
+		if err != nil {
+			return nil, err
+		}
+		beside, err := l.besideRatelimit(ctx, redis)
+		return []subjects{{"HTTP/1.1, on one core, wrk on another", beside}}, err
+	})
+}
+
+// measureAsked starts groups of programs and measures decisions that they are asked for,
+// when one with one of the names is wanted.
+func (l *lab) measureAsked(ctx context.Context, r *report, names []string, start func() ([]subjects, error)) error {
+	if l.o.profile != "" || !l.wantsAny(names...) {
+		return nil
+	}
+	groups, err := start()
 	if err != nil {
 		return err
 	}
@@ -139,31 +187,12 @@ func redisValidate(ctx context.Context, l *lab, r *report) error {
 	return nil
 }
 
-// redisValidateGroups starts what is asked. Ours speaks to Redis over a socket, as
+// startOursOnSocket starts ours with a Redis to which it speaks over a socket, as
 // ratelimit does to its own.
-func (l *lab) redisValidateGroups(ctx context.Context) ([]subjects, error) {
+func (l *lab) startOursOnSocket(ctx context.Context) (*ours, error) {
 	server, err := l.startRedis(ctx, "redis-validate")
 	if err != nil {
 		return nil, err
 	}
-	disk, err := l.startOurs(ctx, onBadger("process"), nowhere)
-	if err != nil {
-		return nil, err
-	}
-	redis, err := l.startOurs(ctx, onRedis(onRedisCalled, server, server.path), nowhere)
-	if err != nil {
-		return nil, err
-	}
-	beside, err := l.besideRatelimit(ctx, redis)
-	if err != nil {
-		return nil, err
-	}
-	two := make([]*subject, 2)
-	for i, o := range []*ours{disk, redis} {
-		if two[i], err = l.oursHTTP2(o); err != nil {
-			return nil, err
-		}
-	}
-	two[1].adds = true
-	return []subjects{{"HTTP/1.1", beside}, {"HTTP/2", two}}, nil
+	return l.startOurs(ctx, onRedis(onRedisCalled, server, server.path), nowhere)
 }

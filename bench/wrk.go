@@ -82,11 +82,12 @@ type wrk struct {
 	script string
 	file   string // with the requests
 	want   string // file with what bodies are to be
+	apart  bool   // on a core of its own
 }
 
 // newWrk writes what wrk reads.
 func newWrk(l *lab, name string, t *target) (w *wrk, err error) {
-	w = &wrk{target: t}
+	w = &wrk{target: t, apart: l.apart}
 	if w.script, err = l.file("wrk.lua", wrkScript); err != nil {
 		return nil, err
 	}
@@ -106,6 +107,9 @@ func (w *wrk) run(ctx context.Context, l load) (sample, error) {
 		if w.target.whole {
 			args = append(args, "whole")
 		}
+	}
+	if w.apart {
+		args = onCore(coreOfLoad, args)
 	}
 	text, err := output(ctx, "", nil, args...)
 	if err != nil {
