@@ -22,77 +22,55 @@ func (n *NearLimit) Percentage() float64 { return Percentage(n.Used, n.Plan.Limi
 // so many, the closest first. Counters that nothing has used are left out. It reads the
 // counter of every key and user.
 func (s *Service) Closest(ctx context.Context, account string, most int) ([]NearLimit, error) {
-	c := closest{s: s, account: account, most: most, sum: summing{s: s, account: account, at: s.now(), plans: map[string]*Plan{}}}
-	err := s.eachUser(ctx, account, UserFilter{}, func(users []*User) error {
-		var ids []CounterID
-		var list []NearLimit
-		for _, u := range users {
-			if u.PlanID != "" {
-				ids, list = append(ids, CounterID{Account: account, UserID: u.ID}), append(list, NearLimit{User: u})
+	type near struct {
+		CounterUsage
+		plan *Plan
+	}
+	share := func(n near) float64 { return float64(n.Used) / float64(max(n.plan.Limit, 1)) }
+	var closest []near
+	at := s.now()
+	err := eachPage(ctx, func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }, func(plans []*Plan) error {
+		for _, pl := range plans {
+			drawn, err := s.store.Drawn(ctx, account, pl.ID, pl.Period, at, most)
+			if err != nil {
+				return err
 			}
+			for _, u := range drawn.Most {
+				closest = append(closest, near{u, pl})
+			}
+			slices.SortStableFunc(closest, func(a, b near) int { return cmp.Compare(share(b), share(a)) })
+			closest = closest[:min(len(closest), most)]
 		}
-		return c.add(ctx, ids, list)
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = s.eachKey(ctx, account, KeyFilter{}, func(keys []*Key) error {
-		var ids []CounterID
-		var list []NearLimit
-		for _, k := range keys {
-			if k.PlanID != "" {
-				ids, list = append(ids, CounterID{Account: account, KeyID: k.ID}), append(list, NearLimit{Key: k})
-			}
+	list := make([]NearLimit, 0, len(closest))
+	for _, c := range closest {
+		n := NearLimit{Plan: c.plan, Usage: c.Usage}
+		n.User, n.Key, err = s.ownerOf(ctx, c.CounterID)
+		switch ErrorCode(err) {
+		case CodeUserNotFound, CodeAPIKeyNotFound: // deleted just now
+			continue
 		}
-		return c.add(ctx, ids, list)
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i := range c.list {
-		if n := &c.list[i]; n.User == nil {
-			if n.User, err = s.store.User(ctx, account, n.Key.UserID); err != nil {
-				return nil, err
-			}
+		if err != nil {
+			return nil, err
 		}
+		list = append(list, n)
 	}
-	return c.list, nil
+	return list, nil
 }
 
-// closest gathers the counters that are the closest to their limits.
-type closest struct {
-	s       *Service
-	account string
-	most    int
-	sum     summing
-	list    []NearLimit
-}
-
-// add looks at more counters.
-func (c *closest) add(ctx context.Context, ids []CounterID, list []NearLimit) error {
-	counters, err := c.s.store.Counters(ctx, ids)
-	if err != nil {
-		return err
+// ownerOf returns the user of a counter, and its key when it is that of one.
+func (s *Service) ownerOf(ctx context.Context, id CounterID) (u *User, k *Key, err error) {
+	user := id.UserID
+	if id.KeyID != "" {
+		if k, err = s.store.Key(ctx, id.Account, id.KeyID); err != nil {
+			return nil, nil, err
+		}
+		user = k.UserID
 	}
-	for i := range list {
-		n := &list[i]
-		plan := ""
-		if n.Key != nil {
-			plan = n.Key.PlanID
-		} else {
-			plan = n.User.PlanID
-		}
-		if n.Plan, err = c.sum.plan(ctx, plan); err != nil {
-			return err
-		}
-		if n.Usage = counters[i].Usage(n.Plan.Period, c.sum.at); n.Used > 0 {
-			c.list = append(c.list, *n)
-		}
-	}
-	slices.SortStableFunc(c.list, func(a, b NearLimit) int { return cmp.Compare(b.share(), a.share()) })
-	c.list = c.list[:min(len(c.list), c.most)]
-	return nil
+	u, err = s.store.User(ctx, id.Account, user)
+	return u, k, err
 }
-
-// share returns the part of the limit that is used.
-func (n *NearLimit) share() float64 { return float64(n.Used) / float64(max(n.Plan.Limit, 1)) }

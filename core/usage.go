@@ -216,58 +216,6 @@ func (s *Service) UserUsage(ctx context.Context, account string, id int64) (*Use
 	return out, err
 }
 
-// PlanUsage is the usage of everyone who draws on a plan, in the current window.
-type PlanUsage struct {
-	Plan  *Plan
-	Users int   // who draw on it, by a key or as a user
-	Used  int64 // the sum over the counters
-}
-
-// Average returns the usage of a user on average with two decimals, 0 without
-// users.
-func (u *PlanUsage) Average() float64 {
-	if u.Users == 0 {
-		return 0
-	}
-	return math.Round(float64(u.Used)/float64(u.Users)*100) / 100
-}
-
-// PlanUsage returns the usage of a plan. It reads the counter of every key and
-// user that has the plan.
-func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage, error) {
-	pl, err := s.store.Plan(ctx, account, id)
-	if err != nil {
-		return nil, err
-	}
-	_, users, err := s.store.Users(ctx, account, UserFilter{OnPlan: id}, Page{1, 1})
-	if err != nil {
-		return nil, err
-	}
-	sum := summing{s: s, account: account, at: s.now(), plans: map[string]*Plan{id: pl}}
-	out := &PlanUsage{Plan: pl, Users: users}
-	add := func() error {
-		used, _, err := sum.take(ctx)
-		out.Used += used
-		return err
-	}
-	err = s.eachKey(ctx, account, KeyFilter{PlanID: &id}, func(keys []*Key) error {
-		for _, k := range keys {
-			sum.want(CounterID{Account: account, KeyID: k.ID}, id)
-		}
-		return add()
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = s.eachUser(ctx, account, UserFilter{PlanID: id}, func(us []*User) error {
-		for _, u := range us {
-			sum.want(CounterID{Account: account, UserID: u.ID}, id)
-		}
-		return add()
-	})
-	return out, err
-}
-
 // summing adds up counters a batch at a time.
 type summing struct {
 	s       *Service
@@ -330,11 +278,6 @@ const batch = 1000
 // eachKey calls fn with all keys that match, a batch at a time.
 func (s *Service) eachKey(ctx context.Context, account string, f KeyFilter, fn func([]*Key) error) error {
 	return eachPage(ctx, func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }, fn)
-}
-
-// eachUser calls fn with all users that match, a batch at a time.
-func (s *Service) eachUser(ctx context.Context, account string, f UserFilter, fn func([]*User) error) error {
-	return eachPage(ctx, func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }, fn)
 }
 
 func eachPage[T any](ctx context.Context, list func(Page) ([]T, int, error), fn func([]T) error) error {

@@ -3,10 +3,12 @@ package badgerstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -72,6 +74,54 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.Coun
 // eachDay calls fn with every number of every counter that is asked for, from the first day
 // to the last.
 func (s *Store) eachDay(ctx context.Context, of core.DaysOf, first, last core.Date, fn func(d dayNumber, shared bool)) error {
+	return s.eachSlots(ctx, of, func(p *slots) error { return s.eachDayOn(p, first, last, fn) })
+}
+
+// Drawn implements [core.Store].
+func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.Drawn, err error) {
+	err = s.eachSlots(ctx, core.DaysOf{Account: account, PlanID: plan}, func(sl *slots) error {
+		add := func(slot byte, t *tally) {
+			id, seq := core.CounterID{Account: account}, int64(0)
+			if number := sl.of(slot).number; sl.page.kind == kindKey {
+				seq = number
+			} else {
+				id.UserID = number
+			}
+			d.Add(n, id, seq, t.Usage(p, at))
+		}
+		heads, absent := s.inMemory(sl, add)
+		return s.db.View(func(txn *badger.Txn) error { return s.onPage(snapshot{txn}, sl, absent, heads, add) })
+	})
+	if err != nil {
+		return core.Drawn{}, err
+	}
+	return d, s.nameKeys(account, &d)
+}
+
+// nameKeys fills in the ids of keys, and leaves out those that are gone by now.
+func (s *Store) nameKeys(account string, d *core.Drawn) error {
+	return s.read(account, func(r snapshot) error {
+		named := d.Most[:0]
+		for _, u := range d.Most {
+			if u.Seq != 0 {
+				k, err := found[core.Key](r, keyPath(account, u.Seq), core.ErrKeyNotFound)
+				if errors.Is(err, core.ErrKeyNotFound) {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				u.KeyID = k.ID
+			}
+			named = append(named, u)
+		}
+		d.Most = named
+		return nil
+	})
+}
+
+// eachSlots calls fn with the counters that are asked for, a page at a time.
+func (s *Store) eachSlots(ctx context.Context, of core.DaysOf, fn func(*slots) error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -88,7 +138,7 @@ func (s *Store) eachDay(ctx context.Context, of core.DaysOf, first, last core.Da
 		if err := ctx.Err(); err != nil { // nobody waits for it any more
 			return err
 		}
-		if err := s.eachDayOn(&all[i], first, last, fn); err != nil {
+		if err := fn(&all[i]); err != nil {
 			return fault(err)
 		}
 	}
@@ -147,10 +197,11 @@ func (st *standing) add(slot byte, kind uint32, t *tally) {
 // others end: what is folded meanwhile is there.
 func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, shared bool)) error {
 	var st standing
-	heads, stored := s.inMemory(p, &st)
+	add := func(slot byte, t *tally) { st.add(slot, p.page.kind, t) }
+	heads, absent := s.inMemory(p, add)
 	return s.db.View(func(txn *badger.Txn) error {
 		r := snapshot{txn}
-		if err := s.onPage(r, p, stored, heads, &st); err != nil {
+		if err := s.onPage(r, p, absent, heads, add); err != nil {
 			return err
 		}
 		for _, d := range st.days {
@@ -175,9 +226,9 @@ func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, 
 	})
 }
 
-// inMemory looks at the counters that are in memory, and returns which ones are not, and
-// where their events end.
-func (s *Store) inMemory(p *slots, st *standing) (heads map[byte]int64, absent uint64) {
+// inMemory calls fn with the counters that are in memory, and returns which ones are not,
+// and where their events end. fn does not keep them.
+func (s *Store) inMemory(p *slots, fn func(slot byte, t *tally)) (heads map[byte]int64, absent uint64) {
 	heads = map[byte]int64{}
 	sh := s.counters.shard(p.of(0))
 	sh.mu.Lock()
@@ -193,7 +244,7 @@ func (s *Store) inMemory(p *slots, st *standing) (heads map[byte]int64, absent u
 			c = sh.byRef[p.of(slot)]
 		}
 		if c != nil {
-			st.add(slot, p.page.kind, &c.tally)
+			fn(slot, &c.tally)
 			continue
 		}
 		absent |= 1 << slot
@@ -204,8 +255,9 @@ func (s *Store) inMemory(p *slots, st *standing) (heads map[byte]int64, absent u
 	return heads, absent
 }
 
-// onPage reads the counters in some slots of a page, and the events that these have not got.
-func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, st *standing) error {
+// onPage calls fn with the counters in some slots of a page, with the events that the page
+// has not got.
+func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, fn func(slot byte, t *tally)) error {
 	if mask == 0 {
 		return nil
 	}
@@ -226,7 +278,7 @@ func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, 
 		if err != nil {
 			return err
 		}
-		st.add(slot, p.page.kind, &t)
+		fn(slot, &t)
 	}
 	return nil
 }

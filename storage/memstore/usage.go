@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -63,6 +64,26 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 		return nil
 	})
 	return list, err
+}
+
+// Drawn implements [core.Store].
+func (s *Store) Drawn(_ context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.Drawn, err error) {
+	err = s.locked(func() error {
+		add := func(id core.CounterID, seq int64) {
+			if c, ok := s.counters[id]; ok {
+				d.Add(n, id, seq, c.Usage(p, at))
+			}
+		}
+		r := s.of(account)
+		for _, k := range r.keysThat(core.KeyFilter{PlanID: &plan}) {
+			add(core.CounterID{Account: account, KeyID: k.ID}, k.Seq)
+		}
+		for _, u := range r.usersThat(core.UserFilter{PlanID: plan}) {
+			add(core.CounterID{Account: account, UserID: u.ID}, 0)
+		}
+		return nil
+	})
+	return d, err
 }
 
 // counter returns the counter with the id. One that is new is zero.

@@ -64,3 +64,18 @@ func BenchmarkDays(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDrawn adds up what 10,000 keys, each of another user, have drawn on their plan.
+func BenchmarkDrawn(b *testing.B) {
+	server := redistest.Start(b)
+	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
+	defer s.Close()
+	pl, keys := used(b, s, 10_000)
+	at := counted(keys[0], 0).Entry.At
+	for b.Loop() {
+		d, err := s.Drawn(b.Context(), "acct_bench", pl.ID, core.Year, at, 10)
+		if err != nil || d.Used < 10_000 || len(d.Most) != 10 {
+			b.Fatal(d, err)
+		}
+	}
+}

@@ -124,7 +124,7 @@ func (s *Store) checkFormat(ctx context.Context) error {
 	case err != nil:
 		return err
 	case have != format:
-		return fmt.Errorf("what is stored under %s has the format %q, not %q", s.o.Prefix, have, format)
+		return fmt.Errorf("what is stored under %s was written by another version of Limitkeeper: it has the format %q, this version knows %q", s.o.Prefix, have, format)
 	}
 	return nil
 }

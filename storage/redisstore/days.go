@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/redis/rueidis"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
@@ -151,77 +150,18 @@ func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date)
 	return list, nil
 }
 
-// daysAtOnce is of how many users or keys days are read at once; partsAtOnce is how often at
-// the same time.
-const (
-	daysAtOnce  = 500
-	partsAtOnce = 4
-)
-
-// keyOf returns the counter of a key by the id that an index has.
-func keyOf(account string) func(id string) core.CounterID {
-	return func(id string) core.CounterID { return core.CounterID{Account: account, KeyID: id} }
-}
-
-// userOf does for users what keyOf does for keys.
-func userOf(account string) func(id string) core.CounterID {
-	return func(id string) core.CounterID {
-		n, _ := strconv.ParseInt(id, 10, 64) // a damaged id is that of nobody
-		return core.CounterID{Account: account, UserID: n}
-	}
-}
-
 // eachDayOf calls fn with the days of all users or keys of an index, in no order and never
-// twice at the same time. Who is in the index all the while is read once, whatever comes and
-// goes.
+// twice at the same time.
 func (s *Store) eachDayOf(ctx context.Context, index string, counter func(id string) core.CounterID,
 	read func([]place) ([]daily, bool, error), fn func(*core.CounterDay)) error {
-	parts, ctx := errgroup.WithContext(ctx)
-	parts.SetLimit(partsAtOnce)
 	var mu sync.Mutex
-	part := func(ids []core.CounterID) error {
-		switch {
-		case ctx.Err() != nil: // nobody waits for it any more
-			return unavailable(ctx.Err())
-		case s.closing.Load():
-			return errClosed
-		}
+	return s.eachPart(ctx, index, counter, func(ctx context.Context, ids []core.CounterID) error {
 		return s.eachDay(ctx, ids, read, func(d *core.CounterDay) {
 			mu.Lock()
 			defer mu.Unlock()
 			fn(d)
 		})
-	}
-	var err error
-	for after := "-inf"; after != "" && err == nil; {
-		var ids []core.CounterID
-		ids, after, err = s.idsAfter(ctx, index, counter, after)
-		if len(ids) > 0 {
-			parts.Go(func() error { return part(ids) })
-		}
-	}
-	return cmp.Or(parts.Wait(), err)
-}
-
-// idsAfter returns as many of an index as are read at once, in their order, and after which
-// score the next ones are: none when that is all. No two have the same score.
-func (s *Store) idsAfter(ctx context.Context, index string, counter func(id string) core.CounterID, after string) (ids []core.CounterID, next string, err error) {
-	if ctx.Err() != nil {
-		return nil, "", unavailable(ctx.Err())
-	}
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	some, err := s.do(ctx, s.client.B().Zrange().Key(index).Min(after).Max("+inf").Byscore().Limit(0, daysAtOnce).Withscores().Build()).AsZScores()
-	if err != nil {
-		return nil, "", unavailable(err)
-	}
-	for _, one := range some {
-		ids = append(ids, counter(one.Member))
-	}
-	if len(some) == daysAtOnce {
-		next = "(" + strconv.FormatFloat(some[len(some)-1].Score, 'f', -1, 64)
-	}
-	return ids, next, nil
+	})
 }
 
 // eachDay calls fn with the days of some users or keys, in no order.

@@ -13,7 +13,7 @@ import (
 func TestDaysOfManyThatChange(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)
-	plan, keys := storetest.Fill(t, m.s, movingAccount, 2*daysAtOnce+100)
+	plan, keys := storetest.Fill(t, m.s, movingAccount, 2*partSize+100)
 	put := func(key *core.Key, plan string) {
 		changed := *key
 		changed.PlanID = plan
@@ -45,7 +45,7 @@ func TestDaysOfManyThatChange(t *testing.T) {
 		var got int64
 		seen := 0
 		counter := func(id string) core.CounterID {
-			if seen++; seen == daysAtOnce { // between one part and the next
+			if seen++; seen == partSize { // between one part and the next
 				c.change()
 			}
 			return c.counter(id)

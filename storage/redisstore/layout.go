@@ -38,7 +38,7 @@ import (
 //	!{…}…                              said by a transaction to whoever watches; never there
 
 // format is the version of this layout, kept in {registry}format.
-const format = "1"
+const format = "2"
 
 // names are the names of the keys of one slot.
 type names string

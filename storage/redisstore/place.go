@@ -21,6 +21,15 @@ type place struct {
 	moves uint8 // of the key, so far
 }
 
+// seq returns the Seq of a key, 0 of a user or of what does not exist.
+func (p place) seq() int64 {
+	n, err := strconv.ParseInt(p.field, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // encodePlace returns what is kept of where the counter of a key is.
 func encodePlace(k *keyRecord) string {
 	return fmt.Sprintf("%d %d %d", k.Seq, k.UserID, k.Moves)

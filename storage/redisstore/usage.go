@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -177,6 +178,41 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) (list []core
 		return nil, err
 	}
 	return list, nil
+}
+
+// Drawn implements [core.Store].
+func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.Drawn, err error) {
+	if err := s.begin(); err != nil {
+		return core.Drawn{}, err
+	}
+	defer s.end()
+	var mu sync.Mutex // guards d
+	part := func(ctx context.Context, ids []core.CounterID) error {
+		var where []place
+		var list []core.Counter
+		err := s.atPlaces(ctx, ids, func(places []place) (found bool, err error) {
+			where = places
+			list, found, err = s.counters(ctx, places)
+			return found, err
+		})
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i, id := range ids {
+			d.Add(n, id, where[i].seq(), list[i].Usage(p, at))
+		}
+		return nil
+	}
+	of := s.o.account(account)
+	if err = s.eachPart(ctx, of.keys(core.KeyFilter{PlanID: &plan}), keyOf(account), part); err == nil {
+		err = s.eachPart(ctx, of.users(core.UserFilter{PlanID: plan}), userOf(account), part)
+	}
+	if err != nil {
+		return core.Drawn{}, err
+	}
+	return d, nil
 }
 
 // counters returns the counters at some places, and whether all are there to stay.

@@ -34,7 +34,7 @@ func wrapped(wrap func(core.Store) core.Store) func() Opened {
 // suite would be no proof of the contract.
 func TestBrokenStores(t *testing.T) {
 	for _, d := range slices.Concat(brokenUsage, brokenHistory, brokenResources, brokenLists, brokenTransactions, brokenFiles,
-		brokenDays, brokenRequestIDs, brokenImports) {
+		brokenDrawn, brokenDays, brokenRequestIDs, brokenImports) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			r := observe(t, caseNamed(t, d.caughtBy), d.open())

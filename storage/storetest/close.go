@@ -74,6 +74,10 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 			_, err := s.Days(e.ctx, core.DaysOf{Account: account, PlanID: "plan_1"}, today, today)
 			return err
 		},
+		"Drawn": func(string) error {
+			_, err := s.Drawn(e.ctx, account, "plan_1", core.Month, noon, 1)
+			return err
+		},
 		"Counters": func(string) error { _, err := s.Counters(e.ctx, []core.CounterID{keyCounter(k)}); return err },
 		"History":  func(string) error { _, _, err := s.History(e.ctx, keyCounter(k), time.Time{}, page); return err },
 	}

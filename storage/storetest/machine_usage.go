@@ -140,11 +140,24 @@ func (m *machine) look(t *rapid.T) {
 	last := core.DateOf(m.latest)
 	m.bothDays(t, core.DaysOf{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}, last-core.DaysKept+1, last)
 	m.bothDays(t, core.DaysOf{Account: account, PlanID: m.planID(t, account)}, last-core.DaysKept+1, last)
+	m.lookDrawn(t)
 	for range 3 {
 		m.lookUsers(t, account, page)
 		m.lookPlans(t, account, page)
 		m.lookKeys(t, account, page)
 		m.lookHistory(t, page)
+	}
+}
+
+// lookDrawn compares what has been drawn on each plan, mostly in the window that runs.
+func (m *machine) lookDrawn(t *rapid.T) {
+	period, n := rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.SampledFrom([]int{100, 100, 2, 1, 0}).Draw(t, "most")
+	at := m.now.Add(rapid.SampledFrom([]time.Duration{0, 0, 0, -24 * time.Hour, 24 * time.Hour}).Draw(t, "at"))
+	for _, account := range m.accounts {
+		plans, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})
+		for _, pl := range append(plans, newPlan(account, "plan_missing")) {
+			m.both(t, "Drawn", func(s core.Store) (any, error) { return s.Drawn(m.e.ctx, account, pl.ID, period, at, n) })
+		}
 	}
 }
 

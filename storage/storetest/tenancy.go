@@ -76,6 +76,7 @@ func (e *env) foreign(account string, k *core.Key) {
 		of.Account = account
 		e.wantDays(of, today, 0, 0)
 	}
+	e.wantDrawn(account, "plan_1", core.Month, noon, 10, 0)
 	e.update(account, func(tx core.Tx) error {
 		_, err := tx.User(k.UserID)
 		e.isErr("User in a transaction", err, core.ErrUserNotFound)
