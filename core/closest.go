@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // NearLimit is a counter and how far it is used up: that of a key with a plan of its own,
@@ -22,34 +25,21 @@ func (n *NearLimit) Percentage() float64 { return Percentage(n.Used, n.Plan.Limi
 // so many, the closest first. Counters that nothing has used are left out. It reads the
 // counter of every key and user.
 func (s *Service) Closest(ctx context.Context, account string, most int) ([]NearLimit, error) {
-	type near struct {
-		CounterUsage
-		plan *Plan
-	}
-	share := func(n near) float64 { return float64(n.Used) / float64(max(n.plan.Limit, 1)) }
-	var closest []near
+	var closest []drawnOn
 	at := s.now()
 	err := eachPage(ctx, func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }, func(plans []*Plan) error {
-		for _, pl := range plans {
-			drawn, err := s.store.Drawn(ctx, account, pl.ID, pl.Period, at, most)
-			if err != nil {
-				return err
-			}
-			for _, u := range drawn.Most {
-				closest = append(closest, near{u, pl})
-			}
-			slices.SortStableFunc(closest, func(a, b near) int { return cmp.Compare(share(b), share(a)) })
-			closest = closest[:min(len(closest), most)]
-		}
-		return nil
+		drawn, err := s.drawnOn(ctx, account, plans, at, most)
+		closest = append(closest, drawn...)
+		slices.SortStableFunc(closest, func(a, b drawnOn) int { return cmp.Compare(b.share(), a.share()) })
+		closest = closest[:min(len(closest), most)]
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	list := make([]NearLimit, 0, len(closest))
-	for _, c := range closest {
-		n := NearLimit{Plan: c.plan, Usage: c.Usage}
-		n.User, n.Key, err = s.ownerOf(ctx, c.CounterID)
+	for _, d := range closest {
+		n, err := s.nearLimit(ctx, d)
 		switch ErrorCode(err) {
 		case CodeUserNotFound, CodeAPIKeyNotFound: // deleted just now
 			continue
@@ -57,20 +47,67 @@ func (s *Service) Closest(ctx context.Context, account string, most int) ([]Near
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, n)
+		if n != nil {
+			list = append(list, *n)
+		}
 	}
 	return list, nil
 }
 
-// ownerOf returns the user of a counter, and its key when it is that of one.
-func (s *Service) ownerOf(ctx context.Context, id CounterID) (u *User, k *Key, err error) {
-	user := id.UserID
-	if id.KeyID != "" {
-		if k, err = s.store.Key(ctx, id.Account, id.KeyID); err != nil {
-			return nil, nil, err
-		}
-		user = k.UserID
+// drawnOn is a counter and the plan that it draws on.
+type drawnOn struct {
+	plan *Plan
+	CounterUsage
+}
+
+// share returns the part of the limit that is used.
+func (d *drawnOn) share() float64 { return float64(d.Used) / float64(max(d.plan.Limit, 1)) }
+
+// plansAtOnce is for how many plans it is added up at the same time.
+const plansAtOnce = 4
+
+// drawnOn returns the counters that have used the most of each of some plans.
+func (s *Service) drawnOn(ctx context.Context, account string, plans []*Plan, at time.Time, most int) (list []drawnOn, err error) {
+	all := make([]Drawn, len(plans))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(plansAtOnce)
+	for i, pl := range plans {
+		g.Go(func() (err error) {
+			if err = ctx.Err(); err == nil { // else nobody waits for it any more
+				all[i], err = s.store.Drawn(ctx, account, pl.ID, pl.Period, at, most)
+			}
+			return err
+		})
 	}
-	u, err = s.store.User(ctx, id.Account, user)
-	return u, k, err
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for i, pl := range plans {
+		for _, u := range all[i].Most {
+			list = append(list, drawnOn{pl, u})
+		}
+	}
+	return list, nil
+}
+
+// nearLimit finds whose counter it is, nil when that draws on another plan by now.
+func (s *Service) nearLimit(ctx context.Context, d drawnOn) (n *NearLimit, err error) {
+	n = &NearLimit{Plan: d.plan, Usage: d.Usage}
+	user, plan := d.UserID, ""
+	if d.KeyID != "" {
+		if n.Key, err = s.store.Key(ctx, d.Account, d.KeyID); err != nil {
+			return nil, err
+		}
+		user, plan = n.Key.UserID, n.Key.PlanID
+	}
+	if n.User, err = s.store.User(ctx, d.Account, user); err != nil {
+		return nil, err
+	}
+	if n.Key == nil {
+		plan = n.User.PlanID
+	}
+	if plan != d.plan.ID {
+		return nil, nil
+	}
+	return n, nil
 }

@@ -63,7 +63,7 @@ func (u *CounterUsage) compare(other *CounterUsage) int {
 // Add adds a counter, of which Most keeps up to n. One that has used nothing changes
 // nothing.
 func (d *Drawn) Add(n int, id CounterID, seq int64, u Usage) {
-	if u.Used == 0 {
+	if u.Used <= 0 {
 		return
 	}
 	d.Used = addLimit(d.Used, u.Used)

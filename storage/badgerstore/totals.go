@@ -92,10 +92,13 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 		heads, absent := s.inMemory(sl, add)
 		return s.db.View(func(txn *badger.Txn) error { return s.onPage(snapshot{txn}, sl, absent, heads, add) })
 	})
+	if err == nil {
+		err = s.nameKeys(account, &d)
+	}
 	if err != nil {
 		return core.Drawn{}, err
 	}
-	return d, s.nameKeys(account, &d)
+	return d, nil
 }
 
 // nameKeys fills in the ids of keys, and leaves out those that are gone by now.

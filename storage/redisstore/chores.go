@@ -18,7 +18,8 @@ import (
 // users is written down there in the same step, and is done afterwards: by who made the
 // transaction, before it is answered; if that fails, by whoever next writes to the
 // account, or meets a counter that is not where it should be. Doing a chore again, late
-// or beside others who do it changes nothing.
+// or beside others who do it changes nothing, unless what it deletes was put again under the
+// same number meanwhile, as an import may.
 type chore struct {
 	kind     string
 	seq      int64 // of the key

@@ -128,9 +128,11 @@ func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date)
 	}
 	whole := func(d *core.CounterDay) { add(d.Date, d.Traffic) }
 	shared := func(d *core.CounterDay) { add(d.Date, d.Shared) }
-	read := func(places []place) ([]daily, bool, error) { return s.daily(ctx, places) }
+	read := s.daily
 	if first == last {
-		read = func(places []place) ([]daily, bool, error) { return s.dailyOn(ctx, places, first) }
+		read = func(ctx context.Context, places []place) ([]daily, []int, error) {
+			return s.dailyOn(ctx, places, first)
+		}
 	}
 	var err error
 	n := s.o.account(of.Account)
@@ -150,10 +152,14 @@ func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date)
 	return list, nil
 }
 
+// dailyReader returns the days at some places, and at which of them there is no counter that is
+// there to stay.
+type dailyReader func(context.Context, []place) (all []daily, missing []int, err error)
+
 // eachDayOf calls fn with the days of all users or keys of an index, in no order and never
 // twice at the same time.
 func (s *Store) eachDayOf(ctx context.Context, index string, counter func(id string) core.CounterID,
-	read func([]place) ([]daily, bool, error), fn func(*core.CounterDay)) error {
+	read dailyReader, fn func(*core.CounterDay)) error {
 	var mu sync.Mutex
 	return s.eachPart(ctx, index, counter, func(ctx context.Context, ids []core.CounterID) error {
 		return s.eachDay(ctx, ids, read, func(d *core.CounterDay) {
@@ -165,13 +171,8 @@ func (s *Store) eachDayOf(ctx context.Context, index string, counter func(id str
 }
 
 // eachDay calls fn with the days of some users or keys, in no order.
-func (s *Store) eachDay(ctx context.Context, ids []core.CounterID,
-	read func([]place) ([]daily, bool, error), fn func(*core.CounterDay)) (err error) {
-	var all []daily
-	err = s.atPlaces(ctx, ids, func(places []place) (found bool, err error) {
-		all, found, err = read(places)
-		return found, err
-	})
+func (s *Store) eachDay(ctx context.Context, ids []core.CounterID, read dailyReader, fn func(*core.CounterDay)) error {
+	all, err := atPlaces(ctx, s, ids, func(places []place) ([]daily, []int, error) { return read(ctx, places) })
 	if err != nil {
 		return err
 	}
@@ -183,67 +184,94 @@ func (s *Store) eachDay(ctx context.Context, ids []core.CounterID,
 	return nil
 }
 
-// daily returns the days at some places, and whether the counters of all are there to stay.
-func (s *Store) daily(ctx context.Context, places []place) (all []daily, found bool, err error) {
-	places = slices.DeleteFunc(slices.Clone(places), func(p place) bool { return p.field == "" })
-	keys, args := make([][]string, len(places)), make([][]string, len(places))
+// daily is a dailyReader of all days.
+func (s *Store) daily(ctx context.Context, places []place) (all []daily, missing []int, err error) {
+	return s.dailyAt(ctx, places, placed(places))
+}
+
+// placed returns which places are some.
+func placed(places []place) (which []int) {
 	for i, p := range places {
+		if p.field != "" {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// dailyAt is daily for some of the places: of the others there is nothing.
+func (s *Store) dailyAt(ctx context.Context, places []place, which []int) (all []daily, missing []int, err error) {
+	keys, args := make([][]string, len(which)), make([][]string, len(which))
+	for i, at := range which {
+		p := places[at]
 		keys[i] = []string{p.names.counters(), p.names.tallies(p.field)}
 		for _, f := range tallyFields(p.field) {
 			args[i] = append(args[i], f.name)
 		}
 	}
-	all, found = make([]daily, 0, len(places)), true
+	all = make([]daily, len(places))
 	for i, r := range daysScript.readEach(ctx, s, keys, args) {
 		parts, err := r.ToArray()
 		if err != nil {
-			return nil, false, unavailable(err)
+			return nil, nil, unavailable(err)
 		}
-		fields := tallyFields(places[i].field)
+		at := which[i]
+		fields := tallyFields(places[at].field)
 		over, _ := text(parts[len(fields)])
 		days, c, err := decodeDaily(fields, parts, over)
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
-		all, found = append(all, days), found && c.stays
+		if all[at] = days; !c.stays {
+			missing = append(missing, at)
+		}
 	}
-	return all, found, nil
+	return all, missing, nil
 }
 
-// dailyOn is daily for one day. Where it is that of the latest requests, as it mostly is, it
-// is in the counters: the days that are over are read only where it is not.
-func (s *Store) dailyOn(ctx context.Context, places []place, day core.Date) (all []daily, found bool, err error) {
-	places = slices.DeleteFunc(slices.Clone(places), func(p place) bool { return p.field == "" })
-	cmds := make([]rueidis.Completed, len(places))
-	for i, p := range places {
-		cmd := s.client.B().Hmget().Key(p.names.counters()).Field()
-		for _, f := range tallyFields(p.field) {
+// dailyOn is a dailyReader of one day. Where it is that of the latest requests, as it mostly
+// is, it is in the counters: the days that are over are read only where it is not.
+func (s *Store) dailyOn(ctx context.Context, places []place, day core.Date) (all []daily, missing []int, err error) {
+	which := placed(places)
+	cmds := make([]rueidis.Completed, len(which))
+	for i, at := range which {
+		cmd := s.client.B().Hmget().Key(places[at].names.counters()).Field()
+		for _, f := range tallyFields(places[at].field) {
 			cmd = cmd.Field(f.name)
 		}
 		cmds[i] = cmd.Build()
 	}
-	all, found = make([]daily, 0, len(places)), true
-	var earlier []place
+	all = make([]daily, len(places))
+	var earlier []int
 	for i, r := range s.doMany(ctx, cmds) {
 		parts, err := r.ToArray()
 		if err != nil {
-			return nil, false, unavailable(err)
+			return nil, nil, unavailable(err)
 		}
-		days, c, err := decodeDaily(tallyFields(places[i].field), parts, "")
+		at := which[i]
+		days, c, err := decodeDaily(tallyFields(places[at].field), parts, "")
 		switch {
 		case err != nil:
-			return nil, false, err
-		case c.allowed == day && c.latest == day:
-			all, found = append(all, days), found && c.stays
+			return nil, nil, err
+		case c.allowed != day || c.latest != day:
+			earlier = append(earlier, at)
+		case !c.stays:
+			all[at], missing = days, append(missing, at)
 		default:
-			earlier = append(earlier, places[i])
+			all[at] = days
 		}
 	}
 	if len(earlier) == 0 {
-		return all, found, nil
+		return all, missing, nil
 	}
-	more, foundMore, err := s.daily(ctx, earlier)
-	return append(all, more...), found && foundMore, err
+	more, moreMissing, err := s.dailyAt(ctx, places, earlier)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, at := range earlier {
+		all[at] = more[at]
+	}
+	return all, append(missing, moreMissing...), nil
 }
 
 // dailyCounter is what decodeDaily finds out beside.
@@ -287,8 +315,7 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) (list []core
 		return nil, err
 	}
 	defer s.end()
-	read := func(places []place) ([]daily, bool, error) { return s.daily(ctx, places) }
-	err = s.eachDay(ctx, []core.CounterID{id}, read, func(d *core.CounterDay) {
+	err = s.eachDay(ctx, []core.CounterID{id}, s.daily, func(d *core.CounterDay) {
 		if *d != (core.CounterDay{Date: d.Date}) {
 			list = append(list, *d)
 		}

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -50,8 +51,8 @@ func TestDaysOfManyThatChange(t *testing.T) {
 			}
 			return c.counter(id)
 		}
-		read := func(places []place) ([]daily, bool, error) {
-			return m.s.dailyOn(t.Context(), places, core.DateOf(noon))
+		read := func(ctx context.Context, places []place) ([]daily, []int, error) {
+			return m.s.dailyOn(ctx, places, core.DateOf(noon))
 		}
 		if err := m.s.eachDayOf(t.Context(), c.index, counter, read, func(d *core.CounterDay) { got += d.Allowed }); err != nil || got != want {
 			t.Errorf("%s: got %d, %v; want %d", c.name, got, err, want)

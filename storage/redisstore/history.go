@@ -14,9 +14,12 @@ func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time,
 		return nil, 0, err
 	}
 	defer s.end()
-	err = s.atPlaces(ctx, []core.CounterID{of}, func(places []place) (bool, error) {
+	_, err = atPlaces(ctx, s, []core.CounterID{of}, func(places []place) (_ []struct{}, missing []int, err error) {
+		if of.KeyID != "" { // it may have moved meanwhile
+			missing = []int{0}
+		}
 		entries, total, err = s.historyAt(ctx, places[0], since, p)
-		return of.KeyID == "", err // a key may have moved meanwhile
+		return nil, missing, err
 	})
 	if err != nil {
 		return nil, 0, err

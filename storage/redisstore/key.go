@@ -201,7 +201,7 @@ func (t *tx) PutKey(k *core.Key) error {
 	if err != nil {
 		return err
 	}
-	after.Again = c.numbered && c.before == nil
+	after.Again = c.numbered
 	if b := c.before; b != nil && b.Seq == k.Seq {
 		after.Moves, after.Again = b.Moves, b.Again
 		if b.UserID != k.UserID {

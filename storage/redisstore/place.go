@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -108,21 +107,51 @@ func (s *Store) places(ctx context.Context, ids []core.CounterID) ([]place, erro
 // readings is how often something is read that moves meanwhile.
 const readings = 16
 
-// atPlaces runs read on the places of counters, again when it has not found all and they
-// are elsewhere by now.
-func (s *Store) atPlaces(ctx context.Context, ids []core.CounterID, read func([]place) (found bool, err error)) error {
+// atPlaces reads something of counters where they are, and returns it in their order. read
+// returns it of places, and which of them have not got it for good: that is read again where
+// it is by now, if it has moved.
+func atPlaces[T any](ctx context.Context, s *Store, ids []core.CounterID, read func([]place) (some []T, missing []int, err error)) ([]T, error) {
+	list, which := make([]T, len(ids)), make([]int, len(ids))
+	for i := range which {
+		which[i] = i
+	}
 	places, err := s.places(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
 	for range readings {
+		some, missing, err := read(places)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if found, err := read(places); found || err != nil {
-			return err
+		for i, v := range some {
+			list[which[i]] = v
 		}
-		before := places
-		if places, err = s.places(ctx, ids); err == nil && slices.Equal(places, before) {
-			return nil
+		which, places, err = s.moved(ctx, ids, which, places, missing)
+		if err != nil || len(which) == 0 {
+			return list, err
 		}
 	}
-	return core.Unavailable(errors.New("redis: keys that are read move all the time"))
+	return nil, core.Unavailable(errors.New("redis: keys that are read move all the time"))
+}
+
+// moved returns which of the missing are elsewhere by now, and where.
+func (s *Store) moved(ctx context.Context, ids []core.CounterID, which []int, places []place, missing []int) (moved []int, to []place, err error) {
+	if len(missing) == 0 {
+		return nil, nil, nil
+	}
+	some := make([]core.CounterID, len(missing))
+	for i, m := range missing {
+		some[i] = ids[which[m]]
+	}
+	now, err := s.places(ctx, some)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, m := range missing {
+		if now[i] != places[m] {
+			moved, to = append(moved, which[m]), append(to, now[i])
+		}
+	}
+	return moved, to, nil
 }

@@ -165,19 +165,12 @@ func (s *Store) makeCounters(ctx context.Context, n names, field, counter string
 }
 
 // Counters implements [core.Store].
-func (s *Store) Counters(ctx context.Context, ids []core.CounterID) (list []core.Counter, err error) {
+func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
 	defer s.end()
-	err = s.atPlaces(ctx, ids, func(places []place) (found bool, err error) {
-		list, found, err = s.counters(ctx, places)
-		return found, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
+	return atPlaces(ctx, s, ids, func(places []place) ([]core.Counter, []int, error) { return s.counters(ctx, places) })
 }
 
 // Drawn implements [core.Store].
@@ -188,20 +181,20 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 	defer s.end()
 	var mu sync.Mutex // guards d
 	part := func(ctx context.Context, ids []core.CounterID) error {
-		var where []place
-		var list []core.Counter
-		err := s.atPlaces(ctx, ids, func(places []place) (found bool, err error) {
-			where = places
-			list, found, err = s.counters(ctx, places)
-			return found, err
+		list, err := atPlaces(ctx, s, ids, func(places []place) (some []core.CounterUsage, missing []int, err error) {
+			counters, missing, err := s.counters(ctx, places)
+			for i := range counters {
+				some = append(some, core.CounterUsage{Seq: places[i].seq(), Usage: counters[i].Usage(p, at)})
+			}
+			return some, missing, err
 		})
 		if err != nil {
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		for i, id := range ids {
-			d.Add(n, id, where[i].seq(), list[i].Usage(p, at))
+		for i, u := range list {
+			d.Add(n, ids[i], u.Seq, u.Usage)
 		}
 		return nil
 	}
@@ -215,9 +208,10 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 	return d, nil
 }
 
-// counters returns the counters at some places, and whether all are there to stay.
-func (s *Store) counters(ctx context.Context, places []place) (list []core.Counter, found bool, err error) {
-	list, found = make([]core.Counter, len(places)), true
+// counters returns the counters at some places, and at which of them there is none that is
+// there to stay.
+func (s *Store) counters(ctx context.Context, places []place) (list []core.Counter, missing []int, err error) {
+	list = make([]core.Counter, len(places))
 	cmds := make([]rueidis.Completed, 0, len(places))
 	at := make([]int, 0, len(places))
 	for i, p := range places {
@@ -228,19 +222,21 @@ func (s *Store) counters(ctx context.Context, places []place) (list []core.Count
 	}
 	for i, r := range s.doMany(ctx, cmds) {
 		if err := unavailable(r.Error()); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		b, err := r.ToString()
 		if err != nil {
-			found = false
+			missing = append(missing, at[i])
 			continue
 		}
 		if list[at[i]], err = decodeCounter(b); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
-		found = found && !leaves(b)
+		if leaves(b) {
+			missing = append(missing, at[i])
+		}
 	}
-	return list, found, nil
+	return list, missing, nil
 }
 
 // doMany sends commands that read, each to where it belongs.

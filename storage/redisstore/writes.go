@@ -23,6 +23,7 @@ type writes struct {
 	claims   map[core.Digest]string
 	releases map[core.Digest]string
 	chores   bool
+	reused   []chore // for numbers that keys are put with
 	err      error
 }
 
@@ -56,6 +57,9 @@ func (t *tx) writes() *writes {
 			w.grows(c.before == nil)
 			w.plan(id, c)
 		}
+	}
+	for _, c := range w.reused { // when all that is deleted is
+		w.chore(c)
 	}
 	w.rest()
 	return w
@@ -245,12 +249,15 @@ func (w *writes) digests(id string, c *change[keyRecord]) {
 func (w *writes) keyChores(c *change[keyRecord]) {
 	b, a := c.before, c.after
 	switch {
-	case b == nil && c.numbered:
-		w.chore(chore{kind: again, seq: a.Seq, from: a.UserID})
+	case b == nil && !c.numbered:
 	case b == nil:
+		w.reused = append(w.reused, chore{kind: again, seq: a.Seq, from: a.UserID})
 	case a == nil || a.Seq != b.Seq:
 		if u := w.t.users[b.UserID]; u == nil || u.now() != nil { // else it goes with its user
 			w.chore(chore{kind: dropKey, seq: b.Seq, from: b.UserID})
+		}
+		if a != nil {
+			w.reused = append(w.reused, chore{kind: again, seq: a.Seq, from: a.UserID})
 		}
 	case a.UserID != b.UserID:
 		if a.Again {

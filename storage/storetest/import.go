@@ -29,6 +29,8 @@ var importCases = []testCase{
 		promise: "a number that is put was given: the next one is larger, also when what had it was deleted"},
 	{name: "import/put again", run: importPutAgain, imports: true,
 		promise: "what was deleted may be put again at once: its history is empty and its counter zero"},
+	{name: "import/number at once", run: importNumberAtOnce, imports: true,
+		promise: "the number of a key that was deleted may be put under another id in the same transaction: that counts from zero at once"},
 	{name: "import/put again and moved", run: importPutAgainMoved, imports: true,
 		promise: "a key that is put again goes to any user, also to one with whom it was before it was deleted"},
 	{name: "import/machine", run: importMachine, imports: true, own: true,

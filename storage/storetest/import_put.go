@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -105,6 +106,30 @@ func importPutAgain(e *env) {
 	e.wantHistory(keyCounter(third), time.Time{}, "/7")
 	e.wantHistory(userCounter(third), time.Time{}, "/7", "/6")
 	e.noKey(account, k.ID, 1)
+}
+
+// importNumberAtOnce gives the number of a key to another one in the transaction that deletes
+// it.
+func importNumberAtOnce(e *env) {
+	k := e.user1("key_m")[0]
+	account := k.AccountID
+	for i, id := range []string{"key_a", "key_z"} { // before and after it by name
+		e.allowed(request(k, noon))
+		next := newKey(account, id, 1, "plan_1")
+		next.Seq = k.Seq
+		e.update(account, func(tx core.Tx) error {
+			return errors.Join(tx.DeleteKey(k.ID), tx.PutKey(next))
+		})
+		e.noKey(account, k.ID, 1)
+		e.same("counter of "+id, core.Counter{}, e.counter(keyCounter(next)))
+		e.wantHistory(keyCounter(next), time.Time{})
+		e.wantUsed(userCounter(next), core.Month, noon, 0)
+		e.same("usage after the first request with "+id, int64(1), e.allowed(endpoint(request(next, noon), "/%d", i)).Used)
+		if i == 0 {
+			e.reopen()
+		}
+		k = next
+	}
 }
 
 // importPutAgainMoved puts a key again that had been with other users before it was deleted,

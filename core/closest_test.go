@@ -1,0 +1,122 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// The counters closest to their limits come first, those of users and of keys with a plan
+// of their own alike, and unused ones not at all.
+func TestClosest(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
+	plan := func(limit int64, period string) string {
+		pl, err := s.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new(fmt.Sprint(limit)), Limit: &limit, Period: &period})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pl.ID
+	}
+	small, large := plan(10, "day"), plan(1000, "month")
+	spend := func(name string, ofUser, ofKey string, cost int64) {
+		p := core.UserPatch{Name: &name}
+		if ofUser != "" {
+			p.PlanID = core.Some(ofUser)
+		}
+		u, err := s.CreateUser(t.Context(), a.ID, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kp := core.KeyPatch{Name: new("key of " + name), UserID: &u.ID}
+		if ofKey != "" {
+			kp.PlanID = core.Some(ofKey)
+		}
+		_, secret, err := s.CreateKey(t.Context(), a.ID, kp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Validate(t.Context(), a.ID, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: cost}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spend("half", small, "", 5)
+	spend("idle", small, "", 0)
+	spend("full", "", small, 10)
+	spend("little", small, large, 30)
+	near, err := s.Closest(t.Context(), a.ID, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, n := range near {
+		key := ""
+		if n.Key != nil {
+			key = n.Key.Name
+		}
+		got += fmt.Sprintf("%s %q %g%%; ", n.User.Name, key, n.Percentage())
+	}
+	if want := `full "key of full" 100%; half "" 50%; little "key of little" 3%; `; got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	if near, _ = s.Closest(t.Context(), a.ID, 1); len(near) != 1 || near[0].User.Name != "full" {
+		t.Errorf("the closest one: got %+v", near)
+	}
+}
+
+// everywhere is a store that has what was drawn on any plan drawn on each.
+type everywhere struct{ core.Store }
+
+func (s everywhere) Drawn(ctx context.Context, account, _ string, p core.Period, at time.Time, n int) (all core.Drawn, err error) {
+	plans, _, err := s.Plans(ctx, account, core.Page{Number: 1, Size: 10})
+	for _, pl := range plans {
+		d, err := s.Store.Drawn(ctx, account, pl.ID, p, at, n)
+		if err != nil {
+			return all, err
+		}
+		for _, u := range d.Most {
+			all.Add(n, u.CounterID, u.Seq, u.Usage)
+		}
+	}
+	return all, err
+}
+
+// A key or user that goes to another plan while the plans are added up is listed once, under
+// that which it has.
+func TestClosestChangesPlan(t *testing.T) {
+	s := core.NewService(everywhere{memstore.New()}, core.Config{})
+	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
+	var plans []string
+	for range 3 {
+		pl, err := s.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("plan"), Limit: new(int64(10)), Period: new("day")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, pl.ID)
+	}
+	u, err := s.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("user"), PlanID: core.Some(plans[1])})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range []core.KeyPatch{{Name: new("shared"), UserID: &u.ID}, {Name: new("own"), UserID: &u.ID, PlanID: core.Some(plans[2])}} {
+		_, secret, err := s.CreateKey(t.Context(), a.ID, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Validate(t.Context(), a.ID, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: int64(i + 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	near, err := s.Closest(t.Context(), a.ID, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(near) != 2 || near[0].Key == nil || near[0].Plan.ID != plans[2] || near[1].Key != nil || near[1].Plan.ID != plans[1] {
+		t.Errorf("got %+v, want the key on its plan and then the user on its own", near)
+	}
+}
