@@ -125,7 +125,7 @@ func cut(t *testing.T, from, to core.Importer, o Options, at, way int) bool {
 // Wherever a run is cut off, the next one ends with what one run would have made. When this
 // fails, requests are lost or doubled in the histories of customers.
 func TestCutOffAnywhere(t *testing.T) {
-	source := filled(t, 11, 100)
+	source := filled(t, 11, 60)
 	want := everything(t, source)
 	for way := range ways {
 		o := small()
