@@ -63,8 +63,9 @@ type drawnOn struct {
 // share returns the part of the limit that is used.
 func (d *drawnOn) share() float64 { return float64(d.Used) / float64(max(d.plan.Limit, 1)) }
 
-// plansAtOnce is for how many plans it is added up at the same time.
-const plansAtOnce = 4
+// plansAtOnce is for how many plans it is added up at the same time: mostly that is waiting for
+// the store.
+const plansAtOnce = 16
 
 // drawnOn returns the counters that have used the most of each of some plans.
 func (s *Service) drawnOn(ctx context.Context, account string, plans []*Plan, at time.Time, most int) (list []drawnOn, err error) {
