@@ -6,7 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
@@ -63,5 +68,42 @@ func BenchmarkPages(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkFirstPage loads the first page in a browser that has nothing of it, and says when it
+// can be used, its scripts included, and when all of it is there: the medians of what the browser
+// measures (Navigation Timing Level 2) from the fetch on. The first few are slow.
+func BenchmarkFirstPage(b *testing.B) {
+	s := newSite(b)
+	s.filled()
+	ctx := chrome(b)
+	forget := chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: true})
+		return err
+	})
+	if err := chromedp.Do(ctx, s.signIn("Acme"), forget); err != nil {
+		b.Fatal(err)
+	}
+	const timing = `performance.getEntriesByType("navigation")[0]`
+	var usable, loaded []float64
+	for b.Loop() {
+		if err := chromedp.Do(ctx, chromedp.Navigate(s.url+"/dashboard/"), until(timing+".loadEventEnd > 0")); err != nil {
+			b.Fatal(err)
+		}
+		for _, of := range []struct {
+			list *[]float64
+			at   string
+		}{{&usable, "domContentLoadedEventEnd"}, {&loaded, "loadEventEnd"}} {
+			ms, err := chromedp.Run(ctx, chromedp.Evaluate[float64](timing+"."+of.at+" - "+timing+".fetchStart"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			*of.list = append(*of.list, ms)
+		}
+	}
+	for unit, list := range map[string][]float64{"usable-ms": usable, "loaded-ms": loaded} {
+		slices.Sort(list)
+		b.ReportMetric(list[len(list)/2], unit)
 	}
 }

@@ -22,7 +22,7 @@ import (
 const screenshots = "LIMITKEEPER_SCREENSHOTS"
 
 // chrome starts a real browser, which ends with the test.
-func chrome(t *testing.T) context.Context {
+func chrome(t testing.TB) context.Context {
 	t.Helper()
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {

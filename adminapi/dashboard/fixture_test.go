@@ -24,7 +24,7 @@ import (
 
 // site is a dashboard beside a REST API, over a store in memory and served over TLS.
 type site struct {
-	*testing.T
+	testing.TB
 	svc   *core.Service
 	store *memstore.Store
 	url   string // without a slash at the end
@@ -34,12 +34,12 @@ type site struct {
 }
 
 // newSite starts a dashboard with an empty account.
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	return newSiteAt(t, time.Now)
 }
 
-func newSiteAt(t *testing.T, now func() time.Time) *site {
+func newSiteAt(t testing.TB, now func() time.Time) *site {
 	t.Helper()
 	store := memstore.New()
 	svc := core.NewService(store, core.Config{Clock: now})
@@ -50,16 +50,18 @@ func newSiteAt(t *testing.T, now func() time.Time) *site {
 		Logger:   discard,
 	})
 	api := adminapi.New(adminapi.Config{Service: func() *core.Service { return svc }})
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/functions/v1/") {
 			api.ServeHTTP(w, r)
 			return
 		}
 		pages.ServeHTTP(w, r)
 	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	t.Cleanup(srv.Close)
-	s := &site{T: t, svc: svc, store: store, url: srv.URL, cert: srv.Certificate(), now: now}
+	s := &site{TB: t, svc: svc, store: store, url: srv.URL, cert: srv.Certificate(), now: now}
 	s.acc = s.account("Acme")
 	return s
 }
@@ -182,7 +184,7 @@ func (b *browser) send(page, action string, form url.Values) answer {
 }
 
 // want fails unless a page has the status and holds the texts.
-func (a answer) want(t *testing.T, status int, texts ...string) answer {
+func (a answer) want(t testing.TB, status int, texts ...string) answer {
 	t.Helper()
 	if a.status != status {
 		t.Errorf("%s: got status %d, want %d\n%s", a.path, a.status, status, a.body)
