@@ -26,7 +26,7 @@ const (
 
 // Access is how people sign in to an account.
 type Access struct {
-	Password string       `json:"password,omitempty"` // see [hashPassword]; "" for none
+	Password string       `json:"password,omitempty"` // its argon2id hash in the PHC string format; "" for none
 	Links    []SignInLink `json:"links,omitempty"`    // that were not used
 	Sessions []Session    `json:"sessions,omitempty"`
 }
@@ -277,7 +277,8 @@ func (s *Service) AsksPassword(who *SignedIn) bool {
 }
 
 // SetPassword sets the password of the account and ends its links and all sessions but
-// this one. The current one is given as well, see [Service.AsksPassword]. current is tried as often as in [Service.SignInByPassword].
+// this one. Where [Service.AsksPassword] says so it takes the current one, which is tried as
+// often as in [Service.SignInByPassword].
 func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, password, address string) error {
 	switch {
 	case utf8.RuneCountInString(password) < MinPasswordLength:

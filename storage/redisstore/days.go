@@ -189,16 +189,6 @@ func (s *Store) daily(ctx context.Context, places []place) (all []daily, missing
 	return s.dailyAt(ctx, places, placed(places))
 }
 
-// placed returns which places are some.
-func placed(places []place) (which []int) {
-	for i, p := range places {
-		if p.field != "" {
-			which = append(which, i)
-		}
-	}
-	return which
-}
-
 // dailyAt is daily for some of the places: of the others there is nothing.
 func (s *Store) dailyAt(ctx context.Context, places []place, which []int) (all []daily, missing []int, err error) {
 	keys, args := make([][]string, len(which)), make([][]string, len(which))

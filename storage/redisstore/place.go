@@ -104,6 +104,16 @@ func (s *Store) places(ctx context.Context, ids []core.CounterID) ([]place, erro
 	return places, nil
 }
 
+// placed returns which places are those of something.
+func placed(places []place) (which []int) {
+	for i, p := range places {
+		if p.field != "" {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
 // readings is how often something is read that moves meanwhile.
 const readings = 16
 

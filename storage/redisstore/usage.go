@@ -212,28 +212,26 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 // there to stay.
 func (s *Store) counters(ctx context.Context, places []place) (list []core.Counter, missing []int, err error) {
 	list = make([]core.Counter, len(places))
-	cmds := make([]rueidis.Completed, 0, len(places))
-	at := make([]int, 0, len(places))
-	for i, p := range places {
-		if p.field != "" {
-			cmds = append(cmds, s.client.B().Hget().Key(p.names.counters()).Field(p.field).Build())
-			at = append(at, i)
-		}
+	which := placed(places)
+	cmds := make([]rueidis.Completed, len(which))
+	for i, at := range which {
+		cmds[i] = s.client.B().Hget().Key(places[at].names.counters()).Field(places[at].field).Build()
 	}
 	for i, r := range s.doMany(ctx, cmds) {
 		if err := unavailable(r.Error()); err != nil {
 			return nil, nil, err
 		}
+		at := which[i]
 		b, err := r.ToString()
 		if err != nil {
-			missing = append(missing, at[i])
+			missing = append(missing, at)
 			continue
 		}
-		if list[at[i]], err = decodeCounter(b); err != nil {
+		if list[at], err = decodeCounter(b); err != nil {
 			return nil, nil, err
 		}
 		if leaves(b) {
-			missing = append(missing, at[i])
+			missing = append(missing, at)
 		}
 	}
 	return list, missing, nil

@@ -110,12 +110,8 @@ func daysRange(e *env) {
 }
 
 func daysWhose(e *env) {
-	account := e.account()
-	first, second := newUser(account, "first"), newUser(account, "second")
-	first.PlanID, second.PlanID = "plan_1", "plan_2"
-	e.put(first, second, newPlan(account, "plan_1"), newPlan(account, "plan_2"))
-	shared, own, other := newKey(account, "key_shared", 1, ""), newKey(account, "key_own", 1, "plan_2"), newKey(account, "key_other", 2, "")
-	e.put(shared, own, other)
+	second, shared, own, other := e.twoPlans()
+	account := second.AccountID
 	spend := func(k *core.Key, plan string, allowed, denied int64) {
 		c := under(request(k, noon), plan, core.Month, 1_000)
 		e.allowed(cost(c, allowed))

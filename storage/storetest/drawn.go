@@ -49,13 +49,23 @@ func (e *env) wantDrawn(account, plan string, p core.Period, at time.Time, n int
 	e.same(what+": the most", strings.Join(most, ", "), strings.Join(got, ", "))
 }
 
-func drawnWhose(e *env) {
+// twoPlans returns what a new account has: a user on plan_1 with a key that shares it and one of
+// its own on plan_2, and a second user on plan_2 with another key that shares that.
+func (e *env) twoPlans() (second *core.User, shared, own, other *core.Key) {
+	e.Helper()
 	account := e.account()
-	first, second := newUser(account, "first"), newUser(account, "second")
+	first := newUser(account, "first")
+	second = newUser(account, "second")
 	first.PlanID, second.PlanID = "plan_1", "plan_2"
 	e.put(first, second, newPlan(account, "plan_1"), newPlan(account, "plan_2"))
-	shared, own, other := newKey(account, "key_shared", 1, ""), newKey(account, "key_own", 1, "plan_2"), newKey(account, "key_other", 2, "")
+	shared, own, other = newKey(account, "key_shared", 1, ""), newKey(account, "key_own", 1, "plan_2"), newKey(account, "key_other", 2, "")
 	e.put(shared, own, other)
+	return second, shared, own, other
+}
+
+func drawnWhose(e *env) {
+	second, shared, own, other := e.twoPlans()
+	account := second.AccountID
 	e.wantDrawn(account, "plan_2", core.Month, noon, 10, 0)
 	e.allowed(cost(under(request(shared, noon), "plan_1", core.Month, 100), 1))
 	e.allowed(cost(under(request(own, noon), "plan_2", core.Month, 100), 2))
