@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ type site struct {
 	t              *testing.T
 	dir            string // everything is below
 	port, admin    string
+	url            string // of the API
 	config         string // file
 	owner          string // the owner's key
 	accessLog, log string // files
@@ -42,6 +44,7 @@ func newSiteOn(t *testing.T, store, options, upstream string) *site {
 	if s.admin, err = freePort(); err != nil {
 		t.Fatal(err)
 	}
+	s.url = "http://127.0.0.1:" + s.port
 	s.config = filepath.Join(s.dir, "Caddyfile")
 	s.accessLog, s.log = filepath.Join(s.dir, "access.log"), filepath.Join(s.dir, "server.log")
 	text := fmt.Sprintf(`{
@@ -113,8 +116,9 @@ func (s *site) start() *process {
 	}
 }
 
-// client has enough connections for the loads.
-var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128, MaxConnsPerHost: 128}, Timeout: patience}
+// client has enough connections for the loads. It accepts the certificates of the local CA.
+var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128, MaxConnsPerHost: 128,
+	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: patience}
 
 // call sends a request with the owner's key.
 func (s *site) call(method, path string, body any) (int, []byte, error) {
@@ -131,7 +135,7 @@ func (s *site) send(method, path string, body any, header map[string]string) (in
 		}
 		payload = bytes.NewReader(b)
 	}
-	r, err := http.NewRequest(method, "http://127.0.0.1:"+s.port+path, payload)
+	r, err := http.NewRequest(method, s.url+path, payload)
 	if err != nil {
 		return 0, nil, err
 	}

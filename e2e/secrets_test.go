@@ -45,24 +45,23 @@ func (s *site) signInWithSecrets(secrets map[string]string) {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("X-Forwarded-Proto", "https")
 		r.Header.Set("Cookie", cookie)
-		resp, err := http.DefaultTransport.RoundTrip(r)
+		resp, err := client.Transport.RoundTrip(r)
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		s.t.Cleanup(func() { _ = resp.Body.Close() })
 		return resp
 	}
-	dashboard := "http://localhost:" + s.port
 	var made struct{ Link string }
 	if err := json.NewDecoder(ask("POST", "http://localhost:"+s.admin+"/limitkeeper/sign-in?account=default", nil, "").Body).Decode(&made); err != nil {
 		s.t.Fatal(err)
 	}
 	_, link, _ := strings.Cut(made.Link, "link=")
-	ask("GET", dashboard+made.Link, nil, "")
-	cookie, _, _ := strings.Cut(ask("POST", dashboard+"/dashboard/sign-in", url.Values{"link": {link}}, "").Header.Get("Set-Cookie"), ";")
+	ask("GET", s.url+made.Link, nil, "")
+	cookie, _, _ := strings.Cut(ask("POST", s.url+"/dashboard/sign-in", url.Values{"link": {link}}, "").Header.Get("Set-Cookie"), ";")
 	_, session, _ := strings.Cut(cookie, "=")
-	ask("GET", dashboard+"/dashboard/settings?x="+session, nil, cookie)
-	page, err := io.ReadAll(ask("GET", dashboard+"/dashboard/settings", nil, cookie).Body)
+	ask("GET", s.url+"/dashboard/settings?x="+session, nil, cookie)
+	page, err := io.ReadAll(ask("GET", s.url+"/dashboard/settings", nil, cookie).Body)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -71,7 +70,7 @@ func (s *site) signInWithSecrets(secrets map[string]string) {
 		s.t.Fatalf("no form in the settings:\n%s", page)
 	}
 	const password = "correct horse battery staple"
-	if resp := ask("POST", dashboard+"/dashboard/settings/password", url.Values{"form": {string(token[1])}, "password": {password}}, cookie); resp.StatusCode != 303 {
+	if resp := ask("POST", s.url+"/dashboard/settings/password", url.Values{"form": {string(token[1])}, "password": {password}}, cookie); resp.StatusCode != 303 {
 		s.t.Fatalf("setting a password: got %d", resp.StatusCode)
 	}
 	secrets["link"], secrets["session"], secrets["password"] = link, session, password

@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// attack is one kind of hostile load: rate strikes a second, at most so many at a time.
+// The answers are the statuses that the docs name; 0 is a connection that the server ends.
+type attack struct {
+	name    string
+	rate    int
+	most    int
+	strike  func(*hostileSite, context.Context) (status int, err error)
+	answers []int
+}
+
+// attacks are all that TestHostile tries. Headers of 19,000 bytes are just below Caddy's
+// bound, max_header_size.
+var attacks = []attack{
+	{"unknown_keys", 500, 64, unknownKey, []int{401}},
+	{"cookies", 100, 16, sessionCookies, []int{401}},
+	{"headers", 100, 16, manyHeaders, []int{401}},
+	{"headers_over", 50, 16, headersOver, []int{431, 0}},
+	{"query_pairs", 100, 16, queryPairs, []int{401}},
+	{"denials", 500, 64, longDenial, []int{429}},
+	{"sign_ins", 50, 64, signInStorm, []int{403, 429, 503}},
+	{"bodies", 50, 16, longBody, []int{400}},
+	{"deep_json", 50, 16, deepJSON, []int{400}},
+	{"handshakes", 50, 16, handshake, []int{0}},
+	{"plain_http", 100, 16, plainHTTP, []int{400}},
+	{"rapid_resets", 10, 16, rapidResets, []int{0}},
+	{"slow_headers", 100, 200, slowHeaders, []int{0}},
+	{"slow_bodies", 100, 150, slowBody, []int{0}},
+	{"slow_readers", 100, 150, slowReader, []int{0}},
+}
+
+func unknownKey(h *hostileSite, ctx context.Context) (int, error) {
+	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"X-API-Key": "lk_user_" + rand.Text()})
+}
+
+func sessionCookies(h *hostileSite, ctx context.Context) (int, error) {
+	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"Cookie": strings.Repeat("__Secure-limitkeeper=x; ", 19_000/24)})
+}
+
+func manyHeaders(h *hostileSite, ctx context.Context) (int, error) {
+	header := map[string]string{}
+	for i := range 19_000 / 22 {
+		header[fmt.Sprintf("X-%05d", i)] = "lk_user_%6c"
+	}
+	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, header)
+}
+
+func headersOver(h *hostileSite, ctx context.Context) (int, error) {
+	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"X-Large": strings.Repeat("x", 40_000)})
+}
+
+func queryPairs(h *hostileSite, ctx context.Context) (int, error) {
+	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items?"+strings.Repeat("a&", 19_000/2), nil, nil)
+}
+
+func longDenial(h *hostileSite, ctx context.Context) (int, error) {
+	header := map[string]string{"X-API-Key": h.denied[mathrand.IntN(len(h.denied))]}
+	return h.ask(ctx, "GET", "https://"+h.gateway+"/rogue/"+strings.Repeat("x", 2030), nil, header)
+}
+
+// signInStorm tries a name and password from an address of a network, or from any.
+func signInStorm(h *hostileSite, ctx context.Context) (int, error) {
+	address := netip.AddrFrom4([4]byte{203, 0, 113, byte(mathrand.IntN(256))})
+	if mathrand.IntN(2) == 0 {
+		address = netip.AddrFrom4([4]byte{byte(11 + mathrand.IntN(80)), byte(mathrand.IntN(256)), byte(mathrand.IntN(256)), 1})
+	}
+	return h.ask(ctx, "POST", h.url+"/dashboard/sign-in", strings.NewReader("password=x&name="+rand.Text()),
+		map[string]string{"Content-Type": "application/x-www-form-urlencoded", "X-Forwarded-For": address.String()})
+}
+
+func longBody(h *hostileSite, ctx context.Context) (int, error) {
+	return h.validateAsRogue(ctx, io.MultiReader(strings.NewReader(`{"api_key":"`), strings.NewReader(strings.Repeat("x", 1<<20))))
+}
+
+func deepJSON(h *hostileSite, ctx context.Context) (int, error) {
+	return h.validateAsRogue(ctx, strings.NewReader(`{"api_key":`+strings.Repeat("[", 32_000)+strings.Repeat("]", 32_000)+`}`))
+}
+
+func (h *hostileSite) validateAsRogue(ctx context.Context, body io.Reader) (int, error) {
+	return h.ask(ctx, "POST", h.url+"/functions/v1/validate", body, map[string]string{"Authorization": "Bearer " + rogueOwner, "Content-Type": "application/json"})
+}
+
+func handshake(h *hostileSite, ctx context.Context) (int, error) {
+	conn, err := h.dial(ctx, h.gateway, "http/1.1")
+	if err != nil {
+		return 0, err
+	}
+	return 0, conn.Close()
+}
+
+func plainHTTP(h *hostileSite, ctx context.Context) (int, error) {
+	return h.ask(ctx, "GET", "http://"+h.gateway+"/v1/items", nil, nil)
+}
+
+// rapidResets opens 1,000 streams of one HTTP/2 connection and resets each at once.
+func rapidResets(h *hostileSite, ctx context.Context) (int, error) {
+	conn, err := h.dial(ctx, h.gateway, "h2")
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	var block, out bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", h.gateway}, {":path", "/v1/items"}, {"x-api-key", h.secret + "x"}} {
+		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
+	}
+	out.WriteString(http2.ClientPreface)
+	fr := http2.NewFramer(&out, nil)
+	_ = fr.WriteSettings()
+	for i := range uint32(1000) {
+		_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+		_ = fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+	}
+	if _, err := conn.Write(out.Bytes()); err != nil {
+		return 0, nil // the server gave up the connection
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1000))
+	return 0, nil
+}
+
+func slowHeaders(h *hostileSite, ctx context.Context) (int, error) {
+	return h.trickle(ctx, h.gateway, "GET /v1/items HTTP/1.1\r\nHost: "+h.gateway+"\r\nX-Slow: ")
+}
+
+// slowBody has a valid owner's key, so that the body is waited for.
+func slowBody(h *hostileSite, ctx context.Context) (int, error) {
+	return h.trickle(ctx, h.api, "POST /functions/v1/validate HTTP/1.1\r\nHost: "+h.api+"\r\nAuthorization: Bearer "+rogueOwner+
+		"\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n")
+}
+
+func slowReader(h *hostileSite, ctx context.Context) (int, error) {
+	return h.trickle(ctx, h.gateway, "GET /rogue/big HTTP/1.1\r\nHost: "+h.gateway+"\r\nX-API-Key: "+h.free+"\r\n\r\n")
+}
+
+// trickle sends the beginning of a request, and then sends and reads a byte every five
+// seconds until the server gives up the connection.
+func (h *hostileSite) trickle(ctx context.Context, addr, begin string) (int, error) {
+	conn, err := h.dial(ctx, addr, "http/1.1")
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	_, err = io.WriteString(conn, begin)
+	slow := time.NewTicker(5 * time.Second)
+	defer slow.Stop()
+	for b := []byte("x"); err == nil; {
+		select {
+		case <-ctx.Done():
+			return 0, nil
+		case <-slow.C:
+		}
+		if _, err = conn.Write(b); err == nil {
+			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+			_, _ = conn.Read(b)
+		}
+	}
+	return 0, nil
+}
+
+// dial opens a TLS connection to the gateway, or to another address, with a receive buffer
+// so small that an answer is not taken in by the kernel.
+func (h *hostileSite) dial(ctx context.Context, addr, proto string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{proto}})
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secure, nil
+}

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// paced calls fn rate times a second, with the time at which each call is due, until ctx
+// ends, and waits for the calls. While most calls run it starts no others.
+func paced(ctx context.Context, rate, most int, fn func(n int, due time.Time)) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	room := make(chan struct{}, most)
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		var due time.Time
+		select {
+		case <-ctx.Done():
+			return
+		case due = <-tick.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case room <- struct{}{}:
+			running.Go(func() {
+				defer func() { <-room }()
+				fn(n, due)
+			})
+		}
+	}
+}
+
+// phase is a time of honest load, alone or with attacks.
+type phase struct {
+	mu          sync.Mutex
+	took        []time.Duration        // of honest requests
+	signIns     []time.Duration        // of the honest owner
+	answers     map[string]map[int]int // of attacks, by name and status
+	server, own time.Duration          // processor time
+	lasted      time.Duration
+	footprint   // at its end
+}
+
+// quantile returns the latency that the share q of the requests does not exceed.
+func quantile(took []time.Duration, q float64) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[min(len(took)-1, int(q*float64(len(took))))]
+}
+
+// footprint is what the server takes of the machine.
+type footprint struct {
+	cpu        time.Duration
+	peak, data int64 // bytes: most memory since the footprint before, and of the data directory
+	files      int   // that are open, sockets among them
+}
+
+// footprint reads /proc and the data directory, and begins another peak.
+func (h *hostileSite) footprint() (f footprint, err error) {
+	proc := fmt.Sprintf("/proc/%d/", h.pid)
+	stat, err := os.ReadFile(proc + "stat")
+	if err != nil {
+		return f, err
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')'):]))
+	for _, field := range fields[12:14] { // utime and stime, in units of 10 ms
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return f, err
+		}
+		f.cpu += time.Duration(n) * 10 * time.Millisecond
+	}
+	status, err := os.ReadFile(proc + "status")
+	if err != nil {
+		return f, err
+	}
+	_, peak, _ := strings.Cut(string(status), "VmHWM:")
+	if _, err := fmt.Sscan(peak, &f.peak); err != nil {
+		return f, err
+	}
+	f.peak <<= 10
+	if err := os.WriteFile(proc+"clear_refs", []byte("5"), 0); err != nil {
+		return f, err
+	}
+	open, err := os.ReadDir(proc + "fd")
+	f.files = len(open)
+	if err != nil {
+		return f, err
+	}
+	f.data, err = allocated(filepath.Join(h.dir, "data"))
+	return f, err
+}
+
+// allocated returns how many bytes the files below a directory take on the disk.
+func allocated(dir string) (sum int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil { // it was removed meanwhile
+			return nil
+		}
+		sum += info.Sys().(*syscall.Stat_t).Blocks * 512
+		return nil
+	})
+	return sum, err
+}
+
+// ownCPU returns the processor time of the load generators.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// run is one phase: the honest load, and attacks beside it at a part of their rates.
+func (h *hostileSite) run(ctx context.Context, lasts time.Duration, part int, as ...attack) (p *phase, err error) {
+	p = &phase{answers: map[string]map[int]int{}, lasted: lasts}
+	before, err := h.footprint()
+	if err != nil {
+		return nil, err
+	}
+	own := ownCPU()
+	ctx, cancel := context.WithTimeout(ctx, lasts)
+	defer cancel()
+	var loads sync.WaitGroup
+	loads.Go(func() {
+		paced(ctx, honestRate, 64, func(n int, due time.Time) { p.note(&p.took, h.request(n, due)) })
+	})
+	loads.Go(func() {
+		paced(ctx, 1, 4, func(_ int, due time.Time) { p.note(&p.signIns, h.signIn(due)) })
+	})
+	for _, a := range as {
+		p.answers[a.name] = map[int]int{}
+		loads.Go(func() {
+			paced(ctx, max(1, a.rate/part), max(8, a.most/part), func(int, time.Time) {
+				status, err := a.strike(h, ctx)
+				if err != nil && ctx.Err() != nil {
+					return // ended by the end of the phase
+				}
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.answers[a.name][status]++
+			})
+		})
+	}
+	<-ctx.Done()
+	p.footprint, err = h.footprint()
+	p.server, p.own = p.cpu-before.cpu, ownCPU()-own
+	loads.Wait()
+	return p, err
+}
+
+func (p *phase) note(to *[]time.Duration, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*to = append(*to, took)
+}
+
+// share returns a part of the processors.
+func (p *phase) share(cpu time.Duration) float64 {
+	return 100 * float64(cpu) / float64(p.lasted) / float64(runtime.NumCPU())
+}
+
+func (p *phase) String() string {
+	return fmt.Sprintf("%d requests, p50 %v, p99 %v, %d sign-ins, p50 %v; CPU %.0f %% server, %.0f %% load; memory %d MiB, data %d KiB, %d open files; answers %v",
+		len(p.took), quantile(p.took, .5).Round(10*time.Microsecond), quantile(p.took, .99).Round(10*time.Microsecond),
+		len(p.signIns), quantile(p.signIns, .5).Round(time.Millisecond), p.share(p.server), p.share(p.own),
+		p.peak>>20, p.data>>10, p.files, p.answers)
+}

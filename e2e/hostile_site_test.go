@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// maxHistory is the option max_history of the store in MiB, 0 for a store without that
+// option.
+const maxHistory = 0
+
+const (
+	rogueOwner    = "lk_e2eRogueOwner0000000000000000"
+	rogueKeys     = 50 // end-user keys of the account rogue, all over their quota
+	bigAnswer     = 16 << 20
+	ownerPassword = "correct horse battery staple"
+)
+
+// hostileSite is a server with two accounts: the honest one, default, and one that attacks,
+// rogue. Gateway, API and dashboard are on TLS.
+type hostileSite struct {
+	*site
+	gateway     string // host:port; paths below /rogue/ are those of the account rogue
+	api         string // host:port
+	pid         int
+	key, secret string   // the honest end-user key
+	denied      []string // secrets of the account rogue that are over their quota
+	free        string   // a secret of the account rogue that has quota left
+	browser     *http.Client
+	attackers   *http.Client
+	asked       atomic.Int64 // honest requests that were allowed
+	denials     int64        // answers to denials with long paths
+
+	mu     sync.Mutex
+	faults []string // what happened to honest requests that failed
+}
+
+func newHostileSite(t *testing.T) *hostileSite {
+	t.Helper()
+	h := &hostileSite{site: &site{t: t, dir: t.TempDir(), owner: "lk_e2eOwnersKey00000000000000000"}}
+	var ports [3]string
+	for i := range ports {
+		var err error
+		if ports[i], err = freePort(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.admin, h.gateway, h.api = ports[0], "localhost:"+ports[1], "localhost:"+ports[2]
+	h.url, h.config = "https://"+h.api, filepath.Join(h.dir, "Caddyfile")
+	upstream := httptest.NewServer(http.HandlerFunc(answerHostile))
+	t.Cleanup(upstream.Close)
+	if err := os.WriteFile(h.config, []byte(h.caddyfile(strings.TrimPrefix(upstream.URL, "http://"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.pid = h.start().cmd.Process.Pid
+	h.attackers = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	t.Cleanup(h.attackers.CloseIdleConnections)
+	h.fill()
+	return h
+}
+
+// answerHostile is the upstream.
+func answerHostile(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasSuffix(r.URL.Path, "/big") {
+		fmt.Fprint(w, "ok")
+		return
+	}
+	block := make([]byte, 32<<10)
+	for sent := 0; sent < bigAnswer; sent += len(block) {
+		if _, err := w.Write(block); err != nil {
+			return
+		}
+	}
+}
+
+func (h *hostileSite) caddyfile(upstream string) string {
+	store := "store badger data"
+	if maxHistory > 0 {
+		store += fmt.Sprintf(" {\n\t\t\tmax_history %dMiB\n\t\t}", maxHistory)
+	}
+	return fmt.Sprintf(`{
+	admin localhost:%[1]s
+	persist_config off
+	skip_install_trust
+	auto_https disable_redirects
+	default_bind 127.0.0.1
+	log {
+		output file %[2]s/server.log
+	}
+	servers {
+		trusted_proxies static private_ranges
+		trusted_proxies_strict
+	}
+	limitkeeper {
+		%[5]s
+		history_retention 1d
+		service_rate_limit off
+		account default {
+			key {env.LIMITKEEPER_KEY}
+		}
+		account rogue {
+			key %[6]s
+		}
+	}
+}
+https://%[3]s {
+	log {
+		output file %[2]s/access.log {
+			roll_size 16MiB
+			roll_keep 2
+		}
+	}
+	handle /rogue/* {
+		limitkeeper {
+			account rogue
+		}
+		reverse_proxy %[7]s
+	}
+	handle {
+		limitkeeper
+		reverse_proxy %[7]s
+	}
+}
+https://%[4]s {
+	limitkeeper_api
+}
+`, h.admin, h.dir, h.gateway, h.api, store, rogueOwner, upstream)
+}
+
+// fill makes the keys of both accounts, and signs the honest owner in once, so that its
+// browser is known.
+func (h *hostileSite) fill() {
+	h.t.Helper()
+	h.key, h.secret = h.newKey(1_000_000_000)
+	h.signInWithSecrets(map[string]string{})
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.browser = &http.Client{Jar: jar, Transport: client.Transport, Timeout: patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if h.signIn(time.Now()); len(h.faults) > 0 {
+		h.t.Fatal(h.faults)
+	}
+	rogue := *h.site
+	rogue.owner = rogueOwner
+	_, h.free = rogue.newKey(1_000_000_000)
+	for range rogueKeys {
+		_, secret := rogue.newKey(1)
+		for _, want := range []int{200, 429} {
+			if status, err := h.ask(h.t.Context(), "GET", "https://"+h.gateway+"/rogue/x", nil, map[string]string{"X-API-Key": secret}); status != want {
+				h.t.Fatalf("a key with a quota of 1: got %d (%v), want %d", status, err, want)
+			}
+		}
+		h.denied = append(h.denied, secret)
+	}
+}
+
+// ask sends a request of an attacker and returns the status of the answer.
+func (h *hostileSite) ask(ctx context.Context, method, url string, body io.Reader, header map[string]string) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return 0, err
+	}
+	for name, v := range header {
+		r.Header.Set(name, v)
+	}
+	resp, err := h.attackers.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+// request is one honest request, through the gateway or to /validate, which has to be
+// allowed. It returns how long the answer took since the request was due.
+func (h *hostileSite) request(n int, due time.Time) time.Duration {
+	var status int
+	var body []byte
+	var err error
+	if n%2 == 0 {
+		r, _ := http.NewRequest("GET", "https://"+h.gateway+"/v1/items", nil)
+		r.Header.Set("X-API-Key", h.secret)
+		var resp *http.Response
+		if resp, err = client.Do(r); err == nil {
+			status = resp.StatusCode
+			body, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+	} else {
+		status, body, err = h.call("POST", "/functions/v1/validate", map[string]string{"api_key": h.secret, "endpoint": "/v1/items", "method": "GET"})
+	}
+	if err != nil || status != 200 || n%2 == 1 && !strings.Contains(string(body), `"success":true`) {
+		h.fault("request: %d %.200s (%v)", status, body, err)
+		return time.Since(due)
+	}
+	h.asked.Add(1)
+	return time.Since(due)
+}
+
+// signIn signs the honest owner in by its password.
+func (h *hostileSite) signIn(due time.Time) time.Duration {
+	resp, err := h.browser.PostForm(h.url+"/dashboard/sign-in", url.Values{"name": {"default"}, "password": {ownerPassword}})
+	if err != nil {
+		h.fault("sign-in: %v", err)
+		return time.Since(due)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusSeeOther {
+		h.fault("sign-in: %d", resp.StatusCode)
+	}
+	return time.Since(due)
+}
+
+// fault notes that an honest request failed.
+func (h *hostileSite) fault(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults = append(h.faults, fmt.Sprintf(format, args...))
+}
+
+// takeFaults returns the faults since it was last called.
+func (h *hostileSite) takeFaults() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	faults := h.faults
+	h.faults = nil
+	return faults
+}

@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+// hostileWanted says how long TestHostile attacks, such as 1h, when it is to be longer than
+// on every change. Then latencies are asserted, too.
+const hostileWanted = "LIMITKEEPER_HOSTILE"
+
+const (
+	hostileEachTime = 15 * time.Second
+	hostileMost     = 24 * time.Hour
+	honestRate      = 100 // requests a second
+
+	memoryBound = 512 << 20 // bytes, at any time
+
+	// The data directory grows by these bytes at most.
+	honestEntry = 128       // for an honest request, in the history
+	denialEntry = 512       // for a denial, whatever its path
+	otherData   = 512 << 10 // for the rest, and as much again for each minute
+)
+
+// While others attack, an honest account is served as before: none of its requests fails,
+// each is counted once, the latency of 99 % at most doubles, and memory and disk stay
+// bounded. When this fails, one client without a key, or one customer, takes the service
+// down for all.
+func TestHostile(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("reads /proc")
+	}
+	lasts, part := hostileEachTime, 5
+	wanted, long := os.LookupEnv(hostileWanted)
+	if long {
+		var err error
+		if lasts, err = time.ParseDuration(wanted); err != nil || lasts <= 0 || lasts > hostileMost {
+			t.Fatalf("%s=%s: want a duration of at most %v (%v)", hostileWanted, wanted, hostileMost, err)
+		}
+		part = 1
+	}
+	h := newHostileSite(t)
+	began := time.Now()
+	before, err := h.footprint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := lasts * 2 / 3 / time.Duration(len(attacks))
+	for _, a := range attacks {
+		t.Run(a.name, func(t *testing.T) { h.under(t, alone, part, long, a) })
+	}
+	t.Run("together", func(t *testing.T) { h.under(t, lasts/3, part, long, attacks...) })
+	if used, _ := h.used(h.key); used != h.asked.Load() {
+		t.Errorf("the honest key has used %d, want the %d requests that were allowed", used, h.asked.Load())
+	}
+	after, err := h.footprint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := honestEntry*h.asked.Load() + denialEntry*h.denials
+	if maxHistory > 0 {
+		entries = min(entries, maxHistory<<20)
+	}
+	bound := entries + otherData*int64(1+time.Since(began)/time.Minute)
+	t.Logf("the data directory grew by %d KiB, want at most %d", (after.data-before.data)>>10, bound>>10)
+	if grew := after.data - before.data; grew > bound {
+		t.Errorf("the data directory grew by %d bytes with %d honest requests and %d denials, want at most %d",
+			grew, h.asked.Load(), h.denials, bound)
+	}
+}
+
+// under holds a quarter of the time without attacks against the rest with them. What the
+// attacks before have left behind is over by then.
+func (h *hostileSite) under(t *testing.T, lasts time.Duration, part int, long bool, as ...attack) {
+	if _, err := h.run(t.Context(), lasts/20, part); err != nil {
+		t.Fatal(err)
+	}
+	quiet, err := h.run(t.Context(), lasts/4, part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loud, err := h.run(t.Context(), lasts*3/4, part, as...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.denials += int64(loud.answers["denials"][http.StatusTooManyRequests])
+	ratio := float64(quantile(loud.took, .99)) / float64(quantile(quiet.took, .99))
+	t.Logf("\nalone:    %v\nattacked: %v\np99 ratio %.2f", quiet, loud, ratio)
+	if faults := h.takeFaults(); len(faults) > 0 {
+		t.Errorf("%d of %d honest requests failed, such as: %s", len(faults), len(quiet.took)+len(loud.took)+len(loud.signIns), faults[0])
+	}
+	if long && ratio > 2 {
+		t.Errorf("p99: got %.2f times as long as without the attack, want at most 2", ratio)
+	}
+	for _, a := range as {
+		for status, n := range loud.answers[a.name] {
+			if !slices.Contains(a.answers, status) {
+				t.Errorf("%s: got the status %d %d times, want one of %v", a.name, status, n, a.answers)
+			}
+		}
+		if len(loud.answers[a.name]) == 0 && !slices.Contains(a.answers, 0) {
+			t.Errorf("%s: got no answer: the attack was not tried", a.name)
+		}
+	}
+	if loud.peak > memoryBound {
+		t.Errorf("got %d MiB of memory, want at most %d", loud.peak>>20, memoryBound>>20)
+	}
+}
