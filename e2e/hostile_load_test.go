@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -70,39 +71,32 @@ type footprint struct {
 }
 
 // footprint reads /proc and the data directory, and begins another peak.
-func (h *hostileSite) footprint() (f footprint, err error) {
-	proc := fmt.Sprintf("/proc/%d/", h.pid)
-	stat, err := os.ReadFile(proc + "stat")
-	if err != nil {
-		return f, err
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')'):]))
-	for _, field := range fields[12:14] { // utime and stime, in units of 10 ms
-		n, err := strconv.ParseInt(field, 10, 64)
+func (h *hostileSite) footprint() (f footprint) {
+	h.t.Helper()
+	must := func(b []byte, err error) string {
 		if err != nil {
-			return f, err
+			h.t.Fatal(err)
 		}
+		return string(b)
+	}
+	proc := fmt.Sprintf("/proc/%d/", h.pid)
+	stat := must(os.ReadFile(proc + "stat"))
+	for _, ticks := range strings.Fields(stat[strings.LastIndexByte(stat, ')'):])[12:14] { // utime and stime, in units of 10 ms
+		n, err := strconv.Atoi(ticks)
+		must(nil, err)
 		f.cpu += time.Duration(n) * 10 * time.Millisecond
 	}
-	status, err := os.ReadFile(proc + "status")
-	if err != nil {
-		return f, err
-	}
-	_, peak, _ := strings.Cut(string(status), "VmHWM:")
-	if _, err := fmt.Sscan(peak, &f.peak); err != nil {
-		return f, err
-	}
+	_, peak, _ := strings.Cut(must(os.ReadFile(proc+"status")), "VmHWM:")
+	_, err := fmt.Sscan(peak, &f.peak)
+	must(nil, err)
 	f.peak <<= 10
-	if err := os.WriteFile(proc+"clear_refs", []byte("5"), 0); err != nil {
-		return f, err
-	}
+	must(nil, os.WriteFile(proc+"clear_refs", []byte("5"), 0))
 	open, err := os.ReadDir(proc + "fd")
+	must(nil, err)
 	f.files = len(open)
-	if err != nil {
-		return f, err
-	}
 	f.data, err = allocated(filepath.Join(h.dir, "data"))
-	return f, err
+	must(nil, err)
+	return f
 }
 
 // allocated returns how many bytes the files below a directory take on the disk.
@@ -128,15 +122,13 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// run is one phase: the honest load, and attacks beside it at a part of their rates.
-func (h *hostileSite) run(ctx context.Context, lasts time.Duration, part int, as ...attack) (p *phase, err error) {
-	p = &phase{answers: map[string]map[int]int{}, lasted: lasts}
-	before, err := h.footprint()
-	if err != nil {
-		return nil, err
-	}
+// run runs the honest load for a time, with attacks at a part of their rates.
+func (h *hostileSite) run(t *testing.T, lasts time.Duration, part int, as ...attack) *phase {
+	t.Helper()
+	p := &phase{answers: map[string]map[int]int{}, lasted: lasts}
+	before := h.footprint()
 	own := ownCPU()
-	ctx, cancel := context.WithTimeout(ctx, lasts)
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
 	var loads sync.WaitGroup
 	loads.Go(func() {
@@ -150,8 +142,11 @@ func (h *hostileSite) run(ctx context.Context, lasts time.Duration, part int, as
 		loads.Go(func() {
 			paced(ctx, max(1, a.rate/part), max(8, a.most/part), func(int, time.Time) {
 				status, err := a.strike(h, ctx)
-				if err != nil && ctx.Err() != nil {
-					return // ended by the end of the phase
+				if err != nil {
+					status = 0
+					if ctx.Err() != nil {
+						return // ended by the end of the phase
+					}
 				}
 				p.mu.Lock()
 				defer p.mu.Unlock()
@@ -160,10 +155,29 @@ func (h *hostileSite) run(ctx context.Context, lasts time.Duration, part int, as
 		})
 	}
 	<-ctx.Done()
-	p.footprint, err = h.footprint()
+	p.footprint = h.footprint()
 	p.server, p.own = p.cpu-before.cpu, ownCPU()-own
 	loads.Wait()
-	return p, err
+	return p
+}
+
+// add adds another phase of the same kind.
+func (p *phase) add(o *phase) {
+	p.took, p.signIns = append(p.took, o.took...), append(p.signIns, o.signIns...)
+	p.server, p.own, p.lasted = p.server+o.server, p.own+o.own, p.lasted+o.lasted
+	o.peak = max(o.peak, p.peak)
+	p.footprint = o.footprint
+	if p.answers == nil {
+		p.answers = map[string]map[int]int{}
+	}
+	for name, statuses := range o.answers {
+		if p.answers[name] == nil {
+			p.answers[name] = map[int]int{}
+		}
+		for status, n := range statuses {
+			p.answers[name][status] += n
+		}
+	}
 }
 
 func (p *phase) note(to *[]time.Duration, took time.Duration) {
@@ -178,8 +192,8 @@ func (p *phase) share(cpu time.Duration) float64 {
 }
 
 func (p *phase) String() string {
-	return fmt.Sprintf("%d requests, p50 %v, p99 %v, %d sign-ins, p50 %v; CPU %.0f %% server, %.0f %% load; memory %d MiB, data %d KiB, %d open files; answers %v",
+	return fmt.Sprintf("%d requests, p50 %v, p99 %v, %d sign-ins, p50 %v; CPU %.0f %% server, %.0f %% load; memory %d MiB, data %d KiB, %d open files",
 		len(p.took), quantile(p.took, .5).Round(10*time.Microsecond), quantile(p.took, .99).Round(10*time.Microsecond),
 		len(p.signIns), quantile(p.signIns, .5).Round(time.Millisecond), p.share(p.server), p.share(p.own),
-		p.peak>>20, p.data>>10, p.files, p.answers)
+		p.peak>>20, p.data>>10, p.files)
 }

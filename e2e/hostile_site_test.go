@@ -33,7 +33,7 @@ const (
 // rogue. Gateway, API and dashboard are on TLS.
 type hostileSite struct {
 	*site
-	gateway     string // host:port; paths below /rogue/ are those of the account rogue
+	gateway     string // host:port; paths below /rogue/ are for keys of the account rogue
 	api         string // host:port
 	pid         int
 	key, secret string   // the honest end-user key
