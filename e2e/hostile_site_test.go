@@ -43,6 +43,7 @@ type hostileSite struct {
 	attackers   *http.Client
 	asked       atomic.Int64 // honest requests that were allowed
 	denials     int64        // answers to denials with long paths
+	next        atomic.Int64 // index of the next key in denied
 
 	mu     sync.Mutex
 	faults []string // what happened to honest requests that failed
