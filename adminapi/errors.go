@@ -38,7 +38,7 @@ var (
 	errUnauthorized     = &core.Error{Code: core.CodeUnauthorized, Message: "Authentication required"}
 	errNotFound         = &core.Error{Code: core.CodeNotFound, Message: "Resource not found"}
 	errMethodNotAllowed = &core.Error{Code: core.CodeMethodNotAllowed, Message: "Method not allowed"}
-	errThrottled        = &core.Error{Code: core.CodeRateLimitExceeded, Message: "Rate limit exceeded"}
+	errThrottled        = &core.Error{Code: core.CodeRateLimitExceeded, Message: "Too many requests to this API"}
 	errInternal         = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
 )
 
@@ -50,6 +50,14 @@ func invalidRequest(field, detail string) *core.Error {
 // validationError is a member or parameter with a wrong value.
 func validationError(field, detail string) *core.Error {
 	return &core.Error{Code: core.CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
+}
+
+// fault returns what makes the error of a wrong member or parameter of the call.
+func (c *call) fault() func(field, detail string) *core.Error {
+	if c.verdict {
+		return invalidRequest
+	}
+	return validationError
 }
 
 // fail answers with an error.

@@ -29,7 +29,9 @@ func TestThrottle(t *testing.T) {
 		if got := r.header.Get("Retry-After"); got != "31" {
 			t.Errorf("Retry-After: got %s, want 31, half a second rounded up", got)
 		}
-		r.wantCode(429, core.CodeRateLimitExceeded)
+		if got := r.wantCode(429, core.CodeRateLimitExceeded).at()["error"]; got != "Too many requests to this API" {
+			t.Errorf("got the error %v: a customer's refusal says Rate limit exceeded", got)
+		}
 	}
 	if r := a.bad("POST", prefix+"/validate", "{}").wantCode(429, core.CodeRateLimitExceeded); r.at()["success"] != false {
 		t.Errorf("got %v, want success false", r)

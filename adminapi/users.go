@@ -60,17 +60,16 @@ func readNewUser(m *members) core.UserPatch {
 	}
 }
 
+// readUser takes the members of a user that may change, and ignores the read-only ones.
 func readUser(m *members) core.UserPatch {
 	p := readNewUser(m)
 	p.Disabled = m.flag("is_disabled")
+	m.ignore("user_id", "created_at", "updated_at")
 	return p
 }
 
 func listUsers(c *call) error {
-	q, err := c.query()
-	if err != nil {
-		return err
-	}
+	q := c.query()
 	f := core.UserFilter{Email: q.text("email")}
 	if q.err != nil {
 		return q.err
