@@ -29,8 +29,8 @@ var statuses = map[core.Code]int{
 	core.CodeUnavailable:       http.StatusServiceUnavailable,
 }
 
-// retryUnavailable is when to ask again after a 503.
-const retryUnavailable = time.Second
+// retrySoon is when to ask again after a 503, and after a 429 that does not know better.
+const retrySoon = time.Second
 
 // The faults that HTTP has and core does not.
 var (
@@ -38,7 +38,6 @@ var (
 	errUnauthorized     = &core.Error{Code: core.CodeUnauthorized, Message: "Authentication required"}
 	errNotFound         = &core.Error{Code: core.CodeNotFound, Message: "Resource not found"}
 	errMethodNotAllowed = &core.Error{Code: core.CodeMethodNotAllowed, Message: "Method not allowed"}
-	errThrottled        = &core.Error{Code: core.CodeRateLimitExceeded, Message: "Too many requests to this API"}
 	errInternal         = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
 )
 
@@ -67,8 +66,10 @@ func (c *call) fail(err error) {
 	switch status {
 	case http.StatusUnauthorized:
 		SetChallenge(c.w.Header(), e.Code)
-	case http.StatusServiceUnavailable:
-		retryAfter(c.w.Header(), retryUnavailable)
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		if c.w.Header().Get("Retry-After") == "" {
+			retryAfter(c.w.Header(), retrySoon)
+		}
 	}
 	if c.verdict {
 		WriteRefusal(c.w, status, e)

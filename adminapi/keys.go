@@ -82,6 +82,7 @@ type keyUsageView struct {
 	PlanName       string      `json:"plan_name"`
 	LastUsedAt     *time.Time  `json:"last_used_at"`
 	DeniedOmitted  int64       `json:"denied_omitted"`
+	Limits         []limit     `json:"limits"`
 }
 
 func viewKeyUsage(u *core.KeyUsage) keyUsageView {
@@ -90,6 +91,7 @@ func viewKeyUsage(u *core.KeyUsage) keyUsageView {
 		PercentageUsed: core.Percentage(u.Used, u.Plan.Limit), ResetTime: u.Window.End,
 		Period: u.Plan.Period, PlanName: u.Plan.Name,
 		LastUsedAt: orNull(u.LastUsedAt), DeniedOmitted: u.DeniedOmitted,
+		Limits: viewLimits(u.Plan, u.Usage),
 	}
 }
 

@@ -79,7 +79,7 @@ func TestSpecFields(t *testing.T) {
 	userFields := fields{"user_id": isNumber, "name": isText, "email": isText + orNull, "is_disabled": isFlag,
 		"plan_id": isText + orNull, "metadata": isObject + orNull, "created_at": isTime, "updated_at": isTime}
 	usage := fields{"current_usage": isNumber, "limit": isNumber, "remaining": isNumber, "reset_time": isTime, "plan_name": isText}
-	keyUsage := fields{"percentage_used": isNumber, "period": isText, "last_used_at": isTime + orNull, "denied_omitted": isNumber}
+	keyUsage := fields{"percentage_used": isNumber, "period": isText, "last_used_at": isTime + orNull, "denied_omitted": isNumber, "limits": isArray}
 	maps.Copy(keyUsage, usage)
 	usage["period_start"], usage["period_end"] = isTime, isTime
 	entry := fields{"timestamp": isTime, "endpoint": isText, "method": isText, "status": isText, "ip_address": isText}
@@ -87,10 +87,11 @@ func TestSpecFields(t *testing.T) {
 	maps.Copy(userEntry, entry)
 
 	for path, want := range map[string]fields{
-		"/keys/" + id:               full,
-		"/plans/" + plan:            planFields,
-		"/users/" + user:            userFields,
-		"/users/" + user + "/usage": {"type": isText, "current_usage": isNumber, "limit": isNumber, "percentage_used": isNumber, "user_name": isText, "plan_name": isText + orNull},
+		"/keys/" + id:    full,
+		"/plans/" + plan: planFields,
+		"/users/" + user: userFields,
+		"/users/" + user + "/usage": {"type": isText, "current_usage": isNumber, "limit": isNumber, "percentage_used": isNumber, "user_name": isText, "plan_name": isText + orNull,
+			"counters": isArray, "counter_count": isNumber},
 		"/plans/" + plan + "/usage": {"total_users": isNumber, "total_requests": isNumber, "average_usage": isNumber, "period": isText},
 		"/keys/" + id + "/usage":    keyUsage,
 	} {

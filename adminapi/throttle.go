@@ -20,7 +20,7 @@ func (c *call) throttle() error {
 			"account", c.accountName(), "owner_key", c.owner.ID, "hint", c.owner.Hint, "refused", n)
 	}
 	retryAfter(c.w.Header(), wait)
-	return errThrottled
+	return core.ErrTooManyRequests
 }
 
 // accountName returns the name of the account for a log, or its id when the store cannot tell.

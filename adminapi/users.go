@@ -44,10 +44,14 @@ type userUsageView struct {
 	PercentageUsed float64 `json:"percentage_used"`
 	UserName       string  `json:"user_name"`
 	PlanName       *string `json:"plan_name"`
+
+	Counters     []counter `json:"counters"`      // the worst, see [core.UserUsage]
+	CounterCount int       `json:"counter_count"` // of all
 }
 
 func viewUserUsage(u *core.UserUsage) userUsageView {
-	return userUsageView{"user", u.Used, u.Limit, core.Percentage(u.Used, u.Limit), u.User.Name, orNull(u.PlanNames())}
+	return userUsageView{"user", u.Used, u.Limit, core.Percentage(u.Used, u.Limit), u.User.Name, orNull(u.PlanNames()),
+		viewCounters(u.Counters), u.Total}
 }
 
 // readNewUser takes the members of a new user: it starts enabled.

@@ -60,6 +60,7 @@ type Service struct {
 	wrong      *attempts // to sign in
 	hashing    *hashing
 	used       lastUses // of owner's keys
+	turns      turns    // of large readings
 
 	lease     *lease // of what is in memory
 	ownerKeys *cache[Digest, OwnerKey]

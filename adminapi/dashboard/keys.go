@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -104,11 +103,7 @@ func (q *request) seeKeyOf(value string) error {
 func (q *request) keys() ([]*core.Key, pager, error) {
 	p, f := q.page(), q.keyFilter()
 	if text := q.query("q"); text != "" {
-		more := false
-		keys, err := inTurn(q.r.Context(), q, func(ctx context.Context) (keys []*core.Key, err error) {
-			keys, more, err = q.svc.SearchKeys(ctx, q.account(), text, f, p)
-			return keys, err
-		})
+		keys, more, err := q.svc.SearchKeys(q.r.Context(), q.account(), text, f, p)
 		return keys, q.pager(p, len(keys), -1, more), err
 	}
 	keys, total, err := q.svc.Keys(q.r.Context(), q.account(), f, p)

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -104,11 +103,7 @@ func (q *request) filtersExist() (status int, err error) {
 func (q *request) users() ([]*core.User, pager, error) {
 	p, f := q.page(), core.UserFilter{OnPlan: q.query("plan")}
 	if text := q.query("q"); text != "" {
-		more := false
-		users, err := inTurn(q.r.Context(), q, func(ctx context.Context) (users []*core.User, err error) {
-			users, more, err = q.svc.SearchUsers(ctx, q.account(), text, f, p)
-			return users, err
-		})
+		users, more, err := q.svc.SearchUsers(q.r.Context(), q.account(), text, f, p)
 		return users, q.pager(p, len(users), -1, more), err
 	}
 	users, total, err := q.svc.Users(q.r.Context(), q.account(), f, p)
