@@ -6,7 +6,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// limit is a limit as it is shown, with what is used of it.
+// limit is the JSON form of a limit and its usage.
 type limit struct {
 	Meter     string      `json:"meter"`
 	Period    core.Period `json:"period"`
@@ -24,7 +24,7 @@ func viewLimits(p *core.Plan, u core.Usage) []limit {
 	return []limit{{meterRequests, p.Period, p.Limit, u.Used, max(0, p.Limit-u.Used), u.Window.End}}
 }
 
-// counter is a counter of a user as it is shown.
+// counter is the JSON form of a counter of a user.
 type counter struct {
 	KeyID    *string `json:"key_id"` // null: the counter that the keys on the user's plan share
 	PlanName string  `json:"plan_name"`

@@ -34,9 +34,6 @@ type PlanCounter struct {
 	CounterUsage
 }
 
-// Remaining returns how much is left of the limit, never less than 0.
-func (c *PlanCounter) Remaining() int64 { return remaining(c.Plan.Limit, c.Used) }
-
 // share returns the part of the limit that is used. It is 1 or more when nothing is left.
 func (c *PlanCounter) share() float64 { return float64(c.Used) / float64(max(c.Plan.Limit, 1)) }
 

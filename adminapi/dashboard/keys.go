@@ -180,7 +180,7 @@ func keyPage(q *request, k *core.Key) error {
 		return err
 	}
 	return q.render(http.StatusOK, "key", k.Name, keyView{keyRow: rows[0], InForce: u.Plan, Metadata: indented(k.Metadata),
-		Disable: q.disabling("keys/"+k.ID, rows[0].Disabled()), Usage: newUsage(u.Used, u.Plan.Limit).in(u), Chart: c, History: h, Omitted: u.DeniedOmitted})
+		Disable: q.disabling("keys/"+k.ID, rows[0].Disabled()), Usage: newUsage(u.Plan, u.Usage), Chart: c, History: h, Omitted: u.DeniedOmitted})
 }
 
 // Earlier returns the values before the last regeneration that still work.
