@@ -32,10 +32,7 @@ func (q *query) date(name string, missing core.Date) core.Date {
 
 // dailyUsage answers with the days that the query asks for, the last 30 by default.
 func dailyUsage(c *call, get func(first, last core.Date) ([]core.DayTotals, error)) error {
-	q, err := c.query()
-	if err != nil {
-		return err
-	}
+	q := c.query()
 	last := q.date("to", c.svc.Today())
 	first := q.date("from", last-defaultDays+1)
 	if q.err != nil {

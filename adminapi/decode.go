@@ -24,7 +24,8 @@ const (
 )
 
 // decode reads the body with read, which takes the members it knows. The error is
-// the first fault of the transport, or of a member.
+// the first fault of the transport, or of a member. A member that read does not take is a
+// fault too.
 func decode[T any](c *call, read func(*members) T) (v T, err error) {
 	buf := bodies.Get().(*bytes.Buffer)
 	defer giveBack(buf)
@@ -38,14 +39,12 @@ func decode[T any](c *call, read func(*members) T) (v T, err error) {
 // decodeBody is decode for a body that was read. Nothing of what it returns is in the
 // memory of the body.
 func decodeBody[T any](c *call, body []byte, read func(*members) T) (v T, err error) {
-	m := &members{fault: validationError}
-	if c.verdict {
-		m.fault = invalidRequest
-	}
-	if m.raw, err = parseObject(body); err != nil {
+	m := &members{fault: c.fault()}
+	if m.raw, m.names, err = parseObject(body); err != nil {
 		return v, err
 	}
 	v = read(m)
+	m.refuseUnknown()
 	return v, m.err
 }
 
@@ -91,27 +90,27 @@ func checkContentType(value string) error {
 	return nil
 }
 
-// parseObject returns the members of a JSON object. An object that holds a member
-// twice is refused at any depth: readers differ on which one counts.
-func parseObject(body []byte) (map[string]json.RawMessage, error) {
+// parseObject returns the members of a JSON object, and their names in order. An object
+// that holds a member twice is refused at any depth: readers differ on which one counts.
+func parseObject(body []byte) (raw map[string]json.RawMessage, names []string, err error) {
 	if !utf8.Valid(body) {
-		return nil, invalidRequest("body", "Body must be valid UTF-8")
+		return nil, nil, invalidRequest("body", "Body must be valid UTF-8")
 	}
 	if !json.Valid(body) {
-		return nil, invalidRequest("body", "Body must be valid JSON")
+		return nil, nil, invalidRequest("body", "Body must be valid JSON")
 	}
 	if loneSurrogate(body) {
-		return nil, invalidRequest("body", "Body must not escape half a surrogate pair")
+		return nil, nil, invalidRequest("body", "Body must not escape half a surrogate pair")
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if t, _ := dec.Token(); t != json.Delim('{') {
-		return nil, invalidRequest("body", "Body must be a JSON object")
+		return nil, nil, invalidRequest("body", "Body must be a JSON object")
 	}
-	raw := map[string]json.RawMessage{}
+	raw = map[string]json.RawMessage{}
 	for dec.More() {
 		name := nextName(dec)
 		if _, twice := raw[name]; twice {
-			return nil, invalidRequest(fieldName(name), "Must not be given twice")
+			return nil, nil, invalidRequest(fieldName(name), "Must not be given twice")
 		}
 		var value json.RawMessage
 		_ = dec.Decode(&value) // the body is valid
@@ -119,12 +118,13 @@ func parseObject(body []byte) (map[string]json.RawMessage, error) {
 			nested := json.NewDecoder(bytes.NewReader(value))
 			nested.UseNumber() // a number may be larger than any Go type
 			if fault := checkNested(nested, 1); fault != "" {
-				return nil, invalidRequest(fieldName(name), fault)
+				return nil, nil, invalidRequest(fieldName(name), fault)
 			}
 		}
 		raw[name] = value
+		names = append(names, name)
 	}
-	return raw, nil
+	return raw, names, nil
 }
 
 // loneSurrogate reports whether a valid JSON text escapes a code point that is no
@@ -191,7 +191,7 @@ func nextName(dec *json.Decoder) string {
 	return name
 }
 
-// fieldName is what an unknown member is called in an error.
+// fieldName is what an unknown member or parameter is called in an error.
 func fieldName(name string) string {
 	if name == "" {
 		return "body"
@@ -199,12 +199,37 @@ func fieldName(name string) string {
 	return core.MaskSecrets(string(bytes.ToValidUTF8([]byte(name)[:min(len(name), maxField)], nil)))
 }
 
-// members are the members of a body. Its methods return one each, and remember the
-// first that has the wrong type. Unknown members are ignored.
+// members are the members of a body. Its methods take one each, and remember the
+// first that has the wrong type.
 type members struct {
-	raw   map[string]json.RawMessage
+	names []string                   // of all members, in the order of the body
+	raw   map[string]json.RawMessage // the members that are not yet known
 	fault func(field, detail string) *core.Error
 	err   error
+}
+
+// take returns the text of a member and marks the member as known.
+func (m *members) take(name string) (raw json.RawMessage, ok bool) {
+	raw, ok = m.raw[name]
+	delete(m.raw, name)
+	return raw, ok
+}
+
+// ignore marks members as known. Their values have no effect and are not checked.
+func (m *members) ignore(names ...string) {
+	for _, name := range names {
+		delete(m.raw, name)
+	}
+}
+
+// refuseUnknown refuses the first member that is not known.
+func (m *members) refuseUnknown() {
+	for _, name := range m.names {
+		if _, left := m.raw[name]; left {
+			m.wrong(fieldName(name), "Unknown member")
+			return
+		}
+	}
 }
 
 func (m *members) wrong(name, detail string) {
@@ -215,7 +240,7 @@ func (m *members) wrong(name, detail string) {
 
 // member returns a member of the type T, nil when it is missing.
 func member[T any](m *members, name, want string) *T {
-	raw, ok := m.raw[name]
+	raw, ok := m.take(name)
 	if !ok {
 		return nil
 	}
@@ -230,6 +255,7 @@ func member[T any](m *members, name, want string) *T {
 // optional returns a member of the type T that may be null.
 func optional[T any](m *members, name, want string) core.Optional[T] {
 	if string(m.raw[name]) == "null" {
+		m.ignore(name)
 		return core.Null[T]()
 	}
 	v := member[T](m, name, want)
@@ -255,7 +281,7 @@ func (m *members) optionalText(name string) core.Optional[string] {
 // whole returns a whole number, however it is written. One that is beyond int64 is
 // the largest or smallest there is: no member may be as large.
 func (m *members) whole(name string) *int64 {
-	raw, ok := m.raw[name]
+	raw, ok := m.take(name)
 	if !ok {
 		return nil
 	}
@@ -308,7 +334,7 @@ func (m *members) time(name string) core.Optional[time.Time] {
 
 // object returns the text of a member as it is; core says what it must be.
 func (m *members) object(name string) core.Optional[json.RawMessage] {
-	raw, ok := m.raw[name]
+	raw, ok := m.take(name)
 	switch {
 	case !ok:
 		return core.Optional[json.RawMessage]{}

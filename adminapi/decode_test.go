@@ -1,10 +1,14 @@
 package adminapi_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -81,21 +85,123 @@ func TestBodyBounds(t *testing.T) {
 	a := newAPI(t)
 	for name, body := range map[string]string{
 		"64 KiB":                    fill(" ", 64<<10-12) + `{"name":"a"}`,
-		"31 deep":                   `{"name":"a","x":` + fill("[", 31) + fill("]", 31) + `}`,
+		"31 deep":                   `{"name":"a","metadata":{"x":` + fill("[", 30) + fill("]", 30) + `}}`,
 		"around space":              " \r\n\t{ \"name\" : \"a\" } \n",
 		"same name at other depths": `{"name":"a","metadata":{"name":{"name":1}}}`,
-		"huge unknown number":       `{"name":"a","x":1e999999}`,
-		"other case is unknown":     `{"name":"a","Name":5}`,
-		"escapes":                   `{"name":"\ud83d\ude00 \u00e9 \"\\ \/","x":"\u0000"}`,
+		"huge number":               `{"name":"a","metadata":{"x":1e999999}}`,
+		"escapes":                   `{"name":"\ud83d\ude00 \u00e9 \"\\ \/","metadata":{"x":"\u0000"}}`,
 	} {
 		t.Run(name, func(t *testing.T) { a.in(t).bad("POST", prefix+"/users", body).want(201) })
 	}
 }
 
-// Member names are exact: another case is an unknown member, and a required one is
-// missing.
+// Member names are exact: another case is an unknown member.
 func TestMemberNamesAreExact(t *testing.T) {
-	newAPI(t).bad("POST", prefix+"/users", `{"Name":"a"}`).wantField(core.CodeValidation, "name")
+	newAPI(t).bad("POST", prefix+"/users", `{"Name":"a"}`).wantField(core.CodeValidation, "Name")
+}
+
+// An operation refuses an unknown member by its name, and does nothing. Otherwise a typo in
+// expires_at would make a key that never expires.
+func TestUnknownMembers(t *testing.T) {
+	a := newAPI(t)
+	plan, user := a.plan(5), a.user("Example Customer")
+	key, secret := a.key(user, plan)
+	names := strings.NewReplacer("SECRET", secret, "KEY", key, "PLAN", plan)
+	for _, b := range bodies {
+		code, text := core.CodeValidation, names.Replace(b.body)
+		if b.path == "/validate" {
+			code = core.CodeInvalidRequest
+		}
+		for _, tc := range []struct{ member, field string }{
+			{`"expire_at":"2030-01-01T00:00:00Z"`, "expire_at"},
+			{`"custom_start":"2026-03-01"`, "custom_start"},
+			{`"z":1,"a":2,"m":3`, "z"}, // the first in the body
+			{`"":null`, "body"},
+			{`"\u0041":{}`, "A"},
+			{`"` + secret + `":1`, "lk_***"},
+			{`"` + fill("b", 70) + `":1`, fill("b", 64)},
+		} {
+			r := a.in(t).bad(b.method, prefix+names.Replace(b.path), strings.TrimSuffix(text, "}")+","+tc.member+"}").wantField(code, tc.field)
+			if got := r.at("details")["message"]; got != "Unknown member" {
+				t.Errorf("%v: got the message %v", r, got)
+			}
+		}
+	}
+	for path, want := range map[string]int{"/users": 1, "/keys": 1, "/plans": 1} {
+		if got := intOf(a.do("GET", prefix+path, nil).at()["count"]); got != want {
+			t.Errorf("%s: got %d, want %d", path, got, want)
+		}
+	}
+	if got := a.validate(secret).at("details")["current_usage"]; intOf(got) != 1 {
+		t.Errorf("usage after nothing but faults: got %v, want 1", got)
+	}
+}
+
+// Creating a resource takes none of the read-only members: the resource would get another id
+// than the caller gave. A new user starts enabled, so is_disabled is refused too.
+func TestUnknownMembersOfCreation(t *testing.T) {
+	a := newAPI(t)
+	plan, user := a.plan(5), a.user("Example Customer")
+	for _, tc := range []struct{ path, rest, members string }{
+		{"/keys", `"name":"a","user_id":` + user + `,"plan_id":"` + plan + `"`, "id hint api_key last_used_at created_at updated_at"},
+		{"/users/" + user + "/keys", `"name":"a","plan_id":"` + plan + `"`, "id hint api_key last_used_at created_at updated_at"},
+		{"/plans", `"name":"a","max_requests":1,"request_period":"day"`, "id created_at updated_at"},
+		{"/users", `"name":"a"`, "user_id is_disabled created_at updated_at"},
+	} {
+		for member := range strings.FieldsSeq(tc.members) {
+			a.in(t).bad("POST", prefix+tc.path, `{`+tc.rest+`,"`+member+`":"acme_live_1"}`).wantField(core.CodeValidation, member)
+		}
+	}
+	a.bad("POST", prefix+"/users/"+user+"/keys", `{"name":"a","plan_id":"`+plan+`","user_id":2}`).wantField(core.CodeValidation, "user_id")
+	if got := intOf(a.do("GET", prefix+"/keys", nil).at()["count"]); got != 0 {
+		t.Errorf("keys made: got %d, want 0", got)
+	}
+}
+
+// GET, change, PUT works with the whole object of the answer: PUT ignores the read-only
+// members. The key may have expired, its plan may be inactive, and the answer may be the one
+// that shows the value of the key.
+func TestAnswersCanBeSentBack(t *testing.T) {
+	a := newAPI(t)
+	plan := a.plan(5)
+	user := a.do("POST", prefix+"/users", object{"name": "a", "email": "a@example.com", "plan_id": plan, "metadata": object{"a": 1}}).want(201).data()
+	created := a.do("POST", prefix+"/keys", object{"name": "a", "user_id": user["user_id"], "plan_id": plan,
+		"expires_at": "2026-03-14T10:00:00Z", "metadata": object{"a": 1}}).want(201).data()
+	again := a.do("POST", prefix+"/keys/"+created["id"].(string)+"/regenerate", object{"grace_seconds": 60}).want(200).data()
+	a.do("PUT", prefix+"/plans/"+plan, object{"is_active": false}).want(200)
+	a.clock.advance(59 * time.Second)
+	put := func(path string, o object) {
+		t.Helper()
+		o["name"] = "b"
+		got := a.do("PUT", prefix+path, o).want(200).data()
+		delete(o, "api_key")
+		for name, want := range o {
+			if name != "updated_at" && !cmp.Equal(got[name], want) {
+				t.Errorf("PUT %s: %s: got %v, want %v", path, name, got[name], want)
+			}
+		}
+	}
+	keyPath := "/keys/" + created["id"].(string)
+	put(keyPath, created)
+	put(keyPath, again)
+	a.clock.advance(time.Hour)
+	for _, path := range []string{keyPath, "/plans/" + plan, "/users/" + user["user_id"].(json.Number).String()} {
+		put(path, a.do("GET", prefix+path, nil).want(200).data())
+	}
+	for _, v := range []string{`"acme_live_1"`, `"` + fill("lk_user_a", 40) + `"`, `""`, `null`, `5`} {
+		a.bad("PUT", prefix+keyPath, `{"api_key":`+v+`}`).wantField(core.CodeValidation, "api_key")
+	}
+	a.bad("PUT", prefix+keyPath, `{"expires_at":"2026-03-14T10:00:00.001Z"}`).wantField(core.CodeValidation, "expires_at")
+}
+
+// A published client sends an object named context with a validation. It has no effect.
+func TestContextOfValidation(t *testing.T) {
+	a := newAPI(t)
+	_, secret := a.key(a.user("Example Customer"), a.plan(5))
+	r := a.do("POST", prefix+"/validate", object{"api_key": secret, "endpoint": "/", "method": "GET", "context": object{"session": "1"}}).want(200)
+	if r.at()["success"] != true {
+		t.Errorf("got %v, want success", r)
+	}
 }
 
 // JSON is what is sent without a type; another type is refused and named.

@@ -4,8 +4,8 @@
 // # One request
 //
 // A [Server] routes a request to an endpoint (routes.go). Before the handler runs,
-// the request must have come over HTTPS, carry an owner's key (auth.go) and be
-// within the service's own bound (throttle.go). A handler reads the body
+// the request must have come over HTTPS, carry an owner's key (auth.go), be
+// within the service's own bound (throttle.go) and have known parameters only (page.go). A handler reads the body
 // (decode.go) and the query (page.go), asks core, and answers with one envelope
 // (envelope.go). It returns an error instead of writing one: errors.go has the one
 // table of codes and statuses, and writes them all.

@@ -104,10 +104,7 @@ func list[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) ([
 // pageOf returns the views of the page that the query asks for, never nil, and how
 // many there are on all pages.
 func pageOf[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) ([]T, int, error)) ([]V, int, error) {
-	q, err := c.query()
-	if err != nil {
-		return nil, 0, err
-	}
+	q := c.query()
 	p := q.page()
 	if q.err != nil {
 		return nil, 0, q.err

@@ -29,8 +29,8 @@ var statuses = map[core.Code]int{
 	core.CodeUnavailable:       http.StatusServiceUnavailable,
 }
 
-// retryUnavailable is when to ask again after a 503.
-const retryUnavailable = time.Second
+// retrySoon is when to ask again after a 503, and after a 429 that does not know better.
+const retrySoon = time.Second
 
 // The faults that HTTP has and core does not.
 var (
@@ -38,7 +38,6 @@ var (
 	errUnauthorized     = &core.Error{Code: core.CodeUnauthorized, Message: "Authentication required"}
 	errNotFound         = &core.Error{Code: core.CodeNotFound, Message: "Resource not found"}
 	errMethodNotAllowed = &core.Error{Code: core.CodeMethodNotAllowed, Message: "Method not allowed"}
-	errThrottled        = &core.Error{Code: core.CodeRateLimitExceeded, Message: "Rate limit exceeded"}
 	errInternal         = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
 )
 
@@ -52,6 +51,14 @@ func validationError(field, detail string) *core.Error {
 	return &core.Error{Code: core.CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
 }
 
+// fault returns what makes the error of a wrong member or parameter of the call.
+func (c *call) fault() func(field, detail string) *core.Error {
+	if c.verdict {
+		return invalidRequest
+	}
+	return validationError
+}
+
 // fail answers with an error.
 func (c *call) fail(err error) {
 	e := c.told(err)
@@ -59,8 +66,10 @@ func (c *call) fail(err error) {
 	switch status {
 	case http.StatusUnauthorized:
 		SetChallenge(c.w.Header(), e.Code)
-	case http.StatusServiceUnavailable:
-		retryAfter(c.w.Header(), retryUnavailable)
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		if c.w.Header().Get("Retry-After") == "" {
+			retryAfter(c.w.Header(), retrySoon)
+		}
 	}
 	if c.verdict {
 		WriteRefusal(c.w, status, e)

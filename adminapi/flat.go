@@ -16,15 +16,11 @@ type flat struct {
 	at   int
 }
 
-// maxUnknown is how many members that nobody knows a flat object may have: each is
-// compared with all others.
-const maxUnknown = 8
-
 // readFlat reads a validation request, unless it is one to give up on.
 func readFlat(body string) (q core.Request, ok bool) {
 	q.Cost = 1
 	f := flat{text: body}
-	var seen [6 + maxUnknown]string
+	var seen [6]string // one for each member that is known
 	names := seen[:0]
 	for more := f.next('{'); more; more = f.next(',') {
 		name, ok := f.string()
@@ -42,7 +38,7 @@ func readFlat(body string) (q core.Request, ok bool) {
 	return q, q.RequestID == "" || core.CheckRequestID(q.RequestID) == nil
 }
 
-// member reads the value of a member.
+// member reads the value of a member, and gives up on an unknown one.
 func (f *flat) member(q *core.Request, name string) (ok bool) {
 	switch name {
 	case "api_key":
@@ -58,12 +54,6 @@ func (f *flat) member(q *core.Request, name string) (ok bool) {
 	case "request_id":
 		q.RequestID, ok = f.string()
 		ok = ok && q.RequestID != ""
-	default:
-		at := f.at
-		if _, ok = f.string(); !ok {
-			f.at = at
-			_, ok = f.number()
-		}
 	}
 	return ok
 }

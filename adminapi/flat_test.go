@@ -18,7 +18,7 @@ func TestReadFlat(t *testing.T) {
 	for body, want := range map[string]core.Request{
 		`{"api_key":"lk_user_a","endpoint":"/","method":"GET"}`:                                                                     least,
 		" {\r\n\t\"api_key\" : \"lk_user_a\" ,\n\"endpoint\":\"/\", \"method\":\"GET\" } \n":                                        least,
-		`{"method":"GET","x":"y","z":0,"endpoint":"/","api_key":"lk_user_a"}`:                                                       least,
+		`{"method":"GET","endpoint":"/","api_key":"lk_user_a"}`:                                                                     least,
 		`{"api_key":"lk_user_a","endpoint":"/v1/items?a=b","method":"GET","ip_address":"203.0.113.7","cost":5,"request_id":"id-1"}`: all,
 	} {
 		if got, ok := readFlat(body); !ok || got != want {

@@ -125,7 +125,7 @@ func TestRandomBodies(t *testing.T) {
 			}
 		}
 		if rnd.IntN(4) == 0 { // what is served gets random company
-			members = append([]string{strings.Trim(b.body, "{}")}, `"x":`+values[rnd.IntN(len(values))])
+			members = append([]string{strings.Trim(b.body, "{}")}, `"updated_at":`+values[rnd.IntN(len(values))])
 		}
 		r := a.record(a.newRequest(b.method, names.Replace(prefix+b.path), names.Replace("{"+strings.Join(members, ",")+"}")))
 		holdLaw(t, r)

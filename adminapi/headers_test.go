@@ -136,7 +136,7 @@ func TestWriteVerdictAndRefusal(t *testing.T) {
 		want   string
 	}{
 		{func(w http.ResponseWriter) { adminapi.WriteVerdict(w, 429, denied) }, 429,
-			`{"success":false,"error":"Rate limit exceeded","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic"}}`},
+			`{"success":false,"error":"Rate limit exceeded","code":"QUOTA_EXCEEDED","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic","period_start":"2026-02-01T00:00:00Z","period_end":"2026-03-01T00:00:00Z"}}`},
 		{func(w http.ResponseWriter) { adminapi.WriteVerdict(w, 403, &core.Decision{Outcome: core.Disabled}) }, 403,
 			`{"success":false,"error":"API key is disabled","code":"API_KEY_DISABLED"}`},
 		{func(w http.ResponseWriter) { adminapi.WriteRefusal(w, 503, core.ErrUnavailable) }, 503,

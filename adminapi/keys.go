@@ -82,6 +82,7 @@ type keyUsageView struct {
 	PlanName       string      `json:"plan_name"`
 	LastUsedAt     *time.Time  `json:"last_used_at"`
 	DeniedOmitted  int64       `json:"denied_omitted"`
+	Limits         []limit     `json:"limits"`
 }
 
 func viewKeyUsage(u *core.KeyUsage) keyUsageView {
@@ -90,10 +91,11 @@ func viewKeyUsage(u *core.KeyUsage) keyUsageView {
 		PercentageUsed: core.Percentage(u.Used, u.Plan.Limit), ResetTime: u.Window.End,
 		Period: u.Plan.Period, PlanName: u.Plan.Name,
 		LastUsedAt: orNull(u.LastUsedAt), DeniedOmitted: u.DeniedOmitted,
+		Limits: viewLimits(u.Plan, u.Usage),
 	}
 }
 
-func readKey(m *members) core.KeyPatch {
+func readNewKey(m *members) core.KeyPatch {
 	return core.KeyPatch{
 		Name:      m.text("name"),
 		UserID:    m.whole("user_id"),
@@ -101,7 +103,14 @@ func readKey(m *members) core.KeyPatch {
 		Status:    m.text("status"),
 		ExpiresAt: m.time("expires_at"),
 		Metadata:  m.object("metadata"),
+		Secret:    m.text("api_key"),
 	}
+}
+
+// readKey takes the members of a key that may change, and ignores the read-only ones.
+func readKey(m *members) core.KeyPatch {
+	m.ignore("id", "hint", "last_used_at", "created_at", "updated_at")
+	return readNewKey(m)
 }
 
 // readGrace returns how long the old value of a key works beside the new one.
@@ -112,10 +121,7 @@ func readGrace(m *members) time.Duration {
 }
 
 func listKeys(c *call) error {
-	q, err := c.query()
-	if err != nil {
-		return err
-	}
+	q := c.query()
 	f := q.keyFilter()
 	if q.err != nil {
 		return q.err
@@ -143,18 +149,21 @@ func planKeys(c *call, id string) error {
 }
 
 func createKey(c *call) error {
-	p, err := decode(c, readKey)
+	p, err := decode(c, readNewKey)
 	if err != nil {
 		return err
 	}
 	return c.newKey(p)
 }
 
-// createUserKey makes a key of the user that the path names, whatever the body says.
+// createUserKey makes a key of the user that the path names.
 func createUserKey(c *call, id int64) error {
-	p, err := decode(c, readKey)
+	p, err := decode(c, readNewKey)
 	if err != nil {
 		return err
+	}
+	if p.UserID != nil && *p.UserID != id {
+		return validationError("user_id", "Must be the user of the path")
 	}
 	p.UserID = &id
 	return c.newKey(p)

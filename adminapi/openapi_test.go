@@ -97,7 +97,7 @@ func TestContractCatchesWrongAnswers(t *testing.T) {
 	const (
 		user    = `{"data":{"user_id":1,"name":"A","email":null,"plan_id":null,"metadata":null,"is_disabled":false,"created_at":"2026-03-14T09:26:53.589Z","updated_at":"2026-03-14T09:26:53Z"}}`
 		keyBody = `{"data":{"id":"key_1","hint":"lk_user_…wxyz","name":"A","user_id":1,"plan_id":null,"status":"active","expires_at":null,"metadata":null,"last_used_at":null,"created_at":"2026-03-14T09:26:53Z","updated_at":"2026-03-14T09:26:53Z"}}`
-		allowed = `{"success":true,"details":{"current_usage":1,"limit":5,"remaining":4,"reset_time":"2026-04-01T00:00:00Z","plan_name":"Basic"}}`
+		allowed = `{"success":true,"details":{"current_usage":1,"limit":5,"remaining":4,"reset_time":"2026-04-01T00:00:00Z","plan_name":"Basic","period_start":"2026-03-01T00:00:00Z","period_end":"2026-04-01T00:00:00Z"}}`
 		invalid = `{"success":false,"error":"Invalid request","code":"INVALID_REQUEST","details":{"field":"endpoint","message":"Endpoint is required"}}`
 	)
 	good := http.Header{"X-Request-Id": {"ABCDEFGHIJKLMNOPQRST"}, "Cache-Control": {"no-store"}, "Content-Type": {"application/json"}}
@@ -139,7 +139,7 @@ func TestContractCatchesWrongAnswers(t *testing.T) {
 		{name: "unknown member of a key", method: "GET", path: "/keys/key_1", status: 200, body: keyBody, old: `"name"`, new: `"digest":"x","name"`},
 		{name: "status of a key", method: "GET", path: "/keys/key_1", status: 200, body: keyBody, old: `"active"`, new: `"deleted"`},
 		{name: "allowed with an error", method: "POST", path: "/validate", status: 200, body: allowed, old: `"success":true`, new: `"success":true,"error":"Rate limit exceeded"`},
-		{name: "denied without an error", method: "POST", path: "/validate", status: 200, body: allowed, old: `true`, new: `false`},
+		{name: "denied without an error", method: "POST", path: "/validate", status: 200, body: allowed, old: `true`, new: `false,"code":"QUOTA_EXCEEDED"`},
 		{name: "negative remaining", method: "POST", path: "/validate", status: 200, body: allowed, old: `"remaining":4`, new: `"remaining":-1`},
 		{name: "header no number", method: "POST", path: "/validate", status: 200, body: allowed, change: set("X-RateLimit-Limit", "many")},
 		{name: "header of another form", method: "POST", path: "/validate", status: 200, body: allowed, change: set("RateLimit", "month;r=1")},

@@ -3,6 +3,7 @@ package adminapi
 import (
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -14,18 +15,32 @@ import (
 const maxParameter = 254
 
 // query are the parameters of a list. Its methods return one each, and remember the
-// first that has a wrong value. Unknown parameters are ignored.
+// first that has a wrong value.
 type query struct {
 	values url.Values
 	err    error
 }
 
-func (c *call) query() (*query, error) {
-	values, err := url.ParseQuery(c.r.URL.RawQuery)
-	if err != nil {
-		return nil, validationError("query", "Query is not well-formed")
+func (c *call) query() *query { return &query{values: c.values} }
+
+// parseQuery reads the parameters, and refuses the first unknown one.
+func (c *call) parseQuery(known []string) (err error) {
+	text := c.r.URL.RawQuery
+	if text == "" {
+		return nil
 	}
-	return &query{values: values}, nil
+	fault := c.fault()
+	if c.values, err = url.ParseQuery(text); err != nil {
+		return fault("query", "Query is not well-formed")
+	}
+	for pair := range strings.SplitSeq(text, "&") {
+		escaped, _, _ := strings.Cut(pair, "=")
+		name, _ := url.QueryUnescape(escaped) // the query is well-formed
+		if pair != "" && !slices.Contains(known, name) {
+			return fault(fieldName(name), "Unknown parameter")
+		}
+	}
+	return nil
 }
 
 func (q *query) wrong(name, detail string) {

@@ -40,7 +40,7 @@ func viewPlanUsage(u *core.PlanUsage) planUsageView {
 	return planUsageView{u.Users, u.Used, u.Average(), u.Plan.Period}
 }
 
-func readPlan(m *members) core.PlanPatch {
+func readNewPlan(m *members) core.PlanPatch {
 	return core.PlanPatch{
 		Name:        m.text("name"),
 		Description: m.optionalText("description"),
@@ -51,6 +51,12 @@ func readPlan(m *members) core.PlanPatch {
 	}
 }
 
+// readPlan takes the members of a plan that may change, and ignores the read-only ones.
+func readPlan(m *members) core.PlanPatch {
+	m.ignore("id", "created_at", "updated_at")
+	return readNewPlan(m)
+}
+
 func listPlans(c *call) error {
 	return list(c, each(viewPlan), func(p core.Page) ([]*core.Plan, int, error) {
 		return c.svc.Plans(c.ctx(), c.account, p)
@@ -58,7 +64,7 @@ func listPlans(c *call) error {
 }
 
 func createPlan(c *call) error {
-	p, err := decode(c, readPlan)
+	p, err := decode(c, readNewPlan)
 	if err != nil {
 		return err
 	}

@@ -23,45 +23,55 @@ type route struct {
 	method string
 	path   string // below base
 	handle handler
-	public bool // needs no owner's key and is not counted
+	params []string // the parameters that the query may have
+	public bool     // needs no owner's key and is not counted
+	plain  bool     // answered over plain HTTP too
 }
+
+// The parameters of lists and of days.
+var (
+	pageParams = []string{"page", "limit"}
+	keyParams  = append([]string{"user_id", "plan_id", "status"}, pageParams...)
+	userParams = append([]string{"email"}, pageParams...)
+	dayParams  = []string{"from", "to"}
+)
 
 // routes is the whole API.
 var routes = []route{
 	{method: "POST", path: validatePath, handle: validate},
 
-	{method: "GET", path: "/keys", handle: listKeys},
+	{method: "GET", path: "/keys", handle: listKeys, params: keyParams},
 	{method: "POST", path: "/keys", handle: createKey},
 	{method: "GET", path: "/keys/{id}", handle: ofKey(getKey)},
 	{method: "PUT", path: "/keys/{id}", handle: ofKey(updateKey)},
 	{method: "DELETE", path: "/keys/{id}", handle: ofKey(deleteKey)},
 	{method: "POST", path: "/keys/{id}/regenerate", handle: ofKey(regenerateKey)},
 	{method: "GET", path: "/keys/{id}/usage", handle: ofKey(keyUsage)},
-	{method: "GET", path: "/keys/{id}/usage/daily", handle: ofKey(keyDaily)},
-	{method: "GET", path: "/keys/{id}/requests", handle: ofKey(keyRequests)},
+	{method: "GET", path: "/keys/{id}/usage/daily", handle: ofKey(keyDaily), params: dayParams},
+	{method: "GET", path: "/keys/{id}/requests", handle: ofKey(keyRequests), params: pageParams},
 
-	{method: "GET", path: "/plans", handle: listPlans},
+	{method: "GET", path: "/plans", handle: listPlans, params: pageParams},
 	{method: "POST", path: "/plans", handle: createPlan},
 	{method: "GET", path: "/plans/{id}", handle: ofPlan(getPlan)},
 	{method: "PUT", path: "/plans/{id}", handle: ofPlan(updatePlan)},
 	{method: "DELETE", path: "/plans/{id}", handle: ofPlan(deletePlan)},
 	{method: "GET", path: "/plans/{id}/usage", handle: ofPlan(planUsage)},
-	{method: "GET", path: "/plans/{id}/usage/daily", handle: ofPlan(planDaily)},
-	{method: "GET", path: "/plans/{id}/users", handle: ofPlan(planUsers)},
-	{method: "GET", path: "/plans/{id}/keys", handle: ofPlan(planKeys)},
+	{method: "GET", path: "/plans/{id}/usage/daily", handle: ofPlan(planDaily), params: dayParams},
+	{method: "GET", path: "/plans/{id}/users", handle: ofPlan(planUsers), params: pageParams},
+	{method: "GET", path: "/plans/{id}/keys", handle: ofPlan(planKeys), params: pageParams},
 
-	{method: "GET", path: "/users", handle: listUsers},
+	{method: "GET", path: "/users", handle: listUsers, params: userParams},
 	{method: "POST", path: "/users", handle: createUser},
 	{method: "GET", path: "/users/{id}", handle: ofUser(getUser)},
 	{method: "PUT", path: "/users/{id}", handle: ofUser(updateUser)},
 	{method: "DELETE", path: "/users/{id}", handle: ofUser(deleteUser)},
 	{method: "GET", path: "/users/{id}/usage", handle: ofUser(userUsage)},
-	{method: "GET", path: "/users/{id}/usage/daily", handle: ofUser(userDaily)},
-	{method: "GET", path: "/users/{id}/keys", handle: ofUser(userKeys)},
+	{method: "GET", path: "/users/{id}/usage/daily", handle: ofUser(userDaily), params: dayParams},
+	{method: "GET", path: "/users/{id}/keys", handle: ofUser(userKeys), params: pageParams},
 	{method: "POST", path: "/users/{id}/keys", handle: ofUser(createUserKey)},
-	{method: "GET", path: "/users/{id}/requests", handle: ofUser(userRequests)},
+	{method: "GET", path: "/users/{id}/requests", handle: ofUser(userRequests), params: pageParams},
 
-	{method: "GET", path: "/health", handle: health, public: true},
+	{method: "GET", path: "/health", handle: health, public: true, plain: true},
 	{method: "GET", path: "/openapi.yaml", handle: document, public: true},
 }
 
@@ -102,10 +112,10 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve does what comes before a handler: nothing of the request is looked at
-// before it is known to have come over HTTPS.
+// serve runs the checks before a handler. A request over plain HTTP is refused by its method
+// and path alone: credentials, query and body are not read.
 func (e *endpoint) serve(c *call) error {
-	if !c.config.Secure(c.r) {
+	if !e.methods[c.r.Method].plain && !c.config.Secure(c.r) {
 		return errPlainHTTP
 	}
 	if len(e.methods) == 0 {
@@ -123,6 +133,9 @@ func (e *endpoint) serve(c *call) error {
 		if err := c.throttle(); err != nil {
 			return err
 		}
+	}
+	if err := c.parseQuery(rt.params); err != nil {
+		return err
 	}
 	return rt.handle(c)
 }

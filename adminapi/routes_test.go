@@ -9,8 +9,8 @@ import (
 )
 
 // The contract and the table of routes have the same operations: neither is an
-// operation undocumented nor a documented one missing. Which of them need a key is
-// the same too.
+// operation undocumented nor a documented one missing. Which of them need a key, and which
+// parameters they take, is the same too.
 func TestRoutesAreTheContract(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromData(openapi)
 	if err != nil {
@@ -19,11 +19,16 @@ func TestRoutesAreTheContract(t *testing.T) {
 	if err := doc.Validate(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	inContract := map[string]bool{}
+	inContract, params := map[string]bool{}, map[string][]string{}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			public := op.Security != nil && len(*op.Security) == 0
 			inContract[method+" "+path] = public
+			for _, p := range slices.Concat(item.Parameters, op.Parameters) {
+				if p.Value.In == "query" {
+					params[method+" "+path] = append(params[method+" "+path], p.Value.Name)
+				}
+			}
 		}
 	}
 	for _, rt := range routes {
@@ -34,6 +39,9 @@ func TestRoutesAreTheContract(t *testing.T) {
 		}
 		if public != rt.public {
 			t.Errorf("%s needs no key: openapi.yaml says %v, routes.go %v", op, public, rt.public)
+		}
+		if got, want := slices.Sorted(slices.Values(rt.params)), slices.Sorted(slices.Values(params[op])); !slices.Equal(got, want) {
+			t.Errorf("%s: routes.go has the parameters %q, openapi.yaml %q", op, got, want)
 		}
 		delete(inContract, op)
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 
@@ -93,6 +94,8 @@ type call struct {
 	id      string    // X-Request-Id
 	ids     [1]string // the value of that field
 	verdict bool      // errors are answered in the form of a verdict
+
+	values url.Values // the parameters of the query
 
 	// Set by authenticate.
 	svc     *core.Service

@@ -79,17 +79,19 @@ func TestSpecFields(t *testing.T) {
 	userFields := fields{"user_id": isNumber, "name": isText, "email": isText + orNull, "is_disabled": isFlag,
 		"plan_id": isText + orNull, "metadata": isObject + orNull, "created_at": isTime, "updated_at": isTime}
 	usage := fields{"current_usage": isNumber, "limit": isNumber, "remaining": isNumber, "reset_time": isTime, "plan_name": isText}
-	keyUsage := fields{"percentage_used": isNumber, "period": isText, "last_used_at": isTime + orNull, "denied_omitted": isNumber}
+	keyUsage := fields{"percentage_used": isNumber, "period": isText, "last_used_at": isTime + orNull, "denied_omitted": isNumber, "limits": isArray}
 	maps.Copy(keyUsage, usage)
+	usage["period_start"], usage["period_end"] = isTime, isTime
 	entry := fields{"timestamp": isTime, "endpoint": isText, "method": isText, "status": isText, "ip_address": isText}
 	userEntry := fields{"key_id": isText}
 	maps.Copy(userEntry, entry)
 
 	for path, want := range map[string]fields{
-		"/keys/" + id:               full,
-		"/plans/" + plan:            planFields,
-		"/users/" + user:            userFields,
-		"/users/" + user + "/usage": {"type": isText, "current_usage": isNumber, "limit": isNumber, "percentage_used": isNumber, "user_name": isText, "plan_name": isText + orNull},
+		"/keys/" + id:    full,
+		"/plans/" + plan: planFields,
+		"/users/" + user: userFields,
+		"/users/" + user + "/usage": {"type": isText, "current_usage": isNumber, "limit": isNumber, "percentage_used": isNumber, "user_name": isText, "plan_name": isText + orNull,
+			"counters": isArray, "counter_count": isNumber},
 		"/plans/" + plan + "/usage": {"total_users": isNumber, "total_requests": isNumber, "average_usage": isNumber, "period": isText},
 		"/keys/" + id + "/usage":    keyUsage,
 	} {
@@ -220,9 +222,8 @@ func TestSpecValidateQuota(t *testing.T) {
 			fmt.Sprint(json.Number(want.used), json.Number("3"), json.Number(want.remaining), "2026-04-01T00:00:00Z", "Basic"); got != want {
 			t.Errorf("details: got %s, want %s", got, want)
 		}
-		_, hasCode := r.at()["code"]
-		if got := r.at()["error"]; !want.success && (got != "Rate limit exceeded" || hasCode) {
-			t.Errorf("%v\ngot the error %v, want one that the rate limit was exceeded, and no code", r, got)
+		if got := fmt.Sprint(r.at()["error"], r.at()["code"]); !want.success && got != "Rate limit exceededQUOTA_EXCEEDED" {
+			t.Errorf("%v\ngot error and code %s, want Rate limit exceeded, QUOTA_EXCEEDED", r, got)
 		}
 		for name, value := range map[string]string{
 			"X-RateLimit-Limit":     "3",
@@ -236,6 +237,41 @@ func TestSpecValidateQuota(t *testing.T) {
 			if got := r.header.Get(name); got != value {
 				t.Errorf("%s: got %q, want %q", name, got, value)
 			}
+		}
+	}
+}
+
+// The middleware of a published client tells its callers details.period_end as the reset and
+// as the time to retry, and limit less current_usage as what remains, of an answer that is
+// allowed and of one that is denied. A member that is missing is undefined there.
+func TestPublishedMiddleware(t *testing.T) {
+	a := newAPI(t)
+	_, secret := a.key(a.user("Example Customer"), a.plan(1))
+	for used := range 2 {
+		var result struct {
+			Success bool
+			Error   string
+			Details *struct {
+				CurrentUsage *int64  `json:"current_usage"`
+				Limit        *int64  `json:"limit"`
+				PlanName     *string `json:"plan_name"`
+				PeriodStart  *string `json:"period_start"`
+				PeriodEnd    *string `json:"period_end"`
+				ResetTime    *string `json:"reset_time"`
+			}
+		}
+		r := a.validate(secret)
+		if err := json.Unmarshal(r.body, &result); err != nil {
+			t.Fatal(err)
+		}
+		d := result.Details
+		if d == nil || d.CurrentUsage == nil || d.Limit == nil || d.PlanName == nil || d.PeriodStart == nil || d.PeriodEnd == nil {
+			t.Fatalf("%v\nlacks what the middleware reads", r)
+		}
+		got := fmt.Sprint(result.Success, result.Error, " ", *d.Limit-*d.CurrentUsage, " ", *d.PlanName, " ", *d.PeriodStart, " ", *d.PeriodEnd)
+		want := []string{"true 0 Basic 2026-03-01T00:00:00Z 2026-04-01T00:00:00Z", "falseRate limit exceeded 0 Basic 2026-03-01T00:00:00Z 2026-04-01T00:00:00Z"}[used]
+		if got != want || *d.PeriodEnd != *d.ResetTime {
+			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
 }
@@ -266,7 +302,7 @@ func TestSpecValidateRefusals(t *testing.T) {
 		{"an owner's key", a.owner, core.CodeInvalidAPIKey, "Invalid API key"},
 		{"unknown", "lk_user_unknown", core.CodeAPIKeyNotFound, "API key not found"},
 		{"longest that is looked up", "lk_user_" + strings.Repeat("a", 248), core.CodeAPIKeyNotFound, "API key not found"},
-		{"expired", expiredSecret, core.CodeInvalidAPIKey, "Invalid API key"},
+		{"expired", expiredSecret, core.CodeInvalidAPIKey, "API key has expired"},
 		{"inactive", inactiveSecret, core.CodeAPIKeyDisabled, "API key is disabled"},
 		{"of a disabled user", disabledSecret, core.CodeAPIKeyDisabled, "API key is disabled"},
 	} {
@@ -430,13 +466,19 @@ func TestSpecErrors(t *testing.T) {
 	// RATE_LIMIT_EXCEEDED is in throttle_test.go; the codes of verdicts are above.
 }
 
-// "Authentication": only HTTPS is accepted, and nothing is looked at before.
+// "Authentication": only HTTPS is accepted, and nothing is looked at before. GET /health says
+// nothing that is secret, and answers load balancers that ask over plain HTTP.
 func TestSpecHTTPSOnly(t *testing.T) {
 	secure := false
 	a := newAPI(t, func(c *adminapi.Config) { c.Secure = func(*http.Request) bool { return secure } })
-	for _, path := range []string{"/users", "/health", "/openapi.yaml", "/nothing"} {
+	for _, path := range []string{"/users", "/openapi.yaml", "/nothing", "/users?x=1"} {
 		a.bad("GET", prefix+path, nil, with("Authorization", "")).wantField(core.CodeInvalidRequest, "scheme")
+		a.bad("GET", prefix+path, nil).wantField(core.CodeInvalidRequest, "scheme")
 	}
+	if got := string(a.do("GET", prefix+"/health", nil, with("Authorization", "")).want(200).body); got != `{"status":"ok"}`+"\n" {
+		t.Errorf("health over plain HTTP: got %s", got)
+	}
+	a.bad("HEAD", prefix+"/health", nil).want(200)
 	secure = true
 	a.do("GET", prefix+"/users", nil).want(200)
 }

@@ -2,12 +2,15 @@ package adminapi_test
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -29,7 +32,9 @@ func TestThrottle(t *testing.T) {
 		if got := r.header.Get("Retry-After"); got != "31" {
 			t.Errorf("Retry-After: got %s, want 31, half a second rounded up", got)
 		}
-		r.wantCode(429, core.CodeRateLimitExceeded)
+		if got := r.wantCode(429, core.CodeRateLimitExceeded).at()["error"]; got != "Too many requests to this API" {
+			t.Errorf("got the error %v: a customer's refusal says Rate limit exceeded", got)
+		}
 	}
 	if r := a.bad("POST", prefix+"/validate", "{}").wantCode(429, core.CodeRateLimitExceeded); r.at()["success"] != false {
 		t.Errorf("got %v, want success false", r)
@@ -72,6 +77,54 @@ func TestThrottleIsPerKey(t *testing.T) {
 		b.do("GET", prefix+"/users", nil).want(200)
 		b.do("GET", prefix+"/users", nil).want(200)
 		b.do("GET", prefix+"/users", nil).want(429)
+	}
+}
+
+// The log says which owner's key is refused, how often, and which option to change: once a
+// minute, however many requests there are, and without the key.
+func TestThrottleLog(t *testing.T) {
+	log := &logged{}
+	a := newAPI(t, func(c *adminapi.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	a.svc.Tune(core.Tunables{ThrottleLimit: 1, ThrottleWindow: time.Second})
+	acct, err := a.svc.AccountByName(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, _, err := a.svc.OwnerKeys(t.Context(), acct.ID, core.Page{Number: 1, Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := func(b *api, n int) {
+		t.Helper()
+		b.do("GET", prefix+"/plans", nil).want(200)
+		for range n {
+			b.do("GET", prefix+"/plans", nil).want(429)
+		}
+	}
+	refuse(a, 50)
+	refuse(a.as(a.account("other")), 2)
+	a.clock.advance(59 * time.Second)
+	refuse(a, 3)
+	a.clock.advance(2 * time.Second)
+	refuse(a, 5)
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("got %d lines, want 3:\n%s", len(lines), log)
+	}
+	for i, want := range []string{" refused=1", "account=other", " refused=53"} { // the first 1, then the other 49, 3 and 1
+		for _, w := range []string{"level=WARN", "service_rate_limit", want} {
+			if !strings.Contains(lines[i], w) {
+				t.Errorf("line %d lacks %q: %s", i+1, w, lines[i])
+			}
+		}
+	}
+	for _, want := range []string{"account=acme", keys[0].ID, keys[0].Hint} {
+		if !strings.Contains(lines[2], want) {
+			t.Errorf("the line lacks %q: %s", want, lines[2])
+		}
+	}
+	if strings.Contains(log.String(), a.owner) {
+		t.Errorf("the log has the owner's key: %s", log)
 	}
 }
 

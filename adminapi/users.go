@@ -44,10 +44,14 @@ type userUsageView struct {
 	PercentageUsed float64 `json:"percentage_used"`
 	UserName       string  `json:"user_name"`
 	PlanName       *string `json:"plan_name"`
+
+	Counters     []counter `json:"counters"`      // the worst, see [core.UserUsage]
+	CounterCount int       `json:"counter_count"` // of all
 }
 
 func viewUserUsage(u *core.UserUsage) userUsageView {
-	return userUsageView{"user", u.Used, u.Limit, core.Percentage(u.Used, u.Limit), u.User.Name, orNull(u.PlanNames())}
+	return userUsageView{"user", u.Used, u.Limit, core.Percentage(u.Used, u.Limit), u.User.Name, orNull(u.PlanNames()),
+		viewCounters(u.Counters), u.Total}
 }
 
 // readNewUser takes the members of a new user: it starts enabled.
@@ -60,17 +64,16 @@ func readNewUser(m *members) core.UserPatch {
 	}
 }
 
+// readUser takes the members of a user that may change, and ignores the read-only ones.
 func readUser(m *members) core.UserPatch {
 	p := readNewUser(m)
 	p.Disabled = m.flag("is_disabled")
+	m.ignore("user_id", "created_at", "updated_at")
 	return p
 }
 
 func listUsers(c *call) error {
-	q, err := c.query()
-	if err != nil {
-		return err
-	}
+	q := c.query()
 	f := core.UserFilter{Email: q.text("email")}
 	if q.err != nil {
 		return q.err

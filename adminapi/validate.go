@@ -57,6 +57,7 @@ func readRequest(m *members) core.Request {
 		q.Cost = *cost
 	}
 	q.RequestID = m.requestID()
+	m.ignore("context") // a published client sends it
 	return q
 }
 

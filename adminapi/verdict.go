@@ -29,25 +29,36 @@ func appendVerdict(b []byte, d *core.Decision) []byte {
 	if e := d.Refusal(); e != nil {
 		b = append(b, `,"error":`...)
 		b = appendText(b, e.Message)
-		if e.Code != "" {
-			b = append(b, `,"code":`...)
-			b = appendText(b, string(e.Code))
-		}
+		b = append(b, `,"code":`...)
+		b = appendText(b, string(e.Code))
 	}
 	if d.HasUsage() {
-		b = append(b, `,"details":{"current_usage":`...)
-		b = strconv.AppendInt(b, d.Usage.Used, 10)
-		b = append(b, `,"limit":`...)
-		b = strconv.AppendInt(b, d.Plan.Limit, 10)
-		b = append(b, `,"remaining":`...)
-		b = strconv.AppendInt(b, d.Remaining(), 10)
-		b = append(b, `,"reset_time":"`...)
-		b = d.Usage.Window.End.AppendFormat(b, time.RFC3339Nano)
-		b = append(b, `","plan_name":`...)
-		b = appendText(b, d.Plan.Name)
-		b = append(b, '}')
+		b = append(b, `,"details":`...)
+		b = appendUsage(b, d)
 	}
 	return append(b, '}')
+}
+
+// appendUsage adds the usage that a decision left. period_end is reset_time under the name
+// that published clients read.
+func appendUsage(b []byte, d *core.Decision) []byte {
+	b = append(b, `{"current_usage":`...)
+	b = strconv.AppendInt(b, d.Usage.Used, 10)
+	b = append(b, `,"limit":`...)
+	b = strconv.AppendInt(b, d.Plan.Limit, 10)
+	b = append(b, `,"remaining":`...)
+	b = strconv.AppendInt(b, d.Remaining(), 10)
+	b = append(b, `,"reset_time":"`...)
+	from := len(b)
+	b = d.Usage.Window.End.AppendFormat(b, time.RFC3339Nano)
+	to := len(b)
+	b = append(b, `","plan_name":`...)
+	b = appendText(b, d.Plan.Name)
+	b = append(b, `,"period_start":"`...)
+	b = d.Usage.Window.Start.AppendFormat(b, time.RFC3339Nano)
+	b = append(b, `","period_end":"`...)
+	b = append(b, b[from:to]...)
+	return append(b, `"}`...)
 }
 
 // appendText adds a string as JSON has it. One that needs escapes is left to

@@ -26,6 +26,8 @@ func FuzzVerdict(f *testing.F) {
 			Remaining    int64     `json:"remaining"`
 			ResetTime    time.Time `json:"reset_time"`
 			PlanName     string    `json:"plan_name"`
+			PeriodStart  time.Time `json:"period_start"`
+			PeriodEnd    time.Time `json:"period_end"`
 		}
 		var want answer
 		if e := d.Refusal(); e != nil {
@@ -36,7 +38,7 @@ func FuzzVerdict(f *testing.F) {
 			at := time.Unix(((end%200_000_000_000)+200_000_000_000)%200_000_000_000, 0)
 			d.Plan = &core.Plan{Name: plan, Limit: limit}
 			d.Usage = core.Usage{Window: core.Month.Window(at), Used: used}
-			want.Details = usage{used, limit, d.Remaining(), d.Usage.Window.End, plan}
+			want.Details = usage{used, limit, d.Remaining(), d.Usage.Window.End, plan, d.Usage.Window.Start, d.Usage.Window.End}
 		}
 		text, err := json.Marshal(want)
 		if err != nil {

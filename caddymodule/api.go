@@ -18,7 +18,7 @@ func init() { caddy.RegisterModule(new(API)) }
 // API serves the REST API below /functions/v1 and the dashboard below /dashboard/, and
 // hands every other path to the handlers behind it.
 //
-// It answers over HTTPS only. Behind a proxy that terminates TLS, and that the
+// It answers over HTTPS only, except `GET /functions/v1/health`. Behind a proxy that terminates TLS, and that the
 // server trusts (`trusted_proxies`), its `X-Forwarded-Proto: https` counts.
 type API struct {
 	// Whether the dashboard is served, too. Default: true.

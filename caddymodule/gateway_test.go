@@ -51,7 +51,7 @@ func TestGatewayRefusals(t *testing.T) {
 		{"unknown", "lk_user_unknown", 401, "API_KEY_NOT_FOUND", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"of another account", foreign.secret, 401, "API_KEY_NOT_FOUND", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"owner's key", ten.owner, 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"expired", expiring, 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"expired", expiring, 401, "INVALID_API_KEY", "API key has expired", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"inactive", inactive, 403, "API_KEY_DISABLED", "API key is disabled", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -89,7 +89,8 @@ func TestGatewayRefusals(t *testing.T) {
 		}
 		body := decoded(t, got.body)
 		details, _ := body["details"].(map[string]any)
-		if body["success"] != false || body["error"] != "Rate limit exceeded" || body["code"] != nil ||
+		if body["success"] != false || body["error"] != "Rate limit exceeded" || body["code"] != "QUOTA_EXCEEDED" ||
+			details["period_end"] != details["reset_time"] || details["period_start"] == nil ||
 			details["current_usage"] != 1.0 || details["remaining"] != 0.0 || details["limit"] != 1.0 {
 			t.Errorf("got body %s", got.body)
 		}

@@ -336,6 +336,9 @@ func TestConfiguredAccounts(t *testing.T) {
 	if got := s.get("/functions/v1/keys", "Authorization: Bearer "+owner); got.StatusCode != 400 {
 		t.Errorf("over plain HTTP: got %d, want 400", got.StatusCode)
 	}
+	if got := s.get("/functions/v1/health"); got.StatusCode != 200 {
+		t.Errorf("health over plain HTTP: got %d, want 200", got.StatusCode)
+	}
 	if got := s.get("/elsewhere"); got.body != "" || got.StatusCode != 200 {
 		t.Errorf("outside the API: got %d %q, want what is behind it", got.StatusCode, got.body)
 	}

@@ -23,20 +23,25 @@ func (n *NearLimit) Percentage() float64 { return Percentage(n.Used, n.Plan.Limi
 
 // Closest returns the counters of an account that are the closest to their limits, at most
 // so many, the closest first. Counters that nothing has used are left out. It reads the
-// counter of every key and user.
+// counter of every key and user; an account runs one such reading at a time.
 func (s *Service) Closest(ctx context.Context, account string, most int) ([]NearLimit, error) {
-	var closest []drawnOn
-	at := s.now()
-	err := eachPage(ctx, func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }, func(plans []*Plan) error {
+	var closest []PlanCounter
+	at, list := s.now(), func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
+	read := func(plans []*Plan) error {
 		drawn, err := s.drawnOn(ctx, account, plans, at, most)
 		closest = append(closest, drawn...)
-		slices.SortStableFunc(closest, func(a, b drawnOn) int { return cmp.Compare(b.share(), a.share()) })
+		slices.SortStableFunc(closest, func(a, b PlanCounter) int { return cmp.Compare(b.share(), a.share()) })
 		closest = closest[:min(len(closest), most)]
 		return err
-	})
-	if err != nil {
+	}
+	if err := s.inTurn(ctx, account, everything, func() error { return eachPage(ctx, list, read) }); err != nil {
 		return nil, err
 	}
+	return s.nearLimits(ctx, closest)
+}
+
+// nearLimits finds whose counters they are.
+func (s *Service) nearLimits(ctx context.Context, closest []PlanCounter) ([]NearLimit, error) {
 	list := make([]NearLimit, 0, len(closest))
 	for _, d := range closest {
 		n, err := s.nearLimit(ctx, d)
@@ -54,21 +59,12 @@ func (s *Service) Closest(ctx context.Context, account string, most int) ([]Near
 	return list, nil
 }
 
-// drawnOn is a counter and the plan that it draws on.
-type drawnOn struct {
-	plan *Plan
-	CounterUsage
-}
-
-// share returns the part of the limit that is used.
-func (d *drawnOn) share() float64 { return float64(d.Used) / float64(max(d.plan.Limit, 1)) }
-
 // plansAtOnce is for how many plans it is added up at the same time: mostly that is waiting for
 // the store.
 const plansAtOnce = 16
 
 // drawnOn returns the counters that have used the most of each of some plans.
-func (s *Service) drawnOn(ctx context.Context, account string, plans []*Plan, at time.Time, most int) (list []drawnOn, err error) {
+func (s *Service) drawnOn(ctx context.Context, account string, plans []*Plan, at time.Time, most int) (list []PlanCounter, err error) {
 	all := make([]Drawn, len(plans))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(plansAtOnce)
@@ -85,15 +81,15 @@ func (s *Service) drawnOn(ctx context.Context, account string, plans []*Plan, at
 	}
 	for i, pl := range plans {
 		for _, u := range all[i].Most {
-			list = append(list, drawnOn{pl, u})
+			list = append(list, PlanCounter{pl, u})
 		}
 	}
 	return list, nil
 }
 
 // nearLimit finds whose counter it is, nil when that draws on another plan by now.
-func (s *Service) nearLimit(ctx context.Context, d drawnOn) (n *NearLimit, err error) {
-	n = &NearLimit{Plan: d.plan, Usage: d.Usage}
+func (s *Service) nearLimit(ctx context.Context, d PlanCounter) (n *NearLimit, err error) {
+	n = &NearLimit{Plan: d.Plan, Usage: d.Usage}
 	user, plan := d.UserID, ""
 	if d.KeyID != "" {
 		if n.Key, err = s.store.Key(ctx, d.Account, d.KeyID); err != nil {
@@ -107,7 +103,7 @@ func (s *Service) nearLimit(ctx context.Context, d drawnOn) (n *NearLimit, err e
 	if n.Key == nil {
 		plan = n.User.PlanID
 	}
-	if plan != d.plan.ID {
+	if plan != d.Plan.ID {
 		return nil, nil
 	}
 	return n, nil

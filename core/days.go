@@ -142,11 +142,20 @@ func (s *Service) AccountDays(ctx context.Context, account string, first, last D
 	return s.days(ctx, DaysOf{Account: account}, first, last)
 }
 
-func (s *Service) days(ctx context.Context, of DaysOf, first, last Date) ([]DayTotals, error) {
+// days adds up the days of one counter, or of many when it is the account's turn.
+func (s *Service) days(ctx context.Context, of DaysOf, first, last Date) (list []DayTotals, err error) {
 	if err := checkDays(first, last); err != nil {
 		return nil, err
 	}
-	return s.store.Days(ctx, of, first, last)
+	n := everything
+	if of.KeyID != "" || of.UserID != 0 {
+		n = 1
+	}
+	err = s.inTurn(ctx, of.Account, n, func() error {
+		list, err = s.store.Days(ctx, of, first, last)
+		return err
+	})
+	return list, err
 }
 
 // checkDays returns an error unless there are from one to [DaysKept] days from the first

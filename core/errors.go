@@ -14,6 +14,7 @@ const (
 	CodeInvalidAPIKey     Code = "INVALID_API_KEY"
 	CodeAPIKeyNotFound    Code = "API_KEY_NOT_FOUND"
 	CodeAPIKeyDisabled    Code = "API_KEY_DISABLED"
+	CodeQuotaExceeded     Code = "QUOTA_EXCEEDED"
 	CodeInvalidRequest    Code = "INVALID_REQUEST"
 	CodeValidation        Code = "VALIDATION_ERROR"
 	CodeDuplicateEmail    Code = "DUPLICATE_EMAIL"
@@ -55,6 +56,9 @@ var (
 	ErrKeyNotFound      = &Error{Code: CodeAPIKeyNotFound, Message: "API key not found"}
 	ErrDuplicateEmail   = &Error{Code: CodeDuplicateEmail, Message: "Email already exists",
 		Field: "email", Detail: "A user with this email exists already"}
+	// ErrTooManyRequests means that the caller asks for more than its account may at a time:
+	// the limit of the REST API itself, or more than 16 large readings that wait.
+	ErrTooManyRequests = &Error{Code: CodeRateLimitExceeded, Message: "Too many requests to this API"}
 	// ErrUnavailable means that the store cannot be reached, is not ready or is
 	// closed: nothing was decided, and asking again later may succeed.
 	ErrUnavailable = &Error{Code: CodeUnavailable, Message: "Service unavailable"}

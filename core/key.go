@@ -94,6 +94,7 @@ type KeyPatch struct {
 	Status    *string // active or inactive
 	ExpiresAt Optional[time.Time]
 	Metadata  Optional[json.RawMessage]
+	Secret    *string // must be a value that the key has: a caller cannot choose one
 }
 
 // apply sets the members on k after checking each, its user and its plan against
@@ -110,8 +111,12 @@ func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
 			return invalid("status", "Status must be active or inactive")
 		}
 	}
+	if p.Secret != nil && !k.opens(DigestOf(*p.Secret), now) {
+		return invalid("api_key", "The value of a key cannot be chosen: regenerate the key to change it")
+	}
 	if p.ExpiresAt.Set {
-		if t := p.ExpiresAt.Value; t != nil && !t.After(now) {
+		t, had := p.ExpiresAt.Value, k.ExpiresAt
+		if t != nil && !t.After(now) && (had == nil || !t.Equal(*had)) {
 			return invalid("expires_at", "Expires at must be in the future")
 		}
 		k.ExpiresAt = p.ExpiresAt.Value

@@ -24,7 +24,8 @@ func (u *PlanUsage) Average() float64 {
 }
 
 // PlanUsage returns the usage of a plan. It reads the counter of every key and
-// user that has the plan.
+// user that has the plan; when there are many, the account runs one such reading at a time, see
+// [ErrTooManyRequests].
 func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage, error) {
 	pl, err := s.store.Plan(ctx, account, id)
 	if err != nil {
@@ -34,7 +35,15 @@ func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage
 	if err != nil {
 		return nil, err
 	}
-	drawn, err := s.store.Drawn(ctx, account, id, pl.Period, s.now(), 0)
+	_, keys, err := s.store.Keys(ctx, account, KeyFilter{PlanID: &id}, Page{1, 1})
+	if err != nil {
+		return nil, err
+	}
+	var drawn Drawn
+	err = s.inTurn(ctx, account, users+keys, func() error {
+		drawn, err = s.store.Drawn(ctx, account, id, pl.Period, s.now(), 0)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,8 @@ func (s *Service) SearchUsers(ctx context.Context, account, text string, f UserF
 			return has, false, err
 		}
 	}
-	return search(ctx, p, func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }, func(u *User) bool {
+	list := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }
+	return search(ctx, s, account, p, list, func(u *User) bool {
 		return strings.Contains(strings.ToLower(u.Name), text) || strconv.FormatInt(u.ID, 10) == text ||
 			u.Email != nil && strings.Contains(strings.ToLower(*u.Email), text)
 	})
@@ -40,7 +41,8 @@ func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFil
 		return []*Key{k}, false, nil
 	}
 	folded := strings.ToLower(text)
-	return search(ctx, p, func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }, func(k *Key) bool {
+	list := func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }
+	return search(ctx, s, account, p, list, func(k *Key) bool {
 		return strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == hintLength && strings.HasSuffix(k.Hint, text)
 	})
 }
@@ -48,10 +50,11 @@ func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFil
 // errEnough ends a search.
 var errEnough = errors.New("enough was found")
 
-// search returns a page of what matches, and whether there is more.
-func search[T any](ctx context.Context, p Page, list func(Page) ([]T, int, error), matches func(T) bool) (found []T, more bool, err error) {
+// search returns a page of what matches, and whether there is more. An account runs one search
+// at a time.
+func search[T any](ctx context.Context, s *Service, account string, p Page, list func(Page) ([]T, int, error), matches func(T) bool) (found []T, more bool, err error) {
 	skip := p.Offset()
-	err = eachPage(ctx, list, func(items []T) error {
+	read := func(items []T) error {
 		for _, item := range items {
 			switch {
 			case !matches(item):
@@ -65,7 +68,8 @@ func search[T any](ctx context.Context, p Page, list func(Page) ([]T, int, error
 			}
 		}
 		return nil
-	})
+	}
+	err = s.inTurn(ctx, account, everything, func() error { return eachPage(ctx, list, read) })
 	if errors.Is(err, errEnough) {
 		err = nil
 	}

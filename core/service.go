@@ -60,6 +60,7 @@ type Service struct {
 	wrong      *attempts // to sign in
 	hashing    *hashing
 	used       lastUses // of owner's keys
+	turns      turns    // of large readings
 
 	lease     *lease // of what is in memory
 	ownerKeys *cache[Digest, OwnerKey]
@@ -130,6 +131,10 @@ func (s *Service) Tune(t Tunables) {
 func (s *Service) Admit(k *OwnerKey) (wait time.Duration, ok bool) {
 	return s.throttle.Admit(k.ID, s.clock())
 }
+
+// Refused counts a request that Admit did not admit. Once a minute for each owner's key it
+// returns how many were refused since it last did, this one included, otherwise 0.
+func (s *Service) Refused(k *OwnerKey) (report int64) { return s.throttle.Refused(k.ID, s.clock()) }
 
 // Now returns the time of the service's clock, in UTC.
 func (s *Service) Now() time.Time { return s.clock().UTC() }

@@ -27,7 +27,13 @@ type Throttle struct {
 type throttleLog struct {
 	times  []int64
 	oldest int
+
+	refused  int64 // requests since the last report
+	reportAt int64 // the time from which the next refusal is reported; 0 before the first one
 }
+
+// reportEvery is how often the refusals of a key are reported at most.
+const reportEvery = time.Minute
 
 // NewThrottle returns a throttle that admits limit requests in any window. A limit
 // of 0 admits everything.
@@ -71,16 +77,30 @@ func (t *Throttle) Admit(key string, now time.Time) (wait time.Duration, ok bool
 	return 0, true
 }
 
+// Refused counts a request of the key that was not admitted at the time now. Once a minute it
+// returns how many there were since it last did, this one included, otherwise 0.
+func (t *Throttle) Refused(key string, now time.Time) (report int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, at := t.logLocked(key, now), int64(now.Sub(t.epoch))
+	l.refused++
+	if l.reportAt != 0 && at < l.reportAt {
+		return 0
+	}
+	report, l.refused, l.reportAt = l.refused, 0, at+int64(reportEvery)
+	return report
+}
+
 // logLocked returns the log of a key. When there are many it drops those that hold
-// nothing of the last span.
+// nothing of the last span, and were not reported in the last minute.
 func (t *Throttle) logLocked(key string, now time.Time) *throttleLog {
 	if l, ok := t.logs[key]; ok {
 		return l
 	}
 	if len(t.logs) >= t.sweep {
-		past := int64(now.Add(-t.window).Sub(t.epoch))
+		at := int64(now.Sub(t.epoch))
 		for k, l := range t.logs {
-			if l.newest() <= past {
+			if l.newest() <= at-int64(t.window) && l.reportAt <= at {
 				delete(t.logs, k)
 			}
 		}

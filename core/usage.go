@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"math"
-	"strings"
 	"time"
 )
 
@@ -177,91 +176,6 @@ func (s *Service) LastUsed(ctx context.Context, account string, keys []*Key) ([]
 		times[i] = cs[i].LastUsedAt
 	}
 	return times, nil
-}
-
-// UserUsage is the sum over the counters that the keys of a user draw on.
-type UserUsage struct {
-	User     *User
-	Used     int64
-	Limit    int64    // the sum of the limits, at most math.MaxInt64
-	PlanName []string // each plan once, in the order in which the keys came
-}
-
-// PlanNames returns the names of the plans joined by ", ", "" without any.
-func (u *UserUsage) PlanNames() string { return strings.Join(u.PlanName, ", ") }
-
-// UserUsage returns the usage of a user.
-func (s *Service) UserUsage(ctx context.Context, account string, id int64) (*UserUsage, error) {
-	u, err := s.store.User(ctx, account, id)
-	if err != nil {
-		return nil, err
-	}
-	sum := summing{s: s, account: account, at: s.now(), plans: map[string]*Plan{}}
-	out := &UserUsage{User: u}
-	shared := false
-	err = s.eachKey(ctx, account, KeyFilter{UserID: id}, func(keys []*Key) error {
-		for _, k := range keys {
-			if k.PlanID != "" {
-				sum.want(CounterID{Account: account, KeyID: k.ID}, k.PlanID)
-			} else if !shared {
-				shared = true
-				sum.want(CounterID{Account: account, UserID: id}, u.PlanID)
-			}
-		}
-		used, limit, err := sum.take(ctx)
-		out.Used, out.Limit = out.Used+used, addLimit(out.Limit, limit)
-		return err
-	})
-	out.PlanName = sum.names
-	return out, err
-}
-
-// summing adds up counters a batch at a time.
-type summing struct {
-	s       *Service
-	account string
-	at      time.Time
-	plans   map[string]*Plan
-	names   []string
-
-	ids     []CounterID
-	planIDs []string
-}
-
-// want puts a counter, measured by a plan, into the batch.
-func (m *summing) want(id CounterID, plan string) {
-	m.ids, m.planIDs = append(m.ids, id), append(m.planIDs, plan)
-}
-
-// take returns the sums of usage and limits over the batch and empties it.
-func (m *summing) take(ctx context.Context) (used, limit int64, err error) {
-	cs, err := m.s.store.Counters(ctx, m.ids)
-	if err != nil {
-		return 0, 0, err
-	}
-	for i := range cs {
-		pl, err := m.plan(ctx, m.planIDs[i])
-		if err != nil {
-			return 0, 0, err
-		}
-		used += cs[i].Usage(pl.Period, m.at).Used
-		limit = addLimit(limit, pl.Limit)
-	}
-	m.ids, m.planIDs = m.ids[:0], m.planIDs[:0]
-	return used, limit, nil
-}
-
-func (m *summing) plan(ctx context.Context, id string) (*Plan, error) {
-	if pl, ok := m.plans[id]; ok {
-		return pl, nil
-	}
-	pl, err := m.s.store.Plan(ctx, m.account, id)
-	if err != nil {
-		return nil, err
-	}
-	m.plans[id] = pl
-	m.names = append(m.names, pl.Name)
-	return pl, nil
 }
 
 // addLimit adds two limits and stays at the largest number rather than overflow.

@@ -99,15 +99,14 @@ func (d *Decision) HasUsage() bool { return d.Plan != nil }
 func (d *Decision) Remaining() int64 { return remaining(d.Plan.Limit, d.Usage.Used) }
 
 // Refusal returns what to tell of a decision that is not allowed, nil when it is.
-// Its code is "" when the quota is used up.
 func (d *Decision) Refusal() *Error { return refusals[d.Outcome] }
 
 var refusals = map[Outcome]*Error{
 	Malformed: {Code: CodeInvalidAPIKey, Message: "Invalid API key"},
 	Unknown:   {Code: CodeAPIKeyNotFound, Message: "API key not found"},
-	Expired:   {Code: CodeInvalidAPIKey, Message: "Invalid API key"},
+	Expired:   {Code: CodeInvalidAPIKey, Message: "API key has expired"},
 	Disabled:  {Code: CodeAPIKeyDisabled, Message: "API key is disabled"},
-	Denied:    {Message: "Rate limit exceeded"},
+	Denied:    {Code: CodeQuotaExceeded, Message: "Rate limit exceeded"},
 }
 
 // Validate decides on a request of an end user of the account, and counts it when

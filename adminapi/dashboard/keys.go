@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -104,11 +103,7 @@ func (q *request) seeKeyOf(value string) error {
 func (q *request) keys() ([]*core.Key, pager, error) {
 	p, f := q.page(), q.keyFilter()
 	if text := q.query("q"); text != "" {
-		more := false
-		keys, err := inTurn(q.r.Context(), q, func(ctx context.Context) (keys []*core.Key, err error) {
-			keys, more, err = q.svc.SearchKeys(ctx, q.account(), text, f, p)
-			return keys, err
-		})
+		keys, more, err := q.svc.SearchKeys(q.r.Context(), q.account(), text, f, p)
 		return keys, q.pager(p, len(keys), -1, more), err
 	}
 	keys, total, err := q.svc.Keys(q.r.Context(), q.account(), f, p)
@@ -185,7 +180,7 @@ func keyPage(q *request, k *core.Key) error {
 		return err
 	}
 	return q.render(http.StatusOK, "key", k.Name, keyView{keyRow: rows[0], InForce: u.Plan, Metadata: indented(k.Metadata),
-		Disable: q.disabling("keys/"+k.ID, rows[0].Disabled()), Usage: newUsage(u.Used, u.Plan.Limit).in(u), Chart: c, History: h, Omitted: u.DeniedOmitted})
+		Disable: q.disabling("keys/"+k.ID, rows[0].Disabled()), Usage: newUsage(u.Plan, u.Usage), Chart: c, History: h, Omitted: u.DeniedOmitted})
 }
 
 // Earlier returns the values before the last regeneration that still work.

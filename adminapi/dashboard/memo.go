@@ -34,9 +34,7 @@ type kept struct {
 // remembered returns what add adds up, or what it has added up a moment ago for the same
 // name.
 func remembered[T any](q *request, name string, add func(context.Context) (T, error)) (T, error) {
-	return recall(q.r.Context(), &q.s.memo, name, func(ctx context.Context) (T, error) {
-		return inTurn(ctx, q, add)
-	})
+	return recall(q.r.Context(), &q.s.memo, name, add)
 }
 
 func recall[T any](ctx context.Context, m *memo, name string, add func(context.Context) (T, error)) (T, error) {

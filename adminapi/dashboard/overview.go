@@ -33,8 +33,10 @@ type closest struct {
 
 // nearRow is one of them.
 type nearRow struct {
-	core.NearLimit
-	Meter meter
+	*usage
+	User *core.User
+	Key  *core.Key // nil when it is the user's
+	Plan *core.Plan
 }
 
 func overviewPage(q *request) error {
@@ -88,7 +90,7 @@ func (q *request) closest() (c closest, err error) {
 		return q.svc.Closest(ctx, q.account(), nearest)
 	})
 	for _, n := range list {
-		c.Rows = append(c.Rows, nearRow{n, newMeter(n.Used, n.Plan.Limit)})
+		c.Rows = append(c.Rows, nearRow{newUsage(n.Plan, n.Usage), n.User, n.Key, n.Plan})
 	}
 	c.Live = q.with("part", "closest")
 	return c, err

@@ -36,7 +36,6 @@ type Server struct {
 	mux    *http.ServeMux
 	cross  *http.CrossOriginProtection
 	memo   memo
-	turns  turns
 }
 
 // New returns a server.

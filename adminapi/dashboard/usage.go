@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -10,8 +11,8 @@ import (
 type usage struct {
 	Used, Limit int64
 	Meter       meter
-	Period      string    // in which it is counted, "" when there are several
-	Reset       time.Time // when that begins anew
+	Period      string    // in which it is counted
+	Reset       time.Time // when the period ends
 }
 
 // meter is a bar that is filled as far as a limit is used.
@@ -21,14 +22,9 @@ type meter struct {
 	Class string // how full it is: low, high or full
 }
 
-func newUsage(used, limit int64) *usage {
-	return &usage{Used: used, Limit: limit, Meter: newMeter(used, limit)}
-}
-
-// in sets the period to that in which a key is counted.
-func (u *usage) in(k *core.KeyUsage) *usage {
-	u.Period, u.Reset = k.Plan.Period.String(), k.Window.End
-	return u
+// newUsage returns what a counter has used of the limit of a plan.
+func newUsage(p *core.Plan, u core.Usage) *usage {
+	return &usage{Used: u.Used, Limit: p.Limit, Meter: newMeter(u.Used, p.Limit), Period: p.Period.String(), Reset: u.Window.End}
 }
 
 // Left returns how much is left of the limit.
@@ -43,4 +39,55 @@ func newMeter(used, limit int64) meter {
 		m.Class = "high"
 	}
 	return m
+}
+
+// Full reports whether nothing is left, so that requests are refused.
+func (m meter) Full() bool { return m.Class == "full" }
+
+// userUsage is the usage of the counters of a user. Their sum would hide a counter that is used up.
+type userUsage struct {
+	Rows  []counterRow // the one with the highest share of its limit first
+	Total int          // of all counters, also those without a row
+}
+
+// counterRow is a counter of a user.
+type counterRow struct {
+	*usage
+	Key  *core.Key // nil: the counter that keys share
+	Plan *core.Plan
+}
+
+// Only returns the counter when there is no other, otherwise nil.
+func (u *userUsage) Only() *usage {
+	if len(u.Rows) == 1 && u.Total == 1 {
+		return u.Rows[0].usage
+	}
+	return nil
+}
+
+// Full reports whether a counter is used up.
+func (u *userUsage) Full() bool { return len(u.Rows) > 0 && u.Rows[0].Meter.Full() }
+
+// userUsage returns what the counters of a user have used.
+func (q *request) userUsage(u *core.User) (*userUsage, error) {
+	all, err := q.svc.UserUsage(q.r.Context(), q.account(), u.ID)
+	if err != nil {
+		return nil, err
+	}
+	v := &userUsage{Total: all.Total}
+	for _, c := range all.Counters[:min(len(all.Counters), nearest)] {
+		row := counterRow{usage: newUsage(c.Plan, c.Usage), Plan: c.Plan}
+		if c.KeyID != "" {
+			row.Key, err = q.svc.Key(q.r.Context(), q.account(), c.KeyID)
+			if statuses[core.ErrorCode(err)] == http.StatusNotFound { // deleted just now
+				v.Total--
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		v.Rows = append(v.Rows, row)
+	}
+	return v, nil
 }

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -104,11 +103,7 @@ func (q *request) filtersExist() (status int, err error) {
 func (q *request) users() ([]*core.User, pager, error) {
 	p, f := q.page(), core.UserFilter{OnPlan: q.query("plan")}
 	if text := q.query("q"); text != "" {
-		more := false
-		users, err := inTurn(q.r.Context(), q, func(ctx context.Context) (users []*core.User, err error) {
-			users, more, err = q.svc.SearchUsers(ctx, q.account(), text, f, p)
-			return users, err
-		})
+		users, more, err := q.svc.SearchUsers(q.r.Context(), q.account(), text, f, p)
 		return users, q.pager(p, len(users), -1, more), err
 	}
 	users, total, err := q.svc.Users(q.r.Context(), q.account(), f, p)
@@ -130,7 +125,7 @@ type userView struct {
 	userRow
 	Metadata string
 	Disable  form
-	Usage    *usage // nil without keys
+	Usage    *userUsage // nil without keys
 	Table    keyTable
 	Chart    *chart
 	History  *historyView
@@ -153,8 +148,10 @@ func userPage(q *request, u *core.User) error {
 		return err
 	}
 	v := userView{userRow: row, Metadata: indented(u.Metadata), Disable: q.disabling(userPath(u.ID), u.Disabled), History: h}
-	if v.Usage, err = q.userUsage(u, keys); err != nil {
-		return err
+	if row.Keys > 0 {
+		if v.Usage, err = q.userUsage(u); err != nil {
+			return err
+		}
 	}
 	if v.Table.Keys, err = q.keyRows(keys); err != nil {
 		return err
@@ -166,27 +163,6 @@ func userPage(q *request, u *core.User) error {
 		return err
 	}
 	return q.render(http.StatusOK, "user", u.Name, v)
-}
-
-// userUsage returns what a user used of all its limits, nil without keys. When all of its
-// keys are on one plan, the first of them says when that begins anew.
-func (q *request) userUsage(u *core.User, keys []*core.Key) (*usage, error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	sum, err := q.svc.UserUsage(q.r.Context(), q.account(), u.ID)
-	if err != nil {
-		return nil, err
-	}
-	v := newUsage(sum.Used, sum.Limit)
-	if len(sum.PlanName) != 1 {
-		return v, nil
-	}
-	first, err := q.svc.KeyUsage(q.r.Context(), q.account(), keys[0].ID)
-	if err != nil {
-		return nil, err
-	}
-	return v.in(first), nil
 }
 
 // userFields are the fields of a user's form, filled with what value returns.

@@ -237,7 +237,8 @@ func TestUserIsDeletedWithItsKeys(t *testing.T) {
 	b.get("/dashboard/users/1").want(t, http.StatusNotFound, "User not found")
 }
 
-// The page of a user says what it used of what, and when that begins anew.
+// The page of a user shows its usage, its limit and when the limit resets. With several counters
+// the page lists each, and a counter that is used up leads: a sum would say that much is left.
 func TestUserUsage(t *testing.T) {
 	s := newSite(t)
 	team, own := s.plan(s.acc, "Team", 5), s.plan(s.acc, "Own", 95)
@@ -247,16 +248,28 @@ func TestUserUsage(t *testing.T) {
 		s.wantOutcome(secret, core.Allowed)
 	}
 	b := s.signedIn("Acme")
-	b.get("/dashboard/users/1").want(t, http.StatusOK, "<b>4</b> of 5 a month", "1 left", "Begins anew on 1 ", `class="high" width="80"`, `aria-label="4 of 5 used"`)
+	b.get("/dashboard/users/1").want(t, http.StatusOK, "<b>4</b> of 5 a month", "1 left", "Resets on 1 ", `class="high" width="80"`, `aria-label="4 of 5 used"`)
 	s.wantOutcome(secret, core.Allowed)
-	b.get("/dashboard/users/1").want(t, http.StatusOK, "<b>5</b> of 5 a month", "0 left", `class="full" width="100"`)
+	b.get("/dashboard/users/1").want(t, http.StatusOK, "<b>5</b> of 5 a month", "used up", `class="full" width="100"`)
 	k, _ := s.key(s.acc, u.ID, "batch")
 	if _, err := s.svc.UpdateKey(context.Background(), s.acc.ID, k.ID, core.KeyPatch{PlanID: core.Some(own.ID)}); err != nil {
 		t.Fatal(err)
 	}
-	p := b.get("/dashboard/users/1").want(t, http.StatusOK, "<b>5</b> of 100<", "The sum of several plans", `class="low" width="5"`)
-	p.wantNone(t, "Begins anew")
-	p.wantRows(t, "production", "batch")
+	p := b.get("/dashboard/users/1").want(t, http.StatusOK, "A limit is used up", `5 <span class="quiet">of 5</span> <span class="tag bad">used up</span>`,
+		`0 <span class="quiet">of 95</span>`)
+	p.wantNone(t, "of 100", "closest to their limit")
+	p.wantRows(t, "batch", "production", "batch")
+	if strings.Index(p.body, ">Keys on the user’s plan<") > strings.Index(p.body, "of 95<") {
+		t.Errorf("want the counter that is used up first, got\n%s", p.body)
+	}
+	b.get("/dashboard/").want(t, http.StatusOK, `<span class="tag bad">used up</span>`)
+	for range 10 {
+		k, _ := s.key(s.acc, u.ID, "more")
+		if _, err := s.svc.UpdateKey(context.Background(), s.acc.ID, k.ID, core.KeyPatch{PlanID: core.Some(own.ID)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.get("/dashboard/users/1").want(t, http.StatusOK, "A limit is used up", "The 10 closest to their limit, of 12.")
 }
 
 // A form that is sent again makes nothing more.

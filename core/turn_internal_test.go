@@ -1,0 +1,56 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// An account runs one large reading at a time, and a bounded number waits. Other accounts do not
+// wait for it. Nothing is kept of an account that reads nothing.
+func TestTurns(t *testing.T) {
+	var all turns
+	end, err := all.take(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := all.take(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := all.take(gone, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that is gone: got %v", err)
+	}
+	next := make(chan func())
+	for range maxWaiting {
+		if _, err := all.join("a"); err != nil { // as take does before it waits
+			t.Fatal(err)
+		}
+	}
+	if _, err := all.take(t.Context(), "a"); !errors.Is(err, ErrTooManyRequests) {
+		t.Errorf("one more than may wait: got %v, want %v", err, ErrTooManyRequests)
+	}
+	for range maxWaiting {
+		all.leave("a", all.of["a"])
+	}
+	go func() {
+		end, err := all.take(t.Context(), "a")
+		if err != nil {
+			t.Error(err)
+		}
+		next <- end
+	}()
+	select {
+	case <-next:
+		t.Error("two readings of one account run")
+	default:
+	}
+	end()
+	(<-next)()
+	other()
+	if len(all.of) != 0 {
+		t.Errorf("kept: %v", all.of)
+	}
+}
