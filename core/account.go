@@ -1,9 +1,12 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,6 +16,33 @@ type Account struct {
 	ID        string    `json:"id"` // acct_…
 	Name      string    `json:"name"`
 	CreatedAt time.Time `json:"created_at"`
+}
+
+// The default caps of an account. They keep one account from filling the disk and memory
+// that all accounts share.
+const (
+	DefaultMaxUsers = 1_000_000
+	DefaultMaxKeys  = 1_000_000
+	DefaultMaxPlans = 10_000
+)
+
+// caps are the resources that an account may have.
+type caps struct{ users, keys, plans atomic.Int64 }
+
+func (c *caps) set(t Tunables) {
+	c.users.Store(int64(cmp.Or(max(t.MaxUsers, 0), DefaultMaxUsers)))
+	c.keys.Store(int64(cmp.Or(max(t.MaxKeys, 0), DefaultMaxKeys)))
+	c.plans.Store(int64(cmp.Or(max(t.MaxPlans, 0), DefaultMaxPlans)))
+}
+
+// roomFor returns err, or a fault when an account that has n things is at its cap. It is
+// called in the transaction that has counted them and adds one.
+func roomFor(things string, most int64, n int, err error) error {
+	if err == nil && int64(n) >= most {
+		err = &Error{Code: CodeValidation, Message: fmt.Sprintf(
+			"The account has reached its cap of %d %s; the operator can raise it with the option max_%[2]s", most, things)}
+	}
+	return err
 }
 
 // CreateAccount makes an account with a first owner's key and returns both and
