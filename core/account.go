@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -36,11 +35,12 @@ func (c *caps) set(t Tunables) {
 }
 
 // roomFor returns err, or a fault when an account that has n things is at its cap. It is
-// called in the transaction that has counted them and adds one.
-func roomFor(things string, most int64, n int, err error) error {
+// called in the transaction that has counted them and adds one. No member is at fault: the
+// field is the kind of resource.
+func roomFor(thing string, most int64, n int, err error) error {
 	if err == nil && int64(n) >= most {
-		err = &Error{Code: CodeValidation, Message: fmt.Sprintf(
-			"The account has reached its cap of %d %s; the operator can raise it with the option max_%[2]s", most, things)}
+		err = invalid(thing+"s", "The account has reached its cap of "+count(int(most), thing)+
+			"; the operator can raise it with the option max_"+thing+"s")
 	}
 	return err
 }
