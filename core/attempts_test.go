@@ -67,8 +67,8 @@ var storms = map[string]func(n int) string{
 	"2,000 networks of IPv4": func(n int) string { return fmt.Sprintf("10.%d.%d.%d", n%8, n/8%250, n%256) },
 }
 
-// Strangers who keep the hasher busy from many addresses keep nobody else from signing in:
-// not from a network of its own, not in a browser that has signed in before, not by a link.
+// When strangers keep the hasher busy from many addresses, a person still signs in: from
+// another network, in a browser that has signed in before, and by a link.
 func TestSignInDuringStorm(t *testing.T) {
 	for name, address := range storms {
 		t.Run(name, func(t *testing.T) {

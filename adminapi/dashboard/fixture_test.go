@@ -35,7 +35,7 @@ type site struct {
 	log   lines // of the dashboard
 }
 
-// lines are those of a log.
+// lines is the text of a log.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder

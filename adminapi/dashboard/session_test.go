@@ -191,8 +191,8 @@ func TestSecondSessionCookie(t *testing.T) {
 	ask(planted, planted, planted, planted, session).want(t, 200, "<h1>Sign in</h1>") // look-ups are bounded
 }
 
-// A browser that has signed in has a cookie for the page to sign in. Strangers who lock the
-// name do not keep that browser out.
+// A browser that has signed in has a cookie for the sign-in page. When strangers lock the
+// name, that browser still signs in.
 func TestKnownBrowser(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")
@@ -237,11 +237,11 @@ func TestSignInsAreLogged(t *testing.T) {
 	b.send("/dashboard/settings", "settings/password", url.Values{"current": {typed}, "password": {password}})
 	account := "account=" + s.acc.ID
 	for line, want := range map[string]int{
-		`level=INFO msg="signed in" ` + account + ` address=127.0.0.1 reason=link suppressed=0`:                                1,
-		`level=INFO msg="signed in" ` + account + ` address=127.0.0.1 reason=password suppressed=0`:                            1,
-		`level=WARN msg="sign-in refused" account="" address=127.0.0.1 reason="wrong password" suppressed=0`:                   10,
-		`level=WARN msg="sign-in refused" ` + account + ` address=127.0.0.1 reason="too many wrong passwords" suppressed=0`:    1,
-		`level=WARN msg="sign-in refused" account="" address=127.0.0.1 reason="wrong link" suppressed=0`:                       1,
+		`level=INFO msg="signed in" ` + account + ` address=127.0.0.1 reason=link suppressed=0`:                                             1,
+		`level=INFO msg="signed in" ` + account + ` address=127.0.0.1 reason=password suppressed=0`:                                         1,
+		`level=WARN msg="sign-in refused" account="" address=127.0.0.1 reason="wrong password" suppressed=0`:                                10,
+		`level=WARN msg="sign-in refused" ` + account + ` address=127.0.0.1 reason="too many wrong passwords" suppressed=0`:                 1,
+		`level=WARN msg="sign-in refused" account="" address=127.0.0.1 reason="wrong link" suppressed=0`:                                    1,
 		`level=WARN msg="password change refused" ` + account + ` address=127.0.0.1 reason="This is not the current password" suppressed=0`: 1,
 	} {
 		if got := len(s.log.with(line)); got != want {
