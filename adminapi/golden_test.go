@@ -10,11 +10,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 var update = flag.Bool("update", false, "write the answers of testdata/api anew")
@@ -23,7 +26,8 @@ var update = flag.Bool("update", false, "write the answers of testdata/api anew"
 // client sees it. When this test fails, clients in the field see a difference.
 //
 // A file is a conversation with a fresh server. It has blocks that begin with ###:
-// perhaps "@advance" and a duration, a request with its headers and body, and from
+// perhaps "@advance" and a duration, or "@caps" and how many users, keys and plans an
+// account may have, a request with its headers and body, and from
 // the line that begins with HTTP on the answer. Ids and values of keys are written
 // as KEY1, PLAN1 and SECRET1 in the order in which they come up.
 func TestGolden(t *testing.T) {
@@ -109,6 +113,8 @@ func (c *conversation) play(block string) string {
 	for line := range strings.SplitSeq(block, "\n") {
 		if d, ok := strings.CutPrefix(line, "@advance "); ok {
 			c.clock.advance(c.duration(d))
+		} else if n, ok := strings.CutPrefix(line, "@caps "); ok {
+			c.caps(n)
 		} else if m := requestLine.FindStringSubmatch(line); m != nil && method == "" {
 			method, path = m[1], m[2]
 		} else if m := headerLine.FindStringSubmatch(line); m != nil && method != "" && body == nil {
@@ -121,6 +127,15 @@ func (c *conversation) play(block string) string {
 		c.t.Fatalf("no request in the block\n%s", block)
 	}
 	return c.write(c.bad(method, c.expand(path), c.expand(strings.Join(body, "\n")), opts...))
+}
+
+func (c *conversation) caps(text string) {
+	c.t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.svc.Tune(core.Tunables{MaxUsers: n, MaxKeys: n, MaxPlans: n})
 }
 
 func (c *conversation) duration(text string) time.Duration {

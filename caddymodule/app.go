@@ -46,6 +46,16 @@ type App struct {
 	// `1000/1m`.
 	ServiceRateLimit string `json:"service_rate_limit,omitempty"`
 
+	// How many users an account may have. More are refused; existing ones stay. Default:
+	// 1000000.
+	MaxUsers int `json:"max_users,omitempty"`
+
+	// How many keys an account may have. Default: 1000000.
+	MaxKeys int `json:"max_keys,omitempty"`
+
+	// How many plans an account may have. Default: 10000.
+	MaxPlans int `json:"max_plans,omitempty"`
+
 	// Accounts that shall exist, each with this owner's key. They are made once the
 	// whole config runs; removing one from the config removes nothing.
 	Accounts []Account `json:"accounts,omitempty"`
@@ -196,6 +206,10 @@ func (a *App) tunables() (core.Tunables, error) {
 	}
 	if a.HistoryRetention > 0 {
 		t.Retention = time.Duration(a.HistoryRetention)
+	}
+	t.MaxUsers, t.MaxKeys, t.MaxPlans = a.MaxUsers, a.MaxKeys, a.MaxPlans // 0: the default
+	if min(a.MaxUsers, a.MaxKeys, a.MaxPlans) < 0 {
+		return t, errors.New("max_users, max_keys, max_plans: want 1 or more")
 	}
 	if a.ServiceRateLimit == "" {
 		return t, nil

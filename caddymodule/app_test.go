@@ -95,6 +95,7 @@ func TestAppErrors(t *testing.T) {
 		{`{"store": {"module": "badger", "durability": "eternal"}}`, "want process or power"},
 		{`{"store": {"module": "badger", "dir": "{env.NOT_SET_ANYWHERE}"}}`, "directory of the store"},
 		{`{"key_cache": -1}`, "key_cache"},
+		{`{"max_plans": -1}`, "max_plans"},
 		{`{"history_retention": -1}`, "history_retention"},
 		{`{"service_rate_limit": "10"}`, "service_rate_limit"},
 		{`{"accounts": [{"name": "a", "key": "lk_short"}]}`, `key of account "a": an owner's key is lk_ and 29 letters or digits`},

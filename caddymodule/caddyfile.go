@@ -85,6 +85,9 @@ func (w words) block(d *caddyfile.Dispenser, what string) error {
 //		key_cache <entries>
 //		history_retention <duration>
 //		service_rate_limit <n>/<duration>|off
+//		max_users <n>
+//		max_keys <n>
+//		max_plans <n>
 //		account <name> {
 //			key <owner's key>
 //		}
@@ -97,9 +100,12 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return words{
 		parse: map[string]func(*caddyfile.Dispenser) error{
 			"store":              a.unmarshalStore,
-			"key_cache":          a.unmarshalKeyCache,
+			"key_cache":          wholeNumber(&a.KeyCache),
 			"history_retention":  a.unmarshalRetention,
 			"service_rate_limit": a.unmarshalRate,
+			"max_users":          wholeNumber(&a.MaxUsers),
+			"max_keys":           wholeNumber(&a.MaxKeys),
+			"max_plans":          wholeNumber(&a.MaxPlans),
 			"account":            a.unmarshalAccount,
 		},
 		repeatable: map[string]bool{"account": true},
@@ -119,15 +125,19 @@ func (a *App) unmarshalStore(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-func (a *App) unmarshalKeyCache(d *caddyfile.Dispenser) error {
-	s, err := oneArg(d)
-	if err != nil {
-		return err
+// wholeNumber returns the parser of a word with a whole number of 1 or more.
+func wholeNumber(to *int) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		word := d.Val()
+		s, err := oneArg(d)
+		if err != nil {
+			return err
+		}
+		if *to, err = strconv.Atoi(s); err != nil || *to < 1 {
+			return d.Errf("%s: want a whole number of 1 or more, got %q", word, s)
+		}
+		return nil
 	}
-	if a.KeyCache, err = strconv.Atoi(s); err != nil || a.KeyCache < 1 {
-		return d.Errf("key_cache: want a whole number of 1 or more, got %q", s)
-	}
-	return nil
 }
 
 func (a *App) unmarshalRetention(d *caddyfile.Dispenser) error {

@@ -35,6 +35,9 @@ func TestCaddyfileMeaning(t *testing.T) {
 			key_cache 5
 			history_retention 2d
 			service_rate_limit 10/1m30s
+			max_users 6
+			max_keys 7
+			max_plans 8
 			account one {
 				key {env.ONE}
 			}
@@ -43,6 +46,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 			}
 		}`, new(App), `{"store": {"module": "badger", "dir": "/var/lib/lk", "durability": "power"},
 			"key_cache": 5, "history_retention": 172800000000000, "service_rate_limit": "10/1m30s",
+			"max_users": 6, "max_keys": 7, "max_plans": 8,
 			"accounts": [{"name": "one", "key": "{env.ONE}"}, {"name": "two", "key": "{env.TWO}"}]}`},
 		{"app, rate off", "limitkeeper {\nservice_rate_limit off\n}", new(App), `{"service_rate_limit": "off"}`},
 		{"badger without a directory", "badger", new(BadgerStore), `{}`},
@@ -108,6 +112,9 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"durability twice", app("store badger a {\ndurability power\ndurability power\n}"), "given twice", "5"},
 		{"key_cache that is no number", app("key_cache many"), `got "many"`, "3"},
 		{"key_cache of nothing", app("key_cache 0"), `got "0"`, "3"},
+		{"cap that is no number", app("max_users many"), `max_users: want a whole number of 1 or more, got "many"`, "3"},
+		{"cap of nothing", app("max_keys 0"), `max_keys: want a whole number of 1 or more, got "0"`, "3"},
+		{"cap twice", app("max_plans 1\nmax_plans 1"), "max_plans is given twice", "4"},
 		{"key_cache twice", app("key_cache 1\nkey_cache 1"), "given twice", "4"},
 		{"retention that is none", app("history_retention long"), `got "long"`, "3"},
 		{"retention below zero", app("history_retention -1h"), `got "-1h"`, "3"},

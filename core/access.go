@@ -21,6 +21,10 @@ const (
 	maxSessions = 20 // of an account; the one that was not used the longest ends
 	maxLinks    = 20 // of an account that were not used
 
+	// BrowserLife is how long a browser stays known after it signed in.
+	BrowserLife = 180 * 24 * time.Hour
+	maxBrowsers = 20 // of an account; above it the earliest is forgotten
+
 	seenEvery = 5 * time.Minute // how exactly it is kept when a session was used
 )
 
@@ -29,6 +33,27 @@ type Access struct {
 	Password string       `json:"password,omitempty"` // its argon2id hash in the PHC string format; "" for none
 	Links    []SignInLink `json:"links,omitempty"`    // that were not used
 	Sessions []Session    `json:"sessions,omitempty"`
+	Browsers []Browser    `json:"browsers,omitempty"` // that have signed in
+}
+
+// Browser is a browser that has signed in. Its secret opens nothing: it keeps strangers'
+// wrong passwords from counting against this browser.
+type Browser struct {
+	Digest Digest    `json:"digest"`  // of the secret that the browser has
+	SeenAt time.Time `json:"seen_at"` // when it signed in last
+}
+
+// Client is the browser that asks to sign in.
+type Client struct {
+	Address string // where it asks from
+	Browser string // the secret of a [Credentials] that it got before, "" for none
+}
+
+// Credentials are the secrets that a browser gets when it signs in.
+type Credentials struct {
+	Account string // its id, no secret
+	Session string
+	Browser string // to be kept for [BrowserLife], in place of an earlier one
 }
 
 // SignInLink is a secret that may be used once in place of a password.
@@ -74,12 +99,15 @@ var (
 	ErrSession = &Error{Code: CodeUnauthorized, Message: "Please sign in"}
 	// ErrManyPasswords means that too many wrong passwords were tried.
 	ErrManyPasswords = &Error{Code: CodeRateLimitExceeded, Message: "Too many wrong passwords: try again in 15 minutes, or sign in by a link"}
+
+	errCurrent = invalid("current", "This is not the current password")
 )
 
 // The prefixes of the secrets of signing in. The id of the account follows, and a dash.
 const (
 	linkPrefix    = "lk_link_"
 	sessionPrefix = "lk_session_"
+	browserPrefix = "lk_browser_"
 	signInRandom  = 43 // letters or digits: more than 256 bits
 )
 
@@ -118,16 +146,17 @@ func (s *Service) NewSignInLink(ctx context.Context, name string) (a *Account, s
 	return a, secret, expires, err
 }
 
-// SignInByLink uses a link up and returns the secret of a new session. A link that does
-// not work is [ErrSignInLink].
-func (s *Service) SignInByLink(ctx context.Context, link string) (secret string, err error) {
+// SignInByLink uses a link up and returns the credentials of a new session. A link that
+// does not work is [ErrSignInLink]. No password is hashed: wrong passwords, however many,
+// do not keep a link from working.
+func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Credentials, error) {
 	account, ok := accountIn(link, linkPrefix)
 	if !ok {
-		return "", ErrSignInLink
+		return Credentials{}, ErrSignInLink
 	}
 	d := DigestOf(link)
-	secret = newSignInSecret(sessionPrefix, account)
-	_, err = s.store.UpdateAccess(ctx, account, func(ac *Access) error {
+	c := newCredentials(account)
+	_, err := s.store.UpdateAccess(ctx, account, func(ac *Access) error {
 		now := s.now()
 		ac.forgetEnded(now)
 		i := slices.IndexFunc(ac.Links, func(l SignInLink) bool { return l.Digest.same(d) })
@@ -135,58 +164,114 @@ func (s *Service) SignInByLink(ctx context.Context, link string) (secret string,
 			return ErrSignInLink
 		}
 		ac.Links = slices.Delete(ac.Links, i, i+1)
-		ac.addSession(Session{Digest: DigestOf(secret), ByLink: true, CreatedAt: now, SeenAt: now})
+		ac.signIn(c, by, true, now)
 		return nil
 	})
 	if errors.Is(err, ErrAccountNotFound) {
 		err = ErrSignInLink
 	}
 	if err != nil {
-		return "", err
+		return Credentials{}, err
 	}
-	return secret, nil
+	return c, nil
 }
 
-// SignInByPassword returns the secret of a new session for the account with the name. A
-// wrong name or password is [ErrSignIn], after the same work. Of wrong ones at most
-// [WrongPasswords] are tried in [WrongPasswordsIn] for one name, and for one address: then
-// it is [ErrManyPasswords]. When ctx ends first nothing was tried.
-func (s *Service) SignInByPassword(ctx context.Context, name, password, address string) (secret string, err error) {
+// SignInByPassword returns the credentials of a new session for the account with the
+// name. A wrong name or password is [ErrSignIn], after the same work. Wrong ones are
+// bounded by [WrongPasswords] for a name and for an address, and by
+// [WrongPasswordsNetwork] for a network: then it is [ErrManyPasswords]. A browser that has
+// signed in to the account before is bounded by its own wrong passwords alone, and has its
+// password checked first. [ErrBusy] means that too many others wait. With any error but
+// ErrSignIn nothing was tried.
+func (s *Service) SignInByPassword(ctx context.Context, name, password string, by Client) (c Credentials, err error) {
 	name = strings.TrimSpace(name)
-	attempt, ok := s.wrong.begin(s.clock(), nameAttempt(name), addressAttempt(address))
-	if !ok {
-		return "", ErrManyPasswords
+	attempt, err := s.beginAttempt(ctx, name, by)
+	if err != nil {
+		return Credentials{}, err
 	}
 	defer func() {
 		if !errors.Is(err, ErrSignIn) {
-			attempt.forget()
+			s.wrong.forget(attempt)
 		}
 	}()
 	account, hash, err := s.passwordOf(ctx, name)
 	if err != nil {
-		return "", err
+		return Credentials{}, err
 	}
-	right, err := s.hashing.matches(ctx, hash, password)
+	right, err := s.hashing.matches(ctx, attempt.rank, hash, password)
 	if err != nil {
-		return "", err
+		return Credentials{}, err
 	}
 	if !right {
-		return "", ErrSignIn
+		return Credentials{}, ErrSignIn
 	}
-	secret = newSignInSecret(sessionPrefix, account)
+	c = newCredentials(account)
 	_, err = s.store.UpdateAccess(ctx, account, func(ac *Access) error {
 		if ac.Password != hash { // it was changed meanwhile
 			return ErrSignIn
 		}
 		now := s.now()
 		ac.forgetEnded(now)
-		ac.addSession(Session{Digest: DigestOf(secret), CreatedAt: now, SeenAt: now})
+		ac.signIn(c, by, false, now)
 		return nil
 	})
 	if err != nil {
+		return Credentials{}, err
+	}
+	return c, nil
+}
+
+// beginAttempt notes that a client tries a password for the account with the name.
+func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*attempt, error) {
+	account, err := s.knownTo(ctx, name, by.Browser)
+	if err != nil {
+		return nil, err
+	}
+	if account != "" {
+		return s.beginKnown(account, DigestOf(by.Browser))
+	}
+	t, ok := s.wrong.begin(s.clock(), nameSubject(name), addressSubjects(by.Address)...)
+	if !ok {
+		return nil, ErrManyPasswords
+	}
+	return t, nil
+}
+
+// beginKnown notes that a known browser or a session of an account tries a password. Only
+// the first of an account ranks ahead of strangers: one account cannot keep all others
+// waiting.
+func (s *Service) beginKnown(account string, browser Digest) (*attempt, error) {
+	t, ok := s.wrong.begin(s.clock(), subject{browser, WrongPasswords}, subject{id: DigestOf("known " + account)})
+	if !ok {
+		return nil, ErrManyPasswords
+	}
+	t.rank += knownRank
+	return t, nil
+}
+
+// knownTo returns the id of the account with the name if the browser has signed in to it
+// before, else "".
+func (s *Service) knownTo(ctx context.Context, name, browser string) (account string, err error) {
+	account, ok := accountIn(browser, browserPrefix)
+	if !ok {
+		return "", nil
+	}
+	ac, err := s.store.Access(ctx, account)
+	if errors.Is(err, ErrAccountNotFound) {
+		return "", nil
+	}
+	if err != nil {
 		return "", err
 	}
-	return secret, nil
+	d, now := DigestOf(browser), s.now()
+	if !slices.ContainsFunc(ac.Browsers, func(b Browser) bool { return b.Digest.same(d) && b.known(now) }) {
+		return "", nil
+	}
+	a, err := s.store.Account(ctx, account)
+	if err != nil || a.Name != name {
+		return "", err
+	}
+	return account, nil
 }
 
 // passwordOf returns the account with a name and the hash of its password, "" when there
@@ -254,9 +339,9 @@ func (s *Service) SignOut(ctx context.Context, who *SignedIn) error {
 	})
 }
 
-// SignOutEverywhere ends all sessions of the account, and its links.
+// SignOutEverywhere ends all sessions of the account and its links, and forgets its browsers.
 func (s *Service) SignOutEverywhere(ctx context.Context, who *SignedIn) error {
-	return s.updateAccess(ctx, who, func(ac *Access) { ac.Sessions, ac.Links = nil, nil })
+	return s.updateAccess(ctx, who, func(ac *Access) { ac.Sessions, ac.Links, ac.Browsers = nil, nil, nil })
 }
 
 // Sessions returns the sessions of the account, the latest first.
@@ -277,26 +362,39 @@ func (s *Service) AsksPassword(who *SignedIn) bool {
 }
 
 // SetPassword sets the password of the account and ends its links and all sessions but
-// this one. Where [Service.AsksPassword] says so it takes the current one, which is tried as
-// often as in [Service.SignInByPassword].
-func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, password, address string) error {
+// this one. Where [Service.AsksPassword] says so it takes the current one, which a session
+// may try [WrongPasswords] times in [WrongPasswordsIn].
+func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, password string) (err error) {
 	switch {
 	case utf8.RuneCountInString(password) < MinPasswordLength:
 		return invalid("password", "A password has at least 12 characters")
 	case len(password) > MaxPasswordLength:
 		return invalid("password", "A password has at most 1024 bytes")
 	}
+	attempt, err := s.beginKnown(who.Account.ID, who.Session.Digest)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != errCurrent {
+			s.wrong.forget(attempt)
+		}
+	}()
 	ac, err := s.store.Access(ctx, who.Account.ID)
 	if err != nil {
 		return err
 	}
 	before := ac.Password
 	if before != "" && s.AsksPassword(who) {
-		if err := s.checkCurrent(ctx, who, before, current, address); err != nil {
+		right, err := s.hashing.matches(ctx, attempt.rank, before, current)
+		if err != nil {
 			return err
 		}
+		if !right {
+			return errCurrent
+		}
 	}
-	hash, err := s.hashing.hash(ctx, password)
+	hash, err := s.hashing.hash(ctx, attempt.rank, password)
 	if err != nil {
 		return err
 	}
@@ -310,19 +408,6 @@ func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, passw
 		return nil
 	})
 	return err
-}
-
-func (s *Service) checkCurrent(ctx context.Context, who *SignedIn, hash, current, address string) error {
-	attempt, ok := s.wrong.begin(s.clock(), nameAttempt(who.Account.Name), addressAttempt(address))
-	if !ok {
-		return ErrManyPasswords
-	}
-	right, err := s.hashing.matches(ctx, hash, current)
-	if right || err != nil {
-		attempt.forget()
-		return err
-	}
-	return invalid("current", "This is not the current password")
 }
 
 func (s *Service) updateAccess(ctx context.Context, who *SignedIn, fn func(*Access)) error {
@@ -346,17 +431,28 @@ func (ac *Access) session(d Digest, now time.Time) *Session {
 
 func (se *Session) alive(now time.Time) bool { return now.Before(se.SeenAt.Add(SessionIdle)) }
 
-func (ac *Access) addSession(se Session) {
+func newCredentials(account string) Credentials {
+	return Credentials{account, newSignInSecret(sessionPrefix, account), newSignInSecret(browserPrefix, account)}
+}
+
+// signIn adds a session, and the browser in place of the earlier one of the same client.
+func (ac *Access) signIn(c Credentials, by Client, byLink bool, now time.Time) {
 	if len(ac.Sessions) >= maxSessions {
 		slices.SortStableFunc(ac.Sessions, func(a, b Session) int { return a.SeenAt.Compare(b.SeenAt) })
 	}
-	ac.Sessions = newest(append(ac.Sessions, se), maxSessions)
+	ac.Sessions = newest(append(ac.Sessions, Session{Digest: DigestOf(c.Session), ByLink: byLink, CreatedAt: now, SeenAt: now}), maxSessions)
+	before := DigestOf(by.Browser)
+	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return b.Digest.same(before) })
+	ac.Browsers = newest(append(ac.Browsers, Browser{DigestOf(c.Browser), now}), maxBrowsers)
 }
 
-// forgetEnded drops the links and sessions that do not work any more.
+func (b Browser) known(now time.Time) bool { return now.Before(b.SeenAt.Add(BrowserLife)) }
+
+// forgetEnded drops the links, sessions and browsers that are too old.
 func (ac *Access) forgetEnded(now time.Time) {
 	ac.Links = slices.DeleteFunc(ac.Links, func(l SignInLink) bool { return !now.Before(l.ExpiresAt) })
 	ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se Session) bool { return !se.alive(now) })
+	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return !b.known(now) })
 }
 
 // newest returns the last n of a list.

@@ -1,9 +1,11 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,6 +15,34 @@ type Account struct {
 	ID        string    `json:"id"` // acct_…
 	Name      string    `json:"name"`
 	CreatedAt time.Time `json:"created_at"`
+}
+
+// The default caps of an account. They keep one account from filling the disk and memory
+// that all accounts share.
+const (
+	DefaultMaxUsers = 1_000_000
+	DefaultMaxKeys  = 1_000_000
+	DefaultMaxPlans = 10_000
+)
+
+// caps are the resources that an account may have.
+type caps struct{ users, keys, plans atomic.Int64 }
+
+func (c *caps) set(t Tunables) {
+	c.users.Store(int64(cmp.Or(max(t.MaxUsers, 0), DefaultMaxUsers)))
+	c.keys.Store(int64(cmp.Or(max(t.MaxKeys, 0), DefaultMaxKeys)))
+	c.plans.Store(int64(cmp.Or(max(t.MaxPlans, 0), DefaultMaxPlans)))
+}
+
+// roomFor returns err, or a fault when an account that has n things is at its cap. It is
+// called in the transaction that has counted them and adds one. No member is at fault: the
+// field is the kind of resource.
+func roomFor(thing string, most int64, n int, err error) error {
+	if err == nil && int64(n) >= most {
+		err = invalid(thing+"s", "The account has reached its cap of "+count(int(most), thing)+
+			"; the operator can raise it with the option max_"+thing+"s")
+	}
+	return err
 }
 
 // CreateAccount makes an account with a first owner's key and returns both and

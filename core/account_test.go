@@ -2,6 +2,8 @@ package core_test
 
 import (
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,5 +130,82 @@ func TestEnsureAccount(t *testing.T) {
 	}
 	if _, err := s.Authenticate(t.Context(), added); err == nil {
 		t.Error("configuring a revoked key put it in force again")
+	}
+}
+
+// An account has at most so many users, keys and plans: concurrent creations
+// never exceed the cap, and a deletion makes room.
+func TestCaps(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	a, _, _, err := s.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _, _, _ := s.CreateAccount(t.Context(), "other")
+	plan := core.PlanPatch{Name: new("plan"), Limit: new(int64(1)), Period: new("day")}
+	pl, _ := s.CreatePlan(t.Context(), a.ID, plan)
+	u, _ := s.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("user"), PlanID: core.Some(pl.ID)})
+	_, _, err = s.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &u.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tunables := core.DefaultTunables()
+	tunables.MaxUsers, tunables.MaxKeys, tunables.MaxPlans = 2, 3, 4
+	s.Tune(tunables)
+	create := map[string]func() error{
+		"2 users; the operator can raise it with the option max_users": func() error {
+			_, err := s.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("user")})
+			return err
+		},
+		"3 keys; the operator can raise it with the option max_keys": func() error {
+			_, _, err := s.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &u.ID})
+			return err
+		},
+		"4 plans; the operator can raise it with the option max_plans": func() error {
+			_, err := s.CreatePlan(t.Context(), a.ID, plan)
+			return err
+		},
+	}
+	for what, create := range create {
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				err := create()
+				if err != nil && (core.ErrorCode(err) != core.CodeValidation || !strings.HasSuffix(err.Error(), "its cap of "+what)) {
+					t.Errorf("%s: got %v", what, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	left := func(wantUsers, wantKeys, wantPlans int) {
+		t.Helper()
+		_, users, _ := s.Users(t.Context(), a.ID, core.UserFilter{}, core.Page{Number: 1, Size: 1})
+		_, keys, _ := s.Keys(t.Context(), a.ID, core.KeyFilter{}, core.Page{Number: 1, Size: 1})
+		_, plans, _ := s.Plans(t.Context(), a.ID, core.Page{Number: 1, Size: 1})
+		if users != wantUsers || keys != wantKeys || plans != wantPlans {
+			t.Errorf("got %d users, %d keys, %d plans, want %d, %d, %d", users, keys, plans, wantUsers, wantKeys, wantPlans)
+		}
+	}
+	left(2, 3, 4)
+	if _, err := s.CreatePlan(t.Context(), b.ID, plan); err != nil {
+		t.Errorf("another account: %v", err)
+	}
+	if _, err := s.UpdateUser(t.Context(), a.ID, u.ID, core.UserPatch{Name: new("changed")}); err != nil {
+		t.Errorf("a change at the cap: %v", err)
+	}
+	if err := s.DeleteUser(t.Context(), a.ID, u.ID+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("user")}); err != nil {
+		t.Errorf("after one was deleted: %v", err)
+	}
+	tunables.MaxUsers = 1
+	s.Tune(tunables)
+	left(2, 3, 4)
+	s.Tune(core.Tunables{}) // the defaults
+	if _, err := s.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("user")}); err != nil {
+		t.Errorf("with the default cap: %v", err)
 	}
 }

@@ -1,98 +1,120 @@
 package core
 
 import (
-	"maps"
+	"container/list"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 )
 
-// The bounds of guessing a password.
+// The bounds of guessing a password. All count attempts within [WrongPasswordsIn].
 const (
-	WrongPasswords   = 10
+	// WrongPasswords bounds a name, an address (IPv4, or IPv6 /64), and a known browser.
+	WrongPasswords = 10
+	// WrongPasswordsNetwork bounds an IPv4 /24 or IPv6 /48. Several people share a
+	// network, so it has more than an address. 50 hashes keep the hasher busy for about
+	// 10 s, a hundredth of the window.
+	WrongPasswordsNetwork = 50
+	// WrongPasswordsIn is how long a wrong password counts.
 	WrongPasswordsIn = 15 * time.Minute
+
+	// maxAttempts bounds the memory of all attempts: about 700 bytes each, 12 MB. One
+	// hasher makes fewer within WrongPasswordsIn. Above it the oldest is forgotten.
+	maxAttempts = 16384
 )
 
-// attempts are the wrong passwords of the last quarter of an hour, by what they were tried
-// for. One that is being tried counts as wrong until it is known to be right, so that
-// trying many at once is of no use.
+// attempts holds the wrong passwords of the last [WrongPasswordsIn]. A password that is
+// being tried counts as wrong until it is known to be right, so that trying many at the
+// same time gains nothing.
 type attempts struct {
-	mu    sync.Mutex
-	of    map[string][]*attempt
-	sweep int // forget what is over when there are so many
+	mu     sync.Mutex
+	list   list.List // of *attempt, oldest first
+	counts map[Digest]int
 }
 
-// attempt is one password that is tried, for several things at once.
+// attempt is one password that is tried. It counts once for each of its subjects.
 type attempt struct {
-	all  *attempts
-	at   time.Time
-	keys []string
+	at       time.Time
+	rank     int // place in the queue for the hasher: lower is earlier
+	subjects []subject
+	element  *list.Element // nil once forgotten
 }
 
-// nameAttempt and addressAttempt are what passwords are tried for. A name may be any text:
-// its digest is never long. Of an IPv6 address the network counts, for that is what one
-// has.
-func nameAttempt(name string) string {
-	d := DigestOf(name)
-	return string(d[:])
+// subject is a name, a browser, an address or a network that attempts are counted for.
+// Digests keep every subject equally short.
+type subject struct {
+	id   Digest
+	most int // attempts within WrongPasswordsIn; 0 for no bound
 }
 
-func addressAttempt(address string) string {
+func newAttempts() *attempts { return &attempts{counts: map[Digest]int{}} }
+
+func nameSubject(name string) subject { return subject{DigestOf("name " + name), WrongPasswords} }
+
+// addressSubjects returns the address, the network and the provider's block of a client.
+// The block, a /16 or /32, has no bound because its people have nothing in common: its
+// attempts only rank behind others.
+func addressSubjects(address string) []subject {
 	a, err := netip.ParseAddr(address)
 	if err != nil {
-		return nameAttempt("address " + address)
+		return []subject{{DigestOf("address " + address), WrongPasswords}}
 	}
-	if a = a.Unmap().WithZone(""); a.Is6() {
-		return netip.PrefixFrom(a, 64).Masked().String()
+	a = a.Unmap().WithZone("")
+	bits := [...]int{32, 24, 16}
+	if a.Is6() {
+		bits = [...]int{64, 48, 32}
 	}
-	return a.String()
+	subjects := make([]subject, len(bits))
+	for i, most := range [...]int{WrongPasswords, WrongPasswordsNetwork, 0} {
+		subjects[i] = subject{DigestOf("network " + netip.PrefixFrom(a, bits[i]).Masked().String()), most}
+	}
+	return subjects
 }
 
-func newAttempts() *attempts { return &attempts{of: map[string][]*attempt{}, sweep: minSweep} }
-
-// begin notes an attempt, unless there were too many for one of the keys.
-func (a *attempts) begin(now time.Time, keys ...string) (*attempt, bool) {
+// begin notes an attempt on a target on a target, made from some others. It reports false when
+// one of them has reached its bound. The rank of the attempt is the number of attempts
+// that its subjects have already made: a client from a quiet network goes first.
+func (a *attempts) begin(now time.Time, target subject, from ...subject) (*attempt, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.of) >= a.sweep {
-		for k := range maps.Clone(a.of) {
-			a.recentLocked(k, now)
-		}
-		a.sweep = max(minSweep, 2*len(a.of))
+	for e := a.list.Front(); e != nil && now.Sub(e.Value.(*attempt).at) >= WrongPasswordsIn; e = a.list.Front() {
+		a.forgetLocked(e.Value.(*attempt))
 	}
-	for _, k := range keys {
-		if len(a.recentLocked(k, now)) >= WrongPasswords {
+	t := &attempt{at: now, subjects: append(from, target)}
+	for _, s := range t.subjects {
+		if s.most > 0 && a.counts[s.id] >= s.most {
 			return nil, false
 		}
 	}
-	t := &attempt{a, now, keys}
-	for _, k := range keys {
-		a.of[k] = append(a.of[k], t)
+	for _, s := range from {
+		t.rank += a.counts[s.id]
 	}
+	if a.list.Len() >= maxAttempts {
+		a.forgetLocked(a.list.Front().Value.(*attempt))
+	}
+	for _, s := range t.subjects {
+		a.counts[s.id]++
+	}
+	t.element = a.list.PushBack(t)
 	return t, true
 }
 
-// recentLocked returns the attempts that still count.
-func (a *attempts) recentLocked(key string, now time.Time) []*attempt {
-	list := slices.DeleteFunc(a.of[key], func(t *attempt) bool { return now.Sub(t.at) >= WrongPasswordsIn })
-	a.putLocked(key, list)
-	return list
+// forget takes back an attempt that was not wrong.
+func (a *attempts) forget(t *attempt) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forgetLocked(t)
 }
 
-func (a *attempts) putLocked(key string, list []*attempt) {
-	if len(list) == 0 {
-		delete(a.of, key)
+func (a *attempts) forgetLocked(t *attempt) {
+	if t.element == nil {
 		return
 	}
-	a.of[key] = list
-}
-
-// forget takes back an attempt that was not wrong.
-func (t *attempt) forget() {
-	t.all.mu.Lock()
-	defer t.all.mu.Unlock()
-	for _, k := range t.keys {
-		t.all.putLocked(k, slices.DeleteFunc(t.all.of[k], func(u *attempt) bool { return u == t }))
+	a.list.Remove(t.element)
+	t.element = nil
+	for _, s := range t.subjects {
+		if a.counts[s.id]--; a.counts[s.id] == 0 {
+			delete(a.counts, s.id)
+		}
 	}
 }

@@ -6,3 +6,33 @@ func (t *Throttle) Len() int {
 	defer t.mu.Unlock()
 	return len(t.logs)
 }
+
+// OnHash calls fn before each password is hashed, and hashes with little memory.
+func (s *Service) OnHash(fn func()) {
+	argon := s.hashing.idKey
+	s.hashing.idKey = func(password, salt []byte, _, _ uint32, threads uint8, keyLen uint32) []byte {
+		fn()
+		return argon(password, salt, 1, 8, threads, keyLen)
+	}
+}
+
+// Attempts returns how many wrong passwords are remembered, and for how many names,
+// browsers, addresses and networks.
+func (s *Service) Attempts() (attempts, subjects int) {
+	s.wrong.mu.Lock()
+	defer s.wrong.mu.Unlock()
+	return s.wrong.list.Len(), len(s.wrong.counts)
+}
+
+// MaxAttempts and MaxWaiting bound the attempts in memory and in the queue.
+const (
+	MaxAttempts = maxAttempts
+	MaxWaiting  = maxWaiting
+)
+
+// Waiting returns how many passwords wait to be hashed.
+func (s *Service) Waiting() int {
+	s.hashing.mu.Lock()
+	defer s.hashing.mu.Unlock()
+	return len(s.hashing.waiting)
+}

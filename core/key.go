@@ -157,7 +157,8 @@ func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
 }
 
 // CreateKey makes a key and returns it with its secret, which is shown this once.
-// Name and user are required, and a plan unless the user has one.
+// Name and user are required, and a plan unless the user has one. An account at its cap of
+// keys is a fault.
 func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (*Key, string, error) {
 	if p.Name == nil {
 		return nil, "", invalid("name", "Name is required")
@@ -170,6 +171,10 @@ func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (*K
 		Digest: DigestOf(secret), Hint: HintOf(secret), CreatedAt: now, UpdatedAt: now}
 	err := s.store.Update(ctx, account, func(tx Tx) error {
 		k.Seq = 0 // a transaction may be run again
+		n, err := tx.CountKeys(KeyFilter{})
+		if err := roomFor("key", s.caps.keys.Load(), n, err); err != nil {
+			return err
+		}
 		if err := p.apply(tx, k, now); err != nil {
 			return err
 		}

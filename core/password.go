@@ -1,13 +1,17 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/crypto/argon2"
 )
@@ -21,66 +25,110 @@ const (
 	argonSalt   = 16 // bytes
 	argonSum    = 32 // bytes
 
-	argonMost  = 1  // at the same time: that bounds the memory, and leaves processors to others
-	argonQueue = 16 // may wait for their turn
+	maxWaiting = 64               // passwords that wait for the hasher
+	maxWait    = 10 * time.Second // for one of them
 )
 
 // errPasswordHash means that a stored hash of a password cannot be read.
 var errPasswordHash = errors.New("the stored hash of a password is damaged")
 
-// errBusy means that too many passwords wait to be hashed.
-var errBusy = errors.New("too many passwords wait to be hashed")
+// ErrBusy means that too many passwords wait to be checked. Nothing was tried.
+var ErrBusy = &Error{Code: CodeUnavailable, Message: "Too many passwords are being checked: try again in a minute, or sign in by a link"}
 
-// hashing hashes passwords, a few at the same time.
+// knownRank puts a known browser ahead of every client that is not known.
+const knownRank = -1
+
+// hashing hashes one password at a time: that bounds its memory, and leaves processors to
+// others. Waiting passwords are served by rank, equal ranks in order of arrival. When too
+// many wait the last one is refused.
 type hashing struct {
-	turn    chan struct{} // has room for those that are hashed
-	waiting chan struct{} // and for those that wait as well
+	idKey func(password, salt []byte, time, memory uint32, threads uint8, keyLen uint32) []byte // argon2.IDKey
+
+	mu      sync.Mutex
+	busy    bool
+	waiting []*waiter // first to be served first
 }
 
-func newHashing() *hashing {
-	return &hashing{turn: make(chan struct{}, argonMost), waiting: make(chan struct{}, argonMost+argonQueue)}
+// waiter is a password that waits for the hasher.
+type waiter struct {
+	rank int
+	turn chan error // capacity 1: nil for its turn, or why it gets none
 }
 
-// enter waits for its turn. When too many wait already it is [ErrUnavailable].
-func (h *hashing) enter(ctx context.Context) error {
-	select {
-	case h.waiting <- struct{}{}:
-	default:
-		return Unavailable(errBusy)
-	}
-	select {
-	case h.turn <- struct{}{}:
+func newHashing() *hashing { return &hashing{idKey: argon2.IDKey} }
+
+// enter waits for the hasher, at most maxWait. Without an error the caller must leave.
+func (h *hashing) enter(ctx context.Context, rank int) error {
+	h.mu.Lock()
+	if !h.busy {
+		h.busy = true
+		h.mu.Unlock()
 		return nil
-	case <-ctx.Done():
-		<-h.waiting
-		return ctx.Err()
 	}
+	w := &waiter{rank, make(chan error, 1)}
+	i, _ := slices.BinarySearchFunc(h.waiting, rank+1, func(w *waiter, rank int) int { return cmp.Compare(w.rank, rank) })
+	h.waiting = slices.Insert(h.waiting, i, w)
+	if last := len(h.waiting) - 1; last >= maxWaiting {
+		h.waiting[last].turn <- ErrBusy
+		h.waiting = slices.Delete(h.waiting, last, last+1)
+	}
+	h.mu.Unlock()
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	select {
+	case err := <-w.turn:
+		return err
+	case <-timer.C:
+		return h.giveUp(w, ErrBusy)
+	case <-ctx.Done():
+		return h.giveUp(w, ctx.Err())
+	}
+}
+
+// giveUp ends the wait of w with err. Its turn, if it came meanwhile, goes to the next.
+func (h *hashing) giveUp(w *waiter, err error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := slices.Index(h.waiting, w); i >= 0 {
+		h.waiting = slices.Delete(h.waiting, i, i+1)
+	} else if <-w.turn == nil {
+		h.leaveLocked()
+	}
+	return err
 }
 
 func (h *hashing) leave() {
-	<-h.turn
-	<-h.waiting
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leaveLocked()
+}
+
+func (h *hashing) leaveLocked() {
+	if h.busy = len(h.waiting) > 0; h.busy {
+		h.waiting[0].turn <- nil
+		h.waiting = slices.Delete(h.waiting, 0, 1)
+	}
 }
 
 // hash returns the hash of a password in the PHC string format, with a new salt:
 //
 //	$argon2id$v=19$m=65536,t=3,p=1$<salt>$<sum>
-func (h *hashing) hash(ctx context.Context, password string) (string, error) {
-	if err := h.enter(ctx); err != nil {
+func (h *hashing) hash(ctx context.Context, rank int, password string) (string, error) {
+	if err := h.enter(ctx, rank); err != nil {
 		return "", err
 	}
 	defer h.leave()
 	salt := make([]byte, argonSalt)
 	_, _ = rand.Read(salt) // crypto/rand.Read never fails
-	sum := argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonLanes, argonSum)
+	sum := h.idKey([]byte(password), salt, argonTime, argonMemory, argonLanes, argonSum)
 	b64 := base64.RawStdEncoding.EncodeToString
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonLanes, b64(salt), b64(sum)), nil
 }
 
 // matches reports whether a password is that of a hash. With the hash "" it never is,
 // and takes as long.
-func (h *hashing) matches(ctx context.Context, hash, password string) (bool, error) {
-	if err := h.enter(ctx); err != nil {
+func (h *hashing) matches(ctx context.Context, rank int, hash, password string) (bool, error) {
+	if err := h.enter(ctx, rank); err != nil {
 		return false, err
 	}
 	defer h.leave()
@@ -94,7 +142,7 @@ func (h *hashing) matches(ctx context.Context, hash, password string) (bool, err
 	if len(password) > MaxPasswordLength {
 		password = password[:MaxPasswordLength+1]
 	}
-	sum := argon2.IDKey([]byte(password), p.salt, p.time, p.memory, p.lanes, uint32(len(p.sum)))
+	sum := h.idKey([]byte(password), p.salt, p.time, p.memory, p.lanes, uint32(len(p.sum)))
 	return subtle.ConstantTimeCompare(sum, p.sum) == 1 && hash != "", nil
 }
 

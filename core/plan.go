@@ -106,7 +106,8 @@ func (p PlanPatch) applyTexts(pl *Plan) error {
 	return nil
 }
 
-// CreatePlan makes a plan. Name, limit and period are required.
+// CreatePlan makes a plan. Name, limit and period are required. An account at its cap of
+// plans is a fault.
 func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (*Plan, error) {
 	if err := p.required(); err != nil {
 		return nil, err
@@ -118,6 +119,10 @@ func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (
 	}
 	err := s.store.Update(ctx, account, func(tx Tx) error {
 		pl.Seq = 0 // a transaction may be run again
+		n, err := tx.CountPlans()
+		if err := roomFor("plan", s.caps.plans.Load(), n, err); err != nil {
+			return err
+		}
 		return tx.PutPlan(pl)
 	})
 	if err != nil {

@@ -32,12 +32,15 @@ type Tunables struct {
 
 	ThrottleLimit  int           // requests of an owner's key in any window; 0 for no bound
 	ThrottleWindow time.Duration // the length of the window
+
+	MaxUsers, MaxKeys, MaxPlans int // of an account
 }
 
 // DefaultTunables returns the tunables that the documentation names as defaults.
 func DefaultTunables() Tunables {
 	return Tunables{KeyCache: DefaultKeyCache, Retention: DefaultRetention,
-		ThrottleLimit: DefaultThrottleLimit, ThrottleWindow: DefaultThrottleWindow}
+		ThrottleLimit: DefaultThrottleLimit, ThrottleWindow: DefaultThrottleWindow,
+		MaxUsers: DefaultMaxUsers, MaxKeys: DefaultMaxKeys, MaxPlans: DefaultMaxPlans}
 }
 
 // userRef and planRef name a user and a plan of an account.
@@ -56,7 +59,9 @@ type Service struct {
 	clock      func() time.Time
 	onDecision func(*Decision)
 	retain     atomic.Int64 // nanoseconds
-	throttle   *Throttle
+	throttle   *Throttle    // of owner's keys
+	pages      *Throttle    // of accounts, in the dashboard
+	caps       caps
 	wrong      *attempts // to sign in
 	hashing    *hashing
 	used       lastUses // of owner's keys
@@ -85,6 +90,7 @@ func NewService(store Store, c Config) *Service {
 	s.newCaches(store)
 	s.deciding.New = func() any { return &deciding{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
+	s.pages = NewThrottle(DashboardLimit, DashboardWindow, s.clock())
 	s.Tune(DefaultTunables())
 	if w, watched := store.(Watched); watched {
 		w.Watch(watching{s})
@@ -124,6 +130,7 @@ func (s *Service) Tune(t Tunables) {
 	s.plans.resize(t.KeyCache)
 	s.retain.Store(int64(t.Retention))
 	s.throttle.SetLimit(t.ThrottleLimit, t.ThrottleWindow)
+	s.caps.set(t)
 }
 
 // Admit reports whether a request with the owner's key is within the service's own
@@ -135,6 +142,15 @@ func (s *Service) Admit(k *OwnerKey) (wait time.Duration, ok bool) {
 // Refused counts a request that Admit did not admit. Once a minute for each owner's key it
 // returns how many were refused since it last did, this one included, otherwise 0.
 func (s *Service) Refused(k *OwnerKey) (report int64) { return s.throttle.Refused(k.ID, s.clock()) }
+
+// AdmitPage reports whether a page of the dashboard is within the bound of an account and,
+// if not, how long until the next one is. live says that a page asks for a part of itself.
+func (s *Service) AdmitPage(account string, live bool) (wait time.Duration, ok bool) {
+	if live {
+		account += " live"
+	}
+	return s.pages.Admit(account, s.clock())
+}
 
 // Now returns the time of the service's clock, in UTC.
 func (s *Service) Now() time.Time { return s.clock().UTC() }

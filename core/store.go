@@ -223,6 +223,8 @@ type Tx interface {
 	CountUsers(f UserFilter) (int, error)
 	// CountKeys returns how many keys match.
 	CountKeys(f KeyFilter) (int, error)
+	// CountPlans returns how many plans the account has.
+	CountPlans() (int, error)
 
 	// PutUser stores a user in place of the one with its ID. A user with the ID 0 is
 	// new and gets the next ID: one more than the largest that the account ever gave,

@@ -11,6 +11,13 @@ const (
 	DefaultThrottleWindow = time.Minute
 )
 
+// The bound of the dashboard: in any minute an account is served at most 1000 pages and
+// forms. The live parts of pages, which ask without a person, have the same bound apart.
+const (
+	DashboardLimit  = 1000
+	DashboardWindow = time.Minute
+)
+
 // Throttle admits at most so many requests of a key in any span of a length: a
 // sliding log, exact for every span and not only for aligned ones. It holds the
 // times of the admitted requests of the last span, 8 bytes each.

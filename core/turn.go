@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// maxWaiting is how many readings of one account wait for their turn. A further one is
+// maxReadings is how many readings of one account wait for their turn. A further one is
 // [ErrTooManyRequests].
-const maxWaiting = 16
+const maxReadings = 16
 
 // turns let each account run one large reading at a time: one that reads all counters of a
 // plan, a user or the account. However often an account asks, it keeps at most one CPU busy.
@@ -50,7 +50,7 @@ func (t *turns) join(account string) (*turn, error) {
 		}
 		t.of[account] = tn
 	}
-	if tn.users > maxWaiting {
+	if tn.users > maxReadings {
 		return nil, ErrTooManyRequests
 	}
 	tn.users++

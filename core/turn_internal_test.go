@@ -24,7 +24,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("a caller that is gone: got %v", err)
 	}
 	next := make(chan func())
-	for range maxWaiting {
+	for range maxReadings {
 		if _, err := all.join("a"); err != nil { // as take does before it waits
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestTurns(t *testing.T) {
 	if _, err := all.take(t.Context(), "a"); !errors.Is(err, ErrTooManyRequests) {
 		t.Errorf("one more than may wait: got %v, want %v", err, ErrTooManyRequests)
 	}
-	for range maxWaiting {
+	for range maxReadings {
 		all.leave("a", all.of["a"])
 	}
 	go func() {

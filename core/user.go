@@ -90,7 +90,7 @@ func (p UserPatch) applyPlan(tx Tx, u *User) error {
 	return nil
 }
 
-// CreateUser makes a user. The name is required.
+// CreateUser makes a user. The name is required. An account at its cap of users is a fault.
 func (s *Service) CreateUser(ctx context.Context, account string, p UserPatch) (*User, error) {
 	if p.Name == nil {
 		return nil, invalid("name", "Name is required")
@@ -99,6 +99,10 @@ func (s *Service) CreateUser(ctx context.Context, account string, p UserPatch) (
 	u := &User{AccountID: account, CreatedAt: now, UpdatedAt: now}
 	err := s.store.Update(ctx, account, func(tx Tx) error {
 		u.ID = 0 // a transaction may be run again
+		n, err := tx.CountUsers(UserFilter{})
+		if err := roomFor("user", s.caps.users.Load(), n, err); err != nil {
+			return err
+		}
 		if err := p.apply(tx, u); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,31 @@ type site struct {
 	cert  *x509.Certificate
 	acc   *core.Account
 	now   func() time.Time
+	log   lines // of the dashboard
+}
+
+// lines is the text of a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// with returns the lines that hold a text.
+func (l *lines) with(text string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
 }
 
 // newSite starts a dashboard with an empty account.
@@ -43,11 +69,12 @@ func newSiteAt(t testing.TB, now func() time.Time) *site {
 	t.Helper()
 	store := memstore.New()
 	svc := core.NewService(store, core.Config{Clock: now})
+	s := &site{TB: t, svc: svc, store: store, now: now}
 	pages := dashboard.New(dashboard.Config{
 		Service:  func() *core.Service { return svc },
 		Secure:   func(r *http.Request) bool { return r.TLS != nil },
 		ClientIP: func(r *http.Request) string { return strings.Split(r.RemoteAddr, ":")[0] },
-		Logger:   discard,
+		Logger:   slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
 	api := adminapi.New(adminapi.Config{Service: func() *core.Service { return svc }})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +88,7 @@ func newSiteAt(t testing.TB, now func() time.Time) *site {
 	srv.StartTLS()
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	t.Cleanup(srv.Close)
-	s := &site{TB: t, svc: svc, store: store, url: srv.URL, cert: srv.Certificate(), now: now}
+	s.url, s.cert = srv.URL, srv.Certificate()
 	s.acc = s.account("Acme")
 	return s
 }

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"path"
 	"runtime/debug"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -26,13 +28,15 @@ type Config struct {
 	Secure func(*http.Request) bool
 	// ClientIP returns the address that a request came from.
 	ClientIP func(*http.Request) string
-	// Logger gets the causes of 500 and 503, never with a secret.
+	// Logger gets the causes of 500 and 503, and each sign-in and refusal, never with a
+	// secret: at most 60 lines a minute of each event.
 	Logger *slog.Logger
 }
 
 // Server answers what is below [Base]. It is safe for concurrent use.
 type Server struct {
 	config Config
+	log    *eventLog
 	mux    *http.ServeMux
 	cross  *http.CrossOriginProtection
 	memo   memo
@@ -40,7 +44,7 @@ type Server struct {
 
 // New returns a server.
 func New(c Config) *Server {
-	s := &Server{config: c, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection()}
+	s := &Server{config: c, log: newEventLog(c.Logger), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection()}
 	s.mux.HandleFunc("GET "+Base+"assets/{name}", asset)
 	for pattern, h := range open {
 		s.mux.Handle(pattern, s.serve(h))
@@ -104,6 +108,7 @@ var (
 	errNotFound    = &core.Error{Code: core.CodeNotFound, Message: "There is no such page"}
 	errPlainHTTP   = &core.Error{Code: core.CodeInvalidRequest, Message: "The dashboard is served over HTTPS only"}
 	errCrossOrigin = &core.Error{Code: core.CodeInvalidRequest, Message: "This form was sent from another site"}
+	errThrottled   = &core.Error{Code: core.CodeRateLimitExceeded, Message: "This account asks for too many pages: please wait a minute"}
 	errTooLong     = &core.Error{Code: core.CodeInvalidRequest, Message: "The form is too long"}
 	errUnreadable  = &core.Error{Code: core.CodeInvalidRequest, Message: "The form cannot be read"}
 )
@@ -144,8 +149,12 @@ func (q *request) serve(h handler) error {
 // signedIn runs a handler for who is signed in, and sends everyone else to sign in.
 func signedIn(h handler) handler {
 	return func(q *request) (err error) {
-		if q.who, err = q.svc.SignedIn(q.r.Context(), q.sessionSecret(), !q.live()); err != nil {
+		if q.who, err = q.session(!q.live()); err != nil {
 			return err
+		}
+		if wait, ok := q.svc.AdmitPage(q.account(), q.live()); !ok {
+			q.retryAfter(wait)
+			return errThrottled
 		}
 		uri := q.r.URL.RequestURI()
 		if clean := core.MaskSecrets(uri); clean != uri && q.r.Method == http.MethodGet && q.r.URL.Path != Base+"keys" {
@@ -205,10 +214,15 @@ func (q *request) fail(err error) {
 		status = statuses[e.Code]
 	}
 	if status >= 500 && q.r.Context().Err() == nil {
-		q.s.config.Logger.Error("dashboard", "path", core.MaskSecrets(q.r.URL.Path), "method", q.r.Method, "error", core.MaskSecrets(err.Error()))
+		q.s.log.write(slog.LevelError, time.Now(), "dashboard", strconv.Itoa(status), func() []slog.Attr {
+			return []slog.Attr{slog.String("path", core.MaskSecrets(q.r.URL.Path)), slog.String("method", q.r.Method), slog.String("error", core.MaskSecrets(err.Error()))}
+		})
 	}
 	text := "Something went wrong here, and the log of the server says what"
 	switch {
+	case errors.Is(err, core.ErrBusy):
+		q.retryAfter(time.Minute)
+		text = core.ErrBusy.Message
 	case status == http.StatusServiceUnavailable:
 		q.w.Header().Set("Retry-After", "1")
 		text = "The store cannot be reached: please try again in a moment"
@@ -223,6 +237,11 @@ func (q *request) fail(err error) {
 	}{status, text}); err != nil {
 		http.Error(q.w, text, status)
 	}
+}
+
+// retryAfter tells the browser when to ask again, in whole seconds rounded up.
+func (q *request) retryAfter(wait time.Duration) {
+	q.w.Header().Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
 }
 
 // recover answers a panic with 500. One that gives up the connection is handed on.

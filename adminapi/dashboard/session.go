@@ -2,10 +2,10 @@ package dashboard
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,13 +17,34 @@ import (
 // ports, so that a gateway on the same host gets it, too, and must not hand it on.
 const CookieName = "__Secure-limitkeeper"
 
-// sessionSecret returns the secret of the session of a request, "" when it has none.
-func (q *request) sessionSecret() string {
-	c, err := q.r.Cookie(CookieName)
-	if err != nil {
-		return ""
+// BrowserCookieName is that of the cookie by which a browser is known after it has signed
+// in, see [core.Browser]. It goes to the page that signs in and to no other.
+const BrowserCookieName = "__Secure-limitkeeper-browser"
+
+// maxSessionCookies bounds how many sessions of one request are looked up.
+const maxSessionCookies = 4
+
+// session returns the session of a request, or [core.ErrSession]. A sibling host can give
+// the browser a second cookie with the same name (RFC 6265 section 8.6): each is tried, so
+// that a worthless one does not hide the session. use is that of [core.Service.SignedIn].
+func (q *request) session(use bool) (*core.SignedIn, error) {
+	cookies := q.r.CookiesNamed(CookieName)
+	for _, c := range cookies[:min(len(cookies), maxSessionCookies)] {
+		who, err := q.svc.SignedIn(q.r.Context(), c.Value, use)
+		if !errors.Is(err, core.ErrSession) {
+			return who, err
+		}
 	}
-	return c.Value
+	return nil, core.ErrSession
+}
+
+// client returns the browser that asks to sign in.
+func (q *request) client() core.Client {
+	by := core.Client{Address: q.s.config.ClientIP(q.r)}
+	if c, err := q.r.Cookie(BrowserCookieName); err == nil {
+		by.Browser = c.Value
+	}
+	return by
 }
 
 // setSession gives the browser a session, or takes it away with "".
@@ -33,6 +54,12 @@ func (q *request) setSession(secret string) {
 		c.MaxAge = -1
 	}
 	http.SetCookie(q.w, c)
+}
+
+// setBrowser lets the browser be known when it signs in again.
+func (q *request) setBrowser(secret string) {
+	http.SetCookie(q.w, &http.Cookie{Name: BrowserCookieName, Value: secret, Path: Base + "sign-in", MaxAge: int(core.BrowserLife / time.Second),
+		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
 // askToSignIn sends a browser without a session to sign in, and then back to the page that
@@ -77,28 +104,54 @@ func (q *request) showSignIn(status int, link, next, name string, fault error) e
 func signIn(q *request) error {
 	post := q.r.PostForm
 	link, name := post.Get("link"), post.Get("name")
-	var secret string
+	var in core.Credentials
 	var err error
+	how := "password"
 	if link != "" {
-		secret, err = q.svc.SignInByLink(q.r.Context(), link)
+		how = "link"
+		in, err = q.svc.SignInByLink(q.r.Context(), link, q.client())
 	} else {
-		secret, err = q.svc.SignInByPassword(q.r.Context(), name, post.Get("password"), q.s.config.ClientIP(q.r))
+		in, err = q.svc.SignInByPassword(q.r.Context(), name, post.Get("password"), q.client())
 	}
-	switch {
-	case errors.Is(err, core.ErrSignIn), errors.Is(err, core.ErrSignInLink):
-		return q.showSignIn(http.StatusForbidden, "", post.Get("next"), name, err)
-	case errors.Is(err, core.ErrManyPasswords):
-		q.w.Header().Set("Retry-After", strconv.Itoa(int(core.WrongPasswordsIn/time.Second)))
-		return q.showSignIn(http.StatusTooManyRequests, "", post.Get("next"), name, err)
-	case err != nil:
-		return err
+	if err != nil {
+		return q.refuseSignIn(err, post.Get("next"), name)
 	}
-	if before, err := q.svc.SignedIn(q.r.Context(), q.sessionSecret(), false); err == nil { // another one takes its place
+	q.logSignIn(slog.LevelInfo, "signed in", how, in.Account, "")
+	if before, err := q.session(false); err == nil { // another one takes its place
 		_ = q.svc.SignOut(q.r.Context(), before)
 	}
-	q.setSession(secret)
+	q.setSession(in.Session)
+	q.setBrowser(in.Browser)
 	http.Redirect(q.w, q.r, within(post.Get("next")), http.StatusSeeOther)
 	return nil
+}
+
+// refusals are the answers to a sign-in that fails. reason is for the log.
+var refusals = []struct {
+	err        error
+	status     int
+	retryAfter time.Duration // 0: not told
+	reason     string
+}{
+	{core.ErrSignIn, http.StatusForbidden, 0, "wrong password"},
+	{core.ErrSignInLink, http.StatusForbidden, 0, "wrong link"},
+	{core.ErrManyPasswords, http.StatusTooManyRequests, core.WrongPasswordsIn, "too many wrong passwords"},
+	{core.ErrBusy, http.StatusServiceUnavailable, time.Minute, "too many passwords wait"},
+}
+
+// refuseSignIn shows the form again with the fault. It returns any other error.
+func (q *request) refuseSignIn(err error, next, name string) error {
+	for _, r := range refusals {
+		if !errors.Is(err, r.err) {
+			continue
+		}
+		q.logSignIn(slog.LevelWarn, "sign-in refused", r.reason, "", name)
+		if r.retryAfter > 0 {
+			q.retryAfter(r.retryAfter)
+		}
+		return q.showSignIn(r.status, "", next, name, err)
+	}
+	return err
 }
 
 // within returns an address of the dashboard as it is, and [Base] in place of any other.
@@ -165,8 +218,11 @@ func (q *request) showSettings(status int, fault error) error {
 
 func setPassword(q *request) error {
 	post := q.r.PostForm
-	err := q.svc.SetPassword(q.r.Context(), q.who, post.Get("current"), post.Get("password"), q.s.config.ClientIP(q.r))
+	err := q.svc.SetPassword(q.r.Context(), q.who, post.Get("current"), post.Get("password"))
 	if status, ok := formFault(err); ok {
+		if e, _ := errors.AsType[*core.Error](err); e.Field != "password" {
+			q.logSignIn(slog.LevelWarn, "password change refused", faultText(err), q.account(), "")
+		}
 		return q.showSettings(status, err)
 	}
 	if err != nil {

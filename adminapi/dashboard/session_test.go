@@ -169,6 +169,136 @@ func TestPassword(t *testing.T) {
 	s.signInForm(s.browser(), url.Values{"link": {s.link("Acme")}}).want(t, 200, "Sign out")
 }
 
+// A second cookie of the name, which a sibling host can set, does not hide the session.
+func TestSecondSessionCookie(t *testing.T) {
+	s := newSite(t)
+	s.signedIn("Acme")
+	in, err := s.svc.SignInByLink(t.Context(), s.link("Acme"), core.Client{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	planted := "__Secure-limitkeeper=" + strings.Replace(in.Session, "-", "-x", 1)[:len(in.Session)]
+	session := "__Secure-limitkeeper=" + in.Session
+	ask := func(cookies ...string) answer {
+		t.Helper()
+		return s.browser().do("GET", "/dashboard/plans", nil, http.Header{"Cookie": {strings.Join(cookies, "; ")}})
+	}
+	ask(session).want(t, 200, "<h1>Plans</h1>")
+	ask(planted, session).want(t, 200, "<h1>Plans</h1>")
+	ask("__Secure-limitkeeper=", "__Secure-limitkeeper=x", planted, session).want(t, 200, "<h1>Plans</h1>")
+	ask(session, planted).want(t, 200, "<h1>Plans</h1>")
+	ask(planted, planted).want(t, 200, "<h1>Sign in</h1>")
+	ask(planted, planted, planted, planted, session).want(t, 200, "<h1>Sign in</h1>") // look-ups are bounded
+}
+
+// A browser that has signed in has a cookie for the sign-in page. When strangers lock the
+// name, that browser still signs in.
+func TestKnownBrowser(t *testing.T) {
+	s := newSite(t)
+	b := s.signedIn("Acme")
+	b.send("/dashboard/settings", "settings/password", url.Values{"password": {password}}).want(t, 200, "The password is set")
+	b.send("/dashboard/settings", "sign-out", nil).want(t, 200, "<h1>Sign in</h1>")
+	cookies := b.client.Jar.Cookies(must(url.Parse(s.url + "/dashboard/sign-in")))
+	if len(cookies) != 1 || cookies[0].Name != dashboard.BrowserCookieName || !strings.HasPrefix(cookies[0].Value, "lk_browser_acct_") {
+		t.Fatalf("cookies after signing out: got %v, want that of the browser", cookies)
+	}
+	if other := b.client.Jar.Cookies(must(url.Parse(s.url + "/dashboard/plans"))); len(other) != 0 {
+		t.Errorf("cookies for another page: got %v, want none", other)
+	}
+	for range core.WrongPasswords {
+		s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {"wrong"}}).want(t, 403)
+	}
+	form := url.Values{"name": {"Acme"}, "password": {password}}
+	s.signInForm(s.browser(), form).want(t, 429)
+	s.signInForm(b, form).want(t, 200, "Sign out")
+	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	set := s.signInForm(b, form).header["Set-Cookie"]
+	want := "; Path=/dashboard/sign-in; Max-Age=15552000; HttpOnly; Secure; SameSite=Strict"
+	if len(set) != 2 || !strings.HasPrefix(set[1], dashboard.BrowserCookieName+"=") || !strings.HasSuffix(set[1], want) {
+		t.Errorf("Set-Cookie: got %q, want the second with %q", set, want)
+	}
+}
+
+// Each sign-in and each refusal leaves a log line with the account, the address and the
+// reason, and none with a password, a link or a name that no account has. A storm leaves 60
+// lines a minute.
+func TestSignInsAreLogged(t *testing.T) {
+	clock := &testClock{}
+	s := newSiteAt(t, clock.now)
+	b := s.signedIn("Acme")
+	b.send("/dashboard/settings", "settings/password", url.Values{"password": {password}}).want(t, 200)
+	s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {password}}).want(t, 200)
+	const typed = "my-password-in-the-wrong-field"
+	for range core.WrongPasswords {
+		s.signInForm(s.browser(), url.Values{"name": {typed}, "password": {typed}}).want(t, 403)
+	}
+	s.signInForm(s.browser(), url.Values{"name": {"Acme"}, "password": {typed}}).want(t, 429)
+	s.signInForm(s.browser(), url.Values{"link": {"lk_link_" + typed}}).want(t, 403)
+	b.send("/dashboard/settings", "settings/password", url.Values{"current": {typed}, "password": {password}})
+	account := "account=" + s.acc.ID
+	for line, want := range map[string]int{
+		`level=INFO msg="signed in" ` + account + ` address=127.0.0.1 reason=link suppressed=0`:                                             1,
+		`level=INFO msg="signed in" ` + account + ` address=127.0.0.1 reason=password suppressed=0`:                                         1,
+		`level=WARN msg="sign-in refused" account="" address=127.0.0.1 reason="wrong password" suppressed=0`:                                10,
+		`level=WARN msg="sign-in refused" ` + account + ` address=127.0.0.1 reason="too many wrong passwords" suppressed=0`:                 1,
+		`level=WARN msg="sign-in refused" account="" address=127.0.0.1 reason="wrong link" suppressed=0`:                                    1,
+		`level=WARN msg="password change refused" ` + account + ` address=127.0.0.1 reason="This is not the current password" suppressed=0`: 1,
+	} {
+		if got := len(s.log.with(line)); got != want {
+			t.Errorf("%s: got %d lines, want %d", line, got, want)
+		}
+	}
+	for _, secret := range []string{typed, password, "lk_"} {
+		if got := s.log.with(secret); got != nil {
+			t.Errorf("%s is in the log: %q", secret, got)
+		}
+	}
+
+	const refused = 200
+	for range refused {
+		s.signInForm(s.browser(), url.Values{"link": {"x"}}).want(t, 403)
+	}
+	if got := len(s.log.with("wrong link")); got != 60 {
+		t.Errorf("lines of a storm: got %d, want 60", got)
+	}
+	clock.advance(time.Minute)
+	s.signInForm(s.browser(), url.Values{"link": {"x"}})
+	if got := s.log.with("suppressed=141"); len(got) != 1 {
+		t.Errorf("after a minute: got %q, want one line that counts those left out", got)
+	}
+}
+
+// An account is served at most 1000 pages and forms in any minute, whichever browsers ask.
+// What pages ask for by themselves counts apart, and assets do not count.
+func TestPagesAreThrottled(t *testing.T) {
+	clock := &testClock{}
+	frozen := clock.now()
+	s := newSiteAt(t, func() time.Time { return frozen.Add(time.Duration(clock.ahead.Load())) })
+	s.account("Other")
+	a, b, other := s.signedIn("Acme"), s.signedIn("Acme"), s.signedIn("Other") // each has loaded a page
+	token := a.token("/dashboard/users/new")
+	for range core.DashboardLimit - 3 {
+		a.get("/dashboard/plans/new").want(t, 200)
+	}
+	p := b.post("/dashboard/users", url.Values{"name": {"one too many"}, "form": {token}}).want(t, 429, "asks for too many pages: please wait")
+	if got := p.header.Get("Retry-After"); got != "60" {
+		t.Errorf("Retry-After: got %q, want 60", got)
+	}
+	if _, n, _ := s.svc.Users(t.Context(), s.acc.ID, core.UserFilter{}, core.Page{Number: 1, Size: 1}); n != 0 {
+		t.Errorf("users: got %d, want 0", n)
+	}
+	a.get("/dashboard/start?part=first").want(t, 204)
+	other.get("/dashboard/plans").want(t, 200)
+	a.get("/dashboard/assets/icon.svg")
+	s.browser().get("/dashboard/sign-in").want(t, 200)
+	for range core.DashboardLimit - 1 {
+		a.get("/dashboard/start?part=first").want(t, 204)
+	}
+	a.get("/dashboard/start?part=first").want(t, 429)
+	clock.advance(time.Minute)
+	a.post("/dashboard/users", url.Values{"name": {"in time"}, "form": {token}}).want(t, 200, "in time")
+}
+
 // Signing out ends this session, everywhere all of the account.
 func TestSignOut(t *testing.T) {
 	s := newSite(t)

@@ -44,6 +44,9 @@ func (t *tx) Plan(id string) (*core.Plan, error) {
 	return p, fault(err)
 }
 
+// CountPlans implements [core.Tx].
+func (t *tx) CountPlans() (int, error) { return t.count(allPlans(t.account)) }
+
 // PutPlan implements [core.Tx].
 func (t *tx) PutPlan(p *core.Plan) error {
 	if err := t.writable(); err != nil {

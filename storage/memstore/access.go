@@ -40,7 +40,7 @@ func copyAccess(ac *core.Access) *core.Access {
 	if ac == nil {
 		return &core.Access{}
 	}
-	c := core.Access{Password: ac.Password, Links: slices.Clone(ac.Links), Sessions: slices.Clone(ac.Sessions)}
+	c := core.Access{Password: ac.Password, Links: slices.Clone(ac.Links), Sessions: slices.Clone(ac.Sessions), Browsers: slices.Clone(ac.Browsers)}
 	for i := range c.Links {
 		c.Links[i].ExpiresAt = stored(c.Links[i].ExpiresAt)
 	}
@@ -51,6 +51,9 @@ func copyAccess(ac *core.Access) *core.Access {
 		for j := range se.Spent {
 			se.Spent[j].At = stored(se.Spent[j].At)
 		}
+	}
+	for i := range c.Browsers {
+		c.Browsers[i].SeenAt = stored(c.Browsers[i].SeenAt)
 	}
 	return &c
 }

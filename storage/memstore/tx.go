@@ -25,6 +25,9 @@ func (t *tx) CountUsers(f core.UserFilter) (int, error) { return len(t.before.us
 // CountKeys implements [core.Tx].
 func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return len(t.before.keysThat(f)), nil }
 
+// CountPlans implements [core.Tx].
+func (t *tx) CountPlans() (int, error) { return len(t.before.plans), nil }
+
 // PutUser implements [core.Tx].
 func (t *tx) PutUser(u *core.User) error {
 	if t.missing {

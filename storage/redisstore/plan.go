@@ -33,6 +33,9 @@ func (t *tx) Plan(id string) (*core.Plan, error) {
 	return copied(c.before)
 }
 
+// CountPlans implements [core.Tx].
+func (t *tx) CountPlans() (int, error) { return t.count("ZCARD", t.names.key("plans")) }
+
 // PutPlan implements [core.Tx].
 func (t *tx) PutPlan(p *core.Plan) error {
 	if t.missing {

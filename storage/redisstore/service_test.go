@@ -166,3 +166,36 @@ func TestDeletedByFlush(t *testing.T) {
 		t.Errorf("a key that is gone: %q, want %q", got, core.Unknown)
 	}
 }
+
+// Nodes that create at the same time do not pass the cap of an account together.
+func TestCapsOnTwoNodes(t *testing.T) {
+	p := newPair(t)
+	const most = 5
+	for _, s := range []*core.Service{p.a, p.b} {
+		tunables := core.DefaultTunables()
+		tunables.MaxUsers, tunables.MaxKeys, tunables.MaxPlans = most, most, most
+		s.Tune(tunables)
+	}
+	var wg sync.WaitGroup
+	for _, s := range []*core.Service{p.a, p.b, p.a, p.b} {
+		wg.Go(func() {
+			for range most {
+				_, err1 := s.CreateUser(t.Context(), p.account, core.UserPatch{Name: ref("user")})
+				_, _, err2 := s.CreateKey(t.Context(), p.account, core.KeyPatch{Name: ref("key"), UserID: &p.key.UserID})
+				_, err3 := s.CreatePlan(t.Context(), p.account, core.PlanPatch{Name: ref("plan"), Limit: ref(int64(1)), Period: ref("day")})
+				for _, err := range []error{err1, err2, err3} {
+					if err != nil && core.ErrorCode(err) != core.CodeValidation {
+						t.Errorf("create: %v", err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	_, users, err1 := p.b.Users(t.Context(), p.account, core.UserFilter{}, core.Page{Number: 1, Size: 1})
+	_, keys, err2 := p.b.Keys(t.Context(), p.account, core.KeyFilter{}, core.Page{Number: 1, Size: 1})
+	_, plans, err3 := p.b.Plans(t.Context(), p.account, core.Page{Number: 1, Size: 1})
+	if err := errors.Join(err1, err2, err3); err != nil || users != most || keys != most || plans != most {
+		t.Errorf("got %d users, %d keys, %d plans, %v, want %d of each", users, keys, plans, err, most)
+	}
+}

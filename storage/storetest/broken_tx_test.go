@@ -39,6 +39,13 @@ var brokenTransactions = []defect{
 		open: inTx(func(core.Store, string) func(core.Tx) core.Tx {
 			return func(tx core.Tx) core.Tx { return countsAnyStatus{tx} }
 		})},
+	{name: "counts deleted plans", caughtBy: "plan/list", machine: true,
+		open: wrapped(func(s core.Store) core.Store {
+			deleted := 0
+			return wrappedTx{s, func(core.Store, string) func(core.Tx) core.Tx {
+				return func(tx core.Tx) core.Tx { return countsDeletedPlans{tx, &deleted} }
+			}}
+		})},
 	{name: "accepts an email in another case", caughtBy: "email/unique", machine: true,
 		open: inTx(func(core.Store, string) func(core.Tx) core.Tx {
 			return func(tx core.Tx) core.Tx { return acceptsCase{tx} }
@@ -182,6 +189,11 @@ func (o *optimisticTx) CountKeys(f core.KeyFilter) (int, error) {
 	return n, err
 }
 
+func (o *optimisticTx) CountPlans() (int, error) {
+	_, n, err := o.s.Plans(o.ctx, o.account, core.Page{Number: 1, Size: 1})
+	return n, err
+}
+
 func (o *optimisticTx) later(write func(core.Tx) error) error {
 	o.writes = append(o.writes, write)
 	return nil
@@ -258,6 +270,22 @@ type countsAnyStatus struct{ core.Tx }
 func (tx countsAnyStatus) CountKeys(f core.KeyFilter) (int, error) {
 	f.Status = ""
 	return tx.Tx.CountKeys(f)
+}
+
+// countsDeletedPlans counts deleted plans too.
+type countsDeletedPlans struct {
+	core.Tx
+	deleted *int
+}
+
+func (tx countsDeletedPlans) DeletePlan(id string) error {
+	*tx.deleted++
+	return tx.Tx.DeletePlan(id)
+}
+
+func (tx countsDeletedPlans) CountPlans() (int, error) {
+	n, err := tx.Tx.CountPlans()
+	return n + *tx.deleted, err
 }
 
 type acceptsCase struct{ core.Tx }

@@ -275,6 +275,7 @@ func (d *drawing) deletePlan() {
 	}
 	d.read(func(tx core.Tx) (any, error) { return tx.CountKeys(core.KeyFilter{PlanID: &id}) })
 	d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{OnPlan: id}) })
+	d.read(func(tx core.Tx) (any, error) { return tx.CountPlans() })
 	d.write(func(tx core.Tx) (any, error) { return nil, tx.DeletePlan(id) })
 }
 

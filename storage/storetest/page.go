@@ -146,4 +146,11 @@ func describe(f core.KeyFilter) string {
 func (e *env) wantPlans(account string, ids ...string) {
 	e.Helper()
 	samePages(e, "plans", ids, func(p *core.Plan) string { return p.ID }, e.plans(account))
+	e.update(account, func(tx core.Tx) error {
+		n, err := tx.CountPlans()
+		if err == nil && n != len(ids) {
+			e.Errorf("CountPlans: got %d, want %d", n, len(ids))
+		}
+		return err
+	})
 }

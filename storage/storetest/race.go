@@ -136,7 +136,7 @@ func atMost(most, n int, err, refusal error) error {
 
 var errFull = errors.New("there are enough")
 
-// raceCountThenCreate creates users and keys up to a number that each transaction
+// raceCountThenCreate creates users, keys and plans up to a number that each transaction
 // counts for itself.
 func raceCountThenCreate(e *env) {
 	const callers, most, rounds = 8, 5, 4
@@ -162,7 +162,14 @@ func raceCountThenCreate(e *env) {
 					}
 					return tx.PutKey(newKey(account, fmt.Sprintf("key_%d_%d_%d", round, i, n), 1, plan))
 				}
-				for _, fn := range []func(core.Tx) error{addUser, addKey} {
+				addPlan := func(tx core.Tx) error {
+					count, err := tx.CountPlans()
+					if err := atMost(most*(round+1)-1, count, err, errFull); err != nil {
+						return err
+					}
+					return tx.PutPlan(newPlan(account, fmt.Sprintf("plan_%d_%d_%d", round, i, n)))
+				}
+				for _, fn := range []func(core.Tx) error{addUser, addKey, addPlan} {
 					if err := e.Store.Update(e.ctx, account, fn); err != nil && !errors.Is(err, errFull) {
 						e.Errorf("Update: %v", err)
 					}
@@ -174,6 +181,9 @@ func raceCountThenCreate(e *env) {
 		}
 		if got := len(all(e, e.keys(account, core.KeyFilter{PlanID: &plan}))); got != most {
 			e.Errorf("round %d: keys: got %d, want %d", round, got, most)
+		}
+		if got := len(all(e, e.plans(account))); got != most*(round+1) {
+			e.Errorf("round %d: plans: got %d, want %d", round, got, most*(round+1))
 		}
 	}
 }

@@ -1,0 +1,256 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// hashTakes is how long a password is hashed, by the clock of the test.
+const hashTakes = 100 * time.Millisecond
+
+// stormed runs a test on a service with the account acme, its password set, while 100
+// strangers try wrong passwords without a pause. address gives the address of the nth try.
+// The hasher takes hashTakes of simulated time.
+func stormed(t *testing.T, address func(n int) string, test func(t *testing.T, s *core.Service, known core.Client)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := core.NewService(newStore(), core.Config{})
+		_, _, _, _ = s.CreateAccount(t.Context(), "acme")
+		who, _ := signedIn(t, s, "acme")
+		s.OnHash(func() { time.Sleep(hashTakes) })
+		if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.SignInByPassword(t.Context(), "acme", password, from("192.0.2.1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var strangers sync.WaitGroup
+		var mu sync.Mutex
+		n := 0
+		for range 100 {
+			strangers.Go(func() {
+				for ctx.Err() == nil {
+					mu.Lock()
+					n++
+					i := n
+					mu.Unlock()
+					_, _ = s.SignInByPassword(ctx, fmt.Sprint("name ", i), "wrong", from(address(i)))
+					time.Sleep(hashTakes / 2)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		if got := s.Waiting(); got < core.MaxWaiting/2 {
+			t.Errorf("waiting for the hasher: got %d, want a storm", got)
+		}
+		test(t, s, core.Client{Address: address(1), Browser: c.Browser})
+		if got := s.Waiting(); got > core.MaxWaiting {
+			t.Errorf("waiting for the hasher: got %d, want at most %d", got, core.MaxWaiting)
+		}
+		cancel()
+		strangers.Wait()
+	})
+}
+
+// The storms by the networks that they come from. Each try has an address of its own.
+var storms = map[string]func(n int) string{
+	"10 networks":            func(n int) string { return fmt.Sprintf("2001:db8:%x:%x::1", n%10, n%65536) },
+	"65,536 networks of one": func(n int) string { return fmt.Sprintf("2001:db8:%x::%x", n%65536, n/65536) },
+	"2,000 networks of IPv4": func(n int) string { return fmt.Sprintf("10.%d.%d.%d", n%8, n/8%250, n%256) },
+}
+
+// When strangers keep the hasher busy from many addresses, a person still signs in: from
+// another network, in a browser that has signed in before, and by a link.
+func TestSignInDuringStorm(t *testing.T) {
+	for name, address := range storms {
+		t.Run(name, func(t *testing.T) {
+			stormed(t, address, func(t *testing.T, s *core.Service, known core.Client) {
+				for i := range 20 {
+					c, err := s.SignInByPassword(t.Context(), "acme", password, known)
+					if err != nil {
+						t.Errorf("a known browser, attempt %d: %v", i, err)
+					}
+					known.Browser = c.Browser
+				}
+				for i := range 20 {
+					stranger := from(fmt.Sprintf("198.51.100.%d", i))
+					if _, err := s.SignInByPassword(t.Context(), "acme", password, stranger); err != nil {
+						t.Errorf("another network, attempt %d: %v", i, err)
+					}
+				}
+				begun := time.Now()
+				_, link, _, _ := s.NewSignInLink(t.Context(), "acme")
+				if _, err := s.SignInByLink(t.Context(), link, from("2001:db8::1")); err != nil || time.Since(begun) > 0 {
+					t.Errorf("by a link: %v after %v, want no wait", err, time.Since(begun))
+				}
+			})
+		})
+	}
+}
+
+// A known browser waits for no stranger, even when every stranger has a network that was
+// never seen before. Unknown browsers are then refused after a bounded time.
+func TestKnownBrowserGoesFirst(t *testing.T) {
+	fresh := func(n int) string { return fmt.Sprintf("%x:%x::1", 0x2001+n/65536, n%65536) }
+	stormed(t, fresh, func(t *testing.T, s *core.Service, known core.Client) {
+		for range 5 {
+			begun := time.Now()
+			c, err := s.SignInByPassword(t.Context(), "acme", password, known)
+			if err != nil || time.Since(begun) > 2*hashTakes {
+				t.Fatalf("a known browser: %v after %v, want its turn after one other", err, time.Since(begun))
+			}
+			known.Browser = c.Browser
+			begun = time.Now()
+			if _, err := s.SignInByPassword(t.Context(), "acme", password, from("198.51.100.1")); err != nil && err != core.ErrBusy || time.Since(begun) > 11*time.Second {
+				t.Errorf("an unknown browser: %v after %v, want an answer within 11 s", err, time.Since(begun))
+			}
+		}
+	})
+}
+
+// A password that waits too long is refused, and one whose client goes away leaves the
+// queue. Neither counts as wrong, and the hasher serves the others.
+func TestHasherGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := core.NewService(newStore(), core.Config{})
+		release := make(chan struct{})
+		s.OnHash(func() { <-release })
+		try := func(ctx context.Context, address string) chan error {
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.SignInByPassword(ctx, "acme", password, from(address))
+				done <- err
+			}()
+			synctest.Wait()
+			return done
+		}
+		first := try(t.Context(), "192.0.2.1")
+		ctx, cancel := context.WithCancel(t.Context())
+		gone, late := try(ctx, "192.0.2.2"), try(t.Context(), "192.0.2.3")
+		cancel()
+		want(t, "a client that went away", <-gone, context.Canceled)
+		want(t, "a client that waited too long", <-late, core.ErrBusy)
+		if n, _ := s.Attempts(); n != 1 {
+			t.Errorf("attempts that count: got %d, want 1", n)
+		}
+		close(release)
+		want(t, "the first", <-first, core.ErrSignIn)
+		want(t, "the next", <-try(t.Context(), "192.0.2.4"), core.ErrSignIn)
+	})
+}
+
+// A network has a bound of its own, above that of an address: rotating addresses within it
+// does not give more guesses.
+func TestWrongPasswordsOfNetwork(t *testing.T) {
+	for _, tc := range []struct{ name, address, other string }{
+		{"IPv4 /24", "198.51.100.%d", "198.51.101.1"},
+		{"IPv6 /48", "2001:db8:0:%x::1", "2001:db8:1::1"},
+		{"IPv4 in IPv6", "::ffff:198.51.100.%d", "198.51.101.1"},
+	} {
+		now := at("2026-03-05T10:00:00Z")
+		s := newService(&now)
+		s.OnHash(func() {})
+		tried := 0
+		for i := range 2 * core.WrongPasswordsNetwork {
+			_, err := s.SignInByPassword(t.Context(), fmt.Sprint("name ", i), "wrong", from(fmt.Sprintf(tc.address, i)))
+			if errors.Is(err, core.ErrSignIn) {
+				tried++
+			}
+		}
+		if tried != core.WrongPasswordsNetwork {
+			t.Errorf("%s: got %d passwords tried, want %d", tc.name, tried, core.WrongPasswordsNetwork)
+		}
+		_, err := s.SignInByPassword(t.Context(), "name", "wrong", from(tc.other))
+		want(t, tc.name+": another network", err, core.ErrSignIn)
+	}
+}
+
+// Others cannot lock a known browser out of its account by wrong passwords, and its secret
+// gives no more guesses than a name has, for one account only, until it is forgotten.
+func TestKnownBrowserIsNotLockedOut(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	s.OnHash(func() {})
+	for _, name := range []string{"acme", "other"} {
+		_, _, _, _ = s.CreateAccount(t.Context(), name)
+		who, _ := signedIn(t, s, name)
+		if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock := func(name string) {
+		for i := range core.WrongPasswords {
+			_, _ = s.SignInByPassword(t.Context(), name, "wrong", from(fmt.Sprintf("10.0.%d.1", i)))
+		}
+		_, err := s.SignInByPassword(t.Context(), name, password, from("192.0.2.1"))
+		want(t, "an unknown browser", err, core.ErrManyPasswords)
+	}
+	signIn := func(name, password string, b core.Client) error {
+		_, err := s.SignInByPassword(t.Context(), name, password, b)
+		return err
+	}
+	_, link, _, _ := s.NewSignInLink(t.Context(), "acme")
+	byLink, err := s.SignInByLink(t.Context(), link, core.Client{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock("acme")
+	c, err := s.SignInByPassword(t.Context(), "acme", password, core.Client{Browser: byLink.Browser})
+	if err != nil {
+		t.Fatalf("a known browser: %v", err)
+	}
+	known := core.Client{Address: "192.0.2.1", Browser: c.Browser}
+	want(t, "the secret that was replaced", signIn("acme", password, core.Client{Browser: byLink.Browser}), core.ErrManyPasswords)
+	_, err = s.SignedIn(t.Context(), c.Browser, true)
+	want(t, "the secret of a browser as a session", err, core.ErrSession)
+	for range core.WrongPasswords {
+		want(t, "a wrong password in a known browser", signIn("acme", "wrong", known), core.ErrSignIn)
+	}
+	want(t, "one more", signIn("acme", password, known), core.ErrManyPasswords)
+
+	now = now.Add(core.WrongPasswordsIn)
+	lock("other")
+	want(t, "a browser that another account knows", signIn("other", password, known), core.ErrManyPasswords)
+	lock("acme")
+	now = now.Add(core.BrowserLife - core.WrongPasswordsIn)
+	lock("acme")
+	want(t, "a browser that has not signed in for long", signIn("acme", password, known), core.ErrManyPasswords)
+
+	who, _ := signedIn(t, s, "acme")
+	_, link, _, _ = s.NewSignInLink(t.Context(), "acme")
+	c, _ = s.SignInByLink(t.Context(), link, core.Client{})
+	if err := signIn("acme", password, core.Client{Browser: c.Browser}); err != nil {
+		t.Errorf("a known browser again: %v", err)
+	}
+	if err := s.SignOutEverywhere(t.Context(), who); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "a browser after signing out everywhere", signIn("acme", password, core.Client{Browser: c.Browser}), core.ErrManyPasswords)
+}
+
+// Attempts from ever new names and networks take a bounded number of entries, and none
+// once they are over.
+func TestAttemptsAreBounded(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	s.OnHash(func() {})
+	for i := range core.MaxAttempts + 1000 {
+		_, _ = s.SignInByPassword(t.Context(), fmt.Sprint("name ", i), "wrong", from(fmt.Sprintf("%x:%x:%x::1", 0x2000+i, 1, 1)))
+	}
+	if n, subjects := s.Attempts(); n != core.MaxAttempts || subjects > 4*n {
+		t.Errorf("got %d attempts of %d subjects, want %d of at most 4 each", n, subjects, core.MaxAttempts)
+	}
+	now = now.Add(core.WrongPasswordsIn)
+	_, _ = s.SignInByPassword(t.Context(), "name", "wrong", from("192.0.2.1"))
+	if n, subjects := s.Attempts(); n != 1 || subjects != 4 {
+		t.Errorf("after they are over: got %d attempts of %d subjects, want 1 of 4", n, subjects)
+	}
+}
