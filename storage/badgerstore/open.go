@@ -20,7 +20,7 @@ import (
 func Open(dir string, o Options) (*Store, error) {
 	s, err := open(dir, o)
 	if err != nil {
-		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
+		return nil, fmt.Errorf("open the store in %s: %w", dir, advised(dir, err))
 	}
 	s.keeper.start(s)
 	return s, nil
@@ -31,7 +31,7 @@ func open(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if err := prepareDir(dir); err != nil {
+	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
 	}
 	opts := badgerOptions(dir, o.Logger)
