@@ -63,8 +63,8 @@ const hasModes = runtime.GOOS != "windows"
 
 // shut takes the permissions on the directory from everybody but its owner. Badger makes
 // files as readable as the umask allows, at any time, and earlier versions left such files:
-// the mode of the directory guards every file below it, those of the ledger too. A
-// directory with other things in it is refused: programs that need these would lose them.
+// the mode of the directory guards every file below it, also in the ledger. A directory
+// with other things in it is refused: programs that need these would lose them.
 func shut(dir string, log *slog.Logger) error {
 	info, err := os.Stat(dir)
 	if err != nil || !hasModes || info.Mode()&others == 0 {
@@ -117,13 +117,13 @@ func advised(dir string, err error) error {
 	}
 	switch {
 	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("%s is a file: name a directory", at.Path)
+		return fmt.Errorf("%w: name a directory", err)
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: name a directory on another one", at.Err)
 	case errors.Is(err, fs.ErrPermission) && at.Op == "mkdir":
-		return fmt.Errorf("%w: make it for the user of this process: install -d -m 700 -o %d %s", at.Err, os.Geteuid(), dir)
+		return fmt.Errorf("%w: name a directory that user %d can write to, or make it: install -d -m 700 -o %[2]d %s", at.Err, os.Geteuid(), dir)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: give it to the user of this process: chown -R %d %s && chmod 700 %[3]s", at.Err, os.Geteuid(), dir)
+		return fmt.Errorf("%w: run as its owner, or first run chown -R %d %s && chmod 700 %[3]s", at.Err, os.Geteuid(), dir)
 	}
 	return err
 }

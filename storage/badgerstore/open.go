@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -109,6 +111,8 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 		return db, nil
 	case strings.Contains(err.Error(), "directory lock"):
 		return nil, ErrInUse
+	case strings.Contains(err.Error(), syscall.EACCES.Error()): // a file of another user, as one start by root leaves it
+		return nil, &fs.PathError{Op: "open", Path: o.Dir, Err: fs.ErrPermission}
 	}
 	return nil, fmt.Errorf("badger: %s", firstLine(err.Error()))
 }
