@@ -98,11 +98,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx, a.log = ctx, ctx.Logger()
 	a.settled = make(chan struct{})
 	a.settle = sync.OnceFunc(func() { close(a.settled) })
-	mod, err := ctx.LoadModule(a, "StoreRaw")
-	if err != nil {
-		return fmt.Errorf("loading the store module: %w", err)
+	var err error
+	if a.store, err = loadStore(ctx, a.StoreRaw); err != nil {
+		return err
 	}
-	a.store = mod.(StoreModule)
 	if err := a.provisionAccounts(); err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func TestAppLifecycle(t *testing.T) {
 // What is wrong with an app is told when it is provisioned, and nothing is held.
 func TestAppErrors(t *testing.T) {
 	for _, tc := range []struct{ app, want string }{
-		{`{"store": {"module": "frob"}}`, "unknown module"},
+		{`{"store": {"module": "frob"}}`, `there is no store "frob" in this build: want badger or redis`},
 		{`{"store": {"module": "badger", "durability": "eternal"}}`, "want process or power"},
 		{`{"store": {"module": "badger", "dir": "{env.NOT_SET_ANYWHERE}"}}`, "directory of the store"},
 		{`{"key_cache": -1}`, "key_cache"},

@@ -117,7 +117,10 @@ func (a *App) unmarshalStore(d *caddyfile.Dispenser) error {
 		return d.ArgErr()
 	}
 	kind := d.Val()
-	m, err := caddyfile.UnmarshalModule(d, "limitkeeper.store."+kind)
+	if err := knownStore(kind); err != nil {
+		return d.WrapErr(err)
+	}
+	m, err := caddyfile.UnmarshalModule(d, storeNamespace+kind)
 	if err != nil {
 		return err
 	}

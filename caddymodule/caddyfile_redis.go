@@ -32,6 +32,11 @@ func (r *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if r.Addresses = d.RemainingArgs(); len(r.Addresses) == 0 {
 		return d.Errf("store redis: want one address or more, such as: store redis 127.0.0.1:6379")
 	}
+	for i, a := range r.Addresses {
+		if _, ok := redisAddress(a); !ok && !strings.Contains(a, "{") { // else a placeholder
+			return d.WrapErr(wrongRedisAddress(i))
+		}
+	}
 	return words{parse: map[string]func(*caddyfile.Dispenser) error{
 		"sentinel":          text(&r.Sentinel),
 		"username":          text(&r.Username),

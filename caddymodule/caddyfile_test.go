@@ -104,7 +104,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"argument of the app", "{\n\tlimitkeeper x\n}\n", "wrong argument count", "2"},
 		{"app twice", "{\n\tlimitkeeper\n\tlimitkeeper\n}\n", "given twice", "3"},
 		{"store twice", app("store badger\nstore badger"), "store is given twice", "4"},
-		{"unknown store", app("store frob"), "limitkeeper.store.frob", "3"},
+		{"unknown store", app("store frob"), `there is no store "frob" in this build: want badger or redis`, "3"},
 		{"store without a kind", app("store"), "wrong argument count", "3"},
 		{"two directories", app("store badger a b"), "wrong argument count", "3"},
 		{"unknown word in the store", app("store badger a {\nfrob\n}"), `unknown word "frob"`, "4"},

@@ -1,17 +1,20 @@
 package caddymodule
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 )
 
 func init() {
@@ -40,6 +43,11 @@ With --demo no upstream is needed: it brings one that answers with the request
 that it got, makes a plan of 3 requests a day with a user and a key, and prints
 lines to try. The last one is refused. A demo listens on localhost only, unless
 --from and --api say otherwise.
+
+A demo keeps everything in a temporary directory, which it removes when it ends: by
+Ctrl-C, by SIGTERM, or by the command stop. After kill -9, or a second Ctrl-C, the
+directory stays among the temporary files of the system. With --data a demo keeps
+everything in that directory, and finds it again at the next start.
 `
 
 func protectCommand(cmd *cobra.Command) {
@@ -47,7 +55,7 @@ func protectCommand(cmd *cobra.Command) {
 	flags.StringP("to", "t", "", "The upstream to protect, as host:port or https://host:port")
 	flags.StringP("from", "f", ":8443", "The address of the gateway")
 	flags.String("api", ":8444", "The address of the REST API")
-	flags.String("data", "", "The directory that everything is kept in (default Caddy's data directory)")
+	flags.String("data", "", "The directory that everything is kept in (default Caddy's data directory; of a demo, a temporary one)")
 	flags.Bool("demo", false, "Bring an upstream and a plan, user and key to try")
 	flags.Bool("trust", false, "Install the CA in the trust stores of this machine")
 	flags.String("admin", "", "The address of the admin endpoint (default "+caddy.DefaultAdminListen+")")
@@ -67,6 +75,7 @@ type protection struct {
 	from, api endpointAddress
 	admin     string
 	data      string // "" for Caddy's data directory
+	temporary bool   // data is removed at the end
 	demo      bool
 	trust     bool
 }
@@ -118,6 +127,15 @@ func (p *protection) run(out io.Writer) error {
 	if err := p.checkPorts(); err != nil {
 		return err
 	}
+	if p.demo && p.data == "" {
+		if err := p.makeTemporary(); err != nil {
+			return err
+		}
+		defer p.removeTemporary() // for a start that fails: a server that runs ends by an exit
+	}
+	if err := p.checkData(); err != nil {
+		return err
+	}
 	if p.to == nil {
 		up, err := startEcho()
 		if err != nil {
@@ -134,6 +152,39 @@ func (p *protection) run(out io.Writer) error {
 		return err
 	}
 	select {} // the signals end the process
+}
+
+// checkData makes sure that files can be made in the data directory. Caddy, which keeps
+// the CA there, would say so behind a path of modules.
+func (p *protection) checkData() error {
+	root := p.storageRoot()
+	err := os.MkdirAll(root, 0o700)
+	if err == nil {
+		var probe *os.File
+		if probe, err = os.CreateTemp(root, "probe"); err == nil {
+			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep data in %s: %s; choose another directory with --data", root, lastPart(err.Error()))
+	}
+	return nil
+}
+
+// makeTemporary makes a directory to keep everything in until the process ends.
+func (p *protection) makeTemporary() (err error) {
+	if p.data, err = os.MkdirTemp("", "limitkeeper-demo-"); err != nil {
+		return fmt.Errorf("making a temporary directory: %w; name a directory with --data", err)
+	}
+	p.temporary = true
+	caddy.OnExit(func(context.Context) { p.removeTemporary() })
+	return nil
+}
+
+func (p *protection) removeTemporary() {
+	if err := os.RemoveAll(p.data); err != nil {
+		caddy.Log().Warn("the directory of the demo is not removed", zap.Error(err))
+	}
 }
 
 // explainStart leaves out of an error what says where in Caddy it came up.

@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"encoding/json"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/caddyserver/caddy/v2/modules/caddypki"
 	"github.com/caddyserver/caddy/v2/modules/caddytls"
+
+	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 )
 
 // protectGrace is how long requests under way may take when the process is told to
@@ -49,10 +52,22 @@ func (p *protection) httpApp() *caddyhttp.App {
 		GracePeriod: caddy.Duration(protectGrace),
 		Servers: map[string]*caddyhttp.Server{
 			"gateway": p.server(p.from, handlerJSON(new(Gateway), "limitkeeper"), handlerJSON(p.proxy(), "reverse_proxy")),
-			"api": p.server(p.api, handlerJSON(new(API), "limitkeeper_api"),
-				handlerJSON(&caddyhttp.StaticResponse{StatusCode: "404"}, "static_response")),
+			"api":     p.apiServer(),
 		},
 	}
+}
+
+// apiServer returns the server of the REST API and the dashboard, which "/" leads to.
+func (p *protection) apiServer() *caddyhttp.Server {
+	s := p.server(p.api, handlerJSON(new(API), apiDirective), handlerJSON(&caddyhttp.StaticResponse{StatusCode: "404"}, "static_response"))
+	root := caddyhttp.Route{
+		MatcherSetsRaw: caddyhttp.RawMatcherSets{{"path": caddyconfig.JSON(caddyhttp.MatchPath{"/"}, nil)}},
+		HandlersRaw: []json.RawMessage{handlerJSON(&caddyhttp.StaticResponse{
+			StatusCode: "302", Headers: http.Header{"Location": {dashboard.Base}}}, "static_response")},
+		Terminal: true,
+	}
+	s.Routes = append(caddyhttp.RouteList{root}, s.Routes...)
+	return s
 }
 
 // handlerJSON returns a handler as a route holds it.

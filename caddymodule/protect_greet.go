@@ -231,6 +231,11 @@ func (p *protection) print(out io.Writer, g *greeting) error {
 		w.line("  limitkeeper account key create %s%s", g.account, p.adminFlag())
 	}
 	w.line("")
+	if p.temporary {
+		w.line("The data is in a temporary directory, which is removed when the demo ends. To keep it,")
+		w.line("name a directory with --data.")
+		w.line("")
+	}
 	intro, lines := p.tryLines(g)
 	w.line("%s", intro)
 	w.line("")

@@ -1,9 +1,14 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/caddyserver/caddy/v2"
@@ -25,6 +30,45 @@ type StoreModule interface {
 	// Tune puts those options in force on an open store that may change while it is
 	// open, and its size in memory.
 	Tune(core.Store, core.Tunables)
+}
+
+// storeNamespace is what the IDs of the modules of stores begin with.
+const storeNamespace = "limitkeeper.store."
+
+// loadStore loads the module of a store from its config. It opens nothing. An error leaves
+// out the path of modules that Caddy puts in front.
+func loadStore(ctx caddy.Context, raw json.RawMessage) (StoreModule, error) {
+	var config struct {
+		Module string `json:"module"`
+	}
+	if err := json.Unmarshal(raw, &config); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if err := knownStore(config.Module); err != nil {
+		return nil, err
+	}
+	mod, err := ctx.LoadModule(&App{StoreRaw: raw}, "StoreRaw")
+	if err != nil {
+		_, reason, _ := strings.Cut(err.Error(), storeNamespace+config.Module+": ")
+		return nil, fmt.Errorf("store %s: %s", config.Module, strings.TrimPrefix(cmp.Or(reason, err.Error()), "store "+config.Module+": "))
+	}
+	m, ok := mod.(StoreModule)
+	if !ok {
+		return nil, fmt.Errorf("the module %s is no store", config.Module)
+	}
+	return m, nil
+}
+
+// knownStore returns an error unless there is a module with the name. The error shows the
+// name up to a colon only: the rest may be of an address with a password.
+func knownStore(name string) error {
+	if _, err := caddy.GetModule(storeNamespace + name); err == nil {
+		return nil
+	}
+	if kind, _, isURL := strings.Cut(name, ":"); isURL {
+		name = kind + ":…"
+	}
+	return fmt.Errorf("there is no store %q in this build: want badger or redis", core.MaskSecrets(name))
 }
 
 // stores holds the open stores by PoolKey, over all configs of the process.
@@ -108,7 +152,8 @@ type currentLog struct {
 }
 
 func (currentLog) handler() slog.Handler {
-	return zapslog.NewHandler(caddy.Log().Core(), zapslog.WithName("limitkeeper.store"))
+	const never = slog.Level(math.MaxInt)
+	return zapslog.NewHandler(caddy.Log().Core(), zapslog.WithName("limitkeeper.store"), zapslog.AddStacktraceAt(never))
 }
 
 func (c currentLog) current() slog.Handler {

@@ -109,8 +109,8 @@ func (r *RedisStore) Provision(caddy.Context) error {
 	}
 	for i, a := range r.Addresses {
 		address, ok := redisAddress(a)
-		if !ok { // what a placeholder stood for may be a URL with a password
-			return fmt.Errorf("store redis: address %d: want <host>:<port>, or the path of a unix socket", i+1)
+		if !ok {
+			return wrongRedisAddress(i)
 		}
 		r.Addresses[i] = address
 	}
@@ -152,6 +152,12 @@ func (r *RedisStore) replace() (err error) {
 		*text = strings.TrimSpace(*text) // a file with a secret often ends with a line break
 	}
 	return nil
+}
+
+// wrongRedisAddress is the error for an address. It does not show the address, which may be
+// a URL with a password.
+func wrongRedisAddress(i int) error {
+	return fmt.Errorf("store redis: address %d: want <host>:<port>, or the path of a unix socket", i+1)
 }
 
 // redisAddress returns an address as it is dialled.

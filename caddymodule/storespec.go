@@ -69,26 +69,7 @@ func configuredStore(file, adapter string) (*storeSpec, error) {
 }
 
 // load loads the module of the store. It opens nothing.
-func (s *storeSpec) load(ctx caddy.Context) (StoreModule, error) {
-	var kind struct {
-		Module string `json:"module"`
-	}
-	if err := json.Unmarshal(s.raw, &kind); err != nil {
-		return nil, err
-	}
-	if _, err := caddy.GetModule("limitkeeper.store." + kind.Module); err != nil {
-		return nil, fmt.Errorf("there is no store %q in this build", kind.Module)
-	}
-	mod, err := ctx.LoadModule(&App{StoreRaw: s.raw}, "StoreRaw")
-	if err != nil {
-		return nil, err
-	}
-	m, ok := mod.(StoreModule)
-	if !ok {
-		return nil, fmt.Errorf("the module %s is no store", kind.Module)
-	}
-	return m, nil
-}
+func (s *storeSpec) load(ctx caddy.Context) (StoreModule, error) { return loadStore(ctx, s.raw) }
 
 // isThere makes sure that a store which is to be read is there: the embedded one would be
 // made when it is opened.

@@ -86,7 +86,7 @@ func cmdOccupy(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, 3, "start NAME TEXT ARGS...")
-	env := append(os.Environ(), "HOME="+ts.Getenv("HOME"), "LIMITKEEPER_KEY="+ts.Getenv("LIMITKEEPER_KEY"))
+	env := append(os.Environ(), "HOME="+ts.Getenv("HOME"), "TMPDIR="+ts.Getenv("TMPDIR"), "LIMITKEEPER_KEY="+ts.Getenv("LIMITKEEPER_KEY"))
 	p, err := launch(ts.Getenv("BINARY"), ts.MkAbs("."), args[0], env, args[2:]...)
 	ts.Check(err)
 	ts.Defer(p.kill)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	_ "github.com/limitkeeper/limitkeeper/caddymodule"
@@ -27,7 +26,7 @@ func main() {
 	defer runtime.KeepAlive(ballast)
 
 	caddy.CustomBinaryName = "limitkeeper"
-	caddy.CustomLongDescription = `Limitkeeper is usage limits inside the reverse proxy: a Caddy that issues API keys
+	caddy.CustomLongDescription = `Limitkeeper enforces API quotas in your reverse proxy: a Caddy that issues API keys
 under plans and counts every request against the plan of its key.
 
 To see it work:            limitkeeper protect --demo
@@ -35,7 +34,7 @@ To protect an upstream:    limitkeeper protect --to localhost:9000
 With a configuration file: limitkeeper run --config Caddyfile
 
 The command account manages accounts on a running server. The others are Caddy's own.`
-	caddycmd.Main()
+	runChanged()
 }
 
 // memoryLimit returns how much memory there is to use, in bytes: what GOMEMLIMIT says, or the

@@ -2,13 +2,21 @@ package badgerstore
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 // ErrInUse means that another process, or another store of this one, has the
 // directory open.
-var ErrInUse = errors.New("another process is using it")
+var ErrInUse = errors.New("another process is using it: stop that process, or name another directory")
 
 // The files that badger writes what is committed into: its write-ahead logs and its
 // value logs.
@@ -17,9 +25,9 @@ const (
 	valueLogSuffix = ".vlog"
 )
 
-// prepareDir makes the directory, readable by nobody else, if it does not exist, and
-// makes sure that it can be opened and written to.
-func prepareDir(dir string) error {
+// prepareDir makes the directory, if it does not exist, and makes sure that this process
+// can write to it and that nobody else can read it.
+func prepareDir(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -28,7 +36,10 @@ func prepareDir(dir string) error {
 		return err
 	}
 	defer release()
-	probe, err := os.CreateTemp(dir, "probe")
+	if err := shut(dir, log); err != nil {
+		return err
+	}
+	probe, err := os.CreateTemp(dir, probePrefix)
 	if err != nil {
 		return err
 	}
@@ -39,6 +50,82 @@ func prepareDir(dir string) error {
 		return nil
 	}
 	return removeEmpty(dir)
+}
+
+// probePrefix begins the name of the file that is made to see whether one can be.
+const probePrefix = "probe"
+
+// others are the permissions of everybody but the owner.
+const others fs.FileMode = 0o077
+
+// hasModes says whether the system has permissions of this kind. Windows has access lists.
+const hasModes = runtime.GOOS != "windows"
+
+// shut takes the permissions on the directory from everybody but its owner. Badger makes
+// files as readable as the umask allows, at any time, and earlier versions left such files:
+// the mode of the directory guards every file below it, also in the ledger. A directory
+// with other things in it is refused: programs that need these would lose them.
+func shut(dir string, log *slog.Logger) error {
+	info, err := os.Stat(dir)
+	if err != nil || !hasModes || info.Mode()&others == 0 {
+		return err
+	}
+	name, err := foreign(dir)
+	if err != nil {
+		return err
+	}
+	if name != "" {
+		return fmt.Errorf("other users can read it, and it holds other things (%s): name a directory of its own, or run chmod 700 %s", name, dir)
+	}
+	if err := os.Chmod(dir, info.Mode()&^others); err != nil {
+		return fmt.Errorf("other users can read it: run chmod 700 %s as its owner, or name a directory of its own", dir)
+	}
+	there, err := Exists(dir)
+	if there {
+		log.Info("other users could read the store until now", "directory", dir, "mode_before", fmt.Sprintf("%o", info.Mode().Perm()))
+	}
+	return err
+}
+
+// ownNames are patterns for the names of everything in the directory of a store: the files
+// of badger, the ledger, and the directory that a new volume has.
+var ownNames = []string{
+	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK",
+	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, ledgerDir, probePrefix + "*", "lost+found",
+}
+
+// foreign returns the name of something in a directory that is not a store's, or "".
+func foreign(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		own := slices.ContainsFunc(ownNames, func(pattern string) bool {
+			match, _ := filepath.Match(pattern, entry.Name())
+			return match
+		})
+		if !own {
+			return entry.Name(), err
+		}
+	}
+	return "", err
+}
+
+// advised adds to an error of the file system what to do about it.
+func advised(dir string, err error) error {
+	var at *fs.PathError
+	if !hasModes || !errors.As(err, &at) {
+		return err
+	}
+	switch {
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%w: name a directory", err)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: name a directory on another one", at.Err)
+	case errors.Is(err, fs.ErrPermission) && at.Op == "mkdir":
+		return fmt.Errorf("%w: name a directory that user %d can write to, or make it: install -d -m 700 -o %[2]d %s", at.Err, os.Geteuid(), dir)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: run as its owner, or first run chown -R %d %s && chmod 700 %[3]s", at.Err, os.Geteuid(), dir)
+	}
+	return err
 }
 
 // removeEmpty removes logs without a byte. A process that is killed between making

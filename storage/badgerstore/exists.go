@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -15,5 +16,8 @@ func Exists(dir string) (bool, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return false, fmt.Errorf("look for a store in %s: %w", dir, advised(dir, err))
+	}
+	return true, nil
 }

@@ -9,8 +9,12 @@ import (
 // badgerLog hands badger's warnings and errors on, and keeps the rest to itself.
 type badgerLog struct{ to *slog.Logger }
 
-// Errorf implements badger.Logger.
-func (l badgerLog) Errorf(format string, args ...any) { l.to.Error(oneLine(format, args...)) }
+// Errorf implements badger.Logger. It leaves out the error that badger.Open returns, too.
+func (l badgerLog) Errorf(format string, args ...any) {
+	if !strings.HasPrefix(format, "Received err") {
+		l.to.Error(oneLine(format, args...))
+	}
+}
 
 // Warningf implements badger.Logger.
 func (l badgerLog) Warningf(format string, args ...any) { l.to.Warn(oneLine(format, args...)) }

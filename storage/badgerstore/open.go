@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -20,7 +22,7 @@ import (
 func Open(dir string, o Options) (*Store, error) {
 	s, err := open(dir, o)
 	if err != nil {
-		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
+		return nil, fmt.Errorf("open the store in %s: %w", dir, advised(dir, err))
 	}
 	s.keeper.start(s)
 	return s, nil
@@ -31,7 +33,7 @@ func open(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if err := prepareDir(dir); err != nil {
+	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
 	}
 	opts := badgerOptions(dir, o.Logger)
@@ -109,6 +111,8 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 		return db, nil
 	case strings.Contains(err.Error(), "directory lock"):
 		return nil, ErrInUse
+	case strings.Contains(err.Error(), syscall.EACCES.Error()): // a file of another user, as one start by root leaves it
+		return nil, &fs.PathError{Op: "open", Path: o.Dir, Err: fs.ErrPermission}
 	}
 	return nil, fmt.Errorf("badger: %s", firstLine(err.Error()))
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+)
+
+// rootChanger is the name of a hidden command. Caddy shows the root of its commands only to
+// a command that runs: this one changes the root and then runs the command line.
+const rootChanger = "change-root"
+
+// runChanged runs the command line with a changed root.
+func runChanged() {
+	args := os.Args
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  rootChanger,
+		Short: "Runs the command line with the texts and the version of Limitkeeper",
+		CobraFunc: func(cmd *cobra.Command) {
+			cmd.Hidden, cmd.SilenceErrors = true, true // the command that runs says its errors itself
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+				os.Args = args
+				root := cmd.Root()
+				root.RemoveCommand(cmd)
+				changeTexts(root)
+				changeVersion(root)
+				root.SetArgs(args[1:])
+				return root.Execute()
+			}
+		},
+	})
+	os.Args = []string{args[0], rootChanger}
+	caddycmd.Main()
+}
+
+// changeTexts makes the examples in the help of all commands say the name of the binary.
+func changeTexts(root *cobra.Command) {
+	var names []string
+	for _, cmd := range root.Commands() {
+		names = append(names, regexp.QuoteMeta(cmd.Name()))
+	}
+	example := regexp.MustCompile(`\bcaddy (` + strings.Join(names, "|") + `)\b`)
+	change := func(s *string) { *s = example.ReplaceAllString(*s, root.Name()+" $1") }
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		change(&cmd.Long)
+		change(&cmd.Example)
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+}
+
+// changeVersion makes the command version and the flag --version print our version, too.
+func changeVersion(root *cobra.Command) {
+	_, caddyVersion := caddy.Version()
+	ours, badger := moduleVersions()
+	root.Version = "limitkeeper " + ours + "\nCaddy " + caddyVersion + "\nBadger " + badger
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "version" {
+			cmd.Long = "Prints the versions of Limitkeeper, of Caddy and of Badger, a line each."
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+				_, err := cmd.OutOrStdout().Write([]byte(root.Version + "\n"))
+				return err
+			}
+		}
+	}
+}

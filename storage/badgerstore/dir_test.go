@@ -1,0 +1,95 @@
+package badgerstore
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mode returns the permissions of a directory.
+func mode(t *testing.T, dir string) fs.FileMode {
+	t.Helper()
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+// withMode makes a directory that existed before the store, with a mode.
+func withMode(t *testing.T, m fs.FileMode) string {
+	t.Helper()
+	if !hasModes {
+		t.Skip("this system has no modes of directories")
+	}
+	dir := filepath.Join(t.TempDir(), "store")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, m); err != nil { // whatever the umask is
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestOpenShutsDirectory: no other user can read a store. Badger's files are readable by
+// everybody, so that the mode of the directory must guard them: also the mode of an empty
+// directory that existed, of a store that an earlier version has left, and of the target of
+// a symbolic link. Every file of a used store counts as its own.
+func TestOpenShutsDirectory(t *testing.T) {
+	dir := withMode(t, 0o777)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil { // as on a new volume
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, dir, link} {
+		s := mustOpen(t, path, Options{})
+		if got := mode(t, dir); got != 0o700 {
+			t.Errorf("opened: got mode %o, want 700", got)
+		}
+		if _, err := s.AccountByName(t.Context(), acct); err != nil {
+			withAccount(t, s)
+		}
+		update(t, s, withKeys(1, 100))
+		consume(t, s, request(newKey(1, 0).ID, 1, 1000, noon))
+		if err := os.Chmod(dir, 0o755); err != nil { // what an earlier version has left
+			t.Fatal(err)
+		}
+		if name, err := foreign(dir); name != "" || err != nil { // while it is open
+			t.Errorf("got %s as no file of the store (%v), want none", name, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatalf("Close: %v", err)
+		}
+	}
+}
+
+// TestOpenRefusesSharedDirectory: a directory with things of others in it is not shut, which
+// would take these from them, and not used. The error says both ways out, and they work.
+func TestOpenRefusesSharedDirectory(t *testing.T) {
+	dir := withMode(t, 0o755)
+	if err := os.WriteFile(filepath.Join(dir, "letter"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(dir, quiet)
+	wantOneLine(t, err, dir)
+	if err == nil || !strings.Contains(err.Error(), "(letter)") || !strings.Contains(err.Error(), "chmod 700 "+dir) {
+		t.Errorf("Open: got error %v, want one that names the letter and the command", err)
+	}
+	if got := mode(t, dir); got != 0o755 {
+		t.Errorf("refused: got mode %o, want 755 as before", got)
+	}
+	if files := filesIn(t, dir); len(files) != 1 {
+		t.Errorf("refused: got %q in the directory, want the letter alone", files)
+	}
+	openIn(t, filepath.Join(dir, "store"), Options{})
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	openIn(t, dir, Options{})
+}
