@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -234,7 +232,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		cred.strip(r)
 		forgetOriginal(r, repl, cred)
 	}
-	dropSession(r)
+	dropSession(r.Header)
 	if !g.passes(v) {
 		return g.refuse(w, v)
 	}
@@ -244,18 +242,6 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	lw := v.limits(w)
 	defer lw.add() // when nothing was written Caddy writes the header
 	return next.ServeHTTP(lw, r)
-}
-
-// dropSession takes a session of the dashboard out of a request. Browsers send it to every
-// port of a host, and it is for the dashboard alone.
-func dropSession(r *http.Request) {
-	for {
-		c, ok := findCookie(r, dashboard.CookieName)
-		if !ok {
-			return
-		}
-		c.strip(r)
-	}
 }
 
 // strips reports whether a credential that was found is taken out.
@@ -373,26 +359,6 @@ func endpoint(r *http.Request) string {
 func clientIP(r *http.Request) string {
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	return ip
-}
-
-// forgetOriginal takes a credential out of what Caddy keeps of the original
-// request: the placeholders {http.request.orig_uri…}, and what error routes get
-// back.
-func forgetOriginal(r *http.Request, repl *caddy.Replacer, c credential) {
-	if c.in != inQuery {
-		return
-	}
-	o, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
-	if !ok || o.URL == nil {
-		return
-	}
-	pairs := slices.DeleteFunc(strings.Split(o.URL.RawQuery, "&"), c.isIn)
-	o.URL.RawQuery = strings.Join(pairs, "&")
-	uri, _, _ := strings.Cut(o.RequestURI, "?")
-	if o.URL.RawQuery != "" {
-		uri += "?" + o.URL.RawQuery
-	}
-	repl.Set("http.request.orig_uri", uri)
 }
 
 // throttledLog writes an error at most once a second: a store that is away fails

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -103,36 +102,6 @@ type credential struct {
 	part   int    // of the pairs in the cookie line or the query
 }
 
-// strip takes the credential out of the request and leaves everything else as it
-// came, byte for byte and in its order.
-func (c credential) strip(r *http.Request) {
-	switch c.in {
-	case inHeader, inBearer:
-		if len(r.Header[c.field]) == 1 {
-			delete(r.Header, c.field)
-			return
-		}
-		setLines(r, c.field, slices.Delete(slices.Clone(r.Header[c.field]), c.line, c.line+1))
-	case inCookie:
-		lines := slices.Clone(r.Header[c.field])
-		if rest := withoutPair(lines[c.line], ";", c.part); strings.TrimSpace(rest) != "" {
-			lines[c.line] = strings.TrimLeft(rest, " ") // the pair behind the first has one in front
-		} else {
-			lines = slices.Delete(lines, c.line, c.line+1)
-		}
-		setLines(r, c.field, lines)
-	case inQuery:
-		setQuery(r, withoutPair(r.URL.RawQuery, "&", c.part))
-	}
-}
-
-// isIn reports whether the value of a query pair is the credential.
-func (c credential) isIn(pair string) bool {
-	_, v, _ := strings.Cut(pair, "=")
-	v, err := url.QueryUnescape(v)
-	return err == nil && v == c.secret
-}
-
 func findHeader(r *http.Request, name string) (credential, bool) {
 	field := http.CanonicalHeaderKey(name) // which makes nothing of a name in its normal form
 	for i, v := range r.Header[field] {
@@ -183,8 +152,7 @@ func findCookie(r *http.Request, name string) (credential, bool) {
 	for i, line := range r.Header[field] {
 		part := 0
 		for pair := range strings.SplitSeq(line, ";") {
-			k, v, _ := strings.Cut(strings.TrimSpace(pair), "=")
-			if v = strings.Trim(v, `"`); v != "" && k == name {
+			if k, v := cutCookie(pair); v != "" && k == name {
 				return credential{secret: v, in: inCookie, field: field, line: i, part: part}, true
 			}
 			part++
@@ -193,25 +161,8 @@ func findCookie(r *http.Request, name string) (credential, bool) {
 	return credential{}, false
 }
 
-// withoutPair returns a list without its i-th part.
-func withoutPair(list, sep string, i int) string {
-	return strings.Join(slices.Delete(strings.Split(list, sep), i, i+1), sep)
-}
-
-// setLines sets the values of a header field, none at all removes it.
-func setLines(r *http.Request, field string, lines []string) {
-	if len(lines) == 0 {
-		delete(r.Header, field)
-		return
-	}
-	r.Header[field] = lines
-}
-
-// setQuery sets the query where Caddy and its handlers read it.
-func setQuery(r *http.Request, query string) {
-	r.URL.RawQuery = query
-	r.RequestURI, _, _ = strings.Cut(r.RequestURI, "?")
-	if query != "" {
-		r.RequestURI += "?" + query
-	}
+// cutCookie returns the name and the value of a pair in a Cookie line.
+func cutCookie(pair string) (name, value string) {
+	name, value, _ = strings.Cut(strings.TrimSpace(pair), "=")
+	return name, strings.Trim(value, `"`)
 }
