@@ -104,11 +104,10 @@ func (g *guard) header(h http.Header) http.Header {
 	defer g.mu.RUnlock()
 	clean, own := h, false
 	for name, values := range h {
-		masked, changed := maskAll(values)
-		if g.headers[name] {
-			masked, changed = []string{redacted}, true
-		}
-		if !changed {
+		masked, changed := values, g.headers[name]
+		if changed {
+			masked = []string{redacted}
+		} else if masked, changed = maskAll(values); !changed {
 			continue
 		}
 		if !own {
@@ -139,23 +138,25 @@ func maskAll(values []string) (masked []string, changed bool) {
 // uri returns a request URI without the values of the parameters that carry
 // credentials, and without anything else that looks like one of our secrets.
 func (g *guard) uri(uri string) string {
-	path, query, ok := strings.Cut(uri, "?")
-	path = core.MaskSecrets(path)
-	if !ok {
-		return path
-	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	pairs := strings.Split(query, "&")
-	for i, pair := range pairs {
+	path, query, ok := strings.Cut(uri, "?")
+	if !ok || len(g.params) == 0 {
+		return core.MaskSecrets(uri)
+	}
+	clean := make([]byte, 0, len(uri))
+	clean = append(clean, path...)
+	sep := byte('?')
+	for pair := range strings.SplitSeq(query, "&") {
+		clean = append(clean, sep)
+		sep = '&'
 		k, _, _ := strings.Cut(pair, "=")
 		if name, err := url.QueryUnescape(k); err == nil && g.params[name] {
-			pairs[i] = k + "=" + redacted
-		} else {
-			pairs[i] = core.MaskSecrets(pair)
+			pair = k + "=" + redacted
 		}
+		clean = append(clean, pair...)
 	}
-	return path + "?" + strings.Join(pairs, "&")
+	return core.MaskSecrets(string(clean))
 }
 
 // guardCore cleans the fields of every entry before they are encoded.
