@@ -29,6 +29,8 @@ var hostile = []struct{ name, field, repeat string }{
 	{"query copies", "?", "api_key=KEY&"},
 	{"fields", "X-Api-Key", "KEY\n"},
 	{"ids", "Idempotency-Key", "\n"},
+	{"keys", "X-Api-Key", "lk_user_x\n"},
+	{"escaped copies", "Referer", "%6c%6B_user_"},
 }
 
 // BenchmarkGatewayHostile measures the CPU time of one request at 19 KB and at 1 MB: it must
@@ -76,4 +78,28 @@ func hostileRequest(field, text, secret string, size int) *http.Request {
 		r.Header[field] = strings.Split(text, "\n")
 	}
 	return r
+}
+
+// BenchmarkStrip measures taking the key out of a usual request: of a program, and of a browser.
+func BenchmarkStrip(b *testing.B) {
+	const secret = "lk_user_0123456789abcdefghijABCDEFGHIJ01"
+	program := http.Header{"User-Agent": {"bench"}}
+	browser := http.Header{"Accept": {"application/json, text/plain, */*"}, "Accept-Encoding": {"gzip, deflate, br, zstd"}, "Accept-Language": {"en-GB,en;q=0.9,de;q=0.8"},
+		"User-Agent": {"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"}, "Origin": {"https://app.example.com"},
+		"Referer": {"https://app.example.com/search?q=a%20b"}, "Sec-Fetch-Mode": {"cors"}, "Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Dest": {"empty"}, "Cookie": {"theme=dark; session=0123456789abcdef0123456789abcdef"}}
+	for name, header := range map[string]http.Header{"program": program, "browser": browser} {
+		b.Run(name, func(b *testing.B) {
+			r, _ := http.NewRequest(http.MethodGet, "http://localhost/v1/items/42?page=2", nil)
+			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), nil, &caddyhttp.Server{})
+			r.Header = header.Clone()
+			g := &Gateway{Keys: []KeySource{{In: inHeader, Name: "X-Api-Key"}, {In: inBearer}}}
+			key := []string{secret}
+			before := cpuTime()
+			for b.Loop() {
+				r.Header["X-Api-Key"] = key
+				g.strip(r, nil, secret)
+			}
+			b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
 }

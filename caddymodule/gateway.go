@@ -55,8 +55,10 @@ type Gateway struct {
 	// the header field `X-API-Key`, then `Authorization: Bearer`.
 	Keys []KeySource `json:"keys,omitempty"`
 
-	// Hand the key on to the handlers behind. By default the one that was used is
-	// taken out of the request; whatever else it carries stays.
+	// Hand the request on as it came, with its key. By default no key goes on. The used
+	// key is taken out wherever it is the whole value of a header field, a cookie or a
+	// query parameter, and replaced by REDACTED inside another value, such as a Referer.
+	// Every other key in a place of `keys` is taken out too.
 	KeepKey bool `json:"keep_key,omitempty"`
 
 	// What a request costs: a whole number from 0 to 1000000, or placeholders that
@@ -220,17 +222,16 @@ type verdict struct {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	cred, found := findKey(r, g.Keys)
+	secret := findKey(r, g.Keys)
 	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now()}
 	start := v.at
-	if cred.secret != "" {
-		g.judge(r, repl, vars, cred.secret, v)
+	if secret != "" {
+		g.judge(r, repl, vars, secret, v)
 	}
 	metrics.gateway(&g.counters, v, time.Since(start))
 	setPlaceholders(repl, vars, v)
-	if found && g.strips(cred) {
-		cred.strip(r)
-		forgetOriginal(r, repl, cred)
+	if secret != "" && !g.KeepKey {
+		g.strip(r, repl, secret)
 	}
 	dropSession(r.Header)
 	if !g.passes(v) {
@@ -244,9 +245,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return next.ServeHTTP(lw, r)
 }
 
-// strips reports whether a credential that was found is taken out.
-func (g *Gateway) strips(c credential) bool {
-	return !g.KeepKey && (!g.Observe || core.WellFormedUserSecret(c.secret))
+// strip takes keys out of a request whose key is the secret. While the gateway observes, a
+// secret that cannot be one of our keys may be the upstream's own, and stays.
+func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string) {
+	s := stripper{secret: secret, wellFormed: core.WellFormedUserSecret(secret), sources: g.Keys}
+	if g.Observe && !s.wellFormed {
+		s.secret = ""
+	}
+	s.strip(r)
+	s.stripOriginal(r, repl)
 }
 
 // passes reports whether a request may pass.

@@ -68,9 +68,8 @@ func (s KeySource) normal() KeySource {
 	return s
 }
 
-// find returns the first credential that the request has at this place, and where
-// exactly it is. An empty value is no credential.
-func (s KeySource) find(r *http.Request) (credential, bool) {
+// find returns the first secret that the request has at this place, "" for none.
+func (s KeySource) find(r *http.Request) string {
 	switch s.In {
 	case inHeader:
 		return findHeader(r, s.Name)
@@ -83,82 +82,70 @@ func (s KeySource) find(r *http.Request) (credential, bool) {
 	}
 }
 
-// findKey returns the credential of the first source that has one.
-func findKey(r *http.Request, sources []KeySource) (credential, bool) {
+// findKey returns the secret of the first source that has one, "" for none.
+func findKey(r *http.Request, sources []KeySource) string {
 	for _, s := range sources {
-		if c, ok := s.find(r); ok {
-			return c, true
+		if secret := s.find(r); secret != "" {
+			return secret
 		}
 	}
-	return credential{}, false
+	return ""
 }
 
-// credential is what a request presents as its key, and where.
-type credential struct {
-	secret string
-	in     string
-	field  string // the canonical name of the header field that it is in
-	line   int    // of the field's values
-	part   int    // of the pairs in the cookie line or the query
-}
-
-func findHeader(r *http.Request, name string) (credential, bool) {
-	field := http.CanonicalHeaderKey(name) // which makes nothing of a name in its normal form
-	for i, v := range r.Header[field] {
-		if v = strings.TrimSpace(v); v != "" {
-			return credential{secret: v, in: inHeader, field: field, line: i}, true
+func findHeader(r *http.Request, name string) string {
+	for _, line := range r.Header[http.CanonicalHeaderKey(name)] { // a name in its normal form costs nothing
+		if secret := strings.TrimSpace(line); secret != "" {
+			return secret
 		}
 	}
-	return credential{}, false
+	return ""
 }
 
-func findBearer(r *http.Request) (credential, bool) {
-	const field = "Authorization"
-	for i, v := range r.Header[field] {
-		scheme, secret, _ := strings.Cut(strings.TrimSpace(v), " ")
-		if secret = strings.TrimSpace(secret); secret != "" && strings.EqualFold(scheme, "Bearer") {
-			return credential{secret: secret, in: inBearer, field: field, line: i}, true
+func findBearer(r *http.Request) string {
+	for _, line := range r.Header["Authorization"] {
+		if secret := bearerToken(strings.TrimSpace(line)); secret != "" {
+			return secret
 		}
 	}
-	return credential{}, false
+	return ""
 }
 
-func findQuery(r *http.Request, name string) (credential, bool) {
-	part := 0
+// bearerToken returns the token of the value of a header field, "" for another scheme.
+func bearerToken(value string) string {
+	scheme, token, _ := strings.Cut(value, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+func findQuery(r *http.Request, name string) string {
 	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
-		if secret := queryValue(pair, name); secret != "" {
-			return credential{secret: secret, in: inQuery, part: part}, true
+		if param, secret := cutParam(pair); secret != "" && param == name {
+			return secret
 		}
-		part++
 	}
-	return credential{}, false
+	return ""
 }
 
-// queryValue returns the decoded value of a query pair that has the name, or "".
-func queryValue(pair, name string) string {
-	k, v, _ := strings.Cut(pair, "=")
-	if k, err := url.QueryUnescape(k); err != nil || k != name {
-		return ""
-	}
-	v, err := url.QueryUnescape(v)
-	if err != nil {
-		return ""
-	}
-	return v
+// cutParam returns the decoded name and value of a pair in a query, "" for one that cannot be
+// decoded.
+func cutParam(pair string) (name, value string) {
+	name, value, _ = strings.Cut(pair, "=")
+	name, _ = url.QueryUnescape(name)
+	value, _ = url.QueryUnescape(value)
+	return name, value
 }
 
-func findCookie(r *http.Request, name string) (credential, bool) {
-	const field = "Cookie"
-	for i, line := range r.Header[field] {
-		part := 0
+func findCookie(r *http.Request, name string) string {
+	for _, line := range r.Header["Cookie"] {
 		for pair := range strings.SplitSeq(line, ";") {
-			if k, v := cutCookie(pair); v != "" && k == name {
-				return credential{secret: v, in: inCookie, field: field, line: i, part: part}, true
+			if cookie, secret := cutCookie(pair); secret != "" && cookie == name {
+				return secret
 			}
-			part++
 		}
 	}
-	return credential{}, false
+	return ""
 }
 
 // cutCookie returns the name and the value of a pair in a Cookie line.

@@ -1,8 +1,8 @@
 package caddymodule
 
 import (
+	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -10,7 +10,106 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+	"github.com/limitkeeper/limitkeeper/core"
 )
+
+// stripper takes keys out of a request, so that nothing behind the gateway can have or log
+// them.
+type stripper struct {
+	secret     string      // the used key, "" when it stays in the request
+	wellFormed bool        // the used key can be a key, so its copies are secrets too
+	sources    []KeySource // in their normal form
+}
+
+// strip takes out each header line, cookie and query parameter whose whole value is a key
+// (isKey), and masks the copies of the used key inside other values. Everything else keeps
+// its bytes and its order.
+func (s *stripper) strip(r *http.Request) {
+	for field, lines := range r.Header {
+		if slices.ContainsFunc(lines, s.mayHold) {
+			editLines(r.Header, field, func(line string) string { return s.line(field, line) })
+		}
+	}
+	if query := s.query(r.URL.RawQuery); query != r.URL.RawQuery {
+		setQuery(r, query)
+	}
+}
+
+// stripOriginal does the same with the query of the original request, which Caddy keeps for
+// the placeholders {http.request.orig_uri…} and restores before it runs error routes.
+func (s *stripper) stripOriginal(r *http.Request, repl *caddy.Replacer) {
+	original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
+	if !ok || original.URL == nil {
+		return
+	}
+	query := s.query(original.URL.RawQuery)
+	if query == original.URL.RawQuery {
+		return
+	}
+	setQuery(&original, query)
+	repl.Set("http.request.orig_uri", original.RequestURI)
+	// In place, because Caddy's server looks at this request when a handler fails.
+	*r = *r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, original))
+}
+
+// mayHold reports whether a text may hold a key. It is cheap, and for a well-formed key false
+// for most texts.
+func (s *stripper) mayHold(text string) bool {
+	return !s.wellFormed || core.MayHoldUserSecret(text)
+}
+
+// isKey reports whether the value of a place is a key that is taken out: the used key, and
+// any other well-formed key in a place where keys are looked for. A used key that is not
+// well-formed may be an ordinary word, and is taken out only where keys are looked for.
+func (s *stripper) isKey(value string, place KeySource) bool {
+	switch {
+	case value == "":
+		return false
+	case value == s.secret && s.wellFormed:
+		return true
+	}
+	return (value == s.secret || core.WellFormedUserSecret(value)) && slices.Contains(s.sources, place)
+}
+
+// line returns a line of a header field without keys, "" when the line was a key.
+func (s *stripper) line(field, line string) string {
+	value := strings.TrimSpace(line)
+	if s.isKey(value, KeySource{In: inHeader, Name: field}) {
+		return ""
+	}
+	place := KeySource{In: inBearer}
+	if field != "Authorization" {
+		place.Name = field // no source has a name here
+	}
+	if s.isKey(bearerToken(value), place) {
+		return ""
+	}
+	if field == "Cookie" {
+		line = withoutCookies(line, func(name, value string) bool {
+			return s.isKey(value, KeySource{In: inCookie, Name: name})
+		})
+	}
+	return s.mask(line)
+}
+
+// query returns a query without keys.
+func (s *stripper) query(query string) string {
+	if !s.mayHold(query) {
+		return query
+	}
+	return s.mask(withoutPairs(query, "&", func(pair string) bool {
+		name, value := cutParam(pair)
+		return s.isKey(value, KeySource{In: inQuery, Name: name}) || value == "" && s.isKey(name, KeySource{})
+	}))
+}
+
+// mask returns a text with the copies of the used key masked.
+func (s *stripper) mask(text string) string {
+	if !s.wellFormed || s.secret == "" {
+		return text
+	}
+	return core.MaskSecret(text, s.secret, redacted)
+}
 
 // dropSession takes every session of the dashboard out of a request. Browsers send the
 // session to every port of a host, and only the dashboard may have it.
@@ -68,41 +167,6 @@ func editLines(h http.Header, field string, edit func(line string) string) {
 	setLines(h, field, kept)
 }
 
-// strip takes the credential out of the request and leaves everything else as it
-// came, byte for byte and in its order.
-func (c credential) strip(r *http.Request) {
-	switch c.in {
-	case inHeader, inBearer:
-		if len(r.Header[c.field]) == 1 {
-			delete(r.Header, c.field)
-			return
-		}
-		setLines(r.Header, c.field, slices.Delete(slices.Clone(r.Header[c.field]), c.line, c.line+1))
-	case inCookie:
-		lines := slices.Clone(r.Header[c.field])
-		if rest := withoutPair(lines[c.line], ";", c.part); strings.TrimSpace(rest) != "" {
-			lines[c.line] = strings.TrimLeft(rest, " ") // the pair behind the first has one in front
-		} else {
-			lines = slices.Delete(lines, c.line, c.line+1)
-		}
-		setLines(r.Header, c.field, lines)
-	case inQuery:
-		setQuery(r, withoutPair(r.URL.RawQuery, "&", c.part))
-	}
-}
-
-// isIn reports whether the value of a query pair is the credential.
-func (c credential) isIn(pair string) bool {
-	_, v, _ := strings.Cut(pair, "=")
-	v, err := url.QueryUnescape(v)
-	return err == nil && v == c.secret
-}
-
-// withoutPair returns a list without its i-th part.
-func withoutPair(list, sep string, i int) string {
-	return strings.Join(slices.Delete(strings.Split(list, sep), i, i+1), sep)
-}
-
 // setLines sets the values of a header field, none at all removes it.
 func setLines(h http.Header, field string, lines []string) {
 	if len(lines) == 0 {
@@ -119,23 +183,4 @@ func setQuery(r *http.Request, query string) {
 	if query != "" {
 		r.RequestURI += "?" + query
 	}
-}
-
-// forgetOriginal takes a credential out of what Caddy keeps of the original
-// request: the placeholders {http.request.orig_uri…}, and what error routes get
-// back.
-func forgetOriginal(r *http.Request, repl *caddy.Replacer, c credential) {
-	if c.in != inQuery {
-		return
-	}
-	o, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
-	if !ok || o.URL == nil {
-		return
-	}
-	o.URL.RawQuery = withoutPairs(o.URL.RawQuery, "&", c.isIn)
-	uri, _, _ := strings.Cut(o.RequestURI, "?")
-	if o.URL.RawQuery != "" {
-		uri += "?" + o.URL.RawQuery
-	}
-	repl.Set("http.request.orig_uri", uri)
 }

@@ -139,6 +139,12 @@ func MaskSecrets(s string) string {
 	return replace(s, ownerPrefix[0], ownerPrefix+"***", secretLength)
 }
 
+// MayHoldUserSecret reports whether an end user's key may be in s, as it is or
+// percent-encoded. It is cheap, and false for most texts.
+func MayHoldUserSecret(s string) bool {
+	return len(s) > len(userPrefix) && (strings.IndexByte(s, '%') >= 0 || strings.Contains(s, userPrefix))
+}
+
 // MaskSecret replaces each copy of the secret in s by text. The characters of a copy stand
 // as they are or percent-encoded, once or more. The time is linear in the length of s.
 func MaskSecret(s, secret, text string) string {
