@@ -40,7 +40,9 @@ func (a *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	guardLogs(ctx, nil)
+	if err := guardLogs(ctx, nil); err != nil {
+		return err
+	}
 	a.serve(mod.(*App), ctx.Slogger())
 	return nil
 }

@@ -124,7 +124,9 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if g.OnStoreError == "" {
 		g.OnStoreError = onStoreErrorDeny
 	}
-	guardLogs(ctx, g.Keys)
+	if err := guardLogs(ctx, g.Keys); err != nil {
+		return err
+	}
 	for i, s := range g.Keys {
 		g.Keys[i] = s.normal() // once, and not for every request
 	}

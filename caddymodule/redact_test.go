@@ -95,16 +95,30 @@ func TestLogsHoldNoSecretWithCredentials(t *testing.T) {
 	}
 }
 
-// The guard finds the loggers of this version of Caddy. If it does not any more, keys
-// would be written to disk.
-func TestGuardFindsTheLoggers(t *testing.T) {
+// Promise 4: if the logs of a version of Caddy cannot be guarded, keys would be written to
+// disk, and the config is refused. The running config stays.
+func TestGuardOrRefuse(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper\nrespond ok")
-	if strings.Contains(s.logged(), "cannot be kept out of the access log") {
-		t.Errorf("the guard does not find the loggers of the server")
+	s.start("store memory", "limitkeeper\nrespond ok") // finds the loggers of this version
+	for _, field := range []*string{&errorLoggerField, &accessLoggerField} {
+		for _, site := range []string{"limitkeeper", "limitkeeper_api"} {
+			t.Run(site+" without "+*field, func(t *testing.T) {
+				defer func(name string) { *field = name }(*field)
+				*field += "OfAnotherVersion"
+				err := s.load(s.config("store memory", site))
+				if err == nil || !strings.Contains(err.Error(), "API keys cannot be kept out of the logs") || !strings.Contains(err.Error(), *field) {
+					t.Errorf("got %v, want an error about the logs and %s", err, *field)
+				}
+				if got := s.get("/"); got.StatusCode != http.StatusUnauthorized {
+					t.Errorf("the running config answers %d, want 401", got.StatusCode)
+				}
+			})
+		}
 	}
-	if guardLogger(new(caddyhttp.Server), "accessLogger", nil) || guardLogger(new(caddyhttp.Server), "frobLogger", nil) {
-		t.Error("guarded a logger that does not exist")
+	for _, field := range []string{"accessLogger", "name", "ctx"} { // nil, and of other types
+		if err := guardLogger(new(caddyhttp.Server), field, nil); err == nil {
+			t.Errorf("guarded %s, which is no logger", field)
+		}
 	}
 }
 
