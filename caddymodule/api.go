@@ -44,6 +44,7 @@ func (a *API) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.serve(mod.(*App), ctx.Slogger())
+	a.app.warnOfSpoofing(ctx)
 	return nil
 }
 

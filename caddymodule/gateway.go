@@ -127,6 +127,7 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if err := guardLogs(ctx, g.Keys); err != nil {
 		return err
 	}
+	g.app.warnOfSpoofing(ctx)
 	for i, s := range g.Keys {
 		g.Keys[i] = s.normal() // once, and not for every request
 	}
@@ -361,13 +362,6 @@ func endpoint(r *http.Request) string {
 		return o.URL.Path
 	}
 	return r.URL.Path
-}
-
-// clientIP returns the address of the client as Caddy knows it: behind proxies
-// that the server trusts, the one that they tell.
-func clientIP(r *http.Request) string {
-	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-	return ip
 }
 
 // throttledLog writes an error at most once a second: a store that is away fails
