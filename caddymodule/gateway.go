@@ -94,6 +94,7 @@ type Gateway struct {
 	counters   gatewayCounters
 	cost       int64 // when costOf is ""
 	costOf     string
+	vary       string                       // the value of Vary on answers that pass
 	account    atomic.Pointer[core.Account] // nil until it exists
 	noAccount  sync.Once
 	storeError throttledLog
@@ -131,6 +132,7 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	for i, s := range g.Keys {
 		g.Keys[i] = s.normal() // once, and not for every request
 	}
+	g.vary = varyOf(g.Keys)
 	return g.provisionCost()
 }
 
@@ -219,6 +221,8 @@ type verdict struct {
 	err      error         // why there is no decision
 	at       time.Time     // of the decision
 	writer   limitWriter   // of the answer, if it gets that far
+	vary     string        // the value of Vary, "" for none
+	caching  [2]string     // the values of Vary and Cache-Control that writer adds
 }
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
@@ -226,7 +230,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	secret := findKey(r, g.Keys)
-	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now()}
+	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary}
 	start := v.at
 	if secret != "" {
 		g.judge(r, repl, vars, secret, v)
@@ -239,9 +243,6 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	dropSession(r.Header)
 	if !g.passes(v) {
 		return g.refuse(w, v)
-	}
-	if !v.decision.HasUsage() {
-		return next.ServeHTTP(w, r)
 	}
 	lw := v.limits(w)
 	defer lw.add() // when nothing was written Caddy writes the header
