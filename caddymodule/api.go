@@ -40,8 +40,11 @@ func (a *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	guardLogs(ctx, nil)
+	if err := guardLogs(ctx, nil); err != nil {
+		return err
+	}
 	a.serve(mod.(*App), ctx.Slogger())
+	a.app.warnOfSpoofing(ctx)
 	return nil
 }
 

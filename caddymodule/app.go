@@ -66,6 +66,7 @@ type App struct {
 	tuning *tuning
 	live   atomic.Pointer[live] // nil until the store is open
 	taken  bool                 // holds a reference in stores
+	warned sync.Map             // the servers that warnOfSpoofing has told about
 
 	awaitsEvent bool          // is put in force by an event of Caddy
 	settled     chan struct{} // closed when the config is in force, or will not be

@@ -34,6 +34,7 @@ func benchGateway(b *testing.B) (*Gateway, string) {
 		}
 	}
 	must(g.provisionCost())
+	g.vary = varyOf(g.Keys)
 	account, _, _, err := l.service.CreateAccount(b.Context(), DefaultAccount)
 	must(err)
 	plan, err := l.service.CreatePlan(b.Context(), account.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -57,8 +55,10 @@ type Gateway struct {
 	// the header field `X-API-Key`, then `Authorization: Bearer`.
 	Keys []KeySource `json:"keys,omitempty"`
 
-	// Hand the key on to the handlers behind. By default the one that was used is
-	// taken out of the request; whatever else it carries stays.
+	// Hand the request on as it came, with its key. By default no key goes on. The used
+	// key is taken out wherever it is the whole value of a header field, a cookie or a
+	// query parameter, and replaced by REDACTED inside another value, such as a Referer.
+	// Every other key in a place of `keys` is taken out too.
 	KeepKey bool `json:"keep_key,omitempty"`
 
 	// What a request costs: a whole number from 0 to 1000000, or placeholders that
@@ -94,6 +94,7 @@ type Gateway struct {
 	counters   gatewayCounters
 	cost       int64 // when costOf is ""
 	costOf     string
+	vary       string                       // the value of Vary on answers that pass
 	account    atomic.Pointer[core.Account] // nil until it exists
 	noAccount  sync.Once
 	storeError throttledLog
@@ -124,10 +125,14 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if g.OnStoreError == "" {
 		g.OnStoreError = onStoreErrorDeny
 	}
-	guardLogs(ctx, g.Keys)
+	if err := guardLogs(ctx, g.Keys); err != nil {
+		return err
+	}
+	g.app.warnOfSpoofing(ctx)
 	for i, s := range g.Keys {
 		g.Keys[i] = s.normal() // once, and not for every request
 	}
+	g.vary = varyOf(g.Keys)
 	return g.provisionCost()
 }
 
@@ -216,51 +221,43 @@ type verdict struct {
 	err      error         // why there is no decision
 	at       time.Time     // of the decision
 	writer   limitWriter   // of the answer, if it gets that far
+	vary     string        // the value of Vary, "" for none
+	caching  [2]string     // the values of Vary and Cache-Control that writer adds
 }
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	cred, found := findKey(r, g.Keys)
-	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now()}
+	secret := findKey(r, g.Keys)
+	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary}
 	start := v.at
-	if cred.secret != "" {
-		g.judge(r, repl, vars, cred.secret, v)
+	if secret != "" {
+		g.judge(r, repl, vars, secret, v)
 	}
 	metrics.gateway(&g.counters, v, time.Since(start))
 	setPlaceholders(repl, vars, v)
-	if found && g.strips(cred) {
-		cred.strip(r)
-		forgetOriginal(r, repl, cred)
+	if secret != "" && !g.KeepKey {
+		g.strip(r, repl, secret)
 	}
-	dropSession(r)
+	dropSession(r.Header)
 	if !g.passes(v) {
 		return g.refuse(w, v)
-	}
-	if !v.decision.HasUsage() {
-		return next.ServeHTTP(w, r)
 	}
 	lw := v.limits(w)
 	defer lw.add() // when nothing was written Caddy writes the header
 	return next.ServeHTTP(lw, r)
 }
 
-// dropSession takes a session of the dashboard out of a request. Browsers send it to every
-// port of a host, and it is for the dashboard alone.
-func dropSession(r *http.Request) {
-	for {
-		c, ok := findCookie(r, dashboard.CookieName)
-		if !ok {
-			return
-		}
-		c.strip(r)
+// strip takes keys out of a request whose key is the secret. While the gateway observes, a
+// secret that cannot be one of our keys may be the upstream's own, and stays.
+func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string) {
+	s := stripper{secret: secret, wellFormed: core.WellFormedUserSecret(secret), sources: g.Keys}
+	if g.Observe && !s.wellFormed {
+		s.secret = ""
 	}
-}
-
-// strips reports whether a credential that was found is taken out.
-func (g *Gateway) strips(c credential) bool {
-	return !g.KeepKey && (!g.Observe || core.WellFormedUserSecret(c.secret))
+	s.strip(r)
+	s.stripOriginal(r, repl)
 }
 
 // passes reports whether a request may pass.
@@ -366,33 +363,6 @@ func endpoint(r *http.Request) string {
 		return o.URL.Path
 	}
 	return r.URL.Path
-}
-
-// clientIP returns the address of the client as Caddy knows it: behind proxies
-// that the server trusts, the one that they tell.
-func clientIP(r *http.Request) string {
-	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-	return ip
-}
-
-// forgetOriginal takes a credential out of what Caddy keeps of the original
-// request: the placeholders {http.request.orig_uri…}, and what error routes get
-// back.
-func forgetOriginal(r *http.Request, repl *caddy.Replacer, c credential) {
-	if c.in != inQuery {
-		return
-	}
-	o, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
-	if !ok || o.URL == nil {
-		return
-	}
-	pairs := slices.DeleteFunc(strings.Split(o.URL.RawQuery, "&"), c.isIn)
-	o.URL.RawQuery = strings.Join(pairs, "&")
-	uri, _, _ := strings.Cut(o.RequestURI, "?")
-	if o.URL.RawQuery != "" {
-		uri += "?" + o.URL.RawQuery
-	}
-	repl.Set("http.request.orig_uri", uri)
 }
 
 // throttledLog writes an error at most once a second: a store that is away fails

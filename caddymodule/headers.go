@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -11,29 +13,71 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// limitWriter adds the rate limit headers to the answer of the handlers behind the
-// gateway, at the moment when its header is complete. Everything else passes
-// through, informational answers too.
+// limitWriter adds the fields of the gateway to the answer of the handlers behind it, at the
+// moment when its header is complete. Everything else passes through, informational answers
+// too.
 type limitWriter struct {
 	caddyhttp.ResponseWriterWrapper
 	verdict *verdict // which it is part of
 	added   bool
 }
 
-// limits returns a writer that adds to an answer what the verdict says of the limits.
+// limits returns a writer that adds to an answer what the verdict says of limits and caching.
 func (v *verdict) limits(w http.ResponseWriter) *limitWriter {
 	v.writer = limitWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, verdict: v}
 	return &v.writer
 }
 
-// add puts the rate limit headers into the answer, once. RateLimit and
+// add puts the fields of the gateway into the answer, once. RateLimit and
 // RateLimit-Policy join what a handler behind has put there; the X-RateLimit
 // fields have one value, and it is ours.
 func (w *limitWriter) add() {
 	if !w.added {
 		w.added = true
-		adminapi.SetRateLimitHeaders(w.Header(), &w.verdict.decision, w.verdict.at)
+		h := w.Header()
+		adminapi.SetRateLimitHeaders(h, &w.verdict.decision, w.verdict.at)
+		w.verdict.setCaching(h)
 	}
+}
+
+// setCaching keeps an answer to one caller from being served to another by a cache on the
+// way. Vary joins the lines that a handler behind has set. An answer to a request with a key
+// is private, unless a handler behind has set Cache-Control. The values are this answer's
+// alone, so that a handler in front may change them in place.
+func (v *verdict) setCaching(h http.Header) {
+	switch {
+	case v.vary == "":
+	case len(h["Vary"]) == 0:
+		v.caching[0] = v.vary
+		h["Vary"] = v.caching[:1:1]
+	default:
+		h.Add("Vary", v.vary)
+	}
+	if v.outcome != outcomeMissing && len(h["Cache-Control"]) == 0 {
+		v.caching[1] = "private"
+		h["Cache-Control"] = v.caching[1:]
+	}
+}
+
+// varyOf returns the header fields in which a key is looked for, as the value of Vary. A query
+// parameter needs none, because caches tell answers apart by the whole URL.
+func varyOf(sources []KeySource) string {
+	var fields []string
+	for _, s := range sources {
+		field := s.Name
+		switch s.In {
+		case inBearer:
+			field = "Authorization"
+		case inCookie:
+			field = "Cookie"
+		case inQuery:
+			continue
+		}
+		if !slices.Contains(fields, field) {
+			fields = append(fields, field)
+		}
+	}
+	return strings.Join(fields, ", ")
 }
 
 // WriteHeader implements [http.ResponseWriter].

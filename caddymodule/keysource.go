@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -69,9 +68,8 @@ func (s KeySource) normal() KeySource {
 	return s
 }
 
-// find returns the first credential that the request has at this place, and where
-// exactly it is. An empty value is no credential.
-func (s KeySource) find(r *http.Request) (credential, bool) {
+// find returns the first secret that the request has at this place, "" for none.
+func (s KeySource) find(r *http.Request) string {
 	switch s.In {
 	case inHeader:
 		return findHeader(r, s.Name)
@@ -84,134 +82,74 @@ func (s KeySource) find(r *http.Request) (credential, bool) {
 	}
 }
 
-// findKey returns the credential of the first source that has one.
-func findKey(r *http.Request, sources []KeySource) (credential, bool) {
+// findKey returns the secret of the first source that has one, "" for none.
+func findKey(r *http.Request, sources []KeySource) string {
 	for _, s := range sources {
-		if c, ok := s.find(r); ok {
-			return c, true
+		if secret := s.find(r); secret != "" {
+			return secret
 		}
 	}
-	return credential{}, false
+	return ""
 }
 
-// credential is what a request presents as its key, and where.
-type credential struct {
-	secret string
-	in     string
-	field  string // the canonical name of the header field that it is in
-	line   int    // of the field's values
-	part   int    // of the pairs in the cookie line or the query
-}
-
-// strip takes the credential out of the request and leaves everything else as it
-// came, byte for byte and in its order.
-func (c credential) strip(r *http.Request) {
-	switch c.in {
-	case inHeader, inBearer:
-		if len(r.Header[c.field]) == 1 {
-			delete(r.Header, c.field)
-			return
-		}
-		setLines(r, c.field, slices.Delete(slices.Clone(r.Header[c.field]), c.line, c.line+1))
-	case inCookie:
-		lines := slices.Clone(r.Header[c.field])
-		if rest := withoutPair(lines[c.line], ";", c.part); strings.TrimSpace(rest) != "" {
-			lines[c.line] = strings.TrimLeft(rest, " ") // the pair behind the first has one in front
-		} else {
-			lines = slices.Delete(lines, c.line, c.line+1)
-		}
-		setLines(r, c.field, lines)
-	case inQuery:
-		setQuery(r, withoutPair(r.URL.RawQuery, "&", c.part))
-	}
-}
-
-// isIn reports whether the value of a query pair is the credential.
-func (c credential) isIn(pair string) bool {
-	_, v, _ := strings.Cut(pair, "=")
-	v, err := url.QueryUnescape(v)
-	return err == nil && v == c.secret
-}
-
-func findHeader(r *http.Request, name string) (credential, bool) {
-	field := http.CanonicalHeaderKey(name) // which makes nothing of a name in its normal form
-	for i, v := range r.Header[field] {
-		if v = strings.TrimSpace(v); v != "" {
-			return credential{secret: v, in: inHeader, field: field, line: i}, true
+func findHeader(r *http.Request, name string) string {
+	for _, line := range r.Header[http.CanonicalHeaderKey(name)] { // a name in its normal form costs nothing
+		if secret := strings.TrimSpace(line); secret != "" {
+			return secret
 		}
 	}
-	return credential{}, false
+	return ""
 }
 
-func findBearer(r *http.Request) (credential, bool) {
-	const field = "Authorization"
-	for i, v := range r.Header[field] {
-		scheme, secret, _ := strings.Cut(strings.TrimSpace(v), " ")
-		if secret = strings.TrimSpace(secret); secret != "" && strings.EqualFold(scheme, "Bearer") {
-			return credential{secret: secret, in: inBearer, field: field, line: i}, true
+func findBearer(r *http.Request) string {
+	for _, line := range r.Header["Authorization"] {
+		if secret := bearerToken(strings.TrimSpace(line)); secret != "" {
+			return secret
 		}
 	}
-	return credential{}, false
+	return ""
 }
 
-func findQuery(r *http.Request, name string) (credential, bool) {
-	part := 0
+// bearerToken returns the token of the value of a header field, "" for another scheme.
+func bearerToken(value string) string {
+	scheme, token, _ := strings.Cut(value, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+func findQuery(r *http.Request, name string) string {
 	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
-		if secret := queryValue(pair, name); secret != "" {
-			return credential{secret: secret, in: inQuery, part: part}, true
+		if param, secret := cutParam(pair); secret != "" && param == name {
+			return secret
 		}
-		part++
 	}
-	return credential{}, false
+	return ""
 }
 
-// queryValue returns the decoded value of a query pair that has the name, or "".
-func queryValue(pair, name string) string {
-	k, v, _ := strings.Cut(pair, "=")
-	if k, err := url.QueryUnescape(k); err != nil || k != name {
-		return ""
-	}
-	v, err := url.QueryUnescape(v)
-	if err != nil {
-		return ""
-	}
-	return v
+// cutParam returns the decoded name and value of a pair in a query, "" for one that cannot be
+// decoded.
+func cutParam(pair string) (name, value string) {
+	name, value, _ = strings.Cut(pair, "=")
+	name, _ = url.QueryUnescape(name)
+	value, _ = url.QueryUnescape(value)
+	return name, value
 }
 
-func findCookie(r *http.Request, name string) (credential, bool) {
-	const field = "Cookie"
-	for i, line := range r.Header[field] {
-		part := 0
+func findCookie(r *http.Request, name string) string {
+	for _, line := range r.Header["Cookie"] {
 		for pair := range strings.SplitSeq(line, ";") {
-			k, v, _ := strings.Cut(strings.TrimSpace(pair), "=")
-			if v = strings.Trim(v, `"`); v != "" && k == name {
-				return credential{secret: v, in: inCookie, field: field, line: i, part: part}, true
+			if cookie, secret := cutCookie(pair); secret != "" && cookie == name {
+				return secret
 			}
-			part++
 		}
 	}
-	return credential{}, false
+	return ""
 }
 
-// withoutPair returns a list without its i-th part.
-func withoutPair(list, sep string, i int) string {
-	return strings.Join(slices.Delete(strings.Split(list, sep), i, i+1), sep)
-}
-
-// setLines sets the values of a header field, none at all removes it.
-func setLines(r *http.Request, field string, lines []string) {
-	if len(lines) == 0 {
-		delete(r.Header, field)
-		return
-	}
-	r.Header[field] = lines
-}
-
-// setQuery sets the query where Caddy and its handlers read it.
-func setQuery(r *http.Request, query string) {
-	r.URL.RawQuery = query
-	r.RequestURI, _, _ = strings.Cut(r.RequestURI, "?")
-	if query != "" {
-		r.RequestURI += "?" + query
-	}
+// cutCookie returns the name and the value of a pair in a Cookie line.
+func cutCookie(pair string) (name, value string) {
+	name, value, _ = strings.Cut(strings.TrimSpace(pair), "=")
+	return name, strings.Trim(value, `"`)
 }

@@ -78,6 +78,41 @@ func TestProxyRequestUnharmed(t *testing.T) {
 	}
 }
 
+// A part of a site is protected as the documents say: no path reaches the upstream without a
+// key. A matcher alone forwards paths that an upstream may take for protected ones.
+func TestProxyGuardedPath(t *testing.T) {
+	paths := []string{"/v1", "/v1;a/x", "/v1%2fx", "//v1/x", "/V1;/x", "/", "/v1/x"}
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", "handle /v1/* {\nlimitkeeper\n"+up.proxy()+"\n}\nhandle {\nrespond 404\n}")
+	for _, path := range paths {
+		if got := s.get(path); got.StatusCode != 401 && got.StatusCode != 404 {
+			t.Errorf("%s: got %d without a key, want 401 or 404", path, got.StatusCode)
+		}
+	}
+	if n := up.count.Load(); n != 0 {
+		t.Errorf("%d requests without a key reached the upstream", n)
+	}
+	s.start("store memory", "limitkeeper /v1/*\n"+up.proxy())
+	for _, path := range paths {
+		s.get(path)
+	}
+	if n := up.count.Load(); n == 0 {
+		t.Error("a matcher guards every path, unlike what the documents say")
+	}
+}
+
+// The upstream learns the user from header_up, as the documents say: a client can have a field
+// removed that is set in front of reverse_proxy.
+func TestProxyConnectionField(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", "limitkeeper\nrequest_header X-Early {http.limitkeeper.user_id}\n"+up.proxy()+" {\nheader_up X-User-Id {http.limitkeeper.user_id}\n}")
+	ten := s.tenant("default", 10)
+	s.get("/", "X-API-Key: "+ten.secret, "Connection: X-User-Id, X-Early", "X-User-Id: 7")
+	if h := up.last.Load().Header; h.Get("X-User-Id") != "1" || h.Get("X-Early") != "" {
+		t.Errorf("the upstream got X-User-Id %q and X-Early %q, want 1 and none", h.Get("X-User-Id"), h.Get("X-Early"))
+	}
+}
+
 // With keep_key the upstream gets the request as it came.
 func TestProxyKeepKey(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -20,49 +21,51 @@ import (
 // redacted stands in the logs for a credential, as in Caddy's own.
 const redacted = "REDACTED"
 
-// guardLogs keeps credentials out of the logs that the HTTP server of ctx writes
-// about requests: its access log and its error log.
+// The fields of [caddyhttp.Server] that hold the loggers of its requests. They are variables
+// so that a test can rename them, as a version of Caddy may.
+var (
+	accessLoggerField = "accessLogger"
+	errorLoggerField  = "errorLogger"
+)
+
+// guardLogs keeps credentials out of the access log and the error log of the HTTP server of
+// ctx. The error means that it cannot, and that the config must be refused.
 //
-// Caddy logs a request as it came in: it copies header and URI before any handler
-// runs and redacts no more than Authorization and cookies. Taking the key out of
-// the request comes too late for that, and Caddy has no hook for it short of a
-// filter in every configured log, which nobody would think of before the first key
-// is on disk. So the two loggers of the server are wrapped in place. Their fields
-// are looked up by name and type; a Caddy that has them no longer is told in the
-// log, with the filter to use, and a test fails.
-func guardLogs(ctx caddy.Context, sources []KeySource) {
+// Caddy copies the header and the URI of a request for its logs before any handler runs, and
+// its filters belong to the configured logs, which a handler cannot reach. So the guard finds
+// the two loggers of the server by the names of their fields, and wraps them in place.
+func guardLogs(ctx caddy.Context, sources []KeySource) error {
 	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {
-		return // not in an HTTP server: nothing logs its requests
+		return nil // not in an HTTP server: nothing logs its requests
 	}
-	guarded := guardLogger(srv, "errorLogger", sources)
-	if srv.Logs != nil {
-		guarded = guardLogger(srv, "accessLogger", sources) && guarded
+	if err := guardLogger(srv, errorLoggerField, sources); err != nil {
+		return err
 	}
-	if !guarded {
-		ctx.Logger().Error("API keys cannot be kept out of the access log with this version of Caddy: " +
-			"use a log filter on request>headers and request>uri")
+	if srv.Logs == nil {
+		return nil
 	}
+	return guardLogger(srv, accessLoggerField, sources)
 }
 
 // guardLogger wraps one logger of a server, or adds the sources to the guard that
 // wraps it already.
-func guardLogger(srv *caddyhttp.Server, field string, sources []KeySource) bool {
+func guardLogger(srv *caddyhttp.Server, field string, sources []KeySource) error {
 	f := reflect.ValueOf(srv).Elem().FieldByName(field)
 	if !f.IsValid() || f.Type() != reflect.TypeFor[*zap.Logger]() || f.IsNil() {
-		return false
+		return fmt.Errorf("API keys cannot be kept out of the logs of this version of Caddy: its HTTP server has no logger %q", field)
 	}
 	logger := (*zap.Logger)(f.UnsafePointer())
 	if g, ok := logger.Core().(*guardCore); ok {
 		g.guard.add(sources)
-		return true
+		return nil
 	}
 	g := &guard{}
 	g.add(sources)
 	*logger = *logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
 		return &guardCore{Core: c, guard: g}
 	}))
-	return true
+	return nil
 }
 
 // guard knows where the requests of a server carry credentials.
@@ -104,11 +107,10 @@ func (g *guard) header(h http.Header) http.Header {
 	defer g.mu.RUnlock()
 	clean, own := h, false
 	for name, values := range h {
-		masked, changed := maskAll(values)
-		if g.headers[name] {
-			masked, changed = []string{redacted}, true
-		}
-		if !changed {
+		masked, changed := values, g.headers[name]
+		if changed {
+			masked = []string{redacted}
+		} else if masked, changed = maskAll(values); !changed {
 			continue
 		}
 		if !own {
@@ -139,23 +141,25 @@ func maskAll(values []string) (masked []string, changed bool) {
 // uri returns a request URI without the values of the parameters that carry
 // credentials, and without anything else that looks like one of our secrets.
 func (g *guard) uri(uri string) string {
-	path, query, ok := strings.Cut(uri, "?")
-	path = core.MaskSecrets(path)
-	if !ok {
-		return path
-	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	pairs := strings.Split(query, "&")
-	for i, pair := range pairs {
+	path, query, ok := strings.Cut(uri, "?")
+	if !ok || len(g.params) == 0 {
+		return core.MaskSecrets(uri)
+	}
+	clean := make([]byte, 0, len(uri))
+	clean = append(clean, path...)
+	sep := byte('?')
+	for pair := range strings.SplitSeq(query, "&") {
+		clean = append(clean, sep)
+		sep = '&'
 		k, _, _ := strings.Cut(pair, "=")
 		if name, err := url.QueryUnescape(k); err == nil && g.params[name] {
-			pairs[i] = k + "=" + redacted
-		} else {
-			pairs[i] = core.MaskSecrets(pair)
+			pair = k + "=" + redacted
 		}
+		clean = append(clean, pair...)
 	}
-	return path + "?" + strings.Join(pairs, "&")
+	return core.MaskSecrets(string(clean))
 }
 
 // guardCore cleans the fields of every entry before they are encoded.

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -94,16 +95,30 @@ func TestLogsHoldNoSecretWithCredentials(t *testing.T) {
 	}
 }
 
-// The guard finds the loggers of this version of Caddy. If it does not any more, keys
-// would be written to disk.
-func TestGuardFindsTheLoggers(t *testing.T) {
+// Promise 4: if the logs of a version of Caddy cannot be guarded, keys would be written to
+// disk, and the config is refused. The running config stays.
+func TestGuardOrRefuse(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper\nrespond ok")
-	if strings.Contains(s.logged(), "cannot be kept out of the access log") {
-		t.Errorf("the guard does not find the loggers of the server")
+	s.start("store memory", "limitkeeper\nrespond ok") // finds the loggers of this version
+	for _, field := range []*string{&errorLoggerField, &accessLoggerField} {
+		for _, site := range []string{"limitkeeper", "limitkeeper_api"} {
+			t.Run(site+" without "+*field, func(t *testing.T) {
+				defer func(name string) { *field = name }(*field)
+				*field += "OfAnotherVersion"
+				err := s.load(s.config("store memory", site))
+				if err == nil || !strings.Contains(err.Error(), "API keys cannot be kept out of the logs") || !strings.Contains(err.Error(), *field) {
+					t.Errorf("got %v, want an error about the logs and %s", err, *field)
+				}
+				if got := s.get("/"); got.StatusCode != http.StatusUnauthorized {
+					t.Errorf("the running config answers %d, want 401", got.StatusCode)
+				}
+			})
+		}
 	}
-	if guardLogger(new(caddyhttp.Server), "accessLogger", nil) || guardLogger(new(caddyhttp.Server), "frobLogger", nil) {
-		t.Error("guarded a logger that does not exist")
+	for _, field := range []string{"accessLogger", "name", "ctx"} { // nil, and of other types
+		if err := guardLogger(new(caddyhttp.Server), field, nil); err == nil {
+			t.Errorf("guarded %s, which is no logger", field)
+		}
 	}
 }
 
@@ -184,5 +199,68 @@ func TestGuardHeader(t *testing.T) {
 	plain := http.Header{"Accept": {"x", "y"}, "User-Agent": {"curl"}}
 	if n := testing.AllocsPerRun(100, func() { g.header(plain) }); n != 0 {
 		t.Errorf("a header without secrets is copied with %v allocations", n)
+	}
+}
+
+// A key that is sent several times is in no log when an upstream breaks off: reverse_proxy
+// logs the request as it got it, at level WARN, and so does one in an error route, which gets
+// the original URI back.
+func TestLogsHoldNoSecretWhenUpstreamBreaks(t *testing.T) {
+	s := newServer(t)
+	broken := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it")
+		_ = rw.Flush()
+		conn.Close()
+	})
+	s.start("store memory", `rewrite /rewritten* /p
+	limitkeeper {
+		key header X-API-Key
+		key query api_key
+		errors
+	}
+	handle /fails {
+		error 502
+	}
+	`+broken.proxy()+`
+	handle_errors {
+		`+broken.proxy()+`
+	}`)
+	ten, other := s.tenant("default", 1000), s.tenant("other", 1000)
+	key, encoded := ten.secret, strings.ReplaceAll(ten.secret, "_", "%5F")
+	requests := [][]string{
+		{"/a", "X-API-Key: " + key, "X-API-Key: " + key},
+		{"/a?api_key=" + key + "&k=" + key + "&next=/x%3Fk%3D" + encoded, "X-API-Key: " + key},
+		{"/a", "X-API-Key: " + key, "Referer: http://x/?k=" + key, "X-Copy: Bearer " + key, "X-Forwarded-Uri: /?k=" + encoded, "Cookie: k=" + key},
+		{"/a?api_key=" + other.secret, "X-API-Key: " + key, "X-API-Key: " + other.secret},
+		{"/fails?k=" + key, "X-API-Key: " + key},
+		{"/rewritten?k=" + encoded, "X-API-Key: " + key},
+		{"/a?k=lk_user_unknown01", "X-API-Key: lk_user_unknown01"}, // refused
+	}
+	for _, r := range requests {
+		req, _ := http.NewRequest(http.MethodGet, s.url(r[0]), nil)
+		for _, h := range r[1:] {
+			name, value, _ := strings.Cut(h, ": ")
+			req.Header.Add(name, value)
+		}
+		if resp, err := client.Do(req); err == nil {
+			resp.Body.Close()
+		}
+		if up := broken.last.Load(); strings.Contains(up.RequestURI, "lk") || strings.Contains(fmt.Sprint(up.Header), "lk") {
+			t.Errorf("%.12s: the upstream got %s with %v", r[0], up.RequestURI, up.Header)
+		}
+	}
+	s.waitLog("aborting with incomplete response", len(requests))
+	log := s.logged()
+	for what, secret := range map[string]string{"key": key, "encoded key": encoded, "other key": other.secret, "unknown key": "lk_user_unknown01"} {
+		for line := range strings.Lines(log) {
+			if strings.Contains(line, secret) && !strings.Contains(line, `"msg":"rewrote request"`) { // in front of the gateway, at DEBUG
+				t.Errorf("the %s is in the log: %s", what, line)
+			}
+		}
 	}
 }

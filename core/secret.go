@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"regexp"
 	"strings"
 )
 
@@ -129,71 +128,140 @@ func HintOf(secret string) string {
 	return prefix + "…" + secret[len(secret)-hintLength:]
 }
 
-// secretPattern is lk_ and more of what secrets are made of, each character as it is
-// or percent-encoded (RFC 3986 section 2.1), also more than once.
-var secretPattern = regexp.MustCompile(`(?i)(?:l|%(?:25)*[46]c)(?:k|%(?:25)*[46]b)(?:_|%(?:25)*5f)(?:[a-z0-9_=-]|%(?:25)*[2-7][0-9a-f]){6,}`)
-
-// MaskSecrets replaces whatever looks like one of our secrets in s, percent-encoded
-// or not, so that it can be stored and logged.
+// MaskSecrets replaces each text in s that looks like one of our secrets, so that s can be
+// stored and logged: lk_ and six or more of the characters of secrets, in any case, each as
+// it is or percent-encoded (RFC 3986 section 2.1) once or more. The time is linear in the
+// length of s.
 func MaskSecrets(s string) string {
-	if !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") || !beginsSecret(s) {
+	if !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") {
 		return s
 	}
-	return secretPattern.ReplaceAllString(s, "lk_***")
+	return replace(s, ownerPrefix[0], ownerPrefix+"***", secretLength)
 }
 
-// beginsSecret reports whether the prefix of a secret is anywhere in s, as
-// secretPattern would find it. Escapes are common in what is accessed, secrets are
-// not, and the pattern takes a hundred times as long.
-func beginsSecret(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c != '%' && lower(c) != ownerPrefix[0] {
+// MayHoldUserSecret reports whether an end user's key may be in s, as it is or
+// percent-encoded. It is cheap, and false for most texts.
+func MayHoldUserSecret(s string) bool {
+	return len(s) > len(userPrefix) && (strings.IndexByte(s, '%') >= 0 || strings.Contains(s, userPrefix))
+}
+
+// MaskSecret replaces each copy of the secret in s by text. The characters of a copy stand
+// as they are or percent-encoded, once or more. The time is linear in the length of s.
+func MaskSecret(s, secret, text string) string {
+	if !strings.Contains(s, "%") {
+		return strings.ReplaceAll(s, secret, text)
+	}
+	return replace(s, secret[0], text, func(s string) int { return copyLength(s, secret) })
+}
+
+// replace replaces by text each part of s that has a length of more than 0, by the function.
+// Such a part begins with the byte first, in any case, or with a percent sign.
+func replace(s string, first byte, text string, length func(string) int) string {
+	var b strings.Builder
+	done := 0
+	for i := 0; i < len(s); {
+		n := 0
+		if c := s[i]; c == '%' || lower(c) == lower(first) {
+			n = length(s[i:])
+		}
+		if n == 0 {
+			i++
 			continue
 		}
-		at := i
-		for _, want := range []byte(ownerPrefix) {
-			c, length := unescaped(s[at:])
-			if c != want {
-				break
-			}
-			at += length
-			if want == '_' {
-				return true
-			}
-		}
+		b.WriteString(s[done:i])
+		b.WriteString(text)
+		i += n
+		done = i
 	}
-	return false
+	if done == 0 {
+		return s
+	}
+	b.WriteString(s[done:])
+	return b.String()
 }
 
-// unescaped returns the character that s begins with, in lower case, and how many
-// bytes it takes: as it is, or percent-encoded once or more.
-func unescaped(s string) (c byte, length int) {
-	if s == "" {
-		return 0, 0
+// copyLength returns the length of the copy of the secret that s begins with, or 0.
+func copyLength(s, secret string) int {
+	at := 0
+	for i := range len(secret) {
+		n := byteLength(s[at:], secret[i])
+		if n == 0 {
+			return 0
+		}
+		at += n
 	}
-	const kelvin = "\u212a" // which is a k in another case, to Unicode and to the pattern
-	if strings.HasPrefix(s, kelvin) {
-		return 'k', len(kelvin)
+	return at
+}
+
+// secretLength returns the length of the text at the start of s that looks like a secret, or 0.
+func secretLength(s string) int {
+	const least, capitals = 6, "LK_"
+	at := 0
+	for i := range len(ownerPrefix) {
+		n := max(byteLength(s[at:], ownerPrefix[i]), byteLength(s[at:], capitals[i]))
+		if n == 0 {
+			return 0
+		}
+		at += n
 	}
-	if s[0] != '%' {
-		return lower(s[0]), 1
+	for i := 0; ; i++ {
+		n := secretByteLength(s[at:])
+		if n == 0 {
+			if i < least {
+				return 0
+			}
+			return at
+		}
+		at += n
 	}
-	length = 1
-	for strings.HasPrefix(s[length:], "25") {
-		length += 2
+}
+
+// Two letters that are k and s in another case, to Unicode.
+const (
+	kelvin = "\u212a"
+	longS  = "\u017f"
+)
+
+// byteLength returns the length of the byte c at the start of s, which stands as it is or
+// percent-encoded once or more, or 0.
+func byteLength(s string, c byte) int {
+	switch {
+	case s == "":
+		return 0
+	case s[0] == c:
+		return 1
+	case c == 'K' && strings.HasPrefix(s, kelvin):
+		return len(kelvin)
+	case s[0] != '%':
+		return 0
 	}
-	if len(s) < length+2 {
-		return '%', 1
+	n := 1
+	for strings.HasPrefix(s[n:], "25") {
+		n += 2
 	}
-	switch strings.ToLower(s[length : length+2]) {
-	case "4c", "6c":
-		return 'l', length + 2
-	case "4b", "6b":
-		return 'k', length + 2
-	case "5f":
-		return '_', length + 2
+	const hex = "0123456789abcdef"
+	if len(s) < n+2 || lower(s[n]) != hex[c>>4] || lower(s[n+1]) != hex[c&15] {
+		return 0
 	}
-	return '%', 1
+	return n + 2
+}
+
+// secretByteLength returns the length of the character of a secret at the start of s, or 0.
+// Of a character that is percent-encoded more than once, the digits count as characters.
+func secretByteLength(s string) int {
+	switch {
+	case s == "":
+		return 0
+	case userBytes[s[0]]:
+		return 1
+	case strings.HasPrefix(s, kelvin):
+		return len(kelvin)
+	case strings.HasPrefix(s, longS):
+		return len(longS)
+	case s[0] == '%' && len(s) > 2 && '2' <= s[1] && s[1] <= '7' && strings.IndexByte("0123456789abcdef", lower(s[2])) >= 0:
+		return 3
+	}
+	return 0
 }
 
 func lower(c byte) byte {

@@ -1,0 +1,40 @@
+package caddymodule
+
+import (
+	"net/http"
+	"reflect"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+)
+
+// clientIP returns the address of the client as Caddy knows it: behind proxies that the
+// server trusts, the address that the proxies tell.
+func clientIP(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return ip
+}
+
+// warnOfSpoofing logs once for each server of the config whether clients can choose their
+// address. Without `trusted_proxies_strict` Caddy takes the leftmost address in
+// X-Forwarded-For, and most proxies append to the addresses that a client sends.
+func (a *App) warnOfSpoofing(ctx caddy.Context) {
+	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok || srv.TrustedProxiesStrict > 0 || !trustsProxies(srv) {
+		return
+	}
+	if _, warned := a.warned.LoadOrStore(srv, true); warned {
+		return
+	}
+	a.log.Warn("clients can choose the address that the history and the bounds on sign-ins see: "+
+		"add trusted_proxies_strict to trusted_proxies, unless every trusted proxy replaces the header",
+		zap.String("server", srv.Name()), zap.Strings("client_ip_headers", srv.ClientIPHeaders))
+}
+
+// trustsProxies reports whether a server believes proxies about addresses. Caddy has cleared
+// TrustedProxiesRaw when it provisions handlers, so that only the loaded module tells.
+func trustsProxies(srv *caddyhttp.Server) bool {
+	f := reflect.ValueOf(srv).Elem().FieldByName("trustedProxies")
+	return srv.TrustedProxiesUnix || f.IsValid() && !f.IsZero()
+}

@@ -1,0 +1,53 @@
+package caddymodule
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// An operator is told that clients can choose their address, which spoofs the history and the
+// bounds on sign-ins: once for each server with a handler of ours.
+func TestWarnsOfSpoofedAddresses(t *testing.T) {
+	const proxies, warning = "trusted_proxies static private_ranges", "clients can choose the address"
+	for _, tc := range []struct {
+		name, servers, site string
+		want                int
+	}{
+		{"gateways and API", proxies, "limitkeeper /a\nlimitkeeper /b\nlimitkeeper_api", 1},
+		{"gateway", proxies, "limitkeeper", 1},
+		{"API", proxies, "limitkeeper_api", 1},
+		{"proxies on a socket", "trusted_proxies_unix", "limitkeeper", 1},
+		{"strict", proxies + "\ntrusted_proxies_strict", "limitkeeper\nlimitkeeper_api", 0},
+		{"no proxies", "", "limitkeeper\nlimitkeeper_api", 0},
+		{"no handler of ours", proxies, "respond ok", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newServer(t)
+			s.must(s.load(strings.Replace(s.config("store memory", tc.site), proxies, tc.servers, 1)))
+			if got := strings.Count(s.logged(), warning); got != tc.want {
+				t.Errorf("warned %d times, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+// With trusted_proxies_strict the history has the address that the trusted proxy saw. Without
+// it the client chooses, as the warning says.
+func TestClientAddress(t *testing.T) {
+	for word, want := range map[string]string{"": "192.0.2.66", "trusted_proxies_strict": "198.51.100.7"} {
+		t.Run("with "+word, func(t *testing.T) {
+			s := newServer(t)
+			s.must(s.load(strings.Replace(s.config("store memory", "limitkeeper\nrespond ok"), "private_ranges", "private_ranges\n"+word, 1)))
+			ten := s.tenant("default", 10)
+			s.get("/", "X-API-Key: "+ten.secret, "X-Forwarded-For: 192.0.2.66, 198.51.100.7") // appended to the client's
+			entries, _, err := s.service().KeyHistory(context.Background(), ten.account, ten.key.ID, core.Page{Number: 1, Size: 1})
+			s.must(err)
+			if len(entries) != 1 || entries[0].IP != want {
+				t.Errorf("got %+v, want one from %s", entries, want)
+			}
+		})
+	}
+}

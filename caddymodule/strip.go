@@ -1,0 +1,186 @@
+package caddymodule
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// stripper takes keys out of a request, so that nothing behind the gateway can have or log
+// them.
+type stripper struct {
+	secret     string      // the used key, "" when it stays in the request
+	wellFormed bool        // the used key can be a key, so its copies are secrets too
+	sources    []KeySource // in their normal form
+}
+
+// strip takes out each header line, cookie and query parameter whose whole value is a key
+// (isKey), and masks the copies of the used key inside other values. Everything else keeps
+// its bytes and its order.
+func (s *stripper) strip(r *http.Request) {
+	for field, lines := range r.Header {
+		if slices.ContainsFunc(lines, s.mayHold) {
+			editLines(r.Header, field, func(line string) string { return s.line(field, line) })
+		}
+	}
+	if query := s.query(r.URL.RawQuery); query != r.URL.RawQuery {
+		setQuery(r, query)
+	}
+}
+
+// stripOriginal does the same with the query of the original request, which Caddy keeps for
+// the placeholders {http.request.orig_uri…} and restores before it runs error routes.
+func (s *stripper) stripOriginal(r *http.Request, repl *caddy.Replacer) {
+	original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
+	if !ok || original.URL == nil {
+		return
+	}
+	query := s.query(original.URL.RawQuery)
+	if query == original.URL.RawQuery {
+		return
+	}
+	setQuery(&original, query)
+	repl.Set("http.request.orig_uri", original.RequestURI)
+	// In place, because Caddy's server looks at this request when a handler fails.
+	*r = *r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, original))
+}
+
+// mayHold reports whether a text may hold a key. It is cheap, and for a well-formed key false
+// for most texts.
+func (s *stripper) mayHold(text string) bool {
+	return !s.wellFormed || core.MayHoldUserSecret(text)
+}
+
+// isKey reports whether the value of a place is a key that is taken out: the used key, and
+// any other well-formed key in a place where keys are looked for. A used key that is not
+// well-formed may be an ordinary word, and is taken out only where keys are looked for.
+func (s *stripper) isKey(value string, place KeySource) bool {
+	switch {
+	case value == "":
+		return false
+	case value == s.secret && s.wellFormed:
+		return true
+	}
+	return (value == s.secret || core.WellFormedUserSecret(value)) && slices.Contains(s.sources, place)
+}
+
+// line returns a line of a header field without keys, "" when the line was a key.
+func (s *stripper) line(field, line string) string {
+	value := strings.TrimSpace(line)
+	if s.isKey(value, KeySource{In: inHeader, Name: field}) {
+		return ""
+	}
+	place := KeySource{In: inBearer}
+	if field != "Authorization" {
+		place.Name = field // no source has a name here
+	}
+	if s.isKey(bearerToken(value), place) {
+		return ""
+	}
+	if field == "Cookie" {
+		line = withoutCookies(line, func(name, value string) bool {
+			return s.isKey(value, KeySource{In: inCookie, Name: name})
+		})
+	}
+	return s.mask(line)
+}
+
+// query returns a query without keys.
+func (s *stripper) query(query string) string {
+	if !s.mayHold(query) {
+		return query
+	}
+	return s.mask(withoutPairs(query, "&", func(pair string) bool {
+		name, value := cutParam(pair)
+		return s.isKey(value, KeySource{In: inQuery, Name: name}) || value == "" && s.isKey(name, KeySource{})
+	}))
+}
+
+// mask returns a text with the copies of the used key masked.
+func (s *stripper) mask(text string) string {
+	if !s.wellFormed || s.secret == "" {
+		return text
+	}
+	return core.MaskSecret(text, s.secret, redacted)
+}
+
+// dropSession takes every session of the dashboard out of a request. Browsers send the
+// session to every port of a host, and only the dashboard may have it.
+func dropSession(h http.Header) {
+	editLines(h, "Cookie", func(line string) string {
+		if !strings.Contains(line, dashboard.CookieName) {
+			return line
+		}
+		return withoutCookies(line, func(name, _ string) bool { return name == dashboard.CookieName })
+	})
+}
+
+// withoutCookies returns a Cookie line without the cookies that drop names, "" when no
+// cookie is left. The other cookies keep their bytes and their order.
+func withoutCookies(line string, drop func(name, value string) bool) string {
+	rest := withoutPairs(line, ";", func(pair string) bool { return drop(cutCookie(pair)) })
+	if rest == line {
+		return line
+	}
+	if strings.TrimSpace(rest) == "" {
+		return ""
+	}
+	return strings.TrimLeft(rest, " ") // every pair after the first begins with a space
+}
+
+// withoutPairs returns a list without the pairs that drop names. It reads the list once,
+// whatever the number of pairs: a client sends as many as fit into a header, and needs no
+// key for it.
+func withoutPairs(list, sep string, drop func(pair string) bool) string {
+	kept := make([]byte, 0, len(list)+len(sep))
+	for pair := range strings.SplitSeq(list, sep) {
+		if !drop(pair) {
+			kept = append(append(kept, pair...), sep...)
+		}
+	}
+	if len(kept) == len(list)+len(sep) {
+		return list
+	}
+	return string(kept[:max(0, len(kept)-len(sep))])
+}
+
+// editLines changes the lines of a header field, and removes a line that edit empties.
+func editLines(h http.Header, field string, edit func(line string) string) {
+	lines := h[field]
+	first := slices.IndexFunc(lines, func(line string) bool { return edit(line) != line })
+	if first < 0 {
+		return
+	}
+	kept := slices.Clone(lines[:first])
+	for _, line := range lines[first:] {
+		if edited := edit(line); edited != "" || line == "" {
+			kept = append(kept, edited)
+		}
+	}
+	setLines(h, field, kept)
+}
+
+// setLines sets the values of a header field, none at all removes it.
+func setLines(h http.Header, field string, lines []string) {
+	if len(lines) == 0 {
+		delete(h, field)
+		return
+	}
+	h[field] = lines
+}
+
+// setQuery sets the query where Caddy and its handlers read it.
+func setQuery(r *http.Request, query string) {
+	r.URL.RawQuery = query
+	r.RequestURI, _, _ = strings.Cut(r.RequestURI, "?")
+	if query != "" {
+		r.RequestURI += "?" + query
+	}
+}
