@@ -20,9 +20,9 @@
 //	       │ base, checksum and "keep until" of the         │
 //	       │ previous segment, seed, CRC-32C                │
 //	 1024  ├────────────────────────────────────────────────┤
-//	       │ status slot 0, 40 bytes, overwritten in turn   │
+//	       │ status, 40 bytes, overwritten in place         │
 //	 2048  ├────────────────────────────────────────────────┤
-//	       │ status slot 1                                  │
+//	       │ a copy of the status                           │
 //	 4096  ├────────────────────────────────────────────────┤
 //	       │ block │ block │ block │ …                      │
 //	       ├────────────────────────────────────────────────┤
@@ -47,7 +47,7 @@
 //   - back: the sync offset of the block, as a distance. Everything up to that position was
 //     on disk when the block was written.
 //   - keep: until when a record of the block must be kept, hours since 1970.
-//   - A status slot says what cannot be in a header that is written once: the position up to
+//   - The status says what cannot be in a header that is written once: the position up to
 //     which the segment is known to be on disk, the oldest segment that was not removed, the
 //     boot of the machine, and whether a next segment exists. [Log.Sync] writes it.
 //
@@ -68,8 +68,7 @@
 // reads the last segment whole. The first invalid block there is
 //
 //   - room written ahead, if only zeros follow;
-//   - damage, if it begins before a position that is known to be on disk: by the status slot,
-//     by the sync offset of any block header behind it, or by [Options.Known];
+//   - damage, if it begins before a position that is known to be on disk: by the status, by the sync offset of any block header behind it, or by [Options.Known];
 //   - on the same boot of the machine, a torn write if a killed process can have left it:
 //     the beginning of one block, then zeros or the end of the file. Otherwise damage: the
 //     system was not restarted, so all that was written is still there, and a valid block
@@ -84,7 +83,7 @@
 // content by [Log.Replay], [Log.Read] and [Verify].
 //
 // Not detectable here: a file that is cut exactly at a block boundary after the position that
-// its status slot knows (at most what was written since the last Sync), and a log without
+// its status knows (at most what was written since the last Sync), and a log without
 // any file. [Options.Known] detects both, up to the position that the caller stores elsewhere.
 //
 // # Full disk
@@ -97,7 +96,7 @@
 //
 // # Removal
 //
-// [Log.Remove] removes the oldest segments: first the status slot of the last segment says,
+// [Log.Remove] removes the oldest segments: first the status of the last segment says,
 // on disk, which segment is the oldest from now on, then the files go. A file that a crash
 // left behind is removed by Open, and a file that is missing behind that point is damage.
 //

@@ -15,8 +15,8 @@ const (
 	maxFrame1    = 1 << 22
 
 	headerSize   = 44   // of a segment
-	slotSize     = 40   // of a status slot
-	slotStride   = 1024 // the slots are in sectors of their own: 1024 and 2048
+	slotSize     = 40   // of a copy of the status
+	slotStride   = 1024 // the two copies are in sectors of their own: at 1024 and 2048
 	dataOffset   = 4096 // of the first block: in a page of its own
 	blockHeader  = 15
 	blockMarker  = 1
@@ -88,7 +88,7 @@ func decodeHeader(b []byte) (h header, ok bool) {
 	return h, string(b[:8]) == magic2 && le.Uint32(b[40:]) == checksum(b[:40], 0, h.base)
 }
 
-// status is what a status slot says. Of two slots the one with the higher number counts.
+// status is what changes of a segment. Of its two copies the one with the higher number counts.
 type status struct {
 	number uint64
 	synced int64  // everything before it is on disk

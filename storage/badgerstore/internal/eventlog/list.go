@@ -115,7 +115,7 @@ func (l *Log) setOldest(base int64) error {
 	}
 	status := l.statusLocked(g)
 	status.oldest = base
-	if err := errors.Join(g.writeStatus(status), g.writeStatus(status)); err != nil {
+	if err := g.writeStatus(status); err != nil {
 		return err
 	}
 	if l.syncErr == nil {

@@ -38,7 +38,7 @@ func (u *unit) records() iter.Seq2[int64, []byte] {
 func (g *segment) units(upTo int64) iter.Seq2[*unit, error] {
 	return func(yield func(*unit, error) bool) {
 		s := scanner{g: g, upTo: upTo, at: g.base}
-		s.in = bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(g.base), upTo-g.base), 1<<20)
+		s.in = bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(g.base), upTo-g.base), int(min(upTo-g.base, 1<<20)))
 		read := s.block
 		if g.v1 {
 			read = s.frame
@@ -135,7 +135,7 @@ func validBody(b []byte, seed uint32, position int64) bool {
 // them at each byte: where a block is invalid, its length may be as well.
 func (g *segment) syncedBehind(from, upTo int64) (synced, first int64, err error) {
 	const overlap = blockHeader - 1
-	b := make([]byte, 1<<20)
+	b := make([]byte, min(upTo-from, 1<<20))
 	for at := from; upTo-at >= blockHeader; {
 		n := min(upTo-at, int64(len(b)))
 		if n, err := g.file.ReadAt(b[:n], g.offset(at)); nonEOF(err) != nil || n < blockHeader {

@@ -20,7 +20,7 @@ type segment struct {
 
 	room   int64  // up to where zeros were written ahead; of the leader
 	crc    uint32 // of everything from base to end; of the leader
-	status status // what the newest status slot says; guarded by Log.syncing
+	status status // guarded by Log.syncing
 }
 
 // name returns the name of the file.
@@ -66,7 +66,7 @@ func openSegment(fs FS, dir string, base int64, flags int) (*segment, error) {
 	return g, err
 }
 
-// readHeader reads the header and the status slots out of the first n bytes of the file.
+// readHeader reads the header and the status out of the first n bytes of the file.
 func (g *segment) readHeader(b []byte, n int) error {
 	if n >= headerSize1 && string(b[:8]) == magic1 && int64(be(b[8:])) == g.base {
 		g.v1, g.hours = true, 1<<24-1
@@ -88,7 +88,7 @@ func (g *segment) readHeader(b []byte, n int) error {
 		}
 	}
 	if g.status.number == 0 {
-		return &DamageError{g.name(), slotStride, "both status slots are invalid"}
+		return &DamageError{g.name(), slotStride, "both copies of the status are invalid"}
 	}
 	return nil
 }
@@ -105,10 +105,13 @@ func torn1(b []byte) bool { return len(b) < headerSize1 || allZero(b) }
 
 func allZero(b []byte) bool { return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) }
 
-// writeStatus overwrites the older of the two status slots. The caller holds Log.syncing.
+// writeStatus overwrites both copies of the status. The caller holds Log.syncing.
 func (g *segment) writeStatus(s status) error {
 	s.number = g.status.number + 1
-	_, err := g.file.WriteAt(s.encode(g.seed, g.base), int64(slotStride*(1+s.number%2)))
+	b := make([]byte, slotStride+slotSize)
+	copy(b, s.encode(g.seed, g.base))
+	copy(b[slotStride:], b[:slotSize])
+	_, err := g.file.WriteAt(b, slotStride)
 	if err == nil {
 		g.status = s
 	}
@@ -143,7 +146,7 @@ func (g *segment) lastWritten(from int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	b := make([]byte, 64<<10)
+	b := make([]byte, max(0, min(end-from, 64<<10)))
 	for end > from {
 		n := min(end-from, int64(len(b)))
 		if _, err := g.file.ReadAt(b[:n], g.offset(end-n)); err != nil && err != io.EOF {

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// Sync makes everything durable that is in the files, and notes in the status slot that it
+// Sync makes everything durable that is in the files, and notes in the status that it
 // is. The owner of the log calls it once a second. A failed sync is final.
 func (l *Log) Sync() error {
 	err := l.syncAndNote()
@@ -23,12 +23,12 @@ func (l *Log) syncAndNote() error {
 		return err
 	}
 	if g := l.current.Load(); g != nil && !g.v1 && g.status != l.statusLocked(g) {
-		_ = g.writeStatus(l.statusLocked(g)) // what the older slot says stays true
+		_ = g.writeStatus(l.statusLocked(g)) // what it says without it stays true
 	}
 	return nil
 }
 
-// statusLocked returns what the status slot of the last segment should say.
+// statusLocked returns what the status of the last segment should say.
 func (l *Log) statusLocked(g *segment) status {
 	s := g.status
 	s.synced, s.boot = l.durable.Load(), l.o.Boot
@@ -67,7 +67,7 @@ func (l *Log) rotate(base int64) error {
 	if last != nil && !last.v1 {
 		s := l.statusLocked(last)
 		s.sealed = true
-		_, _ = last.writeStatus(s), last.writeStatus(s) // both slots, so that one may be damaged
+		_ = last.writeStatus(s) // without it only less damage is found
 	}
 	return l.openSpare(false)
 }
@@ -87,7 +87,7 @@ func (l *Log) begin(last *segment, base int64) (*segment, error) {
 	if _, err := g.file.WriteAt(g.encode(), 0); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(g.writeStatus(s), g.writeStatus(s), g.file.Truncate(dataOffset)); err != nil {
+	if err := errors.Join(g.writeStatus(s), g.file.Truncate(dataOffset)); err != nil {
 		return nil, err
 	}
 	if err := g.file.Sync(); err != nil {
