@@ -21,6 +21,7 @@ type memFS struct {
 	count int                 // of changes
 	fault func(op, name string, b []byte) (short int, err error)
 	at    func(count int) // before each change; holds mu
+	lazy  bool            // Sync does nothing
 }
 
 // nameOp is a change of the names: from is given to, "" for none.
@@ -225,7 +226,7 @@ func (h *memHandle) Truncate(size int64) error {
 func (h *memHandle) Sync() error {
 	_, err := h.change("sync", nil)
 	defer h.fs.mu.Unlock()
-	if err == nil {
+	if err == nil && !h.fs.lazy {
 		h.file.kept = slices.Clone(h.file.now)
 	}
 	return err
