@@ -39,6 +39,7 @@ func newSample(t testing.TB, e ending) sample {
 	s.o.SegmentSize, s.o.Power = 300, e == powerSynced
 	s.o.Ahead = 64
 	l := mustOpen(t, s.o)
+	l.seed = uint32(len(e)) // the same in each run, for the fuzzer
 	putUntil(t, l, s.w, 3)
 	for range 2 {
 		put(t, l, s.w, "synced in the last segment")
@@ -245,7 +246,7 @@ func TestZeroedRanges(t *testing.T) {
 // also the last one: the one before it knows that it exists.
 func TestFilesMovedAround(t *testing.T) {
 	s := newSample(t, killed)
-	other := newSample(t, killed)
+	other := newSample(t, closedCleanly) // with another seed
 	files := s.files()
 	for name, test := range map[string]struct {
 		change func(map[string]*memFile)

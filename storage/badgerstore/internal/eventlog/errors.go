@@ -46,6 +46,8 @@ func (e *temporaryError) Unwrap() error        { return e.cause }
 // succeed without the bytes of the first.
 type syncError struct{ error }
 
+func (e syncError) Unwrap() error { return e.error }
+
 // isTemporary reports whether a write that failed with err may succeed later.
 func isTemporary(err error) bool {
 	var failedSync syncError
