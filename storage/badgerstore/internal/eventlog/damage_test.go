@@ -246,7 +246,7 @@ func TestZeroedRanges(t *testing.T) {
 // also the last one: the one before it knows that it exists.
 func TestFilesMovedAround(t *testing.T) {
 	s := newSample(t, killed)
-	other := newSample(t, closedCleanly) // with another seed
+	other := newSample(t, powerSynced) // with another seed
 	files := s.files()
 	for name, test := range map[string]struct {
 		change func(map[string]*memFile)

@@ -50,6 +50,9 @@ func (e syncError) Unwrap() error { return e.error }
 
 // isTemporary reports whether a write that failed with err may succeed later.
 func isTemporary(err error) bool {
+	if err == nil {
+		return false
+	}
 	var failedSync syncError
 	if errors.As(err, &failedSync) {
 		return false
