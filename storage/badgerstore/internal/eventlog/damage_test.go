@@ -320,6 +320,26 @@ func TestDamageNamesTheByte(t *testing.T) {
 	}
 }
 
+// TestBlockInPayload: a block that lies in the payload of a torn one, or anywhere but at its
+// position, is no evidence that the torn one was on disk.
+func TestBlockInPayload(t *testing.T) {
+	fs := newMemFS()
+	o := small(fs)
+	l := mustOpen(t, o)
+	w := written{}
+	put(t, l, w, "first")
+	block := string(fs.now[segmentName(1)].now[dataOffset:]) // its sync offset is its position
+	put(t, l, w, block+block)
+	l.Abandon()
+	file := fs.now[segmentName(1)].now
+	file[dataOffset+len(block)+1] ^= 1
+	o.Boot, o.OnTorn = 2, func(torn Torn) { o.Known = torn.Offset }
+	l = mustOpen(t, o)
+	if got, err := replayed(l, firstPosition); err != nil || len(got) != 1 || o.Known != int64(dataOffset+len(block)) {
+		t.Errorf("got %d records, %v, cut at %d, want 1", len(got), err, o.Known)
+	}
+}
+
 // TestVerifyChecksum: a segment in which a block was replaced by another valid one is found by
 // the checksum in the header of the next segment.
 func TestVerifyChecksum(t *testing.T) {

@@ -55,10 +55,12 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 		i--
 	}
 	switch {
-	case i < 0 && len(s.all) > 0:
+	case len(s.all) == 0:
+		return nil, &DamageError{segmentName(firstPosition), 0, "the log has no file"}
+	case i < 0:
 		return nil, ErrGone
-	case i < 0 || position >= s.all[i].end:
-		return nil, &DamageError{segmentName(position), 0, "there is no such record: the log ends before"}
+	case position >= s.all[i].end:
+		return nil, s.all[i].damage(position, "the log ends before the record")
 	}
 	return s.all[i], nil
 }

@@ -109,14 +109,25 @@ func (m *memFS) SyncDir(string) error {
 	return err
 }
 
-// clone returns the file system as a killed process leaves it. The caller holds mu, or is
-// alone.
+// clone returns the file system as a killed process leaves it: what was not synced may still be
+// lost at a power cut. The caller holds mu, or is alone.
 func (m *memFS) clone() *memFS {
-	c := newMemFS()
-	for name, f := range m.now {
-		c.now[name] = &memFile{slices.Clone(f.now), slices.Clone(f.now)}
+	c, copies := newMemFS(), map[*memFile]*memFile{nil: nil}
+	copied := func(f *memFile) *memFile {
+		if copies[f] == nil && f != nil {
+			copies[f] = &memFile{slices.Clone(f.now), slices.Clone(f.kept)}
+		}
+		return copies[f]
 	}
-	c.kept = maps.Clone(c.now)
+	for name, f := range m.now {
+		c.now[name] = copied(f)
+	}
+	for name, f := range m.kept {
+		c.kept[name] = copied(f)
+	}
+	for _, op := range m.ops {
+		c.ops = append(c.ops, nameOp{op.from, op.to, copied(op.file)})
+	}
 	return c
 }
 
