@@ -40,6 +40,14 @@ func (t Ticket) Wait() error {
 		return t.b.err
 	case leadLater:
 		<-t.b.turn
+		t.l.mu.Lock()
+		few := t.b.waits < minBatch
+		t.l.mu.Unlock()
+		if few {
+			runtime.Gosched()
+		}
+	case leadNow: // so far the only one
+		runtime.Gosched()
 	}
 	t.l.commit()
 	return t.b.err
@@ -47,7 +55,6 @@ func (t Ticket) Wait() error {
 
 // commit writes the open block, as its leader, and hands over to the next leader.
 func (l *Log) commit() {
-	l.gather()
 	b := l.take()
 	if b.err == nil {
 		if b.err = l.write(b); b.err != nil || l.stopped.Load() {
@@ -55,15 +62,6 @@ func (l *Log) commit() {
 		}
 	}
 	l.finish(b)
-}
-
-func (l *Log) gather() {
-	l.mu.Lock()
-	few := l.open.waits < minBatch
-	l.mu.Unlock()
-	if few {
-		runtime.Gosched()
-	}
 }
 
 // take closes the open block and opens another one behind it.
@@ -81,7 +79,7 @@ func (l *Log) take() *block {
 	return b
 }
 
-// write writes a block behind those that could not be written before.
+// write writes the backlog and then the block b.
 func (l *Log) write(b *block) error {
 	data, hours := b.bytes, max(b.hours, l.backlogHours)
 	start := b.start - int64(len(l.backlog))

@@ -61,7 +61,7 @@
 // With durability power a block is synced before its waiters return. Otherwise the owner
 // of the log calls [Log.Sync] once a second.
 //
-// # What is damage, and what is a torn write
+// # Damage and torn writes
 //
 // A crash leaves an unfinished end (a torn write), which is cut off with a warning. Everything
 // else that cannot be read is damage: Open returns a [DamageError] and changes nothing. Open
@@ -78,13 +78,12 @@
 //     So a valid block behind an invalid one proves nothing there, unless its sync offset does;
 //     it is cut off as well. Nothing that was synced is.
 //
-// Before a segment begins, the one before is synced. So all other segments must be whole:
+// Each segment is synced before the next one begins. So all segments but the last must be whole:
 // their length is checked by the header of the next one when the log is opened, and their
 // content by [Log.Replay], [Log.Read] and [Verify].
 //
-// Not detectable here: a file that is cut exactly at a block boundary after the position that
-// its status knows (at most what was written since the last Sync), and a log without
-// any file. [Options.Known] detects both, up to the position that the caller stores elsewhere.
+// Two losses leave no trace in the files: a cut exactly between two blocks behind the last Sync,
+// and the loss of all files. [Options.Known] detects both, up to the position that the caller stores elsewhere.
 //
 // # Full disk
 //

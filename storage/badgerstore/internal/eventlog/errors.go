@@ -20,7 +20,7 @@ var (
 	errClosed     = errors.New("the event log is closed")
 )
 
-// DamageError says what is wrong with which file.
+// DamageError names the damaged file, the byte and the fault.
 type DamageError struct {
 	File   string // its name in the directory of the log
 	Offset int64  // in the file, in bytes

@@ -223,7 +223,7 @@ func TestManyWhileFull(t *testing.T) {
 	t.Logf("%d of 3200 records were taken", len(w))
 }
 
-// TestCloseWhileFull: Close tries once more, and says what was not written.
+// TestCloseWhileFull: Close tries to write once more, and fails when records are lost.
 func TestCloseWhileFull(t *testing.T) {
 	for _, room := range []bool{true, false} {
 		fs := newMemFS()

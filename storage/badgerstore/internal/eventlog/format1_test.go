@@ -71,8 +71,8 @@ func TestFormat1(t *testing.T) {
 	mustOpen(t, o).Abandon()
 }
 
-// TestFormat1Ends: a torn write at the end of format 1 is skipped and said, room is neither, and
-// what is known to be on disk is never taken for one.
+// TestFormat1Ends: a torn write at the end of format 1 is skipped and reported, room is neither, and
+// damage before Options.Known is refused.
 func TestFormat1Ends(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(b []byte) []byte

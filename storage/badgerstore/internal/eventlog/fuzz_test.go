@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzOpen holds for any bytes in any file: no panic, no record that was not written, and an
-// error is one that says what is damaged. A log that opens can be written, and opens again.
+// FuzzOpen holds for any bytes in any file: no panic, no record that was not written, and each
+// error is ErrDamaged. A log that opens can be written, and opens again.
 func FuzzOpen(f *testing.F) {
 	samples := []sample{newSample(f, closedCleanly), newSample(f, killed), newSample(f, restarted)}
 	f.Add(uint8(0), uint8(2), uint16(dataOffset), []byte("damage"), uint16(0))

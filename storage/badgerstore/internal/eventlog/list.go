@@ -65,7 +65,7 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 	return s.all[i], nil
 }
 
-// Segment is what is known of a segment.
+// Segment describes one segment to the caller.
 type Segment struct {
 	Base, End int64 // its first position, and that after its last
 	KeepUntil int64 // until when a record in it must be kept: Unix seconds, rounded up to an hour

@@ -61,7 +61,7 @@ type Log struct {
 	seed  uint32
 	power atomic.Bool
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields up to tried
 	open     *block     // takes records
 	writing  *block     // nil when no block is being written
 	leading  bool       // a leader is at work, or about to be
@@ -86,7 +86,8 @@ type Log struct {
 	segments segmentList
 }
 
-// block is what is written at once: room for its header, then records.
+// block is a batch of records that one write brings into the file: room for the header, then
+// the records.
 type block struct {
 	start int64
 	bytes []byte

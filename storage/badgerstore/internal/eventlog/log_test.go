@@ -68,7 +68,7 @@ func replayed(l *Log, from int64) (written, error) {
 	return all, err
 }
 
-// wantAll fails unless the log has exactly what was written, by Replay and by Read.
+// wantAll fails unless Replay and Read give exactly the written records.
 func wantAll(t testing.TB, l *Log, w written) {
 	t.Helper()
 	got, err := replayed(l, l.segments.all[0].base)
@@ -85,7 +85,7 @@ func wantAll(t testing.TB, l *Log, w written) {
 	}
 }
 
-// TestRoundTrip: what was appended is there, at its position, when the log is opened again, with
+// TestRoundTrip: each record is there, at its position, when the log is opened again, with
 // durability process and power, over segments, in blocks of one record and of many.
 func TestRoundTrip(t *testing.T) {
 	for _, power := range []bool{false, true} {
@@ -211,8 +211,6 @@ func TestGroupCommit(t *testing.T) {
 						t.Errorf("Read: got %q, %v, want %q", b, err, payload)
 					}
 					if i%10 == 0 {
-						l.SetPower(power != (i%20 == 0))
-						l.SetPower(power)
 						if err := errors.Join(l.Flush(), l.Sync()); err != nil {
 							t.Error(err)
 						}
@@ -227,6 +225,32 @@ func TestGroupCommit(t *testing.T) {
 		l.Abandon()
 		wantAll(t, mustOpen(t, o), w)
 	}
+}
+
+// TestSetPower: once the caller has flushed and synced after a change of durability, the records
+// that were answered before are as safe as those after it.
+func TestSetPower(t *testing.T) {
+	fs := newMemFS()
+	l, w := mustOpen(t, small(fs)), written{}
+	position := put(t, l, w, "process")
+	if !l.Safe(position) || l.Durable() > position {
+		t.Errorf("process: got safe %v, durable %d", l.Safe(position), l.Durable())
+	}
+	l.SetPower(true)
+	if err := errors.Join(l.Flush(), l.Sync()); err != nil || !l.Safe(position) {
+		t.Errorf("power: got safe %v, %v", l.Safe(position), err)
+	}
+	if position = put(t, l, w, "power"); l.Durable() <= position {
+		t.Errorf("power: answered before it is on disk")
+	}
+	fs.fault = func(op, _ string, b []byte) (int, error) {
+		if op == "sync" {
+			t.Error("process: synced")
+		}
+		return len(b), nil
+	}
+	l.SetPower(false)
+	put(t, l, w, "process again")
 }
 
 // TestUnawaited: records for which nobody waits are bounded, and written with the next block.
@@ -247,7 +271,8 @@ func TestUnawaited(t *testing.T) {
 	}
 }
 
-// TestKeepUntil: a segment knows until when it must be kept, by itself, however the log ended.
+// TestKeepUntil: the "keep until" of each segment survives a clean stop and a kill, without help
+// from the caller.
 func TestKeepUntil(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		o := small(newMemFS())

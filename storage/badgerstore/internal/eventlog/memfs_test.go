@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// memFS is a file system in memory, of one directory. It loses at a power cut what was not
-// synced, and fails as the test asks for.
+// memFS is a file system in memory, of one directory. A power cut loses unsynced content, and
+// fault injects errors.
 type memFS struct {
 	mu    sync.Mutex
 	now   map[string]*memFile // by name

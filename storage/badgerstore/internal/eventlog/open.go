@@ -12,8 +12,7 @@ import (
 )
 
 // Open opens the log in a directory, and makes it when there is none. It reads the last segment
-// whole, cuts off a torn write, and makes durable what is left. It refuses a damaged log with a
-// [DamageError] and changes nothing.
+// whole, cuts off a torn write, and syncs the rest. A damaged log is a [DamageError], and Open leaves its files alone.
 func Open(o Options) (*Log, error) {
 	if o.FS == nil {
 		o.FS = OS
@@ -110,8 +109,8 @@ func dropRemoved(o Options, list []*segment, flags int) []*segment {
 	})
 }
 
-// chain checks that each segment follows the one before it, and notes where that ends and
-// until when it is kept. It returns what is wrong.
+// chain checks that each segment follows the one before it. It sets the end and the "keep
+// until" of each segment but the last, and returns all damage.
 func chain(list []*segment) (errs []error) {
 	missing := func(base int64, why string, g *segment) {
 		errs = append(errs, &DamageError{segmentName(base), 0, "the file is missing: " + why + " " + g.name()})

@@ -10,7 +10,7 @@ import (
 )
 
 // outage uses a log until the process is killed or the power is cut, at any change of the file
-// system, and holds what is left against what was answered.
+// system, and compares the files that are left with the answers.
 type outage struct {
 	random *rand.Rand
 	fs     *memFS
@@ -103,7 +103,7 @@ func (o *outage) append(await bool) error {
 	return err
 }
 
-// check opens what is left and says what is wrong with it.
+// check opens the files that are left and returns the first broken promise.
 func (o *outage) check() error {
 	fs := o.fs.clone()
 	for range 2 { // what Open leaves is opened as well
@@ -132,8 +132,7 @@ func (o *outage) check() error {
 	return nil
 }
 
-// compare holds the records that are left against those that were written: they must be the
-// first ones, without a gap.
+// compare checks that the records left are the first ones of those written, without a gap.
 func (o *outage) compare(got written, first int64) error {
 	for position, payload := range got {
 		if o.w[position] != payload {

@@ -77,8 +77,7 @@ func TestRemoveInterrupted(t *testing.T) {
 	}
 }
 
-// TestReadBesideRemove: a read beside a removal gives the record or ErrGone, and a sync
-// beside it does not fail.
+// TestReadBesideRemove: during a removal, Read gives the record or ErrGone, and Sync succeeds.
 func TestReadBesideRemove(t *testing.T) {
 	o := Options{Dir: t.TempDir(), SegmentSize: 1 << 10}
 	l, w := mustOpen(t, o), written{}

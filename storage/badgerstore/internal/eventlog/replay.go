@@ -50,8 +50,8 @@ func (g *segment) replay(from int64, fn func(int64, []byte) error) (end int64, e
 	return end, nil
 }
 
-// Close writes and syncs what was appended and closes the files. Nobody may use the log
-// meanwhile or afterwards. What could not be written is lost, and the error says why.
+// Close writes and syncs all records and closes the files. No other method may run meanwhile or
+// afterwards. After an error the unwritten records are lost.
 func (l *Log) Close() error {
 	err := l.Flush()
 	if errors.Is(err, ErrTemporary) { // once more, whenever the last attempt was

@@ -6,7 +6,7 @@ import (
 	"iter"
 )
 
-// unit is what is valid or invalid as a whole: a block, or a frame of format 1.
+// unit is a block, or a frame of format 1: valid or invalid as a whole.
 type unit struct {
 	start int64
 	bytes []byte // valid until the next one is read

@@ -23,7 +23,7 @@ func (l *Log) syncAndNote() error {
 		return err
 	}
 	if g := l.current.Load(); g != nil && !g.v1 && g.status != l.statusLocked(g) {
-		_ = g.writeStatus(l.statusLocked(g)) // what it says without it stays true
+		_ = g.writeStatus(l.statusLocked(g)) // the old status stays true
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Report is what [Verify] has found.
+// Report is the result of [Verify].
 type Report struct {
 	Segments, Records int
 	Bytes             int64          // of all segments
@@ -15,8 +15,8 @@ type Report struct {
 	Damage            []*DamageError // nothing when the log is whole
 }
 
-// Verify reads the log of the options and says what is wrong with it. It changes
-// nothing. Nobody may have the log open. An error is one of reading.
+// Verify reads every byte of a closed log and reports all damage. It changes no file. Of the
+// options it uses FS, Dir, Known and Boot. The error is one of reading the files.
 func Verify(o Options) (r Report, err error) {
 	if o.FS == nil {
 		o.FS = OS
