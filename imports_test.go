@@ -25,6 +25,8 @@ var arrows = []struct {
 	{"storage/memstore", []string{module + "/storage/..."}, "a store knows no other store"},
 	{"storage/badgerstore", []string{module + "/storage/memstore", module + "/storage/redisstore/...", module + "/storage/storetest",
 		module + "/storage/migrate"}, "a store knows no other store"},
+	{"storage/badgerstore/internal/eventlog", []string{module + "/...", "github.com/dgraph-io/...", "log/slog"},
+		"the log knows bytes and positions: neither Badger nor core"},
 	{"storage/redisstore", []string{module + "/storage/memstore", module + "/storage/badgerstore", module + "/storage/storetest",
 		module + "/storage/migrate", module + "/storage/redisstore/..."}, "a store knows no other store"},
 	{"storage/redisstore/redistest", []string{module + "/...", "github.com/redis/..."}, "what tests a store does not use it"},

@@ -1,0 +1,204 @@
+package eventlog
+
+import (
+	"runtime"
+	"time"
+)
+
+// minBatch: while fewer callers wait for the open block, its leader yields once before it is
+// written, so that runnable goroutines can join. It costs latency when the processors are busy.
+const minBatch = 8
+
+// joinLocked makes the caller a waiter of the open block.
+func (l *Log) joinLocked() Ticket {
+	b := l.open
+	b.waits++
+	switch {
+	case !l.leading:
+		l.leading, b.led = true, true
+		return Ticket{l, b, leadNow}
+	case !b.led:
+		b.led, b.turn = true, make(chan struct{})
+		return Ticket{l, b, leadLater}
+	}
+	b.followLocked()
+	return Ticket{l, b, follow}
+}
+
+func (b *block) followLocked() {
+	if b.done == nil && !b.finished {
+		b.done = make(chan struct{})
+	}
+}
+
+// Wait returns when the record is in the file, and with durability power on disk, or why it is not.
+// After [ErrTemporary] the log keeps the record and writes it when it can.
+func (t Ticket) Wait() error {
+	switch t.role {
+	case follow:
+		<-t.b.done
+		return t.b.err
+	case leadLater:
+		<-t.b.turn
+		t.l.mu.Lock()
+		few := t.b.waits < minBatch
+		t.l.mu.Unlock()
+		if few {
+			runtime.Gosched()
+		}
+	case leadNow: // so far the only one
+		runtime.Gosched()
+	}
+	t.l.commit()
+	return t.b.err
+}
+
+// commit writes the open block, as its leader, and hands over to the next leader.
+func (l *Log) commit() {
+	b := l.take()
+	if b.err == nil {
+		if b.err = l.write(b); b.err != nil || l.stopped.Load() {
+			l.setState(b.err)
+		}
+	}
+	l.finish(b)
+}
+
+// take closes the open block and opens another one behind it.
+func (l *Log) take() *block {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.open
+	b.err = l.failed
+	end := b.start
+	if !b.empty() {
+		b.bytes = append(b.bytes, marker)
+		end += int64(len(b.bytes))
+	}
+	l.writing, l.open, l.free = b, newBlock(end, l.free), nil
+	return b
+}
+
+// write writes the backlog and then the block b.
+func (l *Log) write(b *block) error {
+	data, hours := b.bytes, max(b.hours, l.backlogHours)
+	start := b.start - int64(len(l.backlog))
+	if b.empty() {
+		data = nil
+	} else {
+		sealBlock(data, l.seed, b.start, l.durable.Load(), b.hours)
+	}
+	if len(l.backlog) > 0 {
+		l.backlog = append(l.backlog, data...)
+		data = l.backlog
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	err := l.put(start, data, hours)
+	if isTemporary(err) {
+		if len(l.backlog) == 0 {
+			l.backlog = append(l.backlog, data...)
+		}
+		l.backlogHours = hours
+		return &temporaryError{err}
+	}
+	l.backlog, l.backlogHours = nil, 0
+	return err
+}
+
+// put writes whole blocks that begin at a position into the last segment.
+func (l *Log) put(start int64, data []byte, hours uint32) error {
+	g := l.current.Load()
+	if g == nil || g.v1 || g.end-g.base >= l.o.SegmentSize {
+		if err := l.rotate(start); err != nil {
+			return err
+		}
+		g = l.current.Load()
+	}
+	if _, err := g.file.WriteAt(data, g.offset(start)); err != nil {
+		_ = g.file.Truncate(g.offset(start)) // else a torn write, which the next attempt overwrites
+		g.room = start
+		return err
+	}
+	end := start + int64(len(data))
+	l.segments.grown(g, end, hours, data)
+	l.written.Store(end)
+	l.blocks.Add(1)
+	if !l.power.Load() {
+		return nil
+	}
+	g.makeRoom(end, l.o.Ahead, g.base+l.o.SegmentSize)
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	return l.syncLocked()
+}
+
+// setState notes how writing or syncing ended, and tells the owner when that changes whether
+// the log takes records, or may take them again.
+func (l *Log) setState(err error) {
+	l.mu.Lock()
+	refused, failed := l.refusing != nil, l.failed != nil
+	l.refusing = nil
+	if isTemporary(err) {
+		l.refusing, l.tried = err, time.Now()
+	} else if err != nil && !failed {
+		l.failed = err
+	}
+	now := l.errLocked()
+	changed := refused != (l.refusing != nil) || failed != (l.failed != nil)
+	l.stopped.Store(now != nil)
+	l.mu.Unlock()
+	if changed && l.o.OnState != nil {
+		l.o.OnState(now)
+	}
+}
+
+// finish wakes the waiters of a block and the leader of the next one.
+func (l *Log) finish(b *block) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.finished = true
+	if b.done != nil {
+		close(b.done)
+	}
+	l.writing = nil
+	l.free, b.bytes = b.bytes, nil
+	if l.open.led {
+		close(l.open.turn)
+		return
+	}
+	l.leading = false
+}
+
+// Ready returns nil while the log takes records. Otherwise it returns why not, after another
+// attempt if the last one is long enough ago. It costs one atomic load while all is well:
+// call it before taking the locks under which Append is called.
+func (l *Log) Ready() error {
+	if !l.stopped.Load() {
+		return nil
+	}
+	return l.Flush()
+}
+
+// Flush returns when everything that was appended before is in the files, or why it is not.
+func (l *Log) Flush() error {
+	l.mu.Lock()
+	var t Ticket
+	switch {
+	case l.failed != nil, l.refusing != nil && (l.leading || time.Since(l.tried) < retryEvery):
+		err := l.errLocked()
+		l.mu.Unlock()
+		return err
+	case !l.open.empty() || l.refusing != nil:
+		t = l.joinLocked()
+	case l.writing == nil:
+		l.mu.Unlock()
+		return nil
+	default:
+		t = Ticket{l, l.writing, follow}
+		t.b.followLocked()
+	}
+	l.mu.Unlock()
+	return t.Wait()
+}

@@ -1,0 +1,383 @@
+package eventlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// ending is how the process that wrote a log came to its end.
+type ending string
+
+const (
+	closedCleanly ending = "closed"
+	killed        ending = "killed"   // on the same boot of the machine
+	restarted     ending = "power"    // and the machine was restarted, all pages kept
+	powerSynced   ending = "power on" // likewise, with durability power
+)
+
+// sample is a log of three segments: the second half of the last one was written after the last
+// Sync.
+type sample struct {
+	fs     *memFS
+	o      Options // it is opened with
+	w      written
+	noted  int64 // the sync position in the status
+	synced int64 // the highest sync position in the status and the blocks
+	last   int64 // the position of the last record
+}
+
+func newSample(t testing.TB, e ending) sample {
+	t.Helper()
+	s := sample{fs: newMemFS(), w: written{}}
+	s.o = small(s.fs)
+	s.o.SegmentSize, s.o.Power = 300, e == powerSynced
+	s.o.Ahead = 64
+	l := mustOpen(t, s.o)
+	l.seed = uint32(len(e)) // the same in each run, for the fuzzer
+	putUntil(t, l, s.w, 3)
+	for range 2 {
+		put(t, l, s.w, "synced in the last segment")
+	}
+	if err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.noted = l.Durable()
+	for i := range 3 {
+		s.last = put(t, l, s.w, "after the last sync "+strings.Repeat("y", 10*i))
+	}
+	switch e {
+	case closedCleanly:
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s.noted = l.Durable()
+	case restarted, powerSynced:
+		s.o.Boot++
+	}
+	if s.synced = s.noted; e == powerSynced {
+		s.synced = s.last - blockHeader // the last block has none behind it that knows
+	}
+	if e != closedCleanly {
+		l.Abandon()
+	}
+	s.fs = s.fs.clone()
+	delete(s.fs.now, spareName)
+	s.o.FS = s.fs
+	return s
+}
+
+// files returns the names of the segments, oldest first.
+func (s *sample) files() []string { return slices.Sorted(maps.Keys(s.fs.now)) }
+
+// damaged returns a copy with a file changed.
+func (s *sample) damaged(name string, change func([]byte) []byte) *memFS {
+	fs := s.fs.clone()
+	fs.now[name] = &memFile{now: change(fs.now[name].now)}
+	return fs
+}
+
+// outcome is what became of a damaged log.
+type outcome string
+
+const (
+	healed  outcome = "healed"  // everything is there
+	refused outcome = "refused" // by an error that names the file
+	cut     outcome = "cut"     // a torn write was cut off, and said so
+)
+
+// judge opens a log and fails if it gives a record that was not written, loses one without a
+// word, or changes a log that it refuses.
+func (s *sample) judge(t *testing.T, what, name string, fs *memFS, synced int64) outcome {
+	t.Helper()
+	before, torn := fs.clone(), 0
+	o := s.o
+	o.FS = fs
+	o.OnTorn = func(Torn) { torn++ }
+	l, err := Open(o)
+	var got written
+	if err == nil {
+		got, err = replayed(l, firstPosition)
+		s.judgeReads(t, what, l)
+		l.Abandon()
+	}
+	for position, payload := range got {
+		if s.w[position] != payload {
+			t.Fatalf("%s: got %.20q at %d, want %.20q", what, payload, position, s.w[position])
+		}
+	}
+	o.FS = before
+	r, verifyErr := Verify(o)
+	if verifyErr != nil {
+		t.Fatalf("%s: Verify: %v", what, verifyErr)
+	}
+	if err != nil {
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
+			t.Fatalf("%s: got error %v, want one line that names %s", what, err, name)
+		}
+		if len(r.Damage) == 0 || r.Damage[0].Error() != err.Error() {
+			t.Fatalf("%s: Verify: got %+v, want %v", what, r, err)
+		}
+		if l == nil {
+			for name, f := range before.now {
+				if !bytes.Equal(fs.now[name].now, f.now) {
+					t.Fatalf("%s: the refused log was changed: %s", what, name)
+				}
+			}
+		}
+		return refused
+	}
+	if len(r.Damage) > 0 && len(got) < len(s.w) {
+		t.Fatalf("%s: Verify: got %v, want none", what, r.Damage)
+	}
+	for position := range s.w {
+		if got[position] == "" && position < synced {
+			t.Fatalf("%s: the record at %d is lost, and was on disk: up to %d", what, position, synced)
+		}
+	}
+	switch {
+	case len(got) == len(s.w):
+		return healed
+	case torn == 1:
+		return cut
+	}
+	return "lost"
+}
+
+// judgeReads fails if Read gives a record that was not written.
+func (s *sample) judgeReads(t *testing.T, what string, l *Log) {
+	t.Helper()
+	for position, want := range s.w {
+		if b, err := l.Read(position, nil); err == nil && string(b) != want {
+			t.Fatalf("%s: Read %d: got %.20q, want %.20q", what, position, b, want)
+		}
+	}
+}
+
+// telling reports whether a byte of a file is data, in the header or in a status, or one of
+// some in between.
+func telling(at int) bool { return at >= dataOffset || at%slotStride < 50 || at%251 == 0 }
+
+// TestFlippedBytes: one flipped byte, anywhere in any file, is healed or refused. Only after a
+// restart of the machine, and only behind the sync offset, it is taken for a torn write: a power
+// cut may have done it.
+func TestFlippedBytes(t *testing.T) {
+	for _, e := range []ending{closedCleanly, killed, restarted, powerSynced} {
+		s := newSample(t, e)
+		count := map[outcome]int{}
+		for _, name := range s.files() {
+			for at := range s.fs.now[name].now {
+				if !telling(at) {
+					continue
+				}
+				fs := s.damaged(name, func(b []byte) []byte { b[at] ^= []byte{1, 0xff}[at%2]; return b })
+				got := s.judge(t, fmt.Sprintf("%s: %s, byte %d flipped", e, name, at), name, fs, s.synced)
+				if count[got]++; got == "lost" || got == cut && (e == closedCleanly || e == killed) {
+					t.Errorf("%s: %s, byte %d flipped: got %s", e, name, at, got)
+				}
+			}
+		}
+		t.Log(e, count)
+		if count[refused] == 0 || count[healed] == 0 {
+			t.Errorf("%s: got %v, want both", e, count)
+		}
+	}
+}
+
+// TestCutFiles: a file that is cut at any byte is refused. Of the last one a cut behind the
+// last Sync is a torn write, or nothing where it is between two blocks.
+func TestCutFiles(t *testing.T) {
+	for _, e := range []ending{closedCleanly, killed, restarted, powerSynced} {
+		s := newSample(t, e)
+		count := map[outcome]int{}
+		for i, name := range s.files() {
+			last := i == len(s.files())-1
+			for at := range s.fs.now[name].now {
+				if !telling(at) {
+					continue
+				}
+				fs := s.damaged(name, func(b []byte) []byte { return b[:at] })
+				got := s.judge(t, fmt.Sprintf("%s: %s cut at %d", e, name, at), name, fs, s.noted)
+				if count[got]++; !last && got != refused {
+					t.Errorf("%s: %s cut at byte %d: got %s, want %s", e, name, at, got, refused)
+				}
+			}
+		}
+		t.Log(e, count)
+		if e == closedCleanly && (count["lost"] > 0 || count[cut] > 0) {
+			t.Errorf("%s: got %v, want each healed or refused", e, count)
+		}
+	}
+}
+
+// TestZeroedRanges: zeros over data are refused. Zeros from behind the sync position to the end of
+// the file are a torn write.
+func TestZeroedRanges(t *testing.T) {
+	for _, e := range []ending{closedCleanly, killed, restarted, powerSynced} {
+		s := newSample(t, e)
+		count := map[outcome]int{}
+		for i, name := range s.files() {
+			size := len(s.fs.now[name].now)
+			for _, n := range []int{8, 200, 4096, size} {
+				for at := 0; at < size; at += 7 {
+					if !telling(at) {
+						continue
+					}
+					fs := s.damaged(name, func(b []byte) []byte { clear(b[at:min(at+n, size)]); return b })
+					got := s.judge(t, fmt.Sprintf("%s: %s, %d zeros at %d", e, name, n, at), name, fs, s.noted)
+					if count[got]++; got == "lost" && (i < len(s.files())-1 || e == closedCleanly) {
+						t.Errorf("%s: %s, %d zeros at %d: got %s", e, name, n, at, got)
+					}
+				}
+			}
+		}
+		t.Log(e, count)
+	}
+}
+
+// TestFilesMovedAround: a segment that is missing, swapped, copied or of another log is refused,
+// also the last one: the status of the segment before it names it.
+func TestFilesMovedAround(t *testing.T) {
+	s := newSample(t, killed)
+	other := newSample(t, powerSynced) // with another seed
+	files := s.files()
+	for name, test := range map[string]struct {
+		change func(map[string]*memFile)
+		file   int // its index, as the error names it
+	}{
+		"first missing":  {func(m map[string]*memFile) { delete(m, files[0]) }, 0},
+		"middle missing": {func(m map[string]*memFile) { delete(m, files[1]) }, 1},
+		"last missing":   {func(m map[string]*memFile) { delete(m, files[2]) }, 2},
+		"last empty":     {func(m map[string]*memFile) { m[files[2]] = &memFile{} }, 2},
+		"first empty":    {func(m map[string]*memFile) { m[files[0]] = &memFile{} }, 0},
+		"swapped":        {func(m map[string]*memFile) { m[files[0]], m[files[1]] = m[files[1]], m[files[0]] }, 0},
+		"copied over":    {func(m map[string]*memFile) { m[files[2]] = m[files[1]] }, 2},
+		"of another log": {func(m map[string]*memFile) { m[files[1]] = other.fs.now[files[1]] }, 1},
+		"last of another": {func(m map[string]*memFile) {
+			m[files[2]] = other.fs.now[files[2]]
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := s.fs.clone()
+			test.change(fs.now)
+			if got := s.judge(t, name, files[test.file], fs, s.synced); got != refused {
+				t.Errorf("got %s, want %s", got, refused)
+			}
+		})
+	}
+	fs := s.fs.clone()
+	fs.now["copy of "+files[1]], fs.now["0.seg"] = fs.now[files[1]], fs.now[files[1]]
+	if got := s.judge(t, "files that are no segments", "", fs, s.synced); got != healed {
+		t.Errorf("files that are no segments: got %s, want %s", got, healed)
+	}
+}
+
+// TestKnown: a log that ends before the position that its caller knows is damaged, with or
+// without any file.
+func TestKnown(t *testing.T) {
+	s := newSample(t, killed)
+	for name, fs := range map[string]*memFS{
+		"cut between two blocks": s.damaged(s.files()[2], func(b []byte) []byte { return b[:len(b)-(7+16+len(s.w[s.last]))] }),
+		"without a file":         newMemFS(),
+	} {
+		o := s.o
+		o.FS, o.Known = fs, s.last+1
+		if l, err := Open(o); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: got %v, %v, want damage", name, l, err)
+		}
+		if r, err := Verify(o); err != nil || len(r.Damage) != 1 {
+			t.Errorf("%s: Verify: got %+v, %v, want damage", name, r, err)
+		}
+		o.Known = 0
+		mustOpen(t, o).Abandon()
+	}
+}
+
+// TestDamageNamesTheByte: the error of a damaged block says where the block begins in its
+// file: there an operator looks for the lost records.
+func TestDamageNamesTheByte(t *testing.T) {
+	s := newSample(t, closedCleanly)
+	first := segmentName(1)
+	fs := s.damaged(first, func(b []byte) []byte { b[dataOffset+blockHeader+recordHeader] ^= 1; return b })
+	o := s.o
+	o.FS = fs
+	l := mustOpen(t, o)
+	_, err := replayed(l, firstPosition)
+	var d *DamageError
+	if !errors.As(err, &d) || d.File != first || d.Offset != dataOffset {
+		t.Errorf("got error %v, want byte %d of %s", err, dataOffset, first)
+	}
+	_, err = l.Read(firstPosition+blockHeader, nil)
+	if !errors.As(err, &d) || d.File != first || d.Offset != dataOffset+blockHeader {
+		t.Errorf("Read: got error %v, want byte %d of %s", err, dataOffset+blockHeader, first)
+	}
+}
+
+// TestBlockInPayload: a block that lies in the payload of a torn one, or anywhere but at its
+// position, is no evidence that the torn one was on disk.
+func TestBlockInPayload(t *testing.T) {
+	fs := newMemFS()
+	o := small(fs)
+	l := mustOpen(t, o)
+	w := written{}
+	put(t, l, w, "first")
+	block := string(fs.now[segmentName(1)].now[dataOffset:]) // its sync offset is its position
+	put(t, l, w, block+block)
+	l.Abandon()
+	file := fs.now[segmentName(1)].now
+	file[dataOffset+len(block)+1] ^= 1
+	o.Boot, o.OnTorn = 2, func(torn Torn) { o.Known = torn.Offset }
+	l = mustOpen(t, o)
+	if got, err := replayed(l, firstPosition); err != nil || len(got) != 1 || o.Known != int64(dataOffset+len(block)) {
+		t.Errorf("got %d records, %v, cut at %d, want 1", len(got), err, o.Known)
+	}
+}
+
+// TestVerifyChecksum: a segment in which a block was replaced by another valid one is found by
+// the checksum in the header of the next segment.
+func TestVerifyChecksum(t *testing.T) {
+	s := newSample(t, closedCleanly)
+	first := segmentName(1)
+	fs := s.damaged(first, func(b []byte) []byte {
+		h, _ := decodeHeader(b)
+		info, _ := decodeBlock(b[dataOffset:], h.seed, 1)
+		block := b[dataOffset : dataOffset+info.end-1]
+		block[blockHeader+recordHeader] ^= 1
+		sealRecord(block[blockHeader:len(block)-1], h.seed, 1+blockHeader)
+		sealBlock(block, h.seed, 1, 1, 0)
+		return b
+	})
+	o := s.o
+	o.FS = fs
+	if r, err := Verify(o); err != nil || len(r.Damage) != 1 || r.Damage[0].File != first {
+		t.Errorf("Verify: got %+v, %v, want that %s is damaged", r, err, first)
+	}
+}
+
+// TestVerifyChangesNothing: Verify opens files to read only, and leaves a torn write.
+func TestVerifyChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	l := mustOpen(t, Options{Dir: dir})
+	put(t, l, written{}, "record")
+	l.Abandon()
+	path := dir + "/" + segmentName(1)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Write([]byte("torn"))
+	if err := errors.Join(err, f.Close(), os.Chmod(path, 0o400)); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.ReadFile(path)
+	r, err := Verify(Options{Dir: dir})
+	after, _ := os.ReadFile(path)
+	if err != nil || r.Torn != 4 || r.Records != 1 || !bytes.Equal(before, after) {
+		t.Errorf("got %+v, %v, want 1 record and 4 bytes torn, and the file as before", r, err)
+	}
+}

@@ -1,0 +1,82 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+)
+
+var (
+	// ErrDamaged is what every [DamageError] is.
+	ErrDamaged = errors.New("the event log is damaged")
+	// ErrGone means that the segment of a position was removed.
+	ErrGone = errors.New("the record was removed")
+	// ErrTemporary means that the disk is full or descriptors have run out. A record that
+	// was waited for may or may not be in the log later; a new record was not appended.
+	ErrTemporary = errors.New("the event log cannot be written at the moment")
+	// ErrRecordSize means that a record is empty, or longer than [MaxRecord].
+	ErrRecordSize = errors.New("the record is empty or too long")
+	errClosed     = errors.New("the event log is closed")
+)
+
+// DamageError names the damaged file, the byte and the fault.
+type DamageError struct {
+	File   string // its name in the directory of the log
+	Offset int64  // in the file, in bytes
+	What   string
+}
+
+// Error returns one line that names the file and the offset.
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("%v: %s, byte %d: %s", ErrDamaged, e.File, e.Offset, e.What)
+}
+
+// Is reports whether target is [ErrDamaged].
+func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
+
+// temporaryError is a fault that may pass.
+type temporaryError struct{ cause error }
+
+func (e *temporaryError) Error() string        { return ErrTemporary.Error() + ": " + e.cause.Error() }
+func (e *temporaryError) Is(target error) bool { return target == ErrTemporary }
+func (e *temporaryError) Unwrap() error        { return e.cause }
+
+// syncError is a failed sync. It is final whatever the cause: a second sync may
+// succeed without the bytes of the first.
+type syncError struct{ error }
+
+func (e syncError) Unwrap() error { return e.error }
+
+// isTemporary reports whether a write that failed with err may succeed later.
+func isTemporary(err error) bool {
+	if err == nil {
+		return false
+	}
+	var failedSync syncError
+	if errors.As(err, &failedSync) {
+		return false
+	}
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// synced wraps the error of a sync.
+func synced(err error) error {
+	if err == nil {
+		return nil
+	}
+	return syncError{err}
+}
+
+// nonEOF returns an error that is not the end of a file.
+func nonEOF(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return nil
+	}
+	return err
+}

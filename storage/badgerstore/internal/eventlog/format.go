@@ -1,0 +1,177 @@
+package eventlog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"strings"
+)
+
+// Sizes in bytes. See doc.go for the drawing.
+const (
+	headerSize1  = 16 // of a segment of format 1, before its frames
+	frameHeader1 = 8  // of a frame of format 1: CRC, length
+	maxFrame1    = 1 << 22
+
+	headerSize   = 44   // of a segment
+	slotSize     = 40   // of a copy of the status
+	slotStride   = 1024 // the two copies are in sectors of their own: at 1024 and 2048
+	dataOffset   = 4096 // of the first block: in a page of its own
+	blockHeader  = 15
+	blockMarker  = 1
+	recordHeader = 7
+
+	// MaxRecord is the largest length of a record.
+	MaxRecord = 1<<24 - 1
+)
+
+const (
+	magic1 = "lkseg\x00\x00\x01" // with the format
+	magic2 = "lkseg\x00\x00\x02"
+
+	marker  = 0xa5 // the last byte of a block
+	unknown = 1<<32 - 1
+
+	segmentSuffix = ".seg"
+	spareName     = "spare" // the next segment, before it has its name
+
+	firstPosition = 1
+	maxPosition   = 1 << 62
+)
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	le         = binary.LittleEndian
+)
+
+func checksum(b []byte, seed uint32, position int64) uint32 {
+	return crc32.Update(seed^uint32(position)^uint32(position>>32), castagnoli, b)
+}
+
+func segmentName(base int64) string { return fmt.Sprintf("%016x%s", base, segmentSuffix) }
+
+// baseOf returns the base in the name of a segment.
+func baseOf(name string) (base int64, ok bool) {
+	digits, isSegment := strings.CutSuffix(name, segmentSuffix)
+	base, err := strconv.ParseInt(digits, 16, 64)
+	return base, isSegment && err == nil && base >= firstPosition && base < maxPosition && name == segmentName(base)
+}
+
+// header is the beginning of a segment of format 2.
+type header struct {
+	base int64
+	seed uint32 // of all checksums of the log
+
+	// Of the previous segment; base 0 when there was none.
+	prevBase  int64
+	prevCRC   uint32 // of everything in it, from its base to base
+	prevHours uint32 // until when it must be kept
+}
+
+func (h *header) encode() []byte {
+	b := make([]byte, headerSize)
+	copy(b, magic2)
+	le.PutUint64(b[8:], uint64(h.base))
+	le.PutUint64(b[16:], uint64(h.prevBase))
+	le.PutUint32(b[24:], h.prevCRC)
+	le.PutUint32(b[28:], h.seed)
+	le.PutUint32(b[32:], h.prevHours)
+	le.PutUint32(b[40:], checksum(b[:40], 0, h.base))
+	return b
+}
+
+func decodeHeader(b []byte) (h header, ok bool) {
+	h.base = int64(le.Uint64(b[8:]))
+	h.prevBase = int64(le.Uint64(b[16:]))
+	h.prevCRC, h.seed, h.prevHours = le.Uint32(b[24:]), le.Uint32(b[28:]), le.Uint32(b[32:])
+	return h, string(b[:8]) == magic2 && le.Uint32(b[40:]) == checksum(b[:40], 0, h.base)
+}
+
+// status is what changes of a segment. Of its two copies the one with the higher number counts.
+type status struct {
+	number uint64
+	synced int64  // everything before it is on disk
+	oldest int64  // the base of the oldest segment that was not removed
+	boot   uint64 // of the machine that wrote the segment last
+	sealed bool   // a next segment exists, and begins at synced
+}
+
+func (s *status) encode(seed uint32, base int64) []byte {
+	b := make([]byte, slotSize)
+	le.PutUint64(b, s.number)
+	le.PutUint64(b[8:], uint64(s.synced))
+	le.PutUint64(b[16:], uint64(s.oldest))
+	le.PutUint64(b[24:], s.boot)
+	if s.sealed {
+		b[32] = 1
+	}
+	le.PutUint32(b[36:], checksum(b[:36], seed, base))
+	return b
+}
+
+func decodeStatus(b []byte, seed uint32, base int64) (s status, ok bool) {
+	s = status{number: le.Uint64(b), synced: int64(le.Uint64(b[8:])), oldest: int64(le.Uint64(b[16:])), boot: le.Uint64(b[24:]), sealed: b[32] == 1}
+	return s, s.number > 0 && le.Uint32(b[36:]) == checksum(b[:36], seed, base)
+}
+
+// sealBlock completes the block b that begins at a position: b has room for the header, then
+// the records, then the marker. durable is the position up to which the log is on disk.
+func sealBlock(b []byte, seed uint32, position, durable int64, hours uint32) {
+	b[len(b)-blockMarker] = marker
+	le.PutUint32(b[4:], uint32(len(b)-blockHeader-blockMarker))
+	le.PutUint32(b[8:], uint32(min(position-durable, unknown)))
+	putUint24(b[12:], hours)
+	le.PutUint32(b, checksum(b[4:blockHeader], ^seed, position))
+}
+
+// blockInfo is what the header of a block says.
+type blockInfo struct {
+	end    int64 // the position after the block
+	synced int64 // the sync offset, 0 when it is unknown
+	hours  uint32
+}
+
+// decodeBlock decodes the header of a block at a position.
+func decodeBlock(b []byte, seed uint32, position int64) (i blockInfo, ok bool) {
+	length, back := le.Uint32(b[4:]), le.Uint32(b[8:])
+	i = blockInfo{end: position + blockHeader + int64(length) + blockMarker, hours: uint24(b[12:])}
+	if back != unknown {
+		i.synced = position - int64(back)
+	}
+	return i, length > recordHeader && i.end < maxPosition && le.Uint32(b) == checksum(b[4:blockHeader], ^seed, position)
+}
+
+// sealRecord completes a record at a position: b has room for the header, then the payload.
+func sealRecord(b []byte, seed uint32, position int64) {
+	putUint24(b[4:], uint32(len(b)-recordHeader))
+	le.PutUint32(b, checksum(b[4:], seed, position))
+}
+
+// recordSize returns the length of the record that b begins with, header included.
+func recordSize(b []byte) int { return recordHeader + int(uint24(b[4:])) }
+
+// validRecord reports whether b is a record that was written at a position.
+func validRecord(b []byte, seed uint32, position int64) bool {
+	return len(b) > recordHeader && le.Uint32(b) == checksum(b[4:], seed, position)
+}
+
+// frameSize1 returns the length of a frame of format 1, header included.
+func frameSize1(b []byte) (size int, ok bool) {
+	n := le.Uint32(b[4:])
+	return frameHeader1 + int(n), n > 0 && n <= maxFrame1
+}
+
+// validFrame1 is validRecord for format 1.
+func validFrame1(b []byte, position int64) bool {
+	return le.Uint32(b) == checksum(b[frameHeader1:], 0, position)
+}
+
+func putUint24(b []byte, n uint32) { b[0], b[1], b[2] = byte(n), byte(n>>8), byte(n>>16) }
+
+func uint24(b []byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 }
+
+// hoursOf returns a time as blocks have it: Unix seconds as hours, rounded up.
+func hoursOf(seconds int64) uint32 {
+	return uint32(min(max(0, seconds+3599)/3600, 1<<24-1))
+}

@@ -1,0 +1,172 @@
+package eventlog
+
+import (
+	"cmp"
+	"errors"
+	"hash/crc32"
+	"os"
+	"slices"
+	"sync"
+)
+
+// segmentList has the segments in ascending order.
+type segmentList struct {
+	mu  sync.RWMutex // guards all, and of each segment what changes
+	all []*segment
+}
+
+func (s *segmentList) add(g *segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, g)
+}
+
+// grown notes that data was written to the last segment, up to a position.
+func (s *segmentList) grown(g *segment, end int64, hours uint32, data []byte) {
+	crc := crc32.Update(g.crc, castagnoli, data)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.end, g.hours, g.crc = end, max(g.hours, hours), crc
+}
+
+func (s *segmentList) oldest() int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.all[0].base
+}
+
+// snapshot returns a copy of the list, with copies of the segments.
+func (s *segmentList) snapshot() []segment {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	list := make([]segment, len(s.all))
+	for i, g := range s.all {
+		list[i] = segment{header: g.header, v1: g.v1, path: g.path, file: g.file, end: g.end, hours: g.hours}
+	}
+	return list
+}
+
+// at returns the segment that has a position; nil and an error when there is none.
+func (s *segmentList) at(position int64) (g *segment, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	i, found := slices.BinarySearchFunc(s.all, position, func(g *segment, p int64) int { return cmp.Compare(g.base, p) })
+	if !found {
+		i--
+	}
+	switch {
+	case len(s.all) == 0:
+		return nil, &DamageError{segmentName(firstPosition), 0, "the log has no file"}
+	case i < 0:
+		return nil, ErrGone
+	case position >= s.all[i].end:
+		return nil, s.all[i].damage(position, "the log ends before the record")
+	}
+	return s.all[i], nil
+}
+
+// Segment describes one segment to the caller.
+type Segment struct {
+	Base, End int64 // its first position, and that after its last
+	KeepUntil int64 // until when a record in it must be kept: Unix seconds, rounded up to an hour
+}
+
+// Segments returns the segments, oldest first. The last one is being written.
+func (l *Log) Segments() []Segment {
+	var list []Segment
+	for _, g := range l.segments.snapshot() {
+		list = append(list, Segment{g.base, g.end, int64(g.hours) * 3600})
+	}
+	return list
+}
+
+// Remove removes the oldest segments that end at a position or before it, never the last
+// one. Reads of their records return [ErrGone] from then on.
+func (l *Log) Remove(upTo int64) error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	s := &l.segments
+	s.mu.RLock()
+	n := 0
+	for n < len(s.all)-1 && s.all[n].end <= upTo {
+		n++
+	}
+	removed, left := s.all[:n:n], s.all[n:]
+	s.mu.RUnlock()
+	if n == 0 {
+		return nil
+	}
+	if err := l.setOldest(left[0].base); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.all = slices.Clone(s.all[n:]) // a new one may have begun
+	s.mu.Unlock()
+	var errs []error
+	for _, g := range removed {
+		errs = append(errs, g.file.Close(), l.o.FS.Remove(g.path))
+	}
+	return errors.Join(append(errs, l.o.FS.SyncDir(l.o.Dir))...)
+}
+
+// setOldest makes it durable which segment is the oldest.
+func (l *Log) setOldest(base int64) error {
+	g := l.current.Load()
+	if g.v1 {
+		return nil
+	}
+	status := l.statusLocked(g)
+	status.oldest = base
+	if err := g.writeStatus(status); err != nil {
+		return err
+	}
+	if l.syncErr == nil {
+		l.syncErr = synced(g.file.Sync())
+	}
+	return l.syncErr
+}
+
+// probe is how much Read reads at first: most records are shorter.
+const probe = 256
+
+// Read returns the record at a position that Append has returned; buf is used for it if it is
+// large enough. A record whose segment was removed is [ErrGone]; one that is not valid is
+// [ErrDamaged].
+func (l *Log) Read(position int64, buf []byte) ([]byte, error) {
+	g, err := l.segments.at(position)
+	if err != nil {
+		return nil, err
+	}
+	b, err := g.read(position, buf)
+	if errors.Is(err, os.ErrClosed) {
+		return nil, ErrGone
+	}
+	return b, err
+}
+
+// read reads the record at a position.
+func (g *segment) read(position int64, buf []byte) ([]byte, error) {
+	before, size := recordHeader, func(b []byte) (int, bool) { return recordSize(b), true }
+	valid := func(b []byte) bool { return validRecord(b, g.seed, position) }
+	if g.v1 {
+		before, size = frameHeader1, frameSize1
+		valid = func(b []byte) bool { return validFrame1(b, position) }
+	}
+	b := slices.Grow(buf[:0], probe)[:probe]
+	n, err := g.file.ReadAt(b, g.offset(position))
+	if n < before {
+		return nil, cmp.Or(nonEOF(err), g.damage(position, "the record is cut off"))
+	}
+	want, ok := size(b)
+	if ok && want > n {
+		b = slices.Grow(b[:0], want)[:want]
+		n, err = g.file.ReadAt(b, g.offset(position))
+	}
+	if n < want && nonEOF(err) != nil {
+		return nil, err
+	}
+	if !ok || n < want || !valid(b[:want]) {
+		return nil, g.damage(position, "the record is invalid")
+	}
+	return b[before:want], nil
+}

@@ -1,0 +1,258 @@
+package eventlog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Open opens the log in a directory, and makes it when there is none. It reads the last segment
+// whole, cuts off a torn write, and syncs the rest. A damaged log is a [DamageError], and Open leaves its files alone.
+func Open(o Options) (*Log, error) {
+	if o.FS == nil {
+		o.FS = OS
+	}
+	o.SegmentSize, o.Ahead = cmp.Or(o.SegmentSize, DefaultSegmentSize), cmp.Or(o.Ahead, DefaultAhead)
+	l := &Log{o: o, seed: rand.Uint32()}
+	l.power.Store(o.Power)
+	list, err := load(o, os.O_RDWR, func(err error) error { return err })
+	l.segments.all = list
+	if err == nil {
+		err = l.recover()
+	}
+	if err != nil {
+		l.Abandon()
+		return nil, err
+	}
+	return l, nil
+}
+
+// load opens the segments of a log and checks that they follow each other. Whatever is
+// damage goes to report, and load goes on unless that returns an error.
+func load(o Options, flags int, report func(error) error) (list []*segment, err error) {
+	names, err := o.FS.List(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var bases []int64
+	for _, name := range names {
+		if base, ok := baseOf(name); ok {
+			bases = append(bases, base)
+		}
+	}
+	slices.Sort(bases)
+	for i, base := range bases {
+		g, err := openSegment(o.FS, o.Dir, base, flags)
+		if err == nil {
+			if g.v1 && o.KeepUntil1 != nil {
+				g.hours = hoursOf(o.KeepUntil1(base))
+			}
+			list = append(list, g)
+			continue
+		}
+		if !errors.Is(err, ErrDamaged) {
+			return list, err
+		}
+		if i == len(bases)-1 && unborn1(o, list, base) {
+			break
+		}
+		if err := report(err); err != nil {
+			return list, err
+		}
+	}
+	list = dropRemoved(o, list, flags)
+	for _, err := range chain(list) {
+		if err := report(err); err != nil {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// unborn1 reports whether the last file, which has no header, is what a crash of the previous
+// version can leave when it began a segment: no segment of this version is before it.
+func unborn1(o Options, list []*segment, base int64) bool {
+	if n := len(list); n > 0 && !list[n-1].v1 || base < o.Known {
+		return false
+	}
+	f, err := o.FS.Open(filepath.Join(o.Dir, segmentName(base)), os.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	b := make([]byte, dataOffset)
+	n, _ := f.ReadAt(b, 0)
+	return torn1(b[:n])
+}
+
+// dropRemoved closes segments that were removed and whose files a crash has left, and removes
+// the files.
+func dropRemoved(o Options, list []*segment, flags int) []*segment {
+	n := len(list)
+	if n == 0 || list[n-1].v1 {
+		return list
+	}
+	return slices.DeleteFunc(list, func(g *segment) bool {
+		removed := g.base < list[n-1].status.oldest
+		if removed {
+			_ = g.file.Close()
+			if flags != os.O_RDONLY {
+				_ = o.FS.Remove(g.path) // again when the log is opened again
+			}
+		}
+		return removed
+	})
+}
+
+// chain checks that each segment follows the one before it. It sets the end and the "keep
+// until" of each segment but the last, and returns all damage.
+func chain(list []*segment) (errs []error) {
+	missing := func(base int64, why string, g *segment) {
+		errs = append(errs, &DamageError{segmentName(base), 0, "the file is missing: " + why + " " + g.name()})
+	}
+	for i, g := range list {
+		if i == 0 {
+			continue
+		}
+		prev := list[i-1]
+		switch {
+		case !g.v1 && g.prevBase > prev.base:
+			missing(g.prevBase, "it is before", g)
+		case !g.v1 && g.prevBase < prev.base:
+			errs = append(errs, &DamageError{prev.name(), 0, "the file does not belong to the log: it is not the one before " + g.name()})
+		case g.v1 && !prev.v1:
+			errs = append(errs, &DamageError{g.name(), 0, "the file does not belong to the log: it is of an older format than the one before"})
+		case g.base > prev.end && g.v1:
+			missing(prev.end, "or the one before it is cut off; both are before", g)
+		case g.base > prev.end:
+			errs = append(errs, prev.damage(prev.end, "the file is cut off: it ends where %s begins, at byte %d", g.name(), prev.offset(g.base)))
+		case !g.v1 && !prev.v1 && g.seed != prev.seed:
+			errs = append(errs, &DamageError{g.name(), 28, "the file is of another log than " + prev.name()})
+		}
+		if prev.end = min(prev.end, g.base); !g.v1 {
+			prev.hours = g.prevHours
+		}
+	}
+	if n := len(list); n > 0 && !list[n-1].v1 {
+		last := list[n-1]
+		if oldest := last.status.oldest; oldest < list[0].base {
+			missing(oldest, "it is the oldest by", last)
+		}
+		if last.status.sealed {
+			missing(last.status.synced, "it is after", last)
+		}
+	}
+	return errs
+}
+
+// recover finds the end of the log and prepares it to be written from there.
+func (l *Log) recover() error {
+	end := int64(firstPosition)
+	if n := len(l.segments.all); n > 0 {
+		g := l.segments.all[n-1]
+		if err := l.recoverLast(g); err != nil {
+			return err
+		}
+		end = g.end
+		l.current.Store(g)
+	}
+	if end < l.o.Known {
+		return &DamageError{segmentName(end), 0, fmt.Sprintf("the log ends at position %d and was known to reach %d", end, l.o.Known)}
+	}
+	l.open = newBlock(end, nil)
+	l.written.Store(end)
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return err
+	}
+	if err := l.Sync(); err != nil { // what a killed process left may not be on disk
+		return err
+	}
+	_ = l.o.FS.Remove(l.sparePath()) // what a crash has left
+	return l.openSpare(false)
+}
+
+// recoverLast finds the end of the last segment, and cuts off a torn write.
+func (l *Log) recoverLast(g *segment) error {
+	if !g.v1 {
+		l.seed = g.seed
+	}
+	fileEnd := g.end
+	t, err := g.tail(l.o)
+	if err != nil {
+		return err
+	}
+	g.end, g.crc, g.hours = t.end, t.crc, max(g.hours, t.hours)
+	if g.room = fileEnd; t.torn == 0 {
+		return nil
+	}
+	if l.o.OnTorn != nil {
+		l.o.OnTorn(Torn{g.name(), g.offset(t.end), t.torn})
+	}
+	g.room = t.end
+	if g.v1 { // it is never appended to: the next segment begins where it ends
+		return nil
+	}
+	return errors.Join(g.file.Truncate(g.offset(t.end)), g.file.Sync())
+}
+
+// tail is where the last segment ends.
+type tail struct {
+	end   int64
+	torn  int64 // the bytes of a torn write behind end
+	crc   uint32
+	hours uint32
+}
+
+// tail reads the last segment and tells a torn write from damage; doc.go has the rule.
+func (g *segment) tail(o Options) (t tail, err error) {
+	t.end = g.base
+	for u, err := range g.units(g.end) {
+		if err != nil {
+			return t, err
+		}
+		t.end, t.hours, t.crc = u.end(), max(t.hours, u.hours), crc32.Update(t.crc, castagnoli, u.bytes)
+	}
+	known := max(g.status.synced, o.Known)
+	if t.end < known {
+		return t, g.damage(t.end, "a block is invalid, and the log is known to be on disk up to byte %d", g.offset(known))
+	}
+	written, err := g.lastWritten(t.end)
+	if err != nil || written == t.end {
+		return t, err
+	}
+	t.torn = written - t.end
+	if g.v1 {
+		return t, nil
+	}
+	if o.Boot != 0 && g.status.boot == o.Boot {
+		return t, g.prefixOnly(t.end, written)
+	}
+	behind, at, err := g.syncedBehind(t.end, g.end)
+	if err == nil && behind > t.end {
+		err = g.damage(t.end, "a block is invalid, and by a block at or after byte %d it is on disk", g.offset(at))
+	}
+	return t, err
+}
+
+// prefixOnly returns an error unless what lies from a position up to another one, with zeros
+// or nothing behind, can be the beginning of a block: what a killed process leaves.
+func (g *segment) prefixOnly(from, written int64) error {
+	b := make([]byte, blockHeader)
+	n, err := g.file.ReadAt(b, g.offset(from))
+	if nonEOF(err) != nil {
+		return err
+	}
+	if info, ok := decodeBlock(b, g.seed, from); n == blockHeader && ok {
+		if written < info.end {
+			return nil
+		}
+	} else if written < from+blockHeader {
+		return nil
+	}
+	return g.damage(from, "a block is invalid, and was written whole since the machine was started")
+}

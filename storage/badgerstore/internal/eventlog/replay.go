@@ -1,0 +1,85 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Replay calls fn with each record from a position on, in order. The payload is valid until
+// fn returns. The position is one up to which the caller has all records: it need not be that
+// of a record. Replay ends at the first error of fn. Call it before the first Append.
+func (l *Log) Replay(from int64, fn func(position int64, payload []byte) error) error {
+	list := l.segments.snapshot()
+	if len(list) > 0 && from < list[0].base {
+		return &DamageError{list[0].name(), 0, fmt.Sprintf("the file before it is missing, and is needed from position %d on", from)}
+	}
+	for i := range list {
+		g := &list[i]
+		if g.end <= from {
+			continue
+		}
+		end, err := g.replay(from, fn)
+		if err != nil {
+			return err
+		}
+		if end < g.end {
+			return g.damage(end, "a block is invalid")
+		}
+	}
+	return nil
+}
+
+// replay calls fn with the records of a segment from a position on. It returns where the valid
+// ones end.
+func (g *segment) replay(from int64, fn func(int64, []byte) error) (end int64, err error) {
+	end = g.base
+	for u, err := range g.units(g.end) {
+		if err != nil {
+			return end, err
+		}
+		for position, payload := range u.records() {
+			if position < from {
+				continue
+			}
+			if err := fn(position, payload); err != nil {
+				return end, err
+			}
+		}
+		end = u.end()
+	}
+	return end, nil
+}
+
+// Close writes and syncs all records and closes the files. No other method may run meanwhile or
+// afterwards. After an error the unwritten records are lost.
+func (l *Log) Close() error {
+	err := l.Flush()
+	if errors.Is(err, ErrTemporary) { // once more, whenever the last attempt was
+		l.mu.Lock()
+		t := l.joinLocked()
+		l.mu.Unlock()
+		err = t.Wait()
+	}
+	err = errors.Join(err, l.Sync())
+	if l.spare != nil {
+		_ = l.o.FS.Remove(l.sparePath())
+	}
+	l.Abandon()
+	return err
+}
+
+// Abandon closes the files as the end of the process would: nothing more is written.
+func (l *Log) Abandon() {
+	l.mu.Lock()
+	if l.failed == nil {
+		l.failed = errClosed
+	}
+	l.stopped.Store(true)
+	l.mu.Unlock()
+	if l.spare != nil {
+		_ = l.spare.Close()
+	}
+	for _, g := range l.segments.snapshot() {
+		_ = g.file.Close()
+	}
+}

@@ -1,0 +1,160 @@
+package eventlog
+
+import (
+	"bufio"
+	"io"
+	"iter"
+)
+
+// unit is a block, or a frame of format 1: valid or invalid as a whole.
+type unit struct {
+	start int64
+	bytes []byte // valid until the next one is read
+	hours uint32
+	v1    bool
+}
+
+func (u *unit) end() int64 { return u.start + int64(len(u.bytes)) }
+
+// records yields the positions and payloads of the records.
+func (u *unit) records() iter.Seq2[int64, []byte] {
+	return func(yield func(int64, []byte) bool) {
+		if u.v1 {
+			yield(u.start, u.bytes[frameHeader1:])
+			return
+		}
+		for at := blockHeader; at < len(u.bytes)-blockMarker; {
+			n := recordSize(u.bytes[at:])
+			if !yield(u.start+int64(at), u.bytes[at+recordHeader:at+n]) {
+				return
+			}
+			at += n
+		}
+	}
+}
+
+// units yields the units of a segment from its base up to a position at most. It ends at the
+// first one that is not valid. An error is one of reading the file.
+func (g *segment) units(upTo int64) iter.Seq2[*unit, error] {
+	return func(yield func(*unit, error) bool) {
+		s := scanner{g: g, upTo: upTo, at: g.base}
+		s.in = bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(g.base), upTo-g.base), int(min(upTo-g.base, 1<<20)))
+		read := s.block
+		if g.v1 {
+			read = s.frame
+		}
+		for {
+			u, err := read()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if u == nil || !yield(u, nil) {
+				return
+			}
+			s.at = u.end()
+		}
+	}
+}
+
+type scanner struct {
+	g        *segment
+	in       *bufio.Reader
+	at, upTo int64
+	buf      []byte
+	unit     unit // yielded, and used again
+}
+
+// block returns the block at s.at, nil when it is not valid.
+func (s *scanner) block() (*unit, error) {
+	b, err := s.in.Peek(blockHeader)
+	if err != nil {
+		return nil, nonEOF(err)
+	}
+	info, ok := decodeBlock(b, s.g.seed, s.at)
+	if !ok {
+		return nil, nil
+	}
+	if b, err = s.read(info.end - s.at); b == nil {
+		return nil, err
+	}
+	if !validBody(b, s.g.seed, s.at) {
+		return nil, nil
+	}
+	s.unit = unit{start: s.at, bytes: b, hours: info.hours}
+	return &s.unit, nil
+}
+
+// frame returns the frame of format 1 at s.at, nil when it is not valid.
+func (s *scanner) frame() (*unit, error) {
+	b, err := s.in.Peek(frameHeader1)
+	if err != nil {
+		return nil, nonEOF(err)
+	}
+	size, ok := frameSize1(b)
+	if !ok {
+		return nil, nil
+	}
+	if b, err = s.read(int64(size)); b == nil || !validFrame1(b, s.at) {
+		return nil, err
+	}
+	s.unit = unit{start: s.at, bytes: b, v1: true}
+	return &s.unit, nil
+}
+
+// read returns the next n bytes, nil when there are not as many.
+func (s *scanner) read(n int64) ([]byte, error) {
+	if n > s.upTo-s.at {
+		return nil, nil
+	}
+	if int64(cap(s.buf)) < n {
+		s.buf = make([]byte, n)
+	}
+	if _, err := io.ReadFull(s.in, s.buf[:n]); err != nil {
+		return nil, nonEOF(err)
+	}
+	return s.buf[:n], nil
+}
+
+// validBody reports whether the records and the marker of a block at a position are valid.
+func validBody(b []byte, seed uint32, position int64) bool {
+	last := len(b) - blockMarker
+	at := blockHeader
+	for last-at > recordHeader {
+		n := recordSize(b[at:])
+		if n > last-at || !validRecord(b[at:at+n], seed, position+int64(at)) {
+			return false
+		}
+		at += n
+	}
+	return at == last && b[last] == marker
+}
+
+// syncedBehind returns the largest sync offset in the headers of blocks that begin at a
+// position or behind it, and where the first such header is; 0 when there is none. It looks for
+// them at each byte: where a block is invalid, its length may be as well.
+func (g *segment) syncedBehind(from, upTo int64) (synced, first int64, err error) {
+	const overlap = blockHeader - 1
+	b := make([]byte, min(upTo-from, 1<<20))
+	for at := from; upTo-at >= blockHeader; {
+		n := min(upTo-at, int64(len(b)))
+		if n, err := g.file.ReadAt(b[:n], g.offset(at)); nonEOF(err) != nil || n < blockHeader {
+			return synced, first, nonEOF(err)
+		}
+		for i := range n - overlap {
+			position := at + i
+			// The cheap checks rule out zeros and nearly all other bytes.
+			if length, back := le.Uint32(b[i+4:]), int64(le.Uint32(b[i+8:])); length <= recordHeader || back > position-g.base {
+				continue
+			}
+			if info, ok := decodeBlock(b[i:], g.seed, position); ok {
+				synced = max(synced, info.synced)
+				if first == 0 {
+					first = position
+				}
+			}
+		}
+		at += n - overlap
+	}
+	return synced, first, nil
+}

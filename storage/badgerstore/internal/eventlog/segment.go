@@ -1,0 +1,163 @@
+package eventlog
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+)
+
+// segment is a part of the log, and its file.
+type segment struct {
+	header // of format 1 only the base and the seed 0
+	v1     bool
+	path   string
+	file   File
+
+	// Of the last segment the leader changes these, under the lock of the list.
+	end   int64  // the position after the last block
+	hours uint32 // until when a record must be kept
+
+	room   int64  // up to where zeros were written ahead; of the leader
+	crc    uint32 // of everything from base to end; of the leader
+	status status // guarded by Log.syncing
+}
+
+// name returns the name of the file.
+func (g *segment) name() string { return segmentName(g.base) }
+
+// offset returns where in the file a position is.
+func (g *segment) offset(position int64) int64 {
+	if g.v1 {
+		return position - g.base + headerSize1
+	}
+	return position - g.base + dataOffset
+}
+
+// fileEnd returns the position at the end of the file.
+func (g *segment) fileEnd() (int64, error) {
+	size, err := g.file.Size()
+	return g.base + size - g.offset(g.base), err
+}
+
+func (g *segment) damage(position int64, format string, args ...any) error {
+	return &DamageError{g.name(), g.offset(position), fmt.Sprintf(format, args...)}
+}
+
+// openSegment opens the segment with a base. A file that does not begin like one is damage;
+// the segment is returned as well if the rest can be read.
+func openSegment(fs FS, dir string, base int64, flags int) (*segment, error) {
+	g := &segment{header: header{base: base}, path: filepath.Join(dir, segmentName(base))}
+	f, err := fs.Open(g.path, flags)
+	if err != nil {
+		return nil, err
+	}
+	g.file = f
+	b := make([]byte, dataOffset)
+	n, err := f.ReadAt(b, 0)
+	if err = nonEOF(err); err == nil {
+		err = g.readHeader(b, n)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	g.end, err = g.fileEnd()
+	return g, err
+}
+
+// readHeader reads the header and the status out of the first n bytes of the file.
+func (g *segment) readHeader(b []byte, n int) error {
+	if n >= headerSize1 && string(b[:8]) == magic1 && int64(be(b[8:])) == g.base {
+		g.v1, g.hours = true, 1<<24-1
+		return nil
+	}
+	h, ok := decodeHeader(b)
+	switch {
+	case !ok:
+		return &DamageError{g.name(), 0, "the header of the segment is invalid"}
+	case h.base != g.base:
+		return &DamageError{g.name(), 8, "it is another segment: " + segmentName(h.base)}
+	case n < dataOffset:
+		return &DamageError{g.name(), int64(n), "the file is cut off"}
+	}
+	g.header = h
+	for _, at := range []int{slotStride, 2 * slotStride} {
+		if s, ok := decodeStatus(b[at:], g.seed, g.base); ok && s.number > g.status.number {
+			g.status = s
+		}
+	}
+	if g.status.number == 0 {
+		return &DamageError{g.name(), slotStride, "both copies of the status are invalid"}
+	}
+	return nil
+}
+
+func be(b []byte) (n uint64) {
+	for _, c := range b[:8] {
+		n = n<<8 | uint64(c)
+	}
+	return n
+}
+
+// torn1 reports whether b is what a crash of the previous version can leave of a new segment.
+func torn1(b []byte) bool { return len(b) < headerSize1 || allZero(b) }
+
+func allZero(b []byte) bool { return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) }
+
+// writeStatus overwrites both copies of the status. The caller holds Log.syncing.
+func (g *segment) writeStatus(s status) error {
+	s.number = g.status.number + 1
+	b := make([]byte, slotStride+slotSize)
+	copy(b, s.encode(g.seed, g.base))
+	copy(b[slotStride:], b[:slotSize])
+	_, err := g.file.WriteAt(b, slotStride)
+	if err == nil {
+		g.status = s
+	}
+	return err
+}
+
+// zeros is what room is made of, one page at a time: a system that has written more at once
+// may write all of it again when a byte of it changes.
+var zeros [4096]byte
+
+// makeRoom writes zeros up to ahead bytes after a position, but not beyond where the segment
+// is full. Blocks that overwrite them are synced in half the time: the file system need not
+// change its own metadata. It is only faster, so an error is ignored until the
+// room would have ended.
+func (g *segment) makeRoom(end, ahead, full int64) {
+	if end <= g.room {
+		return
+	}
+	g.room = max(end, min(end+ahead, full))
+	for at := end; at < g.room; {
+		n := min(g.room-at, int64(len(zeros))-g.offset(at)%int64(len(zeros)))
+		if _, err := g.file.WriteAt(zeros[:n], g.offset(at)); err != nil {
+			return
+		}
+		at += n
+	}
+}
+
+// lastWritten returns the position after the last byte that is not zero, at least from.
+func (g *segment) lastWritten(from int64) (int64, error) {
+	end, err := g.fileEnd()
+	if err != nil {
+		return 0, err
+	}
+	b := make([]byte, max(0, min(end-from, 64<<10)))
+	for end > from {
+		n := min(end-from, int64(len(b)))
+		if _, err := g.file.ReadAt(b[:n], g.offset(end-n)); err != nil && err != io.EOF {
+			return 0, err
+		}
+		for i := n - 1; i >= 0; i-- {
+			if b[i] != 0 {
+				return end - n + i + 1, nil
+			}
+		}
+		end -= n
+	}
+	return from, nil
+}

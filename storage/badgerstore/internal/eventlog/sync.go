@@ -1,0 +1,119 @@
+package eventlog
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Sync makes everything durable that is in the files, and notes in the status that it
+// is. The owner of the log calls it once a second. A failed sync is final.
+func (l *Log) Sync() error {
+	err := l.syncAndNote()
+	if err != nil {
+		l.setState(err)
+	}
+	return err
+}
+
+func (l *Log) syncAndNote() error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	if err := l.syncLocked(); err != nil {
+		return err
+	}
+	if g := l.current.Load(); g != nil && !g.v1 && g.status != l.statusLocked(g) {
+		_ = g.writeStatus(l.statusLocked(g)) // the old status stays true
+	}
+	return nil
+}
+
+// statusLocked returns what the status of the last segment should say.
+func (l *Log) statusLocked(g *segment) status {
+	s := g.status
+	s.synced, s.boot = l.durable.Load(), l.o.Boot
+	return s
+}
+
+// syncLocked syncs the last segment: those before it were synced when the next one began.
+func (l *Log) syncLocked() error {
+	end := l.written.Load()
+	if l.syncErr != nil || end == l.durable.Load() {
+		return l.syncErr
+	}
+	if g := l.current.Load(); g != nil {
+		if l.syncErr = synced(g.file.Sync()); l.syncErr != nil {
+			return l.syncErr
+		}
+	}
+	l.durable.Store(end)
+	return nil
+}
+
+// rotate begins a segment at a position. Everything before it is on disk then.
+func (l *Log) rotate(base int64) error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	if err := l.syncLocked(); err != nil {
+		return err
+	}
+	last := l.current.Load()
+	g, err := l.begin(last, base)
+	if err != nil {
+		return err
+	}
+	l.segments.add(g)
+	l.current.Store(g)
+	if last != nil && !last.v1 {
+		s := l.statusLocked(last)
+		s.sealed = true
+		_ = last.writeStatus(s) // without it only less damage is found
+	}
+	return l.openSpare(false)
+}
+
+// begin makes the spare file the segment that follows another one.
+func (l *Log) begin(last *segment, base int64) (*segment, error) {
+	g := &segment{header: header{base: base, seed: l.seed}, path: filepath.Join(l.o.Dir, segmentName(base)), end: base, room: base}
+	s := status{synced: base, oldest: base, boot: l.o.Boot}
+	if last != nil {
+		g.prevBase, g.prevCRC, g.prevHours = last.base, last.crc, last.hours
+		s.oldest = l.segments.oldest()
+	}
+	if err := l.openSpare(true); err != nil {
+		return nil, err
+	}
+	g.file = l.spare
+	if _, err := g.file.WriteAt(g.encode(), 0); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(g.writeStatus(s), g.file.Truncate(dataOffset)); err != nil {
+		return nil, err
+	}
+	if err := g.file.Sync(); err != nil {
+		return nil, synced(err)
+	}
+	if err := l.o.FS.Rename(l.sparePath(), g.path); err != nil {
+		return nil, err
+	}
+	l.spare = nil
+	return g, synced(l.o.FS.SyncDir(l.o.Dir))
+}
+
+func (l *Log) sparePath() string { return filepath.Join(l.o.Dir, spareName) }
+
+// openSpare opens the file of the next segment ahead, so that the next segment can begin when
+// descriptors have run out. Unless it is needed now, it may fail.
+func (l *Log) openSpare(needed bool) (err error) {
+	if l.spare != nil {
+		return nil
+	}
+	l.spare, err = l.o.FS.Open(l.sparePath(), os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		l.spare = nil
+	}
+	if !needed {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,101 @@
+package eventlog
+
+import (
+	"cmp"
+	"errors"
+	"hash/crc32"
+	"os"
+)
+
+// Report is the result of [Verify].
+type Report struct {
+	Segments, Records int
+	Bytes             int64          // of all segments
+	Torn              int64          // bytes of a torn write at the end: Open cuts them off
+	Damage            []*DamageError // nothing when the log is whole
+}
+
+// Verify reads every byte of a closed log and reports all damage. It changes no file. Of the
+// options it uses FS, Dir, Known and Boot. The error is one of reading the files.
+func Verify(o Options) (r Report, err error) {
+	if o.FS == nil {
+		o.FS = OS
+	}
+	report := func(err error) error {
+		var d *DamageError
+		if !errors.As(err, &d) {
+			return err
+		}
+		r.Damage = append(r.Damage, d)
+		return nil
+	}
+	list, err := load(o, os.O_RDONLY, report)
+	defer func() {
+		for _, g := range list {
+			_ = g.file.Close()
+		}
+	}()
+	for i, g := range list {
+		if err != nil {
+			break
+		}
+		if i == len(list)-1 {
+			err = r.last(g, o, report)
+		} else {
+			err = r.sealed(g, list[i+1], report)
+		}
+		r.Segments++
+		r.Bytes += g.end - g.base
+	}
+	return r, cmp.Or(err, end(list, o, report))
+}
+
+// end reports a log that ends before the position that is known.
+func end(list []*segment, o Options, report func(error) error) error {
+	if len(list) > 0 || o.Known <= firstPosition {
+		return nil
+	}
+	return report(&DamageError{segmentName(firstPosition), 0, "the log has no file, and was known to have one"})
+}
+
+// last verifies the last segment.
+func (r *Report) last(g *segment, o Options, report func(error) error) error {
+	t, err := g.tail(o)
+	if err != nil {
+		return report(err)
+	}
+	r.Torn, g.end = t.torn, t.end
+	return r.count(g, func([]byte) {})
+}
+
+// sealed verifies a segment by its blocks and by the header of the next one. Behind an invalid
+// block it goes on with the next segment.
+func (r *Report) sealed(g, next *segment, report func(error) error) error {
+	crc, end := uint32(0), g.base
+	err := r.count(g, func(b []byte) {
+		crc, end = crc32.Update(crc, castagnoli, b), end+int64(len(b))
+	})
+	switch {
+	case err != nil:
+		return err
+	case end < g.end:
+		return report(g.damage(end, "a block is invalid"))
+	case !next.v1 && next.prevBase == g.base && next.base == end && crc != next.prevCRC:
+		return report(g.damage(g.base, "its checksum is not the one in the header of %s", next.name()))
+	}
+	return nil
+}
+
+// count counts the records of a segment and calls fn with each unit.
+func (r *Report) count(g *segment, fn func([]byte)) error {
+	for u, err := range g.units(g.end) {
+		if err != nil {
+			return err
+		}
+		for range u.records() {
+			r.Records++
+		}
+		fn(u.bytes)
+	}
+	return nil
+}
