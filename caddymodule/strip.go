@@ -111,14 +111,14 @@ func (s *stripper) mask(text string) string {
 	return core.MaskSecret(text, s.secret, redacted)
 }
 
-// dropSession takes every session of the dashboard out of a request. Browsers send the
-// session to every port of a host, and only the dashboard may have it.
+// dropSession takes every cookie of the dashboard out of a request. Browsers send a cookie to
+// every port of a host, and only the dashboard may have these.
 func dropSession(h http.Header) {
 	editLines(h, "Cookie", func(line string) string {
-		if !strings.Contains(line, dashboard.CookieName) {
+		if !strings.Contains(line, dashboard.CookieName) { // BrowserCookieName begins with it
 			return line
 		}
-		return withoutCookies(line, func(name, _ string) bool { return name == dashboard.CookieName })
+		return withoutCookies(line, func(name, _ string) bool { return dashboard.OwnsCookie(name) })
 	})
 }
 

@@ -72,14 +72,14 @@ func FuzzStripQuery(f *testing.F) {
 // FuzzDropSession holds the law of dropping: the cookies of other names stay, byte for byte
 // and in their order.
 func FuzzDropSession(f *testing.F) {
-	f.Add("a=1; __Secure-limitkeeper=x; b=2")
+	f.Add("a=1; __Secure-limitkeeper=x; b=2; __Secure-limitkeeper-browser=y; __Secure-limitkeeper-other=z")
 	f.Add("__Secure-limitkeeper;;__Secure-limitkeeper=;  c = \"__Secure-limitkeeper\"")
 	f.Fuzz(func(t *testing.T, line string) {
 		h := http.Header{"Cookie": {line, "a=b"}}
 		dropSession(h)
 		others := slices.DeleteFunc(strings.Split(line, ";"), func(pair string) bool {
 			name, _, _ := strings.Cut(strings.TrimSpace(pair), "=")
-			return name == dashboard.CookieName
+			return dashboard.OwnsCookie(name)
 		})
 		want := []string{strings.TrimLeft(strings.Join(others, ";"), " "), "a=b"}
 		if len(others) == strings.Count(line, ";")+1 {
@@ -99,6 +99,7 @@ func TestSessionIsNotHandedOn(t *testing.T) {
 	s.start("store memory", "limitkeeper {\n observe\n keep_key\n}\nrespond `{http.request.header.Cookie}`")
 	for cookies, want := range map[string]string{
 		"a=1; __Secure-limitkeeper=lk_session_acct_x-1; b=2":                                "a=1; b=2",
+		"a=1; __Secure-limitkeeper-browser=lk_browser_acct_x-1; b=2":                        "a=1; b=2",
 		"__Secure-limitkeeper=lk_session_acct_x-1":                                          "",
 		"__Secure-limitkeeper=lk_session_a-1; c=3; __Secure-limitkeeper=\"lk_session_b-2\"": "c=3",
 		"a=__Secure-limitkeeper":                                                            "a=__Secure-limitkeeper",

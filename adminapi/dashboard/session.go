@@ -21,6 +21,10 @@ const CookieName = "__Secure-limitkeeper"
 // in, see [core.Browser]. It goes to the page that signs in and to no other.
 const BrowserCookieName = "__Secure-limitkeeper-browser"
 
+// OwnsCookie reports whether the dashboard sets cookies of the name. They hold its secrets,
+// so no other service may have them.
+func OwnsCookie(name string) bool { return name == CookieName || name == BrowserCookieName }
+
 // maxSessionCookies bounds how many sessions of one request are looked up.
 const maxSessionCookies = 4
 
