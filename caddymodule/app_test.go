@@ -93,6 +93,7 @@ func TestAppErrors(t *testing.T) {
 	for _, tc := range []struct{ app, want string }{
 		{`{"store": {"module": "frob"}}`, `there is no store "frob" in this build: want badger or redis`},
 		{`{"store": {"module": "badger", "durability": "eternal"}}`, "want process or power"},
+		{`{"store": {"module": "badger", "max_history": -1}}`, "max_history"},
 		{`{"store": {"module": "badger", "dir": "{env.NOT_SET_ANYWHERE}"}}`, "directory of the store"},
 		{`{"key_cache": -1}`, "key_cache"},
 		{`{"max_plans": -1}`, "max_plans"},

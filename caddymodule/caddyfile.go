@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/dustin/go-humanize"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -200,6 +202,7 @@ func (a *App) unmarshalAccount(d *caddyfile.Dispenser) error {
 //
 //	badger [<dir>] {
 //		durability process|power
+//		max_history <size>
 //	}
 func (b *BadgerStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the module's name
@@ -214,7 +217,21 @@ func (b *BadgerStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			b.Durability, err = oneOf(d, "process", "power")
 			return err
 		},
+		"max_history": b.unmarshalMaxHistory,
 	}}.block(d, "store badger")
+}
+
+func (b *BadgerStore) unmarshalMaxHistory(d *caddyfile.Dispenser) error {
+	s, err := oneArg(d)
+	if err != nil {
+		return err
+	}
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n == 0 || n > math.MaxInt64 {
+		return d.Errf("max_history: want a size like 20GB, got %q", s)
+	}
+	b.MaxHistory = int64(n)
+	return nil
 }
 
 // UnmarshalCaddyfile implements [caddyfile.Unmarshaler]:

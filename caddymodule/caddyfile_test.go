@@ -31,6 +31,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 		{"app, everything", `limitkeeper {
 			store badger /var/lib/lk {
 				durability power
+				max_history 20GiB
 			}
 			key_cache 5
 			history_retention 2d
@@ -44,7 +45,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 			account two {
 				key {env.TWO}
 			}
-		}`, new(App), `{"store": {"module": "badger", "dir": "/var/lib/lk", "durability": "power"},
+		}`, new(App), `{"store": {"module": "badger", "dir": "/var/lib/lk", "durability": "power", "max_history": 21474836480},
 			"key_cache": 5, "history_retention": 172800000000000, "service_rate_limit": "10/1m30s",
 			"max_users": 6, "max_keys": 7, "max_plans": 8,
 			"accounts": [{"name": "one", "key": "{env.ONE}"}, {"name": "two", "key": "{env.TWO}"}]}`},
@@ -110,6 +111,10 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"unknown word in the store", app("store badger a {\nfrob\n}"), `unknown word "frob"`, "4"},
 		{"durability that is none", app("store badger a {\ndurability eternal\n}"), `want process or power, got "eternal"`, "4"},
 		{"durability twice", app("store badger a {\ndurability power\ndurability power\n}"), "given twice", "5"},
+		{"max_history that is no size", app("store badger a {\nmax_history much\n}"), `want a size like 20GB, got "much"`, "4"},
+		{"max_history of nothing", app("store badger a {\nmax_history 0\n}"), `got "0"`, "4"},
+		{"max_history without a size", app("store badger a {\nmax_history\n}"), "wrong argument count", "4"},
+		{"max_history twice", app("store badger a {\nmax_history 1GB\nmax_history 1GB\n}"), "given twice", "5"},
 		{"key_cache that is no number", app("key_cache many"), `got "many"`, "3"},
 		{"key_cache of nothing", app("key_cache 0"), `got "0"`, "3"},
 		{"cap that is no number", app("max_users many"), `max_users: want a whole number of 1 or more, got "many"`, "3"},

@@ -30,6 +30,11 @@ type BadgerStore struct {
 	// Default: `process`. It may be changed by a reload.
 	Durability string `json:"durability,omitempty"`
 
+	// How many bytes the event log may have on disk, and with it the history of requests.
+	// The oldest history goes first, as soon as it is checkpointed; what a remembered request
+	// id needs stays for two days. Default: half of the disk. It may be changed by a reload.
+	MaxHistory int64 `json:"max_history,omitempty"`
+
 	durability badgerstore.Durability
 }
 
@@ -48,6 +53,9 @@ func (b *BadgerStore) Provision(caddy.Context) (err error) {
 	}
 	if b.Dir, err = filepath.Abs(b.Dir); err != nil {
 		return fmt.Errorf("directory of the store: %w", err)
+	}
+	if b.MaxHistory < 0 {
+		return fmt.Errorf("max_history: want a number of bytes, got %d", b.MaxHistory)
 	}
 	b.durability, err = parseDurability(b.Durability)
 	return err
@@ -68,7 +76,8 @@ func (b *BadgerStore) PoolKey() string { return "badger " + b.Dir }
 
 // Open implements [StoreModule].
 func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables) (core.Store, error) {
-	s, err := badgerstore.Open(b.Dir, badgerstore.Options{Durability: b.durability, Logger: log, CounterCache: counterCache(t)})
+	s, err := badgerstore.Open(b.Dir, badgerstore.Options{
+		Durability: b.durability, Logger: log, CounterCache: counterCache(t), MaxHistory: b.MaxHistory})
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +94,7 @@ func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
 	store := s.(*badgerstore.Store)
 	store.SetDurability(b.durability)
 	store.SetCounterCache(counterCache(t))
+	store.SetMaxHistory(b.MaxHistory)
 }
 
 // The figures of a store on disk.

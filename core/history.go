@@ -8,13 +8,24 @@ import (
 // DefaultRetention is how long the history is kept unless configured otherwise.
 const DefaultRetention = 30 * 24 * time.Hour
 
-// The bounds of what a history entry keeps of a request.
+// The bounds of what a request may say of itself, in bytes: see [Request.Check].
 const (
-	maxEndpointLength  = 2048 // bytes
-	maxMethodLength    = 32   // bytes
-	maxAddressLength   = 128  // bytes
-	historyGranularity = time.Millisecond
+	maxEndpointLength = 2048
+	maxMethodLength   = MaxEntryMethod
+	maxAddressLength  = 128
 )
+
+// The bounds of what a history entry keeps of a request, in bytes. Longer texts are cut
+// between two characters. A store takes at most MaxEntrySize bytes for such an entry in a
+// history. A request id is stored in addition.
+const (
+	MaxEntryEndpoint = 256
+	MaxEntryMethod   = 32
+	MaxEntryAddress  = 64 // an IPv6 address with a zone fits
+	MaxEntrySize     = 512
+)
+
+const historyGranularity = time.Millisecond
 
 // Entry is one request in the history: allowed, or denied because the quota was
 // used up. It never holds a secret.

@@ -99,7 +99,7 @@ type Store interface {
 	// user's counter decides, on that too. A cost of 0 writes nothing. A denied
 	// request counts nowhere and need not be durable when Consume returns: its
 	// entry, marked Denied, is appended soon after when [Counter.Deny] of the key's
-	// counter says so.
+	// counter says so. How many were recorded on the day survives the process.
 	//
 	// A key or user that does not exist, as one that was deleted meanwhile, counts
 	// nothing and is ErrKeyNotFound or ErrUserNotFound: what was deleted does not come
@@ -202,11 +202,14 @@ type Importer interface {
 }
 
 // CappedHistory is a [Store] that does not keep every entry for as long as it was asked
-// to.
+// to. It drops the oldest entries of a history first.
 type CappedHistory interface {
-	// HistoryCap returns how many entries of each history are kept, the newest ones, at
-	// least. Older ones may be missing.
+	// HistoryCap returns how many entries of each history are kept, the newest ones, 0 for
+	// all. Older ones may be missing.
 	HistoryCap() int
+	// HistoryCut reports whether a history may have fewer entries than HistoryCap says,
+	// because the store bounds the bytes of the history.
+	HistoryCut(ctx context.Context, of CounterID) (bool, error)
 }
 
 // Tx is a transaction on the resources of one account. Its reads show the account

@@ -9,9 +9,12 @@ import (
 // MaxCost is the largest cost of one request.
 const MaxCost = 1_000_000
 
-// DeniedPerSecond is how many denied requests of one key are recorded in one
-// second; the rest is counted in [Counter.DeniedOmitted].
-const DeniedPerSecond = 10
+// How many denied requests of one key are recorded in the history; the rest is counted in
+// [Counter.DeniedOmitted].
+const (
+	DeniedPerSecond = 10     // of the clock of the requests
+	DeniedPerDay    = 10_000 // in UTC, of that clock
+)
 
 // CounterID names a counter: that of a key, or that of a user when KeyID is "".
 type CounterID struct {
@@ -37,8 +40,11 @@ type Counter struct {
 	LastUsedAt    time.Time      `json:"last_used_at,omitzero"`
 	DeniedOmitted int64          `json:"denied_omitted,omitempty"` // denied requests that are not in the history
 
-	deniedSecond   uint32 // the lower half of Unix seconds
-	deniedInSecond uint8
+	// The bounds of recorded denials take 8 bytes: a store has a million counters in memory.
+	deniedSecond   uint16 // the lower 16 bits of the Unix second of the last denial: 18 hours apart two may be alike
+	deniedDay      uint16 // the latest day of a denial, since 1970-01-01; enough until 2149
+	deniedInDay    uint16 // recorded on that day, at most DeniedPerDay
+	deniedInSecond uint8  // recorded in that second, at most DeniedPerSecond
 }
 
 // Usage is what a counter says of one period.
@@ -87,18 +93,42 @@ func (c *Counter) Add(cost int64, at time.Time) {
 	}
 }
 
-// Deny notes a denied request and reports whether it is to be recorded in the
-// history: at most [DeniedPerSecond] are in one second of the clock.
+// Deny counts a denied request and reports whether it is to be recorded in the history:
+// at most [DeniedPerSecond] are in one second of the clock, and [DeniedPerDay] on one day.
+// A day is left only for a later one. A store keeps what [Counter.DeniedOn] returns for as
+// long as the counter.
 func (c *Counter) Deny(at time.Time) bool {
-	if s := uint32(at.Unix()); s != c.deniedSecond {
+	if s := uint16(at.Unix()); s != c.deniedSecond {
 		c.deniedSecond, c.deniedInSecond = s, 0
 	}
-	if c.deniedInSecond >= DeniedPerSecond {
+	c.openDeniedDay(DateOf(at))
+	if c.deniedInSecond >= DeniedPerSecond || c.deniedInDay >= DeniedPerDay {
 		c.DeniedOmitted++
 		return false
 	}
 	c.deniedInSecond++
+	c.deniedInDay++
 	return true
+}
+
+// openDeniedDay starts the count of recorded denials at 0 for a later day. An earlier day
+// changes nothing.
+func (c *Counter) openDeniedDay(d Date) {
+	if n := uint16(min(max(0, d), math.MaxUint16)); n > c.deniedDay {
+		c.deniedDay, c.deniedInDay = n, 0
+	}
+}
+
+// DeniedOn returns the latest day of a denial and how many were recorded on it.
+func (c *Counter) DeniedOn() (day Date, recorded int) {
+	return Date(c.deniedDay), int(c.deniedInDay)
+}
+
+// AddDenied adds denials that were recorded on a day, or on the later day of
+// [Counter.DeniedOn]. A store restores a counter with AddDenied.
+func (c *Counter) AddDenied(day Date, recorded int) {
+	c.openDeniedDay(day)
+	c.deniedInDay = uint16(min(int(c.deniedInDay)+max(0, recorded), DeniedPerDay))
 }
 
 // KeyUsage is the usage that a key is measured by, under its plan.

@@ -121,6 +121,36 @@ func TestCounterDenyIsThinned(t *testing.T) {
 	}
 }
 
+// A key over its quota cannot fill the disk: the denials of a day that are recorded have a
+// bound, which holds again for a counter that was stored, and no step of the clock lifts.
+func TestCounterDenyHasABoundForADay(t *testing.T) {
+	var c core.Counter
+	day := at("2026-03-05T00:00:00Z")
+	recorded := func(from time.Time, n int) (count int) {
+		for i := range n {
+			if c.Deny(from.Add(time.Duration(i/core.DeniedPerSecond) * time.Second)) {
+				count++
+			}
+		}
+		return count
+	}
+	if got := recorded(day, core.DeniedPerDay/2); got != core.DeniedPerDay/2 {
+		t.Errorf("%d of half a day are recorded, want all", got)
+	}
+	var restored core.Counter
+	restored.AddDenied(c.DeniedOn())
+	c = restored
+	if got := recorded(day.Add(23*time.Hour), core.DeniedPerDay); got != core.DeniedPerDay/2 || c.DeniedOmitted != core.DeniedPerDay/2 {
+		t.Errorf("restored: %d are recorded, %d omitted, want half of them each", got, c.DeniedOmitted)
+	}
+	if got := recorded(day.Add(-time.Hour), 100); got != 0 {
+		t.Errorf("%d are recorded on the day before, want none", got)
+	}
+	if got := recorded(day.Add(24*time.Hour), 100); got != 100 {
+		t.Errorf("%d are recorded on the next day, want 100", got)
+	}
+}
+
 func TestPercentage(t *testing.T) {
 	for _, tt := range []struct {
 		used, limit int64

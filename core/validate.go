@@ -273,9 +273,9 @@ func (s *Service) moved(d *deciding, err error) error {
 func entryOf(r *Request, d *deciding) Entry {
 	return Entry{
 		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.Key.UserID, Cost: r.Cost,
-		Endpoint: clean(r.Endpoint, maxEndpointLength),
-		Method:   clean(r.Method, maxMethodLength),
-		IP:       clean(r.IP, maxAddressLength),
+		Endpoint: clean(r.Endpoint, MaxEntryEndpoint),
+		Method:   clean(r.Method, MaxEntryMethod),
+		IP:       clean(r.IP, MaxEntryAddress),
 	}
 }
 

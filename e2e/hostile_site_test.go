@@ -18,9 +18,8 @@ import (
 	"time"
 )
 
-// maxHistory is the option max_history of the store in MiB, 0 for a store without that
-// option.
-const maxHistory = 0
+// maxHistory is the option max_history of the store, in MiB.
+const maxHistory = 64
 
 const (
 	rogueOwner    = "lk_e2eRogueOwner0000000000000000"
@@ -88,10 +87,6 @@ func answerHostile(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *hostileSite) caddyfile(upstream string) string {
-	store := "store badger data"
-	if maxHistory > 0 {
-		store += fmt.Sprintf(" {\n\t\t\tmax_history %dMiB\n\t\t}", maxHistory)
-	}
 	return fmt.Sprintf(`{
 	admin localhost:%[1]s
 	persist_config off
@@ -106,7 +101,9 @@ func (h *hostileSite) caddyfile(upstream string) string {
 		trusted_proxies_strict
 	}
 	limitkeeper {
-		%[5]s
+		store badger data {
+			max_history %[5]dMiB
+		}
 		history_retention 1d
 		service_rate_limit off
 		account default {
@@ -138,7 +135,7 @@ https://%[3]s {
 https://%[4]s {
 	limitkeeper_api
 }
-`, h.admin, h.dir, h.gateway, h.api, store, rogueOwner, upstream)
+`, h.admin, h.dir, h.gateway, h.api, maxHistory, rogueOwner, upstream)
 }
 
 // fill makes the keys of both accounts, and signs the honest owner in once, so that its

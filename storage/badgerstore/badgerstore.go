@@ -40,6 +40,11 @@ type Options struct {
 	// taken together; DefaultCounterCache by default. A few thousand are kept anyway.
 	CounterCache int
 
+	// MaxHistory is how many bytes the event log, and with it the history, may have; half of
+	// the disk by default. Segments of 64 MiB are removed that are in the checkpoint and have
+	// no remembered request id. It may be changed later.
+	MaxHistory int64
+
 	disk        disk       // that the ledger is on; that of the system by default
 	segmentSize int64      // of the ledger, in bytes
 	ahead       int64      // how much room is made in one at once; of use beside segmentSize
@@ -77,7 +82,9 @@ type Store struct {
 	ledger   *ledger
 	folder   *folder
 	keeper   keeper
-	clock    atomic.Int64 // that of the machine, Unix seconds, not more than a moment behind
+
+	retention retention
+	clock     atomic.Int64 // that of the machine, Unix seconds, not more than a moment behind
 }
 
 // enter begins a method, unless the store is closed: then it returns

@@ -16,6 +16,9 @@ const (
 	dayNumbers
 )
 
+// dayMore is how many numbers of a day are kept beside the tallies of a counter.
+const dayMore = daySharedAllowed
+
 // ownNumber returns which number of a day is what a counter allowed: that of the last day
 // is in its tallies.
 func ownNumber(kind uint32) int {
@@ -36,8 +39,8 @@ func numbersOf(kind uint32) int {
 // days are the numbers by the day of a key or user, as far as they are neither in its
 // tallies nor in the archive.
 type days struct {
-	now  [daySharedAllowed]core.Tally // by number: the last day on which it is not 0
-	over *unarchived                  // nil when there are none
+	now  [dayMore]core.Tally // by number: the last day on which it is not 0
+	over *unarchived         // nil when there are none
 }
 
 // unarchived are days that are to be put into the archive.

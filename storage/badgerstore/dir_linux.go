@@ -27,12 +27,12 @@ func claim(dir string) (release func(), err error) {
 	return nil, err
 }
 
-// freeSpace returns how many bytes may still be written to the file system of a
-// directory.
-func freeSpace(dir string) (uint64, error) {
+// diskSpace returns how many bytes may still be written to the file system of a
+// directory, and how large that is.
+func diskSpace(dir string) (free, size uint64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return s.Bavail * uint64(s.Bsize), nil
+	return s.Bavail * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), nil
 }

@@ -11,5 +11,5 @@ const claims = false
 // use.
 func claim(string) (release func(), err error) { return func() {}, nil }
 
-// freeSpace is not known here.
-func freeSpace(string) (uint64, error) { return math.MaxUint64, nil }
+// diskSpace is not known here.
+func diskSpace(string) (free, size uint64, err error) { return math.MaxUint64, math.MaxUint64, nil }

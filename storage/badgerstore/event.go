@@ -191,13 +191,48 @@ func (e *event) refs() (key, user ref) {
 	return ref{e.key, e.account, kindKey}, ref{e.UserID, e.account, kindUser}
 }
 
-// ends returns until when an event must be kept, in Unix seconds like now. A request id is remembered for as long as core says.
-func (e *event) ends(now int64) int64 {
-	keep := e.keep
+// kept says until when events must be kept, in Unix seconds.
+type kept struct {
+	ends int64 // end of their retention and of their request ids
+	ids  int64 // end of their request ids, 0 without any: no event is removed before
+}
+
+// and returns until when the events of k and other must be kept.
+func (k kept) and(other kept) kept { return kept{max(k.ends, other.ends), max(k.ids, other.ids)} }
+
+// kept returns until when an event that is written now must be kept.
+func (e *event) kept(now int64) (k kept) {
 	if e.requestID != "" {
-		keep = max(keep, core.RequestIDRetention)
+		k.ids = now + int64(idRetention/time.Second)
 	}
-	return now + int64((keptLonger+keep)/time.Second)
+	k.ends = max(k.ids, now+int64((keptLonger+e.keep)/time.Second))
+	return k
+}
+
+// idRetention is how long the event of a request with an id, and its index record, are kept.
+const idRetention = core.RequestIDRetention + keptLonger
+
+// encode returns the record of a segment.
+//
+//	ends, ids  uvarints; a record of before schema 4 has the first one only
+func (k kept) encode() []byte { return binary.AppendUvarint(encodeNumber(k.ends), uint64(k.ids)) }
+
+// decodeKept returns until when the events of a segment must be kept, the zero value without
+// a record. A record of before schema 4 does not say when the request ids end: decodeKept
+// assumes that they were made at the time now.
+func decodeKept(record []byte, now int64) (k kept, err error) {
+	if record == nil {
+		return kept{}, nil
+	}
+	r := reading{record}
+	if k.ends = int64(r.uvarint()); !r.failed() && len(r.rest) == 0 {
+		k.ids = min(k.ends, now+int64(idRetention/time.Second))
+		return k, nil
+	}
+	if k.ids = int64(r.uvarint()); r.failed() || len(r.rest) > 0 {
+		return kept{}, errRecord
+	}
+	return k, nil
 }
 
 // keptLonger is how much longer than asked for an event is kept: its time is that of

@@ -355,8 +355,8 @@ func (s *Store) mark(upTo int64) error {
 	}
 	w := newWrites()
 	w.put(at(kindFolded), encodeNumber(upTo))
-	for g, ends := range s.ledger.keptUntil(s.folder.mark.Load(), upTo) {
-		w.put(segmentKey(g), encodeNumber(ends))
+	for g, k := range s.ledger.keptUntil(s.folder.mark.Load(), upTo) {
+		w.put(segmentKey(g), k.encode())
 	}
 	if err := s.store(w); err != nil {
 		return err
@@ -369,37 +369,14 @@ func (s *Store) mark(upTo int64) error {
 
 // keptUntil returns until when each of the segments that have something between two
 // positions is kept, by its base.
-func (all *segments) keptUntil(from, upTo int64) map[int64]int64 {
+func (all *segments) keptUntil(from, upTo int64) map[int64]kept {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
-	list := map[int64]int64{}
+	list := map[int64]kept{}
 	for _, g := range all.list {
 		if g.base < upTo && g.end >= from {
-			list[g.base] = g.ends
+			list[g.base] = g.kept
 		}
 	}
 	return list
-}
-
-// expire removes the segments that are folded and have nothing that must be kept.
-func (s *Store) expire(now time.Time) error {
-	expired := s.ledger.expired(s.folder.mark.Load(), now.Unix())
-	if len(expired) == 0 {
-		return nil
-	}
-	if err := s.sync(); err != nil { // that they are folded
-		return err
-	}
-	for _, g := range expired {
-		s.ledger.step(stepExpire)
-		if err := s.ledger.remove(g); err != nil {
-			return err
-		}
-		w := newWrites()
-		w.put(segmentKey(g.base), nil)
-		if err := s.store(w); err != nil {
-			return err
-		}
-	}
-	return s.ledger.disk.syncDir(s.ledger.dir)
 }

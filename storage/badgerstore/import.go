@@ -51,10 +51,10 @@ func (s *Store) record(c *core.Consumption, of, ofUser ref, wait bool) (b *block
 		e := newEvent(c, key, user, c.Entry.Denied)
 		e.uncounted = true
 		var position int64
-		if ends := e.ends(s.clock.Load()); wait {
-			position, b, r, err = s.ledger.appendAndJoin(&e, ends)
+		if k := e.kept(s.clock.Load()); wait {
+			position, b, r, err = s.ledger.appendAndJoin(&e, k)
 		} else {
-			position, err = s.ledger.append(&e, ends)
+			position, err = s.ledger.append(&e, k)
 		}
 		if err == nil {
 			happened(&e, key, user, position)

@@ -32,7 +32,7 @@ func (k *keeper) start(s *Store) {
 	k.group.Go(func() {
 		k.every(syncEvery, func() {
 			s.clock.Store(time.Now().Unix())
-			s.noteRoom(freeSpace(s.dir))
+			s.noteRoom(s.makeSpace(time.Now(), s.freeSpace))
 			_ = s.syncAll() // the store has failed then, and says so
 		})
 	})
@@ -63,6 +63,9 @@ func (k *keeper) fold(s *Store) {
 		if err := s.fold(); err != nil {
 			s.log.Error("the ledger was not folded", "dir", s.dir, "error", err)
 			k.pause(foldAgain)
+		}
+		if err := s.trim(time.Now()); err != nil {
+			s.log.Warn("history beyond max_history was not removed", "dir", s.dir, "error", err)
 		}
 		wait = max(foldEvery, min(9*time.Since(began), longPause))
 	}
@@ -98,6 +101,12 @@ func (k *keeper) stop() {
 		close(k.done)
 	}
 	k.group.Wait()
+}
+
+// freeSpace returns how many bytes are free on the disk.
+func (s *Store) freeSpace() (uint64, error) {
+	free, _, err := diskSpace(s.dir)
+	return free, err
 }
 
 // noteRoom notes whether there is room on the disk, of which so many bytes are free.

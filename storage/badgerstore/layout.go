@@ -7,8 +7,9 @@ import (
 )
 
 // schema is the version of the layout below. A store that was written with a later
-// one is refused. Before 3 there were no days: see page.go for what is different.
-const schema = 3
+// one is refused. Before 3 there were no days: see page.go for what is different. Before 4 a
+// counter had no denials of a day, and a segment no end of its request ids: see kept.
+const schema = 4
 
 // Everything is one key space. A key is its kind, one byte, and then fields: a
 // text is its length as a uvarint and its bytes, a number 8 bytes, big endian. The
@@ -41,7 +42,7 @@ const schema = 3
 //	R request id   account's number, seq of     the position of its event in the ledger
 //	               the key, id
 //	F folded       nothing                      up to where the ledger is, see fold.go
-//	G segment      position                     until when it is kept, see fold.go
+//	G segment      position                     until when it is kept, see event.go
 //	J journal      stripe, chunk                see journal.go
 //
 // Beside the database there is the ledger, with every event of a counter: see ledger.go.

@@ -53,8 +53,8 @@ func newLedger(o Options) *ledger {
 type block struct {
 	start int64
 	bytes []byte
-	waits int   // how many wait for it
-	ends  int64 // until when one of its events must be kept, Unix seconds
+	waits int // how many wait for it
+	kept
 
 	led      bool          // someone leads it, or waits for his turn to
 	turn     chan struct{} // closed when it is his turn
@@ -77,29 +77,29 @@ const maxIdle = 1 << 20
 
 // append writes an event into the open block and returns its position. The caller
 // holds the locks of its counters.
-func (l *ledger) append(e *event, ends int64) (position int64, err error) {
+func (l *ledger) append(e *event, k kept) (position int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	position, err = l.appendLocked(e, ends)
+	position, err = l.appendLocked(e, k)
 	return position, err
 }
 
-func (l *ledger) appendLocked(e *event, ends int64) (position int64, err error) {
+func (l *ledger) appendLocked(e *event, k kept) (position int64, err error) {
 	if l.failed != nil {
 		return 0, l.failed
 	}
 	b, position := l.open, l.end
 	b.bytes = e.append(b.bytes, position)
-	b.ends = max(b.ends, ends)
+	b.kept = b.and(k)
 	l.end = b.start + int64(len(b.bytes))
 	return position, nil
 }
 
 // appendAndJoin appends an event for which the caller waits.
-func (l *ledger) appendAndJoin(e *event, ends int64) (position int64, b *block, r role, err error) {
+func (l *ledger) appendAndJoin(e *event, k kept) (position int64, b *block, r role, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if position, err = l.appendLocked(e, ends); err != nil {
+	if position, err = l.appendLocked(e, k); err != nil {
 		return 0, nil, follow, err
 	}
 	b = l.open
@@ -196,7 +196,7 @@ func (l *ledger) write(b *block) error {
 		return err
 	}
 	end := b.start + int64(len(b.bytes))
-	l.grown(g, end, b.ends)
+	l.grown(g, end, b.kept)
 	l.written.Store(end)
 	l.blocks.Add(1)
 	l.step(stepWritten)

@@ -63,6 +63,8 @@ func (s *Store) load(account string, of ref, keyID string) error {
 // readExisting reads a counter, and what its page has applied of the ledger. While a
 // transaction is being spread over the account it is to be tried again.
 func (s *Store) readExisting(account string, of ref, keyID string, unfolded head) (t tally, base int64, again bool, err error) {
+	s.retention.readers.RLock()
+	defer s.retention.readers.RUnlock()
 	txn, ok := s.tryBegin(account)
 	if !ok {
 		return tally{}, 0, true, nil
@@ -152,8 +154,8 @@ func (s *Store) peek(of ref) (tally, error) {
 // readAside reads a counter that is not in memory. Its page is read after it was seen
 // where its events end: what is folded meanwhile is on it.
 func (s *Store) readAside(of ref, unfolded head) (t tally, err error) {
-	err = s.db.View(func(txn *badger.Txn) error {
-		t, _, err = s.readTally(snapshot{txn}, of, unfolded)
+	err = s.viewCounters(func(r snapshot) error {
+		t, _, err = s.readTally(r, of, unfolded)
 		return err
 	})
 	return t, err

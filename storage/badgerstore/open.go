@@ -59,6 +59,7 @@ func open(dir string, o Options) (*Store, error) {
 	}
 	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), s.ledger.written.Load)
 	s.clock.Store(time.Now().Unix())
+	s.SetMaxHistory(o.MaxHistory)
 	s.writers.seed = maphash.MakeSeed()
 	if err := s.recover(o); err != nil {
 		s.logs.close()
@@ -153,7 +154,7 @@ func (s *Store) checkSchema() error {
 		return err
 	case version == schema:
 		return nil
-	case version == withoutDays: // its pages say so themselves
+	case version == withoutDays, version == withoutKept: // their records say so themselves
 		return s.writeSchema()
 	case version > 0 && version < schema:
 		return fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
@@ -165,8 +166,11 @@ func (s *Store) checkSchema() error {
 	return s.writeSchema()
 }
 
-// withoutDays is the schema before that of this version.
-const withoutDays = 2
+// The schemas before that of this version which it reads.
+const (
+	withoutDays = 2
+	withoutKept = 3 // counters without denials of a day, segments without the end of their request ids
+)
 
 func (s *Store) writeSchema() error {
 	w := newWrites()

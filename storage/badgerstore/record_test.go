@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,11 +23,20 @@ var tallies = map[string]tally{
 	}, entries: 2, newest: noon, applied: 1 << 30, chain: []int64{7, 1 << 30}},
 	"behind": {entries: 1, applied: 8, chain: []int64{7}, newest: noon},
 	"zero":   {},
+	"denied": {Counter: withDenials(10_000), entries: 1, applied: 8, chain: []int64{8}, newest: noon,
+		days: &days{now: [3]core.Tally{{}, {Start: 20_000 * day, Used: 12_345}}}},
+	"denied, its days replaced": {Counter: withDenials(1)},
 	"used": {Counter: core.Counter{
 		Tallies:    [4]core.Tally{{Start: 1, Used: 2}, {Start: -3, Used: math.MaxInt64}, {Start: math.MaxInt64}, {}},
 		LastUsedAt: noon, DeniedOmitted: 17,
 	}, entries: 11, newest: noon.AddDate(-3000, 0, 0), late: math.MaxInt64, applied: math.MaxInt64 / 16, chain: []int64{70, 7000, math.MaxInt64 / 16},
 		days: &days{now: [3]core.Tally{{}, {Start: 20_000 * day, Used: math.MaxInt64}, {Start: 20_001 * day, Used: 1}}}},
+}
+
+// withDenials returns a counter with denials that were recorded on a day.
+func withDenials(recorded int) (c core.Counter) {
+	c.AddDenied(20_000, recorded)
+	return c
 }
 
 // TestTally: a counter comes back as it went in, and a record that is cut off is an
@@ -41,6 +51,10 @@ func TestTally(t *testing.T) {
 		if d := cmp.Diff(want, got, cmp.AllowUnexported(tally{}, days{}), cmpopts.IgnoreUnexported(core.Counter{})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
+		wantDay, wantDenied := want.DeniedOn()
+		if day, recorded := got.DeniedOn(); recorded != wantDenied || recorded > 0 && day != wantDay {
+			t.Errorf("%s: got %d denials on %v, want %d on %v", name, recorded, day, wantDenied, wantDay)
+		}
 		for i := range record {
 			if got, err := decodeTally(record[:i]); err == nil {
 				t.Errorf("%s: the first %d of %d bytes: got %+v, want an error", name, i, len(record), got)
@@ -49,6 +63,23 @@ func TestTally(t *testing.T) {
 	}
 	if got, err := decodeTally(nil); err != nil || got.applied != 0 || got.entries != 0 || got.Counter != (core.Counter{}) {
 		t.Errorf("no record: got %+v, %v, want the zero tally", got, err)
+	}
+}
+
+// TestEventSize: the largest entry of a request takes at most core.MaxEntrySize bytes in the
+// event log, without a request id. Every number in the entry has its largest value.
+func TestEventSize(t *testing.T) {
+	l := link{number: math.MaxInt64, prev: 1, jump: 1, late: math.MaxInt64}
+	e := event{
+		Entry: core.Entry{At: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), UserID: math.MaxInt64, Cost: 1_000_000_000, Denied: true,
+			KeyID: "key_" + strings.Repeat("x", 20), Endpoint: strings.Repeat("x", core.MaxEntryEndpoint),
+			Method: strings.Repeat("x", core.MaxEntryMethod), IP: strings.Repeat("x", core.MaxEntryAddress)},
+		account: math.MaxUint32, key: math.MaxInt64, shared: true, keep: longest, ofKey: l, ofUser: l,
+	}
+	if n := len(e.append(nil, math.MaxInt64)); n > core.MaxEntrySize {
+		t.Errorf("got %d bytes, want %d at most", n, core.MaxEntrySize)
+	} else {
+		t.Logf("%d bytes", n)
 	}
 }
 

@@ -40,7 +40,7 @@ func repeatPath(of repeat) path {
 
 // newRepeat returns the record that leads to an event.
 func newRepeat(of repeat, position int64) *badger.Entry {
-	return badger.NewEntry(repeatPath(of), encodeNumber(position)).WithTTL(core.RequestIDRetention + keptLonger)
+	return badger.NewEntry(repeatPath(of), encodeNumber(position)).WithTTL(idRetention)
 }
 
 // lookedUp is what is known of a request with an id before it is decided.

@@ -64,8 +64,12 @@ func (s *Store) readMark() (mark int64, err error) {
 			return err
 		}
 		for _, g := range s.ledger.list {
-			if g.ends, err = r.number(segmentKey(g.base)); err != nil {
+			record, err := r.get(segmentKey(g.base))
+			if err != nil {
 				return err
+			}
+			if g.kept, err = decodeKept(record, s.clock.Load()); err != nil {
+				return fmt.Errorf("%s: %w", g.name(), err)
 			}
 		}
 		return nil
@@ -211,7 +215,7 @@ func (r *replay) event(e *event, position int64) error {
 		r.left++
 	}
 	g := r.s.ledger.at(position)
-	g.ends = max(g.ends, e.ends(r.s.clock.Load()))
+	g.kept = g.and(e.kept(r.s.clock.Load()))
 	if keyThere {
 		if e.requestID != "" {
 			r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)

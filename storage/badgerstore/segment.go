@@ -40,8 +40,8 @@ type segment struct {
 	file file
 
 	// Of the last one the ledger's commit changes these, under the lock of segments.
-	end  int64 // the position after its last byte
-	ends int64 // until when one of its events must be kept, Unix seconds
+	end int64 // the position after its last byte
+	kept
 
 	room int64 // up to where room was made after the end; of whoever leads
 }
@@ -208,10 +208,10 @@ func (all *segments) last() *segment {
 }
 
 // grown notes that a segment was written up to a position.
-func (all *segments) grown(g *segment, end, ends int64) {
+func (all *segments) grown(g *segment, end int64, k kept) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	g.end, g.ends = end, max(g.ends, ends)
+	g.end, g.kept = end, g.and(k)
 }
 
 // at returns the segment that a position is in, nil when there is none.
@@ -267,14 +267,14 @@ func (g *segment) frameAt(position int64, b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// expired returns the segments, but the last, that end before a position and have
-// nothing that must be kept at a time. The ones before them go with them: what is older is
-// found by way of what is younger.
-func (all *segments) expired(before, now int64) (list []*segment) {
+// removable returns the oldest segments that end before a position and that mayGo accepts. It
+// stops at the first segment that must stay, and before the last one: older events of a
+// history are found through younger ones.
+func (all *segments) removable(before int64, mayGo func(*segment) bool) (list []*segment) {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	for _, g := range all.list[:max(0, len(all.list)-1)] {
-		if g.end > before || g.ends >= now {
+		if g.end > before || !mayGo(g) {
 			break
 		}
 		list = append(list, g)

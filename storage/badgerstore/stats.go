@@ -3,6 +3,7 @@ package badgerstore
 // Stats says how a store is doing.
 type Stats struct {
 	LedgerBytes   int64  // the size of the ledger, with the history
+	MaxHistory    int64  // the size that it may have, see [Options.MaxHistory]
 	UnfoldedBytes int64  // how much of it is not folded yet: it is read when the store is opened
 	Folds         uint64 // how often it was folded
 	Waits         uint64 // how often a request had to wait until it was
@@ -12,6 +13,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	return Stats{
 		LedgerBytes:   s.ledger.bytes(),
+		MaxHistory:    s.retention.most.Load(),
 		UnfoldedBytes: s.ledger.written.Load() - s.folder.mark.Load(),
 		Folds:         s.folder.folds.Load(),
 		Waits:         s.folder.waits.Load(),

@@ -151,6 +151,8 @@ const (
 //	for each period its start, a varint, in seconds or days, what it is more than that
 //	                before it, and what was used, a uvarint
 //	more numbers    which there are, a uvarint of bits, and each like a period
+//	denials         with moreDenied: the day of the last ones and how many were recorded
+//	                on it, uvarints
 //	the chain       as many uvarints as the entries make, each what it is more than
 //	                the one before
 func (t *tally) encode(b []byte) []byte {
@@ -171,11 +173,16 @@ func (t *tally) encode(b []byte) []byte {
 		window(w)
 	}
 	if flags&tallyMore != 0 {
-		b = binary.AppendUvarint(b, t.days.which())
-		for _, w := range t.days.now {
-			if w != (core.Tally{}) {
-				window(w)
+		which := t.more()
+		b = binary.AppendUvarint(b, which)
+		for n := range dayMore {
+			if which&(1<<n) != 0 {
+				window(t.days.now[n])
 			}
+		}
+		if which&moreDenied != 0 {
+			date, recorded := t.DeniedOn()
+			b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(date)), uint64(recorded))
 		}
 	}
 	chain, before := t.chain, 0
@@ -187,6 +194,18 @@ func (t *tally) encode(b []byte) []byte {
 		before = position
 	}
 	return b
+}
+
+// moreDenied is the bit of the recorded denials. The bits before it are numbers of a day.
+const moreDenied = 1 << dayMore
+
+// more returns, as bits, which optional numbers the record has after the windows.
+func (t *tally) more() uint64 {
+	bits := t.days.which()
+	if _, recorded := t.DeniedOn(); recorded > 0 {
+		bits |= moreDenied
+	}
+	return bits
 }
 
 const day = 24 * 60 * 60 // seconds
@@ -205,7 +224,7 @@ func (t *tally) flags() (f uint64) {
 	if t.entries > 0 && t.head() == t.applied {
 		f |= tallyHead
 	}
-	if t.days.which() != 0 {
+	if t.more() != 0 {
 		f |= tallyMore
 	}
 	for _, w := range t.Tallies {
@@ -243,12 +262,18 @@ func decodeTally(record []byte) (t tally, err error) {
 		t.Tallies[i] = window()
 	}
 	if first&tallyMore != 0 {
-		t.days = new(days)
 		which := r.uvarint()
-		for n := range t.days.now {
+		if which != moreDenied {
+			t.days = new(days)
+		}
+		for n := range dayMore {
 			if which&(1<<n) != 0 {
 				t.days.now[n] = window()
 			}
+		}
+		if which&moreDenied != 0 {
+			date := core.Date(r.uvarint())
+			t.AddDenied(date, int(r.uvarint()))
 		}
 	}
 	position := int64(0)
@@ -301,6 +326,9 @@ func (t *tally) apply(e *event, kind uint32, position int64) error {
 		before := t.Tallies[core.Day]
 		t.Add(e.Cost, e.At)
 		t.turned(kind, before)
+	}
+	if e.Denied && !e.uncounted && kind == kindKey {
+		t.AddDenied(core.DateOf(e.At), 1)
 	}
 	t.happened(e, kind, position)
 	return nil

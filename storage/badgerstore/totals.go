@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -90,7 +88,7 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 			d.Add(n, id, seq, t.Usage(p, at))
 		}
 		heads, absent := s.inMemory(sl, add)
-		return s.db.View(func(txn *badger.Txn) error { return s.onPage(snapshot{txn}, sl, absent, heads, add) })
+		return s.viewCounters(func(r snapshot) error { return s.onPage(r, sl, absent, heads, add) })
 	})
 	if err == nil {
 		err = s.nameKeys(account, &d)
@@ -202,8 +200,7 @@ func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, 
 	var st standing
 	add := func(slot byte, t *tally) { st.add(slot, p.page.kind, t) }
 	heads, absent := s.inMemory(p, add)
-	return s.db.View(func(txn *badger.Txn) error {
-		r := snapshot{txn}
+	return s.viewCounters(func(r snapshot) error {
 		if err := s.onPage(r, p, absent, heads, add); err != nil {
 			return err
 		}

@@ -283,7 +283,8 @@ func (w *traffic) foldOnce() error {
 	<-w.toFold
 	err := w.s.fold()
 	if err == nil && w.expiring {
-		err = w.s.expire(time.Now().AddDate(1, 0, 0))
+		w.s.SetMaxHistory(1 << 10)
+		err = firstOf(w.s.trim(time.Now()), w.s.expire(time.Now().AddDate(1, 0, 0)))
 	}
 	return err
 }

@@ -175,7 +175,7 @@ func (s *Store) allow(c *core.Consumption, key, user *counter, u core.Usage) (po
 	if c.RequestID != "" {
 		e.requestID, e.first = c.RequestID, newVerdict(u, c.Terms)
 	}
-	position, b, r, err = s.ledger.appendAndJoin(&e, e.ends(s.clock.Load()))
+	position, b, r, err = s.ledger.appendAndJoin(&e, e.kept(s.clock.Load()))
 	if err == nil {
 		happened(&e, key, user, position)
 	}
@@ -199,7 +199,7 @@ func (s *Store) deny(c *core.Consumption, key, user *counter) error {
 		return nil
 	}
 	e := newEvent(c, key, user, true)
-	position, err := s.ledger.append(&e, e.ends(s.clock.Load()))
+	position, err := s.ledger.append(&e, e.kept(s.clock.Load()))
 	if err == nil {
 		happened(&e, key, user, position)
 	}

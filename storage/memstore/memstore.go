@@ -55,7 +55,7 @@ func New() *Store {
 
 // Reopen closes the store and returns another one with what it held, as if the
 // process had ended in between: how many denials there were in the current second
-// is forgotten.
+// is forgotten, how many were recorded on the day is not.
 func (s *Store) Reopen() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,9 @@ func (s *Store) Reopen() *Store {
 	next := &Store{data: s.data}
 	next.counters = map[core.CounterID]*core.Counter{}
 	for id, c := range s.counters {
-		next.counters[id] = &core.Counter{Tallies: c.Tallies, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+		kept := &core.Counter{Tallies: c.Tallies, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+		kept.AddDenied(c.DeniedOn())
+		next.counters[id] = kept
 	}
 	return next
 }

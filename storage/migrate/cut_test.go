@@ -303,11 +303,41 @@ type capped struct {
 
 func (s *capped) HistoryCap() int { return s.most }
 
+func (s *capped) HistoryCut(context.Context, core.CounterID) (bool, error) { return false, nil }
+
 func (s *capped) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
 	es, _, err := s.Importer.History(ctx, of, time.Time{}, core.Page{Number: 1, Size: s.most})
 	es = slices.DeleteFunc(es, func(e core.Entry) bool { return !e.At.After(since) })
 	first := min(p.Offset(), len(es))
 	return es[first:min(first+min(p.Size, len(es)), len(es))], len(es), err
+}
+
+// short is a target that has dropped the oldest half of each history, and says so or not.
+type short struct {
+	core.Importer
+	says bool
+}
+
+func (*short) HistoryCap() int { return 0 }
+
+func (s *short) HistoryCut(context.Context, core.CounterID) (bool, error) { return s.says, nil }
+
+func (s *short) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
+	list := func(p core.Page) ([]core.Entry, int, error) { return s.Importer.History(ctx, of, since, p) }
+	return altered(list, func(es []core.Entry) []core.Entry { return es[:len(es)/2] }, p)
+}
+
+// A target that drops history because of its size is whole when it says so: all that it has
+// kept is the newest. When it does not say so, what is missing was lost.
+func TestTargetDropsHistory(t *testing.T) {
+	source := filled(t, 90, 300)
+	r := mustRun(t, source, &short{memstore.New(), true}, small())
+	if r.UserHistory.Target >= r.UserHistory.Source {
+		t.Errorf("got %+v, want fewer entries in the target", r.UserHistory)
+	}
+	if _, err := Run(t.Context(), source, &short{memstore.New(), false}, small()); err == nil {
+		t.Error("a target that lost history without saying so: got no error")
+	}
 }
 
 // cappedWrites is a capped store whose writes are counted.
@@ -317,6 +347,8 @@ type cappedWrites struct {
 }
 
 func (s *cappedWrites) HistoryCap() int { return s.most }
+
+func (s *cappedWrites) HistoryCut(context.Context, core.CounterID) (bool, error) { return false, nil }
 
 // From a store that keeps the newest entries only all are moved that it has: the target may
 // have more in the history of a user, what its keys have and it has not any more, and every

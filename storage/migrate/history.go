@@ -144,10 +144,26 @@ func (m *migration) sameHistory(ctx context.Context, of core.CounterID) (n Histo
 	if m.toCap > 0 {
 		least = min(source, m.toCap)
 	}
-	if target < least || target > source && !full {
-		return n, false, nil
+	switch {
+	case target < least:
+		if cut, err := historyCut(ctx, m.to, of); err != nil || !cut {
+			return n, false, err
+		}
+	case target > source && !full:
+		if cut, err := historyCut(ctx, m.from, of); err != nil || !cut {
+			return n, false, err
+		}
 	}
 	return n, source == 0 || len(a) == 1 && len(b) == 1 && sameEntry(&a[0], &b[0]), nil
+}
+
+// historyCut reports whether a store may have dropped entries of a history because of their
+// size.
+func historyCut(ctx context.Context, s core.Store, of core.CounterID) (bool, error) {
+	if c, ok := s.(core.CappedHistory); ok {
+		return c.HistoryCut(ctx, of)
+	}
+	return false, nil
 }
 
 // replay appends everything in the histories of users and of their keys to those of the

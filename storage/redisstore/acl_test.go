@@ -135,7 +135,7 @@ func exerciseRest(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key))
 	}
 	s.SetHistory(1)
 	for days := range 3 { // what is over goes, in every way
-		for i := range 17 {
+		for i := range 65 {
 			c := consumption(k, "", false)
 			c.Entry.At = c.Entry.At.AddDate(0, 0, 40*days)
 			if i < 2 {

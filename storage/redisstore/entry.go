@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"time"
 
@@ -32,6 +33,13 @@ func decodeEntry(b string) (e core.Entry, err error) {
 		return core.Entry{}, record.ErrDamaged
 	}
 	return e, nil
+}
+
+// digestOfID returns the stored form of a request id: 0 and the first 16 bytes of its SHA-256.
+// No id of an earlier version, which is stored as it is, begins with 0.
+func digestOfID(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return "\x00" + string(sum[:16])
 }
 
 // encodeTerms returns what is kept of the terms of a request with an id.

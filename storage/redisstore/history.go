@@ -3,9 +3,13 @@ package redisstore
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // History implements [core.Store]. It holds the newest entries, see [Options.History].
@@ -25,6 +29,38 @@ func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time,
 		return nil, 0, err
 	}
 	return entries, total, nil
+}
+
+// bytesPerEntry bounds the size of a history, for each entry that it may hold: BYTES in
+// shared.lua.
+const bytesPerEntry = 200
+
+// HistoryCut implements [core.CappedHistory]. A history of more than half of its bound in
+// bytes may have been cut.
+func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error) {
+	if err := s.begin(); err != nil {
+		return false, err
+	}
+	defer s.end()
+	places, err := s.places(ctx, []core.CounterID{of})
+	if err != nil || places[0].field == "" {
+		return false, err
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	value, err := s.do(ctx, s.client.B().Hget().Key(places[0].names.counters()).Field(historyBytes(places[0].field)).Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, unavailable(err)
+	}
+	size, _, _ := strings.Cut(value, " ")
+	n, err := strconv.ParseInt(size, 10, 64)
+	if err != nil {
+		return false, record.ErrDamaged
+	}
+	return 2*n > bytesPerEntry*int64(s.HistoryCap()), nil
 }
 
 // historyAt returns a page of the history at a place.

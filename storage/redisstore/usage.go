@@ -63,7 +63,7 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here b
 	if c.RequestID != "" {
 		n := s.o.usage(c.Account, c.UserID)
 		keys = append(keys, n.requests(k.field), n.requests2(k.field))
-		args = append(args, c.RequestID, string(encodeTerms(&c.Terms)))
+		args = append(args, digestOfID(c.RequestID), string(encodeTerms(&c.Terms)), c.RequestID)
 	}
 	answer, err := consumeScript.write(s.calls.next(), s, keys, args).AsBytes()
 	if err != nil {

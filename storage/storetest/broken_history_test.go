@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -30,6 +31,12 @@ var brokenHistory = []defect{
 		})},
 	{name: "records every denial of a flood", caughtBy: "denied/thinned", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return &recordsAll{Store: s} })},
+	{name: "records every denial of a day", caughtBy: "denied/a day",
+		open: recordingEveryDay()},
+	{name: "forgets how many denials of the day it has recorded when it is opened again", caughtBy: "denied/a day",
+		open: forgetfulOfDenials()},
+	{name: "counts the denials of a day again when the clock has stepped back", caughtBy: "denied/a day",
+		open: wrapped(func(s core.Store) core.Store { return earlierDay{s} })},
 	{name: "does not count the denials that it leaves out", caughtBy: "denied/thinned", machine: true,
 		open: counting(func(_ core.CounterID, c *core.Counter) { c.DeniedOmitted = 0 })},
 	{name: "counts the denials that it leaves out for the user", caughtBy: "denied/each key for itself",
@@ -113,6 +120,66 @@ func (s *recordsAll) Consume(ctx context.Context, c *core.Consumption) (core.Ver
 	s.mu.Unlock()
 	return s.Store.Consume(ctx, &alone)
 }
+
+// recordingEveryDay opens stores that record the denials which a day has no room for.
+func recordingEveryDay() func() Opened {
+	return func() Opened {
+		denials := new(atomic.Int64)
+		return wrapped(func(s core.Store) core.Store { return nextDay{s, denials} })()
+	}
+}
+
+// nextDay moves the denials that a day has no room for to the next one.
+type nextDay struct {
+	core.Store
+	denials *atomic.Int64
+}
+
+func (s nextDay) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	moved := *c
+	if c.Limit == 0 && s.denials.Add(1) > core.DeniedPerDay {
+		moved.Entry.At = c.Entry.At.AddDate(0, 0, 1)
+	}
+	return s.Store.Consume(ctx, &moved)
+}
+
+// forgetfulOfDenials opens stores that count the denials of a day from 0 after each opening.
+func forgetfulOfDenials() func() Opened {
+	return func() Opened {
+		opened := 0
+		return wrapped(func(s core.Store) core.Store {
+			opened++
+			return daysLater{s, opened}
+		})()
+	}
+}
+
+// daysLater takes every denial to be of so many days later.
+type daysLater struct {
+	core.Store
+	days int
+}
+
+func (s daysLater) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	later := *c
+	if c.Limit == 0 {
+		later.Entry.At = c.Entry.At.AddDate(0, 0, s.days)
+	}
+	return s.Store.Consume(ctx, &later)
+}
+
+// earlierDay takes the denials of an earlier day to be of a later one.
+type earlierDay struct{ core.Store }
+
+func (s earlierDay) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+	later := *c
+	if c.Entry.At.Before(midnight) {
+		later.Entry.At = c.Entry.At.AddDate(0, 0, 2)
+	}
+	return s.Store.Consume(ctx, &later)
+}
+
+var midnight = core.DateOf(noon).Start()
 
 // omitsForUser shows at the user what was left out for its first key.
 type omitsForUser struct{ core.Store }

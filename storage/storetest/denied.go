@@ -12,6 +12,8 @@ var deniedCases = []testCase{
 		promise: "the entry of a denied request, marked Denied, is appended to the history of the key and of the user soon after, and counts nowhere"},
 	{name: "denied/thinned", run: deniedThinned,
 		promise: "at most DeniedPerSecond denied requests of one key are recorded in one second, the others are counted in DeniedOmitted"},
+	{name: "denied/a day", run: deniedDay,
+		promise: "at most DeniedPerDay denied requests of one key are recorded on one day, also when the store is opened again or the clock steps back; the others are counted in DeniedOmitted"},
 	{name: "denied/each key for itself", run: deniedEachKey,
 		promise: "denied requests are thinned key by key, also when the user's counter decides"},
 	{name: "denied/closed", run: deniedClosed,
@@ -83,6 +85,31 @@ func deniedThinned(e *env) {
 	e.same("counter after reopening", core.Counter{DeniedOmitted: 9}, e.counter(keyCounter(k)))
 	e.denied(second(3))
 	e.awaitHistory(keyCounter(k), 2*core.DeniedPerSecond+2)
+}
+
+func deniedDay(e *env) {
+	k := e.user1("key_1")[0]
+	denied := func(at time.Time) {
+		e.Helper()
+		e.denied(limit(request(k, at), core.Month, 0))
+	}
+	for i := range core.DeniedPerDay {
+		denied(noon.Add(time.Duration(i/core.DeniedPerSecond) * time.Second))
+		if i == core.DeniedPerDay/2 {
+			e.reopen()
+		}
+	}
+	later := noon.Add(time.Hour)
+	denied(later)
+	e.same("counter after one too many", core.Counter{DeniedOmitted: 1}, e.counter(keyCounter(k)))
+	e.reopen()
+	denied(later.Add(time.Second))
+	denied(noon.AddDate(0, 0, -1))
+	e.same("counter after reopening, and after the clock has stepped back", core.Counter{DeniedOmitted: 3}, e.counter(keyCounter(k)))
+	denied(noon.AddDate(0, 0, 1))
+	e.same("counter on the next day", core.Counter{DeniedOmitted: 3}, e.counter(keyCounter(k)))
+	e.awaitHistory(keyCounter(k), core.DeniedPerDay+1)
+	e.awaitHistory(userCounter(k), core.DeniedPerDay+1)
 }
 
 func deniedEachKey(e *env) {

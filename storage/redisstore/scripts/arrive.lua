@@ -18,6 +18,7 @@ for i = 4, #KEYS do -- first what may not be understood: a DUMP of a newer serve
 	if content and content ~= '' then redis.call('RESTORE', KEYS[i], lives, content) end
 end
 redis.call('HSET', KEYS[1], ARGV[1], string.sub(ARGV[3], 1, 62) .. struct.pack('>I1I1', move, 0))
+redis.call('HDEL', KEYS[1], 'b' .. ARGV[1]) -- the next check adds its size up again
 if ARGV[5] ~= '0' then redis.call('HSET', KEYS[1], 'l' .. ARGV[1], ARGV[5]) end
 if ARGV[6] ~= '' then redis.call('HSET', KEYS[1], 'd' .. ARGV[1], ARGV[6]) end
 if ARGV[4] ~= '' then -- no entry is later than what the user knows as the latest

@@ -4,7 +4,8 @@
 --       2 history of the user, a list     3 history of the key
 --       4 request ids of the key, a hash  5 those before them; only with an id
 -- ARGV  1 the request, packed  2 Seq of the key  3 the entry for the histories, as allowed
---       4 request id  5 terms, for whoever asks again; only with an id
+--       4 digest of the request id  5 terms, for the answer to a repeat  6 the request id,
+--         as earlier versions have stored it; only with an id
 --
 -- Returns what became of it, the usage and the day on which its window begins, packed: one
 -- string costs less than a list.
@@ -28,6 +29,7 @@ if not user or not key or string.byte(key, 64) == 1 then return struct.pack(VERD
 local ANSWER = '>I5I4I7I3' -- when it was, what was used, the window
 if ARGV[4] then
 	local answer = redis.call('HGET', KEYS[4], ARGV[4]) or redis.call('HGET', KEYS[5], ARGV[4])
+		or redis.call('HGET', KEYS[4], ARGV[6]) or redis.call('HGET', KEYS[5], ARGV[6])
 	if answer then
 		local asec, ansec, used, start, rest = struct.unpack(ANSWER, answer)
 		asec = asec + 86400
@@ -73,17 +75,20 @@ if allowed then
 	end
 	all = addDay(all, cost, day, 'u', ALLOWED)
 else
+	local field = 'd' .. ARGV[2]
+	local tallies = redis.call('HMGET', KEYS[1], field, 'd', 's')
 	if dsec ~= sec then dsec, denials = sec, 0 end
-	local omit = denials >= 10
+	local tally, recorded = tallies[1], 0
+	if tally and #tally > recorded_at and day <= struct.unpack('>I3', tally) then recorded = struct.unpack(RECORDED, tally, recorded_at) end
+	local omit = denials >= 10 or recorded >= 10000
 	if omit then
 		omitted = math.min(omitted + 1, 4294967295)
 	else
-		denials = denials + 1
+		denials, recorded = denials + 1, recorded + 1
 	end
 	key = string.sub(key, 1, denials_at - 1) .. struct.pack(DENIALS, omitted, dsec, denials) .. string.sub(key, began_at)
-	local field = 'd' .. ARGV[2]
-	local tallies = redis.call('HMGET', KEYS[1], field, 'd', 's')
-	local ofKey, ofUser = addDay(tallies[1], cost, day, ARGV[2], DENIED), addDay(tallies[2], cost, day, 'u', DENIED)
+	local ofKey = addDay(tally, cost, day, ARGV[2], DENIED) .. struct.pack(RECORDED, recorded)
+	local ofUser = addDay(tallies[2], cost, day, 'u', DENIED)
 	if shared then
 		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'd', ofUser, 's', addDay(tallies[3], cost, day, 'u', SHARED_DENIED))
 	else

@@ -27,6 +27,11 @@ local function lateness(value)
 	return tonumber(little), tonumber(much) or 0, tonumber(till) or 0
 end
 
+-- A history of at most n entries holds at most n * BYTES bytes: fewer entries when they are
+-- longer. A field of the counters has the size of the history in bytes and its number of
+-- entries at the last check. Without the field the size is added up again.
+local BYTES = 200
+
 -- append puts an entry at the end of a history. sec and nsec are its time, lsec and lnsec
 -- the latest before it in any history of the user, before the second of one in this. It is
 -- one piece, because every decision would make the functions of others anew.
@@ -41,11 +46,29 @@ local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, fi
 			redis.call('HSET', KEYS[1], field, much > 0 and string.format('%d %d %.0f', little, much, till) or little)
 		end
 	end
-	if n % 16 == 0 then -- now and then, what is too many or over
-		if n > cap then redis.call('LTRIM', list, -cap, -1) end
-		for _ = 1, 32 do
-			local _, oldest, _, ends = struct.unpack(HEAD, redis.call('LINDEX', list, 0))
-			if ends * 3600 >= sec then
+	local bytes = 'b' .. string.sub(field, 2)
+	if n % 64 == 0 then -- every 64 entries: remove entries beyond the bounds, and those that have ended
+		local size, counted = string.match(redis.call('HGET', KEYS[1], bytes) or '', '^(%d+) (%d+)$')
+		size, counted = tonumber(size) or 0, tonumber(counted) or 0
+		local excess, left = n - cap, n
+		if excess > 0 then
+			if excess <= counted and excess <= 256 then
+				for _, e in ipairs(redis.call('LRANGE', list, 0, excess - 1)) do size = size - #e end
+				counted = counted - excess
+			else
+				size, counted = 0, 0
+			end
+			redis.call('LTRIM', list, -cap, -1)
+			left = cap
+		end
+		if counted > left then size, counted = 0, 0 end
+		for i = counted, left - 1, 256 do
+			for _, e in ipairs(redis.call('LRANGE', list, i, i + 255)) do size = size + #e end
+		end
+		for over = 1, left do
+			local e = redis.call('LINDEX', list, 0)
+			local _, oldest, _, ends = struct.unpack(HEAD, e)
+			if size <= cap * BYTES and (over > 128 or ends * 3600 >= sec) then
 				local value = redis.call('HGET', KEYS[1], field)
 				if value then -- forget how late an entry was that is gone
 					local little, much, till = lateness(value)
@@ -54,8 +77,11 @@ local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, fi
 				break
 			end
 			redis.call('LPOP', list)
+			size, left = size - #e, left - 1
 		end
+		redis.call('HSET', KEYS[1], bytes, string.format('%.0f %.0f', size, left))
 	end
+	if n == 1 then redis.call('HDEL', KEYS[1], bytes) end -- the size of an earlier list
 	if n == 1 or lsec - sec > LITTLE or sec - sec % 3600 > before then -- once an hour, while clocks are right
 		local lives = (keep + 1) * 3600000 - sec * 1000
 		if redis.call('PTTL', list) < lives then redis.call('PEXPIRE', list, string.format('%.0f', lives)) end

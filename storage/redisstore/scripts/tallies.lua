@@ -7,6 +7,10 @@ local MOST = 9007199254740991 -- 2^53 - 1: what a number here can hold
 -- A tally: the day, and how much.
 local TALLY = '>I3I7'
 
+-- Behind the tally of what a key was denied: how many of the denials on that day are in its
+-- history. Earlier versions have left it out.
+local RECORDED, recorded_at = '>I2', 11
+
 -- The numbers of a day. What a counter allowed is in it: the first of a key, the third of a
 -- user.
 local ALLOWED, DENIED, SHARED_ALLOWED, SHARED_DENIED = 0, 1, 2, 3

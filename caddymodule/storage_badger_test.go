@@ -1,0 +1,38 @@
+package caddymodule
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+)
+
+// A reload puts another max_history in force on the open store: else a full disk can be
+// relieved by a restart only.
+func TestMaxHistoryIsTuned(t *testing.T) {
+	b := &BadgerStore{Dir: t.TempDir(), MaxHistory: 5 << 30}
+	s, err := b.Open(slog.New(slog.DiscardHandler), core.Tunables{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	most := func() int64 { return s.(*badgerstore.Store).Stats().MaxHistory }
+	if got := most(); got != 5<<30 {
+		t.Errorf("opened: got %d, want 5 GiB", got)
+	}
+	b.MaxHistory = 1 << 20
+	b.Tune(s, core.Tunables{})
+	if got := most(); got != 1<<20 {
+		t.Errorf("tuned: got %d, want 1 MiB", got)
+	}
+	b.MaxHistory = 0
+	b.Tune(s, core.Tunables{})
+	if got := most(); got <= 1<<20 {
+		t.Errorf("by default: got %d, want half of the disk", got)
+	}
+}

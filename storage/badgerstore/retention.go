@@ -1,0 +1,148 @@
+package badgerstore
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// History is removed by whole segments of the event log, the oldest first: when the retention
+// of all events in a segment is over, when the event log is larger than max_history, or when
+// the disk is full. Only a segment whose events are in the checkpoint is removed, else counts
+// would be lost. A segment with a remembered request id is removed by neither of the last two
+// reasons, else a repeated request would count twice.
+
+// retention guards the removal of segments.
+type retention struct {
+	running sync.Mutex   // held while segments are removed
+	readers sync.RWMutex // read-locked while counters are read from pages and events, locked to remove
+	most    atomic.Int64 // max_history: bytes that all segments may have
+	early   atomic.Bool  // segments were removed before their retention was over
+}
+
+// viewCounters runs fn on a snapshot. fn reads counters from their pages and from later
+// events; no event is removed while fn runs.
+func (s *Store) viewCounters(fn func(snapshot) error) error {
+	s.retention.readers.RLock()
+	defer s.retention.readers.RUnlock()
+	return s.db.View(func(txn *badger.Txn) error { return fn(snapshot{txn}) })
+}
+
+// defaultMaxHistory returns the default of max_history in bytes: half of the disk. A fixed
+// size would cut the 30 days of a busy service short on a disk that has room for them. The
+// other half is left to the database and to other programs.
+func defaultMaxHistory(size uint64, err error) int64 {
+	if err != nil {
+		return math.MaxInt64
+	}
+	return int64(min(size/2, math.MaxInt64))
+}
+
+// SetMaxHistory changes how many bytes the event log, and with it the history, may have. 0
+// means half of the disk. Segments beyond the bound are removed after the next checkpoint.
+func (s *Store) SetMaxHistory(bytes int64) {
+	if bytes <= 0 {
+		_, size, err := diskSpace(s.dir)
+		bytes = defaultMaxHistory(size, err)
+	}
+	s.retention.most.Store(bytes)
+}
+
+// HistoryCap implements [core.CappedHistory]: the number of entries has no bound.
+func (*Store) HistoryCap() int { return 0 }
+
+// HistoryCut implements [core.CappedHistory]. A segment has events of many histories: once
+// one was removed early, any history may be cut.
+func (s *Store) HistoryCut(context.Context, core.CounterID) (bool, error) {
+	return s.retention.early.Load(), nil
+}
+
+// expire removes the segments whose retention is over at a time.
+func (s *Store) expire(now time.Time) error {
+	s.retention.running.Lock()
+	defer s.retention.running.Unlock()
+	return s.remove(s.ledger.removable(s.folder.mark.Load(), func(g *segment) bool { return g.ends < now.Unix() }))
+}
+
+// trim removes the oldest segments while the event log is larger than max_history.
+func (s *Store) trim(now time.Time) error {
+	s.retention.running.Lock()
+	defer s.retention.running.Unlock()
+	excess := s.ledger.bytes() - s.retention.most.Load()
+	return s.removeEarly(now, "it is larger than max_history", func(g *segment) bool {
+		more := excess > 0
+		excess -= g.end - g.base
+		return more
+	})
+}
+
+// makeSpace removes the oldest segments when less than the reserve is free on the disk, and
+// returns how many bytes are free afterwards.
+func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, error) {
+	n, err := free()
+	if err != nil || n >= reserve {
+		return n, err
+	}
+	s.retention.running.Lock()
+	defer s.retention.running.Unlock()
+	missing := int64(reserve - n)
+	err = s.removeEarly(now, "the disk is full", func(g *segment) bool {
+		more := missing > 0
+		missing -= g.end - g.base
+		return more
+	})
+	if err != nil {
+		s.log.Warn("history was not removed from a full disk", "dir", s.dir, "error", err)
+	}
+	if missing > 0 {
+		s.folder.hurry() // a checkpoint makes more segments removable
+	}
+	return free()
+}
+
+// removeEarly removes the segments that goes accepts and that have no remembered request id.
+// It logs the reason the first time.
+func (s *Store) removeEarly(now time.Time, reason string, goes func(*segment) bool) error {
+	list := s.ledger.removable(s.folder.mark.Load(), func(g *segment) bool { return g.ids < now.Unix() && goes(g) })
+	if len(list) == 0 {
+		return nil
+	}
+	if !s.retention.early.Swap(true) {
+		s.log.Warn("the oldest history is removed before its retention is over", "dir", s.dir, "reason", reason,
+			"max_history", s.retention.most.Load())
+	}
+	return s.remove(list)
+}
+
+// remove removes segments, the oldest first, after it has synced their checkpoint.
+func (s *Store) remove(list []*segment) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if err := s.sync(); err != nil {
+		return err
+	}
+	for _, g := range list {
+		s.ledger.step(stepExpire)
+		s.retention.readers.Lock() // waits for readers whose snapshot is older than the checkpoint
+		err := s.ledger.remove(g)
+		s.retention.readers.Unlock()
+		if err != nil {
+			return err
+		}
+		w := newWrites()
+		w.put(segmentKey(g.base), nil)
+		if err := s.store(w); err != nil {
+			return err
+		}
+	}
+	return s.ledger.disk.syncDir(s.ledger.dir)
+}
+
+var _ core.CappedHistory = (*Store)(nil)

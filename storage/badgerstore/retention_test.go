@@ -1,0 +1,337 @@
+package badgerstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// hit makes so many requests with a key.
+func hit(t *testing.T, s *Store, key string, n int) {
+	t.Helper()
+	for range n {
+		consume(t, s, request(key, 1, core.MaxLimit, noon))
+	}
+}
+
+func trimmed(t *testing.T, s *Store, now time.Time) {
+	t.Helper()
+	if err := s.trim(now); err != nil {
+		t.Fatalf("trim: %v", err)
+	}
+}
+
+// entriesOf returns how many entries a history has.
+func entriesOf(t *testing.T, s *Store, of core.CounterID) int {
+	t.Helper()
+	_, n, err := s.History(t.Context(), of, time.Time{}, core.Page{Number: 1, Size: 1})
+	if err != nil {
+		t.Fatalf("History: %v", err)
+	}
+	return n
+}
+
+// TestMaxHistory: the oldest segments are removed when the event log is larger than
+// max_history, and only those in the checkpoint: counters stay exact, also when the process
+// is killed right after. The removal is logged once. A failure means that the history of one
+// customer fills the disk of all.
+func TestMaxHistory(t *testing.T) {
+	const most, segment, requests = 32 << 10, 4 << 10, 2000
+	var logged bytes.Buffer
+	dir := t.TempDir()
+	o := Options{segmentSize: segment, MaxHistory: most, Logger: slog.New(slog.NewTextHandler(&logged, nil))}
+	s := openAlone(t, dir, o)
+	known(t, s, "key")
+	for round := range 3 {
+		hit(t, s, "key", requests)
+		before := s.ledger.bytes()
+		trimmed(t, s, time.Now())
+		if got := s.ledger.bytes(); got < before-most && got < requests*50 {
+			t.Errorf("before the checkpoint: got %d of %d bytes, want those that are not in the counters yet", got, before)
+		}
+		fold(t, s)
+		trimmed(t, s, time.Now())
+		if got := s.ledger.bytes(); got > most || got < most-2*segment {
+			t.Errorf("round %d: got %d bytes of %d, want %d and not much less", round, got, before, most)
+		}
+		if n := entriesOf(t, s, ofKey("key")); n < 200 || n > requests {
+			t.Errorf("round %d: the history has %d entries, want as many as fit", round, n)
+		}
+		abandon(t, s)
+		s = openAlone(t, dir, o)
+		if used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used; used != int64((round+1)*requests) {
+			t.Errorf("round %d: got %d used, want %d", round, used, (round+1)*requests)
+		}
+	}
+	// Once for each time that the store was opened.
+	if n := strings.Count(logged.String(), "before its retention is over"); n != 3 {
+		t.Errorf("logged %d times, want 3:\n%s", n, logged.String())
+	}
+	s.SetMaxHistory(2 * segment)
+	trimmed(t, s, time.Now())
+	if got := s.ledger.bytes(); got > 2*segment {
+		t.Errorf("with a smaller max_history: got %d bytes, want %d at most", got, 2*segment)
+	}
+	if cut, err := s.HistoryCut(t.Context(), ofKey("key")); !cut || err != nil {
+		t.Errorf("HistoryCut: got %v, %v, want true", cut, err)
+	}
+}
+
+// TestMaxHistoryKeepsRequestIDs: a segment with a remembered request id stays, whatever
+// max_history says: exactly-once outranks the history. The same holds after reopening, with
+// segment records of this schema and of schema 3.
+func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{segmentSize: 4 << 10, MaxHistory: 1, Logger: quiet.Logger}
+	s := openAlone(t, dir, o)
+	known(t, s, "key")
+	hit(t, s, "key", 200)
+	named := request("key", 1, core.MaxLimit, noon)
+	named.RequestID = "id"
+	consume(t, s, named)
+	position := s.ledger.position() - 1
+	hit(t, s, "key", 200)
+	fold(t, s)
+	remembered := func(what string) {
+		t.Helper()
+		trimmed(t, s, time.Now().Add(core.RequestIDRetention))
+		v, err := s.Consume(t.Context(), named)
+		if err != nil || v.First == nil {
+			t.Errorf("%s: got %+v, %v, want the first answer again", what, v, err)
+		}
+	}
+	before := s.ledger.bytes()
+	remembered("at once")
+	if s.ledger.bytes() == before {
+		t.Error("nothing was removed, want the segments before that with the id")
+	}
+	base := s.ledger.at(position).base
+	abandon(t, s)
+	s = openAlone(t, dir, o)
+	remembered("after reopening")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ends := time.Now().AddDate(0, 1, 0).Unix()
+	setRecord(t, dir, segmentKey(base), encodeNumber(ends)) // as schema 3 had it
+	setRecord(t, dir, at(kindSchema), encodeNumber(withoutKept))
+	s = openAlone(t, dir, o)
+	remembered("after an upgrade")
+	if g := s.ledger.at(position); g.ends != ends {
+		t.Errorf("the segment is kept until %d, want %d as before", g.ends, ends)
+	}
+
+	trimmed(t, s, time.Now().Add(idRetention+time.Minute))
+	if s.ledger.at(position) != nil {
+		t.Error("the segment is there after the id was forgotten, want it removed")
+	}
+	if used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used; used != 401 {
+		t.Errorf("got %d used, want 401", used)
+	}
+}
+
+// TestFullDiskTakesHistory: when the disk is full the oldest history is removed before any
+// request is refused. A failure means that one customer who fills the history takes every
+// account down.
+func TestFullDiskTakesHistory(t *testing.T) {
+	s := openAlone(t, t.TempDir(), Options{segmentSize: 4 << 10, Logger: quiet.Logger})
+	known(t, s, "key")
+	hit(t, s, "key", 1000)
+	fold(t, s)
+	disk := int64(reserve) + s.ledger.bytes() - 10_000 // of which 10,000 bytes too many are used
+	free := func() (uint64, error) { return uint64(disk - s.ledger.bytes()), nil }
+	s.noteRoom(s.makeSpace(time.Now(), free))
+	if _, err := s.Consume(t.Context(), request("key", 1, core.MaxLimit, noon)); err != nil {
+		t.Errorf("Consume on a disk with history to remove: %v", err)
+	}
+	if n, _ := free(); n < reserve || n > reserve+8<<10 {
+		t.Errorf("got %d bytes free, want %d and not much more", n, uint64(reserve))
+	}
+	disk -= 1 << 20
+	s.noteRoom(s.makeSpace(time.Now(), free))
+	if _, err := s.Consume(t.Context(), request("key", 1, core.MaxLimit, noon)); !isUnavailable(err) {
+		t.Errorf("Consume on a disk that others have filled: got error %v, want unavailable", err)
+	}
+	if used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used; used != 1001 {
+		t.Errorf("got %d used, want 1001", used)
+	}
+	if _, err := s.makeSpace(time.Now(), func() (uint64, error) { return 0, errMedium }); !errors.Is(err, errMedium) {
+		t.Errorf("makeSpace: got error %v, want %v", err, errMedium)
+	}
+}
+
+// TestRemovedWhileRead: counters, histories and sums are read without an error and with the
+// right numbers while checkpoints are written and segments removed.
+func TestRemovedWhileRead(t *testing.T) {
+	const rounds, each = 60, 20
+	s := openAlone(t, t.TempDir(), Options{segmentSize: 1 << 10, MaxHistory: 1, Logger: quiet.Logger})
+	keys := numbered("key", 8)
+	known(t, s, keys...)
+	update(t, s, func(tx core.Tx) (err error) {
+		for _, key := range keys {
+			err = firstOf(err, tx.PutKey(&core.Key{AccountID: acct, ID: key, UserID: 1, PlanID: "plan", Status: core.KeyActive, Digest: core.DigestOf(key)}))
+		}
+		return err
+	})
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for _, key := range keys {
+		of := keyRef(t, s, key)
+		group.Go(func() {
+			for i := 1; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				v, err := s.Consume(t.Context(), request(key, 1, core.MaxLimit, noon))
+				if err != nil || v.Usage.Used != int64(i) {
+					t.Errorf("Consume: got %d used, %v, want %d", v.Usage.Used, err, i)
+					return
+				}
+				sh := s.counters.shard(of)
+				sh.mu.Lock()
+				if c := sh.byRef[of]; c != nil && c.evictable(s.ledger.written.Load()) {
+					if c.dirty {
+						sh.unfolded[of] = head{position: c.applied, events: 1}
+					}
+					sh.removeLocked(c)
+				}
+				sh.mu.Unlock()
+				if i%each > 0 {
+					continue
+				}
+				_, _, err = s.History(t.Context(), ofKey(key), time.Time{}, core.Page{Number: 1, Size: 10})
+				_, drawnErr := s.Drawn(t.Context(), acct, "plan", core.Month, noon, 1)
+				if err := errors.Join(err, drawnErr); err != nil {
+					t.Errorf("History and Drawn: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for range rounds {
+		if err := firstOf(s.fold(), s.trim(time.Now())); err != nil {
+			t.Errorf("fold and trim: %v", err)
+			break
+		}
+	}
+	close(stop)
+	group.Wait()
+}
+
+// TestDenialsOfADay: a key over its quota, with 12 requests a second and paths of 2,040 bytes
+// for a day, writes at most DeniedPerDay entries of MaxEntrySize bytes, and not 1.9 GB. Every
+// other denial of the day is counted as omitted.
+func TestDenialsOfADay(t *testing.T) {
+	const perSecond, seconds = 12, 24 * 60 * 60
+	now := core.DateOf(noon).Start()
+	s := openAlone(t, t.TempDir(), Options{segmentSize: 1 << 20})
+	service := core.NewService(s, core.Config{Clock: func() time.Time { return now }})
+	account, secret, key := overQuota(t, service)
+	before := s.ledger.position()
+	r := core.Request{Secret: secret, Endpoint: "/" + strings.Repeat("x", 2039), Method: "GET", IP: "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", Cost: 1}
+	for i := range seconds {
+		now = core.DateOf(noon).Start().Add(time.Duration(i) * time.Second)
+		for range perSecond {
+			if d, err := service.Validate(t.Context(), account, r); err != nil || d.Outcome != core.Denied {
+				t.Fatalf("Validate: got %v, %v, want denied", d.Outcome, err)
+			}
+		}
+		if err := s.ledger.flush(); err != nil { // as the store does every second
+			t.Fatal(err)
+		}
+	}
+	written := s.ledger.position() - before
+	t.Logf("%d denied requests have written %d bytes", perSecond*seconds, written)
+	if written > core.DeniedPerDay*core.MaxEntrySize {
+		t.Errorf("got %d bytes, want %d at most", written, core.DeniedPerDay*core.MaxEntrySize)
+	}
+	of := core.CounterID{Account: account, KeyID: key}
+	if n := entriesOf(t, s, of); n > core.DeniedPerDay+1 {
+		t.Errorf("the history has %d entries, want %d of denials at most", n, core.DeniedPerDay)
+	}
+	c := counterOf(t, s, of)
+	if _, recorded := c.DeniedOn(); c.DeniedOmitted+int64(recorded) != perSecond*seconds {
+		t.Errorf("got %d recorded and %d omitted, want %d in all", recorded, c.DeniedOmitted, perSecond*seconds)
+	}
+}
+
+// overQuota makes a key whose quota is used up.
+func overQuota(t *testing.T, s *core.Service) (account, secret, key string) {
+	t.Helper()
+	ctx := t.Context()
+	a, _, _, err := s.CreateAccount(ctx, "account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := s.CreatePlan(ctx, a.ID, core.PlanPatch{Name: new("plan"), Limit: new(int64(1)), Period: new("year")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := s.CreateUser(ctx, a.ID, core.UserPatch{Name: new("user"), PlanID: core.Some(plan.ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, secret, err := s.CreateKey(ctx, a.ID, core.KeyPatch{Name: new("key"), UserID: &u.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Validate(ctx, a.ID, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
+	if err != nil || !d.Allowed() {
+		t.Fatalf("Validate: got %v, %v, want allowed", d.Outcome, err)
+	}
+	return a.ID, secret, k.ID
+}
+
+// TestDenialsOfADaySurvive: the number of denials recorded on a day survives the eviction of
+// its counter, before and after a checkpoint, and a kill. A failure means that a key records
+// DeniedPerDay more denials after each of these.
+func TestDenialsOfADaySurvive(t *testing.T) {
+	dir := t.TempDir()
+	s := openAlone(t, dir, Options{})
+	known(t, s, "key")
+	n := 0
+	deny := func(times int) {
+		t.Helper()
+		for range times {
+			if consume(t, s, request("key", 1, 0, noon.Add(time.Duration(n/core.DeniedPerSecond)*time.Second))) {
+				t.Fatal("got allowed, want denied")
+			}
+			n++
+		}
+		if err := s.ledger.flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recorded := func(what string) {
+		t.Helper()
+		c := counterOf(t, s, ofKey("key"))
+		if day, got := c.DeniedOn(); got != n || day != core.DateOf(noon) {
+			t.Errorf("%s: got %d denials on %v, want %d on %v", what, got, day, n, core.DateOf(noon))
+		}
+	}
+	deny(500)
+	evict(t, s, keyRef(t, s, "key"))
+	recorded("evicted")
+	deny(500)
+	fold(t, s)
+	evict(t, s, keyRef(t, s, "key"))
+	recorded("evicted after a checkpoint")
+	for i := range 3 {
+		deny(500)
+		if i == 1 {
+			fold(t, s)
+		}
+		abandon(t, s)
+		s = openAlone(t, dir, Options{})
+		recorded(fmt.Sprint("killed ", i+1, " times"))
+	}
+}

@@ -1,0 +1,147 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// worst is a request as large as a customer can make it: a long path, a long method, a long
+// address, and a request id of its own.
+func worst(secret string, i int) core.Request {
+	return core.Request{
+		Secret: secret, Endpoint: "/" + strings.Repeat("x", 2039), Method: strings.Repeat("M", core.MaxEntryMethod),
+		IP: strings.Repeat("1", 128), Cost: 1, RequestID: fmt.Sprintf("%0*d", core.MaxRequestIDLength, i),
+	}
+}
+
+// customer is a key of a user, on a server of its own.
+type customer struct {
+	*core.Service
+	store           *redisstore.Store
+	server          *redistest.Server
+	account, secret string
+	user            int64
+	key             *core.Key
+}
+
+func newCustomer(t *testing.T) *customer {
+	t.Helper()
+	c := &customer{server: redistest.Start(t)}
+	c.store = opened(t, redisstore.Options{Addresses: []string{c.server.Addr()}, Prefix: "w:"})
+	c.Service = core.NewService(c.store, core.Config{})
+	ctx := t.Context()
+	a, _, _, err := c.CreateAccount(ctx, "account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.account = a.ID
+	plan, err := c.CreatePlan(ctx, a.ID, core.PlanPatch{Name: ref("Starter"), Limit: ref(int64(core.MaxLimit)), Period: ref("month")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := c.CreateUser(ctx, a.ID, core.UserPatch{Name: ref("user"), PlanID: core.Some(plan.ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.user = u.ID
+	if c.key, c.secret, err = c.CreateKey(ctx, a.ID, core.KeyPatch{Name: ref("key"), UserID: &u.ID}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// name returns the name of a Redis key in the slot of the user.
+func (c *customer) name(of string) string { return fmt.Sprintf("w:{%s/%d}%s", c.account, c.user, of) }
+
+// memory returns how many bytes a Redis key takes.
+func (c *customer) memory(t *testing.T, of string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(c.server.Do(t, "MEMORY", "USAGE", c.name(of), "SAMPLES", "0"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// ask makes the worst requests from one number up to another.
+func (c *customer) ask(t *testing.T, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		if d, err := c.Validate(t.Context(), c.account, worst(c.secret, i)); err != nil || !d.Allowed() {
+			t.Fatalf("Validate: got %v, %v, want allowed", d.Outcome, err)
+		}
+	}
+}
+
+// mostHistory is how many bytes a history of the default length may take, with what Redis
+// adds to its entries: 200 for each of 10,000, and a fifth.
+const mostHistory = 200 * redisstore.DefaultHistory * 6 / 5
+
+// One customer cannot fill the memory of Redis: with long paths and own request ids, 10,000
+// requests take 6 MB, of which 2 MB are each of both histories. A failure breaks the promise
+// that a customer cannot exhaust the memory of the others.
+func TestWorstRequests(t *testing.T) {
+	const requests, most = 10_000, 6 << 20
+	c := newCustomer(t)
+	before := usedMemory(t, c.server)
+	c.ask(t, 0, requests)
+	took := usedMemory(t, c.server) - before
+	t.Logf("%d requests: %d bytes; history of the user %d, of the key %d, request ids %d",
+		requests, took, c.memory(t, "h"), c.memory(t, "h:1"), c.memory(t, "i:1"))
+	if took > most {
+		t.Errorf("%d requests took %d bytes, want %d at most", requests, took, most)
+	}
+	for _, history := range []string{"h", "h:1"} {
+		if n := c.memory(t, history); n > mostHistory {
+			t.Errorf("history %s: got %d bytes, want %d at most", history, n, mostHistory)
+		}
+	}
+	if cut, err := c.store.HistoryCut(t.Context(), core.CounterID{Account: c.account, KeyID: c.key.ID}); !cut || err != nil {
+		t.Errorf("HistoryCut: got %v, %v, want true: the history has fewer entries than it may", cut, err)
+	}
+}
+
+// A history whose bytes were not added up, as one that an earlier version wrote or that has
+// moved with its key, comes within its bound as soon as it is written to.
+func TestHistoryOfUnknownSize(t *testing.T) {
+	c := newCustomer(t)
+	entry := core.Entry{At: time.Now(), KeyID: c.key.ID, UserID: c.user, Endpoint: "/" + strings.Repeat("x", 2000), Method: "GET"}
+	if err := c.store.AppendHistory(t.Context(), c.account, []core.Entry{entry}, core.DefaultRetention); err != nil {
+		t.Fatal(err)
+	}
+	c.server.Do(t, "EVAL", `redis.call('HDEL', KEYS[1], 'b', 'b1')
+		for i = 2, 3 do
+			local entry = redis.call('LINDEX', KEYS[i], 0)
+			for _ = 1, 9000 do redis.call('RPUSH', KEYS[i], entry) end
+		end`, "3", c.name("c"), c.name("h"), c.name("h:1"))
+	c.ask(t, 0, 64)
+	for _, history := range []string{"h", "h:1"} {
+		if n := c.memory(t, history); n > mostHistory {
+			t.Errorf("history %s: got %d bytes, want %d at most", history, n, mostHistory)
+		}
+	}
+}
+
+// A request id that an earlier version has remembered, as it was and not as a digest, is
+// still remembered: else a request that is repeated across an upgrade counts twice.
+func TestRequestIDOfEarlierVersion(t *testing.T) {
+	c := newCustomer(t)
+	c.ask(t, 0, 1)
+	renamed := c.server.Do(t, "EVAL", `local all = redis.call('HGETALL', KEYS[1])
+		redis.call('DEL', KEYS[1])
+		redis.call('HSET', KEYS[1], ARGV[1], all[2])
+		return #all[1]`, "1", c.name("i:1"), worst(c.secret, 0).RequestID)
+	if renamed != "17" {
+		t.Errorf("an id is stored in %s bytes, want 17, however long it is", renamed)
+	}
+	if d, err := c.Validate(t.Context(), c.account, worst(c.secret, 0)); err != nil || !d.Repeated {
+		t.Errorf("Validate: got repeated %v, %v, want the first answer again", d.Repeated, err)
+	}
+}
