@@ -23,6 +23,7 @@ type site struct {
 	config         string // file
 	owner          string // the owner's key
 	accessLog, log string // files
+	env            []string
 	starts         int
 }
 
@@ -95,7 +96,7 @@ http://:%[3]s {
 func (s *site) start() *process {
 	s.t.Helper()
 	s.starts++
-	env := append(os.Environ(), "HOME="+s.dir, "LIMITKEEPER_KEY="+s.owner)
+	env := append(os.Environ(), append(s.env, "HOME="+s.dir, "LIMITKEEPER_KEY="+s.owner)...)
 	p, err := launch(binary, s.dir, fmt.Sprintf("run%d", s.starts), env, "run", "--config", s.config)
 	if err != nil {
 		s.t.Fatal(err)

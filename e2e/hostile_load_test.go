@@ -135,7 +135,7 @@ func (h *hostileSite) run(t *testing.T, lasts time.Duration, part int, as ...att
 		paced(ctx, honestRate, 64, func(n int, due time.Time) { p.note(&p.took, h.request(n, due)) })
 	})
 	loads.Go(func() {
-		paced(ctx, 1, 4, func(_ int, due time.Time) { p.note(&p.signIns, h.signIn(due)) })
+		paced(ctx, 1, 1, func(_ int, due time.Time) { p.note(&p.signIns, h.signIn(due)) })
 	})
 	for _, a := range as {
 		p.answers[a.name] = map[int]int{}

@@ -50,7 +50,8 @@ type hostileSite struct {
 
 func newHostileSite(t *testing.T) *hostileSite {
 	t.Helper()
-	h := &hostileSite{site: &site{t: t, dir: t.TempDir(), owner: "lk_e2eOwnersKey00000000000000000"}}
+	h := &hostileSite{site: &site{t: t, dir: t.TempDir(), owner: "lk_e2eOwnersKey00000000000000000",
+		env: []string{"GOMEMLIMIT=" + memoryLimit}}}
 	var ports [3]string
 	for i := range ports {
 		var err error

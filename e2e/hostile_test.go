@@ -18,8 +18,10 @@ const (
 	hostileMost     = 24 * time.Hour
 	hostileRound    = time.Minute
 	honestRate      = 100 // requests a second
+	togetherPart    = 3   // all attacks together have a third of their rates: two cores are to have time left
 
-	memoryBound = 512 << 20 // bytes, at any time
+	memoryLimit = "384MiB"  // GOMEMLIMIT of the server
+	memoryBound = 512 << 20 // bytes of memory that the server may take with it, at any time
 
 	// The data directory grows by these bytes at most.
 	honestEntry = 128       // for an honest request, in the history
@@ -53,7 +55,7 @@ func TestHostile(t *testing.T) {
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) { h.under(t, alone, part, long, a) })
 	}
-	t.Run("together", func(t *testing.T) { h.under(t, lasts/3, part, long, attacks...) })
+	t.Run("together", func(t *testing.T) { h.under(t, lasts/3, part*togetherPart, long, attacks...) })
 	if used, _ := h.used(h.key); used != h.asked.Load() {
 		t.Errorf("the honest key has used %d, want the %d requests that were allowed", used, h.asked.Load())
 	}
