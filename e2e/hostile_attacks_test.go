@@ -46,9 +46,9 @@ var attacks = []attack{
 	{"handshakes", 50, 16, handshake, []int{opened}},
 	{"plain_http", 100, 16, plainHTTP, []int{400}},
 	{"rapid_resets", 10, 16, rapidResets, []int{opened}},
-	{"slow_headers", 100, 200, slowHeaders, []int{opened}},
-	{"slow_bodies", 100, 150, slowBody, []int{opened}},
-	{"slow_readers", 100, 150, slowReader, []int{opened}},
+	{"slow_headers", 10, 200, slowHeaders, []int{opened}},
+	{"slow_bodies", 10, 150, slowBody, []int{opened}},
+	{"slow_readers", 10, 150, slowReader, []int{opened}},
 }
 
 func unknownKey(h *hostileSite, ctx context.Context) (int, error) {
@@ -114,7 +114,7 @@ func plainHTTP(h *hostileSite, ctx context.Context) (int, error) {
 	return h.ask(ctx, "GET", "http://"+h.gateway+"/v1/items", nil, nil)
 }
 
-// rapidResets opens 200 streams of one HTTP/2 connection and resets each at once.
+// rapidResets opens 50 streams of one HTTP/2 connection and resets each at once.
 func rapidResets(h *hostileSite, ctx context.Context) (int, error) {
 	conn, err := h.dial(ctx, h.gateway, "h2")
 	if err != nil {
@@ -129,7 +129,7 @@ func rapidResets(h *hostileSite, ctx context.Context) (int, error) {
 	out.WriteString(http2.ClientPreface)
 	fr := http2.NewFramer(&out, nil)
 	_ = fr.WriteSettings()
-	for i := range uint32(200) {
+	for i := range uint32(50) {
 		_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
 		_ = fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
 	}
