@@ -41,7 +41,7 @@ var attacks = []attack{
 	{"query_pairs", 100, 16, queryPairs, []int{401}},
 	{"denials", 500, 64, longDenial, []int{429}},
 	{"sign_ins", 50, 64, signInStorm, []int{403, 429, 503}},
-	{"bodies", 50, 16, longBody, []int{400, 0}},
+	{"bodies", 20, 16, longBody, []int{400, 0}},
 	{"deep_json", 50, 16, deepJSON, []int{400}},
 	{"handshakes", 50, 16, handshake, []int{opened}},
 	{"plain_http", 100, 16, plainHTTP, []int{400}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,20 +17,25 @@ import (
 	"time"
 )
 
-// paced calls fn rate times a second, with the time at which each call is due, until ctx
-// ends, and waits for the calls. While most calls run it starts no others.
+// paced calls fn rate times a second on average, with the time at which each call is due,
+// until ctx ends, and waits for the calls. The times between calls are random (a Poisson
+// process), so that loads which begin together do not keep striking together. While most
+// calls run it starts no others.
 func paced(ctx context.Context, rate, most int, fn func(n int, due time.Time)) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	room := make(chan struct{}, most)
-	tick := time.NewTicker(time.Second / time.Duration(rate))
-	defer tick.Stop()
+	last := time.Now()
 	for n := 0; ; n++ {
-		var due time.Time
+		due := last.Add(time.Duration(rand.ExpFloat64() * float64(time.Second) / float64(rate)))
+		if now := time.Now(); due.Before(now.Add(-time.Second)) {
+			due = now // calls that are late by more than a second are left out
+		}
+		last = due
 		select {
 		case <-ctx.Done():
 			return
-		case due = <-tick.C:
+		case <-time.After(time.Until(due)):
 		}
 		select {
 		case <-ctx.Done():
