@@ -227,8 +227,8 @@ func (b *BadgerStore) unmarshalMaxHistory(d *caddyfile.Dispenser) error {
 		return err
 	}
 	n, err := humanize.ParseBytes(s)
-	if err != nil || n == 0 || n > math.MaxInt64 {
-		return d.Errf("max_history: want a size like 20GB, got %q", s)
+	if _, noUnit := strconv.Atoi(s); err != nil || noUnit == nil || n < minMaxHistory || n > math.MaxInt64 {
+		return d.Errf("max_history: want a size with its unit, like 20GB, and at least 64MiB; got %q", s)
 	}
 	b.MaxHistory = int64(n)
 	return nil

@@ -32,11 +32,16 @@ type BadgerStore struct {
 
 	// How many bytes the event log may have on disk, and with it the history of requests.
 	// The oldest history goes first, as soon as it is checkpointed; what a remembered request
-	// id needs stays for two days. Default: half of the disk. It may be changed by a reload.
+	// id needs stays for two days. At least 67108864 (64 MiB). Default: half of the disk. It may
+	// be changed by a reload.
 	MaxHistory int64 `json:"max_history,omitempty"`
 
 	durability badgerstore.Durability
 }
+
+// minMaxHistory is the smallest max_history: a segment of the event log, in bytes. Smaller
+// values are most likely sizes without their unit.
+const minMaxHistory = 64 << 20
 
 // CaddyModule implements [caddy.Module].
 func (*BadgerStore) CaddyModule() caddy.ModuleInfo {
@@ -54,8 +59,8 @@ func (b *BadgerStore) Provision(caddy.Context) (err error) {
 	if b.Dir, err = filepath.Abs(b.Dir); err != nil {
 		return fmt.Errorf("directory of the store: %w", err)
 	}
-	if b.MaxHistory < 0 {
-		return fmt.Errorf("max_history: want a number of bytes, got %d", b.MaxHistory)
+	if b.MaxHistory != 0 && b.MaxHistory < minMaxHistory {
+		return fmt.Errorf("max_history: want at least %d bytes, got %d", minMaxHistory, b.MaxHistory)
 	}
 	b.durability, err = parseDurability(b.Durability)
 	return err
