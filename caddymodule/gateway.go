@@ -55,10 +55,11 @@ type Gateway struct {
 	// the header field `X-API-Key`, then `Authorization: Bearer`.
 	Keys []KeySource `json:"keys,omitempty"`
 
-	// Hand the request on as it came, with its key. By default no key goes on. The used
-	// key is taken out wherever it is the whole value of a header field, a cookie or a
-	// query parameter, and replaced by REDACTED inside another value, such as a Referer.
-	// Every other key in a place of `keys` is taken out too.
+	// Forward the key and all its copies. Cookies of the dashboard are still removed. By
+	// default the gateway removes the used key from header fields, cookies and the query:
+	// a header line, cookie or parameter whose whole value is the key is dropped, and a copy
+	// inside another value, such as a Referer, becomes REDACTED. Every other key in a place
+	// of `keys` is removed too.
 	KeepKey bool `json:"keep_key,omitempty"`
 
 	// What a request costs: a whole number from 0 to 1000000, or placeholders that

@@ -180,9 +180,10 @@ func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Cre
 // name. A wrong name or password is [ErrSignIn], after the same work. Wrong ones are
 // bounded by [WrongPasswords] for a name and for an address, and by
 // [WrongPasswordsNetwork] for a network: then it is [ErrManyPasswords]. A browser that has
-// signed in to the account before is bounded by its own wrong passwords alone, and has its
-// password checked first. [ErrBusy] means that too many others wait. With any error but
-// ErrSignIn nothing was tried.
+// signed in to the account before is bounded by its own wrong passwords alone. The first
+// attempt of an account's known browsers or sessions goes ahead of all strangers. After a wrong
+// one in the last 15 minutes it queues like an unknown client. [ErrBusy] means that too many
+// others wait. An attempt that ends with an error other than ErrSignIn does not count as wrong.
 func (s *Service) SignInByPassword(ctx context.Context, name, password string, by Client) (c Credentials, err error) {
 	name = strings.TrimSpace(name)
 	attempt, err := s.beginAttempt(ctx, name, by)
@@ -237,9 +238,9 @@ func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*at
 	return t, nil
 }
 
-// beginKnown notes that a known browser or a session of an account tries a password. Only
-// the first of an account ranks ahead of strangers: one account cannot keep all others
-// waiting.
+// beginKnown records that a known browser or a session of an account tries a password. Only
+// the first attempt of an account ranks ahead of strangers, so that one account cannot keep
+// all others waiting.
 func (s *Service) beginKnown(account string, browser Digest) (*attempt, error) {
 	t, ok := s.wrong.begin(s.clock(), subject{browser, WrongPasswords}, subject{id: DigestOf("known " + account)})
 	if !ok {

@@ -71,9 +71,9 @@ func addressSubjects(address string) []subject {
 	return subjects
 }
 
-// begin notes an attempt on a target on a target, made from some others. It reports false when
-// one of them has reached its bound. The rank of the attempt is the number of attempts
-// that its subjects have already made: a client from a quiet network goes first.
+// begin records an attempt to guess the password of target. from are the networks of the
+// client. It returns false when any subject has reached its bound. The rank is the sum of the
+// counts of from, so a client from a quiet network goes first.
 func (a *attempts) begin(now time.Time, target subject, from ...subject) (*attempt, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

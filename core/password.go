@@ -35,7 +35,9 @@ var errPasswordHash = errors.New("the stored hash of a password is damaged")
 // ErrBusy means that too many passwords wait to be checked. Nothing was tried.
 var ErrBusy = &Error{Code: CodeUnavailable, Message: "Too many passwords are being checked: try again in a minute, or sign in by a link"}
 
-// knownRank puts a known browser ahead of every client that is not known.
+// knownRank is added to the rank of a known browser or a session. The first attempt of an
+// account's known browsers or sessions goes ahead of all strangers. After a wrong one in the
+// last 15 minutes it queues like an unknown client.
 const knownRank = -1
 
 // hashing hashes one password at a time: that bounds its memory, and leaves processors to

@@ -130,8 +130,8 @@ func HintOf(secret string) string {
 
 // MaskSecrets replaces each text in s that looks like one of our secrets, so that s can be
 // stored and logged: lk_ and six or more of the characters of secrets, in any case, each as
-// it is or percent-encoded (RFC 3986 section 2.1) once or more. The time is linear in the
-// length of s.
+// it is or percent-encoded (RFC 3986 section 2.1) once or more. A text without a percent sign
+// and without lk_ in lower case is returned as is. The time is linear in the length of s.
 func MaskSecrets(s string) string {
 	if !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") {
 		return s
