@@ -223,7 +223,10 @@ type verdict struct {
 	at       time.Time     // of the decision
 	writer   limitWriter   // of the answer, if it gets that far
 	vary     string        // the value of Vary, "" for none
-	caching  [2]string     // the values of Vary and Cache-Control that writer adds
+
+	// The values of the header fields that writer adds. They are arrays, so that the header
+	// can refer to them without an allocation.
+	varyValue, cacheValue [1]string
 }
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
@@ -241,7 +244,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if secret != "" && !g.KeepKey {
 		g.strip(r, repl, secret)
 	}
-	dropSession(r.Header)
+	dropDashboardCookies(r.Header)
 	if !g.passes(v) {
 		return g.refuse(w, v)
 	}
@@ -250,11 +253,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return next.ServeHTTP(lw, r)
 }
 
-// strip takes keys out of a request whose key is the secret. While the gateway observes, a
-// secret that cannot be one of our keys may be the upstream's own, and stays.
+// strip removes key values from a request with the key value secret. While the gateway
+// observes, a secret that cannot be one of our keys may be the upstream's own, and stays.
 func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string) {
-	s := stripper{secret: secret, wellFormed: core.WellFormedUserSecret(secret), sources: g.Keys}
-	if g.Observe && !s.wellFormed {
+	s := stripper{secret: secret, ours: core.WellFormedUserSecret(secret), sources: g.Keys}
+	if g.Observe && !s.ours {
 		s.secret = ""
 	}
 	s.strip(r)
