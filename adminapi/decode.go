@@ -39,7 +39,7 @@ func decode[T any](c *call, read func(*members) T) (v T, err error) {
 // decodeBody is decode for a body that was read. Nothing of what it returns is in the
 // memory of the body.
 func decodeBody[T any](c *call, body []byte, read func(*members) T) (v T, err error) {
-	m := &members{fault: c.fault()}
+	m := &members{fault: c.faultFunc()}
 	if m.raw, m.names, err = parseObject(body); err != nil {
 		return v, err
 	}

@@ -29,7 +29,7 @@ var statuses = map[core.Code]int{
 	core.CodeUnavailable:       http.StatusServiceUnavailable,
 }
 
-// retrySoon is when to ask again after a 503, and after a 429 that does not know better.
+// retrySoon is the default Retry-After for 503 and 429.
 const retrySoon = time.Second
 
 // The faults that HTTP has and core does not.
@@ -51,8 +51,9 @@ func validationError(field, detail string) *core.Error {
 	return &core.Error{Code: core.CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
 }
 
-// fault returns what makes the error of a wrong member or parameter of the call.
-func (c *call) fault() func(field, detail string) *core.Error {
+// faultFunc returns the constructor for errors about a member or parameter: invalidRequest on
+// /validate, else validationError.
+func (c *call) faultFunc() func(field, detail string) *core.Error {
 	if c.verdict {
 		return invalidRequest
 	}

@@ -36,7 +36,7 @@ func SetRateLimitHeaders(h http.Header, d *core.Decision, now time.Time) {
 	b = appendQuota(b, d.Plan.Period, ";q=", limit, ";w=", window.Seconds())
 	f.end("Ratelimit-Policy", b)
 	b = appendList(b, h["Ratelimit"])
-	b = appendQuota(b, d.Plan.Period, ";r=", left, ";t=", wholeSeconds(window.End.Sub(now)))
+	b = appendQuota(b, d.Plan.Period, ";r=", left, ";t=", core.WholeSeconds(window.End.Sub(now)))
 	f.end("Ratelimit", b)
 	f.set(h, b)
 }

@@ -29,7 +29,7 @@ func (c *call) parseQuery(known []string) (err error) {
 	if text == "" {
 		return nil
 	}
-	fault := c.fault()
+	fault := c.faultFunc()
 	if c.values, err = url.ParseQuery(text); err != nil {
 		return fault("query", "Query is not well-formed")
 	}

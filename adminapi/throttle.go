@@ -8,14 +8,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// throttle holds the requests of an owner's key to the service's own bound. Once a minute it
-// logs whose requests it refuses, and where the bound is set.
+// throttle refuses requests above service_rate_limit and logs the owner's key once a minute.
 func (c *call) throttle() error {
 	wait, ok := c.svc.Admit(c.owner)
 	if ok {
 		return nil
 	}
-	if n := c.svc.Refused(c.owner); n > 0 {
+	if n := c.svc.CountRefusal(c.owner); n > 0 {
 		c.config.Logger.Warn("an owner's key is over the limit of the REST API: raise service_rate_limit, or spread the requests",
 			"account", c.accountName(), "owner_key", c.owner.ID, "hint", c.owner.Hint, "refused", n)
 	}
@@ -32,13 +31,7 @@ func (c *call) accountName() string {
 	return core.MaskSecrets(a.Name)
 }
 
-// retryAfter tells to come back after a time, in whole seconds rounded up.
+// retryAfter sets Retry-After, in whole seconds rounded up.
 func retryAfter(h http.Header, wait time.Duration) {
-	h.Set("Retry-After", strconv.FormatInt(wholeSeconds(wait), 10))
-}
-
-// wholeSeconds rounds up to seconds, and to 1 at least: who waits that long is not
-// refused for having come a moment too early.
-func wholeSeconds(d time.Duration) int64 {
-	return max(1, int64((d+time.Second-1)/time.Second))
+	h.Set("Retry-After", strconv.FormatInt(core.WholeSeconds(wait), 10))
 }

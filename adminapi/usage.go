@@ -21,7 +21,7 @@ const meterRequests = "requests"
 
 // viewLimits returns the limits of a plan, with the usage of a counter.
 func viewLimits(p *core.Plan, u core.Usage) []limit {
-	return []limit{{meterRequests, p.Period, p.Limit, u.Used, max(0, p.Limit-u.Used), u.Window.End}}
+	return []limit{{meterRequests, p.Period, p.Limit, u.Used, core.Remaining(u.Used, p.Limit), u.Window.End}}
 }
 
 // counter is the JSON form of a counter of a user.

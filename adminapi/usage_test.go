@@ -114,8 +114,8 @@ func TestUserCounters(t *testing.T) {
 	}
 }
 
-// However many keys a user has, the answer lists the worst hundred counters and says how many
-// there are.
+// However many keys a user has, the answer lists the hundred counters with the highest share of
+// their limit, and says how many there are.
 func TestUserCountersAreBounded(t *testing.T) {
 	a := newAPI(t)
 	plan, user := a.plan(5), a.user("Example Customer")
@@ -150,9 +150,9 @@ func (g *gated) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 	return g.Store.Counters(ctx, ids)
 }
 
-// An account reads the usage of a user with thousands of keys one at a time: 16 more readings
-// wait, and a further one gets 429. Small readings, and other accounts, do not wait.
-func TestLargeReadingsTakeTurns(t *testing.T) {
+// An account runs one large usage query at a time: 16 more wait, and the next gets 429. Small
+// queries, and other accounts, do not wait.
+func TestLargeQueriesTakeTurns(t *testing.T) {
 	store := &gated{Store: memstore.New(), gate: make(chan struct{}), entered: make(chan struct{}, 100)}
 	a := newAPIOver(t, store)
 	plan, user, small := a.plan(5), a.user("Large"), a.user("Small")
@@ -186,7 +186,7 @@ func TestLargeReadingsTakeTurns(t *testing.T) {
 			t.Errorf("the first that is answered: got %d, want 429", got)
 		}
 	case <-store.entered:
-		t.Fatal("two large readings of an account run at the same time")
+		t.Fatal("two large queries of an account run at the same time")
 	}
 	a.do("GET", prefix+"/users/"+small+"/usage", nil).want(200)
 	other.do("GET", prefix+"/users/"+otherUser+"/usage", nil).want(200)
@@ -198,6 +198,6 @@ func TestLargeReadingsTakeTurns(t *testing.T) {
 	}
 	all.Wait()
 	if got := store.most.Load(); got != 1 {
-		t.Errorf("readings at the same time: got %d, want 1", got)
+		t.Errorf("queries at the same time: got %d, want 1", got)
 	}
 }

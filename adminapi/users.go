@@ -45,7 +45,7 @@ type userUsageView struct {
 	UserName       string  `json:"user_name"`
 	PlanName       *string `json:"plan_name"`
 
-	Counters     []counter `json:"counters"`      // the worst, see [core.UserUsage]
+	Counters     []counter `json:"counters"`      // those with the highest share of their limit, see [core.UserUsage]
 	CounterCount int       `json:"counter_count"` // of all
 }
 

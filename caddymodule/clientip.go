@@ -10,13 +10,13 @@ import (
 )
 
 // clientIP returns the address of the client as Caddy knows it: behind proxies that the
-// server trusts, the address that the proxies tell.
+// server trusts, the address in the header of the proxies.
 func clientIP(r *http.Request) string {
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	return ip
 }
 
-// warnOfSpoofing logs once for each server of the config whether clients can choose their
+// warnOfSpoofing logs once for each server of the config that lets clients spoof their
 // address. Without `trusted_proxies_strict` Caddy takes the leftmost address in
 // X-Forwarded-For, and most proxies append to the addresses that a client sends.
 func (a *App) warnOfSpoofing(ctx caddy.Context) {
@@ -27,12 +27,12 @@ func (a *App) warnOfSpoofing(ctx caddy.Context) {
 	if _, warned := a.warned.LoadOrStore(srv, true); warned {
 		return
 	}
-	a.log.Warn("clients can choose the address that the history and the bounds on sign-ins see: "+
+	a.log.Warn("clients can spoof their address in the history and in the sign-in limits: "+
 		"add trusted_proxies_strict to trusted_proxies, unless every trusted proxy replaces the header",
 		zap.String("server", srv.Name()), zap.Strings("client_ip_headers", srv.ClientIPHeaders))
 }
 
-// trustsProxies reports whether a server believes proxies about addresses. Caddy has cleared
+// trustsProxies reports whether a server takes client addresses from proxy headers. Caddy has cleared
 // TrustedProxiesRaw when it provisions handlers, so that only the loaded module tells.
 func trustsProxies(srv *caddyhttp.Server) bool {
 	f := reflect.ValueOf(srv).Elem().FieldByName("trustedProxies")

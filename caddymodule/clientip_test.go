@@ -11,7 +11,7 @@ import (
 // An operator is told that clients can choose their address, which spoofs the history and the
 // bounds on sign-ins: once for each server with a handler of ours.
 func TestWarnsOfSpoofedAddresses(t *testing.T) {
-	const proxies, warning = "trusted_proxies static private_ranges", "clients can choose the address"
+	const proxies, warning = "trusted_proxies static private_ranges", "clients can spoof their address"
 	for _, tc := range []struct {
 		name, servers, site string
 		want                int

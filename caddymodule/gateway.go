@@ -55,10 +55,11 @@ type Gateway struct {
 	// the header field `X-API-Key`, then `Authorization: Bearer`.
 	Keys []KeySource `json:"keys,omitempty"`
 
-	// Hand the request on as it came, with its key. By default no key goes on. The used
-	// key is taken out wherever it is the whole value of a header field, a cookie or a
-	// query parameter, and replaced by REDACTED inside another value, such as a Referer.
-	// Every other key in a place of `keys` is taken out too.
+	// Forward the key and all its copies. Cookies of the dashboard are still removed. By
+	// default the gateway removes the used key from header fields, cookies and the query:
+	// a header line, cookie or parameter whose whole value is the key is dropped, and a copy
+	// inside another value, such as a Referer, becomes REDACTED. Every other key in a place
+	// of `keys` is removed too.
 	KeepKey bool `json:"keep_key,omitempty"`
 
 	// What a request costs: a whole number from 0 to 1000000, or placeholders that
@@ -222,7 +223,10 @@ type verdict struct {
 	at       time.Time     // of the decision
 	writer   limitWriter   // of the answer, if it gets that far
 	vary     string        // the value of Vary, "" for none
-	caching  [2]string     // the values of Vary and Cache-Control that writer adds
+
+	// The values of the header fields that writer adds. They are arrays, so that the header
+	// can refer to them without an allocation.
+	varyValue, cacheValue [1]string
 }
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
@@ -240,7 +244,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if secret != "" && !g.KeepKey {
 		g.strip(r, repl, secret)
 	}
-	dropSession(r.Header)
+	dropDashboardCookies(r.Header)
 	if !g.passes(v) {
 		return g.refuse(w, v)
 	}
@@ -249,11 +253,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return next.ServeHTTP(lw, r)
 }
 
-// strip takes keys out of a request whose key is the secret. While the gateway observes, a
-// secret that cannot be one of our keys may be the upstream's own, and stays.
+// strip removes key values from a request with the key value secret. While the gateway
+// observes, a secret that cannot be one of our keys may be the upstream's own, and stays.
 func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string) {
-	s := stripper{secret: secret, wellFormed: core.WellFormedUserSecret(secret), sources: g.Keys}
-	if g.Observe && !s.wellFormed {
+	s := stripper{secret: secret, ours: core.WellFormedUserSecret(secret), sources: g.Keys}
+	if g.Observe && !s.ours {
 		s.secret = ""
 	}
 	s.strip(r)

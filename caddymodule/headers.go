@@ -42,20 +42,20 @@ func (w *limitWriter) add() {
 
 // setCaching keeps an answer to one caller from being served to another by a cache on the
 // way. Vary joins the lines that a handler behind has set. An answer to a request with a key
-// is private, unless a handler behind has set Cache-Control. The values are this answer's
-// alone, so that a handler in front may change them in place.
+// is private, unless a handler behind has set Cache-Control. The slices belong to this
+// response, because an outer handler may modify them.
 func (v *verdict) setCaching(h http.Header) {
 	switch {
 	case v.vary == "":
 	case len(h["Vary"]) == 0:
-		v.caching[0] = v.vary
-		h["Vary"] = v.caching[:1:1]
+		v.varyValue[0] = v.vary
+		h["Vary"] = v.varyValue[:]
 	default:
 		h.Add("Vary", v.vary)
 	}
 	if v.outcome != outcomeMissing && len(h["Cache-Control"]) == 0 {
-		v.caching[1] = "private"
-		h["Cache-Control"] = v.caching[1:]
+		v.cacheValue[0] = "private"
+		h["Cache-Control"] = v.cacheValue[:]
 	}
 }
 

@@ -145,7 +145,7 @@ func (p *protection) run(out io.Writer) error {
 	}
 	caddy.TrapSignals()
 	if err := caddy.Run(p.config()); err != nil {
-		return explainStart(err)
+		return errors.New(textAfter(err, appName+" app module: start: "))
 	}
 	if err := p.greet(out); err != nil {
 		_ = caddy.Stop()
@@ -185,15 +185,6 @@ func (p *protection) removeTemporary() {
 	if err := os.RemoveAll(p.data); err != nil {
 		caddy.Log().Warn("the directory of the demo is not removed", zap.Error(err))
 	}
-}
-
-// explainStart leaves out of an error what says where in Caddy it came up.
-func explainStart(err error) error {
-	_, reason, ok := strings.Cut(err.Error(), appName+" app module: start: ")
-	if !ok {
-		return err
-	}
-	return errors.New(reason)
 }
 
 // checkPorts says which address is in use, if one is. Caddy itself would not notice

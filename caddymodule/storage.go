@@ -49,18 +49,25 @@ func loadStore(ctx caddy.Context, raw json.RawMessage) (StoreModule, error) {
 	}
 	mod, err := ctx.LoadModule(&App{StoreRaw: raw}, "StoreRaw")
 	if err != nil {
-		_, reason, _ := strings.Cut(err.Error(), storeNamespace+config.Module+": ")
-		return nil, fmt.Errorf("store %s: %s", config.Module, strings.TrimPrefix(cmp.Or(reason, err.Error()), "store "+config.Module+": "))
+		reason := textAfter(err, storeNamespace+config.Module+": ")
+		return nil, fmt.Errorf("store %s: %s", config.Module, strings.TrimPrefix(reason, "store "+config.Module+": "))
 	}
 	m, ok := mod.(StoreModule)
 	if !ok {
-		return nil, fmt.Errorf("the module %s is no store", config.Module)
+		return nil, fmt.Errorf("module %s is not a store", config.Module)
 	}
 	return m, nil
 }
 
+// textAfter returns the text of an error without the path of Caddy's modules, which ends with
+// mark. Without mark it is the whole text.
+func textAfter(err error, mark string) string {
+	_, reason, _ := strings.Cut(err.Error(), mark)
+	return cmp.Or(reason, err.Error())
+}
+
 // knownStore returns an error unless there is a module with the name. The error shows the
-// name up to a colon only: the rest may be of an address with a password.
+// name up to a colon only, because the rest may be a URL with a password.
 func knownStore(name string) error {
 	if _, err := caddy.GetModule(storeNamespace + name); err == nil {
 		return nil
@@ -152,7 +159,7 @@ type currentLog struct {
 }
 
 func (currentLog) handler() slog.Handler {
-	const never = slog.Level(math.MaxInt)
+	const never = slog.Level(math.MaxInt) // no record has this level, so none gets a stack trace
 	return zapslog.NewHandler(caddy.Log().Core(), zapslog.WithName("limitkeeper.store"), zapslog.AddStacktraceAt(never))
 }
 

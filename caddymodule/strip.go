@@ -13,17 +13,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// stripper takes keys out of a request, so that nothing behind the gateway can have or log
+// stripper removes key values from a request, so that no handler behind the gateway has or logs
 // them.
 type stripper struct {
-	secret     string      // the used key, "" when it stays in the request
-	wellFormed bool        // the used key can be a key, so its copies are secrets too
-	sources    []KeySource // in their normal form
+	secret  string      // the used key value, "" when it stays in the request
+	ours    bool        // has the form of an end user's key, so its copies are secrets too
+	sources []KeySource // in their normal form
 }
 
-// strip takes out each header line, cookie and query parameter whose whole value is a key
-// (isKey), and masks the copies of the used key inside other values. Everything else keeps
-// its bytes and its order.
+// strip removes each header line, cookie and query parameter whose whole value is a key value
+// (isKeyAt, isUsedKey), and masks the copies of the used key value inside other values.
+// Everything else keeps its bytes and its order.
 func (s *stripper) strip(r *http.Request) {
 	for field, lines := range r.Header {
 		if slices.ContainsFunc(lines, s.mayHold) {
@@ -48,72 +48,68 @@ func (s *stripper) stripOriginal(r *http.Request, repl *caddy.Replacer) {
 	}
 	setQuery(&original, query)
 	repl.Set("http.request.orig_uri", original.RequestURI)
-	// In place, because Caddy's server looks at this request when a handler fails.
+	// Assign to *r: Caddy's error handling reads this request.
 	*r = *r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, original))
 }
 
-// mayHold reports whether a text may hold a key. It is cheap, and for a well-formed key false
-// for most texts.
+// mayHold reports whether a text may hold a key value. Cheap pre-check that is false for most
+// texts.
 func (s *stripper) mayHold(text string) bool {
-	return !s.wellFormed || core.MayHoldUserSecret(text)
+	return !s.ours || core.MayHoldUserSecret(text)
 }
 
-// isKey reports whether the value of a place is a key that is taken out: the used key, and
-// any other well-formed key in a place where keys are looked for. A used key that is not
-// well-formed may be an ordinary word, and is taken out only where keys are looked for.
-func (s *stripper) isKey(value string, place KeySource) bool {
-	switch {
-	case value == "":
-		return false
-	case value == s.secret && s.wellFormed:
+// isUsedKey reports whether a value, in any place, is the used key value. One that does not
+// have the form of an end user's key may be an ordinary word, and counts only where keys are
+// looked for, see isKeyAt.
+func (s *stripper) isUsedKey(value string) bool { return s.ours && value == s.secret }
+
+// isKeyAt reports whether the value of a place is a key value to remove: the used one, or any
+// other with the form of an end user's key in a place where keys are looked for.
+func (s *stripper) isKeyAt(value string, place KeySource) bool {
+	if s.isUsedKey(value) {
 		return true
 	}
-	return (value == s.secret || core.WellFormedUserSecret(value)) && slices.Contains(s.sources, place)
+	return value != "" && (value == s.secret || core.WellFormedUserSecret(value)) && slices.Contains(s.sources, place)
 }
 
-// line returns a line of a header field without keys, "" when the line was a key.
+// line returns a line of a header field without key values, "" when the line was one.
 func (s *stripper) line(field, line string) string {
 	value := strings.TrimSpace(line)
-	if s.isKey(value, KeySource{In: inHeader, Name: field}) {
-		return ""
-	}
-	place := KeySource{In: inBearer}
-	if field != "Authorization" {
-		place.Name = field // no source has a name here
-	}
-	if s.isKey(bearerToken(value), place) {
+	token := bearerToken(value)
+	if s.isKeyAt(value, KeySource{In: inHeader, Name: field}) || s.isUsedKey(token) ||
+		field == "Authorization" && s.isKeyAt(token, KeySource{In: inBearer}) {
 		return ""
 	}
 	if field == "Cookie" {
 		line = withoutCookies(line, func(name, value string) bool {
-			return s.isKey(value, KeySource{In: inCookie, Name: name})
+			return s.isKeyAt(value, KeySource{In: inCookie, Name: name})
 		})
 	}
 	return s.mask(line)
 }
 
-// query returns a query without keys.
+// query returns a query without key values.
 func (s *stripper) query(query string) string {
 	if !s.mayHold(query) {
 		return query
 	}
 	return s.mask(withoutPairs(query, "&", func(pair string) bool {
 		name, value := cutParam(pair)
-		return s.isKey(value, KeySource{In: inQuery, Name: name}) || value == "" && s.isKey(name, KeySource{})
+		return s.isKeyAt(value, KeySource{In: inQuery, Name: name}) || value == "" && s.isUsedKey(name)
 	}))
 }
 
-// mask returns a text with the copies of the used key masked.
+// mask returns a text with the copies of the used key value masked.
 func (s *stripper) mask(text string) string {
-	if !s.wellFormed || s.secret == "" {
+	if !s.ours {
 		return text
 	}
-	return core.MaskSecret(text, s.secret, redacted)
+	return core.ReplaceSecret(text, s.secret, redacted)
 }
 
-// dropSession takes every cookie of the dashboard out of a request. Browsers send a cookie to
-// every port of a host, and only the dashboard may have these.
-func dropSession(h http.Header) {
+// dropDashboardCookies removes every cookie of the dashboard from a request. Browsers send a
+// cookie to every port of a host, and only the dashboard may have these.
+func dropDashboardCookies(h http.Header) {
 	editLines(h, "Cookie", func(line string) string {
 		if !strings.Contains(line, dashboard.CookieName) { // BrowserCookieName begins with it
 			return line
@@ -135,9 +131,8 @@ func withoutCookies(line string, drop func(name, value string) bool) string {
 	return strings.TrimLeft(rest, " ") // every pair after the first begins with a space
 }
 
-// withoutPairs returns a list without the pairs that drop names. It reads the list once,
-// whatever the number of pairs: a client sends as many as fit into a header, and needs no
-// key for it.
+// withoutPairs returns a list without the pairs that drop names. One pass: an unauthenticated
+// client can send thousands of pairs.
 func withoutPairs(list, sep string, drop func(pair string) bool) string {
 	kept := make([]byte, 0, len(list)+len(sep))
 	for pair := range strings.SplitSeq(list, sep) {

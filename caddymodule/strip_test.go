@@ -23,13 +23,13 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// One client cannot exhaust the CPU for the others: taking sessions out of a header costs a
-// few copies of the header, however many sessions are in it. A copy for each session would
+// One client cannot exhaust the CPU for the others: removing dashboard cookies costs a
+// few copies of the header, however many are in it. A copy for each session would
 // allocate 2.4 GB for this header of 420 KB.
-func TestDropSessionIsLinear(t *testing.T) {
+func TestDropDashboardCookiesIsLinear(t *testing.T) {
 	line := strings.Repeat(dashboard.CookieName+"=lk_session_a-1; a=b; ", 5000)
 	h := http.Header{"Cookie": {line, line}}
-	if n, most := allocated(func() { dropSession(h) }), 10*len(line); n > most {
+	if n, most := allocated(func() { dropDashboardCookies(h) }), 10*len(line); n > most {
 		t.Errorf("allocated %d bytes for a header of %d, want at most %d", n, 2*len(line), most)
 	}
 	if want := strings.TrimPrefix(strings.Repeat(" a=b;", 5000)+" ", " "); !slices.Equal(h["Cookie"], []string{want, want}) {
@@ -37,8 +37,8 @@ func TestDropSessionIsLinear(t *testing.T) {
 	}
 }
 
-// FuzzStripQuery holds the law of stripping: the pairs that are no key stay, byte for byte and
-// in their order.
+// FuzzStripQuery checks the property of stripping: the pairs without a key stay, byte for byte
+// and in their order.
 func FuzzStripQuery(f *testing.F) {
 	f.Add("a=1&api_key=s&b", "k=v; key=s")
 	f.Add("api_key=s", "key=s")
@@ -69,14 +69,14 @@ func FuzzStripQuery(f *testing.F) {
 	})
 }
 
-// FuzzDropSession holds the law of dropping: the cookies of other names stay, byte for byte
-// and in their order.
-func FuzzDropSession(f *testing.F) {
+// FuzzDropDashboardCookies checks the property of dropping: the cookies of other names
+// stay, byte for byte and in their order.
+func FuzzDropDashboardCookies(f *testing.F) {
 	f.Add("a=1; __Secure-limitkeeper=x; b=2; __Secure-limitkeeper-browser=y; __Secure-limitkeeper-other=z")
 	f.Add("__Secure-limitkeeper;;__Secure-limitkeeper=;  c = \"__Secure-limitkeeper\"")
 	f.Fuzz(func(t *testing.T, line string) {
 		h := http.Header{"Cookie": {line, "a=b"}}
-		dropSession(h)
+		dropDashboardCookies(h)
 		others := slices.DeleteFunc(strings.Split(line, ";"), func(pair string) bool {
 			name, _, _ := strings.Cut(strings.TrimSpace(pair), "=")
 			return dashboard.OwnsCookie(name)
@@ -93,8 +93,8 @@ func FuzzDropSession(f *testing.F) {
 	})
 }
 
-// A session of the dashboard is handed on to nobody, and other cookies are.
-func TestSessionIsNotHandedOn(t *testing.T) {
+// A cookie of the dashboard is not forwarded. Other cookies are.
+func TestDashboardCookiesAreNotForwarded(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper {\n observe\n keep_key\n}\nrespond `{http.request.header.Cookie}`")
 	for cookies, want := range map[string]string{
@@ -105,13 +105,13 @@ func TestSessionIsNotHandedOn(t *testing.T) {
 		"a=__Secure-limitkeeper":                                                            "a=__Secure-limitkeeper",
 	} {
 		if got := s.get("/", "Cookie: "+cookies).body; got != want {
-			t.Errorf("%s: got %q handed on, want %q", cookies, got, want)
+			t.Errorf("%s: got %q forwarded, want %q", cookies, got, want)
 		}
 	}
 }
 
-// TestFindAndStrip covers the key itself. Here are its copies: the used key leaves with the
-// request nowhere, and neither does another key in a place where keys are looked for.
+// TestFindAndStrip covers the key itself. Here are its copies: no copy of the used key is
+// forwarded, and neither is another key in a place where keys are looked for.
 func TestStripCopies(t *testing.T) {
 	const used, other = "lk_user_0123456789abcdefghijABCDEFGHIJ01", "lk_user_another"
 	encoded := strings.ReplaceAll(used, "_", "%5F")
@@ -142,7 +142,7 @@ func TestStripCopies(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			target := cmp.Or(tc.target, "/p")
 			r := request(target, append([]string{"X-Api-Key: " + used}, tc.headers...)...)
-			(&stripper{secret: findKey(r, sources), wellFormed: true, sources: sources}).strip(r)
+			(&stripper{secret: findKey(r, sources), ours: true, sources: sources}).strip(r)
 			want := request(cmp.Or(tc.wantTarget, target), tc.wantHeaders...)
 			if diff := gocmp.Diff(want.Header, r.Header); diff != "" {
 				t.Errorf("header (-want +got):\n%s", diff)

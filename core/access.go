@@ -18,26 +18,26 @@ const (
 	MinPasswordLength = 12   // characters
 	MaxPasswordLength = 1024 // bytes
 
-	maxSessions = 20 // of an account; the one that was not used the longest ends
-	maxLinks    = 20 // of an account that were not used
+	maxSessions = 20 // of an account; above it the session with the oldest use ends
+	maxLinks    = 20 // unused links of an account
 
 	// BrowserLife is how long a browser stays known after it signed in.
 	BrowserLife = 180 * 24 * time.Hour
-	maxBrowsers = 20 // of an account; above it the earliest is forgotten
+	maxBrowsers = 20 // of an account; above it the oldest entry is dropped
 
-	seenEvery = 5 * time.Minute // how exactly it is kept when a session was used
+	seenEvery = 5 * time.Minute // resolution of Session.SeenAt
 )
 
 // Access is how people sign in to an account.
 type Access struct {
 	Password string       `json:"password,omitempty"` // its argon2id hash in the PHC string format; "" for none
-	Links    []SignInLink `json:"links,omitempty"`    // that were not used
+	Links    []SignInLink `json:"links,omitempty"`    // unused
 	Sessions []Session    `json:"sessions,omitempty"`
 	Browsers []Browser    `json:"browsers,omitempty"` // that have signed in
 }
 
-// Browser is a browser that has signed in. Its secret opens nothing: it keeps strangers'
-// wrong passwords from counting against this browser.
+// Browser is a browser that has signed in. The secret does not sign in. It lets this browser
+// try passwords after strangers have used up the bound of the name.
 type Browser struct {
 	Digest Digest    `json:"digest"`  // of the secret that the browser has
 	SeenAt time.Time `json:"seen_at"` // when it signed in last
@@ -180,25 +180,26 @@ func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Cre
 // name. A wrong name or password is [ErrSignIn], after the same work. Wrong ones are
 // bounded by [WrongPasswords] for a name and for an address, and by
 // [WrongPasswordsNetwork] for a network: then it is [ErrManyPasswords]. A browser that has
-// signed in to the account before is bounded by its own wrong passwords alone, and has its
-// password checked first. [ErrBusy] means that too many others wait. With any error but
-// ErrSignIn nothing was tried.
+// signed in to the account before is bounded by its own wrong passwords alone. The first
+// attempt of an account's known browsers or sessions goes ahead of all strangers. After a wrong
+// one in the last 15 minutes it queues like an unknown client. [ErrBusy] means that too many
+// others wait. An attempt that ends with an error other than ErrSignIn does not count as wrong.
 func (s *Service) SignInByPassword(ctx context.Context, name, password string, by Client) (c Credentials, err error) {
 	name = strings.TrimSpace(name)
-	attempt, err := s.beginAttempt(ctx, name, by)
+	try, err := s.beginAttempt(ctx, name, by)
 	if err != nil {
 		return Credentials{}, err
 	}
 	defer func() {
 		if !errors.Is(err, ErrSignIn) {
-			s.wrong.forget(attempt)
+			s.attempts.forget(try)
 		}
 	}()
 	account, hash, err := s.passwordOf(ctx, name)
 	if err != nil {
 		return Credentials{}, err
 	}
-	right, err := s.hashing.matches(ctx, attempt.rank, hash, password)
+	right, err := s.hasher.matches(ctx, try.rank, hash, password)
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -221,7 +222,7 @@ func (s *Service) SignInByPassword(ctx context.Context, name, password string, b
 	return c, nil
 }
 
-// beginAttempt notes that a client tries a password for the account with the name.
+// beginAttempt records that a client tries a password for the account with the name.
 func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*attempt, error) {
 	account, err := s.knownTo(ctx, name, by.Browser)
 	if err != nil {
@@ -230,18 +231,18 @@ func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*at
 	if account != "" {
 		return s.beginKnown(account, DigestOf(by.Browser))
 	}
-	t, ok := s.wrong.begin(s.clock(), nameSubject(name), addressSubjects(by.Address)...)
+	t, ok := s.attempts.begin(s.clock(), nameSubject(name), addressSubjects(by.Address)...)
 	if !ok {
 		return nil, ErrManyPasswords
 	}
 	return t, nil
 }
 
-// beginKnown notes that a known browser or a session of an account tries a password. Only
-// the first of an account ranks ahead of strangers: one account cannot keep all others
-// waiting.
+// beginKnown records that a known browser or a session of an account tries a password. Only
+// the first attempt of an account ranks ahead of strangers, so that one account cannot keep
+// all others waiting.
 func (s *Service) beginKnown(account string, browser Digest) (*attempt, error) {
-	t, ok := s.wrong.begin(s.clock(), subject{browser, WrongPasswords}, subject{id: DigestOf("known " + account)})
+	t, ok := s.attempts.begin(s.clock(), subject{browser, WrongPasswords}, subject{id: DigestOf("known " + account)})
 	if !ok {
 		return nil, ErrManyPasswords
 	}
@@ -371,13 +372,13 @@ func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, passw
 	case len(password) > MaxPasswordLength:
 		return invalid("password", "A password has at most 1024 bytes")
 	}
-	attempt, err := s.beginKnown(who.Account.ID, who.Session.Digest)
+	try, err := s.beginKnown(who.Account.ID, who.Session.Digest)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != errCurrent {
-			s.wrong.forget(attempt)
+			s.attempts.forget(try)
 		}
 	}()
 	ac, err := s.store.Access(ctx, who.Account.ID)
@@ -386,7 +387,7 @@ func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, passw
 	}
 	before := ac.Password
 	if before != "" && s.AsksPassword(who) {
-		right, err := s.hashing.matches(ctx, attempt.rank, before, current)
+		right, err := s.hasher.matches(ctx, try.rank, before, current)
 		if err != nil {
 			return err
 		}
@@ -394,7 +395,7 @@ func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, passw
 			return errCurrent
 		}
 	}
-	hash, err := s.hashing.hash(ctx, attempt.rank, password)
+	hash, err := s.hasher.hash(ctx, try.rank, password)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ const (
 	DefaultMaxPlans = 10_000
 )
 
-// caps are the resources that an account may have.
+// caps holds the maximum numbers of users, keys and plans of an account.
 type caps struct{ users, keys, plans atomic.Int64 }
 
 func (c *caps) set(t Tunables) {
@@ -34,15 +34,14 @@ func (c *caps) set(t Tunables) {
 	c.plans.Store(int64(cmp.Or(max(t.MaxPlans, 0), DefaultMaxPlans)))
 }
 
-// roomFor returns err, or a fault when an account that has n things is at its cap. It is
-// called in the transaction that has counted them and adds one. No member is at fault: the
-// field is the kind of resource.
-func roomFor(thing string, most int64, n int, err error) error {
-	if err == nil && int64(n) >= most {
-		err = invalid(thing+"s", "The account has reached its cap of "+count(int(most), thing)+
-			"; the operator can raise it with the option max_"+thing+"s")
+// checkCap returns a validation error with the field kind+"s" if n has reached limit. Call it
+// in the transaction that counted n.
+func checkCap(kind string, limit int64, n int) error {
+	if int64(n) < limit {
+		return nil
 	}
-	return err
+	return invalid(kind+"s", "The account has reached its cap of "+count(int(limit), kind)+
+		"; the operator can raise it with the option max_"+kind+"s")
 }
 
 // CreateAccount makes an account with a first owner's key and returns both and

@@ -18,8 +18,9 @@ const (
 	// WrongPasswordsIn is how long a wrong password counts.
 	WrongPasswordsIn = 15 * time.Minute
 
-	// maxAttempts bounds the memory of all attempts: about 700 bytes each, 12 MB. One
-	// hasher makes fewer within WrongPasswordsIn. Above it the oldest is forgotten.
+	// maxAttempts bounds the memory of all attempts: about 700 bytes each, 12 MB. The hasher
+	// checks about 4,500 passwords in 15 minutes. When the list is full, the oldest attempt
+	// is dropped.
 	maxAttempts = 16384
 )
 
@@ -52,8 +53,8 @@ func newAttempts() *attempts { return &attempts{counts: map[Digest]int{}} }
 func nameSubject(name string) subject { return subject{DigestOf("name " + name), WrongPasswords} }
 
 // addressSubjects returns the address, the network and the provider's block of a client.
-// The block, a /16 or /32, has no bound because its people have nothing in common: its
-// attempts only rank behind others.
+// The /16 (IPv6 /32) has no bound, because it spans unrelated clients. It only lowers the
+// priority of its clients.
 func addressSubjects(address string) []subject {
 	a, err := netip.ParseAddr(address)
 	if err != nil {
@@ -71,9 +72,9 @@ func addressSubjects(address string) []subject {
 	return subjects
 }
 
-// begin notes an attempt on a target on a target, made from some others. It reports false when
-// one of them has reached its bound. The rank of the attempt is the number of attempts
-// that its subjects have already made: a client from a quiet network goes first.
+// begin records an attempt to guess the password of target. from are the networks of the
+// client. It returns false when any subject has reached its bound. The rank is the sum of the
+// counts of from, so a client from a quiet network goes first.
 func (a *attempts) begin(now time.Time, target subject, from ...subject) (*attempt, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

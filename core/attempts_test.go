@@ -12,18 +12,18 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// hashTakes is how long a password is hashed, by the clock of the test.
-const hashTakes = 100 * time.Millisecond
+// hashDuration is how long a password is hashed, by the clock of the test.
+const hashDuration = 100 * time.Millisecond
 
-// stormed runs a test on a service with the account acme, its password set, while 100
-// strangers try wrong passwords without a pause. address gives the address of the nth try.
-// The hasher takes hashTakes of simulated time.
-func stormed(t *testing.T, address func(n int) string, test func(t *testing.T, s *core.Service, known core.Client)) {
+// withAttackers runs a test on a service with the account acme, its password set, while 100
+// attackers try wrong passwords without a pause. address gives the address of the nth try.
+// The hasher takes hashDuration of simulated time.
+func withAttackers(t *testing.T, address func(n int) string, test func(t *testing.T, s *core.Service, known core.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := core.NewService(newStore(), core.Config{})
 		_, _, _, _ = s.CreateAccount(t.Context(), "acme")
 		who, _ := signedIn(t, s, "acme")
-		s.OnHash(func() { time.Sleep(hashTakes) })
+		s.OnHash(func() { time.Sleep(hashDuration) })
 		if err := s.SetPassword(t.Context(), who, "", password); err != nil {
 			t.Fatal(err)
 		}
@@ -32,36 +32,36 @@ func stormed(t *testing.T, address func(n int) string, test func(t *testing.T, s
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		var strangers sync.WaitGroup
+		var attackers sync.WaitGroup
 		var mu sync.Mutex
 		n := 0
 		for range 100 {
-			strangers.Go(func() {
+			attackers.Go(func() {
 				for ctx.Err() == nil {
 					mu.Lock()
 					n++
 					i := n
 					mu.Unlock()
 					_, _ = s.SignInByPassword(ctx, fmt.Sprint("name ", i), "wrong", from(address(i)))
-					time.Sleep(hashTakes / 2)
+					time.Sleep(hashDuration / 2)
 				}
 			})
 		}
 		time.Sleep(time.Second)
 		if got := s.Waiting(); got < core.MaxWaiting/2 {
-			t.Errorf("waiting for the hasher: got %d, want a storm", got)
+			t.Errorf("waiting for the hasher: got %d, want many", got)
 		}
 		test(t, s, core.Client{Address: address(1), Browser: c.Browser})
 		if got := s.Waiting(); got > core.MaxWaiting {
 			t.Errorf("waiting for the hasher: got %d, want at most %d", got, core.MaxWaiting)
 		}
 		cancel()
-		strangers.Wait()
+		attackers.Wait()
 	})
 }
 
-// The storms by the networks that they come from. Each try has an address of its own.
-var storms = map[string]func(n int) string{
+// Attacks, by where the addresses come from. Each try has an address of its own.
+var attacks = map[string]func(n int) string{
 	"10 networks":            func(n int) string { return fmt.Sprintf("2001:db8:%x:%x::1", n%10, n%65536) },
 	"65,536 networks of one": func(n int) string { return fmt.Sprintf("2001:db8:%x::%x", n%65536, n/65536) },
 	"2,000 networks of IPv4": func(n int) string { return fmt.Sprintf("10.%d.%d.%d", n%8, n/8%250, n%256) },
@@ -69,10 +69,10 @@ var storms = map[string]func(n int) string{
 
 // When strangers keep the hasher busy from many addresses, a person still signs in: from
 // another network, in a browser that has signed in before, and by a link.
-func TestSignInDuringStorm(t *testing.T) {
-	for name, address := range storms {
+func TestSignInDuringAttack(t *testing.T) {
+	for name, address := range attacks {
 		t.Run(name, func(t *testing.T) {
-			stormed(t, address, func(t *testing.T, s *core.Service, known core.Client) {
+			withAttackers(t, address, func(t *testing.T, s *core.Service, known core.Client) {
 				for i := range 20 {
 					c, err := s.SignInByPassword(t.Context(), "acme", password, known)
 					if err != nil {
@@ -100,11 +100,11 @@ func TestSignInDuringStorm(t *testing.T) {
 // never seen before. Unknown browsers are then refused after a bounded time.
 func TestKnownBrowserGoesFirst(t *testing.T) {
 	fresh := func(n int) string { return fmt.Sprintf("%x:%x::1", 0x2001+n/65536, n%65536) }
-	stormed(t, fresh, func(t *testing.T, s *core.Service, known core.Client) {
+	withAttackers(t, fresh, func(t *testing.T, s *core.Service, known core.Client) {
 		for range 5 {
 			begun := time.Now()
 			c, err := s.SignInByPassword(t.Context(), "acme", password, known)
-			if err != nil || time.Since(begun) > 2*hashTakes {
+			if err != nil || time.Since(begun) > 2*hashDuration {
 				t.Fatalf("a known browser: %v after %v, want its turn after one other", err, time.Since(begun))
 			}
 			known.Browser = c.Browser

@@ -23,7 +23,7 @@ func (n *NearLimit) Percentage() float64 { return Percentage(n.Used, n.Plan.Limi
 
 // Closest returns the counters of an account that are the closest to their limits, at most
 // so many, the closest first. Counters that nothing has used are left out. It reads the
-// counter of every key and user; an account runs one such reading at a time.
+// counter of every key and user; an account runs one such query at a time.
 func (s *Service) Closest(ctx context.Context, account string, most int) ([]NearLimit, error) {
 	var closest []PlanCounter
 	at, list := s.now(), func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
@@ -34,7 +34,7 @@ func (s *Service) Closest(ctx context.Context, account string, most int) ([]Near
 		closest = closest[:min(len(closest), most)]
 		return err
 	}
-	if err := s.inTurn(ctx, account, everything, func() error { return eachPage(ctx, list, read) }); err != nil {
+	if err := s.inTurn(ctx, account, unbounded, func() error { return eachPage(ctx, list, read) }); err != nil {
 		return nil, err
 	}
 	return s.nearLimits(ctx, closest)

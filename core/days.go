@@ -147,7 +147,7 @@ func (s *Service) days(ctx context.Context, of DaysOf, first, last Date) (list [
 	if err := checkDays(first, last); err != nil {
 		return nil, err
 	}
-	n := everything
+	n := unbounded
 	if of.KeyID != "" || of.UserID != 0 {
 		n = 1
 	}

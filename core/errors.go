@@ -56,8 +56,8 @@ var (
 	ErrKeyNotFound      = &Error{Code: CodeAPIKeyNotFound, Message: "API key not found"}
 	ErrDuplicateEmail   = &Error{Code: CodeDuplicateEmail, Message: "Email already exists",
 		Field: "email", Detail: "A user with this email exists already"}
-	// ErrTooManyRequests means that the caller asks for more than its account may at a time:
-	// the limit of the REST API itself, or more than 16 large readings that wait.
+	// ErrTooManyRequests: the account is over service_rate_limit, or 16 of its large queries
+	// already wait.
 	ErrTooManyRequests = &Error{Code: CodeRateLimitExceeded, Message: "Too many requests to this API"}
 	// ErrUnavailable means that the store cannot be reached, is not ready or is
 	// closed: nothing was decided, and asking again later may succeed.

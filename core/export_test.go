@@ -9,8 +9,8 @@ func (t *Throttle) Len() int {
 
 // OnHash calls fn before each password is hashed, and hashes with little memory.
 func (s *Service) OnHash(fn func()) {
-	argon := s.hashing.idKey
-	s.hashing.idKey = func(password, salt []byte, _, _ uint32, threads uint8, keyLen uint32) []byte {
+	argon := s.hasher.idKey
+	s.hasher.idKey = func(password, salt []byte, _, _ uint32, threads uint8, keyLen uint32) []byte {
 		fn()
 		return argon(password, salt, 1, 8, threads, keyLen)
 	}
@@ -19,9 +19,9 @@ func (s *Service) OnHash(fn func()) {
 // Attempts returns how many wrong passwords are remembered, and for how many names,
 // browsers, addresses and networks.
 func (s *Service) Attempts() (attempts, subjects int) {
-	s.wrong.mu.Lock()
-	defer s.wrong.mu.Unlock()
-	return s.wrong.list.Len(), len(s.wrong.counts)
+	s.attempts.mu.Lock()
+	defer s.attempts.mu.Unlock()
+	return s.attempts.list.Len(), len(s.attempts.counts)
 }
 
 // MaxAttempts and MaxWaiting bound the attempts in memory and in the queue.
@@ -32,7 +32,7 @@ const (
 
 // Waiting returns how many passwords wait to be hashed.
 func (s *Service) Waiting() int {
-	s.hashing.mu.Lock()
-	defer s.hashing.mu.Unlock()
-	return len(s.hashing.waiting)
+	s.hasher.mu.Lock()
+	defer s.hasher.mu.Unlock()
+	return len(s.hasher.waiting)
 }

@@ -8,7 +8,7 @@ import (
 // DefaultRetention is how long the history is kept unless configured otherwise.
 const DefaultRetention = 30 * 24 * time.Hour
 
-// The bounds of what a request may say of itself, in bytes: see [Request.Check].
+// Maximum lengths of the fields of a Request, in bytes.
 const (
 	maxEndpointLength = 2048
 	maxMethodLength   = MaxEntryMethod

@@ -172,7 +172,10 @@ func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (*K
 	err := s.store.Update(ctx, account, func(tx Tx) error {
 		k.Seq = 0 // a transaction may be run again
 		n, err := tx.CountKeys(KeyFilter{})
-		if err := roomFor("key", s.caps.keys.Load(), n, err); err != nil {
+		if err != nil {
+			return err
+		}
+		if err := checkCap("key", s.caps.keys.Load(), n); err != nil {
 			return err
 		}
 		if err := p.apply(tx, k, now); err != nil {

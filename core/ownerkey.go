@@ -67,9 +67,9 @@ type lastUses struct{ byDigest sync.Map } // Digest → *atomic.Int64, Unix seco
 // noteUse writes, once in a while, when an owner's key was used last. That it cannot be
 // written is no reason to refuse a request.
 func (s *Service) noteUse(ctx context.Context, k *OwnerKey) {
-	written, ok := s.used.byDigest.Load(k.Digest)
+	written, ok := s.lastUse.byDigest.Load(k.Digest)
 	if !ok {
-		written, _ = s.used.byDigest.LoadOrStore(k.Digest, new(atomic.Int64))
+		written, _ = s.lastUse.byDigest.LoadOrStore(k.Digest, new(atomic.Int64))
 	}
 	now := s.now()
 	before := written.(*atomic.Int64).Load()
@@ -125,7 +125,7 @@ func (s *Service) RevokeOwnerKey(ctx context.Context, account, id string) (*Owne
 		return nil, err
 	}
 	s.ownerKeys.forget(k.Digest)
-	s.used.byDigest.Delete(k.Digest)
+	s.lastUse.byDigest.Delete(k.Digest)
 	return k, nil
 }
 

@@ -25,8 +25,8 @@ const (
 	argonSalt   = 16 // bytes
 	argonSum    = 32 // bytes
 
-	maxWaiting = 64               // passwords that wait for the hasher
-	maxWait    = 10 * time.Second // for one of them
+	maxWaiting = 64               // queue length, in passwords
+	maxWait    = 10 * time.Second // longest time a password waits
 )
 
 // errPasswordHash means that a stored hash of a password cannot be read.
@@ -35,13 +35,15 @@ var errPasswordHash = errors.New("the stored hash of a password is damaged")
 // ErrBusy means that too many passwords wait to be checked. Nothing was tried.
 var ErrBusy = &Error{Code: CodeUnavailable, Message: "Too many passwords are being checked: try again in a minute, or sign in by a link"}
 
-// knownRank puts a known browser ahead of every client that is not known.
+// knownRank is added to the rank of a known browser or a session. The first attempt of an
+// account's known browsers or sessions goes ahead of all strangers. After a wrong one in the
+// last 15 minutes it queues like an unknown client.
 const knownRank = -1
 
-// hashing hashes one password at a time: that bounds its memory, and leaves processors to
-// others. Waiting passwords are served by rank, equal ranks in order of arrival. When too
-// many wait the last one is refused.
-type hashing struct {
+// hasher hashes one password at a time: that bounds its memory, and leaves processors to
+// others. Waiting passwords are served by rank, equal ranks in order of arrival. When more than
+// maxWaiting wait, the waiter with the highest rank is refused.
+type hasher struct {
 	idKey func(password, salt []byte, time, memory uint32, threads uint8, keyLen uint32) []byte // argon2.IDKey
 
 	mu      sync.Mutex
@@ -52,13 +54,14 @@ type hashing struct {
 // waiter is a password that waits for the hasher.
 type waiter struct {
 	rank int
-	turn chan error // capacity 1: nil for its turn, or why it gets none
+	// ready receives nil when the waiter may hash, or the reason it is refused. Capacity 1.
+	ready chan error
 }
 
-func newHashing() *hashing { return &hashing{idKey: argon2.IDKey} }
+func newHasher() *hasher { return &hasher{idKey: argon2.IDKey} }
 
-// enter waits for the hasher, at most maxWait. Without an error the caller must leave.
-func (h *hashing) enter(ctx context.Context, rank int) error {
+// enter waits for the hasher, at most maxWait. If enter returns nil, the caller must call leave.
+func (h *hasher) enter(ctx context.Context, rank int) error {
 	h.mu.Lock()
 	if !h.busy {
 		h.busy = true
@@ -69,14 +72,14 @@ func (h *hashing) enter(ctx context.Context, rank int) error {
 	i, _ := slices.BinarySearchFunc(h.waiting, rank+1, func(w *waiter, rank int) int { return cmp.Compare(w.rank, rank) })
 	h.waiting = slices.Insert(h.waiting, i, w)
 	if last := len(h.waiting) - 1; last >= maxWaiting {
-		h.waiting[last].turn <- ErrBusy
+		h.waiting[last].ready <- ErrBusy
 		h.waiting = slices.Delete(h.waiting, last, last+1)
 	}
 	h.mu.Unlock()
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	select {
-	case err := <-w.turn:
+	case err := <-w.ready:
 		return err
 	case <-timer.C:
 		return h.giveUp(w, ErrBusy)
@@ -85,27 +88,28 @@ func (h *hashing) enter(ctx context.Context, rank int) error {
 	}
 }
 
-// giveUp ends the wait of w with err. Its turn, if it came meanwhile, goes to the next.
-func (h *hashing) giveUp(w *waiter, err error) error {
+// giveUp ends the wait of w with err. If the hasher became free for w meanwhile, the next
+// waiter gets it.
+func (h *hasher) giveUp(w *waiter, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if i := slices.Index(h.waiting, w); i >= 0 {
 		h.waiting = slices.Delete(h.waiting, i, i+1)
-	} else if <-w.turn == nil {
+	} else if <-w.ready == nil {
 		h.leaveLocked()
 	}
 	return err
 }
 
-func (h *hashing) leave() {
+func (h *hasher) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leaveLocked()
 }
 
-func (h *hashing) leaveLocked() {
+func (h *hasher) leaveLocked() {
 	if h.busy = len(h.waiting) > 0; h.busy {
-		h.waiting[0].turn <- nil
+		h.waiting[0].ready <- nil
 		h.waiting = slices.Delete(h.waiting, 0, 1)
 	}
 }
@@ -113,7 +117,7 @@ func (h *hashing) leaveLocked() {
 // hash returns the hash of a password in the PHC string format, with a new salt:
 //
 //	$argon2id$v=19$m=65536,t=3,p=1$<salt>$<sum>
-func (h *hashing) hash(ctx context.Context, rank int, password string) (string, error) {
+func (h *hasher) hash(ctx context.Context, rank int, password string) (string, error) {
 	if err := h.enter(ctx, rank); err != nil {
 		return "", err
 	}
@@ -127,7 +131,7 @@ func (h *hashing) hash(ctx context.Context, rank int, password string) (string, 
 
 // matches reports whether a password is that of a hash. With the hash "" it never is,
 // and takes as long.
-func (h *hashing) matches(ctx context.Context, rank int, hash, password string) (bool, error) {
+func (h *hasher) matches(ctx context.Context, rank int, hash, password string) (bool, error) {
 	if err := h.enter(ctx, rank); err != nil {
 		return false, err
 	}

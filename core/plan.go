@@ -120,7 +120,10 @@ func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (
 	err := s.store.Update(ctx, account, func(tx Tx) error {
 		pl.Seq = 0 // a transaction may be run again
 		n, err := tx.CountPlans()
-		if err := roomFor("plan", s.caps.plans.Load(), n, err); err != nil {
+		if err != nil {
+			return err
+		}
+		if err := checkCap("plan", s.caps.plans.Load(), n); err != nil {
 			return err
 		}
 		return tx.PutPlan(pl)

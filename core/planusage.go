@@ -24,7 +24,7 @@ func (u *PlanUsage) Average() float64 {
 }
 
 // PlanUsage returns the usage of a plan. It reads the counter of every key and
-// user that has the plan; when there are many, the account runs one such reading at a time, see
+// user that has the plan; when there are many, the account runs one such query at a time, see
 // [ErrTooManyRequests].
 func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage, error) {
 	pl, err := s.store.Plan(ctx, account, id)

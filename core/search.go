@@ -69,7 +69,7 @@ func search[T any](ctx context.Context, s *Service, account string, p Page, list
 		}
 		return nil
 	}
-	err = s.inTurn(ctx, account, everything, func() error { return eachPage(ctx, list, read) })
+	err = s.inTurn(ctx, account, unbounded, func() error { return eachPage(ctx, list, read) })
 	if errors.Is(err, errEnough) {
 		err = nil
 	}

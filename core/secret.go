@@ -130,13 +130,13 @@ func HintOf(secret string) string {
 
 // MaskSecrets replaces each text in s that looks like one of our secrets, so that s can be
 // stored and logged: lk_ and six or more of the characters of secrets, in any case, each as
-// it is or percent-encoded (RFC 3986 section 2.1) once or more. The time is linear in the
-// length of s.
+// it is or percent-encoded (RFC 3986 section 2.1) once or more. A text without a percent sign
+// and without lk_ in lower case is returned as is. The time is linear in the length of s.
 func MaskSecrets(s string) string {
 	if !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") {
 		return s
 	}
-	return replace(s, ownerPrefix[0], ownerPrefix+"***", secretLength)
+	return replaceMatches(s, ownerPrefix[0], ownerPrefix+"***", matchSecret)
 }
 
 // MayHoldUserSecret reports whether an end user's key may be in s, as it is or
@@ -145,31 +145,32 @@ func MayHoldUserSecret(s string) bool {
 	return len(s) > len(userPrefix) && (strings.IndexByte(s, '%') >= 0 || strings.Contains(s, userPrefix))
 }
 
-// MaskSecret replaces each copy of the secret in s by text. The characters of a copy stand
-// as they are or percent-encoded, once or more. The time is linear in the length of s.
-func MaskSecret(s, secret, text string) string {
+// ReplaceSecret replaces each copy of the secret in s by replacement. The characters of a copy
+// stand as they are or percent-encoded, once or more. The time is linear in the length of s.
+func ReplaceSecret(s, secret, replacement string) string {
 	if !strings.Contains(s, "%") {
-		return strings.ReplaceAll(s, secret, text)
+		return strings.ReplaceAll(s, secret, replacement)
 	}
-	return replace(s, secret[0], text, func(s string) int { return copyLength(s, secret) })
+	return replaceMatches(s, secret[0], replacement, func(s string) int { return matchCopy(s, secret) })
 }
 
-// replace replaces by text each part of s that has a length of more than 0, by the function.
-// Such a part begins with the byte first, in any case, or with a percent sign.
-func replace(s string, first byte, text string, length func(string) int) string {
+// replaceMatches replaces every match in s. match returns the length of the match at the start
+// of its argument, or 0. A match begins with the byte first, in any case, or with a percent
+// sign.
+func replaceMatches(s string, first byte, replacement string, match func(string) int) string {
 	var b strings.Builder
 	done := 0
 	for i := 0; i < len(s); {
 		n := 0
 		if c := s[i]; c == '%' || lower(c) == lower(first) {
-			n = length(s[i:])
+			n = match(s[i:])
 		}
 		if n == 0 {
 			i++
 			continue
 		}
 		b.WriteString(s[done:i])
-		b.WriteString(text)
+		b.WriteString(replacement)
 		i += n
 		done = i
 	}
@@ -180,11 +181,11 @@ func replace(s string, first byte, text string, length func(string) int) string 
 	return b.String()
 }
 
-// copyLength returns the length of the copy of the secret that s begins with, or 0.
-func copyLength(s, secret string) int {
+// matchCopy returns how many bytes at the start of s encode a copy of the secret, or 0.
+func matchCopy(s, secret string) int {
 	at := 0
 	for i := range len(secret) {
-		n := byteLength(s[at:], secret[i])
+		n := matchByte(s[at:], secret[i])
 		if n == 0 {
 			return 0
 		}
@@ -193,19 +194,22 @@ func copyLength(s, secret string) int {
 	return at
 }
 
-// secretLength returns the length of the text at the start of s that looks like a secret, or 0.
-func secretLength(s string) int {
+// matchSecret returns how many bytes at the start of s look like a secret, or 0.
+func matchSecret(s string) int {
 	const least, capitals = 6, "LK_"
 	at := 0
 	for i := range len(ownerPrefix) {
-		n := max(byteLength(s[at:], ownerPrefix[i]), byteLength(s[at:], capitals[i]))
+		n := max(matchByte(s[at:], ownerPrefix[i]), matchByte(s[at:], capitals[i]))
+		if capitals[i] == 'K' && strings.HasPrefix(s[at:], kelvin) {
+			n = len(kelvin)
+		}
 		if n == 0 {
 			return 0
 		}
 		at += n
 	}
 	for i := 0; ; i++ {
-		n := secretByteLength(s[at:])
+		n := matchSecretByte(s[at:])
 		if n == 0 {
 			if i < least {
 				return 0
@@ -222,16 +226,14 @@ const (
 	longS  = "\u017f"
 )
 
-// byteLength returns the length of the byte c at the start of s, which stands as it is or
-// percent-encoded once or more, or 0.
-func byteLength(s string, c byte) int {
+// matchByte returns how many bytes of s encode c, or 0. A byte stands as it is or
+// percent-encoded, once or more.
+func matchByte(s string, c byte) int {
 	switch {
 	case s == "":
 		return 0
 	case s[0] == c:
 		return 1
-	case c == 'K' && strings.HasPrefix(s, kelvin):
-		return len(kelvin)
 	case s[0] != '%':
 		return 0
 	}
@@ -246,9 +248,9 @@ func byteLength(s string, c byte) int {
 	return n + 2
 }
 
-// secretByteLength returns the length of the character of a secret at the start of s, or 0.
-// Of a character that is percent-encoded more than once, the digits count as characters.
-func secretByteLength(s string) int {
+// matchSecretByte returns how many bytes of s encode a character of a secret, or 0. The digits
+// of a character that is percent-encoded more than once count as characters.
+func matchSecretByte(s string) int {
 	switch {
 	case s == "":
 		return 0

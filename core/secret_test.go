@@ -119,7 +119,7 @@ func TestMaskSecretsEncoded(t *testing.T) {
 }
 
 // Promise 4: a copy of a secret is found in each encoding, and nothing else is changed.
-func TestMaskSecret(t *testing.T) {
+func TestReplaceSecret(t *testing.T) {
 	const secret = "lk_user_aZ09_-="
 	for s, want := range map[string]string{
 		"":                               "",
@@ -134,8 +134,8 @@ func TestMaskSecret(t *testing.T) {
 		"lk_user_aZ09_- lk_user_bZ09_-= %":          "lk_user_aZ09_- lk_user_bZ09_-= %",
 		"%25lk_user_aZ09_-=%25%6c%25%6clk_user_%61": "%25X%25%6c%25%6clk_user_%61",
 	} {
-		if got := core.MaskSecret(s, secret, "X"); got != want {
-			t.Errorf("MaskSecret(%q) = %q, want %q", s, got, want)
+		if got := core.ReplaceSecret(s, secret, "X"); got != want {
+			t.Errorf("ReplaceSecret(%q) = %q, want %q", s, got, want)
 		}
 	}
 }

@@ -55,17 +55,17 @@ type (
 // Service is the counting core over a [Store]. It is safe for concurrent use. It
 // does not close its store.
 type Service struct {
-	store      Store
-	clock      func() time.Time
-	onDecision func(*Decision)
-	retain     atomic.Int64 // nanoseconds
-	throttle   *Throttle    // of owner's keys
-	pages      *Throttle    // of accounts, in the dashboard
-	caps       caps
-	wrong      *attempts // to sign in
-	hashing    *hashing
-	used       lastUses // of owner's keys
-	turns      turns    // of large readings
+	store        Store
+	clock        func() time.Time
+	onDecision   func(*Decision)
+	retain       atomic.Int64 // nanoseconds
+	throttle     *Throttle    // of owner's keys
+	pageThrottle *Throttle    // of accounts, in the dashboard
+	caps         caps
+	attempts     *attempts // to sign in
+	hasher       *hasher   // of passwords
+	lastUse      lastUses  // of owner's keys
+	turns        turns     // of large queries
 
 	lease     *lease // of what is in memory
 	ownerKeys *cache[Digest, OwnerKey]
@@ -80,7 +80,7 @@ type Service struct {
 // NewService returns a service over the store with the default tunables.
 func NewService(store Store, c Config) *Service {
 	s := &Service{store: store, clock: c.Clock, onDecision: c.OnDecision, lease: newLease(store),
-		wrong: newAttempts(), hashing: newHashing()}
+		attempts: newAttempts(), hasher: newHasher()}
 	if s.clock == nil {
 		s.clock = time.Now
 	}
@@ -90,7 +90,7 @@ func NewService(store Store, c Config) *Service {
 	s.newCaches(store)
 	s.deciding.New = func() any { return &deciding{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
-	s.pages = NewThrottle(DashboardLimit, DashboardWindow, s.clock())
+	s.pageThrottle = NewThrottle(DashboardLimit, DashboardWindow, s.clock())
 	s.Tune(DefaultTunables())
 	if w, watched := store.(Watched); watched {
 		w.Watch(watching{s})
@@ -139,17 +139,20 @@ func (s *Service) Admit(k *OwnerKey) (wait time.Duration, ok bool) {
 	return s.throttle.Admit(k.ID, s.clock())
 }
 
-// Refused counts a request that Admit did not admit. Once a minute for each owner's key it
-// returns how many were refused since it last did, this one included, otherwise 0.
-func (s *Service) Refused(k *OwnerKey) (report int64) { return s.throttle.Refused(k.ID, s.clock()) }
+// CountRefusal counts a request that Admit refused. At most once a minute for each owner's key
+// it returns the refusals since the last report, including this one; otherwise 0.
+func (s *Service) CountRefusal(k *OwnerKey) (report int64) {
+	return s.throttle.CountRefusal(k.ID, s.clock())
+}
 
 // AdmitPage reports whether a page of the dashboard is within the bound of an account and,
-// if not, how long until the next one is. live says that a page asks for a part of itself.
+// if not, how long until the next one is. live: the request refreshes a part of an open page.
+// Such requests have a throttle of their own.
 func (s *Service) AdmitPage(account string, live bool) (wait time.Duration, ok bool) {
 	if live {
 		account += " live"
 	}
-	return s.pages.Admit(account, s.clock())
+	return s.pageThrottle.Admit(account, s.clock())
 }
 
 // Now returns the time of the service's clock, in UTC.

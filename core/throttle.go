@@ -84,14 +84,14 @@ func (t *Throttle) Admit(key string, now time.Time) (wait time.Duration, ok bool
 	return 0, true
 }
 
-// Refused counts a request of the key that was not admitted at the time now. Once a minute it
-// returns how many there were since it last did, this one included, otherwise 0.
-func (t *Throttle) Refused(key string, now time.Time) (report int64) {
+// CountRefusal counts a refused request. At most once a minute it returns the refusals since
+// the last report, including this one; otherwise 0.
+func (t *Throttle) CountRefusal(key string, now time.Time) (report int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, at := t.logLocked(key, now), int64(now.Sub(t.epoch))
 	l.refused++
-	if l.reportAt != 0 && at < l.reportAt {
+	if at < l.reportAt {
 		return 0
 	}
 	report, l.refused, l.reportAt = l.refused, 0, at+int64(reportEvery)
@@ -124,4 +124,10 @@ func (l *throttleLog) newest() int64 {
 		return 0
 	}
 	return l.times[(l.oldest+len(l.times)-1)%len(l.times)]
+}
+
+// WholeSeconds rounds up to seconds, and to 1 at least: a client that waits that long does not
+// come a moment too early.
+func WholeSeconds(d time.Duration) int64 {
+	return max(1, int64((d+time.Second-1)/time.Second))
 }

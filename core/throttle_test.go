@@ -78,7 +78,7 @@ func TestThrottleSweepsIdleKeys(t *testing.T) {
 	th := core.NewThrottle(1, time.Minute, now)
 	for i := range 5000 {
 		th.Admit(time.Duration(i).String(), now.Add(time.Duration(i)*time.Second))
-		th.Refused(time.Duration(i).String(), now.Add(time.Duration(i)*time.Second))
+		th.CountRefusal(time.Duration(i).String(), now.Add(time.Duration(i)*time.Second))
 	}
 	if n := th.Len(); n > 2048 {
 		t.Errorf("%d logs in memory, want at most 2048", n)

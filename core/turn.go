@@ -6,71 +6,71 @@ import (
 	"sync"
 )
 
-// maxReadings is how many readings of one account wait for their turn. A further one is
+// maxWaitingReads is how many large queries of one account wait for their turn. The next one is
 // [ErrTooManyRequests].
-const maxReadings = 16
+const maxWaitingReads = 16
 
-// turns let each account run one large reading at a time: one that reads all counters of a
+// turns let each account run one large query at a time: one that reads all counters of a
 // plan, a user or the account. However often an account asks, it keeps at most one CPU busy.
 type turns struct {
-	mu sync.Mutex
-	of map[string]*turn // by account, while a reading runs or waits
+	mu        sync.Mutex
+	byAccount map[string]*accountQueue // while a query runs or waits
 }
 
-type turn struct {
-	free  chan struct{} // holds a token while no reading runs
-	users int           // readings that run or wait
+type accountQueue struct {
+	free  chan struct{} // holds a token while no query runs
+	reads int           // queries that run or wait
 }
 
 // take waits for the turn of an account, and returns the function that ends it.
 func (t *turns) take(ctx context.Context, account string) (end func(), err error) {
-	tn, err := t.join(account)
+	q, err := t.join(account)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case <-tn.free:
-		return func() { tn.free <- struct{}{}; t.leave(account, tn) }, nil
+	case <-q.free:
+		return func() { q.free <- struct{}{}; t.leave(account, q) }, nil
 	case <-ctx.Done():
-		t.leave(account, tn)
+		t.leave(account, q)
 		return nil, ctx.Err()
 	}
 }
 
-// join counts one more reading of an account that runs or waits.
-func (t *turns) join(account string) (*turn, error) {
+// join counts one more query of an account that runs or waits.
+func (t *turns) join(account string) (*accountQueue, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tn := t.of[account]
-	if tn == nil {
-		tn = &turn{free: make(chan struct{}, 1)}
-		tn.free <- struct{}{}
-		if t.of == nil {
-			t.of = map[string]*turn{}
+	q := t.byAccount[account]
+	if q == nil {
+		q = &accountQueue{free: make(chan struct{}, 1)}
+		q.free <- struct{}{}
+		if t.byAccount == nil {
+			t.byAccount = map[string]*accountQueue{}
 		}
-		t.of[account] = tn
+		t.byAccount[account] = q
 	}
-	if tn.users > maxReadings {
+	if q.reads > maxWaitingReads {
 		return nil, ErrTooManyRequests
 	}
-	tn.users++
-	return tn, nil
+	q.reads++
+	return q, nil
 }
 
-// leave counts one reading less.
-func (t *turns) leave(account string, tn *turn) {
+// leave counts one query less.
+func (t *turns) leave(account string, q *accountQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if tn.users--; tn.users == 0 {
-		delete(t.of, account)
+	if q.reads--; q.reads == 0 {
+		delete(t.byAccount, account)
 	}
 }
 
-// everything is the size of a reading that may need all that an account has.
-const everything = math.MaxInt
+// unbounded is the size of a query that may read all counters of an account.
+const unbounded = math.MaxInt
 
-// inTurn runs a reading of n counters, keys or users when it is its turn. One of a single batch
-// does not wait.
+// inTurn runs read, which covers n counters. If n is more than 1,000 (batch), inTurn first
+// waits for the account's other large queries.
 func (s *Service) inTurn(ctx context.Context, account string, n int, read func() error) error {
 	if n <= batch {
 		return read()

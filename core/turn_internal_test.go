@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// An account runs one large reading at a time, and a bounded number waits. Other accounts do not
-// wait for it. Nothing is kept of an account that reads nothing.
+// An account runs one large query at a time, and a bounded number waits. Other accounts do not
+// wait for it. Idle accounts take no memory.
 func TestTurns(t *testing.T) {
 	var all turns
 	end, err := all.take(t.Context(), "a")
@@ -24,7 +24,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("a caller that is gone: got %v", err)
 	}
 	next := make(chan func())
-	for range maxReadings {
+	for range maxWaitingReads {
 		if _, err := all.join("a"); err != nil { // as take does before it waits
 			t.Fatal(err)
 		}
@@ -32,8 +32,8 @@ func TestTurns(t *testing.T) {
 	if _, err := all.take(t.Context(), "a"); !errors.Is(err, ErrTooManyRequests) {
 		t.Errorf("one more than may wait: got %v, want %v", err, ErrTooManyRequests)
 	}
-	for range maxReadings {
-		all.leave("a", all.of["a"])
+	for range maxWaitingReads {
+		all.leave("a", all.byAccount["a"])
 	}
 	go func() {
 		end, err := all.take(t.Context(), "a")
@@ -44,13 +44,13 @@ func TestTurns(t *testing.T) {
 	}()
 	select {
 	case <-next:
-		t.Error("two readings of one account run")
+		t.Error("two large queries of one account run")
 	default:
 	}
 	end()
 	(<-next)()
 	other()
-	if len(all.of) != 0 {
-		t.Errorf("kept: %v", all.of)
+	if len(all.byAccount) != 0 {
+		t.Errorf("kept: %v", all.byAccount)
 	}
 }

@@ -12,8 +12,8 @@ const MaxCost = 1_000_000
 // How many denied requests of one key are recorded in the history; the rest is counted in
 // [Counter.DeniedOmitted].
 const (
-	DeniedPerSecond = 10     // of the clock of the requests
-	DeniedPerDay    = 10_000 // in UTC, of that clock
+	DeniedPerSecond = 10     // per second of the request's time
+	DeniedPerDay    = 10_000 // per UTC day
 )
 
 // CounterID names a counter: that of a key, or that of a user when KeyID is "".
@@ -41,7 +41,7 @@ type Counter struct {
 	DeniedOmitted int64          `json:"denied_omitted,omitempty"` // denied requests that are not in the history
 
 	// The bounds of recorded denials take 8 bytes: a store has a million counters in memory.
-	deniedSecond   uint16 // the lower 16 bits of the Unix second of the last denial: 18 hours apart two may be alike
+	deniedSecond   uint16 // Unix second of the last denial, modulo 65536. Values repeat every 18.2 h.
 	deniedDay      uint16 // the latest day of a denial, since 1970-01-01; enough until 2149
 	deniedInDay    uint16 // recorded on that day, at most DeniedPerDay
 	deniedInSecond uint8  // recorded in that second, at most DeniedPerSecond
@@ -95,8 +95,8 @@ func (c *Counter) Add(cost int64, at time.Time) {
 
 // Deny counts a denied request and reports whether it is to be recorded in the history:
 // at most [DeniedPerSecond] are in one second of the clock, and [DeniedPerDay] on one day.
-// A day is left only for a later one. A store keeps what [Counter.DeniedOn] returns for as
-// long as the counter.
+// When the clock steps back, the later day stays in force. A store persists the values of
+// [Counter.DeniedOn] with the counter.
 func (c *Counter) Deny(at time.Time) bool {
 	if s := uint16(at.Unix()); s != c.deniedSecond {
 		c.deniedSecond, c.deniedInSecond = s, 0
@@ -140,9 +140,10 @@ type KeyUsage struct {
 }
 
 // Remaining returns how much is left of the limit, never less than 0.
-func (u *KeyUsage) Remaining() int64 { return remaining(u.Plan.Limit, u.Used) }
+func (u *KeyUsage) Remaining() int64 { return Remaining(u.Used, u.Plan.Limit) }
 
-func remaining(limit, used int64) int64 { return max(0, limit-used) }
+// Remaining returns how much of limit is left, never less than 0.
+func Remaining(used, limit int64) int64 { return max(0, limit-used) }
 
 // Percentage returns used of limit in percent with two decimals, 0 when there is
 // no limit.

@@ -100,7 +100,10 @@ func (s *Service) CreateUser(ctx context.Context, account string, p UserPatch) (
 	err := s.store.Update(ctx, account, func(tx Tx) error {
 		u.ID = 0 // a transaction may be run again
 		n, err := tx.CountUsers(UserFilter{})
-		if err := roomFor("user", s.caps.users.Load(), n, err); err != nil {
+		if err != nil {
+			return err
+		}
+		if err := checkCap("user", s.caps.users.Load(), n); err != nil {
 			return err
 		}
 		if err := p.apply(tx, u); err != nil {

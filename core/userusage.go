@@ -16,9 +16,9 @@ type UserUsage struct {
 	User *User
 
 	// The sums over the counters that the user's keys draw on.
-	Used     int64
-	Limit    int64    // at most math.MaxInt64
-	PlanName []string // each plan once, in the order in which the keys came
+	Used  int64
+	Limit int64    // at most math.MaxInt64
+	Plans []string // the name of each plan once, in the order in which the keys came
 
 	// Counters are the counters of the user, at most [MaxUserCounters], the one with the
 	// highest share of its limit first: the shared counter, if the user has a plan, and that of
@@ -38,9 +38,10 @@ type PlanCounter struct {
 func (c *PlanCounter) share() float64 { return float64(c.Used) / float64(max(c.Plan.Limit, 1)) }
 
 // PlanNames returns the names of the plans joined by ", ", "" without any.
-func (u *UserUsage) PlanNames() string { return strings.Join(u.PlanName, ", ") }
+func (u *UserUsage) PlanNames() string { return strings.Join(u.Plans, ", ") }
 
-// add counts a counter, and lists it if it is among the worst.
+// add counts a counter, and lists it if it is among the counters with the highest share of
+// their limit.
 func (u *UserUsage) add(c PlanCounter) {
 	u.Total++
 	i, _ := slices.BinarySearchFunc(u.Counters, c, func(a, b PlanCounter) int {
@@ -53,7 +54,7 @@ func (u *UserUsage) add(c PlanCounter) {
 }
 
 // UserUsage returns the usage of a user. It reads the counters of all keys of the user; when
-// there are many, the account runs one such reading at a time, see [ErrTooManyRequests].
+// there are many, the account runs one such query at a time, see [ErrTooManyRequests].
 func (s *Service) UserUsage(ctx context.Context, account string, id int64) (u *UserUsage, err error) {
 	_, keys, err := s.store.Keys(ctx, account, KeyFilter{UserID: id}, Page{1, 1})
 	if err != nil {
@@ -72,21 +73,21 @@ func (s *Service) userUsage(ctx context.Context, account string, id int64) (*Use
 		return nil, err
 	}
 	r := userReading{s: s, at: s.now(), plans: map[string]*Plan{}, usage: &UserUsage{User: u}}
-	drawnOn := false // the shared counter, by a key
+	sharedUsed := false // a key draws on the shared counter
 	err = s.eachKey(ctx, account, KeyFilter{UserID: id}, func(keys []*Key) error {
-		r.want = r.want[:0]
+		r.batch = r.batch[:0]
 		for _, k := range keys {
 			if k.PlanID != "" {
-				r.want = append(r.want, wanted{CounterID{Account: account, KeyID: k.ID}, k.Seq, k.PlanID})
-			} else if !drawnOn {
-				drawnOn = true
-				r.want = append(r.want, wanted{CounterID{Account: account, UserID: id}, 0, u.PlanID})
+				r.batch = append(r.batch, limitedCounter{CounterID{Account: account, KeyID: k.ID}, k.Seq, k.PlanID})
+			} else if !sharedUsed {
+				sharedUsed = true
+				r.batch = append(r.batch, limitedCounter{CounterID{Account: account, UserID: id}, 0, u.PlanID})
 			}
 		}
 		return r.read(ctx, true)
 	})
-	if err == nil && !drawnOn && u.PlanID != "" {
-		r.want = []wanted{{CounterID{Account: account, UserID: id}, 0, u.PlanID}}
+	if err == nil && !sharedUsed && u.PlanID != "" {
+		r.batch = []limitedCounter{{CounterID{Account: account, UserID: id}, 0, u.PlanID}}
 		err = r.read(ctx, false)
 	}
 	if err != nil {
@@ -95,8 +96,8 @@ func (s *Service) userUsage(ctx context.Context, account string, id int64) (*Use
 	return r.usage, nil
 }
 
-// wanted names a counter that is to be read, and the plan that limits it.
-type wanted struct {
+// limitedCounter names a counter and the plan that limits it.
+type limitedCounter struct {
 	CounterID
 	seq  int64 // of the key; 0: the counter of the user
 	plan string
@@ -107,32 +108,32 @@ type userReading struct {
 	s     *Service
 	at    time.Time
 	plans map[string]*Plan
-	want  []wanted // the batch
+	batch []limitedCounter // to read next
 	usage *UserUsage
 }
 
 // read adds the counters of the batch to the usage, and if keys draw on them to its sums.
 func (r *userReading) read(ctx context.Context, drawn bool) error {
-	ids := make([]CounterID, len(r.want))
-	for i, w := range r.want {
-		ids[i] = w.CounterID
+	ids := make([]CounterID, len(r.batch))
+	for i, c := range r.batch {
+		ids[i] = c.CounterID
 	}
 	cs, err := r.s.store.Counters(ctx, ids)
 	if err != nil {
 		return err
 	}
-	for i, w := range r.want {
-		pl, known := r.plans[w.plan]
+	for i, of := range r.batch {
+		pl, known := r.plans[of.plan]
 		if !known {
-			if pl, err = r.s.store.Plan(ctx, w.Account, w.plan); err != nil {
+			if pl, err = r.s.store.Plan(ctx, of.Account, of.plan); err != nil {
 				return err
 			}
-			r.plans[w.plan] = pl
+			r.plans[of.plan] = pl
 			if drawn {
-				r.usage.PlanName = append(r.usage.PlanName, pl.Name)
+				r.usage.Plans = append(r.usage.Plans, pl.Name)
 			}
 		}
-		c := PlanCounter{pl, CounterUsage{w.CounterID, w.seq, cs[i].Usage(pl.Period, r.at)}}
+		c := PlanCounter{pl, CounterUsage{of.CounterID, of.seq, cs[i].Usage(pl.Period, r.at)}}
 		r.usage.add(c)
 		if drawn {
 			r.usage.Used += c.Used

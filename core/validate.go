@@ -96,7 +96,7 @@ func (d *Decision) Allowed() bool { return d.Outcome == Allowed }
 func (d *Decision) HasUsage() bool { return d.Plan != nil }
 
 // Remaining returns how much is left in the period, never less than 0.
-func (d *Decision) Remaining() int64 { return remaining(d.Plan.Limit, d.Usage.Used) }
+func (d *Decision) Remaining() int64 { return Remaining(d.Usage.Used, d.Plan.Limit) }
 
 // Refusal returns what to tell of a decision that is not allowed, nil when it is.
 func (d *Decision) Refusal() *Error { return refusals[d.Outcome] }

@@ -29,22 +29,22 @@ type Config struct {
 	// ClientIP returns the address that a request came from.
 	ClientIP func(*http.Request) string
 	// Logger gets the causes of 500 and 503, and each sign-in and refusal, never with a
-	// secret: at most 60 lines a minute of each event.
+	// secret: at most 60 lines a minute for each message and reason.
 	Logger *slog.Logger
 }
 
 // Server answers what is below [Base]. It is safe for concurrent use.
 type Server struct {
-	config Config
-	log    *eventLog
-	mux    *http.ServeMux
-	cross  *http.CrossOriginProtection
-	memo   memo
+	config  Config
+	limited *limitedLog
+	mux     *http.ServeMux
+	cross   *http.CrossOriginProtection
+	memo    memo
 }
 
 // New returns a server.
 func New(c Config) *Server {
-	s := &Server{config: c, log: newEventLog(c.Logger), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection()}
+	s := &Server{config: c, limited: newLimitedLog(c.Logger), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection()}
 	s.mux.HandleFunc("GET "+Base+"assets/{name}", asset)
 	for pattern, h := range open {
 		s.mux.Handle(pattern, s.serve(h))
@@ -214,14 +214,14 @@ func (q *request) fail(err error) {
 		status = statuses[e.Code]
 	}
 	if status >= 500 && q.r.Context().Err() == nil {
-		q.s.log.write(slog.LevelError, time.Now(), "dashboard", strconv.Itoa(status), func() []slog.Attr {
+		q.log(slog.LevelError, "dashboard request failed", slog.Int("status", status), func() []slog.Attr {
 			return []slog.Attr{slog.String("path", core.MaskSecrets(q.r.URL.Path)), slog.String("method", q.r.Method), slog.String("error", core.MaskSecrets(err.Error()))}
 		})
 	}
 	text := "Something went wrong here, and the log of the server says what"
 	switch {
 	case errors.Is(err, core.ErrBusy):
-		q.retryAfter(time.Minute)
+		q.retryAfter(retryBusy)
 		text = core.ErrBusy.Message
 	case status == http.StatusServiceUnavailable:
 		q.w.Header().Set("Retry-After", "1")
@@ -239,9 +239,9 @@ func (q *request) fail(err error) {
 	}
 }
 
-// retryAfter tells the browser when to ask again, in whole seconds rounded up.
+// retryAfter sets Retry-After, in whole seconds rounded up.
 func (q *request) retryAfter(wait time.Duration) {
-	q.w.Header().Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
+	q.w.Header().Set("Retry-After", strconv.FormatInt(core.WholeSeconds(wait), 10))
 }
 
 // recover answers a panic with 500. One that gives up the connection is handed on.

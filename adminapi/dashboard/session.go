@@ -17,8 +17,8 @@ import (
 // ports, so that a gateway on the same host gets it, too, and must not hand it on.
 const CookieName = "__Secure-limitkeeper"
 
-// BrowserCookieName is that of the cookie by which a browser is known after it has signed
-// in, see [core.Browser]. It goes to the page that signs in and to no other.
+// BrowserCookieName names the cookie that identifies a browser that has signed in, see
+// [core.Browser]. Browsers send it to the sign-in page only.
 const BrowserCookieName = "__Secure-limitkeeper-browser"
 
 // OwnsCookie reports whether the dashboard sets cookies of the name. They hold its secrets,
@@ -30,7 +30,7 @@ const maxSessionCookies = 4
 
 // session returns the session of a request, or [core.ErrSession]. A sibling host can give
 // the browser a second cookie with the same name (RFC 6265 section 8.6): each is tried, so
-// that a worthless one does not hide the session. use is that of [core.Service.SignedIn].
+// that an invalid one does not hide the session. use is passed to [core.Service.SignedIn].
 func (q *request) session(use bool) (*core.SignedIn, error) {
 	cookies := q.r.CookiesNamed(CookieName)
 	for _, c := range cookies[:min(len(cookies), maxSessionCookies)] {
@@ -60,7 +60,7 @@ func (q *request) setSession(secret string) {
 	http.SetCookie(q.w, c)
 }
 
-// setBrowser lets the browser be known when it signs in again.
+// setBrowser sets the cookie of a known browser.
 func (q *request) setBrowser(secret string) {
 	http.SetCookie(q.w, &http.Cookie{Name: BrowserCookieName, Value: secret, Path: Base + "sign-in", MaxAge: int(core.BrowserLife / time.Second),
 		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
@@ -120,8 +120,8 @@ func signIn(q *request) error {
 	if err != nil {
 		return q.refuseSignIn(err, post.Get("next"), name)
 	}
-	q.logSignIn(slog.LevelInfo, "signed in", how, in.Account, "")
-	if before, err := q.session(false); err == nil { // another one takes its place
+	q.logAuth(slog.LevelInfo, "signed in", how, func() string { return in.Account })
+	if before, err := q.session(false); err == nil { // end the previous session
 		_ = q.svc.SignOut(q.r.Context(), before)
 	}
 	q.setSession(in.Session)
@@ -129,6 +129,9 @@ func signIn(q *request) error {
 	http.Redirect(q.w, q.r, within(post.Get("next")), http.StatusSeeOther)
 	return nil
 }
+
+// retryBusy is when to try again while too many passwords wait.
+const retryBusy = time.Minute
 
 // refusals are the answers to a sign-in that fails. reason is for the log.
 var refusals = []struct {
@@ -140,7 +143,7 @@ var refusals = []struct {
 	{core.ErrSignIn, http.StatusForbidden, 0, "wrong password"},
 	{core.ErrSignInLink, http.StatusForbidden, 0, "wrong link"},
 	{core.ErrManyPasswords, http.StatusTooManyRequests, core.WrongPasswordsIn, "too many wrong passwords"},
-	{core.ErrBusy, http.StatusServiceUnavailable, time.Minute, "too many passwords wait"},
+	{core.ErrBusy, http.StatusServiceUnavailable, retryBusy, "too many passwords wait"},
 }
 
 // refuseSignIn shows the form again with the fault. It returns any other error.
@@ -149,7 +152,7 @@ func (q *request) refuseSignIn(err error, next, name string) error {
 		if !errors.Is(err, r.err) {
 			continue
 		}
-		q.logSignIn(slog.LevelWarn, "sign-in refused", r.reason, "", name)
+		q.logAuth(slog.LevelWarn, "sign-in refused", r.reason, func() string { return q.accountNamed(name) })
 		if r.retryAfter > 0 {
 			q.retryAfter(r.retryAfter)
 		}
@@ -225,7 +228,7 @@ func setPassword(q *request) error {
 	err := q.svc.SetPassword(q.r.Context(), q.who, post.Get("current"), post.Get("password"))
 	if status, ok := formFault(err); ok {
 		if e, _ := errors.AsType[*core.Error](err); e.Field != "password" {
-			q.logSignIn(slog.LevelWarn, "password change refused", faultText(err), q.account(), "")
+			q.logAuth(slog.LevelWarn, "password change refused", faultText(err), q.account)
 		}
 		return q.showSettings(status, err)
 	}

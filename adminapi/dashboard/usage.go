@@ -10,13 +10,13 @@ import (
 // usage is how much of a limit is used.
 type usage struct {
 	Used, Limit int64
-	Meter       meter
+	Bar         usageBar
 	Period      string    // in which it is counted
 	Reset       time.Time // when the period ends
 }
 
-// meter is a bar that is filled as far as a limit is used.
-type meter struct {
+// usageBar is filled as far as a limit is used.
+type usageBar struct {
 	Now   float64 // in percent, at most 100
 	Label string
 	Class string // how full it is: low, high or full
@@ -24,25 +24,25 @@ type meter struct {
 
 // newUsage returns what a counter has used of the limit of a plan.
 func newUsage(p *core.Plan, u core.Usage) *usage {
-	return &usage{Used: u.Used, Limit: p.Limit, Meter: newMeter(u.Used, p.Limit), Period: p.Period.String(), Reset: u.Window.End}
+	return &usage{Used: u.Used, Limit: p.Limit, Bar: newUsageBar(u.Used, p.Limit), Period: p.Period.String(), Reset: u.Window.End}
 }
 
 // Left returns how much is left of the limit.
-func (u *usage) Left() int64 { return max(0, u.Limit-u.Used) }
+func (u *usage) Left() int64 { return core.Remaining(u.Used, u.Limit) }
 
-func newMeter(used, limit int64) meter {
-	m := meter{Now: min(core.Percentage(used, limit), 100), Label: number(used) + " of " + number(limit) + " used", Class: "low"}
+func newUsageBar(used, limit int64) usageBar {
+	b := usageBar{Now: min(core.Percentage(used, limit), 100), Label: number(used) + " of " + number(limit) + " used", Class: "low"}
 	switch {
 	case used >= limit:
-		m.Class = "full"
-	case m.Now >= 80:
-		m.Class = "high"
+		b.Class = "full"
+	case b.Now >= 80:
+		b.Class = "high"
 	}
-	return m
+	return b
 }
 
 // Full reports whether nothing is left, so that requests are refused.
-func (m meter) Full() bool { return m.Class == "full" }
+func (b usageBar) Full() bool { return b.Class == "full" }
 
 // userUsage is the usage of the counters of a user. Their sum would hide a counter that is used up.
 type userUsage struct {
@@ -66,7 +66,7 @@ func (u *userUsage) Only() *usage {
 }
 
 // Full reports whether a counter is used up.
-func (u *userUsage) Full() bool { return len(u.Rows) > 0 && u.Rows[0].Meter.Full() }
+func (u *userUsage) Full() bool { return len(u.Rows) > 0 && u.Rows[0].Bar.Full() }
 
 // userUsage returns what the counters of a user have used.
 func (q *request) userUsage(u *core.User) (*userUsage, error) {

@@ -259,7 +259,7 @@ func TestUserUsage(t *testing.T) {
 		`0 <span class="quiet">of 95</span>`)
 	p.wantNone(t, "of 100", "closest to their limit")
 	p.wantRows(t, "batch", "production", "batch")
-	if strings.Index(p.body, ">Keys on the user’s plan<") > strings.Index(p.body, "of 95<") {
+	if strings.Index(p.body, ">shared<") > strings.Index(p.body, "of 95<") {
 		t.Errorf("want the counter that is used up first, got\n%s", p.body)
 	}
 	b.get("/dashboard/").want(t, http.StatusOK, `<span class="tag bad">used up</span>`)

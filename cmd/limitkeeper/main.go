@@ -34,7 +34,7 @@ To protect an upstream:    limitkeeper protect --to localhost:9000
 With a configuration file: limitkeeper run --config Caddyfile
 
 The command account manages accounts on a running server. The others are Caddy's own.`
-	runChanged()
+	runAsLimitkeeper()
 }
 
 // memoryLimit returns how much memory there is to use, in bytes: what GOMEMLIMIT says, or the

@@ -10,15 +10,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// rootChanger is the name of a hidden command. Caddy shows the root of its commands only to
+// brandCommand is the name of a hidden command. Caddy shows the root of its commands only to
 // a command that runs: this one changes the root and then runs the command line.
-const rootChanger = "change-root"
+const brandCommand = "change-root"
 
-// runChanged runs the command line with a changed root.
-func runChanged() {
+// runAsLimitkeeper runs the command line after replacing Caddy's name and version in the root
+// command.
+func runAsLimitkeeper() {
 	args := os.Args
 	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:  rootChanger,
+		Name:  brandCommand,
 		Short: "Runs the command line with the texts and the version of Limitkeeper",
 		CobraFunc: func(cmd *cobra.Command) {
 			cmd.Hidden, cmd.SilenceErrors = true, true // the command that runs says its errors itself
@@ -33,7 +34,7 @@ func runChanged() {
 			}
 		},
 	})
-	os.Args = []string{args[0], rootChanger}
+	os.Args = []string{args[0], brandCommand}
 	caddycmd.Main()
 }
 

@@ -31,8 +31,8 @@ func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time,
 	return entries, total, nil
 }
 
-// bytesPerEntry bounds the size of a history, for each entry that it may hold: BYTES in
-// shared.lua.
+// bytesPerEntry bounds the size of a history, for each entry that it may hold:
+// BYTES_PER_ENTRY in shared.lua.
 const bytesPerEntry = 200
 
 // HistoryCut implements [core.CappedHistory]. A history of more than half of its bound in
@@ -48,7 +48,7 @@ func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error)
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	value, err := s.do(ctx, s.client.B().Hget().Key(places[0].names.counters()).Field(historyBytes(places[0].field)).Build()).ToString()
+	value, err := s.do(ctx, s.client.B().Hget().Key(places[0].names.counters()).Field(historySize(places[0].field)).Build()).ToString()
 	if rueidis.IsRedisNil(err) {
 		return false, nil
 	}

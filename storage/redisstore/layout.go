@@ -143,13 +143,13 @@ func lateness(field string) string {
 	return "l" + field
 }
 
-// historyBytes is the field of the counters with the size of a history in bytes and its
+// historySize is the field of the counters with the size of a history in bytes and its
 // number of entries, as of the last check. A history of fewer than 64 entries has none.
-func historyBytes(field string) string { return "b" + strings.TrimPrefix(lateness(field), "l") }
+func historySize(field string) string { return "b" + strings.TrimPrefix(lateness(field), "l") }
 
 // fieldsOf returns all fields of the counters that a user or key has.
 func fieldsOf(field string) []string {
-	fields := []string{lateness(field), historyBytes(field)}
+	fields := []string{lateness(field), historySize(field)}
 	for _, f := range tallyFields(field) {
 		fields = append(fields, f.name)
 	}

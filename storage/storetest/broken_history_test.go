@@ -32,9 +32,9 @@ var brokenHistory = []defect{
 	{name: "records every denial of a flood", caughtBy: "denied/thinned", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return &recordsAll{Store: s} })},
 	{name: "records every denial of a day", caughtBy: "denied/a day",
-		open: recordingEveryDay()},
+		open: ignoresDailyBound()},
 	{name: "forgets how many denials of the day it has recorded when it is opened again", caughtBy: "denied/a day",
-		open: forgetfulOfDenials()},
+		open: losesDenialCount()},
 	{name: "counts the denials of a day again when the clock has stepped back", caughtBy: "denied/a day",
 		open: wrapped(func(s core.Store) core.Store { return earlierDay{s} })},
 	{name: "does not count the denials that it leaves out", caughtBy: "denied/thinned", machine: true,
@@ -121,15 +121,15 @@ func (s *recordsAll) Consume(ctx context.Context, c *core.Consumption) (core.Ver
 	return s.Store.Consume(ctx, &alone)
 }
 
-// recordingEveryDay opens stores that record the denials which a day has no room for.
-func recordingEveryDay() func() Opened {
+// ignoresDailyBound opens stores that record denials above the bound of a day.
+func ignoresDailyBound() func() Opened {
 	return func() Opened {
 		denials := new(atomic.Int64)
 		return wrapped(func(s core.Store) core.Store { return nextDay{s, denials} })()
 	}
 }
 
-// nextDay moves the denials that a day has no room for to the next one.
+// nextDay moves denials above the bound of a day to the next day.
 type nextDay struct {
 	core.Store
 	denials *atomic.Int64
@@ -143,8 +143,8 @@ func (s nextDay) Consume(ctx context.Context, c *core.Consumption) (core.Verdict
 	return s.Store.Consume(ctx, &moved)
 }
 
-// forgetfulOfDenials opens stores that count the denials of a day from 0 after each opening.
-func forgetfulOfDenials() func() Opened {
+// losesDenialCount opens stores that count the denials of a day from 0 after each opening.
+func losesDenialCount() func() Opened {
 	return func() Opened {
 		opened := 0
 		return wrapped(func(s core.Store) core.Store {
@@ -154,7 +154,7 @@ func forgetfulOfDenials() func() Opened {
 	}
 }
 
-// daysLater takes every denial to be of so many days later.
+// daysLater moves every denial to a day that many days later.
 type daysLater struct {
 	core.Store
 	days int
@@ -168,7 +168,7 @@ func (s daysLater) Consume(ctx context.Context, c *core.Consumption) (core.Verdi
 	return s.Store.Consume(ctx, &later)
 }
 
-// earlierDay takes the denials of an earlier day to be of a later one.
+// earlierDay moves the requests of days before that of noon to two days later.
 type earlierDay struct{ core.Store }
 
 func (s earlierDay) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {

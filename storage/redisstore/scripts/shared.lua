@@ -27,10 +27,10 @@ local function lateness(value)
 	return tonumber(little), tonumber(much) or 0, tonumber(till) or 0
 end
 
--- A history of at most n entries holds at most n * BYTES bytes: fewer entries when they are
+-- A history of at most n entries holds at most n * BYTES_PER_ENTRY bytes: fewer entries when they are
 -- longer. A field of the counters has the size of the history in bytes and its number of
 -- entries at the last check. Without the field the size is added up again.
-local BYTES = 200
+local BYTES_PER_ENTRY = 200
 
 -- append puts an entry at the end of a history. sec and nsec are its time, lsec and lnsec
 -- the latest before it in any history of the user, before the second of one in this. It is
@@ -68,7 +68,7 @@ local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, fi
 		for over = 1, left do
 			local e = redis.call('LINDEX', list, 0)
 			local _, oldest, _, ends = struct.unpack(HEAD, e)
-			if size <= cap * BYTES and (over > 128 or ends * 3600 >= sec) then
+			if size <= cap * BYTES_PER_ENTRY and (over > 128 or ends * 3600 >= sec) then
 				local value = redis.call('HGET', KEYS[1], field)
 				if value then -- forget how late an entry was that is gone
 					local little, much, till = lateness(value)
