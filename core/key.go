@@ -157,8 +157,8 @@ func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
 }
 
 // CreateKey makes a key and returns it with its secret, which is shown this once.
-// Name and user are required, and a plan unless the user has one. An account at its cap of
-// keys is a fault.
+// Name and user are required, and a plan unless the user has one. It is a validation error
+// when the account has reached max_keys.
 func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (*Key, string, error) {
 	if p.Name == nil {
 		return nil, "", invalid("name", "Name is required")

@@ -106,8 +106,8 @@ func (p PlanPatch) applyTexts(pl *Plan) error {
 	return nil
 }
 
-// CreatePlan makes a plan. Name, limit and period are required. An account at its cap of
-// plans is a fault.
+// CreatePlan makes a plan. Name, limit and period are required. It is a validation error
+// when the account has reached max_plans.
 func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (*Plan, error) {
 	if err := p.required(); err != nil {
 		return nil, err

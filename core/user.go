@@ -90,7 +90,8 @@ func (p UserPatch) applyPlan(tx Tx, u *User) error {
 	return nil
 }
 
-// CreateUser makes a user. The name is required. An account at its cap of users is a fault.
+// CreateUser makes a user. The name is required. It is a validation error when the account has
+// reached max_users.
 func (s *Service) CreateUser(ctx context.Context, account string, p UserPatch) (*User, error) {
 	if p.Name == nil {
 		return nil, invalid("name", "Name is required")
