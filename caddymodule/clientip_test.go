@@ -34,6 +34,17 @@ func TestWarnsOfSpoofedAddresses(t *testing.T) {
 	}
 }
 
+// An operator is told that keep_key lets handlers behind the gateway log keys.
+func TestWarnsOfKeepKey(t *testing.T) {
+	for site, want := range map[string]int{"limitkeeper": 0, "limitkeeper {\nkeep_key\n}": 1} {
+		s := newServer(t)
+		s.must(s.load(s.config("store memory", site)))
+		if got := strings.Count(s.logged(), "keep_key forwards the key"); got != want {
+			t.Errorf("%s: warned %d times, want %d", site, got, want)
+		}
+	}
+}
+
 // With trusted_proxies_strict the history has the address that the trusted proxy saw. Without
 // it the client chooses, as the warning says.
 func TestClientAddress(t *testing.T) {

@@ -43,9 +43,10 @@ const (
 // used, remaining, reset. `{http.auth.user.id}` is the id of the user, and so is user_id
 // in the access log.
 //
-// Keys are kept out of the access log and the error log of the server. At level
-// DEBUG other handlers of Caddy log requests as they get them: those in front of the
-// gateway, and with keep_key those behind it, with the key.
+// Keys are kept out of the access log and the error log of the server. Other handlers of
+// Caddy log requests as they get them: those in front of the gateway at level DEBUG, and
+// `reverse_proxy` behind it at level WARN when an upstream breaks off. That line has the key
+// with keep_key, and when the client has put the key into the path.
 type Gateway struct {
 	// The account whose keys are accepted. It need not exist yet: until it does every
 	// key is unknown, and it is served as soon as it is created. Default: `default`.
@@ -130,6 +131,9 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		return err
 	}
 	g.app.warnOfSpoofing(ctx)
+	if g.KeepKey {
+		g.log.Warn("keep_key forwards the key: reverse_proxy logs it when an upstream breaks off, unless a log filter removes it")
+	}
 	for i, s := range g.Keys {
 		g.Keys[i] = s.normal() // once, and not for every request
 	}
@@ -242,7 +246,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	metrics.gateway(&g.counters, v, time.Since(start))
 	setPlaceholders(repl, vars, v)
 	if secret != "" && !g.KeepKey {
-		g.strip(r, repl, secret)
+		g.strip(r, repl, secret, v)
 	}
 	dropDashboardCookies(r.Header)
 	if !g.passes(v) {
@@ -255,8 +259,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 
 // strip removes key values from a request with the key value secret. While the gateway
 // observes, a secret that cannot be one of our keys may be the upstream's own, and stays.
-func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string) {
+func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v *verdict) {
 	s := stripper{secret: secret, ours: core.WellFormedUserSecret(secret), sources: g.Keys}
+	// A key that nobody has is no secret: a stranger cannot buy the search for its copies.
+	s.masks = s.ours && (v.decision.Outcome != core.Unknown || g.passes(v))
 	if g.Observe && !s.ours {
 		s.secret = ""
 	}

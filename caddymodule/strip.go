@@ -18,6 +18,7 @@ import (
 type stripper struct {
 	secret  string      // the used key value, "" when it stays in the request
 	ours    bool        // has the form of an end user's key, so its copies are secrets too
+	masks   bool        // masks the copies inside other values
 	sources []KeySource // in their normal form
 }
 
@@ -101,7 +102,7 @@ func (s *stripper) query(query string) string {
 
 // mask returns a text with the copies of the used key value masked.
 func (s *stripper) mask(text string) string {
-	if !s.ours {
+	if !s.masks {
 		return text
 	}
 	return core.ReplaceSecret(text, s.secret, redacted)

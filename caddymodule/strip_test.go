@@ -142,7 +142,7 @@ func TestStripCopies(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			target := cmp.Or(tc.target, "/p")
 			r := request(target, append([]string{"X-Api-Key: " + used}, tc.headers...)...)
-			(&stripper{secret: findKey(r, sources), ours: true, sources: sources}).strip(r)
+			(&stripper{secret: findKey(r, sources), ours: true, masks: true, sources: sources}).strip(r)
 			want := request(cmp.Or(tc.wantTarget, target), tc.wantHeaders...)
 			if diff := gocmp.Diff(want.Header, r.Header); diff != "" {
 				t.Errorf("header (-want +got):\n%s", diff)

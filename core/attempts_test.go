@@ -116,6 +116,45 @@ func TestKnownBrowserGoesFirst(t *testing.T) {
 	})
 }
 
+// Accounts that sign in without a pause, with right passwords, take at most every other turn of
+// the hasher: else the owner of two accounts could lock every unknown browser out.
+func TestKnownBrowsersLeaveTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := core.NewService(newStore(), core.Config{})
+		s.OnHash(func() { time.Sleep(hashDuration) })
+		ctx, cancel := context.WithCancel(t.Context())
+		var owners sync.WaitGroup
+		for _, name := range []string{"one", "two", "three"} {
+			_, _, _, _ = s.CreateAccount(ctx, name)
+			who, _ := signedIn(t, s, name)
+			if err := s.SetPassword(ctx, who, "", password); err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.SignInByPassword(ctx, name, password, from("192.0.2.1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			owners.Go(func() {
+				for ctx.Err() == nil {
+					if next, err := s.SignInByPassword(ctx, name, password, core.Client{Address: "192.0.2.1", Browser: c.Browser}); err == nil {
+						c = next
+					}
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		for range 5 {
+			begun := time.Now()
+			_, err := s.SignInByPassword(t.Context(), "nobody", password, from("198.51.100.1"))
+			if waited := time.Since(begun); err != core.ErrSignIn || waited > 3*hashDuration {
+				t.Errorf("a stranger: %v after %v, want an answer after at most two other passwords", err, waited)
+			}
+		}
+		cancel()
+		owners.Wait()
+	})
+}
+
 // A password that waits too long is refused, and one whose client goes away leaves the
 // queue. Neither counts as wrong, and the hasher serves the others.
 func TestHasherGivesUp(t *testing.T) {

@@ -41,14 +41,17 @@ var ErrBusy = &Error{Code: CodeUnavailable, Message: "Too many passwords are bei
 const knownRank = -1
 
 // hasher hashes one password at a time: that bounds its memory, and leaves processors to
-// others. Waiting passwords are served by rank, equal ranks in order of arrival. When more than
-// maxWaiting wait, the waiter with the highest rank is refused.
+// others. Waiting passwords are served by rank, equal ranks in order of arrival. After a known
+// browser (a rank below 0) a stranger is served, so that accounts which sign in without a pause
+// cannot keep all strangers waiting. When more than maxWaiting wait, the waiter with the highest
+// rank is refused.
 type hasher struct {
 	idKey func(password, salt []byte, time, memory uint32, threads uint8, keyLen uint32) []byte // argon2.IDKey
 
 	mu      sync.Mutex
 	busy    bool
-	waiting []*waiter // first to be served first
+	known   bool      // the password that is hashed, or was hashed last, has a rank below 0
+	waiting []*waiter // by rank
 }
 
 // waiter is a password that waits for the hasher.
@@ -64,7 +67,7 @@ func newHasher() *hasher { return &hasher{idKey: argon2.IDKey} }
 func (h *hasher) enter(ctx context.Context, rank int) error {
 	h.mu.Lock()
 	if !h.busy {
-		h.busy = true
+		h.busy, h.known = true, rank < 0
 		h.mu.Unlock()
 		return nil
 	}
@@ -108,10 +111,17 @@ func (h *hasher) leave() {
 }
 
 func (h *hasher) leaveLocked() {
-	if h.busy = len(h.waiting) > 0; h.busy {
-		h.waiting[0].ready <- nil
-		h.waiting = slices.Delete(h.waiting, 0, 1)
+	if h.busy = len(h.waiting) > 0; !h.busy {
+		return
 	}
+	i := 0
+	if h.known {
+		i = max(0, slices.IndexFunc(h.waiting, func(w *waiter) bool { return w.rank >= 0 }))
+	}
+	w := h.waiting[i]
+	h.known = w.rank < 0
+	h.waiting = slices.Delete(h.waiting, i, i+1)
+	w.ready <- nil
 }
 
 // hash returns the hash of a password in the PHC string format, with a new salt:

@@ -145,14 +145,11 @@ func (s *Service) CountRefusal(k *OwnerKey) (report int64) {
 	return s.throttle.CountRefusal(k.ID, s.clock())
 }
 
-// AdmitPage reports whether a page of the dashboard is within the bound of an account and,
-// if not, how long until the next one is. live: the request refreshes a part of an open page.
-// Such requests have a throttle of their own.
-func (s *Service) AdmitPage(account string, live bool) (wait time.Duration, ok bool) {
-	if live {
-		account += " live"
-	}
-	return s.pageThrottle.Admit(account, s.clock())
+// AdmitPage reports whether a page of the dashboard is within the bound of its bucket and, if
+// not, how long until the next page is. The dashboard names the buckets: pages of an account,
+// refreshes of parts of its open pages, and pages of one session that end access.
+func (s *Service) AdmitPage(bucket string) (wait time.Duration, ok bool) {
+	return s.pageThrottle.Admit(bucket, s.clock())
 }
 
 // Now returns the time of the service's clock, in UTC.

@@ -57,8 +57,8 @@ func TestPermissions(t *testing.T) {
 		{"closed", "permission denied: run as its owner, or first run chown -R 65534 %[1]s && chmod 700 %[1]s"},
 		{"readonly", "permission denied: run as its owner, or first run chown -R 65534 %[1]s && chmod 700 %[1]s"},
 		{"mixed", "permission denied: run as its owner, or first run chown -R 65534 %[1]s && chmod 700 %[1]s"},
-		{"wide", "other users can read it: run chmod 700 %s as its owner, or name a directory of its own"},
-		{"shared", "other users can read it, and it holds other things (letter): name a directory of its own, or run chmod 700 %s"},
+		{"wide", "other users can read it, and it belongs to another user: name a directory below it, such as %[1]s/limitkeeper, or run chmod 700 %[1]s as its owner"},
+		{"shared", "other users can read it, and it holds other things (letter): name a directory of its own, such as %[1]s/limitkeeper, or run chmod 700 %[1]s"},
 	} {
 		path := filepath.Join(dir, tc.store)
 		config := fmt.Sprintf(`{"admin": {"disabled": true}, "apps": {"limitkeeper": {"store": {"module": "badger", "dir": %q}}}}`, path)

@@ -152,7 +152,7 @@ func signedIn(h handler) handler {
 		if q.who, err = q.session(!q.live()); err != nil {
 			return err
 		}
-		if wait, ok := q.svc.AdmitPage(q.account(), q.live()); !ok {
+		if wait, ok := q.svc.AdmitPage(q.bucket()); !ok {
 			q.retryAfter(wait)
 			return errThrottled
 		}
@@ -162,6 +162,23 @@ func signedIn(h handler) handler {
 		}
 		return h(q)
 	}
+}
+
+// endsAccess are the pages and forms by which an account takes access back.
+var endsAccess = map[string]bool{
+	Base + "settings": true, Base + "settings/password": true, Base + "sign-out": true, Base + "sign-out-everywhere": true,
+}
+
+// bucket returns what the request counts for in the page throttle. A session that asks for as
+// many pages as it can must not keep the other sessions of its account from ending it.
+func (q *request) bucket() string {
+	switch {
+	case endsAccess[q.r.URL.Path]:
+		return q.account() + " session " + string(q.who.Session.Digest[:])
+	case q.live():
+		return q.account() + " live"
+	}
+	return q.account()
 }
 
 // spending runs a handler for a form that was not sent before.

@@ -269,7 +269,8 @@ func TestSignInsAreLogged(t *testing.T) {
 }
 
 // An account is served at most 1000 pages and forms in any minute, whichever browsers ask.
-// What pages ask for by themselves counts apart, and assets do not count.
+// Refreshes of open pages count apart, so do the pages of a session that end access, and
+// assets do not count.
 func TestPagesAreThrottled(t *testing.T) {
 	clock := &testClock{}
 	frozen := clock.now()
@@ -288,6 +289,11 @@ func TestPagesAreThrottled(t *testing.T) {
 		t.Errorf("users: got %d, want 0", n)
 	}
 	a.get("/dashboard/start?part=first").want(t, 204)
+	for range core.DashboardLimit {
+		a.get("/dashboard/settings").want(t, 200)
+	}
+	a.get("/dashboard/settings").want(t, 429)
+	b.get("/dashboard/settings").want(t, 200, "Sign out everywhere") // else a stolen session could keep its owner out
 	other.get("/dashboard/plans").want(t, 200)
 	a.get("/dashboard/assets/icon.svg")
 	s.browser().get("/dashboard/sign-in").want(t, 200)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/dgraph-io/badger/v4"
@@ -70,15 +71,19 @@ func shut(dir string, log *slog.Logger) error {
 	if err != nil || !hasModes || info.Mode()&others == 0 {
 		return err
 	}
+	below := filepath.Join(dir, "limitkeeper")
+	if info.Mode()&fs.ModeSticky != 0 { // like /tmp: shared by intent
+		return fmt.Errorf("it is shared with other users: name a directory below it, such as %s", below)
+	}
 	name, err := foreign(dir)
 	if err != nil {
 		return err
 	}
 	if name != "" {
-		return fmt.Errorf("other users can read it, and it holds other things (%s): name a directory of its own, or run chmod 700 %s", name, dir)
+		return fmt.Errorf("other users can read it, and it holds other things (%s): name a directory of its own, such as %s, or run chmod 700 %s", name, below, dir)
 	}
 	if err := os.Chmod(dir, info.Mode()&^others); err != nil {
-		return fmt.Errorf("other users can read it: run chmod 700 %s as its owner, or name a directory of its own", dir)
+		return fmt.Errorf("other users can read it, and it belongs to another user: name a directory below it, such as %s, or run chmod 700 %s as its owner", below, dir)
 	}
 	there, err := Exists(dir)
 	if there {
@@ -88,7 +93,8 @@ func shut(dir string, log *slog.Logger) error {
 }
 
 // ownNames are patterns for the names of everything in the directory of a store: the files
-// of badger, the ledger, and the directory that a new volume has.
+// of badger, the event log, and the directory that a new volume has. Names that begin with a dot,
+// such as .gitkeep or .snapshot, are nobody's data.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK",
 	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, ledgerDir, probePrefix + "*", "lost+found",
@@ -102,7 +108,7 @@ func foreign(dir string) (string, error) {
 			match, _ := filepath.Match(pattern, entry.Name())
 			return match
 		})
-		if !own {
+		if !own && !strings.HasPrefix(entry.Name(), ".") {
 			return entry.Name(), err
 		}
 	}

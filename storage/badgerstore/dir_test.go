@@ -93,3 +93,30 @@ func TestOpenRefusesSharedDirectory(t *testing.T) {
 	}
 	openIn(t, dir, Options{})
 }
+
+// TestOpenRefusesStickyDirectory: a directory that all users share by intent, such as /tmp, is
+// not taken from them, also while it is empty and the store runs as root.
+func TestOpenRefusesStickyDirectory(t *testing.T) {
+	dir := withMode(t, 0o777|os.ModeSticky)
+	_, err := Open(dir, quiet)
+	wantOneLine(t, err, dir)
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "limitkeeper")) {
+		t.Errorf("Open: got error %v, want one that names a directory below it", err)
+	}
+	if got := mode(t, dir); got != 0o777 {
+		t.Errorf("refused: got mode %o, want 777 as before", got)
+	}
+}
+
+// TestOpenAcceptsHiddenFiles: what file systems and tools leave, such as .snapshot, does not
+// keep a store of an earlier version from opening.
+func TestOpenAcceptsHiddenFiles(t *testing.T) {
+	dir := withMode(t, 0o755)
+	if err := os.WriteFile(filepath.Join(dir, ".gitkeep"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	openIn(t, dir, Options{})
+	if got := mode(t, dir); got != 0o700 {
+		t.Errorf("opened: got mode %o, want 700", got)
+	}
+}
