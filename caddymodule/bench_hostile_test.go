@@ -97,7 +97,7 @@ func BenchmarkStrip(b *testing.B) {
 			before := cpuTime()
 			for b.Loop() {
 				r.Header["X-Api-Key"] = key
-				g.strip(r, nil, secret)
+				g.strip(r, nil, secret, &verdict{})
 			}
 			b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
 		})
