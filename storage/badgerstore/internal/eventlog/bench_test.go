@@ -21,7 +21,7 @@ func BenchmarkAppend(b *testing.B) {
 				for c := range callers {
 					group.Go(func() {
 						for i := c; i < b.N; i += callers {
-							_, ticket, err := l.AppendAwaited(func(b []byte, _ int64) []byte { return append(b, payload...) }, 0)
+							_, ticket, err := l.AppendAwaited(func(b []byte, _ int64) []byte { return append(b, payload...) }, Keep{})
 							if err == nil {
 								err = ticket.Wait()
 							}
@@ -67,7 +67,7 @@ func filled(b *testing.B) (l *Log, positions []int64) {
 	b.Cleanup(l.Abandon)
 	payload := bytes.Repeat([]byte("e"), 130)
 	for i := range 100_000 {
-		position, err := l.Append(func(b []byte, _ int64) []byte { return append(b, payload...) }, 0)
+		position, err := l.Append(func(b []byte, _ int64) []byte { return append(b, payload...) }, Keep{})
 		if i%10 == 9 && err == nil {
 			err = l.Flush()
 		}

@@ -81,7 +81,7 @@ func (l *Log) take() *block {
 
 // write writes the backlog and then the block b.
 func (l *Log) write(b *block) error {
-	data, hours := b.bytes, max(b.hours, l.backlogHours)
+	data, h := b.bytes, b.hours.and(l.backlogHours)
 	start := b.start - int64(len(l.backlog))
 	if b.empty() {
 		data = nil
@@ -95,20 +95,20 @@ func (l *Log) write(b *block) error {
 	if len(data) == 0 {
 		return nil
 	}
-	err := l.put(start, data, hours)
+	err := l.put(start, data, h)
 	if isTemporary(err) {
 		if len(l.backlog) == 0 {
 			l.backlog = append(l.backlog, data...)
 		}
-		l.backlogHours = hours
+		l.backlogHours = h
 		return &temporaryError{err}
 	}
-	l.backlog, l.backlogHours = nil, 0
+	l.backlog, l.backlogHours = nil, hours{}
 	return err
 }
 
 // put writes whole blocks that begin at a position into the last segment.
-func (l *Log) put(start int64, data []byte, hours uint32) error {
+func (l *Log) put(start int64, data []byte, h hours) error {
 	g := l.current.Load()
 	if g == nil || g.v1 || g.end-g.base >= l.o.SegmentSize {
 		if err := l.rotate(start); err != nil {
@@ -122,7 +122,7 @@ func (l *Log) put(start int64, data []byte, hours uint32) error {
 		return err
 	}
 	end := start + int64(len(data))
-	l.segments.grown(g, end, hours, data)
+	l.segments.grown(g, end, h, data)
 	l.written.Store(end)
 	l.blocks.Add(1)
 	if !l.power.Load() {

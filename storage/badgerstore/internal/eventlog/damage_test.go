@@ -349,7 +349,7 @@ func TestVerifyChecksum(t *testing.T) {
 		block := b[dataOffset : dataOffset+info.end-1]
 		block[blockHeader+recordHeader] ^= 1
 		sealRecord(block[blockHeader:len(block)-1], h.seed, 1+blockHeader)
-		sealBlock(block, h.seed, 1, 1, 0)
+		sealBlock(block, h.seed, 1, 1, hours{})
 		return b
 	})
 	o := s.o

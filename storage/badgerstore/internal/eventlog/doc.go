@@ -17,7 +17,7 @@
 //	segment   offset
 //	    0  ┌────────────────────────────────────────────────┐
 //	       │ header, 44 bytes, written once: version, base, │
-//	       │ base, checksum and "keep until" of the         │
+//	       │ base, checksum, keep and hard of the           │
 //	       │ previous segment, seed, CRC-32C                │
 //	 1024  ├────────────────────────────────────────────────┤
 //	       │ status, 40 bytes, overwritten in place         │
@@ -29,16 +29,16 @@
 //	       │ zeros: room written ahead (durability power)   │
 //	       └────────────────────────────────────────────────┘
 //
-//	block     ┌─────┬────────┬──────┬──────┬────────┬────────┬───┬────────┐
-//	          │ CRC │ length │ back │ keep │ record │ record │ … │ marker │
-//	          │  4  │   4    │  4   │  3   │        │        │   │   1    │
-//	          └─────┴────────┴──────┴──────┴────────┴────────┴───┴────────┘
+//	block     ┌─────┬────────┬──────┬──────┬──────┬────────┬────────┬───┬────────┐
+//	          │ CRC │ length │ back │ keep │ hard │ record │ record │ … │ marker │
+//	          │  4  │   4    │  4   │  3   │  3   │        │        │   │   1    │
+//	          └─────┴────────┴──────┴──────┴──────┴────────┴────────┴───┴────────┘
 //	record    ┌─────┬────────┬─────────┐
 //	          │ CRC │ length │ payload │
 //	          │  4  │   3    │  1…16 M │
 //	          └─────┴────────┴─────────┘
 //
-// The overhead is 16 bytes for each block and 7 for each record. All integers are little
+// The overhead is 19 bytes for each block and 7 for each record. All integers are little
 // endian. Each CRC-32C starts from the position and from the random seed of the log, so that
 // a block or record which lies where it does not belong is invalid. The CRC of a block
 // covers its header; the records cover themselves. A block is valid when its header, each
@@ -47,6 +47,7 @@
 //   - back: the sync offset of the block, as a distance. Everything up to that position was
 //     on disk when the block was written.
 //   - keep: until when a record of the block must be kept, hours since 1970.
+//   - hard: until when a record of the block is removed in no case, likewise. See [Keep].
 //   - The status says what cannot be in a header that is written once: the position up to
 //     which the segment is known to be on disk, the oldest segment that was not removed, the
 //     boot of the machine, and whether a next segment exists. [Log.Sync] writes it.

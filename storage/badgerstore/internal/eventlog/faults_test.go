@@ -58,7 +58,7 @@ func temporaryFault(t *testing.T, op string, errno syscall.Errno, short int, ful
 		return min(short, len(b)), errno
 	}
 	fail := func(payload string) {
-		position, ticket, err := l.AppendAwaited(text(payload), 0)
+		position, ticket, err := l.AppendAwaited(text(payload), Keep{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func temporaryFault(t *testing.T, op string, errno syscall.Errno, short int, ful
 	fail("while it fails")
 	before := attempts
 	for range 1000 {
-		if _, err := l.Append(text("refused"), 0); !errors.Is(err, ErrTemporary) {
+		if _, err := l.Append(text("refused"), Keep{}); !errors.Is(err, ErrTemporary) {
 			t.Fatalf("Append: got error %v, want %v", err, ErrTemporary)
 		}
 		if err := l.Ready(); !errors.Is(err, ErrTemporary) {
@@ -130,12 +130,12 @@ func TestFinalFaults(t *testing.T) {
 			}
 			return len(b), nil
 		}
-		_, ticket, err := l.AppendAwaited(text("fails"), 0)
+		_, ticket, err := l.AppendAwaited(text("fails"), Keep{})
 		if err = errors.Join(err, ticket.Wait()); !errors.Is(err, test.errno) || errors.Is(err, ErrTemporary) {
 			t.Errorf("%v of %s: Wait: got error %v", test.errno, test.op, err)
 		}
 		fs.fault = nil
-		if _, err := l.Append(text("x"), 0); !errors.Is(err, test.errno) {
+		if _, err := l.Append(text("x"), Keep{}); !errors.Is(err, test.errno) {
 			t.Errorf("%v of %s: Append: got error %v", test.errno, test.op, err)
 		}
 		if err := l.Close(); !errors.Is(err, test.errno) || states != 1 {
@@ -167,7 +167,7 @@ func TestSyncOfTheOwnerFails(t *testing.T) {
 	if err := l.Sync(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("Sync: got error %v", err)
 	}
-	if _, err := l.Append(text("x"), 0); !errors.Is(err, syscall.EIO) || !errors.Is(l.Sync(), syscall.EIO) {
+	if _, err := l.Append(text("x"), Keep{}); !errors.Is(err, syscall.EIO) || !errors.Is(l.Sync(), syscall.EIO) {
 		t.Errorf("Append: got error %v", err)
 	}
 }
@@ -194,7 +194,7 @@ func TestManyWhileFull(t *testing.T) {
 				full.Store((c+i)%5 == 0)
 				payload := fmt.Sprint(c, " ", i, strings.Repeat("z", i%50))
 				mu.Lock()
-				position, ticket, err := l.AppendAwaited(text(payload), 0)
+				position, ticket, err := l.AppendAwaited(text(payload), Keep{})
 				if err == nil {
 					w[position] = payload
 				}
@@ -232,7 +232,7 @@ func TestCloseWhileFull(t *testing.T) {
 		w := written{}
 		put(t, l, w, "before")
 		fs.fault = func(op, _ string, b []byte) (int, error) { return 0, syscall.ENOSPC }
-		_, ticket, _ := l.AppendAwaited(text("pending"), 0)
+		_, ticket, _ := l.AppendAwaited(text("pending"), Keep{})
 		if err := ticket.Wait(); !errors.Is(err, ErrTemporary) {
 			t.Fatalf("Wait: got error %v", err)
 		}

@@ -18,7 +18,7 @@ const (
 	slotSize     = 40   // of a copy of the status
 	slotStride   = 1024 // the two copies are in sectors of their own: at 1024 and 2048
 	dataOffset   = 4096 // of the first block: in a page of its own
-	blockHeader  = 15
+	blockHeader  = 18
 	blockMarker  = 1
 	recordHeader = 7
 
@@ -66,7 +66,7 @@ type header struct {
 	// Of the previous segment; base 0 when there was none.
 	prevBase  int64
 	prevCRC   uint32 // of everything in it, from its base to base
-	prevHours uint32 // until when it must be kept
+	prevHours hours  // until when it must be kept
 }
 
 func (h *header) encode() []byte {
@@ -76,7 +76,8 @@ func (h *header) encode() []byte {
 	le.PutUint64(b[16:], uint64(h.prevBase))
 	le.PutUint32(b[24:], h.prevCRC)
 	le.PutUint32(b[28:], h.seed)
-	le.PutUint32(b[32:], h.prevHours)
+	le.PutUint32(b[32:], h.prevHours.until)
+	le.PutUint32(b[36:], h.prevHours.hard)
 	le.PutUint32(b[40:], checksum(b[:40], 0, h.base))
 	return b
 }
@@ -84,7 +85,8 @@ func (h *header) encode() []byte {
 func decodeHeader(b []byte) (h header, ok bool) {
 	h.base = int64(le.Uint64(b[8:]))
 	h.prevBase = int64(le.Uint64(b[16:]))
-	h.prevCRC, h.seed, h.prevHours = le.Uint32(b[24:]), le.Uint32(b[28:]), le.Uint32(b[32:])
+	h.prevCRC, h.seed = le.Uint32(b[24:]), le.Uint32(b[28:])
+	h.prevHours = hours{le.Uint32(b[32:]), le.Uint32(b[36:])}
 	return h, string(b[:8]) == magic2 && le.Uint32(b[40:]) == checksum(b[:40], 0, h.base)
 }
 
@@ -117,11 +119,12 @@ func decodeStatus(b []byte, seed uint32, base int64) (s status, ok bool) {
 
 // sealBlock completes the block b that begins at a position: b has room for the header, then
 // the records, then the marker. durable is the position up to which the log is on disk.
-func sealBlock(b []byte, seed uint32, position, durable int64, hours uint32) {
+func sealBlock(b []byte, seed uint32, position, durable int64, h hours) {
 	b[len(b)-blockMarker] = marker
 	le.PutUint32(b[4:], uint32(len(b)-blockHeader-blockMarker))
 	le.PutUint32(b[8:], uint32(min(position-durable, unknown)))
-	putUint24(b[12:], hours)
+	putUint24(b[12:], h.until)
+	putUint24(b[15:], h.hard)
 	le.PutUint32(b, checksum(b[4:blockHeader], ^seed, position))
 }
 
@@ -129,13 +132,13 @@ func sealBlock(b []byte, seed uint32, position, durable int64, hours uint32) {
 type blockInfo struct {
 	end    int64 // the position after the block
 	synced int64 // the sync offset, 0 when it is unknown
-	hours  uint32
+	hours  hours
 }
 
 // decodeBlock decodes the header of a block at a position.
 func decodeBlock(b []byte, seed uint32, position int64) (i blockInfo, ok bool) {
 	length, back := le.Uint32(b[4:]), le.Uint32(b[8:])
-	i = blockInfo{end: position + blockHeader + int64(length) + blockMarker, hours: uint24(b[12:])}
+	i = blockInfo{end: position + blockHeader + int64(length) + blockMarker, hours: hours{uint24(b[12:]), uint24(b[15:])}}
 	if back != unknown {
 		i.synced = position - int64(back)
 	}
@@ -171,7 +174,29 @@ func putUint24(b []byte, n uint32) { b[0], b[1], b[2] = byte(n), byte(n>>8), byt
 
 func uint24(b []byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 }
 
-// hoursOf returns a time as blocks have it: Unix seconds as hours, rounded up.
-func hoursOf(seconds int64) uint32 {
-	return uint32(min(max(0, seconds+3599)/3600, 1<<24-1))
+// Keep is until when a record must be kept, in Unix seconds. The log stores both times, and its
+// owner decides by them what to remove.
+type Keep struct {
+	Until int64 // the end of its retention
+	Hard  int64 // it is removed in no case before; 0 for none
+}
+
+// hours is a Keep as blocks have it: hours since 1970, rounded up.
+type hours struct{ until, hard uint32 }
+
+const maxHours = 1<<24 - 1
+
+// forEver is the Keep of a segment of which it is unknown.
+var forEver = hours{maxHours, maxHours}
+
+func hoursOf(k Keep) hours {
+	in := func(seconds int64) uint32 { return uint32(min(max(0, seconds+3599)/3600, maxHours)) }
+	return hours{in(k.Until), in(k.Hard)}
+}
+
+func (h hours) keep() Keep { return Keep{int64(h.until) * 3600, int64(h.hard) * 3600} }
+
+// and returns until when two records must be kept.
+func (h hours) and(other hours) hours {
+	return hours{max(h.until, other.until), max(h.hard, other.hard)}
 }

@@ -30,7 +30,6 @@ func log1() (fs *memFS, o Options, w written, names [2]string) {
 	fs.now[names[0]] = &memFile{now: first}
 	fs.now[names[1]] = &memFile{now: segment1(base, 5, w)}
 	o = small(fs)
-	o.KeepUntil1 = func(base int64) int64 { return base * 3600 }
 	return fs, o, w, names
 }
 
@@ -42,11 +41,18 @@ func TestFormat1(t *testing.T) {
 	l := mustOpen(t, o)
 	wantAll(t, l, w)
 	end := l.Written()
-	for range 2 {
+	never := forEver.keep()
+	for i := range 2 {
+		if list := l.Segments(); list[0].Keep != never || list[1].Keep != never && i == 0 {
+			t.Errorf("Segments before SetKeep: got %+v, want these kept for ever", list)
+		}
+		for _, g := range l.Segments() {
+			l.SetKeep(g.Base, Keep{Until: g.Base * 3600, Hard: 7200}) // of format 2 it does nothing
+		}
 		putUntil(t, l, w, 4)
 		wantAll(t, l, w)
 		list := l.Segments()
-		if list[0].KeepUntil != 3600 || list[1].KeepUntil != list[1].Base*3600 || list[2].Base != end || list[2].KeepUntil != 0 {
+		if list[0].Keep != (Keep{3600, 7200}) || list[1].Keep != (Keep{list[1].Base * 3600, 7200}) || list[2].Base != end || list[2].Keep != (Keep{}) {
 			t.Errorf("Segments: got %+v", list)
 		}
 		l.Abandon()

@@ -22,11 +22,11 @@ func (s *segmentList) add(g *segment) {
 }
 
 // grown notes that data was written to the last segment, up to a position.
-func (s *segmentList) grown(g *segment, end int64, hours uint32, data []byte) {
+func (s *segmentList) grown(g *segment, end int64, h hours, data []byte) {
 	crc := crc32.Update(g.crc, castagnoli, data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g.end, g.hours, g.crc = end, max(g.hours, hours), crc
+	g.end, g.hours, g.crc = end, g.hours.and(h), crc
 }
 
 func (s *segmentList) oldest() int64 {
@@ -68,16 +68,33 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 // Segment describes one segment to the caller.
 type Segment struct {
 	Base, End int64 // its first position, and that after its last
-	KeepUntil int64 // until when a record in it must be kept: Unix seconds, rounded up to an hour
+	Keep            // until when a record in it must be kept: rounded up to an hour
+	Version   int   // of its format
 }
 
 // Segments returns the segments, oldest first. The last one is being written.
 func (l *Log) Segments() []Segment {
 	var list []Segment
 	for _, g := range l.segments.snapshot() {
-		list = append(list, Segment{g.base, g.end, int64(g.hours) * 3600})
+		version := 2
+		if g.v1 {
+			version = 1
+		}
+		list = append(list, Segment{g.base, g.end, g.hours.keep(), version})
 	}
 	return list
+}
+
+// SetKeep says until when the segment of format 1 with a base must be kept: its records do not
+// say it, and without SetKeep it is for ever. The owner calls it after each Open.
+func (l *Log) SetKeep(base int64, keep Keep) {
+	l.segments.mu.Lock()
+	defer l.segments.mu.Unlock()
+	for _, g := range l.segments.all {
+		if g.base == base && g.v1 {
+			g.hours = hoursOf(keep)
+		}
+	}
 }
 
 // Remove removes the oldest segments that end at a position or before it, never the last

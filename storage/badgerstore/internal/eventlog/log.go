@@ -37,10 +37,6 @@ type Options struct {
 	// it is unknown.
 	Boot uint64
 
-	// KeepUntil1 returns until when a segment of format 1 must be kept, in Unix seconds: its
-	// records do not say it. Without it they are kept for ever.
-	KeepUntil1 func(base int64) int64
-
 	// OnTorn is called by Open when it cuts off a torn write.
 	OnTorn func(Torn)
 	// OnState is called with an error when the log begins to refuse records, and with nil when
@@ -75,7 +71,7 @@ type Log struct {
 	blocks  atomic.Uint64 // written since Open
 
 	backlog      []byte // blocks that could not be written yet, of the leader
-	backlogHours uint32
+	backlogHours hours
 	spare        File // the next segment, opened ahead; of the leader
 
 	syncing sync.Mutex              // held to sync, to rotate and to write a status
@@ -91,8 +87,8 @@ type Log struct {
 type block struct {
 	start int64
 	bytes []byte
-	waits int    // how many callers wait
-	hours uint32 // until when a record must be kept
+	waits int   // how many callers wait
+	hours hours // until when a record must be kept
 
 	led      bool          // a leader waits for its turn, or is at work
 	turn     chan struct{} // closed when it is the leader's turn
@@ -124,27 +120,27 @@ type Ticket struct {
 }
 
 // Append adds a record for which nobody waits. encode appends the payload of the record at a
-// position to b and returns the result; it must not call the log. keepUntil, in Unix seconds, is
-// until when the record must be kept. The order of positions is that of the calls. The error is
-// [ErrTemporary] or final; then the record is not in the log and never will be.
-func (l *Log) Append(encode func(b []byte, position int64) []byte, keepUntil int64) (position int64, err error) {
+// position to b and returns the result; it must not call the log. The order of positions is that
+// of the calls. The error is [ErrTemporary] or final; then the record is not in the log and
+// never will be.
+func (l *Log) Append(encode func(b []byte, position int64) []byte, keep Keep) (position int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.appendLocked(encode, keepUntil)
+	return l.appendLocked(encode, keep)
 }
 
 // AppendAwaited is Append for a caller that waits: it must call [Ticket.Wait], or nobody else's
 // record may ever be written.
-func (l *Log) AppendAwaited(encode func(b []byte, position int64) []byte, keepUntil int64) (position int64, t Ticket, err error) {
+func (l *Log) AppendAwaited(encode func(b []byte, position int64) []byte, keep Keep) (position int64, t Ticket, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if position, err = l.appendLocked(encode, keepUntil); err != nil {
+	if position, err = l.appendLocked(encode, keep); err != nil {
 		return 0, Ticket{}, err
 	}
 	return position, l.joinLocked(), nil
 }
 
-func (l *Log) appendLocked(encode func([]byte, int64) []byte, keepUntil int64) (int64, error) {
+func (l *Log) appendLocked(encode func([]byte, int64) []byte, keep Keep) (int64, error) {
 	if err := l.errLocked(); err != nil {
 		return 0, err
 	}
@@ -156,7 +152,7 @@ func (l *Log) appendLocked(encode func([]byte, int64) []byte, keepUntil int64) (
 		return 0, ErrRecordSize
 	}
 	sealRecord(bytes[at:], l.seed, position)
-	b.bytes, b.hours = bytes, max(b.hours, hoursOf(keepUntil))
+	b.bytes, b.hours = bytes, b.hours.and(hoursOf(keep))
 	return position, nil
 }
 

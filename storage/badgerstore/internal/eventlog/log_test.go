@@ -36,7 +36,7 @@ func text(payload string) func([]byte, int64) []byte {
 // put appends a payload and waits for it.
 func put(t testing.TB, l *Log, w written, payload string) int64 {
 	t.Helper()
-	position, ticket, err := l.AppendAwaited(text(payload), 0)
+	position, ticket, err := l.AppendAwaited(text(payload), Keep{})
 	if err == nil {
 		err = ticket.Wait()
 	}
@@ -96,7 +96,7 @@ func TestRoundTrip(t *testing.T) {
 			for i := range 60 {
 				payload := strings.Repeat(string(rune('a'+i%26)), 1+i*i%900)
 				if i%3 == 0 {
-					position, err := l.Append(text(payload), 0)
+					position, err := l.Append(text(payload), Keep{})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -128,16 +128,16 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestOverhead holds the figures of doc.go: 16 bytes for a block and 7 for a record.
+// TestOverhead holds the figures of doc.go: 19 bytes for a block and 7 for a record.
 func TestOverhead(t *testing.T) {
 	l := mustOpen(t, small(newMemFS()))
 	w := written{}
 	first := put(t, l, w, "0123456789")
-	if got, want := put(t, l, w, "x")-first, int64(10+16+7); got != want {
+	if got, want := put(t, l, w, "x")-first, int64(10+19+7); got != want {
 		t.Errorf("a block of one record of 10 bytes: got %d bytes, want %d", got, want)
 	}
-	a, _ := l.Append(text("0123456789"), 0)
-	b, _ := l.Append(text("x"), 0)
+	a, _ := l.Append(text("0123456789"), Keep{})
+	b, _ := l.Append(text("x"), Keep{})
 	if got, want := b-a, int64(10+7); got != want {
 		t.Errorf("a record of 10 bytes: got %d bytes, want %d", got, want)
 	}
@@ -149,7 +149,7 @@ func TestRecordSize(t *testing.T) {
 	l := mustOpen(t, o)
 	w := written{}
 	for _, n := range []int{0, MaxRecord + 1} {
-		if _, err := l.Append(text(strings.Repeat("x", n)), 0); !errors.Is(err, ErrRecordSize) {
+		if _, err := l.Append(text(strings.Repeat("x", n)), Keep{}); !errors.Is(err, ErrRecordSize) {
 			t.Errorf("%d bytes: got error %v, want %v", n, err, ErrRecordSize)
 		}
 	}
@@ -198,7 +198,7 @@ func TestGroupCommit(t *testing.T) {
 				for i := range 100 {
 					payload := fmt.Sprint("caller ", c, " record ", i)
 					mu.Lock()
-					position, ticket, err := l.AppendAwaited(text(payload), 0)
+					position, ticket, err := l.AppendAwaited(text(payload), Keep{})
 					w[position] = payload
 					mu.Unlock()
 					if err = errors.Join(err, ticket.Wait()); err != nil {
@@ -258,7 +258,7 @@ func TestUnawaited(t *testing.T) {
 	l := mustOpen(t, small(newMemFS()))
 	n := 0
 	for ; l.Idle(); n++ {
-		if _, err := l.Append(text(strings.Repeat("x", 1000)), 0); err != nil {
+		if _, err := l.Append(text(strings.Repeat("x", 1000)), Keep{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -271,16 +271,16 @@ func TestUnawaited(t *testing.T) {
 	}
 }
 
-// TestKeepUntil: the "keep until" of each segment survives a clean stop and a kill, without help
+// TestKeep: until when each segment must be kept survives a clean stop and a kill, without help
 // from the caller.
-func TestKeepUntil(t *testing.T) {
+func TestKeep(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		o := small(newMemFS())
 		l := mustOpen(t, o)
-		keep := []int64{90 * 86400, 3600, 5 * 86400, 7200}
-		for i, until := range keep {
+		keep := []Keep{{90 * 86400, 7200}, {3600, 0}, {5 * 86400, 5 * 86400}, {7200, 3600}}
+		for i, k := range keep {
 			for len(l.Segments()) <= i || l.Written()-l.Segments()[i].Base < o.SegmentSize {
-				_, ticket, err := l.AppendAwaited(text(strings.Repeat("x", 100)), until-rand.Int64N(3600))
+				_, ticket, err := l.AppendAwaited(text(strings.Repeat("x", 100)), Keep{k.Until - rand.Int64N(3600), k.Hard - rand.Int64N(3600)})
 				if err = errors.Join(err, ticket.Wait()); err != nil {
 					t.Fatal(err)
 				}
@@ -291,12 +291,12 @@ func TestKeepUntil(t *testing.T) {
 			_ = l.Close()
 		}
 		l = mustOpen(t, o)
-		var got []int64
+		var got []Keep
 		for _, g := range l.Segments() {
-			got = append(got, g.KeepUntil)
+			got = append(got, g.Keep)
 		}
 		if !slices.Equal(got, keep) {
-			t.Errorf("KeepUntil: got %v, want %v", got, keep)
+			t.Errorf("Keep: got %v, want %v", got, keep)
 		}
 	}
 }
@@ -310,7 +310,7 @@ func TestAppendAllocates(t *testing.T) {
 	payload := bytes.Repeat([]byte("x"), 120)
 	position := int64(0)
 	n := testing.AllocsPerRun(100, func() {
-		position, _ = l.Append(func(b []byte, _ int64) []byte { return append(b, payload...) }, 0)
+		position, _ = l.Append(func(b []byte, _ int64) []byte { return append(b, payload...) }, Keep{})
 	})
 	if n > 0 {
 		t.Errorf("Append: got %v allocations, want none", n)

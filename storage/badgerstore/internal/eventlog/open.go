@@ -49,9 +49,6 @@ func load(o Options, flags int, report func(error) error) (list []*segment, err 
 	for i, base := range bases {
 		g, err := openSegment(o.FS, o.Dir, base, flags)
 		if err == nil {
-			if g.v1 && o.KeepUntil1 != nil {
-				g.hours = hoursOf(o.KeepUntil1(base))
-			}
 			list = append(list, g)
 			continue
 		}
@@ -186,7 +183,7 @@ func (l *Log) recoverLast(g *segment) error {
 	if err != nil {
 		return err
 	}
-	g.end, g.crc, g.hours = t.end, t.crc, max(g.hours, t.hours)
+	g.end, g.crc, g.hours = t.end, t.crc, g.hours.and(t.hours)
 	if g.room = fileEnd; t.torn == 0 {
 		return nil
 	}
@@ -205,7 +202,7 @@ type tail struct {
 	end   int64
 	torn  int64 // the bytes of a torn write behind end
 	crc   uint32
-	hours uint32
+	hours hours
 }
 
 // tail reads the last segment and tells a torn write from damage; doc.go has the rule.
@@ -215,7 +212,7 @@ func (g *segment) tail(o Options) (t tail, err error) {
 		if err != nil {
 			return t, err
 		}
-		t.end, t.hours, t.crc = u.end(), max(t.hours, u.hours), crc32.Update(t.crc, castagnoli, u.bytes)
+		t.end, t.hours, t.crc = u.end(), t.hours.and(u.hours), crc32.Update(t.crc, castagnoli, u.bytes)
 	}
 	known := max(g.status.synced, o.Known)
 	if t.end < known {

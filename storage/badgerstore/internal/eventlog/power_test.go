@@ -90,9 +90,9 @@ func (o *outage) append(await bool) error {
 	payload := fmt.Sprint(len(o.w), " ", strings.Repeat("p", o.random.IntN(1<<o.random.IntN(11))))
 	position, t, err := int64(0), Ticket{}, error(nil)
 	if await {
-		position, t, err = o.l.AppendAwaited(text(payload), 0)
+		position, t, err = o.l.AppendAwaited(text(payload), Keep{})
 	} else {
-		position, err = o.l.Append(text(payload), 0)
+		position, err = o.l.Append(text(payload), Keep{})
 	}
 	o.w[position] = payload
 	if err == nil && await {

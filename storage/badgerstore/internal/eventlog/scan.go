@@ -10,7 +10,7 @@ import (
 type unit struct {
 	start int64
 	bytes []byte // valid until the next one is read
-	hours uint32
+	hours hours
 	v1    bool
 }
 
@@ -38,7 +38,7 @@ func (u *unit) records() iter.Seq2[int64, []byte] {
 func (g *segment) units(upTo int64) iter.Seq2[*unit, error] {
 	return func(yield func(*unit, error) bool) {
 		s := scanner{g: g, upTo: upTo, at: g.base}
-		s.in = bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(g.base), upTo-g.base), int(min(upTo-g.base, 1<<20)))
+		s.in = bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(g.base), upTo-g.base), int(max(blockHeader, min(upTo-g.base, 1<<20))))
 		read := s.block
 		if g.v1 {
 			read = s.frame

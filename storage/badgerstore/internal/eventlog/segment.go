@@ -15,8 +15,8 @@ type segment struct {
 	file   File
 
 	// Of the last segment the leader changes these, under the lock of the list.
-	end   int64  // the position after the last block
-	hours uint32 // until when a record must be kept
+	end   int64 // the position after the last block
+	hours hours // until when a record must be kept
 
 	room   int64  // up to where zeros were written ahead; of the leader
 	crc    uint32 // of everything from base to end; of the leader
@@ -69,7 +69,7 @@ func openSegment(fs FS, dir string, base int64, flags int) (*segment, error) {
 // readHeader reads the header and the status out of the first n bytes of the file.
 func (g *segment) readHeader(b []byte, n int) error {
 	if n >= headerSize1 && string(b[:8]) == magic1 && int64(be(b[8:])) == g.base {
-		g.v1, g.hours = true, 1<<24-1
+		g.v1, g.hours = true, forEver
 		return nil
 	}
 	h, ok := decodeHeader(b)
