@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // sizeOfLast returns how long the last segment in the directory of a store is.
@@ -23,7 +25,10 @@ func sizeOfLast(t *testing.T, dir string) int64 {
 }
 
 // usedOfLast returns how much of the last segment has events.
-func usedOfLast(s *Store) int64 { return s.ledger.current.offset(s.ledger.position()) }
+func usedOfLast(s *Store) int64 {
+	list := s.events.Segments()
+	return segmentData + s.events.Written() - list[len(list)-1].Base
+}
 
 // powerLogged returns options with power, and what is logged with them.
 func powerLogged() (Options, *bytes.Buffer) {
@@ -49,8 +54,8 @@ func TestRoomAhead(t *testing.T) {
 	options, log := powerLogged()
 	s := withOneRequest(t, dir, options)
 	size := sizeOfLast(t, dir)
-	if room := size - usedOfLast(s); room != aheadSize {
-		t.Fatalf("after the first request: got %d bytes of room, want %d", room, aheadSize)
+	if room := size - usedOfLast(s); room != defaultAhead {
+		t.Fatalf("after the first request: got %d bytes of room, want %d", room, defaultAhead)
 	}
 	for want := int64(2); want < 5; want++ {
 		abandon(t, s)
@@ -65,15 +70,15 @@ func TestRoomAhead(t *testing.T) {
 		t.Errorf("logged: got %q, want nothing", log)
 	}
 	s.SetDurability(Process) // which fills the room as well, and sooner
-	for s.ledger.position() < aheadSize-1000 {
+	for s.events.Written() < defaultAhead-1000 {
 		consume(t, s, request("key", 1, endless, noon))
 	}
 	s.SetDurability(Power)
-	for s.ledger.position() < aheadSize+1000 {
+	for s.events.Written() < defaultAhead+1000 {
 		consume(t, s, request("key", 1, endless, noon))
 	}
-	if got := sizeOfLast(t, dir); got <= size || got > size+aheadSize+1000 {
-		t.Errorf("after as much as there was room for: the file has %d bytes, want up to %d more than %d", got, aheadSize, size)
+	if got := sizeOfLast(t, dir); got <= size || got > size+defaultAhead+1000 {
+		t.Errorf("after as much as there was room for: the file has %d bytes, want up to %d more than %d", got, defaultAhead, size)
 	}
 	abandon(t, s)
 
@@ -86,10 +91,12 @@ func TestRoomAhead(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestTornInRoom: what was not written whole, with room after it, is cut off and told.
+// TestTornInRoom: what was not written whole when the power failed, with room after it, is cut
+// off and told. Without a power cut it is damage.
 func TestTornInRoom(t *testing.T) {
 	dir := t.TempDir()
 	options, log := powerLogged()
+	options.boot = 1
 	s := withOneRequest(t, dir, options)
 	whole := usedOfLast(s)
 	consume(t, s, request("key", 1, endless, noon))
@@ -103,9 +110,13 @@ func TestTornInRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	if s, err := open(dir, options); err == nil || !strings.Contains(err.Error(), filepath.Base(segmentFiles(t, dir)[0])) {
+		t.Errorf("open on the same boot: got %v, %v, want an error that names the file", s, err)
+	}
+	options.boot++ // the power failed
 	s = openAlone(t, dir, options)
-	if !bytes.Contains(log.Bytes(), []byte("not written whole")) {
-		t.Errorf("logged: got %q, want that the ledger ends with what was not written whole", log)
+	if n := bytes.Count(log.Bytes(), []byte("torn write")); n != 1 {
+		t.Errorf("logged: got %q, want once that the event log ends with a torn write", log)
 	}
 	if got := sizeOfLast(t, dir); got != whole {
 		t.Errorf("the file has %d bytes, want %d", got, whole)
@@ -135,35 +146,25 @@ func TestRoomAheadIsWithinASegment(t *testing.T) {
 	if got := allowedIn(t, s, ofKey("key")); got != n {
 		t.Errorf("history: got %d entries, want %d", got, n)
 	}
-	for i, g := range s.ledger.list[:len(s.ledger.list)-1] {
-		if next := s.ledger.list[i+1].base; g.end != next {
-			t.Errorf("segment %d: got its end at %d, want %d where the next begins", i, g.end, next)
+	list := s.events.Segments()
+	for i, g := range list[:len(list)-1] {
+		if next := list[i+1].Base; g.End != next {
+			t.Errorf("segment %d: got its end at %d, want %d where the next begins", i, g.End, next)
 		}
 	}
 	abandon(t, s)
 }
 
-// fullDisk is a disk that has no room for room.
-type fullDisk struct{ systemDisk }
-
-type fullFile struct{ file }
-
-func (d fullDisk) open(path string) (file, error) {
-	f, err := d.systemDisk.open(path)
-	return fullFile{f}, err
-}
-
-func (f fullFile) WriteAt(b []byte, at int64) (int, error) {
-	if allZero(b) {
-		return 0, syscall.ENOSPC
-	}
-	return f.file.WriteAt(b, at)
-}
-
 // TestNoRoomAhead: without room requests are answered as well, and are there later.
 func TestNoRoomAhead(t *testing.T) {
 	dir, options := t.TempDir(), quiet
-	options.Durability, options.disk = Power, fullDisk{}
+	options.Durability = Power
+	options.fs = &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+		if op.kind == "write" && allZero(op.data) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}}
 	s := withOneRequest(t, dir, options)
 	consume(t, s, request("key", 1, endless, noon))
 	if got, want := sizeOfLast(t, dir), usedOfLast(s); got != want {
@@ -175,27 +176,18 @@ func TestNoRoomAhead(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestFoldedIsZeros: a ledger that has zeros where it was folded is not opened as if they
-// were room, and zeros that are more than room are told.
+// TestFoldedIsZeros: an event log that has zeros where it was folded is not opened as if they
+// were room.
 func TestFoldedIsZeros(t *testing.T) {
 	dir := t.TempDir()
-	options, log := powerLogged()
+	options, _ := powerLogged()
 	s := withOneRequest(t, dir, options)
 	begin := usedOfLast(s)
 	consume(t, s, request("key", 1, endless, noon))
 	end := usedOfLast(s)
-	abandon(t, s)
-	file := segmentFiles(t, dir)[0]
-	if err := os.Truncate(file, end+aheadSize+1); err != nil {
-		t.Fatal(err)
-	}
-	s = openAlone(t, dir, options)
-	if got := sizeOfLast(t, dir); got != end || !bytes.Contains(log.Bytes(), []byte("not written whole")) {
-		t.Errorf("with more zeros than room: the file has %d bytes, want %d; logged %q", got, end, log)
-	}
 	fold(t, s)
 	abandon(t, s)
-
+	file := segmentFiles(t, dir)[0]
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +199,7 @@ func TestFoldedIsZeros(t *testing.T) {
 	if s, err = open(dir, options); err == nil {
 		abandon(t, s)
 	}
-	if !errors.Is(err, errLedger) || !strings.Contains(err.Error(), filepath.Base(file)) {
+	if !errors.Is(err, eventlog.ErrDamaged) || !strings.Contains(err.Error(), filepath.Base(file)) {
 		t.Errorf("open with zeros where it is folded: got error %v, want one that names the file", err)
 	}
 }

@@ -8,27 +8,25 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// audit reads the ledger from its first file to its end and returns what is wrong in it:
-// a frame that is not whole, an event whose number or links are not those that its place
+// audit reads the event log from its first file to its end and returns what is wrong in it:
+// a record that is not valid, an event whose number or links are not those that its place
 // gives it, a counter that is not the sum of its events.
 func audit(s *Store) []string { return newAuditing().audit(s) }
 
-// audit goes on from where it has come to, also in another store with the same ledger.
+// audit goes on from where it has come to, also in another store with the same event log.
 func (a *auditing) audit(s *Store) []string {
 	a.s, a.problems = s, nil
-	if err := s.ledger.flush(); err != nil {
+	if err := s.events.Flush(); err != nil {
 		return []string{fmt.Sprintf("error: flush: %v", err)}
 	}
-	for _, g := range s.ledger.from(nil) {
-		if g.end > a.next {
-			a.segment(g)
-		}
+	if err := a.read(); err != nil {
+		return []string{fmt.Sprintf("wrong: %v", err)}
 	}
 	for of, t := range a.trails {
 		a.counter(of, t)
 	}
-	if mark, end := s.folder.mark.Load(), s.ledger.position(); mark > end {
-		a.problem("the ledger is folded up to %d and ends at %d", mark, end)
+	if mark, end := s.folder.mark.Load(), s.events.End(); mark > end {
+		a.problem("the event log is folded up to %d and ends at %d", mark, end)
 	}
 	return a.problems
 }
@@ -42,7 +40,7 @@ type auditing struct {
 
 func newAuditing() *auditing { return &auditing{trails: map[ref]*trail{}} }
 
-// trail is what the ledger has of a counter.
+// trail is what the event log has of a counter.
 type trail struct {
 	first     int64   // the number of the first event
 	positions []int64 // of the events from it on
@@ -63,34 +61,20 @@ func (a *auditing) problem(format string, args ...any) {
 	a.problems = append(a.problems, "wrong: "+fmt.Sprintf(format, args...))
 }
 
-// segment reads all events of a segment.
-func (a *auditing) segment(g *segment) {
-	from := max(g.base, a.next)
-	b := make([]byte, g.end-from)
-	if n, err := g.file.ReadAt(b, g.offset(from)); n < len(b) {
-		a.problem("%s: read %d of %d bytes, %v", g.name(), n, len(b), err)
-		return
-	}
-	for position := from; position < g.end; a.next = position {
-		rest := b[position-from:]
-		size := len(rest) + 1
-		if len(rest) > frameSize {
-			size, _ = frame(rest)
-		}
-		if size > len(rest) {
-			a.problem("%s: a frame at %d is cut off", g.name(), position)
-			return
-		}
-		e, err := decodeEvent(rest[:size], position)
+// read reads all events from where it has come to.
+func (a *auditing) read() error {
+	err := a.s.events.Replay(max(a.next, a.oldest()), func(position int64, payload []byte) error {
+		e, err := decodeEvent(payload, position)
 		if err != nil {
-			a.problem("%s: at %d: %v", g.name(), position, err)
-			return
+			return fmt.Errorf("at %d: %w", position, err)
 		}
 		key, user := e.refs()
 		a.event(key, &e, position)
 		a.event(user, &e, position)
-		position += int64(size)
-	}
+		return nil
+	})
+	a.next = a.s.events.Written()
+	return err
 }
 
 // event follows the trail of a counter. A trail begins anew where the files before have
@@ -98,7 +82,7 @@ func (a *auditing) segment(g *segment) {
 func (a *auditing) event(of ref, e *event, position int64) {
 	l := e.linkOf(of.kind)
 	t := a.trails[of]
-	if t == nil || l.number == 1 || l.prev != 0 && a.s.ledger.at(l.prev) == nil {
+	if t == nil || l.number == 1 || l.prev != 0 && l.prev < a.oldest() {
 		t = &trail{first: l.number}
 		a.trails[of] = t
 	}
@@ -166,8 +150,8 @@ func (a *auditing) counter(of ref, t *trail) {
 
 // oldest returns the first position that is kept.
 func (a *auditing) oldest() int64 {
-	for _, g := range a.s.ledger.from(nil) {
-		return g.base
+	for _, g := range a.s.events.Segments() {
+		return g.Base
 	}
-	return a.s.ledger.position()
+	return firstPosition
 }

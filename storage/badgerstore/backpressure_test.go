@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRoom: while too much of the ledger is not folded nobody counts, so that the disk
+// TestRoom: while too much of the event log is not folded nobody counts, so that the disk
 // and the time it takes to open the store are bounded; when it is folded everyone goes
 // on. Those who wait are counted.
 func TestRoom(t *testing.T) {

@@ -7,9 +7,9 @@
 // a scan, journal.go how a transaction of any size happens at once.
 //
 // Counting does not wait for badger. usage.go decides on counters in memory (cache.go,
-// tally.go), ledger.go writes what was counted into files of its own, the requests of
-// all callers together; event.go and segment.go say what is in these. They are the
-// history as well: history.go. In the background fold.go writes the counters to badger
+// tally.go), and the event log (internal/eventlog, opened by events.go) writes the requests
+// of all callers together into files of its own; event.go says what an event is. The event log
+// is the history as well: history.go. In the background fold.go writes the counters to badger
 // by pages (page.go), so that replay.go has little to read when the store is opened, and
 // the days that are over to the archive: days.go, archive.go and, to add them up, totals.go.
 //
@@ -29,6 +29,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // Options say how a store is opened. The zero value is good.
@@ -45,10 +46,11 @@ type Options struct {
 	// no remembered request id. It may be changed later.
 	MaxHistory int64
 
-	disk        disk       // that the ledger is on; that of the system by default
-	segmentSize int64      // of the ledger, in bytes
-	ahead       int64      // how much room is made in one at once; of use beside segmentSize
-	step        func(step) // called at each step
+	fs          eventlog.FS // that the event log is on; that of the system by default
+	segmentSize int64       // of the event log, in bytes
+	ahead       int64       // the room that it writes ahead, in bytes
+	boot        uint64      // of the machine; what the system says by default
+	step        func(step)  // called at each step
 
 	syncLog func(*os.File) error // brings a log of badger to the disk; [os.File.Sync] by default
 }
@@ -79,9 +81,10 @@ type Store struct {
 
 	accounts accountNumbers
 	counters *counters
-	ledger   *ledger
+	events   *eventlog.Log
 	folder   *folder
 	keeper   keeper
+	step     func(step)
 
 	retention retention
 	clock     atomic.Int64 // that of the machine, Unix seconds, not more than a moment behind
@@ -141,10 +144,10 @@ func (s *Store) Close() error {
 	s.keeper.stop()
 	err := s.failure()
 	if err == nil {
-		err = firstOf(s.fold(), s.sync())
+		err = firstOf(s.fold(), s.sync(), s.events.Close())
 	}
+	s.events.Abandon() // what an error has left open
 	s.logs.close()
-	s.ledger.close()
 	return errors.Join(err, s.db.Close())
 }
 

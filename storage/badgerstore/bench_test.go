@@ -98,9 +98,7 @@ func BenchmarkFold(b *testing.B) {
 					if d.err != nil || d.absent {
 						b.Fatalf("decide: got %+v", d)
 					}
-					if d.role == leadNow {
-						_ = s.ledger.await(d.block, d.role)
-					}
+					_ = d.ticket.Wait()
 				}
 				b.StartTimer()
 				if err := s.fold(); err != nil {

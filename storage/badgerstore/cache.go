@@ -28,7 +28,7 @@ type counter struct {
 	index   int32         // where it is in the list of its shard
 	visited bool          // it was asked for since the hand passed
 	dirty   bool          // it is not as its page has it
-	unsaved bool          // nor as page and ledger have it: denials are counted that are in neither
+	unsaved bool          // nor as page and event log have it: denials are counted that are in neither
 	empty   bool          // it is only held, and was not read
 	changes uint32        // how often it was changed
 	busy    chan struct{} // closed when it was read, or is deleted; nil when it can be used
@@ -82,7 +82,7 @@ type counters struct {
 	shards  [shards]shard
 	limit   atomic.Int64
 	count   atomic.Int64 // how many there are
-	written func() int64 // the position up to which the ledger can be read
+	written func() int64 // the position up to which the event log can be read
 }
 
 func newCounters(limit int, written func() int64) *counters {
@@ -215,7 +215,7 @@ func (s *shard) evictLocked(written int64) bool {
 }
 
 // evictable reports whether all that is in a counter can be read from its page and
-// from the ledger. Denials that were left out of the history are in neither before the
+// from the event log. Denials that were left out of the history are in neither before the
 // counter is folded.
 func (c *counter) evictable(written int64) bool {
 	return c.busy == nil && c.applied < written && !c.unsaved

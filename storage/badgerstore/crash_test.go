@@ -77,13 +77,13 @@ const (
 )
 
 // stepNames are what the steps are called in the totals.
-var stepNames = [steps]string{stepRotate: "rotate", stepWrite: "write", stepWritten: "written", stepSynced: "synced",
+var stepNames = [allSteps]string{stepRotate: "rotate", stepWrite: "write", stepWritten: "written", stepSynced: "synced",
 	stepFold: "fold", stepPages: "pages", stepFolded: "folded", stepMarked: "marked", stepExpire: "expire",
 	stepReplay: "replay", stepCommit: "commit", stepCommitted: "committed"}
 
 // stepCounts are how often a victim comes to a step, at most, before it kills itself
 // there.
-var stepCounts = [steps]int64{stepRotate: 5, stepWrite: 300, stepWritten: 300, stepSynced: 200, stepFold: 12, stepPages: 12,
+var stepCounts = [allSteps]int64{stepRotate: 5, stepWrite: 300, stepWritten: 300, stepSynced: 200, stepFold: 12, stepPages: 12,
 	stepFolded: 12, stepMarked: 12, stepExpire: 4, stepReplay: 20, stepCommit: 60, stepCommitted: 60}
 
 // missing returns the phases in which nobody was killed yet.
@@ -107,7 +107,7 @@ func (k *killing) kill(round int) {
 	if list := k.missing(); len(list) > 0 && round > 0 {
 		phase = list[rand.IntN(len(list))]
 	} else if rand.IntN(8) > 0 {
-		phase = stepNames[rand.IntN(int(steps))]
+		phase = stepNames[rand.IntN(int(allSteps))]
 	}
 	lines := linesEnough
 	if phase == fromOutside {
@@ -206,7 +206,7 @@ func (k *killing) check(again bool) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	copyDatabase(k.t, dir, k.dir)
-	copyLedger(k.t, dir, k.dir)
+	copyEventLog(k.t, dir, k.dir)
 	s, err := open(dir, Options{Logger: quiet.Logger, CounterCache: []int{1, 0}[rand.IntN(2)]})
 	if err != nil {
 		k.t.Fatalf("open after %s: %v", k.totals(), err)

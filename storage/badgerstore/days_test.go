@@ -101,7 +101,7 @@ func TestDaysFolded(t *testing.T) {
 						fold(t, s)
 						check()
 					}
-					if evicts && s.ledger.flush() == nil {
+					if evicts && s.events.Flush() == nil {
 						evict(t, s, keyRef(t, s, "key"))
 						evict(t, s, userRef(t, s, 1))
 						check()
@@ -140,7 +140,7 @@ func TestDaysKilledWhileFolding(t *testing.T) {
 		on(t, s, today+1, "key", 4)
 		h.once(at, func() {
 			copyDatabase(t, after, dir)
-			copyLedger(t, after, dir)
+			copyEventLog(t, after, dir)
 			on(t, s, today+2, "key", 5)
 		})
 		fold(t, s)
@@ -288,7 +288,7 @@ func TestSetDaysKilledAtAnyStep(t *testing.T) {
 		set := []core.CounterDay{userDay(today-30, 7), userDay(today+1, 8), userDay(today+2, 5)}
 		copied := func() {
 			copyDatabase(t, after, dir)
-			copyLedger(t, after, dir)
+			copyEventLog(t, after, dir)
 		}
 		h.once(at, copied)
 		if err := s.SetDays(ctx, ofUser(1), set); err != nil {

@@ -64,7 +64,7 @@ const hasModes = runtime.GOOS != "windows"
 
 // shut takes the permissions on the directory from everybody but its owner. Badger makes
 // files as readable as the umask allows, at any time, and earlier versions left such files:
-// the mode of the directory guards every file below it, also in the ledger. A directory
+// the mode of the directory guards every file below it, also in the event log. A directory
 // with other things in it is refused: programs that need these would lose them.
 func shut(dir string, log *slog.Logger) error {
 	info, err := os.Stat(dir)
@@ -97,7 +97,7 @@ func shut(dir string, log *slog.Logger) error {
 // such as .gitkeep or .snapshot, are nobody's data.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK",
-	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, ledgerDir, probePrefix + "*", "lost+found",
+	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, probePrefix + "*", "lost+found",
 }
 
 // foreign returns the name of something in a directory that is not a store's, or "".

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // lossyDisk is a disk in memory that can be cut off from its power: it then has of each
@@ -22,6 +24,7 @@ type lossyDisk struct {
 	broken bool           // sync does nothing
 	failed error          // what every change returns, if it is set
 	synced map[string]int // how often a directory was synced
+	boot   uint64         // of the machine: another one after each cut
 }
 
 // lossyDir has the files of a directory by their names: as they are, and as they are on
@@ -32,7 +35,7 @@ type lossyDir struct{ now, kept map[string]*lossyFile }
 type lossyFile struct{ now, kept []byte }
 
 func newLossyDisk() *lossyDisk {
-	return &lossyDisk{dirs: map[string]*lossyDir{}, synced: map[string]int{}, before: func(int) {}}
+	return &lossyDisk{dirs: map[string]*lossyDir{}, synced: map[string]int{}, before: func(int) {}, boot: 1}
 }
 
 // change begins a change.
@@ -52,7 +55,7 @@ func (d *lossyDisk) dir(path string) *lossyDir {
 	return dir
 }
 
-func (d *lossyDisk) names(dir string) (names []string, err error) {
+func (d *lossyDisk) List(dir string) (names []string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name := range d.dir(dir).now {
@@ -61,7 +64,7 @@ func (d *lossyDisk) names(dir string) (names []string, err error) {
 	return names, nil
 }
 
-func (d *lossyDisk) open(path string) (file, error) {
+func (d *lossyDisk) Open(path string, flags int) (eventlog.File, error) {
 	unlock, err := d.change()
 	defer unlock()
 	if err != nil {
@@ -69,12 +72,26 @@ func (d *lossyDisk) open(path string) (file, error) {
 	}
 	dir, name := d.dir(filepath.Dir(path)), filepath.Base(path)
 	if dir.now[name] == nil {
+		if flags&os.O_CREATE == 0 {
+			return nil, os.ErrNotExist
+		}
 		dir.now[name] = &lossyFile{}
 	}
 	return &lossyHandle{d: d, f: dir.now[name]}, nil
 }
 
-func (d *lossyDisk) remove(path string) error {
+func (d *lossyDisk) Rename(from, to string) error {
+	unlock, err := d.change()
+	defer unlock()
+	if err == nil {
+		dir := d.dir(filepath.Dir(from)).now
+		dir[filepath.Base(to)] = dir[filepath.Base(from)]
+		delete(dir, filepath.Base(from))
+	}
+	return err
+}
+
+func (d *lossyDisk) Remove(path string) error {
 	unlock, err := d.change()
 	defer unlock()
 	if err == nil {
@@ -83,7 +100,7 @@ func (d *lossyDisk) remove(path string) error {
 	return err
 }
 
-func (d *lossyDisk) syncDir(path string) error {
+func (d *lossyDisk) SyncDir(path string) error {
 	unlock, err := d.change()
 	defer unlock()
 	if err != nil || d.broken {
@@ -98,9 +115,16 @@ func (d *lossyDisk) syncDir(path string) error {
 	return nil
 }
 
+// options returns options for a store with the event log on the disk.
+func (d *lossyDisk) options(o Options) Options {
+	o.fs, o.boot = d, d.boot
+	return o
+}
+
 // cut returns the disk as it is after the power has failed. Whoever calls it holds mu.
 func (d *lossyDisk) cut(random *rand.Rand) *lossyDisk {
 	after := newLossyDisk()
+	after.boot = d.boot + 1
 	for path, dir := range d.dirs {
 		if d.synced[filepath.Dir(path)] == 0 && random.IntN(2) == 0 {
 			continue // nobody has made sure that the directory is there
@@ -118,6 +142,7 @@ func (d *lossyDisk) cut(random *rand.Rand) *lossyDisk {
 // at moves the files of a disk with one directory to another path.
 func (d *lossyDisk) at(path string) *lossyDisk {
 	moved := newLossyDisk()
+	moved.boot = d.boot
 	for _, dir := range d.dirs {
 		moved.dirs[path] = dir
 	}
@@ -219,12 +244,14 @@ func (h *lossyHandle) Truncate(size int64) error {
 	unlock, err := h.change()
 	defer unlock()
 	if err == nil {
-		h.f.now = slices.Clone(h.f.now[:size])
+		now := make([]byte, size)
+		copy(now, h.f.now)
+		h.f.now = now
 	}
 	return err
 }
 
-func (h *lossyHandle) sync() error {
+func (h *lossyHandle) Sync() error {
 	unlock, err := h.change()
 	defer unlock()
 	if err == nil && !h.d.broken {
@@ -233,7 +260,7 @@ func (h *lossyHandle) sync() error {
 	return err
 }
 
-func (h *lossyHandle) size() (int64, error) {
+func (h *lossyHandle) Size() (int64, error) {
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
 	return int64(len(h.f.now)), nil
@@ -253,19 +280,19 @@ func TestLossyDisk(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
 		d := newLossyDisk()
-		_ = d.syncDir("/")
+		_ = d.SyncDir("/")
 		for _, name := range []string{"/dir/kept", "/dir/gone"} {
-			f, err := d.open(name)
+			f, err := d.Open(name, os.O_RDWR|os.O_CREATE)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, _ = f.WriteAt([]byte("synced"), 0)
-			_ = f.sync()
+			_ = f.Sync()
 			_, _ = f.WriteAt([]byte(strings.Repeat("written", 2000)), 6)
 		}
-		_ = d.syncDir("/dir")
-		_ = d.remove("/dir/gone")
-		_, _ = d.open("/dir/new")
+		_ = d.SyncDir("/dir")
+		_ = d.Remove("/dir/gone")
+		_, _ = d.Open("/dir/new", os.O_RDWR|os.O_CREATE)
 		after := d.cut(random)
 		files := after.dirs["/dir"].now
 		kept := files["kept"]
@@ -293,4 +320,4 @@ func boolToInt(b bool) int {
 	return 0
 }
 
-var _ disk = (*lossyDisk)(nil)
+var _ eventlog.FS = (*lossyDisk)(nil)

@@ -1,5 +1,11 @@
 package badgerstore
 
+import (
+	"errors"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
 // Durability says what an answered write survives, beside the death of the process,
 // which it always does.
 type Durability uint8
@@ -31,7 +37,7 @@ func (s *Store) SetDurability(d Durability) {
 	defer s.leave()
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	s.ledger.power.Store(d == Power)
+	s.events.SetPower(d == Power)
 	if d == Power && s.durability != Power {
 		_ = s.syncAll() // the store has failed then, and says so
 	}
@@ -50,12 +56,13 @@ func (s *Store) committedLocked() error {
 	return nil
 }
 
-// syncAll brings everything to the disk that was answered: the ledger and the database.
+// syncAll makes everything durable that was answered: the event log and the database. What the
+// event log cannot write at the moment was not answered, and is tried again later.
 func (s *Store) syncAll() error {
-	if err := firstOf(s.ledger.flush(), s.ledger.sync()); err != nil {
-		return s.fail(err)
+	if err := s.events.Flush(); err != nil && !errors.Is(err, eventlog.ErrTemporary) {
+		return fault(err)
 	}
-	return s.sync()
+	return firstOf(fault(s.events.Sync()), s.sync())
 }
 
 // sync brings what was committed to the disk, and waits when somebody else is about to.

@@ -2,14 +2,14 @@ package badgerstore
 
 import (
 	"encoding/binary"
-	"errors"
-	"hash/crc32"
+	"fmt"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// event is a request in the ledger: its entry in the histories of its key and of its
+// event is a request in the event log: its entry in the histories of its key and of its
 // user, and all that a counter is made whole from.
 type event struct {
 	core.Entry
@@ -19,7 +19,7 @@ type event struct {
 	uncounted bool   // it is in the histories and counts nowhere
 	ofKey     link
 	ofUser    link
-	keep      time.Duration // how long from At it may be asked for
+	retention time.Duration // how long from At it may be asked for
 
 	requestID string // of a request that is to be answered once, else ""
 	first     verdict
@@ -32,18 +32,8 @@ type verdict struct {
 	terms core.Terms
 }
 
-// An event is framed by its checksum and its length, each four bytes, little endian.
-// The checksum is a CRC-32C that begins with the position: a frame that lies where it
-// does not belong is none.
-const frameSize = 8
-
-// maxEvent is how long an event can be. It bounds what a damaged length leads to.
-const maxEvent = 1 << 22
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// errLedger means that the ledger is not what it was when it was written.
-var errLedger = errors.New("the ledger is damaged")
+// errEvent means that a valid record is not the event that belongs there.
+var errEvent = fmt.Errorf("%w: an event is not the one that was written there", eventlog.ErrDamaged)
 
 // What the first byte of an event says.
 const (
@@ -53,7 +43,7 @@ const (
 	flagUncounted
 )
 
-// append appends the frame of an event at a position.
+// append appends an event, as a record of the event log at a position.
 //
 //	flags                   1 byte
 //	account, key, user      uvarints
@@ -67,15 +57,13 @@ const (
 //	key id, endpoint, method, address, each a text
 //	with a request id: it, used, start of the window, period, limit, plan's id and name
 func (e *event) append(b []byte, position int64) []byte {
-	begin := len(b)
-	b = append(b, make([]byte, frameSize)...)
 	b = append(b, e.flags())
 	b = binary.AppendUvarint(b, uint64(e.account))
 	b = binary.AppendUvarint(b, uint64(e.key))
 	b = binary.AppendUvarint(b, uint64(e.UserID))
 	b = appendTime(b, e.At)
 	b = binary.AppendUvarint(b, uint64(e.Cost))
-	b = binary.AppendUvarint(b, uint64(e.keep/time.Minute+1))
+	b = binary.AppendUvarint(b, uint64(e.retention/time.Minute+1))
 	b = e.ofKey.append(b, position)
 	b = e.ofUser.append(b, position)
 	b = appendText(b, e.KeyID)
@@ -85,9 +73,6 @@ func (e *event) append(b []byte, position int64) []byte {
 	if e.requestID != "" {
 		b = e.first.append(appendText(b, e.requestID))
 	}
-	payload := b[begin+frameSize:]
-	binary.LittleEndian.PutUint32(b[begin:], checksum(payload, position))
-	binary.LittleEndian.PutUint32(b[begin+4:], uint32(len(payload)))
 	return b
 }
 
@@ -130,37 +115,22 @@ func (v *verdict) append(b []byte) []byte {
 	return appendText(appendText(b, v.terms.PlanID), v.terms.PlanName)
 }
 
-// checksum returns the checksum of the payload of an event at a position.
-func checksum(payload []byte, position int64) uint32 {
-	return crc32.Update(uint32(position)^uint32(position>>32), castagnoli, payload)
-}
-
-// frame returns how long the frame is that b begins with, header included.
-func frame(b []byte) (size int, ok bool) {
-	n := binary.LittleEndian.Uint32(b[4:])
-	return frameSize + int(n), n > 0 && n <= maxEvent
-}
-
-// decodeEvent returns the event of a frame that lies at a position.
-func decodeEvent(b []byte, position int64) (e event, err error) {
-	payload := b[frameSize:]
-	if binary.LittleEndian.Uint32(b) != checksum(payload, position) {
-		return event{}, errLedger
-	}
+// decodeEvent returns the event of a record at a position.
+func decodeEvent(payload []byte, position int64) (e event, err error) {
 	r := reading{payload[1:]}
 	flags := payload[0]
 	e.Denied, e.shared, e.uncounted = flags&flagDenied != 0, flags&flagShared != 0, flags&flagUncounted != 0
 	e.account, e.key, e.UserID = uint32(r.uvarint()), int64(r.uvarint()), int64(r.uvarint())
 	e.At = r.time()
 	e.Cost = int64(r.uvarint())
-	e.keep = time.Duration(r.uvarint()) * time.Minute
+	e.retention = time.Duration(r.uvarint()) * time.Minute
 	e.ofKey, e.ofUser = r.link(position), r.link(position)
 	e.KeyID, e.Endpoint, e.Method, e.IP = r.text(), r.text(), r.text(), r.text()
 	if flags&flagRequestID != 0 {
 		e.requestID, e.first = r.text(), r.verdict()
 	}
-	if r.failed() {
-		return event{}, errLedger
+	if r.failed() || len(r.rest) > 0 {
+		return event{}, errEvent
 	}
 	return e, nil
 }
@@ -191,46 +161,37 @@ func (e *event) refs() (key, user ref) {
 	return ref{e.key, e.account, kindKey}, ref{e.UserID, e.account, kindUser}
 }
 
-// kept says until when events must be kept, in Unix seconds.
-type kept struct {
-	ends int64 // end of their retention and of their request ids
-	ids  int64 // end of their request ids, 0 without any: no event is removed before
-}
-
-// and returns until when the events of k and other must be kept.
-func (k kept) and(other kept) kept { return kept{max(k.ends, other.ends), max(k.ids, other.ids)} }
-
-// kept returns until when an event that is written now must be kept.
-func (e *event) kept(now int64) (k kept) {
+// keep returns until when an event that is written now must be kept: its history until the end
+// of its retention, and its request id in any case.
+func (e *event) keep(now int64) (k eventlog.Keep) {
 	if e.requestID != "" {
-		k.ids = now + int64(idRetention/time.Second)
+		k.Hard = now + int64(idRetention/time.Second)
 	}
-	k.ends = max(k.ids, now+int64((keptLonger+e.keep)/time.Second))
+	k.Until = max(k.Hard, now+int64((keptLonger+e.retention)/time.Second))
 	return k
 }
 
 // idRetention is how long the event of a request with an id, and its index record, are kept.
 const idRetention = core.RequestIDRetention + keptLonger
 
-// encode returns the record of a segment.
+// encodeKeep returns the record of a segment of format 1.
 //
-//	ends, ids  uvarints; a record of before schema 4 has the first one only
-func (k kept) encode() []byte { return binary.AppendUvarint(encodeNumber(k.ends), uint64(k.ids)) }
+//	until, hard  uvarints; a record of before schema 4 has the first one only
+func encodeKeep(k eventlog.Keep) []byte {
+	return binary.AppendUvarint(encodeNumber(k.Until), uint64(k.Hard))
+}
 
-// decodeKept returns until when the events of a segment must be kept, the zero value without
-// a record. A record of before schema 4 does not say when the request ids end: decodeKept
-// assumes that they were made at the time now.
-func decodeKept(record []byte, now int64) (k kept, err error) {
-	if record == nil {
-		return kept{}, nil
-	}
+// decodeKeep returns until when the events of a segment of format 1 must be kept. A record of
+// before schema 4 does not say when the request ids end: decodeKeep assumes that they were made
+// at the time now.
+func decodeKeep(record []byte, now int64) (k eventlog.Keep, err error) {
 	r := reading{record}
-	if k.ends = int64(r.uvarint()); !r.failed() && len(r.rest) == 0 {
-		k.ids = min(k.ends, now+int64(idRetention/time.Second))
+	if k.Until = int64(r.uvarint()); !r.failed() && len(r.rest) == 0 {
+		k.Hard = min(k.Until, now+int64(idRetention/time.Second))
 		return k, nil
 	}
-	if k.ids = int64(r.uvarint()); r.failed() || len(r.rest) > 0 {
-		return kept{}, errRecord
+	if k.Hard = int64(r.uvarint()); r.failed() || len(r.rest) > 0 {
+		return eventlog.Keep{}, errRecord
 	}
 	return k, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // TestDeleteManyFolded: a user with many keys that were used and folded can be deleted:
@@ -54,48 +55,41 @@ func TestFoldManySmallPages(t *testing.T) {
 	}
 }
 
-// onceDisk is a disk that cannot sync, once.
-type onceDisk struct {
-	systemDisk
-	broken atomic.Bool
-}
-
-type onceFile struct {
-	file
-	disk *onceDisk
-}
-
-func (d *onceDisk) open(path string) (file, error) {
-	f, err := d.systemDisk.open(path)
-	return onceFile{f, d}, err
-}
-
-func (f onceFile) sync() error {
-	if f.disk.broken.CompareAndSwap(true, false) {
-		return errMedium
-	}
-	return f.file.sync()
-}
-
 // TestSyncFailsElsewhere: a request whose bytes could not be brought to the disk is not
 // answered, also when it was another's sync that failed and the next one succeeds.
 func TestSyncFailsElsewhere(t *testing.T) {
-	var steps hook
-	d := new(onceDisk)
-	s, err := open(t.TempDir(), Options{Durability: Power, disk: d, step: steps.step, Logger: quiet.Logger})
+	var broken atomic.Bool
+	var roomMade atomic.Pointer[func()]
+	s, err := open(t.TempDir(), Options{Durability: Power, Logger: quiet.Logger, ahead: 1, fs: &hookedFS{
+		FS: eventlog.OS,
+		before: func(op fsOp) error {
+			if op.kind == "sync" && broken.CompareAndSwap(true, false) {
+				return errMedium
+			}
+			if op.kind == "write" && allZero(op.data) { // after the block, before its sync
+				if fn := roomMade.Swap(nil); fn != nil {
+					(*fn)()
+				}
+			}
+			return nil
+		},
+	}})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
 	known(t, s, "key")
 	consume(t, s, request("key", 1, 10, noon))
-	steps.once(stepWritten, func() {
-		d.broken.Store(true)
-		if err := s.ledger.sync(); err == nil {
+	roomMade.Store(new(func() {
+		broken.Store(true)
+		if err := s.events.Sync(); err == nil {
 			t.Error("sync of a broken disk: got no error")
 		}
-	})
+	}))
 	if v, err := s.Consume(t.Context(), request("key", 1, 10, noon)); !isUnavailable(err) {
 		t.Errorf("Consume: got %+v, %v, want unavailable", v, err)
+	}
+	if roomMade.Load() != nil {
+		t.Error("no room was made: the test shows nothing")
 	}
 	if err := s.Close(); err == nil {
 		t.Error("Close: got no error, want what the disk said")

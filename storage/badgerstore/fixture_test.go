@@ -195,7 +195,7 @@ func openAlone(t testing.TB, dir string, o Options) *Store {
 // errAbandoned is why an abandoned store takes no more writes.
 var errAbandoned = errors.New("abandoned")
 
-// abandon closes a store and leaves its ledger as it is, like a process that is killed.
+// abandon closes a store and leaves its event log as it is, like a process that is killed.
 func abandon(t testing.TB, s *Store) {
 	t.Helper()
 	if s.failed.CompareAndSwap(nil, &errAbandoned) {
@@ -205,16 +205,16 @@ func abandon(t testing.TB, s *Store) {
 	}
 }
 
-// copyDatabase copies the files of badger, and copyLedger those of the ledger, as they
+// copyDatabase copies the files of badger, and copyEventLog those of the event log, as they
 // are at the moment.
 func copyDatabase(t testing.TB, to, from string) {
 	t.Helper()
 	copyFiles(t, to, from)
 }
 
-func copyLedger(t testing.TB, to, from string) {
+func copyEventLog(t testing.TB, to, from string) {
 	t.Helper()
-	copyFiles(t, filepath.Join(to, ledgerDir), filepath.Join(from, ledgerDir))
+	copyFiles(t, filepath.Join(to, eventLogDir), filepath.Join(from, eventLogDir))
 }
 
 func copyFiles(t testing.TB, to, from string) {
@@ -306,7 +306,7 @@ func evict(t testing.TB, s *Store, of ref) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for tries := 0; sh.byRef[of] != nil; tries++ {
-		if !sh.evictLocked(s.ledger.written.Load()) && tries > 10 {
+		if !sh.evictLocked(s.events.Written()) && tries > 10 {
 			t.Fatalf("%+v does not leave the memory", of)
 		}
 	}

@@ -11,12 +11,12 @@ import (
 )
 
 // Folding writes the counters as they are to their pages, so that opening the store
-// need not read the events of the ledger up to then. Counting goes on meanwhile:
+// need not read the events of the event log up to then. Counting goes on meanwhile:
 // a page says of each counter up to which event it has got them.
 
 const (
 	foldEvery    = 10 * time.Second // and no more than a tenth of the time, or as soon as
-	foldBytes    = 1 << 30          // so much of the ledger is not folded, or
+	foldBytes    = 1 << 30          // so much of the event log is not folded, or
 	foldRepeats  = 100_000          // so many request ids
 	unfoldedMost = 2 * foldBytes    // whoever counts waits while so much is not folded,
 	repeatsMost  = 10 * foldRepeats // or so many request ids
@@ -31,7 +31,7 @@ type folder struct {
 	running sync.Mutex // held to fold
 	wake    chan struct{}
 
-	mark       atomic.Int64          // everything in the ledger before it is folded
+	mark       atomic.Int64          // everything in the event log before it is folded
 	most       atomic.Int64          // how many bytes may be unfolded
 	remembered atomic.Int64          // request ids since the last time
 	failed     atomic.Pointer[error] // why it failed the last time, nil when it did not
@@ -48,10 +48,10 @@ func newFolder() *folder {
 	return f
 }
 
-// room returns when there is room in the ledger for another event.
+// room returns when there is room in the event log for another event.
 func (f *folder) room(s *Store) error {
 	for {
-		unfolded := s.ledger.written.Load() - f.mark.Load()
+		unfolded := s.events.Written() - f.mark.Load()
 		if unfolded >= foldBytes || f.remembered.Load() >= foldRepeats {
 			f.hurry()
 		}
@@ -77,7 +77,7 @@ func (f *folder) room(s *Store) error {
 
 // full reports whether there is no room.
 func (f *folder) full(s *Store) bool {
-	return s.ledger.written.Load()-f.mark.Load() >= f.most.Load() || f.remembered.Load() >= repeatsMost
+	return s.events.Written()-f.mark.Load() >= f.most.Load() || f.remembered.Load() >= repeatsMost
 }
 
 // hurry lets folding begin.
@@ -132,12 +132,12 @@ func (s *Store) fold() error {
 }
 
 func (s *Store) foldAll() error {
-	s.ledger.step(stepFold)
-	if err := s.ledger.flush(); err != nil {
+	s.step(stepFold)
+	if err := s.events.Flush(); err != nil {
 		return err
 	}
 	s.folder.remembered.Store(0)
-	upTo := s.ledger.written.Load()
+	upTo := s.events.Written()
 	var batch folding
 	for i := range s.counters.shards {
 		runtime.Gosched() // whoever decides goes first
@@ -179,16 +179,16 @@ func (b *folding) add(c *counter) {
 }
 
 // foldBatch writes a batch and empties it. What is on a page is on the disk in the
-// ledger before: a power cut never leaves a counter that is ahead of its history.
+// event log before: a power cut never leaves a counter that is ahead of its history.
 func (s *Store) foldBatch(b *folding) error {
 	if len(b.counters) == 0 && len(b.repeats) == 0 {
 		return nil
 	}
-	if err := firstOf(s.ledger.flush(), s.ledger.sync()); err != nil {
-		return s.fail(err)
+	if err := firstOf(s.events.Flush(), s.events.Sync()); err != nil {
+		return err
 	}
 	slices.SortFunc(b.counters, func(x, y folded) int { return x.compare(y.ref) })
-	s.ledger.step(stepPages)
+	s.step(stepPages)
 	if err := firstOf(s.writePages(b), s.writeRepeats(b.repeats)); err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (s *Store) caughtUp(record []byte, c folded) ([]byte, *unarchived, error) {
 	return t.encode(nil), t.days.unarchived(), nil
 }
 
-// tidy forgets the counters that were deleted before the ledger was folded up to a
+// tidy forgets the counters that were deleted before the event log was folded up to a
 // position: no event of them is read any more. It returns their slots.
 func (p *page) tidy(mark int64) (slots uint64) {
 	for slot, record := range p {
@@ -343,40 +343,22 @@ func (b *folding) finish(all *counters) {
 	}
 }
 
-// mark stores that everything before a position is folded, and until when the segments
-// up to there are kept.
+// mark stores that everything before a position is folded.
 func (s *Store) mark(upTo int64) error {
-	s.ledger.step(stepFolded)
+	s.step(stepFolded)
 	if upTo == s.folder.mark.Load() {
 		return nil
 	}
-	if err := s.ledger.sync(); err != nil { // there may have been nothing to fold
-		return s.fail(err)
+	if err := s.events.Sync(); err != nil { // there may have been nothing to fold
+		return err
 	}
 	w := newWrites()
 	w.put(at(kindFolded), encodeNumber(upTo))
-	for g, k := range s.ledger.keptUntil(s.folder.mark.Load(), upTo) {
-		w.put(segmentKey(g), k.encode())
-	}
 	if err := s.store(w); err != nil {
 		return err
 	}
 	s.folder.mark.Store(upTo)
 	s.folder.folds.Add(1)
-	s.ledger.step(stepMarked)
+	s.step(stepMarked)
 	return nil
-}
-
-// keptUntil returns until when each of the segments that have something between two
-// positions is kept, by its base.
-func (all *segments) keptUntil(from, upTo int64) map[int64]kept {
-	all.mu.RLock()
-	defer all.mu.RUnlock()
-	list := map[int64]kept{}
-	for _, g := range all.list {
-		if g.base < upTo && g.end >= from {
-			list[g.base] = g.kept
-		}
-	}
-	return list
 }

@@ -28,7 +28,7 @@ func TestFoldBesideEviction(t *testing.T) {
 	wantUsed(t, s, ofKey("key"), 3)
 }
 
-// fold folds the ledger.
+// fold folds the event log.
 func fold(t testing.TB, s *Store) {
 	t.Helper()
 	if err := s.fold(); err != nil {
@@ -36,14 +36,14 @@ func fold(t testing.TB, s *Store) {
 	}
 }
 
-// TestMarkIsOnTheDisk: the ledger is on the disk up to where it is folded, also when
+// TestMarkIsOnTheDisk: the event log is on the disk up to where it is folded, also when
 // nothing was left to be folded because keys and users were deleted. Otherwise the store
 // does not open after a power cut.
 func TestMarkIsOnTheDisk(t *testing.T) {
 	for seed := range uint64(8) {
 		dir, after := t.TempDir(), t.TempDir()
 		d := newLossyDisk()
-		s := openAlone(t, dir, Options{disk: d})
+		s := openAlone(t, dir, d.options(Options{}))
 		known(t, s, "key")
 		consume(t, s, request("key", 1, endless, noon))
 		fold(t, s)
@@ -57,7 +57,7 @@ func TestMarkIsOnTheDisk(t *testing.T) {
 		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
 		d.mu.Unlock()
 		copyDatabase(t, after, dir)
-		s = openAlone(t, after, Options{disk: left.at(filepath.Join(after, ledgerDir))})
+		s = openAlone(t, after, left.at(filepath.Join(after, eventLogDir)).options(Options{}))
 		wantUsed(t, s, ofKey("key"), 1)
 		consume(t, s, request("key", 1, endless, noon))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // The entries of a history are numbered in the order in which they were counted, so
@@ -57,7 +58,7 @@ type history struct {
 // that is not there any more has the zero time.
 func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error) {
 	v, err := h.reader.event(number)
-	if errors.Is(err, errGone) {
+	if errors.Is(err, eventlog.ErrGone) {
 		return core.Entry{}, time.Time{}, nil
 	}
 	return v.Entry, v.At.Add(v.linkOf(h.reader.kind).late), err
@@ -123,7 +124,7 @@ func (h *history) number(i int) int64 {
 	return h.mixed[h.total()-1-i]
 }
 
-// reader finds the events of a history in the ledger by their numbers.
+// reader finds the events of a history in the event log by their numbers.
 type reader struct {
 	s     *Store
 	tally *tally
@@ -134,23 +135,23 @@ type reader struct {
 	gone   int64 // no event with this number, or a smaller one, is there any more
 }
 
-// event returns the event with a number, or errGone.
+// event returns the event with a number, or eventlog.ErrGone.
 func (r *reader) event(number int64) (event, error) {
 	if number <= r.gone {
-		return event{}, errGone
+		return event{}, eventlog.ErrGone
 	}
 	position, n, read := r.nearest(number)
 	for {
 		if !read {
 			e, err := r.s.event(position)
-			if errors.Is(err, errGone) {
+			if errors.Is(err, eventlog.ErrGone) {
 				r.gone = max(r.gone, n)
 			}
 			if err != nil {
 				return event{}, err
 			}
 			if e.linkOf(r.kind).number != n {
-				return event{}, errLedger
+				return event{}, errEvent
 			}
 			r.last, r.number = e, n
 		}

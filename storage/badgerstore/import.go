@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// AppendHistory implements [core.Importer]. The entries are events of the ledger like any
+// AppendHistory implements [core.Importer]. The entries are events of the event log like any
 // other, but count nowhere.
 func (s *Store) AppendHistory(_ context.Context, account string, entries []core.Entry, retention time.Duration) error {
 	if err := s.enterToWrite(); err != nil {
@@ -18,9 +19,9 @@ func (s *Store) AppendHistory(_ context.Context, account string, entries []core.
 }
 
 // appendHistory waits for the last event alone: those before it are in its block or in an
-// earlier one, and no block is written after one that failed.
+// earlier one, and no block is written before these.
 func (s *Store) appendHistory(account string, entries []core.Entry, retention time.Duration) error {
-	if err := s.folder.room(s); err != nil {
+	if err := s.admit(); err != nil {
 		return err
 	}
 	seqs := map[string]int64{}
@@ -34,34 +35,34 @@ func (s *Store) appendHistory(account string, entries []core.Entry, retention ti
 		}
 		seqs[e.KeyID] = key.number
 		last := i == len(entries)-1
-		b, r, err := s.record(&c, key, user, last)
+		ticket, err := s.record(&c, key, user, last)
 		if err != nil {
 			return err
 		}
 		if last {
-			return s.awaited(s.ledger.await(b, r))
+			return ticket.Wait()
 		}
 	}
 	return nil
 }
 
-// record puts an entry into the ledger, for which the caller waits or not.
-func (s *Store) record(c *core.Consumption, of, ofUser ref, wait bool) (b *block, r role, err error) {
+// record appends an entry to the event log, for which the caller waits or not.
+func (s *Store) record(c *core.Consumption, of, ofUser ref, wait bool) (t eventlog.Ticket, err error) {
 	err = s.withBoth(c, of, ofUser, func(key, user *counter) error {
 		e := newEvent(c, key, user, c.Entry.Denied)
 		e.uncounted = true
 		var position int64
-		if k := e.kept(s.clock.Load()); wait {
-			position, b, r, err = s.ledger.appendAndJoin(&e, k)
+		if k := e.keep(s.clock.Load()); wait {
+			position, t, err = s.events.AppendAwaited(e.append, k)
 		} else {
-			position, err = s.ledger.append(&e, k)
+			position, err = s.events.Append(e.append, k)
 		}
 		if err == nil {
-			happened(&e, key, user, position)
+			recordAppended(&e, key, user, position)
 		}
 		return err
 	})
-	return b, r, err
+	return t, err
 }
 
 // withBoth runs fn on the counters of a request, under the locks of their shards, as soon
@@ -91,7 +92,7 @@ func (s *Store) withBoth(c *core.Consumption, of, ofUser ref, fn func(key, user 
 }
 
 // SetCounters implements [core.Importer]. The counters are changed in memory, and folded
-// before it returns: what they become is in no event of the ledger. A process that is
+// before it returns: what they become is in no event of the event log. A process that is
 // ended before leaves them as they were, each with all its events.
 func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
 	if err := s.enterToWrite(); err != nil {
@@ -139,7 +140,7 @@ func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.Counte
 }
 
 // change runs fn on a counter in memory, under the lock of its shard. What fn changes is in
-// no event of the ledger: the counter stays until it is folded.
+// no event of the event log: the counter stays until it is folded.
 func (s *Store) change(id core.CounterID, fn func(*counter)) error {
 	missing := core.ErrKeyNotFound
 	if id.KeyID == "" {

@@ -112,7 +112,7 @@ func TestImportKilledAtAnyStep(t *testing.T) {
 		consume(t, s, request("key7", 1, 10, noon))
 		h.once(at, func() {
 			copyDatabase(t, after, dir)
-			copyLedger(t, after, dir)
+			copyEventLog(t, after, dir)
 		})
 		var ids []core.CounterID
 		for _, id := range numbered("key", 200) {
@@ -150,7 +150,7 @@ func TestImportPower(t *testing.T) {
 	for seed := range uint64(6) {
 		dir, after := t.TempDir(), t.TempDir()
 		d := newLossyDisk()
-		s := openAlone(t, dir, Options{disk: d, Durability: Power})
+		s := openAlone(t, dir, d.options(Options{Durability: Power}))
 		known(t, s, "a")
 		want := imported(t, s, "a", 50)
 		set(t, s, used(9), ofKey("a"))
@@ -159,7 +159,7 @@ func TestImportPower(t *testing.T) {
 		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
 		d.mu.Unlock()
 		copyDatabase(t, after, dir)
-		s = openAlone(t, after, Options{disk: left.at(filepath.Join(after, ledgerDir))})
+		s = openAlone(t, after, left.at(filepath.Join(after, eventLogDir)).options(Options{}))
 		if got := allowedIn(t, s, ofKey("a")); got != want {
 			t.Errorf("history: got %d allowed entries, want %d", got, want)
 		}

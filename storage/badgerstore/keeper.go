@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // The intervals of what is done in the background.
@@ -46,7 +48,7 @@ func (k *keeper) start(s *Store) {
 	})
 }
 
-// fold folds the ledger from time to time, and when it is woken, until the keeper is
+// fold folds the event log from time to time, and when it is woken, until the keeper is
 // stopped.
 func (k *keeper) fold(s *Store) {
 	for wait := foldEvery; ; {
@@ -61,7 +63,9 @@ func (k *keeper) fold(s *Store) {
 		}
 		began := time.Now()
 		if err := s.fold(); err != nil {
-			s.log.Error("the ledger was not folded", "dir", s.dir, "error", err)
+			if !errors.Is(err, eventlog.ErrTemporary) { // that is logged when it begins
+				s.log.Error("the event log was not folded", "dir", s.dir, "error", err)
+			}
 			k.pause(foldAgain)
 		}
 		if err := s.trim(time.Now()); err != nil {

@@ -8,8 +8,9 @@ import (
 
 // schema is the version of the layout below. A store that was written with a later
 // one is refused. Before 3 there were no days: see page.go for what is different. Before 4 a
-// counter had no denials of a day, and a segment no end of its request ids: see kept.
-const schema = 4
+// counter had no denials of a day, and a segment no end of its request ids: see decodeKeep.
+// Before 5 the event log was of format 1.
+const schema = 5
 
 // Everything is one key space. A key is its kind, one byte, and then fields: a
 // text is its length as a uvarint and its bytes, a number 8 bytes, big endian. The
@@ -39,13 +40,13 @@ const schema = 4
 //	               number of the page
 //	D day          account's number, kind,      a day of a page of counters, see archive.go
 //	               number of the page, date
-//	R request id   account's number, seq of     the position of its event in the ledger
+//	R request id   account's number, seq of     the position of its event in the event log
 //	               the key, id
-//	F folded       nothing                      up to where the ledger is, see fold.go
-//	G segment      position                     until when it is kept, see event.go
+//	F folded       nothing                      up to where the event log is, see fold.go
+//	G segment      position                     until when one of format 1 is kept, see event.go
 //	J journal      stripe, chunk                see journal.go
 //
-// Beside the database there is the ledger, with every event of a counter: see ledger.go.
+// Beside the database there is the event log, with every event of a counter: see internal/eventlog.
 const (
 	kindSchema      = 'v'
 	kindAccount     = 'A'

@@ -36,7 +36,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 			}
 			return nil
 		}
-		c := sh.addLocked(of, s.ledger.written.Load())
+		c := sh.addLocked(of, s.events.Written())
 		c.busy = make(chan struct{})
 		unfolded := sh.unfolded[of]
 		sh.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	}
 }
 
-// readExisting reads a counter, and what its page has applied of the ledger. While a
+// readExisting reads a counter, and what its page has applied of the event log. While a
 // transaction is being spread over the account it is to be tried again.
 func (s *Store) readExisting(account string, of ref, keyID string, unfolded head) (t tally, base int64, again bool, err error) {
 	s.retention.readers.RLock()

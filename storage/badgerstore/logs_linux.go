@@ -136,3 +136,13 @@ func (l *logs) numbers() ([]int, error) {
 	slices.Sort(numbers)
 	return numbers, nil
 }
+
+// syncPath brings a file or directory to the disk.
+func syncPath(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	return file.Sync()
+}

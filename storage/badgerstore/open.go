@@ -55,15 +55,20 @@ func open(dir string, o Options) (*Store, error) {
 	s := &Store{
 		db: db, dir: dir, log: o.Logger, logs: logs, durability: o.Durability,
 		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
-		accounts: accountNumbers{byID: map[string]uint32{}}, ledger: newLedger(o), folder: newFolder(),
+		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step,
 	}
-	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), s.ledger.written.Load)
+	if s.step == nil {
+		s.step = never
+	}
+	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
 	s.clock.Store(time.Now().Unix())
 	s.SetMaxHistory(o.MaxHistory)
 	s.writers.seed = maphash.MakeSeed()
 	if err := s.recover(o); err != nil {
 		s.logs.close()
-		s.ledger.close()
+		if s.events != nil {
+			s.events.Abandon()
+		}
 		_ = db.Close()
 		return nil, err
 	}
@@ -129,7 +134,7 @@ func (s *Store) recover(o Options) error {
 	if err := s.checkSchema(); err != nil {
 		return err
 	}
-	if err := s.openLedger(o); err != nil {
+	if err := s.openEvents(o); err != nil {
 		return err
 	}
 	return s.recoverJournals()
@@ -154,7 +159,7 @@ func (s *Store) checkSchema() error {
 		return err
 	case version == schema:
 		return nil
-	case version == withoutDays, version == withoutKept: // their records say so themselves
+	case version >= withoutDays && version < schema: // their records say so themselves
 		return s.writeSchema()
 	case version > 0 && version < schema:
 		return fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
@@ -170,10 +175,11 @@ func (s *Store) checkSchema() error {
 const (
 	withoutDays = 2
 	withoutKept = 3 // counters without denials of a day, segments without the end of their request ids
+	withFormat1 = 4 // an event log of format 1
 )
 
 func (s *Store) writeSchema() error {
-	w := newWrites()
-	w.put(at(kindSchema), encodeNumber(schema))
-	return s.store(w)
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	return s.commitLocked(func(txn *badger.Txn) error { return txn.Set(at(kindSchema), encodeNumber(schema)) })
 }

@@ -108,7 +108,7 @@ func (r snapshot) tally(of ref) (t tally, err error) {
 const maxPageBytes = 16 << 10
 
 // dropCounters leaves on a page, in place of counters that are deleted, that the events
-// of the ledger up to a position do not count. Their history stays in the ledger until it
+// of the event log up to a position do not count. Their history stays in the event log until it
 // expires, and nothing leads there.
 func dropCounters(txn *badger.Txn, counters []ref, position int64) error {
 	p := pagePath(counters[0].page())

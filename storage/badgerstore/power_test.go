@@ -16,7 +16,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// outage is a store whose power is cut, again and again: the ledger is on a disk that
+// outage is a store whose power is cut, again and again: the event log is on a disk that
 // loses what was not synced, and of badger's logs, which we bring to the disk, it loses
 // what came after that. What badger brings to the disk itself, its tables and which
 // there are, is taken to be there.
@@ -59,8 +59,8 @@ func (o *outage) open() error {
 	o.logs = map[string]int{}
 	o.disk.broken = o.broken
 	o.disk.before = func(int) { o.event(diskChanges) }
-	options := o.options
-	options.disk, options.segmentSize = o.disk, 4<<10+int64(o.random.IntN(16<<10))
+	options := o.disk.options(o.options)
+	options.segmentSize = 4<<10 + int64(o.random.IntN(16<<10))
 	options.ahead = int64(o.random.IntN(8 << 10))
 	options.CounterCache = []int{1, 100_000}[o.random.IntN(2)]
 	options.syncLog = o.syncLog
@@ -69,7 +69,7 @@ func (o *outage) open() error {
 		defer o.disk.mu.Unlock()
 		o.event(stepNames[at])
 	}
-	s, err := open(o.dir, options)
+	s, err := open(o.dir, stepped(options))
 	o.s = s
 	if err == nil && o.books.expiring { // as the keeper does: a cut may bring back what was removed
 		err = s.expire(time.Now().AddDate(1, 0, 0))
@@ -133,7 +133,7 @@ func (o *outage) event(where string) {
 	o.books.freeze(o.promise == Power)
 	o.where, o.after, o.left = where, o.t.TempDir(), o.disk.cut(o.random)
 	o.copyDatabase()
-	o.left = o.left.at(filepath.Join(o.after, ledgerDir))
+	o.left = o.left.at(filepath.Join(o.after, eventLogDir))
 }
 
 // copyDatabase copies the files of badger as a power cut leaves them. It may be making
@@ -197,7 +197,7 @@ func (o *outage) copyFile(name string) {
 	used, err := usedBytes(f, o.logs[name])
 	now := make([]byte, used)
 	_, readErr := io.ReadFull(f, now)
-	if err == nil && nonEOF(readErr) == nil && readErr != nil {
+	if err == nil && (readErr == io.EOF || readErr == io.ErrUnexpectedEOF) {
 		return // badger is removing it: what was in it is in a table
 	}
 	left := afterCut(now[:o.logs[name]], now, o.random)

@@ -7,6 +7,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // A request with an id that was counted is found again by key and id: in memory as
@@ -70,7 +71,7 @@ func (s *Store) firstVerdict(c *core.Consumption, key ref) (v core.Verdict, foun
 	known.position = position
 	e, err := s.event(position)
 	switch {
-	case errors.Is(err, errGone):
+	case errors.Is(err, eventlog.ErrGone):
 		return core.Verdict{}, false, known, nil
 	case err != nil:
 		return core.Verdict{}, false, known, err
@@ -86,14 +87,18 @@ func (r *repeats) currentLocked(of repeat, known lookedUp) bool {
 	return known.folded == r.folded && (position == 0 || position == known.position)
 }
 
-// event reads an event of the ledger, when it was written.
+// event reads an event of the event log, when it is where an answered one has to be.
 func (s *Store) event(position int64) (event, error) {
-	if !s.ledger.answered(position) {
-		if err := s.ledger.flush(); err != nil {
+	if !s.events.Safe(position) {
+		if err := s.events.Flush(); err != nil {
 			return event{}, err
 		}
 	}
-	return s.ledger.read(position)
+	payload, err := s.events.Read(position, nil)
+	if err != nil {
+		return event{}, err
+	}
+	return decodeEvent(payload, position)
 }
 
 // newVerdict returns what is kept of an answer.

@@ -9,10 +9,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestLedgerAheadOfDatabase: after a power cut that took the last keys and users, and
+// TestEventLogAheadOfDatabase: after a power cut that took the last keys and users, and
 // not the requests with them, everything else is counted: what the others had in common
 // with them stays whole. Their numbers are given again, and begin at nothing.
-func TestLedgerAheadOfDatabase(t *testing.T) {
+func TestEventLogAheadOfDatabase(t *testing.T) {
 	for _, events := range []int{3, 5 * oftenUnfolded} {
 		t.Run(fmt.Sprint(events), func(t *testing.T) {
 			dir, after := t.TempDir(), t.TempDir()
@@ -26,7 +26,7 @@ func TestLedgerAheadOfDatabase(t *testing.T) {
 				consume(t, s, shared(request("key", 1, 1<<20, noon)))
 				consume(t, s, shared(request("key", 9, 1<<20, noon)))
 			}
-			copyLedger(t, after, dir)
+			copyEventLog(t, after, dir)
 
 			s = openAlone(t, after, quiet)
 			wantUsed(t, s, ofKey("key"), int64(2*events+1))
@@ -108,13 +108,13 @@ func TestFoundIsOnTheDisk(t *testing.T) {
 	for seed := range uint64(8) {
 		dir := t.TempDir()
 		d := newLossyDisk()
-		s := openAlone(t, dir, Options{disk: d})
+		s := openAlone(t, dir, d.options(Options{}))
 		known(t, s, "key")
 		c := request("key", 1, endless, noon)
 		c.RequestID = "id"
 		consume(t, s, c)
 		abandon(t, s)
-		s = openAlone(t, dir, Options{disk: d, Durability: Power})
+		s = openAlone(t, dir, d.options(Options{Durability: Power}))
 		if v, err := s.Consume(t.Context(), c); err != nil || v.First == nil {
 			t.Fatalf("Consume with the same id: got %+v, %v, want the first answer", v, err)
 		}
@@ -122,7 +122,7 @@ func TestFoundIsOnTheDisk(t *testing.T) {
 		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
 		d.mu.Unlock()
 		abandon(t, s)
-		s = openAlone(t, dir, Options{disk: left})
+		s = openAlone(t, dir, left.options(Options{}))
 		if v, err := s.Consume(t.Context(), c); err != nil || v.First == nil || v.Usage.Used != 1 {
 			t.Fatalf("Consume after a power cut: got %+v, %v, want the first answer", v, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // History is removed by whole segments of the event log, the oldest first: when the retention
@@ -67,17 +68,17 @@ func (s *Store) HistoryCut(context.Context, core.CounterID) (bool, error) {
 func (s *Store) expire(now time.Time) error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	return s.remove(s.ledger.removable(s.folder.mark.Load(), func(g *segment) bool { return g.ends < now.Unix() }))
+	return s.remove(s.removable(func(g eventlog.Segment) bool { return g.Until < now.Unix() }))
 }
 
 // trim removes the oldest segments while the event log is larger than max_history.
 func (s *Store) trim(now time.Time) error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	excess := s.ledger.bytes() - s.retention.most.Load()
-	return s.removeEarly(now, "it is larger than max_history", func(g *segment) bool {
+	excess := s.historyBytes() - s.retention.most.Load()
+	return s.removeEarly(now, "it is larger than max_history", func(g eventlog.Segment) bool {
 		more := excess > 0
-		excess -= g.end - g.base
+		excess -= g.End - g.Base
 		return more
 	})
 }
@@ -92,9 +93,9 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
 	missing := int64(reserve - n)
-	err = s.removeEarly(now, "the disk is full", func(g *segment) bool {
+	err = s.removeEarly(now, "the disk is full", func(g eventlog.Segment) bool {
 		more := missing > 0
-		missing -= g.end - g.base
+		missing -= g.End - g.Base
 		return more
 	})
 	if err != nil {
@@ -108,8 +109,8 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 
 // removeEarly removes the segments that goes accepts and that have no remembered request id.
 // It logs the reason the first time.
-func (s *Store) removeEarly(now time.Time, reason string, goes func(*segment) bool) error {
-	list := s.ledger.removable(s.folder.mark.Load(), func(g *segment) bool { return g.ids < now.Unix() && goes(g) })
+func (s *Store) removeEarly(now time.Time, reason string, goes func(eventlog.Segment) bool) error {
+	list := s.removable(func(g eventlog.Segment) bool { return g.Hard < now.Unix() && goes(g) })
 	if len(list) == 0 {
 		return nil
 	}
@@ -120,8 +121,22 @@ func (s *Store) removeEarly(now time.Time, reason string, goes func(*segment) bo
 	return s.remove(list)
 }
 
+// removable returns the oldest segments that are in the checkpoint and that mayGo accepts. It
+// stops at the first segment that must stay, and before the last one: older events of a
+// history are found through younger ones.
+func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Segment) {
+	all, mark := s.events.Segments(), s.folder.mark.Load()
+	for _, g := range all[:max(0, len(all)-1)] {
+		if g.End > mark || !mayGo(g) {
+			break
+		}
+		list = append(list, g)
+	}
+	return list
+}
+
 // remove removes segments, the oldest first, after it has synced their checkpoint.
-func (s *Store) remove(list []*segment) error {
+func (s *Store) remove(list []eventlog.Segment) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -129,20 +144,20 @@ func (s *Store) remove(list []*segment) error {
 		return err
 	}
 	for _, g := range list {
-		s.ledger.step(stepExpire)
+		s.step(stepExpire)
 		s.retention.readers.Lock() // waits for readers whose snapshot is older than the checkpoint
-		err := s.ledger.remove(g)
+		err := s.events.Remove(g.End)
 		s.retention.readers.Unlock()
+		if err == nil && g.Version == 1 {
+			w := newWrites()
+			w.put(segmentKey(g.Base), nil)
+			err = s.store(w)
+		}
 		if err != nil {
 			return err
 		}
-		w := newWrites()
-		w.put(segmentKey(g.base), nil)
-		if err := s.store(w); err != nil {
-			return err
-		}
 	}
-	return s.ledger.disk.syncDir(s.ledger.dir)
+	return nil
 }
 
 var _ core.CappedHistory = (*Store)(nil)

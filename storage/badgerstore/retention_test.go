@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // hit makes so many requests with a key.
@@ -51,14 +52,14 @@ func TestMaxHistory(t *testing.T) {
 	known(t, s, "key")
 	for round := range 3 {
 		hit(t, s, "key", requests)
-		before := s.ledger.bytes()
+		before := s.historyBytes()
 		trimmed(t, s, time.Now())
-		if got := s.ledger.bytes(); got < before-most && got < requests*50 {
+		if got := s.historyBytes(); got < before-most && got < requests*50 {
 			t.Errorf("before the checkpoint: got %d of %d bytes, want those that are not in the counters yet", got, before)
 		}
 		fold(t, s)
 		trimmed(t, s, time.Now())
-		if got := s.ledger.bytes(); got > most || got < most-2*segment {
+		if got := s.historyBytes(); got > most || got < most-2*segment {
 			t.Errorf("round %d: got %d bytes of %d, want %d and not much less", round, got, before, most)
 		}
 		if n := entriesOf(t, s, ofKey("key")); n < 200 || n > requests {
@@ -76,7 +77,7 @@ func TestMaxHistory(t *testing.T) {
 	}
 	s.SetMaxHistory(2 * segment)
 	trimmed(t, s, time.Now())
-	if got := s.ledger.bytes(); got > 2*segment {
+	if got := s.historyBytes(); got > 2*segment {
 		t.Errorf("with a smaller max_history: got %d bytes, want %d at most", got, 2*segment)
 	}
 	if cut, err := s.HistoryCut(t.Context(), ofKey("key")); !cut || err != nil {
@@ -85,8 +86,7 @@ func TestMaxHistory(t *testing.T) {
 }
 
 // TestMaxHistoryKeepsRequestIDs: a segment with a remembered request id stays, whatever
-// max_history says: exactly-once outranks the history. The same holds after reopening, with
-// segment records of this schema and of schema 3.
+// max_history says: exactly-once outranks the history. The same holds after reopening.
 func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{segmentSize: 4 << 10, MaxHistory: 1, Logger: quiet.Logger}
@@ -96,7 +96,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	named := request("key", 1, core.MaxLimit, noon)
 	named.RequestID = "id"
 	consume(t, s, named)
-	position := s.ledger.position() - 1
+	position := s.counters.shard(keyRef(t, s, "key")).repeats.positions[repeat{keyRef(t, s, "key"), "id"}]
 	hit(t, s, "key", 200)
 	fold(t, s)
 	remembered := func(what string) {
@@ -107,30 +107,18 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want the first answer again", what, v, err)
 		}
 	}
-	before := s.ledger.bytes()
+	before := s.historyBytes()
 	remembered("at once")
-	if s.ledger.bytes() == before {
+	if s.historyBytes() == before {
 		t.Error("nothing was removed, want the segments before that with the id")
 	}
-	base := s.ledger.at(position).base
 	abandon(t, s)
 	s = openAlone(t, dir, o)
 	remembered("after reopening")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	ends := time.Now().AddDate(0, 1, 0).Unix()
-	setRecord(t, dir, segmentKey(base), encodeNumber(ends)) // as schema 3 had it
-	setRecord(t, dir, at(kindSchema), encodeNumber(withoutKept))
-	s = openAlone(t, dir, o)
-	remembered("after an upgrade")
-	if g := s.ledger.at(position); g.ends != ends {
-		t.Errorf("the segment is kept until %d, want %d as before", g.ends, ends)
-	}
 
-	trimmed(t, s, time.Now().Add(idRetention+time.Minute))
-	if s.ledger.at(position) != nil {
-		t.Error("the segment is there after the id was forgotten, want it removed")
+	trimmed(t, s, time.Now().Add(idRetention+time.Hour+time.Minute)) // segments know hours
+	if _, err := s.events.Read(position, nil); !errors.Is(err, eventlog.ErrGone) {
+		t.Errorf("Read after the id was forgotten: got error %v, want %v", err, eventlog.ErrGone)
 	}
 	if used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used; used != 401 {
 		t.Errorf("got %d used, want 401", used)
@@ -145,8 +133,8 @@ func TestFullDiskTakesHistory(t *testing.T) {
 	known(t, s, "key")
 	hit(t, s, "key", 1000)
 	fold(t, s)
-	disk := int64(reserve) + s.ledger.bytes() - 10_000 // of which 10,000 bytes too many are used
-	free := func() (uint64, error) { return uint64(disk - s.ledger.bytes()), nil }
+	disk := int64(reserve) + s.historyBytes() - 10_000 // of which 10,000 bytes too many are used
+	free := func() (uint64, error) { return uint64(disk - s.historyBytes()), nil }
 	s.noteRoom(s.makeSpace(time.Now(), free))
 	if _, err := s.Consume(t.Context(), request("key", 1, core.MaxLimit, noon)); err != nil {
 		t.Errorf("Consume on a disk with history to remove: %v", err)
@@ -198,7 +186,7 @@ func TestRemovedWhileRead(t *testing.T) {
 				}
 				sh := s.counters.shard(of)
 				sh.mu.Lock()
-				if c := sh.byRef[of]; c != nil && c.evictable(s.ledger.written.Load()) {
+				if c := sh.byRef[of]; c != nil && c.evictable(s.events.Written()) {
 					if c.dirty {
 						sh.unfolded[of] = head{position: c.applied, events: 1}
 					}
@@ -236,7 +224,7 @@ func TestDenialsOfADay(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 1 << 20})
 	service := core.NewService(s, core.Config{Clock: func() time.Time { return now }})
 	account, secret, key := overQuota(t, service)
-	before := s.ledger.position()
+	before := s.events.End()
 	r := core.Request{Secret: secret, Endpoint: "/" + strings.Repeat("x", 2039), Method: "GET", IP: "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", Cost: 1}
 	for i := range seconds {
 		now = core.DateOf(noon).Start().Add(time.Duration(i) * time.Second)
@@ -245,11 +233,11 @@ func TestDenialsOfADay(t *testing.T) {
 				t.Fatalf("Validate: got %v, %v, want denied", d.Outcome, err)
 			}
 		}
-		if err := s.ledger.flush(); err != nil { // as the store does every second
+		if err := s.events.Flush(); err != nil { // as the store does every second
 			t.Fatal(err)
 		}
 	}
-	written := s.ledger.position() - before
+	written := s.events.End() - before
 	t.Logf("%d denied requests have written %d bytes", perSecond*seconds, written)
 	if written > core.DeniedPerDay*core.MaxEntrySize {
 		t.Errorf("got %d bytes, want %d at most", written, core.DeniedPerDay*core.MaxEntrySize)
@@ -307,7 +295,7 @@ func TestDenialsOfADaySurvive(t *testing.T) {
 			}
 			n++
 		}
-		if err := s.ledger.flush(); err != nil {
+		if err := s.events.Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}

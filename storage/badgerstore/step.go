@@ -4,11 +4,7 @@ package badgerstore
 type step uint8
 
 const (
-	stepRotate    step = iota // a segment is about to be begun
-	stepWrite                 // a block is about to be written
-	stepWritten               // it is in the file
-	stepSynced                // it is on the disk
-	stepFold                  // the counters are about to be folded
+	stepFold      step = iota // the counters are about to be folded
 	stepPages                 // pages of them are about to be committed
 	stepFolded                // all pages are committed, the mark is not
 	stepMarked                // the mark is

@@ -27,7 +27,7 @@ func (r ref) compare(other ref) int {
 }
 
 // tally is a counter with where its history stands: what is stored of it, and what
-// the events of the ledger after applied change.
+// the events of the event log after applied change.
 type tally struct {
 	core.Counter
 
@@ -316,11 +316,11 @@ func terms(n int64) (count int) {
 	return count
 }
 
-// apply counts an event of the ledger that is not in the tally yet.
+// apply counts an event of the event log that is not in the tally yet.
 func (t *tally) apply(e *event, kind uint32, position int64) error {
 	l, counts := *e.linkOf(kind), kind == kindKey || e.shared
 	if l.number != t.entries+1 {
-		return errLedger
+		return errEvent
 	}
 	if counts && !e.Denied && !e.uncounted {
 		before := t.Tallies[core.Day]
@@ -330,12 +330,12 @@ func (t *tally) apply(e *event, kind uint32, position int64) error {
 	if e.Denied && !e.uncounted && kind == kindKey {
 		t.AddDenied(core.DateOf(e.At), 1)
 	}
-	t.happened(e, kind, position)
+	t.recordAppended(e, kind, position)
 	return nil
 }
 
-// happened notes that an event is in the ledger, but for what it uses of the counter.
-func (t *tally) happened(e *event, kind uint32, position int64) {
+// recordAppended notes that an event is in the event log, but for what it uses of the counter.
+func (t *tally) recordAppended(e *event, kind uint32, position int64) {
 	if !e.uncounted {
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)
 	}

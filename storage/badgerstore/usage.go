@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
 // Consume implements [core.Store]. The decision is made on the counters in memory,
 // under the locks of their shards, and an allowed request is answered when the block
-// of the ledger that it is in was written. A denied one is answered at once.
+// of the event log that it is in was written. A denied one is answered at once.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Verdict, error) {
 	if err := s.enterToWrite(); err != nil {
 		return core.Verdict{}, err
@@ -21,7 +22,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Verdict, e
 }
 
 func (s *Store) consume(c *core.Consumption) (core.Verdict, error) {
-	if err := s.folder.room(s); err != nil {
+	if err := s.admit(); err != nil {
 		return core.Verdict{}, err
 	}
 	key, user, err := s.refsOf(c)
@@ -44,20 +45,21 @@ func (s *Store) consume(c *core.Consumption) (core.Verdict, error) {
 		case d.busy != nil:
 			<-d.busy
 		case d.again:
-		case d.block == nil:
+		case !d.waits:
 			return d.verdict, nil
 		default:
-			return d.verdict, s.awaited(s.ledger.await(d.block, d.role))
+			return d.verdict, d.ticket.Wait()
 		}
 	}
 }
 
-// awaited notes that a block was not written.
-func (s *Store) awaited(err error) error {
-	if err != nil {
-		return s.fail(err)
+// admit returns nil as soon as there is room for another event, or why there is none. The
+// event log may try to write, so the caller holds no lock of a shard.
+func (s *Store) admit() error {
+	if err := s.events.Ready(); err != nil {
+		return err
 	}
-	return nil
+	return s.folder.room(s)
 }
 
 // refsOf returns the counters of a request. Whether there are such a key and user is
@@ -114,8 +116,8 @@ func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
 // decided is how a request was decided, or why it was not.
 type decided struct {
 	verdict core.Verdict
-	block   *block // to wait for, nil when the answer need not wait
-	role    role
+	ticket  eventlog.Ticket // to wait for before the answer, if waits
+	waits   bool
 
 	absent bool          // a counter is not in memory
 	busy   chan struct{} // a counter is busy until this is closed
@@ -123,7 +125,7 @@ type decided struct {
 	err    error
 }
 
-// decide decides a request on its counters and puts what follows into the ledger.
+// decide decides a request on its counters and appends the event that follows.
 func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decided) {
 	key, user := held(c.KeyHandle, of), held(c.UserHandle, ofUser)
 	keyShard, userShard := s.counters.lock(of, ofUser)
@@ -146,21 +148,20 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 	if c.Shared {
 		deciding = user
 	}
-	keyDay, userDay := key.Tallies[core.Day], user.Tallies[core.Day]
+	before := [2]core.Counter{key.Counter, user.Counter}
 	d.verdict.Usage, d.verdict.Allowed = deciding.Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
 	switch {
 	case c.Cost == 0:
 	case !d.verdict.Allowed:
-		d.err = s.deny(c, key, user)
+		s.deny(c, key, user)
 	default:
 		if c.Shared {
 			key.Add(c.Cost, c.Entry.At)
-			user.turned(kindUser, userDay)
 		}
-		key.turned(kindKey, keyDay)
 		var position int64
-		position, d.block, d.role, d.err = s.allow(c, key, user, d.verdict.Usage)
-		if c.RequestID != "" && d.err == nil {
+		position, d.ticket, d.err = s.allow(c, key, user, &before, d.verdict.Usage)
+		d.waits = d.err == nil
+		if c.RequestID != "" && d.waits {
 			keyShard.repeats.addLocked(repeat{of, c.RequestID}, position)
 			s.folder.remembered.Add(1)
 		}
@@ -168,42 +169,46 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 	return d
 }
 
-// allow puts an allowed request into the ledger. The caller holds the locks of the
+// allow appends the event of an allowed request, which both counters have. When the event log
+// refuses it, the counters are again as they were before. The caller holds the locks of the
 // shards of both counters, here and in deny.
-func (s *Store) allow(c *core.Consumption, key, user *counter, u core.Usage) (position int64, b *block, r role, err error) {
+func (s *Store) allow(c *core.Consumption, key, user *counter, before *[2]core.Counter, u core.Usage) (position int64, t eventlog.Ticket, err error) {
 	e := newEvent(c, key, user, false)
 	if c.RequestID != "" {
 		e.requestID, e.first = c.RequestID, newVerdict(u, c.Terms)
 	}
-	position, b, r, err = s.ledger.appendAndJoin(&e, e.kept(s.clock.Load()))
-	if err == nil {
-		happened(&e, key, user, position)
+	position, t, err = s.events.AppendAwaited(e.append, e.keep(s.clock.Load()))
+	if err != nil {
+		key.Counter, user.Counter = before[0], before[1]
+		return 0, t, err
 	}
-	return position, b, r, err
+	if c.Shared {
+		user.turned(kindUser, before[1].Tallies[core.Day])
+	}
+	key.turned(kindKey, before[0].Tallies[core.Day])
+	recordAppended(&e, key, user, position)
+	return position, t, nil
 }
 
-// deny puts a denied request into the ledger, if it is to be recorded and there is
-// room. Otherwise the counters alone have it, and that of the key says so.
-func (s *Store) deny(c *core.Consumption, key, user *counter) error {
+// deny appends the event of a denied request, if it is to be recorded and there is room.
+// Otherwise the counters alone have the denial, and that of the key says so.
+func (s *Store) deny(c *core.Consumption, key, user *counter) {
 	record := key.Deny(c.Entry.At)
-	if record && !s.ledger.idle() {
-		record = false
+	if record && s.events.Idle() {
+		e := newEvent(c, key, user, true)
+		if position, err := s.events.Append(e.append, e.keep(s.clock.Load())); err == nil {
+			recordAppended(&e, key, user, position)
+			return
+		}
+	}
+	if record {
 		key.DeniedOmitted++
 	}
-	if !record {
-		for _, of := range []*counter{key, user} {
-			of.countDay(of.kind, c.Shared, true, c.Cost, c.Entry.At)
-			of.unsaved = true
-			of.changedLocked()
-		}
-		return nil
+	for _, of := range []*counter{key, user} {
+		of.countDay(of.kind, c.Shared, true, c.Cost, c.Entry.At)
+		of.unsaved = true
+		of.changedLocked()
 	}
-	e := newEvent(c, key, user, true)
-	position, err := s.ledger.append(&e, e.kept(s.clock.Load()))
-	if err == nil {
-		happened(&e, key, user, position)
-	}
-	return err
 }
 
 // longest is how long an entry can be asked to be kept.
@@ -214,16 +219,16 @@ func newEvent(c *core.Consumption, key, user *counter, denied bool) event {
 	e := event{
 		Entry: c.Entry, account: key.account, key: key.number, shared: c.Shared,
 		ofKey: key.next(c.Entry.At), ofUser: user.next(c.Entry.At),
-		keep: min(max(c.Retention, 0), longest),
+		retention: min(max(c.Retention, 0), longest),
 	}
 	e.KeyID, e.UserID, e.Cost, e.Denied = c.KeyID, c.UserID, c.Cost, denied
 	return e
 }
 
-// happened notes that an event is in the ledger.
-func happened(e *event, key, user *counter, position int64) {
-	key.happened(e, kindKey, position)
-	user.happened(e, kindUser, position)
+// recordAppended updates both counters of an event with its position in the event log.
+func recordAppended(e *event, key, user *counter, position int64) {
+	key.recordAppended(e, kindKey, position)
+	user.recordAppended(e, kindUser, position)
 	key.changedLocked()
 	user.changedLocked()
 }

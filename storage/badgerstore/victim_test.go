@@ -65,7 +65,7 @@ func victim(line string) error {
 	if o.Power {
 		options.Durability = Power
 	}
-	s, err := Open(o.Dir, options)
+	s, err := Open(o.Dir, stepped(options))
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (w *writes) of(p path) ([]byte, bool) {
 func (w *writes) fit() bool { return len(w.byPath) <= maxWrites && w.bytes <= maxWriteBytes }
 
 // store commits all in one transaction. Nobody counts on a counter that is deleted
-// from before to after it: what the ledger has of it until then does not count.
+// from before to after it: what the event log has of it until then does not count.
 func (s *Store) store(w *writes) (err error) {
 	dropped, err := w.dropped()
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Store) store(w *writes) (err error) {
 	}
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	s.counters.hold(dropped, s.ledger.written.Load())
+	s.counters.hold(dropped, s.events.Written())
 	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
 	return s.commitLocked(func(txn *badger.Txn) error {
 		for p, one := range w.byPath {
@@ -77,7 +77,7 @@ func (s *Store) store(w *writes) (err error) {
 				return err
 			}
 		}
-		position := s.ledger.position()
+		position := s.events.End()
 		for len(dropped) > 0 {
 			n := onOnePage(dropped)
 			if err := dropCounters(txn, dropped[:n], position); err != nil {
@@ -133,11 +133,11 @@ func (s *Store) commitLocked(fill func(*badger.Txn) error) error {
 	if err := s.onCommit(); err != nil {
 		return fault(err)
 	}
-	s.ledger.step(stepCommit)
+	s.step(stepCommit)
 	if err := txn.Commit(); err != nil {
 		return fault(err)
 	}
-	s.ledger.step(stepCommitted)
+	s.step(stepCommitted)
 	return s.committedLocked()
 }
 

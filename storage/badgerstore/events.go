@@ -1,0 +1,112 @@
+package badgerstore
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// eventLogDir is the directory of the event log within that of the store.
+const eventLogDir = "ledger"
+
+// firstPosition is the first position in the event log.
+const firstPosition = 1
+
+// openEvents opens the event log and replays what is behind the checkpoint.
+func (s *Store) openEvents(o Options) error {
+	if o.fs == nil {
+		o.fs = eventlog.OS
+	}
+	dir := filepath.Join(s.dir, eventLogDir)
+	if err := firstOf(os.MkdirAll(dir, 0o700), o.fs.SyncDir(s.dir)); err != nil {
+		return err
+	}
+	mark, kept, err := s.readMark()
+	if err != nil {
+		return err
+	}
+	s.events, err = eventlog.Open(eventlog.Options{
+		FS: o.fs, Dir: dir, SegmentSize: o.segmentSize, Ahead: o.ahead, Power: o.Durability == Power,
+		Known: mark, Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState,
+	})
+	if err != nil {
+		return err
+	}
+	return s.replayFrom(mark, kept)
+}
+
+// readMark returns the position up to which the checkpoint has all events, and until when
+// the segments of format 1 must be kept, by their bases.
+func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error) {
+	kept = map[int64]eventlog.Keep{}
+	err = s.db.View(func(txn *badger.Txn) error {
+		r := snapshot{txn}
+		if mark, err = r.number(at(kindFolded)); err != nil {
+			return err
+		}
+		return r.each(at(kindSegment), true, func(p path, record []byte) (bool, error) {
+			base := (&reading{p[1:]}).uint64()
+			k, err := decodeKeep(record, s.clock.Load())
+			if err != nil {
+				return false, fmt.Errorf("the record of the segment %016x: %w", base, err)
+			}
+			kept[int64(base)] = k
+			return true, nil
+		})
+	})
+	return max(mark, firstPosition), kept, err
+}
+
+// keepFormat1 tells the event log until when its segments of format 1 must be kept, and stores
+// it: the next replay may begin behind them. kept is what is stored, and replayed what the
+// events behind the checkpoint say.
+func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
+	w := newWrites()
+	for _, g := range s.events.Segments() {
+		if g.Version != 1 {
+			break
+		}
+		k := kept[g.Base]
+		if r, ok := replayed[g.Base]; ok {
+			k = eventlog.Keep{Until: max(k.Until, r.Until), Hard: max(k.Hard, r.Hard)}
+			w.put(segmentKey(g.Base), encodeKeep(k))
+		}
+		s.events.SetKeep(g.Base, k)
+	}
+	if len(w.byPath) == 0 {
+		return nil
+	}
+	return s.store(w)
+}
+
+// logTorn logs that a torn write was cut off.
+func (s *Store) logTorn(t eventlog.Torn) {
+	s.log.Warn("the event log ends with a torn write, which is cut off", "dir", s.dir, "file", t.File, "offset", t.Offset, "bytes", t.Bytes)
+}
+
+// logState logs once when the event log begins to refuse events, and once when it takes them
+// again. After a final error the store takes no more writes.
+func (s *Store) logState(err error) {
+	switch {
+	case err == nil:
+		s.log.Info("the event log can be written again: requests are counted", "dir", s.dir)
+	case errors.Is(err, eventlog.ErrTemporary):
+		s.log.Error("requests are refused until the event log can be written again", "dir", s.dir, "error", err)
+	default:
+		_ = s.fail(err)
+	}
+}
+
+// historyBytes returns the size of all segments.
+func (s *Store) historyBytes() (sum int64) {
+	for _, g := range s.events.Segments() {
+		sum += g.End - g.Base
+	}
+	return sum
+}
