@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"path/filepath"
 	"slices"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
@@ -34,9 +33,6 @@ type fsOp struct {
 func (op *fsOp) isBlock() bool {
 	return op.kind == "write" && op.at >= segmentData && !allZero(op.data)
 }
-
-// isSegment reports whether the file is a segment that has its name.
-func (op *fsOp) isSegment() bool { return filepath.Ext(op.path) == segmentSuffix }
 
 // do runs fn with the functions around it.
 func (h *hookedFS) do(op fsOp, fn func() error) error {

@@ -1,0 +1,155 @@
+package badgerstore
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// testdata/format1 is a store that the version before wrote and that was then killed: nine
+// segments of format 1, four of them in the checkpoint, with 391 requests of two keys. These
+// figures are what that version read from it.
+const (
+	format1Digest   = "89791587d07f89cf"
+	format1Key      = 101 // allowed requests of key
+	format1Segments = 9
+	format1IDUsed   = 72 // of the answer to the request id
+)
+
+// digestOfCounts returns a digest of all counters and histories.
+func digestOfCounts(t *testing.T, s *Store) string {
+	t.Helper()
+	sum := sha256.New()
+	for _, of := range []core.CounterID{ofKey("key"), ofKey("other"), ofUser(1), ofUser(2)} {
+		c := counterOf(t, s, of)
+		list, total, err := s.History(t.Context(), of, time.Time{}, everything)
+		if err != nil {
+			t.Fatalf("History: %v", err)
+		}
+		_, _ = fmt.Fprintln(sum, of, c.Tallies, c.LastUsedAt, c.DeniedOmitted, total)
+		for _, e := range list {
+			_, _ = fmt.Fprintln(sum, e.At.UTC(), e.KeyID, e.UserID, e.Endpoint, e.Cost, e.Denied)
+		}
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil)[:8])
+}
+
+// format1 copies the store of the version before to a directory.
+func format1(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata/format1")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestFormat1: a store that the version before wrote opens with the counts and histories that
+// it had, counts on, and reads histories across the formats. A failure means that an upgrade
+// loses what was counted.
+func TestFormat1(t *testing.T) {
+	dir := format1(t)
+	o := Options{Logger: quiet.Logger, segmentSize: 1 << 10}
+	var s *Store
+	for range 2 { // opening it changes nothing
+		s = openAlone(t, dir, o)
+		if got := digestOfCounts(t, s); got != format1Digest {
+			t.Fatalf("counts and histories: got the digest %s, want %s", got, format1Digest)
+		}
+		abandon(t, s)
+	}
+	s = openAlone(t, dir, o)
+	again := request("key", 1, 1000, noon)
+	again.RequestID = "id"
+	if v, err := s.Consume(t.Context(), again); err != nil || v.First == nil || v.Usage.Used != format1IDUsed {
+		t.Errorf("Consume with the id of before: got %+v, %v, want the first answer", v, err)
+	}
+	entries := entriesOf(t, s, ofKey("key"))
+	for i := range int64(100) {
+		c := request("key", 1, endless, noon.AddDate(0, 0, 1))
+		if v, err := s.Consume(t.Context(), c); err != nil || v.Usage.Used != format1Key+i+1 {
+			t.Fatalf("Consume: got %+v, %v, want %d used", v, err, format1Key+i+1)
+		}
+	}
+	for _, folded := range []bool{false, true} {
+		abandon(t, s)
+		s = openAlone(t, dir, o)
+		wantUsed(t, s, ofKey("key"), format1Key+100)
+		if got := entriesOf(t, s, ofKey("key")); got != entries+100 {
+			t.Errorf("history: got %d entries, want %d", got, entries+100)
+		}
+		if problems := audit(s); len(problems) > 0 {
+			t.Errorf("audit: got %v", problems)
+		}
+		if !folded {
+			fold(t, s)
+		}
+	}
+	if old := oldSegments(s); len(old) != format1Segments || len(s.events.Segments()) <= len(old) {
+		t.Errorf("segments: got %d of format 1 of %d, want %d and some of format 2", len(old), len(s.events.Segments()), format1Segments)
+	}
+}
+
+// oldSegments returns the segments of format 1.
+func oldSegments(s *Store) (list []eventlog.Segment) {
+	for _, g := range s.events.Segments() {
+		if g.Version == 1 {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+// TestFormat1Retention: segments of format 1 are kept as long as their events say, also when
+// they were not in the checkpoint at the upgrade, and those of before schema 4 as their record
+// says. Then they are removed with their records.
+func TestFormat1Retention(t *testing.T) {
+	dir := format1(t)
+	const id = 4 // the segment with the request id
+	before := time.Now()
+	s := openAlone(t, dir, quiet)
+	consume(t, s, request("key", 1, endless, noon))
+	fold(t, s)
+	late := before.Add(keptLonger + time.Hour).Unix() // request keeps an hour
+	check := func(when string) {
+		t.Helper()
+		for i, g := range oldSegments(s) {
+			if unfolded := i > 3; unfolded && (g.Until < late || g.Until > late+int64(idRetention/time.Second)+3600) || (g.Hard != 0) != (i == id) {
+				t.Errorf("%s: segment %d is kept until %v, want until %d or a bit more, and Hard of %d alone", when, i, g.Keep, late, id)
+			}
+		}
+	}
+	check("opened")
+	abandon(t, s)
+	s = openAlone(t, dir, quiet)
+	check("opened again")
+	abandon(t, s)
+
+	base, ends := oldSegments(s)[id].Base, time.Now().AddDate(0, 1, 0).Unix()/3600*3600
+	setRecord(t, dir, segmentKey(base), encodeNumber(ends)) // as schema 3 had it
+	setRecord(t, dir, at(kindSchema), encodeNumber(withoutKept))
+	s = openAlone(t, dir, Options{Logger: quiet.Logger, MaxHistory: 1})
+	trimmed(t, s, time.Now().Add(core.RequestIDRetention))
+	if old := oldSegments(s); len(old) == 0 || old[0].Base != base || old[0].Until != ends {
+		t.Errorf("after max_history: got %+v, want the segment with the request id first, until %d", old, ends)
+	}
+	if err := s.expire(time.Unix(ends, 0).Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if old, records := oldSegments(s), stored(t, s, string(kindSegment)); len(old) > 0 || len(records) > 0 {
+		t.Errorf("after their retention: got %d segments and %d records, want none", len(old), len(records))
+	}
+	if _, err := s.events.Read(base, nil); !errors.Is(err, eventlog.ErrGone) {
+		t.Errorf("Read: got error %v, want %v", err, eventlog.ErrGone)
+	}
+	used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used
+	if used != format1Key+1 {
+		t.Errorf("got %d used, want %d", used, format1Key+1)
+	}
+}
