@@ -57,12 +57,12 @@ func isTemporary(err error) bool {
 	if errors.As(err, &failedSync) {
 		return false
 	}
-	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EMFILE, syscall.ENFILE} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	return isDescriptors(err) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+}
+
+// isDescriptors reports whether err means that descriptors have run out.
+func isDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // synced wraps the error of a sync.

@@ -23,6 +23,7 @@ func TestTemporaryFaults(t *testing.T) {
 	}{
 		{"write", syscall.ENOSPC, 0, false}, {"write", syscall.ENOSPC, 10, false}, {"write", syscall.EDQUOT, 40, false}, {"write", syscall.EFBIG, 1, false},
 		{"write", syscall.ENOSPC, 30, true}, {"open", syscall.EMFILE, 0, true}, {"open", syscall.ENFILE, 0, true}, {"rename", syscall.ENOSPC, 0, true},
+		{"syncdir", syscall.EMFILE, 0, true},
 	} {
 		for _, power := range []bool{false, true} {
 			name := fmt.Sprint(test.op, " ", test.errno, " ", test.short, " ", test.full, " ", power)
@@ -115,7 +116,7 @@ func TestFinalFaults(t *testing.T) {
 	for _, test := range []struct {
 		op    string
 		errno syscall.Errno
-	}{{"write", syscall.EIO}, {"sync", syscall.EIO}, {"sync", syscall.ENOSPC}} {
+	}{{"write", syscall.EIO}, {"sync", syscall.EIO}, {"sync", syscall.ENOSPC}, {"syncdir", syscall.ENOSPC}} {
 		fs := newMemFS()
 		o := small(fs)
 		o.Power = true
@@ -124,6 +125,9 @@ func TestFinalFaults(t *testing.T) {
 		l := mustOpen(t, o)
 		w := written{}
 		put(t, l, w, "before")
+		for test.op == "syncdir" && l.Written()-1 < o.SegmentSize {
+			put(t, l, w, "fill the segment")
+		}
 		fs.fault = func(op, _ string, b []byte) (int, error) {
 			if op == test.op {
 				return 0, test.errno

@@ -72,7 +72,8 @@ type Log struct {
 
 	backlog      []byte // blocks that could not be written yet, of the leader
 	backlogHours hours
-	spare        File // the next segment, opened ahead; of the leader
+	spare        File     // the next segment, opened ahead; of the leader
+	begun        *segment // the next segment, which has its name, but may not have it on disk; of the leader
 
 	syncing sync.Mutex              // held to sync, to rotate and to write a status
 	syncErr error                   // final; guarded by syncing

@@ -72,8 +72,26 @@ func (l *Log) rotate(base int64) error {
 	return l.openSpare(false)
 }
 
-// begin makes the spare file the segment that follows another one.
-func (l *Log) begin(last *segment, base int64) (*segment, error) {
+// begin begins the segment that follows another one. It may be called again after an error.
+func (l *Log) begin(last *segment, base int64) (g *segment, err error) {
+	if l.begun == nil {
+		if l.begun, err = l.fromSpare(last, base); err != nil {
+			return nil, err
+		}
+	}
+	err = l.o.FS.SyncDir(l.o.Dir)
+	if isDescriptors(err) { // to open the directory; any other error is one of the sync
+		return nil, err
+	}
+	if err != nil {
+		return nil, synced(err)
+	}
+	g, l.begun = l.begun, nil
+	return g, nil
+}
+
+// fromSpare makes the spare file the segment that follows another one.
+func (l *Log) fromSpare(last *segment, base int64) (*segment, error) {
 	g := &segment{header: header{base: base, seed: l.seed}, path: filepath.Join(l.o.Dir, segmentName(base)), end: base, room: base}
 	s := status{synced: base, oldest: base, boot: l.o.Boot}
 	if last != nil {
@@ -97,7 +115,7 @@ func (l *Log) begin(last *segment, base int64) (*segment, error) {
 		return nil, err
 	}
 	l.spare = nil
-	return g, synced(l.o.FS.SyncDir(l.o.Dir))
+	return g, nil
 }
 
 func (l *Log) sparePath() string { return filepath.Join(l.o.Dir, spareName) }
