@@ -21,7 +21,7 @@ type hookedFS struct {
 	after  func(fsOp)
 }
 
-// fsOp is an operation on a file: open, rename, remove, write, truncate or sync.
+// fsOp is an operation: open, rename, remove, write, truncate, sync or syncdir.
 type fsOp struct {
 	kind string
 	path string
@@ -65,6 +65,10 @@ func (h *hookedFS) Rename(from, to string) error {
 
 func (h *hookedFS) Remove(path string) error {
 	return h.do(fsOp{kind: "remove", path: path}, func() error { return h.FS.Remove(path) })
+}
+
+func (h *hookedFS) SyncDir(dir string) error {
+	return h.do(fsOp{kind: "syncdir", path: dir}, func() error { return h.FS.SyncDir(dir) })
 }
 
 type hookedFile struct {

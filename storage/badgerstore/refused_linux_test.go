@@ -1,0 +1,48 @@
+package badgerstore
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// TestNoDescriptors: while the process can open no file requests are refused at the latest when
+// the second segment begins, and then they are counted again. A failure means that a moment
+// without descriptors needs a restart.
+func TestNoDescriptors(t *testing.T) {
+	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, segmentSize: 1 << 10})
+	known(t, s, "key")
+	consume(t, s, request("key", 1, endless, noon))
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	set := func(cur uint64) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: cur, Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer set(limit.Cur)
+	set(0)
+	answered, refused := int64(1), int64(0)
+	for ; refused == 0; answered++ {
+		if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); err != nil {
+			if !isUnavailable(err) || !errors.Is(err, syscall.EMFILE) || !errors.Is(err, eventlog.ErrTemporary) {
+				t.Fatalf("Consume: got error %v, want one that says that it is temporary", err)
+			}
+			refused++
+			break
+		}
+		if len(s.events.Segments()) > 2 {
+			t.Fatal("segments begin although no file can be opened")
+		}
+	}
+	set(limit.Cur)
+	waitUntil(t, "requests are counted again", func() bool {
+		_, err := s.Consume(t.Context(), request("key", 1, endless, noon))
+		return err == nil
+	})
+	wantUsed(t, s, ofKey("key"), answered+refused+1) // the refused one was written later
+}

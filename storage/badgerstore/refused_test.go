@@ -1,0 +1,210 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// logLines is what was logged.
+type logLines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// lines returns how many lines have a text.
+func (l *logLines) lines(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// What is logged when the event log begins to refuse requests, and when it takes them again.
+const (
+	beginsToRefuse = "requests are refused until"
+	takesAgain     = "requests are counted"
+)
+
+// logFaults are faults of the event log that pass.
+var logFaults = []struct {
+	name    string
+	errno   syscall.Errno
+	once    bool
+	matches func(fsOp) bool
+}{
+	{"a write without room, once", syscall.ENOSPC, true, func(op fsOp) bool { return op.isBlock() }},
+	{"writes without room for a while", syscall.ENOSPC, false, func(op fsOp) bool { return op.kind == "write" }},
+	{"a file over its limit for a while", syscall.EFBIG, false, func(op fsOp) bool { return op.isBlock() }},
+	{"a segment that cannot be opened", syscall.EMFILE, false, func(op fsOp) bool { return op.kind == "open" }},
+	{"a directory that cannot be opened, once", syscall.EMFILE, true, func(op fsOp) bool { return op.kind == "syncdir" }},
+	{"a directory that cannot be opened", syscall.ENFILE, false, func(op fsOp) bool { return op.kind == "syncdir" }},
+}
+
+// TestEventLogRefuses: while the disk is full or descriptors have run out requests are refused,
+// which is logged once, and when that has passed the store counts again by itself, which is
+// logged once. What was answered is counted, and nothing that was not asked. A failure means
+// that a full disk needs a restart, or takes or invents counts.
+func TestEventLogRefuses(t *testing.T) {
+	for _, fault := range logFaults {
+		for _, d := range []Durability{Process, Power} {
+			t.Run(fmt.Sprint(fault.name, " ", d), func(t *testing.T) {
+				var broken atomic.Bool
+				o := Options{Durability: d, segmentSize: 2 << 10, fs: &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+					if !fault.matches(op) || !broken.Load() || fault.once && !broken.CompareAndSwap(true, false) {
+						return nil
+					}
+					return fault.errno
+				}}}
+				refuses(t, o, &broken)
+			})
+		}
+	}
+}
+
+// refuses uses a store from many goroutines, breaks its event log until some requests were
+// refused, and mends it.
+func refuses(t *testing.T, o Options, broken *atomic.Bool) {
+	const callers, enough = 8, 20
+	var logged logLines
+	o.Logger = logged.logger()
+	dir := t.TempDir()
+	s := openIn(t, dir, o)
+	known(t, s, numbered("key", callers)...)
+	var asked, answered [callers]atomic.Int64
+	var refused, after atomic.Int64
+	var mended atomic.Bool
+	var group sync.WaitGroup
+	for i := range callers {
+		group.Go(func() {
+			key := fmt.Sprint("key", i)
+			for n := 0; n < 200 || after.Load() < enough; n++ {
+				if n == 50 && i == 0 {
+					broken.Store(true)
+				}
+				asked[i].Add(1)
+				c := request(key, int64(i%4+1), endless, noon)
+				c.Shared = rand.IntN(2) == 0
+				switch v, err := s.Consume(t.Context(), c); {
+				case err == nil && v.Allowed:
+					answered[i].Add(1)
+					if mended.Load() {
+						after.Add(1)
+					}
+				case isUnavailable(err) && errors.Is(err, eventlog.ErrTemporary):
+					if refused.Add(1) > enough && broken.CompareAndSwap(true, false) {
+						waitUntil(t, "the store takes requests again", func() bool { return logged.lines(takesAgain) > 0 })
+					}
+					mended.Store(!broken.Load())
+				default:
+					t.Errorf("Consume: got %+v, %v", v, err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	if refused.Load() == 0 || logged.lines(beginsToRefuse) != 1 || logged.lines(takesAgain) != 1 || logged.lines("\n") != 2 {
+		t.Errorf("got %d refused, logged:\n%s\nwant that requests are refused, and that they are counted again, once each", refused.Load(), logged.text.String())
+	}
+	t.Logf("%d refused", refused.Load())
+	for _, kill := range []bool{true, false} {
+		for i := range callers {
+			of := ofKey(fmt.Sprint("key", i))
+			used := counterOf(t, s, of).Tallies[core.Month].Used
+			if used < answered[i].Load() || used > asked[i].Load() {
+				t.Errorf("%v: got %d used, want at least the %d that were answered and at most the %d that were asked", of, used, answered[i].Load(), asked[i].Load())
+			}
+			wantUsed(t, s, of, used)
+		}
+		for _, problem := range audit(s) {
+			t.Error(problem)
+		}
+		if kill {
+			abandon(t, s)
+			s = openAlone(t, dir, o)
+		}
+	}
+}
+
+// TestResumesByItself: when a fault of the event log has passed the store writes what it could
+// not write, also if nobody asks.
+func TestResumesByItself(t *testing.T) {
+	var broken atomic.Bool
+	var logged logLines
+	s := openIn(t, t.TempDir(), Options{Logger: logged.logger(), fs: &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+		if broken.Load() && op.kind == "write" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}}})
+	known(t, s, "key")
+	broken.Store(true)
+	if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !isUnavailable(err) {
+		t.Fatalf("Consume: got error %v, want unavailable", err)
+	}
+	broken.Store(false)
+	waitUntil(t, "the store takes requests by itself", func() bool { return logged.lines(takesAgain) > 0 })
+	consume(t, s, request("key", 1, endless, noon))
+	wantUsed(t, s, ofKey("key"), 2)
+}
+
+// TestRefusedLeavesCounters: a request that the event log refuses under the locks of its
+// counters leaves no trace, and a denial is counted as omitted. A failure means that counters
+// have what no event has: after a kill they would have less.
+func TestRefusedLeavesCounters(t *testing.T) {
+	var broken atomic.Bool
+	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, fs: &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+		if broken.Load() && op.kind == "write" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}}})
+	known(t, s, "key", "other")
+	consume(t, s, request("key", 1, endless, noon))
+	broken.Store(true)
+	if _, err := s.Consume(t.Context(), request("other", 1, endless, noon)); !errors.Is(err, eventlog.ErrTemporary) {
+		t.Fatalf("Consume: got error %v, want %v", err, eventlog.ErrTemporary)
+	}
+	key, user := keyRef(t, s, "key"), userRef(t, s, 1)
+	for _, later := range []int{0, 1} { // in the same window, and in the next one
+		before := [2]core.Counter{counterOf(t, s, ofKey("key")), counterOf(t, s, ofUser(1))}
+		c := shared(request("key", 1, endless, noon.AddDate(0, 2*later, later)))
+		c.RequestID = "id"
+		if d := s.decide(c, key, user, lookedUp{}); !errors.Is(d.err, eventlog.ErrTemporary) || d.waits {
+			t.Errorf("decide: got %+v, want %v", d, eventlog.ErrTemporary)
+		}
+		for i, of := range []core.CounterID{ofKey("key"), ofUser(1)} {
+			if got := counterOf(t, s, of); !sameCounter(got, before[i]) {
+				t.Errorf("%v: got %+v, want %+v as before", of, got, before[i])
+			}
+		}
+	}
+	d := s.decide(request("key", 1, 0, noon), key, user, lookedUp{})
+	if got := counterOf(t, s, ofKey("key")); d.err != nil || d.verdict.Allowed || got.DeniedOmitted != 1 {
+		t.Errorf("decide over the limit: got %+v, %d omitted, want denied and 1", d, got.DeniedOmitted)
+	}
+	broken.Store(false)
+	waitUntil(t, "requests are counted again", func() bool {
+		_, err := s.Consume(t.Context(), request("key", 1, endless, noon))
+		return err == nil
+	})
+	wantUsed(t, s, ofKey("key"), 2)
+	wantUsed(t, s, ofKey("other"), 1) // it was refused when its block could not be written, and is written later
+}
