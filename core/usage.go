@@ -70,6 +70,15 @@ func (c *Counter) Usage(p Period, at time.Time) Usage {
 // over limit. It returns the usage of p afterwards and whether the request is
 // allowed. A cost of 0 looks: it changes nothing and is allowed below the limit.
 func (c *Counter) Consume(p Period, limit, cost int64, at time.Time) (Usage, bool) {
+	u, allowed := c.Decide(p, limit, cost, at)
+	if allowed && cost > 0 {
+		c.Add(cost, at)
+	}
+	return u, allowed
+}
+
+// Decide returns what Consume would, and changes nothing.
+func (c *Counter) Decide(p Period, limit, cost int64, at time.Time) (Usage, bool) {
 	u := c.Usage(p, at)
 	if cost == 0 {
 		return u, u.Used < limit
@@ -77,7 +86,6 @@ func (c *Counter) Consume(p Period, limit, cost int64, at time.Time) (Usage, boo
 	if u.Used >= limit || cost > limit-u.Used {
 		return u, false
 	}
-	c.Add(cost, at)
 	u.Used += cost
 	return u, true
 }

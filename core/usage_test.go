@@ -36,7 +36,14 @@ func TestCounterConsume(t *testing.T) {
 				c.Add(tt.used, now)
 			}
 			before := c
+			decided, allowed := c.Decide(core.Day, tt.limit, tt.cost, now.Add(time.Second))
+			if c != before {
+				t.Errorf("Decide changed the counter from %+v to %+v", before, c)
+			}
 			u, ok := c.Consume(core.Day, tt.limit, tt.cost, now.Add(time.Second))
+			if decided != u || allowed != ok {
+				t.Errorf("Decide = %+v, %v, want %+v, %v as Consume", decided, allowed, u, ok)
+			}
 			if ok != tt.want || u.Used != tt.wantUsed {
 				t.Errorf("Consume = %d, %v, want %d, %v", u.Used, ok, tt.wantUsed, tt.want)
 			}

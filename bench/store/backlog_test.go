@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
-// backlog watches how much of the ledger waits to be folded.
+// backlog watches how much of the event log waits to be folded.
 type backlog struct {
 	stop   func()
 	halves [2]int64 // the most that waited, in the first and the second half

@@ -323,15 +323,20 @@ func (t *tally) apply(e *event, kind uint32, position int64) error {
 		return errEvent
 	}
 	if counts && !e.Denied && !e.uncounted {
-		before := t.Tallies[core.Day]
-		t.Add(e.Cost, e.At)
-		t.turned(kind, before)
+		t.count(kind, e.Cost, e.At)
 	}
 	if e.Denied && !e.uncounted && kind == kindKey {
 		t.AddDenied(core.DateOf(e.At), 1)
 	}
 	t.recordAppended(e, kind, position)
 	return nil
+}
+
+// count adds the cost of an allowed request.
+func (t *tally) count(kind uint32, cost int64, at time.Time) {
+	before := t.Tallies[core.Day]
+	t.Add(cost, at)
+	t.turned(kind, before)
 }
 
 // recordAppended notes that an event is in the event log, but for what it uses of the counter.

@@ -142,14 +142,17 @@ func (w *traffic) draw() ask {
 // at returns the time of a request: it is later in a later round. There are eight rounds in a
 // day, and every day begins with one.
 func (w *traffic) at() time.Time {
-	return midnight.Add(time.Duration(w.round)*3*time.Hour + time.Duration(w.requests.Load())*time.Microsecond)
+	return midnight.Add(time.Duration(min(w.round, lastRound))*3*time.Hour + time.Duration(w.requests.Load())*time.Microsecond)
 }
 
 var midnight = core.DateOf(noon).Start()
 
 // day returns which day it is: requests with the ids of another one are others, as these
 // are not remembered for longer.
-func (w *traffic) day() int { return w.round / 8 }
+func (w *traffic) day() int { return min(w.round, lastRound) / 8 }
+
+// lastRound is the last round with a time of its own: with the next month usage begins anew.
+const lastRound = 150
 
 // ask makes a request and tells of it.
 func (w *traffic) ask(a ask, caller string, serial *int64) (outcome, error) {

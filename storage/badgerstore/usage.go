@@ -148,18 +148,14 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 	if c.Shared {
 		deciding = user
 	}
-	before := [2]core.Counter{key.Counter, user.Counter}
-	d.verdict.Usage, d.verdict.Allowed = deciding.Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
+	d.verdict.Usage, d.verdict.Allowed = deciding.Decide(c.Period, c.Limit, c.Cost, c.Entry.At)
 	switch {
 	case c.Cost == 0:
 	case !d.verdict.Allowed:
 		s.deny(c, key, user)
 	default:
-		if c.Shared {
-			key.Add(c.Cost, c.Entry.At)
-		}
 		var position int64
-		position, d.ticket, d.err = s.allow(c, key, user, &before, d.verdict.Usage)
+		position, d.ticket, d.err = s.allow(c, key, user, d.verdict.Usage)
 		d.waits = d.err == nil
 		if c.RequestID != "" && d.waits {
 			keyShard.repeats.addLocked(repeat{of, c.RequestID}, position)
@@ -169,23 +165,22 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 	return d
 }
 
-// allow appends the event of an allowed request, which both counters have. When the event log
-// refuses it, the counters are again as they were before. The caller holds the locks of the
-// shards of both counters, here and in deny.
-func (s *Store) allow(c *core.Consumption, key, user *counter, before *[2]core.Counter, u core.Usage) (position int64, t eventlog.Ticket, err error) {
+// allow appends the event of an allowed request and then counts it: a request that the event log
+// refuses leaves the counters as they are. The caller holds the locks of the shards of both
+// counters, here and in deny.
+func (s *Store) allow(c *core.Consumption, key, user *counter, u core.Usage) (position int64, t eventlog.Ticket, err error) {
 	e := newEvent(c, key, user, false)
 	if c.RequestID != "" {
 		e.requestID, e.first = c.RequestID, newVerdict(u, c.Terms)
 	}
 	position, t, err = s.events.AppendAwaited(e.append, e.keep(s.clock.Load()))
 	if err != nil {
-		key.Counter, user.Counter = before[0], before[1]
 		return 0, t, err
 	}
 	if c.Shared {
-		user.turned(kindUser, before[1].Tallies[core.Day])
+		user.count(kindUser, c.Cost, c.Entry.At)
 	}
-	key.turned(kindKey, before[0].Tallies[core.Day])
+	key.count(kindKey, c.Cost, c.Entry.At)
 	recordAppended(&e, key, user, position)
 	return position, t, nil
 }

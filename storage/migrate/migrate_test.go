@@ -91,7 +91,7 @@ func TestRoundTripBadger(t *testing.T) {
 	}
 }
 
-// A store that counted on the disk itself, with its events in the ledger, is taken over as
+// A store that counted on the disk itself, with its events in the event log, is taken over as
 // well.
 func TestFromBadger(t *testing.T) {
 	dir := t.TempDir()

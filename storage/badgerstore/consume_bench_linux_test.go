@@ -1,0 +1,54 @@
+package badgerstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// BenchmarkConsume counts requests of 1,000 keys from so many callers at a time, and reports the
+// time of the processors for each.
+func BenchmarkConsume(b *testing.B) {
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			s := openIn(b, b.TempDir(), Options{})
+			ids := numbered("key_01234567890123", 1000)
+			makeKnown(b, s, ids)
+			warm(b, s, ids)
+			var next atomic.Int64
+			var group sync.WaitGroup
+			b.ReportAllocs()
+			b.ResetTimer()
+			before := processorTime(b)
+			for range callers {
+				group.Go(func() {
+					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+						i := n % int64(len(ids))
+						c := core.Consumption{Account: acct, KeyID: ids[i], KeySeq: i + 1, UserID: i + 1, Cost: 1, Terms: core.Terms{Limit: core.MaxLimit},
+							Entry: core.Entry{At: noon, Endpoint: "/v1/items", Method: "GET", IP: "203.0.113.7"}}
+						if v, err := s.Consume(context.Background(), &c); err != nil || !v.Allowed {
+							b.Errorf("Consume: got %+v, %v, want allowed", v, err)
+							return
+						}
+					}
+				})
+			}
+			group.Wait()
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// processorTime returns the time that the process has used the processors, in nanoseconds.
+func processorTime(b *testing.B) int64 {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		b.Fatal(err)
+	}
+	return r.Utime.Nano() + r.Stime.Nano()
+}
