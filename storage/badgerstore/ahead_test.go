@@ -91,8 +91,8 @@ func TestRoomAhead(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestTornInRoom: what was not written whole when the power failed, with room after it, is cut
-// off and told. Without a power cut it is damage.
+// TestTornInRoom: a torn write of a power cut, with room after it, is cut off and logged. The
+// same bytes without a power cut are damage.
 func TestTornInRoom(t *testing.T) {
 	dir := t.TempDir()
 	options, log := powerLogged()

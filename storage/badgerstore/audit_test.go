@@ -8,9 +8,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// audit reads the event log from its first file to its end and returns what is wrong in it:
-// a record that is not valid, an event whose number or links are not those that its place
-// gives it, a counter that is not the sum of its events.
+// audit reads the whole event log and returns its problems: an invalid record, an event whose
+// number or links are not those that its place gives it, a counter that is not the sum of its
+// events.
 func audit(s *Store) []string { return newAuditing().audit(s) }
 
 // audit goes on from where it has come to, also in another store with the same event log.

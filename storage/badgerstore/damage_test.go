@@ -64,7 +64,7 @@ var logDamages = []struct {
 	{"flip in the copy of the status", flip(2048 + 9), healed, healed},
 	{"flip in the first block header", flip(segmentData + 5), atOpening, byVerify},
 	{"flip in the middle", flip(-1), atOpening, byReading},
-	{"flip in the last byte", flip(-2), atOpening, byVerify}, // a marker: each event is valid by itself
+	{"flip in the last byte", flip(-2), atOpening, byVerify}, // the marker of a block, of which the records stay valid
 	{"cut 7 bytes", func(b []byte) []byte { return b[:len(b)-7] }, atOpening, atOpening},
 	{"cut half", func(b []byte) []byte { return b[:len(b)/2] }, atOpening, atOpening},
 	{"zero the first 4 KiB", func(b []byte) []byte { clear(b[:4096]); return b }, atOpening, atOpening},

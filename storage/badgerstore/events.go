@@ -18,7 +18,7 @@ const eventLogDir = "ledger"
 // firstPosition is the first position in the event log.
 const firstPosition = 1
 
-// openEvents opens the event log and replays what is behind the checkpoint.
+// openEvents opens the event log and replays the events behind the checkpoint.
 func (s *Store) openEvents(o Options) error {
 	if o.fs == nil {
 		o.fs = eventlog.OS
@@ -64,8 +64,8 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 }
 
 // keepFormat1 tells the event log until when its segments of format 1 must be kept, and stores
-// it: the next replay may begin behind them. kept is what is stored, and replayed what the
-// events behind the checkpoint say.
+// these times: the next replay may begin behind the segments. kept has the stored times, and
+// replayed those of the events behind the checkpoint.
 func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 	w := newWrites()
 	for _, g := range s.events.Segments() {

@@ -32,7 +32,7 @@ func format1(t *testing.T) (dir string) {
 
 // TestFormat1: a store that the version before wrote opens with the counts and histories that
 // it had, counts on, and reads histories across the formats. A failure means that an upgrade
-// loses what was counted.
+// loses counts.
 func TestFormat1(t *testing.T) {
 	dir := format1(t)
 	o := Options{Logger: quiet.Logger, segmentSize: 1 << 10}
@@ -86,9 +86,9 @@ func oldSegments(s *Store) (list []eventlog.Segment) {
 	return list
 }
 
-// TestFormat1Retention: segments of format 1 are kept as long as their events say, also when
-// they were not in the checkpoint at the upgrade, and those of before schema 4 as their record
-// says. Then they are removed with their records.
+// TestFormat1Retention: segments of format 1 are kept until the latest end of their events, also
+// segments behind the checkpoint. A segment with a record of schema 3 is kept until the end in
+// that record. Then the segments are removed with their records.
 func TestFormat1Retention(t *testing.T) {
 	dir := format1(t)
 	const id = 4 // the segment with the request id

@@ -93,7 +93,7 @@ func (f *hookedFile) Sync() error {
 	return f.h.do(fsOp{kind: "sync", path: f.path}, f.File.Sync)
 }
 
-// The steps of the event log, behind those of the store.
+// The steps of the event log. Their numbers follow the steps of the store.
 const (
 	stepRotate  = steps + iota // a segment is about to get its name
 	stepWrite                  // a block is about to be written

@@ -15,7 +15,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// logLines is what was logged.
+// logLines collects the lines of a log.
 type logLines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -57,10 +57,10 @@ var logFaults = []struct {
 	{"a directory that cannot be opened", syscall.ENFILE, false, func(op fsOp) bool { return op.kind == "syncdir" }},
 }
 
-// TestEventLogRefuses: while the disk is full or descriptors have run out requests are refused,
-// which is logged once, and when that has passed the store counts again by itself, which is
-// logged once. What was answered is counted, and nothing that was not asked. A failure means
-// that a full disk needs a restart, or takes or invents counts.
+// TestEventLogRefuses: a full disk and missing descriptors refuse requests, and the store counts
+// again without a restart. Each change is one line of the log. Every answered request is counted,
+// and no request that was not asked. A failure means that a full disk needs a restart, or that it
+// loses or invents counts.
 func TestEventLogRefuses(t *testing.T) {
 	for _, fault := range logFaults {
 		for _, d := range []Durability{Process, Power} {
@@ -143,8 +143,8 @@ func refuses(t *testing.T, o Options, broken *atomic.Bool) {
 	}
 }
 
-// TestResumesByItself: when a fault of the event log has passed the store writes what it could
-// not write, also if nobody asks.
+// TestResumesByItself: after a fault of the event log the store takes requests again within a
+// second, also without a request.
 func TestResumesByItself(t *testing.T) {
 	var broken atomic.Bool
 	var logged logLines

@@ -339,7 +339,7 @@ func (t *tally) count(kind uint32, cost int64, at time.Time) {
 	t.turned(kind, before)
 }
 
-// recordAppended notes that an event is in the event log, but for what it uses of the counter.
+// recordAppended updates the history and the day with an event and its position in the event log.
 func (t *tally) recordAppended(e *event, kind uint32, position int64) {
 	if !e.uncounted {
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)

@@ -151,7 +151,8 @@ var midnight = core.DateOf(noon).Start()
 // are not remembered for longer.
 func (w *traffic) day() int { return min(w.round, lastRound) / 8 }
 
-// lastRound is the last round with a time of its own: with the next month usage begins anew.
+// lastRound is the last round with its own time: 150 rounds are 18 days, and usage starts again
+// with the next month.
 const lastRound = 150
 
 // ask makes a request and tells of it.
