@@ -126,8 +126,8 @@ func TestAccountNames(t *testing.T) {
 	}
 }
 
-// The figures of the ledger are shown, so that an operator sees it grow and fall behind.
-func TestMetricsOfTheLedger(t *testing.T) {
+// The figures of the event log are shown, so that an operator sees it grow and fall behind.
+func TestMetricsOfTheEventLog(t *testing.T) {
 	s := newServer(t)
 	s.start("store badger %dir/data", both("respond ok"))
 	before := s.scrape()

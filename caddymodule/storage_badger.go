@@ -105,11 +105,11 @@ func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
 // The figures of a store on disk.
 var (
 	ledgerBytes = prometheus.NewDesc("limitkeeper_ledger_bytes",
-		"The size of the ledger, with the history.", nil, nil)
+		"The size of the event log, which is the history.", nil, nil)
 	ledgerUnfolded = prometheus.NewDesc("limitkeeper_ledger_unfolded_bytes",
-		"How much of the ledger is not folded into counters yet.", nil, nil)
+		"How much of the event log is not folded into counters yet.", nil, nil)
 	ledgerFolds = prometheus.NewDesc("limitkeeper_ledger_folds_total",
-		"How often the ledger was folded into counters.", nil, nil)
+		"How often the event log was folded into counters.", nil, nil)
 	ledgerWaits = prometheus.NewDesc("limitkeeper_ledger_waits_total",
 		"Decisions that had to wait because too much was not folded.", nil, nil)
 )
