@@ -14,9 +14,12 @@ import (
 // BenchmarkConsume counts requests of 1,000 keys from so many callers at a time, and reports the
 // time of the processors for each.
 func BenchmarkConsume(b *testing.B) {
-	for _, callers := range []int{1, 64} {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			s := openIn(b, b.TempDir(), Options{})
+	for _, run := range []struct {
+		d       Durability
+		callers int
+	}{{Process, 1}, {Process, 64}, {Power, 64}} {
+		b.Run(fmt.Sprintf("%v/callers=%d", run.d, run.callers), func(b *testing.B) {
+			s := openIn(b, b.TempDir(), Options{Durability: run.d})
 			ids := numbered("key_01234567890123", 1000)
 			makeKnown(b, s, ids)
 			warm(b, s, ids)
@@ -25,10 +28,10 @@ func BenchmarkConsume(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			before := processorTime(b)
-			for range callers {
+			for range run.callers {
 				group.Go(func() {
 					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-						i := n % int64(len(ids))
+						i := n * 67 % int64(len(ids)) // the next one is on another page
 						c := core.Consumption{Account: acct, KeyID: ids[i], KeySeq: i + 1, UserID: i + 1, Cost: 1, Terms: core.Terms{Limit: core.MaxLimit},
 							Entry: core.Entry{At: noon, Endpoint: "/v1/items", Method: "GET", IP: "203.0.113.7"}}
 						if v, err := s.Consume(context.Background(), &c); err != nil || !v.Allowed {
