@@ -64,25 +64,26 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 }
 
 // keepFormat1 tells the event log until when its segments of format 1 must be kept, and stores
-// these times: the next replay may begin behind the segments. kept has the stored times, and
-// replayed those of the events behind the checkpoint.
+// these times: the next replay may begin behind the segments, and a record of before schema 4
+// would be read as later with each opening. kept has the stored times, and replayed those of the
+// events behind the checkpoint.
 func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 	w := newWrites()
 	for _, g := range s.events.Segments() {
 		if g.Version != 1 {
 			break
 		}
-		k := kept[g.Base]
-		if r, ok := replayed[g.Base]; ok {
-			k = eventlog.Keep{Until: max(k.Until, r.Until), Hard: max(k.Hard, r.Hard)}
-			w.put(segmentKey(g.Base), encodeKeep(k))
-		}
+		k, r := kept[g.Base], replayed[g.Base]
+		k = eventlog.Keep{Until: max(k.Until, r.Until), Hard: max(k.Hard, r.Hard)}
+		w.put(segmentKey(g.Base), encodeKeep(k))
 		s.events.SetKeep(g.Base, k)
 	}
-	if len(w.byPath) == 0 {
-		return nil
+	for _, part := range w.split() {
+		if err := s.store(part); err != nil {
+			return err
+		}
 	}
-	return s.store(w)
+	return nil
 }
 
 // logTorn logs that a torn write was cut off.

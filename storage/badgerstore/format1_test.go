@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
@@ -115,6 +117,18 @@ func TestFormat1Retention(t *testing.T) {
 	setRecord(t, dir, segmentKey(base), encodeNumber(ends)) // as schema 3 had it
 	setRecord(t, dir, at(kindSchema), encodeNumber(withoutKept))
 	s = openAlone(t, dir, Options{Logger: quiet.Logger, MaxHistory: 1})
+	// Opened again two days later, the segment is not kept for two more days.
+	var written []byte
+	err := s.db.View(func(txn *badger.Txn) (err error) {
+		written, err = snapshot{txn}.get(segmentKey(base))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, err := decodeKeep(written, time.Now().Add(idRetention).Unix()); err != nil || k.Hard > oldSegments(s)[id].Hard { // which is in hours, rounded up
+		t.Errorf("read from its record later: got %v (%v), want at most %v", k, err, oldSegments(s)[id].Keep)
+	}
 	trimmed(t, s, time.Now().Add(core.RequestIDRetention))
 	if old := oldSegments(s); len(old) == 0 || old[0].Base != base || old[0].Until != ends {
 		t.Errorf("after max_history: got %+v, want the segment with the request id first, until %d", old, ends)
