@@ -65,8 +65,8 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 
 // keepFormat1 tells the event log until when its segments of format 1 must be kept, and stores
 // these times: the next replay may begin behind the segments, and a record of before schema 4
-// would be read as later with each opening. kept has the stored times, and replayed those of the
-// events behind the checkpoint.
+// would be read as later with each opening. kept has the stored times. replayed has the times of
+// the events behind the checkpoint.
 func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 	w := newWrites()
 	for _, g := range s.events.Segments() {
