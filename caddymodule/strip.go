@@ -149,18 +149,23 @@ func withoutPairs(list, sep string, drop func(pair string) bool) string {
 
 // editLines changes the lines of a header field, and removes a line that edit empties.
 func editLines(h http.Header, field string, edit func(line string) string) {
+	var kept []string // nil until a line has changed
 	lines := h[field]
-	first := slices.IndexFunc(lines, func(line string) bool { return edit(line) != line })
-	if first < 0 {
-		return
-	}
-	kept := slices.Clone(lines[:first])
-	for _, line := range lines[first:] {
-		if edited := edit(line); edited != "" || line == "" {
+	for i, line := range lines {
+		edited := edit(line)
+		if kept == nil {
+			if edited == line {
+				continue
+			}
+			kept = append(make([]string, 0, len(lines)), lines[:i]...)
+		}
+		if edited != "" || line == "" {
 			kept = append(kept, edited)
 		}
 	}
-	setLines(h, field, kept)
+	if kept != nil {
+		setLines(h, field, kept)
+	}
 }
 
 // setLines sets the values of a header field, none at all removes it.

@@ -75,12 +75,8 @@ func (s *Store) expire(now time.Time) error {
 func (s *Store) trim(now time.Time) error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	excess := s.historyBytes() - s.retention.most.Load()
-	return s.removeEarly(now, "it is larger than max_history", func(g eventlog.Segment) bool {
-		more := excess > 0
-		excess -= g.End - g.Base
-		return more
-	})
+	_, err := s.removeEarly(now, "it is larger than max_history", s.historyBytes()-s.retention.most.Load())
+	return err
 }
 
 // makeSpace removes the oldest segments when less than the reserve is free on the disk, and
@@ -92,12 +88,7 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 	}
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	missing := int64(reserve - n)
-	err = s.removeEarly(now, "the disk is full", func(g eventlog.Segment) bool {
-		more := missing > 0
-		missing -= g.End - g.Base
-		return more
-	})
+	missing, err := s.removeEarly(now, "the disk is full", int64(reserve-n))
 	if err != nil {
 		s.log.Warn("history was not removed from a full disk", "dir", s.dir, "error", err)
 	}
@@ -107,18 +98,26 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 	return free()
 }
 
-// removeEarly removes the segments that goes accepts and that have no remembered request id.
-// It logs the reason the first time.
-func (s *Store) removeEarly(now time.Time, reason string, goes func(eventlog.Segment) bool) error {
-	list := s.removable(func(g eventlog.Segment) bool { return g.Hard < now.Unix() && goes(g) })
+// removeEarly removes the oldest segments that have no remembered request id, until bytes are
+// removed, and returns how many bytes it could not remove, if more than 0. It logs the reason the
+// first time.
+func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing int64, err error) {
+	missing = bytes
+	list := s.removable(func(g eventlog.Segment) bool {
+		if missing <= 0 || g.Hard >= now.Unix() {
+			return false
+		}
+		missing -= g.End - g.Base
+		return true
+	})
 	if len(list) == 0 {
-		return nil
+		return missing, nil
 	}
 	if !s.retention.early.Swap(true) {
 		s.log.Warn("the oldest history is removed before its retention is over", "dir", s.dir, "reason", reason,
 			"max_history", s.retention.most.Load())
 	}
-	return s.remove(list)
+	return missing, s.remove(list)
 }
 
 // removable returns the oldest segments that are in the checkpoint and that mayGo accepts. It
