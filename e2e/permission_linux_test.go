@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// stranger is a user who owns nothing.
+// stranger is the id of a user without any files.
 const stranger = 65534
 
 // A directory that the user of the process may not use is one line that names the directory

@@ -92,8 +92,8 @@ func (s *Store) withBoth(c *core.Consumption, of, ofUser ref, fn func(key, user 
 }
 
 // SetCounters implements [core.Importer]. The counters are changed in memory, and folded
-// before it returns: what they become is in no event of the event log. A process that is
-// ended before leaves them as they were, each with all its events.
+// before it returns, because no event of the event log has their new values. A process that ends
+// before that leaves them as they were, each with all its events.
 func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
 	if err := s.enterToWrite(); err != nil {
 		return err

@@ -23,8 +23,8 @@ type replay struct {
 }
 
 // given are the largest numbers that an account has given to its keys and users. After
-// a power cut the event log may be ahead of the database: with events of what is not there
-// any more, and whose number may be given again.
+// a power cut the event log may be ahead of the database: it has events of keys and users that
+// are missing there, and whose numbers may be given again.
 type given struct{ key, user int64 }
 
 // replayFrom replays the event log from the mark of the checkpoint on. kept says of segments of

@@ -328,7 +328,7 @@ func (s *short) History(ctx context.Context, of core.CounterID, since time.Time,
 }
 
 // A target that drops history because of its size is whole when it says so: all that it has
-// kept is the newest. When it does not say so, what is missing was lost.
+// kept is the newest. When it does not say so, the missing entries were lost.
 func TestTargetDropsHistory(t *testing.T) {
 	source := filled(t, 90, 300)
 	r := mustRun(t, source, &short{memstore.New(), true}, small())

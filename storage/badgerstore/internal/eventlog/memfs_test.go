@@ -109,7 +109,7 @@ func (m *memFS) SyncDir(string) error {
 	return err
 }
 
-// clone returns the file system as a killed process leaves it: what was not synced may still be
+// clone returns the file system as a killed process leaves it: unsynced bytes may still be
 // lost at a power cut. The caller holds mu, or is alone.
 func (m *memFS) clone() *memFS {
 	c, copies := newMemFS(), map[*memFile]*memFile{nil: nil}
