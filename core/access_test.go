@@ -293,7 +293,7 @@ func TestAccessHoldsNoSecrets(t *testing.T) {
 			t.Errorf("%s is stored as it is", secret)
 		}
 	}
-	if !strings.HasPrefix(ac.Password, "$argon2id$v=19$m=65536,t=3,p=1$") {
+	if !strings.HasPrefix(ac.Password, "$argon2id$v=19$m=19456,t=2,p=1$") {
 		t.Errorf("the password is stored as %s", ac.Password)
 	}
 	for _, secret := range []string{link, session, unused} {

@@ -144,6 +144,7 @@ func TestKnownBrowsersLeaveTurns(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for range 5 {
+			time.Sleep(10 * hashDuration) // the rest after the stranger before
 			begun := time.Now()
 			_, err := s.SignInByPassword(t.Context(), "nobody", password, from("198.51.100.1"))
 			if waited := time.Since(begun); err != core.ErrSignIn || waited > 3*hashDuration {
@@ -152,6 +153,31 @@ func TestKnownBrowsersLeaveTurns(t *testing.T) {
 		}
 		cancel()
 		owners.Wait()
+	})
+}
+
+// After the password of a stranger the next stranger waits nine times as long as the hash took:
+// however many try to sign in, they take a tenth of one processor.
+func TestStrangersTakeATenth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := core.NewService(newStore(), core.Config{})
+		hashes := 0
+		s.OnHash(func() { time.Sleep(hashDuration); hashes++ })
+		begun := time.Now()
+		for i := range 10 {
+			if _, err := s.SignInByPassword(t.Context(), fmt.Sprint("name ", i), password, from(fmt.Sprintf("198.51.%d.1", i))); err != core.ErrSignIn {
+				t.Errorf("stranger %d: got %v, want %v", i, err, core.ErrSignIn)
+			}
+		}
+		if took := time.Since(begun); hashes != 10 || took != 91*hashDuration {
+			t.Errorf("10 strangers: got %d hashes in %v, want 10 in %v", hashes, took, 91*hashDuration)
+		}
+		time.Sleep(10 * hashDuration)
+		begun = time.Now()
+		_, err := s.SignInByPassword(t.Context(), "nobody", password, from("203.0.113.1"))
+		if took := time.Since(begun); err != core.ErrSignIn || took != hashDuration {
+			t.Errorf("a stranger after a pause: %v after %v, want no wait", err, took)
+		}
 	})
 }
 

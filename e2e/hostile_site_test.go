@@ -51,7 +51,7 @@ type hostileSite struct {
 func newHostileSite(t *testing.T) *hostileSite {
 	t.Helper()
 	h := &hostileSite{site: &site{t: t, dir: t.TempDir(), owner: "lk_e2eOwnersKey00000000000000000",
-		env: []string{"GOMEMLIMIT=" + memoryLimit}}}
+		env: []string{"GOGC=off", "GOMEMLIMIT=" + memoryLimit}}}
 	var ports [3]string
 	for i := range ports {
 		var err error
@@ -120,6 +120,7 @@ https://%[3]s {
 		output file %[2]s/access.log {
 			roll_size 16MiB
 			roll_keep 2
+			roll_uncompressed
 		}
 	}
 	handle /rogue/* {
