@@ -357,6 +357,9 @@ func (s *Store) mark(upTo int64) error {
 	if err := s.store(w); err != nil {
 		return err
 	}
+	if err := s.inventory(upTo); err != nil {
+		return err
+	}
 	s.folder.mark.Store(upTo)
 	s.folder.folds.Add(1)
 	s.step(stepMarked)
