@@ -190,7 +190,9 @@ func copyOf(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
 	copyDatabase(t, to, dir)
-	copyEventLog(t, to, dir)
+	if _, err := os.Stat(filepath.Join(dir, eventLogDir)); err == nil {
+		copyEventLog(t, to, dir)
+	}
 	return to
 }
 
