@@ -71,20 +71,27 @@ func open(dir string, o Options) (*Store, error) {
 
 // recover makes the store whole after the last process that had it open.
 func (s *Store) recover(o Options) error {
-	if err := s.checkSchema(); err != nil {
+	old, err := s.checkSchema()
+	if err != nil {
 		return err
 	}
 	if err := s.openEvents(o); err != nil {
 		return err
 	}
+	if old {
+		if err := firstOf(s.listOldPages(), s.writeSchema()); err != nil {
+			return err
+		}
+	}
 	return s.recoverJournals()
 }
 
-// checkSchema makes sure that the store has the layout that this version knows.
-func (s *Store) checkSchema() error {
+// checkSchema makes sure that the store has a layout that this version knows, and reports whether
+// it is an older one.
+func (s *Store) checkSchema() (old bool, err error) {
 	var version int64
 	empty := true
-	err := s.db.View(func(txn *badger.Txn) (err error) {
+	err = s.db.View(func(txn *badger.Txn) (err error) {
 		r := snapshot{txn}
 		if version, err = r.number(at(kindSchema)); err != nil {
 			return err
@@ -96,29 +103,30 @@ func (s *Store) checkSchema() error {
 	})
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case version == schema:
-		return nil
+		return false, nil
 	case version >= withoutDays && version < schema: // their records say so themselves
-		return s.writeSchema()
+		return true, nil
 	case version > 0 && version < schema:
-		return fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
+		return false, fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
 	case version > schema:
-		return fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
+		return false, fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
 	case !empty:
-		return errors.New("it is a database of something else")
+		return false, errors.New("it is a database of something else")
 	}
 	if name := witness(s.dir); name != "" { // this is made after the schema is on disk
-		return &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, and " + name + " is there"}
+		return false, &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, and " + name + " is there"}
 	}
-	return s.writeSchema()
+	return false, s.writeSchema()
 }
 
 // The schemas before that of this version which it reads.
 const (
-	withoutDays = 2
-	withoutKept = 3 // counters without denials of a day, segments without the end of their request ids
-	withFormat1 = 4 // an event log of format 1
+	withoutDays  = 2
+	withoutKept  = 3 // counters without denials of a day, segments without the end of their request ids
+	withFormat1  = 4 // an event log of format 1
+	withoutPages = 5 // no families of pages
 )
 
 // writeSchema writes the version to the disk: a store with an event log and without a version

@@ -47,7 +47,7 @@ func compact(db *DB) error { return db.DropPrefix([]byte("other")) }
 
 func tableFiles(t testing.TB, dir string) []string {
 	t.Helper()
-	list, err := filepath.Glob(filepath.Join(dir, "*"+tableSuffix))
+	list, err := filepath.Glob(filepath.Join(dir, "*"+Suffix))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,12 @@ import (
 	btable "github.com/dgraph-io/badger/v4/table"
 )
 
-// The files of Badger.
+// The ends of the names of Badger's files: of a table, of the write-ahead log of a memtable, and of a value log, in
+// which we keep nothing.
 const (
-	tableSuffix    = ".sst"
-	LogSuffix      = ".mem"  // of the write-ahead log of a memtable
-	ValueLogSuffix = ".vlog" // of a value log, in which we keep nothing
+	Suffix         = ".sst"
+	LogSuffix      = ".mem"
+	ValueLogSuffix = ".vlog"
 )
 
 // verify reads every byte of a table through its file and checks every checksum. It returns how
@@ -162,7 +163,7 @@ func withoutManifest(dir string, inv *inventory, witness string) error {
 		return err
 	}
 	for _, entry := range names {
-		for _, suffix := range []string{tableSuffix, LogSuffix, ValueLogSuffix} {
+		for _, suffix := range []string{Suffix, LogSuffix, ValueLogSuffix} {
 			if strings.HasSuffix(entry.Name(), suffix) {
 				return missing(entry.Name())
 			}
