@@ -129,8 +129,14 @@ func fault(err error) error {
 }
 
 // absent returns the damage that a record is missing which another one names.
-func absent(p path) error {
-	return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the record %q is missing, and another one names it", p)}
+func absent(p path) error { return contradiction(p, "it is missing, and another record names it") }
+
+// contradiction returns the damage of a record. It leaves out digests and addresses.
+func contradiction(p path, format string, args ...any) error {
+	if p[0] == kindDigest || p[0] == kindOwnerDigest || p[0] == kindEmail {
+		p = p[:1]
+	}
+	return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the record %q: ", p) + fmt.Sprintf(format, args...)}
 }
 
 // listed reads the resources with the numbers, which an index names.

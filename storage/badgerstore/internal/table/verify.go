@@ -196,18 +196,21 @@ func verifyAll(o badger.Options, tables []entry, progress func(Progress), report
 }
 
 // Check verifies the files of a database that nobody has open, and hands each damage to report.
-// It changes nothing. witness is as in [Options].
-func Check(dir, witness string, progress func(Progress), report func(error)) error {
+// It changes nothing, and returns the position that [DB.Position] would. witness is as in [Options].
+func Check(dir, witness string, progress func(Progress), report func(error)) (position int64, err error) {
 	o := badgerOptions(dir, slog.New(slog.DiscardHandler))
 	f, err := look(o, witness)
 	if err != nil && !errors.Is(err, ErrDamaged) {
-		return err
+		return 0, err
 	}
 	if err != nil {
 		report(err)
 	}
 	if f == nil {
-		return nil
+		return 0, nil
+	}
+	if f.inventory != nil {
+		position = f.inventory.Position
 	}
 	err = verifyAll(o, f.tables, progress, func(err error) error {
 		if errors.Is(err, ErrDamaged) {
@@ -217,7 +220,7 @@ func Check(dir, witness string, progress func(Progress), report func(error)) err
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("verify the tables: %w", err)
+		return position, fmt.Errorf("verify the tables: %w", err)
 	}
-	return nil
+	return position, nil
 }
