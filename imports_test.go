@@ -27,6 +27,7 @@ var arrows = []struct {
 		module + "/storage/migrate"}, "a store knows no other store"},
 	{"storage/badgerstore/internal/eventlog", []string{module + "/...", "github.com/dgraph-io/...", "log/slog"},
 		"the log knows bytes and positions: neither Badger nor core"},
+	{"storage/badgerstore/internal/table", []string{module + "/..."}, "it knows Badger, and nothing of what is stored"},
 	{"storage/redisstore", []string{module + "/storage/memstore", module + "/storage/badgerstore", module + "/storage/storetest",
 		module + "/storage/migrate", module + "/storage/redisstore/..."}, "a store knows no other store"},
 	{"storage/redisstore/redistest", []string{module + "/...", "github.com/redis/..."}, "what tests a store does not use it"},

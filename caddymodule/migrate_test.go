@@ -21,14 +21,19 @@ import (
 
 // runMigrate runs the command as the binary would.
 func runMigrate(args ...string) (stdout, stderr string, err error) {
+	return runCommand("migrate", migrateCommand, args...)
+}
+
+// runCommand runs a command as the binary would.
+func runCommand(name string, command func(*cobra.Command), args ...string) (stdout, stderr string, err error) {
 	root := &cobra.Command{Use: "limitkeeper", SilenceUsage: true, SilenceErrors: true}
-	cmd := &cobra.Command{Use: "migrate"}
-	migrateCommand(cmd)
+	cmd := &cobra.Command{Use: name}
+	command(cmd)
 	root.AddCommand(cmd)
 	var out, errs bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&errs)
-	root.SetArgs(append([]string{"migrate"}, args...))
+	root.SetArgs(append([]string{name}, args...))
 	err = root.Execute()
 	return out.String(), errs.String(), err
 }

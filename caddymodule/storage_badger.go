@@ -112,10 +112,12 @@ var (
 		"How often the event log was folded into counters.", nil, nil)
 	ledgerWaits = prometheus.NewDesc("limitkeeper_ledger_waits_total",
 		"Decisions that had to wait because too much was not folded.", nil, nil)
+	storeVerified = prometheus.NewDesc("limitkeeper_store_verified_timestamp_seconds",
+		"When the last scrub of all files of the store ended without damage; 0 before the first one.", nil, nil)
 )
 
 func describeBadger(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ledgerBytes, ledgerUnfolded, ledgerFolds, ledgerWaits} {
+	for _, d := range []*prometheus.Desc{ledgerBytes, ledgerUnfolded, ledgerFolds, ledgerWaits, storeVerified} {
 		ch <- d
 	}
 }
@@ -131,6 +133,7 @@ func collectBadger(s core.Store, ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(ledgerUnfolded, prometheus.GaugeValue, float64(st.UnfoldedBytes))
 	ch <- prometheus.MustNewConstMetric(ledgerFolds, prometheus.CounterValue, float64(st.Folds))
 	ch <- prometheus.MustNewConstMetric(ledgerWaits, prometheus.CounterValue, float64(st.Waits))
+	ch <- prometheus.MustNewConstMetric(storeVerified, prometheus.GaugeValue, float64(st.VerifiedAt))
 }
 
 // Interface guards.

@@ -40,7 +40,7 @@ func (s *Store) AccountByName(_ context.Context, name string) (a *core.Account, 
 		if err != nil || n == 0 {
 			return firstOf(err, core.ErrAccountNotFound)
 		}
-		a, err = found[core.Account](r, accountPath(n), core.ErrAccountNotFound)
+		a, err = named[core.Account](r, accountPath(n))
 		return err
 	})
 	return a, err
@@ -53,7 +53,7 @@ func (s *Store) Account(_ context.Context, id string) (a *core.Account, err erro
 		if err != nil {
 			return err
 		}
-		a, err = found[core.Account](r, accountPath(n), core.ErrAccountNotFound)
+		a, err = named[core.Account](r, accountPath(n))
 		return err
 	})
 	return a, err
@@ -124,7 +124,7 @@ func (s *Store) OwnerKeyByDigest(_ context.Context, d core.Digest) (k *core.Owne
 		if err != nil {
 			return err
 		}
-		k, err = found[core.OwnerKey](r, ownerKeyPath(account, n), core.ErrOwnerKeyNotFound)
+		k, err = named[core.OwnerKey](r, ownerKeyPath(account, n))
 		return err
 	})
 	return k, err
@@ -152,7 +152,7 @@ func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*c
 		if err != nil || n == 0 {
 			return firstOf(err, core.ErrOwnerKeyNotFound)
 		}
-		k, err = found[core.OwnerKey](r, ownerKeyPath(account, n), core.ErrOwnerKeyNotFound)
+		k, err = named[core.OwnerKey](r, ownerKeyPath(account, n))
 		if err != nil {
 			return err
 		}

@@ -26,10 +26,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // Options say how a store is opened. The zero value is good.
@@ -57,7 +56,7 @@ type Options struct {
 
 // Store is a [core.Store] on disk.
 type Store struct {
-	db  *badger.DB
+	db  *table.DB
 	dir string
 	log *slog.Logger
 
@@ -87,16 +86,21 @@ type Store struct {
 	step     func(step)
 
 	retention retention
+	verified  atomic.Int64 // when the last scrub ended, Unix seconds; 0 before the first one
 	clock     atomic.Int64 // that of the machine, Unix seconds, not more than a moment behind
 }
 
-// enter begins a method, unless the store is closed: then it returns
+// enter begins a method, unless the store is closed or damaged: then it returns
 // core.ErrUnavailable. Close waits until it has left.
 func (s *Store) enter() error {
 	s.life.RLock()
 	if s.closed {
 		s.life.RUnlock()
 		return core.Unavailable(errors.New("the store is closed"))
+	}
+	if err := s.damaged(); err != nil {
+		s.life.RUnlock()
+		return fault(err)
 	}
 	return nil
 }
@@ -118,7 +122,11 @@ func (s *Store) enterToWrite() error {
 // fail makes the store refuse every write from now on, and returns why.
 func (s *Store) fail(err error) error {
 	if s.failed.CompareAndSwap(nil, &err) {
-		s.log.Error("the store takes no more writes until it is opened again", "dir", s.dir, "error", err)
+		what := "the store takes no more writes until it is opened again"
+		if isDamage(err) {
+			what = "the store is damaged and refuses everything"
+		}
+		s.log.Error(what, "dir", s.dir, "error", err)
 		s.folder.pass() // who waits for room is told
 	}
 	return fault(err)

@@ -3,52 +3,82 @@ package badgerstore
 import (
 	"errors"
 	"fmt"
-	"os"
+	"log/slog"
 	"path/filepath"
 
-	"github.com/dgraph-io/badger/v4"
-	"github.com/dgraph-io/badger/v4/table"
-	"github.com/dgraph-io/ristretto/v2/z"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// checkTables makes sure that badger can open the tables in a directory: over a damaged
-// one it ends the process, in a goroutine of its own where nobody can keep it from that.
-// Tables that the manifest does not name are of no use to anybody; badger removes them.
-func checkTables(o badger.Options) error {
-	file, err := os.Open(filepath.Join(o.Dir, badger.ManifestFilename))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // a new store
+// Checking says what [Check] does beside its result.
+type Checking struct {
+	Progress func(line string)  // how far it is, from time to time
+	Damage   func(damage error) // each damaged thing, one line
+}
+
+// Checked is what [Check] has read.
+type Checked struct {
+	Tables, Segments, Events, Records int
+	Bytes                             int64 // of tables and segments
+	Damaged                           int   // how many damages were reported
+}
+
+// Check verifies everything in a store that is not open: the files of the database, the event log,
+// and then whether records, indexes and counters agree. For that it opens the store as a start
+// does, and only when all files are whole. A store that is open is [ErrInUse].
+func Check(dir string, o Checking) (c Checked, err error) {
+	damage := o.Damage
+	o.Damage = func(err error) {
+		c.Damaged++
+		damage(err)
 	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("check the store in %s: %w", dir, err)
+		}
+	}()
+	release, err := claim(dir)
+	if err != nil {
+		return c, err
+	}
+	err = c.files(dir, o)
+	release()
+	if err != nil || c.Damaged > 0 {
+		return c, err
+	}
+	s, err := open(dir, Options{Logger: slog.New(slog.DiscardHandler)})
+	if isDamage(err) {
+		o.Damage(err)
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	err = s.checkRecords(&c, o)
+	return c, errors.Join(err, s.Close())
+}
+
+// files verifies all files, without a change.
+func (c *Checked) files(dir string, o Checking) error {
+	position, err := table.Check(dir, witness(dir), func(p table.Progress) {
+		c.Tables = p.Tables
+		if p.Tables%100 == 0 || p.Tables == p.Of {
+			o.Progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
+		}
+		c.Bytes = p.Bytes
+	}, o.Damage)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }()
-	manifest, _, err := badger.ReplayManifestFile(file, o.ExternalMagicVersion, o)
+	o.Progress("event log")
+	r, err := eventlog.Verify(eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: position, Boot: eventlog.Boot()})
 	if err != nil {
-		return fmt.Errorf("badger: %s: %s", badger.ManifestFilename, firstLine(err.Error()))
+		return err
 	}
-	for id, t := range manifest.Tables {
-		if err := checkTable(table.NewFilename(id, o.Dir), table.Options{Compression: t.Compression, BlockSize: o.BlockSize}); err != nil {
-			return err
-		}
+	for _, d := range r.Damage {
+		o.Damage(d)
 	}
+	c.Segments, c.Events, c.Bytes = r.Segments, r.Records, c.Bytes+r.Bytes
+	o.Progress(fmt.Sprintf("event log: %d segments, %d events", r.Segments, r.Records))
 	return nil
-}
-
-// checkTable makes sure that the index and the last block of a table can be read.
-func checkTable(name string, o table.Options) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("badger: the table %s is damaged", filepath.Base(name))
-		}
-	}()
-	file, err := z.OpenMmapFile(name, os.O_RDONLY, 0)
-	if err != nil {
-		return fmt.Errorf("badger: the table %s: %s", filepath.Base(name), firstLine(err.Error()))
-	}
-	t, err := table.OpenTable(file, o)
-	if err != nil {
-		return fmt.Errorf("badger: the table %s is damaged: %s", filepath.Base(name), firstLine(err.Error()))
-	}
-	return t.Close(-1)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // today is the day of noon.
@@ -339,7 +340,7 @@ func TestWithoutDays(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	db, err := badger.Open(badgerOptions(dir, quiet.Logger))
+	db, err := table.Open(table.Options{Dir: dir, Logger: quiet.Logger})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,17 +13,19 @@ import (
 	"syscall"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // ErrInUse means that another process, or another store of this one, has the
 // directory open.
-var ErrInUse = errors.New("another process is using it: stop that process, or name another directory")
+var ErrInUse = table.ErrInUse
 
 // The files that badger writes what is committed into: its write-ahead logs and its
 // value logs.
 const (
-	logSuffix      = ".mem"
-	valueLogSuffix = ".vlog"
+	logSuffix      = table.LogSuffix
+	valueLogSuffix = table.ValueLogSuffix
 )
 
 // prepareDir makes the directory, if it does not exist, and makes sure that this process
@@ -96,7 +98,7 @@ func shut(dir string, log *slog.Logger) error {
 // of badger, the event log, and the directory that a new volume has. Names that begin with a dot,
 // such as .gitkeep or .snapshot, are nobody's data.
 var ownNames = []string{
-	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK",
+	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
 	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, probePrefix + "*", "lost+found",
 }
 
@@ -115,8 +117,11 @@ func foreign(dir string) (string, error) {
 	return "", err
 }
 
-// advised adds to an error of the file system what to do about it.
+// advised adds to an error of the file system, or to damage, what to do about it.
 func advised(dir string, err error) error {
+	if isDamage(err) {
+		return fmt.Errorf("%w: nothing was changed; run limitkeeper check --store badger:%s", err, dir)
+	}
 	var at *fs.PathError
 	if !hasModes || !errors.As(err, &at) {
 		return err

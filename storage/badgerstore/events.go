@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // eventLogDir is the directory of the event log within that of the store.
 const eventLogDir = "ledger"
+
+// segmentSuffix ends the names of the segments of the event log.
+const segmentSuffix = ".seg"
 
 // firstPosition is the first position in the event log.
 const firstPosition = 1
@@ -31,6 +36,9 @@ func (s *Store) openEvents(o Options) error {
 	if err != nil {
 		return err
 	}
+	if known := s.db.Position(); mark < known {
+		return &table.DamageError{File: "*" + table.LogSuffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, known)}
+	}
 	s.events, err = eventlog.Open(eventlog.Options{
 		FS: o.fs, Dir: dir, SegmentSize: o.segmentSize, Ahead: o.ahead, Power: o.Durability == Power,
 		Known: mark, Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState,
@@ -39,6 +47,18 @@ func (s *Store) openEvents(o Options) error {
 		return err
 	}
 	return s.replayFrom(mark, kept)
+}
+
+// witness returns the name of a segment of the event log in the directory of a store, "" when
+// there is none: a store makes the first one after its database.
+func witness(dir string) string {
+	entries, _ := os.ReadDir(filepath.Join(dir, eventLogDir)) // without the directory there are none
+	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), segmentSuffix) {
+			return filepath.Join(eventLogDir, entry.Name())
+		}
+	}
+	return ""
 }
 
 // readMark returns the position up to which the checkpoint has all events, and until when

@@ -267,7 +267,7 @@ func (s *Store) writePage(txn *badger.Txn, counters []folded, records []byte) (i
 		return 0, err
 	}
 	record := pg.encode()
-	return size + len(record), txn.Set(p, record)
+	return size + len(record), setPage(txn, counters[0].page(), record, old != nil)
 }
 
 // caughtUp returns the record of a counter that is not in memory, and its days that are
@@ -355,6 +355,9 @@ func (s *Store) mark(upTo int64) error {
 	w := newWrites()
 	w.put(at(kindFolded), encodeNumber(upTo))
 	if err := s.store(w); err != nil {
+		return err
+	}
+	if err := s.inventory(upTo); err != nil {
 		return err
 	}
 	s.folder.mark.Store(upTo)

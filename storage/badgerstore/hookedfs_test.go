@@ -8,7 +8,6 @@ import (
 
 // Names and headers of the files of the event log, as internal/eventlog has them.
 const (
-	segmentSuffix = ".seg"
 	segmentData   = 4096    // the offset of the first block
 	blockOverhead = 19      // bytes of a block beside its records
 	defaultAhead  = 1 << 20 // bytes written ahead

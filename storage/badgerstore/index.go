@@ -107,6 +107,16 @@ func (f *family) count() int {
 	return f.root.total()
 }
 
+// has reports whether a number is in the family.
+func (f *family) has(n int64) (bool, error) {
+	if f.root == nil {
+		_, has := slices.BinarySearch(f.small, n)
+		return has, nil
+	}
+	l, err := f.leaf(n >> leafBits)
+	return err == nil && l.has(n), err
+}
+
 // add puts a number into the family. It may be there already.
 func (f *family) add(n int64) error {
 	if f.root != nil {

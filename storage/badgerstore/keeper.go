@@ -12,6 +12,7 @@ import (
 const (
 	syncEvery   = time.Second
 	expireEvery = time.Minute
+	watchEvery  = time.Second
 	foldAgain   = time.Second // at least, after folding has failed
 )
 
@@ -39,6 +40,8 @@ func (k *keeper) start(s *Store) {
 		})
 	})
 	k.group.Go(func() { k.fold(s) })
+	k.group.Go(func() { k.every(watchEvery, s.watch) })
+	k.group.Go(func() { k.scrub(s) })
 	k.group.Go(func() {
 		k.every(expireEvery, func() {
 			if err := s.expire(time.Now()); err != nil {
@@ -75,13 +78,15 @@ func (k *keeper) fold(s *Store) {
 	}
 }
 
-// pause waits, unless the keeper is stopped.
-func (k *keeper) pause(d time.Duration) {
+// pause waits, unless the keeper is stopped: then it returns false.
+func (k *keeper) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-k.done:
+		return false
 	case <-timer.C:
+		return true
 	}
 }
 

@@ -74,7 +74,7 @@ func (r snapshot) key(account, id string) (*core.Key, error) {
 	if err != nil || seq == 0 {
 		return nil, firstOf(err, core.ErrKeyNotFound)
 	}
-	return found[core.Key](r, keyPath(account, seq), core.ErrKeyNotFound)
+	return named[core.Key](r, keyPath(account, seq))
 }
 
 func (r snapshot) keyByDigest(d core.Digest) (account string, k *core.Key, err error) {
@@ -86,7 +86,7 @@ func (r snapshot) keyByDigest(d core.Digest) (account string, k *core.Key, err e
 	if err != nil {
 		return "", nil, err
 	}
-	k, err = found[core.Key](r, keyPath(account, seq), core.ErrKeyNotFound)
+	k, err = named[core.Key](r, keyPath(account, seq))
 	return account, k, err
 }
 

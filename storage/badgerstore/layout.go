@@ -9,8 +9,8 @@ import (
 // schema is the version of the layout below. A store that was written with a later
 // one is refused. Before 3 there were no days: see page.go for what is different. Before 4 a
 // counter had no denials of a day, and a segment no end of its request ids: see decodeKeep.
-// Before 5 the event log was of format 1.
-const schema = 5
+// Before 5 the event log was of format 1. Before 6 no record said which pages there are.
+const schema = 6
 
 // Everything is one key space. A key is its kind, one byte, and then fields: a
 // text is its length as a uvarint and its bytes, a number 8 bytes, big endian. The
@@ -38,6 +38,7 @@ const schema = 5
 //	S set          account, family, node        see index.go
 //	C counters     account's number, kind,      a page of counters, see page.go
 //	               number of the page
+//	c pages        account's number, kind, node the numbers of the pages that there are, see index.go
 //	D day          account's number, kind,      a day of a page of counters, see archive.go
 //	               number of the page, date
 //	R request id   account's number, seq of     the position of its event in the event log
@@ -67,6 +68,7 @@ const (
 	kindHolding     = 'h'
 	kindSet         = 'S'
 	kindCounter     = 'C'
+	kindPages       = 'c'
 	kindDay         = 'D'
 	kindRepeat      = 'R'
 	kindFolded      = 'F'

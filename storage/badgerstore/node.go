@@ -95,6 +95,8 @@ func (l *leaf) set(n int64, member bool) bool {
 	return true
 }
 
+func (l *leaf) has(n int64) bool { return l[n&(1<<leafBits-1)/64]&(1<<(n&63)) != 0 }
+
 func (l *leaf) total() (n int) {
 	for _, word := range l {
 		n += bits.OnesCount64(word)

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io/fs"
 	"log/slog"
 	"os"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
-	"github.com/dgraph-io/badger/v4/options"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // Open opens the store in a directory, which is made if it does not exist. A
@@ -36,18 +34,14 @@ func open(dir string, o Options) (*Store, error) {
 	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
 	}
-	opts := badgerOptions(dir, o.Logger)
-	if err := checkTables(opts); err != nil {
-		return nil, err
-	}
-	db, err := openBadger(opts)
+	db, err := table.Open(table.Options{Dir: dir, Logger: o.Logger, Witness: witness(dir)})
 	if err != nil {
 		return nil, err
 	}
 	if o.syncLog == nil {
 		o.syncLog = (*os.File).Sync
 	}
-	logs, err := openLogs(db, dir, o.syncLog)
+	logs, err := openLogs(db.DB, dir, o.syncLog)
 	if err != nil {
 		_ = db.Close()
 		return nil, err
@@ -75,76 +69,29 @@ func open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// badgerOptions are chosen for a service that shares a small machine. What badger
-// keeps in memory is bounded however large the store is: up to three memtables of 10
-// MiB and 16 MiB of blocks; indexes and filters of tables are read where the files are
-// mapped. Most it takes to compact: up to a dozen tables at once, each of which takes
-// twice its size and 3 MiB. So all are small, but not much smaller than that. The pages of
-// counters that are folded at once have room in the first level, so that the next time
-// replaces them there. A store that was filled with a smaller one keeps its levels: badger
-// sees to that since its issue 2278 was fixed.
-func badgerOptions(dir string, log *slog.Logger) badger.Options {
-	o := badger.DefaultOptions(dir).
-		WithLogger(badgerLog{log}).
-		WithMetricsEnabled(false).
-		WithMemTableSize(8 << 20).
-		WithNumMemtables(2).
-		WithBaseTableSize(2 << 20).
-		WithBaseLevelSize(64 << 20).
-		WithBlockCacheSize(16 << 20).
-		WithNumCompactors(2).
-		WithChecksumVerificationMode(options.OnBlockRead).
-		// Transactions are serialized here: by the locks of accounts and of commits.
-		WithDetectConflicts(false).
-		// No value is as large as the threshold, 1 MiB: nothing goes to the value log, and
-		// there is nothing in it to collect. Its file is mapped at twice its size.
-		WithValueLogFileSize(1 << 20)
-	o.TableSizeMultiplier = 1
-	return o
-}
-
-// openBadger opens the database. Its errors are many lines of text, and it panics over
-// some damaged files.
-func openBadger(o badger.Options) (db *badger.DB, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			db, err = nil, fmt.Errorf("the files are damaged: %s", firstLine(fmt.Sprint(p)))
-		}
-	}()
-	db, err = badger.Open(o)
-	switch {
-	case err == nil:
-		return db, nil
-	case strings.Contains(err.Error(), "directory lock"):
-		return nil, ErrInUse
-	case strings.Contains(err.Error(), syscall.EACCES.Error()): // a file of another user, as one start by root leaves it
-		return nil, &fs.PathError{Op: "open", Path: o.Dir, Err: fs.ErrPermission}
-	}
-	return nil, fmt.Errorf("badger: %s", firstLine(err.Error()))
-}
-
-// firstLine returns a text up to its first line break.
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return line
-}
-
 // recover makes the store whole after the last process that had it open.
 func (s *Store) recover(o Options) error {
-	if err := s.checkSchema(); err != nil {
+	old, err := s.checkSchema()
+	if err != nil {
 		return err
 	}
 	if err := s.openEvents(o); err != nil {
 		return err
 	}
+	if old {
+		if err := firstOf(s.listOldPages(), s.writeSchema()); err != nil {
+			return err
+		}
+	}
 	return s.recoverJournals()
 }
 
-// checkSchema makes sure that the store has the layout that this version knows.
-func (s *Store) checkSchema() error {
+// checkSchema makes sure that the store has a layout that this version knows, and reports whether
+// it is an older one.
+func (s *Store) checkSchema() (old bool, err error) {
 	var version int64
 	empty := true
-	err := s.db.View(func(txn *badger.Txn) (err error) {
+	err = s.db.View(func(txn *badger.Txn) (err error) {
 		r := snapshot{txn}
 		if version, err = r.number(at(kindSchema)); err != nil {
 			return err
@@ -156,30 +103,40 @@ func (s *Store) checkSchema() error {
 	})
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case version == schema:
-		return nil
+		return false, nil
 	case version >= withoutDays && version < schema: // their records say so themselves
-		return s.writeSchema()
+		return true, nil
 	case version > 0 && version < schema:
-		return fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
+		return false, fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
 	case version > schema:
-		return fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
+		return false, fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
 	case !empty:
-		return errors.New("it is a database of something else")
+		return false, errors.New("it is a database of something else")
 	}
-	return s.writeSchema()
+	if name := witness(s.dir); name != "" { // this is made after the schema is on disk
+		return false, &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, and " + name + " is there"}
+	}
+	return false, s.writeSchema()
 }
 
 // The schemas before that of this version which it reads.
 const (
-	withoutDays = 2
-	withoutKept = 3 // counters without denials of a day, segments without the end of their request ids
-	withFormat1 = 4 // an event log of format 1
+	withoutDays  = 2
+	withoutKept  = 3 // counters without denials of a day, segments without the end of their request ids
+	withFormat1  = 4 // an event log of format 1
+	withoutPages = 5 // no families of pages
 )
 
+// writeSchema writes the version to the disk: a store with an event log and without a version
+// is damaged.
 func (s *Store) writeSchema() error {
 	s.committing.Lock()
-	defer s.committing.Unlock()
-	return s.commitLocked(func(txn *badger.Txn) error { return txn.Set(at(kindSchema), encodeNumber(schema)) })
+	err := s.commitLocked(func(txn *badger.Txn) error { return txn.Set(at(kindSchema), encodeNumber(schema)) })
+	s.committing.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.sync()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // wantOneLine fails unless an error of Open is one line that names the directory.
@@ -89,7 +90,7 @@ func TestForeign(t *testing.T) {
 // setRecord writes a record past the store.
 func setRecord(t *testing.T, dir string, p path, value []byte) {
 	t.Helper()
-	db, err := badger.Open(badgerOptions(dir, quiet.Logger))
+	db, err := table.Open(table.Options{Dir: dir, Logger: quiet.Logger})
 	if err != nil {
 		t.Fatalf("badger.Open: %v", err)
 	}

@@ -88,7 +88,7 @@ func (p *page) encode() []byte {
 func (r snapshot) tally(of ref) (t tally, err error) {
 	item, err := r.txn.Get(pagePath(of.page()))
 	if err == badger.ErrKeyNotFound {
-		return tally{}, nil
+		return tally{}, r.noPage(of.page())
 	}
 	if err != nil {
 		return tally{}, err
@@ -102,6 +102,81 @@ func (r snapshot) tally(of ref) (t tally, err error) {
 		return err
 	})
 	return t, err
+}
+
+// pagesOf returns the family of the pages of an account and kind. A page that is in it and has no
+// record is damage: without the family its counters would be read as zero.
+func pagesOf(page ref) path {
+	return append(at(kindPages).number(int64(page.account)), byte(page.kind))
+}
+
+// noPage returns an error if a page that has no record was written before.
+func (r snapshot) noPage(page ref) error {
+	f, err := r.family(pagesOf(page))
+	if err != nil {
+		return err
+	}
+	if has, err := f.has(page.number); err != nil || !has {
+		return err
+	}
+	return absent(pagePath(page))
+}
+
+// setPage writes a page, or deletes it when the record is nil. existed says whether there was one.
+func setPage(txn *badger.Txn, page ref, record []byte, existed bool) error {
+	if existed != (record != nil) {
+		if err := listPages(txn, record != nil, page); err != nil {
+			return err
+		}
+	}
+	return setOrDelete(txn, pagePath(page), record)
+}
+
+// listPages puts pages of one account and kind into their family, or takes them out.
+func listPages(txn *badger.Txn, there bool, pages ...ref) error {
+	f, err := snapshot{txn}.family(pagesOf(pages[0]))
+	for _, p := range pages {
+		if err != nil {
+			return err
+		}
+		if there {
+			err = f.add(p.number)
+		} else {
+			err = f.remove(p.number)
+		}
+	}
+	f.write(func(p path, record []byte) { err = firstOf(err, setOrDelete(txn, p, record)) })
+	return err
+}
+
+// listOldPages lists the pages of a store of before schema 6.
+func (s *Store) listOldPages() error {
+	var pages []ref
+	err := s.db.View(func(txn *badger.Txn) error {
+		return snapshot{txn}.each(at(kindCounter), false, func(p path, _ []byte) (bool, error) {
+			r := reading{p[1:]}
+			page := ref{account: uint32(r.uint64())}
+			if len(r.rest) != 9 {
+				return false, errRecord
+			}
+			page.kind = uint32(r.rest[0])
+			r.skip(1, true)
+			page.number = int64(r.uint64())
+			pages = append(pages, page)
+			return true, nil
+		})
+	})
+	for len(pages) > 0 && err == nil {
+		n := 1
+		for n < min(len(pages), maxWrites/4) && pages[n].account == pages[0].account && pages[n].kind == pages[0].kind {
+			n++
+		}
+		s.committing.Lock()
+		err = s.commitLocked(func(txn *badger.Txn) error { return listPages(txn, true, pages[:n]...) })
+		s.committing.Unlock()
+		pages = pages[n:]
+	}
+	return err
 }
 
 // maxPageBytes is about how long a page can be.
@@ -123,5 +198,5 @@ func dropCounters(txn *badger.Txn, counters []ref, position int64) error {
 	for _, of := range counters {
 		pg[of.slot()] = encodeDropped(position)
 	}
-	return txn.Set(p, pg.encode())
+	return setPage(txn, counters[0].page(), pg.encode(), record != nil)
 }

@@ -35,7 +35,7 @@ func (r snapshot) plan(account, id string) (*core.Plan, error) {
 	if err != nil || seq == 0 {
 		return nil, firstOf(err, core.ErrPlanNotFound)
 	}
-	return found[core.Plan](r, planPath(account, seq), core.ErrPlanNotFound)
+	return named[core.Plan](r, planPath(account, seq))
 }
 
 // Plan implements [core.Tx].

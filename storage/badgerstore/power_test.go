@@ -366,11 +366,17 @@ func TestPowerCutIsNoticed(t *testing.T) {
 					abandon(t, o.s)
 				}
 				if strings.Contains(problems, "lost: ") {
-					t.Logf("try %d: %s", try+1, firstLine(problems))
+					t.Logf("try %d: %s", try+1, oneLineOf(problems))
 					return
 				}
 			}
 			t.Error("no answer is lost: the test does not see it")
 		})
 	}
+}
+
+// oneLineOf returns a text up to its first line break.
+func oneLineOf(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
 }

@@ -2,11 +2,13 @@ package badgerstore
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
@@ -126,7 +128,18 @@ func fault(err error) error {
 	return core.Unavailable(err)
 }
 
-// listed reads the resources with the numbers. One that is missing is left out.
+// absent returns the damage that a record is missing which another one names.
+func absent(p path) error { return contradiction(p, "it is missing, and another record names it") }
+
+// contradiction returns the damage of a record. It leaves out digests and addresses.
+func contradiction(p path, format string, args ...any) error {
+	if p[0] == kindDigest || p[0] == kindOwnerDigest || p[0] == kindEmail {
+		p = p[:1]
+	}
+	return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the record %q: ", p) + fmt.Sprintf(format, args...)}
+}
+
+// listed reads the resources with the numbers, which an index names.
 func listed[T any](r snapshot, numbers []int64, path func(number int64) path) ([]*T, error) {
 	list := make([]*T, 0, len(numbers))
 	for _, n := range numbers {
@@ -135,7 +148,7 @@ func listed[T any](r snapshot, numbers []int64, path func(number int64) path) ([
 			return nil, err
 		}
 		if value == nil {
-			continue
+			return nil, absent(path(n))
 		}
 		resource, err := record.Decode[T](value)
 		if err != nil {
@@ -144,6 +157,25 @@ func listed[T any](r snapshot, numbers []int64, path func(number int64) path) ([
 		list = append(list, resource)
 	}
 	return list, nil
+}
+
+// named reads the resource at a path that another record names.
+func named[T any](r snapshot, p path) (*T, error) { return found[T](r, p, absent(p)) }
+
+// user reads a user. One that the list of users names and that has no record is damage.
+func (r snapshot) user(account string, id int64) (*core.User, error) {
+	u, err := found[core.User](r, userPath(account, id), core.ErrUserNotFound)
+	if err != core.ErrUserNotFound {
+		return u, err
+	}
+	f, err := r.family(allUsers(account))
+	if err != nil {
+		return nil, err
+	}
+	if has, err := f.has(id); err != nil || has {
+		return nil, firstOf(err, absent(userPath(account, id)))
+	}
+	return nil, core.ErrUserNotFound
 }
 
 // found reads the resource at a path, or returns missing.

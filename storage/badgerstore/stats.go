@@ -7,6 +7,7 @@ type Stats struct {
 	UnfoldedBytes int64  // how much of it is not folded yet: it is read when the store is opened
 	Folds         uint64 // how often it was folded
 	Waits         uint64 // how often a request had to wait until it was
+	VerifiedAt    int64  // when the last scrub of all files ended, Unix seconds; 0 before the first one
 }
 
 // Stats returns how the store is doing. It is cheap.
@@ -17,5 +18,6 @@ func (s *Store) Stats() Stats {
 		UnfoldedBytes: s.events.Written() - s.folder.mark.Load(),
 		Folds:         s.folder.folds.Load(),
 		Waits:         s.folder.waits.Load(),
+		VerifiedAt:    s.verified.Load(),
 	}
 }

@@ -262,6 +262,9 @@ func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, 
 		return nil
 	}
 	record, err := r.get(pagePath(p.page))
+	if err == nil && record == nil {
+		err = r.noPage(p.page)
+	}
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 // User implements [core.Store].
 func (s *Store) User(_ context.Context, account string, id int64) (u *core.User, err error) {
 	err = s.read(account, func(r snapshot) error {
-		u, err = found[core.User](r, userPath(account, id), core.ErrUserNotFound)
+		u, err = r.user(account, id)
 		return err
 	})
 	return u, err
@@ -69,7 +69,7 @@ func (r snapshot) withEmail(account, email string, p core.Page) (numbers []int64
 
 // User implements [core.Tx].
 func (t *tx) User(id int64) (*core.User, error) {
-	u, err := found[core.User](t.before, userPath(t.account, id), core.ErrUserNotFound)
+	u, err := t.before.user(t.account, id)
 	return u, fault(err)
 }
 

@@ -1,0 +1,98 @@
+package badgerstore
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// TestAbsentRecord: a record that another one names and that is missing is damage. It is never read
+// as zero, as "not found" or as a shorter list.
+func TestAbsentRecord(t *testing.T) {
+	ctx := t.Context()
+	for name, test := range map[string]struct {
+		path path
+		read func(*Store) error
+	}{
+		"page of counters": {pagePath(ref{0, 1, kindKey}), func(s *Store) error {
+			_, err := s.Counters(ctx, []core.CounterID{ofKey("key")})
+			return err
+		}},
+		"page of counters, counting": {pagePath(ref{0, 1, kindKey}), func(s *Store) error {
+			_, err := s.Consume(ctx, request("key", 1, endless, noon))
+			return err
+		}},
+		"key, by its id":     {keyPath(acct, 1), func(s *Store) error { _, err := s.Key(ctx, acct, "key"); return err }},
+		"key, by its secret": {keyPath(acct, 1), func(s *Store) error { _, err := s.KeyByDigest(ctx, core.DigestOf("key")); return err }},
+		"key, in a list": {keyPath(acct, 1), func(s *Store) error {
+			_, _, err := s.Keys(ctx, acct, core.KeyFilter{}, everything)
+			return err
+		}},
+		"user": {userPath(acct, 2), func(s *Store) error { _, err := s.User(ctx, acct, 2); return err }},
+		"user, in a list": {userPath(acct, 2), func(s *Store) error {
+			_, _, err := s.Users(ctx, acct, core.UserFilter{}, everything)
+			return err
+		}},
+		"account": {accountPath(1), func(s *Store) error { _, err := s.AccountByName(ctx, acct); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openAlone(t, dir, quiet)
+			known(t, s, "key", "other")
+			consume(t, s, request("key", 1, endless, noon))
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = openAlone(t, dir, quiet)
+			if err := s.db.Update(func(txn *badger.Txn) error { return txn.Delete(test.path) }); err != nil {
+				t.Fatal(err)
+			}
+			if err := test.read(s); !isDamage(err) || !isUnavailable(err) {
+				t.Errorf("got error %v, want damage", err)
+			}
+		})
+	}
+}
+
+// TestNeverUsed: a key without a request has no page, and 0 used.
+func TestNeverUsed(t *testing.T) {
+	s := openAlone(t, t.TempDir(), quiet)
+	known(t, s, numbered("key", 200)...)
+	consume(t, s, request("key0", 1, endless, noon))
+	fold(t, s)
+	wantUsed(t, s, ofKey("key0"), 1)
+	wantUsed(t, s, ofKey("key199"), 0)
+}
+
+// TestPagesOfOldStore: a store of before schema 6 opens, and its pages are listed from then on.
+func TestPagesOfOldStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openAlone(t, dir, quiet)
+	ids := numbered("key", 200)
+	known(t, s, ids...)
+	for _, id := range ids {
+		consume(t, s, request(id, 1, endless, noon))
+	}
+	fold(t, s)
+	listed := stored(t, s, string(rune(kindPages)))
+	if len(listed) != 2 {
+		t.Fatalf("families of pages: got %q, want one of keys and one of users", listed)
+	}
+	err := s.db.Update(func(txn *badger.Txn) (err error) {
+		for _, p := range listed {
+			err = firstOf(err, txn.Delete(path(p)))
+		}
+		return firstOf(err, txn.Set(at(kindSchema), encodeNumber(withoutPages)))
+	})
+	if err := firstOf(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = openAlone(t, dir, quiet)
+	if got := stored(t, s, string(rune(kindPages))); !slices.Equal(got, listed) {
+		t.Errorf("families of pages: got %q, want %q", got, listed)
+	}
+	wantUsed(t, s, ofKey("key150"), 1)
+}

@@ -1,0 +1,102 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// checked runs Check and returns the damages that it reports.
+func checked(t *testing.T, dir string) (damages []string) {
+	t.Helper()
+	c, err := Check(dir, Checking{Progress: func(string) {}, Damage: func(err error) { damages = append(damages, err.Error()) }})
+	if err != nil || c.Damaged != len(damages) {
+		t.Fatalf("Check: got %+v, %v, with %d damages", c, err, len(damages))
+	}
+	return damages
+}
+
+// TestCheck: a store that is whole has no damage, after a clean stop and after a kill. Each damaged
+// file is named, in one line each, and no file is changed then.
+func TestCheck(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		dir, _ := filledStore(t, clean)
+		if got := checked(t, copyOf(t, dir)); len(got) > 0 {
+			t.Errorf("clean %v: got damages %q, want none", clean, got)
+		}
+		tables, _ := filepath.Glob(filepath.Join(dir, "*.sst"))
+		segments, _ := filepath.Glob(filepath.Join(dir, eventLogDir, "*"+segmentSuffix))
+		names := []string{filepath.Base(tables[0]), filepath.Base(tables[1]), filepath.Base(segments[0])}
+		changeByte(t, tables[0], 900)
+		changeByte(t, tables[1], 900)
+		changeByte(t, segments[0], segmentData+5)
+		before := contents(t, dir)
+		got := checked(t, dir)
+		for _, name := range names {
+			if n := strings.Count(strings.Join(got, "\n"), name); n != 1 {
+				t.Errorf("clean %v: %s is in %d lines of %q, want 1", clean, name, n, got)
+			}
+		}
+		if !maps.Equal(contents(t, dir), before) {
+			t.Errorf("clean %v: the files were changed", clean)
+		}
+	}
+}
+
+// TestCheckInUse: a store that is open is refused.
+func TestCheckInUse(t *testing.T) {
+	dir := t.TempDir()
+	openAlone(t, dir, quiet)
+	if _, err := Check(dir, Checking{}); !errors.Is(err, ErrInUse) {
+		t.Errorf("Check: got %v, want %v", err, ErrInUse)
+	}
+}
+
+// TestCheckRecords: a record that is missing or contradicts another one is reported by its path.
+func TestCheckRecords(t *testing.T) {
+	whole := t.TempDir()
+	s := openAlone(t, whole, quiet)
+	known(t, s, numbered("key", 100)...)
+	update(t, s, withKeys(20, 5))
+	update(t, s, func(tx core.Tx) error { return tx.PutPlan(&core.Plan{AccountID: acct, ID: "plan", Name: "plan"}) })
+	for i := range 100 {
+		consume(t, s, request(fmt.Sprint("key", i), 1, endless, noon))
+	}
+	fold(t, s)
+	paths := stored(t, s, "AanUePpKkdScCOqoh")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[byte]int{}
+	for _, p := range paths {
+		if kinds[p[0]]++; kinds[p[0]] > 2 {
+			continue
+		}
+		dir := copyOf(t, whole)
+		s := openAlone(t, dir, quiet)
+		err := s.db.Update(func(txn *badger.Txn) error { return txn.Delete([]byte(p)) })
+		if err := firstOf(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := checked(t, dir); len(got) == 0 {
+			t.Errorf("without the record %q: got no damage", p)
+		} else if slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "\n") }) {
+			t.Errorf("without the record %q: got more than one line: %q", p, got)
+		}
+		_ = os.RemoveAll(dir)
+	}
+	for _, kind := range "AanUePpKkdScCOqoh" {
+		if kinds[byte(kind)] == 0 {
+			t.Errorf("no record of the kind %c was deleted", kind)
+		}
+	}
+}

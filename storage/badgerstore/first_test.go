@@ -1,0 +1,110 @@
+package badgerstore
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+)
+
+// TestInterruptedFirstOpening: a process that is killed at any moment while it makes a store leaves
+// a directory that opens.
+func TestInterruptedFirstOpening(t *testing.T) {
+	made, moments := t.TempDir(), []string{}
+	_ = openAlone(t, made, Options{Logger: quiet.Logger, step: func(at step) {
+		if at == stepCommit || at == stepCommitted { // the schema is written
+			dir := t.TempDir()
+			copyDatabase(t, dir, made)
+			moments = append(moments, dir)
+		}
+	}})
+	if len(moments) != 2 {
+		t.Fatalf("got %d moments, want 2", len(moments))
+	}
+	for _, change := range []func(dir string) error{
+		func(dir string) error { return os.Mkdir(filepath.Join(dir, eventLogDir), 0o700) },
+		func(dir string) error { return os.WriteFile(filepath.Join(dir, eventLogDir, "spare"), nil, 0o600) },
+	} {
+		dir := copyOf(t, moments[len(moments)-1])
+		if err := change(dir); err != nil {
+			t.Fatal(err)
+		}
+		moments = append(moments, dir)
+	}
+	// The order in which the files are made. Each is empty at first.
+	order := []string{badger.ManifestFilename, badger.KeyRegistryFileName, "00001" + logSuffix, "DISCARD", "000001" + valueLogSuffix, table.InventoryName}
+	drafts := map[string]string{ // the names of files until they are written
+		badger.ManifestFilename: "MANIFEST-REWRITE", badger.KeyRegistryFileName: badger.KeyRegistryRewriteFileName,
+		table.InventoryName: table.InventoryName + "-REWRITE"}
+	for i := len(order) - 1; i >= 0; i-- {
+		before := moments[0]
+		if i < len(order)-1 {
+			before = moments[len(moments)-1]
+		}
+		empty, without := copyOf(t, before), copyOf(t, before)
+		path := filepath.Join(empty, order[i])
+		err := firstOf(os.Truncate(path, 0), os.Remove(filepath.Join(without, order[i])))
+		if draft := drafts[order[i]]; err == nil && draft != "" {
+			err = os.Rename(path, filepath.Join(empty, draft))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		moments = append(moments, empty, without)
+	}
+	for i, dir := range moments {
+		s, err := open(dir, quiet)
+		if err != nil {
+			t.Errorf("moment %d, with %v: %v", i, filesIn(t, dir), err)
+			continue
+		}
+		known(t, s, "key")
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMissingDatabase: a store that has lost its manifest or all of its database is refused in one
+// line, and nothing is deleted.
+func TestMissingDatabase(t *testing.T) {
+	for name, lose := range map[string][]string{
+		"the manifest":                 {badger.ManifestFilename},
+		"manifest and inventory":       {badger.ManifestFilename, table.InventoryName},
+		"manifest and tables":          {badger.ManifestFilename, "*.sst"},
+		"all but the inventory":        {badger.ManifestFilename, "*.sst", "*.vlog", "KEYREGISTRY"},
+		"everything but the event log": {badger.ManifestFilename, "*.sst", "*.vlog", "KEYREGISTRY", "DISCARD", table.InventoryName},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openAlone(t, dir, quiet)
+			known(t, s, "key")
+			consume(t, s, request("key", 1, endless, noon))
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, pattern := range lose {
+				files, _ := filepath.Glob(filepath.Join(dir, pattern))
+				for _, path := range files {
+					if err := os.Remove(path); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			before := contents(t, dir)
+			_, err := Open(dir, quiet)
+			wantOneLine(t, err, dir)
+			if !isDamage(err) {
+				t.Errorf("Open: got error %v, want damage", err)
+			}
+			for file := range before {
+				if contents(t, dir)[file] != before[file] {
+					t.Errorf("%s was changed", file)
+				}
+			}
+		})
+	}
+}

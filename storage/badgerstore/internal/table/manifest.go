@@ -1,0 +1,69 @@
+package table
+
+import (
+	"errors"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// manifest is Badger's list of the tables: a magic number and then change sets, each with its
+// length and checksum. Badger appends to it, and rewrites it as one change set when 10,000 tables
+// were deleted. It takes an incomplete change set for a torn write and cuts it off with all
+// that follows.
+type manifest struct {
+	tables map[uint64]badger.TableManifest
+	bytes  []byte // the whole change sets
+}
+
+// manifestHead is the length of the magic number and of the first length and checksum. Badger
+// writes them at once: they change when the file is rewritten.
+const manifestHead = 8 + 8
+
+// readManifest reads the manifest in a directory. It returns nil when there is none.
+func readManifest(o badger.Options) (*manifest, error) {
+	file, err := os.Open(filepath.Join(o.Dir, badger.ManifestFilename))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	replayed, whole, err := badger.ReplayManifestFile(file, o.ExternalMagicVersion, o)
+	if err != nil {
+		return nil, damage(badger.ManifestFilename, "%v", err)
+	}
+	if whole < manifestHead {
+		return nil, damage(badger.ManifestFilename, "it is cut off at byte %d", whole)
+	}
+	m := &manifest{replayed.Tables, make([]byte, whole)}
+	_, err = io.ReadFull(io.NewSectionReader(file, 0, whole), m.bytes)
+	return m, err
+}
+
+func (m *manifest) head() string { return string(m.bytes[:manifestHead]) }
+
+func (m *manifest) checksum(length int64) uint32 { return crc32.Checksum(m.bytes[:length], castagnoli) }
+
+// follows returns an error unless the manifest begins with the bytes that the inventory describes, or
+// Badger has rewritten the manifest since.
+func (m *manifest) follows(inv *inventory) error {
+	length := int64(len(m.bytes))
+	switch {
+	case m.head() != string(inv.Head):
+		if m.bytes[8]|m.bytes[9]|m.bytes[10]|m.bytes[11] == 0 { // a new one, without a table
+			return damage(badger.ManifestFilename, "it is another one than before, and names no table")
+		}
+	case length < inv.Length:
+		return damage(badger.ManifestFilename, "it is cut off or unreadable from byte %d on, and was %d bytes long", length, inv.Length)
+	case m.checksum(inv.Length) != inv.Checksum:
+		return damage(badger.ManifestFilename, "its first %d bytes were changed", inv.Length)
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package table
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+	btable "github.com/dgraph-io/badger/v4/table"
+)
+
+// The ends of the names of Badger's files: of a table, of the write-ahead log of a memtable, and of a value log, in
+// which we keep nothing.
+const (
+	Suffix         = ".sst"
+	LogSuffix      = ".mem"
+	ValueLogSuffix = ".vlog"
+)
+
+// verify reads every byte of a table through its file and checks every checksum. It returns how
+// many bytes it has read. Reading through mapped memory would end the process over a table that
+// is cut off.
+func verify(o badger.Options, e entry) (n int, err error) {
+	name := btable.IDToFilename(e.ID)
+	defer func() {
+		if p := recover(); p != nil { // over an index or a block that makes no sense
+			err = damage(name, "a block is invalid")
+		}
+	}()
+	b, err := os.ReadFile(filepath.Join(o.Dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, damage(name, "the file is missing")
+	}
+	if err != nil {
+		return 0, err
+	}
+	t, err := btable.OpenInMemoryTable(b, e.ID, &btable.Options{Compression: e.Compression, BlockSize: o.BlockSize, ChkMode: options.OnBlockRead})
+	if err == nil {
+		err = t.VerifyChecksum()
+	}
+	if err != nil {
+		return len(b), damage(name, "%v", err)
+	}
+	return len(b), nil
+}
+
+// found has the manifest, the inventory and the tables of a database that is not open.
+type found struct {
+	manifest  *manifest  // nil when there is none
+	inventory *inventory // likewise
+	tables    []entry    // of both that are to be verified, by their IDs
+}
+
+// look reads manifest and inventory and compares them with each other and with the files.
+// witness is the name of a file that stands beside a database which was used, "" when there is none.
+func look(o badger.Options, witness string) (*found, error) {
+	inv, err := readInventory(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	m, err := readManifest(o)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return &found{}, withoutManifest(o.Dir, inv, witness)
+	}
+	if err := checkHeads(o.Dir); err != nil {
+		return nil, err
+	}
+	f := &found{manifest: m, inventory: inv}
+	for id, t := range m.tables {
+		f.tables = append(f.tables, entry{id, t.Compression})
+	}
+	if inv != nil {
+		err = m.follows(inv)
+		if inv.Damaged != nil { // what the compaction has written is incomplete, also if the table can be read now
+			err = inv.Damaged
+		}
+		f.addKept(o.Dir)
+	}
+	slices.SortFunc(f.tables, func(a, b entry) int { return int(a.ID) - int(b.ID) })
+	return f, err
+}
+
+// checkHeads checks what Badger compares at the beginning of its key registry and its logs, after it
+// has changed other files.
+func checkHeads(dir string) error {
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range names {
+		var at int64
+		want := make([]byte, 8) // the number of the key that a log is encrypted with: none
+		switch suffix := filepath.Ext(entry.Name()); {
+		case entry.Name() == badger.KeyRegistryFileName:
+			at, want = 16, []byte(registryText)
+		case suffix != LogSuffix && suffix != ValueLogSuffix:
+			continue
+		}
+		if err := checkHead(dir, entry.Name(), at, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// registryText is in the registry of keys, behind 16 random bytes, when nothing is encrypted.
+const registryText = "Hello Badger"
+
+// checkHead returns an error unless a file has some bytes at an offset. A log may be shorter: a
+// killed process leaves it like that.
+func checkHead(dir, name string, at int64, want []byte) error {
+	file, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	got := make([]byte, len(want))
+	n, err := file.ReadAt(got, at)
+	switch {
+	case err != nil && err != io.EOF:
+		return err
+	case n < len(want) && at == 0, bytes.Equal(got, want):
+		return nil
+	}
+	return damage(name, "its header is invalid")
+}
+
+// addKept adds the tables that were compacted after the inventory was written, and whose files
+// were kept until they are verified: what a compaction could not read is in no table any more.
+func (f *found) addKept(dir string) {
+	for _, e := range f.inventory.Tables {
+		if _, named := f.manifest.tables[e.ID]; named {
+			continue
+		}
+		if _, err := os.Stat(btable.NewFilename(e.ID, dir)); err == nil {
+			f.tables = append(f.tables, e)
+		}
+	}
+}
+
+// withoutManifest returns an error if there was a database: Badger would delete its tables and
+// begin an empty one. It makes the manifest before any other file of these kinds.
+func withoutManifest(dir string, inv *inventory, witness string) error {
+	missing := func(why string) error {
+		return damage(badger.ManifestFilename, "the file is missing, and %s is there", why)
+	}
+	if inv != nil {
+		return missing(InventoryName)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range names {
+		for _, suffix := range []string{Suffix, LogSuffix, ValueLogSuffix} {
+			if strings.HasSuffix(entry.Name(), suffix) {
+				return missing(entry.Name())
+			}
+		}
+	}
+	if witness != "" {
+		return missing(witness)
+	}
+	return nil
+}
+
+// Progress says how far a verification is.
+type Progress struct {
+	Tables, Of int
+	Bytes      int64
+}
+
+// verifyAll verifies tables and hands each damage to report, until that returns an error.
+func verifyAll(o badger.Options, tables []entry, progress func(Progress), report func(error) error) error {
+	p := Progress{Of: len(tables)}
+	for _, e := range tables {
+		n, err := verify(o, e)
+		if err != nil && report(err) != nil {
+			return err
+		}
+		p.Tables, p.Bytes = p.Tables+1, p.Bytes+int64(n)
+		progress(p)
+	}
+	return nil
+}
+
+// Check verifies the files of a database that nobody has open, and hands each damage to report.
+// It changes nothing, and returns the position that [DB.Position] would. witness is as in [Options].
+func Check(dir, witness string, progress func(Progress), report func(error)) (position int64, err error) {
+	o := badgerOptions(dir, slog.New(slog.DiscardHandler))
+	f, err := look(o, witness)
+	if err != nil && !errors.Is(err, ErrDamaged) {
+		return 0, err
+	}
+	if err != nil {
+		report(err)
+	}
+	if f == nil {
+		return 0, nil
+	}
+	if f.inventory != nil {
+		position = f.inventory.Position
+	}
+	err = verifyAll(o, f.tables, progress, func(err error) error {
+		if errors.Is(err, ErrDamaged) {
+			report(err)
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return position, fmt.Errorf("verify the tables: %w", err)
+	}
+	return position, nil
+}

@@ -1,0 +1,138 @@
+package badgerstore
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+)
+
+// A scrub reads all tables and all segments of the event log and verifies their checksums, so that
+// damage is found before the data is needed. The first scrub begins 10 minutes after the store is
+// opened, and each next scrub a day after the last one has ended. At 16 MiB/s it reads 1.4 TB a day.
+const (
+	firstScrub = 10 * time.Minute
+	scrubEvery = 24 * time.Hour
+	scrubRate  = 16 << 20  // bytes a second
+	scrubTurn  = 1 << 20   // bytes after which it pauses
+	scrubLog   = time.Hour // between two log lines of one scrub
+)
+
+// isDamage reports whether an error names a damaged file.
+func isDamage(err error) bool {
+	return errors.Is(err, table.ErrDamaged) || errors.Is(err, eventlog.ErrDamaged)
+}
+
+// damaged returns why the store refuses everything, nil when it is not damaged.
+func (s *Store) damaged() error {
+	if err := s.failed.Load(); err != nil && isDamage(*err) {
+		return *err
+	}
+	return nil
+}
+
+// inventory notes, on disk and outside the database, that the database has everything up to a
+// position of the event log. The next opening refuses a database that has less.
+func (s *Store) inventory(position int64) error {
+	if err := s.sync(); err != nil {
+		return err
+	}
+	return s.failOnDamage(s.db.Checkpoint(position))
+}
+
+// failOnDamage makes the store refuse everything when an error says that it is damaged.
+func (s *Store) failOnDamage(err error) error {
+	if isDamage(err) {
+		return s.fail(advised(s.dir, err))
+	}
+	return err
+}
+
+// watch verifies the tables that were compacted in the last second, and deletes them.
+func (s *Store) watch() {
+	if err := s.failOnDamage(s.db.Watch()); err != nil && s.failure() == nil {
+		s.log.Warn("the compacted tables were not verified", "dir", s.dir, "error", err)
+	}
+}
+
+// scrub scrubs the store from time to time, until the keeper is stopped.
+func (k *keeper) scrub(s *Store) {
+	for wait := firstScrub; k.pause(wait); wait = scrubEvery {
+		c := scrubbing{s: s, rest: k.pause, began: time.Now(), logged: time.Now()}
+		if err := s.failOnDamage(c.run()); err != nil && s.failure() == nil {
+			s.log.Warn("the store was not verified", "dir", s.dir, "error", err)
+		}
+	}
+}
+
+// scrubbing is one scrub.
+type scrubbing struct {
+	s      *Store
+	rest   func(time.Duration) bool // false to stop
+	began  time.Time
+	logged time.Time
+	bytes  int64 // read so far
+	unpaid int   // of them since the last pause
+}
+
+var errStopped = errors.New("the scrub was stopped")
+
+// run reads everything. It returns the first damage.
+func (c *scrubbing) run() error {
+	stopped := false
+	err := c.s.db.Verify(func(n int) bool {
+		stopped = !c.pause(n)
+		return !stopped
+	})
+	if err == nil && !stopped {
+		err = c.segments()
+	}
+	if stopped || errors.Is(err, errStopped) {
+		return nil
+	}
+	if err == nil {
+		c.s.verified.Store(time.Now().Unix())
+		c.s.log.Info("the store was verified", "dir", c.s.dir, "bytes", c.bytes, "duration", time.Since(c.began).Round(time.Second))
+	}
+	return err
+}
+
+// segments reads the segments of the event log.
+func (c *scrubbing) segments() error {
+	for _, g := range c.s.events.Segments() {
+		err := c.s.events.Replay(g.Base, func(position int64, payload []byte) error {
+			if position >= g.End {
+				return errEndOfSegment
+			}
+			if !c.pause(len(payload)) {
+				return errStopped
+			}
+			return nil
+		})
+		there := func(o eventlog.Segment) bool { return o.Base == g.Base }
+		if err != nil && err != errEndOfSegment && slices.ContainsFunc(c.s.events.Segments(), there) { // else it was removed meanwhile
+			return err
+		}
+	}
+	return nil
+}
+
+var errEndOfSegment = errors.New("end of segment")
+
+// pause counts bytes and waits as long as they may take. It returns false when the scrub is to
+// stop.
+func (c *scrubbing) pause(n int) bool {
+	c.bytes, c.unpaid = c.bytes+int64(n), c.unpaid+n
+	if c.unpaid < scrubTurn {
+		return true
+	}
+	d := time.Duration(c.unpaid) * time.Second / scrubRate
+	c.unpaid = 0
+	if time.Since(c.logged) > scrubLog {
+		c.logged = time.Now()
+		c.s.log.Info("verifying the store", "dir", c.s.dir, "bytes", c.bytes)
+	}
+	return c.rest(d)
+}

@@ -1,0 +1,81 @@
+package badgerstore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// TestScrub: a scrub finds damage that is done while the store is open, in a table or in a segment of
+// the event log, and the store refuses everything from then on, what health asks too. Without
+// damage it reads all files.
+func TestScrub(t *testing.T) {
+	for _, kind := range []string{"*.sst", filepath.Join(eventLogDir, "*"+segmentSuffix)} {
+		t.Run(kind, func(t *testing.T) {
+			dir := t.TempDir()
+			for range 2 { // the first stop makes a table
+				s := openAlone(t, dir, smallSegments)
+				known(t, s, "key")
+				for range 30 {
+					consume(t, s, request("key", 1, endless, noon))
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := openAlone(t, dir, smallSegments)
+			c := scrubbing{s: s, rest: func(time.Duration) bool { return true }, began: time.Now()}
+			if err := c.run(); err != nil || c.bytes < s.historyBytes()/2 || s.Stats().VerifiedAt == 0 {
+				t.Fatalf("scrub: got %d bytes, %v", c.bytes, err)
+			}
+			files, err := filepath.Glob(filepath.Join(dir, kind))
+			if err != nil || len(files) < 2 {
+				t.Fatalf("files: got %v, %v", files, err)
+			}
+			changeByte(t, files[0], segmentData+100)
+			err = s.failOnDamage(c.run())
+			name := filepath.Base(files[0])
+			for what, err := range map[string]error{
+				"scrub":   err,
+				"health":  second(s.AccountByName(t.Context(), "health")),
+				"Consume": second(s.Consume(t.Context(), request("key", 1, endless, noon))),
+				"Update":  s.Update(t.Context(), acct, func(core.Tx) error { return nil }),
+			} {
+				if !isUnavailable(err) || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s: got error %v, want one line that names %s", what, err, name)
+				}
+			}
+			if err := s.Close(); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("Close: got error %v, want one that names %s", err, name)
+			}
+		})
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// changeByte changes a byte of a file in place.
+func changeByte(t *testing.T, path string, at int64) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 1)
+	at = min(at, info.Size()-300)
+	_, err = file.ReadAt(b, at)
+	b[0] ^= 0x10
+	_, err2 := file.WriteAt(b, at)
+	if err := errors.Join(err, err2, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
