@@ -54,8 +54,8 @@ func TestRoomAhead(t *testing.T) {
 	options, log := powerLogged()
 	s := withOneRequest(t, dir, options)
 	size := sizeOfLast(t, dir)
-	if room := size - usedOfLast(s); room != defaultAhead {
-		t.Fatalf("after the first request: got %d bytes of room, want %d", room, defaultAhead)
+	if room := size - usedOfLast(s); room <= 0 || room > defaultAhead {
+		t.Fatalf("after the first request: got %d bytes of room, want some and at most %d", room, defaultAhead)
 	}
 	for want := int64(2); want < 5; want++ {
 		abandon(t, s)

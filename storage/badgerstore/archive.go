@@ -8,6 +8,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // The archive has the days that are over: one record for a day of the counters of a page,
@@ -163,8 +164,8 @@ func (a *archiving) add(slot byte, days *unarchived) {
 }
 
 // write changes the archive, and returns how long that is which it writes.
-func (a *archiving) write(txn *badger.Txn) (size int, err error) {
-	r, changed := snapshot{txn}, map[core.Date]*archivedDay{}
+func (a *archiving) write(txn *table.Txn) (size int, err error) {
+	r, changed := snapshot{txn.Txn}, map[core.Date]*archivedDay{}
 	if a.forget != 0 {
 		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
 			if day.forget(a.forget) {

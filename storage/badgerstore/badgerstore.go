@@ -4,7 +4,7 @@
 // # What is where
 //
 // layout.go has the key space, index.go how lists find a page and their total without
-// a scan, journal.go how a transaction of any size happens at once.
+// a scan, redo.go how a transaction of any size happens at once.
 //
 // Counting does not wait for badger. usage.go decides on counters in memory (cache.go,
 // tally.go), and the event log (internal/eventlog, opened by events.go) writes the requests
@@ -22,7 +22,6 @@ package badgerstore
 import (
 	"errors"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -51,7 +50,7 @@ type Options struct {
 	boot        uint64      // of the machine; what the system says by default
 	step        func(step)  // called at each step
 
-	syncLog func(*os.File) error // brings a log of badger to the disk; [os.File.Sync] by default
+	flushBytes int64 // see flushBytes, the default
 }
 
 // Store is a [core.Store] on disk.
@@ -67,10 +66,9 @@ type Store struct {
 	writers     writers
 
 	committing sync.Mutex // held while something is committed
-	durability Durability // guarded by committing
-	logs       *logs
-	syncing    sync.Mutex  // held while the logs are synced
-	unsynced   atomic.Bool // something was committed since they were synced
+	underway   underway
+	flushed    atomic.Int64 // the position up to which everything is in tables of the database
+	flushBytes int64
 	failed     atomic.Pointer[error]
 	full       atomic.Bool  // the disk
 	onCommit   func() error // before each commit; for tests
@@ -152,10 +150,9 @@ func (s *Store) Close() error {
 	s.keeper.stop()
 	err := s.failure()
 	if err == nil {
-		err = firstOf(s.fold(), s.sync(), s.events.Close())
+		err = firstOf(s.fold(), s.events.Close())
 	}
 	s.events.Abandon() // what an error has left open
-	s.logs.close()
 	return errors.Join(err, s.db.Close())
 }
 

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
@@ -182,7 +181,7 @@ func makeDays(b *testing.B, s *Store, of core.DaysOf) {
 				a.put = append(a.put, slotDay{slot, dayNumber{date, dayAllowed, 1000}}, slotDay{slot, dayNumber{date, dayDenied, 1}})
 			}
 		}
-		err := s.db.Update(func(txn *badger.Txn) error {
+		err := s.commitLocked(func(txn *table.Txn) error {
 			_, err := a.write(txn)
 			return err
 		})

@@ -24,11 +24,14 @@ const fewest = 16
 type counter struct {
 	ref
 	shard   *shard
-	gone    bool          // it is not in memory any more
-	index   int32         // where it is in the list of its shard
-	visited bool          // it was asked for since the hand passed
-	dirty   bool          // it is not as its page has it
-	unsaved bool          // nor as page and event log have it: denials are counted that are in neither
+	gone    bool  // it is not in memory any more
+	index   int32 // where it is in the list of its shard
+	visited bool  // it was asked for since the hand passed
+
+	dirty    bool // it is not as its page has it
+	unsaved  bool // nor as its page and its events have it: it stays until it is folded
+	unlogged bool // nor as a record of the event log has it: see set.go
+
 	empty   bool          // it is only held, and was not read
 	changes uint32        // how often it was changed
 	busy    chan struct{} // closed when it was read, or is deleted; nil when it can be used
@@ -215,8 +218,7 @@ func (s *shard) evictLocked(written int64) bool {
 }
 
 // evictable reports whether all that is in a counter can be read from its page and
-// from the event log. Denials that were left out of the history are in neither before the
-// counter is folded.
+// from its events.
 func (c *counter) evictable(written int64) bool {
 	return c.busy == nil && c.applied < written && !c.unsaved
 }

@@ -270,8 +270,8 @@ func TestDaysOfNumberGivenAgain(t *testing.T) {
 	}
 }
 
-// TestSetDaysKilledAtAnyStep: whenever the process is ended within SetDays the days are
-// those of before or those that were set, and when it has returned they are these.
+// TestSetDaysKilledAtAnyStep: days that were set are there, whenever the process is ended while they
+// are folded.
 func TestSetDaysKilledAtAnyStep(t *testing.T) {
 	ctx := context.Background()
 	for _, at := range []step{stepPages, stepCommit, stepCommitted, steps} {
@@ -291,10 +291,11 @@ func TestSetDaysKilledAtAnyStep(t *testing.T) {
 			copyDatabase(t, after, dir)
 			copyEventLog(t, after, dir)
 		}
-		h.once(at, copied)
 		if err := s.SetDays(ctx, ofUser(1), set); err != nil {
 			t.Fatalf("SetDays: %v", err)
 		}
+		h.once(at, copied)
+		fold(t, s)
 		wantDays(t, s, ofUser(1), set...)
 		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4), keyDay(today+2, 5))
 		if at == steps {
@@ -302,15 +303,11 @@ func TestSetDaysKilledAtAnyStep(t *testing.T) {
 		}
 
 		s = openAlone(t, after, Options{})
-		want := before
-		if at == stepCommitted || at == steps {
-			want = set
-		}
-		wantDays(t, s, ofUser(1), want...)
+		wantDays(t, s, ofUser(1), set...)
 		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4), keyDay(today+2, 5))
 		on(t, s, today+3, "key", 3)
 		fold(t, s)
-		wantDays(t, s, ofUser(1), append(want, userDay(today+3, 3))...)
+		wantDays(t, s, ofUser(1), append(set, userDay(today+3, 3))...)
 	}
 }
 

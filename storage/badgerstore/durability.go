@@ -35,50 +35,20 @@ func (s *Store) SetDurability(d Durability) {
 		return
 	}
 	defer s.leave()
-	s.committing.Lock()
-	defer s.committing.Unlock()
 	s.events.SetPower(d == Power)
-	if d == Power && s.durability != Power {
+	if d == Power {
 		_ = s.syncAll() // the store has failed then, and says so
 	}
-	s.durability = d
 }
 
-// committedLocked makes what was just committed as durable as the store is to be.
-func (s *Store) committedLocked() error {
-	if err := s.logs.committed(); err != nil {
-		return s.fail(err)
-	}
-	s.unsynced.Store(true)
-	if s.durability == Power {
-		return s.sync()
-	}
-	return nil
-}
+// syncEvents brings the whole event log to the disk.
+func (s *Store) syncEvents() error { return firstOf(s.events.Flush(), s.events.Sync()) }
 
-// syncAll makes everything durable that was answered: the event log and the database. What the
-// event log cannot write at the moment was not answered, and is tried again later.
+// syncAll makes everything durable that was answered. What the event log cannot write at the
+// moment was not answered, and is tried again later.
 func (s *Store) syncAll() error {
 	if err := s.events.Flush(); err != nil && !errors.Is(err, eventlog.ErrTemporary) {
 		return fault(err)
 	}
-	return firstOf(fault(s.events.Sync()), s.sync())
-}
-
-// sync brings what was committed to the disk, and waits when somebody else is about to.
-// When that fails it is final: a second try may succeed without the bytes of the first.
-// So the store takes no more writes until it is opened again.
-func (s *Store) sync() error {
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
-	if err := s.failure(); err != nil {
-		return err
-	}
-	if !s.unsynced.Swap(false) {
-		return nil
-	}
-	if err := s.logs.sync(); err != nil {
-		return s.fail(err)
-	}
-	return nil
+	return fault(s.events.Sync())
 }

@@ -1,172 +1,96 @@
 package badgerstore
 
 import (
-	"os"
-	"path/filepath"
-	"runtime"
-	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// dirtyLogs returns how many bytes of the write-ahead logs in a directory this process
-// has changed that are not on the disk.
-func dirtyLogs(t *testing.T, dir string) (sum int) {
-	t.Helper()
-	for _, bytes := range dirtyByLog(t, dir) {
-		sum += bytes
-	}
-	return sum
-}
+// unsynced returns how many bytes of the event log are not on the disk.
+func unsynced(s *Store) int64 { return s.events.End() - s.events.Durable() }
 
-// dirtyByLog returns that for each log, by its path.
-func dirtyByLog(t *testing.T, dir string) map[string]int {
-	t.Helper()
-	bytes := map[string]int{}
-	maps, err := os.ReadFile("/proc/self/smaps")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var log string
-	for line := range strings.Lines(string(maps)) {
-		fields := strings.Fields(line)
-		switch {
-		case strings.Contains(fields[0], "-"): // a mapping begins: addresses, …, path
-			name := fields[len(fields)-1]
-			if log = ""; filepath.Dir(name) == dir && filepath.Ext(name) == logSuffix {
-				log = name
-			}
-		case log != "" && strings.HasSuffix(fields[0], "_Dirty:"):
-			kib, err := strconv.Atoi(fields[1])
-			if err != nil {
-				t.Fatalf("smaps: %q", line)
-			}
-			bytes[log] += kib << 10
-		}
-	}
-	return bytes
-}
+// openBlock is what unsynced returns when everything is on the disk: the next block has its header.
+const openBlock = 18
 
-// TestPower: with Power every write is on the disk when it is answered, also when it is
-// the first one in a new log.
+// TestPower: with Power every write is on the disk when it is answered, a transaction and a count
+// alike.
 func TestPower(t *testing.T) {
-	dir := t.TempDir()
-	s := openIn(t, dir, Options{Durability: Power})
+	s := openIn(t, t.TempDir(), Options{Durability: Power})
 	withAccount(t, s)
 	known(t, s, "key")
-	metadata := `{"a":"` + strings.Repeat("x", 4000) + `"}`
-	first, written := highestLog(t, s), 0
-	for i := 1; highestLog(t, s) < first+2; i++ {
-		update(t, s, func(tx core.Tx) error {
-			for range 50 {
-				written++
-				if err := tx.PutUser(&core.User{AccountID: acct, Name: "user", Metadata: []byte(metadata)}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if dirty := dirtyLogs(t, dir); dirty > 0 {
-			t.Fatalf("after update %d: got %d bytes that are not on the disk, want 0", i, dirty)
+	for i := range 20 {
+		update(t, s, withKeys(int64(i+1), 1+i*100))
+		if left := unsynced(s); left > openBlock {
+			t.Fatalf("after update %d: got %d bytes that are not on the disk, want 0", i, left)
 		}
 		consume(t, s, request("key", 1, 1<<20, noon))
-		if dirty := dirtyLogs(t, dir); dirty > 0 {
-			t.Fatalf("after request %d: got %d bytes that are not on the disk, want 0", i, dirty)
+		if left := unsynced(s); left > openBlock {
+			t.Fatalf("after request %d: got %d bytes that are not on the disk, want 0", i, left)
 		}
 	}
-}
-
-func highestLog(t *testing.T, s *Store) int {
-	t.Helper()
-	numbers, err := s.logs.numbers()
-	if err != nil || len(numbers) == 0 {
-		t.Fatalf("numbers of logs: got %v, %v", numbers, err)
-	}
-	return numbers[len(numbers)-1]
 }
 
 // TestProcess: with Process everything that was answered is on the disk soon after.
 func TestProcess(t *testing.T) {
-	dir := t.TempDir()
-	s := openIn(t, dir, Options{})
+	s := openAlone(t, t.TempDir(), Options{})
 	known(t, s, "key")
-	waitUntil(t, "nothing is left from opening", func() bool { return dirtyLogs(t, dir) == 0 })
 	consume(t, s, request("key", 1, 1, noon))
-	if s.unsynced.Load() && dirtyLogs(t, dir) == 0 {
+	if unsynced(s) <= openBlock {
 		t.Error("right after a request: got no bytes that are not on the disk: the test sees nothing")
 	}
-	waitUntil(t, "the request is on the disk", func() bool { return dirtyLogs(t, dir) == 0 })
-}
-
-// TestProcessKeepsOrder: what is in a log is on the disk before anything is committed
-// after what is in the next one: a power cut takes the end and nothing from the middle.
-func TestProcessKeepsOrder(t *testing.T) {
-	dir := t.TempDir()
-	s, err := open(dir, Options{}) // nothing is synced every second
-	if err != nil {
-		t.Fatalf("open: %v", err)
-	}
-	defer func() { _ = s.Close() }()
-	withAccount(t, s)
-	first := highestLog(t, s)
-	for i := int64(1); highestLog(t, s) < first+2; i++ {
-		update(t, s, withKeys(i, 100))
-		newest := s.logs.path(highestLog(t, s))
-		for log, bytes := range dirtyByLog(t, dir) {
-			if log != newest && bytes > 0 {
-				t.Fatalf("update %d: got %d bytes of %s that are not on the disk beside %s, want 0", i, bytes, log, newest)
-			}
-		}
+	s.keeper.start(s)
+	waitUntil(t, "the request is on the disk", func() bool { return unsynced(s) <= openBlock })
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
 // TestSetDurability: a change to Power brings what was answered before to the disk, and
 // is in force from then on; so is the change back.
 func TestSetDurability(t *testing.T) {
-	dir := t.TempDir()
-	s := openIn(t, dir, Options{})
+	s := openAlone(t, t.TempDir(), Options{})
 	known(t, s, "key")
 	for i := range 20 {
 		consume(t, s, request("key", 1, 1<<20, noon))
+		if unsynced(s) <= openBlock {
+			t.Fatalf("request %d with Process: got no bytes that are not on the disk, want some", i)
+		}
 		s.SetDurability(Power)
-		if dirty := dirtyLogs(t, dir); dirty > 0 {
-			t.Fatalf("after SetDurability(Power): got %d bytes that are not on the disk, want 0", dirty)
+		if left := unsynced(s); left > openBlock {
+			t.Fatalf("after SetDurability(Power): got %d bytes that are not on the disk, want 0", left)
 		}
 		consume(t, s, request("key", 1, 1<<20, noon))
-		if dirty := dirtyLogs(t, dir); dirty > 0 {
-			t.Fatalf("request %d with Power: got %d bytes that are not on the disk, want 0", i, dirty)
+		if left := unsynced(s); left > openBlock {
+			t.Fatalf("request %d with Power: got %d bytes that are not on the disk, want 0", i, left)
 		}
 		s.SetDurability(Process)
 	}
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	if s.durability != Process {
-		t.Errorf("durability: got %v, want %v", s.durability, Process)
-	}
+	abandon(t, s)
 }
 
-// TestSyncFails: when the disk does not take what was committed, the write is
+// TestSyncFails: when the disk does not take what was written, the write is
 // answered with an error, and so is every later one: a second try might succeed without
 // the bytes of the first.
 func TestSyncFails(t *testing.T) {
-	dir := t.TempDir()
-	s := mustOpen(t, dir, Options{Durability: Power, Logger: quiet.Logger})
+	dir, options := t.TempDir(), quiet
+	options.Durability = Power
+	var breaks atomic.Bool
+	options.fs = &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+		if op.kind == "sync" && breaks.CompareAndSwap(true, false) {
+			return syscall.EIO
+		}
+		return nil
+	}}
+	s := mustOpen(t, dir, options)
 	withAccount(t, s)
 	known(t, s, "key")
-	broken, err := os.Open("/dev/full") // a device that cannot be synced
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := s.logs.newest
-	s.logs.newest = broken
+	breaks.Store(true)
 	for range 2 {
 		wantUnavailable(t, s)
-		s.logs.newest = log
 	}
 	if _, err := s.AccountByName(t.Context(), acct); err != nil {
 		t.Errorf("AccountByName: %v", err)
@@ -218,43 +142,4 @@ func TestFull(t *testing.T) {
 			t.Errorf("Users when the disk is full: %v: got error %v", full, err)
 		}
 	}
-}
-
-// TestSyncWaits: whoever wants what was committed on the disk waits for it when somebody
-// else is bringing it there, and is not told that all is done.
-func TestSyncWaits(t *testing.T) {
-	syncing, release := make(chan struct{}), make(chan struct{})
-	var slow, synced atomic.Bool
-	s := openAlone(t, t.TempDir(), Options{syncLog: func(f *os.File) error {
-		if slow.CompareAndSwap(true, false) {
-			close(syncing)
-			<-release
-			synced.Store(true)
-		}
-		return f.Sync()
-	}})
-	known(t, s, "key")
-	slow.Store(true)
-	var group sync.WaitGroup
-	group.Go(func() {
-		if err := s.sync(); err != nil {
-			t.Errorf("sync: %v", err)
-		}
-	})
-	<-syncing
-	for what, fn := range map[string]func(){
-		"sync": func() { _ = s.sync() }, "SetDurability": func() { s.SetDurability(Power) },
-	} {
-		group.Go(func() {
-			fn()
-			if !synced.Load() {
-				t.Errorf("%s has returned before the disk has what was committed", what)
-			}
-		})
-	}
-	for range 100 { // time for those who do not wait
-		runtime.Gosched()
-	}
-	close(release)
-	group.Wait()
 }

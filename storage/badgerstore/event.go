@@ -119,6 +119,9 @@ func (v *verdict) append(b []byte) []byte {
 func decodeEvent(payload []byte, position int64) (e event, err error) {
 	r := reading{payload[1:]}
 	flags := payload[0]
+	if flags >= recordRedo {
+		return event{}, errEvent
+	}
 	e.Denied, e.shared, e.uncounted = flags&flagDenied != 0, flags&flagShared != 0, flags&flagUncounted != 0
 	e.account, e.key, e.UserID = uint32(r.uvarint()), int64(r.uvarint()), int64(r.uvarint())
 	e.At = r.time()

@@ -23,28 +23,28 @@ const segmentSuffix = ".seg"
 // firstPosition is the first position in the event log.
 const firstPosition = 1
 
-// openEvents opens the event log and replays the events behind the checkpoint.
-func (s *Store) openEvents(o Options) error {
+// openEvents opens the event log and replays it from the checkpoint on: see replayFrom.
+func (s *Store) openEvents(o Options) (highest map[ref]int64, err error) {
 	if o.fs == nil {
 		o.fs = eventlog.OS
 	}
 	dir := filepath.Join(s.dir, eventLogDir)
 	if err := firstOf(os.MkdirAll(dir, 0o700), o.fs.SyncDir(s.dir)); err != nil {
-		return err
+		return nil, err
 	}
 	mark, kept, err := s.readMark()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if known := s.db.Position(); mark < known {
-		return &table.DamageError{File: "*" + table.LogSuffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, known)}
+		return nil, &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, known)}
 	}
 	s.events, err = eventlog.Open(eventlog.Options{
 		FS: o.fs, Dir: dir, SegmentSize: o.segmentSize, Ahead: o.ahead, Power: o.Durability == Power,
 		Known: mark, Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return s.replayFrom(mark, kept)
 }

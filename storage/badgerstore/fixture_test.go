@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -195,13 +196,57 @@ func openAlone(t testing.TB, dir string, o Options) *Store {
 // errAbandoned is why an abandoned store takes no more writes.
 var errAbandoned = errors.New("abandoned")
 
-// abandon closes a store and leaves its event log as it is, like a process that is killed.
+// abandon closes a store and leaves its files as they are, like a process that is killed: what
+// badger writes when it is closed is taken back.
 func abandon(t testing.TB, s *Store) {
 	t.Helper()
-	if s.failed.CompareAndSwap(nil, &errAbandoned) {
-		if err := s.Close(); !errors.Is(err, errAbandoned) {
-			t.Fatalf("Close: got %v, want %v", err, errAbandoned)
+	if !s.failed.CompareAndSwap(nil, &errAbandoned) {
+		return
+	}
+	before := databaseFiles(t, s.dir)
+	if err := s.Close(); !errors.Is(err, errAbandoned) {
+		t.Fatalf("Close: got %v, want %v", err, errAbandoned)
+	}
+	for name := range databaseFiles(t, s.dir) {
+		if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
+			t.Fatal(err)
 		}
+	}
+	for name, content := range before {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// databaseFiles returns the files of a database by their names, without the logs of memtables,
+// which are removed when the store is opened.
+func databaseFiles(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	read := func() map[string]string {
+		files := map[string]string{}
+		list, err := os.ReadDir(dir)
+		for _, file := range list {
+			if !file.Type().IsRegular() || filepath.Ext(file.Name()) == logSuffix || file.Name() == "LOCK" {
+				continue
+			}
+			content, readErr := os.ReadFile(filepath.Join(dir, file.Name()))
+			if readErr != nil && !errors.Is(readErr, os.ErrNotExist) {
+				t.Fatal(readErr)
+			}
+			files[file.Name()] = string(content)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	for files := read(); ; {
+		again := read() // badger may be making tables
+		if maps.Equal(files, again) {
+			return files
+		}
+		files = again
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // Folding writes the counters as they are to their pages, so that opening the store
@@ -137,11 +137,11 @@ func (s *Store) foldAll() error {
 		return err
 	}
 	s.folder.remembered.Store(0)
-	upTo := s.events.Written()
+	upTo := s.underway.oldest(s.events.Written())
 	var batch folding
 	for i := range s.counters.shards {
 		runtime.Gosched() // whoever decides goes first
-		batch.take(&s.counters.shards[i])
+		batch.take(s, &s.counters.shards[i])
 		if len(batch.bytes) >= batchBytes || len(batch.repeats) >= maxWrites {
 			if err := s.foldBatch(&batch); err != nil {
 				return err
@@ -155,10 +155,13 @@ func (s *Store) foldAll() error {
 }
 
 // take adds what is to be folded of a shard.
-func (b *folding) take(sh *shard) {
+func (b *folding) take(s *Store, sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, c := range sh.list {
+		if c.unlogged {
+			_ = s.appendSet(c) // the event log says the error again when it is flushed
+		}
 		if c.dirty {
 			b.add(c)
 		}
@@ -178,14 +181,10 @@ func (b *folding) add(c *counter) {
 	b.counters = append(b.counters, folded{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes)), c.days.unarchived()})
 }
 
-// foldBatch writes a batch and empties it. What is on a page is on the disk in the
-// event log before: a power cut never leaves a counter that is ahead of its history.
+// foldBatch writes a batch and empties it.
 func (s *Store) foldBatch(b *folding) error {
 	if len(b.counters) == 0 && len(b.repeats) == 0 {
 		return nil
-	}
-	if err := firstOf(s.events.Flush(), s.events.Sync()); err != nil {
-		return err
 	}
 	slices.SortFunc(b.counters, func(x, y folded) int { return x.compare(y.ref) })
 	s.step(stepPages)
@@ -202,7 +201,7 @@ func (s *Store) writePages(b *folding) error {
 	for rest := b.counters; len(rest) > 0; {
 		runtime.Gosched()
 		s.committing.Lock()
-		err := s.commitLocked(func(txn *badger.Txn) error {
+		err := s.commitLocked(func(txn *table.Txn) error {
 			for size, pages := 0, 0; len(rest) > 0 && size < turnBytes && pages < maxWrites; pages++ {
 				n := onOnePage(rest)
 				written, err := s.writePage(txn, rest[:n], b.bytes)
@@ -238,9 +237,9 @@ func onOnePage[C paged](counters []C) int {
 
 // writePage puts counters that are on one page there, and their days into the archive,
 // and returns how long that is.
-func (s *Store) writePage(txn *badger.Txn, counters []folded, records []byte) (int, error) {
+func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (int, error) {
 	p := pagePath(counters[0].page())
-	old, err := snapshot{txn}.get(p)
+	old, err := snapshot{txn.Txn}.get(p)
 	if err != nil {
 		return 0, err
 	}
@@ -299,7 +298,7 @@ func (p *page) tidy(mark int64) (slots uint64) {
 func (s *Store) writeRepeats(list []foldedRepeat) error {
 	for some := range slices.Chunk(list, maxWrites/2) {
 		s.committing.Lock()
-		err := s.commitLocked(func(txn *badger.Txn) error {
+		err := s.commitLocked(func(txn *table.Txn) error {
 			for _, r := range some {
 				if err := txn.SetEntry(newRepeat(r.repeat, r.position)); err != nil {
 					return err
@@ -343,25 +342,48 @@ func (b *folding) finish(all *counters) {
 	}
 }
 
-// mark stores that everything before a position is folded.
+// mark stores that everything before a position is in the database.
 func (s *Store) mark(upTo int64) error {
 	s.step(stepFolded)
-	if upTo == s.folder.mark.Load() {
+	if upTo > s.folder.mark.Load() {
+		s.committing.Lock()
+		err := s.commitLocked(func(txn *table.Txn) error { return txn.Set(at(kindFolded), encodeNumber(upTo)) })
+		s.committing.Unlock()
+		if err != nil {
+			return err
+		}
+		s.folder.mark.Store(upTo)
+		s.folder.folds.Add(1)
+		if err := s.db.Committed(upTo); err != nil {
+			return err
+		}
+	}
+	s.step(stepMarked)
+	return s.flush()
+}
+
+// flushBytes is how much of the event log is replayed when the store is opened after a crash, at
+// most, beside what is not folded.
+const flushBytes = 64 << 20
+
+// flush notes up to where the tables of the database are, and makes a table of what is in no
+// table when too much is.
+func (s *Store) flush() error {
+	position, err := s.db.Flushed()
+	if err != nil {
+		return err
+	}
+	if position > s.flushed.Load() {
+		if err := s.failOnDamage(s.db.Checkpoint(position)); err != nil {
+			return err
+		}
+		s.flushed.Store(position)
+	}
+	left := s.folder.mark.Load() - s.flushed.Load()
+	if left < s.flushBytes && (left == 0 || !s.retention.wanted.Load()) {
 		return nil
 	}
-	if err := s.events.Sync(); err != nil { // there may have been nothing to fold
-		return err
-	}
-	w := newWrites()
-	w.put(at(kindFolded), encodeNumber(upTo))
-	if err := s.store(w); err != nil {
-		return err
-	}
-	if err := s.inventory(upTo); err != nil {
-		return err
-	}
-	s.folder.mark.Store(upTo)
-	s.folder.folds.Add(1)
-	s.step(stepMarked)
-	return nil
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	return fault(s.db.Flush(s.syncEvents))
 }

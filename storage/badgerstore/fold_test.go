@@ -36,6 +36,25 @@ func fold(t testing.TB, s *Store) {
 	}
 }
 
+// checkpoint folds, and waits until everything is in tables of the database.
+func checkpoint(t *testing.T, s *Store) {
+	t.Helper()
+	fold(t, s)
+	s.committing.Lock()
+	err := s.db.Flush(s.syncEvents)
+	s.committing.Unlock()
+	if err != nil {
+		t.Fatalf("FillMemtable: %v", err)
+	}
+	waitUntil(t, "everything is in tables", func() bool {
+		s.watch()
+		if err := s.flush(); err != nil {
+			t.Fatalf("flush: %v", err)
+		}
+		return s.flushed.Load() == s.folder.mark.Load()
+	})
+}
+
 // TestMarkIsOnTheDisk: the event log is on the disk up to where it is folded, also when
 // nothing was left to be folded because keys and users were deleted. Otherwise the store
 // does not open after a power cut.

@@ -91,57 +91,40 @@ func (s *Store) withBoth(c *core.Consumption, of, ofUser ref, fn func(key, user 
 	}
 }
 
-// SetCounters implements [core.Importer]. The counters are changed in memory, and folded
-// before it returns, because no event of the event log has their new values. A process that ends
-// before that leaves them as they were, each with all its events.
+// SetCounters implements [core.Importer]. The counters are changed in memory, and are in the event
+// log as they are then.
 func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
 	if err := s.enterToWrite(); err != nil {
 		return err
 	}
 	defer s.leave()
 	for i, id := range ids {
-		if err := s.setCounter(id, &counters[i]); err != nil {
+		to := &counters[i]
+		err := s.set(id, func(c *counter) {
+			before := c.Tallies[core.Day]
+			c.Tallies, c.LastUsedAt, c.DeniedOmitted = to.Tallies, to.LastUsedAt, to.DeniedOmitted
+			c.turned(c.kind, before)
+		})
+		if err != nil {
 			return fault(err)
 		}
 	}
-	if len(ids) == 0 {
-		return nil
-	}
-	return fault(s.fold())
+	return fault(s.events.Flush())
 }
 
-// setCounter changes a counter in memory, where it stays until it is folded.
-func (s *Store) setCounter(id core.CounterID, to *core.Counter) error {
-	return s.change(id, func(c *counter) {
-		before := c.Tallies[core.Day]
-		c.Tallies, c.LastUsedAt, c.DeniedOmitted = to.Tallies, to.LastUsedAt, to.DeniedOmitted
-		c.turned(c.kind, before)
-	})
-}
-
-// SetDays implements [core.Importer]. They are changed in memory, and folded alone. What
-// is being folded meanwhile is from before: it ends first.
+// SetDays implements [core.Importer].
 func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.CounterDay) error {
 	if err := s.enterToWrite(); err != nil {
 		return err
 	}
 	defer s.leave()
-	s.folder.running.Lock()
-	defer s.folder.running.Unlock()
-	var alone folding
-	err := s.change(id, func(c *counter) {
-		c.setDays(c.kind, days)
-		alone.add(c)
-	})
-	if err == nil {
-		err = s.foldBatch(&alone)
-	}
-	return fault(err)
+	err := s.set(id, func(c *counter) { c.setDays(c.kind, days) })
+	return fault(firstOf(err, s.events.Flush()))
 }
 
-// change runs fn on a counter in memory, under the lock of its shard. What fn changes is in
-// no event of the event log: the counter stays until it is folded.
-func (s *Store) change(id core.CounterID, fn func(*counter)) error {
+// set changes a counter in memory by fn, under the lock of its shard, and appends it to the event
+// log as it is then.
+func (s *Store) set(id core.CounterID, fn func(*counter)) error {
 	missing := core.ErrKeyNotFound
 	if id.KeyID == "" {
 		missing = core.ErrUserNotFound
@@ -154,6 +137,9 @@ func (s *Store) change(id core.CounterID, fn func(*counter)) error {
 	if err != nil || of.number == 0 {
 		return firstOf(err, missing)
 	}
+	if err := s.admit(); err != nil {
+		return err
+	}
 	for sh := s.counters.shard(of); ; {
 		if err := s.load(id.Account, of, id.KeyID); err != nil {
 			return err
@@ -161,11 +147,12 @@ func (s *Store) change(id core.CounterID, fn func(*counter)) error {
 		sh.mu.Lock()
 		c := sh.getLocked(of)
 		if c != nil && c.busy == nil { // else it has left the memory again, or is being deleted
+			fn(c)
 			c.unsaved = true
 			c.changedLocked()
-			fn(c)
+			err = s.appendSet(c)
 			sh.mu.Unlock()
-			return nil
+			return err
 		}
 		sh.mu.Unlock()
 	}

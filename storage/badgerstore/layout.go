@@ -9,7 +9,8 @@ import (
 // schema is the version of the layout below. A store that was written with a later
 // one is refused. Before 3 there were no days: see page.go for what is different. Before 4 a
 // counter had no denials of a day, and a segment no end of its request ids: see decodeKeep.
-// Before 5 the event log was of format 1. Before 6 no record said which pages there are.
+// Before 5 the event log was of format 1. Before 6 it had no transactions, and no record said which
+// pages there are: see upgrade.go.
 const schema = 6
 
 // Everything is one key space. A key is its kind, one byte, and then fields: a
@@ -45,7 +46,8 @@ const schema = 6
 //	               the key, id
 //	F folded       nothing                      up to where the event log is, see fold.go
 //	G segment      position                     until when one of format 1 is kept, see event.go
-//	J journal      stripe, chunk                see journal.go
+//	J journal      stripe, chunk                before schema 6: a transaction, see upgrade.go
+//	Z filler       nothing                      nothing: it fills memtables, see fold.go
 //
 // Beside the database there is the event log, with every event of a counter: see internal/eventlog.
 const (
@@ -74,6 +76,7 @@ const (
 	kindFolded      = 'F'
 	kindSegment     = 'G'
 	kindJournal     = 'J'
+	kindFiller      = 'Z'
 )
 
 // path is a key of the database under construction.

@@ -129,8 +129,17 @@ func (s *Store) catchUp(t *tally, of ref, position int64) error {
 	return nil
 }
 
-// peek returns a copy of a counter without keeping it in memory.
+// peek returns a copy of a counter, as durable as an answer, without keeping it in memory.
 func (s *Store) peek(of ref) (tally, error) {
+	t, err := s.peekAny(of)
+	if err == nil && !s.events.Safe(t.applied) {
+		err = s.events.Flush()
+	}
+	return t, err
+}
+
+// peekAny returns it with events that may not be written yet.
+func (s *Store) peekAny(of ref) (tally, error) {
 	sh := s.counters.shard(of)
 	for {
 		sh.mu.Lock()

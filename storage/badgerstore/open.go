@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -28,26 +27,36 @@ func Open(dir string, o Options) (*Store, error) {
 
 // open does so without what runs in the background.
 func open(dir string, o Options) (*Store, error) {
+	s, err := openOnce(dir, o)
+	if err != nil || s.db.WasReplayable() {
+		return s, err
+	}
+	s.db.Replayable() // once it is closed
+	if err := s.Close(); err != nil {
+		return nil, err
+	}
+	return openOnce(dir, o)
+}
+
+// openOnce opens a store. One of an earlier version is brought up to date, and has to be closed and
+// opened again.
+func openOnce(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
 	}
-	db, err := table.Open(table.Options{Dir: dir, Logger: o.Logger, Witness: witness(dir)})
-	if err != nil {
-		return nil, err
+	options := table.Options{Dir: dir, Logger: o.Logger, Witness: witness(dir), Filler: at(kindFiller)}
+	if claims {
+		options.Claim = func() (func(), error) { return claim(dir) }
 	}
-	if o.syncLog == nil {
-		o.syncLog = (*os.File).Sync
-	}
-	logs, err := openLogs(db.DB, dir, o.syncLog)
+	db, err := table.Open(options)
 	if err != nil {
-		_ = db.Close()
 		return nil, err
 	}
 	s := &Store{
-		db: db, dir: dir, log: o.Logger, logs: logs, durability: o.Durability,
+		db: db, dir: dir, log: o.Logger, underway: underway{since: map[*redo]int64{}}, flushBytes: cmp.Or(o.flushBytes, flushBytes),
 		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
 		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step,
 	}
@@ -59,7 +68,6 @@ func open(dir string, o Options) (*Store, error) {
 	s.SetMaxHistory(o.MaxHistory)
 	s.writers.seed = maphash.MakeSeed()
 	if err := s.recover(o); err != nil {
-		s.logs.close()
 		if s.events != nil {
 			s.events.Abandon()
 		}
@@ -71,72 +79,66 @@ func open(dir string, o Options) (*Store, error) {
 
 // recover makes the store whole after the last process that had it open.
 func (s *Store) recover(o Options) error {
-	old, err := s.checkSchema()
+	version, err := s.checkSchema()
 	if err != nil {
 		return err
 	}
-	if err := s.openEvents(o); err != nil {
+	highest, err := s.openEvents(o)
+	if err != nil {
 		return err
 	}
-	if old {
-		if err := firstOf(s.listOldPages(), s.writeSchema()); err != nil {
-			return err
-		}
+	if version > 0 && version < schema {
+		return s.upgrade(highest)
 	}
-	return s.recoverJournals()
+	if version > 0 {
+		return nil
+	}
+	if version, err = s.version(); err != nil || version > 0 { // from the event log
+		return err
+	}
+	if s.events.Written() > firstPosition {
+		return &table.DamageError{File: "*" + table.Suffix, What: "the database is empty, and the event log does not begin with that of a new store"}
+	}
+	w := newWrites()
+	w.put(at(kindSchema), encodeNumber(schema))
+	return s.store(w)
 }
 
-// checkSchema makes sure that the store has a layout that this version knows, and reports whether
-// it is an older one.
-func (s *Store) checkSchema() (old bool, err error) {
-	var version int64
+// version returns the schema of the database, 0 when it has none.
+func (s *Store) version() (version int64, err error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		version, err = snapshot{txn}.number(at(kindSchema))
+		return err
+	})
+	return version, err
+}
+
+// checkSchema makes sure that the store has a layout that this version knows, and returns which. It
+// is 0 when the database is empty: it is new, or its tables were never written.
+func (s *Store) checkSchema() (version int64, err error) {
+	if version, err = s.version(); err != nil {
+		return 0, err
+	}
+	switch {
+	case version >= withoutDays && version <= schema: // their records say so themselves
+		return version, nil
+	case version > schema:
+		return 0, fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
+	case version > 0:
+		return 0, fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
+	}
 	empty := true
-	err = s.db.View(func(txn *badger.Txn) (err error) {
-		r := snapshot{txn}
-		if version, err = r.number(at(kindSchema)); err != nil {
-			return err
-		}
-		return r.each(nil, false, func(path, []byte) (bool, error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		return snapshot{txn}.each(nil, false, func(path, []byte) (bool, error) {
 			empty = false
 			return false, nil
 		})
 	})
-	switch {
-	case err != nil:
-		return false, err
-	case version == schema:
-		return false, nil
-	case version >= withoutDays && version < schema: // their records say so themselves
-		return true, nil
-	case version > 0 && version < schema:
-		return false, fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
-	case version > schema:
-		return false, fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
-	case !empty:
-		return false, errors.New("it is a database of something else")
+	if err == nil && !empty {
+		err = errors.New("it is a database of something else")
 	}
-	if name := witness(s.dir); name != "" { // this is made after the schema is on disk
-		return false, &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, and " + name + " is there"}
+	if name := witness(s.dir); err == nil && name != "" && !s.db.WasReplayable() {
+		err = &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, and " + name + " is there"}
 	}
-	return false, s.writeSchema()
-}
-
-// The schemas before that of this version which it reads.
-const (
-	withoutDays  = 2
-	withoutKept  = 3 // counters without denials of a day, segments without the end of their request ids
-	withFormat1  = 4 // an event log of format 1
-	withoutPages = 5 // no families of pages
-)
-
-// writeSchema writes the version to the disk: a store with an event log and without a version
-// is damaged.
-func (s *Store) writeSchema() error {
-	s.committing.Lock()
-	err := s.commitLocked(func(txn *badger.Txn) error { return txn.Set(at(kindSchema), encodeNumber(schema)) })
-	s.committing.Unlock()
-	if err != nil {
-		return err
-	}
-	return s.sync()
+	return 0, err
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // Counters are stored by pages: those of consecutive keys, or users, of an account are
@@ -123,7 +125,7 @@ func (r snapshot) noPage(page ref) error {
 }
 
 // setPage writes a page, or deletes it when the record is nil. existed says whether there was one.
-func setPage(txn *badger.Txn, page ref, record []byte, existed bool) error {
+func setPage(txn *table.Txn, page ref, record []byte, existed bool) error {
 	if existed != (record != nil) {
 		if err := listPages(txn, record != nil, page); err != nil {
 			return err
@@ -133,8 +135,8 @@ func setPage(txn *badger.Txn, page ref, record []byte, existed bool) error {
 }
 
 // listPages puts pages of one account and kind into their family, or takes them out.
-func listPages(txn *badger.Txn, there bool, pages ...ref) error {
-	f, err := snapshot{txn}.family(pagesOf(pages[0]))
+func listPages(txn *table.Txn, there bool, pages ...ref) error {
+	f, err := snapshot{txn.Txn}.family(pagesOf(pages[0]))
 	for _, p := range pages {
 		if err != nil {
 			return err
@@ -172,7 +174,7 @@ func (s *Store) listOldPages() error {
 			n++
 		}
 		s.committing.Lock()
-		err = s.commitLocked(func(txn *badger.Txn) error { return listPages(txn, true, pages[:n]...) })
+		err = s.commitLocked(func(txn *table.Txn) error { return listPages(txn, true, pages[:n]...) })
 		s.committing.Unlock()
 		pages = pages[n:]
 	}
@@ -185,9 +187,9 @@ const maxPageBytes = 16 << 10
 // dropCounters leaves on a page, in place of counters that are deleted, that the events
 // of the event log up to a position do not count. Their history stays in the event log until it
 // expires, and nothing leads there.
-func dropCounters(txn *badger.Txn, counters []ref, position int64) error {
+func dropCounters(txn *table.Txn, counters []ref, position int64) error {
 	p := pagePath(counters[0].page())
-	record, err := snapshot{txn}.get(p)
+	record, err := snapshot{txn.Txn}.get(p)
 	if err != nil {
 		return err
 	}
@@ -196,7 +198,7 @@ func dropCounters(txn *badger.Txn, counters []ref, position int64) error {
 		return err
 	}
 	for _, of := range counters {
-		pg[of.slot()] = encodeDropped(position)
+		pg[of.slot()] = encodeDropped(max(position, appliedOf(pg[of.slot()])))
 	}
 	return setPage(txn, counters[0].page(), pg.encode(), record != nil)
 }

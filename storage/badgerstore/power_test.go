@@ -1,10 +1,8 @@
 package badgerstore
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -17,9 +15,9 @@ import (
 )
 
 // outage is a store whose power is cut, again and again: the event log is on a disk that
-// loses what was not synced, and of badger's logs, which we bring to the disk, it loses
-// what came after that. What badger brings to the disk itself, its tables and which
-// there are, is taken to be there.
+// loses what was not synced, and the write-ahead logs of badger, which nobody syncs, have lost
+// anything. What badger brings to the disk itself, its tables and which there are, is taken to be
+// there.
 type outage struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -33,13 +31,12 @@ type outage struct {
 	s     *Store
 	round int
 
-	logs   map[string]int // how many bytes of each log of badger are on the disk
-	target string         // where the power is to be cut, "" for anywhere
-	events int            // how often something happens there until then
-	most   int            // how often anything does at most
-	after  string         // the directory after the cut
-	left   *lossyDisk     // the disk after it
-	where  string         // it came
+	target string     // where the power is to be cut, "" for anywhere
+	events int        // how often something happens there until then
+	most   int        // how often anything does at most
+	after  string     // the directory after the cut
+	left   *lossyDisk // the disk after it
+	where  string     // it came
 
 	cuts map[string]int
 }
@@ -56,14 +53,13 @@ func newOutage(t *testing.T, d Durability) *outage {
 
 // open opens the store, on the disk and in the directory that are there.
 func (o *outage) open() error {
-	o.logs = map[string]int{}
 	o.disk.broken = o.broken
 	o.disk.before = func(int) { o.event(diskChanges) }
 	options := o.disk.options(o.options)
 	options.segmentSize = 4<<10 + int64(o.random.IntN(16<<10))
 	options.ahead = int64(o.random.IntN(8 << 10))
 	options.CounterCache = []int{1, 100_000}[o.random.IntN(2)]
-	options.syncLog = o.syncLog
+	options.flushBytes = int64(1 + o.random.IntN(32<<10))
 	options.step = func(at step) {
 		o.disk.mu.Lock()
 		defer o.disk.mu.Unlock()
@@ -81,40 +77,6 @@ func (o *outage) mustOpen() {
 	o.t.Helper()
 	if err := o.open(); err != nil {
 		o.t.Fatalf("round %d: open: %v", o.round, err)
-	}
-}
-
-// syncLog takes a log of badger to be on the disk as it was when that began.
-func (o *outage) syncLog(f *os.File) error {
-	name := filepath.Base(f.Name())
-	o.disk.mu.Lock()
-	before := o.logs[name]
-	o.event(logUnsynced)
-	o.disk.mu.Unlock()
-	end, err := usedBytes(f, before)
-	o.disk.mu.Lock()
-	defer o.disk.mu.Unlock()
-	if err == nil && !o.broken {
-		o.logs[name] = max(o.logs[name], end)
-	}
-	o.event(logSynced)
-	return err
-}
-
-// usedBytes returns how long a log is, if it is at least so long: badger has made the
-// file longer, with zeros.
-func usedBytes(f io.ReaderAt, atLeast int) (int, error) {
-	end := atLeast
-	for b := make([]byte, 64<<10); ; {
-		n, err := f.ReadAt(b, int64(end))
-		used := len(bytes.TrimRight(b[:n], "\x00"))
-		end += used
-		if err != nil && err != io.EOF || used == 0 {
-			if err == io.EOF {
-				err = nil
-			}
-			return end, err
-		}
 	}
 }
 
@@ -176,32 +138,29 @@ func (o *outage) listing() map[string]string {
 	return files
 }
 
-// copyFile copies a file of badger; a log without what chance has not brought to the
-// disk.
+// copyFile copies a file of badger; a log as chance leaves it: whole, empty, cut, with a page of
+// zeros, or not at all.
 func (o *outage) copyFile(name string) {
 	from, to := filepath.Join(o.dir, name), filepath.Join(o.after, name)
-	f, err := os.Open(from)
+	b, err := os.ReadFile(from)
 	if errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	defer func() { _ = f.Close() }()
-	if filepath.Ext(name) != logSuffix {
-		copyFile(o.t, to, from)
+	at, how := o.random.IntN(len(b)+1), 4
+	if filepath.Ext(name) == logSuffix {
+		how = o.random.IntN(5)
+	}
+	switch how {
+	case 0:
 		return
+	case 1:
+		b = b[:0]
+	case 2:
+		b = b[:at]
+	case 3:
+		clear(b[at:min(at+4096, len(b))])
 	}
-	info, err := f.Stat()
-	if err != nil {
-		o.t.Error(err)
-		return
-	}
-	used, err := usedBytes(f, o.logs[name])
-	now := make([]byte, used)
-	_, readErr := io.ReadFull(f, now)
-	if err == nil && (readErr == io.EOF || readErr == io.ErrUnexpectedEOF) {
-		return // badger is removing it: what was in it is in a table
-	}
-	left := afterCut(now[:o.logs[name]], now, o.random)
-	if err := firstOf(err, readErr, os.WriteFile(to, left, 0o600), os.Truncate(to, info.Size())); err != nil {
+	if err := firstOf(err, os.WriteFile(to, b, 0o600)); err != nil {
 		o.t.Error(err)
 	}
 }
@@ -224,15 +183,11 @@ var cutCounts = []struct {
 	most  int
 }{
 	{stepNames[stepRotate], 3}, {stepNames[stepWritten], 200}, {stepNames[stepPages], 5}, {stepNames[stepFolded], 5}, {stepNames[stepMarked], 5},
-	{stepNames[stepCommit], 30}, {stepNames[stepCommitted], 30}, {logUnsynced, 20}, {logSynced, 20}, {diskChanges, 100},
+	{stepNames[stepCommit], 30}, {stepNames[stepCommitted], 30}, {diskChanges, 100},
 }
 
-// The moments that are not a step.
-const (
-	diskChanges = "a change of the disk"
-	logUnsynced = "a log about to be synced"
-	logSynced   = "a log synced"
-)
+// diskChanges is a moment that is not a step.
+const diskChanges = "a change of the disk"
 
 // isCut reports whether the power was cut.
 func (o *outage) isCut() bool {

@@ -113,7 +113,7 @@ func TestEvent(t *testing.T) {
 	}
 }
 
-// TestWrites: what goes through the journal is what was written.
+// TestWrites: what goes through a redo record is what was written.
 func TestWrites(t *testing.T) {
 	w := newWrites()
 	w.put(path("set"), []byte("value"))
@@ -121,7 +121,7 @@ func TestWrites(t *testing.T) {
 	w.put(path("deleted"), nil)
 	w.drop(ref{1 << 40, 7, kindKey})
 	w.drop(ref{-1, 7, kindUser})
-	record := w.encode()
+	record := w.encode(nil)
 	got, err := decodeWrites(record)
 	if err != nil {
 		t.Fatalf("decodeWrites: %v", err)

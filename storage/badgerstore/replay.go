@@ -3,7 +3,6 @@ package badgerstore
 import (
 	"github.com/dgraph-io/badger/v4"
 
-	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
@@ -11,49 +10,151 @@ import (
 // before the counter is taken into memory: finding them one by one, later, costs more.
 const oftenUnfolded = 64
 
-// replay reads the events behind the checkpoint, and notes which counters have events there.
+// replay reads what is in the event log behind the checkpoint: it carries out transactions, and
+// notes which counters have events there.
 type replay struct {
-	s     *Store
-	known map[uint32]*given // by the number of the account
-
-	left int // how many events have a key or user that is not there
+	s       *Store
+	dropped map[ref]bool // counters that a transaction has deleted: events that came meanwhile do not count
 
 	old     []eventlog.Segment      // of format 1, from that of the current event on
 	format1 map[int64]eventlog.Keep // until when these must be kept, by their bases
+	highest map[ref]int64           // see raiseNumbers; by account and kind
 }
 
-// given are the largest numbers that an account has given to its keys and users. After
-// a power cut the event log may be ahead of the database: it has events of keys and users that
-// are missing there, and whose numbers may be given again.
-type given struct{ key, user int64 }
-
 // replayFrom replays the event log from the mark of the checkpoint on. kept says of segments of
-// format 1 until when they must be kept.
-func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) error {
+// format 1 until when they must be kept. For the store of an earlier version it returns the largest
+// numbers of keys and users in events.
+func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (highest map[ref]int64, err error) {
 	s.folder.mark.Store(mark)
-	r := replay{s: s, known: map[uint32]*given{}, format1: map[int64]eventlog.Keep{}}
+	s.flushed.Store(mark)
+	r := replay{s: s, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
 	for _, g := range s.events.Segments() {
 		if g.Version == 1 {
 			r.old = append(r.old, g)
 		}
 	}
-	err := s.events.Replay(mark, func(position int64, payload []byte) error {
-		e, err := decodeEvent(payload, position)
-		if err == nil {
-			r.keep(&e, position)
-			err = r.event(&e, position)
-		}
+	err = s.events.Replay(mark, func(position int64, payload []byte) error {
+		err := r.record(payload, position)
 		s.step(stepReplay)
 		return err
 	})
-	if err := firstOf(err, s.keepFormat1(kept, r.format1)); err != nil {
+	return r.highest, firstOf(err, s.keepFormat1(kept, r.format1))
+}
+
+// record replays a record.
+func (r *replay) record(payload []byte, position int64) error {
+	switch payload[0] {
+	case recordPart: // read when its transaction happens
+		return nil
+	case recordRedo:
+		return r.redo(payload, position)
+	case recordCounter:
+		return r.set(payload, position)
+	}
+	e, err := decodeEvent(payload, position)
+	if err == nil {
+		r.keep(&e, position)
+		err = r.event(&e, position)
+	}
+	return err
+}
+
+// redo carries out a transaction. What the database has of it already is written again.
+func (r *replay) redo(payload []byte, position int64) error {
+	parts, w, err := decodeRedo(payload, position)
+	if err != nil {
 		return err
 	}
-	if r.left > 0 {
-		s.log.Warn("the event log has requests of keys or users that were not yet on the disk when the power failed", "dir", s.dir, "requests", r.left)
-		return s.fold() // so that they are never read again
+	for _, part := range parts {
+		if w, err = r.s.readPart(part); err != nil {
+			return err
+		}
+		if err := r.write(w, position); err != nil {
+			return err
+		}
+	}
+	if len(parts) > 0 {
+		return nil
+	}
+	return r.write(w, position)
+}
+
+func (r *replay) write(w *writes, position int64) error {
+	dropped, err := w.dropped()
+	if err != nil {
+		return err
+	}
+	for _, of := range dropped {
+		r.dropped[of] = true
+		sh := r.s.counters.shard(of)
+		delete(sh.unfolded, of)
+		if c := sh.byRef[of]; c != nil {
+			sh.removeLocked(c)
+		}
+	}
+	if err := r.made(w); err != nil {
+		return err
+	}
+	r.s.committing.Lock()
+	defer r.s.committing.Unlock()
+	return r.s.write(w, dropped, position)
+}
+
+// made notes the keys and users that are written: one with the number of a deleted one counts again.
+func (r *replay) made(w *writes) error {
+	if len(r.dropped) == 0 {
+		return nil
+	}
+	for p, one := range w.byPath {
+		if one.value == nil || p[0] != kindKey && p[0] != kindUser {
+			continue
+		}
+		fields := reading{[]byte(p[1:])}
+		account, number := fields.text(), int64(fields.uint64())
+		of, err := r.s.accounts.number(r.s, account)
+		if err != nil {
+			return err
+		}
+		delete(r.dropped, ref{number, of, uint32(p[0])})
 	}
 	return nil
+}
+
+// set notes a counter as it is in a record. Days that it had left before may have been in the
+// archive, and be lost there: they are put there again.
+func (r *replay) set(payload []byte, position int64) error {
+	of, t, err := decodeSet(payload)
+	if err != nil || r.dropped[of] {
+		return err
+	}
+	sh := r.s.counters.shard(of)
+	c := sh.byRef[of]
+	var before tally
+	if c != nil {
+		before = c.tally
+	} else if before, _, err = r.read(of, sh.unfolded[of]); err != nil {
+		return err
+	}
+	if before.applied >= position { // the page is ahead, or the counter was deleted
+		return nil
+	}
+	t.keepDays(before.days.unarchived())
+	if c == nil {
+		c = sh.addLocked(of, position)
+	}
+	c.readLocked(t, 0)
+	c.unsaved = true
+	c.changedLocked()
+	return nil
+}
+
+// read reads a counter from its page and its events.
+func (r *replay) read(of ref, unfolded head) (t tally, base int64, err error) {
+	err = r.s.db.View(func(txn *badger.Txn) (err error) {
+		t, base, err = r.s.readTally(snapshot{txn}, of, unfolded)
+		return err
+	})
+	return t, base, err
 }
 
 // keep notes until when an event must be kept, if it is in a segment of format 1.
@@ -69,58 +170,22 @@ func (r *replay) keep(e *event, position int64) {
 	r.format1[base] = k
 }
 
-// event notes an event. One of a key or user that is not there any more still counts
-// for the other: the events of that one have consecutive numbers.
+// event notes an event, for its key and for its user. One of both may be deleted.
 func (r *replay) event(e *event, position int64) error {
-	known, err := r.of(e.account)
-	if err != nil {
-		return err
-	}
 	key, user := e.refs()
-	keyThere, userThere := key.number <= known.key, user.number <= known.user
-	if !keyThere || !userThere {
-		r.left++
+	if e.requestID != "" {
+		r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)
 	}
-	if keyThere {
-		if e.requestID != "" {
-			r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)
-		}
-		err = r.counter(key, e, position)
-	}
-	if userThere && err == nil {
-		err = r.counter(user, e, position)
-	}
-	return err
-}
-
-// of returns what an account has given.
-func (r *replay) of(account uint32) (*given, error) {
-	if g := r.known[account]; g != nil {
-		return g, nil
-	}
-	g := new(given)
-	err := r.s.db.View(func(txn *badger.Txn) error {
-		sn := snapshot{txn}
-		a, err := found[core.Account](sn, accountPath(int64(account)), core.ErrAccountNotFound)
-		if err == core.ErrAccountNotFound {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		g.key, err = sn.number(lastPath(a.ID, kindKey))
-		if err != nil {
-			return err
-		}
-		g.user, err = sn.number(lastPath(a.ID, kindUser))
-		return err
-	})
-	r.known[account] = g
-	return g, err
+	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
 }
 
 // counter notes an event of a counter.
 func (r *replay) counter(of ref, e *event, position int64) error {
+	if r.dropped[of] {
+		return nil
+	}
+	all := ref{account: of.account, kind: of.kind}
+	r.highest[all] = max(r.highest[all], of.number)
 	sh := r.s.counters.shard(of)
 	if c := sh.byRef[of]; c != nil {
 		if position <= c.applied {
@@ -135,12 +200,7 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 	if h.events < oftenUnfolded {
 		return nil
 	}
-	var t tally
-	var base int64
-	err := r.s.db.View(func(txn *badger.Txn) (err error) {
-		t, base, err = r.s.readTally(snapshot{txn}, of, h)
-		return err
-	})
+	t, base, err := r.read(of, h)
 	if err != nil {
 		return err
 	}

@@ -9,47 +9,62 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestEventLogAheadOfDatabase: after a power cut that took the last keys and users, and
-// not the requests with them, everything else is counted: what the others had in common
-// with them stays whole. Their numbers are given again, and begin at nothing.
-func TestEventLogAheadOfDatabase(t *testing.T) {
+// TestDatabaseBehind: a database that has lost its end, as after a power cut, gets everything
+// from the event log: keys and users, what they have used, what was imported and what was denied
+// beyond the history.
+func TestDatabaseBehind(t *testing.T) {
 	for _, events := range []int{3, 5 * oftenUnfolded} {
 		t.Run(fmt.Sprint(events), func(t *testing.T) {
 			dir, after := t.TempDir(), t.TempDir()
 			s := openAlone(t, dir, quiet)
 			known(t, s, "key")
 			consume(t, s, request("key", 1, 1<<20, noon))
-			copyDatabase(t, after, dir) // the power fails after this
+			fold(t, s)
+			copyDatabase(t, after, dir) // the database ends here
 			addUserAndKey(t, s, 9, "late")
+			addUserAndKey(t, s, 10, "imported")
+			imported := core.Counter{LastUsedAt: noon}
+			imported.Add(7, noon)
+			day := core.CounterDay{Date: core.DateOf(noon) - 3, Traffic: core.Traffic{Allowed: 5}}
+			if err := firstOf(s.SetCounters(t.Context(), []core.CounterID{ofKey("imported")}, []core.Counter{imported}),
+				s.SetDays(t.Context(), ofKey("imported"), []core.CounterDay{day})); err != nil {
+				t.Fatal(err)
+			}
 			for range events {
 				consume(t, s, shared(request("late", 1, 1<<20, noon)))
 				consume(t, s, shared(request("key", 1, 1<<20, noon)))
 				consume(t, s, shared(request("key", 9, 1<<20, noon)))
+				consume(t, s, request("imported", 10, 1<<20, noon))
+			}
+			for range 100 { // more than the history takes
+				consume(t, s, request("late", 1, 1, noon))
+			}
+			fold(t, s)
+			omitted := counterOf(t, s, ofKey("late")).DeniedOmitted
+			if omitted == 0 {
+				t.Error("got no denials beyond the history: the test sees nothing of them")
 			}
 			copyEventLog(t, after, dir)
 
-			s = openAlone(t, after, quiet)
-			wantUsed(t, s, ofKey("key"), int64(2*events+1))
-			if used := counterOf(t, s, ofUser(1)).Tallies[core.Month].Used; used != int64(2*events) {
-				t.Errorf("user: got %d used, want %d", used, 2*events)
-			}
-			if got := allowedIn(t, s, ofUser(1)); got != int64(2*events+1) {
-				t.Errorf("history of the user: got %d entries, want %d", got, 2*events+1)
-			}
-			if _, err := s.Consume(t.Context(), request("late", 1, 1, noon)); !errors.Is(err, core.ErrKeyNotFound) {
-				t.Errorf("Consume with a key that is lost: got error %v, want %v", err, core.ErrKeyNotFound)
-			}
-			addUserAndKey(t, s, 9, "later")
-			if got, want := keyRef(t, s, "later").number, int64(2); got != want {
-				t.Errorf("number of the next key: got %d, want %d again", got, want)
-			}
-			consume(t, s, request("later", 9, 1<<20, noon))
-			abandon(t, s)
-			s = openAlone(t, after, Options{})
-			wantUsed(t, s, ofKey("later"), 1)
-			wantUsed(t, s, ofKey("key"), int64(2*events+1))
-			if got := allowedIn(t, s, ofUser(9)); got != 1 {
-				t.Errorf("history of the new user: got %d entries, want 1", got)
+			for range 2 {
+				s = openAlone(t, after, quiet)
+				wantUsed(t, s, ofKey("key"), int64(2*events+1))
+				wantUsed(t, s, ofKey("late"), int64(events))
+				if used := counterOf(t, s, ofKey("imported")).Tallies[core.Month].Used; used != int64(events+7) {
+					t.Errorf("imported key: got %d used, want %d", used, events+7)
+				}
+				if used := counterOf(t, s, ofUser(1)).Tallies[core.Month].Used; used != int64(2*events) {
+					t.Errorf("user: got %d used, want %d", used, 2*events)
+				}
+				if got := counterOf(t, s, ofKey("late")).DeniedOmitted; got != omitted {
+					t.Errorf("denials beyond the history: got %d, want %d", got, omitted)
+				}
+				days, err := s.CounterDays(t.Context(), ofKey("imported"))
+				if err != nil || len(days) != 2 || days[0] != day {
+					t.Errorf("imported days: got %+v, %v, want %+v and today", days, err, day)
+				}
+				fold(t, s)
+				abandon(t, s)
 			}
 		})
 	}

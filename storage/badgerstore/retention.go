@@ -25,6 +25,7 @@ type retention struct {
 	readers sync.RWMutex // read-locked while counters are read from pages and events, locked to remove
 	most    atomic.Int64 // max_history: bytes that all segments may have
 	early   atomic.Bool  // segments were removed before their retention was over
+	wanted  atomic.Bool  // more are to be removed than have their events in tables
 }
 
 // viewCounters runs fn on a snapshot. fn reads counters from their pages and from later
@@ -110,6 +111,7 @@ func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing 
 		missing -= g.End - g.Base
 		return true
 	})
+	s.retention.wanted.Store(missing > 0)
 	if len(list) == 0 {
 		return missing, nil
 	}
@@ -120,13 +122,13 @@ func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing 
 	return missing, s.remove(list)
 }
 
-// removable returns the oldest segments that are in the checkpoint and that mayGo accepts. It
+// removable returns the oldest segments whose events are in tables of the database and that mayGo accepts. It
 // stops at the first segment that must stay, and before the last one: older events of a
 // history are found through younger ones.
 func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Segment) {
-	all, mark := s.events.Segments(), s.folder.mark.Load()
+	all, flushed := s.events.Segments(), s.flushed.Load()
 	for _, g := range all[:max(0, len(all)-1)] {
-		if g.End > mark || !mayGo(g) {
+		if g.End > flushed || !mayGo(g) {
 			break
 		}
 		list = append(list, g)
@@ -134,14 +136,8 @@ func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Se
 	return list
 }
 
-// remove removes segments, the oldest first, after it has synced their checkpoint.
+// remove removes segments, the oldest first.
 func (s *Store) remove(list []eventlog.Segment) error {
-	if len(list) == 0 {
-		return nil
-	}
-	if err := s.sync(); err != nil {
-		return err
-	}
 	for _, g := range list {
 		s.step(stepExpire)
 		s.retention.readers.Lock() // waits for readers whose snapshot is older than the checkpoint

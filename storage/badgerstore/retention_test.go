@@ -57,7 +57,7 @@ func TestMaxHistory(t *testing.T) {
 		if got := s.historyBytes(); got < before-most && got < requests*50 {
 			t.Errorf("before the checkpoint: got %d of %d bytes, want those that are not in the counters yet", got, before)
 		}
-		fold(t, s)
+		checkpoint(t, s)
 		trimmed(t, s, time.Now())
 		if got := s.historyBytes(); got > most || got < most-2*segment {
 			t.Errorf("round %d: got %d bytes of %d, want %d and not much less", round, got, before, most)
@@ -98,7 +98,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	consume(t, s, named)
 	position := s.counters.shard(keyRef(t, s, "key")).repeats.positions[repeat{keyRef(t, s, "key"), "id"}]
 	hit(t, s, "key", 200)
-	fold(t, s)
+	checkpoint(t, s)
 	remembered := func(what string) {
 		t.Helper()
 		trimmed(t, s, time.Now().Add(core.RequestIDRetention))
@@ -132,7 +132,7 @@ func TestFullDiskTakesHistory(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 4 << 10, Logger: quiet.Logger})
 	known(t, s, "key")
 	hit(t, s, "key", 1000)
-	fold(t, s)
+	checkpoint(t, s)
 	disk := int64(reserve) + s.historyBytes() - 10_000 // of which 10,000 bytes too many are used
 	free := func() (uint64, error) { return uint64(disk - s.historyBytes()), nil }
 	s.noteRoom(s.makeSpace(time.Now(), free))

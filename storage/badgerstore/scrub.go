@@ -33,15 +33,6 @@ func (s *Store) damaged() error {
 	return nil
 }
 
-// inventory notes, on disk and outside the database, that the database has everything up to a
-// position of the event log. The next opening refuses a database that has less.
-func (s *Store) inventory(position int64) error {
-	if err := s.sync(); err != nil {
-		return err
-	}
-	return s.failOnDamage(s.db.Checkpoint(position))
-}
-
 // failOnDamage makes the store refuse everything when an error says that it is damaged.
 func (s *Store) failOnDamage(err error) error {
 	if isDamage(err) {

@@ -18,8 +18,7 @@ type writers struct {
 	locks [stripes]sync.Mutex
 }
 
-// stripes is how many locks there are. Journals are stored by their stripe: it may
-// grow and never shrink.
+// stripes is how many locks there are.
 const stripes = 64
 
 // stripe returns which lock is that of an account.
@@ -33,17 +32,17 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 		return err
 	}
 	defer s.leave()
-	stripe := s.writers.stripe(account)
-	s.writers.locks[stripe].Lock()
-	defer s.writers.locks[stripe].Unlock()
+	lock := &s.writers.locks[s.writers.stripe(account)]
+	lock.Lock()
+	defer lock.Unlock()
 	txn, err := s.begin(account)
 	if err != nil {
 		return err
 	}
 	defer txn.Discard()
-	t := newTx(s, snapshot{txn}, account, stripe)
+	t := newTx(s, snapshot{txn}, account)
+	defer t.redo.done()
 	if err := fn(t); err != nil {
-		t.abandon()
 		return err
 	}
 	return fault(t.finish())
@@ -52,7 +51,7 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 // tx is a [core.Tx]. What it reads for its caller is the snapshot; what it reads to
 // keep its indexes is the snapshot and what it has written since.
 //
-// Records are collected, and moved to a journal when they are too many for one
+// Records are collected, and moved to the event log when they are too many for one
 // transaction of badger. What is changed again and again is kept until the end.
 type tx struct {
 	s       *Store
@@ -66,12 +65,12 @@ type tx struct {
 	last     map[byte]int64   // the largest number given, by kind
 	holdings map[string]int64 // by path
 	emails   map[string]int64 // who has a folded address, 0 for nobody
-	journal  journal
+	redo     *redo
 }
 
-func newTx(s *Store, before snapshot, account string, stripe int) *tx {
+func newTx(s *Store, before snapshot, account string) *tx {
 	t := &tx{
-		s: s, account: account, before: before, writes: newWrites(), journal: journal{s: s, stripe: stripe},
+		s: s, account: account, before: before, writes: newWrites(), redo: s.newRedo(),
 		families: map[string]*family{}, last: map[byte]int64{},
 		holdings: map[string]int64{}, emails: map[string]int64{},
 	}
@@ -122,12 +121,12 @@ func (t *tx) putJSON(p path, resource any) error {
 	return t.put(p, value)
 }
 
-// spill moves what was written to the journal when it gets too much.
+// spill moves what was written to the event log when it gets too much.
 func (t *tx) spill() error {
 	if t.writes.fit() {
 		return nil
 	}
-	err := t.journal.append(t.writes)
+	err := t.redo.part(t.writes)
 	t.writes = newWrites()
 	return err
 }
@@ -257,7 +256,6 @@ func (t *tx) count(base path) (int, error) {
 // finish stores the transaction.
 func (t *tx) finish() error {
 	if t.err != nil {
-		t.abandon()
 		return t.err
 	}
 	for kind, n := range t.last {
@@ -269,16 +267,10 @@ func (t *tx) finish() error {
 	for _, f := range t.families {
 		f.write(t.writes.put)
 	}
-	if len(t.writes.byPath) == 0 && t.journal.chunks == 0 {
+	if len(t.writes.byPath) == 0 && len(t.redo.parts) == 0 {
 		return nil
 	}
-	if t.journal.chunks == 0 && t.writes.fit() {
-		return t.s.store(t.writes)
-	}
-	return t.journal.store(t.account, t.writes)
+	return t.redo.commit(t.account, t.writes)
 }
-
-// abandon drops what was moved to the journal.
-func (t *tx) abandon() { t.journal.drop() }
 
 var _ core.Tx = (*tx)(nil)

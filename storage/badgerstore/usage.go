@@ -201,7 +201,7 @@ func (s *Store) deny(c *core.Consumption, key, user *counter) {
 	}
 	for _, of := range []*counter{key, user} {
 		of.countDay(of.kind, c.Shared, true, c.Cost, c.Entry.At)
-		of.unsaved = true
+		of.unsaved, of.unlogged = true, true
 		of.changedLocked()
 	}
 }

@@ -2,9 +2,10 @@ package badgerstore
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 
-	"github.com/dgraph-io/badger/v4"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // The bounds of what is written in one transaction of badger. Its own are some 15
@@ -57,18 +58,24 @@ func (w *writes) of(p path) ([]byte, bool) {
 // fit reports whether one transaction holds all.
 func (w *writes) fit() bool { return len(w.byPath) <= maxWrites && w.bytes <= maxWriteBytes }
 
-// store commits all in one transaction. Nobody counts on a counter that is deleted
-// from before to after it: what the event log has of it until then does not count.
-func (s *Store) store(w *writes) (err error) {
-	dropped, err := w.dropped()
-	if err != nil {
-		return fault(err)
+// split returns parts that each fit into a transaction of badger.
+func (w *writes) split() []*writes {
+	var parts []*writes
+	last := newWrites()
+	for _, p := range slices.Sorted(maps.Keys(w.byPath)) { // counters by their pages
+		if !last.fit() || len(parts) == 0 {
+			last = newWrites()
+			parts = append(parts, last)
+		}
+		last.add(path(p), w.byPath[p])
 	}
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	s.counters.hold(dropped, s.events.Written())
-	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
-	return s.commitLocked(func(txn *badger.Txn) error {
+	return parts
+}
+
+// write carries out writes in one transaction of badger. The events of deleted counters up to a
+// position do not count. The caller holds committing.
+func (s *Store) write(w *writes, dropped []ref, position int64) error {
+	return s.commitLocked(func(txn *table.Txn) error {
 		for p, one := range w.byPath {
 			if one.drop {
 				continue
@@ -77,13 +84,12 @@ func (s *Store) store(w *writes) (err error) {
 				return err
 			}
 		}
-		position := s.events.End()
-		for len(dropped) > 0 {
-			n := onOnePage(dropped)
-			if err := dropCounters(txn, dropped[:n], position); err != nil {
+		for rest := dropped; len(rest) > 0; {
+			n := onOnePage(rest)
+			if err := dropCounters(txn, rest[:n], position); err != nil {
 				return err
 			}
-			dropped = dropped[n:]
+			rest = rest[n:]
 		}
 		return nil
 	})
@@ -111,21 +117,20 @@ func (w *writes) dropped() (list []ref, err error) {
 	return list, nil
 }
 
-func setOrDelete(txn *badger.Txn, p path, value []byte) error {
+func setOrDelete(txn *table.Txn, p path, value []byte) error {
 	if value == nil {
 		return txn.Delete(p)
 	}
 	return txn.Set(p, value)
 }
 
-// commitLocked runs fill on a transaction of badger, commits it and makes it as
-// durable as the store is to be. Only one commit is under way at a time: what was
-// committed and what is on the disk never change places.
-func (s *Store) commitLocked(fill func(*badger.Txn) error) error {
+// commitLocked runs fill on a transaction of badger and commits it. Only one commit is under way
+// at a time. What was committed need not be on disk: it follows from the event log.
+func (s *Store) commitLocked(fill func(*table.Txn) error) error {
 	if err := s.failure(); err != nil {
 		return err
 	}
-	txn := s.db.NewTransaction(true)
+	txn := s.db.NewTxn()
 	defer txn.Discard()
 	if err := fill(txn); err != nil {
 		return fault(err)
@@ -134,16 +139,16 @@ func (s *Store) commitLocked(fill func(*badger.Txn) error) error {
 		return fault(err)
 	}
 	s.step(stepCommit)
-	if err := txn.Commit(); err != nil {
+	if err := s.db.Commit(txn, s.syncEvents); err != nil {
 		return fault(err)
 	}
 	s.step(stepCommitted)
-	return s.committedLocked()
+	return nil
 }
 
-// encode returns the writes as a record of the journal.
-func (w *writes) encode() []byte {
-	record := make([]byte, 0, w.bytes+8*len(w.byPath))
+// encode appends the writes, as a redo record has them.
+func (w *writes) encode(record []byte) []byte {
+	record = slices.Grow(record, w.bytes+8*len(w.byPath))
 	for p, one := range w.byPath {
 		op := byte(opSet)
 		if one.drop {
@@ -160,7 +165,7 @@ func (w *writes) encode() []byte {
 	return record
 }
 
-// What is done at a path, in a record of the journal.
+// What is done at a path, in a redo record.
 const (
 	opSet = iota
 	opDelete

@@ -21,12 +21,14 @@ const inventoryMagic = "limitkeeper inventory 1"
 
 // inventory says which content of the database is on disk.
 type inventory struct {
-	Position int64        `json:"position"` // in the event log: of the checkpoint that is in the database
+	Position int64        `json:"position"` // in the event log: the tables have everything before it
 	Head     []byte       `json:"head"`     // the beginning of the manifest
 	Length   int64        `json:"length"`   // of the manifest, in bytes
 	Checksum uint32       `json:"checksum"` // CRC-32C of so much of the manifest
 	Tables   []entry      `json:"tables"`
 	Damaged  *DamageError `json:"damaged,omitempty"` // of a table that a compaction has read
+
+	Replayable bool `json:"replayable,omitempty"` // see [DB.Replayable]
 }
 
 // entry is a table in an inventory.

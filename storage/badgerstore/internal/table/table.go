@@ -37,6 +37,12 @@ type Options struct {
 	// Witness is the name of a file beside the database that only a used one has, "" when
 	// there is none: then a database that is missing is damage and not a new one.
 	Witness string
+
+	Filler []byte // the key of a record that fills memtables
+
+	// Claim takes the lock that Badger takes on the directory, until release is called. When it is
+	// nil, memtables are never removed.
+	Claim func() (release func(), err error)
 }
 
 // DB is an open database.
@@ -49,12 +55,19 @@ type DB struct {
 	kept     inventory // as it is on disk
 	damaged  error     // a table that a compaction has read
 	position int64     // of the inventory when the database was opened
+
+	filler []byte
+	filled int64 // bytes of the memtable, at most; of the caller of [DB.Commit]
+
+	notes      []noted // by position
+	flushed    int64
+	replayable bool // see [DB.Replayable]
 }
 
 // Open verifies the files of a database and opens it. It makes a new one in an empty directory.
 // Errors are one line: [ErrInUse], a [DamageError] or one of the file system.
 func Open(o Options) (*DB, error) {
-	db := &DB{o: badgerOptions(o.Dir, o.Logger)}
+	db := &DB{o: badgerOptions(o.Dir, o.Logger), filler: o.Filler}
 	f, err := look(db.o, o.Witness)
 	if err != nil {
 		return nil, err
@@ -62,17 +75,33 @@ func Open(o Options) (*DB, error) {
 	if err := verifyAll(db.o, f.tables, logProgress(o.Logger), func(err error) error { return err }); err != nil {
 		return nil, err
 	}
+	db.replayable = f.manifest == nil // a new database
+	if f.inventory != nil {
+		db.position, db.replayable = f.inventory.Position, f.inventory.Replayable
+	}
+	if db.replayable && o.Claim != nil {
+		if err := discard(o); err != nil {
+			return nil, err
+		}
+	}
 	if db.DB, err = openBadger(db.o); err != nil {
 		return nil, err
-	}
-	if f.inventory != nil {
-		db.position = f.inventory.Position
 	}
 	db.pin = db.newPin()
 	if err := db.takeInventory(db.pin, db.position); err != nil {
 		return nil, errors.Join(err, db.DB.Close())
 	}
 	return db, nil
+}
+
+// discard removes the memtables that a crash has left.
+func discard(o Options) error {
+	release, err := o.Claim()
+	if err != nil {
+		return err
+	}
+	defer release()
+	return removeMemtables(o.Dir)
 }
 
 // logProgress returns a function that logs every 10 s how far a verification is.
@@ -134,12 +163,18 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 	return nil, fmt.Errorf("badger: %s", firstLine(err.Error()))
 }
 
+// WasReplayable reports whether [DB.Replayable] was called before the last inventory.
+func (db *DB) WasReplayable() bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.kept.Replayable
+}
+
 // Position returns the position of the last [DB.Checkpoint] before the database was opened: what
 // it says was on disk.
 func (db *DB) Position() int64 { return db.position }
 
-// Checkpoint notes that the database has everything up to a position of the event log, and has
-// it on disk. It verifies the tables that were compacted since the last call, before they are
+// Checkpoint notes that the tables have everything up to a position of the event log. It verifies the tables that were compacted since the last call, before they are
 // deleted: call it every second too, with the position of before. After a [DamageError] they are
 // never deleted, and each further call returns the error.
 func (db *DB) Checkpoint(position int64) error {
@@ -210,7 +245,7 @@ func (db *DB) takeInventory(p *pin, position int64) error {
 }
 
 func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, position int64) error {
-	inv := inventory{Position: position, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
+	inv := inventory{Position: position, Replayable: db.replayable, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
 		inv.Tables = append(inv.Tables, db.entry(id))
 	}

@@ -73,7 +73,7 @@ func look(o badger.Options, witness string) (*found, error) {
 	if m == nil {
 		return &found{}, withoutManifest(o.Dir, inv, witness)
 	}
-	if err := checkHeads(o.Dir); err != nil {
+	if err := checkHeads(o.Dir, inv != nil && inv.Replayable); err != nil {
 		return nil, err
 	}
 	f := &found{manifest: m, inventory: inv}
@@ -92,8 +92,8 @@ func look(o badger.Options, witness string) (*found, error) {
 }
 
 // checkHeads checks what Badger compares at the beginning of its key registry and its logs, after it
-// has changed other files.
-func checkHeads(dir string) error {
+// has changed other files. Write-ahead logs of memtables do not matter when they are removed anyway.
+func checkHeads(dir string, replayable bool) error {
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func checkHeads(dir string) error {
 		switch suffix := filepath.Ext(entry.Name()); {
 		case entry.Name() == badger.KeyRegistryFileName:
 			at, want = 16, []byte(registryText)
-		case suffix != LogSuffix && suffix != ValueLogSuffix:
+		case suffix != LogSuffix && suffix != ValueLogSuffix, suffix == LogSuffix && replayable:
 			continue
 		}
 		if err := checkHead(dir, entry.Name(), at, want); err != nil {

@@ -1,0 +1,162 @@
+package table
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// The write-ahead logs of Badger's memtables are not synced here, and hold nothing that the event
+// log does not: Open removes those that a crash has left, and the owner replays the event log from
+// what the tables have. So a write-ahead log that lost its end, or any of its bytes, heals.
+
+// noted is a position of the event log up to which everything is in a memtable, or in one before it.
+type noted struct {
+	memtable int // the number of its file
+	position int64
+}
+
+// Committed notes that everything up to a position of the event log was committed.
+func (db *DB) Committed(position int64) error {
+	numbers, err := memtables(db.o.Dir)
+	if err != nil || len(numbers) == 0 {
+		return err
+	}
+	newest := 0
+	for _, n := range numbers {
+		newest = max(newest, n)
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if last := len(db.notes) - 1; last >= 0 && db.notes[last].memtable == newest {
+		db.notes[last].position = position
+		return nil
+	}
+	db.notes = append(db.notes, noted{newest, position})
+	return nil
+}
+
+// Flushed returns a position up to which everything is in tables, on disk: of the last memtable
+// whose file is gone. It is 0 when none is since the database was opened.
+func (db *DB) Flushed() (int64, error) {
+	numbers, err := memtables(db.o.Dir)
+	if err != nil {
+		return 0, err
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for len(db.notes) > 0 && len(numbers) > 0 {
+		for _, n := range numbers {
+			if n <= db.notes[0].memtable {
+				return db.flushed, nil
+			}
+		}
+		db.flushed, db.notes = db.notes[0].position, db.notes[1:]
+	}
+	return db.flushed, nil
+}
+
+// memtables returns the numbers of the files of memtables.
+func memtables(dir string) (numbers []int, err error) {
+	file, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	names, err := file.Readdirnames(-1)
+	for _, name := range names {
+		if digits, is := strings.CutSuffix(name, LogSuffix); is {
+			if n, err := strconv.Atoi(digits); err == nil {
+				numbers = append(numbers, n)
+			}
+		}
+	}
+	return numbers, errors.Join(err, file.Close())
+}
+
+// entrySize is how much an entry takes of a memtable beside its key and value, at most: the node of
+// a skip list and the header of the write-ahead log.
+const entrySize = 256
+
+// Txn is a transaction that knows how much it takes of a memtable.
+type Txn struct {
+	*badger.Txn
+	bytes int64
+}
+
+// Set is [badger.Txn.Set].
+func (t *Txn) Set(key, value []byte) error { return t.SetEntry(badger.NewEntry(key, value)) }
+
+// SetEntry is [badger.Txn.SetEntry].
+func (t *Txn) SetEntry(e *badger.Entry) error {
+	t.bytes += entrySize + int64(len(e.Key)+len(e.Value))
+	return t.Txn.SetEntry(e)
+}
+
+// Delete is [badger.Txn.Delete].
+func (t *Txn) Delete(key []byte) error {
+	t.bytes += entrySize + int64(len(key))
+	return t.Txn.Delete(key)
+}
+
+// NewTxn begins a transaction that writes. The caller calls Discard.
+func (db *DB) NewTxn() *Txn { return &Txn{Txn: db.NewTransaction(true)} }
+
+// Commit commits a transaction. Before Badger may make a table of what was committed, Commit
+// calls sync, which brings all of that to the disk in the event log: a table is never ahead of it.
+// One caller at a time.
+func (db *DB) Commit(t *Txn, sync func() error) error {
+	if db.filled+t.bytes > db.o.MemTableSize/2 {
+		if err := db.Flush(sync); err != nil {
+			return err
+		}
+	}
+	db.filled += t.bytes
+	return t.Txn.Commit()
+}
+
+// Flush lets Badger make a table of everything that was committed: [DB.Flushed] says when it is there.
+// It fills the memtable with zeros. Badger's only own way, DropPrefix, lets readers wait for
+// a compaction. The zeros are compressed: the table has a few KiB of them. One caller at a time.
+func (db *DB) Flush(sync func() error) error {
+	if err := sync(); err != nil {
+		return err
+	}
+	zeros := make([]byte, 512<<10)
+	for size := int64(0); size <= db.o.MemTableSize; size += int64(len(zeros)) {
+		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(db.filler, zeros) }); err != nil {
+			return err
+		}
+	}
+	db.filled = 0
+	return db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) })
+}
+
+// Replayable notes that the event log has everything that is in no table: from the next inventory
+// on Open removes memtables.
+func (db *DB) Replayable() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.replayable = true
+}
+
+// removeMemtables removes the write-ahead logs of memtables. The caller has claimed the directory.
+func removeMemtables(dir string) error {
+	numbers, err := memtables(dir)
+	if err != nil {
+		return err
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*"+LogSuffix))
+	if err != nil || len(numbers) == 0 {
+		return err
+	}
+	for _, name := range names {
+		if err := os.Remove(name); err != nil {
+			return err
+		}
+	}
+	return syncPath(dir)
+}

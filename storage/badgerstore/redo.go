@@ -1,0 +1,206 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"sync"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// A transaction is in the event log before it is in the database: as a redo record, which has the
+// paths and values that it writes. What one record cannot hold is in parts before it. The record
+// makes them happen, all at once; parts without one are left out. Then the writes are carried out
+// in the database, and the caller is answered. What the database has lost is carried out again when
+// the store is opened: see replay.go.
+//
+//	redo record  recordRedo, number of parts, how far back each part is: uvarints; writes
+//	part         recordPart; writes
+//
+// A transaction of several parts is carried out in as many transactions of the database. Meanwhile
+// whoever reads the account waits.
+
+// The kinds of records of the event log beside events: their first byte, which no event has.
+const (
+	recordRedo    = 0x80 + iota
+	recordPart    // of a transaction
+	recordCounter // a counter as it is, see set.go
+)
+
+// redo is a transaction on its way into the event log.
+type redo struct {
+	s     *Store
+	parts []int64 // their positions
+}
+
+// underway has the transactions that may be in the event log and not in the database, and where
+// the event log ended when each began.
+type underway struct {
+	mu    sync.Mutex
+	since map[*redo]int64
+}
+
+// oldest returns up to which position, at most end, every transaction is in the database.
+func (u *underway) oldest(end int64) int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, position := range u.since {
+		end = min(end, position)
+	}
+	return end
+}
+
+// newRedo begins a transaction. The caller calls done in any case.
+func (s *Store) newRedo() *redo {
+	r := &redo{s: s}
+	s.underway.mu.Lock()
+	defer s.underway.mu.Unlock()
+	s.underway.since[r] = s.events.Written()
+	return r
+}
+
+func (r *redo) done() {
+	r.s.underway.mu.Lock()
+	defer r.s.underway.mu.Unlock()
+	delete(r.s.underway.since, r)
+}
+
+// part writes a part of the transaction to the event log.
+func (r *redo) part(w *writes) error {
+	for _, some := range w.split() {
+		position, err := r.s.appendAndWait(func(b []byte, _ int64) []byte { return some.encode(append(b, recordPart)) })
+		if err != nil {
+			return err
+		}
+		r.parts = append(r.parts, position)
+	}
+	return nil
+}
+
+// appendAndWait appends a record and waits until it is in the event log.
+func (s *Store) appendAndWait(encode func(b []byte, position int64) []byte) (position int64, err error) {
+	if err := s.events.Ready(); err != nil {
+		return 0, err
+	}
+	position, t, err := s.events.AppendAwaited(encode, eventlog.Keep{})
+	if err != nil {
+		return 0, err
+	}
+	return position, t.Wait()
+}
+
+// commit makes the transaction happen, with its last writes. After an error of the event log that
+// passes it has happened all the same: the event log writes the record as soon as it can.
+func (r *redo) commit(account string, w *writes) error {
+	s := r.s
+	if !w.fit() || len(r.parts) > 0 {
+		if err := r.part(w); err != nil {
+			return fault(err)
+		}
+		w = newWrites()
+	}
+	if err := s.failure(); err != nil {
+		return err
+	}
+	position, err := s.appendAndWait(func(b []byte, position int64) []byte {
+		b = binary.AppendUvarint(append(b, recordRedo), uint64(len(r.parts)))
+		for _, part := range r.parts {
+			b = binary.AppendUvarint(b, back(position, part))
+		}
+		return w.encode(b)
+	})
+	if position == 0 {
+		return fault(err)
+	}
+	if err != nil && (!errors.Is(err, eventlog.ErrTemporary) || len(r.parts) > 0) {
+		return s.fail(err)
+	}
+	if len(r.parts) == 0 {
+		return firstOf(s.carryOut(w), fault(err))
+	}
+	if err := s.events.Sync(); err != nil { // a table with a half of the transaction may be on disk at once
+		return fault(err)
+	}
+	return s.carryOutParts(account, r.parts)
+}
+
+// store makes a transaction of these writes happen.
+func (s *Store) store(w *writes) error {
+	r := s.newRedo()
+	defer r.done()
+	return r.commit("", w)
+}
+
+// carryOut carries out writes that are in the event log. When that fails the store is of no use
+// until it is opened again.
+func (s *Store) carryOut(w *writes) error {
+	dropped, err := w.dropped()
+	if err != nil {
+		return s.fail(err)
+	}
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	// Nobody counts on a counter that is deleted from before to after it: what the event log has
+	// of it until then does not count.
+	s.counters.hold(dropped, s.events.Written())
+	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
+	if err = s.write(w, dropped, s.events.End()); err != nil {
+		return s.fail(err)
+	}
+	return nil
+}
+
+// carryOutParts carries out the parts of a transaction while nobody reads the account.
+func (s *Store) carryOutParts(account string, parts []int64) error {
+	done := make(chan struct{})
+	s.spreading.Lock()
+	s.spread[account] = done
+	s.spreading.Unlock()
+	defer close(done)
+	for _, position := range parts {
+		w, err := s.readPart(position)
+		if err != nil {
+			return s.fail(err) // the account stays in s.spread: it is half written
+		}
+		if err := s.carryOut(w); err != nil {
+			return err
+		}
+	}
+	s.spreading.Lock()
+	delete(s.spread, account)
+	s.spreading.Unlock()
+	return nil
+}
+
+// readPart reads a part of a transaction from the event log.
+func (s *Store) readPart(position int64) (*writes, error) {
+	payload, err := s.events.Read(position, nil)
+	if err != nil {
+		return nil, err
+	}
+	if payload[0] != recordPart {
+		return nil, errEvent
+	}
+	return decodeWrites(payload[1:])
+}
+
+// decodeRedo returns the positions of the parts of a redo record, and its own writes.
+func decodeRedo(payload []byte, position int64) (parts []int64, w *writes, err error) {
+	r := reading{payload[1:]}
+	n := r.uvarint()
+	if n > math.MaxInt32 {
+		return nil, nil, errEvent
+	}
+	for range n {
+		parts = append(parts, r.back(position))
+		if r.failed() {
+			return nil, nil, errEvent
+		}
+	}
+	if r.failed() {
+		return nil, nil, errEvent
+	}
+	w, err = decodeWrites(r.rest)
+	return parts, w, err
+}

@@ -1,0 +1,85 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// A counter that was changed otherwise than by its events is in the event log as it is: one that
+// was imported, and one with denials that were left out of the history. Its events go on from there.
+//
+//	recordCounter         1 byte
+//	account, kind, number uvarints
+//	anew                  1 byte, 1 when what the archive has does not count
+//	days                  how many, a uvarint, and of each its date, a varint, its number and
+//	                      what was used, uvarints
+//	tally                 see [tally.encode]
+
+// appendSet appends a counter as it is to the event log. The caller holds the lock of its shard.
+func (s *Store) appendSet(c *counter) error {
+	_, err := s.events.Append(c.encodeSet, eventlog.Keep{})
+	c.unlogged = err != nil
+	return err
+}
+
+// encodeSet appends the record of a counter as it is at a position, which it has applied then.
+func (c *counter) encodeSet(b []byte, position int64) []byte {
+	c.applied = position
+	b = append(b, recordCounter)
+	b = binary.AppendUvarint(b, uint64(c.account))
+	b = binary.AppendUvarint(b, uint64(c.kind))
+	b = binary.AppendUvarint(b, uint64(c.number))
+	var over unarchived
+	if days := c.days.unarchived(); days != nil {
+		over = *days
+	}
+	anew := byte(0)
+	if over.anew {
+		anew = 1
+	}
+	b = binary.AppendUvarint(append(b, anew), uint64(len(over.list)))
+	for _, d := range over.list {
+		b = binary.AppendVarint(b, int64(d.date))
+		b = binary.AppendUvarint(b, uint64(d.number))
+		b = binary.AppendUvarint(b, uint64(d.used))
+	}
+	return c.encode(b)
+}
+
+// decodeSet returns the counter of a record that encodeSet has encoded.
+func decodeSet(payload []byte) (of ref, t tally, err error) {
+	r := reading{payload[1:]}
+	of = ref{account: uint32(r.uvarint()), kind: uint32(r.uvarint()), number: int64(r.uvarint())}
+	over := unarchived{anew: r.uvarint() == 1}
+	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
+		d := dayNumber{date: core.Date(r.varint()), number: uint8(r.uvarint()), used: int64(r.uvarint())}
+		if d.number >= dayNumbers {
+			return of, t, errEvent
+		}
+		over.list = append(over.list, d)
+	}
+	if r.failed() || len(r.rest) == 0 {
+		return of, t, errEvent
+	}
+	if t, err = decodeTally(r.rest); err == nil && (over.anew || len(over.list) > 0) {
+		*t.over() = over
+	}
+	return of, t, err
+}
+
+// keepDays adds days of before that are to be put into the archive.
+func (t *tally) keepDays(before *unarchived) {
+	if before == nil || t.days != nil && t.days.over != nil && t.days.over.anew {
+		return
+	}
+	over := t.over()
+	over.anew = before.anew
+	for _, d := range before.list {
+		if !slices.ContainsFunc(over.list, d.same) {
+			over.list = append(over.list, d)
+		}
+	}
+}

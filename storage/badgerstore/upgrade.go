@@ -1,0 +1,118 @@
+package badgerstore
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+)
+
+// A store of before schema 6 had its transactions in the database alone, in write-ahead logs of
+// memtables too. It is opened with them once, brought up to date, and closed: then all is in tables,
+// and it is opened as any other. When that is interrupted it begins again.
+
+// The schemas before that of this version which it reads.
+const (
+	withoutDays  = 2
+	withoutKept  = 3 // counters without denials of a day, segments without the end of their request ids
+	withFormat1  = 4 // an event log of format 1
+	withoutPages = 5 // no families of pages, no transactions in the event log
+)
+
+// upgrade brings the store of an earlier version up to date. highest has the largest numbers in
+// its events. The caller closes the store.
+func (s *Store) upgrade(highest map[ref]int64) error {
+	return firstOf(s.carryOutJournals(), s.raiseNumbers(highest), s.listOldPages(), s.fold(), s.storeSchema())
+}
+
+// storeSchema stores the version in the database alone.
+func (s *Store) storeSchema() error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	return s.commitLocked(func(txn *table.Txn) error { return txn.Set(at(kindSchema), encodeNumber(schema)) })
+}
+
+// raiseNumbers makes sure that the numbers of keys and users in events are not given again: after a
+// power cut the event log may have had events of keys that the database had lost.
+func (s *Store) raiseNumbers(highest map[ref]int64) error {
+	w := newWrites()
+	err := s.db.View(func(txn *badger.Txn) error {
+		for of, number := range highest {
+			a, err := found[core.Account](snapshot{txn}, accountPath(int64(of.account)), nil)
+			if err != nil {
+				return err
+			}
+			if a == nil {
+				continue
+			}
+			p := lastPath(a.ID, byte(of.kind))
+			last, err := snapshot{txn}.number(p)
+			if err != nil {
+				return err
+			}
+			if number > last {
+				w.put(p, encodeNumber(number))
+			}
+		}
+		return nil
+	})
+	return firstOf(err, s.carryOut(w))
+}
+
+// A transaction that was too large for one of badger was written to a journal first: chunks, and
+// then a record that says how many there are. One without that record did not happen.
+//
+//	path              value
+//	stripe, chunk     writes
+//	stripe, complete  account, how many chunks there are
+const complete = -1
+
+func journalPath(stripe, chunk int64) path { return at(kindJournal).number(stripe).number(chunk) }
+
+// carryOutJournals carries out what is left of the journals that are complete, and drops the others.
+func (s *Store) carryOutJournals() error {
+	chunks := map[int64][]int64{}
+	err := s.db.View(func(txn *badger.Txn) error {
+		return snapshot{txn}.each(at(kindJournal), false, func(p path, _ []byte) (bool, error) {
+			r := reading{p[1:]}
+			stripe, chunk := int64(r.uint64()), int64(r.uint64())
+			chunks[stripe] = append(chunks[stripe], chunk)
+			return true, nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for stripe, list := range chunks {
+		happened := slices.Contains(list, complete) // it sorts last, and goes last
+		for _, chunk := range list {
+			if err := s.carryOutChunk(journalPath(stripe, chunk), happened && chunk != complete); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// carryOutChunk removes a record of a journal, and carries out what it says, if it is to.
+func (s *Store) carryOutChunk(p path, happened bool) error {
+	w := newWrites()
+	if happened {
+		var record []byte
+		err := s.db.View(func(txn *badger.Txn) (err error) {
+			record, err = snapshot{txn}.get(p)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if w, err = decodeWrites(record); err != nil {
+			return fmt.Errorf("a journal: %w", err)
+		}
+	}
+	w.put(p, nil)
+	return s.carryOut(w)
+}
