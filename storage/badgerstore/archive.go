@@ -110,6 +110,7 @@ func (r snapshot) eachArchived(page ref, first, last core.Date, fn func(core.Dat
 	}
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues = archivePrefix(page), false
+	before := table.Unreadable()
 	it := r.txn.NewIterator(o)
 	defer it.Close()
 	for it.Seek(archivePath(page, first)); it.Valid(); it.Next() {
@@ -122,12 +123,12 @@ func (r snapshot) eachArchived(page ref, first, last core.Date, fn func(core.Dat
 		}
 		fn(date, &a)
 	}
-	return nil
+	return table.ErrUnreadable(before)
 }
 
 // archived reads a day of a page, if it is there.
 func (r snapshot) archived(page ref, date core.Date, a *archivedDay) (there bool, err error) {
-	item, err := r.txn.Get(archivePath(page, date))
+	item, err := r.item(archivePath(page, date))
 	switch err {
 	case nil:
 		return true, a.read(item, page.kind)

@@ -83,9 +83,10 @@ type Store struct {
 	keeper   keeper
 	step     func(step)
 
-	retention retention
-	verified  atomic.Int64 // when the last scrub ended, Unix seconds; 0 before the first one
-	clock     atomic.Int64 // that of the machine, Unix seconds, not more than a moment behind
+	retention  retention
+	verified   atomic.Int64  // when the last scrub ended, Unix seconds; 0 before the first one
+	unreadable atomic.Uint64 // as table.Unreadable was when the tables were verified
+	clock      atomic.Int64  // that of the machine, Unix seconds, not more than a moment behind
 }
 
 // enter begins a method, unless the store is closed or damaged: then it returns

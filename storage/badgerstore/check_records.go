@@ -46,7 +46,7 @@ func (s *Store) checkRecords(c *Checked, o Checking) error {
 	})
 }
 
-// record checks one record against those that it names, or that should name it.
+// record compares one record with the records that it names, and with the indexes that name it.
 func (k *checking) record(p path, value []byte) []error {
 	r := reading{p[1:]}
 	switch p[0] {
@@ -223,7 +223,7 @@ func (k *checking) member(base path, n int64) error {
 	return err
 }
 
-// set checks that what is in a family is there.
+// set checks that each number in a family has its record.
 func (k *checking) set(p path) []error {
 	r := reading{p[1:]}
 	account := r.text()

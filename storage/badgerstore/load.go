@@ -87,7 +87,7 @@ func (r snapshot) exists(account string, of ref, keyID string) error {
 		}
 		return err
 	}
-	_, err := r.txn.Get(userPath(account, of.number))
+	_, err := r.item(userPath(account, of.number))
 	if err == badger.ErrKeyNotFound {
 		return core.ErrUserNotFound
 	}

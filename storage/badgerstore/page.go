@@ -88,7 +88,7 @@ func (p *page) encode() []byte {
 
 // tally reads a counter as its page has it.
 func (r snapshot) tally(of ref) (t tally, err error) {
-	item, err := r.txn.Get(pagePath(of.page()))
+	item, err := r.item(pagePath(of.page()))
 	if err == badger.ErrKeyNotFound {
 		return tally{}, r.noPage(of.page())
 	}

@@ -41,9 +41,14 @@ func (s *Store) failOnDamage(err error) error {
 	return err
 }
 
-// watch verifies the tables that were compacted in the last second, and deletes them.
+// watch verifies the tables that were compacted in the last second, and deletes them. When a block
+// could not be read it verifies all tables.
 func (s *Store) watch() {
-	if err := s.failOnDamage(s.db.Watch()); err != nil && s.failure() == nil {
+	err := s.db.Watch()
+	if n := table.Unreadable(); err == nil && s.unreadable.Swap(n) != n {
+		err = s.db.Verify(func(int) bool { return true })
+	}
+	if err := s.failOnDamage(err); err != nil && s.failure() == nil {
 		s.log.Warn("the compacted tables were not verified", "dir", s.dir, "error", err)
 	}
 }

@@ -79,3 +79,48 @@ func changeByte(t *testing.T, path string, at int64) {
 		t.Fatal(err)
 	}
 }
+
+// TestUnreadableBlock: a read that meets a block which was damaged while the store is open is
+// refused. It is never answered with "not found" or an older value. A second later the store
+// refuses everything and names the file.
+func TestUnreadableBlock(t *testing.T) {
+	dir := t.TempDir()
+	ids := numbered("key", 500)
+	s := openAlone(t, dir, quiet)
+	known(t, s, ids...)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openAlone(t, dir, quiet)
+	s.watch()
+	files, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("tables: got %v, %v", files, err)
+	}
+	info, err := os.Stat(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := range int64(8) {
+		changeByte(t, files[0], info.Size()*(part+1)/12)
+	}
+	refused := 0
+	for _, id := range ids {
+		_, err := s.Key(t.Context(), acct, id)
+		if err != nil && !isDamage(err) {
+			t.Errorf("Key %s: got error %v, want none or damage", id, err)
+		} else if err != nil {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("no read has met a damaged block")
+	}
+	s.watch()
+	if err := second(s.AccountByName(t.Context(), acct)); err == nil || !strings.Contains(err.Error(), filepath.Base(files[0])) {
+		t.Errorf("AccountByName: got error %v, want one that names %s", err, files[0])
+	}
+	if err := s.Close(); !isDamage(err) {
+		t.Errorf("Close: got error %v, want damage", err)
+	}
+}

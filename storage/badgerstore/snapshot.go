@@ -18,7 +18,7 @@ type snapshot struct{ txn *badger.Txn }
 // get returns the value of a path, nil when there is none. An empty value is not
 // nil.
 func (r snapshot) get(p path) ([]byte, error) {
-	item, err := r.txn.Get(p)
+	item, err := r.item(p)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return nil, nil
 	}
@@ -26,6 +26,13 @@ func (r snapshot) get(p path) ([]byte, error) {
 		return nil, err
 	}
 	return item.ValueCopy(make([]byte, 0, item.ValueSize()))
+}
+
+// item reads a record, or returns badger.ErrKeyNotFound. Badger hides that a block cannot be read.
+func (r snapshot) item(p path) (*badger.Item, error) {
+	before := table.Unreadable()
+	item, err := r.txn.Get(p)
+	return item, firstOf(table.ErrUnreadable(before), err)
 }
 
 // number returns the number that is stored at a path, 0 when there is none.
@@ -45,6 +52,7 @@ func (r snapshot) family(base path) (*family, error) { return openFamily(base, r
 func (r snapshot) each(prefix path, values bool, fn func(p path, value []byte) (bool, error)) error {
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues = prefix, values
+	before := table.Unreadable()
 	it := r.txn.NewIterator(o)
 	defer it.Close()
 	for it.Rewind(); it.Valid(); it.Next() {
@@ -57,7 +65,7 @@ func (r snapshot) each(prefix path, values bool, fn func(p path, value []byte) (
 			return err
 		}
 	}
-	return nil
+	return table.ErrUnreadable(before)
 }
 
 // read runs fn on a snapshot of an account, whole: with every transaction that was

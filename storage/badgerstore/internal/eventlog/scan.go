@@ -35,10 +35,13 @@ func (u *unit) records() iter.Seq2[int64, []byte] {
 
 // units yields the units of a segment from its base up to a position at most. It ends at the
 // first one that is not valid. An error is one of reading the file.
-func (g *segment) units(upTo int64) iter.Seq2[*unit, error] {
+func (g *segment) units(upTo int64) iter.Seq2[*unit, error] { return g.unitsFrom(g.base, upTo) }
+
+// unitsFrom is units from a position on at which a unit may begin.
+func (g *segment) unitsFrom(from, upTo int64) iter.Seq2[*unit, error] {
 	return func(yield func(*unit, error) bool) {
-		s := scanner{g: g, upTo: upTo, at: g.base}
-		s.in = bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(g.base), upTo-g.base), int(max(blockHeader, min(upTo-g.base, 1<<20))))
+		s := scanner{g: g, upTo: upTo, at: from}
+		s.in = bufio.NewReaderSize(io.NewSectionReader(g.file, g.offset(from), upTo-from), int(max(blockHeader, min(upTo-from, 1<<20))))
 		read := s.block
 		if g.v1 {
 			read = s.frame

@@ -192,7 +192,7 @@ func TestRewrittenManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv.Head[8], inv.Length = 99, 1<<20 // as if the one before had been longer
+	inv.Head[8], inv.Length = 99, 1<<20 // as of a longer manifest
 	if err := inv.write(dir); err != nil {
 		t.Fatal(err)
 	}

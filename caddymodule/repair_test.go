@@ -1,0 +1,44 @@
+package caddymodule
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRepairCommand: repair prints the parts that it would set aside. With --yes it sets them aside, and
+// the store is whole afterwards.
+func TestRepairCommand(t *testing.T) {
+	dir := usedStore(t, 20)
+	out, _, err := runCommand("repair", repairCommand, "--store", "badger:"+dir)
+	if err != nil || !strings.HasPrefix(out, "The event log is whole") {
+		t.Errorf("repair of a whole store: got %q, %v", out, err)
+	}
+	segments, err := filepath.Glob(filepath.Join(dir, "ledger", "*.seg"))
+	if err != nil || len(segments) != 1 {
+		t.Fatalf("segments: got %v, %v", segments, err)
+	}
+	b, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-50] ^= 1
+	if err := os.WriteFile(segments[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir)
+	wantText(t, "check", err, "is damaged in 1 places")
+	out, _, err = runCommand("repair", repairCommand, "--store", "badger:"+dir)
+	wantText(t, "repair", err, "--yes")
+	if !strings.Contains(out, "Set aside: ") {
+		t.Errorf("repair: got %q, want what it would set aside", out)
+	}
+	out, _, err = runCommand("repair", repairCommand, "--store", "badger:"+dir, "--yes")
+	if err != nil || !strings.Contains(out, filepath.Base(segments[0])+".damaged") {
+		t.Errorf("repair --yes: got %q, %v", out, err)
+	}
+	if out, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir); err != nil {
+		t.Errorf("check after the repair: got %q, %v", out, err)
+	}
+}

@@ -1,0 +1,330 @@
+package eventlog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// AsideSuffix is added to the names of files that [Repair.Apply] sets aside.
+const AsideSuffix = ".damaged"
+
+// Part is an unbroken part of a log: every block in it is valid.
+type Part struct {
+	From, To    int64 // positions
+	Records     int
+	First, Last []byte // payloads of its first and its last record
+
+	first, last *segment
+	crc         uint32 // of the first segment from From on
+	hours       hours  // likewise
+}
+
+// Repair is a plan for a damaged log: the part that has the position Known stays, and all other
+// parts are set aside. Without such a part an empty log begins at Known.
+type Repair struct {
+	Kept  Part
+	Aside []Part // oldest first; what lies between the parts cannot be read
+	Empty bool   // nothing is kept
+
+	o    Options
+	list []*segment
+	bad  []int64 // the bases of files without a valid header
+}
+
+// PlanRepair reads a closed log and returns what [Repair.Apply] would do. It changes nothing. Of the
+// options it uses FS, Dir and Known, the position up to which the owner does not need the log. The
+// caller calls Apply or Close.
+func PlanRepair(o Options) (*Repair, error) {
+	if o.FS == nil {
+		o.FS = OS
+	}
+	r := &Repair{o: o}
+	r.o.Known = max(o.Known, firstPosition)
+	if err := r.open(); err != nil {
+		r.Close()
+		return nil, err
+	}
+	parts, err := r.parts()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	r.Empty = true
+	for _, p := range parts {
+		if r.Empty && p.From <= r.o.Known && r.o.Known <= p.To {
+			r.Kept, r.Empty = p, false
+		} else {
+			r.Aside = append(r.Aside, p)
+		}
+	}
+	return r, nil
+}
+
+// Close closes the files.
+func (r *Repair) Close() {
+	for _, g := range r.list {
+		_ = g.file.Close()
+	}
+}
+
+// open opens all segments whose header can be read.
+func (r *Repair) open() error {
+	names, err := r.o.FS.List(r.o.Dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		base, ok := baseOf(name)
+		if !ok {
+			continue
+		}
+		g, err := openSegment(r.o.FS, r.o.Dir, base, os.O_RDWR)
+		switch {
+		case err == nil:
+			r.list = append(r.list, g)
+		case errors.Is(err, ErrDamaged):
+			r.bad = append(r.bad, base)
+		default:
+			return err
+		}
+	}
+	slices.SortFunc(r.list, func(a, b *segment) int { return cmp.Compare(a.base, b.base) })
+	return nil
+}
+
+// parts returns the unbroken parts of the log, oldest first.
+func (r *Repair) parts() (parts []Part, err error) {
+	for i, g := range r.list {
+		if i+1 < len(r.list) {
+			g.end = min(g.end, r.list[i+1].base)
+		}
+		for from := g.base; ; {
+			p, err := g.part(from)
+			if err != nil {
+				return nil, err
+			}
+			if n := len(parts); n > 0 && from == g.base && r.follows(&parts[n-1], g) {
+				parts[n-1].join(p)
+			} else if p.To > p.From || len(r.list) == 1 {
+				parts = append(parts, p)
+			}
+			if from, err = g.nextBlock(p.To + 1); err != nil {
+				return nil, err
+			}
+			if from >= g.end {
+				break
+			}
+		}
+	}
+	return parts, nil
+}
+
+// follows reports whether a segment continues a part.
+func (r *Repair) follows(p *Part, g *segment) bool {
+	if p.To != g.base {
+		return false
+	}
+	whole := p.first == p.last && p.From == p.first.base
+	return g.v1 || g.prevBase == p.last.base && g.seed == cmp.Or(p.last.seed, g.seed) && (!whole || g.prevCRC == p.crc || p.last.v1)
+}
+
+// part returns the unbroken part of a segment from a position on.
+func (g *segment) part(from int64) (p Part, err error) {
+	p = Part{From: from, To: from, first: g, last: g}
+	for u, err := range g.unitsFrom(from, g.end) {
+		if err != nil {
+			return p, err
+		}
+		for _, payload := range u.records() {
+			if p.Last = slices.Clone(payload); p.Records == 0 {
+				p.First = p.Last
+			}
+			p.Records++
+		}
+		p.To, p.hours, p.crc = u.end(), p.hours.and(u.hours), crc32.Update(p.crc, castagnoli, u.bytes)
+	}
+	return p, nil
+}
+
+// join adds a part that follows.
+func (p *Part) join(next Part) {
+	if p.Records == 0 {
+		p.First = next.First
+	}
+	if next.Records > 0 {
+		p.Last = next.Last
+	}
+	p.To, p.Records, p.last = next.To, p.Records+next.Records, next.last
+}
+
+// nextBlock returns the position of the next valid block, the end of the segment when there is none.
+func (g *segment) nextBlock(from int64) (int64, error) {
+	const overlap = blockHeader - 1
+	b := make([]byte, max(blockHeader, min(g.end-from, 1<<20)))
+	for !g.v1 && g.end-from >= blockHeader {
+		n, err := g.file.ReadAt(b[:min(g.end-from, int64(len(b)))], g.offset(from))
+		if nonEOF(err) != nil || n < blockHeader {
+			return g.end, nonEOF(err)
+		}
+		for i := range int64(n - overlap) {
+			// The length rules out nearly all other bytes.
+			if length := int64(le.Uint32(b[i+4:])); length <= recordHeader || length > g.end-from-i {
+				continue
+			}
+			if info, ok := decodeBlock(b[i:], g.seed, from+i); ok && info.end <= g.end {
+				for u, err := range g.unitsFrom(from+i, info.end) {
+					if err != nil {
+						return 0, err
+					}
+					return u.start, nil
+				}
+			}
+		}
+		from += int64(n - overlap)
+	}
+	return g.end, nil
+}
+
+// Apply sets everything aside that is not kept, into files whose names end in [AsideSuffix], and
+// returns these names. When it is interrupted it may be planned and applied again.
+func (r *Repair) Apply() (names []string, err error) {
+	defer r.Close()
+	for _, g := range slices.Backward(r.list) {
+		aside, err := r.apply(g)
+		if err != nil {
+			return names, fmt.Errorf("%s: %w", g.name(), err)
+		}
+		if aside {
+			names = append(names, g.name()+AsideSuffix)
+		}
+	}
+	last := r.Kept.last
+	for _, base := range r.bad {
+		names = append(names, segmentName(base)+AsideSuffix)
+		if err := r.o.FS.Rename(filepath.Join(r.o.Dir, segmentName(base)), filepath.Join(r.o.Dir, segmentName(base)+AsideSuffix)); err != nil {
+			return names, err
+		}
+	}
+	if r.Empty {
+		last, err = r.create(header{base: r.o.Known, seed: r.seed()}, nil)
+	}
+	if err == nil && last != nil && !last.v1 {
+		end := max(r.Kept.To, last.base)
+		oldest := last.base
+		if r.Kept.first != nil {
+			oldest = min(oldest, r.Kept.first.base)
+		}
+		err = errors.Join(last.writeStatus(status{number: last.status.number, synced: end, oldest: oldest}), last.file.Sync())
+	}
+	slices.Sort(names)
+	return names, errors.Join(err, r.o.FS.SyncDir(r.o.Dir))
+}
+
+// seed returns the seed of the log, any other one when no header can be read.
+func (r *Repair) seed() uint32 {
+	for _, g := range r.list {
+		if !g.v1 {
+			return g.seed
+		}
+	}
+	return uint32(r.o.Known)
+}
+
+// apply sets a segment aside as far as it is not kept.
+func (r *Repair) apply(g *segment) (aside bool, err error) {
+	k := &r.Kept
+	switch {
+	case r.Empty || g.base < k.first.base || g.base > k.last.base:
+		return true, r.o.FS.Rename(g.path, g.path+AsideSuffix)
+	case g == k.first && k.From > g.base:
+		return true, r.cutHead(g)
+	case g == k.last && k.To < g.end:
+		return r.cutTail(g)
+	}
+	return false, nil
+}
+
+// cutTail copies the segment and then cuts off the bytes behind the kept part. It makes no copy when
+// these bytes are zeros.
+func (r *Repair) cutTail(g *segment) (aside bool, err error) {
+	written, err := g.lastWritten(r.Kept.To)
+	if err != nil {
+		return false, err
+	}
+	if aside = written > r.Kept.To; aside {
+		err = r.copy(g, g.path+AsideSuffix)
+	}
+	return aside, errors.Join(err, g.file.Truncate(g.offset(r.Kept.To)), g.file.Sync())
+}
+
+// cutHead begins the log with a new segment at the kept part, and sets the old one aside.
+func (r *Repair) cutHead(g *segment) error {
+	k := &r.Kept
+	end := g.end
+	if g == k.last {
+		end = k.To
+	}
+	data := make([]byte, end-k.From)
+	if _, err := io.ReadFull(io.NewSectionReader(g.file, g.offset(k.From), end-k.From), data); err != nil {
+		return err
+	}
+	n, err := r.create(header{base: k.From, seed: g.seed}, data)
+	if err != nil {
+		return err
+	}
+	if i := slices.Index(r.list, g); g != k.last {
+		next := r.list[i+1]
+		next.prevBase, next.prevCRC, next.prevHours = n.base, crc32.Checksum(data, castagnoli), k.hours
+		if _, err := next.file.WriteAt(next.encode(), 0); err != nil {
+			return err
+		}
+		if err := next.file.Sync(); err != nil {
+			return err
+		}
+	} else {
+		k.last = n
+	}
+	k.first = n
+	return r.o.FS.Rename(g.path, g.path+AsideSuffix)
+}
+
+// create makes the first segment of a log.
+func (r *Repair) create(h header, data []byte) (*segment, error) {
+	g := &segment{header: h, path: filepath.Join(r.o.Dir, segmentName(h.base)), end: h.base + int64(len(data))}
+	f, err := r.o.FS.Open(g.path, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	g.file = f
+	_, err = f.WriteAt(g.encode(), 0)
+	if err == nil {
+		err = errors.Join(g.writeStatus(status{synced: g.end, oldest: g.base}), f.Truncate(dataOffset))
+	}
+	if err == nil && len(data) > 0 {
+		_, err = f.WriteAt(data, dataOffset)
+	}
+	return g, errors.Join(err, f.Sync())
+}
+
+// copy copies the file of a segment.
+func (r *Repair) copy(g *segment, path string) error {
+	f, err := r.o.FS.Open(path, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	size, err := g.file.Size()
+	b := make([]byte, 1<<20)
+	for at := int64(0); at < size && err == nil; at += int64(len(b)) {
+		b = b[:min(int64(len(b)), size-at)]
+		if _, err = g.file.ReadAt(b, at); err == nil {
+			_, err = f.WriteAt(b, at)
+		}
+	}
+	return errors.Join(err, f.Sync(), f.Close())
+}

@@ -1,0 +1,85 @@
+package badgerstore
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+)
+
+// Repair sets the damaged part of the event log of a store aside, so that the store can be opened. The
+// part of the log that has the last checkpoint stays. Everything before it and behind it goes to files
+// whose names end in .damaged, which Repair returns: history before it is lost, and counts
+// behind it. confirm is called first with what that is, one line each; when it returns false nothing
+// is changed. Without damage it is not called. A database that is damaged cannot be repaired.
+func Repair(dir string, confirm func(lines []string) bool) (names []string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("repair the store in %s: %w", dir, err)
+		}
+	}()
+	db, err := table.Open(table.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Witness: witness(dir)})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = cmp.Or(err, db.Close()) }()
+	var mark int64
+	err = db.View(func(txn *badger.Txn) (err error) {
+		mark, err = snapshot{txn}.number(at(kindFolded))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: mark, Boot: eventlog.Boot()}
+	found, err := eventlog.Verify(o)
+	if err != nil || len(found.Damage) == 0 {
+		return nil, err
+	}
+	plan, err := eventlog.PlanRepair(o)
+	if err != nil {
+		return nil, err
+	}
+	if !confirm(repairLines(plan, mark)) {
+		plan.Close()
+		return nil, nil
+	}
+	return plan.Apply()
+}
+
+// repairLines describes the kept part and each part that is set aside.
+func repairLines(plan *eventlog.Repair, mark int64) (lines []string) {
+	if plan.Empty {
+		lines = append(lines, "The event log is kept from the last checkpoint on, and is empty: the history before is lost.")
+	} else {
+		lines = append(lines, "Kept: "+eventsOf(plan.Kept))
+	}
+	for _, p := range plan.Aside {
+		what := "in the checkpoint, so counts are right; their history and request ids are lost"
+		if p.From >= mark {
+			what = "not in the checkpoint: their counts are lost"
+		}
+		lines = append(lines, fmt.Sprintf("Set aside: %s; %s.", eventsOf(p), what))
+	}
+	return append(lines, "What lies between these parts cannot be read.")
+}
+
+// eventsOf says how many events are in a part of the event log, and of what time.
+func eventsOf(p eventlog.Part) string {
+	text := fmt.Sprintf("%d events", p.Records)
+	first, err := decodeEvent(p.First, p.From)
+	if err != nil || p.Records == 0 {
+		return text
+	}
+	last, err := decodeEvent(p.Last, p.To)
+	if err != nil {
+		return text
+	}
+	return fmt.Sprintf("%s, from %s to %s", text, first.At.UTC().Format(time.RFC3339), last.At.UTC().Format(time.RFC3339))
+}

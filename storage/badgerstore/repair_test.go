@@ -1,0 +1,117 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// TestRepair: after a repair each damaged event log opens, and check finds nothing. A counter has
+// what the checkpoint and the kept events say: all of it when the damage was in the checkpoint.
+// No byte of a segment is deleted: the old file is kept under another name.
+func TestRepair(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		d := storeToDamage(t, clean)
+		for _, c := range logDamages {
+			for i, want := range map[int]damageOutcome{3: c.last, 1: c.before} {
+				t.Run(fmt.Sprintf("clean=%v/segment %d/%s", clean, i, c.name), func(t *testing.T) {
+					d.repair(t, d.files[i], c.damage, want, i < 3)
+				})
+			}
+		}
+	}
+}
+
+func (d *damagedStore) repair(t *testing.T, name string, damage func([]byte) []byte, outcome damageOutcome, checkpointed bool) {
+	dir := copyOf(t, d.dir)
+	path := filepath.Join(dir, eventLogDir, name)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if damage == nil {
+		err = os.Remove(path)
+	} else {
+		err = os.WriteFile(path, damage(b), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := segmentContents(t, dir)
+	asked := 0
+	ask := func(yes bool) func([]string) bool {
+		return func(lines []string) bool {
+			if asked++; len(lines) < 2 || strings.Contains(strings.Join(lines, ""), "\n") {
+				t.Errorf("got %q, want some lines", lines)
+			}
+			return yes
+		}
+	}
+	if names, err := Repair(dir, ask(false)); err != nil || len(names) > 0 || !maps.Equal(segmentContents(t, dir), before) {
+		t.Fatalf("without consent: got %v, %v, and other files", names, err)
+	}
+	names, err := Repair(dir, ask(true))
+	if err != nil {
+		t.Fatalf("Repair: %v", err)
+	}
+	if outcome == healed {
+		if asked > 0 {
+			t.Errorf("asked about a whole log")
+		}
+		return
+	}
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(dir, eventLogDir, name)); err != nil || !strings.HasSuffix(name, eventlog.AsideSuffix) {
+			t.Errorf("set aside %s: %v", name, err)
+		}
+	}
+	after := segmentContents(t, dir)
+	for name, content := range before {
+		kept := after[name] // header and status may be others
+		if after[name+eventlog.AsideSuffix] != content && (len(kept) != len(content) || kept[min(len(kept), segmentData):] != content[min(len(kept), segmentData):]) {
+			t.Errorf("%s is gone, or is another file now", name)
+		}
+	}
+	if got := checked(t, dir); len(got) > 0 {
+		t.Errorf("check after the repair: %q", got)
+	}
+	s, err := open(dir, damagedOptions)
+	if err != nil {
+		t.Fatalf("open after the repair: %v", err)
+	}
+	defer abandon(t, s)
+	used, err := s.Counters(t.Context(), digested)
+	for i := range digested {
+		if err != nil || checkpointed && !sameCounter(used[i], d.used[i]) {
+			t.Errorf("counter of %v: got %+v, %v, want %+v", digested[i], used, err, d.used[i])
+		}
+	}
+	if _, err := digestOfCounts(s); err != nil {
+		t.Errorf("histories after the repair: %v", err)
+	}
+	consume(t, s, request("key", 1, endless, noon))
+}
+
+func segmentContents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	m := map[string]string{}
+	for name, content := range contents(t, filepath.Join(dir, eventLogDir)) {
+		m[name] = content
+	}
+	return m
+}
+
+// TestRepairInUse: a store that is open is refused.
+func TestRepairInUse(t *testing.T) {
+	dir := t.TempDir()
+	openAlone(t, dir, quiet)
+	if _, err := Repair(dir, nil); !errors.Is(err, ErrInUse) {
+		t.Errorf("Repair: got %v, want %v", err, ErrInUse)
+	}
+}
