@@ -36,12 +36,13 @@ func (s *Store) openEvents(o Options) (highest map[ref]int64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if known := s.db.Position(); mark < known {
+	known, log := s.db.Positions()
+	if mark < known {
 		return nil, &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, known)}
 	}
 	s.events, err = eventlog.Open(eventlog.Options{
 		FS: o.fs, Dir: dir, SegmentSize: o.segmentSize, Ahead: o.ahead, Power: o.Durability == Power,
-		Known: mark, Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState,
+		Known: max(mark, log), Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState,
 	})
 	if err != nil {
 		return nil, err

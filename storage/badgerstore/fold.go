@@ -186,6 +186,9 @@ func (s *Store) foldBatch(b *folding) error {
 	if len(b.counters) == 0 && len(b.repeats) == 0 {
 		return nil
 	}
+	if err := s.events.Flush(); err != nil { // what take has appended
+		return err
+	}
 	slices.SortFunc(b.counters, func(x, y folded) int { return x.compare(y.ref) })
 	s.step(stepPages)
 	if err := firstOf(s.writePages(b), s.writeRepeats(b.repeats)); err != nil {
@@ -346,6 +349,9 @@ func (b *folding) finish(all *counters) {
 func (s *Store) mark(upTo int64) error {
 	s.step(stepFolded)
 	if upTo > s.folder.mark.Load() {
+		if err := s.events.Sync(); err != nil {
+			return err
+		}
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error { return txn.Set(at(kindFolded), encodeNumber(upTo)) })
 		s.committing.Unlock()
@@ -373,12 +379,11 @@ func (s *Store) flush() error {
 	if err != nil {
 		return err
 	}
-	if position > s.flushed.Load() {
-		if err := s.failOnDamage(s.db.Checkpoint(position)); err != nil {
-			return err
-		}
-		s.flushed.Store(position)
+	position = max(position, s.flushed.Load())
+	if err := s.failOnDamage(s.db.Checkpoint(position, s.events.Durable())); err != nil {
+		return err
 	}
+	s.flushed.Store(position)
 	left := s.folder.mark.Load() - s.flushed.Load()
 	if left < s.flushBytes && (left == 0 || !s.retention.wanted.Load()) {
 		return nil

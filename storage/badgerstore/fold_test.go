@@ -44,7 +44,7 @@ func checkpoint(t *testing.T, s *Store) {
 	err := s.db.Flush(s.syncEvents)
 	s.committing.Unlock()
 	if err != nil {
-		t.Fatalf("FillMemtable: %v", err)
+		t.Fatalf("Flush: %v", err)
 	}
 	waitUntil(t, "everything is in tables", func() bool {
 		s.watch()

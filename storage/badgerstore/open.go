@@ -47,11 +47,7 @@ func openOnce(dir string, o Options) (*Store, error) {
 	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
 	}
-	options := table.Options{Dir: dir, Logger: o.Logger, Witness: witness(dir), Filler: at(kindFiller)}
-	if claims {
-		options.Claim = func() (func(), error) { return claim(dir) }
-	}
-	db, err := table.Open(options)
+	db, err := table.Open(tableOptions(dir, o.Logger))
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +71,14 @@ func openOnce(dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+func tableOptions(dir string, log *slog.Logger) table.Options {
+	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller)}
+	if claims {
+		o.Claim = func() (func(), error) { return claim(dir) }
+	}
+	return o
 }
 
 // recover makes the store whole after the last process that had it open.
@@ -101,7 +105,7 @@ func (s *Store) recover(o Options) error {
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
-	return s.store(w)
+	return firstOf(s.store(w), s.syncEvents(), s.db.Checkpoint(0, s.events.Durable()))
 }
 
 // version returns the schema of the database, 0 when it has none.

@@ -15,7 +15,7 @@ import (
 
 // Repair sets the damaged part of the event log of a store aside, so that the store can be opened. The
 // part of the log that has the last checkpoint stays. Everything before it and behind it goes to files
-// whose names end in .damaged, which Repair returns: history before it is lost, and counts
+// whose names end in .damaged, which Repair returns: history before it is lost, and counts and changes
 // behind it. confirm is called first with what that is, one line each; when it returns false nothing
 // is changed. Without damage it is not called. A database that is damaged cannot be repaired.
 func Repair(dir string, confirm func(lines []string) bool) (names []string, err error) {
@@ -24,7 +24,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 			err = fmt.Errorf("repair the store in %s: %w", dir, err)
 		}
 	}()
-	db, err := table.Open(table.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler), Witness: witness(dir)})
+	db, err := table.Open(tableOptions(dir, slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return nil, err
 	}
@@ -37,11 +37,13 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	if err != nil {
 		return nil, err
 	}
-	o := eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: mark, Boot: eventlog.Boot()}
+	position, log := db.Positions()
+	o := eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: max(mark, log), Boot: eventlog.Boot()}
 	found, err := eventlog.Verify(o)
 	if err != nil || len(found.Damage) == 0 {
 		return nil, err
 	}
+	o.Known = mark
 	plan, err := eventlog.PlanRepair(o)
 	if err != nil {
 		return nil, err
@@ -50,7 +52,10 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 		plan.Close()
 		return nil, nil
 	}
-	return plan.Apply()
+	if names, err = plan.Apply(); err != nil {
+		return names, err
+	}
+	return names, db.Checkpoint(position, max(mark, plan.Kept.To))
 }
 
 // repairLines describes the kept part and each part that is set aside.
@@ -58,21 +63,22 @@ func repairLines(plan *eventlog.Repair, mark int64) (lines []string) {
 	if plan.Empty {
 		lines = append(lines, "The event log is kept from the last checkpoint on, and is empty: the history before is lost.")
 	} else {
-		lines = append(lines, "Kept: "+eventsOf(plan.Kept))
+		lines = append(lines, "Kept: "+recordsOf(plan.Kept))
 	}
 	for _, p := range plan.Aside {
 		what := "in the checkpoint, so counts are right; their history and request ids are lost"
 		if p.From >= mark {
-			what = "not in the checkpoint: their counts are lost"
+			what = "not in the checkpoint: their counts, and changes of users, keys and plans, are lost"
 		}
-		lines = append(lines, fmt.Sprintf("Set aside: %s; %s.", eventsOf(p), what))
+		lines = append(lines, fmt.Sprintf("Set aside: %s; %s.", recordsOf(p), what))
 	}
 	return append(lines, "What lies between these parts cannot be read.")
 }
 
-// eventsOf says how many events are in a part of the event log, and of what time.
-func eventsOf(p eventlog.Part) string {
-	text := fmt.Sprintf("%d events", p.Records)
+// recordsOf says how many records are in a part of the event log, and of what time if it begins and
+// ends with events.
+func recordsOf(p eventlog.Part) string {
+	text := fmt.Sprintf("%d records", p.Records)
 	first, err := decodeEvent(p.First, p.From)
 	if err != nil || p.Records == 0 {
 		return text

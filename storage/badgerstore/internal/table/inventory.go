@@ -22,6 +22,7 @@ const inventoryMagic = "limitkeeper inventory 1"
 // inventory says which content of the database is on disk.
 type inventory struct {
 	Position int64        `json:"position"` // in the event log: the tables have everything before it
+	Log      int64        `json:"log"`      // up to where the event log is on disk
 	Head     []byte       `json:"head"`     // the beginning of the manifest
 	Length   int64        `json:"length"`   // of the manifest, in bytes
 	Checksum uint32       `json:"checksum"` // CRC-32C of so much of the manifest

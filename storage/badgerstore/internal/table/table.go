@@ -50,11 +50,11 @@ type DB struct {
 	*badger.DB
 	o badger.Options
 
-	mu       sync.Mutex // guards the fields below
-	pin      *pin
-	kept     inventory // as it is on disk
-	damaged  error     // a table that a compaction has read
-	position int64     // of the inventory when the database was opened
+	mu            sync.Mutex // guards the fields below
+	pin           *pin
+	kept          inventory // as it is on disk
+	damaged       error     // a table that a compaction has read
+	position, log int64     // of the inventory when the database was opened
 
 	filler []byte
 	filled int64 // bytes of the memtable, at most; of the caller of [DB.Commit]
@@ -77,7 +77,7 @@ func Open(o Options) (*DB, error) {
 	}
 	db.replayable = f.manifest == nil // a new database
 	if f.inventory != nil {
-		db.position, db.replayable = f.inventory.Position, f.inventory.Replayable
+		db.position, db.log, db.replayable = f.inventory.Position, f.inventory.Log, f.inventory.Replayable
 	}
 	if db.replayable && o.Claim != nil {
 		if err := discard(o); err != nil {
@@ -88,7 +88,7 @@ func Open(o Options) (*DB, error) {
 		return nil, err
 	}
 	db.pin = db.newPin()
-	if err := db.takeInventory(db.pin, db.position); err != nil {
+	if err := db.takeInventory(db.pin, db.position, db.log); err != nil {
 		return nil, errors.Join(err, db.DB.Close())
 	}
 	return db, nil
@@ -170,27 +170,27 @@ func (db *DB) WasReplayable() bool {
 	return db.kept.Replayable
 }
 
-// Position returns the position of the last [DB.Checkpoint] before the database was opened: what
-// it says was on disk.
-func (db *DB) Position() int64 { return db.position }
+// Positions returns the positions of the last [DB.Checkpoint] before the database was opened.
+func (db *DB) Positions() (position, log int64) { return db.position, db.log }
 
-// Checkpoint notes that the tables have everything up to a position of the event log. It verifies the tables that were compacted since the last call, before they are
+// Checkpoint notes that the tables have everything up to a position of the event log, and that the
+// event log is on disk up to another one. It verifies the tables that were compacted since the last call, before they are
 // deleted: call it every second too, with the position of before. After a [DamageError] they are
 // never deleted, and each further call returns the error.
-func (db *DB) Checkpoint(position int64) error {
+func (db *DB) Checkpoint(position, log int64) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.damaged != nil {
 		return db.damaged
 	}
 	p := db.newPin()
-	if position == db.kept.Position && maps.Equal(p.tables, db.pin.tables) {
+	if position == db.kept.Position && log == db.kept.Log && maps.Equal(p.tables, db.pin.tables) {
 		db.replacePin(p)
 		return nil
 	}
 	err := db.verifyGone(p.tables)
 	if err == nil {
-		err = db.takeInventory(p, position)
+		err = db.takeInventory(p, position, log)
 	}
 	if err != nil {
 		p.release()
@@ -203,9 +203,9 @@ func (db *DB) Checkpoint(position int64) error {
 // Watch is [DB.Checkpoint] with the position of before.
 func (db *DB) Watch() error {
 	db.mu.Lock()
-	position := db.kept.Position
+	position, log := db.kept.Position, db.kept.Log
 	db.mu.Unlock()
-	return db.Checkpoint(position)
+	return db.Checkpoint(position, log)
 }
 
 func (db *DB) replacePin(p *pin) {
@@ -233,7 +233,7 @@ func (db *DB) verifyGone(tables map[uint64]bool) error {
 func (db *DB) entry(id uint64) entry { return entry{id, db.o.Compression} }
 
 // takeInventory writes the inventory of pinned tables.
-func (db *DB) takeInventory(p *pin, position int64) error {
+func (db *DB) takeInventory(p *pin, position, log int64) error {
 	m, err := readManifest(db.o)
 	if err != nil {
 		return err
@@ -241,11 +241,11 @@ func (db *DB) takeInventory(p *pin, position int64) error {
 	if m == nil {
 		return damage(badger.ManifestFilename, "the file is missing")
 	}
-	return db.writeInventory(m, p.tables, position)
+	return db.writeInventory(m, p.tables, position, log)
 }
 
-func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, position int64) error {
-	inv := inventory{Position: position, Replayable: db.replayable, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
+func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, position, log int64) error {
+	inv := inventory{Position: position, Log: log, Replayable: db.replayable, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
 		inv.Tables = append(inv.Tables, db.entry(id))
 	}
@@ -275,7 +275,7 @@ func (db *DB) Close() error {
 	if err := db.verifyGone(tables); err != nil {
 		return err
 	}
-	if err := db.writeInventory(m, tables, db.kept.Position); err != nil {
+	if err := db.writeInventory(m, tables, db.kept.Position, db.kept.Log); err != nil {
 		return err
 	}
 	db.pin.iterator.Close()

@@ -196,7 +196,7 @@ func verifyAll(o badger.Options, tables []entry, progress func(Progress), report
 }
 
 // Check verifies the files of a database that nobody has open, and hands each damage to report.
-// It changes nothing, and returns the position that [DB.Position] would. witness is as in [Options].
+// It changes nothing, and returns up to where the event log was on disk. witness is as in [Options].
 func Check(dir, witness string, progress func(Progress), report func(error)) (position int64, err error) {
 	o := badgerOptions(dir, slog.New(slog.DiscardHandler))
 	f, err := look(o, witness)
@@ -210,7 +210,7 @@ func Check(dir, witness string, progress func(Progress), report func(error)) (po
 		return 0, nil
 	}
 	if f.inventory != nil {
-		position = f.inventory.Position
+		position = f.inventory.Log
 	}
 	err = verifyAll(o, f.tables, progress, func(err error) error {
 		if errors.Is(err, ErrDamaged) {
