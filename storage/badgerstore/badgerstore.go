@@ -25,6 +25,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -45,6 +46,10 @@ type Options struct {
 	// the disk by default. Segments of 64 MiB are removed that are in the checkpoint and have
 	// no remembered request id. It may be changed later.
 	MaxHistory int64
+
+	// Clock is the clock of the process, that of the service too; a clock of the machine by
+	// default. Open tells it when the store counted last.
+	Clock *core.Clock
 
 	fs          eventlog.FS // that the event log is on; that of the system by default
 	segmentSize int64       // of the event log, in bytes
@@ -87,7 +92,8 @@ type Store struct {
 	step     func(step)
 
 	retention retention
-	clock     atomic.Int64 // that of the machine, Unix seconds, not more than a moment behind
+	now       func() time.Time
+	clock     atomic.Int64 // what now returned, Unix seconds, not more than a moment behind
 }
 
 // enter begins a method, unless the store is closed: then it returns

@@ -354,6 +354,7 @@ func (s *Store) mark(upTo int64) error {
 	}
 	w := newWrites()
 	w.put(at(kindFolded), encodeNumber(upTo))
+	w.put(at(kindTime), encodeNumber(s.clock.Load()))
 	if err := s.store(w); err != nil {
 		return err
 	}

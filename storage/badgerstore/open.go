@@ -14,6 +14,8 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // Open opens the store in a directory, which is made if it does not exist. A
@@ -32,6 +34,9 @@ func Open(dir string, o Options) (*Store, error) {
 func open(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = core.NewClock(nil, nil)
 	}
 	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
@@ -55,13 +60,13 @@ func open(dir string, o Options) (*Store, error) {
 	s := &Store{
 		db: db, dir: dir, log: o.Logger, logs: logs, durability: o.Durability,
 		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
-		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step,
+		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step, now: o.Clock.Now,
 	}
 	if s.step == nil {
 		s.step = never
 	}
 	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
-	s.clock.Store(time.Now().Unix())
+	s.clock.Store(s.now().Unix())
 	s.SetMaxHistory(o.MaxHistory)
 	s.writers.seed = maphash.MakeSeed()
 	if err := s.recover(o); err != nil {
@@ -134,10 +139,27 @@ func (s *Store) recover(o Options) error {
 	if err := s.checkSchema(); err != nil {
 		return err
 	}
+	if err := s.resumeClock(o.Clock); err != nil {
+		return err
+	}
 	if err := s.openEvents(o); err != nil {
 		return err
 	}
 	return s.recoverJournals()
+}
+
+// resumeClock tells the clock when the store counted last, as the last checkpoint says.
+func (s *Store) resumeClock(c *core.Clock) error {
+	var last int64
+	err := s.db.View(func(txn *badger.Txn) (err error) {
+		last, err = snapshot{txn}.number(at(kindTime))
+		return err
+	})
+	if last > 0 {
+		c.Resume(time.Unix(last, 0))
+		s.clock.Store(s.now().Unix())
+	}
+	return err
 }
 
 // checkSchema makes sure that the store has the layout that this version knows.
