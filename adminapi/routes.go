@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -140,7 +141,19 @@ func (e *endpoint) serve(c *call) error {
 	return rt.handle(c)
 }
 
-// health answers whether the store can be asked.
+// serviceHealth says how the service is doing.
+type serviceHealth struct {
+	Status string       `json:"status"`
+	Clock  *clockHealth `json:"clock,omitempty"` // only while the clock is held
+}
+
+// clockHealth is a jump of the clock.
+type clockHealth struct {
+	Used         time.Time `json:"used"`          // the time at which requests count
+	AheadSeconds int64     `json:"ahead_seconds"` // of the machine's clock
+}
+
+// health answers whether the store can be asked, and whether the clock has jumped.
 func health(c *call) error {
 	svc, err := c.service()
 	if err != nil {
@@ -149,7 +162,11 @@ func health(c *call) error {
 	if _, err := svc.AccountByName(c.ctx(), "health"); err != nil && !errors.Is(err, core.ErrAccountNotFound) {
 		return err
 	}
-	return c.write(http.StatusOK, map[string]string{"status": "ok"})
+	h := serviceHealth{Status: "ok"}
+	if s := c.config.Clock(); s.Held {
+		h.Clock = &clockHealth{s.Used.UTC().Truncate(time.Millisecond), int64(s.Ahead() / time.Second)}
+	}
+	return c.write(http.StatusOK, h)
 }
 
 //go:embed openapi.yaml

@@ -19,6 +19,9 @@ type Config struct {
 	// Service returns the service that answers, or nil while its store is not open:
 	// until then requests are answered with 503. It is called for every request.
 	Service func() *core.Service
+	// Clock returns a reading of the service's clock, for the health. By default the clock is
+	// never held.
+	Clock func() core.ClockState
 	// Secure reports whether a request came over HTTPS. By default that is whether its
 	// connection is a TLS connection.
 	Secure func(*http.Request) bool
@@ -40,6 +43,9 @@ type Server struct {
 
 // New returns a server.
 func New(c Config) *Server {
+	if c.Clock == nil {
+		c.Clock = func() core.ClockState { return core.ClockState{} }
+	}
 	if c.Secure == nil {
 		c.Secure = func(r *http.Request) bool { return r.TLS != nil }
 	}

@@ -483,6 +483,23 @@ func TestSpecHTTPSOnly(t *testing.T) {
 	a.do("GET", prefix+"/users", nil).want(200)
 }
 
+// The health says when the clock has jumped, and at which time requests count meanwhile. Without
+// a jump it is as the specification shows it.
+func TestHealthOfClock(t *testing.T) {
+	var state core.ClockState
+	a := newAPI(t, func(c *adminapi.Config) { c.Clock = func() core.ClockState { return state } })
+	for _, held := range []bool{false, true} {
+		state = core.ClockState{Held: held, Wall: began.AddDate(1, 0, 0), Used: began}
+		want := `{"status":"ok"}`
+		if held {
+			want = `{"status":"ok","clock":{"used":"2026-03-14T09:26:53.589Z","ahead_seconds":31536000}}`
+		}
+		if got := string(a.do("GET", prefix+"/health", nil).want(200).body); got != want+"\n" {
+			t.Errorf("held %t: got %s, want %s", held, got, want)
+		}
+	}
+}
+
 // "Response envelope": an empty list is an empty array.
 func TestSpecEmptyLists(t *testing.T) {
 	a := newAPI(t)

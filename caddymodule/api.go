@@ -55,7 +55,7 @@ func (a *API) serve(app *App, log *slog.Logger) {
 		s, _ := app.service()
 		return s
 	}
-	a.server = adminapi.New(adminapi.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: log})
+	a.server = adminapi.New(adminapi.Config{Service: service, Clock: app.clock, Secure: secure, ClientIP: clientIP, Logger: log})
 	if a.Dashboard == nil || *a.Dashboard {
 		a.dashboard = dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: log})
 	}

@@ -355,6 +355,14 @@ func (a *App) service() (*core.Service, error) {
 	return l.service, nil
 }
 
+// clock returns a reading of the clock, the zero one until the store is open.
+func (a *App) clock() (s core.ClockState) {
+	if l := a.live.Load(); l != nil {
+		s = l.clock.State()
+	}
+	return s
+}
+
 // startWait bounds how long a request waits for the config to be in force.
 const startWait = 2 * time.Second
 

@@ -227,6 +227,7 @@ func (*serviceStats) Describe(ch chan<- *prometheus.Desc) {
 	ch <- cacheHits
 	ch <- cacheMisses
 	ch <- cachedKeys
+	describeClock(ch)
 	describeBadger(ch)
 	describeRedis(ch)
 }
@@ -238,6 +239,7 @@ func (s *serviceStats) Collect(ch chan<- prometheus.Metric) {
 	if l == nil {
 		return
 	}
+	collectClock(l.clock, ch)
 	collectBadger(l.store, ch)
 	collectRedis(l.store, ch)
 	st := l.service.Stats()

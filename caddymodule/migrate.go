@@ -109,12 +109,12 @@ func (m *move) run(ctx context.Context) (err error) {
 	}
 	defer done()
 	log := slog.New(slog.NewTextHandler(m.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	source, err := from.Open(log, core.DefaultTunables())
+	source, err := from.Open(log, core.DefaultTunables(), nil)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
 	defer func() { err = errors.Join(err, closing("--from", source)) }()
-	target, err := to.Open(log, core.DefaultTunables())
+	target, err := to.Open(log, core.DefaultTunables(), nil)
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}

@@ -297,9 +297,10 @@ type tuner struct {
 	log  *[]string
 }
 
-func (u tuner) PoolKey() string                                      { return u.name }
-func (u tuner) Open(*slog.Logger, core.Tunables) (core.Store, error) { return nil, nil }
-func (u tuner) Tune(core.Store, core.Tunables)                       { *u.log = append(*u.log, u.name) }
+func (u tuner) Open(*slog.Logger, core.Tunables, *core.Clock) (core.Store, error) { return nil, nil }
+
+func (u tuner) PoolKey() string                { return u.name }
+func (u tuner) Tune(core.Store, core.Tunables) { *u.log = append(*u.log, u.name) }
 
 // Validating a config opens nothing: it works beside a running server.
 func TestValidateOpensNothing(t *testing.T) {

@@ -52,7 +52,7 @@ func (m *memoryModule) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 func (m *memoryModule) PoolKey() string { return "memory " + m.Name }
 
-func (m *memoryModule) Open(*slog.Logger, core.Tunables) (core.Store, error) {
+func (m *memoryModule) Open(*slog.Logger, core.Tunables, *core.Clock) (core.Store, error) {
 	if m.Name == "broken" {
 		return nil, errors.New("the store is broken")
 	}

@@ -24,9 +24,9 @@ type StoreModule interface {
 	// same store and share it, however else they differ.
 	PoolKey() string
 	// Open opens the store, as large in memory as the tunables say. It is called once
-	// for a PoolKey, until the store is closed again. An error says in one line what to
-	// do about it.
-	Open(log *slog.Logger, t core.Tunables) (core.Store, error)
+	// for a PoolKey, until the store is closed again. c is the clock of the process, nil for
+	// one of the machine. An error says in one line what to do about it.
+	Open(log *slog.Logger, t core.Tunables, c *core.Clock) (core.Store, error)
 	// Tune puts those options in force on an open store that may change while it is
 	// open, and its size in memory.
 	Tune(core.Store, core.Tunables)
@@ -86,6 +86,7 @@ var stores = caddy.NewUsagePool()
 type live struct {
 	store   core.Store
 	service *core.Service
+	clock   *core.Clock // of the store and the service
 	names   *accountNames
 
 	mu    sync.Mutex
@@ -101,12 +102,14 @@ type tuning struct {
 // openLive opens a store as a config wants it: there is no other whose tuning it
 // could disturb, and no request is served with another.
 func openLive(t *tuning) (caddy.Destructor, error) {
-	store, err := t.store.Open(slog.New(currentLog{}), t.tunables)
+	log := slog.New(currentLog{})
+	clock := newClock(log)
+	store, err := t.store.Open(log, t.tunables, clock)
 	if err != nil {
 		return nil, err
 	}
-	l := &live{store: store}
-	l.service = core.NewService(store, core.Config{OnDecision: l.observe})
+	l := &live{store: store, clock: clock}
+	l.service = core.NewService(store, core.Config{Clock: clock.Now, OnDecision: l.observe})
 	l.service.Tune(t.tunables)
 	l.names = newAccountNames(l.service)
 	return l, nil

@@ -80,9 +80,9 @@ func parseDurability(s string) (badgerstore.Durability, error) {
 func (b *BadgerStore) PoolKey() string { return "badger " + b.Dir }
 
 // Open implements [StoreModule].
-func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables) (core.Store, error) {
+func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables, c *core.Clock) (core.Store, error) {
 	s, err := badgerstore.Open(b.Dir, badgerstore.Options{
-		Durability: b.durability, Logger: log, CounterCache: counterCache(t), MaxHistory: b.MaxHistory})
+		Durability: b.durability, Logger: log, CounterCache: counterCache(t), MaxHistory: b.MaxHistory, Clock: c})
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 // relieved by a restart only.
 func TestMaxHistoryIsTuned(t *testing.T) {
 	b := &BadgerStore{Dir: t.TempDir(), MaxHistory: 5 << 30}
-	s, err := b.Open(slog.New(slog.DiscardHandler), core.Tunables{})
+	s, err := b.Open(slog.New(slog.DiscardHandler), core.Tunables{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -215,9 +215,9 @@ func (r *RedisStore) PoolKey() string {
 }
 
 // Open implements [StoreModule].
-func (r *RedisStore) Open(log *slog.Logger, _ core.Tunables) (core.Store, error) {
+func (r *RedisStore) Open(log *slog.Logger, _ core.Tunables, c *core.Clock) (core.Store, error) {
 	o := r.options
-	o.Logger = log
+	o.Logger, o.Clock = log, c
 	s, err := redisstore.Open(context.Background(), o)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/clocktest"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
@@ -20,7 +21,9 @@ import (
 // customers are told, at given times. A line is a command, and what it answers
 // after "->".
 //
-//	at TIME                                     sets the clock
+//	at TIME                                     lets time pass, or sets the wall clock back
+//	wall TIME                                   sets the wall clock: the monotonic clock stays
+//	pass DURATION                               lets time pass
 //	plan NAME LIMIT/PERIOD [active=false]       creates or changes a plan
 //	user NAME [plan=PLAN|none] [disabled=BOOL]  creates or changes a user
 //	key NAME [user=USER] [plan=PLAN|none] [status=S] [expires=TIME]
@@ -41,7 +44,7 @@ func TestScenarios(t *testing.T) {
 
 type scenario struct {
 	service *core.Service
-	now     time.Time
+	machine *clocktest.Clock
 	account string
 	plans   map[string]string
 	users   map[string]int64
@@ -74,9 +77,9 @@ func runScenario(t *testing.T, file string) {
 }
 
 func newScenario(t *testing.T) *scenario {
-	s := &scenario{now: at("2026-01-01T00:00:00Z"),
+	s := &scenario{machine: clocktest.New(at("2026-01-01T00:00:00Z")),
 		plans: map[string]string{}, users: map[string]int64{}, keys: map[string]string{}, secrets: map[string]string{}}
-	s.service = core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return s.now }})
+	s.service = core.NewService(memstore.New(), core.Config{Clock: core.NewClock(s.machine.Read, nil).Now})
 	a, _, _, err := s.service.CreateAccount(t.Context(), "default")
 	if err != nil {
 		t.Fatal(err)
@@ -104,9 +107,8 @@ func (s *scenario) run(ctx context.Context, words []string) (string, error) {
 		}
 	}
 	switch verb {
-	case "at":
-		s.now = at(args[0])
-		return "", nil
+	case "at", "wall", "pass":
+		return "", s.clock(verb, args[0])
 	case "plan":
 		return "", s.plan(ctx, args, opts)
 	case "user":
@@ -125,6 +127,21 @@ func (s *scenario) run(ctx context.Context, words []string) (string, error) {
 		return s.history(ctx, args[0])
 	}
 	return "", fmt.Errorf("unknown command %q", verb)
+}
+
+func (s *scenario) clock(verb, to string) (err error) {
+	var by time.Duration
+	if verb == "pass" {
+		by, err = time.ParseDuration(to)
+	} else {
+		by = at(to).Sub(s.machine.Wall())
+	}
+	if verb == "wall" || by < 0 {
+		s.machine.Step(by)
+	} else {
+		s.machine.Pass(by)
+	}
+	return err
 }
 
 func (s *scenario) plan(ctx context.Context, args []string, opts map[string]string) error {

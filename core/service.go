@@ -17,7 +17,7 @@ const ownerKeyCache = 10_000
 // Config says how a [Service] is made. The zero value of every member stands for
 // its default.
 type Config struct {
-	// Clock returns the time; time.Now by default.
+	// Clock returns the time; a [Clock] of the machine by default.
 	Clock func() time.Time
 	// OnDecision is called with every decision, from many goroutines at once. It must
 	// not keep or change it.
@@ -82,7 +82,7 @@ func NewService(store Store, c Config) *Service {
 	s := &Service{store: store, clock: c.Clock, onDecision: c.OnDecision, lease: newLease(store),
 		attempts: newAttempts(), hasher: newHasher()}
 	if s.clock == nil {
-		s.clock = time.Now
+		s.clock = NewClock(nil, nil).Now
 	}
 	if s.onDecision == nil {
 		s.onDecision = func(*Decision) {}

@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
@@ -43,6 +44,10 @@ type Options struct {
 	// the disk by default. Segments of 64 MiB are removed that are in the checkpoint and have
 	// no remembered request id. It may be changed later.
 	MaxHistory int64
+
+	// Clock is the clock of the process, that of the service too; a clock of the machine by
+	// default. Open tells it when the store counted last.
+	Clock *core.Clock
 
 	fs          eventlog.FS // that the event log is on; that of the system by default
 	segmentSize int64       // of the event log, in bytes
@@ -86,7 +91,8 @@ type Store struct {
 	retention  retention
 	verified   atomic.Int64  // when the last scrub ended, Unix seconds; 0 before the first one
 	unreadable atomic.Uint64 // as table.Unreadable was when the tables were verified
-	clock      atomic.Int64  // that of the machine, Unix seconds, not more than a moment behind
+	now        func() time.Time
+	clock      atomic.Int64 // what now returned, Unix seconds, not more than a moment behind
 }
 
 // enter begins a method, unless the store is closed or damaged: then it returns

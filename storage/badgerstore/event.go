@@ -199,8 +199,8 @@ func decodeKeep(record []byte, now int64) (k eventlog.Keep, err error) {
 	return k, nil
 }
 
-// keptLonger is how much longer than asked for an event is kept: its time is that of
-// the service's clock, its end that of the machine's.
+// keptLonger is how much longer than asked for an event is kept: its time is that of the
+// service's clock, its end that of the store's, which may be another clock.
 const keptLonger = 24 * time.Hour
 
 // linkOf returns the link of an event in the history of its key or of its user.

@@ -24,7 +24,7 @@ const segmentSuffix = ".seg"
 const firstPosition = 1
 
 // openEvents opens the event log and replays it from the checkpoint on: see replayFrom.
-func (s *Store) openEvents(o Options) (highest map[ref]int64, err error) {
+func (s *Store) openEvents(o Options) (*replay, error) {
 	if o.fs == nil {
 		o.fs = eventlog.OS
 	}

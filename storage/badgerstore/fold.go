@@ -353,7 +353,9 @@ func (s *Store) mark(upTo int64) error {
 			return err
 		}
 		s.committing.Lock()
-		err := s.commitLocked(func(txn *table.Txn) error { return txn.Set(at(kindFolded), encodeNumber(upTo)) })
+		err := s.commitLocked(func(txn *table.Txn) error {
+			return firstOf(txn.Set(at(kindFolded), encodeNumber(upTo)), txn.Set(at(kindTime), encodeNumber(s.clock.Load())))
+		})
 		s.committing.Unlock()
 		if err != nil {
 			return err

@@ -34,8 +34,9 @@ func (k *keeper) start(s *Store) {
 	k.done = make(chan struct{})
 	k.group.Go(func() {
 		k.every(syncEvery, func() {
-			s.clock.Store(time.Now().Unix())
-			s.noteRoom(s.makeSpace(time.Now(), s.freeSpace))
+			now := s.now()
+			s.clock.Store(now.Unix())
+			s.noteRoom(s.makeSpace(now, s.freeSpace))
 			_ = s.syncAll() // the store has failed then, and says so
 		})
 	})
@@ -44,7 +45,7 @@ func (k *keeper) start(s *Store) {
 	k.group.Go(func() { k.scrub(s) })
 	k.group.Go(func() {
 		k.every(expireEvery, func() {
-			if err := s.expire(time.Now()); err != nil {
+			if err := s.expire(s.now()); err != nil {
 				s.log.Warn("expired history was not removed", "dir", s.dir, "error", err)
 			}
 		})
@@ -71,7 +72,7 @@ func (k *keeper) fold(s *Store) {
 			}
 			k.pause(foldAgain)
 		}
-		if err := s.trim(time.Now()); err != nil {
+		if err := s.trim(s.now()); err != nil {
 			s.log.Warn("history beyond max_history was not removed", "dir", s.dir, "error", err)
 		}
 		wait = max(foldEvery, min(9*time.Since(began), longPause))

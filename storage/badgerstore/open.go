@@ -10,6 +10,7 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -44,6 +45,9 @@ func openOnce(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	if o.Clock == nil {
+		o.Clock = core.NewClock(nil, nil)
+	}
 	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
 	}
@@ -54,13 +58,13 @@ func openOnce(dir string, o Options) (*Store, error) {
 	s := &Store{
 		db: db, dir: dir, log: o.Logger, underway: underway{since: map[*redo]int64{}}, flushBytes: cmp.Or(o.flushBytes, flushBytes),
 		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
-		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step,
+		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step, now: o.Clock.Now,
 	}
 	if s.step == nil {
 		s.step = never
 	}
 	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
-	s.clock.Store(time.Now().Unix())
+	s.clock.Store(s.now().Unix())
 	s.SetMaxHistory(o.MaxHistory)
 	s.writers.seed = maphash.MakeSeed()
 	if err := s.recover(o); err != nil {
@@ -87,12 +91,15 @@ func (s *Store) recover(o Options) error {
 	if err != nil {
 		return err
 	}
-	highest, err := s.openEvents(o)
+	r, err := s.openEvents(o)
+	if err == nil {
+		err = s.resumeClock(o.Clock, r.newest)
+	}
 	if err != nil {
 		return err
 	}
 	if version > 0 && version < schema {
-		return s.upgrade(highest)
+		return s.upgrade(r.highest)
 	}
 	if version > 0 {
 		return nil
@@ -145,4 +152,19 @@ func (s *Store) checkSchema() (version int64, err error) {
 		err = &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, and " + name + " is there"}
 	}
 	return 0, err
+}
+
+// resumeClock tells the clock when the store counted last, by the last checkpoint and the events
+// behind it.
+func (s *Store) resumeClock(c *core.Clock, lastEvent int64) error {
+	var last int64
+	err := s.db.View(func(txn *badger.Txn) (err error) {
+		last, err = snapshot{txn}.number(at(kindTime))
+		return err
+	})
+	if last = max(last, lastEvent); last > 0 {
+		c.Resume(time.Unix(last, 0))
+		s.clock.Store(s.now().Unix())
+	}
+	return err
 }

@@ -19,26 +19,26 @@ type replay struct {
 	old     []eventlog.Segment      // of format 1, from that of the current event on
 	format1 map[int64]eventlog.Keep // until when these must be kept, by their bases
 	highest map[ref]int64           // see raiseNumbers; by account and kind
+	newest  int64                   // the time of the newest event that counts, Unix seconds; 0 without one
 }
 
 // replayFrom replays the event log from the mark of the checkpoint on. kept says of segments of
-// format 1 until when they must be kept. For the store of an earlier version it returns the largest
-// numbers of keys and users in events.
-func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (highest map[ref]int64, err error) {
+// format 1 until when they must be kept.
+func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, error) {
 	s.folder.mark.Store(mark)
 	s.flushed.Store(mark)
-	r := replay{s: s, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
+	r := &replay{s: s, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
 	for _, g := range s.events.Segments() {
 		if g.Version == 1 {
 			r.old = append(r.old, g)
 		}
 	}
-	err = s.events.Replay(mark, func(position int64, payload []byte) error {
+	err := s.events.Replay(mark, func(position int64, payload []byte) error {
 		err := r.record(payload, position)
 		s.step(stepReplay)
 		return err
 	})
-	return r.highest, firstOf(err, s.keepFormat1(kept, r.format1))
+	return r, firstOf(err, s.keepFormat1(kept, r.format1))
 }
 
 // record replays a record.
@@ -172,6 +172,9 @@ func (r *replay) keep(e *event, position int64) {
 
 // event notes an event, for its key and for its user. One of both may be deleted.
 func (r *replay) event(e *event, position int64) error {
+	if !e.uncounted {
+		r.newest = max(r.newest, e.At.Unix())
+	}
 	key, user := e.refs()
 	if e.requestID != "" {
 		r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // The defaults of [Options].
@@ -49,6 +51,10 @@ type Options struct {
 
 	Logger *slog.Logger // nil for none
 
+	// Clock is the clock of the process, that of the service too; a clock of the machine by
+	// default. The store tells it what the clocks of the masters show.
+	Clock *core.Clock
+
 	access *atomic.Pointer[Access] // what connections are made with; nil until Open
 }
 
@@ -77,6 +83,9 @@ func (o Options) withDefaults() (Options, error) {
 	o.Timeout, o.History = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.History, DefaultHistory)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = core.NewClock(nil, nil)
 	}
 	a := o.Access()
 	o.access = new(atomic.Pointer[Access])

@@ -133,6 +133,7 @@ func (m *master) beat(ctx context.Context) {
 	}
 }
 
+// ping asks the master whether it is there and what its clock shows.
 func (m *master) ping(ctx context.Context) (err error) {
 	o := &m.w.s.o
 	if m.client == nil {
@@ -142,7 +143,11 @@ func (m *master) ping(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	return m.client.Do(ctx, m.client.B().Ping().Build()).Error()
+	answers := m.client.DoMulti(ctx, m.client.B().Ping().Build(), m.client.B().Time().Build())
+	if now, err := answers[1].AsIntSlice(); err == nil && len(now) == 2 { // Unix seconds, microseconds
+		o.Clock.Compare(time.Unix(now[0], now[1]*1000))
+	}
+	return answers[0].Error() // TIME is answered by a server that still loads its data
 }
 
 // option returns how to connect to the master, to be told by it.

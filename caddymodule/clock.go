@@ -1,0 +1,115 @@
+package caddymodule
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:      "clock",
+		Usage:     "accept",
+		Short:     "Accepts a jump of the clock on a running server",
+		Long:      clockHelp,
+		CobraFunc: clockCommand,
+	})
+}
+
+const clockHelp = `
+When the clock of the machine jumps forward by more than 5 minutes, the server
+goes on with the time of before: a wrong clock would end every quota. The jump is
+accepted after a minute on a steady clock. On Redis the clock of Redis must agree.
+
+If the new time is right, the server need not wait:
+
+	limitkeeper clock accept
+`
+
+func clockCommand(cmd *cobra.Command) {
+	cmd.RunE = needSubcommand
+	cmd.AddCommand(subcommand("accept", "Uses the clock of the machine at once after it has jumped", "", runClockAccept))
+}
+
+// clockView is an accepted jump as the admin API shows it.
+type clockView struct {
+	Clock        time.Time `json:"clock"` // in use from now on
+	AheadSeconds int64     `json:"ahead_seconds"`
+}
+
+func runClockAccept(c *adminClient, _ []string) error {
+	var v clockView
+	if err := c.call(http.MethodPost, "clock/accept", nil, &v); err != nil {
+		return fmt.Errorf("accepting the clock: %w", err)
+	}
+	if c.json {
+		return nil
+	}
+	_, err := fmt.Fprintf(c.out, "Accepted %s, which is %s ahead of the time of before.\n",
+		shownTime(&v.Clock), time.Duration(v.AheadSeconds)*time.Second)
+	return err
+}
+
+func acceptClock(*core.Service, *http.Request) (any, error) {
+	app, err := runningApp()
+	if err != nil {
+		return nil, err
+	}
+	s, err := app.live.Load().clock.Accept()
+	if errors.Is(err, core.ErrClockNotHeld) {
+		return nil, caddy.APIError{HTTPStatus: http.StatusConflict, Err: err}
+	}
+	return clockView{Clock: s.Wall.UTC(), AheadSeconds: int64(s.Ahead() / time.Second)}, err
+}
+
+// readClock is given to [core.NewClock]. nil reads the clocks of the machine; tests set it.
+var readClock func() (wall time.Time, monotonic time.Duration)
+
+// newClock returns a clock that logs its changes.
+func newClock(log *slog.Logger) *core.Clock {
+	return core.NewClock(readClock, func(change core.ClockChange, s core.ClockState) {
+		log := log.With("clock", s.Wall.UTC(), "ahead", s.Ahead().Round(time.Second).String())
+		if !s.Server.IsZero() {
+			log = log.With("clock_of_redis", s.Server.UTC())
+		}
+		switch change {
+		case core.ClockHeld:
+			log.Error("the clock is far ahead of the last good time: requests count from the last good time on, until the clock returns, "+
+				"is steady for a minute, or is confirmed by limitkeeper clock accept", "used", s.Used.UTC())
+		case core.ClockReturned:
+			log.Info("the clock is right again and in use")
+		case core.ClockSteady:
+			log.Warn("the clock was steady for a minute and is in use")
+		case core.ClockAccepted:
+			log.Warn("the clock was confirmed by limitkeeper clock accept and is in use")
+		}
+	})
+}
+
+// The figures of the clock.
+var (
+	clockAhead = prometheus.NewDesc("limitkeeper_clock_ahead_seconds",
+		"By how much the clock of the machine is ahead of the time at which requests count; 0 unless it has jumped.", nil, nil)
+	clockJumps = prometheus.NewDesc("limitkeeper_clock_jumps_total",
+		"How often the clock of the machine has jumped forward by more than 5 minutes.", nil, nil)
+)
+
+func describeClock(ch chan<- *prometheus.Desc) {
+	ch <- clockAhead
+	ch <- clockJumps
+}
+
+func collectClock(c *core.Clock, ch chan<- prometheus.Metric) {
+	s := c.State()
+	ch <- prometheus.MustNewConstMetric(clockAhead, prometheus.GaugeValue, s.Ahead().Seconds())
+	ch <- prometheus.MustNewConstMetric(clockJumps, prometheus.CounterValue, float64(s.Jumps))
+}

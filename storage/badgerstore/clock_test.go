@@ -1,0 +1,58 @@
+package badgerstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/clocktest"
+)
+
+// TestClockAtTheStart: a process that starts with a wall clock a year ahead opens no window and
+// removes no history before the hold of the clock is over. The store knows when it counted last.
+// A failure means that a wrong clock, or a restart while it is wrong, ends every quota.
+func TestClockAtTheStart(t *testing.T) {
+	dir, machine := t.TempDir(), clocktest.New(noon)
+	var clock *core.Clock
+	start := func() *Store {
+		t.Helper()
+		clock = core.NewClock(machine.Read, nil)
+		return openAlone(t, dir, Options{segmentSize: 4 << 10, Logger: quiet.Logger, Clock: clock})
+	}
+	s := start()
+	known(t, s, "key")
+	hit(t, s, "key", 601)
+	fold(t, s)
+	abandon(t, s)
+
+	machine.Pass(30 * 24 * time.Hour)
+	s = start()
+	if clock.State().Held {
+		t.Error("a store that was closed for 30 days is held")
+	}
+	abandon(t, s)
+
+	machine.Step(365 * 24 * time.Hour)
+	s = start()
+	if got := clock.Now(); !clock.State().Held || !got.Equal(noon.Truncate(time.Second)) {
+		t.Errorf("a year ahead at the start: got %s, want the time of the last count, %s", got, noon)
+	}
+	c := request("key", 1, 1000, clock.Now())
+	if v, err := s.Consume(t.Context(), c); err != nil || v.Usage.Used != 602 {
+		t.Errorf("Consume: got %d used (%v), want 602", v.Usage.Used, err)
+	}
+	expired := func() {
+		t.Helper()
+		if err := s.expire(s.now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := s.historyBytes()
+	if expired(); s.historyBytes() != before {
+		t.Error("history was removed by a clock that is held")
+	}
+	machine.Pass(time.Minute)
+	if expired(); s.historyBytes() == before {
+		t.Error("history is not removed once the clock was steady for a minute")
+	}
+}
