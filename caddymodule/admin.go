@@ -34,6 +34,7 @@ const maxAdminBody = 64 << 10
 //	DELETE /limitkeeper/keys?account=NAME&id=ID revoke one
 //	POST   /limitkeeper/regenerate?account=NAME&id=ID put another in place of one: {"grace_seconds"}
 //	POST   /limitkeeper/sign-in?account=NAME    make a link to sign in
+//	POST   /limitkeeper/store/accept            go on after Redis has lost data
 //
 // Whoever may use the admin endpoint may do everything to the server already, so no
 // other credential is asked for.
@@ -59,6 +60,8 @@ var adminRoutes = map[string]map[string]adminHandler{
 
 	"regenerate": {http.MethodPost: regenerateOwnerKey},
 	"sign-in":    {http.MethodPost: makeSignInLink},
+
+	"store/accept": {http.MethodPost: acceptLoss},
 }
 
 // serve answers with what the operation returns, as JSON.
@@ -94,15 +97,24 @@ func adminRoute(r *http.Request) (adminHandler, error) {
 	return handle, nil
 }
 
-// runningService returns the service of the config that runs. A module of an admin
+// runningApp returns the app of the config that runs. A module of an admin
 // endpoint must not ask its own context: that may belong to a config that is still
 // being loaded, or was rejected.
-func runningService() (*core.Service, error) {
+func runningApp() (*App, error) {
 	app, err := caddy.ActiveContext().AppIfConfigured(appName)
 	if err != nil {
 		return nil, caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("the running config does not use limitkeeper")}
 	}
-	service, err := app.(*App).service()
+	return app.(*App), nil
+}
+
+// runningService returns the service of the config that runs.
+func runningService() (*core.Service, error) {
+	app, err := runningApp()
+	if err != nil {
+		return nil, err
+	}
+	service, err := app.service()
 	return service, adminError(err)
 }
 
