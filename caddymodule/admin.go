@@ -35,6 +35,7 @@ const maxAdminBody = 64 << 10
 //	POST   /limitkeeper/regenerate?account=NAME&id=ID put another in place of one: {"grace_seconds"}
 //	POST   /limitkeeper/sign-in?account=NAME    make a link to sign in
 //	POST   /limitkeeper/clock/accept            use the clock at once after it has jumped
+//	POST   /limitkeeper/store/accept            go on after Redis has lost data
 //
 // Whoever may use the admin endpoint may do everything to the server already, so no
 // other credential is asked for.
@@ -62,6 +63,7 @@ var adminRoutes = map[string]map[string]adminHandler{
 	"sign-in":    {http.MethodPost: makeSignInLink},
 
 	"clock/accept": {http.MethodPost: acceptClock},
+	"store/accept": {http.MethodPost: acceptLoss},
 }
 
 // serve answers with what the operation returns, as JSON.

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 )
 
 func init() { caddy.RegisterModule(new(App)) }
@@ -242,7 +243,8 @@ func parseRate(s string) (limit int, window time.Duration, err error) {
 // Start implements [caddy.App]: it opens the store if no config has it open, and
 // looks whether the configured accounts can be made. It changes nothing in a store
 // that is open already: see whenStarted. When such a store is away, that is no reason
-// to reject the config: it may be what mends it.
+// to reject the config: it may be what mends it. Nor is a loss of data: an operator
+// accepts it through the running server.
 func (a *App) Start() (err error) {
 	running, ready := a.taken, a.taken || !a.awaitsEvent
 	defer func() {
@@ -256,7 +258,7 @@ func (a *App) Start() (err error) {
 	service := a.live.Load().service
 	for _, acc := range a.Accounts {
 		err := service.CheckAccount(a.ctx, acc.Name, acc.Key)
-		if err != nil && !errors.Is(err, core.ErrOwnerKeyRevoked) && !(running && errors.Is(err, core.ErrUnavailable)) {
+		if err != nil && !errors.Is(err, core.ErrOwnerKeyRevoked) && !(running && errors.Is(err, core.ErrUnavailable)) && !errors.Is(err, redisstore.ErrLost) {
 			return fmt.Errorf("account %q: %w", acc.Name, err)
 		}
 		if _, err := service.Authenticate(a.ctx, acc.Key); err != nil {

@@ -12,16 +12,21 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// command runs a command as the binary would, against the server.
+// command runs a subcommand of account as the binary would, against the server.
 func (s *server) command(args ...string) (string, error) {
 	s.t.Helper()
+	return execute("account", accountCommand, args...)
+}
+
+// execute runs a command as the binary would, and returns its output.
+func execute(name string, build func(*cobra.Command), args ...string) (string, error) {
 	root := &cobra.Command{Use: "limitkeeper", SilenceUsage: true, SilenceErrors: true}
-	cmd := &cobra.Command{Use: "account"}
-	accountCommand(cmd)
+	cmd := &cobra.Command{Use: name}
+	build(cmd)
 	root.AddCommand(cmd)
 	var out bytes.Buffer
 	root.SetOut(&out)
-	root.SetArgs(append([]string{"account"}, args...))
+	root.SetArgs(append([]string{name}, args...))
 	err := root.Execute()
 	return out.String(), err
 }

@@ -243,10 +243,18 @@ var (
 		"How many of the masters do not answer.", nil, nil)
 	redisWatching = prometheus.NewDesc("limitkeeper_redis_watching",
 		"Whether all masters tell what other nodes change: 1, or 0, and then nothing is taken from memory.", nil, nil)
+	redisLost = prometheus.NewDesc("limitkeeper_redis_lost",
+		"Whether Redis has lost data: 1, and then requests are refused until the loss is accepted, or 0.", nil, nil)
+	redisLosses = prometheus.NewDesc("limitkeeper_redis_losses_total",
+		"Losses of data on Redis that this node has found.", nil, nil)
+	redisFailovers = prometheus.NewDesc("limitkeeper_redis_failovers_total",
+		"Fail-overs and restarts of masters that this node has seen.", nil, nil)
+	redisWarnings = prometheus.NewDesc("limitkeeper_redis_warnings",
+		"Warnings in the log that hold for masters: of eviction, replicas, and persistence.", nil, nil)
 )
 
 func describeRedis(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{redisMasters, redisAway, redisWatching} {
+	for _, d := range []*prometheus.Desc{redisMasters, redisAway, redisWatching, redisLost, redisLosses, redisFailovers, redisWarnings} {
 		ch <- d
 	}
 }
@@ -258,13 +266,23 @@ func collectRedis(s core.Store, ch chan<- prometheus.Metric) {
 		return
 	}
 	st := r.Stats()
-	watching := 0.0
-	if st.Watching {
-		watching = 1
+	show := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v)
 	}
-	ch <- prometheus.MustNewConstMetric(redisMasters, prometheus.GaugeValue, float64(st.Masters))
-	ch <- prometheus.MustNewConstMetric(redisAway, prometheus.GaugeValue, float64(st.Away))
-	ch <- prometheus.MustNewConstMetric(redisWatching, prometheus.GaugeValue, watching)
+	show(redisMasters, prometheus.GaugeValue, float64(st.Masters))
+	show(redisAway, prometheus.GaugeValue, float64(st.Away))
+	show(redisWatching, prometheus.GaugeValue, oneIf(st.Watching))
+	show(redisLost, prometheus.GaugeValue, oneIf(st.Lost))
+	show(redisLosses, prometheus.CounterValue, float64(st.Losses))
+	show(redisFailovers, prometheus.CounterValue, float64(st.Failovers))
+	show(redisWarnings, prometheus.GaugeValue, float64(st.Warnings))
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Interface guards.

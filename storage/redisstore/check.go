@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -83,17 +86,55 @@ func (s *Store) checkInfo(address string, info map[string]string) error {
 		return errors.New("it is a node of a Cluster and does not tell who has which slot: " +
 			"the user needs permission for CLUSTER SLOTS, from version 8 on for CLUSTER SHARDS too")
 	}
-	log := s.o.Logger.With("address", address)
-	if policy := info["maxmemory_policy"]; policy != "noeviction" {
-		log.Warn("redis may delete counters when its memory is full: set maxmemory-policy noeviction", "maxmemory_policy", policy)
-	}
-	if n, err := strconv.Atoi(info["connected_slaves"]); err == nil && info["role"] == "master" && n < s.o.Wait.Replicas {
-		log.Warn("redis has fewer replicas than decisions wait for: they will fail", "replicas", n, "wait_replicas", s.o.Wait.Replicas)
-	}
-	if info["aof_enabled"] == "0" && info["role"] == "master" {
-		log.Warn("redis keeps no append-only file: a restart of it forgets what was counted since its last snapshot")
-	}
+	s.warn(address, info, time.Now())
 	return nil
+}
+
+// warned remembers when a warning was logged, by address and text.
+type warned struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// warnEvery is how often a warning is logged while it holds.
+const warnEvery = time.Hour
+
+// while logs a warning when its condition begins to hold, and then every hour. It returns holds.
+func (w *warned) while(holds bool, log *slog.Logger, address string, now time.Time, text string, about ...any) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := address + " " + text
+	if !holds {
+		delete(w.at, id)
+	} else if last, logged := w.at[id]; !logged || now.Sub(last) >= warnEvery {
+		w.at[id] = now
+		log.With("address", address).Warn(text, about...)
+	}
+	return holds
+}
+
+// warn logs each setting by which a server may lose counts, and returns the number of those settings.
+func (s *Store) warn(address string, info map[string]string, now time.Time) (hold int) {
+	policy, wait, master := info["maxmemory_policy"], s.tuned.Load().wait.Replicas, info["role"] == "master"
+	replicas, err := strconv.Atoi(info["connected_slaves"])
+	for _, w := range []struct {
+		holds bool
+		text  string
+		about []any
+	}{
+		{policy != "noeviction", "redis may delete counters when its memory is full: set maxmemory-policy noeviction",
+			[]any{"maxmemory_policy", policy}},
+		{master && err == nil && replicas < wait, "redis has fewer replicas than decisions wait for: they will fail",
+			[]any{"replicas", replicas, "wait_replicas", wait}},
+		{master && replicas > 0 && wait == 0, "a fail-over of redis may forget what was counted last: set wait_replicas",
+			[]any{"replicas", replicas}},
+		{master && info["aof_enabled"] == "0", "redis keeps no append-only file: a restart of it forgets what was counted since its last snapshot", nil},
+	} {
+		if s.warned.while(w.holds, s.o.Logger, address, now, w.text, w.about...) {
+			hold++
+		}
+	}
+	return hold
 }
 
 func tooOld(version string) bool {

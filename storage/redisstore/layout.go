@@ -36,6 +36,8 @@ import (
 //	{<account>/<user>}i:<seq> j:<seq>  request ids of a key and those before them, hashes
 //	{<account>/<user>}x  x:<seq>       marks of what was deleted a moment ago, or has left
 //
+//	{m<n>}mark                         shows that a master has lost nothing, a hash (mark.go)
+//
 //	!{…}…                              said by a transaction to whoever watches; never there
 
 // format is the version of this layout, kept in {registry}format.

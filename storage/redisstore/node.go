@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,8 @@ type node struct {
 	heard    atomic.Int64          // when its watch was last answered, Unix nanoseconds
 	underWay chan struct{}         // holds one for each call
 	waiting  chan struct{}         // and one for each that waits for replicas
+	mark     atomic.Int64          // number of its mark
+	loss     string                // of data, "" for none; guarded by watch.mu
 }
 
 func newNode(address string) *node {
@@ -74,6 +77,9 @@ const slots = 16384
 type nodes struct {
 	bySlot atomic.Pointer[[slots]*node] // of a Cluster; nil otherwise
 	single atomic.Pointer[node]         // of all others, and for slots that nobody has
+
+	mu        sync.Mutex
+	markSlots []uint16 // of the first marks, as far as they were needed
 }
 
 func newNodes(s *Store) *nodes {

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 	"golang.org/x/sync/singleflight"
@@ -41,6 +42,12 @@ type Store struct {
 	watch    *watch               // of what others change
 	today    today                // for decisions
 	tuned    atomic.Pointer[tune] // what may change while it is open
+
+	marks     marks
+	refused   atomic.Pointer[error] // why every call is refused; nil while none is
+	losses    atomic.Uint64         // found by this node
+	failovers atomic.Uint64         // and restarts
+	warned    warned
 
 	life    sync.RWMutex // held to use the store
 	closed  bool
@@ -65,13 +72,15 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("redis at %s: %w", o.where(), o.explain(err))
 	}
 	s := &Store{o: o, client: client, calls: deadlines{timeout: o.Timeout}}
+	s.warned.at = map[string]time.Time{}
+	s.marks.all = map[string]*mark{}
 	s.SetHistory(o.History)
 	s.nodes = newNodes(s)
 	if err := s.check(ctx); err != nil {
 		client.Close()
 		return nil, fmt.Errorf("redis at %s: %w", o.where(), o.explain(err))
 	}
-	s.watch = startWatch(s)
+	startWatch(s)
 	return s, nil
 }
 
@@ -89,7 +98,7 @@ func (s *Store) SetWait(w Wait) {
 // SetAccess changes what connections are made with from now on; those that there are
 // stay. When none can be made it is logged at once, and not only when one is needed.
 func (s *Store) SetAccess(a Access) {
-	if s.o.access.Store(&a); s.begin() != nil {
+	if s.o.access.Store(&a); s.hold() != nil {
 		return
 	}
 	go func() {
@@ -134,8 +143,17 @@ func (s *Store) Close() error {
 
 var errClosed = core.Unavailable(errors.New("the store is closed"))
 
-// begin keeps the store from being closed until [Store.end].
+// begin keeps the store from being closed until [Store.end]. It returns an error after Redis has lost
+// data.
 func (s *Store) begin() error {
+	if err := s.refusal(); err != nil {
+		return err
+	}
+	return s.hold()
+}
+
+// hold is begin for calls that work after a loss too.
+func (s *Store) hold() error {
 	if s.closing.Load() {
 		return errClosed
 	}

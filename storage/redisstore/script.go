@@ -68,6 +68,9 @@ var setDaysLua string
 //go:embed scripts/release.lua
 var releaseLua string
 
+//go:embed scripts/mark.lua
+var markLua string
+
 var (
 	consumeScript = newScript(sharedLua + talliesLua + consumeLua)
 	historyScript = newScript(sharedLua + historyLua)
@@ -83,6 +86,7 @@ var (
 	daysScript    = newScript(daysLua)
 	setDaysScript = newScript(setDaysLua)
 	releaseScript = newScript(releaseLua)
+	markScript    = newScript(markLua)
 )
 
 // read runs a script that writes nothing.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -16,6 +17,7 @@ import (
 type pair struct {
 	server  *redistest.Server
 	relay   *relay
+	store   *redisstore.Store // of b
 	a, b    *core.Service
 	account string
 	key     *core.Key
@@ -26,8 +28,8 @@ func newPair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{server: redistest.Start(t)}
 	p.relay = newRelay(t, p.server.Addr())
-	far := opened(t, faulty(p.relay.Addr()))
-	p.a, p.b = core.NewService(opened(t, faulty(p.server.Addr())), core.Config{}), core.NewService(far, core.Config{})
+	p.store = opened(t, faulty(p.relay.Addr()))
+	p.a, p.b = core.NewService(opened(t, faulty(p.server.Addr())), core.Config{}), core.NewService(p.store, core.Config{})
 	ctx := t.Context()
 	a, _, _, err := p.a.CreateAccount(ctx, "account")
 	if err != nil {
@@ -157,14 +159,21 @@ func TestDisabledWithoutChannel(t *testing.T) {
 	}
 }
 
-// What was deleted by FLUSHALL passes no more.
+// What was deleted by FLUSHALL passes no more: as long as the loss is not accepted nothing is decided, and
+// then the key is unknown.
 func TestDeletedByFlush(t *testing.T) {
 	p := newPair(t)
 	p.server.Do(t, "FLUSHALL")
 	p.awaitRefused(t, time.Now(), time.Second)
-	if got := p.ask(t); got != core.Unknown {
-		t.Errorf("a key that is gone: %q, want %q", got, core.Unknown)
+	request := core.Request{Secret: p.secret, Endpoint: "/", Method: "GET", Cost: 1}
+	if d, err := p.b.Validate(t.Context(), p.account, request); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("a key that is gone: %q, %v; want ErrUnavailable", d.Outcome, err)
 	}
+	until(t, "a loss to accept", func() bool {
+		lost, err := p.store.Accept(t.Context())
+		return err == nil && len(lost) == 1
+	})
+	until(t, "an unknown key", func() bool { return p.ask(t) == core.Unknown })
 }
 
 // Nodes that create at the same time do not pass the cap of an account together.

@@ -72,8 +72,35 @@ func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("the Cluster has no master")
 	}
+	s.mark(table, len(all))
 	s.nodes.bySlot.Store(table)
 	return all, nil
+}
+
+// maxMark bounds the search for a mark in a slot of a master. So many marks cover all slots, nearly always.
+const maxMark = 20 * slots
+
+// mark gives each master the first mark that is in one of its slots: every node finds the same
+// one, and a replica that takes over has it.
+func (s *Store) mark(table *[slots]*node, masters int) {
+	ns, marked := s.nodes, map[*node]bool{}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	for i := 0; len(marked) < masters && i < maxMark; i++ {
+		if i == len(ns.markSlots) {
+			ns.markSlots = append(ns.markSlots, s.slotOf(s.o.markName(int64(i))))
+		}
+		if n := table[ns.markSlots[i]]; n != nil && !marked[n] {
+			marked[n] = true
+			n.mark.Store(int64(i))
+		}
+	}
+}
+
+// slotOf returns the slot of a key.
+func (s *Store) slotOf(key string) uint16 {
+	cmd := s.client.B().Get().Key(key).Build()
+	return cmd.Slot()
 }
 
 // clusterSlots asks all nodes at once and takes the first answer: with it comes who gave it.

@@ -131,6 +131,10 @@ func windowOf(c *core.Consumption, start int64) core.Window {
 // admit makes the counters of a key and its user that are to be, or says which of them
 // does not exist.
 func (s *Store) admit(ctx context.Context, account, keyID string, seq, user int64) error {
+	at := s.o.usage(account, user)
+	if err := s.verify(ctx, s.slotOf(at.counters())); err != nil { // a counter that was lost must not begin at 0
+		return err
+	}
 	n := s.o.account(account)
 	answers, err := s.lookSettled(ctx, account, func(b *batch) {
 		b.add("GET", n.apiKey(keyID))
@@ -153,7 +157,7 @@ func (s *Store) admit(ctx context.Context, account, keyID string, seq, user int6
 		return fmt.Errorf("key %s of user %d is not what it was: %w", keyID, user, core.ErrKeyNotFound)
 	}
 	field := fieldOf(seq)
-	return s.makeCounters(ctx, s.o.usage(account, user), field, encodeCounter(&core.Counter{}, k.Moves))
+	return s.makeCounters(ctx, at, field, encodeCounter(&core.Counter{}, k.Moves))
 }
 
 // makeCounters makes the counter of a user, and that of a key if a field is given.

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,8 @@ type watch struct {
 	met     time.Duration // since begun, when it was last asked who is a master
 	watcher core.Watcher  // nil until [Store.Watch]
 	masters map[string]*master
+
+	accounts atomic.Int64 // how many there were when they were last counted
 }
 
 // master is the watch of one master.
@@ -47,15 +50,28 @@ type master struct {
 	sound  atomic.Int64  // until when it is relied on, nanoseconds since the watch began
 	silent time.Time     // since when it does not answer
 	why    string        // what was last logged about that
+
+	begun    chan struct{} // closed when it was asked for the first time
+	checked  time.Duration // since the watch began, when its data was last checked
+	verified uint64        // breaks, when it was
+
+	run      string // of the last check, guarded by watch.mu; so are warnings
+	warnings int    // that hold
+	policy   string // of the last check, and how many keys were evicted by then
+	evicted  int64
+	unsaid   string // a loss that the mark does not have yet
 }
 
-// startWatch begins to watch the masters that there are.
-func startWatch(s *Store) *watch {
+// startWatch begins to watch the masters that there are, and returns when it has asked each of them.
+func startWatch(s *Store) {
 	ctx, quit := context.WithCancel(context.Background())
 	w := &watch{s: s, begun: time.Now(), quit: quit, masters: map[string]*master{}}
+	s.watch = w
 	w.meet(ctx)
+	for _, m := range w.masters { // whether the store refuses is known before it is used
+		<-m.begun
+	}
 	w.done.Go(func() { every(ctx, meetEvery, func() { w.meet(ctx) }) })
-	return w
 }
 
 // every calls fn again and again until the context ends.
@@ -100,6 +116,7 @@ func (w *watch) meet(ctx context.Context) {
 		if _, still := all[address]; !still {
 			m.quit()
 			delete(w.masters, address)
+			w.refuseLocked()
 		}
 	}
 	for address, n := range all {
@@ -107,10 +124,12 @@ func (w *watch) meet(ctx context.Context) {
 			continue
 		}
 		own, quit := context.WithCancel(ctx)
-		m := &master{w: w, node: n, quit: quit}
+		m := &master{w: w, node: n, quit: quit, begun: make(chan struct{})}
+		n.away.Store(&errUnchecked)
 		w.masters[address] = m
 		w.done.Go(func() {
 			m.beat(own)
+			close(m.begun)
 			every(own, beat, func() { m.beat(own) })
 			if m.client != nil {
 				m.client.Close()
@@ -120,10 +139,13 @@ func (w *watch) meet(ctx context.Context) {
 	w.trustLocked()
 }
 
-// beat asks the master whether it is there.
+// errUnchecked keeps calls from a new master until its data was checked.
+var errUnchecked = errors.New("its data was not checked yet")
+
+// beat asks the master whether it answers, and checks its data when a check is due.
 func (m *master) beat(ctx context.Context) {
 	breaks, asked := m.breaks.Load(), time.Since(m.w.begun)
-	err := m.ping(ctx)
+	err := m.ask(ctx, breaks, asked)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
@@ -133,19 +155,34 @@ func (m *master) beat(ctx context.Context) {
 	}
 }
 
+// ask pings the master, and checks its data when a check is due: once a second, after each break of
+// the connection, and at each beat while the master has a loss.
+func (m *master) ask(ctx context.Context, breaks uint64, asked time.Duration) error {
+	m.w.mu.Lock()
+	due := m.checked == 0 || asked-m.checked >= markEvery || m.verified != breaks || m.node.loss != ""
+	m.w.mu.Unlock()
+	if err := m.ping(ctx); err != nil || !due {
+		return err
+	}
+	if err := m.check(ctx); err != nil {
+		return err
+	}
+	m.checked, m.verified = asked, breaks
+	return nil
+}
+
 // ping asks the master whether it is there and what its clock shows.
 func (m *master) ping(ctx context.Context) (err error) {
-	o := &m.w.s.o
 	if m.client == nil {
 		if m.client, err = rueidis.NewClient(m.option()); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, m.w.s.o.Timeout)
 	defer cancel()
 	answers := m.client.DoMulti(ctx, m.client.B().Ping().Build(), m.client.B().Time().Build())
 	if now, err := answers[1].AsIntSlice(); err == nil && len(now) == 2 { // Unix seconds, microseconds
-		o.Clock.Compare(time.Unix(now[0], now[1]*1000))
+		m.w.s.o.Clock.Compare(time.Unix(now[0], now[1]*1000))
 	}
 	return answers[0].Error() // TIME is answered by a server that still loads its data
 }

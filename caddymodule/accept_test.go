@@ -1,0 +1,73 @@
+package caddymodule
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// accept runs `limitkeeper store accept` against the server.
+func (s *server) accept() (string, error) {
+	return execute("store", storeCommand, "accept", "--address", s.admin)
+}
+
+// After Redis has lost data the server answers 503, also after a restart of the server, until an
+// operator accepts the loss. The log has one line, and a metric shows the refusal.
+func TestStoreAccept(t *testing.T) {
+	redis := redistest.Start(t)
+	s := newServer(t)
+	owner := core.NewOwnerSecret()
+	options := "store redis " + redis.Addr() + accountOption("acme", owner)
+	s.start(options, both("respond ok"))
+	ten := s.tenant("default", 1000)
+	health := func() int { return s.get("/functions/v1/health").StatusCode }
+	if got := s.validate(ten.owner, ten.secret).StatusCode; got != 200 {
+		t.Fatalf("got %d before the loss, want 200", got)
+	}
+	if out, err := s.accept(); err != nil || out != "The store has lost nothing.\n" {
+		t.Errorf("got %q, %v before the loss", out, err)
+	}
+
+	redis.Do(t, "FLUSHALL")
+	eventually(t, "the refusal", func() bool { return health() == 503 })
+	for range 3 {
+		if got := s.validate(ten.owner, ten.secret).StatusCode; got != 503 {
+			t.Errorf("got %d after the loss, want 503", got)
+		}
+	}
+	s.waitLog("redis has lost data: requests are refused", 1)
+	if sample(s.scrape(), "limitkeeper_redis_lost") != 1 || sample(s.scrape(), "limitkeeper_redis_losses_total") != 1 {
+		t.Errorf("want one loss among\n%s", s.scrape())
+	}
+
+	s.must(caddy.Stop())
+	s.start(options, both("respond ok"))
+	if got := health(); got != 503 {
+		t.Errorf("got %d from a server that was restarted, want 503", got)
+	}
+	out, err := s.accept()
+	if err != nil || !strings.Contains(out, "Accepted "+redis.Addr()+": it was emptied") {
+		t.Errorf("got %q, %v; want what was lost", out, err)
+	}
+	eventually(t, "the store to go on", func() bool { return health() == 200 })
+	eventually(t, "the account of the config", func() bool { return s.exists("acme") })
+	if got := s.validate(owner, ten.secret).StatusCode; got != 200 { // the answer is a verdict: no such key
+		t.Errorf("got %d for a key that is gone, want 200", got)
+	}
+	if sample(s.scrape(), "limitkeeper_redis_lost") != 0 {
+		t.Errorf("want no loss among\n%s", s.scrape())
+	}
+}
+
+// The command fails with a clear error when the store is not on Redis.
+func TestStoreAcceptElsewhere(t *testing.T) {
+	s := newServer(t)
+	s.start("store memory", both("respond ok"))
+	if out, err := s.accept(); err == nil || !strings.Contains(err.Error(), "not on Redis") {
+		t.Errorf("got %q, %v; want an error", out, err)
+	}
+}

@@ -1,0 +1,360 @@
+package redisstore_test
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// count returns how many lines have each of some words.
+func (l *logged) count(words ...string) (n int) {
+	for line := range strings.Lines(l.String()) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// logging returns the options of faulty with a logger, and the text of the log.
+func logging(addresses ...string) (redisstore.Options, *logged) {
+	o, log := faulty(addresses...), &logged{}
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	return o, log
+}
+
+// once consumes one request of the first key.
+func (w *world) once(t testing.TB) error {
+	_, err := w.s.Consume(t.Context(), consumption(&w.keys[0], "", true))
+	return err
+}
+
+// checkRefuses fails the test unless the store soon refuses every call, and one line of the log has the
+// reason.
+func (w *world) checkRefuses(t testing.TB, log *logged, why string) {
+	t.Helper()
+	until(t, "a refusal", func() bool { return errors.Is(w.once(t), redisstore.ErrLost) })
+	if _, err := w.s.AccountByName(t.Context(), "health"); !errors.Is(err, redisstore.ErrLost) || !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("AccountByName: %v, want ErrUnavailable for the lost data", err)
+	}
+	if err := w.once(t); !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "limitkeeper store accept") {
+		t.Errorf("Consume: %v, want an error with %q that names the command", err, why)
+	}
+	if all, right := log.count("level=ERROR"), log.count("level=ERROR", why); all != 1 || right != 1 {
+		t.Errorf("%d errors were logged, %d with %q; want one\n%s", all, right, why, log)
+	}
+	if st := w.s.Stats(); !st.Lost || st.Losses != 1 {
+		t.Errorf("Stats: %+v, want one loss", st)
+	}
+}
+
+// checkAccepted accepts the loss through a store, which may be that of another node, and waits until w.s
+// goes on.
+func (w *world) checkAccepted(t testing.TB, by *redisstore.Store) {
+	t.Helper()
+	if lost, err := by.Accept(t.Context()); err != nil || len(lost) != 1 {
+		t.Errorf("Accept: %q, %v; want one loss", lost, err)
+	}
+	until(t, "the end of the refusal", func() bool { return !errors.Is(w.once(t), redisstore.ErrLost) })
+	if lost, err := by.Accept(t.Context()); err != nil || len(lost) != 0 {
+		t.Errorf("Accept again: %q, %v; want none", lost, err)
+	}
+	if st := w.s.Stats(); st.Lost {
+		t.Errorf("Stats: %+v, want no loss", st)
+	}
+}
+
+// After FLUSHALL the very next decision is refused. All nodes refuse, also a node that starts afterwards,
+// until the loss is accepted on one of them.
+func TestFlushRefuses(t *testing.T) {
+	server := redistest.Start(t)
+	o, log := logging(server.Addr())
+	w := newWorld(t, opened(t, o), 1)
+	if err := w.once(t); err != nil {
+		t.Fatal(err)
+	}
+	server.Do(t, "FLUSHALL")
+	for range 1000 {
+		if err := w.once(t); !errors.Is(err, core.ErrUnavailable) {
+			t.Fatalf("Consume after FLUSHALL: %v, want ErrUnavailable", err)
+		}
+	}
+	w.checkRefuses(t, log, "was emptied")
+	other := opened(t, o)
+	if _, _, err := other.Accounts(t.Context(), core.Page{Number: 1, Size: 1}); !errors.Is(err, redisstore.ErrLost) {
+		t.Errorf("a node that is started then: %v, want a refusal", err)
+	}
+	w.checkAccepted(t, other)
+	until(t, "the other node", func() bool {
+		_, _, err := other.Accounts(t.Context(), core.Page{Number: 1, Size: 1})
+		return err == nil
+	})
+	if err := w.once(t); !errors.Is(err, core.ErrKeyNotFound) {
+		t.Errorf("Consume of what is gone: %v, want ErrKeyNotFound", err)
+	}
+}
+
+// A FLUSHALL on one master of a Cluster is found too. No counter on that master restarts at 0.
+func TestFlushOfOneMasterRefuses(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, partial...)
+	o, log := logging(c.Addrs()...)
+	w := newWorld(t, opened(t, o), 30)
+	n := c.Nodes()[0]
+	masterOf := func(tag string) *redistest.Server {
+		slot, err := strconv.Atoi(n.Do(t, "CLUSTER", "KEYSLOT", tag))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.MasterOf(slot)
+	}
+	account, registry := masterOf("{"+w.account+"}"), masterOf("{registry}")
+	for len(w.keys) > 0 { // the first user is of a master that has counters alone
+		if m := masterOf("{" + w.account + "/" + strconv.FormatInt(w.keys[0].UserID, 10) + "}"); m != account && m != registry {
+			break
+		}
+		w.keys = w.keys[1:]
+	}
+	master := c.MasterOf(w.slotOf(t, n, w.keys[0].UserID))
+	l := w.startLoad(t, 4)
+	l.warm(t)
+	of := map[int]bool{}
+	for i := range w.keys {
+		of[i] = c.MasterOf(w.slotOf(t, n, w.keys[i].UserID)) == master
+	}
+	master.Do(t, "FLUSHALL")
+	flushed := time.Now()
+	w.checkRefuses(t, log, "was emptied")
+	calls := l.stop()
+	there := func(c call) bool { return of[c.key] }
+	wrong := only(calls, allowed, there, after(flushed))
+	if len(wrong) > 0 {
+		t.Errorf("%d requests were allowed of users whose counts were gone", len(wrong))
+	}
+	t.Logf("%d requests of users of the master answered before, %d allowed after; elsewhere %d", len(only(calls, allowed, there, before(flushed))),
+		len(wrong), len(only(calls, allowed, after(flushed), func(c call) bool { return !of[c.key] })))
+	w.checkAccepted(t, w.s)
+	if err := w.once(t); err != nil {
+		t.Errorf("Consume after the loss was accepted: %v", err)
+	}
+}
+
+// A server that comes back empty, or with an old snapshot, is refused.
+func TestRestartRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		save func(t *testing.T, server *redistest.Server)
+		why  string
+	}{
+		{"without files", func(*testing.T, *redistest.Server) {}, "was emptied"},
+		{"with an old snapshot", func(t *testing.T, server *redistest.Server) {
+			beats := []string{}
+			for back := range 120 { // as if the store had been there for two minutes, and was saved before
+				at := time.Now().Add(-time.Duration(back) * time.Second)
+				beats = append([]string{strconv.FormatInt(at.UnixMilli(), 10) + "-beat"}, beats...)
+			}
+			server.Do(t, "DEL", firstBeats)
+			server.Do(t, "RPUSH", firstBeats, beats[0])
+			server.Do(t, "SAVE")
+			server.Do(t, append([]string{"RPUSH", firstBeats}, beats[20:]...)...)
+		}, "it lacks 1m"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := redistest.Start(t)
+			o, log := logging(server.Addr())
+			w := newWorld(t, open(t, o), 1)
+			_ = w.s.Close()
+			c.save(t, server)
+			w.s = opened(t, o)
+			awaitBeat(t, server)
+			server.Kill()
+			server.Restart()
+			w.checkRefuses(t, log, c.why)
+			w.checkAccepted(t, w.s)
+		})
+	}
+}
+
+// firstBeats are the beats of the mark of a single server, and of the master of a Cluster that has its slot.
+const firstBeats = redisstore.DefaultPrefix + "{m0}mark:beats"
+
+// awaitBeat waits until the store has checked a server that has the first mark: until there was a second
+// beat, that of a check that has begun later.
+func awaitBeat(t testing.TB, server *redistest.Server) {
+	t.Helper()
+	for range 2 {
+		beat := server.Do(t, "LINDEX", firstBeats, "-1")
+		until(t, "a beat", func() bool { return server.Do(t, "LINDEX", firstBeats, "-1") != beat })
+	}
+}
+
+// A restart with an append-only file is no loss: the store goes on, and logs a warning that the last
+// decisions may be missing.
+func TestRestartGoesOn(t *testing.T) {
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	o, log := logging(server.Addr())
+	w := newWorld(t, opened(t, o), 1)
+	for n := range 3 {
+		awaitBeat(t, server)
+		server.Kill()
+		server.Restart()
+		until(t, "a decision", func() bool { return w.once(t) == nil })
+		until(t, "the restart to be noticed", func() bool { return w.s.Stats().Failovers == uint64(n)+1 })
+	}
+	if st := w.s.Stats(); st.Losses > 0 || log.count("level=ERROR") > 0 || log.count("level=WARN", "failed over", "at_most=2s") != 3 {
+		t.Errorf("%+v\n%s\nwant no loss, and a warning for each restart", st, log)
+	}
+}
+
+// Slots that move between masters take their marks along: that is no loss and no fail-over.
+func TestMovedMark(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	o, _ := logging(c.Addrs()...)
+	w := newWorld(t, opened(t, o), 1)
+	slot, err := strconv.Atoi(c.Nodes()[0].Do(t, "CLUSTER", "KEYSLOT", "{m0}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		from := c.MasterOf(slot)
+		to := c.Nodes()[(nodeOf(c, from)+1)%3]
+		moveSlot(t, c, slot, from, to)
+		awaitBeat(t, to)
+	}
+	if st := w.s.Stats(); st.Losses > 0 || st.Failovers > 0 || st.Away > 0 {
+		t.Errorf("Stats: %+v, want no loss and no fail-over", st)
+	}
+}
+
+// Evicted keys may have been counters: the store refuses, also when the policy was set after the store was opened.
+func TestEvictionRefuses(t *testing.T) {
+	server := redistest.Start(t)
+	o, log := logging(server.Addr())
+	w := newWorld(t, opened(t, o), 100)
+	for i := range w.keys {
+		if _, err := w.s.Consume(t.Context(), consumption(&w.keys[i], "", true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	until(t, "a warning", func() bool { return log.count("level=WARN", "noeviction", "maxmemory_policy=allkeys-lru") == 1 })
+	awaitBeat(t, server)
+	fill(t, server)
+	w.checkRefuses(t, log, "evicted")
+	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	awaitBeat(t, server)
+	w.checkAccepted(t, w.s)
+}
+
+// A missing account is a loss: accounts are never deleted.
+func TestMissingAccountRefuses(t *testing.T) {
+	server := redistest.Start(t)
+	o, log := logging(server.Addr())
+	w := newWorld(t, opened(t, o), 1)
+	awaitBeat(t, server)
+	server.Do(t, "HDEL", redisstore.DefaultPrefix+"{registry}accounts", w.account)
+	w.checkRefuses(t, log, "0 of 1 accounts")
+	w.checkAccepted(t, w.s)
+}
+
+// A full memory is no loss.
+func TestFullMemoryIsNoLoss(t *testing.T) {
+	server := redistest.Start(t)
+	o, log := logging(server.Addr())
+	w := newWorld(t, opened(t, o), 1)
+	fill(t, server)
+	awaitBeat(t, server)
+	if err := w.once(t); err == nil || errors.Is(err, redisstore.ErrLost) || log.count("level=ERROR") > 0 {
+		t.Errorf("Consume: %v, want that the memory is full\n%s", err, log)
+	}
+}
+
+// The store warns of a replica without wait_replicas, until wait_replicas is set.
+func TestWarnsOfReplica(t *testing.T) {
+	server := redistest.Start(t, "--appendonly", "yes")
+	o, log := logging(server.Addr())
+	s := opened(t, o)
+	if st := s.Stats(); st.Warnings != 0 {
+		t.Errorf("%d warnings, want none", st.Warnings)
+	}
+	host, port, _ := strings.Cut(server.Addr(), ":")
+	redistest.Start(t, "--replicaof", host, port)
+	until(t, "a warning", func() bool { return log.count("level=WARN", "set wait_replicas") == 1 && s.Stats().Warnings == 1 })
+	s.SetWait(redisstore.Wait{Replicas: 1, Timeout: time.Second})
+	until(t, "the end of the warning", func() bool { return s.Stats().Warnings == 0 })
+}
+
+// A master behind Sentinel that is cut off from its replica and the sentinels, but not from the store, goes
+// on counting until the replica takes over. Without wait_replicas these counts are lost, and a warning says
+// for how long at most. With wait_replicas no answered decision is lost.
+func TestCutOffMaster(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]redisstore.Wait{"one answers": {}, "waiting for another": {Replicas: 1, Timeout: 500 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := redistest.StartSentinel(t)
+			for _, s := range n.Servers() {
+				s.Do(t, "ACL", "SETUSER", "limitkeeper", "on", ">secret", "~*", "&*", "+@all")
+			}
+			o, log := logging(n.Addrs()...)
+			o.Sentinel, o.Wait, o.Username, o.Password = n.Name(), wait, "limitkeeper", "secret"
+			s := opened(t, o)
+			w := newWorld(t, s, 2)
+			l := w.startLoad(t, 8)
+			l.warm(t)
+			master := n.Master()
+			awaitBeat(t, master)
+			cut := time.Now()
+			cutOff(t, master)
+			until(t, "another master", func() bool { return n.Master() != master })
+			until(t, "the fail-over to be noticed", func() bool { return s.Stats().Failovers == 1 })
+			s.SetWait(redisstore.Wait{}) // the new master has no replica
+			over := time.Now()
+			l.awaitAllowed(t, over, 10*time.Second)
+			calls := l.stop()
+			answered, lost := 0, 0
+			for i, n := range tallies(w, calls) {
+				answered += n.answered
+				lost += max(0, n.answered-w.used(t, w.keys[i].ID, 0))
+			}
+			t.Logf("another master %v after the cut: %d of %d answered requests forgotten, %d failed", over.Sub(cut), lost, answered, len(only(calls, failed)))
+			if st := s.Stats(); st.Losses > 0 {
+				t.Errorf("Stats: %+v, want no loss", st)
+			}
+			if wait.Replicas > 0 && lost > 0 {
+				t.Errorf("%d answered requests were forgotten", lost)
+			}
+			t.Log(log)
+			if warned := log.count("level=WARN", "failed over", "at_most"); (warned == 1) != (wait.Replicas == 0) {
+				t.Errorf("warned %d times\n%s", warned, log)
+			}
+		})
+	}
+}
+
+// cutOff shuts out the default user: replicas, sentinels, and the methods of redistest.Server.
+func cutOff(t testing.TB, server *redistest.Server) {
+	t.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, Username: "limitkeeper", Password: "secret",
+		ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, command := range [][]string{{"ACL", "SETUSER", "default", "off"}, {"CLIENT", "KILL", "USER", "default"}, {"CLIENT", "KILL", "TYPE", "replica"}} {
+		if err := c.Do(t.Context(), c.B().Arbitrary(command...).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

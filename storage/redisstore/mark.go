@@ -1,0 +1,333 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// A mark shows whether a master still has the data that it had. Each master has one, in one of
+// its slots, a hash and a list:
+//
+//	id     random, written at the first use. FLUSHALL removes the id, and so does a restart
+//	       without persistence.
+//	was    the id before the latest loss, for nodes that have not seen that loss yet.
+//	lost   a description of the loss. While this field exists, every node refuses every call.
+//	beats  one for each second: the time of the server in milliseconds, and a random number.
+//	       An old snapshot and a replica that lagged lack the latest beats.
+//
+// Each node remembers the id and the beats. It compares both once a second and after each break of
+// a connection, and the id before it creates a counter. Replication and the append-only file
+// keep the order of writes: a beat proves that every write before the beat is there.
+const (
+	markEvery = time.Second      // between two checks of a node
+	beatAfter = markEvery - beat // a check adds a beat when the newest is older: timers may be early
+	markBeats = 100              // kept beats: they span more than maxBack
+	// maxBack is how many seconds of writes a fail-over or restart may lose before the store refuses. It is
+	// longer than an ordinary fail-over: by default Sentinel declares a master dead after 30 s.
+	maxBack = time.Minute
+)
+
+// mark is the content of a mark, as read or as remembered.
+type mark struct {
+	id, was, lost string
+	beats         []string
+
+	run string // run id of the server that answered, in a remembered mark
+}
+
+// markName returns the name of the n-th mark.
+func (o *Options) markName(n int64) string {
+	return names(o.Prefix + "{m" + strconv.FormatInt(n, 10) + "}").key("mark")
+}
+
+// ask reads a mark. Unless beats is 0, it adds a beat when one is due, and keeps that many. A lost that is not
+// empty is written as the loss, with was as the id before the loss.
+func (s *Store) ask(name string, beats int, lost, was string, do func(rueidis.Completed) rueidis.RedisResult) (k mark, err error) {
+	keys := []string{name, name + ":beats"}
+	args := []string{strconv.FormatUint(rand.Uint64(), 36), strconv.FormatInt(beatAfter.Milliseconds(), 10), strconv.Itoa(beats), lost, was}
+	r := do(markScript.bySHA(s, keys, args))
+	if unknown(r) {
+		r = do(markScript.byText(s, keys, args))
+	}
+	a, err := r.AsStrSlice()
+	if err != nil {
+		return mark{}, err
+	}
+	return mark{id: a[0], was: a[1], lost: a[2], beats: a[3:]}, nil
+}
+
+// compare compares a remembered mark with the current one. It returns a description of the loss, empty for
+// none, and how much time of writes is missing.
+func (k *mark) compare(now *mark) (lost string, back time.Duration) {
+	switch {
+	case k.id == "":
+		return "", 0
+	case k.id != now.id && k.id != now.was:
+		return "it was emptied, or has the data of another store", 0
+	case k.id != now.id:
+		return "", 0
+	}
+	if back = behind(k.beats, now.beats); back > maxBack {
+		lost = fmt.Sprintf("it lacks %v of writes", back.Round(time.Second))
+	}
+	return lost, back
+}
+
+// behind returns the time from the newest beat that both lists have to the newest of beats. It is 0 when now
+// begins after beats: the node was away for longer than a list spans.
+func behind(beats, now []string) time.Duration {
+	if len(beats) == 0 || len(now) > 0 && beatTime(now[0]) > beatTime(beats[len(beats)-1]) {
+		return 0
+	}
+	latest := beatTime(beats[len(beats)-1])
+	for i := len(beats) - 1; i >= 0; i-- {
+		if slices.Contains(now, beats[i]) {
+			return latest - beatTime(beats[i])
+		}
+	}
+	return latest - beatTime(beats[0]) + markEvery // at least: no beat is in both
+}
+
+// beatTime returns when a beat was written, by the clock of the server.
+func beatTime(beat string) time.Duration {
+	ms, _, _ := strings.Cut(beat, "-")
+	n, _ := strconv.ParseInt(ms, 10, 64) // a damaged beat is an old one
+	return time.Duration(n) * time.Millisecond
+}
+
+// marks are the remembered marks, by name.
+type marks struct {
+	mu  sync.Mutex
+	all map[string]*mark
+}
+
+// of returns the remembered mark of a name, the zero mark if there is none.
+func (m *marks) of(name string) mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k := m.all[name]; k != nil {
+		return *k
+	}
+	return mark{}
+}
+
+func (m *marks) remember(name string, k mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all[name] = &k
+}
+
+// verify returns an error when the master of a slot has lost its data: its mark has another id.
+func (s *Store) verify(ctx context.Context, slot uint16) error {
+	n := s.nodes.of(slot)
+	name := s.o.markName(n.mark.Load())
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	do := func(cmd rueidis.Completed) rueidis.RedisResult { return s.do(ctx, cmd) }
+	known := s.marks.of(name)
+	known.beats = nil // master.check compares those: it has one answer after the other
+	now, err := s.ask(name, 0, "", "", do)
+	if lost, _ := known.compare(&now); err == nil && lost != "" && now.lost == "" {
+		now, err = s.ask(name, 0, lost, known.id, do)
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	if now.lost != "" { // master.check clears the loss
+		s.watch.mu.Lock()
+		s.watch.lostLocked(n, now.lost)
+		s.watch.mu.Unlock()
+	}
+	return s.refusal()
+}
+
+// check looks for lost data on the master: by its mark, by evicted keys, and by missing accounts.
+func (m *master) check(ctx context.Context) error {
+	s, b := m.w.s, m.client.B()
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	answers := m.client.DoMulti(ctx, b.Info().Build(), b.Hlen().Key(s.o.registry().key("accounts")).Build())
+	text, err := answers[0].ToString()
+	if err != nil {
+		return err
+	}
+	info := infoOf(text)
+	if info["role"] != "master" {
+		return nil // the topology is about to change
+	}
+	accounts, notHere := answers[1].AsInt64()
+	if notHere != nil { // another master has the registry
+		accounts = -1
+	}
+	m.unsaid = cmp.Or(m.unsaid, m.found(info, accounts))
+	now, err := m.compare(ctx, info["run_id"])
+	told, there := rueidis.IsRedisErr(err)
+	s.warned.while(there && !passing(told), s.o.Logger, m.node.address, time.Now(), "redis cannot be checked for lost data", "error", err)
+	switch {
+	case there:
+		return nil
+	case err != nil:
+		return err
+	}
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	m.w.lostLocked(m.node, now.lost)
+	m.warnings = s.warn(m.node.address, info, time.Now())
+	return nil
+}
+
+// compare reads the mark of the master, writes a loss into it, and remembers it.
+func (m *master) compare(ctx context.Context, run string) (now mark, err error) {
+	s, name := m.w.s, m.w.s.o.markName(m.node.mark.Load())
+	do := func(cmd rueidis.Completed) rueidis.RedisResult { return m.client.Do(ctx, cmd) }
+	known := s.marks.of(name)
+	if now, err = s.ask(name, markBeats, "", "", do); err != nil {
+		return now, err
+	}
+	lost, back := known.compare(&now)
+	if lost = cmp.Or(lost, m.unsaid); lost != "" && now.lost == "" {
+		if now, err = s.ask(name, markBeats, lost, known.id, do); err != nil {
+			return now, err
+		}
+	}
+	m.unsaid = ""
+	m.ran(known.run, run, back, now.lost)
+	now.run = run
+	s.marks.remember(name, now)
+	return now, nil
+}
+
+// passing reports whether a mark cannot be read for the moment: its slot moves, or the server
+// is a master no more.
+func passing(e *rueidis.RedisError) bool {
+	_, redirected := e.IsRedirect()
+	return redirected || e.IsTryAgain() || e.IsClusterDown() || strings.HasPrefix(e.Error(), "READONLY")
+}
+
+// found returns the loss that INFO or the number of accounts shows since the last check, empty for
+// none. A negative number of accounts is unknown.
+func (m *master) found(info map[string]string, accounts int64) (loss string) {
+	evicted, _ := strconv.ParseInt(info["evicted_keys"], 10, 64)
+	policy := info["maxmemory_policy"]
+	for _, p := range []string{policy, m.policy} { // the policy may have changed between the checks
+		if m.run == info["run_id"] && evicted > m.evicted && strings.HasPrefix(p, "allkeys-") {
+			loss = fmt.Sprintf("it evicted %d keys under maxmemory-policy %s", evicted-m.evicted, p)
+		}
+	}
+	m.evicted, m.policy = evicted, policy
+	if accounts >= 0 {
+		if before := m.w.accounts.Swap(accounts); accounts < before { // accounts are never deleted
+			loss = cmp.Or(loss, fmt.Sprintf("it has %d of %d accounts", accounts, before))
+		}
+	}
+	return loss
+}
+
+// ran notes the run id of the server that has the mark. Another run id means a fail-over or a restart, unless
+// the slot of the mark has moved between two running masters. back is the time of writes that is missing. A
+// loss is logged by lostLocked.
+func (m *master) ran(before, run string, back time.Duration, lost string) {
+	s, w := m.w.s, m.w
+	w.mu.Lock()
+	m.run = run
+	beside := before == ""
+	for _, other := range w.masters {
+		beside = beside || other.run == before
+	}
+	w.mu.Unlock()
+	if beside && back == 0 {
+		return
+	}
+	s.failovers.Add(1)
+	if lost != "" {
+		return
+	}
+	log, replicas := s.o.Logger.With("address", m.node.address), s.tuned.Load().wait.Replicas
+	if replicas > 0 {
+		log.Info("redis has failed over, or was restarted", "wait_replicas", replicas)
+		return
+	}
+	log.Warn("redis has failed over, or was restarted: decisions of the last moments may be lost",
+		"at_most", (back + 2*markEvery).Round(time.Millisecond)) // the newest beat that the node knows may be that old
+}
+
+// lostLocked notes the loss of a master, empty for none. The store refuses every call while a master has a
+// loss.
+func (w *watch) lostLocked(n *node, lost string) {
+	log := w.s.o.Logger.With("address", n.address)
+	switch before := n.loss; {
+	case before == lost:
+		return
+	case lost == "":
+		log.Info("the loss of redis was accepted", "loss", before)
+	case before == "":
+		w.s.losses.Add(1)
+		log.Error("redis has lost data: requests are refused until `limitkeeper store accept`", "loss", lost)
+	}
+	n.loss = lost
+	w.refuseLocked()
+}
+
+// refuseLocked makes the store refuse calls if a master has a loss, and serve them if none has.
+func (w *watch) refuseLocked() {
+	for _, m := range w.masters {
+		if m.node.loss != "" {
+			err := core.Unavailable(fmt.Errorf("%w: %s: %s", ErrLost, m.node.address, m.node.loss))
+			w.s.refused.Store(&err)
+			return
+		}
+	}
+	w.s.refused.Store(nil)
+}
+
+// ErrLost is the cause of [core.ErrUnavailable] in every call after Redis has lost data, until
+// [Store.Accept].
+var ErrLost = errors.New("redis has lost data, and requests are refused until `limitkeeper store accept`")
+
+// refusal returns why calls are refused, nil when they are not.
+func (s *Store) refusal() error {
+	if why := s.refused.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// Accept ends the refusal on all nodes, within about a second: they go on with the data that Redis has now.
+// It returns one line for each master that had a loss. An error is [core.ErrUnavailable] when a master cannot
+// be reached; then the loss of others may be accepted.
+func (s *Store) Accept(ctx context.Context) (lost []string, err error) {
+	if err := s.hold(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	s.watch.mu.Lock()
+	nodes := map[*node]string{}
+	for _, m := range s.watch.masters {
+		nodes[m.node] = m.node.loss
+	}
+	s.watch.mu.Unlock()
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	for n, loss := range nodes {
+		removed, err := s.do(ctx, s.client.B().Hdel().Key(s.o.markName(n.mark.Load())).Field("lost").Build()).AsBool()
+		if err != nil {
+			return lost, unavailable(err)
+		}
+		if removed {
+			lost = append(lost, n.address+": "+cmp.Or(loss, "a loss that another node has found"))
+		}
+	}
+	return lost, nil
+}

@@ -1,0 +1,36 @@
+-- Returns the mark of a master, with another beat when one is due: see mark.go.
+--
+-- KEYS  1 the mark, a hash: id, was, lost  2 its beats, a list, newest last
+-- ARGV  1 an id for a new mark, and for a beat  2 milliseconds between two beats
+--       3 how many beats are kept, 0 to leave them alone
+--       4 a loss to write, '' for none  5 the id before the loss
+--
+-- Returns id, was and lost, each '' when the field is missing, then the beats unless none are kept.
+
+local id, was, lost = unpack(redis.call('HMGET', KEYS[1], 'id', 'was', 'lost'))
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local keep, due = tonumber(ARGV[3]), false
+if keep > 0 then
+	local latest = redis.call('LINDEX', KEYS[2], -1)
+	due = not latest or now - tonumber(string.match(latest, '^%d+')) >= tonumber(ARGV[2])
+end
+
+if due or not id or ARGV[4] ~= '' then redis.call('HDEL', KEYS[1], '') end -- the first write: a full memory is not in its way
+if not id then
+	id = ARGV[1]
+	redis.call('HSET', KEYS[1], 'id', id)
+end
+if ARGV[4] ~= '' and not lost then
+	was, lost = ARGV[5], ARGV[4]
+	redis.call('HSET', KEYS[1], 'was', was, 'lost', lost)
+end
+if due then
+	redis.call('RPUSH', KEYS[2], string.format('%.0f', now) .. '-' .. ARGV[1])
+	redis.call('LTRIM', KEYS[2], -keep, -1)
+end
+local out = {id, was or '', lost or ''}
+if keep > 0 then
+	for _, beat in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do out[#out + 1] = beat end
+end
+return out
