@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -33,17 +34,49 @@ func open(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	if _, ok := unclosed.Load(dir); ok {
+		return nil, errUnclosed
+	}
 	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
 	}
+	r, err := openReserve(dir, o.MinFree, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openOn(r, dir, o)
+	if err != nil {
+		r.close()
+	}
+	return s, err
+}
+
+// errUnclosed means that a store could not be closed, and its Badger goes on in this process.
+var errUnclosed = errors.New("an earlier store of this process could not be closed: start the process again")
+
+// openOn opens the store in a directory that has a reserve.
+func openOn(r *reserve, dir string, o Options) (_ *Store, err error) {
 	opts := badgerOptions(dir, o.Logger)
 	if err := checkTables(opts); err != nil {
 		return nil, err
 	}
-	db, err := openBadger(opts)
+	endMappings, err := r.serveMappings()
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			endMappings()
+		}
+	}()
+	r.opening.Store(true)
+	r.makeRoom()
+	db, err := openBadger(opts)
+	r.opening.Store(false)
+	if err != nil {
+		return nil, err
+	}
+	r.extendManifest()
 	if o.syncLog == nil {
 		o.syncLog = (*os.File).Sync
 	}
@@ -53,7 +86,7 @@ func open(dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		db: db, dir: dir, log: o.Logger, logs: logs, durability: o.Durability,
+		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger, logs: logs, durability: o.Durability,
 		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
 		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step,
 	}
@@ -131,7 +164,7 @@ func firstLine(s string) string {
 
 // recover makes the store whole after the last process that had it open.
 func (s *Store) recover(o Options) error {
-	if err := s.checkSchema(); err != nil {
+	if err := firstOf(os.MkdirAll(filepath.Join(s.dir, eventLogDir), 0o700), s.identify(), s.checkSchema()); err != nil {
 		return err
 	}
 	if err := s.openEvents(o); err != nil {

@@ -8,9 +8,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// TestNoDescriptors: while the process can open no file requests are refused at the latest when
-// the second segment begins, and then they are counted again. A failure means that a moment
-// without descriptors needs a restart.
+// TestNoDescriptors: while the process can open no file one more segment begins, requests are refused
+// at the next one, and then they are counted again. Resources are refused at once: Badger ends the
+// process when it cannot begin a memtable. A failure means that a moment without descriptors needs
+// a restart.
 func TestNoDescriptors(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, segmentSize: 1 << 10})
 	known(t, s, "key")
@@ -26,6 +27,9 @@ func TestNoDescriptors(t *testing.T) {
 	}
 	defer set(limit.Cur)
 	set(0)
+	if err := s.Update(t.Context(), acct, withKeys(1, 1)); !isUnavailable(err) || !errors.Is(err, eventlog.ErrTemporary) {
+		t.Errorf("Update: got error %v, want one that says that it is temporary", err)
+	}
 	answered, refused := int64(1), int64(0)
 	for ; refused == 0; answered++ {
 		if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); err != nil {
@@ -38,6 +42,9 @@ func TestNoDescriptors(t *testing.T) {
 		if len(s.events.Segments()) > 2 {
 			t.Fatal("segments begin although no file can be opened")
 		}
+	}
+	if n := len(s.events.Segments()); n != 2 {
+		t.Errorf("got %d segments, want 2: the file and the directory of the next one are open", n)
 	}
 	set(limit.Cur)
 	waitUntil(t, "requests are counted again", func() bool {

@@ -29,7 +29,7 @@ func (w *writers) stripe(account string) int {
 
 // Update implements [core.Store].
 func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error) error {
-	if err := s.enterToWrite(); err != nil {
+	if err := s.enterToChange(); err != nil {
 		return err
 	}
 	defer s.leave()
@@ -60,6 +60,7 @@ type tx struct {
 	number  int64 // of the account, 0 when it is missing
 	before  snapshot
 	err     error // the first fault, after which nothing is stored
+	created bool  // something: not on a full disk
 
 	writes   *writes
 	families map[string]*family
@@ -136,7 +137,7 @@ func (t *tx) spill() error {
 // ever given.
 func (t *tx) next(kind byte) (int64, error) {
 	n, err := t.lastNumber(kind)
-	t.last[kind] = n + 1
+	t.last[kind], t.created = n+1, true
 	return n + 1, err
 }
 
@@ -144,7 +145,7 @@ func (t *tx) next(kind byte) (int64, error) {
 func (t *tx) given(kind byte, number int64) error {
 	n, err := t.lastNumber(kind)
 	if number > n {
-		t.last[kind] = number
+		t.last[kind], t.created = number, true
 	}
 	return err
 }
@@ -271,6 +272,10 @@ func (t *tx) finish() error {
 	}
 	if len(t.writes.byPath) == 0 && t.journal.chunks == 0 {
 		return nil
+	}
+	if err := t.s.roomy(); t.created && err != nil {
+		t.abandon()
+		return err
 	}
 	if t.journal.chunks == 0 && t.writes.fit() {
 		return t.s.store(t.writes)

@@ -2,6 +2,8 @@ package badgerstore
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/dgraph-io/badger/v4"
@@ -125,6 +127,9 @@ func (s *Store) commitLocked(fill func(*badger.Txn) error) error {
 	if err := s.failure(); err != nil {
 		return err
 	}
+	if err := s.ready(); err != nil {
+		return fault(err)
+	}
 	txn := s.db.NewTransaction(true)
 	defer txn.Discard()
 	if err := fill(txn); err != nil {
@@ -135,11 +140,15 @@ func (s *Store) commitLocked(fill func(*badger.Txn) error) error {
 	}
 	s.step(stepCommit)
 	if err := txn.Commit(); err != nil {
-		return fault(err)
+		return s.fail(fmt.Errorf("%w: %w", errBadger, err))
 	}
 	s.step(stepCommitted)
 	return s.committedLocked()
 }
+
+// errBadger means that Badger could not commit. It may be left without a memtable then, and ends the
+// process when it is read.
+var errBadger = errors.New("the database cannot be written")
 
 // encode returns the writes as a record of the journal.
 func (w *writes) encode() []byte {
