@@ -2,6 +2,8 @@ package caddymodule
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -34,5 +36,27 @@ func TestMaxHistoryIsTuned(t *testing.T) {
 	b.Tune(s, core.Tunables{})
 	if got := most(); got <= 1<<20 {
 		t.Errorf("by default: got %d, want half of the disk", got)
+	}
+}
+
+// A reload puts another min_free in force on the open store: the reserve shrinks and grows at once.
+func TestMinFreeIsTuned(t *testing.T) {
+	b := &BadgerStore{Dir: t.TempDir(), MinFree: 64 << 20}
+	s, err := b.Open(slog.New(slog.DiscardHandler), core.Tunables{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, want := range []int64{64 << 20, 32 << 20, 48 << 20} {
+		b.MinFree = want
+		b.Tune(s, core.Tunables{})
+		info, err := os.Stat(filepath.Join(b.Dir, "reserve"))
+		if err != nil || info.Size() != want {
+			t.Errorf("reserve: got %v, %v, want %d bytes", info, err, want)
+		}
 	}
 }

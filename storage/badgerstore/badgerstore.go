@@ -97,6 +97,8 @@ type Store struct {
 	keeper   keeper
 	step     func(step)
 
+	noDescriptors atomic.Bool // none was left when Badger was to be written to
+
 	retention retention
 	clock     atomic.Int64 // that of the machine, Unix seconds, not more than a moment behind
 }
@@ -140,6 +142,7 @@ func (s *Store) enterIf(ready func() error) error {
 
 // fail makes the store refuse every write from now on, and returns why.
 func (s *Store) fail(err error) error {
+	err = core.Logged(err)
 	if s.failed.CompareAndSwap(nil, &err) {
 		s.log.Error("the store takes no more writes until it is opened again", "dir", s.dir, "error", err)
 		s.folder.pass() // who waits for room is told

@@ -117,7 +117,15 @@ func (s *Store) ready() error {
 	if errors.Is(err, errLost) {
 		return s.fail(err)
 	}
-	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+	none := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	switch {
+	case s.noDescriptors.Swap(none) == none:
+	case none:
+		s.log.Error("file descriptors have run out: resources are not changed until there are some", "dir", s.dir, "error", err)
+	default:
+		s.log.Info("there are file descriptors again", "dir", s.dir)
+	}
+	if none {
 		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
 	}
 	return firstOf(s.checkWritable(), s.reserve.ready())

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // The reserve is a file of min_free bytes with all its blocks allocated, so that no other program can
@@ -37,7 +39,7 @@ const (
 const MinMinFree = 32 << 20
 
 // errFull means that the disk is full, but for the reserve.
-var errFull = errors.New("the disk is full")
+var errFull = core.Logged(errors.New("the disk is full"))
 
 // reserve is the reserve of an open store.
 type reserve struct {

@@ -196,7 +196,7 @@ func filledFast(t *testing.T, size int) {
 	o := Options{Logger: logged.logger(), segmentSize: 1 << 20, MaxHistory: 8 << 20}
 	s := mustOpen(t, dir, o)
 	l := startLoad(t, s)
-	const rounds = 3
+	const rounds = 2
 	for round := 1; round <= rounds; round++ {
 		before := sum(&l.answered)
 		waitUntil(t, "requests are counted", func() bool { return sum(&l.answered) > before+5000 })
@@ -214,12 +214,18 @@ func filledFast(t *testing.T, size int) {
 		if err != nil {
 			t.Errorf("a key was not disabled on a full disk: %v", err)
 		}
+		if err := s.Health(t.Context()); !errors.Is(err, errFull) || core.ErrorCode(err) != core.CodeUnavailable {
+			t.Errorf("Health: got error %v, want %v", err, errFull)
+		}
 		empty()
 		waitUntil(t, "there is room", func() bool { return logged.lines(hasRoom) == round })
+		if err := s.Health(t.Context()); err != nil {
+			t.Errorf("Health with room: got error %v", err)
+		}
 	}
 	l.end(t)
-	if logged.lines(getsFull) != rounds || logged.lines("\n") != 2*rounds {
-		t.Errorf("logged:\n%.3000s\nwant %d lines that it is full, and as many that it is not", logged.text.String(), rounds)
+	if logged.lines(getsFull) != rounds || logged.lines("level=ERROR") != rounds || logged.lines("level=INFO") != rounds {
+		t.Errorf("logged:\n%.3000s\nwant %d lines that the disk is full, and as many that there is room", logged.text.String(), rounds)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -263,7 +269,7 @@ func TestDiskFilledSlowly(t *testing.T) {
 			o := Options{Logger: logged.logger(), segmentSize: int64(test.segment) << 20, MaxHistory: 1 << 40}
 			s := mustOpen(t, dir, o)
 			others, err := os.Create(filepath.Join(filepath.Dir(dir), "others")) // have most of a large disk
-			if err = firstOf(err, allocate(int(others.Fd()), max(1, int64(test.size-140)<<20)), others.Close()); err != nil {
+			if err = firstOf(err, allocate(int(others.Fd()), max(1, int64(test.size-100)<<20)), others.Close()); err != nil {
 				t.Fatal(err)
 			}
 			l := startLoad(t, s)
@@ -363,6 +369,9 @@ func wantLost(t *testing.T, s *Store, dir string, logged *logLines) {
 	t.Helper()
 	if _, err := s.AccountByName(t.Context(), acct); !errors.Is(err, errLost) {
 		t.Errorf("AccountByName: got error %v, want %v", err, errLost)
+	}
+	if err := s.Health(t.Context()); !errors.Is(err, errLost) {
+		t.Errorf("Health: got error %v, want %v", err, errLost)
 	}
 	if err := s.Close(); !errors.Is(err, errLost) {
 		t.Errorf("Close: got error %v, want %v", err, errLost)
