@@ -27,7 +27,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -201,9 +200,9 @@ func (s *Store) close() error {
 	}
 	s.events.Abandon() // what an error has left open
 	s.logs.close()
-	if errors.Is(err, errLost) || errors.Is(err, syscall.EROFS) { // Badger would try for ever
+	if unwritable := s.touch(); errors.Is(err, errLost) || unwritable != nil { // Badger would try for ever
 		unclosed.Store(s.dir, s)
-		return err
+		return firstOf(err, unwritable)
 	}
 	err = errors.Join(err, s.db.Close())
 	s.endMappings()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -98,16 +99,23 @@ func (s *Store) checkDir() {
 			_ = s.fail(err)
 		}
 	}
-	_ = s.checkWritable()
+	if _, _, err := s.reserve.space(s.dir); errors.Is(err, syscall.EROFS) {
+		_ = s.fail(readOnlyError(err))
+	}
 }
 
-// checkWritable fails the store when its file system has become read-only, and returns why the store
-// takes no writes.
-func (s *Store) checkWritable() error {
-	if _, _, err := s.reserve.space(s.dir); errors.Is(err, syscall.EROFS) {
-		return s.fail(fmt.Errorf("%w: mount it for writing, and start again", err))
+func readOnlyError(err error) error {
+	return fmt.Errorf("the file system cannot be written any more: %w: mend it, and start again", err)
+}
+
+// touch fails the store when its file system can no longer be written, and returns why. A file system
+// that has met an error, like ext4 with errors=remount-ro, says so to writes alone.
+func (s *Store) touch() error {
+	now := time.Now()
+	if err := os.Chtimes(s.dir, now, now); errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO) {
+		return s.fail(readOnlyError(err))
 	}
-	return s.failure()
+	return nil
 }
 
 // ready returns why Badger may not be written to now. Without the directory, a descriptor or room
@@ -128,7 +136,7 @@ func (s *Store) ready() error {
 	if none {
 		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
 	}
-	return firstOf(s.checkWritable(), s.reserve.ready())
+	return firstOf(s.touch(), s.reserve.ready())
 }
 
 // probePrefix begins the name of the file that is made to see whether one can be.

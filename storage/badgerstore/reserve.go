@@ -125,11 +125,11 @@ func (s *Store) SetMinFree(bytes int64) {
 // watch makes the reserve whole again when the disk has room. It is called once a second.
 func (r *reserve) watch() {
 	r.extendManifest()
+	slack := int64(0)
 	if r.full.Load() {
-		r.fill(r.slack())
-	} else if r.heldBytes() != r.minFree() {
-		r.fill(0)
+		slack = r.slack()
 	}
+	r.fill(slack)
 }
 
 // slack is how many bytes must be free beyond min_free before the store resumes, else it would resume
@@ -155,10 +155,13 @@ func (r *reserve) fill(slack int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	free, _, err := r.space(r.dir)
-	if err == nil && free >= uint64(max(0, r.size-r.held)+slack) {
+	enough := err == nil && free >= uint64(max(0, r.size-r.held)+slack)
+	if enough {
 		r.resizeLocked(r.size)
+	} else if r.full.Load() {
+		return
 	}
-	r.setFullLocked(err == nil && !r.hasLocked(r.size, free))
+	r.setFullLocked(err == nil && (!r.hasLocked(r.size, free) || free < leastGiven))
 }
 
 // resizeLocked changes the size of the reserve, unless there is no room for it.
