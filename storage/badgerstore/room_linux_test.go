@@ -260,16 +260,16 @@ func TestDiskFilledSlowly(t *testing.T) {
 		return
 	}
 	for _, test := range []struct {
-		size, segment int
-		refused       bool
-	}{{64, 64, true}, {300, 4, false}} {
+		size, segment, room int // in MiB; the store takes 51 of the room when it is opened
+		refused             bool
+	}{{64, 64, 58, true}, {300, 2, 72, false}} {
 		t.Run(fmt.Sprint(test.size, " MiB"), func(t *testing.T) {
 			var logged logLines
 			dir := onDisk(t, test.size)
 			o := Options{Logger: logged.logger(), segmentSize: int64(test.segment) << 20, MaxHistory: 1 << 40}
 			s := mustOpen(t, dir, o)
 			others, err := os.Create(filepath.Join(filepath.Dir(dir), "others")) // have most of a large disk
-			if err = firstOf(err, allocate(int(others.Fd()), max(1, int64(test.size-100)<<20)), others.Close()); err != nil {
+			if err = firstOf(err, allocate(int(others.Fd()), int64(test.size-test.room)<<20), others.Close()); err != nil {
 				t.Fatal(err)
 			}
 			l := startLoad(t, s)
@@ -278,7 +278,7 @@ func TestDiskFilledSlowly(t *testing.T) {
 			} else {
 				waitUntil(t, "history is removed", func() bool {
 					all := s.events.Segments()
-					return len(all) > 0 && all[0].Base > 3*4<<20
+					return len(all) > 0 && all[0].Base > 4<<20
 				})
 			}
 			before := sum(&l.answered)
