@@ -89,7 +89,9 @@ func (c *call) told(err error) *core.Error {
 	case c.ctx().Err() != nil:
 		return core.ErrUnavailable // nobody is listening, and that may be the whole fault
 	case ok:
-		c.log(slog.LevelWarn, "store unavailable", err.Error())
+		if !core.IsLogged(err) {
+			c.log(slog.LevelWarn, "store unavailable", err.Error())
+		}
 		return e
 	}
 	c.log(slog.LevelError, "request failed", err.Error())

@@ -121,6 +121,29 @@ func TestUnavailable(t *testing.T) {
 	a.do("GET", prefix+"/health", nil).want(200)
 }
 
+// full is a store whose disk is full: it refuses Plans and can be read otherwise.
+type full struct{ *faulty }
+
+func (full) Health(context.Context) error {
+	return core.Logged(&core.Error{Code: core.CodeUnavailable, Message: "The disk of the store is full"})
+}
+
+// A state of the store that it logs itself, such as a full disk, is not logged with each refusal, and
+// /health names the state. A failure means that the log fills a full disk further.
+func TestLoggedState(t *testing.T) {
+	store, log := &faulty{Store: memstore.New()}, &logged{}
+	a := newAPIOver(t, full{store}, func(c *adminapi.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	store.fail = func() error { return core.Unavailable(core.Logged(errors.New("the disk is full"))) }
+	a.do("GET", prefix+"/plans", nil).wantCode(503, core.CodeUnavailable)
+	r := a.do("GET", prefix+"/health", nil).wantCode(503, core.CodeUnavailable)
+	if !strings.Contains(string(r.body), "The disk of the store is full") {
+		t.Errorf("health: got %s", r.body)
+	}
+	if text := log.String(); text != "" {
+		t.Errorf("got log %s, want none", text)
+	}
+}
+
 // Until the store is open everything that needs it is a 503; the contract is served.
 func TestNotReady(t *testing.T) {
 	var svc *core.Service

@@ -2,14 +2,11 @@ package adminapi
 
 import (
 	_ "embed"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // base is what every path begins with.
@@ -153,13 +150,13 @@ type clockHealth struct {
 	AheadSeconds int64     `json:"ahead_seconds"` // of the machine's clock
 }
 
-// health answers whether the store can be asked, and whether the clock has jumped.
+// health answers whether requests are counted, and why not, and whether the clock has jumped.
 func health(c *call) error {
 	svc, err := c.service()
 	if err != nil {
 		return err
 	}
-	if _, err := svc.AccountByName(c.ctx(), "health"); err != nil && !errors.Is(err, core.ErrAccountNotFound) {
+	if err := svc.Health(c.ctx()); err != nil {
 		return err
 	}
 	h := serviceHealth{Status: "ok"}

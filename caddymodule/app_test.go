@@ -95,6 +95,7 @@ func TestAppErrors(t *testing.T) {
 		{`{"store": {"module": "badger", "durability": "eternal"}}`, "want process or power"},
 		{`{"store": {"module": "badger", "max_history": -1}}`, "max_history"},
 		{`{"store": {"module": "badger", "max_history": 20}}`, "want at least 67108864 bytes, got 20"},
+		{`{"store": {"module": "badger", "min_free": 20}}`, "min_free: want at least 33554432 bytes, got 20"},
 		{`{"store": {"module": "badger", "dir": "{env.NOT_SET_ANYWHERE}"}}`, "directory of the store"},
 		{`{"key_cache": -1}`, "key_cache"},
 		{`{"max_plans": -1}`, "max_plans"},

@@ -14,6 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
 // apiDirective is the directive of the REST API.
@@ -202,6 +203,7 @@ func (a *App) unmarshalAccount(d *caddyfile.Dispenser) error {
 //
 //	badger [<dir>] {
 //		durability process|power
+//		min_free <size>
 //		max_history <size>
 //	}
 func (b *BadgerStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -217,20 +219,23 @@ func (b *BadgerStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			b.Durability, err = oneOf(d, "process", "power")
 			return err
 		},
-		"max_history": b.unmarshalMaxHistory,
+		"min_free":    func(d *caddyfile.Dispenser) error { return unmarshalSize(d, &b.MinFree, badgerstore.MinMinFree) },
+		"max_history": func(d *caddyfile.Dispenser) error { return unmarshalSize(d, &b.MaxHistory, minMaxHistory) },
 	}}.block(d, "store badger")
 }
 
-func (b *BadgerStore) unmarshalMaxHistory(d *caddyfile.Dispenser) error {
+// unmarshalSize parses a word with a size of at least so many bytes.
+func unmarshalSize(d *caddyfile.Dispenser, to *int64, least uint64) error {
+	word := d.Val()
 	s, err := oneArg(d)
 	if err != nil {
 		return err
 	}
 	n, err := humanize.ParseBytes(s)
-	if _, noUnit := strconv.Atoi(s); err != nil || noUnit == nil || n < minMaxHistory || n > math.MaxInt64 {
-		return d.Errf("max_history: want a size with its unit, like 20GB, and at least 64MiB; got %q", s)
+	if _, noUnit := strconv.Atoi(s); err != nil || noUnit == nil || n < least || n > math.MaxInt64 {
+		return d.Errf("%s: want a size with its unit, like 20GB, and at least %dMiB; got %q", word, least>>20, s)
 	}
-	b.MaxHistory = int64(n)
+	*to = int64(n)
 	return nil
 }
 

@@ -31,6 +31,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 		{"app, everything", `limitkeeper {
 			store badger /var/lib/lk {
 				durability power
+				min_free 1GiB
 				max_history 20GiB
 			}
 			key_cache 5
@@ -45,7 +46,7 @@ func TestCaddyfileMeaning(t *testing.T) {
 			account two {
 				key {env.TWO}
 			}
-		}`, new(App), `{"store": {"module": "badger", "dir": "/var/lib/lk", "durability": "power", "max_history": 21474836480},
+		}`, new(App), `{"store": {"module": "badger", "dir": "/var/lib/lk", "durability": "power", "min_free": 1073741824, "max_history": 21474836480},
 			"key_cache": 5, "history_retention": 172800000000000, "service_rate_limit": "10/1m30s",
 			"max_users": 6, "max_keys": 7, "max_plans": 8,
 			"accounts": [{"name": "one", "key": "{env.ONE}"}, {"name": "two", "key": "{env.TWO}"}]}`},
@@ -117,6 +118,8 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"max_history below a segment", app("store badger a {\nmax_history 63MiB\n}"), `at least 64MiB; got "63MiB"`, "4"},
 		{"max_history without a size", app("store badger a {\nmax_history\n}"), "wrong argument count", "4"},
 		{"max_history twice", app("store badger a {\nmax_history 1GB\nmax_history 1GB\n}"), "given twice", "5"},
+		{"min_free without a unit", app("store badger a {\nmin_free 100000000\n}"), `min_free: want a size with its unit`, "4"},
+		{"min_free below a memtable", app("store badger a {\nmin_free 31MiB\n}"), `at least 32MiB; got "31MiB"`, "4"},
 		{"key_cache that is no number", app("key_cache many"), `got "many"`, "3"},
 		{"key_cache of nothing", app("key_cache 0"), `got "0"`, "3"},
 		{"cap that is no number", app("max_users many"), `max_users: want a whole number of 1 or more, got "many"`, "3"},

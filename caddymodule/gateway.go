@@ -291,8 +291,10 @@ func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, vars map[string]a
 	if errors.Is(v.err, core.ErrUnavailable) {
 		v.outcome = outcomeUnavailable
 	}
-	g.storeError.write(g.log, v.at, "could not decide on a request", zap.String("account", g.Account),
-		zap.String("error", core.MaskSecrets(v.err.Error())))
+	if !core.IsLogged(v.err) {
+		g.storeError.write(g.log, v.at, "could not decide on a request", zap.String("account", g.Account),
+			zap.String("error", core.MaskSecrets(v.err.Error())))
+	}
 }
 
 func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *verdict) error {

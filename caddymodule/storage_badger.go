@@ -30,6 +30,11 @@ type BadgerStore struct {
 	// Default: `process`. It may be changed by a reload.
 	Durability string `json:"durability,omitempty"`
 
+	// How many bytes of the disk are set aside, in a file: room for writes that must not fail on a full
+	// disk. At least 33554432 (32 MiB). Default: 268435456 (256 MiB), or an eighth of a disk that is
+	// smaller than 2 GiB. It may be changed by a reload.
+	MinFree int64 `json:"min_free,omitempty"`
+
 	// How many bytes the event log may have on disk, and with it the history of requests.
 	// The oldest history goes first, as soon as it is checkpointed; what a remembered request
 	// id needs stays for two days. At least 67108864 (64 MiB). Default: half of the disk. It may
@@ -62,6 +67,9 @@ func (b *BadgerStore) Provision(caddy.Context) (err error) {
 	if b.MaxHistory != 0 && b.MaxHistory < minMaxHistory {
 		return fmt.Errorf("max_history: want at least %d bytes, got %d", minMaxHistory, b.MaxHistory)
 	}
+	if b.MinFree != 0 && b.MinFree < badgerstore.MinMinFree {
+		return fmt.Errorf("min_free: want at least %d bytes, got %d", badgerstore.MinMinFree, b.MinFree)
+	}
 	b.durability, err = parseDurability(b.Durability)
 	return err
 }
@@ -82,7 +90,7 @@ func (b *BadgerStore) PoolKey() string { return "badger " + b.Dir }
 // Open implements [StoreModule].
 func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables, c *core.Clock) (core.Store, error) {
 	s, err := badgerstore.Open(b.Dir, badgerstore.Options{
-		Durability: b.durability, Logger: log, CounterCache: counterCache(t), MaxHistory: b.MaxHistory, Clock: c})
+		Durability: b.durability, Logger: log, CounterCache: counterCache(t), MinFree: b.MinFree, MaxHistory: b.MaxHistory, Clock: c})
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +107,7 @@ func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
 	store := s.(*badgerstore.Store)
 	store.SetDurability(b.durability)
 	store.SetCounterCache(counterCache(t))
+	store.SetMinFree(b.MinFree)
 	store.SetMaxHistory(b.MaxHistory)
 }
 

@@ -2,25 +2,34 @@ package caddymodule
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
-// A reload puts another max_history in force on the open store: else a full disk can be
-// relieved by a restart only.
-func TestMaxHistoryIsTuned(t *testing.T) {
-	b := &BadgerStore{Dir: t.TempDir(), MaxHistory: 5 << 30}
+// openStore opens a store until the test ends.
+func openStore(t *testing.T, b *BadgerStore) core.Store {
+	t.Helper()
 	s, err := b.Open(slog.New(slog.DiscardHandler), core.Tunables{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return s
+}
+
+// A reload puts another max_history in force on the open store: else a full disk can be
+// relieved by a restart only.
+func TestMaxHistoryIsTuned(t *testing.T) {
+	b := &BadgerStore{Dir: t.TempDir(), MaxHistory: 5 << 30}
+	s := openStore(t, b)
 	most := func() int64 { return s.(*badgerstore.Store).Stats().MaxHistory }
 	if got := most(); got != 5<<30 {
 		t.Errorf("opened: got %d, want 5 GiB", got)
@@ -34,5 +43,19 @@ func TestMaxHistoryIsTuned(t *testing.T) {
 	b.Tune(s, core.Tunables{})
 	if got := most(); got <= 1<<20 {
 		t.Errorf("by default: got %d, want half of the disk", got)
+	}
+}
+
+// A reload puts another min_free in force on the open store: the reserve shrinks and grows at once.
+func TestMinFreeIsTuned(t *testing.T) {
+	b := &BadgerStore{Dir: t.TempDir(), MinFree: 64 << 20}
+	s := openStore(t, b)
+	for _, want := range []int64{64 << 20, 32 << 20, 48 << 20} {
+		b.MinFree = want
+		b.Tune(s, core.Tunables{})
+		info, err := os.Stat(filepath.Join(b.Dir, "reserve"))
+		if err != nil || info.Size() != want {
+			t.Errorf("reserve: got %v, %v, want %d bytes", info, err, want)
+		}
 	}
 }

@@ -138,6 +138,19 @@ func (s *Service) AccountByName(ctx context.Context, name string) (*Account, err
 	return s.store.AccountByName(ctx, strings.TrimSpace(name))
 }
 
+// Health returns nil while requests are counted, as far as the store knows. Else its error is an
+// [Error] with the code [CodeUnavailable].
+func (s *Service) Health(ctx context.Context) error {
+	if h, ok := s.store.(HealthStore); ok {
+		return h.Health(ctx)
+	}
+	_, err := s.store.AccountByName(ctx, "health")
+	if errors.Is(err, ErrAccountNotFound) {
+		return nil
+	}
+	return err
+}
+
 // Accounts returns a page of all accounts, oldest first, and how many there are.
 func (s *Service) Accounts(ctx context.Context, p Page) ([]*Account, int, error) {
 	return s.store.Accounts(ctx, p)

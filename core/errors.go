@@ -87,6 +87,25 @@ func Unavailable(cause error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, cause)
 }
 
+// Logged marks an error of a lasting state, such as a full disk, that the store logs when it begins
+// and when it ends: it is not logged with each request.
+func Logged(err error) error {
+	if IsLogged(err) {
+		return err
+	}
+	return &loggedError{err}
+}
+
+// IsLogged reports whether err, or an error that it wraps, comes from [Logged].
+func IsLogged(err error) bool {
+	_, ok := errors.AsType[*loggedError](err)
+	return ok
+}
+
+type loggedError struct{ error }
+
+func (e *loggedError) Unwrap() error { return e.error }
+
 // invalid is a member of a resource that breaks a rule.
 func invalid(field, detail string) *Error {
 	return &Error{Code: CodeValidation, Message: "Validation failed", Field: field, Detail: detail}

@@ -212,6 +212,13 @@ type CappedHistory interface {
 	HistoryCut(ctx context.Context, of CounterID) (bool, error)
 }
 
+// HealthStore is a [Store] that can refuse requests while it can be read.
+type HealthStore interface {
+	// Health returns nil while requests are counted. Else its error is an [Error] with the code
+	// [CodeUnavailable], whose message says why to anybody.
+	Health(ctx context.Context) error
+}
+
 // Tx is a transaction on the resources of one account. Its reads show the account
 // as it was when the transaction began: read first, then write, and write each
 // thing once. What its methods return is the caller's own.

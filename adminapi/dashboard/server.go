@@ -230,7 +230,7 @@ func (q *request) fail(err error) {
 	case ok && statuses[e.Code] != 0:
 		status = statuses[e.Code]
 	}
-	if status >= 500 && q.r.Context().Err() == nil {
+	if status >= 500 && q.r.Context().Err() == nil && !core.IsLogged(err) {
 		q.log(slog.LevelError, "dashboard request failed", slog.Int("status", status), func() []slog.Attr {
 			return []slog.Attr{slog.String("path", core.MaskSecrets(q.r.URL.Path)), slog.String("method", q.r.Method), slog.String("error", core.MaskSecrets(err.Error()))}
 		})

@@ -29,7 +29,7 @@ func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerK
 		w.put(accountIDPath(a.ID), encodeNumber(n))
 		w.put(accountNamePath(a.Name), encodeNumber(n))
 		w.put(lastPath("", kindAccount), encodeNumber(n))
-		return putOwnerKey(r, w, a.ID, k)
+		return s.putOwnerKey(r, w, a.ID, k)
 	})
 }
 
@@ -88,12 +88,15 @@ func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
 		if _, err := r.accountNumber(k.AccountID); err != nil {
 			return err
 		}
-		return putOwnerKey(r, w, k.AccountID, k)
+		return s.putOwnerKey(r, w, k.AccountID, k)
 	})
 }
 
 // putOwnerKey stores a new owner's key.
-func putOwnerKey(r snapshot, w *writes, account string, k *core.OwnerKey) error {
+func (s *Store) putOwnerKey(r snapshot, w *writes, account string, k *core.OwnerKey) error {
+	if err := s.roomy(); err != nil {
+		return err
+	}
 	if taken, err := anyOf(r, ownerDigestPath(k.Digest)); err != nil || taken {
 		return firstOf(err, core.ErrOwnerKeyExists)
 	}
@@ -174,7 +177,7 @@ func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*c
 // keys are changed by one caller at a time: names and digests are unique over all
 // accounts.
 func (s *Store) register(fn func(snapshot, *writes) error) error {
-	if err := s.enterToWrite(); err != nil {
+	if err := s.enterToChange(); err != nil {
 		return err
 	}
 	defer s.leave()

@@ -21,6 +21,8 @@ package badgerstore
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -39,6 +41,10 @@ type Options struct {
 	// CounterCache is how many counters are kept in memory, those of keys and users
 	// taken together; DefaultCounterCache by default. A few thousand are kept anyway.
 	CounterCache int
+
+	// MinFree is the size of the reserve in bytes, at least [MinMinFree]: room for writes that must not
+	// fail on a full disk. 256 MiB by default, or an eighth of a smaller disk. It may be changed later.
+	MinFree int64
 
 	// MaxHistory is how many bytes the event log, and with it the history, may have; half of
 	// the disk by default. Segments of 64 MiB are removed that are in the checkpoint and have
@@ -60,9 +66,13 @@ type Options struct {
 
 // Store is a [core.Store] on disk.
 type Store struct {
-	db  *table.DB
-	dir string
-	log *slog.Logger
+	db       *table.DB
+	dir      string
+	identity []fs.FileInfo // of the directory and that of the event log, when they were opened
+	log      *slog.Logger
+	reserve  *reserve
+
+	endMappings func() // ends that Badger's files are allocated when they are mapped
 
 	life   sync.RWMutex // held to read while a method runs
 	closed bool         // guarded by life
@@ -75,7 +85,6 @@ type Store struct {
 	flushed    atomic.Int64 // the position up to which everything is in tables of the database
 	flushBytes int64
 	failed     atomic.Pointer[error]
-	full       atomic.Bool  // the disk
 	onCommit   func() error // before each commit; for tests
 
 	spreading sync.RWMutex             // guards spread
@@ -87,6 +96,8 @@ type Store struct {
 	folder   *folder
 	keeper   keeper
 	step     func(step)
+
+	noDescriptors atomic.Bool // none was left when Badger was to be written to
 
 	retention  retention
 	verified   atomic.Int64  // when the last scrub ended, Unix seconds; 0 before the first one
@@ -103,9 +114,9 @@ func (s *Store) enter() error {
 		s.life.RUnlock()
 		return core.Unavailable(errors.New("the store is closed"))
 	}
-	if err := s.damaged(); err != nil {
+	if err := s.failed.Load(); err != nil && (isDamage(*err) || errors.Is(*err, errLost) || errors.Is(*err, errBadger)) {
 		s.life.RUnlock()
-		return fault(err)
+		return fault(*err) // reads would answer from damaged or deleted files, or panic without a memtable
 	}
 	return nil
 }
@@ -114,10 +125,18 @@ func (s *Store) leave() { s.life.RUnlock() }
 
 // enterToWrite begins a method that writes, unless the store takes no writes.
 func (s *Store) enterToWrite() error {
+	return s.enterIf(func() error { return firstOf(s.failure(), s.roomy()) })
+}
+
+// enterToChange begins a method that may write without creating anything: that is possible on a full
+// disk too. What creates something asks roomy.
+func (s *Store) enterToChange() error { return s.enterIf(s.failure) }
+
+func (s *Store) enterIf(ready func() error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
-	if err := firstOf(s.failure(), s.roomy()); err != nil {
+	if err := ready(); err != nil {
 		s.leave()
 		return err
 	}
@@ -126,6 +145,7 @@ func (s *Store) enterToWrite() error {
 
 // fail makes the store refuse every write from now on, and returns why.
 func (s *Store) fail(err error) error {
+	err = core.Logged(err)
 	if s.failed.CompareAndSwap(nil, &err) {
 		what := "the store takes no more writes until it is opened again"
 		if isDamage(err) {
@@ -145,9 +165,33 @@ func (s *Store) failure() error {
 	return nil
 }
 
+// closeMost is how long Close waits at most. What is not in a table of Badger by then is in a log.
+const closeMost = 20 * time.Second
+
+// unclosed has the directories of stores that Close could not close in time. Badger goes on there.
+var unclosed sync.Map
+
 // Close waits for what is under way, stores what is left and closes the store. It
-// returns why the store takes no more writes, if that was so. It may be called again.
+// returns why the store takes no more writes, if that was so. It may be called again. It ends
+// within 20 s, also when the file system does not let Badger write: nothing is lost then, but this
+// process cannot open the store again.
 func (s *Store) Close() error {
+	done := make(chan error, 1)
+	go func() { done <- s.close() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(closeMost):
+		unclosed.Store(s.dir, s)
+		go func() {
+			<-done
+			unclosed.CompareAndDelete(s.dir, s)
+		}()
+		return firstOf(s.failure(), fmt.Errorf("the store in %s was not closed in time: nothing is lost", s.dir))
+	}
+}
+
+func (s *Store) close() error {
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {
@@ -157,10 +201,20 @@ func (s *Store) Close() error {
 	s.keeper.stop()
 	err := s.failure()
 	if err == nil {
-		err = firstOf(s.fold(), s.events.Close())
+		if err = s.fold(); errors.Is(err, errFull) {
+			err = nil // the events are in the log
+		}
+		err = firstOf(err, s.events.Close())
 	}
-	s.events.Abandon() // what an error has left open
-	return errors.Join(err, s.db.Close())
+	s.events.Abandon()                                                         // what an error has left open
+	if unwritable := s.touch(); errors.Is(err, errLost) || unwritable != nil { // Badger would try for ever
+		unclosed.Store(s.dir, s)
+		return firstOf(err, unwritable)
+	}
+	err = errors.Join(err, s.db.Close())
+	s.endMappings()
+	s.reserve.close()
+	return err
 }
 
 // SetCounterCache changes how many counters are kept in memory.

@@ -52,6 +52,7 @@ func TestClockAtTheStart(t *testing.T) {
 		t.Error("history was removed by a clock that is held")
 	}
 	machine.Pass(time.Minute)
+	checkpoint(t, s)
 	if expired(); s.historyBytes() == before {
 		t.Error("history is not removed once the clock was steady for a minute")
 	}

@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -53,6 +55,89 @@ func prepareDir(dir string, log *slog.Logger) error {
 		return nil
 	}
 	return removeEmpty(dir)
+}
+
+// errLost means that a path of an open store no longer leads to the opened directory.
+var errLost = errors.New("the directory was deleted or replaced: restore it, and start again")
+
+// sameDir returns errLost unless the path still leads to the directory. It opens the directory, so it
+// fails when descriptors have run out, too.
+func sameDir(path string, identity fs.FileInfo) error {
+	dir, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ESTALE) {
+		return errLost
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	info, err := dir.Stat()
+	if err == nil && !os.SameFile(info, identity) {
+		return errLost
+	}
+	return err
+}
+
+// identify notes which directories the store has opened.
+func (s *Store) identify() error {
+	for _, path := range s.directories() {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		s.identity = append(s.identity, info)
+	}
+	return nil
+}
+
+// directories returns the paths of the directories that the store is in.
+func (s *Store) directories() []string { return []string{s.dir, filepath.Join(s.dir, eventLogDir)} }
+
+// checkDir fails the store when a directory of it is lost, or its file system has become read-only.
+func (s *Store) checkDir() {
+	for i, path := range s.directories() {
+		if err := sameDir(path, s.identity[i]); errors.Is(err, errLost) {
+			_ = s.fail(err)
+		}
+	}
+	if _, _, err := s.reserve.space(s.dir); errors.Is(err, syscall.EROFS) {
+		_ = s.fail(readOnlyError(err))
+	}
+}
+
+func readOnlyError(err error) error {
+	return fmt.Errorf("the file system cannot be written any more: %w: mend it, and start again", err)
+}
+
+// touch fails the store when its file system can no longer be written, and returns why. A file system
+// that has met an error, like ext4 with errors=remount-ro, says so to writes alone.
+func (s *Store) touch() error {
+	now := time.Now()
+	if err := os.Chtimes(s.dir, now, now); errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO) {
+		return s.fail(readOnlyError(err))
+	}
+	return nil
+}
+
+// ready returns why Badger may not be written to now. Without the directory, a descriptor or room
+// Badger ends the process, or loses tables.
+func (s *Store) ready() error {
+	err := sameDir(s.dir, s.identity[0])
+	if errors.Is(err, errLost) {
+		return s.fail(err)
+	}
+	none := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	switch {
+	case s.noDescriptors.Swap(none) == none:
+	case none:
+		s.log.Error("file descriptors have run out: resources are not changed until there are some", "dir", s.dir, "error", err)
+	default:
+		s.log.Info("there are file descriptors again", "dir", s.dir)
+	}
+	if none {
+		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
+	}
+	return firstOf(s.touch(), s.reserve.ready())
 }
 
 // probePrefix begins the name of the file that is made to see whether one can be.
@@ -99,7 +184,7 @@ func shut(dir string, log *slog.Logger) error {
 // such as .gitkeep or .snapshot, are nobody's data.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
-	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, probePrefix + "*", "lost+found",
+	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserveName, probePrefix + "*", "lost+found",
 }
 
 // foreign returns the name of something in a directory that is not a store's, or "".

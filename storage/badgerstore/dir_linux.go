@@ -9,6 +9,9 @@ import (
 // claims says whether claim does anything.
 const claims = true
 
+// readOnly is the flag ST_RDONLY of statfs(2).
+const readOnly = 1
+
 // claim takes the lock on a directory that badger takes too, until release is
 // called. It returns ErrInUse when someone else has it.
 func claim(dir string) (release func(), err error) {
@@ -28,11 +31,14 @@ func claim(dir string) (release func(), err error) {
 }
 
 // diskSpace returns how many bytes may still be written to the file system of a
-// directory, and how large that is.
+// directory, and how large that is. One that is read-only is syscall.EROFS.
 func diskSpace(dir string) (free, size uint64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, 0, err
+	}
+	if s.Flags&readOnly != 0 {
+		return 0, 0, syscall.EROFS
 	}
 	return s.Bavail * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), nil
 }

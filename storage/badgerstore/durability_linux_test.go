@@ -124,22 +124,18 @@ func TestFull(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	withAccount(t, s)
 	known(t, s, "key")
-	for _, full := range []bool{true, false} {
-		free := uint64(reserve)
-		if full {
-			free--
-		}
-		s.noteRoom(free, nil)
+	for _, isFull := range []bool{true, false} {
+		full(s, isFull)
 		_, consumeErr := s.Consume(t.Context(), request("key", 1, 10, time.Now()))
 		updateErr := s.Update(t.Context(), acct, withKeys(1, 1))
 		createErr := s.CreateOwnerKey(t.Context(), &core.OwnerKey{AccountID: acct, ID: "okey2"})
 		for what, err := range map[string]error{"Consume": consumeErr, "Update": updateErr, "CreateOwnerKey": createErr} {
-			if isUnavailable(err) != full {
-				t.Errorf("%s when the disk is full: %v: got error %v", what, full, err)
+			if isUnavailable(err) != isFull {
+				t.Errorf("%s when the disk is full: %v: got error %v", what, isFull, err)
 			}
 		}
 		if _, _, err := s.Users(t.Context(), acct, core.UserFilter{}, core.Page{Number: 1, Size: 1}); err != nil {
-			t.Errorf("Users when the disk is full: %v: got error %v", full, err)
+			t.Errorf("Users when the disk is full: %v: got error %v", isFull, err)
 		}
 	}
 }

@@ -25,8 +25,11 @@ const firstPosition = 1
 
 // openEvents opens the event log and replays it from the checkpoint on: see replayFrom.
 func (s *Store) openEvents(o Options) (*replay, error) {
+	help := s.reserve.give
 	if o.fs == nil {
 		o.fs = eventlog.OS
+	} else {
+		help = nil // a test injects faults, which the reserve cannot mend
 	}
 	dir := filepath.Join(s.dir, eventLogDir)
 	if err := firstOf(os.MkdirAll(dir, 0o700), o.fs.SyncDir(s.dir)); err != nil {
@@ -42,7 +45,7 @@ func (s *Store) openEvents(o Options) (*replay, error) {
 	}
 	s.events, err = eventlog.Open(eventlog.Options{
 		FS: o.fs, Dir: dir, SegmentSize: o.segmentSize, Ahead: o.ahead, Power: o.Durability == Power,
-		Known: max(mark, log), Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState,
+		Known: max(mark, log), Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState, Help: help,
 	})
 	if err != nil {
 		return nil, err

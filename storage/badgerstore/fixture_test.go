@@ -29,6 +29,17 @@ var quiet = Options{Logger: slog.New(slog.DiscardHandler)}
 // acct is the account that most tests use.
 const acct = "acct"
 
+// full makes the disk of a store full: the reserve gives some bytes away, and no others are free. Or
+// it makes room again.
+func full(s *Store, is bool) {
+	s.reserve.space = diskSpace
+	if is {
+		s.reserve.space = func(string) (uint64, uint64, error) { return 0, 1 << 40, nil }
+		s.reserve.give(1)
+	}
+	s.reserve.watch()
+}
+
 // withAccount makes the account.
 func withAccount(t testing.TB, s *Store) {
 	t.Helper()
@@ -269,7 +280,7 @@ func copyFiles(t testing.TB, to, from string) {
 		t.Fatal(err)
 	}
 	for _, file := range list {
-		if file.Type().IsRegular() && !strings.HasSuffix(file.Name(), "-REWRITE") { // these are renamed at any moment
+		if file.Type().IsRegular() && file.Name() != reserveName && !strings.HasSuffix(file.Name(), "-REWRITE") { // these are renamed at any moment
 			copyFile(t, filepath.Join(to, file.Name()), filepath.Join(from, file.Name()))
 		}
 	}

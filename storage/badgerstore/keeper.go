@@ -16,13 +16,6 @@ const (
 	foldAgain   = time.Second // at least, after folding has failed
 )
 
-// reserve is how many bytes are left free on the disk: badger writes through mapped
-// memory, and when there is no room for that the process dies.
-const reserve = 256 << 20
-
-// errFull means that the disk is full, but for the reserve.
-var errFull = errors.New("the disk is full")
-
 // keeper does what has to be done from time to time.
 type keeper struct {
 	done  chan struct{}
@@ -36,7 +29,11 @@ func (k *keeper) start(s *Store) {
 		k.every(syncEvery, func() {
 			now := s.now()
 			s.clock.Store(now.Unix())
-			s.noteRoom(s.makeSpace(now, s.freeSpace))
+			if s.checkDir(); s.failure() != nil {
+				return
+			}
+			_, _ = s.makeSpace(now, s.freeSpace)
+			s.reserve.watch()
 			_ = s.syncAll() // the store has failed then, and says so
 		})
 	})
@@ -55,6 +52,7 @@ func (k *keeper) start(s *Store) {
 // fold folds the event log from time to time, and when it is woken, until the keeper is
 // stopped.
 func (k *keeper) fold(s *Store) {
+	failed := false
 	for wait := foldEvery; ; {
 		timer := time.NewTimer(wait)
 		select {
@@ -66,17 +64,24 @@ func (k *keeper) fold(s *Store) {
 			timer.Stop()
 		}
 		began := time.Now()
-		if err := s.fold(); err != nil {
-			if !errors.Is(err, eventlog.ErrTemporary) { // that is logged when it begins
-				s.log.Error("the event log was not folded", "dir", s.dir, "error", err)
+		err := s.fold()
+		if err != nil {
+			if !failed && !s.saidOf(err) {
+				s.log.Error("no checkpoint was written; it is tried again", "dir", s.dir, "error", err)
 			}
 			k.pause(foldAgain)
 		}
+		failed = err != nil
 		if err := s.trim(s.now()); err != nil {
 			s.log.Warn("history beyond max_history was not removed", "dir", s.dir, "error", err)
 		}
 		wait = max(foldEvery, min(9*time.Since(began), longPause))
 	}
+}
+
+// saidOf reports whether the log has a line about the state that an error comes from.
+func (s *Store) saidOf(err error) bool {
+	return errors.Is(err, eventlog.ErrTemporary) || errors.Is(err, errFull) || s.failure() != nil
 }
 
 // pause waits, unless the keeper is stopped: then it returns false.
@@ -113,23 +118,15 @@ func (k *keeper) stop() {
 	k.group.Wait()
 }
 
-// freeSpace returns how many bytes are free on the disk.
+// freeSpace returns how many bytes are free on the disk, the reserve included.
 func (s *Store) freeSpace() (uint64, error) {
-	free, _, err := diskSpace(s.dir)
-	return free, err
+	free, _, err := s.reserve.space(s.dir)
+	return free + uint64(s.reserve.heldBytes()), err
 }
 
-// noteRoom notes whether there is room on the disk, of which so many bytes are free.
-func (s *Store) noteRoom(free uint64, err error) {
-	full := err == nil && free < reserve
-	if s.full.Swap(full) != full && full {
-		s.log.Error("the disk is full: the store takes no writes until there is room", "dir", s.dir, "free", free, "needed", reserve)
-	}
-}
-
-// roomy returns errFull when there is no room on the disk.
+// roomy returns errFull when the store takes no counts and no new resources.
 func (s *Store) roomy() error {
-	if s.full.Load() {
+	if s.reserve.full.Load() {
 		return fault(errFull)
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -48,15 +50,48 @@ func openOnce(dir string, o Options) (*Store, error) {
 	if o.Clock == nil {
 		o.Clock = core.NewClock(nil, nil)
 	}
+	if _, ok := unclosed.Load(dir); ok {
+		return nil, errUnclosed
+	}
 	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
 	}
-	db, err := table.Open(tableOptions(dir, o.Logger))
+	r, err := openReserve(dir, o.MinFree, o.Logger)
 	if err != nil {
 		return nil, err
 	}
+	s, err := openOn(r, dir, o)
+	if err != nil {
+		r.close()
+	}
+	return s, err
+}
+
+// errUnclosed means that a store could not be closed, and its Badger goes on in this process.
+var errUnclosed = errors.New("an earlier store of this process could not be closed: start the process again")
+
+// openOn opens the store in a directory that has a reserve.
+func openOn(r *reserve, dir string, o Options) (_ *Store, err error) {
+	endMappings, err := r.serveMappings()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			endMappings()
+		}
+	}()
+	r.opening.Store(true)
+	r.makeRoom()
+	db, err := table.Open(tableOptions(dir, o.Logger))
+	r.opening.Store(false)
+	if err != nil {
+		return nil, err
+	}
+	r.extendManifest()
 	s := &Store{
-		db: db, dir: dir, log: o.Logger, underway: underway{since: map[*redo]int64{}}, flushBytes: cmp.Or(o.flushBytes, flushBytes),
+		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
+		underway: underway{since: map[*redo]int64{}}, flushBytes: cmp.Or(o.flushBytes, flushBytes),
 		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
 		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step, now: o.Clock.Now,
 	}
@@ -77,8 +112,12 @@ func openOnce(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
+// smallDisk is the size in bytes of the disks on which memtables are small.
+const smallDisk = 1 << 30
+
 func tableOptions(dir string, log *slog.Logger) table.Options {
-	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller)}
+	_, size, err := diskSpace(dir)
+	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller), SmallDisk: err == nil && size < smallDisk}
 	if claims {
 		o.Claim = func() (func(), error) { return claim(dir) }
 	}
@@ -88,6 +127,9 @@ func tableOptions(dir string, log *slog.Logger) table.Options {
 // recover makes the store whole after the last process that had it open.
 func (s *Store) recover(o Options) error {
 	version, err := s.checkSchema()
+	if err == nil {
+		err = firstOf(os.MkdirAll(filepath.Join(s.dir, eventLogDir), 0o700), s.identify())
+	}
 	if err != nil {
 		return err
 	}

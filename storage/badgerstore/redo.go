@@ -100,8 +100,8 @@ func (r *redo) commit(account string, w *writes) error {
 		}
 		w = newWrites()
 	}
-	if err := s.failure(); err != nil {
-		return err
+	if err := firstOf(s.failure(), s.ready()); err != nil {
+		return fault(err)
 	}
 	position, err := s.appendAndWait(func(b []byte, position int64) []byte {
 		b = binary.AppendUvarint(append(b, recordRedo), uint64(len(r.parts)))

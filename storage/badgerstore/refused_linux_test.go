@@ -8,9 +8,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// TestNoDescriptors: while the process can open no file requests are refused at the latest when
-// the second segment begins, and then they are counted again. A failure means that a moment
-// without descriptors needs a restart.
+// TestNoDescriptors: while the process can open no file one more segment begins, requests are refused
+// at the next one, and then they are counted again. Resources are refused at once: Badger ends the
+// process when it cannot begin a memtable. A failure means that a moment without descriptors needs
+// a restart.
 func TestNoDescriptors(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, segmentSize: 1 << 10})
 	known(t, s, "key")
@@ -26,7 +27,10 @@ func TestNoDescriptors(t *testing.T) {
 	}
 	defer set(limit.Cur)
 	set(0)
-	answered, refused := int64(1), int64(0)
+	if err := s.Update(t.Context(), acct, withKeys(1, 1)); !isUnavailable(err) || !errors.Is(err, eventlog.ErrTemporary) {
+		t.Errorf("Update: got error %v, want one that says that it is temporary", err)
+	}
+	answered, refused, before := int64(1), int64(0), len(s.events.Segments())
 	for ; refused == 0; answered++ {
 		if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); err != nil {
 			if !isUnavailable(err) || !errors.Is(err, syscall.EMFILE) || !errors.Is(err, eventlog.ErrTemporary) {
@@ -35,9 +39,12 @@ func TestNoDescriptors(t *testing.T) {
 			refused++
 			break
 		}
-		if len(s.events.Segments()) > 2 {
+		if len(s.events.Segments()) > before+1 {
 			t.Fatal("segments begin although no file can be opened")
 		}
+	}
+	if n := len(s.events.Segments()); n != before+1 {
+		t.Errorf("got %d segments, want %d: the file and the directory of the next one are open", n, before+1)
 	}
 	set(limit.Cur)
 	waitUntil(t, "requests are counted again", func() bool {

@@ -80,17 +80,19 @@ func (s *Store) trim(now time.Time) error {
 	return err
 }
 
-// makeSpace removes the oldest segments when less than the reserve is free on the disk, and
-// returns how many bytes are free afterwards.
+// makeSpace removes the oldest segments before min_free is touched, when less than a quarter more
+// than that is free on the disk, and returns how many bytes are free afterwards. What is set aside
+// counts as free.
 func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, error) {
+	wanted := uint64(s.reserve.minFree() + s.reserve.slack())
 	n, err := free()
-	if err != nil || n >= reserve {
+	if err != nil || n >= wanted {
 		return n, err
 	}
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	missing, err := s.removeEarly(now, "the disk is full", int64(reserve-n))
-	if err != nil {
+	missing, err := s.removeEarly(now, "the disk is full", int64(wanted-n))
+	if err != nil && !s.saidOf(err) {
 		s.log.Warn("history was not removed from a full disk", "dir", s.dir, "error", err)
 	}
 	if missing > 0 {
@@ -111,7 +113,7 @@ func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing 
 		missing -= g.End - g.Base
 		return true
 	})
-	s.retention.wanted.Store(missing > 0)
+	s.retention.wanted.Store(missing > 0 && s.unflushed())
 	if len(list) == 0 {
 		return missing, nil
 	}
@@ -120,6 +122,12 @@ func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing 
 			"max_history", s.retention.most.Load())
 	}
 	return missing, s.remove(list)
+}
+
+// unflushed reports whether a segment, but the last one, has events that are not in tables.
+func (s *Store) unflushed() bool {
+	all := s.events.Segments()
+	return len(all) > 1 && all[len(all)-2].End > s.flushed.Load()
 }
 
 // removable returns the oldest segments whose events are in tables of the database and that mayGo accepts. It

@@ -25,14 +25,6 @@ func isDamage(err error) bool {
 	return errors.Is(err, table.ErrDamaged) || errors.Is(err, eventlog.ErrDamaged)
 }
 
-// damaged returns why the store refuses everything, nil when it is not damaged.
-func (s *Store) damaged() error {
-	if err := s.failed.Load(); err != nil && isDamage(*err) {
-		return *err
-	}
-	return nil
-}
-
 // failOnDamage makes the store refuse everything when an error says that it is damaged.
 func (s *Store) failOnDamage(err error) error {
 	if isDamage(err) {

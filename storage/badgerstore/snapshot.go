@@ -8,6 +8,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
@@ -132,6 +133,9 @@ func fault(err error) error {
 	}
 	if _, ok := errors.AsType[*core.Error](err); ok {
 		return err
+	}
+	if errors.Is(err, eventlog.ErrTemporary) {
+		err = core.Logged(err)
 	}
 	return core.Unavailable(err)
 }

@@ -1,5 +1,12 @@
 package badgerstore
 
+import (
+	"context"
+	"fmt"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
 // Stats says how a store is doing.
 type Stats struct {
 	LedgerBytes   int64  // the size of the event log, which is the history
@@ -21,3 +28,29 @@ func (s *Store) Stats() Stats {
 		VerifiedAt:    s.verified.Load(),
 	}
 }
+
+// Health implements [core.HealthStore].
+func (s *Store) Health(context.Context) error {
+	failed := s.enter()
+	if failed == nil {
+		defer s.leave()
+		failed = s.failure()
+	}
+	if failed != nil {
+		return unwell("The store has failed, and the log says why", failed)
+	}
+	if err := s.roomy(); err != nil {
+		return unwell("The disk of the store is full", err)
+	}
+	if err := s.events.Ready(); err != nil {
+		return unwell("The store cannot write at the moment", fault(err))
+	}
+	return nil
+}
+
+// unwell returns an error with a text for anybody, and its cause.
+func unwell(text string, cause error) error {
+	return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: text}, cause)
+}
+
+var _ core.HealthStore = (*Store)(nil)

@@ -28,7 +28,7 @@ func (w *writers) stripe(account string) int {
 
 // Update implements [core.Store].
 func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error) error {
-	if err := s.enterToWrite(); err != nil {
+	if err := s.enterToChange(); err != nil {
 		return err
 	}
 	defer s.leave()
@@ -59,6 +59,7 @@ type tx struct {
 	number  int64 // of the account, 0 when it is missing
 	before  snapshot
 	err     error // the first fault, after which nothing is stored
+	created bool  // something: not on a full disk
 
 	writes   *writes
 	families map[string]*family
@@ -135,7 +136,7 @@ func (t *tx) spill() error {
 // ever given.
 func (t *tx) next(kind byte) (int64, error) {
 	n, err := t.lastNumber(kind)
-	t.last[kind] = n + 1
+	t.last[kind], t.created = n+1, true
 	return n + 1, err
 }
 
@@ -143,7 +144,7 @@ func (t *tx) next(kind byte) (int64, error) {
 func (t *tx) given(kind byte, number int64) error {
 	n, err := t.lastNumber(kind)
 	if number > n {
-		t.last[kind] = number
+		t.last[kind], t.created = number, true
 	}
 	return err
 }
@@ -269,6 +270,9 @@ func (t *tx) finish() error {
 	}
 	if len(t.writes.byPath) == 0 && len(t.redo.parts) == 0 {
 		return nil
+	}
+	if err := t.s.roomy(); t.created && err != nil {
+		return err
 	}
 	return t.redo.commit(t.account, t.writes)
 }

@@ -18,6 +18,7 @@ import (
 const victimOrders = "BADGERSTORE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
+	usualMinFree = MinMinFree // 32 MiB: tests copy directories
 	if o := os.Getenv(victimOrders); o != "" {
 		if err := victim(o); err != nil {
 			fmt.Println("failed", err)

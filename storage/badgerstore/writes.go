@@ -2,9 +2,12 @@ package badgerstore
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -75,7 +78,7 @@ func (w *writes) split() []*writes {
 // write carries out writes in one transaction of badger. The events of deleted counters up to a
 // position do not count. The caller holds committing.
 func (s *Store) write(w *writes, dropped []ref, position int64) error {
-	return s.commitLocked(func(txn *table.Txn) error {
+	return s.commitReadyLocked(func(txn *table.Txn) error {
 		for p, one := range w.byPath {
 			if one.drop {
 				continue
@@ -124,12 +127,18 @@ func setOrDelete(txn *table.Txn, p path, value []byte) error {
 	return txn.Set(p, value)
 }
 
-// commitLocked runs fill on a transaction of badger and commits it. Only one commit is under way
-// at a time. What was committed need not be on disk: it follows from the event log.
+// commitLocked runs fill on a transaction of badger and commits it, if badger can be written to now.
+// Only one commit is under way at a time. What was committed need not be on disk: it follows from the
+// event log.
 func (s *Store) commitLocked(fill func(*table.Txn) error) error {
-	if err := s.failure(); err != nil {
-		return err
+	if err := firstOf(s.failure(), s.ready()); err != nil {
+		return fault(err)
 	}
+	return s.commitReadyLocked(fill)
+}
+
+// commitReadyLocked does so without asking: the event log has what fill writes.
+func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 	txn := s.db.NewTxn()
 	defer txn.Discard()
 	if err := fill(txn); err != nil {
@@ -139,12 +148,18 @@ func (s *Store) commitLocked(fill func(*table.Txn) error) error {
 		return fault(err)
 	}
 	s.step(stepCommit)
-	if err := s.db.Commit(txn, s.syncEvents); err != nil {
+	if err := s.db.Commit(txn, s.syncEvents); errors.Is(err, eventlog.ErrTemporary) {
 		return fault(err)
+	} else if err != nil {
+		return s.fail(fmt.Errorf("%w: %w", errBadger, err))
 	}
 	s.step(stepCommitted)
 	return nil
 }
+
+// errBadger means that Badger could not commit. It may be left without a memtable then, and ends the
+// process when it is read.
+var errBadger = errors.New("the database cannot be written")
 
 // encode appends the writes, as a redo record has them.
 func (w *writes) encode(record []byte) []byte {

@@ -111,12 +111,16 @@ func (l *Log) write(b *block) error {
 func (l *Log) put(start int64, data []byte, h hours) error {
 	g := l.current.Load()
 	if g == nil || g.v1 || g.end-g.base >= l.o.SegmentSize {
-		if err := l.rotate(start); err != nil {
+		if err := l.helped(dataOffset, func() error { return l.rotate(start) }); err != nil {
 			return err
 		}
 		g = l.current.Load()
 	}
-	if _, err := g.file.WriteAt(data, g.offset(start)); err != nil {
+	err := l.helped(len(data), func() error {
+		_, err := g.file.WriteAt(data, g.offset(start))
+		return err
+	})
+	if err != nil {
 		_ = g.file.Truncate(g.offset(start)) // else a torn write, which the next attempt overwrites
 		g.room = start
 		return err
@@ -132,6 +136,15 @@ func (l *Log) put(start int64, data []byte, h hours) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	return l.syncLocked()
+}
+
+// helped runs a write, and once more when there was no room for n bytes and the owner has made some.
+func (l *Log) helped(n int, write func() error) error {
+	err := write()
+	if noRoom(err) && isTemporary(err) && l.o.Help != nil && l.o.Help(int64(n)) {
+		err = write()
+	}
+	return err
 }
 
 // setState notes how writing or syncing ended, and tells the owner when that changes whether

@@ -94,6 +94,9 @@
 // records are refused. [Log.Ready] and [Log.Flush] try again, at most every 100 ms. Any other
 // error, and every failed sync, is final.
 //
+// Before it gives up on a full disk, the log asks [Options.Help] for room and writes the block once more.
+// The directory and the file of the next segment are open ahead: one segment begins without a descriptor.
+//
 // # Removal
 //
 // [Log.Remove] removes the oldest segments: first the status of the last segment says,

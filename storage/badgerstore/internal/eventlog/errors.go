@@ -57,8 +57,11 @@ func isTemporary(err error) bool {
 	if errors.As(err, &failedSync) {
 		return false
 	}
-	return isDescriptors(err) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+	return isDescriptors(err) || noRoom(err) || errors.Is(err, syscall.EFBIG)
 }
+
+// noRoom reports whether err means that the disk, or the share of the user, is full.
+func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // isDescriptors reports whether err means that descriptors have run out.
 func isDescriptors(err error) bool {

@@ -249,6 +249,44 @@ func TestCloseWhileFull(t *testing.T) {
 	}
 }
 
+// TestHelp: on a full disk a block, and the header of a segment, are written once more when the owner
+// has made room. A failure means that a reserve of the owner is of no use.
+func TestHelp(t *testing.T) {
+	fs := newMemFS()
+	room, asked := 0, 0
+	fs.fault = func(op, _ string, b []byte) (int, error) {
+		if op == "write" && len(b) > 0 && !allZero(b) {
+			if room -= len(b); room < 0 {
+				return 0, syscall.ENOSPC
+			}
+		}
+		return len(b), nil
+	}
+	o := small(fs)
+	o.Help = func(bytes int64) bool {
+		asked++
+		room = 2 * int(bytes)
+		return asked < 50
+	}
+	l := mustOpen(t, o)
+	w := written{}
+	putUntil(t, l, w, 3)
+	wantAll(t, l, w)
+	asked = 50
+	for { // until there is no help
+		_, ticket, err := l.AppendAwaited(text("more"), Keep{})
+		if err == nil {
+			err = ticket.Wait()
+		}
+		if errors.Is(err, ErrTemporary) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestSpare: a segment begins while no file can be opened.
 func TestSpare(t *testing.T) {
 	fs := newMemFS()

@@ -55,16 +55,31 @@ func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
 
 func (osFS) Remove(path string) error { return os.Remove(path) }
 
-func (osFS) SyncDir(dir string) error {
-	if runtime.GOOS == "windows" { // it cannot, and need not
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
+func (o osFS) SyncDir(dir string) error {
+	d, err := o.openDir(dir)
+	if err != nil || d == nil {
 		return err
 	}
 	defer func() { _ = d.Close() }()
 	return d.Sync()
+}
+
+// syncer is an open directory.
+type syncer interface {
+	Sync() error
+	io.Closer
+}
+
+// openDir opens a directory, so that syncing it takes no descriptor.
+func (osFS) openDir(dir string) (syncer, error) {
+	if runtime.GOOS == "windows" { // it cannot sync directories, and need not
+		return nil, nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 type osFile struct{ *os.File }

@@ -123,7 +123,7 @@ func (l *Log) Remove(upTo int64) error {
 	for _, g := range removed {
 		errs = append(errs, g.file.Close(), l.o.FS.Remove(g.path))
 	}
-	return errors.Join(append(errs, l.o.FS.SyncDir(l.o.Dir))...)
+	return errors.Join(append(errs, l.syncDir())...)
 }
 
 // setOldest makes it durable which segment is the oldest.

@@ -37,6 +37,10 @@ type Options struct {
 	// it is unknown.
 	Boot uint64
 
+	// Help makes room for so many bytes on a full disk, and reports whether it has: then the log tries
+	// once more. Nil for no help.
+	Help func(bytes int64) bool
+
 	// OnTorn is called by Open when it cuts off a torn write.
 	OnTorn func(Torn)
 	// OnState is called with an error when the log begins to refuse records, and with nil when
@@ -74,6 +78,8 @@ type Log struct {
 	backlogHours hours
 	spare        File     // the next segment, opened ahead; of the leader
 	begun        *segment // the next segment, which has its name, but may not have it on disk; of the leader
+
+	dir syncer // the directory; nil when FS cannot keep it open
 
 	syncing sync.Mutex              // held to sync, to rotate and to write a status
 	syncErr error                   // final; guarded by syncing

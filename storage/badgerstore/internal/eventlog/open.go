@@ -163,7 +163,14 @@ func (l *Log) recover() error {
 	}
 	l.open = newBlock(end, nil)
 	l.written.Store(end)
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+	if fs, ok := l.o.FS.(osFS); ok {
+		dir, err := fs.openDir(l.o.Dir)
+		if err != nil {
+			return err
+		}
+		l.dir = dir
+	}
+	if err := l.syncDir(); err != nil {
 		return err
 	}
 	if err := l.Sync(); err != nil { // what a killed process left may not be on disk

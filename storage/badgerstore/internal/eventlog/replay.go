@@ -79,6 +79,9 @@ func (l *Log) Abandon() {
 	if l.spare != nil {
 		_ = l.spare.Close()
 	}
+	if l.dir != nil {
+		_ = l.dir.Close()
+	}
 	if l.begun != nil {
 		_ = l.begun.file.Close()
 	}

@@ -79,7 +79,7 @@ func (l *Log) begin(last *segment, base int64) (g *segment, err error) {
 			return nil, err
 		}
 	}
-	err = l.o.FS.SyncDir(l.o.Dir)
+	err = l.syncDir()
 	if isDescriptors(err) { // to open the directory; any other error is one of the sync
 		return nil, err
 	}
@@ -116,6 +116,14 @@ func (l *Log) fromSpare(last *segment, base int64) (*segment, error) {
 	}
 	l.spare = nil
 	return g, nil
+}
+
+// syncDir makes the names in the directory durable.
+func (l *Log) syncDir() error {
+	if l.dir != nil {
+		return l.dir.Sync()
+	}
+	return l.o.FS.SyncDir(l.o.Dir)
 }
 
 func (l *Log) sparePath() string { return filepath.Join(l.o.Dir, spareName) }

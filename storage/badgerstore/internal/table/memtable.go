@@ -107,10 +107,16 @@ func (db *DB) NewTxn() *Txn { return &Txn{Txn: db.NewTransaction(true)} }
 
 // Commit commits a transaction. Before Badger may make a table of what was committed, Commit
 // calls sync, which brings all of that to the disk in the event log: a table is never ahead of it.
-// One caller at a time.
+// Commit does so when the memtable is half full. While sync fails it fills most of the rest, and then
+// returns the error of sync. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
-	if db.filled+t.bytes > db.o.MemTableSize/2 {
-		if err := db.Flush(sync); err != nil {
+	if filled := db.filled + t.bytes; filled > db.o.MemTableSize/2 {
+		switch err := sync(); {
+		case err == nil:
+			if err := db.fill(); err != nil {
+				return err
+			}
+		case filled > db.o.MemTableSize/8*7:
 			return err
 		}
 	}
@@ -125,6 +131,10 @@ func (db *DB) Flush(sync func() error) error {
 	if err := sync(); err != nil {
 		return err
 	}
+	return db.fill()
+}
+
+func (db *DB) fill() error {
 	zeros := make([]byte, 512<<10)
 	for size := int64(0); size <= db.o.MemTableSize; size += int64(len(zeros)) {
 		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(db.filler, zeros) }); err != nil {

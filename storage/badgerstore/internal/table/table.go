@@ -38,7 +38,8 @@ type Options struct {
 	// there is none: then a database that is missing is damage and not a new one.
 	Witness string
 
-	Filler []byte // the key of a record that fills memtables
+	Filler    []byte // the key of a record that fills memtables
+	SmallDisk bool   // memtables have half of the usual size: each has a file of twice that
 
 	// Claim takes the lock that Badger takes on the directory, until release is called. When it is
 	// nil, memtables are never removed.
@@ -68,6 +69,9 @@ type DB struct {
 // Errors are one line: [ErrInUse], a [DamageError] or one of the file system.
 func Open(o Options) (*DB, error) {
 	db := &DB{o: badgerOptions(o.Dir, o.Logger), filler: o.Filler}
+	if o.SmallDisk {
+		db.o = db.o.WithMemTableSize(smallMemtable).WithValueThreshold(smallMemtable / 7) // at most 15 % of it
+	}
 	f, err := look(db.o, o.Witness)
 	if err != nil {
 		return nil, err
@@ -114,6 +118,10 @@ func logProgress(log *slog.Logger) func(Progress) {
 		}
 	}
 }
+
+// smallMemtable is the size of memtables on a small disk. The largest transaction fits: Badger bounds
+// it to 15 %.
+const smallMemtable = 4 << 20
 
 // badgerOptions are chosen for a service that shares a small machine. What badger
 // keeps in memory is bounded however large the store is: up to three memtables of 10

@@ -1,0 +1,111 @@
+package badgerstore
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	_ "unsafe" // for go:linkname
+
+	"github.com/dgraph-io/badger/v4"
+	"golang.org/x/sys/unix"
+)
+
+// Badger writes its memtables, tables and value log through shared mappings of files that it has
+// made with ftruncate, without blocks. When the disk is full a write to such a page is SIGBUS: the
+// process ends, with a thousand lines. Badger has no hook between ftruncate and the mapping, and a
+// check of free space before a commit is too early: a compaction writes for a second, and another
+// program fills 256 MiB in a tenth of that. With the checks alone TestDiskFilledFast died in 6 runs of
+// 6, with the allocation in none of 6.
+//
+// So each file is allocated when it is mapped: golang.org/x/sys/unix calls mmap through a variable.
+// TestMappedFilesAreAllocated fails when another version of that package does not.
+
+// mapper is the variable through which [unix.Mmap] maps.
+//
+//go:linkname mapper golang.org/x/sys/unix.mapper
+var mapper *struct {
+	sync.Mutex
+	_    map[*byte][]byte
+	mmap func(addr, length uintptr, prot, flags, fd int, offset int64) (uintptr, error)
+}
+
+// reserves has the reserve of each open store, by the path of its directory without symbolic links.
+var reserves sync.Map
+
+func init() {
+	mmap := mapper.mmap
+	mapper.mmap = func(addr, length uintptr, prot, flags, fd int, offset int64) (uintptr, error) {
+		if prot&unix.PROT_WRITE != 0 && flags&unix.MAP_SHARED != 0 {
+			if err := allocateMapped(fd, int64(length)); err != nil {
+				return 0, err
+			}
+		}
+		return mmap(addr, length, prot, flags, fd, offset)
+	}
+}
+
+// allocateMapped allocates n bytes of a file, if it is in the directory of an open store.
+func allocateMapped(fd int, n int64) error {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return nil
+	}
+	if r, ok := reserves.Load(filepath.Dir(name)); ok {
+		return r.(*reserve).allocateFor(fd, n)
+	}
+	return nil
+}
+
+// serveMappings has the files in the directory allocated when they are mapped, until end is called.
+func (r *reserve) serveMappings() (end func(), err error) {
+	dir, err := filepath.Abs(r.dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	reserves.Store(dir, r)
+	return func() { reserves.CompareAndDelete(dir, r) }, nil
+}
+
+// extendManifest keeps room allocated behind the end of the MANIFEST: a part of a change that Badger
+// writes there on a full disk would make it drop all later changes when it is opened.
+func (r *reserve) extendManifest() {
+	path := filepath.Join(r.dir, badger.ManifestFilename)
+	var s syscall.Stat_t
+	if syscall.Stat(path, &s) != nil || s.Blocks*512 >= s.Size+manifestAhead/2 {
+		return
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = file.Close() }()
+	ahead := func() error {
+		return syscall.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, s.Size, manifestAhead)
+	}
+	if noRoom(ahead()) && r.give(manifestAhead) {
+		_ = ahead()
+	}
+}
+
+// allocate allocates the first n bytes of a file, which is longer afterwards if it was shorter.
+func allocate(fd int, n int64) error {
+	for {
+		if err := syscall.Fallocate(fd, 0, 0, n); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
+// allocated returns how many bytes of a file are allocated, up to its end.
+func allocated(file *os.File) int64 {
+	var s syscall.Stat_t
+	if syscall.Fstat(int(file.Fd()), &s) != nil {
+		return 0
+	}
+	return min(s.Size, s.Blocks*512)
+}

@@ -1,0 +1,415 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// mounts says to a process of the test that it may mount file systems.
+const mounts = "BADGERSTORE_TEST_MOUNTS"
+
+// mayMount runs the test in a process of its own, which may mount file systems without the rights of
+// root, and reports whether this is that process. SIGBUS ends that process alone.
+func mayMount(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(mounts) != "" {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	cmd.Env = append(os.Environ(), mounts+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%.4000s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "_test.go:") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	return false
+}
+
+// onDisk returns the directory of a store on a file system in memory of so many MiB.
+func onDisk(t *testing.T, size int) (dir string) {
+	t.Helper()
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%dm", size)); err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+	return filepath.Join(disk, "store")
+}
+
+// fillDisk writes to another file of the disk of a store until the disk is full, and returns what makes
+// room again.
+func fillDisk(t *testing.T, dir string) (empty func()) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(filepath.Dir(dir), "others"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 1<<20))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What is logged when the disk gets full, and when there is room again.
+const (
+	getsFull  = "the disk is full: requests"
+	hasRoom   = "there is room on the disk again"
+	callersOf = 8
+)
+
+// load counts requests and creates and changes keys until it is stopped.
+type load struct {
+	s                        *Store
+	asked, answered, refused [callersOf]atomic.Int64
+	wrong                    atomic.Pointer[error]
+	stop                     chan struct{}
+	group                    sync.WaitGroup
+}
+
+func startLoad(t *testing.T, s *Store) *load {
+	known(t, s, numbered("key", callersOf)...)
+	l := &load{s: s, stop: make(chan struct{})}
+	for i := range callersOf {
+		l.group.Go(func() { l.until(func() error { return l.count(t, i) }) })
+	}
+	for i := range 2 {
+		n := 0
+		l.group.Go(func() {
+			l.until(func() error {
+				n++
+				return s.Update(t.Context(), acct, func(tx core.Tx) error {
+					k := newKey(int64(i+1), n%500)
+					k.Metadata = []byte(`{"a":"` + strings.Repeat("m", 4000) + `"}`)
+					return tx.PutKey(k)
+				})
+			})
+		})
+	}
+	return l
+}
+
+func (l *load) until(fn func() error) {
+	for {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		err := fn()
+		if err != nil && !isUnavailable(err) {
+			l.wrong.Store(&err)
+		}
+		if err != nil {
+			runtime.Gosched() // a client would wait before it asks again
+		}
+	}
+}
+
+func (l *load) count(t *testing.T, i int) error {
+	l.asked[i].Add(1)
+	c := request(fmt.Sprint("key", i), 1, endless, noon)
+	c.Entry.Endpoint = "/" + strings.Repeat("e", 200)
+	_, err := l.s.Consume(t.Context(), c)
+	if err == nil {
+		l.answered[i].Add(1)
+	} else {
+		l.refused[i].Add(1)
+	}
+	return err
+}
+
+func sum(list *[callersOf]atomic.Int64) (n int64) {
+	for i := range list {
+		n += list[i].Load()
+	}
+	return n
+}
+
+func (l *load) end(t *testing.T) {
+	t.Helper()
+	close(l.stop)
+	l.group.Wait()
+	if err := l.wrong.Load(); err != nil {
+		t.Errorf("got error %v, want none or unavailable", *err)
+	}
+}
+
+// wantCounted fails unless every answered request is counted, and none that was not asked.
+func (l *load) wantCounted(t *testing.T, s *Store) {
+	t.Helper()
+	counted := int64(0)
+	for i := range callersOf {
+		of := ofKey(fmt.Sprint("key", i))
+		used := counterOf(t, s, of).Tallies[core.Month].Used
+		if counted += used; used < l.answered[i].Load() || used > l.asked[i].Load() {
+			t.Errorf("%v: got %d used, want at least the %d that were answered and at most the %d that were asked", of, used, l.answered[i].Load(), l.asked[i].Load())
+		}
+	}
+	t.Logf("%d asked, %d answered, %d refused, %d counted", sum(&l.asked), sum(&l.answered), sum(&l.refused), counted)
+}
+
+// TestDiskFilledFast: another program fills the disk while the store counts, creates keys and
+// compacts its tables. A failure means that the process dies, that it needs a restart, or that
+// a key cannot be disabled on a full disk.
+func TestDiskFilledFast(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	for _, size := range []int{64, 300} {
+		t.Run(fmt.Sprint(size, " MiB"), func(t *testing.T) { filledFast(t, size) })
+	}
+}
+
+func filledFast(t *testing.T, size int) {
+	var logged logLines
+	dir := onDisk(t, size)
+	o := Options{Logger: logged.logger(), segmentSize: 1 << 20, MaxHistory: 8 << 20}
+	s := mustOpen(t, dir, o)
+	l := startLoad(t, s)
+	const rounds = 2
+	for round := 1; round <= rounds; round++ {
+		before := sum(&l.answered)
+		waitUntil(t, "requests are counted", func() bool { return sum(&l.answered) > before+5000 })
+		empty := fillDisk(t, dir)
+		refused := sum(&l.refused)
+		waitUntil(t, "requests are refused", func() bool { return sum(&l.refused) > refused+1000 })
+		err := s.Update(t.Context(), acct, func(tx core.Tx) error {
+			k, err := tx.Key("key0")
+			if err == nil {
+				k.Status = core.KeyInactive
+				err = tx.PutKey(k)
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("a key was not disabled on a full disk: %v", err)
+		}
+		if err := s.Health(t.Context()); !errors.Is(err, errFull) || core.ErrorCode(err) != core.CodeUnavailable {
+			t.Errorf("Health: got error %v, want %v", err, errFull)
+		}
+		empty()
+		waitUntil(t, "there is room", func() bool { return logged.lines(hasRoom) == round })
+		if err := s.Health(t.Context()); err != nil {
+			t.Errorf("Health with room: got error %v", err)
+		}
+	}
+	l.end(t)
+	if logged.lines(getsFull) != rounds || logged.lines("level=ERROR") != rounds || logged.lines("level=INFO") != rounds {
+		t.Errorf("logged:\n%.3000s\nwant %d lines that the disk is full, and as many that there is room", logged.text.String(), rounds)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	l.wantCounted(t, openAlone(t, dir, o))
+}
+
+// TestMappedFilesAreAllocated: each file that Badger writes through a mapping has its blocks before
+// it is written. A failure means that a full disk ends the process.
+func TestMappedFilesAreAllocated(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, dir, Options{})
+	known(t, s, "key")
+	for _, name := range filesIn(t, dir) {
+		file, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := file.Stat()
+		if mapped := name == "DISCARD" || filepath.Ext(name) == logSuffix || filepath.Ext(name) == valueLogSuffix; mapped && allocated(file) != info.Size() {
+			t.Errorf("%s: got %d bytes allocated, %v, want %d", name, allocated(file), err, info.Size())
+		}
+		_ = file.Close()
+	}
+}
+
+// TestDiskFilledSlowly: the store fills its disk itself. It removes the oldest history, and refuses
+// requests only when there is none to remove. A failure means that a busy service stops, or that
+// its process dies.
+func TestDiskFilledSlowly(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	for _, test := range []struct {
+		size, segment, room int // in MiB; the store takes 51 of the room when it is opened
+		refused             bool
+	}{{64, 64, 58, true}, {300, 2, 72, false}} {
+		t.Run(fmt.Sprint(test.size, " MiB"), func(t *testing.T) {
+			var logged logLines
+			dir := onDisk(t, test.size)
+			o := Options{Logger: logged.logger(), segmentSize: int64(test.segment) << 20, MaxHistory: 1 << 40}
+			s := mustOpen(t, dir, o)
+			others, err := os.Create(filepath.Join(filepath.Dir(dir), "others")) // have most of a large disk
+			if err = firstOf(err, allocate(int(others.Fd()), int64(test.size-test.room)<<20), others.Close()); err != nil {
+				t.Fatal(err)
+			}
+			l := startLoad(t, s)
+			if test.refused {
+				waitUntil(t, "requests are refused", func() bool { return sum(&l.refused) > 1000 })
+			} else {
+				waitUntil(t, "history is removed", func() bool {
+					all := s.events.Segments()
+					return len(all) > 0 && all[0].Base > 4<<20
+				})
+			}
+			before := sum(&l.answered)
+			if !test.refused {
+				waitUntil(t, "requests are counted", func() bool { return sum(&l.answered) > before+1000 })
+			}
+			l.end(t)
+			full, room := logged.lines(getsFull), logged.lines(hasRoom)
+			if test.refused && full != 1 || logged.lines("level=ERROR") != full || full > room+1 || room > full {
+				t.Errorf("logged:\n%.3000s\nwant one line for each change", logged.text.String())
+			}
+			if err := s.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			l.wantCounted(t, openAlone(t, dir, o))
+		})
+	}
+}
+
+// TestStartOnFullDisk: a store whose disk is full opens with its reserve, serves reads and counts
+// when there is room. Without a reserve it is refused in one line. A failure means that after a full
+// disk every start dies.
+func TestStartOnFullDisk(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	var logged logLines
+	o := Options{Logger: logged.logger()}
+	dir := onDisk(t, 128)
+	s := mustOpen(t, dir, o)
+	known(t, s, "key")
+	consume(t, s, request("key", 1, endless, noon))
+	abandon(t, s)
+	empty := fillDisk(t, dir)
+	s = mustOpen(t, dir, o)
+	if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !errors.Is(err, errFull) {
+		t.Errorf("Consume: got error %v, want %v", err, errFull)
+	}
+	wantUsed(t, s, ofKey("key"), 1)
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, reserveName)); err != nil {
+		t.Fatal(err)
+	}
+	empty()
+	empty = fillDisk(t, dir)
+	_, err := Open(dir, o)
+	wantOneLine(t, err, dir)
+	if !errors.Is(err, errFull) {
+		t.Errorf("Open without a reserve: got error %v, want %v", err, errFull)
+	}
+	empty()
+	s = openIn(t, dir, o)
+	consume(t, s, request("key", 1, endless, noon))
+	wantUsed(t, s, ofKey("key"), 2)
+}
+
+// TestDirectoryLost: when the directory is deleted, or another one is in its place, the store fails
+// within a second, says so in one line, and can be closed. A failure means that requests are
+// answered and counted nowhere, or that the process cannot be stopped.
+func TestDirectoryLost(t *testing.T) {
+	for name, lose := range map[string]func(dir string) error{
+		"deleted":   os.RemoveAll,
+		"log alone": func(dir string) error { return os.RemoveAll(filepath.Join(dir, eventLogDir)) },
+		"replaced": func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700), os.Mkdir(filepath.Join(dir, eventLogDir), 0o700))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var logged logLines
+			dir := filepath.Join(t.TempDir(), "store")
+			s := mustOpen(t, dir, Options{Logger: logged.logger()})
+			l := startLoad(t, s)
+			waitUntil(t, "requests are counted", func() bool { return sum(&l.answered) > 1000 })
+			if err := lose(dir); err != nil {
+				t.Fatal(err)
+			}
+			waitUntil(t, "requests are refused", func() bool { return sum(&l.refused) > 1000 })
+			l.end(t)
+			wantLost(t, s, dir, &logged)
+		})
+	}
+}
+
+// wantLost fails unless the store refuses everything, has said so once, and can be closed.
+func wantLost(t *testing.T, s *Store, dir string, logged *logLines) {
+	t.Helper()
+	if _, err := s.AccountByName(t.Context(), acct); !errors.Is(err, errLost) {
+		t.Errorf("AccountByName: got error %v, want %v", err, errLost)
+	}
+	if err := s.Health(t.Context()); !errors.Is(err, errLost) {
+		t.Errorf("Health: got error %v, want %v", err, errLost)
+	}
+	if err := s.Close(); !errors.Is(err, errLost) {
+		t.Errorf("Close: got error %v, want %v", err, errLost)
+	}
+	if logged.lines("\n") != 1 || logged.lines(errLost.Error()) != 1 {
+		t.Errorf("logged:\n%s\nwant one line: %v", logged.text.String(), errLost)
+	}
+	if _, err := Open(dir, quiet); !errors.Is(err, errUnclosed) {
+		t.Errorf("Open in the same process: got error %v, want %v", err, errUnclosed)
+	}
+}
+
+// TestReadOnly: when the file system becomes read-only the store takes no writes, says so in one
+// line, goes on to answer reads, and can be closed.
+func TestReadOnly(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	var logged logLines
+	dir := onDisk(t, 128)
+	s := mustOpen(t, dir, Options{Logger: logged.logger()})
+	l := startLoad(t, s)
+	waitUntil(t, "requests are counted", func() bool { return sum(&l.answered) > 1000 })
+	disk := filepath.Dir(dir)
+	const readOnlyToo = syscall.MS_BIND | syscall.MS_REMOUNT | syscall.MS_RDONLY
+	if err := firstOf(syscall.Mount(disk, disk, "", syscall.MS_BIND, ""), syscall.Mount("", disk, "", readOnlyToo, "")); err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	defer func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) }()
+	waitUntil(t, "requests are refused", func() bool { return sum(&l.refused) > 1000 })
+	l.end(t)
+	if _, err := s.AccountByName(t.Context(), acct); err != nil {
+		t.Errorf("AccountByName: %v", err)
+	}
+	if err := s.Close(); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("Close: got error %v, want %v", err, syscall.EROFS)
+	}
+	if logged.lines("\n") != 1 || logged.lines("read-only file system: mend it") != 1 {
+		t.Errorf("logged:\n%.3000s\nwant one line", logged.text.String())
+	}
+}
