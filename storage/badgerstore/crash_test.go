@@ -117,6 +117,7 @@ func (k *killing) kill(round int) {
 		k.run(orders{Dir: k.dir, Round: -round, Crowd: true, Segment: o.Segment, Step: stepCommitted, Count: 2 + rand.Int64N(20)}, linesEnough)
 		o.Count = 1 + rand.Int64N(3)
 	}
+	o.Opening = strings.HasSuffix(phase, whileOpening)
 	o.Step = step(max(0, slices.Index(stepNames[:], strings.TrimSuffix(phase, whileOpening))))
 	switch {
 	case phase == fromOutside:

@@ -39,13 +39,13 @@ func (s *Store) openEvents(o Options) (*replay, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, log := s.db.Positions()
-	if mark < known {
-		return nil, &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, known)}
+	found := s.db.Found()
+	if mark < found.Position {
+		return nil, &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, found.Position)}
 	}
 	s.events, err = eventlog.Open(eventlog.Options{
 		FS: o.fs, Dir: dir, SegmentSize: o.segmentSize, Ahead: o.ahead, Power: o.Durability == Power,
-		Known: max(mark, log), Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState, Help: help,
+		Known: max(mark, found.Log), Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState, Help: help,
 	})
 	if err != nil {
 		return nil, err

@@ -353,9 +353,7 @@ func (s *Store) mark(upTo int64) error {
 			return err
 		}
 		s.committing.Lock()
-		err := s.commitLocked(func(txn *table.Txn) error {
-			return firstOf(txn.Set(at(kindFolded), encodeNumber(upTo)), txn.Set(at(kindTime), encodeNumber(s.clock.Load())))
-		})
+		err := s.commitLocked(func(txn *table.Txn) error { return txn.Set(at(kindFolded), encodeNumber(upTo)) })
 		s.committing.Unlock()
 		if err != nil {
 			return err
@@ -382,7 +380,7 @@ func (s *Store) flush() error {
 		return err
 	}
 	position = max(position, s.flushed.Load())
-	if err := s.failOnDamage(s.db.Checkpoint(position, s.events.Durable())); err != nil {
+	if err := s.failOnDamage(s.db.Checkpoint(table.Mark{Position: position, Log: s.events.Durable(), Time: s.clock.Load()})); err != nil {
 		return err
 	}
 	s.flushed.Store(position)

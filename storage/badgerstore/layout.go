@@ -45,7 +45,6 @@ const schema = 6
 //	R request id   account's number, seq of     the position of its event in the event log
 //	               the key, id
 //	F folded       nothing                      up to where the event log is, see fold.go
-//	T time         nothing                      that of the record F, Unix seconds
 //	G segment      position                     until when one of format 1 is kept, see event.go
 //	J journal      stripe, chunk                before schema 6: a transaction, see upgrade.go
 //	Z filler       nothing                      nothing: it fills memtables, see fold.go
@@ -75,7 +74,6 @@ const (
 	kindDay         = 'D'
 	kindRepeat      = 'R'
 	kindFolded      = 'F'
-	kindTime        = 'T'
 	kindSegment     = 'G'
 	kindJournal     = 'J'
 	kindFiller      = 'Z'

@@ -133,10 +133,11 @@ func (s *Store) recover(o Options) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.openEvents(o)
-	if err == nil {
-		err = s.resumeClock(o.Clock, r.newest)
+	if last := s.db.Found().Time; last > 0 {
+		o.Clock.Resume(time.Unix(last, 0)) // when the store counted last
+		s.clock.Store(s.now().Unix())
 	}
+	r, err := s.openEvents(o)
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (s *Store) recover(o Options) error {
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
-	return firstOf(s.store(w), s.syncEvents(), s.db.Checkpoint(0, s.events.Durable()))
+	return firstOf(s.store(w), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
 // version returns the schema of the database, 0 when it has none.
@@ -194,19 +195,4 @@ func (s *Store) checkSchema() (version int64, err error) {
 		err = &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, and " + name + " is there"}
 	}
 	return 0, err
-}
-
-// resumeClock tells the clock when the store counted last, by the last checkpoint and the events
-// behind it.
-func (s *Store) resumeClock(c *core.Clock, lastEvent int64) error {
-	var last int64
-	err := s.db.View(func(txn *badger.Txn) (err error) {
-		last, err = snapshot{txn}.number(at(kindTime))
-		return err
-	})
-	if last = max(last, lastEvent); last > 0 {
-		c.Resume(time.Unix(last, 0))
-		s.clock.Store(s.now().Unix())
-	}
-	return err
 }

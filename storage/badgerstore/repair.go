@@ -37,10 +37,10 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	if err != nil {
 		return nil, err
 	}
-	position, log := db.Positions()
-	o := eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: max(mark, log), Boot: eventlog.Boot()}
-	found, err := eventlog.Verify(o)
-	if err != nil || len(found.Damage) == 0 {
+	found := db.Found()
+	o := eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: max(mark, found.Log), Boot: eventlog.Boot()}
+	verified, err := eventlog.Verify(o)
+	if err != nil || len(verified.Damage) == 0 {
 		return nil, err
 	}
 	o.Known = mark
@@ -55,7 +55,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	if names, err = plan.Apply(); err != nil {
 		return names, err
 	}
-	return names, db.Checkpoint(position, max(mark, plan.Kept.To))
+	return names, db.Checkpoint(table.Mark{Position: found.Position, Log: max(mark, plan.Kept.To), Time: found.Time})
 }
 
 // repairLines describes the kept part and each part that is set aside.

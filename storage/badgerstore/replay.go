@@ -19,7 +19,6 @@ type replay struct {
 	old     []eventlog.Segment      // of format 1, from that of the current event on
 	format1 map[int64]eventlog.Keep // until when these must be kept, by their bases
 	highest map[ref]int64           // see raiseNumbers; by account and kind
-	newest  int64                   // the time of the newest event that counts, Unix seconds; 0 without one
 }
 
 // replayFrom replays the event log from the mark of the checkpoint on. kept says of segments of
@@ -172,9 +171,6 @@ func (r *replay) keep(e *event, position int64) {
 
 // event notes an event, for its key and for its user. One of both may be deleted.
 func (r *replay) event(e *event, position int64) error {
-	if !e.uncounted {
-		r.newest = max(r.newest, e.At.Unix())
-	}
 	key, user := e.refs()
 	if e.requestID != "" {
 		r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)

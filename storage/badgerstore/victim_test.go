@@ -44,8 +44,9 @@ type orders struct {
 
 	// It kills itself when it is at a step for the how manyeth time; never when that is
 	// 0.
-	Step  step
-	Count int64
+	Step    step
+	Count   int64
+	Opening bool // while it opens the store; else after that
 }
 
 // victim opens a store and uses it from many goroutines. It writes a line before it
@@ -57,8 +58,9 @@ func victim(line string) error {
 		return err
 	}
 	var seen atomic.Int64
+	var open atomic.Bool
 	options := Options{CounterCache: o.Cache, segmentSize: o.Segment, ahead: o.Segment / 7, step: func(at step) {
-		if at == o.Step && seen.Add(1) == o.Count {
+		if at == o.Step && open.Load() != o.Opening && seen.Add(1) == o.Count {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {} // until it comes
 		}
@@ -70,6 +72,7 @@ func victim(line string) error {
 	if err != nil {
 		return err
 	}
+	open.Store(true)
 	fmt.Println("opened")
 	if err := makeWorld(s); err != nil {
 		return err

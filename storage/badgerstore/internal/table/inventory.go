@@ -21,8 +21,7 @@ const inventoryMagic = "limitkeeper inventory 1"
 
 // inventory says which content of the database is on disk.
 type inventory struct {
-	Position int64        `json:"position"` // in the event log: the tables have everything before it
-	Log      int64        `json:"log"`      // up to where the event log is on disk
+	Mark
 	Head     []byte       `json:"head"`     // the beginning of the manifest
 	Length   int64        `json:"length"`   // of the manifest, in bytes
 	Checksum uint32       `json:"checksum"` // CRC-32C of so much of the manifest
@@ -30,6 +29,13 @@ type inventory struct {
 	Damaged  *DamageError `json:"damaged,omitempty"` // of a table that a compaction has read
 
 	Replayable bool `json:"replayable,omitempty"` // see [DB.Replayable]
+}
+
+// Mark is how far a store has got: what its owner knows of a checkpoint.
+type Mark struct {
+	Position int64 `json:"position"` // in the event log: the tables have everything before it
+	Log      int64 `json:"log"`      // up to where the event log is on disk
+	Time     int64 `json:"time"`     // of the clock that the owner counts by, Unix seconds; 0 when it is unknown
 }
 
 // entry is a table in an inventory.

@@ -51,11 +51,11 @@ type DB struct {
 	*badger.DB
 	o badger.Options
 
-	mu            sync.Mutex // guards the fields below
-	pin           *pin
-	kept          inventory // as it is on disk
-	damaged       error     // a table that a compaction has read
-	position, log int64     // of the inventory when the database was opened
+	mu      sync.Mutex // guards the fields below
+	pin     *pin
+	kept    inventory // as it is on disk
+	damaged error     // a table that a compaction has read
+	found   Mark      // by the inventory, when the database was opened
 
 	filler []byte
 	filled int64 // bytes of the memtable, at most; of the caller of [DB.Commit]
@@ -81,7 +81,7 @@ func Open(o Options) (*DB, error) {
 	}
 	db.replayable = f.manifest == nil // a new database
 	if f.inventory != nil {
-		db.position, db.log, db.replayable = f.inventory.Position, f.inventory.Log, f.inventory.Replayable
+		db.found, db.replayable = f.inventory.Mark, f.inventory.Replayable
 	}
 	if db.replayable && o.Claim != nil {
 		if err := discard(o); err != nil {
@@ -92,7 +92,7 @@ func Open(o Options) (*DB, error) {
 		return nil, err
 	}
 	db.pin = db.newPin()
-	if err := db.takeInventory(db.pin, db.position, db.log); err != nil {
+	if err := db.takeInventory(db.pin, db.found); err != nil {
 		return nil, errors.Join(err, db.DB.Close())
 	}
 	return db, nil
@@ -178,27 +178,26 @@ func (db *DB) WasReplayable() bool {
 	return db.kept.Replayable
 }
 
-// Positions returns the positions of the last [DB.Checkpoint] before the database was opened.
-func (db *DB) Positions() (position, log int64) { return db.position, db.log }
+// Found returns the mark of the last [DB.Checkpoint] before the database was opened.
+func (db *DB) Found() Mark { return db.found }
 
-// Checkpoint notes that the tables have everything up to a position of the event log, and that the
-// event log is on disk up to another one. It verifies the tables that were compacted since the last call, before they are
+// Checkpoint notes how far the store has got. It verifies the tables that were compacted since the last call, before they are
 // deleted: call it every second too, with the position of before. After a [DamageError] they are
 // never deleted, and each further call returns the error.
-func (db *DB) Checkpoint(position, log int64) error {
+func (db *DB) Checkpoint(mark Mark) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.damaged != nil {
 		return db.damaged
 	}
 	p := db.newPin()
-	if position == db.kept.Position && log == db.kept.Log && maps.Equal(p.tables, db.pin.tables) {
+	if mark == db.kept.Mark && maps.Equal(p.tables, db.pin.tables) {
 		db.replacePin(p)
 		return nil
 	}
 	err := db.verifyGone(p.tables)
 	if err == nil {
-		err = db.takeInventory(p, position, log)
+		err = db.takeInventory(p, mark)
 	}
 	if err != nil {
 		p.release()
@@ -211,9 +210,9 @@ func (db *DB) Checkpoint(position, log int64) error {
 // Watch is [DB.Checkpoint] with the position of before.
 func (db *DB) Watch() error {
 	db.mu.Lock()
-	position, log := db.kept.Position, db.kept.Log
+	mark := db.kept.Mark
 	db.mu.Unlock()
-	return db.Checkpoint(position, log)
+	return db.Checkpoint(mark)
 }
 
 func (db *DB) replacePin(p *pin) {
@@ -241,7 +240,7 @@ func (db *DB) verifyGone(tables map[uint64]bool) error {
 func (db *DB) entry(id uint64) entry { return entry{id, db.o.Compression} }
 
 // takeInventory writes the inventory of pinned tables.
-func (db *DB) takeInventory(p *pin, position, log int64) error {
+func (db *DB) takeInventory(p *pin, mark Mark) error {
 	m, err := readManifest(db.o)
 	if err != nil {
 		return err
@@ -249,11 +248,11 @@ func (db *DB) takeInventory(p *pin, position, log int64) error {
 	if m == nil {
 		return damage(badger.ManifestFilename, "the file is missing")
 	}
-	return db.writeInventory(m, p.tables, position, log)
+	return db.writeInventory(m, p.tables, mark)
 }
 
-func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, position, log int64) error {
-	inv := inventory{Position: position, Log: log, Replayable: db.replayable, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
+func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, mark Mark) error {
+	inv := inventory{Mark: mark, Replayable: db.replayable, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
 		inv.Tables = append(inv.Tables, db.entry(id))
 	}
@@ -283,7 +282,7 @@ func (db *DB) Close() error {
 	if err := db.verifyGone(tables); err != nil {
 		return err
 	}
-	if err := db.writeInventory(m, tables, db.kept.Position, db.kept.Log); err != nil {
+	if err := db.writeInventory(m, tables, db.kept.Mark); err != nil {
 		return err
 	}
 	db.pin.iterator.Close()
