@@ -61,7 +61,7 @@ type Options struct {
 	boot        uint64      // of the machine; what the system says by default
 	step        func(step)  // called at each step
 
-	flushBytes int64 // see flushBytes, the default
+	flushBytes int64 // see flush; flushBytes by default
 }
 
 // Store is a [core.Store] on disk.

@@ -368,12 +368,12 @@ func (s *Store) mark(upTo int64) error {
 	return s.flush()
 }
 
-// flushBytes is how much of the event log is replayed when the store is opened after a crash, at
-// most, beside what is not folded.
+// flushBytes is the default of [Options.flushBytes]: bytes of the event log between the oldest
+// position from which a crash makes the store replay, and the last checkpoint.
 const flushBytes = 64 << 20
 
-// flush notes up to where the tables of the database are, and makes a table of what is in no
-// table when too much is.
+// flush stores the position that the tables have reached. When the last checkpoint is flushBytes
+// ahead of the tables, flush makes Badger write its memtable to a table.
 func (s *Store) flush() error {
 	position, err := s.db.Flushed()
 	if err != nil {

@@ -9,17 +9,16 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// A transaction is in the event log before it is in the database: as a redo record, which has the
-// paths and values that it writes. What one record cannot hold is in parts before it. The record
-// makes them happen, all at once; parts without one are left out. Then the writes are carried out
-// in the database, and the caller is answered. What the database has lost is carried out again when
-// the store is opened: see replay.go.
+// A transaction is written to the event log first, as a redo record: the paths and values that it
+// writes. A large transaction has parts before its redo record, and has happened only when that
+// record is in the event log. Then the writes are applied to the database, and the caller is
+// answered. When the store is opened after a crash, redo records are applied again: replay.go.
 //
 //	redo record  recordRedo, number of parts, how far back each part is: uvarints; writes
 //	part         recordPart; writes
 //
-// A transaction of several parts is carried out in as many transactions of the database. Meanwhile
-// whoever reads the account waits.
+// A transaction of several parts is applied in as many transactions of the database. Meanwhile
+// readers of the account wait.
 
 // The kinds of records of the event log beside events: their first byte, which no event has.
 const (
@@ -90,8 +89,9 @@ func (s *Store) appendAndWait(encode func(b []byte, position int64) []byte) (pos
 	return position, t.Wait()
 }
 
-// commit makes the transaction happen, with its last writes. After an error of the event log that
-// passes it has happened all the same: the event log writes the record as soon as it can.
+// commit writes the redo record with the last writes, and applies the transaction. After a
+// temporary error of the event log the transaction is applied, too: the event log keeps the record and
+// writes it as soon as it can.
 func (r *redo) commit(account string, w *writes) error {
 	s := r.s
 	if !w.fit() || len(r.parts) > 0 {
@@ -117,32 +117,30 @@ func (r *redo) commit(account string, w *writes) error {
 		return s.fail(err)
 	}
 	if len(r.parts) == 0 {
-		return firstOf(s.carryOut(w), fault(err))
+		return firstOf(s.apply(w), fault(err))
 	}
 	if err := s.events.Sync(); err != nil { // a table with a half of the transaction may be on disk at once
 		return fault(err)
 	}
-	return s.carryOutParts(account, r.parts)
+	return s.applyParts(account, r.parts)
 }
 
-// store makes a transaction of these writes happen.
+// store commits a transaction of these writes.
 func (s *Store) store(w *writes) error {
 	r := s.newRedo()
 	defer r.done()
 	return r.commit("", w)
 }
 
-// carryOut carries out writes that are in the event log. When that fails the store is of no use
-// until it is opened again.
-func (s *Store) carryOut(w *writes) error {
+// apply applies writes of the event log to the database. When that fails, the store fails.
+func (s *Store) apply(w *writes) error {
 	dropped, err := w.dropped()
 	if err != nil {
 		return s.fail(err)
 	}
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	// Nobody counts on a counter that is deleted from before to after it: what the event log has
-	// of it until then does not count.
+	// A counter that is deleted takes no requests meanwhile. Its events up to now do not count.
 	s.counters.hold(dropped, s.events.Written())
 	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
 	if err = s.write(w, dropped, s.events.End()); err != nil {
@@ -151,8 +149,8 @@ func (s *Store) carryOut(w *writes) error {
 	return nil
 }
 
-// carryOutParts carries out the parts of a transaction while nobody reads the account.
-func (s *Store) carryOutParts(account string, parts []int64) error {
+// applyParts applies the parts of a transaction. Readers of the account wait.
+func (s *Store) applyParts(account string, parts []int64) error {
 	done := make(chan struct{})
 	s.spreading.Lock()
 	s.spread[account] = done
@@ -163,7 +161,7 @@ func (s *Store) carryOutParts(account string, parts []int64) error {
 		if err != nil {
 			return s.fail(err) // the account stays in s.spread: it is half written
 		}
-		if err := s.carryOut(w); err != nil {
+		if err := s.apply(w); err != nil {
 			return err
 		}
 	}

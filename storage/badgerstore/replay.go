@@ -10,11 +10,11 @@ import (
 // before the counter is taken into memory: finding them one by one, later, costs more.
 const oftenUnfolded = 64
 
-// replay reads what is in the event log behind the checkpoint: it carries out transactions, and
-// notes which counters have events there.
+// replay reads the event log from the checkpoint on. It applies redo records to the database, and
+// records in memory which counters have events there.
 type replay struct {
 	s       *Store
-	dropped map[ref]bool // counters that a transaction has deleted: events that came meanwhile do not count
+	dropped map[ref]bool // deleted counters: requests that were counted during the deletion do not count
 
 	old     []eventlog.Segment      // of format 1, from that of the current event on
 	format1 map[int64]eventlog.Keep // until when these must be kept, by their bases
@@ -58,7 +58,7 @@ func (r *replay) record(payload []byte, position int64) error {
 	return err
 }
 
-// redo carries out a transaction. What the database has of it already is written again.
+// redo applies a transaction. Applying it again changes nothing.
 func (r *replay) redo(payload []byte, position int64) error {
 	parts, w, err := decodeRedo(payload, position)
 	if err != nil {
@@ -99,7 +99,8 @@ func (r *replay) write(w *writes, position int64) error {
 	return r.s.write(w, dropped, position)
 }
 
-// made notes the keys and users that are written: one with the number of a deleted one counts again.
+// made takes the keys and users that are written out of dropped: an import can give the number of a
+// deleted one again.
 func (r *replay) made(w *writes) error {
 	if len(r.dropped) == 0 {
 		return nil
@@ -119,8 +120,8 @@ func (r *replay) made(w *writes) error {
 	return nil
 }
 
-// set notes a counter as it is in a record. Days that it had left before may have been in the
-// archive, and be lost there: they are put there again.
+// set sets a counter to the state in a record. The database may have lost archived days of it: they are
+// archived again.
 func (r *replay) set(payload []byte, position int64) error {
 	of, t, err := decodeSet(payload)
 	if err != nil || r.dropped[of] {

@@ -8,24 +8,25 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// A counter that was changed otherwise than by its events is in the event log as it is: one that
-// was imported, and one with denials that were left out of the history. Its events go on from there.
+// Imports and denials beyond the history change a counter without an event. Then the whole state of
+// the counter is written to the event log, and later events continue from it.
 //
 //	recordCounter         1 byte
 //	account, kind, number uvarints
-//	anew                  1 byte, 1 when what the archive has does not count
-//	days                  how many, a uvarint, and of each its date, a varint, its number and
-//	                      what was used, uvarints
+//	anew                  1 byte: 1 when the days in the archive do not count
+//	days                  their number, a uvarint; for each its date, a varint, the index of the
+//	                      value, a uvarint, and the value, a uvarint
 //	tally                 see [tally.encode]
 
-// appendSet appends a counter as it is to the event log. The caller holds the lock of its shard.
+// appendSet appends the state of a counter to the event log. The caller holds the lock of its shard.
 func (s *Store) appendSet(c *counter) error {
 	_, err := s.events.Append(c.encodeSet, eventlog.Keep{})
 	c.unlogged = err != nil
 	return err
 }
 
-// encodeSet appends the record of a counter as it is at a position, which it has applied then.
+// encodeSet appends the record of the state of a counter. The position is that of the record; the
+// counter has applied everything up to it.
 func (c *counter) encodeSet(b []byte, position int64) []byte {
 	c.applied = position
 	b = append(b, recordCounter)

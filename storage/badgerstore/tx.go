@@ -122,7 +122,7 @@ func (t *tx) putJSON(p path, resource any) error {
 	return t.put(p, value)
 }
 
-// spill moves what was written to the event log when it gets too much.
+// spill moves the writes to the event log when they are too many.
 func (t *tx) spill() error {
 	if t.writes.fit() {
 		return nil

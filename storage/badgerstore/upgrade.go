@@ -10,9 +10,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// A store of before schema 6 had its transactions in the database alone, in write-ahead logs of
-// memtables too. It is opened with them once, brought up to date, and closed: then all is in tables,
-// and it is opened as any other. When that is interrupted it begins again.
+// Before schema 6 transactions were in the database alone, and the newest in write-ahead logs of
+// memtables. Such a store is opened once with these logs, upgraded and closed. Then all its data is
+// in tables, and it is opened like any other store. An interrupted upgrade begins again.
 
 // The schemas before that of this version which it reads.
 const (
@@ -25,7 +25,7 @@ const (
 // upgrade brings the store of an earlier version up to date. highest has the largest numbers in
 // its events. The caller closes the store.
 func (s *Store) upgrade(highest map[ref]int64) error {
-	return firstOf(s.carryOutJournals(), s.raiseNumbers(highest), s.listOldPages(), s.fold(), s.storeSchema())
+	return firstOf(s.applyJournals(), s.raiseNumbers(highest), s.listOldPages(), s.fold(), s.storeSchema())
 }
 
 // storeSchema stores the version in the database alone.
@@ -59,7 +59,7 @@ func (s *Store) raiseNumbers(highest map[ref]int64) error {
 		}
 		return nil
 	})
-	return firstOf(err, s.carryOut(w))
+	return firstOf(err, s.apply(w))
 }
 
 // A transaction that was too large for one of badger was written to a journal first: chunks, and
@@ -72,8 +72,8 @@ const complete = -1
 
 func journalPath(stripe, chunk int64) path { return at(kindJournal).number(stripe).number(chunk) }
 
-// carryOutJournals carries out what is left of the journals that are complete, and drops the others.
-func (s *Store) carryOutJournals() error {
+// applyJournals applies the rest of each complete journal, and drops the others.
+func (s *Store) applyJournals() error {
 	chunks := map[int64][]int64{}
 	err := s.db.View(func(txn *badger.Txn) error {
 		return snapshot{txn}.each(at(kindJournal), false, func(p path, _ []byte) (bool, error) {
@@ -89,7 +89,7 @@ func (s *Store) carryOutJournals() error {
 	for stripe, list := range chunks {
 		happened := slices.Contains(list, complete) // it sorts last, and goes last
 		for _, chunk := range list {
-			if err := s.carryOutChunk(journalPath(stripe, chunk), happened && chunk != complete); err != nil {
+			if err := s.applyChunk(journalPath(stripe, chunk), happened && chunk != complete); err != nil {
 				return err
 			}
 		}
@@ -97,8 +97,8 @@ func (s *Store) carryOutJournals() error {
 	return nil
 }
 
-// carryOutChunk removes a record of a journal, and carries out what it says, if it is to.
-func (s *Store) carryOutChunk(p path, happened bool) error {
+// applyChunk removes a record of a journal, and applies its writes if the journal is complete.
+func (s *Store) applyChunk(p path, happened bool) error {
 	w := newWrites()
 	if happened {
 		var record []byte
@@ -114,5 +114,5 @@ func (s *Store) carryOutChunk(p path, happened bool) error {
 		}
 	}
 	w.put(p, nil)
-	return s.carryOut(w)
+	return s.apply(w)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// The write-ahead logs of Badger's memtables are not synced here, and hold nothing that the event
-// log does not: Open removes those that a crash has left, and the owner replays the event log from
-// what the tables have. So a write-ahead log that lost its end, or any of its bytes, heals.
+// The write-ahead log of a memtable (.mem) is never synced: its records are in the event log, too.
+// Open removes the files that a crash has left, and the owner replays the event log from the position
+// of the tables. So damage of these files heals.
 
-// noted is a position of the event log up to which everything is in a memtable, or in one before it.
+// noted is a position of the event log: all before it is in a memtable or an older one.
 type noted struct {
 	memtable int // the number of its file
 	position int64
@@ -105,10 +105,10 @@ func (t *Txn) Delete(key []byte) error {
 // NewTxn begins a transaction that writes. The caller calls Discard.
 func (db *DB) NewTxn() *Txn { return &Txn{Txn: db.NewTransaction(true)} }
 
-// Commit commits a transaction. Before Badger may make a table of what was committed, Commit
-// calls sync, which brings all of that to the disk in the event log: a table is never ahead of it.
-// Commit does so when the memtable is half full. While sync fails it fills most of the rest, and then
-// returns the error of sync. One caller at a time.
+// Commit commits a transaction. A table must never be ahead of the event log on disk. So Badger
+// does not begin a memtable by itself: when the memtable is half full, Commit calls sync, which
+// brings the event log to the disk, and then fills the memtable. While sync fails, Commit goes on
+// until 7/8 are full, and then returns the error of sync. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
 	if filled := db.filled + t.bytes; filled > db.o.MemTableSize/2 {
 		switch err := sync(); {
@@ -124,9 +124,9 @@ func (db *DB) Commit(t *Txn, sync func() error) error {
 	return t.Txn.Commit()
 }
 
-// Flush lets Badger make a table of everything that was committed: [DB.Flushed] says when it is there.
-// It fills the memtable with zeros. Badger's only own way, DropPrefix, lets readers wait for
-// a compaction. The zeros are compressed: the table has a few KiB of them. One caller at a time.
+// Flush makes Badger write everything that was committed to a table, in the background: see
+// [DB.Flushed]. It fills the memtable with zeros, which are compressed to a few KiB. Badger's own
+// way, DropPrefix, makes readers wait for a compaction. One caller at a time.
 func (db *DB) Flush(sync func() error) error {
 	if err := sync(); err != nil {
 		return err

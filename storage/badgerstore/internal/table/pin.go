@@ -16,7 +16,7 @@ type pin struct {
 	tables   map[uint64]bool
 }
 
-// newPin takes a pin. Its tables are those that existed before and after the iterator was made.
+// newPin takes a pin of the tables that exist before and after its iterator is made.
 func (db *DB) newPin() *pin {
 	before := db.ids()
 	p := &pin{txn: db.NewTransaction(false), tables: map[uint64]bool{}}
