@@ -22,13 +22,9 @@ type noted struct {
 
 // Committed notes that everything up to a position of the event log was committed.
 func (db *DB) Committed(position int64) error {
-	numbers, err := memtables(db.o.Dir)
-	if err != nil || len(numbers) == 0 {
+	newest, err := db.newestMemtable()
+	if err != nil || newest == 0 {
 		return err
-	}
-	newest := 0
-	for _, n := range numbers {
-		newest = max(newest, n)
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -107,10 +103,17 @@ func (db *DB) NewTxn() *Txn { return &Txn{Txn: db.NewTransaction(true)} }
 
 // Commit commits a transaction. Before Badger may make a table of what was committed, Commit
 // calls sync, which brings all of that to the disk in the event log: a table is never ahead of it.
-// One caller at a time.
+// While sync fails, Commit goes on as long as Badger makes no table: what the event log has
+// already must happen, also on a full disk. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
-	if db.filled+t.bytes > db.o.MemTableSize/2 {
-		if err := db.Flush(sync); err != nil {
+	if filled := db.filled + t.bytes; filled > db.o.MemTableSize/2 {
+		err := sync()
+		if err == nil {
+			err = db.nextMemtable()
+		} else if filled <= db.o.MemTableSize/8*7 {
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -118,11 +121,21 @@ func (db *DB) Commit(t *Txn, sync func() error) error {
 	return t.Txn.Commit()
 }
 
-// Flush lets Badger make a table of everything that was committed: [DB.Flushed] says when it is there.
-// It fills the memtable with zeros. Badger's only own way, DropPrefix, lets readers wait for
-// a compaction. The zeros are compressed: the table has a few KiB of them. One caller at a time.
+// Flush lets Badger make a table of everything that was committed: [DB.Flushed] says when it is
+// there. One caller at a time.
 func (db *DB) Flush(sync func() error) error {
 	if err := sync(); err != nil {
+		return err
+	}
+	return db.nextMemtable()
+}
+
+// nextMemtable fills the memtable with zeros until Badger begins another one. Badger's only own
+// way, DropPrefix, lets readers wait for a compaction. The zeros are compressed: the table has a
+// few KiB of them.
+func (db *DB) nextMemtable() error {
+	before, err := db.newestMemtable()
+	if err != nil {
 		return err
 	}
 	zeros := make([]byte, 512<<10)
@@ -130,9 +143,21 @@ func (db *DB) Flush(sync func() error) error {
 		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(db.filler, zeros) }); err != nil {
 			return err
 		}
+		if now, err := db.newestMemtable(); err != nil || now != before { // it has the last zeros
+			db.filled = int64(len(zeros)) + 2*entrySize
+			return errors.Join(err, db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) }))
+		}
 	}
-	db.filled = 0
-	return db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) })
+	return errors.New("badger begins no memtable")
+}
+
+// newestMemtable returns the number of the memtable that takes what is committed.
+func (db *DB) newestMemtable() (newest int, err error) {
+	numbers, err := memtables(db.o.Dir)
+	for _, n := range numbers {
+		newest = max(newest, n)
+	}
+	return newest, err
 }
 
 // Replayable notes that the event log has everything that is in no table: from the next inventory
