@@ -186,7 +186,8 @@ const maxPageBytes = 16 << 10
 
 // dropCounters leaves on a page, in place of counters that are deleted, that the events
 // of the event log up to a position do not count. Their history stays in the event log until it
-// expires, and nothing leads there.
+// expires, and nothing leads there. In a replay the page may be ahead of the position, with a counter
+// that was made under the same number later: the events of that are replayed too.
 func dropCounters(txn *table.Txn, counters []ref, position int64) error {
 	p := pagePath(counters[0].page())
 	record, err := snapshot{txn.Txn}.get(p)
@@ -198,7 +199,7 @@ func dropCounters(txn *table.Txn, counters []ref, position int64) error {
 		return err
 	}
 	for _, of := range counters {
-		pg[of.slot()] = encodeDropped(max(position, appliedOf(pg[of.slot()])))
+		pg[of.slot()] = encodeDropped(position)
 	}
 	return setPage(txn, counters[0].page(), pg.encode(), record != nil)
 }

@@ -22,13 +22,9 @@ type noted struct {
 
 // Committed notes that everything up to a position of the event log was committed.
 func (db *DB) Committed(position int64) error {
-	numbers, err := memtables(db.o.Dir)
-	if err != nil || len(numbers) == 0 {
+	newest, err := db.newestMemtable()
+	if err != nil || newest == 0 {
 		return err
-	}
-	newest := 0
-	for _, n := range numbers {
-		newest = max(newest, n)
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -111,12 +107,13 @@ func (db *DB) NewTxn() *Txn { return &Txn{Txn: db.NewTransaction(true)} }
 // until 7/8 are full, and then returns the error of sync. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
 	if filled := db.filled + t.bytes; filled > db.o.MemTableSize/2 {
-		switch err := sync(); {
-		case err == nil:
-			if err := db.fill(); err != nil {
-				return err
-			}
-		case filled > db.o.MemTableSize/8*7:
+		err := sync()
+		if err == nil {
+			err = db.nextMemtable()
+		} else if filled <= db.o.MemTableSize/8*7 {
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -125,24 +122,41 @@ func (db *DB) Commit(t *Txn, sync func() error) error {
 }
 
 // Flush makes Badger write everything that was committed to a table, in the background: see
-// [DB.Flushed]. It fills the memtable with zeros, which are compressed to a few KiB. Badger's own
-// way, DropPrefix, makes readers wait for a compaction. One caller at a time.
+// [DB.Flushed]. One caller at a time.
 func (db *DB) Flush(sync func() error) error {
 	if err := sync(); err != nil {
 		return err
 	}
-	return db.fill()
+	return db.nextMemtable()
 }
 
-func (db *DB) fill() error {
+// nextMemtable fills the memtable with zeros until Badger begins another one. The zeros are
+// compressed to a few KiB. Badger's own way, DropPrefix, makes readers wait for a compaction.
+func (db *DB) nextMemtable() error {
+	before, err := db.newestMemtable()
+	if err != nil {
+		return err
+	}
 	zeros := make([]byte, 512<<10)
 	for size := int64(0); size <= db.o.MemTableSize; size += int64(len(zeros)) {
 		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(db.filler, zeros) }); err != nil {
 			return err
 		}
+		if now, err := db.newestMemtable(); err != nil || now != before { // it has the last zeros
+			db.filled = int64(len(zeros)) + 2*entrySize
+			return errors.Join(err, db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) }))
+		}
 	}
-	db.filled = 0
-	return db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) })
+	return errors.New("badger begins no memtable")
+}
+
+// newestMemtable returns the number of the memtable that takes what is committed.
+func (db *DB) newestMemtable() (newest int, err error) {
+	numbers, err := memtables(db.o.Dir)
+	for _, n := range numbers {
+		newest = max(newest, n)
+	}
+	return newest, err
 }
 
 // Replayable notes that the event log has everything that is in no table: from the next inventory

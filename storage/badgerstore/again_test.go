@@ -1,0 +1,76 @@
+package badgerstore
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// TestGivenAgainPageAhead: a user that was deleted and put again under its number, as an import
+// does, has everything that it has used since, also when a crash leaves the pages of its counters
+// in a table and not the mark: then its deletion is replayed over a page that is ahead of it.
+func TestGivenAgainPageAhead(t *testing.T) {
+	for _, imported := range []bool{false, true} {
+		for _, events := range []int{3, 2 * oftenUnfolded} {
+			t.Run(fmt.Sprintf("imported %v, %d events", imported, events), func(t *testing.T) {
+				dir := t.TempDir()
+				var h hook
+				s := openAlone(t, dir, Options{Logger: quiet.Logger, step: h.step})
+				known(t, s, "key")
+				addUserAndKey(t, s, 9, "again")
+				for range events {
+					consume(t, s, shared(request("again", 9, endless, noon)))
+				}
+				checkpoint(t, s)
+				seq := keyRef(t, s, "again").number
+				update(t, s, func(tx core.Tx) error { return tx.DeleteUser(9) })
+				update(t, s, func(tx core.Tx) error {
+					return firstOf(tx.PutUser(&core.User{AccountID: acct, ID: 9, Name: "again"}),
+						tx.PutKey(&core.Key{AccountID: acct, ID: "again", Seq: seq, UserID: 9, Status: core.KeyActive, Digest: core.DigestOf("again")}))
+				})
+				want := int64(events)
+				if imported {
+					var c core.Counter
+					c.Add(7, noon)
+					if err := s.SetCounters(t.Context(), []core.CounterID{ofKey("again"), ofUser(9)}, []core.Counter{c, c}); err != nil {
+						t.Fatal(err)
+					}
+					want += 7
+				}
+				for range events {
+					consume(t, s, shared(request("again", 9, endless, noon)))
+				}
+				h.once(stepFolded, func() { // the pages are committed, the mark is not
+					s.committing.Lock()
+					defer s.committing.Unlock()
+					if err := s.db.Flush(s.syncEvents); err != nil {
+						t.Error(err)
+					}
+					waitUntil(t, "the pages are in a table", func() bool {
+						s.watch()
+						return len(s.db.Tables()) > 1
+					})
+					after := t.TempDir()
+					copyKilled(t, after, dir)
+					dir = after
+				})
+				fold(t, s)
+				abandon(t, s)
+				for range 2 {
+					s = openAlone(t, dir, quiet)
+					for _, of := range []core.CounterID{ofKey("again"), ofUser(9)} {
+						if got := counterOf(t, s, of).Tallies[core.Month].Used; got != want {
+							t.Errorf("%+v: got %d used, want %d", of, got, want)
+						}
+						if got := allowedIn(t, s, of); got != int64(events) {
+							t.Errorf("%+v: got %d entries, want %d", of, got, events)
+						}
+					}
+					fold(t, s)
+					abandon(t, s)
+				}
+			})
+		}
+	}
+}

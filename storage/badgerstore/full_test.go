@@ -1,0 +1,114 @@
+package badgerstore
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// fullDisk returns options for a store whose event log cannot write blocks while full is set.
+func fullDisk(full *atomic.Bool) Options {
+	return Options{Logger: quiet.Logger, fs: &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+		if op.isBlock() && full.Load() {
+			return syscall.ENOSPC
+		}
+		return nil
+	}}}
+}
+
+// TestFullBehindRecord: a transaction whose record is in the event log happens also when the disk
+// is full from then on and the memtable has to end: the store takes writes again by itself when there
+// is room.
+func TestFullBehindRecord(t *testing.T) {
+	var full atomic.Bool
+	var h hook
+	dir, o := t.TempDir(), fullDisk(&full)
+	o.step = h.step
+	s := openAlone(t, dir, o)
+	known(t, s, "key")
+	const users, keys = 12, 600 // more than a memtable
+	for user := int64(11); user < 11+users; user++ {
+		h.once(stepCommit, func() {
+			full.Store(true)
+			if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !isUnavailable(err) {
+				t.Errorf("Consume on a full disk: got error %v, want %v", err, core.ErrUnavailable)
+			}
+		})
+		if err := s.Update(t.Context(), acct, withKeys(user, keys)); err != nil {
+			t.Fatalf("user %d: Update: %v", user, err)
+		}
+		full.Store(false)
+		waitUntil(t, "the event log is written", func() bool { return s.events.Flush() == nil })
+		update(t, s, func(tx core.Tx) error { return tx.PutPlan(&core.Plan{AccountID: acct, ID: fmt.Sprint(user)}) })
+	}
+	for range 2 {
+		used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used
+		if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); err != nil || n != 1+users*keys || used != users {
+			t.Errorf("got %d keys, %v, and %d used, want %d and %d", n, err, used, 1+users*keys, users)
+		}
+		abandon(t, s)
+		s = openAlone(t, dir, quiet)
+	}
+}
+
+// TestFullAtRecord: a transaction whose record does not fit on the disk is refused, and happens
+// wholly or not at all: not when the process is killed before there is room, for good when the
+// event log could be written.
+func TestFullAtRecord(t *testing.T) {
+	for _, killed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
+			var full atomic.Bool
+			dir := t.TempDir()
+			s := openAlone(t, dir, fullDisk(&full))
+			known(t, s, "key")
+			full.Store(true)
+			if err := s.Update(t.Context(), acct, withKeys(11, 10)); !isUnavailable(err) {
+				t.Errorf("Update: got error %v, want %v", err, core.ErrUnavailable)
+			}
+			if !killed {
+				full.Store(false)
+				waitUntil(t, "the event log is written", func() bool { return s.events.Flush() == nil })
+				if !consume(t, s, request(newKey(11, 3).ID, 11, endless, noon)) {
+					t.Error("a key of the transaction: got denied")
+				}
+			}
+			abandon(t, s)
+			s = openAlone(t, dir, quiet)
+			want := 1
+			if !killed {
+				want += 10
+				wantUsed(t, s, ofKey(newKey(11, 3).ID), 1)
+			}
+			if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != want {
+				t.Errorf("got %d keys, %v, want %d", n, err, want)
+			}
+		})
+	}
+}
+
+// TestFullAtPart: a transaction of which a part does not fit on the disk has not happened, and the
+// next one happens as soon as there is room.
+func TestFullAtPart(t *testing.T) {
+	var full atomic.Bool
+	dir := t.TempDir()
+	s := openAlone(t, dir, fullDisk(&full))
+	known(t, s, "key")
+	full.Store(true)
+	if err := s.Update(t.Context(), acct, withKeys(11, many)); !isUnavailable(err) {
+		t.Errorf("Update: got error %v, want %v", err, core.ErrUnavailable)
+	}
+	full.Store(false)
+	waitUntil(t, "the event log is written", func() bool { return s.events.Flush() == nil })
+	update(t, s, withKeys(12, 10))
+	for range 2 {
+		if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 11 {
+			t.Errorf("got %d keys, %v, want 11", n, err)
+		}
+		abandon(t, s)
+		s = openAlone(t, dir, quiet)
+	}
+}

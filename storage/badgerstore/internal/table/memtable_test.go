@@ -1,0 +1,120 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+)
+
+// openFilled opens a database with a record that fills memtables.
+func openFilled(t *testing.T) *DB {
+	t.Helper()
+	db, err := Open(Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Filler: []byte("Z")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return db
+}
+
+// newest returns the number of the newest memtable.
+func newest(t *testing.T, db *DB) int {
+	t.Helper()
+	numbers, err := memtables(db.o.Dir)
+	if err != nil || len(numbers) == 0 {
+		t.Fatalf("memtables: got %v, %v", numbers, err)
+	}
+	return slices.Max(numbers)
+}
+
+// entries returns a transaction with so many records of so many bytes.
+func entries(t *testing.T, db *DB, first, n, bytes int) *Txn {
+	t.Helper()
+	txn := db.NewTxn()
+	for i := range n {
+		if err := txn.Set(fmt.Appendf(nil, "key %08d", first+i), make([]byte, bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return txn
+}
+
+// TestSyncBeforeTable: Badger begins a memtable, and makes a table of the last one, only within a
+// Commit that has called sync, whatever the size of records. Otherwise a table is ahead of the event
+// log, and after a power cut there are counts of requests that the event log does not have.
+func TestSyncBeforeTable(t *testing.T) {
+	for _, size := range []struct{ records, bytes int }{{1000, 1}, {1, 16 << 10}, {25, 16 << 10}, {1, 500 << 10}, {2, 500 << 10}} {
+		t.Run(fmt.Sprintf("%d of %d bytes", size.records, size.bytes), func(t *testing.T) {
+			db := openFilled(t)
+			memtable, tables := newest(t, db), 0
+			bytes := int64(0)
+			for i := 0; bytes < 30<<20 && tables < 4; i++ {
+				synced := false
+				txn := entries(t, db, i*size.records, size.records, size.bytes)
+				err := db.Commit(txn, func() error {
+					synced = true
+					return nil
+				})
+				if txn.Discard(); err != nil {
+					t.Fatal(err)
+				}
+				bytes += int64(size.records * size.bytes)
+				if now := newest(t, db); now != memtable {
+					if tables++; !synced {
+						t.Fatalf("commit %d: memtable %d began without a sync", i, now)
+					}
+					memtable = now
+				}
+			}
+			if tables == 0 {
+				t.Error("no table was made: the test shows nothing")
+			}
+		})
+	}
+}
+
+// TestFillerEnds: Flush begins a memtable and leaves little of its zeros in it. Otherwise the zeros
+// and a transaction fill it, and badger makes a table at a time of its own.
+func TestFillerEnds(t *testing.T) {
+	db := openFilled(t)
+	for i := range 4 {
+		memtable := newest(t, db)
+		if err := db.Flush(func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if got := newest(t, db); got != memtable+1 || db.filled == 0 || db.filled > db.o.MemTableSize/8 {
+			t.Errorf("flush %d: got memtable %d after %d, with %d bytes expected in it", i, got, memtable, db.filled)
+		}
+	}
+}
+
+// TestSyncRefused: while sync fails, as on a full disk, a transaction is committed as long as it
+// fits into the memtable, and no table is made. What is in the event log already has to happen.
+func TestSyncRefused(t *testing.T) {
+	db, refused := openFilled(t), errors.New("no space left on device")
+	memtable, fits := newest(t, db), 0
+	for i := 0; ; i++ {
+		txn := entries(t, db, i, 1, 100<<10)
+		err := db.Commit(txn, func() error { return refused })
+		txn.Discard()
+		if newest(t, db) != memtable {
+			t.Fatalf("commit %d: a memtable began without a sync", i)
+		}
+		if errors.Is(err, refused) {
+			break
+		}
+		if err != nil || i > 1000 {
+			t.Fatalf("Commit: got %v, want %v in the end", err, refused)
+		}
+		fits += 100 << 10
+	}
+	if least := int(db.o.MemTableSize) / 8 * 6; fits < least {
+		t.Errorf("committed %d bytes while sync failed, want at least %d", fits, least)
+	}
+}
