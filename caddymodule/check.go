@@ -86,7 +86,7 @@ func runCheck(cmd *cobra.Command, dir string) error {
 		return err
 	}
 	if c.Damaged > 0 {
-		return fmt.Errorf("the store in %s is damaged in %d places: restore a backup, or see limitkeeper repair --help", dir, c.Damaged)
+		return fmt.Errorf("the store in %s is damaged in %d places: see limitkeeper rebuild --help or limitkeeper repair --help, or restore a backup", dir, c.Damaged)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "The store is whole: %d tables, %d segments with %d events, %d records, %d bytes.\n",
 		c.Tables, c.Segments, c.Events, c.Records, c.Bytes)

@@ -27,7 +27,7 @@ that part, and changes nothing without --yes.
 
 The part of the event log with the last checkpoint stays. History before that part
 is lost, and the counts of events behind it. A backup that is newer is better.
-A damaged database (tables, MANIFEST) cannot be repaired: restore a backup.
+A damaged database (tables, MANIFEST) cannot be repaired: see rebuild.
 
 A store is one of
 	badger:<dir>     the embedded store in a directory; that of protect is

@@ -157,14 +157,19 @@ func (s *Store) checkSchema() (version int64, err error) {
 // resumeClock tells the clock when the store counted last, by the last checkpoint and the events
 // behind it.
 func (s *Store) resumeClock(c *core.Clock, lastEvent int64) error {
-	var last int64
-	err := s.db.View(func(txn *badger.Txn) (err error) {
-		last, err = snapshot{txn}.number(at(kindTime))
-		return err
-	})
+	last, err := s.lastTime()
 	if last = max(last, lastEvent); last > 0 {
 		c.Resume(time.Unix(last, 0))
 		s.clock.Store(s.now().Unix())
 	}
 	return err
+}
+
+// lastTime returns the time of the last checkpoint, Unix seconds; 0 without one.
+func (s *Store) lastTime() (last int64, err error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		last, err = snapshot{txn}.number(at(kindTime))
+		return err
+	})
+	return last, err
 }

@@ -20,7 +20,14 @@ type replay struct {
 	format1 map[int64]eventlog.Keep // until when these must be kept, by their bases
 	highest map[ref]int64           // see raiseNumbers; by account and kind
 	newest  int64                   // the time of the newest event that counts, Unix seconds; 0 without one
+
+	foldBytes  int64 // a checkpoint is written after so many bytes; 0 to write none
+	remembered int   // request ids since the last checkpoint
 }
+
+// flushesReplayed is after how many flushBytes, 1 GiB by default, a replay writes a checkpoint. Without
+// one the memory that it needs would grow with the event log.
+const flushesReplayed = 16
 
 // replayFrom replays the event log from the mark of the checkpoint on. kept says of segments of
 // format 1 until when they must be kept.
@@ -28,17 +35,39 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 	s.folder.mark.Store(mark)
 	s.flushed.Store(mark)
 	r := &replay{s: s, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
+	if s.db.WasReplayable() { // else the database is of an earlier version: see upgrade.go
+		r.foldBytes = flushesReplayed * s.flushBytes
+	}
 	for _, g := range s.events.Segments() {
 		if g.Version == 1 {
 			r.old = append(r.old, g)
 		}
 	}
 	err := s.events.Replay(mark, func(position int64, payload []byte) error {
-		err := r.record(payload, position)
+		err := firstOf(r.fold(position), r.record(payload, position))
 		s.step(stepReplay)
 		return err
 	})
 	return r, firstOf(err, s.keepFormat1(kept, r.format1))
+}
+
+// fold writes a checkpoint with everything before a position, when much was replayed since the last one.
+func (r *replay) fold(position int64) error {
+	s := r.s
+	if r.foldBytes == 0 || position-s.folder.mark.Load() < r.foldBytes && r.remembered < foldRepeats {
+		return nil
+	}
+	r.remembered = 0
+	last, err := s.lastTime()
+	if err != nil {
+		return err
+	}
+	now := s.clock.Swap(max(last, r.newest)) // the clock of the machine may be wrong: see resumeClock
+	defer s.clock.Store(now)
+	rest := s.newRedo() // the checkpoint ends where the replay has got to
+	defer rest.done()
+	s.underway.since[rest] = position
+	return s.fold()
 }
 
 // record replays a record.
@@ -177,6 +206,7 @@ func (r *replay) event(e *event, position int64) error {
 	}
 	key, user := e.refs()
 	if e.requestID != "" {
+		r.remembered++
 		r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)
 	}
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))

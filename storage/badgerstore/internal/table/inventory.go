@@ -56,6 +56,16 @@ func readInventory(dir string) (*inventory, error) {
 	return inv, nil
 }
 
+// KnownLog returns the position up to which the event log was on disk, by the inventory of a database that nobody has
+// open. It is 0 without an inventory.
+func KnownLog(dir string) (position int64, err error) {
+	inv, err := readInventory(dir)
+	if inv != nil {
+		position = inv.Log
+	}
+	return position, err
+}
+
 func inventoryHead(body []byte) string {
 	return fmt.Sprintf("%s %08x", inventoryMagic, crc32.Checksum(body, castagnoli))
 }
