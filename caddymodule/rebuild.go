@@ -14,20 +14,21 @@ func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:      "rebuild",
 		Usage:     "--store <store> [--yes]",
-		Short:     "Replaces the damaged database of an embedded store by a new one from the event log",
+		Short:     "Replaces the damaged database of an embedded store by a new one from a copy and the event log",
 		Long:      rebuildHelp,
 		CobraFunc: rebuildCommand,
 	})
 }
 
 const rebuildHelp = `
-Writes a new database (tables, MANIFEST) for an embedded store from the event log,
-and then verifies the store as check does. It first prints what it will do, and
-changes nothing without --yes. The files of the old database are moved to a
-directory damaged-<time> in that of the store: delete it when all is well.
+Writes a new database (tables, MANIFEST) for an embedded store from the copy that the
+last scrub has made and the event log, and then verifies the store as check does. It
+first prints what it will do, and changes nothing without --yes. The files of the old
+database are moved to a directory damaged-<time> in that of the store: delete it when
+all is well.
 
-It needs the whole event log, and refuses when that is damaged or its oldest part
-was removed.
+Without a copy it needs the whole event log. It refuses when that is damaged, or when
+its oldest part was removed.
 
 A store is one of
 	badger:<dir>     the embedded store in a directory; that of protect is
@@ -38,17 +39,8 @@ Stop the server that uses the store first.
 `
 
 func rebuildCommand(cmd *cobra.Command) {
-	offlineFlags(cmd)
+	offlineCommand(cmd, runRebuild)
 	cmd.Flags().Bool("yes", false, "Replace the database")
-	cmd.Args = cobra.NoArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir, done, err := offlineStore(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		return runRebuild(cmd, dir)
-	}
 }
 
 func runRebuild(cmd *cobra.Command, dir string) error {

@@ -38,17 +38,8 @@ Stop the server that uses the store first.
 `
 
 func repairCommand(cmd *cobra.Command) {
-	offlineFlags(cmd)
+	offlineCommand(cmd, runRepair)
 	cmd.Flags().Bool("yes", false, "Set the damaged part aside")
-	cmd.Args = cobra.NoArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir, done, err := offlineStore(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		return runRepair(cmd, dir)
-	}
 }
 
 func runRepair(cmd *cobra.Command, dir string) error {

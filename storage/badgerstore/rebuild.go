@@ -24,11 +24,12 @@ const asidePrefix = "damaged-"
 // progressEvery is the number of replayed records between two lines of progress.
 const progressEvery = 1_000_000
 
-// Rebuild writes a new database for a store: it replays the event log into an empty database. It
-// moves the files of the old database to a directory within dir, whose name it returns, and deletes nothing.
-// The name is "" when Confirm has returned false. Rebuild refuses, and changes nothing, when the event log is damaged, or
-// has lost the records that it needs. A process that is killed meanwhile leaves a store that Rebuild
-// or [Open] brings to the same result.
+// Rebuild writes a new database for a store that is not open: it takes the checkpoint copy, or an empty
+// database, and replays the event log. It moves the files of the old database to a directory within dir, whose
+// name it returns, and deletes nothing. The name is "" when Confirm has returned false. Rebuild
+// changes nothing, and returns an error, when the event log is damaged or has lost records that the new database
+// needs. After a process was killed meanwhile, the store is refused until Rebuild is called again, or Open
+// replays the rest.
 func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 	defer func() {
 		if err != nil {
@@ -61,6 +62,7 @@ type rebuild struct {
 	bytes    int64    // of them
 	known    bool     // up to where the event log was on disk
 	log      eventlog.Report
+	copied   time.Time // when the copy was made that it begins with; zero to begin with the first record
 }
 
 // plan finds out what the rebuilt database is made of, and changes nothing.
@@ -68,11 +70,15 @@ func (r *rebuild) plan() error {
 	if err := r.list(); err != nil {
 		return err
 	}
-	known, err := table.KnownLog(r.dir)
+	_, known, err := table.ReadPositions(r.dir)
 	if err != nil && !isDamage(err) {
 		return err
 	}
 	r.known = err == nil && known > 0
+	_, log, err := table.ReadPositions(r.copy())
+	if err == nil {
+		known = max(known, log)
+	}
 	r.progress("event log")
 	r.log, err = eventlog.Verify(eventlog.Options{Dir: filepath.Join(r.dir, eventLogDir), Known: known, Boot: eventlog.Boot()})
 	switch {
@@ -80,9 +86,35 @@ func (r *rebuild) plan() error {
 		return err
 	case len(r.log.Damage) > 0:
 		return fmt.Errorf("the event log is damaged too: restore a backup: %w", r.log.Damage[0])
-	case !beginsStore(r.log):
-		return errors.New("the event log does not begin with the first record of the store: restore a backup")
 	}
+	if err = r.findCopy(); err == nil || beginsStore(r.log) {
+		return nil
+	}
+	return fmt.Errorf("the event log does not begin with the first record of the store, and %w: restore a backup", err)
+}
+
+func (r *rebuild) copy() string { return filepath.Join(r.dir, copyDir) }
+
+// findCopy finds the checkpoint copy and verifies it. The error says why it is of no use.
+func (r *rebuild) findCopy() error {
+	position := copyPosition(r.dir)
+	info, err := os.Stat(filepath.Join(r.copy(), table.InventoryName))
+	switch {
+	case position == noCopy || err != nil:
+		return errors.New("there is no whole copy of the database")
+	case position < r.log.From:
+		return errors.New("the part behind the copy of the database was removed")
+	}
+	var damaged error
+	_, err = table.Check(r.copy(), "", func(p table.Progress) {
+		if p.Tables%100 == 0 || p.Tables == p.Of {
+			r.progress(fmt.Sprintf("copy: tables %d/%d", p.Tables, p.Of))
+		}
+	}, func(err error) { damaged = firstOf(damaged, err) })
+	if err = firstOf(err, damaged); err != nil {
+		return fmt.Errorf("the copy of the database is damaged: %w", err)
+	}
+	r.copied = info.ModTime()
 	return nil
 }
 
@@ -124,8 +156,12 @@ func beginsStore(r eventlog.Report) bool {
 
 // lines describes what will be done.
 func (r *rebuild) lines() []string {
+	from := fmt.Sprintf("all %d records of the event log", r.log.Records)
+	if !r.copied.IsZero() {
+		from = fmt.Sprintf("the copy of %s and the event log from then on", r.copied.UTC().Format(time.RFC3339))
+	}
 	lines := []string{
-		fmt.Sprintf("A new database will be made from all %d records of the event log.", r.log.Records),
+		fmt.Sprintf("A new database will be made from %s.", from),
 		fmt.Sprintf("The old one, %d files with %d bytes, will be moved to a directory %s<time> in %s. Nothing is deleted.", len(r.files), r.bytes, asidePrefix, r.dir),
 	}
 	if !r.known {
@@ -150,8 +186,11 @@ func (r *rebuild) setAside(now time.Time) (string, error) {
 	return name, firstOf(eventlog.OS.SyncDir(to), eventlog.OS.SyncDir(r.dir))
 }
 
-// create makes an empty database.
+// create makes the database that the event log is replayed into: of the copy, or empty.
 func (r *rebuild) create() error {
+	if !r.copied.IsZero() {
+		return table.Restore(r.dir, r.copy())
+	}
 	db, err := table.Open(table.Options{Dir: r.dir, Logger: slog.New(slog.DiscardHandler), Filler: at(kindFiller)})
 	if err != nil {
 		return err

@@ -165,16 +165,27 @@ func firstSegmentRemoved(t *testing.T, dir string) {
 }
 
 // TestRebuildOfUpgraded: the event log of a store that an earlier version made has no users and keys of
-// then. Rebuild refuses it.
+// then. Rebuild refuses it until there is a copy.
 func TestRebuildOfUpgraded(t *testing.T) {
 	dir := copyOf(t, filepath.Join("testdata", "format1"))
-	if err := openAlone(t, dir, quiet).Close(); err != nil {
+	s := openAlone(t, dir, quiet)
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Rebuild(dir, Rebuilding{Progress: func(string) {}})
 	if err == nil || !strings.Contains(err.Error(), "does not begin") {
 		t.Errorf("Rebuild: got %v", err)
 	}
+	s = openAlone(t, dir, quiet)
+	scrubbed(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := worldOf(t, dir)
+	remove(t, glob(t, dir, "*.sst"))
+	rebuilt(t, dir)
+	wantWorld(t, dir, want)
+	wantUsed(t, openAlone(t, copyOf(t, dir), quiet), ofKey("key"), format1Key)
 }
 
 // TestRebuildInterrupted: a process that is killed after Rebuild has moved the database leaves a store that is

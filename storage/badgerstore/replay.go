@@ -34,6 +34,9 @@ const flushesReplayed = 16
 func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, error) {
 	s.folder.mark.Store(mark)
 	s.flushed.Store(mark)
+	if err := s.resumeCopy(); err != nil {
+		return nil, err
+	}
 	r := &replay{s: s, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
 	if s.db.WasReplayable() { // else the database is of an earlier version: see upgrade.go
 		r.foldBytes = flushesReplayed * s.flushBytes

@@ -56,14 +56,14 @@ func readInventory(dir string) (*inventory, error) {
 	return inv, nil
 }
 
-// KnownLog returns the position up to which the event log was on disk, by the inventory of a database that nobody has
-// open. It is 0 without an inventory.
-func KnownLog(dir string) (position int64, err error) {
+// ReadPositions returns the positions of the last [DB.Checkpoint] of a database that nobody has open. They are 0
+// without an inventory.
+func ReadPositions(dir string) (position, log int64, err error) {
 	inv, err := readInventory(dir)
 	if inv != nil {
-		position = inv.Log
+		position, log = inv.Position, inv.Log
 	}
-	return position, err
+	return position, log, err
 }
 
 func inventoryHead(body []byte) string {

@@ -244,11 +244,16 @@ func (db *DB) takeInventory(p *pin, position, log int64) error {
 	return db.writeInventory(m, p.tables, position, log)
 }
 
-func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, position, log int64) error {
+func (db *DB) newInventory(m *manifest, tables map[uint64]bool, position, log int64) inventory {
 	inv := inventory{Position: position, Log: log, Replayable: db.replayable, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
 		inv.Tables = append(inv.Tables, db.entry(id))
 	}
+	return inv
+}
+
+func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, position, log int64) error {
+	inv := db.newInventory(m, tables, position, log)
 	err := inv.write(db.o.Dir)
 	if err == nil {
 		db.kept = inv
