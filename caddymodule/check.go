@@ -35,8 +35,11 @@ A store is one of
 Stop the server that uses the store first. Damaged files are left as they are.
 `
 
-func checkCommand(cmd *cobra.Command) {
-	offlineFlags(cmd)
+func checkCommand(cmd *cobra.Command) { offlineCommand(cmd, runCheck) }
+
+// offlineCommand adds to a command for an embedded store that is not open its flags and what it runs, with the
+// directory of the store.
+func offlineCommand(cmd *cobra.Command, run func(cmd *cobra.Command, dir string) error) {
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		dir, done, err := offlineStore(cmd)
@@ -44,12 +47,8 @@ func checkCommand(cmd *cobra.Command) {
 			return err
 		}
 		defer done()
-		return runCheck(cmd, dir)
+		return run(cmd, dir)
 	}
-}
-
-// offlineFlags adds the flags of a command for an embedded store that is not open.
-func offlineFlags(cmd *cobra.Command) {
 	cmd.Flags().String("store", "", "The embedded store: badger:<dir> or config:<file>")
 	cmd.Flags().StringP("adapter", "a", "", "The config adapter of config:<file>, if it is no Caddyfile and no JSON")
 }
@@ -86,7 +85,7 @@ func runCheck(cmd *cobra.Command, dir string) error {
 		return err
 	}
 	if c.Damaged > 0 {
-		return fmt.Errorf("the store in %s is damaged in %d places: restore a backup, or see limitkeeper repair --help", dir, c.Damaged)
+		return fmt.Errorf("the store in %s is damaged in %d places: see limitkeeper rebuild --help or limitkeeper repair --help, or restore a backup", dir, c.Damaged)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "The store is whole: %d tables, %d segments with %d events, %d records, %d bytes.\n",
 		c.Tables, c.Segments, c.Events, c.Records, c.Bytes)

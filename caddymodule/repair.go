@@ -27,7 +27,7 @@ that part, and changes nothing without --yes.
 
 The part of the event log with the last checkpoint stays. History before that part
 is lost, and the counts of events behind it. A backup that is newer is better.
-A damaged database (tables, MANIFEST) cannot be repaired: restore a backup.
+A damaged database (tables, MANIFEST) cannot be repaired: see rebuild.
 
 A store is one of
 	badger:<dir>     the embedded store in a directory; that of protect is
@@ -38,17 +38,8 @@ Stop the server that uses the store first.
 `
 
 func repairCommand(cmd *cobra.Command) {
-	offlineFlags(cmd)
+	offlineCommand(cmd, runRepair)
 	cmd.Flags().Bool("yes", false, "Set the damaged part aside")
-	cmd.Args = cobra.NoArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir, done, err := offlineStore(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		return runRepair(cmd, dir)
-	}
 }
 
 func runRepair(cmd *cobra.Command, dir string) error {

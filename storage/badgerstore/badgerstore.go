@@ -206,7 +206,9 @@ func (s *Store) close() error {
 		}
 		err = firstOf(err, s.events.Close())
 	}
-	s.events.Abandon()                                                         // what an error has left open
+	// After an error too: Badger makes a table when it is closed, which must not be ahead of the log.
+	_ = s.events.Sync()
+	s.events.Abandon()
 	if unwritable := s.touch(); errors.Is(err, errLost) || unwritable != nil { // Badger would try for ever
 		unclosed.Store(s.dir, s)
 		return firstOf(err, unwritable)

@@ -184,7 +184,7 @@ func shut(dir string, log *slog.Logger) error {
 // such as .gitkeep or .snapshot, are nobody's data.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
-	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserveName, probePrefix + "*", "lost+found",
+	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserveName, asidePrefix + "*", copyDir, draftDir, probePrefix + "*", "lost+found",
 }
 
 // foreign returns the name of something in a directory that is not a store's, or "".

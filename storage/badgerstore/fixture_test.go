@@ -215,6 +215,7 @@ func abandon(t testing.TB, s *Store) {
 		return
 	}
 	before := databaseFiles(t, s.dir)
+	s.events.Abandon()
 	if err := s.Close(); !errors.Is(err, errAbandoned) {
 		t.Fatalf("Close: got %v, want %v", err, errAbandoned)
 	}

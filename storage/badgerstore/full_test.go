@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"syscall"
@@ -110,5 +111,62 @@ func TestFullAtPart(t *testing.T) {
 		}
 		abandon(t, s)
 		s = openAlone(t, dir, quiet)
+	}
+}
+
+// TestFullAtLastRecord: a transaction of several parts whose final record does not fit on the disk
+// happens wholly or not at all, and the store takes writes again by itself when there is room.
+func TestFullAtLastRecord(t *testing.T) {
+	for _, killed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
+			var full atomic.Bool
+			var last atomic.Int64
+			dir := t.TempDir()
+			s := openAlone(t, dir, Options{Logger: quiet.Logger, fs: &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+				if op.isBlock() && last.Load() > 0 && len(op.data) < 1000 {
+					full.Store(true)
+				}
+				if op.isBlock() && full.Load() {
+					return syscall.ENOSPC
+				}
+				return nil
+			}}})
+			known(t, s, "key")
+			last.Store(1)
+			updated := make(chan error, 1)
+			go func() { updated <- s.Update(context.Background(), acct, withKeys(11, many)) }()
+			waitUntil(t, "the disk is full", full.Load)
+			want := 1
+			if !killed {
+				last.Store(0)
+				full.Store(false)
+				if err := <-updated; err != nil {
+					t.Errorf("Update: %v", err)
+				}
+				want += many
+				for range 3 {
+					if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); err != nil {
+						t.Errorf("Consume: %v", err)
+					}
+				}
+				if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != want {
+					t.Errorf("got %d keys, %v, want %d", n, err, want)
+				}
+			}
+			if killed {
+				after := t.TempDir()
+				copyDatabase(t, after, dir)
+				copyEventLog(t, after, dir)
+				last.Store(0)
+				full.Store(false)
+				<-updated
+				dir = after
+			}
+			abandon(t, s)
+			s = openAlone(t, dir, quiet)
+			if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != want {
+				t.Errorf("opened again: got %d keys, %v, want %d", n, err, want)
+			}
+		})
 	}
 }

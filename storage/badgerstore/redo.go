@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
@@ -26,6 +27,9 @@ const (
 	recordPart    // of a transaction
 	recordCounter // a counter as it is, see set.go
 )
+
+// retryEvery is the time between two attempts to write the redo record of a large transaction.
+const retryEvery = 100 * time.Millisecond
 
 // redo is a transaction on its way into the event log.
 type redo struct {
@@ -112,6 +116,10 @@ func (r *redo) commit(account string, w *writes) error {
 	})
 	if position == 0 {
 		return fault(err)
+	}
+	for len(r.parts) > 0 && errors.Is(err, eventlog.ErrTemporary) && s.failure() == nil {
+		time.Sleep(retryEvery) // else a table may have a half of the transaction, and the event log nothing
+		err = s.events.Flush()
 	}
 	if err != nil && (!errors.Is(err, eventlog.ErrTemporary) || len(r.parts) > 0) {
 		return s.fail(err)

@@ -19,25 +19,55 @@ type replay struct {
 	old     []eventlog.Segment      // of format 1, from that of the current event on
 	format1 map[int64]eventlog.Keep // until when these must be kept, by their bases
 	highest map[ref]int64           // see raiseNumbers; by account and kind
+
+	foldBytes  int64 // a checkpoint is written after so many bytes; 0 to write none
+	remembered int   // request ids since the last checkpoint
+	lastDrop   int64 // the position of the last transaction that has deleted a counter
 }
+
+// flushesReplayed is after how many flushBytes, 1 GiB by default, a replay writes a checkpoint. Without
+// one the memory that it needs would grow with the event log.
+const flushesReplayed = 16
 
 // replayFrom replays the event log from the mark of the checkpoint on. kept says of segments of
 // format 1 until when they must be kept.
 func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, error) {
 	s.folder.mark.Store(mark)
 	s.flushed.Store(mark)
+	if err := s.resumeCopy(); err != nil {
+		return nil, err
+	}
 	r := &replay{s: s, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
+	if s.db.WasReplayable() { // else the database is of an earlier version: see upgrade.go
+		r.foldBytes = flushesReplayed * s.flushBytes
+	}
 	for _, g := range s.events.Segments() {
 		if g.Version == 1 {
 			r.old = append(r.old, g)
 		}
 	}
 	err := s.events.Replay(mark, func(position int64, payload []byte) error {
-		err := r.record(payload, position)
+		err := firstOf(r.fold(position), r.record(payload, position))
 		s.step(stepReplay)
 		return err
 	})
 	return r, firstOf(err, s.keepFormat1(kept, r.format1))
+}
+
+// fold writes a checkpoint with everything before a position, when much was replayed since the last one.
+func (r *replay) fold(position int64) error {
+	s := r.s
+	if r.foldBytes == 0 || position-s.folder.mark.Load() < r.foldBytes && r.remembered < foldRepeats {
+		return nil
+	}
+	if position-r.lastDrop < s.flushBytes/4 { // events of its counters may follow
+		return nil
+	}
+	r.remembered = 0
+	rest := s.newRedo() // the checkpoint ends where the replay has got to
+	defer rest.done()
+	s.underway.since[rest] = position
+	return s.fold()
 }
 
 // record replays a record.
@@ -84,7 +114,7 @@ func (r *replay) write(w *writes, position int64) error {
 		return err
 	}
 	for _, of := range dropped {
-		r.dropped[of] = true
+		r.dropped[of], r.lastDrop = true, position
 		sh := r.s.counters.shard(of)
 		delete(sh.unfolded, of)
 		if c := sh.byRef[of]; c != nil {
@@ -174,6 +204,7 @@ func (r *replay) keep(e *event, position int64) {
 func (r *replay) event(e *event, position int64) error {
 	key, user := e.refs()
 	if e.requestID != "" {
+		r.remembered++
 		r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)
 	}
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))

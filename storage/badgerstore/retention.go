@@ -25,6 +25,7 @@ type retention struct {
 	readers sync.RWMutex // read-locked while counters are read from pages and events, locked to remove
 	most    atomic.Int64 // max_history: bytes that all segments may have
 	early   atomic.Bool  // segments were removed before their retention was over
+	copied  atomic.Int64 // the position of the checkpoint copy, noCopy without one: see copy.go
 	wanted  atomic.Bool  // more are to be removed than have their events in tables
 }
 
@@ -76,7 +77,12 @@ func (s *Store) expire(now time.Time) error {
 func (s *Store) trim(now time.Time) error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	_, err := s.removeEarly(now, "it is larger than max_history", s.historyBytes()-s.retention.most.Load())
+	excess := func() int64 { return s.historyBytes() - s.retention.most.Load() }
+	const reason = "it is larger than max_history"
+	missing, err := s.removeEarly(now, reason, excess())
+	if err == nil && missing > 0 && s.retention.copied.Load() < s.flushed.Load() && s.dropCopy("max_history") {
+		_, err = s.removeEarly(now, reason, excess())
+	}
 	return err
 }
 
@@ -91,6 +97,11 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 	}
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
+	if s.dropCopy("the disk is full") {
+		if n, err = free(); err != nil || n >= wanted {
+			return n, err
+		}
+	}
 	missing, err := s.removeEarly(now, "the disk is full", int64(wanted-n))
 	if err != nil && !s.saidOf(err) {
 		s.log.Warn("history was not removed from a full disk", "dir", s.dir, "error", err)
@@ -130,11 +141,11 @@ func (s *Store) unflushed() bool {
 	return len(all) > 1 && all[len(all)-2].End > s.flushed.Load()
 }
 
-// removable returns the oldest segments whose events are in tables of the database and that mayGo accepts. It
+// removable returns the oldest segments whose events are in tables of the database and of its copy, and that mayGo accepts. It
 // stops at the first segment that must stay, and before the last one: older events of a
 // history are found through younger ones.
 func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Segment) {
-	all, flushed := s.events.Segments(), s.flushed.Load()
+	all, flushed := s.events.Segments(), min(s.flushed.Load(), s.retention.copied.Load())
 	for _, g := range all[:max(0, len(all)-1)] {
 		if g.End > flushed || !mayGo(g) {
 			break

@@ -70,10 +70,17 @@ var errStopped = errors.New("the scrub was stopped")
 // run reads everything. It returns the first damage.
 func (c *scrubbing) run() error {
 	stopped := false
-	err := c.s.db.Verify(func(n int) bool {
-		stopped = !c.pause(n)
-		return !stopped
-	})
+	verified, err := c.copyTables()
+	if err != nil && !isDamage(err) {
+		c.s.log.Warn("no checkpoint copy was written", "dir", c.s.dir, "error", err)
+		err = nil
+	}
+	if err == nil && !verified {
+		err = c.s.db.Verify(func(n int) bool {
+			stopped = !c.pause(n)
+			return !stopped
+		})
+	}
 	if err == nil && !stopped {
 		err = c.segments()
 	}

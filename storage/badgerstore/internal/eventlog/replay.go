@@ -76,6 +76,11 @@ func (l *Log) Abandon() {
 	}
 	l.stopped.Store(true)
 	l.mu.Unlock()
+	l.syncing.Lock()
+	if l.syncErr == nil {
+		l.syncErr = errClosed
+	}
+	l.syncing.Unlock()
 	if l.spare != nil {
 		_ = l.spare.Close()
 	}

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"hash/crc32"
@@ -11,6 +12,8 @@ import (
 type Report struct {
 	Segments, Records int
 	Bytes             int64          // of all segments
+	From              int64          // the first position; 0 without a segment
+	First             []byte         // the payload of the first record
 	Torn              int64          // bytes of a torn write at the end: Open cuts them off
 	Damage            []*DamageError // nothing when the log is whole
 }
@@ -38,6 +41,9 @@ func Verify(o Options) (r Report, err error) {
 	for i, g := range list {
 		if err != nil {
 			break
+		}
+		if i == 0 {
+			r.From = g.base
 		}
 		if i == len(list)-1 {
 			err = r.last(g, o, report)
@@ -92,8 +98,10 @@ func (r *Report) count(g *segment, fn func([]byte)) error {
 		if err != nil {
 			return err
 		}
-		for range u.records() {
-			r.Records++
+		for _, payload := range u.records() {
+			if r.Records++; r.Records == 1 {
+				r.First = bytes.Clone(payload)
+			}
 		}
 		fn(u.bytes)
 	}

@@ -62,6 +62,16 @@ func readInventory(dir string) (*inventory, error) {
 	return inv, nil
 }
 
+// ReadMark returns the mark of the last [DB.Checkpoint] of a database that nobody has open, the zero
+// Mark without an inventory.
+func ReadMark(dir string) (Mark, error) {
+	inv, err := readInventory(dir)
+	if inv == nil {
+		return Mark{}, err
+	}
+	return inv.Mark, err
+}
+
 func inventoryHead(body []byte) string {
 	return fmt.Sprintf("%s %08x", inventoryMagic, crc32.Checksum(body, castagnoli))
 }

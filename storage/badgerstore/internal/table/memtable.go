@@ -73,15 +73,19 @@ func memtables(dir string) (numbers []int, err error) {
 	return numbers, errors.Join(err, file.Close())
 }
 
-// entrySize is how much an entry takes of a memtable beside its key and value, at most: the node of
-// a skip list and the header of the write-ahead log.
-const entrySize = 256
+// entrySize is how much an entry, and a transaction, takes of a memtable beside its key and value, at
+// most: 124 bytes for the node of a skip list, or 34 and 70 in the write-ahead log.
+const entrySize = 128
 
 // Txn is a transaction that knows how much it takes of a memtable.
 type Txn struct {
 	*badger.Txn
 	bytes int64
 }
+
+// A memtable is ended when so much of it may be full, and takes no more than mostFilled.
+func (db *DB) usuallyFilled() int64 { return db.o.MemTableSize / 8 * 6 }
+func (db *DB) mostFilled() int64    { return db.o.MemTableSize / 8 * 7 }
 
 // Set is [badger.Txn.Set].
 func (t *Txn) Set(key, value []byte) error { return t.SetEntry(badger.NewEntry(key, value)) }
@@ -99,18 +103,18 @@ func (t *Txn) Delete(key []byte) error {
 }
 
 // NewTxn begins a transaction that writes. The caller calls Discard.
-func (db *DB) NewTxn() *Txn { return &Txn{Txn: db.NewTransaction(true)} }
+func (db *DB) NewTxn() *Txn { return &Txn{db.NewTransaction(true), entrySize} }
 
 // Commit commits a transaction. A table must never be ahead of the event log on disk. So Badger
-// does not begin a memtable by itself: when the memtable is half full, Commit calls sync, which
+// does not begin a memtable by itself: when 6/8 of the memtable are full, Commit calls sync, which
 // brings the event log to the disk, and then fills the memtable. While sync fails, Commit goes on
 // until 7/8 are full, and then returns the error of sync. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
-	if filled := db.filled + t.bytes; filled > db.o.MemTableSize/2 {
+	if filled := db.filled + t.bytes; filled > db.usuallyFilled() {
 		err := sync()
 		if err == nil {
 			err = db.nextMemtable()
-		} else if filled <= db.o.MemTableSize/8*7 {
+		} else if filled <= db.mostFilled() {
 			err = nil
 		}
 		if err != nil {

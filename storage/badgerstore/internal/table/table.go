@@ -251,11 +251,16 @@ func (db *DB) takeInventory(p *pin, mark Mark) error {
 	return db.writeInventory(m, p.tables, mark)
 }
 
-func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, mark Mark) error {
+func (db *DB) newInventory(m *manifest, tables map[uint64]bool, mark Mark) inventory {
 	inv := inventory{Mark: mark, Replayable: db.replayable, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
 		inv.Tables = append(inv.Tables, db.entry(id))
 	}
+	return inv
+}
+
+func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, mark Mark) error {
+	inv := db.newInventory(m, tables, mark)
 	err := inv.write(db.o.Dir)
 	if err == nil {
 		db.kept = inv

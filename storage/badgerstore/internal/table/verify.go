@@ -25,31 +25,36 @@ const (
 	ValueLogSuffix = ".vlog"
 )
 
-// verify reads every byte of a table through its file and checks every checksum. It returns how
-// many bytes it has read. Reading through mapped memory would end the process over a table that
-// is cut off.
+// verify reads and verifies a table. It returns how many bytes it has read.
 func verify(o badger.Options, e entry) (n int, err error) {
+	b, err := read(o, e)
+	return len(b), err
+}
+
+// read reads every byte of a table through its file and checks every checksum. Reading through mapped
+// memory would end the process over a table that is cut off.
+func read(o badger.Options, e entry) (b []byte, err error) {
 	name := btable.IDToFilename(e.ID)
 	defer func() {
 		if p := recover(); p != nil { // over an index or a block that makes no sense
 			err = damage(name, "a block is invalid")
 		}
 	}()
-	b, err := os.ReadFile(filepath.Join(o.Dir, name))
+	b, err = os.ReadFile(filepath.Join(o.Dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, damage(name, "the file is missing")
+		return nil, damage(name, "the file is missing")
 	}
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	t, err := btable.OpenInMemoryTable(b, e.ID, &btable.Options{Compression: e.Compression, BlockSize: o.BlockSize, ChkMode: options.OnBlockRead})
 	if err == nil {
 		err = t.VerifyChecksum()
 	}
 	if err != nil {
-		return len(b), damage(name, "%v", err)
+		return b, damage(name, "%v", err)
 	}
-	return len(b), nil
+	return b, nil
 }
 
 // found has the manifest, the inventory and the tables of a database that is not open.

@@ -1,0 +1,173 @@
+package badgerstore
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+)
+
+// The checkpoint copy is a second copy of the tables. Each scrub writes the bytes that it has
+// verified to a draft, which replaces the copy of the scrub before when it is whole. [Rebuild] takes the copy and
+// replays the event log from its position on, so the segments from there on are kept. When
+// the segments or the copy take room that requests need, the copy is removed.
+const (
+	copyDir  = "copy"
+	draftDir = "copy-draft" // while it is written
+
+	noCopy = math.MaxInt64 // in place of its position
+)
+
+// copyTries is how often a copy is tried, once a second, while Badger changes the tables.
+const copyTries = 60
+
+// copyPosition returns the position of the event log from which on the copy in the directory of a store needs
+// it, noCopy when there is no copy.
+func copyPosition(dir string) int64 {
+	mark, err := table.ReadMark(filepath.Join(dir, copyDir))
+	if err != nil || mark.Position == 0 {
+		return noCopy
+	}
+	return mark.Position
+}
+
+// resumeCopy finds the copy of an earlier process, and removes one that it has not finished.
+func (s *Store) resumeCopy() error {
+	s.retention.copied.Store(copyPosition(s.dir))
+	return os.RemoveAll(filepath.Join(s.dir, draftDir))
+}
+
+// copyTables verifies the tables and writes a new copy. It returns false when it has written none, and the
+// tables need to be verified.
+func (c *scrubbing) copyTables() (verified bool, err error) {
+	s := c.s
+	if !s.db.WasReplayable() || !s.roomForCopy() {
+		return false, nil
+	}
+	defer func() {
+		if !verified {
+			err = firstOf(err, s.cancelCopy())
+		}
+	}()
+	draft, err := c.newCopy()
+	if draft == nil || err != nil {
+		return false, err
+	}
+	defer draft.Close()
+	dir := filepath.Join(s.dir, draftDir)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return false, err
+	}
+	whole, err := draft.Write(dir, func(n int) bool {
+		return c.pause(n) && s.retention.copied.Load() != noCopy
+	})
+	if err != nil || !whole {
+		return false, err
+	}
+	return true, s.replaceCopy(draft.Position())
+}
+
+// newCopy begins a copy, and tries again while Badger changes the tables. It returns nil after copyTries, and
+// when the scrub is to stop.
+func (c *scrubbing) newCopy() (*table.Copy, error) {
+	for range copyTries {
+		draft, err := c.s.beginCopy()
+		if !errors.Is(err, table.ErrChanging) {
+			return draft, err
+		}
+		if !c.rest(time.Second) {
+			break
+		}
+	}
+	return nil, nil
+}
+
+// beginCopy begins a copy. From then on the event log keeps the segments that the copy needs.
+func (s *Store) beginCopy() (*table.Copy, error) {
+	s.retention.running.Lock()
+	defer s.retention.running.Unlock()
+	position := s.flushed.Load()
+	draft, err := s.db.NewCopy(position)
+	if err == nil {
+		s.retention.copied.CompareAndSwap(noCopy, position)
+	}
+	return draft, err
+}
+
+// replaceCopy puts the draft in the place of the copy, unless the room was needed meanwhile.
+func (s *Store) replaceCopy(position int64) error {
+	s.retention.running.Lock()
+	defer s.retention.running.Unlock()
+	if s.retention.copied.Load() == noCopy {
+		return os.RemoveAll(filepath.Join(s.dir, draftDir))
+	}
+	err := firstOf(removeCopy(s.dir), os.Rename(filepath.Join(s.dir, draftDir), filepath.Join(s.dir, copyDir)), eventlog.OS.SyncDir(s.dir))
+	s.retention.copied.Store(copyPosition(s.dir))
+	return err
+}
+
+// cancelCopy removes a draft, and keeps the copy, if there is one.
+func (s *Store) cancelCopy() error {
+	s.retention.running.Lock()
+	defer s.retention.running.Unlock()
+	if s.retention.copied.Load() != noCopy {
+		s.retention.copied.Store(copyPosition(s.dir))
+	}
+	return os.RemoveAll(filepath.Join(s.dir, draftDir))
+}
+
+// roomForCopy reports whether the disk has room for another copy of the tables. Without room it removes the
+// copy of the last scrub, and looks again.
+func (s *Store) roomForCopy() bool {
+	size, err := s.tableBytes()
+	if err != nil {
+		return false
+	}
+	roomy := func() bool {
+		free, err := s.freeSpace()
+		return err == nil && free >= 2*uint64(s.reserve.minFree())+size
+	}
+	if roomy() {
+		return true
+	}
+	s.retention.running.Lock()
+	defer s.retention.running.Unlock()
+	s.dropCopy("the disk has no room for two copies of the database")
+	return roomy()
+}
+
+// tableBytes returns the size of all tables.
+func (s *Store) tableBytes() (sum uint64, err error) {
+	paths, err := filepath.Glob(filepath.Join(s.dir, "*"+table.Suffix))
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil { // else it was compacted
+			sum += uint64(info.Size())
+		}
+	}
+	return sum, err
+}
+
+// dropCopy removes the copy, and the draft of one ends. It reports whether there was one. The caller
+// holds retention.running.
+func (s *Store) dropCopy(reason string) bool {
+	if s.retention.copied.Swap(noCopy) == noCopy {
+		return false
+	}
+	err := removeCopy(s.dir)
+	s.log.Warn("the checkpoint copy is removed: limitkeeper rebuild has none until the next scrub", "dir", s.dir, "reason", reason, "error", err)
+	return true
+}
+
+// removeCopy removes the copy of a store, INVENTORY first: a process that is killed meanwhile leaves a
+// directory that is not taken for a copy.
+func removeCopy(dir string) error {
+	dir = filepath.Join(dir, copyDir)
+	if err := os.Remove(filepath.Join(dir, table.InventoryName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(dir)
+}

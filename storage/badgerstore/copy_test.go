@@ -1,0 +1,266 @@
+package badgerstore
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+)
+
+// scrubbed runs a scrub that must find a whole store.
+func scrubbed(t *testing.T, s *Store) {
+	t.Helper()
+	if err := scrubNow(s); err != nil {
+		t.Fatalf("scrub: %v", err)
+	}
+}
+
+func scrubNow(s *Store) error {
+	return (&scrubbing{s: s, rest: func(time.Duration) bool { return true }, began: time.Now()}).run()
+}
+
+// goOn changes keys and counts on, until the event log has some more segments.
+func goOn(t *testing.T, s *Store, round int) {
+	t.Helper()
+	update(t, s, func(tx core.Tx) error { return changeKeys(tx, round) })
+	for n := len(s.events.Segments()) + 3; len(s.events.Segments()) < n; {
+		for i := range damagedKeys {
+			if _, err := s.Key(t.Context(), acct, damagedKey(i)); err == nil {
+				consume(t, s, request(damagedKey(i), int64(i%8+1), endless, noon.Add(time.Hour)))
+			}
+		}
+	}
+}
+
+func anySegment(eventlog.Segment) bool { return true }
+
+// copiedStore makes a store with a copy, and with an event log that has lost its beginning: the part behind
+// the copy stays, although all of it is in tables. It returns what the store answers.
+func copiedStore(t *testing.T, clean bool) (dir, want string) {
+	t.Helper()
+	dir, _ = filledStore(t, true)
+	s := openAlone(t, dir, smallSegments)
+	goOn(t, s, 4)
+	checkpoint(t, s)
+	scrubbed(t, s)
+	goOn(t, s, 5)
+	checkpoint(t, s)
+	if err := s.remove(s.removable(anySegment)); err != nil {
+		t.Fatal(err)
+	}
+	oldest, copied := s.events.Segments()[0], s.retention.copied.Load()
+	if oldest.Base == firstPosition || oldest.Base > copied || oldest.End < copied {
+		t.Fatalf("got the oldest segment %+v, want that of position %d", oldest, copied)
+	}
+	update(t, s, func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: acct, ID: 2, Name: "late"}) })
+	if clean {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		if err := s.syncAll(); err != nil {
+			t.Fatal(err)
+		}
+		killed := killedCopy(t, dir)
+		abandon(t, s)
+		copyFiles(t, filepath.Join(killed, copyDir), filepath.Join(dir, copyDir))
+		dir = killed
+	}
+	return dir, worldOf(t, dir)
+}
+
+// withCopy returns a copy of a store with its checkpoint copy.
+func withCopy(t *testing.T, dir string) string {
+	t.Helper()
+	to := copyOf(t, dir)
+	copyFiles(t, filepath.Join(to, copyDir), filepath.Join(dir, copyDir))
+	return to
+}
+
+// TestRebuildFromCopy: without the beginning of the event log, Rebuild makes a database of the copy that the
+// last scrub has made and the event log behind it. Everything is as before, and the copy is still there.
+func TestRebuildFromCopy(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		whole, want := copiedStore(t, clean)
+		for name, lose := range lost {
+			t.Run(stopped(clean)+"/"+name, func(t *testing.T) {
+				dir := withCopy(t, whole)
+				lose(t, dir)
+				copied := contents(t, filepath.Join(dir, copyDir))
+				if lines := rebuilt(t, dir); !strings.Contains(lines[0], "the copy of ") {
+					t.Errorf("got lines %q, want the copy", lines)
+				}
+				if !maps.Equal(contents(t, filepath.Join(dir, copyDir)), copied) {
+					t.Error("the copy is another one")
+				}
+				wantWorld(t, dir, want)
+			})
+		}
+		for name, file := range map[string]string{"the copy of the database is damaged": "*.sst", "no whole copy": table.InventoryName} {
+			dir := withCopy(t, whole)
+			truncate(t, glob(t, filepath.Join(dir, copyDir), file))
+			remove(t, glob(t, dir, "MANIFEST"))
+			before := contents(t, dir)
+			_, err := Rebuild(dir, Rebuilding{Progress: func(string) {}})
+			if wantOneLine(t, err, dir); !strings.Contains(err.Error(), name) || !maps.Equal(contents(t, dir), before) {
+				t.Errorf("got error %v or other files, want %q", err, name)
+			}
+		}
+	}
+}
+
+// TestRebuildAfterScrub: a scrub that finds damage keeps the copy of the scrub before it, and Rebuild uses that.
+func TestRebuildAfterScrub(t *testing.T) {
+	dir, _ := copiedStore(t, true)
+	s := openAlone(t, dir, smallSegments)
+	_, err := world(s) // counts the request id once more: its segment was removed
+	want, err2 := world(s)
+	if err := firstOf(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range glob(t, dir, "*.sst") {
+		changeByte(t, path, 900)
+	}
+	before := contents(t, filepath.Join(dir, copyDir))
+	if err := s.failOnDamage(scrubNow(s)); !isDamage(err) {
+		t.Fatalf("scrub: got %v, want damage", err)
+	}
+	_ = s.Close() // says so again
+	if _, err := os.Stat(filepath.Join(dir, draftDir)); err == nil || !maps.Equal(contents(t, filepath.Join(dir, copyDir)), before) {
+		t.Errorf("the copy is another one, or its draft is left: %v", err)
+	}
+	rebuilt(t, dir)
+	wantWorld(t, dir, want)
+}
+
+// TestCopyMakesRoom: a copy does not take the room of requests. When the disk is full the copy goes before
+// any history. When the event log is larger than max_history it goes when history alone is not enough.
+func TestCopyMakesRoom(t *testing.T) {
+	whole, _ := copiedStore(t, true)
+	exists := func(s *Store) bool {
+		_, err := os.Stat(filepath.Join(s.dir, copyDir))
+		return err == nil
+	}
+	open := func() *Store { return openAlone(t, withCopy(t, whole), smallSegments) }
+	s := open()
+	enough := uint64(s.reserve.minFree() + s.reserve.slack())
+	free := []uint64{0, enough}
+	n, err := s.makeSpace(noon, func() (n uint64, err error) {
+		n, free = free[0], free[1:]
+		return n, nil
+	})
+	if err != nil || n != enough || exists(s) || s.retention.early.Load() {
+		t.Errorf("a full disk: got %d free, %v, copy %v, history removed %v", n, err, exists(s), s.retention.early.Load())
+	}
+	if s.retention.copied.Load() != noCopy || len(s.removable(anySegment)) == 0 {
+		t.Error("the segments are kept for a copy that is gone")
+	}
+	scrubbed(t, s)
+	if !exists(s) {
+		t.Error("the next scrub makes no copy")
+	}
+
+	s = open()
+	later := time.Now().Add(72 * time.Hour)
+	s.SetMaxHistory(s.historyBytes())
+	if err := s.trim(later); err != nil || !exists(s) {
+		t.Errorf("below max_history: got %v, and the copy is gone", err)
+	}
+	segments := len(s.events.Segments())
+	s.SetMaxHistory(s.historyBytes() - 1)
+	if err := s.trim(later); err != nil || exists(s) || len(s.events.Segments()) >= segments {
+		t.Errorf("above max_history: got %v, %d segments, copy %v", err, len(s.events.Segments()), exists(s))
+	}
+}
+
+// TestCopyEnds: a copy that is dropped or stopped while it is written leaves nothing. A process that is
+// killed then leaves a draft, which the next start removes. The copy before it stays.
+func TestCopyEnds(t *testing.T) {
+	dir, _ := copiedStore(t, true)
+	s := openAlone(t, dir, smallSegments)
+	before := contents(t, filepath.Join(dir, copyDir))
+	stop := &scrubbing{s: s, rest: func(time.Duration) bool { return false }, began: time.Now(), unpaid: scrubTurn}
+	if verified, err := stop.copyTables(); verified || err != nil || !maps.Equal(contents(t, filepath.Join(dir, copyDir)), before) {
+		t.Errorf("stopped: got %v, %v, or another copy", verified, err)
+	}
+	if s.retention.copied.Load() != copyPosition(dir) {
+		t.Error("stopped: the segments of the copy are not kept")
+	}
+	drop := &scrubbing{s: s, rest: func(time.Duration) bool {
+		s.retention.running.Lock()
+		defer s.retention.running.Unlock()
+		return s.dropCopy("test")
+	}, began: time.Now(), unpaid: scrubTurn}
+	if verified, err := drop.copyTables(); verified || err != nil || s.retention.copied.Load() != noCopy {
+		t.Errorf("dropped: got %v, %v, position %d", verified, err, s.retention.copied.Load())
+	}
+	for _, name := range []string{copyDir, draftDir} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("dropped: %s is left", name)
+		}
+	}
+	if err := firstOf(s.Close(), os.Mkdir(filepath.Join(dir, draftDir), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	openAlone(t, dir, smallSegments)
+	if _, err := os.Stat(filepath.Join(dir, draftDir)); err == nil {
+		t.Error("the draft of a killed process is left")
+	}
+}
+
+// TestCopyBesideWrites: copies that are made while tables are written and compacted are whole, and with the
+// event log each makes the store as it is.
+func TestCopyBesideWrites(t *testing.T) {
+	dir, _ := filledStore(t, true)
+	s := openAlone(t, dir, Options{Logger: quiet.Logger, flushBytes: 1})
+	written, copies := make(chan error), 0
+	go func() {
+		written <- func() error {
+			for round := range 40 {
+				for i := range damagedKeys {
+					c := request(damagedKey(i), int64(i%8+1), endless, noon.Add(time.Duration(round)*time.Second))
+					if _, err := s.Consume(t.Context(), c); err != nil && !strings.Contains(err.Error(), "not found") {
+						return err
+					}
+				}
+				if err := s.Update(t.Context(), acct, func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: acct, ID: 3, Name: fmt.Sprint(round)}) }); err != nil {
+					return err
+				}
+				if err := s.fold(); err != nil {
+					return err
+				}
+				s.watch()
+			}
+			return nil
+		}()
+	}()
+	for done := false; !done; {
+		select {
+		case err := <-written:
+			if done = true; err != nil {
+				t.Fatal(err)
+			}
+		default:
+			scrubbed(t, s)
+			copies++
+			if _, err := table.Check(filepath.Join(dir, copyDir), "", func(table.Progress) {}, func(err error) { t.Error(err) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want, err := world(s)
+	if err = firstOf(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(copies, "copies")
+	remove(t, glob(t, dir, "*"))
+	rebuilt(t, dir)
+	wantWorld(t, dir, want)
+}

@@ -1,0 +1,118 @@
+package table
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/dgraph-io/badger/v4"
+	btable "github.com/dgraph-io/badger/v4/table"
+)
+
+// ErrChanging means that the tables were being changed at that moment: try again.
+var ErrChanging = errors.New("the tables are being changed")
+
+// Copy is a copy of the tables of one moment that is to be written. It pins these tables: Badger deletes
+// none of them before Write or Close.
+type Copy struct {
+	db       *DB
+	pin      *pin
+	manifest *manifest
+	inv      inventory
+}
+
+// NewCopy begins a copy. The tables have everything before a position of the event log. The caller calls Write and Close.
+func (db *DB) NewCopy(position int64) (*Copy, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.damaged != nil {
+		return nil, db.damaged
+	}
+	p := db.newPin()
+	m, err := readManifest(db.o)
+	if err == nil && (m == nil || !p.isOf(m)) {
+		err = ErrChanging
+	}
+	if err != nil {
+		p.release()
+		return nil, err
+	}
+	return &Copy{db, p, m, db.newInventory(m, p.tables, Mark{Position: position, Log: db.kept.Log, Time: db.kept.Time})}, nil
+}
+
+// isOf reports whether a manifest names the tables of a pin and no others.
+func (p *pin) isOf(m *manifest) bool {
+	named := map[uint64]bool{}
+	for id := range m.tables {
+		named[id] = true
+	}
+	return maps.Equal(p.tables, named)
+}
+
+// Position returns the position that NewCopy was called with.
+func (c *Copy) Position() int64 { return c.inv.Position }
+
+// Close lets the tables go.
+func (c *Copy) Close() { c.pin.release() }
+
+// Write verifies each table and writes it to an empty directory; then MANIFEST, and INVENTORY last. All of
+// that is on disk then. It calls pause after each table with the number of its bytes, and returns false
+// when pause does.
+func (c *Copy) Write(dir string, pause func(bytes int) bool) (whole bool, err error) {
+	for _, id := range slices.Sorted(maps.Keys(c.pin.tables)) {
+		b, err := read(c.db.o, c.db.entry(id))
+		if err == nil {
+			err = writeSynced(filepath.Join(dir, btable.IDToFilename(id)), b)
+		}
+		if err != nil || !pause(len(b)) {
+			return false, err
+		}
+	}
+	if err := writeSynced(filepath.Join(dir, badger.ManifestFilename), c.manifest.bytes); err != nil {
+		return false, err
+	}
+	return true, c.inv.write(dir)
+}
+
+// Restore puts the files of a copy into a directory that has no database. MANIFEST comes last: without it the
+// database is not opened.
+func Restore(dir, from string) error {
+	inv, err := readInventory(from)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, e := range inv.Tables {
+		names = append(names, btable.IDToFilename(e.ID))
+	}
+	for _, name := range append(names, InventoryName) {
+		if err := copyFile(filepath.Join(dir, name), filepath.Join(from, name)); err != nil {
+			return err
+		}
+	}
+	draft := filepath.Join(dir, badger.ManifestFilename+"-REWRITE")
+	if err := errors.Join(copyFile(draft, filepath.Join(from, badger.ManifestFilename)), syncPath(dir)); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(draft, filepath.Join(dir, badger.ManifestFilename)), syncPath(dir))
+}
+
+func copyFile(to, from string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return writeSynced(to, b)
+}
+
+// writeSynced writes a file and brings its content to the disk.
+func writeSynced(path string, b []byte) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(b)
+	return errors.Join(err, file.Sync(), file.Close())
+}
