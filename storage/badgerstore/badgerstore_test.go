@@ -31,6 +31,7 @@ func openIn(t testing.TB, dir string, o Options) *Store {
 
 // TestStore: every promise of core.Store, in both durabilities.
 func TestStore(t *testing.T) {
+	t.Parallel()
 	for _, d := range []Durability{Process, Power} {
 		t.Run(d.String(), func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) storetest.Opened {

@@ -206,6 +206,7 @@ func TestOmittedDenialsOfDays(t *testing.T) {
 // TestDaysOfNumberGivenAgain: whoever gets the number of a key or user that was deleted has
 // none of its days, whatever was folded meanwhile, and what was deleted leaves the archive.
 func TestDaysOfNumberGivenAgain(t *testing.T) {
+	t.Parallel()
 	for _, folds := range []string{"", "before", "between", "after", "before between after", "before after"} {
 		for _, used := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/used=%t", folds, used), func(t *testing.T) {

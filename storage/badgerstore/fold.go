@@ -380,7 +380,12 @@ func (s *Store) flush() error {
 		return err
 	}
 	position = max(position, s.flushed.Load())
-	if err := s.failOnDamage(s.db.Checkpoint(table.Mark{Position: position, Log: s.events.Durable(), Time: s.clock.Load()})); err != nil {
+	mark := table.Mark{Position: position, Log: s.events.Durable(), Time: s.clock.Load()}
+	err = s.db.Checkpoint(mark)
+	if noRoom(err) && s.reserve.give(leastGiven) { // without a checkpoint no history can be removed
+		err = s.db.Checkpoint(mark)
+	}
+	if err := s.failOnDamage(err); err != nil {
 		return err
 	}
 	s.flushed.Store(position)
@@ -390,5 +395,8 @@ func (s *Store) flush() error {
 	}
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	return fault(s.db.Flush(s.syncEvents))
+	if err := firstOf(s.failure(), s.ready()); err != nil {
+		return fault(err)
+	}
+	return s.badgerError(s.db.Flush(s.syncEvents))
 }

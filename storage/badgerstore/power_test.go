@@ -282,6 +282,7 @@ const powerCuts = 25
 // brought to the disk. Whatever else came to the disk, in whatever order, the store
 // opens, counters and histories agree, and counting goes on.
 func TestPowerCut(t *testing.T) {
+	t.Parallel()
 	for _, d := range []Durability{Process, Power} {
 		t.Run(d.String(), func(t *testing.T) {
 			o := newOutage(t, d)
@@ -306,6 +307,7 @@ func TestPowerCut(t *testing.T) {
 // TestPowerCutIsNoticed: a store that does not do what it promises is found out: the
 // test of power cuts would be no proof.
 func TestPowerCutIsNoticed(t *testing.T) {
+	t.Parallel()
 	for name, breaks := range map[string]func(*outage){
 		"nothing is synced":        func(o *outage) { o.broken = true },
 		"process instead of power": func(o *outage) { o.options.Durability = Process },

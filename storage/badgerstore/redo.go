@@ -151,7 +151,11 @@ func (s *Store) apply(w *writes) error {
 	// A counter that is deleted takes no requests meanwhile. Its events up to now do not count.
 	s.counters.hold(dropped, s.events.Written())
 	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
-	if err = s.write(w, dropped, s.events.End()); err != nil {
+	for err = s.write(w, dropped, s.events.End()); errors.Is(err, eventlog.ErrTemporary) && s.failure() == nil; {
+		time.Sleep(retryEvery) // the event log has the writes, so they have happened
+		err = s.write(w, dropped, s.events.End())
+	}
+	if err != nil {
 		return s.fail(err)
 	}
 	return nil

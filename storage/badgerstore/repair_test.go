@@ -16,6 +16,7 @@ import (
 // what the checkpoint and the kept events say: all of it when the damage was in the checkpoint.
 // No byte of a segment is deleted: the old file is kept under another name.
 func TestRepair(t *testing.T) {
+	t.Parallel()
 	for _, clean := range []bool{true, false} {
 		d := storeToDamage(t, clean)
 		for _, c := range logDamages {

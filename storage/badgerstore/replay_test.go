@@ -120,6 +120,7 @@ func TestReplayOfDeleted(t *testing.T) {
 // TestFoundIsOnTheDisk: with Power a request that is asked again is answered when its
 // count is on the disk, also when that was left by a process that was killed before.
 func TestFoundIsOnTheDisk(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(8) {
 		dir := t.TempDir()
 		d := newLossyDisk()

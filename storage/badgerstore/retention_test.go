@@ -165,6 +165,7 @@ func TestFullDiskTakesHistory(t *testing.T) {
 // TestRemovedWhileRead: counters, histories and sums are read without an error and with the
 // right numbers while checkpoints are written and segments removed.
 func TestRemovedWhileRead(t *testing.T) {
+	t.Parallel()
 	const rounds, each = 60, 20
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 1 << 10, MaxHistory: 1, Logger: quiet.Logger})
 	keys := numbered("key", 8)

@@ -40,7 +40,7 @@ func (s *Store) watch() {
 	if n := table.Unreadable(); err == nil && s.unreadable.Swap(n) != n {
 		err = s.db.Verify(func(int) bool { return true })
 	}
-	if err := s.failOnDamage(err); err != nil && s.failure() == nil {
+	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !noRoom(err) && !s.saidOf(err) {
 		s.log.Warn("the compacted tables were not verified", "dir", s.dir, "error", err)
 	}
 }

@@ -148,10 +148,8 @@ func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 		return fault(err)
 	}
 	s.step(stepCommit)
-	if err := s.db.Commit(txn, s.syncEvents); errors.Is(err, eventlog.ErrTemporary) {
-		return fault(err)
-	} else if err != nil {
-		return s.fail(fmt.Errorf("%w: %w", errBadger, err))
+	if err := s.badgerError(s.db.Commit(txn, s.syncEvents)); err != nil {
+		return err
 	}
 	s.step(stepCommitted)
 	return nil
@@ -160,6 +158,14 @@ func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 // errBadger means that Badger could not commit. It may be left without a memtable then, and ends the
 // process when it is read.
 var errBadger = errors.New("the database cannot be written")
+
+// badgerError fails the store after an error of Badger, but not after a temporary one of the event log.
+func (s *Store) badgerError(err error) error {
+	if err == nil || errors.Is(err, eventlog.ErrTemporary) {
+		return fault(err)
+	}
+	return s.fail(fmt.Errorf("%w: %w", errBadger, err))
+}
 
 // encode appends the writes, as a redo record has them.
 func (w *writes) encode(record []byte) []byte {
