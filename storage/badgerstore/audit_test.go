@@ -67,6 +67,9 @@ func (a *auditing) problem(format string, args ...any) {
 
 // read reads all events from where it has come to.
 func (a *auditing) read() error {
+	if a.oldest() > max(a.next, firstPosition) {
+		a.whole = false // records were removed before they were read here
+	}
 	err := a.s.events.Replay(max(a.next, a.oldest()), func(position int64, payload []byte) error {
 		if payload[0] == recordRedo {
 			a.whole = a.whole || position < firstPosition+100
