@@ -33,7 +33,6 @@ const (
 // truth, a request with an id has one answer for ever, histories agree with counters,
 // lists are whole, and what was deleted stays away.
 func TestKill(t *testing.T) {
-	t.Parallel()
 	k := newKilling(t)
 	for round := 0; round < k.want || len(k.missing()) > 0; round++ {
 		if round == k.want+100 {
