@@ -10,7 +10,7 @@ import (
 
 // audit reads the whole event log and returns its problems: an invalid record, an event whose
 // number or links are not those that its place gives it, a counter that is not the sum of its
-// events, a count on a key or user that was not made before it or is missing.
+// events.
 func audit(s *Store) []string { return newAuditing().audit(s) }
 
 // audit goes on from where it has come to, also in another store with the same event log.
@@ -36,13 +36,9 @@ type auditing struct {
 	trails   map[ref]*trail
 	next     int64 // the position that it has come to
 	problems []string
-
-	// Of a log that has everything since the store was made.
-	whole bool
-	made  map[ref]bool // keys and users; false when they were deleted
 }
 
-func newAuditing() *auditing { return &auditing{trails: map[ref]*trail{}, made: map[ref]bool{}} }
+func newAuditing() *auditing { return &auditing{trails: map[ref]*trail{}} }
 
 // trail is what the event log has of a counter.
 type trail struct {
@@ -67,15 +63,8 @@ func (a *auditing) problem(format string, args ...any) {
 
 // read reads all events from where it has come to.
 func (a *auditing) read() error {
-	if a.oldest() > max(a.next, firstPosition) {
-		a.whole = false // records were removed before they were read here
-	}
 	err := a.s.events.Replay(max(a.next, a.oldest()), func(position int64, payload []byte) error {
-		if payload[0] == recordRedo {
-			a.whole = a.whole || position < firstPosition+100
-			return a.redo(payload, position)
-		}
-		if payload[0] > recordRedo {
+		if payload[0] >= recordRedo {
 			return nil
 		}
 		e, err := decodeEvent(payload, position)
@@ -91,47 +80,9 @@ func (a *auditing) read() error {
 	return err
 }
 
-// redo notes the keys and users that a transaction makes and deletes.
-func (a *auditing) redo(payload []byte, position int64) error {
-	parts, w, err := decodeRedo(payload, position)
-	all := []*writes{w}
-	for _, part := range parts {
-		w, partErr := a.s.readPart(part)
-		err, all = firstOf(err, partErr), append(all, w)
-	}
-	if err != nil {
-		return err
-	}
-	for _, w := range all {
-		dropped, err := w.dropped()
-		if err != nil {
-			return err
-		}
-		for _, of := range dropped {
-			a.made[of] = false
-		}
-		for p, one := range w.byPath {
-			if one.value == nil || p[0] != kindKey && p[0] != kindUser {
-				continue
-			}
-			fields := reading{[]byte(p[1:])}
-			account, number := fields.text(), int64(fields.uint64())
-			of, err := a.s.accounts.number(a.s, account)
-			if err != nil {
-				return err
-			}
-			a.made[ref{number, of, uint32(p[0])}] = true
-		}
-	}
-	return nil
-}
-
 // event follows the trail of a counter. A trail begins anew where the files before have
 // been removed, and where a number is given again that a power cut took.
 func (a *auditing) event(of ref, e *event, position int64) {
-	if _, known := a.made[of]; a.whole && !known {
-		a.problem("%v at %d: it is counted before it is made", of, position)
-	}
 	l := e.linkOf(of.kind)
 	t := a.trails[of]
 	if t == nil || l.number == 1 || l.prev != 0 && l.prev < a.oldest() {
@@ -171,9 +122,6 @@ func (a *auditing) counter(of ref, t *trail) {
 	if err != nil || !there {
 		if err != nil {
 			a.problem("%v: %v", of, err)
-		}
-		if a.whole && a.made[of] {
-			a.problem("%v: it has counted, was not deleted, and is not there", of)
 		}
 		delete(a.trails, of)
 		return
