@@ -58,18 +58,23 @@ func (s *Server) CutConnections() int {
 	return cut
 }
 
-// AwaitReplicas waits until n replicas of the server have its data and follow it. That
+// AwaitReplicas waits until n replicas of the server have its data, follow it, and have
+// acknowledged some of it: a replica that is still loading counts as online, too. That
 // they do not within 20 seconds fails the test.
 func (s *Server) AwaitReplicas(n int) {
 	s.tb.Helper()
 	await(s.tb, fmt.Sprintf("%d replicas of %s", n, s.Addr()), []*Server{s}, func() error {
+		if _, err := s.call(brief, "PUBLISH", "awaiting", "replicas"); err != nil { // something to acknowledge
+			return err
+		}
 		info, err := s.info("INFO", "replication")
 		if err != nil {
 			return err
 		}
 		online := 0
 		for name, value := range info {
-			if strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online") {
+			loaded := strings.Contains(value, "state=online") && !strings.Contains(value, ",offset=0,")
+			if strings.HasPrefix(name, "slave") && loaded {
 				online++
 			}
 		}
