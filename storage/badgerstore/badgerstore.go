@@ -62,6 +62,7 @@ type Options struct {
 	step        func(step)  // called at each step
 
 	flushBytes int64 // see flush; flushBytes by default
+	memtable   int64 // see [table.Options]
 }
 
 // Store is a [core.Store] on disk.

@@ -114,7 +114,7 @@ func BenchmarkFold(b *testing.B) {
 func BenchmarkDays(b *testing.B) {
 	const keys, users = 10_000, 100_000
 	outer, dir := b, b.TempDir()
-	s := openAlone(outer, dir, Options{})
+	s := openAlone(outer, dir, Options{memtable: table.UsualMemtable})
 	fill(b, s, users)
 	for some := range slices.Chunk(numbered("key_of_plan", keys), 1000) {
 		update(b, s, func(tx core.Tx) (err error) {
@@ -151,7 +151,7 @@ func BenchmarkDays(b *testing.B) {
 				if err := s.Close(); err != nil {
 					b.Fatal(err)
 				}
-				s = openAlone(outer, dir, Options{})
+				s = openAlone(outer, dir, Options{memtable: table.UsualMemtable})
 				b.StartTimer()
 				days()
 			}

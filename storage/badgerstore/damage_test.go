@@ -98,7 +98,7 @@ type damagedStore struct {
 	id     *core.Consumption // in the second segment
 }
 
-var damagedOptions = Options{Logger: quiet.Logger, segmentSize: 12 << 10}
+var damagedOptions = Options{Logger: quiet.Logger, segmentSize: 12 << 10, memtable: smallMemtable}
 
 // storeToDamage makes a store and stops it: cleanly, or by a kill at least a second after the
 // last request, so that everything was synced.

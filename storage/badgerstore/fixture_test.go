@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,9 @@ import (
 // patience is how long a test waits for what happens soon.
 const patience = 20 * time.Second
 
-// quiet are options for a store that is to fail.
-var quiet = Options{Logger: slog.New(slog.DiscardHandler)}
+// quiet are options for a store that is to fail. Its memtables are small, as are those of openAlone: to
+// write and to read large ones takes most of the time under the race detector.
+var quiet = Options{Logger: slog.New(slog.DiscardHandler), memtable: smallMemtable}
 
 // acct is the account that most tests use.
 const acct = "acct"
@@ -192,6 +194,7 @@ func (s *Store) commits(fn func() error) {
 // with the test.
 func openAlone(t testing.TB, dir string, o Options) *Store {
 	t.Helper()
+	o.memtable = cmp.Or(o.memtable, smallMemtable)
 	s, err := open(dir, o)
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -231,15 +234,15 @@ func abandon(t testing.TB, s *Store) {
 	}
 }
 
-// databaseFiles returns the files of a database by their names, without the logs of memtables,
-// which are removed when the store is opened.
+// databaseFiles returns the files of a database by their names, without those that have no data: the
+// reserve, and the logs of memtables, which are removed when the store is opened.
 func databaseFiles(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	read := func() map[string]string {
 		files := map[string]string{}
 		list, err := os.ReadDir(dir)
 		for _, file := range list {
-			if !file.Type().IsRegular() || filepath.Ext(file.Name()) == logSuffix || file.Name() == "LOCK" {
+			if name := file.Name(); !file.Type().IsRegular() || filepath.Ext(name) == logSuffix || name == "LOCK" || name == reserveName {
 				continue
 			}
 			content, readErr := os.ReadFile(filepath.Join(dir, file.Name()))

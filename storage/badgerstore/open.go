@@ -83,7 +83,9 @@ func openOn(r *reserve, dir string, o Options) (_ *Store, err error) {
 	}()
 	r.opening.Store(true)
 	r.makeRoom()
-	db, err := table.Open(tableOptions(dir, o.Logger))
+	inTables := tableOptions(dir, o.Logger)
+	inTables.Memtable = cmp.Or(o.memtable, inTables.Memtable)
+	db, err := table.Open(inTables)
 	r.opening.Store(false)
 	if err != nil {
 		return nil, err
@@ -112,12 +114,18 @@ func openOn(r *reserve, dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// smallDisk is the size in bytes of the disks on which memtables are small.
-const smallDisk = 1 << 30
+// Disks of less than smallDisk bytes have memtables of smallMemtable.
+const (
+	smallDisk     = 1 << 30
+	smallMemtable = table.UsualMemtable / 2
+)
 
 func tableOptions(dir string, log *slog.Logger) table.Options {
 	_, size, err := diskSpace(dir)
-	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller), SmallDisk: err == nil && size < smallDisk}
+	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller)}
+	if err == nil && size < smallDisk {
+		o.Memtable = smallMemtable
+	}
 	if claims {
 		o.Claim = func() (func(), error) { return claim(dir) }
 	}

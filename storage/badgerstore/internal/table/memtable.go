@@ -141,7 +141,7 @@ func (db *DB) nextMemtable() error {
 	if err != nil {
 		return err
 	}
-	zeros := make([]byte, 512<<10)
+	zeros := make([]byte, db.o.MemTableSize/16)
 	for size := int64(0); size <= db.o.MemTableSize; size += int64(len(zeros)) {
 		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(db.filler, zeros) }); err != nil {
 			return err

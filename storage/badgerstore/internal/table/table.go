@@ -38,8 +38,8 @@ type Options struct {
 	// there is none: then a database that is missing is damage and not a new one.
 	Witness string
 
-	Filler    []byte // the key of a record that fills memtables
-	SmallDisk bool   // memtables have half of the usual size: each has a file of twice that
+	Filler   []byte // the key of a record that fills memtables
+	Memtable int64  // the size of memtables in bytes, UsualMemtable by default; each has a file of twice that
 
 	// Claim takes the lock that Badger takes on the directory, until release is called. When it is
 	// nil, memtables are never removed.
@@ -69,8 +69,8 @@ type DB struct {
 // Errors are one line: [ErrInUse], a [DamageError] or one of the file system.
 func Open(o Options) (*DB, error) {
 	db := &DB{o: badgerOptions(o.Dir, o.Logger), filler: o.Filler}
-	if o.SmallDisk {
-		db.o = db.o.WithMemTableSize(smallMemtable).WithValueThreshold(smallMemtable / 7) // at most 15 % of it
+	if o.Memtable > 0 && o.Memtable < UsualMemtable {
+		db.o = db.o.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
 	}
 	f, err := look(db.o, o.Witness)
 	if err != nil {
@@ -119,9 +119,8 @@ func logProgress(log *slog.Logger) func(Progress) {
 	}
 }
 
-// smallMemtable is the size of memtables on a small disk. The largest transaction fits: Badger bounds
-// it to 15 %.
-const smallMemtable = 4 << 20
+// UsualMemtable is the size of memtables in bytes.
+const UsualMemtable = 8 << 20
 
 // badgerOptions are chosen for a service that shares a small machine. What badger
 // keeps in memory is bounded however large the store is: up to three memtables of 10
@@ -135,7 +134,7 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithLogger(badgerLog{log}).
 		WithMetricsEnabled(false).
-		WithMemTableSize(8 << 20).
+		WithMemTableSize(UsualMemtable).
 		WithNumMemtables(2).
 		WithBaseTableSize(2 << 20).
 		WithBaseLevelSize(64 << 20).
