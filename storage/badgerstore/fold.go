@@ -205,7 +205,7 @@ func (s *Store) writePages(b *folding) error {
 		runtime.Gosched()
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
-			for size, pages := 0, 0; len(rest) > 0 && size < turnBytes && pages < maxWrites; pages++ {
+			for size, pages := 0, 0; len(rest) > 0 && size < turnBytes && pages < maxWrites/4; pages++ {
 				n := onOnePage(rest)
 				written, err := s.writePage(txn, rest[:n], b.bytes)
 				if err != nil {
