@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"errors"
 	"fmt"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -29,39 +28,19 @@ all is well.
 
 Without a copy it needs the whole event log. It refuses when that is damaged, or when
 its oldest part was removed.
-
-A store is one of
-	badger:<dir>     the embedded store in a directory; that of protect is
-	                 limitkeeper, in the directory of --data
-	config:<file>    the embedded store that a Caddyfile or JSON configures
-
+` + offlineHelp + `
 Stop the server that uses the store first.
 `
 
-func rebuildCommand(cmd *cobra.Command) {
-	offlineCommand(cmd, runRebuild)
-	cmd.Flags().Bool("yes", false, "Replace the database")
-}
+func rebuildCommand(cmd *cobra.Command) { confirmedCommand(cmd, "Replace the database", runRebuild) }
 
-func runRebuild(cmd *cobra.Command, dir string) error {
-	yes, err := cmd.Flags().GetBool("yes")
-	if err != nil {
-		return err
-	}
+func runRebuild(cmd *cobra.Command, dir string, confirm func([]string) bool) error {
 	aside, err := badgerstore.Rebuild(dir, badgerstore.Rebuilding{
 		Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
-		Confirm: func(lines []string) bool {
-			for _, line := range lines {
-				fmt.Fprintln(cmd.OutOrStdout(), line)
-			}
-			return yes
-		},
+		Confirm:  confirm,
 	})
-	switch {
-	case err != nil:
+	if err != nil || aside == "" {
 		return err
-	case !yes:
-		return errors.New("nothing was changed: run the command again with --yes to do this")
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), "The old database is in", aside)
 	return runCheck(cmd, dir)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRebuildCommand: rebuild prints what it would do. With --yes it replaces a damaged database, keeps its
+// TestRebuildCommand: rebuild prints its plan. With --yes it replaces a damaged database, keeps its
 // files, and verifies the store. Without the whole event log it refuses.
 func TestRebuildCommand(t *testing.T) {
 	dir := usedStore(t, 20)

@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"errors"
 	"fmt"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -28,43 +27,25 @@ that part, and changes nothing without --yes.
 The part of the event log with the last checkpoint stays. History before that part
 is lost, and the counts of events behind it. A backup that is newer is better.
 A damaged database (tables, MANIFEST) cannot be repaired: see rebuild.
-
-A store is one of
-	badger:<dir>     the embedded store in a directory; that of protect is
-	                 limitkeeper, in the directory of --data
-	config:<file>    the embedded store that a Caddyfile or JSON configures
-
+` + offlineHelp + `
 Stop the server that uses the store first.
 `
 
 func repairCommand(cmd *cobra.Command) {
-	offlineCommand(cmd, runRepair)
-	cmd.Flags().Bool("yes", false, "Set the damaged part aside")
+	confirmedCommand(cmd, "Set the damaged part aside", runRepair)
 }
 
-func runRepair(cmd *cobra.Command, dir string) error {
-	yes, err := cmd.Flags().GetBool("yes")
-	if err != nil {
-		return err
-	}
+func runRepair(cmd *cobra.Command, dir string, confirm func([]string) bool) error {
 	damaged := false
 	names, err := badgerstore.Repair(dir, func(lines []string) bool {
 		damaged = true
-		for _, line := range lines {
-			fmt.Fprintln(cmd.OutOrStdout(), line)
-		}
-		return yes
+		return confirm(lines)
 	})
-	switch {
-	case err != nil:
-		return err
-	case !damaged:
+	if err == nil && !damaged {
 		fmt.Fprintln(cmd.OutOrStdout(), "The event log is whole: there is nothing to repair.")
-	case !yes:
-		return errors.New("nothing was changed: run the command again with --yes to set this aside")
 	}
 	for _, name := range names {
 		fmt.Fprintln(cmd.OutOrStdout(), "Set aside as", name)
 	}
-	return nil
+	return err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// fileDamages are the damages of the table in docs/storage.md. A nil result deletes the file.
+// fileDamages are the damages of the table in docs/storage.md, see damageFile.
 func fileDamages() map[string]func([]byte) []byte {
 	used := func(b []byte) []byte { return bytes.TrimRight(b, "\x00") } // logs end with zeros
 	m := map[string]func([]byte) []byte{
@@ -240,7 +240,7 @@ func TestDamagedDatabase(t *testing.T) {
 			for _, path := range files {
 				for name, damage := range fileDamages() {
 					t.Run(fmt.Sprintf("%s/%s/%s", stop, filepath.Base(path), name), func(t *testing.T) {
-						got := damageFile(t, dir, want, filepath.Base(path), damage)
+						got := checkDamaged(t, dir, want, filepath.Base(path), damage)
 						if count[got]++; kind.ignored && got != healed {
 							t.Errorf("got %s, want %s", got, healed)
 						}
@@ -252,22 +252,10 @@ func TestDamagedDatabase(t *testing.T) {
 	}
 }
 
-// damageFile damages a file of a copy of a store, opens it and holds it against the table.
-func damageFile(t *testing.T, whole, want, name string, damage func([]byte) []byte) damageOutcome {
+// checkDamaged damages a file of a copy of a store, opens it and holds it against the table.
+func checkDamaged(t *testing.T, whole, want, name string, damage func([]byte) []byte) damageOutcome {
 	dir := copyOf(t, whole)
-	path := filepath.Join(dir, name)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b = damage(b); b == nil {
-		err = os.Remove(path)
-	} else {
-		err = os.WriteFile(path, b, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	damageFile(t, filepath.Join(dir, name), damage)
 	before := contents(t, dir)
 	s, err := open(dir, quiet)
 	if err != nil {

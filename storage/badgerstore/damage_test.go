@@ -54,7 +54,7 @@ const (
 // the next one.
 var logDamages = []struct {
 	name         string
-	damage       func([]byte) []byte // nil to delete the file
+	damage       func([]byte) []byte // see damageFile
 	last, before damageOutcome
 }{
 	{"flip in the magic", flip(3), atOpening, atOpening},
@@ -70,8 +70,25 @@ var logDamages = []struct {
 	{"zero the first 4 KiB", func(b []byte) []byte { clear(b[:4096]); return b }, atOpening, atOpening},
 	{"zero 4 KiB", func(b []byte) []byte { clear(b[segmentData : segmentData+4096]); return b }, atOpening, byReading},
 	{"zero the last 4 KiB", func(b []byte) []byte { clear(b[len(b)-4096:]); return b }, atOpening, byReading},
-	{"empty", func([]byte) []byte { return nil }, atOpening, atOpening},
-	{"delete", nil, atOpening, atOpening},
+	{"empty", func([]byte) []byte { return []byte{} }, atOpening, atOpening},
+	{"delete", func([]byte) []byte { return nil }, atOpening, atOpening},
+}
+
+// damageFile damages a file, or deletes it when damage returns nil.
+func damageFile(t *testing.T, path string, damage func([]byte) []byte) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b = damage(b); b == nil {
+		err = os.Remove(path)
+	} else {
+		err = os.WriteFile(path, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // flip flips a bit of the byte at an offset; -1 is the middle, and -2 the last byte.
@@ -169,23 +186,8 @@ func TestDamagedEventLog(t *testing.T) {
 
 // check damages a file of a copy of the store and opens it.
 func (d *damagedStore) check(t *testing.T, name string, damage func([]byte) []byte, want damageOutcome) {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(d.dir)); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, eventLogDir, name)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if damage == nil {
-		err = os.Remove(path)
-	} else {
-		err = os.WriteFile(path, damage(b), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := copyOf(t, d.dir)
+	damageFile(t, filepath.Join(dir, eventLogDir, name), damage)
 	files := segmentFiles(t, dir)
 	s, err := open(dir, damagedOptions)
 	if err == nil {

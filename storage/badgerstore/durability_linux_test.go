@@ -72,9 +72,8 @@ func TestSetDurability(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestSyncFails: when the disk does not take what was written, the write is
-// answered with an error, and so is every later one: a second try might succeed without
-// the bytes of the first.
+// TestSyncFails: after a sync that fails, its write and every later one are answered with an
+// error: a second try might succeed without the bytes of the first.
 func TestSyncFails(t *testing.T) {
 	dir, options := t.TempDir(), quiet
 	options.Durability = Power

@@ -8,8 +8,8 @@ import (
 )
 
 // TestFailedCloseThenPowerCut: a store that has failed and is closed leaves no table that is ahead
-// of the event log: after a power cut the counts of requests that the cut took would be there, and
-// those that come next would not be counted.
+// of the event log. Else a power cut would leave counts without their events, and the next requests
+// would not be counted.
 func TestFailedCloseThenPowerCut(t *testing.T) {
 	for seed := range uint64(8) {
 		dir, after := t.TempDir(), t.TempDir()

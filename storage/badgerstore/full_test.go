@@ -22,8 +22,7 @@ func fullDisk(full *atomic.Bool) Options {
 }
 
 // TestFullBehindRecord: a transaction whose record is in the event log happens also when the disk
-// is full from then on and the memtable has to end: the store takes writes again by itself when there
-// is room.
+// is full from then on and the memtable has to end. When there is room the store takes writes again.
 func TestFullBehindRecord(t *testing.T) {
 	var full atomic.Bool
 	var h hook
@@ -56,9 +55,9 @@ func TestFullBehindRecord(t *testing.T) {
 	}
 }
 
-// TestFullAtRecord: a transaction whose record does not fit on the disk is refused, and happens
-// wholly or not at all: not when the process is killed before there is room, for good when the
-// event log could be written.
+// TestFullAtRecord: a transaction whose record does not fit on the disk is refused. When the process
+// is killed before there is room, the transaction has not happened; when the event log could be
+// written, it has.
 func TestFullAtRecord(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
@@ -115,7 +114,7 @@ func TestFullAtPart(t *testing.T) {
 }
 
 // TestFullAtLastRecord: a transaction of several parts whose final record does not fit on the disk
-// happens wholly or not at all, and the store takes writes again by itself when there is room.
+// happens wholly or not at all, and the store takes writes again when there is room.
 func TestFullAtLastRecord(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {

@@ -15,9 +15,8 @@ import (
 )
 
 // outage is a store whose power is cut, again and again: the event log is on a disk that
-// loses what was not synced, and the write-ahead logs of badger, which nobody syncs, have lost
-// anything. What badger brings to the disk itself, its tables and which there are, is taken to be
-// there.
+// loses what was not synced, and the write-ahead logs of Badger, which are never synced, are
+// damaged at random. The tables and the MANIFEST, which Badger syncs, are there.
 type outage struct {
 	t       *testing.T
 	random  *rand.Rand

@@ -113,7 +113,7 @@ func TestEvent(t *testing.T) {
 	}
 }
 
-// TestWrites: what goes through a redo record is what was written.
+// TestWrites: a redo record is decoded to the writes that it was encoded from.
 func TestWrites(t *testing.T) {
 	w := newWrites()
 	w.put(path("set"), []byte("value"))

@@ -47,8 +47,8 @@ func TestAbandonedTransaction(t *testing.T) {
 const everyKind = "vAanOoqUePpKkdlhSCcDR"
 
 // TestDeleteUserInterrupted: deleting a user with many keys happens whole or not at
-// all, at whichever of its writes to the event log or of its commits the disk fails, and then for
-// whoever asks in the same process and after opening the store again.
+// all, at whichever of its writes to the event log or of its commits the disk fails, and then in
+// the same process and after opening the store again.
 func TestDeleteUserInterrupted(t *testing.T) {
 	for _, what := range []string{"write", "commit"} {
 		var outcomes [2]int

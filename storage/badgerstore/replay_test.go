@@ -10,8 +10,7 @@ import (
 )
 
 // TestDatabaseBehind: a database that has lost its end, as after a power cut, gets everything
-// from the event log: keys and users, what they have used, what was imported and what was denied
-// beyond the history.
+// from the event log: keys, users, their usage, imported counts, and denials beyond the history.
 func TestDatabaseBehind(t *testing.T) {
 	for _, events := range []int{3, 5 * oftenUnfolded} {
 		t.Run(fmt.Sprint(events), func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 //
 //	recordCounter         1 byte
 //	account, kind, number uvarints
-//	anew                  1 byte: 1 when the days in the archive do not count
+//	fresh                 1 byte: 1 when the days in the archive do not count
 //	days                  their number, a uvarint; for each its date, a varint, the index of the
 //	                      value, a uvarint, and the value, a uvarint
 //	tally                 see [tally.encode]

@@ -105,8 +105,8 @@ func (t *Txn) Delete(key []byte) error {
 // NewTxn begins a transaction that writes. The caller calls Discard.
 func (db *DB) NewTxn() *Txn { return &Txn{db.NewTransaction(true), entrySize} }
 
-// Commit commits a transaction. A table must never be ahead of the event log on disk. So Badger
-// does not begin a memtable by itself: when 6/8 of the memtable are full, Commit calls sync, which
+// Commit commits a transaction. A table must never be ahead of the event log on disk. So Commit
+// decides when Badger begins a memtable: when 6/8 of the last one are full it calls sync, which
 // brings the event log to the disk, and then fills the memtable. While sync fails, Commit goes on
 // until 7/8 are full, and then returns the error of sync. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
@@ -154,7 +154,7 @@ func (db *DB) nextMemtable() error {
 	return errors.New("badger begins no memtable")
 }
 
-// newestMemtable returns the number of the memtable that takes what is committed.
+// newestMemtable returns the number of the memtable that commits go to.
 func (db *DB) newestMemtable() (newest int, err error) {
 	numbers, err := memtables(db.o.Dir)
 	for _, n := range numbers {

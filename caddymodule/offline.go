@@ -1,0 +1,82 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+)
+
+// offlineHelp is in the help of each command for an embedded store that no server has open.
+const offlineHelp = `
+A store is one of
+	badger:<dir>     the embedded store in a directory; that of protect is
+	                 limitkeeper, in the directory of --data
+	config:<file>    the embedded store that a Caddyfile or JSON configures
+`
+
+// offlineCommand makes a command one for an embedded store that no server has open: it runs with the
+// directory of the store.
+func offlineCommand(cmd *cobra.Command, run func(cmd *cobra.Command, dir string) error) {
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		dir, done, err := offlineStore(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		return run(cmd, dir)
+	}
+	cmd.Flags().String("store", "", "The embedded store: badger:<dir> or config:<file>")
+	cmd.Flags().StringP("adapter", "a", "", "The config adapter of config:<file>, if it is no Caddyfile and no JSON")
+}
+
+// offlineStore returns the directory of the embedded store that --store names, which exists.
+func offlineStore(cmd *cobra.Command) (dir string, done func(), err error) {
+	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
+	spec, err := parseStoreSpec(flags.String("store"), flags.String("adapter"))
+	if err != nil {
+		return "", nil, fmt.Errorf("--store: %w", err)
+	}
+	ctx, done := caddy.NewContext(caddy.Context{Context: context.Background()})
+	m, err := spec.load(ctx)
+	if err == nil {
+		err = isThere(m)
+	}
+	b, embedded := m.(*BadgerStore)
+	if err == nil && !embedded {
+		err = errors.New("want an embedded store: badger:<dir> or a config with one")
+	}
+	if err != nil {
+		done()
+		return "", nil, fmt.Errorf("--store: %w", err)
+	}
+	return b.Dir, done, nil
+}
+
+// confirmedCommand is [offlineCommand] for a command that changes the store only with --yes. It runs with
+// a function that prints what would be done and returns whether to do it.
+func confirmedCommand(cmd *cobra.Command, yesHelp string, run func(cmd *cobra.Command, dir string, confirm func([]string) bool) error) {
+	offlineCommand(cmd, func(cmd *cobra.Command, dir string) error {
+		yes, err := cmd.Flags().GetBool("yes")
+		if err != nil {
+			return err
+		}
+		refused := false
+		err = run(cmd, dir, func(lines []string) bool {
+			for _, line := range lines {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+			refused = !yes
+			return yes
+		})
+		if err == nil && refused {
+			err = errors.New("nothing was changed: run the command again with --yes to do this")
+		}
+		return err
+	})
+	cmd.Flags().Bool("yes", false, yesHelp)
+}
