@@ -156,7 +156,7 @@ func (a *archiving) add(slot byte, days *unarchived) {
 	if days == nil {
 		return
 	}
-	if days.anew {
+	if days.archiveStale {
 		a.forget |= 1 << slot
 	}
 	for _, d := range days.list {

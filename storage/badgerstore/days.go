@@ -45,8 +45,8 @@ type days struct {
 
 // unarchived are days that are to be put into the archive.
 type unarchived struct {
-	list []dayNumber
-	anew bool // what the archive has does not count: it is of a counter that was deleted, or is replaced
+	list         []dayNumber
+	archiveStale bool // what the archive has does not count: it is of a counter that was deleted, or is replaced
 }
 
 // dayNumber is one number of one day.
@@ -91,7 +91,7 @@ func (d *days) unarchived() *unarchived {
 	if d == nil || d.over == nil {
 		return nil
 	}
-	return &unarchived{slices.Clone(d.over.list), d.over.anew}
+	return &unarchived{slices.Clone(d.over.list), d.over.archiveStale}
 }
 
 // clone returns a copy that shares nothing.
@@ -163,8 +163,8 @@ func (t *tally) archived(days *unarchived) {
 	}
 	over := t.days.over
 	over.list = slices.DeleteFunc(over.list, func(d dayNumber) bool { return slices.Contains(days.list, d) })
-	over.anew = over.anew && !days.anew
-	if len(over.list) == 0 && !over.anew {
+	over.archiveStale = over.archiveStale && !days.archiveStale
+	if len(over.list) == 0 && !over.archiveStale {
 		t.days.over = nil
 	}
 	if t.days.over == nil && t.days.which() == 0 {
@@ -198,7 +198,7 @@ func (t *tally) eachDay(kind uint32, fn func(dayNumber)) {
 // are left out.
 func (t *tally) setDays(kind uint32, list []core.CounterDay) {
 	t.days = nil
-	t.over().anew = true
+	t.over().archiveStale = true
 	for _, day := range list {
 		if list[len(list)-1].Date-day.Date >= core.DaysKept {
 			continue

@@ -13,7 +13,7 @@ import (
 //
 //	recordCounter         1 byte
 //	account, kind, number uvarints
-//	fresh                 1 byte: 1 when the days in the archive do not count
+//	archive stale         1 byte: 1 when the days in the archive do not count
 //	days                  their number, a uvarint; for each its date, a varint, the index of the
 //	                      value, a uvarint, and the value, a uvarint
 //	tally                 see [tally.encode]
@@ -37,11 +37,11 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 	if days := c.days.unarchived(); days != nil {
 		over = *days
 	}
-	anew := byte(0)
-	if over.anew {
-		anew = 1
+	stale := byte(0)
+	if over.archiveStale {
+		stale = 1
 	}
-	b = binary.AppendUvarint(append(b, anew), uint64(len(over.list)))
+	b = binary.AppendUvarint(append(b, stale), uint64(len(over.list)))
 	for _, d := range over.list {
 		b = binary.AppendVarint(b, int64(d.date))
 		b = binary.AppendUvarint(b, uint64(d.number))
@@ -54,7 +54,7 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 func decodeSet(payload []byte) (of ref, t tally, err error) {
 	r := reading{payload[1:]}
 	of = ref{account: uint32(r.uvarint()), kind: uint32(r.uvarint()), number: int64(r.uvarint())}
-	over := unarchived{anew: r.uvarint() == 1}
+	over := unarchived{archiveStale: r.uvarint() == 1}
 	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
 		d := dayNumber{date: core.Date(r.varint()), number: uint8(r.uvarint()), used: int64(r.uvarint())}
 		if d.number >= dayNumbers {
@@ -65,7 +65,7 @@ func decodeSet(payload []byte) (of ref, t tally, err error) {
 	if r.failed() || len(r.rest) == 0 {
 		return of, t, errEvent
 	}
-	if t, err = decodeTally(r.rest); err == nil && (over.anew || len(over.list) > 0) {
+	if t, err = decodeTally(r.rest); err == nil && (over.archiveStale || len(over.list) > 0) {
 		*t.over() = over
 	}
 	return of, t, err
@@ -73,11 +73,11 @@ func decodeSet(payload []byte) (of ref, t tally, err error) {
 
 // keepDays adds days of before that are to be put into the archive.
 func (t *tally) keepDays(before *unarchived) {
-	if before == nil || t.days != nil && t.days.over != nil && t.days.over.anew {
+	if before == nil || t.days != nil && t.days.over != nil && t.days.over.archiveStale {
 		return
 	}
 	over := t.over()
-	over.anew = before.anew
+	over.archiveStale = before.archiveStale
 	for _, d := range before.list {
 		if !slices.ContainsFunc(over.list, d.same) {
 			over.list = append(over.list, d)

@@ -244,7 +244,7 @@ func decodeTally(record []byte) (t tally, err error) {
 	first := r.uvarint()
 	t.applied = int64(first >> tallyFlags)
 	if first&tallyDropped != 0 && !r.failed() && len(r.rest) == 0 {
-		t.over().anew = true
+		t.over().archiveStale = true
 		return t, nil
 	}
 	t.entries = int64(r.uvarint())

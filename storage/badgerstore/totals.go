@@ -187,7 +187,7 @@ type standing struct {
 }
 
 func (st *standing) add(slot byte, kind uint32, t *tally) {
-	if t.days == nil || t.days.over == nil || !t.days.over.anew {
+	if t.days == nil || t.days.over == nil || !t.days.over.archiveStale {
 		st.archived |= 1 << slot
 	}
 	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, slotDay{slot, d}) })
