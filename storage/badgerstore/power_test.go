@@ -41,7 +41,7 @@ type outage struct {
 }
 
 func newOutage(t *testing.T, d Durability) *outage {
-	o := &outage{t: t, random: rand.New(rand.NewPCG(rand.Uint64(), 0)), promise: d, options: Options{Durability: d, Logger: quiet.Logger},
+	o := &outage{t: t, random: rand.New(rand.NewPCG(rand.Uint64(), 0)), promise: d, options: Options{Durability: d, Logger: quiet.Logger, memtable: smallMemtable},
 		books: newBooks(), dir: t.TempDir(), disk: newLossyDisk(), cuts: map[string]int{}}
 	o.mustOpen()
 	if err := firstOf(makeWorld(o.s), o.s.syncAll()); err != nil {
