@@ -27,8 +27,7 @@ import (
 // the transaction that lets the page forget that removes them, whether the number was
 // given again or not.
 
-// archiveTime is for how long a record is kept from when it was written first: its day was
-// over then.
+// archiveTime is for how long a day is kept: see [Store.sweep].
 const archiveTime = core.DaysKept*24*time.Hour + keptLonger
 
 // archivePath returns the path of a day of a page. Paths sort by it.
@@ -47,14 +46,11 @@ func dateIn(p path) core.Date {
 }
 
 // archivedDay is a day of a page.
-type archivedDay struct {
-	slots   [pageSlots][dayNumbers]int64
-	expires uint64 // Unix seconds
-}
+type archivedDay struct{ slots [pageSlots][dayNumbers]int64 }
 
 // read reads a day of counters of a kind.
 func (a *archivedDay) read(item *badger.Item, kind uint32) error {
-	*a = archivedDay{expires: item.ExpiresAt()}
+	*a = archivedDay{}
 	return item.Value(func(record []byte) error { return a.decode(record, kind) })
 }
 
@@ -180,7 +176,7 @@ func (a *archiving) write(txn *table.Txn) (size int, err error) {
 	for _, d := range a.put {
 		day := changed[d.date]
 		if day == nil {
-			day = &archivedDay{expires: uint64(time.Now().Add(archiveTime).Unix())}
+			day = &archivedDay{}
 			if _, err := r.archived(a.page, d.date, day); err != nil {
 				return 0, err
 			}
@@ -194,7 +190,7 @@ func (a *archiving) write(txn *table.Txn) (size int, err error) {
 		if record == nil {
 			err = txn.Delete(p)
 		} else {
-			err = txn.SetEntry(&badger.Entry{Key: p, Value: record, ExpiresAt: day.expires})
+			err = txn.Set(p, record)
 		}
 		if err != nil {
 			return 0, err

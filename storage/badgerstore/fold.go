@@ -303,7 +303,7 @@ func (s *Store) writeRepeats(list []foldedRepeat) error {
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
 			for _, r := range some {
-				if err := txn.SetEntry(newRepeat(r.repeat, r.position)); err != nil {
+				if err := txn.Set(repeatPath(r.repeat), encodeNumber(r.position)); err != nil {
 					return err
 				}
 			}

@@ -39,11 +39,6 @@ func repeatPath(of repeat) path {
 	return at(kindRepeat).number(int64(of.key.account)).number(of.key.number).text(of.id)
 }
 
-// newRepeat returns the record that leads to an event.
-func newRepeat(of repeat, position int64) *badger.Entry {
-	return badger.NewEntry(repeatPath(of), encodeNumber(position)).WithTTL(idRetention)
-}
-
 // lookedUp is what is known of a request with an id before it is decided.
 type lookedUp struct {
 	folded   uint64 // when it was looked up

@@ -45,12 +45,15 @@ func (s *Store) watch() {
 	}
 }
 
-// scrub scrubs the store from time to time, until the keeper is stopped.
+// scrub scrubs and sweeps the store from time to time, until the keeper is stopped.
 func (k *keeper) scrub(s *Store) {
 	for wait := firstScrub; k.pause(wait); wait = scrubEvery {
 		c := scrubbing{s: s, rest: k.pause, began: time.Now(), logged: time.Now()}
 		if err := s.failOnDamage(c.run()); err != nil && s.failure() == nil {
 			s.log.Warn("the store was not verified", "dir", s.dir, "error", err)
+		}
+		if err := s.failOnDamage(s.sweep(s.now(), k.pause)); err != nil && s.failure() == nil && !s.saidOf(err) {
+			s.log.Warn("old request ids and days were not removed", "dir", s.dir, "error", err)
 		}
 	}
 }

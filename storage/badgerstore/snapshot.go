@@ -51,12 +51,17 @@ func (r snapshot) family(base path) (*family, error) { return openFamily(base, r
 // each calls fn with every path that begins with prefix, in ascending order, until
 // fn returns false. fn keeps neither path nor value.
 func (r snapshot) each(prefix path, values bool, fn func(p path, value []byte) (bool, error)) error {
+	return r.eachFrom(prefix, prefix, values, fn)
+}
+
+// eachFrom is each, beginning at the path from.
+func (r snapshot) eachFrom(prefix, from path, values bool, fn func(p path, value []byte) (bool, error)) error {
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues = prefix, values
 	before := table.Unreadable()
 	it := r.txn.NewIterator(o)
 	defer it.Close()
-	for it.Rewind(); it.Valid(); it.Next() {
+	for it.Seek(from); it.Valid(); it.Next() {
 		var more bool
 		err := it.Item().Value(func(value []byte) (err error) {
 			more, err = fn(it.Item().Key(), value)
