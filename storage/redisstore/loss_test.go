@@ -44,7 +44,7 @@ func (w *world) once(t testing.TB) error {
 func (w *world) checkRefuses(t testing.TB, log *logged, why string) {
 	t.Helper()
 	until(t, "a refusal", func() bool { return errors.Is(w.once(t), redisstore.ErrLost) })
-	if _, err := w.s.AccountByName(t.Context(), "health"); !errors.Is(err, redisstore.ErrLost) || !errors.Is(err, core.ErrUnavailable) {
+	if _, err := w.s.AccountByName(t.Context(), "health"); !errors.Is(err, redisstore.ErrLost) || !errors.Is(err, core.ErrUnavailable) || !core.IsLogged(err) {
 		t.Errorf("AccountByName: %v, want ErrUnavailable for the lost data", err)
 	}
 	if err := w.once(t); !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "limitkeeper store accept") {

@@ -284,7 +284,7 @@ func (w *watch) lostLocked(n *node, lost string) {
 func (w *watch) refuseLocked() {
 	for _, m := range w.masters {
 		if m.node.loss != "" {
-			err := core.Unavailable(fmt.Errorf("%w: %s: %s", ErrLost, m.node.address, m.node.loss))
+			err := core.Unavailable(core.Logged(fmt.Errorf("%w: %s: %s", ErrLost, m.node.address, m.node.loss)))
 			w.s.refused.Store(&err)
 			return
 		}
