@@ -81,8 +81,8 @@ type Store struct {
 	registering sync.Mutex // held while accounts and owner's keys are changed
 	writers     writers
 
-	committing sync.Mutex // held while something is committed
-	underway   underway
+	committing sync.Mutex   // held while something is committed
+	underway   underway     // transactions that may be in the event log and not in the database
 	flushed    atomic.Int64 // the position up to which everything is in tables of the database
 	flushBytes int64
 	failed     atomic.Pointer[error]

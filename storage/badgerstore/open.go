@@ -93,8 +93,8 @@ func openOn(r *reserve, dir string, o Options) (_ *Store, err error) {
 	r.extendManifest()
 	s := &Store{
 		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
-		underway: underway{since: map[*redo]int64{}}, flushBytes: cmp.Or(o.flushBytes, flushBytes),
-		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
+		flushBytes: cmp.Or(o.flushBytes, flushBytes),
+		onCommit:   func() error { return nil }, spread: map[string]chan struct{}{},
 		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step, now: o.Clock.Now,
 	}
 	if s.step == nil {
