@@ -86,16 +86,14 @@ func (c *scrubbing) newCopy() (*table.Copy, error) {
 	return nil, nil
 }
 
-// beginCopy begins a copy. From then on the event log keeps the segments that the copy needs.
+// beginCopy begins a copy. From then on the event log keeps the segments that the copy needs. The caller
+// calls replaceCopy or cancelCopy, also after an error.
 func (s *Store) beginCopy() (*table.Copy, error) {
 	s.retention.running.Lock()
-	defer s.retention.running.Unlock()
 	position := s.flushed.Load()
-	draft, err := s.db.NewCopy(position)
-	if err == nil {
-		s.retention.copied.CompareAndSwap(noCopy, position)
-	}
-	return draft, err
+	s.retention.copied.CompareAndSwap(noCopy, position)
+	s.retention.running.Unlock()
+	return s.db.NewCopy(position) // waits for Badger
 }
 
 // replaceCopy puts the draft in the place of the copy, unless the room was needed meanwhile.
