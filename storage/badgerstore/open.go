@@ -84,6 +84,9 @@ func openOn(r *reserve, dir string, o Options) (_ *Store, err error) {
 	r.opening.Store(true)
 	r.makeRoom()
 	inTables := tableOptions(dir, o.Logger)
+	if claims {
+		inTables.Prepare = r.prepareMemtable
+	}
 	inTables.Memtable = cmp.Or(o.memtable, inTables.Memtable)
 	db, err := table.Open(inTables)
 	r.opening.Store(false)

@@ -248,23 +248,35 @@ func (r *reserve) makeRoom() {
 
 // allocateFor allocates n bytes of a file that Badger maps, with the help of the reserve. Without any
 // room it waits: a compaction of Badger 4.9.6 drops the error of a table that it cannot create, and
-// deletes the tables that it has merged. While the store is opened it returns the error instead.
+// deletes the tables that it has merged. While the database is opened it returns the error instead.
 func (r *reserve) allocateFor(fd int, n int64) error {
 	for {
-		r.mu.Lock()
-		err := allocate(fd, n)
-		if noRoom(err) && r.giveLocked(n) {
-			err = allocate(fd, n)
-		}
-		r.mu.Unlock()
-		if !noRoom(err) {
-			return nil
-		}
-		if r.opening.Load() {
+		err := r.helped(n, func() error { return allocate(fd, n) })
+		if err == nil || r.opening.Load() {
 			return err
 		}
 		time.Sleep(waitForRoom)
 	}
+}
+
+// prepareMemtable allocates n bytes of an empty file, which stays empty, with the help of the reserve.
+func (r *reserve) prepareMemtable(file *os.File, n int64) error {
+	return r.helped(n, func() error { return allocateAhead(int(file.Fd()), 0, n) })
+}
+
+// helped runs an allocation of n bytes, and once more with the help of the reserve. The error says that there is
+// no room: without allocation the file system has to do.
+func (r *reserve) helped(n int64, allocate func() error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := allocate()
+	if noRoom(err) && r.giveLocked(n) {
+		err = allocate()
+	}
+	if noRoom(err) {
+		return err
+	}
+	return nil
 }
 
 // noRoom reports whether err says that the disk, or the share of the user, is full.
