@@ -125,7 +125,7 @@ func (r *redo) commit(account string, w *writes) error {
 	if position == 0 {
 		return fault(err)
 	}
-	for len(r.parts) > 0 && errors.Is(err, eventlog.ErrTemporary) && s.failure() == nil {
+	for len(r.parts) > 0 && errors.Is(err, eventlog.ErrTemporary) && s.stopped() == nil {
 		time.Sleep(retryEvery) // else a table may have a half of the transaction, and the event log nothing
 		err = s.events.Flush()
 	}
@@ -159,14 +159,22 @@ func (s *Store) apply(w *writes) error {
 	// A counter that is deleted takes no requests meanwhile. Its events up to now do not count.
 	s.counters.hold(dropped, s.events.Written())
 	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
-	for err = s.write(w, dropped, s.events.End()); errors.Is(err, eventlog.ErrTemporary) && s.failure() == nil; {
-		time.Sleep(retryEvery) // the event log has the writes, so they have happened
-		err = s.write(w, dropped, s.events.End())
-	}
-	if err != nil {
+	if err = s.writeInTheEnd(w, dropped, s.events.End); err != nil {
 		return s.fail(err)
 	}
 	return nil
+}
+
+// writeInTheEnd is write, and is tried again after a temporary error: the event log has the writes, so they
+// have happened. The caller holds committing.
+func (s *Store) writeInTheEnd(w *writes, dropped []ref, position func() int64) error {
+	for {
+		err := s.write(w, dropped, position())
+		if !errors.Is(err, eventlog.ErrTemporary) || s.stopped() != nil {
+			return err
+		}
+		time.Sleep(retryEvery)
+	}
 }
 
 // applyParts applies the parts of a transaction. Readers of the account wait.

@@ -124,7 +124,7 @@ func (r *replay) write(w *writes, position int64) error {
 	}
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
-	return r.s.write(w, dropped, position)
+	return r.s.writeInTheEnd(w, dropped, func() int64 { return position })
 }
 
 // made takes the keys and users that are written out of dropped: an import can give the number of a
