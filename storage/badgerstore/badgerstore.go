@@ -189,13 +189,17 @@ var unclosed sync.Map
 // new ones are refused. It returns why the store takes no more writes, if that was so. It may be called again. It ends
 // within 20 s, also when the file system does not let Badger write: nothing is lost then, but this
 // process cannot open the store again.
-func (s *Store) Close() error {
+func (s *Store) Close() error { return s.closeWithin(closeMost, s.close) }
+
+// closeWithin runs a function that closes the store, and waits for it as long as d. Then the function goes on in
+// the background, and the directory cannot be opened until it has ended.
+func (s *Store) closeWithin(d time.Duration, fn func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- s.close() }()
+	go func() { done <- fn() }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(closeMost):
+	case <-time.After(d):
 		unclosed.Store(s.dir, s)
 		go func() {
 			<-done

@@ -207,10 +207,13 @@ func foreign(dir string) (string, error) {
 	return "", err
 }
 
-// advised adds to an error of the file system, or to damage, what to do about it.
+// advised adds to an error of the file system, or to damage, how to mend it.
 func advised(dir string, err error) error {
 	if isDamage(err) {
 		return fmt.Errorf("%w: nothing was changed; run limitkeeper check --store badger:%s", err, dir)
+	}
+	if full := (*fullError)(nil); (noRoom(err) || errors.Is(err, errFull)) && !errors.As(err, &full) {
+		return fmt.Errorf("%w: make room on the disk", err)
 	}
 	var at *fs.PathError
 	if !hasModes || !errors.As(err, &at) {

@@ -47,6 +47,9 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 		}
 	}
 	err := s.events.Replay(mark, func(position int64, payload []byte) error {
+		if err := s.failure(); err != nil { // Open has ended
+			return err
+		}
 		err := firstOf(r.fold(position), r.record(payload, position))
 		s.step(stepReplay)
 		return err

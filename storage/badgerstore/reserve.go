@@ -35,6 +35,9 @@ const (
 	waitForRoom   = 100 * time.Millisecond
 )
 
+// lacksMost is how many allocations in a row find no room before Open gives up: 5 s, less when several wait.
+const lacksMost = 50
+
 // MinMinFree is the smallest [Options.MinFree] in bytes: half of it holds a memtable.
 const MinMinFree = 32 << 20
 
@@ -48,6 +51,7 @@ type reserve struct {
 	space   func(dir string) (free, size uint64, err error) // diskSpace, but in tests
 	full    atomic.Bool                                     // the store refuses counts and new resources
 	opening atomic.Bool                                     // an allocation that fails is an error, and does not wait
+	lacks   atomic.Int32                                    // allocations without room since one had room
 
 	mu   sync.Mutex // guards the fields below
 	file *os.File   // nil when the file system cannot allocate: then free space is checked instead
@@ -84,17 +88,20 @@ func openReserve(dir string, n int64, log *slog.Logger) (*reserve, error) {
 	}
 	if uint64(r.held)+free < openingNeeds {
 		r.close()
-		return nil, &fullError{free: free + uint64(r.held)}
+		return nil, &fullError{free + uint64(r.held), fmt.Sprintf("and %d MiB are needed", openingNeeds>>20)}
 	}
 	r.fill(0)
 	return r, nil
 }
 
 // fullError says that the disk is too full to open a store.
-type fullError struct{ free uint64 }
+type fullError struct {
+	free uint64
+	why  string // that is not enough
+}
 
 func (e *fullError) Error() string {
-	return fmt.Sprintf("%v: %d MiB are free, and %d MiB are needed: make room", errFull, e.free>>20, openingNeeds>>20)
+	return fmt.Sprintf("%v: %d MiB are free, %s: make room", errFull, e.free>>20, e.why)
 }
 
 func (e *fullError) Is(target error) bool { return target == errFull }
@@ -274,8 +281,10 @@ func (r *reserve) helped(n int64, allocate func() error) error {
 		err = allocate()
 	}
 	if noRoom(err) {
+		r.lacks.Add(1)
 		return err
 	}
+	r.lacks.Store(0)
 	return nil
 }
 
