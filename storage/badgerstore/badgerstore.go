@@ -185,8 +185,8 @@ const closeMost = 20 * time.Second
 // unclosed has the directories of stores that Close could not close in time. Badger goes on there.
 var unclosed sync.Map
 
-// Close waits for what is under way, stores what is left and closes the store. Methods that wait for room end, and
-// new ones are refused. It returns why the store takes no more writes, if that was so. It may be called again. It ends
+// Close waits for running methods, writes a checkpoint and closes the store. Methods that wait for room end, and new
+// calls are refused. It returns why the store takes no more writes, if that was so. It may be called again. It ends
 // within 20 s, also when the file system does not let Badger write: nothing is lost then, but this
 // process cannot open the store again.
 func (s *Store) Close() error { return s.closeWithin(closeMost, s.close) }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -90,18 +89,9 @@ func TestMemtableOnFullDisk(t *testing.T) {
 // event log waits, and happens when there are some. Else Badger is left without a memtable, and the store
 // needs a restart.
 func TestNoDescriptorForMemtable(t *testing.T) {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	set := func(cur uint64) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: cur, Max: limit.Max}); err != nil {
-			t.Error(err)
-		}
-	}
-	defer set(limit.Cur)
-	h := &starved{take: func() { set(0) }, give: func() { set(limit.Cur) }}
+	h := &starved{}
 	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, step: h.step})
+	h.take, h.give = descriptors(t)
 	known(t, s, "key")
 	last := h.untilItWaits(t, s)
 	if _, err := s.AccountByName(t.Context(), acct); err != nil {
