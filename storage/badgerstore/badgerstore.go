@@ -75,14 +75,15 @@ type Store struct {
 
 	endMappings func() // ends that Badger's files are allocated when they are mapped
 
-	life   sync.RWMutex // held to read while a method runs
-	closed bool         // guarded by life
+	life    sync.RWMutex // held to read while a method runs
+	closing atomic.Bool  // Close was called: methods that wait end
+	closed  bool         // guarded by life
 
 	registering sync.Mutex // held while accounts and owner's keys are changed
 	writers     writers
 
-	committing sync.Mutex // held while something is committed
-	underway   underway
+	committing sync.Mutex   // held while something is committed
+	underway   underway     // transactions that may be in the event log and not in the database
 	flushed    atomic.Int64 // the position up to which everything is in tables of the database
 	flushBytes int64
 	failed     atomic.Pointer[error]
@@ -107,13 +108,17 @@ type Store struct {
 	clock      atomic.Int64 // what now returned, Unix seconds, not more than a moment behind
 }
 
+var errClosed = core.Unavailable(errors.New("the store is closed"))
+
 // enter begins a method, unless the store is closed or damaged: then it returns
 // core.ErrUnavailable. Close waits until it has left.
 func (s *Store) enter() error {
-	s.life.RLock()
+	if !s.life.TryRLock() { // Close waits for other methods
+		return errClosed
+	}
 	if s.closed {
 		s.life.RUnlock()
-		return core.Unavailable(errors.New("the store is closed"))
+		return errClosed
 	}
 	if err := s.failed.Load(); err != nil && (isDamage(*err) || errors.Is(*err, errLost) || errors.Is(*err, errBadger)) {
 		s.life.RUnlock()
@@ -166,23 +171,35 @@ func (s *Store) failure() error {
 	return nil
 }
 
+// stopped returns why a method that waits ends: the store takes no more writes, or is being closed.
+func (s *Store) stopped() error {
+	if err := s.failure(); err != nil || !s.closing.Load() {
+		return err
+	}
+	return errClosed
+}
+
 // closeMost is how long Close waits at most. What is not in a table of Badger by then is in a log.
 const closeMost = 20 * time.Second
 
 // unclosed has the directories of stores that Close could not close in time. Badger goes on there.
 var unclosed sync.Map
 
-// Close waits for what is under way, stores what is left and closes the store. It
-// returns why the store takes no more writes, if that was so. It may be called again. It ends
+// Close waits for running methods, writes a checkpoint and closes the store. Methods that wait for room end, and new
+// calls are refused. It returns why the store takes no more writes, if that was so. It may be called again. It ends
 // within 20 s, also when the file system does not let Badger write: nothing is lost then, but this
 // process cannot open the store again.
-func (s *Store) Close() error {
+func (s *Store) Close() error { return s.closeWithin(closeMost, s.close) }
+
+// closeWithin runs a function that closes the store, and waits for it as long as d. Then the function goes on in
+// the background, and the directory cannot be opened until it has ended.
+func (s *Store) closeWithin(d time.Duration, fn func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- s.close() }()
+	go func() { done <- fn() }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(closeMost):
+	case <-time.After(d):
 		unclosed.Store(s.dir, s)
 		go func() {
 			<-done
@@ -193,6 +210,8 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) close() error {
+	s.closing.Store(true)
+	s.folder.pass()
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {

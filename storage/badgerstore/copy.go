@@ -27,18 +27,40 @@ const copyTries = 60
 
 // copyPosition returns the position of the event log from which on the copy in the directory of a store needs
 // it, noCopy when there is no copy.
-func copyPosition(dir string) int64 {
-	mark, err := table.ReadMark(filepath.Join(dir, copyDir))
+func copyPosition(dir string) int64 { return positionOf(filepath.Join(dir, copyDir)) }
+
+func positionOf(path string) int64 {
+	mark, err := table.ReadMark(path)
 	if err != nil || mark.Position == 0 {
 		return noCopy
 	}
 	return mark.Position
 }
 
-// resumeCopy finds the copy of an earlier process, and removes one that it has not finished.
+// copyOrDraft returns the path of the copy in the directory of a store: that of the draft when the draft is whole and
+// the copy is not. A process was killed then before it has renamed the draft.
+func copyOrDraft(dir string) string {
+	if draft := filepath.Join(dir, draftDir); copyPosition(dir) == noCopy && positionOf(draft) != noCopy {
+		return draft
+	}
+	return filepath.Join(dir, copyDir)
+}
+
+// resumeCopy finds the copy of an earlier process, and removes a draft that is of no use.
 func (s *Store) resumeCopy() error {
+	all, path := s.events.Segments(), copyOrDraft(s.dir)
+	if path != filepath.Join(s.dir, copyDir) && len(all) > 0 && all[0].Base <= positionOf(path) {
+		if err := renameDraft(s.dir); err != nil {
+			return err
+		}
+	}
 	s.retention.copied.Store(copyPosition(s.dir))
 	return os.RemoveAll(filepath.Join(s.dir, draftDir))
+}
+
+// renameDraft puts the draft in the place of the copy.
+func renameDraft(dir string) error {
+	return firstOf(removeCopy(dir), os.Rename(filepath.Join(dir, draftDir), filepath.Join(dir, copyDir)), eventlog.OS.SyncDir(dir))
 }
 
 // copyTables verifies the tables and writes a new copy. It returns false when it has written none, and the
@@ -86,16 +108,14 @@ func (c *scrubbing) newCopy() (*table.Copy, error) {
 	return nil, nil
 }
 
-// beginCopy begins a copy. From then on the event log keeps the segments that the copy needs.
+// beginCopy begins a copy. From then on the event log keeps the segments that the copy needs. The caller
+// calls replaceCopy or cancelCopy, also after an error.
 func (s *Store) beginCopy() (*table.Copy, error) {
 	s.retention.running.Lock()
-	defer s.retention.running.Unlock()
 	position := s.flushed.Load()
-	draft, err := s.db.NewCopy(position)
-	if err == nil {
-		s.retention.copied.CompareAndSwap(noCopy, position)
-	}
-	return draft, err
+	s.retention.copied.CompareAndSwap(noCopy, position)
+	s.retention.running.Unlock()
+	return s.db.NewCopy(position) // waits for Badger
 }
 
 // replaceCopy puts the draft in the place of the copy, unless the room was needed meanwhile.
@@ -105,7 +125,7 @@ func (s *Store) replaceCopy(position int64) error {
 	if s.retention.copied.Load() == noCopy {
 		return os.RemoveAll(filepath.Join(s.dir, draftDir))
 	}
-	err := firstOf(removeCopy(s.dir), os.Rename(filepath.Join(s.dir, draftDir), filepath.Join(s.dir, copyDir)), eventlog.OS.SyncDir(s.dir))
+	err := renameDraft(s.dir)
 	s.retention.copied.Store(copyPosition(s.dir))
 	return err
 }

@@ -215,6 +215,62 @@ func TestCopyEnds(t *testing.T) {
 	}
 }
 
+// TestCopyReplacedByHalf: a process that is killed after it has removed the copy, and before the draft has its
+// name, leaves the draft: the next start takes it as the copy, and Rebuild does too. Else there is none until the next
+// scrub, a day later, and a damaged store cannot be rebuilt.
+func TestCopyReplacedByHalf(t *testing.T) {
+	whole, want := copiedStore(t, true)
+	for name, kill := range map[string]func(dir string) error{
+		"the copy has no inventory": func(dir string) error { return os.Remove(filepath.Join(dir, copyDir, table.InventoryName)) },
+		"the copy is removed":       func(dir string) error { return os.RemoveAll(filepath.Join(dir, copyDir)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := withCopy(t, whole)
+			copyFiles(t, filepath.Join(dir, draftDir), filepath.Join(dir, copyDir))
+			draft := contents(t, filepath.Join(dir, draftDir))
+			if err := kill(dir); err != nil {
+				t.Fatal(err)
+			}
+			lost := copyOf(t, dir)
+			for _, name := range []string{copyDir, draftDir} {
+				if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+					copyFiles(t, filepath.Join(lost, name), filepath.Join(dir, name))
+				}
+			}
+			remove(t, glob(t, lost, "*.sst"))
+			if lines := rebuilt(t, lost); !strings.Contains(lines[0], "the copy of ") {
+				t.Errorf("got lines %q, want the copy", lines)
+			}
+			wantWorld(t, lost, want)
+			s := openAlone(t, dir, smallSegments)
+			_, err := os.Stat(filepath.Join(dir, draftDir))
+			if !maps.Equal(contents(t, filepath.Join(dir, copyDir)), draft) || err == nil {
+				t.Errorf("after a start: got another copy than the draft, or a draft: %v", err)
+			}
+			if got := s.retention.copied.Load(); got != copyPosition(dir) || got == noCopy {
+				t.Errorf("got the copy at %d, want %d", got, copyPosition(dir))
+			}
+		})
+	}
+	dir := withCopy(t, whole)
+	if err := os.Rename(filepath.Join(dir, copyDir), filepath.Join(dir, draftDir)); err != nil {
+		t.Fatal(err)
+	}
+	draft := t.TempDir()
+	copyFiles(t, draft, filepath.Join(dir, draftDir))
+	s := openAlone(t, dir, smallSegments)
+	s.dropCopy("test")
+	checkpoint(t, s)
+	if err := firstOf(s.remove(s.removable(anySegment)), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	copyFiles(t, filepath.Join(dir, draftDir), draft)
+	s = openAlone(t, dir, smallSegments)
+	if got := s.retention.copied.Load(); got != noCopy {
+		t.Errorf("a draft whose segments are gone: got the copy at %d, want none: it would keep all later segments", got)
+	}
+}
+
 // TestCopyBesideWrites: copies that are made while tables are written and compacted are whole, and with the
 // event log each makes the store as it is.
 func TestCopyBesideWrites(t *testing.T) {

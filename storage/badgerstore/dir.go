@@ -126,7 +126,7 @@ func (s *Store) ready() error {
 	if errors.Is(err, errLost) {
 		return s.fail(err)
 	}
-	none := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	none := noDescriptors(err)
 	switch {
 	case s.noDescriptors.Swap(none) == none:
 	case none:
@@ -138,6 +138,11 @@ func (s *Store) ready() error {
 		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
 	}
 	return firstOf(s.touch(), s.reserve.ready())
+}
+
+// noDescriptors reports whether err says that descriptors have run out.
+func noDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // probePrefix begins the name of the file that is made to see whether one can be.
@@ -202,10 +207,13 @@ func foreign(dir string) (string, error) {
 	return "", err
 }
 
-// advised adds to an error of the file system, or to damage, what to do about it.
+// advised adds to an error of the file system, or to damage, how to mend it.
 func advised(dir string, err error) error {
 	if isDamage(err) {
 		return fmt.Errorf("%w: nothing was changed; run limitkeeper check --store badger:%s", err, dir)
+	}
+	if full := (*fullError)(nil); (noRoom(err) || errors.Is(err, errFull)) && !errors.As(err, &full) {
+		return fmt.Errorf("%w: make room on the disk", err)
 	}
 	var at *fs.PathError
 	if !hasModes || !errors.As(err, &at) {

@@ -21,6 +21,8 @@ func diskSpace(string) (free, size uint64, err error) { return math.MaxUint64, m
 // allocate is not known here: free space is not known either.
 func allocate(int, int64) error { return errors.ErrUnsupported }
 
+func allocateAhead(int, int64, int64) error { return errors.ErrUnsupported }
+
 func allocated(*os.File) int64 { return 0 }
 
 func (r *reserve) serveMappings() (end func(), err error) { return func() {}, nil }

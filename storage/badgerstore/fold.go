@@ -65,8 +65,12 @@ func (f *folder) room(s *Store) error {
 		if !f.full(s) {
 			return nil
 		}
-		<-passed
-		if err := s.failure(); err != nil {
+		err := s.stopped() // else pass is still to come
+		if err == nil {
+			<-passed
+			err = s.stopped()
+		}
+		if err != nil {
 			return err
 		}
 		if err := f.failed.Load(); err != nil && f.full(s) {
@@ -88,7 +92,7 @@ func (f *folder) hurry() {
 	}
 }
 
-// pass lets go on who waits for room.
+// pass wakes the callers that wait for room.
 func (f *folder) pass() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

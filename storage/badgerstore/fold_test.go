@@ -36,16 +36,21 @@ func fold(t testing.TB, s *Store) {
 	}
 }
 
+// endMemtable makes Badger write its memtable to a table, in the background.
+func endMemtable(t *testing.T, s *Store) {
+	t.Helper()
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	if err := s.db.Flush(s.syncEvents); err != nil {
+		t.Fatalf("Flush: %v", err)
+	}
+}
+
 // checkpoint folds, and waits until everything is in tables of the database.
 func checkpoint(t *testing.T, s *Store) {
 	t.Helper()
 	fold(t, s)
-	s.committing.Lock()
-	err := s.db.Flush(s.syncEvents)
-	s.committing.Unlock()
-	if err != nil {
-		t.Fatalf("Flush: %v", err)
-	}
+	endMemtable(t, s)
 	waitUntil(t, "everything is in tables", func() bool {
 		s.watch()
 		if err := s.flush(); err != nil {

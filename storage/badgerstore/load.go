@@ -63,8 +63,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 // readExisting reads a counter, and what its page has applied of the event log. While a
 // transaction is being spread over the account it is to be tried again.
 func (s *Store) readExisting(account string, of ref, keyID string, unfolded head) (t tally, base int64, again bool, err error) {
-	s.retention.readers.RLock()
-	defer s.retention.readers.RUnlock()
+	defer s.retention.readers.end(s.retention.readers.begin(s.folder.mark.Load))
 	txn, ok := s.tryBegin(account)
 	if !ok {
 		return tally{}, 0, true, nil

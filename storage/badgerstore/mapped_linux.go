@@ -84,18 +84,20 @@ func (r *reserve) extendManifest() {
 		return
 	}
 	defer func() { _ = file.Close() }()
-	ahead := func() error {
-		return syscall.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, s.Size, manifestAhead)
-	}
-	if noRoom(ahead()) && r.give(manifestAhead) {
-		_ = ahead()
-	}
+	_ = r.helped(manifestAhead, func() error { return allocateAhead(int(file.Fd()), s.Size, manifestAhead) })
 }
 
 // allocate allocates the first n bytes of a file, which is longer afterwards if it was shorter.
-func allocate(fd int, n int64) error {
+func allocate(fd int, n int64) error { return fallocate(fd, 0, 0, n) }
+
+// allocateAhead allocates n bytes of a file from an offset on. The file is no longer afterwards.
+func allocateAhead(fd int, offset, n int64) error {
+	return fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, offset, n)
+}
+
+func fallocate(fd int, mode uint32, offset, n int64) error {
 	for {
-		if err := syscall.Fallocate(fd, 0, 0, n); err != syscall.EINTR {
+		if err := syscall.Fallocate(fd, mode, offset, n); err != syscall.EINTR {
 			return err
 		}
 	}

@@ -60,41 +60,38 @@ func openOnce(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := openOn(r, dir, o)
-	if err != nil {
-		r.close()
-	}
-	return s, err
+	return openOn(r, dir, o)
 }
 
 // errUnclosed means that a store could not be closed, and its Badger goes on in this process.
 var errUnclosed = errors.New("an earlier store of this process could not be closed: start the process again")
 
 // openOn opens the store in a directory that has a reserve.
-func openOn(r *reserve, dir string, o Options) (_ *Store, err error) {
+func openOn(r *reserve, dir string, o Options) (*Store, error) {
 	endMappings, err := r.serveMappings()
 	if err != nil {
+		r.close()
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			endMappings()
-		}
-	}()
 	r.opening.Store(true)
 	r.makeRoom()
 	inTables := tableOptions(dir, o.Logger)
+	if claims {
+		inTables.Prepare = r.prepareMemtable
+	}
 	inTables.Memtable = cmp.Or(o.memtable, inTables.Memtable)
 	db, err := table.Open(inTables)
 	r.opening.Store(false)
 	if err != nil {
+		endMappings()
+		r.close()
 		return nil, err
 	}
 	r.extendManifest()
 	s := &Store{
 		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
-		underway: underway{since: map[*redo]int64{}}, flushBytes: cmp.Or(o.flushBytes, flushBytes),
-		onCommit: func() error { return nil }, spread: map[string]chan struct{}{},
+		flushBytes: cmp.Or(o.flushBytes, flushBytes),
+		onCommit:   func() error { return nil }, spread: map[string]chan struct{}{},
 		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step, now: o.Clock.Now,
 	}
 	if s.step == nil {
@@ -104,14 +101,56 @@ func openOn(r *reserve, dir string, o Options) (_ *Store, err error) {
 	s.clock.Store(s.now().Unix())
 	s.SetMaxHistory(o.MaxHistory)
 	s.writers.seed = maphash.MakeSeed()
-	if err := s.recover(o); err != nil {
-		if s.events != nil {
-			s.events.Abandon()
-		}
-		_ = db.Close()
+	if err := s.recoverWithRoom(o); err != nil {
+		s.abort(err)
 		return nil, err
 	}
 	return s, nil
+}
+
+// recoverWithRoom is recover. When the disk has had no room for lacksMost allocations it returns errFull, and
+// recover may go on: nothing makes room before the store is open.
+func (s *Store) recoverWithRoom(o Options) error {
+	s.life.RLock()
+	done := make(chan error, 1)
+	go func() {
+		defer s.life.RUnlock()
+		done <- s.recover(o)
+	}()
+	tick := time.NewTicker(waitForRoom)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C:
+			if s.reserve.lacks.Load() >= lacksMost {
+				free, _ := s.freeSpace()
+				return &fullError{free: free, why: "too little to replay the event log"}
+			}
+		}
+	}
+}
+
+// abort closes a store that could not be opened, and leaves its files as they are. On a full disk, Badger waits for
+// room to be closed, too.
+func (s *Store) abort(err error) {
+	s.failed.CompareAndSwap(nil, &err) // ends recover
+	wait := closeMost
+	if errors.Is(err, errFull) {
+		wait = time.Second
+	}
+	_ = s.closeWithin(wait, func() error {
+		s.life.Lock()
+		defer s.life.Unlock()
+		if s.events != nil {
+			s.events.Abandon()
+		}
+		_ = s.db.Close()
+		s.endMappings()
+		s.reserve.close()
+		return nil
+	})
 }
 
 // Disks of less than smallDisk bytes have memtables of smallMemtable.

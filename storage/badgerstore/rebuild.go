@@ -93,11 +93,11 @@ func (r *rebuild) plan() error {
 	return fmt.Errorf("the event log does not begin with the first record of the store, and %w: restore a backup", err)
 }
 
-func (r *rebuild) copy() string { return filepath.Join(r.dir, copyDir) }
+func (r *rebuild) copy() string { return copyOrDraft(r.dir) }
 
 // findCopy finds the checkpoint copy and verifies it. The error says why it is of no use.
 func (r *rebuild) findCopy() error {
-	position := copyPosition(r.dir)
+	position := positionOf(r.copy())
 	info, err := os.Stat(filepath.Join(r.copy(), table.InventoryName))
 	switch {
 	case position == noCopy || err != nil:

@@ -208,9 +208,9 @@ func TestRebuildInterrupted(t *testing.T) {
 	wantWorld(t, dir, want)
 }
 
-// TestReplayWritesCheckpoints: a replay of a large event log writes checkpoints, so that its memory is bounded. A
-// process that is killed after any of them leaves a store that opens as it was.
-func TestReplayWritesCheckpoints(t *testing.T) {
+// TestReplayWritesPages: a replay of a large event log writes pages, so that its memory is bounded. A process that
+// is killed after any of them leaves a store that opens as it was, also when the pages are in tables.
+func TestReplayWritesPages(t *testing.T) {
 	whole, want := filledStore(t, false)
 	dir := copyOf(t, whole)
 	remove(t, glob(t, dir, "*"))
@@ -229,8 +229,9 @@ func TestReplayWritesCheckpoints(t *testing.T) {
 	}}
 	openAlone(t, dir, o)
 	if folds < 3 || len(moments) < 10 {
-		t.Fatalf("got %d checkpoints and %d moments", folds, len(moments))
+		t.Fatalf("got pages %d times and %d moments", folds, len(moments))
 	}
+	moments = append(moments, replayedOver(t, killedCopy(t, dir), dir))
 	for _, dir := range moments {
 		s, err := open(dir, Options{Logger: quiet.Logger})
 		if err != nil {

@@ -34,40 +34,48 @@ const retryEvery = 100 * time.Millisecond
 // redo is a transaction on its way into the event log.
 type redo struct {
 	s     *Store
+	since *int64
 	parts []int64 // their positions
 }
 
-// underway has the transactions that may be in the event log and not in the database, and where
-// the event log ended when each began.
+// underway has the operations that need the event log from a position on.
 type underway struct {
 	mu    sync.Mutex
-	since map[*redo]int64
+	since map[*int64]struct{}
 }
 
-// oldest returns up to which position, at most end, every transaction is in the database.
+// begin adds an operation that needs the event log from a position on. The caller calls end.
+func (u *underway) begin(from func() int64) (since *int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.since == nil {
+		u.since = map[*int64]struct{}{}
+	}
+	since = new(from())
+	u.since[since] = struct{}{}
+	return since
+}
+
+func (u *underway) end(since *int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.since, since)
+}
+
+// oldest returns up to which position, at most end, no operation needs the event log.
 func (u *underway) oldest(end int64) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, position := range u.since {
-		end = min(end, position)
+	for since := range u.since {
+		end = min(end, *since)
 	}
 	return end
 }
 
 // newRedo begins a transaction. The caller calls done in any case.
-func (s *Store) newRedo() *redo {
-	r := &redo{s: s}
-	s.underway.mu.Lock()
-	defer s.underway.mu.Unlock()
-	s.underway.since[r] = s.events.Written()
-	return r
-}
+func (s *Store) newRedo() *redo { return &redo{s: s, since: s.underway.begin(s.events.Written)} }
 
-func (r *redo) done() {
-	r.s.underway.mu.Lock()
-	defer r.s.underway.mu.Unlock()
-	delete(r.s.underway.since, r)
-}
+func (r *redo) done() { r.s.underway.end(r.since) }
 
 // part writes a part of the transaction to the event log.
 func (r *redo) part(w *writes) error {
@@ -117,7 +125,7 @@ func (r *redo) commit(account string, w *writes) error {
 	if position == 0 {
 		return fault(err)
 	}
-	for len(r.parts) > 0 && errors.Is(err, eventlog.ErrTemporary) && s.failure() == nil {
+	for len(r.parts) > 0 && errors.Is(err, eventlog.ErrTemporary) && s.stopped() == nil {
 		time.Sleep(retryEvery) // else a table may have a half of the transaction, and the event log nothing
 		err = s.events.Flush()
 	}
@@ -151,14 +159,22 @@ func (s *Store) apply(w *writes) error {
 	// A counter that is deleted takes no requests meanwhile. Its events up to now do not count.
 	s.counters.hold(dropped, s.events.Written())
 	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
-	for err = s.write(w, dropped, s.events.End()); errors.Is(err, eventlog.ErrTemporary) && s.failure() == nil; {
-		time.Sleep(retryEvery) // the event log has the writes, so they have happened
-		err = s.write(w, dropped, s.events.End())
-	}
-	if err != nil {
+	if err = s.writeInTheEnd(w, dropped, s.events.End); err != nil {
 		return s.fail(err)
 	}
 	return nil
+}
+
+// writeInTheEnd is write, and is tried again after a temporary error: the event log has the writes, so they
+// have happened. The caller holds committing.
+func (s *Store) writeInTheEnd(w *writes, dropped []ref, position func() int64) error {
+	for {
+		err := s.write(w, dropped, position())
+		if !errors.Is(err, eventlog.ErrTemporary) || s.stopped() != nil {
+			return err
+		}
+		time.Sleep(retryEvery)
+	}
 }
 
 // applyParts applies the parts of a transaction. Readers of the account wait.

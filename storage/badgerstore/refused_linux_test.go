@@ -8,6 +8,24 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
+// descriptors returns functions that take all file descriptors from the process, and give them back. The
+// end of the test gives them back, too.
+func descriptors(t *testing.T) (take, give func()) {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	set := func(cur uint64) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: cur, Max: limit.Max}); err != nil {
+			t.Error(err)
+		}
+	}
+	give = func() { set(limit.Cur) }
+	t.Cleanup(give)
+	return func() { set(0) }, give
+}
+
 // TestNoDescriptors: while the process can open no file one more segment begins, requests are refused
 // at the next one, and then they are counted again. Resources are refused at once: Badger ends the
 // process when it cannot begin a memtable. A failure means that a moment without descriptors needs
@@ -16,17 +34,8 @@ func TestNoDescriptors(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, segmentSize: 1 << 10})
 	known(t, s, "key")
 	consume(t, s, request("key", 1, endless, noon))
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	set := func(cur uint64) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: cur, Max: limit.Max}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	defer set(limit.Cur)
-	set(0)
+	take, give := descriptors(t)
+	take()
 	if err := s.Update(t.Context(), acct, withKeys(1, 1)); !isUnavailable(err) || !errors.Is(err, eventlog.ErrTemporary) {
 		t.Errorf("Update: got error %v, want one that says that it is temporary", err)
 	}
@@ -46,7 +55,7 @@ func TestNoDescriptors(t *testing.T) {
 	if n := len(s.events.Segments()); n != before+1 {
 		t.Errorf("got %d segments, want %d: the file and the directory of the next one are open", n, before+1)
 	}
-	set(limit.Cur)
+	give()
 	waitUntil(t, "requests are counted again", func() bool {
 		_, err := s.Consume(t.Context(), request("key", 1, endless, noon))
 		return err == nil

@@ -20,13 +20,13 @@ type replay struct {
 	format1 map[int64]eventlog.Keep // until when these must be kept, by their bases
 	highest map[ref]int64           // see raiseNumbers; by account and kind
 
-	foldBytes  int64 // a checkpoint is written after so many bytes; 0 to write none
-	remembered int   // request ids since the last checkpoint
-	lastDrop   int64 // the position of the last transaction that has deleted a counter
+	foldBytes  int64 // pages are written after so many bytes; 0 to write none
+	folded     int64 // the position up to which they are written
+	remembered int   // request ids since then
 }
 
-// flushesReplayed is after how many flushBytes, 1 GiB by default, a replay writes a checkpoint. Without
-// one the memory that it needs would grow with the event log.
+// flushesReplayed is after how many flushBytes, 1 GiB by default, a replay writes the pages of counters. Else
+// the memory that it needs would grow with the event log.
 const flushesReplayed = 16
 
 // replayFrom replays the event log from the mark of the checkpoint on. kept says of segments of
@@ -37,7 +37,7 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 	if err := s.resumeCopy(); err != nil {
 		return nil, err
 	}
-	r := &replay{s: s, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
+	r := &replay{s: s, folded: mark, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
 	if s.db.WasReplayable() { // else the database is of an earlier version: see upgrade.go
 		r.foldBytes = flushesReplayed * s.flushBytes
 	}
@@ -47,6 +47,9 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 		}
 	}
 	err := s.events.Replay(mark, func(position int64, payload []byte) error {
+		if err := s.failure(); err != nil { // Open has ended
+			return err
+		}
 		err := firstOf(r.fold(position), r.record(payload, position))
 		s.step(stepReplay)
 		return err
@@ -54,19 +57,17 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 	return r, firstOf(err, s.keepFormat1(kept, r.format1))
 }
 
-// fold writes a checkpoint with everything before a position, when much was replayed since the last one.
+// fold writes the pages with everything before a position, when much was replayed since the last time. The
+// mark stays: after a crash the next replay begins there too, because it must see again which counters
+// were deleted.
 func (r *replay) fold(position int64) error {
 	s := r.s
-	if r.foldBytes == 0 || position-s.folder.mark.Load() < r.foldBytes && r.remembered < foldRepeats {
+	if r.foldBytes == 0 || position-r.folded < r.foldBytes && r.remembered < foldRepeats {
 		return nil
 	}
-	if position-r.lastDrop < s.flushBytes/4 { // events of its counters may follow
-		return nil
-	}
-	r.remembered = 0
-	rest := s.newRedo() // the checkpoint ends where the replay has got to
-	defer rest.done()
-	s.underway.since[rest] = position
+	r.folded, r.remembered = position, 0
+	replaying := s.underway.begin(s.folder.mark.Load)
+	defer s.underway.end(replaying)
 	return s.fold()
 }
 
@@ -114,7 +115,7 @@ func (r *replay) write(w *writes, position int64) error {
 		return err
 	}
 	for _, of := range dropped {
-		r.dropped[of], r.lastDrop = true, position
+		r.dropped[of] = true
 		sh := r.s.counters.shard(of)
 		delete(sh.unfolded, of)
 		if c := sh.byRef[of]; c != nil {
@@ -126,7 +127,7 @@ func (r *replay) write(w *writes, position int64) error {
 	}
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
-	return r.s.write(w, dropped, position)
+	return r.s.writeInTheEnd(w, dropped, func() int64 { return position })
 }
 
 // made takes the keys and users that are written out of dropped: an import can give the number of a

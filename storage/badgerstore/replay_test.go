@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -114,6 +115,83 @@ func TestReplayOfDeleted(t *testing.T) {
 			abandon(t, s)
 		}
 	}
+}
+
+// TestReplayOfDeletionKilled: requests that were counted while their key was being deleted do not count after a
+// crash, nor after a second crash within the replay. Else no checkpoint can be written: the events of a
+// counter that is gone have no beginning.
+func TestReplayOfDeletionKilled(t *testing.T) {
+	for _, events := range []int{3, 3 * oftenUnfolded} {
+		t.Run(fmt.Sprint(events), func(t *testing.T) {
+			dir := t.TempDir()
+			s := openAlone(t, dir, quiet)
+			known(t, s, "key")
+			addUserAndKey(t, s, 9, "gone")
+			consume(t, s, shared(request("gone", 9, endless, noon)))
+			deleted, before := make(chan error), s.events.Written()
+			s.committing.Lock()
+			go func() {
+				deleted <- s.Update(context.Background(), acct, func(tx core.Tx) error { return tx.DeleteUser(9) })
+			}()
+			waitUntil(t, "the deletion is in the event log", func() bool { return s.events.Written() > before })
+			for range 2 * events {
+				consume(t, s, request("key", 1, endless, noon))
+			}
+			for range events {
+				consume(t, s, shared(request("gone", 9, endless, noon)))
+			}
+			s.committing.Unlock()
+			if err := <-deleted; err != nil {
+				t.Fatal(err)
+			}
+			if err := s.syncAll(); err != nil {
+				t.Fatal(err)
+			}
+			half := killedCopy(t, dir)
+			for range events {
+				consume(t, s, request("key", 1, endless, noon))
+			}
+			abandon(t, s)
+			var moments []string
+			records := 0
+			openAlone(t, dir, Options{Logger: quiet.Logger, flushBytes: 20, step: func(step) {
+				if records++; records%(events/3) == 0 {
+					moments = append(moments, killedCopy(t, dir))
+				}
+			}})
+			for _, dir := range append(moments, replayedOver(t, half, dir)) {
+				s := openAlone(t, dir, quiet)
+				wantUsed(t, s, ofKey("key"), int64(3*events))
+				if _, err := s.Consume(t.Context(), request("gone", 9, endless, noon)); !errors.Is(err, core.ErrKeyNotFound) {
+					t.Errorf("Consume: got error %v, want %v", err, core.ErrKeyNotFound)
+				}
+				fold(t, s)
+				for _, problem := range audit(s) {
+					t.Error(problem)
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if got := checked(t, dir); len(got) > 0 {
+					t.Errorf("check: got %q", got)
+				}
+			}
+		})
+	}
+}
+
+// replayedOver returns a store as a kill leaves it within the replay of an event log, of which half has the
+// first part: the pages of the first part are in tables.
+func replayedOver(t *testing.T, half, dir string) string {
+	t.Helper()
+	s := openAlone(t, half, Options{Logger: quiet.Logger, flushBytes: 20})
+	tables := len(s.db.Tables())
+	endMemtable(t, s)
+	waitUntil(t, "the pages are in a table", func() bool { return len(s.db.Tables()) > tables })
+	killed := killedCopy(t, half)
+	abandon(t, s)
+	copyEventLog(t, killed, dir)
+	return killed
 }
 
 // TestFoundIsOnTheDisk: with Power a request that is asked again is answered when its

@@ -35,6 +35,9 @@ const (
 	waitForRoom   = 100 * time.Millisecond
 )
 
+// lacksMost is how many allocations in a row find no room before Open gives up: 5 s, less when several wait.
+const lacksMost = 50
+
 // MinMinFree is the smallest [Options.MinFree] in bytes: half of it holds a memtable.
 const MinMinFree = 32 << 20
 
@@ -48,6 +51,7 @@ type reserve struct {
 	space   func(dir string) (free, size uint64, err error) // diskSpace, but in tests
 	full    atomic.Bool                                     // the store refuses counts and new resources
 	opening atomic.Bool                                     // an allocation that fails is an error, and does not wait
+	lacks   atomic.Int32                                    // allocations without room since one had room
 
 	mu   sync.Mutex // guards the fields below
 	file *os.File   // nil when the file system cannot allocate: then free space is checked instead
@@ -84,17 +88,20 @@ func openReserve(dir string, n int64, log *slog.Logger) (*reserve, error) {
 	}
 	if uint64(r.held)+free < openingNeeds {
 		r.close()
-		return nil, &fullError{free: free + uint64(r.held)}
+		return nil, &fullError{free + uint64(r.held), fmt.Sprintf("and %d MiB are needed", openingNeeds>>20)}
 	}
 	r.fill(0)
 	return r, nil
 }
 
 // fullError says that the disk is too full to open a store.
-type fullError struct{ free uint64 }
+type fullError struct {
+	free uint64
+	why  string // that is not enough
+}
 
 func (e *fullError) Error() string {
-	return fmt.Sprintf("%v: %d MiB are free, and %d MiB are needed: make room", errFull, e.free>>20, openingNeeds>>20)
+	return fmt.Sprintf("%v: %d MiB are free, %s: make room", errFull, e.free>>20, e.why)
 }
 
 func (e *fullError) Is(target error) bool { return target == errFull }
@@ -248,23 +255,37 @@ func (r *reserve) makeRoom() {
 
 // allocateFor allocates n bytes of a file that Badger maps, with the help of the reserve. Without any
 // room it waits: a compaction of Badger 4.9.6 drops the error of a table that it cannot create, and
-// deletes the tables that it has merged. While the store is opened it returns the error instead.
+// deletes the tables that it has merged. While the database is opened it returns the error instead.
 func (r *reserve) allocateFor(fd int, n int64) error {
 	for {
-		r.mu.Lock()
-		err := allocate(fd, n)
-		if noRoom(err) && r.giveLocked(n) {
-			err = allocate(fd, n)
-		}
-		r.mu.Unlock()
-		if !noRoom(err) {
-			return nil
-		}
-		if r.opening.Load() {
+		err := r.helped(n, func() error { return allocate(fd, n) })
+		if err == nil || r.opening.Load() {
 			return err
 		}
 		time.Sleep(waitForRoom)
 	}
+}
+
+// prepareMemtable allocates n bytes of an empty file, which stays empty, with the help of the reserve.
+func (r *reserve) prepareMemtable(file *os.File, n int64) error {
+	return r.helped(n, func() error { return allocateAhead(int(file.Fd()), 0, n) })
+}
+
+// helped runs an allocation of n bytes, and once more with the help of the reserve. The error says that there is
+// no room: without allocation the file system has to do.
+func (r *reserve) helped(n int64, allocate func() error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := allocate()
+	if noRoom(err) && r.giveLocked(n) {
+		err = allocate()
+	}
+	if noRoom(err) {
+		r.lacks.Add(1)
+		return err
+	}
+	r.lacks.Store(0)
+	return nil
 }
 
 // noRoom reports whether err says that the disk, or the share of the user, is full.

@@ -19,10 +19,12 @@ import (
 // would be lost. A segment with a remembered request id is removed by neither of the last two
 // reasons, else a repeated request would count twice.
 
-// retention guards the removal of segments.
+// retention guards the removal of segments. Removal makes room on a full disk, so it waits for nothing that
+// waits for Badger, which may be waiting for room: neither for readers nor with running for a commit.
 type retention struct {
 	running sync.Mutex   // held while segments are removed
-	readers sync.RWMutex // read-locked while counters are read from pages and events, locked to remove
+	readers underway     // that read counters from pages and events: from the checkpoint of their beginning on
+	removed []int64      // bases of removed segments of format 1 whose times are still stored; guarded by running
 	most    atomic.Int64 // max_history: bytes that all segments may have
 	early   atomic.Bool  // segments were removed before their retention was over
 	copied  atomic.Int64 // the position of the checkpoint copy, noCopy without one: see copy.go
@@ -30,10 +32,9 @@ type retention struct {
 }
 
 // viewCounters runs fn on a snapshot. fn reads counters from their pages and from later
-// events; no event is removed while fn runs.
+// events; no later event is removed while fn runs.
 func (s *Store) viewCounters(fn func(snapshot) error) error {
-	s.retention.readers.RLock()
-	defer s.retention.readers.RUnlock()
+	defer s.retention.readers.end(s.retention.readers.begin(s.folder.mark.Load))
 	return s.db.View(func(txn *badger.Txn) error { return fn(snapshot{txn}) })
 }
 
@@ -69,8 +70,18 @@ func (s *Store) HistoryCut(context.Context, core.CounterID) (bool, error) {
 // expire removes the segments whose retention is over at a time.
 func (s *Store) expire(now time.Time) error {
 	s.retention.running.Lock()
-	defer s.retention.running.Unlock()
-	return s.remove(s.removable(func(g eventlog.Segment) bool { return g.Until < now.Unix() }))
+	err := s.remove(s.removable(func(g eventlog.Segment) bool { return g.Until < now.Unix() }))
+	removed := s.retention.removed
+	s.retention.removed = nil
+	s.retention.running.Unlock()
+	w := newWrites()
+	for _, base := range removed {
+		w.put(segmentKey(base), nil)
+	}
+	if len(removed) == 0 {
+		return err
+	}
+	return firstOf(err, s.store(w))
 }
 
 // trim removes the oldest segments while the event log is larger than max_history.
@@ -141,11 +152,12 @@ func (s *Store) unflushed() bool {
 	return len(all) > 1 && all[len(all)-2].End > s.flushed.Load()
 }
 
-// removable returns the oldest segments whose events are in tables of the database and of its copy, and that mayGo accepts. It
-// stops at the first segment that must stay, and before the last one: older events of a
-// history are found through younger ones.
+// removable returns the oldest segments whose events are in tables of the database and of its copy, and in the
+// snapshots of all readers, and that mayGo accepts. It stops at the first segment that must stay, and before
+// the last one: older events of a history are found through younger ones.
 func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Segment) {
-	all, flushed := s.events.Segments(), min(s.flushed.Load(), s.retention.copied.Load())
+	all := s.events.Segments()
+	flushed := s.retention.readers.oldest(min(s.flushed.Load(), s.retention.copied.Load()))
 	for _, g := range all[:max(0, len(all)-1)] {
 		if g.End > flushed || !mayGo(g) {
 			break
@@ -155,20 +167,15 @@ func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Se
 	return list
 }
 
-// remove removes segments, the oldest first.
+// remove removes segments, the oldest first. The caller holds retention.running.
 func (s *Store) remove(list []eventlog.Segment) error {
 	for _, g := range list {
 		s.step(stepExpire)
-		s.retention.readers.Lock() // waits for readers whose snapshot is older than the checkpoint
-		err := s.events.Remove(g.End)
-		s.retention.readers.Unlock()
-		if err == nil && g.Version == 1 {
-			w := newWrites()
-			w.put(segmentKey(g.Base), nil)
-			err = s.store(w)
-		}
-		if err != nil {
+		if err := s.events.Remove(g.End); err != nil {
 			return err
+		}
+		if g.Version == 1 {
+			s.retention.removed = append(s.retention.removed, g.Base)
 		}
 	}
 	return nil

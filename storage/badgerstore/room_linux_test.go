@@ -1,8 +1,10 @@
 package badgerstore
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -335,6 +337,61 @@ func TestStartOnFullDisk(t *testing.T) {
 	s = openIn(t, dir, o)
 	consume(t, s, request("key", 1, endless, noon))
 	wantUsed(t, s, ofKey("key"), 2)
+}
+
+// TestStartWithoutRoomToReplay: a store whose event log needs more room than the disk has is refused in one line.
+// With room it opens as it was, in the same process. Else the start hangs, because history is removed only while the
+// store is open.
+func TestStartWithoutRoomToReplay(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	dir := onDisk(t, 200)
+	s := openAlone(t, dir, quiet)
+	known(t, s, "key")
+	const users, keys, size = 14, 100, 12 << 10 // 16 MiB: four memtables
+	random := rand.NewChaCha8([32]byte{})
+	for user := int64(11); user < 11+users; user++ {
+		update(t, s, func(tx core.Tx) (err error) {
+			for i := range keys {
+				k, metadata := newKey(user, i), make([]byte, size)
+				_, _ = random.Read(metadata)
+				k.Metadata = fmt.Appendf(nil, "%q", base64.StdEncoding.EncodeToString(metadata)[:size])
+				err = firstOf(err, tx.PutKey(k))
+			}
+			return err
+		})
+	}
+	abandon(t, s)
+	if err := os.Remove(filepath.Join(dir, reserveName)); err != nil {
+		t.Fatal(err)
+	}
+	empty := fillDisk(t, dir)
+	others := filepath.Join(filepath.Dir(dir), "others")
+	info, err := os.Stat(others)
+	if err = firstOf(err, os.Truncate(others, info.Size()-openingNeeds-1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		_, err := Open(dir, quiet)
+		opened <- err
+	}()
+	waitUntil(t, "Open ends", func() bool { return len(opened) > 0 })
+	err = <-opened
+	wantOneLine(t, err, dir)
+	if !errors.Is(err, errFull) || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("Open: got error %v, want %v and advice", err, errFull)
+	}
+	empty()
+	waitUntil(t, "the refused store is closed", func() bool {
+		_, is := unclosed.Load(dir)
+		return !is
+	})
+	s = openAlone(t, dir, quiet)
+	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); err != nil || n != 1+users*keys {
+		t.Errorf("Keys: got %d, %v, want %d", n, err, 1+users*keys)
+	}
 }
 
 // TestDirectoryLost: when the directory is deleted, or another one is in its place, the store fails

@@ -2,6 +2,7 @@ package table
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -105,19 +106,22 @@ func (t *Txn) Delete(key []byte) error {
 // NewTxn begins a transaction that writes. The caller calls Discard.
 func (db *DB) NewTxn() *Txn { return &Txn{db.NewTransaction(true), entrySize} }
 
+// ErrUnprepared means that the next memtable cannot begin at the moment. Nothing was changed.
+var ErrUnprepared = errors.New("the next memtable cannot be made")
+
 // Commit commits a transaction. A table must never be ahead of the event log on disk. So Commit
 // decides when Badger begins a memtable: when 6/8 of the last one are full it calls sync, which
-// brings the event log to the disk, and then fills the memtable. While sync fails, Commit goes on
-// until 7/8 are full, and then returns the error of sync. One caller at a time.
+// brings the event log to the disk, and then fills the memtable. While sync fails, or the file of the
+// next memtable cannot be made, Commit goes on until 7/8 are full, and then returns the error of sync or
+// [ErrUnprepared]. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
 	if filled := db.filled + t.bytes; filled > db.usuallyFilled() {
-		err := sync()
+		next, err := db.prepareMemtable(sync)
 		if err == nil {
-			err = db.nextMemtable()
-		} else if filled <= db.mostFilled() {
-			err = nil
-		}
-		if err != nil {
+			if err := db.nextMemtable(next); err != nil {
+				return err
+			}
+		} else if filled > db.mostFilled() {
 			return err
 		}
 	}
@@ -126,29 +130,54 @@ func (db *DB) Commit(t *Txn, sync func() error) error {
 }
 
 // Flush makes Badger write everything that was committed to a table, in the background: see
-// [DB.Flushed]. One caller at a time.
+// [DB.Flushed]. It returns the error of sync, or [ErrUnprepared]. One caller at a time.
 func (db *DB) Flush(sync func() error) error {
-	if err := sync(); err != nil {
-		return err
-	}
-	return db.nextMemtable()
-}
-
-// nextMemtable fills the memtable with zeros until Badger begins another one. The zeros are
-// compressed to a few KiB. Badger's own way, DropPrefix, makes readers wait for a compaction.
-func (db *DB) nextMemtable() error {
-	before, err := db.newestMemtable()
+	next, err := db.prepareMemtable(sync)
 	if err != nil {
 		return err
 	}
+	return db.nextMemtable(next)
+}
+
+// prepareMemtable calls sync, and makes the file of the next memtable: empty, but with its blocks. When
+// Badger cannot make the file itself it is left without a memtable, and ends the process at the next read.
+func (db *DB) prepareMemtable(sync func() error) (next string, err error) {
+	if err := sync(); err != nil {
+		return "", err
+	}
+	newest, err := db.newestMemtable()
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrUnprepared, err)
+	}
+	next = filepath.Join(db.o.Dir, fmt.Sprintf("%05d%s", newest+1, LogSuffix))
+	if db.prepare == nil {
+		return next, nil
+	}
+	file, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		if err = db.prepare(file, 2*db.o.MemTableSize); err != nil {
+			_ = os.Remove(next)
+		}
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnprepared, err)
+	}
+	return next, err
+}
+
+// nextMemtable fills the memtable with zeros until Badger begins another one, which gives the next file
+// its size. The zeros are compressed to a few KiB. Badger's own way, DropPrefix, makes readers wait for a
+// compaction.
+func (db *DB) nextMemtable(next string) error {
 	zeros := make([]byte, db.o.MemTableSize/16)
 	for size := int64(0); size <= db.o.MemTableSize; size += int64(len(zeros)) {
 		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(db.filler, zeros) }); err != nil {
 			return err
 		}
-		if now, err := db.newestMemtable(); err != nil || now != before { // it has the last zeros
+		if info, err := os.Stat(next); err == nil && info.Size() > 0 { // it has the last zeros
 			db.filled = int64(len(zeros)) + 2*entrySize
-			return errors.Join(err, db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) }))
+			return db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) })
 		}
 	}
 	return errors.New("badger begins no memtable")

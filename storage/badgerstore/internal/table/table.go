@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,10 @@ type Options struct {
 	Filler   []byte // the key of a record that fills memtables
 	Memtable int64  // the size of memtables in bytes, UsualMemtable by default; each has a file of twice that
 
+	// Prepare allocates so many bytes of a file, which stays empty. While it fails no memtable begins. Nil
+	// when a crash may leave an empty file, which Badger refuses.
+	Prepare func(file *os.File, bytes int64) error
+
 	// Claim takes the lock that Badger takes on the directory, until release is called. When it is
 	// nil, memtables are never removed.
 	Claim func() (release func(), err error)
@@ -57,8 +62,9 @@ type DB struct {
 	damaged error     // a table that a compaction has read
 	found   Mark      // by the inventory, when the database was opened
 
-	filler []byte
-	filled int64 // bytes of the memtable, at most; of the caller of [DB.Commit]
+	prepare func(file *os.File, bytes int64) error // see [Options]
+	filler  []byte
+	filled  int64 // bytes of the memtable, at most; of the caller of [DB.Commit]
 
 	notes      []noted // by position
 	flushed    int64
@@ -68,7 +74,7 @@ type DB struct {
 // Open verifies the files of a database and opens it. It makes a new one in an empty directory.
 // Errors are one line: [ErrInUse], a [DamageError] or one of the file system.
 func Open(o Options) (*DB, error) {
-	db := &DB{o: badgerOptions(o.Dir, o.Logger), filler: o.Filler}
+	db := &DB{o: badgerOptions(o.Dir, o.Logger), prepare: o.Prepare, filler: o.Filler}
 	if o.Memtable > 0 && o.Memtable < UsualMemtable {
 		db.o = db.o.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
 	}

@@ -1,0 +1,81 @@
+package badgerstore
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// wantClosing closes a store while a method waits, and fails unless that method, a new one and Close end at once.
+func wantClosing(t *testing.T, s *Store, waiting chan error) {
+	t.Helper()
+	closed, asked := make(chan error, 1), make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	waitUntil(t, "Close waits or has ended", func() bool {
+		if !s.life.TryRLock() {
+			return true
+		}
+		s.life.RUnlock()
+		return len(closed) > 0
+	})
+	go func() {
+		_, err := s.AccountByName(t.Context(), acct)
+		asked <- err
+	}()
+	waitUntil(t, "a new caller is answered", func() bool { return len(asked) > 0 })
+	if err := <-asked; !isUnavailable(err) {
+		t.Errorf("AccountByName: got error %v, want %v", err, core.ErrUnavailable)
+	}
+	waitUntil(t, "the method that waits ends", func() bool { return len(waiting) > 0 })
+	if err := <-waiting; !isUnavailable(err) {
+		t.Errorf("the method that waits: got error %v, want %v", err, core.ErrUnavailable)
+	}
+	<-closed
+}
+
+// TestCloseBesideWaiting: Close ends the methods that wait for room, and new callers are refused at once. Else
+// a reload of the server hangs for 20 s, with all requests.
+func TestCloseBesideWaiting(t *testing.T) {
+	t.Run("for a checkpoint", func(t *testing.T) {
+		s := openAlone(t, t.TempDir(), quiet)
+		known(t, s, "key")
+		s.folder.most.Store(0)
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := s.Consume(t.Context(), request("key", 1, 1, noon))
+			waiting <- err
+		}()
+		waitUntil(t, "a request waits", func() bool { return s.Stats().Waits > 0 })
+		wantClosing(t, s, waiting)
+	})
+	t.Run("for the last record of a transaction", func(t *testing.T) {
+		var full, last atomic.Bool
+		s := openAlone(t, t.TempDir(), fullAtLast(&full, &last))
+		known(t, s, "key")
+		last.Store(true)
+		waiting := make(chan error, 1)
+		go func() { waiting <- s.Update(t.Context(), acct, withKeys(11, many)) }()
+		waitUntil(t, "the disk is full", full.Load)
+		wantClosing(t, s, waiting)
+	})
+	t.Run("for the database", func(t *testing.T) {
+		var tries atomic.Int64
+		dir := t.TempDir()
+		s := openAlone(t, dir, quiet)
+		known(t, s, "key")
+		s.commits(func() error {
+			tries.Add(1)
+			return core.Unavailable(eventlog.ErrTemporary)
+		})
+		waiting := make(chan error, 1)
+		go func() { waiting <- s.Update(t.Context(), acct, withKeys(11, 10)) }()
+		waitUntil(t, "a commit is tried again", func() bool { return tries.Load() > 1 })
+		wantClosing(t, s, waiting)
+		s = openAlone(t, dir, quiet)
+		if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 11 {
+			t.Errorf("opened again: got %d keys, %v, want 11: the event log has the transaction", n, err)
+		}
+	})
+}

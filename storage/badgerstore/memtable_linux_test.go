@@ -1,0 +1,130 @@
+package badgerstore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// starved is a step function that takes something away before each commit and gives it back after the
+// commit. A commit that is tried again waits for it.
+type starved struct {
+	on         atomic.Bool
+	tries      atomic.Int64 // of the commit that is under way
+	take, give func()
+}
+
+func (h *starved) step(at step) {
+	switch {
+	case !h.on.Load():
+	case at == stepCommit:
+		if h.tries.Add(1) == 1 {
+			h.take()
+		}
+	case at == stepCommitted:
+		h.tries.Store(0)
+		h.give()
+	}
+}
+
+// untilItWaits creates keys until a commit waits. It returns the last answer, which comes when the commit ends.
+func (h *starved) untilItWaits(t *testing.T, s *Store) (last chan error) {
+	t.Helper()
+	last = make(chan error, 1)
+	var waits atomic.Bool
+	h.on.Store(true)
+	go func() {
+		for user := int64(11); ; user++ {
+			if err := s.Update(t.Context(), acct, withKeys(user, 600)); err != nil || waits.Load() {
+				last <- err
+				return
+			}
+		}
+	}()
+	waitUntil(t, "a commit is tried again", func() bool { return h.tries.Load() > 2 || len(last) > 0 })
+	waits.Store(true)
+	return last
+}
+
+// TestMemtableOnFullDisk: when the disk has no room for the next memtable, not even in the reserve, reads
+// go on, requests are refused, and the transaction whose record is in the event log happens when there is room.
+// Else Badger waits for room with its lock held, and every read with it.
+func TestMemtableOnFullDisk(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	dir := onDisk(t, 128)
+	var s *Store
+	var empty func()
+	h := &starved{take: func() {
+		s.reserve.give(s.reserve.heldBytes())
+		empty = fillDisk(t, dir)
+	}, give: func() {
+		empty()
+		s.reserve.watch()
+	}}
+	s = openAlone(t, dir, Options{Logger: quiet.Logger, step: h.step})
+	known(t, s, "key")
+	last := h.untilItWaits(t, s)
+	if _, err := s.AccountByName(t.Context(), acct); err != nil {
+		t.Errorf("AccountByName on a full disk: %v", err)
+	}
+	wantUsed(t, s, ofKey("key"), 0)
+	if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !errors.Is(err, errFull) {
+		t.Errorf("Consume on a full disk: got error %v, want %v", err, errFull)
+	}
+	h.on.Store(false)
+	h.give()
+	if err := <-last; err != nil {
+		t.Errorf("Update: %v", err)
+	}
+	consume(t, s, request("key", 1, endless, noon))
+}
+
+// TestNoDescriptorForMemtable: without a descriptor for the next memtable a transaction whose record is in the
+// event log waits, and happens when there are some. Else Badger is left without a memtable, and the store
+// needs a restart.
+func TestNoDescriptorForMemtable(t *testing.T) {
+	h := &starved{}
+	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, step: h.step})
+	h.take, h.give = descriptors(t)
+	known(t, s, "key")
+	last := h.untilItWaits(t, s)
+	if _, err := s.AccountByName(t.Context(), acct); err != nil {
+		t.Errorf("AccountByName without descriptors: %v", err)
+	}
+	h.on.Store(false)
+	h.give()
+	if err := <-last; err != nil {
+		t.Errorf("Update: %v", err)
+	}
+	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); err != nil || n < 1000 {
+		t.Errorf("Keys: got %d, %v", n, err)
+	}
+	consume(t, s, request("key", 1, endless, noon))
+}
+
+// TestPreparedFile: Badger gets the blocks that were prepared for a memtable, also when the disk is full by
+// then. Else it waits for room with its lock held.
+func TestPreparedFile(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	dir := onDisk(t, 64)
+	s := openAlone(t, dir, quiet)
+	const size = 8 << 20
+	file, err := os.Create(filepath.Join(dir, "prepared"))
+	if err := firstOf(err, s.reserve.prepareMemtable(file, size)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	empty := fillDisk(t, dir)
+	defer empty()
+	if err := firstOf(file.Truncate(size), allocate(int(file.Fd()), size)); err != nil || allocated(file) != size {
+		t.Errorf("got %d bytes allocated, %v, want %d", allocated(file), err, size)
+	}
+}

@@ -1,0 +1,119 @@
+package badgerstore
+
+import (
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// lockBadger takes the lock that Badger holds while it makes a memtable. All reads of Badger wait
+// until unlock is called.
+func lockBadger(s *Store) (unlock func()) {
+	lock := (*sync.RWMutex)(reflect.ValueOf(s.db.DB).Elem().FieldByName("lock").Addr().UnsafePointer())
+	lock.Lock()
+	return lock.Unlock
+}
+
+// running reports whether a goroutine has all functions in its stack.
+func running(functions ...string) bool {
+	buf := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		all := true
+		for _, function := range functions {
+			all = all && strings.Contains(stack, function+"(")
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// withHistory opens a store that has many segments whose events are in tables.
+func withHistory(t *testing.T) *Store {
+	t.Helper()
+	s := openAlone(t, t.TempDir(), smallSegments)
+	known(t, s, "key", "other")
+	hit(t, s, "key", 500)
+	checkpoint(t, s)
+	return s
+}
+
+// TestMakeSpaceBesideReaders: while Badger waits for room, history is removed, although readers of counters, a
+// checkpoint copy and the check of compacted tables wait for Badger. Else no room is made, and all hang.
+func TestMakeSpaceBesideReaders(t *testing.T) {
+	s := withHistory(t)
+	of := keyRef(t, s, "other")
+	unlock := lockBadger(s)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer unlock()
+	group.Go(func() { _, _ = s.peek(of) })
+	waitUntil(t, "a reader waits", func() bool { return running("viewCounters", "getMemTables") })
+	group.Go(s.watch)
+	waitUntil(t, "the check waits", func() bool { return running("watch", "getMemTables") })
+	group.Go(func() {
+		if draft, err := s.beginCopy(); err == nil {
+			draft.Close()
+		}
+	})
+	waitUntil(t, "the copy waits", func() bool { return running("beginCopy", "NewCopy") })
+	before := len(s.events.Segments())
+	made := make(chan error)
+	group.Go(func() {
+		_, err := s.makeSpace(time.Now().Add(72*time.Hour), func() (uint64, error) { return 0, nil })
+		made <- err
+	})
+	select {
+	case err := <-made:
+		if n := len(s.events.Segments()); err != nil || n >= before {
+			t.Errorf("makeSpace: got %d segments of %d, %v", n, before, err)
+		}
+	case <-time.After(patience):
+		t.Error("makeSpace waits for readers that wait for room")
+		go func() { <-made }()
+	}
+}
+
+// TestReaderKeepsSegments: a segment that is in a later checkpoint than that of a reader's snapshot stays until
+// the reader ends. Else the reader misses events that are not in its pages.
+func TestReaderKeepsSegments(t *testing.T) {
+	s := withHistory(t)
+	mark, began, end := s.folder.mark.Load(), make(chan bool), make(chan bool)
+	var group sync.WaitGroup
+	group.Go(func() {
+		err := s.viewCounters(func(snapshot) error {
+			close(began)
+			<-end
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-began
+	hit(t, s, "key", 500)
+	checkpoint(t, s)
+	last := func() (end int64) {
+		for _, g := range s.removable(anySegment) {
+			end = g.End
+		}
+		return end
+	}
+	if got := last(); got == 0 || got > mark {
+		t.Errorf("while it reads: got segments up to %d, want up to %d or less", got, mark)
+	}
+	close(end)
+	group.Wait()
+	if got := last(); got <= mark {
+		t.Errorf("afterwards: got segments up to %d, want more than %d", got, mark)
+	}
+	if used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used; used != 1000 {
+		t.Errorf("got %d used, want 1000", used)
+	}
+}
