@@ -44,11 +44,7 @@ func prepareDir(dir string, log *slog.Logger) error {
 	if err := shut(dir, log); err != nil {
 		return err
 	}
-	probe, err := os.CreateTemp(dir, probePrefix)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+	if err := probe(dir); err != nil {
 		return err
 	}
 	if !claims {
@@ -140,8 +136,30 @@ func (s *Store) ready() error {
 	return firstOf(s.touch(), s.reserve.ready())
 }
 
-// probePrefix begins the name of the file that is made to see whether one can be.
+// probePrefix begins the name of the file that probe creates.
 const probePrefix = "probe"
+
+// probe returns why no file can be created in a directory.
+func probe(dir string) error {
+	file, err := os.CreateTemp(dir, probePrefix)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
+
+// beforeMemtable brings the event log to the disk, and returns why no file can be created: when Badger
+// cannot create that of the next memtable, it ends the process.
+func (s *Store) beforeMemtable() error {
+	if err := s.syncEvents(); err != nil {
+		return err
+	}
+	err := probe(s.dir)
+	if noRoom(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
+	}
+	return err
+}
 
 // others are the permissions of everybody but the owner.
 const others fs.FileMode = 0o077

@@ -148,7 +148,7 @@ func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 		return fault(err)
 	}
 	s.step(stepCommit)
-	if err := s.badgerError(s.db.Commit(txn, s.syncEvents)); err != nil {
+	if err := s.badgerError(s.db.Commit(txn, s.beforeMemtable)); err != nil {
 		return err
 	}
 	s.step(stepCommitted)
