@@ -44,11 +44,7 @@ func prepareDir(dir string, log *slog.Logger) error {
 	if err := shut(dir, log); err != nil {
 		return err
 	}
-	probe, err := os.CreateTemp(dir, probePrefix)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+	if err := probe(dir); err != nil {
 		return err
 	}
 	if !claims {
@@ -145,8 +141,17 @@ func noDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// probePrefix begins the name of the file that is made to see whether one can be.
+// probePrefix begins the name of the file that probe creates.
 const probePrefix = "probe"
+
+// probe returns why no file can be created in a directory.
+func probe(dir string) error {
+	file, err := os.CreateTemp(dir, probePrefix)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
 
 // others are the permissions of everybody but the owner.
 const others fs.FileMode = 0o077

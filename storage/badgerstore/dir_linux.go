@@ -42,3 +42,13 @@ func diskSpace(dir string) (free, size uint64, err error) {
 	}
 	return s.Bavail * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), nil
 }
+
+// leastInodes is how many files the store keeps free for itself: memtables, tables and segments.
+const leastInodes = 64
+
+// fewInodes reports whether the file system of a directory has too few inodes left. File systems that make
+// inodes as they need them report none at all.
+func fewInodes(dir string) bool {
+	var s syscall.Statfs_t
+	return syscall.Statfs(dir, &s) == nil && s.Files > 0 && s.Ffree < leastInodes
+}

@@ -18,6 +18,9 @@ func claim(string) (release func(), err error) { return func() {}, nil }
 // diskSpace is not known here.
 func diskSpace(string) (free, size uint64, err error) { return math.MaxUint64, math.MaxUint64, nil }
 
+// fewInodes is not known here.
+func fewInodes(string) bool { return false }
+
 // allocate is not known here: free space is not known either.
 func allocate(int, int64) error { return errors.ErrUnsupported }
 

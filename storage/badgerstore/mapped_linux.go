@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 	_ "unsafe" // for go:linkname
 
 	"github.com/dgraph-io/badger/v4"
@@ -37,25 +38,51 @@ var reserves sync.Map
 func init() {
 	mmap := mapper.mmap
 	mapper.mmap = func(addr, length uintptr, prot, flags, fd int, offset int64) (uintptr, error) {
-		if prot&unix.PROT_WRITE != 0 && flags&unix.MAP_SHARED != 0 {
-			if err := allocateMapped(fd, int64(length)); err != nil {
-				return 0, err
-			}
+		once := func() (uintptr, error) { return mmap(addr, length, prot, flags, fd, offset) }
+		if prot&unix.PROT_WRITE == 0 || flags&unix.MAP_SHARED == 0 {
+			return once()
 		}
-		return mmap(addr, length, prot, flags, fd, offset)
+		r := reserveOf(fd)
+		if r == nil {
+			return once()
+		}
+		if err := r.allocateFor(fd, int64(length)); err != nil {
+			return 0, err
+		}
+		return r.mapWith(once)
 	}
 }
 
-// allocateMapped allocates n bytes of a file, if it is in the directory of an open store.
-func allocateMapped(fd int, n int64) error {
+// reserveOf returns the reserve of the open store in whose directory a file is, nil if there is none.
+func reserveOf(fd int) *reserve {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return nil
 	}
 	if r, ok := reserves.Load(filepath.Dir(name)); ok {
-		return r.(*reserve).allocateFor(fd, n)
+		return r.(*reserve)
 	}
 	return nil
+}
+
+// mapWith maps a file. While the process has as many mappings as it may it waits: Badger ends the process when
+// it cannot map a memtable, and leaves the file of a table behind. While the store is opened it returns the error.
+func (r *reserve) mapWith(mmap func() (uintptr, error)) (uintptr, error) {
+	for {
+		at, err := mmap()
+		wait := err == unix.ENOMEM && !r.opening.Load()
+		switch {
+		case r.unmapped.Swap(wait) == wait:
+		case wait:
+			r.log.Error("the database waits: the process can map no more files: raise vm.max_map_count or the limit of memory", "dir", r.dir)
+		default:
+			r.log.Info("files are mapped again", "dir", r.dir)
+		}
+		if !wait {
+			return at, err
+		}
+		time.Sleep(waitForRoom)
+	}
 }
 
 // serveMappings has the files in the directory allocated when they are mapped, until end is called.

@@ -46,12 +46,13 @@ var errFull = core.Logged(errors.New("the disk is full"))
 
 // reserve is the reserve of an open store.
 type reserve struct {
-	dir     string // of the store
-	log     *slog.Logger
-	space   func(dir string) (free, size uint64, err error) // diskSpace, but in tests
-	full    atomic.Bool                                     // the store refuses counts and new resources
-	opening atomic.Bool                                     // an allocation that fails is an error, and does not wait
-	lacks   atomic.Int32                                    // allocations without room since one had room
+	dir      string // of the store
+	log      *slog.Logger
+	space    func(dir string) (free, size uint64, err error) // diskSpace, but in tests
+	full     atomic.Bool                                     // the store refuses counts and new resources
+	opening  atomic.Bool                                     // an allocation that fails is an error, and does not wait
+	unmapped atomic.Bool                                     // a file could not be mapped
+	lacks    atomic.Int32                                    // allocations without room since one had room
 
 	mu   sync.Mutex // guards the fields below
 	file *os.File   // nil when the file system cannot allocate: then free space is checked instead
@@ -162,13 +163,14 @@ func (r *reserve) fill(slack int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	free, _, err := r.space(r.dir)
-	enough := err == nil && free >= uint64(max(0, r.size-r.held)+slack)
+	few := fewInodes(r.dir)
+	enough := err == nil && !few && free >= uint64(max(0, r.size-r.held)+slack)
 	if enough {
 		r.resizeLocked(r.size)
 	} else if r.full.Load() {
 		return
 	}
-	r.setFullLocked(err == nil && (!r.hasLocked(r.size, free) || free < leastGiven))
+	r.setFullLocked(err == nil && (few || !r.hasLocked(r.size, free) || free < leastGiven))
 }
 
 // resizeLocked changes the size of the reserve, unless there is no room for it.
@@ -206,7 +208,7 @@ func (r *reserve) setFullLocked(full bool) {
 	case r.full.Swap(full) == full:
 	case full:
 		r.log.Error("the disk is full: requests are refused until there is room; keys and users can be disabled and deleted",
-			"dir", r.dir, "min_free", r.size)
+			"dir", r.dir, "min_free", r.size, "few_inodes", fewInodes(r.dir))
 	default:
 		r.log.Info("there is room on the disk again: requests are counted", "dir", r.dir)
 	}
@@ -254,8 +256,8 @@ func (r *reserve) makeRoom() {
 }
 
 // allocateFor allocates n bytes of a file that Badger maps, with the help of the reserve. Without any
-// room it waits: a compaction of Badger 4.9.6 drops the error of a table that it cannot create, and
-// deletes the tables that it has merged. While the database is opened it returns the error instead.
+// room it waits: after an error Badger would leave the file behind, and merge all again. While the
+// database is opened it returns the error instead.
 func (r *reserve) allocateFor(fd int, n int64) error {
 	for {
 		err := r.helped(n, func() error { return allocate(fd, n) })

@@ -7,7 +7,7 @@ import "github.com/dgraph-io/badger/v4"
 // moved: Badger keeps the files of its tables. [DB.Checkpoint] takes a new pin, verifies the
 // tables that only the old pin has, writes the inventory and then releases the old pin. Then
 // Badger deletes these tables. A table that is made and compacted between two calls is not
-// verified: it is at most seconds old.
+// verified: it is at most seconds old. A compaction without all of its tables: compaction.go.
 
 // pin keeps the files of tables, and of the memtables of that moment.
 type pin struct {

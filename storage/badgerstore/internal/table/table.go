@@ -138,7 +138,7 @@ const UsualMemtable = 8 << 20
 // sees to that since its issue 2278 was fixed.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
-		WithLogger(badgerLog{log}).
+		WithLogger(&badgerLog{to: log}).
 		WithMetricsEnabled(false).
 		WithMemTableSize(UsualMemtable).
 		WithNumMemtables(2).

@@ -1,0 +1,99 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// takeInodes creates files beside a store until no more can be created, and returns what deletes them.
+func takeInodes(t *testing.T, dir string) (giveBack func()) {
+	t.Helper()
+	var names []string
+	for {
+		name := filepath.Join(filepath.Dir(dir), fmt.Sprint("others", len(names)))
+		err := os.WriteFile(name, nil, 0o600)
+		if errors.Is(err, syscall.ENOSPC) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	return func() {
+		for _, name := range names {
+			if err := os.Remove(name); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestNoInodes: another program takes every inode while the store counts, changes keys and compacts its
+// tables. The store refuses requests, says so in one line, and resumes by itself with every count and key. A
+// failure means that the process dies, or that the keys and counters of a compaction are lost.
+func TestNoInodes(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	var logged logLines
+	dir := onDisk(t, 300)
+	if err := syscall.Mount("", filepath.Dir(dir), "", syscall.MS_REMOUNT, "nr_inodes=200"); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Logger: logged.logger(), segmentSize: 4 << 20, MaxHistory: 32 << 20}
+	s := mustOpen(t, dir, o)
+	l := startLoad(t, s)
+	const rounds = 3
+	for round := 1; round <= rounds; round++ {
+		before := sum(&l.answered)
+		waitUntil(t, "requests are counted", func() bool { return sum(&l.answered) > before+5000 })
+		giveBack := takeInodes(t, dir)
+		waitUntil(t, "the store is full", func() bool { return logged.lines(getsFull) == round })
+		refused := sum(&l.refused)
+		waitUntil(t, "requests are refused", func() bool { return sum(&l.refused) > refused+1000 })
+		giveBack()
+		waitUntil(t, "there is room", func() bool { return logged.lines(hasRoom) == round })
+	}
+	l.end(t)
+	if logged.lines("few_inodes=true") != rounds {
+		t.Errorf("logged:\n%.3000s\nwant %d lines that there are few inodes", logged.text.String(), rounds)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if damages := checked(t, dir); len(damages) > 0 {
+		t.Errorf("Check: got %.3000q, want no damage", damages)
+	}
+	l.wantCounted(t, openAlone(t, dir, o))
+}
+
+// TestNoMappings: a file that cannot be mapped is mapped as soon as it can be, and while a store is opened the
+// error is returned. A failure means that the process dies, or that each attempt leaves a file behind.
+func TestNoMappings(t *testing.T) {
+	var logged logLines
+	r := &reserve{log: logged.logger()}
+	calls := 0
+	atThird := func() (uintptr, error) {
+		if calls++; calls%3 != 0 {
+			return 0, unix.ENOMEM
+		}
+		return 7, nil
+	}
+	if at, err := r.mapWith(atThird); at != 7 || err != nil || calls != 3 {
+		t.Errorf("got %d, %v after %d calls, want the mapping of the third", at, err, calls)
+	}
+	if logged.lines("level=ERROR") != 1 || logged.lines("level=INFO") != 1 {
+		t.Errorf("logged:\n%s\nwant one line for each change", logged.text.String())
+	}
+	r.opening.Store(true)
+	if _, err := r.mapWith(atThird); !errors.Is(err, unix.ENOMEM) {
+		t.Errorf("while the store is opened: got error %v, want %v", err, unix.ENOMEM)
+	}
+}
