@@ -159,22 +159,14 @@ func (s *Store) apply(w *writes) error {
 	// A counter that is deleted takes no requests meanwhile. Its events up to now do not count.
 	s.counters.hold(dropped, s.events.Written())
 	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
-	if err = s.writeInTheEnd(w, dropped, s.events.End); err != nil {
+	for err = s.write(w, dropped, s.events.End()); errors.Is(err, eventlog.ErrTemporary) && s.stopped() == nil; {
+		time.Sleep(retryEvery) // the event log has the writes, so they have happened
+		err = s.write(w, dropped, s.events.End())
+	}
+	if err != nil {
 		return s.fail(err)
 	}
 	return nil
-}
-
-// writeInTheEnd is write, and is tried again after a temporary error: the event log has the writes, so they
-// have happened. The caller holds committing.
-func (s *Store) writeInTheEnd(w *writes, dropped []ref, position func() int64) error {
-	for {
-		err := s.write(w, dropped, position())
-		if !errors.Is(err, eventlog.ErrTemporary) || s.stopped() != nil {
-			return err
-		}
-		time.Sleep(retryEvery)
-	}
 }
 
 // applyParts applies the parts of a transaction. Readers of the account wait.

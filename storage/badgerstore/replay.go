@@ -1,6 +1,8 @@
 package badgerstore
 
 import (
+	"time"
+
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
@@ -127,7 +129,11 @@ func (r *replay) write(w *writes, position int64) error {
 	}
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
-	return r.s.writeInTheEnd(w, dropped, func() int64 { return position })
+	for err = r.s.write(w, dropped, position); noRoom(err) && r.s.stopped() == nil; {
+		time.Sleep(retryEvery) // a table that Badger is writing may make room
+		err = r.s.write(w, dropped, position)
+	}
+	return err
 }
 
 // made takes the keys and users that are written out of dropped: an import can give the number of a
