@@ -167,12 +167,9 @@ func TestDamagedEventLog(t *testing.T) {
 	}
 }
 
-// check damages a file of a copy of the store and opens it.
-func (d *damagedStore) check(t *testing.T, name string, damage func([]byte) []byte, want damageOutcome) {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(d.dir)); err != nil {
-		t.Fatal(err)
-	}
+// damageSegment damages a segment in the directory of a store; damage is nil to delete it.
+func damageSegment(t *testing.T, dir, name string, damage func([]byte) []byte) {
+	t.Helper()
 	path := filepath.Join(dir, eventLogDir, name)
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -186,6 +183,12 @@ func (d *damagedStore) check(t *testing.T, name string, damage func([]byte) []by
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// check damages a file of a copy of the store and opens it.
+func (d *damagedStore) check(t *testing.T, name string, damage func([]byte) []byte, want damageOutcome) {
+	dir := copyOf(t, d.dir)
+	damageSegment(t, dir, name, damage)
 	files := segmentFiles(t, dir)
 	s, err := open(dir, damagedOptions)
 	if err == nil {

@@ -31,19 +31,7 @@ func TestRepair(t *testing.T) {
 
 func (d *damagedStore) repair(t *testing.T, name string, damage func([]byte) []byte, outcome damageOutcome, checkpointed bool) {
 	dir := copyOf(t, d.dir)
-	path := filepath.Join(dir, eventLogDir, name)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if damage == nil {
-		err = os.Remove(path)
-	} else {
-		err = os.WriteFile(path, damage(b), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	damageSegment(t, dir, name, damage)
 	before := segmentContents(t, dir)
 	asked := 0
 	ask := func(yes bool) func([]string) bool {
