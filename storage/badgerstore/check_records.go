@@ -272,14 +272,10 @@ func (k *checking) members(base path, to func(int64) path) (errs []error) {
 // page checks the counters of a page: that each can be read, and that its last event is in the event
 // log, unless the segment was removed.
 func (k *checking) page(p path, value []byte) (errs []error) {
-	r := reading{p[1:]}
-	page := ref{account: uint32(r.uint64())}
-	if len(r.rest) != 9 {
+	page, ok := pageOf(p)
+	if !ok {
 		return []error{contradiction(p, "its name cannot be read")}
 	}
-	page.kind = uint32(r.rest[0])
-	r.skip(1, true)
-	page.number = int64(r.uint64())
 	errs = append(errs, k.member(pagesOf(page), page.number))
 	pg, err := decodePage(value)
 	if err != nil {
@@ -289,7 +285,7 @@ func (k *checking) page(p path, value []byte) (errs []error) {
 		if record == nil || isDropped(record) {
 			continue
 		}
-		errs = append(errs, k.counter(p, ref{page.number<<pageBits | int64(slot), page.account, page.kind}, record))
+		errs = append(errs, k.counter(p, page.counter(byte(slot)), record))
 	}
 	return errs
 }

@@ -28,7 +28,7 @@ func fileDamages() map[string]func([]byte) []byte {
 			return b
 		},
 		"empty":  func([]byte) []byte { return []byte{} },
-		"delete": func([]byte) []byte { return nil },
+		"delete": deleted,
 	}
 	for i := range 8 {
 		m[fmt.Sprintf("flip %d", i)] = func(b []byte) []byte {

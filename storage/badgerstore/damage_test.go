@@ -71,8 +71,11 @@ var logDamages = []struct {
 	{"zero 4 KiB", func(b []byte) []byte { clear(b[segmentData : segmentData+4096]); return b }, atOpening, byReading},
 	{"zero the last 4 KiB", func(b []byte) []byte { clear(b[len(b)-4096:]); return b }, atOpening, byReading},
 	{"empty", func([]byte) []byte { return []byte{} }, atOpening, atOpening},
-	{"delete", func([]byte) []byte { return nil }, atOpening, atOpening},
+	{"delete", deleted, atOpening, atOpening},
 }
+
+// deleted is the damage of a file that is gone.
+func deleted([]byte) []byte { return nil }
 
 // damageFile damages a file, or deletes it when damage returns nil.
 func damageFile(t *testing.T, path string, damage func([]byte) []byte) {

@@ -23,6 +23,22 @@ const (
 // page is where a counter is stored.
 func (r ref) page() ref { return ref{r.number >> pageBits, r.account, r.kind} }
 
+// pageOf returns the page at a path.
+func pageOf(p path) (page ref, ok bool) {
+	r := reading{p[1:]}
+	page.account = uint32(r.uint64())
+	if len(r.rest) != 9 {
+		return ref{}, false
+	}
+	page.kind = uint32(r.rest[0])
+	r.skip(1, true)
+	page.number = int64(r.uint64())
+	return page, true
+}
+
+// counter returns the counter in a slot of a page.
+func (r ref) counter(slot byte) ref { return ref{r.number<<pageBits | int64(slot), r.account, r.kind} }
+
 // slot is where it is on its page.
 func (r ref) slot() byte { return byte(r.number & (pageSlots - 1)) }
 
@@ -156,14 +172,10 @@ func (s *Store) listOldPages() error {
 	var pages []ref
 	err := s.db.View(func(txn *badger.Txn) error {
 		return snapshot{txn}.each(at(kindCounter), false, func(p path, _ []byte) (bool, error) {
-			r := reading{p[1:]}
-			page := ref{account: uint32(r.uint64())}
-			if len(r.rest) != 9 {
+			page, ok := pageOf(p)
+			if !ok {
 				return false, errRecord
 			}
-			page.kind = uint32(r.rest[0])
-			r.skip(1, true)
-			page.number = int64(r.uint64())
 			pages = append(pages, page)
 			return true, nil
 		})

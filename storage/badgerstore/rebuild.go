@@ -103,7 +103,7 @@ func (r *rebuild) findCopy() error {
 	case position == noCopy || err != nil:
 		return errors.New("there is no whole copy of the database")
 	case position < r.log.From:
-		return errors.New("the part behind the copy of the database was removed")
+		return errors.New("the part behind the copy of the database was removed or repaired")
 	}
 	var damaged error
 	_, err = table.Check(r.copy(), "", func(p table.Progress) {

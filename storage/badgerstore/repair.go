@@ -1,7 +1,6 @@
 package badgerstore
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -16,46 +15,62 @@ import (
 // Repair sets the damaged part of the event log of a store aside, so that the store can be opened. The
 // part of the log that has the last checkpoint stays. Everything before it and behind it goes to files
 // whose names end in .damaged, which Repair returns: history before it is lost, and counts and changes
-// behind it. confirm is called first with what that is, one line each; when it returns false nothing
-// is changed. Without damage it is not called. A database that is damaged cannot be repaired.
+// behind it, unless the tables of the database have them. The event log goes on behind all positions that it has given.
+// Repair calls confirm first, with one line for each loss, and changes nothing when confirm returns false. Without damage
+// confirm is not called. A database that is damaged cannot be repaired.
 func Repair(dir string, confirm func(lines []string) bool) (names []string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("repair the store in %s: %w", dir, err)
 		}
 	}()
-	db, err := table.Open(tableOptions(dir, slog.New(slog.DiscardHandler)))
-	if err != nil {
+	plan, next, err := planRepair(dir, confirm)
+	if plan == nil {
 		return nil, err
 	}
-	defer func() { err = cmp.Or(err, db.Close()) }()
+	if err != nil {
+		plan.Close()
+		return nil, err
+	}
+	return plan.Apply(next)
+}
+
+// planRepair returns the plan of a repair, and where the event log goes on after it. The database is ready for that
+// and closed. The plan is nil without damage, and when confirm has returned false.
+func planRepair(dir string, confirm func(lines []string) bool) (_ *eventlog.Repair, next int64, err error) {
+	db, err := table.Open(tableOptions(dir, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = firstOf(err, db.Close()) }()
 	var mark int64
 	err = db.View(func(txn *badger.Txn) (err error) {
 		mark, err = snapshot{txn}.number(at(kindFolded))
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	found := db.Found()
 	o := eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: max(mark, found.Log), Boot: eventlog.Boot()}
 	verified, err := eventlog.Verify(o)
 	if err != nil || len(verified.Damage) == 0 {
-		return nil, err
+		return nil, 0, err
 	}
 	o.Known = mark
 	plan, err := eventlog.PlanRepair(o)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if !confirm(repairLines(plan, mark)) {
 		plan.Close()
-		return nil, nil
+		return nil, 0, nil
 	}
-	if names, err = plan.Apply(); err != nil {
-		return names, err
+	next, err = rewind(db, plan, found.Log)
+	if err == nil {
+		err = db.Checkpoint(table.Mark{Position: found.Position, Log: next, Time: found.Time})
 	}
-	return names, db.Checkpoint(table.Mark{Position: found.Position, Log: max(mark, plan.Kept.To), Time: found.Time})
+	return plan, next, err
 }
 
 // repairLines describes the kept part and each part that is set aside.

@@ -18,7 +18,7 @@
 //	    0  ┌────────────────────────────────────────────────┐
 //	       │ header, 44 bytes, written once: version, base, │
 //	       │ base, checksum, keep and hard of the           │
-//	       │ previous segment, seed, CRC-32C                │
+//	       │ previous segment, seed, gap, CRC-32C           │
 //	 1024  ├────────────────────────────────────────────────┤
 //	       │ status, 40 bytes, overwritten in place         │
 //	 2048  ├────────────────────────────────────────────────┤
@@ -102,6 +102,14 @@
 // [Log.Remove] removes the oldest segments: first the status of the last segment says,
 // on disk, which segment is the oldest from now on, then the files go. A file that a crash
 // left behind is removed by Open, and a file that is missing behind that point is damage.
+//
+// # Repair
+//
+// [PlanRepair] and [Repair.Apply] keep one unbroken part of a damaged log and set the rest aside. When
+// positions behind the end of that part were given, an empty segment begins behind them all, and its header says
+// that there is a gap before it. The status of the segment before the gap says where that ends. Reads of positions in the
+// gap return [ErrGone]. The segment behind the gap is made first and the status is written last: the log is damaged in
+// between, and can be repaired again.
 //
 // Segments of format 1 (frames without blocks, no seed, no status) are read and never
 // appended to.

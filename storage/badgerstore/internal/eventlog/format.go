@@ -67,6 +67,8 @@ type header struct {
 	prevBase  int64
 	prevCRC   uint32 // of everything in it, from its base to base
 	prevHours hours  // until when it must be kept
+
+	gap bool // no record is between the end of the previous segment and base: [Repair.Apply] has cut it
 }
 
 func (h *header) encode() []byte {
@@ -76,8 +78,11 @@ func (h *header) encode() []byte {
 	le.PutUint64(b[16:], uint64(h.prevBase))
 	le.PutUint32(b[24:], h.prevCRC)
 	le.PutUint32(b[28:], h.seed)
-	le.PutUint32(b[32:], h.prevHours.until)
-	le.PutUint32(b[36:], h.prevHours.hard)
+	putUint24(b[32:], h.prevHours.until)
+	putUint24(b[36:], h.prevHours.hard)
+	if h.gap {
+		b[39] = 1
+	}
 	le.PutUint32(b[40:], checksum(b[:40], 0, h.base))
 	return b
 }
@@ -86,7 +91,7 @@ func decodeHeader(b []byte) (h header, ok bool) {
 	h.base = int64(le.Uint64(b[8:]))
 	h.prevBase = int64(le.Uint64(b[16:]))
 	h.prevCRC, h.seed = le.Uint32(b[24:]), le.Uint32(b[28:])
-	h.prevHours = hours{le.Uint32(b[32:]), le.Uint32(b[36:])}
+	h.prevHours, h.gap = hours{uint24(b[32:]), uint24(b[36:])}, b[39] == 1
 	return h, string(b[:8]) == magic2 && le.Uint32(b[40:]) == checksum(b[:40], 0, h.base)
 }
 

@@ -117,6 +117,10 @@ func chain(list []*segment) (errs []error) {
 			continue
 		}
 		prev := list[i-1]
+		end := g.base // of prev
+		if g.gap {
+			end = cmp.Or(prev.cut(), prev.end)
+		}
 		switch {
 		case !g.v1 && g.prevBase > prev.base:
 			missing(g.prevBase, "it is before", g)
@@ -124,14 +128,18 @@ func chain(list []*segment) (errs []error) {
 			errs = append(errs, &DamageError{prev.name(), 0, "the file does not belong to the log: it is not the one before " + g.name()})
 		case g.v1 && !prev.v1:
 			errs = append(errs, &DamageError{g.name(), 0, "the file does not belong to the log: it is of an older format than the one before"})
-		case g.base > prev.end && g.v1:
+		case g.gap && prev.cut() == 0:
+			errs = append(errs, prev.damage(0, "a repair that has made %s was interrupted", g.name()))
+		case end > prev.end && g.v1:
 			missing(prev.end, "or the one before it is cut off; both are before", g)
-		case g.base > prev.end:
-			errs = append(errs, prev.damage(prev.end, "the file is cut off: it ends where %s begins, at byte %d", g.name(), prev.offset(g.base)))
+		case end > prev.end && g.gap:
+			errs = append(errs, prev.damage(prev.end, "the file is cut off: by its status it ends at byte %d", prev.offset(end)))
+		case end > prev.end:
+			errs = append(errs, prev.damage(prev.end, "the file is cut off: it ends where %s begins, at byte %d", g.name(), prev.offset(end)))
 		case !g.v1 && !prev.v1 && g.seed != prev.seed:
 			errs = append(errs, &DamageError{g.name(), 28, "the file is of another log than " + prev.name()})
 		}
-		if prev.end = min(prev.end, g.base); !g.v1 {
+		if prev.end = min(prev.end, end); !g.v1 {
 			prev.hours = g.prevHours
 		}
 	}

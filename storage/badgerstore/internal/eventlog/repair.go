@@ -111,7 +111,7 @@ func (r *Repair) parts() (parts []Part, err error) {
 			}
 			if n := len(parts); n > 0 && from == g.base && r.follows(&parts[n-1], g) {
 				parts[n-1].join(p)
-			} else if p.To > p.From || len(r.list) == 1 {
+			} else if p.To > p.From || len(r.list) == 1 || g.gap {
 				parts = append(parts, p)
 			}
 			if from, err = g.nextBlock(p.To + 1); err != nil {
@@ -127,7 +127,11 @@ func (r *Repair) parts() (parts []Part, err error) {
 
 // follows reports whether a segment continues a part.
 func (r *Repair) follows(p *Part, g *segment) bool {
-	if p.To != g.base {
+	end := g.base
+	if g.gap {
+		end = p.last.cut()
+	}
+	if p.To != end {
 		return false
 	}
 	whole := p.first == p.last && p.From == p.first.base
@@ -192,9 +196,23 @@ func (g *segment) nextBlock(from int64) (int64, error) {
 }
 
 // Apply sets everything aside that is not kept, into files whose names end in [AsideSuffix], and
-// returns these names. When it is interrupted it may be planned and applied again.
-func (r *Repair) Apply() (names []string, err error) {
+// returns these names. The log goes on at a position that [Repair.Next] has returned. When Apply is interrupted it
+// may be planned and applied again.
+func (r *Repair) Apply(next int64) (names []string, err error) {
 	defer r.Close()
+	var gap *segment
+	if next > r.End() { // first: the log is damaged until the last status is written
+		if gap, err = r.createGap(next); err != nil {
+			return nil, err
+		}
+		defer func() { _ = gap.file.Close() }()
+	}
+	for _, base := range r.bad { // first: cutHead may take the name of one
+		names = append(names, segmentName(base)+AsideSuffix)
+		if err := r.o.FS.Rename(filepath.Join(r.o.Dir, segmentName(base)), filepath.Join(r.o.Dir, segmentName(base)+AsideSuffix)); err != nil {
+			return names, err
+		}
+	}
 	for _, g := range slices.Backward(r.list) {
 		aside, err := r.apply(g)
 		if err != nil {
@@ -205,22 +223,16 @@ func (r *Repair) Apply() (names []string, err error) {
 		}
 	}
 	last := r.Kept.last
-	for _, base := range r.bad {
-		names = append(names, segmentName(base)+AsideSuffix)
-		if err := r.o.FS.Rename(filepath.Join(r.o.Dir, segmentName(base)), filepath.Join(r.o.Dir, segmentName(base)+AsideSuffix)); err != nil {
-			return names, err
-		}
-	}
 	if r.Empty {
-		last, err = r.create(header{base: r.o.Known, seed: r.seed()}, nil)
+		last, err = r.create(header{base: r.o.Known, seed: r.seed()}, nil, r.o.Known)
 	}
-	if err == nil && last != nil && !last.v1 {
-		end := max(r.Kept.To, last.base)
-		oldest := last.base
-		if r.Kept.first != nil {
-			oldest = min(oldest, r.Kept.first.base)
-		}
-		err = errors.Join(last.writeStatus(status{number: last.status.number, synced: end, oldest: oldest}), last.file.Sync())
+	s := status{synced: r.End(), oldest: r.first()}
+	if gap != nil && err == nil {
+		err = gap.finish(status{synced: gap.base, oldest: s.oldest})
+		s.sealed = true
+	}
+	if err == nil && !last.v1 {
+		err = last.finish(s)
 	}
 	slices.Sort(names)
 	return names, errors.Join(err, r.o.FS.SyncDir(r.o.Dir))
@@ -274,7 +286,7 @@ func (r *Repair) cutHead(g *segment) error {
 	if _, err := io.ReadFull(io.NewSectionReader(g.file, g.offset(k.From), end-k.From), data); err != nil {
 		return err
 	}
-	n, err := r.create(header{base: k.From, seed: g.seed}, data)
+	n, err := r.create(header{base: k.From, seed: g.seed}, data, k.From)
 	if err != nil {
 		return err
 	}
@@ -294,22 +306,26 @@ func (r *Repair) cutHead(g *segment) error {
 	return r.o.FS.Rename(g.path, g.path+AsideSuffix)
 }
 
-// create makes the first segment of a log.
-func (r *Repair) create(h header, data []byte) (*segment, error) {
+// create makes a segment of a log. It gets its name when it is whole. oldest is the base of the first segment.
+func (r *Repair) create(h header, data []byte, oldest int64) (*segment, error) {
 	g := &segment{header: h, path: filepath.Join(r.o.Dir, segmentName(h.base)), end: h.base + int64(len(data))}
-	f, err := r.o.FS.Open(g.path, os.O_RDWR|os.O_CREATE)
+	draft := filepath.Join(r.o.Dir, spareName)
+	f, err := r.o.FS.Open(draft, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
 	g.file = f
 	_, err = f.WriteAt(g.encode(), 0)
 	if err == nil {
-		err = errors.Join(g.writeStatus(status{synced: g.end, oldest: g.base}), f.Truncate(dataOffset))
+		err = errors.Join(g.writeStatus(status{synced: g.end, oldest: oldest}), f.Truncate(dataOffset))
 	}
 	if err == nil && len(data) > 0 {
 		_, err = f.WriteAt(data, dataOffset)
 	}
-	return g, errors.Join(err, f.Sync())
+	if err = errors.Join(err, f.Sync()); err != nil {
+		return g, err
+	}
+	return g, r.o.FS.Rename(draft, g.path)
 }
 
 // copy copies the file of a segment.

@@ -12,7 +12,7 @@ import (
 type Report struct {
 	Segments, Records int
 	Bytes             int64          // of all segments
-	From              int64          // the first position; 0 without a segment
+	From              int64          // the first position, behind the last gap if there is one; 0 without a segment
 	First             []byte         // the payload of the first record
 	Torn              int64          // bytes of a torn write at the end: Open cuts them off
 	Damage            []*DamageError // nothing when the log is whole
@@ -42,7 +42,7 @@ func Verify(o Options) (r Report, err error) {
 		if err != nil {
 			break
 		}
-		if i == 0 {
+		if i == 0 || g.gap {
 			r.From = g.base
 		}
 		if i == len(list)-1 {
@@ -86,7 +86,7 @@ func (r *Report) sealed(g, next *segment, report func(error) error) error {
 		return err
 	case end < g.end:
 		return report(g.damage(end, "a block is invalid"))
-	case !next.v1 && next.prevBase == g.base && next.base == end && crc != next.prevCRC:
+	case !next.v1 && next.prevBase == g.base && (next.base == end || next.gap) && crc != next.prevCRC:
 		return report(g.damage(g.base, "its checksum is not the one in the header of %s", next.name()))
 	}
 	return nil

@@ -1,0 +1,103 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+)
+
+// cut returns the position at which a repair has cut the segment off, 0 when it has not finished that.
+func (g *segment) cut() int64 {
+	switch {
+	case g.v1: // it has no status
+		return g.end
+	case g.status.sealed:
+		return g.status.synced
+	}
+	return 0
+}
+
+// finish writes the status of a segment and syncs it.
+func (g *segment) finish(s status) error { return errors.Join(g.writeStatus(s), g.file.Sync()) }
+
+// first returns where the kept part begins.
+func (r *Repair) first() int64 {
+	if r.Empty {
+		return r.o.Known
+	}
+	return r.Kept.From
+}
+
+// End returns the position at which the kept part ends.
+func (r *Repair) End() int64 { return max(r.first(), r.Kept.To) }
+
+// Next returns the position at which the log goes on after the repair, at least used. It is the end of the
+// kept part when nothing behind that was given. Otherwise a gap follows the kept part.
+func (r *Repair) Next(used int64) int64 {
+	for _, base := range r.bad {
+		used = max(used, base+1)
+	}
+	for _, p := range r.Aside {
+		used = max(used, p.To)
+	}
+	if used <= r.End() {
+		return r.End()
+	}
+	for _, g := range r.list { // an empty one has the name of its position
+		used = max(used, g.base+1)
+	}
+	return used
+}
+
+// Records calls fn with the position and the payload of each record of the kept part. The payload is valid
+// until fn returns.
+func (r *Repair) Records(fn func(position int64, payload []byte) error) error {
+	for _, g := range r.list {
+		if r.Empty || g.base < r.Kept.first.base || g.base > r.Kept.last.base {
+			continue
+		}
+		for u, err := range g.unitsFrom(max(g.base, r.Kept.From), min(g.end, r.Kept.To)) {
+			if err != nil {
+				return err
+			}
+			for position, payload := range u.records() {
+				if err := fn(position, payload); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Read returns the record at a position. One that is not in the kept part is [ErrGone].
+func (r *Repair) Read(position int64) ([]byte, error) {
+	for _, g := range r.list {
+		if position >= max(g.base, r.first()) && position < min(g.end, r.End()) {
+			return g.read(position, nil)
+		}
+	}
+	return nil, ErrGone
+}
+
+// createGap makes the segment behind the gap that follows the kept part.
+func (r *Repair) createGap(base int64) (*segment, error) {
+	h, oldest := header{base: base, seed: r.seed(), prevBase: r.first(), gap: true}, r.first()
+	if last := r.Kept.last; last != nil {
+		h.prevBase = max(last.base, oldest)
+		p, err := last.part(h.prevBase)
+		if err != nil {
+			return nil, err
+		}
+		if h.prevCRC, h.prevHours = p.crc, p.hours; last.v1 {
+			h.prevHours = forEver
+		}
+	}
+	if len(r.list) > 0 {
+		oldest = min(oldest, r.list[0].base) // until it is set aside: Open removes older ones
+	}
+	g, err := r.create(h, nil, oldest)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", segmentName(base), err)
+	}
+	return g, r.o.FS.SyncDir(r.o.Dir)
+}

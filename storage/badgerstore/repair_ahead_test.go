@@ -1,0 +1,223 @@
+package badgerstore
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+)
+
+// aheadStore is a store whose tables have the pages of a checkpoint without its mark. The pages have
+// events of some segments behind the mark.
+type aheadStore struct {
+	dir       string
+	files     []string // names of the segments; the second one has the mark
+	histories map[core.CounterID][]core.Entry
+}
+
+// count makes requests until the event log has n segments.
+func (a *aheadStore) count(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for len(s.events.Segments()) < n {
+		a.request(t, s, "key", 1, "")
+		a.request(t, s, "other", 2, "")
+	}
+}
+
+// request makes a request. Its endpoint is the number of the segment that it is in.
+func (a *aheadStore) request(t *testing.T, s *Store, key string, user int64, id string) {
+	t.Helper()
+	c := shared(request(key, user, endless, noon))
+	list := append(s.events.Segments(), eventlog.Segment{})
+	n := max(0, len(list)-2)
+	if list[n].End-list[n].Base >= damagedOptions.segmentSize {
+		n++
+	}
+	c.Entry.Endpoint, c.RequestID = fmt.Sprint("/", n), id
+	consume(t, s, c)
+}
+
+func newAheadStore(t *testing.T) aheadStore {
+	t.Helper()
+	var h hook
+	o := damagedOptions
+	o.step = h.step
+	a := aheadStore{dir: t.TempDir(), histories: map[core.CounterID][]core.Entry{}}
+	dir := t.TempDir()
+	s := openAlone(t, dir, o)
+	known(t, s, "key", "other")
+	a.count(t, s, 2)
+	checkpoint(t, s)
+	a.count(t, s, 5)
+	a.request(t, s, "key", 1, "id")
+	a.request(t, s, "other", 2, "")
+	h.once(stepFolded, func() { // the pages are committed, the mark is not
+		s.committing.Lock()
+		defer s.committing.Unlock()
+		before := len(s.db.Tables())
+		if err := s.db.Flush(s.syncEvents); err != nil {
+			t.Error(err)
+		}
+		waitUntil(t, "the pages are in a table", func() bool {
+			s.watch()
+			return len(s.db.Tables()) > before
+		})
+		copyKilled(t, a.dir, dir)
+	})
+	fold(t, s)
+	for _, of := range digested {
+		a.histories[of] = historyOf(t, s, of)
+	}
+	abandon(t, s)
+	for _, path := range segmentFiles(t, a.dir) {
+		a.files = append(a.files, filepath.Base(path))
+	}
+	if len(a.files) != 5 {
+		t.Fatalf("segments: got %v, want 5", a.files)
+	}
+	return a
+}
+
+// TestRepairBehindPages: a repair that cuts the event log before events that pages have gives no position
+// again. Otherwise new events would be taken for those on the pages, and be lost at the next start. Histories
+// show every event that was kept.
+func TestRepairBehindPages(t *testing.T) {
+	t.Parallel()
+	a := newAheadStore(t)
+	for name, c := range map[string]struct {
+		damage     func([]byte) []byte // see damageFile
+		segments   []int
+		first, end int // the segments that are kept
+	}{
+		"flip in the last segment":        {flip(segmentData + 5), []int{4}, 0, 4},
+		"flip in the segment of the mark": {flip(-2), []int{1}, 0, 1},
+		"last segment cut in half":        {func(b []byte) []byte { return b[:segmentData+(len(b)-segmentData)/2] }, []int{4}, 0, 4},
+		"last segment deleted":            {deleted, []int{4}, 0, 4},
+		"middle segment deleted":          {deleted, []int{3}, 0, 3},
+		"segment of the mark deleted":     {deleted, []int{1}, 0, 0},
+		"segments behind the mark gone":   {deleted, []int{2, 3, 4}, 0, 2},
+		"first segment deleted":           {deleted, []int{0}, 1, 5},
+		"first and last segments deleted": {deleted, []int{0, 4}, 1, 4},
+		"all segments deleted":            {deleted, []int{0, 1, 2, 3, 4}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := copyOf(t, a.dir)
+			for _, i := range c.segments {
+				damageFile(t, filepath.Join(dir, eventLogDir, a.files[i]), c.damage)
+			}
+			a.repair(t, dir, c.first, c.end)
+		})
+	}
+}
+
+// kept returns how many of the entries were in segments from one on before another.
+func kept(list []core.Entry, first, end int) (n int) {
+	for _, e := range list {
+		var segment int
+		if _, err := fmt.Sscanf(e.Endpoint, "/%d", &segment); err == nil && segment >= first && segment < end {
+			n++
+		}
+	}
+	return n
+}
+
+func (a *aheadStore) repair(t *testing.T, dir string, first, end int) {
+	t.Helper()
+	if got := checked(t, dir); len(got) == 0 {
+		t.Fatal("the event log is whole")
+	}
+	if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
+		t.Fatalf("Repair: %v", err)
+	}
+	if got := checked(t, copyOf(t, dir)); len(got) > 0 {
+		t.Errorf("check after the repair: %q", got)
+	}
+	used, histories := map[core.CounterID]int64{}, map[core.CounterID][]core.Entry{}
+	s := openAlone(t, dir, damagedOptions)
+	for _, of := range digested {
+		used[of] = int64(len(a.histories[of])) // all is on pages
+		histories[of] = historyOf(t, s, of)
+		got, all := histories[of], a.histories[of]
+		if len(got) < kept(all, first, end) || len(got) > kept(all, first, end+1) {
+			t.Errorf("history of %+v: got %d entries, want the %d that were kept, or some more of segment %d", of, len(got), kept(all, first, end), end)
+		}
+		for i, e := range got {
+			if want := all[len(all)-kept(all, 0, first)-len(got)+i]; e.Endpoint != want.Endpoint || !e.At.Equal(want.At) {
+				t.Fatalf("history of %+v: entry %d: got %+v, want %+v", of, i, e, want)
+			}
+		}
+	}
+	for round := range 2 {
+		for i, key := range []string{"key", "other"} {
+			c := shared(request(key, int64(i+1), endless, noon.Add(time.Minute)))
+			c.Entry.Endpoint = fmt.Sprint("/new", round)
+			consume(t, s, c)
+			for _, of := range []core.CounterID{ofKey(key), ofUser(int64(i + 1))} {
+				used[of]++
+				histories[of] = slices.Insert(histories[of], 0, historyOf(t, s, of)[0])
+			}
+		}
+		abandon(t, s)
+		s = openAlone(t, dir, damagedOptions)
+		for of, want := range used {
+			if got := counterOf(t, s, of).Tallies[core.Month].Used; got != want {
+				t.Errorf("round %d: %+v: got %d used, want %d", round, of, got, want)
+			}
+			if got, want := historyOf(t, s, of), histories[of]; fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("round %d: history of %+v: got %d entries, want %d, or others", round, of, len(got), len(want))
+			}
+		}
+		if round == 0 {
+			checkpoint(t, s)
+		}
+	}
+	a.request(t, s, "key", 1, "id") // counts again if its event was cut off
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := checked(t, dir); len(got) > 0 {
+		t.Errorf("check: %q", got)
+	}
+}
+
+// historyOf returns a history, which must have as many entries as it says.
+func historyOf(t *testing.T, s *Store, of core.CounterID) []core.Entry {
+	t.Helper()
+	list, total, err := s.History(t.Context(), of, time.Time{}, everything)
+	if err != nil || total != len(list) {
+		t.Fatalf("history of %+v: got %d of %d entries, %v", of, len(list), total, err)
+	}
+	return list
+}
+
+// TestRebuildBehindRepair: tables may have records that a repair has cut off. So the event log alone makes no
+// database any more: Rebuild refuses and changes nothing, until a scrub after the repair has made a copy.
+func TestRebuildBehindRepair(t *testing.T) {
+	t.Parallel()
+	d := storeToDamage(t, true)
+	changeByte(t, filepath.Join(d.dir, eventLogDir, d.files[3]), segmentData+5)
+	if _, err := Repair(d.dir, func([]string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	o := Rebuilding{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
+	before := contents(t, d.dir)
+	if aside, err := Rebuild(d.dir, o); err == nil || aside != "" || !maps.Equal(contents(t, d.dir), before) {
+		t.Errorf("Rebuild: got %q, %v, want an error and no change", aside, err)
+	}
+	s := openAlone(t, d.dir, damagedOptions)
+	checkpoint(t, s)
+	scrubbed(t, s)
+	consume(t, s, request("key", 1, endless, noon))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := worldOf(t, d.dir)
+	remove(t, glob(t, d.dir, "*.sst"))
+	rebuilt(t, d.dir)
+	wantWorld(t, d.dir, want)
+}

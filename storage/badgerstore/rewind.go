@@ -1,0 +1,136 @@
+package badgerstore
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+)
+
+// Pages are written before the mark of their checkpoint. So a repair can cut the event log before events that
+// pages have. The counts stay. Rewinding ends the histories of these counters with the last event that is kept. And
+// no position that a record names is given again: replay takes an event there for one that the page has.
+
+// rewinding is what Repair finds in the database.
+type rewinding struct {
+	plan *eventlog.Repair
+	used int64              // the position behind all that records name
+	last map[ref]lastOfKept // of each counter that has lost events
+}
+
+// lastOfKept is the last kept event of a counter: its number, 0 when there is none, and its position.
+type lastOfKept struct{ number, position int64 }
+
+// rewind prepares the database for a repair that may end the event log earlier. It returns the position at which
+// the event log goes on, at least used.
+func rewind(db *table.DB, plan *eventlog.Repair, used int64) (next int64, err error) {
+	r := rewinding{plan, used, map[ref]lastOfKept{}}
+	if err := db.View(func(txn *badger.Txn) error { return r.read(snapshot{txn}) }); err != nil {
+		return 0, err
+	}
+	if len(r.last) > 0 {
+		err = plan.Records(r.record)
+	}
+	for rest := slices.SortedFunc(maps.Keys(r.last), ref.compare); len(rest) > 0 && err == nil; {
+		n := onOnePage(rest)
+		err = r.write(db, rest[:n])
+		rest = rest[n:]
+	}
+	return plan.Next(r.used), err
+}
+
+// read finds the counters that have lost events, and which positions are in use.
+func (r *rewinding) read(all snapshot) error {
+	err := all.each(at(kindCounter), true, func(p path, value []byte) (bool, error) {
+		page, ok := pageOf(p)
+		pg, err := decodePage(value)
+		if !ok || err != nil {
+			return false, errRecord
+		}
+		for slot, record := range pg {
+			if r.used = max(r.used, appliedOf(record)+1); appliedOf(record) < r.plan.End() {
+				continue
+			}
+			t, err := decodeTally(record)
+			if err != nil {
+				return false, err
+			}
+			if t.head() >= r.plan.End() {
+				r.last[page.counter(byte(slot))] = lastOfKept{}
+			}
+		}
+		return true, nil
+	})
+	return firstOf(err, all.each(at(kindRepeat), true, func(_ path, value []byte) (bool, error) {
+		position, err := decodeNumber(value)
+		r.used = max(r.used, position+1)
+		return true, err
+	}))
+}
+
+// record notes an event of the kept part.
+func (r *rewinding) record(position int64, payload []byte) error {
+	if payload[0] >= recordRedo {
+		return nil
+	}
+	e, err := decodeEvent(payload, position)
+	key, user := e.refs()
+	for _, of := range []ref{key, user} {
+		if _, lost := r.last[of]; lost {
+			r.last[of] = lastOfKept{e.linkOf(of.kind).number, position}
+		}
+	}
+	return err
+}
+
+// write ends the histories of counters of one page.
+func (r *rewinding) write(db *table.DB, counters []ref) error {
+	txn := db.NewTxn()
+	defer txn.Discard()
+	p := pagePath(counters[0].page())
+	value, err := snapshot{txn.Txn}.get(p)
+	if err != nil {
+		return err
+	}
+	pg, err := decodePage(value)
+	if err != nil {
+		return err
+	}
+	for _, of := range counters {
+		t, err := decodeTally(pg[of.slot()])
+		if err == nil {
+			err = r.end(&t, of)
+		}
+		if err != nil {
+			return err
+		}
+		pg[of.slot()] = t.encode(nil)
+	}
+	return firstOf(txn.Set(p, pg.encode()), db.Commit(txn, func() error { return nil }))
+}
+
+// end ends a history with the last kept event. The chain leads from there, as far as events are kept.
+func (r *rewinding) end(t *tally, of ref) error {
+	last := r.last[of]
+	t.entries, t.chain = last.number, make([]int64, terms(last.number))
+	for i := len(t.chain) - 1; i >= 0; i-- {
+		t.chain[i] = last.position
+		payload, err := r.plan.Read(last.position)
+		if errors.Is(err, eventlog.ErrGone) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		e, err := decodeEvent(payload, last.position)
+		if err != nil {
+			return err
+		}
+		last.position = e.linkOf(of.kind).jump
+	}
+	return nil
+}
