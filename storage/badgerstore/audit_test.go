@@ -1,16 +1,21 @@
 package badgerstore
 
 import (
+	"errors"
 	"fmt"
+	"strings"
+	"testing"
 
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // audit reads the whole event log and returns its problems: an invalid record, an event whose
-// number or links are not those that its place gives it, a counter that is not the sum of its
-// events.
+// number or links are not those that its place gives it, an event before the redo record of its key or user, a
+// counter that is not the sum of its events, a counter without its key or user.
 func audit(s *Store) []string { return newAuditing().audit(s) }
 
 // audit goes on from where it has come to, also in another store with the same event log.
@@ -36,9 +41,16 @@ type auditing struct {
 	trails   map[ref]*trail
 	next     int64 // the position that it has come to
 	problems []string
+
+	made map[ref]bool // keys and users that redo records make, false when they are deleted later
+	// sure has, by kind, the largest number that a removed redo record may have given. A kind without an entry may have
+	// any number.
+	sure map[uint32]int64
 }
 
-func newAuditing() *auditing { return &auditing{trails: map[ref]*trail{}} }
+func newAuditing() *auditing {
+	return &auditing{trails: map[ref]*trail{}, made: map[ref]bool{}, sure: map[uint32]int64{}}
+}
 
 // trail is what the event log has of a counter.
 type trail struct {
@@ -63,8 +75,15 @@ func (a *auditing) problem(format string, args ...any) {
 
 // read reads all events from where it has come to.
 func (a *auditing) read() error {
+	if a.oldest() > a.next { // the segments between were removed
+		clear(a.made)
+		clear(a.sure)
+	}
 	err := a.s.events.Replay(max(a.next, a.oldest()), func(position int64, payload []byte) error {
-		if payload[0] >= recordRedo {
+		if payload[0] == recordRedo {
+			return a.redo(payload, position)
+		}
+		if payload[0] > recordRedo {
 			return nil
 		}
 		e, err := decodeEvent(payload, position)
@@ -80,9 +99,59 @@ func (a *auditing) read() error {
 	return err
 }
 
+// redo notes the keys and users that a transaction makes and deletes. Its parts may be in removed segments: then it is
+// the first transaction of the account that was not removed.
+func (a *auditing) redo(payload []byte, position int64) error {
+	parts, w, err := decodeRedo(payload, position)
+	if err == nil {
+		err = a.writes(w)
+	}
+	for _, part := range parts {
+		w, partErr := a.s.readPart(part)
+		if partErr == nil {
+			partErr = a.writes(w)
+		}
+		if !errors.Is(partErr, eventlog.ErrGone) {
+			err = firstOf(err, partErr)
+		}
+	}
+	return err
+}
+
+func (a *auditing) writes(w *writes) error {
+	if _, begins := w.of(at(kindSchema)); begins { // the first record of a store
+		a.sure[kindKey], a.sure[kindUser] = 0, 0
+	}
+	dropped, err := w.dropped()
+	made, madeErr := a.s.made(w)
+	for _, of := range dropped {
+		a.made[of] = false
+	}
+	for _, of := range made {
+		a.made[of] = true
+	}
+	for _, kind := range []uint32{kindKey, kindUser} {
+		last, given := w.of(lastPath(acct, byte(kind)))
+		if _, sure := a.sure[kind]; given && !sure {
+			n, lastErr := decodeNumber(last)
+			a.sure[kind], err = n, firstOf(err, lastErr)
+		}
+	}
+	return firstOf(err, madeErr)
+}
+
+// counted holds an event against the redo record of its key or user.
+func (a *auditing) counted(of ref, position int64) {
+	_, made := a.made[of]
+	if sure, known := a.sure[of.kind]; known && of.number > sure && !made {
+		a.problem("%v at %d: it is counted before it is made", of, position)
+	}
+}
+
 // event follows the trail of a counter. A trail begins anew where the files before have
 // been removed, and where a number is given again that a power cut took.
 func (a *auditing) event(of ref, e *event, position int64) {
+	a.counted(of, position)
 	l := e.linkOf(of.kind)
 	t := a.trails[of]
 	if t == nil || l.number == 1 || l.prev != 0 && l.prev < a.oldest() {
@@ -122,6 +191,8 @@ func (a *auditing) counter(of ref, t *trail) {
 	if err != nil || !there {
 		if err != nil {
 			a.problem("%v: %v", of, err)
+		} else if a.made[of] {
+			a.problem("%v: it has counted, was not deleted, and is not there", of)
 		}
 		delete(a.trails, of)
 		return
@@ -157,4 +228,34 @@ func (a *auditing) oldest() int64 {
 		return g.Base
 	}
 	return firstPosition
+}
+
+// TestAuditNotices: the audit finds an event of a key that was not made, and a key that has counted and is missing.
+// Otherwise the tests of kills and power cuts would be no proof.
+func TestAuditNotices(t *testing.T) {
+	s := openAlone(t, t.TempDir(), quiet)
+	known(t, s, "key", "lost")
+	consume(t, s, request("key", 1, endless, noon))
+	consume(t, s, request("lost", 1, endless, noon))
+	if problems := audit(s); len(problems) > 0 {
+		t.Fatalf("a whole store: got %q", problems)
+	}
+	lost := keyRef(t, s, "lost")
+	e := event{account: lost.account, key: 99, ofKey: link{number: 1}, ofUser: link{number: 1}}
+	e.UserID = 99
+	if _, err := s.appendAndWait(func(b []byte, position int64) []byte { return e.append(b, position) }); err != nil {
+		t.Fatal(err)
+	}
+	s.committing.Lock()
+	err := s.commitLocked(func(txn *table.Txn) error { return txn.Delete(keyPath(acct, lost.number)) })
+	s.committing.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems := strings.Join(audit(s), "\n")
+	for text, want := range map[string]int{"counted before it is made": 2, "is not there": 1} {
+		if got := strings.Count(problems, text); got != want {
+			t.Errorf("%q: got it %d times in %q, want %d", text, got, problems, want)
+		}
+	}
 }

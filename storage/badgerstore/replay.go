@@ -142,19 +142,28 @@ func (r *replay) made(w *writes) error {
 	if len(r.dropped) == 0 {
 		return nil
 	}
+	list, err := r.s.made(w)
+	for _, of := range list {
+		delete(r.dropped, of)
+	}
+	return err
+}
+
+// made returns the counters of the keys and users that are written.
+func (s *Store) made(w *writes) (list []ref, err error) {
 	for p, one := range w.byPath {
 		if one.value == nil || p[0] != kindKey && p[0] != kindUser {
 			continue
 		}
 		fields := reading{[]byte(p[1:])}
 		account, number := fields.text(), int64(fields.uint64())
-		of, err := r.s.accounts.number(r.s, account)
+		of, err := s.accounts.number(s, account)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		delete(r.dropped, ref{number, of, uint32(p[0])})
+		list = append(list, ref{number, of, uint32(p[0])})
 	}
-	return nil
+	return list, nil
 }
 
 // set sets a counter to the state in a record. The database may have lost archived days of it: they are
