@@ -87,7 +87,8 @@ type Store struct {
 	flushed    atomic.Int64 // the position up to which everything is in tables of the database
 	flushBytes int64
 	failed     atomic.Pointer[error]
-	onCommit   func() error // before each commit; for tests
+	stuck      atomic.Pointer[error] // why apply cannot write to the database at the moment
+	onCommit   func() error          // before each commit; for tests
 
 	spreading sync.RWMutex             // guards spread
 	spread    map[string]chan struct{} // accounts that a transaction is being spread over; closed when it is done

@@ -8,8 +8,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// wantClosing closes a store while a method waits, and fails unless that method, a new one and Close end at once.
-func wantClosing(t *testing.T, s *Store, waiting chan error) {
+// wantClosing closes a store while a method waits, and fails unless that method, a new one and Close end at once. It
+// returns the error of Close.
+func wantClosing(t *testing.T, s *Store, waiting chan error) error {
 	t.Helper()
 	closed, asked := make(chan error, 1), make(chan error, 1)
 	go func() { closed <- s.Close() }()
@@ -32,7 +33,8 @@ func wantClosing(t *testing.T, s *Store, waiting chan error) {
 	if err := <-waiting; !isUnavailable(err) {
 		t.Errorf("the method that waits: got error %v, want %v", err, core.ErrUnavailable)
 	}
-	<-closed
+	waitUntil(t, "Close ends", func() bool { return len(closed) > 0 })
+	return <-closed
 }
 
 // TestCloseBesideWaiting: Close ends the methods that wait for room, and new callers are refused at once. Else
@@ -48,7 +50,9 @@ func TestCloseBesideWaiting(t *testing.T) {
 			waiting <- err
 		}()
 		waitUntil(t, "a request waits", func() bool { return s.Stats().Waits > 0 })
-		wantClosing(t, s, waiting)
+		if err := wantClosing(t, s, waiting); err != nil {
+			t.Errorf("Close: %v", err)
+		}
 	})
 	t.Run("for the last record of a transaction", func(t *testing.T) {
 		var full, last atomic.Bool
@@ -58,7 +62,7 @@ func TestCloseBesideWaiting(t *testing.T) {
 		waiting := make(chan error, 1)
 		go func() { waiting <- s.Update(t.Context(), acct, withKeys(11, many)) }()
 		waitUntil(t, "the disk is full", full.Load)
-		wantClosing(t, s, waiting)
+		_ = wantClosing(t, s, waiting) // the event log has what could not be written
 	})
 	t.Run("for the database", func(t *testing.T) {
 		var tries atomic.Int64
@@ -72,7 +76,7 @@ func TestCloseBesideWaiting(t *testing.T) {
 		waiting := make(chan error, 1)
 		go func() { waiting <- s.Update(t.Context(), acct, withKeys(11, 10)) }()
 		waitUntil(t, "a commit is tried again", func() bool { return tries.Load() > 1 })
-		wantClosing(t, s, waiting)
+		_ = wantClosing(t, s, waiting) // the event log has what could not be written
 		s = openAlone(t, dir, quiet)
 		if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 11 {
 			t.Errorf("opened again: got %d keys, %v, want 11: the event log has the transaction", n, err)

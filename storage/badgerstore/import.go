@@ -84,7 +84,9 @@ func (s *Store) withBoth(c *core.Consumption, of, ofUser ref, fn func(key, user 
 		}
 		unlock(keyShard, userShard)
 		if !absent {
-			<-busy
+			if err := s.await(busy); err != nil {
+				return err
+			}
 		} else if err := s.loadBoth(c, of, ofUser); err != nil {
 			return err
 		}

@@ -48,10 +48,9 @@ func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (k *core.Key, err 
 			return k, fault(err)
 		}
 		for _, done := range wait {
-			<-done
-		}
-		if err := s.failure(); err != nil {
-			return nil, err
+			if err := s.await(done); err != nil {
+				return nil, err
+			}
 		}
 	}
 }

@@ -108,7 +108,7 @@ func openOn(r *reserve, dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// recoverWithRoom is recover. When the disk has had no room for lacksMost allocations it returns errFull, and
+// recoverWithRoom is recover. When it has waited waitsMost times for room on the disk it returns errFull, and
 // recover may go on: nothing makes room before the store is open.
 func (s *Store) recoverWithRoom(o Options) error {
 	s.life.RLock()
@@ -124,7 +124,7 @@ func (s *Store) recoverWithRoom(o Options) error {
 		case err := <-done:
 			return err
 		case <-tick.C:
-			if s.reserve.lacks.Load() >= lacksMost {
+			if s.reserve.waits.Load() >= waitsMost {
 				free, _ := s.freeSpace()
 				return &fullError{free: free, why: "too little to replay the event log"}
 			}

@@ -160,13 +160,32 @@ func (s *Store) apply(w *writes) error {
 	s.counters.hold(dropped, s.events.Written())
 	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
 	for err = s.write(w, dropped, s.events.End()); errors.Is(err, eventlog.ErrTemporary) && s.stopped() == nil; {
+		s.stuck.Store(&err)
 		time.Sleep(retryEvery) // the event log has the writes, so they have happened
 		err = s.write(w, dropped, s.events.End())
 	}
+	s.stuck.Store(nil)
 	if err != nil {
 		return s.fail(err)
 	}
 	return nil
+}
+
+// await waits until done is closed. It returns why the store has failed, or why the database cannot be
+// written at the moment: then done may be closed much later.
+func (s *Store) await(done <-chan struct{}) error {
+	tick := time.NewTicker(retryEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return s.failure()
+		case <-tick.C:
+			if err := s.stuck.Load(); err != nil {
+				return fault(*err)
+			}
+		}
+	}
 }
 
 // applyParts applies the parts of a transaction. Readers of the account wait.

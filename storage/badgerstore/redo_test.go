@@ -241,3 +241,31 @@ func TestOtherAccountsMayRead(t *testing.T) {
 	}
 	wantUsed(t, s, ofUser(1), 0)
 }
+
+// TestReadsBesideStuckTransaction: while a large transaction waits because the database cannot be written,
+// reads of its account are refused. A failure means that they pile up for as long as the disk is full.
+func TestReadsBesideStuckTransaction(t *testing.T) {
+	var tries atomic.Int64
+	var room atomic.Bool
+	s := openAlone(t, t.TempDir(), quiet)
+	known(t, s, "key")
+	s.commits(func() error {
+		if tries.Add(1) > 1 && !room.Load() { // one part of it is written
+			return core.Unavailable(eventlog.ErrTemporary)
+		}
+		return nil
+	})
+	updated := make(chan error, 1)
+	go func() { updated <- s.Update(context.Background(), acct, withKeys(11, many)) }()
+	waitUntil(t, "a part is tried again", func() bool { return tries.Load() > 2 })
+	if _, _, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); !isUnavailable(err) {
+		t.Errorf("Keys: got error %v, want %v", err, core.ErrUnavailable)
+	}
+	room.Store(true)
+	if err := <-updated; err != nil {
+		t.Errorf("Update: %v", err)
+	}
+	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 1+many {
+		t.Errorf("then: got %d keys, %v, want %d", n, err, 1+many)
+	}
+}

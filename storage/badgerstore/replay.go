@@ -1,8 +1,6 @@
 package badgerstore
 
 import (
-	"time"
-
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
@@ -130,8 +128,11 @@ func (r *replay) write(w *writes, position int64) error {
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
 	for err = r.s.write(w, dropped, position); noRoom(err) && r.s.stopped() == nil; {
-		time.Sleep(retryEvery) // a table that Badger is writing may make room
+		r.s.reserve.wait() // a table that Badger is writing may make room
 		err = r.s.write(w, dropped, position)
+	}
+	if err == nil {
+		r.s.reserve.waits.Store(0)
 	}
 	return err
 }

@@ -35,8 +35,8 @@ const (
 	waitForRoom   = 100 * time.Millisecond
 )
 
-// lacksMost is how many allocations in a row find no room before Open gives up: 5 s, less when several wait.
-const lacksMost = 50
+// waitsMost is how often in a row waitForRoom is waited before Open gives up: 5 s, less when several wait.
+const waitsMost = 50
 
 // MinMinFree is the smallest [Options.MinFree] in bytes: half of it holds a memtable.
 const MinMinFree = 32 << 20
@@ -52,7 +52,7 @@ type reserve struct {
 	full     atomic.Bool                                     // the store refuses counts and new resources
 	opening  atomic.Bool                                     // an allocation that fails is an error, and does not wait
 	unmapped atomic.Bool                                     // a file could not be mapped
-	lacks    atomic.Int32                                    // allocations without room since one had room
+	waits    atomic.Int32                                    // since an allocation had room
 
 	mu   sync.Mutex // guards the fields below
 	file *os.File   // nil when the file system cannot allocate: then free space is checked instead
@@ -261,10 +261,13 @@ func (r *reserve) makeRoom() {
 func (r *reserve) allocateFor(fd int, n int64) error {
 	for {
 		err := r.helped(n, func() error { return allocate(fd, n) })
+		if err == nil {
+			r.waits.Store(0)
+		}
 		if err == nil || r.opening.Load() {
 			return err
 		}
-		time.Sleep(waitForRoom)
+		r.wait()
 	}
 }
 
@@ -283,11 +286,15 @@ func (r *reserve) helped(n int64, allocate func() error) error {
 		err = allocate()
 	}
 	if noRoom(err) {
-		r.lacks.Add(1)
 		return err
 	}
-	r.lacks.Store(0)
 	return nil
+}
+
+// wait waits for room.
+func (r *reserve) wait() {
+	r.waits.Add(1)
+	time.Sleep(waitForRoom)
 }
 
 // noRoom reports whether err says that the disk, or the share of the user, is full.

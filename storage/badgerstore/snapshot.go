@@ -106,8 +106,7 @@ func (s *Store) begin(account string) (*badger.Txn, error) {
 			return txn, nil
 		}
 		s.spreading.RUnlock()
-		<-done
-		if err := s.failure(); err != nil {
+		if err := s.await(done); err != nil {
 			return nil, err
 		}
 	}

@@ -43,7 +43,9 @@ func (s *Store) consume(c *core.Consumption) (core.Verdict, error) {
 				return core.Verdict{}, err
 			}
 		case d.busy != nil:
-			<-d.busy
+			if err := s.await(d.busy); err != nil {
+				return core.Verdict{}, err
+			}
 		case d.again:
 		case !d.waits:
 			return d.verdict, nil
