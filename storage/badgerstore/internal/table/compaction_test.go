@@ -134,12 +134,12 @@ func wantKeys(t *testing.T, db *DB) {
 // TestOtherDatabase: the tables of another Badger in the process are compacted. A failure means that its writes
 // hang as soon as it has too many tables.
 func TestOtherDatabase(t *testing.T) {
-	db, err := badger.Open(badger.DefaultOptions(t.TempDir()).WithMemTableSize(1 << 20).WithValueThreshold(100 << 10).WithLogger(nil))
+	db, err := badger.Open(badger.DefaultOptions(t.TempDir()).WithMemTableSize(1 << 20).WithNumLevelZeroTables(2).WithValueThreshold(100 << 10).WithLogger(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	random, value := rand.NewChaCha8([32]byte{}), make([]byte, 12<<10)
-	for i := range keys {
+	for i := range 2 * keys {
 		_, _ = random.Read(value)
 		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(fmt.Appendf(nil, "key %d", i), value) }); err != nil {
 			t.Fatal(err)
