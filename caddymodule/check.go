@@ -13,18 +13,18 @@ func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:      "check",
 		Usage:     "--store <store>",
-		Short:     "Verifies everything in an embedded store that no server has open",
+		Short:     "Verifies every file of a stopped embedded store",
 		Long:      checkHelp,
 		CobraFunc: checkCommand,
 	})
 }
 
 const checkHelp = `
-Reads all of an embedded store and verifies it: each table of the database, the
-event log, and whether keys, users, plans, lists and counters agree. It prints one
-line for each damaged thing, and the exit status is 1 if there is any.
+Reads and verifies all of an embedded store: each table of the database, the event
+log, and whether keys, users, plans, lists and counters agree. It prints one line
+for each damage. The exit status is 1 when there is damage.
 ` + offlineHelp + `
-Stop the server that uses the store first. Damaged files are left as they are.
+Stop the server that uses the store first. Damaged files are not changed.
 `
 
 func checkCommand(cmd *cobra.Command) { offlineCommand(cmd, runCheck) }

@@ -10,16 +10,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// offlineHelp is in the help of each command for an embedded store that no server has open.
+// offlineHelp is the part of the help that all commands for a stopped embedded store share.
 const offlineHelp = `
 A store is one of
-	badger:<dir>     the embedded store in a directory; that of protect is
-	                 limitkeeper, in the directory of --data
+	badger:<dir>     the embedded store in a directory; the store of protect
+	                 is in limitkeeper, in the directory of --data
 	config:<file>    the embedded store that a Caddyfile or JSON configures
 `
 
-// offlineCommand makes a command one for an embedded store that no server has open: it runs with the
-// directory of the store.
+// offlineCommand makes cmd a command for a stopped embedded store: it adds the flags that name the store, and calls
+// run with the directory of the store.
 func offlineCommand(cmd *cobra.Command, run func(cmd *cobra.Command, dir string) error) {
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -31,10 +31,11 @@ func offlineCommand(cmd *cobra.Command, run func(cmd *cobra.Command, dir string)
 		return run(cmd, dir)
 	}
 	cmd.Flags().String("store", "", "The embedded store: badger:<dir> or config:<file>")
-	cmd.Flags().StringP("adapter", "a", "", "The config adapter of config:<file>, if it is no Caddyfile and no JSON")
+	cmd.Flags().StringP("adapter", "a", "", "The config adapter of config:<file>, if the file is neither a Caddyfile nor JSON")
 }
 
-// offlineStore returns the directory of the embedded store that --store names, which exists.
+// offlineStore returns the directory of the embedded store that --store names. The store must exist. The caller calls
+// done at the end.
 func offlineStore(cmd *cobra.Command) (dir string, done func(), err error) {
 	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
 	spec, err := parseStoreSpec(flags.String("store"), flags.String("adapter"))
@@ -57,8 +58,8 @@ func offlineStore(cmd *cobra.Command) (dir string, done func(), err error) {
 	return b.Dir, done, nil
 }
 
-// confirmedCommand is [offlineCommand] for a command that changes the store only with --yes. It runs with
-// a function that prints what would be done and returns whether to do it.
+// confirmedCommand is [offlineCommand] for a command that changes the store only with --yes. run gets a function that
+// prints the plan, and returns true with --yes.
 func confirmedCommand(cmd *cobra.Command, yesHelp string, run func(cmd *cobra.Command, dir string, confirm func([]string) bool) error) {
 	offlineCommand(cmd, func(cmd *cobra.Command, dir string) error {
 		yes, err := cmd.Flags().GetBool("yes")

@@ -13,21 +13,21 @@ func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:      "rebuild",
 		Usage:     "--store <store> [--yes]",
-		Short:     "Replaces the damaged database of an embedded store by a new one from a copy and the event log",
+		Short:     "Replaces a damaged database with a new one from the checkpoint copy and the event log",
 		Long:      rebuildHelp,
 		CobraFunc: rebuildCommand,
 	})
 }
 
 const rebuildHelp = `
-Writes a new database (tables, MANIFEST) for an embedded store from the copy that the
-last scrub has made and the event log, and then verifies the store as check does. It
-first prints what it will do, and changes nothing without --yes. The files of the old
-database are moved to a directory damaged-<time> in that of the store: delete it when
-all is well.
+Writes a new database (tables, MANIFEST) for an embedded store, and then verifies the
+store as check does. The new database is the copy that the last scrub has written,
+with all later records of the event log. It first prints the plan, and changes
+nothing without --yes. It moves the files of the old database to a directory
+damaged-<time> in the directory of the store. Delete that directory when all is well.
 
-Without a copy it needs the whole event log. It refuses when that is damaged, or when
-its oldest part was removed.
+Without a copy it needs the whole event log. It refuses when the event log is damaged,
+and, without a copy, when the oldest part of the event log was removed.
 ` + offlineHelp + `
 Stop the server that uses the store first.
 `

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRebuildCommand: rebuild prints its plan. With --yes it replaces a damaged database, keeps its
-// files, and verifies the store. Without the whole event log it refuses.
+// TestRebuildCommand: rebuild prints its plan. With --yes it replaces a damaged database, keeps the old files, and
+// verifies the store. Without the whole event log it refuses.
 func TestRebuildCommand(t *testing.T) {
 	dir := usedStore(t, 20)
 	name := damageTable(t, dir)

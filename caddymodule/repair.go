@@ -13,20 +13,21 @@ func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:      "repair",
 		Usage:     "--store <store> [--yes]",
-		Short:     "Sets the damaged part of an event log aside, so that its store opens",
+		Short:     "Sets the damaged part of an event log aside, so that the store opens again",
 		Long:      repairHelp,
 		CobraFunc: repairCommand,
 	})
 }
 
 const repairHelp = `
-Sets the damaged part of the event log of an embedded store aside, into files whose
-names end in .damaged, so that the store opens again. It first prints what is in
-that part, and changes nothing without --yes.
+Moves the damaged part of the event log of an embedded store to files whose names
+end in .damaged, so that the store opens again. It first prints what is in each
+part, and changes nothing without --yes.
 
-The part of the event log with the last checkpoint stays. History before that part
-is lost, and the counts of events behind it. A backup that is newer is better.
-A damaged database (tables, MANIFEST) cannot be repaired: see rebuild.
+The unbroken part of the event log with the last checkpoint stays. History before
+that part is lost, and counts and changes behind it. If you have a backup that is
+newer than the kept part, restore it instead. A damaged database (tables, MANIFEST)
+cannot be repaired: see rebuild.
 ` + offlineHelp + `
 Stop the server that uses the store first.
 `

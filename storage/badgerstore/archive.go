@@ -27,7 +27,7 @@ import (
 // the transaction that lets the page forget that removes them, whether the number was
 // given again or not.
 
-// archiveTime is for how long a day is kept: see [Store.sweep].
+// archiveTime is how long a day stays in the archive: see [Store.sweep].
 const archiveTime = core.DaysKept*24*time.Hour + keptLonger
 
 // archivePath returns the path of a day of a page. Paths sort by it.

@@ -73,17 +73,17 @@ type Store struct {
 	log      *slog.Logger
 	reserve  *reserve
 
-	endMappings func() // ends that Badger's files are allocated when they are mapped
+	endMappings func() // undoes reserve.serveMappings
 
 	life    sync.RWMutex // held to read while a method runs
-	closing atomic.Bool  // Close was called: methods that wait end
+	closing atomic.Bool  // Close was called, so waiting methods end
 	closed  bool         // guarded by life
 
 	registering sync.Mutex // held while accounts and owner's keys are changed
 	writers     writers
 
 	committing sync.Mutex   // held while something is committed
-	underway   underway     // transactions that may be in the event log and not in the database
+	underway   underway     // transactions that the event log may have and the database may not
 	flushed    atomic.Int64 // the position up to which everything is in tables of the database
 	flushBytes int64
 	failed     atomic.Pointer[error]
@@ -114,7 +114,7 @@ var errClosed = core.Unavailable(errors.New("the store is closed"))
 // enter begins a method, unless the store is closed or damaged: then it returns
 // core.ErrUnavailable. Close waits until it has left.
 func (s *Store) enter() error {
-	if !s.life.TryRLock() { // Close waits for other methods
+	if !s.life.TryRLock() { // Close holds the lock, or waits for it
 		return errClosed
 	}
 	if s.closed {
@@ -172,7 +172,7 @@ func (s *Store) failure() error {
 	return nil
 }
 
-// stopped returns why a method that waits ends: the store takes no more writes, or is being closed.
+// stopped returns an error when waiting methods must end: the store has failed, or is being closed.
 func (s *Store) stopped() error {
 	if err := s.failure(); err != nil || !s.closing.Load() {
 		return err
@@ -180,20 +180,20 @@ func (s *Store) stopped() error {
 	return errClosed
 }
 
-// closeMost is how long Close waits at most. What is not in a table of Badger by then is in a log.
+// closeMost is the longest time that Close takes. Records that are not in a table of Badger by then are in a log.
 const closeMost = 20 * time.Second
 
-// unclosed has the directories of stores that Close could not close in time. Badger goes on there.
+// unclosed has the directories of stores that Close could not close in time. Their Badger still runs.
 var unclosed sync.Map
 
-// Close waits for running methods, writes a checkpoint and closes the store. Methods that wait for room end, and new
-// calls are refused. It returns why the store takes no more writes, if that was so. It may be called again. It ends
-// within 20 s, also when the file system does not let Badger write: nothing is lost then, but this
-// process cannot open the store again.
+// Close waits for running methods, writes a checkpoint and closes the store. Methods that wait for room end with an
+// error, and new calls are refused. If the store has failed, Close returns why. Close may be called again. It returns
+// within 20 s, also when the file system does not let Badger write. Nothing is lost then, but this process cannot
+// open the store again.
 func (s *Store) Close() error { return s.closeWithin(closeMost, s.close) }
 
-// closeWithin runs a function that closes the store, and waits for it as long as d. Then the function goes on in
-// the background, and the directory cannot be opened until it has ended.
+// closeWithin runs a function that closes the store, and waits for it at most for d. After d the function runs on in
+// the background, and this process cannot open the directory before the function ends.
 func (s *Store) closeWithin(d time.Duration, fn func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- fn() }()

@@ -13,7 +13,7 @@ import (
 // Checking says what [Check] does beside its result.
 type Checking struct {
 	Progress func(line string)  // how far it is, from time to time
-	Damage   func(damage error) // each damaged thing, one line
+	Damage   func(damage error) // is called with each damage, one line
 }
 
 // Checked is what [Check] has read.

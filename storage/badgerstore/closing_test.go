@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// wantClosing closes a store while a method waits, and fails unless that method, a new one and Close end at once. It
+// wantClosing closes a store while a method waits. It fails unless that method, a new call and Close end at once. It
 // returns the error of Close.
 func wantClosing(t *testing.T, s *Store, waiting chan error) error {
 	t.Helper()
@@ -25,7 +25,7 @@ func wantClosing(t *testing.T, s *Store, waiting chan error) error {
 		_, err := s.AccountByName(t.Context(), acct)
 		asked <- err
 	}()
-	waitUntil(t, "a new caller is answered", func() bool { return len(asked) > 0 })
+	waitUntil(t, "a new call is answered", func() bool { return len(asked) > 0 })
 	if err := <-asked; !isUnavailable(err) {
 		t.Errorf("AccountByName: got error %v, want %v", err, core.ErrUnavailable)
 	}
@@ -37,9 +37,9 @@ func wantClosing(t *testing.T, s *Store, waiting chan error) error {
 	return <-closed
 }
 
-// TestCloseBesideWaiting: Close ends the methods that wait for room, and new callers are refused at once. Else
+// TestCloseEndsWaiting: Close ends the methods that wait for room, and refuses new calls at once. A failure means that
 // a reload of the server hangs for 20 s, with all requests.
-func TestCloseBesideWaiting(t *testing.T) {
+func TestCloseEndsWaiting(t *testing.T) {
 	t.Run("for a checkpoint", func(t *testing.T) {
 		s := openAlone(t, t.TempDir(), quiet)
 		known(t, s, "key")

@@ -11,24 +11,25 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// The checkpoint copy is a second copy of the tables. Each scrub writes the bytes that it has
-// verified to a draft, which replaces the copy of the scrub before when it is whole. [Rebuild] takes the copy and
-// replays the event log from its position on, so the segments from there on are kept. When
-// the segments or the copy take room that requests need, the copy is removed.
+// The checkpoint copy is a copy of all tables. Each scrub writes the bytes that it has verified to a draft. A whole
+// draft replaces the copy of the previous scrub. [Rebuild] restores the copy, and replays the event log from the
+// position of the copy on, so the store keeps the segments behind that position. When these segments or the copy take
+// room that requests need, the store removes the copy.
 const (
 	copyDir  = "copy"
-	draftDir = "copy-draft" // while it is written
+	draftDir = "copy-draft" // a copy that is being written
 
-	noCopy = math.MaxInt64 // in place of its position
+	noCopy = math.MaxInt64 // the position when there is no copy
 )
 
-// copyTries is how often a copy is tried, once a second, while Badger changes the tables.
+// copyTries is the number of attempts to begin a copy while Badger changes the tables, one a second.
 const copyTries = 60
 
-// copyPosition returns the position of the event log from which on the copy in the directory of a store needs
-// it, noCopy when there is no copy.
+// copyPosition returns the position of the event log from which on the copy in the directory of a store needs the
+// log, noCopy when there is no copy.
 func copyPosition(dir string) int64 { return positionOf(filepath.Join(dir, copyDir)) }
 
+// positionOf is copyPosition for the directory of a copy or of a draft.
 func positionOf(path string) int64 {
 	mark, err := table.ReadMark(path)
 	if err != nil || mark.Position == 0 {
@@ -37,8 +38,8 @@ func positionOf(path string) int64 {
 	return mark.Position
 }
 
-// copyOrDraft returns the path of the copy in the directory of a store: that of the draft when the draft is whole and
-// the copy is not. A process was killed then before it has renamed the draft.
+// copyOrDraft returns the path of the copy in the directory of a store. It returns the path of the draft when only
+// the draft is whole: the process was killed before it renamed the draft.
 func copyOrDraft(dir string) string {
 	if draft := filepath.Join(dir, draftDir); copyPosition(dir) == noCopy && positionOf(draft) != noCopy {
 		return draft
@@ -46,7 +47,8 @@ func copyOrDraft(dir string) string {
 	return filepath.Join(dir, copyDir)
 }
 
-// resumeCopy finds the copy of an earlier process, and removes a draft that is of no use.
+// resumeCopy finds the copy of an earlier process. A whole draft becomes the copy if there is none and if the event
+// log still has all segments from the position of the draft on. Any other draft is removed.
 func (s *Store) resumeCopy() error {
 	all, path := s.events.Segments(), copyOrDraft(s.dir)
 	if path != filepath.Join(s.dir, copyDir) && len(all) > 0 && all[0].Base <= positionOf(path) {
@@ -63,8 +65,8 @@ func renameDraft(dir string) error {
 	return firstOf(removeCopy(dir), os.Rename(filepath.Join(dir, draftDir), filepath.Join(dir, copyDir)), eventlog.OS.SyncDir(dir))
 }
 
-// copyTables verifies the tables and writes a new copy. It returns false when it has written none, and the
-// tables need to be verified.
+// copyTables verifies the tables and writes a new copy. It returns false when no copy was written: then the caller
+// verifies the tables.
 func (c *scrubbing) copyTables() (verified bool, err error) {
 	s := c.s
 	if !s.db.WasReplayable() || !s.roomForCopy() {
@@ -93,8 +95,8 @@ func (c *scrubbing) copyTables() (verified bool, err error) {
 	return true, s.replaceCopy(draft.Position())
 }
 
-// newCopy begins a copy, and tries again while Badger changes the tables. It returns nil after copyTries, and
-// when the scrub is to stop.
+// newCopy begins a copy, and tries again while Badger changes the tables. It returns nil after copyTries attempts, and
+// when the scrub has to stop.
 func (c *scrubbing) newCopy() (*table.Copy, error) {
 	for range copyTries {
 		draft, err := c.s.beginCopy()
@@ -118,7 +120,7 @@ func (s *Store) beginCopy() (*table.Copy, error) {
 	return s.db.NewCopy(position) // waits for Badger
 }
 
-// replaceCopy puts the draft in the place of the copy, unless the room was needed meanwhile.
+// replaceCopy puts the draft in the place of the copy. If dropCopy was called since beginCopy, it removes the draft.
 func (s *Store) replaceCopy(position int64) error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
@@ -130,7 +132,7 @@ func (s *Store) replaceCopy(position int64) error {
 	return err
 }
 
-// cancelCopy removes a draft, and keeps the copy, if there is one.
+// cancelCopy removes the draft, and keeps the copy of the previous scrub.
 func (s *Store) cancelCopy() error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
@@ -140,8 +142,8 @@ func (s *Store) cancelCopy() error {
 	return os.RemoveAll(filepath.Join(s.dir, draftDir))
 }
 
-// roomForCopy reports whether the disk has room for another copy of the tables. Without room it removes the
-// copy of the last scrub, and looks again.
+// roomForCopy reports whether the disk has room for another copy of the tables. Without room it removes the copy of
+// the previous scrub, and checks again.
 func (s *Store) roomForCopy() bool {
 	size, err := s.tableBytes()
 	if err != nil {
@@ -164,14 +166,14 @@ func (s *Store) roomForCopy() bool {
 func (s *Store) tableBytes() (sum uint64, err error) {
 	paths, err := filepath.Glob(filepath.Join(s.dir, "*"+table.Suffix))
 	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil { // else it was compacted
+		if info, err := os.Stat(path); err == nil { // otherwise the table was compacted and deleted
 			sum += uint64(info.Size())
 		}
 	}
 	return sum, err
 }
 
-// dropCopy removes the copy, and the draft of one ends. It reports whether there was one. The caller
+// dropCopy removes the copy, and ends the writing of a draft. It returns false when there was neither. The caller
 // holds retention.running.
 func (s *Store) dropCopy(reason string) bool {
 	if s.retention.copied.Swap(noCopy) == noCopy {
@@ -182,8 +184,8 @@ func (s *Store) dropCopy(reason string) bool {
 	return true
 }
 
-// removeCopy removes the copy of a store, INVENTORY first: a process that is killed meanwhile leaves a
-// directory that is not taken for a copy.
+// removeCopy removes the copy of a store, and INVENTORY first: without INVENTORY, the rest that a killed process
+// leaves is not a copy.
 func removeCopy(dir string) error {
 	dir = filepath.Join(dir, copyDir)
 	if err := os.Remove(filepath.Join(dir, table.InventoryName)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -215,10 +215,10 @@ func TestCopyEnds(t *testing.T) {
 	}
 }
 
-// TestCopyReplacedByHalf: a process that is killed after it has removed the copy, and before the draft has its
-// name, leaves the draft: the next start takes it as the copy, and Rebuild does too. Else there is none until the next
-// scrub, a day later, and a damaged store cannot be rebuilt.
-func TestCopyReplacedByHalf(t *testing.T) {
+// TestKilledReplacingCopy: a process is killed between removing the copy and renaming the draft. The next start and
+// Rebuild use the draft as the copy. A failure means that a damaged store cannot be rebuilt until the next scrub, a
+// day later.
+func TestKilledReplacingCopy(t *testing.T) {
 	whole, want := copiedStore(t, true)
 	for name, kill := range map[string]func(dir string) error{
 		"the copy has no inventory": func(dir string) error { return os.Remove(filepath.Join(dir, copyDir, table.InventoryName)) },
@@ -245,7 +245,7 @@ func TestCopyReplacedByHalf(t *testing.T) {
 			s := openAlone(t, dir, smallSegments)
 			_, err := os.Stat(filepath.Join(dir, draftDir))
 			if !maps.Equal(contents(t, filepath.Join(dir, copyDir)), draft) || err == nil {
-				t.Errorf("after a start: got another copy than the draft, or a draft: %v", err)
+				t.Errorf("after a start: the copy is not the draft, or the draft is still there: %v", err)
 			}
 			if got := s.retention.copied.Load(); got != copyPosition(dir) || got == noCopy {
 				t.Errorf("got the copy at %d, want %d", got, copyPosition(dir))
@@ -267,7 +267,7 @@ func TestCopyReplacedByHalf(t *testing.T) {
 	copyFiles(t, filepath.Join(dir, draftDir), draft)
 	s = openAlone(t, dir, smallSegments)
 	if got := s.retention.copied.Load(); got != noCopy {
-		t.Errorf("a draft whose segments are gone: got the copy at %d, want none: it would keep all later segments", got)
+		t.Errorf("a draft whose segments are gone: got the copy at %d, want none: this copy would keep all later segments", got)
 	}
 }
 

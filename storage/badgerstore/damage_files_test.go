@@ -252,7 +252,8 @@ func TestDamagedDatabase(t *testing.T) {
 	}
 }
 
-// checkDamaged damages a file of a copy of a store, opens it and holds it against the table.
+// checkDamaged damages a file in a copy of a store, opens the copy, and returns the outcome. It fails unless a healed
+// store is as before, and a refused store has the same files.
 func checkDamaged(t *testing.T, whole, want, name string, damage func([]byte) []byte) damageOutcome {
 	dir := copyOf(t, whole)
 	damageFile(t, filepath.Join(dir, name), damage)

@@ -43,10 +43,10 @@ type days struct {
 	over *unarchived         // nil when there are none
 }
 
-// unarchived are days that are to be put into the archive.
+// unarchived are days that still have to be written to the archive.
 type unarchived struct {
 	list         []dayNumber
-	archiveStale bool // what the archive has does not count: it is of a counter that was deleted, or is replaced
+	archiveStale bool // the days in the archive do not count: the counter was deleted, or an import replaces them
 }
 
 // dayNumber is one number of one day.

@@ -57,9 +57,9 @@ func userDay(date core.Date, n int64) core.CounterDay {
 	return d
 }
 
-// TestDaysFolded: the days of a counter are the same whether its events are folded or not,
-// in memory, evicted or read again after a kill. A day comes to the archive when it is
-// over, once for all counters of a page.
+// TestDaysFolded: the days of a counter are the same whether its events are folded or not, and whether the counter is
+// in memory, evicted, or read again after a kill. A fold archives a day that is over, once for all counters of a
+// page.
 func TestDaysFolded(t *testing.T) {
 	for _, folds := range []bool{false, true} {
 		for _, evicts := range []bool{false, true} {

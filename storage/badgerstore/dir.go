@@ -126,7 +126,7 @@ func (s *Store) ready() error {
 	switch {
 	case s.noDescriptors.Swap(none) == none:
 	case none:
-		s.log.Error("file descriptors have run out: resources are not changed until there are some", "dir", s.dir, "error", err)
+		s.log.Error("file descriptors have run out: resources cannot be changed until descriptors are free", "dir", s.dir, "error", err)
 	default:
 		s.log.Info("there are file descriptors again", "dir", s.dir)
 	}
@@ -212,7 +212,7 @@ func foreign(dir string) (string, error) {
 	return "", err
 }
 
-// advised adds to an error of the file system, or to damage, how to mend it.
+// advised adds advice to an error of the file system, and to damage.
 func advised(dir string, err error) error {
 	if isDamage(err) {
 		return fmt.Errorf("%w: nothing was changed; run limitkeeper check --store badger:%s", err, dir)

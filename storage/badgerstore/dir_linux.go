@@ -43,11 +43,11 @@ func diskSpace(dir string) (free, size uint64, err error) {
 	return s.Bavail * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), nil
 }
 
-// leastInodes is how many files the store keeps free for itself: memtables, tables and segments.
+// leastInodes is the number of inodes that must be free, for memtables, tables and segments of the store.
 const leastInodes = 64
 
-// fewInodes reports whether the file system of a directory has too few inodes left. File systems that make
-// inodes as they need them report none at all.
+// fewInodes reports whether the file system of a directory has fewer than leastInodes free. It is false for file
+// systems without a limit of inodes: they report 0 inodes in all.
 func fewInodes(dir string) bool {
 	var s syscall.Statfs_t
 	return syscall.Statfs(dir, &s) == nil && s.Files > 0 && s.Ffree < leastInodes

@@ -72,8 +72,8 @@ func TestSetDurability(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestSyncFails: after a sync that fails, its write and every later one are answered with an
-// error: a second try might succeed without the bytes of the first.
+// TestSyncFails: when a sync fails, its write and every later write are answered with an error. A second sync could
+// succeed although the bytes of the first write are lost.
 func TestSyncFails(t *testing.T) {
 	dir, options := t.TempDir(), quiet
 	options.Durability = Power

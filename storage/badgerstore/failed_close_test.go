@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestFailedCloseThenPowerCut: a store that has failed and is closed leaves no table that is ahead
-// of the event log. Else a power cut would leave counts without their events, and the next requests
-// would not be counted.
+// TestFailedCloseThenPowerCut: closing a failed store leaves no table that is ahead of the event log. Otherwise a power
+// cut would leave counts without their events, and the next requests would not be counted.
 func TestFailedCloseThenPowerCut(t *testing.T) {
 	for seed := range uint64(8) {
 		dir, after := t.TempDir(), t.TempDir()

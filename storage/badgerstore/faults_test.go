@@ -32,8 +32,8 @@ func TestDeleteManyFolded(t *testing.T) {
 	}
 }
 
-// TestFoldManySmallPages: more pages are folded at once than a transaction of Badger has
-// records, when there is little on each. The disk is a small one, with small memtables.
+// TestFoldManySmallPages: a fold of many small pages has more pages than a transaction of Badger takes records. The
+// memtables are as small as on a small disk.
 func TestFoldManySmallPages(t *testing.T) {
 	s := openAlone(t, t.TempDir(), quiet)
 	defer abandon(t, s)

@@ -24,8 +24,8 @@ import (
 // patience is how long a test waits for what happens soon.
 const patience = 20 * time.Second
 
-// quiet are options for a store that is to fail. Its memtables are small, as are those of openAlone:
-// large ones take most of the time under the race detector.
+// quiet are options for a store that logs nothing. Its memtables are small, as in openAlone, because large memtables
+// take most of the time under the race detector.
 var quiet = Options{Logger: slog.New(slog.DiscardHandler), memtable: smallMemtable}
 
 // acct is the account that most tests use.
@@ -234,8 +234,8 @@ func abandon(t testing.TB, s *Store) {
 	}
 }
 
-// databaseFiles returns the files of a database by their names, but for the reserve and the logs
-// of memtables, which are removed when the store is opened.
+// databaseFiles returns the files of a database by name, except the reserve and the logs of memtables. The next start
+// removes these logs.
 func databaseFiles(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	read := func() map[string]string {
@@ -265,7 +265,7 @@ func databaseFiles(t testing.TB, dir string) map[string]string {
 	}
 }
 
-// copyDatabase copies the files of Badger, and copyEventLog those of the event log.
+// copyDatabase copies the files of Badger. copyEventLog copies the files of the event log.
 func copyDatabase(t testing.TB, to, from string) {
 	t.Helper()
 	copyFiles(t, to, from)

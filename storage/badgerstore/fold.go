@@ -10,45 +10,49 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Folding writes the counters as they are to their pages, so that opening the store
-// need not read the events of the event log up to then. Counting goes on meanwhile:
-// a page says of each counter up to which event it has got them.
+// Folding writes a checkpoint: the state of each changed counter goes to its page, and then the mark, a position,
+// to the database. The next start replays the event log from the mark on. Requests are counted during a fold: the
+// page has, for each counter, the position of the last event that its state includes.
 
 const (
-	foldEvery    = 10 * time.Second // and no more than a tenth of the time, or as soon as
-	foldBytes    = 1 << 30          // so much of the event log is not folded, or
-	foldRepeats  = 100_000          // so many request ids
-	unfoldedMost = 2 * foldBytes    // whoever counts waits while so much is not folded,
-	repeatsMost  = 10 * foldRepeats // or so many request ids
+	// A fold begins every foldEvery, or earlier after foldBytes of the event log or foldRepeats request ids. The pause
+	// after a fold is 9 times as long as the fold, but at most maxFoldPause: folds take a tenth of the time.
+	foldEvery    = 10 * time.Second
+	maxFoldPause = time.Minute
+	foldBytes    = 1 << 30
+	foldRepeats  = 100_000
 
-	batchBytes = 4 << 20     // of records of counters that are taken at once
-	turnBytes  = 64 << 10    // of pages that are written at once: then whoever decides goes first
-	longPause  = time.Minute // between two times, at most
+	// Requests wait while this many bytes of the event log, or this many request ids, are not folded.
+	maxUnfolded = 2 * foldBytes
+	maxRepeats  = 10 * foldRepeats
+
+	batchBytes = 4 << 20  // records of counters that are encoded before their pages are written
+	turnBytes  = 64 << 10 // pages written in one transaction; requests can run between two
 )
 
-// folder folds.
+// folder is the state of folding.
 type folder struct {
-	running sync.Mutex // held to fold
-	wake    chan struct{}
+	running sync.Mutex    // held by the fold that runs
+	wake    chan struct{} // begins a fold
 
-	mark       atomic.Int64          // everything in the event log before it is folded
-	most       atomic.Int64          // how many bytes may be unfolded
-	remembered atomic.Int64          // request ids since the last time
-	failed     atomic.Pointer[error] // why it failed the last time, nil when it did not
-	folds      atomic.Uint64
-	waits      atomic.Uint64 // how often someone had to wait
+	mark       atomic.Int64          // everything in the event log before this position is folded
+	most       atomic.Int64          // maxUnfolded, but in tests
+	remembered atomic.Int64          // request ids since the last fold
+	failed     atomic.Pointer[error] // the error of the last fold, nil without one
+	folds      atomic.Uint64         // checkpoints written
+	waits      atomic.Uint64         // how often a request has waited for a fold
 
-	mu     sync.Mutex // guards what follows
-	passed chan struct{}
+	mu     sync.Mutex    // guards passed
+	passed chan struct{} // closed when the current fold ends
 }
 
 func newFolder() *folder {
 	f := &folder{wake: make(chan struct{}, 1), passed: make(chan struct{})}
-	f.most.Store(unfoldedMost)
+	f.most.Store(maxUnfolded)
 	return f
 }
 
-// room returns when there is room in the event log for another event.
+// room waits until the event log may take another event. It returns why it may not.
 func (f *folder) room(s *Store) error {
 	for {
 		unfolded := s.events.Written() - f.mark.Load()
@@ -65,7 +69,7 @@ func (f *folder) room(s *Store) error {
 		if !f.full(s) {
 			return nil
 		}
-		err := s.stopped() // else pass is still to come
+		err := s.stopped() // if nil, a later pass closes passed
 		if err == nil {
 			<-passed
 			err = s.stopped()
@@ -79,12 +83,12 @@ func (f *folder) room(s *Store) error {
 	}
 }
 
-// full reports whether there is no room.
+// full reports whether so much is not folded that requests wait.
 func (f *folder) full(s *Store) bool {
-	return s.events.Written()-f.mark.Load() >= f.most.Load() || f.remembered.Load() >= repeatsMost
+	return s.events.Written()-f.mark.Load() >= f.most.Load() || f.remembered.Load() >= maxRepeats
 }
 
-// hurry lets folding begin.
+// hurry begins a fold now.
 func (f *folder) hurry() {
 	select {
 	case f.wake <- struct{}{}:
@@ -92,7 +96,7 @@ func (f *folder) hurry() {
 	}
 }
 
-// pass wakes the callers that wait for room.
+// pass wakes the callers of room that wait.
 func (f *folder) pass() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,29 +104,30 @@ func (f *folder) pass() {
 	f.passed = make(chan struct{})
 }
 
-// folding is a batch of counters that are being folded.
+// folding is a batch of counters and request ids that a fold writes.
 type folding struct {
 	counters []folded
 	repeats  []foldedRepeat
-	bytes    []byte // the records of counters
+	bytes    []byte // the encoded records of counters
 }
 
-// folded is a counter as it is folded.
+// folded is the state of a counter in a batch.
 type folded struct {
 	ref
-	position   int64    // up to which it has got its events
-	counter    *counter // nil when it is not in memory
-	changes    uint32
-	from, upTo int32       // its record within the bytes
-	days       *unarchived // nil when they are in the archive
+	position   int64       // of the last event in this state
+	counter    *counter    // nil when it is not in memory
+	changes    uint32      // of the counter at that time
+	from, upTo int32       // the record within folding.bytes, empty when the counter is not in memory
+	days       *unarchived // the days to archive, nil without any
 }
 
+// foldedRepeat is a request id in a batch, with the position of its event.
 type foldedRepeat struct {
 	repeat
 	position int64
 }
 
-// fold folds everything that was answered before.
+// fold writes a checkpoint of everything that was answered before the call.
 func (s *Store) fold() error {
 	s.folder.running.Lock()
 	defer s.folder.running.Unlock()
@@ -144,7 +149,7 @@ func (s *Store) foldAll() error {
 	upTo := s.underway.oldest(s.events.Written())
 	var batch folding
 	for i := range s.counters.shards {
-		runtime.Gosched() // whoever decides goes first
+		runtime.Gosched() // requests go first
 		batch.take(s, &s.counters.shards[i])
 		if len(batch.bytes) >= batchBytes || len(batch.repeats) >= maxWrites {
 			if err := s.foldBatch(&batch); err != nil {
@@ -158,13 +163,13 @@ func (s *Store) foldAll() error {
 	return s.mark(upTo)
 }
 
-// take adds what is to be folded of a shard.
+// take adds the changed counters and the new request ids of a shard.
 func (b *folding) take(s *Store, sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, c := range sh.list {
 		if c.unlogged {
-			_ = s.appendSet(c) // the event log says the error again when it is flushed
+			_ = s.appendSet(c) // the next Flush returns the error, too
 		}
 		if c.dirty {
 			b.add(c)
@@ -190,7 +195,7 @@ func (s *Store) foldBatch(b *folding) error {
 	if len(b.counters) == 0 && len(b.repeats) == 0 {
 		return nil
 	}
-	if err := s.events.Flush(); err != nil { // what take has appended
+	if err := s.events.Flush(); err != nil { // the records that take has appended
 		return err
 	}
 	slices.SortFunc(b.counters, func(x, y folded) int { return x.compare(y.ref) })
@@ -203,7 +208,7 @@ func (s *Store) foldBatch(b *folding) error {
 	return nil
 }
 
-// writePages writes the pages of a batch, some in a transaction at a time.
+// writePages writes the pages of a batch, about turnBytes in each transaction.
 func (s *Store) writePages(b *folding) error {
 	for rest := b.counters; len(rest) > 0; {
 		runtime.Gosched()
@@ -228,10 +233,10 @@ func (s *Store) writePages(b *folding) error {
 	return nil
 }
 
-// paged is what has a place on a page.
+// paged is a counter, or another value with a slot on a page.
 type paged interface{ page() ref }
 
-// onOnePage returns how many of the counters are on the page of the first.
+// onOnePage returns how many counters at the start of the list are on the same page.
 func onOnePage[C paged](counters []C) int {
 	first := counters[0].page()
 	for i, c := range counters {
@@ -242,8 +247,8 @@ func onOnePage[C paged](counters []C) int {
 	return len(counters)
 }
 
-// writePage puts counters that are on one page there, and their days into the archive,
-// and returns how long that is.
+// writePage writes counters of one page to that page, and their days to the archive. It returns how many bytes it
+// has written.
 func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (int, error) {
 	p := pagePath(counters[0].page())
 	old, err := snapshot{txn.Txn}.get(p)
@@ -262,7 +267,7 @@ func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (in
 				return 0, err
 			}
 		}
-		if appliedOf(pg[c.slot()]) <= c.position { // else it was deleted meanwhile
+		if appliedOf(pg[c.slot()]) <= c.position { // otherwise the counter was deleted since take
 			pg[c.slot()] = record
 			a.add(c.slot(), days)
 		}
@@ -276,8 +281,8 @@ func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (in
 	return size + len(record), setPage(txn, counters[0].page(), record, old != nil)
 }
 
-// caughtUp returns the record of a counter that is not in memory, and its days that are
-// not in the archive.
+// caughtUp applies the events since a record to a counter that is not in memory. It returns the new record, and
+// the days to archive.
 func (s *Store) caughtUp(record []byte, c folded) ([]byte, *unarchived, error) {
 	t, err := decodeTally(record)
 	if err != nil {
@@ -289,8 +294,8 @@ func (s *Store) caughtUp(record []byte, c folded) ([]byte, *unarchived, error) {
 	return t.encode(nil), t.days.unarchived(), nil
 }
 
-// tidy forgets the counters that were deleted before the event log was folded up to a
-// position: no event of them is read any more. It returns their slots.
+// tidy clears the slots of counters that were deleted before a position, and returns these slots. The event log is
+// folded up to that position, so no replay reads an event of these counters.
 func (p *page) tidy(mark int64) (slots uint64) {
 	for slot, record := range p {
 		if isDropped(record) && appliedOf(record) < mark {
@@ -301,7 +306,7 @@ func (p *page) tidy(mark int64) (slots uint64) {
 	return slots
 }
 
-// writeRepeats writes what leads to the events of requests with an id.
+// writeRepeats writes the index records of request ids. Each has the position of the event of its request.
 func (s *Store) writeRepeats(list []foldedRepeat) error {
 	for some := range slices.Chunk(list, maxWrites/2) {
 		s.committing.Lock()
@@ -321,8 +326,8 @@ func (s *Store) writeRepeats(list []foldedRepeat) error {
 	return nil
 }
 
-// finish notes that a batch was folded: what has not changed since is as it is stored.
-// A counter that has left the memory meanwhile and is there again is another one.
+// finish notes that a batch is written. A counter that has not changed since take is no longer dirty. A counter that
+// was evicted and loaded again since then is another object, and stays as it is.
 func (b *folding) finish(all *counters) {
 	for _, f := range b.counters {
 		sh := all.shard(f.ref)
@@ -349,7 +354,7 @@ func (b *folding) finish(all *counters) {
 	}
 }
 
-// mark stores that everything before a position is in the database.
+// mark writes the mark: everything in the event log before the position is in the database.
 func (s *Store) mark(upTo int64) error {
 	s.step(stepFolded)
 	if upTo > s.folder.mark.Load() {
@@ -372,12 +377,12 @@ func (s *Store) mark(upTo int64) error {
 	return s.flush()
 }
 
-// flushBytes is the default of [Options.flushBytes]: bytes of the event log between the oldest
-// position from which a crash makes the store replay, and the last checkpoint.
+// flushBytes is the default of [Options.flushBytes]: how far the tables may be behind the mark, in bytes of the
+// event log. After a crash the store replays these bytes, and the records behind the mark.
 const flushBytes = 64 << 20
 
-// flush stores the position that the tables have reached. When the last checkpoint is flushBytes
-// ahead of the tables, flush makes Badger write its memtable to a table.
+// flush stores the position up to which everything is in tables. When the mark is flushBytes ahead of that
+// position, flush makes Badger write its memtable to a table.
 func (s *Store) flush() error {
 	position, err := s.db.Flushed()
 	if err != nil {
@@ -386,7 +391,7 @@ func (s *Store) flush() error {
 	position = max(position, s.flushed.Load())
 	mark := table.Mark{Position: position, Log: s.events.Durable(), Time: s.clock.Load()}
 	err = s.db.Checkpoint(mark)
-	if noRoom(err) && s.reserve.give(leastGiven) { // without a checkpoint no history can be removed
+	if noRoom(err) && s.reserve.give(minShrink) { // without checkpoints no history can be removed
 		err = s.db.Checkpoint(mark)
 	}
 	if err := s.failOnDamage(err); err != nil {

@@ -21,8 +21,8 @@ func fullDisk(full *atomic.Bool) Options {
 	}}}
 }
 
-// TestFullBehindRecord: a transaction whose record is in the event log happens also when the disk
-// is full from then on and the memtable has to end. When there is room the store takes writes again.
+// TestFullBehindRecord: a transaction whose record is in the event log is committed, also if the disk is full from then
+// on and the next memtable has to begin. When there is room, the store takes writes again.
 func TestFullBehindRecord(t *testing.T) {
 	var full atomic.Bool
 	var h hook
@@ -55,9 +55,8 @@ func TestFullBehindRecord(t *testing.T) {
 	}
 }
 
-// TestFullAtRecord: a transaction whose record does not fit on the disk is refused. When the process
-// is killed before there is room, the transaction has not happened; when the event log could be
-// written, it has.
+// TestFullAtRecord: a transaction whose record does not fit on the disk is refused. If the process is killed before there
+// is room, the transaction is lost. If the event log can write the record later, the transaction is committed.
 func TestFullAtRecord(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
@@ -113,8 +112,8 @@ func TestFullAtPart(t *testing.T) {
 	}
 }
 
-// fullAtLast returns options for a store whose disk is full when last is set and the event log writes a
-// small block: that of the final record of a transaction of several parts.
+// fullAtLast returns options for a store whose disk gets full when last is set and the event log writes a small block:
+// the block with the redo record of a transaction of several parts.
 func fullAtLast(full, last *atomic.Bool) Options {
 	o := fullDisk(full)
 	fs := o.fs.(*hookedFS)
@@ -128,8 +127,8 @@ func fullAtLast(full, last *atomic.Bool) Options {
 	return o
 }
 
-// TestFullAtLastRecord: a transaction of several parts whose final record does not fit on the disk
-// happens wholly or not at all, and the store takes writes again when there is room.
+// TestFullAtLastRecord: a transaction of several parts whose redo record does not fit on the disk is committed whole or
+// not at all, and the store takes writes again when there is room.
 func TestFullAtLastRecord(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeInodes creates files beside a store until no more can be created, and returns what deletes them.
+// takeInodes creates files next to the directory of a store until no inode is left. giveBack deletes these files.
 func takeInodes(t *testing.T, dir string) (giveBack func()) {
 	t.Helper()
 	var names []string
@@ -35,9 +35,9 @@ func takeInodes(t *testing.T, dir string) (giveBack func()) {
 	}
 }
 
-// TestNoInodes: another program takes every inode while the store counts, changes keys and compacts its
-// tables. The store refuses requests, says so in one line, and resumes by itself with every count and key. A
-// failure means that the process dies, or that the keys and counters of a compaction are lost.
+// TestNoInodes: another program takes every inode while the store counts, changes keys and compacts its tables. The
+// store refuses requests and logs one line. When inodes are free it resumes with every count and key. A failure means
+// that the process dies, or that the keys and counters of a compaction are lost.
 func TestNoInodes(t *testing.T) {
 	if !mayMount(t) {
 		return
@@ -74,8 +74,8 @@ func TestNoInodes(t *testing.T) {
 	l.wantCounted(t, openAlone(t, dir, o))
 }
 
-// TestNoMappings: a file that cannot be mapped is mapped as soon as it can be, and while a store is opened the
-// error is returned. A failure means that the process dies, or that each attempt leaves a file behind.
+// TestNoMappings: mapWith waits until a file can be mapped. While a store is being opened, mapWith returns the error. A
+// failure means that the process dies, or that each attempt leaves a file behind.
 func TestNoMappings(t *testing.T) {
 	var logged logLines
 	r := &reserve{log: logged.logger()}

@@ -75,7 +75,7 @@ func (k *keeper) fold(s *Store) {
 		if err := s.trim(s.now()); err != nil {
 			s.log.Warn("history beyond max_history was not removed", "dir", s.dir, "error", err)
 		}
-		wait = max(foldEvery, min(9*time.Since(began), longPause))
+		wait = max(foldEvery, min(9*time.Since(began), maxFoldPause))
 	}
 }
 

@@ -60,8 +60,8 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	}
 }
 
-// readExisting reads a counter, and what its page has applied of the event log. While a
-// transaction is being spread over the account it is to be tried again.
+// readExisting reads a counter. base is the position up to which its page has applied the event log. again is true
+// while a transaction of several parts is being applied to the account: the caller tries again.
 func (s *Store) readExisting(account string, of ref, keyID string, unfolded head) (t tally, base int64, again bool, err error) {
 	defer s.retention.readers.end(s.retention.readers.begin(s.folder.mark.Load))
 	txn, ok := s.tryBegin(account)

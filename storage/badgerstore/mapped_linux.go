@@ -38,18 +38,18 @@ var reserves sync.Map
 func init() {
 	mmap := mapper.mmap
 	mapper.mmap = func(addr, length uintptr, prot, flags, fd int, offset int64) (uintptr, error) {
-		once := func() (uintptr, error) { return mmap(addr, length, prot, flags, fd, offset) }
+		mapFile := func() (uintptr, error) { return mmap(addr, length, prot, flags, fd, offset) }
 		if prot&unix.PROT_WRITE == 0 || flags&unix.MAP_SHARED == 0 {
-			return once()
+			return mapFile()
 		}
 		r := reserveOf(fd)
 		if r == nil {
-			return once()
+			return mapFile()
 		}
 		if err := r.allocateFor(fd, int64(length)); err != nil {
 			return 0, err
 		}
-		return r.mapWith(once)
+		return r.mapWith(mapFile)
 	}
 }
 
@@ -65,8 +65,9 @@ func reserveOf(fd int) *reserve {
 	return nil
 }
 
-// mapWith maps a file. While the process has as many mappings as it may it waits: Badger ends the process when
-// it cannot map a memtable, and leaves the file of a table behind. While the store is opened it returns the error.
+// mapWith maps a file. At the limit of mappings of the process, mapWith waits: after an error Badger would end the
+// process for a memtable, or leave the file of a table behind. While the store is being opened, mapWith returns
+// the error instead.
 func (r *reserve) mapWith(mmap func() (uintptr, error)) (uintptr, error) {
 	for {
 		at, err := mmap()
@@ -85,7 +86,7 @@ func (r *reserve) mapWith(mmap func() (uintptr, error)) (uintptr, error) {
 	}
 }
 
-// serveMappings has the files in the directory allocated when they are mapped, until end is called.
+// serveMappings makes each file in the directory be allocated when Badger maps it, until end is called.
 func (r *reserve) serveMappings() (end func(), err error) {
 	dir, err := filepath.Abs(r.dir)
 	if err == nil {
@@ -111,13 +112,13 @@ func (r *reserve) extendManifest() {
 		return
 	}
 	defer func() { _ = file.Close() }()
-	_ = r.helped(manifestAhead, func() error { return allocateAhead(int(file.Fd()), s.Size, manifestAhead) })
+	_ = r.allocateHelped(manifestAhead, func() error { return allocateAhead(int(file.Fd()), s.Size, manifestAhead) })
 }
 
-// allocate allocates the first n bytes of a file, which is longer afterwards if it was shorter.
+// allocate allocates the first n bytes of a file. A shorter file grows to n bytes.
 func allocate(fd int, n int64) error { return fallocate(fd, 0, 0, n) }
 
-// allocateAhead allocates n bytes of a file from an offset on. The file is no longer afterwards.
+// allocateAhead allocates n bytes of a file from an offset on. The file keeps its length.
 func allocateAhead(fd int, offset, n int64) error {
 	return fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, offset, n)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// starved is a step function that takes something away before each commit and gives it back after the
-// commit. A commit that is tried again waits for it.
+// starved has a step function that takes a resource from the store before each commit, and gives it back after the
+// commit. A commit that needs the resource is tried again until the test calls give.
 type starved struct {
 	on         atomic.Bool
-	tries      atomic.Int64 // of the commit that is under way
+	tries      atomic.Int64 // attempts of the current commit
 	take, give func()
 }
 
@@ -31,8 +31,8 @@ func (h *starved) step(at step) {
 	}
 }
 
-// untilItWaits creates keys until a commit waits. It returns the last answer, which comes when the commit ends.
-func (h *starved) untilItWaits(t *testing.T, s *Store) (last chan error) {
+// fillUntilWaits creates keys until a commit waits. The channel gets the result of that commit when it ends.
+func (h *starved) fillUntilWaits(t *testing.T, s *Store) (last chan error) {
 	t.Helper()
 	last = make(chan error, 1)
 	var waits atomic.Bool
@@ -50,9 +50,9 @@ func (h *starved) untilItWaits(t *testing.T, s *Store) (last chan error) {
 	return last
 }
 
-// TestMemtableOnFullDisk: when the disk has no room for the next memtable, not even in the reserve, reads
-// go on, requests are refused, and the transaction whose record is in the event log happens when there is room.
-// Else Badger waits for room with its lock held, and every read with it.
+// TestMemtableOnFullDisk: neither the disk nor the reserve has room for the next memtable. Reads work, requests are
+// refused, and a transaction whose record is in the event log is committed when there is room. A failure means that
+// Badger waits for room with its lock held, and that every read waits too.
 func TestMemtableOnFullDisk(t *testing.T) {
 	if !mayMount(t) {
 		return
@@ -69,7 +69,7 @@ func TestMemtableOnFullDisk(t *testing.T) {
 	}}
 	s = openAlone(t, dir, Options{Logger: quiet.Logger, step: h.step})
 	known(t, s, "key")
-	last := h.untilItWaits(t, s)
+	last := h.fillUntilWaits(t, s)
 	if _, err := s.AccountByName(t.Context(), acct); err != nil {
 		t.Errorf("AccountByName on a full disk: %v", err)
 	}
@@ -85,15 +85,15 @@ func TestMemtableOnFullDisk(t *testing.T) {
 	consume(t, s, request("key", 1, endless, noon))
 }
 
-// TestNoDescriptorForMemtable: without a descriptor for the next memtable a transaction whose record is in the
-// event log waits, and happens when there are some. Else Badger is left without a memtable, and the store
-// needs a restart.
+// TestNoDescriptorForMemtable: there is no descriptor for the next memtable. A transaction whose record is in the event
+// log waits, and is committed when there are descriptors. A failure means that Badger has no memtable, and that the
+// store needs a restart.
 func TestNoDescriptorForMemtable(t *testing.T) {
 	h := &starved{}
 	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, step: h.step})
 	h.take, h.give = descriptors(t)
 	known(t, s, "key")
-	last := h.untilItWaits(t, s)
+	last := h.fillUntilWaits(t, s)
 	if _, err := s.AccountByName(t.Context(), acct); err != nil {
 		t.Errorf("AccountByName without descriptors: %v", err)
 	}
@@ -108,8 +108,8 @@ func TestNoDescriptorForMemtable(t *testing.T) {
 	consume(t, s, request("key", 1, endless, noon))
 }
 
-// TestPreparedFile: Badger gets the blocks that were prepared for a memtable, also when the disk is full by
-// then. Else it waits for room with its lock held.
+// TestPreparedFile: Badger gets the blocks that were prepared for a memtable, also if the disk is full by then. A
+// failure means that Badger waits for room with its lock held.
 func TestPreparedFile(t *testing.T) {
 	if !mayMount(t) {
 		return

@@ -16,9 +16,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Open opens the store in a directory, which is made if it does not exist. A
-// directory that another process has open is [ErrInUse]. The text of an error is one
-// line that names the directory.
+// Open opens the store in a directory, and creates the directory if it does not exist. It returns
+// [ErrInUse] when another process has the store open. Each error is one line that names the directory.
 func Open(dir string, o Options) (*Store, error) {
 	s, err := open(dir, o)
 	if err != nil {
@@ -28,21 +27,21 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// open does so without what runs in the background.
+// open is Open without background goroutines. It opens a store of an earlier version twice: see openOnce.
 func open(dir string, o Options) (*Store, error) {
 	s, err := openOnce(dir, o)
 	if err != nil || s.db.WasReplayable() {
 		return s, err
 	}
-	s.db.Replayable() // once it is closed
+	s.db.Replayable() // takes effect when the store is opened again
 	if err := s.Close(); err != nil {
 		return nil, err
 	}
 	return openOnce(dir, o)
 }
 
-// openOnce opens a store. One of an earlier version is brought up to date, and has to be closed and
-// opened again.
+// openOnce opens a store. It upgrades a store of an earlier version; the caller closes that store and opens it
+// again.
 func openOnce(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -60,14 +59,14 @@ func openOnce(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openOn(r, dir, o)
+	return openWithReserve(r, dir, o)
 }
 
-// errUnclosed means that a store could not be closed, and its Badger goes on in this process.
+// errUnclosed means that Close has timed out, and that the Badger of the store still runs in this process.
 var errUnclosed = errors.New("an earlier store of this process could not be closed: start the process again")
 
-// openOn opens the store in a directory that has a reserve.
-func openOn(r *reserve, dir string, o Options) (*Store, error) {
+// openWithReserve opens the store in a directory whose reserve is open.
+func openWithReserve(r *reserve, dir string, o Options) (*Store, error) {
 	endMappings, err := r.serveMappings()
 	if err != nil {
 		r.close()
@@ -75,12 +74,12 @@ func openOn(r *reserve, dir string, o Options) (*Store, error) {
 	}
 	r.opening.Store(true)
 	r.makeRoom()
-	inTables := tableOptions(dir, o.Logger)
+	tableOpts := tableOptions(dir, o.Logger)
 	if claims {
-		inTables.Prepare = r.prepareMemtable
+		tableOpts.Prepare = r.prepareMemtable
 	}
-	inTables.Memtable = cmp.Or(o.memtable, inTables.Memtable)
-	db, err := table.Open(inTables)
+	tableOpts.Memtable = cmp.Or(o.memtable, tableOpts.Memtable)
+	db, err := table.Open(tableOpts)
 	r.opening.Store(false)
 	if err != nil {
 		endMappings()
@@ -108,8 +107,8 @@ func openOn(r *reserve, dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// recoverWithRoom is recover. When it has waited waitsMost times for room on the disk it returns errFull, and
-// recover may go on: nothing makes room before the store is open.
+// recoverWithRoom calls recover. After maxWaits waits for room on the disk it returns errFull, because no
+// history is removed before the store is open. recover may still run then.
 func (s *Store) recoverWithRoom(o Options) error {
 	s.life.RLock()
 	done := make(chan error, 1)
@@ -124,7 +123,7 @@ func (s *Store) recoverWithRoom(o Options) error {
 		case err := <-done:
 			return err
 		case <-tick.C:
-			if s.reserve.waits.Load() >= waitsMost {
+			if s.reserve.waits.Load() >= maxWaits {
 				free, _ := s.freeSpace()
 				return &fullError{free: free, why: "too little to replay the event log"}
 			}
@@ -132,8 +131,8 @@ func (s *Store) recoverWithRoom(o Options) error {
 	}
 }
 
-// abort closes a store that could not be opened, and leaves its files as they are. On a full disk, Badger waits for
-// room to be closed, too.
+// abort closes a store that could not be opened, without a checkpoint. On a full disk even closing Badger waits for
+// room, so abort then waits 1 s at most.
 func (s *Store) abort(err error) {
 	s.failed.CompareAndSwap(nil, &err) // ends recover
 	wait := closeMost
@@ -153,7 +152,7 @@ func (s *Store) abort(err error) {
 	})
 }
 
-// Disks of less than smallDisk bytes have memtables of smallMemtable.
+// On a disk of less than smallDisk bytes, memtables have smallMemtable bytes.
 const (
 	smallDisk     = 1 << 30
 	smallMemtable = table.UsualMemtable / 2
@@ -171,7 +170,8 @@ func tableOptions(dir string, log *slog.Logger) table.Options {
 	return o
 }
 
-// recover makes the store whole after the last process that had it open.
+// recover opens the event log and replays it. It writes the schema of a new store, and upgrades a store of an
+// earlier version.
 func (s *Store) recover(o Options) error {
 	version, err := s.checkSchema()
 	if err == nil {
@@ -181,7 +181,7 @@ func (s *Store) recover(o Options) error {
 		return err
 	}
 	if last := s.db.Found().Time; last > 0 {
-		o.Clock.Resume(time.Unix(last, 0)) // when the store counted last
+		o.Clock.Resume(time.Unix(last, 0)) // the time of the last checkpoint
 		s.clock.Store(s.now().Unix())
 	}
 	r, err := s.openEvents(o)
@@ -198,14 +198,14 @@ func (s *Store) recover(o Options) error {
 		return err
 	}
 	if s.events.Written() > firstPosition {
-		return &table.DamageError{File: "*" + table.Suffix, What: "the database is empty, and the event log does not begin with that of a new store"}
+		return &table.DamageError{File: "*" + table.Suffix, What: "the database is empty, and the event log does not begin with the first record of the store"}
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
 	return firstOf(s.store(w), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
-// version returns the schema of the database, 0 when it has none.
+// version returns the schema of the database, 0 when the database has none.
 func (s *Store) version() (version int64, err error) {
 	err = s.db.View(func(txn *badger.Txn) error {
 		version, err = snapshot{txn}.number(at(kindSchema))
@@ -214,14 +214,14 @@ func (s *Store) version() (version int64, err error) {
 	return version, err
 }
 
-// checkSchema makes sure that the store has a layout that this version knows, and returns which. It
-// is 0 when the database is empty: it is new, or its tables were never written.
+// checkSchema returns the schema of the database, and an error when this version cannot read that schema. The schema
+// is 0 when the database is empty: the store is new, or its tables were never written.
 func (s *Store) checkSchema() (version int64, err error) {
 	if version, err = s.version(); err != nil {
 		return 0, err
 	}
 	switch {
-	case version >= withoutDays && version <= schema: // their records say so themselves
+	case version >= withoutDays && version <= schema: // each record tells its own layout
 		return version, nil
 	case version > schema:
 		return 0, fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)

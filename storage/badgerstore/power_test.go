@@ -14,9 +14,9 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// outage is a store whose power is cut, again and again: the event log is on a disk that
-// loses what was not synced, and the write-ahead logs of Badger, which are never synced, are
-// damaged at random. The tables and the MANIFEST, which Badger syncs, are there.
+// outage is a store whose power is cut again and again. The event log is on a disk that loses bytes that were not
+// synced. The write-ahead logs of Badger are never synced, and are damaged at random. The tables and the MANIFEST,
+// which Badger syncs, survive.
 type outage struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -321,12 +321,12 @@ func TestPowerCutIsNoticed(t *testing.T) {
 				if o.s != nil {
 					abandon(t, o.s)
 				}
-				if problems != "" { // TestPowerCut fails at any
+				if problems != "" { // TestPowerCut fails at any problem
 					t.Logf("try %d: %s", try+1, oneLineOf(problems))
 					return
 				}
 			}
-			t.Error("no problem is found: the test does not see it")
+			t.Error("no problem is found: the test does not notice the loss")
 		})
 	}
 }

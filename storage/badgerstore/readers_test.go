@@ -11,15 +11,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// lockBadger takes the lock that Badger holds while it makes a memtable. All reads of Badger wait
-// until unlock is called.
+// lockBadger takes the lock that Badger holds while it creates a memtable. All reads of Badger wait until the test
+// calls unlock.
 func lockBadger(s *Store) (unlock func()) {
 	lock := (*sync.RWMutex)(reflect.ValueOf(s.db.DB).Elem().FieldByName("lock").Addr().UnsafePointer())
 	lock.Lock()
 	return lock.Unlock
 }
 
-// running reports whether a goroutine has all functions in its stack.
+// running reports whether one goroutine has all these functions in its stack.
 func running(functions ...string) bool {
 	buf := make([]byte, 1<<20)
 	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
@@ -34,7 +34,7 @@ func running(functions ...string) bool {
 	return false
 }
 
-// withHistory opens a store that has many segments whose events are in tables.
+// withHistory opens a store with many segments whose events are in tables.
 func withHistory(t *testing.T) *Store {
 	t.Helper()
 	s := openAlone(t, t.TempDir(), smallSegments)
@@ -44,9 +44,9 @@ func withHistory(t *testing.T) *Store {
 	return s
 }
 
-// TestMakeSpaceBesideReaders: while Badger waits for room, history is removed, although readers of counters, a
-// checkpoint copy and the check of compacted tables wait for Badger. Else no room is made, and all hang.
-func TestMakeSpaceBesideReaders(t *testing.T) {
+// TestMakeSpaceWhileBadgerWaits: while Badger waits for room, readers of counters, a checkpoint copy and the check of
+// compacted tables wait for Badger. The store still removes history. A failure means that all of them hang.
+func TestMakeSpaceWhileBadgerWaits(t *testing.T) {
 	s := withHistory(t)
 	of := keyRef(t, s, "other")
 	unlock := lockBadger(s)
@@ -80,8 +80,8 @@ func TestMakeSpaceBesideReaders(t *testing.T) {
 	}
 }
 
-// TestReaderKeepsSegments: a segment that is in a later checkpoint than that of a reader's snapshot stays until
-// the reader ends. Else the reader misses events that are not in its pages.
+// TestReaderKeepsSegments: segments behind the checkpoint of a reader's snapshot stay until the reader ends, also if a
+// later checkpoint includes them. A failure means that the reader misses events that are not in its pages.
 func TestReaderKeepsSegments(t *testing.T) {
 	s := withHistory(t)
 	mark, began, end := s.folder.mark.Load(), make(chan bool), make(chan bool)

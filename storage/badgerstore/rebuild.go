@@ -12,10 +12,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Rebuilding says what [Rebuild] does beside its result.
+// Rebuilding has the callbacks of [Rebuild].
 type Rebuilding struct {
-	Confirm  func(lines []string) bool // called with what will be done; false to change nothing
-	Progress func(line string)         // how far it is, from time to time
+	Confirm  func(lines []string) bool // is called with the plan, one line for each step; false changes nothing
+	Progress func(line string)         // is called with the progress from time to time
 }
 
 // asidePrefix begins the name of the directory that Rebuild moves a database to.
@@ -24,12 +24,11 @@ const asidePrefix = "damaged-"
 // progressEvery is the number of replayed records between two lines of progress.
 const progressEvery = 1_000_000
 
-// Rebuild writes a new database for a store that is not open: it takes the checkpoint copy, or an empty
-// database, and replays the event log. It moves the files of the old database to a directory within dir, whose
-// name it returns, and deletes nothing. The name is "" when Confirm has returned false. Rebuild
-// changes nothing, and returns an error, when the event log is damaged or has lost records that the new database
-// needs. After a process was killed meanwhile, the store is refused until Rebuild is called again, or Open
-// replays the rest.
+// Rebuild writes a new database for a store that is not open. It begins with the checkpoint copy, or with an empty
+// database, and replays the event log. It moves the files of the old database to a directory within dir, and returns
+// the name of that directory. It deletes nothing. The name is "" when Confirm has returned false. Rebuild changes
+// nothing, and returns an error, when the event log is damaged or has lost records that the new database needs.
+// If the process is killed during Rebuild, Open refuses the store until Rebuild is called again, or replays the rest.
 func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 	defer func() {
 		if err != nil {
@@ -54,18 +53,18 @@ func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 	return aside, r.run()
 }
 
-// rebuild is what Rebuild has found.
+// rebuild is the plan of a rebuild.
 type rebuild struct {
 	dir      string
 	progress func(string)
 	files    []string // of the database, to be moved
-	bytes    int64    // of them
-	known    bool     // up to where the event log was on disk
+	bytes    int64    // of these files
+	known    bool     // the old database knew where the event log ends on disk
 	log      eventlog.Report
-	copied   time.Time // when the copy was made that it begins with; zero to begin with the first record
+	copied   time.Time // when the copy was made; zero to begin with an empty database
 }
 
-// plan finds out what the rebuilt database is made of, and changes nothing.
+// plan finds the source of the new database: the copy and the event log, or the event log alone. It changes nothing.
 func (r *rebuild) plan() error {
 	if err := r.list(); err != nil {
 		return err
@@ -95,7 +94,7 @@ func (r *rebuild) plan() error {
 
 func (r *rebuild) copy() string { return copyOrDraft(r.dir) }
 
-// findCopy finds the checkpoint copy and verifies it. The error says why it is of no use.
+// findCopy finds the checkpoint copy and verifies it. The error says why the copy cannot be used.
 func (r *rebuild) findCopy() error {
 	position := positionOf(r.copy())
 	info, err := os.Stat(filepath.Join(r.copy(), table.InventoryName))
@@ -140,8 +139,8 @@ func (r *rebuild) list() error {
 	return nil
 }
 
-// beginsStore reports whether an event log begins with the record that a new store writes first. That
-// of a store which an earlier version made does not: its resources are in the database alone.
+// beginsStore reports whether an event log begins with the first record of a new store. The event log of a store that
+// an earlier version has created does not: that version wrote keys and users only to the database.
 func beginsStore(r eventlog.Report) bool {
 	if r.From != firstPosition || len(r.First) == 0 || r.First[0] != recordRedo {
 		return false
@@ -150,11 +149,11 @@ func beginsStore(r eventlog.Report) bool {
 	if err != nil {
 		return false
 	}
-	_, made := w.of(at(kindSchema))
-	return made
+	_, is := w.of(at(kindSchema))
+	return is
 }
 
-// lines describes what will be done.
+// lines describes the plan.
 func (r *rebuild) lines() []string {
 	from := fmt.Sprintf("all %d records of the event log", r.log.Records)
 	if !r.copied.IsZero() {
@@ -162,16 +161,16 @@ func (r *rebuild) lines() []string {
 	}
 	lines := []string{
 		fmt.Sprintf("A new database will be made from %s.", from),
-		fmt.Sprintf("The old one, %d files with %d bytes, will be moved to a directory %s<time> in %s. Nothing is deleted.", len(r.files), r.bytes, asidePrefix, r.dir),
+		fmt.Sprintf("The old database (%d files, %d bytes) will be moved to a directory %s<time> in %s. Nothing is deleted.", len(r.files), r.bytes, asidePrefix, r.dir),
 	}
 	if !r.known {
-		return append(lines, "How long the event log was is not known: what it has lost at its end is lost.")
+		return append(lines, "It is not known where the event log ended: records that it has lost at its end stay lost.")
 	}
 	return append(lines, "The event log is whole: no count, key, user or plan is lost.")
 }
 
-// setAside moves the files of the database to a new directory and returns its name. MANIFEST goes first: without
-// it the store is refused until it is rebuilt.
+// setAside moves the files of the database to a new directory and returns its name. It moves MANIFEST first: without
+// MANIFEST, Open refuses the store until Rebuild is called again.
 func (r *rebuild) setAside(now time.Time) (string, error) {
 	name := asidePrefix + now.UTC().Format("20060102T150405.000Z")
 	to := filepath.Join(r.dir, name)
@@ -186,7 +185,7 @@ func (r *rebuild) setAside(now time.Time) (string, error) {
 	return name, firstOf(eventlog.OS.SyncDir(to), eventlog.OS.SyncDir(r.dir))
 }
 
-// create makes the database that the event log is replayed into: of the copy, or empty.
+// create writes the database into which the event log is replayed: the copy, or an empty one.
 func (r *rebuild) create() error {
 	if !r.copied.IsZero() {
 		return table.Restore(r.dir, r.copy())
@@ -198,7 +197,7 @@ func (r *rebuild) create() error {
 	return db.Close()
 }
 
-// run makes the new database and replays the event log.
+// run writes the new database and replays the event log into it.
 func (r *rebuild) run() error {
 	if err := r.create(); err != nil {
 		return err

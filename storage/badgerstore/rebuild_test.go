@@ -208,8 +208,8 @@ func TestRebuildInterrupted(t *testing.T) {
 	wantWorld(t, dir, want)
 }
 
-// TestReplayWritesPages: a replay of a large event log writes pages, so that its memory is bounded. A process that
-// is killed after any of them leaves a store that opens as it was, also when the pages are in tables.
+// TestReplayWritesPages: a replay of a large event log writes pages from time to time, so its memory is bounded. A kill
+// after any of these writes leaves a store that opens as before, also when the pages are in tables.
 func TestReplayWritesPages(t *testing.T) {
 	whole, want := filledStore(t, false)
 	dir := copyOf(t, whole)
@@ -229,7 +229,7 @@ func TestReplayWritesPages(t *testing.T) {
 	}}
 	openAlone(t, dir, o)
 	if folds < 3 || len(moments) < 10 {
-		t.Fatalf("got pages %d times and %d moments", folds, len(moments))
+		t.Fatalf("got %d writes of pages and %d copies of killed stores", folds, len(moments))
 	}
 	moments = append(moments, replayedOver(t, killedCopy(t, dir), dir))
 	for _, dir := range moments {

@@ -113,7 +113,7 @@ func TestEvent(t *testing.T) {
 	}
 }
 
-// TestWrites: a redo record is decoded to the writes that it was encoded from.
+// TestWrites: decoding a redo record gives the writes that were encoded.
 func TestWrites(t *testing.T) {
 	w := newWrites()
 	w.put(path("set"), []byte("value"))

@@ -10,22 +10,23 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// A transaction is written to the event log first, as a redo record: the paths and values that it
-// writes. A large transaction has parts before its redo record, and has happened only when that
-// record is in the event log. Then the writes are applied to the database, and the caller is
-// answered. When the store is opened after a crash, redo records are applied again: replay.go.
+// Each transaction is first written to the event log, as a redo record with its paths and values. A large
+// transaction is split: its parts come first, and the redo record commits them. Then the store applies
+// the writes to the database and answers the caller. After a crash the next start applies the redo
+// records again: replay.go.
 //
-//	redo record  recordRedo, number of parts, how far back each part is: uvarints; writes
+//	redo record  recordRedo, number of parts, distance back to each part: uvarints; writes
 //	part         recordPart; writes
 //
-// A transaction of several parts is applied in as many transactions of the database. Meanwhile
-// readers of the account wait.
+// Each part is applied in its own transaction of the database. Readers of the account wait until all
+// parts are applied.
 
-// The kinds of records of the event log beside events: their first byte, which no event has.
+// The kinds of records in the event log other than events. The kind is the first byte of the record; no
+// event begins with one of these bytes.
 const (
 	recordRedo    = 0x80 + iota
 	recordPart    // of a transaction
-	recordCounter // a counter as it is, see set.go
+	recordCounter // the state of a counter, see set.go
 )
 
 // retryEvery is the time between two attempts to write the redo record of a large transaction.
@@ -34,17 +35,19 @@ const retryEvery = 100 * time.Millisecond
 // redo is a transaction on its way into the event log.
 type redo struct {
 	s     *Store
-	since *int64
-	parts []int64 // their positions
+	since *int64  // see underway.begin
+	parts []int64 // the positions of the parts
 }
 
-// underway has the operations that need the event log from a position on.
+// underway is the set of running operations, each with the oldest position of the event log that the
+// operation still needs.
 type underway struct {
 	mu    sync.Mutex
 	since map[*int64]struct{}
 }
 
-// begin adds an operation that needs the event log from a position on. The caller calls end.
+// begin adds an operation that needs the event log from the position that from returns on. The caller
+// passes the result to end.
 func (u *underway) begin(from func() int64) (since *int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -62,7 +65,7 @@ func (u *underway) end(since *int64) {
 	delete(u.since, since)
 }
 
-// oldest returns up to which position, at most end, no operation needs the event log.
+// oldest returns the oldest position that an operation still needs, or end if that is lower.
 func (u *underway) oldest(end int64) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -72,12 +75,12 @@ func (u *underway) oldest(end int64) int64 {
 	return end
 }
 
-// newRedo begins a transaction. The caller calls done in any case.
+// newRedo begins a transaction. The caller must call done, also after an error.
 func (s *Store) newRedo() *redo { return &redo{s: s, since: s.underway.begin(s.events.Written)} }
 
 func (r *redo) done() { r.s.underway.end(r.since) }
 
-// part writes a part of the transaction to the event log.
+// part writes these writes to the event log, as one part or several.
 func (r *redo) part(w *writes) error {
 	for _, some := range w.split() {
 		position, err := r.s.appendAndWait(func(b []byte, _ int64) []byte { return some.encode(append(b, recordPart)) })
@@ -101,9 +104,9 @@ func (s *Store) appendAndWait(encode func(b []byte, position int64) []byte) (pos
 	return position, t.Wait()
 }
 
-// commit writes the redo record with the last writes, and applies the transaction. After a
-// temporary error of the event log the transaction is applied, too: the event log keeps the record and
-// writes it as soon as it can.
+// commit writes the redo record with the last writes, and applies the transaction. commit applies the
+// transaction also after a temporary error of the event log: the event log keeps the record in memory
+// and writes it as soon as it can.
 func (r *redo) commit(account string, w *writes) error {
 	s := r.s
 	if !w.fit() || len(r.parts) > 0 {
@@ -126,7 +129,7 @@ func (r *redo) commit(account string, w *writes) error {
 		return fault(err)
 	}
 	for len(r.parts) > 0 && errors.Is(err, eventlog.ErrTemporary) && s.stopped() == nil {
-		time.Sleep(retryEvery) // else a table may have a half of the transaction, and the event log nothing
+		time.Sleep(retryEvery) // applying parts now could leave some of them in a table without a redo record in the event log
 		err = s.events.Flush()
 	}
 	if err != nil && (!errors.Is(err, eventlog.ErrTemporary) || len(r.parts) > 0) {
@@ -135,20 +138,20 @@ func (r *redo) commit(account string, w *writes) error {
 	if len(r.parts) == 0 {
 		return firstOf(s.apply(w), fault(err))
 	}
-	if err := s.events.Sync(); err != nil { // a table with a half of the transaction may be on disk at once
+	if err := s.events.Sync(); err != nil { // a table with some of the parts may be on disk before the next sync
 		return fault(err)
 	}
 	return s.applyParts(account, r.parts)
 }
 
-// store commits a transaction of these writes.
+// store commits a transaction with only these writes.
 func (s *Store) store(w *writes) error {
 	r := s.newRedo()
 	defer r.done()
 	return r.commit("", w)
 }
 
-// apply applies writes of the event log to the database. When that fails, the store fails.
+// apply applies writes that are in the event log to the database. If they cannot be applied, the store fails.
 func (s *Store) apply(w *writes) error {
 	dropped, err := w.dropped()
 	if err != nil {
@@ -156,12 +159,12 @@ func (s *Store) apply(w *writes) error {
 	}
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	// A counter that is deleted takes no requests meanwhile. Its events up to now do not count.
+	// A counter takes no requests while it is being deleted. Its events up to now do not count.
 	s.counters.hold(dropped, s.events.Written())
 	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
 	for err = s.write(w, dropped, s.events.End()); errors.Is(err, eventlog.ErrTemporary) && s.stopped() == nil; {
 		s.stuck.Store(&err)
-		time.Sleep(retryEvery) // the event log has the writes, so they have happened
+		time.Sleep(retryEvery) // the transaction is committed: its record is in the event log
 		err = s.write(w, dropped, s.events.End())
 	}
 	s.stuck.Store(nil)
@@ -188,7 +191,7 @@ func (s *Store) await(done <-chan struct{}) error {
 	}
 }
 
-// applyParts applies the parts of a transaction. Readers of the account wait.
+// applyParts applies the parts of a transaction. Readers of the account wait until it ends, see [Store.await].
 func (s *Store) applyParts(account string, parts []int64) error {
 	done := make(chan struct{})
 	s.spreading.Lock()
@@ -210,7 +213,7 @@ func (s *Store) applyParts(account string, parts []int64) error {
 	return nil
 }
 
-// readPart reads a part of a transaction from the event log.
+// readPart returns the writes of the part at a position of the event log.
 func (s *Store) readPart(position int64) (*writes, error) {
 	payload, err := s.events.Read(position, nil)
 	if err != nil {
@@ -222,7 +225,7 @@ func (s *Store) readPart(position int64) (*writes, error) {
 	return decodeWrites(payload[1:])
 }
 
-// decodeRedo returns the positions of the parts of a redo record, and its own writes.
+// decodeRedo decodes the redo record at a position: the positions of its parts, and its own writes.
 func decodeRedo(payload []byte, position int64) (parts []int64, w *writes, err error) {
 	r := reading{payload[1:]}
 	n := r.uvarint()

@@ -46,9 +46,8 @@ func TestAbandonedTransaction(t *testing.T) {
 
 const everyKind = "vAanOoqUePpKkdlhSCcDR"
 
-// TestDeleteUserInterrupted: deleting a user with many keys happens whole or not at
-// all, at whichever of its writes to the event log or of its commits the disk fails, and then in
-// the same process and after opening the store again.
+// TestDeleteUserInterrupted: a user with many keys is deleted whole or not at all, no matter which write to the event
+// log or which commit fails. This holds in the same process, and after the store is opened again.
 func TestDeleteUserInterrupted(t *testing.T) {
 	for _, what := range []string{"write", "commit"} {
 		var outcomes [2]int

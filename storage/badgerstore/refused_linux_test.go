@@ -8,8 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// descriptors returns functions that take all file descriptors from the process, and give them back. The
-// end of the test gives them back, too.
+// descriptors returns a function that takes all file descriptors from the process, and a function that gives them back.
+// The cleanup of the test gives them back, too.
 func descriptors(t *testing.T) (take, give func()) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -26,10 +26,10 @@ func descriptors(t *testing.T) (take, give func()) {
 	return func() { set(0) }, give
 }
 
-// TestNoDescriptors: while the process can open no file one more segment begins, requests are refused
-// at the next one, and then they are counted again. Resources are refused at once: Badger ends the
-// process when it cannot begin a memtable. A failure means that a moment without descriptors needs
-// a restart.
+// TestNoDescriptors: the process can open no file. The store begins one more segment, and refuses requests when that
+// segment ends. It refuses changes of resources at once, because Badger ends the process when it cannot begin a
+// memtable. When descriptors are free, requests are counted again. A failure means that a moment without descriptors
+// needs a restart.
 func TestNoDescriptors(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, segmentSize: 1 << 10})
 	known(t, s, "key")

@@ -12,12 +12,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Repair sets the damaged part of the event log of a store aside, so that the store can be opened. The
-// part of the log that has the last checkpoint stays. Everything before it and behind it goes to files
-// whose names end in .damaged, which Repair returns: history before it is lost, and counts and changes
-// behind it, unless the tables of the database have them. The event log goes on behind all positions that it has given.
-// Repair calls confirm first, with one line for each loss, and changes nothing when confirm returns false. Without damage
-// confirm is not called. A database that is damaged cannot be repaired.
+// Repair sets the damaged part of the event log of a store aside, so that the store can be opened. It keeps the
+// unbroken part of the log with the last checkpoint. It moves all other parts to files whose names end in .damaged,
+// and returns these names. History before the kept part is lost. Counts and changes behind the kept part are lost,
+// unless the tables of the database have them. New records get positions behind all positions used before. Repair
+// calls confirm first, with one line for each part, and changes nothing when confirm returns false. Without damage
+// Repair does not call confirm. Repair cannot mend a damaged database.
 func Repair(dir string, confirm func(lines []string) bool) (names []string, err error) {
 	defer func() {
 		if err != nil {
@@ -35,8 +35,8 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	return plan.Apply(next)
 }
 
-// planRepair returns the plan of a repair, and where the event log goes on after it. The database is ready for that
-// and closed. The plan is nil without damage, and when confirm has returned false.
+// planRepair returns the plan of a repair, and the first position of new records after the repair. It prepares the
+// database for that position and closes it. The plan is nil without damage, and when confirm has returned false.
 func planRepair(dir string, confirm func(lines []string) bool) (_ *eventlog.Repair, next int64, err error) {
 	db, err := table.Open(tableOptions(dir, slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -90,8 +90,8 @@ func repairLines(plan *eventlog.Repair, mark int64) (lines []string) {
 	return append(lines, "What lies between these parts cannot be read.")
 }
 
-// recordsOf says how many records are in a part of the event log, and of what time if it begins and
-// ends with events.
+// recordsOf describes a part of the event log: the number of its records, and its time if it begins and ends with
+// events.
 func recordsOf(p eventlog.Part) string {
 	text := fmt.Sprintf("%d records", p.Records)
 	first, err := decodeEvent(p.First, p.From)

@@ -12,8 +12,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// aheadStore is a store whose tables have the pages of a checkpoint without its mark. The pages have
-// events of some segments behind the mark.
+// aheadStore is a store whose tables have the pages of a checkpoint, but not its mark. The pages include events of some
+// segments behind the last mark.
 type aheadStore struct {
 	dir       string
 	files     []string // names of the segments; the second one has the mark
@@ -83,9 +83,9 @@ func newAheadStore(t *testing.T) aheadStore {
 	return a
 }
 
-// TestRepairBehindPages: a repair that cuts the event log before events that pages have gives no position
-// again. Otherwise new events would be taken for those on the pages, and be lost at the next start. Histories
-// show every event that was kept.
+// TestRepairBehindPages: a repair cuts off events that pages already include. No new event gets the position of such an
+// event: otherwise the next start would skip the new event, because the page already includes its position. Histories
+// show every kept event.
 func TestRepairBehindPages(t *testing.T) {
 	t.Parallel()
 	a := newAheadStore(t)

@@ -6,31 +6,31 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// oftenUnfolded is how many events of a counter are read while the store is opened
-// before the counter is taken into memory: finding them one by one, later, costs more.
+// oftenUnfolded is the number of events of one counter after which replay loads the counter into memory.
+// Below it, the counter is read on first use, and its events are then found one by one.
 const oftenUnfolded = 64
 
-// replay reads the event log from the checkpoint on. It applies redo records to the database, and
-// records in memory which counters have events there.
+// replay reads the event log from the last checkpoint on. It applies redo records to the database, and
+// notes in memory which counters have events behind the checkpoint.
 type replay struct {
 	s       *Store
-	dropped map[ref]bool // deleted counters: requests that were counted during the deletion do not count
+	dropped map[ref]bool // deleted counters: replay ignores events that were counted during the deletion
 
-	old     []eventlog.Segment      // of format 1, from that of the current event on
-	format1 map[int64]eventlog.Keep // until when these must be kept, by their bases
-	highest map[ref]int64           // see raiseNumbers; by account and kind
+	old     []eventlog.Segment      // segments of format 1 that end behind the current event
+	format1 map[int64]eventlog.Keep // until when segments of format 1 must be kept, by base
+	highest map[ref]int64           // the highest number of each account and kind, see raiseNumbers
 
-	foldBytes  int64 // pages are written after so many bytes; 0 to write none
-	folded     int64 // the position up to which they are written
-	remembered int   // request ids since then
+	foldBytes  int64 // bytes of the event log between two writes of pages; 0 to write no pages
+	folded     int64 // the position up to which pages are written
+	remembered int   // request ids since the last write of pages
 }
 
-// flushesReplayed is after how many flushBytes, 1 GiB by default, a replay writes the pages of counters. Else
-// the memory that it needs would grow with the event log.
+// flushesReplayed times flushBytes, 1 GiB by default, is how much of the event log a replay reads between two
+// writes of pages. Without these writes, the memory of a replay would grow with the event log.
 const flushesReplayed = 16
 
-// replayFrom replays the event log from the mark of the checkpoint on. kept says of segments of
-// format 1 until when they must be kept.
+// replayFrom replays the event log from the mark of the last checkpoint on. kept has the retention of each
+// segment of format 1, by its base.
 func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, error) {
 	s.folder.mark.Store(mark)
 	s.flushed.Store(mark)
@@ -38,7 +38,7 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 		return nil, err
 	}
 	r := &replay{s: s, folded: mark, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
-	if s.db.WasReplayable() { // else the database is of an earlier version: see upgrade.go
+	if s.db.WasReplayable() { // otherwise an earlier version wrote the database: see upgrade.go
 		r.foldBytes = flushesReplayed * s.flushBytes
 	}
 	for _, g := range s.events.Segments() {
@@ -47,7 +47,7 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 		}
 	}
 	err := s.events.Replay(mark, func(position int64, payload []byte) error {
-		if err := s.failure(); err != nil { // Open has ended
+		if err := s.failure(); err != nil { // Open has given up
 			return err
 		}
 		err := firstOf(r.fold(position), r.record(payload, position))
@@ -57,9 +57,9 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 	return r, firstOf(err, s.keepFormat1(kept, r.format1))
 }
 
-// fold writes the pages with everything before a position, when much was replayed since the last time. The
-// mark stays: after a crash the next replay begins there too, because it must see again which counters
-// were deleted.
+// fold writes pages with all events before a position, if foldBytes or foldRepeats were replayed since the last
+// write of pages. The mark stays: after a crash the next replay begins at the same position, because it must see
+// again which counters were deleted.
 func (r *replay) fold(position int64) error {
 	s := r.s
 	if r.foldBytes == 0 || position-r.folded < r.foldBytes && r.remembered < foldRepeats {
@@ -74,7 +74,7 @@ func (r *replay) fold(position int64) error {
 // record replays a record.
 func (r *replay) record(payload []byte, position int64) error {
 	switch payload[0] {
-	case recordPart: // read when its transaction happens
+	case recordPart: // read together with its redo record
 		return nil
 	case recordRedo:
 		return r.redo(payload, position)
@@ -89,7 +89,7 @@ func (r *replay) record(payload []byte, position int64) error {
 	return err
 }
 
-// redo applies a transaction. Applying it again changes nothing.
+// redo applies the transaction of a redo record. Replaying the record again changes nothing.
 func (r *replay) redo(payload []byte, position int64) error {
 	parts, w, err := decodeRedo(payload, position)
 	if err != nil {
@@ -122,13 +122,13 @@ func (r *replay) write(w *writes, position int64) error {
 			sh.removeLocked(c)
 		}
 	}
-	if err := r.made(w); err != nil {
+	if err := r.undrop(w); err != nil {
 		return err
 	}
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
 	for err = r.s.write(w, dropped, position); noRoom(err) && r.s.stopped() == nil; {
-		r.s.reserve.wait() // a table that Badger is writing may make room
+		r.s.reserve.wait() // Badger may make room by writing a table
 		err = r.s.write(w, dropped, position)
 	}
 	if err == nil {
@@ -137,9 +137,9 @@ func (r *replay) write(w *writes, position int64) error {
 	return err
 }
 
-// made takes the keys and users that are written out of dropped: an import can give the number of a
-// deleted one again.
-func (r *replay) made(w *writes) error {
+// undrop removes the keys and users that w creates from dropped: an import can reuse the number of a deleted
+// key or user.
+func (r *replay) undrop(w *writes) error {
 	if len(r.dropped) == 0 {
 		return nil
 	}
@@ -167,8 +167,8 @@ func (s *Store) made(w *writes) (list []ref, err error) {
 	return list, nil
 }
 
-// set sets a counter to the state in a record. The database may have lost archived days of it: they are
-// archived again.
+// set sets a counter to the state in a record. The crash may have taken days of the counter from the archive:
+// they are archived again.
 func (r *replay) set(payload []byte, position int64) error {
 	of, t, err := decodeSet(payload)
 	if err != nil || r.dropped[of] {
@@ -182,7 +182,7 @@ func (r *replay) set(payload []byte, position int64) error {
 	} else if before, _, err = r.read(of, sh.unfolded[of]); err != nil {
 		return err
 	}
-	if before.applied >= position { // the page is ahead, or the counter was deleted
+	if before.applied >= position { // the page is newer, or the counter was deleted
 		return nil
 	}
 	t.keepDays(before.days.unarchived())
@@ -204,7 +204,7 @@ func (r *replay) read(of ref, unfolded head) (t tally, base int64, err error) {
 	return t, base, err
 }
 
-// keep notes until when an event must be kept, if it is in a segment of format 1.
+// keep adds the retention of an event to that of its segment, if the segment has format 1.
 func (r *replay) keep(e *event, position int64) {
 	for len(r.old) > 0 && r.old[0].End <= position {
 		r.old = r.old[1:]
@@ -217,7 +217,7 @@ func (r *replay) keep(e *event, position int64) {
 	r.format1[base] = k
 }
 
-// event notes an event, for its key and for its user. One of both may be deleted.
+// event replays an event for the counters of its key and of its user. Either may be deleted.
 func (r *replay) event(e *event, position int64) error {
 	key, user := e.refs()
 	if e.requestID != "" {
@@ -227,7 +227,8 @@ func (r *replay) event(e *event, position int64) error {
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
 }
 
-// counter notes an event of a counter.
+// counter replays an event for one counter. A counter that is not in memory only notes the position, until it
+// has oftenUnfolded events.
 func (r *replay) counter(of ref, e *event, position int64) error {
 	if r.dropped[of] {
 		return nil
@@ -252,7 +253,7 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 	if err != nil {
 		return err
 	}
-	if t.applied > position { // the page is ahead, or the counter was deleted
+	if t.applied > position { // the page is newer, or the counter was deleted
 		sh.unfolded[of] = head{position: position}
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestDatabaseBehind: a database that has lost its end, as after a power cut, gets everything
-// from the event log: keys, users, their usage, imported counts, and denials beyond the history.
+// TestDatabaseBehind: a database that has lost its newest records, as after a power cut, gets them from the event log:
+// keys, users, their usage, imported counts, and denials that the history has no room for.
 func TestDatabaseBehind(t *testing.T) {
 	for _, events := range []int{3, 5 * oftenUnfolded} {
 		t.Run(fmt.Sprint(events), func(t *testing.T) {
@@ -117,9 +117,9 @@ func TestReplayOfDeleted(t *testing.T) {
 	}
 }
 
-// TestReplayOfDeletionKilled: requests that were counted while their key was being deleted do not count after a
-// crash, nor after a second crash within the replay. Else no checkpoint can be written: the events of a
-// counter that is gone have no beginning.
+// TestReplayOfDeletionKilled: requests that were counted while their key was being deleted do not count after a crash,
+// nor after a second crash during the replay. A failure means that no checkpoint can be written, because the first
+// events of the deleted counter are missing.
 func TestReplayOfDeletionKilled(t *testing.T) {
 	for _, events := range []int{3, 3 * oftenUnfolded} {
 		t.Run(fmt.Sprint(events), func(t *testing.T) {
@@ -180,8 +180,8 @@ func TestReplayOfDeletionKilled(t *testing.T) {
 	}
 }
 
-// replayedOver returns a store as a kill leaves it within the replay of an event log, of which half has the
-// first part: the pages of the first part are in tables.
+// replayedOver returns a store that was killed during the replay of the event log in dir. The directory half has the
+// first part of that event log. The pages of the first part are already in tables.
 func replayedOver(t *testing.T, half, dir string) string {
 	t.Helper()
 	s := openAlone(t, half, Options{Logger: quiet.Logger, flushBytes: 20})

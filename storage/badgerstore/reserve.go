@@ -15,33 +15,33 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The reserve is a file of min_free bytes with all its blocks allocated, so that no other program can
-// take them. On a full disk the reserve shrinks, piece by piece, for writes that must not fail:
+// The reserve is a file of min_free bytes. All its blocks are allocated, so no other program can take them.
+// On a full disk the store shrinks the reserve, piece by piece, for writes that must not fail:
 //
 //   - files that Badger maps (mapped_linux.go): a write to a page without a block is SIGBUS, which
 //     ends the process;
-//   - blocks of the event log: their callers wait for them;
-//   - transactions that create nothing: keys and users are disabled and deleted on a full disk too.
+//   - blocks of the event log: requests wait for them;
+//   - transactions that create no resource: keys and users can be disabled and deleted on a full disk.
 //
 // From the first piece until the reserve is whole again the store refuses counts and new resources.
-// Checkpoints go on while half of the reserve is left, because only events behind a checkpoint can be
-// removed. The other half is for what Badger then has under way.
+// Checkpoints go on while half of the reserve is left, because only history that is in a checkpoint can be
+// removed. The other half is for the memtables and compactions that Badger has begun by then.
 
 const (
 	reserveName   = "reserve"
-	leastGiven    = 1 << 20  // bytes: a small write does not shrink the reserve each time
-	openingNeeds  = 24 << 20 // bytes: a memtable (16 MiB), value log and statistics (3 MiB), small files
-	manifestAhead = 64 << 10 // bytes allocated behind the MANIFEST: thousands of new tables
-	waitForRoom   = 100 * time.Millisecond
+	minShrink     = 1 << 20                // bytes: most small writes then need no shrink
+	openingNeeds  = 24 << 20               // bytes: a memtable (16 MiB), value log and statistics (3 MiB), small files
+	manifestAhead = 64 << 10               // bytes allocated behind the MANIFEST: room for thousands of new tables
+	waitForRoom   = 100 * time.Millisecond // between two attempts to allocate
 )
 
-// waitsMost is how often in a row waitForRoom is waited before Open gives up: 5 s, less when several wait.
-const waitsMost = 50
+// maxWaits is after how many waits for room in a row Open gives up. One goroutine takes 5 s for them.
+const maxWaits = 50
 
 // MinMinFree is the smallest [Options.MinFree] in bytes: half of it holds a memtable.
 const MinMinFree = 32 << 20
 
-// errFull means that the disk is full, but for the reserve.
+// errFull means that the disk is full, apart from the reserve.
 var errFull = core.Logged(errors.New("the disk is full"))
 
 // reserve is the reserve of an open store.
@@ -50,14 +50,14 @@ type reserve struct {
 	log      *slog.Logger
 	space    func(dir string) (free, size uint64, err error) // diskSpace, but in tests
 	full     atomic.Bool                                     // the store refuses counts and new resources
-	opening  atomic.Bool                                     // an allocation that fails is an error, and does not wait
-	unmapped atomic.Bool                                     // a file could not be mapped
-	waits    atomic.Int32                                    // since an allocation had room
+	opening  atomic.Bool                                     // an allocation without room returns an error instead of waiting
+	unmapped atomic.Bool                                     // a mapping is waiting: the process has too many
+	waits    atomic.Int32                                    // waits for room since an allocation succeeded
 
 	mu   sync.Mutex // guards the fields below
-	file *os.File   // nil when the file system cannot allocate: then free space is checked instead
-	size int64      // min_free
-	held int64      // bytes of the file that are allocated
+	file *os.File   // nil when the file system cannot allocate: then the free space is checked instead
+	size int64      // min_free, in bytes
+	held int64      // bytes of the file that are allocated now
 }
 
 // minFree returns min_free in bytes: n, or its default when n is 0.
@@ -71,7 +71,7 @@ func minFree(n int64, size uint64) int64 {
 // usualMinFree is the default of min_free on a large disk, in bytes. Tests make it smaller.
 var usualMinFree int64 = 256 << 20
 
-// openReserve opens the reserve in a directory, and makes it n bytes large, 0 for the default. The
+// openReserve opens the reserve in a directory, and grows it to n bytes; 0 means the default. The
 // error is errFull when the disk has no room for a database.
 func openReserve(dir string, n int64, log *slog.Logger) (*reserve, error) {
 	r := &reserve{dir: dir, log: log, space: diskSpace}
@@ -98,7 +98,7 @@ func openReserve(dir string, n int64, log *slog.Logger) (*reserve, error) {
 // fullError says that the disk is too full to open a store.
 type fullError struct {
 	free uint64
-	why  string // that is not enough
+	why  string // why free is too little
 }
 
 func (e *fullError) Error() string {
@@ -107,7 +107,7 @@ func (e *fullError) Error() string {
 
 func (e *fullError) Is(target error) bool { return target == errFull }
 
-// close closes the file. The next process finds it.
+// close closes the file. The file stays for the next process.
 func (r *reserve) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *Store) SetMinFree(bytes int64) {
 	r.fill(0)
 }
 
-// watch makes the reserve whole again when the disk has room. It is called once a second.
+// watch fills the reserve when the disk has room. The keeper calls watch once a second.
 func (r *reserve) watch() {
 	r.extendManifest()
 	slack := int64(0)
@@ -140,25 +140,25 @@ func (r *reserve) watch() {
 	r.fill(slack)
 }
 
-// slack is how many bytes must be free beyond min_free before the store resumes, else it would resume
-// for a moment only. With fewer it removes the oldest history.
+// slack is how many bytes must be free beyond min_free before a full store resumes. Without slack it would be
+// full again after a moment. With less free space the store removes the oldest history.
 func (r *reserve) slack() int64 { return r.minFree() / 4 }
 
-// minFree returns min_free.
+// minFree returns min_free in bytes.
 func (r *reserve) minFree() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.size
 }
 
-// heldBytes returns the size that the reserve has now.
+// heldBytes returns the current size of the reserve.
 func (r *reserve) heldBytes() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held
 }
 
-// fill makes the reserve whole if slack bytes stay free, and notes whether the store is full.
+// fill grows the reserve to min_free if slack bytes then stay free, and updates full.
 func (r *reserve) fill(slack int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,10 +170,10 @@ func (r *reserve) fill(slack int64) {
 	} else if r.full.Load() {
 		return
 	}
-	r.setFullLocked(err == nil && (few || !r.hasLocked(r.size, free) || free < leastGiven))
+	r.setFullLocked(err == nil && (few || !r.hasLocked(r.size, free) || free < minShrink))
 }
 
-// resizeLocked changes the size of the reserve, unless there is no room for it.
+// resizeLocked changes the size of the reserve. Without room for the new size, the reserve stays as it is.
 func (r *reserve) resizeLocked(size int64) {
 	if r.file == nil || size == r.held {
 		return
@@ -194,7 +194,7 @@ func (r *reserve) resizeLocked(size int64) {
 	}
 }
 
-// hasLocked reports whether the reserve has n bytes, or as many are free where there is no reserve.
+// hasLocked reports whether the reserve has n bytes. Where there is no reserve, n bytes must be free.
 func (r *reserve) hasLocked(n int64, free uint64) bool {
 	if r.file == nil {
 		return free >= uint64(n)
@@ -202,7 +202,7 @@ func (r *reserve) hasLocked(n int64, free uint64) bool {
 	return r.held >= n
 }
 
-// setFullLocked notes whether the store is full, and logs when that changes.
+// setFullLocked sets full, and logs each change.
 func (r *reserve) setFullLocked(full bool) {
 	switch {
 	case r.full.Swap(full) == full:
@@ -214,7 +214,7 @@ func (r *reserve) setFullLocked(full bool) {
 	}
 }
 
-// give shrinks the reserve by n bytes or a little more, and reports whether it had as many.
+// give shrinks the reserve by n bytes, at least by minShrink. It returns false when the reserve is smaller than n.
 func (r *reserve) give(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,7 +226,7 @@ func (r *reserve) giveLocked(n int64) bool {
 	if r.held < n {
 		return false
 	}
-	left := max(0, r.held-max(n, leastGiven))
+	left := max(0, r.held-max(n, minShrink))
 	if r.file.Truncate(left) != nil {
 		return false
 	}
@@ -234,7 +234,7 @@ func (r *reserve) giveLocked(n int64) bool {
 	return true
 }
 
-// ready returns errFull when less than half of the reserve is left: then nothing is written to Badger.
+// ready returns errFull when less than half of the reserve is left. Nothing may be written to Badger then.
 func (r *reserve) ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -248,19 +248,19 @@ func (r *reserve) ready() error {
 	return nil
 }
 
-// makeRoom shrinks the reserve a little when nothing is free: small files are written without help.
+// makeRoom shrinks the reserve when less than minShrink is free, because small files are not allocated ahead.
 func (r *reserve) makeRoom() {
-	if free, _, err := r.space(r.dir); err == nil && free < leastGiven {
-		r.give(leastGiven)
+	if free, _, err := r.space(r.dir); err == nil && free < minShrink {
+		r.give(minShrink)
 	}
 }
 
-// allocateFor allocates n bytes of a file that Badger maps, with the help of the reserve. Without any
-// room it waits: after an error Badger would leave the file behind, and merge all again. While the
-// database is opened it returns the error instead.
+// allocateFor allocates n bytes of a file that Badger maps, and shrinks the reserve for them. Without any room it
+// waits: after an error Badger would leave the file behind, and begin the compaction again. While the database is
+// being opened, allocateFor returns the error instead.
 func (r *reserve) allocateFor(fd int, n int64) error {
 	for {
-		err := r.helped(n, func() error { return allocate(fd, n) })
+		err := r.allocateHelped(n, func() error { return allocate(fd, n) })
 		if err == nil {
 			r.waits.Store(0)
 		}
@@ -271,14 +271,14 @@ func (r *reserve) allocateFor(fd int, n int64) error {
 	}
 }
 
-// prepareMemtable allocates n bytes of an empty file, which stays empty, with the help of the reserve.
+// prepareMemtable allocates n bytes for a file, and shrinks the reserve for them. The file stays empty.
 func (r *reserve) prepareMemtable(file *os.File, n int64) error {
-	return r.helped(n, func() error { return allocateAhead(int(file.Fd()), 0, n) })
+	return r.allocateHelped(n, func() error { return allocateAhead(int(file.Fd()), 0, n) })
 }
 
-// helped runs an allocation of n bytes, and once more with the help of the reserve. The error says that there is
-// no room: without allocation the file system has to do.
-func (r *reserve) helped(n int64, allocate func() error) error {
+// allocateHelped runs an allocation of n bytes. Without room it shrinks the reserve and tries again. It returns only
+// errors about room: a file system that cannot allocate is used without allocation.
+func (r *reserve) allocateHelped(n int64, allocate func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := allocate()
@@ -297,5 +297,5 @@ func (r *reserve) wait() {
 	time.Sleep(waitForRoom)
 }
 
-// noRoom reports whether err says that the disk, or the share of the user, is full.
+// noRoom reports whether err says that the disk, or the disk quota of the user, is full.
 func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

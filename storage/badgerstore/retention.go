@@ -19,20 +19,20 @@ import (
 // would be lost. A segment with a remembered request id is removed by neither of the last two
 // reasons, else a repeated request would count twice.
 
-// retention guards the removal of segments. Removal makes room on a full disk, so it waits for nothing that
-// waits for Badger, which may be waiting for room: neither for readers nor with running for a commit.
+// retention guards the removal of segments. Removal makes room on a full disk, and Badger may be waiting for room. So
+// removal must not wait for Badger: it does not wait for readers, and does not commit while running is held.
 type retention struct {
 	running sync.Mutex   // held while segments are removed
-	readers underway     // that read counters from pages and events: from the checkpoint of their beginning on
+	readers underway     // readers of counters; each needs the events behind the mark at which it began
 	removed []int64      // bases of removed segments of format 1 whose times are still stored; guarded by running
 	most    atomic.Int64 // max_history: bytes that all segments may have
 	early   atomic.Bool  // segments were removed before their retention was over
 	copied  atomic.Int64 // the position of the checkpoint copy, noCopy without one: see copy.go
-	wanted  atomic.Bool  // more are to be removed than have their events in tables
+	wanted  atomic.Bool  // too few segments could be removed, because their events are not in tables yet
 }
 
-// viewCounters runs fn on a snapshot. fn reads counters from their pages and from later
-// events; no later event is removed while fn runs.
+// viewCounters runs fn on a snapshot. fn reads counters from their pages and from the events behind the pages. These
+// events are not removed while fn runs.
 func (s *Store) viewCounters(fn func(snapshot) error) error {
 	defer s.retention.readers.end(s.retention.readers.begin(s.folder.mark.Load))
 	return s.db.View(func(txn *badger.Txn) error { return fn(snapshot{txn}) })
@@ -67,7 +67,8 @@ func (s *Store) HistoryCut(context.Context, core.CounterID) (bool, error) {
 	return s.retention.early.Load(), nil
 }
 
-// expire removes the segments whose retention is over at a time.
+// expire removes the segments whose retention is over at a time, and the stored retention of removed segments of
+// format 1.
 func (s *Store) expire(now time.Time) error {
 	s.retention.running.Lock()
 	err := s.remove(s.removable(func(g eventlog.Segment) bool { return g.Until < now.Unix() }))
@@ -152,9 +153,9 @@ func (s *Store) unflushed() bool {
 	return len(all) > 1 && all[len(all)-2].End > s.flushed.Load()
 }
 
-// removable returns the oldest segments whose events are in tables of the database and of its copy, and in the
-// snapshots of all readers, and that mayGo accepts. It stops at the first segment that must stay, and before
-// the last one: older events of a history are found through younger ones.
+// removable returns the segments that may be removed now, the oldest first. The events of each are in tables of the
+// database, in the copy, and in the snapshots of all readers, and mayGo accepts it. removable stops at the first
+// segment that must stay, because older events of a history are found through younger ones. The last segment stays.
 func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Segment) {
 	all := s.events.Segments()
 	flushed := s.retention.readers.oldest(min(s.flushed.Load(), s.retention.copied.Load()))

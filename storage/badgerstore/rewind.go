@@ -11,22 +11,23 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Pages are written before the mark of their checkpoint. So a repair can cut the event log before events that
-// pages have. The counts stay. Rewinding ends the histories of these counters with the last event that is kept. And
-// no position that a record names is given again: replay takes an event there for one that the page has.
+// A checkpoint writes pages first and its mark last. So pages can include events that a repair cuts off. The counts
+// on these pages stay. Rewinding ends the history of such a counter with its last kept event. It also finds a
+// position behind all positions in the database. New records begin there, because replay skips an event whose
+// position the page already includes.
 
-// rewinding is what Repair finds in the database.
+// rewinding is the state of one rewind.
 type rewinding struct {
 	plan *eventlog.Repair
-	used int64              // the position behind all that records name
-	last map[ref]lastOfKept // of each counter that has lost events
+	used int64              // a position behind all positions in the database
+	last map[ref]lastOfKept // of each counter whose last events are cut off
 }
 
 // lastOfKept is the last kept event of a counter: its number, 0 when there is none, and its position.
 type lastOfKept struct{ number, position int64 }
 
-// rewind prepares the database for a repair that may end the event log earlier. It returns the position at which
-// the event log goes on, at least used.
+// rewind prepares the database for a repair that may cut off the end of the event log. It returns the first position
+// of new records, at least used.
 func rewind(db *table.DB, plan *eventlog.Repair, used int64) (next int64, err error) {
 	r := rewinding{plan, used, map[ref]lastOfKept{}}
 	if err := db.View(func(txn *badger.Txn) error { return r.read(snapshot{txn}) }); err != nil {
@@ -43,7 +44,7 @@ func rewind(db *table.DB, plan *eventlog.Repair, used int64) (next int64, err er
 	return plan.Next(r.used), err
 }
 
-// read finds the counters that have lost events, and which positions are in use.
+// read finds the counters whose last events are cut off, and the highest position in the database.
 func (r *rewinding) read(all snapshot) error {
 	err := all.each(at(kindCounter), true, func(p path, value []byte) (bool, error) {
 		page, ok := pageOf(p)
@@ -72,7 +73,7 @@ func (r *rewinding) read(all snapshot) error {
 	}))
 }
 
-// record notes an event of the kept part.
+// record notes the last kept event of the counters in last.
 func (r *rewinding) record(position int64, payload []byte) error {
 	if payload[0] >= recordRedo {
 		return nil
@@ -87,7 +88,7 @@ func (r *rewinding) record(position int64, payload []byte) error {
 	return err
 }
 
-// write ends the histories of counters of one page.
+// write ends the histories of counters that are on one page.
 func (r *rewinding) write(db *table.DB, counters []ref) error {
 	txn := db.NewTxn()
 	defer txn.Discard()
@@ -113,7 +114,7 @@ func (r *rewinding) write(db *table.DB, counters []ref) error {
 	return firstOf(txn.Set(p, pg.encode()), db.Commit(txn, func() error { return nil }))
 }
 
-// end ends a history with the last kept event. The chain leads from there, as far as events are kept.
+// end makes a history end with its last kept event. The new chain has only events that are kept.
 func (r *rewinding) end(t *tally, of ref) error {
 	last := r.last[of]
 	t.entries, t.chain = last.number, make([]int64, terms(last.number))

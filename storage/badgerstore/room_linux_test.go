@@ -339,9 +339,9 @@ func TestStartOnFullDisk(t *testing.T) {
 	wantUsed(t, s, ofKey("key"), 2)
 }
 
-// TestStartWithoutRoomToReplay: a store whose event log needs more room than the disk has is refused in one line.
-// With room it opens as it was, in the same process. Else the start hangs, because history is removed only while the
-// store is open.
+// TestStartWithoutRoomToReplay: the replay of an event log needs more room than the disk has. Open returns one line.
+// With room the same process opens the store as it was. A failure means that the start hangs, because history is
+// removed only while the store is open.
 func TestStartWithoutRoomToReplay(t *testing.T) {
 	if !mayMount(t) {
 		return

@@ -45,7 +45,7 @@ func (s *Store) watch() {
 	}
 }
 
-// scrub scrubs and sweeps the store from time to time, until the keeper is stopped.
+// scrub runs a scrub and then a sweep every day, until the keeper is stopped.
 func (k *keeper) scrub(s *Store) {
 	for wait := firstScrub; k.pause(wait); wait = scrubEvery {
 		c := scrubbing{s: s, rest: k.pause, began: time.Now(), logged: time.Now()}

@@ -8,14 +8,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// Imports and denials beyond the history change a counter without an event. Then the whole state of
-// the counter is written to the event log, and later events continue from it.
+// An import, or a denial that the history has no room for, changes a counter without an event. The store then writes
+// the whole state of the counter to the event log. Later events continue from that state.
 //
 //	recordCounter         1 byte
 //	account, kind, number uvarints
 //	archive stale         1 byte: 1 when the days in the archive do not count
-//	days                  their number, a uvarint; for each its date, a varint, the index of the
-//	                      value, a uvarint, and the value, a uvarint
+//	days                  number of days, a uvarint; for each day: date, a varint; index of the
+//	                      value, a uvarint; value, a uvarint
 //	tally                 see [tally.encode]
 
 // appendSet appends the state of a counter to the event log. The caller holds the lock of its shard.
@@ -25,8 +25,8 @@ func (s *Store) appendSet(c *counter) error {
 	return err
 }
 
-// encodeSet appends the record of the state of a counter. The position is that of the record; the
-// counter has applied everything up to it.
+// encodeSet appends the record with the state of a counter to b. position is the position of the record. The
+// counter has applied all events up to there.
 func (c *counter) encodeSet(b []byte, position int64) []byte {
 	c.applied = position
 	b = append(b, recordCounter)
@@ -50,7 +50,7 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 	return c.encode(b)
 }
 
-// decodeSet returns the counter of a record that encodeSet has encoded.
+// decodeSet decodes a record of encodeSet: a counter and its state.
 func decodeSet(payload []byte) (of ref, t tally, err error) {
 	r := reading{payload[1:]}
 	of = ref{account: uint32(r.uvarint()), kind: uint32(r.uvarint()), number: int64(r.uvarint())}
@@ -71,7 +71,7 @@ func decodeSet(payload []byte) (of ref, t tally, err error) {
 	return of, t, err
 }
 
-// keepDays adds days of before that are to be put into the archive.
+// keepDays adds the days of before that still have to be archived.
 func (t *tally) keepDays(before *unarchived) {
 	if before == nil || t.days != nil && t.days.over != nil && t.days.over.archiveStale {
 		return

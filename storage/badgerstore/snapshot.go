@@ -54,7 +54,7 @@ func (r snapshot) each(prefix path, values bool, fn func(p path, value []byte) (
 	return r.eachFrom(prefix, prefix, values, fn)
 }
 
-// eachFrom is each, beginning at the path from.
+// eachFrom is each, but begins at the path from.
 func (r snapshot) eachFrom(prefix, from path, values bool, fn func(p path, value []byte) (bool, error)) error {
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues = prefix, values

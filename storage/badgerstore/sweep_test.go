@@ -11,9 +11,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/clocktest"
 )
 
-// TestSweep: the clock of the service decides for how long request ids and days are kept. A sweep
-// removes those that are over and keeps the others; no record has a TTL of Badger's, which would go
-// by the clock of the machine: while that is wrong, ids would be counted again.
+// TestSweep: the clock of the service decides how long request ids and days are kept. A sweep removes only expired
+// records. No record has a TTL of Badger, because Badger reads the clock of the machine: with a wrong clock, repeated
+// requests would be counted again.
 func TestSweep(t *testing.T) {
 	machine := clocktest.New(noon)
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 4 << 10, Clock: core.NewClock(machine.Read, nil)})

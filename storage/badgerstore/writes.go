@@ -159,8 +159,8 @@ func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 // process when it is read.
 var errBadger = errors.New("the database cannot be written")
 
-// badgerError fails the store after an error of Badger, but not after a temporary one of the event log or of the
-// file of the next memtable.
+// badgerError makes the store fail after an error of Badger. It does not after a temporary error of the event log, or
+// when the file of the next memtable lacks room or a descriptor.
 func (s *Store) badgerError(err error) error {
 	if errors.Is(err, table.ErrUnprepared) && (noRoom(err) || noDescriptors(err)) {
 		err = fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)

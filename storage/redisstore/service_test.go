@@ -159,8 +159,8 @@ func TestDisabledWithoutChannel(t *testing.T) {
 	}
 }
 
-// What was deleted by FLUSHALL passes no more: as long as the loss is not accepted nothing is decided, and
-// then the key is unknown. It may be called unknown in the moments before the loss is noticed, too.
+// A key that FLUSHALL has deleted is never allowed again. Until the operator accepts the loss, the store refuses to
+// decide. After that the key is unknown. The key may also be unknown in the moments before the store notices the loss.
 func TestDeletedByFlush(t *testing.T) {
 	p := newPair(t)
 	p.server.Do(t, "FLUSHALL")

@@ -58,9 +58,9 @@ func (s *Server) CutConnections() int {
 	return cut
 }
 
-// AwaitReplicas waits until n replicas of the server have its data, follow it, and have
-// acknowledged some of it: a replica that is still loading counts as online, too. That
-// they do not within 20 seconds fails the test.
+// AwaitReplicas waits until n replicas of the server are online and have acknowledged
+// data: a replica that is still loading is online, too. It fails the test after 20
+// seconds.
 func (s *Server) AwaitReplicas(n int) {
 	s.tb.Helper()
 	await(s.tb, fmt.Sprintf("%d replicas of %s", n, s.Addr()), []*Server{s}, func() error {

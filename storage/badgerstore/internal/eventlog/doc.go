@@ -105,11 +105,11 @@
 //
 // # Repair
 //
-// [PlanRepair] and [Repair.Apply] keep one unbroken part of a damaged log and set the rest aside. When
-// positions behind the end of that part were given, an empty segment begins behind them all, and its header says
-// that there is a gap before it. The status of the segment before the gap says where that ends. Reads of positions in the
-// gap return [ErrGone]. The segment behind the gap is made first and the status is written last: the log is damaged in
-// between, and can be repaired again.
+// [PlanRepair] and [Repair.Apply] keep one unbroken part of a damaged log and set the rest aside. If positions behind
+// the kept part were already used, Apply creates an empty segment behind all of them. The header of that segment has
+// the gap flag. The status of the segment before the gap has the position at which that segment ends. Reads of
+// positions in the gap return [ErrGone]. Apply creates the segment behind the gap first and writes the status last. The
+// log counts as damaged in between, and can be repaired again.
 //
 // Segments of format 1 (frames without blocks, no seed, no status) are read and never
 // appended to.

@@ -68,7 +68,7 @@ type header struct {
 	prevCRC   uint32 // of everything in it, from its base to base
 	prevHours hours  // until when it must be kept
 
-	gap bool // no record is between the end of the previous segment and base: [Repair.Apply] has cut it
+	gap bool // [Repair.Apply] has left a gap without records between the end of the previous segment and base
 }
 
 func (h *header) encode() []byte {

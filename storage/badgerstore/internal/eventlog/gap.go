@@ -5,10 +5,11 @@ import (
 	"fmt"
 )
 
-// cut returns the position at which a repair has cut the segment off, 0 when it has not finished that.
+// cut returns the position at which a repair has cut the segment before a gap off. It returns 0 when the repair was
+// interrupted.
 func (g *segment) cut() int64 {
 	switch {
-	case g.v1: // it has no status
+	case g.v1: // format 1 has no status
 		return g.end
 	case g.status.sealed:
 		return g.status.synced
@@ -19,7 +20,7 @@ func (g *segment) cut() int64 {
 // finish writes the status of a segment and syncs it.
 func (g *segment) finish(s status) error { return errors.Join(g.writeStatus(s), g.file.Sync()) }
 
-// first returns where the kept part begins.
+// first returns the position at which the kept part begins.
 func (r *Repair) first() int64 {
 	if r.Empty {
 		return r.o.Known
@@ -30,8 +31,8 @@ func (r *Repair) first() int64 {
 // End returns the position at which the kept part ends.
 func (r *Repair) End() int64 { return max(r.first(), r.Kept.To) }
 
-// Next returns the position at which the log goes on after the repair, at least used. It is the end of the
-// kept part when nothing behind that was given. Otherwise a gap follows the kept part.
+// Next returns the first position of new records after the repair, at least used. If no position behind the kept
+// part was ever used, this is the end of the kept part. Otherwise a gap follows the kept part.
 func (r *Repair) Next(used int64) int64 {
 	for _, base := range r.bad {
 		used = max(used, base+1)
@@ -42,7 +43,7 @@ func (r *Repair) Next(used int64) int64 {
 	if used <= r.End() {
 		return r.End()
 	}
-	for _, g := range r.list { // an empty one has the name of its position
+	for _, g := range r.list { // an empty segment has the base in its name, too
 		used = max(used, g.base+1)
 	}
 	return used
@@ -69,7 +70,7 @@ func (r *Repair) Records(fn func(position int64, payload []byte) error) error {
 	return nil
 }
 
-// Read returns the record at a position. One that is not in the kept part is [ErrGone].
+// Read returns the record at a position. It returns [ErrGone] when the position is not in the kept part.
 func (r *Repair) Read(position int64) ([]byte, error) {
 	for _, g := range r.list {
 		if position >= max(g.base, r.first()) && position < min(g.end, r.End()) {
@@ -79,7 +80,7 @@ func (r *Repair) Read(position int64) ([]byte, error) {
 	return nil, ErrGone
 }
 
-// createGap makes the segment behind the gap that follows the kept part.
+// createGap creates an empty segment at base. A gap is between the kept part and base.
 func (r *Repair) createGap(base int64) (*segment, error) {
 	h, oldest := header{base: base, seed: r.seed(), prevBase: r.first(), gap: true}, r.first()
 	if last := r.Kept.last; last != nil {
@@ -93,7 +94,7 @@ func (r *Repair) createGap(base int64) (*segment, error) {
 		}
 	}
 	if len(r.list) > 0 {
-		oldest = min(oldest, r.list[0].base) // until it is set aside: Open removes older ones
+		oldest = min(oldest, r.list[0].base) // until Apply sets that segment aside: Open removes segments before oldest
 	}
 	g, err := r.create(h, nil, oldest)
 	if err != nil {

@@ -59,7 +59,7 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 		return nil, &DamageError{segmentName(firstPosition), 0, "the log has no file"}
 	case i < 0:
 		return nil, ErrGone
-	case position >= s.all[i].end && i+1 < len(s.all): // in the gap that a repair has left
+	case position >= s.all[i].end && i+1 < len(s.all): // the position is in a gap that a repair has left
 		return nil, ErrGone
 	case position >= s.all[i].end:
 		return nil, s.all[i].damage(position, "the log ends before the record")

@@ -195,19 +195,19 @@ func (g *segment) nextBlock(from int64) (int64, error) {
 	return g.end, nil
 }
 
-// Apply sets everything aside that is not kept, into files whose names end in [AsideSuffix], and
-// returns these names. The log goes on at a position that [Repair.Next] has returned. When Apply is interrupted it
-// may be planned and applied again.
+// Apply moves all records that are not kept to files whose names end in [AsideSuffix], and returns these names. next
+// is the first position of new records: see [Repair.Next]. After an interrupted Apply, the repair can be planned and
+// applied again.
 func (r *Repair) Apply(next int64) (names []string, err error) {
 	defer r.Close()
 	var gap *segment
-	if next > r.End() { // first: the log is damaged until the last status is written
+	if next > r.End() { // first, so that an interrupted repair leaves a log that counts as damaged
 		if gap, err = r.createGap(next); err != nil {
 			return nil, err
 		}
 		defer func() { _ = gap.file.Close() }()
 	}
-	for _, base := range r.bad { // first: cutHead may take the name of one
+	for _, base := range r.bad { // before cutHead, which may create a segment with one of these names
 		names = append(names, segmentName(base)+AsideSuffix)
 		if err := r.o.FS.Rename(filepath.Join(r.o.Dir, segmentName(base)), filepath.Join(r.o.Dir, segmentName(base)+AsideSuffix)); err != nil {
 			return names, err
@@ -306,7 +306,8 @@ func (r *Repair) cutHead(g *segment) error {
 	return r.o.FS.Rename(g.path, g.path+AsideSuffix)
 }
 
-// create makes a segment of a log. It gets its name when it is whole. oldest is the base of the first segment.
+// create writes a segment under a temporary name, and renames it when it is whole. oldest is the base of the first
+// segment of the log.
 func (r *Repair) create(h header, data []byte, oldest int64) (*segment, error) {
 	g := &segment{header: h, path: filepath.Join(r.o.Dir, segmentName(h.base)), end: h.base + int64(len(data))}
 	draft := filepath.Join(r.o.Dir, spareName)

@@ -45,7 +45,7 @@ func (c *cutLog) repair(t *testing.T, fs *memFS) (end, next int64) {
 	return end, next
 }
 
-// check fails unless a repaired log has the records up to end, and gives no position before next.
+// check fails unless a repaired log has the records up to end, and new records get positions from next on.
 func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 	t.Helper()
 	o := c.o
@@ -77,8 +77,8 @@ func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 	l.Abandon()
 }
 
-// TestRepairGivesNothingAgain: whatever a repair cuts off, the log goes on behind every position that it had
-// given, also when the repair was killed at any moment and repeated. Positions between are gone.
+// TestRepairGivesNothingAgain: after any repair, new records get positions behind all positions used before, also if
+// the repair was killed at any moment and repeated. Reads of positions in between return ErrGone.
 func TestRepairGivesNothingAgain(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS, names []string){
 		"flip in a segment behind the mark": func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
@@ -139,7 +139,7 @@ func TestRepairGivesNothingAgain(t *testing.T) {
 	}
 }
 
-// TestGapIsVerified: a log with a gap is damaged when a file beside the gap is cut off or deleted. A second repair
+// TestGapIsVerified: a log with a gap is damaged when a file next to the gap is truncated or deleted. A second repair
 // keeps the records before the gap and behind it.
 func TestGapIsVerified(t *testing.T) {
 	fs, o, l, w := segmentsLog(t)

@@ -12,7 +12,7 @@ import (
 type Report struct {
 	Segments, Records int
 	Bytes             int64          // of all segments
-	From              int64          // the first position, behind the last gap if there is one; 0 without a segment
+	From              int64          // the first position behind the last gap, or of the log without a gap; 0 without a segment
 	First             []byte         // the payload of the first record
 	Torn              int64          // bytes of a torn write at the end: Open cuts them off
 	Damage            []*DamageError // nothing when the log is whole

@@ -10,17 +10,17 @@ import (
 	"google.golang.org/protobuf/runtime/protoiface"
 )
 
-// Badger 4.9.6 drops the error when a compaction cannot create a table (no inode, no file descriptor,
-// no mapping, EIO), goes on without the table, and deletes the merged tables: all entries of the missing
-// table are lost. So a compaction may change the manifest only when it has created as many tables as
-// it has built:
+// When a compaction cannot create a table (no inode, no file descriptor, no mapping, EIO), Badger 4.9.6 drops the
+// error and deletes the merged tables: all entries of the missing table are lost. So this file lets a compaction
+// change the manifest only when it has created as many tables as it has built:
 //
-//   - A goroutine of the compaction logs each table before it is created: badgerLog.Debugf calls noteBuilt.
-//   - The goroutine that has started it encodes the change of the manifest. The encoder calls checkCreated
-//     first. After its error Badger removes the new tables, keeps the merged ones, and tries again.
+//   - Child goroutines of the compaction log each table before they create it: badgerLog.Debugf calls countBuilt.
+//   - The goroutine of the compaction encodes the change of the manifest. The encoder calls checkCreated first. After
+//     an error Badger removes the new tables, keeps the merged tables, and tries again.
 //
-// What joins the two is the number of the parent, which the trace of a goroutine ends with. TestCompactionWithoutTable
-// fails when another version of Badger, of protobuf or of Go does not work like this.
+// The stack trace of a child goroutine ends with the number of its parent, so both use the number of the goroutine of
+// the compaction as the key. TestCompactionWithoutTable fails when another version of Badger, of protobuf or of Go
+// works differently.
 func init() {
 	methods := new(pb.ManifestChangeSet).ProtoReflect().ProtoMethods()
 	marshal := methods.Marshal
@@ -32,8 +32,8 @@ func init() {
 	}
 }
 
-// checkCreated returns an error when a change of the manifest is that of a compaction which has not created
-// all of its tables.
+// checkCreated returns an error when a change of the manifest comes from a compaction that has not created all of
+// its tables.
 func checkCreated(set *pb.ManifestChangeSet) error {
 	created, deleted := 0, 0
 	for _, c := range set.Changes {
@@ -52,35 +52,35 @@ func checkCreated(set *pb.ManifestChangeSet) error {
 	return nil
 }
 
-// built counts the tables of the compactions that are running, by the goroutine of the compaction.
+// built has the number of tables that each running compaction has built, by the number of its goroutine.
 var built = struct {
 	sync.Mutex
 	tables map[string]int
 }{tables: map[string]int{}}
 
-// noteBuilt counts a table for the compaction whose goroutine has started this one.
-func noteBuilt() {
+// countBuilt counts a table for the compaction whose goroutine has started the current goroutine.
+func countBuilt() {
 	stack := make([]byte, 16<<10)
 	stack = stack[:runtime.Stack(stack, false)]
 	_, parent, _ := bytes.Cut(stack, []byte(" in goroutine "))
 	built.Lock()
 	defer built.Unlock()
-	built.tables[number(parent)]++
+	built.tables[leadingDigits(parent)]++
 }
 
-// takeBuilt returns how many tables the compaction of this goroutine has built, and forgets them.
+// takeBuilt returns the number of tables that the compaction of the current goroutine has built, and resets it to 0.
 func takeBuilt() int {
 	stack := make([]byte, 64)
 	stack = stack[:runtime.Stack(stack, false)]
-	id := number(bytes.TrimPrefix(stack, []byte("goroutine ")))
+	id := leadingDigits(bytes.TrimPrefix(stack, []byte("goroutine ")))
 	built.Lock()
 	defer built.Unlock()
 	defer delete(built.tables, id)
 	return built.tables[id]
 }
 
-// number returns the digits that a text begins with.
-func number(text []byte) string {
+// leadingDigits returns the digits at the start of a text.
+func leadingDigits(text []byte) string {
 	digits := 0
 	for digits < len(text) && '0' <= text[digits] && text[digits] <= '9' {
 		digits++

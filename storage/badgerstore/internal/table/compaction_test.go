@@ -15,9 +15,8 @@ import (
 	btable "github.com/dgraph-io/badger/v4/table"
 )
 
-// TestCompactionWithoutTable: a compaction that cannot create all of its tables changes nothing, says so in one
-// line, and the next one succeeds. A failure means that the merged tables are deleted with all that
-// is in them.
+// TestCompactionWithoutTable: a compaction that cannot create all of its tables changes nothing and logs one line. The
+// next compaction succeeds. A failure means that Badger deletes the merged tables, and that their entries are lost.
 func TestCompactionWithoutTable(t *testing.T) {
 	for name, blocked := range map[string]func(n int) bool{
 		"none created":  func(int) bool { return true },
@@ -67,7 +66,7 @@ func TestCompactionWithoutTable(t *testing.T) {
 	}
 }
 
-// large makes a database whose tables are merged into three.
+// large creates a database whose tables a compaction merges into three tables.
 func large(t *testing.T, dir string) {
 	t.Helper()
 	db := mustOpen(t, dir)
@@ -87,7 +86,7 @@ func large(t *testing.T, dir string) {
 	}
 }
 
-// block makes files in the place of some of the next 20 tables, until it is undone.
+// block creates files with the names of some of the next 20 tables, so that Badger cannot create these tables.
 func block(t *testing.T, db *DB, which func(n int) bool) (undo func()) {
 	t.Helper()
 	last := uint64(0)

@@ -14,8 +14,8 @@ import (
 // ErrChanging means that the tables were being changed at that moment: try again.
 var ErrChanging = errors.New("the tables are being changed")
 
-// Copy is a copy of the tables of one moment that is to be written. It pins these tables: Badger deletes
-// none of them before Write or Close.
+// Copy is a copy, not yet written, of the tables at one moment. It pins these tables: Badger deletes none of them
+// before Close.
 type Copy struct {
 	db       *DB
 	pin      *pin
@@ -23,7 +23,8 @@ type Copy struct {
 	inv      inventory
 }
 
-// NewCopy begins a copy. The tables have everything before a position of the event log. The caller calls Write and Close.
+// NewCopy begins a copy. position is the position of the event log before which the tables have everything. The
+// caller calls Write and then Close.
 func (db *DB) NewCopy(position int64) (*Copy, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -54,12 +55,12 @@ func (p *pin) isOf(m *manifest) bool {
 // Position returns the position that NewCopy was called with.
 func (c *Copy) Position() int64 { return c.inv.Position }
 
-// Close lets the tables go.
+// Close lets Badger delete the tables.
 func (c *Copy) Close() { c.pin.release() }
 
-// Write verifies each table and writes it to an empty directory; then MANIFEST, and INVENTORY last. All of
-// that is on disk then. It calls pause after each table with the number of its bytes, and returns false
-// when pause does.
+// Write verifies each table and writes it to an empty directory, then MANIFEST, and INVENTORY last. It syncs all
+// files. After each table it calls pause with the size of the table in bytes. It ends and returns false when pause
+// returns false.
 func (c *Copy) Write(dir string, pause func(bytes int) bool) (whole bool, err error) {
 	for _, id := range slices.Sorted(maps.Keys(c.pin.tables)) {
 		b, err := read(c.db.o, c.db.entry(id))

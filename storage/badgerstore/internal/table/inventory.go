@@ -13,29 +13,29 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 )
 
-// InventoryName is the name of the file that says which tables there are and how long the
-// manifest is. Badger's own files cannot say so: it takes a manifest without its end for a torn write.
+// InventoryName is the name of the file that lists the tables and has the length of the manifest. Badger's own files
+// do not show a lost end of the manifest: Badger takes it for a torn write.
 const InventoryName = "INVENTORY"
 
 const inventoryMagic = "limitkeeper inventory 1"
 
-// inventory says which content of the database is on disk.
+// inventory describes the files that the database must have on disk.
 type inventory struct {
 	Mark
 	Head     []byte       `json:"head"`     // the beginning of the manifest
 	Length   int64        `json:"length"`   // of the manifest, in bytes
-	Checksum uint32       `json:"checksum"` // CRC-32C of so much of the manifest
+	Checksum uint32       `json:"checksum"` // CRC-32C of the first Length bytes of the manifest
 	Tables   []entry      `json:"tables"`
-	Damaged  *DamageError `json:"damaged,omitempty"` // of a table that a compaction has read
+	Damaged  *DamageError `json:"damaged,omitempty"` // the damage of a table that a compaction has merged
 
 	Replayable bool `json:"replayable,omitempty"` // see [DB.Replayable]
 }
 
-// Mark is how far a store has got: what its owner knows of a checkpoint.
+// Mark is the state of the store at a checkpoint.
 type Mark struct {
-	Position int64 `json:"position"` // in the event log: the tables have everything before it
-	Log      int64 `json:"log"`      // up to where the event log is on disk
-	Time     int64 `json:"time"`     // of the clock that the owner counts by, Unix seconds; 0 when it is unknown
+	Position int64 `json:"position"` // in the event log: the tables have all records before it
+	Log      int64 `json:"log"`      // position up to which the event log is on disk
+	Time     int64 `json:"time"`     // of the clock of the store, Unix seconds; 0 when unknown
 }
 
 // entry is a table in an inventory.
@@ -44,8 +44,8 @@ type entry struct {
 	Compression options.CompressionType `json:"compression"`
 }
 
-// readInventory reads the inventory of a directory. It returns nil when there is none: the
-// database is new, or was written before there were inventories.
+// readInventory reads the inventory of a directory. It returns nil without an inventory: the database is new, or an
+// early version has written it.
 func readInventory(dir string) (*inventory, error) {
 	b, err := os.ReadFile(filepath.Join(dir, InventoryName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -62,8 +62,8 @@ func readInventory(dir string) (*inventory, error) {
 	return inv, nil
 }
 
-// ReadMark returns the mark of the last [DB.Checkpoint] of a database that nobody has open, the zero
-// Mark without an inventory.
+// ReadMark returns the mark of the last [DB.Checkpoint] of a database that is not open. It returns the zero Mark
+// without an inventory.
 func ReadMark(dir string) (Mark, error) {
 	inv, err := readInventory(dir)
 	if inv == nil {
@@ -76,7 +76,7 @@ func inventoryHead(body []byte) string {
 	return fmt.Sprintf("%s %08x", inventoryMagic, crc32.Checksum(body, castagnoli))
 }
 
-// write syncs the manifest and the names of the tables, and then replaces the inventory on disk.
+// write syncs the manifest and the directory, and then replaces the inventory on disk.
 func (inv *inventory) write(dir string) error {
 	body, err := json.Marshal(inv)
 	if err != nil {
@@ -100,7 +100,7 @@ func (inv *inventory) write(dir string) error {
 	return syncPath(dir)
 }
 
-// syncPath brings a file, or the names in a directory, to the disk.
+// syncPath syncs a file or a directory.
 func syncPath(path string) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// compactAgain is the time between a failed compaction and the next one, which merges the same tables again.
+// compactAgain is the pause after a failed compaction. The next attempt merges the same tables.
 const compactAgain = time.Second
 
-// badgerLog hands Badger's warnings and errors on, and keeps the rest to itself. Tables that cannot be
-// written are one line, and another one when they are written again.
+// badgerLog passes warnings and errors of Badger to a logger, and drops other lines. When tables cannot be written it
+// logs one line, and another line when tables are written again.
 type badgerLog struct {
 	to      *slog.Logger
 	failing atomic.Bool // a compaction or a flush has failed, and no compaction has succeeded since
 }
 
-// Errorf implements badger.Logger. It leaves out the error that badger.Open returns, too.
+// Errorf implements badger.Logger. It drops the line "Received err": badger.Open returns the same error.
 func (l *badgerLog) Errorf(format string, args ...any) {
 	switch {
 	case strings.HasPrefix(format, "Received err"):
@@ -29,14 +29,14 @@ func (l *badgerLog) Errorf(format string, args ...any) {
 	}
 }
 
-// Warningf implements badger.Logger. The goroutine of a compaction that has failed waits here.
+// Warningf implements badger.Logger. After a failed compaction it pauses the goroutine that will try again.
 func (l *badgerLog) Warningf(format string, args ...any) {
 	switch {
 	case strings.HasPrefix(format, "[Compactor: %d] LOG Compact FAILED"):
 		takeBuilt()
 		l.failed(args[1])
 		time.Sleep(compactAgain)
-	case strings.HasPrefix(format, "While running doCompact:"): // the same again
+	case strings.HasPrefix(format, "While running doCompact:"): // the same error a second time
 	default:
 		l.to.Warn(oneLine(format, args...))
 	}
@@ -45,21 +45,23 @@ func (l *badgerLog) Warningf(format string, args ...any) {
 // Infof implements badger.Logger.
 func (*badgerLog) Infof(string, ...any) {}
 
-// Debugf implements badger.Logger. It learns from it what compactions do: see compaction.go.
+// Debugf implements badger.Logger. Its lines tell when a compaction builds a table, and when it is done: see
+// compaction.go.
 func (l *badgerLog) Debugf(format string, args ...any) {
 	switch {
 	case strings.HasPrefix(format, "[%d] LOG Compact. Added %d keys."):
 		if keys, _ := args[1].(uint64); keys > 0 {
-			noteBuilt()
+			countBuilt()
 		}
 	case strings.HasSuffix(format, "Compaction for level: %d DONE") && l.failing.Swap(false):
 		l.to.Info("badger: tables are written again")
 	}
 }
 
+// failed logs that tables cannot be written, unless the last line already said so.
 func (l *badgerLog) failed(err any) {
 	if !l.failing.Swap(true) {
-		l.to.Error("badger: tables cannot be written: nothing is lost, it is tried again", "error", strings.Join(strings.Fields(fmt.Sprint(err)), " "))
+		l.to.Error("badger: tables cannot be written: nothing is lost, Badger tries again", "error", strings.Join(strings.Fields(fmt.Sprint(err)), " "))
 	}
 }
 

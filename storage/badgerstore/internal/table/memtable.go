@@ -11,17 +11,17 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// The write-ahead log of a memtable (.mem) is never synced: its records are in the event log, too.
-// Open removes the files that a crash has left, and the owner replays the event log from the position
-// of the tables. So damage of these files heals.
+// The write-ahead log of a memtable (.mem) is never synced, because the event log has its records, too. Open removes
+// the .mem files that a crash has left. The owner then replays the event log from the position of the tables. So
+// damage of a .mem file does no harm.
 
-// noted is a position of the event log: all before it is in a memtable or an older one.
+// noted means that everything before a position of the event log is in a memtable or in an older one.
 type noted struct {
-	memtable int // the number of its file
+	memtable int // the number in the name of its file
 	position int64
 }
 
-// Committed notes that everything up to a position of the event log was committed.
+// Committed notes that everything before a position of the event log is committed to the database.
 func (db *DB) Committed(position int64) error {
 	newest, err := db.newestMemtable()
 	if err != nil || newest == 0 {
@@ -37,8 +37,9 @@ func (db *DB) Committed(position int64) error {
 	return nil
 }
 
-// Flushed returns a position up to which everything is in tables, on disk: of the last memtable
-// whose file is gone. It is 0 when none is since the database was opened.
+// Flushed returns the position of the event log before which everything is in tables on disk. Badger deletes the file
+// of a memtable when its table is on disk, so this is the position of the newest memtable whose file is gone. It is
+// 0 until the first memtable since Open is gone.
 func (db *DB) Flushed() (int64, error) {
 	numbers, err := memtables(db.o.Dir)
 	if err != nil {
@@ -57,7 +58,7 @@ func (db *DB) Flushed() (int64, error) {
 	return db.flushed, nil
 }
 
-// memtables returns the numbers of the files of memtables.
+// memtables returns the numbers in the names of the .mem files.
 func memtables(dir string) (numbers []int, err error) {
 	file, err := os.Open(dir)
 	if err != nil {
@@ -74,19 +75,19 @@ func memtables(dir string) (numbers []int, err error) {
 	return numbers, errors.Join(err, file.Close())
 }
 
-// entrySize is how much an entry, and a transaction, takes of a memtable beside its key and value, at
-// most: 124 bytes for the node of a skip list, or 34 and 70 in the write-ahead log.
+// entrySize is an upper bound in bytes of what an entry, or a transaction, takes of a memtable in addition to keys and
+// values: 124 for a node of the skip list; in the write-ahead log 34 for an entry and 70 for a transaction.
 const entrySize = 128
 
-// Txn is a transaction that knows how much it takes of a memtable.
+// Txn is a transaction that counts the bytes that it takes of a memtable.
 type Txn struct {
 	*badger.Txn
 	bytes int64
 }
 
-// A memtable is ended when so much of it may be full, and takes no more than mostFilled.
-func (db *DB) usuallyFilled() int64 { return db.o.MemTableSize / 8 * 6 }
-func (db *DB) mostFilled() int64    { return db.o.MemTableSize / 8 * 7 }
+// Commit ends the memtable at softLimit. At hardLimit it refuses transactions.
+func (db *DB) softLimit() int64 { return db.o.MemTableSize / 8 * 6 }
+func (db *DB) hardLimit() int64 { return db.o.MemTableSize / 8 * 7 }
 
 // Set is [badger.Txn.Set].
 func (t *Txn) Set(key, value []byte) error { return t.SetEntry(badger.NewEntry(key, value)) }
@@ -103,25 +104,24 @@ func (t *Txn) Delete(key []byte) error {
 	return t.Txn.Delete(key)
 }
 
-// NewTxn begins a transaction that writes. The caller calls Discard.
+// NewTxn begins a read-write transaction. The caller calls Discard.
 func (db *DB) NewTxn() *Txn { return &Txn{db.NewTransaction(true), entrySize} }
 
-// ErrUnprepared means that the next memtable cannot begin at the moment. Nothing was changed.
-var ErrUnprepared = errors.New("the next memtable cannot be made")
+// ErrUnprepared means that the file of the next memtable cannot be created now. The database has not changed.
+var ErrUnprepared = errors.New("the next memtable cannot be created")
 
-// Commit commits a transaction. A table must never be ahead of the event log on disk. So Commit
-// decides when Badger begins a memtable: when 6/8 of the last one are full it calls sync, which
-// brings the event log to the disk, and then fills the memtable. While sync fails, or the file of the
-// next memtable cannot be made, Commit goes on until 7/8 are full, and then returns the error of sync or
-// [ErrUnprepared]. One caller at a time.
+// Commit commits a transaction. A table must never be ahead of the event log on disk. So Commit decides when Badger
+// begins the next memtable: at 6/8 of the size it calls sync, which syncs the event log, and then fills the
+// memtable up. While sync fails, or the file of the next memtable cannot be created, Commit still uses the memtable
+// up to 7/8. Beyond 7/8 it returns the error of sync, or [ErrUnprepared]. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
-	if filled := db.filled + t.bytes; filled > db.usuallyFilled() {
+	if filled := db.filled + t.bytes; filled > db.softLimit() {
 		next, err := db.prepareMemtable(sync)
 		if err == nil {
 			if err := db.nextMemtable(next); err != nil {
 				return err
 			}
-		} else if filled > db.mostFilled() {
+		} else if filled > db.hardLimit() {
 			return err
 		}
 	}
@@ -129,8 +129,8 @@ func (db *DB) Commit(t *Txn, sync func() error) error {
 	return t.Txn.Commit()
 }
 
-// Flush makes Badger write everything that was committed to a table, in the background: see
-// [DB.Flushed]. It returns the error of sync, or [ErrUnprepared]. One caller at a time.
+// Flush makes Badger write all committed transactions to a table, in the background: see [DB.Flushed]. It returns the
+// error of sync, or [ErrUnprepared]. One caller at a time.
 func (db *DB) Flush(sync func() error) error {
 	next, err := db.prepareMemtable(sync)
 	if err != nil {
@@ -139,8 +139,8 @@ func (db *DB) Flush(sync func() error) error {
 	return db.nextMemtable(next)
 }
 
-// prepareMemtable calls sync, and makes the file of the next memtable: empty, but with its blocks. When
-// Badger cannot make the file itself it is left without a memtable, and ends the process at the next read.
+// prepareMemtable calls sync, and creates the file of the next memtable: empty, with its blocks allocated. If Badger
+// itself failed to create the file, it would have no memtable, and would end the process at the next read.
 func (db *DB) prepareMemtable(sync func() error) (next string, err error) {
 	if err := sync(); err != nil {
 		return "", err
@@ -166,24 +166,24 @@ func (db *DB) prepareMemtable(sync func() error) (next string, err error) {
 	return next, err
 }
 
-// nextMemtable fills the memtable with zeros until Badger begins another one, which gives the next file
-// its size. The zeros are compressed to a few KiB. Badger's own way, DropPrefix, makes readers wait for a
-// compaction.
+// nextMemtable writes zeros to the memtable until Badger begins the next one: the file at next then has a size. A
+// table stores the zeros compressed, in a few KiB. Badger's own function for this, DropPrefix, makes readers wait for
+// a compaction.
 func (db *DB) nextMemtable(next string) error {
 	zeros := make([]byte, db.o.MemTableSize/16)
 	for size := int64(0); size <= db.o.MemTableSize; size += int64(len(zeros)) {
 		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(db.filler, zeros) }); err != nil {
 			return err
 		}
-		if info, err := os.Stat(next); err == nil && info.Size() > 0 { // it has the last zeros
+		if info, err := os.Stat(next); err == nil && info.Size() > 0 { // the new memtable has the last zeros
 			db.filled = int64(len(zeros)) + 2*entrySize
 			return db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) })
 		}
 	}
-	return errors.New("badger begins no memtable")
+	return errors.New("badger does not begin the next memtable")
 }
 
-// newestMemtable returns the number of the memtable that commits go to.
+// newestMemtable returns the number of the memtable that takes the commits.
 func (db *DB) newestMemtable() (newest int, err error) {
 	numbers, err := memtables(db.o.Dir)
 	for _, n := range numbers {
@@ -192,8 +192,8 @@ func (db *DB) newestMemtable() (newest int, err error) {
 	return newest, err
 }
 
-// Replayable notes that the event log has everything that is in no table: from the next inventory
-// on Open removes memtables.
+// Replayable notes that the event log has every record that is not in a table. From the next inventory on, Open
+// removes memtables.
 func (db *DB) Replayable() {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -1,16 +1,14 @@
-// Package table is the one place that opens Badger, and makes sure that what Badger reads is what
-// was written. Badger hides damage: a block with a wrong checksum reads as the end of its table, a
-// table that the manifest does not name is deleted, and a manifest is cut off at its first
-// incomplete entry.
+// Package table is the only package that opens Badger. It verifies the files that Badger reads, because Badger hides
+// damage: it takes a block with a wrong checksum for the end of the table, deletes a table that the manifest does not
+// name, and cuts a manifest off at the first incomplete entry.
 //
-//   - Before Badger is opened every byte of every table is verified, and the manifest is compared
-//     with the inventory, a file of our own: inventory.go.
-//   - While it is open no table that a compaction has read is deleted before it was verified: pin.go.
+//   - Open verifies every byte of every table, and compares the manifest with the inventory, a file of this
+//     package: inventory.go.
+//   - A table that a compaction has merged is verified before it is deleted: pin.go.
 //   - [DB.Verify] reads all tables again.
 //
-// What is damaged is a [DamageError], which names the file. Nothing is changed or deleted then.
-// A file is verified as the operating system reads it: damage on the medium is seen when the page
-// is not in memory any more.
+// Damage is a [DamageError], which names the file. No file is changed or deleted then. Files are read through the page
+// cache of the operating system: damage on the disk shows when the page is read from the disk again.
 package table
 
 import (
@@ -35,19 +33,19 @@ type Options struct {
 	Dir    string
 	Logger *slog.Logger
 
-	// Witness is the name of a file beside the database that only a used one has, "" when
-	// there is none: then a database that is missing is damage and not a new one.
+	// Witness is the name of a file that exists only beside a used database, "" if there is no such file. With a
+	// witness, a missing database is damage. Without a witness, Open creates a new database.
 	Witness string
 
-	Filler   []byte // the key of a record that fills memtables
-	Memtable int64  // the size of memtables in bytes, UsualMemtable by default; each has a file of twice that
+	Filler   []byte // the key with which [DB.Flush] fills a memtable
+	Memtable int64  // the size of a memtable in bytes, UsualMemtable by default; its file has twice that size
 
-	// Prepare allocates so many bytes of a file, which stays empty. While it fails no memtable begins. Nil
-	// when a crash may leave an empty file, which Badger refuses.
+	// Prepare allocates blocks for a file, which stays empty. While Prepare fails, no new memtable begins. Prepare is
+	// nil when Open does not remove memtables: a crash could leave an empty file, which Badger refuses.
 	Prepare func(file *os.File, bytes int64) error
 
-	// Claim takes the lock that Badger takes on the directory, until release is called. When it is
-	// nil, memtables are never removed.
+	// Claim locks the directory with the lock of Badger, until release is called. When Claim is nil, Open never
+	// removes memtables.
 	Claim func() (release func(), err error)
 }
 
@@ -58,21 +56,21 @@ type DB struct {
 
 	mu      sync.Mutex // guards the fields below
 	pin     *pin
-	kept    inventory // as it is on disk
-	damaged error     // a table that a compaction has read
-	found   Mark      // by the inventory, when the database was opened
+	kept    inventory // the inventory on disk
+	damaged error     // the damage of a table that a compaction has merged
+	found   Mark      // the mark in the inventory when the database was opened
 
 	prepare func(file *os.File, bytes int64) error // see [Options]
 	filler  []byte
-	filled  int64 // bytes of the memtable, at most; of the caller of [DB.Commit]
+	filled  int64 // upper bound of the bytes in the memtable; for the caller of [DB.Commit] only
 
-	notes      []noted // by position
-	flushed    int64
-	replayable bool // see [DB.Replayable]
+	notes      []noted // sorted by position
+	flushed    int64   // the position that [DB.Flushed] has returned last
+	replayable bool    // see [DB.Replayable]
 }
 
-// Open verifies the files of a database and opens it. It makes a new one in an empty directory.
-// Errors are one line: [ErrInUse], a [DamageError] or one of the file system.
+// Open verifies the files of a database and opens it. In an empty directory it creates a new database. An error
+// is [ErrInUse], a [DamageError] or an error of the file system. Its text is one line.
 func Open(o Options) (*DB, error) {
 	db := &DB{o: badgerOptions(o.Dir, o.Logger), prepare: o.Prepare, filler: o.Filler}
 	if o.Memtable > 0 && o.Memtable < UsualMemtable {
@@ -90,7 +88,7 @@ func Open(o Options) (*DB, error) {
 		db.found, db.replayable = f.inventory.Mark, f.inventory.Replayable
 	}
 	if db.replayable && o.Claim != nil {
-		if err := discard(o); err != nil {
+		if err := discardMemtables(o); err != nil {
 			return nil, err
 		}
 	}
@@ -104,8 +102,8 @@ func Open(o Options) (*DB, error) {
 	return db, nil
 }
 
-// discard removes the memtables that a crash has left.
-func discard(o Options) error {
+// discardMemtables removes the memtables that a crash has left.
+func discardMemtables(o Options) error {
 	release, err := o.Claim()
 	if err != nil {
 		return err
@@ -114,7 +112,7 @@ func discard(o Options) error {
 	return removeMemtables(o.Dir)
 }
 
-// logProgress returns a function that logs every 10 s how far a verification is.
+// logProgress returns a function that logs the progress of a verification every 10 s.
 func logProgress(log *slog.Logger) func(Progress) {
 	last := time.Now()
 	return func(p Progress) {
@@ -125,17 +123,17 @@ func logProgress(log *slog.Logger) func(Progress) {
 	}
 }
 
-// UsualMemtable is the size of memtables in bytes.
+// UsualMemtable is the default size of a memtable in bytes.
 const UsualMemtable = 8 << 20
 
-// badgerOptions are chosen for a service that shares a small machine. What badger
-// keeps in memory is bounded however large the store is: up to three memtables of 10
-// MiB and 16 MiB of blocks; indexes and filters of tables are read where the files are
-// mapped. Most it takes to compact: up to a dozen tables at once, each of which takes
-// twice its size and 3 MiB. So all are small, but not much smaller than that. The pages of
-// counters that are folded at once have room in the first level, so that the next time
-// replaces them there. A store that was filled with a smaller one keeps its levels: badger
-// sees to that since its issue 2278 was fixed.
+// badgerOptions are the options for a service that shares a small machine.
+//
+// The memory of Badger is bounded for a store of any size: up to three memtables of 10 MiB, and 16 MiB of cached
+// blocks. Indexes and filters of tables are read from the mapped files. Compactions take the most memory: up to a
+// dozen tables at once, each with twice its size and 3 MiB. So tables are small, 2 MiB.
+//
+// The first level has room for all pages of counters of one fold, so the next fold replaces them there. A store that
+// was written with a smaller first level keeps its levels, since Badger fixed its issue 2278.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithLogger(&badgerLog{to: log}).
@@ -147,17 +145,17 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithBlockCacheSize(16 << 20).
 		WithNumCompactors(2).
 		WithChecksumVerificationMode(options.OnBlockRead).
-		// Transactions are serialized here: by the locks of accounts and of commits.
+		// The owner serializes transactions with the locks of accounts and of commits.
 		WithDetectConflicts(false).
-		// No value is as large as the threshold, 1 MiB: nothing goes to the value log, and
-		// there is nothing in it to collect. Its file is mapped at twice its size.
+		// Values are smaller than the threshold, 1 MiB. So the value log stays empty and needs no garbage
+		// collection. Badger maps its file at twice this size.
 		WithValueLogFileSize(1 << 20)
 	o.TableSizeMultiplier = 1
 	return o
 }
 
-// openBadger opens the database. Its errors are many lines of text, and it panics over
-// some damaged files.
+// openBadger calls badger.Open. It shortens errors, which have many lines, and returns an error where Badger
+// panics over a damaged file.
 func openBadger(o badger.Options) (db *badger.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -170,13 +168,13 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 		return db, nil
 	case strings.Contains(err.Error(), "directory lock"):
 		return nil, ErrInUse
-	case strings.Contains(err.Error(), syscall.EACCES.Error()): // a file of another user, as one start by root leaves it
+	case strings.Contains(err.Error(), syscall.EACCES.Error()): // a file of another user, for example from a start by root
 		return nil, &fs.PathError{Op: "open", Path: o.Dir, Err: fs.ErrPermission}
 	}
 	return nil, fmt.Errorf("badger: %s", firstLine(err.Error()))
 }
 
-// WasReplayable reports whether [DB.Replayable] was called before the last inventory.
+// WasReplayable reports whether [DB.Replayable] was called before the inventory on disk was written.
 func (db *DB) WasReplayable() bool {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -186,9 +184,9 @@ func (db *DB) WasReplayable() bool {
 // Found returns the mark of the last [DB.Checkpoint] before the database was opened.
 func (db *DB) Found() Mark { return db.found }
 
-// Checkpoint notes how far the store has got. It verifies the tables that were compacted since the last call, before they are
-// deleted: call it every second too, with the position of before. After a [DamageError] they are
-// never deleted, and each further call returns the error.
+// Checkpoint stores a mark in the inventory. First it verifies the tables that were compacted since the last call, and
+// then lets Badger delete them: see [DB.Watch]. After a [DamageError] no more tables are deleted, and each call
+// returns the error.
 func (db *DB) Checkpoint(mark Mark) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -200,7 +198,7 @@ func (db *DB) Checkpoint(mark Mark) error {
 		db.replacePin(p)
 		return nil
 	}
-	err := db.verifyGone(p.tables)
+	err := db.verifyCompacted(p.tables)
 	if err == nil {
 		err = db.takeInventory(p, mark)
 	}
@@ -212,7 +210,7 @@ func (db *DB) Checkpoint(mark Mark) error {
 	return nil
 }
 
-// Watch is [DB.Checkpoint] with the position of before.
+// Watch calls [DB.Checkpoint] with the last mark. Call it every second: compacted tables stay on disk until then.
 func (db *DB) Watch() error {
 	db.mu.Lock()
 	mark := db.kept.Mark
@@ -220,13 +218,14 @@ func (db *DB) Watch() error {
 	return db.Checkpoint(mark)
 }
 
+// replacePin takes the next pin and releases the last one.
 func (db *DB) replacePin(p *pin) {
 	db.pin.release()
 	db.pin = p
 }
 
-// verifyGone verifies the pinned tables that are not among tables.
-func (db *DB) verifyGone(tables map[uint64]bool) error {
+// verifyCompacted verifies the pinned tables that are not in tables: a compaction has merged them.
+func (db *DB) verifyCompacted(tables map[uint64]bool) error {
 	var gone []entry
 	for id := range db.pin.tables {
 		if !tables[id] {
@@ -236,15 +235,15 @@ func (db *DB) verifyGone(tables map[uint64]bool) error {
 	err := verifyAll(db.o, gone, func(Progress) {}, func(err error) error { return err })
 	if errors.As(err, &db.kept.Damaged) {
 		db.damaged = err
-		_ = db.kept.write(db.o.Dir) // for the next opening, which otherwise verifies the table again
+		_ = db.kept.write(db.o.Dir) // the next Open refuses the database, also if the table can be read again
 	}
 	return err
 }
 
-// entry returns the entry of a table in the inventory. All tables are compressed alike.
+// entry returns the inventory entry of a table. All tables have the same compression.
 func (db *DB) entry(id uint64) entry { return entry{id, db.o.Compression} }
 
-// takeInventory writes the inventory of pinned tables.
+// takeInventory writes an inventory with the tables of a pin and the current manifest.
 func (db *DB) takeInventory(p *pin, mark Mark) error {
 	m, err := readManifest(db.o)
 	if err != nil {
@@ -279,7 +278,7 @@ func (db *DB) Close() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if err != nil || db.damaged != nil || db.pin == nil {
-		return errors.Join(err, db.damaged) // the pinned files stay: the next opening verifies them
+		return errors.Join(err, db.damaged) // the pinned files stay: the next Open verifies them
 	}
 	m, err := readManifest(db.o)
 	if err != nil || m == nil {
@@ -289,7 +288,7 @@ func (db *DB) Close() error {
 	for id := range m.tables {
 		tables[id] = true
 	}
-	if err := db.verifyGone(tables); err != nil {
+	if err := db.verifyCompacted(tables); err != nil {
 		return err
 	}
 	if err := db.writeInventory(m, tables, db.kept.Mark); err != nil {
@@ -300,12 +299,12 @@ func (db *DB) Close() error {
 	return nil
 }
 
-// Verify reads the tables again, one by one, and calls pause after each with the number of its
-// bytes. It ends early when pause returns false.
+// Verify reads the tables again, one by one. After each table it calls pause with the size of the table in bytes, and
+// ends when pause returns false.
 func (db *DB) Verify(pause func(bytes int) bool) error {
 	for _, id := range slices.Sorted(maps.Keys(db.ids())) {
 		n, err := verify(db.o, db.entry(id))
-		if err != nil && db.ids()[id] { // else it was compacted and deleted meanwhile
+		if err != nil && db.ids()[id] { // otherwise it was compacted and deleted since ids was called
 			return err
 		}
 		if !pause(n) {
