@@ -13,12 +13,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// audit reads the whole event log and returns its problems: an invalid record, an event whose
-// number or links are not those that its place gives it, an event before the redo record of its key or user, a
-// counter that is not the sum of its events, a counter without its key or user.
+// audit reads the whole event log and returns its problems: an invalid record, an event whose number or links do not
+// match the previous events, an event before the redo record of its key or user, a counter that is not the sum of its
+// events, a counter without its key or user.
 func audit(s *Store) []string { return newAuditing().audit(s) }
 
-// audit goes on from where it has come to, also in another store with the same event log.
+// audit continues behind the last record that it has read, also in another store with the same event log.
 func (a *auditing) audit(s *Store) []string {
 	a.s, a.problems = s, nil
 	if err := s.events.Flush(); err != nil {
@@ -123,7 +123,7 @@ func (a *auditing) writes(w *writes) error {
 		a.sure[kindKey], a.sure[kindUser] = 0, 0
 	}
 	dropped, err := w.dropped()
-	made, madeErr := a.s.made(w)
+	made, madeErr := a.s.createdCounters(w)
 	for _, of := range dropped {
 		a.made[of] = false
 	}

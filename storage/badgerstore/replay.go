@@ -143,15 +143,15 @@ func (r *replay) undrop(w *writes) error {
 	if len(r.dropped) == 0 {
 		return nil
 	}
-	list, err := r.s.made(w)
+	list, err := r.s.createdCounters(w)
 	for _, of := range list {
 		delete(r.dropped, of)
 	}
 	return err
 }
 
-// made returns the counters of the keys and users that are written.
-func (s *Store) made(w *writes) (list []ref, err error) {
+// createdCounters returns the counters of the keys and users that w writes.
+func (s *Store) createdCounters(w *writes) (list []ref, err error) {
 	for p, one := range w.byPath {
 		if one.value == nil || p[0] != kindKey && p[0] != kindUser {
 			continue
