@@ -132,6 +132,9 @@ func ownCPU() time.Duration {
 func (h *hostileSite) run(t *testing.T, lasts time.Duration, part int, as ...attack) *phase {
 	t.Helper()
 	p := &phase{answers: map[string]map[int]int{}, lasted: lasts}
+	for _, a := range as { // before any attack begins
+		p.answers[a.name] = map[int]int{}
+	}
 	before := h.footprint()
 	own := ownCPU()
 	ctx, cancel := context.WithCancel(t.Context()) // a dialer would end at a deadline a moment before ctx does
@@ -144,7 +147,6 @@ func (h *hostileSite) run(t *testing.T, lasts time.Duration, part int, as ...att
 		paced(ctx, 1, 1, func(_ int, due time.Time) { p.note(&p.signIns, h.signIn(due)) })
 	})
 	for _, a := range as {
-		p.answers[a.name] = map[int]int{}
 		loads.Go(func() {
 			paced(ctx, max(1, a.rate/part), max(8, a.most/part), func(int, time.Time) {
 				status, err := a.strike(h, ctx)
