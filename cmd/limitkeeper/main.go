@@ -33,7 +33,8 @@ To see it work:            limitkeeper protect --demo
 To protect an upstream:    limitkeeper protect --to localhost:9000
 With a configuration file: limitkeeper run --config Caddyfile
 
-The command account manages accounts on a running server. The others are Caddy's own.`
+The commands account, check, clock, migrate, protect, rebuild, repair and store are Limitkeeper's.
+The others are Caddy's own.`
 	runAsLimitkeeper()
 }
 

@@ -84,7 +84,7 @@ func (r *rebuild) plan() error {
 	case err != nil:
 		return err
 	case len(r.log.Damage) > 0:
-		return fmt.Errorf("the event log is damaged too: restore a backup: %w", r.log.Damage[0])
+		return fmt.Errorf("run limitkeeper repair, or restore a backup if the database is damaged too: %w", r.log.Damage[0])
 	}
 	if err = r.findCopy(); err == nil || beginsStore(r.log) {
 		return nil
