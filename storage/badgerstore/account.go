@@ -188,7 +188,7 @@ func (s *Store) register(fn func(snapshot, *writes) error) error {
 		if err := fn(r, w); err != nil {
 			return err
 		}
-		return s.store(w)
+		return s.store(w, appliedPath(""))
 	})
 }
 

@@ -103,7 +103,7 @@ func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 		s.events.SetKeep(g.Base, k)
 	}
 	for _, part := range w.split() {
-		if err := s.store(part); err != nil {
+		if err := s.store(part, nil); err != nil {
 			return err
 		}
 	}

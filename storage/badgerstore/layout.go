@@ -47,6 +47,8 @@ const schema = 6
 //	F folded       nothing                      up to where the event log is, see fold.go
 //	G segment      position                     until when one of format 1 is kept, see event.go
 //	J journal      stripe, chunk                before schema 6: a transaction, see upgrade.go
+//	L applied      account, or "" for the       the position of the last transaction of the account, see redo.go
+//	               registry of accounts
 //	Z filler       nothing                      nothing: it fills memtables, see fold.go
 //
 // Beside the database there is the event log, with every event of a counter: see internal/eventlog.
@@ -76,6 +78,7 @@ const (
 	kindFolded      = 'F'
 	kindSegment     = 'G'
 	kindJournal     = 'J'
+	kindApplied     = 'L'
 	kindFiller      = 'Z'
 )
 
@@ -115,6 +118,8 @@ func planIDPath(account, id string) path      { return at(kindPlanID).text(accou
 func keyPath(account string, seq int64) path { return at(kindKey).text(account).number(seq) }
 func keyIDPath(account, id string) path      { return at(kindKeyID).text(account).text(id) }
 func digestPath(d core.Digest) path          { return append(at(kindDigest), d[:]...) }
+
+func appliedPath(account string) path { return at(kindApplied).text(account) }
 
 func lastPath(account string, kind byte) path { return append(at(kindLast).text(account), kind) }
 

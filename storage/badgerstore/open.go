@@ -202,7 +202,7 @@ func (s *Store) recover(o Options) error {
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
-	return firstOf(s.store(w), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
+	return firstOf(s.store(w, nil), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
 // version returns the schema of the database, 0 when the database has none.

@@ -20,6 +20,10 @@ import (
 //
 // Each part is applied in its own transaction of the database. Readers of the account wait until all
 // parts are applied.
+//
+// The transactions of an account come one after the other. Each sets the record applied of its account to its own
+// position, as its last write. So replay sees which transactions the tables have, and applies none of these again:
+// after a repair, the tables can have later transactions that the event log lacks.
 
 // The kinds of records in the event log other than events. The kind is the first byte of the record; no
 // event begins with one of these bytes.
@@ -34,9 +38,10 @@ const retryEvery = 100 * time.Millisecond
 
 // redo is a transaction on its way into the event log.
 type redo struct {
-	s     *Store
-	since *int64  // see underway.begin
-	parts []int64 // the positions of the parts
+	s       *Store
+	since   *int64  // see underway.begin
+	parts   []int64 // the positions of the parts
+	applied path    // of the record that gets the position of the transaction; nil without one
 }
 
 // underway is the set of running operations, each with the oldest position of the event log that the
@@ -75,8 +80,11 @@ func (u *underway) oldest(end int64) int64 {
 	return end
 }
 
-// newRedo begins a transaction. The caller must call done, also after an error.
-func (s *Store) newRedo() *redo { return &redo{s: s, since: s.underway.begin(s.events.Written)} }
+// newRedo begins a transaction. applied is nil unless the caller runs all transactions with this path one after the
+// other. The caller must call done, also after an error.
+func (s *Store) newRedo(applied path) *redo {
+	return &redo{s: s, since: s.underway.begin(s.events.Written), applied: applied}
+}
 
 func (r *redo) done() { r.s.underway.end(r.since) }
 
@@ -119,6 +127,9 @@ func (r *redo) commit(account string, w *writes) error {
 		return fault(err)
 	}
 	position, err := s.appendAndWait(func(b []byte, position int64) []byte {
+		if r.applied != nil {
+			w.put(r.applied, encodeNumber(position))
+		}
 		b = binary.AppendUvarint(append(b, recordRedo), uint64(len(r.parts)))
 		for _, part := range r.parts {
 			b = binary.AppendUvarint(b, back(position, part))
@@ -141,12 +152,12 @@ func (r *redo) commit(account string, w *writes) error {
 	if err := s.events.Sync(); err != nil { // a table with some of the parts may be on disk before the next sync
 		return fault(err)
 	}
-	return s.applyParts(account, r.parts)
+	return s.applyParts(account, r.parts, w)
 }
 
-// store commits a transaction with only these writes.
-func (s *Store) store(w *writes) error {
-	r := s.newRedo()
+// store commits a transaction with only these writes. applied is that of newRedo.
+func (s *Store) store(w *writes, applied path) error {
+	r := s.newRedo(applied)
 	defer r.done()
 	return r.commit("", w)
 }
@@ -191,8 +202,9 @@ func (s *Store) await(done <-chan struct{}) error {
 	}
 }
 
-// applyParts applies the parts of a transaction. Readers of the account wait until it ends, see [Store.await].
-func (s *Store) applyParts(account string, parts []int64) error {
+// applyParts applies the parts of a transaction, and then its last writes. Readers of the account wait until it ends,
+// see [Store.await].
+func (s *Store) applyParts(account string, parts []int64, last *writes) error {
 	done := make(chan struct{})
 	s.spreading.Lock()
 	s.spread[account] = done
@@ -206,6 +218,9 @@ func (s *Store) applyParts(account string, parts []int64) error {
 		if err := s.apply(w); err != nil {
 			return err
 		}
+	}
+	if err := s.apply(last); err != nil {
+		return err
 	}
 	s.spreading.Lock()
 	delete(s.spread, account)

@@ -56,19 +56,7 @@ func newAheadStore(t *testing.T) aheadStore {
 	a.count(t, s, 5)
 	a.request(t, s, "key", 1, "id")
 	a.request(t, s, "other", 2, "")
-	h.once(stepFolded, func() { // the pages are committed, the mark is not
-		s.committing.Lock()
-		defer s.committing.Unlock()
-		before := len(s.db.Tables())
-		if err := s.db.Flush(s.syncEvents); err != nil {
-			t.Error(err)
-		}
-		waitUntil(t, "the pages are in a table", func() bool {
-			s.watch()
-			return len(s.db.Tables()) > before
-		})
-		copyKilled(t, a.dir, dir)
-	})
+	h.once(stepFolded, func() { killedAhead(t, s, a.dir) }) // the pages are committed, the mark is not
 	fold(t, s)
 	for _, of := range digested {
 		a.histories[of] = historyOf(t, s, of)
@@ -81,6 +69,22 @@ func newAheadStore(t *testing.T) aheadStore {
 		t.Fatalf("segments: got %v, want 5", a.files)
 	}
 	return a
+}
+
+// killedAhead copies a store as a kill leaves it when all committed transactions are in tables.
+func killedAhead(t *testing.T, s *Store, to string) {
+	t.Helper()
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	before := len(s.db.Tables())
+	if err := s.db.Flush(s.syncEvents); err != nil {
+		t.Error(err)
+	}
+	waitUntil(t, "all transactions are in tables", func() bool {
+		s.watch()
+		return len(s.db.Tables()) > before
+	})
+	copyKilled(t, to, s.dir)
 }
 
 // TestRepairBehindPages: a repair cuts off events that pages already include. No new event gets the position of such an
@@ -193,6 +197,46 @@ func historyOf(t *testing.T, s *Store, of core.CounterID) []core.Entry {
 		t.Fatalf("history of %+v: got %d of %d entries, %v", of, len(list), total, err)
 	}
 	return list
+}
+
+// TestRepairBehindTransactions: a repair cuts off a transaction that the tables have. The replay of the transaction
+// before it changes nothing: no index lacks a key, and no key gets a number that another key has.
+func TestRepairBehindTransactions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openAlone(t, t.TempDir(), damagedOptions)
+	known(t, s, "key")
+	checkpoint(t, s)
+	known(t, s, "kept")
+	cut := s.events.End()
+	known(t, s, "cut off")
+	consume(t, s, request("cut off", 1, endless, noon))
+	killedAhead(t, s, dir)
+	changeByte(t, segmentFiles(t, dir)[0], segmentData+cut-firstPosition+30)
+	if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if got := checked(t, copyOf(t, dir)); len(got) > 0 {
+		t.Errorf("check after the repair: %q", got)
+	}
+	s = openAlone(t, dir, damagedOptions)
+	known(t, s, "new")
+	consume(t, s, request("new", 1, endless, noon))
+	abandon(t, s)
+	s = openAlone(t, dir, damagedOptions)
+	consume(t, s, request("new", 1, endless, noon))
+	for i, key := range []string{"key", "kept", "cut off", "new"} {
+		if got := keyRef(t, s, key).number; got != int64(i+1) {
+			t.Errorf("%s: got number %d, want %d", key, got, i+1)
+		}
+	}
+	wantUsed(t, s, ofKey("new"), 2)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := checked(t, dir); len(got) > 0 {
+		t.Errorf("check: %q", got)
+	}
 }
 
 // TestRebuildBehindRepair: tables may have records that a repair has cut off. So the event log alone makes no

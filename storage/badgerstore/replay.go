@@ -95,21 +95,40 @@ func (r *replay) redo(payload []byte, position int64) error {
 	if err != nil {
 		return err
 	}
+	applied, err := r.s.hasApplied(w, position)
+	if err != nil {
+		return err
+	}
 	for _, part := range parts {
-		if w, err = r.s.readPart(part); err != nil {
+		some, err := r.s.readPart(part)
+		if err != nil {
 			return err
 		}
-		if err := r.write(w, position); err != nil {
+		if err := r.write(some, position, applied); err != nil {
 			return err
 		}
 	}
-	if len(parts) > 0 {
-		return nil
-	}
-	return r.write(w, position)
+	return r.write(w, position, applied)
 }
 
-func (r *replay) write(w *writes, position int64) error {
+// hasApplied reports whether the database has the transaction at a position, or a later one of its account. w are the
+// last writes of the transaction.
+func (s *Store) hasApplied(w *writes, position int64) (applied bool, err error) {
+	for p := range w.byPath {
+		if p[0] != kindApplied {
+			continue
+		}
+		err = s.db.View(func(txn *badger.Txn) error {
+			last, err := snapshot{txn}.number(path(p))
+			applied = last >= position
+			return err
+		})
+	}
+	return applied, err
+}
+
+// write replays writes of the transaction at a position. applied means that the database has them.
+func (r *replay) write(w *writes, position int64, applied bool) error {
 	dropped, err := w.dropped()
 	if err != nil {
 		return err
@@ -122,7 +141,7 @@ func (r *replay) write(w *writes, position int64) error {
 			sh.removeLocked(c)
 		}
 	}
-	if err := r.undrop(w); err != nil {
+	if err := r.undrop(w); err != nil || applied {
 		return err
 	}
 	r.s.committing.Lock()

@@ -66,11 +66,12 @@ func (r *rewinding) read(all snapshot) error {
 		}
 		return true, nil
 	})
-	return firstOf(err, all.each(at(kindRepeat), true, func(_ path, value []byte) (bool, error) {
+	use := func(_ path, value []byte) (bool, error) {
 		position, err := decodeNumber(value)
 		r.used = max(r.used, position+1)
 		return true, err
-	}))
+	}
+	return firstOf(err, all.each(at(kindRepeat), true, use), all.each(at(kindApplied), true, use))
 }
 
 // record notes the last kept event of the counters in last.

@@ -346,9 +346,14 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	if !mayMount(t) {
 		return
 	}
-	dir := onDisk(t, 200)
+	dir, full := t.TempDir(), onDisk(t, 200)
 	s := openAlone(t, dir, quiet)
 	known(t, s, "key")
+	fold(t, s)
+	if err := os.Mkdir(full, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	copyDatabase(t, full, dir) // the database ends here
 	const users, keys, size = 14, 100, 12 << 10 // 16 MiB: four memtables
 	random := rand.NewChaCha8([32]byte{})
 	for user := int64(11); user < 11+users; user++ {
@@ -362,8 +367,10 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 			return err
 		})
 	}
+	copyEventLog(t, full, dir)
 	abandon(t, s)
-	if err := os.Remove(filepath.Join(dir, reserveName)); err != nil {
+	dir = full
+	if err := os.RemoveAll(filepath.Join(dir, reserveName)); err != nil {
 		t.Fatal(err)
 	}
 	empty := fillDisk(t, dir)
