@@ -99,14 +99,19 @@ func TestTornInRoom(t *testing.T) {
 	options.boot = 1
 	s := withOneRequest(t, dir, options)
 	whole := usedOfLast(s)
-	consume(t, s, request("key", 1, endless, noon))
-	abandon(t, s)
 	f, err := os.OpenFile(segmentFiles(t, dir)[0], os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	status := make([]byte, segmentData)
+	if _, err := f.ReadAt(status, 0); err != nil {
+		t.Fatal(err)
+	}
+	consume(t, s, request("key", 1, endless, noon))
+	abandon(t, s)
 	_, err = f.WriteAt(make([]byte, 20), whole) // the beginning of the second did not reach the disk
-	if err := firstOf(err, f.Close()); err != nil {
+	_, err2 := f.WriteAt(status, 0)             // and it was not answered: the status does not have it
+	if err := firstOf(err, err2, f.Close()); err != nil {
 		t.Fatal(err)
 	}
 

@@ -78,6 +78,9 @@ func (c *Checked) files(dir string, o Checking) error {
 	for _, d := range r.Damage {
 		o.Damage(d)
 	}
+	if r.Torn.Bytes > 0 {
+		o.Progress(fmt.Sprintf("event log: the last %d bytes of %s are a torn write: a crash interrupted the write, and the next start cuts them off", r.Torn.Bytes, r.Torn.File))
+	}
 	c.Segments, c.Events, c.Bytes = r.Segments, r.Records, c.Bytes+r.Bytes
 	o.Progress(fmt.Sprintf("event log: %d segments, %d events", r.Segments, r.Records))
 	return nil

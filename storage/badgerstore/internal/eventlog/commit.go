@@ -129,6 +129,7 @@ func (l *Log) put(start int64, data []byte, h hours) error {
 	l.segments.grown(g, end, h, data)
 	l.written.Store(end)
 	l.blocks.Add(1)
+	l.noteSoon()
 	if !l.power.Load() {
 		return nil
 	}

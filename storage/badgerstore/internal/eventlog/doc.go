@@ -49,8 +49,10 @@
 //   - keep: until when a record of the block must be kept, hours since 1970.
 //   - hard: until when a record of the block is removed in no case, likewise. See [Keep].
 //   - The status says what cannot be in a header that is written once: the position up to
-//     which the segment is known to be on disk, the oldest segment that was not removed, the
-//     boot of the machine, and whether a next segment exists. [Log.Sync] writes it.
+//     which the segment is known to be on disk, the position up to which it was written since
+//     the boot (3 bytes, relative), the oldest segment that was not removed, the boot of the
+//     machine, and whether a next segment exists. [Log.Sync] writes it, and in between the log
+//     itself, see [Options.NoteEvery].
 //
 // A record is read by its position with one read, and checked by its own CRC.
 //
@@ -70,7 +72,8 @@
 //
 //   - room written ahead, if only zeros follow;
 //   - damage, if it begins before a position that is known to be on disk: by the status, by the sync offset of any block header behind it, or by [Options.Known];
-//   - on the same boot of the machine, a torn write if a killed process can have left it:
+//   - on the same boot of the machine, damage, if the status says that the log was written beyond it;
+//   - on the same boot of the machine, else a torn write if a killed process can have left it:
 //     the beginning of one block, then zeros or the end of the file. Otherwise damage: the
 //     system was not restarted, so all that was written is still there, and a valid block
 //     behind an invalid one proves it;
@@ -83,7 +86,7 @@
 // their length is checked by the header of the next one when the log is opened, and their
 // content by [Log.Replay], [Log.Read] and [Verify].
 //
-// Two losses leave no trace in the files: a cut exactly between two blocks behind the last Sync,
+// Two losses leave no trace in the files: a cut exactly between two blocks behind the last status,
 // and the loss of all files. [Options.Known] detects both, up to the position that the caller stores elsewhere.
 //
 // # Full disk

@@ -97,11 +97,12 @@ func decodeHeader(b []byte) (h header, ok bool) {
 
 // status is what changes of a segment. Of its two copies the one with the higher number counts.
 type status struct {
-	number uint64
-	synced int64  // everything before it is on disk
-	oldest int64  // the base of the oldest segment that was not removed
-	boot   uint64 // of the machine that wrote the segment last
-	sealed bool   // a next segment exists, and begins at synced
+	number  uint64
+	synced  int64  // everything before it is on disk
+	written int64  // everything before it was written since the boot, at least
+	oldest  int64  // the base of the oldest segment that was not removed
+	boot    uint64 // of the machine that wrote the segment last
+	sealed  bool   // a next segment exists, and begins at synced
 }
 
 func (s *status) encode(seed uint32, base int64) []byte {
@@ -113,12 +114,14 @@ func (s *status) encode(seed uint32, base int64) []byte {
 	if s.sealed {
 		b[32] = 1
 	}
+	putUint24(b[33:], uint32(max(0, min(s.written-s.synced, maxUint24))))
 	le.PutUint32(b[36:], checksum(b[:36], seed, base))
 	return b
 }
 
 func decodeStatus(b []byte, seed uint32, base int64) (s status, ok bool) {
 	s = status{number: le.Uint64(b), synced: int64(le.Uint64(b[8:])), oldest: int64(le.Uint64(b[16:])), boot: le.Uint64(b[24:]), sealed: b[32] == 1}
+	s.written = s.synced + int64(uint24(b[33:]))
 	return s, s.number > 0 && le.Uint32(b[36:]) == checksum(b[:36], seed, base)
 }
 
@@ -175,6 +178,8 @@ func validFrame1(b []byte, position int64) bool {
 	return le.Uint32(b) == checksum(b[frameHeader1:], 0, position)
 }
 
+const maxUint24 = 1<<24 - 1
+
 func putUint24(b []byte, n uint32) { b[0], b[1], b[2] = byte(n), byte(n>>8), byte(n>>16) }
 
 func uint24(b []byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 }
@@ -189,7 +194,7 @@ type Keep struct {
 // hours is a Keep as blocks have it: hours since 1970, rounded up.
 type hours struct{ until, hard uint32 }
 
-const maxHours = 1<<24 - 1
+const maxHours = maxUint24
 
 // forEver is the Keep of a segment of which it is unknown.
 var forEver = hours{maxHours, maxHours}

@@ -41,6 +41,10 @@ type Options struct {
 	// once more. Nil for no help.
 	Help func(bytes int64) bool
 
+	// NoteEvery is how soon after a write the status says how far the log is written, without a sync. Open needs
+	// the status to tell a file that was cut off after a kill from a torn write. 0 for only with each Sync.
+	NoteEvery time.Duration
+
 	// OnTorn is called by Open when it cuts off a torn write.
 	OnTorn func(Torn)
 	// OnState is called with an error when the log begins to refuse records, and with nil when
@@ -71,6 +75,7 @@ type Log struct {
 	tried    time.Time  // when writing failed last
 
 	stopped atomic.Bool   // failed or refusing is set
+	noting  atomic.Bool   // a call of note is coming
 	written atomic.Int64  // the position up to which everything is in the files
 	blocks  atomic.Uint64 // written since Open
 

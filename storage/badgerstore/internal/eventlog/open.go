@@ -229,9 +229,12 @@ func (g *segment) tail(o Options) (t tail, err error) {
 		}
 		t.end, t.hours, t.crc = u.end(), t.hours.and(u.hours), crc32.Update(t.crc, castagnoli, u.bytes)
 	}
-	known := max(g.status.synced, o.Known)
+	known, sameBoot := max(g.status.synced, o.Known), o.Boot != 0 && g.status.boot == o.Boot
 	if t.end < known {
 		return t, g.damage(t.end, "a block is invalid, and the log is known to be on disk up to byte %d", g.offset(known))
+	}
+	if sameBoot && t.end < g.status.written {
+		return t, g.damage(t.end, "a block is invalid, and the log was written up to byte %d since the machine was started", g.offset(g.status.written))
 	}
 	written, err := g.lastWritten(t.end)
 	if err != nil || written == t.end {
@@ -241,7 +244,7 @@ func (g *segment) tail(o Options) (t tail, err error) {
 	if g.v1 {
 		return t, nil
 	}
-	if o.Boot != 0 && g.status.boot == o.Boot {
+	if sameBoot {
 		return t, g.prefixOnly(t.end, written)
 	}
 	behind, at, err := g.syncedBehind(t.end, g.end)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // Sync makes everything durable that is in the files, and notes in the status that it
@@ -31,8 +32,24 @@ func (l *Log) syncAndNote() error {
 // statusLocked returns what the status of the last segment should say.
 func (l *Log) statusLocked(g *segment) status {
 	s := g.status
-	s.synced, s.boot = l.durable.Load(), l.o.Boot
+	s.synced, s.written, s.boot = l.durable.Load(), l.written.Load(), l.o.Boot
 	return s
+}
+
+// noteSoon makes the status say within NoteEvery how far the log is written.
+func (l *Log) noteSoon() {
+	if l.o.NoteEvery > 0 && !l.noting.Swap(true) {
+		time.AfterFunc(l.o.NoteEvery, l.note)
+	}
+}
+
+func (l *Log) note() {
+	l.noting.Store(false)
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	if g := l.current.Load(); l.syncErr == nil && !g.v1 {
+		_ = g.writeStatus(l.statusLocked(g)) // the old status stays true
+	}
 }
 
 // syncLocked syncs the last segment: those before it were synced when the next one began.

@@ -14,7 +14,7 @@ type Report struct {
 	Bytes             int64          // of all segments
 	From              int64          // the first position behind the last gap, or of the log without a gap; 0 without a segment
 	First             []byte         // the payload of the first record
-	Torn              int64          // bytes of a torn write at the end: Open cuts them off
+	Torn              Torn           // the torn write at the end, which Open cuts off; no Bytes for none
 	Damage            []*DamageError // nothing when the log is whole
 }
 
@@ -70,7 +70,7 @@ func (r *Report) last(g *segment, o Options, report func(error) error) error {
 	if err != nil {
 		return report(err)
 	}
-	r.Torn, g.end = t.torn, t.end
+	r.Torn, g.end = Torn{g.name(), g.offset(t.end), t.torn}, t.end
 	return r.count(g, func([]byte) {})
 }
 
