@@ -160,31 +160,42 @@ func (a *archiving) add(slot byte, days *unarchived) {
 	}
 }
 
-// write changes the archive, and returns how long that is which it writes.
-func (a *archiving) write(txn *table.Txn) (size int, err error) {
-	r, changed := snapshot{txn.Txn}, map[core.Date]*archivedDay{}
+// maxArchived is the largest number of bytes of the archive in one transaction of the database. The days of one page, with
+// the largest numbers, are more than the database takes at once.
+const maxArchived = 256 << 10
+
+// write changes the archive, and returns the number of bytes that it has written. done is false when days are left:
+// then the caller commits the transaction, and calls write again in another one.
+func (a *archiving) write(txn *table.Txn) (size int, done bool, err error) {
+	r := snapshot{txn.Txn}
+	before, after := map[core.Date]archivedDay{}, map[core.Date]*archivedDay{}
 	if a.forget != 0 {
 		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
-			if day.forget(a.forget) {
-				changed[date] = new(*day)
-			}
+			before[date], after[date] = *day, new(*day)
+			after[date].forget(a.forget)
 		})
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	for _, d := range a.put {
-		day := changed[d.date]
+		day := after[d.date]
 		if day == nil {
 			day = &archivedDay{}
 			if _, err := r.archived(a.page, d.date, day); err != nil {
-				return 0, err
+				return 0, false, err
 			}
-			changed[d.date] = day
+			before[d.date], after[d.date] = *day, day
 		}
 		day.slots[d.slot][d.number] = d.used
 	}
-	for date, day := range changed {
+	for date, day := range after {
+		if *day == before[date] {
+			continue
+		}
+		if size > maxArchived {
+			return size, false, nil
+		}
 		p, record := archivePath(a.page, date), day.encode(a.page.kind)
 		size += len(p) + len(record)
 		if record == nil {
@@ -193,19 +204,17 @@ func (a *archiving) write(txn *table.Txn) (size int, err error) {
 			err = txn.Set(p, record)
 		}
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
-	return size, nil
+	return size, true, nil
 }
 
-// forget removes what is in slots, and reports whether there was anything.
-func (a *archivedDay) forget(slots uint64) (changed bool) {
+// forget removes the numbers in slots.
+func (a *archivedDay) forget(slots uint64) {
 	for slot := range a.slots {
-		if slots&(1<<slot) != 0 && a.slots[slot] != [dayNumbers]int64{} {
+		if slots&(1<<slot) != 0 {
 			a.slots[slot] = [dayNumbers]int64{}
-			changed = true
 		}
 	}
-	return changed
 }

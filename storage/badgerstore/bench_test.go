@@ -181,12 +181,14 @@ func makeDays(b *testing.B, s *Store, of core.DaysOf) {
 				a.put = append(a.put, slotDay{slot, dayNumber{date, dayAllowed, 1000}}, slotDay{slot, dayNumber{date, dayDenied, 1}})
 			}
 		}
-		err := s.commitLocked(func(txn *table.Txn) error {
-			_, err := a.write(txn)
-			return err
-		})
-		if err != nil {
-			b.Fatal(err)
+		for done := false; !done; {
+			err := s.commitLocked(func(txn *table.Txn) (err error) {
+				_, done, err = a.write(txn)
+				return err
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 }

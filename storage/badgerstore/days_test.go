@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -300,6 +301,32 @@ func TestSetDaysTooOld(t *testing.T) {
 		t.Fatalf("SetDays: %v", err)
 	}
 	wantDays(t, s, ofKey("key"), list[len(list)-core.DaysKept:]...)
+}
+
+// TestArchiveInParts: 64 users on one page get 400 days each, with the largest numbers. These are more bytes than the
+// database takes in one transaction. A failure means that no checkpoint is written any more, and that requests wait in the end.
+func TestArchiveInParts(t *testing.T) {
+	dir := t.TempDir()
+	s := openAlone(t, dir, quiet)
+	var list []core.CounterDay
+	for date := today - core.DaysKept + 1; date < today; date++ {
+		most := core.Traffic{Allowed: math.MaxInt64, Denied: math.MaxInt64}
+		list = append(list, core.CounterDay{Date: date, Traffic: most, Shared: most})
+	}
+	known(t, s, "key")
+	for user := int64(pageSlots); user < 2*pageSlots; user++ {
+		addUserAndKey(t, s, user, fmt.Sprint("key", user))
+		if err := s.SetDays(t.Context(), ofUser(user), list); err != nil {
+			t.Fatalf("SetDays: %v", err)
+		}
+	}
+	for range 2 {
+		fold(t, s)
+		abandon(t, s)
+		s = openAlone(t, dir, quiet)
+		wantDays(t, s, ofUser(pageSlots), list...)
+		wantDays(t, s, ofUser(2*pageSlots-1), list...)
+	}
 }
 
 // TestWithoutDays: a store that was written before there were days is opened, and counts

@@ -216,8 +216,8 @@ func (s *Store) writePages(b *folding) error {
 		err := s.commitLocked(func(txn *table.Txn) error {
 			for size, pages := 0, 0; len(rest) > 0 && size < turnBytes && pages < maxWrites/4; pages++ {
 				n := onOnePage(rest)
-				written, err := s.writePage(txn, rest[:n], b.bytes)
-				if err != nil {
+				written, done, err := s.writePage(txn, rest[:n], b.bytes)
+				if err != nil || !done {
 					return err
 				}
 				size += written
@@ -247,24 +247,24 @@ func onOnePage[C paged](counters []C) int {
 	return len(counters)
 }
 
-// writePage writes counters of one page to that page, and their days to the archive. It returns how many bytes it
-// has written.
-func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (int, error) {
+// writePage writes the days of counters of one page to the archive, and then the counters to the page. It returns how many
+// bytes it has written. done is false when days are left: then the caller commits, and calls writePage again.
+func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (size int, done bool, err error) {
 	p := pagePath(counters[0].page())
 	old, err := snapshot{txn.Txn}.get(p)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	pg, err := decodePage(old)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	a := archiving{page: counters[0].page()}
 	for _, c := range counters {
 		record, days := records[c.from:c.upTo:c.upTo], c.days
 		if len(record) == 0 {
 			if record, days, err = s.caughtUp(pg[c.slot()], c); err != nil {
-				return 0, err
+				return 0, false, err
 			}
 		}
 		if appliedOf(pg[c.slot()]) <= c.position { // otherwise the counter was deleted since take
@@ -273,12 +273,11 @@ func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (in
 		}
 	}
 	a.forget |= pg.tidy(s.folder.mark.Load())
-	size, err := a.write(txn)
-	if err != nil {
-		return 0, err
+	if size, done, err = a.write(txn); err != nil || !done {
+		return size, false, err
 	}
 	record := pg.encode()
-	return size + len(record), setPage(txn, counters[0].page(), record, old != nil)
+	return size + len(record), true, setPage(txn, counters[0].page(), record, old != nil)
 }
 
 // caughtUp applies the events since a record to a counter that is not in memory. It returns the new record, and

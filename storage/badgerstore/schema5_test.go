@@ -119,6 +119,9 @@ func TestSchema5(t *testing.T) {
 				t.Errorf("Check: got %q, want no damage", got)
 			}
 			s = openAlone(t, dir, quiet)
+			if n := expiringDays(t, s); n > 0 {
+				t.Errorf("archive: %d records are removed by the clock of the machine, want none", n)
+			}
 			before := counterOf(t, s, ofKey("kept")).Tallies[core.Month].Used
 			last := int64(0)
 			for _, k := range keysOf(t, s) {
@@ -148,6 +151,24 @@ func TestSchema5(t *testing.T) {
 			}
 		})
 	}
+}
+
+// expiringDays returns the number of records of the archive that Badger would remove at some time.
+func expiringDays(t *testing.T, s *Store) (n int) {
+	t.Helper()
+	err := s.db.View(func(txn *badger.Txn) error {
+		return snapshot{txn}.each(at(kindDay), false, func(p path, _ []byte) (bool, error) {
+			item, err := txn.Get(p)
+			if err == nil && item.ExpiresAt() > 0 {
+				n++
+			}
+			return true, err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // keysOf returns the keys of the account.

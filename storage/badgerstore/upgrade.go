@@ -25,7 +25,7 @@ const (
 // upgrade brings the store of an earlier version up to date. highest has the largest numbers in
 // its events. The caller closes the store.
 func (s *Store) upgrade(highest map[ref]int64) error {
-	return firstOf(s.applyJournals(), s.raiseNumbers(highest), s.listOldPages(), s.fold(), s.storeSchema())
+	return firstOf(s.applyJournals(), s.raiseNumbers(highest), s.listOldPages(), s.keepDays(), s.fold(), s.storeSchema())
 }
 
 // storeSchema stores the version in the database alone.
@@ -58,6 +58,24 @@ func (s *Store) raiseNumbers(highest map[ref]int64) error {
 			}
 		}
 		return nil
+	})
+	return firstOf(err, s.apply(w))
+}
+
+// keepDays writes the archive anew. Before schema 6, Badger removed its records by the clock of the machine: a clock that is
+// wrong by a year would remove them all. Now the daily sweep removes them.
+func (s *Store) keepDays() error {
+	w := newWrites()
+	err := s.db.View(func(txn *badger.Txn) error {
+		return snapshot{txn}.each(at(kindDay), true, func(p path, value []byte) (bool, error) {
+			w.put(p, slices.Clone(value))
+			if w.fit() {
+				return true, nil
+			}
+			some := w
+			w = newWrites()
+			return true, s.apply(some)
+		})
 	})
 	return firstOf(err, s.apply(w))
 }
