@@ -353,7 +353,7 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	if err := os.Mkdir(full, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	copyDatabase(t, full, dir) // the database ends here
+	copyDatabase(t, full, dir)                  // the database ends here
 	const users, keys, size = 14, 100, 12 << 10 // 16 MiB: four memtables
 	random := rand.NewChaCha8([32]byte{})
 	for user := int64(11); user < 11+users; user++ {
