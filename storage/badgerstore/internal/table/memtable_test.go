@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 )
 
 // openFilled opens a database with a record that fills memtables.
@@ -116,5 +117,27 @@ func TestSyncRefused(t *testing.T) {
 	}
 	if least := int(db.o.MemTableSize) / 8 * 6; fits < least {
 		t.Errorf("committed %d bytes while sync failed, want at least %d", fits, least)
+	}
+}
+
+// TestSyncSeldom: while sync fails, as on a full disk, small transactions in the last eighth of the memtable try again
+// every 100 ms only. Otherwise each change of a key on a full disk costs an fsync and a file.
+func TestSyncSeldom(t *testing.T) {
+	db, refused := openFilled(t), errors.New("no space left on device")
+	began, synced, commits := time.Now(), 0, 0
+	for err := error(nil); err == nil; commits++ {
+		txn := entries(t, db, commits, 1, 4<<10)
+		err = db.Commit(txn, func() error {
+			synced++
+			return refused
+		})
+		if txn.Discard(); err != nil && !errors.Is(err, refused) {
+			t.Fatal(err)
+		}
+	}
+	most := 2 + int(time.Since(began)/prepareEvery) // 2: the first attempt, and the one that is refused
+	t.Logf("%d calls of sync, %d transactions", synced, commits)
+	if synced > most {
+		t.Errorf("got %d calls of sync in %d transactions, want at most %d", synced, commits, most)
 	}
 }
