@@ -97,6 +97,7 @@ func Open(o Options) (*DB, error) {
 	if db.DB, err = openBadger(db.o); err != nil {
 		return nil, err
 	}
+	db.log().db.Store(db.DB)
 	db.pin = db.newPin()
 	if err := db.takeInventory(db.pin, db.found); err != nil {
 		return nil, errors.Join(err, db.DB.Close())
@@ -212,8 +213,13 @@ func (db *DB) Checkpoint(mark Mark) error {
 	return nil
 }
 
-// Watch calls [DB.Checkpoint] with the last mark. Call it every second: compacted tables stay on disk until then.
+// log returns the logger that Badger was given.
+func (db *DB) log() *badgerLog { return db.o.Logger.(*badgerLog) }
+
+// Watch calls [DB.Checkpoint] with the last mark, and logs the end of a failed flush. Call it every second: compacted
+// tables stay on disk until then.
 func (db *DB) Watch() error {
+	db.log().checkFlush()
 	db.mu.Lock()
 	mark := db.kept.Mark
 	db.mu.Unlock()
