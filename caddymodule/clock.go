@@ -86,7 +86,7 @@ func newClock(log *slog.Logger) *core.Clock {
 			log.Error("the clock is far ahead of the last good time: requests count from the last good time on, until the clock returns, "+
 				"is steady for a minute, or is confirmed by limitkeeper clock accept", "used", s.Used.UTC())
 		case core.ClockReturned:
-			log.Info("the clock is right again and in use")
+			log.Warn("the clock is right again and in use")
 		case core.ClockSteady:
 			log.Warn("the clock was steady for a minute and is in use")
 		case core.ClockAccepted:

@@ -135,7 +135,7 @@ func TestSyncSeldom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	most := 2 + int(time.Since(began)/prepareEvery) // 2: the first attempt, and the one that is refused
+	most := 2 + int(time.Since(began)/prepareEvery) // two more: for the first attempt and the refused transaction
 	t.Logf("%d calls of sync, %d transactions", synced, commits)
 	if synced > most {
 		t.Errorf("got %d calls of sync in %d transactions, want at most %d", synced, commits, most)
