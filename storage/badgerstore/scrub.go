@@ -104,7 +104,7 @@ func (c *scrubbing) run() error {
 	if err == nil {
 		now := time.Now().Unix()
 		c.s.verified.Store(now)
-		err = c.s.db.SetVerified(now)
+		_ = c.s.db.SetVerified(now) // after an error, on a full disk, the next inventory has it
 		c.s.log.Info("the store was verified", "dir", c.s.dir, "bytes", c.bytes, "duration", time.Since(c.began).Round(time.Second))
 	}
 	return err

@@ -108,7 +108,8 @@ func (t *Txn) Delete(key []byte) error {
 // NewTxn begins a read-write transaction. The caller calls Discard.
 func (db *DB) NewTxn() *Txn { return &Txn{db.NewTransaction(true), entrySize} }
 
-// prepareEvery is the time between two attempts to begin the next memtable while there is room in the current one.
+// prepareEvery is the time between two attempts to create the file of the next memtable while there is room in the
+// current one. Each attempt costs a sync.
 const prepareEvery = 100 * time.Millisecond
 
 // ErrUnprepared means that the file of the next memtable cannot be created now. The database has not changed.
@@ -117,8 +118,8 @@ var ErrUnprepared = errors.New("the next memtable cannot be created")
 // Commit commits a transaction. A table must never be ahead of the event log on disk. So Commit decides when Badger
 // begins the next memtable: at 6/8 of the size it calls sync, which syncs the event log, and then fills the
 // memtable up. While sync fails, or the file of the next memtable cannot be created, Commit still uses the memtable
-// up to 7/8, and tries again every 100 ms. Beyond 7/8 it tries each time, and returns the error of sync, or
-// [ErrUnprepared]. One caller at a time.
+// up to 7/8. Beyond 7/8 it returns the error of sync, or [ErrUnprepared]. Up to 7/8, Commit tries to create the file at
+// most every 100 ms. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
 	filled := db.filled + t.bytes
 	if filled > db.hardLimit() || filled > db.softLimit() && time.Since(db.unprepared) >= prepareEvery {
@@ -127,8 +128,10 @@ func (db *DB) Commit(t *Txn, sync func() error) error {
 			if err := db.nextMemtable(next); err != nil {
 				return err
 			}
-		} else if db.unprepared = time.Now(); filled > db.hardLimit() {
+		} else if filled > db.hardLimit() {
 			return err
+		} else if errors.Is(err, ErrUnprepared) {
+			db.unprepared = time.Now()
 		}
 	}
 	db.filled += t.bytes

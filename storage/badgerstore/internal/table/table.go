@@ -64,7 +64,7 @@ type DB struct {
 	filler  []byte
 	filled  int64 // upper bound of the bytes in the memtable; for the caller of [DB.Commit] only
 
-	unprepared time.Time // the last attempt to begin a memtable that has failed; for the caller of [DB.Commit] only
+	unprepared time.Time // when Commit could not create the file of the next memtable; for the caller of [DB.Commit] only
 
 	notes      []noted // sorted by position
 	flushed    int64   // the position that [DB.Flushed] has returned last
