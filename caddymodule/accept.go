@@ -25,8 +25,8 @@ func init() {
 
 const storeHelp = `
 After Redis has lost data, every node refuses requests with status 503. The log
-says what was lost. Restore Redis from a backup, or let all nodes go on with what
-Redis has now:
+says what was lost. Restore Redis from a backup, or keep what Redis has now. Then
+let all nodes go on. They wait for this command after a restored backup, too:
 
 	limitkeeper store accept
 `

@@ -34,6 +34,12 @@ func TestStoreAccept(t *testing.T) {
 
 	redis.Do(t, "FLUSHALL")
 	eventually(t, "the refusal", func() bool { return health() == 503 })
+	if got := s.get("/functions/v1/health"); !strings.Contains(got.body, "Redis has lost data") {
+		t.Errorf("got the health %s, want one that says that Redis has lost data", got.body)
+	}
+	if out, err := execute("account", accountCommand, "list", "--address", s.admin); err == nil || !strings.Contains(err.Error(), "`limitkeeper store accept`: "+redis.Addr()+": it was emptied") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("account list: got %q, %v; want one line with the loss and the command", out, err)
+	}
 	for range 3 {
 		if got := s.validate(ten.owner, ten.secret).StatusCode; got != 503 {
 			t.Errorf("got %d after the loss, want 503", got)

@@ -120,7 +120,7 @@ func runningService() (*core.Service, error) {
 	return service, adminError(err)
 }
 
-// adminError gives an error the status that goes with it.
+// adminError gives an error the status and the text that go with it.
 func adminError(err error) error {
 	e, ok := errors.AsType[*core.Error](err)
 	if err == nil || !ok {
@@ -138,6 +138,9 @@ func adminError(err error) error {
 	text := e.Message
 	if e.Detail != "" {
 		text = e.Detail
+	}
+	if _, cause, ok := strings.Cut(err.Error(), core.ErrUnavailable.Error()+": "); ok {
+		text = core.MaskSecrets(cause) // for the operator, who may read the log too
 	}
 	return caddy.APIError{HTTPStatus: status, Err: errors.New(text)}
 }

@@ -77,16 +77,17 @@ var readClock func() (wall time.Time, monotonic time.Duration)
 // newClock returns a clock that logs its changes.
 func newClock(log *slog.Logger) *core.Clock {
 	return core.NewClock(readClock, func(change core.ClockChange, s core.ClockState) {
-		log := log.With("clock", s.Wall.UTC(), "ahead", s.Ahead().Round(time.Second).String())
+		text := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+		log := log.With("clock", text(s.Wall), "ahead", s.Ahead().Round(time.Second).String())
 		if !s.Server.IsZero() {
-			log = log.With("clock_of_redis", s.Server.UTC())
+			log = log.With("clock_of_redis", text(s.Server))
 		}
 		switch change {
 		case core.ClockHeld:
 			log.Error("the clock is far ahead of the last good time: requests count from the last good time on, until the clock returns, "+
-				"is steady for a minute, or is confirmed by limitkeeper clock accept", "used", s.Used.UTC())
+				"is steady for a minute, or is confirmed by limitkeeper clock accept", "used", text(s.Used))
 		case core.ClockReturned:
-			log.Info("the clock is right again and in use")
+			log.Warn("the clock is right again and in use")
 		case core.ClockSteady:
 			log.Warn("the clock was steady for a minute and is in use")
 		case core.ClockAccepted:

@@ -86,6 +86,7 @@ func TestClockJump(t *testing.T) {
 	health(`{"status":"ok"}`)
 	figures("0", 1)
 	s.waitLog("the clock is far ahead", 1)
+	s.waitLog(`"clock":"2027-11-22T10:00:00Z","ahead":"8760h0m0s","used":"2026-11-22T10:00:00Z"`, 1)
 	s.waitLog("the clock is right again", 1)
 
 	machine.Step(clockYear)

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -274,6 +276,31 @@ func TestGatewayOnStoreError(t *testing.T) {
 			s.waitLog("pulled the plug", 1)
 			if got := s.get("/"); got.StatusCode != 401 {
 				t.Errorf("without a key: got %d, want 401", got.StatusCode)
+			}
+		})
+	}
+}
+
+// When the directory of the store is deleted, a disabled key that the process remembers is still refused as disabled. A
+// failure means that on_store_error allow lets a disabled key pass.
+func TestDisabledWithoutDirectory(t *testing.T) {
+	for word, lost := range map[string]int{"on_store_error deny": 503, "on_store_error allow": 200} {
+		t.Run(word, func(t *testing.T) {
+			s, up := newServer(t), newRecorder(t, nil)
+			s.start("store badger %dir/data", "limitkeeper {\n"+word+"\n}\n"+up.proxy())
+			ten := s.tenant("default", 10)
+			disabled, secret, err := s.service().CreateKey(t.Context(), ten.account, core.KeyPatch{Name: new("off"), UserID: &ten.user.ID, PlanID: core.Some(ten.plan.ID)})
+			s.must(err)
+			_, err = s.service().UpdateKey(t.Context(), ten.account, disabled.ID, core.KeyPatch{Status: new(string(core.KeyInactive))})
+			s.must(err)
+			ask := func(secret string) int { return s.get("/", "X-API-Key: "+secret).StatusCode }
+			if got, of := ask(ten.secret), ask(secret); got != 200 || of != 403 {
+				t.Errorf("before the loss: got %d, and %d for the disabled key, want 200 and 403", got, of)
+			}
+			s.must(os.RemoveAll(filepath.Join(s.dir, "data")))
+			eventually(t, "the store to fail", func() bool { return s.service().Health(t.Context()) != nil })
+			if got, of := ask(ten.secret), ask(secret); got != lost || of != 403 {
+				t.Errorf("after the loss: got %d, and %d for the disabled key, want %d and 403", got, of, lost)
 			}
 		})
 	}

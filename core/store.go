@@ -212,7 +212,7 @@ type CappedHistory interface {
 	HistoryCut(ctx context.Context, of CounterID) (bool, error)
 }
 
-// HealthStore is a [Store] that can refuse requests while it can be read.
+// HealthStore is a [Store] that knows why it refuses requests.
 type HealthStore interface {
 	// Health returns nil while requests are counted. Else its error is an [Error] with the code
 	// [CodeUnavailable], whose message says why to anybody.

@@ -103,7 +103,7 @@ type Store struct {
 	noDescriptors atomic.Bool // none was left when Badger was to be written to
 
 	retention  retention
-	verified   atomic.Int64  // when the last scrub ended, Unix seconds; 0 before the first one
+	verified   atomic.Int64  // when the last scrub ended without damage, Unix seconds; 0 before the first one
 	unreadable atomic.Uint64 // as table.Unreadable was when the tables were verified
 	now        func() time.Time
 	clock      atomic.Int64 // what now returned, Unix seconds, not more than a moment behind

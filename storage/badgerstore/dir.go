@@ -92,8 +92,11 @@ func (s *Store) directories() []string { return []string{s.dir, filepath.Join(s.
 // checkDir fails the store when a directory of it is lost, or its file system has become read-only.
 func (s *Store) checkDir() {
 	for i, path := range s.directories() {
-		if err := sameDir(path, s.identity[i]); errors.Is(err, errLost) {
+		err := sameDir(path, s.identity[i])
+		if errors.Is(err, errLost) {
 			_ = s.fail(err)
+		} else if s.noDescriptors.Load() {
+			s.setNoDescriptors(err)
 		}
 	}
 	if _, _, err := s.reserve.space(s.dir); errors.Is(err, syscall.EROFS) {
@@ -122,18 +125,24 @@ func (s *Store) ready() error {
 	if errors.Is(err, errLost) {
 		return s.fail(err)
 	}
-	none := noDescriptors(err)
+	if s.setNoDescriptors(err) {
+		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
+	}
+	return firstOf(s.touch(), s.reserve.ready())
+}
+
+// setNoDescriptors notes whether err says that descriptors have run out, and logs each change. checkDir notes only the
+// end, because a store without changes of resources needs no descriptor.
+func (s *Store) setNoDescriptors(err error) (none bool) {
+	none = noDescriptors(err)
 	switch {
 	case s.noDescriptors.Swap(none) == none:
 	case none:
 		s.log.Error("file descriptors have run out: resources cannot be changed until descriptors are free", "dir", s.dir, "error", err)
 	default:
-		s.log.Info("there are file descriptors again", "dir", s.dir)
+		s.log.Warn("there are file descriptors again: resources can be changed", "dir", s.dir)
 	}
-	if none {
-		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
-	}
-	return firstOf(s.touch(), s.reserve.ready())
+	return none
 }
 
 // noDescriptors reports whether err says that descriptors have run out.

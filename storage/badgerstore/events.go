@@ -125,7 +125,7 @@ func (s *Store) logTorn(t eventlog.Torn) {
 func (s *Store) logState(err error) {
 	switch {
 	case err == nil:
-		s.log.Info("the event log can be written again: requests are counted", "dir", s.dir)
+		s.log.Warn("the event log can be written again: requests are counted", "dir", s.dir)
 	case errors.Is(err, eventlog.ErrTemporary):
 		s.log.Error("requests are refused until the event log can be written again", "dir", s.dir, "error", err)
 	default:

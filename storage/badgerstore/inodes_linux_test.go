@@ -89,7 +89,7 @@ func TestNoMappings(t *testing.T) {
 	if at, err := r.mapWith(atThird); at != 7 || err != nil || calls != 3 {
 		t.Errorf("got %d, %v after %d calls, want the mapping of the third", at, err, calls)
 	}
-	if logged.lines("level=ERROR") != 1 || logged.lines("level=INFO") != 1 {
+	if logged.lines("level=ERROR") != 1 || logged.lines("level=WARN") != 1 {
 		t.Errorf("logged:\n%s\nwant one line for each change", logged.text.String())
 	}
 	r.opening.Store(true)

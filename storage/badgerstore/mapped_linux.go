@@ -77,7 +77,7 @@ func (r *reserve) mapWith(mmap func() (uintptr, error)) (uintptr, error) {
 		case wait:
 			r.log.Error("the database waits: the process can map no more files: raise vm.max_map_count or the limit of memory", "dir", r.dir)
 		default:
-			r.log.Info("files are mapped again", "dir", r.dir)
+			r.log.Warn("files are mapped again", "dir", r.dir)
 		}
 		if !wait {
 			return at, err

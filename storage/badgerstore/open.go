@@ -98,6 +98,7 @@ func openWithReserve(r *reserve, dir string, o Options) (*Store, error) {
 	}
 	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
 	s.clock.Store(s.now().Unix())
+	s.verified.Store(db.Verified())
 	s.SetMaxHistory(o.MaxHistory)
 	s.writers.seed = maphash.MakeSeed()
 	if err := s.recoverWithRoom(o); err != nil {

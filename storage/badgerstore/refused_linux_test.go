@@ -62,3 +62,26 @@ func TestNoDescriptors(t *testing.T) {
 	})
 	wantUsed(t, s, ofKey("key"), answered+refused+1) // the refused one was written later
 }
+
+// TestDescriptorsAgain: the log has one line when the changes of resources find no descriptor, and one when descriptors
+// are free, also without another change. A failure means that nobody knows when the state is over.
+func TestDescriptorsAgain(t *testing.T) {
+	var logged logLines
+	s := openAlone(t, t.TempDir(), Options{Logger: logged.logger()})
+	known(t, s, "key")
+	take, give := descriptors(t)
+	take()
+	for range 3 {
+		if err := s.Update(t.Context(), acct, withKeys(1, 1)); !errors.Is(err, syscall.EMFILE) {
+			t.Errorf("Update: got error %v, want %v", err, syscall.EMFILE)
+		}
+		s.checkDir()
+	}
+	give()
+	for range 3 {
+		s.checkDir()
+	}
+	if logged.lines("level=ERROR") != 1 || logged.lines("level=WARN") != 1 || logged.lines("level=") != 2 {
+		t.Errorf("logged:\n%s\nwant one line for each change", logged.text.String())
+	}
+}

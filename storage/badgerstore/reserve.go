@@ -202,7 +202,8 @@ func (r *reserve) hasLocked(n int64, free uint64) bool {
 	return r.held >= n
 }
 
-// setFullLocked sets full, and logs each change.
+// setFullLocked sets full, and logs each change. Lines that end a state of an error are warnings, here and elsewhere:
+// a log without Info, like that of the command protect, has them too.
 func (r *reserve) setFullLocked(full bool) {
 	switch {
 	case r.full.Swap(full) == full:
@@ -210,7 +211,7 @@ func (r *reserve) setFullLocked(full bool) {
 		r.log.Error("the disk is full: requests are refused until there is room; keys and users can be disabled and deleted",
 			"dir", r.dir, "min_free", r.size, "few_inodes", fewInodes(r.dir))
 	default:
-		r.log.Info("there is room on the disk again: requests are counted", "dir", r.dir)
+		r.log.Warn("there is room on the disk again: requests are counted", "dir", r.dir)
 	}
 }
 

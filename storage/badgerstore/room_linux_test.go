@@ -226,7 +226,7 @@ func filledFast(t *testing.T, size int) {
 		}
 	}
 	l.end(t)
-	if logged.lines(getsFull) != rounds || logged.lines("level=ERROR") != rounds || logged.lines("level=INFO") != rounds {
+	if logged.lines(getsFull) != rounds || logged.lines("level=ERROR") != rounds || logged.lines(`level=WARN msg="`+hasRoom) != rounds || logged.lines("level=INFO") != 0 {
 		t.Errorf("logged:\n%.3000s\nwant %d lines that the disk is full, and as many that there is room", logged.text.String(), rounds)
 	}
 	if err := s.Close(); err != nil {

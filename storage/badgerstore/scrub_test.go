@@ -57,6 +57,45 @@ func TestScrub(t *testing.T) {
 	}
 }
 
+// TestVerifiedTime: the time of the last scrub outlives a stop and a kill, and the next scrub begins a day after it,
+// or 5 minutes after the start when the day is over. A failure means that a store which is restarted every 10 minutes
+// is never verified, or that its metric is 0 after each start.
+func TestVerifiedTime(t *testing.T) {
+	dir := t.TempDir()
+	s := openAlone(t, dir, quiet)
+	known(t, s, "key")
+	if got := s.untilScrub(time.Now()); got != firstScrub {
+		t.Errorf("a new store: the first scrub begins after %v, want %v", got, firstScrub)
+	}
+	scrubbed(t, s)
+	at := s.Stats().VerifiedAt
+	for _, stop := range []func(){func() { abandon(t, s) }, func() {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}} {
+		stop()
+		s = openAlone(t, dir, quiet)
+		if got := s.Stats().VerifiedAt; got != at {
+			t.Errorf("got %d after a start, want %d", got, at)
+		}
+		consume(t, s, request("key", 1, endless, noon)) // a checkpoint keeps the time
+	}
+	for _, test := range []struct{ since, want time.Duration }{
+		{time.Hour, 23 * time.Hour}, {scrubEvery - time.Minute, firstScrub}, {100 * time.Hour, firstScrub}, {-time.Hour, firstScrub},
+	} {
+		if got := s.untilScrub(time.Unix(at, 0).Add(test.since)); got != test.want {
+			t.Errorf("%v after a scrub: the next one begins after %v, want %v", test.since, got, test.want)
+		}
+	}
+	s.retention.running.Lock()
+	s.dropCopy("a test")
+	s.retention.running.Unlock()
+	if got := s.untilScrub(time.Unix(at, 0)); got != firstScrub {
+		t.Errorf("without a copy: the first scrub begins after %v, want %v", got, firstScrub)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // changeByte changes a byte of a file in place.

@@ -14,7 +14,7 @@ type Stats struct {
 	UnfoldedBytes int64  // how much of it is not folded yet: it is read when the store is opened
 	Folds         uint64 // how often it was folded
 	Waits         uint64 // how often a request had to wait until it was
-	VerifiedAt    int64  // when the last scrub of all files ended, Unix seconds; 0 before the first one
+	VerifiedAt    int64  // when the last scrub of all files ended without damage, Unix seconds; 0 before the first one
 }
 
 // Stats returns how the store is doing. It is cheap.

@@ -271,7 +271,7 @@ func (w *watch) lostLocked(n *node, lost string) {
 	case before == lost:
 		return
 	case lost == "":
-		log.Info("the loss of redis was accepted", "loss", before)
+		log.Warn("the loss of redis was accepted", "loss", before)
 	case before == "":
 		w.s.losses.Add(1)
 		log.Error("redis has lost data: requests are refused until `limitkeeper store accept`", "loss", lost)

@@ -1,6 +1,13 @@
 package redisstore
 
-import "time"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
 
 // Stats says how a store is doing.
 type Stats struct {
@@ -32,3 +39,17 @@ func (s *Store) Stats() (st Stats) {
 	}
 	return st
 }
+
+// Health implements [core.HealthStore].
+func (s *Store) Health(ctx context.Context) error {
+	if err := s.refusal(); err != nil {
+		return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: "Redis has lost data, and the log says what"}, err)
+	}
+	_, err := s.AccountByName(ctx, "health")
+	if errors.Is(err, core.ErrAccountNotFound) {
+		return nil
+	}
+	return err
+}
+
+var _ core.HealthStore = (*Store)(nil)

@@ -242,7 +242,7 @@ func (m *master) answered(breaks uint64, asked time.Duration) {
 	m.w.trustLocked()
 	m.node.found()
 	if !m.silent.IsZero() {
-		m.w.s.o.Logger.Info("redis is back", "address", m.node.address, "after", time.Since(m.silent).Round(time.Millisecond))
+		m.w.s.o.Logger.Warn("redis is back", "address", m.node.address, "after", time.Since(m.silent).Round(time.Millisecond))
 		m.silent = time.Time{}
 	}
 }

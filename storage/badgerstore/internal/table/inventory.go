@@ -28,7 +28,8 @@ type inventory struct {
 	Tables   []entry      `json:"tables"`
 	Damaged  *DamageError `json:"damaged,omitempty"` // the damage of a table that a compaction has merged
 
-	Replayable bool `json:"replayable,omitempty"` // see [DB.Replayable]
+	Replayable bool  `json:"replayable,omitempty"` // see [DB.Replayable]
+	Verified   int64 `json:"verified,omitempty"`   // see [DB.SetVerified]
 }
 
 // Mark is the state of the store at a checkpoint.

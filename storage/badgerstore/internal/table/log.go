@@ -4,18 +4,26 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 // compactAgain is the pause after a failed compaction. The next attempt merges the same tables.
 const compactAgain = time.Second
 
 // badgerLog passes warnings and errors of Badger to a logger, and drops other lines. When tables cannot be written it
-// logs one line, and another line when tables are written again.
+// logs one line, and another line when all tables are written again.
 type badgerLog struct {
-	to      *slog.Logger
-	failing atomic.Bool // a compaction or a flush has failed, and no compaction has succeeded since
+	to *slog.Logger
+	db atomic.Pointer[badger.DB] // nil until the database is open
+
+	mu         sync.Mutex
+	compaction bool   // the last compaction has failed
+	flush      bool   // the last flush of a memtable has failed; Badger tries again with the same memtable
+	flushed    uint64 // the newest version in a table when the flush failed first
 }
 
 // Errorf implements badger.Logger. It drops the line "Received err": badger.Open returns the same error.
@@ -23,7 +31,7 @@ func (l *badgerLog) Errorf(format string, args ...any) {
 	switch {
 	case strings.HasPrefix(format, "Received err"):
 	case strings.HasPrefix(format, "error flushing memtable"):
-		l.failed(args[0])
+		l.flushFailed(args[0])
 	default:
 		l.to.Error(oneLine(format, args...))
 	}
@@ -34,7 +42,7 @@ func (l *badgerLog) Warningf(format string, args ...any) {
 	switch {
 	case strings.HasPrefix(format, "[Compactor: %d] LOG Compact FAILED"):
 		takeBuilt()
-		l.failed(args[1])
+		l.compacted(args[1])
 		time.Sleep(compactAgain)
 	case strings.HasPrefix(format, "While running doCompact:"): // the same error a second time
 	default:
@@ -53,14 +61,59 @@ func (l *badgerLog) Debugf(format string, args ...any) {
 		if keys, _ := args[1].(uint64); keys > 0 {
 			countBuilt()
 		}
-	case strings.HasSuffix(format, "Compaction for level: %d DONE") && l.failing.Swap(false):
-		l.to.Info("badger: tables are written again")
+	case strings.HasSuffix(format, "Compaction for level: %d DONE"):
+		l.compacted(nil)
 	}
 }
 
-// failed logs that tables cannot be written, unless the last line already said so.
-func (l *badgerLog) failed(err any) {
-	if !l.failing.Swap(true) {
+// compacted notes the result of a compaction.
+func (l *badgerLog) compacted(failed any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setLocked(failed != nil, l.flush, failed)
+}
+
+// flushFailed notes that a memtable was not flushed.
+func (l *badgerLog) flushFailed(err any) {
+	newest := l.newestVersion()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.flush {
+		l.flushed = newest
+	}
+	l.setLocked(l.compaction, true, err)
+}
+
+// checkFlush notes the end of a failed flush. Badger logs no line then, but the next table of a memtable has newer
+// versions than all other tables.
+func (l *badgerLog) checkFlush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flush && l.newestVersion() > l.flushed {
+		l.setLocked(l.compaction, false, nil)
+	}
+}
+
+// newestVersion returns the newest version of a record in a table.
+func (l *badgerLog) newestVersion() (newest uint64) {
+	if db := l.db.Load(); db != nil {
+		for _, t := range db.Tables() {
+			newest = max(newest, t.MaxVersion)
+		}
+	}
+	return newest
+}
+
+// setLocked sets what fails, and logs when the first failure begins and when the last one ends. The last line is a
+// warning: a log without Info has it too.
+func (l *badgerLog) setLocked(compaction, flush bool, err any) {
+	failing := l.compaction || l.flush
+	l.compaction, l.flush = compaction, flush
+	switch {
+	case failing == (compaction || flush):
+	case failing:
+		l.to.Warn("badger: tables are written again")
+	default:
 		l.to.Error("badger: tables cannot be written: nothing is lost, Badger tries again", "error", strings.Join(strings.Fields(fmt.Sprint(err)), " "))
 	}
 }

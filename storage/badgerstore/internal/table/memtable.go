@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -107,15 +108,21 @@ func (t *Txn) Delete(key []byte) error {
 // NewTxn begins a read-write transaction. The caller calls Discard.
 func (db *DB) NewTxn() *Txn { return &Txn{db.NewTransaction(true), entrySize} }
 
+// prepareEvery is the time between two attempts to create the file of the next memtable while there is room in the
+// current one. Each attempt costs a sync.
+const prepareEvery = 100 * time.Millisecond
+
 // ErrUnprepared means that the file of the next memtable cannot be created now. The database has not changed.
 var ErrUnprepared = errors.New("the next memtable cannot be created")
 
 // Commit commits a transaction. A table must never be ahead of the event log on disk. So Commit decides when Badger
 // begins the next memtable: at 6/8 of the size it calls sync, which syncs the event log, and then fills the
 // memtable up. While sync fails, or the file of the next memtable cannot be created, Commit still uses the memtable
-// up to 7/8. Beyond 7/8 it returns the error of sync, or [ErrUnprepared]. One caller at a time.
+// up to 7/8. Beyond 7/8 it returns the error of sync, or [ErrUnprepared]. Up to 7/8, Commit tries to create the file at
+// most every 100 ms. One caller at a time.
 func (db *DB) Commit(t *Txn, sync func() error) error {
-	if filled := db.filled + t.bytes; filled > db.softLimit() {
+	filled := db.filled + t.bytes
+	if filled > db.hardLimit() || filled > db.softLimit() && time.Since(db.unprepared) >= prepareEvery {
 		next, err := db.prepareMemtable(sync)
 		if err == nil {
 			if err := db.nextMemtable(next); err != nil {
@@ -123,6 +130,8 @@ func (db *DB) Commit(t *Txn, sync func() error) error {
 			}
 		} else if filled > db.hardLimit() {
 			return err
+		} else if errors.Is(err, ErrUnprepared) {
+			db.unprepared = time.Now()
 		}
 	}
 	db.filled += t.bytes

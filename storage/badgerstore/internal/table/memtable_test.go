@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // openFilled opens a database with a record that fills memtables.
@@ -116,5 +119,28 @@ func TestSyncRefused(t *testing.T) {
 	}
 	if least := int(db.o.MemTableSize) / 8 * 6; fits < least {
 		t.Errorf("committed %d bytes while sync failed, want at least %d", fits, least)
+	}
+}
+
+// TestSyncSeldom: while the file of the next memtable cannot be created, as on a full disk, small transactions in the
+// last eighth of the memtable try again every 100 ms only. Otherwise each change of a key costs an fsync and a file.
+func TestSyncSeldom(t *testing.T) {
+	db := openFilled(t)
+	db.prepare = func(*os.File, int64) error { return syscall.ENOSPC }
+	began, synced, commits := time.Now(), 0, 0
+	for err := error(nil); err == nil; commits++ {
+		txn := entries(t, db, commits, 1, 4<<10)
+		err = db.Commit(txn, func() error {
+			synced++
+			return nil
+		})
+		if txn.Discard(); err != nil && !errors.Is(err, ErrUnprepared) {
+			t.Fatal(err)
+		}
+	}
+	most := 2 + int(time.Since(began)/prepareEvery) // two more: for the first attempt and the refused transaction
+	t.Logf("%d calls of sync, %d transactions", synced, commits)
+	if synced > most {
+		t.Errorf("got %d calls of sync in %d transactions, want at most %d", synced, commits, most)
 	}
 }

@@ -64,6 +64,8 @@ type DB struct {
 	filler  []byte
 	filled  int64 // upper bound of the bytes in the memtable; for the caller of [DB.Commit] only
 
+	unprepared time.Time // when Commit could not create the file of the next memtable; for the caller of [DB.Commit] only
+
 	notes      []noted // sorted by position
 	flushed    int64   // the position that [DB.Flushed] has returned last
 	replayable bool    // see [DB.Replayable]
@@ -85,7 +87,7 @@ func Open(o Options) (*DB, error) {
 	}
 	db.replayable = f.manifest == nil // a new database
 	if f.inventory != nil {
-		db.found, db.replayable = f.inventory.Mark, f.inventory.Replayable
+		db.found, db.replayable, db.kept.Verified = f.inventory.Mark, f.inventory.Replayable, f.inventory.Verified
 	}
 	if db.replayable && o.Claim != nil {
 		if err := discardMemtables(o); err != nil {
@@ -95,6 +97,7 @@ func Open(o Options) (*DB, error) {
 	if db.DB, err = openBadger(db.o); err != nil {
 		return nil, err
 	}
+	db.log().db.Store(db.DB)
 	db.pin = db.newPin()
 	if err := db.takeInventory(db.pin, db.found); err != nil {
 		return nil, errors.Join(err, db.DB.Close())
@@ -210,8 +213,13 @@ func (db *DB) Checkpoint(mark Mark) error {
 	return nil
 }
 
-// Watch calls [DB.Checkpoint] with the last mark. Call it every second: compacted tables stay on disk until then.
+// log returns the logger that Badger was given.
+func (db *DB) log() *badgerLog { return db.o.Logger.(*badgerLog) }
+
+// Watch calls [DB.Checkpoint] with the last mark, and logs the end of a failed flush. Call it every second: compacted
+// tables stay on disk until then.
 func (db *DB) Watch() error {
+	db.log().checkFlush()
 	db.mu.Lock()
 	mark := db.kept.Mark
 	db.mu.Unlock()
@@ -256,7 +264,7 @@ func (db *DB) takeInventory(p *pin, mark Mark) error {
 }
 
 func (db *DB) newInventory(m *manifest, tables map[uint64]bool, mark Mark) inventory {
-	inv := inventory{Mark: mark, Replayable: db.replayable, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
+	inv := inventory{Mark: mark, Replayable: db.replayable, Verified: db.kept.Verified, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
 		inv.Tables = append(inv.Tables, db.entry(id))
 	}
@@ -297,6 +305,21 @@ func (db *DB) Close() error {
 	db.pin.iterator.Close()
 	db.pin = nil
 	return nil
+}
+
+// SetVerified stores in the inventory when the owner verified all files last, in Unix seconds.
+func (db *DB) SetVerified(at int64) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.kept.Verified = at // after an error too: the next inventory has it
+	return db.kept.write(db.o.Dir)
+}
+
+// Verified returns the time of [DB.SetVerified], 0 without one.
+func (db *DB) Verified() int64 {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.kept.Verified
 }
 
 // Verify reads the tables again, one by one. After each table it calls pause with the size of the table in bytes, and
