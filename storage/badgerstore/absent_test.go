@@ -79,7 +79,7 @@ func TestPagesOfOldStore(t *testing.T) {
 	fold(t, s)
 	listed := stored(t, s, string(rune(kindPages)))
 	if len(listed) != 2 {
-		t.Fatalf("families of pages: got %q, want one of keys and one of users", listed)
+		t.Fatalf("indexes of pages: got %q, want one of keys and one of users", listed)
 	}
 	err := s.db.Update(func(txn *badger.Txn) (err error) {
 		for _, p := range listed {
@@ -92,7 +92,7 @@ func TestPagesOfOldStore(t *testing.T) {
 	}
 	s = openAlone(t, dir, quiet)
 	if got := stored(t, s, string(rune(kindPages))); !slices.Equal(got, listed) {
-		t.Errorf("families of pages: got %q, want %q", got, listed)
+		t.Errorf("indexes of pages: got %q, want %q", got, listed)
 	}
 	wantUsed(t, s, ofKey("key150"), 1)
 }

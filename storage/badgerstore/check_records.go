@@ -8,24 +8,25 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // checking compares all records with each other.
 type checking struct {
 	snapshot
-	s        *Store
-	families map[string]*family // of the indexes, as far as they were read
-	oldest   int64              // the first position in the event log
+	s       *Store
+	indexes map[string]*rankset.Set // of the indexes, as far as they were read
+	oldest  int64                   // the first position in the event log
 }
 
-// maxFamilies is how many families are kept in memory while records are compared.
-const maxFamilies = 1000
+// maxIndexes is how many indexes are kept in memory while records are compared.
+const maxIndexes = 1000
 
 // checkRecords reports each record that is missing, that cannot be read or that another record
 // contradicts.
 func (s *Store) checkRecords(c *Checked, o Checking) error {
-	k := checking{s: s, families: map[string]*family{}, oldest: firstPosition}
+	k := checking{s: s, indexes: map[string]*rankset.Set{}, oldest: firstPosition}
 	for _, g := range s.events.Segments() {
 		k.oldest = g.Base
 		break
@@ -106,7 +107,7 @@ func (k *checking) record(p path, value []byte) []error {
 		return k.set(p)
 	case kindPages:
 		page := ref{account: uint32(r.uint64())}
-		if len(r.rest) != 2 || r.rest[1] != nodeRoot { // not the root of a family
+		if len(r.rest) != 2 || !rankset.IsRoot(r.rest[1:]) {
 			return nil
 		}
 		page.kind = uint32(r.rest[0])
@@ -165,7 +166,7 @@ func (k *checking) user(p path, account string, value []byte) (errs []error) {
 	if err != nil {
 		return []error{unreadable(p, err)}
 	}
-	for _, base := range userFamilies(account, u) {
+	for _, base := range userIndexes(account, u) {
 		errs = append(errs, k.member(base, u.ID))
 	}
 	if u.PlanID != "" {
@@ -189,41 +190,41 @@ func (k *checking) key(p path, account string, value []byte) []error {
 	if x.PlanID != "" {
 		errs = append(errs, k.there(holdingPath(account, x.UserID, x.PlanID)))
 	}
-	for _, base := range keyFamilies(account, x) {
+	for _, base := range keyIndexes(account, x) {
 		errs = append(errs, k.member(base, x.Seq))
 	}
 	return errs
 }
 
-// opened opens a family, or returns it as it was read before.
-func (k *checking) opened(base path) (*family, error) {
-	if f := k.families[string(base)]; f != nil {
+// opened opens an index, or returns the index that it has opened before.
+func (k *checking) opened(base path) (*rankset.Set, error) {
+	if f := k.indexes[string(base)]; f != nil {
 		return f, nil
 	}
-	f, err := k.family(base)
+	f, err := k.index(base)
 	if err == nil {
-		if len(k.families) >= maxFamilies {
-			clear(k.families)
+		if len(k.indexes) >= maxIndexes {
+			clear(k.indexes)
 		}
-		k.families[string(base)] = f
+		k.indexes[string(base)] = f
 	}
 	return f, err
 }
 
-// member returns an error unless a number is in a family.
+// member returns an error unless a number is in an index.
 func (k *checking) member(base path, n int64) error {
 	f, err := k.opened(base)
 	if err != nil {
 		return unreadable(base, err)
 	}
-	has, err := f.has(n)
+	has, err := f.Contains(n)
 	if err == nil && !has {
 		err = contradiction(base, "it lacks %d", n)
 	}
 	return err
 }
 
-// set checks that each number in a family has its record.
+// set checks that each number in an index has its record.
 func (k *checking) set(p path) []error {
 	r := reading{p[1:]}
 	account := r.text()
@@ -244,21 +245,21 @@ func (k *checking) set(p path) []error {
 	default:
 		return []error{contradiction(p, "it is of an unknown kind")}
 	}
-	if len(r.rest) != 1 { // not the root of a family
+	if !rankset.IsRoot(r.rest) {
 		return nil
 	}
 	return k.members(p[:len(p)-1], to)
 }
 
-// members checks that each number of a family leads to a record.
+// members checks that each number of an index leads to a record.
 func (k *checking) members(base path, to func(int64) path) (errs []error) {
-	f, err := k.family(append(path(nil), base...))
+	f, err := k.index(append(path(nil), base...))
 	if err != nil {
 		return []error{unreadable(base, err)}
 	}
 	const some = 1000
-	for offset := 0; offset < f.count(); offset += some {
-		numbers, err := f.page(offset, some)
+	for offset := 0; offset < f.Len(); offset += some {
+		numbers, err := f.Page(offset, some)
 		if err != nil {
 			return append(errs, unreadable(base, err))
 		}

@@ -21,7 +21,7 @@ func (s *Store) Key(_ context.Context, account, id string) (k *core.Key, err err
 // Keys implements [core.Store].
 func (s *Store) Keys(_ context.Context, account string, f core.KeyFilter, p core.Page) (list []*core.Key, total int, err error) {
 	err = s.read(account, func(r snapshot) error {
-		numbers, n, err := r.page(keysThat(account, f), p)
+		numbers, n, err := r.page(keyIndex(account, f), p)
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (t *tx) Key(id string) (*core.Key, error) {
 }
 
 // CountKeys implements [core.Tx].
-func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return t.count(keysThat(t.account, f)) }
+func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return t.count(keyIndex(t.account, f)) }
 
 // PutKey implements [core.Tx].
 func (t *tx) PutKey(k *core.Key) error {
@@ -154,7 +154,7 @@ func (t *tx) deleteKeyAt(seq int64) error {
 		return err
 	}
 	if k == nil {
-		return errDamaged
+		return absent(keyPath(t.account, seq))
 	}
 	return t.deleteKey(k)
 }
@@ -178,7 +178,7 @@ func (t *tx) moveKey(from, to *core.Key) error {
 	return firstOf(
 		t.moveRecord(from, to),
 		t.moveDigests(from, to),
-		t.move(keyFamilies(t.account, from), keyFamilies(t.account, to), out, in),
+		t.move(keyIndexes(t.account, from), keyIndexes(t.account, to), out, in),
 		t.hold(users[0], plans[0], -1),
 		t.hold(users[1], plans[1], +1))
 }
@@ -223,21 +223,21 @@ func (t *tx) moveDigests(from, to *core.Key) error {
 	return nil
 }
 
-// keyFamilies returns the families that a key is in: one for each filter that it
+// keyIndexes returns the indexes that a key is in: one for each filter that it
 // matches.
-func keyFamilies(account string, k *core.Key) []path {
+func keyIndexes(account string, k *core.Key) []path {
 	if k == nil {
 		return nil
 	}
-	families := make([]path, 0, 8)
+	indexes := make([]path, 0, 8)
 	for _, user := range anyAnd(k.UserID) {
 		for _, status := range anyAnd(k.Status) {
-			families = append(families,
-				keysThat(account, core.KeyFilter{UserID: user, Status: status}),
-				keysThat(account, core.KeyFilter{UserID: user, Status: status, PlanID: &k.PlanID}))
+			indexes = append(indexes,
+				keyIndex(account, core.KeyFilter{UserID: user, Status: status}),
+				keyIndex(account, core.KeyFilter{UserID: user, Status: status, PlanID: &k.PlanID}))
 		}
 	}
-	return families
+	return indexes
 }
 
 // anyAnd returns what a filter may say of a member so that the value matches: the

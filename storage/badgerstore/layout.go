@@ -36,10 +36,10 @@ const schema = 6
 //	l              account, kind                the last number given
 //	h              account, user id, plan id    by how many keys, and as a user's
 //	                                            own, the user has the plan; uvarint
-//	S set          account, family, node        see index.go
+//	S set          account, index, node         see internal/rankset
 //	C counters     account's number, kind,      a page of counters, see page.go
 //	               number of the page
-//	c pages        account's number, kind, node the numbers of the pages that there are, see index.go
+//	c pages        account's number, kind, node the numbers of the pages that there are, see internal/rankset
 //	D day          account's number, kind,      a day of a page of counters, see archive.go
 //	               number of the page, date
 //	R request id   account's number, seq of     the position of its event in the event log
@@ -134,7 +134,7 @@ func droppedPath(of ref) path {
 
 func segmentKey(base int64) path { return at(kindSegment).number(base) }
 
-// The families of sets: each is the numbers of the resources that a list shows.
+// The indexes of sets: each is the numbers of the resources that a list shows.
 
 func allUsers(account string) path { return at(kindSet).text(account).text("users") }
 func usersWithPlan(account, plan string) path {
@@ -143,8 +143,8 @@ func usersWithPlan(account, plan string) path {
 func usersOnPlan(account, plan string) path { return at(kindSet).text(account).text("on").text(plan) }
 func allPlans(account string) path          { return at(kindSet).text(account).text("plans") }
 
-// keysThat returns the family of the keys that match a filter.
-func keysThat(account string, f core.KeyFilter) path {
+// keyIndex returns the index of the keys that match a filter.
+func keyIndex(account string, f core.KeyFilter) path {
 	p := at(kindSet).text(account)
 	if f.PlanID == nil {
 		p = p.text("keys")

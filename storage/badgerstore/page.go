@@ -122,19 +122,19 @@ func (r snapshot) tally(of ref) (t tally, err error) {
 	return t, err
 }
 
-// pagesOf returns the family of the pages of an account and kind. A page that is in it and has no
-// record is damage: without the family its counters would be read as zero.
+// pagesOf returns the index of the pages of an account and kind. A page that is in the index and has no
+// record is damage: without the index its counters would be read as zero.
 func pagesOf(page ref) path {
 	return append(at(kindPages).number(int64(page.account)), byte(page.kind))
 }
 
 // noPage returns an error if a page that has no record was written before.
 func (r snapshot) noPage(page ref) error {
-	f, err := r.family(pagesOf(page))
+	f, err := r.index(pagesOf(page))
 	if err != nil {
 		return err
 	}
-	if has, err := f.has(page.number); err != nil || !has {
+	if has, err := f.Contains(page.number); err != nil || !has {
 		return err
 	}
 	return absent(pagePath(page))
@@ -150,20 +150,20 @@ func setPage(txn *table.Txn, page ref, record []byte, existed bool) error {
 	return setOrDelete(txn, pagePath(page), record)
 }
 
-// listPages puts pages of one account and kind into their family, or takes them out.
+// listPages adds pages of one account and kind to their index, or removes them.
 func listPages(txn *table.Txn, there bool, pages ...ref) error {
-	f, err := snapshot{txn.Txn}.family(pagesOf(pages[0]))
+	f, err := snapshot{txn.Txn}.index(pagesOf(pages[0]))
 	for _, p := range pages {
 		if err != nil {
 			return err
 		}
 		if there {
-			err = f.add(p.number)
+			err = f.Add(p.number)
 		} else {
-			err = f.remove(p.number)
+			err = f.Remove(p.number)
 		}
 	}
-	f.write(func(p path, record []byte) { err = firstOf(err, setOrDelete(txn, p, record)) })
+	f.Write(func(key, record []byte) { err = firstOf(err, setOrDelete(txn, key, record)) })
 	return err
 }
 

@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,16 +161,17 @@ func TestPaths(t *testing.T) {
 			add("holding "+what, holdingPath(a, 1, b))
 			for _, c := range names {
 				what := what + "/" + c
-				add("keys "+what, nodes(keysThat(a, core.KeyFilter{PlanID: &b, Status: core.KeyStatus(c)}))...)
-				add("keys of a user "+what, nodes(keysThat(a, core.KeyFilter{UserID: 1, PlanID: &b, Status: core.KeyStatus(c)}))...)
+				add("keys "+what, nodes(keyIndex(a, core.KeyFilter{PlanID: &b, Status: core.KeyStatus(c)}))...)
+				add("keys of a user "+what, nodes(keyIndex(a, core.KeyFilter{UserID: 1, PlanID: &b, Status: core.KeyStatus(c)}))...)
 			}
-			add("keys of any plan "+what, nodes(keysThat(a, core.KeyFilter{Status: core.KeyStatus(b)}))...)
+			add("keys of any plan "+what, nodes(keyIndex(a, core.KeyFilter{Status: core.KeyStatus(b)}))...)
 		}
 	}
 }
 
-// nodes returns paths of nodes of a family.
+// nodes returns paths of nodes of an index.
 func nodes(base path) []path {
-	f := &family{base: base}
-	return []path{f.node(nodeRoot, 0), f.node(nodeMid, 0), f.node(nodeMid, 1), f.node(nodeLeaf, 0), f.node(nodeLeaf, 1)}
+	root := append(slices.Clone(base), 0)
+	mid, leaf := append(slices.Clone(base), 1), append(slices.Clone(base), 2)
+	return []path{root, mid.number(0), mid.number(1), leaf.number(0), leaf.number(1)}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -21,9 +22,9 @@ const (
 	scrubLog   = time.Hour // between two log lines of one scrub
 )
 
-// isDamage reports whether an error names a damaged file.
+// isDamage reports whether an error means that a file or an index is damaged.
 func isDamage(err error) bool {
-	return errors.Is(err, table.ErrDamaged) || errors.Is(err, eventlog.ErrDamaged)
+	return errors.Is(err, table.ErrDamaged) || errors.Is(err, eventlog.ErrDamaged) || errors.Is(err, rankset.ErrDamaged)
 }
 
 // failOnDamage makes the store refuse everything when an error says that it is damaged.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
@@ -45,8 +46,10 @@ func (r snapshot) number(p path) (int64, error) {
 	return decodeNumber(value)
 }
 
-// family opens a set of numbers.
-func (r snapshot) family(base path) (*family, error) { return openFamily(base, r.get) }
+// index opens the index with a base.
+func (r snapshot) index(base path) (*rankset.Set, error) {
+	return rankset.Open(base, func(key []byte) ([]byte, error) { return r.get(key) })
+}
 
 // each calls fn with every path that begins with prefix, in ascending order, until
 // fn returns false. fn keeps neither path nor value.
@@ -184,11 +187,11 @@ func (r snapshot) user(account string, id int64) (*core.User, error) {
 	if err != core.ErrUserNotFound {
 		return u, err
 	}
-	f, err := r.family(allUsers(account))
+	f, err := r.index(allUsers(account))
 	if err != nil {
 		return nil, err
 	}
-	if has, err := f.has(id); err != nil || has {
+	if has, err := f.Contains(id); err != nil || has {
 		return nil, firstOf(err, absent(userPath(account, id)))
 	}
 	return nil, core.ErrUserNotFound

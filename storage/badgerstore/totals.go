@@ -163,7 +163,7 @@ func (r snapshot) slotsWith(of core.DaysOf) ([]slots, error) {
 		users, err := r.members(allUsers(of.Account))
 		return slotsOf(uint32(account), kindUser, users, false), err
 	}
-	keys, err := r.members(keysThat(of.Account, core.KeyFilter{PlanID: &of.PlanID}))
+	keys, err := r.members(keyIndex(of.Account, core.KeyFilter{PlanID: &of.PlanID}))
 	if err != nil {
 		return nil, err
 	}
@@ -171,13 +171,13 @@ func (r snapshot) slotsWith(of core.DaysOf) ([]slots, error) {
 	return append(slotsOf(uint32(account), kindKey, keys, false), slotsOf(uint32(account), kindUser, users, true)...), err
 }
 
-// members returns the numbers of a family.
+// members returns the numbers in an index.
 func (r snapshot) members(base path) ([]int64, error) {
-	f, err := r.family(base)
+	f, err := r.index(base)
 	if err != nil {
 		return nil, err
 	}
-	return f.page(0, f.count())
+	return f.Page(0, f.Len())
 }
 
 // standing is how the counters of a page stand, beside the archive.

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
@@ -62,7 +63,7 @@ type tx struct {
 	created bool  // something: not on a full disk
 
 	writes   *writes
-	families map[string]*family
+	indexes  map[string]*rankset.Set
 	last     map[byte]int64   // the largest number given, by kind
 	holdings map[string]int64 // by path
 	emails   map[string]int64 // who has a folded address, 0 for nobody
@@ -72,7 +73,7 @@ type tx struct {
 func newTx(s *Store, before snapshot, account string) *tx {
 	t := &tx{
 		s: s, account: account, before: before, writes: newWrites(), redo: s.newRedo(appliedPath(account)),
-		families: map[string]*family{}, last: map[byte]int64{},
+		indexes: map[string]*rankset.Set{}, last: map[byte]int64{},
 		holdings: map[string]int64{}, emails: map[string]int64{},
 	}
 	t.number, t.err = before.number(accountIDPath(account))
@@ -156,32 +157,36 @@ func (t *tx) lastNumber(kind byte) (int64, error) {
 	return t.before.number(lastPath(t.account, kind))
 }
 
-// family opens a set of numbers to be changed.
-func (t *tx) family(base path) (*family, error) {
-	if f, ok := t.families[string(base)]; ok {
+// index opens the index with a base, to change it.
+func (t *tx) index(base path) (*rankset.Set, error) {
+	if f, ok := t.indexes[string(base)]; ok {
 		return f, nil
 	}
-	f, err := t.before.family(base)
+	f, err := t.before.index(base)
 	if err != nil {
 		return nil, err
 	}
-	t.families[string(base)] = f
+	t.indexes[string(base)] = f
 	return f, nil
 }
 
-// include puts a number into a family, exclude takes it out.
-func (t *tx) include(base path, number int64) error { return t.change(base, number, (*family).add) }
-func (t *tx) exclude(base path, number int64) error { return t.change(base, number, (*family).remove) }
+// include adds a number to an index, exclude removes it.
+func (t *tx) include(base path, number int64) error {
+	return t.change(base, number, (*rankset.Set).Add)
+}
+func (t *tx) exclude(base path, number int64) error {
+	return t.change(base, number, (*rankset.Set).Remove)
+}
 
-func (t *tx) change(base path, number int64, how func(*family, int64) error) error {
-	f, err := t.family(base)
+func (t *tx) change(base path, number int64, how func(*rankset.Set, int64) error) error {
+	f, err := t.index(base)
 	if err != nil {
 		return err
 	}
 	return how(f, number)
 }
 
-// move takes a number out of families and puts another one into others. Most of
+// move takes a number out of indexes and puts another one into others. Most of
 // them, and mostly the numbers, are the same.
 func (t *tx) move(from, to []path, out, in int64) error {
 	same := func(p path, among []path) bool {
@@ -245,13 +250,13 @@ func (t *tx) drop(kind byte, number int64) error {
 	return t.spill()
 }
 
-// count returns how many numbers a family had when the transaction began.
+// count returns how many numbers an index had when the transaction began.
 func (t *tx) count(base path) (int, error) {
-	f, err := t.before.family(base)
+	f, err := t.before.index(base)
 	if err != nil {
 		return 0, fault(err)
 	}
-	return f.count(), nil
+	return f.Len(), nil
 }
 
 // finish stores the transaction.
@@ -265,8 +270,8 @@ func (t *tx) finish() error {
 	for p, n := range t.holdings {
 		t.writes.put(path(p), encodeHolding(n))
 	}
-	for _, f := range t.families {
-		f.write(t.writes.put)
+	for _, f := range t.indexes {
+		f.Write(func(key, record []byte) { t.writes.put(key, record) })
 	}
 	if len(t.writes.byPath) == 0 && len(t.redo.parts) == 0 {
 		return nil

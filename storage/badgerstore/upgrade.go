@@ -19,7 +19,7 @@ const (
 	withoutDays  = 2
 	withoutKept  = 3 // counters without denials of a day, segments without the end of their request ids
 	withFormat1  = 4 // an event log of format 1
-	withoutPages = 5 // no families of pages, no transactions in the event log
+	withoutPages = 5 // no indexes of pages, no transactions in the event log
 )
 
 // upgrade brings the store of an earlier version up to date. highest has the largest numbers in

@@ -23,7 +23,7 @@ func (s *Store) Users(_ context.Context, account string, f core.UserFilter, p co
 		if f.Email != "" {
 			numbers, total, err = r.withEmail(account, f.Email, p)
 		} else {
-			numbers, total, err = r.page(usersThat(account, f), p)
+			numbers, total, err = r.page(userIndex(account, f), p)
 		}
 		if err != nil {
 			return err
@@ -34,8 +34,8 @@ func (s *Store) Users(_ context.Context, account string, f core.UserFilter, p co
 	return list, total, err
 }
 
-// usersThat returns the family of the users that match a filter without an email.
-func usersThat(account string, f core.UserFilter) path {
+// userIndex returns the index of the users that match a filter without an email.
+func userIndex(account string, f core.UserFilter) path {
 	switch {
 	case f.PlanID != "":
 		return usersWithPlan(account, f.PlanID)
@@ -45,14 +45,14 @@ func usersThat(account string, f core.UserFilter) path {
 	return allUsers(account)
 }
 
-// page returns the numbers on a page of a family, and how many it has.
+// page returns the numbers on a page of an index, and how many numbers the index has.
 func (r snapshot) page(base path, p core.Page) (numbers []int64, total int, err error) {
-	f, err := r.family(base)
+	f, err := r.index(base)
 	if err != nil {
 		return nil, 0, err
 	}
-	numbers, err = f.page(p.Offset(), p.Size)
-	return numbers, f.count(), err
+	numbers, err = f.Page(p.Offset(), p.Size)
+	return numbers, f.Len(), err
 }
 
 // withEmail returns the page with the one user who has the address, if any does.
@@ -76,7 +76,7 @@ func (t *tx) User(id int64) (*core.User, error) {
 // CountUsers implements [core.Tx].
 func (t *tx) CountUsers(f core.UserFilter) (int, error) {
 	if f.Email == "" {
-		return t.count(usersThat(t.account, f))
+		return t.count(userIndex(t.account, f))
 	}
 	_, n, err := t.before.withEmail(t.account, f.Email, core.Page{Number: 1, Size: 1})
 	return n, fault(err)
@@ -140,7 +140,7 @@ func (t *tx) userWith(folded string) (int64, error) {
 func (t *tx) reindexUser(id int64, from, to *core.User) error {
 	return firstOf(
 		t.moveEmail(id, foldedEmail(from), foldedEmail(to)),
-		t.move(userFamilies(t.account, from), userFamilies(t.account, to), id, id),
+		t.move(userIndexes(t.account, from), userIndexes(t.account, to), id, id),
 		t.hold(id, planOf(from), -1),
 		t.hold(id, planOf(to), +1))
 }
@@ -159,9 +159,9 @@ func planOf(u *core.User) string {
 	return u.PlanID
 }
 
-// userFamilies returns the families that a user is in, but those of plans that it
+// userIndexes returns the indexes that a user is in, but those of plans that it
 // holds.
-func userFamilies(account string, u *core.User) []path {
+func userIndexes(account string, u *core.User) []path {
 	switch {
 	case u == nil:
 		return nil
@@ -212,12 +212,12 @@ func (t *tx) DeleteUser(id int64) error {
 
 // deleteKeysOf deletes the keys of a user.
 func (t *tx) deleteKeysOf(user int64) error {
-	f, err := t.family(keysThat(t.account, core.KeyFilter{UserID: user}))
+	f, err := t.index(keyIndex(t.account, core.KeyFilter{UserID: user}))
 	if err != nil {
 		return err
 	}
-	for f.count() > 0 {
-		numbers, err := f.page(0, 1000)
+	for f.Len() > 0 {
+		numbers, err := f.Page(0, 1000)
 		if err != nil {
 			return err
 		}

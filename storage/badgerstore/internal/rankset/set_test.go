@@ -1,4 +1,4 @@
-package badgerstore
+package rankset
 
 import (
 	"errors"
@@ -9,24 +9,24 @@ import (
 	"pgregory.net/rapid"
 )
 
-// records is where a family is written to.
+// records is the key-value store of a set.
 type records map[string][]byte
 
-func (r records) get(p path) ([]byte, error) { return r[string(p)], nil }
+func (r records) get(key []byte) ([]byte, error) { return r[string(key)], nil }
 
-func (r records) put(p path, value []byte) {
+func (r records) put(key []byte, value []byte) {
 	if value == nil {
-		delete(r, string(p))
+		delete(r, string(key))
 		return
 	}
-	r[string(p)] = value
+	r[string(key)] = value
 }
 
-func (r records) open(t rapid.TB) *family {
+func (r records) open(t rapid.TB) *Set {
 	t.Helper()
-	f, err := openFamily(path("base"), r.get)
+	f, err := Open([]byte("base"), r.get)
 	if err != nil {
-		t.Fatalf("openFamily: %v", err)
+		t.Fatalf("Open: %v", err)
 	}
 	return f
 }
@@ -39,9 +39,9 @@ func numbers() *rapid.Generator[int64] {
 		rapid.SampledFrom([]int64{1, math.MaxInt64, math.MaxInt64 - 1, 1 << leafBits}))
 }
 
-// TestFamily: a list has exactly what was put into it, in order, and its total is
+// TestSet: a list has exactly what was put into it, in order, and its total is
 // right, whatever was added and removed and however often it was written in between.
-func TestFamily(t *testing.T) {
+func TestSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := records{}
 		f := stored.open(t)
@@ -52,16 +52,16 @@ func TestFamily(t *testing.T) {
 					if i, has := slices.BinarySearch(want, n); !has {
 						want = slices.Insert(want, i, n)
 					}
-					if err := f.add(n); err != nil {
-						t.Fatalf("add(%d): %v", n, err)
+					if err := f.Add(n); err != nil {
+						t.Fatalf("Add(%d): %v", n, err)
 					}
 				}
 			},
 			"remove": func(t *rapid.T) {
 				for _, n := range rapid.SliceOfN(numbers(), 1, 60).Draw(t, "numbers") {
 					want = without(want, n)
-					if err := f.remove(n); err != nil {
-						t.Fatalf("remove(%d): %v", n, err)
+					if err := f.Remove(n); err != nil {
+						t.Fatalf("Remove(%d): %v", n, err)
 					}
 				}
 			},
@@ -69,23 +69,23 @@ func TestFamily(t *testing.T) {
 				for range rapid.IntRange(0, len(want)).Draw(t, "how many") {
 					n := want[rapid.IntRange(0, len(want)-1).Draw(t, "which")]
 					want = without(want, n)
-					if err := f.remove(n); err != nil {
-						t.Fatalf("remove(%d): %v", n, err)
+					if err := f.Remove(n); err != nil {
+						t.Fatalf("Remove(%d): %v", n, err)
 					}
 				}
 			},
 			"reopen": func(t *rapid.T) {
-				f.write(stored.put)
+				f.Write(stored.put)
 				f = stored.open(t)
 			},
-			"": func(t *rapid.T) { checkFamily(t, f, want) },
+			"": func(t *rapid.T) { checkSet(t, f, want) },
 		})
 		for _, n := range want {
-			_ = f.remove(n)
+			_ = f.Remove(n)
 		}
-		f.write(stored.put)
+		f.Write(stored.put)
 		if len(stored) > 0 {
-			t.Fatalf("records of an empty family: got %q, want none", stored)
+			t.Fatalf("records of an empty set: got %q, want none", stored)
 		}
 	})
 }
@@ -97,70 +97,70 @@ func without(numbers []int64, n int64) []int64 {
 	return numbers
 }
 
-func checkFamily(t *rapid.T, f *family, want []int64) {
-	if got := f.count(); got != len(want) {
-		t.Fatalf("count: got %d, want %d", got, len(want))
+func checkSet(t *rapid.T, f *Set, want []int64) {
+	if got := f.Len(); got != len(want) {
+		t.Fatalf("Len: got %d, want %d", got, len(want))
 	}
 	offset, size := rapid.IntRange(0, len(want)+2).Draw(t, "offset"), rapid.IntRange(0, 200).Draw(t, "size")
-	got, err := f.page(offset, size)
+	got, err := f.Page(offset, size)
 	if err != nil {
-		t.Fatalf("page(%d, %d): %v", offset, size, err)
+		t.Fatalf("Page(%d, %d): %v", offset, size, err)
 	}
 	first := min(offset, len(want))
 	if page := want[first:min(first+size, len(want))]; !slices.Equal(got, page) {
-		t.Fatalf("page(%d, %d): got %v, want %v", offset, size, got, page)
+		t.Fatalf("Page(%d, %d): got %v, want %v", offset, size, got, page)
 	}
 }
 
-// TestFamilyFewLookUps: a page out of a million numbers, and their total, take a
+// TestSetFewLookUps: a page out of a million numbers, and their total, take a
 // handful of look-ups wherever it is.
-func TestFamilyFewLookUps(t *testing.T) {
+func TestSetFewLookUps(t *testing.T) {
 	const million = 1_000_000
 	stored := records{}
 	f := stored.open(t)
 	for n := int64(1); n <= million; n++ {
-		if err := f.add(n); err != nil {
-			t.Fatalf("add(%d): %v", n, err)
+		if err := f.Add(n); err != nil {
+			t.Fatalf("Add(%d): %v", n, err)
 		}
 	}
-	f.write(stored.put)
+	f.Write(stored.put)
 	for _, offset := range []int{0, 1000, million / 2, million - 10} {
 		lookUps := 0
-		f, err := openFamily(path("base"), func(p path) ([]byte, error) {
+		f, err := Open([]byte("base"), func(key []byte) ([]byte, error) {
 			lookUps++
-			return stored.get(p)
+			return stored.get(key)
 		})
-		if err != nil || f.count() != million {
-			t.Fatalf("openFamily: got %d numbers, %v, want %d", f.count(), err, million)
+		if err != nil || f.Len() != million {
+			t.Fatalf("Open: got %d numbers, %v, want %d", f.Len(), err, million)
 		}
-		page, err := f.page(offset, 10)
+		page, err := f.Page(offset, 10)
 		if err != nil || len(page) != 10 || page[0] != int64(offset)+1 {
-			t.Fatalf("page(%d, 10): got %v, %v", offset, page, err)
+			t.Fatalf("Page(%d, 10): got %v, %v", offset, page, err)
 		}
 		if lookUps > 5 { // the root, a mid and a leaf, and at a border their neighbours
-			t.Errorf("page(%d, 10): got %d look-ups, want 5 at most", offset, lookUps)
+			t.Errorf("Page(%d, 10): got %d look-ups, want 5 at most", offset, lookUps)
 		}
 	}
 }
 
-// TestFamilyDamaged: a record that is missing, short or does not fit to the others is
+// TestSetDamaged: a record that is missing, short or does not fit to the others is
 // an error and not a wrong list.
-func TestFamilyDamaged(t *testing.T) {
+func TestSetDamaged(t *testing.T) {
 	stored := records{}
 	f := stored.open(t)
 	for n := int64(1); n <= 3000; n++ {
-		_ = f.add(n)
+		_ = f.Add(n)
 	}
-	f.write(stored.put)
+	f.Write(stored.put)
 	for name, record := range stored {
 		for what, damaged := range map[string][]byte{"missing": nil, "cut off": record[:len(record)-1], "other": {9, 9}} {
 			stored[name] = damaged
-			f, err := openFamily(path("base"), stored.get)
+			f, err := Open([]byte("base"), stored.get)
 			if err == nil {
-				_, err = f.page(0, 3000)
+				_, err = f.Page(0, 3000)
 			}
-			if !errors.Is(err, errDamaged) && f.count() > 0 {
-				t.Errorf("%q %s: got error %v, want %v", name, what, err, errDamaged)
+			if !errors.Is(err, ErrDamaged) && f.Len() > 0 {
+				t.Errorf("%q %s: got error %v, want %v", name, what, err, ErrDamaged)
 			}
 		}
 		stored[name] = record

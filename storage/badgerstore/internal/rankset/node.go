@@ -1,4 +1,4 @@
-package badgerstore
+package rankset
 
 import (
 	"bytes"
@@ -8,11 +8,10 @@ import (
 	"slices"
 )
 
-// branch is a node of a family that has others below it, by their position. A
-// child with nothing in it is none.
+// branch is a root or a mid: its children by ascending position. A child without members is left out.
 type branch []child
 
-// child is a node below a branch, and how many numbers are in it.
+// child is a node below a branch, with its number of members.
 type child struct {
 	position int64
 	total    int
@@ -29,7 +28,7 @@ func (b branch) has(position int64) bool {
 	return ok
 }
 
-// of returns how many numbers are in a child.
+// of returns the number of members in the child at a position.
 func (b branch) of(position int64) int {
 	if i, ok := b.find(position); ok {
 		return b[i].total
@@ -44,7 +43,7 @@ func (b branch) total() (n int) {
 	return n
 }
 
-// adjust changes how many numbers are in a child, and returns the branch.
+// adjust adds by to the number of members in the child at a position, and returns the branch.
 func (b branch) adjust(position int64, by int) branch {
 	i, ok := b.find(position)
 	if !ok {
@@ -56,7 +55,7 @@ func (b branch) adjust(position int64, by int) branch {
 	return b
 }
 
-// encode appends the branch to record. It returns nil for an empty one.
+// encode appends the branch to record. It returns record for an empty branch.
 func (b branch) encode(record []byte) []byte {
 	var before int64
 	for _, c := range b {
@@ -74,7 +73,7 @@ func decodeBranch(record []byte) (branch, error) {
 		d, err := binary.ReadUvarint(r)
 		total, err2 := binary.ReadUvarint(r)
 		if err != nil || err2 != nil {
-			return nil, errDamaged
+			return nil, ErrDamaged
 		}
 		before += int64(d)
 		b = append(b, child{before, int(total)})
@@ -82,10 +81,10 @@ func decodeBranch(record []byte) (branch, error) {
 	return b, nil
 }
 
-// leaf says which of 1,024 consecutive numbers are in a family.
+// leaf has a bit for each of 1,024 consecutive numbers: whether the number is a member.
 type leaf [1 << leafBits / 64]uint64
 
-// set makes a number a member or not, and reports whether that changed anything.
+// set makes n a member, or no member, and reports whether the leaf has changed.
 func (l *leaf) set(n int64, member bool) bool {
 	word, bit := &l[n&(1<<leafBits-1)/64], uint64(1)<<(n&63)
 	if (*word&bit != 0) == member {
@@ -104,8 +103,8 @@ func (l *leaf) total() (n int) {
 	return n
 }
 
-// page appends the members after the first offset until there are size numbers.
-// first is the smallest number that the leaf could hold.
+// page appends members to numbers, after skipping offset members, until numbers has size members.
+// first is the smallest number that the leaf covers.
 func (l *leaf) page(first int64, numbers []int64, offset, size int) []int64 {
 	for i, word := range l {
 		for ; word != 0 && len(numbers) < size; word &= word - 1 {
@@ -119,8 +118,7 @@ func (l *leaf) page(first int64, numbers []int64, offset, size int) []int64 {
 	return numbers
 }
 
-// encode returns the record of the leaf, nil for an empty one. Words of zeros at
-// the end are left out.
+// encode returns the record of the leaf, without zero bytes at its end, and nil for an empty leaf.
 func (l *leaf) encode() []byte {
 	var record []byte
 	for _, word := range l {
@@ -136,7 +134,7 @@ func (l *leaf) encode() []byte {
 func (l *leaf) decode(record []byte) error {
 	var whole [len(l) * 8]byte
 	if copy(whole[:], record) < len(record) {
-		return errDamaged
+		return ErrDamaged
 	}
 	for i := range l {
 		l[i] = binary.LittleEndian.Uint64(whole[8*i:])
