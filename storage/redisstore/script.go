@@ -20,52 +20,52 @@ func newScript(text string) *script {
 //go:embed scripts/shared.lua
 var sharedLua string
 
-//go:embed scripts/tallies.lua
+//go:embed scripts/day_counts.lua
 var talliesLua string
 
-//go:embed scripts/marks.lua
+//go:embed scripts/tombstone.lua
 var marksLua string
 
 //go:embed scripts/consume.lua
 var consumeLua string
 
-//go:embed scripts/history.lua
+//go:embed scripts/read_history.lua
 var historyLua string
 
 //go:embed scripts/batch.lua
 var batchLua string
 
-//go:embed scripts/list.lua
+//go:embed scripts/read_page.lua
 var listLua string
 
-//go:embed scripts/admit.lua
+//go:embed scripts/create_counters.lua
 var admitLua string
 
-//go:embed scripts/retire.lua
+//go:embed scripts/delete_counter.lua
 var retireLua string
 
-//go:embed scripts/leave.lua
+//go:embed scripts/move_begin.lua
 var leaveLua string
 
-//go:embed scripts/arrive.lua
+//go:embed scripts/move_copy.lua
 var arriveLua string
 
-//go:embed scripts/depart.lua
+//go:embed scripts/move_end.lua
 var departLua string
 
-//go:embed scripts/import.lua
+//go:embed scripts/append_history.lua
 var importLua string
 
-//go:embed scripts/set.lua
+//go:embed scripts/set_counter.lua
 var setLua string
 
-//go:embed scripts/days.lua
+//go:embed scripts/read_days.lua
 var daysLua string
 
-//go:embed scripts/setdays.lua
+//go:embed scripts/set_days.lua
 var setDaysLua string
 
-//go:embed scripts/release.lua
+//go:embed scripts/release_digest.lua
 var releaseLua string
 
 //go:embed scripts/mark.lua
