@@ -200,7 +200,7 @@ func (s *Store) dailyAt(ctx context.Context, places []place, which []int) (all [
 		}
 	}
 	all = make([]daily, len(places))
-	for i, r := range daysScript.readEach(ctx, s, keys, args) {
+	for i, r := range readDaysScript.readEach(ctx, s, keys, args) {
 		parts, err := r.ToArray()
 		if err != nil {
 			return nil, nil, unavailable(err)

@@ -81,7 +81,7 @@ func (s *Store) append(ctx context.Context, account string, user int64, entries 
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	done, err := importScript.write(ctx, s, keys, args).AsBool()
+	done, err := appendHistoryScript.write(ctx, s, keys, args).AsBool()
 	return done, unavailable(err)
 }
 
@@ -104,7 +104,7 @@ func (s *Store) SetCounters(ctx context.Context, ids []core.CounterID, counters 
 }
 
 func (s *Store) setCounter(ctx context.Context, id core.CounterID, at place, c *core.Counter) error {
-	return s.set(ctx, id, at, setScript, []string{at.names.counters()}, []string{at.field, encodeCounter(c, 0)})
+	return s.set(ctx, id, at, setCounterScript, []string{at.names.counters()}, []string{at.field, encodeCounter(c, 0)})
 }
 
 // set runs a script on a counter, which is made if need be.

@@ -164,7 +164,7 @@ func (s *Store) retire(ctx context.Context, n names, field string) error {
 	args := append([]string{markFor}, fieldsOf(field)...)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	return unavailable(retireScript.write(ctx, s, keys, args).Error())
+	return unavailable(deleteCounterScript.write(ctx, s, keys, args).Error())
 }
 
 // dropKeys deletes the keys of a deleted user, some at a time: so many that nobody else waits
@@ -252,7 +252,7 @@ func (s *Store) move(ctx context.Context, account string, c chore) error {
 
 // leave ends counting where a key is, and returns all that it has there.
 func (s *Store) leave(ctx context.Context, account string, c chore) ([]rueidis.RedisMessage, error) {
-	return s.run(ctx, leaveScript, s.leaving(account, c), fieldOf(c.seq), strconv.Itoa(int(c.move)), markFor)
+	return s.run(ctx, moveBeginScript, s.leaving(account, c), fieldOf(c.seq), strconv.Itoa(int(c.move)), markFor)
 }
 
 // arrive puts it where the key goes.
@@ -266,13 +266,13 @@ func (s *Store) arrive(ctx context.Context, account string, c chore, left []ruei
 		args = append(args, encodeCounter(&core.Counter{}, c.move), "", "0", "")
 	}
 	keys := append([]string{to.counters(), to.mark(userField), to.mark(field)}, to.having(field)...)
-	_, err := s.run(ctx, arriveScript, keys, args...)
+	_, err := s.run(ctx, moveCopyScript, keys, args...)
 	return err
 }
 
 // depart deletes it where the key was.
 func (s *Store) depart(ctx context.Context, account string, c chore) error {
-	_, err := s.run(ctx, departScript, s.leaving(account, c), fieldOf(c.seq), strconv.Itoa(int(c.move)), markFor)
+	_, err := s.run(ctx, moveEndScript, s.leaving(account, c), fieldOf(c.seq), strconv.Itoa(int(c.move)), markFor)
 	return err
 }
 

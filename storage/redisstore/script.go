@@ -3,8 +3,9 @@ package redisstore
 import (
 	"context"
 	"crypto/sha1" // names a script to the server, as the protocol wants it
-	_ "embed"
+	"embed"
 	"encoding/hex"
+	"strings"
 
 	"github.com/redis/rueidis"
 )
@@ -12,81 +13,39 @@ import (
 // script is a Lua script, run by its SHA-1.
 type script struct{ text, sha string }
 
-func newScript(text string) *script {
-	sum := sha1.Sum([]byte(text))
-	return &script{text, hex.EncodeToString(sum[:])}
+// newScript joins files of the directory scripts, given without their extension.
+func newScript(files ...string) *script {
+	var text strings.Builder
+	for _, f := range files {
+		b, err := scriptFiles.ReadFile("scripts/" + f + ".lua")
+		if err != nil {
+			panic(err) // the name is misspelled below
+		}
+		text.Write(b)
+	}
+	sum := sha1.Sum([]byte(text.String()))
+	return &script{text.String(), hex.EncodeToString(sum[:])}
 }
 
-//go:embed scripts/shared.lua
-var sharedLua string
-
-//go:embed scripts/day_counts.lua
-var talliesLua string
-
-//go:embed scripts/tombstone.lua
-var marksLua string
-
-//go:embed scripts/consume.lua
-var consumeLua string
-
-//go:embed scripts/read_history.lua
-var historyLua string
-
-//go:embed scripts/batch.lua
-var batchLua string
-
-//go:embed scripts/read_page.lua
-var listLua string
-
-//go:embed scripts/create_counters.lua
-var admitLua string
-
-//go:embed scripts/delete_counter.lua
-var retireLua string
-
-//go:embed scripts/move_begin.lua
-var leaveLua string
-
-//go:embed scripts/move_copy.lua
-var arriveLua string
-
-//go:embed scripts/move_end.lua
-var departLua string
-
-//go:embed scripts/append_history.lua
-var importLua string
-
-//go:embed scripts/set_counter.lua
-var setLua string
-
-//go:embed scripts/read_days.lua
-var daysLua string
-
-//go:embed scripts/set_days.lua
-var setDaysLua string
-
-//go:embed scripts/release_digest.lua
-var releaseLua string
-
-//go:embed scripts/mark.lua
-var markLua string
+//go:embed scripts/*.lua
+var scriptFiles embed.FS
 
 var (
-	consumeScript = newScript(sharedLua + talliesLua + consumeLua)
-	historyScript = newScript(sharedLua + historyLua)
-	batchScript   = newScript(batchLua)
-	listScript    = newScript(listLua)
-	admitScript   = newScript(admitLua)
-	retireScript  = newScript(retireLua)
-	leaveScript   = newScript(marksLua + leaveLua)
-	arriveScript  = newScript(marksLua + arriveLua)
-	departScript  = newScript(marksLua + departLua)
-	importScript  = newScript(sharedLua + importLua)
-	setScript     = newScript(talliesLua + setLua)
-	daysScript    = newScript(daysLua)
-	setDaysScript = newScript(setDaysLua)
-	releaseScript = newScript(releaseLua)
-	markScript    = newScript(markLua)
+	consumeScript        = newScript("shared", "day_counts", "consume")
+	readHistoryScript    = newScript("shared", "read_history")
+	appendHistoryScript  = newScript("shared", "append_history")
+	batchScript          = newScript("batch")
+	readPageScript       = newScript("read_page")
+	createCountersScript = newScript("create_counters")
+	setCounterScript     = newScript("day_counts", "set_counter")
+	deleteCounterScript  = newScript("delete_counter")
+	moveBeginScript      = newScript("tombstone", "move_begin")
+	moveCopyScript       = newScript("tombstone", "move_copy")
+	moveEndScript        = newScript("tombstone", "move_end")
+	readDaysScript       = newScript("read_days")
+	setDaysScript        = newScript("set_days")
+	releaseDigestScript  = newScript("release_digest")
+	markScript           = newScript("mark")
 )
 
 // read runs a script that writes nothing.

@@ -164,7 +164,7 @@ func (s *Store) admit(ctx context.Context, account, keyID string, seq, user int6
 func (s *Store) makeCounters(ctx context.Context, n names, field, counter string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	return unavailable(admitScript.write(ctx, s, []string{n.counters(), n.mark(userField), n.mark(field)},
+	return unavailable(createCountersScript.write(ctx, s, []string{n.counters(), n.mark(userField), n.mark(field)},
 		[]string{encodeCounter(&core.Counter{}, 0), field, counter}).Error())
 }
 

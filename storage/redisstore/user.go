@@ -83,7 +83,7 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 	defer s.end()
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	all, err := listScript.read(ctx, s, []string{index}, []string{records, strconv.Itoa(p.Offset()), strconv.Itoa(p.Size)}).ToArray()
+	all, err := readPageScript.read(ctx, s, []string{index}, []string{records, strconv.Itoa(p.Offset()), strconv.Itoa(p.Size)}).ToArray()
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}

@@ -296,7 +296,7 @@ func (s *Store) release(ctx context.Context, releases map[core.Digest]string) {
 		g.Go(func() error {
 			ctx, cancel := s.within(ctx)
 			defer cancel()
-			return releaseScript.read(ctx, s, []string{s.o.digest(d)}, []string{holder}).Error()
+			return releaseDigestScript.read(ctx, s, []string{s.o.digest(d)}, []string{holder}).Error()
 		})
 	}
 	_ = g.Wait()
