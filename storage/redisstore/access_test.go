@@ -26,58 +26,58 @@ import (
 )
 
 // logged is a log that can be read while it is written.
-type logged struct {
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logged) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *logged) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
 // rotation is a store whose servers begin to ask for something else.
-type rotation struct {
+type accessTest struct {
 	*world
 	o       redisstore.Options
-	log     *logged
+	log     *logBuffer
 	servers []*redistest.Server
 }
 
-func newRotation(t *testing.T, o redisstore.Options, servers ...*redistest.Server) *rotation {
+func newAccessTest(t *testing.T, o redisstore.Options, servers ...*redistest.Server) *accessTest {
 	t.Helper()
-	r := &rotation{o: o, log: &logged{}, servers: servers}
+	r := &accessTest{o: o, log: &logBuffer{}, servers: servers}
 	r.o.Timeout = 2 * time.Second
 	o = r.o
 	o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
-	r.world = newWorld(t, opened(t, o), 1)
+	r.world = newWorld(t, openFaulty(t, o), 1)
 	r.awaitTrust(t)
 	r.consume(t)
 	return r
 }
 
 // awaitTrust waits until every master is watched.
-func (r *rotation) awaitTrust(t *testing.T) {
+func (r *accessTest) awaitTrust(t *testing.T) {
 	t.Helper()
 	told := &watcher{}
 	r.s.Watch(told)
 	told.awaitTrust(t)
 }
 
-func (r *rotation) try(t *testing.T) error {
+func (r *accessTest) try(t *testing.T) error {
 	_, err := r.s.Consume(t.Context(), consumption(&r.keys[0], "", true))
 	return err
 }
 
 // consume counts a request, which must be allowed.
-func (r *rotation) consume(t *testing.T) {
+func (r *accessTest) consume(t *testing.T) {
 	t.Helper()
 	if err := r.try(t); err != nil {
 		t.Fatalf("Consume: %v", err)
@@ -85,7 +85,7 @@ func (r *rotation) consume(t *testing.T) {
 }
 
 // set puts another access in force.
-func (r *rotation) set(a redisstore.Access) {
+func (r *accessTest) set(a redisstore.Access) {
 	r.s.SetAccess(a)
 	r.o.Username, r.o.Password, r.o.TLS = a.Username, a.Password, a.TLS
 	r.o.SentinelUsername, r.o.SentinelPassword = a.SentinelUsername, a.SentinelPassword
@@ -93,7 +93,7 @@ func (r *rotation) set(a redisstore.Access) {
 
 // refused cuts all connections. The store is unavailable then and stays so: with its access
 // there are no new ones.
-func (r *rotation) refused(t *testing.T, why string) {
+func (r *accessTest) refused(t *testing.T, why string) {
 	t.Helper()
 	for _, s := range r.servers {
 		s.CutConnections()
@@ -108,15 +108,15 @@ func (r *rotation) refused(t *testing.T, why string) {
 }
 
 // accepted waits until the store works again, with every kind of connection.
-func (r *rotation) accepted(t *testing.T) {
+func (r *accessTest) accepted(t *testing.T) {
 	t.Helper()
 	until(t, "to be allowed", func() bool { return r.try(t) == nil && r.answers(t) })
 	r.awaitTrust(t)
-	exercise(t, r.s)
+	exerciseStore(t, r.s)
 }
 
 // answers reports whether all slots can be read, of which there are connections then.
-func (r *rotation) answers(t *testing.T) bool {
+func (r *accessTest) answers(t *testing.T) bool {
 	for i := range 64 {
 		if _, err := r.s.KeyByDigest(t.Context(), core.DigestOf(strconv.Itoa(i))); errors.Is(err, core.ErrUnavailable) {
 			return false
@@ -157,7 +157,7 @@ func changesAccess(t *testing.T, o redisstore.Options, servers, sentinels []*red
 	for _, s := range sentinels {
 		s.Do(t, "ACL", "SETUSER", "asks", "on", ">geheim-2", "&*", "+@all")
 	}
-	r := newRotation(t, o, servers...)
+	r := newAccessTest(t, o, servers...)
 	for _, s := range servers {
 		s.Do(t, "ACL", "SETUSER", "limitkeeper", "off")
 		s.Do(t, "ACL", "SETUSER", "another", "on", ">geheim-3", "~*", "&*", "+@all")
@@ -172,7 +172,7 @@ func changesAccess(t *testing.T, o redisstore.Options, servers, sentinels []*red
 	r.set(redisstore.Access{Username: "another", Password: "geheim-3", SentinelUsername: "asks", SentinelPassword: "geheim-4"})
 	r.accepted(t)
 	if len(sentinels) > 0 {
-		until(t, "a connection to a sentinel", func() bool { return asked(t, sentinels) })
+		until(t, "a connection to a sentinel", func() bool { return passwordRequired(t, sentinels) })
 	}
 	if log := r.log.String(); strings.Contains(log, "geheim") {
 		t.Errorf("a password is in the log:\n%s", log)
@@ -180,7 +180,7 @@ func changesAccess(t *testing.T, o redisstore.Options, servers, sentinels []*red
 }
 
 // asked reports whether a store asks one of the sentinels.
-func asked(t *testing.T, sentinels []*redistest.Server) bool {
+func passwordRequired(t *testing.T, sentinels []*redistest.Server) bool {
 	t.Helper()
 	return slices.ContainsFunc(sentinels, func(s *redistest.Server) bool {
 		return strings.Contains(s.Do(t, "CLIENT", "LIST"), "user=asks")
@@ -192,7 +192,7 @@ func asked(t *testing.T, sentinels []*redistest.Server) bool {
 func TestSetWrongAccess(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "geheim")
-	r := newRotation(t, redisstore.Options{Addresses: []string{server.Addr()}, Password: "geheim"}, server)
+	r := newAccessTest(t, redisstore.Options{Addresses: []string{server.Addr()}, Password: "geheim"}, server)
 	for _, wrong := range []redisstore.Access{{Password: "ungeheim"}, {}, {Username: "ungeheim", Password: "geheim"}} {
 		before := len(r.log.String())
 		r.set(wrong)
@@ -221,7 +221,7 @@ func TestSetCertificates(t *testing.T) {
 	t.Parallel()
 	server, other := redistest.StartTLS(t), redistest.StartTLS(t)
 	access := redisstore.Access{TLS: &tls.Config{RootCAs: authorities(t, server.CAFile())}}
-	r := newRotation(t, redisstore.Options{Addresses: []string{server.TLSAddr()}, TLS: access.TLS}, server)
+	r := newAccessTest(t, redisstore.Options{Addresses: []string{server.TLSAddr()}, TLS: access.TLS}, server)
 
 	server.Do(t, "CONFIG", "SET", "tls-cert-file", filepath.Join(other.Dir(), "cert.pem"),
 		"tls-key-file", filepath.Join(other.Dir(), "key.pem"))

@@ -12,7 +12,7 @@ import (
 
 // CreateAccount implements [core.Store].
 func (s *Store) CreateAccount(ctx context.Context, a *core.Account, k *core.OwnerKey) error {
-	return s.register(ctx, func(r *registering) error {
+	return s.updateRegistry(ctx, func(r *registryTx) error {
 		if r.has("names", a.Name) {
 			return core.ErrAccountExists
 		}
@@ -32,7 +32,7 @@ func (s *Store) CreateAccount(ctx context.Context, a *core.Account, k *core.Owne
 
 // AccountByName implements [core.Store].
 func (s *Store) AccountByName(ctx context.Context, name string) (a *core.Account, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		id, ok := r.get("HGET", "names", name)
 		if !ok {
 			return core.ErrAccountNotFound
@@ -49,7 +49,7 @@ func (s *Store) AccountByName(ctx context.Context, name string) (a *core.Account
 
 // Account implements [core.Store].
 func (s *Store) Account(ctx context.Context, id string) (a *core.Account, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		b, ok := r.get("HGET", "accounts", id)
 		if !ok {
 			return core.ErrAccountNotFound
@@ -62,8 +62,8 @@ func (s *Store) Account(ctx context.Context, id string) (a *core.Account, err er
 
 // Accounts implements [core.Store].
 func (s *Store) Accounts(ctx context.Context, p core.Page) (page []*core.Account, total int, err error) {
-	err = s.register(ctx, func(r *registering) error {
-		page, total, err = registered[core.Account](r, "order", "accounts", p)
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
+		page, total, err = registryPage[core.Account](r, "order", "accounts", p)
 		return err
 	})
 	return page, total, err
@@ -71,7 +71,7 @@ func (s *Store) Accounts(ctx context.Context, p core.Page) (page []*core.Account
 
 // CreateOwnerKey implements [core.Store].
 func (s *Store) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
-	return s.register(ctx, func(r *registering) error {
+	return s.updateRegistry(ctx, func(r *registryTx) error {
 		if !r.has("accounts", k.AccountID) {
 			return core.ErrAccountNotFound
 		}
@@ -84,7 +84,7 @@ func (s *Store) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 
 // OwnerKeyByDigest implements [core.Store].
 func (s *Store) OwnerKeyByDigest(ctx context.Context, d core.Digest) (k *core.OwnerKey, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		k, err = r.ownerKey(encodeDigest(d))
 		return err
 	})
@@ -93,8 +93,8 @@ func (s *Store) OwnerKeyByDigest(ctx context.Context, d core.Digest) (k *core.Ow
 
 // OwnerKeys implements [core.Store].
 func (s *Store) OwnerKeys(ctx context.Context, account string, p core.Page) (page []*core.OwnerKey, total int, err error) {
-	err = s.register(ctx, func(r *registering) error {
-		page, total, err = registered[core.OwnerKey](r, "owners:"+account, "owners", p)
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
+		page, total, err = registryPage[core.OwnerKey](r, "owners:"+account, "owners", p)
 		return err
 	})
 	return page, total, err
@@ -102,7 +102,7 @@ func (s *Store) OwnerKeys(ctx context.Context, account string, p core.Page) (pag
 
 // UpdateOwnerKey implements [core.Store].
 func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		digest, ok := r.get("HGET", "owner-ids:"+account, id)
 		if !ok {
 			return core.ErrOwnerKeyNotFound
@@ -113,10 +113,10 @@ func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(
 		if err = fn(k); err != nil {
 			return err
 		}
-		if k, err = replaced(r, "owners", digest, k); err != nil {
+		if k, err = replaceRecord(r, "owners", digest, k); err != nil {
 			return err
 		}
-		r.tell(k.Digest)
+		r.invalidate(k.Digest)
 		return nil
 	})
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(
 
 // Access implements [core.Store].
 func (s *Store) Access(ctx context.Context, account string) (ac *core.Access, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		ac, err = r.access(account)
 		return err
 	})
@@ -137,14 +137,14 @@ func (s *Store) Access(ctx context.Context, account string) (ac *core.Access, er
 // UpdateAccess implements [core.Store]. It works while the memory is full: who makes room signs
 // in first.
 func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		if ac, err = r.access(account); err != nil {
 			return err
 		}
 		if err = fn(ac); err != nil {
 			return err
 		}
-		ac, err = replaced(r, "access", account, ac)
+		ac, err = replaceRecord(r, "access", account, ac)
 		return err
 	})
 	if err != nil {
@@ -154,46 +154,46 @@ func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.
 }
 
 // exists reports whether there is an account.
-func (s *Store) exists(ctx context.Context, account string) (bool, error) {
-	if _, known := s.accounts.Load(account); known {
+func (s *Store) accountExists(ctx context.Context, account string) (bool, error) {
+	if _, known := s.knownAccounts.Load(account); known {
 		return true, nil
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	there, err := s.do(ctx, s.client.B().Hexists().Key(s.o.registry().key("accounts")).Field(account).Build()).AsBool()
 	if err != nil {
 		return false, unavailable(err)
 	}
 	if there {
-		s.accounts.Store(account, true)
+		s.knownAccounts.Store(account, true)
 	}
 	return there, nil
 }
 
 // registering reads and changes the registry: all accounts and owner's keys, in one slot.
-type registering struct {
+type registryTx struct {
 	ctx     context.Context
 	s       *Store
 	version string // that was read first
 	writes  *batch
-	fault   error // of a read; the answers mean nothing then
+	readErr error // of a read; the answers mean nothing then
 }
 
 // register runs fn on the registry and makes its writes happen at once, if nobody else
 // has changed the registry since fn began to read. fn may be run again.
-func (s *Store) register(ctx context.Context, fn func(*registering) error) error {
+func (s *Store) updateRegistry(ctx context.Context, fn func(*registryTx) error) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
 	defer s.end()
-	return s.optimistic(func() (bool, error) {
-		r := &registering{ctx: ctx, s: s, writes: newBatch(s.o.registry())}
+	return s.retryStale(func() (bool, error) {
+		r := &registryTx{ctx: ctx, s: s, writes: newBatch(s.o.registry())}
 		err := fn(r)
 		switch {
-		case r.fault == errStale:
+		case r.readErr == errStale:
 			return false, nil
-		case r.fault != nil:
-			return false, r.fault
+		case r.readErr != nil:
+			return false, r.readErr
 		case err != nil:
 			return false, err
 		case r.writes.empty():
@@ -204,18 +204,18 @@ func (s *Store) register(ctx context.Context, fn func(*registering) error) error
 }
 
 // look reads from one version of the registry.
-func (r *registering) look(command, name string, args ...string) (answer rueidis.RedisMessage, ok bool) {
-	if r.fault != nil {
+func (r *registryTx) read(command, name string, args ...string) (answer rueidis.RedisMessage, ok bool) {
+	if r.readErr != nil {
 		return answer, false
 	}
 	b := newBatch(r.s.o.registry())
 	b.add(command, r.s.o.registry().key(name), args...)
-	version, answers, err := r.s.look(r.ctx, b)
+	version, answers, err := r.s.readBatch(r.ctx, b)
 	if err == nil && r.version != "" && version != r.version {
 		err = errStale
 	}
 	if err != nil {
-		r.fault = err
+		r.readErr = err
 		return answer, false
 	}
 	r.version = version
@@ -223,26 +223,26 @@ func (r *registering) look(command, name string, args ...string) (answer rueidis
 }
 
 // get reads a text.
-func (r *registering) get(command, name string, args ...string) (string, bool) {
-	answer, ok := r.look(command, name, args...)
+func (r *registryTx) get(command, name string, args ...string) (string, bool) {
+	answer, ok := r.read(command, name, args...)
 	if !ok {
 		return "", false
 	}
 	return text(answer)
 }
 
-func (r *registering) has(hash, field string) bool {
-	answer, ok := r.look("HEXISTS", hash, field)
+func (r *registryTx) has(hash, field string) bool {
+	answer, ok := r.read("HEXISTS", hash, field)
 	return ok && number(answer) == 1
 }
 
-func (r *registering) write(command, name string, args ...string) {
+func (r *registryTx) write(command, name string, args ...string) {
 	r.writes.add(command, r.s.o.registry().key(name), args...)
 }
 
-func (r *registering) tell(d core.Digest) { r.writes.add("TELL", r.s.o.tellOwnerKey(d)) }
+func (r *registryTx) invalidate(d core.Digest) { r.writes.add("TELL", r.s.o.ownerKeyInvalidation(d)) }
 
-func (r *registering) ownerKey(digest string) (*core.OwnerKey, error) {
+func (r *registryTx) ownerKey(digest string) (*core.OwnerKey, error) {
 	b, ok := r.get("HGET", "owners", digest)
 	if !ok {
 		return nil, core.ErrOwnerKeyNotFound
@@ -250,7 +250,7 @@ func (r *registering) ownerKey(digest string) (*core.OwnerKey, error) {
 	return record.Decode[core.OwnerKey]([]byte(b))
 }
 
-func (r *registering) access(account string) (*core.Access, error) {
+func (r *registryTx) access(account string) (*core.Access, error) {
 	b, ok := r.get("HGET", "access", account)
 	switch {
 	case ok:
@@ -261,23 +261,23 @@ func (r *registering) access(account string) (*core.Access, error) {
 	return nil, core.ErrAccountNotFound
 }
 
-func (r *registering) addOwnerKey(account string, k *core.OwnerKey) error {
+func (r *registryTx) addOwnerKey(account string, k *core.OwnerKey) error {
 	b, err := record.Encode(k)
 	if err != nil {
 		return err
 	}
 	digest := encodeDigest(k.Digest)
-	r.writes.grows = true
+	r.writes.addsData = true
 	r.write("HSET", "owners", digest, string(b))
 	r.write("HSET", "owner-ids:"+account, k.ID, digest)
 	r.write("RPUSH", "owners:"+account, digest)
-	r.tell(k.Digest)
+	r.invalidate(k.Digest)
 	return nil
 }
 
 // replaced writes a thing in place of the one in a field of a hash, and returns it as it is
 // read there.
-func replaced[T any](r *registering, hash, field string, v *T) (*T, error) {
+func replaceRecord[T any](r *registryTx, hash, field string, v *T) (*T, error) {
 	b, err := record.Encode(v)
 	if err != nil {
 		return nil, err
@@ -287,13 +287,13 @@ func replaced[T any](r *registering, hash, field string, v *T) (*T, error) {
 }
 
 // registered returns a page of what a list names, from a hash.
-func registered[T any](r *registering, order, hash string, p core.Page) (page []*T, total int, err error) {
-	n, ok := r.look("LLEN", order)
+func registryPage[T any](r *registryTx, order, hash string, p core.Page) (page []*T, total int, err error) {
+	n, ok := r.read("LLEN", order)
 	first := p.Offset()
 	if total = int(number(n)); !ok || first >= total {
 		return nil, total, nil
 	}
-	some, ok := r.look("LRANGE", order, strconv.Itoa(first), strconv.Itoa(first+p.Size-1))
+	some, ok := r.read("LRANGE", order, strconv.Itoa(first), strconv.Itoa(first+p.Size-1))
 	if !ok {
 		return nil, 0, nil
 	}
@@ -301,7 +301,7 @@ func registered[T any](r *registering, order, hash string, p core.Page) (page []
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}
-	records, ok := r.look("HMGET", hash, ids...)
+	records, ok := r.read("HMGET", hash, ids...)
 	if !ok {
 		return nil, 0, nil
 	}

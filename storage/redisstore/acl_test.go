@@ -24,7 +24,7 @@ var (
 )
 
 // allowedTo returns the rules of a user who may run commands on the keys of a prefix.
-func allowedTo(prefix string, more ...string) []string {
+func aclRule(prefix string, more ...string) []string {
 	rules := []string{"ACL", "SETUSER", "limitkeeper", "reset", "on", ">secret", "~" + prefix + "*"}
 	for _, c := range slices.Concat(ofScripts, ofStore, ofConnection, more) {
 		rules = append(rules, "+"+c)
@@ -36,13 +36,13 @@ func allowedTo(prefix string, more ...string) []string {
 // them.
 func TestLeastRights(t *testing.T) {
 	server := redistest.Start(t)
-	rules := allowedTo("mine:")
+	rules := aclRule("mine:")
 	t.Log(strings.Join(rules, " "))
 	server.Do(t, rules...)
 	server.Do(t, "CONFIG", "RESETSTAT")
-	s := opened(t, redisstore.Options{Addresses: []string{server.Addr()}, Username: "limitkeeper", Password: "secret", Prefix: "mine:"})
-	exercise(t, s)
-	exerciseRest(t, s, func(k *core.Key) { dayLater(t, server, "mine:", k) })
+	s := openFaulty(t, redisstore.Options{Addresses: []string{server.Addr()}, Username: "limitkeeper", Password: "secret", Prefix: "mine:"})
+	exerciseStore(t, s)
+	exerciseExpiry(t, s, func(k *core.Key) { dayLater(t, server, "mine:", k) })
 	if log := server.Do(t, "ACL", "LOG"); log != "" {
 		t.Errorf("commands were refused: %s", log)
 	}
@@ -69,13 +69,13 @@ func TestLeastRightsOnCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	for _, n := range c.Nodes() {
-		n.Do(t, allowedTo("mine:", "wait", "select")...)
+		n.Do(t, aclRule("mine:", "wait", "select")...)
 	}
 	o := redisstore.Options{Addresses: c.Addrs(), Username: "limitkeeper", Password: "secret", Prefix: "mine:",
 		Wait: redisstore.Wait{Replicas: 1, Timeout: 5 * time.Second}}
-	s := opened(t, o)
-	exercise(t, s)
-	exerciseRest(t, s, func(*core.Key) {})
+	s := openFaulty(t, o)
+	exerciseStore(t, s)
+	exerciseExpiry(t, s, func(*core.Key) {})
 	for _, n := range c.Nodes() {
 		if log := n.Do(t, "ACL", "LOG"); log != "" {
 			t.Errorf("commands were refused: %s", log)
@@ -96,9 +96,9 @@ func TestLeastRightsBehindSentinel(t *testing.T) {
 	t.Parallel()
 	n := redistest.StartSentinel(t)
 	for _, s := range n.Servers() {
-		s.Do(t, allowedTo("mine:", "role")...)
+		s.Do(t, aclRule("mine:", "role")...)
 	}
-	exercise(t, opened(t, redisstore.Options{Addresses: n.Addrs(), Sentinel: n.Name(),
+	exerciseStore(t, openFaulty(t, redisstore.Options{Addresses: n.Addrs(), Sentinel: n.Name(),
 		Username: "limitkeeper", Password: "secret", Prefix: "mine:"}))
 	for _, s := range n.Servers() {
 		if log := s.Do(t, "ACL", "LOG"); log != "" {
@@ -108,7 +108,7 @@ func TestLeastRightsBehindSentinel(t *testing.T) {
 }
 
 // exerciseRest uses what exercise does not.
-func exerciseRest(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key)) {
+func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key)) {
 	t.Helper()
 	w := newWorld(t, s, 2)
 	k := &w.keys[0]
@@ -181,7 +181,7 @@ func TestMissingRights(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server.Do(t, "FLUSHALL")
-			server.Do(t, slices.DeleteFunc(allowedTo("mine:"), func(rule string) bool { return rule == c.right })...)
+			server.Do(t, slices.DeleteFunc(aclRule("mine:"), func(rule string) bool { return rule == c.right })...)
 			s, err := redisstore.Open(t.Context(), o)
 			if err == nil {
 				_ = s.Close()
@@ -201,7 +201,7 @@ func TestMissingRightsOnCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	for _, n := range c.Nodes() {
-		n.Do(t, slices.DeleteFunc(allowedTo("mine:"), func(rule string) bool { return strings.HasPrefix(rule, "+cluster") })...)
+		n.Do(t, slices.DeleteFunc(aclRule("mine:"), func(rule string) bool { return strings.HasPrefix(rule, "+cluster") })...)
 	}
 	for _, addresses := range [][]string{c.Addrs()[:1], c.Addrs()[1:2], c.Addrs()[2:3], c.Addrs()} {
 		s, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: addresses, Username: "limitkeeper", Password: "secret", Prefix: "mine:"})

@@ -14,27 +14,27 @@ import (
 
 // batch is a list of commands on keys of one slot, see scripts/batch.lua.
 type batch struct {
-	keys    []string // the version first
-	numbers map[string]string
-	args    []string // what comes before the commands first
-	grows   bool     // it makes something that was not there
+	keys     []string // the version first
+	keyIndex map[string]string
+	args     []string // what comes before the commands first
+	addsData bool     // it makes something that was not there
 }
 
 // Before the commands in the arguments: the version that must be, the one after it, and
 // whether a full memory is in the way.
-const beforeCommands = 3
+const headerArgs = 3
 
-func newBatch(slot names) *batch {
-	return &batch{keys: []string{slot.key("version")}, numbers: map[string]string{}, args: make([]string, beforeCommands)}
+func newBatch(slot keySlot) *batch {
+	return &batch{keys: []string{slot.key("version")}, keyIndex: map[string]string{}, args: make([]string, headerArgs)}
 }
 
 // key returns the number of a key.
-func (b *batch) key(name string) string {
-	n, ok := b.numbers[name]
+func (b *batch) keyNumber(name string) string {
+	n, ok := b.keyIndex[name]
 	if !ok {
 		b.keys = append(b.keys, name)
 		n = strconv.Itoa(len(b.keys))
-		b.numbers[name] = n
+		b.keyIndex[name] = n
 	}
 	return n
 }
@@ -44,7 +44,7 @@ func (b *batch) key(name string) string {
 const maxArgs = 1000
 
 func (b *batch) add(command, key string, args ...string) {
-	b.args = append(append(b.args, strconv.Itoa(len(args)), command, b.key(key)), args...)
+	b.args = append(append(b.args, strconv.Itoa(len(args)), command, b.keyNumber(key)), args...)
 }
 
 // addMany is add for a command that takes any number of groups of arguments.
@@ -58,22 +58,22 @@ func (b *batch) addMany(command, key string, args []string) {
 	}
 }
 
-func (b *batch) empty() bool { return len(b.args) == beforeCommands }
+func (b *batch) empty() bool { return len(b.args) == headerArgs }
 
-func (b *batch) tooLarge() bool { return len(b.keys)+len(b.args)+3 > maxMessage }
+func (b *batch) tooLarge() bool { return len(b.keys)+len(b.args)+3 > maxBatchParts }
 
 // maxMessage is how many parts a command to a server has at most.
-const maxMessage = 1 << 20
+const maxBatchParts = 1 << 20
 
 var errTooLarge = errors.New("redis: the transaction changes too much at once")
 
 // longer is by how much a call may be longer for each part: a large one takes time.
-const longer = 5 * time.Microsecond
+const timePerPart = 5 * time.Microsecond
 
 // look runs commands that only read. It returns the version that the slot has and what
 // the commands return.
-func (s *Store) look(ctx context.Context, b *batch) (version string, answers []rueidis.RedisMessage, err error) {
-	ctx, cancel := s.within(ctx)
+func (s *Store) readBatch(ctx context.Context, b *batch) (version string, answers []rueidis.RedisMessage, err error) {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	all, err := batchScript.read(ctx, s, b.keys, b.args).ToArray()
 	if err != nil {
@@ -91,10 +91,10 @@ func (s *Store) commit(ctx context.Context, b *batch, version string) (done bool
 	// The next version is random: numbers would be given again after a fail-over that forgets
 	// some.
 	b.args[0], b.args[1] = version, strconv.FormatUint(rand.Uint64(), 36)
-	if b.grows {
+	if b.addsData {
 		b.args[2] = "grows"
 	}
-	long := time.Duration(len(b.keys)+len(b.args)) * longer
+	long := time.Duration(len(b.keys)+len(b.args)) * timePerPart
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+long)
 	defer cancel()
 	all, err := batchScript.write(ctx, s, b.keys, b.args).ToArray()
@@ -123,13 +123,13 @@ func number(m rueidis.RedisMessage) int64 {
 }
 
 // optimistic runs try until it is not told that others were quicker.
-func (s *Store) optimistic(try func() (done bool, err error)) error {
+func (s *Store) retryStale(try func() (done bool, err error)) error {
 	for begun, n := time.Now(), 0; ; n++ {
 		done, err := try()
 		if done || err != nil {
 			return err
 		}
-		if time.Since(begun) > contention {
+		if time.Since(begun) > maxRetryTime {
 			return core.Unavailable(errors.New("redis: others change the same account all the time"))
 		}
 		time.Sleep(backoff(n))
@@ -137,4 +137,4 @@ func (s *Store) optimistic(try func() (done bool, err error)) error {
 }
 
 // contention is for how long a transaction is tried again.
-const contention = 5 * time.Second
+const maxRetryTime = 5 * time.Second

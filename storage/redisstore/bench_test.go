@@ -16,7 +16,7 @@ func BenchmarkConsume(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
 	defer s.Close()
-	_, keys := used(b, s, 1000)
+	_, keys := createUsedKeys(b, s, 1000)
 	var next atomic.Int64
 	b.SetParallelism(32)
 	b.ReportAllocs()
@@ -35,7 +35,7 @@ func BenchmarkConsume(b *testing.B) {
 }
 
 // used returns the keys of an account, on one plan, with which a request was counted each.
-func used(b *testing.B, s *redisstore.Store, n int) (*core.Plan, []*core.Key) {
+func createUsedKeys(b *testing.B, s *redisstore.Store, n int) (*core.Plan, []*core.Key) {
 	b.Helper()
 	if err := s.CreateAccount(b.Context(), &core.Account{ID: "acct_bench", Name: "bench"},
 		&core.OwnerKey{ID: "okey_1", AccountID: "acct_bench"}); err != nil {
@@ -55,7 +55,7 @@ func BenchmarkDays(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
 	defer s.Close()
-	pl, keys := used(b, s, 10_000)
+	pl, keys := createUsedKeys(b, s, 10_000)
 	day := core.DateOf(counted(keys[0], 0).Entry.At)
 	for b.Loop() {
 		days, err := s.Days(b.Context(), core.DaysOf{Account: "acct_bench", PlanID: pl.ID}, day, day)
@@ -70,7 +70,7 @@ func BenchmarkDrawn(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
 	defer s.Close()
-	pl, keys := used(b, s, 10_000)
+	pl, keys := createUsedKeys(b, s, 10_000)
 	at := counted(keys[0], 0).Entry.At
 	for b.Loop() {
 		d, err := s.Drawn(b.Context(), "acct_bench", pl.ID, core.Year, at, 10)

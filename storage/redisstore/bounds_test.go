@@ -11,10 +11,10 @@ import (
 
 // tally is what callers know of a key: how many of their requests were answered and how
 // many were not. A request that was not sent, since the server was away, is neither.
-type tally struct{ answered, unknown int }
+type callCounts struct{ answered, unknown int }
 
-func tallies(w *world, calls []call) []tally {
-	all := make([]tally, len(w.keys))
+func countCalls(w *world, calls []call) []callCounts {
+	all := make([]callCounts, len(w.keys))
 	for _, c := range calls {
 		switch {
 		case c.err == nil:
@@ -38,7 +38,7 @@ func (w *world) checkBounds(t testing.TB, calls []call) {
 // checkAnswered fails the test unless each key has counted what was answered, at least.
 func (w *world) checkAnswered(t testing.TB, calls []call) {
 	t.Helper()
-	for i, c := range tallies(w, calls) {
+	for i, c := range countCalls(w, calls) {
 		if used := w.used(t, w.keys[i].ID, 0); used < c.answered {
 			t.Errorf("%s has counted %d requests, want %d at least: that many were answered", w.keys[i].ID, used, c.answered)
 		}
@@ -49,7 +49,7 @@ func (w *world) checkAnswered(t testing.TB, calls []call) {
 func (w *world) checkNoMore(t testing.TB, calls []call) {
 	t.Helper()
 	sums := map[int64]int{}
-	for i, c := range tallies(w, calls) {
+	for i, c := range countCalls(w, calls) {
 		k := &w.keys[i]
 		used := w.used(t, k.ID, 0)
 		if used > c.answered+c.unknown {
@@ -95,11 +95,11 @@ func (w *world) repeat(t testing.TB, calls []call) []call {
 // key with request ids has counted each once, and the others are within their bounds.
 func (w *world) checkExact(t testing.TB, calls []call) {
 	t.Helper()
-	before := len(only(calls, failed))
+	before := len(filterCalls(calls, failed))
 	calls = w.repeat(t, calls)
 	t.Logf("%d requests, %d without an answer", len(calls), before)
 	w.checkBounds(t, calls)
-	for i, c := range tallies(w, calls) {
+	for i, c := range countCalls(w, calls) {
 		if i%2 == 0 && w.used(t, w.keys[i].ID, 0) != c.answered {
 			t.Errorf("%s has counted %d requests, want %d: each with its id once", w.keys[i].ID, w.used(t, w.keys[i].ID, 0), c.answered)
 		}

@@ -15,7 +15,7 @@ import (
 
 // do sends a command and waits for the answer, no longer than the context.
 func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	n := s.nodes.of(cmd.Slot())
+	n := s.nodes.ofSlot(cmd.Slot())
 	if err := n.enter(ctx); err != nil {
 		return rueidis.NewErrorResult(err)
 	}
@@ -25,24 +25,24 @@ func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 }
 
 // together is how many calls are made at the same time for one that was asked for.
-const together = 64
+const maxParallel = 64
 
 // doWrite is do for a command that writes: it waits for replicas if it shall.
 func (s *Store) doWrite(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	if s.tuned.Load().wait.Replicas == 0 {
+	if s.settings.Load().wait.Replicas == 0 {
 		return s.do(ctx, cmd)
 	}
-	return s.doAndWait(ctx, cmd)
+	return s.doAndWaitReplicas(ctx, cmd)
 }
 
 // redirects is how often a command that is followed by WAIT is sent again because its
 // slot is elsewhere. It was not run then.
-const redirects = 5
+const maxRedirects = 5
 
 // doAndWait sends a command that writes, and WAIT behind it on the same connection.
-func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis.RedisResult) {
-	w := s.tuned.Load().wait
-	n := s.nodes.of(cmd.Slot())
+func (s *Store) doAndWaitReplicas(ctx context.Context, cmd rueidis.Completed) (r rueidis.RedisResult) {
+	w := s.settings.Load().wait
+	n := s.nodes.ofSlot(cmd.Slot())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+w.Timeout)
 	defer cancel()
 	if err := n.enterWaiting(ctx); err != nil {
@@ -50,8 +50,8 @@ func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis
 	}
 	var wait rueidis.RedisResult
 	cmd = cmd.Pin()
-	for range redirects {
-		r, wait = s.sendBoth(ctx, cmd, w)
+	for range maxRedirects {
+		r, wait = s.sendWithWait(ctx, cmd, w)
 		if err, ok := rueidis.IsRedisErr(r.Error()); ok {
 			if _, moved := err.IsMoved(); moved && sleep(ctx, 20*time.Millisecond) {
 				continue
@@ -72,8 +72,8 @@ func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis
 }
 
 // sendBoth sends a command and WAIT on a connection of their own.
-func (s *Store) sendBoth(ctx context.Context, cmd rueidis.Completed, w Wait) (r, wait rueidis.RedisResult) {
-	client, err := s.waiting.get(&s.o)
+func (s *Store) sendWithWait(ctx context.Context, cmd rueidis.Completed, w Wait) (r, wait rueidis.RedisResult) {
+	client, err := s.replicaConns.get(&s.o)
 	if err != nil {
 		return rueidis.NewErrorResult(err), rueidis.NewErrorResult(err)
 	}
@@ -117,58 +117,58 @@ type deadlines struct {
 
 type deadline struct {
 	context.Context
-	until time.Time // for calls that begin before
+	sharedUntil time.Time // for calls that begin before
 }
 
 // share is for how long calls get the same deadline, as a part of the timeout.
-const share = 20
+const deadlineShare = 20
 
 // next returns the context of a call that begins now. Who began it does not matter: a
 // count that has begun is finished.
 func (d *deadlines) next() context.Context {
 	now := time.Now()
-	if c := d.current.Load(); c != nil && now.Before(c.until) {
+	if c := d.current.Load(); c != nil && now.Before(c.sharedUntil) {
 		return c
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), now.Add(d.timeout))
 	context.AfterFunc(ctx, cancel)
-	c := &deadline{ctx, now.Add(d.timeout / share)}
+	c := &deadline{ctx, now.Add(d.timeout / deadlineShare)}
 	d.current.Store(c)
 	return c
 }
 
 // within bounds a call by the timeout, and by nothing else: a caller that has gone says
 // nothing about the server.
-func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *Store) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout)
 }
 
 // waiting are connections for calls that wait for replicas: each has one of its own, since
 // WAIT holds up whatever comes behind it. There are none before the first such call.
-type waiting struct {
+type replicaConns struct {
 	client atomic.Pointer[rueidis.Client]
 	opens  singleflight.Group
 }
 
 // The connections that wait. Each is small: no more than one call is in its queue.
 const (
-	waitingConns  = 256 // of a master
-	waitingRing   = 2   // 2^2 places in the queue
-	waitingBuffer = 16 << 10
-	waitingIdle   = time.Minute // for how long those stay open that nobody needs
+	maxReplicaConns   = 256 // of a master
+	replicaConnRing   = 2   // 2^2 places in the queue
+	replicaConnBuffer = 16 << 10
+	replicaConnIdle   = time.Minute // for how long those stay open that nobody needs
 )
 
-func (o *Options) waitingOption() rueidis.ClientOption {
+func (o *Options) replicaConnOption() rueidis.ClientOption {
 	c := o.clientOption()
-	c.RingScaleEachConn = waitingRing
+	c.RingScaleEachConn = replicaConnRing
 	c.PipelineMultiplex = -1
-	c.ReadBufferEachConn, c.WriteBufferEachConn = waitingBuffer, waitingBuffer
-	c.BlockingPoolSize, c.BlockingPoolCleanup = waitingConns, waitingIdle
+	c.ReadBufferEachConn, c.WriteBufferEachConn = replicaConnBuffer, replicaConnBuffer
+	c.BlockingPoolSize, c.BlockingPoolCleanup = maxReplicaConns, replicaConnIdle
 	return c
 }
 
 // get returns the client, which it makes first if there is none.
-func (w *waiting) get(o *Options) (rueidis.Client, error) {
+func (w *replicaConns) get(o *Options) (rueidis.Client, error) {
 	if c := w.client.Load(); c != nil {
 		return *c, nil
 	}
@@ -176,7 +176,7 @@ func (w *waiting) get(o *Options) (rueidis.Client, error) {
 		if c := w.client.Load(); c != nil {
 			return *c, nil
 		}
-		c, err := rueidis.NewClient(o.waitingOption())
+		c, err := rueidis.NewClient(o.replicaConnOption())
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +189,7 @@ func (w *waiting) get(o *Options) (rueidis.Client, error) {
 	return c.(rueidis.Client), nil
 }
 
-func (w *waiting) close() {
+func (w *replicaConns) close() {
 	if c := w.client.Load(); c != nil {
 		(*c).Close()
 	}
@@ -201,7 +201,7 @@ func (n *node) enterWaiting(ctx context.Context) error {
 		return err
 	}
 	select {
-	case n.waiting <- struct{}{}:
+	case n.waits <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		n.leave(nil)
@@ -210,6 +210,6 @@ func (n *node) enterWaiting(ctx context.Context) error {
 }
 
 func (n *node) leaveWaiting(fault error) {
-	<-n.waiting
+	<-n.waits
 	n.leave(fault)
 }

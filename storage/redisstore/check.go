@@ -20,7 +20,7 @@ var minVersion = [2]int{6, 2}
 // check returns why the servers cannot be used, and warns of how they would forget.
 func (s *Store) check(ctx context.Context) error {
 	for address, n := range s.client.Nodes() {
-		calls, cancel := s.within(ctx)
+		calls, cancel := s.withTimeout(ctx)
 		info, err := n.Do(calls, n.B().Info().Build()).ToString()
 		cancel()
 		if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) check(ctx context.Context) error {
 	if err := s.checkFormat(ctx); err != nil {
 		return err
 	}
-	if _, _, err := s.look(ctx, newBatch(s.o.registry())); err != nil { // a script that does next to nothing
+	if _, _, err := s.readBatch(ctx, newBatch(s.o.registry())); err != nil { // a script that does next to nothing
 		return err
 	}
 	return s.checkWatch(ctx)
@@ -91,7 +91,7 @@ func (s *Store) checkInfo(address string, info map[string]string) error {
 }
 
 // warned remembers when a warning was logged, by address and text.
-type warned struct {
+type warningLog struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
@@ -100,7 +100,7 @@ type warned struct {
 const warnEvery = time.Hour
 
 // while logs a warning when its condition begins to hold, and then every hour. It returns holds.
-func (w *warned) while(holds bool, log *slog.Logger, address string, now time.Time, text string, about ...any) bool {
+func (w *warningLog) logWhile(holds bool, log *slog.Logger, address string, now time.Time, text string, about ...any) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := address + " " + text
@@ -115,7 +115,7 @@ func (w *warned) while(holds bool, log *slog.Logger, address string, now time.Ti
 
 // warn logs each setting by which a server may lose counts, and returns the number of those settings.
 func (s *Store) warn(address string, info map[string]string, now time.Time) (hold int) {
-	policy, wait, master := info["maxmemory_policy"], s.tuned.Load().wait.Replicas, info["role"] == "master"
+	policy, wait, master := info["maxmemory_policy"], s.settings.Load().wait.Replicas, info["role"] == "master"
 	replicas, err := strconv.Atoi(info["connected_slaves"])
 	for _, w := range []struct {
 		holds bool
@@ -130,7 +130,7 @@ func (s *Store) warn(address string, info map[string]string, now time.Time) (hol
 			[]any{"replicas", replicas}},
 		{master && info["aof_enabled"] == "0", "redis keeps no append-only file: a restart of it forgets what was counted since its last snapshot", nil},
 	} {
-		if s.warned.while(w.holds, s.o.Logger, address, now, w.text, w.about...) {
+		if s.warnings.logWhile(w.holds, s.o.Logger, address, now, w.text, w.about...) {
 			hold++
 		}
 	}
@@ -151,7 +151,7 @@ func tooOld(version string) bool {
 // checkFormat makes sure that what is there was written by this layout. It writes only
 // where nothing is: a server whose memory is full can still be read.
 func (s *Store) checkFormat(ctx context.Context) error {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	have, err := s.storedFormat(ctx)
 	if rueidis.IsRedisNil(err) {

@@ -30,7 +30,7 @@ func TestNodeWithWrongClock(t *testing.T) {
 	start := func(ahead time.Duration) node {
 		machine := clocktest.New(time.Now().Add(ahead))
 		clock := core.NewClock(machine.Read, nil)
-		store := opened(t, redisstore.Options{Addresses: []string{server.Addr()}, Clock: clock})
+		store := openFaulty(t, redisstore.Options{Addresses: []string{server.Addr()}, Clock: clock})
 		return node{core.NewService(store, core.Config{Clock: clock.Now}), clock, machine}
 	}
 	right := start(0)

@@ -39,7 +39,7 @@ func decodeCounter(b string) (c core.Counter, err error) {
 }
 
 // leaves reports whether a counter is that of a key that is about to move.
-func leaves(b string) bool { return b[counterSize-1] == 1 }
+func isMoving(b string) bool { return b[counterSize-1] == 1 }
 
 // encodeCounter returns the stored form of a counter of a key that has moved so often.
 func encodeCounter(c *core.Counter, moves uint8) string {
@@ -63,23 +63,23 @@ func encodeCounter(c *core.Counter, moves uint8) string {
 
 // counting are the names that a decision on a key uses. Whoever asks for decisions keeps
 // them with the key.
-type counting struct {
-	account                 string
-	user, seq               int64
-	field                   string
-	counters, ofUser, ofKey string // the counters, the histories
+type counterKeys struct {
+	account                           string
+	user, seq                         int64
+	field                             string
+	counters, userHistory, keyHistory string // the counters, the histories
 }
 
 // counting returns the names for a request, from its handle if they are there.
-func (s *Store) counting(c *core.Consumption) *counting {
+func (s *Store) counterKeys(c *core.Consumption) *counterKeys {
 	if c.KeyHandle != nil {
-		if k, ok := c.KeyHandle.Load().(*counting); ok && k.seq == c.KeySeq && k.user == c.UserID && k.account == c.Account {
+		if k, ok := c.KeyHandle.Load().(*counterKeys); ok && k.seq == c.KeySeq && k.user == c.UserID && k.account == c.Account {
 			return k
 		}
 	}
 	n, field := s.o.usage(c.Account, c.UserID), fieldOf(c.KeySeq)
-	k := &counting{account: c.Account, user: c.UserID, seq: c.KeySeq, field: field,
-		counters: n.counters(), ofUser: n.history(userField), ofKey: n.history(field)}
+	k := &counterKeys{account: c.Account, user: c.UserID, seq: c.KeySeq, field: field,
+		counters: n.counters(), userHistory: n.history(userField), keyHistory: n.history(field)}
 	if c.KeyHandle != nil {
 		c.KeyHandle.Store(k)
 	}
@@ -87,25 +87,25 @@ func (s *Store) counting(c *core.Consumption) *counting {
 }
 
 // days are the days, packed, on which the windows of a day begin.
-type days struct {
+type dayStarts struct {
 	begin, end int64 // of the day, in Unix seconds
 	packed     []byte
 }
 
 // today remembers the windows of the day of the last request.
-type today struct{ days atomic.Pointer[days] }
+type windowStarts struct{ current atomic.Pointer[dayStarts] }
 
 // starts returns the days on which the windows begin that a time is in, packed.
-func (t *today) starts(at time.Time) []byte {
+func (t *windowStarts) of(at time.Time) []byte {
 	sec := at.Unix()
-	if d := t.days.Load(); d != nil && d.begin <= sec && sec < d.end {
+	if d := t.current.Load(); d != nil && d.begin <= sec && sec < d.end {
 		return d.packed
 	}
 	w := core.Day.Window(at)
-	d := &days{begin: w.Start.Unix(), end: w.Start.Unix() + day}
+	d := &dayStarts{begin: w.Start.Unix(), end: w.Start.Unix() + day}
 	for _, p := range core.Periods() {
 		d.packed = record.AppendUint(d.packed, 3, uint64(max(0, p.Window(at).Start.Unix()/day)))
 	}
-	t.days.Store(d)
+	t.current.Store(d)
 	return d.packed
 }

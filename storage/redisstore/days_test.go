@@ -12,7 +12,7 @@ import (
 
 // The days of an account and of a plan are those of all users and keys, however many, on
 // whichever master they are, also when no server knows the script any more.
-func TestDaysOfMany(t *testing.T) {
+func TestDaysOfManyKeys(t *testing.T) {
 	t.Parallel()
 	const keys = 1203 // more than are read at once, twice
 	c := redistest.StartCluster(t)

@@ -15,11 +15,11 @@ import (
 // digests, counters and places in indexes, also when the process that began with it died in
 // between. A key that went to another user in the same transaction stays.
 func TestDeletesUserWithManyKeys(t *testing.T) {
-	const keys = 2*dropAtOnce + 7
+	const keys = 2*keysPerStep + 7
 	digest := func(i int) core.Digest { return core.DigestOf(fmt.Sprint("many ", i)) }
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dies %v", dies), func(t *testing.T) {
-			m := newMoving(t)
+			m := newMoveTest(t)
 			before := m.names(t)
 			must := func(err error) {
 				t.Helper()
@@ -27,17 +27,17 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			user := core.User{AccountID: movingAccount, Name: "many", Email: new("many@example.com"), PlanID: "plan_own"}
-			other := core.User{AccountID: movingAccount, Name: "other", PlanID: "plan_1"}
-			must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error {
+			user := core.User{AccountID: moveAccount, Name: "many", Email: new("many@example.com"), PlanID: "plan_own"}
+			other := core.User{AccountID: moveAccount, Name: "other", PlanID: "plan_1"}
+			must(m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error {
 				user.ID, other.ID = 0, 0
-				return errors.Join(tx.PutPlan(&core.Plan{AccountID: movingAccount, ID: "plan_0"}), tx.PutPlan(&core.Plan{AccountID: movingAccount, ID: "plan_1"}),
+				return errors.Join(tx.PutPlan(&core.Plan{AccountID: moveAccount, ID: "plan_0"}), tx.PutPlan(&core.Plan{AccountID: moveAccount, ID: "plan_1"}),
 					tx.PutUser(&user), tx.PutUser(&other))
 			}))
 			for first := 0; first < keys; first += 300 {
-				must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error {
+				must(m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error {
 					for i := first; i < min(first+300, keys); i++ {
-						k := &core.Key{AccountID: movingAccount, ID: fmt.Sprint("many_", i), UserID: user.ID, PlanID: fmt.Sprint("plan_", i%2), Digest: digest(i)}
+						k := &core.Key{AccountID: moveAccount, ID: fmt.Sprint("many_", i), UserID: user.ID, PlanID: fmt.Sprint("plan_", i%2), Digest: digest(i)}
 						if err := tx.PutKey(k); err != nil {
 							return err
 						}
@@ -45,15 +45,15 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 					return nil
 				}))
 			}
-			used, err := m.s.Key(t.Context(), movingAccount, "many_1")
+			used, err := m.s.Key(t.Context(), moveAccount, "many_1")
 			must(err)
 			for i := range 4 { // allowed and denied, with days that are over
-				_, err = m.s.Consume(t.Context(), &core.Consumption{Account: movingAccount, KeyID: used.ID, KeySeq: used.Seq, UserID: user.ID, Shared: true, Cost: 1,
+				_, err = m.s.Consume(t.Context(), &core.Consumption{Account: moveAccount, KeyID: used.ID, KeySeq: used.Seq, UserID: user.ID, Shared: true, Cost: 1,
 					Terms: core.Terms{Period: core.Day, Limit: int64(i % 2)}, Retention: core.DefaultRetention, RequestID: fmt.Sprint(i),
 					Entry: core.Entry{At: time.Now().AddDate(0, 0, i/2-1), Cost: 1}})
 				must(err)
 			}
-			if n := m.server.Do(t, "STRLEN", m.s.o.usage(movingAccount, user.ID).tallies(userField)); n == "0" {
+			if n := m.server.Do(t, "STRLEN", m.s.o.usage(moveAccount, user.ID).pastDays(userField)); n == "0" {
 				t.Error("no days are over")
 			}
 
@@ -67,42 +67,42 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 			}
 			var chores []string
 			if dies {
-				_, err = m.s.update(t.Context(), movingAccount, false, remove)
+				_, err = m.s.update(t.Context(), moveAccount, false, remove)
 				must(err)
-				if _, n, err := m.s.Users(t.Context(), movingAccount, core.UserFilter{Email: "many@example.com"}, core.Page{Number: 1, Size: 1}); n != 0 || err != nil {
+				if _, n, err := m.s.Users(t.Context(), moveAccount, core.UserFilter{Email: "many@example.com"}, core.Page{Number: 1, Size: 1}); n != 0 || err != nil {
 					t.Errorf("users with the email of the deleted one: %d, %v", n, err)
 				}
-				us, n, err := m.s.Users(t.Context(), movingAccount, core.UserFilter{OnPlan: "plan_1"}, core.Page{Number: 1, Size: 10})
+				us, n, err := m.s.Users(t.Context(), moveAccount, core.UserFilter{OnPlan: "plan_1"}, core.Page{Number: 1, Size: 10})
 				if err != nil || n != 1 || len(us) != 1 || us[0].ID != other.ID {
 					t.Errorf("users on the plan: %v of %d, %v; want the other one", us, n, err)
 				}
-				chores, err = m.s.left(t.Context(), movingAccount)
+				chores, err = m.s.pendingTasks(t.Context(), moveAccount)
 				must(err)
-				must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { // whoever comes next
-					return tx.PutUser(&core.User{AccountID: movingAccount, ID: user.ID, Name: "again", Email: new("many@example.com")})
+				must(m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error { // whoever comes next
+					return tx.PutUser(&core.User{AccountID: moveAccount, ID: user.ID, Name: "again", Email: new("many@example.com")})
 				}))
 				for _, late := range chores { // of a process that was slow: it is another user by now
-					must(m.s.doChore(t.Context(), movingAccount, late))
+					must(m.s.runTask(t.Context(), moveAccount, late))
 				}
-				_, err = m.s.Counters(t.Context(), []core.CounterID{{Account: movingAccount, UserID: user.ID}})
+				_, err = m.s.Counters(t.Context(), []core.CounterID{{Account: moveAccount, UserID: user.ID}})
 				must(err)
-				if marked, err := m.s.client.Do(t.Context(), m.s.client.B().Exists().Key(m.s.o.usage(movingAccount, user.ID).mark(userField)).Build()).AsBool(); marked || err != nil {
+				if marked, err := m.s.client.Do(t.Context(), m.s.client.B().Exists().Key(m.s.o.usage(moveAccount, user.ID).tombstone(userField)).Build()).AsBool(); marked || err != nil {
 					t.Errorf("the user is marked as deleted: %v, %v", marked, err)
 				}
-				must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error { return tx.DeleteUser(user.ID) }))
+				must(m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error { return tx.DeleteUser(user.ID) }))
 			} else {
-				must(m.s.Update(t.Context(), movingAccount, remove))
+				must(m.s.Update(t.Context(), moveAccount, remove))
 			}
 
 			if k, err := m.s.KeyByDigest(t.Context(), digest(0)); err != nil || k.UserID != 1 {
 				t.Errorf("the key that went to another user: %v, %v", k, err)
 			}
-			for _, i := range []int{1, dropAtOnce, keys - 1} {
+			for _, i := range []int{1, keysPerStep, keys - 1} {
 				if _, err := m.s.KeyByDigest(t.Context(), digest(i)); !errors.Is(err, core.ErrKeyNotFound) {
 					t.Errorf("key %d: %v, want ErrKeyNotFound", i, err)
 				}
 			}
-			must(m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error {
+			must(m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error {
 				return errors.Join(tx.DeleteKey("many_0"), tx.DeleteUser(other.ID), tx.DeletePlan("plan_0"), tx.DeletePlan("plan_1"))
 			}))
 			left := slices.DeleteFunc(m.names(t), func(name string) bool {
@@ -118,14 +118,14 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 // A key that is about to move when the memory is full holds nobody up who deletes.
 func TestMoveWhileMemoryIsFull(t *testing.T) {
 	for _, used := range []bool{true, false} {
-		m := newMoving(t)
+		m := newMoveTest(t)
 		if used {
 			m.mustConsume(1)
 		}
 		m.update(func(tx core.Tx) error {
-			return tx.PutKey(&core.Key{AccountID: movingAccount, ID: "key_2", UserID: 1, Digest: core.DigestOf("2")})
+			return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_2", UserID: 1, Digest: core.DigestOf("2")})
 		})
-		_, err := m.s.update(t.Context(), movingAccount, false, func(tx core.Tx) error {
+		_, err := m.s.update(t.Context(), moveAccount, false, func(tx core.Tx) error {
 			k, err := tx.Key("key_1")
 			if err != nil {
 				return err
@@ -153,7 +153,7 @@ func TestMoveWhileMemoryIsFull(t *testing.T) {
 }
 
 // names returns the names of all keys on the server.
-func (m *moving) names(t testing.TB) []string {
+func (m *moveTest) names(t testing.TB) []string {
 	t.Helper()
 	all, err := m.s.client.Do(t.Context(), m.s.client.B().Keys().Pattern("*").Build()).AsStrSlice()
 	if err != nil {

@@ -45,21 +45,21 @@ func (l *load) warm(t testing.TB) {
 }
 
 // outage is what a failover does to those who ask.
-type outage struct {
+type outageTimes struct {
 	taken, lasted    time.Duration // until the replica took over, until a request of the slots was allowed
 	there, elsewhere int           // requests that failed, of the slots and of others
 	meanwhile        int           // requests of others that were allowed
 }
 
 // String says it for the log of the test.
-func (o outage) String() string {
+func (o outageTimes) String() string {
 	return fmt.Sprintf("a replica took over after %v, slots were away for %v: %d of their requests failed; of other slots %d were allowed meanwhile, %d failed",
 		o.taken.Round(time.Millisecond), o.lasted.Round(time.Millisecond), o.there, o.meanwhile, o.elsewhere)
 }
 
 // failOver kills the master that has the first key under load, waits until its replica has
 // taken over and requests are allowed again, and brings it back.
-func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outage) {
+func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outageTimes) {
 	t.Helper()
 	slot := l.w.slotOf(t, c.Nodes()[1], l.w.keys[0].UserID)
 	master := c.MasterOf(slot)
@@ -77,16 +77,16 @@ func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outage) {
 	if l.waits { // who took over has no replica before that
 		master.Restart()
 	}
-	o.lasted = l.await(t, killed, 20*time.Second, allowed, affected)
+	o.lasted = l.await(t, killed, 20*time.Second, outcomeAllowed, affected)
 	back := killed.Add(o.lasted)
 	time.Sleep(2 * time.Second) // what fails later, too
-	calls := only(l.sofar(), after(killed))
-	o.there, o.elsewhere = len(only(calls, failed, affected)), len(only(calls, failed, others))
-	o.meanwhile = len(only(calls, allowed, others, before(back)))
+	calls := filterCalls(l.callsSoFar(), after(killed))
+	o.there, o.elsewhere = len(filterCalls(calls, failed, affected)), len(filterCalls(calls, failed, others))
+	o.meanwhile = len(filterCalls(calls, outcomeAllowed, others, before(back)))
 	if o.meanwhile == 0 || o.elsewhere > o.meanwhile/10 {
 		t.Errorf("of other slots %d requests were allowed while one master was away, %d failed", o.meanwhile, o.elsewhere)
 	}
-	if late := only(calls, failed, after(back.Add(5*time.Second))); len(late) > 0 {
+	if late := filterCalls(calls, failed, after(back.Add(5*time.Second))); len(late) > 0 {
 		t.Errorf("%d requests failed 5 seconds after the replica has taken over: %v", len(late), late[0].err)
 	}
 	if !l.waits {
@@ -98,14 +98,14 @@ func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outage) {
 
 // partial lets a Cluster serve the slots that it can, when others are away. By default it
 // serves none then.
-var partial = []string{"--cluster-require-full-coverage", "no"}
+var partialCoverage = []string{"--cluster-require-full-coverage", "no"}
 
 // clusterLoad opens a store on a Cluster, and lets requests come on all its masters.
 func clusterLoad(t testing.TB, c *redistest.Cluster, wait redisstore.Wait) *load {
 	t.Helper()
 	o := faulty(c.Addrs()...)
 	o.Wait = wait
-	w := newWorld(t, opened(t, o), 9)
+	w := newWorld(t, openFaulty(t, o), 9)
 	l := w.startLoad(t, 8)
 	l.waits = wait.Replicas > 0
 	l.warm(t)
@@ -117,7 +117,7 @@ func clusterLoad(t testing.TB, c *redistest.Cluster, wait redisstore.Wait) *load
 // before may be forgotten: how much is logged.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, partial...)
+	c := redistest.StartCluster(t, partialCoverage...)
 	l := clusterLoad(t, c, redisstore.Wait{})
 	for range failovers(t) {
 		t.Log(l.failOver(t, c))
@@ -125,7 +125,7 @@ func TestClusterFailover(t *testing.T) {
 	calls := l.stop()
 	l.w.checkNoMore(t, calls)
 	answered, lost := 0, 0
-	for i, n := range tallies(l.w, calls) {
+	for i, n := range countCalls(l.w, calls) {
 		answered += n.answered
 		lost += max(0, n.answered-l.w.used(t, l.w.keys[i].ID, 0))
 	}
@@ -137,7 +137,7 @@ func TestClusterFailover(t *testing.T) {
 // it that takes over.
 func TestClusterFailoverWaiting(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, partial...)
+	c := redistest.StartCluster(t, partialCoverage...)
 	l := clusterLoad(t, c, redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond})
 	for range failovers(t) {
 		t.Log(l.failOver(t, c))
@@ -145,8 +145,8 @@ func TestClusterFailoverWaiting(t *testing.T) {
 	calls := l.stop()
 	l.w.checkBounds(t, calls)
 	l.w.checkExact(t, calls)
-	median, longest := times(only(calls, allowed))
-	t.Logf("of %d requests %d were answered, in %v (median), %v (longest)", len(calls), len(only(calls, allowed)), median, longest)
+	median, longest := latencies(filterCalls(calls, outcomeAllowed))
+	t.Logf("of %d requests %d were answered, in %v (median), %v (longest)", len(calls), len(filterCalls(calls, outcomeAllowed)), median, longest)
 }
 
 // The same behind Sentinel.
@@ -155,7 +155,7 @@ func TestSentinelFailover(t *testing.T) {
 	n := redistest.StartSentinel(t)
 	o := faulty(n.Addrs()...)
 	o.Sentinel, o.Wait = n.Name(), redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond}
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	told := &watcher{}
 	s.Watch(told)
 	told.awaitTrust(t)
@@ -177,7 +177,7 @@ func TestSentinelFailover(t *testing.T) {
 		if told.losses() == losses {
 			t.Error("another master has taken over, and nobody was told that changes may have been missed")
 		}
-		w.checkAnswered(t, l.sofar())
+		w.checkAnswered(t, l.callsSoFar())
 		if i+1 < failovers(t) {
 			master.Restart()
 			n.Await(t)
@@ -186,7 +186,7 @@ func TestSentinelFailover(t *testing.T) {
 		}
 	}
 	calls := l.stop()
-	t.Logf("%d of %d requests failed", len(only(calls, failed)), len(calls))
+	t.Logf("%d of %d requests failed", len(filterCalls(calls, failed)), len(calls))
 	w.checkBounds(t, calls)
 	w.checkExact(t, calls)
 }

@@ -15,7 +15,7 @@ func faulty(addresses ...string) redisstore.Options {
 }
 
 // opened opens a store that is closed at the end of the test.
-func opened(t testing.TB, o redisstore.Options) *redisstore.Store {
+func openFaulty(t testing.TB, o redisstore.Options) *redisstore.Store {
 	t.Helper()
 	s := open(t, o)
 	t.Cleanup(func() { _ = s.Close() })
@@ -28,7 +28,7 @@ func TestPausedServer(t *testing.T) {
 	t.Parallel()
 	const asleep = 5 * time.Second
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	l.awaitAllowed(t, time.Now(), 10*time.Second)
 
@@ -41,18 +41,18 @@ func TestPausedServer(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	calls := l.stop()
 
-	if median, longest := times(calls); longest > 4*time.Second {
+	if median, longest := latencies(calls); longest > 4*time.Second {
 		t.Errorf("a call took %v (median %v), want less than 4s", longest, median)
 	}
-	fast := only(calls, failed, after(stopped.Add(time.Second)), before(resumed))
+	fast := filterCalls(calls, failed, after(stopped.Add(time.Second)), before(resumed))
 	if len(fast) == 0 {
 		t.Error("no call failed while the server stood still")
 	}
-	if wrong := only(calls, allowed, after(stopped.Add(100*time.Millisecond)), before(resumed)); len(wrong) > 0 {
+	if wrong := filterCalls(calls, outcomeAllowed, after(stopped.Add(100*time.Millisecond)), before(resumed)); len(wrong) > 0 {
 		t.Errorf("%d calls were allowed by a server that stood still", len(wrong))
 	}
-	median, longest := times(fast)
-	_, held := times(calls)
+	median, longest := latencies(fast)
+	_, held := latencies(calls)
 	t.Logf("paused for %v: longest call %v; after the first second %d calls failed in %v (median), %v (longest); allowed again after %v",
 		asleep, held, len(fast), median, longest, back)
 	w.checkBounds(t, calls)
@@ -65,7 +65,7 @@ func TestPausedServer(t *testing.T) {
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	l.awaitAllowed(t, time.Now(), 10*time.Second)
 	for range 3 {
@@ -83,14 +83,14 @@ func TestKilledServer(t *testing.T) {
 // Scripts that are flushed again and again are no fault to anyone.
 func TestFlushedScripts(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	for range 100 {
 		server.Do(t, "SCRIPT", "FLUSH")
 		time.Sleep(10 * time.Millisecond)
 	}
 	calls := l.stop()
-	if wrong := only(calls, failed); len(wrong) > 0 {
+	if wrong := filterCalls(calls, failed); len(wrong) > 0 {
 		t.Errorf("%d of %d calls failed: %v", len(wrong), len(calls), wrong[0].err)
 	}
 	w.checkExact(t, calls)
@@ -100,7 +100,7 @@ func TestFlushedScripts(t *testing.T) {
 // counted wrong.
 func TestCutConnections(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	for range 20 {
 		cut := time.Now()
@@ -108,7 +108,7 @@ func TestCutConnections(t *testing.T) {
 		l.awaitAllowed(t, cut, 5*time.Second)
 	}
 	calls := l.stop()
-	if len(only(calls, failed)) == 0 {
+	if len(filterCalls(calls, failed)) == 0 {
 		t.Error("no call failed")
 	}
 	w.checkBounds(t, calls)

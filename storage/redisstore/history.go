@@ -20,11 +20,11 @@ func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time,
 		return nil, 0, err
 	}
 	defer s.end()
-	_, err = atPlaces(ctx, s, []core.CounterID{of}, func(places []place) (_ []struct{}, missing []int, err error) {
+	_, err = readLocated(ctx, s, []core.CounterID{of}, func(places []location) (_ []struct{}, missing []int, err error) {
 		if of.KeyID != "" { // it may have moved meanwhile
 			missing = []int{0}
 		}
-		entries, total, err = s.historyAt(ctx, places[0], since, p)
+		entries, total, err = s.readHistory(ctx, places[0], since, p)
 		return nil, missing, err
 	})
 	if err != nil {
@@ -44,13 +44,13 @@ func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error)
 		return false, err
 	}
 	defer s.end()
-	places, err := s.places(ctx, []core.CounterID{of})
+	places, err := s.locations(ctx, []core.CounterID{of})
 	if err != nil || places[0].field == "" {
 		return false, err
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	value, err := s.do(ctx, s.client.B().Hget().Key(places[0].names.counters()).Field(historySize(places[0].field)).Build()).ToString()
+	value, err := s.do(ctx, s.client.B().Hget().Key(places[0].slot.counters()).Field(historySizeField(places[0].field)).Build()).ToString()
 	if rueidis.IsRedisNil(err) {
 		return false, nil
 	}
@@ -66,18 +66,18 @@ func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error)
 }
 
 // historyAt returns a page of the history at a place.
-func (s *Store) historyAt(ctx context.Context, at place, since time.Time, p core.Page) ([]core.Entry, int, error) {
+func (s *Store) readHistory(ctx context.Context, at location, since time.Time, p core.Page) ([]core.Entry, int, error) {
 	if at.field == "" {
 		return nil, 0, nil
 	}
-	calls, cancel := s.within(ctx)
+	calls, cancel := s.withTimeout(ctx)
 	defer cancel()
 	seconds, nanoseconds := max(0, since.Unix()), 0
 	if since.Unix() >= 0 {
 		nanoseconds = since.Nanosecond()
 	}
-	all, err := readHistoryScript.read(calls, s, []string{at.names.counters(), at.names.history(at.field)}, []string{
-		strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size), lateness(at.field)}).ToArray()
+	all, err := readHistoryScript.read(calls, s, []string{at.slot.counters(), at.slot.history(at.field)}, []string{
+		strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size), latenessField(at.field)}).ToArray()
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}

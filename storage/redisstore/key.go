@@ -14,8 +14,8 @@ import (
 // keyRecord is a key as it is stored.
 type keyRecord struct {
 	core.Key
-	Moves uint8 `json:"moves,omitempty"` // how often it went to another user, modulo 256
-	Again bool  `json:"again,omitempty"` // it was put with its number: another may have had it, anywhere
+	Moves     uint8 `json:"moves,omitempty"` // how often it went to another user, modulo 256
+	PresetSeq bool  `json:"again,omitempty"` // it was put with its number: another may have had it, anywhere
 }
 
 // key returns the key, in UTC.
@@ -40,7 +40,7 @@ func (s *Store) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, erro
 		return nil, err
 	}
 	defer s.end()
-	calls, cancel := s.within(ctx)
+	calls, cancel := s.withTimeout(ctx)
 	defer cancel()
 	r := s.do(calls, s.client.B().Get().Key(s.o.digest(d)).Build())
 	if err := unavailable(r.Error()); err != nil {
@@ -76,22 +76,22 @@ func (s *Store) Keys(ctx context.Context, account string, f core.KeyFilter, p co
 }
 
 func (t *tx) key(id string) (*change[keyRecord], error) {
-	return changing(t, t.keys, id, t.names.apiKey(id))
+	return loadChange(t, t.keys, id, t.slot.apiKey(id))
 }
 
 // dropAtOnce is how many keys of a user are deleted in one step at most: a master is busy
 // with them for some 10 ms.
-const dropAtOnce = 500
+const keysPerStep = 500
 
 // hasMany reports whether a user has more keys than that.
-func (t *tx) hasMany(user int64) (bool, error) {
+func (t *tx) hasManyKeys(user int64) (bool, error) {
 	n, err := t.CountKeys(core.KeyFilter{UserID: user})
-	return n > dropAtOnce, err
+	return n > keysPerStep, err
 }
 
 // loadKeys reads the keys that a user had when the transaction began, so many at most.
 func (t *tx) loadKeys(user int64) error {
-	ids, err := t.ids(t.names.keys(core.KeyFilter{UserID: user}), dropAtOnce-1)
+	ids, err := t.indexIDs(t.slot.keys(core.KeyFilter{UserID: user}), keysPerStep-1)
 	if err != nil {
 		return err
 	}
@@ -99,12 +99,12 @@ func (t *tx) loadKeys(user int64) error {
 }
 
 // ids reads what an index has up to a place, which is -1 for all, never nil.
-func (t *tx) ids(index string, last int) ([]string, error) {
-	b := newBatch(t.names)
+func (t *tx) indexIDs(index string, last int) ([]string, error) {
+	b := newBatch(t.slot)
 	b.add("ZRANGE", index, "0", strconv.Itoa(last))
-	answers := t.look(b)
+	answers := t.readBatch(b)
 	if answers == nil {
-		return nil, t.fault
+		return nil, t.readErr
 	}
 	ids, err := answers[0].AsStrSlice()
 	return append([]string{}, ids...), unavailable(err)
@@ -115,12 +115,12 @@ var errReused = errors.New("the number of the user was used again")
 
 // dropSome deletes so many keys of a user that is not there, and reports whether it had
 // any.
-func (t *tx) dropSome(user int64) (had bool, err error) {
+func (t *tx) deleteSomeKeys(user int64) (had bool, err error) {
 	u, err := t.user(user)
 	if err != nil {
 		return false, err
 	}
-	if u.now() != nil {
+	if u.current() != nil {
 		return false, errReused
 	}
 	if err := t.loadKeys(user); err != nil {
@@ -138,13 +138,13 @@ func (t *tx) loadEach(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	b := newBatch(t.names)
+	b := newBatch(t.slot)
 	for _, id := range ids {
-		b.add("GET", t.names.apiKey(id))
+		b.add("GET", t.slot.apiKey(id))
 	}
-	answers := t.look(b)
+	answers := t.readBatch(b)
 	if answers == nil {
-		return t.fault
+		return t.readErr
 	}
 	for i, id := range ids {
 		r, ok := text(answers[i])
@@ -169,7 +169,7 @@ func (t *tx) Key(id string) (*core.Key, error) {
 	if c.before == nil {
 		return nil, core.ErrKeyNotFound
 	}
-	r, err := copied(c.before)
+	r, err := clone(c.before)
 	if err != nil {
 		return nil, err
 	}
@@ -177,11 +177,11 @@ func (t *tx) Key(id string) (*core.Key, error) {
 }
 
 // CountKeys implements [core.Tx].
-func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return t.count("ZCARD", t.names.keys(f)) }
+func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return t.countIndex("ZCARD", t.slot.keys(f)) }
 
 // PutKey implements [core.Tx].
 func (t *tx) PutKey(k *core.Key) error {
-	if t.missing {
+	if t.noAccount {
 		return core.ErrAccountNotFound
 	}
 	c, err := t.key(k.ID)
@@ -189,21 +189,21 @@ func (t *tx) PutKey(k *core.Key) error {
 		return err
 	}
 	if k.Seq == 0 {
-		if k.Seq, err = t.next("key"); err != nil {
+		if k.Seq, err = t.nextNumber("key"); err != nil {
 			return err
 		}
-	} else if err := t.given("key", k.Seq); err != nil {
+	} else if err := t.noteNumber("key", k.Seq); err != nil {
 		return err
 	} else {
-		c.numbered = true
+		c.preset = true
 	}
-	after, err := copied(&keyRecord{Key: *k})
+	after, err := clone(&keyRecord{Key: *k})
 	if err != nil {
 		return err
 	}
-	after.Again = c.numbered
+	after.PresetSeq = c.preset
 	if b := c.before; b != nil && b.Seq == k.Seq {
-		after.Moves, after.Again = b.Moves, b.Again
+		after.Moves, after.PresetSeq = b.Moves, b.PresetSeq
 		if b.UserID != k.UserID {
 			after.Moves++
 		}
@@ -218,7 +218,7 @@ func (t *tx) DeleteKey(id string) error {
 	if err != nil {
 		return err
 	}
-	if c.now() == nil {
+	if c.current() == nil {
 		return core.ErrKeyNotFound
 	}
 	c.write(nil)

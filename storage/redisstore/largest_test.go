@@ -14,7 +14,7 @@ import (
 
 // worst is a request as large as a customer can make it: a long path, a long method, a long
 // address, and a request id of its own.
-func worst(secret string, i int) core.Request {
+func largestRequest(secret string, i int) core.Request {
 	return core.Request{
 		Secret: secret, Endpoint: "/" + strings.Repeat("x", 2039), Method: strings.Repeat("M", core.MaxEntryMethod),
 		IP: strings.Repeat("1", 128), Cost: 1, RequestID: fmt.Sprintf("%0*d", core.MaxRequestIDLength, i),
@@ -34,7 +34,7 @@ type customer struct {
 func newCustomer(t *testing.T) *customer {
 	t.Helper()
 	c := &customer{server: redistest.Start(t)}
-	c.store = opened(t, redisstore.Options{Addresses: []string{c.server.Addr()}, Prefix: "w:"})
+	c.store = openFaulty(t, redisstore.Options{Addresses: []string{c.server.Addr()}, Prefix: "w:"})
 	c.Service = core.NewService(c.store, core.Config{})
 	ctx := t.Context()
 	a, _, _, err := c.CreateAccount(ctx, "account")
@@ -74,7 +74,7 @@ func (c *customer) memory(t *testing.T, of string) int64 {
 func (c *customer) ask(t *testing.T, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if d, err := c.Validate(t.Context(), c.account, worst(c.secret, i)); err != nil || !d.Allowed() {
+		if d, err := c.Validate(t.Context(), c.account, largestRequest(c.secret, i)); err != nil || !d.Allowed() {
 			t.Fatalf("Validate: got %v, %v, want allowed", d.Outcome, err)
 		}
 	}
@@ -82,7 +82,7 @@ func (c *customer) ask(t *testing.T, from, to int) {
 
 // mostHistory is how many bytes a history of the default length may take, with what Redis
 // adds to its entries: 200 for each of 10,000, and a fifth.
-const mostHistory = 200 * redisstore.DefaultHistory * 6 / 5
+const maxHistoryBytes = 200 * redisstore.DefaultHistory * 6 / 5
 
 // One customer cannot fill the memory of Redis: with long paths and own request ids, 10,000
 // requests take 6 MB, of which 2 MB are each of both histories. A failure breaks the promise
@@ -99,8 +99,8 @@ func TestWorstRequests(t *testing.T) {
 		t.Errorf("%d requests took %d bytes, want %d at most", requests, took, most)
 	}
 	for _, history := range []string{"h", "h:1"} {
-		if n := c.memory(t, history); n > mostHistory {
-			t.Errorf("history %s: got %d bytes, want %d at most", history, n, mostHistory)
+		if n := c.memory(t, history); n > maxHistoryBytes {
+			t.Errorf("history %s: got %d bytes, want %d at most", history, n, maxHistoryBytes)
 		}
 	}
 	if cut, err := c.store.HistoryCut(t.Context(), core.CounterID{Account: c.account, KeyID: c.key.ID}); !cut || err != nil {
@@ -123,8 +123,8 @@ func TestHistoryOfUnknownSize(t *testing.T) {
 		end`, "3", c.name("c"), c.name("h"), c.name("h:1"))
 	c.ask(t, 0, 64)
 	for _, history := range []string{"h", "h:1"} {
-		if n := c.memory(t, history); n > mostHistory {
-			t.Errorf("history %s: got %d bytes, want %d at most", history, n, mostHistory)
+		if n := c.memory(t, history); n > maxHistoryBytes {
+			t.Errorf("history %s: got %d bytes, want %d at most", history, n, maxHistoryBytes)
 		}
 	}
 }
@@ -137,11 +137,11 @@ func TestRequestIDOfEarlierVersion(t *testing.T) {
 	renamed := c.server.Do(t, "EVAL", `local all = redis.call('HGETALL', KEYS[1])
 		redis.call('DEL', KEYS[1])
 		redis.call('HSET', KEYS[1], ARGV[1], all[2])
-		return #all[1]`, "1", c.name("i:1"), worst(c.secret, 0).RequestID)
+		return #all[1]`, "1", c.name("i:1"), largestRequest(c.secret, 0).RequestID)
 	if renamed != "17" {
 		t.Errorf("an id is stored in %s bytes, want 17, however long it is", renamed)
 	}
-	if d, err := c.Validate(t.Context(), c.account, worst(c.secret, 0)); err != nil || !d.Repeated {
+	if d, err := c.Validate(t.Context(), c.account, largestRequest(c.secret, 0)); err != nil || !d.Repeated {
 		t.Errorf("Validate: got repeated %v, %v, want the first answer again", d.Repeated, err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // clocks are nodes of whom some have wrong clocks, and what they count.
-type clocks struct {
+type clockTest struct {
 	*world
 	t      *testing.T
 	server *redistest.Server
@@ -23,22 +23,22 @@ type clocks struct {
 	n      int // entries so far
 }
 
-func newClocks(t *testing.T, history int) *clocks {
+func newClockTest(t *testing.T, history int) *clockTest {
 	t.Helper()
 	server := redistest.Start(t)
 	s := open(t, redisstore.Options{Addresses: []string{server.Addr()}, History: history})
 	t.Cleanup(func() { _ = s.Close() })
-	return &clocks{world: newWorld(t, s, 2), t: t, server: server, now: time.Now().UTC().Truncate(time.Millisecond)}
+	return &clockTest{world: newWorld(t, s, 2), t: t, server: server, now: time.Now().UTC().Truncate(time.Millisecond)}
 }
 
 // entry returns the next entry of a key, at a time.
-func (c *clocks) entry(k *core.Key, at time.Time) core.Entry {
+func (c *clockTest) entry(k *core.Key, at time.Time) core.Entry {
 	c.n++
 	return core.Entry{At: at, KeyID: k.ID, UserID: k.UserID, Cost: 1, Method: "GET", Endpoint: strconv.Itoa(c.n)}
 }
 
 // count counts a request with a key, at a time, or denies it.
-func (c *clocks) count(k *core.Key, at time.Time, limit int64) {
+func (c *clockTest) count(k *core.Key, at time.Time, limit int64) {
 	c.t.Helper()
 	r := consumption(k, "", true)
 	r.Limit, r.Entry = limit, c.entry(k, at)
@@ -48,7 +48,7 @@ func (c *clocks) count(k *core.Key, at time.Time, limit int64) {
 }
 
 // write appends entries of a key, one a second, each as late as it is told.
-func (c *clocks) write(k *core.Key, n int, late func(i int) time.Duration) {
+func (c *clockTest) write(k *core.Key, n int, late func(i int) time.Duration) {
 	c.t.Helper()
 	var entries []core.Entry
 	for i := range n {
@@ -63,7 +63,7 @@ func (c *clocks) write(k *core.Key, n int, late func(i int) time.Duration) {
 }
 
 // once returns that one entry is so late, or early, and the others in time.
-func once(i int, late time.Duration) func(int) time.Duration {
+func onceLate(i int, late time.Duration) func(int) time.Duration {
 	return func(n int) time.Duration {
 		if n == i {
 			return late
@@ -73,7 +73,7 @@ func once(i int, late time.Duration) func(int) time.Duration {
 }
 
 // move moves a key to a user.
-func (c *clocks) move(k *core.Key, user int64) {
+func (c *clockTest) move(k *core.Key, user int64) {
 	c.t.Helper()
 	err := c.s.Update(c.t.Context(), c.account, func(tx core.Tx) error {
 		moved, err := tx.Key(k.ID)
@@ -90,7 +90,7 @@ func (c *clocks) move(k *core.Key, user int64) {
 }
 
 // history returns a page of a history since a time, and how many entries it has.
-func (c *clocks) history(of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int) {
+func (c *clockTest) history(of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int) {
 	c.t.Helper()
 	entries, total, err := c.s.History(c.t.Context(), of, since, p)
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *clocks) history(of core.CounterID, since time.Time, p core.Page) ([]cor
 
 // check fails the test unless the histories of the user and the key are in the order in which
 // they were counted, and have what is later than some times, in pages, and nothing else.
-func (c *clocks) check(k *core.Key, random *rand.Rand) {
+func (c *clockTest) check(k *core.Key, random *rand.Rand) {
 	c.t.Helper()
 	for _, of := range []core.CounterID{{Account: c.account, KeyID: k.ID}, {Account: c.account, UserID: k.UserID}} {
 		all, total := c.history(of, time.Time{}, core.Page{Number: 1, Size: 1_000_000})
@@ -146,7 +146,7 @@ func number(t *testing.T, e *core.Entry) int {
 }
 
 // lateness returns what is kept of how late entries of a history are: of a key, or of a user.
-func (c *clocks) lateness(user int64, k *core.Key) string {
+func (c *clockTest) lateness(user int64, k *core.Key) string {
 	c.t.Helper()
 	if user != 0 {
 		return c.server.Do(c.t, "HGET", fmt.Sprintf("%s{%s/%d}c", redisstore.DefaultPrefix, c.account, user), "l")
@@ -161,7 +161,7 @@ func TestLateEntries(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
-			c, random := newClocks(t, 3000), rand.New(rand.NewPCG(seed, 0))
+			c, random := newClockTest(t, 3000), rand.New(rand.NewPCG(seed, 0))
 			k := &c.keys[0]
 			for range 12 {
 				c.disturb(k, random)
@@ -173,7 +173,7 @@ func TestLateEntries(t *testing.T) {
 
 // disturb counts requests as one of the nodes has a wrong clock, or not, and then changes
 // something.
-func (c *clocks) disturb(k *core.Key, random *rand.Rand) {
+func (c *clockTest) disturb(k *core.Key, random *rand.Rand) {
 	c.t.Helper()
 	wrong := time.Duration(random.NormFloat64() * float64(time.Hour) * float64(random.IntN(30)))
 	often := []int{2, 3, 50, 1 << 20}[random.IntN(4)]
@@ -205,9 +205,9 @@ func (c *clocks) disturb(k *core.Key, random *rand.Rand) {
 // not in it any more.
 func TestDayAhead(t *testing.T) {
 	const entries = 5000
-	c := newClocks(t, entries)
+	c := newClockTest(t, entries)
 	k, random := &c.keys[0], rand.New(rand.NewPCG(1, 1))
-	c.write(k, entries, once(entries/10, -24*time.Hour))
+	c.write(k, entries, onceLate(entries/10, -24*time.Hour))
 	c.check(k, random)
 	for _, user := range []int64{0, k.UserID} {
 		if late := c.lateness(user, k); !regexp.MustCompile(`^\d \d{5} \d+$`).MatchString(late) {
@@ -238,7 +238,7 @@ func TestDayAhead(t *testing.T) {
 }
 
 // commands returns how often a list was read since the statistics were reset.
-func (c *clocks) commands() (sum int) {
+func (c *clockTest) commands() (sum int) {
 	for _, m := range regexp.MustCompile(`cmdstat_(?:lindex|lrange):calls=(\d+)`).FindAllStringSubmatch(c.server.Do(c.t, "INFO", "commandstats"), -1) {
 		n, _ := strconv.Atoi(m[1])
 		sum += n
@@ -254,7 +254,7 @@ func TestLateDenials(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, random := newClocks(t, 10_000), rand.New(rand.NewPCG(1, 1))
+			c, random := newClockTest(t, 10_000), rand.New(rand.NewPCG(1, 1))
 			k := &c.keys[0]
 			for i := range 200 {
 				c.count(k, c.now.Add(time.Duration(i)*time.Second), 0)
@@ -271,9 +271,9 @@ func TestLateDenials(t *testing.T) {
 
 // A key takes along how late its entries are.
 func TestLatenessMoves(t *testing.T) {
-	c := newClocks(t, 10_000)
+	c := newClockTest(t, 10_000)
 	k, random := &c.keys[0], rand.New(rand.NewPCG(1, 1))
-	c.write(k, 1000, once(500, -24*time.Hour))
+	c.write(k, 1000, onceLate(500, -24*time.Hour))
 	before := c.lateness(0, k)
 	if before == "" {
 		t.Fatal("no lateness is kept")
@@ -288,8 +288,8 @@ func TestLatenessMoves(t *testing.T) {
 }
 
 // A history lives as long as its newest entry is kept, also while an older one is ahead.
-func TestLivesWhileAhead(t *testing.T) {
-	c := newClocks(t, 10_000)
+func TestHistoryTTLWithClockAhead(t *testing.T) {
+	c := newClockTest(t, 10_000)
 	k := &c.keys[0]
 	list := fmt.Sprintf("%s{%s/%d}h:%d", redisstore.DefaultPrefix, c.account, k.UserID, k.Seq)
 	c.count(k, c.now.Add(24*time.Hour), core.MaxLimit)

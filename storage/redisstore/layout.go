@@ -44,14 +44,14 @@ import (
 const format = "2"
 
 // names are the names of the keys of one slot.
-type names string
+type keySlot string
 
-func (o *Options) registry() names              { return names(o.Prefix + "{registry}") }
-func (o *Options) account(account string) names { return names(o.Prefix + "{" + account + "}") }
+func (o *Options) registry() keySlot              { return keySlot(o.Prefix + "{registry}") }
+func (o *Options) account(account string) keySlot { return keySlot(o.Prefix + "{" + account + "}") }
 
 // usage are the keys in the slot of a user.
-func (o *Options) usage(account string, user int64) names {
-	return names(o.Prefix + "{" + account + "/" + strconv.FormatInt(user, 10) + "}")
+func (o *Options) usage(account string, user int64) keySlot {
+	return keySlot(o.Prefix + "{" + account + "/" + strconv.FormatInt(user, 10) + "}")
 }
 
 // digest is the key that says whose digest it is.
@@ -64,14 +64,14 @@ func decodeDigest(s string) (d core.Digest, ok bool) {
 	return d, err == nil && copy(d[:], b) == len(d) && len(b) == len(d)
 }
 
-func (n names) key(name string) string { return string(n) + name }
+func (n keySlot) key(name string) string { return string(n) + name }
 
-func (n names) user(id int64) string    { return string(n) + "u:" + strconv.FormatInt(id, 10) }
-func (n names) plan(id string) string   { return string(n) + "p:" + id }
-func (n names) apiKey(id string) string { return string(n) + "k:" + id }
+func (n keySlot) user(id int64) string    { return string(n) + "u:" + strconv.FormatInt(id, 10) }
+func (n keySlot) plan(id string) string   { return string(n) + "p:" + id }
+func (n keySlot) apiKey(id string) string { return string(n) + "k:" + id }
 
 // users names the index of the users that match. Those with an email are not in one.
-func (n names) users(f core.UserFilter) string {
+func (n keySlot) users(f core.UserFilter) string {
 	switch {
 	case f.PlanID != "":
 		return string(n) + "users:p" + f.PlanID
@@ -83,7 +83,7 @@ func (n names) users(f core.UserFilter) string {
 
 // keys names the index of the keys that match. The plan comes last: whoever asks may
 // name one with any characters.
-func (n names) keys(f core.KeyFilter) string {
+func (n keySlot) keys(f core.KeyFilter) string {
 	name := string(n) + "keys"
 	if f.UserID != 0 {
 		name += ":u" + strconv.FormatInt(f.UserID, 10)
@@ -98,7 +98,7 @@ func (n names) keys(f core.KeyFilter) string {
 }
 
 // filtersOf returns every filter that selects a key.
-func filtersOf(k *core.Key) []core.KeyFilter {
+func keyFilters(k *core.Key) []core.KeyFilter {
 	var all []core.KeyFilter
 	for _, user := range []int64{0, k.UserID} {
 		for _, plan := range []*string{nil, &k.PlanID} {
@@ -111,25 +111,25 @@ func filtersOf(k *core.Key) []core.KeyFilter {
 }
 
 // Names in the slot of a user.
-func (n names) counters() string              { return string(n) + "c" }
-func (n names) tallies(field string) string   { return string(n) + of("t", field) }
-func (n names) history(field string) string   { return string(n) + of("h", field) }
-func (n names) requests(field string) string  { return string(n) + "i:" + field }
-func (n names) requests2(field string) string { return string(n) + "j:" + field }
-func (n names) mark(field string) string      { return string(n) + of("x", field) }
+func (n keySlot) counters() string                      { return string(n) + "c" }
+func (n keySlot) pastDays(field string) string          { return string(n) + withField("t", field) }
+func (n keySlot) history(field string) string           { return string(n) + withField("h", field) }
+func (n keySlot) requestIDs(field string) string        { return string(n) + "i:" + field }
+func (n keySlot) earlierRequestIDs(field string) string { return string(n) + "j:" + field }
+func (n keySlot) tombstone(field string) string         { return string(n) + withField("x", field) }
 
 // having are the keys of what a user or key has beside its counter.
-func (n names) having(field string) []string {
+func (n keySlot) dataKeys(field string) []string {
 	if field == userField {
-		return []string{n.history(field), n.tallies(field)}
+		return []string{n.history(field), n.pastDays(field)}
 	}
-	return []string{n.history(field), n.tallies(field), n.requests(field), n.requests2(field)}
+	return []string{n.history(field), n.pastDays(field), n.requestIDs(field), n.earlierRequestIDs(field)}
 }
 
 // userField is the field of the user's own counter; that of a key is its Seq.
 const userField = "u"
 
-func of(name, field string) string {
+func withField(name, field string) string {
 	if field == userField {
 		return name
 	}
@@ -138,7 +138,7 @@ func of(name, field string) string {
 
 // lateness is the field of the counters that says by how many seconds an entry of a
 // history may be earlier than one before it; it is there when one was.
-func lateness(field string) string {
+func latenessField(field string) string {
 	if field == userField {
 		return "l"
 	}
@@ -147,12 +147,14 @@ func lateness(field string) string {
 
 // historySize is the field of the counters with the size of a history in bytes and its
 // number of entries, as of the last check. A history of fewer than 64 entries has none.
-func historySize(field string) string { return "b" + strings.TrimPrefix(lateness(field), "l") }
+func historySizeField(field string) string {
+	return "b" + strings.TrimPrefix(latenessField(field), "l")
+}
 
 // fieldsOf returns all fields of the counters that a user or key has.
-func fieldsOf(field string) []string {
-	fields := []string{lateness(field), historySize(field)}
-	for _, f := range tallyFields(field) {
+func counterFields(field string) []string {
+	fields := []string{latenessField(field), historySizeField(field)}
+	for _, f := range dayFields(field) {
 		fields = append(fields, f.name)
 	}
 	return fields

@@ -142,17 +142,17 @@ func (l *load) stop() []call {
 }
 
 // sofar returns what has become of the requests until now.
-func (l *load) sofar() []call {
+func (l *load) callsSoFar() []call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.calls)
 }
 
-func failed(c call) bool  { return c.err != nil }
-func allowed(c call) bool { return c.err == nil }
+func failed(c call) bool         { return c.err != nil }
+func outcomeAllowed(c call) bool { return c.err == nil }
 
 // only returns the calls that are meant.
-func only(calls []call, meant ...func(call) bool) []call {
+func filterCalls(calls []call, meant ...func(call) bool) []call {
 	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool {
 		return slices.ContainsFunc(meant, func(is func(call) bool) bool { return !is(c) })
 	})
@@ -167,15 +167,15 @@ func before(at time.Time) func(call) bool {
 }
 
 // times returns the median and the longest of the times that calls took.
-func times(calls []call) (median, longest time.Duration) {
+func latencies(calls []call) (median, longest time.Duration) {
 	all := make([]time.Duration, len(calls))
 	for i, c := range calls {
 		all[i] = c.took
 	}
-	return spread(all)
+	return medianAndMax(all)
 }
 
-func spread(all []time.Duration) (median, longest time.Duration) {
+func medianAndMax(all []time.Duration) (median, longest time.Duration) {
 	if len(all) == 0 {
 		return 0, 0
 	}
@@ -187,13 +187,13 @@ func spread(all []time.Duration) (median, longest time.Duration) {
 // after the given time it was answered. That none is within a bound fails the test.
 func (l *load) awaitAllowed(t testing.TB, from time.Time, bound time.Duration) time.Duration {
 	t.Helper()
-	return l.await(t, from, bound, allowed)
+	return l.await(t, from, bound, outcomeAllowed)
 }
 
 func (l *load) await(t testing.TB, from time.Time, bound time.Duration, meant ...func(call) bool) time.Duration {
 	t.Helper()
 	for {
-		if calls := only(l.sofar(), append(meant, after(from))...); len(calls) > 0 {
+		if calls := filterCalls(l.callsSoFar(), append(meant, after(from))...); len(calls) > 0 {
 			first := slices.MinFunc(calls, func(a, b call) int { return a.begun.Add(a.took).Compare(b.begun.Add(b.took)) })
 			return first.begun.Add(first.took).Sub(from)
 		}

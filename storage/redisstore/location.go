@@ -14,14 +14,14 @@ import (
 )
 
 // place is where the counter of a key or user is, and its history.
-type place struct {
-	names names
+type location struct {
+	slot  keySlot
 	field string
 	moves uint8 // of the key, so far
 }
 
 // seq returns the Seq of a key, 0 of a user or of what does not exist.
-func (p place) seq() int64 {
+func (p location) seq() int64 {
 	n, err := strconv.ParseInt(p.field, 10, 64)
 	if err != nil {
 		return 0
@@ -30,28 +30,28 @@ func (p place) seq() int64 {
 }
 
 // encodePlace returns what is kept of where the counter of a key is.
-func encodePlace(k *keyRecord) string {
+func encodeLocation(k *keyRecord) string {
 	return fmt.Sprintf("%d %d %d", k.Seq, k.UserID, k.Moves)
 }
 
 // decodePlace reads what encodePlace writes.
-func (s *Store) decodePlace(account, text string) (p place, err error) {
+func (s *Store) decodeLocation(account, text string) (p location, err error) {
 	field, rest, _ := strings.Cut(text, " ")
 	user, moves, _ := strings.Cut(rest, " ")
 	id, err := strconv.ParseInt(user, 10, 64)
 	if err != nil {
-		return place{}, record.ErrDamaged
+		return location{}, record.ErrDamaged
 	}
 	n, err := strconv.ParseUint(moves, 10, 8)
 	if err != nil {
-		return place{}, record.ErrDamaged
+		return location{}, record.ErrDamaged
 	}
-	return place{s.o.usage(account, id), field, uint8(n)}, nil
+	return location{s.o.usage(account, id), field, uint8(n)}, nil
 }
 
 // places returns where counters are; the zero place for what does not exist.
-func (s *Store) places(ctx context.Context, ids []core.CounterID) ([]place, error) {
-	places := make([]place, len(ids))
+func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location, error) {
+	places := make([]location, len(ids))
 	type some struct {
 		users, keys []int // in ids
 		of          []string
@@ -71,7 +71,7 @@ func (s *Store) places(ctx context.Context, ids []core.CounterID) ([]place, erro
 	}
 	for account, in := range byAccount {
 		n := s.o.account(account)
-		answers, err := s.lookSettled(ctx, account, func(b *batch) {
+		answers, err := s.readDrained(ctx, account, func(b *batch) {
 			for _, i := range in.users {
 				b.add("EXISTS", n.user(ids[i].UserID))
 			}
@@ -82,7 +82,7 @@ func (s *Store) places(ctx context.Context, ids []core.CounterID) ([]place, erro
 		}
 		for j, i := range in.users {
 			if number(answers[j]) > 0 {
-				places[i] = place{names: s.o.usage(account, ids[i].UserID), field: userField}
+				places[i] = location{slot: s.o.usage(account, ids[i].UserID), field: userField}
 			}
 		}
 		var found []rueidis.RedisMessage
@@ -95,7 +95,7 @@ func (s *Store) places(ctx context.Context, ids []core.CounterID) ([]place, erro
 		}
 		for j, i := range in.keys {
 			if at, ok := text(found[j]); ok {
-				if places[i], err = s.decodePlace(account, at); err != nil {
+				if places[i], err = s.decodeLocation(account, at); err != nil {
 					return nil, err
 				}
 			}
@@ -105,7 +105,7 @@ func (s *Store) places(ctx context.Context, ids []core.CounterID) ([]place, erro
 }
 
 // placed returns which places are those of something.
-func placed(places []place) (which []int) {
+func existing(places []location) (which []int) {
 	for i, p := range places {
 		if p.field != "" {
 			which = append(which, i)
@@ -115,21 +115,21 @@ func placed(places []place) (which []int) {
 }
 
 // readings is how often something is read that moves meanwhile.
-const readings = 16
+const maxReads = 16
 
 // atPlaces reads something of counters where they are, and returns it in their order. read
 // returns it of places, and which of them have not got it for good: that is read again where
 // it is by now, if it has moved.
-func atPlaces[T any](ctx context.Context, s *Store, ids []core.CounterID, read func([]place) (some []T, missing []int, err error)) ([]T, error) {
+func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, read func([]location) (some []T, missing []int, err error)) ([]T, error) {
 	list, which := make([]T, len(ids)), make([]int, len(ids))
 	for i := range which {
 		which[i] = i
 	}
-	places, err := s.places(ctx, ids)
+	places, err := s.locations(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
-	for range readings {
+	for range maxReads {
 		some, missing, err := read(places)
 		if err != nil {
 			return nil, err
@@ -137,7 +137,7 @@ func atPlaces[T any](ctx context.Context, s *Store, ids []core.CounterID, read f
 		for i, v := range some {
 			list[which[i]] = v
 		}
-		which, places, err = s.moved(ctx, ids, which, places, missing)
+		which, places, err = s.relocated(ctx, ids, which, places, missing)
 		if err != nil || len(which) == 0 {
 			return list, err
 		}
@@ -146,7 +146,7 @@ func atPlaces[T any](ctx context.Context, s *Store, ids []core.CounterID, read f
 }
 
 // moved returns which of the missing are elsewhere by now, and where.
-func (s *Store) moved(ctx context.Context, ids []core.CounterID, which []int, places []place, missing []int) (moved []int, to []place, err error) {
+func (s *Store) relocated(ctx context.Context, ids []core.CounterID, which []int, places []location, missing []int) (moved []int, to []location, err error) {
 	if len(missing) == 0 {
 		return nil, nil, nil
 	}
@@ -154,7 +154,7 @@ func (s *Store) moved(ctx context.Context, ids []core.CounterID, which []int, pl
 	for i, m := range missing {
 		some[i] = ids[which[m]]
 	}
-	now, err := s.places(ctx, some)
+	now, err := s.locations(ctx, some)
 	if err != nil {
 		return nil, nil, err
 	}

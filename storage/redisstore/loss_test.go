@@ -17,7 +17,7 @@ import (
 )
 
 // count returns how many lines have each of some words.
-func (l *logged) count(words ...string) (n int) {
+func (l *logBuffer) count(words ...string) (n int) {
 	for line := range strings.Lines(l.String()) {
 		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
 			n++
@@ -27,8 +27,8 @@ func (l *logged) count(words ...string) (n int) {
 }
 
 // logging returns the options of faulty with a logger, and the text of the log.
-func logging(addresses ...string) (redisstore.Options, *logged) {
-	o, log := faulty(addresses...), &logged{}
+func logging(addresses ...string) (redisstore.Options, *logBuffer) {
+	o, log := faulty(addresses...), &logBuffer{}
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	return o, log
 }
@@ -41,7 +41,7 @@ func (w *world) once(t testing.TB) error {
 
 // checkRefuses fails the test unless the store soon refuses every call, and one line of the log has the
 // reason.
-func (w *world) checkRefuses(t testing.TB, log *logged, why string) {
+func (w *world) checkRefuses(t testing.TB, log *logBuffer, why string) {
 	t.Helper()
 	until(t, "a refusal", func() bool { return errors.Is(w.once(t), redisstore.ErrLost) })
 	if _, err := w.s.AccountByName(t.Context(), "health"); !errors.Is(err, redisstore.ErrLost) || !errors.Is(err, core.ErrUnavailable) || !core.IsLogged(err) {
@@ -79,7 +79,7 @@ func (w *world) checkAccepted(t testing.TB, by *redisstore.Store) {
 func TestFlushRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 1)
+	w := newWorld(t, openFaulty(t, o), 1)
 	if err := w.once(t); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestFlushRefuses(t *testing.T) {
 		}
 	}
 	w.checkRefuses(t, log, "was emptied")
-	other := opened(t, o)
+	other := openFaulty(t, o)
 	if _, _, err := other.Accounts(t.Context(), core.Page{Number: 1, Size: 1}); !errors.Is(err, redisstore.ErrLost) {
 		t.Errorf("a node that is started then: %v, want a refusal", err)
 	}
@@ -107,9 +107,9 @@ func TestFlushRefuses(t *testing.T) {
 // A FLUSHALL on one master of a Cluster is found too. No counter on that master restarts at 0.
 func TestFlushOfOneMasterRefuses(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, partial...)
+	c := redistest.StartCluster(t, partialCoverage...)
 	o, log := logging(c.Addrs()...)
-	w := newWorld(t, opened(t, o), 30)
+	w := newWorld(t, openFaulty(t, o), 30)
 	n := c.Nodes()[0]
 	masterOf := func(tag string) *redistest.Server {
 		slot, err := strconv.Atoi(n.Do(t, "CLUSTER", "KEYSLOT", tag))
@@ -137,12 +137,12 @@ func TestFlushOfOneMasterRefuses(t *testing.T) {
 	w.checkRefuses(t, log, "was emptied")
 	calls := l.stop()
 	there := func(c call) bool { return of[c.key] }
-	wrong := only(calls, allowed, there, after(flushed))
+	wrong := filterCalls(calls, outcomeAllowed, there, after(flushed))
 	if len(wrong) > 0 {
 		t.Errorf("%d requests were allowed of users whose counts were gone", len(wrong))
 	}
-	t.Logf("%d requests of users of the master answered before, %d allowed after; elsewhere %d", len(only(calls, allowed, there, before(flushed))),
-		len(wrong), len(only(calls, allowed, after(flushed), func(c call) bool { return !of[c.key] })))
+	t.Logf("%d requests of users of the master answered before, %d allowed after; elsewhere %d", len(filterCalls(calls, outcomeAllowed, there, before(flushed))),
+		len(wrong), len(filterCalls(calls, outcomeAllowed, after(flushed), func(c call) bool { return !of[c.key] })))
 	w.checkAccepted(t, w.s)
 	if err := w.once(t); err != nil {
 		t.Errorf("Consume after the loss was accepted: %v", err)
@@ -175,7 +175,7 @@ func TestRestartRefuses(t *testing.T) {
 			w := newWorld(t, open(t, o), 1)
 			_ = w.s.Close()
 			c.save(t, server)
-			w.s = opened(t, o)
+			w.s = openFaulty(t, o)
 			awaitBeat(t, server)
 			server.Kill()
 			server.Restart()
@@ -203,7 +203,7 @@ func awaitBeat(t testing.TB, server *redistest.Server) {
 func TestRestartGoesOn(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 1)
+	w := newWorld(t, openFaulty(t, o), 1)
 	for n := range 3 {
 		awaitBeat(t, server)
 		server.Kill()
@@ -221,7 +221,7 @@ func TestMovedMark(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	o, _ := logging(c.Addrs()...)
-	w := newWorld(t, opened(t, o), 1)
+	w := newWorld(t, openFaulty(t, o), 1)
 	slot, err := strconv.Atoi(c.Nodes()[0].Do(t, "CLUSTER", "KEYSLOT", "{m0}"))
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestMovedMark(t *testing.T) {
 func TestEvictionRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 100)
+	w := newWorld(t, openFaulty(t, o), 100)
 	for i := range w.keys {
 		if _, err := w.s.Consume(t.Context(), consumption(&w.keys[i], "", true)); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestEvictionRefuses(t *testing.T) {
 func TestMissingAccountRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 1)
+	w := newWorld(t, openFaulty(t, o), 1)
 	awaitBeat(t, server)
 	server.Do(t, "HDEL", redisstore.DefaultPrefix+"{registry}accounts", w.account)
 	w.checkRefuses(t, log, "0 of 1 accounts")
@@ -272,7 +272,7 @@ func TestMissingAccountRefuses(t *testing.T) {
 func TestFullMemoryIsNoLoss(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 1)
+	w := newWorld(t, openFaulty(t, o), 1)
 	fill(t, server)
 	awaitBeat(t, server)
 	if err := w.once(t); err == nil || errors.Is(err, redisstore.ErrLost) || log.count("level=ERROR") > 0 {
@@ -284,7 +284,7 @@ func TestFullMemoryIsNoLoss(t *testing.T) {
 func TestWarnsOfReplica(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes")
 	o, log := logging(server.Addr())
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	if st := s.Stats(); st.Warnings != 0 {
 		t.Errorf("%d warnings, want none", st.Warnings)
 	}
@@ -309,7 +309,7 @@ func TestCutOffMaster(t *testing.T) {
 			}
 			o, log := logging(n.Addrs()...)
 			o.Sentinel, o.Wait, o.Username, o.Password = n.Name(), wait, "limitkeeper", "secret"
-			s := opened(t, o)
+			s := openFaulty(t, o)
 			w := newWorld(t, s, 2)
 			l := w.startLoad(t, 8)
 			l.warm(t)
@@ -324,11 +324,11 @@ func TestCutOffMaster(t *testing.T) {
 			l.awaitAllowed(t, over, 10*time.Second)
 			calls := l.stop()
 			answered, lost := 0, 0
-			for i, n := range tallies(w, calls) {
+			for i, n := range countCalls(w, calls) {
 				answered += n.answered
 				lost += max(0, n.answered-w.used(t, w.keys[i].ID, 0))
 			}
-			t.Logf("another master %v after the cut: %d of %d answered requests forgotten, %d failed", over.Sub(cut), lost, answered, len(only(calls, failed)))
+			t.Logf("another master %v after the cut: %d of %d answered requests forgotten, %d failed", over.Sub(cut), lost, answered, len(filterCalls(calls, failed)))
 			if st := s.Stats(); st.Losses > 0 {
 				t.Errorf("Stats: %+v, want no loss", st)
 			}

@@ -29,7 +29,7 @@ func fill(t testing.TB, server *redistest.Server) {
 func TestFullMemory(t *testing.T) {
 	server := redistest.Start(t)
 	o := faulty(server.Addr())
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	w := newWorld(t, s, 4)
 	ask := func(id string) error {
 		_, err := w.s.Consume(t.Context(), consumption(&w.keys[0], id, true))
@@ -41,17 +41,17 @@ func TestFullMemory(t *testing.T) {
 	fill(t, server)
 
 	for i := range 100 {
-		full(t, "Consume", ask(""))
-		full(t, "Consume with an id", ask(strconv.Itoa(i)))
+		wantFull(t, "Consume", ask(""))
+		wantFull(t, "Consume with an id", ask(strconv.Itoa(i)))
 	}
 	before, keys := w.account+w.keys[1].ID, server.Do(t, "DBSIZE")
-	full(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+	wantFull(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
 		if err := tx.DeleteKey(w.keys[1].ID); err != nil {
 			return err
 		}
 		return tx.PutUser(&core.User{AccountID: w.account, Name: "new"})
 	}))
-	full(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+	wantFull(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
 		k, err := tx.Key(w.keys[0].ID)
 		if err != nil {
 			return err
@@ -59,14 +59,14 @@ func TestFullMemory(t *testing.T) {
 		k.UserID = w.keys[2].UserID
 		return tx.PutKey(k)
 	}))
-	full(t, "CreateAccount", w.s.CreateAccount(t.Context(), &core.Account{ID: "acct_x", Name: "x"}, &core.OwnerKey{ID: "okey_x"}))
+	wantFull(t, "CreateAccount", w.s.CreateAccount(t.Context(), &core.Account{ID: "acct_x", Name: "x"}, &core.OwnerKey{ID: "okey_x"}))
 	if got := server.Do(t, "DBSIZE"); got != keys {
 		t.Errorf("there are %s keys after transactions that failed, want the %s of before", got, keys)
 	}
 
 	w.lessen(t)
 
-	again := opened(t, o)
+	again := openFaulty(t, o)
 	for _, s := range []core.Store{s, again} {
 		if _, err := s.KeyByDigest(t.Context(), core.DigestOf(before)); err != nil {
 			t.Errorf("KeyByDigest while the memory is full: %v", err)
@@ -137,7 +137,7 @@ func (w *world) lessen(t testing.TB) {
 // Under load a memory that becomes full at any moment leaves no decision half done.
 func TestMemoryFillsUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	for range 10 {
 		fill(t, server)
@@ -149,7 +149,7 @@ func TestMemoryFillsUnderLoad(t *testing.T) {
 }
 
 // full fails the test unless an error says that the memory is full.
-func full(t testing.TB, what string, err error) {
+func wantFull(t testing.TB, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, core.ErrUnavailable) || !regexp.MustCompile(`(?i)OOM|memory`).MatchString(fmt.Sprint(err)) {
 		t.Errorf("%s while the memory is full: %v, want ErrUnavailable that names the memory", what, err)

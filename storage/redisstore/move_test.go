@@ -22,7 +22,7 @@ func TestMovesUnderLoad(t *testing.T) {
 	c := redistest.StartCluster(t)
 	o := faulty(c.Addrs()...)
 	o.Timeout = 5 * time.Second // nothing is to be away
-	w := newWorld(t, opened(t, o), 2)
+	w := newWorld(t, openFaulty(t, o), 2)
 	for i := range w.keys { // one key without ids and one with them are moved
 		if w.keys[i].UserID != 1 {
 			w.keys = w.keys[:i]
@@ -34,7 +34,7 @@ func TestMovesUnderLoad(t *testing.T) {
 	defer quit()
 	var all sync.WaitGroup
 	for g := range 2 {
-		s := opened(t, o)
+		s := openFaulty(t, o)
 		all.Go(func() { m.move(ctx, t, s, g) })
 	}
 	for g := range 6 {

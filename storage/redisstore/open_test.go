@@ -18,7 +18,7 @@ import (
 
 // What keeps a store from being opened is named in one line, in good time: whoever reads
 // it knows what to change.
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	server, secret, secure := redistest.Start(t), redistest.Start(t, "--requirepass", "secret"), redistest.StartTLS(t)
 	secret.Do(t, "ACL", "SETUSER", "elsewhere", "on", ">secret", "~elsewhere:*", "&*", "+@all")
 	secret.Do(t, "ACL", "SETUSER", "scriptless", "on", ">secret", "~*", "&*", "+@all", "-evalsha")
@@ -44,10 +44,10 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		{"user without password", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "elsewhere"}, "none is configured: WRONGPASS"},
 		{"user without scripts", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "scriptless", Password: "secret"}, "evalsha"},
 		{"user of other keys", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "elsewhere", Password: "secret"}, `begin with "limitkeeper:"`},
-		{"sentinel without rights", redisstore.Options{Addresses: []string{saying(t, "-NOPERM this user has no permissions to run the 'hello' command\r\n")}, Sentinel: "main"}, "of the sentinels"},
-		{"alert of TLS", redisstore.Options{Addresses: []string{saying(t, "\x15\x03\x01\x00\x02\x02\x46")}}, "wants TLS"},
-		{"hangs up", redisstore.Options{Addresses: []string{saying(t, "")}}, "hung up: does it want TLS"},
-		{"no sentinel of 6.2", redisstore.Options{Addresses: []string{saying(t, "-ERR unknown command `SENTINEL`\r\n")}, Sentinel: "main"}, "no sentinel"},
+		{"sentinel without rights", redisstore.Options{Addresses: []string{fakeServer(t, "-NOPERM this user has no permissions to run the 'hello' command\r\n")}, Sentinel: "main"}, "of the sentinels"},
+		{"alert of TLS", redisstore.Options{Addresses: []string{fakeServer(t, "\x15\x03\x01\x00\x02\x02\x46")}}, "wants TLS"},
+		{"hangs up", redisstore.Options{Addresses: []string{fakeServer(t, "")}}, "hung up: does it want TLS"},
+		{"no sentinel of 6.2", redisstore.Options{Addresses: []string{fakeServer(t, "-ERR unknown command `SENTINEL`\r\n")}, Sentinel: "main"}, "no sentinel"},
 		{"not Redis", redisstore.Options{Addresses: []string{web.Listener.Addr().String()}}, "not Redis"},
 		{"unknown authority", redisstore.Options{Addresses: []string{secure.TLSAddr()}, TLS: &tls.Config{RootCAs: x509.NewCertPool()}}, "certificate"},
 		{"TLS where there is none", redisstore.Options{Addresses: []string{server.Addr()}, TLS: &tls.Config{}}, "tls"},
@@ -92,7 +92,7 @@ func TestConnections(t *testing.T) {
 		"prefix":      {Addresses: []string{server.Addr()}, Prefix: "another:"},
 		"host name":   {Addresses: []string{strings.Replace(server.Addr(), "127.0.0.1", "localhost", 1)}},
 	} {
-		t.Run(name, func(t *testing.T) { exercise(t, opened(t, o)) })
+		t.Run(name, func(t *testing.T) { exerciseStore(t, openFaulty(t, o)) })
 	}
 	for number, want := range map[string]string{"0": "limitkeeper:", "3": "limitkeeper:"} {
 		if got := server.Do(t, "EVAL", "redis.call('SELECT', ARGV[1]) return redis.call('KEYS', '*')", "0", number); !strings.Contains(got, want) {
@@ -102,7 +102,7 @@ func TestConnections(t *testing.T) {
 }
 
 // exercise uses what a store can do.
-func exercise(t *testing.T, s *redisstore.Store) {
+func exerciseStore(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	w := newWorld(t, s, 2)
 	for _, id := range []string{"", "id", "id"} {
@@ -156,7 +156,7 @@ func (w *world) move(t testing.TB, key int, user int64) {
 
 // saying returns an address where everyone is told the same, after whatever it was that they
 // asked first, and then hung up on.
-func saying(t testing.TB, what string) string {
+func fakeServer(t testing.TB, what string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

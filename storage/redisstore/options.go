@@ -131,12 +131,12 @@ func (o *Options) where() string {
 // connection whose server says nothing is closed.
 const (
 	ringScale = 13 // 2^13 places
-	underWay  = 1 << (ringScale - 1)
+	maxCalls  = 1 << (ringScale - 1)
 )
 
 // gather is how long a connection gathers commands, while several are under way, before it
 // sends them: fewer and larger pieces cost both sides less.
-const gather = 100 * time.Microsecond
+const flushDelay = 100 * time.Microsecond
 
 // keepAlive is how often a silent connection is asked whether it lives.
 const keepAlive = 300 * time.Millisecond
@@ -156,7 +156,7 @@ func (o *Options) clientOption() rueidis.ClientOption {
 		DialCtxFn:         o.dial,
 		ConnWriteTimeout:  o.Timeout,
 		RingScaleEachConn: ringScale,
-		MaxFlushDelay:     gather,
+		MaxFlushDelay:     flushDelay,
 		PipelineMultiplex: -1, // one connection: what several callers ask at once goes in one piece
 		ClusterOption:     rueidis.ClusterOption{ShardsRefreshInterval: topologyEvery},
 		DisableCache:      true,
@@ -222,9 +222,9 @@ func (o *Options) explain(err error) error {
 		return fmt.Errorf("the user has not all the rights that are needed, or not for keys that begin with %q: %w", o.Prefix, err)
 	case o.Sentinel != "" && said("unknown command") && strings.Contains(told.Error(), "SENTINEL"):
 		return fmt.Errorf("it is no sentinel: %w", err)
-	case strings.HasSuffix(err.Error(), notRedis+"21") && o.TLS == nil: // so begins an alert of TLS
+	case strings.HasSuffix(err.Error(), unexpectedReply+"21") && o.TLS == nil: // so begins an alert of TLS
 		return fmt.Errorf("it wants TLS: %w", err)
-	case strings.Contains(err.Error(), notRedis):
+	case strings.Contains(err.Error(), unexpectedReply):
 		return fmt.Errorf("what answers there is not Redis: %w", err)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		if o.TLS == nil {
@@ -240,6 +240,6 @@ func (o *Options) explain(err error) error {
 }
 
 // notRedis is what rueidis says of an answer that is not of Redis, before its first byte.
-const notRedis = "received unknown message type: "
+const unexpectedReply = "received unknown message type: "
 
 func (o *Options) connect() (rueidis.Client, error) { return rueidis.NewClient(o.clientOption()) }

@@ -9,12 +9,12 @@ import (
 
 // A transaction that has returned has done its chores, also when others in the process are
 // just done with those that there were before.
-func TestSettlesItsOwnChores(t *testing.T) {
-	m := newMoving(t)
+func TestUpdateRunsOwnTasks(t *testing.T) {
+	m := newMoveTest(t)
 	m.mustConsume(1)
 	begun, end := make(chan bool), make(chan bool)
 	go func() {
-		_, _, _ = m.s.chores.Do(movingAccount, func() (any, error) {
+		_, _, _ = m.s.drains.Do(moveAccount, func() (any, error) {
 			close(begun)
 			<-end
 			return nil, nil
@@ -24,7 +24,7 @@ func TestSettlesItsOwnChores(t *testing.T) {
 	done := make(chan bool)
 	go func() {
 		defer close(done)
-		m.to(2)
+		m.moveTo(2)
 	}()
 	select {
 	case <-done:
@@ -32,7 +32,7 @@ func TestSettlesItsOwnChores(t *testing.T) {
 	}
 	close(end)
 	<-done
-	if left, err := m.s.left(t.Context(), movingAccount); err != nil || len(left) > 0 {
+	if left, err := m.s.pendingTasks(t.Context(), moveAccount); err != nil || len(left) > 0 {
 		t.Errorf("chores that are left: %q, %v", left, err)
 	}
 }
@@ -40,15 +40,15 @@ func TestSettlesItsOwnChores(t *testing.T) {
 // An account that is gone, since a server took over that did not have it yet, is missed by
 // every process once it is told that something may be lost.
 func TestForgetsAccounts(t *testing.T) {
-	m := newMoving(t)
-	if there, err := m.s.exists(t.Context(), movingAccount); !there || err != nil {
+	m := newMoveTest(t)
+	if there, err := m.s.accountExists(t.Context(), moveAccount); !there || err != nil {
 		t.Fatalf("exists: %v, %v", there, err)
 	}
 	if err := m.s.client.Do(t.Context(), m.s.client.B().Flushall().Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		there, err := m.s.exists(t.Context(), movingAccount)
+		there, err := m.s.accountExists(t.Context(), moveAccount)
 		if err == nil && !there {
 			break
 		}
@@ -56,8 +56,8 @@ func TestForgetsAccounts(t *testing.T) {
 			t.Fatalf("exists: %v, %v; want that it is missed", there, err)
 		}
 	}
-	err := m.s.Update(t.Context(), movingAccount, func(tx core.Tx) error {
-		return tx.PutUser(&core.User{AccountID: movingAccount})
+	err := m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error {
+		return tx.PutUser(&core.User{AccountID: moveAccount})
 	})
 	if err == nil {
 		t.Error("a user was put into an account that is missing")

@@ -11,11 +11,11 @@ import (
 )
 
 // patient keeps a Cluster from replacing a master that stands still for a moment.
-var patient = []string{"--cluster-node-timeout", "15000"}
+var slowFailover = []string{"--cluster-node-timeout", "15000"}
 
 // dying is a process that dies between a transaction and what follows from it: the master
 // that has the counters of a key stands still, that of the account does not.
-type dying struct {
+type crashTest struct {
 	c     *redistest.Cluster
 	o     redisstore.Options
 	w     *world
@@ -23,10 +23,10 @@ type dying struct {
 	other int64 // another user, with a third master
 }
 
-func newDying(t *testing.T, c *redistest.Cluster) *dying {
+func newCrashTest(t *testing.T, c *redistest.Cluster) *crashTest {
 	t.Helper()
-	d := &dying{c: c, o: faulty(c.Addrs()...)}
-	d.w = newWorld(t, opened(t, d.o), 1)
+	d := &crashTest{c: c, o: faulty(c.Addrs()...)}
+	d.w = newWorld(t, openFaulty(t, d.o), 1)
 	seen := map[*redistest.Server]bool{d.w.masterOf(t, c, "{"+d.w.account+"}"): true}
 	for found := 0; found < 2; d.w.addUser(t) {
 		k := len(d.w.keys) - 2
@@ -58,13 +58,13 @@ func (w *world) masterOf(t testing.TB, c *redistest.Cluster, name string) *redis
 	return c.MasterOf(slot)
 }
 
-func (d *dying) masterOf(t testing.TB, user int64) *redistest.Server {
+func (d *crashTest) masterOf(t testing.TB, user int64) *redistest.Server {
 	t.Helper()
 	return d.w.masterOf(t, d.c, fmt.Sprintf("{%s/%d}", d.w.account, user))
 }
 
 // ask asks a request with the key as it is known.
-func (d *dying) ask(t testing.TB, id string) error {
+func (d *crashTest) ask(t testing.TB, id string) error {
 	v, err := d.w.s.Consume(t.Context(), consumption(&d.w.keys[d.first], id, true))
 	if err == nil && !v.Allowed {
 		t.Error("Consume: denied")
@@ -74,7 +74,7 @@ func (d *dying) ask(t testing.TB, id string) error {
 
 // dies makes a transaction while the master of a user stands still, and goes on as another
 // process, that knows nothing of it.
-func (d *dying) dies(t testing.TB, user int64, fn func(core.Tx) error) {
+func (d *crashTest) crashAfter(t testing.TB, user int64, fn func(core.Tx) error) {
 	t.Helper()
 	master := d.masterOf(t, user)
 	master.Pause()
@@ -83,7 +83,7 @@ func (d *dying) dies(t testing.TB, user int64, fn func(core.Tx) error) {
 	}
 	_ = d.w.s.Close()
 	master.Resume()
-	d.w.s = opened(t, d.o)
+	d.w.s = openFaulty(t, d.o)
 	until(t, "the server to go on", func() bool {
 		_, err := d.w.s.Counters(t.Context(), []core.CounterID{{Account: "none", UserID: user}})
 		return err == nil
@@ -94,14 +94,14 @@ func (d *dying) dies(t testing.TB, user int64, fn func(core.Tx) error) {
 // that to whoever comes next: nothing is lost, and nothing counts twice or in two places.
 func TestDiesWhileMoving(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, patient...)
-	next := map[string]func(t *testing.T, d *dying) error{
-		"request": func(t *testing.T, d *dying) error { return d.ask(t, "a") },
-		"reader": func(t *testing.T, d *dying) error {
+	c := redistest.StartCluster(t, slowFailover...)
+	next := map[string]func(t *testing.T, d *crashTest) error{
+		"request": func(t *testing.T, d *crashTest) error { return d.ask(t, "a") },
+		"reader": func(t *testing.T, d *crashTest) error {
 			_, err := d.w.s.Counters(t.Context(), []core.CounterID{{Account: d.w.account, KeyID: d.w.keys[d.first].ID}})
 			return err
 		},
-		"writer": func(t *testing.T, d *dying) error {
+		"writer": func(t *testing.T, d *crashTest) error {
 			return d.w.s.Update(t.Context(), d.w.account, func(tx core.Tx) error {
 				return tx.PutPlan(&core.Plan{AccountID: d.w.account, ID: "plan_1"})
 			})
@@ -109,9 +109,9 @@ func TestDiesWhileMoving(t *testing.T) {
 	}
 	for name, away := range map[string]string{"request": "to", "reader": "from", "writer": "from"} {
 		t.Run(name, func(t *testing.T) {
-			d := newDying(t, c)
+			d := newCrashTest(t, c)
 			was := d.w.keys[d.first]
-			d.diesMoving(t, away)
+			d.crashWhileMoving(t, away)
 			until(t, "somebody who can go on", func() bool {
 				err := next[name](t, d)
 				if err != nil {
@@ -144,14 +144,14 @@ func TestDiesWhileMoving(t *testing.T) {
 }
 
 // diesMoving moves the key while the master stands still that it moves from, or to.
-func (d *dying) diesMoving(t testing.TB, away string) {
+func (d *crashTest) crashWhileMoving(t testing.TB, away string) {
 	t.Helper()
 	k := &d.w.keys[d.first]
 	user := k.UserID
 	if away == "to" {
 		user = d.other
 	}
-	d.dies(t, user, func(tx core.Tx) error {
+	d.crashAfter(t, user, func(tx core.Tx) error {
 		k, err := tx.Key(k.ID)
 		if err != nil {
 			return err
@@ -166,11 +166,11 @@ func (d *dying) diesMoving(t testing.TB, away string) {
 // reads; once somebody has, nothing counts there.
 func TestDiesWhileDeleting(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, patient...)
+	c := redistest.StartCluster(t, slowFailover...)
 	t.Run("key", func(t *testing.T) {
-		d := newDying(t, c)
+		d := newCrashTest(t, c)
 		k := d.w.keys[d.first]
-		d.dies(t, k.UserID, func(tx core.Tx) error { return tx.DeleteKey(k.ID) })
+		d.crashAfter(t, k.UserID, func(tx core.Tx) error { return tx.DeleteKey(k.ID) })
 		d.deleted(t, k.ID, 0)
 		if used := d.w.used(t, "", k.UserID); used != 3 {
 			t.Errorf("the user has counted %d, want the 3 that its key has used", used)
@@ -181,9 +181,9 @@ func TestDiesWhileDeleting(t *testing.T) {
 		d.deleted(t, k.ID, 0)
 	})
 	t.Run("user", func(t *testing.T) {
-		d := newDying(t, c)
+		d := newCrashTest(t, c)
 		k := d.w.keys[d.first]
-		d.dies(t, k.UserID, func(tx core.Tx) error { return tx.DeleteUser(k.UserID) })
+		d.crashAfter(t, k.UserID, func(tx core.Tx) error { return tx.DeleteUser(k.UserID) })
 		d.deleted(t, "", k.UserID)
 		d.deleted(t, k.ID, 0)
 		if err := d.ask(t, ""); !errors.Is(err, core.ErrKeyNotFound) && !errors.Is(err, core.ErrUserNotFound) {
@@ -194,7 +194,7 @@ func TestDiesWhileDeleting(t *testing.T) {
 }
 
 // deleted fails the test unless nothing is left of a key, or of a user.
-func (d *dying) deleted(t testing.TB, key string, user int64) {
+func (d *crashTest) deleted(t testing.TB, key string, user int64) {
 	t.Helper()
 	used, entries := d.w.used(t, key, user), d.w.entries(t, key, user)
 	if n := d.w.onDays(t, core.DaysOf{Account: d.w.account, KeyID: key, UserID: user}); used != 0 || entries != 0 || n != 0 {

@@ -30,32 +30,32 @@ import (
 
 // Store is a [core.Store] on Redis. It is made by [Open].
 type Store struct {
-	o       Options
-	client  rueidis.Client
-	waiting waiting
-	nodes   *nodes
-	calls   deadlines
+	o            Options
+	client       rueidis.Client
+	replicaConns replicaConns
+	nodes        *nodes
+	deadlines    deadlines
 
-	accounts sync.Map             // ids of accounts that are known to exist; none is ever deleted
-	writing  locks                // transactions, by their account
-	chores   singleflight.Group   // by account
-	watch    *watch               // of what others change
-	today    today                // for decisions
-	tuned    atomic.Pointer[tune] // what may change while it is open
+	knownAccounts sync.Map                 // ids of accounts that are known to exist; none is ever deleted
+	writeLocks    keyedMutex               // transactions, by their account
+	drains        singleflight.Group       // by account
+	watch         *watch                   // of what others change
+	windowStarts  windowStarts             // for decisions
+	settings      atomic.Pointer[settings] // what may change while it is open
 
 	marks     marks
 	refused   atomic.Pointer[error] // why every call is refused; nil while none is
 	losses    atomic.Uint64         // found by this node
 	failovers atomic.Uint64         // and restarts
-	warned    warned
+	warnings  warningLog
 
-	life    sync.RWMutex // held to use the store
+	inUse   sync.RWMutex // held to use the store
 	closed  bool
 	closing atomic.Bool // long work ends early
 }
 
 // tune is what of the options may change.
-type tune struct {
+type settings struct {
 	history int
 	wait    Wait
 }
@@ -71,8 +71,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis at %s: %w", o.where(), o.explain(err))
 	}
-	s := &Store{o: o, client: client, calls: deadlines{timeout: o.Timeout}}
-	s.warned.at = map[string]time.Time{}
+	s := &Store{o: o, client: client, deadlines: deadlines{timeout: o.Timeout}}
+	s.warnings.at = map[string]time.Time{}
 	s.marks.all = map[string]*mark{}
 	s.SetHistory(o.History)
 	s.nodes = newNodes(s)
@@ -87,18 +87,18 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // SetHistory changes how many entries a history holds at most; 0 stands for the
 // default.
 func (s *Store) SetHistory(entries int) {
-	s.retune(func(t *tune) { t.history = cmp.Or(entries, DefaultHistory) })
+	s.changeSettings(func(t *settings) { t.history = cmp.Or(entries, DefaultHistory) })
 }
 
 // SetWait changes for which replicas decisions and writes wait.
 func (s *Store) SetWait(w Wait) {
-	s.retune(func(t *tune) { t.wait = w })
+	s.changeSettings(func(t *settings) { t.wait = w })
 }
 
 // SetAccess changes what connections are made with from now on; those that there are
 // stay. When none can be made it is logged at once, and not only when one is needed.
 func (s *Store) SetAccess(a Access) {
-	if s.o.access.Store(&a); s.hold() != nil {
+	if s.o.access.Store(&a); s.beginAfterLoss() != nil {
 		return
 	}
 	go func() {
@@ -113,31 +113,31 @@ func (s *Store) SetAccess(a Access) {
 	}()
 }
 
-func (s *Store) retune(change func(*tune)) {
-	t := tune{history: s.o.History, wait: s.o.Wait}
-	if old := s.tuned.Load(); old != nil {
+func (s *Store) changeSettings(change func(*settings)) {
+	t := settings{history: s.o.History, wait: s.o.Wait}
+	if old := s.settings.Load(); old != nil {
 		t = *old
 	}
 	change(&t)
-	s.tuned.Store(&t)
+	s.settings.Store(&t)
 }
 
 // HistoryCap returns how many entries a history holds at most.
-func (s *Store) HistoryCap() int { return s.tuned.Load().history }
+func (s *Store) HistoryCap() int { return s.settings.Load().history }
 
 // Close waits for what is under way and closes the connections. It may be called
 // again.
 func (s *Store) Close() error {
 	s.closing.Store(true)
-	s.life.Lock()
-	defer s.life.Unlock()
+	s.inUse.Lock()
+	defer s.inUse.Unlock()
 	if s.closed {
 		return nil
 	}
 	s.closed = true
 	s.watch.stop()
 	s.client.Close()
-	s.waiting.close()
+	s.replicaConns.close()
 	return nil
 }
 
@@ -149,22 +149,22 @@ func (s *Store) begin() error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
-	return s.hold()
+	return s.beginAfterLoss()
 }
 
 // hold is begin for calls that work after a loss too.
-func (s *Store) hold() error {
+func (s *Store) beginAfterLoss() error {
 	if s.closing.Load() {
 		return errClosed
 	}
-	s.life.RLock()
+	s.inUse.RLock()
 	if s.closed {
-		s.life.RUnlock()
+		s.inUse.RUnlock()
 		return errClosed
 	}
 	return nil
 }
 
-func (s *Store) end() { s.life.RUnlock() }
+func (s *Store) end() { s.inUse.RUnlock() }
 
 var _ core.Store = (*Store)(nil)

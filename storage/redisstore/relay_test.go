@@ -23,7 +23,7 @@ type relay struct {
 // relayed is a connection.
 type relayed struct {
 	client, server net.Conn
-	telling        bool
+	invalidations  bool
 	stalled        chan struct{} // nil while it works
 }
 
@@ -85,9 +85,9 @@ func (r *relay) pass(c *relayed, to, from net.Conn) {
 func (r *relay) held(c *relayed, sent []byte) bool {
 	r.mu.Lock()
 	if bytes.Contains(sent, []byte("TRACKING")) {
-		c.telling = true
+		c.invalidations = true
 	}
-	refused, stalled := c.telling && r.refuses, c.stalled
+	refused, stalled := c.invalidations && r.refuses, c.stalled
 	r.mu.Unlock()
 	if stalled != nil {
 		<-stalled
@@ -96,7 +96,7 @@ func (r *relay) held(c *relayed, sent []byte) bool {
 }
 
 // telling are the connections on which the server tells what others change.
-func telling(c *relayed) bool { return c.telling }
+func isInvalidationConn(c *relayed) bool { return c.invalidations }
 
 // stall lets nothing pass on some connections, which stay open.
 func (r *relay) stall(which func(*relayed) bool) {
@@ -127,7 +127,7 @@ func (r *relay) refuse() {
 	r.mu.Lock()
 	r.refuses = true
 	r.mu.Unlock()
-	r.cut(telling)
+	r.cut(isInvalidationConn)
 }
 
 // cut closes some connections.

@@ -31,10 +31,10 @@ func TestResharding(t *testing.T) {
 			}
 			moved := time.Now()
 			for i := range l.w.keys {
-				l.await(t, moved, 10*time.Second, allowed, func(c call) bool { return c.key == i })
+				l.await(t, moved, 10*time.Second, outcomeAllowed, func(c call) bool { return c.key == i })
 			}
 			calls := l.stop()
-			if late := only(calls, failed, after(moved.Add(5*time.Second))); len(late) > 0 {
+			if late := filterCalls(calls, failed, after(moved.Add(5*time.Second))); len(late) > 0 {
 				t.Errorf("%d requests failed 5 seconds after all slots were moved: %v", len(late), late[0].err)
 			}
 			l.w.checkExact(t, calls)

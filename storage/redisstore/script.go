@@ -51,7 +51,7 @@ var (
 // read runs a script that writes nothing.
 func (c *script) read(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
 	r := s.do(ctx, c.bySHA(s, keys, args))
-	if unknown(r) {
+	if notLoaded(r) {
 		return s.do(ctx, c.byText(s, keys, args))
 	}
 	return r
@@ -65,7 +65,7 @@ func (c *script) readEach(ctx context.Context, s *Store, keys, args [][]string) 
 	}
 	results := s.doMany(ctx, cmds)
 	for i, r := range results {
-		if unknown(r) {
+		if notLoaded(r) {
 			results[i] = c.read(ctx, s, keys[i], args[i])
 		}
 	}
@@ -75,7 +75,7 @@ func (c *script) readEach(ctx context.Context, s *Store, keys, args [][]string) 
 // write runs a script that writes, and waits for replicas if it shall.
 func (c *script) write(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
 	r := s.doWrite(ctx, c.bySHA(s, keys, args))
-	if unknown(r) {
+	if notLoaded(r) {
 		return s.doWrite(ctx, c.byText(s, keys, args))
 	}
 	return r
@@ -83,7 +83,7 @@ func (c *script) write(ctx context.Context, s *Store, keys, args []string) rueid
 
 // unknown reports whether the server does not know a script, so that its text is to be
 // sent: it is new there, was flushed, or was not on the replica that took over.
-func unknown(r rueidis.RedisResult) bool {
+func notLoaded(r rueidis.RedisResult) bool {
 	err, ok := rueidis.IsRedisErr(r.Error())
 	return ok && err.IsNoScript()
 }

@@ -13,15 +13,15 @@ import (
 // A store works over TLS on a Cluster, from one address too, and after a failover.
 func TestClusterTLS(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartClusterTLS(t, append([]string{"--requirepass", "secret", "--masterauth", "secret"}, partial...)...)
+	c := redistest.StartClusterTLS(t, append([]string{"--requirepass", "secret", "--masterauth", "secret"}, partialCoverage...)...)
 	o := faulty(c.Nodes()[0].TLSAddr(), c.Nodes()[1].TLSAddr())
 	o.TLS, o.Password = &tls.Config{RootCAs: authorities(t, c.Nodes()[0].CAFile())}, "secret"
 	o.Wait = redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond}
 	one := o
 	one.Addresses = o.Addresses[:1]
-	exercise(t, opened(t, one))
-	s := opened(t, o)
-	exercise(t, s)
+	exerciseStore(t, openFaulty(t, one))
+	s := openFaulty(t, o)
+	exerciseStore(t, s)
 	w := newWorld(t, s, 9)
 	l := w.startLoad(t, 8)
 	l.waits = true
@@ -41,8 +41,8 @@ func TestSentinelPassword(t *testing.T) {
 	n := redistest.StartSentinelSecret(t, "guard", "--requirepass", "secret", "--masterauth", "secret")
 	o := faulty(n.Addrs()...)
 	o.Sentinel, o.SentinelPassword, o.Password = n.Name(), "guard", "secret"
-	s := opened(t, o)
-	exercise(t, s)
+	s := openFaulty(t, o)
+	exerciseStore(t, s)
 	told := &watcher{}
 	s.Watch(told)
 	told.awaitTrust(t)
@@ -68,5 +68,5 @@ func TestSentinelPassword(t *testing.T) {
 		}
 	}
 	o.SentinelPassword, o.SentinelUsername = "guard", "default"
-	exercise(t, opened(t, o))
+	exerciseStore(t, openFaulty(t, o))
 }

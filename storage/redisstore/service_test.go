@@ -14,7 +14,7 @@ import (
 
 // pair are two services on one server: what one changes the other has in memory. The
 // second reaches the server through a relay.
-type pair struct {
+type twoNodes struct {
 	server  *redistest.Server
 	relay   *relay
 	store   *redisstore.Store // of b
@@ -24,12 +24,12 @@ type pair struct {
 	secret  string
 }
 
-func newPair(t *testing.T) *pair {
+func newTwoNodes(t *testing.T) *twoNodes {
 	t.Helper()
-	p := &pair{server: redistest.Start(t)}
+	p := &twoNodes{server: redistest.Start(t)}
 	p.relay = newRelay(t, p.server.Addr())
-	p.store = opened(t, faulty(p.relay.Addr()))
-	p.a, p.b = core.NewService(opened(t, faulty(p.server.Addr())), core.Config{}), core.NewService(p.store, core.Config{})
+	p.store = openFaulty(t, faulty(p.relay.Addr()))
+	p.a, p.b = core.NewService(openFaulty(t, faulty(p.server.Addr())), core.Config{}), core.NewService(p.store, core.Config{})
 	ctx := t.Context()
 	a, _, _, err := p.a.CreateAccount(ctx, "account")
 	if err != nil {
@@ -54,7 +54,7 @@ func newPair(t *testing.T) *pair {
 func ref[T any](v T) *T { return &v }
 
 // warm lets b have the key in memory, and rely on it.
-func (p *pair) warm(t testing.TB) {
+func (p *twoNodes) warm(t testing.TB) {
 	t.Helper()
 	until(t, "b to answer from memory", func() bool {
 		before := p.b.Stats().CacheMisses
@@ -63,7 +63,7 @@ func (p *pair) warm(t testing.TB) {
 }
 
 // ask has b decide on a request with the key.
-func (p *pair) ask(t testing.TB) core.Outcome {
+func (p *twoNodes) ask(t testing.TB) core.Outcome {
 	d, err := p.b.Validate(context.Background(), p.account, core.Request{Secret: p.secret, Endpoint: "/", Method: "GET", Cost: 1})
 	if err != nil && !errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("Validate: %v", err)
@@ -72,7 +72,7 @@ func (p *pair) ask(t testing.TB) core.Outcome {
 }
 
 // disable disables the key through a, or enables it.
-func (p *pair) disable(t testing.TB, status core.KeyStatus) {
+func (p *twoNodes) disable(t testing.TB, status core.KeyStatus) {
 	t.Helper()
 	_, err := p.a.UpdateKey(t.Context(), p.account, p.key.ID, core.KeyPatch{Status: ref(string(status))})
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *pair) disable(t testing.TB, status core.KeyStatus) {
 
 // awaitRefused returns for how long b let the key pass since a time. That is less than a
 // bound.
-func (p *pair) awaitRefused(t testing.TB, from time.Time, bound time.Duration) time.Duration {
+func (p *twoNodes) awaitRefused(t testing.TB, from time.Time, bound time.Duration) time.Duration {
 	t.Helper()
 	last := time.Duration(0)
 	for {
@@ -103,7 +103,7 @@ func (p *pair) awaitRefused(t testing.TB, from time.Time, bound time.Duration) t
 
 // A key that is disabled through one process is refused by another at once.
 func TestDisabledElsewhere(t *testing.T) {
-	p := newPair(t)
+	p := newTwoNodes(t)
 	ctx, quit := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	for range 4 { // the key is always being looked up
@@ -123,7 +123,7 @@ func TestDisabledElsewhere(t *testing.T) {
 	}
 	quit()
 	load.Wait()
-	median, worst := spread(lags)
+	median, worst := medianAndMax(lags)
 	t.Logf("a key that was disabled passed elsewhere for %v (median), %v (worst) of %d, from the answer on", median, worst, len(lags))
 }
 
@@ -133,11 +133,11 @@ func TestDisabledWithoutChannel(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*relay){
 		"cut":     (*relay).refuse,
-		"stalled": func(r *relay) { r.stall(telling) },
+		"stalled": func(r *relay) { r.stall(isInvalidationConn) },
 		"alone":   func(r *relay) { r.stall(func(*relayed) bool { return true }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPair(t)
+			p := newTwoNodes(t)
 			for range 3 {
 				lose(p.relay)
 				from := time.Now()
@@ -162,7 +162,7 @@ func TestDisabledWithoutChannel(t *testing.T) {
 // A key that FLUSHALL has deleted is never allowed again. Until the operator accepts the loss, the store refuses to
 // decide. After that the key is unknown. The key may also be unknown in the moments before the store notices the loss.
 func TestDeletedByFlush(t *testing.T) {
-	p := newPair(t)
+	p := newTwoNodes(t)
 	p.server.Do(t, "FLUSHALL")
 	p.awaitRefused(t, time.Now(), time.Second)
 	request := core.Request{Secret: p.secret, Endpoint: "/", Method: "GET", Cost: 1}
@@ -181,8 +181,8 @@ func TestDeletedByFlush(t *testing.T) {
 }
 
 // Nodes that create at the same time do not pass the cap of an account together.
-func TestCapsOnTwoNodes(t *testing.T) {
-	p := newPair(t)
+func TestCountCapsOnTwoNodes(t *testing.T) {
+	p := newTwoNodes(t)
 	const most = 5
 	for _, s := range []*core.Service{p.a, p.b} {
 		tunables := core.DefaultTunables()

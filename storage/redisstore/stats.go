@@ -28,7 +28,7 @@ func (s *Store) Stats() (st Stats) {
 		if m.node.away.Load() != nil {
 			st.Away++
 		}
-		st.Watching = st.Watching && time.Duration(m.sound.Load()) > now
+		st.Watching = st.Watching && time.Duration(m.trustedUntil.Load()) > now
 	}
 	return st
 }

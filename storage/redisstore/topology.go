@@ -19,9 +19,9 @@ func (s *Store) topology(ctx context.Context) (map[string]*node, error) {
 	case s.client.Mode() == rueidis.ClientModeCluster:
 		return s.clusterMasters(ctx)
 	case s.o.Sentinel != "":
-		return s.nodes.only(s.sentinelMaster()), nil
+		return s.nodes.setSingle(s.sentinelMaster()), nil
 	}
-	return s.nodes.only(s.o.Addresses[0]), nil
+	return s.nodes.setSingle(s.o.Addresses[0]), nil
 }
 
 // sentinelMaster returns the address of the master that the sentinels name.
@@ -32,7 +32,7 @@ func (s *Store) sentinelMaster() (address string) {
 }
 
 // only returns the single node, at this address.
-func (ns *nodes) only(address string) map[string]*node {
+func (ns *nodes) setSingle(address string) map[string]*node {
 	n := ns.single.Load()
 	if n.address != address {
 		n = newNode(address)
@@ -75,21 +75,21 @@ func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("the Cluster has no master")
 	}
-	s.mark(table, len(all))
+	s.assignMarks(table, len(all))
 	s.nodes.bySlot.Store(table)
 	return all, nil
 }
 
 // maxMark bounds the search for a mark in a slot of a master. So many marks cover all slots, nearly always.
-const maxMark = 20 * slots
+const maxMarkSearch = 20 * slots
 
 // mark gives each master the first mark that is in one of its slots: every node finds the same
 // one, and a replica that takes over has it.
-func (s *Store) mark(table *[slots]*node, masters int) {
+func (s *Store) assignMarks(table *[slots]*node, masters int) {
 	ns, marked := s.nodes, map[*node]bool{}
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	for i := 0; len(marked) < masters && i < maxMark; i++ {
+	for i := 0; len(marked) < masters && i < maxMarkSearch; i++ {
 		if i == len(ns.markSlots) {
 			ns.markSlots = append(ns.markSlots, s.slotOf(s.o.markName(int64(i))))
 		}
@@ -160,17 +160,17 @@ func slotRange(m rueidis.RedisMessage, asked string) (first, last int64, address
 // node is a server that takes writes. While it is away nothing is sent to it: a call
 // fails at once. Its watch says when it is back.
 type node struct {
-	address  string
-	away     atomic.Pointer[error] // why, nil while it is there
-	heard    atomic.Int64          // when its watch was last answered, Unix nanoseconds
-	underWay chan struct{}         // holds one for each call
-	waiting  chan struct{}         // and one for each that waits for replicas
-	mark     atomic.Int64          // number of its mark
-	loss     string                // of data, "" for none; guarded by watch.mu
+	address   string
+	away      atomic.Pointer[error] // why, nil while it is there
+	lastReply atomic.Int64          // when its watch was last answered, Unix nanoseconds
+	calls     chan struct{}         // holds one for each call
+	waits     chan struct{}         // and one for each that waits for replicas
+	mark      atomic.Int64          // number of its mark
+	loss      string                // of data, "" for none; guarded by watch.mu
 }
 
 func newNode(address string) *node {
-	return &node{address: address, underWay: make(chan struct{}, underWay), waiting: make(chan struct{}, waitingConns)}
+	return &node{address: address, calls: make(chan struct{}, maxCalls), waits: make(chan struct{}, maxReplicaConns)}
 }
 
 // enter admits a call, which must leave, unless the node is away. It waits for a place
@@ -180,12 +180,12 @@ func (n *node) enter(ctx context.Context) error {
 		return fmt.Errorf("redis at %s is away: %w", n.address, *why)
 	}
 	select {
-	case n.underWay <- struct{}{}:
+	case n.calls <- struct{}{}:
 		return nil
 	default:
 	}
 	select {
-	case n.underWay <- struct{}{}:
+	case n.calls <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("redis at %s: too many calls are under way: %w", n.address, ctx.Err())
@@ -195,24 +195,24 @@ func (n *node) enter(ctx context.Context) error {
 // leave ends a call with the fault that it had: of the connection, not one that the
 // server has told.
 func (n *node) leave(fault error) {
-	<-n.underWay
+	<-n.calls
 	switch {
 	case fault == nil, rueidis.IsRedisNil(fault), errors.Is(fault, context.Canceled):
 	case errors.Is(fault, context.DeadlineExceeded) && n.answers(): // one call is slow, not the node
 	default:
-		n.lost(fault)
+		n.setAway(fault)
 	}
 }
 
 // answers reports whether the watch was answered just now.
-func (n *node) answers() bool { return time.Since(time.Unix(0, n.heard.Load())) < 2*beat }
+func (n *node) answers() bool { return time.Since(time.Unix(0, n.lastReply.Load())) < 2*beat }
 
 // lost notes that the node is away, and reports whether it was there before.
-func (n *node) lost(why error) bool { return n.away.CompareAndSwap(nil, &why) }
+func (n *node) setAway(why error) bool { return n.away.CompareAndSwap(nil, &why) }
 
 // found notes that the node is there, and reports whether it was away.
-func (n *node) found() bool {
-	n.heard.Store(time.Now().UnixNano())
+func (n *node) setBack() bool {
+	n.lastReply.Store(time.Now().UnixNano())
 	return n.away.Swap(nil) != nil
 }
 
@@ -235,7 +235,7 @@ func newNodes(s *Store) *nodes {
 }
 
 // of returns the node that has a slot, as far as it is known.
-func (ns *nodes) of(slot uint16) *node {
+func (ns *nodes) ofSlot(slot uint16) *node {
 	if all := ns.bySlot.Load(); all != nil && slot < slots {
 		if n := all[slot]; n != nil {
 			return n

@@ -19,29 +19,29 @@ var errStale = errors.New("the account has changed meanwhile")
 
 // errUnsettled means that an earlier transaction has left something to do, which must
 // not be overtaken.
-var errUnsettled = errors.New("the account has chores left")
+var errPending = errors.New("the account has chores left")
 
 // tx is a [core.Tx]. Its reads are those of one version of the account; its writes are
 // collected, and happen if the account still has it.
 type tx struct {
-	ctx     context.Context
-	s       *Store
-	account string
-	names   names
-	missing bool // the account
+	ctx       context.Context
+	s         *Store
+	account   string
+	slot      keySlot
+	noAccount bool // the account
 
-	chore bool // it does one itself, and does not wait until there are none
+	isTask bool // it does one itself, and does not wait until there are none
 
 	version string
 	begun   bool
-	fault   error            // of a read: the transaction is to be given up or run again
+	readErr error            // of a read: the transaction is to be given up or run again
 	last    map[string]int64 // the largest ID and Seqs that were given
 
-	users  map[int64]*change[core.User]
-	plans  map[string]*change[core.Plan]
-	keys   map[string]*change[keyRecord]
-	emails map[string]int64   // who has an email afterwards, 0 for nobody
-	many   map[int64][]string // deleted users whose keys are left to a chore, and all plans
+	users    map[int64]*change[core.User]
+	plans    map[string]*change[core.Plan]
+	keys     map[string]*change[keyRecord]
+	emails   map[string]int64   // who has an email afterwards, 0 for nobody
+	deferred map[int64][]string // deleted users whose keys are left to a chore, and all plans
 }
 
 // change is a resource as it was when the transaction began and as it is after it; nil
@@ -49,11 +49,11 @@ type tx struct {
 type change[T any] struct {
 	before, after *T
 	written       bool
-	numbered      bool // it came with its number
+	preset        bool // it came with its number
 }
 
 // now returns the resource as it is for what the transaction writes next.
-func (c *change[T]) now() *T {
+func (c *change[T]) current() *T {
 	if c.written {
 		return c.after
 	}
@@ -69,7 +69,7 @@ func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) err
 		return err
 	}
 	defer s.end()
-	known, err := s.exists(ctx, account)
+	known, err := s.accountExists(ctx, account)
 	if err != nil {
 		return err
 	}
@@ -77,58 +77,58 @@ func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) err
 	if err != nil || !chores {
 		return err
 	}
-	s.chores.Forget(account) // who is at it may have looked before there were these
-	return s.settle(ctx, account, patience)
+	s.drains.Forget(account) // who is at it may have looked before there were these
+	return s.drain(ctx, account, maxDrainTime)
 }
 
 // update is Update without what follows from it, and reports whether something does.
 func (s *Store) update(ctx context.Context, account string, missing bool, fn func(core.Tx) error) (chores bool, err error) {
-	unlock, err := s.writing.lock(ctx, account) // those of this process do not get into each other's way
+	unlock, err := s.writeLocks.lock(ctx, account) // those of this process do not get into each other's way
 	if err != nil {
 		return false, unavailable(err)
 	}
 	defer unlock()
 	for begun := time.Now(); ; {
-		err := s.optimistic(func() (done bool, err error) {
+		err := s.retryStale(func() (done bool, err error) {
 			t := s.newTx(ctx, account)
-			t.missing = missing
+			t.noAccount = missing
 			done, chores, err = t.run(fn)
 			return done, err
 		})
-		if !errors.Is(err, errUnsettled) || time.Since(begun) > patience {
-			return chores, unsettled(err)
+		if !errors.Is(err, errPending) || time.Since(begun) > maxDrainTime {
+			return chores, pendingError(err)
 		}
-		if err := s.settle(ctx, account, patience); err != nil {
+		if err := s.drain(ctx, account, maxDrainTime); err != nil {
 			return false, err
 		}
 	}
 }
 
 // unsettled makes errUnsettled, if that is the error, one for callers.
-func unsettled(err error) error {
-	if errors.Is(err, errUnsettled) {
+func pendingError(err error) error {
+	if errors.Is(err, errPending) {
 		return core.Unavailable(errors.New("redis: others leave more to do on the account all the time"))
 	}
 	return err
 }
 
 func (s *Store) newTx(ctx context.Context, account string) *tx {
-	return &tx{ctx: ctx, s: s, account: account, names: s.o.account(account),
+	return &tx{ctx: ctx, s: s, account: account, slot: s.o.account(account),
 		users: map[int64]*change[core.User]{}, plans: map[string]*change[core.Plan]{},
-		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}, many: map[int64][]string{}}
+		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}, deferred: map[int64][]string{}}
 }
 
 // run runs a transaction once. It reports whether it is over, and whether it leaves
 // chores.
 func (t *tx) run(fn func(core.Tx) error) (done, chores bool, err error) {
 	err = fn(t)
-	if t.fault != nil {
-		err = t.fault
+	if t.readErr != nil {
+		err = t.readErr
 	}
 	switch {
 	case errors.Is(err, errStale):
 		return false, false, nil
-	case err != nil || t.missing:
+	case err != nil || t.noAccount:
 		return err == nil, false, err
 	}
 	return t.commit()
@@ -145,18 +145,18 @@ func (t *tx) commit() (done, chores bool, err error) {
 	case w.batch.tooLarge():
 		return false, false, errTooLarge
 	}
-	if err := t.s.claim(t.ctx, w.claims); err != nil {
+	if err := t.s.claimDigests(t.ctx, w.claims); err != nil {
 		return false, false, err
 	}
 	if done, err = t.s.commit(t.ctx, w.batch, t.version); !done || err != nil {
 		return done, false, err
 	}
-	t.s.release(t.ctx, w.releases)
-	return true, w.chores, nil
+	t.s.releaseDigests(t.ctx, w.releases)
+	return true, w.hasTasks, nil
 }
 
 // patience is for how long a transaction waits for what follows from it.
-const patience = 30 * time.Second
+const maxDrainTime = 30 * time.Second
 
 // backoff is how long to wait before the nth try.
 func backoff(n int) time.Duration {
@@ -165,25 +165,25 @@ func backoff(n int) time.Duration {
 
 // begin reads what every transaction needs.
 func (t *tx) begin() {
-	if t.begun || t.fault != nil || t.missing {
+	if t.begun || t.readErr != nil || t.noAccount {
 		return
 	}
 	t.begun = true
-	b := newBatch(t.names)
-	b.add("HMGET", t.names.key("last"), "user", "plan", "key")
-	b.add("LLEN", t.names.key("chores"))
-	version, answers, err := t.s.look(t.ctx, b)
+	b := newBatch(t.slot)
+	b.add("HMGET", t.slot.key("last"), "user", "plan", "key")
+	b.add("LLEN", t.slot.key("chores"))
+	version, answers, err := t.s.readBatch(t.ctx, b)
 	if err != nil {
-		t.fault = err
+		t.readErr = err
 		return
 	}
 	given, err := answers[0].ToArray()
 	if err != nil {
-		t.fault = unavailable(err)
+		t.readErr = unavailable(err)
 		return
 	}
-	if number(answers[1]) > 0 && !t.chore {
-		t.fault = errUnsettled
+	if number(answers[1]) > 0 && !t.isTask {
+		t.readErr = errPending
 		return
 	}
 	t.version = version
@@ -192,17 +192,17 @@ func (t *tx) begin() {
 
 // look reads from the version of the account with which the transaction began. It
 // returns no answers when there is a fault.
-func (t *tx) look(b *batch) []rueidis.RedisMessage {
+func (t *tx) readBatch(b *batch) []rueidis.RedisMessage {
 	t.begin()
-	if t.fault != nil {
+	if t.readErr != nil {
 		return nil
 	}
-	version, answers, err := t.s.look(t.ctx, b)
+	version, answers, err := t.s.readBatch(t.ctx, b)
 	if err == nil && version != t.version {
 		err = errStale
 	}
 	if err != nil {
-		t.fault = err
+		t.readErr = err
 		return nil
 	}
 	return answers
@@ -210,12 +210,12 @@ func (t *tx) look(b *batch) []rueidis.RedisMessage {
 
 // get reads one record.
 func (t *tx) get(key string) (string, bool) {
-	if t.missing {
+	if t.noAccount {
 		return "", false
 	}
-	b := newBatch(t.names)
+	b := newBatch(t.slot)
 	b.add("GET", key)
-	answers := t.look(b)
+	answers := t.readBatch(b)
 	if answers == nil {
 		return "", false
 	}
@@ -223,7 +223,7 @@ func (t *tx) get(key string) (string, bool) {
 }
 
 // changing returns a resource for the transaction to change, read once.
-func changing[K comparable, T any](t *tx, all map[K]*change[T], id K, key string) (*change[T], error) {
+func loadChange[K comparable, T any](t *tx, all map[K]*change[T], id K, key string) (*change[T], error) {
 	if c := all[id]; c != nil {
 		return c, nil
 	}
@@ -234,40 +234,40 @@ func changing[K comparable, T any](t *tx, all map[K]*change[T], id K, key string
 			return nil, err
 		}
 		c.before = before
-	} else if t.fault != nil {
-		return nil, t.fault
+	} else if t.readErr != nil {
+		return nil, t.readErr
 	}
 	all[id] = c
 	return c, nil
 }
 
 // count reads how many an index has.
-func (t *tx) count(command, key string, args ...string) (int, error) {
-	if t.missing {
+func (t *tx) countIndex(command, key string, args ...string) (int, error) {
+	if t.noAccount {
 		return 0, nil
 	}
-	b := newBatch(t.names)
+	b := newBatch(t.slot)
 	b.add(command, key, args...)
-	answers := t.look(b)
+	answers := t.readBatch(b)
 	if answers == nil {
-		return 0, t.fault
+		return 0, t.readErr
 	}
 	return int(number(answers[0])), nil
 }
 
 // next gives the next number of a kind.
-func (t *tx) next(kind string) (int64, error) {
-	if t.begin(); t.fault != nil {
-		return 0, t.fault
+func (t *tx) nextNumber(kind string) (int64, error) {
+	if t.begin(); t.readErr != nil {
+		return 0, t.readErr
 	}
 	t.last[kind]++
 	return t.last[kind], nil
 }
 
 // given notes that a number was given.
-func (t *tx) given(kind string, n int64) error {
-	if t.begin(); t.fault != nil {
-		return t.fault
+func (t *tx) noteNumber(kind string, n int64) error {
+	if t.begin(); t.readErr != nil {
+		return t.readErr
 	}
 	t.last[kind] = max(t.last[kind], n)
 	return nil
@@ -276,23 +276,23 @@ func (t *tx) given(kind string, n int64) error {
 var _ core.Tx = (*tx)(nil)
 
 // locks are locks by name. One that nobody holds or waits for takes no room.
-type locks struct {
-	mu  sync.Mutex
-	all map[string]*lock
+type keyedMutex struct {
+	mu      sync.Mutex
+	entries map[string]*mutexEntry
 }
 
-type lock struct {
-	free  chan struct{} // holds one while nobody holds the lock
+type mutexEntry struct {
+	token chan struct{} // holds one while nobody holds the lock
 	users int           // who hold it or wait for it
 }
 
 // lock waits for a lock no longer than the context, and returns how to unlock it.
-func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
-	k := l.use(name)
+func (l *keyedMutex) lock(ctx context.Context, name string) (unlock func(), err error) {
+	k := l.join(name)
 	select {
-	case <-k.free:
+	case <-k.token:
 		return func() {
-			k.free <- struct{}{}
+			k.token <- struct{}{}
 			l.leave(name, k)
 		}, nil
 	case <-ctx.Done():
@@ -301,26 +301,26 @@ func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error
 	}
 }
 
-func (l *locks) use(name string) *lock {
+func (l *keyedMutex) join(name string) *mutexEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.all[name]
+	k := l.entries[name]
 	if k == nil {
-		k = &lock{free: make(chan struct{}, 1)}
-		k.free <- struct{}{}
-		if l.all == nil {
-			l.all = map[string]*lock{}
+		k = &mutexEntry{token: make(chan struct{}, 1)}
+		k.token <- struct{}{}
+		if l.entries == nil {
+			l.entries = map[string]*mutexEntry{}
 		}
-		l.all[name] = k
+		l.entries[name] = k
 	}
 	k.users++
 	return k
 }
 
-func (l *locks) leave(name string, k *lock) {
+func (l *keyedMutex) leave(name string, k *mutexEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k.users--; k.users == 0 {
-		delete(l.all, name)
+		delete(l.entries, name)
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 // One at a time holds the lock of a name; who waits for it gives up with its context, and
 // nothing is left of locks that nobody uses.
-func TestLocks(t *testing.T) {
-	var l locks
+func TestKeyedMutex(t *testing.T) {
+	var l keyedMutex
 	unlock, err := l.lock(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestLocks(t *testing.T) {
 	}
 	unlock()
 	group.Wait()
-	if n != 50 || len(l.all) != 0 {
-		t.Errorf("%d of 50 had the lock, and %d locks are left; want none", n, len(l.all))
+	if n != 50 || len(l.entries) != 0 {
+		t.Errorf("%d of 50 had the lock, and %d locks are left; want none", n, len(l.entries))
 	}
 }

@@ -14,14 +14,14 @@ import (
 
 // What consume.lua answers.
 const (
-	denied = iota
-	allowed
-	repeated
-	notHere
+	outcomeDenied = iota
+	outcomeAllowed
+	outcomeRepeated
+	outcomeNotFound
 )
 
 // verdictSize is how long an answer is, without terms.
-const verdictSize = 1 + 7 + 3
+const replySize = 1 + 7 + 3
 
 // Flags of a request for consume.lua.
 const (
@@ -30,7 +30,7 @@ const (
 )
 
 // admissions is how often a request is tried whose key or user is not where it counts.
-const admissions = 4
+const maxAttempts = 4
 
 // Consume implements [core.Store]. A request that was not answered in time is
 // [core.ErrUnavailable] and may be counted, now or once the server goes on.
@@ -40,15 +40,15 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict,
 	}
 	defer s.end()
 	flags := byte(0)
-	if s.tuned.Load().wait.Replicas > 0 {
+	if s.settings.Load().wait.Replicas > 0 {
 		flags |= flagWait
 	}
-	for range admissions {
+	for range maxAttempts {
 		v, here, err := s.consume(c, flags)
 		if here || err != nil {
 			return v, err
 		}
-		if err := s.admit(ctx, c.Account, c.KeyID, c.KeySeq, c.UserID); err != nil {
+		if err := s.ensureCounters(ctx, c.Account, c.KeyID, c.KeySeq, c.UserID); err != nil {
 			return core.Verdict{}, err
 		}
 	}
@@ -57,23 +57,23 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict,
 
 // consume is Consume, where both the key and the user are known to the slot of the user.
 func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here bool, err error) {
-	k := s.counting(c)
-	packed, entry := s.packed(c, flags)
-	keys, args := []string{k.counters, k.ofUser, k.ofKey}, []string{packed, k.field, entry}
+	k := s.counterKeys(c)
+	packed, entry := s.packRequest(c, flags)
+	keys, args := []string{k.counters, k.userHistory, k.keyHistory}, []string{packed, k.field, entry}
 	if c.RequestID != "" {
 		n := s.o.usage(c.Account, c.UserID)
-		keys = append(keys, n.requests(k.field), n.requests2(k.field))
+		keys = append(keys, n.requestIDs(k.field), n.earlierRequestIDs(k.field))
 		args = append(args, digestOfID(c.RequestID), string(encodeTerms(&c.Terms)), c.RequestID)
 	}
-	answer, err := consumeScript.write(s.calls.next(), s, keys, args).AsBytes()
+	answer, err := consumeScript.write(s.deadlines.next(), s, keys, args).AsBytes()
 	if err != nil {
 		return core.Verdict{}, false, unavailable(err)
 	}
-	return verdict(c, answer)
+	return decodeReply(c, answer)
 }
 
 // packed returns what the script must know of a request, see consume.lua, and its entry.
-func (s *Store) packed(c *core.Consumption, flags byte) (request, entry string) {
+func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry string) {
 	if c.Shared {
 		flags |= flagShared
 	}
@@ -82,7 +82,7 @@ func (s *Store) packed(c *core.Consumption, flags byte) (request, entry string) 
 	b := append(room[:0], flags, byte(c.Period)+1)
 	b = record.AppendUint(b, 7, uint64(max(0, c.Limit)))
 	b = record.AppendUint(b, 4, uint64(c.Cost))
-	b = append(b, s.today.starts(at)...)
+	b = append(b, s.windowStarts.of(at)...)
 	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
 	n := len(b)
 	b = append(b, 0) // not denied
@@ -97,19 +97,19 @@ func (s *Store) packed(c *core.Consumption, flags byte) (request, entry string) 
 func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 
 // verdict returns what the script has answered.
-func verdict(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err error) {
+func decodeReply(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err error) {
 	r := record.NewReader(answer)
 	became, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
 	switch {
 	case r.Failed():
 		return v, false, record.ErrDamaged
-	case became == notHere:
+	case became == outcomeNotFound:
 		return v, false, nil
 	}
-	v.Allowed = became != denied
+	v.Allowed = became != outcomeDenied
 	v.Usage = core.Usage{Window: windowOf(c, start), Used: used}
-	if became == repeated {
-		terms, err := decodeTerms(string(answer[verdictSize:]))
+	if became == outcomeRepeated {
+		terms, err := decodeTerms(string(answer[replySize:]))
 		if err != nil {
 			return core.Verdict{}, true, err
 		}
@@ -130,13 +130,13 @@ func windowOf(c *core.Consumption, start int64) core.Window {
 
 // admit makes the counters of a key and its user that are to be, or says which of them
 // does not exist.
-func (s *Store) admit(ctx context.Context, account, keyID string, seq, user int64) error {
+func (s *Store) ensureCounters(ctx context.Context, account, keyID string, seq, user int64) error {
 	at := s.o.usage(account, user)
 	if err := s.verify(ctx, s.slotOf(at.counters())); err != nil { // a counter that was lost must not begin at 0
 		return err
 	}
 	n := s.o.account(account)
-	answers, err := s.lookSettled(ctx, account, func(b *batch) {
+	answers, err := s.readDrained(ctx, account, func(b *batch) {
 		b.add("GET", n.apiKey(keyID))
 		b.add("EXISTS", n.user(user))
 	})
@@ -157,14 +157,14 @@ func (s *Store) admit(ctx context.Context, account, keyID string, seq, user int6
 		return fmt.Errorf("key %s of user %d is not what it was: %w", keyID, user, core.ErrKeyNotFound)
 	}
 	field := fieldOf(seq)
-	return s.makeCounters(ctx, at, field, encodeCounter(&core.Counter{}, k.Moves))
+	return s.createCounters(ctx, at, field, encodeCounter(&core.Counter{}, k.Moves))
 }
 
 // makeCounters makes the counter of a user, and that of a key if a field is given.
-func (s *Store) makeCounters(ctx context.Context, n names, field, counter string) error {
-	ctx, cancel := s.within(ctx)
+func (s *Store) createCounters(ctx context.Context, n keySlot, field, counter string) error {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	return unavailable(createCountersScript.write(ctx, s, []string{n.counters(), n.mark(userField), n.mark(field)},
+	return unavailable(createCountersScript.write(ctx, s, []string{n.counters(), n.tombstone(userField), n.tombstone(field)},
 		[]string{encodeCounter(&core.Counter{}, 0), field, counter}).Error())
 }
 
@@ -174,7 +174,7 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 		return nil, err
 	}
 	defer s.end()
-	return atPlaces(ctx, s, ids, func(places []place) ([]core.Counter, []int, error) { return s.counters(ctx, places) })
+	return readLocated(ctx, s, ids, func(places []location) ([]core.Counter, []int, error) { return s.counters(ctx, places) })
 }
 
 // Drawn implements [core.Store].
@@ -185,7 +185,7 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 	defer s.end()
 	var mu sync.Mutex // guards d
 	part := func(ctx context.Context, ids []core.CounterID) error {
-		list, err := atPlaces(ctx, s, ids, func(places []place) (some []core.CounterUsage, missing []int, err error) {
+		list, err := readLocated(ctx, s, ids, func(places []location) (some []core.CounterUsage, missing []int, err error) {
 			counters, missing, err := s.counters(ctx, places)
 			for i := range counters {
 				some = append(some, core.CounterUsage{Seq: places[i].seq(), Usage: counters[i].Usage(p, at)})
@@ -203,8 +203,8 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 		return nil
 	}
 	of := s.o.account(account)
-	if err = s.eachPart(ctx, of.keys(core.KeyFilter{PlanID: &plan}), keyOf(account), part); err == nil {
-		err = s.eachPart(ctx, of.users(core.UserFilter{PlanID: plan}), userOf(account), part)
+	if err = s.scanIndex(ctx, of.keys(core.KeyFilter{PlanID: &plan}), keyCounterID(account), part); err == nil {
+		err = s.scanIndex(ctx, of.users(core.UserFilter{PlanID: plan}), userCounterID(account), part)
 	}
 	if err != nil {
 		return core.Drawn{}, err
@@ -214,12 +214,12 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 
 // counters returns the counters at some places, and at which of them there is none that is
 // there to stay.
-func (s *Store) counters(ctx context.Context, places []place) (list []core.Counter, missing []int, err error) {
+func (s *Store) counters(ctx context.Context, places []location) (list []core.Counter, missing []int, err error) {
 	list = make([]core.Counter, len(places))
-	which := placed(places)
+	which := existing(places)
 	cmds := make([]rueidis.Completed, len(which))
 	for i, at := range which {
-		cmds[i] = s.client.B().Hget().Key(places[at].names.counters()).Field(places[at].field).Build()
+		cmds[i] = s.client.B().Hget().Key(places[at].slot.counters()).Field(places[at].field).Build()
 	}
 	for i, r := range s.doMany(ctx, cmds) {
 		if err := unavailable(r.Error()); err != nil {
@@ -234,7 +234,7 @@ func (s *Store) counters(ctx context.Context, places []place) (list []core.Count
 		if list[at], err = decodeCounter(b); err != nil {
 			return nil, nil, err
 		}
-		if leaves(b) {
+		if isMoving(b) {
 			missing = append(missing, at)
 		}
 	}
@@ -246,10 +246,10 @@ func (s *Store) doMany(ctx context.Context, cmds []rueidis.Completed) []rueidis.
 	if len(cmds) == 0 {
 		return nil
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	for _, cmd := range cmds {
-		if why := s.nodes.of(cmd.Slot()).away.Load(); why != nil {
+		if why := s.nodes.ofSlot(cmd.Slot()).away.Load(); why != nil {
 			return []rueidis.RedisResult{rueidis.NewErrorResult(*why)}
 		}
 	}

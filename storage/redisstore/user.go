@@ -24,7 +24,7 @@ func get[T any](ctx context.Context, s *Store, key string, notFound error) (*T, 
 
 // fetch is get for a store that is kept open.
 func fetch[T any](ctx context.Context, s *Store, key string, notFound error) (*T, error) {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	r := s.do(ctx, s.client.B().Get().Key(key).Build())
 	if err := unavailable(r.Error()); err != nil {
@@ -52,7 +52,7 @@ func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.
 		return nil, 0, err
 	}
 	defer s.end()
-	calls, cancel := s.within(ctx)
+	calls, cancel := s.withTimeout(ctx)
 	defer cancel()
 	n := s.o.account(account)
 	r := s.do(calls, s.client.B().Hget().Key(n.key("emails")).Field(core.FoldEmail(email)).Build())
@@ -81,7 +81,7 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 		return nil, 0, err
 	}
 	defer s.end()
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	all, err := readPageScript.read(ctx, s, []string{index}, []string{records, strconv.Itoa(p.Offset()), strconv.Itoa(p.Size)}).ToArray()
 	if err != nil {
@@ -107,7 +107,7 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 
 // user returns a user for the transaction to change.
 func (t *tx) user(id int64) (*change[core.User], error) {
-	return changing(t, t.users, id, t.names.user(id))
+	return loadChange(t, t.users, id, t.slot.user(id))
 }
 
 // User implements [core.Tx].
@@ -119,11 +119,11 @@ func (t *tx) User(id int64) (*core.User, error) {
 	if c.before == nil {
 		return nil, core.ErrUserNotFound
 	}
-	return copied(c.before)
+	return clone(c.before)
 }
 
 // copied returns a copy of what is stored, for the caller to change.
-func copied[T any](resource *T) (*T, error) {
+func clone[T any](resource *T) (*T, error) {
 	r, err := record.Encode(resource)
 	if err != nil {
 		return nil, err
@@ -134,14 +134,14 @@ func copied[T any](resource *T) (*T, error) {
 // CountUsers implements [core.Tx].
 func (t *tx) CountUsers(f core.UserFilter) (int, error) {
 	if f.Email != "" {
-		return t.count("HEXISTS", t.names.key("emails"), core.FoldEmail(f.Email))
+		return t.countIndex("HEXISTS", t.slot.key("emails"), core.FoldEmail(f.Email))
 	}
-	return t.count("ZCARD", t.names.users(f))
+	return t.countIndex("ZCARD", t.slot.users(f))
 }
 
 // PutUser implements [core.Tx].
 func (t *tx) PutUser(u *core.User) (err error) {
-	if t.missing {
+	if t.noAccount {
 		return core.ErrAccountNotFound
 	}
 	c := &change[core.User]{}
@@ -154,15 +154,15 @@ func (t *tx) PutUser(u *core.User) (err error) {
 		return err
 	}
 	if u.ID == 0 {
-		if u.ID, err = t.next("user"); err != nil {
+		if u.ID, err = t.nextNumber("user"); err != nil {
 			return err
 		}
-	} else if err := t.given("user", u.ID); err != nil {
+	} else if err := t.noteNumber("user", u.ID); err != nil {
 		return err
 	} else {
-		c.numbered = true
+		c.preset = true
 	}
-	after, err := copied(u)
+	after, err := clone(u)
 	if err != nil {
 		return err
 	}
@@ -183,11 +183,11 @@ func (t *tx) checkEmail(u *core.User) error {
 	email := core.FoldEmail(*u.Email)
 	holder, known := t.emails[email]
 	if !known {
-		b := newBatch(t.names)
-		b.add("HGET", t.names.key("emails"), email)
-		answers := t.look(b)
+		b := newBatch(t.slot)
+		b.add("HGET", t.slot.key("emails"), email)
+		answers := t.readBatch(b)
 		if answers == nil {
-			return t.fault
+			return t.readErr
 		}
 		holder = number(answers[0])
 	}
@@ -199,7 +199,7 @@ func (t *tx) checkEmail(u *core.User) error {
 
 // freeEmail notes that a user has its email no more.
 func (t *tx) freeEmail(c *change[core.User]) {
-	if u := c.now(); u != nil && u.Email != nil {
+	if u := c.current(); u != nil && u.Email != nil {
 		t.emails[core.FoldEmail(*u.Email)] = 0
 	}
 }
@@ -210,15 +210,15 @@ func (t *tx) DeleteUser(id int64) error {
 	if err != nil {
 		return err
 	}
-	if c.now() == nil {
+	if c.current() == nil {
 		return core.ErrUserNotFound
 	}
-	many, err := t.hasMany(id)
+	many, err := t.hasManyKeys(id)
 	if err != nil {
 		return err
 	}
 	if many {
-		t.many[id], err = t.ids(t.names.key("plans"), -1)
+		t.deferred[id], err = t.indexIDs(t.slot.key("plans"), -1)
 	} else {
 		err = t.loadKeys(id)
 	}
@@ -226,7 +226,7 @@ func (t *tx) DeleteUser(id int64) error {
 		return err
 	}
 	for _, k := range t.keys {
-		if held := k.now(); held != nil && held.UserID == id {
+		if held := k.current(); held != nil && held.UserID == id {
 			k.write(nil)
 		}
 	}

@@ -19,7 +19,7 @@ func TestWaitForMissingReplica(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	o := faulty(server.Addr())
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	w := newWorld(t, s, 1)
 	s.SetWait(redisstore.Wait{Replicas: 2, Timeout: 500 * time.Millisecond})
 	host, port, err := net.SplitHostPort(server.Addr())
@@ -39,7 +39,7 @@ func TestWaitForMissingReplica(t *testing.T) {
 				id = want
 			}
 			l.ask(t, call{key: i, id: id})
-			calls = l.sofar()
+			calls = l.callsSoFar()
 			if err := calls[len(calls)-1].err; !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 				t.Errorf("Consume: %v, want ErrUnavailable with %q", err, want)
 			}
@@ -55,14 +55,14 @@ func TestWaitForMissingReplica(t *testing.T) {
 		t.Errorf("counted %d, want the 2 requests that were asked with ids", used)
 	}
 	l.ask(t, call{key: 0})
-	if err := l.sofar()[len(calls)].err; err != nil {
+	if err := l.callsSoFar()[len(calls)].err; err != nil {
 		t.Errorf("Consume with one replica, waiting for one: %v", err)
 	}
 }
 
 // Many requests that wait at the same time, more than a server has connections for them,
 // are all answered, soon, and so they are when the server stands still.
-func TestManyWait(t *testing.T) {
+func TestManyCallsWaitForReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	host, port, _ := net.SplitHostPort(server.Addr())
 	redistest.Start(t, "--replicaof", host, port)
@@ -70,7 +70,7 @@ func TestManyWait(t *testing.T) {
 	o := faulty(server.Addr())
 	o.Timeout = time.Second
 	o.Wait = redisstore.Wait{Replicas: 1, Timeout: time.Second}
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	w := newWorld(t, s, 2)
 	before := heap()
 	for _, paused := range []bool{false, true} {
@@ -85,9 +85,9 @@ func TestManyWait(t *testing.T) {
 		}
 		all.Wait()
 		calls := l.stop()
-		median, longest := times(calls)
+		median, longest := latencies(calls)
 		t.Logf("paused %v: 1000 at once, %d answered, in %v (median), %v (longest), all after %v; the heap has grown by %d MB",
-			paused, len(only(calls, allowed)), median, longest, time.Since(begun), (heap()-before)>>20)
+			paused, len(filterCalls(calls, outcomeAllowed)), median, longest, time.Since(begun), (heap()-before)>>20)
 		if longest > 20*time.Second {
 			t.Errorf("a request took %v", longest)
 		}

@@ -17,10 +17,10 @@ import (
 // connection on which it is asked all the time whether it is still there. What it tells
 // comes on the same connection before the answer. (Redis: Client-side caching in Redis.)
 const (
-	beat          = 100 * time.Millisecond // how often a master is asked
-	leaseFor      = 800 * time.Millisecond // for how long its answer is relied on, from when it was asked
-	meetEvery     = 250 * time.Millisecond // how often it is looked who is a master: relied on for as long
-	topologyEvery = time.Second            // how often the client itself asks a Cluster and sentinels
+	beat               = 100 * time.Millisecond // how often a master is asked
+	leaseFor           = 800 * time.Millisecond // for how long its answer is relied on, from when it was asked
+	watchTopologyEvery = 250 * time.Millisecond // how often it is looked who is a master: relied on for as long
+	topologyEvery      = time.Second            // how often the client itself asks a Cluster and sentinels
 )
 
 // watch is of all masters.
@@ -30,10 +30,10 @@ type watch struct {
 	quit  context.CancelFunc
 	done  sync.WaitGroup
 
-	mu      sync.Mutex
-	met     time.Duration // since begun, when it was last asked who is a master
-	watcher core.Watcher  // nil until [Store.Watch]
-	masters map[string]*master
+	mu         sync.Mutex
+	topologyAt time.Duration // since begun, when it was last asked who is a master
+	watcher    core.Watcher  // nil until [Store.Watch]
+	masters    map[string]*master
 
 	accounts atomic.Int64 // how many there were when they were last counted
 }
@@ -45,21 +45,21 @@ type master struct {
 	quit   context.CancelFunc
 	client rueidis.Client // of one connection; nil until it is there
 
-	breaks atomic.Uint64 // how often it was not told, or may not have been
-	heard  uint64        // breaks, when the watcher was told of them
-	sound  atomic.Int64  // until when it is relied on, nanoseconds since the watch began
-	silent time.Time     // since when it does not answer
-	why    string        // what was last logged about that
+	breaks         atomic.Uint64 // how often it was not told, or may not have been
+	notifiedBreaks uint64        // breaks, when the watcher was told of them
+	trustedUntil   atomic.Int64  // until when it is relied on, nanoseconds since the watch began
+	awaySince      time.Time     // since when it does not answer
+	loggedError    string        // what was last logged about that
 
-	begun    chan struct{} // closed when it was asked for the first time
+	started  chan struct{} // closed when it was asked for the first time
 	checked  time.Duration // since the watch began, when its data was last checked
 	verified uint64        // breaks, when it was
 
-	run      string // of the last check, guarded by watch.mu; so are warnings
-	warnings int    // that hold
-	policy   string // of the last check, and how many keys were evicted by then
-	evicted  int64
-	unsaid   string // a loss that the mark does not have yet
+	run           string // of the last check, guarded by watch.mu; so are warnings
+	warnings      int    // that hold
+	policy        string // of the last check, and how many keys were evicted by then
+	evicted       int64
+	unwrittenLoss string // a loss that the mark does not have yet
 }
 
 // startWatch begins to watch the masters that there are, and returns when it has asked each of them.
@@ -67,11 +67,11 @@ func startWatch(s *Store) {
 	ctx, quit := context.WithCancel(context.Background())
 	w := &watch{s: s, begun: time.Now(), quit: quit, masters: map[string]*master{}}
 	s.watch = w
-	w.meet(ctx)
+	w.refreshTopology(ctx)
 	for _, m := range w.masters { // whether the store refuses is known before it is used
-		<-m.begun
+		<-m.started
 	}
-	w.done.Go(func() { every(ctx, meetEvery, func() { w.meet(ctx) }) })
+	w.done.Go(func() { every(ctx, watchTopologyEvery, func() { w.refreshTopology(ctx) }) })
 }
 
 // every calls fn again and again until the context ends.
@@ -103,7 +103,7 @@ func (s *Store) Watch(watcher core.Watcher) {
 }
 
 // meet looks who is a master now, and watches those.
-func (w *watch) meet(ctx context.Context) {
+func (w *watch) refreshTopology(ctx context.Context) {
 	asked := time.Since(w.begun)
 	all, err := w.s.topology(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (w *watch) meet(ctx context.Context) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.met = asked
+	w.topologyAt = asked
 	for address, m := range w.masters {
 		if _, still := all[address]; !still {
 			m.quit()
@@ -124,12 +124,12 @@ func (w *watch) meet(ctx context.Context) {
 			continue
 		}
 		own, quit := context.WithCancel(ctx)
-		m := &master{w: w, node: n, quit: quit, begun: make(chan struct{})}
+		m := &master{w: w, node: n, quit: quit, started: make(chan struct{})}
 		n.away.Store(&errUnchecked)
 		w.masters[address] = m
 		w.done.Go(func() {
 			m.beat(own)
-			close(m.begun)
+			close(m.started)
 			every(own, beat, func() { m.beat(own) })
 			if m.client != nil {
 				m.client.Close()
@@ -145,19 +145,19 @@ var errUnchecked = errors.New("its data was not checked yet")
 // beat asks the master whether it answers, and checks its data when a check is due.
 func (m *master) beat(ctx context.Context) {
 	breaks, asked := m.breaks.Load(), time.Since(m.w.begun)
-	err := m.ask(ctx, breaks, asked)
+	err := m.pingAndCheck(ctx, breaks, asked)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		m.lost(err)
+		m.noteError(err)
 	default:
-		m.answered(breaks, asked)
+		m.noteAnswer(breaks, asked)
 	}
 }
 
 // ask pings the master, and checks its data when a check is due: once a second, after each break of
 // the connection, and at each beat while the master has a loss.
-func (m *master) ask(ctx context.Context, breaks uint64, asked time.Duration) error {
+func (m *master) pingAndCheck(ctx context.Context, breaks uint64, asked time.Duration) error {
 	m.w.mu.Lock()
 	due := m.checked == 0 || asked-m.checked >= markEvery || m.verified != breaks || m.node.loss != ""
 	m.w.mu.Unlock()
@@ -194,18 +194,18 @@ func (m *master) option() rueidis.ClientOption {
 	o.PipelineMultiplex = -1 // one connection
 	o.RingScaleEachConn = 0
 	o.DisableCache, o.CacheSizeEachConn = false, 1<<10
-	o.ClientTrackingOptions = []string{"PREFIX", m.w.s.o.tell(), "BCAST"}
-	o.OnInvalidations = m.told
+	o.ClientTrackingOptions = []string{"PREFIX", m.w.s.o.invalidationPrefix(), "BCAST"}
+	o.OnInvalidations = m.onInvalidation
 	return o
 }
 
 // told is called with what was changed, nil when something may have been missed.
-func (m *master) told(names []rueidis.RedisMessage) {
+func (m *master) onInvalidation(names []rueidis.RedisMessage) {
 	if names == nil {
 		m.breaks.Add(1)
 		m.w.mu.Lock()
 		defer m.w.mu.Unlock()
-		m.sound.Store(0)
+		m.trustedUntil.Store(0)
 		m.w.trustLocked()
 		return
 	}
@@ -217,7 +217,7 @@ func (m *master) told(names []rueidis.RedisMessage) {
 	}
 	for _, name := range names {
 		text, _ := name.ToString()
-		if c, ok := m.w.s.o.told(text); ok {
+		if c, ok := m.w.s.o.parseInvalidation(text); ok {
 			watcher.Changed(c)
 		}
 	}
@@ -225,40 +225,40 @@ func (m *master) told(names []rueidis.RedisMessage) {
 
 // answered notes that the master was there, and has told everything, when it was asked;
 // unless it may not have been told since.
-func (m *master) answered(breaks uint64, asked time.Duration) {
+func (m *master) noteAnswer(breaks uint64, asked time.Duration) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	if m.breaks.Load() != breaks {
 		return
 	}
-	if m.heard != breaks || m.sound.Load() == 0 {
-		m.w.s.accounts.Clear() // another server may have taken over that does not have them
+	if m.notifiedBreaks != breaks || m.trustedUntil.Load() == 0 {
+		m.w.s.knownAccounts.Clear() // another server may have taken over that does not have them
 		if m.w.watcher != nil {
 			m.w.watcher.Lost()
 		}
 	}
-	m.heard = breaks
-	m.sound.Store(int64(asked + leaseFor))
+	m.notifiedBreaks = breaks
+	m.trustedUntil.Store(int64(asked + leaseFor))
 	m.w.trustLocked()
-	m.node.found()
-	if !m.silent.IsZero() {
-		m.w.s.o.Logger.Info("redis is back", "address", m.node.address, "after", time.Since(m.silent).Round(time.Millisecond))
-		m.silent = time.Time{}
+	m.node.setBack()
+	if !m.awaySince.IsZero() {
+		m.w.s.o.Logger.Info("redis is back", "address", m.node.address, "after", time.Since(m.awaySince).Round(time.Millisecond))
+		m.awaySince = time.Time{}
 	}
 }
 
 // lost notes that the master does not answer. What is wrong is logged once, and again when
 // the server says something else: that it takes no password, after a connection that broke.
-func (m *master) lost(err error) {
+func (m *master) noteError(err error) {
 	m.node.away.Store(&err) // whatever it was before
 	_, told := rueidis.IsRedisErr(err)
 	switch {
-	case m.silent.IsZero():
-		m.silent = time.Now()
-	case !told || m.why == err.Error():
+	case m.awaySince.IsZero():
+		m.awaySince = time.Now()
+	case !told || m.loggedError == err.Error():
 		return
 	}
-	m.why = err.Error()
+	m.loggedError = err.Error()
 	m.w.s.o.Logger.Warn("redis is away", "address", m.node.address, "error", err)
 }
 
@@ -268,9 +268,9 @@ func (w *watch) trustLocked() {
 	if w.watcher == nil {
 		return
 	}
-	until := int64(w.met + leaseFor)
+	until := int64(w.topologyAt + leaseFor)
 	for _, m := range w.masters {
-		until = min(until, m.sound.Load())
+		until = min(until, m.trustedUntil.Load())
 	}
 	w.watcher.Trusted(time.Duration(until) - time.Since(w.begun))
 }

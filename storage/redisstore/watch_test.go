@@ -10,11 +10,11 @@ import (
 
 // Every change that is made through one store is told through another: else what the other
 // process has in memory stays as it was.
-func TestToldOfEveryChange(t *testing.T) {
+func TestEveryChangeInvalidates(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	other := &watcher{}
-	opened(t, faulty(server.Addr())).Watch(other)
+	openFaulty(t, faulty(server.Addr())).Watch(other)
 	other.awaitTrust(t)
 
 	k := w.keys[0]
@@ -48,7 +48,7 @@ func TestToldOfEveryChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, change := range c.want {
-				other.awaitTold(t, change, from)
+				other.awaitChange(t, change, from)
 			}
 		})
 	}
@@ -56,28 +56,28 @@ func TestToldOfEveryChange(t *testing.T) {
 	if _, err := w.s.UpdateOwnerKey(t.Context(), w.account, "okey_1", func(*core.OwnerKey) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	other.awaitTold(t, owner, from)
+	other.awaitChange(t, owner, from)
 	another := &core.OwnerKey{ID: "okey_2", AccountID: w.account, Digest: core.DigestOf("another")}
 	if err := w.s.CreateOwnerKey(t.Context(), another); err != nil {
 		t.Fatal(err)
 	}
-	other.awaitTold(t, core.Change{OwnerKey: another.Digest}, from)
+	other.awaitChange(t, core.Change{OwnerKey: another.Digest}, from)
 }
 
 // A change is told at once: another process may rely on its memory that long at most.
 func TestLagOfChanges(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 1)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 1)
 	other := &watcher{}
-	opened(t, faulty(server.Addr())).Watch(other)
+	openFaulty(t, faulty(server.Addr())).Watch(other)
 	other.awaitTrust(t)
 	var lags []time.Duration
 	for range 200 {
 		from := time.Now()
 		w.move(t, 0, w.keys[0].UserID)
-		lags = append(lags, other.awaitTold(t, core.Change{Account: w.account, Digest: w.keys[0].Digest}, from))
+		lags = append(lags, other.awaitChange(t, core.Change{Account: w.account, Digest: w.keys[0].Digest}, from))
 	}
-	median, worst := spread(lags)
+	median, worst := medianAndMax(lags)
 	t.Logf("%d changes were told within %v (median), %v (worst) from the beginning of the write", len(lags), median, worst)
 	if worst > time.Second {
 		t.Errorf("a change was told after %v, want less than a second", worst)
@@ -90,7 +90,7 @@ func TestCutChannel(t *testing.T) {
 	server := redistest.Start(t)
 	relay := newRelay(t, server.Addr())
 	other := &watcher{}
-	opened(t, faulty(relay.Addr())).Watch(other)
+	openFaulty(t, faulty(relay.Addr())).Watch(other)
 	other.awaitTrust(t)
 	for range 3 {
 		losses := other.losses()
@@ -113,10 +113,10 @@ func TestSilentChannel(t *testing.T) {
 	server := redistest.Start(t)
 	relay := newRelay(t, server.Addr())
 	other := &watcher{}
-	opened(t, faulty(relay.Addr())).Watch(other)
+	openFaulty(t, faulty(relay.Addr())).Watch(other)
 	for name, silence := range map[string]struct{ begin, end func() }{
 		"server":  {server.Pause, server.Resume},
-		"channel": {func() { relay.stall(telling) }, relay.resume},
+		"channel": {func() { relay.stall(isInvalidationConn) }, relay.resume},
 	} {
 		other.awaitTrust(t)
 		silence.begin()
@@ -139,7 +139,7 @@ const slack = 500 * time.Millisecond
 func TestFlushedServer(t *testing.T) {
 	server := redistest.Start(t)
 	other := &watcher{}
-	opened(t, faulty(server.Addr())).Watch(other)
+	openFaulty(t, faulty(server.Addr())).Watch(other)
 	other.awaitTrust(t)
 	losses := other.losses()
 	server.Do(t, "FLUSHALL")

@@ -12,12 +12,12 @@ import (
 // watcher is a [core.Watcher] that notes what it is told.
 type watcher struct {
 	mu      sync.Mutex
-	changes []told
+	changes []receivedChange
 	lost    int
 	until   time.Time // until when it may trust
 }
 
-type told struct {
+type receivedChange struct {
 	core.Change
 	at time.Time
 }
@@ -25,7 +25,7 @@ type told struct {
 func (w *watcher) Changed(c core.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.changes = append(w.changes, told{c, time.Now()})
+	w.changes = append(w.changes, receivedChange{c, time.Now()})
 }
 
 func (w *watcher) Trusted(d time.Duration) {
@@ -57,7 +57,7 @@ func (w *watcher) trusts() bool {
 func (w *watcher) find(c core.Change, after time.Time) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := slices.IndexFunc(w.changes, func(t told) bool { return t.Change == c && t.at.After(after) })
+	i := slices.IndexFunc(w.changes, func(t receivedChange) bool { return t.Change == c && t.at.After(after) })
 	if i < 0 {
 		return time.Time{}, false
 	}
@@ -66,7 +66,7 @@ func (w *watcher) find(c core.Change, after time.Time) (time.Time, bool) {
 
 // awaitTold waits until a change is told that was made after a time, and returns after how
 // long it was.
-func (w *watcher) awaitTold(t testing.TB, c core.Change, from time.Time) (lag time.Duration) {
+func (w *watcher) awaitChange(t testing.TB, c core.Change, from time.Time) (lag time.Duration) {
 	t.Helper()
 	until(t, "to be told of a change", func() bool {
 		at, ok := w.find(c, from)
