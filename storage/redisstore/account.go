@@ -134,8 +134,8 @@ func (s *Store) Access(ctx context.Context, account string) (ac *core.Access, er
 	return ac, err
 }
 
-// UpdateAccess implements [core.Store]. It works while the memory is full: who makes room signs
-// in first.
+// UpdateAccess implements [core.Store]. It works while memory is full, so that an operator can sign in and
+// delete data.
 func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
 	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		if ac, err = r.access(account); err != nil {
@@ -153,7 +153,7 @@ func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.
 	return ac, nil
 }
 
-// exists reports whether there is an account.
+// accountExists reports whether an account exists.
 func (s *Store) accountExists(ctx context.Context, account string) (bool, error) {
 	if _, known := s.knownAccounts.Load(account); known {
 		return true, nil
@@ -170,17 +170,17 @@ func (s *Store) accountExists(ctx context.Context, account string) (bool, error)
 	return there, nil
 }
 
-// registering reads and changes the registry: all accounts and owner's keys, in one slot.
+// registryTx is a transaction on the registry: all accounts and owner's keys.
 type registryTx struct {
 	ctx     context.Context
 	s       *Store
-	version string // that was read first
+	version string // of the first read; all reads must see it
 	writes  *batch
-	readErr error // of a read; the answers mean nothing then
+	readErr error // the first failed read; later answers are zero
 }
 
-// register runs fn on the registry and makes its writes happen at once, if nobody else
-// has changed the registry since fn began to read. fn may be run again.
+// updateRegistry runs fn, and commits its writes if the registry is unchanged since the first read.
+// Otherwise it runs fn again.
 func (s *Store) updateRegistry(ctx context.Context, fn func(*registryTx) error) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (s *Store) updateRegistry(ctx context.Context, fn func(*registryTx) error) 
 	})
 }
 
-// look reads from one version of the registry.
+// read runs a read command on the registry.
 func (r *registryTx) read(command, name string, args ...string) (answer rueidis.RedisMessage, ok bool) {
 	if r.readErr != nil {
 		return answer, false
@@ -222,7 +222,7 @@ func (r *registryTx) read(command, name string, args ...string) (answer rueidis.
 	return answers[0], true
 }
 
-// get reads a text.
+// get reads a string.
 func (r *registryTx) get(command, name string, args ...string) (string, bool) {
 	answer, ok := r.read(command, name, args...)
 	if !ok {
@@ -256,7 +256,7 @@ func (r *registryTx) access(account string) (*core.Access, error) {
 	case ok:
 		return record.Decode[core.Access]([]byte(b))
 	case r.has("accounts", account):
-		return &core.Access{}, nil // nobody has signed in yet
+		return &core.Access{}, nil // nobody has signed in so far
 	}
 	return nil, core.ErrAccountNotFound
 }
@@ -275,8 +275,7 @@ func (r *registryTx) addOwnerKey(account string, k *core.OwnerKey) error {
 	return nil
 }
 
-// replaced writes a thing in place of the one in a field of a hash, and returns it as it is
-// read there.
+// replaceRecord stores v in a field of a hash. It returns v as a reader would decode it.
 func replaceRecord[T any](r *registryTx, hash, field string, v *T) (*T, error) {
 	b, err := record.Encode(v)
 	if err != nil {
@@ -286,7 +285,8 @@ func replaceRecord[T any](r *registryTx, hash, field string, v *T) (*T, error) {
 	return record.Decode[T](b)
 }
 
-// registered returns a page of what a list names, from a hash.
+// registryPage returns a page of records. order names the list of their ids, hash the hash with the
+// records.
 func registryPage[T any](r *registryTx, order, hash string, p core.Page) (page []*T, total int, err error) {
 	n, ok := r.read("LLEN", order)
 	first := p.Offset()

@@ -13,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// do sends a command and waits for the answer, no longer than the context.
+// do sends a command and waits for the answer until ctx ends.
 func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
 	n := s.nodes.ofSlot(cmd.Slot())
 	if err := n.enter(ctx); err != nil {
@@ -24,10 +24,10 @@ func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 	return r
 }
 
-// together is how many calls are made at the same time for one that was asked for.
+// maxParallel is the maximum number of parallel calls for one call of the store.
 const maxParallel = 64
 
-// doWrite is do for a command that writes: it waits for replicas if it shall.
+// doWrite is do for a write: it waits for replicas if the settings say so.
 func (s *Store) doWrite(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
 	if s.settings.Load().wait.Replicas == 0 {
 		return s.do(ctx, cmd)
@@ -35,11 +35,10 @@ func (s *Store) doWrite(ctx context.Context, cmd rueidis.Completed) rueidis.Redi
 	return s.doAndWaitReplicas(ctx, cmd)
 }
 
-// redirects is how often a command that is followed by WAIT is sent again because its
-// slot is elsewhere. It was not run then.
+// maxRedirects is how often doAndWaitReplicas follows a MOVED redirect. A redirected command has not run.
 const maxRedirects = 5
 
-// doAndWait sends a command that writes, and WAIT behind it on the same connection.
+// doAndWaitReplicas sends a write followed by WAIT on the same connection.
 func (s *Store) doAndWaitReplicas(ctx context.Context, cmd rueidis.Completed) (r rueidis.RedisResult) {
 	w := s.settings.Load().wait
 	n := s.nodes.ofSlot(cmd.Slot())
@@ -71,7 +70,7 @@ func (s *Store) doAndWaitReplicas(ctx context.Context, cmd rueidis.Completed) (r
 	return r
 }
 
-// sendBoth sends a command and WAIT on a connection of their own.
+// sendWithWait sends a command and WAIT on a dedicated connection.
 func (s *Store) sendWithWait(ctx context.Context, cmd rueidis.Completed, w Wait) (r, wait rueidis.RedisResult) {
 	client, err := s.replicaConns.get(&s.o)
 	if err != nil {
@@ -96,7 +95,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// unavailable returns the fault of a call: that of Redis, or none.
+// unavailable wraps an error of a call as [core.ErrUnavailable]. It returns nil for nil and for a nil
+// reply.
 func unavailable(err error) error {
 	switch {
 	case err == nil, rueidis.IsRedisNil(err):
@@ -107,9 +107,8 @@ func unavailable(err error) error {
 	return core.Unavailable(fmt.Errorf("redis: %w", err))
 }
 
-// deadlines are contexts that end when a call that begins now has to be answered. Calls
-// that begin at about the same time have the same, so that a decision needs no timer of
-// its own.
+// deadlines hands out contexts with a deadline. Calls that start within timeout/deadlineShare share a
+// context, so that a decision needs no timer.
 type deadlines struct {
 	timeout time.Duration
 	current atomic.Pointer[deadline]
@@ -117,14 +116,14 @@ type deadlines struct {
 
 type deadline struct {
 	context.Context
-	sharedUntil time.Time // for calls that begin before
+	sharedUntil time.Time // calls that start before use this context
 }
 
-// share is for how long calls get the same deadline, as a part of the timeout.
+// deadlineShare is the fraction of the timeout, 1/20, for which calls share a deadline.
 const deadlineShare = 20
 
-// next returns the context of a call that begins now. Who began it does not matter: a
-// count that has begun is finished.
+// next returns the context of a call that starts now. It ignores the context of the caller: a decision
+// that was sent is completed.
 func (d *deadlines) next() context.Context {
 	now := time.Now()
 	if c := d.current.Load(); c != nil && now.Before(c.sharedUntil) {
@@ -137,25 +136,25 @@ func (d *deadlines) next() context.Context {
 	return c
 }
 
-// within bounds a call by the timeout, and by nothing else: a caller that has gone says
+// withTimeout bounds a call by the timeout of the store. It drops the deadline of the caller, which says
 // nothing about the server.
 func (s *Store) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout)
 }
 
-// waiting are connections for calls that wait for replicas: each has one of its own, since
-// WAIT holds up whatever comes behind it. There are none before the first such call.
+// replicaConns holds the client for calls that wait for replicas. Each such call has its own connection,
+// because WAIT blocks all later commands on a connection. The first such call creates the client.
 type replicaConns struct {
 	client atomic.Pointer[rueidis.Client]
 	opens  singleflight.Group
 }
 
-// The connections that wait. Each is small: no more than one call is in its queue.
+// Limits of replicaConns. Each connection is small, as it carries one call at a time.
 const (
-	maxReplicaConns   = 256 // of a master
-	replicaConnRing   = 2   // 2^2 places in the queue
+	maxReplicaConns   = 256 // per master
+	replicaConnRing   = 2   // 2^2 entries
 	replicaConnBuffer = 16 << 10
-	replicaConnIdle   = time.Minute // for how long those stay open that nobody needs
+	replicaConnIdle   = time.Minute // unused connections are closed after this time
 )
 
 func (o *Options) replicaConnOption() rueidis.ClientOption {
@@ -167,7 +166,7 @@ func (o *Options) replicaConnOption() rueidis.ClientOption {
 	return c
 }
 
-// get returns the client, which it makes first if there is none.
+// get returns the client, and creates it on the first call.
 func (w *replicaConns) get(o *Options) (rueidis.Client, error) {
 	if c := w.client.Load(); c != nil {
 		return *c, nil
@@ -195,7 +194,7 @@ func (w *replicaConns) close() {
 	}
 }
 
-// enterWaiting is enter for a call that will wait for replicas.
+// enterWaiting is enter for a call that waits for replicas.
 func (n *node) enterWaiting(ctx context.Context) error {
 	if err := n.enter(ctx); err != nil {
 		return err

@@ -13,11 +13,10 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// minVersion is the oldest Redis that this is tested to work with. A Valkey says that it is
-// a Redis 7.2.
+// minVersion is the oldest supported version of Redis. Valkey reports Redis 7.2.
 var minVersion = [2]int{6, 2}
 
-// check returns why the servers cannot be used, and warns of how they would forget.
+// check returns an error if the servers are not usable. It logs settings that risk the loss of counts.
 func (s *Store) check(ctx context.Context) error {
 	for address, n := range s.client.Nodes() {
 		calls, cancel := s.withTimeout(ctx)
@@ -25,7 +24,7 @@ func (s *Store) check(ctx context.Context) error {
 		cancel()
 		if err != nil {
 			if _, told := rueidis.IsRedisErr(err); !told && s.client.Mode() == rueidis.ClientModeCluster {
-				continue // a node that is away is no reason not to use the others
+				continue // the other nodes may be usable
 			}
 			return fmt.Errorf("INFO: %w", err)
 		}
@@ -36,14 +35,14 @@ func (s *Store) check(ctx context.Context) error {
 	if err := s.checkFormat(ctx); err != nil {
 		return err
 	}
-	if _, _, err := s.readBatch(ctx, newBatch(s.o.registry())); err != nil { // a script that does next to nothing
+	if _, _, err := s.readBatch(ctx, newBatch(s.o.registry())); err != nil { // tests EVALSHA with an empty batch
 		return err
 	}
 	return s.checkWatch(ctx)
 }
 
-// checkWatch makes sure that the servers tell what others change: one of them, that
-// answers. Without it everything would be away.
+// checkWatch returns an error if no reachable master supports client tracking. Without tracking the store
+// would report every master as away.
 func (s *Store) checkWatch(ctx context.Context) error {
 	masters, err := s.topology(ctx)
 	if err != nil {
@@ -67,7 +66,7 @@ func (s *Store) checkWatch(ctx context.Context) error {
 	return nil
 }
 
-// infoOf reads what INFO answers.
+// infoOf parses the answer of INFO.
 func infoOf(text string) map[string]string {
 	info := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -90,16 +89,17 @@ func (s *Store) checkInfo(address string, info map[string]string) error {
 	return nil
 }
 
-// warned remembers when a warning was logged, by address and text.
+// warningLog remembers when each warning was last logged, by address and text.
 type warningLog struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// warnEvery is how often a warning is logged while it holds.
+// warnEvery is the interval at which a lasting condition is logged again.
 const warnEvery = time.Hour
 
-// while logs a warning when its condition begins to hold, and then every hour. It returns holds.
+// logWhile logs a warning when its condition becomes true, and every hour while it stays true. It returns
+// holds.
 func (w *warningLog) logWhile(holds bool, log *slog.Logger, address string, now time.Time, text string, about ...any) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +113,8 @@ func (w *warningLog) logWhile(holds bool, log *slog.Logger, address string, now 
 	return holds
 }
 
-// warn logs each setting by which a server may lose counts, and returns the number of those settings.
+// warn logs each setting of a server that risks the loss of counts. It returns the number of such
+// settings.
 func (s *Store) warn(address string, info map[string]string, now time.Time) (hold int) {
 	policy, wait, master := info["maxmemory_policy"], s.settings.Load().wait.Replicas, info["role"] == "master"
 	replicas, err := strconv.Atoi(info["connected_slaves"])
@@ -142,14 +143,14 @@ func tooOld(version string) bool {
 	minor, _, _ := strings.Cut(rest, ".")
 	a, err := strconv.Atoi(major)
 	if err != nil {
-		return false // of a kind that does not say it
+		return false // not a numeric version
 	}
 	b, _ := strconv.Atoi(minor)
 	return a < minVersion[0] || a == minVersion[0] && b < minVersion[1]
 }
 
-// checkFormat makes sure that what is there was written by this layout. It writes only
-// where nothing is: a server whose memory is full can still be read.
+// checkFormat returns an error if the stored data has another format. It writes the format only into an
+// empty store, so that a store with full memory can be opened.
 func (s *Store) checkFormat(ctx context.Context) error {
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
@@ -159,7 +160,7 @@ func (s *Store) checkFormat(ctx context.Context) error {
 		if err := s.do(ctx, set).Error(); err != nil && !rueidis.IsRedisNil(err) {
 			return err
 		}
-		have, err = s.storedFormat(ctx) // another may have been quicker
+		have, err = s.storedFormat(ctx) // another process may have written it first
 	}
 	switch {
 	case err != nil:

@@ -13,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// The numbers of a day, as scripts/tallies.lua has them.
+// Numbers of a day, as in scripts/day_counts.lua.
 const (
 	dayAllowed = iota
 	dayDenied
@@ -21,14 +21,14 @@ const (
 	daySharedDenied
 )
 
-// tallyField is a field of the counters with the tally of a number.
+// dayField is a field of the hash of counters that holds one number of the latest day.
 type dayField struct {
 	name   string
 	number int
 }
 
-// tallyFields returns those of a user or key. The first is the counter, with the tally of what
-// it allowed.
+// dayFields returns the day fields of a user or key. The first is the counter itself, which holds the
+// allowed requests of its day.
 func dayFields(field string) []dayField {
 	if field == userField {
 		return []dayField{{field, daySharedAllowed}, {"a", dayAllowed}, {"d", dayDenied}, {"s", daySharedDenied}}
@@ -36,7 +36,7 @@ func dayFields(field string) []dayField {
 	return []dayField{{field, dayAllowed}, {"d" + field, dayDenied}}
 }
 
-// numberOf returns a number of a day, to be read or set.
+// dayNumber returns a pointer to a number of a day.
 func dayNumber(d *core.CounterDay, number int) *int64 {
 	switch number {
 	case dayAllowed:
@@ -49,7 +49,7 @@ func dayNumber(d *core.CounterDay, number int) *int64 {
 	return &d.Shared.Denied
 }
 
-// daily are the days of a user or key.
+// dayMap maps dates to the days of a user or key.
 type dayMap map[core.Date]*core.CounterDay
 
 func (d dayMap) set(number int, date core.Date, used int64) {
@@ -59,14 +59,14 @@ func (d dayMap) set(number int, date core.Date, used int64) {
 	*dayNumber(d[date], number) = used
 }
 
-// Before a tally of a day that is over stands the day, then in so many bits which number it
-// is, and in how many bytes that is written.
+// Each number of a past day has a head of 4 bytes: the date, then numberBits for which number it is, then
+// sizeBits for the size of the number in bytes.
 const (
 	numberBits = 2
 	sizeBits   = 3
 )
 
-// addOver adds days that are over.
+// addPast decodes past days.
 func (d dayMap) addPast(over string) error {
 	for r := record.NewReader([]byte(over)); !r.Ended(); {
 		head := r.Uint(4)
@@ -80,7 +80,7 @@ func (d dayMap) addPast(over string) error {
 	return nil
 }
 
-// appendOver appends the tally of a number on a day that is over.
+// appendPast encodes one number of a past day.
 func appendPast(b []byte, number int, t core.Tally) []byte {
 	size := 7
 	switch {
@@ -93,7 +93,7 @@ func appendPast(b []byte, number int, t core.Tally) []byte {
 	return record.AppendUint(record.AppendUint(b, 4, head), size, uint64(t.Used))
 }
 
-// addTally adds a tally: what it says of its day is later than what is over.
+// addCurrent adds the number of a latest day. It replaces an earlier value for that day.
 func (d dayMap) addCurrent(number int, t core.Tally) {
 	if t != (core.Tally{}) {
 		d.set(number, t.Date(), t.Used)
@@ -130,8 +130,8 @@ func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date)
 	shared := func(d *core.CounterDay) { add(d.Date, d.Shared) }
 	read := s.readDays
 	if first == last {
-		read = func(ctx context.Context, places []location) ([]dayMap, []int, error) {
-			return s.readDay(ctx, places, first)
+		read = func(ctx context.Context, locs []location) ([]dayMap, []int, error) {
+			return s.readDay(ctx, locs, first)
 		}
 	}
 	var err error
@@ -152,12 +152,12 @@ func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date)
 	return list, nil
 }
 
-// dailyReader returns the days at some places, and at which of them there is no counter that is
-// there to stay.
+// dayReader returns the days at the locations. missing are the indexes of counters that do not exist or
+// are about to move.
 type dayReader func(context.Context, []location) (all []dayMap, missing []int, err error)
 
-// eachDayOf calls fn with the days of all users or keys of an index, in no order and never
-// twice at the same time.
+// eachDayInIndex calls fn with the days of all users or keys in an index, in no order and never
+// concurrently.
 func (s *Store) eachDayInIndex(ctx context.Context, index string, counter func(id string) core.CounterID,
 	read dayReader, fn func(*core.CounterDay)) error {
 	var mu sync.Mutex
@@ -172,7 +172,7 @@ func (s *Store) eachDayInIndex(ctx context.Context, index string, counter func(i
 
 // eachDay calls fn with the days of some users or keys, in no order.
 func (s *Store) eachDay(ctx context.Context, ids []core.CounterID, read dayReader, fn func(*core.CounterDay)) error {
-	all, err := readLocated(ctx, s, ids, func(places []location) ([]dayMap, []int, error) { return read(ctx, places) })
+	all, err := readLocated(ctx, s, ids, func(locs []location) ([]dayMap, []int, error) { return read(ctx, locs) })
 	if err != nil {
 		return err
 	}
@@ -184,29 +184,29 @@ func (s *Store) eachDay(ctx context.Context, ids []core.CounterID, read dayReade
 	return nil
 }
 
-// daily is a dailyReader of all days.
-func (s *Store) readDays(ctx context.Context, places []location) (all []dayMap, missing []int, err error) {
-	return s.readDaysAt(ctx, places, existing(places))
+// readDays is a dayReader for all days.
+func (s *Store) readDays(ctx context.Context, locs []location) (all []dayMap, missing []int, err error) {
+	return s.readDaysAt(ctx, locs, existing(locs))
 }
 
-// dailyAt is daily for some of the places: of the others there is nothing.
-func (s *Store) readDaysAt(ctx context.Context, places []location, which []int) (all []dayMap, missing []int, err error) {
+// readDaysAt reads the days at some of the locations, given as indexes. The others stay nil.
+func (s *Store) readDaysAt(ctx context.Context, locs []location, which []int) (all []dayMap, missing []int, err error) {
 	keys, args := make([][]string, len(which)), make([][]string, len(which))
 	for i, at := range which {
-		p := places[at]
+		p := locs[at]
 		keys[i] = []string{p.slot.counters(), p.slot.pastDays(p.field)}
 		for _, f := range dayFields(p.field) {
 			args[i] = append(args[i], f.name)
 		}
 	}
-	all = make([]dayMap, len(places))
+	all = make([]dayMap, len(locs))
 	for i, r := range readDaysScript.readEach(ctx, s, keys, args) {
 		parts, err := r.ToArray()
 		if err != nil {
 			return nil, nil, unavailable(err)
 		}
 		at := which[i]
-		fields := dayFields(places[at].field)
+		fields := dayFields(locs[at].field)
 		over, _ := text(parts[len(fields)])
 		days, c, err := decodeDays(fields, parts, over)
 		if err != nil {
@@ -219,19 +219,19 @@ func (s *Store) readDaysAt(ctx context.Context, places []location, which []int) 
 	return all, missing, nil
 }
 
-// dailyOn is a dailyReader of one day. Where it is that of the latest requests, as it mostly
-// is, it is in the counters: the days that are over are read only where it is not.
-func (s *Store) readDay(ctx context.Context, places []location, day core.Date) (all []dayMap, missing []int, err error) {
-	which := existing(places)
+// readDay is a dayReader for one day. It reads past days only for counters whose latest day is another
+// one.
+func (s *Store) readDay(ctx context.Context, locs []location, day core.Date) (all []dayMap, missing []int, err error) {
+	which := existing(locs)
 	cmds := make([]rueidis.Completed, len(which))
 	for i, at := range which {
-		cmd := s.client.B().Hmget().Key(places[at].slot.counters()).Field()
-		for _, f := range dayFields(places[at].field) {
+		cmd := s.client.B().Hmget().Key(locs[at].slot.counters()).Field()
+		for _, f := range dayFields(locs[at].field) {
 			cmd = cmd.Field(f.name)
 		}
 		cmds[i] = cmd.Build()
 	}
-	all = make([]dayMap, len(places))
+	all = make([]dayMap, len(locs))
 	var earlier []int
 	for i, r := range s.doMany(ctx, cmds) {
 		parts, err := r.ToArray()
@@ -239,7 +239,7 @@ func (s *Store) readDay(ctx context.Context, places []location, day core.Date) (
 			return nil, nil, unavailable(err)
 		}
 		at := which[i]
-		days, c, err := decodeDays(dayFields(places[at].field), parts, "")
+		days, c, err := decodeDays(dayFields(locs[at].field), parts, "")
 		switch {
 		case err != nil:
 			return nil, nil, err
@@ -254,7 +254,7 @@ func (s *Store) readDay(ctx context.Context, places []location, day core.Date) (
 	if len(earlier) == 0 {
 		return all, missing, nil
 	}
-	more, moreMissing, err := s.readDaysAt(ctx, places, earlier)
+	more, moreMissing, err := s.readDaysAt(ctx, locs, earlier)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -264,13 +264,13 @@ func (s *Store) readDay(ctx context.Context, places []location, day core.Date) (
 	return all, append(missing, moreMissing...), nil
 }
 
-// dailyCounter is what decodeDaily finds out beside.
+// dayCounter describes the counter that decodeDays has decoded.
 type dayCounter struct {
-	notMoving       bool      // the counter is there to stay
-	allowed, latest core.Date // the days of its own tally, and of the latest
+	notMoving       bool      // the counter exists, and is not about to move
+	allowed, latest core.Date // date in the counter, and the latest date in all fields
 }
 
-// decodeDaily returns the days that are in fields, and those that are over.
+// decodeDays decodes the latest days from fields, and the past days.
 func decodeDays(fields []dayField, parts []rueidis.RedisMessage, over string) (days dayMap, c dayCounter, err error) {
 	days = dayMap{}
 	if err := days.addPast(over); err != nil {
@@ -314,8 +314,7 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) (list []core
 	return list, err
 }
 
-// daysLive is for how long days that are over are kept after the last of them has come, in
-// milliseconds.
+// pastDaysTTL is how long past days live after the last write, in milliseconds.
 var pastDaysTTL = strconv.Itoa((core.DaysKept + 1) * day * 1000)
 
 // SetDays implements [core.Importer].
@@ -324,19 +323,19 @@ func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.Coun
 		return err
 	}
 	defer s.end()
-	places, err := s.locations(ctx, []core.CounterID{id})
+	locs, err := s.locations(ctx, []core.CounterID{id})
 	if err != nil {
 		return err
 	}
-	at := places[0]
-	over, tallies := encodeDays(dayFields(at.field), days)
+	at := locs[0]
+	over, latest := encodeDays(dayFields(at.field), days)
 	return s.setAt(ctx, id, at, setDaysScript, []string{at.slot.counters(), at.slot.pastDays(at.field)},
-		append([]string{at.field, over, pastDaysTTL}, tallies...))
+		append([]string{at.field, over, pastDaysTTL}, latest...))
 }
 
-// encodeDays returns days as they are stored: those that are over, and the tallies of the last
-// ones by their fields.
-func encodeDays(fields []dayField, days []core.CounterDay) (over string, tallies []string) {
+// encodeDays returns the stored form of days: the past days, and pairs of field and value for the latest
+// days.
+func encodeDays(fields []dayField, days []core.CounterDay) (over string, latest []string) {
 	var b []byte
 	for i, f := range fields {
 		var last core.Tally
@@ -350,17 +349,17 @@ func encodeDays(fields []dayField, days []core.CounterDay) (over string, tallies
 			}
 			last = core.Tally{Start: int64(max(0, d.Date)) * day, Used: used}
 		}
-		tally := ""
+		value := ""
 		switch {
 		case last.Used == 0:
-		case i == 0: // the counter has its tally: of this day, or of another one
+		case i == 0: // the counter holds its own latest day, which may differ
 			b = appendPast(b, f.number, last)
 		default:
-			tally = encodeDayCount(last)
+			value = encodeDayCount(last)
 		}
 		if i > 0 {
-			tallies = append(tallies, f.name, tally)
+			latest = append(latest, f.name, value)
 		}
 	}
-	return string(b), tallies
+	return string(b), latest
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// History implements [core.Store]. It holds the newest entries, see [Options.History].
+// History implements [core.Store]. [Options.History] bounds the number of entries.
 func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) (entries []core.Entry, total int, err error) {
 	if err := s.begin(); err != nil {
 		return nil, 0, err
 	}
 	defer s.end()
-	_, err = readLocated(ctx, s, []core.CounterID{of}, func(places []location) (_ []struct{}, missing []int, err error) {
-		if of.KeyID != "" { // it may have moved meanwhile
+	_, err = readLocated(ctx, s, []core.CounterID{of}, func(locs []location) (_ []struct{}, missing []int, err error) {
+		if of.KeyID != "" { // the key may have moved during the read
 			missing = []int{0}
 		}
-		entries, total, err = s.readHistory(ctx, places[0], since, p)
+		entries, total, err = s.readHistory(ctx, locs[0], since, p)
 		return nil, missing, err
 	})
 	if err != nil {
@@ -33,24 +33,24 @@ func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time,
 	return entries, total, nil
 }
 
-// bytesPerEntry bounds the size of a history, for each entry that it may hold:
-// BYTES_PER_ENTRY in shared.lua.
+// bytesPerEntry times [Options.History] bounds the size of a history in bytes. The same as BYTES_PER_ENTRY
+// in shared.lua.
 const bytesPerEntry = 200
 
-// HistoryCut implements [core.CappedHistory]. A history of more than half of its bound in
-// bytes may have been cut.
+// HistoryCut implements [core.CappedHistory]. It is true for every history larger than half of its bound
+// in bytes.
 func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error) {
 	if err := s.begin(); err != nil {
 		return false, err
 	}
 	defer s.end()
-	places, err := s.locations(ctx, []core.CounterID{of})
-	if err != nil || places[0].field == "" {
+	locs, err := s.locations(ctx, []core.CounterID{of})
+	if err != nil || locs[0].field == "" {
 		return false, err
 	}
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	value, err := s.do(ctx, s.client.B().Hget().Key(places[0].slot.counters()).Field(historySizeField(places[0].field)).Build()).ToString()
+	value, err := s.do(ctx, s.client.B().Hget().Key(locs[0].slot.counters()).Field(historySizeField(locs[0].field)).Build()).ToString()
 	if rueidis.IsRedisNil(err) {
 		return false, nil
 	}
@@ -65,7 +65,7 @@ func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error)
 	return 2*n > bytesPerEntry*int64(s.HistoryCap()), nil
 }
 
-// historyAt returns a page of the history at a place.
+// readHistory returns a page of the history at a location.
 func (s *Store) readHistory(ctx context.Context, at location, since time.Time, p core.Page) ([]core.Entry, int, error) {
 	if at.field == "" {
 		return nil, 0, nil
@@ -92,8 +92,7 @@ func (s *Store) readHistory(ctx context.Context, at location, since time.Time, p
 	return entries, int(number(all[0])), nil
 }
 
-// encodeEntry returns what the histories hold of a request, behind what the script puts
-// before it: whether it was denied, and its time.
+// encodeEntry appends an entry without its head (HEAD in shared.lua).
 func encodeEntry(b []byte, e *core.Entry) []byte {
 	b = binary.AppendUvarint(b, uint64(e.UserID))
 	b = binary.AppendUvarint(b, uint64(e.Cost))
@@ -103,13 +102,13 @@ func encodeEntry(b []byte, e *core.Entry) []byte {
 	return record.AppendText(b, e.Endpoint)
 }
 
-// decodeEntry returns an entry of a history, see HEAD in shared.lua.
+// decodeEntry decodes an entry with its head (HEAD in shared.lua).
 func decodeEntry(b string) (e core.Entry, err error) {
 	r := record.NewReader([]byte(b))
 	e.Denied = r.Uint(1) == 1
 	s, ns := r.Uint(5), r.Uint(4)
 	e.At = time.Unix(int64(s), int64(ns)).UTC()
-	r.Uint(4) // until when it must be kept
+	r.Uint(4) // hour until which it is kept
 	e.UserID, e.Cost = int64(r.Uvarint()), int64(r.Uvarint())
 	e.KeyID, e.Method, e.IP, e.Endpoint = r.Text(), r.Text(), r.Text(), r.Text()
 	if r.Failed() {
@@ -118,14 +117,14 @@ func decodeEntry(b string) (e core.Entry, err error) {
 	return e, nil
 }
 
-// digestOfID returns the stored form of a request id: 0 and the first 16 bytes of its SHA-256.
-// No id of an earlier version, which is stored as it is, begins with 0.
+// digestOfID returns the stored form of a request id: a zero byte and 16 bytes of its SHA-256. Earlier
+// versions have stored ids as they are. None starts with a zero byte.
 func digestOfID(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return "\x00" + string(sum[:16])
 }
 
-// encodeTerms returns what is kept of the terms of a request with an id.
+// encodeTerms encodes the terms that a repeated request gets.
 func encodeTerms(t *core.Terms) []byte {
 	b := binary.AppendUvarint(nil, uint64(t.Period))
 	b = binary.AppendUvarint(b, uint64(t.Limit))

@@ -39,7 +39,7 @@ func (s *Store) AppendHistory(ctx context.Context, account string, entries []cor
 	return core.ErrKeyNotFound
 }
 
-// keysOf returns the Seqs of the keys of some entries.
+// keySeqs returns the Seq of each key in the entries.
 func (s *Store) keySeqs(ctx context.Context, account string, entries []core.Entry) (map[string]int64, error) {
 	keys := map[string]int64{}
 	for i := range entries {
@@ -56,7 +56,7 @@ func (s *Store) keySeqs(ctx context.Context, account string, entries []core.Entr
 	return keys, nil
 }
 
-// append appends entries, and reports whether all their counters are there.
+// appendEntries appends entries. It returns false, and appends nothing, if a counter does not exist.
 func (s *Store) appendEntries(ctx context.Context, account string, user int64, entries []core.Entry, seqs map[string]int64, retention time.Duration) (bool, error) {
 	n := s.o.usage(account, user)
 	keys := []string{n.counters(), n.history(userField)}
@@ -91,14 +91,14 @@ func (s *Store) SetCounters(ctx context.Context, ids []core.CounterID, counters 
 		return err
 	}
 	defer s.end()
-	places, err := s.locations(ctx, ids)
+	locs, err := s.locations(ctx, ids)
 	if err != nil {
 		return err
 	}
 	var g errgroup.Group
 	g.SetLimit(maxParallel)
 	for i := range ids {
-		g.Go(func() error { return s.setCounter(ctx, ids[i], places[i], &counters[i]) })
+		g.Go(func() error { return s.setCounter(ctx, ids[i], locs[i], &counters[i]) })
 	}
 	return g.Wait()
 }
@@ -107,7 +107,7 @@ func (s *Store) setCounter(ctx context.Context, id core.CounterID, at location, 
 	return s.setAt(ctx, id, at, setCounterScript, []string{at.slot.counters()}, []string{at.field, encodeCounter(c, 0)})
 }
 
-// set runs a script on a counter, which is made if need be.
+// setAt runs a script on an existing counter. It creates a missing counter and retries.
 func (s *Store) setAt(ctx context.Context, id core.CounterID, at location, c *script, keys, args []string) error {
 	switch {
 	case at.field == "" && id.KeyID == "":
@@ -129,7 +129,7 @@ func (s *Store) setAt(ctx context.Context, id core.CounterID, at location, c *sc
 	return core.ErrKeyNotFound
 }
 
-// makeCounter makes a counter that is to be, or says what does not exist.
+// ensureCounter creates a counter if its key or user exists. Otherwise it returns which does not.
 func (s *Store) ensureCounter(ctx context.Context, id core.CounterID, at location) error {
 	if id.KeyID == "" {
 		if _, err := fetch[core.User](ctx, s, s.o.account(id.Account).user(id.UserID), core.ErrUserNotFound); err != nil {

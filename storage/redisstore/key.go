@@ -11,14 +11,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// keyRecord is a key as it is stored.
+// keyRecord is the stored form of a key.
 type keyRecord struct {
 	core.Key
-	Moves     uint8 `json:"moves,omitempty"` // how often it went to another user, modulo 256
-	PresetSeq bool  `json:"again,omitempty"` // it was put with its number: another may have had it, anywhere
+	Moves     uint8 `json:"moves,omitempty"` // how often the key has moved to another user, modulo 256
+	PresetSeq bool  `json:"again,omitempty"` // the caller has set the Seq; an earlier key may have used it
 }
 
-// key returns the key, in UTC.
+// key returns the key with its times in UTC.
 func (r *keyRecord) key() *core.Key {
 	record.InUTC(&r.Key)
 	return &r.Key
@@ -33,8 +33,8 @@ func (s *Store) Key(ctx context.Context, account, id string) (*core.Key, error) 
 	return r.key(), nil
 }
 
-// KeyByDigest implements [core.Store]. Who has the digest is in another slot than the
-// key, and may be what was or what will be: the key decides.
+// KeyByDigest implements [core.Store]. The entry of the digest is in another slot, and may be newer or
+// older than the key. So the key must list the digest.
 func (s *Store) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
@@ -79,17 +79,17 @@ func (t *tx) key(id string) (*change[keyRecord], error) {
 	return loadChange(t, t.keys, id, t.slot.apiKey(id))
 }
 
-// dropAtOnce is how many keys of a user are deleted in one step at most: a master is busy
-// with them for some 10 ms.
+// keysPerStep is the maximum number of keys of a user that one batch deletes. Such a batch takes about 10
+// ms of the master.
 const keysPerStep = 500
 
-// hasMany reports whether a user has more keys than that.
+// hasManyKeys reports whether a user has more than keysPerStep keys.
 func (t *tx) hasManyKeys(user int64) (bool, error) {
 	n, err := t.CountKeys(core.KeyFilter{UserID: user})
 	return n > keysPerStep, err
 }
 
-// loadKeys reads the keys that a user had when the transaction began, so many at most.
+// loadKeys reads up to keysPerStep keys of a user.
 func (t *tx) loadKeys(user int64) error {
 	ids, err := t.indexIDs(t.slot.keys(core.KeyFilter{UserID: user}), keysPerStep-1)
 	if err != nil {
@@ -98,7 +98,7 @@ func (t *tx) loadKeys(user int64) error {
 	return t.loadEach(ids)
 }
 
-// ids reads what an index has up to a place, which is -1 for all, never nil.
+// indexIDs returns the ids at positions 0 to last of an index; all for -1. It is nil only on error.
 func (t *tx) indexIDs(index string, last int) ([]string, error) {
 	b := newBatch(t.slot)
 	b.add("ZRANGE", index, "0", strconv.Itoa(last))
@@ -110,11 +110,10 @@ func (t *tx) indexIDs(index string, last int) ([]string, error) {
 	return append([]string{}, ids...), unavailable(err)
 }
 
-// errReused means that the number of a deleted user has another one by now.
+// errReused means that a new user has the ID of the deleted one.
 var errReused = errors.New("the number of the user was used again")
 
-// dropSome deletes so many keys of a user that is not there, and reports whether it had
-// any.
+// deleteSomeKeys deletes up to keysPerStep keys of a deleted user. It reports whether the user had keys.
 func (t *tx) deleteSomeKeys(user int64) (had bool, err error) {
 	u, err := t.user(user)
 	if err != nil {
@@ -132,7 +131,7 @@ func (t *tx) deleteSomeKeys(user int64) (had bool, err error) {
 	return len(t.keys) > 0, nil
 }
 
-// loadEach reads keys that were not read yet.
+// loadEach reads the keys that the transaction has not read.
 func (t *tx) loadEach(ids []string) error {
 	ids = slices.DeleteFunc(ids, func(id string) bool { return t.keys[id] != nil })
 	if len(ids) == 0 {

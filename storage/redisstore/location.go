@@ -13,14 +13,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// place is where the counter of a key or user is, and its history.
+// location is where the counter and history of a key or user are stored. The zero value means that the key
+// or user does not exist.
 type location struct {
 	slot  keySlot
 	field string
-	moves uint8 // of the key, so far
+	moves uint8 // how often the key has moved, modulo 256
 }
 
-// seq returns the Seq of a key, 0 of a user or of what does not exist.
+// seq returns the Seq of a key. It returns 0 for a user and for the zero location.
 func (p location) seq() int64 {
 	n, err := strconv.ParseInt(p.field, 10, 64)
 	if err != nil {
@@ -29,12 +30,12 @@ func (p location) seq() int64 {
 	return n
 }
 
-// encodePlace returns what is kept of where the counter of a key is.
+// encodeLocation returns the stored form of a key's location.
 func encodeLocation(k *keyRecord) string {
 	return fmt.Sprintf("%d %d %d", k.Seq, k.UserID, k.Moves)
 }
 
-// decodePlace reads what encodePlace writes.
+// decodeLocation is the inverse of encodeLocation.
 func (s *Store) decodeLocation(account, text string) (p location, err error) {
 	field, rest, _ := strings.Cut(text, " ")
 	user, moves, _ := strings.Cut(rest, " ")
@@ -49,11 +50,11 @@ func (s *Store) decodeLocation(account, text string) (p location, err error) {
 	return location{s.o.usage(account, id), field, uint8(n)}, nil
 }
 
-// places returns where counters are; the zero place for what does not exist.
+// locations returns the location of each counter.
 func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location, error) {
-	places := make([]location, len(ids))
+	locs := make([]location, len(ids))
 	type some struct {
-		users, keys []int // in ids
+		users, keys []int // indexes in ids
 		of          []string
 	}
 	byAccount := map[string]*some{}
@@ -82,7 +83,7 @@ func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location
 		}
 		for j, i := range in.users {
 			if number(answers[j]) > 0 {
-				places[i] = location{slot: s.o.usage(account, ids[i].UserID), field: userField}
+				locs[i] = location{slot: s.o.usage(account, ids[i].UserID), field: userField}
 			}
 		}
 		var found []rueidis.RedisMessage
@@ -95,18 +96,18 @@ func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location
 		}
 		for j, i := range in.keys {
 			if at, ok := text(found[j]); ok {
-				if places[i], err = s.decodeLocation(account, at); err != nil {
+				if locs[i], err = s.decodeLocation(account, at); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
-	return places, nil
+	return locs, nil
 }
 
-// placed returns which places are those of something.
-func existing(places []location) (which []int) {
-	for i, p := range places {
+// existing returns the indexes of the locations that are not zero.
+func existing(locs []location) (which []int) {
+	for i, p := range locs {
 		if p.field != "" {
 			which = append(which, i)
 		}
@@ -114,30 +115,30 @@ func existing(places []location) (which []int) {
 	return which
 }
 
-// readings is how often something is read that moves meanwhile.
+// maxReads bounds how often readLocated reads counters that keep moving.
 const maxReads = 16
 
-// atPlaces reads something of counters where they are, and returns it in their order. read
-// returns it of places, and which of them have not got it for good: that is read again where
-// it is by now, if it has moved.
+// readLocated reads a value for each counter at its location. read returns the values, and the indexes of
+// counters that are absent or about to move. readLocated looks up their locations again, and repeats read
+// for each that has changed.
 func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, read func([]location) (some []T, missing []int, err error)) ([]T, error) {
 	list, which := make([]T, len(ids)), make([]int, len(ids))
 	for i := range which {
 		which[i] = i
 	}
-	places, err := s.locations(ctx, ids)
+	locs, err := s.locations(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
 	for range maxReads {
-		some, missing, err := read(places)
+		some, missing, err := read(locs)
 		if err != nil {
 			return nil, err
 		}
 		for i, v := range some {
 			list[which[i]] = v
 		}
-		which, places, err = s.relocated(ctx, ids, which, places, missing)
+		which, locs, err = s.relocated(ctx, ids, which, locs, missing)
 		if err != nil || len(which) == 0 {
 			return list, err
 		}
@@ -145,8 +146,8 @@ func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, rea
 	return nil, core.Unavailable(errors.New("redis: keys that are read move all the time"))
 }
 
-// moved returns which of the missing are elsewhere by now, and where.
-func (s *Store) relocated(ctx context.Context, ids []core.CounterID, which []int, places []location, missing []int) (moved []int, to []location, err error) {
+// relocated looks up the missing counters again. It returns those with a new location, as indexes in ids.
+func (s *Store) relocated(ctx context.Context, ids []core.CounterID, which []int, locs []location, missing []int) (moved []int, to []location, err error) {
 	if len(missing) == 0 {
 		return nil, nil, nil
 	}
@@ -159,7 +160,7 @@ func (s *Store) relocated(ctx context.Context, ids []core.CounterID, which []int
 		return nil, nil, err
 	}
 	for i, m := range missing {
-		if now[i] != places[m] {
+		if now[i] != locs[m] {
 			moved, to = append(moved, which[m]), append(to, now[i])
 		}
 	}

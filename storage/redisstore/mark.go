@@ -52,8 +52,8 @@ func (o *Options) markName(n int64) string {
 	return keySlot(o.Prefix + "{m" + strconv.FormatInt(n, 10) + "}").key("mark")
 }
 
-// ask reads a mark. Unless beats is 0, it adds a beat when one is due, and keeps that many. A lost that is not
-// empty is written as the loss, with was as the id before the loss.
+// readMark reads a mark. Unless beats is 0, it adds a beat when one is due, and keeps that many. A
+// non-empty lost is written as the loss, with was as the id before the loss.
 func (s *Store) readMark(name string, beats int, lost, was string, do func(rueidis.Completed) rueidis.RedisResult) (k mark, err error) {
 	keys := []string{name, name + ":beats"}
 	args := []string{strconv.FormatUint(rand.Uint64(), 36), strconv.FormatInt(beatAfter.Milliseconds(), 10), strconv.Itoa(beats), lost, was}
@@ -113,7 +113,7 @@ type marks struct {
 	all map[string]*mark
 }
 
-// of returns the remembered mark of a name, the zero mark if there is none.
+// get returns the remembered mark of a name, or the zero mark.
 func (m *marks) get(name string) mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Store) verify(ctx context.Context, slot uint16) error {
 	defer cancel()
 	do := func(cmd rueidis.Completed) rueidis.RedisResult { return s.do(ctx, cmd) }
 	known := s.marks.get(name)
-	known.beats = nil // master.check compares those: it has one answer after the other
+	known.beats = nil // only master.check compares beats, as it reads them in order
 	now, err := s.readMark(name, 0, "", "", do)
 	if lost, _ := known.compare(&now); err == nil && lost != "" && now.lost == "" {
 		now, err = s.readMark(name, 0, lost, known.id, do)
@@ -168,7 +168,7 @@ func (m *master) check(ctx context.Context) error {
 		return nil // the topology is about to change
 	}
 	accounts, notHere := answers[1].AsInt64()
-	if notHere != nil { // another master has the registry
+	if notHere != nil { // another master serves the registry
 		accounts = -1
 	}
 	m.unwrittenLoss = cmp.Or(m.unwrittenLoss, m.findLoss(info, accounts))
@@ -209,14 +209,14 @@ func (m *master) compare(ctx context.Context, run string) (now mark, err error) 
 	return now, nil
 }
 
-// passing reports whether a mark cannot be read for the moment: its slot moves, or the server
-// is a master no more.
+// isTemporary reports whether a mark is unreadable for the moment: its slot moves, or the server is no
+// longer a master.
 func isTemporary(e *rueidis.RedisError) bool {
 	_, redirected := e.IsRedirect()
 	return redirected || e.IsTryAgain() || e.IsClusterDown() || strings.HasPrefix(e.Error(), "READONLY")
 }
 
-// found returns the loss that INFO or the number of accounts shows since the last check, empty for
+// findLoss returns the loss that INFO or the number of accounts shows since the last check, empty for
 // none. A negative number of accounts is unknown.
 func (m *master) findLoss(info map[string]string, accounts int64) (loss string) {
 	evicted, _ := strconv.ParseInt(info["evicted_keys"], 10, 64)
@@ -235,9 +235,9 @@ func (m *master) findLoss(info map[string]string, accounts int64) (loss string) 
 	return loss
 }
 
-// ran notes the run id of the server that has the mark. Another run id means a fail-over or a restart, unless
-// the slot of the mark has moved between two running masters. back is the time of writes that is missing. A
-// loss is logged by lostLocked.
+// noteRunID compares the run id of the server with that of the last check. Another run id means a
+// fail-over or a restart, unless the slot of the mark has moved between two running masters. back is the
+// time of missing writes. A loss is logged by lostLocked.
 func (m *master) noteRunID(before, run string, back time.Duration, lost string) {
 	s, w := m.w.s, m.w
 	w.mu.Lock()

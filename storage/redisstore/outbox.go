@@ -14,42 +14,43 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A transaction changes the slot of the account. What follows from it in the slots of
-// users is written down there in the same step, and is done afterwards: by who made the
-// transaction, before it is answered; if that fails, by whoever next writes to the
-// account, or meets a counter that is not where it should be. Doing a chore again, late
-// or beside others who do it changes nothing, unless what it deletes was put again under the
-// same number meanwhile, as an import may.
+// task is an entry of the outbox of an account: a change in the slots of users that follows from a
+// transaction.
+//
+// A transaction writes its tasks together with its changes. Update runs them before it returns. If that
+// fails, the next transaction of the account runs them, or a call that needs the location of a counter.
+//
+// Tasks are idempotent: processes may run one in parallel, late, or twice. One exception: a late deletion
+// also deletes a counter that an import has created again with the same number.
 type task struct {
 	kind       string
 	seq        int64 // of the key
-	from, to   int64 // users
-	moveNumber uint8 // the number of the move
+	from, to   int64 // user IDs
+	moveNumber uint8 // counts the moves of the key, modulo 256
 }
 
 const (
-	deleteUserCounters = "user"  // delete the counters of a user and of all its keys
-	deleteUserKeys     = "all"   // delete the keys of a user, then those
+	deleteUserCounters = "user"  // delete the counters of a user and of its keys
+	deleteUserKeys     = "all"   // delete the keys of a user, then as above
 	deleteKeyCounter   = "key"   // delete the counter of a key
-	moveKeyCounter     = "move"  // take the counter of a key to another user
-	removeTombstone    = "again" // forget that a user, or a key, of that number was deleted
+	moveKeyCounter     = "move"  // move the counter of a key to another user
+	removeTombstone    = "again" // delete the tombstone of a user or key
 )
 
-// String returns the chore as it is written down.
+// String returns the stored form.
 func (c task) String() string {
 	return fmt.Sprintf("%s %d %d %d %d", c.kind, c.seq, c.from, c.to, c.moveNumber)
 }
 
 func parseTask(s string) (c task, err error) {
 	if _, err = fmt.Sscanf(s, "%s %d %d %d %d", &c.kind, &c.seq, &c.from, &c.to, &c.moveNumber); err != nil {
-		return c, fmt.Errorf("redis: the chore %q cannot be read: %w", s, err)
+		return c, fmt.Errorf("redis: unreadable task %q in the outbox: %w", s, err)
 	}
 	return c, nil
 }
 
-// settle does what transactions on an account have left to do. Who waits for it waits
-// for a while, then it is [core.ErrUnavailable]: it goes on all the same, until the store is
-// closed.
+// drain runs the tasks in the outbox of an account. After wait it returns [core.ErrUnavailable], and the
+// tasks continue until the store is closed.
 func (s *Store) drain(ctx context.Context, account string, wait time.Duration) error {
 	done := s.drains.DoChan(account, func() (any, error) {
 		return nil, s.runTasks(context.WithoutCancel(ctx), account)
@@ -66,7 +67,7 @@ func (s *Store) drain(ctx context.Context, account string, wait time.Duration) e
 	}
 }
 
-// doChores does chores of an account until none is left.
+// runTasks runs tasks until the outbox is empty.
 func (s *Store) runTasks(ctx context.Context, account string) error {
 	for {
 		left, err := s.pendingTasks(ctx, account)
@@ -84,7 +85,7 @@ func (s *Store) runTasks(ctx context.Context, account string) error {
 	}
 }
 
-// lookSettled looks at an account that has no chores left.
+// readDrained runs a batch of reads at a moment when the outbox of the account is empty.
 func (s *Store) readDrained(ctx context.Context, account string, fill func(*batch)) ([]rueidis.RedisMessage, error) {
 	for begun := time.Now(); ; {
 		b := newBatch(s.o.account(account))
@@ -103,7 +104,7 @@ func (s *Store) readDrained(ctx context.Context, account string, fill func(*batc
 	}
 }
 
-// left returns chores of an account that are not done.
+// pendingTasks returns the oldest maxArgs tasks in the outbox of an account.
 func (s *Store) pendingTasks(ctx context.Context, account string) ([]string, error) {
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
@@ -111,7 +112,7 @@ func (s *Store) pendingTasks(ctx context.Context, account string) ([]string, err
 	return all, unavailable(err)
 }
 
-// doChore does a chore and strikes it off.
+// runTask runs a task and removes it from the outbox.
 func (s *Store) runTask(ctx context.Context, account, what string) error {
 	c, err := parseTask(what)
 	if err != nil {
@@ -123,7 +124,7 @@ func (s *Store) runTask(ctx context.Context, account, what string) error {
 	case deleteUserKeys:
 		if err = s.deleteKeysOf(ctx, account, c.from); err == nil {
 			err = s.deleteCountersOf(ctx, account, c.from)
-		} else if errors.Is(err, errReused) { // others have done it all
+		} else if errors.Is(err, errReused) { // another process has finished the task
 			err = nil
 		}
 	case deleteKeyCounter:
@@ -133,7 +134,7 @@ func (s *Store) runTask(ctx context.Context, account, what string) error {
 	case moveKeyCounter:
 		err = s.moveCounter(ctx, account, c)
 	default:
-		err = fmt.Errorf("redis: nobody knows how to do the chore %q", what)
+		err = fmt.Errorf("redis: unknown task %q in the outbox", what)
 	}
 	if err != nil {
 		return err
@@ -143,11 +144,11 @@ func (s *Store) runTask(ctx context.Context, account, what string) error {
 	return unavailable(s.do(ctx, s.client.B().Lrem().Key(s.o.account(account).key("chores")).Count(1).Element(what).Build()).Error())
 }
 
-// markFor is for how long it can be seen that something was deleted, in milliseconds:
-// longer than anyone takes who has read that it was there.
+// tombstoneTTL is how long a tombstone lives, in milliseconds: longer than any call that has read the
+// resource before its deletion.
 const tombstoneTTL = "60000"
 
-// forgetMark lets a number be used that was used before.
+// removeTombstone allows a number to be used again: that of a key, or of the user if seq is 0.
 func (s *Store) removeTombstone(ctx context.Context, n keySlot, seq int64) error {
 	mark := n.tombstone(userField)
 	if seq != 0 {
@@ -158,7 +159,7 @@ func (s *Store) removeTombstone(ctx context.Context, n keySlot, seq int64) error
 	return unavailable(s.do(ctx, s.client.B().Del().Key(mark).Build()).Error())
 }
 
-// retire deletes the counter of a key, or that of a user, with all that goes with it.
+// deleteCounter deletes the counter, histories and other data of a key or user, and leaves a tombstone.
 func (s *Store) deleteCounter(ctx context.Context, n keySlot, field string) error {
 	keys := append([]string{n.counters(), n.tombstone(field)}, n.dataKeys(field)...)
 	args := append([]string{tombstoneTTL}, counterFields(field)...)
@@ -167,8 +168,8 @@ func (s *Store) deleteCounter(ctx context.Context, n keySlot, field string) erro
 	return unavailable(deleteCounterScript.write(ctx, s, keys, args).Error())
 }
 
-// dropKeys deletes the keys of a deleted user, some at a time: so many that nobody else waits
-// long.
+// deleteKeysOf deletes the keys of a deleted user in batches of keysPerStep, so that other calls wait
+// little.
 func (s *Store) deleteKeysOf(ctx context.Context, account string, user int64) error {
 	for left := true; left; {
 		if s.closing.Load() {
@@ -190,8 +191,8 @@ func (s *Store) deleteKeysOf(ctx context.Context, account string, user int64) er
 	return nil
 }
 
-// dropUser deletes the counters of a user and of its keys: its own first, without which
-// nothing counts.
+// deleteCountersOf deletes the counters of a user and of its keys. The user's own counter goes first:
+// without it, the keys cannot count.
 func (s *Store) deleteCountersOf(ctx context.Context, account string, user int64) error {
 	n := s.o.usage(account, user)
 	if err := s.deleteCounter(ctx, n, userField); err != nil {
@@ -216,7 +217,7 @@ func (s *Store) deleteCountersOf(ctx context.Context, account string, user int64
 	}
 }
 
-// fields returns some of the counters that a user has.
+// counterFieldsOf returns some of the counter fields of a user; none at the end.
 func (s *Store) counterFieldsOf(ctx context.Context, n keySlot) ([]string, error) {
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
@@ -237,8 +238,8 @@ func (s *Store) counterFieldsOf(ctx context.Context, n keySlot) ([]string, error
 	}
 }
 
-// move takes the counter of a key with all that goes with it to another user. At
-// no time do two count: it leaves, arrives, and is deleted where it was.
+// moveCounter moves the counter and data of a key to another user: freeze the source, copy, delete the
+// source. The key never counts in two places.
 func (s *Store) moveCounter(ctx context.Context, account string, c task) error {
 	left, err := s.beginMove(ctx, account, c)
 	if err != nil {
@@ -250,19 +251,19 @@ func (s *Store) moveCounter(ctx context.Context, account string, c task) error {
 	return s.endMove(ctx, account, c)
 }
 
-// leave ends counting where a key is, and returns all that it has there.
+// beginMove freezes the counter in the source slot, and returns the counter and its data.
 func (s *Store) beginMove(ctx context.Context, account string, c task) ([]rueidis.RedisMessage, error) {
 	return s.runLong(ctx, moveBeginScript, s.sourceKeys(account, c), fieldOf(c.seq), strconv.Itoa(int(c.moveNumber)), tombstoneTTL)
 }
 
-// arrive puts it where the key goes.
+// copyMoved creates the counter in the target slot.
 func (s *Store) copyMoved(ctx context.Context, account string, c task, left []rueidis.RedisMessage) error {
 	to, field := s.o.usage(account, c.to), fieldOf(c.seq)
 	args := []string{field, strconv.Itoa(int(c.moveNumber))}
 	for _, m := range left {
 		args = append(args, textOf(m))
 	}
-	if len(left) == 0 { // it was never used, or has left long ago
+	if len(left) == 0 { // the key was never used, or the move has ended
 		args = append(args, encodeCounter(&core.Counter{}, c.moveNumber), "", "0", "")
 	}
 	keys := append([]string{to.counters(), to.tombstone(userField), to.tombstone(field)}, to.dataKeys(field)...)
@@ -270,19 +271,19 @@ func (s *Store) copyMoved(ctx context.Context, account string, c task, left []ru
 	return err
 }
 
-// depart deletes it where the key was.
+// endMove deletes the counter and its data in the source slot.
 func (s *Store) endMove(ctx context.Context, account string, c task) error {
 	_, err := s.runLong(ctx, moveEndScript, s.sourceKeys(account, c), fieldOf(c.seq), strconv.Itoa(int(c.moveNumber)), tombstoneTTL)
 	return err
 }
 
-// leaving are the keys of what a key has where it was.
+// sourceKeys returns the keys for beginMove and endMove.
 func (s *Store) sourceKeys(account string, c task) []string {
 	from, field := s.o.usage(account, c.from), fieldOf(c.seq)
 	return append([]string{from.counters(), from.tombstone(field)}, from.dataKeys(field)...)
 }
 
-// run runs a script that writes, for as long as it takes to hand over a long history.
+// runLong runs a script that writes. Its timeout is ten times longer, as a long history takes time.
 func (s *Store) runLong(ctx context.Context, c *script, keys []string, args ...string) ([]rueidis.RedisMessage, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*s.o.Timeout)
 	defer cancel()
@@ -292,15 +293,15 @@ func (s *Store) runLong(ctx context.Context, c *script, keys []string, args ...s
 	}
 	all, err := r.ToArray()
 	if err != nil {
-		return nil, nil // it answers with a number
+		return nil, nil // the answer is an integer
 	}
 	return all, nil
 }
 
-// textOf returns an answer as a text: a number too.
+// textOf returns an answer as a string, integers included.
 func textOf(m rueidis.RedisMessage) string {
 	if m.IsInt64() {
-		return strconv.FormatInt(max(0, number(m)), 10) // a time to live: 0 for ever
+		return strconv.FormatInt(max(0, number(m)), 10) // a TTL; -1 (none) becomes 0, as RESTORE expects
 	}
 	s, _ := text(m)
 	return s

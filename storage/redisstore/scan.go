@@ -10,37 +10,33 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// What is added up over all users or keys of an index is read a part at a time.
-
-// partSize is how many users or keys a part has; partsAtOnce is how many are read at the same
-// time.
+// A scan reads an index in batches, and processes several batches in parallel.
 const (
-	scanBatch = 500
-	maxScans  = 4
+	scanBatch = 500 // users or keys
+	maxScans  = 4   // batches in parallel
 )
 
-// keyOf returns the counter of a key by the id that an index has.
+// keyCounterID returns a function that maps an id in an index to the counter of the key.
 func keyCounterID(account string) func(id string) core.CounterID {
 	return func(id string) core.CounterID { return core.CounterID{Account: account, KeyID: id} }
 }
 
-// userOf does for users what keyOf does for keys.
+// userCounterID returns a function that maps an id in an index to the counter of the user.
 func userCounterID(account string) func(id string) core.CounterID {
 	return func(id string) core.CounterID {
-		n, _ := strconv.ParseInt(id, 10, 64) // a damaged id is that of nobody
+		n, _ := strconv.ParseInt(id, 10, 64) // a damaged id maps to a user that does not exist
 		return core.CounterID{Account: account, UserID: n}
 	}
 }
 
-// eachPart calls fn with the counters of all users or keys of an index, a part at a time and
-// several at the same time. Who is in the index all the while is in one part, whatever comes
-// and goes.
+// scanIndex calls fn with the counters of all users or keys in an index, in parallel. An id that stays in
+// the index during the scan occurs exactly once.
 func (s *Store) scanIndex(ctx context.Context, index string, counter func(id string) core.CounterID, fn func(context.Context, []core.CounterID) error) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.SetLimit(maxScans)
 	part := func(ids []core.CounterID) error {
 		switch {
-		case ctx.Err() != nil: // nobody waits for it any more
+		case ctx.Err() != nil: // another batch failed
 			return unavailable(ctx.Err())
 		case s.closing.Load():
 			return errClosed
@@ -58,8 +54,8 @@ func (s *Store) scanIndex(ctx context.Context, index string, counter func(id str
 	return cmp.Or(parts.Wait(), err)
 }
 
-// idsAfter returns as many of an index as a part has, in their order, and after which score
-// the next ones are: none when that is all. No two have the same score.
+// readIndexAfter returns the next scanBatch counters of an index, and the score to continue after: empty
+// at the end. Scores are unique.
 func (s *Store) readIndexAfter(ctx context.Context, index string, counter func(id string) core.CounterID, after string) (ids []core.CounterID, next string, err error) {
 	if ctx.Err() != nil {
 		return nil, "", unavailable(ctx.Err())

@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1" // names a script to the server, as the protocol wants it
+	"crypto/sha1" // EVALSHA names a script by its SHA-1
 	"embed"
 	"encoding/hex"
 	"strings"
@@ -10,16 +10,16 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// script is a Lua script, run by its SHA-1.
+// script is a Lua script. The server runs it by its SHA-1.
 type script struct{ text, sha string }
 
-// newScript joins files of the directory scripts, given without their extension.
+// newScript joins files of the directory scripts, named without extension.
 func newScript(files ...string) *script {
 	var text strings.Builder
 	for _, f := range files {
 		b, err := scriptFiles.ReadFile("scripts/" + f + ".lua")
 		if err != nil {
-			panic(err) // the name is misspelled below
+			panic(err) // a misspelled name below
 		}
 		text.Write(b)
 	}
@@ -57,7 +57,7 @@ func (c *script) read(ctx context.Context, s *Store, keys, args []string) rueidi
 	return r
 }
 
-// readEach runs a script that writes nothing on the keys of each of some slots, at once.
+// readEach runs a read-only script in parallel, once for each element of keys and args.
 func (c *script) readEach(ctx context.Context, s *Store, keys, args [][]string) []rueidis.RedisResult {
 	cmds := make([]rueidis.Completed, len(keys))
 	for i := range keys {
@@ -72,7 +72,7 @@ func (c *script) readEach(ctx context.Context, s *Store, keys, args [][]string) 
 	return results
 }
 
-// write runs a script that writes, and waits for replicas if it shall.
+// write runs a script that writes, and waits for replicas if the settings say so.
 func (c *script) write(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
 	r := s.doWrite(ctx, c.bySHA(s, keys, args))
 	if notLoaded(r) {
@@ -81,8 +81,8 @@ func (c *script) write(ctx context.Context, s *Store, keys, args []string) rueid
 	return r
 }
 
-// unknown reports whether the server does not know a script, so that its text is to be
-// sent: it is new there, was flushed, or was not on the replica that took over.
+// notLoaded reports whether the server does not have the script: it is new, was flushed, or was not on the
+// promoted replica. The caller then sends the text.
 func notLoaded(r rueidis.RedisResult) bool {
 	err, ok := rueidis.IsRedisErr(r.Error())
 	return ok && err.IsNoScript()

@@ -13,46 +13,43 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// errStale means that the account has changed since the transaction began: it is run
-// again.
+// errStale means that the account has changed since the transaction began. The transaction runs again.
 var errStale = errors.New("the account has changed meanwhile")
 
-// errUnsettled means that an earlier transaction has left something to do, which must
-// not be overtaken.
-var errPending = errors.New("the account has chores left")
+// errPending means that the outbox has tasks of an earlier transaction. They must run first.
+var errPending = errors.New("the outbox of the account is not empty")
 
-// tx is a [core.Tx]. Its reads are those of one version of the account; its writes are
-// collected, and happen if the account still has it.
+// tx is a [core.Tx]. All reads see one version of the account. Commit applies the collected writes if the
+// account still has that version.
 type tx struct {
 	ctx       context.Context
 	s         *Store
 	account   string
 	slot      keySlot
-	noAccount bool // the account
+	noAccount bool // the account does not exist
 
-	isTask bool // it does one itself, and does not wait until there are none
+	isTask bool // runs as a task of the outbox, and so ignores pending tasks
 
 	version string
 	begun   bool
-	readErr error            // of a read: the transaction is to be given up or run again
-	last    map[string]int64 // the largest ID and Seqs that were given
+	readErr error            // the first failed read; the transaction fails or runs again
+	last    map[string]int64 // largest user ID, plan Seq and key Seq so far
 
 	users    map[int64]*change[core.User]
 	plans    map[string]*change[core.Plan]
 	keys     map[string]*change[keyRecord]
-	emails   map[string]int64   // who has an email afterwards, 0 for nobody
-	deferred map[int64][]string // deleted users whose keys are left to a chore, and all plans
+	emails   map[string]int64   // user ID of each changed email after the commit; 0 for none
+	deferred map[int64][]string // deleted users whose keys a task deletes, with the ids of all plans
 }
 
-// change is a resource as it was when the transaction began and as it is after it; nil
-// when it is not there.
+// change is a resource before and after a transaction. Nil means that it does not exist.
 type change[T any] struct {
 	before, after *T
 	written       bool
-	preset        bool // it came with its number
+	preset        bool // the caller has set its ID or Seq
 }
 
-// now returns the resource as it is for what the transaction writes next.
+// current returns the resource including the writes of the transaction.
 func (c *change[T]) current() *T {
 	if c.written {
 		return c.after
@@ -62,8 +59,8 @@ func (c *change[T]) current() *T {
 
 func (c *change[T]) write(after *T) { c.after, c.written = after, true }
 
-// Update implements [core.Store]. A user with very many keys is gone at once, and its keys
-// are before Update returns.
+// Update implements [core.Store]. The deletion of a user with more than 500 keys commits at once; the keys
+// are deleted before Update returns.
 func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -73,17 +70,17 @@ func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) err
 	if err != nil {
 		return err
 	}
-	chores, err := s.update(ctx, account, !known, fn)
-	if err != nil || !chores {
+	tasks, err := s.update(ctx, account, !known, fn)
+	if err != nil || !tasks {
 		return err
 	}
-	s.drains.Forget(account) // who is at it may have looked before there were these
+	s.drains.Forget(account) // a running drain may have read the outbox before the commit
 	return s.drain(ctx, account, maxDrainTime)
 }
 
-// update is Update without what follows from it, and reports whether something does.
-func (s *Store) update(ctx context.Context, account string, missing bool, fn func(core.Tx) error) (chores bool, err error) {
-	unlock, err := s.writeLocks.lock(ctx, account) // those of this process do not get into each other's way
+// update commits the transaction, and reports whether it has added tasks to the outbox.
+func (s *Store) update(ctx context.Context, account string, missing bool, fn func(core.Tx) error) (tasks bool, err error) {
+	unlock, err := s.writeLocks.lock(ctx, account) // transactions of one process need not compete
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -92,11 +89,11 @@ func (s *Store) update(ctx context.Context, account string, missing bool, fn fun
 		err := s.retryStale(func() (done bool, err error) {
 			t := s.newTx(ctx, account)
 			t.noAccount = missing
-			done, chores, err = t.run(fn)
+			done, tasks, err = t.run(fn)
 			return done, err
 		})
 		if !errors.Is(err, errPending) || time.Since(begun) > maxDrainTime {
-			return chores, pendingError(err)
+			return tasks, pendingError(err)
 		}
 		if err := s.drain(ctx, account, maxDrainTime); err != nil {
 			return false, err
@@ -104,7 +101,7 @@ func (s *Store) update(ctx context.Context, account string, missing bool, fn fun
 	}
 }
 
-// unsettled makes errUnsettled, if that is the error, one for callers.
+// pendingError turns errPending into [core.ErrUnavailable].
 func pendingError(err error) error {
 	if errors.Is(err, errPending) {
 		return core.Unavailable(errors.New("redis: others leave more to do on the account all the time"))
@@ -118,9 +115,9 @@ func (s *Store) newTx(ctx context.Context, account string) *tx {
 		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}, deferred: map[int64][]string{}}
 }
 
-// run runs a transaction once. It reports whether it is over, and whether it leaves
-// chores.
-func (t *tx) run(fn func(core.Tx) error) (done, chores bool, err error) {
+// run runs the transaction once. It returns false if the account was stale, and reports whether it has
+// added tasks.
+func (t *tx) run(fn func(core.Tx) error) (done, tasks bool, err error) {
 	err = fn(t)
 	if t.readErr != nil {
 		err = t.readErr
@@ -134,8 +131,8 @@ func (t *tx) run(fn func(core.Tx) error) (done, chores bool, err error) {
 	return t.commit()
 }
 
-// commit makes the writes happen.
-func (t *tx) commit() (done, chores bool, err error) {
+// commit applies the writes.
+func (t *tx) commit() (done, tasks bool, err error) {
 	w := t.writes()
 	switch {
 	case w.err != nil:
@@ -155,15 +152,15 @@ func (t *tx) commit() (done, chores bool, err error) {
 	return true, w.hasTasks, nil
 }
 
-// patience is for how long a transaction waits for what follows from it.
+// maxDrainTime is how long Update waits for the tasks of the outbox.
 const maxDrainTime = 30 * time.Second
 
-// backoff is how long to wait before the nth try.
+// backoff returns the random delay before retry n: up to 64 ms.
 func backoff(n int) time.Duration {
 	return rand.N(time.Millisecond << min(n, 6))
 }
 
-// begin reads what every transaction needs.
+// begin reads the version, the last ids and the length of the outbox.
 func (t *tx) begin() {
 	if t.begun || t.readErr != nil || t.noAccount {
 		return
@@ -190,8 +187,7 @@ func (t *tx) begin() {
 	t.last = map[string]int64{"user": number(given[0]), "plan": number(given[1]), "key": number(given[2])}
 }
 
-// look reads from the version of the account with which the transaction began. It
-// returns no answers when there is a fault.
+// readBatch reads at the version of the transaction. It returns nil after setting readErr.
 func (t *tx) readBatch(b *batch) []rueidis.RedisMessage {
 	t.begin()
 	if t.readErr != nil {
@@ -222,7 +218,7 @@ func (t *tx) get(key string) (string, bool) {
 	return text(answers[0])
 }
 
-// changing returns a resource for the transaction to change, read once.
+// loadChange returns the change of a resource, and reads the resource at the first call.
 func loadChange[K comparable, T any](t *tx, all map[K]*change[T], id K, key string) (*change[T], error) {
 	if c := all[id]; c != nil {
 		return c, nil
@@ -241,7 +237,7 @@ func loadChange[K comparable, T any](t *tx, all map[K]*change[T], id K, key stri
 	return c, nil
 }
 
-// count reads how many an index has.
+// countIndex returns the integer answer of a command, such as the size of an index.
 func (t *tx) countIndex(command, key string, args ...string) (int, error) {
 	if t.noAccount {
 		return 0, nil
@@ -255,7 +251,7 @@ func (t *tx) countIndex(command, key string, args ...string) (int, error) {
 	return int(number(answers[0])), nil
 }
 
-// next gives the next number of a kind.
+// nextNumber allocates an ID or Seq.
 func (t *tx) nextNumber(kind string) (int64, error) {
 	if t.begin(); t.readErr != nil {
 		return 0, t.readErr
@@ -264,7 +260,7 @@ func (t *tx) nextNumber(kind string) (int64, error) {
 	return t.last[kind], nil
 }
 
-// given notes that a number was given.
+// noteNumber records an ID or Seq that the caller has set.
 func (t *tx) noteNumber(kind string, n int64) error {
 	if t.begin(); t.readErr != nil {
 		return t.readErr
@@ -275,18 +271,18 @@ func (t *tx) noteNumber(kind string, n int64) error {
 
 var _ core.Tx = (*tx)(nil)
 
-// locks are locks by name. One that nobody holds or waits for takes no room.
+// keyedMutex is a mutex for each name. Unused names take no memory.
 type keyedMutex struct {
 	mu      sync.Mutex
 	entries map[string]*mutexEntry
 }
 
 type mutexEntry struct {
-	token chan struct{} // holds one while nobody holds the lock
-	users int           // who hold it or wait for it
+	token chan struct{} // one element while the mutex is unlocked
+	users int           // goroutines that hold the mutex or wait
 }
 
-// lock waits for a lock no longer than the context, and returns how to unlock it.
+// lock waits for the mutex of a name until ctx ends.
 func (l *keyedMutex) lock(ctx context.Context, name string) (unlock func(), err error) {
 	k := l.join(name)
 	select {

@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// What consume.lua answers.
+// Outcomes in the reply of consume.lua.
 const (
 	outcomeDenied = iota
 	outcomeAllowed
@@ -20,20 +20,20 @@ const (
 	outcomeNotFound
 )
 
-// verdictSize is how long an answer is, without terms.
+// replySize is the size of a reply in bytes, without the terms of a repeated request.
 const replySize = 1 + 7 + 3
 
-// Flags of a request for consume.lua.
+// Flags in a request to consume.lua.
 const (
 	flagShared = 1 << iota
-	flagWait   // for replicas, also for the first answer
+	flagWait   // write even if the request is repeated, so that WAIT covers the first write
 )
 
-// admissions is how often a request is tried whose key or user is not where it counts.
+// maxAttempts is how often a request is tried that finds no counters.
 const maxAttempts = 4
 
-// Consume implements [core.Store]. A request that was not answered in time is
-// [core.ErrUnavailable] and may be counted, now or once the server goes on.
+// Consume implements [core.Store]. A request without answer in time is [core.ErrUnavailable]. It may be
+// counted, even later, when the server continues.
 func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	if err := s.begin(); err != nil {
 		return core.Verdict{}, err
@@ -55,7 +55,7 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict,
 	return core.Verdict{}, core.ErrKeyNotFound
 }
 
-// consume is Consume, where both the key and the user are known to the slot of the user.
+// consume runs consume.lua. here is false if the key or the user has no counter in the slot of the user.
 func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here bool, err error) {
 	k := s.counterKeys(c)
 	packed, entry := s.packRequest(c, flags)
@@ -72,7 +72,7 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here b
 	return decodeReply(c, answer)
 }
 
-// packed returns what the script must know of a request, see consume.lua, and its entry.
+// packRequest returns the first argument of consume.lua, and the history entry.
 func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry string) {
 	if c.Shared {
 		flags |= flagShared
@@ -85,7 +85,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	b = append(b, s.windowStarts.of(at)...)
 	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
 	n := len(b)
-	b = append(b, 0) // not denied
+	b = append(b, 0) // allowed; the script sets it to 1 for a denial
 	b = record.AppendUint(b, 5, uint64(max(0, at.Unix())))
 	b = record.AppendUint(b, 4, uint64(at.Nanosecond()))
 	b = record.AppendUint(b, 4, hourOf(at.Add(c.Retention)))
@@ -93,10 +93,10 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	return both[:n], both[n:]
 }
 
-// hourOf returns the number of the hour in which a time is, and then of the next.
+// hourOf returns the first full hour after a time, in hours since 1970.
 func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 
-// verdict returns what the script has answered.
+// decodeReply decodes the reply of consume.lua.
 func decodeReply(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err error) {
 	r := record.NewReader(answer)
 	became, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
@@ -119,8 +119,8 @@ func decodeReply(c *core.Consumption, answer []byte) (v core.Verdict, here bool,
 	return v, true, nil
 }
 
-// windowOf returns the window of the request's period that begins at a time in Unix
-// seconds: nearly always the one that the request is in.
+// windowOf returns the window of the request's period that starts at a Unix time. Usually that is the
+// window of the request's own time.
 func windowOf(c *core.Consumption, start int64) core.Window {
 	if w := c.Period.Window(c.Entry.At); w.Start.Unix() == start {
 		return w
@@ -128,11 +128,11 @@ func windowOf(c *core.Consumption, start int64) core.Window {
 	return c.Period.Window(time.Unix(start, 0))
 }
 
-// admit makes the counters of a key and its user that are to be, or says which of them
-// does not exist.
+// ensureCounters creates the counters of a key and its user if both exist. Otherwise it returns which does
+// not.
 func (s *Store) ensureCounters(ctx context.Context, account, keyID string, seq, user int64) error {
 	at := s.o.usage(account, user)
-	if err := s.verify(ctx, s.slotOf(at.counters())); err != nil { // a counter that was lost must not begin at 0
+	if err := s.verify(ctx, s.slotOf(at.counters())); err != nil { // refuse to create a counter at 0 in place of a lost one
 		return err
 	}
 	n := s.o.account(account)
@@ -153,14 +153,15 @@ func (s *Store) ensureCounters(ctx context.Context, account, keyID string, seq, 
 		return err
 	case number(answers[1]) == 0:
 		return core.ErrUserNotFound
-	case k.Seq != seq, k.UserID != user: // another one now: whoever asks reads it again
+	case k.Seq != seq, k.UserID != user: // the caller has an old version of the key
 		return fmt.Errorf("key %s of user %d is not what it was: %w", keyID, user, core.ErrKeyNotFound)
 	}
 	field := fieldOf(seq)
 	return s.createCounters(ctx, at, field, encodeCounter(&core.Counter{}, k.Moves))
 }
 
-// makeCounters makes the counter of a user, and that of a key if a field is given.
+// createCounters creates the counter of a user, and of a key unless field is empty. It skips existing
+// counters.
 func (s *Store) createCounters(ctx context.Context, n keySlot, field, counter string) error {
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
@@ -174,7 +175,7 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 		return nil, err
 	}
 	defer s.end()
-	return readLocated(ctx, s, ids, func(places []location) ([]core.Counter, []int, error) { return s.counters(ctx, places) })
+	return readLocated(ctx, s, ids, func(locs []location) ([]core.Counter, []int, error) { return s.counters(ctx, locs) })
 }
 
 // Drawn implements [core.Store].
@@ -185,10 +186,10 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 	defer s.end()
 	var mu sync.Mutex // guards d
 	part := func(ctx context.Context, ids []core.CounterID) error {
-		list, err := readLocated(ctx, s, ids, func(places []location) (some []core.CounterUsage, missing []int, err error) {
-			counters, missing, err := s.counters(ctx, places)
+		list, err := readLocated(ctx, s, ids, func(locs []location) (some []core.CounterUsage, missing []int, err error) {
+			counters, missing, err := s.counters(ctx, locs)
 			for i := range counters {
-				some = append(some, core.CounterUsage{Seq: places[i].seq(), Usage: counters[i].Usage(p, at)})
+				some = append(some, core.CounterUsage{Seq: locs[i].seq(), Usage: counters[i].Usage(p, at)})
 			}
 			return some, missing, err
 		})
@@ -212,14 +213,14 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 	return d, nil
 }
 
-// counters returns the counters at some places, and at which of them there is none that is
-// there to stay.
-func (s *Store) counters(ctx context.Context, places []location) (list []core.Counter, missing []int, err error) {
-	list = make([]core.Counter, len(places))
-	which := existing(places)
+// counters reads the counters at the locations. missing are the indexes of counters that do not exist or
+// are about to move.
+func (s *Store) counters(ctx context.Context, locs []location) (list []core.Counter, missing []int, err error) {
+	list = make([]core.Counter, len(locs))
+	which := existing(locs)
 	cmds := make([]rueidis.Completed, len(which))
 	for i, at := range which {
-		cmds[i] = s.client.B().Hget().Key(places[at].slot.counters()).Field(places[at].field).Build()
+		cmds[i] = s.client.B().Hget().Key(locs[at].slot.counters()).Field(locs[at].field).Build()
 	}
 	for i, r := range s.doMany(ctx, cmds) {
 		if err := unavailable(r.Error()); err != nil {
@@ -241,7 +242,7 @@ func (s *Store) counters(ctx context.Context, places []location) (list []core.Co
 	return list, missing, nil
 }
 
-// doMany sends commands that read, each to where it belongs.
+// doMany sends read commands, each to its master.
 func (s *Store) doMany(ctx context.Context, cmds []rueidis.Completed) []rueidis.RedisResult {
 	if len(cmds) == 0 {
 		return nil

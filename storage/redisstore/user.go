@@ -22,7 +22,7 @@ func get[T any](ctx context.Context, s *Store, key string, notFound error) (*T, 
 	return fetch[T](ctx, s, key, notFound)
 }
 
-// fetch is get for a store that is kept open.
+// fetch is get for callers that have called begin.
 func fetch[T any](ctx context.Context, s *Store, key string, notFound error) (*T, error) {
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
@@ -46,7 +46,7 @@ func (s *Store) Users(ctx context.Context, account string, f core.UserFilter, p 
 	return list[core.User](ctx, s, n.users(f), n.key("u:"), p)
 }
 
-// usersByEmail returns the one user that has an email, or none.
+// usersByEmail returns the user with an email, if any.
 func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.Page) ([]*core.User, int, error) {
 	if err := s.begin(); err != nil {
 		return nil, 0, err
@@ -65,7 +65,7 @@ func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.
 	}
 	u, err := fetch[core.User](ctx, s, n.user(id), core.ErrUserNotFound)
 	switch {
-	case err == core.ErrUserNotFound: // deleted in between
+	case err == core.ErrUserNotFound: // deleted after the email was read
 		return nil, 0, nil
 	case err != nil:
 		return nil, 0, err
@@ -75,7 +75,7 @@ func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.
 	return []*core.User{u}, 1, nil
 }
 
-// list returns a page of the resources of an index, whose records begin with a name.
+// list returns a page of the resources in an index. records is the key prefix of their records.
 func list[T any](ctx context.Context, s *Store, index, records string, p core.Page) ([]*T, int, error) {
 	if err := s.begin(); err != nil {
 		return nil, 0, err
@@ -89,7 +89,7 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 	}
 	page := make([]*T, 0, len(all)-1)
 	for _, m := range all[1:] {
-		if m.IsNil() { // it is being deleted
+		if m.IsNil() { // deleted after the index was read
 			continue
 		}
 		r, err := m.AsBytes()
@@ -105,7 +105,7 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 	return page, int(number(all[0])), nil
 }
 
-// user returns a user for the transaction to change.
+// user returns the change of a user.
 func (t *tx) user(id int64) (*change[core.User], error) {
 	return loadChange(t, t.users, id, t.slot.user(id))
 }
@@ -122,7 +122,7 @@ func (t *tx) User(id int64) (*core.User, error) {
 	return clone(c.before)
 }
 
-// copied returns a copy of what is stored, for the caller to change.
+// clone returns a deep copy.
 func clone[T any](resource *T) (*T, error) {
 	r, err := record.Encode(resource)
 	if err != nil {
@@ -197,7 +197,7 @@ func (t *tx) checkEmail(u *core.User) error {
 	return nil
 }
 
-// freeEmail notes that a user has its email no more.
+// freeEmail records that a user's current email becomes free.
 func (t *tx) freeEmail(c *change[core.User]) {
 	if u := c.current(); u != nil && u.Email != nil {
 		t.emails[core.FoldEmail(*u.Email)] = 0

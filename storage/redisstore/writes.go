@@ -13,30 +13,30 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// writes is what a transaction does when it is committed.
+// writes collects everything that a transaction writes when it commits.
 type writes struct {
 	t           *tx
 	batch       *batch
-	indexes     map[string]*indexChange // by the key of the index
-	locations   map[string]string       // of the counters of keys, by the id of the key; "" for none
-	planHolders map[planHolder]bool     // who may hold a plan now, or no more
+	indexes     map[string]*indexChange // by key of the index
+	locations   map[string]string       // encoded locations of key counters by key id; "" deletes
+	planHolders map[planHolder]bool     // users that may start or stop to hold a plan
 	claims      map[core.Digest]string
 	releases    map[core.Digest]string
 	hasTasks    bool
-	lateTasks   []task // for numbers that keys are put with
+	lateTasks   []task // added behind all others
 	err         error
 }
 
-// indexed is what is added to an index and taken from it.
+// indexChange lists the ids that a transaction adds to an index and removes from it.
 type indexChange struct{ add, remove []string }
 
-// hold is a user that may hold a plan.
+// planHolder is a user that may hold a plan, itself or by one of its keys.
 type planHolder struct {
 	plan string
 	user int64
 }
 
-// writes returns what the transaction does.
+// writes returns the writes of the transaction.
 func (t *tx) writes() *writes {
 	w := &writes{t: t, batch: newBatch(t.slot), indexes: map[string]*indexChange{}, locations: map[string]string{}, planHolders: map[planHolder]bool{},
 		claims: map[core.Digest]string{}, releases: map[core.Digest]string{}}
@@ -58,17 +58,17 @@ func (t *tx) writes() *writes {
 			w.plan(id, c)
 		}
 	}
-	for _, c := range w.lateTasks { // when all that is deleted is
+	for _, c := range w.lateTasks { // behind the tasks that delete
 		w.addTask(c)
 	}
 	w.common()
 	return w
 }
 
-// grows notes whether something is new.
+// addsData records whether the batch creates a resource, and so needs free memory.
 func (w *writes) addsData(is bool) { w.batch.addsData = w.batch.addsData || is }
 
-// rest adds what is the same for all kinds.
+// common adds the writes that concern no single resource: emails, locations, indexes, last ids.
 func (w *writes) common() {
 	n := w.t.slot
 	for _, email := range slices.Sorted(maps.Keys(w.t.emails)) {
@@ -92,7 +92,7 @@ func (w *writes) common() {
 		w.batch.addMany("ZREM", key, w.indexes[key].remove)
 		w.batch.addMany("ZADD", key, w.indexes[key].add)
 	}
-	for h := range w.planHolders { // when both indexes that it is derived from are as they will be
+	for h := range w.planHolders { // behind the changes of both indexes that it reads
 		own, keys := n.users(core.UserFilter{PlanID: h.plan}), n.keys(core.KeyFilter{UserID: h.user, PlanID: &h.plan})
 		w.batch.add("HOLDS", n.users(core.UserFilter{OnPlan: h.plan}), w.batch.keyNumber(own), w.batch.keyNumber(keys), w.batch.keyNumber(n.user(h.user)), strconv.FormatInt(h.user, 10))
 	}
@@ -103,7 +103,7 @@ func (w *writes) common() {
 	}
 }
 
-// record stores the record of a resource, or deletes it.
+// record stores a resource, or deletes it if there is false.
 func (w *writes) record(key string, resource any, there bool) {
 	if !there {
 		w.batch.add("UNLINK", key)
@@ -117,7 +117,7 @@ func (w *writes) record(key string, resource any, there bool) {
 	w.batch.add("SET", key, string(r))
 }
 
-// place moves an id from some indexes to others.
+// moveInIndexes removes an id from the indexes in before, and adds it to those in after.
 func (w *writes) moveInIndexes(id string, score int64, before, after []string) {
 	for _, key := range before {
 		if !slices.Contains(after, key) {
@@ -145,7 +145,7 @@ func (w *writes) user(id int64, c *change[core.User]) {
 	w.batch.add("TELL", w.t.s.o.userInvalidation(w.t.account, id))
 	switch {
 	case c.after == nil && w.t.deferred[id] != nil:
-		for _, plan := range w.t.deferred[id] { // that it may hold by its keys
+		for _, plan := range w.t.deferred[id] { // its keys may hold any plan
 			w.planHolders[planHolder{plan, id}] = true
 		}
 		w.addTask(task{kind: deleteUserKeys, from: id})
@@ -156,7 +156,7 @@ func (w *writes) user(id int64, c *change[core.User]) {
 	}
 }
 
-// userIndexes returns the indexes that a user is in, and notes which plan it holds.
+// userIndexes returns the indexes that contain a user, and adds the user to planHolders.
 func (w *writes) userIndexes(u *core.User) []string {
 	if u == nil {
 		return nil
@@ -181,7 +181,7 @@ func (w *writes) plan(id string, c *change[core.Plan]) {
 	before, _ := of(c.before)
 	after, seq := of(c.after)
 	if c.before != nil && c.after != nil && c.before.Seq != seq {
-		before = nil // its place changes
+		before = nil // the score changes
 	}
 	w.moveInIndexes(id, seq, before, after)
 	w.batch.add("TELL", w.t.s.o.planInvalidation(w.t.account, id))
@@ -207,7 +207,7 @@ func (w *writes) key(id string, c *change[keyRecord]) {
 	w.keyTasks(c)
 }
 
-// keyIndexes returns the indexes that a key is in, and notes who holds its plan.
+// keyIndexes returns the indexes that contain a key, and adds its user to planHolders.
 func (w *writes) keyIndexes(k *keyRecord) (keys []string) {
 	if k == nil {
 		return nil
@@ -221,7 +221,7 @@ func (w *writes) keyIndexes(k *keyRecord) (keys []string) {
 	return keys
 }
 
-// digests tells of every digest of a key, and notes which are new and which are gone.
+// digests invalidates all digests of a key. It claims the new digests and releases the removed ones.
 func (w *writes) digests(id string, c *change[keyRecord]) {
 	holder := w.t.account + "\x00" + id
 	var before, after []core.Digest
@@ -245,7 +245,7 @@ func (w *writes) digests(id string, c *change[keyRecord]) {
 	}
 }
 
-// keyChores notes what becomes of the counter of a key.
+// keyTasks adds the tasks for the counter of a key.
 func (w *writes) keyTasks(c *change[keyRecord]) {
 	b, a := c.before, c.after
 	switch {
@@ -253,7 +253,7 @@ func (w *writes) keyTasks(c *change[keyRecord]) {
 	case b == nil:
 		w.lateTasks = append(w.lateTasks, task{kind: removeTombstone, seq: a.Seq, from: a.UserID})
 	case a == nil || a.Seq != b.Seq:
-		if u := w.t.users[b.UserID]; u == nil || u.current() != nil { // else it goes with its user
+		if u := w.t.users[b.UserID]; u == nil || u.current() != nil { // otherwise the task of the user deletes it
 			w.addTask(task{kind: deleteKeyCounter, seq: b.Seq, from: b.UserID})
 		}
 		if a != nil {
@@ -263,7 +263,7 @@ func (w *writes) keyTasks(c *change[keyRecord]) {
 		if a.PresetSeq {
 			w.addTask(task{kind: removeTombstone, seq: a.Seq, from: a.UserID})
 		}
-		w.addsData(true) // where it comes to
+		w.addsData(true) // in the slot of the new user
 		w.addTask(task{kind: moveKeyCounter, seq: b.Seq, from: b.UserID, to: a.UserID, moveNumber: a.Moves})
 	}
 }
@@ -273,7 +273,7 @@ func (w *writes) addTask(c task) {
 	w.batch.add("RPUSH", w.t.slot.key("chores"), c.String())
 }
 
-// claim writes down whose the digests are, before they are: a key is always found.
+// claimDigests maps digests to their keys before the commit, so that a committed key is always found.
 func (s *Store) claimDigests(ctx context.Context, claims map[core.Digest]string) error {
 	var g errgroup.Group
 	g.SetLimit(maxParallel)
@@ -287,8 +287,8 @@ func (s *Store) claimDigests(ctx context.Context, claims map[core.Digest]string)
 	return g.Wait()
 }
 
-// release deletes what says whose the digests were. When it fails nothing is wrong: the
-// key does not have them.
+// releaseDigests deletes the entries of removed digests. A failure is harmless: an entry whose key lacks
+// the digest is ignored.
 func (s *Store) releaseDigests(ctx context.Context, releases map[core.Digest]string) {
 	var g errgroup.Group
 	g.SetLimit(maxParallel)
@@ -302,7 +302,7 @@ func (s *Store) releaseDigests(ctx context.Context, releases map[core.Digest]str
 	_ = g.Wait()
 }
 
-// Names of what a transaction tells.
+// Names of invalidations.
 func (o *Options) userInvalidation(account string, id int64) string {
 	return o.invalidationPrefix() + "{" + account + "}u" + strconv.FormatInt(id, 10)
 }
@@ -317,7 +317,7 @@ func (o *Options) ownerKeyInvalidation(d core.Digest) string {
 }
 func (o *Options) invalidationPrefix() string { return o.Prefix + "!" }
 
-// told returns the change that a name tells.
+// parseInvalidation returns the change that an invalidation names.
 func (o *Options) parseInvalidation(name string) (c core.Change, ok bool) {
 	name, ok = strings.CutPrefix(name, o.invalidationPrefix()+"{")
 	account, what, found := strings.Cut(name, "}")
