@@ -64,7 +64,7 @@ func (b *batch) tooLarge() bool { return len(b.keys)+len(b.args)+3 > maxBatchPar
 // maxBatchParts is the maximum number of arguments that Redis accepts in one command.
 const maxBatchParts = 1 << 20
 
-var errTooLarge = errors.New("redis: the transaction changes too much at once")
+var errTooLarge = errors.New("redis: the transaction is too large")
 
 // timePerPart extends the timeout of a batch for each of its keys and arguments.
 const timePerPart = 5 * time.Microsecond
@@ -127,7 +127,7 @@ func (s *Store) retryStale(try func() (done bool, err error)) error {
 			return err
 		}
 		if time.Since(begun) > maxRetryTime {
-			return core.Unavailable(errors.New("redis: others change the same account all the time"))
+			return core.Unavailable(errors.New("redis: too many concurrent changes to the account"))
 		}
 		time.Sleep(backoff(n))
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// BenchmarkConsume counts requests of 64 callers with a thousand keys, and says what
-// processor time the server takes for each. bench/run redis measures it beside others.
+// BenchmarkConsume measures 64 callers with 1,000 keys. It reports the server's CPU time for each request.
+// bench/run redis compares it with other programs.
 func BenchmarkConsume(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
@@ -34,7 +34,7 @@ func BenchmarkConsume(b *testing.B) {
 	b.ReportMetric(float64((server.CPU()-before).Microseconds())/float64(b.N), "server-µs/op")
 }
 
-// used returns the keys of an account, on one plan, with which a request was counted each.
+// createUsedKeys returns n keys of one account on one plan, each with one counted request.
 func createUsedKeys(b *testing.B, s *redisstore.Store, n int) (*core.Plan, []*core.Key) {
 	b.Helper()
 	if err := s.CreateAccount(b.Context(), &core.Account{ID: "acct_bench", Name: "bench"},
@@ -50,7 +50,7 @@ func createUsedKeys(b *testing.B, s *redisstore.Store, n int) (*core.Plan, []*co
 	return pl, keys
 }
 
-// BenchmarkDays adds up one day of a plan with 10,000 keys, each of another user.
+// BenchmarkDays sums one day of a plan with 10,000 keys, each of its own user.
 func BenchmarkDays(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
@@ -65,7 +65,7 @@ func BenchmarkDays(b *testing.B) {
 	}
 }
 
-// BenchmarkDrawn adds up what 10,000 keys, each of another user, have drawn on their plan.
+// BenchmarkDrawn sums the usage of a plan with 10,000 keys, each of its own user.
 func BenchmarkDrawn(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})

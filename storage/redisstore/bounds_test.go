@@ -9,8 +9,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// tally is what callers know of a key: how many of their requests were answered and how
-// many were not. A request that was not sent, since the server was away, is neither.
+// callCounts counts the answered requests of a key, and the unanswered requests that may be counted. A
+// request that was not sent, because the server was away, is in neither.
 type callCounts struct{ answered, unknown int }
 
 func countCalls(w *world, calls []call) []callCounts {
@@ -26,16 +26,15 @@ func countCalls(w *world, calls []call) []callCounts {
 	return all
 }
 
-// checkBounds fails the test unless each key has counted no less than was answered and no
-// more than was asked; its history and its days say the same as its counter, and the counter
-// of a user is the sum of those of its keys.
+// checkBounds fails the test unless the count of each key is between answered and answered plus unknown
+// requests. History and days must agree with the counter, and a user's counter with the sum of its keys.
 func (w *world) checkBounds(t testing.TB, calls []call) {
 	t.Helper()
 	w.checkNoMore(t, calls)
 	w.checkAnswered(t, calls)
 }
 
-// checkAnswered fails the test unless each key has counted what was answered, at least.
+// checkAnswered fails the test if a key has counted fewer requests than were answered.
 func (w *world) checkAnswered(t testing.TB, calls []call) {
 	t.Helper()
 	for i, c := range countCalls(w, calls) {
@@ -45,7 +44,7 @@ func (w *world) checkAnswered(t testing.TB, calls []call) {
 	}
 }
 
-// checkNoMore is checkBounds for servers that may forget what was answered.
+// checkNoMore is checkBounds without the lower bound, for servers that may lose writes.
 func (w *world) checkNoMore(t testing.TB, calls []call) {
 	t.Helper()
 	sums := map[int64]int{}
@@ -76,8 +75,8 @@ func (w *world) checkNoMore(t testing.TB, calls []call) {
 	}
 }
 
-// repeat asks those requests again that were not answered and have an id, until they are,
-// and returns all calls as they are known now.
+// repeat repeats each unanswered request that has an id until it is answered. It returns all calls with
+// their final results.
 func (w *world) repeat(t testing.TB, calls []call) []call {
 	t.Helper()
 	for i := range calls {
@@ -91,8 +90,8 @@ func (w *world) repeat(t testing.TB, calls []call) []call {
 	return calls
 }
 
-// checkExact repeats the requests that were not answered, and fails the test unless every
-// key with request ids has counted each once, and the others are within their bounds.
+// checkExact repeats unanswered requests. It fails the test unless each key with request ids has counted
+// each id once, and the other keys are within their bounds.
 func (w *world) checkExact(t testing.TB, calls []call) {
 	t.Helper()
 	before := len(filterCalls(calls, failed))
@@ -106,7 +105,7 @@ func (w *world) checkExact(t testing.TB, calls []call) {
 	}
 }
 
-// used returns what a key has counted, or a user.
+// used returns the count of a key, or of a user.
 func (w *world) used(t testing.TB, key string, user int64) int {
 	t.Helper()
 	var cs []core.Counter
@@ -117,7 +116,7 @@ func (w *world) used(t testing.TB, key string, user int64) int {
 	return int(cs[0].Usage(core.Year, time.Now()).Used)
 }
 
-// onDays returns what was allowed on all days.
+// onDays returns the sum of allowed requests over all days.
 func (w *world) onDays(t testing.TB, of core.DaysOf) (sum int) {
 	t.Helper()
 	today := core.DateOf(time.Now())
@@ -132,7 +131,7 @@ func (w *world) onDays(t testing.TB, of core.DaysOf) (sum int) {
 	return sum
 }
 
-// entries returns how many requests the history of a key has, or of a user.
+// entries returns the number of requests in the history of a key, or of a user.
 func (w *world) entries(t testing.TB, key string, user int64) (n int) {
 	t.Helper()
 	id := core.CounterID{Account: w.account, KeyID: key, UserID: user}
@@ -143,8 +142,7 @@ func (w *world) entries(t testing.TB, key string, user int64) (n int) {
 	return n
 }
 
-// read reads something. Connections that were cut before may be found only then, so that
-// the server seems to be away for a moment.
+// read retries a read. The first may find a cut connection.
 func (w *world) read(t testing.TB, fn func() error) {
 	t.Helper()
 	until(t, "to read", func() bool {

@@ -65,7 +65,7 @@ func (s *Store) doAndWaitReplicas(ctx context.Context, cmd rueidis.Completed) (r
 	if has, err := wait.AsInt64(); err != nil {
 		return rueidis.NewErrorResult(fmt.Errorf("waiting for %d replicas: %w", w.Replicas, err))
 	} else if has < int64(w.Replicas) {
-		return rueidis.NewErrorResult(fmt.Errorf("%d of %d replicas have it after %v", has, w.Replicas, w.Timeout))
+		return rueidis.NewErrorResult(fmt.Errorf("%d of %d replicas confirmed the write within %v", has, w.Replicas, w.Timeout))
 	}
 	return r
 }

@@ -60,7 +60,7 @@ func (s *Store) checkWatch(ctx context.Context) error {
 		}
 		if errors.Is(err, rueidis.ErrNoCache) {
 			why, _, _ := strings.Cut(err.Error(), "\n")
-			return fmt.Errorf("CLIENT TRACKING, of RESP3: %s", why)
+			return fmt.Errorf("CLIENT TRACKING (RESP3): %s", why)
 		}
 	}
 	return nil
@@ -79,11 +79,11 @@ func infoOf(text string) map[string]string {
 
 func (s *Store) checkInfo(address string, info map[string]string) error {
 	if v := info["redis_version"]; tooOld(v) {
-		return fmt.Errorf("it is version %s: Redis %d.%d, Valkey 7.2 or later is needed", v, minVersion[0], minVersion[1])
+		return fmt.Errorf("version %s is too old: Redis %d.%d or Valkey 7.2 is required", v, minVersion[0], minVersion[1])
 	}
 	if info["cluster_enabled"] == "1" && s.client.Mode() != rueidis.ClientModeCluster {
-		return errors.New("it is a node of a Cluster and does not tell who has which slot: " +
-			"the user needs permission for CLUSTER SLOTS, from version 8 on for CLUSTER SHARDS too")
+		return errors.New("the server is a Cluster node, but does not list its slots: " +
+			"the user needs permission for CLUSTER SLOTS, and for CLUSTER SHARDS from version 8 on")
 	}
 	s.warn(address, info, time.Now())
 	return nil
@@ -125,11 +125,11 @@ func (s *Store) warn(address string, info map[string]string, now time.Time) (hol
 	}{
 		{policy != "noeviction", "redis may delete counters when its memory is full: set maxmemory-policy noeviction",
 			[]any{"maxmemory_policy", policy}},
-		{master && err == nil && replicas < wait, "redis has fewer replicas than decisions wait for: they will fail",
+		{master && err == nil && replicas < wait, "redis has fewer replicas than wait_replicas: decisions will fail",
 			[]any{"replicas", replicas, "wait_replicas", wait}},
-		{master && replicas > 0 && wait == 0, "a fail-over of redis may forget what was counted last: set wait_replicas",
+		{master && replicas > 0 && wait == 0, "a failover of redis may lose the latest counts: set wait_replicas",
 			[]any{"replicas", replicas}},
-		{master && info["aof_enabled"] == "0", "redis keeps no append-only file: a restart of it forgets what was counted since its last snapshot", nil},
+		{master && info["aof_enabled"] == "0", "redis has no append-only file: a restart loses the counts since the last snapshot", nil},
 	} {
 		if s.warnings.logWhile(w.holds, s.o.Logger, address, now, w.text, w.about...) {
 			hold++
@@ -166,7 +166,7 @@ func (s *Store) checkFormat(ctx context.Context) error {
 	case err != nil:
 		return err
 	case have != format:
-		return fmt.Errorf("what is stored under %s was written by another version of Limitkeeper: it has the format %q, this version knows %q", s.o.Prefix, have, format)
+		return fmt.Errorf("the data under %s was written by another version of Limitkeeper: its format is %q, this version supports %q", s.o.Prefix, have, format)
 	}
 	return nil
 }

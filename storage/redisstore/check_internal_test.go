@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Each setting by which counts may be lost is logged when it begins to hold, and then once an hour.
+// Each setting that risks the loss of counts is logged when it appears, and then once an hour.
 func TestWarnsHourly(t *testing.T) {
 	var log bytes.Buffer
 	s := &Store{o: Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, warnings: warningLog{at: map[string]time.Time{}}}

@@ -10,9 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// One node whose wall clock is a year ahead moves the windows of no other node: neither when it
-// starts so, nor when its clock jumps and stays. A failure means that one wrong clock ends the
-// quotas of every customer.
+// A node whose wall clock is a year ahead moves the windows of no other node, neither after a start nor
+// after a jump. A failure means that one wrong clock ends the quotas of every customer.
 func TestNodeWithWrongClock(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	server, ctx := redistest.Start(t), t.Context()

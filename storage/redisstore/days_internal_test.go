@@ -13,11 +13,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// noon is that of a day long ago: how long days are kept does not depend on the clock.
+// noon is on a past day: the retention of days does not depend on the current time.
 var noon = time.Date(2021, time.March, 12, 12, 0, 0, 0, time.UTC)
 
-// spend asks a request with the key so many days after noon, which is denied when the limit
-// is 0.
+// count sends a request with the key, after days after noon. Limit 0 denies it.
 func (m *moveTest) count(user int64, after int, cost, limit int64) {
 	m.t.Helper()
 	_, err := m.s.Consume(m.t.Context(), &core.Consumption{Account: moveAccount, KeyID: "key_1", KeySeq: 1, UserID: user, Shared: true, Cost: cost,
@@ -27,8 +26,8 @@ func (m *moveTest) count(user int64, after int, cost, limit int64) {
 	}
 }
 
-// wantDays fails the test unless the key, or a user, was allowed and denied so much on the
-// days from noon on.
+// wantDays fails the test unless the allowed and denied requests are as given on noon's day and the days
+// after it.
 func (m *moveTest) wantDays(of core.DaysOf, want ...core.Traffic) {
 	m.t.Helper()
 	of.Account = moveAccount
@@ -46,8 +45,8 @@ func (m *moveTest) wantDays(of core.DaysOf, want ...core.Traffic) {
 	}
 }
 
-// Days that are over go with a key, once, also when who moves it is slow and does it again
-// after others have.
+// Past days move with a key exactly once, even if a slow process runs the move again after others have
+// finished it.
 func TestDaysMove(t *testing.T) {
 	m := newMoveTest(t)
 	key := core.DaysOf{KeyID: "key_1"}
@@ -83,7 +82,7 @@ func TestDaysMove(t *testing.T) {
 	}
 }
 
-// What is deleted takes its days along, and a key that is put again has none.
+// Deletion removes days. A key that is created again with the same Seq starts without days.
 func TestDaysDeleted(t *testing.T) {
 	m := newMoveTest(t)
 	use := func() {
@@ -113,8 +112,8 @@ func TestDaysDeleted(t *testing.T) {
 	}
 }
 
-// Days that are over are forgotten some time after they need not be kept any more, and last
-// as long as they must, whatever the clock of the requests says.
+// Past days expire some time after their retention, and never earlier, whatever the clock of the requests
+// shows.
 func TestPastDaysExpire(t *testing.T) {
 	m := newMoveTest(t)
 	key := m.s.o.usage(moveAccount, 1).pastDays("1")
@@ -150,7 +149,7 @@ func TestPastDaysExpire(t *testing.T) {
 	}
 }
 
-// Numbers of days that are over come back as they went in.
+// The encoding of past days is reversible.
 func TestPastDays(t *testing.T) {
 	want := dayMap{}
 	var b []byte

@@ -11,9 +11,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A user with more keys than are deleted in one step is gone with all of them, their
-// digests, counters and places in indexes, also when the process that began with it died in
-// between. A key that went to another user in the same transaction stays.
+// Deleting a user with more keys than one batch deletes removes all its keys, digests, counters and index
+// entries, even if the process dies in between. A key that moves to another user in the same transaction
+// stays.
 func TestDeletesUserWithManyKeys(t *testing.T) {
 	const keys = 2*keysPerStep + 7
 	digest := func(i int) core.Digest { return core.DigestOf(fmt.Sprint("many ", i)) }
@@ -47,7 +47,7 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 			}
 			used, err := m.s.Key(t.Context(), moveAccount, "many_1")
 			must(err)
-			for i := range 4 { // allowed and denied, with days that are over
+			for i := range 4 { // allowed and denied requests on several days
 				_, err = m.s.Consume(t.Context(), &core.Consumption{Account: moveAccount, KeyID: used.ID, KeySeq: used.Seq, UserID: user.ID, Shared: true, Cost: 1,
 					Terms: core.Terms{Period: core.Day, Limit: int64(i % 2)}, Retention: core.DefaultRetention, RequestID: fmt.Sprint(i),
 					Entry: core.Entry{At: time.Now().AddDate(0, 0, i/2-1), Cost: 1}})
@@ -78,10 +78,10 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				}
 				chores, err = m.s.pendingTasks(t.Context(), moveAccount)
 				must(err)
-				must(m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error { // whoever comes next
+				must(m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error { // the next transaction finishes the deletion
 					return tx.PutUser(&core.User{AccountID: moveAccount, ID: user.ID, Name: "again", Email: new("many@example.com")})
 				}))
-				for _, late := range chores { // of a process that was slow: it is another user by now
+				for _, late := range chores { // as a slow process runs them, when a new user has the ID
 					must(m.s.runTask(t.Context(), moveAccount, late))
 				}
 				_, err = m.s.Counters(t.Context(), []core.CounterID{{Account: moveAccount, UserID: user.ID}})
@@ -106,7 +106,7 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				return errors.Join(tx.DeleteKey("many_0"), tx.DeleteUser(other.ID), tx.DeletePlan("plan_0"), tx.DeletePlan("plan_1"))
 			}))
 			left := slices.DeleteFunc(m.names(t), func(name string) bool {
-				return strings.Contains(name, "}x") || slices.Contains(before, name) // a mark, which ends by itself
+				return strings.Contains(name, "}x") || slices.Contains(before, name) // tombstones expire
 			})
 			if len(left) > 0 {
 				t.Errorf("left: %q", left[:min(len(left), 20)])
@@ -115,7 +115,7 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 	}
 }
 
-// A key that is about to move when the memory is full holds nobody up who deletes.
+// A pending move that fails because memory is full does not block deletions.
 func TestMoveWhileMemoryIsFull(t *testing.T) {
 	for _, used := range []bool{true, false} {
 		m := newMoveTest(t)

@@ -11,9 +11,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// failovers returns how often a master is killed by each test: once, or as often as the
-// environment variable REDISSTORE_FAILOVERS says. With 5 the figures of the manual are
-// measured.
+// failovers returns how often each test kills a master: REDISSTORE_FAILOVERS, by default 1. The figures in
+// docs/distributed.md are measured with 5.
 func failovers(t testing.TB) int {
 	s := os.Getenv("REDISSTORE_FAILOVERS")
 	if s == "" {
@@ -26,7 +25,7 @@ func failovers(t testing.TB) int {
 	return n
 }
 
-// slotOf returns the slot of the Cluster that a user is in.
+// slotOf returns the Cluster slot of a user.
 func (w *world) slotOf(t testing.TB, server *redistest.Server, user int64) int {
 	t.Helper()
 	slot, err := strconv.Atoi(server.Do(t, "CLUSTER", "KEYSLOT", fmt.Sprintf("{%s/%d}", w.account, user)))
@@ -36,7 +35,7 @@ func (w *world) slotOf(t testing.TB, server *redistest.Server, user int64) int {
 	return slot
 }
 
-// warm asks a request with each key, so that all counters are there.
+// warm sends a request with each key, so that all counters exist.
 func (l *load) warm(t testing.TB) {
 	t.Helper()
 	for i := range l.w.keys {
@@ -44,21 +43,21 @@ func (l *load) warm(t testing.TB) {
 	}
 }
 
-// outage is what a failover does to those who ask.
+// outageTimes describes what callers notice of a failover.
 type outageTimes struct {
-	taken, lasted    time.Duration // until the replica took over, until a request of the slots was allowed
-	there, elsewhere int           // requests that failed, of the slots and of others
-	meanwhile        int           // requests of others that were allowed
+	taken, lasted    time.Duration // until the replica took over; until a request to its slots was allowed
+	there, elsewhere int           // failed requests: to its slots, to others
+	meanwhile        int           // allowed requests to other slots
 }
 
-// String says it for the log of the test.
+// String formats the times for the test log.
 func (o outageTimes) String() string {
 	return fmt.Sprintf("a replica took over after %v, slots were away for %v: %d of their requests failed; of other slots %d were allowed meanwhile, %d failed",
 		o.taken.Round(time.Millisecond), o.lasted.Round(time.Millisecond), o.there, o.meanwhile, o.elsewhere)
 }
 
-// failOver kills the master that has the first key under load, waits until its replica has
-// taken over and requests are allowed again, and brings it back.
+// failOver kills the master of the first key under load. It waits until the replica has taken over and
+// requests are allowed, then restarts the killed server.
 func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outageTimes) {
 	t.Helper()
 	slot := l.w.slotOf(t, c.Nodes()[1], l.w.keys[0].UserID)
@@ -74,12 +73,12 @@ func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outageTimes) {
 	killed := time.Now()
 	c.AwaitFailover(t, slot, master)
 	o.taken = time.Since(killed)
-	if l.waits { // who took over has no replica before that
+	if l.waits { // until then, the new master has no replica
 		master.Restart()
 	}
 	o.lasted = l.await(t, killed, 20*time.Second, outcomeAllowed, affected)
 	back := killed.Add(o.lasted)
-	time.Sleep(2 * time.Second) // what fails later, too
+	time.Sleep(2 * time.Second) // to catch late failures
 	calls := filterCalls(l.callsSoFar(), after(killed))
 	o.there, o.elsewhere = len(filterCalls(calls, failed, affected)), len(filterCalls(calls, failed, others))
 	o.meanwhile = len(filterCalls(calls, outcomeAllowed, others, before(back)))
@@ -96,11 +95,11 @@ func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outageTimes) {
 	return o
 }
 
-// partial lets a Cluster serve the slots that it can, when others are away. By default it
-// serves none then.
+// partialCoverage lets a Cluster serve the remaining slots while a master is down. By default it serves
+// none.
 var partialCoverage = []string{"--cluster-require-full-coverage", "no"}
 
-// clusterLoad opens a store on a Cluster, and lets requests come on all its masters.
+// clusterLoad opens a store on a Cluster and starts a load on all masters.
 func clusterLoad(t testing.TB, c *redistest.Cluster, wait redisstore.Wait) *load {
 	t.Helper()
 	o := faulty(c.Addrs()...)
@@ -112,9 +111,8 @@ func clusterLoad(t testing.TB, c *redistest.Cluster, wait redisstore.Wait) *load
 	return l
 }
 
-// A master of a Cluster that dies takes its slots away for as long as its replica takes to
-// take over; all others go on. No decision counts more than once. What was answered just
-// before may be forgotten: how much is logged.
+// When a Cluster master dies, its slots fail until its replica takes over. Other slots go on. No request
+// counts twice. Requests answered just before may be lost; the test logs how many.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, partialCoverage...)
@@ -133,8 +131,7 @@ func TestClusterFailover(t *testing.T) {
 		lost, answered, failovers(t))
 }
 
-// Who waits for a replica forgets nothing that was answered, whoever dies: the replica has
-// it that takes over.
+// With wait_replicas 1, a failover loses no answered request: the promoted replica has confirmed it.
 func TestClusterFailoverWaiting(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, partialCoverage...)
@@ -149,7 +146,7 @@ func TestClusterFailoverWaiting(t *testing.T) {
 	t.Logf("of %d requests %d were answered, in %v (median), %v (longest)", len(calls), len(filterCalls(calls, outcomeAllowed)), median, longest)
 }
 
-// The same behind Sentinel.
+// Behind Sentinel with wait_replicas 1, a failover loses no answered request.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	n := redistest.StartSentinel(t)
@@ -167,7 +164,7 @@ func TestSentinelFailover(t *testing.T) {
 		losses, master := told.losses(), n.Master()
 		master.Kill()
 		killed := time.Now()
-		// The replica that takes over has none itself: who waits for one waits in vain.
+		// The promoted replica has no replica, so WAIT fails.
 		time.Sleep(100 * time.Millisecond)
 		until(t, "the end of trust", func() bool { return !told.trusts() })
 		n.AwaitFailover(t, master)

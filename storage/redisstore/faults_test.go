@@ -8,13 +8,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// faulty returns options for a server with which something happens: calls are not waited
-// for long, and histories keep all that a test asks.
+// faulty returns options for tests with faults: a short timeout, and histories that keep every entry.
 func faulty(addresses ...string) redisstore.Options {
 	return redisstore.Options{Addresses: addresses, Timeout: 500 * time.Millisecond, History: 1_000_000}
 }
 
-// opened opens a store that is closed at the end of the test.
+// openFaulty opens a store and closes it at the end of the test.
 func openFaulty(t testing.TB, o redisstore.Options) *redisstore.Store {
 	t.Helper()
 	s := open(t, o)
@@ -22,8 +21,8 @@ func openFaulty(t testing.TB, o redisstore.Options) *redisstore.Store {
 	return s
 }
 
-// A server that stands still holds nobody up: calls fail as unavailable, soon at once, and
-// work again when it goes on. What was answered is counted, and nothing is counted twice.
+// While a server is stopped (SIGSTOP), calls fail as unavailable: the first after the timeout, the others
+// at once. They work again when it continues. Every answered request is counted, none twice.
 func TestPausedServer(t *testing.T) {
 	t.Parallel()
 	const asleep = 5 * time.Second
@@ -59,9 +58,8 @@ func TestPausedServer(t *testing.T) {
 	w.checkExact(t, calls)
 }
 
-// A server that was killed and keeps an append-only file has forgotten nothing that was
-// answered, and works again at once when it is back. Its scripts are gone, and nobody
-// notices.
+// A killed server with an append-only file loses no answered request. After its restart the store works at
+// once, and loads its scripts again.
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -80,7 +78,7 @@ func TestKilledServer(t *testing.T) {
 	w.checkExact(t, calls)
 }
 
-// Scripts that are flushed again and again are no fault to anyone.
+// SCRIPT FLUSH at any moment fails no request.
 func TestFlushedScripts(t *testing.T) {
 	server := redistest.Start(t)
 	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
@@ -96,8 +94,7 @@ func TestFlushedScripts(t *testing.T) {
 	w.checkExact(t, calls)
 }
 
-// Connections that are cut again and again leave some requests unanswered, and none
-// counted wrong.
+// Cut connections leave some requests without answer, and none counted wrongly.
 func TestCutConnections(t *testing.T) {
 	server := redistest.Start(t)
 	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)

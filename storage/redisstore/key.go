@@ -111,7 +111,7 @@ func (t *tx) indexIDs(index string, last int) ([]string, error) {
 }
 
 // errReused means that a new user has the ID of the deleted one.
-var errReused = errors.New("the number of the user was used again")
+var errReused = errors.New("a new user has the same number")
 
 // deleteSomeKeys deletes up to keysPerStep keys of a deleted user. It reports whether the user had keys.
 func (t *tx) deleteSomeKeys(user int64) (had bool, err error) {

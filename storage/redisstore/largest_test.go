@@ -12,8 +12,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// worst is a request as large as a customer can make it: a long path, a long method, a long
-// address, and a request id of its own.
+// largestRequest returns the largest request that a customer can send: long path, method and address, and
+// a request id.
 func largestRequest(secret string, i int) core.Request {
 	return core.Request{
 		Secret: secret, Endpoint: "/" + strings.Repeat("x", 2039), Method: strings.Repeat("M", core.MaxEntryMethod),
@@ -21,7 +21,7 @@ func largestRequest(secret string, i int) core.Request {
 	}
 }
 
-// customer is a key of a user, on a server of its own.
+// customer is a key of a user, on its own server.
 type customer struct {
 	*core.Service
 	store           *redisstore.Store
@@ -57,10 +57,10 @@ func newCustomer(t *testing.T) *customer {
 	return c
 }
 
-// name returns the name of a Redis key in the slot of the user.
+// name returns the full name of a Redis key in the user's slot.
 func (c *customer) name(of string) string { return fmt.Sprintf("w:{%s/%d}%s", c.account, c.user, of) }
 
-// memory returns how many bytes a Redis key takes.
+// memory returns the bytes of a Redis key.
 func (c *customer) memory(t *testing.T, of string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(c.server.Do(t, "MEMORY", "USAGE", c.name(of), "SAMPLES", "0"), 10, 64)
@@ -70,7 +70,7 @@ func (c *customer) memory(t *testing.T, of string) int64 {
 	return n
 }
 
-// ask makes the worst requests from one number up to another.
+// ask sends the largest requests numbered from to to.
 func (c *customer) ask(t *testing.T, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -80,13 +80,13 @@ func (c *customer) ask(t *testing.T, from, to int) {
 	}
 }
 
-// mostHistory is how many bytes a history of the default length may take, with what Redis
-// adds to its entries: 200 for each of 10,000, and a fifth.
+// maxHistoryBytes is the bound on a history of 10,000 entries: 200 bytes for each, and a fifth for the
+// overhead of Redis.
 const maxHistoryBytes = 200 * redisstore.DefaultHistory * 6 / 5
 
-// One customer cannot fill the memory of Redis: with long paths and own request ids, 10,000
-// requests take 6 MB, of which 2 MB are each of both histories. A failure breaks the promise
-// that a customer cannot exhaust the memory of the others.
+// One customer cannot fill the memory of Redis. 10,000 of the largest requests take 6 MB, of which each
+// history takes 2 MB. A failure breaks the promise that a customer cannot exhaust the memory of the
+// others.
 func TestWorstRequests(t *testing.T) {
 	const requests, most = 10_000, 6 << 20
 	c := newCustomer(t)
@@ -108,8 +108,8 @@ func TestWorstRequests(t *testing.T) {
 	}
 }
 
-// A history whose bytes were not added up, as one that an earlier version wrote or that has
-// moved with its key, comes within its bound as soon as it is written to.
+// A history without a stored size, written by an earlier version or moved with its key, is cut to its
+// bound at the next entry.
 func TestHistoryOfUnknownSize(t *testing.T) {
 	c := newCustomer(t)
 	entry := core.Entry{At: time.Now(), KeyID: c.key.ID, UserID: c.user, Endpoint: "/" + strings.Repeat("x", 2000), Method: "GET"}
@@ -129,8 +129,8 @@ func TestHistoryOfUnknownSize(t *testing.T) {
 	}
 }
 
-// A request id that an earlier version has remembered, as it was and not as a digest, is
-// still remembered: else a request that is repeated across an upgrade counts twice.
+// A request id that an earlier version has stored as plain text is still recognized. A failure means that
+// a request that is repeated across an upgrade counts twice.
 func TestRequestIDOfEarlierVersion(t *testing.T) {
 	c := newCustomer(t)
 	c.ask(t, 0, 1)

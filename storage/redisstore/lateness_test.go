@@ -14,13 +14,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// clocks are nodes of whom some have wrong clocks, and what they count.
+// clockTest simulates nodes, some with wrong clocks, and remembers the entries in order of arrival.
 type clockTest struct {
 	*world
 	t      *testing.T
 	server *redistest.Server
 	now    time.Time
-	n      int // entries so far
+	n      int // number of entries
 }
 
 func newClockTest(t *testing.T, history int) *clockTest {
@@ -31,13 +31,13 @@ func newClockTest(t *testing.T, history int) *clockTest {
 	return &clockTest{world: newWorld(t, s, 2), t: t, server: server, now: time.Now().UTC().Truncate(time.Millisecond)}
 }
 
-// entry returns the next entry of a key, at a time.
+// entry returns the next entry of a key.
 func (c *clockTest) entry(k *core.Key, at time.Time) core.Entry {
 	c.n++
 	return core.Entry{At: at, KeyID: k.ID, UserID: k.UserID, Cost: 1, Method: "GET", Endpoint: strconv.Itoa(c.n)}
 }
 
-// count counts a request with a key, at a time, or denies it.
+// count counts a request with a key at a time, or denies it if limit is 0.
 func (c *clockTest) count(k *core.Key, at time.Time, limit int64) {
 	c.t.Helper()
 	r := consumption(k, "", true)
@@ -47,7 +47,7 @@ func (c *clockTest) count(k *core.Key, at time.Time, limit int64) {
 	}
 }
 
-// write appends entries of a key, one a second, each as late as it is told.
+// write imports n entries of a key, one a second. late returns the lateness of each.
 func (c *clockTest) write(k *core.Key, n int, late func(i int) time.Duration) {
 	c.t.Helper()
 	var entries []core.Entry
@@ -62,7 +62,7 @@ func (c *clockTest) write(k *core.Key, n int, late func(i int) time.Duration) {
 	}
 }
 
-// once returns that one entry is so late, or early, and the others in time.
+// onceLate returns a late function for write: entry i has the given lateness, all others none.
 func onceLate(i int, late time.Duration) func(int) time.Duration {
 	return func(n int) time.Duration {
 		if n == i {
@@ -89,7 +89,7 @@ func (c *clockTest) move(k *core.Key, user int64) {
 	k.UserID = user
 }
 
-// history returns a page of a history since a time, and how many entries it has.
+// history returns a page of a history since a time, and the number of its entries.
 func (c *clockTest) history(of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int) {
 	c.t.Helper()
 	entries, total, err := c.s.History(c.t.Context(), of, since, p)
@@ -99,8 +99,8 @@ func (c *clockTest) history(of core.CounterID, since time.Time, p core.Page) ([]
 	return entries, total
 }
 
-// check fails the test unless the histories of the user and the key are in the order in which
-// they were counted, and have what is later than some times, in pages, and nothing else.
+// check fails the test unless the histories of user and key list entries in order of arrival, and random
+// searches find exactly the later entries, in pages.
 func (c *clockTest) check(k *core.Key, random *rand.Rand) {
 	c.t.Helper()
 	for _, of := range []core.CounterID{{Account: c.account, KeyID: k.ID}, {Account: c.account, UserID: k.UserID}} {
@@ -128,7 +128,7 @@ func (c *clockTest) check(k *core.Key, random *rand.Rand) {
 	}
 }
 
-// between returns a time between two, or one that is nearly the first.
+// between returns a random time: in half of the calls near a, otherwise from a to b.
 func between(a, b time.Time, random *rand.Rand) time.Time {
 	if random.IntN(2) == 0 {
 		return a.Add(time.Duration(random.IntN(40_001)-20_000) * time.Millisecond / time.Duration(1+random.IntN(20_000)))
@@ -145,7 +145,7 @@ func number(t *testing.T, e *core.Entry) int {
 	return n
 }
 
-// lateness returns what is kept of how late entries of a history are: of a key, or of a user.
+// lateness returns the stored lateness of a history: of the user, or of a key unless k is nil.
 func (c *clockTest) lateness(user int64, k *core.Key) string {
 	c.t.Helper()
 	if user != 0 {
@@ -154,9 +154,9 @@ func (c *clockTest) lateness(user int64, k *core.Key) string {
 	return c.server.Do(c.t, "HGET", fmt.Sprintf("%s{%s/%d}c", redisstore.DefaultPrefix, c.account, k.UserID), fmt.Sprint("l", k.Seq))
 }
 
-// Whatever the clocks say, a history has what is later than a time, in the order in which it
-// was counted: while nodes are late by a moment, one is ahead or behind for once or for long,
-// nothing is counted for days, entries are over or too many, and the key moves.
+// A search in a history finds exactly the later entries, in order of arrival, whatever the clocks show:
+// small differences, a clock that is ahead or behind once or for long, days without requests, expired
+// entries, full histories, and moved keys.
 func TestLateEntries(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -171,8 +171,8 @@ func TestLateEntries(t *testing.T) {
 	}
 }
 
-// disturb counts requests as one of the nodes has a wrong clock, or not, and then changes
-// something.
+// disturb counts requests with right or wrong clocks. Then it may advance the time, move the key, or change
+// the length of histories.
 func (c *clockTest) disturb(k *core.Key, random *rand.Rand) {
 	c.t.Helper()
 	wrong := time.Duration(random.NormFloat64() * float64(time.Hour) * float64(random.IntN(30)))
@@ -201,8 +201,8 @@ func (c *clockTest) disturb(k *core.Key, random *rand.Rand) {
 	}
 }
 
-// One entry that is a day ahead makes searches read more of the list, in chunks, until it is
-// not in it any more.
+// While a history holds an entry from a day ahead, searches read more of the list, in chunks. Afterwards
+// they are fast again.
 func TestDayAhead(t *testing.T) {
 	const entries = 5000
 	c := newClockTest(t, entries)
@@ -223,7 +223,7 @@ func TestDayAhead(t *testing.T) {
 		}
 	}
 	c.now = c.now.Add(25 * time.Hour)
-	for i := range 4 { // two clocks that differ a little, all the time
+	for i := range 4 { // two clocks that differ by seconds
 		c.write(k, entries/3, func(i int) time.Duration { return time.Duration(i%2) * 3 * time.Second })
 		if i == 1 && len(c.lateness(0, k)) == 1 {
 			t.Error("the day is forgotten while the entry is there")
@@ -237,7 +237,7 @@ func TestDayAhead(t *testing.T) {
 	}
 }
 
-// commands returns how often a list was read since the statistics were reset.
+// commands returns the number of LRANGE and LINDEX calls since CONFIG RESETSTAT.
 func (c *clockTest) commands() (sum int) {
 	for _, m := range regexp.MustCompile(`cmdstat_(?:lindex|lrange):calls=(\d+)`).FindAllStringSubmatch(c.server.Do(c.t, "INFO", "commandstats"), -1) {
 		n, _ := strconv.Atoi(m[1])
@@ -246,7 +246,7 @@ func (c *clockTest) commands() (sum int) {
 	return sum
 }
 
-// Denials that are late are found, though of a key only the last one is known.
+// Searches find late denials, although a key stores only the time of its last one.
 func TestLateDenials(t *testing.T) {
 	for name, seconds := range map[string][]int{
 		"ahead again": {1000, 200, 201, 202, 1000, 210, 211},
@@ -269,7 +269,7 @@ func TestLateDenials(t *testing.T) {
 	}
 }
 
-// A key takes along how late its entries are.
+// A move takes the lateness of a history along.
 func TestLatenessMoves(t *testing.T) {
 	c := newClockTest(t, 10_000)
 	k, random := &c.keys[0], rand.New(rand.NewPCG(1, 1))
@@ -287,7 +287,7 @@ func TestLatenessMoves(t *testing.T) {
 	}
 }
 
-// A history lives as long as its newest entry is kept, also while an older one is ahead.
+// A history lives as long as its newest entry, even if an older entry is from a clock ahead.
 func TestHistoryTTLWithClockAhead(t *testing.T) {
 	c := newClockTest(t, 10_000)
 	k := &c.keys[0]

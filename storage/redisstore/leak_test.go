@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// heap returns how much memory is in use.
+// heap returns the bytes of live memory.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -18,7 +18,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// goroutines returns the stacks of those that work for a store.
+// goroutines returns the stacks of goroutines that work for a store.
 func goroutines() []string {
 	buf := make([]byte, 16<<20)
 	var ours []string
@@ -30,9 +30,8 @@ func goroutines() []string {
 	return ours
 }
 
-// A store that is closed leaves nothing behind: no goroutine, whatever happened to its
-// servers, and one that could not be opened neither. Close does not wait for servers that
-// do not answer.
+// Close leaves no goroutine behind, after any fault of the servers. A failed Open leaves none, either.
+// Close does not wait for servers that do not answer.
 func TestCloseLeavesNothing(t *testing.T) {
 	cluster, server, sentinel := redistest.StartCluster(t), redistest.Start(t, "--requirepass", "secret"), redistest.StartSentinel(t)
 	behind := faulty(sentinel.Addrs()...)
@@ -85,8 +84,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	untilGone(t)
 }
 
-// untilGone waits until no goroutine works for a store. Connections of nodes that have left
-// a Cluster are closed after 5 seconds.
+// untilGone waits until no goroutine works for a store. The client closes connections to former Cluster
+// nodes after 5 seconds.
 func untilGone(t testing.TB) {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {

@@ -14,14 +14,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 )
 
-// world is an account with users, each of whom has two keys.
+// world is an account with users that have two keys each.
 type world struct {
 	s       *redisstore.Store
 	account string
 	keys    []core.Key
 }
 
-// newWorld puts an account with so many users into a store.
+// newWorld creates an account with users in a store.
 func newWorld(t testing.TB, s *redisstore.Store, users int) *world {
 	t.Helper()
 	w := &world{s: s, account: "acct_" + strconv.FormatInt(stores.Add(1), 10)}
@@ -63,7 +63,8 @@ func (w *world) addUser(t testing.TB) {
 	w.keys = append(w.keys, keys...)
 }
 
-// consumption is a request with a key that fits, of its own counter or also of its user's.
+// consumption returns a request with cost 1 that fits the limit: of the key's own counter, or also of its
+// user's.
 func consumption(k *core.Key, id string, shared bool) *core.Consumption {
 	at := time.Now()
 	return &core.Consumption{Account: k.AccountID, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
@@ -72,29 +73,28 @@ func consumption(k *core.Key, id string, shared bool) *core.Consumption {
 		Retention: core.DefaultRetention, RequestID: id}
 }
 
-// call is what became of one request.
+// call is a request with its result.
 type call struct {
 	key   int
 	id    string
 	begun time.Time
 	took  time.Duration
-	err   error // nil when it was allowed
+	err   error // nil if allowed
 }
 
-// load are goroutines that ask one request after the other: with the even keys under
-// request ids, with the odd ones without.
+// load is a set of goroutines that send requests. Requests with even keys have ids.
 type load struct {
 	w    *world
 	quit context.CancelFunc
 	done sync.WaitGroup
 
-	waits bool // for a replica
+	waits bool // the store waits for a replica
 
 	mu    sync.Mutex
 	calls []call
 }
 
-// pause is how long each goroutine waits between two requests.
+// pause is the delay of each goroutine between two requests.
 const pause = time.Millisecond
 
 func (w *world) startLoad(t testing.TB, goroutines int) *load {
@@ -116,7 +116,7 @@ func (w *world) startLoad(t testing.TB, goroutines int) *load {
 	return l
 }
 
-// ask asks a request and notes what became of it: every error is ErrUnavailable.
+// ask sends a request and records its result. An error other than ErrUnavailable fails the test.
 func (l *load) ask(t testing.TB, c call) {
 	c.begun = time.Now()
 	v, err := l.w.s.Consume(context.Background(), consumption(&l.w.keys[c.key], c.id, true))
@@ -132,7 +132,7 @@ func (l *load) ask(t testing.TB, c call) {
 	l.calls = append(l.calls, c)
 }
 
-// stop ends the load and returns what became of its requests.
+// stop stops the goroutines and returns all calls.
 func (l *load) stop() []call {
 	l.quit()
 	l.done.Wait()
@@ -141,7 +141,7 @@ func (l *load) stop() []call {
 	return slices.Clone(l.calls)
 }
 
-// sofar returns what has become of the requests until now.
+// callsSoFar returns the finished calls.
 func (l *load) callsSoFar() []call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +151,7 @@ func (l *load) callsSoFar() []call {
 func failed(c call) bool         { return c.err != nil }
 func outcomeAllowed(c call) bool { return c.err == nil }
 
-// only returns the calls that are meant.
+// filterCalls returns the calls that meet all conditions.
 func filterCalls(calls []call, meant ...func(call) bool) []call {
 	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool {
 		return slices.ContainsFunc(meant, func(is func(call) bool) bool { return !is(c) })
@@ -166,7 +166,7 @@ func before(at time.Time) func(call) bool {
 	return func(c call) bool { return c.begun.Add(c.took).Before(at) }
 }
 
-// times returns the median and the longest of the times that calls took.
+// latencies returns the median and the maximum duration of calls.
 func latencies(calls []call) (median, longest time.Duration) {
 	all := make([]time.Duration, len(calls))
 	for i, c := range calls {
@@ -183,8 +183,8 @@ func medianAndMax(all []time.Duration) (median, longest time.Duration) {
 	return all[len(all)/2], all[len(all)-1]
 }
 
-// awaitAllowed waits until a request that begins later is allowed, and returns how long
-// after the given time it was answered. That none is within a bound fails the test.
+// awaitAllowed waits until a request that started after from is allowed. It returns the time from from to
+// its answer, and fails the test after bound.
 func (l *load) awaitAllowed(t testing.TB, from time.Time, bound time.Duration) time.Duration {
 	t.Helper()
 	return l.await(t, from, bound, outcomeAllowed)

@@ -143,7 +143,7 @@ func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, rea
 			return list, err
 		}
 	}
-	return nil, core.Unavailable(errors.New("redis: keys that are read move all the time"))
+	return nil, core.Unavailable(errors.New("redis: the keys keep moving between users"))
 }
 
 // relocated looks up the missing counters again. It returns those with a new location, as indexes in ids.

@@ -7,8 +7,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// What is read of many is read again of those alone that were away and are elsewhere by now,
-// however often others move and whoever was never used.
+// While keys move, readLocated repeats a read only for keys whose location has changed, and never for
+// unused keys.
 func TestReadsDuringMoves(t *testing.T) {
 	t.Parallel()
 	m := newMoveTest(t)
@@ -19,8 +19,8 @@ func TestReadsDuringMoves(t *testing.T) {
 	ids := []core.CounterID{{Account: moveAccount, KeyID: "key_unused"}, {Account: moveAccount, KeyID: "key_1"}, {Account: moveAccount, UserID: 1}}
 	for _, c := range []struct {
 		name  string
-		moves func(reading int, before bool) // the key to user 2 or back
-		want  []int                          // of how many it is read, each time
+		moves func(reading int, before bool) // moves the key to user 2 or back
+		want  []int                          // number of keys in each read
 	}{
 		{"after each reading", func(reading int, before bool) {
 			if !before {

@@ -16,7 +16,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// count returns how many lines have each of some words.
+// count returns the number of lines that contain all words.
 func (l *logBuffer) count(words ...string) (n int) {
 	for line := range strings.Lines(l.String()) {
 		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
@@ -26,20 +26,20 @@ func (l *logBuffer) count(words ...string) (n int) {
 	return n
 }
 
-// logging returns the options of faulty with a logger, and the text of the log.
+// logging returns options as of faulty, and their log.
 func logging(addresses ...string) (redisstore.Options, *logBuffer) {
 	o, log := faulty(addresses...), &logBuffer{}
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	return o, log
 }
 
-// once consumes one request of the first key.
+// once counts a request of the first key.
 func (w *world) once(t testing.TB) error {
 	_, err := w.s.Consume(t.Context(), consumption(&w.keys[0], "", true))
 	return err
 }
 
-// checkRefuses fails the test unless the store soon refuses every call, and one line of the log has the
+// checkRefuses fails the test unless the store soon refuses every call, and the log has one line with the
 // reason.
 func (w *world) checkRefuses(t testing.TB, log *logBuffer, why string) {
 	t.Helper()
@@ -58,8 +58,7 @@ func (w *world) checkRefuses(t testing.TB, log *logBuffer, why string) {
 	}
 }
 
-// checkAccepted accepts the loss through a store, which may be that of another node, and waits until w.s
-// goes on.
+// checkAccepted accepts the loss through the store by, and waits until w.s works again.
 func (w *world) checkAccepted(t testing.TB, by *redisstore.Store) {
 	t.Helper()
 	if lost, err := by.Accept(t.Context()); err != nil || len(lost) != 1 {
@@ -74,8 +73,8 @@ func (w *world) checkAccepted(t testing.TB, by *redisstore.Store) {
 	}
 }
 
-// After FLUSHALL the very next decision is refused. All nodes refuse, also a node that starts afterwards,
-// until the loss is accepted on one of them.
+// After FLUSHALL the very next decision is refused. All nodes refuse, also a node that starts later, until
+// the loss is accepted on one of them.
 func TestFlushRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
@@ -104,7 +103,7 @@ func TestFlushRefuses(t *testing.T) {
 	}
 }
 
-// A FLUSHALL on one master of a Cluster is found too. No counter on that master restarts at 0.
+// FLUSHALL on one master of a Cluster is found, too. No counter of that master restarts at 0.
 func TestFlushOfOneMasterRefuses(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, partialCoverage...)
@@ -119,7 +118,7 @@ func TestFlushOfOneMasterRefuses(t *testing.T) {
 		return c.MasterOf(slot)
 	}
 	account, registry := masterOf("{"+w.account+"}"), masterOf("{registry}")
-	for len(w.keys) > 0 { // the first user is of a master that has counters alone
+	for len(w.keys) > 0 { // until the first user's master has no account
 		if m := masterOf("{" + w.account + "/" + strconv.FormatInt(w.keys[0].UserID, 10) + "}"); m != account && m != registry {
 			break
 		}
@@ -149,7 +148,7 @@ func TestFlushOfOneMasterRefuses(t *testing.T) {
 	}
 }
 
-// A server that comes back empty, or with an old snapshot, is refused.
+// The store refuses a server that returns empty, or with an old snapshot.
 func TestRestartRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -159,7 +158,7 @@ func TestRestartRefuses(t *testing.T) {
 		{"without files", func(*testing.T, *redistest.Server) {}, "was emptied"},
 		{"with an old snapshot", func(t *testing.T, server *redistest.Server) {
 			beats := []string{}
-			for back := range 120 { // as if the store had been there for two minutes, and was saved before
+			for back := range 120 { // beats of the two minutes before the snapshot
 				at := time.Now().Add(-time.Duration(back) * time.Second)
 				beats = append([]string{strconv.FormatInt(at.UnixMilli(), 10) + "-beat"}, beats...)
 			}
@@ -185,11 +184,10 @@ func TestRestartRefuses(t *testing.T) {
 	}
 }
 
-// firstBeats are the beats of the mark of a single server, and of the master of a Cluster that has its slot.
+// firstBeats is the list of beats of mark 0.
 const firstBeats = redisstore.DefaultPrefix + "{m0}mark:beats"
 
-// awaitBeat waits until the store has checked a server that has the first mark: until there was a second
-// beat, that of a check that has begun later.
+// awaitBeat waits for two new beats of mark 0, so that a complete check has run.
 func awaitBeat(t testing.TB, server *redistest.Server) {
 	t.Helper()
 	for range 2 {
@@ -198,8 +196,8 @@ func awaitBeat(t testing.TB, server *redistest.Server) {
 	}
 }
 
-// A restart with an append-only file is no loss: the store goes on, and logs a warning that the last
-// decisions may be missing.
+// A restart with an append-only file is no loss. The store goes on, and warns that the latest decisions
+// may be missing.
 func TestRestartGoesOn(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	o, log := logging(server.Addr())
@@ -216,7 +214,7 @@ func TestRestartGoesOn(t *testing.T) {
 	}
 }
 
-// Slots that move between masters take their marks along: that is no loss and no fail-over.
+// Moving the slot of a mark to another master is neither a loss nor a failover.
 func TestMovedMark(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -237,7 +235,7 @@ func TestMovedMark(t *testing.T) {
 	}
 }
 
-// Evicted keys may have been counters: the store refuses, also when the policy was set after the store was opened.
+// Evicted keys may be counters: the store refuses, even if the eviction policy was set while it was open.
 func TestEvictionRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
@@ -257,7 +255,7 @@ func TestEvictionRefuses(t *testing.T) {
 	w.checkAccepted(t, w.s)
 }
 
-// A missing account is a loss: accounts are never deleted.
+// A missing account is a loss, as accounts are never deleted.
 func TestMissingAccountRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
@@ -268,7 +266,7 @@ func TestMissingAccountRefuses(t *testing.T) {
 	w.checkAccepted(t, w.s)
 }
 
-// A full memory is no loss.
+// Full memory is not a loss.
 func TestFullMemoryIsNoLoss(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
@@ -295,9 +293,9 @@ func TestWarnsOfReplica(t *testing.T) {
 	until(t, "the end of the warning", func() bool { return s.Stats().Warnings == 0 })
 }
 
-// A master behind Sentinel that is cut off from its replica and the sentinels, but not from the store, goes
-// on counting until the replica takes over. Without wait_replicas these counts are lost, and a warning says
-// for how long at most. With wait_replicas no answered decision is lost.
+// A Sentinel master that loses its replica and the sentinels, but not the store, goes on counting until
+// the replica takes over. Without wait_replicas these counts are lost, and a warning states the maximum
+// time. With wait_replicas no answered decision is lost.
 func TestCutOffMaster(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]redisstore.Wait{"one answers": {}, "waiting for another": {Replicas: 1, Timeout: 500 * time.Millisecond}} {
@@ -343,7 +341,7 @@ func TestCutOffMaster(t *testing.T) {
 	}
 }
 
-// cutOff shuts out the default user: replicas, sentinels, and the methods of redistest.Server.
+// cutOff disables the default user. This blocks replicas, sentinels, and the methods of redistest.Server.
 func cutOff(t testing.TB, server *redistest.Server) {
 	t.Helper()
 	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, Username: "limitkeeper", Password: "secret",

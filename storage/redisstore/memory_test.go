@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// fill lets the memory of a server be full.
+// fill sets maxmemory below the used memory.
 func fill(t testing.TB, server *redistest.Server) {
 	t.Helper()
 	used := regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(server.Do(t, "INFO", "memory"))
@@ -20,12 +20,12 @@ func fill(t testing.TB, server *redistest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.Do(t, "CONFIG", "SET", "maxmemory", strconv.Itoa(n-200_000)) // connections that end give some back
+	server.Do(t, "CONFIG", "SET", "maxmemory", strconv.Itoa(n-200_000)) // margin for memory of closed connections
 }
 
-// A server whose memory is full refuses requests and what is new, whole, and says why; what
-// was stored can be read, also by a store that is opened then, disabled, revoked and deleted.
-// With more memory everything works again.
+// While memory is full, decisions and creations fail as a whole, with an error that names the memory.
+// Reads, disabling, revoking and deleting work, even for a store opened then. With more memory everything
+// works again.
 func TestFullMemory(t *testing.T) {
 	server := redistest.Start(t)
 	o := faulty(server.Addr())
@@ -94,8 +94,8 @@ func TestFullMemory(t *testing.T) {
 	w.addUser(t)
 }
 
-// lessen disables, revokes and deletes, after signing in: a key of the third user, the owner's
-// key, and the fourth user.
+// lessen signs in, then disables a key of the third user, revokes the owner's key, and deletes the fourth
+// user.
 func (w *world) lessen(t testing.TB) {
 	t.Helper()
 	_, err := w.s.UpdateAccess(t.Context(), w.account, func(ac *core.Access) error {
@@ -134,7 +134,7 @@ func (w *world) lessen(t testing.TB) {
 	}
 }
 
-// Under load a memory that becomes full at any moment leaves no decision half done.
+// Memory that fills up under load leaves no decision half done.
 func TestMemoryFillsUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
@@ -148,7 +148,7 @@ func TestMemoryFillsUnderLoad(t *testing.T) {
 	w.checkExact(t, l.stop())
 }
 
-// full fails the test unless an error says that the memory is full.
+// wantFull fails the test unless an error names full memory.
 func wantFull(t testing.TB, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, core.ErrUnavailable) || !regexp.MustCompile(`(?i)OOM|memory`).MatchString(fmt.Sprint(err)) {

@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// moving is a key of two users.
+// moveTest is a key that moves between users.
 type moveTest struct {
 	t      *testing.T
 	s      *Store
@@ -50,7 +50,7 @@ func (m *moveTest) update(fn func(core.Tx) error) {
 	}
 }
 
-// to moves the key to a user.
+// moveTo moves the key to a user.
 func (m *moveTest) moveTo(user int64) {
 	m.t.Helper()
 	m.update(func(tx core.Tx) error {
@@ -63,7 +63,7 @@ func (m *moveTest) moveTo(user int64) {
 	})
 }
 
-// consume asks a request with the key as one of a user.
+// consume sends a request with the key as a key of a user.
 func (m *moveTest) consume(user int64) error {
 	_, err := m.s.Consume(m.t.Context(), &core.Consumption{Account: moveAccount, KeyID: "key_1", KeySeq: 1, UserID: user,
 		Terms: core.Terms{Period: core.Year, Limit: 100}, Cost: 1, Entry: core.Entry{At: time.Now(), KeyID: "key_1", UserID: user, Cost: 1}})
@@ -77,7 +77,7 @@ func (m *moveTest) mustConsume(user int64) {
 	}
 }
 
-// check fails the test unless the key has counted so much, in one place.
+// check fails the test unless the key has counted want requests, in one slot.
 func (m *moveTest) check(want int64) {
 	m.t.Helper()
 	cs, err := m.s.Counters(m.t.Context(), []core.CounterID{{Account: moveAccount, KeyID: "key_1"}})
@@ -96,7 +96,7 @@ func (m *moveTest) check(want int64) {
 	}
 }
 
-// places returns with how many users the key has a counter.
+// countersFound returns the number of users in whose slots the key has a counter.
 func (m *moveTest) countersFound() (n int) {
 	for user := range int64(2) {
 		counters := m.s.o.usage(moveAccount, user+1).counters()
@@ -111,9 +111,8 @@ func (m *moveTest) countersFound() (n int) {
 	return n
 }
 
-// Who is slow to do the chores of a move, as a process that was stopped for a while, does
-// no harm when others have done them since and the key has moved on: it counts in one
-// place, and nothing is lost.
+// A process that stops during a move, and continues when others have finished it and moved the key on,
+// does no harm: the key counts in one slot, and loses nothing.
 func TestSlowMove(t *testing.T) {
 	m := newMoveTest(t)
 	for range 3 {
@@ -147,8 +146,8 @@ func TestSlowMove(t *testing.T) {
 	m.check(5)
 }
 
-// Who has read that a key is with a user, and makes its counter there when it has moved
-// since, makes none: it would count beside the one that decides.
+// A process that creates the counters of a key at a location that is no longer current creates nothing. A
+// counter there would split the usage of the key.
 func TestLateCreateCounters(t *testing.T) {
 	for name, used := range map[string]int{"never used": 0, "used": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +163,7 @@ func TestLateCreateCounters(t *testing.T) {
 			m.refused(1)
 			m.mustConsume(2)
 			m.check(int64(used) + 1)
-			for range 300 { // the number of a move is a byte
+			for range 300 { // the number of a move is a byte and wraps
 				m.moveTo(1)
 				m.moveTo(2)
 			}
@@ -174,7 +173,7 @@ func TestLateCreateCounters(t *testing.T) {
 	}
 }
 
-// refused fails the test unless the key counts nothing as one of the user.
+// refused fails the test if the key can count as a key of the user.
 func (m *moveTest) refused(user int64) {
 	m.t.Helper()
 	if err := m.consume(user); !errors.Is(err, core.ErrKeyNotFound) {
@@ -182,7 +181,7 @@ func (m *moveTest) refused(user int64) {
 	}
 }
 
-// A key or user that was put again, with the number that it had, counts again.
+// A key or user that is created again with the same Seq or ID counts again.
 func TestReusedSeqAfterMove(t *testing.T) {
 	m := newMoveTest(t)
 	m.mustConsume(1)

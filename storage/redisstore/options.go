@@ -98,17 +98,17 @@ func (o *Options) Check() error {
 	case len(o.Addresses) == 0:
 		return errors.New("redis: no address is given")
 	case strings.ContainsAny(o.Prefix, "{}"):
-		return fmt.Errorf("redis: the prefix %q holds a brace: in a Cluster braces say where a key is kept", o.Prefix)
+		return fmt.Errorf("redis: the prefix %q holds a brace, which would change the Cluster slot of keys", o.Prefix)
 	case o.Database < 0:
-		return fmt.Errorf("redis: the database %d is less than 0", o.Database)
+		return fmt.Errorf("redis: negative database %d", o.Database)
 	case o.Database != 0 && o.Sentinel == "" && len(o.Addresses) > 1:
 		return fmt.Errorf("redis: a Cluster has no database %d, only 0", o.Database)
 	case o.Wait.Replicas < 0 || o.Wait.Replicas > 0 && o.Wait.Timeout < time.Millisecond:
-		return errors.New("redis: to wait for replicas takes their number, and a timeout of a millisecond or more")
+		return errors.New("redis: waiting for replicas needs a positive number and a timeout of at least 1ms")
 	case o.Timeout < 0 || o.History < 0:
-		return errors.New("redis: the timeout and the length of a history are not less than 0")
+		return errors.New("redis: negative timeout or history")
 	case o.History > MaxHistory:
-		return fmt.Errorf("redis: a history of %d entries is longer than %d", o.History, MaxHistory)
+		return fmt.Errorf("redis: history %d exceeds the maximum of %d", o.History, MaxHistory)
 	}
 	return nil
 }
@@ -214,28 +214,28 @@ func (o *Options) explain(err error) error {
 	a := o.access.Load()
 	switch {
 	case (said("NOAUTH") || said("WRONGPASS")) && a.Password == "" && a.SentinelPassword == "":
-		return fmt.Errorf("it wants a password, and none is configured: %w", err)
+		return fmt.Errorf("it requires a password; none is configured: %w", err)
 	case said("NOPERM") && o.Sentinel != "":
-		return fmt.Errorf("a user has not all the rights that are needed, of the sentinels or of Redis, there for keys that begin with %q: %w", o.Prefix, err)
+		return fmt.Errorf("a user of the sentinels or of Redis lacks permissions, possibly for keys with the prefix %q: %w", o.Prefix, err)
 	case said("NOPERM"):
-		return fmt.Errorf("the user has not all the rights that are needed, or not for keys that begin with %q: %w", o.Prefix, err)
+		return fmt.Errorf("the user lacks permissions, possibly for keys with the prefix %q: %w", o.Prefix, err)
 	case o.Sentinel != "" && said("unknown command") && strings.Contains(told.Error(), "SENTINEL"):
-		return fmt.Errorf("it is no sentinel: %w", err)
+		return fmt.Errorf("the server is not a sentinel: %w", err)
 	case strings.HasSuffix(err.Error(), unexpectedReply+"21") && o.TLS == nil: // first byte of a TLS alert
-		return fmt.Errorf("it wants TLS: %w", err)
+		return fmt.Errorf("the server requires TLS: %w", err)
 	case strings.Contains(err.Error(), unexpectedReply):
-		return fmt.Errorf("what answers there is not Redis: %w", err)
+		return fmt.Errorf("the server does not speak the Redis protocol: %w", err)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		if o.TLS == nil {
-			return fmt.Errorf("it has hung up: does it want TLS? %w", err)
+			return fmt.Errorf("the server closed the connection: does it require TLS? %w", err)
 		}
-		return fmt.Errorf("it has hung up: does it want another certificate, or one at all? %w", err)
+		return fmt.Errorf("the server closed the connection: does it require another client certificate? %w", err)
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded):
 		return err
 	case o.TLS != nil:
-		return fmt.Errorf("no answer within %v: is it there, and does it speak TLS? %w", o.Timeout, err)
+		return fmt.Errorf("no answer within %v: is the server running, and does it speak TLS? %w", o.Timeout, err)
 	}
-	return fmt.Errorf("no answer within %v: is it there, and does it want TLS? %w", o.Timeout, err)
+	return fmt.Errorf("no answer within %v: is the server running, and does it require TLS? %w", o.Timeout, err)
 }
 
 // unexpectedReply is the error text of rueidis when a reply is not RESP. The first byte of the reply

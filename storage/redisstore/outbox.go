@@ -63,7 +63,7 @@ func (s *Store) drain(ctx context.Context, account string, wait time.Duration) e
 	case <-ctx.Done():
 		return unavailable(ctx.Err())
 	case <-t.C:
-		return core.Unavailable(errors.New("redis: what a transaction on the account has left to do takes long"))
+		return core.Unavailable(errors.New("redis: the tasks of an earlier transaction take too long"))
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A transaction that has returned has done its chores, also when others in the process are
-// just done with those that there were before.
+// Update runs its own tasks before it returns, even if a concurrent drain has read the outbox before its
+// commit.
 func TestUpdateRunsOwnTasks(t *testing.T) {
 	m := newMoveTest(t)
 	m.mustConsume(1)
@@ -37,8 +37,8 @@ func TestUpdateRunsOwnTasks(t *testing.T) {
 	}
 }
 
-// An account that is gone, since a server took over that did not have it yet, is missed by
-// every process once it is told that something may be lost.
+// An account that is lost in a failover is found missing by every process once its watch reports possible
+// losses.
 func TestForgetsAccounts(t *testing.T) {
 	m := newMoveTest(t)
 	if there, err := m.s.accountExists(t.Context(), moveAccount); !there || err != nil {

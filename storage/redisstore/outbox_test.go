@@ -10,17 +10,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// patient keeps a Cluster from replacing a master that stands still for a moment.
+// slowFailover keeps a Cluster from replacing a master that is stopped briefly.
 var slowFailover = []string{"--cluster-node-timeout", "15000"}
 
-// dying is a process that dies between a transaction and what follows from it: the master
-// that has the counters of a key stands still, that of the account does not.
+// crashTest simulates a process that dies between a commit and its tasks: the master of the counters is
+// stopped, the master of the account is not.
 type crashTest struct {
 	c     *redistest.Cluster
 	o     redisstore.Options
 	w     *world
-	first int   // the first of two keys of a user whose slot is not with the account's master
-	other int64 // another user, with a third master
+	first int   // first of two keys of a user whose slot is not on the account's master
+	other int64 // another user, on a third master
 }
 
 func newCrashTest(t *testing.T, c *redistest.Cluster) *crashTest {
@@ -63,7 +63,7 @@ func (d *crashTest) masterOf(t testing.TB, user int64) *redistest.Server {
 	return d.w.masterOf(t, d.c, fmt.Sprintf("{%s/%d}", d.w.account, user))
 }
 
-// ask asks a request with the key as it is known.
+// ask sends a request with the current version of the key.
 func (d *crashTest) ask(t testing.TB, id string) error {
 	v, err := d.w.s.Consume(t.Context(), consumption(&d.w.keys[d.first], id, true))
 	if err == nil && !v.Allowed {
@@ -72,8 +72,7 @@ func (d *crashTest) ask(t testing.TB, id string) error {
 	return err
 }
 
-// dies makes a transaction while the master of a user stands still, and goes on as another
-// process, that knows nothing of it.
+// crashAfter runs a transaction while the master of a user is stopped, then continues as a new process.
 func (d *crashTest) crashAfter(t testing.TB, user int64, fn func(core.Tx) error) {
 	t.Helper()
 	master := d.masterOf(t, user)
@@ -90,8 +89,8 @@ func (d *crashTest) crashAfter(t testing.TB, user int64, fn func(core.Tx) error)
 	})
 }
 
-// A process that dies after it has moved a key, and before its counter has followed, leaves
-// that to whoever comes next: nothing is lost, and nothing counts twice or in two places.
+// When a process dies after it has moved a key, and before the counter has moved, the next process
+// finishes the move. Nothing is lost, counted twice, or counted in two slots.
 func TestDiesWhileMoving(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, slowFailover...)
@@ -143,7 +142,7 @@ func TestDiesWhileMoving(t *testing.T) {
 	}
 }
 
-// diesMoving moves the key while the master stands still that it moves from, or to.
+// crashWhileMoving moves the key while the master of the old or the new user is stopped.
 func (d *crashTest) crashWhileMoving(t testing.TB, away string) {
 	t.Helper()
 	k := &d.w.keys[d.first]
@@ -162,8 +161,8 @@ func (d *crashTest) crashWhileMoving(t testing.TB, away string) {
 	k.UserID = d.other
 }
 
-// What was deleted by a process that died before the counters were is deleted for whoever
-// reads; once somebody has, nothing counts there.
+// When a process dies after a deletion, and before the counters are deleted, the next read deletes them.
+// Afterwards nothing counts there.
 func TestDiesWhileDeleting(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, slowFailover...)
@@ -193,7 +192,7 @@ func TestDiesWhileDeleting(t *testing.T) {
 	})
 }
 
-// deleted fails the test unless nothing is left of a key, or of a user.
+// deleted fails the test if data of a key or user is left.
 func (d *crashTest) deleted(t testing.TB, key string, user int64) {
 	t.Helper()
 	used, entries := d.w.used(t, key, user), d.w.entries(t, key, user)

@@ -112,7 +112,7 @@ func (s *Store) SetAccess(a Access) {
 		defer s.end()
 		client, err := s.o.connect()
 		if err != nil {
-			s.o.Logger.Warn("redis takes no new connection with the access that it was given; those that there are go on",
+			s.o.Logger.Warn("redis refuses new connections with the changed credentials; open connections continue",
 				"address", s.o.where(), "error", s.o.explain(err))
 			return
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// Slots that go to other masters under load keep every decision: who asks meanwhile is
-// answered, or told that the store is unavailable.
+// Moving slots to other masters under load loses no decision. Requests are answered, or fail as
+// unavailable.
 func TestResharding(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -51,8 +51,8 @@ func nodeOf(c *redistest.Cluster, s *redistest.Server) int {
 	return -1
 }
 
-// moveSlot moves a slot to another master as redis-cli does, key by key, so that for a while
-// what belongs together is in two places.
+// moveSlot moves a slot as redis-cli does, key by key. During the move the keys of a slot are on two
+// masters.
 func moveSlot(t testing.TB, c *redistest.Cluster, slot int, from, to *redistest.Server) {
 	t.Helper()
 	if from == to {

@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// Who is there all the while is counted once, whoever comes and goes meanwhile.
+// A scan counts each key once that exists throughout the scan, while other keys come and go.
 func TestDaysWhileIndexChanges(t *testing.T) {
 	t.Parallel()
 	m := newMoveTest(t)
@@ -21,7 +21,7 @@ func TestDaysWhileIndexChanges(t *testing.T) {
 		m.update(func(tx core.Tx) error { return tx.PutKey(&changed) })
 	}
 	put(keys[0], "plan_2")
-	var want int64 // of those on both sides of where the parts meet, and of the last one
+	var want int64 // keys at both sides of a batch boundary, and the last
 	for i, cost := range map[int]int64{499: 1, 500: 10, 501: 100, 999: 1_000, 1000: 10_000, 1001: 100_000, 1099: 1_000_000} {
 		k := keys[i]
 		if _, err := m.s.Consume(t.Context(), &core.Consumption{Account: moveAccount, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Cost: cost,
@@ -46,7 +46,7 @@ func TestDaysWhileIndexChanges(t *testing.T) {
 		var got int64
 		seen := 0
 		counter := func(id string) core.CounterID {
-			if seen++; seen == scanBatch { // between one part and the next
+			if seen++; seen == scanBatch { // after the first batch
 				c.change()
 			}
 			return c.counter(id)
@@ -60,7 +60,7 @@ func TestDaysWhileIndexChanges(t *testing.T) {
 	}
 }
 
-// The days of a plan are those of its keys also while a move is written down and not done.
+// The days of a plan include its keys also while a move is pending.
 func TestDaysDuringMove(t *testing.T) {
 	t.Parallel()
 	for _, days := range []core.Date{1, 2} {
@@ -91,7 +91,7 @@ func TestDaysDuringMove(t *testing.T) {
 	}
 }
 
-// One day by itself is what it is among others, whichever days the counter knows.
+// A query for one day equals that day in a query for many, whichever days the counter holds.
 func TestSingleDay(t *testing.T) {
 	t.Parallel()
 	m := newMoveTest(t)

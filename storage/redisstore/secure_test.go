@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// A store works over TLS on a Cluster, from one address too, and after a failover.
+// The store works over TLS on a Cluster, given one address, and after a failover.
 func TestClusterTLS(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartClusterTLS(t, append([]string{"--requirepass", "secret", "--masterauth", "secret"}, partialCoverage...)...)
@@ -35,7 +35,7 @@ func TestClusterTLS(t *testing.T) {
 	told.awaitTrust(t)
 }
 
-// A store finds a master behind sentinels who want a password, also after a failover.
+// The store finds the master through sentinels with a password, also after a failover.
 func TestSentinelPassword(t *testing.T) {
 	t.Parallel()
 	n := redistest.StartSentinelSecret(t, "guard", "--requirepass", "secret", "--masterauth", "secret")

@@ -12,12 +12,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// pair are two services on one server: what one changes the other has in memory. The
-// second reaches the server through a relay.
+// twoNodes are two services on one server, each with its own store and key cache. The second connects
+// through a relay.
 type twoNodes struct {
 	server  *redistest.Server
 	relay   *relay
-	store   *redisstore.Store // of b
+	store   *redisstore.Store // of node b
 	a, b    *core.Service
 	account string
 	key     *core.Key
@@ -53,7 +53,7 @@ func newTwoNodes(t *testing.T) *twoNodes {
 
 func ref[T any](v T) *T { return &v }
 
-// warm lets b have the key in memory, and rely on it.
+// warm loads the key into the cache of b, and waits until b trusts it.
 func (p *twoNodes) warm(t testing.TB) {
 	t.Helper()
 	until(t, "b to answer from memory", func() bool {
@@ -62,7 +62,7 @@ func (p *twoNodes) warm(t testing.TB) {
 	})
 }
 
-// ask has b decide on a request with the key.
+// ask validates the key on b.
 func (p *twoNodes) ask(t testing.TB) core.Outcome {
 	d, err := p.b.Validate(context.Background(), p.account, core.Request{Secret: p.secret, Endpoint: "/", Method: "GET", Cost: 1})
 	if err != nil && !errors.Is(err, core.ErrUnavailable) {
@@ -71,7 +71,7 @@ func (p *twoNodes) ask(t testing.TB) core.Outcome {
 	return d.Outcome
 }
 
-// disable disables the key through a, or enables it.
+// disable sets the status of the key through a.
 func (p *twoNodes) disable(t testing.TB, status core.KeyStatus) {
 	t.Helper()
 	_, err := p.a.UpdateKey(t.Context(), p.account, p.key.ID, core.KeyPatch{Status: ref(string(status))})
@@ -80,7 +80,7 @@ func (p *twoNodes) disable(t testing.TB, status core.KeyStatus) {
 	}
 }
 
-// awaitRefused returns for how long b let the key pass since a time. That is less than a
+// awaitRefused returns for how long after from b allowed the key. It fails the test if that is longer than
 // bound.
 func (p *twoNodes) awaitRefused(t testing.TB, from time.Time, bound time.Duration) time.Duration {
 	t.Helper()
@@ -106,7 +106,7 @@ func TestDisabledElsewhere(t *testing.T) {
 	p := newTwoNodes(t)
 	ctx, quit := context.WithCancel(t.Context())
 	var load sync.WaitGroup
-	for range 4 { // the key is always being looked up
+	for range 4 { // concurrent lookups of the key
 		load.Go(func() {
 			for ctx.Err() == nil {
 				p.ask(t)
@@ -127,8 +127,8 @@ func TestDisabledElsewhere(t *testing.T) {
 	t.Logf("a key that was disabled passed elsewhere for %v (median), %v (worst) of %d, from the answer on", median, worst, len(lags))
 }
 
-// Without a channel no process lets a disabled key pass from memory for more than a second
-// after the channel was lost, however it was lost.
+// Without invalidations, no process allows a disabled key from its cache for more than a second, however
+// the connection was lost.
 func TestDisabledWithoutChannel(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*relay){
@@ -159,8 +159,9 @@ func TestDisabledWithoutChannel(t *testing.T) {
 	}
 }
 
-// A key that FLUSHALL has deleted is never allowed again. Until the operator accepts the loss, the store refuses to
-// decide. After that the key is unknown. The key may also be unknown in the moments before the store notices the loss.
+// A key that FLUSHALL has deleted is never allowed again. Until the operator accepts the loss, the store
+// refuses to decide. Afterwards the key is unknown. It may also be unknown in the moments before the store
+// notices the loss.
 func TestDeletedByFlush(t *testing.T) {
 	p := newTwoNodes(t)
 	p.server.Do(t, "FLUSHALL")
@@ -180,7 +181,7 @@ func TestDeletedByFlush(t *testing.T) {
 	until(t, "an unknown key", func() bool { return p.ask(t) == core.Unknown })
 }
 
-// Nodes that create at the same time do not pass the cap of an account together.
+// Two nodes that create concurrently do not exceed the caps of an account.
 func TestCountCapsOnTwoNodes(t *testing.T) {
 	p := newTwoNodes(t)
 	const most = 5

@@ -14,9 +14,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// What a key, a counter, a day, an entry of a history and a request id take in Redis is what
-// docs/distributed.md says, to size a server by: not more than a half beyond it. The
-// figures are logged.
+// Keys, counters, days, entries and request ids take at most 1.5 times the memory that docs/distributed.md
+// states. The figures are logged.
 func TestSize(t *testing.T) {
 	const keys, entries, ids = 5000, 200, 20_000
 	server := redistest.Start(t)
@@ -69,7 +68,7 @@ func TestSize(t *testing.T) {
 	size.record("a request with an id of 37 characters, in histories that are full", ids, 300)
 }
 
-// counted is a request as a customer makes it.
+// counted returns a typical request of a customer.
 func counted(k *core.Key, i int) *core.Consumption {
 	return &core.Consumption{Account: k.AccountID, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Cost: 1,
 		Terms:     core.Terms{PlanID: k.PlanID, PlanName: "Starter", Period: core.Month, Limit: core.MaxLimit},
@@ -78,14 +77,14 @@ func counted(k *core.Key, i int) *core.Consumption {
 			Endpoint: "/v1/customers/" + strconv.Itoa(i), IP: "203.0.113.7"}}
 }
 
-// sizing measures by how much a server grows.
+// memoryTest measures the growth of a server's memory.
 type memoryTest struct {
 	t      *testing.T
 	server *redistest.Server
 	last   int64
 }
 
-// took logs what each of n things took, which is at most so much.
+// record logs the bytes for each of n items, and fails the test if they are more than most.
 func (z *memoryTest) record(what string, n, most int64) {
 	z.t.Helper()
 	now := usedMemory(z.t, z.server)

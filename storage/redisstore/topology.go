@@ -187,7 +187,7 @@ func (n *node) enter(ctx context.Context) error {
 	case n.calls <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("redis at %s: too many calls are under way: %w", n.address, ctx.Err())
+		return fmt.Errorf("redis at %s: too many running calls: %w", n.address, ctx.Err())
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // errStale means that the account has changed since the transaction began. The transaction runs again.
-var errStale = errors.New("the account has changed meanwhile")
+var errStale = errors.New("the account has changed since the transaction began")
 
 // errPending means that the outbox has tasks of an earlier transaction. They must run first.
 var errPending = errors.New("the outbox of the account is not empty")
@@ -104,7 +104,7 @@ func (s *Store) update(ctx context.Context, account string, missing bool, fn fun
 // pendingError turns errPending into [core.ErrUnavailable].
 func pendingError(err error) error {
 	if errors.Is(err, errPending) {
-		return core.Unavailable(errors.New("redis: others leave more to do on the account all the time"))
+		return core.Unavailable(errors.New("redis: concurrent transactions keep adding tasks to the account"))
 	}
 	return err
 }

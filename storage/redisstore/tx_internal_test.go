@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// One at a time holds the lock of a name; who waits for it gives up with its context, and
-// nothing is left of locks that nobody uses.
+// keyedMutex admits one holder for each name. A waiter gives up when its context ends. Unused names take
+// no memory.
 func TestKeyedMutex(t *testing.T) {
 	var l keyedMutex
 	unlock, err := l.lock(t.Context(), "a")
@@ -35,7 +35,7 @@ func TestKeyedMutex(t *testing.T) {
 				return
 			}
 			defer unlock()
-			n++ // the race detector sees two at a time
+			n++ // a second holder is a data race
 		})
 	}
 	unlock()

@@ -154,7 +154,7 @@ func (s *Store) ensureCounters(ctx context.Context, account, keyID string, seq, 
 	case number(answers[1]) == 0:
 		return core.ErrUserNotFound
 	case k.Seq != seq, k.UserID != user: // the caller has an old version of the key
-		return fmt.Errorf("key %s of user %d is not what it was: %w", keyID, user, core.ErrKeyNotFound)
+		return fmt.Errorf("key %s of user %d has changed: %w", keyID, user, core.ErrKeyNotFound)
 	}
 	field := fieldOf(seq)
 	return s.createCounters(ctx, at, field, encodeCounter(&core.Counter{}, k.Moves))

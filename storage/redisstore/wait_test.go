@@ -13,8 +13,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// Who waits for replicas that are not there is told how many have it. Such a request may be
-// counted; asked again with its id it is counted once.
+// A call that waits for missing replicas fails, and says how many have confirmed. The request may be
+// counted; repeated with its id it counts once.
 func TestWaitForMissingReplica(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -60,8 +60,7 @@ func TestWaitForMissingReplica(t *testing.T) {
 	}
 }
 
-// Many requests that wait at the same time, more than a server has connections for them,
-// are all answered, soon, and so they are when the server stands still.
+// More concurrent calls than connections for WAIT are all answered soon, also while the server is stopped.
 func TestManyCallsWaitForReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	host, port, _ := net.SplitHostPort(server.Addr())

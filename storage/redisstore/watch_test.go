@@ -8,8 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// Every change that is made through one store is told through another: else what the other
-// process has in memory stays as it was.
+// Every change through one store is reported to another. A failure means that caches of other processes
+// stay stale.
 func TestEveryChangeInvalidates(t *testing.T) {
 	server := redistest.Start(t)
 	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
@@ -64,7 +64,7 @@ func TestEveryChangeInvalidates(t *testing.T) {
 	other.awaitChange(t, core.Change{OwnerKey: another.Digest}, from)
 }
 
-// A change is told at once: another process may rely on its memory that long at most.
+// Changes are reported at once. Until then, other processes serve from stale caches.
 func TestLagOfChanges(t *testing.T) {
 	server := redistest.Start(t)
 	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 1)
@@ -84,8 +84,7 @@ func TestLagOfChanges(t *testing.T) {
 	}
 }
 
-// A channel that is cut, of which the store learns, ends the trust at once; when it is there
-// again everything is read anew.
+// A cut connection ends the trust in caches at once. After the reconnect every cache is emptied.
 func TestCutChannel(t *testing.T) {
 	server := redistest.Start(t)
 	relay := newRelay(t, server.Addr())
@@ -107,8 +106,8 @@ func TestCutChannel(t *testing.T) {
 	}
 }
 
-// A server that stands still, or a channel on which nothing comes any more, ends the trust
-// within a second; when it goes on the trust comes back.
+// A stopped server, or a silent connection, ends the trust in caches within a second. The trust returns
+// when it continues.
 func TestSilentChannel(t *testing.T) {
 	server := redistest.Start(t)
 	relay := newRelay(t, server.Addr())
@@ -132,10 +131,10 @@ func TestSilentChannel(t *testing.T) {
 	other.awaitTrust(t)
 }
 
-// slack is by how much a busy machine may be late.
+// slack is the extra time for a busy machine.
 const slack = 500 * time.Millisecond
 
-// A FLUSHALL is noticed: nothing that was there is relied on any more.
+// FLUSHALL invalidates all caches.
 func TestFlushedServer(t *testing.T) {
 	server := redistest.Start(t)
 	other := &watcher{}

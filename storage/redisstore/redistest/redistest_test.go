@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A server answers at its port and at its socket, with the options that were given.
+// A server answers at its port and at its socket, with the given options.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	s := Start(t, "--maxmemory", "1mb", "--requirepass", "secret")
@@ -49,7 +49,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// A paused server keeps connections and answers them when it goes on.
+// A paused server keeps its connections, and answers them after Resume.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -68,7 +68,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A server comes back at its port, with what it was told to keep: nothing by default.
+// A server restarts at the same port, with the data that its options saved: by default none.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	keeps, forgets := Start(t, "--appendonly", "yes", "--appendfsync", "always"), Start(t)
@@ -96,7 +96,7 @@ func TestRestart(t *testing.T) {
 	keeps.Restart()
 }
 
-// Cut connections are closed, and a new one is answered.
+// CutConnections closes connections, and a new one works.
 func TestCutConnections(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
