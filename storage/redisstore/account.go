@@ -240,7 +240,7 @@ func (r *registryTx) write(command, name string, args ...string) {
 	r.writes.add(command, r.s.o.registry().key(name), args...)
 }
 
-func (r *registryTx) invalidate(d core.Digest) { r.writes.add("TELL", r.s.o.ownerKeyInvalidation(d)) }
+func (r *registryTx) invalidate(d core.Digest) { r.writes.add("INVALIDATE", r.s.o.ownerKeyInvalidation(d)) }
 
 func (r *registryTx) ownerKey(digest string) (*core.OwnerKey, error) {
 	b, ok := r.get("HGET", "owners", digest)

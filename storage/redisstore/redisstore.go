@@ -112,7 +112,7 @@ func (s *Store) SetAccess(a Access) {
 		defer s.end()
 		client, err := s.o.connect()
 		if err != nil {
-			s.o.Logger.Warn("redis refuses new connections with the changed credentials; open connections continue",
+			s.o.Logger.Warn("redis accepts no new connection with the changed credentials; open connections continue",
 				"address", s.o.where(), "error", s.o.explain(err))
 			return
 		}

@@ -94,7 +94,7 @@ func (w *writes) common() {
 	}
 	for h := range w.planHolders { // behind the changes of both indexes that it reads
 		own, keys := n.users(core.UserFilter{PlanID: h.plan}), n.keys(core.KeyFilter{UserID: h.user, PlanID: &h.plan})
-		w.batch.add("HOLDS", n.users(core.UserFilter{OnPlan: h.plan}), w.batch.keyNumber(own), w.batch.keyNumber(keys), w.batch.keyNumber(n.user(h.user)), strconv.FormatInt(h.user, 10))
+		w.batch.add("SYNC_HOLDER", n.users(core.UserFilter{OnPlan: h.plan}), w.batch.keyNumber(own), w.batch.keyNumber(keys), w.batch.keyNumber(n.user(h.user)), strconv.FormatInt(h.user, 10))
 	}
 	if !w.batch.empty() {
 		last := w.t.last
@@ -142,7 +142,7 @@ func (w *writes) user(id int64, c *change[core.User]) {
 	n := w.t.slot
 	w.record(n.user(id), c.after, c.after != nil)
 	w.moveInIndexes(strconv.FormatInt(id, 10), id, w.userIndexes(c.before), w.userIndexes(c.after))
-	w.batch.add("TELL", w.t.s.o.userInvalidation(w.t.account, id))
+	w.batch.add("INVALIDATE", w.t.s.o.userInvalidation(w.t.account, id))
 	switch {
 	case c.after == nil && w.t.deferred[id] != nil:
 		for _, plan := range w.t.deferred[id] { // its keys may hold any plan
@@ -184,7 +184,7 @@ func (w *writes) plan(id string, c *change[core.Plan]) {
 		before = nil // the score changes
 	}
 	w.moveInIndexes(id, seq, before, after)
-	w.batch.add("TELL", w.t.s.o.planInvalidation(w.t.account, id))
+	w.batch.add("INVALIDATE", w.t.s.o.planInvalidation(w.t.account, id))
 }
 
 func (w *writes) key(id string, c *change[keyRecord]) {
@@ -234,14 +234,14 @@ func (w *writes) digests(id string, c *change[keyRecord]) {
 	for _, d := range after {
 		if !slices.Contains(before, d) {
 			w.claims[d] = holder
-			w.batch.add("TELL", w.t.s.o.keyInvalidation(w.t.account, d))
+			w.batch.add("INVALIDATE", w.t.s.o.keyInvalidation(w.t.account, d))
 		}
 	}
 	for _, d := range before {
 		if !slices.Contains(after, d) {
 			w.releases[d] = holder
 		}
-		w.batch.add("TELL", w.t.s.o.keyInvalidation(w.t.account, d))
+		w.batch.add("INVALIDATE", w.t.s.o.keyInvalidation(w.t.account, d))
 	}
 }
 

@@ -1,9 +1,13 @@
--- Makes the counters of a user and of a key, unless they are there, or the user was
--- deleted lately, or the key was or has left: whoever asks has read that they exist, which
--- may be over.
+-- Creates missing counters of a user and of a key. It creates nothing if either has a tombstone: the
+-- caller has read them before they were deleted or moved.
 --
--- KEYS  1 counters of the user  2 the mark of a deleted user  3 that of the key
--- ARGV  1 a new counter of a user  2 Seq of the key, '' for none  3 its new counter
+-- Reads:  both tombstones
+-- Writes: the counters that are missing
+--
+-- KEYS  1 hash of counters  2 tombstone of the user  3 tombstone of the key
+-- ARGV  1 new counter of the user  2 Seq of the key, '' for none  3 new counter of the key
+--
+-- Returns 1, or 0 if there is a tombstone.
 
 if redis.call('EXISTS', KEYS[2], KEYS[3]) > 0 then return 0 end
 redis.call('HSETNX', KEYS[1], 'u', ARGV[1])

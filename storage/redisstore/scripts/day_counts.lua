@@ -1,29 +1,30 @@
--- What the scripts share that count by days; it stands before them. Each number of a day is
--- a tally by itself: that of its last day is in the counters, those of days that are over are
--- one after the other in a text.
+-- Counts by days, for several scripts. Each number of a day has its own field in the hash of counters,
+-- which holds the latest day. The numbers of past days are in one string for each key or user.
+--
+-- Reads:  past days, once a day
+-- Writes: past days, once a day
 
-local MOST = 9007199254740991 -- 2^53 - 1: what a number here can hold
+local MOST = 9007199254740991 -- 2^53 - 1: the largest exact integer of a Lua number
 
--- A tally: the day, and how much.
-local TALLY = '>I3I7'
+-- DAY_COUNT: date, number.
+local DAY_COUNT = '>I3I7'
 
--- Behind the tally of what a key was denied: how many of the denials on that day are in its
--- history. Earlier versions have left it out.
+-- RECORDED follows the DAY_COUNT of denials of a key: how many of these denials are in its history.
+-- Earlier versions lack it.
 local RECORDED, recorded_at = '>I2', 11
 
--- The numbers of a day. What a counter allowed is in it: the first of a key, the third of a
--- user.
+-- The numbers of a day. A counter holds the allowed requests of its day: ALLOWED for a key, SHARED_ALLOWED
+-- for a user.
 local ALLOWED, DENIED, SHARED_ALLOWED, SHARED_DENIED = 0, 1, 2, 3
 
 local KEPT = 400 -- days, see core.DaysKept
 
--- addDay adds to a tally on the day today, or a later one that it has seen, and returns it. A
--- day that it leaves is put behind those of the user or key with the field that are over, and
--- the first of these are forgotten when they are too old. Their name is made here, and not
--- told by KEYS: it is needed once a day.
-local function addDay(tally, cost, today, field, number)
+-- addDay adds cost to a DAY_COUNT for today, or for a later date if it has one, and returns it. When a new
+-- day begins, it appends the old one to the past days of the field, and removes too old ones. It
+-- builds the key of the past days itself rather than get it in KEYS: it needs that key only once a day.
+local function addDay(count, cost, today, field, number)
 	local day, n = 0, 0
-	if tally then day, n = struct.unpack(TALLY, tally) end
+	if count then day, n = struct.unpack(DAY_COUNT, count) end
 	if today > day then
 		if day > 0 or n > 0 then
 			local name = string.sub(KEYS[1], 1, -2) .. (field == 'u' and 't' or 't:' .. field)
@@ -39,6 +40,6 @@ local function addDay(tally, cost, today, field, number)
 		end
 		day, n = today, 0
 	end
-	return struct.pack(TALLY, day, math.min(n + cost, MOST))
+	return struct.pack(DAY_COUNT, day, math.min(n + cost, MOST))
 end
 

@@ -1,14 +1,17 @@
--- Begins to move a key to another user: it counts no more here. Returns all of it: its
--- counter, what is the latest in histories here, how late entries of its own are, the tally
--- of its denials, and what it has beside its counter with how long each lives; nothing when
--- it is not here, or here again after a later move.
+-- First step of a move: freezes the counter of a key in the slot of its old user, and returns its data.
 --
--- KEYS  1 counters of the user it leaves  2 its mark
---       3… what it has beside its counter: see names.having
--- ARGV  1 Seq of the key  2 the number of the move, from 1, modulo 256
---       3 for how long the mark is left, milliseconds
+-- Reads:  the counter and its fields, the latest entry in the user's counter, the data keys
+-- Writes: the frozen flag of the counter; a tombstone if there is no counter
+--
+-- KEYS  1 hash of counters of the old user  2 tombstone of the key there
+--       3… data keys of the key: history, past days, request ids
+-- ARGV  1 Seq of the key  2 number of the move, from 1, modulo 256
+--       3 lifetime of the tombstone in milliseconds
+--
+-- Returns the counter, the time of the user's latest entry, the lateness of the key's history, the DAY_COUNT of its
+-- denials, then DUMP and PTTL of each data key. Returns nothing if there is no counter, or that of a later move.
 
-redis.call('HDEL', KEYS[1], '') -- the first write: a full memory is not in its way
+redis.call('HDEL', KEYS[1], '') -- first, since a deletion allows the next writes even if memory is full
 local move = tonumber(ARGV[2])
 local counter = redis.call('HGET', KEYS[1], ARGV[1])
 if not counter then

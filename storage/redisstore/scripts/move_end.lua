@@ -1,9 +1,14 @@
--- Ends a move where it began.
+-- Last step of a move: deletes the frozen counter and data of a key in the slot of its old user.
 --
--- KEYS  1 counters of the user it leaves  2 its mark
---       3… what it has beside its counter
--- ARGV  1 Seq of the key  2 the number of the move, modulo 256
---       3 for how long the mark is left, milliseconds
+-- Reads:  the counter
+-- Writes: deletes the counter, its fields and data keys; writes a tombstone with the number of the move
+--
+-- KEYS  1 hash of counters of the old user  2 tombstone of the key there
+--       3… data keys of the key: history, past days, request ids
+-- ARGV  1 Seq of the key  2 number of the move, modulo 256
+--       3 lifetime of the tombstone in milliseconds
+--
+-- Returns 1, or 0 if the counter is not frozen for this move.
 
 local counter = redis.call('HGET', KEYS[1], ARGV[1])
 if not counter then return 0 end

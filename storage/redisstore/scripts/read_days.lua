@@ -1,7 +1,12 @@
--- Returns what there is of the days of a key or user: the fields, and the days that are over.
+-- Returns the days of a key or user.
 --
--- KEYS  1 counters of the user  2 the days that are over
--- ARGV  1… fields: the counter, then tallies of a day
+-- Reads:  fields of the hash of counters, the past days
+-- Writes: nothing
+--
+-- KEYS  1 hash of counters  2 past days, a string
+-- ARGV  1… fields: the counter, then the other day fields
+--
+-- Returns the fields, then the past days; nil for each that is missing.
 
 local out = redis.call('HMGET', KEYS[1], unpack(ARGV))
 out[#out + 1] = redis.call('GET', KEYS[2])

@@ -1,8 +1,13 @@
--- Returns how many resources an index has, and the records of some of them in order.
+-- Returns the size of an index, and a page of the records of its resources.
+--
+-- Reads:  the index, and the records of the page
+-- Writes: nothing
 --
 -- KEYS  1 the index, a sorted set
--- ARGV  1 what comes before an id in the name of a record, in the same slot
---       2 resources before the page  3 on it
+-- ARGV  1 key of a record without its id, in the same slot
+--       2 resources before the page  3 size of the page
+--
+-- Returns the size, then the records; nil for a resource that is deleted meanwhile.
 
 local n = redis.call('ZCARD', KEYS[1])
 local first, size = tonumber(ARGV[2]), tonumber(ARGV[3])

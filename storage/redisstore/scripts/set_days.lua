@@ -1,10 +1,13 @@
--- Puts days in place of those of a key or user. What its counter says of its day stays.
+-- Imports the days of a key or user. It does not change the counter, which holds one number of its day.
 --
--- KEYS  1 counters of the user  2 the days that are over
--- ARGV  1 Seq of the key, or u  2 the days that are over  3 for how long they are kept, milliseconds
---       then each field of a tally and the tally, '' for none
+-- Reads:  whether the counter exists
+-- Writes: past days, and the other day fields
 --
--- Returns 0 when there is no counter.
+-- KEYS  1 hash of counters  2 past days
+-- ARGV  1 Seq of the key, or u  2 past days  3 their lifetime in milliseconds
+--       then name and value of each other day field, '' to delete it
+--
+-- Returns 1, or 0 if there is no counter.
 
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3]) else redis.call('UNLINK', KEYS[2]) end

@@ -1,13 +1,16 @@
--- What the scripts of a move share; it stands before them. The mark of a key says with a
--- user that it was deleted there, by '', or has left, by the number of the move.
+-- Tombstones, for the scripts of a move. The tombstone of a key in the slot of a user is '' if the key was
+-- deleted there, and the number of the move with which it has left.
+--
+-- Reads:  the tombstone
+-- Writes: the tombstone
 
--- hasLeft reports whether a key that comes by a move was deleted, or has left since.
-local function hasLeft(mark, move)
-	local left = redis.call('GET', mark)
+-- hasLeft reports whether the key was deleted, or has left with this move or a later one.
+local function hasLeft(tombstone, move)
+	local left = redis.call('GET', tombstone)
 	return left and (left == '' or (tonumber(left) - move) % 256 < 128)
 end
 
--- markLeft notes that a key has left, unless the mark says that it did so later.
-local function markLeft(mark, move, lives)
-	if not hasLeft(mark, move) then redis.call('SET', mark, move, 'PX', lives) end
+-- markLeft writes the tombstone of a move, unless that of a later one exists.
+local function markLeft(tombstone, move, lives)
+	if not hasLeft(tombstone, move) then redis.call('SET', tombstone, move, 'PX', lives) end
 end
