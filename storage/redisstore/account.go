@@ -23,9 +23,9 @@ func (s *Store) CreateAccount(ctx context.Context, a *core.Account, k *core.Owne
 		if err != nil {
 			return err
 		}
-		r.write("HSET", "names", a.Name, a.ID)
-		r.write("HSET", "accounts", a.ID, string(b))
-		r.write("RPUSH", "order", a.ID)
+		r.add("HSET", "names", a.Name, a.ID)
+		r.add("HSET", "accounts", a.ID, string(b))
+		r.add("RPUSH", "order", a.ID)
 		return r.addOwnerKey(a.ID, k)
 	})
 }
@@ -236,11 +236,13 @@ func (r *registryTx) has(hash, field string) bool {
 	return ok && number(answer) == 1
 }
 
-func (r *registryTx) write(command, name string, args ...string) {
+func (r *registryTx) add(command, name string, args ...string) {
 	r.writes.add(command, r.s.o.registry().key(name), args...)
 }
 
-func (r *registryTx) invalidate(d core.Digest) { r.writes.add("INVALIDATE", r.s.o.ownerKeyInvalidation(d)) }
+func (r *registryTx) invalidate(d core.Digest) {
+	r.writes.add("INVALIDATE", r.s.o.ownerKeyInvalidation(d))
+}
 
 func (r *registryTx) ownerKey(digest string) (*core.OwnerKey, error) {
 	b, ok := r.get("HGET", "owners", digest)
@@ -268,9 +270,9 @@ func (r *registryTx) addOwnerKey(account string, k *core.OwnerKey) error {
 	}
 	digest := encodeDigest(k.Digest)
 	r.writes.addsData = true
-	r.write("HSET", "owners", digest, string(b))
-	r.write("HSET", "owner-ids:"+account, k.ID, digest)
-	r.write("RPUSH", "owners:"+account, digest)
+	r.add("HSET", "owners", digest, string(b))
+	r.add("HSET", "owner-ids:"+account, k.ID, digest)
+	r.add("RPUSH", "owners:"+account, digest)
 	r.invalidate(k.Digest)
 	return nil
 }
@@ -281,7 +283,7 @@ func replaceRecord[T any](r *registryTx, hash, field string, v *T) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.write("HSET", hash, field, string(b))
+	r.add("HSET", hash, field, string(b))
 	return record.Decode[T](b)
 }
 

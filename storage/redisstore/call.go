@@ -84,6 +84,7 @@ func (s *Store) sendWithWait(ctx context.Context, cmd rueidis.Completed, w Wait)
 	return r, wait
 }
 
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -54,7 +54,7 @@ func TestDaysMove(t *testing.T) {
 		m.count(1, i, int64(i+1), 100)
 		m.count(1, i, 10, 0)
 	}
-	first := task{kind: moveKeyCounter, seq: 1, from: 1, to: 2, moveNumber: 1}
+	first := task{kind: moveKeyCounter, seq: 1, from: 1, to: 2, move: 1}
 	left, err := m.s.beginMove(t.Context(), moveAccount, first)
 	if err != nil {
 		t.Fatal(err)

@@ -35,25 +35,25 @@ func (w *world) slotOf(t testing.TB, server *redistest.Server, user int64) int {
 	return slot
 }
 
-// warm sends a request with each key, so that all counters exist.
-func (l *load) warm(t testing.TB) {
+// useAllKeys sends a request with each key, so that all counters exist.
+func (l *load) useAllKeys(t testing.TB) {
 	t.Helper()
 	for i := range l.w.keys {
-		l.ask(t, call{key: i})
+		l.send(t, call{key: i})
 	}
 }
 
 // outageTimes describes what callers notice of a failover.
 type outageTimes struct {
-	taken, lasted    time.Duration // until the replica took over; until a request to its slots was allowed
-	there, elsewhere int           // failed requests: to its slots, to others
-	meanwhile        int           // allowed requests to other slots
+	takeover, untilAllowed  time.Duration // until the replica took over; until a request to its slots was allowed
+	failed, failedElsewhere int           // failed requests: to its slots, to others
+	allowedElsewhere        int           // allowed requests to other slots
 }
 
 // String formats the times for the test log.
 func (o outageTimes) String() string {
 	return fmt.Sprintf("a replica took over after %v, slots were away for %v: %d of their requests failed; of other slots %d were allowed meanwhile, %d failed",
-		o.taken.Round(time.Millisecond), o.lasted.Round(time.Millisecond), o.there, o.meanwhile, o.elsewhere)
+		o.takeover.Round(time.Millisecond), o.untilAllowed.Round(time.Millisecond), o.failed, o.allowedElsewhere, o.failedElsewhere)
 }
 
 // failOver kills the master of the first key under load. It waits until the replica has taken over and
@@ -72,18 +72,18 @@ func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outageTimes) {
 	master.Kill()
 	killed := time.Now()
 	c.AwaitFailover(t, slot, master)
-	o.taken = time.Since(killed)
+	o.takeover = time.Since(killed)
 	if l.waits { // until then, the new master has no replica
 		master.Restart()
 	}
-	o.lasted = l.await(t, killed, 20*time.Second, outcomeAllowed, affected)
-	back := killed.Add(o.lasted)
+	o.untilAllowed = l.await(t, killed, 20*time.Second, outcomeAllowed, affected)
+	back := killed.Add(o.untilAllowed)
 	time.Sleep(2 * time.Second) // to catch late failures
 	calls := filterCalls(l.callsSoFar(), after(killed))
-	o.there, o.elsewhere = len(filterCalls(calls, failed, affected)), len(filterCalls(calls, failed, others))
-	o.meanwhile = len(filterCalls(calls, outcomeAllowed, others, before(back)))
-	if o.meanwhile == 0 || o.elsewhere > o.meanwhile/10 {
-		t.Errorf("of other slots %d requests were allowed while one master was away, %d failed", o.meanwhile, o.elsewhere)
+	o.failed, o.failedElsewhere = len(filterCalls(calls, failed, affected)), len(filterCalls(calls, failed, others))
+	o.allowedElsewhere = len(filterCalls(calls, outcomeAllowed, others, before(back)))
+	if o.allowedElsewhere == 0 || o.failedElsewhere > o.allowedElsewhere/10 {
+		t.Errorf("of other slots %d requests were allowed while one master was away, %d failed", o.allowedElsewhere, o.failedElsewhere)
 	}
 	if late := filterCalls(calls, failed, after(back.Add(5*time.Second))); len(late) > 0 {
 		t.Errorf("%d requests failed 5 seconds after the replica has taken over: %v", len(late), late[0].err)
@@ -107,7 +107,7 @@ func clusterLoad(t testing.TB, c *redistest.Cluster, wait redisstore.Wait) *load
 	w := newWorld(t, openFaulty(t, o), 9)
 	l := w.startLoad(t, 8)
 	l.waits = wait.Replicas > 0
-	l.warm(t)
+	l.useAllKeys(t)
 	return l
 }
 
@@ -158,7 +158,7 @@ func TestSentinelFailover(t *testing.T) {
 	told.awaitTrust(t)
 	w := newWorld(t, s, 2)
 	l := w.startLoad(t, 8)
-	l.warm(t)
+	l.useAllKeys(t)
 	time.Sleep(500 * time.Millisecond)
 	for i := range failovers(t) {
 		losses, master := told.losses(), n.Master()

@@ -70,8 +70,8 @@ func (c *customer) memory(t *testing.T, of string) int64 {
 	return n
 }
 
-// ask sends the largest requests numbered from to to.
-func (c *customer) ask(t *testing.T, from, to int) {
+// send sends the largest requests numbered from to to.
+func (c *customer) send(t *testing.T, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
 		if d, err := c.Validate(t.Context(), c.account, largestRequest(c.secret, i)); err != nil || !d.Allowed() {
@@ -91,7 +91,7 @@ func TestWorstRequests(t *testing.T) {
 	const requests, most = 10_000, 6 << 20
 	c := newCustomer(t)
 	before := usedMemory(t, c.server)
-	c.ask(t, 0, requests)
+	c.send(t, 0, requests)
 	took := usedMemory(t, c.server) - before
 	t.Logf("%d requests: %d bytes; history of the user %d, of the key %d, request ids %d",
 		requests, took, c.memory(t, "h"), c.memory(t, "h:1"), c.memory(t, "i:1"))
@@ -121,7 +121,7 @@ func TestHistoryOfUnknownSize(t *testing.T) {
 			local entry = redis.call('LINDEX', KEYS[i], 0)
 			for _ = 1, 9000 do redis.call('RPUSH', KEYS[i], entry) end
 		end`, "3", c.name("c"), c.name("h"), c.name("h:1"))
-	c.ask(t, 0, 64)
+	c.send(t, 0, 64)
 	for _, history := range []string{"h", "h:1"} {
 		if n := c.memory(t, history); n > maxHistoryBytes {
 			t.Errorf("history %s: got %d bytes, want %d at most", history, n, maxHistoryBytes)
@@ -133,7 +133,7 @@ func TestHistoryOfUnknownSize(t *testing.T) {
 // a request that is repeated across an upgrade counts twice.
 func TestRequestIDOfEarlierVersion(t *testing.T) {
 	c := newCustomer(t)
-	c.ask(t, 0, 1)
+	c.send(t, 0, 1)
 	renamed := c.server.Do(t, "EVAL", `local all = redis.call('HGETALL', KEYS[1])
 		redis.call('DEL', KEYS[1])
 		redis.call('HSET', KEYS[1], ARGV[1], all[2])

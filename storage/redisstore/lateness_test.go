@@ -72,8 +72,8 @@ func onceLate(i int, late time.Duration) func(int) time.Duration {
 	}
 }
 
-// move moves a key to a user.
-func (c *clockTest) move(k *core.Key, user int64) {
+// moveKey moves a key to a user.
+func (c *clockTest) moveKey(k *core.Key, user int64) {
 	c.t.Helper()
 	err := c.s.Update(c.t.Context(), c.account, func(tx core.Tx) error {
 		moved, err := tx.Key(k.ID)
@@ -164,16 +164,16 @@ func TestLateEntries(t *testing.T) {
 			c, random := newClockTest(t, 3000), rand.New(rand.NewPCG(seed, 0))
 			k := &c.keys[0]
 			for range 12 {
-				c.disturb(k, random)
+				c.change(k, random)
 				c.check(k, random)
 			}
 		})
 	}
 }
 
-// disturb counts requests with right or wrong clocks. Then it may advance the time, move the key, or change
+// change counts requests with right or wrong clocks. Then it may advance the time, move the key, or change
 // the length of histories.
-func (c *clockTest) disturb(k *core.Key, random *rand.Rand) {
+func (c *clockTest) change(k *core.Key, random *rand.Rand) {
 	c.t.Helper()
 	wrong := time.Duration(random.NormFloat64() * float64(time.Hour) * float64(random.IntN(30)))
 	often := []int{2, 3, 50, 1 << 20}[random.IntN(4)]
@@ -195,7 +195,7 @@ func (c *clockTest) disturb(k *core.Key, random *rand.Rand) {
 	case 0:
 		c.now = c.now.Add(time.Duration(random.IntN(72)) * time.Hour)
 	case 1:
-		c.move(k, 3-k.UserID)
+		c.moveKey(k, 3-k.UserID)
 	case 2:
 		c.s.SetHistory(200 + random.IntN(3000))
 	}
@@ -279,7 +279,7 @@ func TestLatenessMoves(t *testing.T) {
 		t.Fatal("no lateness is kept")
 	}
 	for range 2 {
-		c.move(k, 3-k.UserID)
+		c.moveKey(k, 3-k.UserID)
 		if got := c.lateness(0, k); got != before {
 			t.Errorf("lateness after a move: %q, want %q", got, before)
 		}

@@ -107,7 +107,7 @@ func (w *world) startLoad(t testing.TB, goroutines int) *load {
 				if c.key%2 == 0 {
 					c.id = fmt.Sprintf("%d-%d", g, n)
 				}
-				l.ask(t, c)
+				l.send(t, c)
 				time.Sleep(pause)
 			}
 		})
@@ -116,8 +116,8 @@ func (w *world) startLoad(t testing.TB, goroutines int) *load {
 	return l
 }
 
-// ask sends a request and records its result. An error other than ErrUnavailable fails the test.
-func (l *load) ask(t testing.TB, c call) {
+// send sends a request and records its result. An error other than ErrUnavailable fails the test.
+func (l *load) send(t testing.TB, c call) {
 	c.begun = time.Now()
 	v, err := l.w.s.Consume(context.Background(), consumption(&l.w.keys[c.key], c.id, true))
 	c.took, c.err = time.Since(c.begun), err

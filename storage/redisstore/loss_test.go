@@ -33,8 +33,8 @@ func logging(addresses ...string) (redisstore.Options, *logBuffer) {
 	return o, log
 }
 
-// once counts a request of the first key.
-func (w *world) once(t testing.TB) error {
+// consumeFirst counts a request of the first key.
+func (w *world) consumeFirst(t testing.TB) error {
 	_, err := w.s.Consume(t.Context(), consumption(&w.keys[0], "", true))
 	return err
 }
@@ -43,11 +43,11 @@ func (w *world) once(t testing.TB) error {
 // reason.
 func (w *world) checkRefuses(t testing.TB, log *logBuffer, why string) {
 	t.Helper()
-	until(t, "a refusal", func() bool { return errors.Is(w.once(t), redisstore.ErrLost) })
+	until(t, "a refusal", func() bool { return errors.Is(w.consumeFirst(t), redisstore.ErrLost) })
 	if _, err := w.s.AccountByName(t.Context(), "health"); !errors.Is(err, redisstore.ErrLost) || !errors.Is(err, core.ErrUnavailable) || !core.IsLogged(err) {
 		t.Errorf("AccountByName: %v, want ErrUnavailable for the lost data", err)
 	}
-	if err := w.once(t); !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "limitkeeper store accept") {
+	if err := w.consumeFirst(t); !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "limitkeeper store accept") {
 		t.Errorf("Consume: %v, want an error with %q that names the command", err, why)
 	}
 	if all, right := log.count("level=ERROR"), log.count("level=ERROR", why); all != 1 || right != 1 {
@@ -64,7 +64,7 @@ func (w *world) checkAccepted(t testing.TB, by *redisstore.Store) {
 	if lost, err := by.Accept(t.Context()); err != nil || len(lost) != 1 {
 		t.Errorf("Accept: %q, %v; want one loss", lost, err)
 	}
-	until(t, "the end of the refusal", func() bool { return !errors.Is(w.once(t), redisstore.ErrLost) })
+	until(t, "the end of the refusal", func() bool { return !errors.Is(w.consumeFirst(t), redisstore.ErrLost) })
 	if lost, err := by.Accept(t.Context()); err != nil || len(lost) != 0 {
 		t.Errorf("Accept again: %q, %v; want none", lost, err)
 	}
@@ -79,12 +79,12 @@ func TestFlushRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
 	w := newWorld(t, openFaulty(t, o), 1)
-	if err := w.once(t); err != nil {
+	if err := w.consumeFirst(t); err != nil {
 		t.Fatal(err)
 	}
 	server.Do(t, "FLUSHALL")
 	for range 1000 {
-		if err := w.once(t); !errors.Is(err, core.ErrUnavailable) {
+		if err := w.consumeFirst(t); !errors.Is(err, core.ErrUnavailable) {
 			t.Fatalf("Consume after FLUSHALL: %v, want ErrUnavailable", err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestFlushRefuses(t *testing.T) {
 		_, _, err := other.Accounts(t.Context(), core.Page{Number: 1, Size: 1})
 		return err == nil
 	})
-	if err := w.once(t); !errors.Is(err, core.ErrKeyNotFound) {
+	if err := w.consumeFirst(t); !errors.Is(err, core.ErrKeyNotFound) {
 		t.Errorf("Consume of what is gone: %v, want ErrKeyNotFound", err)
 	}
 }
@@ -126,7 +126,7 @@ func TestFlushOfOneMasterRefuses(t *testing.T) {
 	}
 	master := c.MasterOf(w.slotOf(t, n, w.keys[0].UserID))
 	l := w.startLoad(t, 4)
-	l.warm(t)
+	l.useAllKeys(t)
 	of := map[int]bool{}
 	for i := range w.keys {
 		of[i] = c.MasterOf(w.slotOf(t, n, w.keys[i].UserID)) == master
@@ -143,7 +143,7 @@ func TestFlushOfOneMasterRefuses(t *testing.T) {
 	t.Logf("%d requests of users of the master answered before, %d allowed after; elsewhere %d", len(filterCalls(calls, outcomeAllowed, there, before(flushed))),
 		len(wrong), len(filterCalls(calls, outcomeAllowed, after(flushed), func(c call) bool { return !of[c.key] })))
 	w.checkAccepted(t, w.s)
-	if err := w.once(t); err != nil {
+	if err := w.consumeFirst(t); err != nil {
 		t.Errorf("Consume after the loss was accepted: %v", err)
 	}
 }
@@ -206,7 +206,7 @@ func TestRestartGoesOn(t *testing.T) {
 		awaitBeat(t, server)
 		server.Kill()
 		server.Restart()
-		until(t, "a decision", func() bool { return w.once(t) == nil })
+		until(t, "a decision", func() bool { return w.consumeFirst(t) == nil })
 		until(t, "the restart to be noticed", func() bool { return w.s.Stats().Failovers == uint64(n)+1 })
 	}
 	if st := w.s.Stats(); st.Losses > 0 || log.count("level=ERROR") > 0 || log.count("level=WARN", "failed over", "at_most=2s") != 3 {
@@ -273,7 +273,7 @@ func TestFullMemoryIsNoLoss(t *testing.T) {
 	w := newWorld(t, openFaulty(t, o), 1)
 	fill(t, server)
 	awaitBeat(t, server)
-	if err := w.once(t); err == nil || errors.Is(err, redisstore.ErrLost) || log.count("level=ERROR") > 0 {
+	if err := w.consumeFirst(t); err == nil || errors.Is(err, redisstore.ErrLost) || log.count("level=ERROR") > 0 {
 		t.Errorf("Consume: %v, want that the memory is full\n%s", err, log)
 	}
 }
@@ -310,7 +310,7 @@ func TestCutOffMaster(t *testing.T) {
 			s := openFaulty(t, o)
 			w := newWorld(t, s, 2)
 			l := w.startLoad(t, 8)
-			l.warm(t)
+			l.useAllKeys(t)
 			master := n.Master()
 			awaitBeat(t, master)
 			cut := time.Now()

@@ -132,7 +132,7 @@ func (m *marks) remember(name string, k mark) {
 // verify returns an error when the master of a slot has lost its data: its mark has another id.
 func (s *Store) verify(ctx context.Context, slot uint16) error {
 	n := s.nodes.ofSlot(slot)
-	name := s.o.markName(n.mark.Load())
+	name := s.o.markName(n.markNumber.Load())
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	do := func(cmd rueidis.Completed) rueidis.RedisResult { return s.do(ctx, cmd) }
@@ -190,7 +190,7 @@ func (m *master) check(ctx context.Context) error {
 
 // compare reads the mark of the master, writes a loss into it, and remembers it.
 func (m *master) compare(ctx context.Context, run string) (now mark, err error) {
-	s, name := m.w.s, m.w.s.o.markName(m.node.mark.Load())
+	s, name := m.w.s, m.w.s.o.markName(m.node.markNumber.Load())
 	do := func(cmd rueidis.Completed) rueidis.RedisResult { return m.client.Do(ctx, cmd) }
 	known := s.marks.get(name)
 	if now, err = s.readMark(name, markBeats, "", "", do); err != nil {
@@ -321,7 +321,7 @@ func (s *Store) Accept(ctx context.Context) (lost []string, err error) {
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	for n, loss := range nodes {
-		removed, err := s.do(ctx, s.client.B().Hdel().Key(s.o.markName(n.mark.Load())).Field("lost").Build()).AsBool()
+		removed, err := s.do(ctx, s.client.B().Hdel().Key(s.o.markName(n.markNumber.Load())).Field("lost").Build()).AsBool()
 		if err != nil {
 			return lost, unavailable(err)
 		}

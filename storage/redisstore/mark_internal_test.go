@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// behind returns the time of missing writes, also when other nodes have added beats since. The node's own
+// Function behind returns the time of missing writes, also when other nodes have added beats since. The node's own
 // absence does not count as missing writes.
 func TestBehind(t *testing.T) {
 	beats := func(from, to int, of string) (list []string) {

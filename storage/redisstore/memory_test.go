@@ -31,18 +31,18 @@ func TestFullMemory(t *testing.T) {
 	o := faulty(server.Addr())
 	s := openFaulty(t, o)
 	w := newWorld(t, s, 4)
-	ask := func(id string) error {
+	consume := func(id string) error {
 		_, err := w.s.Consume(t.Context(), consumption(&w.keys[0], id, true))
 		return err
 	}
-	if err := ask("first"); err != nil {
+	if err := consume("first"); err != nil {
 		t.Fatalf("Consume: %v", err)
 	}
 	fill(t, server)
 
 	for i := range 100 {
-		wantFull(t, "Consume", ask(""))
-		wantFull(t, "Consume with an id", ask(strconv.Itoa(i)))
+		wantFull(t, "Consume", consume(""))
+		wantFull(t, "Consume with an id", consume(strconv.Itoa(i)))
 	}
 	before, keys := w.account+w.keys[1].ID, server.Do(t, "DBSIZE")
 	wantFull(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
@@ -64,7 +64,7 @@ func TestFullMemory(t *testing.T) {
 		t.Errorf("there are %s keys after transactions that failed, want the %s of before", got, keys)
 	}
 
-	w.lessen(t)
+	w.disableAndDelete(t)
 
 	again := openFaulty(t, o)
 	for _, s := range []core.Store{s, again} {
@@ -78,13 +78,13 @@ func TestFullMemory(t *testing.T) {
 	if n := w.used(t, w.keys[0].ID, 0); n != 1 {
 		t.Errorf("the key has counted %d requests, want the one that was allowed", n)
 	}
-	if err := ask("first"); err != nil {
+	if err := consume("first"); err != nil {
 		t.Errorf("Consume again of what was counted before: %v", err)
 	}
 
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	for _, id := range []string{"", "1", "2"} {
-		if err := ask(id); err != nil {
+		if err := consume(id); err != nil {
 			t.Errorf("Consume with more memory: %v", err)
 		}
 	}
@@ -94,9 +94,9 @@ func TestFullMemory(t *testing.T) {
 	w.addUser(t)
 }
 
-// lessen signs in, then disables a key of the third user, revokes the owner's key, and deletes the fourth
+// disableAndDelete signs in, then disables a key of the third user, revokes the owner's key, and deletes the fourth
 // user.
-func (w *world) lessen(t testing.TB) {
+func (w *world) disableAndDelete(t testing.TB) {
 	t.Helper()
 	_, err := w.s.UpdateAccess(t.Context(), w.account, func(ac *core.Access) error {
 		ac.Sessions = append(ac.Sessions, core.Session{Digest: core.DigestOf("session")})

@@ -118,7 +118,7 @@ func TestSlowMove(t *testing.T) {
 	for range 3 {
 		m.mustConsume(1)
 	}
-	first := task{kind: moveKeyCounter, seq: 1, from: 1, to: 2, moveNumber: 1}
+	first := task{kind: moveKeyCounter, seq: 1, from: 1, to: 2, move: 1}
 	left, err := m.s.beginMove(t.Context(), moveAccount, first)
 	if err != nil {
 		t.Fatal(err)

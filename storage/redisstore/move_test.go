@@ -35,10 +35,10 @@ func TestMovesUnderLoad(t *testing.T) {
 	var all sync.WaitGroup
 	for g := range 2 {
 		s := openFaulty(t, o)
-		all.Go(func() { m.move(ctx, t, s, g) })
+		all.Go(func() { m.moveKeys(ctx, t, s, g) })
 	}
 	for g := range 6 {
-		all.Go(func() { m.ask(ctx, t, g) })
+		all.Go(func() { m.send(ctx, t, g) })
 	}
 	all.Go(func() { m.read(ctx, t) })
 	all.Wait()
@@ -72,8 +72,8 @@ type moves struct {
 	moved, again, reads atomic.Int64
 }
 
-// move moves keys back and forth.
-func (m *moves) move(ctx context.Context, t *testing.T, s *redisstore.Store, g int) {
+// moveKeys moves keys back and forth.
+func (m *moves) moveKeys(ctx context.Context, t *testing.T, s *redisstore.Store, g int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		err := s.Update(t.Context(), m.w.account, func(tx core.Tx) error {
 			k, err := tx.Key(m.w.keys[(n+g)%len(m.w.keys)].ID)
@@ -92,9 +92,9 @@ func (m *moves) move(ctx context.Context, t *testing.T, s *redisstore.Store, g i
 	}
 }
 
-// ask sends requests. It looks up a key that has moved, and repeats the request. It sends half of the
+// send sends requests. It looks up a key that has moved, and repeats the request. It sends half of the
 // requests with an id, twice.
-func (m *moves) ask(ctx context.Context, t *testing.T, g int) {
+func (m *moves) send(ctx context.Context, t *testing.T, g int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		i, id := n%len(m.w.keys), ""
 		if i%2 == 0 {

@@ -115,7 +115,7 @@ func exerciseStore(t *testing.T, s *redisstore.Store) {
 	if used, entries := w.used(t, w.keys[0].ID, 0), w.entries(t, w.keys[0].ID, 0); used != 2 || entries != 2 {
 		t.Errorf("counted %d requests, %d in the history; want 2", used, entries)
 	}
-	w.move(t, 0, w.keys[2].UserID)
+	w.moveKey(t, 0, w.keys[2].UserID)
 	if used, entries := w.used(t, w.keys[0].ID, 0), w.entries(t, w.keys[0].ID, 0); used != 2 || entries != 2 {
 		t.Errorf("counted %d requests after the key has moved, %d in the history; want 2", used, entries)
 	}
@@ -137,8 +137,8 @@ func exerciseStore(t *testing.T, s *redisstore.Store) {
 	trusting.awaitTrust(t)
 }
 
-// move moves a key to another user.
-func (w *world) move(t testing.TB, key int, user int64) {
+// moveKey moves a key to another user.
+func (w *world) moveKey(t testing.TB, key int, user int64) {
 	t.Helper()
 	err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
 		k, err := tx.Key(w.keys[key].ID)

@@ -116,8 +116,8 @@ func (o *Options) Check() error {
 // KeyPrefix returns the first part of every key name.
 func (o *Options) KeyPrefix() string { return cmp.Or(o.Prefix, DefaultPrefix) }
 
-// where describes the servers in messages.
-func (o *Options) where() string {
+// address describes the servers in messages.
+func (o *Options) address() string {
 	at := strings.Join(o.Addresses, ", ")
 	if o.Sentinel != "" {
 		return "master " + o.Sentinel + " of sentinels " + at

@@ -23,10 +23,10 @@ import (
 // Tasks are idempotent: processes may run one in parallel, late, or twice. One exception: a late deletion
 // also deletes a counter that an import has created again with the same number.
 type task struct {
-	kind       string
-	seq        int64 // of the key
-	from, to   int64 // user IDs
-	moveNumber uint8 // counts the moves of the key, modulo 256
+	kind     string
+	seq      int64 // of the key
+	from, to int64 // user IDs
+	move     uint8 // counts the moves of the key, modulo 256
 }
 
 const (
@@ -38,15 +38,15 @@ const (
 )
 
 // String returns the stored form.
-func (c task) String() string {
-	return fmt.Sprintf("%s %d %d %d %d", c.kind, c.seq, c.from, c.to, c.moveNumber)
+func (k task) String() string {
+	return fmt.Sprintf("%s %d %d %d %d", k.kind, k.seq, k.from, k.to, k.move)
 }
 
-func parseTask(s string) (c task, err error) {
-	if _, err = fmt.Sscanf(s, "%s %d %d %d %d", &c.kind, &c.seq, &c.from, &c.to, &c.moveNumber); err != nil {
-		return c, fmt.Errorf("redis: unreadable task %q in the outbox: %w", s, err)
+func parseTask(s string) (k task, err error) {
+	if _, err = fmt.Sscanf(s, "%s %d %d %d %d", &k.kind, &k.seq, &k.from, &k.to, &k.move); err != nil {
+		return k, fmt.Errorf("redis: unreadable task %q in the outbox: %w", s, err)
 	}
-	return c, nil
+	return k, nil
 }
 
 // drain runs the tasks in the outbox of an account. After wait it returns [core.ErrUnavailable], and the
@@ -70,15 +70,15 @@ func (s *Store) drain(ctx context.Context, account string, wait time.Duration) e
 // runTasks runs tasks until the outbox is empty.
 func (s *Store) runTasks(ctx context.Context, account string) error {
 	for {
-		left, err := s.pendingTasks(ctx, account)
-		if err != nil || len(left) == 0 {
+		tasks, err := s.pendingTasks(ctx, account)
+		if err != nil || len(tasks) == 0 {
 			return err
 		}
-		for _, what := range left {
+		for _, text := range tasks {
 			if s.closing.Load() {
 				return errClosed
 			}
-			if err := s.runTask(ctx, account, what); err != nil {
+			if err := s.runTask(ctx, account, text); err != nil {
 				return err
 			}
 		}
@@ -113,35 +113,35 @@ func (s *Store) pendingTasks(ctx context.Context, account string) ([]string, err
 }
 
 // runTask runs a task and removes it from the outbox.
-func (s *Store) runTask(ctx context.Context, account, what string) error {
-	c, err := parseTask(what)
+func (s *Store) runTask(ctx context.Context, account, text string) error {
+	k, err := parseTask(text)
 	if err != nil {
 		return err
 	}
-	switch c.kind {
+	switch k.kind {
 	case deleteUserCounters:
-		err = s.deleteCountersOf(ctx, account, c.from)
+		err = s.deleteCountersOf(ctx, account, k.from)
 	case deleteUserKeys:
-		if err = s.deleteKeysOf(ctx, account, c.from); err == nil {
-			err = s.deleteCountersOf(ctx, account, c.from)
+		if err = s.deleteKeysOf(ctx, account, k.from); err == nil {
+			err = s.deleteCountersOf(ctx, account, k.from)
 		} else if errors.Is(err, errReused) { // another process has finished the task
 			err = nil
 		}
 	case deleteKeyCounter:
-		err = s.deleteCounter(ctx, s.o.usage(account, c.from), fieldOf(c.seq))
+		err = s.deleteCounter(ctx, s.o.usage(account, k.from), fieldOf(k.seq))
 	case removeTombstone:
-		err = s.removeTombstone(ctx, s.o.usage(account, c.from), c.seq)
+		err = s.removeTombstone(ctx, s.o.usage(account, k.from), k.seq)
 	case moveKeyCounter:
-		err = s.moveCounter(ctx, account, c)
+		err = s.moveCounter(ctx, account, k)
 	default:
-		err = fmt.Errorf("redis: unknown task %q in the outbox", what)
+		err = fmt.Errorf("redis: unknown task %q in the outbox", text)
 	}
 	if err != nil {
 		return err
 	}
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	return unavailable(s.do(ctx, s.client.B().Lrem().Key(s.o.account(account).key("chores")).Count(1).Element(what).Build()).Error())
+	return unavailable(s.do(ctx, s.client.B().Lrem().Key(s.o.account(account).key("chores")).Count(1).Element(text).Build()).Error())
 }
 
 // tombstoneTTL is how long a tombstone lives, in milliseconds: longer than any call that has read the
@@ -150,13 +150,13 @@ const tombstoneTTL = "60000"
 
 // removeTombstone allows a number to be used again: that of a key, or of the user if seq is 0.
 func (s *Store) removeTombstone(ctx context.Context, n keySlot, seq int64) error {
-	mark := n.tombstone(userField)
+	key := n.tombstone(userField)
 	if seq != 0 {
-		mark = n.tombstone(fieldOf(seq))
+		key = n.tombstone(fieldOf(seq))
 	}
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	return unavailable(s.do(ctx, s.client.B().Del().Key(mark).Build()).Error())
+	return unavailable(s.do(ctx, s.client.B().Del().Key(key).Build()).Error())
 }
 
 // deleteCounter deletes the counter, histories and other data of a key or user, and leaves a tombstone.
@@ -240,31 +240,31 @@ func (s *Store) counterFieldsOf(ctx context.Context, n keySlot) ([]string, error
 
 // moveCounter moves the counter and data of a key to another user: freeze the source, copy, delete the
 // source. The key never counts in two places.
-func (s *Store) moveCounter(ctx context.Context, account string, c task) error {
-	left, err := s.beginMove(ctx, account, c)
+func (s *Store) moveCounter(ctx context.Context, account string, k task) error {
+	moved, err := s.beginMove(ctx, account, k)
 	if err != nil {
 		return err
 	}
-	if err := s.copyMoved(ctx, account, c, left); err != nil {
+	if err := s.copyMoved(ctx, account, k, moved); err != nil {
 		return err
 	}
-	return s.endMove(ctx, account, c)
+	return s.endMove(ctx, account, k)
 }
 
 // beginMove freezes the counter in the source slot, and returns the counter and its data.
-func (s *Store) beginMove(ctx context.Context, account string, c task) ([]rueidis.RedisMessage, error) {
-	return s.runLong(ctx, moveBeginScript, s.sourceKeys(account, c), fieldOf(c.seq), strconv.Itoa(int(c.moveNumber)), tombstoneTTL)
+func (s *Store) beginMove(ctx context.Context, account string, k task) ([]rueidis.RedisMessage, error) {
+	return s.runLong(ctx, moveBeginScript, s.sourceKeys(account, k), fieldOf(k.seq), strconv.Itoa(int(k.move)), tombstoneTTL)
 }
 
 // copyMoved creates the counter in the target slot.
-func (s *Store) copyMoved(ctx context.Context, account string, c task, left []rueidis.RedisMessage) error {
-	to, field := s.o.usage(account, c.to), fieldOf(c.seq)
-	args := []string{field, strconv.Itoa(int(c.moveNumber))}
-	for _, m := range left {
+func (s *Store) copyMoved(ctx context.Context, account string, k task, moved []rueidis.RedisMessage) error {
+	to, field := s.o.usage(account, k.to), fieldOf(k.seq)
+	args := []string{field, strconv.Itoa(int(k.move))}
+	for _, m := range moved {
 		args = append(args, textOf(m))
 	}
-	if len(left) == 0 { // the key was never used, or the move has ended
-		args = append(args, encodeCounter(&core.Counter{}, c.moveNumber), "", "0", "")
+	if len(moved) == 0 { // the key was never used, or the move has ended
+		args = append(args, encodeCounter(&core.Counter{}, k.move), "", "0", "")
 	}
 	keys := append([]string{to.counters(), to.tombstone(userField), to.tombstone(field)}, to.dataKeys(field)...)
 	_, err := s.runLong(ctx, moveCopyScript, keys, args...)
@@ -272,14 +272,14 @@ func (s *Store) copyMoved(ctx context.Context, account string, c task, left []ru
 }
 
 // endMove deletes the counter and its data in the source slot.
-func (s *Store) endMove(ctx context.Context, account string, c task) error {
-	_, err := s.runLong(ctx, moveEndScript, s.sourceKeys(account, c), fieldOf(c.seq), strconv.Itoa(int(c.moveNumber)), tombstoneTTL)
+func (s *Store) endMove(ctx context.Context, account string, k task) error {
+	_, err := s.runLong(ctx, moveEndScript, s.sourceKeys(account, k), fieldOf(k.seq), strconv.Itoa(int(k.move)), tombstoneTTL)
 	return err
 }
 
 // sourceKeys returns the keys for beginMove and endMove.
-func (s *Store) sourceKeys(account string, c task) []string {
-	from, field := s.o.usage(account, c.from), fieldOf(c.seq)
+func (s *Store) sourceKeys(account string, k task) []string {
+	from, field := s.o.usage(account, k.from), fieldOf(k.seq)
 	return append([]string{from.counters(), from.tombstone(field)}, from.dataKeys(field)...)
 }
 

@@ -42,7 +42,7 @@ func newCrashTest(t *testing.T, c *redistest.Cluster) *crashTest {
 		}
 	}
 	for _, id := range []string{"a", "b", "c"} {
-		if err := d.ask(t, id); err != nil {
+		if err := d.send(t, id); err != nil {
 			t.Fatalf("Consume: %v", err)
 		}
 	}
@@ -63,8 +63,8 @@ func (d *crashTest) masterOf(t testing.TB, user int64) *redistest.Server {
 	return d.w.masterOf(t, d.c, fmt.Sprintf("{%s/%d}", d.w.account, user))
 }
 
-// ask sends a request with the current version of the key.
-func (d *crashTest) ask(t testing.TB, id string) error {
+// send sends a request with the current version of the key.
+func (d *crashTest) send(t testing.TB, id string) error {
 	v, err := d.w.s.Consume(t.Context(), consumption(&d.w.keys[d.first], id, true))
 	if err == nil && !v.Allowed {
 		t.Error("Consume: denied")
@@ -95,7 +95,7 @@ func TestDiesWhileMoving(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, slowFailover...)
 	next := map[string]func(t *testing.T, d *crashTest) error{
-		"request": func(t *testing.T, d *crashTest) error { return d.ask(t, "a") },
+		"request": func(t *testing.T, d *crashTest) error { return d.send(t, "a") },
 		"reader": func(t *testing.T, d *crashTest) error {
 			_, err := d.w.s.Counters(t.Context(), []core.CounterID{{Account: d.w.account, KeyID: d.w.keys[d.first].ID}})
 			return err
@@ -122,7 +122,7 @@ func TestDiesWhileMoving(t *testing.T) {
 				t.Errorf("Consume with the key as one of the user that it was of: %v, want ErrKeyNotFound", err)
 			}
 			for _, id := range []string{"a", "b", "c", "d", "d"} {
-				if err := d.ask(t, id); err != nil {
+				if err := d.send(t, id); err != nil {
 					t.Errorf("Consume: %v", err)
 				}
 			}
@@ -170,30 +170,30 @@ func TestDiesWhileDeleting(t *testing.T) {
 		d := newCrashTest(t, c)
 		k := d.w.keys[d.first]
 		d.crashAfter(t, k.UserID, func(tx core.Tx) error { return tx.DeleteKey(k.ID) })
-		d.deleted(t, k.ID, 0)
+		d.wantDeleted(t, k.ID, 0)
 		if used := d.w.used(t, "", k.UserID); used != 3 {
 			t.Errorf("the user has counted %d, want the 3 that its key has used", used)
 		}
-		if err := d.ask(t, ""); !errors.Is(err, core.ErrKeyNotFound) {
+		if err := d.send(t, ""); !errors.Is(err, core.ErrKeyNotFound) {
 			t.Errorf("Consume with a deleted key: %v, want ErrKeyNotFound", err)
 		}
-		d.deleted(t, k.ID, 0)
+		d.wantDeleted(t, k.ID, 0)
 	})
 	t.Run("user", func(t *testing.T) {
 		d := newCrashTest(t, c)
 		k := d.w.keys[d.first]
 		d.crashAfter(t, k.UserID, func(tx core.Tx) error { return tx.DeleteUser(k.UserID) })
-		d.deleted(t, "", k.UserID)
-		d.deleted(t, k.ID, 0)
-		if err := d.ask(t, ""); !errors.Is(err, core.ErrKeyNotFound) && !errors.Is(err, core.ErrUserNotFound) {
+		d.wantDeleted(t, "", k.UserID)
+		d.wantDeleted(t, k.ID, 0)
+		if err := d.send(t, ""); !errors.Is(err, core.ErrKeyNotFound) && !errors.Is(err, core.ErrUserNotFound) {
 			t.Errorf("Consume with the key of a deleted user: %v, want ErrKeyNotFound or ErrUserNotFound", err)
 		}
-		d.deleted(t, "", k.UserID)
+		d.wantDeleted(t, "", k.UserID)
 	})
 }
 
-// deleted fails the test if data of a key or user is left.
-func (d *crashTest) deleted(t testing.TB, key string, user int64) {
+// wantDeleted fails the test if data of a key or user is left.
+func (d *crashTest) wantDeleted(t testing.TB, key string, user int64) {
 	t.Helper()
 	used, entries := d.w.used(t, key, user), d.w.entries(t, key, user)
 	if n := d.w.onDays(t, core.DaysOf{Account: d.w.account, KeyID: key, UserID: user}); used != 0 || entries != 0 || n != 0 {

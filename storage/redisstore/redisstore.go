@@ -77,7 +77,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	client, err := o.connect()
 	if err != nil {
-		return nil, fmt.Errorf("redis at %s: %w", o.where(), o.explain(err))
+		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
 	}
 	s := &Store{o: o, client: client, deadlines: deadlines{timeout: o.Timeout}}
 	s.warnings.at = map[string]time.Time{}
@@ -86,7 +86,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.nodes = newNodes(s)
 	if err := s.check(ctx); err != nil {
 		client.Close()
-		return nil, fmt.Errorf("redis at %s: %w", o.where(), o.explain(err))
+		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
 	}
 	startWatch(s)
 	return s, nil
@@ -113,7 +113,7 @@ func (s *Store) SetAccess(a Access) {
 		client, err := s.o.connect()
 		if err != nil {
 			s.o.Logger.Warn("redis accepts no new connection with the changed credentials; open connections continue",
-				"address", s.o.where(), "error", s.o.explain(err))
+				"address", s.o.address(), "error", s.o.explain(err))
 			return
 		}
 		client.Close()

@@ -25,7 +25,7 @@ func TestClusterTLS(t *testing.T) {
 	w := newWorld(t, s, 9)
 	l := w.startLoad(t, 8)
 	l.waits = true
-	l.warm(t)
+	l.useAllKeys(t)
 	t.Log(l.failOver(t, c))
 	calls := l.stop()
 	w.checkBounds(t, calls)
@@ -48,7 +48,7 @@ func TestSentinelPassword(t *testing.T) {
 	told.awaitTrust(t)
 	w := newWorld(t, s, 2)
 	l := w.startLoad(t, 4)
-	l.warm(t)
+	l.useAllKeys(t)
 	master := n.Master()
 	master.Kill()
 	killed := time.Now()

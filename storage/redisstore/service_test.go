@@ -47,23 +47,23 @@ func newTwoNodes(t *testing.T) *twoNodes {
 	if p.key, p.secret, err = p.a.CreateKey(ctx, p.account, core.KeyPatch{Name: ref("key"), UserID: &u.ID}); err != nil {
 		t.Fatal(err)
 	}
-	p.warm(t)
+	p.fillCache(t)
 	return p
 }
 
 func ref[T any](v T) *T { return &v }
 
-// warm loads the key into the cache of b, and waits until b trusts it.
-func (p *twoNodes) warm(t testing.TB) {
+// fillCache loads the key into the cache of b, and waits until b trusts it.
+func (p *twoNodes) fillCache(t testing.TB) {
 	t.Helper()
 	until(t, "b to answer from memory", func() bool {
 		before := p.b.Stats().CacheMisses
-		return p.ask(t) == core.Allowed && p.b.Stats().CacheMisses == before
+		return p.validate(t) == core.Allowed && p.b.Stats().CacheMisses == before
 	})
 }
 
-// ask validates the key on b.
-func (p *twoNodes) ask(t testing.TB) core.Outcome {
+// validate validates the key on b.
+func (p *twoNodes) validate(t testing.TB) core.Outcome {
 	d, err := p.b.Validate(context.Background(), p.account, core.Request{Secret: p.secret, Endpoint: "/", Method: "GET", Cost: 1})
 	if err != nil && !errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("Validate: %v", err)
@@ -87,7 +87,7 @@ func (p *twoNodes) awaitRefused(t testing.TB, from time.Time, bound time.Duratio
 	last := time.Duration(0)
 	for {
 		begun := time.Now()
-		if p.ask(t) != core.Allowed {
+		if p.validate(t) != core.Allowed {
 			break
 		}
 		last = begun.Sub(from)
@@ -109,7 +109,7 @@ func TestDisabledElsewhere(t *testing.T) {
 	for range 4 { // concurrent lookups of the key
 		load.Go(func() {
 			for ctx.Err() == nil {
-				p.ask(t)
+				p.validate(t)
 				time.Sleep(pause)
 			}
 		})
@@ -119,7 +119,7 @@ func TestDisabledElsewhere(t *testing.T) {
 		p.disable(t, core.KeyInactive)
 		lags = append(lags, p.awaitRefused(t, time.Now(), time.Second))
 		p.disable(t, core.KeyActive)
-		until(t, "the key to pass again", func() bool { return p.ask(t) == core.Allowed })
+		until(t, "the key to pass again", func() bool { return p.validate(t) == core.Allowed })
 	}
 	quit()
 	load.Wait()
@@ -146,14 +146,14 @@ func TestDisabledWithoutChannel(t *testing.T) {
 				time.Sleep(200 * time.Millisecond)
 				p.relay.resume()
 				until(t, "b to know that the key is disabled", func() bool {
-					got := p.ask(t)
+					got := p.validate(t)
 					if since := time.Since(from); got == core.Allowed && since > time.Second+slack {
 						t.Fatalf("a key passed that was disabled %v ago, while the channel was down", since)
 					}
 					return got == core.Disabled
 				})
 				p.disable(t, core.KeyActive)
-				p.warm(t)
+				p.fillCache(t)
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestDeletedByFlush(t *testing.T) {
 		lost, err := p.store.Accept(t.Context())
 		return err == nil && len(lost) == 1
 	})
-	until(t, "an unknown key", func() bool { return p.ask(t) == core.Unknown })
+	until(t, "an unknown key", func() bool { return p.validate(t) == core.Unknown })
 }
 
 // Two nodes that create concurrently do not exceed the caps of an account.

@@ -96,7 +96,7 @@ func (s *Store) assignMarks(table *[slots]*node, masters int) {
 		}
 		if n := table[ns.markSlots[i]]; n != nil && !marked[n] {
 			marked[n] = true
-			n.mark.Store(int64(i))
+			n.markNumber.Store(int64(i))
 		}
 	}
 }
@@ -159,13 +159,13 @@ func slotRange(m rueidis.RedisMessage, asked string) (first, last int64, address
 
 // node is a Redis master. While it is away, calls fail at once. Its watch notices when it is back.
 type node struct {
-	address   string
-	away      atomic.Pointer[error] // why the node is away; nil while it answers
-	lastReply atomic.Int64          // time of the last answer to its watch, Unix nanoseconds
-	calls     chan struct{}         // one element for each running call
-	waits     chan struct{}         // one element for each call that waits for replicas
-	mark      atomic.Int64          // number of its mark
-	loss      string                // description of its data loss, "" for none; guarded by watch.mu
+	address    string
+	away       atomic.Pointer[error] // why the node is away; nil while it answers
+	lastReply  atomic.Int64          // time of the last answer to its watch, Unix nanoseconds
+	calls      chan struct{}         // one element for each running call
+	waits      chan struct{}         // one element for each call that waits for replicas
+	markNumber atomic.Int64          // number of its mark
+	loss       string                // description of its data loss, "" for none; guarded by watch.mu
 }
 
 func newNode(address string) *node {
@@ -228,7 +228,7 @@ type nodes struct {
 
 func newNodes(s *Store) *nodes {
 	ns := &nodes{}
-	ns.single.Store(newNode(s.o.where()))
+	ns.single.Store(newNode(s.o.address()))
 	return ns
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// keyedMutex admits one holder for each name. A waiter gives up when its context ends. Unused names take
+// A keyedMutex admits one holder for each name. A waiter gives up when its context ends. Unused names take
 // no memory.
 func TestKeyedMutex(t *testing.T) {
 	var l keyedMutex

@@ -99,16 +99,16 @@ func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 // decodeReply decodes the reply of consume.lua.
 func decodeReply(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err error) {
 	r := record.NewReader(answer)
-	became, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
+	outcome, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
 	switch {
 	case r.Failed():
 		return v, false, record.ErrDamaged
-	case became == outcomeNotFound:
+	case outcome == outcomeNotFound:
 		return v, false, nil
 	}
-	v.Allowed = became != outcomeDenied
+	v.Allowed = outcome != outcomeDenied
 	v.Usage = core.Usage{Window: windowOf(c, start), Used: used}
-	if became == outcomeRepeated {
+	if outcome == outcomeRepeated {
 		terms, err := decodeTerms(string(answer[replySize:]))
 		if err != nil {
 			return core.Verdict{}, true, err

@@ -38,7 +38,7 @@ func TestWaitForMissingReplica(t *testing.T) {
 			if i%2 == 0 {
 				id = want
 			}
-			l.ask(t, call{key: i, id: id})
+			l.send(t, call{key: i, id: id})
 			calls = l.callsSoFar()
 			if err := calls[len(calls)-1].err; !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 				t.Errorf("Consume: %v, want ErrUnavailable with %q", err, want)
@@ -54,7 +54,7 @@ func TestWaitForMissingReplica(t *testing.T) {
 	if used := w.used(t, w.keys[0].ID, 0); used != 2 {
 		t.Errorf("counted %d, want the 2 requests that were asked with ids", used)
 	}
-	l.ask(t, call{key: 0})
+	l.send(t, call{key: 0})
 	if err := l.callsSoFar()[len(calls)].err; err != nil {
 		t.Errorf("Consume with one replica, waiting for one: %v", err)
 	}
@@ -80,7 +80,7 @@ func TestManyCallsWaitForReplicas(t *testing.T) {
 		var all sync.WaitGroup
 		begun := time.Now()
 		for range 1000 {
-			all.Go(func() { l.ask(t, call{key: 1}) })
+			all.Go(func() { l.send(t, call{key: 1}) })
 		}
 		all.Wait()
 		calls := l.stop()

@@ -74,7 +74,7 @@ func TestLagOfChanges(t *testing.T) {
 	var lags []time.Duration
 	for range 200 {
 		from := time.Now()
-		w.move(t, 0, w.keys[0].UserID)
+		w.moveKey(t, 0, w.keys[0].UserID)
 		lags = append(lags, other.awaitChange(t, core.Change{Account: w.account, Digest: w.keys[0].Digest}, from))
 	}
 	median, worst := medianAndMax(lags)

@@ -264,7 +264,7 @@ func (w *writes) keyTasks(c *change[keyRecord]) {
 			w.addTask(task{kind: removeTombstone, seq: a.Seq, from: a.UserID})
 		}
 		w.addsData(true) // in the slot of the new user
-		w.addTask(task{kind: moveKeyCounter, seq: b.Seq, from: b.UserID, to: a.UserID, moveNumber: a.Moves})
+		w.addTask(task{kind: moveKeyCounter, seq: b.Seq, from: b.UserID, to: a.UserID, move: a.Moves})
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ask sends bytes and returns the first bytes of the answer.
-func ask(t *testing.T, conn net.Conn, request string) string {
+// send sends bytes and returns the first bytes of the answer.
+func send(t *testing.T, conn net.Conn, request string) string {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(limit))
 	if _, err := conn.Write([]byte(request)); err != nil {

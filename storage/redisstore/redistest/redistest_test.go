@@ -28,7 +28,7 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if got := ask(t, conn, "PING\r\n"); !strings.HasPrefix(got, "-NOAUTH") {
+	if got := send(t, conn, "PING\r\n"); !strings.HasPrefix(got, "-NOAUTH") {
 		t.Errorf("PING without a password: %q, want NOAUTH", got)
 	}
 }
@@ -63,7 +63,7 @@ func TestPause(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	s.Resume()
-	if got := ask(t, conn, "PING\r\n"); got != "+PONG\r\n" {
+	if got := send(t, conn, "PING\r\n"); got != "+PONG\r\n" {
 		t.Errorf("PING = %q after the pause", got)
 	}
 }
@@ -105,7 +105,7 @@ func TestCutConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	ask(t, conn, "PING\r\n")
+	send(t, conn, "PING\r\n")
 	if n := s.CutConnections(); n < 1 {
 		t.Errorf("cut %d connections, want one at least", n)
 	}

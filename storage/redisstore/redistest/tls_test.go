@@ -24,7 +24,7 @@ func TestTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := ask(t, conn, "PING\r\n"); got != "+PONG\r\n" {
+		if got := send(t, conn, "PING\r\n"); got != "+PONG\r\n" {
 			t.Errorf("PING = %q", got)
 		}
 		_ = conn.Close()
