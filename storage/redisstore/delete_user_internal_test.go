@@ -65,7 +65,7 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				k.UserID = 1
 				return errors.Join(tx.PutKey(k), tx.DeleteUser(user.ID))
 			}
-			var chores []string
+			var tasks []string
 			if dies {
 				_, err = m.s.update(t.Context(), moveAccount, false, remove)
 				must(err)
@@ -76,12 +76,12 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				if err != nil || n != 1 || len(us) != 1 || us[0].ID != other.ID {
 					t.Errorf("users on the plan: %v of %d, %v; want the other one", us, n, err)
 				}
-				chores, err = m.s.pendingTasks(t.Context(), moveAccount)
+				tasks, err = m.s.pendingTasks(t.Context(), moveAccount)
 				must(err)
 				must(m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error { // the next transaction finishes the deletion
 					return tx.PutUser(&core.User{AccountID: moveAccount, ID: user.ID, Name: "again", Email: new("many@example.com")})
 				}))
-				for _, late := range chores { // as a slow process runs them, when a new user has the ID
+				for _, late := range tasks { // as a slow process runs them, when a new user has the ID
 					must(m.s.runTask(t.Context(), moveAccount, late))
 				}
 				_, err = m.s.Counters(t.Context(), []core.CounterID{{Account: moveAccount, UserID: user.ID}})

@@ -231,7 +231,7 @@ func TestMovedMark(t *testing.T) {
 		awaitBeat(t, to)
 	}
 	if st := w.s.Stats(); st.Losses > 0 || st.Failovers > 0 || st.Away > 0 {
-		t.Errorf("Stats: %+v, want no loss and no fail-over", st)
+		t.Errorf("Stats: %+v, want no loss and no failover", st)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestCutOffMaster(t *testing.T) {
 			cut := time.Now()
 			cutOff(t, master)
 			until(t, "another master", func() bool { return n.Master() != master })
-			until(t, "the fail-over to be noticed", func() bool { return s.Stats().Failovers == 1 })
+			until(t, "the failover to be noticed", func() bool { return s.Stats().Failovers == 1 })
 			s.SetWait(redisstore.Wait{}) // the new master has no replica
 			over := time.Now()
 			l.awaitAllowed(t, over, 10*time.Second)

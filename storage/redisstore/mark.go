@@ -34,8 +34,8 @@ const (
 	markEvery = time.Second      // between two checks of a node
 	beatAfter = markEvery - beat // a check adds a beat when the newest is older: timers may be early
 	markBeats = 100              // kept beats: they span more than maxBack
-	// maxBack is how many seconds of writes a fail-over or restart may lose before the store refuses. It is
-	// longer than an ordinary fail-over: by default Sentinel declares a master dead after 30 s.
+	// maxBack is how many seconds of writes a failover or restart may lose before the store refuses. It is
+	// longer than an ordinary failover: by default Sentinel declares a master dead after 30 s.
 	maxBack = time.Minute
 )
 
@@ -236,7 +236,7 @@ func (m *master) findLoss(info map[string]string, accounts int64) (loss string) 
 }
 
 // noteRunID compares the run id of the server with that of the last check. Another run id means a
-// fail-over or a restart, unless the slot of the mark has moved between two running masters. back is the
+// failover or a restart, unless the slot of the mark has moved between two running masters. back is the
 // time of missing writes. A loss is logged by lostLocked.
 func (m *master) noteRunID(before, run string, back time.Duration, lost string) {
 	s, w := m.w.s, m.w

@@ -33,7 +33,7 @@ func TestUpdateRunsOwnTasks(t *testing.T) {
 	close(end)
 	<-done
 	if left, err := m.s.pendingTasks(t.Context(), moveAccount); err != nil || len(left) > 0 {
-		t.Errorf("chores that are left: %q, %v", left, err)
+		t.Errorf("tasks that are left: %q, %v", left, err)
 	}
 }
 
