@@ -110,7 +110,7 @@ func (r *accessTest) refused(t *testing.T, why string) {
 // accepted waits until the store works with new connections of every kind.
 func (r *accessTest) accepted(t *testing.T) {
 	t.Helper()
-	until(t, "to be allowed", func() bool { return r.try(t) == nil && r.answers(t) })
+	until(t, "an allowed request", func() bool { return r.try(t) == nil && r.answers(t) })
 	r.awaitTrust(t)
 	exerciseStore(t, r.s)
 }

@@ -78,7 +78,7 @@ func TestDaysMove(t *testing.T) {
 	m.wantDays(core.DaysOf{UserID: 1}, core.Traffic{Allowed: 1, Denied: 10}, core.Traffic{Allowed: 2, Denied: 10}, core.Traffic{Allowed: 3, Denied: 10}, core.Traffic{})
 	m.wantDays(core.DaysOf{UserID: 2}, core.Traffic{}, core.Traffic{}, core.Traffic{Denied: 20}, core.Traffic{Allowed: 4})
 	if names := m.names(t); slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, "/1}t:1") }) {
-		t.Errorf("the days are also where the key was: %q", names)
+		t.Errorf("days are left in the old slot: %q", names)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestPastDaysExpire(t *testing.T) {
 	}
 	lives()
 	if encoding := m.server.Do(t, "OBJECT", "ENCODING", m.s.o.usage(moveAccount, 1).counters()); encoding != "listpack" && encoding != "ziplist" {
-		t.Errorf("the counters are kept as %s, want them in one piece", encoding)
+		t.Errorf("the hash of counters has the encoding %s, want a listpack", encoding)
 	}
 }
 
@@ -170,6 +170,6 @@ func TestPastDays(t *testing.T) {
 		}
 	}
 	if err := got.addPast(string(b[:len(b)-1])); !errors.Is(err, record.ErrDamaged) {
-		t.Errorf("days that are cut off: %v, want ErrDamaged", err)
+		t.Errorf("truncated days: %v, want ErrDamaged", err)
 	}
 }

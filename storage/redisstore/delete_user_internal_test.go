@@ -54,7 +54,7 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				must(err)
 			}
 			if n := m.server.Do(t, "STRLEN", m.s.o.usage(moveAccount, user.ID).pastDays(userField)); n == "0" {
-				t.Error("no days are over")
+				t.Error("there are no past days")
 			}
 
 			remove := func(tx core.Tx) error {
@@ -70,7 +70,7 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				_, err = m.s.update(t.Context(), moveAccount, false, remove)
 				must(err)
 				if _, n, err := m.s.Users(t.Context(), moveAccount, core.UserFilter{Email: "many@example.com"}, core.Page{Number: 1, Size: 1}); n != 0 || err != nil {
-					t.Errorf("users with the email of the deleted one: %d, %v", n, err)
+					t.Errorf("users with the email of the deleted user: %d, %v", n, err)
 				}
 				us, n, err := m.s.Users(t.Context(), moveAccount, core.UserFilter{OnPlan: "plan_1"}, core.Page{Number: 1, Size: 10})
 				if err != nil || n != 1 || len(us) != 1 || us[0].ID != other.ID {
@@ -87,7 +87,7 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 				_, err = m.s.Counters(t.Context(), []core.CounterID{{Account: moveAccount, UserID: user.ID}})
 				must(err)
 				if marked, err := m.s.client.Do(t.Context(), m.s.client.B().Exists().Key(m.s.o.usage(moveAccount, user.ID).tombstone(userField)).Build()).AsBool(); marked || err != nil {
-					t.Errorf("the user is marked as deleted: %v, %v", marked, err)
+					t.Errorf("the user has a tombstone: %v, %v", marked, err)
 				}
 				must(m.s.Update(t.Context(), moveAccount, func(tx core.Tx) error { return tx.DeleteUser(user.ID) }))
 			} else {
@@ -95,7 +95,7 @@ func TestDeletesUserWithManyKeys(t *testing.T) {
 			}
 
 			if k, err := m.s.KeyByDigest(t.Context(), digest(0)); err != nil || k.UserID != 1 {
-				t.Errorf("the key that went to another user: %v, %v", k, err)
+				t.Errorf("the moved key: %v, %v", k, err)
 			}
 			for _, i := range []int{1, keysPerStep, keys - 1} {
 				if _, err := m.s.KeyByDigest(t.Context(), digest(i)); !errors.Is(err, core.ErrKeyNotFound) {

@@ -83,7 +83,7 @@ func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outageTimes) {
 	o.failed, o.failedElsewhere = len(filterCalls(calls, failed, affected)), len(filterCalls(calls, failed, others))
 	o.allowedElsewhere = len(filterCalls(calls, outcomeAllowed, others, before(back)))
 	if o.allowedElsewhere == 0 || o.failedElsewhere > o.allowedElsewhere/10 {
-		t.Errorf("of other slots %d requests were allowed while one master was away, %d failed", o.allowedElsewhere, o.failedElsewhere)
+		t.Errorf("%d requests to other slots were allowed while one master was away, %d failed", o.allowedElsewhere, o.failedElsewhere)
 	}
 	if late := filterCalls(calls, failed, after(back.Add(5*time.Second))); len(late) > 0 {
 		t.Errorf("%d requests failed 5 seconds after the replica has taken over: %v", len(late), late[0].err)
@@ -172,7 +172,7 @@ func TestSentinelFailover(t *testing.T) {
 		t.Logf("away for %v", l.awaitAllowed(t, killed, 20*time.Second))
 		told.awaitTrust(t)
 		if told.losses() == losses {
-			t.Error("another master has taken over, and nobody was told that changes may have been missed")
+			t.Error("the watcher was not told of possible losses after a failover")
 		}
 		w.checkAnswered(t, l.callsSoFar())
 		if i+1 < failovers(t) {

@@ -45,10 +45,10 @@ func TestPausedServer(t *testing.T) {
 	}
 	fast := filterCalls(calls, failed, after(stopped.Add(time.Second)), before(resumed))
 	if len(fast) == 0 {
-		t.Error("no call failed while the server stood still")
+		t.Error("no call failed while the server was stopped")
 	}
 	if wrong := filterCalls(calls, outcomeAllowed, after(stopped.Add(100*time.Millisecond)), before(resumed)); len(wrong) > 0 {
-		t.Errorf("%d calls were allowed by a server that stood still", len(wrong))
+		t.Errorf("%d calls were allowed by a stopped server", len(wrong))
 	}
 	median, longest := latencies(fast)
 	_, held := latencies(calls)

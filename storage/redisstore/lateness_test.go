@@ -211,7 +211,7 @@ func TestDayAhead(t *testing.T) {
 	c.check(k, random)
 	for _, user := range []int64{0, k.UserID} {
 		if late := c.lateness(user, k); !regexp.MustCompile(`^\d \d{5} \d+$`).MatchString(late) {
-			t.Errorf("lateness: %q, want a little, a day, and until when", late)
+			t.Errorf("lateness: %q, want small, a day, and a time", late)
 		}
 	}
 	of := core.CounterID{Account: c.account, KeyID: k.ID}
@@ -226,7 +226,7 @@ func TestDayAhead(t *testing.T) {
 	for i := range 4 { // two clocks that differ by seconds
 		c.write(k, entries/3, func(i int) time.Duration { return time.Duration(i%2) * 3 * time.Second })
 		if i == 1 && len(c.lateness(0, k)) == 1 {
-			t.Error("the day is forgotten while the entry is there")
+			t.Error("the lateness is dropped while the entry is in the list")
 		}
 	}
 	c.check(k, random)
@@ -276,7 +276,7 @@ func TestLatenessMoves(t *testing.T) {
 	c.write(k, 1000, onceLate(500, -24*time.Hour))
 	before := c.lateness(0, k)
 	if before == "" {
-		t.Fatal("no lateness is kept")
+		t.Fatal("no lateness is stored")
 	}
 	for range 2 {
 		c.moveKey(k, 3-k.UserID)

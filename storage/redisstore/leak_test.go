@@ -52,7 +52,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if n := len(goroutines()); n > 0 {
-				t.Fatalf("%d goroutines are left of before", n)
+				t.Fatalf("%d goroutines are left from earlier tests", n)
 			}
 			s := open(t, c.o)
 			s.Watch(&watcher{})
@@ -78,7 +78,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 			t.Fatal("Open with a wrong password: no error")
 		}
 		if _, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{deadAddress(t)}}); err == nil {
-			t.Fatal("Open where nobody is: no error")
+			t.Fatal("Open without listener: no error")
 		}
 	}
 	untilGone(t)

@@ -52,7 +52,7 @@ func TestReadsDuringMoves(t *testing.T) {
 				}
 			}
 			if !slices.Equal(sizes, c.want) {
-				t.Errorf("readings: got of %v, want of %v", sizes, c.want)
+				t.Errorf("sizes of the reads: got %v, want %v", sizes, c.want)
 			}
 		})
 	}

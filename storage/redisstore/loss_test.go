@@ -91,7 +91,7 @@ func TestFlushRefuses(t *testing.T) {
 	w.checkRefuses(t, log, "was emptied")
 	other := openFaulty(t, o)
 	if _, _, err := other.Accounts(t.Context(), core.Page{Number: 1, Size: 1}); !errors.Is(err, redisstore.ErrLost) {
-		t.Errorf("a node that is started then: %v, want a refusal", err)
+		t.Errorf("Consume on a new node: %v, want a refusal", err)
 	}
 	w.checkAccepted(t, other)
 	until(t, "the other node", func() bool {
@@ -99,7 +99,7 @@ func TestFlushRefuses(t *testing.T) {
 		return err == nil
 	})
 	if err := w.consumeFirst(t); !errors.Is(err, core.ErrKeyNotFound) {
-		t.Errorf("Consume of what is gone: %v, want ErrKeyNotFound", err)
+		t.Errorf("Consume with a lost key: %v, want ErrKeyNotFound", err)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestFlushOfOneMasterRefuses(t *testing.T) {
 	there := func(c call) bool { return of[c.key] }
 	wrong := filterCalls(calls, outcomeAllowed, there, after(flushed))
 	if len(wrong) > 0 {
-		t.Errorf("%d requests were allowed of users whose counts were gone", len(wrong))
+		t.Errorf("%d requests were allowed to users whose counts were lost", len(wrong))
 	}
 	t.Logf("%d requests of users of the master answered before, %d allowed after; elsewhere %d", len(filterCalls(calls, outcomeAllowed, there, before(flushed))),
 		len(wrong), len(filterCalls(calls, outcomeAllowed, after(flushed), func(c call) bool { return !of[c.key] })))
@@ -274,7 +274,7 @@ func TestFullMemoryIsNoLoss(t *testing.T) {
 	fill(t, server)
 	awaitBeat(t, server)
 	if err := w.consumeFirst(t); err == nil || errors.Is(err, redisstore.ErrLost) || log.count("level=ERROR") > 0 {
-		t.Errorf("Consume: %v, want that the memory is full\n%s", err, log)
+		t.Errorf("Consume: %v, want an error about full memory\n%s", err, log)
 	}
 }
 
@@ -298,7 +298,7 @@ func TestWarnsOfReplica(t *testing.T) {
 // time. With wait_replicas no answered decision is lost.
 func TestCutOffMaster(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]redisstore.Wait{"one answers": {}, "waiting for another": {Replicas: 1, Timeout: 500 * time.Millisecond}} {
+	for name, wait := range map[string]redisstore.Wait{"no wait_replicas": {}, "wait_replicas 1": {Replicas: 1, Timeout: 500 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := redistest.StartSentinel(t)

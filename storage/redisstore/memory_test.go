@@ -61,7 +61,7 @@ func TestFullMemory(t *testing.T) {
 	}))
 	wantFull(t, "CreateAccount", w.s.CreateAccount(t.Context(), &core.Account{ID: "acct_x", Name: "x"}, &core.OwnerKey{ID: "okey_x"}))
 	if got := server.Do(t, "DBSIZE"); got != keys {
-		t.Errorf("there are %s keys after transactions that failed, want the %s of before", got, keys)
+		t.Errorf("%s keys after failed transactions, want %s as before", got, keys)
 	}
 
 	w.disableAndDelete(t)
@@ -79,7 +79,7 @@ func TestFullMemory(t *testing.T) {
 		t.Errorf("the key has counted %d requests, want the one that was allowed", n)
 	}
 	if err := consume("first"); err != nil {
-		t.Errorf("Consume again of what was counted before: %v", err)
+		t.Errorf("Consume again with a counted request id: %v", err)
 	}
 
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
@@ -117,7 +117,7 @@ func (w *world) disableAndDelete(t testing.TB) {
 		t.Errorf("disabling a key while the memory is full: %v", err)
 	}
 	if k, err := w.s.Key(t.Context(), w.account, w.keys[4].ID); err != nil || k.Status != core.KeyInactive {
-		t.Errorf("the key that was disabled is %v, %v", k, err)
+		t.Errorf("the disabled key: %v, %v", k, err)
 	}
 	if err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.DeleteUser(w.keys[6].UserID) }); err != nil {
 		t.Errorf("deleting a user while the memory is full: %v", err)
@@ -130,7 +130,7 @@ func (w *world) disableAndDelete(t testing.TB) {
 		t.Errorf("revoking an owner's key while the memory is full: %v", err)
 	}
 	if k, err := w.s.OwnerKeyByDigest(t.Context(), core.DigestOf(w.account)); err != nil || k.RevokedAt == nil {
-		t.Errorf("the owner's key that was revoked is %v, %v", k, err)
+		t.Errorf("the revoked owner's key: %v, %v", k, err)
 	}
 }
 

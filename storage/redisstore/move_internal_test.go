@@ -177,7 +177,7 @@ func TestLateCreateCounters(t *testing.T) {
 func (m *moveTest) refused(user int64) {
 	m.t.Helper()
 	if err := m.consume(user); !errors.Is(err, core.ErrKeyNotFound) {
-		m.t.Errorf("Consume with the key as one of user %d: %v, want ErrKeyNotFound", user, err)
+		m.t.Errorf("Consume with the key as a key of user %d: %v, want ErrKeyNotFound", user, err)
 	}
 }
 

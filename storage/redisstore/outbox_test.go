@@ -78,7 +78,7 @@ func (d *crashTest) crashAfter(t testing.TB, user int64, fn func(core.Tx) error)
 	master := d.masterOf(t, user)
 	master.Pause()
 	if err := d.w.s.Update(t.Context(), d.w.account, fn); !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("Update: %v, want ErrUnavailable while a master stands still", err)
+		t.Errorf("Update: %v, want ErrUnavailable while a master is stopped", err)
 	}
 	_ = d.w.s.Close()
 	master.Resume()
@@ -119,7 +119,7 @@ func TestDiesWhileMoving(t *testing.T) {
 				return err == nil
 			})
 			if _, err := d.w.s.Consume(t.Context(), consumption(&was, "", true)); !errors.Is(err, core.ErrKeyNotFound) {
-				t.Errorf("Consume with the key as one of the user that it was of: %v, want ErrKeyNotFound", err)
+				t.Errorf("Consume with the key as a key of its former user: %v, want ErrKeyNotFound", err)
 			}
 			for _, id := range []string{"a", "b", "c", "d", "d"} {
 				if err := d.send(t, id); err != nil {
@@ -130,7 +130,7 @@ func TestDiesWhileMoving(t *testing.T) {
 				t.Errorf("the key has counted %d, its history has %d; want the 4 requests, each once", used, entries)
 			}
 			if used := d.w.used(t, "", was.UserID); used != 3 {
-				t.Errorf("the user whose it was has counted %d, want 3", used)
+				t.Errorf("the former user has counted %d, want 3", used)
 			}
 			for of, want := range map[core.DaysOf]int{{KeyID: was.ID}: 4, {UserID: was.UserID}: 3, {UserID: d.other}: 1} {
 				of.Account = d.w.account
@@ -197,6 +197,6 @@ func (d *crashTest) wantDeleted(t testing.TB, key string, user int64) {
 	t.Helper()
 	used, entries := d.w.used(t, key, user), d.w.entries(t, key, user)
 	if n := d.w.onDays(t, core.DaysOf{Account: d.w.account, KeyID: key, UserID: user}); used != 0 || entries != 0 || n != 0 {
-		t.Errorf("%s%d was deleted: counted %d, %d in the history, %d on its days; want nothing", key, user, used, entries, n)
+		t.Errorf("deleted %s%d: counted %d, %d in the history, %d on its days; want nothing", key, user, used, entries, n)
 	}
 }

@@ -39,7 +39,7 @@ func TestRequestIDsEnd(t *testing.T) {
 		c := counted(keys[0], 1)
 		c.RequestID, c.Entry.At = id, c.Entry.At.Add(ahead)
 		if v, err := s.Consume(t.Context(), c); err != nil || !v.Allowed || v.First != nil != repeated {
-			t.Fatalf("%s: got %+v, %v; want it counted, repeated %v", id, v, err, repeated)
+			t.Fatalf("%s: got %+v, %v; want it allowed, repeated %v", id, v, err, repeated)
 		}
 		for _, of := range []string{"i", "j"} {
 			if ttl := server.Do(t, "TTL", fmt.Sprintf("ids:{acct_ids/%d}%s:%d", keys[0].UserID, of, keys[0].Seq)); ttl == "-1" {

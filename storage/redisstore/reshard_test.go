@@ -17,8 +17,8 @@ func TestResharding(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	for name, wait := range map[string]redisstore.Wait{
-		"one answers":         {},
-		"waiting for another": {Replicas: 1, Timeout: 500 * time.Millisecond},
+		"no wait_replicas": {},
+		"wait_replicas 1":  {Replicas: 1, Timeout: 500 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := clusterLoad(t, c, wait)

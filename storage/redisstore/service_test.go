@@ -132,9 +132,9 @@ func TestDisabledElsewhere(t *testing.T) {
 func TestDisabledWithoutChannel(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*relay){
-		"cut":     (*relay).refuse,
-		"stalled": func(r *relay) { r.stall(isInvalidationConn) },
-		"alone":   func(r *relay) { r.stall(func(*relayed) bool { return true }) },
+		"cut":         (*relay).refuse,
+		"stalled":     func(r *relay) { r.stall(isInvalidationConn) },
+		"all stalled": func(r *relay) { r.stall(func(*relayed) bool { return true }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTwoNodes(t)
@@ -148,7 +148,7 @@ func TestDisabledWithoutChannel(t *testing.T) {
 				until(t, "b to know that the key is disabled", func() bool {
 					got := p.validate(t)
 					if since := time.Since(from); got == core.Allowed && since > time.Second+slack {
-						t.Fatalf("a key passed that was disabled %v ago, while the channel was down", since)
+						t.Fatalf("a key passed %v after it was disabled, while the connection was cut", since)
 					}
 					return got == core.Disabled
 				})
@@ -170,7 +170,7 @@ func TestDeletedByFlush(t *testing.T) {
 	until(t, "the loss to be noticed", func() bool {
 		d, err := p.b.Validate(t.Context(), p.account, request)
 		if err == nil && d.Outcome != core.Unknown {
-			t.Fatalf("a key that is gone is answered with %q", d.Outcome)
+			t.Fatalf("a deleted key is answered with %q", d.Outcome)
 		}
 		return errors.Is(err, core.ErrUnavailable)
 	})

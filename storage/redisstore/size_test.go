@@ -107,6 +107,6 @@ func usedMemory(t *testing.T, server *redistest.Server) int64 {
 			return n
 		}
 	}
-	t.Fatal("INFO memory does not say it")
+	t.Fatal("INFO memory has no used_memory")
 	return 0
 }

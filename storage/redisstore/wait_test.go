@@ -52,7 +52,7 @@ func TestWaitForMissingReplica(t *testing.T) {
 	s.SetWait(redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond})
 	w.checkExact(t, calls)
 	if used := w.used(t, w.keys[0].ID, 0); used != 2 {
-		t.Errorf("counted %d, want the 2 requests that were asked with ids", used)
+		t.Errorf("counted %d, want the 2 requests with ids", used)
 	}
 	l.send(t, call{key: 0})
 	if err := l.callsSoFar()[len(calls)].err; err != nil {

@@ -80,7 +80,7 @@ func TestLagOfChanges(t *testing.T) {
 	median, worst := medianAndMax(lags)
 	t.Logf("%d changes were told within %v (median), %v (worst) from the beginning of the write", len(lags), median, worst)
 	if worst > time.Second {
-		t.Errorf("a change was told after %v, want less than a second", worst)
+		t.Errorf("a change was reported after %v, want less than a second", worst)
 	}
 }
 
@@ -96,12 +96,12 @@ func TestCutChannel(t *testing.T) {
 		relay.refuse()
 		until(t, "the end of trust", func() bool { return !other.trusts() })
 		if n := other.losses(); n != losses {
-			t.Errorf("told that changes were lost %d times, want it only when the channel is there again", n-losses)
+			t.Errorf("Lost was called %d times, want it only after the reconnect", n-losses)
 		}
 		relay.resume()
 		other.awaitTrust(t)
 		if n := other.losses(); n == losses {
-			t.Error("the channel was cut, and nobody was told that changes may have been missed")
+			t.Error("the watcher was not told of possible losses after the connection was cut")
 		}
 	}
 }
@@ -114,8 +114,8 @@ func TestSilentChannel(t *testing.T) {
 	other := &watcher{}
 	openFaulty(t, faulty(relay.Addr())).Watch(other)
 	for name, silence := range map[string]struct{ begin, end func() }{
-		"server":  {server.Pause, server.Resume},
-		"channel": {func() { relay.stall(isInvalidationConn) }, relay.resume},
+		"server":     {server.Pause, server.Resume},
+		"connection": {func() { relay.stall(isInvalidationConn) }, relay.resume},
 	} {
 		other.awaitTrust(t)
 		silence.begin()

@@ -85,7 +85,7 @@ func (c *Cluster) AwaitFailover(tb testing.TB, slot int, from *Server) *Server {
 				return err
 			}
 			if is == from || master != nil && is != master {
-				return fmt.Errorf("%s has %s for the master", s.Addr(), is.Addr())
+				return fmt.Errorf("%s has the master %s", s.Addr(), is.Addr())
 			}
 			master = is
 		}

@@ -42,7 +42,7 @@ func TestEnd(t *testing.T) {
 		s.Pause()
 	})
 	if s.Running() {
-		t.Error("the server runs on")
+		t.Error("the server still runs")
 	}
 	if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {
 		t.Errorf("the directory: %v, want none", err)

@@ -113,7 +113,7 @@ func (n *Sentinel) masterBy(s *Server) (*Server, error) {
 	addr := strings.ReplaceAll(text(reply), "\n", ":")
 	i := slices.IndexFunc(n.servers, func(s *Server) bool { return s.Addr() == addr })
 	if i < 0 {
-		return nil, fmt.Errorf("the master is said to be %q", addr)
+		return nil, fmt.Errorf("SENTINEL names the master %q", addr)
 	}
 	return n.servers[i], nil
 }
