@@ -160,14 +160,14 @@ func (s *Store) accountExists(ctx context.Context, account string) (bool, error)
 	}
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	there, err := s.do(ctx, s.client.B().Hexists().Key(s.o.registry().key("accounts")).Field(account).Build()).AsBool()
+	exists, err := s.do(ctx, s.client.B().Hexists().Key(s.o.registry().key("accounts")).Field(account).Build()).AsBool()
 	if err != nil {
 		return false, unavailable(err)
 	}
-	if there {
+	if exists {
 		s.knownAccounts.Store(account, true)
 	}
-	return there, nil
+	return exists, nil
 }
 
 // registryTx is a transaction on the registry: all accounts and owner's keys.
@@ -295,11 +295,11 @@ func registryPage[T any](r *registryTx, order, hash string, p core.Page) (page [
 	if total = int(number(n)); !ok || first >= total {
 		return nil, total, nil
 	}
-	some, ok := r.read("LRANGE", order, strconv.Itoa(first), strconv.Itoa(first+p.Size-1))
+	answer, ok := r.read("LRANGE", order, strconv.Itoa(first), strconv.Itoa(first+p.Size-1))
 	if !ok {
 		return nil, 0, nil
 	}
-	ids, err := some.AsStrSlice()
+	ids, err := answer.AsStrSlice()
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}

@@ -23,7 +23,7 @@ func (s *Store) check(ctx context.Context) error {
 		info, err := n.Do(calls, n.B().Info().Build()).ToString()
 		cancel()
 		if err != nil {
-			if _, told := rueidis.IsRedisErr(err); !told && s.client.Mode() == rueidis.ClientModeCluster {
+			if _, isReply := rueidis.IsRedisErr(err); !isReply && s.client.Mode() == rueidis.ClientModeCluster {
 				continue // the other nodes may be usable
 			}
 			return fmt.Errorf("INFO: %w", err)

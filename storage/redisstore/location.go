@@ -53,21 +53,21 @@ func (s *Store) decodeLocation(account, text string) (p location, err error) {
 // locations returns the location of each counter.
 func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location, error) {
 	locs := make([]location, len(ids))
-	type some struct {
+	type lookup struct {
 		users, keys []int // indexes in ids
-		of          []string
+		keyIDs      []string
 	}
-	byAccount := map[string]*some{}
+	byAccount := map[string]*lookup{}
 	for i, id := range ids {
 		in := byAccount[id.Account]
 		if in == nil {
-			in = &some{}
+			in = &lookup{}
 			byAccount[id.Account] = in
 		}
 		if id.KeyID == "" {
 			in.users = append(in.users, i)
 		} else {
-			in.keys, in.of = append(in.keys, i), append(in.of, id.KeyID)
+			in.keys, in.keyIDs = append(in.keys, i), append(in.keyIDs, id.KeyID)
 		}
 	}
 	for account, in := range byAccount {
@@ -76,7 +76,7 @@ func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location
 			for _, i := range in.users {
 				b.add("EXISTS", n.user(ids[i].UserID))
 			}
-			b.addMany("HMGET", n.key("places"), in.of)
+			b.addMany("HMGET", n.key("places"), in.keyIDs)
 		})
 		if err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ const maxReads = 16
 // readLocated reads a value for each counter at its location. read returns the values, and the indexes of
 // counters that are absent or about to move. readLocated looks up their locations again, and repeats read
 // for each that has changed.
-func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, read func([]location) (some []T, missing []int, err error)) ([]T, error) {
+func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, read func([]location) (values []T, missing []int, err error)) ([]T, error) {
 	list, which := make([]T, len(ids)), make([]int, len(ids))
 	for i := range which {
 		which[i] = i
@@ -131,11 +131,11 @@ func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, rea
 		return nil, err
 	}
 	for range maxReads {
-		some, missing, err := read(locs)
+		values, missing, err := read(locs)
 		if err != nil {
 			return nil, err
 		}
-		for i, v := range some {
+		for i, v := range values {
 			list[which[i]] = v
 		}
 		which, locs, err = s.relocated(ctx, ids, which, locs, missing)
@@ -151,11 +151,11 @@ func (s *Store) relocated(ctx context.Context, ids []core.CounterID, which []int
 	if len(missing) == 0 {
 		return nil, nil, nil
 	}
-	some := make([]core.CounterID, len(missing))
+	again := make([]core.CounterID, len(missing))
 	for i, m := range missing {
-		some[i] = ids[which[m]]
+		again[i] = ids[which[m]]
 	}
-	now, err := s.locations(ctx, some)
+	now, err := s.locations(ctx, again)
 	if err != nil {
 		return nil, nil, err
 	}

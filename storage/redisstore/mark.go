@@ -173,10 +173,10 @@ func (m *master) check(ctx context.Context) error {
 	}
 	m.unwrittenLoss = cmp.Or(m.unwrittenLoss, m.findLoss(info, accounts))
 	now, err := m.compare(ctx, info["run_id"])
-	told, there := rueidis.IsRedisErr(err)
-	s.warnings.logWhile(there && !isTemporary(told), s.o.Logger, m.node.address, time.Now(), "redis cannot be checked for lost data", "error", err)
+	reply, isReply := rueidis.IsRedisErr(err)
+	s.warnings.logWhile(isReply && !isTemporary(reply), s.o.Logger, m.node.address, time.Now(), "redis cannot be checked for lost data", "error", err)
 	switch {
-	case there:
+	case isReply:
 		return nil
 	case err != nil:
 		return err

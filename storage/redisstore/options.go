@@ -169,7 +169,7 @@ func (o *Options) dialer() net.Dialer { return net.Dialer{Timeout: o.Timeout, Ke
 // sentinels and servers, but passes this TLS config only for sentinels.
 var toSentinel = new(tls.Config)
 
-// sentinelConn is a connection to a sentinel. The type of its address tells credentials so.
+// sentinelConn is a connection to a sentinel. The type of its address marks it for [Options.credentials].
 type (
 	sentinelConn struct{ net.Conn }
 	sentinelAddr struct{ net.Addr }
@@ -209,17 +209,17 @@ func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (ne
 
 // explain adds to a connection error which option is probably wrong.
 func (o *Options) explain(err error) error {
-	told, _ := rueidis.IsRedisErr(err)
-	said := func(what string) bool { return told != nil && strings.HasPrefix(told.Error(), what) }
+	reply, _ := rueidis.IsRedisErr(err)
+	replied := func(what string) bool { return reply != nil && strings.HasPrefix(reply.Error(), what) }
 	a := o.access.Load()
 	switch {
-	case (said("NOAUTH") || said("WRONGPASS")) && a.Password == "" && a.SentinelPassword == "":
+	case (replied("NOAUTH") || replied("WRONGPASS")) && a.Password == "" && a.SentinelPassword == "":
 		return fmt.Errorf("it requires a password; none is configured: %w", err)
-	case said("NOPERM") && o.Sentinel != "":
+	case replied("NOPERM") && o.Sentinel != "":
 		return fmt.Errorf("a user of the sentinels or of Redis lacks permissions, possibly for keys with the prefix %q: %w", o.Prefix, err)
-	case said("NOPERM"):
+	case replied("NOPERM"):
 		return fmt.Errorf("the user lacks permissions, possibly for keys with the prefix %q: %w", o.Prefix, err)
-	case o.Sentinel != "" && said("unknown command") && strings.Contains(told.Error(), "SENTINEL"):
+	case o.Sentinel != "" && replied("unknown command") && strings.Contains(reply.Error(), "SENTINEL"):
 		return fmt.Errorf("the server is not a sentinel: %w", err)
 	case strings.HasSuffix(err.Error(), unexpectedReply+"21") && o.TLS == nil: // first byte of a TLS alert
 		return fmt.Errorf("the server requires TLS: %w", err)

@@ -60,7 +60,7 @@ type Store struct {
 
 	inUse   sync.RWMutex // read-locked by each call
 	closed  bool
-	closing atomic.Bool // tells long calls to stop
+	closing atomic.Bool // long calls stop when it is true
 }
 
 // settings are the options that may change while the store is open.

@@ -62,15 +62,15 @@ func (s *Store) readIndexAfter(ctx context.Context, index string, counter func(i
 	}
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	some, err := s.do(ctx, s.client.B().Zrange().Key(index).Min(after).Max("+inf").Byscore().Limit(0, scanBatch).Withscores().Build()).AsZScores()
+	entries, err := s.do(ctx, s.client.B().Zrange().Key(index).Min(after).Max("+inf").Byscore().Limit(0, scanBatch).Withscores().Build()).AsZScores()
 	if err != nil {
 		return nil, "", unavailable(err)
 	}
-	for _, one := range some {
-		ids = append(ids, counter(one.Member))
+	for _, e := range entries {
+		ids = append(ids, counter(e.Member))
 	}
-	if len(some) == scanBatch {
-		next = "(" + strconv.FormatFloat(some[len(some)-1].Score, 'f', -1, 64)
+	if len(entries) == scanBatch {
+		next = "(" + strconv.FormatFloat(entries[len(entries)-1].Score, 'f', -1, 64)
 	}
 	return ids, next, nil
 }

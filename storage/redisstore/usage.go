@@ -78,8 +78,8 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 		flags |= flagShared
 	}
 	at := c.Entry.At
-	var room [256]byte
-	b := append(room[:0], flags, byte(c.Period)+1)
+	var buf [256]byte
+	b := append(buf[:0], flags, byte(c.Period)+1)
 	b = record.AppendUint(b, 7, uint64(max(0, c.Limit)))
 	b = record.AppendUint(b, 4, uint64(c.Cost))
 	b = append(b, s.windowStarts.of(at)...)
@@ -186,12 +186,12 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 	defer s.end()
 	var mu sync.Mutex // guards d
 	part := func(ctx context.Context, ids []core.CounterID) error {
-		list, err := readLocated(ctx, s, ids, func(locs []location) (some []core.CounterUsage, missing []int, err error) {
+		list, err := readLocated(ctx, s, ids, func(locs []location) (usages []core.CounterUsage, missing []int, err error) {
 			counters, missing, err := s.counters(ctx, locs)
 			for i := range counters {
-				some = append(some, core.CounterUsage{Seq: locs[i].seq(), Usage: counters[i].Usage(p, at)})
+				usages = append(usages, core.CounterUsage{Seq: locs[i].seq(), Usage: counters[i].Usage(p, at)})
 			}
-			return some, missing, err
+			return usages, missing, err
 		})
 		if err != nil {
 			return err

@@ -89,7 +89,7 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 	}
 	page := make([]*T, 0, len(all)-1)
 	for _, m := range all[1:] {
-		if m.IsNil() { // deleted after the index was read
+		if m.IsNil() { // the record is missing
 			continue
 		}
 		r, err := m.AsBytes()

@@ -251,11 +251,11 @@ func (m *master) noteAnswer(breaks uint64, asked time.Duration) {
 // reports, such as a wrong password after a broken connection.
 func (m *master) noteError(err error) {
 	m.node.away.Store(&err) // also replaces an earlier error
-	_, told := rueidis.IsRedisErr(err)
+	_, isReply := rueidis.IsRedisErr(err)
 	switch {
 	case m.awaySince.IsZero():
 		m.awaySince = time.Now()
-	case !told || m.loggedError == err.Error():
+	case !isReply || m.loggedError == err.Error():
 		return
 	}
 	m.loggedError = err.Error()

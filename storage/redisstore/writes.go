@@ -103,9 +103,9 @@ func (w *writes) common() {
 	}
 }
 
-// record stores a resource, or deletes it if there is false.
-func (w *writes) record(key string, resource any, there bool) {
-	if !there {
+// record stores a resource, or deletes it if exists is false.
+func (w *writes) record(key string, resource any, exists bool) {
+	if !exists {
 		w.batch.add("UNLINK", key)
 		return
 	}

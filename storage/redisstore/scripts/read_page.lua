@@ -7,7 +7,7 @@
 -- ARGV  1 key of a record without its id, in the same slot
 --       2 resources before the page  3 size of the page
 --
--- Returns the size, then the records; nil for a resource that is deleted meanwhile.
+-- Returns the size, then the records; nil for a missing record.
 
 local n = redis.call('ZCARD', KEYS[1])
 local first, size = tonumber(ARGV[2]), tonumber(ARGV[3])
