@@ -101,18 +101,18 @@ func TestRedisProvision(t *testing.T) {
 	}
 	one := []string{"a:1"}
 	for want, r := range map[string]*RedisStore{
-		"no address is given":                             {},
-		"address 1: want <host>:<port>":                   {Addresses: []string{"localhost"}},
-		"of no use without sentinel":                      {Addresses: []string{"a:1"}, SentinelPassword: "p"},
-		"address 2: want <host>:<port>":                   {Addresses: []string{"localhost:6379", "localhost:99999"}},
-		"holds a brace":                                   {Addresses: one, Prefix: "a}"},
-		"a Cluster has no database 2":                     {Addresses: []string{"a:1", "b:2"}, Database: 2},
-		"to wait for replicas takes":                      {Addresses: one, WaitReplicas: &WaitReplicas{Replicas: 1}},
-		"password: evaluated placeholder":                 {Addresses: one, Password: "{env.LK_TEST_EMPTY}"},
-		"no such file":                                    {Addresses: one, TLS: &RedisTLS{CA: "/no/such/file"}},
-		"holds no certificate":                            {Addresses: one, TLS: &RedisTLS{CA: secret}},
-		"a certificate and its key go together":           {Addresses: one, TLS: &RedisTLS{Certificate: "/c.pem"}},
-		"the timeout and the length of a history are not": {Addresses: one, History: -1},
+		"no address is given":                          {},
+		"address 1: want <host>:<port>":                {Addresses: []string{"localhost"}},
+		"of no use without sentinel":                   {Addresses: []string{"a:1"}, SentinelPassword: "p"},
+		"address 2: want <host>:<port>":                {Addresses: []string{"localhost:6379", "localhost:99999"}},
+		"holds a brace":                                {Addresses: one, Prefix: "a}"},
+		"a Cluster has no database 2":                  {Addresses: []string{"a:1", "b:2"}, Database: 2},
+		"waiting for replicas needs a positive number": {Addresses: one, WaitReplicas: &WaitReplicas{Replicas: 1}},
+		"password: evaluated placeholder":              {Addresses: one, Password: "{env.LK_TEST_EMPTY}"},
+		"no such file":                                 {Addresses: one, TLS: &RedisTLS{CA: "/no/such/file"}},
+		"holds no certificate":                         {Addresses: one, TLS: &RedisTLS{CA: secret}},
+		"a certificate and its key go together":        {Addresses: one, TLS: &RedisTLS{Certificate: "/c.pem"}},
+		"negative timeout or history":                  {Addresses: one, History: -1},
 	} {
 		if err := r.Provision(caddy.Context{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: got %v, want %q", r, err, want)

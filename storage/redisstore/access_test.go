@@ -25,80 +25,80 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// logged is a log that can be read while it is written.
-type logged struct {
+// logBuffer is a log that is safe to read during writes.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logged) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *logged) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// rotation is a store whose servers begin to ask for something else.
-type rotation struct {
+// accessTest is a store whose servers change their credentials.
+type accessTest struct {
 	*world
 	o       redisstore.Options
-	log     *logged
+	log     *logBuffer
 	servers []*redistest.Server
 }
 
-func newRotation(t *testing.T, o redisstore.Options, servers ...*redistest.Server) *rotation {
+func newAccessTest(t *testing.T, o redisstore.Options, servers ...*redistest.Server) *accessTest {
 	t.Helper()
-	r := &rotation{o: o, log: &logged{}, servers: servers}
+	r := &accessTest{o: o, log: &logBuffer{}, servers: servers}
 	r.o.Timeout = 2 * time.Second
 	o = r.o
 	o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
-	r.world = newWorld(t, opened(t, o), 1)
+	r.world = newWorld(t, openFaulty(t, o), 1)
 	r.awaitTrust(t)
 	r.consume(t)
 	return r
 }
 
-// awaitTrust waits until every master is watched.
-func (r *rotation) awaitTrust(t *testing.T) {
+// awaitTrust waits until the watch has checked every master.
+func (r *accessTest) awaitTrust(t *testing.T) {
 	t.Helper()
 	told := &watcher{}
 	r.s.Watch(told)
 	told.awaitTrust(t)
 }
 
-func (r *rotation) try(t *testing.T) error {
+func (r *accessTest) try(t *testing.T) error {
 	_, err := r.s.Consume(t.Context(), consumption(&r.keys[0], "", true))
 	return err
 }
 
-// consume counts a request, which must be allowed.
-func (r *rotation) consume(t *testing.T) {
+// consume counts a request. A denial fails the test.
+func (r *accessTest) consume(t *testing.T) {
 	t.Helper()
 	if err := r.try(t); err != nil {
 		t.Fatalf("Consume: %v", err)
 	}
 }
 
-// set puts another access in force.
-func (r *rotation) set(a redisstore.Access) {
+// set changes the store's credentials.
+func (r *accessTest) set(a redisstore.Access) {
 	r.s.SetAccess(a)
 	r.o.Username, r.o.Password, r.o.TLS = a.Username, a.Password, a.TLS
 	r.o.SentinelUsername, r.o.SentinelPassword = a.SentinelUsername, a.SentinelPassword
 }
 
-// refused cuts all connections. The store is unavailable then and stays so: with its access
-// there are no new ones.
-func (r *rotation) refused(t *testing.T, why string) {
+// refused cuts all connections. It fails the test unless the store stays unavailable, since its
+// credentials are wrong.
+func (r *accessTest) refused(t *testing.T, why string) {
 	t.Helper()
 	for _, s := range r.servers {
 		s.CutConnections()
 	}
-	time.Sleep(time.Second) // every connection is asked in that time whether it lives
+	time.Sleep(time.Second) // keepAlive probes every connection in that time
 	if err := r.try(t); !errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("Consume: %v, want ErrUnavailable", err)
 	}
@@ -107,16 +107,16 @@ func (r *rotation) refused(t *testing.T, why string) {
 	}
 }
 
-// accepted waits until the store works again, with every kind of connection.
-func (r *rotation) accepted(t *testing.T) {
+// accepted waits until the store works with new connections of every kind.
+func (r *accessTest) accepted(t *testing.T) {
 	t.Helper()
-	until(t, "to be allowed", func() bool { return r.try(t) == nil && r.answers(t) })
+	until(t, "an allowed request", func() bool { return r.try(t) == nil && r.answers(t) })
 	r.awaitTrust(t)
-	exercise(t, r.s)
+	exerciseStore(t, r.s)
 }
 
-// answers reports whether all slots can be read, of which there are connections then.
-func (r *rotation) answers(t *testing.T) bool {
+// answers reports whether all slots are readable, which needs a connection to each master.
+func (r *accessTest) answers(t *testing.T) bool {
 	for i := range 64 {
 		if _, err := r.s.KeyByDigest(t.Context(), core.DigestOf(strconv.Itoa(i))); errors.Is(err, core.ErrUnavailable) {
 			return false
@@ -125,8 +125,9 @@ func (r *rotation) answers(t *testing.T) bool {
 	return true
 }
 
-// Another user and password, of the servers and of the sentinels, are used by every kind of
-// connection that is made from then on, and no log shows them. Before, it says what is wrong.
+// After SetAccess every kind of new connection uses the new user and password, for servers and sentinels.
+// No log shows the passwords. Until then, errors say that the credentials are wrong. A failure means that
+// a password change needs a restart.
 func TestSetAccess(t *testing.T) {
 	t.Parallel()
 	wait := redisstore.Wait{Replicas: 1, Timeout: 10 * time.Second}
@@ -147,7 +148,7 @@ func TestSetAccess(t *testing.T) {
 	})
 }
 
-// changesAccess lets servers and sentinels ask for others than a store was opened with.
+// changesAccess changes the credentials on servers and sentinels while a store is open.
 func changesAccess(t *testing.T, o redisstore.Options, servers, sentinels []*redistest.Server) {
 	t.Helper()
 	o.Username, o.Password, o.SentinelUsername, o.SentinelPassword = "limitkeeper", "geheim-1", "asks", "geheim-2"
@@ -157,7 +158,7 @@ func changesAccess(t *testing.T, o redisstore.Options, servers, sentinels []*red
 	for _, s := range sentinels {
 		s.Do(t, "ACL", "SETUSER", "asks", "on", ">geheim-2", "&*", "+@all")
 	}
-	r := newRotation(t, o, servers...)
+	r := newAccessTest(t, o, servers...)
 	for _, s := range servers {
 		s.Do(t, "ACL", "SETUSER", "limitkeeper", "off")
 		s.Do(t, "ACL", "SETUSER", "another", "on", ">geheim-3", "~*", "&*", "+@all")
@@ -172,27 +173,27 @@ func changesAccess(t *testing.T, o redisstore.Options, servers, sentinels []*red
 	r.set(redisstore.Access{Username: "another", Password: "geheim-3", SentinelUsername: "asks", SentinelPassword: "geheim-4"})
 	r.accepted(t)
 	if len(sentinels) > 0 {
-		until(t, "a connection to a sentinel", func() bool { return asked(t, sentinels) })
+		until(t, "a connection to a sentinel", func() bool { return passwordRequired(t, sentinels) })
 	}
 	if log := r.log.String(); strings.Contains(log, "geheim") {
 		t.Errorf("a password is in the log:\n%s", log)
 	}
 }
 
-// asked reports whether a store asks one of the sentinels.
-func asked(t *testing.T, sentinels []*redistest.Server) bool {
+// passwordRequired reports whether a sentinel requires a password.
+func passwordRequired(t *testing.T, sentinels []*redistest.Server) bool {
 	t.Helper()
 	return slices.ContainsFunc(sentinels, func(s *redistest.Server) bool {
 		return strings.Contains(s.Do(t, "CLIENT", "LIST"), "user=asks")
 	})
 }
 
-// A wrong password changes nothing for the connections that there are, and is told at once:
-// not by an outage, later.
+// A wrong password in SetAccess leaves open connections alone, and is logged at once, before an outage
+// needs new connections.
 func TestSetWrongAccess(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "geheim")
-	r := newRotation(t, redisstore.Options{Addresses: []string{server.Addr()}, Password: "geheim"}, server)
+	r := newAccessTest(t, redisstore.Options{Addresses: []string{server.Addr()}, Password: "geheim"}, server)
 	for _, wrong := range []redisstore.Access{{Password: "ungeheim"}, {}, {Username: "ungeheim", Password: "geheim"}} {
 		before := len(r.log.String())
 		r.set(wrong)
@@ -206,22 +207,21 @@ func TestSetWrongAccess(t *testing.T) {
 	before := len(r.log.String())
 	r.set(redisstore.Access{Password: "geheim"})
 	r.accepted(t)
-	if err := r.s.Close(); err != nil { // waits until what was set is tried
+	if err := r.s.Close(); err != nil { // waits for the attempt to connect
 		t.Errorf("Close: %v", err)
 	}
-	r.s.SetAccess(redisstore.Access{}) // too late for anything
+	r.s.SetAccess(redisstore.Access{}) // no effect after Close
 	if log := r.log.String(); strings.Contains(log, "geheim") || strings.Contains(log[before:], "no new connection") {
 		t.Errorf("the log shows a password, or a fault of the right one:\n%s", log)
 	}
 }
 
-// Another authority and another certificate to show are used by every connection that is
-// made from then on.
+// After SetCertificates every new connection uses the new authority and the new client certificate.
 func TestSetCertificates(t *testing.T) {
 	t.Parallel()
 	server, other := redistest.StartTLS(t), redistest.StartTLS(t)
 	access := redisstore.Access{TLS: &tls.Config{RootCAs: authorities(t, server.CAFile())}}
-	r := newRotation(t, redisstore.Options{Addresses: []string{server.TLSAddr()}, TLS: access.TLS}, server)
+	r := newAccessTest(t, redisstore.Options{Addresses: []string{server.TLSAddr()}, TLS: access.TLS}, server)
 
 	server.Do(t, "CONFIG", "SET", "tls-cert-file", filepath.Join(other.Dir(), "cert.pem"),
 		"tls-key-file", filepath.Join(other.Dir(), "key.pem"))
@@ -234,13 +234,13 @@ func TestSetCertificates(t *testing.T) {
 	shown, file := clientCertificate(t)
 	server.Do(t, "CONFIG", "SET", "tls-ca-cert-file", file, "tls-auth-clients", "yes")
 	r.consume(t)
-	r.refused(t, "certificate") // by the server, or it has hung up before that was read
+	r.refused(t, "certificate") // "certificate" from the server, unless it hung up first
 	access.TLS = &tls.Config{RootCAs: access.TLS.RootCAs, Certificates: []tls.Certificate{shown}}
 	r.set(access)
 	r.accepted(t)
 }
 
-// authorities returns those in a PEM file.
+// authorities returns the certificates of a PEM file.
 func authorities(t *testing.T, file string) *x509.CertPool {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -252,8 +252,7 @@ func authorities(t *testing.T, file string) *x509.CertPool {
 	return pool
 }
 
-// clientCertificate makes a certificate that is its own authority, and returns a file with
-// it too.
+// clientCertificate creates a self-signed certificate, and returns it with its file.
 func clientCertificate(t *testing.T) (c tls.Certificate, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -12,7 +12,7 @@ import (
 
 // CreateAccount implements [core.Store].
 func (s *Store) CreateAccount(ctx context.Context, a *core.Account, k *core.OwnerKey) error {
-	return s.register(ctx, func(r *registering) error {
+	return s.updateRegistry(ctx, func(r *registryTx) error {
 		if r.has("names", a.Name) {
 			return core.ErrAccountExists
 		}
@@ -23,16 +23,16 @@ func (s *Store) CreateAccount(ctx context.Context, a *core.Account, k *core.Owne
 		if err != nil {
 			return err
 		}
-		r.write("HSET", "names", a.Name, a.ID)
-		r.write("HSET", "accounts", a.ID, string(b))
-		r.write("RPUSH", "order", a.ID)
+		r.add("HSET", "names", a.Name, a.ID)
+		r.add("HSET", "accounts", a.ID, string(b))
+		r.add("RPUSH", "order", a.ID)
 		return r.addOwnerKey(a.ID, k)
 	})
 }
 
 // AccountByName implements [core.Store].
 func (s *Store) AccountByName(ctx context.Context, name string) (a *core.Account, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		id, ok := r.get("HGET", "names", name)
 		if !ok {
 			return core.ErrAccountNotFound
@@ -49,7 +49,7 @@ func (s *Store) AccountByName(ctx context.Context, name string) (a *core.Account
 
 // Account implements [core.Store].
 func (s *Store) Account(ctx context.Context, id string) (a *core.Account, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		b, ok := r.get("HGET", "accounts", id)
 		if !ok {
 			return core.ErrAccountNotFound
@@ -62,8 +62,8 @@ func (s *Store) Account(ctx context.Context, id string) (a *core.Account, err er
 
 // Accounts implements [core.Store].
 func (s *Store) Accounts(ctx context.Context, p core.Page) (page []*core.Account, total int, err error) {
-	err = s.register(ctx, func(r *registering) error {
-		page, total, err = registered[core.Account](r, "order", "accounts", p)
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
+		page, total, err = registryPage[core.Account](r, "order", "accounts", p)
 		return err
 	})
 	return page, total, err
@@ -71,7 +71,7 @@ func (s *Store) Accounts(ctx context.Context, p core.Page) (page []*core.Account
 
 // CreateOwnerKey implements [core.Store].
 func (s *Store) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
-	return s.register(ctx, func(r *registering) error {
+	return s.updateRegistry(ctx, func(r *registryTx) error {
 		if !r.has("accounts", k.AccountID) {
 			return core.ErrAccountNotFound
 		}
@@ -84,7 +84,7 @@ func (s *Store) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 
 // OwnerKeyByDigest implements [core.Store].
 func (s *Store) OwnerKeyByDigest(ctx context.Context, d core.Digest) (k *core.OwnerKey, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		k, err = r.ownerKey(encodeDigest(d))
 		return err
 	})
@@ -93,8 +93,8 @@ func (s *Store) OwnerKeyByDigest(ctx context.Context, d core.Digest) (k *core.Ow
 
 // OwnerKeys implements [core.Store].
 func (s *Store) OwnerKeys(ctx context.Context, account string, p core.Page) (page []*core.OwnerKey, total int, err error) {
-	err = s.register(ctx, func(r *registering) error {
-		page, total, err = registered[core.OwnerKey](r, "owners:"+account, "owners", p)
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
+		page, total, err = registryPage[core.OwnerKey](r, "owners:"+account, "owners", p)
 		return err
 	})
 	return page, total, err
@@ -102,7 +102,7 @@ func (s *Store) OwnerKeys(ctx context.Context, account string, p core.Page) (pag
 
 // UpdateOwnerKey implements [core.Store].
 func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		digest, ok := r.get("HGET", "owner-ids:"+account, id)
 		if !ok {
 			return core.ErrOwnerKeyNotFound
@@ -113,10 +113,10 @@ func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(
 		if err = fn(k); err != nil {
 			return err
 		}
-		if k, err = replaced(r, "owners", digest, k); err != nil {
+		if k, err = replaceRecord(r, "owners", digest, k); err != nil {
 			return err
 		}
-		r.tell(k.Digest)
+		r.invalidate(k.Digest)
 		return nil
 	})
 	if err != nil {
@@ -127,24 +127,24 @@ func (s *Store) UpdateOwnerKey(ctx context.Context, account, id string, fn func(
 
 // Access implements [core.Store].
 func (s *Store) Access(ctx context.Context, account string) (ac *core.Access, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		ac, err = r.access(account)
 		return err
 	})
 	return ac, err
 }
 
-// UpdateAccess implements [core.Store]. It works while the memory is full: who makes room signs
-// in first.
+// UpdateAccess implements [core.Store]. It works while memory is full, so that an operator can sign in and
+// delete data.
 func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
-	err = s.register(ctx, func(r *registering) error {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
 		if ac, err = r.access(account); err != nil {
 			return err
 		}
 		if err = fn(ac); err != nil {
 			return err
 		}
-		ac, err = replaced(r, "access", account, ac)
+		ac, err = replaceRecord(r, "access", account, ac)
 		return err
 	})
 	if err != nil {
@@ -153,47 +153,47 @@ func (s *Store) UpdateAccess(ctx context.Context, account string, fn func(*core.
 	return ac, nil
 }
 
-// exists reports whether there is an account.
-func (s *Store) exists(ctx context.Context, account string) (bool, error) {
-	if _, known := s.accounts.Load(account); known {
+// accountExists reports whether an account exists.
+func (s *Store) accountExists(ctx context.Context, account string) (bool, error) {
+	if _, known := s.knownAccounts.Load(account); known {
 		return true, nil
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	there, err := s.do(ctx, s.client.B().Hexists().Key(s.o.registry().key("accounts")).Field(account).Build()).AsBool()
+	exists, err := s.do(ctx, s.client.B().Hexists().Key(s.o.registry().key("accounts")).Field(account).Build()).AsBool()
 	if err != nil {
 		return false, unavailable(err)
 	}
-	if there {
-		s.accounts.Store(account, true)
+	if exists {
+		s.knownAccounts.Store(account, true)
 	}
-	return there, nil
+	return exists, nil
 }
 
-// registering reads and changes the registry: all accounts and owner's keys, in one slot.
-type registering struct {
+// registryTx is a transaction on the registry: all accounts and owner's keys.
+type registryTx struct {
 	ctx     context.Context
 	s       *Store
-	version string // that was read first
+	version string // of the first read; all reads must see it
 	writes  *batch
-	fault   error // of a read; the answers mean nothing then
+	readErr error // the first failed read; later answers are zero
 }
 
-// register runs fn on the registry and makes its writes happen at once, if nobody else
-// has changed the registry since fn began to read. fn may be run again.
-func (s *Store) register(ctx context.Context, fn func(*registering) error) error {
+// updateRegistry runs fn, and commits its writes if the registry is unchanged since the first read.
+// Otherwise it runs fn again.
+func (s *Store) updateRegistry(ctx context.Context, fn func(*registryTx) error) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
 	defer s.end()
-	return s.optimistic(func() (bool, error) {
-		r := &registering{ctx: ctx, s: s, writes: newBatch(s.o.registry())}
+	return s.retryStale(func() (bool, error) {
+		r := &registryTx{ctx: ctx, s: s, writes: newBatch(s.o.registry())}
 		err := fn(r)
 		switch {
-		case r.fault == errStale:
+		case r.readErr == errStale:
 			return false, nil
-		case r.fault != nil:
-			return false, r.fault
+		case r.readErr != nil:
+			return false, r.readErr
 		case err != nil:
 			return false, err
 		case r.writes.empty():
@@ -203,46 +203,48 @@ func (s *Store) register(ctx context.Context, fn func(*registering) error) error
 	})
 }
 
-// look reads from one version of the registry.
-func (r *registering) look(command, name string, args ...string) (answer rueidis.RedisMessage, ok bool) {
-	if r.fault != nil {
+// read runs a read command on the registry.
+func (r *registryTx) read(command, name string, args ...string) (answer rueidis.RedisMessage, ok bool) {
+	if r.readErr != nil {
 		return answer, false
 	}
 	b := newBatch(r.s.o.registry())
 	b.add(command, r.s.o.registry().key(name), args...)
-	version, answers, err := r.s.look(r.ctx, b)
+	version, answers, err := r.s.readBatch(r.ctx, b)
 	if err == nil && r.version != "" && version != r.version {
 		err = errStale
 	}
 	if err != nil {
-		r.fault = err
+		r.readErr = err
 		return answer, false
 	}
 	r.version = version
 	return answers[0], true
 }
 
-// get reads a text.
-func (r *registering) get(command, name string, args ...string) (string, bool) {
-	answer, ok := r.look(command, name, args...)
+// get reads a string.
+func (r *registryTx) get(command, name string, args ...string) (string, bool) {
+	answer, ok := r.read(command, name, args...)
 	if !ok {
 		return "", false
 	}
 	return text(answer)
 }
 
-func (r *registering) has(hash, field string) bool {
-	answer, ok := r.look("HEXISTS", hash, field)
+func (r *registryTx) has(hash, field string) bool {
+	answer, ok := r.read("HEXISTS", hash, field)
 	return ok && number(answer) == 1
 }
 
-func (r *registering) write(command, name string, args ...string) {
+func (r *registryTx) add(command, name string, args ...string) {
 	r.writes.add(command, r.s.o.registry().key(name), args...)
 }
 
-func (r *registering) tell(d core.Digest) { r.writes.add("TELL", r.s.o.tellOwnerKey(d)) }
+func (r *registryTx) invalidate(d core.Digest) {
+	r.writes.add("INVALIDATE", r.s.o.ownerKeyInvalidation(d))
+}
 
-func (r *registering) ownerKey(digest string) (*core.OwnerKey, error) {
+func (r *registryTx) ownerKey(digest string) (*core.OwnerKey, error) {
 	b, ok := r.get("HGET", "owners", digest)
 	if !ok {
 		return nil, core.ErrOwnerKeyNotFound
@@ -250,58 +252,58 @@ func (r *registering) ownerKey(digest string) (*core.OwnerKey, error) {
 	return record.Decode[core.OwnerKey]([]byte(b))
 }
 
-func (r *registering) access(account string) (*core.Access, error) {
+func (r *registryTx) access(account string) (*core.Access, error) {
 	b, ok := r.get("HGET", "access", account)
 	switch {
 	case ok:
 		return record.Decode[core.Access]([]byte(b))
 	case r.has("accounts", account):
-		return &core.Access{}, nil // nobody has signed in yet
+		return &core.Access{}, nil // nobody has signed in so far
 	}
 	return nil, core.ErrAccountNotFound
 }
 
-func (r *registering) addOwnerKey(account string, k *core.OwnerKey) error {
+func (r *registryTx) addOwnerKey(account string, k *core.OwnerKey) error {
 	b, err := record.Encode(k)
 	if err != nil {
 		return err
 	}
 	digest := encodeDigest(k.Digest)
-	r.writes.grows = true
-	r.write("HSET", "owners", digest, string(b))
-	r.write("HSET", "owner-ids:"+account, k.ID, digest)
-	r.write("RPUSH", "owners:"+account, digest)
-	r.tell(k.Digest)
+	r.writes.addsData = true
+	r.add("HSET", "owners", digest, string(b))
+	r.add("HSET", "owner-ids:"+account, k.ID, digest)
+	r.add("RPUSH", "owners:"+account, digest)
+	r.invalidate(k.Digest)
 	return nil
 }
 
-// replaced writes a thing in place of the one in a field of a hash, and returns it as it is
-// read there.
-func replaced[T any](r *registering, hash, field string, v *T) (*T, error) {
+// replaceRecord stores v in a field of a hash. It returns v as a reader would decode it.
+func replaceRecord[T any](r *registryTx, hash, field string, v *T) (*T, error) {
 	b, err := record.Encode(v)
 	if err != nil {
 		return nil, err
 	}
-	r.write("HSET", hash, field, string(b))
+	r.add("HSET", hash, field, string(b))
 	return record.Decode[T](b)
 }
 
-// registered returns a page of what a list names, from a hash.
-func registered[T any](r *registering, order, hash string, p core.Page) (page []*T, total int, err error) {
-	n, ok := r.look("LLEN", order)
+// registryPage returns a page of records. order names the list of their ids, hash the hash with the
+// records.
+func registryPage[T any](r *registryTx, order, hash string, p core.Page) (page []*T, total int, err error) {
+	n, ok := r.read("LLEN", order)
 	first := p.Offset()
 	if total = int(number(n)); !ok || first >= total {
 		return nil, total, nil
 	}
-	some, ok := r.look("LRANGE", order, strconv.Itoa(first), strconv.Itoa(first+p.Size-1))
+	answer, ok := r.read("LRANGE", order, strconv.Itoa(first), strconv.Itoa(first+p.Size-1))
 	if !ok {
 		return nil, 0, nil
 	}
-	ids, err := some.AsStrSlice()
+	ids, err := answer.AsStrSlice()
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}
-	records, ok := r.look("HMGET", hash, ids...)
+	records, ok := r.read("HMGET", hash, ids...)
 	if !ok {
 		return nil, 0, nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// What a user of Redis must be allowed to run. Every key and channel is under the prefix.
+// The commands that docs/distributed.md lists for a Redis user.
 var (
 	ofScripts = []string{"dump", "exists", "hdel", "hexists", "hget", "hlen", "hmget", "hset", "hsetnx", "lindex", "llen",
 		"lpop", "lrange", "ltrim", "pexpire", "pttl", "rename", "restore", "rpush", "unlink", "zadd", "zcard", "zrange",
@@ -23,8 +23,8 @@ var (
 	ofConnection = []string{"hello", "ping", "client|tracking", "cluster|slots", "cluster|shards"}
 )
 
-// allowedTo returns the rules of a user who may run commands on the keys of a prefix.
-func allowedTo(prefix string, more ...string) []string {
+// aclRule returns the ACL rules of a user that may run commands on keys with a prefix.
+func aclRule(prefix string, more ...string) []string {
 	rules := []string{"ACL", "SETUSER", "limitkeeper", "reset", "on", ">secret", "~" + prefix + "*"}
 	for _, c := range slices.Concat(ofScripts, ofStore, ofConnection, more) {
 		rules = append(rules, "+"+c)
@@ -32,23 +32,22 @@ func allowedTo(prefix string, more ...string) []string {
 	return rules
 }
 
-// A user with the least rights that the manual names can do everything, and needs each of
-// them.
+// A user with the permissions of docs/distributed.md can do everything, and needs each of them.
 func TestLeastRights(t *testing.T) {
 	server := redistest.Start(t)
-	rules := allowedTo("mine:")
+	rules := aclRule("mine:")
 	t.Log(strings.Join(rules, " "))
 	server.Do(t, rules...)
 	server.Do(t, "CONFIG", "RESETSTAT")
-	s := opened(t, redisstore.Options{Addresses: []string{server.Addr()}, Username: "limitkeeper", Password: "secret", Prefix: "mine:"})
-	exercise(t, s)
-	exerciseRest(t, s, func(k *core.Key) { dayLater(t, server, "mine:", k) })
+	s := openFaulty(t, redisstore.Options{Addresses: []string{server.Addr()}, Username: "limitkeeper", Password: "secret", Prefix: "mine:"})
+	exerciseStore(t, s)
+	exerciseExpiry(t, s, func(k *core.Key) { dayLater(t, server, "mine:", k) })
 	if log := server.Do(t, "ACL", "LOG"); log != "" {
 		t.Errorf("commands were refused: %s", log)
 	}
 	ran, allowed := map[string]bool{}, map[string]bool{}
 	for _, m := range regexp.MustCompile(`cmdstat_([^\s|]+?)[|:]`).FindAllStringSubmatch(server.Do(t, "INFO", "commandstats"), -1) {
-		ran[m[1]] = true // of Redis 6.2 without a subcommand
+		ran[m[1]] = true // Redis 6.2 logs no subcommand
 	}
 	for _, c := range slices.Concat(ofScripts, ofStore, ofConnection) {
 		name, _, _ := strings.Cut(c, "|")
@@ -63,19 +62,19 @@ func TestLeastRights(t *testing.T) {
 	}
 }
 
-// In a Cluster, waiting for a replica, a user needs one right more: to wait. To select a
-// database takes another, and a Cluster has none.
+// On a Cluster with wait_replicas, the user also needs permission for WAIT. A database other than 0 is an
+// error.
 func TestLeastRightsOnCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	for _, n := range c.Nodes() {
-		n.Do(t, allowedTo("mine:", "wait", "select")...)
+		n.Do(t, aclRule("mine:", "wait", "select")...)
 	}
 	o := redisstore.Options{Addresses: c.Addrs(), Username: "limitkeeper", Password: "secret", Prefix: "mine:",
 		Wait: redisstore.Wait{Replicas: 1, Timeout: 5 * time.Second}}
-	s := opened(t, o)
-	exercise(t, s)
-	exerciseRest(t, s, func(*core.Key) {})
+	s := openFaulty(t, o)
+	exerciseStore(t, s)
+	exerciseExpiry(t, s, func(*core.Key) {})
 	for _, n := range c.Nodes() {
 		if log := n.Do(t, "ACL", "LOG"); log != "" {
 			t.Errorf("commands were refused: %s", log)
@@ -86,19 +85,19 @@ func TestLeastRightsOnCluster(t *testing.T) {
 		t.Errorf("Open with a database of a Cluster: %v, want an error about it", err)
 	}
 	o.Addresses = o.Addresses[:1]
-	if _, err := redisstore.Open(t.Context(), o); err == nil || !regexp.MustCompile("cluster|DB index").MatchString(err.Error()) { // as Valkey 9 says it
+	if _, err := redisstore.Open(t.Context(), o); err == nil || !regexp.MustCompile("cluster|DB index").MatchString(err.Error()) { // the wording of Valkey 9
 		t.Errorf("Open with a database of a Cluster by one address: %v, want an error about it", err)
 	}
 }
 
-// Behind Sentinel a user needs another: to ask a server for its role.
+// Behind Sentinel, the user also needs permission for ROLE.
 func TestLeastRightsBehindSentinel(t *testing.T) {
 	t.Parallel()
 	n := redistest.StartSentinel(t)
 	for _, s := range n.Servers() {
-		s.Do(t, allowedTo("mine:", "role")...)
+		s.Do(t, aclRule("mine:", "role")...)
 	}
-	exercise(t, opened(t, redisstore.Options{Addresses: n.Addrs(), Sentinel: n.Name(),
+	exerciseStore(t, openFaulty(t, redisstore.Options{Addresses: n.Addrs(), Sentinel: n.Name(),
 		Username: "limitkeeper", Password: "secret", Prefix: "mine:"}))
 	for _, s := range n.Servers() {
 		if log := s.Do(t, "ACL", "LOG"); log != "" {
@@ -107,8 +106,9 @@ func TestLeastRightsBehindSentinel(t *testing.T) {
 	}
 }
 
-// exerciseRest uses what exercise does not.
-func exerciseRest(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key)) {
+// exerciseExpiry runs the commands that exerciseStore does not: imports, and the expiry of request ids and
+// entries.
+func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key)) {
 	t.Helper()
 	w := newWorld(t, s, 2)
 	k := &w.keys[0]
@@ -134,7 +134,7 @@ func exerciseRest(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key))
 		t.Errorf("UpdateAccess: %v", err)
 	}
 	s.SetHistory(1)
-	for days := range 3 { // what is over goes, in every way
+	for days := range 3 { // entries beyond the bound, expired entries and old request ids are removed
 		for i := range 65 {
 			c := consumption(k, "", false)
 			c.Entry.At = c.Entry.At.AddDate(0, 0, 40*days)
@@ -171,8 +171,7 @@ func exerciseRest(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key))
 	}
 }
 
-// What a user may not do is an error that names it: when the store is opened, or when it is
-// used.
+// A missing permission is an error that names the command: at Open, or at its first use.
 func TestMissingRights(t *testing.T) {
 	server := redistest.Start(t)
 	o := redisstore.Options{Addresses: []string{server.Addr()}, Username: "limitkeeper", Password: "secret", Prefix: "mine:"}
@@ -181,7 +180,7 @@ func TestMissingRights(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server.Do(t, "FLUSHALL")
-			server.Do(t, slices.DeleteFunc(allowedTo("mine:"), func(rule string) bool { return rule == c.right })...)
+			server.Do(t, slices.DeleteFunc(aclRule("mine:"), func(rule string) bool { return rule == c.right })...)
 			s, err := redisstore.Open(t.Context(), o)
 			if err == nil {
 				_ = s.Close()
@@ -195,13 +194,13 @@ func TestMissingRights(t *testing.T) {
 	}
 }
 
-// A user of a Cluster who may not ask who has which slot does not take one of its nodes
-// for a server of its own.
+// On a Cluster, a user without permission for the topology cannot open a store. Otherwise the store would
+// take one node for a single server.
 func TestMissingRightsOnCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	for _, n := range c.Nodes() {
-		n.Do(t, slices.DeleteFunc(allowedTo("mine:"), func(rule string) bool { return strings.HasPrefix(rule, "+cluster") })...)
+		n.Do(t, slices.DeleteFunc(aclRule("mine:"), func(rule string) bool { return strings.HasPrefix(rule, "+cluster") })...)
 	}
 	for _, addresses := range [][]string{c.Addrs()[:1], c.Addrs()[1:2], c.Addrs()[2:3], c.Addrs()} {
 		s, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: addresses, Username: "limitkeeper", Password: "secret", Prefix: "mine:"})

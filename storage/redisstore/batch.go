@@ -12,42 +12,41 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// batch is a list of commands on keys of one slot, see scripts/batch.lua.
+// batch is a list of commands on keys of one slot. scripts/batch.lua runs it.
 type batch struct {
-	keys    []string // the version first
-	numbers map[string]string
-	args    []string // what comes before the commands first
-	grows   bool     // it makes something that was not there
+	keys     []string // the version key first
+	keyIndex map[string]string
+	args     []string // headerArgs arguments, then the commands
+	addsData bool     // fails when the memory of the server is full
 }
 
-// Before the commands in the arguments: the version that must be, the one after it, and
-// whether a full memory is in the way.
-const beforeCommands = 3
+// headerArgs is the number of arguments before the commands: expected version, next version, and whether
+// the batch fails when memory is full.
+const headerArgs = 3
 
-func newBatch(slot names) *batch {
-	return &batch{keys: []string{slot.key("version")}, numbers: map[string]string{}, args: make([]string, beforeCommands)}
+func newBatch(slot keySlot) *batch {
+	return &batch{keys: []string{slot.key("version")}, keyIndex: map[string]string{}, args: make([]string, headerArgs)}
 }
 
-// key returns the number of a key.
-func (b *batch) key(name string) string {
-	n, ok := b.numbers[name]
+// keyNumber returns the position of a key in KEYS, and adds the key if necessary.
+func (b *batch) keyNumber(name string) string {
+	n, ok := b.keyIndex[name]
 	if !ok {
 		b.keys = append(b.keys, name)
 		n = strconv.Itoa(len(b.keys))
-		b.numbers[name] = n
+		b.keyIndex[name] = n
 	}
 	return n
 }
 
-// maxArgs is how many arguments a command may have: more than a few thousand do not fit
-// on the stack of a script.
+// maxArgs is the maximum number of arguments of a command. Lua's stack holds only a few thousand.
 const maxArgs = 1000
 
 func (b *batch) add(command, key string, args ...string) {
-	b.args = append(append(b.args, strconv.Itoa(len(args)), command, b.key(key)), args...)
+	b.args = append(append(b.args, strconv.Itoa(len(args)), command, b.keyNumber(key)), args...)
 }
 
-// addMany is add for a command that takes any number of groups of arguments.
+// addMany adds a variadic command. It splits args into chunks of maxArgs.
 func (b *batch) addMany(command, key string, args []string) {
 	for len(args) > maxArgs {
 		b.add(command, key, args[:maxArgs]...)
@@ -58,22 +57,21 @@ func (b *batch) addMany(command, key string, args []string) {
 	}
 }
 
-func (b *batch) empty() bool { return len(b.args) == beforeCommands }
+func (b *batch) empty() bool { return len(b.args) == headerArgs }
 
-func (b *batch) tooLarge() bool { return len(b.keys)+len(b.args)+3 > maxMessage }
+func (b *batch) tooLarge() bool { return len(b.keys)+len(b.args)+3 > maxBatchParts }
 
-// maxMessage is how many parts a command to a server has at most.
-const maxMessage = 1 << 20
+// maxBatchParts is the maximum number of arguments that Redis accepts in one command.
+const maxBatchParts = 1 << 20
 
-var errTooLarge = errors.New("redis: the transaction changes too much at once")
+var errTooLarge = errors.New("redis: the transaction is too large")
 
-// longer is by how much a call may be longer for each part: a large one takes time.
-const longer = 5 * time.Microsecond
+// timePerPart extends the timeout of a batch for each of its keys and arguments.
+const timePerPart = 5 * time.Microsecond
 
-// look runs commands that only read. It returns the version that the slot has and what
-// the commands return.
-func (s *Store) look(ctx context.Context, b *batch) (version string, answers []rueidis.RedisMessage, err error) {
-	ctx, cancel := s.within(ctx)
+// readBatch runs commands that only read. It returns the version of the slot and the answers.
+func (s *Store) readBatch(ctx context.Context, b *batch) (version string, answers []rueidis.RedisMessage, err error) {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	all, err := batchScript.read(ctx, s, b.keys, b.args).ToArray()
 	if err != nil {
@@ -85,16 +83,14 @@ func (s *Store) look(ctx context.Context, b *batch) (version string, answers []r
 	return version, all[1:], nil
 }
 
-// commit runs commands that write, if the slot has still the version. It reports whether
-// they were run.
+// commit runs commands that write if the slot still has the version. It reports whether they ran.
 func (s *Store) commit(ctx context.Context, b *batch, version string) (done bool, err error) {
-	// The next version is random: numbers would be given again after a fail-over that forgets
-	// some.
+	// The next version is random. A counter would repeat versions after a failover that loses writes.
 	b.args[0], b.args[1] = version, strconv.FormatUint(rand.Uint64(), 36)
-	if b.grows {
+	if b.addsData {
 		b.args[2] = "grows"
 	}
-	long := time.Duration(len(b.keys)+len(b.args)) * longer
+	long := time.Duration(len(b.keys)+len(b.args)) * timePerPart
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+long)
 	defer cancel()
 	all, err := batchScript.write(ctx, s, b.keys, b.args).ToArray()
@@ -104,7 +100,7 @@ func (s *Store) commit(ctx context.Context, b *batch, version string) (done bool
 	return len(all) == 2, nil
 }
 
-// text returns an answer that is a text, and whether there is one.
+// text returns a string answer, and false for nil.
 func text(m rueidis.RedisMessage) (string, bool) {
 	if m.IsNil() {
 		return "", false
@@ -113,7 +109,7 @@ func text(m rueidis.RedisMessage) (string, bool) {
 	return s, err == nil
 }
 
-// number returns an answer that is a number, as such or as a text; 0 for none.
+// number returns an answer as an integer, and 0 for nil.
 func number(m rueidis.RedisMessage) int64 {
 	if m.IsNil() {
 		return 0
@@ -122,19 +118,20 @@ func number(m rueidis.RedisMessage) int64 {
 	return n
 }
 
-// optimistic runs try until it is not told that others were quicker.
-func (s *Store) optimistic(try func() (done bool, err error)) error {
+// retryStale calls try until done, an error, or maxRetryTime. try returns false when another process has
+// changed the slot.
+func (s *Store) retryStale(try func() (done bool, err error)) error {
 	for begun, n := time.Now(), 0; ; n++ {
 		done, err := try()
 		if done || err != nil {
 			return err
 		}
-		if time.Since(begun) > contention {
-			return core.Unavailable(errors.New("redis: others change the same account all the time"))
+		if time.Since(begun) > maxRetryTime {
+			return core.Unavailable(errors.New("redis: too many concurrent changes to the account"))
 		}
 		time.Sleep(backoff(n))
 	}
 }
 
-// contention is for how long a transaction is tried again.
-const contention = 5 * time.Second
+// maxRetryTime bounds the retries of a transaction.
+const maxRetryTime = 5 * time.Second

@@ -10,13 +10,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// BenchmarkConsume counts requests of 64 callers with a thousand keys, and says what
-// processor time the server takes for each. bench/run redis measures it beside others.
+// BenchmarkConsume measures 64 callers with 1,000 keys. It reports the server's CPU time for each request.
+// bench/run redis compares it with other programs.
 func BenchmarkConsume(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
 	defer s.Close()
-	_, keys := used(b, s, 1000)
+	_, keys := createUsedKeys(b, s, 1000)
 	var next atomic.Int64
 	b.SetParallelism(32)
 	b.ReportAllocs()
@@ -34,8 +34,8 @@ func BenchmarkConsume(b *testing.B) {
 	b.ReportMetric(float64((server.CPU()-before).Microseconds())/float64(b.N), "server-µs/op")
 }
 
-// used returns the keys of an account, on one plan, with which a request was counted each.
-func used(b *testing.B, s *redisstore.Store, n int) (*core.Plan, []*core.Key) {
+// createUsedKeys returns n keys of one account on one plan, each with one counted request.
+func createUsedKeys(b *testing.B, s *redisstore.Store, n int) (*core.Plan, []*core.Key) {
 	b.Helper()
 	if err := s.CreateAccount(b.Context(), &core.Account{ID: "acct_bench", Name: "bench"},
 		&core.OwnerKey{ID: "okey_1", AccountID: "acct_bench"}); err != nil {
@@ -50,12 +50,12 @@ func used(b *testing.B, s *redisstore.Store, n int) (*core.Plan, []*core.Key) {
 	return pl, keys
 }
 
-// BenchmarkDays adds up one day of a plan with 10,000 keys, each of another user.
+// BenchmarkDays sums one day of a plan with 10,000 keys, each of its own user.
 func BenchmarkDays(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
 	defer s.Close()
-	pl, keys := used(b, s, 10_000)
+	pl, keys := createUsedKeys(b, s, 10_000)
 	day := core.DateOf(counted(keys[0], 0).Entry.At)
 	for b.Loop() {
 		days, err := s.Days(b.Context(), core.DaysOf{Account: "acct_bench", PlanID: pl.ID}, day, day)
@@ -65,12 +65,12 @@ func BenchmarkDays(b *testing.B) {
 	}
 }
 
-// BenchmarkDrawn adds up what 10,000 keys, each of another user, have drawn on their plan.
+// BenchmarkDrawn sums the usage of a plan with 10,000 keys, each of its own user.
 func BenchmarkDrawn(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
 	defer s.Close()
-	pl, keys := used(b, s, 10_000)
+	pl, keys := createUsedKeys(b, s, 10_000)
 	at := counted(keys[0], 0).Entry.At
 	for b.Loop() {
 		d, err := s.Drawn(b.Context(), "acct_bench", pl.ID, core.Year, at, 10)

@@ -9,12 +9,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// tally is what callers know of a key: how many of their requests were answered and how
-// many were not. A request that was not sent, since the server was away, is neither.
-type tally struct{ answered, unknown int }
+// callCounts counts the answered requests of a key, and the unanswered requests that may be counted. A
+// request that was not sent, because the server was away, is in neither.
+type callCounts struct{ answered, unknown int }
 
-func tallies(w *world, calls []call) []tally {
-	all := make([]tally, len(w.keys))
+func countCalls(w *world, calls []call) []callCounts {
+	all := make([]callCounts, len(w.keys))
 	for _, c := range calls {
 		switch {
 		case c.err == nil:
@@ -26,30 +26,29 @@ func tallies(w *world, calls []call) []tally {
 	return all
 }
 
-// checkBounds fails the test unless each key has counted no less than was answered and no
-// more than was asked; its history and its days say the same as its counter, and the counter
-// of a user is the sum of those of its keys.
+// checkBounds fails the test unless the count of each key is between answered and answered plus unknown
+// requests. History and days must agree with the counter, and a user's counter with the sum of its keys.
 func (w *world) checkBounds(t testing.TB, calls []call) {
 	t.Helper()
 	w.checkNoMore(t, calls)
 	w.checkAnswered(t, calls)
 }
 
-// checkAnswered fails the test unless each key has counted what was answered, at least.
+// checkAnswered fails the test if a key has counted fewer requests than were answered.
 func (w *world) checkAnswered(t testing.TB, calls []call) {
 	t.Helper()
-	for i, c := range tallies(w, calls) {
+	for i, c := range countCalls(w, calls) {
 		if used := w.used(t, w.keys[i].ID, 0); used < c.answered {
 			t.Errorf("%s has counted %d requests, want %d at least: that many were answered", w.keys[i].ID, used, c.answered)
 		}
 	}
 }
 
-// checkNoMore is checkBounds for servers that may forget what was answered.
+// checkNoMore is checkBounds without the lower bound, for servers that may lose writes.
 func (w *world) checkNoMore(t testing.TB, calls []call) {
 	t.Helper()
 	sums := map[int64]int{}
-	for i, c := range tallies(w, calls) {
+	for i, c := range countCalls(w, calls) {
 		k := &w.keys[i]
 		used := w.used(t, k.ID, 0)
 		if used > c.answered+c.unknown {
@@ -76,8 +75,8 @@ func (w *world) checkNoMore(t testing.TB, calls []call) {
 	}
 }
 
-// repeat asks those requests again that were not answered and have an id, until they are,
-// and returns all calls as they are known now.
+// repeat repeats each unanswered request that has an id until it is answered. It returns all calls with
+// their final results.
 func (w *world) repeat(t testing.TB, calls []call) []call {
 	t.Helper()
 	for i := range calls {
@@ -91,22 +90,22 @@ func (w *world) repeat(t testing.TB, calls []call) []call {
 	return calls
 }
 
-// checkExact repeats the requests that were not answered, and fails the test unless every
-// key with request ids has counted each once, and the others are within their bounds.
+// checkExact repeats unanswered requests. It fails the test unless each key with request ids has counted
+// each id once, and the other keys are within their bounds.
 func (w *world) checkExact(t testing.TB, calls []call) {
 	t.Helper()
-	before := len(only(calls, failed))
+	before := len(filterCalls(calls, failed))
 	calls = w.repeat(t, calls)
 	t.Logf("%d requests, %d without an answer", len(calls), before)
 	w.checkBounds(t, calls)
-	for i, c := range tallies(w, calls) {
+	for i, c := range countCalls(w, calls) {
 		if i%2 == 0 && w.used(t, w.keys[i].ID, 0) != c.answered {
 			t.Errorf("%s has counted %d requests, want %d: each with its id once", w.keys[i].ID, w.used(t, w.keys[i].ID, 0), c.answered)
 		}
 	}
 }
 
-// used returns what a key has counted, or a user.
+// used returns the count of a key, or of a user.
 func (w *world) used(t testing.TB, key string, user int64) int {
 	t.Helper()
 	var cs []core.Counter
@@ -117,7 +116,7 @@ func (w *world) used(t testing.TB, key string, user int64) int {
 	return int(cs[0].Usage(core.Year, time.Now()).Used)
 }
 
-// onDays returns what was allowed on all days.
+// onDays returns the sum of allowed requests over all days.
 func (w *world) onDays(t testing.TB, of core.DaysOf) (sum int) {
 	t.Helper()
 	today := core.DateOf(time.Now())
@@ -132,7 +131,7 @@ func (w *world) onDays(t testing.TB, of core.DaysOf) (sum int) {
 	return sum
 }
 
-// entries returns how many requests the history of a key has, or of a user.
+// entries returns the number of requests in the history of a key, or of a user.
 func (w *world) entries(t testing.TB, key string, user int64) (n int) {
 	t.Helper()
 	id := core.CounterID{Account: w.account, KeyID: key, UserID: user}
@@ -143,8 +142,7 @@ func (w *world) entries(t testing.TB, key string, user int64) (n int) {
 	return n
 }
 
-// read reads something. Connections that were cut before may be found only then, so that
-// the server seems to be away for a moment.
+// read retries a read. The first may find a cut connection.
 func (w *world) read(t testing.TB, fn func() error) {
 	t.Helper()
 	until(t, "to read", func() bool {

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// do sends a command and waits for the answer, no longer than the context.
+// do sends a command and waits for the answer until ctx ends.
 func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	n := s.nodes.of(cmd.Slot())
+	n := s.nodes.ofSlot(cmd.Slot())
 	if err := n.enter(ctx); err != nil {
 		return rueidis.NewErrorResult(err)
 	}
@@ -23,25 +24,24 @@ func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 	return r
 }
 
-// together is how many calls are made at the same time for one that was asked for.
-const together = 64
+// maxParallel is the maximum number of parallel calls for one call of the store.
+const maxParallel = 64
 
-// doWrite is do for a command that writes: it waits for replicas if it shall.
+// doWrite is do for a write: it waits for replicas if the settings say so.
 func (s *Store) doWrite(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	if s.tuned.Load().wait.Replicas == 0 {
+	if s.settings.Load().wait.Replicas == 0 {
 		return s.do(ctx, cmd)
 	}
-	return s.doAndWait(ctx, cmd)
+	return s.doAndWaitReplicas(ctx, cmd)
 }
 
-// redirects is how often a command that is followed by WAIT is sent again because its
-// slot is elsewhere. It was not run then.
-const redirects = 5
+// maxRedirects is how often doAndWaitReplicas follows a MOVED redirect. A redirected command has not run.
+const maxRedirects = 5
 
-// doAndWait sends a command that writes, and WAIT behind it on the same connection.
-func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis.RedisResult) {
-	w := s.tuned.Load().wait
-	n := s.nodes.of(cmd.Slot())
+// doAndWaitReplicas sends a write followed by WAIT on the same connection.
+func (s *Store) doAndWaitReplicas(ctx context.Context, cmd rueidis.Completed) (r rueidis.RedisResult) {
+	w := s.settings.Load().wait
+	n := s.nodes.ofSlot(cmd.Slot())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout+w.Timeout)
 	defer cancel()
 	if err := n.enterWaiting(ctx); err != nil {
@@ -49,8 +49,8 @@ func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis
 	}
 	var wait rueidis.RedisResult
 	cmd = cmd.Pin()
-	for range redirects {
-		r, wait = s.sendBoth(ctx, cmd, w)
+	for range maxRedirects {
+		r, wait = s.sendWithWait(ctx, cmd, w)
 		if err, ok := rueidis.IsRedisErr(r.Error()); ok {
 			if _, moved := err.IsMoved(); moved && sleep(ctx, 20*time.Millisecond) {
 				continue
@@ -65,14 +65,14 @@ func (s *Store) doAndWait(ctx context.Context, cmd rueidis.Completed) (r rueidis
 	if has, err := wait.AsInt64(); err != nil {
 		return rueidis.NewErrorResult(fmt.Errorf("waiting for %d replicas: %w", w.Replicas, err))
 	} else if has < int64(w.Replicas) {
-		return rueidis.NewErrorResult(fmt.Errorf("%d of %d replicas have it after %v", has, w.Replicas, w.Timeout))
+		return rueidis.NewErrorResult(fmt.Errorf("%d of %d replicas confirmed the write within %v", has, w.Replicas, w.Timeout))
 	}
 	return r
 }
 
-// sendBoth sends a command and WAIT on a connection of their own.
-func (s *Store) sendBoth(ctx context.Context, cmd rueidis.Completed, w Wait) (r, wait rueidis.RedisResult) {
-	client, err := s.waiting.get(&s.o)
+// sendWithWait sends a command and WAIT on a dedicated connection.
+func (s *Store) sendWithWait(ctx context.Context, cmd rueidis.Completed, w Wait) (r, wait rueidis.RedisResult) {
+	client, err := s.replicaConns.get(&s.o)
 	if err != nil {
 		return rueidis.NewErrorResult(err), rueidis.NewErrorResult(err)
 	}
@@ -84,6 +84,7 @@ func (s *Store) sendBoth(ctx context.Context, cmd rueidis.Completed, w Wait) (r,
 	return r, wait
 }
 
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -95,7 +96,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// unavailable returns the fault of a call: that of Redis, or none.
+// unavailable wraps an error of a call as [core.ErrUnavailable]. It returns nil for nil and for a nil
+// reply.
 func unavailable(err error) error {
 	switch {
 	case err == nil, rueidis.IsRedisNil(err):
@@ -106,9 +108,8 @@ func unavailable(err error) error {
 	return core.Unavailable(fmt.Errorf("redis: %w", err))
 }
 
-// deadlines are contexts that end when a call that begins now has to be answered. Calls
-// that begin at about the same time have the same, so that a decision needs no timer of
-// its own.
+// deadlines hands out contexts with a deadline. Calls that start within timeout/deadlineShare share a
+// context, so that a decision needs no timer.
 type deadlines struct {
 	timeout time.Duration
 	current atomic.Pointer[deadline]
@@ -116,28 +117,99 @@ type deadlines struct {
 
 type deadline struct {
 	context.Context
-	until time.Time // for calls that begin before
+	sharedUntil time.Time // calls that start before use this context
 }
 
-// share is for how long calls get the same deadline, as a part of the timeout.
-const share = 20
+// deadlineShare is the fraction of the timeout, 1/20, for which calls share a deadline.
+const deadlineShare = 20
 
-// next returns the context of a call that begins now. Who began it does not matter: a
-// count that has begun is finished.
+// next returns the context of a call that starts now. It ignores the context of the caller: a decision
+// that was sent is completed.
 func (d *deadlines) next() context.Context {
 	now := time.Now()
-	if c := d.current.Load(); c != nil && now.Before(c.until) {
+	if c := d.current.Load(); c != nil && now.Before(c.sharedUntil) {
 		return c
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), now.Add(d.timeout))
 	context.AfterFunc(ctx, cancel)
-	c := &deadline{ctx, now.Add(d.timeout / share)}
+	c := &deadline{ctx, now.Add(d.timeout / deadlineShare)}
 	d.current.Store(c)
 	return c
 }
 
-// within bounds a call by the timeout, and by nothing else: a caller that has gone says
+// withTimeout bounds a call by the timeout of the store. It drops the deadline of the caller, which says
 // nothing about the server.
-func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *Store) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout)
+}
+
+// replicaConns holds the client for calls that wait for replicas. Each such call has its own connection,
+// because WAIT blocks all later commands on a connection. The first such call creates the client.
+type replicaConns struct {
+	client atomic.Pointer[rueidis.Client]
+	opens  singleflight.Group
+}
+
+// Limits of replicaConns. Each connection is small, as it carries one call at a time.
+const (
+	maxReplicaConns   = 256 // per master
+	replicaConnRing   = 2   // 2^2 entries
+	replicaConnBuffer = 16 << 10
+	replicaConnIdle   = time.Minute // unused connections are closed after this time
+)
+
+func (o *Options) replicaConnOption() rueidis.ClientOption {
+	c := o.clientOption()
+	c.RingScaleEachConn = replicaConnRing
+	c.PipelineMultiplex = -1
+	c.ReadBufferEachConn, c.WriteBufferEachConn = replicaConnBuffer, replicaConnBuffer
+	c.BlockingPoolSize, c.BlockingPoolCleanup = maxReplicaConns, replicaConnIdle
+	return c
+}
+
+// get returns the client, and creates it on the first call.
+func (w *replicaConns) get(o *Options) (rueidis.Client, error) {
+	if c := w.client.Load(); c != nil {
+		return *c, nil
+	}
+	c, err, _ := w.opens.Do("", func() (any, error) {
+		if c := w.client.Load(); c != nil {
+			return *c, nil
+		}
+		c, err := rueidis.NewClient(o.replicaConnOption())
+		if err != nil {
+			return nil, err
+		}
+		w.client.Store(&c)
+		return c, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.(rueidis.Client), nil
+}
+
+func (w *replicaConns) close() {
+	if c := w.client.Load(); c != nil {
+		(*c).Close()
+	}
+}
+
+// enterWaiting is enter for a call that waits for replicas.
+func (n *node) enterWaiting(ctx context.Context) error {
+	if err := n.enter(ctx); err != nil {
+		return err
+	}
+	select {
+	case n.waits <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		n.leave(nil)
+		return fmt.Errorf("redis at %s: too many calls wait for replicas: %w", n.address, ctx.Err())
+	}
+}
+
+func (n *node) leaveWaiting(fault error) {
+	<-n.waits
+	n.leave(fault)
 }

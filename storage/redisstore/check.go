@@ -13,19 +13,18 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// minVersion is the oldest Redis that this is tested to work with. A Valkey says that it is
-// a Redis 7.2.
+// minVersion is the oldest supported version of Redis. Valkey reports Redis 7.2.
 var minVersion = [2]int{6, 2}
 
-// check returns why the servers cannot be used, and warns of how they would forget.
+// check returns an error if the servers are not usable. It logs settings that risk the loss of counts.
 func (s *Store) check(ctx context.Context) error {
 	for address, n := range s.client.Nodes() {
-		calls, cancel := s.within(ctx)
+		calls, cancel := s.withTimeout(ctx)
 		info, err := n.Do(calls, n.B().Info().Build()).ToString()
 		cancel()
 		if err != nil {
-			if _, told := rueidis.IsRedisErr(err); !told && s.client.Mode() == rueidis.ClientModeCluster {
-				continue // a node that is away is no reason not to use the others
+			if _, isReply := rueidis.IsRedisErr(err); !isReply && s.client.Mode() == rueidis.ClientModeCluster {
+				continue // the other nodes may be usable
 			}
 			return fmt.Errorf("INFO: %w", err)
 		}
@@ -36,14 +35,14 @@ func (s *Store) check(ctx context.Context) error {
 	if err := s.checkFormat(ctx); err != nil {
 		return err
 	}
-	if _, _, err := s.look(ctx, newBatch(s.o.registry())); err != nil { // a script that does next to nothing
+	if _, _, err := s.readBatch(ctx, newBatch(s.o.registry())); err != nil { // tests EVALSHA with an empty batch
 		return err
 	}
 	return s.checkWatch(ctx)
 }
 
-// checkWatch makes sure that the servers tell what others change: one of them, that
-// answers. Without it everything would be away.
+// checkWatch returns an error if no reachable master supports client tracking. Without tracking the store
+// would report every master as away.
 func (s *Store) checkWatch(ctx context.Context) error {
 	masters, err := s.topology(ctx)
 	if err != nil {
@@ -61,13 +60,13 @@ func (s *Store) checkWatch(ctx context.Context) error {
 		}
 		if errors.Is(err, rueidis.ErrNoCache) {
 			why, _, _ := strings.Cut(err.Error(), "\n")
-			return fmt.Errorf("CLIENT TRACKING, of RESP3: %s", why)
+			return fmt.Errorf("CLIENT TRACKING (RESP3): %s", why)
 		}
 	}
 	return nil
 }
 
-// infoOf reads what INFO answers.
+// infoOf parses the answer of INFO.
 func infoOf(text string) map[string]string {
 	info := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -80,27 +79,28 @@ func infoOf(text string) map[string]string {
 
 func (s *Store) checkInfo(address string, info map[string]string) error {
 	if v := info["redis_version"]; tooOld(v) {
-		return fmt.Errorf("it is version %s: Redis %d.%d, Valkey 7.2 or later is needed", v, minVersion[0], minVersion[1])
+		return fmt.Errorf("version %s is too old: Redis %d.%d or Valkey 7.2 is required", v, minVersion[0], minVersion[1])
 	}
 	if info["cluster_enabled"] == "1" && s.client.Mode() != rueidis.ClientModeCluster {
-		return errors.New("it is a node of a Cluster and does not tell who has which slot: " +
-			"the user needs permission for CLUSTER SLOTS, from version 8 on for CLUSTER SHARDS too")
+		return errors.New("the server is a Cluster node, but does not list its slots: " +
+			"the user needs permission for CLUSTER SLOTS, and for CLUSTER SHARDS from version 8 on")
 	}
 	s.warn(address, info, time.Now())
 	return nil
 }
 
-// warned remembers when a warning was logged, by address and text.
-type warned struct {
+// warningLog remembers when each warning was last logged, by address and text.
+type warningLog struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// warnEvery is how often a warning is logged while it holds.
+// warnEvery is the interval at which a lasting condition is logged again.
 const warnEvery = time.Hour
 
-// while logs a warning when its condition begins to hold, and then every hour. It returns holds.
-func (w *warned) while(holds bool, log *slog.Logger, address string, now time.Time, text string, about ...any) bool {
+// logWhile logs a warning when its condition becomes true, and every hour while it stays true. It returns
+// holds.
+func (w *warningLog) logWhile(holds bool, log *slog.Logger, address string, now time.Time, text string, about ...any) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := address + " " + text
@@ -113,9 +113,10 @@ func (w *warned) while(holds bool, log *slog.Logger, address string, now time.Ti
 	return holds
 }
 
-// warn logs each setting by which a server may lose counts, and returns the number of those settings.
+// warn logs each setting of a server that risks the loss of counts. It returns the number of such
+// settings.
 func (s *Store) warn(address string, info map[string]string, now time.Time) (hold int) {
-	policy, wait, master := info["maxmemory_policy"], s.tuned.Load().wait.Replicas, info["role"] == "master"
+	policy, wait, master := info["maxmemory_policy"], s.settings.Load().wait.Replicas, info["role"] == "master"
 	replicas, err := strconv.Atoi(info["connected_slaves"])
 	for _, w := range []struct {
 		holds bool
@@ -124,13 +125,13 @@ func (s *Store) warn(address string, info map[string]string, now time.Time) (hol
 	}{
 		{policy != "noeviction", "redis may delete counters when its memory is full: set maxmemory-policy noeviction",
 			[]any{"maxmemory_policy", policy}},
-		{master && err == nil && replicas < wait, "redis has fewer replicas than decisions wait for: they will fail",
+		{master && err == nil && replicas < wait, "redis has fewer replicas than wait_replicas: decisions will fail",
 			[]any{"replicas", replicas, "wait_replicas", wait}},
-		{master && replicas > 0 && wait == 0, "a fail-over of redis may forget what was counted last: set wait_replicas",
+		{master && replicas > 0 && wait == 0, "a failover of redis may lose the latest counts: set wait_replicas",
 			[]any{"replicas", replicas}},
-		{master && info["aof_enabled"] == "0", "redis keeps no append-only file: a restart of it forgets what was counted since its last snapshot", nil},
+		{master && info["aof_enabled"] == "0", "redis has no append-only file: a restart loses the counts since the last snapshot", nil},
 	} {
-		if s.warned.while(w.holds, s.o.Logger, address, now, w.text, w.about...) {
+		if s.warnings.logWhile(w.holds, s.o.Logger, address, now, w.text, w.about...) {
 			hold++
 		}
 	}
@@ -142,16 +143,16 @@ func tooOld(version string) bool {
 	minor, _, _ := strings.Cut(rest, ".")
 	a, err := strconv.Atoi(major)
 	if err != nil {
-		return false // of a kind that does not say it
+		return false // not a numeric version
 	}
 	b, _ := strconv.Atoi(minor)
 	return a < minVersion[0] || a == minVersion[0] && b < minVersion[1]
 }
 
-// checkFormat makes sure that what is there was written by this layout. It writes only
-// where nothing is: a server whose memory is full can still be read.
+// checkFormat returns an error if the stored data has another format. It writes the format only into an
+// empty store, so that a store with full memory can be opened.
 func (s *Store) checkFormat(ctx context.Context) error {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	have, err := s.storedFormat(ctx)
 	if rueidis.IsRedisNil(err) {
@@ -159,13 +160,13 @@ func (s *Store) checkFormat(ctx context.Context) error {
 		if err := s.do(ctx, set).Error(); err != nil && !rueidis.IsRedisNil(err) {
 			return err
 		}
-		have, err = s.storedFormat(ctx) // another may have been quicker
+		have, err = s.storedFormat(ctx) // another process may have written it first
 	}
 	switch {
 	case err != nil:
 		return err
 	case have != format:
-		return fmt.Errorf("what is stored under %s was written by another version of Limitkeeper: it has the format %q, this version knows %q", s.o.Prefix, have, format)
+		return fmt.Errorf("the data under %s was written by another version of Limitkeeper: its format is %q, this version supports %q", s.o.Prefix, have, format)
 	}
 	return nil
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// One node whose wall clock is a year ahead moves the windows of no other node: neither when it
-// starts so, nor when its clock jumps and stays. A failure means that one wrong clock ends the
-// quotas of every customer.
+// A node whose wall clock is a year ahead moves the windows of no other node, neither after a start nor
+// after a jump. A failure means that one wrong clock ends the quotas of every customer.
 func TestNodeWithWrongClock(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	server, ctx := redistest.Start(t), t.Context()
@@ -30,7 +29,7 @@ func TestNodeWithWrongClock(t *testing.T) {
 	start := func(ahead time.Duration) node {
 		machine := clocktest.New(time.Now().Add(ahead))
 		clock := core.NewClock(machine.Read, nil)
-		store := opened(t, redisstore.Options{Addresses: []string{server.Addr()}, Clock: clock})
+		store := openFaulty(t, redisstore.Options{Addresses: []string{server.Addr()}, Clock: clock})
 		return node{core.NewService(store, core.Config{Clock: clock.Now}), clock, machine}
 	}
 	right := start(0)

@@ -1,24 +1,24 @@
 package redisstore
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// A counter is 64 bytes: that is how long a value may be for the hash to be kept in one
-// piece of memory while it is small (hash-max-listpack-value). The scripts read and
-// write it, see COUNTER in shared.lua. Its windows are told by the days, in UTC, on
-// which they begin.
+// counterSize is the size of a stored counter in bytes. Redis keeps a small hash in one compact listpack
+// while its values have at most 64 bytes (hash-max-listpack-value). shared.lua describes the fields. A
+// window is stored as the day, in UTC, on which it starts.
 const counterSize = 64
 
 const day = 24 * 60 * 60 // seconds
 
-// maxUsed is the largest usage that is counted: what a number of Lua can hold.
+// maxUsed is the maximum of a stored usage: the largest integer that a Lua number represents exactly.
 const maxUsed = core.MaxLimit
 
-// decodeCounter returns a counter as core knows it.
+// decodeCounter decodes a stored counter.
 func decodeCounter(b string) (c core.Counter, err error) {
 	r := record.NewReader([]byte(b))
 	for p := range c.Tallies {
@@ -37,10 +37,10 @@ func decodeCounter(b string) (c core.Counter, err error) {
 	return c, nil
 }
 
-// leaves reports whether a counter is that of a key that is about to move.
-func leaves(b string) bool { return b[counterSize-1] == 1 }
+// isMoving reports whether a counter is frozen because its key moves to another user.
+func isMoving(b string) bool { return b[counterSize-1] == 1 }
 
-// encodeCounter returns the stored form of a counter of a key that has moved so often.
+// encodeCounter encodes the counter of a key that has moved as often as moves says.
 func encodeCounter(c *core.Counter, moves uint8) string {
 	b := make([]byte, 0, counterSize)
 	for _, t := range c.Tallies {
@@ -56,6 +56,54 @@ func encodeCounter(c *core.Counter, moves uint8) string {
 	b = record.AppendUint(b, 5, uint64(s))
 	b = record.AppendUint(b, 4, uint64(ns))
 	b = record.AppendUint(b, 4, uint64(min(c.DeniedOmitted, 1<<32-1)))
-	b = append(b, make([]byte, 9)...) // the last denials, the request ids; of a user the latest entry
+	b = append(b, make([]byte, 9)...) // of a key: latest denials, start of request ids; of a user: time of the latest entry
 	return string(append(b, moves, 0))
+}
+
+// counterKeys are the Redis keys of a decision. The caller's KeyHandle caches them.
+type counterKeys struct {
+	account                           string
+	user, seq                         int64
+	field                             string
+	counters, userHistory, keyHistory string // hash of counters, lists of entries
+}
+
+// counterKeys returns the keys for a request, from its handle if possible.
+func (s *Store) counterKeys(c *core.Consumption) *counterKeys {
+	if c.KeyHandle != nil {
+		if k, ok := c.KeyHandle.Load().(*counterKeys); ok && k.seq == c.KeySeq && k.user == c.UserID && k.account == c.Account {
+			return k
+		}
+	}
+	n, field := s.o.usage(c.Account, c.UserID), fieldOf(c.KeySeq)
+	k := &counterKeys{account: c.Account, user: c.UserID, seq: c.KeySeq, field: field,
+		counters: n.counters(), userHistory: n.history(userField), keyHistory: n.history(field)}
+	if c.KeyHandle != nil {
+		c.KeyHandle.Store(k)
+	}
+	return k
+}
+
+// dayStarts are the starts of all windows that contain a day.
+type dayStarts struct {
+	begin, end int64 // of the day, Unix seconds; then the start days, as consume.lua expects them
+	packed     []byte
+}
+
+// windowStarts caches the dayStarts of the latest request.
+type windowStarts struct{ current atomic.Pointer[dayStarts] }
+
+// of returns the start days of the windows that contain a time, encoded for consume.lua.
+func (t *windowStarts) of(at time.Time) []byte {
+	sec := at.Unix()
+	if d := t.current.Load(); d != nil && d.begin <= sec && sec < d.end {
+		return d.packed
+	}
+	w := core.Day.Window(at)
+	d := &dayStarts{begin: w.Start.Unix(), end: w.Start.Unix() + day}
+	for _, p := range core.Periods() {
+		d.packed = record.AppendUint(d.packed, 3, uint64(max(0, p.Window(at).Start.Unix()/day)))
+	}
+	t.current.Store(d)
+	return d.packed
 }

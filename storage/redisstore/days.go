@@ -13,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// The numbers of a day, as scripts/tallies.lua has them.
+// Numbers of a day, as in scripts/day_counts.lua.
 const (
 	dayAllowed = iota
 	dayDenied
@@ -21,23 +21,23 @@ const (
 	daySharedDenied
 )
 
-// tallyField is a field of the counters with the tally of a number.
-type tallyField struct {
+// dayField is a field of the hash of counters that holds one number of the latest day.
+type dayField struct {
 	name   string
 	number int
 }
 
-// tallyFields returns those of a user or key. The first is the counter, with the tally of what
-// it allowed.
-func tallyFields(field string) []tallyField {
+// dayFields returns the day fields of a user or key. The first is the counter itself, which holds the
+// allowed requests of its day.
+func dayFields(field string) []dayField {
 	if field == userField {
-		return []tallyField{{field, daySharedAllowed}, {"a", dayAllowed}, {"d", dayDenied}, {"s", daySharedDenied}}
+		return []dayField{{field, daySharedAllowed}, {"a", dayAllowed}, {"d", dayDenied}, {"s", daySharedDenied}}
 	}
-	return []tallyField{{field, dayAllowed}, {"d" + field, dayDenied}}
+	return []dayField{{field, dayAllowed}, {"d" + field, dayDenied}}
 }
 
-// numberOf returns a number of a day, to be read or set.
-func numberOf(d *core.CounterDay, number int) *int64 {
+// dayNumber returns a pointer to a number of a day.
+func dayNumber(d *core.CounterDay, number int) *int64 {
 	switch number {
 	case dayAllowed:
 		return &d.Allowed
@@ -49,25 +49,25 @@ func numberOf(d *core.CounterDay, number int) *int64 {
 	return &d.Shared.Denied
 }
 
-// daily are the days of a user or key.
-type daily map[core.Date]*core.CounterDay
+// dayMap maps dates to the days of a user or key.
+type dayMap map[core.Date]*core.CounterDay
 
-func (d daily) set(number int, date core.Date, used int64) {
+func (d dayMap) set(number int, date core.Date, used int64) {
 	if d[date] == nil {
 		d[date] = &core.CounterDay{Date: date}
 	}
-	*numberOf(d[date], number) = used
+	*dayNumber(d[date], number) = used
 }
 
-// Before a tally of a day that is over stands the day, then in so many bits which number it
-// is, and in how many bytes that is written.
+// Each number of a past day has a head of 4 bytes: the date, then numberBits for which number it is, then
+// sizeBits for the size of the number in bytes.
 const (
 	numberBits = 2
 	sizeBits   = 3
 )
 
-// addOver adds days that are over.
-func (d daily) addOver(over string) error {
+// addPast decodes past days.
+func (d dayMap) addPast(over string) error {
 	for r := record.NewReader([]byte(over)); !r.Ended(); {
 		head := r.Uint(4)
 		used := r.Uint(int(head % (1 << sizeBits)))
@@ -80,8 +80,8 @@ func (d daily) addOver(over string) error {
 	return nil
 }
 
-// appendOver appends the tally of a number on a day that is over.
-func appendOver(b []byte, number int, t core.Tally) []byte {
+// appendPast encodes one number of a past day.
+func appendPast(b []byte, number int, t core.Tally) []byte {
 	size := 7
 	switch {
 	case t.Used < 1<<8:
@@ -93,14 +93,14 @@ func appendOver(b []byte, number int, t core.Tally) []byte {
 	return record.AppendUint(record.AppendUint(b, 4, head), size, uint64(t.Used))
 }
 
-// addTally adds a tally: what it says of its day is later than what is over.
-func (d daily) addTally(number int, t core.Tally) {
+// addCurrent adds the number of a latest day. It replaces an earlier value for that day.
+func (d dayMap) addCurrent(number int, t core.Tally) {
 	if t != (core.Tally{}) {
 		d.set(number, t.Date(), t.Used)
 	}
 }
 
-func decodeTally(b string) (t core.Tally, err error) {
+func decodeDayCount(b string) (t core.Tally, err error) {
 	r := record.NewReader([]byte(b))
 	t.Start, t.Used = int64(r.Uint(3))*day, int64(r.Uint(7))
 	if r.Failed() {
@@ -109,7 +109,7 @@ func decodeTally(b string) (t core.Tally, err error) {
 	return t, err
 }
 
-func encodeTally(t core.Tally) string {
+func encodeDayCount(t core.Tally) string {
 	return string(record.AppendUint(record.AppendUint(nil, 3, uint64(t.Start/day)), 7, uint64(t.Used)))
 }
 
@@ -128,10 +128,10 @@ func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date)
 	}
 	whole := func(d *core.CounterDay) { add(d.Date, d.Traffic) }
 	shared := func(d *core.CounterDay) { add(d.Date, d.Shared) }
-	read := s.daily
+	read := s.readDays
 	if first == last {
-		read = func(ctx context.Context, places []place) ([]daily, []int, error) {
-			return s.dailyOn(ctx, places, first)
+		read = func(ctx context.Context, locs []location) ([]dayMap, []int, error) {
+			return s.readDay(ctx, locs, first)
 		}
 	}
 	var err error
@@ -140,11 +140,11 @@ func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date)
 	case of.KeyID != "" || of.UserID != 0:
 		err = s.eachDay(ctx, []core.CounterID{{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}}, read, whole)
 	case of.PlanID != "":
-		if err = s.eachDayOf(ctx, n.keys(core.KeyFilter{PlanID: &of.PlanID}), keyOf(of.Account), read, whole); err == nil {
-			err = s.eachDayOf(ctx, n.users(core.UserFilter{PlanID: of.PlanID}), userOf(of.Account), read, shared)
+		if err = s.eachDayInIndex(ctx, n.keys(core.KeyFilter{PlanID: &of.PlanID}), keyCounterID(of.Account), read, whole); err == nil {
+			err = s.eachDayInIndex(ctx, n.users(core.UserFilter{PlanID: of.PlanID}), userCounterID(of.Account), read, shared)
 		}
 	default:
-		err = s.eachDayOf(ctx, n.users(core.UserFilter{}), userOf(of.Account), read, whole)
+		err = s.eachDayInIndex(ctx, n.users(core.UserFilter{}), userCounterID(of.Account), read, whole)
 	}
 	if err != nil {
 		return nil, err
@@ -152,16 +152,16 @@ func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date)
 	return list, nil
 }
 
-// dailyReader returns the days at some places, and at which of them there is no counter that is
-// there to stay.
-type dailyReader func(context.Context, []place) (all []daily, missing []int, err error)
+// dayReader returns the days at the locations. missing are the indexes of counters that do not exist or
+// are about to move.
+type dayReader func(context.Context, []location) (all []dayMap, missing []int, err error)
 
-// eachDayOf calls fn with the days of all users or keys of an index, in no order and never
-// twice at the same time.
-func (s *Store) eachDayOf(ctx context.Context, index string, counter func(id string) core.CounterID,
-	read dailyReader, fn func(*core.CounterDay)) error {
+// eachDayInIndex calls fn with the days of all users or keys in an index, in no order and never
+// concurrently.
+func (s *Store) eachDayInIndex(ctx context.Context, index string, counter func(id string) core.CounterID,
+	read dayReader, fn func(*core.CounterDay)) error {
 	var mu sync.Mutex
-	return s.eachPart(ctx, index, counter, func(ctx context.Context, ids []core.CounterID) error {
+	return s.scanIndex(ctx, index, counter, func(ctx context.Context, ids []core.CounterID) error {
 		return s.eachDay(ctx, ids, read, func(d *core.CounterDay) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -171,8 +171,8 @@ func (s *Store) eachDayOf(ctx context.Context, index string, counter func(id str
 }
 
 // eachDay calls fn with the days of some users or keys, in no order.
-func (s *Store) eachDay(ctx context.Context, ids []core.CounterID, read dailyReader, fn func(*core.CounterDay)) error {
-	all, err := atPlaces(ctx, s, ids, func(places []place) ([]daily, []int, error) { return read(ctx, places) })
+func (s *Store) eachDay(ctx context.Context, ids []core.CounterID, read dayReader, fn func(*core.CounterDay)) error {
+	all, err := readLocated(ctx, s, ids, func(locs []location) ([]dayMap, []int, error) { return read(ctx, locs) })
 	if err != nil {
 		return err
 	}
@@ -184,54 +184,54 @@ func (s *Store) eachDay(ctx context.Context, ids []core.CounterID, read dailyRea
 	return nil
 }
 
-// daily is a dailyReader of all days.
-func (s *Store) daily(ctx context.Context, places []place) (all []daily, missing []int, err error) {
-	return s.dailyAt(ctx, places, placed(places))
+// readDays is a dayReader for all days.
+func (s *Store) readDays(ctx context.Context, locs []location) (all []dayMap, missing []int, err error) {
+	return s.readDaysAt(ctx, locs, existing(locs))
 }
 
-// dailyAt is daily for some of the places: of the others there is nothing.
-func (s *Store) dailyAt(ctx context.Context, places []place, which []int) (all []daily, missing []int, err error) {
+// readDaysAt reads the days at some of the locations, given as indexes. The others stay nil.
+func (s *Store) readDaysAt(ctx context.Context, locs []location, which []int) (all []dayMap, missing []int, err error) {
 	keys, args := make([][]string, len(which)), make([][]string, len(which))
 	for i, at := range which {
-		p := places[at]
-		keys[i] = []string{p.names.counters(), p.names.tallies(p.field)}
-		for _, f := range tallyFields(p.field) {
+		p := locs[at]
+		keys[i] = []string{p.slot.counters(), p.slot.pastDays(p.field)}
+		for _, f := range dayFields(p.field) {
 			args[i] = append(args[i], f.name)
 		}
 	}
-	all = make([]daily, len(places))
-	for i, r := range daysScript.readEach(ctx, s, keys, args) {
+	all = make([]dayMap, len(locs))
+	for i, r := range readDaysScript.readEach(ctx, s, keys, args) {
 		parts, err := r.ToArray()
 		if err != nil {
 			return nil, nil, unavailable(err)
 		}
 		at := which[i]
-		fields := tallyFields(places[at].field)
+		fields := dayFields(locs[at].field)
 		over, _ := text(parts[len(fields)])
-		days, c, err := decodeDaily(fields, parts, over)
+		days, c, err := decodeDays(fields, parts, over)
 		if err != nil {
 			return nil, nil, err
 		}
-		if all[at] = days; !c.stays {
+		if all[at] = days; !c.notMoving {
 			missing = append(missing, at)
 		}
 	}
 	return all, missing, nil
 }
 
-// dailyOn is a dailyReader of one day. Where it is that of the latest requests, as it mostly
-// is, it is in the counters: the days that are over are read only where it is not.
-func (s *Store) dailyOn(ctx context.Context, places []place, day core.Date) (all []daily, missing []int, err error) {
-	which := placed(places)
+// readDay is a dayReader for one day. It reads past days only for counters whose latest day is another
+// one.
+func (s *Store) readDay(ctx context.Context, locs []location, day core.Date) (all []dayMap, missing []int, err error) {
+	which := existing(locs)
 	cmds := make([]rueidis.Completed, len(which))
 	for i, at := range which {
-		cmd := s.client.B().Hmget().Key(places[at].names.counters()).Field()
-		for _, f := range tallyFields(places[at].field) {
+		cmd := s.client.B().Hmget().Key(locs[at].slot.counters()).Field()
+		for _, f := range dayFields(locs[at].field) {
 			cmd = cmd.Field(f.name)
 		}
 		cmds[i] = cmd.Build()
 	}
-	all = make([]daily, len(places))
+	all = make([]dayMap, len(locs))
 	var earlier []int
 	for i, r := range s.doMany(ctx, cmds) {
 		parts, err := r.ToArray()
@@ -239,13 +239,13 @@ func (s *Store) dailyOn(ctx context.Context, places []place, day core.Date) (all
 			return nil, nil, unavailable(err)
 		}
 		at := which[i]
-		days, c, err := decodeDaily(tallyFields(places[at].field), parts, "")
+		days, c, err := decodeDays(dayFields(locs[at].field), parts, "")
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case c.allowed != day || c.latest != day:
 			earlier = append(earlier, at)
-		case !c.stays:
+		case !c.notMoving:
 			all[at], missing = days, append(missing, at)
 		default:
 			all[at] = days
@@ -254,7 +254,7 @@ func (s *Store) dailyOn(ctx context.Context, places []place, day core.Date) (all
 	if len(earlier) == 0 {
 		return all, missing, nil
 	}
-	more, moreMissing, err := s.dailyAt(ctx, places, earlier)
+	more, moreMissing, err := s.readDaysAt(ctx, locs, earlier)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -264,16 +264,16 @@ func (s *Store) dailyOn(ctx context.Context, places []place, day core.Date) (all
 	return all, append(missing, moreMissing...), nil
 }
 
-// dailyCounter is what decodeDaily finds out beside.
-type dailyCounter struct {
-	stays           bool      // the counter is there to stay
-	allowed, latest core.Date // the days of its own tally, and of the latest
+// dayCounter describes the counter that decodeDays has decoded.
+type dayCounter struct {
+	notMoving       bool      // the counter exists, and is not about to move
+	allowed, latest core.Date // date in the counter, and the latest date in all fields
 }
 
-// decodeDaily returns the days that are in fields, and those that are over.
-func decodeDaily(fields []tallyField, parts []rueidis.RedisMessage, over string) (days daily, c dailyCounter, err error) {
-	days = daily{}
-	if err := days.addOver(over); err != nil {
+// decodeDays decodes the latest days from fields, and the past days.
+func decodeDays(fields []dayField, parts []rueidis.RedisMessage, over string) (days dayMap, c dayCounter, err error) {
+	days = dayMap{}
+	if err := days.addPast(over); err != nil {
 		return nil, c, err
 	}
 	for i, f := range fields {
@@ -286,14 +286,14 @@ func decodeDaily(fields []tallyField, parts []rueidis.RedisMessage, over string)
 			var counter core.Counter
 			counter, err = decodeCounter(b)
 			t = counter.Tallies[core.Day]
-			c.stays, c.allowed = err == nil && !leaves(b), t.Date()
+			c.notMoving, c.allowed = err == nil && !isMoving(b), t.Date()
 		} else {
-			t, err = decodeTally(b)
+			t, err = decodeDayCount(b)
 		}
 		if err != nil {
 			return nil, c, err
 		}
-		days.addTally(f.number, t)
+		days.addCurrent(f.number, t)
 		c.latest = max(c.latest, t.Date())
 	}
 	return days, c, nil
@@ -305,7 +305,7 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) (list []core
 		return nil, err
 	}
 	defer s.end()
-	err = s.eachDay(ctx, []core.CounterID{id}, s.daily, func(d *core.CounterDay) {
+	err = s.eachDay(ctx, []core.CounterID{id}, s.readDays, func(d *core.CounterDay) {
 		if *d != (core.CounterDay{Date: d.Date}) {
 			list = append(list, *d)
 		}
@@ -314,9 +314,8 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) (list []core
 	return list, err
 }
 
-// daysLive is for how long days that are over are kept after the last of them has come, in
-// milliseconds.
-var daysLive = strconv.Itoa((core.DaysKept + 1) * day * 1000)
+// pastDaysTTL is how long past days live after the last write, in milliseconds.
+var pastDaysTTL = strconv.Itoa((core.DaysKept + 1) * day * 1000)
 
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.CounterDay) error {
@@ -324,43 +323,43 @@ func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.Coun
 		return err
 	}
 	defer s.end()
-	places, err := s.places(ctx, []core.CounterID{id})
+	locs, err := s.locations(ctx, []core.CounterID{id})
 	if err != nil {
 		return err
 	}
-	at := places[0]
-	over, tallies := encodeDays(tallyFields(at.field), days)
-	return s.set(ctx, id, at, setDaysScript, []string{at.names.counters(), at.names.tallies(at.field)},
-		append([]string{at.field, over, daysLive}, tallies...))
+	at := locs[0]
+	over, latest := encodeDays(dayFields(at.field), days)
+	return s.setAt(ctx, id, at, setDaysScript, []string{at.slot.counters(), at.slot.pastDays(at.field)},
+		append([]string{at.field, over, pastDaysTTL}, latest...))
 }
 
-// encodeDays returns days as they are stored: those that are over, and the tallies of the last
-// ones by their fields.
-func encodeDays(fields []tallyField, days []core.CounterDay) (over string, tallies []string) {
+// encodeDays returns the stored form of days: the past days, and pairs of field and value for the latest
+// days.
+func encodeDays(fields []dayField, days []core.CounterDay) (over string, latest []string) {
 	var b []byte
 	for i, f := range fields {
 		var last core.Tally
 		for _, d := range days {
-			used := min(*numberOf(&d, f.number), maxUsed)
+			used := min(*dayNumber(&d, f.number), maxUsed)
 			if used == 0 {
 				continue
 			}
 			if last.Used > 0 {
-				b = appendOver(b, f.number, last)
+				b = appendPast(b, f.number, last)
 			}
 			last = core.Tally{Start: int64(max(0, d.Date)) * day, Used: used}
 		}
-		tally := ""
+		value := ""
 		switch {
 		case last.Used == 0:
-		case i == 0: // the counter has its tally: of this day, or of another one
-			b = appendOver(b, f.number, last)
+		case i == 0: // the counter holds its own latest day, which may differ
+			b = appendPast(b, f.number, last)
 		default:
-			tally = encodeTally(last)
+			value = encodeDayCount(last)
 		}
 		if i > 0 {
-			tallies = append(tallies, f.name, tally)
+			latest = append(latest, f.name, value)
 		}
 	}
-	return string(b), tallies
+	return string(b), latest
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// The days of an account and of a plan are those of all users and keys, however many, on
-// whichever master they are, also when no server knows the script any more.
-func TestDaysOfMany(t *testing.T) {
+// The days of an account and of a plan are the sums over all users and keys, on every master, even after
+// SCRIPT FLUSH.
+func TestDaysOfManyKeys(t *testing.T) {
 	t.Parallel()
-	const keys = 1203 // more than are read at once, twice
+	const keys = 1203 // more than two batches of a scan
 	c := redistest.StartCluster(t)
 	s := open(t, redisstore.Options{Addresses: c.Addrs()})
 	defer s.Close()
@@ -23,7 +23,7 @@ func TestDaysOfMany(t *testing.T) {
 	}
 	plan, made := storetest.Fill(t, s, "acct_1", keys)
 	at := time.Now()
-	for i := 0; i < keys; i += 3 { // the others were never used
+	for i := 0; i < keys; i += 3 { // the other keys stay unused
 		r := counted(made[i], i)
 		r.Entry.At = at
 		if _, err := s.Consume(t.Context(), r); err != nil {

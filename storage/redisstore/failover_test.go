@@ -11,9 +11,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// failovers returns how often a master is killed by each test: once, or as often as the
-// environment variable REDISSTORE_FAILOVERS says. With 5 the figures of the manual are
-// measured.
+// failovers returns how often each test kills a master: REDISSTORE_FAILOVERS, by default 1. The figures in
+// docs/distributed.md are measured with 5.
 func failovers(t testing.TB) int {
 	s := os.Getenv("REDISSTORE_FAILOVERS")
 	if s == "" {
@@ -26,7 +25,7 @@ func failovers(t testing.TB) int {
 	return n
 }
 
-// slotOf returns the slot of the Cluster that a user is in.
+// slotOf returns the Cluster slot of a user.
 func (w *world) slotOf(t testing.TB, server *redistest.Server, user int64) int {
 	t.Helper()
 	slot, err := strconv.Atoi(server.Do(t, "CLUSTER", "KEYSLOT", fmt.Sprintf("{%s/%d}", w.account, user)))
@@ -36,30 +35,30 @@ func (w *world) slotOf(t testing.TB, server *redistest.Server, user int64) int {
 	return slot
 }
 
-// warm asks a request with each key, so that all counters are there.
-func (l *load) warm(t testing.TB) {
+// useAllKeys sends a request with each key, so that all counters exist.
+func (l *load) useAllKeys(t testing.TB) {
 	t.Helper()
 	for i := range l.w.keys {
-		l.ask(t, call{key: i})
+		l.send(t, call{key: i})
 	}
 }
 
-// outage is what a failover does to those who ask.
-type outage struct {
-	taken, lasted    time.Duration // until the replica took over, until a request of the slots was allowed
-	there, elsewhere int           // requests that failed, of the slots and of others
-	meanwhile        int           // requests of others that were allowed
+// outageTimes describes what callers notice of a failover.
+type outageTimes struct {
+	takeover, untilAllowed  time.Duration // until the replica took over; until a request to its slots was allowed
+	failed, failedElsewhere int           // failed requests: to its slots, to others
+	allowedElsewhere        int           // allowed requests to other slots
 }
 
-// String says it for the log of the test.
-func (o outage) String() string {
+// String formats the times for the test log.
+func (o outageTimes) String() string {
 	return fmt.Sprintf("a replica took over after %v, slots were away for %v: %d of their requests failed; of other slots %d were allowed meanwhile, %d failed",
-		o.taken.Round(time.Millisecond), o.lasted.Round(time.Millisecond), o.there, o.meanwhile, o.elsewhere)
+		o.takeover.Round(time.Millisecond), o.untilAllowed.Round(time.Millisecond), o.failed, o.allowedElsewhere, o.failedElsewhere)
 }
 
-// failOver kills the master that has the first key under load, waits until its replica has
-// taken over and requests are allowed again, and brings it back.
-func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outage) {
+// failOver kills the master of the first key under load. It waits until the replica has taken over and
+// requests are allowed, then restarts the killed server.
+func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outageTimes) {
 	t.Helper()
 	slot := l.w.slotOf(t, c.Nodes()[1], l.w.keys[0].UserID)
 	master := c.MasterOf(slot)
@@ -73,20 +72,20 @@ func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outage) {
 	master.Kill()
 	killed := time.Now()
 	c.AwaitFailover(t, slot, master)
-	o.taken = time.Since(killed)
-	if l.waits { // who took over has no replica before that
+	o.takeover = time.Since(killed)
+	if l.waits { // until then, the new master has no replica
 		master.Restart()
 	}
-	o.lasted = l.await(t, killed, 20*time.Second, allowed, affected)
-	back := killed.Add(o.lasted)
-	time.Sleep(2 * time.Second) // what fails later, too
-	calls := only(l.sofar(), after(killed))
-	o.there, o.elsewhere = len(only(calls, failed, affected)), len(only(calls, failed, others))
-	o.meanwhile = len(only(calls, allowed, others, before(back)))
-	if o.meanwhile == 0 || o.elsewhere > o.meanwhile/10 {
-		t.Errorf("of other slots %d requests were allowed while one master was away, %d failed", o.meanwhile, o.elsewhere)
+	o.untilAllowed = l.await(t, killed, 20*time.Second, outcomeAllowed, affected)
+	back := killed.Add(o.untilAllowed)
+	time.Sleep(2 * time.Second) // to catch late failures
+	calls := filterCalls(l.callsSoFar(), after(killed))
+	o.failed, o.failedElsewhere = len(filterCalls(calls, failed, affected)), len(filterCalls(calls, failed, others))
+	o.allowedElsewhere = len(filterCalls(calls, outcomeAllowed, others, before(back)))
+	if o.allowedElsewhere == 0 || o.failedElsewhere > o.allowedElsewhere/10 {
+		t.Errorf("%d requests to other slots were allowed while one master was away, %d failed", o.allowedElsewhere, o.failedElsewhere)
 	}
-	if late := only(calls, failed, after(back.Add(5*time.Second))); len(late) > 0 {
+	if late := filterCalls(calls, failed, after(back.Add(5*time.Second))); len(late) > 0 {
 		t.Errorf("%d requests failed 5 seconds after the replica has taken over: %v", len(late), late[0].err)
 	}
 	if !l.waits {
@@ -96,28 +95,27 @@ func (l *load) failOver(t testing.TB, c *redistest.Cluster) (o outage) {
 	return o
 }
 
-// partial lets a Cluster serve the slots that it can, when others are away. By default it
-// serves none then.
-var partial = []string{"--cluster-require-full-coverage", "no"}
+// partialCoverage lets a Cluster serve the remaining slots while a master is down. By default it serves
+// none.
+var partialCoverage = []string{"--cluster-require-full-coverage", "no"}
 
-// clusterLoad opens a store on a Cluster, and lets requests come on all its masters.
+// clusterLoad opens a store on a Cluster and starts a load on all masters.
 func clusterLoad(t testing.TB, c *redistest.Cluster, wait redisstore.Wait) *load {
 	t.Helper()
 	o := faulty(c.Addrs()...)
 	o.Wait = wait
-	w := newWorld(t, opened(t, o), 9)
+	w := newWorld(t, openFaulty(t, o), 9)
 	l := w.startLoad(t, 8)
 	l.waits = wait.Replicas > 0
-	l.warm(t)
+	l.useAllKeys(t)
 	return l
 }
 
-// A master of a Cluster that dies takes its slots away for as long as its replica takes to
-// take over; all others go on. No decision counts more than once. What was answered just
-// before may be forgotten: how much is logged.
+// When a Cluster master dies, its slots fail until its replica takes over. Other slots go on. No request
+// counts twice. Requests answered just before may be lost; the test logs how many.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, partial...)
+	c := redistest.StartCluster(t, partialCoverage...)
 	l := clusterLoad(t, c, redisstore.Wait{})
 	for range failovers(t) {
 		t.Log(l.failOver(t, c))
@@ -125,7 +123,7 @@ func TestClusterFailover(t *testing.T) {
 	calls := l.stop()
 	l.w.checkNoMore(t, calls)
 	answered, lost := 0, 0
-	for i, n := range tallies(l.w, calls) {
+	for i, n := range countCalls(l.w, calls) {
 		answered += n.answered
 		lost += max(0, n.answered-l.w.used(t, l.w.keys[i].ID, 0))
 	}
@@ -133,11 +131,10 @@ func TestClusterFailover(t *testing.T) {
 		lost, answered, failovers(t))
 }
 
-// Who waits for a replica forgets nothing that was answered, whoever dies: the replica has
-// it that takes over.
+// With wait_replicas 1, a failover loses no answered request: the promoted replica has confirmed it.
 func TestClusterFailoverWaiting(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, partial...)
+	c := redistest.StartCluster(t, partialCoverage...)
 	l := clusterLoad(t, c, redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond})
 	for range failovers(t) {
 		t.Log(l.failOver(t, c))
@@ -145,29 +142,29 @@ func TestClusterFailoverWaiting(t *testing.T) {
 	calls := l.stop()
 	l.w.checkBounds(t, calls)
 	l.w.checkExact(t, calls)
-	median, longest := times(only(calls, allowed))
-	t.Logf("of %d requests %d were answered, in %v (median), %v (longest)", len(calls), len(only(calls, allowed)), median, longest)
+	median, longest := latencies(filterCalls(calls, outcomeAllowed))
+	t.Logf("of %d requests %d were answered, in %v (median), %v (longest)", len(calls), len(filterCalls(calls, outcomeAllowed)), median, longest)
 }
 
-// The same behind Sentinel.
+// Behind Sentinel with wait_replicas 1, a failover loses no answered request.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	n := redistest.StartSentinel(t)
 	o := faulty(n.Addrs()...)
 	o.Sentinel, o.Wait = n.Name(), redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond}
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	told := &watcher{}
 	s.Watch(told)
 	told.awaitTrust(t)
 	w := newWorld(t, s, 2)
 	l := w.startLoad(t, 8)
-	l.warm(t)
+	l.useAllKeys(t)
 	time.Sleep(500 * time.Millisecond)
 	for i := range failovers(t) {
 		losses, master := told.losses(), n.Master()
 		master.Kill()
 		killed := time.Now()
-		// The replica that takes over has none itself: who waits for one waits in vain.
+		// The promoted replica has no replica, so WAIT fails.
 		time.Sleep(100 * time.Millisecond)
 		until(t, "the end of trust", func() bool { return !told.trusts() })
 		n.AwaitFailover(t, master)
@@ -175,9 +172,9 @@ func TestSentinelFailover(t *testing.T) {
 		t.Logf("away for %v", l.awaitAllowed(t, killed, 20*time.Second))
 		told.awaitTrust(t)
 		if told.losses() == losses {
-			t.Error("another master has taken over, and nobody was told that changes may have been missed")
+			t.Error("the watcher was not told of possible losses after a failover")
 		}
-		w.checkAnswered(t, l.sofar())
+		w.checkAnswered(t, l.callsSoFar())
 		if i+1 < failovers(t) {
 			master.Restart()
 			n.Await(t)
@@ -186,7 +183,7 @@ func TestSentinelFailover(t *testing.T) {
 		}
 	}
 	calls := l.stop()
-	t.Logf("%d of %d requests failed", len(only(calls, failed)), len(calls))
+	t.Logf("%d of %d requests failed", len(filterCalls(calls, failed)), len(calls))
 	w.checkBounds(t, calls)
 	w.checkExact(t, calls)
 }

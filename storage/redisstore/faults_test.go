@@ -8,27 +8,26 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// faulty returns options for a server with which something happens: calls are not waited
-// for long, and histories keep all that a test asks.
+// faulty returns options for tests with faults: a short timeout, and histories that keep every entry.
 func faulty(addresses ...string) redisstore.Options {
 	return redisstore.Options{Addresses: addresses, Timeout: 500 * time.Millisecond, History: 1_000_000}
 }
 
-// opened opens a store that is closed at the end of the test.
-func opened(t testing.TB, o redisstore.Options) *redisstore.Store {
+// openFaulty opens a store and closes it at the end of the test.
+func openFaulty(t testing.TB, o redisstore.Options) *redisstore.Store {
 	t.Helper()
 	s := open(t, o)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-// A server that stands still holds nobody up: calls fail as unavailable, soon at once, and
-// work again when it goes on. What was answered is counted, and nothing is counted twice.
+// While a server is stopped (SIGSTOP), calls fail as unavailable: the first after the timeout, the others
+// at once. They work again when it continues. Every answered request is counted, none twice.
 func TestPausedServer(t *testing.T) {
 	t.Parallel()
 	const asleep = 5 * time.Second
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	l.awaitAllowed(t, time.Now(), 10*time.Second)
 
@@ -41,31 +40,30 @@ func TestPausedServer(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	calls := l.stop()
 
-	if median, longest := times(calls); longest > 4*time.Second {
+	if median, longest := latencies(calls); longest > 4*time.Second {
 		t.Errorf("a call took %v (median %v), want less than 4s", longest, median)
 	}
-	fast := only(calls, failed, after(stopped.Add(time.Second)), before(resumed))
+	fast := filterCalls(calls, failed, after(stopped.Add(time.Second)), before(resumed))
 	if len(fast) == 0 {
-		t.Error("no call failed while the server stood still")
+		t.Error("no call failed while the server was stopped")
 	}
-	if wrong := only(calls, allowed, after(stopped.Add(100*time.Millisecond)), before(resumed)); len(wrong) > 0 {
-		t.Errorf("%d calls were allowed by a server that stood still", len(wrong))
+	if wrong := filterCalls(calls, outcomeAllowed, after(stopped.Add(100*time.Millisecond)), before(resumed)); len(wrong) > 0 {
+		t.Errorf("%d calls were allowed by a stopped server", len(wrong))
 	}
-	median, longest := times(fast)
-	_, held := times(calls)
+	median, longest := latencies(fast)
+	_, held := latencies(calls)
 	t.Logf("paused for %v: longest call %v; after the first second %d calls failed in %v (median), %v (longest); allowed again after %v",
 		asleep, held, len(fast), median, longest, back)
 	w.checkBounds(t, calls)
 	w.checkExact(t, calls)
 }
 
-// A server that was killed and keeps an append-only file has forgotten nothing that was
-// answered, and works again at once when it is back. Its scripts are gone, and nobody
-// notices.
+// A killed server with an append-only file loses no answered request. After its restart the store works at
+// once, and loads its scripts again.
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	l.awaitAllowed(t, time.Now(), 10*time.Second)
 	for range 3 {
@@ -80,27 +78,26 @@ func TestKilledServer(t *testing.T) {
 	w.checkExact(t, calls)
 }
 
-// Scripts that are flushed again and again are no fault to anyone.
+// SCRIPT FLUSH at any moment fails no request.
 func TestFlushedScripts(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	for range 100 {
 		server.Do(t, "SCRIPT", "FLUSH")
 		time.Sleep(10 * time.Millisecond)
 	}
 	calls := l.stop()
-	if wrong := only(calls, failed); len(wrong) > 0 {
+	if wrong := filterCalls(calls, failed); len(wrong) > 0 {
 		t.Errorf("%d of %d calls failed: %v", len(wrong), len(calls), wrong[0].err)
 	}
 	w.checkExact(t, calls)
 }
 
-// Connections that are cut again and again leave some requests unanswered, and none
-// counted wrong.
+// Cut connections leave some requests without answer, and none counted wrongly.
 func TestCutConnections(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	for range 20 {
 		cut := time.Now()
@@ -108,7 +105,7 @@ func TestCutConnections(t *testing.T) {
 		l.awaitAllowed(t, cut, 5*time.Second)
 	}
 	calls := l.stop()
-	if len(only(calls, failed)) == 0 {
+	if len(filterCalls(calls, failed)) == 0 {
 		t.Error("no call failed")
 	}
 	w.checkBounds(t, calls)

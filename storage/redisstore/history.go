@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"strconv"
 	"strings"
 	"time"
@@ -12,17 +14,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// History implements [core.Store]. It holds the newest entries, see [Options.History].
+// History implements [core.Store]. [Options.History] bounds the number of entries.
 func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) (entries []core.Entry, total int, err error) {
 	if err := s.begin(); err != nil {
 		return nil, 0, err
 	}
 	defer s.end()
-	_, err = atPlaces(ctx, s, []core.CounterID{of}, func(places []place) (_ []struct{}, missing []int, err error) {
-		if of.KeyID != "" { // it may have moved meanwhile
+	_, err = readLocated(ctx, s, []core.CounterID{of}, func(locs []location) (_ []struct{}, missing []int, err error) {
+		if of.KeyID != "" { // the key may have moved during the read
 			missing = []int{0}
 		}
-		entries, total, err = s.historyAt(ctx, places[0], since, p)
+		entries, total, err = s.readHistory(ctx, locs[0], since, p)
 		return nil, missing, err
 	})
 	if err != nil {
@@ -31,24 +33,24 @@ func (s *Store) History(ctx context.Context, of core.CounterID, since time.Time,
 	return entries, total, nil
 }
 
-// bytesPerEntry bounds the size of a history, for each entry that it may hold:
-// BYTES_PER_ENTRY in shared.lua.
+// bytesPerEntry times [Options.History] bounds the size of a history in bytes. The same as BYTES_PER_ENTRY
+// in shared.lua.
 const bytesPerEntry = 200
 
-// HistoryCut implements [core.CappedHistory]. A history of more than half of its bound in
-// bytes may have been cut.
+// HistoryCut implements [core.CappedHistory]. It is true for every history larger than half of its bound
+// in bytes.
 func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error) {
 	if err := s.begin(); err != nil {
 		return false, err
 	}
 	defer s.end()
-	places, err := s.places(ctx, []core.CounterID{of})
-	if err != nil || places[0].field == "" {
+	locs, err := s.locations(ctx, []core.CounterID{of})
+	if err != nil || locs[0].field == "" {
 		return false, err
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	value, err := s.do(ctx, s.client.B().Hget().Key(places[0].names.counters()).Field(historySize(places[0].field)).Build()).ToString()
+	value, err := s.do(ctx, s.client.B().Hget().Key(locs[0].slot.counters()).Field(historySizeField(locs[0].field)).Build()).ToString()
 	if rueidis.IsRedisNil(err) {
 		return false, nil
 	}
@@ -63,19 +65,19 @@ func (s *Store) HistoryCut(ctx context.Context, of core.CounterID) (bool, error)
 	return 2*n > bytesPerEntry*int64(s.HistoryCap()), nil
 }
 
-// historyAt returns a page of the history at a place.
-func (s *Store) historyAt(ctx context.Context, at place, since time.Time, p core.Page) ([]core.Entry, int, error) {
+// readHistory returns a page of the history at a location.
+func (s *Store) readHistory(ctx context.Context, at location, since time.Time, p core.Page) ([]core.Entry, int, error) {
 	if at.field == "" {
 		return nil, 0, nil
 	}
-	calls, cancel := s.within(ctx)
+	calls, cancel := s.withTimeout(ctx)
 	defer cancel()
 	seconds, nanoseconds := max(0, since.Unix()), 0
 	if since.Unix() >= 0 {
 		nanoseconds = since.Nanosecond()
 	}
-	all, err := historyScript.read(calls, s, []string{at.names.counters(), at.names.history(at.field)}, []string{
-		strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size), lateness(at.field)}).ToArray()
+	all, err := readHistoryScript.read(calls, s, []string{at.slot.counters(), at.slot.history(at.field)}, []string{
+		strconv.FormatInt(seconds, 10), strconv.Itoa(nanoseconds), strconv.Itoa(p.Offset()), strconv.Itoa(p.Size), latenessField(at.field)}).ToArray()
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}
@@ -88,4 +90,53 @@ func (s *Store) historyAt(ctx context.Context, at place, since time.Time, p core
 		entries = append(entries, e)
 	}
 	return entries, int(number(all[0])), nil
+}
+
+// encodeEntry appends an entry without its head (HEAD in shared.lua).
+func encodeEntry(b []byte, e *core.Entry) []byte {
+	b = binary.AppendUvarint(b, uint64(e.UserID))
+	b = binary.AppendUvarint(b, uint64(e.Cost))
+	b = record.AppendText(b, e.KeyID)
+	b = record.AppendText(b, e.Method)
+	b = record.AppendText(b, e.IP)
+	return record.AppendText(b, e.Endpoint)
+}
+
+// decodeEntry decodes an entry with its head (HEAD in shared.lua).
+func decodeEntry(b string) (e core.Entry, err error) {
+	r := record.NewReader([]byte(b))
+	e.Denied = r.Uint(1) == 1
+	s, ns := r.Uint(5), r.Uint(4)
+	e.At = time.Unix(int64(s), int64(ns)).UTC()
+	r.Uint(4) // hour until which it is kept
+	e.UserID, e.Cost = int64(r.Uvarint()), int64(r.Uvarint())
+	e.KeyID, e.Method, e.IP, e.Endpoint = r.Text(), r.Text(), r.Text(), r.Text()
+	if r.Failed() {
+		return core.Entry{}, record.ErrDamaged
+	}
+	return e, nil
+}
+
+// digestOfID returns the stored form of a request id: a zero byte and 16 bytes of its SHA-256. Earlier
+// versions have stored ids as they are. None starts with a zero byte.
+func digestOfID(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return "\x00" + string(sum[:16])
+}
+
+// encodeTerms encodes the terms that a repeated request gets.
+func encodeTerms(t *core.Terms) []byte {
+	b := binary.AppendUvarint(nil, uint64(t.Period))
+	b = binary.AppendUvarint(b, uint64(t.Limit))
+	return record.AppendText(record.AppendText(b, t.PlanID), t.PlanName)
+}
+
+func decodeTerms(b string) (t core.Terms, err error) {
+	r := record.NewReader([]byte(b))
+	t.Period, t.Limit = core.Period(r.Uvarint()), int64(r.Uvarint())
+	t.PlanID, t.PlanName = r.Text(), r.Text()
+	if r.Failed() {
+		return core.Terms{}, record.ErrDamaged
+	}
+	return t, nil
 }

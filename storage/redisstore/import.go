@@ -21,17 +21,17 @@ func (s *Store) AppendHistory(ctx context.Context, account string, entries []cor
 	}
 	defer s.end()
 	user := entries[0].UserID
-	keys, err := s.keysOf(ctx, account, entries)
+	keys, err := s.keySeqs(ctx, account, entries)
 	if err != nil {
 		return err
 	}
-	for range admissions {
-		done, err := s.append(ctx, account, user, entries, keys, retention)
+	for range maxAttempts {
+		done, err := s.appendEntries(ctx, account, user, entries, keys, retention)
 		if done || err != nil {
 			return err
 		}
 		for id, seq := range keys {
-			if err := s.admit(ctx, account, id, seq, user); err != nil {
+			if err := s.ensureCounters(ctx, account, id, seq, user); err != nil {
 				return err
 			}
 		}
@@ -39,8 +39,8 @@ func (s *Store) AppendHistory(ctx context.Context, account string, entries []cor
 	return core.ErrKeyNotFound
 }
 
-// keysOf returns the Seqs of the keys of some entries.
-func (s *Store) keysOf(ctx context.Context, account string, entries []core.Entry) (map[string]int64, error) {
+// keySeqs returns the Seq of each key in the entries.
+func (s *Store) keySeqs(ctx context.Context, account string, entries []core.Entry) (map[string]int64, error) {
 	keys := map[string]int64{}
 	for i := range entries {
 		id := entries[i].KeyID
@@ -56,8 +56,8 @@ func (s *Store) keysOf(ctx context.Context, account string, entries []core.Entry
 	return keys, nil
 }
 
-// append appends entries, and reports whether all their counters are there.
-func (s *Store) append(ctx context.Context, account string, user int64, entries []core.Entry, seqs map[string]int64, retention time.Duration) (bool, error) {
+// appendEntries appends entries. It returns false, and appends nothing, if a counter does not exist.
+func (s *Store) appendEntries(ctx context.Context, account string, user int64, entries []core.Entry, seqs map[string]int64, retention time.Duration) (bool, error) {
 	n := s.o.usage(account, user)
 	keys := []string{n.counters(), n.history(userField)}
 	args := []string{strconv.Itoa(s.HistoryCap())}
@@ -79,9 +79,9 @@ func (s *Store) append(ctx context.Context, account string, user int64, entries 
 		b = record.AppendUint(b, 4, hourOf(e.At.Add(retention)))
 		args = append(args, string(encodeEntry(b, e)))
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	done, err := importScript.write(ctx, s, keys, args).AsBool()
+	done, err := appendHistoryScript.write(ctx, s, keys, args).AsBool()
 	return done, unavailable(err)
 }
 
@@ -91,57 +91,57 @@ func (s *Store) SetCounters(ctx context.Context, ids []core.CounterID, counters 
 		return err
 	}
 	defer s.end()
-	places, err := s.places(ctx, ids)
+	locs, err := s.locations(ctx, ids)
 	if err != nil {
 		return err
 	}
 	var g errgroup.Group
-	g.SetLimit(together)
+	g.SetLimit(maxParallel)
 	for i := range ids {
-		g.Go(func() error { return s.setCounter(ctx, ids[i], places[i], &counters[i]) })
+		g.Go(func() error { return s.setCounter(ctx, ids[i], locs[i], &counters[i]) })
 	}
 	return g.Wait()
 }
 
-func (s *Store) setCounter(ctx context.Context, id core.CounterID, at place, c *core.Counter) error {
-	return s.set(ctx, id, at, setScript, []string{at.names.counters()}, []string{at.field, encodeCounter(c, 0)})
+func (s *Store) setCounter(ctx context.Context, id core.CounterID, at location, c *core.Counter) error {
+	return s.setAt(ctx, id, at, setCounterScript, []string{at.slot.counters()}, []string{at.field, encodeCounter(c, 0)})
 }
 
-// set runs a script on a counter, which is made if need be.
-func (s *Store) set(ctx context.Context, id core.CounterID, at place, c *script, keys, args []string) error {
+// setAt runs a script on an existing counter. It creates a missing counter and retries.
+func (s *Store) setAt(ctx context.Context, id core.CounterID, at location, c *script, keys, args []string) error {
 	switch {
 	case at.field == "" && id.KeyID == "":
 		return core.ErrUserNotFound
 	case at.field == "":
 		return core.ErrKeyNotFound
 	}
-	for range admissions {
-		calls, cancel := s.within(ctx)
+	for range maxAttempts {
+		calls, cancel := s.withTimeout(ctx)
 		done, err := c.write(calls, s, keys, args).AsBool()
 		cancel()
 		if done || err != nil {
 			return unavailable(err)
 		}
-		if err := s.makeCounter(ctx, id, at); err != nil {
+		if err := s.ensureCounter(ctx, id, at); err != nil {
 			return err
 		}
 	}
 	return core.ErrKeyNotFound
 }
 
-// makeCounter makes a counter that is to be, or says what does not exist.
-func (s *Store) makeCounter(ctx context.Context, id core.CounterID, at place) error {
+// ensureCounter creates a counter if its key or user exists. Otherwise it returns which does not.
+func (s *Store) ensureCounter(ctx context.Context, id core.CounterID, at location) error {
 	if id.KeyID == "" {
 		if _, err := fetch[core.User](ctx, s, s.o.account(id.Account).user(id.UserID), core.ErrUserNotFound); err != nil {
 			return err
 		}
-		return s.makeCounters(ctx, at.names, "", "")
+		return s.createCounters(ctx, at.slot, "", "")
 	}
 	k, err := fetch[keyRecord](ctx, s, s.o.account(id.Account).apiKey(id.KeyID), core.ErrKeyNotFound)
 	if err != nil {
 		return err
 	}
-	return s.admit(ctx, id.Account, id.KeyID, k.Seq, k.UserID)
+	return s.ensureCounters(ctx, id.Account, id.KeyID, k.Seq, k.UserID)
 }
 
 var (

@@ -11,14 +11,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// keyRecord is a key as it is stored.
+// keyRecord is the stored form of a key.
 type keyRecord struct {
 	core.Key
-	Moves uint8 `json:"moves,omitempty"` // how often it went to another user, modulo 256
-	Again bool  `json:"again,omitempty"` // it was put with its number: another may have had it, anywhere
+	Moves     uint8 `json:"moves,omitempty"` // how often the key has moved to another user, modulo 256
+	PresetSeq bool  `json:"again,omitempty"` // the caller has set the Seq; an earlier key may have used it
 }
 
-// key returns the key, in UTC.
+// key returns the key with its times in UTC.
 func (r *keyRecord) key() *core.Key {
 	record.InUTC(&r.Key)
 	return &r.Key
@@ -33,14 +33,14 @@ func (s *Store) Key(ctx context.Context, account, id string) (*core.Key, error) 
 	return r.key(), nil
 }
 
-// KeyByDigest implements [core.Store]. Who has the digest is in another slot than the
-// key, and may be what was or what will be: the key decides.
+// KeyByDigest implements [core.Store]. The entry of the digest is in another slot, and may be newer or
+// older than the key. So the key must list the digest.
 func (s *Store) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
 	defer s.end()
-	calls, cancel := s.within(ctx)
+	calls, cancel := s.withTimeout(ctx)
 	defer cancel()
 	r := s.do(calls, s.client.B().Get().Key(s.o.digest(d)).Build())
 	if err := unavailable(r.Error()); err != nil {
@@ -76,51 +76,50 @@ func (s *Store) Keys(ctx context.Context, account string, f core.KeyFilter, p co
 }
 
 func (t *tx) key(id string) (*change[keyRecord], error) {
-	return changing(t, t.keys, id, t.names.apiKey(id))
+	return loadChange(t, t.keys, id, t.slot.apiKey(id))
 }
 
-// dropAtOnce is how many keys of a user are deleted in one step at most: a master is busy
-// with them for some 10 ms.
-const dropAtOnce = 500
+// keysPerStep is the maximum number of keys of a user that one batch deletes. Such a batch takes about 10
+// ms of the master.
+const keysPerStep = 500
 
-// hasMany reports whether a user has more keys than that.
-func (t *tx) hasMany(user int64) (bool, error) {
+// hasManyKeys reports whether a user has more than keysPerStep keys.
+func (t *tx) hasManyKeys(user int64) (bool, error) {
 	n, err := t.CountKeys(core.KeyFilter{UserID: user})
-	return n > dropAtOnce, err
+	return n > keysPerStep, err
 }
 
-// loadKeys reads the keys that a user had when the transaction began, so many at most.
+// loadKeys reads up to keysPerStep keys of a user.
 func (t *tx) loadKeys(user int64) error {
-	ids, err := t.ids(t.names.keys(core.KeyFilter{UserID: user}), dropAtOnce-1)
+	ids, err := t.indexIDs(t.slot.keys(core.KeyFilter{UserID: user}), keysPerStep-1)
 	if err != nil {
 		return err
 	}
 	return t.loadEach(ids)
 }
 
-// ids reads what an index has up to a place, which is -1 for all, never nil.
-func (t *tx) ids(index string, last int) ([]string, error) {
-	b := newBatch(t.names)
+// indexIDs returns the ids at positions 0 to last of an index; all for -1. It is nil only on error.
+func (t *tx) indexIDs(index string, last int) ([]string, error) {
+	b := newBatch(t.slot)
 	b.add("ZRANGE", index, "0", strconv.Itoa(last))
-	answers := t.look(b)
+	answers := t.readBatch(b)
 	if answers == nil {
-		return nil, t.fault
+		return nil, t.readErr
 	}
 	ids, err := answers[0].AsStrSlice()
 	return append([]string{}, ids...), unavailable(err)
 }
 
-// errReused means that the number of a deleted user has another one by now.
-var errReused = errors.New("the number of the user was used again")
+// errReused means that a new user has the ID of the deleted one.
+var errReused = errors.New("a new user has the same number")
 
-// dropSome deletes so many keys of a user that is not there, and reports whether it had
-// any.
-func (t *tx) dropSome(user int64) (had bool, err error) {
+// deleteSomeKeys deletes up to keysPerStep keys of a deleted user. It reports whether the user had keys.
+func (t *tx) deleteSomeKeys(user int64) (had bool, err error) {
 	u, err := t.user(user)
 	if err != nil {
 		return false, err
 	}
-	if u.now() != nil {
+	if u.current() != nil {
 		return false, errReused
 	}
 	if err := t.loadKeys(user); err != nil {
@@ -132,19 +131,19 @@ func (t *tx) dropSome(user int64) (had bool, err error) {
 	return len(t.keys) > 0, nil
 }
 
-// loadEach reads keys that were not read yet.
+// loadEach reads the keys that the transaction has not read.
 func (t *tx) loadEach(ids []string) error {
 	ids = slices.DeleteFunc(ids, func(id string) bool { return t.keys[id] != nil })
 	if len(ids) == 0 {
 		return nil
 	}
-	b := newBatch(t.names)
+	b := newBatch(t.slot)
 	for _, id := range ids {
-		b.add("GET", t.names.apiKey(id))
+		b.add("GET", t.slot.apiKey(id))
 	}
-	answers := t.look(b)
+	answers := t.readBatch(b)
 	if answers == nil {
-		return t.fault
+		return t.readErr
 	}
 	for i, id := range ids {
 		r, ok := text(answers[i])
@@ -169,7 +168,7 @@ func (t *tx) Key(id string) (*core.Key, error) {
 	if c.before == nil {
 		return nil, core.ErrKeyNotFound
 	}
-	r, err := copied(c.before)
+	r, err := clone(c.before)
 	if err != nil {
 		return nil, err
 	}
@@ -177,11 +176,11 @@ func (t *tx) Key(id string) (*core.Key, error) {
 }
 
 // CountKeys implements [core.Tx].
-func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return t.count("ZCARD", t.names.keys(f)) }
+func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return t.countIndex("ZCARD", t.slot.keys(f)) }
 
 // PutKey implements [core.Tx].
 func (t *tx) PutKey(k *core.Key) error {
-	if t.missing {
+	if t.noAccount {
 		return core.ErrAccountNotFound
 	}
 	c, err := t.key(k.ID)
@@ -189,21 +188,21 @@ func (t *tx) PutKey(k *core.Key) error {
 		return err
 	}
 	if k.Seq == 0 {
-		if k.Seq, err = t.next("key"); err != nil {
+		if k.Seq, err = t.nextNumber("key"); err != nil {
 			return err
 		}
-	} else if err := t.given("key", k.Seq); err != nil {
+	} else if err := t.noteNumber("key", k.Seq); err != nil {
 		return err
 	} else {
-		c.numbered = true
+		c.preset = true
 	}
-	after, err := copied(&keyRecord{Key: *k})
+	after, err := clone(&keyRecord{Key: *k})
 	if err != nil {
 		return err
 	}
-	after.Again = c.numbered
+	after.PresetSeq = c.preset
 	if b := c.before; b != nil && b.Seq == k.Seq {
-		after.Moves, after.Again = b.Moves, b.Again
+		after.Moves, after.PresetSeq = b.Moves, b.PresetSeq
 		if b.UserID != k.UserID {
 			after.Moves++
 		}
@@ -218,7 +217,7 @@ func (t *tx) DeleteKey(id string) error {
 	if err != nil {
 		return err
 	}
-	if c.now() == nil {
+	if c.current() == nil {
 		return core.ErrKeyNotFound
 	}
 	c.write(nil)

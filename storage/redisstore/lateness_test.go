@@ -14,31 +14,31 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// clocks are nodes of whom some have wrong clocks, and what they count.
-type clocks struct {
+// clockTest simulates nodes, some with wrong clocks, and remembers the entries in order of arrival.
+type clockTest struct {
 	*world
 	t      *testing.T
 	server *redistest.Server
 	now    time.Time
-	n      int // entries so far
+	n      int // number of entries
 }
 
-func newClocks(t *testing.T, history int) *clocks {
+func newClockTest(t *testing.T, history int) *clockTest {
 	t.Helper()
 	server := redistest.Start(t)
 	s := open(t, redisstore.Options{Addresses: []string{server.Addr()}, History: history})
 	t.Cleanup(func() { _ = s.Close() })
-	return &clocks{world: newWorld(t, s, 2), t: t, server: server, now: time.Now().UTC().Truncate(time.Millisecond)}
+	return &clockTest{world: newWorld(t, s, 2), t: t, server: server, now: time.Now().UTC().Truncate(time.Millisecond)}
 }
 
-// entry returns the next entry of a key, at a time.
-func (c *clocks) entry(k *core.Key, at time.Time) core.Entry {
+// entry returns the next entry of a key.
+func (c *clockTest) entry(k *core.Key, at time.Time) core.Entry {
 	c.n++
 	return core.Entry{At: at, KeyID: k.ID, UserID: k.UserID, Cost: 1, Method: "GET", Endpoint: strconv.Itoa(c.n)}
 }
 
-// count counts a request with a key, at a time, or denies it.
-func (c *clocks) count(k *core.Key, at time.Time, limit int64) {
+// count counts a request with a key at a time, or denies it if limit is 0.
+func (c *clockTest) count(k *core.Key, at time.Time, limit int64) {
 	c.t.Helper()
 	r := consumption(k, "", true)
 	r.Limit, r.Entry = limit, c.entry(k, at)
@@ -47,8 +47,8 @@ func (c *clocks) count(k *core.Key, at time.Time, limit int64) {
 	}
 }
 
-// write appends entries of a key, one a second, each as late as it is told.
-func (c *clocks) write(k *core.Key, n int, late func(i int) time.Duration) {
+// write imports n entries of a key, one a second. late returns the lateness of each.
+func (c *clockTest) write(k *core.Key, n int, late func(i int) time.Duration) {
 	c.t.Helper()
 	var entries []core.Entry
 	for i := range n {
@@ -62,8 +62,8 @@ func (c *clocks) write(k *core.Key, n int, late func(i int) time.Duration) {
 	}
 }
 
-// once returns that one entry is so late, or early, and the others in time.
-func once(i int, late time.Duration) func(int) time.Duration {
+// onceLate returns a late function for write: entry i has the given lateness, all others none.
+func onceLate(i int, late time.Duration) func(int) time.Duration {
 	return func(n int) time.Duration {
 		if n == i {
 			return late
@@ -72,8 +72,8 @@ func once(i int, late time.Duration) func(int) time.Duration {
 	}
 }
 
-// move moves a key to a user.
-func (c *clocks) move(k *core.Key, user int64) {
+// moveKey moves a key to a user.
+func (c *clockTest) moveKey(k *core.Key, user int64) {
 	c.t.Helper()
 	err := c.s.Update(c.t.Context(), c.account, func(tx core.Tx) error {
 		moved, err := tx.Key(k.ID)
@@ -89,8 +89,8 @@ func (c *clocks) move(k *core.Key, user int64) {
 	k.UserID = user
 }
 
-// history returns a page of a history since a time, and how many entries it has.
-func (c *clocks) history(of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int) {
+// history returns a page of a history since a time, and the number of its entries.
+func (c *clockTest) history(of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int) {
 	c.t.Helper()
 	entries, total, err := c.s.History(c.t.Context(), of, since, p)
 	if err != nil {
@@ -99,9 +99,9 @@ func (c *clocks) history(of core.CounterID, since time.Time, p core.Page) ([]cor
 	return entries, total
 }
 
-// check fails the test unless the histories of the user and the key are in the order in which
-// they were counted, and have what is later than some times, in pages, and nothing else.
-func (c *clocks) check(k *core.Key, random *rand.Rand) {
+// check fails the test unless the histories of user and key list entries in order of arrival, and random
+// searches find exactly the later entries, in pages.
+func (c *clockTest) check(k *core.Key, random *rand.Rand) {
 	c.t.Helper()
 	for _, of := range []core.CounterID{{Account: c.account, KeyID: k.ID}, {Account: c.account, UserID: k.UserID}} {
 		all, total := c.history(of, time.Time{}, core.Page{Number: 1, Size: 1_000_000})
@@ -128,7 +128,7 @@ func (c *clocks) check(k *core.Key, random *rand.Rand) {
 	}
 }
 
-// between returns a time between two, or one that is nearly the first.
+// between returns a random time: in half of the calls near a, otherwise from a to b.
 func between(a, b time.Time, random *rand.Rand) time.Time {
 	if random.IntN(2) == 0 {
 		return a.Add(time.Duration(random.IntN(40_001)-20_000) * time.Millisecond / time.Duration(1+random.IntN(20_000)))
@@ -145,8 +145,8 @@ func number(t *testing.T, e *core.Entry) int {
 	return n
 }
 
-// lateness returns what is kept of how late entries of a history are: of a key, or of a user.
-func (c *clocks) lateness(user int64, k *core.Key) string {
+// lateness returns the stored lateness of a history: of the user, or of a key unless k is nil.
+func (c *clockTest) lateness(user int64, k *core.Key) string {
 	c.t.Helper()
 	if user != 0 {
 		return c.server.Do(c.t, "HGET", fmt.Sprintf("%s{%s/%d}c", redisstore.DefaultPrefix, c.account, user), "l")
@@ -154,26 +154,26 @@ func (c *clocks) lateness(user int64, k *core.Key) string {
 	return c.server.Do(c.t, "HGET", fmt.Sprintf("%s{%s/%d}c", redisstore.DefaultPrefix, c.account, k.UserID), fmt.Sprint("l", k.Seq))
 }
 
-// Whatever the clocks say, a history has what is later than a time, in the order in which it
-// was counted: while nodes are late by a moment, one is ahead or behind for once or for long,
-// nothing is counted for days, entries are over or too many, and the key moves.
+// A search in a history finds exactly the later entries, in order of arrival, whatever the clocks show:
+// small differences, a clock that is ahead or behind once or for long, days without requests, expired
+// entries, full histories, and moved keys.
 func TestLateEntries(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
-			c, random := newClocks(t, 3000), rand.New(rand.NewPCG(seed, 0))
+			c, random := newClockTest(t, 3000), rand.New(rand.NewPCG(seed, 0))
 			k := &c.keys[0]
 			for range 12 {
-				c.disturb(k, random)
+				c.change(k, random)
 				c.check(k, random)
 			}
 		})
 	}
 }
 
-// disturb counts requests as one of the nodes has a wrong clock, or not, and then changes
-// something.
-func (c *clocks) disturb(k *core.Key, random *rand.Rand) {
+// change counts requests with right or wrong clocks. Then it may advance the time, move the key, or change
+// the length of histories.
+func (c *clockTest) change(k *core.Key, random *rand.Rand) {
 	c.t.Helper()
 	wrong := time.Duration(random.NormFloat64() * float64(time.Hour) * float64(random.IntN(30)))
 	often := []int{2, 3, 50, 1 << 20}[random.IntN(4)]
@@ -195,23 +195,23 @@ func (c *clocks) disturb(k *core.Key, random *rand.Rand) {
 	case 0:
 		c.now = c.now.Add(time.Duration(random.IntN(72)) * time.Hour)
 	case 1:
-		c.move(k, 3-k.UserID)
+		c.moveKey(k, 3-k.UserID)
 	case 2:
 		c.s.SetHistory(200 + random.IntN(3000))
 	}
 }
 
-// One entry that is a day ahead makes searches read more of the list, in chunks, until it is
-// not in it any more.
+// While a history holds an entry from a day ahead, searches read more of the list, in chunks. Afterwards
+// they are fast again.
 func TestDayAhead(t *testing.T) {
 	const entries = 5000
-	c := newClocks(t, entries)
+	c := newClockTest(t, entries)
 	k, random := &c.keys[0], rand.New(rand.NewPCG(1, 1))
-	c.write(k, entries, once(entries/10, -24*time.Hour))
+	c.write(k, entries, onceLate(entries/10, -24*time.Hour))
 	c.check(k, random)
 	for _, user := range []int64{0, k.UserID} {
 		if late := c.lateness(user, k); !regexp.MustCompile(`^\d \d{5} \d+$`).MatchString(late) {
-			t.Errorf("lateness: %q, want a little, a day, and until when", late)
+			t.Errorf("lateness: %q, want small, a day, and a time", late)
 		}
 	}
 	of := core.CounterID{Account: c.account, KeyID: k.ID}
@@ -223,10 +223,10 @@ func TestDayAhead(t *testing.T) {
 		}
 	}
 	c.now = c.now.Add(25 * time.Hour)
-	for i := range 4 { // two clocks that differ a little, all the time
+	for i := range 4 { // two clocks that differ by seconds
 		c.write(k, entries/3, func(i int) time.Duration { return time.Duration(i%2) * 3 * time.Second })
 		if i == 1 && len(c.lateness(0, k)) == 1 {
-			t.Error("the day is forgotten while the entry is there")
+			t.Error("the lateness is dropped while the entry is in the list")
 		}
 	}
 	c.check(k, random)
@@ -237,8 +237,8 @@ func TestDayAhead(t *testing.T) {
 	}
 }
 
-// commands returns how often a list was read since the statistics were reset.
-func (c *clocks) commands() (sum int) {
+// commands returns the number of LRANGE and LINDEX calls since CONFIG RESETSTAT.
+func (c *clockTest) commands() (sum int) {
 	for _, m := range regexp.MustCompile(`cmdstat_(?:lindex|lrange):calls=(\d+)`).FindAllStringSubmatch(c.server.Do(c.t, "INFO", "commandstats"), -1) {
 		n, _ := strconv.Atoi(m[1])
 		sum += n
@@ -246,7 +246,7 @@ func (c *clocks) commands() (sum int) {
 	return sum
 }
 
-// Denials that are late are found, though of a key only the last one is known.
+// Searches find late denials, although a key stores only the time of its last one.
 func TestLateDenials(t *testing.T) {
 	for name, seconds := range map[string][]int{
 		"ahead again": {1000, 200, 201, 202, 1000, 210, 211},
@@ -254,7 +254,7 @@ func TestLateDenials(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, random := newClocks(t, 10_000), rand.New(rand.NewPCG(1, 1))
+			c, random := newClockTest(t, 10_000), rand.New(rand.NewPCG(1, 1))
 			k := &c.keys[0]
 			for i := range 200 {
 				c.count(k, c.now.Add(time.Duration(i)*time.Second), 0)
@@ -269,17 +269,17 @@ func TestLateDenials(t *testing.T) {
 	}
 }
 
-// A key takes along how late its entries are.
+// A move takes the lateness of a history along.
 func TestLatenessMoves(t *testing.T) {
-	c := newClocks(t, 10_000)
+	c := newClockTest(t, 10_000)
 	k, random := &c.keys[0], rand.New(rand.NewPCG(1, 1))
-	c.write(k, 1000, once(500, -24*time.Hour))
+	c.write(k, 1000, onceLate(500, -24*time.Hour))
 	before := c.lateness(0, k)
 	if before == "" {
-		t.Fatal("no lateness is kept")
+		t.Fatal("no lateness is stored")
 	}
 	for range 2 {
-		c.move(k, 3-k.UserID)
+		c.moveKey(k, 3-k.UserID)
 		if got := c.lateness(0, k); got != before {
 			t.Errorf("lateness after a move: %q, want %q", got, before)
 		}
@@ -287,9 +287,9 @@ func TestLatenessMoves(t *testing.T) {
 	}
 }
 
-// A history lives as long as its newest entry is kept, also while an older one is ahead.
-func TestLivesWhileAhead(t *testing.T) {
-	c := newClocks(t, 10_000)
+// A history lives as long as its newest entry, even if an older entry is from a clock ahead.
+func TestHistoryTTLWithClockAhead(t *testing.T) {
+	c := newClockTest(t, 10_000)
 	k := &c.keys[0]
 	list := fmt.Sprintf("%s{%s/%d}h:%d", redisstore.DefaultPrefix, c.account, k.UserID, k.Seq)
 	c.count(k, c.now.Add(24*time.Hour), core.MaxLimit)

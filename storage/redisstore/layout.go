@@ -8,53 +8,53 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Keys. Every name begins with the prefix. What stands in braces is the hash tag: in a
-// Cluster names with the same one are in the same slot.
+// Keys. Every name begins with the prefix. Braces enclose the hash tag: keys with the same tag share a
+// slot in a Cluster.
 //
-//	{registry}version                  another one after each change of the registry
-//	{registry}names                    id of the account with a name, a hash
-//	{registry}accounts                 accounts by id, a hash of JSON
-//	{registry}order                    their ids in the order of creation, a list
-//	{registry}owners                   owner's keys by digest, a hash of JSON
-//	{registry}owners:<account>         digests of its owner's keys in the order of creation, a list
-//	{registry}owner-ids:<account>      digests of its owner's keys by id, a hash
-//	{registry}access                   how accounts are signed in to, by id, a hash of JSON
+//	{registry}version                  random, changes with each write to the registry
+//	{registry}names                    hash: name of an account to its id
+//	{registry}accounts                 hash: id to account, JSON
+//	{registry}order                    list: ids of accounts in order of creation
+//	{registry}owners                   hash: digest to owner's key, JSON
+//	{registry}owners:<account>         list: digests of the account's owner's keys in order of creation
+//	{registry}owner-ids:<account>      hash: id of an owner's key to its digest
+//	{registry}access                   hash: id of an account to its sign-in data, JSON
 //
-//	{<account>}version                 another one after each change of the account
-//	{<account>}last                    largest ID and Seqs that were given, a hash
-//	{<account>}emails                  user with an email, a hash
+//	{<account>}version                 random, changes with each write to the account
+//	{<account>}last                    hash: largest user ID, plan Seq and key Seq so far
+//	{<account>}emails                  hash: email to user ID
 //	{<account>}u:<id> p:<id> k:<id>    user, plan, key: JSON
-//	{<account>}places                  where the counter of a key is, by its id, a hash (place.go)
-//	{<account>}users…  plans  keys…    ids in order, sorted sets; one for each filter
-//	{<account>}chores                  what a transaction leaves to do in other slots, a list
+//	{<account>}places                  hash: id of a key to the location of its counter (location.go)
+//	{<account>}users…  plans  keys…    sorted sets of ids, one for each filter
+//	{<account>}chores                  list: tasks of the outbox (outbox.go)
 //
 //	d:<digest>                         account and id of the key that has or had the digest
 //
-//	{<account>/<user>}c                counters of the user (u) and of its keys (their Seq), a hash
-//	{<account>/<user>}t  t:<seq>       tallies of days that are over, of the user and of a key, texts
-//	{<account>/<user>}h  h:<seq>       history of the user and of a key, lists, newest last
-//	{<account>/<user>}i:<seq> j:<seq>  request ids of a key and those before them, hashes
-//	{<account>/<user>}x  x:<seq>       marks of what was deleted a moment ago, or has left
+//	{<account>/<user>}c                hash: counters of the user (u) and of its keys (Seq), and their fields
+//	{<account>/<user>}t  t:<seq>       past days of the user and of a key, binary
+//	{<account>/<user>}h  h:<seq>       lists: history of the user and of a key, newest last
+//	{<account>/<user>}i:<seq> j:<seq>  hashes: request ids of a key, current and previous day
+//	{<account>/<user>}x  x:<seq>       tombstones: the user or key was deleted, or the key moved away
 //
-//	{m<n>}mark                         shows that a master has lost nothing, a hash (mark.go)
+//	{m<n>}mark                         hash that detects lost data on a master (mark.go)
 //
-//	!{…}…                              said by a transaction to whoever watches; never there
+//	!{…}…                              invalidations: written and deleted at once, for client tracking
 
-// format is the version of this layout, kept in {registry}format.
+// format is the version of this layout, stored in {registry}format.
 const format = "2"
 
-// names are the names of the keys of one slot.
-type names string
+// keySlot is the prefix and hash tag of the keys of one slot.
+type keySlot string
 
-func (o *Options) registry() names              { return names(o.Prefix + "{registry}") }
-func (o *Options) account(account string) names { return names(o.Prefix + "{" + account + "}") }
+func (o *Options) registry() keySlot              { return keySlot(o.Prefix + "{registry}") }
+func (o *Options) account(account string) keySlot { return keySlot(o.Prefix + "{" + account + "}") }
 
-// usage are the keys in the slot of a user.
-func (o *Options) usage(account string, user int64) names {
-	return names(o.Prefix + "{" + account + "/" + strconv.FormatInt(user, 10) + "}")
+// usage returns the slot of a user's counters.
+func (o *Options) usage(account string, user int64) keySlot {
+	return keySlot(o.Prefix + "{" + account + "/" + strconv.FormatInt(user, 10) + "}")
 }
 
-// digest is the key that says whose digest it is.
+// digest names the key that maps a digest to its API key.
 func (o *Options) digest(d core.Digest) string { return o.Prefix + "d:" + encodeDigest(d) }
 
 func encodeDigest(d core.Digest) string { return base64.RawURLEncoding.EncodeToString(d[:]) }
@@ -64,14 +64,14 @@ func decodeDigest(s string) (d core.Digest, ok bool) {
 	return d, err == nil && copy(d[:], b) == len(d) && len(b) == len(d)
 }
 
-func (n names) key(name string) string { return string(n) + name }
+func (n keySlot) key(name string) string { return string(n) + name }
 
-func (n names) user(id int64) string    { return string(n) + "u:" + strconv.FormatInt(id, 10) }
-func (n names) plan(id string) string   { return string(n) + "p:" + id }
-func (n names) apiKey(id string) string { return string(n) + "k:" + id }
+func (n keySlot) user(id int64) string    { return string(n) + "u:" + strconv.FormatInt(id, 10) }
+func (n keySlot) plan(id string) string   { return string(n) + "p:" + id }
+func (n keySlot) apiKey(id string) string { return string(n) + "k:" + id }
 
-// users names the index of the users that match. Those with an email are not in one.
-func (n names) users(f core.UserFilter) string {
+// users names the index for a filter. Filters by email have no index.
+func (n keySlot) users(f core.UserFilter) string {
 	switch {
 	case f.PlanID != "":
 		return string(n) + "users:p" + f.PlanID
@@ -81,9 +81,9 @@ func (n names) users(f core.UserFilter) string {
 	return string(n) + "users"
 }
 
-// keys names the index of the keys that match. The plan comes last: whoever asks may
-// name one with any characters.
-func (n names) keys(f core.KeyFilter) string {
+// keys names the index for a filter. The plan is last in the name, because a caller may pass a plan id
+// with any characters.
+func (n keySlot) keys(f core.KeyFilter) string {
 	name := string(n) + "keys"
 	if f.UserID != 0 {
 		name += ":u" + strconv.FormatInt(f.UserID, 10)
@@ -97,8 +97,8 @@ func (n names) keys(f core.KeyFilter) string {
 	return name
 }
 
-// filtersOf returns every filter that selects a key.
-func filtersOf(k *core.Key) []core.KeyFilter {
+// keyFilters returns all filters that match a key.
+func keyFilters(k *core.Key) []core.KeyFilter {
 	var all []core.KeyFilter
 	for _, user := range []int64{0, k.UserID} {
 		for _, plan := range []*string{nil, &k.PlanID} {
@@ -110,55 +110,57 @@ func filtersOf(k *core.Key) []core.KeyFilter {
 	return all
 }
 
-// Names in the slot of a user.
-func (n names) counters() string              { return string(n) + "c" }
-func (n names) tallies(field string) string   { return string(n) + of("t", field) }
-func (n names) history(field string) string   { return string(n) + of("h", field) }
-func (n names) requests(field string) string  { return string(n) + "i:" + field }
-func (n names) requests2(field string) string { return string(n) + "j:" + field }
-func (n names) mark(field string) string      { return string(n) + of("x", field) }
+// Keys in the slot of a user.
+func (n keySlot) counters() string                      { return string(n) + "c" }
+func (n keySlot) pastDays(field string) string          { return string(n) + withField("t", field) }
+func (n keySlot) history(field string) string           { return string(n) + withField("h", field) }
+func (n keySlot) requestIDs(field string) string        { return string(n) + "i:" + field }
+func (n keySlot) earlierRequestIDs(field string) string { return string(n) + "j:" + field }
+func (n keySlot) tombstone(field string) string         { return string(n) + withField("x", field) }
 
-// having are the keys of what a user or key has beside its counter.
-func (n names) having(field string) []string {
+// dataKeys returns the keys of a user or API key besides the hash of counters.
+func (n keySlot) dataKeys(field string) []string {
 	if field == userField {
-		return []string{n.history(field), n.tallies(field)}
+		return []string{n.history(field), n.pastDays(field)}
 	}
-	return []string{n.history(field), n.tallies(field), n.requests(field), n.requests2(field)}
+	return []string{n.history(field), n.pastDays(field), n.requestIDs(field), n.earlierRequestIDs(field)}
 }
 
-// userField is the field of the user's own counter; that of a key is its Seq.
+// userField is the counter field of the user. The field of a key is its Seq.
 const userField = "u"
 
-func of(name, field string) string {
+func withField(name, field string) string {
 	if field == userField {
 		return name
 	}
 	return name + ":" + field
 }
 
-// lateness is the field of the counters that says by how many seconds an entry of a
-// history may be earlier than one before it; it is there when one was.
-func lateness(field string) string {
+// latenessField names the field with the lateness of a history: by how many seconds an entry may be
+// earlier than an entry before it. The field is missing while the entries are in order. See shared.lua.
+func latenessField(field string) string {
 	if field == userField {
 		return "l"
 	}
 	return "l" + field
 }
 
-// historySize is the field of the counters with the size of a history in bytes and its
-// number of entries, as of the last check. A history of fewer than 64 entries has none.
-func historySize(field string) string { return "b" + strings.TrimPrefix(lateness(field), "l") }
+// historySizeField names the field with the bytes and entries of a history at its last check. A history
+// that never had 64 entries has none.
+func historySizeField(field string) string {
+	return "b" + strings.TrimPrefix(latenessField(field), "l")
+}
 
-// fieldsOf returns all fields of the counters that a user or key has.
-func fieldsOf(field string) []string {
-	fields := []string{lateness(field), historySize(field)}
-	for _, f := range tallyFields(field) {
+// counterFields returns all fields of a user or key in the hash of counters.
+func counterFields(field string) []string {
+	fields := []string{latenessField(field), historySizeField(field)}
+	for _, f := range dayFields(field) {
 		fields = append(fields, f.name)
 	}
 	return fields
 }
 
-// isCounter reports whether a field is that of a counter, with which the others go.
+// isCounter reports whether a field holds a counter, rather than a value that belongs to one.
 func isCounter(field string) bool {
 	return field == userField || '0' <= field[0] && field[0] <= '9'
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// heap returns how much memory is in use.
+// heap returns the bytes of live memory.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -18,7 +18,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// goroutines returns the stacks of those that work for a store.
+// goroutines returns the stacks of goroutines that work for a store.
 func goroutines() []string {
 	buf := make([]byte, 16<<20)
 	var ours []string
@@ -30,9 +30,8 @@ func goroutines() []string {
 	return ours
 }
 
-// A store that is closed leaves nothing behind: no goroutine, whatever happened to its
-// servers, and one that could not be opened neither. Close does not wait for servers that
-// do not answer.
+// Close leaves no goroutine behind, after any fault of the servers. A failed Open leaves none, either.
+// Close does not wait for servers that do not answer.
 func TestCloseLeavesNothing(t *testing.T) {
 	cluster, server, sentinel := redistest.StartCluster(t), redistest.Start(t, "--requirepass", "secret"), redistest.StartSentinel(t)
 	behind := faulty(sentinel.Addrs()...)
@@ -53,7 +52,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if n := len(goroutines()); n > 0 {
-				t.Fatalf("%d goroutines are left of before", n)
+				t.Fatalf("%d goroutines are left from earlier tests", n)
 			}
 			s := open(t, c.o)
 			s.Watch(&watcher{})
@@ -79,14 +78,14 @@ func TestCloseLeavesNothing(t *testing.T) {
 			t.Fatal("Open with a wrong password: no error")
 		}
 		if _, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{deadAddress(t)}}); err == nil {
-			t.Fatal("Open where nobody is: no error")
+			t.Fatal("Open without listener: no error")
 		}
 	}
 	untilGone(t)
 }
 
-// untilGone waits until no goroutine works for a store. Connections of nodes that have left
-// a Cluster are closed after 5 seconds.
+// untilGone waits until no goroutine works for a store. The client closes connections to former Cluster
+// nodes after 5 seconds.
 func untilGone(t testing.TB) {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {

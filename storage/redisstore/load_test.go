@@ -14,14 +14,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 )
 
-// world is an account with users, each of whom has two keys.
+// world is an account with users that have two keys each.
 type world struct {
 	s       *redisstore.Store
 	account string
 	keys    []core.Key
 }
 
-// newWorld puts an account with so many users into a store.
+// newWorld creates an account with users in a store.
 func newWorld(t testing.TB, s *redisstore.Store, users int) *world {
 	t.Helper()
 	w := &world{s: s, account: "acct_" + strconv.FormatInt(stores.Add(1), 10)}
@@ -63,7 +63,8 @@ func (w *world) addUser(t testing.TB) {
 	w.keys = append(w.keys, keys...)
 }
 
-// consumption is a request with a key that fits, of its own counter or also of its user's.
+// consumption returns a request with cost 1 that fits the limit: of the key's own counter, or also of its
+// user's.
 func consumption(k *core.Key, id string, shared bool) *core.Consumption {
 	at := time.Now()
 	return &core.Consumption{Account: k.AccountID, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
@@ -72,29 +73,28 @@ func consumption(k *core.Key, id string, shared bool) *core.Consumption {
 		Retention: core.DefaultRetention, RequestID: id}
 }
 
-// call is what became of one request.
+// call is a request with its result.
 type call struct {
 	key   int
 	id    string
 	begun time.Time
 	took  time.Duration
-	err   error // nil when it was allowed
+	err   error // nil if allowed
 }
 
-// load are goroutines that ask one request after the other: with the even keys under
-// request ids, with the odd ones without.
+// load is a set of goroutines that send requests. Requests with even keys have ids.
 type load struct {
 	w    *world
 	quit context.CancelFunc
 	done sync.WaitGroup
 
-	waits bool // for a replica
+	waits bool // the store waits for a replica
 
 	mu    sync.Mutex
 	calls []call
 }
 
-// pause is how long each goroutine waits between two requests.
+// pause is the delay of each goroutine between two requests.
 const pause = time.Millisecond
 
 func (w *world) startLoad(t testing.TB, goroutines int) *load {
@@ -107,7 +107,7 @@ func (w *world) startLoad(t testing.TB, goroutines int) *load {
 				if c.key%2 == 0 {
 					c.id = fmt.Sprintf("%d-%d", g, n)
 				}
-				l.ask(t, c)
+				l.send(t, c)
 				time.Sleep(pause)
 			}
 		})
@@ -116,8 +116,8 @@ func (w *world) startLoad(t testing.TB, goroutines int) *load {
 	return l
 }
 
-// ask asks a request and notes what became of it: every error is ErrUnavailable.
-func (l *load) ask(t testing.TB, c call) {
+// send sends a request and records its result. An error other than ErrUnavailable fails the test.
+func (l *load) send(t testing.TB, c call) {
 	c.begun = time.Now()
 	v, err := l.w.s.Consume(context.Background(), consumption(&l.w.keys[c.key], c.id, true))
 	c.took, c.err = time.Since(c.begun), err
@@ -132,7 +132,7 @@ func (l *load) ask(t testing.TB, c call) {
 	l.calls = append(l.calls, c)
 }
 
-// stop ends the load and returns what became of its requests.
+// stop stops the goroutines and returns all calls.
 func (l *load) stop() []call {
 	l.quit()
 	l.done.Wait()
@@ -141,18 +141,18 @@ func (l *load) stop() []call {
 	return slices.Clone(l.calls)
 }
 
-// sofar returns what has become of the requests until now.
-func (l *load) sofar() []call {
+// callsSoFar returns the finished calls.
+func (l *load) callsSoFar() []call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.calls)
 }
 
-func failed(c call) bool  { return c.err != nil }
-func allowed(c call) bool { return c.err == nil }
+func failed(c call) bool         { return c.err != nil }
+func outcomeAllowed(c call) bool { return c.err == nil }
 
-// only returns the calls that are meant.
-func only(calls []call, meant ...func(call) bool) []call {
+// filterCalls returns the calls that meet all conditions.
+func filterCalls(calls []call, meant ...func(call) bool) []call {
 	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool {
 		return slices.ContainsFunc(meant, func(is func(call) bool) bool { return !is(c) })
 	})
@@ -166,16 +166,16 @@ func before(at time.Time) func(call) bool {
 	return func(c call) bool { return c.begun.Add(c.took).Before(at) }
 }
 
-// times returns the median and the longest of the times that calls took.
-func times(calls []call) (median, longest time.Duration) {
+// latencies returns the median and the maximum duration of calls.
+func latencies(calls []call) (median, longest time.Duration) {
 	all := make([]time.Duration, len(calls))
 	for i, c := range calls {
 		all[i] = c.took
 	}
-	return spread(all)
+	return medianAndMax(all)
 }
 
-func spread(all []time.Duration) (median, longest time.Duration) {
+func medianAndMax(all []time.Duration) (median, longest time.Duration) {
 	if len(all) == 0 {
 		return 0, 0
 	}
@@ -183,17 +183,17 @@ func spread(all []time.Duration) (median, longest time.Duration) {
 	return all[len(all)/2], all[len(all)-1]
 }
 
-// awaitAllowed waits until a request that begins later is allowed, and returns how long
-// after the given time it was answered. That none is within a bound fails the test.
+// awaitAllowed waits until a request that started after from is allowed. It returns the time from from to
+// its answer, and fails the test after bound.
 func (l *load) awaitAllowed(t testing.TB, from time.Time, bound time.Duration) time.Duration {
 	t.Helper()
-	return l.await(t, from, bound, allowed)
+	return l.await(t, from, bound, outcomeAllowed)
 }
 
 func (l *load) await(t testing.TB, from time.Time, bound time.Duration, meant ...func(call) bool) time.Duration {
 	t.Helper()
 	for {
-		if calls := only(l.sofar(), append(meant, after(from))...); len(calls) > 0 {
+		if calls := filterCalls(l.callsSoFar(), append(meant, after(from))...); len(calls) > 0 {
 			first := slices.MinFunc(calls, func(a, b call) int { return a.begun.Add(a.took).Compare(b.begun.Add(b.took)) })
 			return first.begun.Add(first.took).Sub(from)
 		}

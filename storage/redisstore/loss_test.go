@@ -16,8 +16,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// count returns how many lines have each of some words.
-func (l *logged) count(words ...string) (n int) {
+// count returns the number of lines that contain all words.
+func (l *logBuffer) count(words ...string) (n int) {
 	for line := range strings.Lines(l.String()) {
 		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
 			n++
@@ -26,28 +26,28 @@ func (l *logged) count(words ...string) (n int) {
 	return n
 }
 
-// logging returns the options of faulty with a logger, and the text of the log.
-func logging(addresses ...string) (redisstore.Options, *logged) {
-	o, log := faulty(addresses...), &logged{}
+// logging returns options as of faulty, and their log.
+func logging(addresses ...string) (redisstore.Options, *logBuffer) {
+	o, log := faulty(addresses...), &logBuffer{}
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	return o, log
 }
 
-// once consumes one request of the first key.
-func (w *world) once(t testing.TB) error {
+// consumeFirst counts a request of the first key.
+func (w *world) consumeFirst(t testing.TB) error {
 	_, err := w.s.Consume(t.Context(), consumption(&w.keys[0], "", true))
 	return err
 }
 
-// checkRefuses fails the test unless the store soon refuses every call, and one line of the log has the
+// checkRefuses fails the test unless the store soon refuses every call, and the log has one line with the
 // reason.
-func (w *world) checkRefuses(t testing.TB, log *logged, why string) {
+func (w *world) checkRefuses(t testing.TB, log *logBuffer, why string) {
 	t.Helper()
-	until(t, "a refusal", func() bool { return errors.Is(w.once(t), redisstore.ErrLost) })
+	until(t, "a refusal", func() bool { return errors.Is(w.consumeFirst(t), redisstore.ErrLost) })
 	if _, err := w.s.AccountByName(t.Context(), "health"); !errors.Is(err, redisstore.ErrLost) || !errors.Is(err, core.ErrUnavailable) || !core.IsLogged(err) {
 		t.Errorf("AccountByName: %v, want ErrUnavailable for the lost data", err)
 	}
-	if err := w.once(t); !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "limitkeeper store accept") {
+	if err := w.consumeFirst(t); !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "limitkeeper store accept") {
 		t.Errorf("Consume: %v, want an error with %q that names the command", err, why)
 	}
 	if all, right := log.count("level=ERROR"), log.count("level=ERROR", why); all != 1 || right != 1 {
@@ -58,14 +58,13 @@ func (w *world) checkRefuses(t testing.TB, log *logged, why string) {
 	}
 }
 
-// checkAccepted accepts the loss through a store, which may be that of another node, and waits until w.s
-// goes on.
+// checkAccepted accepts the loss through the store by, and waits until w.s works again.
 func (w *world) checkAccepted(t testing.TB, by *redisstore.Store) {
 	t.Helper()
 	if lost, err := by.Accept(t.Context()); err != nil || len(lost) != 1 {
 		t.Errorf("Accept: %q, %v; want one loss", lost, err)
 	}
-	until(t, "the end of the refusal", func() bool { return !errors.Is(w.once(t), redisstore.ErrLost) })
+	until(t, "the end of the refusal", func() bool { return !errors.Is(w.consumeFirst(t), redisstore.ErrLost) })
 	if lost, err := by.Accept(t.Context()); err != nil || len(lost) != 0 {
 		t.Errorf("Accept again: %q, %v; want none", lost, err)
 	}
@@ -74,42 +73,42 @@ func (w *world) checkAccepted(t testing.TB, by *redisstore.Store) {
 	}
 }
 
-// After FLUSHALL the very next decision is refused. All nodes refuse, also a node that starts afterwards,
-// until the loss is accepted on one of them.
+// After FLUSHALL the very next decision is refused. All nodes refuse, also a node that starts later, until
+// the loss is accepted on one of them.
 func TestFlushRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 1)
-	if err := w.once(t); err != nil {
+	w := newWorld(t, openFaulty(t, o), 1)
+	if err := w.consumeFirst(t); err != nil {
 		t.Fatal(err)
 	}
 	server.Do(t, "FLUSHALL")
 	for range 1000 {
-		if err := w.once(t); !errors.Is(err, core.ErrUnavailable) {
+		if err := w.consumeFirst(t); !errors.Is(err, core.ErrUnavailable) {
 			t.Fatalf("Consume after FLUSHALL: %v, want ErrUnavailable", err)
 		}
 	}
 	w.checkRefuses(t, log, "was emptied")
-	other := opened(t, o)
+	other := openFaulty(t, o)
 	if _, _, err := other.Accounts(t.Context(), core.Page{Number: 1, Size: 1}); !errors.Is(err, redisstore.ErrLost) {
-		t.Errorf("a node that is started then: %v, want a refusal", err)
+		t.Errorf("Consume on a new node: %v, want a refusal", err)
 	}
 	w.checkAccepted(t, other)
 	until(t, "the other node", func() bool {
 		_, _, err := other.Accounts(t.Context(), core.Page{Number: 1, Size: 1})
 		return err == nil
 	})
-	if err := w.once(t); !errors.Is(err, core.ErrKeyNotFound) {
-		t.Errorf("Consume of what is gone: %v, want ErrKeyNotFound", err)
+	if err := w.consumeFirst(t); !errors.Is(err, core.ErrKeyNotFound) {
+		t.Errorf("Consume with a lost key: %v, want ErrKeyNotFound", err)
 	}
 }
 
-// A FLUSHALL on one master of a Cluster is found too. No counter on that master restarts at 0.
+// FLUSHALL on one master of a Cluster is found, too. No counter of that master restarts at 0.
 func TestFlushOfOneMasterRefuses(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, partial...)
+	c := redistest.StartCluster(t, partialCoverage...)
 	o, log := logging(c.Addrs()...)
-	w := newWorld(t, opened(t, o), 30)
+	w := newWorld(t, openFaulty(t, o), 30)
 	n := c.Nodes()[0]
 	masterOf := func(tag string) *redistest.Server {
 		slot, err := strconv.Atoi(n.Do(t, "CLUSTER", "KEYSLOT", tag))
@@ -119,7 +118,7 @@ func TestFlushOfOneMasterRefuses(t *testing.T) {
 		return c.MasterOf(slot)
 	}
 	account, registry := masterOf("{"+w.account+"}"), masterOf("{registry}")
-	for len(w.keys) > 0 { // the first user is of a master that has counters alone
+	for len(w.keys) > 0 { // until the first user's master has no account
 		if m := masterOf("{" + w.account + "/" + strconv.FormatInt(w.keys[0].UserID, 10) + "}"); m != account && m != registry {
 			break
 		}
@@ -127,7 +126,7 @@ func TestFlushOfOneMasterRefuses(t *testing.T) {
 	}
 	master := c.MasterOf(w.slotOf(t, n, w.keys[0].UserID))
 	l := w.startLoad(t, 4)
-	l.warm(t)
+	l.useAllKeys(t)
 	of := map[int]bool{}
 	for i := range w.keys {
 		of[i] = c.MasterOf(w.slotOf(t, n, w.keys[i].UserID)) == master
@@ -137,19 +136,19 @@ func TestFlushOfOneMasterRefuses(t *testing.T) {
 	w.checkRefuses(t, log, "was emptied")
 	calls := l.stop()
 	there := func(c call) bool { return of[c.key] }
-	wrong := only(calls, allowed, there, after(flushed))
+	wrong := filterCalls(calls, outcomeAllowed, there, after(flushed))
 	if len(wrong) > 0 {
-		t.Errorf("%d requests were allowed of users whose counts were gone", len(wrong))
+		t.Errorf("%d requests were allowed to users whose counts were lost", len(wrong))
 	}
-	t.Logf("%d requests of users of the master answered before, %d allowed after; elsewhere %d", len(only(calls, allowed, there, before(flushed))),
-		len(wrong), len(only(calls, allowed, after(flushed), func(c call) bool { return !of[c.key] })))
+	t.Logf("%d requests of users of the master answered before, %d allowed after; elsewhere %d", len(filterCalls(calls, outcomeAllowed, there, before(flushed))),
+		len(wrong), len(filterCalls(calls, outcomeAllowed, after(flushed), func(c call) bool { return !of[c.key] })))
 	w.checkAccepted(t, w.s)
-	if err := w.once(t); err != nil {
+	if err := w.consumeFirst(t); err != nil {
 		t.Errorf("Consume after the loss was accepted: %v", err)
 	}
 }
 
-// A server that comes back empty, or with an old snapshot, is refused.
+// The store refuses a server that returns empty, or with an old snapshot.
 func TestRestartRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -159,7 +158,7 @@ func TestRestartRefuses(t *testing.T) {
 		{"without files", func(*testing.T, *redistest.Server) {}, "was emptied"},
 		{"with an old snapshot", func(t *testing.T, server *redistest.Server) {
 			beats := []string{}
-			for back := range 120 { // as if the store had been there for two minutes, and was saved before
+			for back := range 120 { // beats of the two minutes before the snapshot
 				at := time.Now().Add(-time.Duration(back) * time.Second)
 				beats = append([]string{strconv.FormatInt(at.UnixMilli(), 10) + "-beat"}, beats...)
 			}
@@ -175,7 +174,7 @@ func TestRestartRefuses(t *testing.T) {
 			w := newWorld(t, open(t, o), 1)
 			_ = w.s.Close()
 			c.save(t, server)
-			w.s = opened(t, o)
+			w.s = openFaulty(t, o)
 			awaitBeat(t, server)
 			server.Kill()
 			server.Restart()
@@ -185,11 +184,10 @@ func TestRestartRefuses(t *testing.T) {
 	}
 }
 
-// firstBeats are the beats of the mark of a single server, and of the master of a Cluster that has its slot.
+// firstBeats is the list of beats of mark 0.
 const firstBeats = redisstore.DefaultPrefix + "{m0}mark:beats"
 
-// awaitBeat waits until the store has checked a server that has the first mark: until there was a second
-// beat, that of a check that has begun later.
+// awaitBeat waits for two new beats of mark 0, so that a complete check has run.
 func awaitBeat(t testing.TB, server *redistest.Server) {
 	t.Helper()
 	for range 2 {
@@ -198,17 +196,17 @@ func awaitBeat(t testing.TB, server *redistest.Server) {
 	}
 }
 
-// A restart with an append-only file is no loss: the store goes on, and logs a warning that the last
-// decisions may be missing.
+// A restart with an append-only file is no loss. The store goes on, and warns that the latest decisions
+// may be missing.
 func TestRestartGoesOn(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 1)
+	w := newWorld(t, openFaulty(t, o), 1)
 	for n := range 3 {
 		awaitBeat(t, server)
 		server.Kill()
 		server.Restart()
-		until(t, "a decision", func() bool { return w.once(t) == nil })
+		until(t, "a decision", func() bool { return w.consumeFirst(t) == nil })
 		until(t, "the restart to be noticed", func() bool { return w.s.Stats().Failovers == uint64(n)+1 })
 	}
 	if st := w.s.Stats(); st.Losses > 0 || log.count("level=ERROR") > 0 || log.count("level=WARN", "failed over", "at_most=2s") != 3 {
@@ -216,12 +214,12 @@ func TestRestartGoesOn(t *testing.T) {
 	}
 }
 
-// Slots that move between masters take their marks along: that is no loss and no fail-over.
+// Moving the slot of a mark to another master is neither a loss nor a failover.
 func TestMovedMark(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	o, _ := logging(c.Addrs()...)
-	w := newWorld(t, opened(t, o), 1)
+	w := newWorld(t, openFaulty(t, o), 1)
 	slot, err := strconv.Atoi(c.Nodes()[0].Do(t, "CLUSTER", "KEYSLOT", "{m0}"))
 	if err != nil {
 		t.Fatal(err)
@@ -233,15 +231,15 @@ func TestMovedMark(t *testing.T) {
 		awaitBeat(t, to)
 	}
 	if st := w.s.Stats(); st.Losses > 0 || st.Failovers > 0 || st.Away > 0 {
-		t.Errorf("Stats: %+v, want no loss and no fail-over", st)
+		t.Errorf("Stats: %+v, want no loss and no failover", st)
 	}
 }
 
-// Evicted keys may have been counters: the store refuses, also when the policy was set after the store was opened.
+// Evicted keys may be counters: the store refuses, even if the eviction policy was set while it was open.
 func TestEvictionRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 100)
+	w := newWorld(t, openFaulty(t, o), 100)
 	for i := range w.keys {
 		if _, err := w.s.Consume(t.Context(), consumption(&w.keys[i], "", true)); err != nil {
 			t.Fatal(err)
@@ -257,26 +255,26 @@ func TestEvictionRefuses(t *testing.T) {
 	w.checkAccepted(t, w.s)
 }
 
-// A missing account is a loss: accounts are never deleted.
+// A missing account is a loss, as accounts are never deleted.
 func TestMissingAccountRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 1)
+	w := newWorld(t, openFaulty(t, o), 1)
 	awaitBeat(t, server)
 	server.Do(t, "HDEL", redisstore.DefaultPrefix+"{registry}accounts", w.account)
 	w.checkRefuses(t, log, "0 of 1 accounts")
 	w.checkAccepted(t, w.s)
 }
 
-// A full memory is no loss.
+// Full memory is not a loss.
 func TestFullMemoryIsNoLoss(t *testing.T) {
 	server := redistest.Start(t)
 	o, log := logging(server.Addr())
-	w := newWorld(t, opened(t, o), 1)
+	w := newWorld(t, openFaulty(t, o), 1)
 	fill(t, server)
 	awaitBeat(t, server)
-	if err := w.once(t); err == nil || errors.Is(err, redisstore.ErrLost) || log.count("level=ERROR") > 0 {
-		t.Errorf("Consume: %v, want that the memory is full\n%s", err, log)
+	if err := w.consumeFirst(t); err == nil || errors.Is(err, redisstore.ErrLost) || log.count("level=ERROR") > 0 {
+		t.Errorf("Consume: %v, want an error about full memory\n%s", err, log)
 	}
 }
 
@@ -284,7 +282,7 @@ func TestFullMemoryIsNoLoss(t *testing.T) {
 func TestWarnsOfReplica(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes")
 	o, log := logging(server.Addr())
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	if st := s.Stats(); st.Warnings != 0 {
 		t.Errorf("%d warnings, want none", st.Warnings)
 	}
@@ -295,12 +293,12 @@ func TestWarnsOfReplica(t *testing.T) {
 	until(t, "the end of the warning", func() bool { return s.Stats().Warnings == 0 })
 }
 
-// A master behind Sentinel that is cut off from its replica and the sentinels, but not from the store, goes
-// on counting until the replica takes over. Without wait_replicas these counts are lost, and a warning says
-// for how long at most. With wait_replicas no answered decision is lost.
+// A Sentinel master that loses its replica and the sentinels, but not the store, goes on counting until
+// the replica takes over. Without wait_replicas these counts are lost, and a warning states the maximum
+// time. With wait_replicas no answered decision is lost.
 func TestCutOffMaster(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]redisstore.Wait{"one answers": {}, "waiting for another": {Replicas: 1, Timeout: 500 * time.Millisecond}} {
+	for name, wait := range map[string]redisstore.Wait{"no wait_replicas": {}, "wait_replicas 1": {Replicas: 1, Timeout: 500 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := redistest.StartSentinel(t)
@@ -309,26 +307,26 @@ func TestCutOffMaster(t *testing.T) {
 			}
 			o, log := logging(n.Addrs()...)
 			o.Sentinel, o.Wait, o.Username, o.Password = n.Name(), wait, "limitkeeper", "secret"
-			s := opened(t, o)
+			s := openFaulty(t, o)
 			w := newWorld(t, s, 2)
 			l := w.startLoad(t, 8)
-			l.warm(t)
+			l.useAllKeys(t)
 			master := n.Master()
 			awaitBeat(t, master)
 			cut := time.Now()
 			cutOff(t, master)
 			until(t, "another master", func() bool { return n.Master() != master })
-			until(t, "the fail-over to be noticed", func() bool { return s.Stats().Failovers == 1 })
+			until(t, "the failover to be noticed", func() bool { return s.Stats().Failovers == 1 })
 			s.SetWait(redisstore.Wait{}) // the new master has no replica
 			over := time.Now()
 			l.awaitAllowed(t, over, 10*time.Second)
 			calls := l.stop()
 			answered, lost := 0, 0
-			for i, n := range tallies(w, calls) {
+			for i, n := range countCalls(w, calls) {
 				answered += n.answered
 				lost += max(0, n.answered-w.used(t, w.keys[i].ID, 0))
 			}
-			t.Logf("another master %v after the cut: %d of %d answered requests forgotten, %d failed", over.Sub(cut), lost, answered, len(only(calls, failed)))
+			t.Logf("another master %v after the cut: %d of %d answered requests forgotten, %d failed", over.Sub(cut), lost, answered, len(filterCalls(calls, failed)))
 			if st := s.Stats(); st.Losses > 0 {
 				t.Errorf("Stats: %+v, want no loss", st)
 			}
@@ -343,7 +341,7 @@ func TestCutOffMaster(t *testing.T) {
 	}
 }
 
-// cutOff shuts out the default user: replicas, sentinels, and the methods of redistest.Server.
+// cutOff disables the default user. This blocks replicas, sentinels, and the methods of redistest.Server.
 func cutOff(t testing.TB, server *redistest.Server) {
 	t.Helper()
 	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, Username: "limitkeeper", Password: "secret",

@@ -34,8 +34,8 @@ const (
 	markEvery = time.Second      // between two checks of a node
 	beatAfter = markEvery - beat // a check adds a beat when the newest is older: timers may be early
 	markBeats = 100              // kept beats: they span more than maxBack
-	// maxBack is how many seconds of writes a fail-over or restart may lose before the store refuses. It is
-	// longer than an ordinary fail-over: by default Sentinel declares a master dead after 30 s.
+	// maxBack is how many seconds of writes a failover or restart may lose before the store refuses. It is
+	// longer than an ordinary failover: by default Sentinel declares a master dead after 30 s.
 	maxBack = time.Minute
 )
 
@@ -49,16 +49,16 @@ type mark struct {
 
 // markName returns the name of the n-th mark.
 func (o *Options) markName(n int64) string {
-	return names(o.Prefix + "{m" + strconv.FormatInt(n, 10) + "}").key("mark")
+	return keySlot(o.Prefix + "{m" + strconv.FormatInt(n, 10) + "}").key("mark")
 }
 
-// ask reads a mark. Unless beats is 0, it adds a beat when one is due, and keeps that many. A lost that is not
-// empty is written as the loss, with was as the id before the loss.
-func (s *Store) ask(name string, beats int, lost, was string, do func(rueidis.Completed) rueidis.RedisResult) (k mark, err error) {
+// readMark reads a mark. Unless beats is 0, it adds a beat when one is due, and keeps that many. A
+// non-empty lost is written as the loss, with was as the id before the loss.
+func (s *Store) readMark(name string, beats int, lost, was string, do func(rueidis.Completed) rueidis.RedisResult) (k mark, err error) {
 	keys := []string{name, name + ":beats"}
 	args := []string{strconv.FormatUint(rand.Uint64(), 36), strconv.FormatInt(beatAfter.Milliseconds(), 10), strconv.Itoa(beats), lost, was}
 	r := do(markScript.bySHA(s, keys, args))
-	if unknown(r) {
+	if notLoaded(r) {
 		r = do(markScript.byText(s, keys, args))
 	}
 	a, err := r.AsStrSlice()
@@ -113,8 +113,8 @@ type marks struct {
 	all map[string]*mark
 }
 
-// of returns the remembered mark of a name, the zero mark if there is none.
-func (m *marks) of(name string) mark {
+// get returns the remembered mark of a name, or the zero mark.
+func (m *marks) get(name string) mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if k := m.all[name]; k != nil {
@@ -131,16 +131,16 @@ func (m *marks) remember(name string, k mark) {
 
 // verify returns an error when the master of a slot has lost its data: its mark has another id.
 func (s *Store) verify(ctx context.Context, slot uint16) error {
-	n := s.nodes.of(slot)
-	name := s.o.markName(n.mark.Load())
-	ctx, cancel := s.within(ctx)
+	n := s.nodes.ofSlot(slot)
+	name := s.o.markName(n.markNumber.Load())
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	do := func(cmd rueidis.Completed) rueidis.RedisResult { return s.do(ctx, cmd) }
-	known := s.marks.of(name)
-	known.beats = nil // master.check compares those: it has one answer after the other
-	now, err := s.ask(name, 0, "", "", do)
+	known := s.marks.get(name)
+	known.beats = nil // only master.check compares beats, as it reads them in order
+	now, err := s.readMark(name, 0, "", "", do)
 	if lost, _ := known.compare(&now); err == nil && lost != "" && now.lost == "" {
-		now, err = s.ask(name, 0, lost, known.id, do)
+		now, err = s.readMark(name, 0, lost, known.id, do)
 	}
 	if err != nil {
 		return unavailable(err)
@@ -168,15 +168,15 @@ func (m *master) check(ctx context.Context) error {
 		return nil // the topology is about to change
 	}
 	accounts, notHere := answers[1].AsInt64()
-	if notHere != nil { // another master has the registry
+	if notHere != nil { // another master serves the registry
 		accounts = -1
 	}
-	m.unsaid = cmp.Or(m.unsaid, m.found(info, accounts))
+	m.unwrittenLoss = cmp.Or(m.unwrittenLoss, m.findLoss(info, accounts))
 	now, err := m.compare(ctx, info["run_id"])
-	told, there := rueidis.IsRedisErr(err)
-	s.warned.while(there && !passing(told), s.o.Logger, m.node.address, time.Now(), "redis cannot be checked for lost data", "error", err)
+	reply, isReply := rueidis.IsRedisErr(err)
+	s.warnings.logWhile(isReply && !isTemporary(reply), s.o.Logger, m.node.address, time.Now(), "redis cannot be checked for lost data", "error", err)
 	switch {
-	case there:
+	case isReply:
 		return nil
 	case err != nil:
 		return err
@@ -190,35 +190,35 @@ func (m *master) check(ctx context.Context) error {
 
 // compare reads the mark of the master, writes a loss into it, and remembers it.
 func (m *master) compare(ctx context.Context, run string) (now mark, err error) {
-	s, name := m.w.s, m.w.s.o.markName(m.node.mark.Load())
+	s, name := m.w.s, m.w.s.o.markName(m.node.markNumber.Load())
 	do := func(cmd rueidis.Completed) rueidis.RedisResult { return m.client.Do(ctx, cmd) }
-	known := s.marks.of(name)
-	if now, err = s.ask(name, markBeats, "", "", do); err != nil {
+	known := s.marks.get(name)
+	if now, err = s.readMark(name, markBeats, "", "", do); err != nil {
 		return now, err
 	}
 	lost, back := known.compare(&now)
-	if lost = cmp.Or(lost, m.unsaid); lost != "" && now.lost == "" {
-		if now, err = s.ask(name, markBeats, lost, known.id, do); err != nil {
+	if lost = cmp.Or(lost, m.unwrittenLoss); lost != "" && now.lost == "" {
+		if now, err = s.readMark(name, markBeats, lost, known.id, do); err != nil {
 			return now, err
 		}
 	}
-	m.unsaid = ""
-	m.ran(known.run, run, back, now.lost)
+	m.unwrittenLoss = ""
+	m.noteRunID(known.run, run, back, now.lost)
 	now.run = run
 	s.marks.remember(name, now)
 	return now, nil
 }
 
-// passing reports whether a mark cannot be read for the moment: its slot moves, or the server
-// is a master no more.
-func passing(e *rueidis.RedisError) bool {
+// isTemporary reports whether a mark is unreadable for the moment: its slot moves, or the server is no
+// longer a master.
+func isTemporary(e *rueidis.RedisError) bool {
 	_, redirected := e.IsRedirect()
 	return redirected || e.IsTryAgain() || e.IsClusterDown() || strings.HasPrefix(e.Error(), "READONLY")
 }
 
-// found returns the loss that INFO or the number of accounts shows since the last check, empty for
+// findLoss returns the loss that INFO or the number of accounts shows since the last check, empty for
 // none. A negative number of accounts is unknown.
-func (m *master) found(info map[string]string, accounts int64) (loss string) {
+func (m *master) findLoss(info map[string]string, accounts int64) (loss string) {
 	evicted, _ := strconv.ParseInt(info["evicted_keys"], 10, 64)
 	policy := info["maxmemory_policy"]
 	for _, p := range []string{policy, m.policy} { // the policy may have changed between the checks
@@ -235,10 +235,10 @@ func (m *master) found(info map[string]string, accounts int64) (loss string) {
 	return loss
 }
 
-// ran notes the run id of the server that has the mark. Another run id means a fail-over or a restart, unless
-// the slot of the mark has moved between two running masters. back is the time of writes that is missing. A
-// loss is logged by lostLocked.
-func (m *master) ran(before, run string, back time.Duration, lost string) {
+// noteRunID compares the run id of the server with that of the last check. Another run id means a
+// failover or a restart, unless the slot of the mark has moved between two running masters. back is the
+// time of missing writes. A loss is logged by lostLocked.
+func (m *master) noteRunID(before, run string, back time.Duration, lost string) {
 	s, w := m.w.s, m.w
 	w.mu.Lock()
 	m.run = run
@@ -254,7 +254,7 @@ func (m *master) ran(before, run string, back time.Duration, lost string) {
 	if lost != "" {
 		return
 	}
-	log, replicas := s.o.Logger.With("address", m.node.address), s.tuned.Load().wait.Replicas
+	log, replicas := s.o.Logger.With("address", m.node.address), s.settings.Load().wait.Replicas
 	if replicas > 0 {
 		log.Info("redis has failed over, or was restarted", "wait_replicas", replicas)
 		return
@@ -308,7 +308,7 @@ func (s *Store) refusal() error {
 // It returns one line for each master that had a loss. An error is [core.ErrUnavailable] when a master cannot
 // be reached; then the loss of others may be accepted.
 func (s *Store) Accept(ctx context.Context) (lost []string, err error) {
-	if err := s.hold(); err != nil {
+	if err := s.beginAfterLoss(); err != nil {
 		return nil, err
 	}
 	defer s.end()
@@ -318,10 +318,10 @@ func (s *Store) Accept(ctx context.Context) (lost []string, err error) {
 		nodes[m.node] = m.node.loss
 	}
 	s.watch.mu.Unlock()
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	for n, loss := range nodes {
-		removed, err := s.do(ctx, s.client.B().Hdel().Key(s.o.markName(n.mark.Load())).Field("lost").Build()).AsBool()
+		removed, err := s.do(ctx, s.client.B().Hdel().Key(s.o.markName(n.markNumber.Load())).Field("lost").Build()).AsBool()
 		if err != nil {
 			return lost, unavailable(err)
 		}

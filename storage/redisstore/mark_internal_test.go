@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A node finds how much time of writes is missing, also when other nodes have added beats since. Its own
-// absence is not taken for missing writes.
+// Function behind returns the time of missing writes, also when other nodes have added beats since. The node's own
+// absence does not count as missing writes.
 func TestBehind(t *testing.T) {
 	beats := func(from, to int, of string) (list []string) {
 		for n := from; n < to; n++ {

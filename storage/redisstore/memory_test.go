@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// fill lets the memory of a server be full.
+// fill sets maxmemory below the used memory.
 func fill(t testing.TB, server *redistest.Server) {
 	t.Helper()
 	used := regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(server.Do(t, "INFO", "memory"))
@@ -20,38 +20,38 @@ func fill(t testing.TB, server *redistest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.Do(t, "CONFIG", "SET", "maxmemory", strconv.Itoa(n-200_000)) // connections that end give some back
+	server.Do(t, "CONFIG", "SET", "maxmemory", strconv.Itoa(n-200_000)) // margin for memory of closed connections
 }
 
-// A server whose memory is full refuses requests and what is new, whole, and says why; what
-// was stored can be read, also by a store that is opened then, disabled, revoked and deleted.
-// With more memory everything works again.
+// While memory is full, decisions and creations fail as a whole, with an error that names the memory.
+// Reads, disabling, revoking and deleting work, even for a store opened then. With more memory everything
+// works again.
 func TestFullMemory(t *testing.T) {
 	server := redistest.Start(t)
 	o := faulty(server.Addr())
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	w := newWorld(t, s, 4)
-	ask := func(id string) error {
+	consume := func(id string) error {
 		_, err := w.s.Consume(t.Context(), consumption(&w.keys[0], id, true))
 		return err
 	}
-	if err := ask("first"); err != nil {
+	if err := consume("first"); err != nil {
 		t.Fatalf("Consume: %v", err)
 	}
 	fill(t, server)
 
 	for i := range 100 {
-		full(t, "Consume", ask(""))
-		full(t, "Consume with an id", ask(strconv.Itoa(i)))
+		wantFull(t, "Consume", consume(""))
+		wantFull(t, "Consume with an id", consume(strconv.Itoa(i)))
 	}
 	before, keys := w.account+w.keys[1].ID, server.Do(t, "DBSIZE")
-	full(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+	wantFull(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
 		if err := tx.DeleteKey(w.keys[1].ID); err != nil {
 			return err
 		}
 		return tx.PutUser(&core.User{AccountID: w.account, Name: "new"})
 	}))
-	full(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
+	wantFull(t, "Update", w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
 		k, err := tx.Key(w.keys[0].ID)
 		if err != nil {
 			return err
@@ -59,14 +59,14 @@ func TestFullMemory(t *testing.T) {
 		k.UserID = w.keys[2].UserID
 		return tx.PutKey(k)
 	}))
-	full(t, "CreateAccount", w.s.CreateAccount(t.Context(), &core.Account{ID: "acct_x", Name: "x"}, &core.OwnerKey{ID: "okey_x"}))
+	wantFull(t, "CreateAccount", w.s.CreateAccount(t.Context(), &core.Account{ID: "acct_x", Name: "x"}, &core.OwnerKey{ID: "okey_x"}))
 	if got := server.Do(t, "DBSIZE"); got != keys {
-		t.Errorf("there are %s keys after transactions that failed, want the %s of before", got, keys)
+		t.Errorf("%s keys after failed transactions, want %s as before", got, keys)
 	}
 
-	w.lessen(t)
+	w.disableAndDelete(t)
 
-	again := opened(t, o)
+	again := openFaulty(t, o)
 	for _, s := range []core.Store{s, again} {
 		if _, err := s.KeyByDigest(t.Context(), core.DigestOf(before)); err != nil {
 			t.Errorf("KeyByDigest while the memory is full: %v", err)
@@ -78,13 +78,13 @@ func TestFullMemory(t *testing.T) {
 	if n := w.used(t, w.keys[0].ID, 0); n != 1 {
 		t.Errorf("the key has counted %d requests, want the one that was allowed", n)
 	}
-	if err := ask("first"); err != nil {
-		t.Errorf("Consume again of what was counted before: %v", err)
+	if err := consume("first"); err != nil {
+		t.Errorf("Consume again with a counted request id: %v", err)
 	}
 
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	for _, id := range []string{"", "1", "2"} {
-		if err := ask(id); err != nil {
+		if err := consume(id); err != nil {
 			t.Errorf("Consume with more memory: %v", err)
 		}
 	}
@@ -94,9 +94,9 @@ func TestFullMemory(t *testing.T) {
 	w.addUser(t)
 }
 
-// lessen disables, revokes and deletes, after signing in: a key of the third user, the owner's
-// key, and the fourth user.
-func (w *world) lessen(t testing.TB) {
+// disableAndDelete signs in, then disables a key of the third user, revokes the owner's key, and deletes the fourth
+// user.
+func (w *world) disableAndDelete(t testing.TB) {
 	t.Helper()
 	_, err := w.s.UpdateAccess(t.Context(), w.account, func(ac *core.Access) error {
 		ac.Sessions = append(ac.Sessions, core.Session{Digest: core.DigestOf("session")})
@@ -117,7 +117,7 @@ func (w *world) lessen(t testing.TB) {
 		t.Errorf("disabling a key while the memory is full: %v", err)
 	}
 	if k, err := w.s.Key(t.Context(), w.account, w.keys[4].ID); err != nil || k.Status != core.KeyInactive {
-		t.Errorf("the key that was disabled is %v, %v", k, err)
+		t.Errorf("the disabled key: %v, %v", k, err)
 	}
 	if err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error { return tx.DeleteUser(w.keys[6].UserID) }); err != nil {
 		t.Errorf("deleting a user while the memory is full: %v", err)
@@ -130,14 +130,14 @@ func (w *world) lessen(t testing.TB) {
 		t.Errorf("revoking an owner's key while the memory is full: %v", err)
 	}
 	if k, err := w.s.OwnerKeyByDigest(t.Context(), core.DigestOf(w.account)); err != nil || k.RevokedAt == nil {
-		t.Errorf("the owner's key that was revoked is %v, %v", k, err)
+		t.Errorf("the revoked owner's key: %v, %v", k, err)
 	}
 }
 
-// Under load a memory that becomes full at any moment leaves no decision half done.
+// Memory that fills up under load leaves no decision half done.
 func TestMemoryFillsUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	l := w.startLoad(t, 8)
 	for range 10 {
 		fill(t, server)
@@ -148,8 +148,8 @@ func TestMemoryFillsUnderLoad(t *testing.T) {
 	w.checkExact(t, l.stop())
 }
 
-// full fails the test unless an error says that the memory is full.
-func full(t testing.TB, what string, err error) {
+// wantFull fails the test unless an error names full memory.
+func wantFull(t testing.TB, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, core.ErrUnavailable) || !regexp.MustCompile(`(?i)OOM|memory`).MatchString(fmt.Sprint(err)) {
 		t.Errorf("%s while the memory is full: %v, want ErrUnavailable that names the memory", what, err)

@@ -10,16 +10,16 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// moving is a key of two users.
-type moving struct {
+// moveTest is a key that moves between users.
+type moveTest struct {
 	t      *testing.T
 	s      *Store
 	server *redistest.Server
 }
 
-const movingAccount = "acct_1"
+const moveAccount = "acct_1"
 
-func newMoving(t *testing.T) *moving {
+func newMoveTest(t *testing.T) *moveTest {
 	t.Helper()
 	server := redistest.Start(t)
 	s, err := Open(t.Context(), Options{Addresses: []string{server.Addr()}, Timeout: 5 * time.Second})
@@ -27,31 +27,31 @@ func newMoving(t *testing.T) *moving {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	m := &moving{t: t, s: s, server: server}
-	err = s.CreateAccount(t.Context(), &core.Account{ID: movingAccount, Name: "a"}, &core.OwnerKey{ID: "okey_1", AccountID: movingAccount})
+	m := &moveTest{t: t, s: s, server: server}
+	err = s.CreateAccount(t.Context(), &core.Account{ID: moveAccount, Name: "a"}, &core.OwnerKey{ID: "okey_1", AccountID: moveAccount})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.update(func(tx core.Tx) error {
 		for range 2 {
-			if err := tx.PutUser(&core.User{AccountID: movingAccount}); err != nil {
+			if err := tx.PutUser(&core.User{AccountID: moveAccount}); err != nil {
 				return err
 			}
 		}
-		return tx.PutKey(&core.Key{AccountID: movingAccount, ID: "key_1", UserID: 1, Digest: core.DigestOf("1")})
+		return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_1", UserID: 1, Digest: core.DigestOf("1")})
 	})
 	return m
 }
 
-func (m *moving) update(fn func(core.Tx) error) {
+func (m *moveTest) update(fn func(core.Tx) error) {
 	m.t.Helper()
-	if err := m.s.Update(m.t.Context(), movingAccount, fn); err != nil {
+	if err := m.s.Update(m.t.Context(), moveAccount, fn); err != nil {
 		m.t.Fatalf("Update: %v", err)
 	}
 }
 
-// to moves the key to a user.
-func (m *moving) to(user int64) {
+// moveTo moves the key to a user.
+func (m *moveTest) moveTo(user int64) {
 	m.t.Helper()
 	m.update(func(tx core.Tx) error {
 		k, err := tx.Key("key_1")
@@ -63,43 +63,43 @@ func (m *moving) to(user int64) {
 	})
 }
 
-// consume asks a request with the key as one of a user.
-func (m *moving) consume(user int64) error {
-	_, err := m.s.Consume(m.t.Context(), &core.Consumption{Account: movingAccount, KeyID: "key_1", KeySeq: 1, UserID: user,
+// consume sends a request with the key as a key of a user.
+func (m *moveTest) consume(user int64) error {
+	_, err := m.s.Consume(m.t.Context(), &core.Consumption{Account: moveAccount, KeyID: "key_1", KeySeq: 1, UserID: user,
 		Terms: core.Terms{Period: core.Year, Limit: 100}, Cost: 1, Entry: core.Entry{At: time.Now(), KeyID: "key_1", UserID: user, Cost: 1}})
 	return err
 }
 
-func (m *moving) mustConsume(user int64) {
+func (m *moveTest) mustConsume(user int64) {
 	m.t.Helper()
 	if err := m.consume(user); err != nil {
 		m.t.Fatalf("Consume: %v", err)
 	}
 }
 
-// check fails the test unless the key has counted so much, in one place.
-func (m *moving) check(want int64) {
+// check fails the test unless the key has counted want requests, in one slot.
+func (m *moveTest) check(want int64) {
 	m.t.Helper()
-	cs, err := m.s.Counters(m.t.Context(), []core.CounterID{{Account: movingAccount, KeyID: "key_1"}})
+	cs, err := m.s.Counters(m.t.Context(), []core.CounterID{{Account: moveAccount, KeyID: "key_1"}})
 	if err != nil {
 		m.t.Fatalf("Counters: %v", err)
 	}
 	if got := cs[0].Tallies[core.Year].Used; got != want {
 		m.t.Errorf("the key has counted %d, want %d", got, want)
 	}
-	_, n, err := m.s.History(m.t.Context(), core.CounterID{Account: movingAccount, KeyID: "key_1"}, time.Time{}, core.Page{Number: 1, Size: 1})
+	_, n, err := m.s.History(m.t.Context(), core.CounterID{Account: moveAccount, KeyID: "key_1"}, time.Time{}, core.Page{Number: 1, Size: 1})
 	if err != nil || int64(n) != want {
 		m.t.Errorf("History: %d, %v; want %d", n, err, want)
 	}
-	if places := m.places(); places > 1 {
+	if places := m.countersFound(); places > 1 {
 		m.t.Errorf("the key has counters with %d users, want one at most", places)
 	}
 }
 
-// places returns with how many users the key has a counter.
-func (m *moving) places() (n int) {
+// countersFound returns the number of users in whose slots the key has a counter.
+func (m *moveTest) countersFound() (n int) {
 	for user := range int64(2) {
-		counters := m.s.o.usage(movingAccount, user+1).counters()
+		counters := m.s.o.usage(moveAccount, user+1).counters()
 		there, err := m.s.do(context.Background(), m.s.client.B().Hexists().Key(counters).Field("1").Build()).AsBool()
 		if err != nil {
 			m.t.Fatal(err)
@@ -111,62 +111,61 @@ func (m *moving) places() (n int) {
 	return n
 }
 
-// Who is slow to do the chores of a move, as a process that was stopped for a while, does
-// no harm when others have done them since and the key has moved on: it counts in one
-// place, and nothing is lost.
+// A process that stops during a move, and continues when others have finished it and moved the key on,
+// does no harm: the key counts in one slot, and loses nothing.
 func TestSlowMove(t *testing.T) {
-	m := newMoving(t)
+	m := newMoveTest(t)
 	for range 3 {
 		m.mustConsume(1)
 	}
-	first := chore{kind: moveKey, seq: 1, from: 1, to: 2, move: 1}
-	left, err := m.s.leave(t.Context(), movingAccount, first)
+	first := task{kind: moveKeyCounter, seq: 1, from: 1, to: 2, move: 1}
+	left, err := m.s.beginMove(t.Context(), moveAccount, first)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.to(2)
+	m.moveTo(2)
 	m.check(3)
-	m.to(1)
+	m.moveTo(1)
 	m.mustConsume(1)
 	for range 2 {
-		if err := m.s.arrive(t.Context(), movingAccount, first, left); err != nil {
+		if err := m.s.copyMoved(t.Context(), moveAccount, first, left); err != nil {
 			t.Fatal(err)
 		}
 		m.check(4)
-		if err := m.s.depart(t.Context(), movingAccount, first); err != nil {
+		if err := m.s.endMove(t.Context(), moveAccount, first); err != nil {
 			t.Fatal(err)
 		}
 		m.check(4)
-		if left, err = m.s.leave(t.Context(), movingAccount, first); err != nil {
+		if left, err = m.s.beginMove(t.Context(), moveAccount, first); err != nil {
 			t.Fatal(err)
 		}
 	}
 	m.refused(2)
-	m.to(2)
+	m.moveTo(2)
 	m.mustConsume(2)
 	m.check(5)
 }
 
-// Who has read that a key is with a user, and makes its counter there when it has moved
-// since, makes none: it would count beside the one that decides.
-func TestSlowAdmission(t *testing.T) {
+// A process that creates the counters of a key at a location that is no longer current creates nothing. A
+// counter there would split the usage of the key.
+func TestLateCreateCounters(t *testing.T) {
 	for name, used := range map[string]int{"never used": 0, "used": 2} {
 		t.Run(name, func(t *testing.T) {
-			m := newMoving(t)
+			m := newMoveTest(t)
 			for range used {
 				m.mustConsume(1)
 			}
-			m.to(2)
-			n := m.s.o.usage(movingAccount, 1)
-			if err := m.s.makeCounters(t.Context(), n, "1", encodeCounter(&core.Counter{}, 0)); err != nil {
+			m.moveTo(2)
+			n := m.s.o.usage(moveAccount, 1)
+			if err := m.s.createCounters(t.Context(), n, "1", encodeCounter(&core.Counter{}, 0)); err != nil {
 				t.Fatal(err)
 			}
 			m.refused(1)
 			m.mustConsume(2)
 			m.check(int64(used) + 1)
-			for range 300 { // the number of a move is a byte
-				m.to(1)
-				m.to(2)
+			for range 300 { // the number of a move is a byte and wraps
+				m.moveTo(1)
+				m.moveTo(2)
 			}
 			m.mustConsume(2)
 			m.check(int64(used) + 2)
@@ -174,24 +173,24 @@ func TestSlowAdmission(t *testing.T) {
 	}
 }
 
-// refused fails the test unless the key counts nothing as one of the user.
-func (m *moving) refused(user int64) {
+// refused fails the test if the key can count as a key of the user.
+func (m *moveTest) refused(user int64) {
 	m.t.Helper()
 	if err := m.consume(user); !errors.Is(err, core.ErrKeyNotFound) {
-		m.t.Errorf("Consume with the key as one of user %d: %v, want ErrKeyNotFound", user, err)
+		m.t.Errorf("Consume with the key as a key of user %d: %v, want ErrKeyNotFound", user, err)
 	}
 }
 
-// A key or user that was put again, with the number that it had, counts again.
-func TestPutAgainAfterMove(t *testing.T) {
-	m := newMoving(t)
+// A key or user that is created again with the same Seq or ID counts again.
+func TestReusedSeqAfterMove(t *testing.T) {
+	m := newMoveTest(t)
 	m.mustConsume(1)
-	m.to(2)
+	m.moveTo(2)
 	m.update(func(tx core.Tx) error { return tx.DeleteKey("key_1") })
 	m.refused(2)
 	for _, user := range []int64{1, 2} {
 		m.update(func(tx core.Tx) error {
-			return tx.PutKey(&core.Key{AccountID: movingAccount, ID: "key_1", Seq: 1, UserID: user, Digest: core.DigestOf("1")})
+			return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_1", Seq: 1, UserID: user, Digest: core.DigestOf("1")})
 		})
 		m.mustConsume(user)
 		m.check(1)

@@ -16,9 +16,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// What keeps a store from being opened is named in one line, in good time: whoever reads
-// it knows what to change.
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+// Open returns one line that names the cause, within the timeout. A failure means that an operator does
+// not learn what to change.
+func TestOpenErrors(t *testing.T) {
 	server, secret, secure := redistest.Start(t), redistest.Start(t, "--requirepass", "secret"), redistest.StartTLS(t)
 	secret.Do(t, "ACL", "SETUSER", "elsewhere", "on", ">secret", "~elsewhere:*", "&*", "+@all")
 	secret.Do(t, "ACL", "SETUSER", "scriptless", "on", ">secret", "~*", "&*", "+@all", "-evalsha")
@@ -31,10 +31,10 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    redisstore.Options
-		want string // in the text
+		want string // part of the error
 	}{
 		{"no address", redisstore.Options{}, "no address"},
-		{"nobody listens", redisstore.Options{Addresses: []string{deadAddress(t)}}, "refused"},
+		{"no listener", redisstore.Options{Addresses: []string{deadAddress(t)}}, "refused"},
 		{"no such host", redisstore.Options{Addresses: []string{"no-such-host.invalid:6379"}}, "no-such-host.invalid"},
 		{"no such socket", redisstore.Options{Addresses: []string{"/no/such/socket"}}, "/no/such/socket"},
 		{"no answer", redisstore.Options{Addresses: []string{paused.Addr()}}, "no answer"},
@@ -42,23 +42,23 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		{"wrong password", redisstore.Options{Addresses: []string{secret.Addr()}, Password: "guess"}, "WRONGPASS"},
 		{"no such user", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "nobody", Password: "secret"}, "WRONGPASS"},
 		{"user without password", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "elsewhere"}, "none is configured: WRONGPASS"},
-		{"user without scripts", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "scriptless", Password: "secret"}, "evalsha"},
-		{"user of other keys", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "elsewhere", Password: "secret"}, `begin with "limitkeeper:"`},
-		{"sentinel without rights", redisstore.Options{Addresses: []string{saying(t, "-NOPERM this user has no permissions to run the 'hello' command\r\n")}, Sentinel: "main"}, "of the sentinels"},
-		{"alert of TLS", redisstore.Options{Addresses: []string{saying(t, "\x15\x03\x01\x00\x02\x02\x46")}}, "wants TLS"},
-		{"hangs up", redisstore.Options{Addresses: []string{saying(t, "")}}, "hung up: does it want TLS"},
-		{"no sentinel of 6.2", redisstore.Options{Addresses: []string{saying(t, "-ERR unknown command `SENTINEL`\r\n")}, Sentinel: "main"}, "no sentinel"},
-		{"not Redis", redisstore.Options{Addresses: []string{web.Listener.Addr().String()}}, "not Redis"},
+		{"user without EVALSHA", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "scriptless", Password: "secret"}, "evalsha"},
+		{"user with another prefix", redisstore.Options{Addresses: []string{secret.Addr()}, Username: "elsewhere", Password: "secret"}, `with the prefix "limitkeeper:"`},
+		{"sentinel user without permissions", redisstore.Options{Addresses: []string{fakeServer(t, "-NOPERM this user has no permissions to run the 'hello' command\r\n")}, Sentinel: "main"}, "of the sentinels"},
+		{"TLS alert", redisstore.Options{Addresses: []string{fakeServer(t, "\x15\x03\x01\x00\x02\x02\x46")}}, "requires TLS"},
+		{"connection closed", redisstore.Options{Addresses: []string{fakeServer(t, "")}}, "closed the connection: does it require TLS"},
+		{"not a sentinel, Redis 6.2", redisstore.Options{Addresses: []string{fakeServer(t, "-ERR unknown command `SENTINEL`\r\n")}, Sentinel: "main"}, "not a sentinel"},
+		{"not Redis", redisstore.Options{Addresses: []string{web.Listener.Addr().String()}}, "does not speak the Redis protocol"},
 		{"unknown authority", redisstore.Options{Addresses: []string{secure.TLSAddr()}, TLS: &tls.Config{RootCAs: x509.NewCertPool()}}, "certificate"},
-		{"TLS where there is none", redisstore.Options{Addresses: []string{server.Addr()}, TLS: &tls.Config{}}, "tls"},
-		{"no TLS where there is", redisstore.Options{Addresses: []string{secure.TLSAddr()}}, ""},
+		{"TLS to a plain port", redisstore.Options{Addresses: []string{server.Addr()}, TLS: &tls.Config{}}, "tls"},
+		{"plain TCP to a TLS port", redisstore.Options{Addresses: []string{secure.TLSAddr()}}, ""},
 		{"no such database", redisstore.Options{Addresses: []string{server.Addr()}, Database: 99}, "DB index"},
 		{"negative database", redisstore.Options{Addresses: []string{server.Addr()}, Database: -1}, "database"},
-		{"database of a cluster", redisstore.Options{Addresses: []string{server.Addr(), other.Addr()}, Database: 1}, "database"},
+		{"database on a Cluster", redisstore.Options{Addresses: []string{server.Addr(), other.Addr()}, Database: 1}, "database"},
 		{"prefix with a brace", redisstore.Options{Addresses: []string{server.Addr()}, Prefix: "a{b}"}, "brace"},
-		{"not of this format", redisstore.Options{Addresses: []string{other.Addr()}}, "format"},
-		{"no sentinel", redisstore.Options{Addresses: []string{server.Addr()}, Sentinel: "main"}, "no sentinel"},
-		{"several that are no cluster", redisstore.Options{Addresses: []string{server.Addr(), secret.Addr()}, Password: "secret"}, "cluster"},
+		{"other format", redisstore.Options{Addresses: []string{other.Addr()}}, "format"},
+		{"not a sentinel", redisstore.Options{Addresses: []string{server.Addr()}, Sentinel: "main"}, "not a sentinel"},
+		{"two servers without Cluster", redisstore.Options{Addresses: []string{server.Addr(), secret.Addr()}, Password: "secret"}, "cluster"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.o.Timeout = 500 * time.Millisecond
@@ -80,7 +80,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A store works over every kind of connection that can be configured.
+// The store works over every kind of connection that the options allow.
 func TestConnections(t *testing.T) {
 	server, secure, secret := redistest.Start(t), redistest.StartTLS(t), redistest.Start(t, "--requirepass", "secret")
 	for name, o := range map[string]redisstore.Options{
@@ -92,7 +92,7 @@ func TestConnections(t *testing.T) {
 		"prefix":      {Addresses: []string{server.Addr()}, Prefix: "another:"},
 		"host name":   {Addresses: []string{strings.Replace(server.Addr(), "127.0.0.1", "localhost", 1)}},
 	} {
-		t.Run(name, func(t *testing.T) { exercise(t, opened(t, o)) })
+		t.Run(name, func(t *testing.T) { exerciseStore(t, openFaulty(t, o)) })
 	}
 	for number, want := range map[string]string{"0": "limitkeeper:", "3": "limitkeeper:"} {
 		if got := server.Do(t, "EVAL", "redis.call('SELECT', ARGV[1]) return redis.call('KEYS', '*')", "0", number); !strings.Contains(got, want) {
@@ -101,8 +101,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// exercise uses what a store can do.
-func exercise(t *testing.T, s *redisstore.Store) {
+// exerciseStore uses most functions of a store.
+func exerciseStore(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	w := newWorld(t, s, 2)
 	for _, id := range []string{"", "id", "id"} {
@@ -115,7 +115,7 @@ func exercise(t *testing.T, s *redisstore.Store) {
 	if used, entries := w.used(t, w.keys[0].ID, 0), w.entries(t, w.keys[0].ID, 0); used != 2 || entries != 2 {
 		t.Errorf("counted %d requests, %d in the history; want 2", used, entries)
 	}
-	w.move(t, 0, w.keys[2].UserID)
+	w.moveKey(t, 0, w.keys[2].UserID)
 	if used, entries := w.used(t, w.keys[0].ID, 0), w.entries(t, w.keys[0].ID, 0); used != 2 || entries != 2 {
 		t.Errorf("counted %d requests after the key has moved, %d in the history; want 2", used, entries)
 	}
@@ -137,8 +137,8 @@ func exercise(t *testing.T, s *redisstore.Store) {
 	trusting.awaitTrust(t)
 }
 
-// move gives a key to another user.
-func (w *world) move(t testing.TB, key int, user int64) {
+// moveKey moves a key to another user.
+func (w *world) moveKey(t testing.TB, key int, user int64) {
 	t.Helper()
 	err := w.s.Update(t.Context(), w.account, func(tx core.Tx) error {
 		k, err := tx.Key(w.keys[key].ID)
@@ -154,9 +154,8 @@ func (w *world) move(t testing.TB, key int, user int64) {
 	w.keys[key].UserID = user
 }
 
-// saying returns an address where everyone is told the same, after whatever it was that they
-// asked first, and then hung up on.
-func saying(t testing.TB, what string) string {
+// fakeServer returns an address that answers every request with the same bytes and hangs up.
+func fakeServer(t testing.TB, what string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +175,7 @@ func saying(t testing.TB, what string) string {
 	return l.Addr().String()
 }
 
-// deadAddress returns one at which nobody listens.
+// deadAddress returns an address without listener.
 func deadAddress(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -20,62 +20,61 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The defaults of [Options].
+// Defaults of [Options].
 const (
 	DefaultPrefix  = "limitkeeper:"
 	DefaultTimeout = 500 * time.Millisecond
 	DefaultHistory = 10_000
 )
 
-// MaxHistory bounds how many entries a history may hold: one script goes through them.
+// MaxHistory is the largest [Options.History]. One script searches a whole history.
 const MaxHistory = 1_000_000
 
-// Options say where the servers are and how they are used. The zero value of every
-// member but Addresses stands for its default.
+// Options configure a store. A zero value means the default; Addresses has none.
 type Options struct {
-	// Addresses are host:port or the path of a unix socket. Several are nodes of a
-	// Cluster, from which the others are found; one may be a Cluster too. With
-	// Sentinel they are those of the sentinels.
+	// Addresses are host:port pairs or paths of unix sockets. Several addresses are nodes of a Cluster; a
+	// single one may be a Cluster node, too. The client finds the other nodes. With Sentinel, Addresses
+	// are the addresses of the sentinels.
 	Addresses []string
-	Sentinel  string // the name of the master that the sentinels watch
+	Sentinel  string // name of the master that the sentinels monitor; empty without Sentinel
 
 	Username, Password                 string
 	SentinelUsername, SentinelPassword string
-	Database                           int         // of a single server or master, from 0
-	TLS                                *tls.Config // nil for none
+	Database                           int         // number of the database; a Cluster has only 0
+	TLS                                *tls.Config // nil for plain TCP
 
-	Prefix  string        // what the name of every key begins with; no braces
-	Timeout time.Duration // to connect, and for a call to be answered
-	History int           // entries that the history of a key or user holds at most
+	Prefix  string        // first part of every key name; without braces
+	Timeout time.Duration // bounds connecting, and each call
+	History int           // maximum number of entries in the history of a key or user
 	Wait    Wait
 
-	Logger *slog.Logger // nil for none
+	Logger *slog.Logger // nil discards the log
 
-	// Clock is the clock of the process, that of the service too; a clock of the machine by
-	// default. The store tells it what the clocks of the masters show.
+	// Clock is the clock of the process, shared with the service. Nil means the clock of the machine. The
+	// store passes it the times of the masters.
 	Clock *core.Clock
 
-	access *atomic.Pointer[Access] // what connections are made with; nil until Open
+	access *atomic.Pointer[Access] // credentials of new connections; nil until Open
 }
 
-// Access is what the servers and the sentinels ask for. All of it may change while the
-// store is open, but not whether TLS is nil: a Cluster says by that at which ports it is.
+// Access holds the credentials for servers and sentinels. All of it may change while the store is open,
+// except whether TLS is nil: a Cluster announces different ports for TLS.
 type Access struct {
 	Username, Password                 string
 	SentinelUsername, SentinelPassword string
 	TLS                                *tls.Config
 }
 
-// Access returns what of the options the servers ask for.
+// Access returns the credentials in the options.
 func (o *Options) Access() Access {
 	return Access{o.Username, o.Password, o.SentinelUsername, o.SentinelPassword, o.TLS}
 }
 
-// Wait says for how many replicas a decision and a write wait before they are
-// answered (WAIT of Redis). What was not in time is [core.ErrUnavailable].
+// Wait configures WAIT: how many replicas must confirm a decision or write before it is answered. Without
+// enough confirmations in time, the call fails with [core.ErrUnavailable].
 type Wait struct {
-	Replicas int           // 0 for none
-	Timeout  time.Duration // beyond that of the call
+	Replicas int           // 0 does not wait
+	Timeout  time.Duration // added to the timeout of the call
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -93,32 +92,32 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.Check()
 }
 
-// Check returns what is wrong with the options as they are.
+// Check returns the first error in the options.
 func (o *Options) Check() error {
 	switch {
 	case len(o.Addresses) == 0:
 		return errors.New("redis: no address is given")
 	case strings.ContainsAny(o.Prefix, "{}"):
-		return fmt.Errorf("redis: the prefix %q holds a brace: in a Cluster braces say where a key is kept", o.Prefix)
+		return fmt.Errorf("redis: the prefix %q holds a brace, which would change the Cluster slot of keys", o.Prefix)
 	case o.Database < 0:
-		return fmt.Errorf("redis: the database %d is less than 0", o.Database)
+		return fmt.Errorf("redis: negative database %d", o.Database)
 	case o.Database != 0 && o.Sentinel == "" && len(o.Addresses) > 1:
 		return fmt.Errorf("redis: a Cluster has no database %d, only 0", o.Database)
 	case o.Wait.Replicas < 0 || o.Wait.Replicas > 0 && o.Wait.Timeout < time.Millisecond:
-		return errors.New("redis: to wait for replicas takes their number, and a timeout of a millisecond or more")
+		return errors.New("redis: waiting for replicas needs a positive number and a timeout of at least 1ms")
 	case o.Timeout < 0 || o.History < 0:
-		return errors.New("redis: the timeout and the length of a history are not less than 0")
+		return errors.New("redis: negative timeout or history")
 	case o.History > MaxHistory:
-		return fmt.Errorf("redis: a history of %d entries is longer than %d", o.History, MaxHistory)
+		return fmt.Errorf("redis: history %d exceeds the maximum of %d", o.History, MaxHistory)
 	}
 	return nil
 }
 
-// KeyPrefix returns what the name of every key begins with.
+// KeyPrefix returns the first part of every key name.
 func (o *Options) KeyPrefix() string { return cmp.Or(o.Prefix, DefaultPrefix) }
 
-// where names the servers in messages.
-func (o *Options) where() string {
+// address describes the servers in messages.
+func (o *Options) address() string {
 	at := strings.Join(o.Addresses, ", ")
 	if o.Sentinel != "" {
 		return "master " + o.Sentinel + " of sentinels " + at
@@ -126,51 +125,51 @@ func (o *Options) where() string {
 	return at
 }
 
-// The queue of a connection: rueidis does not give up a call that waits for a place in
-// it. There are always places: no more calls than half of them are under way, and a
-// connection whose server says nothing is closed.
+// rueidis cannot cancel a call that waits for room in the ring buffer of its connection. So the ring is
+// never full: a node has at most half as many calls as the ring has entries, and keepAlive closes a
+// connection whose server is silent.
 const (
-	ringScale = 13 // 2^13 places
-	underWay  = 1 << (ringScale - 1)
+	ringScale = 13 // 2^13 entries
+	maxCalls  = 1 << (ringScale - 1)
 )
 
-// gather is how long a connection gathers commands, while several are under way, before it
-// sends them: fewer and larger pieces cost both sides less.
-const gather = 100 * time.Microsecond
+// flushDelay is how long a connection collects commands before it sends them, while other calls are
+// running. Fewer and larger packets cost both sides less CPU.
+const flushDelay = 100 * time.Microsecond
 
-// keepAlive is how often a silent connection is asked whether it lives.
+// keepAlive is the interval of the probes on a silent connection.
 const keepAlive = 300 * time.Millisecond
 
-// clientOption returns how to connect: with the access of the moment, whenever that is.
+// clientOption returns the options of the Redis client. Each new connection uses the current Access.
 func (o *Options) clientOption() rueidis.ClientOption {
 	return rueidis.ClientOption{
 		InitAddress:       o.Addresses,
 		AuthCredentialsFn: o.credentials,
 		SelectDB:          o.Database,
-		TLSConfig:         o.TLS, // says to a Cluster which ports are meant
+		TLSConfig:         o.TLS, // non-nil makes a Cluster announce its TLS ports
 		ClientName:        "limitkeeper",
-		ClientSetInfo:     rueidis.DisableClientSetInfo, // a server of 7.2 or later logs it when it is not allowed
+		ClientSetInfo:     rueidis.DisableClientSetInfo, // Redis 7.2 and later logs CLIENT SETINFO if the ACL denies it
 		Sentinel: rueidis.SentinelOption{MasterSet: o.Sentinel, TLSConfig: toSentinel,
 			Dialer: o.dialer(), TopologyRefreshInterval: topologyEvery},
 		Dialer:            o.dialer(),
 		DialCtxFn:         o.dial,
 		ConnWriteTimeout:  o.Timeout,
 		RingScaleEachConn: ringScale,
-		MaxFlushDelay:     gather,
-		PipelineMultiplex: -1, // one connection: what several callers ask at once goes in one piece
+		MaxFlushDelay:     flushDelay,
+		PipelineMultiplex: -1, // one connection: concurrent calls share its packets
 		ClusterOption:     rueidis.ClusterOption{ShardsRefreshInterval: topologyEvery},
 		DisableCache:      true,
-		DisableRetry:      true, // nothing is queued while a server is away
+		DisableRetry:      true, // a call to a server that is down fails at once
 	}
 }
 
 func (o *Options) dialer() net.Dialer { return net.Dialer{Timeout: o.Timeout, KeepAlive: keepAlive} }
 
-// toSentinel stands for the TLS of a sentinel. The client dials sentinels in the same way
-// as servers, and asks in the same way for their credentials: this tells them apart.
+// toSentinel marks connections to sentinels. The client uses the same dial and credentials functions for
+// sentinels and servers, but passes this TLS config only for sentinels.
 var toSentinel = new(tls.Config)
 
-// sentinelConn is a connection to a sentinel. Its address says so.
+// sentinelConn is a connection to a sentinel. The type of its address marks it for [Options.credentials].
 type (
 	sentinelConn struct{ net.Conn }
 	sentinelAddr struct{ net.Addr }
@@ -179,7 +178,7 @@ type (
 // RemoteAddr implements [net.Conn].
 func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteAddr()} }
 
-// dial connects with the TLS of the moment, whatever it was when the client was made.
+// dial connects with the current TLS config.
 func (o *Options) dial(ctx context.Context, address string, d *net.Dialer, of *tls.Config) (net.Conn, error) {
 	c, err := dial(ctx, address, d, o.access.Load().TLS)
 	if err == nil && of == toSentinel {
@@ -188,7 +187,7 @@ func (o *Options) dial(ctx context.Context, address string, d *net.Dialer, of *t
 	return c, err
 }
 
-// credentials returns those of the moment for a connection that [Options.dial] has made.
+// credentials returns the current credentials for a connection that [Options.dial] has made.
 func (o *Options) credentials(c rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 	a := o.access.Load()
 	if _, ok := c.Address.(sentinelAddr); ok {
@@ -197,7 +196,7 @@ func (o *Options) credentials(c rueidis.AuthCredentialsContext) (rueidis.AuthCre
 	return rueidis.AuthCredentials{Username: a.Username, Password: a.Password}, nil
 }
 
-// dial connects to a host and port, or to a unix socket.
+// dial connects to host:port or to a unix socket.
 func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
 	if strings.HasPrefix(address, "/") {
 		return d.DialContext(ctx, "unix", address)
@@ -208,38 +207,39 @@ func dial(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (ne
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// explain says what in the options an error while connecting may mean.
+// explain adds to a connection error which option is probably wrong.
 func (o *Options) explain(err error) error {
-	told, _ := rueidis.IsRedisErr(err)
-	said := func(what string) bool { return told != nil && strings.HasPrefix(told.Error(), what) }
+	reply, _ := rueidis.IsRedisErr(err)
+	replied := func(what string) bool { return reply != nil && strings.HasPrefix(reply.Error(), what) }
 	a := o.access.Load()
 	switch {
-	case (said("NOAUTH") || said("WRONGPASS")) && a.Password == "" && a.SentinelPassword == "":
-		return fmt.Errorf("it wants a password, and none is configured: %w", err)
-	case said("NOPERM") && o.Sentinel != "":
-		return fmt.Errorf("a user has not all the rights that are needed, of the sentinels or of Redis, there for keys that begin with %q: %w", o.Prefix, err)
-	case said("NOPERM"):
-		return fmt.Errorf("the user has not all the rights that are needed, or not for keys that begin with %q: %w", o.Prefix, err)
-	case o.Sentinel != "" && said("unknown command") && strings.Contains(told.Error(), "SENTINEL"):
-		return fmt.Errorf("it is no sentinel: %w", err)
-	case strings.HasSuffix(err.Error(), notRedis+"21") && o.TLS == nil: // so begins an alert of TLS
-		return fmt.Errorf("it wants TLS: %w", err)
-	case strings.Contains(err.Error(), notRedis):
-		return fmt.Errorf("what answers there is not Redis: %w", err)
+	case (replied("NOAUTH") || replied("WRONGPASS")) && a.Password == "" && a.SentinelPassword == "":
+		return fmt.Errorf("it requires a password; none is configured: %w", err)
+	case replied("NOPERM") && o.Sentinel != "":
+		return fmt.Errorf("a user of the sentinels or of Redis lacks permissions, possibly for keys with the prefix %q: %w", o.Prefix, err)
+	case replied("NOPERM"):
+		return fmt.Errorf("the user lacks permissions, possibly for keys with the prefix %q: %w", o.Prefix, err)
+	case o.Sentinel != "" && replied("unknown command") && strings.Contains(reply.Error(), "SENTINEL"):
+		return fmt.Errorf("the server is not a sentinel: %w", err)
+	case strings.HasSuffix(err.Error(), unexpectedReply+"21") && o.TLS == nil: // first byte of a TLS alert
+		return fmt.Errorf("the server requires TLS: %w", err)
+	case strings.Contains(err.Error(), unexpectedReply):
+		return fmt.Errorf("the server does not speak the Redis protocol: %w", err)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		if o.TLS == nil {
-			return fmt.Errorf("it has hung up: does it want TLS? %w", err)
+			return fmt.Errorf("the server closed the connection: does it require TLS? %w", err)
 		}
-		return fmt.Errorf("it has hung up: does it want another certificate, or one at all? %w", err)
+		return fmt.Errorf("the server closed the connection: does it require another client certificate? %w", err)
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded):
 		return err
 	case o.TLS != nil:
-		return fmt.Errorf("no answer within %v: is it there, and does it speak TLS? %w", o.Timeout, err)
+		return fmt.Errorf("no answer within %v: is the server running, and does it speak TLS? %w", o.Timeout, err)
 	}
-	return fmt.Errorf("no answer within %v: is it there, and does it want TLS? %w", o.Timeout, err)
+	return fmt.Errorf("no answer within %v: is the server running, and does it require TLS? %w", o.Timeout, err)
 }
 
-// notRedis is what rueidis says of an answer that is not of Redis, before its first byte.
-const notRedis = "received unknown message type: "
+// unexpectedReply is the error text of rueidis when a reply is not RESP. The first byte of the reply
+// follows.
+const unexpectedReply = "received unknown message type: "
 
 func (o *Options) connect() (rueidis.Client, error) { return rueidis.NewClient(o.clientOption()) }

@@ -18,7 +18,7 @@ func (s *Store) Plans(ctx context.Context, account string, p core.Page) ([]*core
 }
 
 func (t *tx) plan(id string) (*change[core.Plan], error) {
-	return changing(t, t.plans, id, t.names.plan(id))
+	return loadChange(t, t.plans, id, t.slot.plan(id))
 }
 
 // Plan implements [core.Tx].
@@ -30,15 +30,15 @@ func (t *tx) Plan(id string) (*core.Plan, error) {
 	if c.before == nil {
 		return nil, core.ErrPlanNotFound
 	}
-	return copied(c.before)
+	return clone(c.before)
 }
 
 // CountPlans implements [core.Tx].
-func (t *tx) CountPlans() (int, error) { return t.count("ZCARD", t.names.key("plans")) }
+func (t *tx) CountPlans() (int, error) { return t.countIndex("ZCARD", t.slot.key("plans")) }
 
 // PutPlan implements [core.Tx].
 func (t *tx) PutPlan(p *core.Plan) error {
-	if t.missing {
+	if t.noAccount {
 		return core.ErrAccountNotFound
 	}
 	c, err := t.plan(p.ID)
@@ -46,13 +46,13 @@ func (t *tx) PutPlan(p *core.Plan) error {
 		return err
 	}
 	if p.Seq == 0 {
-		if p.Seq, err = t.next("plan"); err != nil {
+		if p.Seq, err = t.nextNumber("plan"); err != nil {
 			return err
 		}
-	} else if err := t.given("plan", p.Seq); err != nil {
+	} else if err := t.noteNumber("plan", p.Seq); err != nil {
 		return err
 	}
-	after, err := copied(p)
+	after, err := clone(p)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (t *tx) DeletePlan(id string) error {
 	if err != nil {
 		return err
 	}
-	if c.now() == nil {
+	if c.current() == nil {
 		return core.ErrPlanNotFound
 	}
 	c.write(nil)

@@ -1,16 +1,25 @@
-// Package redisstore is a [core.Store] on a Redis or Valkey server that several
-// processes share: a single server, one behind Sentinel, or a Cluster.
+// Package redisstore is a [core.Store] on a Redis or Valkey server that several processes share: a single
+// server, a master behind Sentinel, or a Cluster.
 //
-// What is decided in one step is in one slot, so that it is atomic on a Cluster too
-// (layout.go): the accounts and owner's keys; the users, plans and keys of an account;
-// the counters and histories of a user with those of its keys. A decision is one
-// script (scripts/consume.lua). A transaction on an account is a batch of commands
-// that runs if nobody has changed the account since it began (tx.go); what follows
-// from it in other slots is written down in the same step and done afterwards, by
-// whoever comes first (chores.go).
+// Every key name contains a hash tag, which decides its slot in a Cluster. One Lua script changes one slot
+// atomically. So data that changes together shares a slot (layout.go):
 //
-// The package has no cache of resources. It tells a [core.Watcher] what others change,
-// and how long what it has told may be relied on (watch.go).
+//	{registry}          accounts and owner's keys
+//	{<account>}         users, plans and API keys of one account, and its outbox
+//	{<account>/<user>}  counters and histories of one user and of its API keys
+//
+//	Consume ──── one script ───────────────────────────────► {<account>/<user>}
+//	Update ───── one batch, if the version is unchanged ───► {<account>}
+//	                                                             │ outbox
+//	             tasks, before Update returns ◄──────────────────┘
+//	               └── delete or move counters ────────────► {<account>/<user>}
+//
+// Consume runs scripts/consume.lua once. Update collects its writes, and commits them in one batch if the
+// version of the account is unchanged (tx.go). Changes that follow in the slots of users are tasks in the
+// outbox of the account: the same batch writes them, and Update or a later caller runs them (outbox.go).
+//
+// The package caches no resources. It reports changes by other processes to a [core.Watcher], and how long
+// the watcher may trust its cache (watch.go).
 package redisstore
 
 import (
@@ -28,40 +37,39 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Store is a [core.Store] on Redis. It is made by [Open].
+// Store is a [core.Store] on Redis. [Open] returns one.
 type Store struct {
-	o       Options
-	client  rueidis.Client
-	waiting waiting
-	nodes   *nodes
-	calls   deadlines
+	o            Options
+	client       rueidis.Client
+	replicaConns replicaConns
+	nodes        *nodes
+	deadlines    deadlines
 
-	accounts sync.Map             // ids of accounts that are known to exist; none is ever deleted
-	writing  locks                // transactions, by their account
-	chores   singleflight.Group   // by account
-	watch    *watch               // of what others change
-	today    today                // for decisions
-	tuned    atomic.Pointer[tune] // what may change while it is open
+	knownAccounts sync.Map                 // ids of existing accounts; accounts are never deleted
+	writeLocks    keyedMutex               // serializes the transactions of an account in this process
+	drains        singleflight.Group       // running drains of outboxes, by account
+	watch         *watch                   // receives the changes of other processes
+	windowStarts  windowStarts             // of the day of the latest decision
+	settings      atomic.Pointer[settings] // options that may change while the store is open
 
 	marks     marks
-	refused   atomic.Pointer[error] // why every call is refused; nil while none is
-	losses    atomic.Uint64         // found by this node
-	failovers atomic.Uint64         // and restarts
-	warned    warned
+	refused   atomic.Pointer[error] // the error of every call after a loss; nil otherwise
+	losses    atomic.Uint64         // losses that this node has found
+	failovers atomic.Uint64         // failovers and restarts of Redis
+	warnings  warningLog
 
-	life    sync.RWMutex // held to use the store
+	inUse   sync.RWMutex // read-locked by each call
 	closed  bool
-	closing atomic.Bool // long work ends early
+	closing atomic.Bool // long calls stop when it is true
 }
 
-// tune is what of the options may change.
-type tune struct {
+// settings are the options that may change while the store is open.
+type settings struct {
 	history int
 	wait    Wait
 }
 
-// Open connects to the servers and checks that they can be used. The error says in one
-// line what is wrong.
+// Open connects to the servers and checks that they are usable. Its error is one line.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -69,102 +77,99 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	client, err := o.connect()
 	if err != nil {
-		return nil, fmt.Errorf("redis at %s: %w", o.where(), o.explain(err))
+		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
 	}
-	s := &Store{o: o, client: client, calls: deadlines{timeout: o.Timeout}}
-	s.warned.at = map[string]time.Time{}
+	s := &Store{o: o, client: client, deadlines: deadlines{timeout: o.Timeout}}
+	s.warnings.at = map[string]time.Time{}
 	s.marks.all = map[string]*mark{}
 	s.SetHistory(o.History)
 	s.nodes = newNodes(s)
 	if err := s.check(ctx); err != nil {
 		client.Close()
-		return nil, fmt.Errorf("redis at %s: %w", o.where(), o.explain(err))
+		return nil, fmt.Errorf("redis at %s: %w", o.address(), o.explain(err))
 	}
 	startWatch(s)
 	return s, nil
 }
 
-// SetHistory changes how many entries a history holds at most; 0 stands for the
-// default.
+// SetHistory sets the maximum number of entries of a history. 0 means [DefaultHistory].
 func (s *Store) SetHistory(entries int) {
-	s.retune(func(t *tune) { t.history = cmp.Or(entries, DefaultHistory) })
+	s.changeSettings(func(t *settings) { t.history = cmp.Or(entries, DefaultHistory) })
 }
 
-// SetWait changes for which replicas decisions and writes wait.
+// SetWait sets how many replicas must confirm each decision and write.
 func (s *Store) SetWait(w Wait) {
-	s.retune(func(t *tune) { t.wait = w })
+	s.changeSettings(func(t *settings) { t.wait = w })
 }
 
-// SetAccess changes what connections are made with from now on; those that there are
-// stay. When none can be made it is logged at once, and not only when one is needed.
+// SetAccess sets the credentials of new connections. Open connections stay. It tries to connect in the
+// background, and logs a warning if that fails.
 func (s *Store) SetAccess(a Access) {
-	if s.o.access.Store(&a); s.hold() != nil {
+	if s.o.access.Store(&a); s.beginAfterLoss() != nil {
 		return
 	}
 	go func() {
 		defer s.end()
 		client, err := s.o.connect()
 		if err != nil {
-			s.o.Logger.Warn("redis takes no new connection with the access that it was given; those that there are go on",
-				"address", s.o.where(), "error", s.o.explain(err))
+			s.o.Logger.Warn("redis accepts no new connection with the changed credentials; open connections continue",
+				"address", s.o.address(), "error", s.o.explain(err))
 			return
 		}
 		client.Close()
 	}()
 }
 
-func (s *Store) retune(change func(*tune)) {
-	t := tune{history: s.o.History, wait: s.o.Wait}
-	if old := s.tuned.Load(); old != nil {
+func (s *Store) changeSettings(change func(*settings)) {
+	t := settings{history: s.o.History, wait: s.o.Wait}
+	if old := s.settings.Load(); old != nil {
 		t = *old
 	}
 	change(&t)
-	s.tuned.Store(&t)
+	s.settings.Store(&t)
 }
 
-// HistoryCap returns how many entries a history holds at most.
-func (s *Store) HistoryCap() int { return s.tuned.Load().history }
+// HistoryCap returns the maximum number of entries of a history.
+func (s *Store) HistoryCap() int { return s.settings.Load().history }
 
-// Close waits for what is under way and closes the connections. It may be called
-// again.
+// Close waits for running calls and closes the connections. A second Close does nothing.
 func (s *Store) Close() error {
 	s.closing.Store(true)
-	s.life.Lock()
-	defer s.life.Unlock()
+	s.inUse.Lock()
+	defer s.inUse.Unlock()
 	if s.closed {
 		return nil
 	}
 	s.closed = true
 	s.watch.stop()
 	s.client.Close()
-	s.waiting.close()
+	s.replicaConns.close()
 	return nil
 }
 
 var errClosed = core.Unavailable(errors.New("the store is closed"))
 
-// begin keeps the store from being closed until [Store.end]. It returns an error after Redis has lost
-// data.
+// begin keeps the store open until [Store.end]. It fails after Redis has lost data.
 func (s *Store) begin() error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
-	return s.hold()
+	return s.beginAfterLoss()
 }
 
-// hold is begin for calls that work after a loss too.
-func (s *Store) hold() error {
+// beginAfterLoss is begin for calls that also work after a loss.
+func (s *Store) beginAfterLoss() error {
 	if s.closing.Load() {
 		return errClosed
 	}
-	s.life.RLock()
+	s.inUse.RLock()
 	if s.closed {
-		s.life.RUnlock()
+		s.inUse.RUnlock()
 		return errClosed
 	}
 	return nil
 }
 
-func (s *Store) end() { s.life.RUnlock() }
+func (s *Store) end() { s.inUse.RUnlock() }
 
 var _ core.Store = (*Store)(nil)

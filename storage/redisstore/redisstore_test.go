@@ -12,22 +12,22 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// The store keeps every promise of core.Store, on a single server.
+// The store keeps every promise of core.Store on a single server.
 func TestConformance(t *testing.T) {
 	server := redistest.Start(t)
-	storetest.Run(t, opening(redisstore.Options{Addresses: []string{server.Addr()}}))
+	storetest.Run(t, storeOpener(redisstore.Options{Addresses: []string{server.Addr()}}))
 }
 
-// The store keeps every promise of core.Store, on a Cluster.
+// The store keeps every promise of core.Store on a Cluster.
 func TestConformanceOnCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
-	storetest.Run(t, opening(redisstore.Options{Addresses: cluster.Addrs()}))
+	storetest.Run(t, storeOpener(redisstore.Options{Addresses: cluster.Addrs()}))
 }
 
 var stores atomic.Int64
 
-// opening returns a function that opens an empty store: under a prefix of its own.
-func opening(o redisstore.Options) func(t *testing.T) storetest.Opened {
+// storeOpener returns a function that opens an empty store, under its own prefix.
+func storeOpener(o redisstore.Options) func(t *testing.T) storetest.Opened {
 	return func(t *testing.T) storetest.Opened {
 		o := o
 		o.Prefix = fmt.Sprintf("test%d:", stores.Add(1))
@@ -38,7 +38,7 @@ func opening(o redisstore.Options) func(t *testing.T) storetest.Opened {
 	}
 }
 
-// open opens a store that waits long enough for a busy machine.
+// open opens a store with a timeout for a busy machine.
 func open(t testing.TB, o redisstore.Options) *redisstore.Store {
 	t.Helper()
 	if o.Timeout == 0 {

@@ -8,23 +8,22 @@ import (
 	"testing"
 )
 
-// relay stands between a store and its server, and knows the connections on which the
-// server tells what others change from the others.
+// relay is a TCP proxy between a store and its server. It recognizes the connections with client tracking.
 type relay struct {
 	l      net.Listener
 	server string
 
 	mu      sync.Mutex
 	conns   []*relayed
-	refuses bool // connections to be told on
+	refuses bool // refuse connections with client tracking
 	open    sync.WaitGroup
 }
 
-// relayed is a connection.
+// relayed is a connection through the relay.
 type relayed struct {
 	client, server net.Conn
-	telling        bool
-	stalled        chan struct{} // nil while it works
+	invalidations  bool
+	stalled        chan struct{} // nil while data passes
 }
 
 func newRelay(t testing.TB, server string) *relay {
@@ -66,7 +65,7 @@ func (r *relay) serve() {
 	}
 }
 
-// pass copies from one end of a connection to the other, as long as both are open.
+// pass copies data from one end to the other until either closes.
 func (r *relay) pass(c *relayed, to, from net.Conn) {
 	defer func() { _, _ = c.client.Close(), c.server.Close() }()
 	buf := make([]byte, 64<<10)
@@ -81,13 +80,13 @@ func (r *relay) pass(c *relayed, to, from net.Conn) {
 	}
 }
 
-// held waits while the connection is stalled, and reports whether it is refused.
+// held waits while the connection is stalled. It reports whether the connection is refused.
 func (r *relay) held(c *relayed, sent []byte) bool {
 	r.mu.Lock()
 	if bytes.Contains(sent, []byte("TRACKING")) {
-		c.telling = true
+		c.invalidations = true
 	}
-	refused, stalled := c.telling && r.refuses, c.stalled
+	refused, stalled := c.invalidations && r.refuses, c.stalled
 	r.mu.Unlock()
 	if stalled != nil {
 		<-stalled
@@ -95,10 +94,10 @@ func (r *relay) held(c *relayed, sent []byte) bool {
 	return refused
 }
 
-// telling are the connections on which the server tells what others change.
-func telling(c *relayed) bool { return c.telling }
+// isInvalidationConn selects connections with client tracking.
+func isInvalidationConn(c *relayed) bool { return c.invalidations }
 
-// stall lets nothing pass on some connections, which stay open.
+// stall stops the data on some connections and keeps them open.
 func (r *relay) stall(which func(*relayed) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +108,7 @@ func (r *relay) stall(which func(*relayed) bool) {
 	}
 }
 
-// resume lets everything pass again, and new connections too.
+// resume ends stall and refuse.
 func (r *relay) resume() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,12 +121,12 @@ func (r *relay) resume() {
 	}
 }
 
-// refuse cuts the connections on which the server tells, and lets no new one be made.
+// refuse cuts connections with client tracking, and refuses new ones.
 func (r *relay) refuse() {
 	r.mu.Lock()
 	r.refuses = true
 	r.mu.Unlock()
-	r.cut(telling)
+	r.cut(isInvalidationConn)
 }
 
 // cut closes some connections.

@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// dayLater lets the request ids of a key have begun a day and an hour before they did.
+// dayLater sets the start of a key's request ids back by 25 hours.
 func dayLater(t testing.TB, server *redistest.Server, prefix string, k *core.Key) {
 	t.Helper()
 	began := server.Do(t, "EVAL", `local c = redis.call('HGET', KEYS[1], ARGV[1])
@@ -24,8 +24,8 @@ func dayLater(t testing.TB, server *redistest.Server, prefix string, k *core.Key
 	}
 }
 
-// Request ids are there for a day, whatever the clocks of the nodes say, and come to an end
-// some time after it: else a key that is used with ids would fill the memory of Redis.
+// Request ids are kept for a day, whatever the clocks of the nodes show, and expire later. A failure makes
+// repeats count twice, or fills the memory of Redis.
 func TestRequestIDsEnd(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, redisstore.Options{Addresses: []string{server.Addr()}, Prefix: "ids:"})
@@ -39,7 +39,7 @@ func TestRequestIDsEnd(t *testing.T) {
 		c := counted(keys[0], 1)
 		c.RequestID, c.Entry.At = id, c.Entry.At.Add(ahead)
 		if v, err := s.Consume(t.Context(), c); err != nil || !v.Allowed || v.First != nil != repeated {
-			t.Fatalf("%s: got %+v, %v; want it counted, repeated %v", id, v, err, repeated)
+			t.Fatalf("%s: got %+v, %v; want it allowed, repeated %v", id, v, err, repeated)
 		}
 		for _, of := range []string{"i", "j"} {
 			if ttl := server.Do(t, "TTL", fmt.Sprintf("ids:{acct_ids/%d}%s:%d", keys[0].UserID, of, keys[0].Seq)); ttl == "-1" {
@@ -48,7 +48,7 @@ func TestRequestIDsEnd(t *testing.T) {
 		}
 	}
 	request("first", 0, false)
-	for i := range 3 { // clocks that disagree forget none
+	for i := range 3 { // wrong clocks expire no ids
 		request(fmt.Sprint("ahead", i), 40*24*time.Hour, false)
 		request(fmt.Sprint("back", i), time.Minute, false)
 		request("first", 2*time.Minute, true)

@@ -11,14 +11,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// Slots that go to other masters under load keep every decision: who asks meanwhile is
-// answered, or told that the store is unavailable.
+// Moving slots to other masters under load loses no decision. Requests are answered, or fail as
+// unavailable.
 func TestResharding(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	for name, wait := range map[string]redisstore.Wait{
-		"one answers":         {},
-		"waiting for another": {Replicas: 1, Timeout: 500 * time.Millisecond},
+		"no wait_replicas": {},
+		"wait_replicas 1":  {Replicas: 1, Timeout: 500 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := clusterLoad(t, c, wait)
@@ -31,10 +31,10 @@ func TestResharding(t *testing.T) {
 			}
 			moved := time.Now()
 			for i := range l.w.keys {
-				l.await(t, moved, 10*time.Second, allowed, func(c call) bool { return c.key == i })
+				l.await(t, moved, 10*time.Second, outcomeAllowed, func(c call) bool { return c.key == i })
 			}
 			calls := l.stop()
-			if late := only(calls, failed, after(moved.Add(5*time.Second))); len(late) > 0 {
+			if late := filterCalls(calls, failed, after(moved.Add(5*time.Second))); len(late) > 0 {
 				t.Errorf("%d requests failed 5 seconds after all slots were moved: %v", len(late), late[0].err)
 			}
 			l.w.checkExact(t, calls)
@@ -51,8 +51,8 @@ func nodeOf(c *redistest.Cluster, s *redistest.Server) int {
 	return -1
 }
 
-// moveSlot moves a slot to another master as redis-cli does, key by key, so that for a while
-// what belongs together is in two places.
+// moveSlot moves a slot as redis-cli does, key by key. During the move the keys of a slot are on two
+// masters.
 func moveSlot(t testing.TB, c *redistest.Cluster, slot int, from, to *redistest.Server) {
 	t.Helper()
 	if from == to {

@@ -2,103 +2,62 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1" // names a script to the server, as the protocol wants it
-	_ "embed"
+	"crypto/sha1" // EVALSHA names a script by its SHA-1
+	"embed"
 	"encoding/hex"
+	"strings"
 
 	"github.com/redis/rueidis"
 )
 
-// script is a Lua script, run by its SHA-1.
+// script is a Lua script. The server runs it by its SHA-1.
 type script struct{ text, sha string }
 
-func newScript(text string) *script {
-	sum := sha1.Sum([]byte(text))
-	return &script{text, hex.EncodeToString(sum[:])}
+// newScript joins files of the directory scripts, named without extension.
+func newScript(files ...string) *script {
+	var text strings.Builder
+	for _, f := range files {
+		b, err := scriptFiles.ReadFile("scripts/" + f + ".lua")
+		if err != nil {
+			panic(err) // a misspelled name below
+		}
+		text.Write(b)
+	}
+	sum := sha1.Sum([]byte(text.String()))
+	return &script{text.String(), hex.EncodeToString(sum[:])}
 }
 
-//go:embed scripts/shared.lua
-var sharedLua string
-
-//go:embed scripts/tallies.lua
-var talliesLua string
-
-//go:embed scripts/marks.lua
-var marksLua string
-
-//go:embed scripts/consume.lua
-var consumeLua string
-
-//go:embed scripts/history.lua
-var historyLua string
-
-//go:embed scripts/batch.lua
-var batchLua string
-
-//go:embed scripts/list.lua
-var listLua string
-
-//go:embed scripts/admit.lua
-var admitLua string
-
-//go:embed scripts/retire.lua
-var retireLua string
-
-//go:embed scripts/leave.lua
-var leaveLua string
-
-//go:embed scripts/arrive.lua
-var arriveLua string
-
-//go:embed scripts/depart.lua
-var departLua string
-
-//go:embed scripts/import.lua
-var importLua string
-
-//go:embed scripts/set.lua
-var setLua string
-
-//go:embed scripts/days.lua
-var daysLua string
-
-//go:embed scripts/setdays.lua
-var setDaysLua string
-
-//go:embed scripts/release.lua
-var releaseLua string
-
-//go:embed scripts/mark.lua
-var markLua string
+//go:embed scripts/*.lua
+var scriptFiles embed.FS
 
 var (
-	consumeScript = newScript(sharedLua + talliesLua + consumeLua)
-	historyScript = newScript(sharedLua + historyLua)
-	batchScript   = newScript(batchLua)
-	listScript    = newScript(listLua)
-	admitScript   = newScript(admitLua)
-	retireScript  = newScript(retireLua)
-	leaveScript   = newScript(marksLua + leaveLua)
-	arriveScript  = newScript(marksLua + arriveLua)
-	departScript  = newScript(marksLua + departLua)
-	importScript  = newScript(sharedLua + importLua)
-	setScript     = newScript(talliesLua + setLua)
-	daysScript    = newScript(daysLua)
-	setDaysScript = newScript(setDaysLua)
-	releaseScript = newScript(releaseLua)
-	markScript    = newScript(markLua)
+	consumeScript        = newScript("shared", "day_counts", "consume")
+	readHistoryScript    = newScript("shared", "read_history")
+	appendHistoryScript  = newScript("shared", "append_history")
+	batchScript          = newScript("batch")
+	readPageScript       = newScript("read_page")
+	createCountersScript = newScript("create_counters")
+	setCounterScript     = newScript("day_counts", "set_counter")
+	deleteCounterScript  = newScript("delete_counter")
+	moveBeginScript      = newScript("tombstone", "move_begin")
+	moveCopyScript       = newScript("tombstone", "move_copy")
+	moveEndScript        = newScript("tombstone", "move_end")
+	readDaysScript       = newScript("read_days")
+	setDaysScript        = newScript("set_days")
+	releaseDigestScript  = newScript("release_digest")
+	markScript           = newScript("mark")
 )
 
 // read runs a script that writes nothing.
 func (c *script) read(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
 	r := s.do(ctx, c.bySHA(s, keys, args))
-	if unknown(r) {
+	if notLoaded(r) {
 		return s.do(ctx, c.byText(s, keys, args))
 	}
 	return r
 }
 
-// readEach runs a script that writes nothing on the keys of each of some slots, at once.
+// readEach runs a read-only script in parallel, once for each element of keys and args.
 func (c *script) readEach(ctx context.Context, s *Store, keys, args [][]string) []rueidis.RedisResult {
 	cmds := make([]rueidis.Completed, len(keys))
 	for i := range keys {
@@ -106,25 +65,25 @@ func (c *script) readEach(ctx context.Context, s *Store, keys, args [][]string) 
 	}
 	results := s.doMany(ctx, cmds)
 	for i, r := range results {
-		if unknown(r) {
+		if notLoaded(r) {
 			results[i] = c.read(ctx, s, keys[i], args[i])
 		}
 	}
 	return results
 }
 
-// write runs a script that writes, and waits for replicas if it shall.
+// write runs a script that writes, and waits for replicas if the settings say so.
 func (c *script) write(ctx context.Context, s *Store, keys, args []string) rueidis.RedisResult {
 	r := s.doWrite(ctx, c.bySHA(s, keys, args))
-	if unknown(r) {
+	if notLoaded(r) {
 		return s.doWrite(ctx, c.byText(s, keys, args))
 	}
 	return r
 }
 
-// unknown reports whether the server does not know a script, so that its text is to be
-// sent: it is new there, was flushed, or was not on the replica that took over.
-func unknown(r rueidis.RedisResult) bool {
+// notLoaded reports whether the server does not have the script: it is new, was flushed, or was not on the
+// promoted replica. The caller then sends the text.
+func notLoaded(r rueidis.RedisResult) bool {
 	err, ok := rueidis.IsRedisErr(r.Error())
 	return ok && err.IsNoScript()
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// A store works over TLS on a Cluster, from one address too, and after a failover.
+// The store works over TLS on a Cluster, given one address, and after a failover.
 func TestClusterTLS(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartClusterTLS(t, append([]string{"--requirepass", "secret", "--masterauth", "secret"}, partial...)...)
+	c := redistest.StartClusterTLS(t, append([]string{"--requirepass", "secret", "--masterauth", "secret"}, partialCoverage...)...)
 	o := faulty(c.Nodes()[0].TLSAddr(), c.Nodes()[1].TLSAddr())
 	o.TLS, o.Password = &tls.Config{RootCAs: authorities(t, c.Nodes()[0].CAFile())}, "secret"
 	o.Wait = redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond}
 	one := o
 	one.Addresses = o.Addresses[:1]
-	exercise(t, opened(t, one))
-	s := opened(t, o)
-	exercise(t, s)
+	exerciseStore(t, openFaulty(t, one))
+	s := openFaulty(t, o)
+	exerciseStore(t, s)
 	w := newWorld(t, s, 9)
 	l := w.startLoad(t, 8)
 	l.waits = true
-	l.warm(t)
+	l.useAllKeys(t)
 	t.Log(l.failOver(t, c))
 	calls := l.stop()
 	w.checkBounds(t, calls)
@@ -35,20 +35,20 @@ func TestClusterTLS(t *testing.T) {
 	told.awaitTrust(t)
 }
 
-// A store finds a master behind sentinels who want a password, also after a failover.
+// The store finds the master through sentinels with a password, also after a failover.
 func TestSentinelPassword(t *testing.T) {
 	t.Parallel()
 	n := redistest.StartSentinelSecret(t, "guard", "--requirepass", "secret", "--masterauth", "secret")
 	o := faulty(n.Addrs()...)
 	o.Sentinel, o.SentinelPassword, o.Password = n.Name(), "guard", "secret"
-	s := opened(t, o)
-	exercise(t, s)
+	s := openFaulty(t, o)
+	exerciseStore(t, s)
 	told := &watcher{}
 	s.Watch(told)
 	told.awaitTrust(t)
 	w := newWorld(t, s, 2)
 	l := w.startLoad(t, 4)
-	l.warm(t)
+	l.useAllKeys(t)
 	master := n.Master()
 	master.Kill()
 	killed := time.Now()
@@ -68,5 +68,5 @@ func TestSentinelPassword(t *testing.T) {
 		}
 	}
 	o.SentinelPassword, o.SentinelUsername = "guard", "default"
-	exercise(t, opened(t, o))
+	exerciseStore(t, openFaulty(t, o))
 }

@@ -12,24 +12,24 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// pair are two services on one server: what one changes the other has in memory. The
-// second reaches the server through a relay.
-type pair struct {
+// twoNodes are two services on one server, each with its own store and key cache. The second connects
+// through a relay.
+type twoNodes struct {
 	server  *redistest.Server
 	relay   *relay
-	store   *redisstore.Store // of b
+	store   *redisstore.Store // of node b
 	a, b    *core.Service
 	account string
 	key     *core.Key
 	secret  string
 }
 
-func newPair(t *testing.T) *pair {
+func newTwoNodes(t *testing.T) *twoNodes {
 	t.Helper()
-	p := &pair{server: redistest.Start(t)}
+	p := &twoNodes{server: redistest.Start(t)}
 	p.relay = newRelay(t, p.server.Addr())
-	p.store = opened(t, faulty(p.relay.Addr()))
-	p.a, p.b = core.NewService(opened(t, faulty(p.server.Addr())), core.Config{}), core.NewService(p.store, core.Config{})
+	p.store = openFaulty(t, faulty(p.relay.Addr()))
+	p.a, p.b = core.NewService(openFaulty(t, faulty(p.server.Addr())), core.Config{}), core.NewService(p.store, core.Config{})
 	ctx := t.Context()
 	a, _, _, err := p.a.CreateAccount(ctx, "account")
 	if err != nil {
@@ -47,23 +47,23 @@ func newPair(t *testing.T) *pair {
 	if p.key, p.secret, err = p.a.CreateKey(ctx, p.account, core.KeyPatch{Name: ref("key"), UserID: &u.ID}); err != nil {
 		t.Fatal(err)
 	}
-	p.warm(t)
+	p.fillCache(t)
 	return p
 }
 
 func ref[T any](v T) *T { return &v }
 
-// warm lets b have the key in memory, and rely on it.
-func (p *pair) warm(t testing.TB) {
+// fillCache loads the key into the cache of b, and waits until b trusts it.
+func (p *twoNodes) fillCache(t testing.TB) {
 	t.Helper()
 	until(t, "b to answer from memory", func() bool {
 		before := p.b.Stats().CacheMisses
-		return p.ask(t) == core.Allowed && p.b.Stats().CacheMisses == before
+		return p.validate(t) == core.Allowed && p.b.Stats().CacheMisses == before
 	})
 }
 
-// ask has b decide on a request with the key.
-func (p *pair) ask(t testing.TB) core.Outcome {
+// validate validates the key on b.
+func (p *twoNodes) validate(t testing.TB) core.Outcome {
 	d, err := p.b.Validate(context.Background(), p.account, core.Request{Secret: p.secret, Endpoint: "/", Method: "GET", Cost: 1})
 	if err != nil && !errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("Validate: %v", err)
@@ -71,8 +71,8 @@ func (p *pair) ask(t testing.TB) core.Outcome {
 	return d.Outcome
 }
 
-// disable disables the key through a, or enables it.
-func (p *pair) disable(t testing.TB, status core.KeyStatus) {
+// disable sets the status of the key through a.
+func (p *twoNodes) disable(t testing.TB, status core.KeyStatus) {
 	t.Helper()
 	_, err := p.a.UpdateKey(t.Context(), p.account, p.key.ID, core.KeyPatch{Status: ref(string(status))})
 	if err != nil {
@@ -80,14 +80,14 @@ func (p *pair) disable(t testing.TB, status core.KeyStatus) {
 	}
 }
 
-// awaitRefused returns for how long b let the key pass since a time. That is less than a
+// awaitRefused returns for how long after from b allowed the key. It fails the test if that is longer than
 // bound.
-func (p *pair) awaitRefused(t testing.TB, from time.Time, bound time.Duration) time.Duration {
+func (p *twoNodes) awaitRefused(t testing.TB, from time.Time, bound time.Duration) time.Duration {
 	t.Helper()
 	last := time.Duration(0)
 	for {
 		begun := time.Now()
-		if p.ask(t) != core.Allowed {
+		if p.validate(t) != core.Allowed {
 			break
 		}
 		last = begun.Sub(from)
@@ -103,13 +103,13 @@ func (p *pair) awaitRefused(t testing.TB, from time.Time, bound time.Duration) t
 
 // A key that is disabled through one process is refused by another at once.
 func TestDisabledElsewhere(t *testing.T) {
-	p := newPair(t)
+	p := newTwoNodes(t)
 	ctx, quit := context.WithCancel(t.Context())
 	var load sync.WaitGroup
-	for range 4 { // the key is always being looked up
+	for range 4 { // concurrent lookups of the key
 		load.Go(func() {
 			for ctx.Err() == nil {
-				p.ask(t)
+				p.validate(t)
 				time.Sleep(pause)
 			}
 		})
@@ -119,25 +119,25 @@ func TestDisabledElsewhere(t *testing.T) {
 		p.disable(t, core.KeyInactive)
 		lags = append(lags, p.awaitRefused(t, time.Now(), time.Second))
 		p.disable(t, core.KeyActive)
-		until(t, "the key to pass again", func() bool { return p.ask(t) == core.Allowed })
+		until(t, "the key to pass again", func() bool { return p.validate(t) == core.Allowed })
 	}
 	quit()
 	load.Wait()
-	median, worst := spread(lags)
+	median, worst := medianAndMax(lags)
 	t.Logf("a key that was disabled passed elsewhere for %v (median), %v (worst) of %d, from the answer on", median, worst, len(lags))
 }
 
-// Without a channel no process lets a disabled key pass from memory for more than a second
-// after the channel was lost, however it was lost.
+// Without invalidations, no process allows a disabled key from its cache for more than a second, however
+// the connection was lost.
 func TestDisabledWithoutChannel(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*relay){
-		"cut":     (*relay).refuse,
-		"stalled": func(r *relay) { r.stall(telling) },
-		"alone":   func(r *relay) { r.stall(func(*relayed) bool { return true }) },
+		"cut":         (*relay).refuse,
+		"stalled":     func(r *relay) { r.stall(isInvalidationConn) },
+		"all stalled": func(r *relay) { r.stall(func(*relayed) bool { return true }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPair(t)
+			p := newTwoNodes(t)
 			for range 3 {
 				lose(p.relay)
 				from := time.Now()
@@ -146,30 +146,31 @@ func TestDisabledWithoutChannel(t *testing.T) {
 				time.Sleep(200 * time.Millisecond)
 				p.relay.resume()
 				until(t, "b to know that the key is disabled", func() bool {
-					got := p.ask(t)
+					got := p.validate(t)
 					if since := time.Since(from); got == core.Allowed && since > time.Second+slack {
-						t.Fatalf("a key passed that was disabled %v ago, while the channel was down", since)
+						t.Fatalf("a key passed %v after it was disabled, while the connection was cut", since)
 					}
 					return got == core.Disabled
 				})
 				p.disable(t, core.KeyActive)
-				p.warm(t)
+				p.fillCache(t)
 			}
 		})
 	}
 }
 
-// A key that FLUSHALL has deleted is never allowed again. Until the operator accepts the loss, the store refuses to
-// decide. After that the key is unknown. The key may also be unknown in the moments before the store notices the loss.
+// A key that FLUSHALL has deleted is never allowed again. Until the operator accepts the loss, the store
+// refuses to decide. Afterwards the key is unknown. It may also be unknown in the moments before the store
+// notices the loss.
 func TestDeletedByFlush(t *testing.T) {
-	p := newPair(t)
+	p := newTwoNodes(t)
 	p.server.Do(t, "FLUSHALL")
 	p.awaitRefused(t, time.Now(), time.Second)
 	request := core.Request{Secret: p.secret, Endpoint: "/", Method: "GET", Cost: 1}
 	until(t, "the loss to be noticed", func() bool {
 		d, err := p.b.Validate(t.Context(), p.account, request)
 		if err == nil && d.Outcome != core.Unknown {
-			t.Fatalf("a key that is gone is answered with %q", d.Outcome)
+			t.Fatalf("a deleted key is answered with %q", d.Outcome)
 		}
 		return errors.Is(err, core.ErrUnavailable)
 	})
@@ -177,12 +178,12 @@ func TestDeletedByFlush(t *testing.T) {
 		lost, err := p.store.Accept(t.Context())
 		return err == nil && len(lost) == 1
 	})
-	until(t, "an unknown key", func() bool { return p.ask(t) == core.Unknown })
+	until(t, "an unknown key", func() bool { return p.validate(t) == core.Unknown })
 }
 
-// Nodes that create at the same time do not pass the cap of an account together.
-func TestCapsOnTwoNodes(t *testing.T) {
-	p := newPair(t)
+// Two nodes that create concurrently do not exceed the caps of an account.
+func TestCountCapsOnTwoNodes(t *testing.T) {
+	p := newTwoNodes(t)
 	const most = 5
 	for _, s := range []*core.Service{p.a, p.b} {
 		tunables := core.DefaultTunables()

@@ -14,9 +14,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// What a key, a counter, a day, an entry of a history and a request id take in Redis is what
-// docs/distributed.md says, to size a server by: not more than a half beyond it. The
-// figures are logged.
+// Keys, counters, days, entries and request ids take at most 1.5 times the memory that docs/distributed.md
+// states. The figures are logged.
 func TestSize(t *testing.T) {
 	const keys, entries, ids = 5000, 200, 20_000
 	server := redistest.Start(t)
@@ -26,10 +25,10 @@ func TestSize(t *testing.T) {
 		&core.OwnerKey{ID: "okey_1", AccountID: "acct_0123456789abcdefghij", CreatedAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	size := sizing{t: t, server: server, last: usedMemory(t, server)}
+	size := memoryTest{t: t, server: server, last: usedMemory(t, server)}
 
 	_, made := storetest.Fill(t, s, "acct_0123456789abcdefghij", keys)
-	size.took("a user with a key", keys, 3500)
+	size.record("a user with a key", keys, 3500)
 	count := func(n int, of []*core.Key, id string) {
 		var wg sync.WaitGroup
 		for w := range 64 {
@@ -50,7 +49,7 @@ func TestSize(t *testing.T) {
 		wg.Wait()
 	}
 	count(1, made, "")
-	size.took("the first request: both counters, both histories", keys, 1200)
+	size.record("the first request: both counters, both histories", keys, 1200)
 	var days []core.CounterDay
 	for date := core.DateOf(time.Now()) - core.DaysKept; len(days) < core.DaysKept; date++ {
 		days = append(days, core.CounterDay{Date: date, Traffic: core.Traffic{Allowed: 1000}})
@@ -62,14 +61,14 @@ func TestSize(t *testing.T) {
 			}
 		}
 	}
-	size.took("a day of a user and its key", 1000*core.DaysKept, 20)
+	size.record("a day of a user and its key", 1000*core.DaysKept, 20)
 	count(entries, made[:100], "")
-	size.took("a request in both histories", 100*entries, 300)
+	size.record("a request in both histories", 100*entries, 300)
 	count(ids, made[:1], "0123456789abcdef")
-	size.took("a request with an id of 37 characters, in histories that are full", ids, 300)
+	size.record("a request with an id of 37 characters, in histories that are full", ids, 300)
 }
 
-// counted is a request as a customer makes it.
+// counted returns a typical request of a customer.
 func counted(k *core.Key, i int) *core.Consumption {
 	return &core.Consumption{Account: k.AccountID, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Cost: 1,
 		Terms:     core.Terms{PlanID: k.PlanID, PlanName: "Starter", Period: core.Month, Limit: core.MaxLimit},
@@ -78,15 +77,15 @@ func counted(k *core.Key, i int) *core.Consumption {
 			Endpoint: "/v1/customers/" + strconv.Itoa(i), IP: "203.0.113.7"}}
 }
 
-// sizing measures by how much a server grows.
-type sizing struct {
+// memoryTest measures the growth of a server's memory.
+type memoryTest struct {
 	t      *testing.T
 	server *redistest.Server
 	last   int64
 }
 
-// took logs what each of n things took, which is at most so much.
-func (z *sizing) took(what string, n, most int64) {
+// record logs the bytes for each of n items, and fails the test if they are more than most.
+func (z *memoryTest) record(what string, n, most int64) {
 	z.t.Helper()
 	now := usedMemory(z.t, z.server)
 	each := (now - z.last) / n
@@ -108,6 +107,6 @@ func usedMemory(t *testing.T, server *redistest.Server) int64 {
 			return n
 		}
 	}
-	t.Fatal("INFO memory does not say it")
+	t.Fatal("INFO memory has no used_memory")
 	return 0
 }

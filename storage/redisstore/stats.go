@@ -9,20 +9,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Stats says how a store is doing.
+// Stats is the state of a store.
 type Stats struct {
-	Masters  int  // that are known
-	Away     int  // how many of them do not answer
-	Warnings int  // settings of masters by which counts may be lost; the log names them
-	Lost     bool // Redis has lost data, and every call is refused
+	Masters  int  // known masters
+	Away     int  // masters that do not answer
+	Warnings int  // settings of masters that risk the loss of counts; the log names them
+	Lost     bool // Redis has lost data, so every call is refused
 
-	Losses    uint64 // of data, since the store was opened
-	Failovers uint64 // and restarts of Redis
+	Losses    uint64 // data losses since the store was opened
+	Failovers uint64 // failovers and restarts of Redis since then
 
-	Watching bool // all tell what others change, so that what was read may be kept in memory
+	Watching bool // all masters report changes, so cached resources are valid
 }
 
-// Stats returns how the store is doing. It is cheap.
+// Stats returns the state of the store. It sends nothing to Redis.
 func (s *Store) Stats() (st Stats) {
 	w := s.watch
 	w.mu.Lock()
@@ -35,7 +35,7 @@ func (s *Store) Stats() (st Stats) {
 		if m.node.away.Load() != nil {
 			st.Away++
 		}
-		st.Watching = st.Watching && time.Duration(m.sound.Load()) > now
+		st.Watching = st.Watching && time.Duration(m.trustedUntil.Load()) > now
 	}
 	return st
 }

@@ -6,30 +6,33 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 )
 
-// topology returns the masters by their address, and notes who has which slot.
+// topology returns the masters by address, and updates the table of slots.
 func (s *Store) topology(ctx context.Context) (map[string]*node, error) {
 	switch {
 	case s.client.Mode() == rueidis.ClientModeCluster:
 		return s.clusterMasters(ctx)
 	case s.o.Sentinel != "":
-		return s.nodes.only(s.sentinelMaster()), nil
+		return s.nodes.setSingle(s.sentinelMaster()), nil
 	}
-	return s.nodes.only(s.o.Addresses[0]), nil
+	return s.nodes.setSingle(s.o.Addresses[0]), nil
 }
 
-// sentinelMaster returns the address of the master that the sentinels name.
+// sentinelMaster returns the master's address according to the sentinels.
 func (s *Store) sentinelMaster() (address string) {
 	for address = range s.client.Nodes() {
 	}
 	return address
 }
 
-// only returns the single node, at this address.
-func (ns *nodes) only(address string) map[string]*node {
+// setSingle sets the address of the only master.
+func (ns *nodes) setSingle(address string) map[string]*node {
 	n := ns.single.Load()
 	if n.address != address {
 		n = newNode(address)
@@ -38,7 +41,7 @@ func (ns *nodes) only(address string) map[string]*node {
 	return map[string]*node{address: n}
 }
 
-// clusterMasters asks the Cluster which slots its masters have.
+// clusterMasters reads from the Cluster which master serves which slot.
 func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
 	ranges, asked, err := s.clusterSlots(ctx)
 	if err != nil {
@@ -72,27 +75,28 @@ func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("the Cluster has no master")
 	}
-	s.mark(table, len(all))
+	s.assignMarks(table, len(all))
 	s.nodes.bySlot.Store(table)
 	return all, nil
 }
 
-// maxMark bounds the search for a mark in a slot of a master. So many marks cover all slots, nearly always.
-const maxMark = 20 * slots
+// maxMarkSearch bounds the search for the number of a mark in a master's slots. That many marks cover
+// practically all slots.
+const maxMarkSearch = 20 * slots
 
-// mark gives each master the first mark that is in one of its slots: every node finds the same
-// one, and a replica that takes over has it.
-func (s *Store) mark(table *[slots]*node, masters int) {
+// assignMarks gives each master the lowest-numbered mark in its slots. So every node uses the same mark,
+// and a promoted replica keeps it.
+func (s *Store) assignMarks(table *[slots]*node, masters int) {
 	ns, marked := s.nodes, map[*node]bool{}
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	for i := 0; len(marked) < masters && i < maxMark; i++ {
+	for i := 0; len(marked) < masters && i < maxMarkSearch; i++ {
 		if i == len(ns.markSlots) {
 			ns.markSlots = append(ns.markSlots, s.slotOf(s.o.markName(int64(i))))
 		}
 		if n := table[ns.markSlots[i]]; n != nil && !marked[n] {
 			marked[n] = true
-			n.mark.Store(int64(i))
+			n.markNumber.Store(int64(i))
 		}
 	}
 }
@@ -103,9 +107,8 @@ func (s *Store) slotOf(key string) uint16 {
 	return cmd.Slot()
 }
 
-// clusterSlots asks all nodes at once and takes the first answer: with it comes who gave it.
-// The others are waited for by nobody, and not given up either: calls may share the
-// connection that one of them makes.
+// clusterSlots asks all nodes in parallel and returns the first answer, with the address of its node. It
+// does not cancel the other calls, because other callers may share their connections.
 func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage, asked string, err error) {
 	type answer struct {
 		ranges []rueidis.RedisMessage
@@ -133,8 +136,8 @@ func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage
 	return nil, "", err
 }
 
-// slotRange reads a line of CLUSTER SLOTS: the first slot, the last, and the master. One
-// whose host is not said has that of the node that was asked.
+// slotRange decodes a line of CLUSTER SLOTS: first slot, last slot, master. A master without host has the
+// host of the asked node.
 func slotRange(m rueidis.RedisMessage, asked string) (first, last int64, address string, err error) {
 	parts, err := m.ToArray()
 	if err != nil || len(parts) < 3 {
@@ -152,4 +155,89 @@ func slotRange(m rueidis.RedisMessage, asked string) (first, last int64, address
 		}
 	}
 	return first, last, net.JoinHostPort(host, strconv.FormatInt(number(at[1]), 10)), nil
+}
+
+// node is a Redis master. While it is away, calls fail at once. Its watch notices when it is back.
+type node struct {
+	address    string
+	away       atomic.Pointer[error] // why the node is away; nil while it answers
+	lastReply  atomic.Int64          // time of the last answer to its watch, Unix nanoseconds
+	calls      chan struct{}         // one element for each running call
+	waits      chan struct{}         // one element for each call that waits for replicas
+	markNumber atomic.Int64          // number of its mark
+	loss       string                // description of its data loss, "" for none; guarded by watch.mu
+}
+
+func newNode(address string) *node {
+	return &node{address: address, calls: make(chan struct{}, maxCalls), waits: make(chan struct{}, maxReplicaConns)}
+}
+
+// enter registers a call, unless the node is away. It waits until ctx ends while maxCalls calls are
+// running. The caller must call leave.
+func (n *node) enter(ctx context.Context) error {
+	if why := n.away.Load(); why != nil {
+		return fmt.Errorf("redis at %s is away: %w", n.address, *why)
+	}
+	select {
+	case n.calls <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case n.calls <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("redis at %s: too many running calls: %w", n.address, ctx.Err())
+	}
+}
+
+// leave unregisters a call. A connection error sets the node away.
+func (n *node) leave(fault error) {
+	<-n.calls
+	switch {
+	case fault == nil, rueidis.IsRedisNil(fault), errors.Is(fault, context.Canceled):
+	case errors.Is(fault, context.DeadlineExceeded) && n.answers(): // only this call is slow
+	default:
+		n.setAway(fault)
+	}
+}
+
+// answers reports whether the watch has had an answer in the last 200 ms.
+func (n *node) answers() bool { return time.Since(time.Unix(0, n.lastReply.Load())) < 2*beat }
+
+// setAway marks the node as away, and reports whether it was not away before.
+func (n *node) setAway(why error) bool { return n.away.CompareAndSwap(nil, &why) }
+
+// setBack marks the node as reachable, and reports whether it was away.
+func (n *node) setBack() bool {
+	n.lastReply.Store(time.Now().UnixNano())
+	return n.away.Swap(nil) != nil
+}
+
+// slots is the number of slots of a Cluster.
+const slots = 16384
+
+// nodes maps slots to masters.
+type nodes struct {
+	bySlot atomic.Pointer[[slots]*node] // of a Cluster; nil otherwise
+	single atomic.Pointer[node]         // without a Cluster, and for slots without master
+
+	mu        sync.Mutex
+	markSlots []uint16 // cached slots of the first marks
+}
+
+func newNodes(s *Store) *nodes {
+	ns := &nodes{}
+	ns.single.Store(newNode(s.o.address()))
+	return ns
+}
+
+// ofSlot returns the master of a slot according to the last known topology.
+func (ns *nodes) ofSlot(slot uint16) *node {
+	if all := ns.bySlot.Load(); all != nil && slot < slots {
+		if n := all[slot]; n != nil {
+			return n
+		}
+	}
+	return ns.single.Load()
 }

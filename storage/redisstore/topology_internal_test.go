@@ -8,9 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// The masters of a Cluster whose nodes do not say at which host they are, as one behind a
-// gateway, are looked for where it was asked; those of one whose first node is dead are
-// found by the others.
+// Cluster nodes that announce no host, as behind a gateway, have the host of the asked node. If the first
+// address is down, the store finds the masters through the others.
 func TestTopology(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, "--cluster-preferred-endpoint-type", "unknown-endpoint")
@@ -37,8 +36,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// A Cluster with a node that does not answer can be opened as long as its slots are served:
-// the others are not waited for any less.
+// The store opens on a Cluster with a node that does not answer, as long as all slots are served.
 func TestOpenWithoutReplica(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, "--cluster-node-timeout", "15000")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -12,47 +13,44 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// errStale means that the account has changed since the transaction began: it is run
-// again.
-var errStale = errors.New("the account has changed meanwhile")
+// errStale means that the account has changed since the transaction began. The transaction runs again.
+var errStale = errors.New("the account has changed since the transaction began")
 
-// errUnsettled means that an earlier transaction has left something to do, which must
-// not be overtaken.
-var errUnsettled = errors.New("the account has chores left")
+// errPending means that the outbox has tasks of an earlier transaction. They must run first.
+var errPending = errors.New("the outbox of the account is not empty")
 
-// tx is a [core.Tx]. Its reads are those of one version of the account; its writes are
-// collected, and happen if the account still has it.
+// tx is a [core.Tx]. All reads see one version of the account. Commit applies the collected writes if the
+// account still has that version.
 type tx struct {
-	ctx     context.Context
-	s       *Store
-	account string
-	names   names
-	missing bool // the account
+	ctx       context.Context
+	s         *Store
+	account   string
+	slot      keySlot
+	noAccount bool // the account does not exist
 
-	chore bool // it does one itself, and does not wait until there are none
+	isTask bool // runs as a task of the outbox, and so ignores pending tasks
 
 	version string
 	begun   bool
-	fault   error            // of a read: the transaction is to be given up or run again
-	last    map[string]int64 // the largest ID and Seqs that were given
+	readErr error            // the first failed read; the transaction fails or runs again
+	last    map[string]int64 // largest user ID, plan Seq and key Seq so far
 
-	users  map[int64]*change[core.User]
-	plans  map[string]*change[core.Plan]
-	keys   map[string]*change[keyRecord]
-	emails map[string]int64   // who has an email afterwards, 0 for nobody
-	many   map[int64][]string // deleted users whose keys are left to a chore, and all plans
+	users    map[int64]*change[core.User]
+	plans    map[string]*change[core.Plan]
+	keys     map[string]*change[keyRecord]
+	emails   map[string]int64   // user ID of each changed email after the commit; 0 for none
+	deferred map[int64][]string // deleted users whose keys a task deletes, with the ids of all plans
 }
 
-// change is a resource as it was when the transaction began and as it is after it; nil
-// when it is not there.
+// change is a resource before and after a transaction. Nil means that it does not exist.
 type change[T any] struct {
 	before, after *T
 	written       bool
-	numbered      bool // it came with its number
+	preset        bool // the caller has set its ID or Seq
 }
 
-// now returns the resource as it is for what the transaction writes next.
-func (c *change[T]) now() *T {
+// current returns the resource including the writes of the transaction.
+func (c *change[T]) current() *T {
 	if c.written {
 		return c.after
 	}
@@ -61,80 +59,80 @@ func (c *change[T]) now() *T {
 
 func (c *change[T]) write(after *T) { c.after, c.written = after, true }
 
-// Update implements [core.Store]. A user with very many keys is gone at once, and its keys
-// are before Update returns.
+// Update implements [core.Store]. The deletion of a user with more than 500 keys commits at once; the keys
+// are deleted before Update returns.
 func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
 	defer s.end()
-	known, err := s.exists(ctx, account)
+	known, err := s.accountExists(ctx, account)
 	if err != nil {
 		return err
 	}
-	chores, err := s.update(ctx, account, !known, fn)
-	if err != nil || !chores {
+	tasks, err := s.update(ctx, account, !known, fn)
+	if err != nil || !tasks {
 		return err
 	}
-	s.chores.Forget(account) // who is at it may have looked before there were these
-	return s.settle(ctx, account, patience)
+	s.drains.Forget(account) // a running drain may have read the outbox before the commit
+	return s.drain(ctx, account, maxDrainTime)
 }
 
-// update is Update without what follows from it, and reports whether something does.
-func (s *Store) update(ctx context.Context, account string, missing bool, fn func(core.Tx) error) (chores bool, err error) {
-	unlock, err := s.writing.lock(ctx, account) // those of this process do not get into each other's way
+// update commits the transaction, and reports whether it has added tasks to the outbox.
+func (s *Store) update(ctx context.Context, account string, missing bool, fn func(core.Tx) error) (tasks bool, err error) {
+	unlock, err := s.writeLocks.lock(ctx, account) // transactions of one process need not compete
 	if err != nil {
 		return false, unavailable(err)
 	}
 	defer unlock()
 	for begun := time.Now(); ; {
-		err := s.optimistic(func() (done bool, err error) {
+		err := s.retryStale(func() (done bool, err error) {
 			t := s.newTx(ctx, account)
-			t.missing = missing
-			done, chores, err = t.run(fn)
+			t.noAccount = missing
+			done, tasks, err = t.run(fn)
 			return done, err
 		})
-		if !errors.Is(err, errUnsettled) || time.Since(begun) > patience {
-			return chores, unsettled(err)
+		if !errors.Is(err, errPending) || time.Since(begun) > maxDrainTime {
+			return tasks, pendingError(err)
 		}
-		if err := s.settle(ctx, account, patience); err != nil {
+		if err := s.drain(ctx, account, maxDrainTime); err != nil {
 			return false, err
 		}
 	}
 }
 
-// unsettled makes errUnsettled, if that is the error, one for callers.
-func unsettled(err error) error {
-	if errors.Is(err, errUnsettled) {
-		return core.Unavailable(errors.New("redis: others leave more to do on the account all the time"))
+// pendingError turns errPending into [core.ErrUnavailable].
+func pendingError(err error) error {
+	if errors.Is(err, errPending) {
+		return core.Unavailable(errors.New("redis: concurrent transactions keep adding tasks to the account"))
 	}
 	return err
 }
 
 func (s *Store) newTx(ctx context.Context, account string) *tx {
-	return &tx{ctx: ctx, s: s, account: account, names: s.o.account(account),
+	return &tx{ctx: ctx, s: s, account: account, slot: s.o.account(account),
 		users: map[int64]*change[core.User]{}, plans: map[string]*change[core.Plan]{},
-		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}, many: map[int64][]string{}}
+		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}, deferred: map[int64][]string{}}
 }
 
-// run runs a transaction once. It reports whether it is over, and whether it leaves
-// chores.
-func (t *tx) run(fn func(core.Tx) error) (done, chores bool, err error) {
+// run runs the transaction once. It returns false if the account was stale, and reports whether it has
+// added tasks.
+func (t *tx) run(fn func(core.Tx) error) (done, tasks bool, err error) {
 	err = fn(t)
-	if t.fault != nil {
-		err = t.fault
+	if t.readErr != nil {
+		err = t.readErr
 	}
 	switch {
 	case errors.Is(err, errStale):
 		return false, false, nil
-	case err != nil || t.missing:
+	case err != nil || t.noAccount:
 		return err == nil, false, err
 	}
 	return t.commit()
 }
 
-// commit makes the writes happen.
-func (t *tx) commit() (done, chores bool, err error) {
+// commit applies the writes.
+func (t *tx) commit() (done, tasks bool, err error) {
 	w := t.writes()
 	switch {
 	case w.err != nil:
@@ -144,64 +142,63 @@ func (t *tx) commit() (done, chores bool, err error) {
 	case w.batch.tooLarge():
 		return false, false, errTooLarge
 	}
-	if err := t.s.claim(t.ctx, w.claims); err != nil {
+	if err := t.s.claimDigests(t.ctx, w.claims); err != nil {
 		return false, false, err
 	}
 	if done, err = t.s.commit(t.ctx, w.batch, t.version); !done || err != nil {
 		return done, false, err
 	}
-	t.s.release(t.ctx, w.releases)
-	return true, w.chores, nil
+	t.s.releaseDigests(t.ctx, w.releases)
+	return true, w.hasTasks, nil
 }
 
-// patience is for how long a transaction waits for what follows from it.
-const patience = 30 * time.Second
+// maxDrainTime is how long Update waits for the tasks of the outbox.
+const maxDrainTime = 30 * time.Second
 
-// backoff is how long to wait before the nth try.
+// backoff returns the random delay before retry n: up to 64 ms.
 func backoff(n int) time.Duration {
 	return rand.N(time.Millisecond << min(n, 6))
 }
 
-// begin reads what every transaction needs.
+// begin reads the version, the last ids and the length of the outbox.
 func (t *tx) begin() {
-	if t.begun || t.fault != nil || t.missing {
+	if t.begun || t.readErr != nil || t.noAccount {
 		return
 	}
 	t.begun = true
-	b := newBatch(t.names)
-	b.add("HMGET", t.names.key("last"), "user", "plan", "key")
-	b.add("LLEN", t.names.key("chores"))
-	version, answers, err := t.s.look(t.ctx, b)
+	b := newBatch(t.slot)
+	b.add("HMGET", t.slot.key("last"), "user", "plan", "key")
+	b.add("LLEN", t.slot.key("chores"))
+	version, answers, err := t.s.readBatch(t.ctx, b)
 	if err != nil {
-		t.fault = err
+		t.readErr = err
 		return
 	}
 	given, err := answers[0].ToArray()
 	if err != nil {
-		t.fault = unavailable(err)
+		t.readErr = unavailable(err)
 		return
 	}
-	if number(answers[1]) > 0 && !t.chore {
-		t.fault = errUnsettled
+	if number(answers[1]) > 0 && !t.isTask {
+		t.readErr = errPending
 		return
 	}
 	t.version = version
 	t.last = map[string]int64{"user": number(given[0]), "plan": number(given[1]), "key": number(given[2])}
 }
 
-// look reads from the version of the account with which the transaction began. It
-// returns no answers when there is a fault.
-func (t *tx) look(b *batch) []rueidis.RedisMessage {
+// readBatch reads at the version of the transaction. It returns nil after setting readErr.
+func (t *tx) readBatch(b *batch) []rueidis.RedisMessage {
 	t.begin()
-	if t.fault != nil {
+	if t.readErr != nil {
 		return nil
 	}
-	version, answers, err := t.s.look(t.ctx, b)
+	version, answers, err := t.s.readBatch(t.ctx, b)
 	if err == nil && version != t.version {
 		err = errStale
 	}
 	if err != nil {
-		t.fault = err
+		t.readErr = err
 		return nil
 	}
 	return answers
@@ -209,20 +206,20 @@ func (t *tx) look(b *batch) []rueidis.RedisMessage {
 
 // get reads one record.
 func (t *tx) get(key string) (string, bool) {
-	if t.missing {
+	if t.noAccount {
 		return "", false
 	}
-	b := newBatch(t.names)
+	b := newBatch(t.slot)
 	b.add("GET", key)
-	answers := t.look(b)
+	answers := t.readBatch(b)
 	if answers == nil {
 		return "", false
 	}
 	return text(answers[0])
 }
 
-// changing returns a resource for the transaction to change, read once.
-func changing[K comparable, T any](t *tx, all map[K]*change[T], id K, key string) (*change[T], error) {
+// loadChange returns the change of a resource, and reads the resource at the first call.
+func loadChange[K comparable, T any](t *tx, all map[K]*change[T], id K, key string) (*change[T], error) {
 	if c := all[id]; c != nil {
 		return c, nil
 	}
@@ -233,43 +230,93 @@ func changing[K comparable, T any](t *tx, all map[K]*change[T], id K, key string
 			return nil, err
 		}
 		c.before = before
-	} else if t.fault != nil {
-		return nil, t.fault
+	} else if t.readErr != nil {
+		return nil, t.readErr
 	}
 	all[id] = c
 	return c, nil
 }
 
-// count reads how many an index has.
-func (t *tx) count(command, key string, args ...string) (int, error) {
-	if t.missing {
+// countIndex returns the integer answer of a command, such as the size of an index.
+func (t *tx) countIndex(command, key string, args ...string) (int, error) {
+	if t.noAccount {
 		return 0, nil
 	}
-	b := newBatch(t.names)
+	b := newBatch(t.slot)
 	b.add(command, key, args...)
-	answers := t.look(b)
+	answers := t.readBatch(b)
 	if answers == nil {
-		return 0, t.fault
+		return 0, t.readErr
 	}
 	return int(number(answers[0])), nil
 }
 
-// next gives the next number of a kind.
-func (t *tx) next(kind string) (int64, error) {
-	if t.begin(); t.fault != nil {
-		return 0, t.fault
+// nextNumber allocates an ID or Seq.
+func (t *tx) nextNumber(kind string) (int64, error) {
+	if t.begin(); t.readErr != nil {
+		return 0, t.readErr
 	}
 	t.last[kind]++
 	return t.last[kind], nil
 }
 
-// given notes that a number was given.
-func (t *tx) given(kind string, n int64) error {
-	if t.begin(); t.fault != nil {
-		return t.fault
+// noteNumber records an ID or Seq that the caller has set.
+func (t *tx) noteNumber(kind string, n int64) error {
+	if t.begin(); t.readErr != nil {
+		return t.readErr
 	}
 	t.last[kind] = max(t.last[kind], n)
 	return nil
 }
 
 var _ core.Tx = (*tx)(nil)
+
+// keyedMutex is a mutex for each name. Unused names take no memory.
+type keyedMutex struct {
+	mu      sync.Mutex
+	entries map[string]*mutexEntry
+}
+
+type mutexEntry struct {
+	token chan struct{} // one element while the mutex is unlocked
+	users int           // goroutines that hold the mutex or wait
+}
+
+// lock waits for the mutex of a name until ctx ends.
+func (l *keyedMutex) lock(ctx context.Context, name string) (unlock func(), err error) {
+	k := l.join(name)
+	select {
+	case <-k.token:
+		return func() {
+			k.token <- struct{}{}
+			l.leave(name, k)
+		}, nil
+	case <-ctx.Done():
+		l.leave(name, k)
+		return nil, ctx.Err()
+	}
+}
+
+func (l *keyedMutex) join(name string) *mutexEntry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.entries[name]
+	if k == nil {
+		k = &mutexEntry{token: make(chan struct{}, 1)}
+		k.token <- struct{}{}
+		if l.entries == nil {
+			l.entries = map[string]*mutexEntry{}
+		}
+		l.entries[name] = k
+	}
+	k.users++
+	return k
+}
+
+func (l *keyedMutex) leave(name string, k *mutexEntry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.users--; k.users == 0 {
+		delete(l.entries, name)
+	}
+}

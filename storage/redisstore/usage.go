@@ -12,80 +12,80 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// What consume.lua answers.
+// Outcomes in the reply of consume.lua.
 const (
-	denied = iota
-	allowed
-	repeated
-	notHere
+	outcomeDenied = iota
+	outcomeAllowed
+	outcomeRepeated
+	outcomeNotFound
 )
 
-// verdictSize is how long an answer is, without terms.
-const verdictSize = 1 + 7 + 3
+// replySize is the size of a reply in bytes, without the terms of a repeated request.
+const replySize = 1 + 7 + 3
 
-// Flags of a request for consume.lua.
+// Flags in a request to consume.lua.
 const (
 	flagShared = 1 << iota
-	flagWait   // for replicas, also for the first answer
+	flagWait   // write even if the request is repeated, so that WAIT covers the first write
 )
 
-// admissions is how often a request is tried whose key or user is not where it counts.
-const admissions = 4
+// maxAttempts is how often a request is tried that finds no counters.
+const maxAttempts = 4
 
-// Consume implements [core.Store]. A request that was not answered in time is
-// [core.ErrUnavailable] and may be counted, now or once the server goes on.
+// Consume implements [core.Store]. A request without answer in time is [core.ErrUnavailable]. It may be
+// counted, even later, when the server continues.
 func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
 	if err := s.begin(); err != nil {
 		return core.Verdict{}, err
 	}
 	defer s.end()
 	flags := byte(0)
-	if s.tuned.Load().wait.Replicas > 0 {
+	if s.settings.Load().wait.Replicas > 0 {
 		flags |= flagWait
 	}
-	for range admissions {
+	for range maxAttempts {
 		v, here, err := s.consume(c, flags)
 		if here || err != nil {
 			return v, err
 		}
-		if err := s.admit(ctx, c.Account, c.KeyID, c.KeySeq, c.UserID); err != nil {
+		if err := s.ensureCounters(ctx, c.Account, c.KeyID, c.KeySeq, c.UserID); err != nil {
 			return core.Verdict{}, err
 		}
 	}
 	return core.Verdict{}, core.ErrKeyNotFound
 }
 
-// consume is Consume, where both the key and the user are known to the slot of the user.
+// consume runs consume.lua. here is false if the key or the user has no counter in the slot of the user.
 func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here bool, err error) {
-	k := s.counting(c)
-	packed, entry := s.packed(c, flags)
-	keys, args := []string{k.counters, k.ofUser, k.ofKey}, []string{packed, k.field, entry}
+	k := s.counterKeys(c)
+	packed, entry := s.packRequest(c, flags)
+	keys, args := []string{k.counters, k.userHistory, k.keyHistory}, []string{packed, k.field, entry}
 	if c.RequestID != "" {
 		n := s.o.usage(c.Account, c.UserID)
-		keys = append(keys, n.requests(k.field), n.requests2(k.field))
+		keys = append(keys, n.requestIDs(k.field), n.earlierRequestIDs(k.field))
 		args = append(args, digestOfID(c.RequestID), string(encodeTerms(&c.Terms)), c.RequestID)
 	}
-	answer, err := consumeScript.write(s.calls.next(), s, keys, args).AsBytes()
+	answer, err := consumeScript.write(s.deadlines.next(), s, keys, args).AsBytes()
 	if err != nil {
 		return core.Verdict{}, false, unavailable(err)
 	}
-	return verdict(c, answer)
+	return decodeReply(c, answer)
 }
 
-// packed returns what the script must know of a request, see consume.lua, and its entry.
-func (s *Store) packed(c *core.Consumption, flags byte) (request, entry string) {
+// packRequest returns the first argument of consume.lua, and the history entry.
+func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry string) {
 	if c.Shared {
 		flags |= flagShared
 	}
 	at := c.Entry.At
-	var room [256]byte
-	b := append(room[:0], flags, byte(c.Period)+1)
+	var buf [256]byte
+	b := append(buf[:0], flags, byte(c.Period)+1)
 	b = record.AppendUint(b, 7, uint64(max(0, c.Limit)))
 	b = record.AppendUint(b, 4, uint64(c.Cost))
-	b = append(b, s.today.starts(at)...)
+	b = append(b, s.windowStarts.of(at)...)
 	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
 	n := len(b)
-	b = append(b, 0) // not denied
+	b = append(b, 0) // allowed; the script sets it to 1 for a denial
 	b = record.AppendUint(b, 5, uint64(max(0, at.Unix())))
 	b = record.AppendUint(b, 4, uint64(at.Nanosecond()))
 	b = record.AppendUint(b, 4, hourOf(at.Add(c.Retention)))
@@ -93,23 +93,23 @@ func (s *Store) packed(c *core.Consumption, flags byte) (request, entry string) 
 	return both[:n], both[n:]
 }
 
-// hourOf returns the number of the hour in which a time is, and then of the next.
+// hourOf returns the first full hour after a time, in hours since 1970.
 func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 
-// verdict returns what the script has answered.
-func verdict(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err error) {
+// decodeReply decodes the reply of consume.lua.
+func decodeReply(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err error) {
 	r := record.NewReader(answer)
-	became, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
+	outcome, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
 	switch {
 	case r.Failed():
 		return v, false, record.ErrDamaged
-	case became == notHere:
+	case outcome == outcomeNotFound:
 		return v, false, nil
 	}
-	v.Allowed = became != denied
+	v.Allowed = outcome != outcomeDenied
 	v.Usage = core.Usage{Window: windowOf(c, start), Used: used}
-	if became == repeated {
-		terms, err := decodeTerms(string(answer[verdictSize:]))
+	if outcome == outcomeRepeated {
+		terms, err := decodeTerms(string(answer[replySize:]))
 		if err != nil {
 			return core.Verdict{}, true, err
 		}
@@ -119,8 +119,8 @@ func verdict(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err
 	return v, true, nil
 }
 
-// windowOf returns the window of the request's period that begins at a time in Unix
-// seconds: nearly always the one that the request is in.
+// windowOf returns the window of the request's period that starts at a Unix time. Usually that is the
+// window of the request's own time.
 func windowOf(c *core.Consumption, start int64) core.Window {
 	if w := c.Period.Window(c.Entry.At); w.Start.Unix() == start {
 		return w
@@ -128,15 +128,15 @@ func windowOf(c *core.Consumption, start int64) core.Window {
 	return c.Period.Window(time.Unix(start, 0))
 }
 
-// admit makes the counters of a key and its user that are to be, or says which of them
-// does not exist.
-func (s *Store) admit(ctx context.Context, account, keyID string, seq, user int64) error {
+// ensureCounters creates the counters of a key and its user if both exist. Otherwise it returns which does
+// not.
+func (s *Store) ensureCounters(ctx context.Context, account, keyID string, seq, user int64) error {
 	at := s.o.usage(account, user)
-	if err := s.verify(ctx, s.slotOf(at.counters())); err != nil { // a counter that was lost must not begin at 0
+	if err := s.verify(ctx, s.slotOf(at.counters())); err != nil { // refuse to create a counter at 0 in place of a lost one
 		return err
 	}
 	n := s.o.account(account)
-	answers, err := s.lookSettled(ctx, account, func(b *batch) {
+	answers, err := s.readDrained(ctx, account, func(b *batch) {
 		b.add("GET", n.apiKey(keyID))
 		b.add("EXISTS", n.user(user))
 	})
@@ -153,18 +153,19 @@ func (s *Store) admit(ctx context.Context, account, keyID string, seq, user int6
 		return err
 	case number(answers[1]) == 0:
 		return core.ErrUserNotFound
-	case k.Seq != seq, k.UserID != user: // another one now: whoever asks reads it again
-		return fmt.Errorf("key %s of user %d is not what it was: %w", keyID, user, core.ErrKeyNotFound)
+	case k.Seq != seq, k.UserID != user: // the caller has an old version of the key
+		return fmt.Errorf("key %s of user %d has changed: %w", keyID, user, core.ErrKeyNotFound)
 	}
 	field := fieldOf(seq)
-	return s.makeCounters(ctx, at, field, encodeCounter(&core.Counter{}, k.Moves))
+	return s.createCounters(ctx, at, field, encodeCounter(&core.Counter{}, k.Moves))
 }
 
-// makeCounters makes the counter of a user, and that of a key if a field is given.
-func (s *Store) makeCounters(ctx context.Context, n names, field, counter string) error {
-	ctx, cancel := s.within(ctx)
+// createCounters creates the counter of a user, and of a key unless field is empty. It skips existing
+// counters.
+func (s *Store) createCounters(ctx context.Context, n keySlot, field, counter string) error {
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	return unavailable(admitScript.write(ctx, s, []string{n.counters(), n.mark(userField), n.mark(field)},
+	return unavailable(createCountersScript.write(ctx, s, []string{n.counters(), n.tombstone(userField), n.tombstone(field)},
 		[]string{encodeCounter(&core.Counter{}, 0), field, counter}).Error())
 }
 
@@ -174,7 +175,7 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 		return nil, err
 	}
 	defer s.end()
-	return atPlaces(ctx, s, ids, func(places []place) ([]core.Counter, []int, error) { return s.counters(ctx, places) })
+	return readLocated(ctx, s, ids, func(locs []location) ([]core.Counter, []int, error) { return s.counters(ctx, locs) })
 }
 
 // Drawn implements [core.Store].
@@ -185,12 +186,12 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 	defer s.end()
 	var mu sync.Mutex // guards d
 	part := func(ctx context.Context, ids []core.CounterID) error {
-		list, err := atPlaces(ctx, s, ids, func(places []place) (some []core.CounterUsage, missing []int, err error) {
-			counters, missing, err := s.counters(ctx, places)
+		list, err := readLocated(ctx, s, ids, func(locs []location) (usages []core.CounterUsage, missing []int, err error) {
+			counters, missing, err := s.counters(ctx, locs)
 			for i := range counters {
-				some = append(some, core.CounterUsage{Seq: places[i].seq(), Usage: counters[i].Usage(p, at)})
+				usages = append(usages, core.CounterUsage{Seq: locs[i].seq(), Usage: counters[i].Usage(p, at)})
 			}
-			return some, missing, err
+			return usages, missing, err
 		})
 		if err != nil {
 			return err
@@ -203,8 +204,8 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 		return nil
 	}
 	of := s.o.account(account)
-	if err = s.eachPart(ctx, of.keys(core.KeyFilter{PlanID: &plan}), keyOf(account), part); err == nil {
-		err = s.eachPart(ctx, of.users(core.UserFilter{PlanID: plan}), userOf(account), part)
+	if err = s.scanIndex(ctx, of.keys(core.KeyFilter{PlanID: &plan}), keyCounterID(account), part); err == nil {
+		err = s.scanIndex(ctx, of.users(core.UserFilter{PlanID: plan}), userCounterID(account), part)
 	}
 	if err != nil {
 		return core.Drawn{}, err
@@ -212,14 +213,14 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 	return d, nil
 }
 
-// counters returns the counters at some places, and at which of them there is none that is
-// there to stay.
-func (s *Store) counters(ctx context.Context, places []place) (list []core.Counter, missing []int, err error) {
-	list = make([]core.Counter, len(places))
-	which := placed(places)
+// counters reads the counters at the locations. missing are the indexes of counters that do not exist or
+// are about to move.
+func (s *Store) counters(ctx context.Context, locs []location) (list []core.Counter, missing []int, err error) {
+	list = make([]core.Counter, len(locs))
+	which := existing(locs)
 	cmds := make([]rueidis.Completed, len(which))
 	for i, at := range which {
-		cmds[i] = s.client.B().Hget().Key(places[at].names.counters()).Field(places[at].field).Build()
+		cmds[i] = s.client.B().Hget().Key(locs[at].slot.counters()).Field(locs[at].field).Build()
 	}
 	for i, r := range s.doMany(ctx, cmds) {
 		if err := unavailable(r.Error()); err != nil {
@@ -234,22 +235,22 @@ func (s *Store) counters(ctx context.Context, places []place) (list []core.Count
 		if list[at], err = decodeCounter(b); err != nil {
 			return nil, nil, err
 		}
-		if leaves(b) {
+		if isMoving(b) {
 			missing = append(missing, at)
 		}
 	}
 	return list, missing, nil
 }
 
-// doMany sends commands that read, each to where it belongs.
+// doMany sends read commands, each to its master.
 func (s *Store) doMany(ctx context.Context, cmds []rueidis.Completed) []rueidis.RedisResult {
 	if len(cmds) == 0 {
 		return nil
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	for _, cmd := range cmds {
-		if why := s.nodes.of(cmd.Slot()).away.Load(); why != nil {
+		if why := s.nodes.ofSlot(cmd.Slot()).away.Load(); why != nil {
 			return []rueidis.RedisResult{rueidis.NewErrorResult(*why)}
 		}
 	}

@@ -22,9 +22,9 @@ func get[T any](ctx context.Context, s *Store, key string, notFound error) (*T, 
 	return fetch[T](ctx, s, key, notFound)
 }
 
-// fetch is get for a store that is kept open.
+// fetch is get for callers that have called begin.
 func fetch[T any](ctx context.Context, s *Store, key string, notFound error) (*T, error) {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	r := s.do(ctx, s.client.B().Get().Key(key).Build())
 	if err := unavailable(r.Error()); err != nil {
@@ -46,13 +46,13 @@ func (s *Store) Users(ctx context.Context, account string, f core.UserFilter, p 
 	return list[core.User](ctx, s, n.users(f), n.key("u:"), p)
 }
 
-// usersByEmail returns the one user that has an email, or none.
+// usersByEmail returns the user with an email, if any.
 func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.Page) ([]*core.User, int, error) {
 	if err := s.begin(); err != nil {
 		return nil, 0, err
 	}
 	defer s.end()
-	calls, cancel := s.within(ctx)
+	calls, cancel := s.withTimeout(ctx)
 	defer cancel()
 	n := s.o.account(account)
 	r := s.do(calls, s.client.B().Hget().Key(n.key("emails")).Field(core.FoldEmail(email)).Build())
@@ -65,7 +65,7 @@ func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.
 	}
 	u, err := fetch[core.User](ctx, s, n.user(id), core.ErrUserNotFound)
 	switch {
-	case err == core.ErrUserNotFound: // deleted in between
+	case err == core.ErrUserNotFound: // deleted after the email was read
 		return nil, 0, nil
 	case err != nil:
 		return nil, 0, err
@@ -75,21 +75,21 @@ func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.
 	return []*core.User{u}, 1, nil
 }
 
-// list returns a page of the resources of an index, whose records begin with a name.
+// list returns a page of the resources in an index. records is the key prefix of their records.
 func list[T any](ctx context.Context, s *Store, index, records string, p core.Page) ([]*T, int, error) {
 	if err := s.begin(); err != nil {
 		return nil, 0, err
 	}
 	defer s.end()
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
-	all, err := listScript.read(ctx, s, []string{index}, []string{records, strconv.Itoa(p.Offset()), strconv.Itoa(p.Size)}).ToArray()
+	all, err := readPageScript.read(ctx, s, []string{index}, []string{records, strconv.Itoa(p.Offset()), strconv.Itoa(p.Size)}).ToArray()
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}
 	page := make([]*T, 0, len(all)-1)
 	for _, m := range all[1:] {
-		if m.IsNil() { // it is being deleted
+		if m.IsNil() { // the record is missing
 			continue
 		}
 		r, err := m.AsBytes()
@@ -105,9 +105,9 @@ func list[T any](ctx context.Context, s *Store, index, records string, p core.Pa
 	return page, int(number(all[0])), nil
 }
 
-// user returns a user for the transaction to change.
+// user returns the change of a user.
 func (t *tx) user(id int64) (*change[core.User], error) {
-	return changing(t, t.users, id, t.names.user(id))
+	return loadChange(t, t.users, id, t.slot.user(id))
 }
 
 // User implements [core.Tx].
@@ -119,11 +119,11 @@ func (t *tx) User(id int64) (*core.User, error) {
 	if c.before == nil {
 		return nil, core.ErrUserNotFound
 	}
-	return copied(c.before)
+	return clone(c.before)
 }
 
-// copied returns a copy of what is stored, for the caller to change.
-func copied[T any](resource *T) (*T, error) {
+// clone returns a deep copy.
+func clone[T any](resource *T) (*T, error) {
 	r, err := record.Encode(resource)
 	if err != nil {
 		return nil, err
@@ -134,14 +134,14 @@ func copied[T any](resource *T) (*T, error) {
 // CountUsers implements [core.Tx].
 func (t *tx) CountUsers(f core.UserFilter) (int, error) {
 	if f.Email != "" {
-		return t.count("HEXISTS", t.names.key("emails"), core.FoldEmail(f.Email))
+		return t.countIndex("HEXISTS", t.slot.key("emails"), core.FoldEmail(f.Email))
 	}
-	return t.count("ZCARD", t.names.users(f))
+	return t.countIndex("ZCARD", t.slot.users(f))
 }
 
 // PutUser implements [core.Tx].
 func (t *tx) PutUser(u *core.User) (err error) {
-	if t.missing {
+	if t.noAccount {
 		return core.ErrAccountNotFound
 	}
 	c := &change[core.User]{}
@@ -154,15 +154,15 @@ func (t *tx) PutUser(u *core.User) (err error) {
 		return err
 	}
 	if u.ID == 0 {
-		if u.ID, err = t.next("user"); err != nil {
+		if u.ID, err = t.nextNumber("user"); err != nil {
 			return err
 		}
-	} else if err := t.given("user", u.ID); err != nil {
+	} else if err := t.noteNumber("user", u.ID); err != nil {
 		return err
 	} else {
-		c.numbered = true
+		c.preset = true
 	}
-	after, err := copied(u)
+	after, err := clone(u)
 	if err != nil {
 		return err
 	}
@@ -183,11 +183,11 @@ func (t *tx) checkEmail(u *core.User) error {
 	email := core.FoldEmail(*u.Email)
 	holder, known := t.emails[email]
 	if !known {
-		b := newBatch(t.names)
-		b.add("HGET", t.names.key("emails"), email)
-		answers := t.look(b)
+		b := newBatch(t.slot)
+		b.add("HGET", t.slot.key("emails"), email)
+		answers := t.readBatch(b)
 		if answers == nil {
-			return t.fault
+			return t.readErr
 		}
 		holder = number(answers[0])
 	}
@@ -197,9 +197,9 @@ func (t *tx) checkEmail(u *core.User) error {
 	return nil
 }
 
-// freeEmail notes that a user has its email no more.
+// freeEmail records that a user's current email becomes free.
 func (t *tx) freeEmail(c *change[core.User]) {
-	if u := c.now(); u != nil && u.Email != nil {
+	if u := c.current(); u != nil && u.Email != nil {
 		t.emails[core.FoldEmail(*u.Email)] = 0
 	}
 }
@@ -210,15 +210,15 @@ func (t *tx) DeleteUser(id int64) error {
 	if err != nil {
 		return err
 	}
-	if c.now() == nil {
+	if c.current() == nil {
 		return core.ErrUserNotFound
 	}
-	many, err := t.hasMany(id)
+	many, err := t.hasManyKeys(id)
 	if err != nil {
 		return err
 	}
 	if many {
-		t.many[id], err = t.ids(t.names.key("plans"), -1)
+		t.deferred[id], err = t.indexIDs(t.slot.key("plans"), -1)
 	} else {
 		err = t.loadKeys(id)
 	}
@@ -226,7 +226,7 @@ func (t *tx) DeleteUser(id int64) error {
 		return err
 	}
 	for _, k := range t.keys {
-		if held := k.now(); held != nil && held.UserID == id {
+		if held := k.current(); held != nil && held.UserID == id {
 			k.write(nil)
 		}
 	}

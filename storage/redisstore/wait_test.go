@@ -13,13 +13,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// Who waits for replicas that are not there is told how many have it. Such a request may be
-// counted; asked again with its id it is counted once.
+// A call that waits for missing replicas fails, and says how many have confirmed. The request may be
+// counted; repeated with its id it counts once.
 func TestWaitForMissingReplica(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	o := faulty(server.Addr())
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	w := newWorld(t, s, 1)
 	s.SetWait(redisstore.Wait{Replicas: 2, Timeout: 500 * time.Millisecond})
 	host, port, err := net.SplitHostPort(server.Addr())
@@ -38,8 +38,8 @@ func TestWaitForMissingReplica(t *testing.T) {
 			if i%2 == 0 {
 				id = want
 			}
-			l.ask(t, call{key: i, id: id})
-			calls = l.sofar()
+			l.send(t, call{key: i, id: id})
+			calls = l.callsSoFar()
 			if err := calls[len(calls)-1].err; !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 				t.Errorf("Consume: %v, want ErrUnavailable with %q", err, want)
 			}
@@ -52,17 +52,16 @@ func TestWaitForMissingReplica(t *testing.T) {
 	s.SetWait(redisstore.Wait{Replicas: 1, Timeout: 500 * time.Millisecond})
 	w.checkExact(t, calls)
 	if used := w.used(t, w.keys[0].ID, 0); used != 2 {
-		t.Errorf("counted %d, want the 2 requests that were asked with ids", used)
+		t.Errorf("counted %d, want the 2 requests with ids", used)
 	}
-	l.ask(t, call{key: 0})
-	if err := l.sofar()[len(calls)].err; err != nil {
+	l.send(t, call{key: 0})
+	if err := l.callsSoFar()[len(calls)].err; err != nil {
 		t.Errorf("Consume with one replica, waiting for one: %v", err)
 	}
 }
 
-// Many requests that wait at the same time, more than a server has connections for them,
-// are all answered, soon, and so they are when the server stands still.
-func TestManyWait(t *testing.T) {
+// More concurrent calls than connections for WAIT are all answered soon, also while the server is stopped.
+func TestManyCallsWaitForReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	host, port, _ := net.SplitHostPort(server.Addr())
 	redistest.Start(t, "--replicaof", host, port)
@@ -70,7 +69,7 @@ func TestManyWait(t *testing.T) {
 	o := faulty(server.Addr())
 	o.Timeout = time.Second
 	o.Wait = redisstore.Wait{Replicas: 1, Timeout: time.Second}
-	s := opened(t, o)
+	s := openFaulty(t, o)
 	w := newWorld(t, s, 2)
 	before := heap()
 	for _, paused := range []bool{false, true} {
@@ -81,13 +80,13 @@ func TestManyWait(t *testing.T) {
 		var all sync.WaitGroup
 		begun := time.Now()
 		for range 1000 {
-			all.Go(func() { l.ask(t, call{key: 1}) })
+			all.Go(func() { l.send(t, call{key: 1}) })
 		}
 		all.Wait()
 		calls := l.stop()
-		median, longest := times(calls)
+		median, longest := latencies(calls)
 		t.Logf("paused %v: 1000 at once, %d answered, in %v (median), %v (longest), all after %v; the heap has grown by %d MB",
-			paused, len(only(calls, allowed)), median, longest, time.Since(begun), (heap()-before)>>20)
+			paused, len(filterCalls(calls, outcomeAllowed)), median, longest, time.Since(begun), (heap()-before)>>20)
 		if longest > 20*time.Second {
 			t.Errorf("a request took %v", longest)
 		}

@@ -12,30 +12,30 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// What is in the memory of a process may be relied on as long as the servers tell what
-// others change: each master tells it, by client tracking in broadcasting mode, on a
-// connection on which it is asked all the time whether it is still there. What it tells
-// comes on the same connection before the answer. (Redis: Client-side caching in Redis.)
+// Caches of this process are valid while every master reports the changes of other processes. Each master
+// does so with client tracking in broadcast mode, on a connection that is pinged every 100 ms.
+// Invalidations arrive on that connection before the answer to a later ping. (Redis documentation:
+// Client-side caching.)
 const (
-	beat          = 100 * time.Millisecond // how often a master is asked
-	leaseFor      = 800 * time.Millisecond // for how long its answer is relied on, from when it was asked
-	meetEvery     = 250 * time.Millisecond // how often it is looked who is a master: relied on for as long
-	topologyEvery = time.Second            // how often the client itself asks a Cluster and sentinels
+	beat               = 100 * time.Millisecond // interval between pings
+	leaseFor           = 800 * time.Millisecond // validity of caches after a ping was sent
+	watchTopologyEvery = 250 * time.Millisecond // interval between readings of the topology
+	topologyEvery      = time.Second            // interval at which the Redis client itself reads the topology
 )
 
-// watch is of all masters.
+// watch watches all masters.
 type watch struct {
 	s     *Store
 	begun time.Time
 	quit  context.CancelFunc
 	done  sync.WaitGroup
 
-	mu      sync.Mutex
-	met     time.Duration // since begun, when it was last asked who is a master
-	watcher core.Watcher  // nil until [Store.Watch]
-	masters map[string]*master
+	mu         sync.Mutex
+	topologyAt time.Duration // start of the last successful reading, since begun
+	watcher    core.Watcher  // nil until [Store.Watch]
+	masters    map[string]*master
 
-	accounts atomic.Int64 // how many there were when they were last counted
+	accounts atomic.Int64 // number of accounts at the last check
 }
 
 // master is the watch of one master.
@@ -43,38 +43,38 @@ type master struct {
 	w      *watch
 	node   *node
 	quit   context.CancelFunc
-	client rueidis.Client // of one connection; nil until it is there
+	client rueidis.Client // with one connection; nil until it is connected
 
-	breaks atomic.Uint64 // how often it was not told, or may not have been
-	heard  uint64        // breaks, when the watcher was told of them
-	sound  atomic.Int64  // until when it is relied on, nanoseconds since the watch began
-	silent time.Time     // since when it does not answer
-	why    string        // what was last logged about that
+	breaks         atomic.Uint64 // breaks of the connection, on which invalidations may be lost
+	notifiedBreaks uint64        // breaks of which the watcher was told
+	trustedUntil   atomic.Int64  // end of the validity of caches, nanoseconds since the watch began
+	awaySince      time.Time     // time of the first failed ping
+	loggedError    string        // last logged error
 
-	begun    chan struct{} // closed when it was asked for the first time
-	checked  time.Duration // since the watch began, when its data was last checked
-	verified uint64        // breaks, when it was
+	started  chan struct{} // closed after the first ping
+	checked  time.Duration // time of the last data check, since the watch began
+	verified uint64        // breaks at that check
 
-	run      string // of the last check, guarded by watch.mu; so are warnings
-	warnings int    // that hold
-	policy   string // of the last check, and how many keys were evicted by then
-	evicted  int64
-	unsaid   string // a loss that the mark does not have yet
+	run           string // run id at the last check; guarded by watch.mu, like warnings
+	warnings      int    // settings that risk the loss of counts
+	policy        string // eviction policy at the last check; evicted counts evicted keys
+	evicted       int64
+	unwrittenLoss string // found, but not in the mark so far
 }
 
-// startWatch begins to watch the masters that there are, and returns when it has asked each of them.
+// startWatch starts the watch, and returns after the first ping of each master.
 func startWatch(s *Store) {
 	ctx, quit := context.WithCancel(context.Background())
 	w := &watch{s: s, begun: time.Now(), quit: quit, masters: map[string]*master{}}
 	s.watch = w
-	w.meet(ctx)
-	for _, m := range w.masters { // whether the store refuses is known before it is used
-		<-m.begun
+	w.refreshTopology(ctx)
+	for _, m := range w.masters { // the first ping also finds out whether the store must refuse calls
+		<-m.started
 	}
-	w.done.Go(func() { every(ctx, meetEvery, func() { w.meet(ctx) }) })
+	w.done.Go(func() { every(ctx, watchTopologyEvery, func() { w.refreshTopology(ctx) }) })
 }
 
-// every calls fn again and again until the context ends.
+// every calls fn at each interval until ctx ends.
 func every(ctx context.Context, d time.Duration, fn func()) {
 	t := time.NewTicker(d)
 	defer t.Stop()
@@ -102,16 +102,16 @@ func (s *Store) Watch(watcher core.Watcher) {
 	s.watch.trustLocked()
 }
 
-// meet looks who is a master now, and watches those.
-func (w *watch) meet(ctx context.Context) {
+// refreshTopology reads which masters exist. It starts watches for new masters and stops the others.
+func (w *watch) refreshTopology(ctx context.Context) {
 	asked := time.Since(w.begun)
 	all, err := w.s.topology(ctx)
 	if err != nil {
-		return // what is known stays; whoever is away is found out by its own watch
+		return // keep the known masters; the watch of each notices when it is away
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.met = asked
+	w.topologyAt = asked
 	for address, m := range w.masters {
 		if _, still := all[address]; !still {
 			m.quit()
@@ -124,12 +124,12 @@ func (w *watch) meet(ctx context.Context) {
 			continue
 		}
 		own, quit := context.WithCancel(ctx)
-		m := &master{w: w, node: n, quit: quit, begun: make(chan struct{})}
+		m := &master{w: w, node: n, quit: quit, started: make(chan struct{})}
 		n.away.Store(&errUnchecked)
 		w.masters[address] = m
 		w.done.Go(func() {
 			m.beat(own)
-			close(m.begun)
+			close(m.started)
 			every(own, beat, func() { m.beat(own) })
 			if m.client != nil {
 				m.client.Close()
@@ -139,25 +139,25 @@ func (w *watch) meet(ctx context.Context) {
 	w.trustLocked()
 }
 
-// errUnchecked keeps calls from a new master until its data was checked.
+// errUnchecked blocks calls to a new master until its data was checked.
 var errUnchecked = errors.New("its data was not checked yet")
 
-// beat asks the master whether it answers, and checks its data when a check is due.
+// beat pings the master, checks its data if a check is due, and records the result.
 func (m *master) beat(ctx context.Context) {
 	breaks, asked := m.breaks.Load(), time.Since(m.w.begun)
-	err := m.ask(ctx, breaks, asked)
+	err := m.pingAndCheck(ctx, breaks, asked)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		m.lost(err)
+		m.noteError(err)
 	default:
-		m.answered(breaks, asked)
+		m.noteAnswer(breaks, asked)
 	}
 }
 
-// ask pings the master, and checks its data when a check is due: once a second, after each break of
-// the connection, and at each beat while the master has a loss.
-func (m *master) ask(ctx context.Context, breaks uint64, asked time.Duration) error {
+// pingAndCheck pings the master. It also checks the master's data once a second, after each break of the
+// connection, and at each beat while the master has a loss.
+func (m *master) pingAndCheck(ctx context.Context, breaks uint64, asked time.Duration) error {
 	m.w.mu.Lock()
 	due := m.checked == 0 || asked-m.checked >= markEvery || m.verified != breaks || m.node.loss != ""
 	m.w.mu.Unlock()
@@ -171,7 +171,7 @@ func (m *master) ask(ctx context.Context, breaks uint64, asked time.Duration) er
 	return nil
 }
 
-// ping asks the master whether it is there and what its clock shows.
+// ping sends PING and TIME.
 func (m *master) ping(ctx context.Context) (err error) {
 	if m.client == nil {
 		if m.client, err = rueidis.NewClient(m.option()); err != nil {
@@ -184,28 +184,28 @@ func (m *master) ping(ctx context.Context) (err error) {
 	if now, err := answers[1].AsIntSlice(); err == nil && len(now) == 2 { // Unix seconds, microseconds
 		m.w.s.o.Clock.Compare(time.Unix(now[0], now[1]*1000))
 	}
-	return answers[0].Error() // TIME is answered by a server that still loads its data
+	return answers[0].Error() // not of TIME, which a server answers while it loads data
 }
 
-// option returns how to connect to the master, to be told by it.
+// option returns the client options for the connection with client tracking.
 func (m *master) option() rueidis.ClientOption {
 	o := m.w.s.o.clientOption()
 	o.InitAddress, o.Sentinel, o.ForceSingleClient = []string{m.node.address}, rueidis.SentinelOption{}, true
 	o.PipelineMultiplex = -1 // one connection
 	o.RingScaleEachConn = 0
 	o.DisableCache, o.CacheSizeEachConn = false, 1<<10
-	o.ClientTrackingOptions = []string{"PREFIX", m.w.s.o.tell(), "BCAST"}
-	o.OnInvalidations = m.told
+	o.ClientTrackingOptions = []string{"PREFIX", m.w.s.o.invalidationPrefix(), "BCAST"}
+	o.OnInvalidations = m.onInvalidation
 	return o
 }
 
-// told is called with what was changed, nil when something may have been missed.
-func (m *master) told(names []rueidis.RedisMessage) {
+// onInvalidation receives changed names. Nil means that the connection broke, and changes may be missing.
+func (m *master) onInvalidation(names []rueidis.RedisMessage) {
 	if names == nil {
 		m.breaks.Add(1)
 		m.w.mu.Lock()
 		defer m.w.mu.Unlock()
-		m.sound.Store(0)
+		m.trustedUntil.Store(0)
 		m.w.trustLocked()
 		return
 	}
@@ -217,60 +217,60 @@ func (m *master) told(names []rueidis.RedisMessage) {
 	}
 	for _, name := range names {
 		text, _ := name.ToString()
-		if c, ok := m.w.s.o.told(text); ok {
+		if c, ok := m.w.s.o.parseInvalidation(text); ok {
 			watcher.Changed(c)
 		}
 	}
 }
 
-// answered notes that the master was there, and has told everything, when it was asked;
-// unless it may not have been told since.
-func (m *master) answered(breaks uint64, asked time.Duration) {
+// noteAnswer extends the validity of caches after a ping, unless the connection has broken since the ping
+// was sent.
+func (m *master) noteAnswer(breaks uint64, asked time.Duration) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	if m.breaks.Load() != breaks {
 		return
 	}
-	if m.heard != breaks || m.sound.Load() == 0 {
-		m.w.s.accounts.Clear() // another server may have taken over that does not have them
+	if m.notifiedBreaks != breaks || m.trustedUntil.Load() == 0 {
+		m.w.s.knownAccounts.Clear() // a promoted replica may lack them
 		if m.w.watcher != nil {
 			m.w.watcher.Lost()
 		}
 	}
-	m.heard = breaks
-	m.sound.Store(int64(asked + leaseFor))
+	m.notifiedBreaks = breaks
+	m.trustedUntil.Store(int64(asked + leaseFor))
 	m.w.trustLocked()
-	m.node.found()
-	if !m.silent.IsZero() {
-		m.w.s.o.Logger.Warn("redis is back", "address", m.node.address, "after", time.Since(m.silent).Round(time.Millisecond))
-		m.silent = time.Time{}
+	m.node.setBack()
+	if !m.awaySince.IsZero() {
+		m.w.s.o.Logger.Warn("redis is back", "address", m.node.address, "after", time.Since(m.awaySince).Round(time.Millisecond))
+		m.awaySince = time.Time{}
 	}
 }
 
-// lost notes that the master does not answer. What is wrong is logged once, and again when
-// the server says something else: that it takes no password, after a connection that broke.
-func (m *master) lost(err error) {
-	m.node.away.Store(&err) // whatever it was before
-	_, told := rueidis.IsRedisErr(err)
+// noteError marks the master as away. It logs the first error, and each different error that the server
+// reports, such as a wrong password after a broken connection.
+func (m *master) noteError(err error) {
+	m.node.away.Store(&err) // also replaces an earlier error
+	_, isReply := rueidis.IsRedisErr(err)
 	switch {
-	case m.silent.IsZero():
-		m.silent = time.Now()
-	case !told || m.why == err.Error():
+	case m.awaySince.IsZero():
+		m.awaySince = time.Now()
+	case !isReply || m.loggedError == err.Error():
 		return
 	}
-	m.why = err.Error()
+	m.loggedError = err.Error()
 	m.w.s.o.Logger.Warn("redis is away", "address", m.node.address, "error", err)
 }
 
-// trustLocked says how far the masters can be relied on: as far as each of them, and as
-// far as it is known who they are.
+// trustLocked tells the watcher until when caches are valid: the earliest end over all masters and the
+// topology.
 func (w *watch) trustLocked() {
 	if w.watcher == nil {
 		return
 	}
-	until := int64(w.met + leaseFor)
+	until := int64(w.topologyAt + leaseFor)
 	for _, m := range w.masters {
-		until = min(until, m.sound.Load())
+		until = min(until, m.trustedUntil.Load())
 	}
 	w.watcher.Trusted(time.Duration(until) - time.Since(w.begun))
 }

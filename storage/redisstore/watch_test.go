@@ -8,13 +8,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// Every change that is made through one store is told through another: else what the other
-// process has in memory stays as it was.
-func TestToldOfEveryChange(t *testing.T) {
+// Every change through one store is reported to another. A failure means that caches of other processes
+// stay stale.
+func TestEveryChangeInvalidates(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 2)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 2)
 	other := &watcher{}
-	opened(t, faulty(server.Addr())).Watch(other)
+	openFaulty(t, faulty(server.Addr())).Watch(other)
 	other.awaitTrust(t)
 
 	k := w.keys[0]
@@ -48,7 +48,7 @@ func TestToldOfEveryChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, change := range c.want {
-				other.awaitTold(t, change, from)
+				other.awaitChange(t, change, from)
 			}
 		})
 	}
@@ -56,67 +56,66 @@ func TestToldOfEveryChange(t *testing.T) {
 	if _, err := w.s.UpdateOwnerKey(t.Context(), w.account, "okey_1", func(*core.OwnerKey) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	other.awaitTold(t, owner, from)
+	other.awaitChange(t, owner, from)
 	another := &core.OwnerKey{ID: "okey_2", AccountID: w.account, Digest: core.DigestOf("another")}
 	if err := w.s.CreateOwnerKey(t.Context(), another); err != nil {
 		t.Fatal(err)
 	}
-	other.awaitTold(t, core.Change{OwnerKey: another.Digest}, from)
+	other.awaitChange(t, core.Change{OwnerKey: another.Digest}, from)
 }
 
-// A change is told at once: another process may rely on its memory that long at most.
+// Changes are reported at once. Until then, other processes serve from stale caches.
 func TestLagOfChanges(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, opened(t, faulty(server.Addr())), 1)
+	w := newWorld(t, openFaulty(t, faulty(server.Addr())), 1)
 	other := &watcher{}
-	opened(t, faulty(server.Addr())).Watch(other)
+	openFaulty(t, faulty(server.Addr())).Watch(other)
 	other.awaitTrust(t)
 	var lags []time.Duration
 	for range 200 {
 		from := time.Now()
-		w.move(t, 0, w.keys[0].UserID)
-		lags = append(lags, other.awaitTold(t, core.Change{Account: w.account, Digest: w.keys[0].Digest}, from))
+		w.moveKey(t, 0, w.keys[0].UserID)
+		lags = append(lags, other.awaitChange(t, core.Change{Account: w.account, Digest: w.keys[0].Digest}, from))
 	}
-	median, worst := spread(lags)
+	median, worst := medianAndMax(lags)
 	t.Logf("%d changes were told within %v (median), %v (worst) from the beginning of the write", len(lags), median, worst)
 	if worst > time.Second {
-		t.Errorf("a change was told after %v, want less than a second", worst)
+		t.Errorf("a change was reported after %v, want less than a second", worst)
 	}
 }
 
-// A channel that is cut, of which the store learns, ends the trust at once; when it is there
-// again everything is read anew.
+// A cut connection ends the trust in caches at once. After the reconnect every cache is emptied.
 func TestCutChannel(t *testing.T) {
 	server := redistest.Start(t)
 	relay := newRelay(t, server.Addr())
 	other := &watcher{}
-	opened(t, faulty(relay.Addr())).Watch(other)
+	openFaulty(t, faulty(relay.Addr())).Watch(other)
 	other.awaitTrust(t)
 	for range 3 {
 		losses := other.losses()
 		relay.refuse()
 		until(t, "the end of trust", func() bool { return !other.trusts() })
 		if n := other.losses(); n != losses {
-			t.Errorf("told that changes were lost %d times, want it only when the channel is there again", n-losses)
+			t.Errorf("Lost was called %d times, want it only after the reconnect", n-losses)
 		}
 		relay.resume()
 		other.awaitTrust(t)
 		if n := other.losses(); n == losses {
-			t.Error("the channel was cut, and nobody was told that changes may have been missed")
+			t.Error("the watcher was not told of possible losses after the connection was cut")
 		}
 	}
 }
 
-// A server that stands still, or a channel on which nothing comes any more, ends the trust
-// within a second; when it goes on the trust comes back.
+// A stopped server, or a silent connection, ends the trust in caches within a second. The trust returns
+// when it continues.
 func TestSilentChannel(t *testing.T) {
 	server := redistest.Start(t)
 	relay := newRelay(t, server.Addr())
 	other := &watcher{}
-	opened(t, faulty(relay.Addr())).Watch(other)
+	openFaulty(t, faulty(relay.Addr())).Watch(other)
 	for name, silence := range map[string]struct{ begin, end func() }{
-		"server":  {server.Pause, server.Resume},
-		"channel": {func() { relay.stall(telling) }, relay.resume},
+		"server":     {server.Pause, server.Resume},
+		"connection": {func() { relay.stall(isInvalidationConn) }, relay.resume},
 	} {
 		other.awaitTrust(t)
 		silence.begin()
@@ -132,14 +131,14 @@ func TestSilentChannel(t *testing.T) {
 	other.awaitTrust(t)
 }
 
-// slack is by how much a busy machine may be late.
+// slack is the extra time for a busy machine.
 const slack = 500 * time.Millisecond
 
-// A FLUSHALL is noticed: nothing that was there is relied on any more.
+// FLUSHALL invalidates all caches.
 func TestFlushedServer(t *testing.T) {
 	server := redistest.Start(t)
 	other := &watcher{}
-	opened(t, faulty(server.Addr())).Watch(other)
+	openFaulty(t, faulty(server.Addr())).Watch(other)
 	other.awaitTrust(t)
 	losses := other.losses()
 	server.Do(t, "FLUSHALL")

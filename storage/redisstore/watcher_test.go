@@ -9,15 +9,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// watcher is a [core.Watcher] that notes what it is told.
+// watcher is a [core.Watcher] that records its calls.
 type watcher struct {
 	mu      sync.Mutex
-	changes []told
+	changes []receivedChange
 	lost    int
-	until   time.Time // until when it may trust
+	until   time.Time // end of the trust
 }
 
-type told struct {
+type receivedChange struct {
 	core.Change
 	at time.Time
 }
@@ -25,7 +25,7 @@ type told struct {
 func (w *watcher) Changed(c core.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.changes = append(w.changes, told{c, time.Now()})
+	w.changes = append(w.changes, receivedChange{c, time.Now()})
 }
 
 func (w *watcher) Trusted(d time.Duration) {
@@ -40,7 +40,7 @@ func (w *watcher) Lost() {
 	w.lost++
 }
 
-// losses returns how often it was told that changes may have been missed.
+// losses returns the number of calls to Lost.
 func (w *watcher) losses() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,20 +53,19 @@ func (w *watcher) trusts() bool {
 	return time.Now().Before(w.until)
 }
 
-// find returns when a change was told that began after a time.
+// find returns when the first report of a change after a time arrived.
 func (w *watcher) find(c core.Change, after time.Time) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := slices.IndexFunc(w.changes, func(t told) bool { return t.Change == c && t.at.After(after) })
+	i := slices.IndexFunc(w.changes, func(t receivedChange) bool { return t.Change == c && t.at.After(after) })
 	if i < 0 {
 		return time.Time{}, false
 	}
 	return w.changes[i].at, true
 }
 
-// awaitTold waits until a change is told that was made after a time, and returns after how
-// long it was.
-func (w *watcher) awaitTold(t testing.TB, c core.Change, from time.Time) (lag time.Duration) {
+// awaitChange waits for the report of a change after from, and returns the delay.
+func (w *watcher) awaitChange(t testing.TB, c core.Change, from time.Time) (lag time.Duration) {
 	t.Helper()
 	until(t, "to be told of a change", func() bool {
 		at, ok := w.find(c, from)
@@ -81,8 +80,7 @@ func (w *watcher) awaitTrust(t testing.TB) {
 	until(t, "trust", w.trusts)
 }
 
-// until waits for a condition. That it does not come about within 10 seconds fails the
-// test.
+// until waits for a condition. After 10 seconds it fails the test.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {

@@ -13,64 +13,64 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// writes is what a transaction does when it is committed.
+// writes collects everything that a transaction writes when it commits.
 type writes struct {
-	t        *tx
-	batch    *batch
-	index    map[string]*indexed // by the key of the index
-	places   map[string]string   // of the counters of keys, by the id of the key; "" for none
-	holds    map[hold]bool       // who may hold a plan now, or no more
-	claims   map[core.Digest]string
-	releases map[core.Digest]string
-	chores   bool
-	reused   []chore // for numbers that keys are put with
-	err      error
+	t           *tx
+	batch       *batch
+	indexes     map[string]*indexChange // by key of the index
+	locations   map[string]string       // encoded locations of key counters by key id; "" deletes
+	planHolders map[planHolder]bool     // users that may start or stop to hold a plan
+	claims      map[core.Digest]string
+	releases    map[core.Digest]string
+	hasTasks    bool
+	lateTasks   []task // added behind all others
+	err         error
 }
 
-// indexed is what is added to an index and taken from it.
-type indexed struct{ add, remove []string }
+// indexChange lists the ids that a transaction adds to an index and removes from it.
+type indexChange struct{ add, remove []string }
 
-// hold is a user that may hold a plan.
-type hold struct {
+// planHolder is a user that may hold a plan, itself or by one of its keys.
+type planHolder struct {
 	plan string
 	user int64
 }
 
-// writes returns what the transaction does.
+// writes returns the writes of the transaction.
 func (t *tx) writes() *writes {
-	w := &writes{t: t, batch: newBatch(t.names), index: map[string]*indexed{}, places: map[string]string{}, holds: map[hold]bool{},
+	w := &writes{t: t, batch: newBatch(t.slot), indexes: map[string]*indexChange{}, locations: map[string]string{}, planHolders: map[planHolder]bool{},
 		claims: map[core.Digest]string{}, releases: map[core.Digest]string{}}
 	for _, id := range slices.Sorted(maps.Keys(t.keys)) {
 		if c := t.keys[id]; c.written && (c.before != nil || c.after != nil) {
-			w.grows(c.before == nil)
+			w.addsData(c.before == nil)
 			w.key(id, c)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.users)) {
 		if c := t.users[id]; c.written && (c.before != nil || c.after != nil) {
-			w.grows(c.before == nil)
+			w.addsData(c.before == nil)
 			w.user(id, c)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.plans)) {
 		if c := t.plans[id]; c.written && (c.before != nil || c.after != nil) {
-			w.grows(c.before == nil)
+			w.addsData(c.before == nil)
 			w.plan(id, c)
 		}
 	}
-	for _, c := range w.reused { // when all that is deleted is
-		w.chore(c)
+	for _, c := range w.lateTasks { // behind the tasks that delete
+		w.addTask(c)
 	}
-	w.rest()
+	w.common()
 	return w
 }
 
-// grows notes whether something is new.
-func (w *writes) grows(is bool) { w.batch.grows = w.batch.grows || is }
+// addsData records whether the batch creates a resource, and so needs free memory.
+func (w *writes) addsData(is bool) { w.batch.addsData = w.batch.addsData || is }
 
-// rest adds what is the same for all kinds.
-func (w *writes) rest() {
-	n := w.t.names
+// common adds the writes that concern no single resource: emails, locations, indexes, last ids.
+func (w *writes) common() {
+	n := w.t.slot
 	for _, email := range slices.Sorted(maps.Keys(w.t.emails)) {
 		if id := w.t.emails[email]; id != 0 {
 			w.batch.add("HSET", n.key("emails"), email, strconv.FormatInt(id, 10))
@@ -79,8 +79,8 @@ func (w *writes) rest() {
 		}
 	}
 	var set, gone []string
-	for _, id := range slices.Sorted(maps.Keys(w.places)) {
-		if at := w.places[id]; at != "" {
+	for _, id := range slices.Sorted(maps.Keys(w.locations)) {
+		if at := w.locations[id]; at != "" {
 			set = append(set, id, at)
 		} else {
 			gone = append(gone, id)
@@ -88,13 +88,13 @@ func (w *writes) rest() {
 	}
 	w.batch.addMany("HSET", n.key("places"), set)
 	w.batch.addMany("HDEL", n.key("places"), gone)
-	for _, key := range slices.Sorted(maps.Keys(w.index)) {
-		w.batch.addMany("ZREM", key, w.index[key].remove)
-		w.batch.addMany("ZADD", key, w.index[key].add)
+	for _, key := range slices.Sorted(maps.Keys(w.indexes)) {
+		w.batch.addMany("ZREM", key, w.indexes[key].remove)
+		w.batch.addMany("ZADD", key, w.indexes[key].add)
 	}
-	for h := range w.holds { // when both indexes that it is derived from are as they will be
+	for h := range w.planHolders { // behind the changes of both indexes that it reads
 		own, keys := n.users(core.UserFilter{PlanID: h.plan}), n.keys(core.KeyFilter{UserID: h.user, PlanID: &h.plan})
-		w.batch.add("HOLDS", n.users(core.UserFilter{OnPlan: h.plan}), w.batch.key(own), w.batch.key(keys), w.batch.key(n.user(h.user)), strconv.FormatInt(h.user, 10))
+		w.batch.add("SYNC_HOLDER", n.users(core.UserFilter{OnPlan: h.plan}), w.batch.keyNumber(own), w.batch.keyNumber(keys), w.batch.keyNumber(n.user(h.user)), strconv.FormatInt(h.user, 10))
 	}
 	if !w.batch.empty() {
 		last := w.t.last
@@ -103,9 +103,9 @@ func (w *writes) rest() {
 	}
 }
 
-// record stores the record of a resource, or deletes it.
-func (w *writes) record(key string, resource any, there bool) {
-	if !there {
+// record stores a resource, or deletes it if exists is false.
+func (w *writes) record(key string, resource any, exists bool) {
+	if !exists {
 		w.batch.add("UNLINK", key)
 		return
 	}
@@ -117,60 +117,60 @@ func (w *writes) record(key string, resource any, there bool) {
 	w.batch.add("SET", key, string(r))
 }
 
-// place moves an id from some indexes to others.
-func (w *writes) place(id string, score int64, before, after []string) {
+// moveInIndexes removes an id from the indexes in before, and adds it to those in after.
+func (w *writes) moveInIndexes(id string, score int64, before, after []string) {
 	for _, key := range before {
 		if !slices.Contains(after, key) {
-			w.at(key).remove = append(w.at(key).remove, id)
+			w.indexChange(key).remove = append(w.indexChange(key).remove, id)
 		}
 	}
 	for _, key := range after {
 		if !slices.Contains(before, key) {
-			w.at(key).add = append(w.at(key).add, strconv.FormatInt(score, 10), id)
+			w.indexChange(key).add = append(w.indexChange(key).add, strconv.FormatInt(score, 10), id)
 		}
 	}
 }
 
-func (w *writes) at(key string) *indexed {
-	if w.index[key] == nil {
-		w.index[key] = &indexed{}
+func (w *writes) indexChange(key string) *indexChange {
+	if w.indexes[key] == nil {
+		w.indexes[key] = &indexChange{}
 	}
-	return w.index[key]
+	return w.indexes[key]
 }
 
 func (w *writes) user(id int64, c *change[core.User]) {
-	n := w.t.names
+	n := w.t.slot
 	w.record(n.user(id), c.after, c.after != nil)
-	w.place(strconv.FormatInt(id, 10), id, w.userIndexes(c.before), w.userIndexes(c.after))
-	w.batch.add("TELL", w.t.s.o.tellUser(w.t.account, id))
+	w.moveInIndexes(strconv.FormatInt(id, 10), id, w.userIndexes(c.before), w.userIndexes(c.after))
+	w.batch.add("INVALIDATE", w.t.s.o.userInvalidation(w.t.account, id))
 	switch {
-	case c.after == nil && w.t.many[id] != nil:
-		for _, plan := range w.t.many[id] { // that it may hold by its keys
-			w.holds[hold{plan, id}] = true
+	case c.after == nil && w.t.deferred[id] != nil:
+		for _, plan := range w.t.deferred[id] { // its keys may hold any plan
+			w.planHolders[planHolder{plan, id}] = true
 		}
-		w.chore(chore{kind: dropAll, from: id})
+		w.addTask(task{kind: deleteUserKeys, from: id})
 	case c.after == nil:
-		w.chore(chore{kind: dropUser, from: id})
-	case c.before == nil && c.numbered:
-		w.chore(chore{kind: again, from: id})
+		w.addTask(task{kind: deleteUserCounters, from: id})
+	case c.before == nil && c.preset:
+		w.addTask(task{kind: removeTombstone, from: id})
 	}
 }
 
-// userIndexes returns the indexes that a user is in, and notes which plan it holds.
+// userIndexes returns the indexes that contain a user, and adds the user to planHolders.
 func (w *writes) userIndexes(u *core.User) []string {
 	if u == nil {
 		return nil
 	}
-	keys := []string{w.t.names.users(core.UserFilter{})}
+	keys := []string{w.t.slot.users(core.UserFilter{})}
 	if u.PlanID != "" {
-		w.holds[hold{u.PlanID, u.ID}] = true
-		keys = append(keys, w.t.names.users(core.UserFilter{PlanID: u.PlanID}))
+		w.planHolders[planHolder{u.PlanID, u.ID}] = true
+		keys = append(keys, w.t.slot.users(core.UserFilter{PlanID: u.PlanID}))
 	}
 	return keys
 }
 
 func (w *writes) plan(id string, c *change[core.Plan]) {
-	n := w.t.names
+	n := w.t.slot
 	w.record(n.plan(id), c.after, c.after != nil)
 	of := func(p *core.Plan) (keys []string, seq int64) {
 		if p == nil {
@@ -181,47 +181,47 @@ func (w *writes) plan(id string, c *change[core.Plan]) {
 	before, _ := of(c.before)
 	after, seq := of(c.after)
 	if c.before != nil && c.after != nil && c.before.Seq != seq {
-		before = nil // its place changes
+		before = nil // the score changes
 	}
-	w.place(id, seq, before, after)
-	w.batch.add("TELL", w.t.s.o.tellPlan(w.t.account, id))
+	w.moveInIndexes(id, seq, before, after)
+	w.batch.add("INVALIDATE", w.t.s.o.planInvalidation(w.t.account, id))
 }
 
 func (w *writes) key(id string, c *change[keyRecord]) {
-	n := w.t.names
+	n := w.t.slot
 	w.record(n.apiKey(id), c.after, c.after != nil)
 	before, after := w.keyIndexes(c.before), w.keyIndexes(c.after)
 	var seq int64
 	if c.after != nil {
 		seq = c.after.Seq
-		w.places[id] = encodePlace(c.after)
+		w.locations[id] = encodeLocation(c.after)
 	} else {
-		w.places[id] = ""
+		w.locations[id] = ""
 	}
 	if c.before != nil && c.after != nil && c.before.Seq != seq {
-		w.place(id, 0, before, nil)
+		w.moveInIndexes(id, 0, before, nil)
 		before = nil
 	}
-	w.place(id, seq, before, after)
+	w.moveInIndexes(id, seq, before, after)
 	w.digests(id, c)
-	w.keyChores(c)
+	w.keyTasks(c)
 }
 
-// keyIndexes returns the indexes that a key is in, and notes who holds its plan.
+// keyIndexes returns the indexes that contain a key, and adds its user to planHolders.
 func (w *writes) keyIndexes(k *keyRecord) (keys []string) {
 	if k == nil {
 		return nil
 	}
 	if k.PlanID != "" {
-		w.holds[hold{k.PlanID, k.UserID}] = true
+		w.planHolders[planHolder{k.PlanID, k.UserID}] = true
 	}
-	for _, f := range filtersOf(&k.Key) {
-		keys = append(keys, w.t.names.keys(f))
+	for _, f := range keyFilters(&k.Key) {
+		keys = append(keys, w.t.slot.keys(f))
 	}
 	return keys
 }
 
-// digests tells of every digest of a key, and notes which are new and which are gone.
+// digests invalidates all digests of a key. It claims the new digests and releases the removed ones.
 func (w *writes) digests(id string, c *change[keyRecord]) {
 	holder := w.t.account + "\x00" + id
 	var before, after []core.Digest
@@ -234,52 +234,52 @@ func (w *writes) digests(id string, c *change[keyRecord]) {
 	for _, d := range after {
 		if !slices.Contains(before, d) {
 			w.claims[d] = holder
-			w.batch.add("TELL", w.t.s.o.tellKey(w.t.account, d))
+			w.batch.add("INVALIDATE", w.t.s.o.keyInvalidation(w.t.account, d))
 		}
 	}
 	for _, d := range before {
 		if !slices.Contains(after, d) {
 			w.releases[d] = holder
 		}
-		w.batch.add("TELL", w.t.s.o.tellKey(w.t.account, d))
+		w.batch.add("INVALIDATE", w.t.s.o.keyInvalidation(w.t.account, d))
 	}
 }
 
-// keyChores notes what becomes of the counter of a key.
-func (w *writes) keyChores(c *change[keyRecord]) {
+// keyTasks adds the tasks for the counter of a key.
+func (w *writes) keyTasks(c *change[keyRecord]) {
 	b, a := c.before, c.after
 	switch {
-	case b == nil && !c.numbered:
+	case b == nil && !c.preset:
 	case b == nil:
-		w.reused = append(w.reused, chore{kind: again, seq: a.Seq, from: a.UserID})
+		w.lateTasks = append(w.lateTasks, task{kind: removeTombstone, seq: a.Seq, from: a.UserID})
 	case a == nil || a.Seq != b.Seq:
-		if u := w.t.users[b.UserID]; u == nil || u.now() != nil { // else it goes with its user
-			w.chore(chore{kind: dropKey, seq: b.Seq, from: b.UserID})
+		if u := w.t.users[b.UserID]; u == nil || u.current() != nil { // otherwise the task of the user deletes it
+			w.addTask(task{kind: deleteKeyCounter, seq: b.Seq, from: b.UserID})
 		}
 		if a != nil {
-			w.reused = append(w.reused, chore{kind: again, seq: a.Seq, from: a.UserID})
+			w.lateTasks = append(w.lateTasks, task{kind: removeTombstone, seq: a.Seq, from: a.UserID})
 		}
 	case a.UserID != b.UserID:
-		if a.Again {
-			w.chore(chore{kind: again, seq: a.Seq, from: a.UserID})
+		if a.PresetSeq {
+			w.addTask(task{kind: removeTombstone, seq: a.Seq, from: a.UserID})
 		}
-		w.grows(true) // where it comes to
-		w.chore(chore{kind: moveKey, seq: b.Seq, from: b.UserID, to: a.UserID, move: a.Moves})
+		w.addsData(true) // in the slot of the new user
+		w.addTask(task{kind: moveKeyCounter, seq: b.Seq, from: b.UserID, to: a.UserID, move: a.Moves})
 	}
 }
 
-func (w *writes) chore(c chore) {
-	w.chores = true
-	w.batch.add("RPUSH", w.t.names.key("chores"), c.String())
+func (w *writes) addTask(c task) {
+	w.hasTasks = true
+	w.batch.add("RPUSH", w.t.slot.key("chores"), c.String())
 }
 
-// claim writes down whose the digests are, before they are: a key is always found.
-func (s *Store) claim(ctx context.Context, claims map[core.Digest]string) error {
+// claimDigests maps digests to their keys before the commit, so that a committed key is always found.
+func (s *Store) claimDigests(ctx context.Context, claims map[core.Digest]string) error {
 	var g errgroup.Group
-	g.SetLimit(together)
+	g.SetLimit(maxParallel)
 	for d, holder := range claims {
 		g.Go(func() error {
-			ctx, cancel := s.within(ctx)
+			ctx, cancel := s.withTimeout(ctx)
 			defer cancel()
 			return unavailable(s.doWrite(ctx, s.client.B().Set().Key(s.o.digest(d)).Value(holder).Build()).Error())
 		})
@@ -287,37 +287,39 @@ func (s *Store) claim(ctx context.Context, claims map[core.Digest]string) error 
 	return g.Wait()
 }
 
-// release deletes what says whose the digests were. When it fails nothing is wrong: the
-// key does not have them.
-func (s *Store) release(ctx context.Context, releases map[core.Digest]string) {
+// releaseDigests deletes the entries of removed digests. A failure is harmless: an entry whose key lacks
+// the digest is ignored.
+func (s *Store) releaseDigests(ctx context.Context, releases map[core.Digest]string) {
 	var g errgroup.Group
-	g.SetLimit(together)
+	g.SetLimit(maxParallel)
 	for d, holder := range releases {
 		g.Go(func() error {
-			ctx, cancel := s.within(ctx)
+			ctx, cancel := s.withTimeout(ctx)
 			defer cancel()
-			return releaseScript.read(ctx, s, []string{s.o.digest(d)}, []string{holder}).Error()
+			return releaseDigestScript.read(ctx, s, []string{s.o.digest(d)}, []string{holder}).Error()
 		})
 	}
 	_ = g.Wait()
 }
 
-// Names of what a transaction tells.
-func (o *Options) tellUser(account string, id int64) string {
-	return o.tell() + "{" + account + "}u" + strconv.FormatInt(id, 10)
+// Names of invalidations.
+func (o *Options) userInvalidation(account string, id int64) string {
+	return o.invalidationPrefix() + "{" + account + "}u" + strconv.FormatInt(id, 10)
 }
-func (o *Options) tellPlan(account, id string) string { return o.tell() + "{" + account + "}p" + id }
-func (o *Options) tellKey(account string, d core.Digest) string {
-	return o.tell() + "{" + account + "}k" + encodeDigest(d)
+func (o *Options) planInvalidation(account, id string) string {
+	return o.invalidationPrefix() + "{" + account + "}p" + id
 }
-func (o *Options) tellOwnerKey(d core.Digest) string {
-	return o.tell() + "{registry}o" + encodeDigest(d)
+func (o *Options) keyInvalidation(account string, d core.Digest) string {
+	return o.invalidationPrefix() + "{" + account + "}k" + encodeDigest(d)
 }
-func (o *Options) tell() string { return o.Prefix + "!" }
+func (o *Options) ownerKeyInvalidation(d core.Digest) string {
+	return o.invalidationPrefix() + "{registry}o" + encodeDigest(d)
+}
+func (o *Options) invalidationPrefix() string { return o.Prefix + "!" }
 
-// told returns the change that a name tells.
-func (o *Options) told(name string) (c core.Change, ok bool) {
-	name, ok = strings.CutPrefix(name, o.tell()+"{")
+// parseInvalidation returns the change that an invalidation names.
+func (o *Options) parseInvalidation(name string) (c core.Change, ok bool) {
+	name, ok = strings.CutPrefix(name, o.invalidationPrefix()+"{")
 	account, what, found := strings.Cut(name, "}")
 	if !ok || !found || what == "" {
 		return c, false

@@ -12,13 +12,13 @@ const (
 	// limit bounds every wait.
 	limit = 20 * time.Second
 
-	// brief bounds a question to a server that may be paused, within a wait.
+	// brief bounds one question to a server that may be paused.
 	brief = time.Second
 
 	pollEvery = 5 * time.Millisecond
 )
 
-// poll calls ok until it returns nil. After the limit its last error is returned.
+// poll calls ok until it returns nil. After limit it returns the last error.
 func poll(ok func() error) error {
 	for deadline := time.Now().Add(limit); ; time.Sleep(pollEvery) {
 		err := ok()
@@ -31,7 +31,7 @@ func poll(ok func() error) error {
 	}
 }
 
-// await polls; that it is in vain fails the test.
+// await polls. It fails the test after limit.
 func await(tb testing.TB, what string, servers []*Server, ok func() error) {
 	tb.Helper()
 	if err := poll(ok); err != nil {
@@ -39,7 +39,7 @@ func await(tb testing.TB, what string, servers []*Server, ok func() error) {
 	}
 }
 
-// lastLines returns the ends of the logs of some servers.
+// lastLines returns the last lines of the servers' logs.
 func lastLines(servers ...*Server) string {
 	const most = 15
 	var b strings.Builder

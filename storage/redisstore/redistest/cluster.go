@@ -8,23 +8,22 @@ import (
 
 const (
 	masters = 3
-	slots   = 16384 // of every cluster
+	slots   = 16384 // number of slots of a cluster
 )
 
-// Cluster is a Redis cluster of three masters with a replica each.
+// Cluster is a Redis cluster of three masters with one replica each.
 type Cluster struct{ nodes []*Server }
 
-// StartCluster runs a cluster until the end of the test and returns when it is whole, as
-// Await says. A node that does not answer for a second is taken for dead. The arguments
-// are options for every node, as of Start, and can say otherwise. What does not come
-// about fails the test.
+// StartCluster runs a cluster until the end of the test. It returns when the cluster is complete, see
+// Await. The nodes declare a node dead that has not answered for a second. args are options for every
+// node, as for Start, and override that. A cluster that does not start fails the test.
 func StartCluster(tb testing.TB, args ...string) *Cluster {
 	tb.Helper()
 	return startCluster(tb, func(args []string) *Server { return Start(tb, args...) }, args)
 }
 
-// StartClusterTLS is StartCluster for nodes that listen with TLS too, as of StartTLS, and
-// talk to each other with TLS only. All have the same certificate.
+// StartClusterTLS is StartCluster for nodes that also listen with TLS, as for StartTLS. They talk to each
+// other with TLS only, and share a certificate.
 func StartClusterTLS(tb testing.TB, args ...string) *Cluster {
 	tb.Helper()
 	dir := tempDir(tb)
@@ -41,8 +40,8 @@ func startCluster(tb testing.TB, node func(args []string) *Server, args []string
 		"--cluster-enabled", "yes",
 		"--cluster-config-file", "nodes.conf",
 		"--cluster-node-timeout", "1000",
-		"--cluster-allow-replica-migration", "no", // who belongs to whom stays as it is
-		// A node lists a replica for clients once that has read something: a ping at least.
+		"--cluster-allow-replica-migration", "no", // replicas keep their masters
+		// A node announces a replica to clients after the replica has read something, such as a ping.
 		"--repl-ping-replica-period", "1",
 	}, args...)
 	c := &Cluster{}
@@ -54,26 +53,24 @@ func startCluster(tb testing.TB, node func(args []string) *Server, args []string
 	return c
 }
 
-// Nodes returns all nodes. The first three are masters at the beginning, and the i-th
-// after them is the replica of the i-th.
+// Nodes returns all nodes. The first three start as masters; node i+3 starts as the replica of node i.
 func (c *Cluster) Nodes() []*Server { return c.nodes }
 
 // Addrs returns the addresses of Nodes.
 func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
 
-// MasterOf returns the node that serves a slot, by what the first node says that answers.
-// That may be a dead node, until AwaitFailover. No answer fails the test of the cluster.
+// MasterOf returns the master of a slot according to the first node that answers. Until AwaitFailover it
+// may be a dead node. It fails the test if no node answers.
 func (c *Cluster) MasterOf(slot int) *Server { return c.find(isOfSlot(slot), 0) }
 
-// ReplicaOf returns the replica of a master, by what the first node says that answers. A
-// master without a replica that lives fails the test of the cluster.
+// ReplicaOf returns the replica of a master according to the first node that answers. It fails the test if
+// the master has no live replica.
 func (c *Cluster) ReplicaOf(master *Server) *Server {
 	return c.find(func(s shard) bool { return s.nodes[0] == master.Addr() }, 1)
 }
 
-// AwaitFailover waits until all nodes that run and are not paused agree that another than the
-// given one serves a slot, and that the cluster does serve; it returns the new master. That
-// they do not within 20 seconds fails the test.
+// AwaitFailover waits until all running nodes agree that another node than from serves a slot, and that
+// the cluster serves requests. It returns the new master. It fails the test after 20 seconds.
 func (c *Cluster) AwaitFailover(tb testing.TB, slot int, from *Server) *Server {
 	tb.Helper()
 	var master *Server
@@ -88,7 +85,7 @@ func (c *Cluster) AwaitFailover(tb testing.TB, slot int, from *Server) *Server {
 				return err
 			}
 			if is == from || master != nil && is != master {
-				return fmt.Errorf("%s has %s for the master", s.Addr(), is.Addr())
+				return fmt.Errorf("%s has the master %s", s.Addr(), is.Addr())
 			}
 			master = is
 		}
@@ -100,7 +97,7 @@ func (c *Cluster) AwaitFailover(tb testing.TB, slot int, from *Server) *Server {
 	return master
 }
 
-// servesFor returns the node that serves a slot by what s says, when s serves itself.
+// servesFor returns the master of a slot according to s, and an error unless s serves requests.
 func (c *Cluster) servesFor(s *Server, slot int) (*Server, error) {
 	shards, err := s.servedShards()
 	if err != nil {
@@ -109,15 +106,14 @@ func (c *Cluster) servesFor(s *Server, slot int) (*Server, error) {
 	return c.node(shards, isOfSlot(slot), 0)
 }
 
-// Await waits until the cluster is whole: every node answers and serves, all say the
-// same, every slot has a master, every master a replica, and every replica a link to its
-// master. That it does not come about within 20 seconds fails the test.
+// Await waits until the cluster is complete: every node answers, all agree, every slot has a master, every
+// master has a replica, and every replica is linked to its master. It fails the test after 20 seconds.
 func (c *Cluster) Await(tb testing.TB) {
 	tb.Helper()
 	await(tb, "cluster", c.nodes, c.isWhole)
 }
 
-// isWhole returns what is missing.
+// isWhole returns the first condition of Await that does not hold.
 func (c *Cluster) isWhole() error {
 	agreed := ""
 	for _, s := range c.nodes {

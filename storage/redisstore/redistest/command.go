@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Do runs one command and returns its reply as redis-cli prints it into a pipe: a number
-// in decimal, nothing for nil, an array with one element a line. A command that fails or
-// has no reply within 20 seconds fails the test.
+// Do runs a command and returns its reply as redis-cli prints it into a pipe: numbers in decimal, nothing
+// for nil, one line for each element of an array. It fails the test on an error reply, or after 20
+// seconds.
 func (s *Server) Do(tb testing.TB, args ...string) string {
 	tb.Helper()
 	reply, err := s.Try(args...)
@@ -18,14 +18,13 @@ func (s *Server) Do(tb testing.TB, args ...string) string {
 	return reply
 }
 
-// Try runs one command as Do does and returns what went wrong: an error reply, no
-// connection, or no reply within 20 seconds.
+// Try is Do, but returns an error: an error reply, a failed connection, or no reply within 20 seconds.
 func (s *Server) Try(args ...string) (string, error) {
 	reply, err := s.call(limit, args...)
 	return text(reply), err
 }
 
-// text returns a reply as text.
+// text formats a reply.
 func text(reply any) string {
 	switch v := reply.(type) {
 	case nil:
@@ -41,9 +40,9 @@ func text(reply any) string {
 	}
 }
 
-// CutConnections has the server close every connection of clients, those of replicas
-// and of the cluster's bus aside, and returns how many there were. Clients can connect
-// anew at once. A server that does not answer fails the test.
+// CutConnections makes the server close all client connections, except connections of replicas and of the
+// cluster bus. It returns their number. Clients can reconnect at once. It fails the test if the server
+// does not answer.
 func (s *Server) CutConnections() int {
 	s.tb.Helper()
 	cut := 0
@@ -58,13 +57,12 @@ func (s *Server) CutConnections() int {
 	return cut
 }
 
-// AwaitReplicas waits until n replicas of the server are online and have acknowledged
-// data: a replica that is still loading is online, too. It fails the test after 20
-// seconds.
+// AwaitReplicas waits until n replicas are online and have acknowledged data. A replica that still loads
+// data is online, too. It fails the test after 20 seconds.
 func (s *Server) AwaitReplicas(n int) {
 	s.tb.Helper()
 	await(s.tb, fmt.Sprintf("%d replicas of %s", n, s.Addr()), []*Server{s}, func() error {
-		if _, err := s.call(brief, "PUBLISH", "awaiting", "replicas"); err != nil { // something to acknowledge
+		if _, err := s.call(brief, "PUBLISH", "awaiting", "replicas"); err != nil { // replicated, so that replicas acknowledge it
 			return err
 		}
 		info, err := s.info("INFO", "replication")
@@ -100,7 +98,7 @@ func (s *Server) info(args ...string) (map[string]string, error) {
 	return info, nil
 }
 
-// isLinked returns an error when the server is a replica without a link to its master.
+// isLinked returns an error if the server is a replica without link to its master.
 func (s *Server) isLinked() error {
 	info, err := s.info("INFO", "replication")
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Pause stops the process with SIGSTOP and returns when it stands still: its connections
-// stay open and nothing is answered. That it does not stop fails the test.
+// Pause stops the process with SIGSTOP, and waits until it is stopped. Its connections stay open. It fails
+// the test if the process does not stop.
 func (s *Server) Pause() {
 	s.tb.Helper()
 	p := s.running()
@@ -17,8 +17,8 @@ func (s *Server) Pause() {
 	p.paused.Store(true)
 }
 
-// Resume lets a paused process go on. It does nothing to one that is not paused; that
-// there is none fails the test.
+// Resume continues a paused process. It does nothing if the process is not paused, and fails the test
+// without process.
 func (s *Server) Resume() {
 	s.tb.Helper()
 	p := s.running()
@@ -28,20 +28,18 @@ func (s *Server) Resume() {
 	p.paused.Store(false)
 }
 
-// Kill ends the process with SIGKILL, paused or not, and returns when it is gone. It does
-// nothing when there is none.
+// Kill ends the process with SIGKILL, and waits for its end. Without process it does nothing.
 func (s *Server) Kill() { s.current().kill() }
 
-// Stop ends the process gracefully, with SIGTERM: it saves what it is configured to save,
-// and a master waits up to 10 seconds for replicas that lag. It does nothing when there
-// is no process. One that does not end within 20 seconds fails the test.
+// Stop ends the process with SIGTERM: it saves its data as configured, and a master waits up to 10 seconds
+// for replicas. Without process Stop does nothing. It fails the test after 20 seconds.
 func (s *Server) Stop() {
 	s.tb.Helper()
 	p := s.current()
 	if p.hasEnded() {
 		return
 	}
-	_ = resume(p.cmd.Process) // errors are for one that ends by itself just now
+	_ = resume(p.cmd.Process) // fails if the process is about to end
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
@@ -50,9 +48,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart runs the server again, on the same ports, in the same directory and with the
-// same options, and returns when it answers. One that still runs is stopped before. That
-// it does not start fails the test.
+// Restart runs the server again with the same ports, directory and options, and waits until it answers. It
+// stops a running process first. It fails the test if the server does not start.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Stop()
@@ -61,8 +58,8 @@ func (s *Server) Restart() {
 	}
 }
 
-// CPU returns the CPU time, of user and system, that the process and its threads have
-// used since it began, in steps of 10 milliseconds. That there is none fails the test.
+// CPU returns the CPU time, user and system, of the process and its threads, in steps of 10 milliseconds.
+// It fails the test without process.
 func (s *Server) CPU() time.Duration {
 	s.tb.Helper()
 	used, err := s.cpu(s.PID())

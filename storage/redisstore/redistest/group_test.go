@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ask sends bytes and returns what comes back first.
-func ask(t *testing.T, conn net.Conn, request string) string {
+// send sends bytes and returns the first bytes of the answer.
+func send(t *testing.T, conn net.Conn, request string) string {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(limit))
 	if _, err := conn.Write([]byte(request)); err != nil {
@@ -23,7 +23,7 @@ func ask(t *testing.T, conn net.Conn, request string) string {
 	return string(reply[:n])
 }
 
-// want returns an error unless a command has the reply.
+// want returns an error unless a command has the given reply.
 func want(s *Server, reply string, args ...string) error {
 	got, err := s.Try(args...)
 	if err == nil && got != reply {
@@ -32,8 +32,8 @@ func want(s *Server, reply string, args ...string) error {
 	return err
 }
 
-// A cluster serves every slot. When a master is killed its replica takes over, and when
-// it comes back it is the replica.
+// A cluster serves every slot. The replica of a killed master takes over. The killed master returns as its
+// replica.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := StartCluster(t)
@@ -45,7 +45,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("the master of slot %d is %s, want %s", slot, got.Addr(), want.Addr())
 		}
 	}
-	const slot = 12182 // of "foo"
+	const slot = 12182 // of key "foo"
 	master := c.MasterOf(slot)
 	replica := c.ReplicaOf(master)
 	master.Do(t, "SET", "foo", "bar")
@@ -67,7 +67,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// A master that is paused is replaced, and the cluster is whole when it goes on.
+// A paused master is replaced. The cluster is complete when the process continues.
 func TestClusterPause(t *testing.T) {
 	t.Parallel()
 	c := StartCluster(t, "--cluster-node-timeout", "500")
@@ -81,7 +81,7 @@ func TestClusterPause(t *testing.T) {
 	c.Await(t)
 }
 
-// When a master is killed its sentinels make the replica the master.
+// When a master is killed, the sentinels promote its replica.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	n := StartSentinel(t)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// join makes a cluster of the nodes. It does what redis-cli --cluster create does, but
-// introduces everyone to everyone, which is quicker than to wait for gossip.
+// join makes a cluster of the nodes, as redis-cli --cluster create does. It introduces every node to every
+// other, which is faster than to wait for gossip.
 func (c *Cluster) join(tb testing.TB) {
 	tb.Helper()
 	for i, s := range c.nodes {
@@ -32,7 +32,7 @@ func (c *Cluster) join(tb testing.TB) {
 	}
 }
 
-// isKnown returns an error unless a node knows all others and has shaken hands.
+// isKnown returns an error unless s knows all other nodes and has shaken hands with them.
 func (c *Cluster) isKnown(s *Server) error {
 	reply, err := s.call(brief, "CLUSTER", "NODES")
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Cluster) isKnown(s *Server) error {
 	return nil
 }
 
-// addSlots gives slots to a node. CLUSTER ADDSLOTSRANGE is there since Redis 7.0.
+// addSlots gives slots to a node. Redis before 7.0 lacks CLUSTER ADDSLOTSRANGE.
 func (s *Server) addSlots(tb testing.TB, first, last int) {
 	tb.Helper()
 	command := []string{"CLUSTER", "ADDSLOTS"}

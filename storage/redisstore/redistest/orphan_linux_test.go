@@ -13,7 +13,7 @@ import (
 
 const orphanEnv = "REDISTEST_ORPHAN"
 
-// A server does not outlive a test process that is killed.
+// A server does not outlive its test process, even if that is killed.
 func TestOrphan(t *testing.T) {
 	if os.Getenv(orphanEnv) != "" {
 		s := Start(t)
@@ -37,8 +37,7 @@ func TestOrphan(t *testing.T) {
 	await(t, "end of the server", nil, func() error { return isGone(fields[0]) })
 }
 
-// isGone returns an error while a process runs. One that its new parent has not waited
-// for is gone.
+// isGone returns an error while a process runs. A zombie counts as gone.
 func isGone(pid string) error {
 	if _, err := strconv.Atoi(pid); err != nil {
 		return err

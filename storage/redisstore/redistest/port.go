@@ -10,19 +10,19 @@ import (
 const (
 	loopback = "127.0.0.1"
 
-	// A node of a cluster has its bus at its port and this.
+	// busOffset is the distance from the port of a cluster node to its bus port.
 	busOffset = 10000
 
-	// Ports are taken from below those that systems give to outgoing connections, from
-	// 32768: a server that restarts finds its own again.
+	// Ports are below 32768, where systems start to allocate outgoing connections. So a server finds its
+	// port free after a restart.
 	firstPort, lastPort = 10000, 21999
 )
 
-// given are the ports that this process has given away. None is given twice, since its
-// server may be down for a while.
+// given holds the ports that this process has handed out. They are not reused, since their servers may
+// restart.
 var given sync.Map
 
-// freePort returns a port that nobody listens at, nor at its bus port.
+// freePort returns a port without listener, whose bus port has none, either.
 func freePort(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {

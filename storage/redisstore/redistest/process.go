@@ -16,12 +16,12 @@ var (
 // process is one run of a server.
 type process struct {
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has ended and was waited for
+	ended chan struct{} // closed after Wait has returned
 
 	paused atomic.Bool
 }
 
-// launch runs the program and returns when it answers.
+// launch starts the program and waits until it answers.
 func (s *Server) launch() error {
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Server) launch() error {
 	return s.untilReady(p)
 }
 
-// untilReady waits for the answer to a ping, which comes when all data is loaded.
+// untilReady waits for the answer to PING, which succeeds when all data is loaded.
 func (s *Server) untilReady(p *process) error {
 	answer := errEnded
 	err := poll(func() error {
@@ -53,7 +53,7 @@ func (s *Server) untilReady(p *process) error {
 		_, answer = s.call(brief, "PING")
 		return answer
 	})
-	if err == nil && answer != nil { // it has ended without an answer
+	if err == nil && answer != nil { // the process ended before it answered
 		if log, _ := os.ReadFile(s.logPath()); bytes.Contains(log, []byte("Address already in use")) {
 			return errPortTaken
 		}
@@ -71,21 +71,20 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// kill ends the process, also when it is stopped. It is waited for: a process that
-// was sent SIGKILL goes.
+// kill ends the process with SIGKILL, which also ends a stopped process, and waits for it.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 }
 
-// current returns the newest process.
+// current returns the newest process, or nil.
 func (s *Server) current() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process
 }
 
-// running returns the process. That there is none fails the test.
+// running returns the process, and fails the test without process.
 func (s *Server) running() *process {
 	s.tb.Helper()
 	p := s.current()
@@ -95,20 +94,20 @@ func (s *Server) running() *process {
 	return p
 }
 
-// end is for the end of the test: what runs is killed, nobody needs its data.
+// end kills the process at the end of the test. Its data is not saved.
 func (s *Server) end() {
 	if p := s.current(); p != nil {
 		p.kill()
 	}
 }
 
-// Running reports whether there is a process, be it paused or not.
+// Running reports whether the process exists, paused or not.
 func (s *Server) Running() bool { return !s.current().hasEnded() }
 
-// canAnswer reports whether there is a process that is not paused.
+// canAnswer reports whether the process exists and is not paused.
 func (s *Server) canAnswer() bool { return s.Running() && !s.current().paused.Load() }
 
-// PID returns the number of the process. That there is none fails the test.
+// PID returns the process id, and fails the test without process.
 func (s *Server) PID() int {
 	s.tb.Helper()
 	return s.running().cmd.Process.Pid

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// forks runs functions on one thread that lives as long as this process. The kernel
-// sends Pdeathsig when the thread ends that made the child, not its process, and Go ends
-// threads now and then.
+// forks runs functions on one thread that lives as long as this process. The kernel sends Pdeathsig when
+// the thread ends that started the child, and Go ends threads at any time.
 var forks = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -27,7 +26,7 @@ var forks = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// startBound starts a command that does not outlive this process, however that ends.
+// startBound starts a command that ends with this process, even if that is killed.
 func startBound(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
@@ -39,7 +38,7 @@ func pause(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
 func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
 
-// isPaused returns an error while a thread of the process is not stopped.
+// isPaused returns an error unless all threads of the process are stopped.
 func isPaused(pid int) error {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
@@ -60,7 +59,7 @@ func isPaused(pid int) error {
 	return nil
 }
 
-// The kernel counts CPU time for user space in ticks of this length on every Linux.
+// tick is the unit in which Linux reports CPU time to user space.
 const tick = time.Second / 100
 
 func (s *Server) cpu(pid int) (time.Duration, error) {
@@ -76,8 +75,8 @@ func (s *Server) cpu(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, nil
 }
 
-// stat returns the fields of a stat file from the third, the state. The second is the
-// name in parentheses, in which there can be anything.
+// stat returns the fields of a stat file from the third on. The second is the name in parentheses, which
+// may contain any character.
 func stat(path string) ([][]byte, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// startBound starts a command. Without Linux there is nothing that ends it when this
-// process is killed.
+// startBound starts a command. Outside Linux, it outlives this process if that is killed.
 func startBound(cmd *exec.Cmd) error { return cmd.Start() }
 
-// Signals have other numbers elsewhere, and no names in package syscall on some systems:
-// the program kill knows them.
+// Signal numbers differ between systems, and package syscall lacks some names. The program kill knows
+// them.
 func pause(p *os.Process) error { return signal(p, "-STOP") }
 
 func resume(p *os.Process) error { return signal(p, "-CONT") }
@@ -25,7 +24,7 @@ func signal(p *os.Process, name string) error {
 	return exec.Command("kill", name, strconv.Itoa(p.Pid)).Run()
 }
 
-// isPaused returns an error while the process is not stopped.
+// isPaused returns an error unless the process is stopped.
 func isPaused(pid int) error {
 	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
@@ -37,7 +36,7 @@ func isPaused(pid int) error {
 	return nil
 }
 
-// cpu asks the server itself.
+// cpu asks the server, with INFO.
 func (s *Server) cpu(int) (time.Duration, error) {
 	info, err := s.info("INFO", "cpu")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A server answers at its port and at its socket, with the options that were given.
+// A server answers at its port and at its socket, with the given options.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	s := Start(t, "--maxmemory", "1mb", "--requirepass", "secret")
@@ -28,7 +28,7 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if got := ask(t, conn, "PING\r\n"); !strings.HasPrefix(got, "-NOAUTH") {
+	if got := send(t, conn, "PING\r\n"); !strings.HasPrefix(got, "-NOAUTH") {
 		t.Errorf("PING without a password: %q, want NOAUTH", got)
 	}
 }
@@ -42,14 +42,14 @@ func TestEnd(t *testing.T) {
 		s.Pause()
 	})
 	if s.Running() {
-		t.Error("the server runs on")
+		t.Error("the server still runs")
 	}
 	if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {
 		t.Errorf("the directory: %v, want none", err)
 	}
 }
 
-// A paused server keeps connections and answers them when it goes on.
+// A paused server keeps its connections, and answers them after Resume.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -63,12 +63,12 @@ func TestPause(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	s.Resume()
-	if got := ask(t, conn, "PING\r\n"); got != "+PONG\r\n" {
+	if got := send(t, conn, "PING\r\n"); got != "+PONG\r\n" {
 		t.Errorf("PING = %q after the pause", got)
 	}
 }
 
-// A server comes back at its port, with what it was told to keep: nothing by default.
+// A server restarts at the same port, with the data that its options saved: by default none.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	keeps, forgets := Start(t, "--appendonly", "yes", "--appendfsync", "always"), Start(t)
@@ -96,7 +96,7 @@ func TestRestart(t *testing.T) {
 	keeps.Restart()
 }
 
-// Cut connections are closed, and a new one is answered.
+// CutConnections closes connections, and a new one works.
 func TestCutConnections(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -105,7 +105,7 @@ func TestCutConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	ask(t, conn, "PING\r\n")
+	send(t, conn, "PING\r\n")
 	if n := s.CutConnections(); n < 1 {
 		t.Errorf("cut %d connections, want one at least", n)
 	}

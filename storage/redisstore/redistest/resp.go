@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// call runs one command over a connection of its own, to the unix socket: that leaves
-// no ports behind that wait for their time, however often it is called. A reply is a
-// string, an int64, nil or an []any of these; an error reply is an error.
+// call runs a command over a new connection to the unix socket. Unlike TCP, that leaves no port in
+// TIME_WAIT. A reply is a string, an int64, nil, or an []any of these. An error reply is an error.
 func (s *Server) call(within time.Duration, args ...string) (any, error) {
 	conn, err := net.DialTimeout("unix", s.Socket(), within)
 	if err != nil {
@@ -52,8 +51,7 @@ func exchange(w io.Writer, r *bufio.Reader, args ...string) (any, error) {
 	return reply, nil
 }
 
-// readReply reads one reply of RESP2. An error reply is an error among the values, since
-// it can be an element of an array.
+// readReply reads a RESP2 reply. It returns an error reply as a value, since an array can contain one.
 func readReply(r *bufio.Reader) (any, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {

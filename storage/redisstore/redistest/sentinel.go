@@ -16,27 +16,26 @@ const (
 	masterName = "redistest"
 )
 
-// Sentinel is a master with a replica, and three sentinels that watch them.
+// Sentinel is a master with a replica and three sentinels.
 type Sentinel struct {
 	servers   []*Server
 	sentinels []*Server
 }
 
-// StartSentinel runs a master, its replica and three sentinels until the end of the test
-// and returns when they know each other, as Await says. Two sentinels who have no answer
-// for half a second take the master for dead. The arguments are options for master and
-// replica, as of Start. What does not come about fails the test.
+// StartSentinel runs a master, its replica and three sentinels until the end of the test. It returns when
+// they know each other, see Await. Two sentinels without answer for half a second declare the master dead.
+// args are options for master and replica, as for Start. Sentinels that do not start fail the test.
 func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	tb.Helper()
 	return StartSentinelSecret(tb, "", args...)
 }
 
-// StartSentinelSecret is StartSentinel with sentinels who want a password, unless it is "".
+// StartSentinelSecret is StartSentinel. The sentinels require the password unless it is "".
 func StartSentinelSecret(tb testing.TB, password string, args ...string) *Sentinel {
 	tb.Helper()
 	master := Start(tb, args...)
 	replica := Start(tb, append([]string{"--replicaof", loopback, strconv.Itoa(master.port)}, args...)...)
-	// A sentinel asks a master for its replicas at once and then every ten seconds.
+	// A sentinel asks a master for its replicas at once, and then every ten seconds.
 	master.AwaitReplicas(1)
 	n := &Sentinel{servers: []*Server{master, replica}}
 	for range sentinels {
@@ -53,7 +52,7 @@ func StartSentinelSecret(tb testing.TB, password string, args ...string) *Sentin
 	return n
 }
 
-// watching returns the configuration of a sentinel, who writes into it what he learns.
+// watching returns the initial configuration of a sentinel. The sentinel appends its findings to the file.
 func (s *Server) watching(master *Server) string {
 	lines := []string{
 		fmt.Sprintf("port %d", s.port),
@@ -73,7 +72,7 @@ func (s *Server) watching(master *Server) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Name returns the name under which the sentinels know the master.
+// Name returns the name of the master at the sentinels.
 func (n *Sentinel) Name() string { return masterName }
 
 // Addrs returns the addresses of the sentinels.
@@ -82,11 +81,11 @@ func (n *Sentinel) Addrs() []string { return addrs(n.sentinels) }
 // Sentinels returns the sentinels.
 func (n *Sentinel) Sentinels() []*Server { return n.sentinels }
 
-// Servers returns the servers with the data: the first is the master at the beginning.
+// Servers returns the data servers. The first starts as master.
 func (n *Sentinel) Servers() []*Server { return n.servers }
 
-// Master returns the master by what the first sentinel says that answers. It may be dead,
-// until AwaitFailover. No answer fails the test of the sentinels.
+// Master returns the master according to the first sentinel that answers. Until AwaitFailover it may be
+// dead. It fails the test if no sentinel answers.
 func (n *Sentinel) Master() *Server {
 	tb := n.servers[0].tb
 	tb.Helper()
@@ -105,7 +104,7 @@ func (n *Sentinel) Master() *Server {
 	return nil
 }
 
-// masterBy returns the master by what one sentinel says.
+// masterBy returns the master according to one sentinel.
 func (n *Sentinel) masterBy(s *Server) (*Server, error) {
 	reply, err := s.call(brief, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName)
 	if err != nil {
@@ -114,14 +113,13 @@ func (n *Sentinel) masterBy(s *Server) (*Server, error) {
 	addr := strings.ReplaceAll(text(reply), "\n", ":")
 	i := slices.IndexFunc(n.servers, func(s *Server) bool { return s.Addr() == addr })
 	if i < 0 {
-		return nil, fmt.Errorf("the master is said to be %q", addr)
+		return nil, fmt.Errorf("SENTINEL names the master %q", addr)
 	}
 	return n.servers[i], nil
 }
 
-// AwaitFailover waits until all sentinels that run and are not paused agree that another
-// than the given server is the master, and it says so itself; it returns the new one. That
-// they do not within 20 seconds fails the test.
+// AwaitFailover waits until all running sentinels agree that another server than from is the master, and
+// that server confirms it. It returns the new master. It fails the test after 20 seconds.
 func (n *Sentinel) AwaitFailover(tb testing.TB, from *Server) *Server {
 	tb.Helper()
 	var master *Server
@@ -137,10 +135,9 @@ func (n *Sentinel) AwaitFailover(tb testing.TB, from *Server) *Server {
 	return master
 }
 
-// Await waits until all servers and sentinels answer, the sentinels know each other and
-// agree about the master, and the replica has a link to it. That it does not come about
-// within 20 seconds fails the test. A master who comes back after a failover is made a
-// replica in some ten seconds.
+// Await waits until all servers and sentinels answer, the sentinels know each other and agree on the
+// master, and the replica is linked to it. It fails the test after 20 seconds. A former master that
+// restarts becomes a replica after about ten seconds.
 func (n *Sentinel) Await(tb testing.TB) {
 	tb.Helper()
 	await(tb, "sentinels", n.all(), n.isWhole)

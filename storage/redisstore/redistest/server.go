@@ -1,11 +1,10 @@
-// Package redistest runs real redis-server processes for tests and benchmarks: alone,
-// with TLS, as a cluster, and with sentinels. They listen on loopback only, live in
-// temporary directories and end with the test, also when its process is killed.
+// Package redistest runs real redis-server processes for tests and benchmarks: alone, with TLS, as a
+// cluster, and with sentinels. They listen on loopback only, keep their files in temporary directories,
+// and end with the test, even if its process is killed.
 //
-// The environment variable REDIS_SERVER names another program to run, such as
-// valkey-server. Nothing here skips a test: what does not come about within 20 seconds
-// fails it, with the last lines that the servers have logged. Methods that can fail a
-// test belong into its own goroutine, as [testing.TB.FailNow] does.
+// The environment variable REDIS_SERVER names another program, such as valkey-server. No function skips a
+// test: a failure, or a wait of more than 20 seconds, fails the test with the last log lines of the
+// servers. Call methods that can fail a test from its own goroutine, as [testing.TB.FailNow] requires.
 package redistest
 
 import (
@@ -20,36 +19,35 @@ import (
 	"testing"
 )
 
-// Server is one redis-server. It keeps its ports, its directory and its options for as
-// long as the test runs, also while no process runs.
+// Server is a redis-server. It keeps its ports, directory and options during the whole test, also while no
+// process runs.
 type Server struct {
 	tb       testing.TB
 	binary   string
 	dir      string
 	port     int
 	tlsPort  int    // 0 without TLS
-	password string // of the default user, from the option --requirepass
+	password string // of the default user, from --requirepass
 	args     []string
 
-	certificates string // the directory of those, with TLS
+	certificates string // directory of the TLS certificates
 
 	mu      sync.Mutex
-	process *process // the newest, which may have ended
+	process *process // the newest; may have ended
 }
 
-// Start runs a server until the end of the test and returns when it answers. The
-// arguments are options of redis-server, one word each, such as "--maxmemory", "1mb";
-// they override the defaults: nothing is saved, replicas are synced without delay. The
-// ports are not to be overridden. A missing program fails the test.
+// Start runs a server until the end of the test. It returns when the server answers. args are options of
+// redis-server, one word each, such as "--maxmemory", "1mb". They override the defaults: no persistence,
+// and immediate synchronization of replicas. They must not set ports. A missing program fails the test.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	return start(tb, func(s *Server) []string { return s.options(args) })
 }
 
-// start runs a server with the arguments that it gets once it has a directory and a port.
+// start runs a server. arguments returns its options once it has a directory and a port.
 func start(tb testing.TB, arguments func(*Server) []string) *Server {
 	tb.Helper()
-	const attempts = 5 // another process can take a port between our look and its use
+	const attempts = 5 // another process may take the port first
 	binary := lookUp(tb)
 	for n := 1; ; n++ {
 		s := &Server{tb: tb, binary: binary, dir: tempDir(tb), port: freePort(tb)}
@@ -80,8 +78,8 @@ func lookUp(tb testing.TB) string {
 	return path
 }
 
-// tempDir makes a directory that is gone after the test. The path of a unix socket has
-// at most 107 bytes, 103 on some systems: testing.TB.TempDir is too long for that.
+// tempDir creates a directory that is removed after the test. The path of a unix socket has at most 107
+// bytes, 103 on some systems, and testing.TB.TempDir is longer.
 func tempDir(tb testing.TB) string {
 	tb.Helper()
 	parent := ""
@@ -96,7 +94,7 @@ func tempDir(tb testing.TB) string {
 	return dir
 }
 
-// options returns the defaults, with others after them that override them.
+// options returns the defaults followed by more, which override them.
 func (s *Server) options(more []string) []string {
 	if i := slices.Index(more, "--requirepass"); i >= 0 && i+1 < len(more) {
 		s.password = more[i+1]
@@ -118,8 +116,7 @@ func (s *Server) Addr() string { return address(s.port) }
 // Socket returns the path of the server's unix socket, short enough for every system.
 func (s *Server) Socket() string { return filepath.Join(s.dir, "socket") }
 
-// Dir returns the server's directory, where it writes its files. It is gone after the
-// test.
+// Dir returns the directory of the server's files. It is removed after the test.
 func (s *Server) Dir() string { return s.dir }
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "log") }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// shard is a range of slots and the addresses that serve it: the master, then replicas.
+// shard is a range of slots and the addresses of its nodes: the master, then replicas.
 type shard struct {
 	first, last int64
 	nodes       []string
@@ -16,8 +16,8 @@ func isOfSlot(slot int) func(shard) bool {
 	return func(s shard) bool { return s.first <= int64(slot) && int64(slot) <= s.last }
 }
 
-// find asks the nodes, until one answers, for a node of the shard that is meant: 0 is its
-// master, 1 its replica.
+// find returns a node of the first shard that meets the condition: 0 is its master, 1 its replica. It asks
+// the nodes in turn until one answers.
 func (c *Cluster) find(meant func(shard) bool, which int) *Server {
 	tb := c.nodes[0].tb
 	tb.Helper()
@@ -39,7 +39,7 @@ func (c *Cluster) find(meant func(shard) bool, which int) *Server {
 	return nil
 }
 
-// node returns a node of the shard that is meant.
+// node returns a node of the first shard that meets the condition.
 func (c *Cluster) node(shards []shard, meant func(shard) bool, which int) (*Server, error) {
 	i := slices.IndexFunc(shards, meant)
 	if i < 0 || len(shards[i].nodes) <= which {
@@ -53,7 +53,7 @@ func (c *Cluster) node(shards []shard, meant func(shard) bool, which int) (*Serv
 	return c.nodes[n], nil
 }
 
-// servedShards returns what a node says of the cluster, when it holds that it is served.
+// servedShards returns the shards according to s, and an error unless s serves requests.
 func (s *Server) servedShards() ([]shard, error) {
 	info, err := s.info("CLUSTER", "INFO")
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Server) servedShards() ([]shard, error) {
 	return s.shards()
 }
 
-// shards returns what a node says of the cluster, in the order of slots.
+// shards returns the shards according to s, in the order of slots.
 func (s *Server) shards() ([]shard, error) {
 	reply, err := s.call(brief, "CLUSTER", "SLOTS")
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Server) shards() ([]shard, error) {
 	return shards, nil
 }
 
-// parseShard reads a row of CLUSTER SLOTS: first, last, then nodes of host, port and more.
+// parseShard decodes a row of CLUSTER SLOTS: first slot, last slot, then nodes of host, port and more.
 func parseShard(row any) (s shard, err error) {
 	fields, _ := row.([]any)
 	if len(fields) < 3 {

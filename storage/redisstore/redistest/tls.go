@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// StartTLS is Start for a server that listens with TLS too, at TLSAddr, and asks no
-// certificate of its clients. Its own is from the authority in CAFile, made for this
-// server, and is good for localhost and 127.0.0.1 for an hour.
+// StartTLS is Start for a server that also listens with TLS, at TLSAddr. It requires no client
+// certificate. Its own certificate is for localhost and 127.0.0.1, valid for an hour, and signed by the
+// authority in CAFile.
 func StartTLS(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	return startTLS(tb, "", args...)
 }
 
-// startTLS is StartTLS with the certificates of a directory, or with its own if that is "".
+// startTLS is StartTLS with the certificates in a directory. It creates certificates if that is "".
 func startTLS(tb testing.TB, certificates string, args ...string) *Server {
 	tb.Helper()
 	return start(tb, func(s *Server) []string {
@@ -45,8 +45,7 @@ func startTLS(tb testing.TB, certificates string, args ...string) *Server {
 	})
 }
 
-// TLSAddr returns host and port where a server of StartTLS listens with TLS. With any
-// other server it fails the test.
+// TLSAddr returns host and port of the TLS listener. It fails the test without TLS.
 func (s *Server) TLSAddr() string {
 	s.tb.Helper()
 	if s.tlsPort == 0 {
@@ -55,8 +54,8 @@ func (s *Server) TLSAddr() string {
 	return address(s.tlsPort)
 }
 
-// CAFile returns the path of the authority's certificate, in PEM, that clients of a
-// server of StartTLS have to trust. It is gone after the test.
+// CAFile returns the path of the authority's certificate in PEM, for clients to trust. It is removed after
+// the test.
 func (s *Server) CAFile() string { return caPath(s.certificates) }
 
 func caPath(dir string) string { return filepath.Join(dir, "ca.pem") }
@@ -65,7 +64,7 @@ func certPath(dir string) string { return filepath.Join(dir, "cert.pem") }
 
 func keyPath(dir string) string { return filepath.Join(dir, "key.pem") }
 
-// writeCertificates makes an authority and a certificate of it.
+// writeCertificates creates an authority and a server certificate.
 func writeCertificates(dir string) error {
 	ca := certificate(1, "redistest authority")
 	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
@@ -94,7 +93,7 @@ func writeCertificates(dir string) error {
 	return writePEM(keyPath(dir), "PRIVATE KEY", der)
 }
 
-// certificate returns what every certificate needs.
+// certificate returns a template for a certificate.
 func certificate(serial int64, name string) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(serial),
@@ -104,7 +103,7 @@ func certificate(serial int64, name string) *x509.Certificate {
 	}
 }
 
-// writeCertificate signs a certificate for a key with the key of its parent.
+// writeCertificate signs a certificate with the key of its parent and writes it.
 func writeCertificate(path string, c, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) error {
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), parentKey)
 	if err != nil {

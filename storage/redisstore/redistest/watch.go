@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// agreed returns the master that all sentinels name who can.
+// agreed returns the master that all reachable sentinels name.
 func (n *Sentinel) agreed() (*Server, error) {
 	var master *Server
 	for _, s := range n.sentinels {
@@ -28,7 +28,7 @@ func (n *Sentinel) agreed() (*Server, error) {
 	return master, nil
 }
 
-// isWhole returns what is missing.
+// isWhole returns the first condition of Await that does not hold.
 func (n *Sentinel) isWhole() error {
 	for _, s := range n.sentinels {
 		if err := s.knows(sentinels-1, len(n.servers)-1); err != nil {
@@ -50,7 +50,7 @@ func (n *Sentinel) isWhole() error {
 	return master.isMaster()
 }
 
-// knows returns an error unless a sentinel knows others and replicas, and they live.
+// knows returns an error unless a sentinel knows the given numbers of live sentinels and replicas.
 func (s *Server) knows(others, replicas int) error {
 	for command, want := range map[string]int{"SENTINELS": others, "REPLICAS": replicas} {
 		reply, err := s.call(brief, "SENTINEL", command, masterName)
@@ -71,7 +71,7 @@ func (s *Server) knows(others, replicas int) error {
 	return nil
 }
 
-// isMaster returns an error unless the server holds that it is a master.
+// isMaster returns an error unless the server has the role of a master.
 func (s *Server) isMaster() error {
 	info, err := s.info("INFO", "replication")
 	if err != nil {

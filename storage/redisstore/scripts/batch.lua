@@ -1,26 +1,27 @@
--- Runs commands on keys of one slot, all or none: those of a transaction only if
--- nobody has changed anything since it began.
+-- Runs commands on keys of one slot atomically.
 --
--- KEYS  1 the version of the slot  2… the keys of the commands
--- ARGV  1 the version that must be, to write; '' to look
---       2 the version afterwards  3 '' to write though the memory is full
---       then for each command how many arguments it has, its name, the number of its
---       key in KEYS, its arguments
+-- Reads:  the version of the slot, and the keys of the commands
+-- Writes: with an expected version: the version, and the keys of the commands; without: nothing
 --
--- Returns the version that was, and what the commands return; when it is not the one
--- that must be, the version alone.
+-- KEYS  1 version of the slot  2… keys of the commands
+-- ARGV  1 expected version, '' to read only
+--       2 next version  3 '' to write even if memory is full
+--       then for each command: number of arguments, name, position of its key in KEYS, arguments
 --
--- TELL is no command of the server: it tells whoever watches keys of that name, and
--- leaves nothing. HOLDS keeps the users that hold a plan: it adds or removes a user,
--- whether it is there and has the plan itself or by a key; its key is the index, its
--- arguments are the numbers of the keys of both other indexes and of the user's record, and
--- the user.
+-- Returns the version before. Behind it: the answers of the commands if the batch reads, 'done' if it
+-- writes, nothing if the version is not the expected one.
+--
+-- Two commands are not of Redis. INVALIDATE writes and deletes its key, so that client tracking reports the
+-- key. SYNC_HOLDER updates the index of a plan's users: the user belongs to the index if its record exists
+-- and it is on the plan, itself or by a key. Its key is the index; its arguments are the positions of the
+-- index of users on the plan, of the index of the user's keys on the plan, and of the user's record, then
+-- the user's ID.
 
 local version = redis.call('GET', KEYS[1]) or '0'
 local writes = ARGV[1] ~= ''
 if writes then
 	if version ~= ARGV[1] then return {version} end
-	-- Only the first write of a script is refused for want of memory, and no deletion is.
+	-- Redis denies only the first write of a script when memory is full, and never a deletion.
 	if ARGV[3] == '' then redis.call('DEL', KEYS[1]) end
 	redis.call('SET', KEYS[1], ARGV[2])
 end
@@ -29,10 +30,10 @@ local out, i = {version}, 4
 while i <= #ARGV do
 	local n, name, key = tonumber(ARGV[i]), ARGV[i + 1], KEYS[tonumber(ARGV[i + 2])]
 	local answer = false
-	if name == 'TELL' then
+	if name == 'INVALIDATE' then
 		redis.call('SET', key, '')
 		redis.call('DEL', key)
-	elseif name == 'HOLDS' then
+	elseif name == 'SYNC_HOLDER' then
 		local own, keys = KEYS[tonumber(ARGV[i + 3])], KEYS[tonumber(ARGV[i + 4])]
 		local record, user = KEYS[tonumber(ARGV[i + 5])], ARGV[i + 6]
 		if redis.call('EXISTS', record) == 1 and (redis.call('ZSCORE', own, user) or redis.call('ZCARD', keys) > 0) then

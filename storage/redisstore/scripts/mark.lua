@@ -1,9 +1,12 @@
--- Returns the mark of a master, with another beat when one is due: see mark.go.
+-- Returns the mark of a master, and adds a beat when one is due: see mark.go.
+--
+-- Reads:  the mark and its beats, the time of the server
+-- Writes: the id if it is missing; a beat when one is due; a loss if one is given
 --
 -- KEYS  1 the mark, a hash: id, was, lost  2 its beats, a list, newest last
--- ARGV  1 an id for a new mark, and for a beat  2 milliseconds between two beats
---       3 how many beats are kept, 0 to leave them alone
---       4 a loss to write, '' for none  5 the id before the loss
+-- ARGV  1 random text for a new id or beat  2 milliseconds between two beats
+--       3 how many beats are kept, 0 to add none
+--       4 description of a loss, '' for none  5 the id before the loss
 --
 -- Returns id, was and lost, each '' when the field is missing, then the beats unless none are kept.
 
@@ -16,7 +19,8 @@ if keep > 0 then
 	due = not latest or now - tonumber(string.match(latest, '^%d+')) >= tonumber(ARGV[2])
 end
 
-if due or not id or ARGV[4] ~= '' then redis.call('HDEL', KEYS[1], '') end -- the first write: a full memory is not in its way
+-- First, since a deletion allows the next writes even if memory is full
+if due or not id or ARGV[4] ~= '' then redis.call('HDEL', KEYS[1], '') end
 if not id then
 	id = ARGV[1]
 	redis.call('HSET', KEYS[1], 'id', id)

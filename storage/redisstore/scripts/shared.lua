@@ -1,53 +1,64 @@
--- What several scripts share; it stands before them.
-
--- A counter: the days on which the windows begin, what was used in them, the last use,
--- denials that are not in the history, then of a key the second of its last denial and
--- how many there were in it, when the request ids began, moves, whether it is leaving; of
--- a user the time of the latest entry in its history and those of its keys.
+-- Counters and histories, for several scripts.
 --
--- By parts: what changes with use; of a key what changes with denials, when the request ids
--- began, and all that from the last use on; of a user the latest entry.
+-- Reads:  sizes and the oldest entries of a history, every 64 entries
+-- Writes: append writes a history, and its lateness and size fields
+
+-- A counter has 64 bytes:
+--
+--   at  bytes
+--    1     12  day on which the current day, week, month and year starts
+--   13     28  usage in each of these windows
+--   41      9  time of the last use
+--   50      4  denials without history entry
+--   54      5  key: second of the last denial, number of denials in that second
+--   59      4  key: start of its request ids
+--   54      9  user: time of the latest entry in any of its histories
+--   63      1  key: number of moves, modulo 256
+--   64      1  key: 1 while it is frozen by a move
+--
+-- USE has the fields that change with each use, DENIALS the fields that change with a denial. LAST has the
+-- fields of a key from the last use on, LATEST the latest entry of a user.
 local USE = '>I3I3I3I3I7I7I7I7I5I4'
 local DENIALS, denials_at, began_at = '>I4I4I1', 50, 59
 local LAST, last_at = '>I5I4I4I4I1I4', 41
 local LATEST, latest_at = '>I5I4', 54
 
--- What stands before an entry of a history: whether it was denied, its time, and the hour
--- until which it must be kept.
+-- HEAD is the start of a history entry: 1 if denied, time, hour until which the entry is kept.
 local HEAD = '>I1I5I4I4'
 
--- By how many seconds an entry of a history may be earlier than one before it is kept in a
--- field of the counters, once one was: as clocks that differ a little make them, and, after
--- two spaces that part them, how many more a wrong clock has made them, until the time that it
--- showed is over in the whole list.
+-- Entries are in order of arrival, and clocks of nodes differ. The lateness field of a history says how
+-- many seconds an entry may be earlier than an entry before it: "small large till". small, up to LITTLE,
+-- comes from clocks that differ by seconds. large comes from a wrong clock, and is dropped when all
+-- entries up to the time till have left the list. The field is missing while all entries are in order.
 local LITTLE = 10
 
 local function lateness(value)
-	local little, much, till = string.match(value or '0', '^(%d+) ?(%d*) ?(%d*)$')
-	return tonumber(little), tonumber(much) or 0, tonumber(till) or 0
+	local small, large, till = string.match(value or '0', '^(%d+) ?(%d*) ?(%d*)$')
+	return tonumber(small), tonumber(large) or 0, tonumber(till) or 0
 end
 
 -- A history of at most n entries holds at most n * BYTES_PER_ENTRY bytes: fewer entries when they are
--- longer. A field of the counters has the size of the history in bytes and its number of
--- entries at the last check. Without the field the size is added up again.
+-- longer. The size field has the bytes and the number of entries at the last check. Without the field the
+-- next check computes both.
 local BYTES_PER_ENTRY = 200
 
--- append puts an entry at the end of a history. sec and nsec are its time, lsec and lnsec
--- the latest before it in any history of the user, before the second of one in this. It is
--- one piece, because every decision would make the functions of others anew.
+-- append appends an entry to a history. sec and nsec are its time, lsec and lnsec the latest time in the
+-- user's histories, before the second of the previous entry in this one, keep the hour until which the
+-- entry is kept, cap the maximum number of entries. It is one function: each decision would create the
+-- closures of helper functions again.
 local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, field)
 	local n = redis.call('RPUSH', list, entry)
-	if lsec > sec or lsec == sec and lnsec > nsec then -- note by how much it is late
-		local late, little, much, till = lsec - sec + 1, lateness(redis.call('HGET', KEYS[1], field))
-		local more = late > LITTLE and (late > much or lsec > till)
-		if more then much, till = math.max(much, late), math.max(till, lsec) end
-		if late <= LITTLE and late > little then little, more = late, true end
+	if lsec > sec or lsec == sec and lnsec > nsec then -- the entry is late
+		local late, small, large, till = lsec - sec + 1, lateness(redis.call('HGET', KEYS[1], field))
+		local more = late > LITTLE and (late > large or lsec > till)
+		if more then large, till = math.max(large, late), math.max(till, lsec) end
+		if late <= LITTLE and late > small then small, more = late, true end
 		if more then
-			redis.call('HSET', KEYS[1], field, much > 0 and string.format('%d %d %.0f', little, much, till) or little)
+			redis.call('HSET', KEYS[1], field, large > 0 and string.format('%d %d %.0f', small, large, till) or small)
 		end
 	end
 	local bytes = 'b' .. string.sub(field, 2)
-	if n % 64 == 0 then -- every 64 entries: remove entries beyond the bounds, and those that have ended
+	if n % 64 == 0 then -- every 64 entries: remove entries beyond the bounds, and expired entries
 		local size, counted = string.match(redis.call('HGET', KEYS[1], bytes) or '', '^(%d+) (%d+)$')
 		size, counted = tonumber(size) or 0, tonumber(counted) or 0
 		local excess, left = n - cap, n
@@ -70,9 +81,9 @@ local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, fi
 			local _, oldest, _, ends = struct.unpack(HEAD, e)
 			if size <= cap * BYTES_PER_ENTRY and (over > 128 or ends * 3600 >= sec) then
 				local value = redis.call('HGET', KEYS[1], field)
-				if value then -- forget how late an entry was that is gone
-					local little, much, till = lateness(value)
-					if much > 0 and oldest > till then redis.call('HSET', KEYS[1], field, little) end
+				if value then -- drop large if its entries have left the list
+					local small, large, till = lateness(value)
+					if large > 0 and oldest > till then redis.call('HSET', KEYS[1], field, small) end
 				end
 				break
 			end
@@ -81,8 +92,9 @@ local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, fi
 		end
 		redis.call('HSET', KEYS[1], bytes, string.format('%.0f %.0f', size, left))
 	end
-	if n == 1 then redis.call('HDEL', KEYS[1], bytes) end -- the size of an earlier list
-	if n == 1 or lsec - sec > LITTLE or sec - sec % 3600 > before then -- once an hour, while clocks are right
+	if n == 1 then redis.call('HDEL', KEYS[1], bytes) end -- size of an earlier list
+	-- Extend the TTL: once an hour if the clocks are right
+	if n == 1 or lsec - sec > LITTLE or sec - sec % 3600 > before then
 		local lives = (keep + 1) * 3600000 - sec * 1000
 		if redis.call('PTTL', list) < lives then redis.call('PEXPIRE', list, string.format('%.0f', lives)) end
 	end

@@ -1,14 +1,18 @@
--- Returns how many entries of a history are later than a time, and a page of them,
--- newest first.
+-- Returns the number of entries in a history that are later than a time, and a page of them, newest first.
 --
--- KEYS  1 counters of the user  2 the history, a list, newest last
--- ARGV  1, 2 seconds and nanoseconds of the time  3 entries before the page  4 on it
---       5 field of how many seconds an entry may be earlier than one before it
+-- Reads:  the history and its lateness field
+-- Writes: nothing
+--
+-- KEYS  1 hash of counters  2 history, a list, newest last
+-- ARGV  1, 2 seconds and nanoseconds of the time  3 entries before the page  4 size of the page
+--       5 field with the lateness of the history
+--
+-- Returns the number, then the entries.
 
 local sec, nsec = tonumber(ARGV[1]), tonumber(ARGV[2])
 local offset, size = tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Entries are counted from the newest, which is 0. isLater is for one anywhere.
+-- Entries are numbered from the newest, which is 0. isLater compares entry i.
 local function later(entry, than)
 	local _, esec, ensec = struct.unpack(HEAD, entry)
 	return esec > than or esec == than and ensec > nsec
@@ -16,7 +20,7 @@ end
 
 local function isLater(i, than) return later(redis.call('LINDEX', KEYS[2], -1 - i), than) end
 
--- near returns an entry near the one that was asked for before: they are read in chunks.
+-- near returns entry i from a chunk of the list. It is fast for successive entries.
 local CHUNK = 256
 local chunk, first = {}, 0
 local function near(i)
@@ -35,10 +39,10 @@ while low < high do
 	if isLater(middle, sec) then low = middle + 1 else high = middle end
 end
 
--- Were the entries in order, all before low were later than the time, and no others. Those
--- that came late are near it: further away than what is late at most there are none.
-local little, much = lateness(redis.call('HGET', KEYS[1], ARGV[5]))
-local late = math.max(little, much)
+-- If the entries were in order, exactly those before low would be later than the time. Late entries are
+-- close to low: no further away than the lateness of the history.
+local small, large = lateness(redis.call('HGET', KEYS[1], ARGV[5]))
+local late = math.max(small, large)
 local sure, over = low, low
 if late > 0 then
 	while sure > 0 and not later(near(sure - 1), sec + late) do sure = sure - 1 end

@@ -10,27 +10,27 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// Who is there all the while is counted once, whoever comes and goes meanwhile.
-func TestDaysOfManyThatChange(t *testing.T) {
+// A scan counts each key once that exists throughout the scan, while other keys come and go.
+func TestDaysWhileIndexChanges(t *testing.T) {
 	t.Parallel()
-	m := newMoving(t)
-	plan, keys := storetest.Fill(t, m.s, movingAccount, 2*partSize+100)
+	m := newMoveTest(t)
+	plan, keys := storetest.Fill(t, m.s, moveAccount, 2*scanBatch+100)
 	put := func(key *core.Key, plan string) {
 		changed := *key
 		changed.PlanID = plan
 		m.update(func(tx core.Tx) error { return tx.PutKey(&changed) })
 	}
 	put(keys[0], "plan_2")
-	var want int64 // of those on both sides of where the parts meet, and of the last one
+	var want int64 // keys at both sides of a batch boundary, and the last
 	for i, cost := range map[int]int64{499: 1, 500: 10, 501: 100, 999: 1_000, 1000: 10_000, 1001: 100_000, 1099: 1_000_000} {
 		k := keys[i]
-		if _, err := m.s.Consume(t.Context(), &core.Consumption{Account: movingAccount, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Cost: cost,
+		if _, err := m.s.Consume(t.Context(), &core.Consumption{Account: moveAccount, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Cost: cost,
 			Terms: core.Terms{Period: core.Year, Limit: core.MaxLimit}, Entry: core.Entry{At: noon, KeyID: k.ID, UserID: k.UserID, Cost: cost}}); err != nil {
 			t.Fatal(err)
 		}
 		want += cost
 	}
-	n := m.s.o.account(movingAccount)
+	n := m.s.o.account(moveAccount)
 	onPlan, users := n.keys(core.KeyFilter{PlanID: &plan.ID}), n.users(core.UserFilter{})
 	for _, c := range []struct {
 		name    string
@@ -38,33 +38,33 @@ func TestDaysOfManyThatChange(t *testing.T) {
 		counter func(string) core.CounterID
 		change  func()
 	}{
-		{"a key comes", onPlan, keyOf(movingAccount), func() { put(keys[0], plan.ID) }},
-		{"a key goes to another plan", onPlan, keyOf(movingAccount), func() { put(keys[0], "plan_2") }},
-		{"a key is deleted", onPlan, keyOf(movingAccount), func() { m.update(func(tx core.Tx) error { return tx.DeleteKey(keys[1].ID) }) }},
-		{"a user is deleted", users, userOf(movingAccount), func() { m.update(func(tx core.Tx) error { return tx.DeleteUser(keys[2].UserID) }) }},
+		{"a key comes", onPlan, keyCounterID(moveAccount), func() { put(keys[0], plan.ID) }},
+		{"a key goes to another plan", onPlan, keyCounterID(moveAccount), func() { put(keys[0], "plan_2") }},
+		{"a key is deleted", onPlan, keyCounterID(moveAccount), func() { m.update(func(tx core.Tx) error { return tx.DeleteKey(keys[1].ID) }) }},
+		{"a user is deleted", users, userCounterID(moveAccount), func() { m.update(func(tx core.Tx) error { return tx.DeleteUser(keys[2].UserID) }) }},
 	} {
 		var got int64
 		seen := 0
 		counter := func(id string) core.CounterID {
-			if seen++; seen == partSize { // between one part and the next
+			if seen++; seen == scanBatch { // after the first batch
 				c.change()
 			}
 			return c.counter(id)
 		}
-		read := func(ctx context.Context, places []place) ([]daily, []int, error) {
-			return m.s.dailyOn(ctx, places, core.DateOf(noon))
+		read := func(ctx context.Context, places []location) ([]dayMap, []int, error) {
+			return m.s.readDay(ctx, places, core.DateOf(noon))
 		}
-		if err := m.s.eachDayOf(t.Context(), c.index, counter, read, func(d *core.CounterDay) { got += d.Allowed }); err != nil || got != want {
+		if err := m.s.eachDayInIndex(t.Context(), c.index, counter, read, func(d *core.CounterDay) { got += d.Allowed }); err != nil || got != want {
 			t.Errorf("%s: got %d, %v; want %d", c.name, got, err, want)
 		}
 	}
 }
 
-// The days of a plan are those of its keys also while a move is written down and not done.
-func TestDaysBeforeAMoveIsDone(t *testing.T) {
+// The days of a plan include its keys also while a move is pending.
+func TestDaysDuringMove(t *testing.T) {
 	t.Parallel()
 	for _, days := range []core.Date{1, 2} {
-		m := newMoving(t)
+		m := newMoveTest(t)
 		m.update(func(tx core.Tx) error {
 			k, err := tx.Key("key_1")
 			if err != nil {
@@ -73,8 +73,8 @@ func TestDaysBeforeAMoveIsDone(t *testing.T) {
 			k.PlanID = "plan_1"
 			return tx.PutKey(k)
 		})
-		m.spend(1, 0, 7, 100)
-		if _, err := m.s.update(t.Context(), movingAccount, false, func(tx core.Tx) error {
+		m.count(1, 0, 7, 100)
+		if _, err := m.s.update(t.Context(), moveAccount, false, func(tx core.Tx) error {
 			k, err := tx.Key("key_1")
 			if err != nil {
 				return err
@@ -84,17 +84,17 @@ func TestDaysBeforeAMoveIsDone(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := m.s.Days(t.Context(), core.DaysOf{Account: movingAccount, PlanID: "plan_1"}, core.DateOf(noon), core.DateOf(noon)+days-1)
+		got, err := m.s.Days(t.Context(), core.DaysOf{Account: moveAccount, PlanID: "plan_1"}, core.DateOf(noon), core.DateOf(noon)+days-1)
 		if err != nil || got[0].Allowed != 7 {
 			t.Errorf("%d days: got %v, %v, want 7 allowed", days, got, err)
 		}
 	}
 }
 
-// One day by itself is what it is among others, whichever days the counter knows.
-func TestOneDay(t *testing.T) {
+// A query for one day equals that day in a query for many, whichever days the counter holds.
+func TestSingleDay(t *testing.T) {
 	t.Parallel()
-	m := newMoving(t)
+	m := newMoveTest(t)
 	m.update(func(tx core.Tx) error {
 		k, err := tx.Key("key_1")
 		if err != nil {
@@ -109,7 +109,7 @@ func TestOneDay(t *testing.T) {
 	})
 	first := core.DateOf(noon) - 1
 	const days = 10
-	ids := []core.CounterID{{Account: movingAccount, KeyID: "key_1"}, {Account: movingAccount, UserID: 1}}
+	ids := []core.CounterID{{Account: moveAccount, KeyID: "key_1"}, {Account: moveAccount, UserID: 1}}
 	random := rand.New(rand.NewPCG(1, 2))
 	for step := range 60 {
 		at, cost := noon.AddDate(0, 0, random.IntN(days-2)), int64(1+random.IntN(300))
@@ -127,14 +127,14 @@ func TestOneDay(t *testing.T) {
 			}
 			err = m.s.SetDays(t.Context(), id, set)
 		default:
-			_, err = m.s.Consume(t.Context(), &core.Consumption{Account: movingAccount, KeyID: "key_1", KeySeq: 1, UserID: 1, Shared: random.IntN(2) == 0, Cost: cost,
+			_, err = m.s.Consume(t.Context(), &core.Consumption{Account: moveAccount, KeyID: "key_1", KeySeq: 1, UserID: 1, Shared: random.IntN(2) == 0, Cost: cost,
 				Terms: core.Terms{Period: core.Year, Limit: int64(random.IntN(3)) * core.MaxLimit / 2}, Entry: core.Entry{At: at, KeyID: "key_1", UserID: 1, Cost: cost}})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, of := range []core.DaysOf{{KeyID: "key_1"}, {UserID: 1}, {PlanID: "plan_1"}, {}} {
-			of.Account = movingAccount
+			of.Account = moveAccount
 			all, err := m.s.Days(t.Context(), of, first, first+days)
 			if err != nil {
 				t.Fatal(err)

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// One at a time holds the lock of a name; who waits for it gives up with its context, and
-// nothing is left of locks that nobody uses.
-func TestLocks(t *testing.T) {
-	var l locks
+// A keyedMutex admits one holder for each name. A waiter gives up when its context ends. Unused names take
+// no memory.
+func TestKeyedMutex(t *testing.T) {
+	var l keyedMutex
 	unlock, err := l.lock(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
@@ -35,12 +35,12 @@ func TestLocks(t *testing.T) {
 				return
 			}
 			defer unlock()
-			n++ // the race detector sees two at a time
+			n++ // a second holder is a data race
 		})
 	}
 	unlock()
 	group.Wait()
-	if n != 50 || len(l.all) != 0 {
-		t.Errorf("%d of 50 had the lock, and %d locks are left; want none", n, len(l.all))
+	if n != 50 || len(l.entries) != 0 {
+		t.Errorf("%d of 50 had the lock, and %d locks are left; want none", n, len(l.entries))
 	}
 }

@@ -1,11 +1,13 @@
--- Appends entries to the histories of a user and of its keys, and counts nothing.
+-- Appends imported entries to the histories of a user and of its keys. It counts nothing.
 --
--- KEYS  1 counters of the user  2 its history  3… histories of keys
--- ARGV  1 entries that a history holds at most  2… Seq of each of the keys
---       then each entry, behind the number of its key, whether it was denied, its time and
---       the hour until which it must be kept
+-- Reads:  the counters of the user and of the keys
+-- Writes: the histories, their lateness and size fields, and the latest entry in the user's counter
 --
--- Returns 0 when one of the counters is not here: then nothing was appended.
+-- KEYS  1 hash of counters  2 history of the user  3… histories of the keys
+-- ARGV  1 maximum number of entries of a history  2… Seq of each key in KEYS 3…
+--       then each entry: position of its key (2 bytes), HEAD (shared.lua), rest of the entry
+--
+-- Returns 1, or 0 without appending if a counter is missing or about to move.
 
 local cap, n = tonumber(ARGV[1]), #KEYS - 2
 for i = 1, n do

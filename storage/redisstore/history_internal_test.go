@@ -8,10 +8,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The largest entry of a request takes no more in a history than core.MaxEntrySize: what
-// one request costs all others is bounded.
+// The largest possible entry has at most core.MaxEntrySize bytes. A failure breaks the bound on the memory
+// that one request uses.
 func TestEntrySize(t *testing.T) {
-	const head = 1 + 5 + 4 + 4 // see HEAD in shared.lua
+	const head = 1 + 5 + 4 + 4 // size of HEAD in shared.lua
 	entry := encodeEntry(make([]byte, head), &core.Entry{
 		KeyID: "key_" + strings.Repeat("x", 20), UserID: math.MaxInt64, Cost: 1_000_000_000,
 		Endpoint: strings.Repeat("x", core.MaxEntryEndpoint), Method: strings.Repeat("x", core.MaxEntryMethod),

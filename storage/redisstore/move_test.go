@@ -14,16 +14,16 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// Keys that two processes move back and forth between users count every request that was
-// answered, once, wherever they are: their counters, histories and request ids go along.
-// Whoever reads meanwhile never sees less than was answered.
+// Two processes move keys back and forth between users under load. Every answered request counts exactly
+// once: counters, histories and request ids move along. Concurrent reads never return less than was
+// answered.
 func TestMovesUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	o := faulty(c.Addrs()...)
-	o.Timeout = 5 * time.Second // nothing is to be away
-	w := newWorld(t, opened(t, o), 2)
-	for i := range w.keys { // one key without ids and one with them are moved
+	o.Timeout = 5 * time.Second // no call may time out
+	w := newWorld(t, openFaulty(t, o), 2)
+	for i := range w.keys { // moves one key with request ids and one without
 		if w.keys[i].UserID != 1 {
 			w.keys = w.keys[:i]
 			break
@@ -34,11 +34,11 @@ func TestMovesUnderLoad(t *testing.T) {
 	defer quit()
 	var all sync.WaitGroup
 	for g := range 2 {
-		s := opened(t, o)
-		all.Go(func() { m.move(ctx, t, s, g) })
+		s := openFaulty(t, o)
+		all.Go(func() { m.moveKeys(ctx, t, s, g) })
 	}
 	for g := range 6 {
-		all.Go(func() { m.ask(ctx, t, g) })
+		all.Go(func() { m.send(ctx, t, g) })
 	}
 	all.Go(func() { m.read(ctx, t) })
 	all.Wait()
@@ -72,8 +72,8 @@ type moves struct {
 	moved, again, reads atomic.Int64
 }
 
-// move moves keys back and forth.
-func (m *moves) move(ctx context.Context, t *testing.T, s *redisstore.Store, g int) {
+// moveKeys moves keys back and forth.
+func (m *moves) moveKeys(ctx context.Context, t *testing.T, s *redisstore.Store, g int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		err := s.Update(t.Context(), m.w.account, func(tx core.Tx) error {
 			k, err := tx.Key(m.w.keys[(n+g)%len(m.w.keys)].ID)
@@ -92,9 +92,9 @@ func (m *moves) move(ctx context.Context, t *testing.T, s *redisstore.Store, g i
 	}
 }
 
-// ask asks one request after the other, again with what the key is now when it has moved;
-// half of those with an id twice.
-func (m *moves) ask(ctx context.Context, t *testing.T, g int) {
+// send sends requests. It looks up a key that has moved, and repeats the request. It sends half of the
+// requests with an id, twice.
+func (m *moves) send(ctx context.Context, t *testing.T, g int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		i, id := n%len(m.w.keys), ""
 		if i%2 == 0 {
@@ -129,7 +129,7 @@ func (m *moves) count(t *testing.T, i int, id string) bool {
 	}
 }
 
-// read reads what the keys have counted.
+// read reads counters and histories of the keys.
 func (m *moves) read(ctx context.Context, t *testing.T) {
 	for n := 0; ctx.Err() == nil; n++ {
 		i := n % len(m.w.keys)

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Each setting by which counts may be lost is logged when it begins to hold, and then once an hour.
+// Each setting that risks the loss of counts is logged when it appears, and then once an hour.
 func TestWarnsHourly(t *testing.T) {
 	var log bytes.Buffer
-	s := &Store{o: Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, warned: warned{at: map[string]time.Time{}}}
+	s := &Store{o: Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, warnings: warningLog{at: map[string]time.Time{}}}
 	s.SetWait(Wait{})
 	safe := map[string]string{"role": "master", "maxmemory_policy": "noeviction", "aof_enabled": "1", "connected_slaves": "0"}
 	lru := map[string]string{"role": "master", "maxmemory_policy": "allkeys-lru", "aof_enabled": "0", "connected_slaves": "1"}

@@ -12,16 +12,16 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// worst is a request as large as a customer can make it: a long path, a long method, a long
-// address, and a request id of its own.
-func worst(secret string, i int) core.Request {
+// largestRequest returns the largest request that a customer can send: long path, method and address, and
+// a request id.
+func largestRequest(secret string, i int) core.Request {
 	return core.Request{
 		Secret: secret, Endpoint: "/" + strings.Repeat("x", 2039), Method: strings.Repeat("M", core.MaxEntryMethod),
 		IP: strings.Repeat("1", 128), Cost: 1, RequestID: fmt.Sprintf("%0*d", core.MaxRequestIDLength, i),
 	}
 }
 
-// customer is a key of a user, on a server of its own.
+// customer is a key of a user, on its own server.
 type customer struct {
 	*core.Service
 	store           *redisstore.Store
@@ -34,7 +34,7 @@ type customer struct {
 func newCustomer(t *testing.T) *customer {
 	t.Helper()
 	c := &customer{server: redistest.Start(t)}
-	c.store = opened(t, redisstore.Options{Addresses: []string{c.server.Addr()}, Prefix: "w:"})
+	c.store = openFaulty(t, redisstore.Options{Addresses: []string{c.server.Addr()}, Prefix: "w:"})
 	c.Service = core.NewService(c.store, core.Config{})
 	ctx := t.Context()
 	a, _, _, err := c.CreateAccount(ctx, "account")
@@ -57,10 +57,10 @@ func newCustomer(t *testing.T) *customer {
 	return c
 }
 
-// name returns the name of a Redis key in the slot of the user.
+// name returns the full name of a Redis key in the user's slot.
 func (c *customer) name(of string) string { return fmt.Sprintf("w:{%s/%d}%s", c.account, c.user, of) }
 
-// memory returns how many bytes a Redis key takes.
+// memory returns the bytes of a Redis key.
 func (c *customer) memory(t *testing.T, of string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(c.server.Do(t, "MEMORY", "USAGE", c.name(of), "SAMPLES", "0"), 10, 64)
@@ -70,28 +70,28 @@ func (c *customer) memory(t *testing.T, of string) int64 {
 	return n
 }
 
-// ask makes the worst requests from one number up to another.
-func (c *customer) ask(t *testing.T, from, to int) {
+// send sends the largest requests numbered from to to.
+func (c *customer) send(t *testing.T, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if d, err := c.Validate(t.Context(), c.account, worst(c.secret, i)); err != nil || !d.Allowed() {
+		if d, err := c.Validate(t.Context(), c.account, largestRequest(c.secret, i)); err != nil || !d.Allowed() {
 			t.Fatalf("Validate: got %v, %v, want allowed", d.Outcome, err)
 		}
 	}
 }
 
-// mostHistory is how many bytes a history of the default length may take, with what Redis
-// adds to its entries: 200 for each of 10,000, and a fifth.
-const mostHistory = 200 * redisstore.DefaultHistory * 6 / 5
+// maxHistoryBytes is the bound on a history of 10,000 entries: 200 bytes for each, and a fifth for the
+// overhead of Redis.
+const maxHistoryBytes = 200 * redisstore.DefaultHistory * 6 / 5
 
-// One customer cannot fill the memory of Redis: with long paths and own request ids, 10,000
-// requests take 6 MB, of which 2 MB are each of both histories. A failure breaks the promise
-// that a customer cannot exhaust the memory of the others.
+// One customer cannot fill the memory of Redis. 10,000 of the largest requests take 6 MB, of which each
+// history takes 2 MB. A failure breaks the promise that a customer cannot exhaust the memory of the
+// others.
 func TestWorstRequests(t *testing.T) {
 	const requests, most = 10_000, 6 << 20
 	c := newCustomer(t)
 	before := usedMemory(t, c.server)
-	c.ask(t, 0, requests)
+	c.send(t, 0, requests)
 	took := usedMemory(t, c.server) - before
 	t.Logf("%d requests: %d bytes; history of the user %d, of the key %d, request ids %d",
 		requests, took, c.memory(t, "h"), c.memory(t, "h:1"), c.memory(t, "i:1"))
@@ -99,8 +99,8 @@ func TestWorstRequests(t *testing.T) {
 		t.Errorf("%d requests took %d bytes, want %d at most", requests, took, most)
 	}
 	for _, history := range []string{"h", "h:1"} {
-		if n := c.memory(t, history); n > mostHistory {
-			t.Errorf("history %s: got %d bytes, want %d at most", history, n, mostHistory)
+		if n := c.memory(t, history); n > maxHistoryBytes {
+			t.Errorf("history %s: got %d bytes, want %d at most", history, n, maxHistoryBytes)
 		}
 	}
 	if cut, err := c.store.HistoryCut(t.Context(), core.CounterID{Account: c.account, KeyID: c.key.ID}); !cut || err != nil {
@@ -108,8 +108,8 @@ func TestWorstRequests(t *testing.T) {
 	}
 }
 
-// A history whose bytes were not added up, as one that an earlier version wrote or that has
-// moved with its key, comes within its bound as soon as it is written to.
+// A history without a stored size, written by an earlier version or moved with its key, is cut to its
+// bound at the next entry.
 func TestHistoryOfUnknownSize(t *testing.T) {
 	c := newCustomer(t)
 	entry := core.Entry{At: time.Now(), KeyID: c.key.ID, UserID: c.user, Endpoint: "/" + strings.Repeat("x", 2000), Method: "GET"}
@@ -121,27 +121,27 @@ func TestHistoryOfUnknownSize(t *testing.T) {
 			local entry = redis.call('LINDEX', KEYS[i], 0)
 			for _ = 1, 9000 do redis.call('RPUSH', KEYS[i], entry) end
 		end`, "3", c.name("c"), c.name("h"), c.name("h:1"))
-	c.ask(t, 0, 64)
+	c.send(t, 0, 64)
 	for _, history := range []string{"h", "h:1"} {
-		if n := c.memory(t, history); n > mostHistory {
-			t.Errorf("history %s: got %d bytes, want %d at most", history, n, mostHistory)
+		if n := c.memory(t, history); n > maxHistoryBytes {
+			t.Errorf("history %s: got %d bytes, want %d at most", history, n, maxHistoryBytes)
 		}
 	}
 }
 
-// A request id that an earlier version has remembered, as it was and not as a digest, is
-// still remembered: else a request that is repeated across an upgrade counts twice.
+// A request id that an earlier version has stored as plain text is still recognized. A failure means that
+// a request that is repeated across an upgrade counts twice.
 func TestRequestIDOfEarlierVersion(t *testing.T) {
 	c := newCustomer(t)
-	c.ask(t, 0, 1)
+	c.send(t, 0, 1)
 	renamed := c.server.Do(t, "EVAL", `local all = redis.call('HGETALL', KEYS[1])
 		redis.call('DEL', KEYS[1])
 		redis.call('HSET', KEYS[1], ARGV[1], all[2])
-		return #all[1]`, "1", c.name("i:1"), worst(c.secret, 0).RequestID)
+		return #all[1]`, "1", c.name("i:1"), largestRequest(c.secret, 0).RequestID)
 	if renamed != "17" {
 		t.Errorf("an id is stored in %s bytes, want 17, however long it is", renamed)
 	}
-	if d, err := c.Validate(t.Context(), c.account, worst(c.secret, 0)); err != nil || !d.Repeated {
+	if d, err := c.Validate(t.Context(), c.account, largestRequest(c.secret, 0)); err != nil || !d.Repeated {
 		t.Errorf("Validate: got repeated %v, %v, want the first answer again", d.Repeated, err)
 	}
 }

@@ -1,0 +1,168 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/record"
+)
+
+// location is where the counter and history of a key or user are stored. The zero value means that the key
+// or user does not exist.
+type location struct {
+	slot  keySlot
+	field string
+	moves uint8 // how often the key has moved, modulo 256
+}
+
+// seq returns the Seq of a key. It returns 0 for a user and for the zero location.
+func (p location) seq() int64 {
+	n, err := strconv.ParseInt(p.field, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// encodeLocation returns the stored form of a key's location.
+func encodeLocation(k *keyRecord) string {
+	return fmt.Sprintf("%d %d %d", k.Seq, k.UserID, k.Moves)
+}
+
+// decodeLocation is the inverse of encodeLocation.
+func (s *Store) decodeLocation(account, text string) (p location, err error) {
+	field, rest, _ := strings.Cut(text, " ")
+	user, moves, _ := strings.Cut(rest, " ")
+	id, err := strconv.ParseInt(user, 10, 64)
+	if err != nil {
+		return location{}, record.ErrDamaged
+	}
+	n, err := strconv.ParseUint(moves, 10, 8)
+	if err != nil {
+		return location{}, record.ErrDamaged
+	}
+	return location{s.o.usage(account, id), field, uint8(n)}, nil
+}
+
+// locations returns the location of each counter.
+func (s *Store) locations(ctx context.Context, ids []core.CounterID) ([]location, error) {
+	locs := make([]location, len(ids))
+	type lookup struct {
+		users, keys []int // indexes in ids
+		keyIDs      []string
+	}
+	byAccount := map[string]*lookup{}
+	for i, id := range ids {
+		in := byAccount[id.Account]
+		if in == nil {
+			in = &lookup{}
+			byAccount[id.Account] = in
+		}
+		if id.KeyID == "" {
+			in.users = append(in.users, i)
+		} else {
+			in.keys, in.keyIDs = append(in.keys, i), append(in.keyIDs, id.KeyID)
+		}
+	}
+	for account, in := range byAccount {
+		n := s.o.account(account)
+		answers, err := s.readDrained(ctx, account, func(b *batch) {
+			for _, i := range in.users {
+				b.add("EXISTS", n.user(ids[i].UserID))
+			}
+			b.addMany("HMGET", n.key("places"), in.keyIDs)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for j, i := range in.users {
+			if number(answers[j]) > 0 {
+				locs[i] = location{slot: s.o.usage(account, ids[i].UserID), field: userField}
+			}
+		}
+		var found []rueidis.RedisMessage
+		for _, part := range answers[len(in.users):] {
+			values, err := part.ToArray()
+			if err != nil {
+				return nil, unavailable(err)
+			}
+			found = append(found, values...)
+		}
+		for j, i := range in.keys {
+			if at, ok := text(found[j]); ok {
+				if locs[i], err = s.decodeLocation(account, at); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return locs, nil
+}
+
+// existing returns the indexes of the locations that are not zero.
+func existing(locs []location) (which []int) {
+	for i, p := range locs {
+		if p.field != "" {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// maxReads bounds how often readLocated reads counters that keep moving.
+const maxReads = 16
+
+// readLocated reads a value for each counter at its location. read returns the values, and the indexes of
+// counters that are absent or about to move. readLocated looks up their locations again, and repeats read
+// for each that has changed.
+func readLocated[T any](ctx context.Context, s *Store, ids []core.CounterID, read func([]location) (values []T, missing []int, err error)) ([]T, error) {
+	list, which := make([]T, len(ids)), make([]int, len(ids))
+	for i := range which {
+		which[i] = i
+	}
+	locs, err := s.locations(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for range maxReads {
+		values, missing, err := read(locs)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range values {
+			list[which[i]] = v
+		}
+		which, locs, err = s.relocated(ctx, ids, which, locs, missing)
+		if err != nil || len(which) == 0 {
+			return list, err
+		}
+	}
+	return nil, core.Unavailable(errors.New("redis: the keys keep moving between users"))
+}
+
+// relocated looks up the missing counters again. It returns those with a new location, as indexes in ids.
+func (s *Store) relocated(ctx context.Context, ids []core.CounterID, which []int, locs []location, missing []int) (moved []int, to []location, err error) {
+	if len(missing) == 0 {
+		return nil, nil, nil
+	}
+	again := make([]core.CounterID, len(missing))
+	for i, m := range missing {
+		again[i] = ids[which[m]]
+	}
+	now, err := s.locations(ctx, again)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, m := range missing {
+		if now[i] != locs[m] {
+			moved, to = append(moved, which[m]), append(to, now[i])
+		}
+	}
+	return moved, to, nil
+}

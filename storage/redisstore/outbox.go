@@ -1,0 +1,308 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// task is an entry of the outbox of an account: a change in the slots of users that follows from a
+// transaction.
+//
+// A transaction writes its tasks together with its changes. Update runs them before it returns. If that
+// fails, the next transaction of the account runs them, or a call that needs the location of a counter.
+//
+// Tasks are idempotent: processes may run one in parallel, late, or twice. One exception: a late deletion
+// also deletes a counter that an import has created again with the same number.
+type task struct {
+	kind     string
+	seq      int64 // of the key
+	from, to int64 // user IDs
+	move     uint8 // counts the moves of the key, modulo 256
+}
+
+const (
+	deleteUserCounters = "user"  // delete the counters of a user and of its keys
+	deleteUserKeys     = "all"   // delete the keys of a user, then as above
+	deleteKeyCounter   = "key"   // delete the counter of a key
+	moveKeyCounter     = "move"  // move the counter of a key to another user
+	removeTombstone    = "again" // delete the tombstone of a user or key
+)
+
+// String returns the stored form.
+func (k task) String() string {
+	return fmt.Sprintf("%s %d %d %d %d", k.kind, k.seq, k.from, k.to, k.move)
+}
+
+func parseTask(s string) (k task, err error) {
+	if _, err = fmt.Sscanf(s, "%s %d %d %d %d", &k.kind, &k.seq, &k.from, &k.to, &k.move); err != nil {
+		return k, fmt.Errorf("redis: unreadable task %q in the outbox: %w", s, err)
+	}
+	return k, nil
+}
+
+// drain runs the tasks in the outbox of an account. After wait it returns [core.ErrUnavailable], and the
+// tasks continue until the store is closed.
+func (s *Store) drain(ctx context.Context, account string, wait time.Duration) error {
+	done := s.drains.DoChan(account, func() (any, error) {
+		return nil, s.runTasks(context.WithoutCancel(ctx), account)
+	})
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
+	case <-t.C:
+		return core.Unavailable(errors.New("redis: the tasks of an earlier transaction take too long"))
+	}
+}
+
+// runTasks runs tasks until the outbox is empty.
+func (s *Store) runTasks(ctx context.Context, account string) error {
+	for {
+		tasks, err := s.pendingTasks(ctx, account)
+		if err != nil || len(tasks) == 0 {
+			return err
+		}
+		for _, text := range tasks {
+			if s.closing.Load() {
+				return errClosed
+			}
+			if err := s.runTask(ctx, account, text); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// readDrained runs a batch of reads at a moment when the outbox of the account is empty.
+func (s *Store) readDrained(ctx context.Context, account string, fill func(*batch)) ([]rueidis.RedisMessage, error) {
+	for begun := time.Now(); ; {
+		b := newBatch(s.o.account(account))
+		b.add("LLEN", s.o.account(account).key("chores"))
+		fill(b)
+		_, answers, err := s.readBatch(ctx, b)
+		if err != nil || number(answers[0]) == 0 {
+			return answers[min(1, len(answers)):], err
+		}
+		if err := s.drain(ctx, account, s.o.Timeout); err != nil {
+			return nil, err
+		}
+		if time.Since(begun) > maxRetryTime {
+			return nil, pendingError(errPending)
+		}
+	}
+}
+
+// pendingTasks returns the oldest maxArgs tasks in the outbox of an account.
+func (s *Store) pendingTasks(ctx context.Context, account string) ([]string, error) {
+	ctx, cancel := s.withTimeout(ctx)
+	defer cancel()
+	all, err := s.do(ctx, s.client.B().Lrange().Key(s.o.account(account).key("chores")).Start(0).Stop(maxArgs-1).Build()).AsStrSlice()
+	return all, unavailable(err)
+}
+
+// runTask runs a task and removes it from the outbox.
+func (s *Store) runTask(ctx context.Context, account, text string) error {
+	k, err := parseTask(text)
+	if err != nil {
+		return err
+	}
+	switch k.kind {
+	case deleteUserCounters:
+		err = s.deleteCountersOf(ctx, account, k.from)
+	case deleteUserKeys:
+		if err = s.deleteKeysOf(ctx, account, k.from); err == nil {
+			err = s.deleteCountersOf(ctx, account, k.from)
+		} else if errors.Is(err, errReused) { // another process has finished the task
+			err = nil
+		}
+	case deleteKeyCounter:
+		err = s.deleteCounter(ctx, s.o.usage(account, k.from), fieldOf(k.seq))
+	case removeTombstone:
+		err = s.removeTombstone(ctx, s.o.usage(account, k.from), k.seq)
+	case moveKeyCounter:
+		err = s.moveCounter(ctx, account, k)
+	default:
+		err = fmt.Errorf("redis: unknown task %q in the outbox", text)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.withTimeout(ctx)
+	defer cancel()
+	return unavailable(s.do(ctx, s.client.B().Lrem().Key(s.o.account(account).key("chores")).Count(1).Element(text).Build()).Error())
+}
+
+// tombstoneTTL is how long a tombstone lives, in milliseconds: longer than any call that has read the
+// resource before its deletion.
+const tombstoneTTL = "60000"
+
+// removeTombstone allows a number to be used again: that of a key, or of the user if seq is 0.
+func (s *Store) removeTombstone(ctx context.Context, n keySlot, seq int64) error {
+	key := n.tombstone(userField)
+	if seq != 0 {
+		key = n.tombstone(fieldOf(seq))
+	}
+	ctx, cancel := s.withTimeout(ctx)
+	defer cancel()
+	return unavailable(s.do(ctx, s.client.B().Del().Key(key).Build()).Error())
+}
+
+// deleteCounter deletes the counter, histories and other data of a key or user, and leaves a tombstone.
+func (s *Store) deleteCounter(ctx context.Context, n keySlot, field string) error {
+	keys := append([]string{n.counters(), n.tombstone(field)}, n.dataKeys(field)...)
+	args := append([]string{tombstoneTTL}, counterFields(field)...)
+	ctx, cancel := s.withTimeout(ctx)
+	defer cancel()
+	return unavailable(deleteCounterScript.write(ctx, s, keys, args).Error())
+}
+
+// deleteKeysOf deletes the keys of a deleted user in batches of keysPerStep, so that other calls wait
+// little.
+func (s *Store) deleteKeysOf(ctx context.Context, account string, user int64) error {
+	for left := true; left; {
+		if s.closing.Load() {
+			return errClosed
+		}
+		err := s.retryStale(func() (done bool, err error) {
+			t := s.newTx(ctx, account)
+			t.isTask = true
+			done, _, err = t.run(func(core.Tx) error {
+				left, err = t.deleteSomeKeys(user)
+				return err
+			})
+			return done, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteCountersOf deletes the counters of a user and of its keys. The user's own counter goes first:
+// without it, the keys cannot count.
+func (s *Store) deleteCountersOf(ctx context.Context, account string, user int64) error {
+	n := s.o.usage(account, user)
+	if err := s.deleteCounter(ctx, n, userField); err != nil {
+		return err
+	}
+	for {
+		fields, err := s.counterFieldsOf(ctx, n)
+		if err != nil || len(fields) == 0 {
+			return err
+		}
+		if s.closing.Load() {
+			return errClosed
+		}
+		var g errgroup.Group
+		g.SetLimit(maxParallel)
+		for _, field := range fields {
+			g.Go(func() error { return s.deleteCounter(ctx, n, field) })
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+}
+
+// counterFieldsOf returns some of the counter fields of a user; none at the end.
+func (s *Store) counterFieldsOf(ctx context.Context, n keySlot) ([]string, error) {
+	ctx, cancel := s.withTimeout(ctx)
+	defer cancel()
+	var all []string
+	for cursor := uint64(0); ; {
+		e, err := s.do(ctx, s.client.B().Hscan().Key(n.counters()).Cursor(cursor).Count(maxArgs).Build()).AsScanEntry()
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for pair := range slices.Chunk(e.Elements, 2) {
+			if isCounter(pair[0]) {
+				all = append(all, pair[0])
+			}
+		}
+		if cursor = e.Cursor; cursor == 0 || len(all) > 0 {
+			return all, nil
+		}
+	}
+}
+
+// moveCounter moves the counter and data of a key to another user: freeze the source, copy, delete the
+// source. The key never counts in two places.
+func (s *Store) moveCounter(ctx context.Context, account string, k task) error {
+	moved, err := s.beginMove(ctx, account, k)
+	if err != nil {
+		return err
+	}
+	if err := s.copyMoved(ctx, account, k, moved); err != nil {
+		return err
+	}
+	return s.endMove(ctx, account, k)
+}
+
+// beginMove freezes the counter in the source slot, and returns the counter and its data.
+func (s *Store) beginMove(ctx context.Context, account string, k task) ([]rueidis.RedisMessage, error) {
+	return s.runLong(ctx, moveBeginScript, s.sourceKeys(account, k), fieldOf(k.seq), strconv.Itoa(int(k.move)), tombstoneTTL)
+}
+
+// copyMoved creates the counter in the target slot.
+func (s *Store) copyMoved(ctx context.Context, account string, k task, moved []rueidis.RedisMessage) error {
+	to, field := s.o.usage(account, k.to), fieldOf(k.seq)
+	args := []string{field, strconv.Itoa(int(k.move))}
+	for _, m := range moved {
+		args = append(args, textOf(m))
+	}
+	if len(moved) == 0 { // the key was never used, or the move has ended
+		args = append(args, encodeCounter(&core.Counter{}, k.move), "", "0", "")
+	}
+	keys := append([]string{to.counters(), to.tombstone(userField), to.tombstone(field)}, to.dataKeys(field)...)
+	_, err := s.runLong(ctx, moveCopyScript, keys, args...)
+	return err
+}
+
+// endMove deletes the counter and its data in the source slot.
+func (s *Store) endMove(ctx context.Context, account string, k task) error {
+	_, err := s.runLong(ctx, moveEndScript, s.sourceKeys(account, k), fieldOf(k.seq), strconv.Itoa(int(k.move)), tombstoneTTL)
+	return err
+}
+
+// sourceKeys returns the keys for beginMove and endMove.
+func (s *Store) sourceKeys(account string, k task) []string {
+	from, field := s.o.usage(account, k.from), fieldOf(k.seq)
+	return append([]string{from.counters(), from.tombstone(field)}, from.dataKeys(field)...)
+}
+
+// runLong runs a script that writes. Its timeout is ten times longer, as a long history takes time.
+func (s *Store) runLong(ctx context.Context, c *script, keys []string, args ...string) ([]rueidis.RedisMessage, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*s.o.Timeout)
+	defer cancel()
+	r := c.write(ctx, s, keys, args)
+	if err := unavailable(r.Error()); err != nil {
+		return nil, err
+	}
+	all, err := r.ToArray()
+	if err != nil {
+		return nil, nil // the answer is an integer
+	}
+	return all, nil
+}
+
+// textOf returns an answer as a string, integers included.
+func textOf(m rueidis.RedisMessage) string {
+	if m.IsInt64() {
+		return strconv.FormatInt(max(0, number(m)), 10) // a TTL; -1 (none) becomes 0, as RESTORE expects
+	}
+	s, _ := text(m)
+	return s
+}

@@ -1,0 +1,16 @@
+-- Deletes the counter of a key or user with all its data, and leaves a tombstone: a slow caller that has
+-- read the key or user must not create the counter again.
+--
+-- Reads:  nothing
+-- Writes: the fields of the counter, the tombstone, the data keys
+--
+-- KEYS  1 hash of counters  2 tombstone  3… data keys of the key or user: history, past days, request ids
+-- ARGV  1 lifetime of the tombstone in milliseconds
+--       2… fields of the key or user; the keys of a user are deleted separately
+--
+-- Returns 1.
+
+redis.call('HDEL', KEYS[1], unpack(ARGV, 2)) -- first, since a deletion works even if memory is full
+redis.call('SET', KEYS[2], '', 'PX', ARGV[1])
+redis.call('UNLINK', unpack(KEYS, 3))
+return 1

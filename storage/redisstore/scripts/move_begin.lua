@@ -1,0 +1,32 @@
+-- First step of a move: freezes the counter of a key in the slot of its old user, and returns its data.
+--
+-- Reads:  the counter and its fields, the latest entry in the user's counter, the data keys
+-- Writes: the frozen flag of the counter; a tombstone if there is no counter
+--
+-- KEYS  1 hash of counters of the old user  2 tombstone of the key there
+--       3… data keys of the key: history, past days, request ids
+-- ARGV  1 Seq of the key  2 number of the move, from 1, modulo 256
+--       3 lifetime of the tombstone in milliseconds
+--
+-- Returns the counter, the time of the user's latest entry, the lateness of the key's history, the DAY_COUNT of its
+-- denials, then DUMP and PTTL of each data key. Returns nothing if there is no counter, or that of a later move.
+
+redis.call('HDEL', KEYS[1], '') -- first, since a deletion allows the next writes even if memory is full
+local move = tonumber(ARGV[2])
+local counter = redis.call('HGET', KEYS[1], ARGV[1])
+if not counter then
+	markLeft(KEYS[2], move, ARGV[3])
+	return {}
+end
+local moves = struct.unpack('>I1', counter, 63)
+if (moves + 1) % 256 ~= move then return {} end
+counter = string.sub(counter, 1, 63) .. '\1'
+redis.call('HSET', KEYS[1], ARGV[1], counter)
+local user = redis.call('HGET', KEYS[1], 'u') or ''
+local out = {counter, string.sub(user, 54, 62), redis.call('HGET', KEYS[1], 'l' .. ARGV[1]) or '0',
+	redis.call('HGET', KEYS[1], 'd' .. ARGV[1]) or ''}
+for i = 3, #KEYS do
+	out[#out + 1] = redis.call('DUMP', KEYS[i]) or ''
+	out[#out + 1] = redis.call('PTTL', KEYS[i])
+end
+return out

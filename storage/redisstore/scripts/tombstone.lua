@@ -1,0 +1,16 @@
+-- Tombstones, for the scripts of a move. The tombstone of a key in the slot of a user is '' if the key was
+-- deleted there, and the number of the move with which it has left.
+--
+-- Reads:  the tombstone
+-- Writes: the tombstone
+
+-- hasLeft reports whether the key was deleted, or has left with this move or a later one.
+local function hasLeft(tombstone, move)
+	local left = redis.call('GET', tombstone)
+	return left and (left == '' or (tonumber(left) - move) % 256 < 128)
+end
+
+-- markLeft writes the tombstone of a move, unless that of a later one exists.
+local function markLeft(tombstone, move, lives)
+	if not hasLeft(tombstone, move) then redis.call('SET', tombstone, move, 'PX', lives) end
+end
