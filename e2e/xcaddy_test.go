@@ -29,7 +29,7 @@ func TestXcaddy(t *testing.T) {
 
 // The version that the tests build with is the one that go.mod and the documents name.
 func TestCaddyVersion(t *testing.T) {
-	for _, file := range []string{"go.mod", "xcaddy.md"} {
+	for _, file := range []string{"go.mod", "docs/caddyfile.md"} {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			t.Fatal(err)
