@@ -34,7 +34,7 @@ cover: ## coverage of all packages by all tests
 	go test -coverpkg=./... -coverprofile=bin/cover.out ./...
 	go tool cover -func=bin/cover.out | tail -1
 
-bench: ## measures Limitkeeper beside other programs; see bench/README.md
+bench: ## measures Limitkeeper beside other programs; see docs/benchmarks.md
 	bench/run
 
 tools: bin/staticcheck bin/xcaddy ## the tools, built from the versions in tools/go.mod

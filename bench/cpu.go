@@ -12,23 +12,22 @@ import (
 	"time"
 )
 
-// tick is the unit in which /proc counts processor time: every Linux that Go runs on
-// shows it in hundredths of a second (USER_HZ).
+// tick is the unit of CPU times in /proc: USER_HZ is 100 on every Linux that Go supports.
 const tick = 10 * time.Millisecond
 
-// stat is what /proc/<pid>/stat says of a process.
+// stat has the fields of /proc/<pid>/stat that are used here.
 type stat struct {
-	parent int
-	cpu    time.Duration // its own, and that of its children that have ended
+	parent int           // pid
+	cpu    time.Duration // user and system time, with the children that have ended
 }
 
-// parseStat reads the text of /proc/<pid>/stat. The name of the program, in
-// parentheses, may hold anything.
+// parseStat reads the text of /proc/<pid>/stat. The name of the program, in parentheses,
+// may contain spaces and parentheses.
 func parseStat(text []byte) (s stat, err error) {
 	end := bytes.LastIndexByte(text, ')')
 	fields := strings.Fields(string(text[end+1:]))
 	if end < 0 || len(fields) < 15 {
-		return s, fmt.Errorf("not the stat of a process: %q", text)
+		return s, fmt.Errorf("/proc/<pid>/stat: unexpected text %q", text)
 	}
 	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
 		return s, err
@@ -43,7 +42,7 @@ func parseStat(text []byte) (s stat, err error) {
 	return s, nil
 }
 
-// readStats returns the stat of every process that is below proc, such as /proc.
+// readStats returns the stat of every process, by pid. proc is /proc, or a copy in tests.
 func readStats(proc string) (map[int]stat, error) {
 	files, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "stat"))
 	if err != nil {
@@ -52,7 +51,7 @@ func readStats(proc string) (map[int]stat, error) {
 	all := map[int]stat{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil { // it has ended meanwhile
+		if err != nil { // the process has ended since Glob
 			continue
 		}
 		s, err := parseStat(text)
@@ -65,11 +64,11 @@ func readStats(proc string) (map[int]stat, error) {
 	return all, nil
 }
 
-// treeCPU returns the processor time of processes and of all that descend from them.
+// treeCPU returns the CPU time of processes and all their descendants.
 func treeCPU(all map[int]stat, roots []int) (sum time.Duration, err error) {
 	for _, pid := range roots {
 		if _, ok := all[pid]; !ok {
-			return 0, fmt.Errorf("process %d has ended while it was measured", pid)
+			return 0, fmt.Errorf("process %d ended during the measurement", pid)
 		}
 	}
 	for pid, s := range all {
@@ -83,33 +82,33 @@ func treeCPU(all map[int]stat, roots []int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// patience is how long a program may work on after the load has ended.
-const patience = 15 * time.Second
+// settleTimeout bounds the wait for work in the background.
+const settleTimeout = 15 * time.Second
 
-// cpuOf returns a function that waits until processes have nothing left to do, such as
-// work in the background, and returns the processor time that they and their
-// descendants have used by then.
-func cpuOf(roots []int) func(context.Context) (time.Duration, error) {
+// cpuOf returns a function that waits until processes have nothing left to do, and then
+// returns the CPU time of the processes and their descendants. The requests thereby pay for
+// work that a server defers until after its answers.
+func cpuOf(processes []*process) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		return settle(ctx, func() (time.Duration, error) {
 			all, err := readStats("/proc")
 			if err != nil {
 				return 0, err
 			}
-			return treeCPU(all, roots)
+			return treeCPU(all, collect(processes, (*process).pid))
 		})
 	}
 }
 
-// settle calls used until it grows no more, and returns what it returned last. After
-// patience it takes what there is.
+// settle calls used every 250 ms until the CPU time stops growing, and returns the last
+// value. After settleTimeout it returns the value of a server that never rests.
 func settle(ctx context.Context, used func() (time.Duration, error)) (time.Duration, error) {
 	const step = 250 * time.Millisecond
 	last, err := used()
 	if err != nil {
 		return 0, err
 	}
-	for range patience / step {
+	for range settleTimeout / step {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// statLine returns what /proc says of a process whose times are those.
+// statLine returns the text of /proc/<pid>/stat of a process with the given times in ticks.
 func statLine(name string, parent, user, system, childUser, childSystem int) string {
 	return fmt.Sprintf("42 (%s) S %d 42 42 0 -1 4194560 1 2 3 4 %d %d %d %d 20 0 8 0 100 1 2\n",
 		name, parent, user, system, childUser, childSystem)
 }
 
-// The processor time of a server is that in user mode, in the kernel, and of the
-// children that have ended, whatever the program is called.
+// The CPU time of a server has user time, system time and the times of ended children. A
+// program name with spaces or parentheses does not shift the fields.
 func TestParseStat(t *testing.T) {
 	for _, name := range []string{"nginx", "a b", "x) S 1 (y"} {
 		got, err := parseStat([]byte(statLine(name, 7, 100, 20, 3, 1)))
@@ -33,8 +33,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// What a server's workers use is the server's, however deep they are, and what others
-// use is not.
+// The CPU time of a server includes its workers at any depth, and no other process.
 func TestTreeCPU(t *testing.T) {
 	proc := t.TempDir()
 	for pid, line := range map[string]string{
@@ -64,12 +63,11 @@ func TestTreeCPU(t *testing.T) {
 		}
 	}
 	if _, err := treeCPU(all, []int{10, 99}); err == nil {
-		t.Error("a server that has ended: got no error")
+		t.Error("a root that has ended: got no error")
 	}
 }
 
-// Work that a server puts off until after its answers is charged to the requests that
-// it was asked for.
+// Work that a server defers until after its answers is charged to the requests.
 func TestSettleWaitsForWorkInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		use := []time.Duration{5, 20, 90, 91}
@@ -84,7 +82,8 @@ func TestSettleWaitsForWorkInTheBackground(t *testing.T) {
 	})
 }
 
-// A server that never rests does not stop the measurement, and one that has ended does.
+// settle ends for a server that never rests, with an error when the server has ended, and
+// when the context is cancelled.
 func TestSettleEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var used time.Duration
@@ -103,7 +102,7 @@ func TestSettleEnds(t *testing.T) {
 	})
 }
 
-// What is read of this machine's /proc is this process and its work.
+// readStats finds this process in the machine's /proc.
 func TestCPUOfThisProcess(t *testing.T) {
 	all, err := readStats("/proc")
 	if err != nil {

@@ -13,120 +13,128 @@ import (
 	"time"
 )
 
-// ours is our program with an account, a plan and keys.
-type ours struct {
+// limitkeeper is a running Limitkeeper with an account, a plan and keys.
+type limitkeeper struct {
 	process  *process
-	kept     kept
-	api      string // address of the REST API
+	store    storeConfig
+	api      string // address of the REST API over HTTPS
+	plainAPI string // address of the REST API over HTTP, as behind a proxy that ends TLS
 	gateway  string // address of the gateway
-	plainAPI string // address of the REST API over HTTP, as a proxy with the certificates has it
-	debug    string // address of profiles, when they are wanted
-	owner    string
-	plan     string
-	secrets  []string // the values of the keys
+	ownerKey string
+	plan     string   // id
+	keys     []string // values of the keys
 	client   *http.Client
 }
 
-// oursConfig is the Caddyfile: [1] is the address of the debugging endpoint or off, [2] the
-// directive for the store, [3] the address of the API over HTTP, as if behind a proxy
-// that has the certificates, [4] the port of the API, [5] that of the gateway, [6] what
-// is behind it.
-const oursConfig = `{
-	admin %[1]s
+// limitkeeperConfig is the Caddyfile of Limitkeeper. Parameters: [1] the store directive,
+// [2] the address of the API over HTTP, [3] the port of the API, [4] the port of the
+// gateway, [5] the directive behind the gateway.
+const limitkeeperConfig = `{
+	admin off
 	persist_config off
 	auto_https disable_redirects
 	skip_install_trust
 	default_bind 127.0.0.1
 	limitkeeper {
-		%[2]s
+		%[1]s
 		service_rate_limit off
 		account default {
 			key {env.BENCH_OWNER_KEY}
 		}
 	}
-	servers %[3]s {
+	servers %[2]s {
 		trusted_proxies static 127.0.0.1/32
 	}
 }
 
-localhost:%[4]s {
+localhost:%[3]s {
 	limitkeeper_api
 }
 
-http://127.0.0.1:%[5]s {
+http://127.0.0.1:%[4]s {
 	limitkeeper
-	%[6]s
+	%[5]s
 }
 
-http://%[3]s {
+http://%[2]s {
 	limitkeeper_api
 }
 `
 
-// kept is where ours keeps what it keeps.
-type kept struct {
-	name      string                  // of the process
-	called    string                  // in tables
-	directive func(dir string) string // for the store, given a directory of its own
-	servers   []*process              // that do a part of its work
+// storeConfig is a store of Limitkeeper.
+type storeConfig struct {
+	name      string // of the process
+	title     string // in tables
+	directive func(dir string) string
+	redis     *process // nil without Redis
 }
 
-// onBadger is a store on disk with a durability.
-func onBadger(durability string) kept {
-	return kept{name: "limitkeeper-" + durability, called: "durability " + durability,
+// onBadger returns a store on disk with a durability.
+func onBadger(durability string) storeConfig {
+	return storeConfig{name: "limitkeeper-" + durability, title: "durability " + durability,
 		directive: func(dir string) string {
 			return fmt.Sprintf("store badger %s {\n\t\t\tdurability %s\n\t\t}", filepath.Join(dir, "store"), durability)
 		}}
 }
 
-// cpu returns the processor time of ours with the servers that do a part of its work.
-func (o *ours) cpu() func(context.Context) (time.Duration, error) {
-	return cpuOf(each(append([]*process{o.process}, o.kept.servers...), (*process).pid))
+// onRedis starts a Redis server and returns a store on it.
+func (h *harness) onRedis(ctx context.Context, name string) (storeConfig, error) {
+	p, socket, err := h.startRedis(ctx, name)
+	return redisConfig(name, filepath.Join(h.dir, socket), p), err
 }
 
-// startOurs starts our program with a store and makes the keys.
-func (l *lab) startOurs(ctx context.Context, k kept, upstream string) (o *ours, err error) {
-	addrs, err := freeAddrs(4)
+func redisConfig(name, socket string, p *process) storeConfig {
+	return storeConfig{name: "limitkeeper-" + name, title: "on Redis", redis: p,
+		directive: func(string) string { return "store redis " + socket }}
+}
+
+// processes returns the processes that do the work: Limitkeeper, and Redis if it is used.
+func (l *limitkeeper) processes() []*process {
+	if l.store.redis == nil {
+		return []*process{l.process}
+	}
+	return []*process{l.process, l.store.redis}
+}
+
+// startLimitkeeper starts Limitkeeper with a store, and creates the keys.
+func (h *harness) startLimitkeeper(ctx context.Context, store storeConfig, upstream string) (l *limitkeeper, err error) {
+	addrs, err := freeAddrs(3)
 	if err != nil {
 		return nil, err
 	}
-	o = &ours{kept: k, api: addrs[0], gateway: addrs[1], plainAPI: addrs[3], debug: addrs[2], owner: "lk_" + (rand.Text() + rand.Text())[:29]}
-	admin := "off"
-	if l.o.profile != "" {
-		admin = o.debug
-	}
-	config := fmt.Sprintf(oursConfig, admin, k.directive(filepath.Join(l.dir, k.name)), o.plainAPI, port(o.api), port(o.gateway), reverseProxy(upstream))
-	if o.process, err = l.startCaddy(k.name, config, "BENCH_OWNER_KEY="+o.owner); err != nil {
+	l = &limitkeeper{store: store, api: addrs[0], gateway: addrs[1], plainAPI: addrs[2], ownerKey: "lk_" + (rand.Text() + rand.Text())[:29]}
+	config := fmt.Sprintf(limitkeeperConfig, store.directive(filepath.Join(h.dir, store.name)), l.plainAPI, port(l.api), port(l.gateway), reverseProxy(upstream))
+	if l.process, err = h.startCaddy(store.name, config, "BENCH_OWNER_KEY="+l.ownerKey); err != nil {
 		return nil, err
 	}
-	o.client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{ForceAttemptHTTP2: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}}} // loopback
-	if err := o.process.ready(ctx, func() error { return o.call(ctx, "GET", "/health", nil, nil) }); err != nil {
+	// The certificate is new, from a CA that the system does not know.
+	l.client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}}}
+	if err := l.process.ready(ctx, func() error { return l.call(ctx, "GET", "/health", nil, nil) }); err != nil {
 		return nil, err
 	}
-	l.say("%s: making %d keys", k.name, l.o.keys)
-	return o, o.fill(ctx, l.o.keys)
+	h.logf("%s: creating %d keys", store.name, h.o.keys)
+	return l, l.createKeys(ctx, h.o.keys)
 }
 
-// keysOfUser is how many keys a user has.
-const keysOfUser = 10
-
-// fill makes a plan that nobody exhausts, users, and keys with that plan.
-func (o *ours) fill(ctx context.Context, keys int) error {
+// createKeys creates a plan with a limit far above the load, one user for ten keys, and
+// the keys.
+func (l *limitkeeper) createKeys(ctx context.Context, keys int) error {
+	const keysPerUser = 10
 	var plan struct{ Data struct{ ID string } }
-	err := o.call(ctx, "POST", "/plans", map[string]any{"name": "Bench", "max_requests": 1<<53 - 1, "request_period": "year"}, &plan)
+	err := l.call(ctx, "POST", "/plans", map[string]any{"name": "Bench", "max_requests": 1<<53 - 1, "request_period": "year"}, &plan)
 	if err != nil {
 		return err
 	}
-	o.plan = plan.Data.ID
+	l.plan = plan.Data.ID
 	var user struct {
 		Data struct {
 			ID int64 `json:"user_id"`
 		}
 	}
 	for i := range keys {
-		if i%keysOfUser == 0 {
-			if err := o.call(ctx, "POST", "/users", map[string]any{"name": fmt.Sprint("user ", i/keysOfUser)}, &user); err != nil {
+		if i%keysPerUser == 0 {
+			if err := l.call(ctx, "POST", "/users", map[string]any{"name": fmt.Sprint("user ", i/keysPerUser)}, &user); err != nil {
 				return err
 			}
 		}
@@ -135,27 +143,27 @@ func (o *ours) fill(ctx context.Context, keys int) error {
 				Secret string `json:"api_key"`
 			}
 		}
-		if err := o.call(ctx, "POST", "/keys", map[string]any{"name": fmt.Sprint("key ", i), "user_id": user.Data.ID, "plan_id": o.plan}, &key); err != nil {
+		if err := l.call(ctx, "POST", "/keys", map[string]any{"name": fmt.Sprint("key ", i), "user_id": user.Data.ID, "plan_id": l.plan}, &key); err != nil {
 			return err
 		}
-		o.secrets = append(o.secrets, key.Data.Secret)
+		l.keys = append(l.keys, key.Data.Secret)
 	}
 	return nil
 }
 
-// counted returns how many requests were counted on the plan.
-func (o *ours) counted(ctx context.Context) (int64, error) {
+// counted returns the number of requests that Limitkeeper has counted on the plan.
+func (l *limitkeeper) counted(ctx context.Context) (int64, error) {
 	var usage struct {
 		Data struct {
 			Total int64 `json:"total_requests"`
 		}
 	}
-	err := o.call(ctx, "GET", "/plans/"+o.plan+"/usage", nil, &usage)
+	err := l.call(ctx, "GET", "/plans/"+l.plan+"/usage", nil, &usage)
 	return usage.Data.Total, err
 }
 
-// call calls the REST API, and reads the answer into out.
-func (o *ours) call(ctx context.Context, method, path string, in, out any) error {
+// call calls the REST API with the JSON of in, and reads the JSON of the answer into out.
+func (l *limitkeeper) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		text, err := json.Marshal(in)
@@ -164,14 +172,14 @@ func (o *ours) call(ctx context.Context, method, path string, in, out any) error
 		}
 		body = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "https://"+o.api+"/functions/v1"+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, "https://"+l.api+"/functions/v1"+path, body)
 	if err != nil {
 		return err
 	}
-	r.Host = "localhost:" + port(o.api)
-	r.Header.Set("Authorization", "Bearer "+o.owner)
+	r.Host = "localhost:" + port(l.api)
+	r.Header.Set("Authorization", "Bearer "+l.ownerKey)
 	r.Header.Set("Content-Type", "application/json")
-	answer, err := o.client.Do(r)
+	answer, err := l.client.Do(r)
 	if err != nil {
 		return err
 	}

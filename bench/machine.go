@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// machine is where something was measured.
+// machine describes the machine of a measurement.
 type machine struct {
 	CPU      string            `json:"cpu"`
 	Cores    int               `json:"cores"`
@@ -22,19 +22,17 @@ type machine struct {
 	Programs map[string]string `json:"programs"` // versions, by name
 }
 
-// versionCommands print the version of a program, on either output.
+// versionCommands print the version of a program, on standard output or standard error.
 var versionCommands = map[string][]string{
-	"wrk":     {"wrk", "-v"},
-	"h2load":  {"h2load", "--version"},
-	"nginx":   {"nginx", "-v"},
-	"HAProxy": {"haproxy", "-v"},
-	"Redis":   {"redis-server", "--version"},
+	"wrk":   {"wrk", "-v"},
+	"nginx": {"nginx", "-v"},
+	"Redis": {"redis-server", "--version"},
 }
 
-// versionPattern finds a version in what a program says of itself.
+// versionPattern finds a version in the output of a version command.
 var versionPattern = regexp.MustCompile(`\d+(\.\d+)+[-+.~\w]*`)
 
-// thisMachine describes the machine and the programs that are there.
+// thisMachine describes this machine and the installed programs.
 func thisMachine(ctx context.Context, limitkeeper string) machine {
 	m := machine{Cores: runtime.NumCPU(), Go: strings.TrimPrefix(runtime.Version(), "go"), Programs: map[string]string{}}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -47,7 +45,7 @@ func thisMachine(ctx context.Context, limitkeeper string) machine {
 		m.Kernel = string(bytes.TrimSpace(text))
 	}
 	for name, argv := range versionCommands {
-		// Some print it and fail nevertheless.
+		// wrk prints its version and exits with status 1.
 		text, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
 		if v := versionPattern.FindString(string(text)); v != "" {
 			m.Programs[name] = v
@@ -59,7 +57,7 @@ func thisMachine(ctx context.Context, limitkeeper string) machine {
 	return m
 }
 
-// field returns what follows a name and a colon at the beginning of a line.
+// field returns the value of the first line "name: value".
 func field(text []byte, name string) string {
 	for line := range strings.Lines(string(text)) {
 		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == name {
@@ -69,7 +67,7 @@ func field(text []byte, name string) string {
 	return ""
 }
 
-// gibibytes rounds what /proc/meminfo says.
+// gibibytes rounds a size of /proc/meminfo.
 func gibibytes(s string) string {
 	var kib int64
 	if _, err := fmt.Sscanf(s, "%d kB", &kib); err != nil {
@@ -78,8 +76,8 @@ func gibibytes(s string) string {
 	return fmt.Sprintf("%d GiB", (kib+1<<19)>>20)
 }
 
-// moduleVersion returns the version of a module, or of the main module, in a program of
-// Go.
+// moduleVersion returns the version of a module in the build information of a Go program,
+// "" when the program or the module is absent.
 func moduleVersion(program, module string) string {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -96,12 +94,15 @@ func moduleVersion(program, module string) string {
 	return ""
 }
 
-// String describes the machine in a line, with the programs that were measured.
+// kind names machines whose rates are comparable.
+func (m machine) kind() string { return fmt.Sprintf("%d cores of %s", m.Cores, m.CPU) }
+
+// String describes the machine in one line.
 func (m machine) String() string {
-	return fmt.Sprintf("%d cores of %s, %s of memory, Linux %s, Go %s", m.Cores, m.CPU, m.Memory, m.Kernel, m.Go)
+	return fmt.Sprintf("%s, %s of memory, Linux %s, Go %s", m.kind(), m.Memory, m.Kernel, m.Go)
 }
 
-// versions lists programs with their versions, those that are there.
+// versions lists the installed ones of some programs with their versions.
 func (m machine) versions(names ...string) string {
 	var all []string
 	for _, n := range names {

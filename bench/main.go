@@ -1,6 +1,6 @@
-// Bench measures Limitkeeper beside other programs, on this machine and over
-// loopback. It starts everything itself, measures in turn, checks the answers, and
-// prints tables of medians. See README.md, and bench/run -h.
+// Bench measures Limitkeeper beside other programs, on this machine and over loopback.
+// It starts every program, loads them in turn, checks their answers, and writes tables
+// of medians. docs/benchmarks.md explains the measurements, bench/run -h the options.
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,59 +20,60 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == upstreamCommand {
-		fail(runUpstream(os.Args[2:]))
+		exitOn(runUpstream(os.Args[2:]))
 		return
 	}
 	o, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
-	fail(err)
+	exitOn(err)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	fail(run(ctx, o))
+	exitOn(run(ctx, o))
 }
 
-// fail ends the program when there is an error.
-func fail(err error) {
+// exitOn prints an error and ends the program with status 1. It does nothing for nil.
+func exitOn(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
-	part        string
-	rounds      int
-	duration    time.Duration
-	warmup      time.Duration
-	connections []int
-	keys        int
-	only        []string
-	out         string
-	work        string
-	profile     string
-	sustained   time.Duration
+	part      string
+	rounds    int
+	duration  time.Duration // of one measurement
+	warmup    time.Duration // of each program, at each number of connections
+	sustained time.Duration // of the load without a pause in the part store
+	keys      int
+	only      []string // measure names that contain one of these words; empty for all
+	out       string   // directory of the results
+	work      string   // directory of programs and data
+	printOnly bool     // skip the noise check and write no results
 }
 
-// parts are what can be measured, in the order in which all of them are.
-var parts = []struct {
+// part is a group of measurements that the command line selects by name.
+type part struct {
 	name, about string
-	run         func(context.Context, *lab) error
-}{
-	{"proxy", "the gateway beside plain Caddy, forward_auth, nginx and HAProxy", runProxy},
+	run         func(context.Context, *harness) error
+}
+
+// parts are listed in the order in which "all" runs them.
+var parts = []part{
+	{"proxy", "the gateway beside plain Caddy, Caddy with the same headers, forward_auth and nginx", runProxy},
 	{"validate", "POST /validate beside a static answer and envoyproxy/ratelimit", runValidate},
-	{"redis", "decisions on Redis beside redis-benchmark, our gateway on disk and ratelimit", runRedis},
 	{"store", "decisions in core over badgerstore, without HTTP", runStore},
 }
 
 const usage = `usage: bench/run [part] [options]
 
-Parts, all of them when none is named:
+Parts (default all):
 `
 
-// parse reads the command line.
+// parse reads the command line. The part may stand before or after the options.
 func parse(args []string, out io.Writer) (*options, error) {
 	o := &options{part: "all"}
 	f := flag.NewFlagSet("bench/run", flag.ContinueOnError)
@@ -86,16 +86,15 @@ func parse(args []string, out io.Writer) (*options, error) {
 		fmt.Fprintln(out, "\nOptions:")
 		f.PrintDefaults()
 	}
-	f.IntVar(&o.rounds, "rounds", 5, "how often everything is measured, in turn")
-	f.DurationVar(&o.duration, "duration", 5*time.Second, "how long one measurement takes")
-	f.DurationVar(&o.warmup, "warmup", 2*time.Second, "how long each program is loaded before the first round, at each number of connections")
-	connections := f.String("connections", "", "numbers of connections, such as 32,128 (default 32,128 for proxy, 32 for validate)")
-	f.IntVar(&o.keys, "keys", 1000, "how many keys the requests carry")
-	only := f.String("only", "", "measure only what has one of these words in its name, such as reverse_proxy,power; the first is what ratios are to")
-	f.StringVar(&o.out, "out", filepath.Join("bin", "bench", "results"), "where tables, charts and figures are written")
-	f.StringVar(&o.work, "work", filepath.Join("bin", "bench"), "where programs are built and data is kept meanwhile; it should be a disk")
-	f.DurationVar(&o.sustained, "sustained", time.Minute, "how long the store is loaded without a pause, in the part store")
-	f.StringVar(&o.profile, "profile", "", "write CPU profiles of the gateway under load into this directory, and measure nothing")
+	f.IntVar(&o.rounds, "rounds", 5, "number of rounds; each round measures every program once")
+	f.DurationVar(&o.duration, "duration", 3*time.Second, "duration of one measurement, in whole seconds")
+	f.DurationVar(&o.warmup, "warmup", 2*time.Second, "load on each program before the first round")
+	f.DurationVar(&o.sustained, "sustained", time.Minute, "duration of the load without a pause in the part store")
+	f.IntVar(&o.keys, "keys", 1000, "number of API keys that the requests carry")
+	f.StringVar(&o.out, "out", resultsDir, "directory for the tables and figures")
+	f.StringVar(&o.work, "work", filepath.Join("bin", "bench"), "directory for programs and data; use a disk, not memory")
+	f.BoolVar(&o.printOnly, "print-only", false, "skip the noise check, print the tables and write no results")
+	only := f.String("only", "", "measure only names that contain one of these words, such as plain,process")
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		o.part, args = args[0], args[1:]
 	}
@@ -105,54 +104,58 @@ func parse(args []string, out io.Writer) (*options, error) {
 	if f.NArg() > 0 && o.part == "all" {
 		o.part = f.Arg(0)
 	}
-	o.only = words(*only)
-	for _, w := range words(*connections) {
-		n, err := strconv.Atoi(w)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("-connections: want numbers such as 32,128, got %q", *connections)
-		}
-		o.connections = append(o.connections, n)
-	}
-	return o, o.check()
+	o.only = strings.FieldsFunc(*only, func(r rune) bool { return r == ',' || r == ' ' })
+	return o, o.validate()
 }
 
-// words returns the words of a list with commas.
-func words(list string) []string {
-	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-// check returns what cannot be.
-func (o *options) check() error {
-	var names []string
+// validate returns an error for options that cannot be measured with.
+func (o *options) validate() error {
+	names := []string{"all"}
 	for _, p := range parts {
 		names = append(names, p.name)
 	}
 	switch {
-	case o.part != "all" && !slices.Contains(names, o.part):
-		return fmt.Errorf("there is no part %q: want one of %s, all", o.part, strings.Join(names, ", "))
+	case !slices.Contains(names, o.part):
+		return fmt.Errorf("no part %q: want one of %s", o.part, strings.Join(names, ", "))
 	case o.rounds < 1 || o.keys < 1 || o.duration < time.Second:
 		return errors.New("want at least 1 round, 1 key and a duration of 1s")
+	case len(o.only) > 0 && !o.printOnly:
+		return errors.New("-only leaves out rows of the results: add -print-only")
 	}
 	return nil
 }
 
-// run measures the parts that were asked for.
+// wants reports whether -only selects a name.
+func (o *options) wants(name string) bool {
+	return len(o.only) == 0 || slices.ContainsFunc(o.only, func(w string) bool { return strings.Contains(name, w) })
+}
+
+// run measures the selected parts. Without -print-only it checks the noise of the machine
+// first, and writes the results into the documentation in the end.
 func run(ctx context.Context, o *options) (err error) {
-	l, err := newLab(ctx, o, os.Stderr)
+	h, err := newHarness(ctx, o, os.Stderr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
+	defer func() { err = errors.Join(err, h.close()) }()
+	if !o.printOnly {
+		if err := h.requireQuiet(ctx); err != nil {
+			return err
+		}
+	}
 	for _, p := range parts {
 		if o.part != "all" && o.part != p.name {
 			continue
 		}
-		if err := p.run(ctx, l); err != nil {
+		if err := p.run(ctx, h); err != nil {
 			if ctx.Err() != nil {
 				return errors.New("interrupted")
 			}
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	return nil
+	if o.printOnly || filepath.Clean(o.out) != resultsDir {
+		return nil
+	}
+	return updateDocs(".")
 }

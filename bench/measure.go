@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// subject is one thing that is measured.
+// subject is a program, or a set of programs, under measurement.
 type subject struct {
-	name string
-	base string // the name of the subject that its ratio is to
-	adds bool   // it does what the base does, and more
-	// cpu returns the processor time that it has used, once it has nothing left to do.
-	cpu   func(context.Context) (time.Duration, error)
+	name  string
+	bases []string // names of the subjects that it is compared with
 	run   func(context.Context, load) (sample, error)
+	// probe sends one request, checks the answer, and returns the size of the answer in bytes.
 	probe func() (int64, error)
-	// counted returns how many requests were counted so far; nil for who does not count.
+	// cpu waits until the programs have nothing left to do, and returns their CPU time.
+	cpu func(context.Context) (time.Duration, error)
+	// counted returns the number of requests that Limitkeeper has counted so far. It is
+	// nil for programs without such a number.
 	counted func(context.Context) (int64, error)
 
-	streams int    // requests that a connection has under way at once; 0 is 1
-	debug   string // the address of its profiles, "" for none
-	size    int64  // of an answer, by the probe
+	size int64 // of an answer in bytes, from the probe
 }
 
 // series are the samples of a subject, one for each round.
@@ -29,44 +28,44 @@ type series struct {
 	samples []sample
 }
 
-// measure measures subjects in turn, at a number of connections: A B A B. Before that
-// each is warmed up and each body of an answer looked at.
-func (l *lab) measure(ctx context.Context, subjects []*subject, connections int) ([]series, error) {
+// measure loads subjects in turn, A B A B, at a number of connections. It warms up each
+// subject first, and compares every body of an answer meanwhile.
+func (h *harness) measure(ctx context.Context, subjects []*subject, connections int) ([]series, error) {
 	all := make([]series, len(subjects))
 	for i, s := range subjects {
 		all[i].subject = s
-		if err := l.warm(ctx, s, connections); err != nil {
+		if err := h.warm(ctx, s, connections); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	for round := range l.o.rounds {
+	for round := range h.o.rounds {
 		for i, s := range subjects {
-			m, err := s.measure(ctx, load{connections: connections, duration: l.o.duration})
+			m, err := s.measure(ctx, load{connections: connections, duration: h.o.duration})
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.name, err)
 			}
 			all[i].samples = append(all[i].samples, m)
-			l.say("%d connections, round %d of %d: %-34s %8.0f/s  %6.1f µs CPU", connections, round+1, l.o.rounds, s.name, m.rate(), m.cost())
+			h.logf("%d connections, round %d of %d: %-36s %8.0f/s  %6.1f µs CPU", connections, round+1, h.o.rounds, s.name, m.rate(), m.cost())
 		}
 	}
 	return all, nil
 }
 
-// warm loads a subject for a while, and checks its answers.
-func (l *lab) warm(ctx context.Context, s *subject, connections int) (err error) {
+// warm loads a subject and compares the body of every answer.
+func (h *harness) warm(ctx context.Context, s *subject, connections int) (err error) {
 	if s.size, err = s.probe(); err != nil {
 		return err
 	}
-	m, err := s.measure(ctx, load{connections: connections, duration: max(l.o.warmup, time.Second), bodies: true})
+	m, err := s.measure(ctx, load{connections: connections, duration: max(h.o.warmup, time.Second), compareBodies: true})
 	if err != nil {
 		return err
 	}
-	l.say("%d connections, %s: %d answers are right", connections, s.name, m.Requests)
+	h.logf("%d connections, %s: %d answers are right", connections, s.name, m.Requests)
 	return nil
 }
 
-// measure takes one sample, and checks what was counted meanwhile.
-func (s *subject) measure(ctx context.Context, lo load) (m sample, err error) {
+// measure takes one sample, and checks the number of counted requests.
+func (s *subject) measure(ctx context.Context, l load) (m sample, err error) {
 	before, err := s.count(ctx)
 	if err != nil {
 		return m, err
@@ -75,7 +74,7 @@ func (s *subject) measure(ctx context.Context, lo load) (m sample, err error) {
 	if err != nil {
 		return m, err
 	}
-	if m, err = s.run(ctx, lo); err != nil {
+	if m, err = s.run(ctx, l); err != nil {
 		return m, err
 	}
 	after, err := s.cpu(ctx)
@@ -83,14 +82,13 @@ func (s *subject) measure(ctx context.Context, lo load) (m sample, err error) {
 		return m, err
 	}
 	m.CPU = after - cpu
-	underWay := lo.connections * max(s.streams, 1)
-	if err := checkBytes(m, s.size, underWay); err != nil {
+	if err := checkBytes(m, s.size, l.connections); err != nil {
 		return m, err
 	}
-	return m, s.checkCount(ctx, &m, before, underWay)
+	return m, s.checkCount(ctx, &m, before, l.connections)
 }
 
-// count returns what was counted so far, 0 for who does not count.
+// count returns the number of counted requests, 0 for a program without one.
 func (s *subject) count(ctx context.Context) (int64, error) {
 	if s.counted == nil {
 		return 0, nil
@@ -98,9 +96,9 @@ func (s *subject) count(ctx context.Context) (int64, error) {
 	return s.counted(ctx)
 }
 
-// checkCount fails unless exactly the requests that were answered were counted, beside
-// those that were under way when the load ended: at most as many as underWay.
-func (s *subject) checkCount(ctx context.Context, m *sample, before int64, underWay int) error {
+// checkCount fails unless Limitkeeper counted exactly the answered requests. Each
+// connection may add one request that the end of the load interrupted.
+func (s *subject) checkCount(ctx context.Context, m *sample, before int64, connections int) error {
 	if s.counted == nil {
 		return nil
 	}
@@ -110,8 +108,8 @@ func (s *subject) checkCount(ctx context.Context, m *sample, before int64, under
 	}
 	grown := now - before
 	m.Counted = &grown
-	if grown < m.Requests || grown > m.Requests+int64(underWay) {
-		return fmt.Errorf("%d requests were answered and %d counted, with %d under way at most", m.Requests, grown, underWay)
+	if grown < m.Requests || grown > m.Requests+int64(connections) {
+		return fmt.Errorf("%d requests were answered and %d counted, with at most %d interrupted", m.Requests, grown, connections)
 	}
 	return nil
 }

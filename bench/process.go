@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// grace is how long a process may take to end when it is told to.
-const grace = 10 * time.Second
+// stopTimeout is the time between SIGTERM and SIGKILL.
+const stopTimeout = 10 * time.Second
 
-// process is a program that was started here.
+// process is a running program.
 type process struct {
 	name  string
 	cmd   *exec.Cmd
-	log   string        // the file with what it printed
-	ended chan struct{} // closed when it has
-	err   error         // how it ended
+	log   string        // the file with its output
+	ended chan struct{} // closed when the program has ended
+	err   error         // from Wait
 	once  sync.Once
 }
 
-// start starts a program in a process group of its own, so that Ctrl-C reaches it by
-// way of stop only. It runs in dir, and what it prints goes to a file there.
+// start starts a program in dir. Its output goes to a file there. The program has a
+// process group of its own, so that Ctrl-C does not end it before stop does.
 func start(dir, name string, env []string, argv ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
 	out, err := os.Create(p.log)
@@ -52,20 +52,21 @@ func start(dir, name string, env []string, argv ...string) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// stop ends the process and waits for it. It may be called again.
+// stop ends the process and waits for its end. Further calls do nothing.
 func (p *process) stop() {
 	p.once.Do(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-p.ended:
-		case <-time.After(grace):
+		case <-time.After(stopTimeout):
 			_ = p.cmd.Process.Kill()
 			<-p.ended
 		}
 	})
 }
 
-// ready waits until ok says that the process serves.
+// ready calls ok until ok returns nil: the process serves. It gives up after 30 s, or when
+// the process ends.
 func (p *process) ready(ctx context.Context, ok func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -84,17 +85,17 @@ func (p *process) ready(ctx context.Context, ok func() error) error {
 	}
 }
 
-// failed returns an error with the last lines that the process printed.
+// failed returns an error with the last lines of the process's output.
 func (p *process) failed(why string) error {
 	text, _ := os.ReadFile(p.log)
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	return fmt.Errorf("%s: %s\n%s", p.name, why, bytes.Join(lines[max(0, len(lines)-8):], []byte("\n")))
 }
 
-// accepts returns a check that something listens on an address.
-func accepts(addr string) func() error {
+// accepts returns a function that fails until a server listens on an address.
+func accepts(network, addr string) func() error {
 	return func() error {
-		c, err := net.DialTimeout("tcp", addr, time.Second)
+		c, err := net.DialTimeout(network, addr, time.Second)
 		if err != nil {
 			return err
 		}
@@ -102,16 +103,16 @@ func accepts(addr string) func() error {
 	}
 }
 
-// freeAddr returns an address on loopback that nobody listens on.
+// freeAddr returns a free TCP address on loopback.
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addrs, err := freeAddrs(1)
 	if err != nil {
 		return "", err
 	}
-	return l.Addr().String(), l.Close()
+	return addrs[0], nil
 }
 
-// freeAddrs returns n of them, all different.
+// freeAddrs returns n different free TCP addresses on loopback.
 func freeAddrs(n int) (addrs []string, err error) {
 	var all []net.Listener
 	defer func() {
@@ -135,13 +136,12 @@ func port(addr string) string {
 	return p
 }
 
-// output runs a command and returns what it printed to standard output. An error has
-// what it printed elsewhere.
-func output(ctx context.Context, dir string, env []string, argv ...string) (string, error) {
+// output runs a command and returns its standard output. An error has both outputs.
+func output(ctx context.Context, env []string, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = grace
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	cmd.WaitDelay = stopTimeout
+	cmd.Env = append(os.Environ(), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

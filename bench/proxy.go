@@ -4,164 +4,206 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
+	"path/filepath"
 )
 
-// The names of what the part proxy measures.
+// Names of the subjects of the part proxy.
 const (
-	plainCaddy  = "Caddy reverse_proxy"
-	gatewayOf   = "Limitkeeper, durability " // and which
-	authCaddy   = "Caddy forward_auth"
-	nginxLimit  = "nginx limit_req"
-	haproxyLimt = "HAProxy stick table"
+	plainCaddy   = "plain Caddy"
+	sameHeaders  = "Caddy, same headers"
+	gatewayName  = "Limitkeeper gateway, " // followed by its store
+	forwardCaddy = "Caddy forward_auth"
+	nginxLimit   = "nginx limit_req"
 )
 
-// runProxy measures what it costs to limit requests in front of an upstream.
-func runProxy(ctx context.Context, l *lab) error {
-	defer l.stopAll()
-	subjects, err := l.proxySubjects(ctx)
+// proxyConnections are the numbers of connections of the part proxy.
+var proxyConnections = []int{32, 128}
+
+// runProxy measures the gateway in front of an upstream, beside other proxies.
+func runProxy(ctx context.Context, h *harness) error {
+	defer h.stopAll()
+	subjects, err := h.proxySubjects(ctx)
 	if err != nil {
 		return err
 	}
-	connections := l.o.connections
-	if len(connections) == 0 {
-		connections = []int{32, 128}
-	}
-	r := l.newReport("proxy", "Requests through a proxy to the same upstream, over HTTP/1.1 on loopback",
-		"Caddy", "nginx", "HAProxy", "wrk")
-	for _, c := range connections {
-		if l.o.profile != "" {
-			if err := l.profile(ctx, subjects, c); err != nil {
-				return err
-			}
-			continue
-		}
-		all, err := l.measure(ctx, subjects, c)
-		if err != nil {
+	r := h.newReport("proxy", "Requests through a proxy to the same upstream, over HTTP/1.1", "Caddy", "nginx", "Redis", "wrk")
+	for _, c := range proxyConnections {
+		if err := h.measureGroup(ctx, r, fmt.Sprintf("%d connections", c), subjects, c); err != nil {
 			return err
 		}
-		r.add(fmt.Sprintf("%d connections", c), all)
 	}
-	if l.o.profile != "" {
-		return nil
-	}
-	return r.write(os.Stdout, l.o.out)
+	return h.finish(os.Stdout, r)
 }
 
-// proxySubjects starts what is to be measured.
-func (l *lab) proxySubjects(ctx context.Context) (all []*subject, err error) {
-	upstream, _, err := l.startUpstream(ctx, "upstream")
+// proxySubjects starts the upstream and the proxies. "Caddy, same headers" sends the
+// header fields that the first gateway adds to the answers of the upstream.
+func (h *harness) proxySubjects(ctx context.Context) ([]*subject, error) {
+	upstream, _, err := h.startUpstream(ctx, "upstream")
 	if err != nil {
 		return nil, err
 	}
-	makers := []struct {
-		name string
-		make func(name string) (*subject, error)
-	}{
-		{plainCaddy, func(name string) (*subject, error) {
-			p, addr, err := l.startPlain(ctx, "caddy-plain", reverseProxy(upstream))
-			return l.proxySubject(name, addr, err, p)
-		}},
-		{gatewayOf + "process", func(name string) (*subject, error) { return l.gatewaySubject(ctx, name, onBadger("process"), upstream) }},
-		{gatewayOf + "power", func(name string) (*subject, error) { return l.gatewaySubject(ctx, name, onBadger("power"), upstream) }},
-		{authCaddy, func(name string) (*subject, error) {
-			auth, a, err := l.startUpstream(ctx, "auth")
-			if err != nil {
+	var list []*subject
+	add := func(s *subject, err error, bases ...string) error {
+		if err == nil {
+			s.bases = bases
+			list = append(list, s)
+		}
+		return err
+	}
+	p, addr, err := h.startCaddySite(ctx, "caddy-plain", reverseProxy(upstream))
+	if err != nil {
+		return nil, err
+	}
+	s, err := h.proxySubject(plainCaddy, addr, h.fakeKeys(), p)
+	if err := add(s, err); err != nil {
+		return nil, err
+	}
+	redis, err := h.onRedis(ctx, "redis-gateway")
+	if err != nil {
+		return nil, err
+	}
+	for i, store := range []storeConfig{onBadger("process"), onBadger("power"), redis} {
+		l, err := h.startLimitkeeper(ctx, store, upstream)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			s, err := h.sameHeadersSubject(ctx, l, upstream)
+			if err := add(s, err, plainCaddy); err != nil {
 				return nil, err
 			}
-			p, addr, err := l.startPlain(ctx, "caddy-forward-auth", forwardAuth(auth, upstream))
-			return l.proxySubject(name, addr, err, p, a)
-		}},
-		{nginxLimit, func(name string) (*subject, error) {
-			p, addr, err := l.startNginx(ctx, upstream)
-			return l.proxySubject(name, addr, err, p)
-		}},
-		{haproxyLimt, func(name string) (*subject, error) {
-			p, addr, err := l.startHAProxy(ctx, upstream)
-			return l.proxySubject(name, addr, err, p)
-		}},
-	}
-	for _, m := range makers {
-		if !l.o.wants(m.name) {
-			continue
 		}
-		s, err := m.make(m.name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", m.name, err)
+		s, err := h.proxySubject(gatewayName+store.title, l.gateway, l.keys, l.processes()...)
+		if err := add(s, err, plainCaddy, sameHeaders); err != nil {
+			return nil, err
 		}
-		all = append(all, s)
+		s.counted = l.counted
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("-only %v leaves nothing to measure", l.o.only)
+	s, err = h.forwardAuthSubject(ctx, upstream)
+	if err := add(s, err, plainCaddy); err != nil {
+		return nil, err
 	}
-	for _, s := range all {
-		s.base = all[0].name
-	}
-	return all, nil
-}
-
-// proxySubject returns the subject of a proxy that runs on an address, given how
-// starting it went.
-func (l *lab) proxySubject(name, addr string, err error, processes ...*process) (*subject, error) {
+	p, addr, err = h.startNginx(ctx, upstream)
 	if err != nil {
 		return nil, err
 	}
-	return l.keyed(name, addr, l.madeUpKeys(), processes...)
+	s, err = h.proxySubject(nginxLimit, addr, h.fakeKeys(), p)
+	return list, add(s, err, plainCaddy)
 }
 
-// gatewaySubject starts our gateway, and returns its subject.
-func (l *lab) gatewaySubject(ctx context.Context, name string, k kept, upstream string) (*subject, error) {
-	o, err := l.startOurs(ctx, k, upstream)
+// sameHeadersSubject starts a Caddy that adds the header fields of a gateway's answer.
+func (h *harness) sameHeadersSubject(ctx context.Context, l *limitkeeper, upstream string) (*subject, error) {
+	fromGateway, err := proxyTarget(l.gateway, l.keys).ask()
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.keyed(name, o.gateway, o.secrets)
-	if err == nil {
-		s.cpu = o.cpu()
-		s.counted, s.adds = o.counted, true
-		if l.o.profile != "" {
-			s.debug = o.debug
-		}
+	fromUpstream, err := proxyTarget(upstream, h.fakeKeys()).ask()
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	added := addedFields(fromGateway.header, fromUpstream.header)
+	h.logf("the gateway adds %d header fields: %v", len(added), fieldNames(added))
+	p, addr, err := h.startCaddySite(ctx, "caddy-same-headers", staticHeaders(added)+"\n\t"+reverseProxy(upstream))
+	if err != nil {
+		return nil, err
+	}
+	return h.proxySubject(sameHeaders, addr, h.fakeKeys(), p)
 }
 
-// keyed returns a subject that is sent requests with keys.
-func (l *lab) keyed(name, addr string, keys []string, processes ...*process) (*subject, error) {
+// forwardAuthSubject starts a Caddy that asks a second server about each request. The CPU
+// time includes that of the second server.
+func (h *harness) forwardAuthSubject(ctx context.Context, upstream string) (*subject, error) {
+	authAddr, auth, err := h.startUpstream(ctx, "auth")
+	if err != nil {
+		return nil, err
+	}
+	p, addr, err := h.startCaddySite(ctx, "caddy-forward-auth", forwardAuth(authAddr, upstream))
+	if err != nil {
+		return nil, err
+	}
+	return h.proxySubject(forwardCaddy, addr, h.fakeKeys(), p, auth)
+}
+
+// proxySubject returns the subject of the proxy at an address.
+func (h *harness) proxySubject(name, addr string, keys []string, processes ...*process) (*subject, error) {
+	t := proxyTarget(addr, keys)
+	w, err := newWrk(h, "wrk-"+port(addr), t)
+	if err != nil {
+		return nil, err
+	}
+	return &subject{name: name, run: w.run, probe: t.probe, cpu: cpuOf(processes)}, nil
+}
+
+// proxyTarget returns the requests to a proxy, with one API key each.
+func proxyTarget(addr string, keys []string) *target {
 	t := &target{addr: addr, want: upstreamBody, whole: true}
 	for i, k := range keys {
 		t.requests = append(t.requests, get(addr, fmt.Sprintf("/v1/items?page=%d", i%100), k))
 	}
-	w, err := newWrk(l, fmt.Sprintf("wrk-%s", port(addr)), t)
-	if err != nil {
-		return nil, err
-	}
-	return &subject{name: name, run: w.run, probe: t.probe, cpu: cpuOf(each(processes, (*process).pid))}, nil
+	return t
 }
 
-// madeUpKeys returns as many keys as ours has, of the same length.
-func (l *lab) madeUpKeys() []string {
-	keys := slices.Repeat([]string{""}, l.o.keys)
+// fakeKeys returns as many keys as Limitkeeper has, of the same length, for programs that
+// accept any key.
+func (h *harness) fakeKeys() []string {
+	keys := make([]string, h.o.keys)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("lk_user_%032d", i)
 	}
 	return keys
 }
 
-// startUpstream starts a server that answers every request with the same, and returns
-// its address.
-func (l *lab) startUpstream(ctx context.Context, name string) (string, *process, error) {
+// nginxConfig limits requests by key and proxies. The rate is far above the load: nginx
+// counts every request and refuses none. Parameters: [1] a directory, [2] the address,
+// [3] the upstream, [4] the number of idle connections to the upstream.
+const nginxConfig = `daemon off;
+worker_processes auto;
+pid %[1]s/nginx.pid;
+error_log stderr error;
+events {
+	worker_connections 4096;
+}
+http {
+	access_log off;
+	keepalive_requests 1000000000;
+	client_body_temp_path %[1]s/body;
+	proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi;
+	scgi_temp_path %[1]s/scgi;
+	limit_req_zone $http_x_api_key zone=keys:32m rate=1000000r/s;
+	upstream behind {
+		server %[3]s;
+		keepalive %[4]d;
+		keepalive_requests 1000000000;
+	}
+	server {
+		listen %[2]s;
+		location / {
+			limit_req zone=keys burst=1000000 nodelay;
+			limit_req_status 429;
+			proxy_pass http://behind;
+			proxy_http_version 1.1;
+			proxy_set_header Connection "";
+		}
+	}
+}
+`
+
+// startNginx starts nginx in front of an upstream, and returns its address.
+func (h *harness) startNginx(ctx context.Context, upstream string) (*process, string, error) {
 	addr, err := freeAddr()
 	if err != nil {
-		return "", nil, err
+		return nil, "", err
 	}
-	self, err := os.Executable()
+	dir := filepath.Join(h.dir, "nginx")
+	path, err := h.file("nginx/nginx.conf", fmt.Sprintf(nginxConfig, dir, addr, upstream, idleUpstreamConnections))
 	if err != nil {
-		return "", nil, err
+		return nil, "", err
 	}
-	p, err := l.start(name, nil, self, upstreamCommand, addr)
+	p, err := h.start("nginx", nil, "nginx", "-p", dir, "-c", path, "-e", "stderr")
 	if err != nil {
-		return "", nil, err
+		return nil, "", err
 	}
-	return addr, p, p.ready(ctx, accepts(addr))
+	return p, addr, p.ready(ctx, accepts("tcp", addr))
 }

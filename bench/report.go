@@ -1,7 +1,8 @@
 package main
 
 import (
-	"encoding/json"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,123 +12,225 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
-// report is what a part has measured.
+// report has the results of a part.
 type report struct {
-	Part     string    `json:"part"`
-	Title    string    `json:"title"`
-	At       time.Time `json:"at"`
-	Machine  machine   `json:"machine"`
-	Rounds   int       `json:"rounds"`
-	Seconds  float64   `json:"seconds"` // of one measurement
-	Keys     int       `json:"keys"`
-	Groups   []group   `json:"groups"`
-	Others   float64   `json:"other_work"` // its share of the machine meanwhile
-	programs []string
-	since    func() float64
+	Part      string    `json:"part"`
+	Title     string    `json:"title"`
+	At        time.Time `json:"at"`
+	Machine   machine   `json:"machine"`
+	Noise     noise     `json:"noise"`
+	OtherWork float64   `json:"other_work"` // share of the processors that other programs took
+	Rounds    int       `json:"rounds"`
+	Seconds   float64   `json:"seconds"` // of one measurement
+	Keys      int       `json:"keys"`
+	Groups    []group   `json:"groups"`
+
+	programs []string // whose versions the report tells
+	before   cpuTimes
 }
 
-// group are measurements that are comparable: at the same number of connections.
+// group has measurements that are comparable: the same protocol and number of connections.
 type group struct {
 	Name string `json:"name"`
 	Rows []row  `json:"rows"`
 }
 
-// row is what was measured of one subject. All but the samples are medians of the
-// rounds.
+// row has the medians of one subject, and every sample.
 type row struct {
-	Name    string     `json:"name"`
-	Base    string     `json:"base,omitempty"`
-	Rate    float64    `json:"requests_per_second"`
-	Ratio   float64    `json:"ratio"` // to the base, in the same round
-	Ratios  [2]float64 `json:"ratio_spread"`
-	CPU     float64    `json:"cpu_us_per_request"`
-	Added   float64    `json:"added_cpu_us_per_request,omitempty"` // to that of the base, for who does what the base does, and more
-	Asking  float64    `json:"client_cpu_us_per_request,omitempty"`
-	P50     float64    `json:"p50_ms,omitempty"`
-	P99     float64    `json:"p99_ms,omitempty"`
-	Samples []sample   `json:"samples"`
+	Name        string       `json:"name"`
+	Rate        float64      `json:"requests_per_second"`
+	CPU         float64      `json:"cpu_us_per_request"`
+	P50         float64      `json:"p50_ms"`
+	P99         float64      `json:"p99_ms"`
+	Comparisons []comparison `json:"comparisons,omitempty"`
+	Samples     []sample     `json:"samples"`
 }
 
-// newReport returns an empty report. Programs are those whose versions it tells.
-func (l *lab) newReport(part, title string, programs ...string) *report {
-	return &report{Part: part, Title: title, At: l.began.UTC().Truncate(time.Second), Machine: l.machine, Rounds: l.o.rounds,
-		Seconds: l.o.duration.Seconds(), Keys: l.o.keys, programs: programs, since: since()}
+// comparison compares a subject with a base, round by round: work of other programs in a
+// round slows both.
+type comparison struct {
+	Base     string  `json:"base"`
+	Ratio    float64 `json:"ratio"` // of the requests/s, median of the rounds
+	Least    float64 `json:"least_ratio"`
+	Greatest float64 `json:"greatest_ratio"`
+	AddedCPU float64 `json:"added_cpu_us_per_request"` // median of the rounds
 }
 
-// add adds what was measured in one group.
+// newReport returns an empty report with the versions of programs.
+func (h *harness) newReport(part, title string, programs ...string) *report {
+	return &report{Part: part, Title: title, At: h.began.UTC().Truncate(time.Second), Machine: h.machine, Noise: h.noise,
+		Rounds: h.o.rounds, Seconds: h.o.duration.Seconds(), Keys: h.o.keys, programs: programs, before: readCPUTimes()}
+}
+
+// measureGroup measures the subjects that -only selects, and adds them to a report.
+func (h *harness) measureGroup(ctx context.Context, r *report, name string, subjects []*subject, connections int) error {
+	wanted := slices.DeleteFunc(slices.Clone(subjects), func(s *subject) bool { return !h.o.wants(s.name) })
+	all, err := h.measure(ctx, wanted, connections)
+	if err == nil {
+		r.add(name, all)
+	}
+	return err
+}
+
+// add adds a group. A comparison with a subject that was not measured is left out.
 func (r *report) add(name string, all []series) {
 	g := group{Name: name}
 	for _, s := range all {
-		g.Rows = append(g.Rows, newRow(s, find(all, s.subject.base)))
+		row := newRow(s)
+		for _, base := range s.subject.bases {
+			if i := slices.IndexFunc(all, func(o series) bool { return o.subject.name == base }); i >= 0 {
+				row.Comparisons = append(row.Comparisons, compare(s, all[i]))
+			}
+		}
+		g.Rows = append(g.Rows, row)
 	}
 	r.Groups = append(r.Groups, g)
 }
 
-// find returns the series of the subject with a name.
-func find(all []series, name string) series {
-	for _, s := range all {
-		if s.subject.name == name {
-			return s
-		}
-	}
-	return series{}
+// newRow sums up a series.
+func newRow(s series) row {
+	return row{Name: s.subject.name, Samples: s.samples,
+		Rate: median(collect(s.samples, sample.rate)), CPU: median(collect(s.samples, sample.cost)),
+		P50: milliseconds(median(collect(s.samples, func(m sample) time.Duration { return m.P50 }))),
+		P99: milliseconds(median(collect(s.samples, func(m sample) time.Duration { return m.P99 })))}
 }
 
-// newRow sums up a series beside its base, round by round: what disturbs a round
-// disturbs both.
-func newRow(s, base series) row {
-	rates, costs := each(s.samples, sample.rate), each(s.samples, sample.cost)
-	r := row{Name: s.subject.name, Base: s.subject.base, Rate: median(rates), CPU: median(costs), Samples: s.samples,
-		Asking: median(each(s.samples, sample.asking)),
-		P50:    milliseconds(median(each(s.samples, func(m sample) time.Duration { return m.P50 }))),
-		P99:    milliseconds(median(each(s.samples, func(m sample) time.Duration { return m.P99 })))}
-	beside := ratios(rates, each(base.samples, sample.rate))
-	r.Ratio = median(beside)
-	r.Ratios[0], r.Ratios[1] = spread(beside)
+// compare compares a series with its base.
+func compare(s, base series) comparison {
+	c := comparison{Base: base.subject.name}
+	all := ratios(collect(s.samples, sample.rate), collect(base.samples, sample.rate))
+	c.Ratio = median(all)
+	c.Least, c.Greatest = spread(all)
 	var added []float64
-	for i, c := range each(base.samples, sample.cost) {
-		added = append(added, costs[i]-c)
+	for i := range min(len(s.samples), len(base.samples)) {
+		added = append(added, s.samples[i].cost()-base.samples[i].cost())
 	}
-	if s.subject.adds {
-		r.Added = median(added)
-	}
-	return r
+	c.AddedCPU = median(added)
+	return c
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// table returns the rows of a group as a table. Where the processor time of who asked is
-// told it has a column, in place of what is added.
+// bases returns the names of the bases that rows are compared with.
+func (g group) bases() (names []string) {
+	for _, r := range g.Rows {
+		for _, c := range r.Comparisons {
+			if !slices.Contains(names, c.Base) {
+				names = append(names, c.Base)
+			}
+		}
+	}
+	return names
+}
+
+// comparedWith returns the cells of a row for a base: the ratio and the added CPU time.
+// They are empty without a comparison.
+func (r row) comparedWith(base string) (ratio, added string) {
+	for _, c := range r.Comparisons {
+		if c.Base == base {
+			return fmt.Sprintf("%.2f", c.Ratio), fmt.Sprintf("%+.1f", c.AddedCPU)
+		}
+	}
+	return "", ""
+}
+
+// table returns the rows of a group. Each base has a column of ratios and one of added
+// CPU time.
 func (g group) table() table {
-	t := table{head: []string{g.Name, "requests/s", "ratio", "least–most", "CPU µs/request", "added µs", "p50 ms", "p99 ms"}}
-	asking := slices.ContainsFunc(g.Rows, func(r row) bool { return r.Asking != 0 })
-	if asking {
-		t.head[5] = "client µs"
+	t := table{head: []string{g.Name, "requests/s", "p50 ms", "p99 ms", "CPU µs/request"}}
+	for _, base := range g.bases() {
+		t.head = append(t.head, "ratio to "+base, "added µs")
 	}
 	for _, r := range g.Rows {
-		ratio, most, added := fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.2f–%.2f", r.Ratios[0], r.Ratios[1]), ""
-		if r.Added != 0 {
-			added = fmt.Sprintf("%+.1f", r.Added)
+		cells := []string{r.Name, thousands(r.Rate), fmt.Sprintf("%.2f", r.P50), fmt.Sprintf("%.2f", r.P99), fmt.Sprintf("%.1f", r.CPU)}
+		for _, base := range g.bases() {
+			ratio, added := r.comparedWith(base)
+			cells = append(cells, ratio, added)
 		}
-		if asking {
-			added = fmt.Sprintf("%.1f", r.Asking)
-		}
-		if r.Base == r.Name || r.Base == "" {
-			ratio, most = "1", ""
-		}
-		t.rows = append(t.rows, []string{r.Name, thousands(r.Rate), ratio, most, fmt.Sprintf("%.1f", r.CPU), added, orDash(r.P50), orDash(r.P99)})
+		t.rows = append(t.rows, cells)
 	}
 	return t
 }
 
-// orDash writes a number of milliseconds, a dash for one that is not known.
-func orDash(ms float64) string {
-	if ms == 0 {
-		return "–"
+// String returns the report as Markdown.
+func (r *report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s. Medians of %d rounds of %g s, %d keys.\n", r.Title, r.Rounds, r.Seconds, r.Keys)
+	fmt.Fprintf(&b, "%s: %s; %s.\n%s", r.At.Format(time.DateOnly), r.Machine, r.Machine.versions(r.programs...), r.Noise)
+	for _, g := range r.Groups {
+		fmt.Fprintf(&b, "\n%s", g.table())
 	}
-	return fmt.Sprintf("%.2f", ms)
+	return b.String()
+}
+
+// finish prints a report, and writes the results.
+func (h *harness) finish(out io.Writer, r *report) error {
+	r.OtherWork = otherWorkSince(r.before)
+	return h.writeResults(out, r.Part, r.OtherWork, r, r.String())
+}
+
+// writeResults prints the text of a report, and writes text and figures into the directory
+// of results. It writes nothing when other programs took too much of the processors.
+func (h *harness) writeResults(out io.Writer, part string, otherWork float64, report any, text string) error {
+	if _, err := fmt.Fprintf(out, "\n%s\n", text); err != nil || h.o.printOnly {
+		return err
+	}
+	if err := otherWorkRefusal(otherWork); err != nil {
+		return err
+	}
+	base := filepath.Join(h.o.out, part)
+	err := errors.Join(os.MkdirAll(h.o.out, 0o755), os.WriteFile(base+".md", []byte(text), 0o644), writeJSON(base+".json", report))
+	if err == nil {
+		h.logf("written: %s.md, %[1]s.json", base)
+	}
+	return err
+}
+
+// table is text in rows and columns.
+type table struct {
+	head []string
+	rows [][]string
+}
+
+// String returns the table as Markdown with aligned columns. The first column is text, the
+// others are numbers.
+func (t table) String() string {
+	widths := make([]int, len(t.head))
+	for _, row := range append([][]string{t.head}, t.rows...) {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell), 3)
+		}
+	}
+	var b strings.Builder
+	t.line(&b, t.head, widths)
+	for i, w := range widths {
+		rule := strings.Repeat("-", w+2)
+		if i > 0 {
+			rule = rule[1:] + ":"
+		}
+		b.WriteString("|" + rule)
+	}
+	b.WriteString("|\n")
+	for _, row := range t.rows {
+		t.line(&b, row, widths)
+	}
+	return b.String()
+}
+
+// line writes one row.
+func (t table) line(b *strings.Builder, row []string, widths []int) {
+	for i, w := range widths {
+		pad := strings.Repeat(" ", w-utf8.RuneCountInString(row[i]))
+		if i == 0 {
+			b.WriteString("| " + row[i] + pad + " ")
+		} else {
+			b.WriteString("| " + pad + row[i] + " ")
+		}
+	}
+	b.WriteString("|\n")
 }
 
 // thousands writes a number without its fraction, in groups of three digits.
@@ -142,55 +245,43 @@ func thousands(f float64) string {
 	return s
 }
 
-// String returns the report as it is printed: the tables and how they came about.
-func (r *report) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s. Medians of %d rounds of %g s, %d keys.\n", r.Title, r.Rounds, r.Seconds, r.Keys)
-	fmt.Fprintf(&b, "%s: %s; %s.\n", r.At.Format(time.DateOnly), r.Machine, r.Machine.versions(r.programs...))
-	b.WriteString(others(r.Others))
-	for _, g := range r.Groups {
-		fmt.Fprintf(&b, "\n%s", g.table())
+// median returns the median of values, 0 for none.
+func median[T ~int64 | ~float64](values []T) T {
+	s := slices.Sorted(slices.Values(values))
+	switch n := len(s); {
+	case n == 0:
+		return 0
+	case n%2 == 0:
+		return (s[n/2-1] + s[n/2]) / 2
+	default:
+		return s[n/2]
 	}
-	return b.String()
 }
 
-// write prints a report, and writes it as text, chart and figures into a directory.
-func write(out io.Writer, dir, part string, report any, text string, c chart) error {
-	if _, err := fmt.Fprintf(out, "\n%s\n", text); err != nil {
-		return err
+// spread returns the least and the greatest of values.
+func spread[T cmp.Ordered](values []T) (least, greatest T) {
+	if len(values) == 0 {
+		return least, greatest
 	}
-	figures, err := json.MarshalIndent(report, "", "\t")
-	if err != nil {
-		return err
-	}
-	base := filepath.Join(dir, part)
-	err = errors.Join(
-		os.MkdirAll(dir, 0o755),
-		os.WriteFile(base+".md", []byte(text), 0o644),
-		os.WriteFile(base+".json", append(figures, '\n'), 0o644),
-		os.WriteFile(base+".svg", []byte(c.String()), 0o644),
-	)
-	if err == nil {
-		_, err = fmt.Fprintf(out, "Written: %s.md, %[1]s.svg, %[1]s.json\n", base)
-	}
-	return err
+	return slices.Min(values), slices.Max(values)
 }
 
-// write prints the report and writes it into a directory.
-func (r *report) write(out io.Writer, dir string) error {
-	r.Others = r.since()
-	return write(out, dir, r.Part, r, r.String(), r.chart())
+// collect returns f of every value.
+func collect[S any, T any](values []S, f func(S) T) []T {
+	out := make([]T, len(values))
+	for i, v := range values {
+		out[i] = f(v)
+	}
+	return out
 }
 
-// chart returns the chart of the report: requests a second of every subject.
-func (r *report) chart() chart {
-	c := chart{title: r.Title, unit: "requests/s", note: r.Machine.String()}
-	for _, g := range r.Groups {
-		bars := barGroup{name: g.Name}
-		for i, row := range g.Rows {
-			bars.bars = append(bars.bars, bar{name: row.Name, value: row.Rate, label: thousands(row.Rate), colour: i})
+// ratios returns a[i] / b[i] of every round, without the rounds in which b is 0.
+func ratios(a, b []float64) []float64 {
+	var out []float64
+	for i := range min(len(a), len(b)) {
+		if b[i] != 0 {
+			out = append(out, a[i]/b[i])
 		}
-		c.groups = append(c.groups, bars)
 	}
-	return c
+	return out
 }

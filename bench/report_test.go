@@ -3,9 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// samples returns a series of rates and of processor time for a request.
-func samplesOf(name, base string, adds bool, rates []int64, cost time.Duration) series {
-	s := series{subject: &subject{name: name, base: base, adds: adds}}
+// newSeries returns a series with the requests/s and CPU times per request of its rounds.
+func newSeries(name string, rates []int64, cost time.Duration, bases ...string) series {
+	s := series{subject: &subject{name: name, bases: bases}}
 	for _, r := range rates {
 		s.samples = append(s.samples, sample{Requests: r, Elapsed: time.Second, CPU: cost * time.Duration(r),
 			P50: time.Millisecond, P99: 2500 * time.Microsecond})
@@ -26,43 +23,56 @@ func samplesOf(name, base string, adds bool, rates []int64, cost time.Duration) 
 }
 
 func testReport() *report {
-	l := testLab()
-	l.began = time.Date(2026, 3, 12, 12, 0, 0, 0, time.UTC)
-	l.machine = machine{CPU: "A & B", Cores: 2, Memory: "4 GiB", Kernel: "6.1", Go: "1.26", Programs: map[string]string{"wrk": "4.1.0", "Redis": "7"}}
-	r := l.newReport("proxy", "Requests <here>", "wrk", "nginx")
+	h := testHarness()
+	h.began = time.Date(2026, 3, 12, 12, 0, 0, 0, time.UTC)
+	h.machine = machine{CPU: "A & B", Cores: 2, Memory: "4 GiB", Kernel: "6.1", Go: "1.26", Programs: map[string]string{"wrk": "4.1.0", "Redis": "7"}}
+	h.noise = noise{Deviation: 0.0123, Plain: 15_000, Best: 16_000}
+	r := h.newReport("proxy", "Requests", "wrk", "nginx")
 	r.add("32 connections", []series{
-		samplesOf("plain", "plain", false, []int64{10000, 20000, 15000}, 50*time.Microsecond),
-		samplesOf("ours", "plain", true, []int64{9500, 10000, 12345}, 53*time.Microsecond),
-		samplesOf("other", "plain", false, []int64{30000, 60000, 30000}, 20*time.Microsecond),
+		newSeries("plain", []int64{10_000, 20_000, 15_000}, 50*time.Microsecond),
+		newSeries("headers", []int64{10_000, 16_000, 12_345}, 51*time.Microsecond, "plain"),
+		newSeries("ours", []int64{9_500, 10_000, 12_345}, 53*time.Microsecond, "plain", "headers", "not measured"),
+		newSeries("other", []int64{30_000, 60_000, 30_000}, 20*time.Microsecond, "plain"),
 	})
 	return r
 }
 
-// The table has the medians of all rounds, and the ratio is the median of the rounds'
-// ratios: not that of the medians.
+// The table has medians of all rounds. A ratio is the median of the ratios of the rounds,
+// not the ratio of the medians. The report tells the noise.
 func TestReport(t *testing.T) {
-	want := `Requests <here>. Medians of 3 rounds of 1 s, 1 keys.
+	want := `Requests. Medians of 3 rounds of 1 s, 1 keys.
 2026-03-12: 2 cores of A & B, 4 GiB of memory, Linux 6.1, Go 1.26; wrk 4.1.0.
+Noise: plain Caddy differs from itself by 1.2 %, at 15,000 requests/s.
 
-| 32 connections | requests/s | ratio | least–most | CPU µs/request | added µs | p50 ms | p99 ms |
-|----------------|-----------:|------:|-----------:|---------------:|---------:|-------:|-------:|
-| plain          |     15,000 |     1 |            |           50.0 |          |   1.00 |   2.50 |
-| ours           |     10,000 |  0.82 |  0.50–0.95 |           53.0 |     +3.0 |   1.00 |   2.50 |
-| other          |     30,000 |  3.00 |  2.00–3.00 |           20.0 |          |   1.00 |   2.50 |
+| 32 connections | requests/s | p50 ms | p99 ms | CPU µs/request | ratio to plain | added µs | ratio to headers | added µs |
+|----------------|-----------:|-------:|-------:|---------------:|---------------:|---------:|-----------------:|---------:|
+| plain          |     15,000 |   1.00 |   2.50 |           50.0 |                |          |                  |          |
+| headers        |     12,345 |   1.00 |   2.50 |           51.0 |           0.82 |     +1.0 |                  |          |
+| ours           |     10,000 |   1.00 |   2.50 |           53.0 |           0.82 |     +3.0 |             0.95 |     +2.0 |
+| other          |     30,000 |   1.00 |   2.50 |           20.0 |           3.00 |    -30.0 |                  |          |
 `
 	if diff := cmp.Diff(want, testReport().String()); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
 }
 
-// What is written can be read by machines, and has every sample.
-func TestReportIsWritten(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "new")
+// The results are the printed text, and JSON with every sample. A busy machine prints, and
+// leaves the results of an earlier run alone.
+func TestResultsAreWritten(t *testing.T) {
+	h, r := testHarness(), testReport()
+	h.o.out = filepath.Join(t.TempDir(), "new")
 	var out bytes.Buffer
-	if err := testReport().write(&out, dir); err != nil {
+	if err := h.writeResults(&out, r.Part, 0.2, r, r.String()); err == nil || !strings.Contains(err.Error(), "other programs took 20 %") {
+		t.Errorf("busy machine: got %v, want an error with the share", err)
+	}
+	if _, err := os.Stat(h.o.out); err == nil {
+		t.Error("busy machine: results were written")
+	}
+	out.Reset()
+	if err := h.writeResults(&out, r.Part, 0.01, r, r.String()); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "proxy.json"))
+	text, err := os.ReadFile(filepath.Join(h.o.out, "proxy.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,50 +83,43 @@ func TestReportIsWritten(t *testing.T) {
 	if n := len(got.Groups[0].Rows[1].Samples); n != 3 || got.Machine.Kernel != "6.1" {
 		t.Errorf("proxy.json: got %d samples and %+v, want 3 and the machine", n, got.Machine)
 	}
-	if text, err = os.ReadFile(filepath.Join(dir, "proxy.md")); err != nil || !strings.Contains(out.String(), string(text)) {
-		t.Errorf("proxy.md is not what was printed (%v):\n%s", err, text)
+	if text, err = os.ReadFile(filepath.Join(h.o.out, "proxy.md")); err != nil || !strings.Contains(out.String(), string(text)) {
+		t.Errorf("proxy.md is not the printed text (%v):\n%s", err, text)
 	}
 }
 
-// The chart is well-formed, whatever is in names, with one bar for each row and no bar
-// beyond the edge.
-func TestChart(t *testing.T) {
-	svg := testReport().chart().String()
-	d, bars := xml.NewDecoder(strings.NewReader(svg)), 0
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
+// A median of an even number of values is the mean of the middle two. The order of the
+// values stays.
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{
+		{nil, 0}, {[]float64{7}, 7}, {[]float64{9, 1}, 5}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 100, 1, 2}, 3},
+	} {
+		before := append([]float64(nil), c.values...)
+		if got := median(c.values); got != c.want {
+			t.Errorf("median(%v): got %v, want %v", c.values, got, c.want)
 		}
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, svg)
-		}
-		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "rect" {
-			bars++
-		}
-	}
-	if want := 3 + 1; bars != want { // and the background
-		t.Errorf("got %d rectangles, want %d", bars, want)
-	}
-	for _, want := range []string{"Requests &lt;here&gt;", "A &amp; B", ">10,000<"} {
-		if !strings.Contains(svg, want) {
-			t.Errorf("the chart has no %q:\n%s", want, svg)
+		if diff := cmp.Diff(before, c.values); diff != "" {
+			t.Errorf("median changed its values: %s", diff)
 		}
 	}
 }
 
-// A chart of nothing is a chart.
-func TestChartOfNothing(t *testing.T) {
-	svg := chart{groups: []barGroup{{name: "none", bars: []bar{{name: "zero"}}}}}.String()
-	if err := xml.Unmarshal([]byte(svg), new(struct{})); err != nil || strings.Contains(svg, "NaN") {
-		t.Errorf("got %v:\n%s", err, svg)
+// A ratio compares measurements of the same round, and is never infinite.
+func TestRatios(t *testing.T) {
+	got := ratios([]float64{1, 2, 3, 4}, []float64{2, 0, 4})
+	if diff := cmp.Diff([]float64{0.5, 0.75}, got); diff != "" {
+		t.Errorf("ratios (-want +got):\n%s", diff)
 	}
 }
 
-func TestThousands(t *testing.T) {
-	for f, want := range map[float64]string{0: "0", 999.4: "999", 999.6: "1,000", 1234567: "1,234,567", 123456: "123,456"} {
-		if got := thousands(f); got != want {
-			t.Errorf("thousands(%v): got %s, want %s", f, got, want)
-		}
+func TestSpread(t *testing.T) {
+	if least, greatest := spread([]float64{2, 9, 1}); least != 1 || greatest != 9 {
+		t.Errorf("spread: got %v to %v, want 1 to 9", least, greatest)
+	}
+	if least, greatest := spread[float64](nil); least != 0 || greatest != 0 {
+		t.Errorf("spread of nothing: got %v to %v, want 0", least, greatest)
 	}
 }

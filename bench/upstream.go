@@ -2,23 +2,24 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
+	"os"
 )
 
-// upstreamCommand is the argument with which this program is an upstream instead.
+// upstreamCommand is the first argument that makes this program an upstream.
 const upstreamCommand = "upstream"
 
-// upstreamBody is what the upstream answers to every request.
+// upstreamBody is the body of every answer of the upstream.
 const upstreamBody = `{"items":[{"id":17,"name":"A thing","price":"12.00"},{"id":18,"name":"Another","price":"8.50"}]}` + "\n"
 
-// upstreamAnswer is the whole of it.
+// upstreamAnswer is the whole answer.
 var upstreamAnswer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 	len(upstreamBody), upstreamBody)
 
-// runUpstream serves on an address: requests without a body, one after the other on a
-// connection. It does as little as it can, so that the proxy in front of it is what is
-// measured.
+// runUpstream answers requests without a body on an address. It does as little as possible,
+// so that the proxy in front of it dominates the measurement.
 func runUpstream(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("want an address, got %q", args)
@@ -36,7 +37,7 @@ func runUpstream(args []string) error {
 	}
 }
 
-// answerAll answers the requests of a connection until it is closed.
+// answerAll answers the requests of a connection until the client closes it.
 func answerAll(c net.Conn) {
 	defer c.Close()
 	blank := []byte("\r\n\r\n")
@@ -60,4 +61,21 @@ func answerAll(c net.Conn) {
 		}
 		have = copy(buf, buf[end+len(blank):have])
 	}
+}
+
+// startUpstream starts this program as an upstream, and returns its address.
+func (h *harness) startUpstream(ctx context.Context, name string) (string, *process, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return "", nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, err
+	}
+	p, err := h.start(name, nil, self, upstreamCommand, addr)
+	if err != nil {
+		return "", nil, err
+	}
+	return addr, p, p.ready(ctx, accepts("tcp", addr))
 }

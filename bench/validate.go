@@ -4,208 +4,124 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
-	"slices"
 )
 
-// The names of what the part validate measures.
+// Names of the subjects of the part validate.
 const (
-	respondFloor = "Caddy respond, the same answer"
-	validateOf   = "Limitkeeper /validate, " // and where it keeps what it counts
-	validatePath = "/functions/v1/validate"
-	nowhere      = "127.0.0.1:1" // an upstream that nothing is sent to
-	overTLS      = ", over TLS"
-	ratelimitOf  = "envoyproxy/ratelimit with Redis"
-	fourWindows  = ", four windows"
+	staticRespond = "Caddy respond, same headers and body"
+	validateName  = "Limitkeeper /validate, " // followed by its store
+	ratelimitName = "envoyproxy/ratelimit with Redis"
 )
 
-// allowedBy finds the beginning of an answer of ratelimit that allows.
-var allowedBy = regexp.MustCompile(`^\{"overallCode": ?"OK"`)
+const (
+	validatePath = "/functions/v1/validate"
+	// noUpstream stands where a configuration needs an upstream that gets no request.
+	noUpstream          = "127.0.0.1:1"
+	validateConnections = 32
+)
 
-// runValidate measures what it costs to ask for a decision.
-func runValidate(ctx context.Context, l *lab) error {
-	defer l.stopAll()
-	groups, err := l.validateGroups(ctx)
+// runValidate measures POST /validate, beside a static answer and ratelimit.
+func runValidate(ctx context.Context, h *harness) error {
+	defer h.stopAll()
+	r := h.newReport("validate", "Decisions by POST /validate, over HTTP/1.1", "Caddy", "ratelimit", "Redis", "wrk")
+	var all []*limitkeeper
+	redis, err := h.onRedis(ctx, "redis-validate")
 	if err != nil {
 		return err
 	}
-	connections := l.o.connections
-	if len(connections) == 0 {
-		connections = []int{32}
-	}
-	r := l.newReport("validate", "Decisions that are asked for, on loopback",
-		"Caddy", "ratelimit", "Redis", "wrk", "h2load")
-	for _, c := range connections {
-		for _, g := range groups {
-			all, err := l.measure(ctx, g.subjects, c)
-			if err != nil {
-				return err
-			}
-			r.add(fmt.Sprintf("%s, %d connections", g.name, c), all)
+	for _, store := range []storeConfig{onBadger("process"), onBadger("power"), redis} {
+		l, err := h.startLimitkeeper(ctx, store, noUpstream)
+		if err != nil {
+			return err
 		}
+		all = append(all, l)
 	}
-	return r.write(os.Stdout, l.o.out)
+	plain, err := h.validateSubjects(ctx, all, false)
+	if err != nil {
+		return err
+	}
+	ratelimit, err := h.ratelimitSubject(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", ratelimitName, err)
+	}
+	ratelimit.bases = []string{staticRespond}
+	if err := h.measureGroup(ctx, r, "HTTP, 32 connections", append(plain, ratelimit), validateConnections); err != nil {
+		return err
+	}
+	secure, err := h.validateSubjects(ctx, all[:1], true)
+	if err != nil {
+		return err
+	}
+	if err := h.measureGroup(ctx, r, "HTTPS, 32 connections", secure, validateConnections); err != nil {
+		return err
+	}
+	return h.finish(os.Stdout, r)
 }
 
-// subjects that are measured in turn, over the same protocol.
-type subjects struct {
-	name     string
-	subjects []*subject
-}
-
-// validateGroups starts what is to be measured.
-func (l *lab) validateGroups(ctx context.Context) ([]subjects, error) {
-	var all []*ours
-	for _, durability := range []string{"process", "power"} {
-		o, err := l.startOurs(ctx, onBadger(durability), nowhere)
+// validateSubjects returns the static answer, and /validate of each Limitkeeper.
+func (h *harness) validateSubjects(ctx context.Context, all []*limitkeeper, tls bool) ([]*subject, error) {
+	static, err := h.staticSubject(ctx, all[0], tls)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", staticRespond, err)
+	}
+	list := []*subject{static}
+	for _, l := range all {
+		addr := l.plainAPI
+		if tls {
+			addr = l.api
+		}
+		t := l.validateTarget(addr, tls, l.keys)
+		w, err := newWrk(h, "wrk-"+port(addr), t)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, o)
+		list = append(list, &subject{name: validateName + l.store.title, bases: []string{staticRespond},
+			run: w.run, probe: t.probe, cpu: cpuOf(l.processes()), counted: l.counted})
 	}
-	floor, err := l.startFloor(ctx, all[0], true)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", respondFloor, err)
-	}
-	groups := []subjects{{name: "HTTP/1.1 over TLS"}, {name: "HTTP/2"}, {name: "HTTP/1.1"}}
-	groups[0].subjects, err = l.overHTTP1(floor, all)
+	return list, nil
+}
+
+// staticSubject starts a Caddy that gives one answer of /validate to every request, with
+// the same header fields and body.
+func (h *harness) staticSubject(ctx context.Context, l *limitkeeper, tls bool) (*subject, error) {
+	a, err := l.validateTarget(l.plainAPI, false, l.keys[:1]).ask()
 	if err != nil {
 		return nil, err
 	}
-	if groups[1].subjects, err = l.overHTTP2(floor, all); err != nil {
+	addr, err := freeAddr()
+	if err != nil {
 		return nil, err
 	}
-	groups[2].subjects, err = l.besideRatelimit(ctx, all[0])
-	return l.wanted(groups), err
-}
-
-// wanted returns the groups with the subjects that are to be measured. The first of a
-// group is what the ratios of the others are to.
-func (l *lab) wanted(groups []subjects) []subjects {
-	for i := range groups {
-		groups[i].subjects = slices.DeleteFunc(groups[i].subjects, func(s *subject) bool { return !l.o.wants(s.name) })
-		for _, s := range groups[i].subjects {
-			s.base = groups[i].subjects[0].name
-		}
+	t := l.validateTarget(addr, tls, h.fakeKeys())
+	t.want, t.whole = a.body, true
+	site := "http://" + addr
+	if tls {
+		site = "localhost:" + port(addr)
 	}
-	return slices.DeleteFunc(groups, func(g subjects) bool { return len(g.subjects) == 0 })
+	p, err := h.startCaddy("caddy-respond-"+port(addr), fmt.Sprintf(siteConfig, site, staticAnswer(a)))
+	if err != nil {
+		return nil, err
+	}
+	if err := p.ready(ctx, func() error { _, err := t.ask(); return err }); err != nil {
+		return nil, err
+	}
+	w, err := newWrk(h, "wrk-"+port(addr), t)
+	if err != nil {
+		return nil, err
+	}
+	return &subject{name: staticRespond, run: w.run, probe: t.probe, cpu: cpuOf([]*process{p})}, nil
 }
 
-// validateBody returns the body of a request for a decision.
-func validateBody(key string) string {
-	return fmt.Sprintf(`{"api_key":"%s","endpoint":"/v1/items","method":"GET"}`, key)
-}
-
-// validate returns a complete request for a decision on a key.
-func (o *ours) validate(host, key string) string {
-	return post(host, validatePath, "Authorization: Bearer "+o.owner+"\r\nX-Forwarded-Proto: https\r\n", validateBody(key))
-}
-
-// validateTarget returns the target of ours on an address of the REST API.
-func (o *ours) validateTarget(addr string, tls bool) *target {
+// validateTarget returns the requests for decisions on keys, to an address.
+func (l *limitkeeper) validateTarget(addr string, tls bool, keys []string) *target {
 	t := &target{addr: addr, tls: tls, want: `{"success":true,"details":{"current_usage":`}
 	host := addr
 	if tls {
 		host = "localhost:" + port(addr)
 	}
-	for _, k := range o.secrets {
-		t.requests = append(t.requests, o.validate(host, k))
+	fields := "Authorization: Bearer " + l.ownerKey + "\r\nX-Forwarded-Proto: https\r\n"
+	for _, k := range keys {
+		t.requests = append(t.requests, post(host, validatePath, fields, fmt.Sprintf(`{"api_key":"%s","endpoint":"/v1/items","method":"GET"}`, k)))
 	}
 	return t
-}
-
-// http1 returns the subject of ours over HTTP/1.1.
-func (l *lab) http1(name string, o *ours, addr string, tls bool) (*subject, error) {
-	t := o.validateTarget(addr, tls)
-	w, err := newWrk(l, "wrk-"+port(addr), t)
-	if err != nil {
-		return nil, err
-	}
-	return &subject{name: name, run: w.run, probe: t.probe, cpu: o.cpu(), counted: o.counted}, nil
-}
-
-// overHTTP1 returns the floor and ours over TLS.
-func (l *lab) overHTTP1(f *floor, all []*ours) ([]*subject, error) {
-	s, err := f.http1(l, all[0])
-	if err != nil {
-		return nil, err
-	}
-	list := []*subject{s}
-	for _, o := range all {
-		s, err := l.http1(validateOf+o.kept.called, o, o.api, true)
-		if err != nil {
-			return nil, err
-		}
-		s.adds = true
-		list = append(list, s)
-	}
-	return list, nil
-}
-
-// overHTTP2 returns the same over HTTP/2.
-func (l *lab) overHTTP2(f *floor, all []*ours) ([]*subject, error) {
-	s, err := l.http2(respondFloor, f.target(all[0], all[0].secrets[:1]), all[0])
-	if err != nil {
-		return nil, err
-	}
-	s.cpu = cpuOf([]int{f.process.pid()})
-	list := []*subject{s}
-	for _, o := range all {
-		if s, err = l.oursHTTP2(o); err != nil {
-			return nil, err
-		}
-		s.adds = true
-		list = append(list, s)
-	}
-	return list, nil
-}
-
-// oursHTTP2 returns the subject of ours over HTTP/2.
-func (l *lab) oursHTTP2(o *ours) (*subject, error) {
-	s, err := l.http2(validateOf+o.kept.called, o.validateTarget(o.api, true), o)
-	if err == nil {
-		s.cpu, s.counted = o.cpu(), o.counted
-	}
-	return s, err
-}
-
-// http2 returns the subject of a target over HTTP/2, which is asked with the first key
-// of ours. Whose processor time counts is to be filled in.
-func (l *lab) http2(name string, t *target, o *ours) (*subject, error) {
-	h, err := newH2load(l, "h2load-"+port(t.addr), t, validatePath, validateBody(o.secrets[0]),
-		"content-type: application/json", "authorization: Bearer "+o.owner)
-	if err != nil {
-		return nil, err
-	}
-	return &subject{name: name, run: h.run, streams: streams,
-		probe: func() (int64, error) { a, err := t.ask(); return int64(len(a.body)), err }}, nil
-}
-
-// besideRatelimit returns ratelimit, the floor, and ours over HTTP/1.1 without TLS as
-// ratelimit has it, and with.
-func (l *lab) besideRatelimit(ctx context.Context, o *ours) ([]*subject, error) {
-	var list []*subject
-	if l.wantsAny(ratelimitOf, ratelimitOf+fourWindows) {
-		var err error
-		if list, err = l.ratelimitSubjects(ctx); err != nil {
-			return nil, fmt.Errorf("%s: %w", ratelimitOf, err)
-		}
-	}
-	if l.o.wants(respondFloor) {
-		f, err := l.startFloor(ctx, o, false)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", respondFloor, err)
-		}
-		s, err := f.http1(l, o)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, s)
-	}
-	plain, err := l.http1(validateOf+o.kept.called, o, o.plainAPI, false)
-	if err != nil {
-		return nil, err
-	}
-	secure, err := l.http1(validateOf+o.kept.called+overTLS, o, o.api, true)
-	return append(list, plain, secure), err
 }

@@ -9,29 +9,37 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// anAnswer is one as ours gives.
-var anAnswer = answer{
+// exampleAnswer is an answer of /validate.
+var exampleAnswer = answer{
 	header: http.Header{"Content-Type": {"application/json"}, "Cache-Control": {"no-store"}, "X-Ratelimit-Plan": {"Bench"},
 		"Ratelimit": {`"year";r=9007199254740990;t=3450000`}, "Date": {"now"}, "Content-Length": {"5"}, "Server": {"Caddy"}},
 	body: `{"success":true,"details":{"current_usage":1}}` + "\n",
 }
 
-// The floor answers with what ours answers: leaving a field out would make it cheaper
-// than it is, and one that Caddy sets by itself would be there twice.
-func TestRespond(t *testing.T) {
-	want := []string{
-		"header Cache-Control `no-store`", "header Content-Type `application/json`",
-		"header Ratelimit `\"year\";r=9007199254740990;t=3450000`", "header X-Ratelimit-Plan `Bench`", "respond `" + anAnswer.body + "`",
+// The static answer has every header field of /validate, once: a missing field would make
+// it cheaper, and Caddy itself sets Server, Date and Content-Length.
+func TestStaticAnswer(t *testing.T) {
+	want := "header {\n\t\tCache-Control `no-store`\n\t\tContent-Type `application/json`\n\t\tRatelimit `\"year\";r=9007199254740990;t=3450000`\n" +
+		"\t\tX-Ratelimit-Plan `Bench`\n\t}\n\trespond `" + exampleAnswer.body + "`"
+	if got := staticAnswer(exampleAnswer); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
-	if got := respond(anAnswer); got != strings.Join(want, "\n\t") {
-		t.Errorf("got %s, want %s", got, strings.Join(want, "\n\t"))
+}
+
+// "Caddy, same headers" adds exactly the fields that the gateway adds to the answer of the
+// upstream.
+func TestAddedFields(t *testing.T) {
+	got := addedFields(exampleAnswer.header, http.Header{"Content-Type": {"application/json"}})
+	if diff := cmp.Diff([]string{"Cache-Control", "Ratelimit", "X-Ratelimit-Plan"}, fieldNames(got)); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
 	}
 }
 
 // Requests are complete and their bodies JSON, each with another key.
 func TestValidateTarget(t *testing.T) {
-	o := &ours{owner: "lk_owner", secrets: []string{"lk_user_1", "lk_user_2"}}
-	secure := o.validateTarget("127.0.0.1:8443", true)
+	l := &limitkeeper{ownerKey: "lk_owner"}
+	keys := []string{"lk_user_1", "lk_user_2"}
+	secure := l.validateTarget("127.0.0.1:8443", true, keys)
 	if len(secure.requests) != 2 || secure.url("/") != "https://localhost:8443/" {
 		t.Errorf("got %d requests to %s, want 2 to https://localhost:8443/", len(secure.requests), secure.url("/"))
 	}
@@ -46,38 +54,35 @@ func TestValidateTarget(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &got); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(map[string]string{"api_key": o.secrets[i], "endpoint": "/v1/items", "method": "GET"}, got); diff != "" {
+		if diff := cmp.Diff(map[string]string{"api_key": keys[i], "endpoint": "/v1/items", "method": "GET"}, got); diff != "" {
 			t.Errorf("body (-want +got):\n%s", diff)
 		}
 	}
-	if plain := o.validateTarget("127.0.0.1:8080", false); plain.url("/x") != "http://127.0.0.1:8080/x" {
+	if plain := l.validateTarget("127.0.0.1:8080", false, keys); plain.url("/x") != "http://127.0.0.1:8080/x" {
 		t.Errorf("without TLS: got %s", plain.url("/x"))
 	}
 }
 
-// ratelimit is asked about one key in each window, and only an answer that allows is right, however
-// its JSON is spaced.
-func TestRatelimitBodies(t *testing.T) {
+// ratelimit decides on one key for each request, by a rule that exists. Only an answer that
+// allows is right, with or without spaces in its JSON.
+func TestRatelimit(t *testing.T) {
 	var got struct {
 		Domain      string
 		Descriptors []struct{ Entries []struct{ Key, Value string } }
 	}
-	if err := json.Unmarshal([]byte(ratelimitBody("lk_user_1", []string{"month", "day"})), &got); err != nil {
+	if err := json.Unmarshal([]byte(ratelimitBody("lk_user_1")), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Domain != "bench" || len(got.Descriptors) != 2 {
-		t.Fatalf("got %+v, want two windows in the domain bench", got)
+	if len(got.Descriptors) != 1 || got.Descriptors[0].Entries[0].Value != "lk_user_1" {
+		t.Fatalf("got %+v, want the key", got)
 	}
-	for i, want := range []string{"api_key_month", "api_key_day"} {
-		if e := got.Descriptors[i].Entries[0]; e.Key != want || e.Value != "lk_user_1" {
-			t.Errorf("got %+v, want the key in %s", e, want)
-		}
-		if !strings.Contains(ratelimitRules(), "key: "+want+"\n    rate_limit:\n      unit: "+strings.TrimPrefix(want, "api_key_")+"\n") {
-			t.Errorf("no rule for %s in %s", want, ratelimitRules())
+	for _, want := range []string{"domain: " + got.Domain + "\n", "key: " + got.Descriptors[0].Entries[0].Key + "\n"} {
+		if !strings.Contains(ratelimitRules, want) {
+			t.Errorf("no %q in %s", want, ratelimitRules)
 		}
 	}
 	for body, want := range map[string]bool{`{"overallCode":"OK", "st`: true, `{"overallCode": "OK","st`: true, `{"overallCode":"OVER_LIMIT"`: false, `{"overallCode":"OKAY"`: false} {
-		if got := allowedBy.MatchString(body); got != want {
+		if got := ratelimitAllowed.MatchString(body); got != want {
 			t.Errorf("%s: got %v, want %v", body, got, want)
 		}
 	}

@@ -1,6 +1,6 @@
--- The script that wrk runs. Its arguments: a file of complete requests, each ended by
--- a zero byte, and, to look at every body, one of what a body begins with and whether
--- that is all of it.
+-- The script that wrk runs. Arguments: a file of complete requests, each followed by a zero
+-- byte. To compare every body: a file with the beginning of each body, and "whole" when the
+-- file has the whole body.
 local requests, n, at = {}, 0, 0
 local threads = {}
 

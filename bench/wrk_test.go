@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// wrkText is what wrk prints around the result of the script.
+// wrkText is the output of wrk with the result of the script.
 const wrkText = `Running 2s test @ http://127.0.0.1:8080/
   1 threads and 32 connections
   51240 requests in 1.10s, 7.82MB read
@@ -29,7 +29,7 @@ func TestParseWrk(t *testing.T) {
 	}
 }
 
-// A run in which one answer was not as it should be is no measurement.
+// A run with one wrong answer is no measurement.
 func TestParseWrkRefusesWrongAnswers(t *testing.T) {
 	for name, text := range map[string]string{
 		"refused": fmt.Sprintf(wrkText, 10, 1, 0, 0),
@@ -45,9 +45,8 @@ func TestParseWrkRefusesWrongAnswers(t *testing.T) {
 	}
 }
 
-// Answers that are shorter or longer than the one that was looked at are noticed without
-// reading them: a number may have another digit, and one answer of a connection may be
-// cut.
+// The sum of bytes tells answers of another size without comparing bodies. Numbers may have
+// more digits, and each connection may have one interrupted answer.
 func TestCheckBytes(t *testing.T) {
 	for name, c := range map[string]struct {
 		bytes int64
@@ -63,7 +62,7 @@ func TestCheckBytes(t *testing.T) {
 	}
 }
 
-// The script prints what parseWrk reads.
+// wrk.lua prints every member that parseWrk reads.
 func TestScriptAndParserAgree(t *testing.T) {
 	for _, member := range []string{"requests", "microseconds", "bytes", "refused", "broken", "wrong", "p50", "p99"} {
 		if !strings.Contains(wrkScript, `"`+member+`":%d`) {

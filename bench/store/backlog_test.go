@@ -8,13 +8,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
-// backlog watches how much of the event log waits to be folded.
+// backlog is the peak size of the event log ahead of the checkpoint.
 type backlog struct {
 	stop   func()
-	halves [2]int64 // the most that waited, in the first and the second half
+	halves [2]int64 // peak bytes in the first and the second half of a load
 }
 
-// watch looks at the store until it is told to stop. Its halves are those of lasting.
+// watch samples the store every 100 ms until stop. lasting is the duration of the load.
 func watch(stats func() badgerstore.Stats, lasting time.Duration) *backlog {
 	b, done := new(backlog), make(chan struct{})
 	var group sync.WaitGroup
@@ -38,11 +38,10 @@ func watch(stats func() badgerstore.Stats, lasting time.Duration) *backlog {
 	return b
 }
 
-// report reports the halves, in MiB, and how often the store was folded and someone had
-// to wait for it, since before.
+// report reports the peaks in MiB, the checkpoints, and the requests that waited for one.
 func (k *backlog) report(b *testing.B, before, after badgerstore.Stats) {
-	b.ReportMetric(float64(k.halves[0])/(1<<20), "unfolded-first-MiB")
-	b.ReportMetric(float64(k.halves[1])/(1<<20), "unfolded-second-MiB")
-	b.ReportMetric(float64(after.Folds-before.Folds), "folds")
+	b.ReportMetric(float64(k.halves[0])/(1<<20), "backlog-first-MiB")
+	b.ReportMetric(float64(k.halves[1])/(1<<20), "backlog-second-MiB")
+	b.ReportMetric(float64(after.Folds-before.Folds), "checkpoints")
 	b.ReportMetric(float64(after.Waits-before.Waits), "waits")
 }

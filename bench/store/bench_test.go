@@ -18,50 +18,57 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
-// lasting is how long BenchmarkSustained loads the store.
-var lasting = flag.Duration("sustained", 10*time.Second, "how long BenchmarkSustained loads the store")
+var sustained = flag.Duration("sustained", 10*time.Second, "duration of the load of BenchmarkSustained")
 
-// million is the number of keys of the large store, and roomForAll a key cache that has
-// room for all of them.
 const (
-	million    = 1_000_000
-	roomForAll = 1_200_000
-	tenMillion = 10_000_000
-	unfolded   = 100_000
+	million         = 1_000_000  // keys of the large store
+	largeCache      = 1_200_000  // a key cache with room for all of these keys
+	historyEntries  = 10_000_000 // of BenchmarkOpen
+	afterCheckpoint = 100_000    // decisions of BenchmarkOpen in the log ahead of the checkpoint
 )
 
-// filled returns a copy of a store with so many keys.
+// filled returns the directory of a copy of a store with a number of keys.
 func filled(tb testing.TB, keys int) string {
 	tb.Helper()
 	return fixture(tb, strconv.Itoa(keys), withKeys(keys))
 }
 
-// BenchmarkDecide decides requests that are allowed. The key cache has room for all
-// keys, and all are in it.
+// distribution is how requests spread over keys.
+type distribution struct {
+	name string
+	pick func(keys int) picker
+}
+
+// BenchmarkDecide decides requests that are allowed. All keys are in the cache.
 func BenchmarkDecide(b *testing.B) {
-	for _, keys := range []int{10_000, million} {
-		b.Run(fmt.Sprint("keys=", keys), func(b *testing.B) {
-			s := open(b, filled(b, keys), keys, roomForAll)
+	for _, c := range []struct {
+		keys          int
+		distributions []distribution
+	}{{10_000, []distribution{{"uniform", uniform}}}, {million, []distribution{{"uniform", uniform}, {"zipf", zipf}}}} {
+		b.Run(fmt.Sprint("keys=", c.keys), func(b *testing.B) {
+			s := open(b, filled(b, c.keys), c.keys, largeCache)
 			s.warm(b)
-			for _, law := range []struct {
-				name string
-				pick picker
-			}{{"uniform", uniform(keys)}, {"zipf", zipf(keys)}} {
-				for _, d := range []badgerstore.Durability{badgerstore.Process, badgerstore.Power} {
-					for _, callers := range []int{1, 64, 256} {
-						b.Run(fmt.Sprintf("%s/%v/callers=%d", law.name, d, callers), func(b *testing.B) {
-							s.store.SetDurability(d)
-							s.benchmark(b, load{callers: callers, pick: law.pick, want: core.Allowed, n: int64(b.N)})
-						})
-					}
-				}
+			for _, by := range c.distributions {
+				s.decideBy(b, by.name, by.pick(c.keys))
 			}
 			s.check(b)
 		})
 	}
 }
 
-// benchmark drives a load and reports it.
+// decideBy runs a benchmark for each durability and number of callers.
+func (s *bench) decideBy(b *testing.B, name string, pick picker) {
+	for _, d := range []badgerstore.Durability{badgerstore.Process, badgerstore.Power} {
+		for _, callers := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/%v/callers=%d", name, d, callers), func(b *testing.B) {
+				s.store.SetDurability(d)
+				s.benchmark(b, load{callers: callers, pick: pick, want: core.Allowed, n: int64(b.N)})
+			})
+		}
+	}
+}
+
+// benchmark drives a load and reports its figures.
 func (s *bench) benchmark(b *testing.B, l load) {
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -70,7 +77,7 @@ func (s *bench) benchmark(b *testing.B, l load) {
 	f.report(b)
 }
 
-// must drives a load that must succeed.
+// must drives a load, and fails the benchmark when the load fails.
 func (s *bench) must(b *testing.B, l load) figures {
 	b.Helper()
 	f, err := s.drive(l)
@@ -80,9 +87,9 @@ func (s *bench) must(b *testing.B, l load) figures {
 	return f
 }
 
-// BenchmarkDenied decides requests of one key whose quota is used up.
+// BenchmarkDenied decides requests of one key with an exhausted quota.
 func BenchmarkDenied(b *testing.B) {
-	s := open(b, filled(b, 10_000), 10_000, roomForAll)
+	s := open(b, filled(b, 10_000), 10_000, largeCache)
 	if d, err := s.service.Validate(context.Background(), account, request(secret(spent))); err != nil || !d.Allowed() {
 		b.Fatalf("the first request: got %v, %v, want allowed", d.Outcome, err)
 	}
@@ -93,46 +100,40 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
-// BenchmarkSustained decides for as long as -sustained says, with everything that is
-// done in the background meanwhile. It is to be run once: -benchtime 1x.
+// BenchmarkSustained loads the store for the duration of -sustained, so that checkpoints run
+// under load. Run it with -benchtime 1x.
 func BenchmarkSustained(b *testing.B) {
-	s := open(b, filled(b, million), million, roomForAll)
+	s := open(b, filled(b, million), million, largeCache)
 	s.warm(b)
-	for _, law := range []struct {
-		name string
-		pick func(int) picker
-	}{{"uniform", uniform}, {"zipf", zipf}} {
-		b.Run(law.name, func(b *testing.B) {
-			for range b.N {
-				before, w := s.store.Stats(), watch(s.store.Stats, *lasting)
-				f := s.must(b, load{callers: 64, pick: law.pick(million), want: core.Allowed, lasting: *lasting})
-				w.stop()
-				w.report(b, before, s.store.Stats())
-				f.report(b)
-				b.ReportMetric(float64(f.mallocs)/float64(f.n), "allocs/decision")
-			}
-		})
-	}
+	b.Run("uniform", func(b *testing.B) {
+		for range b.N {
+			before, w := s.store.Stats(), watch(s.store.Stats, *sustained)
+			f := s.must(b, load{callers: 64, pick: uniform(million), want: core.Allowed, lasting: *sustained})
+			w.stop()
+			w.report(b, before, s.store.Stats())
+			f.report(b)
+			b.ReportMetric(float64(f.mallocs)/float64(f.n), "allocs/op")
+		}
+	})
 	s.check(b)
 }
 
-// BenchmarkCold decides the first request of keys that are not in memory, one after the
-// other. The files of the store are in the memory of the system.
+// BenchmarkCold decides the first request of keys that are not in memory. The files of the
+// store are in the page cache.
 func BenchmarkCold(b *testing.B) {
 	s := open(b, filled(b, million), million, core.DefaultKeyCache)
 	next := 0
 	b.ReportAllocs()
 	b.ResetTimer()
 	f := s.must(b, load{callers: 1, n: int64(min(b.N, million)), want: core.Allowed, pick: func(int) func() int {
-		return func() int { next = (next + 611_953) % million; return next } // a prime: no key twice
+		return func() int { next = (next + 611_953) % million; return next } // a prime step visits each key once
 	}})
 	b.StopTimer()
 	f.report(b)
 }
 
-// BenchmarkMemory says how much memory a process has with a million keys in the store and
-// the default key cache, after half a million decisions, a few for each key that it has
-// room for. It is to be run once.
+// BenchmarkMemory reports the memory of a process with a million keys in the store and the
+// default key cache, after half a million decisions. Run it with -benchtime 1x.
 func BenchmarkMemory(b *testing.B) {
 	s := open(b, filled(b, million), million, core.DefaultKeyCache)
 	f := s.must(b, load{callers: 64, pick: uniform(million), want: core.Allowed, n: million / 2})
@@ -147,10 +148,10 @@ func BenchmarkMemory(b *testing.B) {
 	b.ReportMetric(mebibytes("VmHWM:"), "peak-MiB")
 }
 
-// BenchmarkMemoryOfKey says how much of the heap a key takes that is in memory with its
-// counter, and a tenth of its user: of 200,000 that are read. It is to be run once.
-func BenchmarkMemoryOfKey(b *testing.B) {
-	s := open(b, filled(b, million), million, roomForAll)
+// BenchmarkMemoryPerKey reports the heap for each cached key, with its counter and a tenth of
+// its user. It reads 200,000 keys. Run it with -benchtime 1x.
+func BenchmarkMemoryPerKey(b *testing.B) {
+	s := open(b, filled(b, million), million, largeCache)
 	s.keys = million / 5
 	before := heap()
 	s.warm(b)
@@ -158,7 +159,7 @@ func BenchmarkMemoryOfKey(b *testing.B) {
 	runtime.KeepAlive(s)
 }
 
-// heap returns the bytes of the heap that are in use.
+// heap returns the bytes of reachable objects.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -167,23 +168,23 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// dieIn is the environment variable that names the directory in which a process of the
-// test makes decisions until it is killed.
+// dieIn is the environment variable with the directory of a store. A process that has the
+// variable makes decisions there and kills itself.
 const dieIn = "BENCH_DIE_IN"
 
-// BenchmarkOpen opens a store of a million keys with ten million entries in its history,
-// which was killed after 100,000 more decisions, and makes the first decision. The files
-// are in the memory of the system. It is to be run once.
+// BenchmarkOpen opens a store with a million keys and ten million entries in its history, and
+// makes the first decision. A process with the store ended by SIGKILL after 100,000 more
+// decisions. The files are in the page cache. Run it with -benchtime 1x.
 func BenchmarkOpen(b *testing.B) {
 	dir := fixture(b, "1000000-with-history", func(dir string) error {
-		return errors.Join(copyDir(dir, filled(b, million)), decideIn(dir, tenMillion))
+		return errors.Join(copyDir(dir, filled(b, million)), decideIn(dir, historyEntries))
 	})
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), dieIn+"="+dir)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		b.Fatalf("the process that is to be killed: %v\n%s", err, &out)
+		b.Fatalf("the process ended with %v, want SIGKILL\n%s", err, &out)
 	}
 	start := time.Now()
 	s := open(b, dir, 1, core.DefaultKeyCache)
@@ -194,24 +195,24 @@ func BenchmarkOpen(b *testing.B) {
 	b.ReportMetric(float64(time.Since(start).Microseconds())/1e3, "first-answer-ms")
 	b.ReportMetric(float64(opened.Microseconds())/1e3, "open-ms")
 	s.keys = million
-	if got := s.counted(b); got != tenMillion+unfolded+1 {
-		b.Errorf("after opening: got %d counted, want %d", got, tenMillion+unfolded+1)
+	if got := s.counted(b); got != historyEntries+afterCheckpoint+1 {
+		b.Errorf("after opening: got %d counted, want %d", got, historyEntries+afterCheckpoint+1)
 	}
 }
 
-// decideIn opens the store in a directory and makes so many decisions, on all keys alike.
+// decideIn opens the store in a directory and makes n decisions, the same number on each key.
 func decideIn(dir string, n int64) (err error) {
-	s, err := badgerstore.Open(dir, badgerstore.Options{CounterCache: 2 * roomForAll})
+	s, err := badgerstore.Open(dir, badgerstore.Options{CounterCache: 2 * largeCache})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	b := &bench{dir: dir, keys: million, store: s, service: newService(s, roomForAll)}
+	b := &bench{dir: dir, keys: million, store: s, service: newService(s, largeCache)}
 	_, err = b.drive(load{callers: 64, pick: sweep(million, 64), want: core.Allowed, n: n})
 	return err
 }
 
-// TestMain is also the process that is killed.
+// TestMain runs die in the process that BenchmarkOpen starts.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(dieIn); dir != "" {
 		die(dir)
@@ -219,15 +220,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// die makes decisions and ends as by kill -9.
+// die makes decisions and ends by SIGKILL.
 func die(dir string) {
-	s, err := badgerstore.Open(dir, badgerstore.Options{CounterCache: 2 * roomForAll})
+	s, err := badgerstore.Open(dir, badgerstore.Options{CounterCache: 2 * largeCache})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	b := &bench{dir: dir, keys: million, store: s, service: newService(s, roomForAll)}
-	if _, err := b.drive(load{callers: 64, pick: uniform(million), want: core.Allowed, n: unfolded}); err != nil {
+	b := &bench{dir: dir, keys: million, store: s, service: newService(s, largeCache)}
+	if _, err := b.drive(load{callers: 64, pick: uniform(million), want: core.Allowed, n: afterCheckpoint}); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}

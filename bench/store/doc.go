@@ -1,19 +1,19 @@
 // Package store has the benchmarks of decisions: core over badgerstore, without HTTP.
-// bench/run store runs them and prints tables; by hand, for one of them:
+// bench/run store runs them and prints tables. To run one by hand:
 //
 //	go test ./bench/store -run '^$' -bench Decide/keys=10000/uniform -benchmem
 //
-// Every benchmark checks that each decision came out as it should, and in the end that
-// the counters have grown by exactly what was decided. Beside the columns of
-// package testing they report:
+// Every benchmark checks the outcome of each decision. At the end it compares the counters
+// with the number of allowed requests. Beside the columns of package testing, the
+// benchmarks report:
 //
-//	decisions/s   decisions a second, of all callers together
-//	cpu-µs/op     processor time for a decision, with everything in the background and
-//	              what the benchmark itself uses
-//	p50-µs p99-µs how long a caller waits, from one decision in 16
-//	disk-B/op     by how much the directory grows for a decision
-//	written-B/op  what is written to the disk for a decision, with what is rewritten
+//	decisions/s   decisions per second of all callers together
+//	cpu-µs/op     CPU time per decision, with the work in the background and the
+//	              benchmark itself
+//	p50-µs p99-µs latency of a caller, from one decision in 16
+//	disk-B/op     growth of the directory per decision
+//	written-B/op  bytes written to disk per decision, including bytes written again
 //
-// Stores with many keys take a while to fill. They are made once, in the directory that
-// the environment variable BENCH_FIXTURES names, and copied.
+// A store with a million keys takes minutes to fill. The first run fills it in the
+// directory of the environment variable BENCH_FIXTURES. Each benchmark uses a copy.
 package store

@@ -28,11 +28,12 @@ type bench struct {
 	keys    int
 	store   *badgerstore.Store
 	service *core.Service
-	allowed int64 // decisions so far that count
-	before  int64 // what the counters had at the beginning
+	allowed int64 // allowed requests so far
+	before  int64 // sum of the counters at the beginning
 }
 
-// open opens a store with so many keys in a directory, with room in memory for so many.
+// open opens the store in a directory. keys is the number of its keys, cache the size of the
+// key cache.
 func open(tb testing.TB, dir string, keys, cache int) *bench {
 	tb.Helper()
 	s, err := badgerstore.Open(dir, quiet)
@@ -48,21 +49,21 @@ func open(tb testing.TB, dir string, keys, cache int) *bench {
 	return b
 }
 
-// newService returns a service over a store that keeps so many keys in memory.
+// newService returns a service over a store, with a key cache.
 func newService(s *badgerstore.Store, cache int) *core.Service {
 	service, t := core.NewService(s, core.Config{}), core.DefaultTunables()
 	t.KeyCache = cache
 	service.Tune(t)
-	s.SetCounterCache(2 * cache) // of keys and of users, as the server has it
+	s.SetCounterCache(2 * cache) // the server sizes it for keys and users likewise
 	return service
 }
 
-// request returns a request with the value of a key.
+// request returns a request with a key.
 func request(secret string) core.Request {
 	return core.Request{Secret: secret, Endpoint: "/v1/items/17", Method: "GET", IP: "192.0.2.17", Cost: 1}
 }
 
-// warm lets every key be read once, without counting.
+// warm reads every key once, by requests with cost 0.
 func (b *bench) warm(tb testing.TB) {
 	tb.Helper()
 	var next atomic.Int64
@@ -83,7 +84,7 @@ func (b *bench) warm(tb testing.TB) {
 	b.before = b.counted(tb)
 }
 
-// counted returns what all counters have together.
+// counted returns the sum of all counters.
 func (b *bench) counted(tb testing.TB) (sum int64) {
 	tb.Helper()
 	var ids []core.CounterID
@@ -103,7 +104,7 @@ func (b *bench) counted(tb testing.TB) (sum int64) {
 	return sum
 }
 
-// check fails unless the counters have grown by exactly what was allowed.
+// check fails unless the counters have grown by the number of allowed requests.
 func (b *bench) check(tb testing.TB) {
 	tb.Helper()
 	if got := b.counted(tb) - b.before; got != b.allowed {
@@ -111,10 +112,10 @@ func (b *bench) check(tb testing.TB) {
 	}
 }
 
-// picker returns, for each caller, which key it asks with next.
+// picker returns the function that draws the keys of a caller.
 type picker func(caller int) func() int
 
-// uniform draws every key alike.
+// uniform draws each key equally often.
 func uniform(keys int) picker {
 	return func(caller int) func() int {
 		r := rand.New(rand.NewPCG(17, uint64(caller)))
@@ -122,15 +123,12 @@ func uniform(keys int) picker {
 	}
 }
 
-// The law that keys are drawn by where they are not drawn alike: the nth has
-// 1/n^zipfExponent of the first one's share.
 const (
-	zipfExponent = 1.1
-	zipfDrawn    = 1 << 21 // drawn beforehand: drawing costs as much as deciding
+	zipfExponent = 1.1     // the nth key has 1/n^zipfExponent of the first key's share
+	zipfDrawn    = 1 << 21 // keys drawn in advance: drawing costs as much as deciding
 )
 
-// zipf draws a few keys often and most of them rarely. The order of keys in the store
-// says nothing about it.
+// zipf draws a few keys often and most keys rarely. Frequent keys are spread over the store.
 func zipf(keys int) picker {
 	r := rand.New(rand.NewPCG(17, 4))
 	order := r.Perm(keys)
@@ -148,7 +146,7 @@ func zipf(keys int) picker {
 	}
 }
 
-// sweep draws the keys one after the other, each caller a part of them.
+// sweep draws the keys in order. Each caller draws its part of the keys.
 func sweep(keys, callers int) picker {
 	part := keys / callers
 	return func(caller int) func() int {
@@ -157,19 +155,19 @@ func sweep(keys, callers int) picker {
 	}
 }
 
-// one draws always the same key.
+// one always draws the same key.
 func one(i int) picker { return func(int) func() int { return func() int { return i } } }
 
-// load is what a service is loaded with.
+// load says how drive loads a service.
 type load struct {
 	callers int
 	pick    picker
 	want    core.Outcome
-	n       int64         // decisions, unless
-	lasting time.Duration // it is loaded for so long
+	n       int64         // number of decisions, if lasting is 0
+	lasting time.Duration // duration of the load
 }
 
-// figures are what was measured.
+// figures are the results of a load.
 type figures struct {
 	n       int64
 	elapsed time.Duration
@@ -180,8 +178,7 @@ type figures struct {
 	written int64
 }
 
-// drive makes decisions and returns what they took. A decision that does not come out
-// as it should is an error.
+// drive makes decisions and returns their figures. A wrong decision is an error.
 func (b *bench) drive(l load) (f figures, err error) {
 	size, written, cpu, mallocs := sizeOf(b.dir), writtenBytes(), usedCPU(), allocated()
 	todo := &work{}
@@ -210,16 +207,16 @@ func (b *bench) drive(l load) (f figures, err error) {
 	return f, err
 }
 
-// work is what callers share: the decisions that are left to make.
+// work is the number of remaining decisions, shared by the callers.
 type work struct{ left atomic.Int64 }
 
-// share is how many decisions a caller takes at once, and times one of.
+// share is the number of decisions that a caller takes at once. It times one of them.
 const share = 16
 
-// take returns how many decisions a caller is to make next, 0 when none are left.
+// take returns the number of decisions that a caller makes next, 0 when none are left.
 func (w *work) take() int64 { return min(share, w.left.Add(-share)+share) }
 
-// caller makes decisions one after the other.
+// caller makes decisions in turn.
 type caller struct {
 	n       int64
 	waits   histogram
@@ -239,7 +236,7 @@ func (c *caller) run(b *bench, todo *work, next func() int, want core.Outcome) {
 	}
 }
 
-// decide makes a decision, and fails unless it comes out as it should.
+// decide makes a decision, and fails when the outcome is wrong.
 func (b *bench) decide(secret string, want core.Outcome, timed bool, waits *histogram) error {
 	r := request(secret)
 	var start time.Time
@@ -251,7 +248,7 @@ func (b *bench) decide(secret string, want core.Outcome, timed bool, waits *hist
 		waits.add(time.Since(start))
 	}
 	if err != nil || d.Outcome != want {
-		return fmt.Errorf("the key with the value %s: got %v, %v, want %v", secret, d.Outcome, err, want)
+		return fmt.Errorf("key %s: got %v, %v, want %v", secret, d.Outcome, err, want)
 	}
 	return nil
 }
@@ -267,7 +264,7 @@ func (f *figures) report(b *testing.B) {
 	b.ReportMetric(float64(f.written)/n, "written-B/op")
 }
 
-// usedCPU returns the processor time of this process.
+// usedCPU returns the CPU time of this process.
 func usedCPU() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -276,15 +273,15 @@ func usedCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// allocated returns how often memory was allocated.
+// allocated returns the number of heap allocations so far.
 func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.Mallocs
 }
 
-// sizeOf returns how much of the disk a directory takes. Files that are deleted
-// meanwhile are left out.
+// sizeOf returns the disk space of a directory in bytes. It skips files that are deleted
+// during the walk.
 func sizeOf(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -298,7 +295,7 @@ func sizeOf(dir string) (sum int64) {
 	return sum
 }
 
-// writtenBytes returns what this process has had written to the disk.
+// writtenBytes returns the bytes that this process has caused to be written to disk.
 func writtenBytes() int64 {
 	text, err := os.ReadFile("/proc/self/io")
 	if err != nil {
@@ -307,7 +304,7 @@ func writtenBytes() int64 {
 	return numberAfter(string(text), "write_bytes:")
 }
 
-// numberAfter returns the number that stands after a word.
+// numberAfter returns the number after a word at the beginning of a line, 0 without one.
 func numberAfter(text, word string) int64 {
 	_, rest, _ := strings.Cut("\n"+text, "\n"+word)
 	fields := strings.Fields(rest)
@@ -318,8 +315,8 @@ func numberAfter(text, word string) int64 {
 	return n
 }
 
-// The keys that callers ask with are keys of the store, and the laws are what they are
-// called: of a uniform one every key has its share, of the other a few have most.
+// Pickers draw existing keys. uniform and sweep draw each key about equally often, zipf draws a
+// few keys far more often.
 func TestPickers(t *testing.T) {
 	const keys, draws = 640, 64_000
 	for name, c := range map[string]struct {
@@ -347,7 +344,7 @@ func TestPickers(t *testing.T) {
 	}
 }
 
-// Every decision is made once, by however many callers.
+// The callers share out the decisions: none is lost, and none is made twice.
 func TestWorkIsSharedOut(t *testing.T) {
 	for _, n := range []int64{1, 16, 17, 1000} {
 		w, sum := new(work), int64(0)
@@ -361,7 +358,7 @@ func TestWorkIsSharedOut(t *testing.T) {
 	}
 }
 
-// What is written of a process is read.
+// numberAfter finds the line of exactly the word.
 func TestNumberAfter(t *testing.T) {
 	text := "rchar: 5\nwrite_bytes: 4096\ncancelled_write_bytes: 7\nVmRSS:\t  12 kB\n"
 	for word, want := range map[string]int64{"write_bytes:": 4096, "VmRSS:": 12, "rchar:": 5, "none:": 0} {
@@ -371,8 +368,8 @@ func TestNumberAfter(t *testing.T) {
 	}
 }
 
-// The driver counts what the store counts, and the check at the end of every benchmark
-// notices when it does not.
+// drive counts what the store counts, so that the check at the end of a benchmark notices a
+// lost or doubled request. A wrong outcome is an error.
 func TestDrive(t *testing.T) {
 	dir := t.TempDir()
 	if err := withKeys(100)(dir); err != nil {
@@ -386,9 +383,9 @@ func TestDrive(t *testing.T) {
 	}
 	b.check(t)
 	if _, err := b.drive(load{callers: 2, pick: uniform(100), want: core.Denied, n: 10}); err == nil {
-		t.Error("decisions that come out otherwise: got no error")
+		t.Error("wrong outcomes: got no error")
 	}
 	if got := b.counted(t); got == b.before+b.allowed {
-		t.Errorf("got %d counted, as if what came out otherwise had not been", got)
+		t.Errorf("got %d counted, want the requests with wrong outcomes too", got)
 	}
 }

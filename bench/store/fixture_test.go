@@ -16,18 +16,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
-// The account of all fixtures, and how it is filled.
+// The content of all fixtures.
 const (
-	account    = "acct_bench"
-	keysOfUser = 10   // every key has the plan of its own
-	batch      = 1000 // keys in a transaction
-	spent      = -1   // the number of one more key, whose quota is used up
+	account     = "acct_bench"
+	keysPerUser = 10   // every key has a plan
+	batch       = 1000 // keys in a transaction
+	spent       = -1   // the number of an additional key with an exhausted quota
 )
 
-// secretLength is the length of the values of keys.
 const (
 	secretLength = len("lk_user_") + 32
-	secretDigits = 8 // that are not 0 in one of them
+	secretDigits = 8 // enough for the numbers of all keys
 )
 
 // secret returns the value of the key with a number.
@@ -36,12 +35,11 @@ func secret(i int) string { return fmt.Sprintf("lk_user_%032d", i+1) }
 // keyID returns the ID of the key with a number.
 func keyID(i int) string { return fmt.Sprintf("key_%020d", i+1) }
 
-// secretWriter writes the values of keys, each in the place of the one before: like what
-// a server has read from a connection a moment ago, it is near. A table of a million
-// would be far away in the memory, and waiting for it would be measured too.
+// secretWriter writes the values of keys into one buffer. The value is then in the CPU cache,
+// as after a read from a connection. A table of a million values would add cache misses.
 type secretWriter [secretLength]byte
 
-// of returns what secret does, until it is called again.
+// of returns secret(i). The string is valid until the next call.
 func (w *secretWriter) of(i int) string {
 	if w[0] == 0 {
 		copy(w[:], secret(0))
@@ -54,7 +52,7 @@ func (w *secretWriter) of(i int) string {
 	return unsafe.String(&w[0], secretLength)
 }
 
-// fixtures returns the directory that stores are kept in.
+// fixtures returns the directory of the filled stores.
 func fixtures() string {
 	if dir := os.Getenv("BENCH_FIXTURES"); dir != "" {
 		return dir
@@ -62,8 +60,8 @@ func fixtures() string {
 	return filepath.Join(os.TempDir(), "limitkeeper-fixtures")
 }
 
-// fixture returns a copy of the store with a name, which is made by fill when it is not
-// there yet. Half a fixture is never there.
+// fixture returns a copy of the filled store with a name. The first use fills it. An
+// interrupted fill leaves no store behind.
 func fixture(tb testing.TB, name string, fill func(dir string) error) string {
 	tb.Helper()
 	made := filepath.Join(fixtures(), fmt.Sprintf("%s-%s", name, layout(tb)))
@@ -85,8 +83,8 @@ func fixture(tb testing.TB, name string, fill func(dir string) error) string {
 	return dir
 }
 
-// copyDir copies the files of a directory, and brings them to the disk: it is not the
-// benchmark's to write.
+// copyDir copies a directory and syncs its files, so that a benchmark does not pay for the
+// writes.
 func copyDir(to, from string) error {
 	return filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
@@ -103,7 +101,7 @@ func copyDir(to, from string) error {
 	})
 }
 
-// copyFile copies a file; holes stay holes where the system can tell.
+// copyFile copies and syncs a file.
 func copyFile(to, from string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -118,8 +116,8 @@ func copyFile(to, from string) (err error) {
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
-// withKeys fills a store with so many keys, all active and under a plan that nobody
-// exhausts, and one whose quota is used up.
+// withKeys fills a store with active keys under a plan with a limit far above the load, and
+// the key spent.
 func withKeys(keys int) func(dir string) error {
 	return func(dir string) (err error) {
 		s, err := badgerstore.Open(dir, quiet)
@@ -144,8 +142,7 @@ func withKeys(keys int) func(dir string) error {
 	}
 }
 
-// putPlans makes the plans, and the user and key of the one that is exhausted by one
-// request.
+// putPlans creates the plans, and the key spent with its user.
 func putPlans(now time.Time) func(core.Tx) error {
 	return func(tx core.Tx) error {
 		large := &core.Plan{AccountID: account, ID: "plan_large", Name: "Large", Limit: core.MaxLimit, Period: core.Month, CreatedAt: now, UpdatedAt: now}
@@ -155,12 +152,12 @@ func putPlans(now time.Time) func(core.Tx) error {
 	}
 }
 
-// putKeys makes the keys with numbers from first up to and without end, and their users.
+// putKeys creates the keys with the numbers [first, end), and their users.
 func putKeys(first, end int, now time.Time) func(core.Tx) error {
 	return func(tx core.Tx) error {
 		for i := first; i < end; i++ {
-			user := int64(i/keysOfUser + 2)
-			if i%keysOfUser == 0 {
+			user := int64(i/keysPerUser + 2)
+			if i%keysPerUser == 0 {
 				u := &core.User{AccountID: account, ID: user, Name: fmt.Sprint("user ", user), CreatedAt: now, UpdatedAt: now}
 				if err := tx.PutUser(u); err != nil {
 					return err
@@ -179,20 +176,19 @@ func newKey(i int, user int64, plan string, now time.Time) *core.Key {
 		Digest: core.DigestOf(secret(i)), Hint: core.HintOf(secret(i)), CreatedAt: now, UpdatedAt: now}
 }
 
-// filling is changed with how fixtures are filled.
-const filling = "2"
+// fillVersion changes with the content of the fixtures.
+const fillVersion = "2"
 
-// layout returns a word that is another one when stores are laid out or filled
-// differently.
+// layout returns a hash of the layout of stores and of fillVersion.
 func layout(tb testing.TB) string {
 	tb.Helper()
 	text, err := os.ReadFile("../../storage/badgerstore/layout.go")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	digest := core.DigestOf(filling + string(text))
+	digest := core.DigestOf(fillVersion + string(text))
 	return fmt.Sprintf("%x", digest[:4])
 }
 
-// quiet are the options that stores are opened with.
+// quiet are the options of a store without a log.
 var quiet = badgerstore.Options{Logger: slog.New(slog.DiscardHandler)}

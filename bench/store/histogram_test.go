@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets that are at most 1/32 of their value wide. It
-// costs the same however many it counts.
+// histogram counts durations in buckets with a width of at most 1/32 of their value. Its
+// memory is constant.
 type histogram struct {
 	buckets [64 * 32]int64
 	n       int64
 }
 
-// bucketOf returns the bucket of a number of nanoseconds: its highest six bits and how
-// many are below.
+// bucketOf returns the bucket of a number of nanoseconds, from its highest six bits and its
+// magnitude.
 func bucketOf(ns int64) int {
 	if ns < 64 {
 		return int(max(ns, 0))
@@ -38,7 +38,7 @@ func (h *histogram) add(d time.Duration) {
 	h.n++
 }
 
-// merge adds what another one has counted.
+// merge adds the counts of another histogram.
 func (h *histogram) merge(o *histogram) {
 	for i, n := range o.buckets {
 		h.buckets[i] += n
@@ -46,7 +46,7 @@ func (h *histogram) merge(o *histogram) {
 	h.n += o.n
 }
 
-// quantile returns the duration that a part of all, from 0 to 1, do not exceed.
+// quantile returns the q-quantile, for q from 0 to 1.
 func (h *histogram) quantile(q float64) time.Duration {
 	left := int64(q*float64(h.n-1)) + 1
 	for i, n := range h.buckets {
@@ -57,7 +57,7 @@ func (h *histogram) quantile(q float64) time.Duration {
 	return 0
 }
 
-// A latency that is reported is the one that was measured, within the 3 % of a bucket.
+// A quantile is exact within the 3 % of a bucket.
 func TestHistogram(t *testing.T) {
 	var a, b histogram
 	for i := range 1000 {
@@ -75,7 +75,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// Every duration has a bucket, whose middle is near.
+// Every duration has a bucket with a middle within 1/32 of the duration.
 func TestBuckets(t *testing.T) {
 	for ns := int64(1); ns < 1<<62; ns += ns/7 + 1 {
 		if got := middleOf(bucketOf(ns)); int64(got) < ns-ns/32-1 || int64(got) > ns+ns/32+1 {

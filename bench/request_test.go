@@ -26,8 +26,7 @@ func serveUpstream(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// The probe returns how long an answer is, and refuses one that is not what it should
-// be.
+// The probe returns the size of an answer, and refuses a wrong answer.
 func TestProbe(t *testing.T) {
 	addr := serveUpstream(t)
 	good := &target{addr: addr, requests: []string{get(addr, "/", "key")}, want: upstreamBody, whole: true}
@@ -36,7 +35,7 @@ func TestProbe(t *testing.T) {
 	}
 	begins := &target{addr: addr, requests: good.requests, want: `{"items":`}
 	if _, err := begins.probe(); err != nil {
-		t.Errorf("the body begins as it should: got %v", err)
+		t.Errorf("the right beginning of a body: got %v", err)
 	}
 	for name, bad := range map[string]*target{
 		"another body": {addr: addr, requests: good.requests, want: "{}"},
@@ -49,7 +48,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// The upstream answers requests that come together, or in pieces, one by one.
+// The upstream gives each request one answer, also when a packet has several requests or
+// a part of one.
 func TestUpstreamAnswersEachRequest(t *testing.T) {
 	c, err := net.Dial("tcp", serveUpstream(t))
 	if err != nil {
@@ -76,7 +76,7 @@ func TestUpstreamAnswersEachRequest(t *testing.T) {
 	}
 }
 
-// A request that is posted says how long it is.
+// A POST request tells the length of its body.
 func TestPost(t *testing.T) {
 	want := "POST /v HTTP/1.1\r\nHost: h\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nA: b\r\nContent-Length: 4\r\n\r\n{\"\"}"
 	if got := post("h", "/v", "A: b\r\n", `{""}`); got != want {
