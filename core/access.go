@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // The bounds of signing in.
@@ -60,32 +59,6 @@ type Credentials struct {
 type SignInLink struct {
 	Digest    Digest    `json:"digest"`
 	ExpiresAt time.Time `json:"expires_at"`
-}
-
-// Session is a browser that is signed in.
-type Session struct {
-	Digest    Digest    `json:"digest"` // of the secret that the browser has
-	ByLink    bool      `json:"by_link,omitempty"`
-	CreatedAt time.Time `json:"created_at"`
-	SeenAt    time.Time `json:"seen_at"` // the last use, about
-
-	Spent     []Form    `json:"spent,omitempty"`     // the forms that were sent, see [Service.SpendForm]
-	FormsFrom time.Time `json:"forms_from,omitzero"` // older ones are not taken
-}
-
-// Form is a form that was sent.
-type Form struct {
-	ID string    `json:"id"`
-	At time.Time `json:"at"` // when it was given out
-}
-
-// SignedIn is who makes a request with a session.
-type SignedIn struct {
-	Account     *Account
-	Session     Session
-	HasPassword bool // the account has one
-
-	secret string // of the session
 }
 
 // The faults of signing in.
@@ -294,143 +267,6 @@ func (s *Service) passwordOf(ctx context.Context, name string) (account, hash st
 	}
 	return a.ID, ac.Password, nil
 }
-
-// SignedIn returns who has a session. With use it was used by a person: a page that is open
-// and asks by itself keeps no session alive. One that has ended is [ErrSession].
-func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*SignedIn, error) {
-	account, ok := accountIn(secret, sessionPrefix)
-	if !ok {
-		return nil, ErrSession
-	}
-	ac, err := s.store.Access(ctx, account)
-	if errors.Is(err, ErrAccountNotFound) {
-		return nil, ErrSession
-	}
-	if err != nil {
-		return nil, err
-	}
-	now, d := s.now(), DigestOf(secret)
-	se := ac.session(d, now)
-	if se == nil {
-		return nil, ErrSession
-	}
-	if use && now.Sub(se.SeenAt) >= seenEvery {
-		ac, err = s.store.UpdateAccess(ctx, account, func(ac *Access) error {
-			if se = ac.session(d, now); se == nil {
-				return ErrSession
-			}
-			se.SeenAt = now
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	a, err := s.store.Account(ctx, account)
-	if err != nil {
-		return nil, err
-	}
-	return &SignedIn{Account: a, Session: *se, HasPassword: ac.Password != "", secret: secret}, nil
-}
-
-// SignOut ends a session. One that has ended already is no error.
-func (s *Service) SignOut(ctx context.Context, who *SignedIn) error {
-	return s.updateAccess(ctx, who, func(ac *Access) {
-		ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se Session) bool { return se.Digest == who.Session.Digest })
-	})
-}
-
-// SignOutEverywhere ends all sessions of the account and its links, and forgets its browsers.
-func (s *Service) SignOutEverywhere(ctx context.Context, who *SignedIn) error {
-	return s.updateAccess(ctx, who, func(ac *Access) { ac.Sessions, ac.Links, ac.Browsers = nil, nil, nil })
-}
-
-// Sessions returns the sessions of the account, the latest first.
-func (s *Service) Sessions(ctx context.Context, who *SignedIn) ([]Session, error) {
-	ac, err := s.store.Access(ctx, who.Account.ID)
-	if err != nil {
-		return nil, err
-	}
-	ac.forgetEnded(s.now())
-	slices.Reverse(ac.Sessions)
-	return ac.Sessions, nil
-}
-
-// AsksPassword reports whether the current password is needed to set another: a link stands
-// for it as long as it could have been used.
-func (s *Service) AsksPassword(who *SignedIn) bool {
-	return who.HasPassword && !(who.Session.ByLink && s.now().Before(who.Session.CreatedAt.Add(SignInLinkLife)))
-}
-
-// SetPassword sets the password of the account and ends its links and all sessions but
-// this one. Where [Service.AsksPassword] says so it takes the current one, which a session
-// may try [WrongPasswords] times in [WrongPasswordsIn].
-func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, password string) (err error) {
-	switch {
-	case utf8.RuneCountInString(password) < MinPasswordLength:
-		return invalid("password", "A password has at least 12 characters")
-	case len(password) > MaxPasswordLength:
-		return invalid("password", "A password has at most 1024 bytes")
-	}
-	try, err := s.beginKnown(who.Account.ID, who.Session.Digest)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != errCurrent {
-			s.attempts.forget(try)
-		}
-	}()
-	ac, err := s.store.Access(ctx, who.Account.ID)
-	if err != nil {
-		return err
-	}
-	before := ac.Password
-	if before != "" && s.AsksPassword(who) {
-		right, err := s.hasher.matches(ctx, try.rank, before, current)
-		if err != nil {
-			return err
-		}
-		if !right {
-			return errCurrent
-		}
-	}
-	hash, err := s.hasher.hash(ctx, try.rank, password)
-	if err != nil {
-		return err
-	}
-	_, err = s.store.UpdateAccess(ctx, who.Account.ID, func(ac *Access) error {
-		se := ac.session(who.Session.Digest, s.now())
-		if se == nil || ac.Password != before {
-			return ErrSession // signed out meanwhile, or by another password
-		}
-		se.ByLink = false // the password has taken its place
-		ac.Password, ac.Links, ac.Sessions = hash, nil, []Session{*se}
-		return nil
-	})
-	return err
-}
-
-func (s *Service) updateAccess(ctx context.Context, who *SignedIn, fn func(*Access)) error {
-	_, err := s.store.UpdateAccess(ctx, who.Account.ID, func(ac *Access) error {
-		fn(ac)
-		return nil
-	})
-	return err
-}
-
-// session returns the session with a digest that is alive at the time now, nil when there
-// is none.
-func (ac *Access) session(d Digest, now time.Time) *Session {
-	for i := range ac.Sessions {
-		if se := &ac.Sessions[i]; se.Digest.same(d) && se.alive(now) {
-			return se
-		}
-	}
-	return nil
-}
-
-func (se *Session) alive(now time.Time) bool { return now.Before(se.SeenAt.Add(SessionIdle)) }
 
 func newCredentials(account string) Credentials {
 	return Credentials{account, newSignInSecret(sessionPrefix, account), newSignInSecret(browserPrefix, account)}

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -90,23 +89,6 @@ type DaysOf struct {
 	KeyID   string
 	UserID  int64
 	PlanID  string // the keys whose PlanID it is, and what the counters of the users whose PlanID it is decided
-}
-
-// Date returns the day of a tally of a day.
-func (t Tally) Date() Date { return DateOf(time.Unix(t.Start, 0)) }
-
-// AddDay adds cost to a tally of a day: to that of at, or of a later day that it has
-// seen.
-func (t *Tally) AddDay(cost int64, at time.Time) {
-	t.add(calendarOf(at).start, cost)
-}
-
-// add adds cost to the window that begins at start, or to a later one.
-func (t *Tally) add(start, cost int64) {
-	if start > t.Start {
-		*t = Tally{Start: start}
-	}
-	t.Used += min(cost, math.MaxInt64-t.Used)
 }
 
 // KeyDays returns the traffic of a key on each day from the first to the last, both

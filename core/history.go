@@ -2,7 +2,10 @@ package core
 
 import (
 	"context"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // DefaultRetention is how long the history is kept unless configured otherwise.
@@ -60,4 +63,51 @@ func (s *Service) UserHistory(ctx context.Context, account string, id int64, p P
 
 func (s *Service) history(ctx context.Context, of CounterID, p Page) ([]Entry, int, error) {
 	return s.store.History(ctx, of, s.now().Add(-s.retention()), p)
+}
+
+// entryOf returns what the history keeps of a request: bounded, and without
+// anything that looks like a secret.
+func entryOf(r *Request, d *deciding) Entry {
+	return Entry{
+		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.Key.UserID, Cost: r.Cost,
+		Endpoint: clean(r.Endpoint, MaxEntryEndpoint),
+		Method:   clean(r.Method, MaxEntryMethod),
+		IP:       clean(r.IP, MaxEntryAddress),
+	}
+}
+
+// clean masks secrets in s, puts U+FFFD in place of control characters and of what is
+// no UTF-8, and cuts it to at most n bytes.
+func clean(s string, n int) string {
+	if plain(s) {
+		return s[:min(n, len(s))]
+	}
+	s = MaskSecrets(s)
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		s = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) {
+				return utf8.RuneError
+			}
+			return r
+		}, s)
+	}
+	if len(s) <= n && utf8.ValidString(s) {
+		return s
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	return strings.ToValidUTF8(s[:min(n, len(s))], "")
+}
+
+// plain reports whether s is printable ASCII in which no secret can be: without a
+// percent sign and without the beginning of a secret. Nearly every request is.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c > '~' || c == '%':
+			return false
+		case c == '_' && strings.HasSuffix(s[:i+1], ownerPrefix):
+			return false
+		}
+	}
+	return true
 }

@@ -269,3 +269,69 @@ func (s *Service) DeleteKey(ctx context.Context, account, id string) error {
 	s.keys.forget(gone...)
 	return err
 }
+
+// KeyUsage is the usage that a key is measured by, under its plan.
+type KeyUsage struct {
+	Usage
+	Plan          *Plan
+	LastUsedAt    time.Time // of this key; zero when it was never used
+	DeniedOmitted int64     // denied requests of this key that are not in the history
+}
+
+// Remaining returns how much is left of the limit, never less than 0.
+func (u *KeyUsage) Remaining() int64 { return Remaining(u.Used, u.Plan.Limit) }
+
+// KeyUsage returns the usage of a key: that of its own counter under its plan, or
+// that of its user's counter when it draws on the user's plan.
+func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, error) {
+	k, err := s.store.Key(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	pl, shared, err := s.planOf(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	cs, err := s.store.Counters(ctx, []CounterID{
+		{Account: account, KeyID: id}, {Account: account, UserID: k.UserID}})
+	if err != nil {
+		return nil, err
+	}
+	own, counter := cs[0], cs[0]
+	if shared {
+		counter = cs[1]
+	}
+	return &KeyUsage{Usage: counter.Usage(pl.Period, s.now()), Plan: pl,
+		LastUsedAt: own.LastUsedAt, DeniedOmitted: own.DeniedOmitted}, nil
+}
+
+// planOf returns the plan that a key draws on, and whether it is its user's.
+func (s *Service) planOf(ctx context.Context, k *Key) (pl *Plan, shared bool, err error) {
+	plan := k.PlanID
+	if plan == "" {
+		u, err := s.store.User(ctx, k.AccountID, k.UserID)
+		if err != nil {
+			return nil, false, err
+		}
+		plan, shared = u.PlanID, true
+	}
+	pl, err = s.store.Plan(ctx, k.AccountID, plan)
+	return pl, shared, err
+}
+
+// LastUsed returns when each of the keys was last used, the zero time when never.
+func (s *Service) LastUsed(ctx context.Context, account string, keys []*Key) ([]time.Time, error) {
+	ids := make([]CounterID, len(keys))
+	for i, k := range keys {
+		ids[i] = CounterID{Account: account, KeyID: k.ID}
+	}
+	cs, err := s.store.Counters(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	times := make([]time.Time, len(cs))
+	for i := range cs {
+		times[i] = cs[i].LastUsedAt
+	}
+	return times, nil
+}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"math"
 	"time"
 	"unicode/utf8"
 )
@@ -199,4 +200,47 @@ func checkPlanGiven(tx Tx, id, had string) error {
 		return invalid("plan_id", "The plan is inactive and can be given to nobody else")
 	}
 	return nil
+}
+
+// PlanUsage is the usage of everyone who draws on a plan, in the current window.
+type PlanUsage struct {
+	Plan  *Plan
+	Users int   // who draw on it, by a key or as a user
+	Used  int64 // the sum over the counters
+}
+
+// Average returns the usage of a user on average with two decimals, 0 without
+// users.
+func (u *PlanUsage) Average() float64 {
+	if u.Users == 0 {
+		return 0
+	}
+	return math.Round(float64(u.Used)/float64(u.Users)*100) / 100
+}
+
+// PlanUsage returns the usage of a plan. It reads the counter of every key and
+// user that has the plan; when there are many, the account runs one such query at a time, see
+// [ErrTooManyRequests].
+func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage, error) {
+	pl, err := s.store.Plan(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	_, users, err := s.store.Users(ctx, account, UserFilter{OnPlan: id}, Page{1, 1})
+	if err != nil {
+		return nil, err
+	}
+	_, keys, err := s.store.Keys(ctx, account, KeyFilter{PlanID: &id}, Page{1, 1})
+	if err != nil {
+		return nil, err
+	}
+	var drawn Drawn
+	err = s.inTurn(ctx, account, users+keys, func() error {
+		drawn, err = s.store.Drawn(ctx, account, id, pl.Period, s.now(), 0)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &PlanUsage{Plan: pl, Users: users, Used: drawn.Used}, nil
 }

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"io"
-	"sync/atomic"
 	"time"
 )
 
@@ -271,64 +270,33 @@ type KeyFilter struct {
 	Status KeyStatus // "" for any
 }
 
-// The bounds of a request id.
-const (
-	MaxRequestIDLength = 128            // bytes
-	RequestIDRetention = 24 * time.Hour // for how long it is remembered
-)
+// Watched is a [Store] that other processes change, too.
+type Watched interface {
+	Store
+	// Watch tells w of every change to users, plans, keys and owner's keys, until the
+	// store is closed. It is called once.
+	Watch(w Watcher)
+}
 
-// Terms are what a request is decided under: those of the plan in force.
-type Terms struct {
+// Watcher is told what others change in a store, and how far it may rely on that. Its
+// methods may be called by many goroutines at once, and are quick.
+type Watcher interface {
+	// Changed is called soon after a change, by this process or by another.
+	Changed(c Change)
+	// Trusted says that every change up to a moment ago was told, and that the next ones
+	// will be: what was read since the last call of Lost may be relied on for so long. 0
+	// ends it at once.
+	Trusted(d time.Duration)
+	// Lost says that changes were missed, or may have been.
+	Lost()
+}
+
+// Change names what was changed, created or deleted: one of its members beside Account
+// is set.
+type Change struct {
+	Account  string
+	UserID   int64
 	PlanID   string
-	PlanName string
-	Period   Period
-	Limit    int64
-}
-
-// Consumption is one request to be counted if it fits.
-type Consumption struct {
-	Account string
-	KeyID   string // whose counter counts
-	KeySeq  int64  // the Seq of that key
-	UserID  int64
-	Shared  bool  // the user's counter decides, and counts too
-	Terms         // of the plan in force
-	Cost    int64 // 0…MaxCost
-	Entry   Entry // for the history; its At is the time of the request
-
-	// Retention is how long the entry must be kept; it may be deleted afterwards.
-	Retention time.Duration
-
-	// KeyHandle and UserHandle are kept by the caller with the key, or nil.
-	KeyHandle, UserHandle *Handle
-
-	// RequestID is what the caller calls the request, at most MaxRequestIDLength bytes,
-	// or "" for none. The same id of the same key is the same request.
-	RequestID string
-}
-
-// Handle is room in which a store may note how it finds the counter of a key or user
-// again, for whoever asks for the same one of the same store again and again. The zero
-// value has nothing in it. It must not be copied.
-type Handle struct{ atomic.Value }
-
-// Repeats reports whether the request is still the same as one with its id that was
-// counted at the time first.
-func (c *Consumption) Repeats(first time.Time) bool {
-	return c.Entry.At.Before(first.Add(RequestIDRetention))
-}
-
-// Verdict is what [Store.Consume] answers.
-type Verdict struct {
-	Usage   Usage // of the deciding counter after the step
-	Allowed bool
-	First   *Terms // set when the request id was answered before: the terms of the first answer
-}
-
-// Counter returns the id of the counter that decides.
-func (c *Consumption) Counter() CounterID {
-	if c.Shared {
-		return CounterID{Account: c.Account, UserID: c.UserID}
-	}
-	return CounterID{Account: c.Account, KeyID: c.KeyID}
+	Digest   Digest // a key is found by it, or was
+	OwnerKey Digest // an owner's key has it; without Account
 }

@@ -54,6 +54,29 @@ func CheckCost(cost int64) error {
 	return nil
 }
 
+// The bounds of a request id.
+const (
+	MaxRequestIDLength = 128            // bytes
+	RequestIDRetention = 24 * time.Hour // for how long it is remembered
+)
+
+// CheckRequestID returns the fault of a request id that is empty, too long, not
+// UTF-8, or has control characters, as an [Error] with the code INVALID_REQUEST. An
+// id is kept as it is, so that it must not be a secret either.
+func CheckRequestID(id string) error {
+	switch {
+	case id == "" || len(id) > MaxRequestIDLength:
+		return badRequest("request_id", "Request ID must be 1 to 128 bytes long")
+	case !utf8.ValidString(id):
+		return badRequest("request_id", "Request ID must be valid UTF-8")
+	case strings.ContainsFunc(id, unicode.IsControl):
+		return badRequest("request_id", "Request ID must not hold control characters")
+	case MaskSecrets(id) != id:
+		return badRequest("request_id", "Request ID must not be an API key")
+	}
+	return nil
+}
+
 // Outcome is how a decision came out.
 type Outcome string
 
@@ -268,49 +291,9 @@ func (s *Service) moved(d *deciding, err error) error {
 	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.Key.UserID, errMoved, err)
 }
 
-// entryOf returns what the history keeps of a request: bounded, and without
-// anything that looks like a secret.
-func entryOf(r *Request, d *deciding) Entry {
-	return Entry{
-		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.Key.UserID, Cost: r.Cost,
-		Endpoint: clean(r.Endpoint, MaxEntryEndpoint),
-		Method:   clean(r.Method, MaxEntryMethod),
-		IP:       clean(r.IP, MaxEntryAddress),
-	}
-}
-
-// clean masks secrets in s, puts U+FFFD in place of control characters and of what is
-// no UTF-8, and cuts it to at most n bytes.
-func clean(s string, n int) string {
-	if plain(s) {
-		return s[:min(n, len(s))]
-	}
-	s = MaskSecrets(s)
-	if strings.ContainsFunc(s, unicode.IsControl) {
-		s = strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) {
-				return utf8.RuneError
-			}
-			return r
-		}, s)
-	}
-	if len(s) <= n && utf8.ValidString(s) {
-		return s
-	}
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	return strings.ToValidUTF8(s[:min(n, len(s))], "")
-}
-
-// plain reports whether s is printable ASCII in which no secret can be: without a
-// percent sign and without the beginning of a secret. Nearly every request is.
-func plain(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c > '~' || c == '%':
-			return false
-		case c == '_' && strings.HasSuffix(s[:i+1], ownerPrefix):
-			return false
-		}
-	}
-	return true
+// repeats makes d the first answer, which was given under the terms: what is told of
+// the plan is what it was then.
+func (d *Decision) repeats(first *Terms) {
+	d.Repeated = true
+	d.Plan = &Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period}
 }

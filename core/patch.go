@@ -3,8 +3,11 @@ package core
 import (
 	"bytes"
 	"encoding/json"
+	"net/mail"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Optional is a member of a patch that can also be cleared. The zero value leaves
@@ -26,6 +29,36 @@ func (o Optional[T]) OrZero() (v T) {
 		return *o.Value
 	}
 	return v
+}
+
+// cleanName trims a name and holds it to 1…255 characters, none of them a control
+// character: a name goes into header fields, logs and terminals.
+func cleanName(field, name string) (string, error) {
+	name = strings.TrimSpace(name)
+	switch n := utf8.RuneCountInString(name); {
+	case n == 0:
+		return "", invalid(field, title(field)+" is required")
+	case n > maxNameLength:
+		return "", invalid(field, title(field)+" must be at most 255 characters long")
+	case !utf8.ValidString(name):
+		return "", invalid(field, title(field)+" must be valid UTF-8")
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return "", invalid(field, title(field)+" must not hold control characters")
+	}
+	return name, nil
+}
+
+// checkEmail holds an address to the addr-spec of RFC 5322, without a display
+// name. nil, no address at all, is fine.
+func checkEmail(email *string) error {
+	if email == nil {
+		return nil
+	}
+	a, err := mail.ParseAddress(*email)
+	if err != nil || a.Address != *email || len(*email) > maxEmailLength {
+		return invalid("email", "Invalid email format")
+	}
+	return nil
 }
 
 // cleanMetadata holds metadata to a JSON object of at most 4 KiB.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unique"
 )
 
@@ -119,4 +120,39 @@ func together(parts ...*string) {
 	for _, p := range parts {
 		*p, all = all[:len(*p)], all[len(*p):]
 	}
+}
+
+// watching passes on to the caches of a service what its store tells.
+type watching struct{ s *Service }
+
+// Changed implements [Watcher].
+func (w watching) Changed(c Change) {
+	switch {
+	case c.UserID != 0:
+		w.s.users.forget(userRef{c.Account, c.UserID})
+	case c.PlanID != "":
+		w.s.plans.forget(planRef{c.Account, c.PlanID})
+	case c.Digest != Digest{}:
+		w.s.keys.forget(c.Digest)
+	case c.OwnerKey != Digest{}:
+		w.s.ownerKeys.forget(c.OwnerKey)
+	}
+}
+
+// Trusted implements [Watcher].
+func (w watching) Trusted(d time.Duration) {
+	l := w.s.lease
+	if d <= 0 {
+		l.until.Store(0)
+		return
+	}
+	l.until.Store(int64(time.Since(l.begun) + d))
+}
+
+// Lost implements [Watcher].
+func (w watching) Lost() {
+	w.s.users.forgetAll()
+	w.s.plans.forgetAll()
+	w.s.keys.forgetAll()
+	w.s.ownerKeys.forgetAll()
 }
