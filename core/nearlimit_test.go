@@ -72,7 +72,7 @@ func TestClosest(t *testing.T) {
 // everywhere is a store that has what was drawn on any plan drawn on each.
 type everywhere struct{ core.Store }
 
-func (s everywhere) Drawn(ctx context.Context, account, _ string, p core.Period, at time.Time, n int) (all core.Drawn, err error) {
+func (s everywhere) Drawn(ctx context.Context, account, _ string, p core.Period, at time.Time, n int) (all core.PlanTotals, err error) {
 	plans, _, err := s.Plans(ctx, account, core.Page{Number: 1, Size: 10})
 	for _, pl := range plans {
 		d, err := s.Store.Drawn(ctx, account, pl.ID, p, at, n)

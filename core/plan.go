@@ -234,7 +234,7 @@ func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage
 	if err != nil {
 		return nil, err
 	}
-	var drawn Drawn
+	var drawn PlanTotals
 	err = s.inTurn(ctx, account, users+keys, func() error {
 		drawn, err = s.store.Drawn(ctx, account, id, pl.Period, s.now(), 0)
 		return err

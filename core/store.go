@@ -126,7 +126,7 @@ type Store interface {
 	// come first, by their ids, and then the keys, by their Seq. Every Consume that has
 	// returned is in it. It need not be of one moment: what comes or goes meanwhile may be
 	// in it or not, and Most the shorter for what goes.
-	Drawn(ctx context.Context, account, plan string, p Period, at time.Time, n int) (Drawn, error)
+	Drawn(ctx context.Context, account, plan string, p Period, at time.Time, n int) (PlanTotals, error)
 	// History returns a page of the entries of a key or user, newest first, in the
 	// order in which they were counted, and how many there are, leaving out those
 	// from since and before. What was answered as allowed is in it.

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Drawn is what the counters that draw on a plan have used in the window of a period.
-type Drawn struct {
+// PlanTotals is what the counters that draw on a plan have used in the window of a period.
+type PlanTotals struct {
 	Used int64          // the sum; it stays at the largest number rather than overflow
 	Most []CounterUsage // those that have used the most, the most first
 }
@@ -31,7 +31,7 @@ func (u *CounterUsage) compare(other *CounterUsage) int {
 
 // Add adds a counter, of which Most keeps up to n. One that has used nothing changes
 // nothing.
-func (d *Drawn) Add(n int, id CounterID, seq int64, u Usage) {
+func (d *PlanTotals) Add(n int, id CounterID, seq int64, u Usage) {
 	if u.Used <= 0 {
 		return
 	}
@@ -110,7 +110,7 @@ const plansAtOnce = 16
 
 // drawnOn returns the counters that have used the most of each of some plans.
 func (s *Service) drawnOn(ctx context.Context, account string, plans []*Plan, at time.Time, most int) (list []PlanCounter, err error) {
-	all := make([]Drawn, len(plans))
+	all := make([]PlanTotals, len(plans))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(plansAtOnce)
 	for i, pl := range plans {

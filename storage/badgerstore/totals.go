@@ -76,7 +76,7 @@ func (s *Store) eachDay(ctx context.Context, of core.DaysOf, first, last core.Da
 }
 
 // Drawn implements [core.Store].
-func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.Drawn, err error) {
+func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	err = s.eachSlots(ctx, core.DaysOf{Account: account, PlanID: plan}, func(sl *slots) error {
 		add := func(slot byte, t *tally) {
 			id, seq := core.CounterID{Account: account}, int64(0)
@@ -94,13 +94,13 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 		err = s.nameKeys(account, &d)
 	}
 	if err != nil {
-		return core.Drawn{}, err
+		return core.PlanTotals{}, err
 	}
 	return d, nil
 }
 
 // nameKeys fills in the ids of keys, and leaves out those that are gone by now.
-func (s *Store) nameKeys(account string, d *core.Drawn) error {
+func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
 	return s.read(account, func(r snapshot) error {
 		named := d.Most[:0]
 		for _, u := range d.Most {

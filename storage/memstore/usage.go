@@ -67,7 +67,7 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 }
 
 // Drawn implements [core.Store].
-func (s *Store) Drawn(_ context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.Drawn, err error) {
+func (s *Store) Drawn(_ context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	err = s.locked(func() error {
 		add := func(id core.CounterID, seq int64) {
 			if c, ok := s.counters[id]; ok {

@@ -178,9 +178,9 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 }
 
 // Drawn implements [core.Store].
-func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.Drawn, err error) {
+func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	if err := s.begin(); err != nil {
-		return core.Drawn{}, err
+		return core.PlanTotals{}, err
 	}
 	defer s.end()
 	var mu sync.Mutex // guards d
@@ -207,7 +207,7 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 		err = s.eachPart(ctx, of.users(core.UserFilter{PlanID: plan}), userOf(account), part)
 	}
 	if err != nil {
-		return core.Drawn{}, err
+		return core.PlanTotals{}, err
 	}
 	return d, nil
 }
