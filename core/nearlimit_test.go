@@ -72,14 +72,14 @@ func TestClosest(t *testing.T) {
 // everywhere is a store that has what was drawn on any plan drawn on each.
 type everywhere struct{ core.Store }
 
-func (s everywhere) Drawn(ctx context.Context, account, _ string, p core.Period, at time.Time, n int) (all core.PlanTotals, err error) {
+func (s everywhere) PlanTotals(ctx context.Context, account, _ string, p core.Period, at time.Time, n int) (all core.PlanTotals, err error) {
 	plans, _, err := s.Plans(ctx, account, core.Page{Number: 1, Size: 10})
 	for _, pl := range plans {
-		d, err := s.Store.Drawn(ctx, account, pl.ID, p, at, n)
+		d, err := s.Store.PlanTotals(ctx, account, pl.ID, p, at, n)
 		if err != nil {
 			return all, err
 		}
-		for _, u := range d.Most {
+		for _, u := range d.Top {
 			all.Add(n, u.CounterID, u.Seq, u.Usage)
 		}
 	}

@@ -236,7 +236,7 @@ func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage
 	}
 	var drawn PlanTotals
 	err = s.inTurn(ctx, account, users+keys, func() error {
-		drawn, err = s.store.Drawn(ctx, account, id, pl.Period, s.now(), 0)
+		drawn, err = s.store.PlanTotals(ctx, account, id, pl.Period, s.now(), 0)
 		return err
 	})
 	if err != nil {

@@ -119,14 +119,14 @@ type Store interface {
 	// Counters returns the counters with the ids, in that order, each as it was
 	// after every Consume that has returned.
 	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)
-	// Drawn returns what the counters that draw on a plan have used in the window of a
+	// PlanTotals returns what the counters that draw on a plan have used in the window of a
 	// period at a time, see [Counter.Usage]: those of the keys and of the users whose
 	// PlanID it is, which is not empty. Of those that have used something, Most has the n
 	// that have used the most, the most first; of those that have used the same the users
 	// come first, by their ids, and then the keys, by their Seq. Every Consume that has
 	// returned is in it. It need not be of one moment: what comes or goes meanwhile may be
 	// in it or not, and Most the shorter for what goes.
-	Drawn(ctx context.Context, account, plan string, p Period, at time.Time, n int) (PlanTotals, error)
+	PlanTotals(ctx context.Context, account, plan string, p Period, at time.Time, n int) (PlanTotals, error)
 	// History returns a page of the entries of a key or user, newest first, in the
 	// order in which they were counted, and how many there are, leaving out those
 	// from since and before. What was answered as allowed is in it.

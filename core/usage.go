@@ -13,7 +13,7 @@ import (
 // PlanTotals is what the counters that draw on a plan have used in the window of a period.
 type PlanTotals struct {
 	Used int64          // the sum; it stays at the largest number rather than overflow
-	Most []CounterUsage // those that have used the most, the most first
+	Top  []CounterUsage // those that have used the most, the most first
 }
 
 // CounterUsage is what one counter that draws on a plan says of a period.
@@ -37,12 +37,12 @@ func (d *PlanTotals) Add(n int, id CounterID, seq int64, u Usage) {
 	}
 	d.Used = addLimit(d.Used, u.Used)
 	c := CounterUsage{id, seq, u}
-	i, _ := slices.BinarySearchFunc(d.Most, &c, func(has CounterUsage, c *CounterUsage) int { return has.compare(c) })
+	i, _ := slices.BinarySearchFunc(d.Top, &c, func(has CounterUsage, c *CounterUsage) int { return has.compare(c) })
 	if i >= n {
 		return
 	}
-	d.Most = slices.Insert(d.Most, i, c)
-	d.Most = d.Most[:min(len(d.Most), n)]
+	d.Top = slices.Insert(d.Top, i, c)
+	d.Top = d.Top[:min(len(d.Top), n)]
 }
 
 // PlanCounter is a counter and the plan that limits it.
@@ -116,7 +116,7 @@ func (s *Service) drawnOn(ctx context.Context, account string, plans []*Plan, at
 	for i, pl := range plans {
 		g.Go(func() (err error) {
 			if err = ctx.Err(); err == nil { // else nobody waits for it any more
-				all[i], err = s.store.Drawn(ctx, account, pl.ID, pl.Period, at, most)
+				all[i], err = s.store.PlanTotals(ctx, account, pl.ID, pl.Period, at, most)
 			}
 			return err
 		})
@@ -125,7 +125,7 @@ func (s *Service) drawnOn(ctx context.Context, account string, plans []*Plan, at
 		return nil, err
 	}
 	for i, pl := range plans {
-		for _, u := range all[i].Most {
+		for _, u := range all[i].Top {
 			list = append(list, PlanCounter{pl, u})
 		}
 	}

@@ -205,7 +205,7 @@ func TestRemovedWhileRead(t *testing.T) {
 					continue
 				}
 				_, _, err = s.History(t.Context(), ofKey(key), time.Time{}, core.Page{Number: 1, Size: 10})
-				_, drawnErr := s.Drawn(t.Context(), acct, "plan", core.Month, noon, 1)
+				_, drawnErr := s.PlanTotals(t.Context(), acct, "plan", core.Month, noon, 1)
 				if err := errors.Join(err, drawnErr); err != nil {
 					t.Errorf("History and Drawn: %v", err)
 					return

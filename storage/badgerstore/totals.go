@@ -75,8 +75,8 @@ func (s *Store) eachDay(ctx context.Context, of core.DaysOf, first, last core.Da
 	return s.eachSlots(ctx, of, func(p *slots) error { return s.eachDayOn(p, first, last, fn) })
 }
 
-// Drawn implements [core.Store].
-func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
+// PlanTotals implements [core.Store].
+func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	err = s.eachSlots(ctx, core.DaysOf{Account: account, PlanID: plan}, func(sl *slots) error {
 		add := func(slot byte, t *tally) {
 			id, seq := core.CounterID{Account: account}, int64(0)
@@ -102,8 +102,8 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 // nameKeys fills in the ids of keys, and leaves out those that are gone by now.
 func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
 	return s.read(account, func(r snapshot) error {
-		named := d.Most[:0]
-		for _, u := range d.Most {
+		named := d.Top[:0]
+		for _, u := range d.Top {
 			if u.Seq != 0 {
 				k, err := found[core.Key](r, keyPath(account, u.Seq), core.ErrKeyNotFound)
 				if errors.Is(err, core.ErrKeyNotFound) {
@@ -116,7 +116,7 @@ func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
 			}
 			named = append(named, u)
 		}
-		d.Most = named
+		d.Top = named
 		return nil
 	})
 }

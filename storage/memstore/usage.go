@@ -66,8 +66,8 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 	return list, err
 }
 
-// Drawn implements [core.Store].
-func (s *Store) Drawn(_ context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
+// PlanTotals implements [core.Store].
+func (s *Store) PlanTotals(_ context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	err = s.locked(func() error {
 		add := func(id core.CounterID, seq int64) {
 			if c, ok := s.counters[id]; ok {

@@ -73,8 +73,8 @@ func BenchmarkDrawn(b *testing.B) {
 	pl, keys := used(b, s, 10_000)
 	at := counted(keys[0], 0).Entry.At
 	for b.Loop() {
-		d, err := s.Drawn(b.Context(), "acct_bench", pl.ID, core.Year, at, 10)
-		if err != nil || d.Used < 10_000 || len(d.Most) != 10 {
+		d, err := s.PlanTotals(b.Context(), "acct_bench", pl.ID, core.Year, at, 10)
+		if err != nil || d.Used < 10_000 || len(d.Top) != 10 {
 			b.Fatal(d, err)
 		}
 	}

@@ -177,8 +177,8 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 	return atPlaces(ctx, s, ids, func(places []place) ([]core.Counter, []int, error) { return s.counters(ctx, places) })
 }
 
-// Drawn implements [core.Store].
-func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
+// PlanTotals implements [core.Store].
+func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	if err := s.begin(); err != nil {
 		return core.PlanTotals{}, err
 	}

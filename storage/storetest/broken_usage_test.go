@@ -253,25 +253,25 @@ func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.
 var brokenDrawn = []defect{
 	{name: "leaves out what users have drawn", caughtBy: "drawn/whose", machine: true,
 		open: drawnAltered(func(d *core.PlanTotals) {
-			for _, u := range d.Most {
+			for _, u := range d.Top {
 				if u.Seq == 0 {
 					d.Used -= u.Used
 				}
 			}
-			d.Most = slices.DeleteFunc(d.Most, func(u core.CounterUsage) bool { return u.Seq == 0 })
+			d.Top = slices.DeleteFunc(d.Top, func(u core.CounterUsage) bool { return u.Seq == 0 })
 		})},
 	{name: "puts those that have drawn the least first", caughtBy: "drawn/most", machine: true,
-		open: drawnAltered(func(d *core.PlanTotals) { slices.Reverse(d.Most) })},
+		open: drawnAltered(func(d *core.PlanTotals) { slices.Reverse(d.Top) })},
 	{name: "puts keys before users that have drawn the same", caughtBy: "drawn/most", machine: true,
 		open: drawnAltered(func(d *core.PlanTotals) {
-			slices.SortStableFunc(d.Most, func(a, b core.CounterUsage) int {
+			slices.SortStableFunc(d.Top, func(a, b core.CounterUsage) int {
 				return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.Seq, a.Seq))
 			})
 		})},
 	{name: "adds up those alone that have drawn the most", caughtBy: "drawn/most", machine: true,
 		open: drawnAltered(func(d *core.PlanTotals) {
 			d.Used = 0
-			for _, u := range d.Most {
+			for _, u := range d.Top {
 				d.Used += u.Used
 			}
 		})},
@@ -291,8 +291,8 @@ func drawnAltered(change func(*core.PlanTotals)) func() Opened {
 	return wrapped(func(s core.Store) core.Store { return drawnChanging{s, change} })
 }
 
-func (s drawnChanging) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (core.PlanTotals, error) {
-	d, err := s.Store.Drawn(ctx, account, plan, p, at, n)
+func (s drawnChanging) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (core.PlanTotals, error) {
+	d, err := s.Store.PlanTotals(ctx, account, plan, p, at, n)
 	s.change(&d)
 	return d, err
 }
@@ -300,16 +300,16 @@ func (s drawnChanging) Drawn(ctx context.Context, account, plan string, p core.P
 // alwaysOfYear has what was drawn in the year.
 type alwaysOfYear struct{ core.Store }
 
-func (s alwaysOfYear) Drawn(ctx context.Context, account, plan string, _ core.Period, at time.Time, n int) (core.PlanTotals, error) {
-	return s.Store.Drawn(ctx, account, plan, core.Year, at, n)
+func (s alwaysOfYear) PlanTotals(ctx context.Context, account, plan string, _ core.Period, at time.Time, n int) (core.PlanTotals, error) {
+	return s.Store.PlanTotals(ctx, account, plan, core.Year, at, n)
 }
 
 // firstDrawn knows the first thousand that have drawn on a plan.
 type firstDrawn struct{ core.Store }
 
-func (s firstDrawn) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (some core.PlanTotals, err error) {
-	all, err := s.Store.Drawn(ctx, account, plan, p, at, math.MaxInt)
-	for _, u := range all.Most {
+func (s firstDrawn) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (some core.PlanTotals, err error) {
+	all, err := s.Store.PlanTotals(ctx, account, plan, p, at, math.MaxInt)
+	for _, u := range all.Top {
 		if u.Seq <= 1000 {
 			some.Add(n, u.CounterID, u.Seq, u.Usage)
 		}

@@ -75,7 +75,7 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 			return err
 		},
 		"Drawn": func(string) error {
-			_, err := s.Drawn(e.ctx, account, "plan_1", core.Month, noon, 1)
+			_, err := s.PlanTotals(e.ctx, account, "plan_1", core.Month, noon, 1)
 			return err
 		},
 		"Counters": func(string) error { _, err := s.Counters(e.ctx, []core.CounterID{keyCounter(k)}); return err },

@@ -25,10 +25,10 @@ var drawnCases = []testCase{
 // those that have used the most are these: the id of a key or user, and what it has used.
 func (e *env) wantDrawn(account, plan string, p core.Period, at time.Time, n int, used int64, most ...string) {
 	e.Helper()
-	d, err := e.Store.Drawn(e.ctx, account, plan, p, at, n)
+	d, err := e.Store.PlanTotals(e.ctx, account, plan, p, at, n)
 	e.ok("Drawn", err)
 	var got []string
-	for _, u := range d.Most {
+	for _, u := range d.Top {
 		name := u.KeyID
 		if name == "" {
 			name = fmt.Sprint(u.UserID)
@@ -136,9 +136,9 @@ func drawnWindow(e *env) {
 		e.wantDrawn(account, "plan_1", core.Month, noon.AddDate(0, 2, 0), 9, 0)
 		e.reopen()
 	}
-	d, err := e.Store.Drawn(e.ctx, account, "plan_1", core.Day, noon, 9)
+	d, err := e.Store.PlanTotals(e.ctx, account, "plan_1", core.Day, noon, 9)
 	e.ok("Drawn", err)
-	e.same("the windows of the most", []core.Window{core.Day.Window(later), core.Day.Window(noon)}, []core.Window{d.Most[0].Window, d.Most[1].Window})
+	e.same("the windows of the most", []core.Window{core.Day.Window(later), core.Day.Window(noon)}, []core.Window{d.Top[0].Window, d.Top[1].Window})
 }
 
 func drawnMany(e *env) {
@@ -166,7 +166,7 @@ func drawnSeenAtOnce(e *env) {
 		for n := range int64(times) {
 			c := limit(request(keys[i%2], noon), core.Month, callers*times)
 			v, err := e.Store.Consume(e.ctx, &c)
-			d, drawnErr := e.Store.Drawn(e.ctx, account, "plan_1", core.Month, noon, 2)
+			d, drawnErr := e.Store.PlanTotals(e.ctx, account, "plan_1", core.Month, noon, 2)
 			if err != nil || drawnErr != nil || !v.Allowed || d.Used < v.Usage.Used || d.Used < n+1 {
 				e.Errorf("after a request: got %+v, %+v, %v, %v, want all that was counted", v, d, err, drawnErr)
 				return
