@@ -49,7 +49,7 @@ func TestClosest(t *testing.T) {
 	spend("idle", small, "", 0)
 	spend("full", "", small, 10)
 	spend("little", small, large, 30)
-	near, err := s.Closest(t.Context(), a.ID, 10)
+	near, err := s.NearLimits(t.Context(), a.ID, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestClosest(t *testing.T) {
 	if want := `full "key of full" 100%; half "" 50%; little "key of little" 3%; `; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	if near, _ = s.Closest(t.Context(), a.ID, 1); len(near) != 1 || near[0].User.Name != "full" {
+	if near, _ = s.NearLimits(t.Context(), a.ID, 1); len(near) != 1 || near[0].User.Name != "full" {
 		t.Errorf("the closest one: got %+v", near)
 	}
 }
@@ -112,7 +112,7 @@ func TestClosestChangesPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	near, err := s.Closest(t.Context(), a.ID, 100)
+	near, err := s.NearLimits(t.Context(), a.ID, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

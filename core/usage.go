@@ -66,10 +66,10 @@ type NearLimit struct {
 // Percentage returns how much of the limit is used, in percent.
 func (n *NearLimit) Percentage() float64 { return Percentage(n.Used, n.Plan.Limit) }
 
-// Closest returns the counters of an account that are the closest to their limits, at most
+// NearLimits returns the counters of an account that are the closest to their limits, at most
 // so many, the closest first. Counters that nothing has used are left out. It reads the
 // counter of every key and user; an account runs one such query at a time.
-func (s *Service) Closest(ctx context.Context, account string, most int) ([]NearLimit, error) {
+func (s *Service) NearLimits(ctx context.Context, account string, most int) ([]NearLimit, error) {
 	var closest []PlanCounter
 	at, list := s.now(), func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
 	read := func(plans []*Plan) error {
