@@ -64,8 +64,8 @@ func (s *benchStore) Plan(_ context.Context, account, id string) (*core.Plan, er
 
 var benchWindow = core.Month.Window(time.Unix(1_700_000_000, 0))
 
-func (s *benchStore) Consume(context.Context, *core.Consumption) (core.Verdict, error) {
-	return core.Verdict{Usage: core.Usage{Window: benchWindow, Used: 1}, Allowed: !s.denies}, nil
+func (s *benchStore) Consume(context.Context, *core.Consumption) (core.ConsumeResult, error) {
+	return core.ConsumeResult{Usage: core.Usage{Window: benchWindow, Used: 1}, Allowed: !s.denies}, nil
 }
 
 // cpuTime is what this process has used of the processors.

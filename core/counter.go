@@ -200,11 +200,11 @@ func (c *Consumption) Repeats(first time.Time) bool {
 	return c.Entry.At.Before(first.Add(RequestIDRetention))
 }
 
-// Verdict is what [Store.Consume] answers.
-type Verdict struct {
-	Usage   Usage // of the deciding counter after the step
-	Allowed bool
-	First   *Terms // set when the request id was answered before: the terms of the first answer
+// ConsumeResult is what [Store.Consume] answers.
+type ConsumeResult struct {
+	Usage      Usage // of the deciding counter after the step
+	Allowed    bool
+	FirstTerms *Terms // set when the request id was answered before: the terms of the first answer
 }
 
 // Handle is room in which a store may note how it finds the counter of a key or user

@@ -141,7 +141,7 @@ type seesConsumption struct {
 	last core.Consumption
 }
 
-func (s *seesConsumption) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *seesConsumption) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	s.last = *c
 	return s.Store.Consume(ctx, c)
 }

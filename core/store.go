@@ -115,7 +115,7 @@ type Store interface {
 	// over, it may be remembered or not.
 	//
 	// Once the step has begun it is finished, whatever becomes of ctx.
-	Consume(ctx context.Context, c *Consumption) (Verdict, error)
+	Consume(ctx context.Context, c *Consumption) (ConsumeResult, error)
 	// Counters returns the counters with the ids, in that order, each as it was
 	// after every Consume that has returned.
 	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)

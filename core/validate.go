@@ -259,8 +259,8 @@ func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldU
 	if v.Allowed {
 		d.Outcome = Allowed
 	}
-	if v.First != nil {
-		d.repeats(v.First)
+	if v.FirstTerms != nil {
+		d.repeats(v.FirstTerms)
 	}
 	return nil
 }

@@ -158,8 +158,8 @@ func TestValidateWhilePlansMove(t *testing.T) {
 // brokenStore is a store whose medium has failed.
 type brokenStore struct{ core.Store }
 
-func (brokenStore) Consume(context.Context, *core.Consumption) (core.Verdict, error) {
-	return core.Verdict{}, core.Unavailable(errors.New("disk full"))
+func (brokenStore) Consume(context.Context, *core.Consumption) (core.ConsumeResult, error) {
+	return core.ConsumeResult{}, core.Unavailable(errors.New("disk full"))
 }
 
 // No decision is made up when the store fails.

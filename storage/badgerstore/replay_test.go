@@ -208,7 +208,7 @@ func TestFoundIsOnTheDisk(t *testing.T) {
 		consume(t, s, c)
 		abandon(t, s)
 		s = openAlone(t, dir, d.options(Options{Durability: Power}))
-		if v, err := s.Consume(t.Context(), c); err != nil || v.First == nil {
+		if v, err := s.Consume(t.Context(), c); err != nil || v.FirstTerms == nil {
 			t.Fatalf("Consume with the same id: got %+v, %v, want the first answer", v, err)
 		}
 		d.mu.Lock()
@@ -216,7 +216,7 @@ func TestFoundIsOnTheDisk(t *testing.T) {
 		d.mu.Unlock()
 		abandon(t, s)
 		s = openAlone(t, dir, left.options(Options{}))
-		if v, err := s.Consume(t.Context(), c); err != nil || v.First == nil || v.Usage.Used != 1 {
+		if v, err := s.Consume(t.Context(), c); err != nil || v.FirstTerms == nil || v.Usage.Used != 1 {
 			t.Fatalf("Consume after a power cut: got %+v, %v, want the first answer", v, err)
 		}
 	}

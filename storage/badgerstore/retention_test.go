@@ -103,7 +103,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 		t.Helper()
 		trimmed(t, s, time.Now().Add(core.RequestIDRetention))
 		v, err := s.Consume(t.Context(), named)
-		if err != nil || v.First == nil {
+		if err != nil || v.FirstTerms == nil {
 			t.Errorf("%s: got %+v, %v, want the first answer again", what, v, err)
 		}
 	}

@@ -17,16 +17,16 @@ type answer struct {
 }
 
 // to returns the first answer to a request that is made again.
-func (as answers) to(c *core.Consumption) (core.Verdict, bool) {
+func (as answers) to(c *core.Consumption) (core.ConsumeResult, bool) {
 	a, ok := as[c.RequestID]
 	if c.RequestID == "" || !ok || !c.Repeats(a.at) {
-		return core.Verdict{}, false
+		return core.ConsumeResult{}, false
 	}
-	return core.Verdict{Usage: a.usage, Allowed: true, First: new(a.terms)}, true
+	return core.ConsumeResult{Usage: a.usage, Allowed: true, FirstTerms: new(a.terms)}, true
 }
 
 // answered remembers the answer to a request with a key.
-func (s *Store) answered(key core.CounterID, c *core.Consumption, v core.Verdict) {
+func (s *Store) answered(key core.CounterID, c *core.Consumption, v core.ConsumeResult) {
 	if s.answers[key] == nil {
 		s.answers[key] = answers{}
 	}

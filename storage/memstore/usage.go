@@ -9,7 +9,7 @@ import (
 
 // Consume implements [core.Store]. Here a denied request is in the history when it
 // returns.
-func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.Verdict, err error) {
+func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeResult, err error) {
 	err = s.locked(func() error {
 		if err := s.there(c); err != nil {
 			return err

@@ -34,9 +34,9 @@ const admissions = 4
 
 // Consume implements [core.Store]. A request that was not answered in time is
 // [core.ErrUnavailable] and may be counted, now or once the server goes on.
-func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.begin(); err != nil {
-		return core.Verdict{}, err
+		return core.ConsumeResult{}, err
 	}
 	defer s.end()
 	flags := byte(0)
@@ -49,14 +49,14 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict,
 			return v, err
 		}
 		if err := s.admit(ctx, c.Account, c.KeyID, c.KeySeq, c.UserID); err != nil {
-			return core.Verdict{}, err
+			return core.ConsumeResult{}, err
 		}
 	}
-	return core.Verdict{}, core.ErrKeyNotFound
+	return core.ConsumeResult{}, core.ErrKeyNotFound
 }
 
 // consume is Consume, where both the key and the user are known to the slot of the user.
-func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here bool, err error) {
+func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, here bool, err error) {
 	k := s.counting(c)
 	packed, entry := s.packed(c, flags)
 	keys, args := []string{k.counters, k.ofUser, k.ofKey}, []string{packed, k.field, entry}
@@ -67,7 +67,7 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here b
 	}
 	answer, err := consumeScript.write(s.calls.next(), s, keys, args).AsBytes()
 	if err != nil {
-		return core.Verdict{}, false, unavailable(err)
+		return core.ConsumeResult{}, false, unavailable(err)
 	}
 	return verdict(c, answer)
 }
@@ -97,7 +97,7 @@ func (s *Store) packed(c *core.Consumption, flags byte) (request, entry string) 
 func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 
 // verdict returns what the script has answered.
-func verdict(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err error) {
+func verdict(c *core.Consumption, answer []byte) (v core.ConsumeResult, here bool, err error) {
 	r := record.NewReader(answer)
 	became, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
 	switch {
@@ -111,9 +111,9 @@ func verdict(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err
 	if became == repeated {
 		terms, err := decodeTerms(string(answer[verdictSize:]))
 		if err != nil {
-			return core.Verdict{}, true, err
+			return core.ConsumeResult{}, true, err
 		}
-		v.First = &terms
+		v.FirstTerms = &terms
 		v.Usage.Window = terms.Period.Window(time.Unix(start, 0))
 	}
 	return v, true, nil

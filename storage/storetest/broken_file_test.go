@@ -114,7 +114,7 @@ func (j *journal) Update(ctx context.Context, account string, fn func(core.Tx) e
 	return j.note(journalEntry{do: do}, err)
 }
 
-func (j *journal) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (j *journal) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	given := *c
 	do := func(s core.Store) { _, _ = s.Consume(ctx, &given) }
 	v, err := j.Store.Consume(ctx, c)
@@ -200,10 +200,10 @@ func (s runsClosed) Update(ctx context.Context, account string, fn func(core.Tx)
 
 type deniesClosed struct{ core.Store }
 
-func (s deniesClosed) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s deniesClosed) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if err != nil {
-		return core.Verdict{}, nil
+		return core.ConsumeResult{}, nil
 	}
 	return v, err
 }

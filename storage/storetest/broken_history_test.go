@@ -107,7 +107,7 @@ type recordsAll struct {
 	n  int
 }
 
-func (s *recordsAll) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *recordsAll) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	look := cost(*c, 0)
 	v, err := s.Store.Consume(ctx, &look)
 	if err != nil || c.Cost == 0 || v.Usage.Used+c.Cost <= c.Limit {
@@ -135,7 +135,7 @@ type nextDay struct {
 	denials *atomic.Int64
 }
 
-func (s nextDay) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s nextDay) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	moved := *c
 	if c.Limit == 0 && s.denials.Add(1) > core.DeniedPerDay {
 		moved.Entry.At = c.Entry.At.AddDate(0, 0, 1)
@@ -160,7 +160,7 @@ type daysLater struct {
 	days int
 }
 
-func (s daysLater) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s daysLater) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	later := *c
 	if c.Limit == 0 {
 		later.Entry.At = c.Entry.At.AddDate(0, 0, s.days)
@@ -171,7 +171,7 @@ func (s daysLater) Consume(ctx context.Context, c *core.Consumption) (core.Verdi
 // earlierDay moves the requests of days before that of noon to two days later.
 type earlierDay struct{ core.Store }
 
-func (s earlierDay) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s earlierDay) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	later := *c
 	if c.Entry.At.Before(midnight) {
 		later.Entry.At = c.Entry.At.AddDate(0, 0, 2)
@@ -268,7 +268,7 @@ type appendsLate struct {
 	late []core.Consumption
 }
 
-func (s *appendsLate) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *appendsLate) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	look := cost(*c, 0)
 	v, err := s.Store.Consume(ctx, &look)
 	if err != nil || c.Cost == 0 || v.Usage.Used+c.Cost <= c.Limit {

@@ -27,26 +27,26 @@ var brokenRequestIDs = []defect{
 	{name: "counts a repeat of another cost", caughtBy: "request id/counted once", machine: true,
 		open: altered(func(c *core.Consumption) { c.RequestID = nameUnlessEmpty(c.RequestID, "%s %d", c.RequestID, c.Cost) })},
 	{name: "answers a repeat with the usage of now", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, now core.Verdict, _ *core.Consumption) core.Verdict {
-			return core.Verdict{Usage: now.Usage, Allowed: true, First: first.First}
+		open: recalling(ids{answer: func(first answered, now core.ConsumeResult, _ *core.Consumption) core.ConsumeResult {
+			return core.ConsumeResult{Usage: now.Usage, Allowed: true, FirstTerms: first.FirstTerms}
 		}})},
 	{name: "answers a repeat with the terms of now", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, c *core.Consumption) core.Verdict {
-			return core.Verdict{Usage: first.Usage, Allowed: true, First: &c.Terms}
+		open: recalling(ids{answer: func(first answered, _ core.ConsumeResult, c *core.Consumption) core.ConsumeResult {
+			return core.ConsumeResult{Usage: first.Usage, Allowed: true, FirstTerms: &c.Terms}
 		}})},
 	{name: "answers a repeat with the window of now", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, c *core.Consumption) core.Verdict {
-			window := first.First.Period.Window(c.Entry.At)
-			return core.Verdict{Usage: core.Usage{Window: window, Used: first.Usage.Used}, Allowed: true, First: first.First}
+		open: recalling(ids{answer: func(first answered, _ core.ConsumeResult, c *core.Consumption) core.ConsumeResult {
+			window := first.FirstTerms.Period.Window(c.Entry.At)
+			return core.ConsumeResult{Usage: core.Usage{Window: window, Used: first.Usage.Used}, Allowed: true, FirstTerms: first.FirstTerms}
 		}})},
 	{name: "does not say that it is a repeat", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, _ *core.Consumption) core.Verdict {
-			return core.Verdict{Usage: first.Usage, Allowed: true}
+		open: recalling(ids{answer: func(first answered, _ core.ConsumeResult, _ *core.Consumption) core.ConsumeResult {
+			return core.ConsumeResult{Usage: first.Usage, Allowed: true}
 		}})},
 	{name: "denies a repeat when the quota is used up", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, now core.Verdict, _ *core.Consumption) core.Verdict {
+		open: recalling(ids{answer: func(first answered, now core.ConsumeResult, _ *core.Consumption) core.ConsumeResult {
 			first.Allowed = now.Allowed
-			return first.Verdict
+			return first.ConsumeResult
 		}})},
 	{name: "remembers the key's usage where the user's counter decides", caughtBy: "request id/of the user's counter",
 		open: recalling(ids{keep: func(s core.Store, c *core.Consumption, a *answered) bool {
@@ -61,9 +61,9 @@ var brokenRequestIDs = []defect{
 	{name: "remembers an id for ever", caughtBy: "request id/for 24 hours", machine: true,
 		open: recalling(ids{lasts: forever})},
 	{name: "remembers an id for 24 hours from its last repeat", caughtBy: "request id/for 24 hours",
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, c *core.Consumption) core.Verdict {
+		open: recalling(ids{answer: func(first answered, _ core.ConsumeResult, c *core.Consumption) core.ConsumeResult {
 			*first.at = c.Entry.At
-			return first.Verdict
+			return first.ConsumeResult
 		}})},
 	{name: "forgets an id when the clock steps back", caughtBy: "request id/for 24 hours", machine: true,
 		open: recalling(ids{repeats: func(c *core.Consumption, at time.Time) bool { return c.Repeats(at) && !c.Entry.At.Before(at) }})},
@@ -105,7 +105,9 @@ var brokenRequestIDs = []defect{
 		}})},
 	{name: "has room for so many ids", caughtBy: "request id/many", open: recalling(ids{room: 3000})},
 	{name: "hands out its own terms", caughtBy: "request id/copy",
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, _ *core.Consumption) core.Verdict { return first.Verdict }})},
+		open: recalling(ids{answer: func(first answered, _ core.ConsumeResult, _ *core.Consumption) core.ConsumeResult {
+			return first.ConsumeResult
+		}})},
 	{name: "looks for an id, counts and then remembers it", caughtBy: "request id/at once", open: recalling(ids{late: true})},
 	{name: "looks for an id, counts and then remembers it, with a quota", caughtBy: "request id/at once with a quota",
 		open: recalling(ids{late: true})},
@@ -136,7 +138,7 @@ type ids struct {
 	lasts       time.Duration
 	repeats     func(c *core.Consumption, at time.Time) bool
 	keep        func(core.Store, *core.Consumption, *answered) bool
-	answer      func(first answered, now core.Verdict, c *core.Consumption) core.Verdict
+	answer      func(first answered, now core.ConsumeResult, c *core.Consumption) core.ConsumeResult
 	repeated    func(core.Store, *core.Consumption)
 	reopened    func(*recalls)
 	room        int  // 0 for any
@@ -157,7 +159,7 @@ type recalls struct {
 }
 
 type answered struct {
-	core.Verdict
+	core.ConsumeResult
 	at *time.Time // of the request
 }
 
@@ -177,7 +179,7 @@ func recalling(flaw ids) func() Opened {
 	}
 }
 
-func (s *recalls) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *recalls) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if c.RequestID == "" {
 		return s.Store.Consume(ctx, c)
 	}
@@ -195,7 +197,7 @@ func (s *recalls) Consume(ctx context.Context, c *core.Consumption) (core.Verdic
 	if s.late {
 		s.awaitTwin(name)
 	}
-	a := answered{at: new(c.Entry.At), Verdict: core.Verdict{Allowed: true, First: new(c.Terms)}}
+	a := answered{at: new(c.Entry.At), ConsumeResult: core.ConsumeResult{Allowed: true, FirstTerms: new(c.Terms)}}
 	if s.keepsFailed {
 		s.known[name] = a
 	}
@@ -237,14 +239,14 @@ func (s *recalls) same(c *core.Consumption, first time.Time) bool {
 	return c.Entry.At.Before(first.Add(cmp.Or(s.lasts, core.RequestIDRetention)))
 }
 
-func (s *recalls) again(c *core.Consumption, first answered, now core.Verdict) core.Verdict {
+func (s *recalls) again(c *core.Consumption, first answered, now core.ConsumeResult) core.ConsumeResult {
 	if s.repeated != nil {
 		s.repeated(s.Store, c)
 	}
 	if s.answer != nil {
 		return s.answer(first, now, c)
 	}
-	return core.Verdict{Usage: first.Usage, Allowed: first.Allowed, First: new(*first.First)}
+	return core.ConsumeResult{Usage: first.Usage, Allowed: first.Allowed, FirstTerms: new(*first.FirstTerms)}
 }
 
 func (s *recalls) keeps(c *core.Consumption, a *answered) bool {
@@ -272,7 +274,7 @@ type guesses struct {
 	others  int            // how many requests without an id were counted
 }
 
-func (s *guesses) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *guesses) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := c.Account + c.KeyID + c.RequestID
@@ -296,7 +298,7 @@ func (s *guesses) Consume(ctx context.Context, c *core.Consumption) (core.Verdic
 			look := cost(called(*c, ""), 0)
 			v, err := s.Store.Consume(ctx, &look)
 			v.Usage.Used += c.Cost
-			return core.Verdict{Usage: v.Usage, Allowed: true, First: new(c.Terms)}, err
+			return core.ConsumeResult{Usage: v.Usage, Allowed: true, FirstTerms: new(c.Terms)}, err
 		}
 	}
 	return s.Store.Consume(ctx, c)

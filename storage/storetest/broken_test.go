@@ -67,9 +67,9 @@ func TestGoodStoreIsNotCaught(t *testing.T) {
 // may find the key by either.
 type checksSeq struct{ core.Importer }
 
-func (s checksSeq) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s checksSeq) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if k, err := s.Key(ctx, c.Account, c.KeyID); err == nil && k.Seq != c.KeySeq {
-		return core.Verdict{}, fmt.Errorf("request of key %s: got the Seq %d, want %d", c.KeyID, c.KeySeq, k.Seq)
+		return core.ConsumeResult{}, fmt.Errorf("request of key %s: got the Seq %d, want %d", c.KeyID, c.KeySeq, k.Seq)
 	}
 	return s.Importer.Consume(ctx, c)
 }

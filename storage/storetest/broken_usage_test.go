@@ -70,7 +70,7 @@ func altered(alter func(*core.Consumption)) func() Opened {
 	return wrapped(func(s core.Store) core.Store { return altering{s, alter} })
 }
 
-func (s altering) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s altering) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	changed := *c
 	s.alter(&changed)
 	return s.Store.Consume(ctx, &changed)
@@ -96,11 +96,11 @@ func (s recounting) Counters(ctx context.Context, ids []core.CounterID) ([]core.
 
 type readsThenWrites struct{ core.Store }
 
-func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	look := cost(*c, 0)
 	v, err := s.Store.Consume(ctx, &look)
 	if err != nil || !v.Allowed || v.Usage.Used+c.Cost > c.Limit {
-		return core.Verdict{Usage: v.Usage}, err
+		return core.ConsumeResult{Usage: v.Usage}, err
 	}
 	runtime.Gosched() // somebody else may do the same now
 	unlimited := *c
@@ -110,17 +110,17 @@ func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core
 
 type countsNothing struct{ core.Store }
 
-func (s countsNothing) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s countsNothing) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
-		return core.Verdict{Usage: core.Usage{Window: c.Period.Window(c.Entry.At), Used: c.Cost}, Allowed: true}, nil
+		return core.ConsumeResult{Usage: core.Usage{Window: c.Period.Window(c.Entry.At), Used: c.Cost}, Allowed: true}, nil
 	}
 	return v, err
 }
 
 type grantsPart struct{ core.Store }
 
-func (s grantsPart) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s grantsPart) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if left := c.Limit - v.Usage.Used; err == nil && !v.Allowed && left > 0 {
 		part := cost(*c, left)
@@ -135,7 +135,7 @@ type keepsLimit struct {
 	limits map[core.CounterID]int64
 }
 
-func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	s.mu.Lock()
 	limit, ok := s.limits[c.Counter()]
 	if !ok {
@@ -150,7 +150,7 @@ func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.Ver
 
 type returnsBefore struct{ core.Store }
 
-func (s returnsBefore) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s returnsBefore) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if v.Allowed {
 		v.Usage.Used -= c.Cost
@@ -166,7 +166,7 @@ type opensEarlier struct {
 	latest map[string]time.Time
 }
 
-func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	s.mu.Lock()
 	if c.Entry.At.After(s.latest[c.KeyID]) {
 		s.latest[c.KeyID] = c.Entry.At
@@ -185,10 +185,10 @@ func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.V
 // history.
 type callerGone struct{ core.Store }
 
-func (s callerGone) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s callerGone) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if err == nil && ctx.Err() != nil {
-		return core.Verdict{}, ctx.Err()
+		return core.ConsumeResult{}, ctx.Err()
 	}
 	return v, err
 }
@@ -232,7 +232,7 @@ type forgetsUnused struct {
 	order  []string
 }
 
-func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	const room = 2000
 	s.mu.Lock()
 	if !slices.Contains(s.order, c.KeyID) {

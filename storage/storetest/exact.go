@@ -58,7 +58,7 @@ func (e *env) storm(callers, times int, request func(caller, n int) core.Consump
 	return o
 }
 
-func (o *outcome) add(c *core.Consumption, v core.Verdict) {
+func (o *outcome) add(c *core.Consumption, v core.ConsumeResult) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !v.Allowed {

@@ -96,11 +96,11 @@ func (m *machine) consumeBoth(t *rapid.T, c core.Consumption) bool {
 		given := c
 		return s.Consume(m.e.ctx, &given)
 	})
-	v := answer.(core.Verdict)
+	v := answer.(core.ConsumeResult)
 	if err != nil {
 		return false
 	}
-	if v.Allowed && v.First == nil && c.Cost > 0 && c.RequestID != "" {
+	if v.Allowed && v.FirstTerms == nil && c.Cost > 0 && c.RequestID != "" {
 		m.counted[c.Account+c.KeyID+c.RequestID] = c.Entry.At
 		m.named = append(m.named, c)
 	}

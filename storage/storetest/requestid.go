@@ -49,9 +49,9 @@ func called(c core.Consumption, id string) core.Consumption {
 func (e *env) counts(c core.Consumption) core.Usage {
 	e.Helper()
 	v := e.consume(c)
-	if !v.Allowed || v.First != nil {
+	if !v.Allowed || v.FirstTerms != nil {
 		e.Fatalf("Consume with the id %q: got allowed %t with the usage %d and a first answer under %+v, want it counted",
-			c.RequestID, v.Allowed, v.Usage.Used, v.First)
+			c.RequestID, v.Allowed, v.Usage.Used, v.FirstTerms)
 	}
 	return v.Usage
 }
@@ -59,7 +59,7 @@ func (e *env) counts(c core.Consumption) core.Usage {
 // repeats fails unless a request gets the answer that first got.
 func (e *env) repeats(c, first core.Consumption, usage core.Usage) {
 	e.Helper()
-	want := core.Verdict{Usage: usage, Allowed: true, First: &first.Terms}
+	want := core.ConsumeResult{Usage: usage, Allowed: true, FirstTerms: &first.Terms}
 	e.same(fmt.Sprintf("Consume once more with the id %q", c.RequestID), want, e.consume(c))
 }
 
@@ -207,7 +207,7 @@ func requestIDDenied(e *env) {
 	c := called(limit(request(k, noon), core.Month, 1), "id")
 	e.counts(called(c, "other"))
 	for range 3 {
-		if v := e.consume(c); v.Allowed || v.First != nil {
+		if v := e.consume(c); v.Allowed || v.FirstTerms != nil {
 			e.Errorf("Consume at the limit: got %+v, want denied without a first answer", v)
 		}
 	}

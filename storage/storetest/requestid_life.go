@@ -43,7 +43,7 @@ func requestIDDeleted(e *env) {
 		c := called(request(k, noon), "id")
 		v, err := e.Store.Consume(e.ctx, &c)
 		e.isErr("Consume with the id of a deleted key", err, want)
-		e.same("Consume with the id of a deleted key", core.Verdict{}, v)
+		e.same("Consume with the id of a deleted key", core.ConsumeResult{}, v)
 	}
 	renew := func(old *core.Key) *core.Key {
 		e.Helper()
@@ -119,7 +119,7 @@ func requestIDMany(e *env) {
 			for at := i; at < n; at += callers {
 				c := called(limit(request(keys[at%len(keys)], noon), core.Month, quota), fmt.Sprintf("id %d", at))
 				v, err := e.Store.Consume(e.ctx, &c)
-				if err != nil || !v.Allowed || (v.First != nil) != repeated {
+				if err != nil || !v.Allowed || (v.FirstTerms != nil) != repeated {
 					e.Errorf("%s: request %q of %s: got %+v, %v, want allowed, a first answer: %t", when, c.RequestID, c.KeyID, v, err, repeated)
 					return
 				}
@@ -148,9 +148,9 @@ func requestIDCopy(e *env) {
 	for range 3 {
 		c = want
 		v := e.consume(c)
-		if v.First == nil || *v.First != want.Terms || v.Usage != given.Usage {
-			e.Fatalf("Consume once more: got %+v under %+v, want %+v under %+v", v.Usage, v.First, given.Usage, want.Terms)
+		if v.FirstTerms == nil || *v.FirstTerms != want.Terms || v.Usage != given.Usage {
+			e.Fatalf("Consume once more: got %+v under %+v, want %+v under %+v", v.Usage, v.FirstTerms, given.Usage, want.Terms)
 		}
-		*v.First = core.Terms{PlanName: "spoilt"}
+		*v.FirstTerms = core.Terms{PlanName: "spoilt"}
 	}
 }

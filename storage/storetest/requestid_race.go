@@ -25,24 +25,24 @@ var requestIDRaceCases = []testCase{
 type twins struct {
 	mu      sync.Mutex
 	firsts  map[string]int // how many were no repeats
-	answers map[string]core.Verdict
+	answers map[string]core.ConsumeResult
 }
 
 func newTwins() *twins {
-	return &twins{firsts: map[string]int{}, answers: map[string]core.Verdict{}}
+	return &twins{firsts: map[string]int{}, answers: map[string]core.ConsumeResult{}}
 }
 
 // add notes an answer, and fails when another one to the same id was different.
-func (w *twins) add(e *env, c *core.Consumption, v core.Verdict) {
+func (w *twins) add(e *env, c *core.Consumption, v core.ConsumeResult) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if v.Allowed && v.First == nil {
+	if v.Allowed && v.FirstTerms == nil {
 		w.firsts[c.RequestID]++
 	}
-	if v.First != nil && *v.First != c.Terms {
-		e.Errorf("first answer to %q: got it under %+v, want %+v", c.RequestID, *v.First, c.Terms)
+	if v.FirstTerms != nil && *v.FirstTerms != c.Terms {
+		e.Errorf("first answer to %q: got it under %+v, want %+v", c.RequestID, *v.FirstTerms, c.Terms)
 	}
-	v.First = nil
+	v.FirstTerms = nil
 	before, known := w.answers[c.RequestID]
 	if !known {
 		w.answers[c.RequestID] = v
@@ -194,7 +194,7 @@ func requestIDBesideClose(e *env) {
 			ids[c.KeyID]++
 			_, answered := w.answers[c.RequestID]
 			v := e.consume(c)
-			if answered && v.First == nil {
+			if answered && v.FirstTerms == nil {
 				e.Errorf("%q was answered before Close: got it counted again", c.RequestID)
 			}
 			w.add(e, &c, v)

@@ -16,6 +16,6 @@ func Uncounted(s core.Store) core.Store { return uncounted{s} }
 type uncounted struct{ core.Store }
 
 // Consume implements [core.Store].
-func (uncounted) Consume(context.Context, *core.Consumption) (core.Verdict, error) {
-	return core.Verdict{Usage: core.Usage{Window: uncountedWindow, Used: 123}, Allowed: true}, nil
+func (uncounted) Consume(context.Context, *core.Consumption) (core.ConsumeResult, error) {
+	return core.ConsumeResult{Usage: core.Usage{Window: uncountedWindow, Used: 123}, Allowed: true}, nil
 }

@@ -51,7 +51,7 @@ func endpoint(c core.Consumption, format string, args ...any) core.Consumption {
 }
 
 // consume counts a request unless that is impossible.
-func (e *env) consume(c core.Consumption) core.Verdict {
+func (e *env) consume(c core.Consumption) core.ConsumeResult {
 	e.Helper()
 	v, err := e.Store.Consume(e.ctx, &c)
 	e.ok("Consume", err)
