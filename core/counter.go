@@ -23,8 +23,8 @@ type CounterID struct {
 	UserID  int64
 }
 
-// Tally is the usage of one window.
-type Tally struct {
+// WindowUsage is the usage of one window.
+type WindowUsage struct {
 	Start int64 `json:"start"` // the start of the window in Unix seconds
 	Used  int64 `json:"used"`
 }
@@ -36,9 +36,9 @@ type Tally struct {
 // A window is left only for a later one: when the clock steps back over a
 // boundary, the later window stays in force and no earlier one is opened again.
 type Counter struct {
-	Tallies       [periods]Tally `json:"tallies"` // by [Period]
-	LastUsedAt    time.Time      `json:"last_used_at,omitzero"`
-	DeniedOmitted int64          `json:"denied_omitted,omitempty"` // denied requests that are not in the history
+	Windows       [periods]WindowUsage `json:"tallies"` // by [Period]
+	LastUsedAt    time.Time            `json:"last_used_at,omitzero"`
+	DeniedOmitted int64                `json:"denied_omitted,omitempty"` // denied requests that are not in the history
 
 	// The bounds of recorded denials take 8 bytes: a store has a million counters in memory.
 	deniedSecond   uint16 // Unix second of the last denial, modulo 65536. Values repeat every 18.2 h.
@@ -56,7 +56,7 @@ type Usage struct {
 // Usage returns the usage of the period at the time at: that of the window of at,
 // or of a later one that the counter has seen.
 func (c *Counter) Usage(p Period, at time.Time) Usage {
-	w, t := p.Window(at), c.Tallies[p]
+	w, t := p.Window(at), c.Windows[p]
 	switch start := w.Start.Unix(); {
 	case t.Start == start:
 		return Usage{w, t.Used}
@@ -93,8 +93,8 @@ func (c *Counter) Decide(p Period, limit, cost int64, at time.Time) (Usage, bool
 // Add adds cost to every period without a limit.
 func (c *Counter) Add(cost int64, at time.Time) {
 	windows := &calendarOf(at).windows
-	for p := range c.Tallies {
-		c.Tallies[p].add(windows[p].Start.Unix(), cost)
+	for p := range c.Windows {
+		c.Windows[p].add(windows[p].Start.Unix(), cost)
 	}
 	if at.After(c.LastUsedAt) {
 		c.LastUsedAt = at
@@ -140,18 +140,18 @@ func (c *Counter) AddDenied(day Date, recorded int) {
 }
 
 // Date returns the day of a tally of a day.
-func (t Tally) Date() Date { return DateOf(time.Unix(t.Start, 0)) }
+func (t WindowUsage) Date() Date { return DateOf(time.Unix(t.Start, 0)) }
 
 // AddDay adds cost to a tally of a day: to that of at, or of a later day that it has
 // seen.
-func (t *Tally) AddDay(cost int64, at time.Time) {
+func (t *WindowUsage) AddDay(cost int64, at time.Time) {
 	t.add(calendarOf(at).start, cost)
 }
 
 // add adds cost to the window that begins at start, or to a later one.
-func (t *Tally) add(start, cost int64) {
+func (t *WindowUsage) add(start, cost int64) {
 	if start > t.Start {
-		*t = Tally{Start: start}
+		*t = WindowUsage{Start: start}
 	}
 	t.Used += min(cost, math.MaxInt64-t.Used)
 }

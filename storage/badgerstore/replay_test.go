@@ -50,10 +50,10 @@ func TestDatabaseBehind(t *testing.T) {
 				s = openAlone(t, after, quiet)
 				wantUsed(t, s, ofKey("key"), int64(2*events+1))
 				wantUsed(t, s, ofKey("late"), int64(events))
-				if used := counterOf(t, s, ofKey("imported")).Tallies[core.Month].Used; used != int64(events+7) {
+				if used := counterOf(t, s, ofKey("imported")).Windows[core.Month].Used; used != int64(events+7) {
 					t.Errorf("imported key: got %d used, want %d", used, events+7)
 				}
-				if used := counterOf(t, s, ofUser(1)).Tallies[core.Month].Used; used != int64(2*events) {
+				if used := counterOf(t, s, ofUser(1)).Windows[core.Month].Used; used != int64(2*events) {
 					t.Errorf("user: got %d used, want %d", used, 2*events)
 				}
 				if got := counterOf(t, s, ofKey("late")).DeniedOmitted; got != omitted {

@@ -69,8 +69,8 @@ func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 
 // tallied makes what a counter allowed on the day of its tally what the tally says.
 func (s *Store) tallied(id core.CounterID) {
-	t := s.counter(id).Tallies[core.Day]
-	if t == (core.Tally{}) {
+	t := s.counter(id).Windows[core.Day]
+	if t == (core.WindowUsage{}) {
 		return
 	}
 	number := allowed

@@ -29,7 +29,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 				return err
 			}
 			c := s.counter(whole(id))
-			c.Tallies, c.LastUsedAt, c.DeniedOmitted = counters[i].Tallies, counters[i].LastUsedAt, counters[i].DeniedOmitted
+			c.Windows, c.LastUsedAt, c.DeniedOmitted = counters[i].Windows, counters[i].LastUsedAt, counters[i].DeniedOmitted
 			s.tallied(whole(id))
 		}
 		return nil

@@ -63,7 +63,7 @@ func (s *Store) Reopen() *Store {
 	next := &Store{data: s.data}
 	next.counters = map[core.CounterID]*core.Counter{}
 	for id, c := range s.counters {
-		kept := &core.Counter{Tallies: c.Tallies, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+		kept := &core.Counter{Windows: c.Windows, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
 		kept.AddDenied(c.DeniedOn())
 		next.counters[id] = kept
 	}

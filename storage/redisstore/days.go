@@ -81,7 +81,7 @@ func (d daily) addOver(over string) error {
 }
 
 // appendOver appends the tally of a number on a day that is over.
-func appendOver(b []byte, number int, t core.Tally) []byte {
+func appendOver(b []byte, number int, t core.WindowUsage) []byte {
 	size := 7
 	switch {
 	case t.Used < 1<<8:
@@ -94,13 +94,13 @@ func appendOver(b []byte, number int, t core.Tally) []byte {
 }
 
 // addTally adds a tally: what it says of its day is later than what is over.
-func (d daily) addTally(number int, t core.Tally) {
-	if t != (core.Tally{}) {
+func (d daily) addTally(number int, t core.WindowUsage) {
+	if t != (core.WindowUsage{}) {
 		d.set(number, t.Date(), t.Used)
 	}
 }
 
-func decodeTally(b string) (t core.Tally, err error) {
+func decodeTally(b string) (t core.WindowUsage, err error) {
 	r := record.NewReader([]byte(b))
 	t.Start, t.Used = int64(r.Uint(3))*day, int64(r.Uint(7))
 	if r.Failed() {
@@ -109,7 +109,7 @@ func decodeTally(b string) (t core.Tally, err error) {
 	return t, err
 }
 
-func encodeTally(t core.Tally) string {
+func encodeTally(t core.WindowUsage) string {
 	return string(record.AppendUint(record.AppendUint(nil, 3, uint64(t.Start/day)), 7, uint64(t.Used)))
 }
 
@@ -281,11 +281,11 @@ func decodeDaily(fields []tallyField, parts []rueidis.RedisMessage, over string)
 		if !ok {
 			continue
 		}
-		var t core.Tally
+		var t core.WindowUsage
 		if i == 0 {
 			var counter core.Counter
 			counter, err = decodeCounter(b)
-			t = counter.Tallies[core.Day]
+			t = counter.Windows[core.Day]
 			c.stays, c.allowed = err == nil && !leaves(b), t.Date()
 		} else {
 			t, err = decodeTally(b)
@@ -339,7 +339,7 @@ func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.Coun
 func encodeDays(fields []tallyField, days []core.CounterDay) (over string, tallies []string) {
 	var b []byte
 	for i, f := range fields {
-		var last core.Tally
+		var last core.WindowUsage
 		for _, d := range days {
 			used := min(*numberOf(&d, f.number), maxUsed)
 			if used == 0 {
@@ -348,7 +348,7 @@ func encodeDays(fields []tallyField, days []core.CounterDay) (over string, talli
 			if last.Used > 0 {
 				b = appendOver(b, f.number, last)
 			}
-			last = core.Tally{Start: int64(max(0, d.Date)) * day, Used: used}
+			last = core.WindowUsage{Start: int64(max(0, d.Date)) * day, Used: used}
 		}
 		tally := ""
 		switch {

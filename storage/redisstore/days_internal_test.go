@@ -157,7 +157,7 @@ func TestDaysOver(t *testing.T) {
 	for i, used := range []int64{1, 1<<8 - 1, 1 << 8, 1<<16 - 1, 1 << 16, maxUsed} {
 		for number := range 4 {
 			date := core.Date(20_000 + i)
-			b = appendOver(b, number, core.Tally{Start: date.Start().Unix(), Used: used})
+			b = appendOver(b, number, core.WindowUsage{Start: date.Start().Unix(), Used: used})
 			want.set(number, date, used)
 		}
 	}

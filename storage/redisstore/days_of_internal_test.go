@@ -118,7 +118,7 @@ func TestOneDay(t *testing.T) {
 		switch random.IntN(8) {
 		case 0:
 			var c core.Counter
-			c.Tallies[core.Day] = core.Tally{Start: int64(core.DateOf(at)) * day, Used: cost}
+			c.Windows[core.Day] = core.WindowUsage{Start: int64(core.DateOf(at)) * day, Used: cost}
 			err = m.s.SetCounters(t.Context(), []core.CounterID{id}, []core.Counter{c})
 		case 1:
 			var set []core.CounterDay

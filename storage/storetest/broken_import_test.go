@@ -64,27 +64,27 @@ var brokenImports = []defect{
 		open: importing(func(s core.Importer) core.Store { return &givesLow{Importer: s} })},
 	{name: "adds to counters", caughtBy: "import/counters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
-			for p := range c.Tallies {
-				c.Tallies[p].Used += was.Tallies[p].Used
+			for p := range c.Windows {
+				c.Windows[p].Used += was.Windows[p].Used
 			}
 			return c
 		})},
 	{name: "sets no counter back", caughtBy: "import/counters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
-			if was.Tallies[core.Month].Used > c.Tallies[core.Month].Used {
+			if was.Windows[core.Month].Used > c.Windows[core.Month].Used {
 				return was
 			}
 			return c
 		})},
 	{name: "sets the periods alone", caughtBy: "import/counters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
-			was.Tallies = c.Tallies
+			was.Windows = c.Windows
 			return was
 		})},
 	{name: "opens earlier windows", caughtBy: "import/counters decide",
 		open: setting(func(_, c core.Counter) core.Counter {
 			for _, p := range core.Periods() {
-				c.Tallies[p].Start = min(c.Tallies[p].Start, p.Window(noon).Start.Unix())
+				c.Windows[p].Start = min(c.Windows[p].Start, p.Window(noon).Start.Unix())
 			}
 			return c
 		})},
@@ -170,7 +170,7 @@ type setsSlowly struct{ core.Importer }
 func (s setsSlowly) SetCounters(ctx context.Context, ids []core.CounterID, counters []core.Counter) error {
 	half := slices.Clone(counters)
 	for i := range half {
-		half[i].Tallies[core.Day] = core.Tally{}
+		half[i].Windows[core.Day] = core.WindowUsage{}
 	}
 	if err := s.Importer.SetCounters(ctx, ids, half); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (s setsSlowly) SetCounters(ctx context.Context, ids []core.CounterID, count
 	within(overlap, func() bool { return false }) // others count meanwhile
 	was, err := s.Counters(ctx, ids)
 	for i := range was {
-		was[i].Tallies[core.Day] = counters[i].Tallies[core.Day]
+		was[i].Windows[core.Day] = counters[i].Windows[core.Day]
 	}
 	return errors.Join(err, s.Importer.SetCounters(ctx, ids, was))
 }

@@ -57,7 +57,7 @@ func copyReturned(e *env) {
 	}
 	spoilUser(got.Users[0])
 	spoilPlan(got.Plans[0])
-	got.Counters[0].Tallies[0].Used = 99
+	got.Counters[0].Windows[0].Used = 99
 	got.Histories[0][0].Endpoint = "/spoilt"
 	got.Owners[0].Name = "spoilt"
 	e.spoilRead(account, u.ID, p.ID, k.ID)

@@ -228,7 +228,7 @@ func exactCallerGone(e *env) {
 			cancel()
 		}
 	})
-	used := e.counter(keyCounter(k)).Tallies[core.Month].Used
+	used := e.counter(keyCounter(k)).Windows[core.Month].Used
 	if low, high := counted.Load(), counted.Load()+unsure.Load(); used < low || used > high {
 		e.Errorf("usage: got %d, want from %d to %d", used, low, high)
 	}

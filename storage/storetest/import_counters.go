@@ -33,7 +33,7 @@ func (e *env) setCounters(ids []core.CounterID, counters ...core.Counter) {
 func windowed(n int64, denied int64) (c core.Counter) {
 	for _, p := range core.Periods() {
 		at := noon.AddDate(int(p)%3-1, int(p), 3*int(p))
-		c.Tallies[p] = core.Tally{Start: p.Window(at).Start.Unix(), Used: n + int64(p)}
+		c.Windows[p] = core.WindowUsage{Start: p.Window(at).Start.Unix(), Used: n + int64(p)}
 	}
 	c.LastUsedAt, c.DeniedOmitted = noon.Add(time.Duration(n)), denied
 	return c
@@ -169,7 +169,7 @@ func importCountersBesideCounting(e *env) {
 			}
 		}
 	})
-	used := e.counter(keyCounter(k)).Tallies
+	used := e.counter(keyCounter(k)).Windows
 	for p, tally := range used {
 		if tally.Used < high || tally.Used > high+calls.Load() || tally.Used != used[0].Used {
 			e.Errorf("usage in the %v: got %d, want the same in each period, %d and up to %d more", core.Period(p), tally.Used, high, calls.Load())

@@ -149,7 +149,7 @@ func (m *machine) check(t *rapid.T) {
 	m.both(t, "Counters", func(s core.Store) (any, error) {
 		cs, err := s.Counters(m.e.ctx, m.counters())
 		for i, c := range cs { // without what a counter remembers for itself
-			cs[i] = core.Counter{Tallies: c.Tallies, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+			cs[i] = core.Counter{Windows: c.Windows, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
 		}
 		return cs, err
 	})

@@ -54,9 +54,9 @@ func (m *machine) setDays(t *rapid.T) {
 	id := rapid.SampledFrom(m.counters()).Draw(t, "counter")
 	counters, err := m.model.Counters(m.e.ctx, []core.CounterID{id})
 	m.e.ok("Counters", err)
-	last, began := core.DateOf(m.latest), counters[0].Tallies[core.Day].Start != 0
+	last, began := core.DateOf(m.latest), counters[0].Windows[core.Day].Start != 0
 	if began {
-		last = counters[0].Tallies[core.Day].Date()
+		last = counters[0].Windows[core.Day].Date()
 	}
 	var list []core.CounterDay
 	for _, ago := range []core.Date{150, 100, 2, 1, 0} {

@@ -80,8 +80,8 @@ func windowBoundary(e *env) {
 		e.same(fmt.Sprintf("a look at the next %v", p), core.Usage{Window: next}, e.allowed(look))
 		abroad := end.In(time.FixedZone("somewhere", -5*3600)) // where it is still the day before
 		e.same(fmt.Sprintf("the first of the next %v", p), core.Usage{Window: next, Used: 1}, e.allowed(limit(request(k, abroad), p, 2)))
-		if c := e.counter(keyCounter(k)); c.Tallies[p] != (core.Tally{Start: end.Unix(), Used: 1}) {
-			e.Errorf("tally of the %v: got %+v, want one since %d", p, c.Tallies[p], end.Unix())
+		if c := e.counter(keyCounter(k)); c.Windows[p] != (core.WindowUsage{Start: end.Unix(), Used: 1}) {
+			e.Errorf("tally of the %v: got %+v, want one since %d", p, c.Windows[p], end.Unix())
 		}
 	}
 }
