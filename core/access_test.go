@@ -310,37 +310,37 @@ func TestForms(t *testing.T) {
 	_, _, _, _ = s.CreateAccount(t.Context(), "acme")
 	who, secret := signedIn(t, s, "acme")
 	other, _ := signedIn(t, s, "acme")
-	form := s.NewForm(who)
-	for _, wrong := range []string{"", "x", form + "A", form[:len(form)-4], "AAAA" + form[4:], s.NewForm(other)} {
-		want(t, "the form "+wrong, s.SpendForm(t.Context(), who, wrong), core.ErrForm)
+	form := s.NewFormToken(who)
+	for _, wrong := range []string{"", "x", form + "A", form[:len(form)-4], "AAAA" + form[4:], s.NewFormToken(other)} {
+		want(t, "the form "+wrong, s.SpendFormToken(t.Context(), who, wrong), core.ErrFormToken)
 	}
-	if err := s.SpendForm(t.Context(), who, form); err != nil {
+	if err := s.SpendFormToken(t.Context(), who, form); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a form that was sent", s.SpendForm(t.Context(), who, form), core.ErrForm)
-	old := s.NewForm(who)
+	want(t, "a form that was sent", s.SpendFormToken(t.Context(), who, form), core.ErrFormToken)
+	old := s.NewFormToken(who)
 	var spent []string
 	for range 300 {
 		now = now.Add(time.Second)
-		spent = append(spent, s.NewForm(who))
-		if err := s.SpendForm(t.Context(), who, spent[len(spent)-1]); err != nil {
+		spent = append(spent, s.NewFormToken(who))
+		if err := s.SpendFormToken(t.Context(), who, spent[len(spent)-1]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, f := range append(spent, old) { // what is not remembered any more is not taken either
-		want(t, "a form of before", s.SpendForm(t.Context(), who, f), core.ErrForm)
+		want(t, "a form of before", s.SpendFormToken(t.Context(), who, f), core.ErrFormToken)
 	}
-	late := s.NewForm(who)
+	late := s.NewFormToken(who)
 	for range 3 {
 		now = now.Add(5 * time.Hour)
 		if _, err := s.SignedIn(t.Context(), secret, true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want(t, "a form of twelve hours ago", s.SpendForm(t.Context(), who, late), core.ErrForm)
-	fresh := s.NewForm(who)
+	want(t, "a form of twelve hours ago", s.SpendFormToken(t.Context(), who, late), core.ErrFormToken)
+	fresh := s.NewFormToken(who)
 	if err := s.SignOutEverywhere(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a form of a session that has ended", s.SpendForm(t.Context(), who, fresh), core.ErrSession)
+	want(t, "a form of a session that has ended", s.SpendFormToken(t.Context(), who, fresh), core.ErrSession)
 }

@@ -20,12 +20,12 @@ type Session struct {
 	CreatedAt time.Time `json:"created_at"`
 	SeenAt    time.Time `json:"seen_at"` // the last use, about
 
-	Spent     []Form    `json:"spent,omitempty"`     // the forms that were sent, see [Service.SpendForm]
-	FormsFrom time.Time `json:"forms_from,omitzero"` // older ones are not taken
+	SpentForms []FormToken `json:"spent,omitempty"`     // the forms that were sent, see [Service.SpendForm]
+	FormsAfter time.Time   `json:"forms_from,omitzero"` // older ones are not taken
 }
 
-// Form is a form that was sent.
-type Form struct {
+// FormToken is a form that was sent.
+type FormToken struct {
 	ID string    `json:"id"`
 	At time.Time `json:"at"` // when it was given out
 }
@@ -39,8 +39,8 @@ type SignedIn struct {
 	secret string // of the session
 }
 
-// ErrForm means that a form was sent already, is too old, or is not one of this session.
-var ErrForm = invalid("form", "This form was sent already, or is too old: see whether what it is for is done, and fill it in once more if not")
+// ErrFormToken means that a form was sent already, is too old, or is not one of this session.
+var ErrFormToken = invalid("form", "This form was sent already, or is too old: see whether what it is for is done, and fill it in once more if not")
 
 const (
 	formNonce = 16 // bytes: the time in nanoseconds, then random ones
@@ -188,8 +188,8 @@ func (se *Session) alive(now time.Time) bool { return now.Before(se.SeenAt.Add(S
 // again it changes nothing. What was taken is noted in the session, so that every node
 // knows.
 
-// NewForm returns the token of a form.
-func (s *Service) NewForm(who *SignedIn) string {
+// NewFormToken returns the token of a form.
+func (s *Service) NewFormToken(who *SignedIn) string {
 	nonce := make([]byte, formNonce, formNonce+sha256.Size)
 	_, _ = rand.Read(nonce) // crypto/rand.Read never fails
 	binary.BigEndian.PutUint64(nonce, uint64(s.clock().UnixNano()))
@@ -203,27 +203,27 @@ func (who *SignedIn) seal(b []byte) []byte {
 	return mac.Sum(b)
 }
 
-// SpendForm takes a form by its token. One that was taken is [ErrForm].
-func (s *Service) SpendForm(ctx context.Context, who *SignedIn, token string) error {
+// SpendFormToken takes a form by its token. One that was taken is [ErrFormToken].
+func (s *Service) SpendFormToken(ctx context.Context, who *SignedIn, token string) error {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) != formNonce+sha256.Size || !hmac.Equal(who.seal(slices.Clone(b[:formNonce])), b) {
-		return ErrForm
+		return ErrFormToken
 	}
-	form := Form{ID: base64.RawURLEncoding.EncodeToString(b[:formNonce]), At: time.Unix(0, int64(binary.BigEndian.Uint64(b))).UTC()}
+	form := FormToken{ID: base64.RawURLEncoding.EncodeToString(b[:formNonce]), At: time.Unix(0, int64(binary.BigEndian.Uint64(b))).UTC()}
 	_, err = s.store.UpdateAccess(ctx, who.Account.ID, func(ac *Access) error {
 		now := s.now()
 		se := ac.session(who.Session.Digest, now)
 		switch {
 		case se == nil:
 			return ErrSession
-		case !form.At.After(se.FormsFrom), now.Sub(form.At) >= SessionIdle, slices.Contains(se.Spent, form):
-			return ErrForm
+		case !form.At.After(se.FormsAfter), now.Sub(form.At) >= SessionIdle, slices.Contains(se.SpentForms, form):
+			return ErrFormToken
 		}
-		se.Spent = append(se.Spent, form)
-		if len(se.Spent) > maxSpent {
-			slices.SortFunc(se.Spent, func(a, b Form) int { return a.At.Compare(b.At) })
-			se.FormsFrom = se.Spent[0].At
-			se.Spent = slices.Delete(se.Spent, 0, 1)
+		se.SpentForms = append(se.SpentForms, form)
+		if len(se.SpentForms) > maxSpent {
+			slices.SortFunc(se.SpentForms, func(a, b FormToken) int { return a.At.Compare(b.At) })
+			se.FormsAfter = se.SpentForms[0].At
+			se.SpentForms = slices.Delete(se.SpentForms, 0, 1)
 		}
 		return nil
 	})

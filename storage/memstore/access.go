@@ -46,10 +46,10 @@ func copyAccess(ac *core.Access) *core.Access {
 	}
 	for i := range c.Sessions {
 		se := &c.Sessions[i]
-		se.CreatedAt, se.SeenAt, se.FormsFrom = stored(se.CreatedAt), stored(se.SeenAt), stored(se.FormsFrom)
-		se.Spent = slices.Clone(se.Spent)
-		for j := range se.Spent {
-			se.Spent[j].At = stored(se.Spent[j].At)
+		se.CreatedAt, se.SeenAt, se.FormsAfter = stored(se.CreatedAt), stored(se.SeenAt), stored(se.FormsAfter)
+		se.SpentForms = slices.Clone(se.SpentForms)
+		for j := range se.SpentForms {
+			se.SpentForms[j].At = stored(se.SpentForms[j].At)
 		}
 	}
 	for i := range c.Browsers {

@@ -58,9 +58,9 @@ func InUTC(resource any) {
 		}
 		for i := range r.Sessions {
 			se := &r.Sessions[i]
-			utc(&se.CreatedAt, &se.SeenAt, &se.FormsFrom)
-			for j := range se.Spent {
-				utc(&se.Spent[j].At)
+			utc(&se.CreatedAt, &se.SeenAt, &se.FormsAfter)
+			for j := range se.SpentForms {
+				utc(&se.SpentForms[j].At)
 			}
 		}
 	case *core.User:

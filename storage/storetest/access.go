@@ -28,8 +28,8 @@ func someAccess() core.Access {
 		Password: "$argon2id$v=19$Ünïcode \x00",
 		Links:    []core.SignInLink{{Digest: core.DigestOf("link 1"), ExpiresAt: noon.In(time.FixedZone("somewhere", 3600))}, {Digest: core.DigestOf("link 2"), ExpiresAt: noon}},
 		Sessions: []core.Session{{Digest: core.DigestOf("session 1"), ByLink: true, CreatedAt: noon, SeenAt: noon.Add(time.Nanosecond)},
-			{Digest: core.DigestOf("session 2"), CreatedAt: noon.Add(time.Hour), SeenAt: noon.Add(time.Hour), FormsFrom: noon,
-				Spent: []core.Form{{ID: "form 1", At: noon}, {ID: "form 2", At: noon.Add(time.Minute)}}}},
+			{Digest: core.DigestOf("session 2"), CreatedAt: noon.Add(time.Hour), SeenAt: noon.Add(time.Hour), FormsAfter: noon,
+				SpentForms: []core.FormToken{{ID: "form 1", At: noon}, {ID: "form 2", At: noon.Add(time.Minute)}}}},
 		Browsers: []core.Browser{{Digest: core.DigestOf("browser 1"), SeenAt: noon}, {Digest: core.DigestOf("browser 2"), SeenAt: noon.Add(time.Hour)}},
 	}
 }
@@ -116,7 +116,7 @@ func accessOwnCopy(e *env) {
 	given := someAccess()
 	spoil := func(ac *core.Access) {
 		ac.Links[0].Digest, ac.Sessions[1].SeenAt = core.DigestOf("spoilt"), time.Time{}
-		ac.Sessions[1].Spent[0].ID, ac.Browsers[0].Digest = "spoilt", core.DigestOf("spoilt")
+		ac.Sessions[1].SpentForms[0].ID, ac.Browsers[0].Digest = "spoilt", core.DigestOf("spoilt")
 		ac.Links, ac.Sessions = slices.Delete(ac.Links, 1, 2), slices.Delete(ac.Sessions, 0, 1)
 	}
 	returned := e.setAccess(account, given)
