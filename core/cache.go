@@ -56,7 +56,7 @@ func (l *lease) holds() bool { return l == nil || int64(time.Since(l.begun)) < l
 
 // newLease returns a lease that does not hold yet when others can change the store.
 func newLease(store Store) *lease {
-	if _, watched := store.(Watched); watched {
+	if _, watched := store.(WatchedStore); watched {
 		return &lease{begun: time.Now()}
 	}
 	return nil

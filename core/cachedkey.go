@@ -139,8 +139,8 @@ func (w watching) Changed(c Change) {
 	}
 }
 
-// Trusted implements [Watcher].
-func (w watching) Trusted(d time.Duration) {
+// RenewLease implements [Watcher].
+func (w watching) RenewLease(d time.Duration) {
 	l := w.s.lease
 	if d <= 0 {
 		l.until.Store(0)
@@ -149,8 +149,8 @@ func (w watching) Trusted(d time.Duration) {
 	l.until.Store(int64(time.Since(l.begun) + d))
 }
 
-// Lost implements [Watcher].
-func (w watching) Lost() {
+// ChangesMissed implements [Watcher].
+func (w watching) ChangesMissed() {
 	w.s.users.forgetAll()
 	w.s.plans.forgetAll()
 	w.s.keys.forgetAll()

@@ -92,7 +92,7 @@ func NewService(store Store, c Config) *Service {
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
 	s.pageThrottle = NewThrottle(DashboardLimit, DashboardWindow, s.clock())
 	s.Tune(DefaultTunables())
-	if w, watched := store.(Watched); watched {
+	if w, watched := store.(WatchedStore); watched {
 		w.Watch(watching{s})
 	}
 	return s

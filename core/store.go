@@ -270,8 +270,8 @@ type KeyFilter struct {
 	Status KeyStatus // "" for any
 }
 
-// Watched is a [Store] that other processes change, too.
-type Watched interface {
+// WatchedStore is a [Store] that other processes change, too.
+type WatchedStore interface {
 	Store
 	// Watch tells w of every change to users, plans, keys and owner's keys, until the
 	// store is closed. It is called once.
@@ -283,12 +283,12 @@ type Watched interface {
 type Watcher interface {
 	// Changed is called soon after a change, by this process or by another.
 	Changed(c Change)
-	// Trusted says that every change up to a moment ago was told, and that the next ones
+	// RenewLease says that every change up to a moment ago was told, and that the next ones
 	// will be: what was read since the last call of Lost may be relied on for so long. 0
 	// ends it at once.
-	Trusted(d time.Duration)
-	// Lost says that changes were missed, or may have been.
-	Lost()
+	RenewLease(d time.Duration)
+	// ChangesMissed says that changes were missed, or may have been.
+	ChangesMissed()
 }
 
 // Change names what was changed, created or deleted: one of its members beside Account

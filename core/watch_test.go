@@ -117,7 +117,7 @@ func TestWatchedUntrusted(t *testing.T) {
 // While it is told, memory answers, and each change is in force as soon as it was told.
 func TestWatchedTrusted(t *testing.T) {
 	w := newWatched(t)
-	w.store.watcher.Trusted(time.Hour)
+	w.store.watcher.RenewLease(time.Hour)
 	w.outcome()
 	if looks := w.looksOf(func() { w.outcome(); w.outcome() }); looks != 0 {
 		t.Errorf("trusted: the store was asked %d times, want never", looks)
@@ -156,12 +156,12 @@ func TestWatchedTrusted(t *testing.T) {
 func TestWatchedLost(t *testing.T) {
 	w := newWatched(t)
 	for name, lose := range map[string]func(){
-		"lost":             w.store.watcher.Lost,
-		"trusted no more":  func() { w.store.watcher.Trusted(0) },
-		"trust has ended":  func() { w.store.watcher.Trusted(time.Nanosecond) },
-		"lost and trusted": func() { w.store.watcher.Lost(); w.store.watcher.Trusted(time.Hour) },
+		"lost":             w.store.watcher.ChangesMissed,
+		"trusted no more":  func() { w.store.watcher.RenewLease(0) },
+		"trust has ended":  func() { w.store.watcher.RenewLease(time.Nanosecond) },
+		"lost and trusted": func() { w.store.watcher.ChangesMissed(); w.store.watcher.RenewLease(time.Hour) },
 	} {
-		w.store.watcher.Trusted(time.Hour)
+		w.store.watcher.RenewLease(time.Hour)
 		w.outcome()
 		_, err := w.here.Authenticate(t.Context(), w.owner)
 		w.ok(err)
@@ -173,11 +173,11 @@ func TestWatchedLost(t *testing.T) {
 			t.Errorf("%s: the store was asked %d times for an owner's key, want once", name, looks)
 		}
 	}
-	w.store.watcher.Trusted(time.Hour)
-	w.store.watcher.Lost()
+	w.store.watcher.RenewLease(time.Hour)
+	w.store.watcher.ChangesMissed()
 	if n := w.here.Stats().CachedKeys; n != 0 {
 		t.Errorf("after all was lost: %d keys are in memory, want none", n)
 	}
 }
 
-var _ core.Watched = (*shared)(nil)
+var _ core.WatchedStore = (*shared)(nil)
