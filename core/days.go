@@ -82,9 +82,9 @@ type CounterDay struct {
 	Shared  Traffic `json:"shared,omitzero"` // of a user: what its counter decided of them; of a key nothing
 }
 
-// DaysOf selects whose days are added up. At most one member beside Account is set:
+// DaysFilter selects whose days are added up. At most one member beside Account is set:
 // without any it is everything of the account.
-type DaysOf struct {
+type DaysFilter struct {
 	Account string
 	KeyID   string
 	UserID  int64
@@ -97,7 +97,7 @@ func (s *Service) KeyDays(ctx context.Context, account, id string, first, last D
 	if _, err := s.store.Key(ctx, account, id); err != nil {
 		return nil, err
 	}
-	return s.days(ctx, DaysOf{Account: account, KeyID: id}, first, last)
+	return s.days(ctx, DaysFilter{Account: account, KeyID: id}, first, last)
 }
 
 // UserDays returns the traffic with the keys of a user, while they were its own, on each
@@ -106,7 +106,7 @@ func (s *Service) UserDays(ctx context.Context, account string, id int64, first,
 	if _, err := s.store.User(ctx, account, id); err != nil {
 		return nil, err
 	}
-	return s.days(ctx, DaysOf{Account: account, UserID: id}, first, last)
+	return s.days(ctx, DaysFilter{Account: account, UserID: id}, first, last)
 }
 
 // PlanDays returns the traffic of the keys and users that draw on a plan now, on each day
@@ -115,17 +115,17 @@ func (s *Service) PlanDays(ctx context.Context, account, id string, first, last 
 	if _, err := s.store.Plan(ctx, account, id); err != nil {
 		return nil, err
 	}
-	return s.days(ctx, DaysOf{Account: account, PlanID: id}, first, last)
+	return s.days(ctx, DaysFilter{Account: account, PlanID: id}, first, last)
 }
 
 // AccountDays returns the traffic of all users of an account on each day from the first
 // to the last.
 func (s *Service) AccountDays(ctx context.Context, account string, first, last Date) ([]DayTotals, error) {
-	return s.days(ctx, DaysOf{Account: account}, first, last)
+	return s.days(ctx, DaysFilter{Account: account}, first, last)
 }
 
 // days adds up the days of one counter, or of many when it is the account's turn.
-func (s *Service) days(ctx context.Context, of DaysOf, first, last Date) (list []DayTotals, err error) {
+func (s *Service) days(ctx context.Context, of DaysFilter, first, last Date) (list []DayTotals, err error) {
 	if err := checkDays(first, last); err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ type Store interface {
 	//
 	// A day is kept for [DaysKept] days, and may be missing afterwards. Deleting a key
 	// forgets its days, and leaves those of its user; a deleted user takes its days along.
-	Days(ctx context.Context, of DaysOf, first, last Date) ([]DayTotals, error)
+	Days(ctx context.Context, of DaysFilter, first, last Date) ([]DayTotals, error)
 
 	io.Closer
 }

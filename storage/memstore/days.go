@@ -81,7 +81,7 @@ func (s *Store) tallied(id core.CounterID) {
 }
 
 // Days implements [core.Store].
-func (s *Store) Days(_ context.Context, of core.DaysOf, first, last core.Date) (list []core.DayTotals, err error) {
+func (s *Store) Days(_ context.Context, of core.DaysFilter, first, last core.Date) (list []core.DayTotals, err error) {
 	err = s.locked(func() error {
 		list = core.NewDays(first, last)
 		sum := func(id core.CounterID, traffic func(*core.CounterDay) core.Traffic) {

@@ -58,7 +58,7 @@ func BenchmarkDays(b *testing.B) {
 	pl, keys := used(b, s, 10_000)
 	day := core.DateOf(counted(keys[0], 0).Entry.At)
 	for b.Loop() {
-		days, err := s.Days(b.Context(), core.DaysOf{Account: "acct_bench", PlanID: pl.ID}, day, day)
+		days, err := s.Days(b.Context(), core.DaysFilter{Account: "acct_bench", PlanID: pl.ID}, day, day)
 		if err != nil || days[0].Allowed == 0 {
 			b.Fatal(days, err)
 		}

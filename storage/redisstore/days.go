@@ -114,7 +114,7 @@ func encodeTally(t core.WindowUsage) string {
 }
 
 // Days implements [core.Store].
-func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}

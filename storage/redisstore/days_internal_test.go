@@ -29,7 +29,7 @@ func (m *moving) spend(user int64, after int, cost, limit int64) {
 
 // wantDays fails the test unless the key, or a user, was allowed and denied so much on the
 // days from noon on.
-func (m *moving) wantDays(of core.DaysOf, want ...core.Traffic) {
+func (m *moving) wantDays(of core.DaysFilter, want ...core.Traffic) {
 	m.t.Helper()
 	of.Account = movingAccount
 	first := core.DateOf(noon)
@@ -50,7 +50,7 @@ func (m *moving) wantDays(of core.DaysOf, want ...core.Traffic) {
 // after others have.
 func TestDaysMove(t *testing.T) {
 	m := newMoving(t)
-	key := core.DaysOf{KeyID: "key_1"}
+	key := core.DaysFilter{KeyID: "key_1"}
 	for i := range 3 {
 		m.spend(1, i, int64(i+1), 100)
 		m.spend(1, i, 10, 0)
@@ -76,8 +76,8 @@ func TestDaysMove(t *testing.T) {
 		}
 	}
 	m.wantDays(key, want...)
-	m.wantDays(core.DaysOf{UserID: 1}, core.Traffic{Allowed: 1, Denied: 10}, core.Traffic{Allowed: 2, Denied: 10}, core.Traffic{Allowed: 3, Denied: 10}, core.Traffic{})
-	m.wantDays(core.DaysOf{UserID: 2}, core.Traffic{}, core.Traffic{}, core.Traffic{Denied: 20}, core.Traffic{Allowed: 4})
+	m.wantDays(core.DaysFilter{UserID: 1}, core.Traffic{Allowed: 1, Denied: 10}, core.Traffic{Allowed: 2, Denied: 10}, core.Traffic{Allowed: 3, Denied: 10}, core.Traffic{})
+	m.wantDays(core.DaysFilter{UserID: 2}, core.Traffic{}, core.Traffic{}, core.Traffic{Denied: 20}, core.Traffic{Allowed: 4})
 	if names := m.names(t); slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, "/1}t:1") }) {
 		t.Errorf("the days are also where the key was: %q", names)
 	}
@@ -101,9 +101,9 @@ func TestDaysDeleted(t *testing.T) {
 	m.update(func(tx core.Tx) error {
 		return tx.PutKey(&core.Key{AccountID: movingAccount, ID: "key_1", Seq: 1, UserID: 1, Digest: core.DigestOf("1")})
 	})
-	m.wantDays(core.DaysOf{KeyID: "key_1"}, core.Traffic{}, core.Traffic{})
+	m.wantDays(core.DaysFilter{KeyID: "key_1"}, core.Traffic{}, core.Traffic{})
 	m.spend(1, 1, 5, 100)
-	m.wantDays(core.DaysOf{KeyID: "key_1"}, core.Traffic{}, core.Traffic{Allowed: 5})
+	m.wantDays(core.DaysFilter{KeyID: "key_1"}, core.Traffic{}, core.Traffic{Allowed: 5})
 	use()
 	m.update(func(tx core.Tx) error { return tx.DeleteUser(1) })
 	for _, name := range m.names(t) {

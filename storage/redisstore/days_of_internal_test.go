@@ -84,7 +84,7 @@ func TestDaysBeforeAMoveIsDone(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := m.s.Days(t.Context(), core.DaysOf{Account: movingAccount, PlanID: "plan_1"}, core.DateOf(noon), core.DateOf(noon)+days-1)
+		got, err := m.s.Days(t.Context(), core.DaysFilter{Account: movingAccount, PlanID: "plan_1"}, core.DateOf(noon), core.DateOf(noon)+days-1)
 		if err != nil || got[0].Allowed != 7 {
 			t.Errorf("%d days: got %v, %v, want 7 allowed", days, got, err)
 		}
@@ -133,7 +133,7 @@ func TestOneDay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, of := range []core.DaysOf{{KeyID: "key_1"}, {UserID: 1}, {PlanID: "plan_1"}, {}} {
+		for _, of := range []core.DaysFilter{{KeyID: "key_1"}, {UserID: 1}, {PlanID: "plan_1"}, {}} {
 			of.Account = movingAccount
 			all, err := m.s.Days(t.Context(), of, first, first+days)
 			if err != nil {

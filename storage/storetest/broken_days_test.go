@@ -10,9 +10,9 @@ import (
 
 var brokenDays = []defect{
 	{name: "counts denials that are in the history alone", caughtBy: "days/allowed and denied", machine: true,
-		open: daysAltered(func(_ core.DaysOf, d *core.DayTotals) { d.Denied = min(d.Denied, core.DeniedPerSecond) })},
+		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) { d.Denied = min(d.Denied, core.DeniedPerSecond) })},
 	{name: "counts what is denied as allowed", caughtBy: "days/allowed and denied", machine: true,
-		open: daysAltered(func(_ core.DaysOf, d *core.DayTotals) { d.Allowed, d.Denied = d.Allowed+d.Denied, 0 })},
+		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) { d.Allowed, d.Denied = d.Allowed+d.Denied, 0 })},
 	{name: "leaves out the days without traffic", caughtBy: "days/range", machine: true,
 		open: daysEdited(func(list []core.DayTotals) []core.DayTotals {
 			var some []core.DayTotals
@@ -43,18 +43,18 @@ var brokenDays = []defect{
 // daysChanging changes all days that are read.
 type daysChanging struct {
 	core.Store
-	change func(core.DaysOf, []core.DayTotals) []core.DayTotals
+	change func(core.DaysFilter, []core.DayTotals) []core.DayTotals
 }
 
 func daysEdited(edit func([]core.DayTotals) []core.DayTotals) func() Opened {
 	return wrapped(func(s core.Store) core.Store {
-		return daysChanging{s, func(_ core.DaysOf, list []core.DayTotals) []core.DayTotals { return edit(list) }}
+		return daysChanging{s, func(_ core.DaysFilter, list []core.DayTotals) []core.DayTotals { return edit(list) }}
 	})
 }
 
-func daysAltered(alter func(core.DaysOf, *core.DayTotals)) func() Opened {
+func daysAltered(alter func(core.DaysFilter, *core.DayTotals)) func() Opened {
 	return wrapped(func(s core.Store) core.Store {
-		return daysChanging{s, func(of core.DaysOf, list []core.DayTotals) []core.DayTotals {
+		return daysChanging{s, func(of core.DaysFilter, list []core.DayTotals) []core.DayTotals {
 			for i := range list {
 				alter(of, &list[i])
 			}
@@ -63,7 +63,7 @@ func daysAltered(alter func(core.DaysOf, *core.DayTotals)) func() Opened {
 	})
 }
 
-func (s daysChanging) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+func (s daysChanging) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list, err := s.Store.Days(ctx, of, first, last)
 	return s.change(of, list), err
 }
@@ -71,14 +71,14 @@ func (s daysChanging) Days(ctx context.Context, of core.DaysOf, first, last core
 // wholeUsers adds up all days of the users that have a plan.
 type wholeUsers struct{ core.Store }
 
-func (s wholeUsers) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+func (s wholeUsers) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list, err := s.Store.Days(ctx, of, first, last)
 	if of.PlanID == "" || err != nil {
 		return list, err
 	}
 	users, _, err := s.Users(ctx, of.Account, core.UserFilter{PlanID: of.PlanID}, core.Page{Number: 1, Size: 1000})
 	for _, u := range users {
-		whole, err := s.Store.Days(ctx, core.DaysOf{Account: of.Account, UserID: u.ID}, first, last)
+		whole, err := s.Store.Days(ctx, core.DaysFilter{Account: of.Account, UserID: u.ID}, first, last)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +97,7 @@ type beginsAnew struct {
 	first map[core.Date]core.Traffic
 }
 
-func (s *beginsAnew) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+func (s *beginsAnew) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list, err := s.Store.Days(ctx, of, first, last)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -71,7 +71,7 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 			return err
 		},
 		"Days": func(string) error {
-			_, err := s.Days(e.ctx, core.DaysOf{Account: account, PlanID: "plan_1"}, today, today)
+			_, err := s.Days(e.ctx, core.DaysFilter{Account: account, PlanID: "plan_1"}, today, today)
 			return err
 		},
 		"Drawn": func(string) error {

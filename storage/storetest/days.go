@@ -42,7 +42,7 @@ func onDay(c core.Consumption, days int) core.Consumption {
 
 // wantDays fails unless the days from the first on have the traffic, allowed and denied in
 // turn.
-func (e *env) wantDays(of core.DaysOf, first core.Date, numbers ...int64) {
+func (e *env) wantDays(of core.DaysFilter, first core.Date, numbers ...int64) {
 	e.Helper()
 	want := make([]core.DayTotals, len(numbers)/2)
 	for i := range want {
@@ -53,8 +53,12 @@ func (e *env) wantDays(of core.DaysOf, first core.Date, numbers ...int64) {
 	e.same(fmt.Sprintf("days of %+v", of), want, got)
 }
 
-func daysOfKey(k *core.Key) core.DaysOf  { return core.DaysOf{Account: k.AccountID, KeyID: k.ID} }
-func daysOfUser(k *core.Key) core.DaysOf { return core.DaysOf{Account: k.AccountID, UserID: k.UserID} }
+func daysOfKey(k *core.Key) core.DaysFilter {
+	return core.DaysFilter{Account: k.AccountID, KeyID: k.ID}
+}
+func daysOfUser(k *core.Key) core.DaysFilter {
+	return core.DaysFilter{Account: k.AccountID, UserID: k.UserID}
+}
 
 func daysAllowedAndDenied(e *env) {
 	k := e.user1("key_1")[0]
@@ -76,7 +80,7 @@ func daysAllowedAndDenied(e *env) {
 	e.allowed(cost(d, 6))
 	want := []int64{0, 0, 10, 7 * 3 * core.DeniedPerSecond, 0, 0}
 	for range 2 {
-		for _, of := range []core.DaysOf{daysOfKey(k), daysOfUser(k), {Account: k.AccountID, PlanID: "plan_1"}, {Account: k.AccountID}} {
+		for _, of := range []core.DaysFilter{daysOfKey(k), daysOfUser(k), {Account: k.AccountID, PlanID: "plan_1"}, {Account: k.AccountID}} {
 			e.wantDays(of, today-1, want...)
 		}
 		e.reopen()
@@ -125,14 +129,14 @@ func daysWhose(e *env) {
 	check := func(what string, key, user1, user2, plan1, plan2, all [2]int64) {
 		e.Helper()
 		for _, w := range []struct {
-			of   core.DaysOf
+			of   core.DaysFilter
 			want [2]int64
 		}{
-			{daysOfKey(own), key}, {core.DaysOf{Account: account, UserID: 1}, user1}, {core.DaysOf{Account: account, UserID: 2}, user2},
-			{core.DaysOf{Account: account, PlanID: "plan_1"}, plan1}, {core.DaysOf{Account: account, PlanID: "plan_2"}, plan2},
-			{core.DaysOf{Account: account}, all},
-			{core.DaysOf{Account: account, PlanID: "plan_never"}, [2]int64{}}, {core.DaysOf{Account: account, KeyID: "key_never"}, [2]int64{}},
-			{core.DaysOf{Account: account, UserID: 9}, [2]int64{}},
+			{daysOfKey(own), key}, {core.DaysFilter{Account: account, UserID: 1}, user1}, {core.DaysFilter{Account: account, UserID: 2}, user2},
+			{core.DaysFilter{Account: account, PlanID: "plan_1"}, plan1}, {core.DaysFilter{Account: account, PlanID: "plan_2"}, plan2},
+			{core.DaysFilter{Account: account}, all},
+			{core.DaysFilter{Account: account, PlanID: "plan_never"}, [2]int64{}}, {core.DaysFilter{Account: account, KeyID: "key_never"}, [2]int64{}},
+			{core.DaysFilter{Account: account, UserID: 9}, [2]int64{}},
 		} {
 			e.wantDays(w.of, today, w.want[:]...)
 		}
@@ -217,7 +221,7 @@ func daysExact(e *env) {
 		}
 	})
 	e.wantDays(daysOfUser(keys[0]), today, quota, callers*times-quota)
-	e.wantDays(core.DaysOf{Account: keys[0].AccountID}, today, quota, callers*times-quota)
+	e.wantDays(core.DaysFilter{Account: keys[0].AccountID}, today, quota, callers*times-quota)
 	var allowed, denied int64
 	for _, k := range keys {
 		got, err := e.Store.Days(e.ctx, daysOfKey(k), today, today)
@@ -249,8 +253,8 @@ func daysDeleted(e *env) {
 		e.wantDays(daysOfKey(keys[0]), today, 0, 0, 0, 0, 0, 0)
 		e.wantDays(daysOfKey(keys[1]), today, 1, 1, 1, 1, 1, 1)
 		e.wantDays(daysOfUser(keys[0]), today, 2, 2, 2, 2, 2, 2)
-		e.wantDays(core.DaysOf{Account: account, PlanID: "plan_1"}, today, 1, 1, 1, 1, 1, 1)
-		e.wantDays(core.DaysOf{Account: account}, today, 2, 2, 2, 2, 2, 2)
+		e.wantDays(core.DaysFilter{Account: account, PlanID: "plan_1"}, today, 1, 1, 1, 1, 1, 1)
+		e.wantDays(core.DaysFilter{Account: account}, today, 2, 2, 2, 2, 2, 2)
 		e.reopen()
 	}
 	e.deleteUsers(account, 1)
@@ -262,7 +266,7 @@ func daysDeleted(e *env) {
 	for range 2 {
 		e.wantDays(daysOfUser(keys[0]), today, 0, 0, 0, 0, 0, 0)
 		e.wantDays(daysOfKey(again), today, 0, 0, 1, 0, 0, 0)
-		e.wantDays(core.DaysOf{Account: account}, today, 0, 0, 1, 0, 0, 0)
+		e.wantDays(core.DaysFilter{Account: account}, today, 0, 0, 1, 0, 0, 0)
 		e.reopen()
 	}
 }
@@ -279,8 +283,8 @@ func daysChangeHands(e *env) {
 	}
 	for range 2 {
 		e.wantDays(daysOfKey(k), today, 1, 10, 2, 10, 3, 10, 4, 10)
-		e.wantDays(core.DaysOf{Account: account, UserID: 1}, today, 1, 10, 0, 0, 3, 10, 0, 0)
-		e.wantDays(core.DaysOf{Account: account, UserID: 2}, today, 0, 0, 2, 10, 0, 0, 4, 10)
+		e.wantDays(core.DaysFilter{Account: account, UserID: 1}, today, 1, 10, 0, 0, 3, 10, 0, 0)
+		e.wantDays(core.DaysFilter{Account: account, UserID: 2}, today, 0, 0, 2, 10, 0, 0, 4, 10)
 		e.reopen()
 	}
 }
@@ -385,6 +389,6 @@ func daysNotThere(e *env) {
 	} {
 		e.isErr(fmt.Sprintf("SetDays of %+v", id), im.SetDays(e.ctx, id, someDays(1, false)), want)
 		e.wantCounterDays(id, nil)
-		e.wantDays(core.DaysOf{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}, today, 0, 0)
+		e.wantDays(core.DaysFilter{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}, today, 0, 0)
 	}
 }

@@ -165,16 +165,16 @@ func (m *machine) checkDays(t *rapid.T, account string) {
 		last -= core.Date(m.checks % 8 / 4)
 		first = last
 	}
-	some := []core.DaysOf{{Account: account, UserID: 1}, {Account: account, UserID: 2}, {Account: account, PlanID: "plan_1"}}
-	m.bothDays(t, core.DaysOf{Account: account}, first, last)
+	some := []core.DaysFilter{{Account: account, UserID: 1}, {Account: account, UserID: 2}, {Account: account, PlanID: "plan_1"}}
+	m.bothDays(t, core.DaysFilter{Account: account}, first, last)
 	m.bothDays(t, some[m.checks%len(some)], first, last)
 	if n := len(m.keys); n > 0 {
 		k := m.keys[max(0, n-1-m.checks%5)]
-		m.bothDays(t, core.DaysOf{Account: k.account, KeyID: k.id}, first, last)
+		m.bothDays(t, core.DaysFilter{Account: k.account, KeyID: k.id}, first, last)
 	}
 }
 
-func (m *machine) bothDays(t *rapid.T, of core.DaysOf, first, last core.Date) {
+func (m *machine) bothDays(t *rapid.T, of core.DaysFilter, first, last core.Date) {
 	m.both(t, fmt.Sprintf("Days of %+v", of), func(s core.Store) (any, error) { return s.Days(m.e.ctx, of, first, last) })
 }
 

@@ -138,8 +138,8 @@ func (m *machine) look(t *rapid.T) {
 	m.both(t, "Account", func(s core.Store) (any, error) { return s.Account(m.e.ctx, account) })
 	of := rapid.SampledFrom(m.counters()).Draw(t, "days of")
 	last := core.DateOf(m.latest)
-	m.bothDays(t, core.DaysOf{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}, last-core.DaysKept+1, last)
-	m.bothDays(t, core.DaysOf{Account: account, PlanID: m.planID(t, account)}, last-core.DaysKept+1, last)
+	m.bothDays(t, core.DaysFilter{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}, last-core.DaysKept+1, last)
+	m.bothDays(t, core.DaysFilter{Account: account, PlanID: m.planID(t, account)}, last-core.DaysKept+1, last)
 	m.lookDrawn(t)
 	for range 3 {
 		m.lookUsers(t, account, page)

@@ -43,7 +43,7 @@ func (e *env) snapshot(account string) snapshot {
 	e.ok("Counters", err)
 	for _, id := range ids {
 		s.Histories = append(s.Histories, all(e, e.entries(id, time.Time{})))
-		days, err := e.Store.Days(e.ctx, core.DaysOf{Account: account, KeyID: id.KeyID, UserID: id.UserID}, today-1, today+3)
+		days, err := e.Store.Days(e.ctx, core.DaysFilter{Account: account, KeyID: id.KeyID, UserID: id.UserID}, today-1, today+3)
 		e.ok("Days", err)
 		s.Days = append(s.Days, days)
 	}

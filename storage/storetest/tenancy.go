@@ -72,7 +72,7 @@ func (e *env) foreign(account string, k *core.Key) {
 		e.same("counter", core.Counter{}, e.counter(id))
 		e.wantHistory(id, time.Time{})
 	}
-	for _, of := range []core.DaysOf{{}, {KeyID: k.ID}, {UserID: k.UserID}, {PlanID: "plan_1"}} {
+	for _, of := range []core.DaysFilter{{}, {KeyID: k.ID}, {UserID: k.UserID}, {PlanID: "plan_1"}} {
 		of.Account = account
 		e.wantDays(of, today, 0, 0)
 	}
