@@ -70,8 +70,8 @@ var (
 	ErrSignInLink = &Error{Code: CodeUnauthorized, Message: "This link was used already, or is older than ten minutes"}
 	// ErrSession means that a session has ended or never was.
 	ErrSession = &Error{Code: CodeUnauthorized, Message: "Please sign in"}
-	// ErrManyPasswords means that too many wrong passwords were tried.
-	ErrManyPasswords = &Error{Code: CodeRateLimitExceeded, Message: "Too many wrong passwords: try again in 15 minutes, or sign in by a link"}
+	// ErrTooManyPasswords means that too many wrong passwords were tried.
+	ErrTooManyPasswords = &Error{Code: CodeRateLimitExceeded, Message: "Too many wrong passwords: try again in 15 minutes, or sign in by a link"}
 
 	errCurrent = invalid("current", "This is not the current password")
 )
@@ -152,7 +152,7 @@ func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Cre
 // SignInByPassword returns the credentials of a new session for the account with the
 // name. A wrong name or password is [ErrSignIn], after the same work. Wrong ones are
 // bounded by [WrongPasswords] for a name and for an address, and by
-// [WrongPasswordsNetwork] for a network: then it is [ErrManyPasswords]. A browser that has
+// [WrongPasswordsNetwork] for a network: then it is [ErrTooManyPasswords]. A browser that has
 // signed in to the account before is bounded by its own wrong passwords alone. The first
 // attempt of an account's known browsers or sessions goes ahead of all strangers. After a wrong
 // one in the last 15 minutes it queues like an unknown client. [ErrBusy] means that too many
@@ -206,7 +206,7 @@ func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*at
 	}
 	t, ok := s.attempts.begin(s.clock(), nameSubject(name), addressSubjects(by.Address)...)
 	if !ok {
-		return nil, ErrManyPasswords
+		return nil, ErrTooManyPasswords
 	}
 	return t, nil
 }
@@ -217,7 +217,7 @@ func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*at
 func (s *Service) beginKnown(account string, browser Digest) (*attempt, error) {
 	t, ok := s.attempts.begin(s.clock(), subject{browser, WrongPasswords}, subject{id: DigestOf("known " + account)})
 	if !ok {
-		return nil, ErrManyPasswords
+		return nil, ErrTooManyPasswords
 	}
 	t.rank += knownRank
 	return t, nil

@@ -244,7 +244,7 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 		for err := range tried {
 			if errors.Is(err, core.ErrSignIn) {
 				wrong++
-			} else if !errors.Is(err, core.ErrManyPasswords) {
+			} else if !errors.Is(err, core.ErrTooManyPasswords) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		}
@@ -252,7 +252,7 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 			t.Errorf("%s: got %d passwords tried, want %d", name, wrong, core.WrongPasswords)
 		}
 		_, err := s.SignInByPassword(t.Context(), name, password, from("203.0.113.1"))
-		want(t, name+" with the right password after too many", err, core.ErrManyPasswords)
+		want(t, name+" with the right password after too many", err, core.ErrTooManyPasswords)
 	}
 	now = now.Add(15 * time.Minute)
 	for i := range core.WrongPasswords + 2 { // right ones count for nothing
@@ -265,7 +265,7 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 		want(t, "a wrong password", err, core.ErrSignIn)
 	}
 	_, err := s.SignInByPassword(t.Context(), "acme", password, from("2001:db8::ffff"))
-	want(t, "an address of the same network", err, core.ErrManyPasswords)
+	want(t, "an address of the same network", err, core.ErrTooManyPasswords)
 	if _, err := s.SignInByPassword(t.Context(), "acme", password, from("2001:db8:0:1::1")); err != nil {
 		t.Errorf("an address of another network: %v", err)
 	}

@@ -256,7 +256,7 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 			_, _ = s.SignInByPassword(t.Context(), name, "wrong", from(fmt.Sprintf("10.0.%d.1", i)))
 		}
 		_, err := s.SignInByPassword(t.Context(), name, password, from("192.0.2.1"))
-		want(t, "an unknown browser", err, core.ErrManyPasswords)
+		want(t, "an unknown browser", err, core.ErrTooManyPasswords)
 	}
 	signIn := func(name, password string, b core.Client) error {
 		_, err := s.SignInByPassword(t.Context(), name, password, b)
@@ -273,21 +273,21 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 		t.Fatalf("a known browser: %v", err)
 	}
 	known := core.Client{Address: "192.0.2.1", Browser: c.Browser}
-	want(t, "the secret that was replaced", signIn("acme", password, core.Client{Browser: byLink.Browser}), core.ErrManyPasswords)
+	want(t, "the secret that was replaced", signIn("acme", password, core.Client{Browser: byLink.Browser}), core.ErrTooManyPasswords)
 	_, err = s.SignedIn(t.Context(), c.Browser, true)
 	want(t, "the secret of a browser as a session", err, core.ErrSession)
 	for range core.WrongPasswords {
 		want(t, "a wrong password in a known browser", signIn("acme", "wrong", known), core.ErrSignIn)
 	}
-	want(t, "one more", signIn("acme", password, known), core.ErrManyPasswords)
+	want(t, "one more", signIn("acme", password, known), core.ErrTooManyPasswords)
 
 	now = now.Add(core.WrongPasswordsIn)
 	lock("other")
-	want(t, "a browser that another account knows", signIn("other", password, known), core.ErrManyPasswords)
+	want(t, "a browser that another account knows", signIn("other", password, known), core.ErrTooManyPasswords)
 	lock("acme")
 	now = now.Add(core.BrowserLife - core.WrongPasswordsIn)
 	lock("acme")
-	want(t, "a browser that has not signed in for long", signIn("acme", password, known), core.ErrManyPasswords)
+	want(t, "a browser that has not signed in for long", signIn("acme", password, known), core.ErrTooManyPasswords)
 
 	who, _ := signedIn(t, s, "acme")
 	_, link, _, _ = s.NewSignInLink(t.Context(), "acme")
@@ -298,7 +298,7 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 	if err := s.SignOutEverywhere(t.Context(), who); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a browser after signing out everywhere", signIn("acme", password, core.Client{Browser: c.Browser}), core.ErrManyPasswords)
+	want(t, "a browser after signing out everywhere", signIn("acme", password, core.Client{Browser: c.Browser}), core.ErrTooManyPasswords)
 }
 
 // Attempts from ever new names and networks take a bounded number of entries, and none
