@@ -24,7 +24,7 @@ const (
 	BrowserLife = 180 * 24 * time.Hour
 	maxBrowsers = 20 // of an account; above it the oldest entry is dropped
 
-	seenEvery = 5 * time.Minute // resolution of Session.SeenAt
+	seenResolution = 5 * time.Minute // resolution of Session.SeenAt
 )
 
 // Access is how people sign in to an account.
@@ -89,18 +89,18 @@ func newSignInSecret(prefix, account string) string {
 	return prefix + account + "-" + random(signInRandom)
 }
 
-// accountIn returns the account whose secret it is, if it has the form of one.
-func accountIn(secret, prefix string) (account string, ok bool) {
+// accountOfSecret returns the account whose secret it is, if it has the form of one.
+func accountOfSecret(secret, prefix string) (account string, ok bool) {
 	rest, ok := strings.CutPrefix(secret, prefix)
 	i := strings.LastIndexByte(rest, '-')
-	if !ok || len(secret) > maxSecretLength || i <= 0 || len(rest)-i-1 != signInRandom || !ownerBytes.hold(rest[i+1:]) {
+	if !ok || len(secret) > maxSecretLength || i <= 0 || len(rest)-i-1 != signInRandom || !ownerBytes.containsAll(rest[i+1:]) {
 		return "", false
 	}
 	return rest[:i], true
 }
 
-// same compares digests in a time that does not depend on them.
-func (d Digest) same(other Digest) bool { return subtle.ConstantTimeCompare(d[:], other[:]) == 1 }
+// equal compares digests in a time that does not depend on them.
+func (d Digest) equal(other Digest) bool { return subtle.ConstantTimeCompare(d[:], other[:]) == 1 }
 
 // NewSignInLink returns the secret of a link that signs in to the account with the name,
 // once, until a time. A name that no account has is [ErrAccountNotFound].
@@ -112,8 +112,8 @@ func (s *Service) NewSignInLink(ctx context.Context, name string) (a *Account, s
 	now := s.now()
 	expires = now.Add(SignInLinkLife)
 	_, err = s.store.UpdateAccess(ctx, a.ID, func(ac *Access) error {
-		ac.forgetEnded(now)
-		ac.Links = newest(append(ac.Links, SignInLink{DigestOf(secret), expires}), maxLinks)
+		ac.dropExpired(now)
+		ac.Links = lastN(append(ac.Links, SignInLink{DigestOf(secret), expires}), maxLinks)
 		return nil
 	})
 	return a, secret, expires, err
@@ -123,7 +123,7 @@ func (s *Service) NewSignInLink(ctx context.Context, name string) (a *Account, s
 // does not work is [ErrSignInLink]. No password is hashed: wrong passwords, however many,
 // do not keep a link from working.
 func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Credentials, error) {
-	account, ok := accountIn(link, linkPrefix)
+	account, ok := accountOfSecret(link, linkPrefix)
 	if !ok {
 		return Credentials{}, ErrSignInLink
 	}
@@ -131,8 +131,8 @@ func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Cre
 	c := newCredentials(account)
 	_, err := s.store.UpdateAccess(ctx, account, func(ac *Access) error {
 		now := s.now()
-		ac.forgetEnded(now)
-		i := slices.IndexFunc(ac.Links, func(l SignInLink) bool { return l.Digest.same(d) })
+		ac.dropExpired(now)
+		i := slices.IndexFunc(ac.Links, func(l SignInLink) bool { return l.Digest.equal(d) })
 		if i < 0 {
 			return ErrSignInLink
 		}
@@ -185,7 +185,7 @@ func (s *Service) SignInByPassword(ctx context.Context, name, password string, b
 			return ErrSignIn
 		}
 		now := s.now()
-		ac.forgetEnded(now)
+		ac.dropExpired(now)
 		ac.signIn(c, by, false, now)
 		return nil
 	})
@@ -197,12 +197,12 @@ func (s *Service) SignInByPassword(ctx context.Context, name, password string, b
 
 // beginAttempt records that a client tries a password for the account with the name.
 func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*attempt, error) {
-	account, err := s.knownTo(ctx, name, by.Browser)
+	account, err := s.accountKnowing(ctx, name, by.Browser)
 	if err != nil {
 		return nil, err
 	}
 	if account != "" {
-		return s.beginKnown(account, DigestOf(by.Browser))
+		return s.beginKnownAttempt(account, DigestOf(by.Browser))
 	}
 	t, ok := s.attempts.begin(s.clock(), nameSubject(name), addressSubjects(by.Address)...)
 	if !ok {
@@ -211,10 +211,10 @@ func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*at
 	return t, nil
 }
 
-// beginKnown records that a known browser or a session of an account tries a password. Only
+// beginKnownAttempt records that a known browser or a session of an account tries a password. Only
 // the first attempt of an account ranks ahead of strangers, so that one account cannot keep
 // all others waiting.
-func (s *Service) beginKnown(account string, browser Digest) (*attempt, error) {
+func (s *Service) beginKnownAttempt(account string, browser Digest) (*attempt, error) {
 	t, ok := s.attempts.begin(s.clock(), subject{browser, WrongPasswords}, subject{id: DigestOf("known " + account)})
 	if !ok {
 		return nil, ErrTooManyPasswords
@@ -223,10 +223,10 @@ func (s *Service) beginKnown(account string, browser Digest) (*attempt, error) {
 	return t, nil
 }
 
-// knownTo returns the id of the account with the name if the browser has signed in to it
+// accountKnowing returns the id of the account with the name if the browser has signed in to it
 // before, else "".
-func (s *Service) knownTo(ctx context.Context, name, browser string) (account string, err error) {
-	account, ok := accountIn(browser, browserPrefix)
+func (s *Service) accountKnowing(ctx context.Context, name, browser string) (account string, err error) {
+	account, ok := accountOfSecret(browser, browserPrefix)
 	if !ok {
 		return "", nil
 	}
@@ -238,7 +238,7 @@ func (s *Service) knownTo(ctx context.Context, name, browser string) (account st
 		return "", err
 	}
 	d, now := DigestOf(browser), s.now()
-	if !slices.ContainsFunc(ac.Browsers, func(b Browser) bool { return b.Digest.same(d) && b.known(now) }) {
+	if !slices.ContainsFunc(ac.Browsers, func(b Browser) bool { return b.Digest.equal(d) && b.known(now) }) {
 		return "", nil
 	}
 	a, err := s.store.Account(ctx, account)
@@ -277,20 +277,20 @@ func (ac *Access) signIn(c Credentials, by Client, byLink bool, now time.Time) {
 	if len(ac.Sessions) >= maxSessions {
 		slices.SortStableFunc(ac.Sessions, func(a, b Session) int { return a.SeenAt.Compare(b.SeenAt) })
 	}
-	ac.Sessions = newest(append(ac.Sessions, Session{Digest: DigestOf(c.Session), ByLink: byLink, CreatedAt: now, SeenAt: now}), maxSessions)
+	ac.Sessions = lastN(append(ac.Sessions, Session{Digest: DigestOf(c.Session), ByLink: byLink, CreatedAt: now, SeenAt: now}), maxSessions)
 	before := DigestOf(by.Browser)
-	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return b.Digest.same(before) })
-	ac.Browsers = newest(append(ac.Browsers, Browser{DigestOf(c.Browser), now}), maxBrowsers)
+	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return b.Digest.equal(before) })
+	ac.Browsers = lastN(append(ac.Browsers, Browser{DigestOf(c.Browser), now}), maxBrowsers)
 }
 
 func (b Browser) known(now time.Time) bool { return now.Before(b.SeenAt.Add(BrowserLife)) }
 
-// forgetEnded drops the links, sessions and browsers that are too old.
-func (ac *Access) forgetEnded(now time.Time) {
+// dropExpired drops the links, sessions and browsers that are too old.
+func (ac *Access) dropExpired(now time.Time) {
 	ac.Links = slices.DeleteFunc(ac.Links, func(l SignInLink) bool { return !now.Before(l.ExpiresAt) })
 	ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se Session) bool { return !se.alive(now) })
 	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return !b.known(now) })
 }
 
-// newest returns the last n of a list.
-func newest[T any](list []T, n int) []T { return slices.Clone(list[max(0, len(list)-n):]) }
+// lastN returns the last n of a list.
+func lastN[T any](list []T, n int) []T { return slices.Clone(list[max(0, len(list)-n):]) }

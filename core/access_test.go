@@ -22,11 +22,11 @@ func signedIn(t *testing.T, s *core.Service, name string) (*core.SignedIn, strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := s.SignedIn(t.Context(), c.Session, true)
+	si, err := s.SignedIn(t.Context(), c.Session, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return who, c.Session
+	return si, c.Session
 }
 
 // from is a browser at an address that has never signed in.
@@ -65,9 +65,9 @@ func TestSignInByLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := s.SignedIn(t.Context(), secret.Session, true)
-	if err != nil || who.Account.Name != "acme" || who.HasPassword || !who.Session.ByLink {
-		t.Errorf("SignedIn: got %+v, %v", who, err)
+	si, err := s.SignedIn(t.Context(), secret.Session, true)
+	if err != nil || si.Account.Name != "acme" || si.HasPassword || !si.Session.ByLink {
+		t.Errorf("SignedIn: got %+v, %v", si, err)
 	}
 	_, err = s.SignInByLink(t.Context(), link, core.Client{})
 	want(t, "a link that was used", err, core.ErrSignInLink)
@@ -131,23 +131,23 @@ func TestSessionsEnd(t *testing.T) {
 	_, err = s.SignedIn(t.Context(), watched, false)
 	want(t, "a session that only a page has asked for", err, core.ErrSession)
 
-	who, second := signedIn(t, s, "acme")
+	si, second := signedIn(t, s, "acme")
 	_, third := signedIn(t, s, "acme")
 	_, others := signedIn(t, s, "other")
-	if list, err := s.Sessions(t.Context(), who); err != nil || len(list) != 2 {
+	if list, err := s.Sessions(t.Context(), si); err != nil || len(list) != 2 {
 		t.Errorf("Sessions: got %v, %v, want 2", list, err)
 	}
-	if err := s.SignOut(t.Context(), who); err != nil {
+	if err := s.SignOut(t.Context(), si); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.SignedIn(t.Context(), second, true)
 	want(t, "a session that was signed out", err, core.ErrSession)
-	who, err = s.SignedIn(t.Context(), third, true)
+	si, err = s.SignedIn(t.Context(), third, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, link, _, _ := s.NewSignInLink(t.Context(), "acme")
-	if err := s.SignOutEverywhere(t.Context(), who); err != nil {
+	if err := s.SignOutEverywhere(t.Context(), si); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.SignedIn(t.Context(), third, true)
@@ -171,14 +171,14 @@ func TestPassword(t *testing.T) {
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
 	_, err := s.SignInByPassword(t.Context(), "acme", "", from("192.0.2.1"))
 	want(t, "an account without a password", err, core.ErrSignIn)
-	who, mine := signedIn(t, s, "acme")
+	si, mine := signedIn(t, s, "acme")
 	_, other := signedIn(t, s, "acme")
 	for _, bad := range []string{"", "short", "elevenchars", strings.Repeat("x", 1025)} {
-		if err := s.SetPassword(t.Context(), who, "", bad); core.ErrorCode(err) != core.CodeValidation {
+		if err := s.SetPassword(t.Context(), si, "", bad); core.ErrorCode(err) != core.CodeValidation {
 			t.Errorf("the password %q: got %v, want a fault", bad, err)
 		}
 	}
-	if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+	if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.SignedIn(t.Context(), other, true)
@@ -190,19 +190,19 @@ func TestPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, _ = s.SignedIn(t.Context(), secret.Session, true)
-	if !who.HasPassword || who.Session.ByLink || who.Account.ID != a.ID {
-		t.Errorf("SignedIn: got %+v", who)
+	si, _ = s.SignedIn(t.Context(), secret.Session, true)
+	if !si.HasPassword || si.Session.ByLink || si.Account.ID != a.ID {
+		t.Errorf("SignedIn: got %+v", si)
 	}
 	for _, w := range [][2]string{{"acme", password + " "}, {"acme", ""}, {"ACME", password}, {"nobody", password}, {"", ""}} {
 		_, err = s.SignInByPassword(t.Context(), w[0], w[1], from("192.0.2.2"))
 		want(t, fmt.Sprintf("%q", w), err, core.ErrSignIn)
 	}
 	const next = "another long password"
-	if err := s.SetPassword(t.Context(), who, "wrong", next); core.ErrorCode(err) != core.CodeValidation {
+	if err := s.SetPassword(t.Context(), si, "wrong", next); core.ErrorCode(err) != core.CodeValidation {
 		t.Errorf("a wrong current password: got %v, want a fault", err)
 	}
-	if err := s.SetPassword(t.Context(), who, password, next); err != nil {
+	if err := s.SetPassword(t.Context(), si, password, next); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.SignInByPassword(t.Context(), "acme", password, from("192.0.2.3"))
@@ -225,8 +225,8 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 	s := newService(&now)
 	s.OnHash(func() {}) // on a busy machine real hashes, ten at once, wait longer than maxWait
 	_, _, _, _ = s.CreateAccount(t.Context(), "acme")
-	who, _ := signedIn(t, s, "acme")
-	if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+	si, _ := signedIn(t, s, "acme")
+	if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"acme", "nobody"} {
@@ -278,8 +278,8 @@ func TestAccessHoldsNoSecrets(t *testing.T) {
 	s := core.NewService(store, core.Config{Clock: func() time.Time { return now }})
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
 	_, link, _, _ := s.NewSignInLink(t.Context(), "acme")
-	who, session := signedIn(t, s, "acme")
-	if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+	si, session := signedIn(t, s, "acme")
+	if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 		t.Fatal(err)
 	}
 	_, unused, _, _ := s.NewSignInLink(t.Context(), "acme")
@@ -308,39 +308,39 @@ func TestForms(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	_, _, _, _ = s.CreateAccount(t.Context(), "acme")
-	who, secret := signedIn(t, s, "acme")
+	si, secret := signedIn(t, s, "acme")
 	other, _ := signedIn(t, s, "acme")
-	form := s.NewFormToken(who)
+	form := s.NewFormToken(si)
 	for _, wrong := range []string{"", "x", form + "A", form[:len(form)-4], "AAAA" + form[4:], s.NewFormToken(other)} {
-		want(t, "the form "+wrong, s.SpendFormToken(t.Context(), who, wrong), core.ErrFormToken)
+		want(t, "the form "+wrong, s.SpendFormToken(t.Context(), si, wrong), core.ErrFormToken)
 	}
-	if err := s.SpendFormToken(t.Context(), who, form); err != nil {
+	if err := s.SpendFormToken(t.Context(), si, form); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a form that was sent", s.SpendFormToken(t.Context(), who, form), core.ErrFormToken)
-	old := s.NewFormToken(who)
+	want(t, "a form that was sent", s.SpendFormToken(t.Context(), si, form), core.ErrFormToken)
+	old := s.NewFormToken(si)
 	var spent []string
 	for range 300 {
 		now = now.Add(time.Second)
-		spent = append(spent, s.NewFormToken(who))
-		if err := s.SpendFormToken(t.Context(), who, spent[len(spent)-1]); err != nil {
+		spent = append(spent, s.NewFormToken(si))
+		if err := s.SpendFormToken(t.Context(), si, spent[len(spent)-1]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, f := range append(spent, old) { // what is not remembered any more is not taken either
-		want(t, "a form of before", s.SpendFormToken(t.Context(), who, f), core.ErrFormToken)
+		want(t, "a form of before", s.SpendFormToken(t.Context(), si, f), core.ErrFormToken)
 	}
-	late := s.NewFormToken(who)
+	late := s.NewFormToken(si)
 	for range 3 {
 		now = now.Add(5 * time.Hour)
 		if _, err := s.SignedIn(t.Context(), secret, true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want(t, "a form of twelve hours ago", s.SpendFormToken(t.Context(), who, late), core.ErrFormToken)
-	fresh := s.NewFormToken(who)
+	want(t, "a form of twelve hours ago", s.SpendFormToken(t.Context(), si, late), core.ErrFormToken)
+	fresh := s.NewFormToken(si)
 	if err := s.SignOutEverywhere(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a form of a session that has ended", s.SpendFormToken(t.Context(), who, fresh), core.ErrSession)
+	want(t, "a form of a session that has ended", s.SpendFormToken(t.Context(), si, fresh), core.ErrSession)
 }

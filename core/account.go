@@ -40,7 +40,7 @@ func checkCap(kind string, limit int64, n int) error {
 	if int64(n) < limit {
 		return nil
 	}
-	return invalid(kind+"s", "The account has reached its cap of "+count(int(limit), kind)+
+	return invalid(kind+"s", "The account has reached its cap of "+countNoun(int(limit), kind)+
 		"; the operator can raise it with the option max_"+kind+"s")
 }
 

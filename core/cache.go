@@ -15,8 +15,8 @@ import (
 
 // The bounds of what is remembered of unknown keys.
 const (
-	absentSize = 16_384
-	absentFor  = time.Second
+	maxAbsent = 16_384
+	absentFor = time.Second
 )
 
 // cacheShards is in how many parts a cache is divided. Those who add and forget hold
@@ -39,10 +39,10 @@ type cache[K comparable, V any] struct {
 	clock    func() time.Time
 	lease    *lease
 
-	seed    maphash.Seed
-	present occupancy
-	shards  [cacheShards]shard[K, V]
-	misses  atomic.Uint64 // look-ups that asked the store
+	seed   maphash.Seed
+	size   cacheSize
+	shards [cacheShards]shard[K, V]
+	misses atomic.Uint64 // look-ups that asked the store
 }
 
 // lease says whether what is in memory may be relied on without asking the store. A nil
@@ -62,17 +62,17 @@ func newLease(store Store) *lease {
 	return nil
 }
 
-// occupancy is how much is remembered, in all shards.
-type occupancy struct{ held, bound atomic.Int64 }
+// cacheSize is how much is remembered, in all shards.
+type cacheSize struct{ entries, limit atomic.Int64 }
 
 // Len returns how much is remembered, give or take what is being added and forgotten.
-func (o *occupancy) Len() int { return int(max(0, o.held.Load())) }
+func (o *cacheSize) Len() int { return int(max(0, o.entries.Load())) }
 
-func (o *occupancy) over() bool { return o.held.Load() > o.bound.Load() }
+func (o *cacheSize) over() bool { return o.entries.Load() > o.limit.Load() }
 
 // shard is one part of a cache.
 type shard[K comparable, V any] struct {
-	present slots[K, V] // looked into without mu
+	entries entryTable[K, V] // looked into without mu
 	flights singleflight.Group
 
 	mu     sync.Mutex                   // held to add and to forget
@@ -101,14 +101,14 @@ func (c *cache[K, V]) get(ctx context.Context, k K) (*V, error) {
 func (c *cache[K, V]) hash(k K) uint64 { return maphash.Comparable(c.seed, k) | 1<<63 }
 
 // find returns the slot of k, and adds to hits when memory answers.
-func (c *cache[K, V]) find(ctx context.Context, k K, hits *uint64) (*slot[K, V], error) {
+func (c *cache[K, V]) find(ctx context.Context, k K, hits *uint64) (*cacheEntry[K, V], error) {
 	if !c.lease.holds() {
-		return c.read(ctx, k)
+		return c.loadUncached(ctx, k)
 	}
 	hash := c.hash(k)
 	sh := &c.shards[hash%cacheShards]
-	if s := sh.present.find(hash, k); s != nil {
-		s.use()
+	if s := sh.entries.find(hash, k); s != nil {
+		s.markUsed()
 		*hits++
 		return s, nil
 	}
@@ -116,25 +116,25 @@ func (c *cache[K, V]) find(ctx context.Context, k K, hits *uint64) (*slot[K, V],
 		*hits++
 		return nil, c.notFound
 	}
-	return c.ask(ctx, sh, hash, k)
+	return c.loadShared(ctx, sh, hash, k)
 }
 
-// read loads k from the store and remembers nothing.
-func (c *cache[K, V]) read(ctx context.Context, k K) (*slot[K, V], error) {
+// loadUncached loads k from the store and remembers nothing.
+func (c *cache[K, V]) loadUncached(ctx context.Context, k K) (*cacheEntry[K, V], error) {
 	c.misses.Add(1)
 	v, err := c.load(context.WithoutCancel(ctx), k)
 	if err != nil {
 		return nil, err
 	}
-	return &slot[K, V]{key: k, value: *v}, nil
+	return &cacheEntry[K, V]{key: k, value: *v}, nil
 }
 
-// ask loads k from the store, together with everyone who asks for it meanwhile: in the
+// loadShared loads k from the store, together with everyone who asks for it meanwhile: in the
 // same epoch, so that nobody joins a look-up that began before a change.
-func (c *cache[K, V]) ask(ctx context.Context, sh *shard[K, V], hash uint64, k K) (*slot[K, V], error) {
+func (c *cache[K, V]) loadShared(ctx context.Context, sh *shard[K, V], hash uint64, k K) (*cacheEntry[K, V], error) {
 	flight := c.name(k) + strconv.FormatUint(sh.epoch.Load(), 16) // none that began before a change
 	v, err, _ := sh.flights.Do(flight, func() (any, error) {
-		s, epoch := sh.look(hash, k)
+		s, epoch := sh.lookup(hash, k)
 		if s != nil { // since find looked
 			return s, nil
 		}
@@ -145,21 +145,21 @@ func (c *cache[K, V]) ask(ctx context.Context, sh *shard[K, V], hash uint64, k K
 	if err != nil {
 		return nil, err
 	}
-	return v.(*slot[K, V]), nil
+	return v.(*cacheEntry[K, V]), nil
 }
 
 // add remembers the outcome of a look-up, unless something was forgotten since it
 // began: then it may be what was before.
-func (c *cache[K, V]) add(sh *shard[K, V], hash uint64, k K, v *V, err error, epoch uint64) (*slot[K, V], error) {
+func (c *cache[K, V]) add(sh *shard[K, V], hash uint64, k K, v *V, err error, epoch uint64) (*cacheEntry[K, V], error) {
 	if err != nil {
 		if errors.Is(err, c.notFound) {
 			sh.addAbsent(k, c.clock().Add(absentFor), epoch)
 		}
 		return nil, err
 	}
-	s, added := sh.add(&slot[K, V]{hash: hash, key: k, value: *v}, epoch)
+	s, added := sh.add(&cacheEntry[K, V]{hash: hash, key: k, value: *v}, epoch)
 	if added {
-		c.present.held.Add(1)
+		c.size.entries.Add(1)
 		c.trim(hash, s)
 	}
 	return s, nil
@@ -167,10 +167,10 @@ func (c *cache[K, V]) add(sh *shard[K, V], hash uint64, k K, v *V, err error, ep
 
 // trim makes room, in the shard of the hash as long as there is something else than
 // the slot to keep.
-func (c *cache[K, V]) trim(hash uint64, keep *slot[K, V]) {
-	for i := hash; c.present.over(); {
+func (c *cache[K, V]) trim(hash uint64, keep *cacheEntry[K, V]) {
+	for i := hash; c.size.over(); {
 		if c.shards[i%cacheShards].evict(keep) {
-			c.present.held.Add(-1)
+			c.size.entries.Add(-1)
 		} else {
 			i++
 		}
@@ -183,7 +183,7 @@ func (c *cache[K, V]) forget(keys ...K) {
 	for _, k := range keys {
 		hash := c.hash(k)
 		if c.shards[hash%cacheShards].forget(hash, k) {
-			c.present.held.Add(-1)
+			c.size.entries.Add(-1)
 		}
 	}
 }
@@ -191,21 +191,21 @@ func (c *cache[K, V]) forget(keys ...K) {
 // forgetAll drops everything.
 func (c *cache[K, V]) forgetAll() {
 	for i := range c.shards {
-		c.present.held.Add(-int64(c.shards[i].forgetAll()))
+		c.size.entries.Add(-int64(c.shards[i].forgetAll()))
 	}
 }
 
 // resize changes how much is remembered.
 func (c *cache[K, V]) resize(size int) {
-	c.present.bound.Store(int64(max(size, 1)))
+	c.size.limit.Store(int64(max(size, 1)))
 	c.trim(0, nil)
 }
 
-// look returns what is remembered under k, nil for nothing, and the epoch.
-func (sh *shard[K, V]) look(hash uint64, k K) (*slot[K, V], uint64) {
+// lookup returns what is remembered under k, nil for nothing, and the epoch.
+func (sh *shard[K, V]) lookup(hash uint64, k K) (*cacheEntry[K, V], uint64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.present.find(hash, k), sh.epoch.Load()
+	return sh.entries.find(hash, k), sh.epoch.Load()
 }
 
 // isAbsent reports whether the store was asked for k a moment ago and has it not.
@@ -222,16 +222,16 @@ func (sh *shard[K, V]) isAbsent(k K, clock func() time.Time) bool {
 // add adds a slot, unless the epoch is over. It returns the slot to use, which is
 // another's when two look-ups of the epoch were under way: one that was forgotten
 // before it began to read is not joined.
-func (sh *shard[K, V]) add(s *slot[K, V], epoch uint64) (use *slot[K, V], added bool) {
+func (sh *shard[K, V]) add(s *cacheEntry[K, V], epoch uint64) (use *cacheEntry[K, V], added bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.epoch.Load() != epoch {
 		return s, false
 	}
-	if other := sh.present.find(s.hash, s.key); other != nil {
+	if other := sh.entries.find(s.hash, s.key); other != nil {
 		return other, false
 	}
-	sh.present.put(s)
+	sh.entries.put(s)
 	return s, true
 }
 
@@ -243,7 +243,7 @@ func (sh *shard[K, V]) addAbsent(k K, until time.Time, epoch uint64) {
 		return
 	}
 	if sh.absent == nil {
-		sh.absent, _ = simplelru.NewLRU[K, time.Time](absentSize/cacheShards, nil) // fails for sizes below 1 only
+		sh.absent, _ = simplelru.NewLRU[K, time.Time](maxAbsent/cacheShards, nil) // fails for sizes below 1 only
 	}
 	sh.absent.Add(k, until)
 }
@@ -256,7 +256,7 @@ func (sh *shard[K, V]) forget(hash uint64, k K) bool {
 	if sh.absent != nil {
 		sh.absent.Remove(k)
 	}
-	return sh.present.remove(hash, k)
+	return sh.entries.remove(hash, k)
 }
 
 // forgetAll ends the epoch, and returns how much was remembered.
@@ -265,32 +265,32 @@ func (sh *shard[K, V]) forgetAll() int {
 	defer sh.mu.Unlock()
 	sh.epoch.Add(1)
 	sh.absent = nil
-	return sh.present.clear()
+	return sh.entries.clear()
 }
 
-func (sh *shard[K, V]) evict(keep *slot[K, V]) bool {
+func (sh *shard[K, V]) evict(keep *cacheEntry[K, V]) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.present.evict(keep)
+	return sh.entries.evict(keep)
 }
 
-// slot is one thing in memory, under one key.
-type slot[K comparable, V any] struct {
+// cacheEntry is one thing in memory, under one key.
+type cacheEntry[K comparable, V any] struct {
 	hash  uint64 // never 0
 	key   K
 	used  atomic.Bool // since the hand went over it
 	value V           // never changes
 }
 
-// use keeps the slot from being the next to make room. One that is in use all the time
+// markUsed keeps the slot from being the next to make room. One that is in markUsed all the time
 // is only read, so that the processors share it.
-func (s *slot[K, V]) use() {
+func (s *cacheEntry[K, V]) markUsed() {
 	if !s.used.Load() {
 		s.used.Store(true)
 	}
 }
 
-// slots is a hash table of slots with open addressing. Who changes it holds the lock
+// entryTable is a hash table of entryTable with open addressing. Who changes it holds the lock
 // of its shard; who looks holds none, and may in the moment of a change miss what is
 // there: then it looks again under the lock.
 //
@@ -299,22 +299,22 @@ func (s *slot[K, V]) use() {
 // its simplelru in 256 shards 0.8 µs, a map in 256 shards 0.5 µs, xsync.Map 0.5 µs,
 // this 0.3 µs. Nearly all of it is waiting for memory: here a look-up reads one line
 // of the table and the slot itself, and writes nothing.
-type slots[K comparable, V any] struct {
-	places atomic.Pointer[[]place[K, V]] // a power of two of them, or nil
-	n      int                           // slots in it
-	hand   int                           // the place where the search for room goes on
+type entryTable[K comparable, V any] struct {
+	buckets atomic.Pointer[[]bucket[K, V]] // a power of two of them, or nil
+	n       int                            // slots in it
+	hand    int                            // the place where the search for room goes on
 }
 
-// place is where a slot can be. It has the hash, too, so that the search for one slot
+// bucket is where a slot can be. It has the hash, too, so that the search for one slot
 // need not read others.
-type place[K comparable, V any] struct {
+type bucket[K comparable, V any] struct {
 	hash atomic.Uint64 // 0 when it is empty
-	slot atomic.Pointer[slot[K, V]]
+	slot atomic.Pointer[cacheEntry[K, V]]
 }
 
 // set puts a slot there, or nothing for nil. Who looks meanwhile may see the hash of
 // one slot and another slot, whose key is then not the one that is looked for.
-func (p *place[K, V]) set(s *slot[K, V]) {
+func (p *bucket[K, V]) set(s *cacheEntry[K, V]) {
 	var hash uint64
 	if s != nil {
 		hash = s.hash
@@ -323,15 +323,15 @@ func (p *place[K, V]) set(s *slot[K, V]) {
 	p.hash.Store(hash)
 }
 
-const minPlaces = 4
+const minBuckets = 4
 
 // find returns the slot of a key, nil when there is none.
-func (t *slots[K, V]) find(hash uint64, k K) *slot[K, V] {
-	places := t.all()
+func (t *entryTable[K, V]) find(hash uint64, k K) *cacheEntry[K, V] {
+	places := t.loadBuckets()
 	if len(places) == 0 {
 		return nil
 	}
-	for i := home(hash, places); ; i = next(i, places) {
+	for i := homeIndex(hash, places); ; i = nextIndex(i, places) {
 		switch places[i].hash.Load() {
 		case 0:
 			return nil
@@ -343,56 +343,56 @@ func (t *slots[K, V]) find(hash uint64, k K) *slot[K, V] {
 	}
 }
 
-func (t *slots[K, V]) all() []place[K, V] {
-	if p := t.places.Load(); p != nil {
+func (t *entryTable[K, V]) loadBuckets() []bucket[K, V] {
+	if p := t.buckets.Load(); p != nil {
 		return *p
 	}
 	return nil
 }
 
-// home is the place at which the search for a hash begins: its lowest bits say in
+// homeIndex is the place at which the search for a hash begins: its lowest bits say in
 // which shard it is.
-func home[P any](hash uint64, places []P) int {
+func homeIndex[P any](hash uint64, places []P) int {
 	return int(hash/cacheShards) & (len(places) - 1)
 }
 
-func next[P any](i int, places []P) int { return (i + 1) & (len(places) - 1) }
+func nextIndex[P any](i int, places []P) int { return (i + 1) & (len(places) - 1) }
 
 // put adds a slot, whose key is not there.
-func (t *slots[K, V]) put(s *slot[K, V]) {
-	if places := t.all(); 4*(t.n+1) > 3*len(places) {
-		t.rebuild(max(minPlaces, 2*len(places)))
+func (t *entryTable[K, V]) put(s *cacheEntry[K, V]) {
+	if places := t.loadBuckets(); 4*(t.n+1) > 3*len(places) {
+		t.rebuild(max(minBuckets, 2*len(places)))
 	}
 	t.n++
-	settle(t.all(), s)
+	insertEntry(t.loadBuckets(), s)
 }
 
-func settle[K comparable, V any](places []place[K, V], s *slot[K, V]) {
-	i := home(s.hash, places)
+func insertEntry[K comparable, V any](places []bucket[K, V], s *cacheEntry[K, V]) {
+	i := homeIndex(s.hash, places)
 	for places[i].hash.Load() != 0 {
-		i = next(i, places)
+		i = nextIndex(i, places)
 	}
 	places[i].set(s)
 }
 
 // rebuild moves the slots to a table of so many places.
-func (t *slots[K, V]) rebuild(size int) {
-	places := make([]place[K, V], size)
-	old := t.all()
+func (t *entryTable[K, V]) rebuild(size int) {
+	places := make([]bucket[K, V], size)
+	old := t.loadBuckets()
 	for i := range old {
 		if s := old[i].slot.Load(); s != nil {
-			settle(places, s)
+			insertEntry(places, s)
 		}
 	}
 	t.hand = 0
-	t.places.Store(&places)
+	t.buckets.Store(&places)
 }
 
 // remove takes out the slot of a key, and reports whether there was one.
-func (t *slots[K, V]) remove(hash uint64, k K) bool {
-	places := t.all()
+func (t *entryTable[K, V]) remove(hash uint64, k K) bool {
+	places := t.loadBuckets()
 	for i := range places {
-		i = (home(hash, places) + i) & (len(places) - 1)
+		i = (homeIndex(hash, places) + i) & (len(places) - 1)
 		switch s := places[i].slot.Load(); {
 		case s == nil:
 			return false
@@ -405,30 +405,30 @@ func (t *slots[K, V]) remove(hash uint64, k K) bool {
 }
 
 // clear takes out all slots, and returns how many there were.
-func (t *slots[K, V]) clear() int {
+func (t *entryTable[K, V]) clear() int {
 	n := t.n
 	t.n, t.hand = 0, 0
-	t.places.Store(nil)
+	t.buckets.Store(nil)
 	return n
 }
 
 // removeAt empties a place. The slots behind it that were put off by what was there
 // move up, so that the search for them does not end at the gap.
-func (t *slots[K, V]) removeAt(gap int) {
-	places := t.all()
-	for i := next(gap, places); ; i = next(i, places) {
+func (t *entryTable[K, V]) removeAt(gap int) {
+	places := t.loadBuckets()
+	for i := nextIndex(gap, places); ; i = nextIndex(i, places) {
 		s := places[i].slot.Load()
 		if s == nil {
 			break
 		}
 		mask := len(places) - 1
-		if (i-home(s.hash, places))&mask >= (i-gap)&mask { // the gap is on its way
+		if (i-homeIndex(s.hash, places))&mask >= (i-gap)&mask { // the gap is on its way
 			places[gap].set(s)
 			gap = i
 		}
 	}
 	places[gap].set(nil)
-	if t.n--; len(places) > minPlaces && 8*t.n < len(places) {
+	if t.n--; len(places) > minBuckets && 8*t.n < len(places) {
 		t.rebuild(len(places) / 2)
 	}
 }
@@ -437,12 +437,12 @@ func (t *slots[K, V]) removeAt(gap int) {
 // the one to keep, and reports whether there was one to take. It is the CLOCK
 // algorithm: about as good a choice as the least recently used one, for which every
 // look-up would have to write.
-func (t *slots[K, V]) evict(keep *slot[K, V]) bool {
+func (t *entryTable[K, V]) evict(keep *cacheEntry[K, V]) bool {
 	if t.n == 0 || t.n == 1 && keep != nil && t.find(keep.hash, keep.key) == keep {
 		return false
 	}
-	places := t.all()
-	for tries := 2 * len(places); ; t.hand = next(t.hand, places) {
+	places := t.loadBuckets()
+	for tries := 2 * len(places); ; t.hand = nextIndex(t.hand, places) {
 		tries--
 		s := places[t.hand].slot.Load()
 		if s == nil || s == keep {

@@ -57,7 +57,7 @@ func TestCacheForgetUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	if n := c.present.Len(); n > keys/2 {
+	if n := c.size.Len(); n > keys/2 {
 		t.Errorf("%d values remembered, want at most %d", n, keys/2)
 	}
 }
@@ -76,11 +76,11 @@ func TestCacheRemembersOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := c.present.Len(); n != 1 {
+	if n := c.size.Len(); n != 1 {
 		t.Errorf("%d values remembered, want 1", n)
 	}
 	sh.forget(hash, k)
-	if s, _ := sh.look(hash, k); s != nil {
+	if s, _ := sh.lookup(hash, k); s != nil {
 		t.Errorf("remembered after it was forgotten: %v", s.value)
 	}
 }
@@ -121,8 +121,8 @@ func TestCacheUnderAFlood(t *testing.T) {
 	for i := range c.shards {
 		absent += c.shards[i].absent.Len()
 	}
-	if n := c.present.Len(); n != known || absent > absentSize {
-		t.Errorf("%d values and %d made-up keys remembered, want %d and at most %d", n, absent, known, absentSize)
+	if n := c.size.Len(); n != known || absent > maxAbsent {
+		t.Errorf("%d values and %d made-up keys remembered, want %d and at most %d", n, absent, known, maxAbsent)
 	}
 }
 
@@ -132,8 +132,8 @@ func TestCacheOfOne(t *testing.T) {
 	c := newCache(1, time.Now, nil, errAbsent, strconv.Itoa, s.load)
 	for k := range 1000 {
 		_, _ = c.get(t.Context(), k)
-		if _, err := c.get(t.Context(), k); err != nil || s.loads.Load() != int64(k+1) || c.present.Len() != 1 {
-			t.Fatalf("get(%d): %v, %d loads, %d remembered", k, err, s.loads.Load(), c.present.Len())
+		if _, err := c.get(t.Context(), k); err != nil || s.loads.Load() != int64(k+1) || c.size.Len() != 1 {
+			t.Fatalf("get(%d): %v, %d loads, %d remembered", k, err, s.loads.Load(), c.size.Len())
 		}
 	}
 }

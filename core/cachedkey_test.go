@@ -12,11 +12,11 @@ func TestLinkEndsWithAChange(t *testing.T) {
 	s := &source{}
 	c := newTestCache(s, time.Now)
 	c.resize(1)
-	var l link[int, int64]
+	var l cacheRef[int, int64]
 	through := func() int64 {
 		t.Helper()
 		var hits uint64
-		v, err := l.through(t.Context(), c, 1, &hits)
+		v, err := l.getOrFind(t.Context(), c, 1, &hits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,15 +31,15 @@ func TestLinkEndsWithAChange(t *testing.T) {
 		if got := through(); got != want {
 			t.Fatalf("round %d: %d, want %d", round, got, want)
 		}
-		if l.follow(c) == nil {
+		if l.get(c) == nil {
 			t.Fatalf("round %d: the link is not tied", round)
 		}
 	}
 
-	if _, err := c.get(t.Context(), 2); err != nil || c.present.Len() != 1 { // 1 has to make room
-		t.Fatal(err, c.present.Len())
+	if _, err := c.get(t.Context(), 2); err != nil || c.size.Len() != 1 { // 1 has to make room
+		t.Fatal(err, c.size.Len())
 	}
-	if v := l.follow(c); v == nil || *v != s.value.Load() {
+	if v := l.get(c); v == nil || *v != s.value.Load() {
 		t.Errorf("the link to what made room: %v, want what it was", v)
 	}
 	if want := change(); through() != want {
@@ -52,8 +52,8 @@ func TestLinkEndsWithAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := change()
-	l.tie(c, early)
-	if v := l.follow(c); v != nil {
+	l.set(c, early)
+	if v := l.get(c); v != nil {
 		t.Errorf("tied to %d from before the change", *v)
 	}
 	if got := through(); got != want {
@@ -64,15 +64,15 @@ func TestLinkEndsWithAChange(t *testing.T) {
 // What is held of a key has few pieces, and is what it was.
 func TestHoldKey(t *testing.T) {
 	k := &Key{AccountID: "acct_a", ID: "key_b", Name: "", PlanID: "plan_c", Status: KeyActive, Hint: "lk_user_…wxyz"}
-	h, err := holdKey(k, nil)
+	h, err := newCachedKey(k, nil)
 	if err != nil || h.AccountID != k.AccountID || h.ID != k.ID || h.Name != "" || h.PlanID != k.PlanID ||
 		h.Status != k.Status || h.Hint != k.Hint {
 		t.Errorf("held %+v, %v, want %+v", h, err, k)
 	}
-	if _, err := holdKey(nil, ErrKeyNotFound); err != ErrKeyNotFound {
+	if _, err := newCachedKey(nil, ErrKeyNotFound); err != ErrKeyNotFound {
 		t.Errorf("err = %v, want %v", err, ErrKeyNotFound)
 	}
-	if n := testing.AllocsPerRun(100, func() { together(&h.ID, &h.Hint) }); n > 2 {
+	if n := testing.AllocsPerRun(100, func() { shareMemory(&h.ID, &h.Hint) }); n > 2 {
 		t.Errorf("two texts are put into %v pieces", n)
 	}
 }

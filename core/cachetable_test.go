@@ -13,14 +13,14 @@ func crowd(k int) uint64 { return uint64(k%5*3)*cacheShards + 1 }
 // found, under every crowding of hashes, and nothing else is.
 func TestSlotsAreAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var table slots[int, int]
-		want := map[int]*slot[int, int]{}
+		var table entryTable[int, int]
+		want := map[int]*cacheEntry[int, int]{}
 		key := rapid.IntRange(0, 60)
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
 				k := key.Draw(t, "key")
 				if want[k] == nil {
-					want[k] = &slot[int, int]{hash: crowd(k), key: k, value: k}
+					want[k] = &cacheEntry[int, int]{hash: crowd(k), key: k, value: k}
 					table.put(want[k])
 				}
 			},
@@ -34,7 +34,7 @@ func TestSlotsAreAMap(t *testing.T) {
 			},
 			"use": func(t *rapid.T) {
 				if s := want[key.Draw(t, "key")]; s != nil {
-					s.use()
+					s.markUsed()
 				}
 			},
 			"evict": func(t *rapid.T) {
@@ -67,7 +67,7 @@ func TestSlotsAreAMap(t *testing.T) {
 						t.Fatalf("find(%d) = %v, want %v", k, got, want[k])
 					}
 				}
-				if places := len(table.all()); places > max(minPlaces, 16*(len(want)+1)) {
+				if places := len(table.loadBuckets()); places > max(minBuckets, 16*(len(want)+1)) {
 					t.Fatalf("%d places for %d slots", places, len(want))
 				}
 			},
@@ -77,15 +77,15 @@ func TestSlotsAreAMap(t *testing.T) {
 
 // What is in use stays when room is needed, as long as there is anything else.
 func TestSlotsEvictTheUnused(t *testing.T) {
-	var table slots[int, int]
-	all := make([]*slot[int, int], 100)
+	var table entryTable[int, int]
+	all := make([]*cacheEntry[int, int], 100)
 	for k := range all {
-		all[k] = &slot[int, int]{hash: uint64(k)*cacheShards*7 + 1, key: k}
+		all[k] = &cacheEntry[int, int]{hash: uint64(k)*cacheShards*7 + 1, key: k}
 		table.put(all[k])
 	}
 	for range 90 {
 		for _, s := range all[:10] {
-			s.use()
+			s.markUsed()
 		}
 		table.evict(nil)
 	}
@@ -96,7 +96,7 @@ func TestSlotsEvictTheUnused(t *testing.T) {
 	}
 	for range 10 { // now all that are left are
 		for _, s := range all[:10] {
-			s.use()
+			s.markUsed()
 		}
 		if !table.evict(nil) {
 			t.Error("no room is made when everything is in use")

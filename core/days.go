@@ -57,7 +57,7 @@ type Traffic struct {
 
 // Plus returns the sum. It stays at the largest number rather than overflow.
 func (t Traffic) Plus(u Traffic) Traffic {
-	return Traffic{addLimit(t.Allowed, u.Allowed), addLimit(t.Denied, u.Denied)}
+	return Traffic{addSaturating(t.Allowed, u.Allowed), addSaturating(t.Denied, u.Denied)}
 }
 
 // DayTotals is the traffic of one day.
@@ -129,11 +129,11 @@ func (s *Service) days(ctx context.Context, of DaysFilter, first, last Date) (li
 	if err := checkDays(first, last); err != nil {
 		return nil, err
 	}
-	n := unbounded
+	n := manyCounters
 	if of.KeyID != "" || of.UserID != 0 {
 		n = 1
 	}
-	err = s.inTurn(ctx, of.Account, n, func() error {
+	err = s.runQuery(ctx, of.Account, n, func() error {
 		list, err = s.store.Days(ctx, of, first, last)
 		return err
 	})

@@ -65,21 +65,21 @@ func (s *Service) history(ctx context.Context, of CounterID, p Page) ([]Entry, i
 	return s.store.History(ctx, of, s.now().Add(-s.retention()), p)
 }
 
-// entryOf returns what the history keeps of a request: bounded, and without
+// newEntry returns what the history keeps of a request: bounded, and without
 // anything that looks like a secret.
-func entryOf(r *Request, d *deciding) Entry {
+func newEntry(r *Request, d *pendingDecision) Entry {
 	return Entry{
 		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.Key.UserID, Cost: r.Cost,
-		Endpoint: clean(r.Endpoint, MaxEntryEndpoint),
-		Method:   clean(r.Method, MaxEntryMethod),
-		IP:       clean(r.IP, MaxEntryAddress),
+		Endpoint: sanitize(r.Endpoint, MaxEntryEndpoint),
+		Method:   sanitize(r.Method, MaxEntryMethod),
+		IP:       sanitize(r.IP, MaxEntryAddress),
 	}
 }
 
-// clean masks secrets in s, puts U+FFFD in place of control characters and of what is
+// sanitize masks secrets in s, puts U+FFFD in place of control characters and of what is
 // no UTF-8, and cuts it to at most n bytes.
-func clean(s string, n int) string {
-	if plain(s) {
+func sanitize(s string, n int) string {
+	if isPlainASCII(s) {
 		return s[:min(n, len(s))]
 	}
 	s = MaskSecrets(s)
@@ -98,9 +98,9 @@ func clean(s string, n int) string {
 	return strings.ToValidUTF8(s[:min(n, len(s))], "")
 }
 
-// plain reports whether s is printable ASCII in which no secret can be: without a
+// isPlainASCII reports whether s is printable ASCII in which no secret can be: without a
 // percent sign and without the beginning of a secret. Nearly every request is.
-func plain(s string) bool {
+func isPlainASCII(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c < ' ' || c > '~' || c == '%':

@@ -56,8 +56,8 @@ func (k *Key) Digests() []Digest {
 	return ds
 }
 
-// opens reports whether the value with the digest works at the time now.
-func (k *Key) opens(d Digest, now time.Time) bool {
+// accepts reports whether the value with the digest works at the time now.
+func (k *Key) accepts(d Digest, now time.Time) bool {
 	if k.Digest == d {
 		return true
 	}
@@ -74,8 +74,8 @@ func (k *Key) expired(now time.Time) bool {
 	return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt)
 }
 
-// forgetEnded drops the earlier values that no longer work.
-func (k *Key) forgetEnded(now time.Time) {
+// dropExpiredValues drops the earlier values that no longer work.
+func (k *Key) dropExpiredValues(now time.Time) {
 	var left []GraceValue
 	for _, g := range k.Previous {
 		if now.Before(g.Until) {
@@ -111,7 +111,7 @@ func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
 			return invalid("status", "Status must be active or inactive")
 		}
 	}
-	if p.Secret != nil && !k.opens(DigestOf(*p.Secret), now) {
+	if p.Secret != nil && !k.accepts(DigestOf(*p.Secret), now) {
 		return invalid("api_key", "The value of a key cannot be chosen: regenerate the key to change it")
 	}
 	if p.ExpiresAt.Set {
@@ -143,7 +143,7 @@ func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
 		return err
 	}
 	if p.PlanID.Value != nil {
-		if err := checkPlanGiven(tx, *p.PlanID.Value, k.PlanID); err != nil {
+		if err := checkPlanAssignable(tx, *p.PlanID.Value, k.PlanID); err != nil {
 			return err
 		}
 	}
@@ -240,7 +240,7 @@ func (s *Service) changeKey(ctx context.Context, account, id string, fn func(Tx,
 			return err
 		}
 		before = k.Digests()
-		k.forgetEnded(s.now())
+		k.dropExpiredValues(s.now())
 		if err := fn(tx, k); err != nil {
 			return err
 		}

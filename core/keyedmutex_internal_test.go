@@ -9,34 +9,34 @@ import (
 // An account runs one large query at a time, and a bounded number waits. Other accounts do not
 // wait for it. Idle accounts take no memory.
 func TestTurns(t *testing.T) {
-	var all turns
-	end, err := all.take(t.Context(), "a")
+	var all keyedMutex
+	end, err := all.lock(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := all.take(t.Context(), "b")
+	other, err := all.lock(t.Context(), "b")
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := all.take(gone, "a"); !errors.Is(err, context.Canceled) {
+	if _, err := all.lock(gone, "a"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that is gone: got %v", err)
 	}
 	next := make(chan func())
-	for range maxWaitingReads {
-		if _, err := all.join("a"); err != nil { // as take does before it waits
+	for range maxWaitingQueries {
+		if _, err := all.addWaiter("a"); err != nil { // as take does before it waits
 			t.Fatal(err)
 		}
 	}
-	if _, err := all.take(t.Context(), "a"); !errors.Is(err, ErrTooManyRequests) {
+	if _, err := all.lock(t.Context(), "a"); !errors.Is(err, ErrTooManyRequests) {
 		t.Errorf("one more than may wait: got %v, want %v", err, ErrTooManyRequests)
 	}
-	for range maxWaitingReads {
-		all.leave("a", all.byAccount["a"])
+	for range maxWaitingQueries {
+		all.release("a", all.byKey["a"])
 	}
 	go func() {
-		end, err := all.take(t.Context(), "a")
+		end, err := all.lock(t.Context(), "a")
 		if err != nil {
 			t.Error(err)
 		}
@@ -50,7 +50,7 @@ func TestTurns(t *testing.T) {
 	end()
 	(<-next)()
 	other()
-	if len(all.byAccount) != 0 {
-		t.Errorf("kept: %v", all.byAccount)
+	if len(all.byKey) != 0 {
+		t.Errorf("kept: %v", all.byKey)
 	}
 }

@@ -12,8 +12,8 @@ import (
 // unless it works until it is revoked.
 const MaxOwnerGrace = 365 * 24 * time.Hour
 
-// usedEvery is how exactly it is kept when an owner's key was used last.
-const usedEvery = time.Minute
+// lastUsedResolution is how exactly it is kept when an owner's key was used last.
+const lastUsedResolution = time.Minute
 
 // OwnerKey is a credential of an account for the REST API.
 type OwnerKey struct {
@@ -57,27 +57,27 @@ func (s *Service) Authenticate(ctx context.Context, secret string) (*OwnerKey, e
 	if !k.InForce(s.now()) {
 		return nil, ErrInvalidOwnerKey
 	}
-	s.noteUse(ctx, k)
+	s.recordUse(ctx, k)
 	return k, nil
 }
 
 // lastUses is when the owner's keys were used last, as far as that was written.
 type lastUses struct{ byDigest sync.Map } // Digest → *atomic.Int64, Unix seconds
 
-// noteUse writes, once in a while, when an owner's key was used last. That it cannot be
+// recordUse writes, once in a while, when an owner's key was used last. That it cannot be
 // written is no reason to refuse a request.
-func (s *Service) noteUse(ctx context.Context, k *OwnerKey) {
+func (s *Service) recordUse(ctx context.Context, k *OwnerKey) {
 	written, ok := s.lastUse.byDigest.Load(k.Digest)
 	if !ok {
 		written, _ = s.lastUse.byDigest.LoadOrStore(k.Digest, new(atomic.Int64))
 	}
 	now := s.now()
 	before := written.(*atomic.Int64).Load()
-	if now.Unix()-before < int64(usedEvery/time.Second) || !written.(*atomic.Int64).CompareAndSwap(before, now.Unix()) {
+	if now.Unix()-before < int64(lastUsedResolution/time.Second) || !written.(*atomic.Int64).CompareAndSwap(before, now.Unix()) {
 		return
 	}
 	_, _ = s.store.UpdateOwnerKey(ctx, k.AccountID, k.ID, func(k *OwnerKey) error {
-		if k.LastUsedAt != nil && now.Sub(*k.LastUsedAt) < usedEvery {
+		if k.LastUsedAt != nil && now.Sub(*k.LastUsedAt) < lastUsedResolution {
 			return errUnchanged
 		}
 		k.LastUsedAt = &now
@@ -150,7 +150,7 @@ func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, gr
 	}
 	if grace == 0 {
 		_, err = s.RevokeOwnerKey(ctx, account, id)
-		return s.unlessFailed(ctx, k, secret, err)
+		return s.revokeOnError(ctx, k, secret, err)
 	}
 	until := s.now().Add(grace)
 	_, err = s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
@@ -160,12 +160,12 @@ func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, gr
 		return nil
 	})
 	s.ownerKeys.forget(old.Digest)
-	return s.unlessFailed(ctx, k, secret, err)
+	return s.revokeOnError(ctx, k, secret, err)
 }
 
-// unlessFailed takes a new key back when the old one could not be ended: nobody is shown its
+// revokeOnError takes a new key back when the old one could not be ended: nobody is shown its
 // secret.
-func (s *Service) unlessFailed(ctx context.Context, k *OwnerKey, secret string, err error) (*OwnerKey, string, error) {
+func (s *Service) revokeOnError(ctx context.Context, k *OwnerKey, secret string, err error) (*OwnerKey, string, error) {
 	if err == nil {
 		return k, secret, nil
 	}

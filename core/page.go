@@ -31,11 +31,11 @@ func (p Page) Offset() int {
 	return (p.Number - 1) * p.Size
 }
 
-// batch is how many resources are read at a time where all are needed.
-const batch = 1000
+// batchSize is how many resources are read at a time where all are needed.
+const batchSize = 1000
 
 func eachPage[T any](ctx context.Context, list func(Page) ([]T, int, error), fn func([]T) error) error {
-	for p := (Page{1, batch}); ; p.Number++ {
+	for p := (Page{1, batchSize}); ; p.Number++ {
 		if err := ctx.Err(); err != nil { // nobody waits for it any more
 			return err
 		}
@@ -46,7 +46,7 @@ func eachPage[T any](ctx context.Context, list func(Page) ([]T, int, error), fn 
 		if err := fn(items); err != nil {
 			return err
 		}
-		if len(items) < batch {
+		if len(items) < batchSize {
 			return nil
 		}
 	}
@@ -97,8 +97,8 @@ func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFil
 	})
 }
 
-// errEnough ends a search.
-var errEnough = errors.New("enough was found")
+// errPageFull ends a search.
+var errPageFull = errors.New("enough was found")
 
 // search returns a page of what matches, and whether there is more. An account runs one search
 // at a time.
@@ -112,15 +112,15 @@ func search[T any](ctx context.Context, s *Service, account string, p Page, list
 				skip--
 			case len(found) == p.Size:
 				more = true
-				return errEnough
+				return errPageFull
 			default:
 				found = append(found, item)
 			}
 		}
 		return nil
 	}
-	err = s.inTurn(ctx, account, unbounded, func() error { return eachPage(ctx, list, read) })
-	if errors.Is(err, errEnough) {
+	err = s.runQuery(ctx, account, manyCounters, func() error { return eachPage(ctx, list, read) })
+	if errors.Is(err, errPageFull) {
 		err = nil
 	}
 	return found, more, err

@@ -22,9 +22,9 @@ func withAttackers(t *testing.T, address func(n int) string, test func(t *testin
 	synctest.Test(t, func(t *testing.T) {
 		s := core.NewService(newStore(), core.Config{})
 		_, _, _, _ = s.CreateAccount(t.Context(), "acme")
-		who, _ := signedIn(t, s, "acme")
+		si, _ := signedIn(t, s, "acme")
 		s.OnHash(func() { time.Sleep(hashDuration) })
-		if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+		if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 			t.Fatal(err)
 		}
 		c, err := s.SignInByPassword(t.Context(), "acme", password, from("192.0.2.1"))
@@ -126,8 +126,8 @@ func TestKnownBrowsersLeaveTurns(t *testing.T) {
 		var owners sync.WaitGroup
 		for _, name := range []string{"one", "two", "three"} {
 			_, _, _, _ = s.CreateAccount(ctx, name)
-			who, _ := signedIn(t, s, name)
-			if err := s.SetPassword(ctx, who, "", password); err != nil {
+			si, _ := signedIn(t, s, name)
+			if err := s.SetPassword(ctx, si, "", password); err != nil {
 				t.Fatal(err)
 			}
 			c, err := s.SignInByPassword(ctx, name, password, from("192.0.2.1"))
@@ -246,8 +246,8 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 	s.OnHash(func() {})
 	for _, name := range []string{"acme", "other"} {
 		_, _, _, _ = s.CreateAccount(t.Context(), name)
-		who, _ := signedIn(t, s, name)
-		if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+		si, _ := signedIn(t, s, name)
+		if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -289,13 +289,13 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 	lock("acme")
 	want(t, "a browser that has not signed in for long", signIn("acme", password, known), core.ErrTooManyPasswords)
 
-	who, _ := signedIn(t, s, "acme")
+	si, _ := signedIn(t, s, "acme")
 	_, link, _, _ = s.NewSignInLink(t.Context(), "acme")
 	c, _ = s.SignInByLink(t.Context(), link, core.Client{})
 	if err := signIn("acme", password, core.Client{Browser: c.Browser}); err != nil {
 		t.Errorf("a known browser again: %v", err)
 	}
-	if err := s.SignOutEverywhere(t.Context(), who); err != nil {
+	if err := s.SignOutEverywhere(t.Context(), si); err != nil {
 		t.Fatal(err)
 	}
 	want(t, "a browser after signing out everywhere", signIn("acme", password, core.Client{Browser: c.Browser}), core.ErrTooManyPasswords)

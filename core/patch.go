@@ -37,13 +37,13 @@ func cleanName(field, name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch n := utf8.RuneCountInString(name); {
 	case n == 0:
-		return "", invalid(field, title(field)+" is required")
+		return "", invalid(field, fieldLabel(field)+" is required")
 	case n > maxNameLength:
-		return "", invalid(field, title(field)+" must be at most 255 characters long")
+		return "", invalid(field, fieldLabel(field)+" must be at most 255 characters long")
 	case !utf8.ValidString(name):
-		return "", invalid(field, title(field)+" must be valid UTF-8")
+		return "", invalid(field, fieldLabel(field)+" must be valid UTF-8")
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return "", invalid(field, title(field)+" must not hold control characters")
+		return "", invalid(field, fieldLabel(field)+" must not hold control characters")
 	}
 	return name, nil
 }
@@ -79,15 +79,15 @@ func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
 	return buf.Bytes(), nil
 }
 
-// title turns the name of a member into the start of a sentence: plan_id becomes
+// fieldLabel turns the name of a member into the start of a sentence: plan_id becomes
 // "Plan id".
-func title(field string) string {
+func fieldLabel(field string) string {
 	s := strings.ReplaceAll(field, "_", " ")
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// count puts a number before a noun: "1 key", "2 keys".
-func count(n int, noun string) string {
+// countNoun puts a number before a noun: "1 key", "2 keys".
+func countNoun(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}

@@ -83,13 +83,13 @@ type calendar struct {
 	windows    [periods]Window
 }
 
-// lastDay is the day that was asked for last: mostly it is today.
-var lastDay atomic.Pointer[calendar]
+// lastCalendar is the day that was asked for last: mostly it is today.
+var lastCalendar atomic.Pointer[calendar]
 
 // calendarOf returns the windows that contain t.
 func calendarOf(t time.Time) *calendar {
 	at := t.Unix()
-	if c := lastDay.Load(); c != nil && c.start <= at && at < c.end {
+	if c := lastCalendar.Load(); c != nil && c.start <= at && at < c.end {
 		return c
 	}
 	c := new(calendar)
@@ -98,7 +98,7 @@ func calendarOf(t time.Time) *calendar {
 		c.windows[p] = Window{Start: start, End: Period(p).next(start)}
 	}
 	c.start, c.end = c.windows[Day].Start.Unix(), c.windows[Day].End.Unix()
-	lastDay.Store(c)
+	lastCalendar.Store(c)
 	return c
 }
 

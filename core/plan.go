@@ -181,7 +181,7 @@ func (s *Service) DeletePlan(ctx context.Context, account, id string) error {
 			return err
 		}
 		if keys+users > 0 {
-			return invalid("id", "The plan is in use: "+count(keys, "key")+" and "+count(users, "user")+" have it")
+			return invalid("id", "The plan is in use: "+countNoun(keys, "key")+" and "+countNoun(users, "user")+" have it")
 		}
 		return tx.DeletePlan(id)
 	})
@@ -189,9 +189,9 @@ func (s *Service) DeletePlan(ctx context.Context, account, id string) error {
 	return err
 }
 
-// checkPlanGiven holds the plan that a key or user is given to the rules: it
+// checkPlanAssignable holds the plan that a key or user is given to the rules: it
 // exists and, unless it is the one that it had, is active.
-func checkPlanGiven(tx Tx, id, had string) error {
+func checkPlanAssignable(tx Tx, id, had string) error {
 	pl, err := tx.Plan(id)
 	if err != nil {
 		return err
@@ -235,7 +235,7 @@ func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage
 		return nil, err
 	}
 	var drawn PlanTotals
-	err = s.inTurn(ctx, account, users+keys, func() error {
+	err = s.runQuery(ctx, account, users+keys, func() error {
 		drawn, err = s.store.PlanTotals(ctx, account, id, pl.Period, s.now(), 0)
 		return err
 	})

@@ -78,7 +78,7 @@ func random(n int) string {
 // WellFormedOwnerSecret reports whether s has the form of an owner's key.
 func WellFormedOwnerSecret(s string) bool {
 	return len(s) == len(ownerPrefix)+ownerRandom && strings.HasPrefix(s, ownerPrefix) &&
-		ownerBytes.hold(s[len(ownerPrefix):])
+		ownerBytes.containsAll(s[len(ownerPrefix):])
 }
 
 // WellFormedUserSecret reports whether s can be an end user's key at all: it
@@ -88,25 +88,25 @@ func WellFormedUserSecret(s string) bool {
 	if len(s) <= len(userPrefix) || len(s) > maxSecretLength || !strings.HasPrefix(s, userPrefix) {
 		return false
 	}
-	return userBytes.hold(s[len(userPrefix):])
+	return userBytes.containsAll(s[len(userPrefix):])
 }
 
-// bytesOf is a set of bytes.
-type bytesOf [256]bool
+// byteSet is a set of bytes.
+type byteSet [256]bool
 
 // What the secrets are made of behind their prefixes.
-var ownerBytes, userBytes = newBytesOf(alphanumeric), newBytesOf(alphanumeric + "_-=")
+var ownerBytes, userBytes = newByteSet(alphanumeric), newByteSet(alphanumeric + "_-=")
 
-func newBytesOf(s string) *bytesOf {
-	var set bytesOf
+func newByteSet(s string) *byteSet {
+	var set byteSet
 	for _, b := range []byte(s) {
 		set[b] = true
 	}
 	return &set
 }
 
-// hold reports whether s is made of nothing else.
-func (set *bytesOf) hold(s string) bool {
+// containsAll reports whether s is made of nothing else.
+func (set *byteSet) containsAll(s string) bool {
 	for i := range len(s) {
 		if !set[s[i]] {
 			return false

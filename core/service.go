@@ -62,19 +62,19 @@ type Service struct {
 	throttle     *Throttle    // of owner's keys
 	pageThrottle *Throttle    // of accounts, in the dashboard
 	caps         caps
-	attempts     *attempts // to sign in
-	hasher       *hasher   // of passwords
-	lastUse      lastUses  // of owner's keys
-	turns        turns     // of large queries
+	attempts     *attempts  // to sign in
+	hasher       *hasher    // of passwords
+	lastUse      lastUses   // of owner's keys
+	largeQueries keyedMutex // of large queries
 
 	lease     *lease // of what is in memory
 	ownerKeys *cache[Digest, OwnerKey]
-	keys      *cache[Digest, heldKey]
-	users     *cache[userRef, heldUser]
+	keys      *cache[Digest, cachedKey]
+	users     *cache[userRef, cachedUser]
 	plans     *cache[planRef, Plan]
 
-	deciding sync.Pool // of *deciding
-	hits     tally     // look-ups of keys, users and plans answered from memory
+	pendingDecisions sync.Pool      // of *deciding
+	hits             stripedCounter // look-ups of keys, users and plans answered from memory
 }
 
 // NewService returns a service over the store with the default tunables.
@@ -88,12 +88,12 @@ func NewService(store Store, c Config) *Service {
 		s.onDecision = func(*Decision) {}
 	}
 	s.newCaches(store)
-	s.deciding.New = func() any { return &deciding{stripe: s.hits.stripe()} }
+	s.pendingDecisions.New = func() any { return &pendingDecision{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
 	s.pageThrottle = NewThrottle(DashboardLimit, DashboardWindow, s.clock())
 	s.Tune(DefaultTunables())
 	if w, watched := store.(WatchedStore); watched {
-		w.Watch(watching{s})
+		w.Watch(invalidator{s})
 	}
 	return s
 }
@@ -102,15 +102,19 @@ func (s *Service) newCaches(store Store) {
 	byDigest := func(d Digest) string { return string(d[:]) }
 	s.ownerKeys = newCache(ownerKeyCache, s.clock, s.lease, ErrOwnerKeyNotFound, byDigest, store.OwnerKeyByDigest)
 	s.keys = newCache(DefaultKeyCache, s.clock, s.lease, ErrKeyNotFound, byDigest,
-		func(ctx context.Context, d Digest) (*heldKey, error) { return holdKey(store.KeyByDigest(ctx, d)) })
+		func(ctx context.Context, d Digest) (*cachedKey, error) {
+			return newCachedKey(store.KeyByDigest(ctx, d))
+		})
 	s.users = newCache(DefaultKeyCache, s.clock, s.lease, ErrUserNotFound,
 		func(r userRef) string { return r.account + "/" + strconv.FormatInt(r.id, 10) },
-		func(ctx context.Context, r userRef) (*heldUser, error) {
-			return holdUser(store.User(ctx, r.account, r.id))
+		func(ctx context.Context, r userRef) (*cachedUser, error) {
+			return newCachedUser(store.User(ctx, r.account, r.id))
 		})
 	s.plans = newCache(DefaultKeyCache, s.clock, s.lease, ErrPlanNotFound,
 		func(r planRef) string { return r.account + "/" + r.id },
-		func(ctx context.Context, r planRef) (*Plan, error) { return holdPlan(store.Plan(ctx, r.account, r.id)) })
+		func(ctx context.Context, r planRef) (*Plan, error) {
+			return newCachedPlan(store.Plan(ctx, r.account, r.id))
+		})
 }
 
 // Tune changes the tunables of a running service. Nothing that was counted is
@@ -181,28 +185,28 @@ func (s *Service) Stats() Stats {
 	return Stats{
 		CacheHits:   s.hits.sum(),
 		CacheMisses: s.keys.misses.Load() + s.users.misses.Load() + s.plans.misses.Load(),
-		CachedKeys:  s.keys.present.Len(),
+		CachedKeys:  s.keys.size.Len(),
 	}
 }
 
-// tally is a sum that many add to at once, each where few others do: a single number
+// stripedCounter is a sum that many add to at once, each where few others do: a single number
 // would travel between the processors with every decision.
-type tally struct {
-	stripes [tallyStripes]struct {
+type stripedCounter struct {
+	stripes [counterStripes]struct {
 		n atomic.Uint64
 		_ [120]byte // processors fetch two lines of 64 bytes at a time
 	}
-	given atomic.Uint32
+	assigned atomic.Uint32
 }
 
-const tallyStripes = 64
+const counterStripes = 64
 
 // stripe returns where to add, to be kept by whoever does.
-func (t *tally) stripe() int { return int(t.given.Add(1) % tallyStripes) }
+func (t *stripedCounter) stripe() int { return int(t.assigned.Add(1) % counterStripes) }
 
-func (t *tally) add(stripe int, n uint64) { t.stripes[stripe].n.Add(n) }
+func (t *stripedCounter) add(stripe int, n uint64) { t.stripes[stripe].n.Add(n) }
 
-func (t *tally) sum() (n uint64) {
+func (t *stripedCounter) sum() (n uint64) {
 	for i := range t.stripes {
 		n += t.stripes[i].n.Load()
 	}

@@ -50,7 +50,7 @@ const (
 // SignedIn returns who has a session. With use it was used by a person: a page that is open
 // and asks by itself keeps no session alive. One that has ended is [ErrSession].
 func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*SignedIn, error) {
-	account, ok := accountIn(secret, sessionPrefix)
+	account, ok := accountOfSecret(secret, sessionPrefix)
 	if !ok {
 		return nil, ErrSession
 	}
@@ -66,7 +66,7 @@ func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*Signe
 	if se == nil {
 		return nil, ErrSession
 	}
-	if use && now.Sub(se.SeenAt) >= seenEvery {
+	if use && now.Sub(se.SeenAt) >= seenResolution {
 		ac, err = s.store.UpdateAccess(ctx, account, func(ac *Access) error {
 			if se = ac.session(d, now); se == nil {
 				return ErrSession
@@ -86,45 +86,45 @@ func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*Signe
 }
 
 // SignOut ends a session. One that has ended already is no error.
-func (s *Service) SignOut(ctx context.Context, who *SignedIn) error {
-	return s.updateAccess(ctx, who, func(ac *Access) {
-		ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se Session) bool { return se.Digest == who.Session.Digest })
+func (s *Service) SignOut(ctx context.Context, si *SignedIn) error {
+	return s.updateAccess(ctx, si, func(ac *Access) {
+		ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se Session) bool { return se.Digest == si.Session.Digest })
 	})
 }
 
 // SignOutEverywhere ends all sessions of the account and its links, and forgets its browsers.
-func (s *Service) SignOutEverywhere(ctx context.Context, who *SignedIn) error {
-	return s.updateAccess(ctx, who, func(ac *Access) { ac.Sessions, ac.Links, ac.Browsers = nil, nil, nil })
+func (s *Service) SignOutEverywhere(ctx context.Context, si *SignedIn) error {
+	return s.updateAccess(ctx, si, func(ac *Access) { ac.Sessions, ac.Links, ac.Browsers = nil, nil, nil })
 }
 
 // Sessions returns the sessions of the account, the latest first.
-func (s *Service) Sessions(ctx context.Context, who *SignedIn) ([]Session, error) {
-	ac, err := s.store.Access(ctx, who.Account.ID)
+func (s *Service) Sessions(ctx context.Context, si *SignedIn) ([]Session, error) {
+	ac, err := s.store.Access(ctx, si.Account.ID)
 	if err != nil {
 		return nil, err
 	}
-	ac.forgetEnded(s.now())
+	ac.dropExpired(s.now())
 	slices.Reverse(ac.Sessions)
 	return ac.Sessions, nil
 }
 
 // AsksPassword reports whether the current password is needed to set another: a link stands
 // for it as long as it could have been used.
-func (s *Service) AsksPassword(who *SignedIn) bool {
-	return who.HasPassword && !(who.Session.ByLink && s.now().Before(who.Session.CreatedAt.Add(SignInLinkLife)))
+func (s *Service) AsksPassword(si *SignedIn) bool {
+	return si.HasPassword && !(si.Session.ByLink && s.now().Before(si.Session.CreatedAt.Add(SignInLinkLife)))
 }
 
 // SetPassword sets the password of the account and ends its links and all sessions but
 // this one. Where [Service.AsksPassword] says so it takes the current one, which a session
 // may try [WrongPasswords] times in [WrongPasswordsIn].
-func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, password string) (err error) {
+func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, password string) (err error) {
 	switch {
 	case utf8.RuneCountInString(password) < MinPasswordLength:
 		return invalid("password", "A password has at least 12 characters")
 	case len(password) > MaxPasswordLength:
 		return invalid("password", "A password has at most 1024 bytes")
 	}
-	try, err := s.beginKnown(who.Account.ID, who.Session.Digest)
+	try, err := s.beginKnownAttempt(si.Account.ID, si.Session.Digest)
 	if err != nil {
 		return err
 	}
@@ -133,12 +133,12 @@ func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, passw
 			s.attempts.forget(try)
 		}
 	}()
-	ac, err := s.store.Access(ctx, who.Account.ID)
+	ac, err := s.store.Access(ctx, si.Account.ID)
 	if err != nil {
 		return err
 	}
 	before := ac.Password
-	if before != "" && s.AsksPassword(who) {
+	if before != "" && s.AsksPassword(si) {
 		right, err := s.hasher.matches(ctx, try.rank, before, current)
 		if err != nil {
 			return err
@@ -151,8 +151,8 @@ func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, passw
 	if err != nil {
 		return err
 	}
-	_, err = s.store.UpdateAccess(ctx, who.Account.ID, func(ac *Access) error {
-		se := ac.session(who.Session.Digest, s.now())
+	_, err = s.store.UpdateAccess(ctx, si.Account.ID, func(ac *Access) error {
+		se := ac.session(si.Session.Digest, s.now())
 		if se == nil || ac.Password != before {
 			return ErrSession // signed out meanwhile, or by another password
 		}
@@ -163,8 +163,8 @@ func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, passw
 	return err
 }
 
-func (s *Service) updateAccess(ctx context.Context, who *SignedIn, fn func(*Access)) error {
-	_, err := s.store.UpdateAccess(ctx, who.Account.ID, func(ac *Access) error {
+func (s *Service) updateAccess(ctx context.Context, si *SignedIn, fn func(*Access)) error {
+	_, err := s.store.UpdateAccess(ctx, si.Account.ID, func(ac *Access) error {
 		fn(ac)
 		return nil
 	})
@@ -175,7 +175,7 @@ func (s *Service) updateAccess(ctx context.Context, who *SignedIn, fn func(*Acce
 // is none.
 func (ac *Access) session(d Digest, now time.Time) *Session {
 	for i := range ac.Sessions {
-		if se := &ac.Sessions[i]; se.Digest.same(d) && se.alive(now) {
+		if se := &ac.Sessions[i]; se.Digest.equal(d) && se.alive(now) {
 			return se
 		}
 	}
@@ -189,30 +189,30 @@ func (se *Session) alive(now time.Time) bool { return now.Before(se.SeenAt.Add(S
 // knows.
 
 // NewFormToken returns the token of a form.
-func (s *Service) NewFormToken(who *SignedIn) string {
+func (s *Service) NewFormToken(si *SignedIn) string {
 	nonce := make([]byte, formNonce, formNonce+sha256.Size)
 	_, _ = rand.Read(nonce) // crypto/rand.Read never fails
 	binary.BigEndian.PutUint64(nonce, uint64(s.clock().UnixNano()))
-	return base64.RawURLEncoding.EncodeToString(who.seal(nonce))
+	return base64.RawURLEncoding.EncodeToString(si.seal(nonce))
 }
 
 // seal appends what only who has the session can make of b.
-func (who *SignedIn) seal(b []byte) []byte {
-	mac := hmac.New(sha256.New, []byte(who.secret))
+func (si *SignedIn) seal(b []byte) []byte {
+	mac := hmac.New(sha256.New, []byte(si.secret))
 	mac.Write(b)
 	return mac.Sum(b)
 }
 
 // SpendFormToken takes a form by its token. One that was taken is [ErrFormToken].
-func (s *Service) SpendFormToken(ctx context.Context, who *SignedIn, token string) error {
+func (s *Service) SpendFormToken(ctx context.Context, si *SignedIn, token string) error {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) != formNonce+sha256.Size || !hmac.Equal(who.seal(slices.Clone(b[:formNonce])), b) {
+	if err != nil || len(b) != formNonce+sha256.Size || !hmac.Equal(si.seal(slices.Clone(b[:formNonce])), b) {
 		return ErrFormToken
 	}
 	form := FormToken{ID: base64.RawURLEncoding.EncodeToString(b[:formNonce]), At: time.Unix(0, int64(binary.BigEndian.Uint64(b))).UTC()}
-	_, err = s.store.UpdateAccess(ctx, who.Account.ID, func(ac *Access) error {
+	_, err = s.store.UpdateAccess(ctx, si.Account.ID, func(ac *Access) error {
 		now := s.now()
-		se := ac.session(who.Session.Digest, now)
+		se := ac.session(si.Session.Digest, now)
 		switch {
 		case se == nil:
 			return ErrSession

@@ -134,76 +134,76 @@ func WholeSeconds(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }
 
-// maxWaitingReads is how many large queries of one account wait for their turn. The next one is
+// maxWaitingQueries is how many large queries of one account wait for their turn. The next one is
 // [ErrTooManyRequests].
-const maxWaitingReads = 16
+const maxWaitingQueries = 16
 
-// turns let each account run one large query at a time: one that reads all counters of a
+// keyedMutex let each account run one large query at a time: one that reads all counters of a
 // plan, a user or the account. However often an account asks, it keeps at most one CPU busy.
-type turns struct {
-	mu        sync.Mutex
-	byAccount map[string]*accountQueue // while a query runs or waits
+type keyedMutex struct {
+	mu    sync.Mutex
+	byKey map[string]*keyedLock // while a query runs or waits
 }
 
-type accountQueue struct {
-	free  chan struct{} // holds a token while no query runs
-	reads int           // queries that run or wait
+type keyedLock struct {
+	free    chan struct{} // holds a token while no query runs
+	holders int           // queries that run or wait
 }
 
-// take waits for the turn of an account, and returns the function that ends it.
-func (t *turns) take(ctx context.Context, account string) (end func(), err error) {
-	q, err := t.join(account)
+// lock waits for the turn of an account, and returns the function that ends it.
+func (t *keyedMutex) lock(ctx context.Context, account string) (end func(), err error) {
+	q, err := t.addWaiter(account)
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case <-q.free:
-		return func() { q.free <- struct{}{}; t.leave(account, q) }, nil
+		return func() { q.free <- struct{}{}; t.release(account, q) }, nil
 	case <-ctx.Done():
-		t.leave(account, q)
+		t.release(account, q)
 		return nil, ctx.Err()
 	}
 }
 
-// join counts one more query of an account that runs or waits.
-func (t *turns) join(account string) (*accountQueue, error) {
+// addWaiter counts one more query of an account that runs or waits.
+func (t *keyedMutex) addWaiter(account string) (*keyedLock, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.byAccount[account]
+	q := t.byKey[account]
 	if q == nil {
-		q = &accountQueue{free: make(chan struct{}, 1)}
+		q = &keyedLock{free: make(chan struct{}, 1)}
 		q.free <- struct{}{}
-		if t.byAccount == nil {
-			t.byAccount = map[string]*accountQueue{}
+		if t.byKey == nil {
+			t.byKey = map[string]*keyedLock{}
 		}
-		t.byAccount[account] = q
+		t.byKey[account] = q
 	}
-	if q.reads > maxWaitingReads {
+	if q.holders > maxWaitingQueries {
 		return nil, ErrTooManyRequests
 	}
-	q.reads++
+	q.holders++
 	return q, nil
 }
 
-// leave counts one query less.
-func (t *turns) leave(account string, q *accountQueue) {
+// release counts one query less.
+func (t *keyedMutex) release(account string, q *keyedLock) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if q.reads--; q.reads == 0 {
-		delete(t.byAccount, account)
+	if q.holders--; q.holders == 0 {
+		delete(t.byKey, account)
 	}
 }
 
-// unbounded is the size of a query that may read all counters of an account.
-const unbounded = math.MaxInt
+// manyCounters is the size of a query that may read all counters of an account.
+const manyCounters = math.MaxInt
 
-// inTurn runs read, which covers n counters. If n is more than 1,000 (batch), inTurn first
+// runQuery runs read, which covers n counters. If n is more than 1,000 (batch), runQuery first
 // waits for the account's other large queries.
-func (s *Service) inTurn(ctx context.Context, account string, n int, read func() error) error {
-	if n <= batch {
+func (s *Service) runQuery(ctx context.Context, account string, n int, read func() error) error {
+	if n <= batchSize {
 		return read()
 	}
-	end, err := s.turns.take(ctx, account)
+	end, err := s.largeQueries.lock(ctx, account)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (d *PlanTotals) Add(n int, id CounterID, seq int64, u Usage) {
 	if u.Used <= 0 {
 		return
 	}
-	d.Used = addLimit(d.Used, u.Used)
+	d.Used = addSaturating(d.Used, u.Used)
 	c := CounterUsage{id, seq, u}
 	i, _ := slices.BinarySearchFunc(d.Top, &c, func(has CounterUsage, c *CounterUsage) int { return has.compare(c) })
 	if i >= n {
@@ -51,8 +51,8 @@ type PlanCounter struct {
 	CounterUsage
 }
 
-// share returns the part of the limit that is used. It is 1 or more when nothing is left.
-func (c *PlanCounter) share() float64 { return float64(c.Used) / float64(max(c.Plan.Limit, 1)) }
+// usedShare returns the part of the limit that is used. It is 1 or more when nothing is left.
+func (c *PlanCounter) usedShare() float64 { return float64(c.Used) / float64(max(c.Plan.Limit, 1)) }
 
 // NearLimit is a counter and how far it is used up: that of a key with a plan of its own,
 // or that which the other keys of a user share.
@@ -73,13 +73,13 @@ func (s *Service) NearLimits(ctx context.Context, account string, most int) ([]N
 	var closest []PlanCounter
 	at, list := s.now(), func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
 	read := func(plans []*Plan) error {
-		drawn, err := s.drawnOn(ctx, account, plans, at, most)
+		drawn, err := s.topCounters(ctx, account, plans, at, most)
 		closest = append(closest, drawn...)
-		slices.SortStableFunc(closest, func(a, b PlanCounter) int { return cmp.Compare(b.share(), a.share()) })
+		slices.SortStableFunc(closest, func(a, b PlanCounter) int { return cmp.Compare(b.usedShare(), a.usedShare()) })
 		closest = closest[:min(len(closest), most)]
 		return err
 	}
-	if err := s.inTurn(ctx, account, unbounded, func() error { return eachPage(ctx, list, read) }); err != nil {
+	if err := s.runQuery(ctx, account, manyCounters, func() error { return eachPage(ctx, list, read) }); err != nil {
 		return nil, err
 	}
 	return s.nearLimits(ctx, closest)
@@ -108,8 +108,8 @@ func (s *Service) nearLimits(ctx context.Context, closest []PlanCounter) ([]Near
 // the store.
 const plansAtOnce = 16
 
-// drawnOn returns the counters that have used the most of each of some plans.
-func (s *Service) drawnOn(ctx context.Context, account string, plans []*Plan, at time.Time, most int) (list []PlanCounter, err error) {
+// topCounters returns the counters that have used the most of each of some plans.
+func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan, at time.Time, most int) (list []PlanCounter, err error) {
 	all := make([]PlanTotals, len(plans))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(plansAtOnce)
@@ -166,8 +166,8 @@ func Percentage(used, limit int64) float64 {
 	return math.Round(float64(used)/float64(limit)*10000) / 100
 }
 
-// addLimit adds two limits and stays at the largest number rather than overflow.
-func addLimit(a, b int64) int64 {
+// addSaturating adds two limits and stays at the largest number rather than overflow.
+func addSaturating(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
 	}

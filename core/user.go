@@ -73,7 +73,7 @@ func (p UserPatch) apply(tx Tx, u *User) (err error) {
 func (p UserPatch) applyPlan(tx Tx, u *User) error {
 	plan := p.PlanID.OrZero()
 	if p.PlanID.Value != nil {
-		if err := checkPlanGiven(tx, plan, u.PlanID); err != nil {
+		if err := checkPlanAssignable(tx, plan, u.PlanID); err != nil {
 			return err
 		}
 	} else if u.ID != 0 && u.PlanID != "" {
@@ -82,7 +82,7 @@ func (p UserPatch) applyPlan(tx Tx, u *User) error {
 			return err
 		}
 		if n > 0 {
-			return invalid("plan_id", "The plan cannot be removed while keys without a plan of their own draw on it: "+count(n, "key"))
+			return invalid("plan_id", "The plan cannot be removed while keys without a plan of their own draw on it: "+countNoun(n, "key"))
 		}
 	}
 	u.PlanID = plan
@@ -188,7 +188,7 @@ func (u *UserUsage) PlanNames() string { return strings.Join(u.Plans, ", ") }
 func (u *UserUsage) add(c PlanCounter) {
 	u.Total++
 	i, _ := slices.BinarySearchFunc(u.Counters, c, func(a, b PlanCounter) int {
-		return cmp.Or(cmp.Compare(b.share(), a.share()), cmp.Compare(a.Seq, b.Seq))
+		return cmp.Or(cmp.Compare(b.usedShare(), a.usedShare()), cmp.Compare(a.Seq, b.Seq))
 	})
 	if i < MaxUserCounters {
 		u.Counters = slices.Insert(u.Counters, i, c)
@@ -203,7 +203,7 @@ func (s *Service) UserUsage(ctx context.Context, account string, id int64) (u *U
 	if err != nil {
 		return nil, err
 	}
-	err = s.inTurn(ctx, account, keys, func() error {
+	err = s.runQuery(ctx, account, keys, func() error {
 		u, err = s.userUsage(ctx, account, id)
 		return err
 	})
@@ -215,7 +215,7 @@ func (s *Service) userUsage(ctx context.Context, account string, id int64) (*Use
 	if err != nil {
 		return nil, err
 	}
-	r := userReading{s: s, at: s.now(), plans: map[string]*Plan{}, usage: &UserUsage{User: u}}
+	r := userUsageReader{s: s, at: s.now(), plans: map[string]*Plan{}, usage: &UserUsage{User: u}}
 	sharedUsed := false // a key draws on the shared counter
 	err = s.eachKey(ctx, account, KeyFilter{UserID: id}, func(keys []*Key) error {
 		r.batch = r.batch[:0]
@@ -246,8 +246,8 @@ type limitedCounter struct {
 	plan string
 }
 
-// userReading reads the counters of a user a batch at a time.
-type userReading struct {
+// userUsageReader reads the counters of a user a batch at a time.
+type userUsageReader struct {
 	s     *Service
 	at    time.Time
 	plans map[string]*Plan
@@ -256,7 +256,7 @@ type userReading struct {
 }
 
 // read adds the counters of the batch to the usage, and if keys draw on them to its sums.
-func (r *userReading) read(ctx context.Context, drawn bool) error {
+func (r *userUsageReader) read(ctx context.Context, drawn bool) error {
 	ids := make([]CounterID, len(r.batch))
 	for i, c := range r.batch {
 		ids[i] = c.CounterID
@@ -280,7 +280,7 @@ func (r *userReading) read(ctx context.Context, drawn bool) error {
 		r.usage.add(c)
 		if drawn {
 			r.usage.Used += c.Used
-			r.usage.Limit = addLimit(r.usage.Limit, pl.Limit)
+			r.usage.Limit = addSaturating(r.usage.Limit, pl.Limit)
 		}
 	}
 	return nil

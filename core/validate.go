@@ -136,11 +136,11 @@ var refusals = map[Outcome]*Error{
 // it is allowed. An error means that no decision could be made; it is
 // [ErrUnavailable] when the store cannot be asked.
 func (s *Service) Validate(ctx context.Context, account string, r Request) (Decision, error) {
-	d := s.deciding.Get().(*deciding)
-	defer s.deciding.Put(d)
+	d := s.pendingDecisions.Get().(*pendingDecision)
+	defer s.pendingDecisions.Put(d)
 	now := s.clock()
-	err := errMoved
-	for try := 0; try <= maxMoves && errors.Is(err, errMoved); try++ {
+	err := errStaleRead
+	for try := 0; try <= maxStaleReads && errors.Is(err, errStaleRead); try++ {
 		d.Decision = Decision{Account: account, At: now}
 		err = s.decide(ctx, d, &r)
 	}
@@ -153,24 +153,24 @@ func (s *Service) Validate(ctx context.Context, account string, r Request) (Deci
 	return d.Decision, nil
 }
 
-// deciding is a decision under way. It is used again for others, so that the store
+// pendingDecision is a decision under way. It is used again for others, so that the store
 // and OnDecision can be given what is in it without making garbage.
-type deciding struct {
+type pendingDecision struct {
 	Decision
 	consumption Consumption
 	hits        uint64 // look-ups of keys, users and plans answered from memory
 	stripe      int    // of Service.hits
 }
 
-// errMoved means that a key, its user and its plan were read at different times
+// errStaleRead means that a key, its user and its plan were read at different times
 // and do not fit together; maxMoves is how often they are read again. While someone
 // moves them as fast as the store allows, one reading in four does not fit.
-var errMoved = errors.New("key, user and plan changed while they were read")
+var errStaleRead = errors.New("key, user and plan changed while they were read")
 
-const maxMoves = 30
+const maxStaleReads = 30
 
 // decide makes one attempt at a decision.
-func (s *Service) decide(ctx context.Context, d *deciding, r *Request) error {
+func (s *Service) decide(ctx context.Context, d *pendingDecision, r *Request) error {
 	k, u, err := s.identify(ctx, d, r.Secret)
 	if err != nil || d.Outcome != "" {
 		return err
@@ -180,7 +180,7 @@ func (s *Service) decide(ctx context.Context, d *deciding, r *Request) error {
 
 // identify finds whose secret it is, and sets the outcome when the request is
 // refused before its quota is looked at.
-func (s *Service) identify(ctx context.Context, d *deciding, secret string) (*heldKey, *heldUser, error) {
+func (s *Service) identify(ctx context.Context, d *pendingDecision, secret string) (*cachedKey, *cachedUser, error) {
 	if !WellFormedUserSecret(secret) {
 		d.Outcome = Malformed
 		return nil, nil, nil
@@ -194,7 +194,7 @@ func (s *Service) identify(ctx context.Context, d *deciding, secret string) (*he
 	if err != nil {
 		return nil, nil, err
 	}
-	if k.AccountID != d.Account || !k.opens(digest, d.At) {
+	if k.AccountID != d.Account || !k.accepts(digest, d.At) {
 		d.Outcome = Unknown
 		return nil, nil, nil
 	}
@@ -213,13 +213,13 @@ func (s *Service) identify(ctx context.Context, d *deciding, secret string) (*he
 
 // resolve returns the key with the digest and its user, and whether the user is
 // disabled.
-func (s *Service) resolve(ctx context.Context, d *deciding, digest Digest) (*heldKey, *heldUser, bool, error) {
+func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest Digest) (*cachedKey, *cachedUser, bool, error) {
 	slot, err := s.keys.find(ctx, digest, &d.hits)
 	if err != nil {
 		return nil, nil, false, err
 	}
 	k := &slot.value
-	if u := k.user.follow(s.users); u != nil {
+	if u := k.user.get(s.users); u != nil {
 		d.hits++
 		return k, u, false, nil
 	}
@@ -230,27 +230,27 @@ func (s *Service) resolve(ctx context.Context, d *deciding, digest Digest) (*hel
 	if user.value.Disabled {
 		return k, &user.value, true, nil
 	}
-	k.user.tie(s.users, user)
+	k.user.set(s.users, user)
 	return k, &user.value, false, nil
 }
 
 // consume counts the request against the plan of the key, or of its user.
-func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldUser, r *Request) error {
+func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey, u *cachedUser, r *Request) error {
 	pl, shared, err := s.planInForce(ctx, d, k, u)
 	if errors.Is(err, ErrPlanNotFound) {
-		return s.moved(d, err)
+		return s.staleRead(d, err)
 	}
 	if err != nil {
 		return err
 	}
 	d.consumption = Consumption{
 		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
-		Terms: pl.Terms(), Cost: r.Cost, Entry: entryOf(r, d), Retention: s.retention(),
+		Terms: pl.Terms(), Cost: r.Cost, Entry: newEntry(r, d), Retention: s.retention(),
 		KeyHandle: &k.counter, UserHandle: &k.userCounter, RequestID: r.RequestID,
 	}
 	v, err := s.store.Consume(uncancelled(ctx), &d.consumption)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
-		return s.moved(d, err)
+		return s.staleRead(d, err)
 	}
 	if err != nil {
 		return err
@@ -260,7 +260,7 @@ func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldU
 		d.Outcome = Allowed
 	}
 	if v.FirstTerms != nil {
-		d.repeats(v.FirstTerms)
+		d.setRepeated(v.FirstTerms)
 	}
 	return nil
 }
@@ -274,26 +274,26 @@ func uncancelled(ctx context.Context) context.Context {
 }
 
 // planInForce returns the plan that the key draws on, and whether it is its user's.
-func (s *Service) planInForce(ctx context.Context, d *deciding, k *heldKey, u *heldUser) (*Plan, bool, error) {
+func (s *Service) planInForce(ctx context.Context, d *pendingDecision, k *cachedKey, u *cachedUser) (*Plan, bool, error) {
 	if k.PlanID != "" {
-		pl, err := k.plan.through(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
+		pl, err := k.plan.getOrFind(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
 		return pl, false, err
 	}
-	pl, err := u.plan.through(ctx, s.plans, planRef{u.AccountID, u.PlanID}, &d.hits)
+	pl, err := u.plan.getOrFind(ctx, s.plans, planRef{u.AccountID, u.PlanID}, &d.hits)
 	return pl, true, err
 }
 
-// moved forgets the key and the user that were read, and says that they are to be
+// staleRead forgets the key and the user that were read, and says that they are to be
 // read again: something that they refer to is not there.
-func (s *Service) moved(d *deciding, err error) error {
+func (s *Service) staleRead(d *pendingDecision, err error) error {
 	s.keys.forget(d.Key.Digests()...)
 	s.users.forget(userRef{d.Account, d.Key.UserID})
-	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.Key.UserID, errMoved, err)
+	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.Key.UserID, errStaleRead, err)
 }
 
-// repeats makes d the first answer, which was given under the terms: what is told of
+// setRepeated makes d the first answer, which was given under the terms: what is told of
 // the plan is what it was then.
-func (d *Decision) repeats(first *Terms) {
+func (d *Decision) setRepeated(first *Terms) {
 	d.Repeated = true
 	d.Plan = &Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period}
 }
