@@ -11,8 +11,8 @@ import (
 
 // The bounds of signing in.
 const (
-	SignInLinkLife = 10 * time.Minute // a link works once, and no longer than this
-	SessionIdle    = 12 * time.Hour   // a session ends when it was not used for so long
+	SignInLinkLife = 10 * time.Minute // a link works once within this time
+	SessionIdle    = 12 * time.Hour   // a session ends after this time without use
 
 	MinPasswordLength = 12   // characters
 	MaxPasswordLength = 1024 // bytes
@@ -27,32 +27,32 @@ const (
 	seenResolution = 5 * time.Minute // resolution of Session.SeenAt
 )
 
-// Access is how people sign in to an account.
+// Access holds the ways in which people sign in to an account.
 type Access struct {
 	Password string       `json:"password,omitempty"` // its argon2id hash in the PHC string format; "" for none
 	Links    []SignInLink `json:"links,omitempty"`    // unused
 	Sessions []Session    `json:"sessions,omitempty"`
-	Browsers []Browser    `json:"browsers,omitempty"` // that have signed in
+	Browsers []Browser    `json:"browsers,omitempty"` // known browsers
 }
 
-// Browser is a browser that has signed in. The secret does not sign in. It lets this browser
-// try passwords after strangers have used up the bound of the name.
+// Browser is a browser that has signed in. Its secret does not sign in. The secret lets this
+// browser try passwords after strangers have used up the bound of the account's name.
 type Browser struct {
-	Digest Digest    `json:"digest"`  // of the secret that the browser has
-	SeenAt time.Time `json:"seen_at"` // when it signed in last
+	Digest Digest    `json:"digest"`  // of the secret in the browser
+	SeenAt time.Time `json:"seen_at"` // last sign-in
 }
 
-// Client is the browser that asks to sign in.
+// Client is a browser that asks to sign in.
 type Client struct {
-	Address string // where it asks from
-	Browser string // the secret of a [Credentials] that it got before, "" for none
+	Address string // IP address
+	Browser string // Credentials.Browser of an earlier sign-in, "" for none
 }
 
 // Credentials are the secrets that a browser gets when it signs in.
 type Credentials struct {
-	Account string // its id, no secret
+	Account string // the id of the account; not secret
 	Session string
-	Browser string // to be kept for [BrowserLife], in place of an earlier one
+	Browser string // to be kept for [BrowserLife]; replaces an earlier one
 }
 
 // SignInLink is a secret that may be used once in place of a password.
@@ -63,12 +63,12 @@ type SignInLink struct {
 
 // The faults of signing in.
 var (
-	// ErrSignIn means that nobody is let in: the name or the password is wrong, or the
-	// account has no password. It does not say which.
+	// ErrSignIn means that the name or the password is wrong, or that the account has no password.
+	// It does not say which.
 	ErrSignIn = &Error{Code: CodeUnauthorized, Message: "The name or the password is wrong"}
-	// ErrSignInLink means that a link was used, is too old or never was.
+	// ErrSignInLink means that a link was used, has expired or never existed.
 	ErrSignInLink = &Error{Code: CodeUnauthorized, Message: "This link was used already, or is older than ten minutes"}
-	// ErrSession means that a session has ended or never was.
+	// ErrSession means that a session has ended or never existed.
 	ErrSession = &Error{Code: CodeUnauthorized, Message: "Please sign in"}
 	// ErrTooManyPasswords means that too many wrong passwords were tried.
 	ErrTooManyPasswords = &Error{Code: CodeRateLimitExceeded, Message: "Too many wrong passwords: try again in 15 minutes, or sign in by a link"}
@@ -84,12 +84,12 @@ const (
 	signInRandom  = 43 // letters or digits: more than 256 bits
 )
 
-// newSignInSecret returns a secret of an account.
+// newSignInSecret returns a new secret for signing in to an account.
 func newSignInSecret(prefix, account string) string {
 	return prefix + account + "-" + random(signInRandom)
 }
 
-// accountOfSecret returns the account whose secret it is, if it has the form of one.
+// accountOfSecret returns the account id in a secret, if the secret is well formed.
 func accountOfSecret(secret, prefix string) (account string, ok bool) {
 	rest, ok := strings.CutPrefix(secret, prefix)
 	i := strings.LastIndexByte(rest, '-')
@@ -99,11 +99,11 @@ func accountOfSecret(secret, prefix string) (account string, ok bool) {
 	return rest[:i], true
 }
 
-// equal compares digests in a time that does not depend on them.
+// equal compares digests in constant time.
 func (d Digest) equal(other Digest) bool { return subtle.ConstantTimeCompare(d[:], other[:]) == 1 }
 
-// NewSignInLink returns the secret of a link that signs in to the account with the name,
-// once, until a time. A name that no account has is [ErrAccountNotFound].
+// NewSignInLink returns the secret of a link that signs in once to the account with the name, and
+// when it expires. An unknown name is [ErrAccountNotFound].
 func (s *Service) NewSignInLink(ctx context.Context, name string) (a *Account, secret string, expires time.Time, err error) {
 	if a, err = s.AccountByName(ctx, name); err != nil {
 		return nil, "", time.Time{}, err
@@ -119,8 +119,8 @@ func (s *Service) NewSignInLink(ctx context.Context, name string) (a *Account, s
 	return a, secret, expires, err
 }
 
-// SignInByLink uses a link up and returns the credentials of a new session. A link that
-// does not work is [ErrSignInLink]. No password is hashed: wrong passwords, however many,
+// SignInByLink uses up a link and returns the credentials of a new session. A link that does not
+// work is [ErrSignInLink]. SignInByLink hashes no password, so that wrong passwords, however many,
 // do not keep a link from working.
 func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Credentials, error) {
 	account, ok := accountOfSecret(link, linkPrefix)
@@ -149,14 +149,17 @@ func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Cre
 	return c, nil
 }
 
-// SignInByPassword returns the credentials of a new session for the account with the
-// name. A wrong name or password is [ErrSignIn], after the same work. Wrong ones are
-// bounded by [WrongPasswords] for a name and for an address, and by
-// [WrongPasswordsNetwork] for a network: then it is [ErrTooManyPasswords]. A browser that has
-// signed in to the account before is bounded by its own wrong passwords alone. The first
-// attempt of an account's known browsers or sessions goes ahead of all strangers. After a wrong
-// one in the last 15 minutes it queues like an unknown client. [ErrBusy] means that too many
-// others wait. An attempt that ends with an error other than ErrSignIn does not count as wrong.
+// SignInByPassword returns the credentials of a new session for the account with the name. A wrong
+// name or password is [ErrSignIn], after the same work.
+//
+// Wrong passwords are bounded by [WrongPasswords] for each name and each address, and by
+// [WrongPasswordsNetwork] for each network. Above the bound the error is [ErrTooManyPasswords]. A
+// browser that has signed in to the account before has a bound of its own instead. An attempt that
+// ends with an error other than ErrSignIn does not count as wrong.
+//
+// The first attempt of an account's known browsers or sessions goes ahead of all strangers. After a
+// wrong one in the last 15 minutes it queues like an unknown client. [ErrBusy] means that too many
+// attempts wait.
 func (s *Service) SignInByPassword(ctx context.Context, name, password string, by Client) (c Credentials, err error) {
 	name = strings.TrimSpace(name)
 	try, err := s.beginAttempt(ctx, name, by)
@@ -181,7 +184,7 @@ func (s *Service) SignInByPassword(ctx context.Context, name, password string, b
 	}
 	c = newCredentials(account)
 	_, err = s.store.UpdateAccess(ctx, account, func(ac *Access) error {
-		if ac.Password != hash { // it was changed meanwhile
+		if ac.Password != hash { // the password was changed since passwordOf
 			return ErrSignIn
 		}
 		now := s.now()
@@ -248,8 +251,8 @@ func (s *Service) accountKnowing(ctx context.Context, name, browser string) (acc
 	return account, nil
 }
 
-// passwordOf returns the account with a name and the hash of its password, "" when there
-// is no such account or password. Both take the same steps.
+// passwordOf returns the account with a name and the hash of its password. Without such an account
+// or password the hash is "". Both cases take the same steps.
 func (s *Service) passwordOf(ctx context.Context, name string) (account, hash string, err error) {
 	a, err := s.store.AccountByName(ctx, name)
 	if errors.Is(err, ErrAccountNotFound) {
@@ -272,7 +275,7 @@ func newCredentials(account string) Credentials {
 	return Credentials{account, newSignInSecret(sessionPrefix, account), newSignInSecret(browserPrefix, account)}
 }
 
-// signIn adds a session, and the browser in place of the earlier one of the same client.
+// signIn adds a session and a browser. The browser replaces the former entry of the same client.
 func (ac *Access) signIn(c Credentials, by Client, byLink bool, now time.Time) {
 	if len(ac.Sessions) >= maxSessions {
 		slices.SortStableFunc(ac.Sessions, func(a, b Session) int { return a.SeenAt.Compare(b.SeenAt) })
@@ -285,12 +288,12 @@ func (ac *Access) signIn(c Credentials, by Client, byLink bool, now time.Time) {
 
 func (b Browser) known(now time.Time) bool { return now.Before(b.SeenAt.Add(BrowserLife)) }
 
-// dropExpired drops the links, sessions and browsers that are too old.
+// dropExpired drops links, sessions and browsers that have expired.
 func (ac *Access) dropExpired(now time.Time) {
 	ac.Links = slices.DeleteFunc(ac.Links, func(l SignInLink) bool { return !now.Before(l.ExpiresAt) })
 	ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se Session) bool { return !se.alive(now) })
 	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return !b.known(now) })
 }
 
-// lastN returns the last n of a list.
+// lastN returns the last n elements of a list.
 func lastN[T any](list []T, n int) []T { return slices.Clone(list[max(0, len(list)-n):]) }

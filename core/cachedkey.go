@@ -8,72 +8,72 @@ import (
 	"unique"
 )
 
-// cachedKey is a key in memory with the ways to its user and its plan: a decision on a
-// key is one look-up, and a step from there.
+// cachedKey is a key in memory with references to its user and its plan: a decision takes one
+// look-up, and then follows the references.
 type cachedKey struct {
-	user cacheRef[userRef, cachedUser] // while it is not disabled
-	plan cacheRef[planRef, Plan]       // its own
+	user cacheRef[userRef, cachedUser] // unset while the user is disabled
+	plan cacheRef[planRef, Plan]       // if the key has a plan of its own
 
-	counter, userCounter Handle // how the store finds them
+	counter, userCounter Handle
 
 	Key
 }
 
-// cachedUser is a user in memory with the way to its plan. The plan that keys share
-// hangs on the user, so that no key can see the user with the plan that it had before.
+// cachedUser is a user in memory with a reference to its plan. Keys reach the shared plan through
+// their user, so that no key sees the user with a former plan.
 type cachedUser struct {
 	plan cacheRef[planRef, Plan]
 	User
 }
 
-// cacheRef is the way from what names a thing to that thing in a cache. It is good as long
-// as nothing was forgotten in the shard of the thing: so it is known to be good without
-// a look at the thing, which at a million keys is the dearest part of a look-up.
+// cacheRef is a reference to a value in a cache. It is valid while nothing was forgotten in the
+// shard of the value. That is checked without reading the value, which at a million keys would be
+// the most expensive part of a look-up.
 type cacheRef[K comparable, V any] struct {
 	to   atomic.Pointer[cacheEntry[K, V]]
-	mark atomic.Uint64 // the shard of to, and its epoch when to was there
+	mark atomic.Uint64 // epochMark of the shard of to, at a time when to was in it
 }
 
 func epochMark(epoch, shard uint64) uint64 { return epoch*cacheShards + shard%cacheShards }
 
-// get returns the thing, nil when it has to be looked up.
-func (l *cacheRef[K, V]) get(c *cache[K, V]) *V {
-	mark := l.mark.Load() // first: what to is then was there in that epoch, or later
-	s := l.to.Load()
-	if s == nil || !c.lease.holds() || epochMark(c.shards[mark%cacheShards].epoch.Load(), mark) != mark {
+// get returns the value, nil if it must be looked up.
+func (r *cacheRef[K, V]) get(c *cache[K, V]) *V {
+	mark := r.mark.Load() // before to: to was in the shard in this epoch, or in a later one
+	e := r.to.Load()
+	if e == nil || !c.lease.holds() || epochMark(c.shards[mark%cacheShards].epoch.Load(), mark) != mark {
 		return nil
 	}
-	return &s.value
+	return &e.value
 }
 
-// set makes the link lead to s, unless that was forgotten.
-func (l *cacheRef[K, V]) set(c *cache[K, V], s *cacheEntry[K, V]) {
-	sh := &c.shards[s.hash%cacheShards]
+// set makes the reference point to e, unless e was forgotten or evicted.
+func (r *cacheRef[K, V]) set(c *cache[K, V], e *cacheEntry[K, V]) {
+	sh := &c.shards[e.hash%cacheShards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.entries.find(s.hash, s.key) == s {
-		l.to.Store(s)
-		l.mark.Store(epochMark(sh.epoch.Load(), s.hash))
+	if sh.entries.find(e.hash, e.key) == e {
+		r.to.Store(e)
+		r.mark.Store(epochMark(sh.epoch.Load(), e.hash))
 	}
 }
 
-// getOrFind follows the link, or looks up k in c, which it leads to, and ties it. It adds
-// to hits when memory answers.
-func (l *cacheRef[K, V]) getOrFind(ctx context.Context, c *cache[K, V], k K, hits *uint64) (*V, error) {
-	if v := l.get(c); v != nil {
+// getOrFind returns the value of the reference. If the reference is not valid, getOrFind looks up k
+// in c and sets the reference. It adds 1 to hits if it does not ask the store.
+func (r *cacheRef[K, V]) getOrFind(ctx context.Context, c *cache[K, V], k K, hits *uint64) (*V, error) {
+	if v := r.get(c); v != nil {
 		*hits++
 		return v, nil
 	}
-	s, err := c.find(ctx, k, hits)
+	e, err := c.find(ctx, k, hits)
 	if err != nil {
 		return nil, err
 	}
-	l.set(c, s)
-	return &s.value, nil
+	r.set(c, e)
+	return &e.value, nil
 }
 
-// newCachedKey returns a key as it is held in memory: small, in few pieces, and without
-// what no decision needs.
+// newCachedKey returns the cached form of a key: small, in few allocations, and without members
+// that no decision needs.
 func newCachedKey(k *Key, err error) (*cachedKey, error) {
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func newCachedKey(k *Key, err error) (*cachedKey, error) {
 	return h, nil
 }
 
-// newCachedUser is holdKey for a user.
+// newCachedUser returns the cached form of a user.
 func newCachedUser(u *User, err error) (*cachedUser, error) {
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func newCachedUser(u *User, err error) (*cachedUser, error) {
 	return h, nil
 }
 
-// newCachedPlan is holdKey for a plan.
+// newCachedPlan returns the cached form of a plan.
 func newCachedPlan(pl *Plan, err error) (*Plan, error) {
 	if err != nil {
 		return nil, err
@@ -106,11 +106,11 @@ func newCachedPlan(pl *Plan, err error) (*Plan, error) {
 	return &h, nil
 }
 
-// intern returns s in the memory of every other string that was the intern: many keys
-// have one account, plan and status, and equal ones are compared at a glance.
+// intern returns s in the memory that all equal strings share: many keys have the same account,
+// plan and status.
 func intern[S ~string](s S) S { return unique.Make(s).Value() }
 
-// shareMemory puts strings into one piece of memory.
+// shareMemory moves strings into one allocation.
 func shareMemory(parts ...*string) {
 	var b strings.Builder
 	for _, p := range parts {
@@ -122,7 +122,7 @@ func shareMemory(parts ...*string) {
 	}
 }
 
-// invalidator passes on to the caches of a service what its store tells.
+// invalidator applies the reports of a [WatchedStore] to the caches of a service.
 type invalidator struct{ s *Service }
 
 // Changed implements [Watcher].

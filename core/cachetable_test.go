@@ -67,8 +67,8 @@ func TestSlotsAreAMap(t *testing.T) {
 						t.Fatalf("find(%d) = %v, want %v", k, got, want[k])
 					}
 				}
-				if places := len(table.loadBuckets()); places > max(minBuckets, 16*(len(want)+1)) {
-					t.Fatalf("%d places for %d slots", places, len(want))
+				if buckets := len(table.loadBuckets()); buckets > max(minBuckets, 16*(len(want)+1)) {
+					t.Fatalf("%d buckets for %d slots", buckets, len(want))
 				}
 			},
 		})

@@ -9,14 +9,14 @@ import (
 // MaxCost is the largest cost of one request.
 const MaxCost = 1_000_000
 
-// How many denied requests of one key are recorded in the history; the rest is counted in
-// [Counter.DeniedOmitted].
+// The bounds of denied requests in the history of one key. [Counter.DeniedOmitted] counts the
+// others.
 const (
 	DeniedPerSecond = 10     // per second of the request's time
 	DeniedPerDay    = 10_000 // per UTC day
 )
 
-// CounterID names a counter: that of a key, or that of a user when KeyID is "".
+// CounterID names the counter of a key, or the counter of a user if KeyID is "".
 type CounterID struct {
 	Account string
 	KeyID   string
@@ -29,12 +29,11 @@ type WindowUsage struct {
 	Used  int64 `json:"used"`
 }
 
-// Counter is what was used by one key or one user. It holds the windows of every
-// period side by side, so that a plan may change its period and keep the usage.
-// The zero value is a counter that nothing has used.
+// Counter holds the usage of one key or one user: one window for each period, so that a plan may
+// change its period and keep the usage. The zero value is an unused counter.
 //
-// A window is left only for a later one: when the clock steps back over a
-// boundary, the later window stays in force and no earlier one is opened again.
+// A window is left only for a later one. If the clock steps back over a boundary, the later window
+// stays in force and no earlier one is opened again.
 type Counter struct {
 	Windows       [periods]WindowUsage `json:"tallies"` // by [Period]
 	LastUsedAt    time.Time            `json:"last_used_at,omitzero"`
@@ -47,14 +46,14 @@ type Counter struct {
 	deniedInSecond uint8  // recorded in that second, at most DeniedPerSecond
 }
 
-// Usage is what a counter says of one period.
+// Usage is the usage of one counter in one window.
 type Usage struct {
 	Window Window
 	Used   int64
 }
 
-// Usage returns the usage of the period at the time at: that of the window of at,
-// or of a later one that the counter has seen.
+// Usage returns the usage of the period at the time at: in the window that contains at, or in a
+// later window that the counter has seen.
 func (c *Counter) Usage(p Period, at time.Time) Usage {
 	w, t := p.Window(at), c.Windows[p]
 	switch start := w.Start.Unix(); {
@@ -66,9 +65,9 @@ func (c *Counter) Usage(p Period, at time.Time) Usage {
 	return Usage{w, 0}
 }
 
-// Consume adds cost to every period unless that would take the usage of period p
-// over limit. It returns the usage of p afterwards and whether the request is
-// allowed. A cost of 0 looks: it changes nothing and is allowed below the limit.
+// Consume adds cost to every period unless the usage of period p would then exceed limit. It
+// returns the usage of p afterwards and whether the request is allowed. A cost of 0 checks the
+// quota and changes nothing; it is allowed while the usage is below the limit.
 func (c *Counter) Consume(p Period, limit, cost int64, at time.Time) (Usage, bool) {
 	u, allowed := c.Decide(p, limit, cost, at)
 	if allowed && cost > 0 {
@@ -77,7 +76,7 @@ func (c *Counter) Consume(p Period, limit, cost int64, at time.Time) (Usage, boo
 	return u, allowed
 }
 
-// Decide returns what Consume would, and changes nothing.
+// Decide returns what [Counter.Consume] would return, and changes nothing.
 func (c *Counter) Decide(p Period, limit, cost int64, at time.Time) (Usage, bool) {
 	u := c.Usage(p, at)
 	if cost == 0 {
@@ -101,10 +100,10 @@ func (c *Counter) Add(cost int64, at time.Time) {
 	}
 }
 
-// Deny counts a denied request and reports whether it is to be recorded in the history:
-// at most [DeniedPerSecond] are in one second of the clock, and [DeniedPerDay] on one day.
-// When the clock steps back, the later day stays in force. A store persists the values of
-// [Counter.DeniedOn] with the counter.
+// Deny counts a denied request and reports whether the history records it: at most
+// [DeniedPerSecond] in one second of the clock, and [DeniedPerDay] on one day. If the clock steps
+// back, the later day stays in force. A store persists the values of [Counter.DeniedOn] with the
+// counter.
 func (c *Counter) Deny(at time.Time) bool {
 	if s := uint16(at.Unix()); s != c.deniedSecond {
 		c.deniedSecond, c.deniedInSecond = s, 0
@@ -139,16 +138,16 @@ func (c *Counter) AddDenied(day Date, recorded int) {
 	c.deniedInDay = uint16(min(int(c.deniedInDay)+max(0, recorded), DeniedPerDay))
 }
 
-// Date returns the day of a tally of a day.
+// Date returns the day of a day window.
 func (t WindowUsage) Date() Date { return DateOf(time.Unix(t.Start, 0)) }
 
-// AddDay adds cost to a tally of a day: to that of at, or of a later day that it has
-// seen.
+// AddDay adds cost to a day window: to the day that contains at, or to the later day that the
+// window is of.
 func (t *WindowUsage) AddDay(cost int64, at time.Time) {
 	t.add(calendarOf(at).start, cost)
 }
 
-// add adds cost to the window that begins at start, or to a later one.
+// add adds cost to the window that begins at start, or to the later window that t is of.
 func (t *WindowUsage) add(start, cost int64) {
 	if start > t.Start {
 		*t = WindowUsage{Start: start}
@@ -156,7 +155,7 @@ func (t *WindowUsage) add(start, cost int64) {
 	t.Used += min(cost, math.MaxInt64-t.Used)
 }
 
-// Terms are what a request is decided under: those of the plan in force.
+// Terms are the plan, the period and the limit under which a request is decided.
 type Terms struct {
 	PlanID   string
 	PlanName string
@@ -164,29 +163,30 @@ type Terms struct {
 	Limit    int64
 }
 
-// Consumption is one request to be counted if it fits.
+// Consumption is a request for [Store.Consume].
 type Consumption struct {
 	Account string
-	KeyID   string // whose counter counts
-	KeySeq  int64  // the Seq of that key
+	KeyID   string
+	KeySeq  int64 // the Seq of the key
 	UserID  int64
-	Shared  bool  // the user's counter decides, and counts too
+	Shared  bool  // the counter of the user decides and counts, too
 	Terms         // of the plan in force
 	Cost    int64 // 0…MaxCost
 	Entry   Entry // for the history; its At is the time of the request
 
-	// Retention is how long the entry must be kept; it may be deleted afterwards.
+	// Retention is how long the entry must be kept. The store may delete it afterwards.
 	Retention time.Duration
 
-	// KeyHandle and UserHandle are kept by the caller with the key, or nil.
+	// KeyHandle and UserHandle belong to the counters of the key and of the user. The caller keeps
+	// them with the key. They may be nil.
 	KeyHandle, UserHandle *Handle
 
-	// RequestID is what the caller calls the request, at most MaxRequestIDLength bytes,
-	// or "" for none. The same id of the same key is the same request.
+	// RequestID is the name that the caller gives to the request, at most MaxRequestIDLength bytes,
+	// "" for none. Two requests of one key with the same id are the same request.
 	RequestID string
 }
 
-// Counter returns the id of the counter that decides.
+// Counter returns the id of the deciding counter.
 func (c *Consumption) Counter() CounterID {
 	if c.Shared {
 		return CounterID{Account: c.Account, UserID: c.UserID}
@@ -194,20 +194,20 @@ func (c *Consumption) Counter() CounterID {
 	return CounterID{Account: c.Account, KeyID: c.KeyID}
 }
 
-// Repeats reports whether the request is still the same as one with its id that was
-// counted at the time first.
+// Repeats reports whether the request repeats a request with the same key and id that was counted
+// at the time first.
 func (c *Consumption) Repeats(first time.Time) bool {
 	return c.Entry.At.Before(first.Add(RequestIDRetention))
 }
 
-// ConsumeResult is what [Store.Consume] answers.
+// ConsumeResult is the result of [Store.Consume].
 type ConsumeResult struct {
 	Usage      Usage // of the deciding counter after the step
 	Allowed    bool
-	FirstTerms *Terms // set when the request id was answered before: the terms of the first answer
+	FirstTerms *Terms // of the first answer, if the request repeats an earlier one; else nil
 }
 
-// Handle is room in which a store may note how it finds the counter of a key or user
-// again, for whoever asks for the same one of the same store again and again. The zero
-// value has nothing in it. It must not be copied.
+// Handle is an opaque slot in which a store may cache where it keeps a counter. The caller keeps
+// the handle and passes it with every request for that counter to the same store. The zero value is
+// empty. It must not be copied.
 type Handle struct{ atomic.Value }

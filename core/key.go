@@ -9,7 +9,7 @@ import (
 // The bounds of a regeneration.
 const (
 	MaxGrace       = 604800 * time.Second // a week
-	maxGraceValues = 16                   // earlier values of a key that work at the same time
+	maxGraceValues = 16                   // earlier values that work at the same time
 )
 
 // KeyStatus says whether a key may be used.
@@ -21,14 +21,14 @@ const (
 	KeyInactive KeyStatus = "inactive"
 )
 
-// Key is an end user's API key. Its value, the secret, is not part of it.
+// Key is a key of a user. Its value, the secret, is not stored.
 type Key struct {
 	AccountID string          `json:"account_id"`
 	ID        string          `json:"id"`  // key_…
 	Seq       int64           `json:"seq"` // from 1, in the order of creation within the account
 	Name      string          `json:"name"`
 	UserID    int64           `json:"user_id"`
-	PlanID    string          `json:"plan_id,omitempty"` // "" draws on the user's plan
+	PlanID    string          `json:"plan_id,omitempty"` // "": the plan of the user
 	Status    KeyStatus       `json:"status"`
 	Digest    Digest          `json:"digest"`
 	Hint      string          `json:"hint"`               // lk_user_…wxyz
@@ -45,8 +45,8 @@ type GraceValue struct {
 	Until  time.Time `json:"until"`
 }
 
-// Digests returns the digests under which the key is found: that of its value
-// first, then those of its earlier values.
+// Digests returns the digests that find the key: the digest of its value first, then those of its
+// earlier values.
 func (k *Key) Digests() []Digest {
 	ds := make([]Digest, 0, 1+len(k.Previous))
 	ds = append(ds, k.Digest)
@@ -85,8 +85,8 @@ func (k *Key) dropExpiredValues(now time.Time) {
 	k.Previous = left
 }
 
-// KeyPatch holds the members of a key to set. A nil pointer and an unset
-// [Optional] leave the member alone; on creation they leave it empty.
+// KeyPatch holds the members of a key to set. A nil pointer and an unset [Optional] leave the
+// member alone; on creation they leave it empty.
 type KeyPatch struct {
 	Name      *string
 	UserID    *int64
@@ -94,11 +94,10 @@ type KeyPatch struct {
 	Status    *string // active or inactive
 	ExpiresAt Optional[time.Time]
 	Metadata  Optional[json.RawMessage]
-	Secret    *string // must be a value that the key has: a caller cannot choose one
+	Secret    *string // must be a present value of the key: callers cannot choose values
 }
 
-// apply sets the members on k after checking each, its user and its plan against
-// tx.
+// apply checks and sets the members. tx finds the user and the plan.
 func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
 	if p.Name != nil {
 		if k.Name, err = cleanName("name", *p.Name); err != nil {
@@ -129,8 +128,8 @@ func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
 	return p.applyReferences(tx, k)
 }
 
-// applyReferences sets user and plan. Whatever they become, the key has a plan to
-// draw on.
+// applyReferences sets user and plan. It refuses a key without any plan: neither its own nor that
+// of its user.
 func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
 	if p.UserID == nil && !p.PlanID.Set {
 		return nil
@@ -156,9 +155,9 @@ func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
 	return nil
 }
 
-// CreateKey makes a key and returns it with its secret, which is shown this once.
-// Name and user are required, and a plan unless the user has one. It is a validation error
-// when the account has reached max_keys.
+// CreateKey creates a key and returns it with its secret, which is shown only once. Name and user
+// are required, and a plan unless the user has one. It is a validation error if the account has
+// reached max_keys.
 func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (*Key, string, error) {
 	if p.Name == nil {
 		return nil, "", invalid("name", "Name is required")
@@ -208,9 +207,9 @@ func (s *Service) UpdateKey(ctx context.Context, account, id string, p KeyPatch)
 	})
 }
 
-// RegenerateKey gives a key a new secret, which is shown this once; the key keeps
-// its id and its usage. With a grace above zero the old value works that much
-// longer; otherwise it and every earlier one are unknown from then on.
+// RegenerateKey gives a key a new secret, which is shown only once. The key keeps its id and its
+// usage. With a grace above zero the old value works for that time. Otherwise the old value and
+// every earlier one stop working at once.
 func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace time.Duration) (*Key, string, error) {
 	if grace < 0 || grace > MaxGrace {
 		return nil, "", invalid("grace_seconds", "Grace seconds must be from 0 to 604800")
@@ -231,8 +230,8 @@ func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace t
 	return k, secret, nil
 }
 
-// changeKey runs fn on a key in a transaction. The value of the key, and those
-// that it had, are read again by the next validation.
+// changeKey runs fn on a key in a transaction, and removes the present and the former values of the
+// key from the cache.
 func (s *Service) changeKey(ctx context.Context, account, id string, fn func(Tx, *Key) error) (k *Key, err error) {
 	var before []Digest
 	err = s.store.Update(ctx, account, func(tx Tx) error {
@@ -255,7 +254,7 @@ func (s *Service) changeKey(ctx context.Context, account, id string, fn func(Tx,
 	return k, nil
 }
 
-// DeleteKey deletes a key: it is unknown to the next request.
+// DeleteKey deletes a key. The next request with it is refused as unknown.
 func (s *Service) DeleteKey(ctx context.Context, account, id string) error {
 	var gone []Digest
 	err := s.store.Update(ctx, account, func(tx Tx) error {
@@ -270,19 +269,19 @@ func (s *Service) DeleteKey(ctx context.Context, account, id string) error {
 	return err
 }
 
-// KeyUsage is the usage that a key is measured by, under its plan.
+// KeyUsage is the usage in the window of a key, under its plan.
 type KeyUsage struct {
 	Usage
 	Plan          *Plan
-	LastUsedAt    time.Time // of this key; zero when it was never used
+	LastUsedAt    time.Time // of this key; zero: never
 	DeniedOmitted int64     // denied requests of this key that are not in the history
 }
 
-// Remaining returns how much is left of the limit, never less than 0.
+// Remaining returns the rest of the limit, at least 0.
 func (u *KeyUsage) Remaining() int64 { return Remaining(u.Used, u.Plan.Limit) }
 
-// KeyUsage returns the usage of a key: that of its own counter under its plan, or
-// that of its user's counter when it draws on the user's plan.
+// KeyUsage returns the usage of the deciding counter of a key: the key's own counter if it has a
+// plan of its own, else the counter of its user.
 func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, error) {
 	k, err := s.store.Key(ctx, account, id)
 	if err != nil {
@@ -305,7 +304,7 @@ func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, 
 		LastUsedAt: own.LastUsedAt, DeniedOmitted: own.DeniedOmitted}, nil
 }
 
-// planOf returns the plan that a key draws on, and whether it is its user's.
+// planOf returns the plan that limits a key, and whether it is the plan of the user.
 func (s *Service) planOf(ctx context.Context, k *Key) (pl *Plan, shared bool, err error) {
 	plan := k.PlanID
 	if plan == "" {
@@ -319,7 +318,7 @@ func (s *Service) planOf(ctx context.Context, k *Key) (pl *Plan, shared bool, er
 	return pl, shared, err
 }
 
-// LastUsed returns when each of the keys was last used, the zero time when never.
+// LastUsed returns when each key was last used; the zero time means never.
 func (s *Service) LastUsed(ctx context.Context, account string, keys []*Key) ([]time.Time, error) {
 	ids := make([]CounterID, len(keys))
 	for i, k := range keys {

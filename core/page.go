@@ -20,7 +20,7 @@ type Page struct {
 	Size   int // entries on a page, from 1
 }
 
-// Offset returns how many entries lie before the page. It never overflows.
+// Offset returns the number of entries before the page. It never overflows.
 func (p Page) Offset() int {
 	if p.Number <= 1 {
 		return 0
@@ -31,12 +31,13 @@ func (p Page) Offset() int {
 	return (p.Number - 1) * p.Size
 }
 
-// batchSize is how many resources are read at a time where all are needed.
+// batchSize is the number of resources in each read of a long list.
 const batchSize = 1000
 
+// eachPage calls fn with the pages of a list, batchSize items each.
 func eachPage[T any](ctx context.Context, list func(Page) ([]T, int, error), fn func([]T) error) error {
 	for p := (Page{1, batchSize}); ; p.Number++ {
-		if err := ctx.Err(); err != nil { // nobody waits for it any more
+		if err := ctx.Err(); err != nil { // the caller is gone
 			return err
 		}
 		items, _, err := list(p)
@@ -52,33 +53,34 @@ func eachPage[T any](ctx context.Context, list func(Page) ([]T, int, error), fn 
 	}
 }
 
-// eachKey calls fn with all keys that match, a batch at a time.
+// eachKey calls fn with all keys that match, batchSize at a time.
 func (s *Service) eachKey(ctx context.Context, account string, f KeyFilter, fn func([]*Key) error) error {
 	return eachPage(ctx, func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }, fn)
 }
 
-// SearchUsers returns a page of the users that match the filter and have text in their
-// name or email, without regard to case, or as their id, and whether there are more after
-// it. It reads the users from the first to the last that is needed. The whole email of a
-// user finds that one alone, at once, when the filter is empty.
-func (s *Service) SearchUsers(ctx context.Context, account, text string, f UserFilter, p Page) ([]*User, bool, error) {
+// SearchUsers returns a page of the users that match the filter and have text in their name or
+// email, case-insensitive, or as their id. more reports whether there are matches after the page.
+//
+// The cost is linear in the users up to the end of the page. A complete email address with an empty
+// filter is looked up directly.
+func (s *Service) SearchUsers(ctx context.Context, account, text string, f UserFilter, p Page) (list []*User, more bool, err error) {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if f == (UserFilter{}) && strings.Contains(text, "@") {
 		if has, n, err := s.store.Users(ctx, account, UserFilter{Email: text}, p); n > 0 || err != nil {
 			return has, false, err
 		}
 	}
-	list := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }
-	return search(ctx, s, account, p, list, func(u *User) bool {
+	pages := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }
+	return search(ctx, s, account, p, pages, func(u *User) bool {
 		return strings.Contains(strings.ToLower(u.Name), text) || strconv.FormatInt(u.ID, 10) == text ||
 			u.Email != nil && strings.Contains(strings.ToLower(*u.Email), text)
 	})
 }
 
 // SearchKeys returns a page of the keys that match the filter and have text in their name,
-// without regard to case, as their id or as the end of their value, and whether there are
-// more after it. The value of a key finds that key.
-func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFilter, p Page) ([]*Key, bool, error) {
+// case-insensitive, as their id or as the last four characters of their value. more reports whether
+// there are matches after the page. The complete value of a key finds that key.
+func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFilter, p Page) (list []*Key, more bool, err error) {
 	text = strings.TrimSpace(text)
 	if WellFormedUserSecret(text) {
 		k, err := s.store.KeyByDigest(ctx, DigestOf(text))
@@ -91,17 +93,17 @@ func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFil
 		return []*Key{k}, false, nil
 	}
 	folded := strings.ToLower(text)
-	list := func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }
-	return search(ctx, s, account, p, list, func(k *Key) bool {
+	pages := func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }
+	return search(ctx, s, account, p, pages, func(k *Key) bool {
 		return strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == hintLength && strings.HasSuffix(k.Hint, text)
 	})
 }
 
 // errPageFull ends a search.
-var errPageFull = errors.New("enough was found")
+var errPageFull = errors.New("page full")
 
-// search returns a page of what matches, and whether there is more. An account runs one search
-// at a time.
+// search returns a page of the items that match, and whether there are more. It is a large query:
+// an account runs one at a time.
 func search[T any](ctx context.Context, s *Service, account string, p Page, list func(Page) ([]T, int, error), matches func(T) bool) (found []T, more bool, err error) {
 	skip := p.Offset()
 	read := func(items []T) error {

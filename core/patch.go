@@ -10,8 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Optional is a member of a patch that can also be cleared. The zero value leaves
-// the member alone.
+// Optional is a member of a patch that can also be cleared. The zero value leaves the member alone.
 type Optional[T any] struct {
 	Set   bool
 	Value *T // nil clears the member
@@ -23,7 +22,7 @@ func Some[T any](v T) Optional[T] { return Optional[T]{Set: true, Value: &v} }
 // Null returns an Optional that clears the member.
 func Null[T any]() Optional[T] { return Optional[T]{Set: true} }
 
-// OrZero returns the value, or the zero value when there is none.
+// OrZero returns the value, or the zero value if there is none.
 func (o Optional[T]) OrZero() (v T) {
 	if o.Value != nil {
 		return *o.Value
@@ -31,8 +30,8 @@ func (o Optional[T]) OrZero() (v T) {
 	return v
 }
 
-// cleanName trims a name and holds it to 1…255 characters, none of them a control
-// character: a name goes into header fields, logs and terminals.
+// cleanName trims a name and checks that it has 1 to 255 characters and no control character: names
+// appear in header fields, logs and terminals.
 func cleanName(field, name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch n := utf8.RuneCountInString(name); {
@@ -48,8 +47,8 @@ func cleanName(field, name string) (string, error) {
 	return name, nil
 }
 
-// checkEmail holds an address to the addr-spec of RFC 5322, without a display
-// name. nil, no address at all, is fine.
+// checkEmail checks that an address is an addr-spec of RFC 5322, without a display name. nil, no
+// address, is valid.
 func checkEmail(email *string) error {
 	if email == nil {
 		return nil
@@ -61,7 +60,7 @@ func checkEmail(email *string) error {
 	return nil
 }
 
-// cleanMetadata holds metadata to a JSON object of at most 4 KiB.
+// cleanMetadata checks that metadata is a JSON object of at most 4 KiB, and compacts it.
 func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
 	if m == nil {
 		return nil, nil
@@ -79,8 +78,7 @@ func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
 	return buf.Bytes(), nil
 }
 
-// fieldLabel turns the name of a member into the start of a sentence: plan_id becomes
-// "Plan id".
+// fieldLabel turns the name of a member into the start of a sentence: plan_id becomes "Plan id".
 func fieldLabel(field string) string {
 	s := strings.ReplaceAll(field, "_", " ")
 	return strings.ToUpper(s[:1]) + s[1:]

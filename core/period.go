@@ -12,6 +12,7 @@ type Period uint8
 // The periods. Their values index the tallies of a [Counter] and are stored: they
 // never change.
 const (
+	// The periods. Each value is an index into Counter.Windows and is stored: it never changes.
 	Day   Period = iota // midnight to midnight
 	Week                // Monday to Monday, as in ISO 8601
 	Month               // the 1st to the 1st
@@ -72,18 +73,18 @@ func (w Window) Contains(t time.Time) bool { return !t.Before(w.Start) && t.Befo
 // Window returns the window of the period that contains t.
 func (p Period) Window(t time.Time) Window {
 	if p >= periods {
-		panic(p.String() + " is no period")
+		panic("invalid period " + p.String())
 	}
 	return calendarOf(t).windows[p]
 }
 
-// calendar has the windows of a day in UTC.
+// calendar holds the windows of one day in UTC.
 type calendar struct {
 	start, end int64 // of the day, Unix seconds
 	windows    [periods]Window
 }
 
-// lastCalendar is the day that was asked for last: mostly it is today.
+// lastCalendar is the calendar of the last call, which is usually today.
 var lastCalendar atomic.Pointer[calendar]
 
 // calendarOf returns the windows that contain t.
@@ -117,7 +118,7 @@ func (p Period) start(t time.Time) time.Time {
 	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }
 
-// next returns the beginning of the window after the one that begins at start.
+// next returns the end of the window that begins at start.
 func (p Period) next(start time.Time) time.Time {
 	switch p {
 	case Day:

@@ -8,29 +8,28 @@ import (
 	"time"
 )
 
-// DefaultKeyCache is how many keys are kept in memory unless configured otherwise.
+// DefaultKeyCache is the default size of the key cache, in keys.
 const DefaultKeyCache = 100_000
 
-// ownerKeyCache is how many owner's keys are kept in memory.
+// ownerKeyCache is the size of the cache of owner's keys.
 const ownerKeyCache = 10_000
 
-// Config says how a [Service] is made. The zero value of every member stands for
-// its default.
+// Config configures a [Service]. The zero value of every member stands for its default.
 type Config struct {
 	// Clock returns the time; a [Clock] of the machine by default.
 	Clock func() time.Time
-	// OnDecision is called with every decision, from many goroutines at once. It must
-	// not keep or change it.
+	// OnDecision is called with every decision, from many goroutines at once. It must not keep or
+	// change the decision.
 	OnDecision func(*Decision)
 }
 
-// Tunables are what may change while a [Service] runs. The zero value of every
-// member but Throttle stands for its default.
+// Tunables are the settings that may change while a [Service] runs. The zero value of every member
+// but ThrottleLimit stands for its default.
 type Tunables struct {
 	KeyCache  int           // keys kept in memory
 	Retention time.Duration // how long the history is kept
 
-	ThrottleLimit  int           // requests of an owner's key in any window; 0 for no bound
+	ThrottleLimit  int           // requests of an owner's key in any window; 0: no bound
 	ThrottleWindow time.Duration // the length of the window
 
 	MaxUsers, MaxKeys, MaxPlans int // of an account
@@ -52,28 +51,28 @@ type (
 	planRef struct{ account, id string }
 )
 
-// Service is the counting core over a [Store]. It is safe for concurrent use. It
-// does not close its store.
+// Service is the rules of core over a [Store]. It is safe for concurrent use. It does not close its
+// store.
 type Service struct {
 	store        Store
 	clock        func() time.Time
 	onDecision   func(*Decision)
 	retain       atomic.Int64 // nanoseconds
-	throttle     *Throttle    // of owner's keys
-	pageThrottle *Throttle    // of accounts, in the dashboard
+	throttle     *Throttle    // of requests, for each owner's key
+	pageThrottle *Throttle    // of pages of the dashboard, for each account
 	caps         caps
-	attempts     *attempts  // to sign in
-	hasher       *hasher    // of passwords
-	lastUse      lastUses   // of owner's keys
-	largeQueries keyedMutex // of large queries
+	attempts     *attempts // passwords that were tried
+	hasher       *hasher
+	lastUse      lastUses
+	largeQueries keyedMutex // one large query at a time for each account
 
-	lease     *lease // of what is in memory
+	lease     *lease // of the caches
 	ownerKeys *cache[Digest, OwnerKey]
 	keys      *cache[Digest, cachedKey]
 	users     *cache[userRef, cachedUser]
 	plans     *cache[planRef, Plan]
 
-	pendingDecisions sync.Pool      // of *deciding
+	pendingDecisions sync.Pool      // of *pendingDecision
 	hits             stripedCounter // look-ups of keys, users and plans answered from memory
 }
 
@@ -117,8 +116,8 @@ func (s *Service) newCaches(store Store) {
 		})
 }
 
-// Tune changes the tunables of a running service. Nothing that was counted is
-// forgotten. What the throttle has admitted is, when its bound changes.
+// Tune changes the tunables of a running service. Counts are kept. If the bound of the throttle
+// changes, the throttle forgets the requests that it has admitted.
 func (s *Service) Tune(t Tunables) {
 	if t.KeyCache <= 0 {
 		t.KeyCache = DefaultKeyCache
@@ -137,8 +136,8 @@ func (s *Service) Tune(t Tunables) {
 	s.caps.set(t)
 }
 
-// Admit reports whether a request with the owner's key is within the service's own
-// bound and, if not, how long until the next one is.
+// Admit reports whether a request with the owner's key is within service_rate_limit and, if not,
+// how long until the next request is.
 func (s *Service) Admit(k *OwnerKey) (wait time.Duration, ok bool) {
 	return s.throttle.Admit(k.ID, s.clock())
 }
@@ -162,8 +161,8 @@ func (s *Service) Now() time.Time { return s.clock().UTC() }
 // now returns the time as it is stored and shown: in UTC, in milliseconds.
 func (s *Service) now() time.Time { return s.clock().UTC().Truncate(time.Millisecond) }
 
-// after returns the time now, or a moment after t when the clock has not passed
-// it: updated_at never goes back.
+// after returns the time now, or t plus 1 ms if the clock has not passed t: updated_at never goes
+// back.
 func (s *Service) after(t time.Time) time.Time {
 	if now := s.now(); now.After(t) {
 		return now
@@ -176,11 +175,11 @@ func (s *Service) retention() time.Duration { return time.Duration(s.retain.Load
 // Stats are figures of a running service, for metrics.
 type Stats struct {
 	CacheHits   uint64 // look-ups of keys, users and plans answered from memory
-	CacheMisses uint64 // those that asked the store
+	CacheMisses uint64 // look-ups that asked the store
 	CachedKeys  int    // keys in memory
 }
 
-// Stats returns the figures since the service was made.
+// Stats returns the figures since the service was created.
 func (s *Service) Stats() Stats {
 	return Stats{
 		CacheHits:   s.hits.sum(),
@@ -189,8 +188,8 @@ func (s *Service) Stats() Stats {
 	}
 }
 
-// stripedCounter is a sum that many add to at once, each where few others do: a single number
-// would travel between the processors with every decision.
+// stripedCounter is a sum that many goroutines increment at once. Each adds to one of 64 stripes:
+// one shared number would move between the processors with every decision.
 type stripedCounter struct {
 	stripes [counterStripes]struct {
 		n atomic.Uint64
@@ -201,7 +200,7 @@ type stripedCounter struct {
 
 const counterStripes = 64
 
-// stripe returns where to add, to be kept by whoever does.
+// stripe assigns a stripe to a caller, which keeps it for its additions.
 func (t *stripedCounter) stripe() int { return int(t.assigned.Add(1) % counterStripes) }
 
 func (t *stripedCounter) add(stripe int, n uint64) { t.stripes[stripe].n.Add(n) }

@@ -15,40 +15,41 @@ import (
 
 // Session is a browser that is signed in.
 type Session struct {
-	Digest    Digest    `json:"digest"` // of the secret that the browser has
+	Digest    Digest    `json:"digest"` // of the secret in the browser
 	ByLink    bool      `json:"by_link,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
-	SeenAt    time.Time `json:"seen_at"` // the last use, about
+	SeenAt    time.Time `json:"seen_at"` // last use, to 5 minutes
 
-	SpentForms []FormToken `json:"spent,omitempty"`     // the forms that were sent, see [Service.SpendForm]
-	FormsAfter time.Time   `json:"forms_from,omitzero"` // older ones are not taken
+	SpentForms []FormToken `json:"spent,omitempty"`     // used tokens, see [Service.SpendFormToken]
+	FormsAfter time.Time   `json:"forms_from,omitzero"` // tokens up to this time are refused
 }
 
-// FormToken is a form that was sent.
+// FormToken is a form token that was used.
 type FormToken struct {
 	ID string    `json:"id"`
-	At time.Time `json:"at"` // when it was given out
+	At time.Time `json:"at"` // when the token was made
 }
 
-// SignedIn is who makes a request with a session.
+// SignedIn is the account and the session of a request.
 type SignedIn struct {
 	Account     *Account
 	Session     Session
-	HasPassword bool // the account has one
+	HasPassword bool // the account has a password
 
 	secret string // of the session
 }
 
-// ErrFormToken means that a form was sent already, is too old, or is not one of this session.
-var ErrFormToken = invalid("form", "This form was sent already, or is too old: see whether what it is for is done, and fill it in once more if not")
+// ErrFormToken means that a form was already sent, has expired, or belongs to another session.
+var ErrFormToken = invalid("form", "This form was already sent or has expired: check whether the change is done, and fill in the form again if it is not")
 
 const (
-	formNonce = 16 // bytes: the time in nanoseconds, then random ones
-	maxSpent  = 50 // forms that a session remembers; older ones are not taken any more
+	formNonce = 16 // bytes: the time in nanoseconds, then random bytes
+	maxSpent  = 50 // used tokens in a session; older tokens are refused
 )
 
-// SignedIn returns who has a session. With use it was used by a person: a page that is open
-// and asks by itself keeps no session alive. One that has ended is [ErrSession].
+// SignedIn returns the session with the secret. An ended session is [ErrSession]. use says that a
+// person made the request: automatic refreshes of an open page pass false, and do not keep the
+// session alive.
 func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*SignedIn, error) {
 	account, ok := accountOfSecret(secret, sessionPrefix)
 	if !ok {
@@ -85,7 +86,7 @@ func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*Signe
 	return &SignedIn{Account: a, Session: *se, HasPassword: ac.Password != "", secret: secret}, nil
 }
 
-// SignOut ends a session. One that has ended already is no error.
+// SignOut ends a session. A session that has already ended is no error.
 func (s *Service) SignOut(ctx context.Context, si *SignedIn) error {
 	return s.updateAccess(ctx, si, func(ac *Access) {
 		ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se Session) bool { return se.Digest == si.Session.Digest })
@@ -108,15 +109,15 @@ func (s *Service) Sessions(ctx context.Context, si *SignedIn) ([]Session, error)
 	return ac.Sessions, nil
 }
 
-// AsksPassword reports whether the current password is needed to set another: a link stands
-// for it as long as it could have been used.
+// AsksPassword reports whether [Service.SetPassword] requires the current password. A session that
+// a link began does not need it until the link would have expired.
 func (s *Service) AsksPassword(si *SignedIn) bool {
 	return si.HasPassword && !(si.Session.ByLink && s.now().Before(si.Session.CreatedAt.Add(SignInLinkLife)))
 }
 
-// SetPassword sets the password of the account and ends its links and all sessions but
-// this one. Where [Service.AsksPassword] says so it takes the current one, which a session
-// may try [WrongPasswords] times in [WrongPasswordsIn].
+// SetPassword sets the password of the account. It ends all links, and all sessions but this one.
+// If [Service.AsksPassword] returns true it checks the current password. A session may try
+// [WrongPasswords] passwords in [WrongPasswordsIn].
 func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, password string) (err error) {
 	switch {
 	case utf8.RuneCountInString(password) < MinPasswordLength:
@@ -154,9 +155,9 @@ func (s *Service) SetPassword(ctx context.Context, si *SignedIn, current, passwo
 	_, err = s.store.UpdateAccess(ctx, si.Account.ID, func(ac *Access) error {
 		se := ac.session(si.Session.Digest, s.now())
 		if se == nil || ac.Password != before {
-			return ErrSession // signed out meanwhile, or by another password
+			return ErrSession // the session has ended, or the password was changed
 		}
-		se.ByLink = false // the password has taken its place
+		se.ByLink = false // from now on the password is required
 		ac.Password, ac.Links, ac.Sessions = hash, nil, []Session{*se}
 		return nil
 	})
@@ -171,8 +172,7 @@ func (s *Service) updateAccess(ctx context.Context, si *SignedIn, fn func(*Acces
 	return err
 }
 
-// session returns the session with a digest that is alive at the time now, nil when there
-// is none.
+// session returns the session with a digest, nil if there is none or it has ended at the time now.
 func (ac *Access) session(d Digest, now time.Time) *Session {
 	for i := range ac.Sessions {
 		if se := &ac.Sessions[i]; se.Digest.equal(d) && se.alive(now) {
@@ -184,11 +184,11 @@ func (ac *Access) session(d Digest, now time.Time) *Session {
 
 func (se *Session) alive(now time.Time) bool { return now.Before(se.SeenAt.Add(SessionIdle)) }
 
-// A form is given out with a token that its session alone has, and is taken once: sent
-// again it changes nothing. What was taken is noted in the session, so that every node
-// knows.
-
-// NewFormToken returns the token of a form.
+// NewFormToken returns a token for a form. A form with a token is accepted once, and only in the
+// session that the token was made for. The session stores the used tokens, so that every node
+// refuses a second use.
+//
+// A token is base64url of a nonce and its HMAC-SHA256 under the secret of the session.
 func (s *Service) NewFormToken(si *SignedIn) string {
 	nonce := make([]byte, formNonce, formNonce+sha256.Size)
 	_, _ = rand.Read(nonce) // crypto/rand.Read never fails
@@ -196,14 +196,15 @@ func (s *Service) NewFormToken(si *SignedIn) string {
 	return base64.RawURLEncoding.EncodeToString(si.seal(nonce))
 }
 
-// seal appends what only who has the session can make of b.
+// seal appends the HMAC of b under the secret of the session.
 func (si *SignedIn) seal(b []byte) []byte {
 	mac := hmac.New(sha256.New, []byte(si.secret))
 	mac.Write(b)
 	return mac.Sum(b)
 }
 
-// SpendFormToken takes a form by its token. One that was taken is [ErrFormToken].
+// SpendFormToken marks a form token as used. A token that was already used, has expired or is
+// invalid is [ErrFormToken].
 func (s *Service) SpendFormToken(ctx context.Context, si *SignedIn, token string) error {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) != formNonce+sha256.Size || !hmac.Equal(si.seal(slices.Clone(b[:formNonce])), b) {

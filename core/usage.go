@@ -10,27 +10,26 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// PlanTotals is what the counters that draw on a plan have used in the window of a period.
+// PlanTotals is the usage of the counters that a plan limits, in one window.
 type PlanTotals struct {
-	Used int64          // the sum; it stays at the largest number rather than overflow
-	Top  []CounterUsage // those that have used the most, the most first
+	Used int64          // the sum, at most math.MaxInt64
+	Top  []CounterUsage // the counters with the highest usage above 0, highest first; ties: users by id, then keys by Seq
 }
 
-// CounterUsage is what one counter that draws on a plan says of a period.
+// CounterUsage is the usage of one counter in one window.
 type CounterUsage struct {
 	CounterID
-	Seq int64 // that of the key, 0 when it is a user's
+	Seq int64 // of the key, 0 for the counter of a user
 	Usage
 }
 
-// compare orders counters by how much they have used, the most first. Of those that have
-// used the same the users come first, by their ids, and then the keys, by their Seq.
+// compare orders counters by usage, highest first. Ties: users by id, then keys by Seq.
 func (u *CounterUsage) compare(other *CounterUsage) int {
 	return cmp.Or(cmp.Compare(other.Used, u.Used), cmp.Compare(u.Seq, other.Seq), cmp.Compare(u.UserID, other.UserID))
 }
 
-// Add adds a counter, of which Most keeps up to n. One that has used nothing changes
-// nothing.
+// Add adds a counter to the sum, and to Top if it is among the n with the highest usage. A counter
+// without usage changes nothing.
 func (d *PlanTotals) Add(n int, id CounterID, seq int64, u Usage) {
 	if u.Used <= 0 {
 		return
@@ -45,51 +44,52 @@ func (d *PlanTotals) Add(n int, id CounterID, seq int64, u Usage) {
 	d.Top = d.Top[:min(len(d.Top), n)]
 }
 
-// PlanCounter is a counter and the plan that limits it.
+// PlanCounter is the usage of a counter and the plan that limits it.
 type PlanCounter struct {
 	Plan *Plan
 	CounterUsage
 }
 
-// usedShare returns the part of the limit that is used. It is 1 or more when nothing is left.
+// usedShare returns the usage divided by the limit. It is 1 or more if nothing is left.
 func (c *PlanCounter) usedShare() float64 { return float64(c.Used) / float64(max(c.Plan.Limit, 1)) }
 
-// NearLimit is a counter and how far it is used up: that of a key with a plan of its own,
-// or that which the other keys of a user share.
+// NearLimit is a counter and the plan that limits it: the counter of a key with a plan of its own,
+// or the shared counter of a user.
 type NearLimit struct {
 	User *User
-	Key  *Key // nil when it is the user's
+	Key  *Key // nil for the counter of a user
 	Plan *Plan
 	Usage
 }
 
-// Percentage returns how much of the limit is used, in percent.
+// Percentage returns the usage in percent of the limit.
 func (n *NearLimit) Percentage() float64 { return Percentage(n.Used, n.Plan.Limit) }
 
-// NearLimits returns the counters of an account that are the closest to their limits, at most
-// so many, the closest first. Counters that nothing has used are left out. It reads the
-// counter of every key and user; an account runs one such query at a time.
-func (s *Service) NearLimits(ctx context.Context, account string, most int) ([]NearLimit, error) {
-	var closest []PlanCounter
+// NearLimits returns the n counters of an account that have used the highest share of their limit,
+// highest first. Counters without usage are left out. It reads the counters of all keys and users,
+// and is a large query: an account runs one at a time.
+func (s *Service) NearLimits(ctx context.Context, account string, n int) ([]NearLimit, error) {
+	var top []PlanCounter
 	at, list := s.now(), func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
 	read := func(plans []*Plan) error {
-		drawn, err := s.topCounters(ctx, account, plans, at, most)
-		closest = append(closest, drawn...)
-		slices.SortStableFunc(closest, func(a, b PlanCounter) int { return cmp.Compare(b.usedShare(), a.usedShare()) })
-		closest = closest[:min(len(closest), most)]
+		ofPlans, err := s.topCounters(ctx, account, plans, at, n)
+		top = append(top, ofPlans...)
+		slices.SortStableFunc(top, func(a, b PlanCounter) int { return cmp.Compare(b.usedShare(), a.usedShare()) })
+		top = top[:min(len(top), n)]
 		return err
 	}
 	if err := s.runQuery(ctx, account, manyCounters, func() error { return eachPage(ctx, list, read) }); err != nil {
 		return nil, err
 	}
-	return s.nearLimits(ctx, closest)
+	return s.nearLimits(ctx, top)
 }
 
-// nearLimits finds whose counters they are.
-func (s *Service) nearLimits(ctx context.Context, closest []PlanCounter) ([]NearLimit, error) {
-	list := make([]NearLimit, 0, len(closest))
-	for _, d := range closest {
-		n, err := s.nearLimit(ctx, d)
+// nearLimits looks up the keys and users of counters. It leaves out counters of deleted keys and
+// users, and counters that another plan limits by now.
+func (s *Service) nearLimits(ctx context.Context, top []PlanCounter) ([]NearLimit, error) {
+	list := make([]NearLimit, 0, len(top))
+	for _, d := range top {
+		near, err := s.nearLimit(ctx, d)
 		switch ErrorCode(err) {
 		case CodeUserNotFound, CodeAPIKeyNotFound: // deleted just now
 			continue
@@ -97,26 +97,26 @@ func (s *Service) nearLimits(ctx context.Context, closest []PlanCounter) ([]Near
 		if err != nil {
 			return nil, err
 		}
-		if n != nil {
-			list = append(list, *n)
+		if near != nil {
+			list = append(list, *near)
 		}
 	}
 	return list, nil
 }
 
-// plansAtOnce is for how many plans it is added up at the same time: mostly that is waiting for
+// plansAtOnce is the number of concurrent calls of [Store.PlanTotals]: most of their time waits for
 // the store.
 const plansAtOnce = 16
 
-// topCounters returns the counters that have used the most of each of some plans.
-func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan, at time.Time, most int) (list []PlanCounter, err error) {
+// topCounters returns the n counters with the highest usage of each plan.
+func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan, at time.Time, n int) (list []PlanCounter, err error) {
 	all := make([]PlanTotals, len(plans))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(plansAtOnce)
 	for i, pl := range plans {
 		g.Go(func() (err error) {
-			if err = ctx.Err(); err == nil { // else nobody waits for it any more
-				all[i], err = s.store.PlanTotals(ctx, account, pl.ID, pl.Period, at, most)
+			if err = ctx.Err(); err == nil { // else the caller is gone
+				all[i], err = s.store.PlanTotals(ctx, account, pl.ID, pl.Period, at, n)
 			}
 			return err
 		})
@@ -132,7 +132,8 @@ func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan
 	return list, nil
 }
 
-// nearLimit finds whose counter it is, nil when that draws on another plan by now.
+// nearLimit looks up the key and the user of a counter. It returns nil if another plan limits the
+// counter by now.
 func (s *Service) nearLimit(ctx context.Context, d PlanCounter) (n *NearLimit, err error) {
 	n = &NearLimit{Plan: d.Plan, Usage: d.Usage}
 	user, plan := d.UserID, ""
@@ -154,11 +155,10 @@ func (s *Service) nearLimit(ctx context.Context, d PlanCounter) (n *NearLimit, e
 	return n, nil
 }
 
-// Remaining returns how much of limit is left, never less than 0.
+// Remaining returns the rest of the limit, at least 0.
 func Remaining(used, limit int64) int64 { return max(0, limit-used) }
 
-// Percentage returns used of limit in percent with two decimals, 0 when there is
-// no limit.
+// Percentage returns used in percent of limit with two decimals, 0 if limit is 0.
 func Percentage(used, limit int64) float64 {
 	if limit == 0 {
 		return 0
@@ -166,7 +166,7 @@ func Percentage(used, limit int64) float64 {
 	return math.Round(float64(used)/float64(limit)*10000) / 100
 }
 
-// addSaturating adds two limits and stays at the largest number rather than overflow.
+// addSaturating returns a + b, at most math.MaxInt64. Neither is negative.
 func addSaturating(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

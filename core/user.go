@@ -21,7 +21,7 @@ type User struct {
 	AccountID string          `json:"account_id"`
 	ID        int64           `json:"id"` // from 1, ascending within the account
 	Name      string          `json:"name"`
-	Email     *string         `json:"email,omitempty"`    // as given; unique in the account without regard to case
+	Email     *string         `json:"email,omitempty"`    // as given; unique in the account, case-insensitive
 	PlanID    string          `json:"plan_id,omitempty"`  // "" for none
 	Metadata  json.RawMessage `json:"metadata,omitempty"` // an object, nil for none
 	Disabled  bool            `json:"disabled,omitempty"`
@@ -29,8 +29,7 @@ type User struct {
 	UpdatedAt time.Time       `json:"updated_at"`
 }
 
-// FoldEmail returns the form in which two addresses are compared: without regard
-// to case.
+// FoldEmail returns the form in which addresses are compared: in lower case.
 func FoldEmail(email string) string { return strings.ToLower(email) }
 
 // UserPatch holds the members of a user to set. A nil pointer and an unset
@@ -43,7 +42,7 @@ type UserPatch struct {
 	Disabled *bool
 }
 
-// apply sets the members on u after checking each, and the plan against tx.
+// apply checks and sets the members. tx finds the plan.
 func (p UserPatch) apply(tx Tx, u *User) (err error) {
 	if p.Name != nil {
 		if u.Name, err = cleanName("name", *p.Name); err != nil {
@@ -89,7 +88,7 @@ func (p UserPatch) applyPlan(tx Tx, u *User) error {
 	return nil
 }
 
-// CreateUser makes a user. The name is required. It is a validation error when the account has
+// CreateUser creates a user. The name is required. It is a validation error if the account has
 // reached max_users.
 func (s *Service) CreateUser(ctx context.Context, account string, p UserPatch) (*User, error) {
 	if p.Name == nil {
@@ -123,8 +122,7 @@ func (s *Service) User(ctx context.Context, account string, id int64) (*User, er
 	return s.store.User(ctx, account, id)
 }
 
-// Users returns a page of the account's users that match, oldest first, and how
-// many match.
+// Users returns a page of the users of the account that match, oldest first, and their total.
 func (s *Service) Users(ctx context.Context, account string, f UserFilter, p Page) ([]*User, int, error) {
 	return s.store.Users(ctx, account, f, p)
 }
@@ -148,7 +146,7 @@ func (s *Service) UpdateUser(ctx context.Context, account string, id int64, p Us
 	return u, nil
 }
 
-// DeleteUser deletes a user with its keys: they are unknown to the next request.
+// DeleteUser deletes a user with its keys. The next request with such a key is refused as unknown.
 func (s *Service) DeleteUser(ctx context.Context, account string, id int64) error {
 	err := s.store.Update(ctx, account, func(tx Tx) error {
 		if _, err := tx.User(id); err != nil {
@@ -160,31 +158,29 @@ func (s *Service) DeleteUser(ctx context.Context, account string, id int64) erro
 	return err
 }
 
-// MaxUserCounters is how many counters of a user [UserUsage] lists.
+// MaxUserCounters is the largest number of counters that [UserUsage] lists.
 const MaxUserCounters = 100
 
 // UserUsage is the usage of the counters of a user.
 type UserUsage struct {
 	User *User
 
-	// The sums over the counters that the user's keys draw on.
+	// The sums over the counters that decide for the user's keys.
 	Used  int64
 	Limit int64    // at most math.MaxInt64
-	Plans []string // the name of each plan once, in the order in which the keys came
+	Plans []string // names without duplicates, in the order of the keys
 
-	// Counters are the counters of the user, at most [MaxUserCounters], the one with the
-	// highest share of its limit first: the shared counter, if the user has a plan, and that of
-	// each key with a plan of its own. Of equal shares the shared one comes first, and then the
-	// older key.
+	// Counters lists at most [MaxUserCounters] counters of the user, highest share of the limit
+	// first: the shared counter, if the user has a plan, and the counter of each key with a plan of
+	// its own. Ties: the shared counter first, then the older key.
 	Counters []PlanCounter
 	Total    int // the number of counters, listed or not
 }
 
-// PlanNames returns the names of the plans joined by ", ", "" without any.
+// PlanNames returns the names of the plans, joined by ", ".
 func (u *UserUsage) PlanNames() string { return strings.Join(u.Plans, ", ") }
 
-// add counts a counter, and lists it if it is among the counters with the highest share of
-// their limit.
+// add counts a counter, and lists it if its share of the limit is among the highest.
 func (u *UserUsage) add(c PlanCounter) {
 	u.Total++
 	i, _ := slices.BinarySearchFunc(u.Counters, c, func(a, b PlanCounter) int {
@@ -196,8 +192,8 @@ func (u *UserUsage) add(c PlanCounter) {
 	}
 }
 
-// UserUsage returns the usage of a user. It reads the counters of all keys of the user; when
-// there are many, the account runs one such query at a time, see [ErrTooManyRequests].
+// UserUsage returns the usage of a user. It reads the counters of all keys of the user. Above 1,000
+// of them it is a large query: an account runs one at a time, see [ErrTooManyRequests].
 func (s *Service) UserUsage(ctx context.Context, account string, id int64) (u *UserUsage, err error) {
 	_, keys, err := s.store.Keys(ctx, account, KeyFilter{UserID: id}, Page{1, 1})
 	if err != nil {
@@ -216,7 +212,7 @@ func (s *Service) userUsage(ctx context.Context, account string, id int64) (*Use
 		return nil, err
 	}
 	r := userUsageReader{s: s, at: s.now(), plans: map[string]*Plan{}, usage: &UserUsage{User: u}}
-	sharedUsed := false // a key draws on the shared counter
+	sharedUsed := false // the shared counter decides for at least one key
 	err = s.eachKey(ctx, account, KeyFilter{UserID: id}, func(keys []*Key) error {
 		r.batch = r.batch[:0]
 		for _, k := range keys {
@@ -239,14 +235,14 @@ func (s *Service) userUsage(ctx context.Context, account string, id int64) (*Use
 	return r.usage, nil
 }
 
-// limitedCounter names a counter and the plan that limits it.
+// limitedCounter is a counter and the plan that limits it.
 type limitedCounter struct {
 	CounterID
-	seq  int64 // of the key; 0: the counter of the user
+	seq  int64 // of the key; 0 for the counter of the user
 	plan string
 }
 
-// userUsageReader reads the counters of a user a batch at a time.
+// userUsageReader reads the counters of a user in batches.
 type userUsageReader struct {
 	s     *Service
 	at    time.Time
@@ -255,8 +251,8 @@ type userUsageReader struct {
 	usage *UserUsage
 }
 
-// read adds the counters of the batch to the usage, and if keys draw on them to its sums.
-func (r *userUsageReader) read(ctx context.Context, drawn bool) error {
+// read adds the counters of the batch to the list and, if inSums, to the sums.
+func (r *userUsageReader) read(ctx context.Context, inSums bool) error {
 	ids := make([]CounterID, len(r.batch))
 	for i, c := range r.batch {
 		ids[i] = c.CounterID
@@ -272,13 +268,13 @@ func (r *userUsageReader) read(ctx context.Context, drawn bool) error {
 				return err
 			}
 			r.plans[of.plan] = pl
-			if drawn {
+			if inSums {
 				r.usage.Plans = append(r.usage.Plans, pl.Name)
 			}
 		}
 		c := PlanCounter{pl, CounterUsage{of.CounterID, of.seq, cs[i].Usage(pl.Period, r.at)}}
 		r.usage.add(c)
-		if drawn {
+		if inSums {
 			r.usage.Used += c.Used
 			r.usage.Limit = addSaturating(r.usage.Limit, pl.Limit)
 		}
