@@ -11,7 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// signedIn returns who signs in to an account by a link, and the secret of the session.
+// signedIn signs in to an account by a link. It returns the session and its secret.
 func signedIn(t *testing.T, s *core.Service, name string) (*core.SignedIn, string) {
 	t.Helper()
 	_, link, _, err := s.NewSignInLink(t.Context(), name)
@@ -29,10 +29,10 @@ func signedIn(t *testing.T, s *core.Service, name string) (*core.SignedIn, strin
 	return si, c.Session
 }
 
-// from is a browser at an address that has never signed in.
+// from returns a client at an address, in a browser that has never signed in.
 func from(address string) core.Client { return core.Client{Address: address} }
 
-// want fails unless an error is the one that is wanted.
+// want fails unless err wraps want.
 func want(t *testing.T, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -42,7 +42,7 @@ func want(t *testing.T, what string, err, want error) {
 
 const password = "correct horse battery"
 
-// A link works once, and for ten minutes, and for its account alone.
+// A link works once, within ten minutes, and for its account only.
 func TestSignInByLink(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -80,7 +80,7 @@ func TestSignInByLink(t *testing.T) {
 	want(t, "a link after ten minutes", err, core.ErrSignInLink)
 }
 
-// Of many who use a link at once one is let in.
+// Of concurrent uses of one link exactly one signs in.
 func TestSignInByLinkAtOnce(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -97,12 +97,12 @@ func TestSignInByLinkAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if len(in) != 1 {
-		t.Errorf("let in: got %d, want 1", len(in))
+		t.Errorf("sign-ins: got %d, want 1", len(in))
 	}
 }
 
-// A session ends after twelve hours without use, when it is signed out, and with all
-// others of its account.
+// A session ends after twelve hours without use, when it is signed out, and when its account is
+// signed out everywhere.
 func TestSessionsEnd(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -125,11 +125,11 @@ func TestSessionsEnd(t *testing.T) {
 	_, watched := signedIn(t, s, "acme")
 	now = now.Add(11 * time.Hour)
 	if _, err := s.SignedIn(t.Context(), watched, false); err != nil {
-		t.Errorf("a session that is asked for by a page: %v", err)
+		t.Errorf("a session with a page that refreshes itself: %v", err)
 	}
 	now = now.Add(time.Hour)
 	_, err = s.SignedIn(t.Context(), watched, false)
-	want(t, "a session that only a page has asked for", err, core.ErrSession)
+	want(t, "a session without any other use", err, core.ErrSession)
 
 	si, second := signedIn(t, s, "acme")
 	_, third := signedIn(t, s, "acme")
@@ -163,8 +163,8 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// A password is set once someone is signed in, ends the other sessions, and is asked for
-// before it is changed unless a link stands for it.
+// A signed-in person sets a password, which ends the other sessions. Changing it requires the
+// current password, unless the session began by a link.
 func TestPassword(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -218,12 +218,12 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// Ten wrong passwords in a quarter of an hour are tried for a name, and for an address,
-// whether there is such an account or not, one after the other or all at once.
+// A name and an address have ten wrong passwords in 15 minutes each, whether the account exists or
+// not, in sequence or concurrently.
 func TestWrongPasswordsAreBounded(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
-	s.OnHash(func() {}) // on a busy machine real hashes, ten at once, wait longer than maxWait
+	s.OnHash(func() {}) // on a busy machine ten real hashes would take longer than maxWait
 	_, _, _, _ = s.CreateAccount(t.Context(), "acme")
 	si, _ := signedIn(t, s, "acme")
 	if err := s.SetPassword(t.Context(), si, "", password); err != nil {
@@ -255,7 +255,7 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 		want(t, name+" with the right password after too many", err, core.ErrTooManyPasswords)
 	}
 	now = now.Add(15 * time.Minute)
-	for i := range core.WrongPasswords + 2 { // right ones count for nothing
+	for i := range core.WrongPasswords + 2 { // right passwords do not count
 		if _, err := s.SignInByPassword(t.Context(), "acme", password, from("2001:db8::1")); err != nil {
 			t.Fatalf("right password %d: %v", i, err)
 		}
@@ -271,7 +271,7 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 	}
 }
 
-// Nothing that is stored of signing in lets anybody in.
+// Promise 4: the stored Access contains no secret that signs in.
 func TestAccessHoldsNoSecrets(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	store := newStore()
@@ -290,7 +290,7 @@ func TestAccessHoldsNoSecrets(t *testing.T) {
 	text := fmt.Sprintf("%+v", ac)
 	for _, secret := range []string{link, session, unused, password} {
 		if strings.Contains(text, secret) {
-			t.Errorf("%s is stored as it is", secret)
+			t.Errorf("%s is stored in plain text", secret)
 		}
 	}
 	if !strings.HasPrefix(ac.Password, "$argon2id$v=19$m=19456,t=2,p=1$") {
@@ -303,7 +303,7 @@ func TestAccessHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-// A form is taken once, of its own session, as long as it is fresh.
+// A form token works once, in its own session, and for twelve hours.
 func TestForms(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -317,7 +317,7 @@ func TestForms(t *testing.T) {
 	if err := s.SpendFormToken(t.Context(), si, form); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a form that was sent", s.SpendFormToken(t.Context(), si, form), core.ErrFormToken)
+	want(t, "a form token that was used", s.SpendFormToken(t.Context(), si, form), core.ErrFormToken)
 	old := s.NewFormToken(si)
 	var spent []string
 	for range 300 {
@@ -327,8 +327,8 @@ func TestForms(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range append(spent, old) { // what is not remembered any more is not taken either
-		want(t, "a form of before", s.SpendFormToken(t.Context(), si, f), core.ErrFormToken)
+	for _, f := range append(spent, old) { // tokens that the session has dropped are refused, too
+		want(t, "an earlier form token", s.SpendFormToken(t.Context(), si, f), core.ErrFormToken)
 	}
 	late := s.NewFormToken(si)
 	for range 3 {
@@ -337,10 +337,10 @@ func TestForms(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want(t, "a form of twelve hours ago", s.SpendFormToken(t.Context(), si, late), core.ErrFormToken)
+	want(t, "a form token of twelve hours ago", s.SpendFormToken(t.Context(), si, late), core.ErrFormToken)
 	fresh := s.NewFormToken(si)
 	if err := s.SignOutEverywhere(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a form of a session that has ended", s.SpendFormToken(t.Context(), si, fresh), core.ErrSession)
+	want(t, "a form token of an ended session", s.SpendFormToken(t.Context(), si, fresh), core.ErrSession)
 }

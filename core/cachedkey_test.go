@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Promise 3: a link ends with every change of what it leads to, also when that was
-// pushed out of memory before, and a look-up that began before the change cannot tie it
-// again.
-func TestLinkEndsWithAChange(t *testing.T) {
+// Promise 3: a reference becomes invalid with every change of its value, even after the value was
+// evicted. A look-up that began before the change cannot set it again.
+func TestRefEndsWithAChange(t *testing.T) {
 	s := &source{}
 	c := newTestCache(s, time.Now)
 	c.resize(1)
@@ -32,18 +31,18 @@ func TestLinkEndsWithAChange(t *testing.T) {
 			t.Fatalf("round %d: %d, want %d", round, got, want)
 		}
 		if l.get(c) == nil {
-			t.Fatalf("round %d: the link is not tied", round)
+			t.Fatalf("round %d: the reference is not set", round)
 		}
 	}
 
-	if _, err := c.get(t.Context(), 2); err != nil || c.size.Len() != 1 { // 1 has to make room
+	if _, err := c.get(t.Context(), 2); err != nil || c.size.Len() != 1 { // evicts 1
 		t.Fatal(err, c.size.Len())
 	}
 	if v := l.get(c); v == nil || *v != s.value.Load() {
-		t.Errorf("the link to what made room: %v, want what it was", v)
+		t.Errorf("the reference to an evicted value: %v, want the value", v)
 	}
 	if want := change(); through() != want {
-		t.Errorf("after it made room and was changed the link leads to what was before")
+		t.Errorf("the reference to an evicted and changed value returns the old value")
 	}
 
 	var hits uint64
@@ -54,25 +53,25 @@ func TestLinkEndsWithAChange(t *testing.T) {
 	want := change()
 	l.set(c, early)
 	if v := l.get(c); v != nil {
-		t.Errorf("tied to %d from before the change", *v)
+		t.Errorf("set to %d from before the change", *v)
 	}
 	if got := through(); got != want {
 		t.Errorf("%d, want %d", got, want)
 	}
 }
 
-// What is held of a key has few pieces, and is what it was.
-func TestHoldKey(t *testing.T) {
+// A cached key keeps the members of the key, in few allocations.
+func TestCachedKey(t *testing.T) {
 	k := &Key{AccountID: "acct_a", ID: "key_b", Name: "", PlanID: "plan_c", Status: KeyActive, Hint: "lk_user_…wxyz"}
 	h, err := newCachedKey(k, nil)
 	if err != nil || h.AccountID != k.AccountID || h.ID != k.ID || h.Name != "" || h.PlanID != k.PlanID ||
 		h.Status != k.Status || h.Hint != k.Hint {
-		t.Errorf("held %+v, %v, want %+v", h, err, k)
+		t.Errorf("cached %+v, %v, want %+v", h, err, k)
 	}
 	if _, err := newCachedKey(nil, ErrKeyNotFound); err != ErrKeyNotFound {
 		t.Errorf("err = %v, want %v", err, ErrKeyNotFound)
 	}
 	if n := testing.AllocsPerRun(100, func() { shareMemory(&h.ID, &h.Hint) }); n > 2 {
-		t.Errorf("two texts are put into %v pieces", n)
+		t.Errorf("two strings take %v allocations", n)
 	}
 }

@@ -45,8 +45,7 @@ type GraceValue struct {
 	Until  time.Time `json:"until"`
 }
 
-// Digests returns the digests that find the key: the digest of its value first, then those of its
-// earlier values.
+// Digests returns all digests that find the key: first of its value, then of its earlier values.
 func (k *Key) Digests() []Digest {
 	ds := make([]Digest, 0, 1+len(k.Previous))
 	ds = append(ds, k.Digest)

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// An account runs one large query at a time, and a bounded number waits. Other accounts do not
-// wait for it. Idle accounts take no memory.
-func TestTurns(t *testing.T) {
+// An account runs one large query at a time, and a bounded number waits. Other accounts are not
+// delayed. Idle accounts take no memory.
+func TestKeyedMutex(t *testing.T) {
 	var all keyedMutex
 	end, err := all.lock(t.Context(), "a")
 	if err != nil {
@@ -21,16 +21,16 @@ func TestTurns(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := all.lock(gone, "a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller that is gone: got %v", err)
+		t.Errorf("a canceled caller: got %v", err)
 	}
 	next := make(chan func())
 	for range maxWaitingQueries {
-		if _, err := all.addWaiter("a"); err != nil { // as take does before it waits
+		if _, err := all.addWaiter("a"); err != nil { // as lock does before it waits
 			t.Fatal(err)
 		}
 	}
 	if _, err := all.lock(t.Context(), "a"); !errors.Is(err, ErrTooManyRequests) {
-		t.Errorf("one more than may wait: got %v, want %v", err, ErrTooManyRequests)
+		t.Errorf("one waiter above the bound: got %v, want %v", err, ErrTooManyRequests)
 	}
 	for range maxWaitingQueries {
 		all.release("a", all.byKey["a"])
@@ -51,6 +51,6 @@ func TestTurns(t *testing.T) {
 	(<-next)()
 	other()
 	if len(all.byKey) != 0 {
-		t.Errorf("kept: %v", all.byKey)
+		t.Errorf("idle accounts in memory: %v", all.byKey)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// The counters closest to their limits come first, those of users and of keys with a plan
-// of their own alike, and unused ones not at all.
-func TestClosest(t *testing.T) {
+// NearLimits sorts the counters of users, and of keys with a plan of their own, by their share of
+// the limit. It leaves out unused counters.
+func TestNearLimits(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
@@ -65,11 +65,11 @@ func TestClosest(t *testing.T) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	if near, _ = s.NearLimits(t.Context(), a.ID, 1); len(near) != 1 || near[0].User.Name != "full" {
-		t.Errorf("the closest one: got %+v", near)
+		t.Errorf("the first one: got %+v", near)
 	}
 }
 
-// everywhere is a store that has what was drawn on any plan drawn on each.
+// everywhere is a store that returns the totals of one plan for every plan.
 type everywhere struct{ core.Store }
 
 func (s everywhere) PlanTotals(ctx context.Context, account, _ string, p core.Period, at time.Time, n int) (all core.PlanTotals, err error) {
@@ -86,9 +86,8 @@ func (s everywhere) PlanTotals(ctx context.Context, account, _ string, p core.Pe
 	return all, err
 }
 
-// A key or user that goes to another plan while the plans are added up is listed once, under
-// that which it has.
-func TestClosestChangesPlan(t *testing.T) {
+// A key or user that changes its plan while NearLimits reads is listed once, under its new plan.
+func TestNearLimitsOfChangedPlan(t *testing.T) {
 	s := core.NewService(everywhere{memstore.New()}, core.Config{})
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
 	var plans []string
