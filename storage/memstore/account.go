@@ -143,13 +143,13 @@ func (s *Store) ownerKeyLocked(d core.Digest) *core.OwnerKey {
 
 func copyAccount(a *core.Account) *core.Account {
 	c := *a
-	c.CreatedAt = stored(a.CreatedAt)
+	c.CreatedAt = normalTime(a.CreatedAt)
 	return &c
 }
 
 func copyOwnerKey(k *core.OwnerKey) *core.OwnerKey {
 	c := *k
-	c.CreatedAt, c.ExpiresAt, c.RevokedAt = stored(k.CreatedAt), storedPtr(k.ExpiresAt), storedPtr(k.RevokedAt)
-	c.LastUsedAt = storedPtr(k.LastUsedAt)
+	c.CreatedAt, c.ExpiresAt, c.RevokedAt = normalTime(k.CreatedAt), normalTimePtr(k.ExpiresAt), normalTimePtr(k.RevokedAt)
+	c.LastUsedAt = normalTimePtr(k.LastUsedAt)
 	return &c
 }

@@ -61,14 +61,14 @@ func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 		return
 	}
 	user.add(allowed, c.Cost, c.Entry.At)
-	s.tallied(keyID)
+	s.copyDayWindow(keyID)
 	if c.Shared {
-		s.tallied(userID)
+		s.copyDayWindow(userID)
 	}
 }
 
-// tallied makes what a counter allowed on the day of its tally what the tally says.
-func (s *Store) tallied(id core.CounterID) {
+// copyDayWindow makes what a counter allowed on the day of its tally what the tally says.
+func (s *Store) copyDayWindow(id core.CounterID) {
 	t := s.counter(id).Windows[core.Day]
 	if t == (core.WindowUsage{}) {
 		return
@@ -101,10 +101,10 @@ func (s *Store) Days(_ context.Context, of core.DaysFilter, first, last core.Dat
 		case of.UserID != 0:
 			sum(core.CounterID{Account: of.Account, UserID: of.UserID}, whole)
 		case of.PlanID != "":
-			for _, k := range r.keysThat(core.KeyFilter{PlanID: &of.PlanID}) {
+			for _, k := range r.matchingKeys(core.KeyFilter{PlanID: &of.PlanID}) {
 				sum(core.CounterID{Account: of.Account, KeyID: k.ID}, whole)
 			}
-			for _, u := range r.usersThat(core.UserFilter{PlanID: of.PlanID}) {
+			for _, u := range r.matchingUsers(core.UserFilter{PlanID: of.PlanID}) {
 				sum(core.CounterID{Account: of.Account, UserID: u.ID}, shared)
 			}
 		default:
@@ -120,7 +120,7 @@ func (s *Store) Days(_ context.Context, of core.DaysFilter, first, last core.Dat
 // CounterDays implements [core.Importer].
 func (s *Store) CounterDays(_ context.Context, id core.CounterID) (list []core.CounterDay, err error) {
 	err = s.locked(func() error {
-		for _, day := range slices.SortedFunc(maps.Values(s.days[whole(id)]), func(a, b *core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }) {
+		for _, day := range slices.SortedFunc(maps.Values(s.days[canonical(id)]), func(a, b *core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }) {
 			if *day != (core.CounterDay{Date: day.Date}) {
 				list = append(list, *day)
 			}
@@ -133,10 +133,10 @@ func (s *Store) CounterDays(_ context.Context, id core.CounterID) (list []core.C
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(_ context.Context, id core.CounterID, list []core.CounterDay) error {
 	return s.locked(func() error {
-		if err := s.owned(id); err != nil {
+		if err := s.checkCounterExists(id); err != nil {
 			return err
 		}
-		id = whole(id)
+		id = canonical(id)
 		s.days[id] = days{}
 		for _, day := range list {
 			if id.KeyID != "" {
@@ -144,7 +144,7 @@ func (s *Store) SetDays(_ context.Context, id core.CounterID, list []core.Counte
 			}
 			s.days[id][day.Date] = &day
 		}
-		s.tallied(id)
+		s.copyDayWindow(id)
 		return nil
 	})
 }

@@ -22,14 +22,14 @@ type Store struct {
 // data is what a Store holds. The resources that it points to are never changed,
 // only replaced.
 type data struct {
-	accounts  []*core.Account // in the order of creation
-	ownerKeys []*core.OwnerKey
-	resources map[string]*resources // by the ID of the account
-	counters  map[core.CounterID]*core.Counter
-	histories map[core.CounterID][]core.Entry // oldest first
-	days      map[core.CounterID]days
-	answers   map[core.CounterID]answers // of keys
-	access    map[string]*core.Access    // by the ID of the account
+	accounts     []*core.Account // in the order of creation
+	ownerKeys    []*core.OwnerKey
+	resources    map[string]*resources // by the ID of the account
+	counters     map[core.CounterID]*core.Counter
+	histories    map[core.CounterID][]core.Entry // oldest first
+	days         map[core.CounterID]days
+	firstResults map[core.CounterID]firstResults // of keys
+	access       map[string]*core.Access         // by the ID of the account
 }
 
 // resources are the users, plans and keys of an account.
@@ -44,12 +44,12 @@ type resources struct {
 // New returns an empty store.
 func New() *Store {
 	return &Store{data: data{
-		resources: map[string]*resources{},
-		counters:  map[core.CounterID]*core.Counter{},
-		histories: map[core.CounterID][]core.Entry{},
-		days:      map[core.CounterID]days{},
-		answers:   map[core.CounterID]answers{},
-		access:    map[string]*core.Access{},
+		resources:    map[string]*resources{},
+		counters:     map[core.CounterID]*core.Counter{},
+		histories:    map[core.CounterID][]core.Entry{},
+		days:         map[core.CounterID]days{},
+		firstResults: map[core.CounterID]firstResults{},
+		access:       map[string]*core.Access{},
 	}}
 }
 
@@ -99,7 +99,7 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 		}
 		if !tx.missing {
 			s.resources[account] = tx.after
-			s.forget(tx.gone)
+			s.forget(tx.deleted)
 		}
 		return nil
 	})

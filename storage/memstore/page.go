@@ -17,14 +17,14 @@ func page[T any](all []T, p core.Page, clone func(T) T) []T {
 	return items
 }
 
-// stored returns a time as it is kept: the instant alone, in UTC.
-func stored(t time.Time) time.Time { return t.Round(0).UTC() }
+// normalTime returns a time as it is kept: the instant alone, in UTC.
+func normalTime(t time.Time) time.Time { return t.Round(0).UTC() }
 
-func storedPtr(t *time.Time) *time.Time {
+func normalTimePtr(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
 	}
-	return new(stored(*t))
+	return new(normalTime(*t))
 }
 
 // copied returns a pointer to a copy of what p points to.

@@ -11,11 +11,11 @@ import (
 // returns.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeResult, err error) {
 	err = s.locked(func() error {
-		if err := s.there(c); err != nil {
+		if err := s.checkExists(c); err != nil {
 			return err
 		}
 		key := core.CounterID{Account: c.Account, KeyID: c.KeyID}
-		if first, ok := s.answers[key].to(c); ok {
+		if first, ok := s.firstResults[key].lookup(c); ok {
 			v = first
 			return nil
 		}
@@ -30,17 +30,17 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 		if !v.Allowed && !s.counter(key).Deny(c.Entry.At) {
 			return nil
 		}
-		s.remember(c, !v.Allowed)
+		s.appendEntry(c, !v.Allowed)
 		if v.Allowed && c.RequestID != "" {
-			s.answered(key, c, v)
+			s.rememberResult(key, c, v)
 		}
 		return nil
 	})
 	return v, err
 }
 
-// there returns an error when the key or the user of a request does not exist.
-func (s *Store) there(c *core.Consumption) error {
+// checkExists returns an error when the key or the user of a request does not exist.
+func (s *Store) checkExists(c *core.Consumption) error {
 	r := s.of(c.Account)
 	if r.keys[c.KeyID] == nil {
 		return core.ErrKeyNotFound
@@ -56,9 +56,9 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 	err = s.locked(func() error {
 		list = make([]core.Counter, len(ids))
 		for i, id := range ids {
-			if c, ok := s.counters[whole(id)]; ok {
+			if c, ok := s.counters[canonical(id)]; ok {
 				list[i] = *c
-				list[i].LastUsedAt = stored(c.LastUsedAt)
+				list[i].LastUsedAt = normalTime(c.LastUsedAt)
 			}
 		}
 		return nil
@@ -75,10 +75,10 @@ func (s *Store) PlanTotals(_ context.Context, account, plan string, p core.Perio
 			}
 		}
 		r := s.of(account)
-		for _, k := range r.keysThat(core.KeyFilter{PlanID: &plan}) {
+		for _, k := range r.matchingKeys(core.KeyFilter{PlanID: &plan}) {
 			add(core.CounterID{Account: account, KeyID: k.ID}, k.Seq)
 		}
-		for _, u := range r.usersThat(core.UserFilter{PlanID: plan}) {
+		for _, u := range r.matchingUsers(core.UserFilter{PlanID: plan}) {
 			add(core.CounterID{Account: account, UserID: u.ID}, 0)
 		}
 		return nil
@@ -96,8 +96,8 @@ func (s *Store) counter(id core.CounterID) *core.Counter {
 	return c
 }
 
-// whole returns the id in the one form that names its counter.
-func whole(id core.CounterID) core.CounterID {
+// canonical returns the id in the one form that names its counter.
+func canonical(id core.CounterID) core.CounterID {
 	if id.KeyID != "" {
 		id.UserID = 0
 	}
@@ -110,6 +110,6 @@ func (s *Store) forget(ids []core.CounterID) {
 		delete(s.counters, id)
 		delete(s.histories, id)
 		delete(s.days, id)
-		delete(s.answers, id)
+		delete(s.firstResults, id)
 	}
 }

@@ -37,7 +37,7 @@ var brokenDays = []defect{
 	{name: "gives a plan all that its users did", caughtBy: "days/whose", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return wholeUsers{s} })},
 	{name: "begins a day anew when it was closed", caughtBy: "days/allowed and denied", machine: true,
-		open: wrapped(func(s core.Store) core.Store { return &beginsAnew{Store: s} })},
+		open: wrapped(func(s core.Store) core.Store { return &losesEarlierDay{Store: s} })},
 }
 
 // daysChanging changes all days that are read.
@@ -89,15 +89,15 @@ func (s wholeUsers) Days(ctx context.Context, of core.DaysFilter, first, last co
 	return list, err
 }
 
-// beginsAnew shows of a key's days what was counted since the store was opened.
-type beginsAnew struct {
+// losesEarlierDay shows of a key's days what was counted since the store was opened.
+type losesEarlierDay struct {
 	core.Store
 	mu    sync.Mutex
 	known bool
 	first map[core.Date]core.Traffic
 }
 
-func (s *beginsAnew) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
+func (s *losesEarlierDay) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list, err := s.Store.Days(ctx, of, first, last)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -185,7 +185,7 @@ func (s *recalls) Consume(ctx context.Context, c *core.Consumption) (core.Consum
 	}
 	s.Lock()
 	defer s.Unlock()
-	look := cost(called(*c, ""), 0)
+	look := cost(withRequestID(*c, ""), 0)
 	now, err := s.Store.Consume(ctx, &look)
 	if err != nil && !s.blind && !s.keepsFailed {
 		return now, err
@@ -201,7 +201,7 @@ func (s *recalls) Consume(ctx context.Context, c *core.Consumption) (core.Consum
 	if s.keepsFailed {
 		s.known[name] = a
 	}
-	unnamed := called(*c, "")
+	unnamed := withRequestID(*c, "")
 	v, err := s.Store.Consume(ctx, &unnamed)
 	a.Usage, a.Allowed = v.Usage, v.Allowed
 	if err == nil && s.keeps(c, &a) {
@@ -295,7 +295,7 @@ func (s *guesses) Consume(ctx context.Context, c *core.Consumption) (core.Consum
 	default:
 		if _, ok := s.guessed[name]; !ok {
 			s.guessed[name] = s.others
-			look := cost(called(*c, ""), 0)
+			look := cost(withRequestID(*c, ""), 0)
 			v, err := s.Store.Consume(ctx, &look)
 			v.Usage.Used += c.Cost
 			return core.ConsumeResult{Usage: v.Usage, Allowed: true, FirstTerms: new(c.Terms)}, err
@@ -316,7 +316,7 @@ func TestRecallsIsGoodWithoutFlaw(t *testing.T) {
 // What fails in a store is no answer that it keeps.
 func TestRecallsKeepsNoFault(t *testing.T) {
 	s := recalling(ids{})().Store
-	c := called(core.Consumption{Account: "acct", KeyID: "key", Cost: 1}, "id")
+	c := withRequestID(core.Consumption{Account: "acct", KeyID: "key", Cost: 1}, "id")
 	for range 2 {
 		if _, err := s.Consume(t.Context(), &c); !errors.Is(err, core.ErrKeyNotFound) {
 			t.Errorf("Consume of what is not there: got %v, want %v", err, core.ErrKeyNotFound)

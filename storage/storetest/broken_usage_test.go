@@ -251,7 +251,7 @@ func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.
 }
 
 var brokenDrawn = []defect{
-	{name: "leaves out what users have drawn", caughtBy: "drawn/whose", machine: true,
+	{name: "leaves out what users have drawn", caughtBy: "plan totals/of the plan", machine: true,
 		open: drawnAltered(func(d *core.PlanTotals) {
 			for _, u := range d.Top {
 				if u.Seq == 0 {
@@ -260,38 +260,38 @@ var brokenDrawn = []defect{
 			}
 			d.Top = slices.DeleteFunc(d.Top, func(u core.CounterUsage) bool { return u.Seq == 0 })
 		})},
-	{name: "puts those that have drawn the least first", caughtBy: "drawn/most", machine: true,
+	{name: "puts those that have drawn the least first", caughtBy: "plan totals/top", machine: true,
 		open: drawnAltered(func(d *core.PlanTotals) { slices.Reverse(d.Top) })},
-	{name: "puts keys before users that have drawn the same", caughtBy: "drawn/most", machine: true,
+	{name: "puts keys before users that have drawn the same", caughtBy: "plan totals/top", machine: true,
 		open: drawnAltered(func(d *core.PlanTotals) {
 			slices.SortStableFunc(d.Top, func(a, b core.CounterUsage) int {
 				return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.Seq, a.Seq))
 			})
 		})},
-	{name: "adds up those alone that have drawn the most", caughtBy: "drawn/most", machine: true,
+	{name: "adds up those alone that have drawn the most", caughtBy: "plan totals/top", machine: true,
 		open: drawnAltered(func(d *core.PlanTotals) {
 			d.Used = 0
 			for _, u := range d.Top {
 				d.Used += u.Used
 			}
 		})},
-	{name: "has what was drawn in one window", caughtBy: "drawn/window", machine: true,
+	{name: "has what was drawn in one window", caughtBy: "plan totals/window", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return alwaysOfYear{s} })},
-	{name: "has the first of many that have drawn", caughtBy: "drawn/many",
+	{name: "has the first of many that have drawn", caughtBy: "plan totals/many",
 		open: wrapped(func(s core.Store) core.Store { return firstDrawn{s} })},
 }
 
-// drawnChanging changes what has been drawn.
-type drawnChanging struct {
+// editsPlanTotals changes what has been drawn.
+type editsPlanTotals struct {
 	core.Store
 	change func(*core.PlanTotals)
 }
 
 func drawnAltered(change func(*core.PlanTotals)) func() Opened {
-	return wrapped(func(s core.Store) core.Store { return drawnChanging{s, change} })
+	return wrapped(func(s core.Store) core.Store { return editsPlanTotals{s, change} })
 }
 
-func (s drawnChanging) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (core.PlanTotals, error) {
+func (s editsPlanTotals) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (core.PlanTotals, error) {
 	d, err := s.Store.PlanTotals(ctx, account, plan, p, at, n)
 	s.change(&d)
 	return d, err

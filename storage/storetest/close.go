@@ -54,7 +54,7 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 		"Keys":    func(string) error { _, _, err := s.Keys(e.ctx, account, core.KeyFilter{UserID: 1}, page); return err },
 		"Consume": func(string) error { c := request(k, noon); _, err := s.Consume(e.ctx, &c); return err },
 		"repeat": func(string) error {
-			c := called(request(k, noon), "id")
+			c := withRequestID(request(k, noon), "id")
 			_, err := s.Consume(e.ctx, &c)
 			return err
 		},
@@ -84,7 +84,7 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 }
 
 func closeAfterwards(e *env) {
-	account, k := e.inhabited()
+	account, k := e.filledAccount()
 	for name, call := range e.calls(account, k) {
 		e.ok(name+" before Close", call("0"))
 	}
@@ -156,7 +156,7 @@ func closeUnderLoad(e *env) {
 }
 
 func closeBesideEverything(e *env) {
-	account, k := e.inhabited()
+	account, k := e.filledAccount()
 	calls, s := e.calls(account, k), e.Store
 	names := make([]string, 0, len(calls))
 	for name := range calls {

@@ -24,8 +24,8 @@ func counterBatch(e *env) {
 	id := func(key string) core.CounterID { return core.CounterID{Account: account, KeyID: key} }
 	ids := []core.CounterID{id("key_3"), id("key_missing"), id("key_1"), {Account: account, UserID: 1},
 		{Account: "acct_missing", KeyID: "key_1"}, id("key_2"), id("key_3"), {Account: account, UserID: 99}}
-	want := []core.Counter{tallied(3, noon.Add(2*time.Hour)), {}, tallied(1, noon), {},
-		{}, tallied(2, noon.Add(time.Hour)), tallied(3, noon.Add(2*time.Hour)), {}}
+	want := []core.Counter{usedCounter(3, noon.Add(2*time.Hour)), {}, usedCounter(1, noon), {},
+		{}, usedCounter(2, noon.Add(time.Hour)), usedCounter(3, noon.Add(2*time.Hour)), {}}
 	got, err := e.Store.Counters(e.ctx, ids)
 	e.ok("Counters", err)
 	e.same("Counters", want, got)

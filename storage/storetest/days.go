@@ -66,7 +66,7 @@ func daysAllowedAndDenied(e *env) {
 		e.Fatalf("the day of noon: got %d, want %d", got, today)
 	}
 	e.wantDays(daysOfKey(k), today, 0, 0)
-	c := called(cost(limit(request(k, noon), core.Day, 10), 4), "id")
+	c := withRequestID(cost(limit(request(k, noon), core.Day, 10), 4), "id")
 	e.allowed(c)
 	e.allowed(c)
 	e.allowed(cost(c, 2)) // a repeat
@@ -315,7 +315,7 @@ func daysSet(e *env) {
 	e.wantCounterDays(keyCounter(k), nil)
 	for _, n := range []int64{1 << 40, 5} {
 		ofKey, ofUser := someDays(n, false), someDays(n, true)
-		e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, tallied(ofKey[5].Allowed, noon), tallied(ofUser[5].Shared.Allowed, noon))
+		e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, usedCounter(ofKey[5].Allowed, noon), usedCounter(ofUser[5].Shared.Allowed, noon))
 		e.ok("SetDays", im.SetDays(e.ctx, keyCounter(k), ofKey))
 		e.ok("SetDays", im.SetDays(e.ctx, userCounter(k), ofUser))
 		for range 2 {
@@ -327,7 +327,7 @@ func daysSet(e *env) {
 			im = e.importer()
 		}
 	}
-	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, tallied(77, noon), tallied(88, noon))
+	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, usedCounter(77, noon), usedCounter(88, noon))
 	e.wantDays(daysOfKey(k), today-1, 6, 1, 77, 0)
 	e.ok("SetDays", im.SetDays(e.ctx, keyCounter(k), nil))
 	e.ok("SetDays", im.SetDays(e.ctx, userCounter(k), nil))
@@ -344,7 +344,7 @@ func daysSetCountedOn(e *env) {
 	e.put(k)
 	im := e.importer()
 	ofKey, ofUser := someDays(5, false), someDays(5, true)
-	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, tallied(5, noon), tallied(6, noon))
+	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, usedCounter(5, noon), usedCounter(6, noon))
 	e.ok("SetDays", im.SetDays(e.ctx, keyCounter(k), ofKey))
 	e.ok("SetDays", im.SetDays(e.ctx, userCounter(k), ofUser))
 	e.allowed(request(k, noon))

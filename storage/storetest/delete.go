@@ -38,9 +38,9 @@ func deleteKeyWithUsage(e *env) {
 		e.Helper()
 		e.same("counter of the deleted key", core.Counter{}, e.counter(keyCounter(gone)))
 		e.wantHistory(keyCounter(gone), time.Time{})
-		e.same("counter of the user", tallied(2, noon), e.counter(userCounter(gone)))
+		e.same("counter of the user", usedCounter(2, noon), e.counter(userCounter(gone)))
 		e.wantHistory(userCounter(gone), time.Time{}, "/4", "/3", "/2", "/1")
-		e.same("counter of the other key", tallied(1, noon), e.counter(keyCounter(left)))
+		e.same("counter of the other key", usedCounter(1, noon), e.counter(keyCounter(left)))
 		e.wantHistory(keyCounter(left), time.Time{}, "/2")
 	}
 	check()
@@ -69,7 +69,7 @@ func deleteUserWithUsage(e *env) {
 			e.wantHistory(id, time.Time{})
 		}
 		e.wantKey(moved)
-		e.same("counter of the key that moved away", tallied(2, noon), e.counter(keyCounter(moved)))
+		e.same("counter of the key that moved away", usedCounter(2, noon), e.counter(keyCounter(moved)))
 		e.wantHistory(keyCounter(moved), time.Time{}, "/moved", "/")
 		e.wantHistory(userCounter(moved), time.Time{}, "/moved")
 	}

@@ -24,7 +24,7 @@ var deniedCases = []testCase{
 func (e *env) awaitHistory(of core.CounterID, n int) {
 	e.Helper()
 	got := -1
-	e.soon(fmt.Sprintf("the history of %+v has %d entries", of, n), func() bool {
+	e.eventually(fmt.Sprintf("the history of %+v has %d entries", of, n), func() bool {
 		got = e.historyTotal(of)
 		return got >= n
 	})
@@ -49,7 +49,7 @@ func deniedRecorded(e *env) {
 	e.same("history of the key", want, all(e, e.entries(keyCounter(k), time.Time{})))
 	e.same("history of the user", want, all(e, e.entries(userCounter(k), time.Time{})))
 	e.wantHistory(keyCounter(k), noon, "/third", "/second")
-	counter := tallied(2, noon)
+	counter := usedCounter(2, noon)
 	counter.LastUsedAt = third.Entry.At
 	e.same("counter", counter, e.counter(keyCounter(k)))
 	e.reopen()

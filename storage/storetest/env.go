@@ -81,8 +81,8 @@ func (e *env) parallel(n int, fn func(i int)) {
 // patience is how long the suite waits for what happens soon.
 var patience = 10 * time.Second
 
-// soon waits until what is true.
-func (e *env) soon(what string, isTrue func() bool) {
+// eventually waits until what is true.
+func (e *env) eventually(what string, isTrue func() bool) {
 	e.Helper()
 	if !within(patience, isTrue) {
 		e.Fatalf("%s: still not so after %v", what, patience)

@@ -36,9 +36,9 @@ type outcome struct {
 	usedBy  map[string]int64 // the usage after each allowed one, by endpoint
 }
 
-// storm makes requests, times of them by each of the callers at once. A request is
+// hammer makes requests, times of them by each of the callers at once. A request is
 // known by its endpoint.
-func (e *env) storm(callers, times int, request func(caller, n int) core.Consumption) *outcome {
+func (e *env) hammer(callers, times int, request func(caller, n int) core.Consumption) *outcome {
 	e.Helper()
 	o := &outcome{usedBy: map[string]int64{}}
 	e.parallel(callers, func(i int) {
@@ -90,7 +90,7 @@ func (e *env) wantAllowed(o *outcome, of core.CounterID, want int64) {
 func exactOneKey(e *env) {
 	const callers, times, quota = 64, 30, 1000
 	k := e.user1("key_1")[0]
-	o := e.storm(callers, times, func(int, int) core.Consumption { return limit(request(k, noon), core.Month, quota) })
+	o := e.hammer(callers, times, func(int, int) core.Consumption { return limit(request(k, noon), core.Month, quota) })
 	e.wantAllowed(o, keyCounter(k), quota)
 	if o.denied != callers*times-quota {
 		e.Errorf("denied: got %d, want %d", o.denied, callers*times-quota)
@@ -106,7 +106,7 @@ func exactShared(e *env) {
 		k.PlanID = ""
 		e.put(k)
 	}
-	o := e.storm(callers, times, func(i, n int) core.Consumption {
+	o := e.hammer(callers, times, func(i, n int) core.Consumption {
 		return limit(request(keys[(i+n)%len(keys)], noon), core.Month, quota)
 	})
 	e.wantAllowed(o, userCounter(keys[0]), quota)
@@ -123,7 +123,7 @@ func exactShared(e *env) {
 func exactMixedCosts(e *env) {
 	const callers, times, quota = 64, 15, 2000
 	k := e.user1("key_1")[0]
-	o := e.storm(callers, times, func(i, n int) core.Consumption {
+	o := e.hammer(callers, times, func(i, n int) core.Consumption {
 		return limit(cost(request(k, noon), int64(1+(i*7+n)%9)), core.Month, quota)
 	})
 	// Costs of 1 are among the denied, so everything is used up.
@@ -142,7 +142,7 @@ func exactJustOpened(e *env) {
 		}
 	}
 	e.reopen()
-	o := e.storm(callers, 2*len(keys), func(_, n int) core.Consumption {
+	o := e.hammer(callers, 2*len(keys), func(_, n int) core.Consumption {
 		return limit(request(keys[n%len(keys)], noon), core.Month, quota)
 	})
 	if want := int64(len(keys) * (quota - used)); o.allowed != want {
@@ -158,7 +158,7 @@ func exactWindowEnds(e *env) {
 	k := e.user1("key_1")[0]
 	end := core.Month.Window(noon).End
 	var asked atomic.Int64
-	o := e.storm(callers, times, func(int, int) core.Consumption {
+	o := e.hammer(callers, times, func(int, int) core.Consumption {
 		c := limit(request(k, end.Add(-time.Second)), core.Month, quota)
 		if asked.Add(1) > callers*times/2 {
 			c.Entry.At = end

@@ -154,7 +154,7 @@ func historyUnderLoad(e *env) {
 	shared, own := keys[0], keys[1]
 	shared.PlanID = ""
 	e.put(shared)
-	o := e.storm(callers, times, func(i, n int) core.Consumption {
+	o := e.hammer(callers, times, func(i, n int) core.Consumption {
 		return cost(limit(request(keys[i%2], noon), core.Month, 10_000), int64(1+n%3))
 	})
 	if o.calls != callers*times {

@@ -13,7 +13,7 @@ func importMovedKey(e *env) {
 	account := k.AccountID
 	e.put(newUser(account, "second user"), newUser(account, "third user"))
 	e.append(account, entry(k, 1))
-	e.setCounters([]core.CounterID{keyCounter(k)}, tallied(7, noon))
+	e.setCounters([]core.CounterID{keyCounter(k)}, usedCounter(7, noon))
 	for i, user := range []int64{2, 3, 1} {
 		k.UserID = user
 		e.put(k)
@@ -26,7 +26,7 @@ func importMovedKey(e *env) {
 		e.wantHistory(of(1), time.Time{}, "/23", "/22", "/1")
 		e.wantHistory(of(2), time.Time{}, "/3", "/2")
 		e.wantHistory(of(3), time.Time{}, "/13", "/12")
-		e.same("counter of the key", tallied(7, noon), e.counter(keyCounter(k)))
+		e.same("counter of the key", usedCounter(7, noon), e.counter(keyCounter(k)))
 	}
 	check()
 	e.deleteUsers(account, 3)
@@ -71,7 +71,7 @@ func importPutAgain(e *env) {
 		e.append(account, entry(&k, 1), entry(&other, 2))
 		e.append(account, entry(&k, 3))
 		e.allowed(endpoint(request(&k, noon), "/4"))
-		e.setCounters([]core.CounterID{keyCounter(&k), userCounter(&k)}, tallied(20, noon), tallied(30, noon))
+		e.setCounters([]core.CounterID{keyCounter(&k), userCounter(&k)}, usedCounter(20, noon), usedCounter(30, noon))
 		e.wantHistory(keyCounter(&k), time.Time{}, "/4", "/3", "/1")
 		e.wantHistory(userCounter(&k), time.Time{}, "/4", "/3", "/2", "/1")
 		if round%3 == 1 {

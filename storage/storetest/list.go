@@ -17,9 +17,9 @@ var listCases = []testCase{
 // keep in one piece.
 const large = 3300
 
-// holed reports whether the ith of many resources is to be deleted: the first, the
+// deleted reports whether the ith of many resources is to be deleted: the first, the
 // last, single ones, and a long run.
-func holed(i int) bool {
+func deleted(i int) bool {
 	return i == 0 || i == large-1 || i%7 == 3 || i >= 900 && i < 2100 || i >= 2555 && i <= 2561
 }
 
@@ -34,7 +34,7 @@ func listLarge(e *env) {
 	e.wantUsers(account, core.UserFilter{}, users...)
 	e.wantKeys(account, core.KeyFilter{}, names...)
 
-	users, names = e.punch(account, keys)
+	users, names = e.deleteMany(account, keys)
 	e.wantUsers(account, core.UserFilter{}, users...)
 	e.wantKeys(account, core.KeyFilter{}, names...)
 	for range 3 {
@@ -50,13 +50,13 @@ func listLarge(e *env) {
 	e.wantUsers(account, core.UserFilter{Email: "USER500@example.com"}, keys[499].UserID)
 }
 
-// punch deletes the users that are to be deleted with their keys, many in a
+// deleteMany deletes the users that are to be deleted with their keys, many in a
 // transaction, and returns the ids that are left.
-func (e *env) punch(account string, keys []*core.Key) (users []int64, names []string) {
+func (e *env) deleteMany(account string, keys []*core.Key) (users []int64, names []string) {
 	e.Helper()
 	var gone []int64
 	for i, k := range keys {
-		if holed(i) {
+		if deleted(i) {
 			gone = append(gone, k.UserID)
 			continue
 		}
@@ -102,7 +102,7 @@ func listFilteredLarge(e *env) {
 
 	var gone, left []*core.Key
 	for i, k := range keys {
-		if holed(i) {
+		if deleted(i) {
 			gone = append(gone, k)
 		} else {
 			left = append(left, k)

@@ -74,7 +74,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"flood":   m.flood,
 		"again":   m.again,
 		"clock":   m.clock,
-		"look":    m.look,
+		"look":    m.compareReads,
 		"owner":   m.ownerKey,
 		"reopen":  m.reopen,
 	}
@@ -97,7 +97,7 @@ func (m *machine) both(t *rapid.T, what string, ask func(core.Store) (any, error
 // fault returns what of an error must be the same in both stores.
 func fault(err error) string {
 	for _, known := range []error{core.ErrAccountNotFound, core.ErrAccountExists, core.ErrOwnerKeyNotFound, core.ErrOwnerKeyExists,
-		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrUnavailable, errGivenUp} {
+		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrUnavailable, errAborted} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
@@ -241,7 +241,7 @@ func (m *machine) ownerKey(t *rapid.T) {
 		})
 	case "give up":
 		m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) {
-			return s.UpdateOwnerKey(m.e.ctx, account, id, func(k *core.OwnerKey) error { k.Name = "given up"; return errGivenUp })
+			return s.UpdateOwnerKey(m.e.ctx, account, id, func(k *core.OwnerKey) error { k.Name = "given up"; return errAborted })
 		})
 	}
 	m.both(t, "OwnerKeys", func(s core.Store) (any, error) {

@@ -27,7 +27,7 @@ func (m *machine) consume(t *rapid.T) {
 		c = cost(c, rapid.SampledFrom([]int64{0, 1, 1, 1, 2, 5}).Draw(t, "cost"))
 		c = under(c, rapid.SampledFrom([]string{"plan_1", "plan_2"}).Draw(t, "plan"),
 			rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.Int64Range(1, 12).Draw(t, "limit"))
-		m.ask(t, m.called(t, c))
+		m.request(t, m.called(t, c))
 	}
 }
 
@@ -66,7 +66,7 @@ func (m *machine) again(t *rapid.T) {
 		c.KeySeq, c.UserID, c.Entry.UserID, c.Shared = k.Seq, k.UserID, k.UserID, k.PlanID == ""
 	}
 	c.Entry.At = m.now
-	m.ask(t, m.unlessUnsure(endpoint(c, "/again")))
+	m.request(t, m.unlessUnsure(endpoint(c, "/again")))
 }
 
 // flood makes as many requests in one second as may be thinned. Once one is denied
@@ -82,9 +82,9 @@ func (m *machine) flood(t *rapid.T) {
 	m.awaitDenials(t, c)
 }
 
-// ask makes a request. When it was denied it waits for the entry, so that the order
+// request makes a request. When it was denied it waits for the entry, so that the order
 // of the history is known.
-func (m *machine) ask(t *rapid.T, c core.Consumption) {
+func (m *machine) request(t *rapid.T, c core.Consumption) {
 	if !m.consumeBoth(t, c) {
 		m.awaitDenials(t, c)
 	}
@@ -129,8 +129,8 @@ func (m *machine) await(t *rapid.T, of core.CounterID) {
 	}
 }
 
-// look compares lists under random filters and pages, single things and histories.
-func (m *machine) look(t *rapid.T) {
+// compareReads compares lists under random filters and pages, single things and histories.
+func (m *machine) compareReads(t *rapid.T) {
 	account := rapid.SampledFrom(m.anyAccount()).Draw(t, "account")
 	page := core.Page{Number: rapid.IntRange(1, 4).Draw(t, "page"), Size: rapid.SampledFrom([]int{1, 2, 3, 100}).Draw(t, "size")}
 	m.both(t, "Accounts", func(s core.Store) (any, error) { return listed(s.Accounts(m.e.ctx, page)) })
@@ -140,7 +140,7 @@ func (m *machine) look(t *rapid.T) {
 	last := core.DateOf(m.latest)
 	m.bothDays(t, core.DaysFilter{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}, last-core.DaysKept+1, last)
 	m.bothDays(t, core.DaysFilter{Account: account, PlanID: m.planID(t, account)}, last-core.DaysKept+1, last)
-	m.lookDrawn(t)
+	m.comparePlanTotals(t)
 	for range 3 {
 		m.lookUsers(t, account, page)
 		m.lookPlans(t, account, page)
@@ -149,8 +149,8 @@ func (m *machine) look(t *rapid.T) {
 	}
 }
 
-// lookDrawn compares what has been drawn on each plan, mostly in the window that runs.
-func (m *machine) lookDrawn(t *rapid.T) {
+// comparePlanTotals compares what has been drawn on each plan, mostly in the window that runs.
+func (m *machine) comparePlanTotals(t *rapid.T) {
 	period, n := rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.SampledFrom([]int{100, 100, 2, 1, 0}).Draw(t, "most")
 	at := m.now.Add(rapid.SampledFrom([]time.Duration{0, 0, 0, -24 * time.Hour, 24 * time.Hour}).Draw(t, "at"))
 	for _, account := range m.accounts {

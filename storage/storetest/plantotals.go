@@ -8,22 +8,22 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-var drawnCases = []testCase{
-	{name: "drawn/whose", run: drawnWhose,
+var planTotalsCases = []testCase{
+	{name: "plan totals/of the plan", run: planTotalsOfPlan,
 		promise: "Drawn has the counters of the keys and of the users whose PlanID it is now, and no others"},
-	{name: "drawn/most", run: drawnMost,
+	{name: "plan totals/top", run: planTotalsTop,
 		promise: "Most has the n counters that have used the most, the most first, then users by id before keys by Seq, and none that has used nothing"},
-	{name: "drawn/window", run: drawnWindow,
+	{name: "plan totals/window", run: planTotalsWindow,
 		promise: "what was used is that of the window of the period at the time, or of a later one that the counter has seen"},
-	{name: "drawn/many", run: drawnMany,
+	{name: "plan totals/many", run: planTotalsMany,
 		promise: "Drawn has every one of many counters once, also when the store is opened again"},
-	{name: "drawn/seen at once", run: drawnSeenAtOnce,
+	{name: "plan totals/seen at once", run: planTotalsSeenAtOnce,
 		promise: "Drawn has every Consume that has returned"},
 }
 
-// wantDrawn fails unless the counters that draw on a plan have used so much in all, and
+// wantPlanTotals fails unless the counters that draw on a plan have used so much in all, and
 // those that have used the most are these: the id of a key or user, and what it has used.
-func (e *env) wantDrawn(account, plan string, p core.Period, at time.Time, n int, used int64, most ...string) {
+func (e *env) wantPlanTotals(account, plan string, p core.Period, at time.Time, n int, used int64, most ...string) {
 	e.Helper()
 	d, err := e.Store.PlanTotals(e.ctx, account, plan, p, at, n)
 	e.ok("Drawn", err)
@@ -63,35 +63,35 @@ func (e *env) twoPlans() (second *core.User, shared, own, other *core.Key) {
 	return second, shared, own, other
 }
 
-func drawnWhose(e *env) {
+func planTotalsOfPlan(e *env) {
 	second, shared, own, other := e.twoPlans()
 	account := second.AccountID
-	e.wantDrawn(account, "plan_2", core.Month, noon, 10, 0)
+	e.wantPlanTotals(account, "plan_2", core.Month, noon, 10, 0)
 	e.allowed(cost(under(request(shared, noon), "plan_1", core.Month, 100), 1))
 	e.allowed(cost(under(request(own, noon), "plan_2", core.Month, 100), 2))
 	e.allowed(cost(under(request(other, noon), "plan_2", core.Month, 100), 4))
 	e.denied(cost(under(request(other, noon), "plan_2", core.Month, 10), 7))
 	for range 2 {
-		e.wantDrawn(account, "plan_1", core.Month, noon, 10, 1, "1 1")
-		e.wantDrawn(account, "plan_2", core.Month, noon, 10, 6, "2 4", "key_own 2")
-		e.wantDrawn(account, "plan_never", core.Month, noon, 10, 0)
-		e.wantDrawn("acct_never", "plan_1", core.Month, noon, 10, 0)
+		e.wantPlanTotals(account, "plan_1", core.Month, noon, 10, 1, "1 1")
+		e.wantPlanTotals(account, "plan_2", core.Month, noon, 10, 6, "2 4", "key_own 2")
+		e.wantPlanTotals(account, "plan_never", core.Month, noon, 10, 0)
+		e.wantPlanTotals("acct_never", "plan_1", core.Month, noon, 10, 0)
 		e.reopen()
 	}
 	own.PlanID, second.PlanID = "plan_1", ""
 	e.put(own, second)
-	e.wantDrawn(account, "plan_1", core.Month, noon, 10, 3, "key_own 2", "1 1")
-	e.wantDrawn(account, "plan_2", core.Month, noon, 10, 0)
+	e.wantPlanTotals(account, "plan_1", core.Month, noon, 10, 3, "key_own 2", "1 1")
+	e.wantPlanTotals(account, "plan_2", core.Month, noon, 10, 0)
 	own.UserID = 2 // a key takes its counter along
 	e.put(own)
-	e.wantDrawn(account, "plan_1", core.Month, noon, 10, 3, "key_own 2", "1 1")
+	e.wantPlanTotals(account, "plan_1", core.Month, noon, 10, 3, "key_own 2", "1 1")
 	e.deleteKeys(account, own.ID)
-	e.wantDrawn(account, "plan_1", core.Month, noon, 10, 1, "1 1")
+	e.wantPlanTotals(account, "plan_1", core.Month, noon, 10, 1, "1 1")
 	e.deleteUsers(account, 1)
-	e.wantDrawn(account, "plan_1", core.Month, noon, 10, 0)
+	e.wantPlanTotals(account, "plan_1", core.Month, noon, 10, 0)
 }
 
-func drawnMost(e *env) {
+func planTotalsTop(e *env) {
 	account := e.account()
 	var users, keys []any
 	for i := range 4 {
@@ -116,13 +116,13 @@ func drawnMost(e *env) {
 	all := []string{"key_5 8", "1 5", "key_7 5", "2 3", "key_4 3"}
 	for range 2 {
 		for n := range len(all) + 2 {
-			e.wantDrawn(account, "plan_1", core.Month, noon, n, 24, all[:min(n, len(all))]...)
+			e.wantPlanTotals(account, "plan_1", core.Month, noon, n, 24, all[:min(n, len(all))]...)
 		}
 		e.reopen()
 	}
 }
 
-func drawnWindow(e *env) {
+func planTotalsWindow(e *env) {
 	keys := e.user1("key_1", "key_2")
 	account := keys[0].AccountID
 	e.allowed(cost(request(keys[0], noon), 5))
@@ -130,10 +130,10 @@ func drawnWindow(e *env) {
 	later := noon.AddDate(0, 0, 1)
 	e.allowed(cost(request(keys[0], later), 3))
 	for range 2 {
-		e.wantDrawn(account, "plan_1", core.Year, later, 9, 10, "key_1 8", "key_2 2")
-		e.wantDrawn(account, "plan_1", core.Day, later, 9, 3, "key_1 3")
-		e.wantDrawn(account, "plan_1", core.Day, noon, 9, 5, "key_1 3", "key_2 2")
-		e.wantDrawn(account, "plan_1", core.Month, noon.AddDate(0, 2, 0), 9, 0)
+		e.wantPlanTotals(account, "plan_1", core.Year, later, 9, 10, "key_1 8", "key_2 2")
+		e.wantPlanTotals(account, "plan_1", core.Day, later, 9, 3, "key_1 3")
+		e.wantPlanTotals(account, "plan_1", core.Day, noon, 9, 5, "key_1 3", "key_2 2")
+		e.wantPlanTotals(account, "plan_1", core.Month, noon.AddDate(0, 2, 0), 9, 0)
 		e.reopen()
 	}
 	d, err := e.Store.PlanTotals(e.ctx, account, "plan_1", core.Day, noon, 9)
@@ -141,7 +141,7 @@ func drawnWindow(e *env) {
 	e.same("the windows of the most", []core.Window{core.Day.Window(later), core.Day.Window(noon)}, []core.Window{d.Top[0].Window, d.Top[1].Window})
 }
 
-func drawnMany(e *env) {
+func planTotalsMany(e *env) {
 	const many = 1100
 	account := e.account()
 	pl, keys := Fill(e, e.Store, account, many)
@@ -151,14 +151,14 @@ func drawnMany(e *env) {
 		}
 	}
 	for range 2 {
-		e.wantDrawn(account, pl.ID, core.Month, noon, 2, many/2*many/2, fmt.Sprintf("%s %d", keys[many-2].ID, many-1), fmt.Sprintf("%s %d", keys[many-4].ID, many-3))
+		e.wantPlanTotals(account, pl.ID, core.Month, noon, 2, many/2*many/2, fmt.Sprintf("%s %d", keys[many-2].ID, many-1), fmt.Sprintf("%s %d", keys[many-4].ID, many-3))
 		e.reopen()
 	}
 	e.allowed(cost(limit(request(keys[1], noon), core.Month, 10*many), many))
-	e.wantDrawn(account, pl.ID, core.Month, noon, 1, many/2*many/2+many, fmt.Sprintf("%s %d", keys[1].ID, many))
+	e.wantPlanTotals(account, pl.ID, core.Month, noon, 1, many/2*many/2+many, fmt.Sprintf("%s %d", keys[1].ID, many))
 }
 
-func drawnSeenAtOnce(e *env) {
+func planTotalsSeenAtOnce(e *env) {
 	const callers, times = 4, 10
 	keys := e.user1("key_1", "key_2")
 	account := keys[0].AccountID
@@ -173,5 +173,5 @@ func drawnSeenAtOnce(e *env) {
 			}
 		}
 	})
-	e.wantDrawn(account, "plan_1", core.Month, noon, 2, callers*times, "key_1 20", "key_2 20")
+	e.wantPlanTotals(account, "plan_1", core.Month, noon, 2, callers*times, "key_1 20", "key_2 20")
 }

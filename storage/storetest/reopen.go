@@ -13,7 +13,7 @@ var reopenCases = []testCase{
 
 func reopenEverything(e *env) {
 	account := e.busyAccount()
-	u, p, k := rich(account)
+	u, p, k := fullResources(account)
 	p.ID, k.ID, k.PlanID = "plan_rich", "key_rich", "plan_rich"
 	k.Digest, k.Previous = digest(account, k.ID, 1), []core.GraceValue{{Digest: digest(account, k.ID, 2), Until: noon}}
 	u.Email = new("rich@example.com")

@@ -21,19 +21,19 @@ var requestIDRaceCases = []testCase{
 		promise: "a count and its id are one step: what was answered, the first time or again, is remembered when the store is opened again, and what was not can be asked again and is counted once"},
 }
 
-// twins are the answers to concurrent requests, by id.
-type twins struct {
+// resultsByID are the answers to concurrent requests, by id.
+type resultsByID struct {
 	mu      sync.Mutex
 	firsts  map[string]int // how many were no repeats
 	answers map[string]core.ConsumeResult
 }
 
-func newTwins() *twins {
-	return &twins{firsts: map[string]int{}, answers: map[string]core.ConsumeResult{}}
+func newTwins() *resultsByID {
+	return &resultsByID{firsts: map[string]int{}, answers: map[string]core.ConsumeResult{}}
 }
 
 // add notes an answer, and fails when another one to the same id was different.
-func (w *twins) add(e *env, c *core.Consumption, v core.ConsumeResult) {
+func (w *resultsByID) add(e *env, c *core.Consumption, v core.ConsumeResult) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if v.Allowed && v.FirstTerms == nil {
@@ -53,7 +53,7 @@ func (w *twins) add(e *env, c *core.Consumption, v core.ConsumeResult) {
 
 // wantFirsts fails unless each id that was allowed was counted once, and so many
 // were.
-func (w *twins) wantFirsts(e *env, want int) {
+func (w *resultsByID) wantFirsts(e *env, want int) {
 	e.Helper()
 	allowed := 0
 	for id, v := range w.answers {
@@ -71,7 +71,7 @@ func (w *twins) wantFirsts(e *env, want int) {
 
 // ask makes n requests by each of the callers at once, all of them the same ones in
 // the same order.
-func (w *twins) ask(e *env, callers, n int, request func(n int) core.Consumption) {
+func (w *resultsByID) ask(e *env, callers, n int, request func(n int) core.Consumption) {
 	e.parallel(callers, func(int) {
 		for i := range n {
 			c := request(i)
@@ -93,7 +93,7 @@ func requestIDAtOnce(e *env) {
 	e.put(shared)
 	for _, k := range keys {
 		w := newTwins()
-		ask := func(i int) core.Consumption { return called(request(k, noon), fmt.Sprintf("%d", i)) }
+		ask := func(i int) core.Consumption { return withRequestID(request(k, noon), fmt.Sprintf("%d", i)) }
 		w.ask(e, callers, n, ask)
 		w.wantFirsts(e, n)
 		check := func() {
@@ -116,7 +116,7 @@ func requestIDAtOnceWithQuota(e *env) {
 	w := newTwins()
 	e.parallel(callers, func(caller int) {
 		for i := range n {
-			c := called(limit(request(k, noon), core.Month, quota), fmt.Sprintf("%d", (i+caller%4*10)%n))
+			c := withRequestID(limit(request(k, noon), core.Month, quota), fmt.Sprintf("%d", (i+caller%4*10)%n))
 			v, err := e.Store.Consume(e.ctx, &c)
 			if err != nil {
 				e.Errorf("Consume: %v", err)
@@ -136,7 +136,7 @@ func requestIDMeanwhile(e *env) {
 	e.parallel(callers, func(caller int) {
 		for i := range n {
 			other := request(k, noon)
-			c := called(request(k, noon.Add(time.Duration(i)*time.Second)), fmt.Sprintf("%d", i))
+			c := withRequestID(request(k, noon.Add(time.Duration(i)*time.Second)), fmt.Sprintf("%d", i))
 			for _, c := range []core.Consumption{c, other, c} {
 				v, err := e.Store.Consume(e.ctx, &c)
 				if err != nil {
@@ -173,7 +173,7 @@ func requestIDBesideClose(e *env) {
 				close(half)
 			}
 			k := keys[caller%2]
-			c := called(limit(request(k, noon), core.Month, core.MaxLimit), fmt.Sprintf("%s %d", k.ID, i/2))
+			c := withRequestID(limit(request(k, noon), core.Month, core.MaxLimit), fmt.Sprintf("%s %d", k.ID, i/2))
 			asked.Store(c.RequestID, c)
 			v, err := s.Consume(e.ctx, &c)
 			if errors.Is(err, core.ErrUnavailable) {

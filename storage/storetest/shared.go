@@ -54,9 +54,9 @@ func sharedOwnPlanApart(e *env) {
 	e.allowed(limit(request(shared, noon), core.Month, 2))
 	e.allowed(limit(request(shared, noon), core.Month, 2))
 	e.denied(limit(request(shared, noon), core.Month, 2))
-	e.same("counter of the key with a plan", tallied(1, noon), e.counter(keyCounter(own)))
-	e.same("counter of the key without", tallied(2, noon), e.counter(keyCounter(shared)))
-	e.same("counter of the user", tallied(2, noon), e.counter(userCounter(own)))
+	e.same("counter of the key with a plan", usedCounter(1, noon), e.counter(keyCounter(own)))
+	e.same("counter of the key without", usedCounter(2, noon), e.counter(keyCounter(shared)))
+	e.same("counter of the user", usedCounter(2, noon), e.counter(userCounter(own)))
 }
 
 func sharedChangeOfPlan(e *env) {

@@ -70,6 +70,6 @@ func cases() []testCase {
 	return slices.Concat(accountCases, accessCases, ownerKeyCases, userCases, emailCases, planCases, keyCases, digestCases,
 		listCases, tenancyCases, copyCases, txCases, raceCases,
 		usageCases, windowCases, sharedCases, counterCases, exactCases,
-		drawnCases, dayCases, historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases,
+		planTotalsCases, dayCases, historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases,
 		importCases, importCounterCases, machineCases, closeCases)
 }

@@ -17,8 +17,8 @@ var tenancyCases = []testCase{
 		promise: "what two accounts have under the same ids is kept apart, also when the name of one account begins that of the other"},
 }
 
-// inhabited returns an account with a user, a plan and a key with usage.
-func (e *env) inhabited() (account string, k *core.Key) {
+// filledAccount returns an account with a user, a plan and a key with usage.
+func (e *env) filledAccount() (account string, k *core.Key) {
 	e.Helper()
 	account = e.account()
 	u := newUser(account, "user")
@@ -31,29 +31,29 @@ func (e *env) inhabited() (account string, k *core.Key) {
 }
 
 func tenancyAnotherAccount(e *env) {
-	account, k := e.inhabited()
+	account, k := e.filledAccount()
 	before := e.snapshot(account)
-	e.foreign(e.account(), k)
+	e.wantForeign(e.account(), k)
 	e.same("the account after another one tried", before, e.snapshot(account))
 }
 
 func tenancyMissingAccount(e *env) {
-	account, k := e.inhabited()
+	account, k := e.filledAccount()
 	before := e.snapshot(account)
 	const missing = "acct_missing"
-	e.foreign(missing, k)
+	e.wantForeign(missing, k)
 	for _, thing := range []any{newUser(missing, "user"), newPlan(missing, "plan_1"), newKey(missing, "key_2", 1, "")} {
 		e.isErr("a Put into a missing account", e.Store.Update(e.ctx, missing, putting(thing)), core.ErrAccountNotFound)
 	}
-	e.foreign(missing, k)
+	e.wantForeign(missing, k)
 	_, err := e.Store.KeyByDigest(e.ctx, digest(missing, "key_2", 1))
 	e.isErr("a key that was put into a missing account", err, core.ErrKeyNotFound)
 	e.same("the account beside the missing one", before, e.snapshot(account))
 }
 
-// foreign fails unless an account has nothing, and cannot touch a key, its user or
+// wantForeign fails unless an account has nothing, and cannot touch a key, its user or
 // its plan.
-func (e *env) foreign(account string, k *core.Key) {
+func (e *env) wantForeign(account string, k *core.Key) {
 	e.Helper()
 	_, err := e.Store.User(e.ctx, account, k.UserID)
 	e.isErr("User", err, core.ErrUserNotFound)
@@ -76,7 +76,7 @@ func (e *env) foreign(account string, k *core.Key) {
 		of.Account = account
 		e.wantDays(of, today, 0, 0)
 	}
-	e.wantDrawn(account, "plan_1", core.Month, noon, 10, 0)
+	e.wantPlanTotals(account, "plan_1", core.Month, noon, 10, 0)
 	e.update(account, func(tx core.Tx) error {
 		_, err := tx.User(k.UserID)
 		e.isErr("User in a transaction", err, core.ErrUserNotFound)

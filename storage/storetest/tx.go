@@ -42,7 +42,7 @@ func busyTx(account string) func(core.Tx) error {
 // busyAccount returns an account that busyTx can work on.
 func (e *env) busyAccount() string {
 	e.Helper()
-	account, _ := e.inhabited()
+	account, _ := e.filledAccount()
 	e.put(newUser(account, "two"), newUser(account, "three"), newPlan(account, "plan_2"))
 	k2, k3 := newKey(account, "key_2", 2, "plan_1"), newKey(account, "key_3", 3, "plan_1")
 	e.put(k2, k3)

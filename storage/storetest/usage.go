@@ -131,13 +131,13 @@ func usageCounted(e *env) {
 		e.same("Consume at the limit", core.Usage{Window: core.Day.Window(noon), Used: 3}, e.denied(c))
 		e.wantUsed(keyCounter(k), core.Day, noon, 3)
 	}
-	e.same("counter", tallied(3, noon), e.counter(keyCounter(k)))
+	e.same("counter", usedCounter(3, noon), e.counter(keyCounter(k)))
 	e.same("counter of the user", core.Counter{}, e.counter(userCounter(k)))
 	e.same("counter of another key", core.Counter{}, e.counter(core.CounterID{Account: k.AccountID, KeyID: "key_10"}))
 }
 
-// tallied returns a counter of which everything was used in the windows of at.
-func tallied(used int64, at time.Time) core.Counter {
+// usedCounter returns a counter of which everything was used in the windows of at.
+func usedCounter(used int64, at time.Time) core.Counter {
 	var c core.Counter
 	c.Add(used, at)
 	return c
