@@ -35,7 +35,7 @@ func (s *Store) UpdateAccess(_ context.Context, account string, fn func(*core.Ac
 	return updated, err
 }
 
-// copyAccess returns a copy, that of nobody's when there is none.
+// copyAccess returns a deep copy, or the zero Access for nil.
 func copyAccess(ac *core.Access) *core.Access {
 	if ac == nil {
 		return &core.Access{}

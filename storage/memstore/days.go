@@ -10,10 +10,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// days are the days of a key or user.
+// days holds the traffic of a key or user by date.
 type days map[core.Date]*core.CounterDay
 
-// at returns a day, which is new if need be.
+// at returns a day, and creates it if it is missing.
 func (d days) at(date core.Date) *core.CounterDay {
 	if d[date] == nil {
 		d[date] = &core.CounterDay{Date: date}
@@ -21,8 +21,8 @@ func (d days) at(date core.Date) *core.CounterDay {
 	return d[date]
 }
 
-// add adds to one number of a day: that of a time, or a later one on which the number is
-// not 0 already.
+// add adds to one number of a day: of the day of at, or of the latest day on which the number is
+// above 0, if that is later.
 func (d days) add(number func(*core.CounterDay) *int64, cost int64, at time.Time) {
 	date := core.DateOf(at)
 	for later, day := range d {
@@ -47,8 +47,8 @@ func (s *Store) daysOf(id core.CounterID) days {
 	return s.days[id]
 }
 
-// countDay adds a request to the days of its key and user. What a counter allowed on the
-// day of its tally is what the tally says.
+// countDay adds a request to the days of its key and user. The allowed traffic that a counter
+// decided is copied from its day window.
 func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 	keyID, userID := core.CounterID{Account: c.Account, KeyID: c.KeyID}, core.CounterID{Account: c.Account, UserID: c.UserID}
 	key, user := s.daysOf(keyID), s.daysOf(userID)
@@ -67,7 +67,7 @@ func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 	}
 }
 
-// copyDayWindow makes what a counter allowed on the day of its tally what the tally says.
+// copyDayWindow copies the day window of a counter into its days.
 func (s *Store) copyDayWindow(id core.CounterID) {
 	t := s.counter(id).Windows[core.Day]
 	if t == (core.WindowUsage{}) {

@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// AppendHistory implements [core.Importer]. Nothing expires here, whatever the retention.
+// AppendHistory implements [core.Importer]. This store keeps every entry, whatever the retention.
 func (s *Store) AppendHistory(_ context.Context, account string, entries []core.Entry, _ time.Duration) error {
 	return s.locked(func() error {
 		for _, e := range entries {
@@ -36,7 +36,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 	})
 }
 
-// checkCounterExists returns an error when the key or user of a counter does not exist.
+// checkCounterExists returns an error if the key or user of a counter does not exist.
 func (s *Store) checkCounterExists(id core.CounterID) error {
 	r := s.of(id.Account)
 	switch {

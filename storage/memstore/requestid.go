@@ -6,17 +6,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// firstResults are the first firstResults to the requests with a key, by request id. None is
-// ever let go: a later one takes its place, or the key is deleted.
+// firstResults holds the results of the requests with a key, by request id. An entry is kept until
+// a new request with the same id replaces it, or the key is deleted.
 type firstResults map[string]firstResult
 
 type firstResult struct {
-	at    time.Time // of the request
+	at    time.Time // the time of the request
 	usage core.Usage
 	terms core.Terms
 }
 
-// lookup returns the first answer lookup a request that is made again.
+// lookup returns the first result if c repeats a request.
 func (as firstResults) lookup(c *core.Consumption) (core.ConsumeResult, bool) {
 	a, ok := as[c.RequestID]
 	if c.RequestID == "" || !ok || !c.Repeats(a.at) {
@@ -25,7 +25,7 @@ func (as firstResults) lookup(c *core.Consumption) (core.ConsumeResult, bool) {
 	return core.ConsumeResult{Usage: a.usage, Allowed: true, FirstTerms: new(a.terms)}, true
 }
 
-// rememberResult remembers the answer to a request with a key.
+// rememberResult stores the result of a request with a key.
 func (s *Store) rememberResult(key core.CounterID, c *core.Consumption, v core.ConsumeResult) {
 	if s.firstResults[key] == nil {
 		s.firstResults[key] = firstResults{}

@@ -2,12 +2,12 @@ package memstore
 
 import "github.com/limitkeeper/limitkeeper/core"
 
-// tx is a [core.Tx]: it reads what was before and writes what comes after.
+// tx is a [core.Tx]. It reads from before and writes to after.
 type tx struct {
 	account       string
-	missing       bool // the account
+	missing       bool // the account does not exist
 	before, after *resources
-	deleted       []core.CounterID // counters to drop, with what belongs to them
+	deleted       []core.CounterID // counters to delete with their histories, days and request ids
 }
 
 // User implements [core.Tx].

@@ -7,8 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Consume implements [core.Store]. Here a denied request is in the history when it
-// returns.
+// Consume implements [core.Store]. It records a denied request in the history before it returns.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeResult, err error) {
 	err = s.locked(func() error {
 		if err := s.checkExists(c); err != nil {
@@ -39,7 +38,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 	return v, err
 }
 
-// checkExists returns an error when the key or the user of a request does not exist.
+// checkExists returns an error if the key or the user of a request does not exist.
 func (s *Store) checkExists(c *core.Consumption) error {
 	r := s.of(c.Account)
 	if r.keys[c.KeyID] == nil {
@@ -86,7 +85,7 @@ func (s *Store) PlanTotals(_ context.Context, account, plan string, p core.Perio
 	return d, err
 }
 
-// counter returns the counter with the id. One that is new is zero.
+// counter returns the counter with the id, and creates it if it is missing.
 func (s *Store) counter(id core.CounterID) *core.Counter {
 	c, ok := s.counters[id]
 	if !ok {
@@ -96,7 +95,7 @@ func (s *Store) counter(id core.CounterID) *core.Counter {
 	return c
 }
 
-// canonical returns the id in the one form that names its counter.
+// canonical returns the id without the user if it names a key.
 func canonical(id core.CounterID) core.CounterID {
 	if id.KeyID != "" {
 		id.UserID = 0
@@ -104,7 +103,7 @@ func canonical(id core.CounterID) core.CounterID {
 	return id
 }
 
-// forget drops counters, histories, days and answers.
+// forget deletes counters with their histories, days and request ids.
 func (s *Store) forget(ids []core.CounterID) {
 	for _, id := range ids {
 		delete(s.counters, id)

@@ -61,7 +61,7 @@ func userMatches(u *core.User, f core.UserFilter, holders map[int64]bool) bool {
 	return true
 }
 
-// keyHolders returns who has a key whose own plan is the plan.
+// keyHolders returns the users that have a key with the plan.
 func (r *resources) keyHolders(plan string) map[int64]bool {
 	users := map[int64]bool{}
 	for _, k := range r.keys {
