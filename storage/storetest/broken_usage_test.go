@@ -14,9 +14,9 @@ import (
 )
 
 var brokenUsage = []defect{
-	{name: "admits one too many", caughtBy: "exact/one key", machine: true,
+	{name: "allows one request too many", caughtBy: "exact/one key", machine: true,
 		open: altered(func(c *core.Consumption) { c.Limit++ })},
-	{name: "admits one too few", caughtBy: "exact/one key", machine: true,
+	{name: "allows one request too few", caughtBy: "exact/one key", machine: true,
 		open: altered(func(c *core.Consumption) { c.Limit-- })},
 	{name: "reads, decides and then writes", caughtBy: "exact/one key",
 		open: wrapped(func(s core.Store) core.Store { return readsThenWrites{s} })},
@@ -24,7 +24,7 @@ var brokenUsage = []defect{
 		open: wrapped(func(s core.Store) core.Store { return readsThenWrites{s} })},
 	{name: "grants a part of the cost", caughtBy: "usage/cost", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return grantsPart{s} })},
-	{name: "counts a look", caughtBy: "usage/cost of 0", machine: true,
+	{name: "counts a request of cost 0", caughtBy: "usage/cost of 0", machine: true,
 		open: altered(func(c *core.Consumption) { c.Cost = max(c.Cost, 1) })},
 	{name: "keeps the first limit that it saw", caughtBy: "usage/limit changed", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return &keepsLimit{Store: s, limits: map[core.CounterID]int64{}} })},
@@ -32,7 +32,7 @@ var brokenUsage = []defect{
 		open: wrapped(func(s core.Store) core.Store { return returnsBefore{s} })},
 	{name: "forgets one period", caughtBy: "window/side by side", machine: true,
 		open: counting(func(_ core.CounterID, c *core.Counter) { c.Windows[core.Week] = core.WindowUsage{} })},
-	{name: "takes a week for a day", caughtBy: "window/boundary", machine: true,
+	{name: "uses a window of a week for a day", caughtBy: "window/boundary", machine: true,
 		open: altered(func(c *core.Consumption) {
 			if c.Period == core.Week {
 				c.Period = core.Day
@@ -42,7 +42,7 @@ var brokenUsage = []defect{
 		open: altered(func(c *core.Consumption) { c.Entry.At = c.Entry.At.Add(-5 * time.Hour) })},
 	{name: "opens an earlier window again", caughtBy: "window/clock steps back",
 		open: wrapped(func(s core.Store) core.Store { return &opensEarlier{Store: s, latest: map[string]time.Time{}} })},
-	{name: "counts what is not there", caughtBy: "delete/not there",
+	{name: "counts requests of a missing key", caughtBy: "delete/missing",
 		open: wrapped(func(s core.Store) core.Store { return countsNothing{s} })},
 	{name: "gives each key the user's whole quota", caughtBy: "shared/one quota", machine: true,
 		open: altered(func(c *core.Consumption) { c.Shared = false })},
@@ -50,9 +50,9 @@ var brokenUsage = []defect{
 		open: altered(func(c *core.Consumption) { c.Shared = true })},
 	{name: "forgets when a key was used", caughtBy: "usage/last used", machine: true,
 		open: counting(func(_ core.CounterID, c *core.Counter) { c.LastUsedAt = time.Time{} })},
-	{name: "counts on after the caller has gone, without history", caughtBy: "exact/caller gone",
+	{name: "counts without history after the caller is canceled", caughtBy: "exact/caller canceled",
 		open: wrapped(func(s core.Store) core.Store { return callerGone{s} })},
-	{name: "shows counters of a while ago", caughtBy: "exact/seen at once", machine: true,
+	{name: "returns outdated counters", caughtBy: "exact/seen at once", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return &showsOld{Store: s, old: map[core.CounterID]core.Counter{}} })},
 	{name: "returns counters sorted", caughtBy: "counter/batch",
 		open: wrapped(func(s core.Store) core.Store { return sortsCounters{s} })},
@@ -76,7 +76,7 @@ func (s altering) Consume(ctx context.Context, c *core.Consumption) (core.Consum
 	return s.Store.Consume(ctx, &changed)
 }
 
-// recounting changes every counter that is read.
+// recounting changes every result of Counters.
 type recounting struct {
 	core.Store
 	alter func(core.CounterID, *core.Counter)
@@ -102,7 +102,7 @@ func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core
 	if err != nil || !v.Allowed || v.Usage.Used+c.Cost > c.Limit {
 		return core.ConsumeResult{Usage: v.Usage}, err
 	}
-	runtime.Gosched() // somebody else may do the same now
+	runtime.Gosched() // other goroutines may run the same steps here
 	unlimited := *c
 	unlimited.Limit = core.MaxLimit
 	return s.Store.Consume(ctx, &unlimited)
@@ -158,8 +158,7 @@ func (s returnsBefore) Consume(ctx context.Context, c *core.Consumption) (core.C
 	return v, err
 }
 
-// opensEarlier counts what comes after a step of the clock over a boundary on a
-// counter of its own.
+// opensEarlier counts requests after a step back over a boundary on a separate counter.
 type opensEarlier struct {
 	core.Store
 	mu     sync.Mutex
@@ -181,8 +180,7 @@ func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.C
 	return s.Store.Consume(ctx, &earlier)
 }
 
-// callerGone writes the counter and then, if the caller is still there, the
-// history.
+// callerGone writes the counter, and the history only if ctx is not canceled.
 type callerGone struct{ core.Store }
 
 func (s callerGone) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
@@ -223,12 +221,12 @@ func (s sortsCounters) Counters(ctx context.Context, ids []core.CounterID) ([]co
 	return s.Store.Counters(ctx, sorted)
 }
 
-// forgetsUnused has room for so many counters. One that has to go is forgotten: the
-// next request finds another one.
+// forgetsUnused has a bounded number of counters. An evicted counter is lost: the next request
+// starts a new one.
 type forgetsUnused struct {
 	core.Store
 	mu     sync.Mutex
-	number map[string]int // of the counter that stands for that of a key
+	number map[string]int // of the counter that replaces the counter of a key
 	order  []string
 }
 
@@ -250,9 +248,9 @@ func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.
 	return s.Store.Consume(ctx, &other)
 }
 
-var brokenDrawn = []defect{
-	{name: "leaves out what users have drawn", caughtBy: "plan totals/of the plan", machine: true,
-		open: drawnAltered(func(d *core.PlanTotals) {
+var brokenPlanTotals = []defect{
+	{name: "leaves out the counters of users", caughtBy: "plan totals/of the plan", machine: true,
+		open: planTotalsEdited(func(d *core.PlanTotals) {
 			for _, u := range d.Top {
 				if u.Seq == 0 {
 					d.Used -= u.Used
@@ -260,34 +258,34 @@ var brokenDrawn = []defect{
 			}
 			d.Top = slices.DeleteFunc(d.Top, func(u core.CounterUsage) bool { return u.Seq == 0 })
 		})},
-	{name: "puts those that have drawn the least first", caughtBy: "plan totals/top", machine: true,
-		open: drawnAltered(func(d *core.PlanTotals) { slices.Reverse(d.Top) })},
-	{name: "puts keys before users that have drawn the same", caughtBy: "plan totals/top", machine: true,
-		open: drawnAltered(func(d *core.PlanTotals) {
+	{name: "sorts the top counters lowest first", caughtBy: "plan totals/top", machine: true,
+		open: planTotalsEdited(func(d *core.PlanTotals) { slices.Reverse(d.Top) })},
+	{name: "sorts keys before users of equal usage", caughtBy: "plan totals/top", machine: true,
+		open: planTotalsEdited(func(d *core.PlanTotals) {
 			slices.SortStableFunc(d.Top, func(a, b core.CounterUsage) int {
 				return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.Seq, a.Seq))
 			})
 		})},
-	{name: "adds up those alone that have drawn the most", caughtBy: "plan totals/top", machine: true,
-		open: drawnAltered(func(d *core.PlanTotals) {
+	{name: "adds up only the top counters", caughtBy: "plan totals/top", machine: true,
+		open: planTotalsEdited(func(d *core.PlanTotals) {
 			d.Used = 0
 			for _, u := range d.Top {
 				d.Used += u.Used
 			}
 		})},
-	{name: "has what was drawn in one window", caughtBy: "plan totals/window", machine: true,
+	{name: "uses the year for every period", caughtBy: "plan totals/window", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return alwaysOfYear{s} })},
-	{name: "has the first of many that have drawn", caughtBy: "plan totals/many",
-		open: wrapped(func(s core.Store) core.Store { return firstDrawn{s} })},
+	{name: "includes only the first thousand counters", caughtBy: "plan totals/many",
+		open: wrapped(func(s core.Store) core.Store { return firstThousand{s} })},
 }
 
-// editsPlanTotals changes what has been drawn.
+// editsPlanTotals changes the results of PlanTotals.
 type editsPlanTotals struct {
 	core.Store
 	change func(*core.PlanTotals)
 }
 
-func drawnAltered(change func(*core.PlanTotals)) func() Opened {
+func planTotalsEdited(change func(*core.PlanTotals)) func() Opened {
 	return wrapped(func(s core.Store) core.Store { return editsPlanTotals{s, change} })
 }
 
@@ -297,17 +295,17 @@ func (s editsPlanTotals) PlanTotals(ctx context.Context, account, plan string, p
 	return d, err
 }
 
-// alwaysOfYear has what was drawn in the year.
+// alwaysOfYear reads the usage of the year for every period.
 type alwaysOfYear struct{ core.Store }
 
 func (s alwaysOfYear) PlanTotals(ctx context.Context, account, plan string, _ core.Period, at time.Time, n int) (core.PlanTotals, error) {
 	return s.Store.PlanTotals(ctx, account, plan, core.Year, at, n)
 }
 
-// firstDrawn knows the first thousand that have drawn on a plan.
-type firstDrawn struct{ core.Store }
+// firstThousand adds up only the first thousand counters.
+type firstThousand struct{ core.Store }
 
-func (s firstDrawn) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (some core.PlanTotals, err error) {
+func (s firstThousand) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (some core.PlanTotals, err error) {
 	all, err := s.Store.PlanTotals(ctx, account, plan, p, at, math.MaxInt)
 	for _, u := range all.Top {
 		if u.Seq <= 1000 {

@@ -13,12 +13,12 @@ var closeCases = []testCase{
 	{name: "close/afterwards", run: closeAfterwards, own: true,
 		promise: "after Close every method returns ErrUnavailable"},
 	{name: "close/under load", run: closeUnderLoad, own: true,
-		promise: "a Consume beside Close is counted or returns ErrUnavailable; what was answered as allowed is there when the store is opened again"},
-	{name: "close/beside everything", run: closeBesideEverything, own: true,
-		promise: "every method beside Close does its work or returns ErrUnavailable"},
+		promise: "a Consume during Close is counted or returns ErrUnavailable; every answered one is there after reopening"},
+	{name: "close/during every method", run: closeBesideEverything, own: true,
+		promise: "every method called during Close does its work or returns ErrUnavailable"},
 }
 
-// calls returns a call of every method, on an account of inhabited.
+// calls returns a call of every method, on an account of filledAccount.
 func (e *env) calls(account string, k *core.Key) map[string]func(n string) error {
 	s, page := e.Store, core.Page{Number: 1, Size: 10}
 	return map[string]func(string) error{
@@ -58,7 +58,7 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 			_, err := s.Consume(e.ctx, &c)
 			return err
 		},
-		"look": func(string) error { c := cost(request(k, noon), 0); _, err := s.Consume(e.ctx, &c); return err },
+		"cost of 0": func(string) error { c := cost(request(k, noon), 0); _, err := s.Consume(e.ctx, &c); return err },
 		"denied": func(string) error {
 			c := limit(request(k, noon), core.Day, 0)
 			_, err := s.Consume(e.ctx, &c)
@@ -74,7 +74,7 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 			_, err := s.Days(e.ctx, core.DaysFilter{Account: account, PlanID: "plan_1"}, today, today)
 			return err
 		},
-		"Drawn": func(string) error {
+		"PlanTotals": func(string) error {
 			_, err := s.PlanTotals(e.ctx, account, "plan_1", core.Month, noon, 1)
 			return err
 		},
@@ -103,7 +103,7 @@ func closeAfterwards(e *env) {
 	e.same("the account after Close and more calls", before, e.snapshot(account))
 }
 
-// snapshotWithDenial waits for the denied request of calls before it looks.
+// snapshotWithDenial waits for the denied request of calls, and then reads the account.
 func (e *env) snapshotWithDenial(account string, k *core.Key) snapshot {
 	e.Helper()
 	e.awaitHistory(keyCounter(k), 4)
@@ -181,7 +181,7 @@ func closeBesideEverything(e *env) {
 				return
 			}
 			if err != nil {
-				e.Errorf("%s: got %v, want none or ErrUnavailable", names[i], err)
+				e.Errorf("%s: got %v, want nil or ErrUnavailable", names[i], err)
 				return
 			}
 		}

@@ -9,13 +9,13 @@ import (
 )
 
 var copyCases = []testCase{
-	{name: "copy/what is returned", run: copyReturned,
-		promise: "what a method returns is the caller's own copy: changing it changes nothing that is stored"},
-	{name: "copy/what is given", run: copyGiven,
-		promise: "what is given to a method may be changed by the caller afterwards"},
+	{name: "copy/results", run: copyReturned,
+		promise: "results are copies: changing one changes nothing in the store"},
+	{name: "copy/arguments", run: copyGiven,
+		promise: "the caller may change its arguments after the call"},
 }
 
-// fullResources returns new resources of which every member points to something.
+// fullResources returns new resources with every pointer and slice set.
 func fullResources(account string) (u *core.User, p *core.Plan, k *core.Key) {
 	u, p = newUser(account, "user"), newPlan(account, "plan_1")
 	u.Email, u.Metadata = new("user@example.com"), json.RawMessage(`{"a":1}`)
@@ -26,7 +26,7 @@ func fullResources(account string) (u *core.User, p *core.Plan, k *core.Key) {
 	return u, p, k
 }
 
-// The spoilers write over everything that a resource points to.
+// overwriteUser, overwritePlan and overwriteKey change everything that a resource points to.
 func overwriteUser(u *core.User) {
 	*u.Email, u.Metadata[2] = "spoilt", 'x'
 	u.Name = "spoilt"
@@ -61,7 +61,7 @@ func copyReturned(e *env) {
 	got.Histories[0][0].Endpoint = "/spoilt"
 	got.Owners[0].Name = "spoilt"
 	e.overwriteResults(account, u.ID, p.ID, k.ID)
-	e.same("what is stored after changing what was read", want, e.snapshot(account))
+	e.same("the account after changing results", want, e.snapshot(account))
 
 	failure := errors.New("no")
 	read := func(tx core.Tx) error {
@@ -77,14 +77,14 @@ func copyReturned(e *env) {
 		return nil
 	}
 	e.update(account, read)
-	e.same("what is stored after changing what a transaction read", want, e.snapshot(account))
+	e.same("the account after changing results of a transaction", want, e.snapshot(account))
 	e.isErr("Update", e.Store.Update(e.ctx, account, func(tx core.Tx) error {
 		return errors.Join(read(tx), failure)
 	}), failure)
-	e.same("what is stored after a transaction that failed", want, e.snapshot(account))
+	e.same("the account after a failed transaction", want, e.snapshot(account))
 }
 
-// overwriteResults changes what the single look-ups return.
+// overwriteResults changes the results of the methods that return one resource.
 func (e *env) overwriteResults(account string, user int64, plan, key string) {
 	e.Helper()
 	u, err := e.Store.User(e.ctx, account, user)
@@ -112,7 +112,7 @@ func copyGiven(e *env) {
 		givenUser, givenPlan, _ := fullResources(account)
 		err := errors.Join(tx.PutUser(givenUser), tx.PutPlan(givenPlan))
 		u.ID, p.Seq = givenUser.ID, givenPlan.Seq
-		overwriteUser(givenUser) // before the transaction has ended
+		overwriteUser(givenUser) // before the end of the transaction
 		overwritePlan(givenPlan)
 		return err
 	})

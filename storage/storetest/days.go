@@ -9,39 +9,39 @@ import (
 
 var dayCases = []testCase{
 	{name: "days/allowed and denied", run: daysAllowedAndDenied,
-		promise: "Days has the cost of what was allowed and of what was denied, in the history or not, of what is a repeat or costs nothing nothing"},
+		promise: "Days returns the allowed and the denied cost, recorded in the history or not; repeats and requests of cost 0 are not included"},
 	{name: "days/range", run: daysRange,
-		promise: "Days has each day from the first to the last, in that order and without a gap"},
-	{name: "days/whose", run: daysWhose,
-		promise: "a key has the days of its requests, a user those with its keys, a plan those of its keys and what the counters of its users decided, an account those of its users"},
+		promise: "Days returns each day from first to last, in that order and without a gap"},
+	{name: "days/filter", run: daysWhose,
+		promise: "the days of a key have its requests; of a user, the requests with its keys; of a plan, the requests of its keys and those that the counters of its users decided; of an account, the requests of its users"},
 	{name: "days/clock steps back", run: daysClockStepsBack,
 		promise: "each number of a day is left only for a later day"},
 	{name: "days/many days", run: daysMany,
-		promise: "DaysKept days are kept, also when the store is opened again in between"},
+		promise: "DaysKept days are kept, also after reopening"},
 	{name: "days/exact", run: daysExact,
-		promise: "of any number of concurrent requests each is in the days once"},
+		promise: "each of many concurrent requests is in the days once"},
 	{name: "days/deleted", run: daysDeleted,
-		promise: "deleting a key forgets its days and leaves those of its user, which take leave with the user"},
-	{name: "days/key changes hands", run: daysChangeHands,
-		promise: "a key keeps its days when it becomes another user's, and each user has those of the requests made while it was its own"},
+		promise: "deleting a key deletes its days and keeps those of its user; deleting the user deletes them"},
+	{name: "days/key moved", run: daysChangeHands,
+		promise: "a key that moves to another user keeps its days; each user has the days of the requests made while the key was its own"},
 	{name: "days/set", run: daysSet, imports: true,
-		promise: "SetDays puts days in place of those of a key or user, and CounterDays returns them; what a counter allowed on the day of its tally is what that says"},
+		promise: "SetDays replaces the days of a key or user, and CounterDays returns them; the day of the day window has the usage of that window"},
 	{name: "days/set and counted on", run: daysSetCountedOn, imports: true,
-		promise: "what is counted after SetDays is added to the days that were set"},
-	{name: "days/not there", run: daysNotThere, imports: true,
-		promise: "SetDays of a missing key or user is ErrKeyNotFound or ErrUserNotFound, and CounterDays of one is empty"},
+		promise: "requests after SetDays are added to the days that were set"},
+	{name: "days/missing", run: daysNotThere, imports: true,
+		promise: "SetDays of a missing key or user is ErrKeyNotFound or ErrUserNotFound; CounterDays of one is empty"},
 }
 
-const today = core.Date(20524) // that of noon
+const today = core.Date(20524) // the day of noon
 
-// onDay returns the request so many days later.
+// onDay returns the request a number of days later.
 func onDay(c core.Consumption, days int) core.Consumption {
 	c.Entry.At = c.Entry.At.AddDate(0, 0, days)
 	return c
 }
 
-// wantDays fails unless the days from the first on have the traffic, allowed and denied in
-// turn.
+// wantDays fails unless the days from first on have the traffic in numbers: allowed and denied of
+// the first day, then of the next.
 func (e *env) wantDays(of core.DaysFilter, first core.Date, numbers ...int64) {
 	e.Helper()
 	want := make([]core.DayTotals, len(numbers)/2)
@@ -162,8 +162,8 @@ func daysClockStepsBack(e *env) {
 	k := e.user1("key_1")[0]
 	c := request(k, noon)
 	e.allowed(onDay(c, 2))
-	e.allowed(c)                      // in the window of two days later
-	e.denied(limit(c, core.Month, 0)) // nothing was denied later
+	e.allowed(c)                      // counts in the window two days later
+	e.denied(limit(c, core.Month, 0)) // no later day has denials
 	e.allowed(cost(onDay(c, 1), 3))
 	e.denied(limit(onDay(c, 3), core.Month, 0))
 	e.denied(cost(limit(onDay(c, 1), core.Month, 0), 5))
@@ -289,7 +289,7 @@ func daysChangeHands(e *env) {
 	}
 }
 
-// someDays returns days of which the last is that of noon.
+// someDays returns days up to the day of noon.
 func someDays(n int64, shared bool) (list []core.CounterDay) {
 	for _, ago := range []core.Date{core.DaysKept - 1, 200, 100, 7, 1, 0} {
 		day := core.CounterDay{Date: today - ago, Traffic: core.Traffic{Allowed: n + int64(ago), Denied: int64(ago % 3)}}
@@ -301,7 +301,7 @@ func someDays(n int64, shared bool) (list []core.CounterDay) {
 	return list
 }
 
-// wantCounterDays fails unless the days are kept.
+// wantCounterDays fails unless the days are stored.
 func (e *env) wantCounterDays(id core.CounterID, want []core.CounterDay) {
 	e.Helper()
 	got, err := e.importer().CounterDays(e.ctx, id)
@@ -364,7 +364,7 @@ func daysSetCountedOn(e *env) {
 	}
 }
 
-// wantLatestDays is wantCounterDays without the first day, whose time may be over.
+// wantLatestDays is wantCounterDays without the first day, which may have expired.
 func (e *env) wantLatestDays(id core.CounterID, want []core.CounterDay) {
 	e.Helper()
 	got, err := e.importer().CounterDays(e.ctx, id)

@@ -10,15 +10,15 @@ import (
 
 var importCounterCases = []testCase{
 	{name: "import/counters", run: importCounters, imports: true,
-		promise: "SetCounters puts counters in place of others, larger or smaller, whole, and the histories stay"},
+		promise: "SetCounters replaces counters as a whole, by larger or smaller values, and does not change histories"},
 	{name: "import/counters decide", run: importCountersDecide, imports: true,
 		promise: "a counter that was set decides the next request"},
 	{name: "import/many counters", run: importManyCounters, imports: true,
-		promise: "SetCounters takes MaxImport counters at once, and each is durable when it returns"},
-	{name: "import/counters not there", run: importCountersNotThere, imports: true,
-		promise: "a counter of a missing key or user is ErrKeyNotFound or ErrUserNotFound, and what was deleted does not come back"},
-	{name: "import/counters beside counting", run: importCountersBesideCounting, imports: true,
-		promise: "a Consume comes before SetCounters, and is forgotten, or after it, and counts on top"},
+		promise: "SetCounters accepts MaxImport counters, and all are durable when it returns"},
+	{name: "import/counters missing", run: importCountersNotThere, imports: true,
+		promise: "a counter of a missing key or user is ErrKeyNotFound or ErrUserNotFound, and nothing deleted comes back"},
+	{name: "import/counters while counting", run: importCountersBesideCounting, imports: true,
+		promise: "a concurrent Consume happens before SetCounters, and is overwritten, or after it, and counts on top"},
 	{name: "import/closed", run: importClosed, imports: true, own: true,
 		promise: "after Close AppendHistory, SetCounters, SetDays and CounterDays return ErrUnavailable"},
 }
@@ -29,7 +29,7 @@ func (e *env) setCounters(ids []core.CounterID, counters ...core.Counter) {
 	e.ok("SetCounters", e.importer().SetCounters(e.ctx, ids, counters))
 }
 
-// windowed returns a counter with windows of different times and other numbers in each.
+// windowed returns a counter with windows of different times and different usages.
 func windowed(n int64, denied int64) (c core.Counter) {
 	for _, p := range core.Periods() {
 		at := noon.AddDate(int(p)%3-1, int(p), 3*int(p))
@@ -183,7 +183,7 @@ func importCountersBesideCounting(e *env) {
 	e.same("the account after reopening", before, e.snapshot(k.AccountID))
 }
 
-// closed reports whether a channel is.
+// closed reports whether a channel is closed.
 func closed(ch <-chan struct{}) bool {
 	select {
 	case <-ch:

@@ -59,8 +59,7 @@ func importNumbers(e *env) {
 	e.wantKeys(account, core.KeyFilter{}, "key_2", "key_next")
 }
 
-// importPutAgain deletes and puts again the same things a few times, with and without
-// opening the store in between.
+// importPutAgain deletes and puts the same resources several times, with and without reopening.
 func importPutAgain(e *env) {
 	keys := e.user1("key_1", "key_2")
 	account, k, other := keys[0].AccountID, *keys[0], *keys[1]
@@ -108,12 +107,12 @@ func importPutAgain(e *env) {
 	e.noKey(account, k.ID, 1)
 }
 
-// importNumberAtOnce gives the number of a key to another one in the transaction that deletes
-// it.
+// importNumberAtOnce gives the number of a key to another key in the transaction that deletes the
+// first.
 func importNumberAtOnce(e *env) {
 	k := e.user1("key_m")[0]
 	account := k.AccountID
-	for i, id := range []string{"key_a", "key_z"} { // before and after it by name
+	for i, id := range []string{"key_a", "key_z"} { // sorted before and after the first key
 		e.allowed(request(k, noon))
 		next := newKey(account, id, 1, "plan_1")
 		next.Seq = k.Seq
@@ -132,8 +131,8 @@ func importNumberAtOnce(e *env) {
 	}
 }
 
-// importPutAgainMoved puts a key again that had been with other users before it was deleted,
-// and moves it there again.
+// importPutAgainMoved deletes a key that has had several users, puts it again, and moves it to them
+// again.
 func importPutAgainMoved(e *env) {
 	k := e.user1("key_1")[0]
 	account := k.AccountID
@@ -166,7 +165,7 @@ func importPutAgainMoved(e *env) {
 	}
 }
 
-// putAgainEmpty fails unless keys of the user 1 are as if they were new.
+// putAgainEmpty fails unless the keys of the user 1 are unused.
 func (e *env) putAgainEmpty(when string, keys ...*core.Key) {
 	e.Helper()
 	for _, k := range keys {

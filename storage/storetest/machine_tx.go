@@ -10,14 +10,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// errAborted ends transactions that are to change nothing.
+// errAborted ends transactions that must change nothing.
 var errAborted = errors.New("given up")
 
-// step is one call of a transaction. It makes anew what it gives to the store, so
-// that it can be run any number of times, on both stores.
+// step is one call of a transaction. It creates new arguments for each run, so that it can run any
+// number of times, on both stores.
 type step func(core.Tx) (any, error)
 
-// txPlan collects the steps of one transaction. Each thing is written once.
+// txPlan collects the steps of one transaction. Each resource is written at most once.
 type txPlan struct {
 	*machine
 	t       *rapid.T
@@ -27,7 +27,7 @@ type txPlan struct {
 	touched map[string]bool
 }
 
-// change runs a transaction and looks for what it changed wherever that is found.
+// change runs a transaction and compares its changes in every view of them.
 func (m *machine) change(t *rapid.T) {
 	d := m.update(t)
 	page := core.Page{Number: 1, Size: 100}
@@ -48,8 +48,8 @@ func (m *machine) change(t *rapid.T) {
 	}
 }
 
-// update runs a transaction of a few reads and then a few writes, which sometimes
-// gives up at its end.
+// update runs a transaction of a few reads and then a few writes. Some transactions fail at their
+// end.
 func (m *machine) update(t *rapid.T) *txPlan {
 	d := &txPlan{machine: m, t: t, account: m.account(t), touched: map[string]bool{}}
 	for range rapid.IntRange(1, 4).Draw(t, "writes") {
@@ -90,8 +90,7 @@ func (m *machine) update(t *rapid.T) *txPlan {
 	return d
 }
 
-// touch reports whether a thing may still be written in this transaction, and
-// notes it.
+// touch reports whether this transaction has not yet written a resource, and marks it as written.
 func (d *txPlan) touch(format string, args ...any) bool {
 	name := fmt.Sprintf(format, args...)
 	if d.touched[name] {
@@ -104,7 +103,7 @@ func (d *txPlan) touch(format string, args ...any) bool {
 func (d *txPlan) read(do step)  { d.reads = append(d.reads, do) }
 func (d *txPlan) write(do step) { d.writes = append(d.writes, do) }
 
-// usersNow, plansNow and keysNow list what the account has now.
+// usersNow, plansNow and keysNow return the current resources of the account.
 func (d *txPlan) usersNow() []*core.User {
 	us, _, _ := d.model.Users(d.e.ctx, d.account, core.UserFilter{}, core.Page{Number: 1, Size: 1000})
 	return us
@@ -120,7 +119,7 @@ func (d *txPlan) keysNow() []*core.Key {
 	return ks
 }
 
-// planID draws the ID of a plan, "" or one that is not there.
+// planID draws the id of a plan, "" or a missing id.
 func (m *machine) planID(t *rapid.T, account string) string {
 	ids := []string{"", "plan_missing"}
 	ps, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})
@@ -130,11 +129,11 @@ func (m *machine) planID(t *rapid.T, account string) string {
 	return rapid.SampledFrom(ids).Draw(t, "plan")
 }
 
-// emails are few, so that they clash.
+// emails is short, so that users clash.
 var emails = []string{"", "a@example.com", "A@Example.com", "ä@example.com", "Ä@EXAMPLE.com", "b@example.com"}
 
-// putUser writes a new or a known user. Of one transaction only one user is
-// written: what it does to the email of another one is not promised.
+// putUser writes a new or an existing user. It writes at most one user in a transaction: the
+// contract leaves open how a second user affects the email of the first.
 func (d *txPlan) putUser() {
 	if !d.touch("a user") {
 		return
@@ -183,7 +182,7 @@ func (d *txPlan) putPlan() {
 	})
 }
 
-// putKey writes a new key, or a known one with another user, plan, status or value.
+// putKey writes a new key, or an existing one with another user, plan, status or value.
 func (d *txPlan) putKey() {
 	users := d.usersNow()
 	if len(users) == 0 || d.touched["the deletion of a user"] {
@@ -212,7 +211,7 @@ func (d *txPlan) putKey() {
 	})
 }
 
-// keyRef draws a key that the account has, or a new one.
+// keyRef draws a key of the account, or a new one.
 func (d *txPlan) keyRef() *keyRef {
 	if known := d.keysNow(); len(known) > 0 && rapid.IntRange(0, 2).Draw(d.t, "known") > 0 {
 		id := rapid.SampledFrom(known).Draw(d.t, "key").ID
@@ -226,8 +225,7 @@ func (d *txPlan) keyRef() *keyRef {
 	return &d.keys[len(d.keys)-1]
 }
 
-// regenerate sometimes gives a key its next value, with or without keeping the
-// earlier ones.
+// regenerate sometimes gives a key its next value, with or without its earlier ones.
 func (d *txPlan) regenerate(ref *keyRef, k *core.Key) {
 	if ref.values > 0 && rapid.IntRange(0, 2).Draw(d.t, "regenerate") > 0 {
 		return
@@ -243,8 +241,7 @@ func (d *txPlan) regenerate(ref *keyRef, k *core.Key) {
 	}
 }
 
-// deleteUser deletes a user, unless the transaction writes a key: it could be one
-// of its.
+// deleteUser deletes a user, unless the transaction writes a key, which could belong to that user.
 func (d *txPlan) deleteUser() {
 	known := d.usersNow()
 	if len(known) == 0 || d.writesKeys() || !d.touch("a user") {

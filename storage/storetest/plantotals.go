@@ -10,19 +10,19 @@ import (
 
 var planTotalsCases = []testCase{
 	{name: "plan totals/of the plan", run: planTotalsOfPlan,
-		promise: "Drawn has the counters of the keys and of the users whose PlanID it is now, and no others"},
+		promise: "PlanTotals adds up the counters of exactly the keys and users that have the plan as PlanID now"},
 	{name: "plan totals/top", run: planTotalsTop,
-		promise: "Most has the n counters that have used the most, the most first, then users by id before keys by Seq, and none that has used nothing"},
+		promise: "Top has the n counters with the highest usage above 0, highest first; of equal usage users by id, then keys by Seq"},
 	{name: "plan totals/window", run: planTotalsWindow,
-		promise: "what was used is that of the window of the period at the time, or of a later one that the counter has seen"},
+		promise: "the usage is that of the window of the period at the given time, or of a later window that the counter has seen"},
 	{name: "plan totals/many", run: planTotalsMany,
-		promise: "Drawn has every one of many counters once, also when the store is opened again"},
+		promise: "PlanTotals includes each of many counters once, also after reopening"},
 	{name: "plan totals/seen at once", run: planTotalsSeenAtOnce,
-		promise: "Drawn has every Consume that has returned"},
+		promise: "PlanTotals includes every Consume that has returned"},
 }
 
-// wantPlanTotals fails unless the counters that draw on a plan have used so much in all, and
-// those that have used the most are these: the id of a key or user, and what it has used.
+// wantPlanTotals fails unless the totals of a plan are used, and the top counters are top, each
+// written as the id of a key or user and its usage.
 func (e *env) wantPlanTotals(account, plan string, p core.Period, at time.Time, n int, used int64, most ...string) {
 	e.Helper()
 	d, err := e.Store.PlanTotals(e.ctx, account, plan, p, at, n)
@@ -49,8 +49,8 @@ func (e *env) wantPlanTotals(account, plan string, p core.Period, at time.Time, 
 	e.same(what+": the most", strings.Join(most, ", "), strings.Join(got, ", "))
 }
 
-// twoPlans returns what a new account has: a user on plan_1 with a key that shares it and one of
-// its own on plan_2, and a second user on plan_2 with another key that shares that.
+// twoPlans creates two users in a new account. The first has plan_1, a key that shares it, and a
+// key of its own on plan_2. The second has plan_2 and a key that shares it.
 func (e *env) twoPlans() (second *core.User, shared, own, other *core.Key) {
 	e.Helper()
 	account := e.account()
@@ -82,7 +82,7 @@ func planTotalsOfPlan(e *env) {
 	e.put(own, second)
 	e.wantPlanTotals(account, "plan_1", core.Month, noon, 10, 3, "key_own 2", "1 1")
 	e.wantPlanTotals(account, "plan_2", core.Month, noon, 10, 0)
-	own.UserID = 2 // a key takes its counter along
+	own.UserID = 2 // a key keeps its counter
 	e.put(own)
 	e.wantPlanTotals(account, "plan_1", core.Month, noon, 10, 3, "key_own 2", "1 1")
 	e.deleteKeys(account, own.ID)
@@ -100,7 +100,7 @@ func planTotalsTop(e *env) {
 		users = append(users, u)
 	}
 	e.put(append(users, newPlan(account, "plan_1"))...)
-	for i := range 6 { // the first two draw on the plans of their users
+	for i := range 6 { // the first two keys have no plan of their own
 		plan := ""
 		if i >= 2 {
 			plan = "plan_1"

@@ -6,9 +6,9 @@ import (
 
 var reopenCases = []testCase{
 	{name: "reopen/everything", run: reopenEverything,
-		promise: "a write that has returned without an error is there when the store is opened again"},
+		promise: "a write that returned without an error is there after reopening"},
 	{name: "reopen/after every step", run: reopenAfterEveryStep,
-		promise: "what was written last before the store is opened again is there, and what was deleted last is not"},
+		promise: "the last write before reopening is there, and the last deletion is done"},
 }
 
 func reopenEverything(e *env) {

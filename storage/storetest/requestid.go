@@ -10,33 +10,33 @@ import (
 
 var requestIDCases = []testCase{
 	{name: "request id/counted once", run: requestIDCountedOnce,
-		promise: "a request that is asked again with its id writes nothing: no usage, no last use, no history"},
+		promise: "a repeat writes nothing: no usage, no last use, no history"},
 	{name: "request id/first answer", run: requestIDFirstAnswer,
-		promise: "a request that is asked again gets the first answer, with its usage, its window and its terms, whatever limit, plan and usage are now"},
+		promise: "a repeat gets the first answer, with its usage, window and terms, whatever the limit, plan and usage are now"},
 	{name: "request id/of the user's counter", run: requestIDShared,
-		promise: "when the user's counter decides, a request that is asked again gets its usage as it was, and counts on neither counter"},
+		promise: "if the counter of the user decides, a repeat gets its first usage, and counts on neither counter"},
 	{name: "request id/for 24 hours", run: requestIDRetention,
-		promise: "an id is remembered for 24 hours of the clock of the requests from its count on, and then it is a new one"},
+		promise: "an id is remembered for 24 hours from its count, by the clock of the requests; then it is new"},
 	{name: "request id/per key", run: requestIDPerKey,
 		promise: "the same id of another key, also of another account, is another request"},
 	{name: "request id/exact", run: requestIDExact,
-		promise: "ids are the same only when they are the same string, up to 128 bytes"},
+		promise: "ids are compared byte by byte, up to 128 bytes"},
 	{name: "request id/none", run: requestIDNone,
 		promise: "requests without an id are all different"},
 	{name: "request id/denied", run: requestIDDenied,
 		promise: "a denied request is not remembered: the same id may be allowed later, and each denial is in the history"},
 	{name: "request id/cost of 0", run: requestIDLook,
-		promise: "a look is not remembered: the same id counts later"},
+		promise: "a request of cost 0 is not remembered: the same id counts later"},
 	{name: "request id/key changed", run: requestIDKeyChanged,
 		promise: "a key that is regenerated, moved to another user or to another plan keeps its ids"},
 	{name: "request id/deleted", run: requestIDDeleted,
-		promise: "deleting a key forgets its ids: what is not there gets no first answer, and a new key of that name has none"},
+		promise: "deleting a key forgets its ids: a missing key gets no first answer, and a new key with its id has none"},
 	{name: "request id/reopen", run: requestIDReopen,
-		promise: "an id is remembered when the store is opened again, with its first answer, and no longer than before"},
+		promise: "an id is remembered after reopening, with its first answer, and expires at the same time"},
 	{name: "request id/many", run: requestIDMany,
-		promise: "each of thousands of ids is remembered, however many came after it"},
+		promise: "each of thousands of ids is remembered, however many came later"},
 	{name: "request id/copy", run: requestIDCopy,
-		promise: "the terms of a first answer are the caller's own copy, and what was given may be changed afterwards"},
+		promise: "the terms of a first answer are a copy, and the caller may change its arguments after the call"},
 }
 
 // withRequestID returns the request with an id.
@@ -45,7 +45,7 @@ func withRequestID(c core.Consumption, id string) core.Consumption {
 	return c
 }
 
-// counts fails unless a request is allowed and counted, as none before.
+// counts fails unless a request is allowed and counted as a new one.
 func (e *env) counts(c core.Consumption) core.Usage {
 	e.Helper()
 	v := e.consume(c)
@@ -56,7 +56,7 @@ func (e *env) counts(c core.Consumption) core.Usage {
 	return v.Usage
 }
 
-// repeats fails unless a request gets the answer that first got.
+// repeats fails unless a request gets the answer first.
 func (e *env) repeats(c, first core.Consumption, usage core.Usage) {
 	e.Helper()
 	want := core.ConsumeResult{Usage: usage, Allowed: true, FirstTerms: &first.Terms}
@@ -113,7 +113,7 @@ func requestIDFirstAnswer(e *env) {
 	e.counts(day)
 	e.denied(day)
 	e.denied(withRequestID(day, "third"))
-	check() // used up
+	check() // the quota is used up
 	day.Entry.At = evening.Add(time.Hour)
 	e.counts(day)
 	check() // in the next window
@@ -130,7 +130,7 @@ func requestIDShared(e *env) {
 	e.same("usage", core.Usage{Window: core.Week.Window(noon), Used: 2}, usage)
 	e.denied(limit(request(b, noon), core.Week, 2))
 	e.repeats(first, first, usage)
-	a.PlanID = own.PlanID // decides by itself now
+	a.PlanID = own.PlanID // the counter of the key decides now
 	e.repeats(withRequestID(request(a, noon), "id"), first, usage)
 	e.counts(withRequestID(limit(request(b, noon), core.Week, 3), "id"))
 	e.wantUsed(userCounter(a), core.Week, noon, 3)
@@ -159,7 +159,7 @@ func requestIDRetention(e *env) {
 
 func requestIDPerKey(e *env) {
 	keys := append(e.user1("key_1", "key_2"), e.user1("key_1")...)
-	for i, k := range keys { // the last is of another account, with the same ids
+	for i, k := range keys { // the last key is of another account, with the same ids
 		c := withRequestID(cost(request(k, noon), int64(i+1)), "id")
 		usage := e.counts(c)
 		e.same("usage of "+k.AccountID+" "+k.ID, core.Usage{Window: core.Month.Window(noon), Used: int64(i + 1)}, usage)

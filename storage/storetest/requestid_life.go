@@ -64,7 +64,7 @@ func requestIDDeleted(e *env) {
 	refused(gone, core.ErrKeyNotFound)
 	renew(gone)
 
-	stale := *moved // its user is deleted when it has moved away
+	stale := *moved // its former user is deleted after the move
 	moved.UserID = 1
 	e.put(moved)
 	e.deleteUsers(account, 2)
@@ -107,8 +107,8 @@ func requestIDReopen(e *env) {
 	e.wantUsed(userCounter(shared), core.Month, noon, 4)
 }
 
-// requestIDMany gives thousands of ids to requests with a few keys, so that a store
-// that keeps some in memory has to look others up.
+// requestIDMany uses thousands of ids with a few keys, so that a store with a cache of ids has to
+// read some.
 func requestIDMany(e *env) {
 	const n, callers = 4000, 64
 	keys := e.user1("key_1", "key_2", "key_3", "key_4")

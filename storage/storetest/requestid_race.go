@@ -14,17 +14,17 @@ var requestIDRaceCases = []testCase{
 	{name: "request id/at once", run: requestIDAtOnce,
 		promise: "of concurrent requests with one id one counts, and all get its answer"},
 	{name: "request id/at once with a quota", run: requestIDAtOnceWithQuota,
-		promise: "of concurrent requests with many ids exactly as many ids are allowed as fit, and who asks with the same id is answered alike"},
-	{name: "request id/other ids meanwhile", run: requestIDMeanwhile,
-		promise: "a first answer is the one that was given, also when other requests count at the same time"},
-	{name: "request id/beside close", run: requestIDBesideClose, own: true,
-		promise: "a count and its id are one step: what was answered, the first time or again, is remembered when the store is opened again, and what was not can be asked again and is counted once"},
+		promise: "of concurrent requests with many ids, the allowed ids fill the limit exactly, and requests with the same id get the same answer"},
+	{name: "request id/with other ids", run: requestIDMeanwhile,
+		promise: "a repeat gets the answer that the first request got, also while other requests count"},
+	{name: "request id/during close", run: requestIDBesideClose, own: true,
+		promise: "a count and its id are stored in one step: an answered request is remembered after reopening; any other can be repeated and counts once"},
 }
 
-// resultsByID are the answers to concurrent requests, by id.
+// resultsByID holds the results of concurrent requests, by id.
 type resultsByID struct {
 	mu      sync.Mutex
-	firsts  map[string]int // how many were no repeats
+	firsts  map[string]int // results that were no repeats
 	answers map[string]core.ConsumeResult
 }
 
@@ -32,7 +32,7 @@ func newTwins() *resultsByID {
 	return &resultsByID{firsts: map[string]int{}, answers: map[string]core.ConsumeResult{}}
 }
 
-// add notes an answer, and fails when another one to the same id was different.
+// add stores a result, and fails if another result of the same id differs.
 func (w *resultsByID) add(e *env, c *core.Consumption, v core.ConsumeResult) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,8 +51,7 @@ func (w *resultsByID) add(e *env, c *core.Consumption, v core.ConsumeResult) {
 	}
 }
 
-// wantFirsts fails unless each id that was allowed was counted once, and so many
-// were.
+// wantFirsts fails unless each allowed id was counted once, and the number of allowed ids is right.
 func (w *resultsByID) wantFirsts(e *env, want int) {
 	e.Helper()
 	allowed := 0
@@ -69,8 +68,7 @@ func (w *resultsByID) wantFirsts(e *env, want int) {
 	}
 }
 
-// ask makes n requests by each of the callers at once, all of them the same ones in
-// the same order.
+// ask makes n requests by each of the callers at once, all the same requests in the same order.
 func (w *resultsByID) ask(e *env, callers, n int, request func(n int) core.Consumption) {
 	e.parallel(callers, func(int) {
 		for i := range n {
@@ -187,7 +185,7 @@ func requestIDBesideClose(e *env) {
 		}
 	})
 	e.Store = e.Reopen(e)
-	for range 2 { // what was not answered counts now or has counted then
+	for range 2 { // an unanswered request counts now or has counted before
 		ids := map[string]int64{}
 		asked.Range(func(_, value any) bool {
 			c := value.(core.Consumption)

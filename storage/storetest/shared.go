@@ -8,11 +8,11 @@ import (
 
 var sharedCases = []testCase{
 	{name: "shared/one quota", run: sharedOneQuota,
-		promise: "when the user's counter decides, all keys without a plan of their own share it, and each request counts on its key's counter too"},
+		promise: "if the counter of the user decides, all keys without a plan of their own share it, and each request counts on the counter of its key, too"},
 	{name: "shared/own plan apart", run: sharedOwnPlanApart,
-		promise: "a request that the key's counter decides counts there alone"},
+		promise: "a request that the counter of the key decides counts only there"},
 	{name: "shared/change of plan", run: sharedChangeOfPlan,
-		promise: "every request counts on the key's counter, so that its usage is known under whatever plan it has next"},
+		promise: "every request counts on the counter of its key, so that its usage is known under the next plan"},
 }
 
 func sharedOneQuota(e *env) {

@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// snapshot is everything that an account has, to be compared as a whole.
+// snapshot is the whole content of an account.
 type snapshot struct {
 	Owners    []*core.OwnerKey
 	Users     []*core.User
@@ -19,7 +19,7 @@ type snapshot struct {
 	Days      [][]core.DayTotals // of the counters around noon
 }
 
-// snapshot reads everything that an account has.
+// snapshot reads the whole content of an account.
 func (e *env) snapshot(account string) snapshot {
 	e.Helper()
 	s := snapshot{
@@ -50,7 +50,7 @@ func (e *env) snapshot(account string) snapshot {
 	return s
 }
 
-// copied returns a copy that shares nothing with s.
+// copied returns a deep copy.
 func (e *env) copied(s snapshot) (c snapshot) {
 	e.Helper()
 	text, err := json.Marshal(s)

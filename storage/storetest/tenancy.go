@@ -10,11 +10,11 @@ import (
 
 var tenancyCases = []testCase{
 	{name: "tenancy/another account", run: tenancyAnotherAccount,
-		promise: "something of another account is reported like something that does not exist"},
+		promise: "a resource of another account is reported as missing"},
 	{name: "tenancy/missing account", run: tenancyMissingAccount,
-		promise: "a missing account is reported like something that does not exist, and nothing can be put into it"},
+		promise: "a resource of a missing account is reported as missing, and nothing can be put into such an account"},
 	{name: "tenancy/same ids", run: tenancySameIDs,
-		promise: "what two accounts have under the same ids is kept apart, also when the name of one account begins that of the other"},
+		promise: "resources of two accounts with the same ids are separate, even if the name of one account is a prefix of the other"},
 }
 
 // filledAccount returns an account with a user, a plan and a key with usage.
@@ -51,8 +51,7 @@ func tenancyMissingAccount(e *env) {
 	e.same("the account beside the missing one", before, e.snapshot(account))
 }
 
-// wantForeign fails unless an account has nothing, and cannot touch a key, its user or
-// its plan.
+// wantForeign fails if an account has any resource, or can change a key, its user or its plan.
 func (e *env) wantForeign(account string, k *core.Key) {
 	e.Helper()
 	_, err := e.Store.User(e.ctx, account, k.UserID)
@@ -97,7 +96,7 @@ func (e *env) wantForeign(account string, k *core.Key) {
 	}
 }
 
-// tenancySameIDs has an account whose ID begins that of a second one.
+// tenancySameIDs uses an account whose id is a prefix of that of a second one.
 func tenancySameIDs(e *env) {
 	short := e.account()
 	a, owner := newAccount(short + "0")

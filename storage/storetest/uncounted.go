@@ -9,8 +9,8 @@ import (
 
 var uncountedWindow = core.Month.Window(time.Unix(1_800_000_000, 0))
 
-// Uncounted returns a store that allows every request and counts none, and is s else:
-// what a benchmark measures over it is not the store's.
+// Uncounted returns s with a Consume that allows every request and counts nothing: a benchmark over
+// it measures the code above the store.
 func Uncounted(s core.Store) core.Store { return uncounted{s} }
 
 type uncounted struct{ core.Store }
