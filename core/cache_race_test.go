@@ -98,7 +98,7 @@ func TestCacheUnderAFlood(t *testing.T) {
 			}
 			return &k, nil
 		})
-	ask := func(from, to int) int64 {
+	get := func(from, to int) int64 {
 		before := loads.Load()
 		for k := from; k < to; k++ {
 			if _, err := c.get(t.Context(), k); (err == nil) != (k < known) {
@@ -107,14 +107,14 @@ func TestCacheUnderAFlood(t *testing.T) {
 		}
 		return loads.Load() - before
 	}
-	ask(0, known)
-	if n := ask(known, known+flood); n != flood {
+	get(0, known)
+	if n := get(known, known+flood); n != flood {
 		t.Errorf("%d reads of the store for %d unknown keys, want one for each", n, flood)
 	}
-	if n := ask(known+flood-5000, known+flood); n != 0 {
+	if n := get(known+flood-5000, known+flood); n != 0 {
 		t.Errorf("%d reads of the store for 5000 repeated unknown keys, want none", n)
 	}
-	if n := ask(0, known); n != 0 {
+	if n := get(0, known); n != 0 {
 		t.Errorf("%d reads of the store for cached keys, want none", n)
 	}
 	absent := 0

@@ -9,10 +9,8 @@ import (
 // Period is the calendar period of a plan, in UTC.
 type Period uint8
 
-// The periods. Their values index the tallies of a [Counter] and are stored: they
-// never change.
+// The periods. Each value is an index into Counter.Windows and is stored: it never changes.
 const (
-	// The periods. Each value is an index into Counter.Windows and is stored: it never changes.
 	Day   Period = iota // midnight to midnight
 	Week                // Monday to Monday, as in ISO 8601
 	Month               // the 1st to the 1st

@@ -231,13 +231,13 @@ func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage
 	if err != nil {
 		return nil, err
 	}
-	var drawn PlanTotals
+	var totals PlanTotals
 	err = s.runQuery(ctx, account, users+keys, func() error {
-		drawn, err = s.store.PlanTotals(ctx, account, id, pl.Period, s.now(), 0)
+		totals, err = s.store.PlanTotals(ctx, account, id, pl.Period, s.now(), 0)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &PlanUsage{Plan: pl, Users: users, Used: drawn.Used}, nil
+	return &PlanUsage{Plan: pl, Users: users, Used: totals.Used}, nil
 }

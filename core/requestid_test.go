@@ -62,7 +62,7 @@ func TestRepeatedDecision(t *testing.T) {
 	s := newService(&now)
 	acct, secret, _ := oneKey(t, s, 10)
 	r := core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 2, RequestID: "id"}
-	ask := func() core.Decision {
+	validate := func() core.Decision {
 		t.Helper()
 		d, err := s.Validate(t.Context(), acct, r)
 		if err != nil {
@@ -70,7 +70,7 @@ func TestRepeatedDecision(t *testing.T) {
 		}
 		return d
 	}
-	was := ask()
+	was := validate()
 	if was.Repeated || was.Plan.Name != "basic" {
 		t.Fatalf("the first decision: got repeated %t on %q, want a new one on %q", was.Repeated, was.Plan.Name, "basic")
 	}
@@ -79,7 +79,7 @@ func TestRepeatedDecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = now.Add(20 * time.Hour)
-	again := ask()
+	again := validate()
 	if !again.Repeated || !again.Allowed() || again.Usage != was.Usage || again.Remaining() != 8 {
 		t.Errorf("the second decision: got %+v, want the usage %+v again", again, was.Usage)
 	}
@@ -90,7 +90,7 @@ func TestRepeatedDecision(t *testing.T) {
 		t.Errorf("the second decision: got %+v, want its key and user", again)
 	}
 	r.RequestID = ""
-	if d := ask(); d.Repeated || d.Allowed() || d.Plan.Name != "renamed" {
+	if d := validate(); d.Repeated || d.Allowed() || d.Plan.Name != "renamed" {
 		t.Errorf("a request without an id: got %+v on %q, want denied on %q", d, d.Plan.Name, "renamed")
 	}
 }

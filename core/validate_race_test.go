@@ -50,7 +50,7 @@ func (m *moving) must(err error) {
 	}
 }
 
-func (m *moving) ask(secret string) core.Decision {
+func (m *moving) validate(secret string) core.Decision {
 	m.Helper()
 	d, err := m.svc.Validate(context.Background(), m.acct, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
 	m.must(err)
@@ -60,7 +60,7 @@ func (m *moving) ask(secret string) core.Decision {
 // expect fails unless the next decision has an outcome and, if plan is not "", a plan.
 func (m *moving) expect(what string, want core.Outcome, plan string) {
 	m.Helper()
-	d := m.ask(m.secret)
+	d := m.validate(m.secret)
 	if d.Outcome != want {
 		m.Fatalf("after %s: %s, want %s", what, d.Outcome, want)
 	}
@@ -143,7 +143,7 @@ func (m *moving) round(n int64) {
 	_, m.secret, err = m.svc.RegenerateKey(ctx, m.acct, m.key, 0)
 	m.must(err)
 	m.expect("regenerating the key", core.Allowed, m.of)
-	if d := m.ask(before); d.Outcome != core.Unknown {
+	if d := m.validate(before); d.Outcome != core.Unknown {
 		m.Fatalf("the value from before the regeneration: %s, want %s", d.Outcome, core.Unknown)
 	}
 }

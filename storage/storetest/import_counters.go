@@ -170,9 +170,9 @@ func importCountersBesideCounting(e *env) {
 		}
 	})
 	used := e.counter(keyCounter(k)).Windows
-	for p, tally := range used {
-		if tally.Used < high || tally.Used > high+calls.Load() || tally.Used != used[0].Used {
-			e.Errorf("usage in the %v: got %d, want the same in each period, %d and up to %d more", core.Period(p), tally.Used, high, calls.Load())
+	for p, w := range used {
+		if w.Used < high || w.Used > high+calls.Load() || w.Used != used[0].Used {
+			e.Errorf("usage in the %v: got %d, want the same in each period, %d and up to %d more", core.Period(p), w.Used, high, calls.Load())
 		}
 	}
 	if got := e.historyTotal(keyCounter(k)); int64(got) != calls.Load() {

@@ -154,7 +154,7 @@ func (m *machine) comparePlanTotals(t *rapid.T) {
 	for _, account := range m.accounts {
 		plans, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})
 		for _, pl := range append(plans, newPlan(account, "plan_missing")) {
-			m.both(t, "Drawn", func(s core.Store) (any, error) { return s.PlanTotals(m.e.ctx, account, pl.ID, period, at, n) })
+			m.both(t, "PlanTotals", func(s core.Store) (any, error) { return s.PlanTotals(m.e.ctx, account, pl.ID, period, at, n) })
 		}
 	}
 }

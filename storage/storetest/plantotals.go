@@ -26,7 +26,7 @@ var planTotalsCases = []testCase{
 func (e *env) wantPlanTotals(account, plan string, p core.Period, at time.Time, n int, used int64, most ...string) {
 	e.Helper()
 	d, err := e.Store.PlanTotals(e.ctx, account, plan, p, at, n)
-	e.ok("Drawn", err)
+	e.ok("PlanTotals", err)
 	var got []string
 	for _, u := range d.Top {
 		name := u.KeyID
@@ -44,7 +44,7 @@ func (e *env) wantPlanTotals(account, plan string, p core.Period, at time.Time, 
 			e.Errorf("a counter that draws on %s: got %+v, want the account %s and the Seq %d", plan, u, account, seq)
 		}
 	}
-	what := fmt.Sprintf("drawn on %s of %s in the %v of %v", plan, account, p, at)
+	what := fmt.Sprintf("totals of %s of %s in the %v of %v", plan, account, p, at)
 	e.same(what, used, d.Used)
 	e.same(what+": the most", strings.Join(most, ", "), strings.Join(got, ", "))
 }
@@ -137,7 +137,7 @@ func planTotalsWindow(e *env) {
 		e.reopen()
 	}
 	d, err := e.Store.PlanTotals(e.ctx, account, "plan_1", core.Day, noon, 9)
-	e.ok("Drawn", err)
+	e.ok("PlanTotals", err)
 	e.same("the windows of the most", []core.Window{core.Day.Window(later), core.Day.Window(noon)}, []core.Window{d.Top[0].Window, d.Top[1].Window})
 }
 

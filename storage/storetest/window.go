@@ -81,7 +81,7 @@ func windowBoundary(e *env) {
 		abroad := end.In(time.FixedZone("somewhere", -5*3600)) // still the day before
 		e.same(fmt.Sprintf("the first of the next %v", p), core.Usage{Window: next, Used: 1}, e.allowed(limit(request(k, abroad), p, 2)))
 		if c := e.counter(keyCounter(k)); c.Windows[p] != (core.WindowUsage{Start: end.Unix(), Used: 1}) {
-			e.Errorf("tally of the %v: got %+v, want one since %d", p, c.Windows[p], end.Unix())
+			e.Errorf("window of the %v: got %+v, want the start %d", p, c.Windows[p], end.Unix())
 		}
 	}
 }
