@@ -61,7 +61,7 @@ type SignInLink struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// The faults of signing in.
+// The errors of signing in.
 var (
 	// ErrSignIn means that the name or the password is wrong, or that the account has no password.
 	// It does not say which.

@@ -167,8 +167,8 @@ func (h *hasher) hash(ctx context.Context, rank int, password string) (string, e
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonLanes, b64(salt), b64(sum)), nil
 }
 
-// matches reports whether a password is that of a hash. With the hash "" it never is,
-// and takes as long.
+// matches reports whether a hash is that of a password. The hash "" matches no password, after the
+// same work.
 func (h *hasher) matches(ctx context.Context, rank int, hash, password string) (bool, error) {
 	if err := h.enter(ctx, rank); err != nil {
 		return false, err
@@ -188,7 +188,7 @@ func (h *hasher) matches(ctx context.Context, rank int, hash, password string) (
 	return subtle.ConstantTimeCompare(sum, p.sum) == 1 && hash != "", nil
 }
 
-// phc is a hash taken apart.
+// phc holds the parts of a hash.
 type phc struct {
 	time, memory uint32
 	lanes        uint8
