@@ -63,9 +63,9 @@ func (m *memoryModule) Tune(core.Store, core.Tunables) { memoryTuned.Add(1) }
 
 type flakyStore struct{ core.Store }
 
-func (s *flakyStore) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *flakyStore) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if memoryFails.Load() {
-		return core.Verdict{}, core.Unavailable(errors.New("pulled the plug"))
+		return core.ConsumeResult{}, core.Unavailable(errors.New("pulled the plug"))
 	}
 	return s.Store.Consume(ctx, c)
 }

@@ -7,13 +7,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // The bounds of signing in.
 const (
-	SignInLinkLife = 10 * time.Minute // a link works once, and no longer than this
-	SessionIdle    = 12 * time.Hour   // a session ends when it was not used for so long
+	SignInLinkLife = 10 * time.Minute // a link works once within this time
+	SessionIdle    = 12 * time.Hour   // a session ends after this time without use
 
 	MinPasswordLength = 12   // characters
 	MaxPasswordLength = 1024 // bytes
@@ -25,35 +24,35 @@ const (
 	BrowserLife = 180 * 24 * time.Hour
 	maxBrowsers = 20 // of an account; above it the oldest entry is dropped
 
-	seenEvery = 5 * time.Minute // resolution of Session.SeenAt
+	seenResolution = 5 * time.Minute // resolution of Session.SeenAt
 )
 
-// Access is how people sign in to an account.
+// Access holds the ways in which people sign in to an account.
 type Access struct {
 	Password string       `json:"password,omitempty"` // its argon2id hash in the PHC string format; "" for none
 	Links    []SignInLink `json:"links,omitempty"`    // unused
 	Sessions []Session    `json:"sessions,omitempty"`
-	Browsers []Browser    `json:"browsers,omitempty"` // that have signed in
+	Browsers []Browser    `json:"browsers,omitempty"` // known browsers
 }
 
-// Browser is a browser that has signed in. The secret does not sign in. It lets this browser
-// try passwords after strangers have used up the bound of the name.
+// Browser is a browser that has signed in. Its secret does not sign in. The secret lets this
+// browser try passwords after strangers have used up the bound of the account's name.
 type Browser struct {
-	Digest Digest    `json:"digest"`  // of the secret that the browser has
-	SeenAt time.Time `json:"seen_at"` // when it signed in last
+	Digest Digest    `json:"digest"`  // of the secret in the browser
+	SeenAt time.Time `json:"seen_at"` // last sign-in
 }
 
-// Client is the browser that asks to sign in.
+// Client is a browser that asks to sign in.
 type Client struct {
-	Address string // where it asks from
-	Browser string // the secret of a [Credentials] that it got before, "" for none
+	Address string // IP address
+	Browser string // Credentials.Browser of an earlier sign-in, "" for none
 }
 
 // Credentials are the secrets that a browser gets when it signs in.
 type Credentials struct {
-	Account string // its id, no secret
+	Account string // the id of the account; not secret
 	Session string
-	Browser string // to be kept for [BrowserLife], in place of an earlier one
+	Browser string // to be kept for [BrowserLife]; replaces an earlier one
 }
 
 // SignInLink is a secret that may be used once in place of a password.
@@ -62,43 +61,17 @@ type SignInLink struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// Session is a browser that is signed in.
-type Session struct {
-	Digest    Digest    `json:"digest"` // of the secret that the browser has
-	ByLink    bool      `json:"by_link,omitempty"`
-	CreatedAt time.Time `json:"created_at"`
-	SeenAt    time.Time `json:"seen_at"` // the last use, about
-
-	Spent     []Form    `json:"spent,omitempty"`     // the forms that were sent, see [Service.SpendForm]
-	FormsFrom time.Time `json:"forms_from,omitzero"` // older ones are not taken
-}
-
-// Form is a form that was sent.
-type Form struct {
-	ID string    `json:"id"`
-	At time.Time `json:"at"` // when it was given out
-}
-
-// SignedIn is who makes a request with a session.
-type SignedIn struct {
-	Account     *Account
-	Session     Session
-	HasPassword bool // the account has one
-
-	secret string // of the session
-}
-
-// The faults of signing in.
+// The errors of signing in.
 var (
-	// ErrSignIn means that nobody is let in: the name or the password is wrong, or the
-	// account has no password. It does not say which.
+	// ErrSignIn means that the name or the password is wrong, or that the account has no password.
+	// It does not say which.
 	ErrSignIn = &Error{Code: CodeUnauthorized, Message: "The name or the password is wrong"}
-	// ErrSignInLink means that a link was used, is too old or never was.
+	// ErrSignInLink means that a link was used, has expired or never existed.
 	ErrSignInLink = &Error{Code: CodeUnauthorized, Message: "This link was used already, or is older than ten minutes"}
-	// ErrSession means that a session has ended or never was.
+	// ErrSession means that a session has ended or never existed.
 	ErrSession = &Error{Code: CodeUnauthorized, Message: "Please sign in"}
-	// ErrManyPasswords means that too many wrong passwords were tried.
-	ErrManyPasswords = &Error{Code: CodeRateLimitExceeded, Message: "Too many wrong passwords: try again in 15 minutes, or sign in by a link"}
+	// ErrTooManyPasswords means that too many wrong passwords were tried.
+	ErrTooManyPasswords = &Error{Code: CodeRateLimitExceeded, Message: "Too many wrong passwords: try again in 15 minutes, or sign in by a link"}
 
 	errCurrent = invalid("current", "This is not the current password")
 )
@@ -111,26 +84,26 @@ const (
 	signInRandom  = 43 // letters or digits: more than 256 bits
 )
 
-// newSignInSecret returns a secret of an account.
+// newSignInSecret returns a new secret for signing in to an account.
 func newSignInSecret(prefix, account string) string {
 	return prefix + account + "-" + random(signInRandom)
 }
 
-// accountIn returns the account whose secret it is, if it has the form of one.
-func accountIn(secret, prefix string) (account string, ok bool) {
+// accountOfSecret returns the account id in a secret, if the secret is well formed.
+func accountOfSecret(secret, prefix string) (account string, ok bool) {
 	rest, ok := strings.CutPrefix(secret, prefix)
 	i := strings.LastIndexByte(rest, '-')
-	if !ok || len(secret) > maxSecretLength || i <= 0 || len(rest)-i-1 != signInRandom || !ownerBytes.hold(rest[i+1:]) {
+	if !ok || len(secret) > maxSecretLength || i <= 0 || len(rest)-i-1 != signInRandom || !ownerBytes.containsAll(rest[i+1:]) {
 		return "", false
 	}
 	return rest[:i], true
 }
 
-// same compares digests in a time that does not depend on them.
-func (d Digest) same(other Digest) bool { return subtle.ConstantTimeCompare(d[:], other[:]) == 1 }
+// equal compares digests in constant time.
+func (d Digest) equal(other Digest) bool { return subtle.ConstantTimeCompare(d[:], other[:]) == 1 }
 
-// NewSignInLink returns the secret of a link that signs in to the account with the name,
-// once, until a time. A name that no account has is [ErrAccountNotFound].
+// NewSignInLink returns the secret of a link that signs in once to the account with the name, and
+// when it expires. An unknown name is [ErrAccountNotFound].
 func (s *Service) NewSignInLink(ctx context.Context, name string) (a *Account, secret string, expires time.Time, err error) {
 	if a, err = s.AccountByName(ctx, name); err != nil {
 		return nil, "", time.Time{}, err
@@ -139,18 +112,18 @@ func (s *Service) NewSignInLink(ctx context.Context, name string) (a *Account, s
 	now := s.now()
 	expires = now.Add(SignInLinkLife)
 	_, err = s.store.UpdateAccess(ctx, a.ID, func(ac *Access) error {
-		ac.forgetEnded(now)
-		ac.Links = newest(append(ac.Links, SignInLink{DigestOf(secret), expires}), maxLinks)
+		ac.dropExpired(now)
+		ac.Links = lastN(append(ac.Links, SignInLink{DigestOf(secret), expires}), maxLinks)
 		return nil
 	})
 	return a, secret, expires, err
 }
 
-// SignInByLink uses a link up and returns the credentials of a new session. A link that
-// does not work is [ErrSignInLink]. No password is hashed: wrong passwords, however many,
+// SignInByLink uses up a link and returns the credentials of a new session. A link that does not
+// work is [ErrSignInLink]. SignInByLink hashes no password, so that wrong passwords, however many,
 // do not keep a link from working.
 func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Credentials, error) {
-	account, ok := accountIn(link, linkPrefix)
+	account, ok := accountOfSecret(link, linkPrefix)
 	if !ok {
 		return Credentials{}, ErrSignInLink
 	}
@@ -158,8 +131,8 @@ func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Cre
 	c := newCredentials(account)
 	_, err := s.store.UpdateAccess(ctx, account, func(ac *Access) error {
 		now := s.now()
-		ac.forgetEnded(now)
-		i := slices.IndexFunc(ac.Links, func(l SignInLink) bool { return l.Digest.same(d) })
+		ac.dropExpired(now)
+		i := slices.IndexFunc(ac.Links, func(l SignInLink) bool { return l.Digest.equal(d) })
 		if i < 0 {
 			return ErrSignInLink
 		}
@@ -176,14 +149,17 @@ func (s *Service) SignInByLink(ctx context.Context, link string, by Client) (Cre
 	return c, nil
 }
 
-// SignInByPassword returns the credentials of a new session for the account with the
-// name. A wrong name or password is [ErrSignIn], after the same work. Wrong ones are
-// bounded by [WrongPasswords] for a name and for an address, and by
-// [WrongPasswordsNetwork] for a network: then it is [ErrManyPasswords]. A browser that has
-// signed in to the account before is bounded by its own wrong passwords alone. The first
-// attempt of an account's known browsers or sessions goes ahead of all strangers. After a wrong
-// one in the last 15 minutes it queues like an unknown client. [ErrBusy] means that too many
-// others wait. An attempt that ends with an error other than ErrSignIn does not count as wrong.
+// SignInByPassword returns the credentials of a new session for the account with the name. A wrong
+// name or password is [ErrSignIn], after the same work.
+//
+// Wrong passwords are bounded by [WrongPasswords] for each name and each address, and by
+// [WrongPasswordsNetwork] for each network. Above the bound the error is [ErrTooManyPasswords]. A
+// browser that has signed in to the account before has a bound of its own instead. An attempt that
+// ends with an error other than ErrSignIn does not count as wrong.
+//
+// The first attempt of an account's known browsers or sessions goes ahead of all strangers. After a
+// wrong one in the last 15 minutes it queues like an unknown client. [ErrBusy] means that too many
+// attempts wait.
 func (s *Service) SignInByPassword(ctx context.Context, name, password string, by Client) (c Credentials, err error) {
 	name = strings.TrimSpace(name)
 	try, err := s.beginAttempt(ctx, name, by)
@@ -208,11 +184,11 @@ func (s *Service) SignInByPassword(ctx context.Context, name, password string, b
 	}
 	c = newCredentials(account)
 	_, err = s.store.UpdateAccess(ctx, account, func(ac *Access) error {
-		if ac.Password != hash { // it was changed meanwhile
+		if ac.Password != hash { // the password was changed since passwordOf
 			return ErrSignIn
 		}
 		now := s.now()
-		ac.forgetEnded(now)
+		ac.dropExpired(now)
 		ac.signIn(c, by, false, now)
 		return nil
 	})
@@ -224,36 +200,36 @@ func (s *Service) SignInByPassword(ctx context.Context, name, password string, b
 
 // beginAttempt records that a client tries a password for the account with the name.
 func (s *Service) beginAttempt(ctx context.Context, name string, by Client) (*attempt, error) {
-	account, err := s.knownTo(ctx, name, by.Browser)
+	account, err := s.accountKnowing(ctx, name, by.Browser)
 	if err != nil {
 		return nil, err
 	}
 	if account != "" {
-		return s.beginKnown(account, DigestOf(by.Browser))
+		return s.beginKnownAttempt(account, DigestOf(by.Browser))
 	}
 	t, ok := s.attempts.begin(s.clock(), nameSubject(name), addressSubjects(by.Address)...)
 	if !ok {
-		return nil, ErrManyPasswords
+		return nil, ErrTooManyPasswords
 	}
 	return t, nil
 }
 
-// beginKnown records that a known browser or a session of an account tries a password. Only
+// beginKnownAttempt records that a known browser or a session of an account tries a password. Only
 // the first attempt of an account ranks ahead of strangers, so that one account cannot keep
 // all others waiting.
-func (s *Service) beginKnown(account string, browser Digest) (*attempt, error) {
+func (s *Service) beginKnownAttempt(account string, browser Digest) (*attempt, error) {
 	t, ok := s.attempts.begin(s.clock(), subject{browser, WrongPasswords}, subject{id: DigestOf("known " + account)})
 	if !ok {
-		return nil, ErrManyPasswords
+		return nil, ErrTooManyPasswords
 	}
 	t.rank += knownRank
 	return t, nil
 }
 
-// knownTo returns the id of the account with the name if the browser has signed in to it
+// accountKnowing returns the id of the account with the name if the browser has signed in to it
 // before, else "".
-func (s *Service) knownTo(ctx context.Context, name, browser string) (account string, err error) {
-	account, ok := accountIn(browser, browserPrefix)
+func (s *Service) accountKnowing(ctx context.Context, name, browser string) (account string, err error) {
+	account, ok := accountOfSecret(browser, browserPrefix)
 	if !ok {
 		return "", nil
 	}
@@ -265,7 +241,7 @@ func (s *Service) knownTo(ctx context.Context, name, browser string) (account st
 		return "", err
 	}
 	d, now := DigestOf(browser), s.now()
-	if !slices.ContainsFunc(ac.Browsers, func(b Browser) bool { return b.Digest.same(d) && b.known(now) }) {
+	if !slices.ContainsFunc(ac.Browsers, func(b Browser) bool { return b.Digest.equal(d) && b.known(now) }) {
 		return "", nil
 	}
 	a, err := s.store.Account(ctx, account)
@@ -275,8 +251,8 @@ func (s *Service) knownTo(ctx context.Context, name, browser string) (account st
 	return account, nil
 }
 
-// passwordOf returns the account with a name and the hash of its password, "" when there
-// is no such account or password. Both take the same steps.
+// passwordOf returns the account with a name and the hash of its password. Without such an account
+// or password the hash is "". Both cases take the same steps.
 func (s *Service) passwordOf(ctx context.Context, name string) (account, hash string, err error) {
 	a, err := s.store.AccountByName(ctx, name)
 	if errors.Is(err, ErrAccountNotFound) {
@@ -295,166 +271,29 @@ func (s *Service) passwordOf(ctx context.Context, name string) (account, hash st
 	return a.ID, ac.Password, nil
 }
 
-// SignedIn returns who has a session. With use it was used by a person: a page that is open
-// and asks by itself keeps no session alive. One that has ended is [ErrSession].
-func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*SignedIn, error) {
-	account, ok := accountIn(secret, sessionPrefix)
-	if !ok {
-		return nil, ErrSession
-	}
-	ac, err := s.store.Access(ctx, account)
-	if errors.Is(err, ErrAccountNotFound) {
-		return nil, ErrSession
-	}
-	if err != nil {
-		return nil, err
-	}
-	now, d := s.now(), DigestOf(secret)
-	se := ac.session(d, now)
-	if se == nil {
-		return nil, ErrSession
-	}
-	if use && now.Sub(se.SeenAt) >= seenEvery {
-		ac, err = s.store.UpdateAccess(ctx, account, func(ac *Access) error {
-			if se = ac.session(d, now); se == nil {
-				return ErrSession
-			}
-			se.SeenAt = now
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	a, err := s.store.Account(ctx, account)
-	if err != nil {
-		return nil, err
-	}
-	return &SignedIn{Account: a, Session: *se, HasPassword: ac.Password != "", secret: secret}, nil
-}
-
-// SignOut ends a session. One that has ended already is no error.
-func (s *Service) SignOut(ctx context.Context, who *SignedIn) error {
-	return s.updateAccess(ctx, who, func(ac *Access) {
-		ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se Session) bool { return se.Digest == who.Session.Digest })
-	})
-}
-
-// SignOutEverywhere ends all sessions of the account and its links, and forgets its browsers.
-func (s *Service) SignOutEverywhere(ctx context.Context, who *SignedIn) error {
-	return s.updateAccess(ctx, who, func(ac *Access) { ac.Sessions, ac.Links, ac.Browsers = nil, nil, nil })
-}
-
-// Sessions returns the sessions of the account, the latest first.
-func (s *Service) Sessions(ctx context.Context, who *SignedIn) ([]Session, error) {
-	ac, err := s.store.Access(ctx, who.Account.ID)
-	if err != nil {
-		return nil, err
-	}
-	ac.forgetEnded(s.now())
-	slices.Reverse(ac.Sessions)
-	return ac.Sessions, nil
-}
-
-// AsksPassword reports whether the current password is needed to set another: a link stands
-// for it as long as it could have been used.
-func (s *Service) AsksPassword(who *SignedIn) bool {
-	return who.HasPassword && !(who.Session.ByLink && s.now().Before(who.Session.CreatedAt.Add(SignInLinkLife)))
-}
-
-// SetPassword sets the password of the account and ends its links and all sessions but
-// this one. Where [Service.AsksPassword] says so it takes the current one, which a session
-// may try [WrongPasswords] times in [WrongPasswordsIn].
-func (s *Service) SetPassword(ctx context.Context, who *SignedIn, current, password string) (err error) {
-	switch {
-	case utf8.RuneCountInString(password) < MinPasswordLength:
-		return invalid("password", "A password has at least 12 characters")
-	case len(password) > MaxPasswordLength:
-		return invalid("password", "A password has at most 1024 bytes")
-	}
-	try, err := s.beginKnown(who.Account.ID, who.Session.Digest)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != errCurrent {
-			s.attempts.forget(try)
-		}
-	}()
-	ac, err := s.store.Access(ctx, who.Account.ID)
-	if err != nil {
-		return err
-	}
-	before := ac.Password
-	if before != "" && s.AsksPassword(who) {
-		right, err := s.hasher.matches(ctx, try.rank, before, current)
-		if err != nil {
-			return err
-		}
-		if !right {
-			return errCurrent
-		}
-	}
-	hash, err := s.hasher.hash(ctx, try.rank, password)
-	if err != nil {
-		return err
-	}
-	_, err = s.store.UpdateAccess(ctx, who.Account.ID, func(ac *Access) error {
-		se := ac.session(who.Session.Digest, s.now())
-		if se == nil || ac.Password != before {
-			return ErrSession // signed out meanwhile, or by another password
-		}
-		se.ByLink = false // the password has taken its place
-		ac.Password, ac.Links, ac.Sessions = hash, nil, []Session{*se}
-		return nil
-	})
-	return err
-}
-
-func (s *Service) updateAccess(ctx context.Context, who *SignedIn, fn func(*Access)) error {
-	_, err := s.store.UpdateAccess(ctx, who.Account.ID, func(ac *Access) error {
-		fn(ac)
-		return nil
-	})
-	return err
-}
-
-// session returns the session with a digest that is alive at the time now, nil when there
-// is none.
-func (ac *Access) session(d Digest, now time.Time) *Session {
-	for i := range ac.Sessions {
-		if se := &ac.Sessions[i]; se.Digest.same(d) && se.alive(now) {
-			return se
-		}
-	}
-	return nil
-}
-
-func (se *Session) alive(now time.Time) bool { return now.Before(se.SeenAt.Add(SessionIdle)) }
-
 func newCredentials(account string) Credentials {
 	return Credentials{account, newSignInSecret(sessionPrefix, account), newSignInSecret(browserPrefix, account)}
 }
 
-// signIn adds a session, and the browser in place of the earlier one of the same client.
+// signIn adds a session and a browser. The browser replaces the former entry of the same client.
 func (ac *Access) signIn(c Credentials, by Client, byLink bool, now time.Time) {
 	if len(ac.Sessions) >= maxSessions {
 		slices.SortStableFunc(ac.Sessions, func(a, b Session) int { return a.SeenAt.Compare(b.SeenAt) })
 	}
-	ac.Sessions = newest(append(ac.Sessions, Session{Digest: DigestOf(c.Session), ByLink: byLink, CreatedAt: now, SeenAt: now}), maxSessions)
+	ac.Sessions = lastN(append(ac.Sessions, Session{Digest: DigestOf(c.Session), ByLink: byLink, CreatedAt: now, SeenAt: now}), maxSessions)
 	before := DigestOf(by.Browser)
-	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return b.Digest.same(before) })
-	ac.Browsers = newest(append(ac.Browsers, Browser{DigestOf(c.Browser), now}), maxBrowsers)
+	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return b.Digest.equal(before) })
+	ac.Browsers = lastN(append(ac.Browsers, Browser{DigestOf(c.Browser), now}), maxBrowsers)
 }
 
 func (b Browser) known(now time.Time) bool { return now.Before(b.SeenAt.Add(BrowserLife)) }
 
-// forgetEnded drops the links, sessions and browsers that are too old.
-func (ac *Access) forgetEnded(now time.Time) {
+// dropExpired drops links, sessions and browsers that have expired.
+func (ac *Access) dropExpired(now time.Time) {
 	ac.Links = slices.DeleteFunc(ac.Links, func(l SignInLink) bool { return !now.Before(l.ExpiresAt) })
 	ac.Sessions = slices.DeleteFunc(ac.Sessions, func(se Session) bool { return !se.alive(now) })
 	ac.Browsers = slices.DeleteFunc(ac.Browsers, func(b Browser) bool { return !b.known(now) })
 }
 
-// newest returns the last n of a list.
-func newest[T any](list []T, n int) []T { return slices.Clone(list[max(0, len(list)-n):]) }
+// lastN returns the last n elements of a list.
+func lastN[T any](list []T, n int) []T { return slices.Clone(list[max(0, len(list)-n):]) }

@@ -11,7 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// signedIn returns who signs in to an account by a link, and the secret of the session.
+// signedIn signs in to an account by a link. It returns the session and its secret.
 func signedIn(t *testing.T, s *core.Service, name string) (*core.SignedIn, string) {
 	t.Helper()
 	_, link, _, err := s.NewSignInLink(t.Context(), name)
@@ -22,17 +22,17 @@ func signedIn(t *testing.T, s *core.Service, name string) (*core.SignedIn, strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := s.SignedIn(t.Context(), c.Session, true)
+	si, err := s.SignedIn(t.Context(), c.Session, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return who, c.Session
+	return si, c.Session
 }
 
-// from is a browser at an address that has never signed in.
+// from returns a client at an address, in a browser that has never signed in.
 func from(address string) core.Client { return core.Client{Address: address} }
 
-// want fails unless an error is the one that is wanted.
+// want fails unless err wraps want.
 func want(t *testing.T, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -42,7 +42,7 @@ func want(t *testing.T, what string, err, want error) {
 
 const password = "correct horse battery"
 
-// A link works once, and for ten minutes, and for its account alone.
+// A link works once, within ten minutes, and for its account only.
 func TestSignInByLink(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -65,9 +65,9 @@ func TestSignInByLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := s.SignedIn(t.Context(), secret.Session, true)
-	if err != nil || who.Account.Name != "acme" || who.HasPassword || !who.Session.ByLink {
-		t.Errorf("SignedIn: got %+v, %v", who, err)
+	si, err := s.SignedIn(t.Context(), secret.Session, true)
+	if err != nil || si.Account.Name != "acme" || si.HasPassword || !si.Session.ByLink {
+		t.Errorf("SignedIn: got %+v, %v", si, err)
 	}
 	_, err = s.SignInByLink(t.Context(), link, core.Client{})
 	want(t, "a link that was used", err, core.ErrSignInLink)
@@ -80,7 +80,7 @@ func TestSignInByLink(t *testing.T) {
 	want(t, "a link after ten minutes", err, core.ErrSignInLink)
 }
 
-// Of many who use a link at once one is let in.
+// Of concurrent uses of one link exactly one signs in.
 func TestSignInByLinkAtOnce(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -97,12 +97,12 @@ func TestSignInByLinkAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if len(in) != 1 {
-		t.Errorf("let in: got %d, want 1", len(in))
+		t.Errorf("sign-ins: got %d, want 1", len(in))
 	}
 }
 
-// A session ends after twelve hours without use, when it is signed out, and with all
-// others of its account.
+// A session ends after twelve hours without use, when it is signed out, and when its account is
+// signed out everywhere.
 func TestSessionsEnd(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -125,29 +125,29 @@ func TestSessionsEnd(t *testing.T) {
 	_, watched := signedIn(t, s, "acme")
 	now = now.Add(11 * time.Hour)
 	if _, err := s.SignedIn(t.Context(), watched, false); err != nil {
-		t.Errorf("a session that is asked for by a page: %v", err)
+		t.Errorf("a session with a page that refreshes itself: %v", err)
 	}
 	now = now.Add(time.Hour)
 	_, err = s.SignedIn(t.Context(), watched, false)
-	want(t, "a session that only a page has asked for", err, core.ErrSession)
+	want(t, "a session without any other use", err, core.ErrSession)
 
-	who, second := signedIn(t, s, "acme")
+	si, second := signedIn(t, s, "acme")
 	_, third := signedIn(t, s, "acme")
 	_, others := signedIn(t, s, "other")
-	if list, err := s.Sessions(t.Context(), who); err != nil || len(list) != 2 {
+	if list, err := s.Sessions(t.Context(), si); err != nil || len(list) != 2 {
 		t.Errorf("Sessions: got %v, %v, want 2", list, err)
 	}
-	if err := s.SignOut(t.Context(), who); err != nil {
+	if err := s.SignOut(t.Context(), si); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.SignedIn(t.Context(), second, true)
 	want(t, "a session that was signed out", err, core.ErrSession)
-	who, err = s.SignedIn(t.Context(), third, true)
+	si, err = s.SignedIn(t.Context(), third, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, link, _, _ := s.NewSignInLink(t.Context(), "acme")
-	if err := s.SignOutEverywhere(t.Context(), who); err != nil {
+	if err := s.SignOutEverywhere(t.Context(), si); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.SignedIn(t.Context(), third, true)
@@ -163,22 +163,22 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// A password is set once someone is signed in, ends the other sessions, and is asked for
-// before it is changed unless a link stands for it.
+// A signed-in person sets a password, which ends the other sessions. Changing it requires the
+// current password, unless the session began by a link.
 func TestPassword(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
 	_, err := s.SignInByPassword(t.Context(), "acme", "", from("192.0.2.1"))
 	want(t, "an account without a password", err, core.ErrSignIn)
-	who, mine := signedIn(t, s, "acme")
+	si, mine := signedIn(t, s, "acme")
 	_, other := signedIn(t, s, "acme")
 	for _, bad := range []string{"", "short", "elevenchars", strings.Repeat("x", 1025)} {
-		if err := s.SetPassword(t.Context(), who, "", bad); core.ErrorCode(err) != core.CodeValidation {
+		if err := s.SetPassword(t.Context(), si, "", bad); core.ErrorCode(err) != core.CodeValidation {
 			t.Errorf("the password %q: got %v, want a fault", bad, err)
 		}
 	}
-	if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+	if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.SignedIn(t.Context(), other, true)
@@ -190,19 +190,19 @@ func TestPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, _ = s.SignedIn(t.Context(), secret.Session, true)
-	if !who.HasPassword || who.Session.ByLink || who.Account.ID != a.ID {
-		t.Errorf("SignedIn: got %+v", who)
+	si, _ = s.SignedIn(t.Context(), secret.Session, true)
+	if !si.HasPassword || si.Session.ByLink || si.Account.ID != a.ID {
+		t.Errorf("SignedIn: got %+v", si)
 	}
 	for _, w := range [][2]string{{"acme", password + " "}, {"acme", ""}, {"ACME", password}, {"nobody", password}, {"", ""}} {
 		_, err = s.SignInByPassword(t.Context(), w[0], w[1], from("192.0.2.2"))
 		want(t, fmt.Sprintf("%q", w), err, core.ErrSignIn)
 	}
 	const next = "another long password"
-	if err := s.SetPassword(t.Context(), who, "wrong", next); core.ErrorCode(err) != core.CodeValidation {
+	if err := s.SetPassword(t.Context(), si, "wrong", next); core.ErrorCode(err) != core.CodeValidation {
 		t.Errorf("a wrong current password: got %v, want a fault", err)
 	}
-	if err := s.SetPassword(t.Context(), who, password, next); err != nil {
+	if err := s.SetPassword(t.Context(), si, password, next); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.SignInByPassword(t.Context(), "acme", password, from("192.0.2.3"))
@@ -218,15 +218,15 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// Ten wrong passwords in a quarter of an hour are tried for a name, and for an address,
-// whether there is such an account or not, one after the other or all at once.
+// A name and an address have ten wrong passwords in 15 minutes each, whether the account exists or
+// not, in sequence or concurrently.
 func TestWrongPasswordsAreBounded(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
-	s.OnHash(func() {}) // on a busy machine real hashes, ten at once, wait longer than maxWait
+	s.OnHash(func() {}) // on a busy machine ten real hashes would take longer than maxWait
 	_, _, _, _ = s.CreateAccount(t.Context(), "acme")
-	who, _ := signedIn(t, s, "acme")
-	if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+	si, _ := signedIn(t, s, "acme")
+	if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"acme", "nobody"} {
@@ -244,7 +244,7 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 		for err := range tried {
 			if errors.Is(err, core.ErrSignIn) {
 				wrong++
-			} else if !errors.Is(err, core.ErrManyPasswords) {
+			} else if !errors.Is(err, core.ErrTooManyPasswords) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		}
@@ -252,10 +252,10 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 			t.Errorf("%s: got %d passwords tried, want %d", name, wrong, core.WrongPasswords)
 		}
 		_, err := s.SignInByPassword(t.Context(), name, password, from("203.0.113.1"))
-		want(t, name+" with the right password after too many", err, core.ErrManyPasswords)
+		want(t, name+" with the right password after too many", err, core.ErrTooManyPasswords)
 	}
 	now = now.Add(15 * time.Minute)
-	for i := range core.WrongPasswords + 2 { // right ones count for nothing
+	for i := range core.WrongPasswords + 2 { // right passwords do not count
 		if _, err := s.SignInByPassword(t.Context(), "acme", password, from("2001:db8::1")); err != nil {
 			t.Fatalf("right password %d: %v", i, err)
 		}
@@ -265,21 +265,21 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 		want(t, "a wrong password", err, core.ErrSignIn)
 	}
 	_, err := s.SignInByPassword(t.Context(), "acme", password, from("2001:db8::ffff"))
-	want(t, "an address of the same network", err, core.ErrManyPasswords)
+	want(t, "an address of the same network", err, core.ErrTooManyPasswords)
 	if _, err := s.SignInByPassword(t.Context(), "acme", password, from("2001:db8:0:1::1")); err != nil {
 		t.Errorf("an address of another network: %v", err)
 	}
 }
 
-// Nothing that is stored of signing in lets anybody in.
+// Promise 4: the stored Access contains no secret that signs in.
 func TestAccessHoldsNoSecrets(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	store := newStore()
 	s := core.NewService(store, core.Config{Clock: func() time.Time { return now }})
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
 	_, link, _, _ := s.NewSignInLink(t.Context(), "acme")
-	who, session := signedIn(t, s, "acme")
-	if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+	si, session := signedIn(t, s, "acme")
+	if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 		t.Fatal(err)
 	}
 	_, unused, _, _ := s.NewSignInLink(t.Context(), "acme")
@@ -290,7 +290,7 @@ func TestAccessHoldsNoSecrets(t *testing.T) {
 	text := fmt.Sprintf("%+v", ac)
 	for _, secret := range []string{link, session, unused, password} {
 		if strings.Contains(text, secret) {
-			t.Errorf("%s is stored as it is", secret)
+			t.Errorf("%s is stored in plain text", secret)
 		}
 	}
 	if !strings.HasPrefix(ac.Password, "$argon2id$v=19$m=19456,t=2,p=1$") {
@@ -303,44 +303,44 @@ func TestAccessHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-// A form is taken once, of its own session, as long as it is fresh.
+// A form token works once, in its own session, and for twelve hours.
 func TestForms(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	_, _, _, _ = s.CreateAccount(t.Context(), "acme")
-	who, secret := signedIn(t, s, "acme")
+	si, secret := signedIn(t, s, "acme")
 	other, _ := signedIn(t, s, "acme")
-	form := s.NewForm(who)
-	for _, wrong := range []string{"", "x", form + "A", form[:len(form)-4], "AAAA" + form[4:], s.NewForm(other)} {
-		want(t, "the form "+wrong, s.SpendForm(t.Context(), who, wrong), core.ErrForm)
+	form := s.NewFormToken(si)
+	for _, wrong := range []string{"", "x", form + "A", form[:len(form)-4], "AAAA" + form[4:], s.NewFormToken(other)} {
+		want(t, "the form "+wrong, s.SpendFormToken(t.Context(), si, wrong), core.ErrFormToken)
 	}
-	if err := s.SpendForm(t.Context(), who, form); err != nil {
+	if err := s.SpendFormToken(t.Context(), si, form); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a form that was sent", s.SpendForm(t.Context(), who, form), core.ErrForm)
-	old := s.NewForm(who)
+	want(t, "a form token that was used", s.SpendFormToken(t.Context(), si, form), core.ErrFormToken)
+	old := s.NewFormToken(si)
 	var spent []string
 	for range 300 {
 		now = now.Add(time.Second)
-		spent = append(spent, s.NewForm(who))
-		if err := s.SpendForm(t.Context(), who, spent[len(spent)-1]); err != nil {
+		spent = append(spent, s.NewFormToken(si))
+		if err := s.SpendFormToken(t.Context(), si, spent[len(spent)-1]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range append(spent, old) { // what is not remembered any more is not taken either
-		want(t, "a form of before", s.SpendForm(t.Context(), who, f), core.ErrForm)
+	for _, f := range append(spent, old) { // tokens that the session has dropped are refused, too
+		want(t, "an earlier form token", s.SpendFormToken(t.Context(), si, f), core.ErrFormToken)
 	}
-	late := s.NewForm(who)
+	late := s.NewFormToken(si)
 	for range 3 {
 		now = now.Add(5 * time.Hour)
 		if _, err := s.SignedIn(t.Context(), secret, true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want(t, "a form of twelve hours ago", s.SpendForm(t.Context(), who, late), core.ErrForm)
-	fresh := s.NewForm(who)
+	want(t, "a form token of twelve hours ago", s.SpendFormToken(t.Context(), si, late), core.ErrFormToken)
+	fresh := s.NewFormToken(si)
 	if err := s.SignOutEverywhere(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a form of a session that has ended", s.SpendForm(t.Context(), who, fresh), core.ErrSession)
+	want(t, "a form token of an ended session", s.SpendFormToken(t.Context(), si, fresh), core.ErrSession)
 }

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Account is a company that sells an API: the tenant. Nothing of one account can
-// be seen or felt by another.
+// Account is a company that sells an API: the tenant. Accounts cannot see or affect each other.
 type Account struct {
 	ID        string    `json:"id"` // acct_…
 	Name      string    `json:"name"`
@@ -40,13 +39,12 @@ func checkCap(kind string, limit int64, n int) error {
 	if int64(n) < limit {
 		return nil
 	}
-	return invalid(kind+"s", "The account has reached its cap of "+count(int(limit), kind)+
+	return invalid(kind+"s", "The account has reached its cap of "+countNoun(int(limit), kind)+
 		"; the operator can raise it with the option max_"+kind+"s")
 }
 
-// CreateAccount makes an account with a first owner's key and returns both and
-// the key's secret, which is shown this once. A name that is taken is
-// [ErrAccountExists].
+// CreateAccount creates an account with a first owner's key. It returns both and the secret of the
+// key, which is shown only once. A name that is taken is [ErrAccountExists].
 func (s *Service) CreateAccount(ctx context.Context, name string) (*Account, *OwnerKey, string, error) {
 	secret := NewOwnerSecret()
 	a, k, err := s.createAccount(ctx, name, secret)
@@ -67,10 +65,10 @@ func (s *Service) createAccount(ctx context.Context, name, secret string) (*Acco
 	return a, k, nil
 }
 
-// EnsureAccount makes sure that an account with the name exists and that secret
-// is one of its owner's keys. It may be called any number of times. A secret of
-// another account is [ErrOwnerKeyExists]; one that was revoked stays revoked, and
-// is [ErrOwnerKeyRevoked] beside the account.
+// EnsureAccount creates the account with the name unless it exists, and makes secret one of its
+// owner's keys. It may be called any number of times. A secret of another account is
+// [ErrOwnerKeyExists]. A revoked secret remains revoked: EnsureAccount returns the account and
+// [ErrOwnerKeyRevoked].
 func (s *Service) EnsureAccount(ctx context.Context, name, secret string) (*Account, error) {
 	if !WellFormedOwnerSecret(secret) {
 		return nil, errOwnerKeyForm
@@ -97,15 +95,14 @@ func (s *Service) ensureOwnerKey(ctx context.Context, a *Account, secret string)
 	return err
 }
 
-// CheckAccount returns the error that [Service.EnsureAccount] would return, and
-// writes nothing.
+// CheckAccount returns the error that [Service.EnsureAccount] would return, and writes nothing.
 func (s *Service) CheckAccount(ctx context.Context, name, secret string) error {
 	if !WellFormedOwnerSecret(secret) {
 		return errOwnerKeyForm
 	}
 	a, err := s.AccountByName(ctx, name)
 	if errors.Is(err, ErrAccountNotFound) {
-		a = &Account{} // whose every key is another's
+		a = &Account{} // an existing key belongs to another account
 		_, err = cleanName("name", name)
 	}
 	if err != nil {
@@ -117,8 +114,8 @@ func (s *Service) CheckAccount(ctx context.Context, name, secret string) error {
 	return err
 }
 
-// checkOwnerKey returns whether the secret is a key of the account that is in
-// force: nil, or what is in the way.
+// checkOwnerKey returns nil if the secret is a key of the account that is in force, and else the
+// reason.
 func (s *Service) checkOwnerKey(ctx context.Context, account, secret string) error {
 	k, err := s.store.OwnerKeyByDigest(ctx, DigestOf(secret))
 	switch {
@@ -132,8 +129,8 @@ func (s *Service) checkOwnerKey(ctx context.Context, account, secret string) err
 	return nil
 }
 
-// AccountByName returns the account with the name, or [ErrAccountNotFound]. Space
-// around the name does not count, as when it was made.
+// AccountByName returns the account with the name, without surrounding space, or
+// [ErrAccountNotFound].
 func (s *Service) AccountByName(ctx context.Context, name string) (*Account, error) {
 	return s.store.AccountByName(ctx, strings.TrimSpace(name))
 }
@@ -151,7 +148,7 @@ func (s *Service) Health(ctx context.Context) error {
 	return err
 }
 
-// Accounts returns a page of all accounts, oldest first, and how many there are.
+// Accounts returns a page of all accounts, oldest first, and their total.
 func (s *Service) Accounts(ctx context.Context, p Page) ([]*Account, int, error) {
 	return s.store.Accounts(ctx, p)
 }

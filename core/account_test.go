@@ -13,12 +13,12 @@ import (
 
 var first = core.Page{Number: 1, Size: 10}
 
-// newService returns a service on an empty store, whose clock stands at *now.
+// newService returns a service on an empty store. Its clock shows *now.
 func newService(now *time.Time) *core.Service {
 	return core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return *now }})
 }
 
-// Promise 3: an owner's key that is revoked is refused by the next request.
+// Promise 3: the next request with a revoked owner's key is refused.
 func TestOwnerKeys(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -93,7 +93,7 @@ func longer(n int) string {
 	return string(r)
 }
 
-// The configuration may be loaded any number of times.
+// Loading a configuration any number of times has the effect of loading it once.
 func TestEnsureAccount(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -133,8 +133,8 @@ func TestEnsureAccount(t *testing.T) {
 	}
 }
 
-// An account has at most so many users, keys and plans: concurrent creations
-// never exceed the cap, and a deletion makes room.
+// An account cannot exceed its caps on users, keys and plans, even by concurrent creations. A
+// deletion makes room.
 func TestCaps(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)

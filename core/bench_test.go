@@ -16,8 +16,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// benchStore holds keys, each with a user of its own, and allows every request: what
-// a decision costs over it is what core costs.
+// benchStore holds keys, each with a user of its own, and allows every request. A benchmark over it
+// measures core alone.
 type benchStore struct {
 	core.Store
 	keys   map[core.Digest]int
@@ -26,7 +26,7 @@ type benchStore struct {
 
 const benchAccount = "acct_0123456789abcdefghij"
 
-// benchPlans is how many plans there are; the keys have them in turn.
+// benchPlans is the number of plans. Keys are assigned to them in turn.
 const benchPlans = 10
 
 func benchPlan(n int) string { return fmt.Sprintf("plan_%020d", n%benchPlans) }
@@ -64,18 +64,18 @@ func (s *benchStore) Plan(_ context.Context, account, id string) (*core.Plan, er
 
 var benchWindow = core.Month.Window(time.Unix(1_700_000_000, 0))
 
-func (s *benchStore) Consume(context.Context, *core.Consumption) (core.Verdict, error) {
-	return core.Verdict{Usage: core.Usage{Window: benchWindow, Used: 1}, Allowed: !s.denies}, nil
+func (s *benchStore) Consume(context.Context, *core.Consumption) (core.ConsumeResult, error) {
+	return core.ConsumeResult{Usage: core.Usage{Window: benchWindow, Used: 1}, Allowed: !s.denies}, nil
 }
 
-// cpuTime is what this process has used of the processors.
+// cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// heapInUse is how much memory is in use.
+// heapInUse returns the heap in use, in bytes.
 func heapInUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -83,8 +83,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkValidate measures decisions on keys that are in memory, in random order.
-// Read cpu-ns/op: the time on the clock has the other programs in it.
+// BenchmarkValidate measures decisions on cached keys, in random order. Read cpu-ns/op: wall-clock
+// time includes other programs.
 func BenchmarkValidate(b *testing.B) {
 	for _, keys := range []int{10_000, 1_000_000} {
 		for _, callers := range []int{1, 64} {

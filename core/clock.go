@@ -119,16 +119,16 @@ func (c *Clock) Now() time.Time {
 	if s.held == nil && lead.Abs() <= maxClockJump {
 		return wall
 	}
-	return c.judge()
+	return c.nowAfterJump()
 }
 
-// judge is Now while the wall clock has jumped. It reads the clocks again, because only
+// nowAfterJump is Now while the wall clock has jumped. It reads the clocks again, because only
 // readings under the lock are in order.
-func (c *Clock) judge() time.Time {
+func (c *Clock) nowAfterJump() time.Time {
 	c.mu.Lock()
 	wall, monotonic := c.read()
 	expected := c.state.Load().good.when(monotonic)
-	change := c.judgeLocked(wall, monotonic)
+	change := c.updateHoldLocked(wall, monotonic)
 	state := c.stateLocked(wall, monotonic)
 	c.mu.Unlock()
 	now := state.Used
@@ -139,25 +139,25 @@ func (c *Clock) judge() time.Time {
 	return now
 }
 
-// judgeLocked begins or ends a hold, and returns the change, "" for none.
-func (c *Clock) judgeLocked(wall time.Time, monotonic time.Duration) (change ClockChange) {
+// updateHoldLocked begins or ends a hold, and returns the change, "" for none.
+func (c *Clock) updateHoldLocked(wall time.Time, monotonic time.Duration) (change ClockChange) {
 	s := *c.state.Load()
-	here := moment{wall, monotonic}
+	reading := moment{wall, monotonic}
 	switch lead := s.good.lead(wall, monotonic); {
 	case lead <= maxClockJump:
 		if lead < -maxClockJump {
-			s.good = here
+			s.good = reading
 		}
 		if s.held != nil {
 			s.held, change = nil, ClockReturned
 		}
 	case s.held == nil:
-		s.held, change = &here, ClockHeld
+		s.held, change = &reading, ClockHeld
 		c.jumps++
 	case s.held.lead(wall, monotonic).Abs() > clockUnsteady:
-		s.held = &here
+		s.held = &reading
 	case monotonic-s.held.monotonic >= clockHold && c.confirmedLocked(wall, monotonic):
-		s, change = clockState{good: here}, ClockSteady
+		s, change = clockState{good: reading}, ClockSteady
 	}
 	c.state.Store(&s)
 	return change

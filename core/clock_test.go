@@ -12,7 +12,7 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// guarded is a clock over one that a test sets, with the changes that it reported.
+// guarded is a Clock over a clocktest.Clock, with the changes that it reported.
 type guarded struct {
 	*core.Clock
 	t       *testing.T
@@ -31,7 +31,7 @@ func newGuarded(t *testing.T) *guarded {
 	return g
 }
 
-// want checks the time in use, and every change that was reported so far.
+// want checks the current time and all changes reported so far.
 func (g *guarded) want(when string, now string, changes ...core.ClockChange) {
 	g.t.Helper()
 	if got := g.Now(); !got.Equal(at(now)) {
@@ -46,8 +46,8 @@ func (g *guarded) want(when string, now string, changes ...core.ClockChange) {
 	}
 }
 
-// A wall clock that is a year ahead for less than a minute is never used: the time goes on
-// with the monotonic clock.
+// A wall clock that is a year ahead for less than a minute is never used: the clock continues by
+// the monotonic clock.
 func TestClockJumpReturns(t *testing.T) {
 	g := newGuarded(t)
 	g.machine.Step(year)
@@ -80,8 +80,8 @@ func TestClockJumpStays(t *testing.T) {
 	g.want("60 s after that", "2026-11-22T18:02:03Z", core.ClockHeld, core.ClockSteady)
 }
 
-// Five minutes are no jump, and nor is any step back: an earlier window is never opened. Many
-// small steps together are a jump.
+// Five minutes ahead is no jump, and no step back is: an earlier window is never opened. Small
+// steps add up to a jump.
 func TestClockSmallSteps(t *testing.T) {
 	g := newGuarded(t)
 	g.machine.Step(5 * time.Minute)
@@ -97,7 +97,7 @@ func TestClockSmallSteps(t *testing.T) {
 	g.want("and another", "2026-11-20T15:05:00Z", core.ClockHeld)
 }
 
-// The operator may say that a jump is right. Where there is none, the command says so.
+// The operator can accept a jump. Without a jump the command reports that there is none.
 func TestClockAccept(t *testing.T) {
 	g := newGuarded(t)
 	if _, err := g.Accept(); !errors.Is(err, core.ErrClockNotHeld) {
@@ -113,8 +113,8 @@ func TestClockAccept(t *testing.T) {
 	g.want("after the next jump", "2026-11-23T10:00:00Z", core.ClockHeld, core.ClockAccepted, core.ClockHeld)
 }
 
-// A process that starts with a wrong clock is held for a minute as well, when the store was not
-// used for more than 31 days before. A store may rest over a holiday.
+// A process that starts with a wrong clock begins a hold of a minute, if the last count is more
+// than 31 days old. A store may be closed over a holiday.
 func TestClockResume(t *testing.T) {
 	g := newGuarded(t)
 	g.Resume(at("2026-10-22T10:00:00Z"))
@@ -127,8 +127,8 @@ func TestClockResume(t *testing.T) {
 	g.want("a minute later", "2026-11-22T10:01:00Z", core.ClockHeld, core.ClockSteady)
 }
 
-// A process that starts ahead of the server of its store uses the server's time for as long as
-// they differ: by its own time it would open windows for all processes.
+// A process that starts ahead of its store's server uses the server's time while they differ: its
+// own time would open windows for all processes.
 func TestClockStartsAheadOfServer(t *testing.T) {
 	g := newGuarded(t)
 	g.Compare(at("2026-11-22T09:54:59Z"))
@@ -136,11 +136,11 @@ func TestClockStartsAheadOfServer(t *testing.T) {
 	g.machine.Pass(time.Hour)
 	g.want("an hour later", "2026-11-22T10:54:59Z", core.ClockHeld)
 	g.Compare(at("2026-11-22T11:00:00Z")) // the server's clock was wrong, and was set
-	g.want("with the server's word", "2026-11-22T11:00:00Z", core.ClockHeld, core.ClockSteady)
+	g.want("confirmed by the server", "2026-11-22T11:00:00Z", core.ClockHeld, core.ClockSteady)
 }
 
-// Once a process runs, the server can only withhold its confirmation of a jump. A server
-// whose own clock is wrong, or behind, moves no process.
+// The server of a running process can only withhold its confirmation of a jump. A server with a
+// wrong clock moves no process.
 func TestClockComparedWithServer(t *testing.T) {
 	g := newGuarded(t)
 	g.Compare(at("2026-11-22T10:03:00Z"))
@@ -159,8 +159,8 @@ func TestClockComparedWithServer(t *testing.T) {
 	g.want("accepted by the operator", "2027-11-22T12:00:00Z", core.ClockHeld, core.ClockAccepted)
 }
 
-// The clock of the machine agrees with itself, and times that are held can be measured: a
-// throttle measures by Go's monotonic reading, which no jump moves.
+// A clock of the machine does not jump without a reason, and its times have Go's monotonic readings
+// during a hold: a throttle measures by them.
 func TestClockOfMachine(t *testing.T) {
 	c := core.NewClock(nil, nil)
 	before := time.Now()
@@ -175,7 +175,7 @@ func TestClockOfMachine(t *testing.T) {
 	}
 }
 
-// BenchmarkClockNow measures what every decision pays for the guard, beside time.Now.
+// BenchmarkClockNow measures the cost of Clock.Now for each decision, next to time.Now.
 func BenchmarkClockNow(b *testing.B) {
 	b.Run("time.Now", func(b *testing.B) {
 		for b.Loop() {

@@ -3,11 +3,10 @@ package core
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 )
 
-// DaysKept is for how many days the totals of a day are kept, that day included.
+// DaysKept is the number of days for which the traffic of a day is kept, including that day.
 const DaysKept = 400
 
 const secondsOfDay = 24 * 60 * 60
@@ -49,16 +48,16 @@ func (d *Date) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Traffic is how much was allowed and how much was denied, in units of cost: as many
-// requests when each costs 1.
+// Traffic is the cost that was allowed and the cost that was denied: the numbers of requests if
+// each costs 1.
 type Traffic struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
 }
 
-// Plus returns the sum. It stays at the largest number rather than overflow.
+// Plus returns the sum, at most math.MaxInt64.
 func (t Traffic) Plus(u Traffic) Traffic {
-	return Traffic{addLimit(t.Allowed, u.Allowed), addLimit(t.Denied, u.Denied)}
+	return Traffic{addSaturating(t.Allowed, u.Allowed), addSaturating(t.Denied, u.Denied)}
 }
 
 // DayTotals is the traffic of one day.
@@ -76,90 +75,71 @@ func NewDays(first, last Date) []DayTotals {
 	return list
 }
 
-// CounterDay is the traffic of one day as it is kept of one key or user.
+// CounterDay is the stored traffic of a key or user on one day.
 type CounterDay struct {
 	Date    Date    `json:"date"`
-	Traffic         // of a key: all its requests; of a user: those with keys that were its own at the time
-	Shared  Traffic `json:"shared,omitzero"` // of a user: what its counter decided of them; of a key nothing
+	Traffic         // of a key: all its requests; of a user: the requests of its keys at the time
+	Shared  Traffic `json:"shared,omitzero"` // of a user: the requests that its counter decided; of a key: zero
 }
 
-// DaysOf selects whose days are added up. At most one member beside Account is set:
-// without any it is everything of the account.
-type DaysOf struct {
+// DaysFilter selects the traffic that is added up. At most one member besides Account is set.
+// Account alone selects all users of the account.
+type DaysFilter struct {
 	Account string
 	KeyID   string
 	UserID  int64
-	PlanID  string // the keys whose PlanID it is, and what the counters of the users whose PlanID it is decided
+	PlanID  string // the keys with this PlanID, and the Shared traffic of the users with this PlanID
 }
 
-// Date returns the day of a tally of a day.
-func (t Tally) Date() Date { return DateOf(time.Unix(t.Start, 0)) }
-
-// AddDay adds cost to a tally of a day: to that of at, or of a later day that it has
-// seen.
-func (t *Tally) AddDay(cost int64, at time.Time) {
-	t.add(calendarOf(at).start, cost)
-}
-
-// add adds cost to the window that begins at start, or to a later one.
-func (t *Tally) add(start, cost int64) {
-	if start > t.Start {
-		*t = Tally{Start: start}
-	}
-	t.Used += min(cost, math.MaxInt64-t.Used)
-}
-
-// KeyDays returns the traffic of a key on each day from the first to the last, both
-// included.
+// KeyDays returns the traffic of a key on each day from first to last, both included.
 func (s *Service) KeyDays(ctx context.Context, account, id string, first, last Date) ([]DayTotals, error) {
 	if _, err := s.store.Key(ctx, account, id); err != nil {
 		return nil, err
 	}
-	return s.days(ctx, DaysOf{Account: account, KeyID: id}, first, last)
+	return s.days(ctx, DaysFilter{Account: account, KeyID: id}, first, last)
 }
 
-// UserDays returns the traffic with the keys of a user, while they were its own, on each
-// day from the first to the last.
+// UserDays returns the traffic of a user on each day from first to last. A request belongs to the
+// user that had the key at the time.
 func (s *Service) UserDays(ctx context.Context, account string, id int64, first, last Date) ([]DayTotals, error) {
 	if _, err := s.store.User(ctx, account, id); err != nil {
 		return nil, err
 	}
-	return s.days(ctx, DaysOf{Account: account, UserID: id}, first, last)
+	return s.days(ctx, DaysFilter{Account: account, UserID: id}, first, last)
 }
 
-// PlanDays returns the traffic of the keys and users that draw on a plan now, on each day
-// from the first to the last.
+// PlanDays returns the traffic of the keys and users that the plan limits now, on each day from
+// first to last.
 func (s *Service) PlanDays(ctx context.Context, account, id string, first, last Date) ([]DayTotals, error) {
 	if _, err := s.store.Plan(ctx, account, id); err != nil {
 		return nil, err
 	}
-	return s.days(ctx, DaysOf{Account: account, PlanID: id}, first, last)
+	return s.days(ctx, DaysFilter{Account: account, PlanID: id}, first, last)
 }
 
-// AccountDays returns the traffic of all users of an account on each day from the first
-// to the last.
+// AccountDays returns the traffic of all users of an account on each day from first to last.
 func (s *Service) AccountDays(ctx context.Context, account string, first, last Date) ([]DayTotals, error) {
-	return s.days(ctx, DaysOf{Account: account}, first, last)
+	return s.days(ctx, DaysFilter{Account: account}, first, last)
 }
 
-// days adds up the days of one counter, or of many when it is the account's turn.
-func (s *Service) days(ctx context.Context, of DaysOf, first, last Date) (list []DayTotals, err error) {
+// days returns the traffic of a key or user. The traffic of a plan or an account is a large query:
+// an account runs one at a time.
+func (s *Service) days(ctx context.Context, of DaysFilter, first, last Date) (list []DayTotals, err error) {
 	if err := checkDays(first, last); err != nil {
 		return nil, err
 	}
-	n := unbounded
+	n := manyCounters
 	if of.KeyID != "" || of.UserID != 0 {
 		n = 1
 	}
-	err = s.inTurn(ctx, of.Account, n, func() error {
+	err = s.runQuery(ctx, of.Account, n, func() error {
 		list, err = s.store.Days(ctx, of, first, last)
 		return err
 	})
 	return list, err
 }
 
-// checkDays returns an error unless there are from one to [DaysKept] days from the first
-// to the last.
+// checkDays returns an error unless first to last is a range of 1 to [DaysKept] days.
 func checkDays(first, last Date) error {
 	switch n := int64(last) - int64(first) + 1; {
 	case n < 1:

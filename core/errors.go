@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Code names a fault to a machine. The codes are those of the wire contract.
+// Code is a machine-readable name of an error, as in the wire contract.
 type Code string
 
 // The codes of the wire contract.
@@ -27,11 +27,11 @@ const (
 	CodeInternal          Code = "INTERNAL_ERROR"
 )
 
-// Error is a fault that may be told to the caller: it holds no inner text.
+// Error is an error that may be shown to the caller: it has no internal text.
 type Error struct {
 	Code    Code
 	Message string // a short sentence for a person, e.g. "User not found"
-	Field   string // the member at fault, "" when there is none
+	Field   string // the invalid member, "" for none
 	Detail  string // the reason that goes with Field, e.g. "Name is required"
 }
 
@@ -43,8 +43,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s: %s: %s", e.Code, e.Message, e.Field, e.Detail)
 }
 
-// The faults that a [Store] returns, and that the service hands on. Compare
-// with [errors.Is]: they may be wrapped.
+// The errors of a [Store], which the service passes on. They may be wrapped: compare with
+// [errors.Is].
 var (
 	ErrAccountNotFound  = &Error{Code: CodeNotFound, Message: "Account not found"}
 	ErrAccountExists    = invalid("name", "An account with this name exists already")
@@ -56,15 +56,15 @@ var (
 	ErrKeyNotFound      = &Error{Code: CodeAPIKeyNotFound, Message: "API key not found"}
 	ErrDuplicateEmail   = &Error{Code: CodeDuplicateEmail, Message: "Email already exists",
 		Field: "email", Detail: "A user with this email exists already"}
-	// ErrTooManyRequests: the account is over service_rate_limit, or 16 of its large queries
-	// already wait.
+	// ErrTooManyRequests means that the account is over service_rate_limit, or that 16 of its large
+	// queries already wait.
 	ErrTooManyRequests = &Error{Code: CodeRateLimitExceeded, Message: "Too many requests to this API"}
-	// ErrUnavailable means that the store cannot be reached, is not ready or is
-	// closed: nothing was decided, and asking again later may succeed.
+	// ErrUnavailable means that the store cannot be reached, is not ready or is closed. No decision
+	// was made; a later attempt may succeed.
 	ErrUnavailable = &Error{Code: CodeUnavailable, Message: "Service unavailable"}
 )
 
-// The faults of authentication by an owner's key.
+// The errors of authentication by an owner's key.
 var (
 	// ErrInvalidOwnerKey means that the credential is wrong, revoked or expired.
 	ErrInvalidOwnerKey = &Error{Code: CodeInvalidAPIKey, Message: "Invalid API key"}
@@ -81,14 +81,14 @@ func ErrorCode(err error) Code {
 	return CodeInternal
 }
 
-// Unavailable wraps cause, the fault of a store, as [ErrUnavailable]: the caller
-// is told no more than that, the log gets the cause.
+// Unavailable wraps cause, an error of a store, as [ErrUnavailable]. The log gets the cause, the
+// caller does not.
 func Unavailable(cause error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, cause)
 }
 
-// Logged marks an error of a lasting state, such as a full disk, that the store logs when it begins
-// and when it ends: it is not logged with each request.
+// Logged marks an error of a lasting state, such as a full disk. The store logs such a state when
+// it begins and when it ends, so it is not logged with each request.
 func Logged(err error) error {
 	if IsLogged(err) {
 		return err
@@ -106,12 +106,12 @@ type loggedError struct{ error }
 
 func (e *loggedError) Unwrap() error { return e.error }
 
-// invalid is a member of a resource that breaks a rule.
+// invalid returns the error for a member of a resource that breaks a rule.
 func invalid(field, detail string) *Error {
 	return &Error{Code: CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
 }
 
-// badRequest is a member of a validation request that breaks a rule.
+// badRequest returns the error for a member of a validation request that breaks a rule.
 func badRequest(field, detail string) *Error {
 	return &Error{Code: CodeInvalidRequest, Message: "Invalid request", Field: field, Detail: detail}
 }

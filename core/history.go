@@ -2,10 +2,13 @@ package core
 
 import (
 	"context"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
-// DefaultRetention is how long the history is kept unless configured otherwise.
+// DefaultRetention is the default of history_retention.
 const DefaultRetention = 30 * 24 * time.Hour
 
 // Maximum lengths of the fields of a Request, in bytes.
@@ -15,9 +18,9 @@ const (
 	maxAddressLength  = 128
 )
 
-// The bounds of what a history entry keeps of a request, in bytes. Longer texts are cut
-// between two characters. A store takes at most MaxEntrySize bytes for such an entry in a
-// history. A request id is stored in addition.
+// The bounds of the members of a history entry, in bytes. Longer texts are cut between two
+// characters. A store takes at most MaxEntrySize bytes for such an entry in each history, plus the
+// request id.
 const (
 	MaxEntryEndpoint = 256
 	MaxEntryMethod   = 32
@@ -27,12 +30,12 @@ const (
 
 const historyGranularity = time.Millisecond
 
-// Entry is one request in the history: allowed, or denied because the quota was
-// used up. It never holds a secret.
+// Entry is one request in the history: allowed, or denied because it did not fit into the quota. It
+// never holds a secret.
 type Entry struct {
 	At       time.Time `json:"at"`
 	KeyID    string    `json:"key_id"`
-	UserID   int64     `json:"user_id"` // whose key it was at the time
+	UserID   int64     `json:"user_id"` // the user of the key at the time
 	Endpoint string    `json:"endpoint"`
 	Method   string    `json:"method"`
 	IP       string    `json:"ip,omitempty"`
@@ -40,8 +43,8 @@ type Entry struct {
 	Denied   bool      `json:"denied,omitempty"`
 }
 
-// KeyHistory returns a page of the requests of a key, newest first, and how many
-// are kept.
+// KeyHistory returns a page of the requests of a key, newest first, and the number of kept
+// requests.
 func (s *Service) KeyHistory(ctx context.Context, account, id string, p Page) ([]Entry, int, error) {
 	if _, err := s.store.Key(ctx, account, id); err != nil {
 		return nil, 0, err
@@ -49,8 +52,8 @@ func (s *Service) KeyHistory(ctx context.Context, account, id string, p Page) ([
 	return s.history(ctx, CounterID{Account: account, KeyID: id}, p)
 }
 
-// UserHistory returns a page of the requests made with keys of a user while they
-// were its keys, newest first, and how many are kept.
+// UserHistory returns a page of the requests of a user, newest first, and the number of kept
+// requests. A request belongs to the user that had the key at the time.
 func (s *Service) UserHistory(ctx context.Context, account string, id int64, p Page) ([]Entry, int, error) {
 	if _, err := s.store.User(ctx, account, id); err != nil {
 		return nil, 0, err
@@ -60,4 +63,51 @@ func (s *Service) UserHistory(ctx context.Context, account string, id int64, p P
 
 func (s *Service) history(ctx context.Context, of CounterID, p Page) ([]Entry, int, error) {
 	return s.store.History(ctx, of, s.now().Add(-s.retention()), p)
+}
+
+// newEntry returns the history entry of a request: bounded, and without any text that looks like a
+// secret.
+func newEntry(r *Request, d *pendingDecision) Entry {
+	return Entry{
+		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.Key.UserID, Cost: r.Cost,
+		Endpoint: sanitize(r.Endpoint, MaxEntryEndpoint),
+		Method:   sanitize(r.Method, MaxEntryMethod),
+		IP:       sanitize(r.IP, MaxEntryAddress),
+	}
+}
+
+// sanitize masks secrets in s, replaces control characters and invalid UTF-8 by U+FFFD, and cuts s
+// to at most n bytes.
+func sanitize(s string, n int) string {
+	if isPlainASCII(s) {
+		return s[:min(n, len(s))]
+	}
+	s = MaskSecrets(s)
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		s = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) {
+				return utf8.RuneError
+			}
+			return r
+		}, s)
+	}
+	if len(s) <= n && utf8.ValidString(s) {
+		return s
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	return strings.ToValidUTF8(s[:min(n, len(s))], "")
+}
+
+// isPlainASCII reports whether s is printable ASCII without a percent sign and without the
+// beginning of a secret. Such a text can hold no secret. Nearly every request has only such texts.
+func isPlainASCII(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c > '~' || c == '%':
+			return false
+		case c == '_' && strings.HasSuffix(s[:i+1], ownerPrefix):
+			return false
+		}
+	}
+	return true
 }

@@ -9,7 +9,7 @@ import (
 // The bounds of a regeneration.
 const (
 	MaxGrace       = 604800 * time.Second // a week
-	maxGraceValues = 16                   // earlier values of a key that work at the same time
+	maxGraceValues = 16                   // earlier values that work at the same time
 )
 
 // KeyStatus says whether a key may be used.
@@ -21,14 +21,14 @@ const (
 	KeyInactive KeyStatus = "inactive"
 )
 
-// Key is an end user's API key. Its value, the secret, is not part of it.
+// Key is a key of a user. Its value, the secret, is not stored.
 type Key struct {
 	AccountID string          `json:"account_id"`
 	ID        string          `json:"id"`  // key_…
 	Seq       int64           `json:"seq"` // from 1, in the order of creation within the account
 	Name      string          `json:"name"`
 	UserID    int64           `json:"user_id"`
-	PlanID    string          `json:"plan_id,omitempty"` // "" draws on the user's plan
+	PlanID    string          `json:"plan_id,omitempty"` // "": the plan of the user
 	Status    KeyStatus       `json:"status"`
 	Digest    Digest          `json:"digest"`
 	Hint      string          `json:"hint"`               // lk_user_…wxyz
@@ -45,8 +45,7 @@ type GraceValue struct {
 	Until  time.Time `json:"until"`
 }
 
-// Digests returns the digests under which the key is found: that of its value
-// first, then those of its earlier values.
+// Digests returns all digests that find the key: first of its value, then of its earlier values.
 func (k *Key) Digests() []Digest {
 	ds := make([]Digest, 0, 1+len(k.Previous))
 	ds = append(ds, k.Digest)
@@ -56,8 +55,8 @@ func (k *Key) Digests() []Digest {
 	return ds
 }
 
-// opens reports whether the value with the digest works at the time now.
-func (k *Key) opens(d Digest, now time.Time) bool {
+// accepts reports whether the value with the digest works at the time now.
+func (k *Key) accepts(d Digest, now time.Time) bool {
 	if k.Digest == d {
 		return true
 	}
@@ -74,8 +73,8 @@ func (k *Key) expired(now time.Time) bool {
 	return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt)
 }
 
-// forgetEnded drops the earlier values that no longer work.
-func (k *Key) forgetEnded(now time.Time) {
+// dropExpiredValues drops the earlier values that no longer work.
+func (k *Key) dropExpiredValues(now time.Time) {
 	var left []GraceValue
 	for _, g := range k.Previous {
 		if now.Before(g.Until) {
@@ -85,8 +84,8 @@ func (k *Key) forgetEnded(now time.Time) {
 	k.Previous = left
 }
 
-// KeyPatch holds the members of a key to set. A nil pointer and an unset
-// [Optional] leave the member alone; on creation they leave it empty.
+// KeyPatch holds the members of a key to set. A nil pointer and an unset [Optional] leave the
+// member alone; on creation they leave it empty.
 type KeyPatch struct {
 	Name      *string
 	UserID    *int64
@@ -94,11 +93,10 @@ type KeyPatch struct {
 	Status    *string // active or inactive
 	ExpiresAt Optional[time.Time]
 	Metadata  Optional[json.RawMessage]
-	Secret    *string // must be a value that the key has: a caller cannot choose one
+	Secret    *string // must be a present value of the key: callers cannot choose values
 }
 
-// apply sets the members on k after checking each, its user and its plan against
-// tx.
+// apply checks and sets the members. tx finds the user and the plan.
 func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
 	if p.Name != nil {
 		if k.Name, err = cleanName("name", *p.Name); err != nil {
@@ -111,7 +109,7 @@ func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
 			return invalid("status", "Status must be active or inactive")
 		}
 	}
-	if p.Secret != nil && !k.opens(DigestOf(*p.Secret), now) {
+	if p.Secret != nil && !k.accepts(DigestOf(*p.Secret), now) {
 		return invalid("api_key", "The value of a key cannot be chosen: regenerate the key to change it")
 	}
 	if p.ExpiresAt.Set {
@@ -129,8 +127,8 @@ func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
 	return p.applyReferences(tx, k)
 }
 
-// applyReferences sets user and plan. Whatever they become, the key has a plan to
-// draw on.
+// applyReferences sets user and plan. It refuses a key without any plan: neither its own nor that
+// of its user.
 func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
 	if p.UserID == nil && !p.PlanID.Set {
 		return nil
@@ -143,7 +141,7 @@ func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
 		return err
 	}
 	if p.PlanID.Value != nil {
-		if err := checkPlanGiven(tx, *p.PlanID.Value, k.PlanID); err != nil {
+		if err := checkPlanAssignable(tx, *p.PlanID.Value, k.PlanID); err != nil {
 			return err
 		}
 	}
@@ -156,9 +154,9 @@ func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
 	return nil
 }
 
-// CreateKey makes a key and returns it with its secret, which is shown this once.
-// Name and user are required, and a plan unless the user has one. It is a validation error
-// when the account has reached max_keys.
+// CreateKey creates a key and returns it with its secret, which is shown only once. Name and user
+// are required, and a plan unless the user has one. It is a validation error if the account has
+// reached max_keys.
 func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (*Key, string, error) {
 	if p.Name == nil {
 		return nil, "", invalid("name", "Name is required")
@@ -208,9 +206,9 @@ func (s *Service) UpdateKey(ctx context.Context, account, id string, p KeyPatch)
 	})
 }
 
-// RegenerateKey gives a key a new secret, which is shown this once; the key keeps
-// its id and its usage. With a grace above zero the old value works that much
-// longer; otherwise it and every earlier one are unknown from then on.
+// RegenerateKey gives a key a new secret, which is shown only once. The key keeps its id and its
+// usage. With a grace above zero the old value works for that time. Otherwise the old value and
+// every earlier one stop working at once.
 func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace time.Duration) (*Key, string, error) {
 	if grace < 0 || grace > MaxGrace {
 		return nil, "", invalid("grace_seconds", "Grace seconds must be from 0 to 604800")
@@ -231,8 +229,8 @@ func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace t
 	return k, secret, nil
 }
 
-// changeKey runs fn on a key in a transaction. The value of the key, and those
-// that it had, are read again by the next validation.
+// changeKey runs fn on a key in a transaction, and removes the present and the former values of the
+// key from the cache.
 func (s *Service) changeKey(ctx context.Context, account, id string, fn func(Tx, *Key) error) (k *Key, err error) {
 	var before []Digest
 	err = s.store.Update(ctx, account, func(tx Tx) error {
@@ -240,7 +238,7 @@ func (s *Service) changeKey(ctx context.Context, account, id string, fn func(Tx,
 			return err
 		}
 		before = k.Digests()
-		k.forgetEnded(s.now())
+		k.dropExpiredValues(s.now())
 		if err := fn(tx, k); err != nil {
 			return err
 		}
@@ -255,7 +253,7 @@ func (s *Service) changeKey(ctx context.Context, account, id string, fn func(Tx,
 	return k, nil
 }
 
-// DeleteKey deletes a key: it is unknown to the next request.
+// DeleteKey deletes a key. The next request with it is refused as unknown.
 func (s *Service) DeleteKey(ctx context.Context, account, id string) error {
 	var gone []Digest
 	err := s.store.Update(ctx, account, func(tx Tx) error {
@@ -268,4 +266,70 @@ func (s *Service) DeleteKey(ctx context.Context, account, id string) error {
 	})
 	s.keys.forget(gone...)
 	return err
+}
+
+// KeyUsage is the usage in the window of a key, under its plan.
+type KeyUsage struct {
+	Usage
+	Plan          *Plan
+	LastUsedAt    time.Time // of this key; zero: never
+	DeniedOmitted int64     // denied requests of this key that are not in the history
+}
+
+// Remaining returns the rest of the limit, at least 0.
+func (u *KeyUsage) Remaining() int64 { return Remaining(u.Used, u.Plan.Limit) }
+
+// KeyUsage returns the usage of the deciding counter of a key: the key's own counter if it has a
+// plan of its own, else the counter of its user.
+func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, error) {
+	k, err := s.store.Key(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	pl, shared, err := s.planOf(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	cs, err := s.store.Counters(ctx, []CounterID{
+		{Account: account, KeyID: id}, {Account: account, UserID: k.UserID}})
+	if err != nil {
+		return nil, err
+	}
+	own, counter := cs[0], cs[0]
+	if shared {
+		counter = cs[1]
+	}
+	return &KeyUsage{Usage: counter.Usage(pl.Period, s.now()), Plan: pl,
+		LastUsedAt: own.LastUsedAt, DeniedOmitted: own.DeniedOmitted}, nil
+}
+
+// planOf returns the plan that limits a key, and whether it is the plan of the user.
+func (s *Service) planOf(ctx context.Context, k *Key) (pl *Plan, shared bool, err error) {
+	plan := k.PlanID
+	if plan == "" {
+		u, err := s.store.User(ctx, k.AccountID, k.UserID)
+		if err != nil {
+			return nil, false, err
+		}
+		plan, shared = u.PlanID, true
+	}
+	pl, err = s.store.Plan(ctx, k.AccountID, plan)
+	return pl, shared, err
+}
+
+// LastUsed returns when each key was last used; the zero time means never.
+func (s *Service) LastUsed(ctx context.Context, account string, keys []*Key) ([]time.Time, error) {
+	ids := make([]CounterID, len(keys))
+	for i, k := range keys {
+		ids[i] = CounterID{Account: account, KeyID: k.ID}
+	}
+	cs, err := s.store.Counters(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	times := make([]time.Time, len(cs))
+	for i := range cs {
+		times[i] = cs[i].LastUsedAt
+	}
+	return times, nil
 }

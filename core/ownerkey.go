@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// MaxOwnerGrace is for how long an owner's key may work on after it was regenerated,
-// unless it works until it is revoked.
+// MaxOwnerGrace is the longest grace of [Service.RegenerateOwnerKey].
 const MaxOwnerGrace = 365 * 24 * time.Hour
 
-// usedEvery is how exactly it is kept when an owner's key was used last.
-const usedEvery = time.Minute
+// lastUsedResolution is the resolution of OwnerKey.LastUsedAt. It bounds the writes to one a minute
+// for each owner's key.
+const lastUsedResolution = time.Minute
 
 // OwnerKey is a credential of an account for the REST API.
 type OwnerKey struct {
@@ -29,7 +29,7 @@ type OwnerKey struct {
 	LastUsedAt *time.Time `json:"last_used_at,omitempty"` // to the minute; nil: never
 }
 
-// InForce reports whether the key opens its account at the time now.
+// InForce reports whether the key is neither revoked nor expired at the time now.
 func (k *OwnerKey) InForce(now time.Time) bool {
 	return k.RevokedAt == nil && (k.ExpiresAt == nil || now.Before(*k.ExpiresAt))
 }
@@ -41,8 +41,8 @@ func (s *Service) newOwnerKey(account, name, secret string) *OwnerKey {
 	}
 }
 
-// Authenticate returns the owner's key that is the credential of a request, or
-// [ErrInvalidOwnerKey] when it is malformed, unknown, revoked or expired.
+// Authenticate returns the owner's key with the secret, or [ErrInvalidOwnerKey] if the secret is
+// malformed, unknown, revoked or expired.
 func (s *Service) Authenticate(ctx context.Context, secret string) (*OwnerKey, error) {
 	if !WellFormedOwnerSecret(secret) {
 		return nil, ErrInvalidOwnerKey
@@ -57,27 +57,27 @@ func (s *Service) Authenticate(ctx context.Context, secret string) (*OwnerKey, e
 	if !k.InForce(s.now()) {
 		return nil, ErrInvalidOwnerKey
 	}
-	s.noteUse(ctx, k)
+	s.recordUse(ctx, k)
 	return k, nil
 }
 
-// lastUses is when the owner's keys were used last, as far as that was written.
+// lastUses holds the last stored use of each owner's key.
 type lastUses struct{ byDigest sync.Map } // Digest → *atomic.Int64, Unix seconds
 
-// noteUse writes, once in a while, when an owner's key was used last. That it cannot be
-// written is no reason to refuse a request.
-func (s *Service) noteUse(ctx context.Context, k *OwnerKey) {
+// recordUse stores the time of use of an owner's key, at most once a minute. If the store fails,
+// the request is served all the same.
+func (s *Service) recordUse(ctx context.Context, k *OwnerKey) {
 	written, ok := s.lastUse.byDigest.Load(k.Digest)
 	if !ok {
 		written, _ = s.lastUse.byDigest.LoadOrStore(k.Digest, new(atomic.Int64))
 	}
 	now := s.now()
 	before := written.(*atomic.Int64).Load()
-	if now.Unix()-before < int64(usedEvery/time.Second) || !written.(*atomic.Int64).CompareAndSwap(before, now.Unix()) {
+	if now.Unix()-before < int64(lastUsedResolution/time.Second) || !written.(*atomic.Int64).CompareAndSwap(before, now.Unix()) {
 		return
 	}
 	_, _ = s.store.UpdateOwnerKey(ctx, k.AccountID, k.ID, func(k *OwnerKey) error {
-		if k.LastUsedAt != nil && now.Sub(*k.LastUsedAt) < usedEvery {
+		if k.LastUsedAt != nil && now.Sub(*k.LastUsedAt) < lastUsedResolution {
 			return errUnchanged
 		}
 		k.LastUsedAt = &now
@@ -85,11 +85,11 @@ func (s *Service) noteUse(ctx context.Context, k *OwnerKey) {
 	})
 }
 
-// errUnchanged keeps an update from being written.
+// errUnchanged makes an update store nothing.
 var errUnchanged = errors.New("nothing to change")
 
-// CreateOwnerKey makes another owner's key of the account and returns it with its
-// secret, which is shown this once.
+// CreateOwnerKey creates another owner's key of the account and returns it with its secret, which
+// is shown only once.
 func (s *Service) CreateOwnerKey(ctx context.Context, account, name string) (*OwnerKey, string, error) {
 	name, err := cleanName("name", name)
 	if err != nil {
@@ -104,15 +104,14 @@ func (s *Service) CreateOwnerKey(ctx context.Context, account, name string) (*Ow
 	return k, secret, nil
 }
 
-// OwnerKeys returns a page of the account's owner's keys, oldest first, revoked
-// ones included, and how many there are.
+// OwnerKeys returns a page of the owner's keys of the account, oldest first, including revoked
+// ones, and their total.
 func (s *Service) OwnerKeys(ctx context.Context, account string, p Page) ([]*OwnerKey, int, error) {
 	return s.store.OwnerKeys(ctx, account, p)
 }
 
-// RevokeOwnerKey ends an owner's key: the next request with it is refused.
-// Revoking it again changes nothing. A key that the account does not have is
-// [ErrOwnerKeyNotFound].
+// RevokeOwnerKey revokes an owner's key: the next request with it is refused. Revoking it again
+// changes nothing. A missing key is [ErrOwnerKeyNotFound].
 func (s *Service) RevokeOwnerKey(ctx context.Context, account, id string) (*OwnerKey, error) {
 	k, err := s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
 		if k.RevokedAt == nil {
@@ -129,10 +128,10 @@ func (s *Service) RevokeOwnerKey(ctx context.Context, account, id string) (*Owne
 	return k, nil
 }
 
-// RegenerateOwnerKey makes an owner's key in place of another, with its name, and returns
-// it with its secret, which is shown this once. The other one works on for so long: 0 ends
-// it at once, a negative time lets it work until it is revoked. A key that the account does
-// not have is [ErrOwnerKeyNotFound], one that works no more [ErrOwnerKeyRevoked].
+// RegenerateOwnerKey creates an owner's key with the name of an old one, and returns it with its
+// secret, which is shown only once. The old key works for the time grace: with 0 it is revoked at
+// once, with a negative grace it works until it is revoked. A missing key is [ErrOwnerKeyNotFound],
+// a key that no longer works [ErrOwnerKeyRevoked].
 func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, grace time.Duration) (*OwnerKey, string, error) {
 	if grace > MaxOwnerGrace {
 		return nil, "", invalid("grace_seconds", "Grace seconds must be at most 31536000, a year")
@@ -144,13 +143,13 @@ func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, gr
 	if !old.InForce(s.now()) {
 		return nil, "", ErrOwnerKeyRevoked
 	}
-	k, secret, err := s.CreateOwnerKey(ctx, account, old.Name) // first: there is always one that works
+	k, secret, err := s.CreateOwnerKey(ctx, account, old.Name) // before the old key ends, so that one key always works
 	if err != nil || grace < 0 {
 		return k, secret, err
 	}
 	if grace == 0 {
 		_, err = s.RevokeOwnerKey(ctx, account, id)
-		return s.unlessFailed(ctx, k, secret, err)
+		return s.revokeOnError(ctx, k, secret, err)
 	}
 	until := s.now().Add(grace)
 	_, err = s.store.UpdateOwnerKey(ctx, account, id, func(k *OwnerKey) error {
@@ -160,12 +159,12 @@ func (s *Service) RegenerateOwnerKey(ctx context.Context, account, id string, gr
 		return nil
 	})
 	s.ownerKeys.forget(old.Digest)
-	return s.unlessFailed(ctx, k, secret, err)
+	return s.revokeOnError(ctx, k, secret, err)
 }
 
-// unlessFailed takes a new key back when the old one could not be ended: nobody is shown its
-// secret.
-func (s *Service) unlessFailed(ctx context.Context, k *OwnerKey, secret string, err error) (*OwnerKey, string, error) {
+// revokeOnError revokes the new key k if ending the old key failed with err. Nobody has seen the
+// secret of k.
+func (s *Service) revokeOnError(ctx context.Context, k *OwnerKey, secret string, err error) (*OwnerKey, string, error) {
 	if err == nil {
 		return k, secret, nil
 	}

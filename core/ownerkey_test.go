@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Regenerating an owner's key leaves the old one as chosen: in force, for a time, or not.
+// A regenerated owner's key works on until it is revoked, for a time, or not at all, as chosen.
 func TestRegenerateOwnerKey(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -43,25 +43,25 @@ func TestRegenerateOwnerKey(t *testing.T) {
 		}{{0, tc.now}, {time.Hour, tc.hour}, {87600 * time.Hour, tc.decade}} {
 			now = began.Add(at.after)
 			if works(secret) != at.want || !works(next) {
-				t.Errorf("%s, after %v: the old key works: %t, want %t; the new one: %t", tc.name, at.after, works(secret), at.want, works(next))
+				t.Errorf("%s, after %v: the old key works: %t, want %t; the new key works: %t", tc.name, at.after, works(secret), at.want, works(next))
 			}
 		}
 		if tc.grace >= 0 {
 			_, _, err = s.RegenerateOwnerKey(t.Context(), a.ID, old.ID, -1)
-			want(t, tc.name+", once more", err, core.ErrOwnerKeyRevoked)
+			want(t, tc.name+", again", err, core.ErrOwnerKeyRevoked)
 		}
 	}
 	_, _, err = s.RegenerateOwnerKey(t.Context(), a.ID, "okey_none", 0)
-	want(t, "a key that is not there", err, core.ErrOwnerKeyNotFound)
+	want(t, "a missing key", err, core.ErrOwnerKeyNotFound)
 	b, k, _, _ := s.CreateAccount(t.Context(), "other")
 	_, _, err = s.RegenerateOwnerKey(t.Context(), a.ID, k.ID, 0)
 	want(t, "a key of another account", err, core.ErrOwnerKeyNotFound)
 	if _, _, err = s.RegenerateOwnerKey(t.Context(), b.ID, k.ID, core.MaxOwnerGrace+1); core.ErrorCode(err) != core.CodeValidation {
-		t.Errorf("too long a time: got %v, want a fault", err)
+		t.Errorf("a grace above the maximum: got %v, want an error", err)
 	}
 }
 
-// When an owner's key was used is known to the minute.
+// LastUsedAt of an owner's key is exact to the minute.
 func TestOwnerKeyLastUsed(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)

@@ -1,6 +1,12 @@
 package core
 
-import "math"
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+)
 
 // The bounds of a page.
 const (
@@ -14,7 +20,7 @@ type Page struct {
 	Size   int // entries on a page, from 1
 }
 
-// Offset returns how many entries lie before the page. It never overflows.
+// Offset returns the number of entries before the page. It never overflows.
 func (p Page) Offset() int {
 	if p.Number <= 1 {
 		return 0
@@ -23,4 +29,101 @@ func (p Page) Offset() int {
 		return math.MaxInt
 	}
 	return (p.Number - 1) * p.Size
+}
+
+// batchSize is the number of resources in each read of a long list.
+const batchSize = 1000
+
+// eachPage calls fn with the pages of a list, batchSize items each.
+func eachPage[T any](ctx context.Context, list func(Page) ([]T, int, error), fn func([]T) error) error {
+	for p := (Page{1, batchSize}); ; p.Number++ {
+		if err := ctx.Err(); err != nil { // the caller is gone
+			return err
+		}
+		items, _, err := list(p)
+		if err != nil {
+			return err
+		}
+		if err := fn(items); err != nil {
+			return err
+		}
+		if len(items) < batchSize {
+			return nil
+		}
+	}
+}
+
+// eachKey calls fn with all keys that match, batchSize at a time.
+func (s *Service) eachKey(ctx context.Context, account string, f KeyFilter, fn func([]*Key) error) error {
+	return eachPage(ctx, func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }, fn)
+}
+
+// SearchUsers returns a page of the users that match the filter and have text in their name or
+// email, case-insensitive, or as their id. more reports whether there are matches after the page.
+//
+// The cost is linear in the users up to the end of the page. A complete email address with an empty
+// filter is looked up directly.
+func (s *Service) SearchUsers(ctx context.Context, account, text string, f UserFilter, p Page) (list []*User, more bool, err error) {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if f == (UserFilter{}) && strings.Contains(text, "@") {
+		if has, n, err := s.store.Users(ctx, account, UserFilter{Email: text}, p); n > 0 || err != nil {
+			return has, false, err
+		}
+	}
+	pages := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }
+	return search(ctx, s, account, p, pages, func(u *User) bool {
+		return strings.Contains(strings.ToLower(u.Name), text) || strconv.FormatInt(u.ID, 10) == text ||
+			u.Email != nil && strings.Contains(strings.ToLower(*u.Email), text)
+	})
+}
+
+// SearchKeys returns a page of the keys that match the filter and have text in their name,
+// case-insensitive, as their id or as the last four characters of their value. more reports whether
+// there are matches after the page. The complete value of a key finds that key.
+func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFilter, p Page) (list []*Key, more bool, err error) {
+	text = strings.TrimSpace(text)
+	if WellFormedUserSecret(text) {
+		k, err := s.store.KeyByDigest(ctx, DigestOf(text))
+		if errors.Is(err, ErrKeyNotFound) || err == nil && k.AccountID != account || p.Number > 1 {
+			return nil, false, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		return []*Key{k}, false, nil
+	}
+	folded := strings.ToLower(text)
+	pages := func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }
+	return search(ctx, s, account, p, pages, func(k *Key) bool {
+		return strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == hintLength && strings.HasSuffix(k.Hint, text)
+	})
+}
+
+// errPageFull ends a search.
+var errPageFull = errors.New("page full")
+
+// search returns a page of the items that match, and whether there are more. It is a large query:
+// an account runs one at a time.
+func search[T any](ctx context.Context, s *Service, account string, p Page, list func(Page) ([]T, int, error), matches func(T) bool) (found []T, more bool, err error) {
+	skip := p.Offset()
+	read := func(items []T) error {
+		for _, item := range items {
+			switch {
+			case !matches(item):
+			case skip > 0:
+				skip--
+			case len(found) == p.Size:
+				more = true
+				return errPageFull
+			default:
+				found = append(found, item)
+			}
+		}
+		return nil
+	}
+	err = s.runQuery(ctx, account, manyCounters, func() error { return eachPage(ctx, list, read) })
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
+	return found, more, err
 }

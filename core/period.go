@@ -9,8 +9,7 @@ import (
 // Period is the calendar period of a plan, in UTC.
 type Period uint8
 
-// The periods. Their values index the tallies of a [Counter] and are stored: they
-// never change.
+// The periods. Each value is an index into Counter.Windows and is stored: it never changes.
 const (
 	Day   Period = iota // midnight to midnight
 	Week                // Monday to Monday, as in ISO 8601
@@ -72,24 +71,24 @@ func (w Window) Contains(t time.Time) bool { return !t.Before(w.Start) && t.Befo
 // Window returns the window of the period that contains t.
 func (p Period) Window(t time.Time) Window {
 	if p >= periods {
-		panic(p.String() + " is no period")
+		panic("invalid period " + p.String())
 	}
 	return calendarOf(t).windows[p]
 }
 
-// calendar has the windows of a day in UTC.
+// calendar holds the windows of one day in UTC.
 type calendar struct {
 	start, end int64 // of the day, Unix seconds
 	windows    [periods]Window
 }
 
-// lastDay is the day that was asked for last: mostly it is today.
-var lastDay atomic.Pointer[calendar]
+// lastCalendar is the calendar of the last call, which is usually today.
+var lastCalendar atomic.Pointer[calendar]
 
 // calendarOf returns the windows that contain t.
 func calendarOf(t time.Time) *calendar {
 	at := t.Unix()
-	if c := lastDay.Load(); c != nil && c.start <= at && at < c.end {
+	if c := lastCalendar.Load(); c != nil && c.start <= at && at < c.end {
 		return c
 	}
 	c := new(calendar)
@@ -98,7 +97,7 @@ func calendarOf(t time.Time) *calendar {
 		c.windows[p] = Window{Start: start, End: Period(p).next(start)}
 	}
 	c.start, c.end = c.windows[Day].Start.Unix(), c.windows[Day].End.Unix()
-	lastDay.Store(c)
+	lastCalendar.Store(c)
 	return c
 }
 
@@ -117,7 +116,7 @@ func (p Period) start(t time.Time) time.Time {
 	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }
 
-// next returns the beginning of the window after the one that begins at start.
+// next returns the end of the window that begins at start.
 func (p Period) next(start time.Time) time.Time {
 	switch p {
 	case Day:

@@ -16,7 +16,7 @@ func at(s string) time.Time {
 	return t
 }
 
-// A wrong window counts a request against the wrong period: exactness breaks.
+// Promise 1: a window that is wrong counts a request in another period.
 func TestPeriodWindow(t *testing.T) {
 	tests := []struct {
 		name       string
@@ -86,7 +86,7 @@ func FuzzPeriodWindow(f *testing.F) {
 	})
 }
 
-// checkShape holds a window against an independent reading of the calendar.
+// checkShape compares a window with an independent computation.
 func checkShape(t *testing.T, p core.Period, w core.Window) {
 	t.Helper()
 	days := int(w.End.Sub(w.Start) / (24 * time.Hour))

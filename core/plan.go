@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"math"
 	"time"
 	"unicode/utf8"
 )
@@ -16,7 +17,7 @@ const (
 	maxFeatures          = 100
 )
 
-// Plan is so many requests in a period.
+// Plan allows a number of requests in a calendar period.
 type Plan struct {
 	AccountID   string    `json:"account_id"`
 	ID          string    `json:"id"`  // plan_…
@@ -25,13 +26,13 @@ type Plan struct {
 	Description *string   `json:"description,omitempty"`
 	Limit       int64     `json:"limit"` // requests in a period, 1…MaxLimit
 	Period      Period    `json:"period"`
-	Inactive    bool      `json:"inactive,omitempty"` // in force for who has it, given to nobody else
+	Inactive    bool      `json:"inactive,omitempty"` // existing keys and users keep the plan; new assignments are refused
 	Features    []string  `json:"features,omitempty"`
 	CreatedAt   time.Time `json:"created_at"`
 	UpdatedAt   time.Time `json:"updated_at"`
 }
 
-// Terms returns what requests are decided under while the plan is in force.
+// Terms returns the terms of a decision under the plan.
 func (p *Plan) Terms() Terms {
 	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, Limit: p.Limit}
 }
@@ -47,7 +48,7 @@ type PlanPatch struct {
 	Features    Optional[[]string]
 }
 
-// required returns the fault of the first member that a new plan must have.
+// required returns the error for the first missing member of a new plan.
 func (p PlanPatch) required() error {
 	switch {
 	case p.Name == nil:
@@ -60,7 +61,7 @@ func (p PlanPatch) required() error {
 	return nil
 }
 
-// apply sets the members on pl after checking each.
+// apply checks and sets the members.
 func (p PlanPatch) apply(pl *Plan) (err error) {
 	if p.Name != nil {
 		if pl.Name, err = cleanName("name", *p.Name); err != nil {
@@ -106,8 +107,8 @@ func (p PlanPatch) applyTexts(pl *Plan) error {
 	return nil
 }
 
-// CreatePlan makes a plan. Name, limit and period are required. It is a validation error
-// when the account has reached max_plans.
+// CreatePlan creates a plan. Name, limit and period are required. It is a validation error if the
+// account has reached max_plans.
 func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (*Plan, error) {
 	if err := p.required(); err != nil {
 		return nil, err
@@ -139,14 +140,13 @@ func (s *Service) Plan(ctx context.Context, account, id string) (*Plan, error) {
 	return s.store.Plan(ctx, account, id)
 }
 
-// Plans returns a page of the account's plans, oldest first, and how many there
-// are.
+// Plans returns a page of the plans of the account, oldest first, and their total.
 func (s *Service) Plans(ctx context.Context, account string, p Page) ([]*Plan, int, error) {
 	return s.store.Plans(ctx, account, p)
 }
 
-// UpdatePlan sets the members that p names and returns the whole plan. The change
-// is in force for the next validation.
+// UpdatePlan sets the members that p names and returns the whole plan. The next request is decided
+// under the changed plan.
 func (s *Service) UpdatePlan(ctx context.Context, account, id string, p PlanPatch) (pl *Plan, err error) {
 	err = s.store.Update(ctx, account, func(tx Tx) error {
 		if pl, err = tx.Plan(id); err != nil {
@@ -180,7 +180,7 @@ func (s *Service) DeletePlan(ctx context.Context, account, id string) error {
 			return err
 		}
 		if keys+users > 0 {
-			return invalid("id", "The plan is in use: "+count(keys, "key")+" and "+count(users, "user")+" have it")
+			return invalid("id", "The plan is in use: "+countNoun(keys, "key")+" and "+countNoun(users, "user")+" have it")
 		}
 		return tx.DeletePlan(id)
 	})
@@ -188,9 +188,9 @@ func (s *Service) DeletePlan(ctx context.Context, account, id string) error {
 	return err
 }
 
-// checkPlanGiven holds the plan that a key or user is given to the rules: it
-// exists and, unless it is the one that it had, is active.
-func checkPlanGiven(tx Tx, id, had string) error {
+// checkPlanAssignable returns an error unless the plan exists and is active. An inactive plan is
+// accepted if it is the present plan, had.
+func checkPlanAssignable(tx Tx, id, had string) error {
 	pl, err := tx.Plan(id)
 	if err != nil {
 		return err
@@ -199,4 +199,45 @@ func checkPlanGiven(tx Tx, id, had string) error {
 		return invalid("plan_id", "The plan is inactive and can be given to nobody else")
 	}
 	return nil
+}
+
+// PlanUsage is the usage of a plan in the current window.
+type PlanUsage struct {
+	Plan  *Plan
+	Users int   // users with the plan, or with a key that has it
+	Used  int64 // the sum of the counters
+}
+
+// Average returns the mean usage of a user with two decimals, 0 without users.
+func (u *PlanUsage) Average() float64 {
+	if u.Users == 0 {
+		return 0
+	}
+	return math.Round(float64(u.Used)/float64(u.Users)*100) / 100
+}
+
+// PlanUsage returns the usage of a plan. It reads the counters of all keys and users with the plan.
+// Above 1,000 of them it is a large query: an account runs one at a time, see [ErrTooManyRequests].
+func (s *Service) PlanUsage(ctx context.Context, account, id string) (*PlanUsage, error) {
+	pl, err := s.store.Plan(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	_, users, err := s.store.Users(ctx, account, UserFilter{OnPlan: id}, Page{1, 1})
+	if err != nil {
+		return nil, err
+	}
+	_, keys, err := s.store.Keys(ctx, account, KeyFilter{PlanID: &id}, Page{1, 1})
+	if err != nil {
+		return nil, err
+	}
+	var totals PlanTotals
+	err = s.runQuery(ctx, account, users+keys, func() error {
+		totals, err = s.store.PlanTotals(ctx, account, id, pl.Period, s.now(), 0)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &PlanUsage{Plan: pl, Users: users, Used: totals.Used}, nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// A request id is text of 1 to 128 bytes that can be kept: no control characters, and
-// no secret (promise 4).
+// A request id is UTF-8 of 1 to 128 bytes, without control characters, and not a secret (promise
+// 4).
 func TestCheckRequestID(t *testing.T) {
 	longest := strings.Repeat("é", core.MaxRequestIDLength/2)
 	tests := []struct {
@@ -56,13 +56,13 @@ func TestCheckRequestID(t *testing.T) {
 	}
 }
 
-// A decision that is given again tells the plan as it was, and that it is not new.
+// A repeat returns the plan of the first decision, and is marked as a repeat.
 func TestRepeatedDecision(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	acct, secret, _ := oneKey(t, s, 10)
 	r := core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 2, RequestID: "id"}
-	ask := func() core.Decision {
+	validate := func() core.Decision {
 		t.Helper()
 		d, err := s.Validate(t.Context(), acct, r)
 		if err != nil {
@@ -70,7 +70,7 @@ func TestRepeatedDecision(t *testing.T) {
 		}
 		return d
 	}
-	was := ask()
+	was := validate()
 	if was.Repeated || was.Plan.Name != "basic" {
 		t.Fatalf("the first decision: got repeated %t on %q, want a new one on %q", was.Repeated, was.Plan.Name, "basic")
 	}
@@ -79,7 +79,7 @@ func TestRepeatedDecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = now.Add(20 * time.Hour)
-	again := ask()
+	again := validate()
 	if !again.Repeated || !again.Allowed() || again.Usage != was.Usage || again.Remaining() != 8 {
 		t.Errorf("the second decision: got %+v, want the usage %+v again", again, was.Usage)
 	}
@@ -90,13 +90,13 @@ func TestRepeatedDecision(t *testing.T) {
 		t.Errorf("the second decision: got %+v, want its key and user", again)
 	}
 	r.RequestID = ""
-	if d := ask(); d.Repeated || d.Allowed() || d.Plan.Name != "renamed" {
+	if d := validate(); d.Repeated || d.Allowed() || d.Plan.Name != "renamed" {
 		t.Errorf("a request without an id: got %+v on %q, want denied on %q", d, d.Plan.Name, "renamed")
 	}
 }
 
-// Promise 1, with ids: of many callers that ask the same things again and again, each
-// thing is counted once, up to the quota.
+// Promise 1, with request ids: if many clients send the same requests again and again, each request
+// is counted once, up to the quota.
 func TestRepeatsAreExact(t *testing.T) {
 	const callers, ids, quota = 32, 50, 40
 	now := at("2026-03-05T10:00:00Z")
@@ -135,20 +135,20 @@ func TestRepeatsAreExact(t *testing.T) {
 	}
 }
 
-// seesConsumption keeps the last request that it was given.
+// seesConsumption records the last request to the store.
 type seesConsumption struct {
 	core.Store
 	last core.Consumption
 }
 
-func (s *seesConsumption) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *seesConsumption) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	s.last = *c
 	return s.Store.Consume(ctx, c)
 }
 
-// A store decides by what it is given: the key by both of its names, the terms of the
-// plan in force, the id. When one is missing, it counts somewhere else or remembers
-// nothing.
+// Service passes a store all that it decides by: the id and the Seq of the key, the terms of the
+// plan in force and the request id. If one is missing, the store counts on another counter or
+// remembers nothing.
 func TestConsumptionIsWhole(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	store := &seesConsumption{Store: memstore.New()}
@@ -183,7 +183,7 @@ func TestConsumptionIsWhole(t *testing.T) {
 	}
 }
 
-// What a store could not count is asked again with its id, and counted then.
+// After an error of the store, a retry with the same id is counted.
 func TestRequestIDAfterFault(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	good := memstore.New()

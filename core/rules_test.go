@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// fieldOf returns the member that an error names.
+// fieldOf returns the field of an error.
 func fieldOf(err error) string {
 	if e, ok := errors.AsType[*core.Error](err); ok {
 		return e.Field
@@ -20,7 +20,7 @@ func fieldOf(err error) string {
 
 func object(s string) core.Optional[json.RawMessage] { return core.Some(json.RawMessage(s)) }
 
-// Bad input gets an error that names the member, and nothing is stored.
+// Invalid input is refused with an error that names the member, and nothing is stored.
 func TestUserRules(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -51,11 +51,11 @@ func TestUserRules(t *testing.T) {
 		})
 	}
 	if _, n, _ := s.Users(t.Context(), account(t, s), core.UserFilter{}, first); n != 0 {
-		t.Errorf("%d users were made of bad input", n)
+		t.Errorf("%d users were created from invalid input", n)
 	}
 }
 
-// account returns the account of the tests, made when it is first asked for.
+// account returns the account of the tests, created at the first call.
 func account(t *testing.T, s *core.Service) string {
 	t.Helper()
 	a, err := s.AccountByName(t.Context(), "acme")
@@ -94,7 +94,7 @@ func TestUserPatchLeavesTheRest(t *testing.T) {
 		t.Errorf("cleared %+v, %v", u, err)
 	}
 	if _, err := s.CreateUser(t.Context(), acct, core.UserPatch{Name: new("b"), Email: core.Some("ann@EXAMPLE.com")}); err != nil {
-		t.Errorf("an email that was given up: %v", err)
+		t.Errorf("the former email of another user: %v", err)
 	}
 }
 
@@ -174,11 +174,11 @@ func TestKeyRules(t *testing.T) {
 		})
 	}
 	if _, n, _ := s.Keys(t.Context(), acct, core.KeyFilter{}, first); n != 0 {
-		t.Errorf("%d keys were made of bad input", n)
+		t.Errorf("%d keys were created from invalid input", n)
 	}
 }
 
-// Earlier values that still work are bounded, and one regeneration without grace
+// The number of earlier values that work at the same time is bounded. A regeneration without grace
 // ends them all.
 func TestRegenerateGraceIsBounded(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")

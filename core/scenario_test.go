@@ -17,9 +17,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// TestScenarios runs the scripts in testdata: what an account does and what its
-// customers are told, at given times. A line is a command, and what it answers
-// after "->".
+// TestScenarios runs the scripts in testdata: calls of an account and requests of its
+// customers, at given times. A line is a command, "->" and the expected result.
 //
 //	at TIME                                     lets time pass, or sets the wall clock back
 //	wall TIME                                   sets the wall clock: the monotonic clock stays

@@ -19,9 +19,8 @@ const (
 	alphanumeric    = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 )
 
-// Digest is the SHA-256 of a secret. It is the only form of a secret that is
-// stored: the secrets are random with more than 170 bits, so that neither salt
-// nor stretching is needed to make them unguessable from it.
+// Digest is the SHA-256 of a secret, the only form in which a secret is stored. Secrets have more
+// than 170 random bits: no salt or stretching is needed.
 type Digest [sha256.Size]byte
 
 // DigestOf returns the digest of a secret.
@@ -58,8 +57,8 @@ func NewUserSecret() string { return userPrefix + random(userRandom) }
 // newID returns a new random identifier with the prefix, e.g. plan_….
 func newID(prefix string) string { return prefix + random(20) }
 
-// random returns n letters or digits, each uniformly distributed: bytes that
-// would favour the first letters are thrown away.
+// random returns n letters or digits, uniformly distributed. It rejects bytes that would favour the
+// first letters.
 func random(n int) string {
 	const unbiased = 256 - 256%len(alphanumeric)
 	out := make([]byte, 0, n)
@@ -78,35 +77,34 @@ func random(n int) string {
 // WellFormedOwnerSecret reports whether s has the form of an owner's key.
 func WellFormedOwnerSecret(s string) bool {
 	return len(s) == len(ownerPrefix)+ownerRandom && strings.HasPrefix(s, ownerPrefix) &&
-		ownerBytes.hold(s[len(ownerPrefix):])
+		ownerBytes.containsAll(s[len(ownerPrefix):])
 }
 
-// WellFormedUserSecret reports whether s can be an end user's key at all: it
-// begins with lk_user_, has something after it, is at most 256 characters long
-// and holds nothing but letters, digits, _, - and =.
+// WellFormedUserSecret reports whether s has the form of the value of a key: lk_user_ and at least
+// one letter, digit, _, - or =, at most 256 bytes in all.
 func WellFormedUserSecret(s string) bool {
 	if len(s) <= len(userPrefix) || len(s) > maxSecretLength || !strings.HasPrefix(s, userPrefix) {
 		return false
 	}
-	return userBytes.hold(s[len(userPrefix):])
+	return userBytes.containsAll(s[len(userPrefix):])
 }
 
-// bytesOf is a set of bytes.
-type bytesOf [256]bool
+// byteSet is a set of bytes.
+type byteSet [256]bool
 
-// What the secrets are made of behind their prefixes.
-var ownerBytes, userBytes = newBytesOf(alphanumeric), newBytesOf(alphanumeric + "_-=")
+// The characters of secrets behind their prefixes.
+var ownerBytes, userBytes = newByteSet(alphanumeric), newByteSet(alphanumeric + "_-=")
 
-func newBytesOf(s string) *bytesOf {
-	var set bytesOf
+func newByteSet(s string) *byteSet {
+	var set byteSet
 	for _, b := range []byte(s) {
 		set[b] = true
 	}
 	return &set
 }
 
-// hold reports whether s is made of nothing else.
-func (set *bytesOf) hold(s string) bool {
+// containsAll reports whether every byte of s is in the set.
+func (set *byteSet) containsAll(s string) bool {
 	for i := range len(s) {
 		if !set[s[i]] {
 			return false
@@ -115,14 +113,14 @@ func (set *bytesOf) hold(s string) bool {
 	return true
 }
 
-// HintOf returns what may be shown of a secret for good: its prefix and its last
-// four characters, e.g. lk_user_…wxyz.
+// HintOf returns the part of a secret that is stored and shown: its prefix and its last four
+// characters, e.g. lk_user_…wxyz.
 func HintOf(secret string) string {
 	prefix := ownerPrefix
 	if strings.HasPrefix(secret, userPrefix) {
 		prefix = userPrefix
 	}
-	if len(secret) < len(prefix)+2*hintLength { // the last four would be too much of it
+	if len(secret) < len(prefix)+2*hintLength { // too short to show four characters
 		return prefix + "…"
 	}
 	return prefix + "…" + secret[len(secret)-hintLength:]
@@ -139,8 +137,8 @@ func MaskSecrets(s string) string {
 	return replaceMatches(s, ownerPrefix[0], ownerPrefix+"***", matchSecret)
 }
 
-// MayHoldUserSecret reports whether an end user's key may be in s, as it is or
-// percent-encoded. It is cheap, and false for most texts.
+// MayHoldUserSecret reports whether s may contain the value of a key, plain or percent-encoded. It
+// is cheap, and false for most texts.
 func MayHoldUserSecret(s string) bool {
 	return len(s) > len(userPrefix) && (strings.IndexByte(s, '%') >= 0 || strings.Contains(s, userPrefix))
 }
@@ -222,6 +220,7 @@ func matchSecret(s string) int {
 
 // Two letters that are k and s in another case, to Unicode.
 const (
+	// Unicode lower-cases U+212A to k, and upper-cases U+017F to S.
 	kelvin = "\u212a"
 	longS  = "\u017f"
 )

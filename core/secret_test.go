@@ -58,7 +58,7 @@ func TestHintOf(t *testing.T) {
 	for secret, want := range map[string]string{
 		"lk_user_abcdefghijkl": "lk_user_…ijkl",
 		"lk_abcdefghijklmnop":  "lk_…mnop",
-		"lk_user_abcd":         "lk_user_…", // four of four would be all of it
+		"lk_user_abcd":         "lk_user_…", // four characters would be the whole secret
 	} {
 		if got := core.HintOf(secret); got != want {
 			t.Errorf("HintOf(%q) = %q, want %q", secret, got, want)
@@ -66,7 +66,7 @@ func TestHintOf(t *testing.T) {
 	}
 }
 
-// The law of masking: no secret is left of any text that holds one.
+// No masked text contains a secret.
 func FuzzMaskSecrets(f *testing.F) {
 	f.Add("/v1/items?api_key=", "&x=1")
 	f.Add("lk_", "lk_user_")
@@ -118,7 +118,7 @@ func TestMaskSecretsEncoded(t *testing.T) {
 	}
 }
 
-// Promise 4: a copy of a secret is found in each encoding, and nothing else is changed.
+// Promise 4: ReplaceSecret finds a secret in each encoding, and changes nothing else.
 func TestReplaceSecret(t *testing.T) {
 	const secret = "lk_user_aZ09_-="
 	for s, want := range map[string]string{
@@ -140,7 +140,7 @@ func TestReplaceSecret(t *testing.T) {
 	}
 }
 
-// BenchmarkMaskSecrets is what it takes to look for secrets where there are escapes.
+// BenchmarkMaskSecrets measures the search for secrets in a text with percent-encoding.
 func BenchmarkMaskSecrets(b *testing.B) {
 	for b.Loop() {
 		core.MaskSecrets("/v1/search?q=all%20kinds%20of%20things&lang=en&order=%2Bname")

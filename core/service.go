@@ -8,29 +8,28 @@ import (
 	"time"
 )
 
-// DefaultKeyCache is how many keys are kept in memory unless configured otherwise.
+// DefaultKeyCache is the default size of the key cache, in keys.
 const DefaultKeyCache = 100_000
 
-// ownerKeyCache is how many owner's keys are kept in memory.
+// ownerKeyCache is the size of the cache of owner's keys.
 const ownerKeyCache = 10_000
 
-// Config says how a [Service] is made. The zero value of every member stands for
-// its default.
+// Config configures a [Service]. The zero value of every member stands for its default.
 type Config struct {
 	// Clock returns the time; a [Clock] of the machine by default.
 	Clock func() time.Time
-	// OnDecision is called with every decision, from many goroutines at once. It must
-	// not keep or change it.
+	// OnDecision is called with every decision, from many goroutines at once. It must not keep or
+	// change the decision.
 	OnDecision func(*Decision)
 }
 
-// Tunables are what may change while a [Service] runs. The zero value of every
-// member but Throttle stands for its default.
+// Tunables are the settings that may change while a [Service] runs. The zero value of every member
+// but ThrottleLimit stands for its default.
 type Tunables struct {
 	KeyCache  int           // keys kept in memory
 	Retention time.Duration // how long the history is kept
 
-	ThrottleLimit  int           // requests of an owner's key in any window; 0 for no bound
+	ThrottleLimit  int           // requests of an owner's key in any window; 0: no bound
 	ThrottleWindow time.Duration // the length of the window
 
 	MaxUsers, MaxKeys, MaxPlans int // of an account
@@ -52,29 +51,29 @@ type (
 	planRef struct{ account, id string }
 )
 
-// Service is the counting core over a [Store]. It is safe for concurrent use. It
-// does not close its store.
+// Service is the rules of core over a [Store]. It is safe for concurrent use. It does not close its
+// store.
 type Service struct {
 	store        Store
 	clock        func() time.Time
 	onDecision   func(*Decision)
 	retain       atomic.Int64 // nanoseconds
-	throttle     *Throttle    // of owner's keys
-	pageThrottle *Throttle    // of accounts, in the dashboard
+	throttle     *Throttle    // of requests, for each owner's key
+	pageThrottle *Throttle    // of pages of the dashboard, for each account
 	caps         caps
-	attempts     *attempts // to sign in
-	hasher       *hasher   // of passwords
-	lastUse      lastUses  // of owner's keys
-	turns        turns     // of large queries
+	attempts     *attempts // passwords that were tried
+	hasher       *hasher
+	lastUse      lastUses
+	largeQueries keyedMutex // one large query at a time for each account
 
-	lease     *lease // of what is in memory
+	lease     *lease // of the caches
 	ownerKeys *cache[Digest, OwnerKey]
-	keys      *cache[Digest, heldKey]
-	users     *cache[userRef, heldUser]
+	keys      *cache[Digest, cachedKey]
+	users     *cache[userRef, cachedUser]
 	plans     *cache[planRef, Plan]
 
-	deciding sync.Pool // of *deciding
-	hits     tally     // look-ups of keys, users and plans answered from memory
+	pendingDecisions sync.Pool      // of *pendingDecision
+	hits             stripedCounter // look-ups of keys, users and plans answered from memory
 }
 
 // NewService returns a service over the store with the default tunables.
@@ -88,12 +87,12 @@ func NewService(store Store, c Config) *Service {
 		s.onDecision = func(*Decision) {}
 	}
 	s.newCaches(store)
-	s.deciding.New = func() any { return &deciding{stripe: s.hits.stripe()} }
+	s.pendingDecisions.New = func() any { return &pendingDecision{stripe: s.hits.stripe()} }
 	s.throttle = NewThrottle(DefaultThrottleLimit, DefaultThrottleWindow, s.clock())
 	s.pageThrottle = NewThrottle(DashboardLimit, DashboardWindow, s.clock())
 	s.Tune(DefaultTunables())
-	if w, watched := store.(Watched); watched {
-		w.Watch(watching{s})
+	if w, watched := store.(WatchedStore); watched {
+		w.Watch(invalidator{s})
 	}
 	return s
 }
@@ -102,19 +101,23 @@ func (s *Service) newCaches(store Store) {
 	byDigest := func(d Digest) string { return string(d[:]) }
 	s.ownerKeys = newCache(ownerKeyCache, s.clock, s.lease, ErrOwnerKeyNotFound, byDigest, store.OwnerKeyByDigest)
 	s.keys = newCache(DefaultKeyCache, s.clock, s.lease, ErrKeyNotFound, byDigest,
-		func(ctx context.Context, d Digest) (*heldKey, error) { return holdKey(store.KeyByDigest(ctx, d)) })
+		func(ctx context.Context, d Digest) (*cachedKey, error) {
+			return newCachedKey(store.KeyByDigest(ctx, d))
+		})
 	s.users = newCache(DefaultKeyCache, s.clock, s.lease, ErrUserNotFound,
 		func(r userRef) string { return r.account + "/" + strconv.FormatInt(r.id, 10) },
-		func(ctx context.Context, r userRef) (*heldUser, error) {
-			return holdUser(store.User(ctx, r.account, r.id))
+		func(ctx context.Context, r userRef) (*cachedUser, error) {
+			return newCachedUser(store.User(ctx, r.account, r.id))
 		})
 	s.plans = newCache(DefaultKeyCache, s.clock, s.lease, ErrPlanNotFound,
 		func(r planRef) string { return r.account + "/" + r.id },
-		func(ctx context.Context, r planRef) (*Plan, error) { return holdPlan(store.Plan(ctx, r.account, r.id)) })
+		func(ctx context.Context, r planRef) (*Plan, error) {
+			return newCachedPlan(store.Plan(ctx, r.account, r.id))
+		})
 }
 
-// Tune changes the tunables of a running service. Nothing that was counted is
-// forgotten. What the throttle has admitted is, when its bound changes.
+// Tune changes the tunables of a running service. Counts are kept. If the bound of the throttle
+// changes, the throttle forgets the requests that it has admitted.
 func (s *Service) Tune(t Tunables) {
 	if t.KeyCache <= 0 {
 		t.KeyCache = DefaultKeyCache
@@ -133,8 +136,8 @@ func (s *Service) Tune(t Tunables) {
 	s.caps.set(t)
 }
 
-// Admit reports whether a request with the owner's key is within the service's own
-// bound and, if not, how long until the next one is.
+// Admit reports whether a request with the owner's key is within service_rate_limit and, if not,
+// how long until the next request is.
 func (s *Service) Admit(k *OwnerKey) (wait time.Duration, ok bool) {
 	return s.throttle.Admit(k.ID, s.clock())
 }
@@ -158,8 +161,8 @@ func (s *Service) Now() time.Time { return s.clock().UTC() }
 // now returns the time as it is stored and shown: in UTC, in milliseconds.
 func (s *Service) now() time.Time { return s.clock().UTC().Truncate(time.Millisecond) }
 
-// after returns the time now, or a moment after t when the clock has not passed
-// it: updated_at never goes back.
+// after returns the time now, or t plus 1 ms if the clock has not passed t: updated_at never goes
+// back.
 func (s *Service) after(t time.Time) time.Time {
 	if now := s.now(); now.After(t) {
 		return now
@@ -168,3 +171,43 @@ func (s *Service) after(t time.Time) time.Time {
 }
 
 func (s *Service) retention() time.Duration { return time.Duration(s.retain.Load()) }
+
+// Stats are figures of a running service, for metrics.
+type Stats struct {
+	CacheHits   uint64 // look-ups of keys, users and plans answered from memory
+	CacheMisses uint64 // look-ups that asked the store
+	CachedKeys  int    // keys in memory
+}
+
+// Stats returns the figures since the service was created.
+func (s *Service) Stats() Stats {
+	return Stats{
+		CacheHits:   s.hits.sum(),
+		CacheMisses: s.keys.misses.Load() + s.users.misses.Load() + s.plans.misses.Load(),
+		CachedKeys:  s.keys.size.Len(),
+	}
+}
+
+// stripedCounter is a sum that many goroutines increment at once. Each adds to one of 64 stripes:
+// one shared number would move between the processors with every decision.
+type stripedCounter struct {
+	stripes [counterStripes]struct {
+		n atomic.Uint64
+		_ [120]byte // processors fetch two lines of 64 bytes at a time
+	}
+	assigned atomic.Uint32
+}
+
+const counterStripes = 64
+
+// stripe assigns a stripe to a caller, which keeps it for its additions.
+func (t *stripedCounter) stripe() int { return int(t.assigned.Add(1) % counterStripes) }
+
+func (t *stripedCounter) add(stripe int, n uint64) { t.stripes[stripe].n.Add(n) }
+
+func (t *stripedCounter) sum() (n uint64) {
+	for i := range t.stripes {
+		n += t.stripes[i].n.Load()
+	}
+	return n
+}

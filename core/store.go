@@ -3,34 +3,33 @@ package core
 import (
 	"context"
 	"io"
-	"sync/atomic"
 	"time"
 )
 
 // Store persists what the service decides. Implementations are in storage/, and
 // storage/storetest checks every promise made here.
 //
-// All methods may be called by many goroutines at once. A write that has returned
-// without an error survives the death of the process. A write that has returned
-// an error has changed nothing, or is [ErrUnavailable]: then it may or may not
-// have happened, whole.
+// Concurrency: all methods are safe for concurrent use.
 //
-// What a method returns is the caller's own copy, and what is given to one may be
-// changed by the caller afterwards. Strings, numbers and compact JSON come back as
-// they went in, times as the same instant in UTC.
+// Durability: a write that returned nil survives the death of the process. A write that returned
+// an error changed nothing, unless the error is [ErrUnavailable]: then the whole write or none of
+// it was stored.
 //
-// A missing account, or something of another account, is reported like something
-// that does not exist: by ErrUserNotFound, ErrPlanNotFound, ErrKeyNotFound,
-// ErrOwnerKeyNotFound; in a list, by nothing at all; as a counter, by the zero
-// counter.
+// Ownership: results are copies that the caller may change, and the caller may change its
+// arguments after the call. Strings, numbers and compact JSON come back unchanged. Times come back
+// as the same instant in UTC.
 //
-// Lists come in the order of creation, oldest first, with the total that matches,
-// and an empty slice or nil beyond the end. Neither a page nor a total takes time
-// that grows with the number of resources: a page of 10 out of 100,000, and its
-// total, cost about what they cost out of 100.
+// Accounts are separate: a store reports a missing account, or a resource of another account, as
+// a missing resource. The error is ErrUserNotFound, ErrPlanNotFound, ErrKeyNotFound or
+// ErrOwnerKeyNotFound. A list is empty, and a counter is the zero counter.
 //
-// After Close every method returns ErrUnavailable. Close finishes what was begun:
-// the denials that were answered are in the history when the store is opened again.
+// Lists are in the order of creation, oldest first, with the total number of matches. A page
+// beyond the end is an empty slice or nil. The time of a page and of its total does not grow with
+// the number of resources: a page of 10 out of 100,000 costs about as much as out of 100.
+//
+// Close: afterwards every method returns ErrUnavailable. Close finishes the writes that have
+// begun. Denials that were answered before Close are in the history when the store is opened
+// again.
 type Store interface {
 	// CreateAccount stores an account with its first owner's key, both or none. A
 	// name that is taken is ErrAccountExists, a digest that is taken
@@ -52,25 +51,24 @@ type Store interface {
 	OwnerKeyByDigest(ctx context.Context, d Digest) (*OwnerKey, error)
 	// OwnerKeys lists the owner's keys of an account.
 	OwnerKeys(ctx context.Context, account string, p Page) ([]*OwnerKey, int, error)
-	// UpdateOwnerKey runs fn on an owner's key and stores what it left, atomically.
-	// fn does not change identity or digest, and may be run again. Its error is
-	// returned and nothing stored.
+	// UpdateOwnerKey runs fn on an owner's key and stores the result, atomically. fn does not
+	// change the id or the digest, and may run more than once. If fn returns an error,
+	// UpdateOwnerKey stores nothing and returns that error.
 	UpdateOwnerKey(ctx context.Context, account, id string, fn func(*OwnerKey) error) (*OwnerKey, error)
 
-	// Access returns how an account is signed in to, the zero Access when nobody ever
-	// did. A missing account is ErrAccountNotFound.
+	// Access returns how people sign in to an account: the zero Access if nobody ever did. A
+	// missing account is ErrAccountNotFound.
 	Access(ctx context.Context, account string) (*Access, error)
-	// UpdateAccess runs fn on the Access of an account and stores what it left,
-	// atomically. fn may be run again. Its error is returned and nothing stored. A missing
-	// account is ErrAccountNotFound.
+	// UpdateAccess runs fn on the Access of an account and stores the result, atomically. fn may
+	// run more than once. If fn returns an error, UpdateAccess stores nothing and returns that
+	// error. A missing account is ErrAccountNotFound.
 	UpdateAccess(ctx context.Context, account string, fn func(*Access) error) (*Access, error)
 
-	// Update runs fn in a transaction on the resources of one account. When fn
-	// returns nil all its writes happen at once, else none does and its error is
-	// returned. Transactions of one account are serializable: what fn has read is
-	// still true when its writes happen. fn may be run more than once, and must not
-	// use the store itself. In a missing account it finds nothing, and every Put is
-	// ErrAccountNotFound.
+	// Update runs fn in a transaction on the resources of one account. If fn returns nil, all its
+	// writes are stored at once. Otherwise none is stored, and Update returns the error of fn.
+	// Transactions of one account are serializable: values that fn read are still current when
+	// its writes are stored. fn may run more than once, and must not use the store itself. In a
+	// missing account fn finds nothing, and every Put is ErrAccountNotFound.
 	Update(ctx context.Context, account string, fn func(Tx) error) error
 
 	// User returns a user, or ErrUserNotFound.
@@ -89,123 +87,119 @@ type Store interface {
 	// Keys lists the keys that match, by Seq.
 	Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error)
 
-	// Consume counts a request if it fits, and appends its entry to the history of
-	// the key and of the user, in one atomic and durable step. It follows
-	// [Counter.Consume] on the deciding counter, and returns the usage after the
-	// step and whether the request is allowed. Of any number of concurrent calls on
-	// one counter exactly as many are allowed as fit.
+	// Consume counts a request if it fits into its quota, and appends an entry to the history of
+	// the key and of the user, in one atomic and durable step. It runs [Counter.Consume] on the
+	// deciding counter. It returns the usage after the step and whether the request is allowed.
+	// Consume is linearizable for each counter: the sum of the allowed costs in a window never
+	// exceeds the limit, and a request that fits is never denied.
 	//
-	// An allowed request with a cost counts on the key's counter, and when the
-	// user's counter decides, on that too. A cost of 0 writes nothing. A denied
-	// request counts nowhere and need not be durable when Consume returns: its
-	// entry, marked Denied, is appended soon after when [Counter.Deny] of the key's
-	// counter says so. How many were recorded on the day survives the process.
+	// An allowed request with a cost counts on the counter of the key and, if the counter of the
+	// user decides, on both. A cost of 0 writes nothing. A denied request counts nowhere and need
+	// not be durable when Consume returns. If [Counter.Deny] of the counter of the key returns
+	// true, an entry marked Denied is appended soon afterwards. The number of denials recorded on
+	// a day survives the death of the process.
 	//
-	// A key or user that does not exist, as one that was deleted meanwhile, counts
-	// nothing and is ErrKeyNotFound or ErrUserNotFound: what was deleted does not come
-	// back.
+	// A missing or deleted key or user is ErrKeyNotFound or ErrUserNotFound, and nothing is
+	// counted: Consume does not restore a deleted counter.
 	//
-	// An allowed request with a cost and a RequestID is remembered in the same step,
-	// under its key and that id, for RequestIDRetention of the clock of the requests:
-	// [Consumption.Repeats] says until when. Asked again with the id, whatever else is
-	// different, Consume writes nothing and answers what it answered then: allowed, with
-	// the usage and its window as they were, and the terms as First. That count is
-	// durable by then, also when both were asked at once. An id is the exact string. A
-	// denied request is not remembered, nor one of cost 0. Deleting the key forgets its
-	// ids, changing it does not. When the clock steps back after the time of an id was
-	// over, it may be remembered or not.
+	// Request ids: in the same step, Consume remembers an allowed request with a cost and a
+	// RequestID under its key and that id, for RequestIDRetention by the clock of the requests, see
+	// [Consumption.Repeats]. A later request with the same id, even with other members, writes
+	// nothing. It gets the first answer again: allowed, with the usage and the window of that time,
+	// and the terms as FirstTerms. The first count is durable by then, even if both requests ran
+	// concurrently. Ids are compared byte by byte. Denied requests and requests of cost 0 are not
+	// remembered. Deleting the key forgets its ids; changing the key keeps them. If the clock steps
+	// back after an id has expired, a store may or may not remember the id.
 	//
-	// Once the step has begun it is finished, whatever becomes of ctx.
-	Consume(ctx context.Context, c *Consumption) (Verdict, error)
-	// Counters returns the counters with the ids, in that order, each as it was
-	// after every Consume that has returned.
+	// Once the step has begun it is finished, even if ctx is canceled.
+	Consume(ctx context.Context, c *Consumption) (ConsumeResult, error)
+	// Counters returns the counters with the ids, in the order of ids. Each includes every
+	// Consume that has returned.
 	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)
-	// Drawn returns what the counters that draw on a plan have used in the window of a
-	// period at a time, see [Counter.Usage]: those of the keys and of the users whose
-	// PlanID it is, which is not empty. Of those that have used something, Most has the n
-	// that have used the most, the most first; of those that have used the same the users
-	// come first, by their ids, and then the keys, by their Seq. Every Consume that has
-	// returned is in it. It need not be of one moment: what comes or goes meanwhile may be
-	// in it or not, and Most the shorter for what goes.
-	Drawn(ctx context.Context, account, plan string, p Period, at time.Time, n int) (Drawn, error)
-	// History returns a page of the entries of a key or user, newest first, in the
-	// order in which they were counted, and how many there are, leaving out those
-	// from since and before. What was answered as allowed is in it.
+	// PlanTotals adds up the counters that a plan limits: the counters of all keys and users whose
+	// PlanID is plan, which is not empty. It reads the usage in the window of the period at the
+	// time at, see [Counter.Usage]. Top lists the n counters with the highest usage above 0. Every
+	// Consume that has returned is included. The result need not be a snapshot: a key or user that
+	// is created or deleted during the call may be included or not, and Top may be shorter than n.
+	PlanTotals(ctx context.Context, account, plan string, p Period, at time.Time, n int) (PlanTotals, error)
+	// History returns a page of the entries of a key or user, newest first, in the order in which
+	// they were counted, and the total. Entries before since are left out. Every request that was
+	// answered as allowed is included.
 	History(ctx context.Context, of CounterID, since time.Time, p Page) ([]Entry, int, error)
 
-	// Days returns the traffic on each day from first to last, in that order and without
-	// a gap, with every Consume that has returned. There are at most [DaysKept] days. What
-	// is a sum over many keys or users need not be of one moment.
+	// Days returns the traffic of each day from first to last, in that order and without a gap.
+	// Every Consume that has returned is included. The range has at most [DaysKept] days. A sum
+	// over many keys or users need not be a snapshot.
 	//
-	// Consume adds the cost of a request, in its step, to what its key and its user were
-	// allowed on that day, or were denied: also of a denied request that is not in the
-	// history, but of none that is a repeat or costs nothing. When the user's counter
-	// decides, it adds it to the Shared traffic of the user as well: see [CounterDay]. Each
-	// of these numbers is a [Tally] of a day by itself, left only for a later day; that of
-	// what a counter allowed is the one in its Tallies. What was denied a moment before the
-	// process died may be missing.
+	// Consume adds the cost of a request, in its step, to the traffic of its key and of its user
+	// on that day: to Allowed or to Denied. Denied requests that are not in the history are
+	// included; repeats and requests of cost 0 are not. If the counter of the user decides,
+	// Consume also adds the cost to the Shared traffic of the user, see [CounterDay]. Each of
+	// these numbers is a [WindowUsage] of a day, and is left only for a later day. The allowed
+	// cost of the current day is the day in Counter.Windows. Denials of the last moments before
+	// the process died may be missing.
 	//
-	// A day is kept for [DaysKept] days, and may be missing afterwards. Deleting a key
-	// forgets its days, and leaves those of its user; a deleted user takes its days along.
-	Days(ctx context.Context, of DaysOf, first, last Date) ([]DayTotals, error)
+	// A day is kept for [DaysKept] days. Deleting a key deletes its days and keeps the days of its
+	// user. Deleting a user deletes its days.
+	Days(ctx context.Context, of DaysFilter, first, last Date) ([]DayTotals, error)
 
 	io.Closer
 }
 
-// MaxImport is how many entries or counters an [Importer] takes at once.
+// MaxImport is the largest number of entries or counters in one call of an [Importer].
 const MaxImport = 1000
 
-// Importer is a [Store] that can take over what another store holds. Accounts and
-// owner's keys are created there, users, plans and keys are put by Update under the
-// numbers that they have: a number that is put was given, and the next one is larger.
-// What was deleted may be put again at once, and so may its number under another id: the
-// history is empty then and the counter zero, whatever was there before; the request ids
-// of before may be remembered or not. A key that is put with another UserID keeps its
-// history and its counter.
+// Importer is a [Store] that can import the content of another store. Accounts and owner's keys
+// are created as usual. Users, plans and keys are put by Update with the numbers that they have:
+// the store marks such a number as given, and the next one is larger.
+//
+// A deleted resource may be put again at once, and its number may be put with another id. The
+// history is then empty and the counter zero; earlier request ids may be remembered or not. A key
+// that is put with another UserID keeps its history and its counter.
 type Importer interface {
 	Store
 
-	// AppendHistory appends entries to the histories of their user and of their keys, in
-	// their order and as they are, Denied or not: nothing is counted, thinned out or
-	// remembered as a request id. There are at most [MaxImport], all of one user, and of
-	// keys that are this user's at that moment, any number of them. retention is that of
+	// AppendHistory appends entries to the histories of their user and of their keys, in the
+	// given order and unchanged, Denied or not. It counts nothing, leaves nothing out and
+	// remembers no request ids. There are at most [MaxImport] entries, all of one user, for any
+	// number of keys that belong to this user at the time of the call. retention is that of
 	// [Consumption].
 	//
-	// An entry is appended to both histories in one step, or to neither. When it returns
-	// nil all are durable, and History shows them. A missing user is ErrUserNotFound, a
-	// missing key ErrKeyNotFound, which a store may also say of a key that is another
-	// user's. After any error the first few of the entries were appended, or none, or all:
-	// asking again would append them again.
+	// Each entry is appended to both histories in one step, or to neither. After nil all entries
+	// are durable, and History returns them. A missing user is ErrUserNotFound. A missing key is
+	// ErrKeyNotFound; a store may return it for a key of another user, too. After an error some
+	// number of entries from the first on, possibly none or all, were appended: a second call
+	// would append them again.
 	AppendHistory(ctx context.Context, account string, entries []Entry, retention time.Duration) error
 
-	// SetCounters puts counters in place of those with the ids, in that order, at most
-	// [MaxImport]: Tallies, LastUsedAt and DeniedOmitted become as given, larger or
-	// smaller, and the histories stay. Each is replaced in one step, and a Consume comes
-	// before it, and is forgotten, or after it, and counts on top. What a counter allowed on
-	// the day of its tally becomes what that says, and other days stay. When it returns nil
-	// all are durable.
+	// SetCounters replaces the counters with the ids, in the order of ids, at most [MaxImport].
+	// Windows, LastUsedAt and DeniedOmitted become the given values, larger or smaller; histories
+	// do not change. Each counter is replaced in one step. A concurrent Consume happens before
+	// that step, and its count is overwritten, or after it, and counts on top. The allowed traffic
+	// of the day of a counter's day window becomes the usage of that window; other days do not
+	// change. After nil all counters are durable.
 	//
-	// A missing key or user is ErrKeyNotFound or ErrUserNotFound. After any error some of
-	// the counters were replaced and others not: setting them again is enough.
+	// A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some counters may
+	// have been replaced. The call may be repeated.
 	SetCounters(ctx context.Context, ids []CounterID, counters []Counter) error
 
-	// CounterDays returns the days that are kept of a key or user on which there was
-	// traffic, the oldest first. That of a missing one is empty.
+	// CounterDays returns the kept days of a key or user on which there was traffic, oldest first.
+	// A missing key or user has none.
 	CounterDays(ctx context.Context, id CounterID) ([]CounterDay, error)
 
-	// SetDays puts days, the oldest first and none twice, in place of those of a key or
-	// user, which has its counter already: what that allowed on the day of its tally is what
-	// the tally says, whatever is given here, and no day after it is one on which it allowed
-	// anything. A missing key or user is ErrKeyNotFound or ErrUserNotFound. After any error
-	// some of the days were replaced and others not: setting them again is enough.
+	// SetDays replaces the days of a key or user. days is sorted, oldest first, without
+	// duplicates. The counter was set before: on the day of its day window, the usage of that
+	// window remains the allowed traffic, whatever days says, and no later day has allowed
+	// traffic. A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some days
+	// may have been replaced. The call may be repeated.
 	SetDays(ctx context.Context, id CounterID, days []CounterDay) error
 }
 
-// CappedHistory is a [Store] that does not keep every entry for as long as it was asked
-// to. It drops the oldest entries of a history first.
+// CappedHistory is a [Store] that may drop entries before their retention ends. It drops the
+// oldest entries of a history first.
 type CappedHistory interface {
-	// HistoryCap returns how many entries of each history are kept, the newest ones, 0 for
-	// all. Older ones may be missing.
+	// HistoryCap returns the number of newest entries that each history keeps; 0 keeps all. Older
+	// ones may be missing.
 	HistoryCap() int
 	// HistoryCut reports whether a history may have fewer entries than HistoryCap says,
 	// because the store bounds the bytes of the history.
@@ -215,13 +209,44 @@ type CappedHistory interface {
 // HealthStore is a [Store] that knows why it refuses requests.
 type HealthStore interface {
 	// Health returns nil while requests are counted. Else its error is an [Error] with the code
-	// [CodeUnavailable], whose message says why to anybody.
+	// [CodeUnavailable]. The message gives the reason and is safe to show to anyone.
 	Health(ctx context.Context) error
 }
 
-// Tx is a transaction on the resources of one account. Its reads show the account
-// as it was when the transaction began: read first, then write, and write each
-// thing once. What its methods return is the caller's own.
+// WatchedStore is a [Store] that other processes change, too.
+type WatchedStore interface {
+	Store
+	// Watch reports every change to users, plans, keys and owner's keys to w, until the store is
+	// closed. It is called once.
+	Watch(w Watcher)
+}
+
+// Watcher keeps the caches of a process up to date with a store that other processes change. Its
+// methods are safe for concurrent use and return quickly.
+type Watcher interface {
+	// Changed is called soon after a change by any process, this one included.
+	Changed(c Change)
+	// RenewLease says that every change up to a moment ago was reported, and that every change
+	// of the next d will be. For that long, values that were read after the last ChangesMissed
+	// may be used without asking the store. A d of 0 ends the lease at once.
+	RenewLease(d time.Duration)
+	// ChangesMissed says that some changes may not have been reported.
+	ChangesMissed()
+}
+
+// Change names a resource that was changed, created or deleted. Besides Account, exactly one
+// member is set.
+type Change struct {
+	Account  string
+	UserID   int64
+	PlanID   string
+	Digest   Digest // of the value of a key, present or former
+	OwnerKey Digest // of an owner's key; Account is empty
+}
+
+// Tx is a transaction on the resources of one account. Its reads show the account as it was when
+// the transaction began: read first, then write, and write each resource once. Results are copies
+// that the caller may change.
 type Tx interface {
 	// User returns a user, or ErrUserNotFound.
 	User(id int64) (*User, error)
@@ -229,11 +254,11 @@ type Tx interface {
 	Plan(id string) (*Plan, error)
 	// Key returns a key, or ErrKeyNotFound.
 	Key(id string) (*Key, error)
-	// CountUsers returns how many users match.
+	// CountUsers returns the number of users that match.
 	CountUsers(f UserFilter) (int, error)
-	// CountKeys returns how many keys match.
+	// CountKeys returns the number of keys that match.
 	CountKeys(f KeyFilter) (int, error)
-	// CountPlans returns how many plans the account has.
+	// CountPlans returns the number of plans of the account.
 	CountPlans() (int, error)
 
 	// PutUser stores a user in place of the one with its ID. A user with the ID 0 is
@@ -244,24 +269,24 @@ type Tx interface {
 	// PutPlan stores a plan in place of the one with its ID. A plan with the Seq 0 is
 	// new and gets the next Seq.
 	PutPlan(p *Plan) error
-	// PutKey stores a key in place of the one with its ID, to be found under its
-	// Digests and no others. A key with the Seq 0 is new and gets the next Seq.
+	// PutKey stores a key in place of the one with its ID. From then on exactly its Digests find
+	// the key. A key with the Seq 0 is new and gets the next Seq.
 	PutKey(k *Key) error
-	// DeleteUser deletes a user and its keys with their counters and histories.
-	// However many they are, they are all gone for whoever asks afterwards.
+	// DeleteUser deletes a user and its keys with their counters and histories. Every later call
+	// finds none of them, however many there were.
 	DeleteUser(id int64) error
 	// DeletePlan deletes a plan.
 	DeletePlan(id string) error
-	// DeleteKey deletes a key with its counter and its history. What it used stays
-	// in the counter and history of its user.
+	// DeleteKey deletes a key with its counter and its history. The usage of the key remains in
+	// the counter and history of its user.
 	DeleteKey(id string) error
 }
 
 // UserFilter selects users. At most one member is set.
 type UserFilter struct {
 	Email  string // the whole address, compared by [FoldEmail]
-	PlanID string // users whose PlanID it is
-	OnPlan string // users whose PlanID it is, or with a key whose PlanID it is
+	PlanID string // users with this PlanID
+	OnPlan string // users with this PlanID, or with a key that has this PlanID
 }
 
 // KeyFilter selects keys that match every member that is set.
@@ -269,66 +294,4 @@ type KeyFilter struct {
 	UserID int64     // 0 for any
 	PlanID *string   // nil for any, "" for keys without a plan of their own
 	Status KeyStatus // "" for any
-}
-
-// The bounds of a request id.
-const (
-	MaxRequestIDLength = 128            // bytes
-	RequestIDRetention = 24 * time.Hour // for how long it is remembered
-)
-
-// Terms are what a request is decided under: those of the plan in force.
-type Terms struct {
-	PlanID   string
-	PlanName string
-	Period   Period
-	Limit    int64
-}
-
-// Consumption is one request to be counted if it fits.
-type Consumption struct {
-	Account string
-	KeyID   string // whose counter counts
-	KeySeq  int64  // the Seq of that key
-	UserID  int64
-	Shared  bool  // the user's counter decides, and counts too
-	Terms         // of the plan in force
-	Cost    int64 // 0…MaxCost
-	Entry   Entry // for the history; its At is the time of the request
-
-	// Retention is how long the entry must be kept; it may be deleted afterwards.
-	Retention time.Duration
-
-	// KeyHandle and UserHandle are kept by the caller with the key, or nil.
-	KeyHandle, UserHandle *Handle
-
-	// RequestID is what the caller calls the request, at most MaxRequestIDLength bytes,
-	// or "" for none. The same id of the same key is the same request.
-	RequestID string
-}
-
-// Handle is room in which a store may note how it finds the counter of a key or user
-// again, for whoever asks for the same one of the same store again and again. The zero
-// value has nothing in it. It must not be copied.
-type Handle struct{ atomic.Value }
-
-// Repeats reports whether the request is still the same as one with its id that was
-// counted at the time first.
-func (c *Consumption) Repeats(first time.Time) bool {
-	return c.Entry.At.Before(first.Add(RequestIDRetention))
-}
-
-// Verdict is what [Store.Consume] answers.
-type Verdict struct {
-	Usage   Usage // of the deciding counter after the step
-	Allowed bool
-	First   *Terms // set when the request id was answered before: the terms of the first answer
-}
-
-// Counter returns the id of the counter that decides.
-func (c *Consumption) Counter() CounterID {
-	if c.Shared {
-		return CounterID{Account: c.Account, UserID: c.UserID}
-	}
-	return CounterID{Account: c.Account, KeyID: c.KeyID}
 }

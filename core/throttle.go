@@ -1,6 +1,8 @@
 package core
 
 import (
+	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -11,23 +13,23 @@ const (
 	DefaultThrottleWindow = time.Minute
 )
 
-// The bound of the dashboard: in any minute an account is served at most 1000 pages and
-// forms. The live parts of pages, which ask without a person, have the same bound apart.
+// The bound of the dashboard: an account may request 1000 pages and forms in any minute.
+// Automatic refreshes of open pages have a separate bound of the same size.
 const (
 	DashboardLimit  = 1000
 	DashboardWindow = time.Minute
 )
 
-// Throttle admits at most so many requests of a key in any span of a length: a
-// sliding log, exact for every span and not only for aligned ones. It holds the
-// times of the admitted requests of the last span, 8 bytes each.
+// Throttle admits at most limit requests of a key in any window: a sliding log, exact for every
+// window and not only for aligned ones. It holds the times of the admitted requests of the last
+// window, 8 bytes each.
 type Throttle struct {
 	mu     sync.Mutex
 	limit  int // 0: off
 	window time.Duration
-	epoch  time.Time // the times in the logs are nanoseconds since
+	epoch  time.Time // zero of the times in the logs, in nanoseconds
 	logs   map[string]*throttleLog
-	sweep  int // sweep when there are as many logs
+	sweep  int // drop idle logs above this number of logs
 }
 
 // throttleLog is a ring of the times of the newest admitted requests.
@@ -39,20 +41,19 @@ type throttleLog struct {
 	reportAt int64 // the time from which the next refusal is reported; 0 before the first one
 }
 
-// reportEvery is how often the refusals of a key are reported at most.
+// reportEvery is the shortest time between two reports of refusals of one key.
 const reportEvery = time.Minute
 
-// NewThrottle returns a throttle that admits limit requests in any window. A limit
-// of 0 admits everything.
+// NewThrottle returns a throttle that admits limit requests in any window. A limit of 0 admits
+// every request.
 func NewThrottle(limit int, window time.Duration, now time.Time) *Throttle {
 	return &Throttle{limit: limit, window: window, epoch: now, logs: map[string]*throttleLog{}, sweep: minSweep}
 }
 
-// minSweep is how many logs are kept before the idle ones are looked for.
+// minSweep is the number of logs above which idle logs are dropped.
 const minSweep = 1024
 
-// SetLimit changes the bound. What was admitted before still counts, unless limit
-// or window differ: then the count begins anew.
+// SetLimit changes the bound. If limit or window differ, the throttle forgets all requests.
 func (t *Throttle) SetLimit(limit int, window time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,8 +63,8 @@ func (t *Throttle) SetLimit(limit int, window time.Duration) {
 	}
 }
 
-// Admit reports whether a request of the key is admitted at the time now, and if
-// not, how long until the next one is. Refused requests do not count.
+// Admit reports whether a request of the key is admitted at the time now, and if not, how long
+// until the next one is. Refused requests do not count.
 func (t *Throttle) Admit(key string, now time.Time) (wait time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,8 +99,8 @@ func (t *Throttle) CountRefusal(key string, now time.Time) (report int64) {
 	return report
 }
 
-// logLocked returns the log of a key. When there are many it drops those that hold
-// nothing of the last span, and were not reported in the last minute.
+// logLocked returns the log of a key. Above t.sweep logs it first drops the logs without a request
+// in the last window and without a report in the last minute.
 func (t *Throttle) logLocked(key string, now time.Time) *throttleLog {
 	if l, ok := t.logs[key]; ok {
 		return l
@@ -126,8 +127,86 @@ func (l *throttleLog) newest() int64 {
 	return l.times[(l.oldest+len(l.times)-1)%len(l.times)]
 }
 
-// WholeSeconds rounds up to seconds, and to 1 at least: a client that waits that long does not
-// come a moment too early.
+// WholeSeconds rounds d up to seconds, at least 1: a client that waits that long is not refused for
+// coming a moment too early.
 func WholeSeconds(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
+}
+
+// maxWaitingQueries is the number of large queries of one account that may wait. The next one is
+// [ErrTooManyRequests].
+const maxWaitingQueries = 16
+
+// keyedMutex is a mutex for each key, with a bound on the waiters. A key that nobody locks takes no
+// memory. An account is the key of its large queries, which read all counters of a plan, a user or
+// the account: one account keeps at most one CPU busy.
+type keyedMutex struct {
+	mu    sync.Mutex
+	byKey map[string]*keyedLock // keys that are locked or awaited
+}
+
+type keyedLock struct {
+	free    chan struct{} // holds a token while the lock is free
+	holders int           // queries that hold or await the lock
+}
+
+// lock locks a key, and returns the function that unlocks it.
+func (t *keyedMutex) lock(ctx context.Context, account string) (end func(), err error) {
+	q, err := t.addWaiter(account)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-q.free:
+		return func() { q.free <- struct{}{}; t.release(account, q) }, nil
+	case <-ctx.Done():
+		t.release(account, q)
+		return nil, ctx.Err()
+	}
+}
+
+// addWaiter counts one more query that holds or awaits the lock of a key.
+func (t *keyedMutex) addWaiter(account string) (*keyedLock, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.byKey[account]
+	if q == nil {
+		q = &keyedLock{free: make(chan struct{}, 1)}
+		q.free <- struct{}{}
+		if t.byKey == nil {
+			t.byKey = map[string]*keyedLock{}
+		}
+		t.byKey[account] = q
+	}
+	if q.holders > maxWaitingQueries {
+		return nil, ErrTooManyRequests
+	}
+	q.holders++
+	return q, nil
+}
+
+// release counts one query less.
+func (t *keyedMutex) release(account string, q *keyedLock) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.holders--; q.holders == 0 {
+		delete(t.byKey, account)
+	}
+}
+
+// manyCounters is the size of a query that may read all counters of an account.
+const manyCounters = math.MaxInt
+
+// runQuery runs read, which covers n counters. Above 1,000 counters (batchSize) it first waits for
+// the other large queries of the account.
+func (s *Service) runQuery(ctx context.Context, account string, n int, read func() error) error {
+	if n <= batchSize {
+		return read()
+	}
+	end, err := s.largeQueries.lock(ctx, account)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return read()
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// In any span of the window at most limit requests are admitted, and none is
-// refused that would have been the limit-th or earlier.
+// In any window at most limit requests are admitted, and none is refused while fewer than limit
+// were.
 func TestThrottleIsExactInEverySpan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 8).Draw(t, "limit")
@@ -72,7 +72,7 @@ func TestThrottleSetLimit(t *testing.T) {
 	}
 }
 
-// Idle keys do not stay in memory; those in use are not forgotten.
+// Idle keys are dropped from memory; keys in use are kept.
 func TestThrottleSweepsIdleKeys(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	th := core.NewThrottle(1, time.Minute, now)

@@ -9,7 +9,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Promise 1: a counter admits exactly what fits, all or nothing.
+// Promise 1: a counter admits a request as a whole or not at all, and never above the limit.
 func TestCounterConsume(t *testing.T) {
 	now := at("2026-03-05T12:00:00Z")
 	tests := []struct {
@@ -54,8 +54,8 @@ func TestCounterConsume(t *testing.T) {
 	}
 }
 
-// Whatever is asked, in whatever order the clock shows its times: usage never
-// passes the limit, what was counted stays counted, no window opens twice.
+// For any requests and any steps of the clock: usage never exceeds the limit, counts are never
+// lost, and no window opens twice.
 func TestCounterLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c core.Counter
@@ -91,7 +91,7 @@ func TestCounterLaws(t *testing.T) {
 	})
 }
 
-// A plan may change its period: every period knows what was used of it.
+// A plan may change its period: a counter keeps the usage of every period.
 func TestCounterKeepsEveryPeriod(t *testing.T) {
 	var c core.Counter
 	for _, day := range []string{"2026-01-15T10:00:00Z", "2026-03-02T10:00:00Z", "2026-03-04T10:00:00Z", "2026-03-05T10:00:00Z"} {
@@ -128,8 +128,8 @@ func TestCounterDenyIsThinned(t *testing.T) {
 	}
 }
 
-// A key over its quota cannot fill the disk: the denials of a day that are recorded have a
-// bound, which holds again for a counter that was stored, and no step of the clock lifts.
+// A key over its quota cannot fill the disk: the number of recorded denials in a day is bounded.
+// The bound holds for a restored counter and after steps of the clock.
 func TestCounterDenyHasABoundForADay(t *testing.T) {
 	var c core.Counter
 	day := at("2026-03-05T00:00:00Z")
@@ -142,7 +142,7 @@ func TestCounterDenyHasABoundForADay(t *testing.T) {
 		return count
 	}
 	if got := recorded(day, core.DeniedPerDay/2); got != core.DeniedPerDay/2 {
-		t.Errorf("%d of half a day are recorded, want all", got)
+		t.Errorf("half of a day's bound: %d are recorded, want all", got)
 	}
 	var restored core.Counter
 	restored.AddDenied(c.DeniedOn())

@@ -1,13 +1,12 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"net/mail"
+	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // The bounds of a user's members.
@@ -22,7 +21,7 @@ type User struct {
 	AccountID string          `json:"account_id"`
 	ID        int64           `json:"id"` // from 1, ascending within the account
 	Name      string          `json:"name"`
-	Email     *string         `json:"email,omitempty"`    // as given; unique in the account without regard to case
+	Email     *string         `json:"email,omitempty"`    // as given; unique in the account, case-insensitive
 	PlanID    string          `json:"plan_id,omitempty"`  // "" for none
 	Metadata  json.RawMessage `json:"metadata,omitempty"` // an object, nil for none
 	Disabled  bool            `json:"disabled,omitempty"`
@@ -30,8 +29,7 @@ type User struct {
 	UpdatedAt time.Time       `json:"updated_at"`
 }
 
-// FoldEmail returns the form in which two addresses are compared: without regard
-// to case.
+// FoldEmail returns the form in which addresses are compared: in lower case.
 func FoldEmail(email string) string { return strings.ToLower(email) }
 
 // UserPatch holds the members of a user to set. A nil pointer and an unset
@@ -44,7 +42,7 @@ type UserPatch struct {
 	Disabled *bool
 }
 
-// apply sets the members on u after checking each, and the plan against tx.
+// apply checks and sets the members. tx finds the plan.
 func (p UserPatch) apply(tx Tx, u *User) (err error) {
 	if p.Name != nil {
 		if u.Name, err = cleanName("name", *p.Name); err != nil {
@@ -74,7 +72,7 @@ func (p UserPatch) apply(tx Tx, u *User) (err error) {
 func (p UserPatch) applyPlan(tx Tx, u *User) error {
 	plan := p.PlanID.OrZero()
 	if p.PlanID.Value != nil {
-		if err := checkPlanGiven(tx, plan, u.PlanID); err != nil {
+		if err := checkPlanAssignable(tx, plan, u.PlanID); err != nil {
 			return err
 		}
 	} else if u.ID != 0 && u.PlanID != "" {
@@ -83,14 +81,14 @@ func (p UserPatch) applyPlan(tx Tx, u *User) error {
 			return err
 		}
 		if n > 0 {
-			return invalid("plan_id", "The plan cannot be removed while keys without a plan of their own draw on it: "+count(n, "key"))
+			return invalid("plan_id", "The plan cannot be removed while keys without a plan of their own draw on it: "+countNoun(n, "key"))
 		}
 	}
 	u.PlanID = plan
 	return nil
 }
 
-// CreateUser makes a user. The name is required. It is a validation error when the account has
+// CreateUser creates a user. The name is required. It is a validation error if the account has
 // reached max_users.
 func (s *Service) CreateUser(ctx context.Context, account string, p UserPatch) (*User, error) {
 	if p.Name == nil {
@@ -124,8 +122,7 @@ func (s *Service) User(ctx context.Context, account string, id int64) (*User, er
 	return s.store.User(ctx, account, id)
 }
 
-// Users returns a page of the account's users that match, oldest first, and how
-// many match.
+// Users returns a page of the users of the account that match, oldest first, and their total.
 func (s *Service) Users(ctx context.Context, account string, f UserFilter, p Page) ([]*User, int, error) {
 	return s.store.Users(ctx, account, f, p)
 }
@@ -149,7 +146,7 @@ func (s *Service) UpdateUser(ctx context.Context, account string, id int64, p Us
 	return u, nil
 }
 
-// DeleteUser deletes a user with its keys: they are unknown to the next request.
+// DeleteUser deletes a user with its keys. The next request with such a key is refused as unknown.
 func (s *Service) DeleteUser(ctx context.Context, account string, id int64) error {
 	err := s.store.Update(ctx, account, func(tx Tx) error {
 		if _, err := tx.User(id); err != nil {
@@ -161,32 +158,126 @@ func (s *Service) DeleteUser(ctx context.Context, account string, id int64) erro
 	return err
 }
 
-// cleanName trims a name and holds it to 1…255 characters, none of them a control
-// character: a name goes into header fields, logs and terminals.
-func cleanName(field, name string) (string, error) {
-	name = strings.TrimSpace(name)
-	switch n := utf8.RuneCountInString(name); {
-	case n == 0:
-		return "", invalid(field, title(field)+" is required")
-	case n > maxNameLength:
-		return "", invalid(field, title(field)+" must be at most 255 characters long")
-	case !utf8.ValidString(name):
-		return "", invalid(field, title(field)+" must be valid UTF-8")
-	case strings.ContainsFunc(name, unicode.IsControl):
-		return "", invalid(field, title(field)+" must not hold control characters")
-	}
-	return name, nil
+// MaxUserCounters is the largest number of counters that [UserUsage] lists.
+const MaxUserCounters = 100
+
+// UserUsage is the usage of the counters of a user.
+type UserUsage struct {
+	User *User
+
+	// The sums over the counters that decide for the user's keys.
+	Used  int64
+	Limit int64    // at most math.MaxInt64
+	Plans []string // names without duplicates, in the order of the keys
+
+	// Counters lists at most [MaxUserCounters] counters of the user, highest share of the limit
+	// first: the shared counter, if the user has a plan, and the counter of each key with a plan of
+	// its own. Ties: the shared counter first, then the older key.
+	Counters []PlanCounter
+	Total    int // the number of counters, listed or not
 }
 
-// checkEmail holds an address to the addr-spec of RFC 5322, without a display
-// name. nil, no address at all, is fine.
-func checkEmail(email *string) error {
-	if email == nil {
-		return nil
+// PlanNames returns the names of the plans, joined by ", ".
+func (u *UserUsage) PlanNames() string { return strings.Join(u.Plans, ", ") }
+
+// add counts a counter, and lists it if its share of the limit is among the highest.
+func (u *UserUsage) add(c PlanCounter) {
+	u.Total++
+	i, _ := slices.BinarySearchFunc(u.Counters, c, func(a, b PlanCounter) int {
+		return cmp.Or(cmp.Compare(b.usedShare(), a.usedShare()), cmp.Compare(a.Seq, b.Seq))
+	})
+	if i < MaxUserCounters {
+		u.Counters = slices.Insert(u.Counters, i, c)
+		u.Counters = u.Counters[:min(len(u.Counters), MaxUserCounters)]
 	}
-	a, err := mail.ParseAddress(*email)
-	if err != nil || a.Address != *email || len(*email) > maxEmailLength {
-		return invalid("email", "Invalid email format")
+}
+
+// UserUsage returns the usage of a user. It reads the counters of all keys of the user. Above 1,000
+// of them it is a large query: an account runs one at a time, see [ErrTooManyRequests].
+func (s *Service) UserUsage(ctx context.Context, account string, id int64) (u *UserUsage, err error) {
+	_, keys, err := s.store.Keys(ctx, account, KeyFilter{UserID: id}, Page{1, 1})
+	if err != nil {
+		return nil, err
+	}
+	err = s.runQuery(ctx, account, keys, func() error {
+		u, err = s.userUsage(ctx, account, id)
+		return err
+	})
+	return u, err
+}
+
+func (s *Service) userUsage(ctx context.Context, account string, id int64) (*UserUsage, error) {
+	u, err := s.store.User(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	r := userUsageReader{s: s, at: s.now(), plans: map[string]*Plan{}, usage: &UserUsage{User: u}}
+	sharedUsed := false // the shared counter decides for at least one key
+	err = s.eachKey(ctx, account, KeyFilter{UserID: id}, func(keys []*Key) error {
+		r.batch = r.batch[:0]
+		for _, k := range keys {
+			if k.PlanID != "" {
+				r.batch = append(r.batch, limitedCounter{CounterID{Account: account, KeyID: k.ID}, k.Seq, k.PlanID})
+			} else if !sharedUsed {
+				sharedUsed = true
+				r.batch = append(r.batch, limitedCounter{CounterID{Account: account, UserID: id}, 0, u.PlanID})
+			}
+		}
+		return r.read(ctx, true)
+	})
+	if err == nil && !sharedUsed && u.PlanID != "" {
+		r.batch = []limitedCounter{{CounterID{Account: account, UserID: id}, 0, u.PlanID}}
+		err = r.read(ctx, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.usage, nil
+}
+
+// limitedCounter is a counter and the plan that limits it.
+type limitedCounter struct {
+	CounterID
+	seq  int64 // of the key; 0 for the counter of the user
+	plan string
+}
+
+// userUsageReader reads the counters of a user in batches.
+type userUsageReader struct {
+	s     *Service
+	at    time.Time
+	plans map[string]*Plan
+	batch []limitedCounter // to read next
+	usage *UserUsage
+}
+
+// read adds the counters of the batch to the list and, if inSums, to the sums.
+func (r *userUsageReader) read(ctx context.Context, inSums bool) error {
+	ids := make([]CounterID, len(r.batch))
+	for i, c := range r.batch {
+		ids[i] = c.CounterID
+	}
+	cs, err := r.s.store.Counters(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for i, of := range r.batch {
+		pl, known := r.plans[of.plan]
+		if !known {
+			if pl, err = r.s.store.Plan(ctx, of.Account, of.plan); err != nil {
+				return err
+			}
+			r.plans[of.plan] = pl
+			if inSums {
+				r.usage.Plans = append(r.usage.Plans, pl.Name)
+			}
+		}
+		c := PlanCounter{pl, CounterUsage{of.CounterID, of.seq, cs[i].Usage(pl.Period, r.at)}}
+		r.usage.add(c)
+		if inSums {
+			r.usage.Used += c.Used
+			r.usage.Limit = addSaturating(r.usage.Limit, pl.Limit)
+		}
 	}
 	return nil
 }

@@ -10,21 +10,21 @@ import (
 	"unicode/utf8"
 )
 
-// Request is a request of an end user that is to be decided on.
+// Request is a request of a user, before the decision.
 type Request struct {
-	Secret   string // the value of the end user's key
-	Endpoint string // what is accessed, for the history
+	Secret   string // the value of the key
+	Endpoint string // the path, for the history
 	Method   string // the HTTP method, for the history
-	IP       string // the end user's address, for the history; "" when unknown
-	Cost     int64  // 0…MaxCost; 0 looks without counting
+	IP       string // the address of the user, for the history; "" if unknown
+	Cost     int64  // 0…MaxCost; 0 checks the quota without using it
 
-	// RequestID is what the caller calls the request, "" for none. The same id of the
-	// same key within RequestIDRetention is counted once and gets the first answer again.
+	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key
+	// with the same id count once within RequestIDRetention: a repeat gets the first answer again.
 	RequestID string
 }
 
-// Check returns the fault of the first member that a caller must give and did not,
-// or that is out of bounds, as an [Error] with the code INVALID_REQUEST.
+// Check returns an [Error] with the code INVALID_REQUEST for the first member that is missing or
+// out of bounds.
 func (r *Request) Check() error {
 	switch {
 	case r.Secret == "":
@@ -46,7 +46,7 @@ func (r *Request) Check() error {
 	return CheckRequestID(r.RequestID)
 }
 
-// CheckCost returns the fault of a cost that is out of bounds.
+// CheckCost returns an error if a cost is out of bounds.
 func CheckCost(cost int64) error {
 	if cost < 0 || cost > MaxCost {
 		return badRequest("cost", "Cost must be a whole number from 0 to 1000000")
@@ -54,51 +54,73 @@ func CheckCost(cost int64) error {
 	return nil
 }
 
-// Outcome is how a decision came out.
+// The bounds of a request id.
+const (
+	MaxRequestIDLength = 128            // bytes
+	RequestIDRetention = 24 * time.Hour // time for which it is remembered
+)
+
+// CheckRequestID returns an [Error] with the code INVALID_REQUEST if a request id is empty, too
+// long, not UTF-8, or has control characters. Ids are stored unmasked, so an id must not be a
+// secret either.
+func CheckRequestID(id string) error {
+	switch {
+	case id == "" || len(id) > MaxRequestIDLength:
+		return badRequest("request_id", "Request ID must be 1 to 128 bytes long")
+	case !utf8.ValidString(id):
+		return badRequest("request_id", "Request ID must be valid UTF-8")
+	case strings.ContainsFunc(id, unicode.IsControl):
+		return badRequest("request_id", "Request ID must not hold control characters")
+	case MaskSecrets(id) != id:
+		return badRequest("request_id", "Request ID must not be an API key")
+	}
+	return nil
+}
+
+// Outcome is the result of a decision.
 type Outcome string
 
-// The outcomes, in the order in which they are looked for.
+// The outcomes, in the order in which they are checked.
 const (
-	Malformed Outcome = "malformed" // the secret cannot be a key
-	Unknown   Outcome = "unknown"   // no key of the account has it
+	Malformed Outcome = "malformed" // the secret does not have the form of a key
+	Unknown   Outcome = "unknown"   // no key of the account has the secret
 	Expired   Outcome = "expired"   // the key has expired
 	Disabled  Outcome = "disabled"  // the key is inactive or its user disabled
-	Denied    Outcome = "denied"    // the quota is used up
+	Denied    Outcome = "denied"    // the request does not fit into the quota
 	Allowed   Outcome = "allowed"   // the request was counted
 )
 
-// Decision says whether a request is allowed and what is left.
+// Decision says whether a request is allowed and how much of the quota is left.
 type Decision struct {
 	Outcome Outcome
 	Account string    // the id of the account that asked
-	At      time.Time // when it was made, by the service's clock
+	At      time.Time // the time of the decision, by the clock of the service
 
-	// Key and User are nil when the key was malformed or unknown. Plan is nil unless
-	// the quota was looked at. They are shared: do not change them. They hold what
-	// decides and what names them: no metadata, email, description or features.
+	// Key and User are nil if the key was malformed or unknown. Plan is nil unless the quota was
+	// read. They are shared: do not change them. They lack metadata, email, description and
+	// features.
 	Key  *Key
 	User *User
 	Plan *Plan
 
-	// Usage is that of the plan's period after the decision.
+	// Usage is the usage in the window of the plan's period, after the decision.
 	Usage Usage
 
-	// Repeated says that the request was counted before, with its id: Plan and Usage are
-	// those of that decision. Such a Plan has no more than its names, limit and period.
+	// Repeated says that the request was counted before, with the same id. Plan and Usage are then
+	// from the first decision, and Plan has only its id, name, limit and period.
 	Repeated bool
 }
 
 // Allowed reports whether the request may pass.
 func (d *Decision) Allowed() bool { return d.Outcome == Allowed }
 
-// HasUsage reports whether the quota was looked at, so that Plan and Usage mean
-// something.
+// HasUsage reports whether the quota was read. Otherwise Plan and Usage are unset.
 func (d *Decision) HasUsage() bool { return d.Plan != nil }
 
-// Remaining returns how much is left in the period, never less than 0.
+// Remaining returns the rest of the limit, at least 0.
 func (d *Decision) Remaining() int64 { return Remaining(d.Usage.Used, d.Plan.Limit) }
 
-// Refusal returns what to tell of a decision that is not allowed, nil when it is.
+// Refusal returns the reason to show to the caller, nil if the request is allowed.
 func (d *Decision) Refusal() *Error { return refusals[d.Outcome] }
 
 var refusals = map[Outcome]*Error{
@@ -109,15 +131,14 @@ var refusals = map[Outcome]*Error{
 	Denied:    {Code: CodeQuotaExceeded, Message: "Rate limit exceeded"},
 }
 
-// Validate decides on a request of an end user of the account, and counts it when
-// it is allowed. An error means that no decision could be made; it is
-// [ErrUnavailable] when the store cannot be asked.
+// Validate decides a request of a user of the account, and counts it if it is allowed. An error
+// means that no decision was made: [ErrUnavailable] if the store cannot be reached.
 func (s *Service) Validate(ctx context.Context, account string, r Request) (Decision, error) {
-	d := s.deciding.Get().(*deciding)
-	defer s.deciding.Put(d)
+	d := s.pendingDecisions.Get().(*pendingDecision)
+	defer s.pendingDecisions.Put(d)
 	now := s.clock()
-	err := errMoved
-	for try := 0; try <= maxMoves && errors.Is(err, errMoved); try++ {
+	err := errStaleRead
+	for try := 0; try <= maxStaleReads && errors.Is(err, errStaleRead); try++ {
 		d.Decision = Decision{Account: account, At: now}
 		err = s.decide(ctx, d, &r)
 	}
@@ -130,24 +151,24 @@ func (s *Service) Validate(ctx context.Context, account string, r Request) (Deci
 	return d.Decision, nil
 }
 
-// deciding is a decision under way. It is used again for others, so that the store
-// and OnDecision can be given what is in it without making garbage.
-type deciding struct {
+// pendingDecision is a decision in progress. A pool reuses it: the store and OnDecision get
+// pointers into it, and it would otherwise be allocated for each request.
+type pendingDecision struct {
 	Decision
 	consumption Consumption
 	hits        uint64 // look-ups of keys, users and plans answered from memory
 	stripe      int    // of Service.hits
 }
 
-// errMoved means that a key, its user and its plan were read at different times
-// and do not fit together; maxMoves is how often they are read again. While someone
-// moves them as fast as the store allows, one reading in four does not fit.
-var errMoved = errors.New("key, user and plan changed while they were read")
+// errStaleRead means that a key, its user and its plan were read at different times and do not fit
+// together. They are then read again, at most maxStaleReads times. While another client moves them
+// as fast as the store allows, one read in four is stale.
+var errStaleRead = errors.New("key, user and plan changed while they were read")
 
-const maxMoves = 30
+const maxStaleReads = 30
 
 // decide makes one attempt at a decision.
-func (s *Service) decide(ctx context.Context, d *deciding, r *Request) error {
+func (s *Service) decide(ctx context.Context, d *pendingDecision, r *Request) error {
 	k, u, err := s.identify(ctx, d, r.Secret)
 	if err != nil || d.Outcome != "" {
 		return err
@@ -155,9 +176,9 @@ func (s *Service) decide(ctx context.Context, d *deciding, r *Request) error {
 	return s.consume(ctx, d, k, u, r)
 }
 
-// identify finds whose secret it is, and sets the outcome when the request is
-// refused before its quota is looked at.
-func (s *Service) identify(ctx context.Context, d *deciding, secret string) (*heldKey, *heldUser, error) {
+// identify finds the key and the user of a secret. It sets the outcome if the request is refused
+// before its quota is read.
+func (s *Service) identify(ctx context.Context, d *pendingDecision, secret string) (*cachedKey, *cachedUser, error) {
 	if !WellFormedUserSecret(secret) {
 		d.Outcome = Malformed
 		return nil, nil, nil
@@ -171,12 +192,12 @@ func (s *Service) identify(ctx context.Context, d *deciding, secret string) (*he
 	if err != nil {
 		return nil, nil, err
 	}
-	if k.AccountID != d.Account || !k.opens(digest, d.At) {
+	if k.AccountID != d.Account || !k.accepts(digest, d.At) {
 		d.Outcome = Unknown
 		return nil, nil, nil
 	}
 	d.Key = &k.Key
-	if u != nil { // it is not; unless told so, Go makes sure by reading from u, which waits for memory
+	if u != nil { // Never nil. The explicit check avoids an implicit nil-check load, a likely cache miss.
 		d.User = &u.User
 	}
 	switch {
@@ -188,15 +209,14 @@ func (s *Service) identify(ctx context.Context, d *deciding, secret string) (*he
 	return k, u, nil
 }
 
-// resolve returns the key with the digest and its user, and whether the user is
-// disabled.
-func (s *Service) resolve(ctx context.Context, d *deciding, digest Digest) (*heldKey, *heldUser, bool, error) {
+// resolve returns the key with the digest and its user, and whether the user is disabled.
+func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest Digest) (*cachedKey, *cachedUser, bool, error) {
 	slot, err := s.keys.find(ctx, digest, &d.hits)
 	if err != nil {
 		return nil, nil, false, err
 	}
 	k := &slot.value
-	if u := k.user.follow(s.users); u != nil {
+	if u := k.user.get(s.users); u != nil {
 		d.hits++
 		return k, u, false, nil
 	}
@@ -207,27 +227,27 @@ func (s *Service) resolve(ctx context.Context, d *deciding, digest Digest) (*hel
 	if user.value.Disabled {
 		return k, &user.value, true, nil
 	}
-	k.user.tie(s.users, user)
+	k.user.set(s.users, user)
 	return k, &user.value, false, nil
 }
 
-// consume counts the request against the plan of the key, or of its user.
-func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldUser, r *Request) error {
+// consume counts the request under the plan of the key, or of its user.
+func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey, u *cachedUser, r *Request) error {
 	pl, shared, err := s.planInForce(ctx, d, k, u)
 	if errors.Is(err, ErrPlanNotFound) {
-		return s.moved(d, err)
+		return s.staleRead(d, err)
 	}
 	if err != nil {
 		return err
 	}
 	d.consumption = Consumption{
 		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
-		Terms: pl.Terms(), Cost: r.Cost, Entry: entryOf(r, d), Retention: s.retention(),
+		Terms: pl.Terms(), Cost: r.Cost, Entry: newEntry(r, d), Retention: s.retention(),
 		KeyHandle: &k.counter, UserHandle: &k.userCounter, RequestID: r.RequestID,
 	}
 	v, err := s.store.Consume(uncancelled(ctx), &d.consumption)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
-		return s.moved(d, err)
+		return s.staleRead(d, err)
 	}
 	if err != nil {
 		return err
@@ -236,13 +256,13 @@ func (s *Service) consume(ctx context.Context, d *deciding, k *heldKey, u *heldU
 	if v.Allowed {
 		d.Outcome = Allowed
 	}
-	if v.First != nil {
-		d.repeats(v.First)
+	if v.FirstTerms != nil {
+		d.setRepeated(v.FirstTerms)
 	}
 	return nil
 }
 
-// uncancelled returns the context without its end: what is begun is counted.
+// uncancelled returns the context without its cancellation: a count that has begun is finished.
 func uncancelled(ctx context.Context) context.Context {
 	if ctx.Done() == nil {
 		return ctx
@@ -250,67 +270,26 @@ func uncancelled(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// planInForce returns the plan that the key draws on, and whether it is its user's.
-func (s *Service) planInForce(ctx context.Context, d *deciding, k *heldKey, u *heldUser) (*Plan, bool, error) {
+// planInForce returns the plan that limits the key, and whether it is the plan of the user.
+func (s *Service) planInForce(ctx context.Context, d *pendingDecision, k *cachedKey, u *cachedUser) (*Plan, bool, error) {
 	if k.PlanID != "" {
-		pl, err := k.plan.through(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
+		pl, err := k.plan.getOrFind(ctx, s.plans, planRef{k.AccountID, k.PlanID}, &d.hits)
 		return pl, false, err
 	}
-	pl, err := u.plan.through(ctx, s.plans, planRef{u.AccountID, u.PlanID}, &d.hits)
+	pl, err := u.plan.getOrFind(ctx, s.plans, planRef{u.AccountID, u.PlanID}, &d.hits)
 	return pl, true, err
 }
 
-// moved forgets the key and the user that were read, and says that they are to be
-// read again: something that they refer to is not there.
-func (s *Service) moved(d *deciding, err error) error {
+// staleRead removes the key and the user from the cache, and returns errStaleRead: a resource that
+// they refer to is missing.
+func (s *Service) staleRead(d *pendingDecision, err error) error {
 	s.keys.forget(d.Key.Digests()...)
 	s.users.forget(userRef{d.Account, d.Key.UserID})
-	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.Key.UserID, errMoved, err)
+	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.Key.UserID, errStaleRead, err)
 }
 
-// entryOf returns what the history keeps of a request: bounded, and without
-// anything that looks like a secret.
-func entryOf(r *Request, d *deciding) Entry {
-	return Entry{
-		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.Key.UserID, Cost: r.Cost,
-		Endpoint: clean(r.Endpoint, MaxEntryEndpoint),
-		Method:   clean(r.Method, MaxEntryMethod),
-		IP:       clean(r.IP, MaxEntryAddress),
-	}
-}
-
-// clean masks secrets in s, puts U+FFFD in place of control characters and of what is
-// no UTF-8, and cuts it to at most n bytes.
-func clean(s string, n int) string {
-	if plain(s) {
-		return s[:min(n, len(s))]
-	}
-	s = MaskSecrets(s)
-	if strings.ContainsFunc(s, unicode.IsControl) {
-		s = strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) {
-				return utf8.RuneError
-			}
-			return r
-		}, s)
-	}
-	if len(s) <= n && utf8.ValidString(s) {
-		return s
-	}
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	return strings.ToValidUTF8(s[:min(n, len(s))], "")
-}
-
-// plain reports whether s is printable ASCII in which no secret can be: without a
-// percent sign and without the beginning of a secret. Nearly every request is.
-func plain(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c > '~' || c == '%':
-			return false
-		case c == '_' && strings.HasSuffix(s[:i+1], ownerPrefix):
-			return false
-		}
-	}
-	return true
+// setRepeated marks d as a repeat of a decision under the terms first.
+func (d *Decision) setRepeated(first *Terms) {
+	d.Repeated = true
+	d.Plan = &Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period}
 }

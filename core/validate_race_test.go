@@ -12,14 +12,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// moving is a key whose user and plans are changed while others use it.
+// moving is a key whose user and plans change while requests with it run.
 type moving struct {
 	*testing.T
 	svc           *core.Service
 	acct, key     string
 	user          int64
 	secret        string
-	own, of, next string // plans: of the key, of its user, to be moved to
+	own, of, next string // plans: of the key, of its user, and the next one
 }
 
 func newMoving(t *testing.T, cached int) *moving {
@@ -50,17 +50,17 @@ func (m *moving) must(err error) {
 	}
 }
 
-func (m *moving) ask(secret string) core.Decision {
+func (m *moving) validate(secret string) core.Decision {
 	m.Helper()
 	d, err := m.svc.Validate(context.Background(), m.acct, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
 	m.must(err)
 	return d
 }
 
-// expect holds the next decision to an outcome, and to a plan when it is not "".
+// expect fails unless the next decision has an outcome and, if plan is not "", a plan.
 func (m *moving) expect(what string, want core.Outcome, plan string) {
 	m.Helper()
-	d := m.ask(m.secret)
+	d := m.validate(m.secret)
 	if d.Outcome != want {
 		m.Fatalf("after %s: %s, want %s", what, d.Outcome, want)
 	}
@@ -69,8 +69,8 @@ func (m *moving) expect(what string, want core.Outcome, plan string) {
 	}
 }
 
-// Promise 3: under load, a change of a key, its user or its plan is in force for the
-// next request, also when the cache holds less than what is used.
+// Promise 3: under load, the next request sees every change of a key, its user or its plan, even if
+// the cache is too small for the keys in use.
 func TestChangesAreInForceUnderLoad(t *testing.T) {
 	for _, cached := range []int{1, 1000} {
 		t.Run(fmt.Sprintf("key_cache %d", cached), func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestChangesAreInForceUnderLoad(t *testing.T) {
 	}
 }
 
-// hammer uses the key without pause until it is told to stop.
+// hammer validates with the key without a pause, until it is stopped.
 func (m *moving) hammer() (stop func()) {
 	done := make(chan struct{})
 	secret := m.secret
@@ -143,12 +143,12 @@ func (m *moving) round(n int64) {
 	_, m.secret, err = m.svc.RegenerateKey(ctx, m.acct, m.key, 0)
 	m.must(err)
 	m.expect("regenerating the key", core.Allowed, m.of)
-	if d := m.ask(before); d.Outcome != core.Unknown {
+	if d := m.validate(before); d.Outcome != core.Unknown {
 		m.Fatalf("the value from before the regeneration: %s, want %s", d.Outcome, core.Unknown)
 	}
 }
 
-// Promise 3: a user that is deleted takes its keys along, from the next request on.
+// Promise 3: the next request with a key of a deleted user is refused.
 func TestDeletedUserUnderLoad(t *testing.T) {
 	m := newMoving(t, 1000)
 	defer m.hammer()()
@@ -157,8 +157,7 @@ func TestDeletedUserUnderLoad(t *testing.T) {
 	m.expect("deleting the user", core.Unknown, "")
 }
 
-// A decision makes next to no garbage: nothing of it but the context that the store
-// is given, which must not end with the request.
+// A decision allocates nothing but the context for the store, which must not end with the request.
 func TestValidateAllocates(t *testing.T) {
 	store, secrets := newBenchStore(1)
 	s := core.NewService(store, core.Config{})
@@ -170,12 +169,12 @@ func TestValidateAllocates(t *testing.T) {
 			t.Fatalf("Validate = %v, %v", d.Outcome, err)
 		}
 	})
-	if n > 2 { // the race detector takes from the pool what it likes
+	if n > 2 { // under the race detector sync.Pool drops values at random
 		t.Errorf("a decision allocates %v times, want at most 2", n)
 	}
 }
 
-// Each look-up is counted once, as answered from memory or not.
+// Each look-up is counted once, as a hit or as a miss.
 func TestStatsCountLookUps(t *testing.T) {
 	store, secrets := newBenchStore(2)
 	s := core.NewService(store, core.Config{})
@@ -187,13 +186,13 @@ func TestStatsCountLookUps(t *testing.T) {
 			}
 		}
 	}
-	// 2 keys with a user and a plan each, and a key that there is not.
+	// 2 keys with a user and a plan each, and a missing key.
 	if got, want := s.Stats(), (core.Stats{CacheMisses: 7, CacheHits: 10*7 - 7, CachedKeys: 2}); got != want {
 		t.Errorf("Stats() = %+v, want %+v", got, want)
 	}
 }
 
-// What is cached of a key is bounded: what no decision needs is not kept.
+// The cached form of a key is bounded: it lacks the members that no decision needs.
 func TestDecisionHoldsNoMore(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)

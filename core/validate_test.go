@@ -43,7 +43,7 @@ func TestRequestCheck(t *testing.T) {
 	}
 }
 
-// Promise 4: what is remembered of a request holds no secret and is bounded.
+// Promise 4: a history entry contains no secret and is bounded.
 func TestHistoryIsCleaned(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -66,7 +66,7 @@ func TestHistoryIsCleaned(t *testing.T) {
 	}
 }
 
-// oneKey makes a plan of limit requests a day, a user and a key.
+// oneKey creates a plan of limit requests a day, a user and a key.
 func oneKey(t *testing.T, s *core.Service, limit int64) (acct, secret, id string) {
 	t.Helper()
 	acct = account(t, s)
@@ -85,7 +85,7 @@ func oneKey(t *testing.T, s *core.Service, limit int64) (acct, secret, id string
 	return acct, secret, k.ID
 }
 
-// Promise 1: of 2,000 requests by 64 callers on a quota of 1,000, 1,000 pass.
+// Promise 1: of 2,000 requests by 64 goroutines on a quota of 1,000, exactly 1,000 are allowed.
 func TestValidateIsExact(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -111,8 +111,8 @@ func TestValidateIsExact(t *testing.T) {
 	}
 }
 
-// A plan that is changed and deleted while requests are under way is never an
-// error: a request is decided on what was before or what comes after.
+// Changing and deleting a plan under load is never an error: a request is decided under the old
+// plan or under the new one.
 func TestValidateWhilePlansMove(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -155,14 +155,14 @@ func TestValidateWhilePlansMove(t *testing.T) {
 	wg.Wait()
 }
 
-// brokenStore is a store whose medium has failed.
+// brokenStore is a store that cannot be reached.
 type brokenStore struct{ core.Store }
 
-func (brokenStore) Consume(context.Context, *core.Consumption) (core.Verdict, error) {
-	return core.Verdict{}, core.Unavailable(errors.New("disk full"))
+func (brokenStore) Consume(context.Context, *core.Consumption) (core.ConsumeResult, error) {
+	return core.ConsumeResult{}, core.Unavailable(errors.New("disk full"))
 }
 
-// No decision is made up when the store fails.
+// If the store fails, Validate returns an error and no decision.
 func TestValidateWithoutStore(t *testing.T) {
 	mem := memstore.New()
 	acct, secret, _ := oneKey(t, core.NewService(mem, core.Config{}), 10)
@@ -170,7 +170,7 @@ func TestValidateWithoutStore(t *testing.T) {
 	s := core.NewService(brokenStore{mem}, core.Config{OnDecision: func(*core.Decision) { decided++ }})
 	d, err := s.Validate(t.Context(), acct, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
 	if !errors.Is(err, core.ErrUnavailable) || d.Outcome != "" || decided != 0 {
-		t.Errorf("Validate = %+v, %v, %d decisions told, want %v and none", d, err, decided, core.ErrUnavailable)
+		t.Errorf("Validate = %+v, %v, %d decisions reported, want %v and none", d, err, decided, core.ErrUnavailable)
 	}
 	_ = mem.Close()
 	if _, err := s.Authenticate(t.Context(), core.NewOwnerSecret()); core.ErrorCode(err) != core.CodeUnavailable {

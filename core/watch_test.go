@@ -10,12 +10,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// shared is a store that others change: what is done to its inner store is not told
-// unless the test tells it.
+// shared is a store that other processes change. The watcher learns of a change only if the test
+// reports it.
 type shared struct {
 	*memstore.Store
 	watcher core.Watcher
-	looks   atomic.Int64 // for keys, users, plans and owner's keys
+	looks   atomic.Int64 // reads of keys, users, plans and owner's keys
 }
 
 func (s *shared) Watch(w core.Watcher) { s.watcher = w }
@@ -40,8 +40,7 @@ func (s *shared) OwnerKeyByDigest(ctx context.Context, d core.Digest) (*core.Own
 	return s.Store.OwnerKeyByDigest(ctx, d)
 }
 
-// watched is a service over a store that others change, and another service by which
-// they do.
+// watched is a service over a shared store, and a second service that changes the store.
 type watched struct {
 	*testing.T
 	store         *shared
@@ -76,7 +75,7 @@ func (w *watched) ok(err error) {
 	}
 }
 
-// outcome is that of a request here.
+// outcome returns the outcome of a request to the first service.
 func (w *watched) outcome() core.Outcome {
 	w.Helper()
 	d, err := w.here.Validate(w.Context(), w.account, core.Request{Secret: w.secret, Endpoint: "/", Method: "GET", Cost: 1})
@@ -84,7 +83,7 @@ func (w *watched) outcome() core.Outcome {
 	return d.Outcome
 }
 
-// looksOf returns how often the store is asked by what is done.
+// looksOf returns the number of reads from the store during a call.
 func (w *watched) looksOf(fn func()) int64 {
 	before := w.store.looks.Load()
 	fn()
@@ -97,16 +96,16 @@ func (w *watched) disable() {
 	w.ok(err)
 }
 
-// As long as nobody tells what others change, nothing is taken from memory (promise 3).
-func TestWatchedUntrusted(t *testing.T) {
+// Promise 3: without a lease, every request reads from the store.
+func TestWatchedWithoutLease(t *testing.T) {
 	w := newWatched(t)
 	for range 3 {
 		if looks := w.looksOf(func() { w.outcome() }); looks != 3 {
-			t.Errorf("before it is trusted: the store was asked %d times, want for key, user and plan", looks)
+			t.Errorf("without a lease: got %d reads, want those of key, user and plan", looks)
 		}
 	}
 	if looks := w.looksOf(func() { _, _ = w.here.Authenticate(t.Context(), w.owner) }); looks != 1 {
-		t.Errorf("an owner's key: the store was asked %d times, want once", looks)
+		t.Errorf("an owner's key: got %d reads, want 1", looks)
 	}
 	w.disable()
 	if got := w.outcome(); got != core.Disabled {
@@ -114,17 +113,17 @@ func TestWatchedUntrusted(t *testing.T) {
 	}
 }
 
-// While it is told, memory answers, and each change is in force as soon as it was told.
-func TestWatchedTrusted(t *testing.T) {
+// During a lease the cache answers. A change is in force as soon as it is reported.
+func TestWatchedLease(t *testing.T) {
 	w := newWatched(t)
-	w.store.watcher.Trusted(time.Hour)
+	w.store.watcher.RenewLease(time.Hour)
 	w.outcome()
 	if looks := w.looksOf(func() { w.outcome(); w.outcome() }); looks != 0 {
-		t.Errorf("trusted: the store was asked %d times, want never", looks)
+		t.Errorf("during a lease: got %d reads, want none", looks)
 	}
 	w.disable()
 	if got := w.outcome(); got != core.Allowed {
-		t.Errorf("before it is told: got %s, want what is in memory", got)
+		t.Errorf("before the report: got %s, want the cached outcome", got)
 	}
 	w.store.watcher.Changed(core.Change{Account: w.account, Digest: w.key.Digest})
 	if got := w.outcome(); got != core.Disabled {
@@ -146,38 +145,37 @@ func TestWatchedTrusted(t *testing.T) {
 		}
 		w.store.watcher.Changed(c)
 		if looks := w.looksOf(func() { w.outcome(); w.outcome() }); looks != want {
-			t.Errorf("after a change of the %s: the store was asked %d times, want %d", what, looks, want)
+			t.Errorf("after a change of the %s: got %d reads, want %d", what, looks, want)
 		}
 	}
 }
 
-// Nothing that was read before changes were missed is used afterwards, nor while nobody
-// tells.
-func TestWatchedLost(t *testing.T) {
+// After missed changes, and after the end of a lease, no cached value is used.
+func TestWatchedChangesMissed(t *testing.T) {
 	w := newWatched(t)
 	for name, lose := range map[string]func(){
-		"lost":             w.store.watcher.Lost,
-		"trusted no more":  func() { w.store.watcher.Trusted(0) },
-		"trust has ended":  func() { w.store.watcher.Trusted(time.Nanosecond) },
-		"lost and trusted": func() { w.store.watcher.Lost(); w.store.watcher.Trusted(time.Hour) },
+		"missed":               w.store.watcher.ChangesMissed,
+		"lease ended":          func() { w.store.watcher.RenewLease(0) },
+		"lease expired":        func() { w.store.watcher.RenewLease(time.Nanosecond) },
+		"missed, then renewed": func() { w.store.watcher.ChangesMissed(); w.store.watcher.RenewLease(time.Hour) },
 	} {
-		w.store.watcher.Trusted(time.Hour)
+		w.store.watcher.RenewLease(time.Hour)
 		w.outcome()
 		_, err := w.here.Authenticate(t.Context(), w.owner)
 		w.ok(err)
 		lose()
 		if looks := w.looksOf(func() { w.outcome() }); looks != 3 {
-			t.Errorf("%s: the store was asked %d times, want for key, user and plan", name, looks)
+			t.Errorf("%s: got %d reads, want those of key, user and plan", name, looks)
 		}
 		if looks := w.looksOf(func() { _, _ = w.here.Authenticate(t.Context(), w.owner) }); looks != 1 {
-			t.Errorf("%s: the store was asked %d times for an owner's key, want once", name, looks)
+			t.Errorf("%s: got %d reads of an owner's key, want 1", name, looks)
 		}
 	}
-	w.store.watcher.Trusted(time.Hour)
-	w.store.watcher.Lost()
+	w.store.watcher.RenewLease(time.Hour)
+	w.store.watcher.ChangesMissed()
 	if n := w.here.Stats().CachedKeys; n != 0 {
-		t.Errorf("after all was lost: %d keys are in memory, want none", n)
+		t.Errorf("after missed changes: got %d cached keys, want none", n)
 	}
 }
 
-var _ core.Watched = (*shared)(nil)
+var _ core.WatchedStore = (*shared)(nil)

@@ -62,7 +62,7 @@ func (q *request) showForm(status int, title string, v formView) error {
 }
 
 // token returns a token for the forms of a page. One of them can be sent.
-func (q *request) token() string { return q.svc.NewForm(q.who) }
+func (q *request) token() string { return q.svc.NewFormToken(q.who) }
 
 // form returns a form that is sent to a path below Base. A fault with one of its fields
 // is shown there.
@@ -115,7 +115,7 @@ func faultText(err error) string {
 func formFault(err error) (status int, ok bool) {
 	e, is := errors.AsType[*core.Error](err)
 	switch {
-	case !is || errors.Is(err, core.ErrForm):
+	case !is || errors.Is(err, core.ErrFormToken):
 		return 0, false
 	case errors.Is(err, errNoSuch):
 		return http.StatusNotFound, true

@@ -278,7 +278,7 @@ func TestKeyFormsAreTakenOnce(t *testing.T) {
 		"keys": {"name": {"again"}, "user_id": {"1"}, "status": {"active"}}, "keys/" + k.ID + "/regenerate": {"grace": {"0"}}} {
 		form.Set("form", b.token("/dashboard/keys/new"))
 		fresh := b.post("/dashboard/"+action, form).secret(t)
-		b.post("/dashboard/"+action, form).want(t, http.StatusBadRequest, "sent already").wantNone(t, "data-secret")
+		b.post("/dashboard/"+action, form).want(t, http.StatusBadRequest, "already sent").wantNone(t, "data-secret")
 		s.wantOutcome(fresh, core.Allowed)
 	}
 	if n := len(s.keys()); n != 2 {

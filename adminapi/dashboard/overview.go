@@ -87,7 +87,7 @@ func (q *request) tiles() (t tiles, err error) {
 
 func (q *request) closest() (c closest, err error) {
 	list, err := remembered(q, "closest "+q.account(), func(ctx context.Context) ([]core.NearLimit, error) {
-		return q.svc.Closest(ctx, q.account(), nearest)
+		return q.svc.NearLimits(ctx, q.account(), nearest)
 	})
 	for _, n := range list {
 		c.Rows = append(c.Rows, nearRow{newUsage(n.Plan, n.Usage), n.User, n.Key, n.Plan})

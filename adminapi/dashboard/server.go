@@ -184,7 +184,7 @@ func (q *request) bucket() string {
 // spending runs a handler for a form that was not sent before.
 func spending(h handler) handler {
 	return func(q *request) error {
-		if err := q.svc.SpendForm(q.r.Context(), q.who, q.r.PostForm.Get("form")); err != nil {
+		if err := q.svc.SpendFormToken(q.r.Context(), q.who, q.r.PostForm.Get("form")); err != nil {
 			return err
 		}
 		return h(q)

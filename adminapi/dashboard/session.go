@@ -142,7 +142,7 @@ var refusals = []struct {
 }{
 	{core.ErrSignIn, http.StatusForbidden, 0, "wrong password"},
 	{core.ErrSignInLink, http.StatusForbidden, 0, "wrong link"},
-	{core.ErrManyPasswords, http.StatusTooManyRequests, core.WrongPasswordsIn, "too many wrong passwords"},
+	{core.ErrTooManyPasswords, http.StatusTooManyRequests, core.WrongPasswordsIn, "too many wrong passwords"},
 	{core.ErrBusy, http.StatusServiceUnavailable, retryBusy, "too many passwords wait"},
 }
 

@@ -131,11 +131,11 @@ func TestForms(t *testing.T) {
 		b.do("POST", "/dashboard/sign-in", url.Values{"link": {s.link("Acme")}}, h).want(t, 403, "from another site")
 	}
 	other := s.signedIn("Acme")
-	other.post("/dashboard/plans", plan).want(t, 400, "sent already, or is too old")
+	other.post("/dashboard/plans", plan).want(t, 400, "already sent or has expired")
 	b.do("POST", "/dashboard/plans", plan, http.Header{"Sec-Fetch-Site": {"same-origin"}}).want(t, 200, "Created.", "Basic")
-	b.post("/dashboard/plans", plan).want(t, 400, "sent already, or is too old")
+	b.post("/dashboard/plans", plan).want(t, 400, "already sent or has expired")
 	plan.Del("form")
-	b.post("/dashboard/plans", plan).want(t, 400, "sent already, or is too old")
+	b.post("/dashboard/plans", plan).want(t, 400, "already sent or has expired")
 	if plans, _, _ := s.svc.Plans(t.Context(), s.acc.ID, core.Page{Number: 1, Size: 9}); len(plans) != 1 {
 		t.Errorf("plans: got %v, want 1", plans)
 	}

@@ -278,7 +278,7 @@ func TestUserFormIsTakenOnce(t *testing.T) {
 	b := s.signedIn("Acme")
 	form := url.Values{"name": {"Ada"}, "form": {b.token("/dashboard/users/new")}}
 	b.post("/dashboard/users", form).want(t, http.StatusOK, "Created.")
-	b.post("/dashboard/users", form).want(t, http.StatusBadRequest, "sent already")
+	b.post("/dashboard/users", form).want(t, http.StatusBadRequest, "already sent")
 	if n := s.users(s.acc); n != 1 {
 		t.Errorf("got %d users, want 1", n)
 	}

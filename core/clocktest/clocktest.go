@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Clock is a machine's clock in a test: a wall clock, which may be set, and a monotonic clock,
+// Clock is the clock of a machine in a test: a wall clock, which can be set, and a monotonic clock,
 // which cannot. It is safe for concurrent use.
 type Clock struct {
 	mu        sync.Mutex
@@ -14,7 +14,7 @@ type Clock struct {
 	monotonic time.Duration
 }
 
-// New returns a clock whose wall clock shows a time.
+// New returns a clock whose wall clock shows wall.
 func New(wall time.Time) *Clock { return &Clock{wall: wall} }
 
 // Read returns both clocks, as core.NewClock reads them.
@@ -30,14 +30,15 @@ func (c *Clock) Wall() time.Time {
 	return wall
 }
 
-// Pass lets time pass.
+// Pass advances both clocks.
 func (c *Clock) Pass(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wall, c.monotonic = c.wall.Add(d), c.monotonic+d
 }
 
-// Step sets the wall clock forward, or back by less than 0: the monotonic clock stays.
+// Step sets the wall clock forward by d, or back if d is negative. The monotonic clock does not
+// change.
 func (c *Clock) Step(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

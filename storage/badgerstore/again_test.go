@@ -60,7 +60,7 @@ func TestGivenAgainPageAhead(t *testing.T) {
 				for range 2 {
 					s = openAlone(t, dir, quiet)
 					for _, of := range []core.CounterID{ofKey("again"), ofUser(9)} {
-						if got := counterOf(t, s, of).Tallies[core.Month].Used; got != want {
+						if got := counterOf(t, s, of).Windows[core.Month].Used; got != want {
 							t.Errorf("%+v: got %d used, want %d", of, got, want)
 						}
 						if got := allowedIn(t, s, of); got != int64(events) {

@@ -86,8 +86,8 @@ func (w *answers) counter(of core.CounterID) {
 	if w.fail(err); err != nil {
 		return
 	}
-	if cs[0].Tallies != (core.Counter{}).Tallies {
-		w.line("  used %v, last %v, denials not recorded %d", cs[0].Tallies, cs[0].LastUsedAt, cs[0].DeniedOmitted)
+	if cs[0].Windows != (core.Counter{}).Windows {
+		w.line("  used %v, last %v, denials not recorded %d", cs[0].Windows, cs[0].LastUsedAt, cs[0].DeniedOmitted)
 	}
 	days, err := w.s.CounterDays(context.Background(), of)
 	w.fail(err)

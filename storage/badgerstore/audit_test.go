@@ -210,7 +210,7 @@ func (a *auditing) counter(of ref, t *trail) {
 			of, got.entries, got.head(), got.applied, err, t.last(), t.of(t.last()))
 		return
 	}
-	if used := got.Tallies[core.Year].Used; t.first == 1 && used != t.used {
+	if used := got.Windows[core.Year].Used; t.first == 1 && used != t.used {
 		a.problem("%v: got %d used, want %d", of, used, t.used)
 	}
 	n := got.entries

@@ -124,12 +124,12 @@ func BenchmarkDays(b *testing.B) {
 			return err
 		})
 	}
-	wholePlan, wholeAccount := core.DaysOf{Account: acct, PlanID: "large"}, core.DaysOf{Account: acct}
+	wholePlan, wholeAccount := core.DaysFilter{Account: acct, PlanID: "large"}, core.DaysFilter{Account: acct}
 	makeDays(b, s, wholePlan)
 	makeDays(b, s, wholeAccount)
 	for _, c := range []struct {
 		name string
-		of   core.DaysOf
+		of   core.DaysFilter
 		want int64
 		days core.Date
 	}{{"plan/days=1", wholePlan, keys, 1}, {"plan/days=30", wholePlan, keys, 30}, {"plan/days=400", wholePlan, keys, core.DaysKept},
@@ -161,7 +161,7 @@ func BenchmarkDays(b *testing.B) {
 
 // makeDays lets everyone use the store on each day of those that are kept: it writes only
 // what that leaves.
-func makeDays(b *testing.B, s *Store, of core.DaysOf) {
+func makeDays(b *testing.B, s *Store, of core.DaysFilter) {
 	b.Helper()
 	var all []slots
 	err := s.readEntered(acct, func(r snapshot) (err error) {

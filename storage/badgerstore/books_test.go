@@ -294,7 +294,7 @@ func (b *books) checkHistory(s *Store, h *historyBook) {
 	for _, e := range slices.Backward(list[:min(fresh, int64(len(list)))]) {
 		b.checkEntry(h, &e)
 	}
-	used := t.Tallies[core.Year].Used
+	used := t.Windows[core.Year].Used
 	if !h.partial && used != h.used {
 		b.problem("wrong: counter of %v: got %d used, its history has %d", h.of, used, h.used)
 	}

@@ -255,7 +255,7 @@ func (k *killing) askAgain(s *Store) {
 		c := request(id[0], int64(n%2+1), 0, noon.Add(time.Hour))
 		c.RequestID = id[1]
 		v, err := s.Consume(context.Background(), c)
-		if err != nil || v.First == nil || !v.Allowed || v.Usage.Used != first.used {
+		if err != nil || v.FirstTerms == nil || !v.Allowed || v.Usage.Used != first.used {
 			k.t.Errorf("%v again, counted as %+v: got %+v, %v", id, first, v, err)
 		}
 	}

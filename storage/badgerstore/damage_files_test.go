@@ -97,7 +97,7 @@ func world(s *Store) (string, error) {
 		}
 	}
 	v, err := s.Consume(ctx, damagedRepeat())
-	err = put("request id", v.First, err)
+	err = put("request id", v.FirstTerms, err)
 	return b.String(), err
 }
 

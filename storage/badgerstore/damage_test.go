@@ -30,7 +30,7 @@ func digestOfCounts(s *Store) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		_, _ = fmt.Fprintln(sum, of, cs[0].Tallies, cs[0].LastUsedAt, cs[0].DeniedOmitted, total)
+		_, _ = fmt.Fprintln(sum, of, cs[0].Windows, cs[0].LastUsedAt, cs[0].DeniedOmitted, total)
 		for _, e := range list {
 			_, _ = fmt.Fprintln(sum, e.At.UTC(), e.KeyID, e.UserID, e.Endpoint, e.Cost, e.Denied)
 		}
@@ -215,12 +215,12 @@ func (d *damagedStore) check(t *testing.T, name string, damage func([]byte) []by
 	digest, err := digestOfCounts(s)
 	v, idErr := s.Consume(t.Context(), d.id)
 	if want != byReading {
-		if err := errors.Join(err, idErr); err != nil || digest != d.digest || v.First == nil {
+		if err := errors.Join(err, idErr); err != nil || digest != d.digest || v.FirstTerms == nil {
 			t.Errorf("got the digest %s, the answer %+v, %v, want %s and the first answer", digest, v, err, d.digest)
 		}
 	} else {
 		wantNamed(t, "History", err, name)
-		if idErr == nil && v.First == nil {
+		if idErr == nil && v.FirstTerms == nil {
 			t.Errorf("the request id was counted again: %+v", v)
 		} else if idErr != nil {
 			wantNamed(t, "Consume", idErr, name)

@@ -39,8 +39,8 @@ func numbersOf(kind uint32) int {
 // days are the numbers by the day of a key or user, as far as they are neither in its
 // tallies nor in the archive.
 type days struct {
-	now  [dayMore]core.Tally // by number: the last day on which it is not 0
-	over *unarchived         // nil when there are none
+	now  [dayMore]core.WindowUsage // by number: the last day on which it is not 0
+	over *unarchived               // nil when there are none
 }
 
 // unarchived are days that still have to be written to the archive.
@@ -78,7 +78,7 @@ func (d *days) which() (bits uint64) {
 		return 0
 	}
 	for n, w := range d.now {
-		if w != (core.Tally{}) {
+		if w != (core.WindowUsage{}) {
 			bits |= 1 << n
 		}
 	}
@@ -139,13 +139,13 @@ func (t *tally) addDay(number int, cost int64, at time.Time) {
 
 // turned notes that the counter has allowed something, or was set. Its tally of the day was
 // that before.
-func (t *tally) turned(kind uint32, before core.Tally) {
-	t.moved(ownNumber(kind), before, t.Tallies[core.Day])
+func (t *tally) turned(kind uint32, before core.WindowUsage) {
+	t.moved(ownNumber(kind), before, t.Windows[core.Day])
 }
 
 // moved notes the day that a number has left.
-func (t *tally) moved(number int, from, to core.Tally) {
-	if from.Start == to.Start || from == (core.Tally{}) || from.Date() == to.Date() {
+func (t *tally) moved(number int, from, to core.WindowUsage) {
+	if from.Start == to.Start || from == (core.WindowUsage{}) || from.Date() == to.Date() {
 		return
 	}
 	over, left := t.over(), dayNumber{from.Date(), uint8(number), from.Used}
@@ -174,13 +174,13 @@ func (t *tally) archived(days *unarchived) {
 
 // eachDay calls fn with every number that is not as the archive has it.
 func (t *tally) eachDay(kind uint32, fn func(dayNumber)) {
-	var now [dayNumbers]core.Tally
+	var now [dayNumbers]core.WindowUsage
 	if t.days != nil {
 		copy(now[:], t.days.now[:])
 	}
-	now[ownNumber(kind)] = t.Tallies[core.Day]
+	now[ownNumber(kind)] = t.Windows[core.Day]
 	for n, w := range now {
-		if w != (core.Tally{}) {
+		if w != (core.WindowUsage{}) {
 			fn(dayNumber{w.Date(), uint8(n), w.Used})
 		}
 	}
@@ -188,7 +188,7 @@ func (t *tally) eachDay(kind uint32, fn func(dayNumber)) {
 		return
 	}
 	for _, d := range t.days.over.list {
-		if w := now[d.number]; w == (core.Tally{}) || w.Date() != d.date { // else it goes on
+		if w := now[d.number]; w == (core.WindowUsage{}) || w.Date() != d.date { // else it goes on
 			fn(d)
 		}
 	}
@@ -204,11 +204,11 @@ func (t *tally) setDays(kind uint32, list []core.CounterDay) {
 			continue
 		}
 		for n, used := range numbersOfDay(&day)[:numbersOf(kind)] {
-			to := core.Tally{Start: day.Date.Start().Unix(), Used: used}
+			to := core.WindowUsage{Start: day.Date.Start().Unix(), Used: used}
 			switch {
 			case used == 0:
 			case n == ownNumber(kind):
-				t.moved(n, to, core.Tally{})
+				t.moved(n, to, core.WindowUsage{})
 			default:
 				t.moved(n, t.days.now[n], to)
 				t.days.now[n] = to

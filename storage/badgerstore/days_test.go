@@ -394,7 +394,7 @@ func pageWithoutDays(t *testing.T, record []byte) (old []byte) {
 			t.Fatal(err)
 		}
 		c.days = nil
-		c.Counter = core.Counter{Tallies: c.Tallies, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+		c.Counter = core.Counter{Windows: c.Windows, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
 		record = c.encode(nil)
 		first := uint64(c.applied)<<(tallyFlags-1) | c.flags()
 		rest := record[len(encodeNumber(int64(uint64(c.applied)<<tallyFlags|c.flags()))):]

@@ -49,7 +49,7 @@ func TestFormat1(t *testing.T) {
 	s = openAlone(t, dir, o)
 	again := request("key", 1, 1000, noon)
 	again.RequestID = "id"
-	if v, err := s.Consume(t.Context(), again); err != nil || v.First == nil || v.Usage.Used != format1IDUsed {
+	if v, err := s.Consume(t.Context(), again); err != nil || v.FirstTerms == nil || v.Usage.Used != format1IDUsed {
 		t.Errorf("Consume with the id of before: got %+v, %v, want the first answer", v, err)
 	}
 	entries := entriesOf(t, s, ofKey("key"))
@@ -142,7 +142,7 @@ func TestFormat1Retention(t *testing.T) {
 	if _, err := s.events.Read(base, nil); !errors.Is(err, eventlog.ErrGone) {
 		t.Errorf("Read: got error %v, want %v", err, eventlog.ErrGone)
 	}
-	used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used
+	used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used
 	if used != format1Key+1 {
 		t.Errorf("got %d used, want %d", used, format1Key+1)
 	}

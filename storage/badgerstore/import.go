@@ -103,8 +103,8 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 	for i, id := range ids {
 		to := &counters[i]
 		err := s.set(id, func(c *counter) {
-			before := c.Tallies[core.Day]
-			c.Tallies, c.LastUsedAt, c.DeniedOmitted = to.Tallies, to.LastUsedAt, to.DeniedOmitted
+			before := c.Windows[core.Day]
+			c.Windows, c.LastUsedAt, c.DeniedOmitted = to.Windows, to.LastUsedAt, to.DeniedOmitted
 			c.turned(c.kind, before)
 		})
 		if err != nil {

@@ -113,7 +113,7 @@ func TestReaderKeepsSegments(t *testing.T) {
 	if got := last(); got <= mark {
 		t.Errorf("afterwards: got segments up to %d, want more than %d", got, mark)
 	}
-	if used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used; used != 1000 {
+	if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != 1000 {
 		t.Errorf("got %d used, want 1000", used)
 	}
 }

@@ -18,19 +18,19 @@ var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
 
 var tallies = map[string]tally{
 	"usual": {Counter: core.Counter{
-		Tallies:    [4]core.Tally{{Start: 20_000 * day, Used: 2}, {Start: 19_998 * day, Used: 17}, {Start: 19_990 * day, Used: 300}, {Start: 19_800 * day, Used: 5000}},
+		Windows:    [4]core.WindowUsage{{Start: 20_000 * day, Used: 2}, {Start: 19_998 * day, Used: 17}, {Start: 19_990 * day, Used: 300}, {Start: 19_800 * day, Used: 5000}},
 		LastUsedAt: noon,
 	}, entries: 2, newest: noon, applied: 1 << 30, chain: []int64{7, 1 << 30}},
 	"behind": {entries: 1, applied: 8, chain: []int64{7}, newest: noon},
 	"zero":   {},
 	"denied": {Counter: withDenials(10_000), entries: 1, applied: 8, chain: []int64{8}, newest: noon,
-		days: &days{now: [3]core.Tally{{}, {Start: 20_000 * day, Used: 12_345}}}},
+		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: 12_345}}}},
 	"denied, its days replaced": {Counter: withDenials(1)},
 	"used": {Counter: core.Counter{
-		Tallies:    [4]core.Tally{{Start: 1, Used: 2}, {Start: -3, Used: math.MaxInt64}, {Start: math.MaxInt64}, {}},
+		Windows:    [4]core.WindowUsage{{Start: 1, Used: 2}, {Start: -3, Used: math.MaxInt64}, {Start: math.MaxInt64}, {}},
 		LastUsedAt: noon, DeniedOmitted: 17,
 	}, entries: 11, newest: noon.AddDate(-3000, 0, 0), late: math.MaxInt64, applied: math.MaxInt64 / 16, chain: []int64{70, 7000, math.MaxInt64 / 16},
-		days: &days{now: [3]core.Tally{{}, {Start: 20_000 * day, Used: math.MaxInt64}, {Start: 20_001 * day, Used: 1}}}},
+		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: math.MaxInt64}, {Start: 20_001 * day, Used: 1}}}},
 }
 
 // withDenials returns a counter with denials that were recorded on a day.

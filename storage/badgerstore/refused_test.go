@@ -127,7 +127,7 @@ func refuses(t *testing.T, o Options, broken *atomic.Bool) {
 	for _, kill := range []bool{true, false} {
 		for i := range callers {
 			of := ofKey(fmt.Sprint("key", i))
-			used := counterOf(t, s, of).Tallies[core.Month].Used
+			used := counterOf(t, s, of).Windows[core.Month].Used
 			if used < answered[i].Load() || used > asked[i].Load() {
 				t.Errorf("%v: got %d used, want at least the %d that were answered and at most the %d that were asked", of, used, answered[i].Load(), asked[i].Load())
 			}

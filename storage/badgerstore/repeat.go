@@ -47,7 +47,7 @@ type lookedUp struct {
 
 // firstVerdict returns what a request with the same id was answered, if one was in
 // the time for which that is remembered.
-func (s *Store) firstVerdict(c *core.Consumption, key ref) (v core.Verdict, found bool, known lookedUp, err error) {
+func (s *Store) firstVerdict(c *core.Consumption, key ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
 	of := repeat{key, c.RequestID}
 	sh := s.counters.shard(key)
 	sh.mu.Lock()
@@ -61,17 +61,17 @@ func (s *Store) firstVerdict(c *core.Consumption, key ref) (v core.Verdict, foun
 		})
 	}
 	if err != nil || position == 0 {
-		return core.Verdict{}, false, known, err
+		return core.ConsumeResult{}, false, known, err
 	}
 	known.position = position
 	e, err := s.event(position)
 	switch {
 	case errors.Is(err, eventlog.ErrGone):
-		return core.Verdict{}, false, known, nil
+		return core.ConsumeResult{}, false, known, nil
 	case err != nil:
-		return core.Verdict{}, false, known, err
+		return core.ConsumeResult{}, false, known, err
 	case e.KeyID != c.KeyID || e.requestID != c.RequestID || !c.Repeats(e.At):
-		return core.Verdict{}, false, known, nil
+		return core.ConsumeResult{}, false, known, nil
 	}
 	return e.first.verdict(), true, known, nil
 }
@@ -102,22 +102,22 @@ func newVerdict(u core.Usage, t core.Terms) verdict {
 }
 
 // verdict returns the answer again.
-func (v *verdict) verdict() core.Verdict {
+func (v *verdict) verdict() core.ConsumeResult {
 	terms := v.terms
-	return core.Verdict{
+	return core.ConsumeResult{
 		Usage:   core.Usage{Window: terms.Period.Window(time.Unix(v.start, 0)), Used: v.used},
-		Allowed: true, First: &terms,
+		Allowed: true, FirstTerms: &terms,
 	}
 }
 
 // lookUp returns the first verdict of a request, if it has an id that has one and its
 // key and user exist.
-func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.Verdict, found bool, known lookedUp, err error) {
+func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
 	if c.RequestID == "" {
-		return core.Verdict{}, false, lookedUp{}, nil
+		return core.ConsumeResult{}, false, lookedUp{}, nil
 	}
 	if err := s.loadBoth(c, key, user); err != nil {
-		return core.Verdict{}, false, lookedUp{}, err
+		return core.ConsumeResult{}, false, lookedUp{}, err
 	}
 	return s.firstVerdict(c, key)
 }

@@ -50,10 +50,10 @@ func TestDatabaseBehind(t *testing.T) {
 				s = openAlone(t, after, quiet)
 				wantUsed(t, s, ofKey("key"), int64(2*events+1))
 				wantUsed(t, s, ofKey("late"), int64(events))
-				if used := counterOf(t, s, ofKey("imported")).Tallies[core.Month].Used; used != int64(events+7) {
+				if used := counterOf(t, s, ofKey("imported")).Windows[core.Month].Used; used != int64(events+7) {
 					t.Errorf("imported key: got %d used, want %d", used, events+7)
 				}
-				if used := counterOf(t, s, ofUser(1)).Tallies[core.Month].Used; used != int64(2*events) {
+				if used := counterOf(t, s, ofUser(1)).Windows[core.Month].Used; used != int64(2*events) {
 					t.Errorf("user: got %d used, want %d", used, 2*events)
 				}
 				if got := counterOf(t, s, ofKey("late")).DeniedOmitted; got != omitted {
@@ -208,7 +208,7 @@ func TestFoundIsOnTheDisk(t *testing.T) {
 		consume(t, s, c)
 		abandon(t, s)
 		s = openAlone(t, dir, d.options(Options{Durability: Power}))
-		if v, err := s.Consume(t.Context(), c); err != nil || v.First == nil {
+		if v, err := s.Consume(t.Context(), c); err != nil || v.FirstTerms == nil {
 			t.Fatalf("Consume with the same id: got %+v, %v, want the first answer", v, err)
 		}
 		d.mu.Lock()
@@ -216,7 +216,7 @@ func TestFoundIsOnTheDisk(t *testing.T) {
 		d.mu.Unlock()
 		abandon(t, s)
 		s = openAlone(t, dir, left.options(Options{}))
-		if v, err := s.Consume(t.Context(), c); err != nil || v.First == nil || v.Usage.Used != 1 {
+		if v, err := s.Consume(t.Context(), c); err != nil || v.FirstTerms == nil || v.Usage.Used != 1 {
 			t.Fatalf("Consume after a power cut: got %+v, %v, want the first answer", v, err)
 		}
 	}

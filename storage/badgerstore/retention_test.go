@@ -67,7 +67,7 @@ func TestMaxHistory(t *testing.T) {
 		}
 		abandon(t, s)
 		s = openAlone(t, dir, o)
-		if used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used; used != int64((round+1)*requests) {
+		if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != int64((round+1)*requests) {
 			t.Errorf("round %d: got %d used, want %d", round, used, (round+1)*requests)
 		}
 	}
@@ -103,7 +103,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 		t.Helper()
 		trimmed(t, s, time.Now().Add(core.RequestIDRetention))
 		v, err := s.Consume(t.Context(), named)
-		if err != nil || v.First == nil {
+		if err != nil || v.FirstTerms == nil {
 			t.Errorf("%s: got %+v, %v, want the first answer again", what, v, err)
 		}
 	}
@@ -120,7 +120,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	if _, err := s.events.Read(position, nil); !errors.Is(err, eventlog.ErrGone) {
 		t.Errorf("Read after the id was forgotten: got error %v, want %v", err, eventlog.ErrGone)
 	}
-	if used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used; used != 401 {
+	if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != 401 {
 		t.Errorf("got %d used, want 401", used)
 	}
 }
@@ -154,7 +154,7 @@ func TestFullDiskTakesHistory(t *testing.T) {
 	if _, err := s.Consume(t.Context(), request("key", 1, core.MaxLimit, noon)); !isUnavailable(err) {
 		t.Errorf("Consume on a disk that others have filled: got error %v, want unavailable", err)
 	}
-	if used := counterOf(t, s, ofKey("key")).Tallies[core.Month].Used; used != 1001 {
+	if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != 1001 {
 		t.Errorf("got %d used, want 1001", used)
 	}
 	if _, err := s.makeSpace(time.Now(), func() (uint64, error) { return 0, errMedium }); !errors.Is(err, errMedium) {
@@ -205,7 +205,7 @@ func TestRemovedWhileRead(t *testing.T) {
 					continue
 				}
 				_, _, err = s.History(t.Context(), ofKey(key), time.Time{}, core.Page{Number: 1, Size: 10})
-				_, drawnErr := s.Drawn(t.Context(), acct, "plan", core.Month, noon, 1)
+				_, drawnErr := s.PlanTotals(t.Context(), acct, "plan", core.Month, noon, 1)
 				if err := errors.Join(err, drawnErr); err != nil {
 					t.Errorf("History and Drawn: %v", err)
 					return

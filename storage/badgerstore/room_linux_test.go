@@ -172,7 +172,7 @@ func (l *load) wantCounted(t *testing.T, s *Store) {
 	counted := int64(0)
 	for i := range callersOf {
 		of := ofKey(fmt.Sprint("key", i))
-		used := counterOf(t, s, of).Tallies[core.Month].Used
+		used := counterOf(t, s, of).Windows[core.Month].Used
 		if counted += used; used < l.answered[i].Load() || used > l.asked[i].Load() {
 			t.Errorf("%v: got %d used, want at least the %d that were answered and at most the %d that were asked", of, used, l.answered[i].Load(), l.asked[i].Load())
 		}

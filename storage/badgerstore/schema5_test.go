@@ -122,7 +122,7 @@ func TestSchema5(t *testing.T) {
 			if n := expiringDays(t, s); n > 0 {
 				t.Errorf("archive: %d records are removed by the clock of the machine, want none", n)
 			}
-			before := counterOf(t, s, ofKey("kept")).Tallies[core.Month].Used
+			before := counterOf(t, s, ofKey("kept")).Windows[core.Month].Used
 			last := int64(0)
 			for _, k := range keysOf(t, s) {
 				last = max(last, k.Seq)
@@ -144,7 +144,7 @@ func TestSchema5(t *testing.T) {
 				}
 				s = openAlone(t, dir, quiet)
 				wantUsed(t, s, ofKey("new"), 10)
-				if got := counterOf(t, s, ofKey("kept")).Tallies[core.Month].Used; got != before+10 {
+				if got := counterOf(t, s, ofKey("kept")).Windows[core.Month].Used; got != before+10 {
 					t.Errorf("%s and opened: got %d used, want %d", how, got, before+10)
 				}
 				wantAudited(t, s, how)

@@ -50,7 +50,7 @@ func TestSweep(t *testing.T) {
 	wantRecords("while the clock is held", 2, 2)
 	repeated := withID("second")
 	repeated.Entry.At = noon
-	if v, err := s.Consume(t.Context(), repeated); err != nil || v.First == nil {
+	if v, err := s.Consume(t.Context(), repeated); err != nil || v.FirstTerms == nil {
 		t.Errorf("a repeated request: got %+v, %v, want its first answer", v, err)
 	}
 	err := s.db.View(func(txn *badger.Txn) error {

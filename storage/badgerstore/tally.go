@@ -165,11 +165,11 @@ func (t *tally) encode(b []byte) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
 	unit, before := unitOf(flags), int64(0)
-	window := func(w core.Tally) {
+	window := func(w core.WindowUsage) {
 		b = binary.AppendUvarint(binary.AppendVarint(b, w.Start/unit-before), uint64(w.Used))
 		before = w.Start / unit
 	}
-	for _, w := range t.Tallies {
+	for _, w := range t.Windows {
 		window(w)
 	}
 	if flags&tallyMore != 0 {
@@ -227,7 +227,7 @@ func (t *tally) flags() (f uint64) {
 	if t.more() != 0 {
 		f |= tallyMore
 	}
-	for _, w := range t.Tallies {
+	for _, w := range t.Windows {
 		if w.Start%day != 0 {
 			return f
 		}
@@ -254,12 +254,12 @@ func decodeTally(record []byte) (t tally, err error) {
 	}
 	t.DeniedOmitted = int64(r.uvarint())
 	unit, before := unitOf(first), int64(0)
-	window := func() core.Tally {
+	window := func() core.WindowUsage {
 		before += r.varint()
-		return core.Tally{Start: before * unit, Used: int64(r.uvarint())}
+		return core.WindowUsage{Start: before * unit, Used: int64(r.uvarint())}
 	}
-	for i := range t.Tallies {
-		t.Tallies[i] = window()
+	for i := range t.Windows {
+		t.Windows[i] = window()
 	}
 	if first&tallyMore != 0 {
 		which := r.uvarint()
@@ -334,7 +334,7 @@ func (t *tally) apply(e *event, kind uint32, position int64) error {
 
 // count adds the cost of an allowed request.
 func (t *tally) count(kind uint32, cost int64, at time.Time) {
-	before := t.Tallies[core.Day]
+	before := t.Windows[core.Day]
 	t.Add(cost, at)
 	t.turned(kind, before)
 }

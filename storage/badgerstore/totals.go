@@ -38,7 +38,7 @@ func slotsOf(account uint32, kind byte, numbers []int64, shared bool) (list []sl
 }
 
 // Days implements [core.Store]. What is added up is read a page of counters at a time.
-func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list := core.NewDays(first, last)
 	err := s.eachDay(ctx, of, first, last, func(d dayNumber, shared bool) {
 		t := &list[d.date-first].Traffic
@@ -53,7 +53,7 @@ func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date)
 // CounterDays implements [core.Importer].
 func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.CounterDay, error) {
 	days := map[core.Date]core.CounterDay{}
-	of := core.DaysOf{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}
+	of := core.DaysFilter{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}
 	err := s.eachDay(ctx, of, math.MinInt32, math.MaxInt32, func(d dayNumber, _ bool) {
 		if d.used > 0 {
 			day := days[d.date]
@@ -71,13 +71,13 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.Coun
 
 // eachDay calls fn with every number of every counter that is asked for, from the first day
 // to the last.
-func (s *Store) eachDay(ctx context.Context, of core.DaysOf, first, last core.Date, fn func(d dayNumber, shared bool)) error {
+func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last core.Date, fn func(d dayNumber, shared bool)) error {
 	return s.eachSlots(ctx, of, func(p *slots) error { return s.eachDayOn(p, first, last, fn) })
 }
 
-// Drawn implements [core.Store].
-func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.Drawn, err error) {
-	err = s.eachSlots(ctx, core.DaysOf{Account: account, PlanID: plan}, func(sl *slots) error {
+// PlanTotals implements [core.Store].
+func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
+	err = s.eachSlots(ctx, core.DaysFilter{Account: account, PlanID: plan}, func(sl *slots) error {
 		add := func(slot byte, t *tally) {
 			id, seq := core.CounterID{Account: account}, int64(0)
 			if number := sl.of(slot).number; sl.page.kind == kindKey {
@@ -94,16 +94,16 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 		err = s.nameKeys(account, &d)
 	}
 	if err != nil {
-		return core.Drawn{}, err
+		return core.PlanTotals{}, err
 	}
 	return d, nil
 }
 
 // nameKeys fills in the ids of keys, and leaves out those that are gone by now.
-func (s *Store) nameKeys(account string, d *core.Drawn) error {
+func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
 	return s.read(account, func(r snapshot) error {
-		named := d.Most[:0]
-		for _, u := range d.Most {
+		named := d.Top[:0]
+		for _, u := range d.Top {
 			if u.Seq != 0 {
 				k, err := found[core.Key](r, keyPath(account, u.Seq), core.ErrKeyNotFound)
 				if errors.Is(err, core.ErrKeyNotFound) {
@@ -116,13 +116,13 @@ func (s *Store) nameKeys(account string, d *core.Drawn) error {
 			}
 			named = append(named, u)
 		}
-		d.Most = named
+		d.Top = named
 		return nil
 	})
 }
 
 // eachSlots calls fn with the counters that are asked for, a page at a time.
-func (s *Store) eachSlots(ctx context.Context, of core.DaysOf, fn func(*slots) error) error {
+func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slots) error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (s *Store) eachSlots(ctx context.Context, of core.DaysOf, fn func(*slots) e
 }
 
 // slotsWith returns the counters that are asked for.
-func (r snapshot) slotsWith(of core.DaysOf) ([]slots, error) {
+func (r snapshot) slotsWith(of core.DaysFilter) ([]slots, error) {
 	if of.KeyID != "" || of.UserID != 0 {
 		one, err := r.refOf(core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID})
 		if err != nil || one.number == 0 {

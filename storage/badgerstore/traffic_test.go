@@ -167,7 +167,7 @@ func (w *traffic) ask(a ask, caller string, serial *int64) (outcome, error) {
 		o = refused
 	case err != nil:
 		return unknown, err
-	case v.First != nil:
+	case v.FirstTerms != nil:
 		o = repeated
 	case !v.Allowed:
 		o = denied

@@ -12,22 +12,22 @@ import (
 // Consume implements [core.Store]. The decision is made on the counters in memory,
 // under the locks of their shards, and an allowed request is answered when the block
 // of the event log that it is in was written. A denied one is answered at once.
-func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.enterToWrite(); err != nil {
-		return core.Verdict{}, err
+		return core.ConsumeResult{}, err
 	}
 	defer s.leave()
 	v, err := s.consume(c)
 	return v, fault(err)
 }
 
-func (s *Store) consume(c *core.Consumption) (core.Verdict, error) {
+func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.admit(); err != nil {
-		return core.Verdict{}, err
+		return core.ConsumeResult{}, err
 	}
 	key, user, err := s.refsOf(c)
 	if err != nil {
-		return core.Verdict{}, err
+		return core.ConsumeResult{}, err
 	}
 	for {
 		v, found, known, err := s.lookUp(c, key, user)
@@ -37,14 +37,14 @@ func (s *Store) consume(c *core.Consumption) (core.Verdict, error) {
 		d := s.decide(c, key, user, known)
 		switch {
 		case d.err != nil:
-			return core.Verdict{}, d.err
+			return core.ConsumeResult{}, d.err
 		case d.absent:
 			if err := s.loadBoth(c, key, user); err != nil {
-				return core.Verdict{}, err
+				return core.ConsumeResult{}, err
 			}
 		case d.busy != nil:
 			if err := s.await(d.busy); err != nil {
-				return core.Verdict{}, err
+				return core.ConsumeResult{}, err
 			}
 		case d.again:
 		case !d.waits:
@@ -117,7 +117,7 @@ func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
 
 // decided is how a request was decided, or why it was not.
 type decided struct {
-	verdict core.Verdict
+	verdict core.ConsumeResult
 	ticket  eventlog.Ticket // to wait for before the answer, if waits
 	waits   bool
 

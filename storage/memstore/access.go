@@ -35,25 +35,25 @@ func (s *Store) UpdateAccess(_ context.Context, account string, fn func(*core.Ac
 	return updated, err
 }
 
-// copyAccess returns a copy, that of nobody's when there is none.
+// copyAccess returns a deep copy, or the zero Access for nil.
 func copyAccess(ac *core.Access) *core.Access {
 	if ac == nil {
 		return &core.Access{}
 	}
 	c := core.Access{Password: ac.Password, Links: slices.Clone(ac.Links), Sessions: slices.Clone(ac.Sessions), Browsers: slices.Clone(ac.Browsers)}
 	for i := range c.Links {
-		c.Links[i].ExpiresAt = stored(c.Links[i].ExpiresAt)
+		c.Links[i].ExpiresAt = normalTime(c.Links[i].ExpiresAt)
 	}
 	for i := range c.Sessions {
 		se := &c.Sessions[i]
-		se.CreatedAt, se.SeenAt, se.FormsFrom = stored(se.CreatedAt), stored(se.SeenAt), stored(se.FormsFrom)
-		se.Spent = slices.Clone(se.Spent)
-		for j := range se.Spent {
-			se.Spent[j].At = stored(se.Spent[j].At)
+		se.CreatedAt, se.SeenAt, se.FormsAfter = normalTime(se.CreatedAt), normalTime(se.SeenAt), normalTime(se.FormsAfter)
+		se.SpentForms = slices.Clone(se.SpentForms)
+		for j := range se.SpentForms {
+			se.SpentForms[j].At = normalTime(se.SpentForms[j].At)
 		}
 	}
 	for i := range c.Browsers {
-		c.Browsers[i].SeenAt = stored(c.Browsers[i].SeenAt)
+		c.Browsers[i].SeenAt = normalTime(c.Browsers[i].SeenAt)
 	}
 	return &c
 }

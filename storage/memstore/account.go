@@ -121,7 +121,7 @@ func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*c
 	return updated, err
 }
 
-// accountLocked returns the account with the name, nil when there is none.
+// accountLocked returns the account with the name, or nil.
 func (s *Store) accountLocked(name string) *core.Account {
 	for _, a := range s.accounts {
 		if a.Name == name {
@@ -131,7 +131,7 @@ func (s *Store) accountLocked(name string) *core.Account {
 	return nil
 }
 
-// ownerKeyLocked returns the owner's key with the digest, nil when there is none.
+// ownerKeyLocked returns the owner's key with the digest, or nil.
 func (s *Store) ownerKeyLocked(d core.Digest) *core.OwnerKey {
 	for _, k := range s.ownerKeys {
 		if k.Digest == d {
@@ -143,13 +143,13 @@ func (s *Store) ownerKeyLocked(d core.Digest) *core.OwnerKey {
 
 func copyAccount(a *core.Account) *core.Account {
 	c := *a
-	c.CreatedAt = stored(a.CreatedAt)
+	c.CreatedAt = normalTime(a.CreatedAt)
 	return &c
 }
 
 func copyOwnerKey(k *core.OwnerKey) *core.OwnerKey {
 	c := *k
-	c.CreatedAt, c.ExpiresAt, c.RevokedAt = stored(k.CreatedAt), storedPtr(k.ExpiresAt), storedPtr(k.RevokedAt)
-	c.LastUsedAt = storedPtr(k.LastUsedAt)
+	c.CreatedAt, c.ExpiresAt, c.RevokedAt = normalTime(k.CreatedAt), normalTimePtr(k.ExpiresAt), normalTimePtr(k.RevokedAt)
+	c.LastUsedAt = normalTimePtr(k.LastUsedAt)
 	return &c
 }

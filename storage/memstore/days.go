@@ -10,10 +10,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// days are the days of a key or user.
+// days holds the traffic of a key or user by date.
 type days map[core.Date]*core.CounterDay
 
-// at returns a day, which is new if need be.
+// at returns a day, and creates it if it is missing.
 func (d days) at(date core.Date) *core.CounterDay {
 	if d[date] == nil {
 		d[date] = &core.CounterDay{Date: date}
@@ -21,8 +21,8 @@ func (d days) at(date core.Date) *core.CounterDay {
 	return d[date]
 }
 
-// add adds to one number of a day: that of a time, or a later one on which the number is
-// not 0 already.
+// add adds to one number of a day: of the day of at, or of the latest day on which the number is
+// above 0, if that is later.
 func (d days) add(number func(*core.CounterDay) *int64, cost int64, at time.Time) {
 	date := core.DateOf(at)
 	for later, day := range d {
@@ -47,8 +47,8 @@ func (s *Store) daysOf(id core.CounterID) days {
 	return s.days[id]
 }
 
-// countDay adds a request to the days of its key and user. What a counter allowed on the
-// day of its tally is what the tally says.
+// countDay adds a request to the days of its key and user. The allowed traffic that a counter
+// decided is copied from its day window.
 func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 	keyID, userID := core.CounterID{Account: c.Account, KeyID: c.KeyID}, core.CounterID{Account: c.Account, UserID: c.UserID}
 	key, user := s.daysOf(keyID), s.daysOf(userID)
@@ -61,16 +61,16 @@ func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 		return
 	}
 	user.add(allowed, c.Cost, c.Entry.At)
-	s.tallied(keyID)
+	s.copyDayWindow(keyID)
 	if c.Shared {
-		s.tallied(userID)
+		s.copyDayWindow(userID)
 	}
 }
 
-// tallied makes what a counter allowed on the day of its tally what the tally says.
-func (s *Store) tallied(id core.CounterID) {
-	t := s.counter(id).Tallies[core.Day]
-	if t == (core.Tally{}) {
+// copyDayWindow copies the day window of a counter into its days.
+func (s *Store) copyDayWindow(id core.CounterID) {
+	t := s.counter(id).Windows[core.Day]
+	if t == (core.WindowUsage{}) {
 		return
 	}
 	number := allowed
@@ -81,7 +81,7 @@ func (s *Store) tallied(id core.CounterID) {
 }
 
 // Days implements [core.Store].
-func (s *Store) Days(_ context.Context, of core.DaysOf, first, last core.Date) (list []core.DayTotals, err error) {
+func (s *Store) Days(_ context.Context, of core.DaysFilter, first, last core.Date) (list []core.DayTotals, err error) {
 	err = s.locked(func() error {
 		list = core.NewDays(first, last)
 		sum := func(id core.CounterID, traffic func(*core.CounterDay) core.Traffic) {
@@ -101,10 +101,10 @@ func (s *Store) Days(_ context.Context, of core.DaysOf, first, last core.Date) (
 		case of.UserID != 0:
 			sum(core.CounterID{Account: of.Account, UserID: of.UserID}, whole)
 		case of.PlanID != "":
-			for _, k := range r.keysThat(core.KeyFilter{PlanID: &of.PlanID}) {
+			for _, k := range r.matchingKeys(core.KeyFilter{PlanID: &of.PlanID}) {
 				sum(core.CounterID{Account: of.Account, KeyID: k.ID}, whole)
 			}
-			for _, u := range r.usersThat(core.UserFilter{PlanID: of.PlanID}) {
+			for _, u := range r.matchingUsers(core.UserFilter{PlanID: of.PlanID}) {
 				sum(core.CounterID{Account: of.Account, UserID: u.ID}, shared)
 			}
 		default:
@@ -120,7 +120,7 @@ func (s *Store) Days(_ context.Context, of core.DaysOf, first, last core.Date) (
 // CounterDays implements [core.Importer].
 func (s *Store) CounterDays(_ context.Context, id core.CounterID) (list []core.CounterDay, err error) {
 	err = s.locked(func() error {
-		for _, day := range slices.SortedFunc(maps.Values(s.days[whole(id)]), func(a, b *core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }) {
+		for _, day := range slices.SortedFunc(maps.Values(s.days[canonical(id)]), func(a, b *core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }) {
 			if *day != (core.CounterDay{Date: day.Date}) {
 				list = append(list, *day)
 			}
@@ -133,10 +133,10 @@ func (s *Store) CounterDays(_ context.Context, id core.CounterID) (list []core.C
 // SetDays implements [core.Importer].
 func (s *Store) SetDays(_ context.Context, id core.CounterID, list []core.CounterDay) error {
 	return s.locked(func() error {
-		if err := s.owned(id); err != nil {
+		if err := s.checkCounterExists(id); err != nil {
 			return err
 		}
-		id = whole(id)
+		id = canonical(id)
 		s.days[id] = days{}
 		for _, day := range list {
 			if id.KeyID != "" {
@@ -144,7 +144,7 @@ func (s *Store) SetDays(_ context.Context, id core.CounterID, list []core.Counte
 			}
 			s.days[id][day.Date] = &day
 		}
-		s.tallied(id)
+		s.copyDayWindow(id)
 		return nil
 	})
 }

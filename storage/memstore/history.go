@@ -11,7 +11,7 @@ import (
 func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p core.Page) (list []core.Entry, total int, err error) {
 	err = s.locked(func() error {
 		var newest []core.Entry
-		entries := s.histories[whole(of)]
+		entries := s.histories[canonical(of)]
 		for i := len(entries) - 1; i >= 0; i-- {
 			if entries[i].At.After(since) {
 				newest = append(newest, entries[i])
@@ -23,10 +23,10 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 	return list, total, err
 }
 
-// remember appends the entry of a request to the histories of its key and user.
-func (s *Store) remember(c *core.Consumption, denied bool) {
+// appendEntry appends the entry of a request to the histories of its key and user.
+func (s *Store) appendEntry(c *core.Consumption, denied bool) {
 	e := c.Entry
-	e.At, e.Denied = stored(e.At), denied
+	e.At, e.Denied = normalTime(e.At), denied
 	for _, of := range []core.CounterID{
 		{Account: c.Account, KeyID: c.KeyID},
 		{Account: c.Account, UserID: c.UserID},

@@ -7,15 +7,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// AppendHistory implements [core.Importer]. Nothing expires here, whatever the retention.
+// AppendHistory implements [core.Importer]. This store keeps every entry, whatever the retention.
 func (s *Store) AppendHistory(_ context.Context, account string, entries []core.Entry, _ time.Duration) error {
 	return s.locked(func() error {
 		for _, e := range entries {
 			c := core.Consumption{Account: account, KeyID: e.KeyID, UserID: e.UserID, Entry: e}
-			if err := s.there(&c); err != nil {
+			if err := s.checkExists(&c); err != nil {
 				return err
 			}
-			s.remember(&c, e.Denied)
+			s.appendEntry(&c, e.Denied)
 		}
 		return nil
 	})
@@ -25,19 +25,19 @@ func (s *Store) AppendHistory(_ context.Context, account string, entries []core.
 func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
 	return s.locked(func() error {
 		for i, id := range ids {
-			if err := s.owned(id); err != nil {
+			if err := s.checkCounterExists(id); err != nil {
 				return err
 			}
-			c := s.counter(whole(id))
-			c.Tallies, c.LastUsedAt, c.DeniedOmitted = counters[i].Tallies, counters[i].LastUsedAt, counters[i].DeniedOmitted
-			s.tallied(whole(id))
+			c := s.counter(canonical(id))
+			c.Windows, c.LastUsedAt, c.DeniedOmitted = counters[i].Windows, counters[i].LastUsedAt, counters[i].DeniedOmitted
+			s.copyDayWindow(canonical(id))
 		}
 		return nil
 	})
 }
 
-// owned returns an error when the key or user of a counter does not exist.
-func (s *Store) owned(id core.CounterID) error {
+// checkCounterExists returns an error if the key or user of a counter does not exist.
+func (s *Store) checkCounterExists(id core.CounterID) error {
 	r := s.of(id.Account)
 	switch {
 	case id.KeyID != "" && r.keys[id.KeyID] == nil:

@@ -37,7 +37,7 @@ func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (found *core.Key, 
 // Keys implements [core.Store].
 func (s *Store) Keys(_ context.Context, account string, f core.KeyFilter, p core.Page) (list []*core.Key, total int, err error) {
 	err = s.locked(func() error {
-		all := s.of(account).keysThat(f)
+		all := s.of(account).matchingKeys(f)
 		list, total = page(all, p, copyKey), len(all)
 		return nil
 	})
@@ -52,8 +52,8 @@ func (r *resources) key(id string) (*core.Key, error) {
 	return copyKey(k), nil
 }
 
-// keysThat returns the keys that match, by Seq.
-func (r *resources) keysThat(f core.KeyFilter) []*core.Key {
+// matchingKeys returns the keys that match, by Seq.
+func (r *resources) matchingKeys(f core.KeyFilter) []*core.Key {
 	var all []*core.Key
 	for _, k := range r.keys {
 		if keyMatches(k, f) {
@@ -74,9 +74,9 @@ func copyKey(k *core.Key) *core.Key {
 	c := *k
 	c.Previous = slices.Clone(k.Previous)
 	for i := range c.Previous {
-		c.Previous[i].Until = stored(c.Previous[i].Until)
+		c.Previous[i].Until = normalTime(c.Previous[i].Until)
 	}
-	c.ExpiresAt, c.Metadata = storedPtr(k.ExpiresAt), bytes.Clone(k.Metadata)
-	c.CreatedAt, c.UpdatedAt = stored(k.CreatedAt), stored(k.UpdatedAt)
+	c.ExpiresAt, c.Metadata = normalTimePtr(k.ExpiresAt), bytes.Clone(k.Metadata)
+	c.CreatedAt, c.UpdatedAt = normalTime(k.CreatedAt), normalTime(k.UpdatedAt)
 	return &c
 }

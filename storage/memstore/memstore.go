@@ -1,6 +1,6 @@
-// Package memstore is the reference implementation of [core.Store]: everything
-// in maps, everything under one mutex, every list by a scan. It is meant to be
-// obviously right, for tests; nothing survives the process.
+// Package memstore is the reference implementation of [core.Store]: all data in maps under one
+// mutex, and every list by a scan. It is simple enough to be obviously correct, for tests. Nothing
+// survives the process.
 package memstore
 
 import (
@@ -14,22 +14,21 @@ import (
 
 // Store is a [core.Store] in memory.
 type Store struct {
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards the rest
 	closed bool
 	data
 }
 
-// data is what a Store holds. The resources that it points to are never changed,
-// only replaced.
+// data is the content of a Store. The resources that it points to are replaced, never changed.
 type data struct {
-	accounts  []*core.Account // in the order of creation
-	ownerKeys []*core.OwnerKey
-	resources map[string]*resources // by the ID of the account
-	counters  map[core.CounterID]*core.Counter
-	histories map[core.CounterID][]core.Entry // oldest first
-	days      map[core.CounterID]days
-	answers   map[core.CounterID]answers // of keys
-	access    map[string]*core.Access    // by the ID of the account
+	accounts     []*core.Account // in the order of creation
+	ownerKeys    []*core.OwnerKey
+	resources    map[string]*resources // by the ID of the account
+	counters     map[core.CounterID]*core.Counter
+	histories    map[core.CounterID][]core.Entry // oldest first
+	days         map[core.CounterID]days
+	firstResults map[core.CounterID]firstResults // of keys
+	access       map[string]*core.Access         // by the ID of the account
 }
 
 // resources are the users, plans and keys of an account.
@@ -38,24 +37,24 @@ type resources struct {
 	plans map[string]*core.Plan
 	keys  map[string]*core.Key
 
-	lastUser, lastPlan, lastKey int64 // the largest ID and Seqs that were given
+	lastUser, lastPlan, lastKey int64 // the largest ID and Seqs given so far
 }
 
 // New returns an empty store.
 func New() *Store {
 	return &Store{data: data{
-		resources: map[string]*resources{},
-		counters:  map[core.CounterID]*core.Counter{},
-		histories: map[core.CounterID][]core.Entry{},
-		days:      map[core.CounterID]days{},
-		answers:   map[core.CounterID]answers{},
-		access:    map[string]*core.Access{},
+		resources:    map[string]*resources{},
+		counters:     map[core.CounterID]*core.Counter{},
+		histories:    map[core.CounterID][]core.Entry{},
+		days:         map[core.CounterID]days{},
+		firstResults: map[core.CounterID]firstResults{},
+		access:       map[string]*core.Access{},
 	}}
 }
 
-// Reopen closes the store and returns another one with what it held, as if the
-// process had ended in between: how many denials there were in the current second
-// is forgotten, how many were recorded on the day is not.
+// Reopen closes the store and returns a new one with the same content, as after a restart of the
+// process: the number of denials in the current second is lost, the number recorded on the day is
+// kept.
 func (s *Store) Reopen() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +62,7 @@ func (s *Store) Reopen() *Store {
 	next := &Store{data: s.data}
 	next.counters = map[core.CounterID]*core.Counter{}
 	for id, c := range s.counters {
-		kept := &core.Counter{Tallies: c.Tallies, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+		kept := &core.Counter{Windows: c.Windows, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
 		kept.AddDenied(c.DeniedOn())
 		next.counters[id] = kept
 	}
@@ -88,8 +87,8 @@ func (s *Store) locked(fn func() error) error {
 	return fn()
 }
 
-// Update implements [core.Store]. fn works on a copy, which replaces the
-// resources of the account when fn returns nil.
+// Update implements [core.Store]. fn works on a copy, which replaces the resources of the account
+// if fn returns nil.
 func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error) error {
 	return s.locked(func() error {
 		before := s.resources[account]
@@ -99,13 +98,13 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 		}
 		if !tx.missing {
 			s.resources[account] = tx.after
-			s.forget(tx.gone)
+			s.forget(tx.deleted)
 		}
 		return nil
 	})
 }
 
-// orNone returns r, or no resources in place of nil.
+// orNone returns r, or empty resources if r is nil.
 func (r *resources) orNone() *resources {
 	if r == nil {
 		return &resources{}
@@ -113,14 +112,14 @@ func (r *resources) orNone() *resources {
 	return r
 }
 
-// clone returns a copy that shares the resources themselves.
+// clone returns a copy that shares the users, plans and keys.
 func (r *resources) clone() *resources {
 	c := *r.orNone()
 	c.users, c.plans, c.keys = maps.Clone(c.users), maps.Clone(c.plans), maps.Clone(c.keys)
 	return &c
 }
 
-// of returns the resources of an account, none when it is missing.
+// of returns the resources of an account, empty if it is missing.
 func (s *Store) of(account string) *resources { return s.resources[account].orNone() }
 
 var _ core.Store = (*Store)(nil)

@@ -8,8 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// The reference store keeps every promise of core.Store. When this fails, the suite
-// asks for something else than the contract, or the reference cannot be trusted.
+// The reference store keeps every promise of core.Store. A failure means that the suite contradicts
+// the contract, or that the reference is wrong.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Opened {
 		s := memstore.New()

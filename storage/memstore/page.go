@@ -6,7 +6,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// page returns copies of the items on a page of all.
+// page returns copies of the items on one page.
 func page[T any](all []T, p core.Page, clone func(T) T) []T {
 	first := min(p.Offset(), len(all))
 	last := first + min(p.Size, len(all)-first)
@@ -17,17 +17,17 @@ func page[T any](all []T, p core.Page, clone func(T) T) []T {
 	return items
 }
 
-// stored returns a time as it is kept: the instant alone, in UTC.
-func stored(t time.Time) time.Time { return t.Round(0).UTC() }
+// normalTime returns a time as the store returns it: in UTC, without a monotonic reading.
+func normalTime(t time.Time) time.Time { return t.Round(0).UTC() }
 
-func storedPtr(t *time.Time) *time.Time {
+func normalTimePtr(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
 	}
-	return new(stored(*t))
+	return new(normalTime(*t))
 }
 
-// copied returns a pointer to a copy of what p points to.
+// copied returns a pointer to a copy of *p, or nil.
 func copied[T any](p *T) *T {
 	if p == nil {
 		return nil

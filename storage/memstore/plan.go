@@ -40,6 +40,6 @@ func (r *resources) plan(id string) (*core.Plan, error) {
 func copyPlan(p *core.Plan) *core.Plan {
 	c := *p
 	c.Description, c.Features = copied(p.Description), slices.Clone(p.Features)
-	c.CreatedAt, c.UpdatedAt = stored(p.CreatedAt), stored(p.UpdatedAt)
+	c.CreatedAt, c.UpdatedAt = normalTime(p.CreatedAt), normalTime(p.UpdatedAt)
 	return &c
 }

@@ -2,12 +2,12 @@ package memstore
 
 import "github.com/limitkeeper/limitkeeper/core"
 
-// tx is a [core.Tx]: it reads what was before and writes what comes after.
+// tx is a [core.Tx]. It reads from before and writes to after.
 type tx struct {
 	account       string
-	missing       bool // the account
+	missing       bool // the account does not exist
 	before, after *resources
-	gone          []core.CounterID // counters to drop, with what belongs to them
+	deleted       []core.CounterID // counters to delete with their histories, days and request ids
 }
 
 // User implements [core.Tx].
@@ -20,10 +20,10 @@ func (t *tx) Plan(id string) (*core.Plan, error) { return t.before.plan(id) }
 func (t *tx) Key(id string) (*core.Key, error) { return t.before.key(id) }
 
 // CountUsers implements [core.Tx].
-func (t *tx) CountUsers(f core.UserFilter) (int, error) { return len(t.before.usersThat(f)), nil }
+func (t *tx) CountUsers(f core.UserFilter) (int, error) { return len(t.before.matchingUsers(f)), nil }
 
 // CountKeys implements [core.Tx].
-func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return len(t.before.keysThat(f)), nil }
+func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return len(t.before.matchingKeys(f)), nil }
 
 // CountPlans implements [core.Tx].
 func (t *tx) CountPlans() (int, error) { return len(t.before.plans), nil }
@@ -34,7 +34,7 @@ func (t *tx) PutUser(u *core.User) error {
 		return core.ErrAccountNotFound
 	}
 	if u.Email != nil {
-		for _, other := range t.after.usersThat(core.UserFilter{Email: *u.Email}) {
+		for _, other := range t.after.matchingUsers(core.UserFilter{Email: *u.Email}) {
 			if other.ID != u.ID {
 				return core.ErrDuplicateEmail
 			}
@@ -79,11 +79,11 @@ func (t *tx) DeleteUser(id int64) error {
 	if t.after.users[id] == nil {
 		return core.ErrUserNotFound
 	}
-	for _, k := range t.after.keysThat(core.KeyFilter{UserID: id}) {
+	for _, k := range t.after.matchingKeys(core.KeyFilter{UserID: id}) {
 		t.dropKey(k.ID)
 	}
 	delete(t.after.users, id)
-	t.gone = append(t.gone, core.CounterID{Account: t.account, UserID: id})
+	t.deleted = append(t.deleted, core.CounterID{Account: t.account, UserID: id})
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (t *tx) DeleteKey(id string) error {
 
 func (t *tx) dropKey(id string) {
 	delete(t.after.keys, id)
-	t.gone = append(t.gone, core.CounterID{Account: t.account, KeyID: id})
+	t.deleted = append(t.deleted, core.CounterID{Account: t.account, KeyID: id})
 }
 
 var _ core.Tx = (*tx)(nil)

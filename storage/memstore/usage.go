@@ -7,15 +7,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Consume implements [core.Store]. Here a denied request is in the history when it
-// returns.
-func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.Verdict, err error) {
+// Consume implements [core.Store]. It records a denied request in the history before it returns.
+func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeResult, err error) {
 	err = s.locked(func() error {
-		if err := s.there(c); err != nil {
+		if err := s.checkExists(c); err != nil {
 			return err
 		}
 		key := core.CounterID{Account: c.Account, KeyID: c.KeyID}
-		if first, ok := s.answers[key].to(c); ok {
+		if first, ok := s.firstResults[key].lookup(c); ok {
 			v = first
 			return nil
 		}
@@ -30,17 +29,17 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.Verdict,
 		if !v.Allowed && !s.counter(key).Deny(c.Entry.At) {
 			return nil
 		}
-		s.remember(c, !v.Allowed)
+		s.appendEntry(c, !v.Allowed)
 		if v.Allowed && c.RequestID != "" {
-			s.answered(key, c, v)
+			s.rememberResult(key, c, v)
 		}
 		return nil
 	})
 	return v, err
 }
 
-// there returns an error when the key or the user of a request does not exist.
-func (s *Store) there(c *core.Consumption) error {
+// checkExists returns an error if the key or the user of a request does not exist.
+func (s *Store) checkExists(c *core.Consumption) error {
 	r := s.of(c.Account)
 	if r.keys[c.KeyID] == nil {
 		return core.ErrKeyNotFound
@@ -56,9 +55,9 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 	err = s.locked(func() error {
 		list = make([]core.Counter, len(ids))
 		for i, id := range ids {
-			if c, ok := s.counters[whole(id)]; ok {
+			if c, ok := s.counters[canonical(id)]; ok {
 				list[i] = *c
-				list[i].LastUsedAt = stored(c.LastUsedAt)
+				list[i].LastUsedAt = normalTime(c.LastUsedAt)
 			}
 		}
 		return nil
@@ -66,8 +65,8 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 	return list, err
 }
 
-// Drawn implements [core.Store].
-func (s *Store) Drawn(_ context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.Drawn, err error) {
+// PlanTotals implements [core.Store].
+func (s *Store) PlanTotals(_ context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	err = s.locked(func() error {
 		add := func(id core.CounterID, seq int64) {
 			if c, ok := s.counters[id]; ok {
@@ -75,10 +74,10 @@ func (s *Store) Drawn(_ context.Context, account, plan string, p core.Period, at
 			}
 		}
 		r := s.of(account)
-		for _, k := range r.keysThat(core.KeyFilter{PlanID: &plan}) {
+		for _, k := range r.matchingKeys(core.KeyFilter{PlanID: &plan}) {
 			add(core.CounterID{Account: account, KeyID: k.ID}, k.Seq)
 		}
-		for _, u := range r.usersThat(core.UserFilter{PlanID: plan}) {
+		for _, u := range r.matchingUsers(core.UserFilter{PlanID: plan}) {
 			add(core.CounterID{Account: account, UserID: u.ID}, 0)
 		}
 		return nil
@@ -86,7 +85,7 @@ func (s *Store) Drawn(_ context.Context, account, plan string, p core.Period, at
 	return d, err
 }
 
-// counter returns the counter with the id. One that is new is zero.
+// counter returns the counter with the id, and creates it if it is missing.
 func (s *Store) counter(id core.CounterID) *core.Counter {
 	c, ok := s.counters[id]
 	if !ok {
@@ -96,20 +95,20 @@ func (s *Store) counter(id core.CounterID) *core.Counter {
 	return c
 }
 
-// whole returns the id in the one form that names its counter.
-func whole(id core.CounterID) core.CounterID {
+// canonical returns the id without the user if it names a key.
+func canonical(id core.CounterID) core.CounterID {
 	if id.KeyID != "" {
 		id.UserID = 0
 	}
 	return id
 }
 
-// forget drops counters, histories, days and answers.
+// forget deletes counters with their histories, days and request ids.
 func (s *Store) forget(ids []core.CounterID) {
 	for _, id := range ids {
 		delete(s.counters, id)
 		delete(s.histories, id)
 		delete(s.days, id)
-		delete(s.answers, id)
+		delete(s.firstResults, id)
 	}
 }

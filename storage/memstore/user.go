@@ -21,7 +21,7 @@ func (s *Store) User(_ context.Context, account string, id int64) (u *core.User,
 // Users implements [core.Store].
 func (s *Store) Users(_ context.Context, account string, f core.UserFilter, p core.Page) (list []*core.User, total int, err error) {
 	err = s.locked(func() error {
-		all := s.of(account).usersThat(f)
+		all := s.of(account).matchingUsers(f)
 		list, total = page(all, p, copyUser), len(all)
 		return nil
 	})
@@ -36,9 +36,9 @@ func (r *resources) user(id int64) (*core.User, error) {
 	return copyUser(u), nil
 }
 
-// usersThat returns the users that match, by ID.
-func (r *resources) usersThat(f core.UserFilter) []*core.User {
-	holders := r.holders(f.OnPlan)
+// matchingUsers returns the users that match, by ID.
+func (r *resources) matchingUsers(f core.UserFilter) []*core.User {
+	holders := r.keyHolders(f.OnPlan)
 	var all []*core.User
 	for _, u := range r.users {
 		if userMatches(u, f, holders) {
@@ -61,8 +61,8 @@ func userMatches(u *core.User, f core.UserFilter, holders map[int64]bool) bool {
 	return true
 }
 
-// holders returns who has a key whose own plan is the plan.
-func (r *resources) holders(plan string) map[int64]bool {
+// keyHolders returns the users that have a key with the plan.
+func (r *resources) keyHolders(plan string) map[int64]bool {
 	users := map[int64]bool{}
 	for _, k := range r.keys {
 		if plan != "" && k.PlanID == plan {
@@ -75,6 +75,6 @@ func (r *resources) holders(plan string) map[int64]bool {
 func copyUser(u *core.User) *core.User {
 	c := *u
 	c.Email, c.Metadata = copied(u.Email), bytes.Clone(u.Metadata)
-	c.CreatedAt, c.UpdatedAt = stored(u.CreatedAt), stored(u.UpdatedAt)
+	c.CreatedAt, c.UpdatedAt = normalTime(u.CreatedAt), normalTime(u.UpdatedAt)
 	return &c
 }

@@ -170,7 +170,7 @@ func sameEntry(a, b *core.Entry) bool {
 
 // sameCounter reports whether two counters are.
 func sameCounter(a, b *core.Counter) bool {
-	return a.Tallies == b.Tallies && a.LastUsedAt.Equal(b.LastUsedAt) && a.DeniedOmitted == b.DeniedOmitted
+	return a.Windows == b.Windows && a.LastUsedAt.Equal(b.LastUsedAt) && a.DeniedOmitted == b.DeniedOmitted
 }
 
 // refused returns an error that says why the target is refused, differs one that says what

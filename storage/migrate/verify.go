@@ -148,7 +148,7 @@ func (v *verifying) counters(ctx context.Context, account string) error {
 		}
 		for i, id := range ids {
 			for _, p := range core.Periods() {
-				a, b := from[i].Tallies[p], to[i].Tallies[p]
+				a, b := from[i].Windows[p], to[i].Windows[p]
 				if a != b {
 					return differs("%s of account %s has used %d in its %v in the source, %d in the target", nameOf(id), account, a.Used, p, b.Used)
 				}

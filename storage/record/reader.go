@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// Reader takes a binary record apart. When anything is missing it has failed, and what
-// it has returned means nothing.
+// Reader decodes a binary record. Once a member is missing, the reader has failed and its results
+// are invalid.
 type Reader struct{ rest []byte }
 
 // NewReader returns a reader of a record.
 func NewReader(record []byte) *Reader { return &Reader{record} }
 
-// Failed reports whether anything was missing.
+// Failed reports whether a member was missing.
 func (r *Reader) Failed() bool { return r.rest == nil }
 
-// Ended reports whether nothing is left to be read.
+// Ended reports whether the whole record was read.
 func (r *Reader) Ended() bool { return len(r.rest) == 0 }
 
-// Uvarint reads what [binary.AppendUvarint] has written.
+// Uvarint reads a number written by [binary.AppendUvarint].
 func (r *Reader) Uvarint() uint64 {
 	n, size := binary.Uvarint(r.rest)
 	r.skip(size, size > 0)
 	return n
 }
 
-// Varint reads what [binary.AppendVarint] has written.
+// Varint reads a number written by [binary.AppendVarint].
 func (r *Reader) Varint() int64 {
 	n, size := binary.Varint(r.rest)
 	r.skip(size, size > 0)
 	return n
 }
 
-// Uint reads a number of so many bytes, at most 8, the highest first.
+// Uint reads a big-endian number of size bytes, at most 8.
 func (r *Reader) Uint(size int) (n uint64) {
 	fits := size <= len(r.rest)
 	if fits {
@@ -44,7 +44,7 @@ func (r *Reader) Uint(size int) (n uint64) {
 	return n
 }
 
-// Text reads what [AppendText] has written.
+// Text reads a text written by [AppendText].
 func (r *Reader) Text() (s string) {
 	n := r.Uvarint()
 	fits := n <= uint64(len(r.rest))
@@ -55,7 +55,7 @@ func (r *Reader) Text() (s string) {
 	return s
 }
 
-// Time reads what [AppendTime] has written.
+// Time reads a time written by [AppendTime].
 func (r *Reader) Time() time.Time {
 	seconds, nanoseconds := r.Varint(), r.Uvarint()
 	return time.Unix(seconds, int64(nanoseconds)).UTC()
@@ -69,19 +69,19 @@ func (r *Reader) skip(size int, ok bool) {
 	r.rest = r.rest[size:]
 }
 
-// AppendText appends a text with its length.
+// AppendText appends a text and its length.
 func AppendText(b []byte, s string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
 
-// AppendTime appends an instant, exactly.
+// AppendTime appends a time in seconds and nanoseconds.
 func AppendTime(b []byte, t time.Time) []byte {
 	b = binary.AppendVarint(b, t.Unix())
 	return binary.AppendUvarint(b, uint64(t.Nanosecond()))
 }
 
-// AppendUint appends the lowest bytes of a number, the highest of them first.
+// AppendUint appends the lowest size bytes of a number, big-endian.
 func AppendUint(b []byte, size int, n uint64) []byte {
 	for i := size - 1; i >= 0; i-- {
 		b = append(b, byte(n>>(8*i)))

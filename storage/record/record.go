@@ -1,4 +1,5 @@
-// Package record turns resources into bytes and back, for the stores that keep them so.
+// Package record encodes resources as JSON, and numbers and texts as binary records, for the
+// stores.
 package record
 
 import (
@@ -11,11 +12,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ErrDamaged means that a record cannot be read.
+// ErrDamaged means that a record cannot be decoded.
 var ErrDamaged = errors.New("a record is damaged")
 
-// Encode returns the stored form of a resource, as JSON. Unlike [json.Marshal] it leaves
-// metadata as it is, byte for byte.
+// Encode returns a resource as JSON. Unlike [json.Marshal] it keeps metadata byte for byte.
 func Encode(resource any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -26,7 +26,7 @@ func Encode(resource any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Decode returns the resource that [Encode] has stored, with its times in UTC.
+// Decode returns a resource that [Encode] encoded, with its times in UTC.
 func Decode[T any](record []byte) (*T, error) {
 	resource := new(T)
 	if err := json.Unmarshal(record, resource); err != nil {
@@ -36,9 +36,8 @@ func Decode[T any](record []byte) (*T, error) {
 	return resource, nil
 }
 
-// InUTC puts every time of a resource into UTC. They are stored in the zone that they
-// came in: the last hours of the year 9999 have no UTC form in JSON. What is no resource
-// stays as it is.
+// InUTC converts every time of a resource to UTC. [Encode] keeps the zone of a time, because the
+// last hours of the year 9999 have no UTC form in JSON. A value of any other type does not change.
 func InUTC(resource any) {
 	utc := func(times ...*time.Time) {
 		for _, t := range times {
@@ -58,9 +57,9 @@ func InUTC(resource any) {
 		}
 		for i := range r.Sessions {
 			se := &r.Sessions[i]
-			utc(&se.CreatedAt, &se.SeenAt, &se.FormsFrom)
-			for j := range se.Spent {
-				utc(&se.Spent[j].At)
+			utc(&se.CreatedAt, &se.SeenAt, &se.FormsAfter)
+			for j := range se.SpentForms {
+				utc(&se.SpentForms[j].At)
 			}
 		}
 	case *core.User:

@@ -11,7 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// TestMetadataAsItIs: metadata comes back byte for byte.
+// Metadata comes back byte for byte.
 func TestMetadataAsItIs(t *testing.T) {
 	u := &core.User{Name: "<&>\u2028\x00", Metadata: json.RawMessage(`{"a":"<&>` + "\u2028" + `","n":1.0e+2,"b":{"z":1,"a":[]}}`)}
 	b, err := record.Encode(u)
@@ -27,8 +27,8 @@ func TestMetadataAsItIs(t *testing.T) {
 	}
 }
 
-// TestLastHours: the last hours of the year 9999 in a zone west of UTC, which have
-// the year 10000 in UTC, can be stored: whoever sends such a time gets no fault.
+// The last hours of the year 9999 in a zone west of UTC are in the year 10000 in UTC. A client may
+// send such a time, so it must be stored.
 func TestLastHours(t *testing.T) {
 	end := time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -5*3600))
 	b, err := record.Encode(&core.Key{ExpiresAt: &end})

@@ -127,7 +127,7 @@ func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key
 	if err := s.SetDays(t.Context(), core.CounterID{Account: w.account, KeyID: k.ID}, days); err != nil {
 		t.Errorf("SetDays: %v", err)
 	}
-	if list, err := s.Days(t.Context(), core.DaysOf{Account: w.account, KeyID: k.ID}, days[0].Date, days[0].Date); err != nil || list[0].Traffic != days[0].Traffic {
+	if list, err := s.Days(t.Context(), core.DaysFilter{Account: w.account, KeyID: k.ID}, days[0].Date, days[0].Date); err != nil || list[0].Traffic != days[0].Traffic {
 		t.Errorf("Days: %+v, %v; want %+v", list, err, days)
 	}
 	if _, err := s.UpdateAccess(t.Context(), w.account, func(ac *core.Access) error { ac.Password = "hash"; return nil }); err != nil {

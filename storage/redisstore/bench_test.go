@@ -58,7 +58,7 @@ func BenchmarkDays(b *testing.B) {
 	pl, keys := createUsedKeys(b, s, 10_000)
 	day := core.DateOf(counted(keys[0], 0).Entry.At)
 	for b.Loop() {
-		days, err := s.Days(b.Context(), core.DaysOf{Account: "acct_bench", PlanID: pl.ID}, day, day)
+		days, err := s.Days(b.Context(), core.DaysFilter{Account: "acct_bench", PlanID: pl.ID}, day, day)
 		if err != nil || days[0].Allowed == 0 {
 			b.Fatal(days, err)
 		}
@@ -73,8 +73,8 @@ func BenchmarkDrawn(b *testing.B) {
 	pl, keys := createUsedKeys(b, s, 10_000)
 	at := counted(keys[0], 0).Entry.At
 	for b.Loop() {
-		d, err := s.Drawn(b.Context(), "acct_bench", pl.ID, core.Year, at, 10)
-		if err != nil || d.Used < 10_000 || len(d.Most) != 10 {
+		d, err := s.PlanTotals(b.Context(), "acct_bench", pl.ID, core.Year, at, 10)
+		if err != nil || d.Used < 10_000 || len(d.Top) != 10 {
 			b.Fatal(d, err)
 		}
 	}

@@ -57,7 +57,7 @@ func (w *world) checkNoMore(t testing.TB, calls []call) {
 		if n := w.entries(t, k.ID, 0); n != used {
 			t.Errorf("the history of %s has %d requests, its counter %d", k.ID, n, used)
 		}
-		if n := w.onDays(t, core.DaysOf{Account: w.account, KeyID: k.ID}); n != used {
+		if n := w.onDays(t, core.DaysFilter{Account: w.account, KeyID: k.ID}); n != used {
 			t.Errorf("%s was allowed %d on its days, its counter has %d", k.ID, n, used)
 		}
 		sums[k.UserID] += used
@@ -69,7 +69,7 @@ func (w *world) checkNoMore(t testing.TB, calls []call) {
 		if n := w.entries(t, "", user); n != sum {
 			t.Errorf("the history of user %d has %d requests, its keys have counted %d", user, n, sum)
 		}
-		if n := w.onDays(t, core.DaysOf{Account: w.account, UserID: user}); n != sum {
+		if n := w.onDays(t, core.DaysFilter{Account: w.account, UserID: user}); n != sum {
 			t.Errorf("user %d was allowed %d on its days, its keys have counted %d", user, n, sum)
 		}
 	}
@@ -117,7 +117,7 @@ func (w *world) used(t testing.TB, key string, user int64) int {
 }
 
 // onDays returns the sum of allowed requests over all days.
-func (w *world) onDays(t testing.TB, of core.DaysOf) (sum int) {
+func (w *world) onDays(t testing.TB, of core.DaysFilter) (sum int) {
 	t.Helper()
 	today := core.DateOf(time.Now())
 	w.read(t, func() error {

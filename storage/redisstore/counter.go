@@ -21,11 +21,11 @@ const maxUsed = core.MaxLimit
 // decodeCounter decodes a stored counter.
 func decodeCounter(b string) (c core.Counter, err error) {
 	r := record.NewReader([]byte(b))
-	for p := range c.Tallies {
-		c.Tallies[p].Start = int64(r.Uint(3)) * day
+	for p := range c.Windows {
+		c.Windows[p].Start = int64(r.Uint(3)) * day
 	}
-	for p := range c.Tallies {
-		c.Tallies[p].Used = int64(r.Uint(7))
+	for p := range c.Windows {
+		c.Windows[p].Used = int64(r.Uint(7))
 	}
 	if s, ns := r.Uint(5), r.Uint(4); s != 0 || ns != 0 {
 		c.LastUsedAt = time.Unix(int64(s), int64(ns)).UTC()
@@ -43,10 +43,10 @@ func isMoving(b string) bool { return b[counterSize-1] == 1 }
 // encodeCounter encodes the counter of a key that has moved as often as moves says.
 func encodeCounter(c *core.Counter, moves uint8) string {
 	b := make([]byte, 0, counterSize)
-	for _, t := range c.Tallies {
+	for _, t := range c.Windows {
 		b = record.AppendUint(b, 3, uint64(t.Start/day))
 	}
-	for _, t := range c.Tallies {
+	for _, t := range c.Windows {
 		b = record.AppendUint(b, 7, uint64(min(t.Used, maxUsed)))
 	}
 	var s, ns int64

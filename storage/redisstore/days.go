@@ -81,7 +81,7 @@ func (d dayMap) addPast(over string) error {
 }
 
 // appendPast encodes one number of a past day.
-func appendPast(b []byte, number int, t core.Tally) []byte {
+func appendPast(b []byte, number int, t core.WindowUsage) []byte {
 	size := 7
 	switch {
 	case t.Used < 1<<8:
@@ -94,13 +94,13 @@ func appendPast(b []byte, number int, t core.Tally) []byte {
 }
 
 // addCurrent adds the number of a latest day. It replaces an earlier value for that day.
-func (d dayMap) addCurrent(number int, t core.Tally) {
-	if t != (core.Tally{}) {
+func (d dayMap) addCurrent(number int, t core.WindowUsage) {
+	if t != (core.WindowUsage{}) {
 		d.set(number, t.Date(), t.Used)
 	}
 }
 
-func decodeDayCount(b string) (t core.Tally, err error) {
+func decodeDayCount(b string) (t core.WindowUsage, err error) {
 	r := record.NewReader([]byte(b))
 	t.Start, t.Used = int64(r.Uint(3))*day, int64(r.Uint(7))
 	if r.Failed() {
@@ -109,12 +109,12 @@ func decodeDayCount(b string) (t core.Tally, err error) {
 	return t, err
 }
 
-func encodeDayCount(t core.Tally) string {
+func encodeDayCount(t core.WindowUsage) string {
 	return string(record.AppendUint(record.AppendUint(nil, 3, uint64(t.Start/day)), 7, uint64(t.Used)))
 }
 
 // Days implements [core.Store].
-func (s *Store) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
@@ -281,11 +281,11 @@ func decodeDays(fields []dayField, parts []rueidis.RedisMessage, over string) (d
 		if !ok {
 			continue
 		}
-		var t core.Tally
+		var t core.WindowUsage
 		if i == 0 {
 			var counter core.Counter
 			counter, err = decodeCounter(b)
-			t = counter.Tallies[core.Day]
+			t = counter.Windows[core.Day]
 			c.notMoving, c.allowed = err == nil && !isMoving(b), t.Date()
 		} else {
 			t, err = decodeDayCount(b)
@@ -338,7 +338,7 @@ func (s *Store) SetDays(ctx context.Context, id core.CounterID, days []core.Coun
 func encodeDays(fields []dayField, days []core.CounterDay) (over string, latest []string) {
 	var b []byte
 	for i, f := range fields {
-		var last core.Tally
+		var last core.WindowUsage
 		for _, d := range days {
 			used := min(*dayNumber(&d, f.number), maxUsed)
 			if used == 0 {
@@ -347,7 +347,7 @@ func encodeDays(fields []dayField, days []core.CounterDay) (over string, latest 
 			if last.Used > 0 {
 				b = appendPast(b, f.number, last)
 			}
-			last = core.Tally{Start: int64(max(0, d.Date)) * day, Used: used}
+			last = core.WindowUsage{Start: int64(max(0, d.Date)) * day, Used: used}
 		}
 		value := ""
 		switch {

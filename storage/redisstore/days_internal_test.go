@@ -28,7 +28,7 @@ func (m *moveTest) count(user int64, after int, cost, limit int64) {
 
 // wantDays fails the test unless the allowed and denied requests are as given on noon's day and the days
 // after it.
-func (m *moveTest) wantDays(of core.DaysOf, want ...core.Traffic) {
+func (m *moveTest) wantDays(of core.DaysFilter, want ...core.Traffic) {
 	m.t.Helper()
 	of.Account = moveAccount
 	first := core.DateOf(noon)
@@ -49,7 +49,7 @@ func (m *moveTest) wantDays(of core.DaysOf, want ...core.Traffic) {
 // finished it.
 func TestDaysMove(t *testing.T) {
 	m := newMoveTest(t)
-	key := core.DaysOf{KeyID: "key_1"}
+	key := core.DaysFilter{KeyID: "key_1"}
 	for i := range 3 {
 		m.count(1, i, int64(i+1), 100)
 		m.count(1, i, 10, 0)
@@ -75,8 +75,8 @@ func TestDaysMove(t *testing.T) {
 		}
 	}
 	m.wantDays(key, want...)
-	m.wantDays(core.DaysOf{UserID: 1}, core.Traffic{Allowed: 1, Denied: 10}, core.Traffic{Allowed: 2, Denied: 10}, core.Traffic{Allowed: 3, Denied: 10}, core.Traffic{})
-	m.wantDays(core.DaysOf{UserID: 2}, core.Traffic{}, core.Traffic{}, core.Traffic{Denied: 20}, core.Traffic{Allowed: 4})
+	m.wantDays(core.DaysFilter{UserID: 1}, core.Traffic{Allowed: 1, Denied: 10}, core.Traffic{Allowed: 2, Denied: 10}, core.Traffic{Allowed: 3, Denied: 10}, core.Traffic{})
+	m.wantDays(core.DaysFilter{UserID: 2}, core.Traffic{}, core.Traffic{}, core.Traffic{Denied: 20}, core.Traffic{Allowed: 4})
 	if names := m.names(t); slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, "/1}t:1") }) {
 		t.Errorf("days are left in the old slot: %q", names)
 	}
@@ -100,9 +100,9 @@ func TestDaysDeleted(t *testing.T) {
 	m.update(func(tx core.Tx) error {
 		return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_1", Seq: 1, UserID: 1, Digest: core.DigestOf("1")})
 	})
-	m.wantDays(core.DaysOf{KeyID: "key_1"}, core.Traffic{}, core.Traffic{})
+	m.wantDays(core.DaysFilter{KeyID: "key_1"}, core.Traffic{}, core.Traffic{})
 	m.count(1, 1, 5, 100)
-	m.wantDays(core.DaysOf{KeyID: "key_1"}, core.Traffic{}, core.Traffic{Allowed: 5})
+	m.wantDays(core.DaysFilter{KeyID: "key_1"}, core.Traffic{}, core.Traffic{Allowed: 5})
 	use()
 	m.update(func(tx core.Tx) error { return tx.DeleteUser(1) })
 	for _, name := range m.names(t) {
@@ -156,7 +156,7 @@ func TestPastDays(t *testing.T) {
 	for i, used := range []int64{1, 1<<8 - 1, 1 << 8, 1<<16 - 1, 1 << 16, maxUsed} {
 		for number := range 4 {
 			date := core.Date(20_000 + i)
-			b = appendPast(b, number, core.Tally{Start: date.Start().Unix(), Used: used})
+			b = appendPast(b, number, core.WindowUsage{Start: date.Start().Unix(), Used: used})
 			want.set(number, date, used)
 		}
 	}

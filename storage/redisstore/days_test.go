@@ -34,7 +34,7 @@ func TestDaysOfManyKeys(t *testing.T) {
 		n.Do(t, "SCRIPT", "FLUSH")
 	}
 	today := core.DateOf(at)
-	for _, of := range []core.DaysOf{{Account: "acct_1"}, {Account: "acct_1", PlanID: plan.ID}} {
+	for _, of := range []core.DaysFilter{{Account: "acct_1"}, {Account: "acct_1", PlanID: plan.ID}} {
 		for _, first := range []core.Date{today - 29, today} {
 			days, err := s.Days(t.Context(), of, first, today)
 			if err != nil || days[today-first].Allowed != keys/3 {

@@ -54,14 +54,14 @@ func TestMovesUnderLoad(t *testing.T) {
 		if used, entries := w.used(t, w.keys[i].ID, 0), w.entries(t, w.keys[i].ID, 0); used != want || entries != want {
 			t.Errorf("%s has counted %d, its history has %d; want the %d that were answered", w.keys[i].ID, used, entries, want)
 		}
-		if n := w.onDays(t, core.DaysOf{Account: w.account, KeyID: w.keys[i].ID}); n != want {
+		if n := w.onDays(t, core.DaysFilter{Account: w.account, KeyID: w.keys[i].ID}); n != want {
 			t.Errorf("%s was allowed %d on its days, want the %d that were answered", w.keys[i].ID, n, want)
 		}
 	}
 	if used, entries := w.used(t, "", 1)+w.used(t, "", 2), w.entries(t, "", 1)+w.entries(t, "", 2); used != sum || entries != sum {
 		t.Errorf("both users have counted %d, %d in their histories; want the %d that were answered", used, entries, sum)
 	}
-	if n := w.onDays(t, core.DaysOf{Account: w.account}); n != sum {
+	if n := w.onDays(t, core.DaysFilter{Account: w.account}); n != sum {
 		t.Errorf("the account was allowed %d on its days, want the %d that were answered", n, sum)
 	}
 }

@@ -132,7 +132,7 @@ func TestDiesWhileMoving(t *testing.T) {
 			if used := d.w.used(t, "", was.UserID); used != 3 {
 				t.Errorf("the former user has counted %d, want 3", used)
 			}
-			for of, want := range map[core.DaysOf]int{{KeyID: was.ID}: 4, {UserID: was.UserID}: 3, {UserID: d.other}: 1} {
+			for of, want := range map[core.DaysFilter]int{{KeyID: was.ID}: 4, {UserID: was.UserID}: 3, {UserID: d.other}: 1} {
 				of.Account = d.w.account
 				if n := d.w.onDays(t, of); n != want {
 					t.Errorf("%+v was allowed %d on its days, want %d", of, n, want)
@@ -196,7 +196,7 @@ func TestDiesWhileDeleting(t *testing.T) {
 func (d *crashTest) wantDeleted(t testing.TB, key string, user int64) {
 	t.Helper()
 	used, entries := d.w.used(t, key, user), d.w.entries(t, key, user)
-	if n := d.w.onDays(t, core.DaysOf{Account: d.w.account, KeyID: key, UserID: user}); used != 0 || entries != 0 || n != 0 {
+	if n := d.w.onDays(t, core.DaysFilter{Account: d.w.account, KeyID: key, UserID: user}); used != 0 || entries != 0 || n != 0 {
 		t.Errorf("deleted %s%d: counted %d, %d in the history, %d on its days; want nothing", key, user, used, entries, n)
 	}
 }

@@ -38,7 +38,7 @@ func TestRequestIDsEnd(t *testing.T) {
 		t.Helper()
 		c := counted(keys[0], 1)
 		c.RequestID, c.Entry.At = id, c.Entry.At.Add(ahead)
-		if v, err := s.Consume(t.Context(), c); err != nil || !v.Allowed || v.First != nil != repeated {
+		if v, err := s.Consume(t.Context(), c); err != nil || !v.Allowed || v.FirstTerms != nil != repeated {
 			t.Fatalf("%s: got %+v, %v; want it allowed, repeated %v", id, v, err, repeated)
 		}
 		for _, of := range []string{"i", "j"} {

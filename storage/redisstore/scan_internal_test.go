@@ -84,7 +84,7 @@ func TestDaysDuringMove(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := m.s.Days(t.Context(), core.DaysOf{Account: moveAccount, PlanID: "plan_1"}, core.DateOf(noon), core.DateOf(noon)+days-1)
+		got, err := m.s.Days(t.Context(), core.DaysFilter{Account: moveAccount, PlanID: "plan_1"}, core.DateOf(noon), core.DateOf(noon)+days-1)
 		if err != nil || got[0].Allowed != 7 {
 			t.Errorf("%d days: got %v, %v, want 7 allowed", days, got, err)
 		}
@@ -118,7 +118,7 @@ func TestSingleDay(t *testing.T) {
 		switch random.IntN(8) {
 		case 0:
 			var c core.Counter
-			c.Tallies[core.Day] = core.Tally{Start: int64(core.DateOf(at)) * day, Used: cost}
+			c.Windows[core.Day] = core.WindowUsage{Start: int64(core.DateOf(at)) * day, Used: cost}
 			err = m.s.SetCounters(t.Context(), []core.CounterID{id}, []core.Counter{c})
 		case 1:
 			var set []core.CounterDay
@@ -133,7 +133,7 @@ func TestSingleDay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, of := range []core.DaysOf{{KeyID: "key_1"}, {UserID: 1}, {PlanID: "plan_1"}, {}} {
+		for _, of := range []core.DaysFilter{{KeyID: "key_1"}, {UserID: 1}, {PlanID: "plan_1"}, {}} {
 			of.Account = moveAccount
 			all, err := m.s.Days(t.Context(), of, first, first+days)
 			if err != nil {

@@ -34,9 +34,9 @@ const maxAttempts = 4
 
 // Consume implements [core.Store]. A request without answer in time is [core.ErrUnavailable]. It may be
 // counted, even later, when the server continues.
-func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.begin(); err != nil {
-		return core.Verdict{}, err
+		return core.ConsumeResult{}, err
 	}
 	defer s.end()
 	flags := byte(0)
@@ -49,14 +49,14 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.Verdict,
 			return v, err
 		}
 		if err := s.ensureCounters(ctx, c.Account, c.KeyID, c.KeySeq, c.UserID); err != nil {
-			return core.Verdict{}, err
+			return core.ConsumeResult{}, err
 		}
 	}
-	return core.Verdict{}, core.ErrKeyNotFound
+	return core.ConsumeResult{}, core.ErrKeyNotFound
 }
 
 // consume runs consume.lua. here is false if the key or the user has no counter in the slot of the user.
-func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here bool, err error) {
+func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, here bool, err error) {
 	k := s.counterKeys(c)
 	packed, entry := s.packRequest(c, flags)
 	keys, args := []string{k.counters, k.userHistory, k.keyHistory}, []string{packed, k.field, entry}
@@ -67,7 +67,7 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.Verdict, here b
 	}
 	answer, err := consumeScript.write(s.deadlines.next(), s, keys, args).AsBytes()
 	if err != nil {
-		return core.Verdict{}, false, unavailable(err)
+		return core.ConsumeResult{}, false, unavailable(err)
 	}
 	return decodeReply(c, answer)
 }
@@ -97,7 +97,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 
 // decodeReply decodes the reply of consume.lua.
-func decodeReply(c *core.Consumption, answer []byte) (v core.Verdict, here bool, err error) {
+func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here bool, err error) {
 	r := record.NewReader(answer)
 	outcome, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
 	switch {
@@ -111,9 +111,9 @@ func decodeReply(c *core.Consumption, answer []byte) (v core.Verdict, here bool,
 	if outcome == outcomeRepeated {
 		terms, err := decodeTerms(string(answer[replySize:]))
 		if err != nil {
-			return core.Verdict{}, true, err
+			return core.ConsumeResult{}, true, err
 		}
-		v.First = &terms
+		v.FirstTerms = &terms
 		v.Usage.Window = terms.Period.Window(time.Unix(start, 0))
 	}
 	return v, true, nil
@@ -178,10 +178,10 @@ func (s *Store) Counters(ctx context.Context, ids []core.CounterID) ([]core.Coun
 	return readLocated(ctx, s, ids, func(locs []location) ([]core.Counter, []int, error) { return s.counters(ctx, locs) })
 }
 
-// Drawn implements [core.Store].
-func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.Drawn, err error) {
+// PlanTotals implements [core.Store].
+func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	if err := s.begin(); err != nil {
-		return core.Drawn{}, err
+		return core.PlanTotals{}, err
 	}
 	defer s.end()
 	var mu sync.Mutex // guards d
@@ -208,7 +208,7 @@ func (s *Store) Drawn(ctx context.Context, account, plan string, p core.Period, 
 		err = s.scanIndex(ctx, of.users(core.UserFilter{PlanID: plan}), userCounterID(account), part)
 	}
 	if err != nil {
-		return core.Drawn{}, err
+		return core.PlanTotals{}, err
 	}
 	return d, nil
 }

@@ -93,12 +93,12 @@ func (w *watch) stop() {
 	w.done.Wait()
 }
 
-// Watch implements [core.Watched].
+// Watch implements [core.WatchedStore].
 func (s *Store) Watch(watcher core.Watcher) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	s.watch.watcher = watcher
-	watcher.Lost()
+	watcher.ChangesMissed()
 	s.watch.trustLocked()
 }
 
@@ -234,7 +234,7 @@ func (m *master) noteAnswer(breaks uint64, asked time.Duration) {
 	if m.notifiedBreaks != breaks || m.trustedUntil.Load() == 0 {
 		m.w.s.knownAccounts.Clear() // a promoted replica may lack them
 		if m.w.watcher != nil {
-			m.w.watcher.Lost()
+			m.w.watcher.ChangesMissed()
 		}
 	}
 	m.notifiedBreaks = breaks
@@ -272,7 +272,7 @@ func (w *watch) trustLocked() {
 	for _, m := range w.masters {
 		until = min(until, m.trustedUntil.Load())
 	}
-	w.watcher.Trusted(time.Duration(until) - time.Since(w.begun))
+	w.watcher.RenewLease(time.Duration(until) - time.Since(w.begun))
 }
 
-var _ core.Watched = (*Store)(nil)
+var _ core.WatchedStore = (*Store)(nil)

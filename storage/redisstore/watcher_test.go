@@ -28,13 +28,13 @@ func (w *watcher) Changed(c core.Change) {
 	w.changes = append(w.changes, receivedChange{c, time.Now()})
 }
 
-func (w *watcher) Trusted(d time.Duration) {
+func (w *watcher) RenewLease(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.until = time.Now().Add(d)
 }
 
-func (w *watcher) Lost() {
+func (w *watcher) ChangesMissed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lost++

@@ -11,25 +11,25 @@ import (
 
 var accessCases = []testCase{
 	{name: "access/read back", run: accessReadBack,
-		promise: "the Access of an account comes back as it went in, also when the store is opened again; that of another account stays what it was"},
+		promise: "the Access of an account comes back unchanged, also after reopening; the Access of another account does not change"},
 	{name: "access/refusals", run: accessRefusals,
-		promise: "Access and UpdateAccess of a missing account are ErrAccountNotFound; when fn fails its error is returned and nothing stored"},
+		promise: "Access and UpdateAccess of a missing account are ErrAccountNotFound; if fn fails, UpdateAccess returns its error and stores nothing"},
 	{name: "access/updated at once", run: accessUpdatedAtOnce,
-		promise: "UpdateAccess is atomic: of concurrent updates none is lost"},
+		promise: "UpdateAccess is atomic: no concurrent update is lost"},
 	{name: "access/own copy", run: accessOwnCopy,
-		promise: "what Access and UpdateAccess return is the caller's own, and so is what fn is given"},
+		promise: "the results of Access and UpdateAccess, and the argument of fn, are copies"},
 	{name: "account/by id", run: accountByID,
 		promise: "Account returns the account with the id, or ErrAccountNotFound"},
 }
 
-// someAccess returns an Access with something in each member.
+// someAccess returns an Access with every member set.
 func someAccess() core.Access {
 	return core.Access{
 		Password: "$argon2id$v=19$Ünïcode \x00",
 		Links:    []core.SignInLink{{Digest: core.DigestOf("link 1"), ExpiresAt: noon.In(time.FixedZone("somewhere", 3600))}, {Digest: core.DigestOf("link 2"), ExpiresAt: noon}},
 		Sessions: []core.Session{{Digest: core.DigestOf("session 1"), ByLink: true, CreatedAt: noon, SeenAt: noon.Add(time.Nanosecond)},
-			{Digest: core.DigestOf("session 2"), CreatedAt: noon.Add(time.Hour), SeenAt: noon.Add(time.Hour), FormsFrom: noon,
-				Spent: []core.Form{{ID: "form 1", At: noon}, {ID: "form 2", At: noon.Add(time.Minute)}}}},
+			{Digest: core.DigestOf("session 2"), CreatedAt: noon.Add(time.Hour), SeenAt: noon.Add(time.Hour), FormsAfter: noon,
+				SpentForms: []core.FormToken{{ID: "form 1", At: noon}, {ID: "form 2", At: noon.Add(time.Minute)}}}},
 		Browsers: []core.Browser{{Digest: core.DigestOf("browser 1"), SeenAt: noon}, {Digest: core.DigestOf("browser 2"), SeenAt: noon.Add(time.Hour)}},
 	}
 }
@@ -42,7 +42,7 @@ func (e *env) setAccess(account string, to core.Access) *core.Access {
 	return got
 }
 
-// wantAccess fails unless the account has it.
+// wantAccess fails unless the account has the Access.
 func (e *env) wantAccess(account string, want core.Access) {
 	e.Helper()
 	got, err := e.Store.Access(e.ctx, account)
@@ -62,7 +62,7 @@ func (e *env) wantAccess(account string, want core.Access) {
 func accessReadBack(e *env) {
 	account, other := e.account(), e.account()
 	e.wantAccess(account, core.Access{})
-	e.same("what UpdateAccess returned", new(someAccess()), e.setAccess(account, someAccess()))
+	e.same("result of UpdateAccess", new(someAccess()), e.setAccess(account, someAccess()))
 	for range 2 {
 		e.wantAccess(account, someAccess())
 		e.wantAccess(other, core.Access{})
@@ -116,7 +116,7 @@ func accessOwnCopy(e *env) {
 	given := someAccess()
 	spoil := func(ac *core.Access) {
 		ac.Links[0].Digest, ac.Sessions[1].SeenAt = core.DigestOf("spoilt"), time.Time{}
-		ac.Sessions[1].Spent[0].ID, ac.Browsers[0].Digest = "spoilt", core.DigestOf("spoilt")
+		ac.Sessions[1].SpentForms[0].ID, ac.Browsers[0].Digest = "spoilt", core.DigestOf("spoilt")
 		ac.Links, ac.Sessions = slices.Delete(ac.Links, 1, 2), slices.Delete(ac.Sessions, 0, 1)
 	}
 	returned := e.setAccess(account, given)

@@ -15,7 +15,7 @@ var accountCases = []testCase{
 	{name: "account/digest taken", run: accountDigestTaken,
 		promise: "a digest that is taken is ErrOwnerKeyExists, and neither account nor owner's key is stored"},
 	{name: "account/created at once", run: accountCreatedAtOnce,
-		promise: "of concurrent creations with one name exactly one succeeds, whole"},
+		promise: "of concurrent creations with one name exactly one succeeds, with its owner's key"},
 	{name: "account/list", run: accountList, own: true,
 		promise: "Accounts lists all accounts in the order of creation, with their total"},
 }
@@ -104,14 +104,14 @@ func accountCreatedAtOnce(e *env) {
 	}
 }
 
-// onlyOne fails unless exactly one of the errors is nil and the others are want. It
-// returns which.
+// onlyOne fails unless exactly one of the errors is nil and the others are want. It returns the
+// index of the nil error.
 func (e *env) onlyOne(errs []error, want error) int {
 	e.Helper()
 	winner := -1
 	for i, err := range errs {
 		if err != nil {
-			e.isErr("a call that was too late", err, want)
+			e.isErr("a later call", err, want)
 			continue
 		}
 		if winner >= 0 {
@@ -131,7 +131,7 @@ func accountList(e *env) {
 	samePages(e, "accounts of an empty store", nil, id, list)
 
 	var want []string
-	for i := range 12 { // neither ID nor time follows the order of creation
+	for i := range 12 { // not in the order of ids or times
 		a, k := newAccount(fmt.Sprintf("acct_%d", 100-i*7%12))
 		a.CreatedAt = noon.Add(-time.Duration(i) * time.Hour)
 		e.ok("CreateAccount", e.Store.CreateAccount(e.ctx, a, k))

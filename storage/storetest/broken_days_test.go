@@ -9,10 +9,10 @@ import (
 )
 
 var brokenDays = []defect{
-	{name: "counts denials that are in the history alone", caughtBy: "days/allowed and denied", machine: true,
-		open: daysAltered(func(_ core.DaysOf, d *core.DayTotals) { d.Denied = min(d.Denied, core.DeniedPerSecond) })},
-	{name: "counts what is denied as allowed", caughtBy: "days/allowed and denied", machine: true,
-		open: daysAltered(func(_ core.DaysOf, d *core.DayTotals) { d.Allowed, d.Denied = d.Allowed+d.Denied, 0 })},
+	{name: "counts only denials that are in the history", caughtBy: "days/allowed and denied", machine: true,
+		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) { d.Denied = min(d.Denied, core.DeniedPerSecond) })},
+	{name: "counts denied cost as allowed", caughtBy: "days/allowed and denied", machine: true,
+		open: daysAltered(func(_ core.DaysFilter, d *core.DayTotals) { d.Allowed, d.Denied = d.Allowed+d.Denied, 0 })},
 	{name: "leaves out the days without traffic", caughtBy: "days/range", machine: true,
 		open: daysEdited(func(list []core.DayTotals) []core.DayTotals {
 			var some []core.DayTotals
@@ -25,36 +25,36 @@ var brokenDays = []defect{
 		})},
 	{name: "returns the last day first", caughtBy: "days/range", machine: true,
 		open: daysEdited(func(list []core.DayTotals) []core.DayTotals { return reversed(list) })},
-	{name: "has days in local time", caughtBy: "days/range",
+	{name: "uses days of local time", caughtBy: "days/range",
 		open: altered(func(c *core.Consumption) { c.Entry.At = c.Entry.At.Add(-5 * time.Hour) })},
-	{name: "keeps a quarter of a year", caughtBy: "days/many days",
+	{name: "keeps days for a quarter of a year", caughtBy: "days/many days",
 		open: daysEdited(func(list []core.DayTotals) []core.DayTotals {
 			for i := range list[:max(0, len(list)-92)] {
 				list[i].Traffic = core.Traffic{}
 			}
 			return list
 		})},
-	{name: "gives a plan all that its users did", caughtBy: "days/whose", machine: true,
+	{name: "adds all requests of its users to a plan", caughtBy: "days/filter", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return wholeUsers{s} })},
-	{name: "begins a day anew when it was closed", caughtBy: "days/allowed and denied", machine: true,
-		open: wrapped(func(s core.Store) core.Store { return &beginsAnew{Store: s} })},
+	{name: "restarts a day at 0 after reopening", caughtBy: "days/allowed and denied", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return &losesEarlierDay{Store: s} })},
 }
 
-// daysChanging changes all days that are read.
+// daysChanging changes all results of Days.
 type daysChanging struct {
 	core.Store
-	change func(core.DaysOf, []core.DayTotals) []core.DayTotals
+	change func(core.DaysFilter, []core.DayTotals) []core.DayTotals
 }
 
 func daysEdited(edit func([]core.DayTotals) []core.DayTotals) func() Opened {
 	return wrapped(func(s core.Store) core.Store {
-		return daysChanging{s, func(_ core.DaysOf, list []core.DayTotals) []core.DayTotals { return edit(list) }}
+		return daysChanging{s, func(_ core.DaysFilter, list []core.DayTotals) []core.DayTotals { return edit(list) }}
 	})
 }
 
-func daysAltered(alter func(core.DaysOf, *core.DayTotals)) func() Opened {
+func daysAltered(alter func(core.DaysFilter, *core.DayTotals)) func() Opened {
 	return wrapped(func(s core.Store) core.Store {
-		return daysChanging{s, func(of core.DaysOf, list []core.DayTotals) []core.DayTotals {
+		return daysChanging{s, func(of core.DaysFilter, list []core.DayTotals) []core.DayTotals {
 			for i := range list {
 				alter(of, &list[i])
 			}
@@ -63,22 +63,22 @@ func daysAltered(alter func(core.DaysOf, *core.DayTotals)) func() Opened {
 	})
 }
 
-func (s daysChanging) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+func (s daysChanging) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list, err := s.Store.Days(ctx, of, first, last)
 	return s.change(of, list), err
 }
 
-// wholeUsers adds up all days of the users that have a plan.
+// wholeUsers adds all days of the users with a plan to the days of the plan.
 type wholeUsers struct{ core.Store }
 
-func (s wholeUsers) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+func (s wholeUsers) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list, err := s.Store.Days(ctx, of, first, last)
 	if of.PlanID == "" || err != nil {
 		return list, err
 	}
 	users, _, err := s.Users(ctx, of.Account, core.UserFilter{PlanID: of.PlanID}, core.Page{Number: 1, Size: 1000})
 	for _, u := range users {
-		whole, err := s.Store.Days(ctx, core.DaysOf{Account: of.Account, UserID: u.ID}, first, last)
+		whole, err := s.Store.Days(ctx, core.DaysFilter{Account: of.Account, UserID: u.ID}, first, last)
 		if err != nil {
 			return nil, err
 		}
@@ -89,15 +89,16 @@ func (s wholeUsers) Days(ctx context.Context, of core.DaysOf, first, last core.D
 	return list, err
 }
 
-// beginsAnew shows of a key's days what was counted since the store was opened.
-type beginsAnew struct {
+// losesEarlierDay returns only the requests since the store was opened for the current day of a
+// key.
+type losesEarlierDay struct {
 	core.Store
 	mu    sync.Mutex
 	known bool
 	first map[core.Date]core.Traffic
 }
 
-func (s *beginsAnew) Days(ctx context.Context, of core.DaysOf, first, last core.Date) ([]core.DayTotals, error) {
+func (s *losesEarlierDay) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list, err := s.Store.Days(ctx, of, first, last)
 	s.mu.Lock()
 	defer s.mu.Unlock()

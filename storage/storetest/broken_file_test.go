@@ -33,7 +33,7 @@ var brokenFiles = []defect{
 		open: journaled(func(js []journalEntry) []journalEntry {
 			return slices.DeleteFunc(js, func(j journalEntry) bool { return j.denied })
 		})},
-	{name: "brings back deleted keys", caughtBy: "reopen/after every step", machine: true,
+	{name: "restores deleted keys", caughtBy: "reopen/after every step", machine: true,
 		open: func() Opened { return resurrecting(memstore.New(), &sync.Map{}) }},
 	{name: "answers after Close", caughtBy: "close/afterwards", open: wrapped(func(s core.Store) core.Store {
 		return &answersClosed{Store: s}
@@ -46,20 +46,20 @@ var brokenFiles = []defect{
 	})},
 }
 
-// journalEntry is a write that can be done again.
+// journalEntry is a write that can be replayed.
 type journalEntry struct {
 	do              func(core.Store)
 	request, denied bool
 }
 
-// journal is a store that is opened again by doing all writes again.
+// journal is a store that replays all writes when it is opened again.
 type journal struct {
 	core.Store
 	mu      sync.Mutex
 	entries []journalEntry
 }
 
-// journaled opens journals that edit what they have before it is done again.
+// journaled opens journals that edit their entries before the replay.
 func journaled(edit func([]journalEntry) []journalEntry) func() Opened {
 	return func() Opened {
 		j := &journal{Store: memstore.New()}
@@ -114,14 +114,14 @@ func (j *journal) Update(ctx context.Context, account string, fn func(core.Tx) e
 	return j.note(journalEntry{do: do}, err)
 }
 
-func (j *journal) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (j *journal) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	given := *c
 	do := func(s core.Store) { _, _ = s.Consume(ctx, &given) }
 	v, err := j.Store.Consume(ctx, c)
 	return v, j.note(journalEntry{do: do, request: v.Allowed && c.Cost > 0, denied: !v.Allowed}, err)
 }
 
-// noting tells whether a transaction wrote anything.
+// noting records whether a transaction wrote anything.
 type noting struct {
 	core.Tx
 	wrote *bool
@@ -136,7 +136,7 @@ func (n noting) DeleteUser(id int64) error  { *n.wrote = true; return n.Tx.Delet
 func (n noting) DeletePlan(id string) error { *n.wrote = true; return n.Tx.DeletePlan(id) }
 func (n noting) DeleteKey(id string) error  { *n.wrote = true; return n.Tx.DeleteKey(id) }
 
-// resurrecting opens stores in which the keys that were once found are there again.
+// resurrecting opens stores that restore every key that was ever read.
 func resurrecting(inner *memstore.Store, seen *sync.Map) Opened {
 	return Opened{Store: remembersKeys{inner, seen}, Reopen: func(testing.TB) core.Store {
 		inner = inner.Reopen()
@@ -165,7 +165,7 @@ func (s remembersKeys) KeyByDigest(ctx context.Context, d core.Digest) (*core.Ke
 	return k, err
 }
 
-// answersClosed has the last account still in memory.
+// answersClosed still returns the last account after Close.
 type answersClosed struct {
 	core.Store
 	mu   sync.Mutex
@@ -200,10 +200,10 @@ func (s runsClosed) Update(ctx context.Context, account string, fn func(core.Tx)
 
 type deniesClosed struct{ core.Store }
 
-func (s deniesClosed) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s deniesClosed) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if err != nil {
-		return core.Verdict{}, nil
+		return core.ConsumeResult{}, nil
 	}
 	return v, err
 }

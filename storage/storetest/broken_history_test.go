@@ -37,9 +37,9 @@ var brokenHistory = []defect{
 		open: losesDenialCount()},
 	{name: "counts the denials of a day again when the clock has stepped back", caughtBy: "denied/a day",
 		open: wrapped(func(s core.Store) core.Store { return earlierDay{s} })},
-	{name: "does not count the denials that it leaves out", caughtBy: "denied/thinned", machine: true,
+	{name: "does not count omitted denials", caughtBy: "denied/thinned", machine: true,
 		open: counting(func(_ core.CounterID, c *core.Counter) { c.DeniedOmitted = 0 })},
-	{name: "counts the denials that it leaves out for the user", caughtBy: "denied/each key for itself",
+	{name: "counts omitted denials on the user", caughtBy: "denied/each key for itself",
 		open: wrapped(func(s core.Store) core.Store { return omitsForUser{s} })},
 	{name: "lists the oldest first", caughtBy: "history/order", machine: true,
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
@@ -58,19 +58,19 @@ var brokenHistory = []defect{
 			}
 			return es
 		})},
-	{name: "swaps entries that were counted together", caughtBy: "history/under load",
+	{name: "swaps concurrent entries", caughtBy: "history/under load",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			if len(es) > 100 {
 				es[98], es[99] = es[99], es[98]
 			}
 			return es
 		})},
-	{name: "leaves out what is too old by itself", caughtBy: "history/kept",
+	{name: "ignores the retention of an entry", caughtBy: "history/kept",
 		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
 			old := time.Now().Add(-10 * 24 * time.Hour)
 			return slices.DeleteFunc(es, func(x core.Entry) bool { return x.At.Before(old) })
 		})},
-	{name: "includes the moment from which it counts", caughtBy: "history/since", machine: true,
+	{name: "includes the entry at since", caughtBy: "history/since", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return includesSince{s} })},
 	{name: "counts the entries before since", caughtBy: "history/since",
 		open: wrapped(func(s core.Store) core.Store { return countsAll{s} })},
@@ -78,13 +78,13 @@ var brokenHistory = []defect{
 		open: wrapped(func(s core.Store) core.Store { return historyOfKeys{s} })},
 	{name: "deletes a key from the history of its user", caughtBy: "delete/key with usage", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return forgetsDeleted{s} })},
-	{name: "appends denials without looking whether the key is still there", caughtBy: "delete/just denied",
+	{name: "appends denials of deleted keys", caughtBy: "delete/just denied",
 		open: wrapped(func(s core.Store) core.Store { return &appendsLate{Store: s} })},
 	{name: "keeps the history of a deleted key", caughtBy: "delete/key with usage",
 		open: wrapped(func(s core.Store) core.Store { return &keepsDeleted{Store: s, seen: map[core.CounterID][]core.Entry{}} })},
 }
 
-// rewriting changes every history, in pages that fit together.
+// rewriting changes every history, consistently for all pages.
 type rewriting struct {
 	core.Store
 	alter func(core.CounterID, []core.Entry) []core.Entry
@@ -100,14 +100,14 @@ func (s rewriting) History(ctx context.Context, of core.CounterID, since time.Ti
 	return cut(es, p), len(es), err
 }
 
-// recordsAll moves each denial into a second of its own.
+// recordsAll moves each denial to a second of its own.
 type recordsAll struct {
 	core.Store
 	mu sync.Mutex
 	n  int
 }
 
-func (s *recordsAll) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *recordsAll) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	look := cost(*c, 0)
 	v, err := s.Store.Consume(ctx, &look)
 	if err != nil || c.Cost == 0 || v.Usage.Used+c.Cost <= c.Limit {
@@ -135,7 +135,7 @@ type nextDay struct {
 	denials *atomic.Int64
 }
 
-func (s nextDay) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s nextDay) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	moved := *c
 	if c.Limit == 0 && s.denials.Add(1) > core.DeniedPerDay {
 		moved.Entry.At = c.Entry.At.AddDate(0, 0, 1)
@@ -143,7 +143,7 @@ func (s nextDay) Consume(ctx context.Context, c *core.Consumption) (core.Verdict
 	return s.Store.Consume(ctx, &moved)
 }
 
-// losesDenialCount opens stores that count the denials of a day from 0 after each opening.
+// losesDenialCount opens stores that reset the number of denials of the day.
 func losesDenialCount() func() Opened {
 	return func() Opened {
 		opened := 0
@@ -154,13 +154,13 @@ func losesDenialCount() func() Opened {
 	}
 }
 
-// daysLater moves every denial to a day that many days later.
+// daysLater moves every denial a number of days later.
 type daysLater struct {
 	core.Store
 	days int
 }
 
-func (s daysLater) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s daysLater) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	later := *c
 	if c.Limit == 0 {
 		later.Entry.At = c.Entry.At.AddDate(0, 0, s.days)
@@ -168,10 +168,10 @@ func (s daysLater) Consume(ctx context.Context, c *core.Consumption) (core.Verdi
 	return s.Store.Consume(ctx, &later)
 }
 
-// earlierDay moves the requests of days before that of noon to two days later.
+// earlierDay moves requests of days before noon two days later.
 type earlierDay struct{ core.Store }
 
-func (s earlierDay) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s earlierDay) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	later := *c
 	if c.Entry.At.Before(midnight) {
 		later.Entry.At = c.Entry.At.AddDate(0, 0, 2)
@@ -181,7 +181,7 @@ func (s earlierDay) Consume(ctx context.Context, c *core.Consumption) (core.Verd
 
 var midnight = core.DateOf(noon).Start()
 
-// omitsForUser shows at the user what was left out for its first key.
+// omitsForUser counts the omitted denials of the first key on the user.
 type omitsForUser struct{ core.Store }
 
 func (s omitsForUser) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
@@ -243,7 +243,7 @@ func (s forgetsDeleted) History(ctx context.Context, of core.CounterID, since ti
 	return cut(es, p), len(es), err
 }
 
-// keepsDeleted remembers what it once returned.
+// keepsDeleted returns the earlier history of a deleted key.
 type keepsDeleted struct {
 	core.Store
 	mu   sync.Mutex
@@ -261,14 +261,14 @@ func (s *keepsDeleted) History(ctx context.Context, of core.CounterID, since tim
 	return cut(es, p), len(es), err
 }
 
-// appendsLate makes denied requests only before somebody looks.
+// appendsLate makes denied requests only at the next read.
 type appendsLate struct {
 	core.Store
 	mu   sync.Mutex
 	late []core.Consumption
 }
 
-func (s *appendsLate) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *appendsLate) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	look := cost(*c, 0)
 	v, err := s.Store.Consume(ctx, &look)
 	if err != nil || c.Cost == 0 || v.Usage.Used+c.Cost <= c.Limit {

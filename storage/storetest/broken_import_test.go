@@ -14,7 +14,7 @@ import (
 )
 
 var brokenImports = []defect{
-	{name: "counts what it appends", caughtBy: "import/history", machine: true,
+	{name: "counts appended entries", caughtBy: "import/history", machine: true,
 		open: appending(func(s core.Importer, account string, e core.Entry) error {
 			c := core.Consumption{Account: account, KeyID: e.KeyID, UserID: e.UserID, Cost: e.Cost, Entry: e,
 				Terms: core.Terms{Limit: math.MaxInt64}}
@@ -24,7 +24,7 @@ var brokenImports = []defect{
 			_, err := s.Consume(context.Background(), &c)
 			return err
 		})},
-	{name: "does not mark appended denials", caughtBy: "import/as they are", machine: true,
+	{name: "does not mark appended denials", caughtBy: "import/unchanged", machine: true,
 		open: editing(func(es []core.Entry) []core.Entry {
 			es = slices.Clone(es)
 			for i := range es {
@@ -32,7 +32,7 @@ var brokenImports = []defect{
 			}
 			return es
 		})},
-	{name: "thins out what it appends", caughtBy: "import/as they are", machine: true,
+	{name: "omits appended denials", caughtBy: "import/unchanged", machine: true,
 		open: editing(func(es []core.Entry) []core.Entry {
 			n := 0
 			return slices.DeleteFunc(slices.Clone(es), func(x core.Entry) bool {
@@ -43,13 +43,13 @@ var brokenImports = []defect{
 			})
 		})},
 	{name: "appends the newest first", caughtBy: "import/history", machine: true, open: editing(reversed)},
-	{name: "sorts what it appends by time", caughtBy: "import/history",
+	{name: "sorts appended entries by time", caughtBy: "import/history",
 		open: editing(func(es []core.Entry) []core.Entry {
 			return slices.SortedStableFunc(slices.Values(es), func(a, b core.Entry) int { return a.At.Compare(b.At) })
 		})},
-	{name: "appends half of what is too many", caughtBy: "import/many",
+	{name: "appends half of a large batch", caughtBy: "import/many",
 		open: editing(func(es []core.Entry) []core.Entry { return es[:min(len(es), core.MaxImport/2)] })},
-	{name: "says nothing of missing keys", caughtBy: "import/not there",
+	{name: "ignores missing keys", caughtBy: "import/missing",
 		open: appending(func(s core.Importer, account string, e core.Entry) error {
 			err := s.AppendHistory(context.Background(), account, []core.Entry{e}, forever)
 			if errors.Is(err, core.ErrKeyNotFound) {
@@ -57,45 +57,45 @@ var brokenImports = []defect{
 			}
 			return err
 		})},
-	{name: "remembers what was deleted", caughtBy: "import/put again", machine: true,
+	{name: "restores the history of a deleted key", caughtBy: "import/put again", machine: true,
 		open: importing(func(s core.Importer) core.Store { return &remembersDeleted{Importer: s} })},
-	{name: "forgets what it appended when it is opened again", caughtBy: "import/history", machine: true, open: forgettingImports},
-	{name: "gives numbers again that were put", caughtBy: "import/numbers",
+	{name: "loses appended entries on reopening", caughtBy: "import/history", machine: true, open: forgettingImports},
+	{name: "reuses numbers that were put", caughtBy: "import/numbers",
 		open: importing(func(s core.Importer) core.Store { return &givesLow{Importer: s} })},
 	{name: "adds to counters", caughtBy: "import/counters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
-			for p := range c.Tallies {
-				c.Tallies[p].Used += was.Tallies[p].Used
+			for p := range c.Windows {
+				c.Windows[p].Used += was.Windows[p].Used
 			}
 			return c
 		})},
-	{name: "sets no counter back", caughtBy: "import/counters", machine: true,
+	{name: "sets no counter to a lower value", caughtBy: "import/counters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
-			if was.Tallies[core.Month].Used > c.Tallies[core.Month].Used {
+			if was.Windows[core.Month].Used > c.Windows[core.Month].Used {
 				return was
 			}
 			return c
 		})},
-	{name: "sets the periods alone", caughtBy: "import/counters", machine: true,
+	{name: "sets only the windows of a counter", caughtBy: "import/counters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
-			was.Tallies = c.Tallies
+			was.Windows = c.Windows
 			return was
 		})},
 	{name: "opens earlier windows", caughtBy: "import/counters decide",
 		open: setting(func(_, c core.Counter) core.Counter {
 			for _, p := range core.Periods() {
-				c.Tallies[p].Start = min(c.Tallies[p].Start, p.Window(noon).Start.Unix())
+				c.Windows[p].Start = min(c.Windows[p].Start, p.Window(noon).Start.Unix())
 			}
 			return c
 		})},
 	{name: "sets counters in another order", caughtBy: "import/counters",
 		open: importing(func(s core.Importer) core.Store { return setsReversed{s} })},
-	{name: "forgets counters when it is opened again", caughtBy: "import/many counters", machine: true, open: forgettingImports},
-	{name: "sets counters of what is missing", caughtBy: "import/counters not there", machine: true,
+	{name: "loses set counters on reopening", caughtBy: "import/many counters", machine: true, open: forgettingImports},
+	{name: "sets counters of missing keys", caughtBy: "import/counters missing", machine: true,
 		open: importing(func(s core.Importer) core.Store { return &setsMissing{Importer: s} })},
-	{name: "sets counters in two steps", caughtBy: "import/counters beside counting",
+	{name: "sets counters in two steps", caughtBy: "import/counters while counting",
 		open: importing(func(s core.Importer) core.Store { return setsSlowly{s} })},
-	{name: "takes over after Close", caughtBy: "import/closed",
+	{name: "imports after Close", caughtBy: "import/closed",
 		open: importing(func(s core.Importer) core.Store { return &importsClosed{Importer: s} })},
 }
 
@@ -104,7 +104,7 @@ func importing(wrap func(core.Importer) core.Store) func() Opened {
 	return wrapped(func(s core.Store) core.Store { return wrap(s.(core.Importer)) })
 }
 
-// appends appends entries one by one, in its own way.
+// appends calls a function for each appended entry.
 type appends struct {
 	core.Importer
 	one func(core.Importer, string, core.Entry) error
@@ -123,7 +123,7 @@ func (s appends) AppendHistory(_ context.Context, account string, entries []core
 	return nil
 }
 
-// edits appends other entries than those given.
+// edits changes the appended entries.
 type edits struct {
 	core.Importer
 	edit func([]core.Entry) []core.Entry
@@ -137,7 +137,7 @@ func (s edits) AppendHistory(ctx context.Context, account string, entries []core
 	return s.Importer.AppendHistory(ctx, account, s.edit(entries), keep)
 }
 
-// sets sets each counter to something that depends on what it was.
+// sets computes the new value of each counter from its old and its given value.
 type sets struct {
 	core.Importer
 	become func(was, c core.Counter) core.Counter
@@ -164,26 +164,26 @@ func (s setsReversed) SetCounters(ctx context.Context, ids []core.CounterID, cou
 	return s.Importer.SetCounters(ctx, ids, reversed(counters))
 }
 
-// setsSlowly reads what was counted and adds it to what is given some time later.
+// setsSlowly reads a counter, waits, and then sets it to the sum of the old and the given value.
 type setsSlowly struct{ core.Importer }
 
 func (s setsSlowly) SetCounters(ctx context.Context, ids []core.CounterID, counters []core.Counter) error {
 	half := slices.Clone(counters)
 	for i := range half {
-		half[i].Tallies[core.Day] = core.Tally{}
+		half[i].Windows[core.Day] = core.WindowUsage{}
 	}
 	if err := s.Importer.SetCounters(ctx, ids, half); err != nil {
 		return err
 	}
-	within(overlap, func() bool { return false }) // others count meanwhile
+	within(overlap, func() bool { return false }) // waits while others count
 	was, err := s.Counters(ctx, ids)
 	for i := range was {
-		was[i].Tallies[core.Day] = counters[i].Tallies[core.Day]
+		was[i].Windows[core.Day] = counters[i].Windows[core.Day]
 	}
 	return errors.Join(err, s.Importer.SetCounters(ctx, ids, was))
 }
 
-// setsMissing keeps counters of what it does not have until that is there.
+// setsMissing stores counters of missing keys until the keys exist.
 type setsMissing struct {
 	core.Importer
 	late sync.Map
@@ -201,7 +201,7 @@ func (s *setsMissing) SetCounters(ctx context.Context, ids []core.CounterID, cou
 	return nil
 }
 
-// forgettingImports opens stores that lose what they took over, and keep what they counted.
+// forgettingImports opens stores that lose imports on reopening, but no other counts.
 func forgettingImports() Opened {
 	j := &journal{Store: memstore.New()}
 	return Opened{Store: j.importing(), Reopen: func(testing.TB) core.Store {
@@ -214,7 +214,7 @@ func forgettingImports() Opened {
 	}}
 }
 
-// journalImporter writes no journal of what it takes over.
+// journalImporter keeps its imports out of the journal.
 type journalImporter struct {
 	*journal
 	inner core.Importer
@@ -230,10 +230,10 @@ func (s journalImporter) SetCounters(ctx context.Context, ids []core.CounterID, 
 	return s.inner.SetCounters(ctx, ids, counters)
 }
 
-// remembersDeleted gives a key that is put again the entries that it had.
+// remembersDeleted gives a key that is put again its former history.
 type remembersDeleted struct {
 	core.Importer
-	had sync.Map // of keys by id
+	had sync.Map // histories of keys, by id
 }
 
 func (s *remembersDeleted) AppendHistory(ctx context.Context, account string, entries []core.Entry, keep time.Duration) error {
@@ -255,7 +255,7 @@ func (s *remembersDeleted) History(ctx context.Context, of core.CounterID, since
 	return es, total, err
 }
 
-// givesLow gives new users the smallest number that is free.
+// givesLow gives new users the smallest free number.
 type givesLow struct{ core.Importer }
 
 func (s *givesLow) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
@@ -273,7 +273,7 @@ func (tx lowTx) PutUser(u *core.User) error {
 	return tx.Tx.PutUser(u)
 }
 
-// importsClosed says that all is well when it is closed.
+// importsClosed returns nil after Close.
 type importsClosed struct{ core.Importer }
 
 func (s *importsClosed) AppendHistory(ctx context.Context, account string, entries []core.Entry, keep time.Duration) error {

@@ -22,20 +22,20 @@ var brokenLists = []defect{
 			}
 			return cut(us, p), n
 		})},
-	{name: "begins at page 1 again when the number is huge", caughtBy: "user/delete",
+	{name: "returns page 1 for a huge page number", caughtBy: "user/delete",
 		open: userLists(func(us []*core.User, n int, _ core.UserFilter, p core.Page) ([]*core.User, int) {
 			if p.Number > 1<<32 {
 				p.Number = 1
 			}
 			return cut(us, p), n
 		})},
-	{name: "counts all users whatever the filter", caughtBy: "user/plan filter", machine: true,
+	{name: "counts all users, ignoring the filter", caughtBy: "user/plan filter", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return countsEverybody{s} })},
 	{name: "finds users by a part of their address", caughtBy: "email/filter",
 		open: wrapped(func(s core.Store) core.Store { return findsParts{s} })},
 	{name: "lists a user once for each key on a plan", caughtBy: "user/plan filter", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return listsTwice{s} })},
-	{name: "leaves out who has the plan itself", caughtBy: "user/plan filter", machine: true,
+	{name: "leaves out users with the plan itself", caughtBy: "user/plan filter", machine: true,
 		open: userLists(func(us []*core.User, n int, f core.UserFilter, p core.Page) ([]*core.User, int) {
 			if f.OnPlan != "" {
 				us = slices.DeleteFunc(us, func(u *core.User) bool { return u.PlanID == f.OnPlan })
@@ -49,7 +49,7 @@ var brokenLists = []defect{
 			slices.SortStableFunc(ks, func(a, b *core.Key) int { return a.CreatedAt.Compare(b.CreatedAt) })
 			return ks
 		})},
-	{name: "takes no plan for any plan", caughtBy: "key/filter", machine: true,
+	{name: "treats the filter for no plan as any plan", caughtBy: "key/filter", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return noPlanIsAny{s} })},
 	{name: "does not combine filters", caughtBy: "key/filter", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return oneFilter{s} })},
@@ -57,7 +57,7 @@ var brokenLists = []defect{
 		open: wrapped(func(s core.Store) core.Store { return listsAlike{s} })},
 }
 
-// relistedUsers makes pages of users itself, from all that match.
+// relistedUsers makes the pages of users itself, from all matches.
 type relistedUsers struct {
 	core.Store
 	page func([]*core.User, int, core.UserFilter, core.Page) ([]*core.User, int)
@@ -73,7 +73,7 @@ func (s relistedUsers) Users(ctx context.Context, account string, f core.UserFil
 	return us, n, err
 }
 
-// relistedKeys does for keys what relistedUsers does for users.
+// relistedKeys is relistedUsers for keys.
 type relistedKeys struct {
 	core.Store
 	alter func([]*core.Key, core.KeyFilter) []*core.Key

@@ -17,60 +17,60 @@ import (
 )
 
 var brokenRequestIDs = []defect{
-	{name: "counts a request as often as it is asked", caughtBy: "request id/counted once", machine: true,
+	{name: "counts every repeat", caughtBy: "request id/counted once", machine: true,
 		open: altered(func(c *core.Consumption) { c.RequestID = "" })},
 	{name: "records repeats in the history", caughtBy: "request id/counted once", machine: true,
-		open: recalling(ids{repeated: func(s core.Store, c *core.Consumption) {
+		open: rememberingIDs(ids{repeated: func(s core.Store, c *core.Consumption) {
 			denied := limit(cost(*c, 1), core.Month, 0)
 			_, _ = s.Consume(context.Background(), &denied)
 		}})},
 	{name: "counts a repeat of another cost", caughtBy: "request id/counted once", machine: true,
 		open: altered(func(c *core.Consumption) { c.RequestID = nameUnlessEmpty(c.RequestID, "%s %d", c.RequestID, c.Cost) })},
-	{name: "answers a repeat with the usage of now", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, now core.Verdict, _ *core.Consumption) core.Verdict {
-			return core.Verdict{Usage: now.Usage, Allowed: true, First: first.First}
+	{name: "answers a repeat with the current usage", caughtBy: "request id/first answer", machine: true,
+		open: rememberingIDs(ids{answer: func(first answered, now core.ConsumeResult, _ *core.Consumption) core.ConsumeResult {
+			return core.ConsumeResult{Usage: now.Usage, Allowed: true, FirstTerms: first.FirstTerms}
 		}})},
-	{name: "answers a repeat with the terms of now", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, c *core.Consumption) core.Verdict {
-			return core.Verdict{Usage: first.Usage, Allowed: true, First: &c.Terms}
+	{name: "answers a repeat with the current terms", caughtBy: "request id/first answer", machine: true,
+		open: rememberingIDs(ids{answer: func(first answered, _ core.ConsumeResult, c *core.Consumption) core.ConsumeResult {
+			return core.ConsumeResult{Usage: first.Usage, Allowed: true, FirstTerms: &c.Terms}
 		}})},
-	{name: "answers a repeat with the window of now", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, c *core.Consumption) core.Verdict {
-			window := first.First.Period.Window(c.Entry.At)
-			return core.Verdict{Usage: core.Usage{Window: window, Used: first.Usage.Used}, Allowed: true, First: first.First}
+	{name: "answers a repeat with the current window", caughtBy: "request id/first answer", machine: true,
+		open: rememberingIDs(ids{answer: func(first answered, _ core.ConsumeResult, c *core.Consumption) core.ConsumeResult {
+			window := first.FirstTerms.Period.Window(c.Entry.At)
+			return core.ConsumeResult{Usage: core.Usage{Window: window, Used: first.Usage.Used}, Allowed: true, FirstTerms: first.FirstTerms}
 		}})},
-	{name: "does not say that it is a repeat", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, _ *core.Consumption) core.Verdict {
-			return core.Verdict{Usage: first.Usage, Allowed: true}
+	{name: "does not mark a repeat", caughtBy: "request id/first answer", machine: true,
+		open: rememberingIDs(ids{answer: func(first answered, _ core.ConsumeResult, _ *core.Consumption) core.ConsumeResult {
+			return core.ConsumeResult{Usage: first.Usage, Allowed: true}
 		}})},
 	{name: "denies a repeat when the quota is used up", caughtBy: "request id/first answer", machine: true,
-		open: recalling(ids{answer: func(first answered, now core.Verdict, _ *core.Consumption) core.Verdict {
+		open: rememberingIDs(ids{answer: func(first answered, now core.ConsumeResult, _ *core.Consumption) core.ConsumeResult {
 			first.Allowed = now.Allowed
-			return first.Verdict
+			return first.ConsumeResult
 		}})},
 	{name: "remembers the key's usage where the user's counter decides", caughtBy: "request id/of the user's counter",
-		open: recalling(ids{keep: func(s core.Store, c *core.Consumption, a *answered) bool {
+		open: rememberingIDs(ids{keep: func(s core.Store, c *core.Consumption, a *answered) bool {
 			cs, _ := s.Counters(context.Background(), []core.CounterID{{Account: c.Account, KeyID: c.KeyID}})
 			a.Usage = cs[0].Usage(c.Period, c.Entry.At)
 			return true
 		}})},
 	{name: "forgets an id before 24 hours have passed", caughtBy: "request id/for 24 hours", machine: true,
-		open: recalling(ids{lasts: 23 * time.Hour})},
+		open: rememberingIDs(ids{lasts: 23 * time.Hour})},
 	{name: "remembers an id a moment too long", caughtBy: "request id/for 24 hours",
-		open: recalling(ids{lasts: core.RequestIDRetention + 1})},
+		open: rememberingIDs(ids{lasts: core.RequestIDRetention + 1})},
 	{name: "remembers an id for ever", caughtBy: "request id/for 24 hours", machine: true,
-		open: recalling(ids{lasts: forever})},
+		open: rememberingIDs(ids{lasts: forever})},
 	{name: "remembers an id for 24 hours from its last repeat", caughtBy: "request id/for 24 hours",
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, c *core.Consumption) core.Verdict {
+		open: rememberingIDs(ids{answer: func(first answered, _ core.ConsumeResult, c *core.Consumption) core.ConsumeResult {
 			*first.at = c.Entry.At
-			return first.Verdict
+			return first.ConsumeResult
 		}})},
 	{name: "forgets an id when the clock steps back", caughtBy: "request id/for 24 hours", machine: true,
-		open: recalling(ids{repeats: func(c *core.Consumption, at time.Time) bool { return c.Repeats(at) && !c.Entry.At.Before(at) }})},
+		open: rememberingIDs(ids{repeats: func(c *core.Consumption, at time.Time) bool { return c.Repeats(at) && !c.Entry.At.Before(at) }})},
 	{name: "shares ids between keys", caughtBy: "request id/per key", machine: true,
-		open: recalling(ids{name: func(c *core.Consumption) string { return c.Account + " " + c.RequestID }})},
+		open: rememberingIDs(ids{name: func(c *core.Consumption) string { return c.Account + " " + c.RequestID }})},
 	{name: "shares ids between accounts", caughtBy: "request id/per key",
-		open: recalling(ids{name: func(c *core.Consumption) string { return fmt.Sprint(c.KeySeq, " ", c.RequestID) }})},
+		open: rememberingIDs(ids{name: func(c *core.Consumption) string { return fmt.Sprint(c.KeySeq, " ", c.RequestID) }})},
 	{name: "ignores the case of an id", caughtBy: "request id/exact", machine: true,
 		open: altered(func(c *core.Consumption) { c.RequestID = strings.ToLower(c.RequestID) })},
 	{name: "cuts an id", caughtBy: "request id/exact",
@@ -81,48 +81,50 @@ var brokenRequestIDs = []defect{
 		open: altered(func(c *core.Consumption) { c.RequestID, _, _ = strings.Cut(c.RequestID, "\x00") })},
 	{name: "keeps ids as valid text", caughtBy: "request id/exact",
 		open: altered(func(c *core.Consumption) { c.RequestID = strings.ToValidUTF8(c.RequestID, "\uFFFD") })},
-	{name: "takes no id for an id", caughtBy: "request id/none", machine: true,
+	{name: "remembers requests without an id", caughtBy: "request id/none", machine: true,
 		open: altered(func(c *core.Consumption) { c.RequestID = cmp.Or(c.RequestID, "none") })},
 	{name: "remembers denied requests", caughtBy: "request id/denied", machine: true,
-		open: recalling(ids{keep: func(core.Store, *core.Consumption, *answered) bool { return true }})},
-	{name: "remembers looks", caughtBy: "request id/cost of 0", machine: true,
-		open: recalling(ids{keep: func(_ core.Store, _ *core.Consumption, a *answered) bool { return a.Allowed }})},
+		open: rememberingIDs(ids{keep: func(core.Store, *core.Consumption, *answered) bool { return true }})},
+	{name: "remembers requests of cost 0", caughtBy: "request id/cost of 0", machine: true,
+		open: rememberingIDs(ids{keep: func(_ core.Store, _ *core.Consumption, a *answered) bool { return a.Allowed }})},
 	{name: "forgets the ids of a key that changes its user", caughtBy: "request id/key changed",
 		open: altered(func(c *core.Consumption) {
 			c.RequestID = nameUnlessEmpty(c.RequestID, "%s of %d", c.RequestID, c.UserID)
 		})},
-	{name: "answers for a key that is gone", caughtBy: "request id/deleted", machine: true,
-		open: recalling(ids{blind: true})},
+	{name: "answers a repeat with a deleted key", caughtBy: "request id/deleted", machine: true,
+		open: rememberingIDs(ids{blind: true})},
 	{name: "keeps the ids of a deleted key", caughtBy: "request id/deleted",
-		open: recalling(ids{name: func(c *core.Consumption) string { return c.Account + " " + c.KeyID + " " + c.RequestID }})},
+		open: rememberingIDs(ids{name: func(c *core.Consumption) string { return c.Account + " " + c.KeyID + " " + c.RequestID }})},
 	{name: "keeps ids in memory only", caughtBy: "request id/reopen", machine: true,
-		open: recalling(ids{reopened: func(s *recalls) { clear(s.known) }})},
+		open: rememberingIDs(ids{reopened: func(s *remembersIDs) { clear(s.known) }})},
 	{name: "counts 24 hours from opening", caughtBy: "request id/reopen",
-		open: recalling(ids{reopened: func(s *recalls) {
+		open: rememberingIDs(ids{reopened: func(s *remembersIDs) {
 			for _, a := range s.known {
 				*a.at = a.at.Add(time.Hour)
 			}
 		}})},
-	{name: "has room for so many ids", caughtBy: "request id/many", open: recalling(ids{room: 3000})},
+	{name: "remembers at most 3000 ids", caughtBy: "request id/many", open: rememberingIDs(ids{room: 3000})},
 	{name: "hands out its own terms", caughtBy: "request id/copy",
-		open: recalling(ids{answer: func(first answered, _ core.Verdict, _ *core.Consumption) core.Verdict { return first.Verdict }})},
-	{name: "looks for an id, counts and then remembers it", caughtBy: "request id/at once", open: recalling(ids{late: true})},
-	{name: "looks for an id, counts and then remembers it, with a quota", caughtBy: "request id/at once with a quota",
-		open: recalling(ids{late: true})},
-	{name: "answers a repeat before the first is answered", caughtBy: "request id/other ids meanwhile",
+		open: rememberingIDs(ids{answer: func(first answered, _ core.ConsumeResult, _ *core.Consumption) core.ConsumeResult {
+			return first.ConsumeResult
+		}})},
+	{name: "checks, counts and remembers an id in three steps", caughtBy: "request id/at once", open: rememberingIDs(ids{late: true})},
+	{name: "checks, counts and remembers an id in three steps, with a quota", caughtBy: "request id/at once with a quota",
+		open: rememberingIDs(ids{late: true})},
+	{name: "answers a repeat before the first is answered", caughtBy: "request id/with other ids",
 		open: wrapped(func(s core.Store) core.Store {
-			return &guesses{Store: s, begun: map[string]bool{}, guessed: map[string]int{}}
+			return &guessesRepeats{Store: s, begun: map[string]bool{}, guessed: map[string]int{}}
 		})},
-	{name: "answers a repeat of what was not counted", caughtBy: "request id/beside close", open: recalling(ids{keepsFailed: true})},
-	{name: "loses the last ids when it is closed", caughtBy: "request id/beside close",
-		open: recalling(ids{reopened: func(s *recalls) {
+	{name: "answers a repeat of an uncounted request", caughtBy: "request id/during close", open: rememberingIDs(ids{keepsFailed: true})},
+	{name: "loses the last ids when it is closed", caughtBy: "request id/during close",
+		open: rememberingIDs(ids{reopened: func(s *remembersIDs) {
 			if last := len(s.order) - 1; last >= 0 {
 				delete(s.known, s.order[last])
 			}
 		}})},
 }
 
-// nameUnlessEmpty returns another name for an id that is one.
+// nameUnlessEmpty applies a naming defect to ids that are not empty.
 func nameUnlessEmpty(id, format string, args ...any) string {
 	if id == "" {
 		return ""
@@ -130,45 +132,45 @@ func nameUnlessEmpty(id, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// ids says what is wrong with how a store remembers ids: nothing, when it is zero.
+// ids describes the defects of a store that remembers ids. The zero value has no defect.
 type ids struct {
 	name        func(*core.Consumption) string
 	lasts       time.Duration
 	repeats     func(c *core.Consumption, at time.Time) bool
 	keep        func(core.Store, *core.Consumption, *answered) bool
-	answer      func(first answered, now core.Verdict, c *core.Consumption) core.Verdict
+	answer      func(first answered, now core.ConsumeResult, c *core.Consumption) core.ConsumeResult
 	repeated    func(core.Store, *core.Consumption)
-	reopened    func(*recalls)
-	room        int  // 0 for any
-	late        bool // remembers in a step of its own
-	blind       bool // does not ask whether the key is there
-	keepsFailed bool // remembers before it counts
+	reopened    func(*remembersIDs)
+	room        int  // largest number of ids; 0: no bound
+	late        bool // remembers in a separate step
+	blind       bool // does not check that the key exists
+	keepsFailed bool // remembers before the count
 }
 
-// recalls is a store that remembers ids by itself, above one that knows of none.
-type recalls struct {
+// remembersIDs is a store that remembers ids, over a store that does not.
+type remembersIDs struct {
 	core.Store
 	ids
 
 	*sync.Mutex
 	known  map[string]answered
-	order  []string       // of known, as they came
-	looked map[string]int // how often an id was looked for in vain
+	order  []string       // keys of known, oldest first
+	looked map[string]int // misses of an id
 }
 
 type answered struct {
-	core.Verdict
+	core.ConsumeResult
 	at *time.Time // of the request
 }
 
-// recalling opens stores that remember ids in their way.
-func recalling(flaw ids) func() Opened {
+// rememberingIDs opens stores that remember ids with the given defects.
+func rememberingIDs(flaw ids) func() Opened {
 	return func() Opened {
 		inner := memstore.New()
-		s := &recalls{Store: inner, ids: flaw, Mutex: &sync.Mutex{}, known: map[string]answered{}, looked: map[string]int{}}
+		s := &remembersIDs{Store: inner, ids: flaw, Mutex: &sync.Mutex{}, known: map[string]answered{}, looked: map[string]int{}}
 		return Opened{Store: s, Reopen: func(testing.TB) core.Store {
 			inner = inner.Reopen()
-			s = &recalls{Store: inner, ids: flaw, Mutex: &sync.Mutex{}, known: maps.Clone(s.known), order: slices.Clone(s.order), looked: map[string]int{}}
+			s = &remembersIDs{Store: inner, ids: flaw, Mutex: &sync.Mutex{}, known: maps.Clone(s.known), order: slices.Clone(s.order), looked: map[string]int{}}
 			if s.reopened != nil {
 				s.reopened(s)
 			}
@@ -177,13 +179,13 @@ func recalling(flaw ids) func() Opened {
 	}
 }
 
-func (s *recalls) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if c.RequestID == "" {
 		return s.Store.Consume(ctx, c)
 	}
 	s.Lock()
 	defer s.Unlock()
-	look := cost(called(*c, ""), 0)
+	look := cost(withRequestID(*c, ""), 0)
 	now, err := s.Store.Consume(ctx, &look)
 	if err != nil && !s.blind && !s.keepsFailed {
 		return now, err
@@ -195,11 +197,11 @@ func (s *recalls) Consume(ctx context.Context, c *core.Consumption) (core.Verdic
 	if s.late {
 		s.awaitTwin(name)
 	}
-	a := answered{at: new(c.Entry.At), Verdict: core.Verdict{Allowed: true, First: new(c.Terms)}}
+	a := answered{at: new(c.Entry.At), ConsumeResult: core.ConsumeResult{Allowed: true, FirstTerms: new(c.Terms)}}
 	if s.keepsFailed {
 		s.known[name] = a
 	}
-	unnamed := called(*c, "")
+	unnamed := withRequestID(*c, "")
 	v, err := s.Store.Consume(ctx, &unnamed)
 	a.Usage, a.Allowed = v.Usage, v.Allowed
 	if err == nil && s.keeps(c, &a) {
@@ -210,9 +212,9 @@ func (s *recalls) Consume(ctx context.Context, c *core.Consumption) (core.Verdic
 	return v, err
 }
 
-// awaitTwin lets go of the lock until somebody else has looked for the id in vain,
-// too, if that is soon.
-func (s *recalls) awaitTwin(name string) {
+// awaitTwin releases the lock until another request has missed the same id, or until a time has
+// passed.
+func (s *remembersIDs) awaitTwin(name string) {
 	s.looked[name]++
 	s.Unlock()
 	within(overlap, func() bool {
@@ -223,38 +225,38 @@ func (s *recalls) awaitTwin(name string) {
 	s.Lock()
 }
 
-func (s *recalls) nameOf(c *core.Consumption) string {
+func (s *remembersIDs) nameOf(c *core.Consumption) string {
 	if s.name != nil {
 		return s.name(c)
 	}
 	return fmt.Sprintf("%s %d %s", c.Account, c.KeySeq, c.RequestID)
 }
 
-func (s *recalls) same(c *core.Consumption, first time.Time) bool {
+func (s *remembersIDs) same(c *core.Consumption, first time.Time) bool {
 	if s.repeats != nil {
 		return s.repeats(c, first)
 	}
 	return c.Entry.At.Before(first.Add(cmp.Or(s.lasts, core.RequestIDRetention)))
 }
 
-func (s *recalls) again(c *core.Consumption, first answered, now core.Verdict) core.Verdict {
+func (s *remembersIDs) again(c *core.Consumption, first answered, now core.ConsumeResult) core.ConsumeResult {
 	if s.repeated != nil {
 		s.repeated(s.Store, c)
 	}
 	if s.answer != nil {
 		return s.answer(first, now, c)
 	}
-	return core.Verdict{Usage: first.Usage, Allowed: first.Allowed, First: new(*first.First)}
+	return core.ConsumeResult{Usage: first.Usage, Allowed: first.Allowed, FirstTerms: new(*first.FirstTerms)}
 }
 
-func (s *recalls) keeps(c *core.Consumption, a *answered) bool {
+func (s *remembersIDs) keeps(c *core.Consumption, a *answered) bool {
 	if s.keep != nil {
 		return s.keep(s.Store, c, a)
 	}
 	return a.Allowed && c.Cost > 0
 }
 
-func (s *recalls) remember(name string, a answered) {
+func (s *remembersIDs) remember(name string, a answered) {
 	s.known[name], s.order = a, append(s.order, name)
 	if s.room > 0 && len(s.order) > s.room {
 		delete(s.known, s.order[0])
@@ -262,17 +264,17 @@ func (s *recalls) remember(name string, a answered) {
 	}
 }
 
-// guesses answers who asks again while the first one counts with what it will
-// probably be.
-type guesses struct {
+// guessesRepeats answers a concurrent repeat before the first request is counted, with the usage that the
+// first will probably get.
+type guessesRepeats struct {
 	core.Store
 	mu      sync.Mutex
 	begun   map[string]bool
-	guessed map[string]int // how many other requests were counted before the guess
-	others  int            // how many requests without an id were counted
+	guessed map[string]int // value of others at the guess
+	others  int            // counted requests without an id
 }
 
-func (s *guesses) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *guessesRepeats) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := c.Account + c.KeyID + c.RequestID
@@ -289,32 +291,32 @@ func (s *guesses) Consume(ctx context.Context, c *core.Consumption) (core.Verdic
 			return ok && s.others > others
 		})
 		s.mu.Lock()
-		s.guessed[name] = s.others // no more guesses
+		s.guessed[name] = s.others // stop guessing
 	default:
 		if _, ok := s.guessed[name]; !ok {
 			s.guessed[name] = s.others
-			look := cost(called(*c, ""), 0)
+			look := cost(withRequestID(*c, ""), 0)
 			v, err := s.Store.Consume(ctx, &look)
 			v.Usage.Used += c.Cost
-			return core.Verdict{Usage: v.Usage, Allowed: true, First: new(c.Terms)}, err
+			return core.ConsumeResult{Usage: v.Usage, Allowed: true, FirstTerms: new(c.Terms)}, err
 		}
 	}
 	return s.Store.Consume(ctx, c)
 }
 
-// The defects are those of a store that is good but for them.
+// Without any of the defects remembersIDs is a correct store.
 func TestRecallsIsGoodWithoutFlaw(t *testing.T) {
 	for _, c := range slices.Concat(requestIDCases, requestIDRaceCases, machineCases, usageCases, exactCases) {
-		if r := observe(t, c, recalling(ids{})()); r.Failed() {
+		if r := observe(t, c, rememberingIDs(ids{})()); r.Failed() {
 			t.Errorf("the case %q: got failed, want passed:\n\t%s", c.name, r.text())
 		}
 	}
 }
 
-// What fails in a store is no answer that it keeps.
+// A store does not remember a request that failed.
 func TestRecallsKeepsNoFault(t *testing.T) {
-	s := recalling(ids{})().Store
-	c := called(core.Consumption{Account: "acct", KeyID: "key", Cost: 1}, "id")
+	s := rememberingIDs(ids{})().Store
+	c := withRequestID(core.Consumption{Account: "acct", KeyID: "key", Cost: 1}, "id")
 	for range 2 {
 		if _, err := s.Consume(t.Context(), &c); !errors.Is(err, core.ErrKeyNotFound) {
 			t.Errorf("Consume of what is not there: got %v, want %v", err, core.ErrKeyNotFound)

@@ -17,30 +17,30 @@ var brokenResources = []defect{
 		open: wrapped(func(s core.Store) core.Store { return revokesAnywhere{s} })},
 	{name: "stores half an account", caughtBy: "account/digest taken",
 		open: wrapped(func(s core.Store) core.Store { return halfAnAccount{s} })},
-	{name: "takes a name for another in another case", caughtBy: "account/read back",
+	{name: "ignores the case of an account name", caughtBy: "account/read back",
 		open: wrapped(func(s core.Store) core.Store { return foldsNames{s} })},
-	{name: "takes puts into a missing account", caughtBy: "tenancy/missing account",
+	{name: "accepts puts into a missing account", caughtBy: "tenancy/missing account",
 		open: wrapped(func(s core.Store) core.Store { return takesAnything{s} })},
 	{name: "returns local times", caughtBy: "user/read back",
 		open: users(func(u *core.User) { u.CreatedAt = u.CreatedAt.In(time.FixedZone("here", 3600)) })},
 	{name: "keeps microseconds", caughtBy: "user/read back", machine: true,
 		open: users(func(u *core.User) { u.CreatedAt = u.CreatedAt.Truncate(time.Microsecond) })},
-	{name: "writes metadata anew", caughtBy: "user/read back", machine: true,
+	{name: "reformats metadata", caughtBy: "user/read back", machine: true,
 		open: users(func(u *core.User) {
 			var v any
 			if json.Unmarshal(u.Metadata, &v) == nil || u.Metadata != nil {
 				u.Metadata, _ = json.Marshal(v)
 			}
 		})},
-	{name: "returns what it holds", caughtBy: "copy/what is returned",
+	{name: "returns its own resources", caughtBy: "copy/results",
 		open: wrapped(func(s core.Store) core.Store { return &sharesPlans{Store: s, held: map[string]*core.Plan{}} })},
-	{name: "returns one key to all who ask by digest", caughtBy: "copy/what is returned",
+	{name: "returns a shared key by digest", caughtBy: "copy/results",
 		open: wrapped(func(s core.Store) core.Store { return &sharesKeys{Store: s, held: map[core.Digest]*core.Key{}} })},
-	{name: "finds a key under a value that was replaced", caughtBy: "digest/regenerated", machine: true,
+	{name: "finds a key by a replaced value", caughtBy: "digest/regenerated", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return &findsReplaced{Store: s, seen: map[core.Digest]*core.Key{}} })},
-	{name: "finds no key under its earlier values", caughtBy: "digest/regenerated", machine: true,
+	{name: "finds no key by its earlier values", caughtBy: "digest/regenerated", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return findsCurrent{s} })},
-	{name: "finds a key of a deleted user", caughtBy: "digest/gone", machine: true,
+	{name: "finds a key of a deleted user", caughtBy: "digest/deleted", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return &findsDeleted{Store: s, seen: map[core.Digest]*core.Key{}} })},
 }
 
@@ -71,7 +71,7 @@ func (s revokesAnywhere) UpdateOwnerKey(ctx context.Context, account, id string,
 	return k, err
 }
 
-// halfAnAccount stores the account before it looks at the key.
+// halfAnAccount stores the account before it checks the key.
 type halfAnAccount struct{ core.Store }
 
 func (s halfAnAccount) CreateAccount(ctx context.Context, a *core.Account, k *core.OwnerKey) error {
@@ -104,7 +104,7 @@ func (s takesAnything) Update(ctx context.Context, account string, fn func(core.
 	return err
 }
 
-// changedUsers changes every user that is read alone.
+// changedUsers changes every result of User.
 type changedUsers struct {
 	core.Store
 	alter func(*core.User)
@@ -122,7 +122,7 @@ func (s changedUsers) User(ctx context.Context, account string, id int64) (*core
 	return u, err
 }
 
-// sharesPlans gives everybody the same plan until something is written.
+// sharesPlans returns the same plan to every caller until the next write.
 type sharesPlans struct {
 	core.Store
 	mu   sync.Mutex
@@ -176,7 +176,7 @@ func (s *sharesKeys) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key,
 	return k, err
 }
 
-// findsReplaced finds a key as long as it exists.
+// findsReplaced finds a key by every value that it ever had.
 type findsReplaced struct {
 	core.Store
 	mu   sync.Mutex
@@ -205,7 +205,7 @@ func (s findsCurrent) KeyByDigest(ctx context.Context, d core.Digest) (*core.Key
 	return k, err
 }
 
-// findsDeleted finds a key under its value although it is gone.
+// findsDeleted finds a deleted key by its value.
 type findsDeleted struct {
 	core.Store
 	mu   sync.Mutex

@@ -11,15 +11,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// defect is a store that breaks a promise, and the case that must notice.
+// defect is a store that breaks a promise, and the case that must fail.
 type defect struct {
 	name     string
-	caughtBy string // a case
-	machine  bool   // the machine must notice, too; that of imports when one of them is to be caught
+	caughtBy string // name of a case
+	machine  bool   // the machine must fail, too; for imports, the machine of imports
 	open     func() Opened
 }
 
-// wrapped opens stores that wrap a good one, anew after each opening.
+// wrapped opens stores that wrap a good store. Each opening makes a new wrapper.
 func wrapped(wrap func(core.Store) core.Store) func() Opened {
 	return func() Opened {
 		inner := memstore.New()
@@ -30,11 +30,11 @@ func wrapped(wrap func(core.Store) core.Store) func() Opened {
 	}
 }
 
-// A defect that the suite does not notice is one that a real store may have: the
-// suite would be no proof of the contract.
+// A defect that passes the suite may also be in a real store: then the suite would not prove the
+// contract.
 func TestBrokenStores(t *testing.T) {
 	for _, d := range slices.Concat(brokenUsage, brokenHistory, brokenResources, brokenLists, brokenTransactions, brokenFiles,
-		brokenDrawn, brokenDays, brokenRequestIDs, brokenImports) {
+		brokenPlanTotals, brokenDays, brokenRequestIDs, brokenImports) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			r := observe(t, caseNamed(t, d.caughtBy), d.open())
@@ -53,7 +53,7 @@ func TestBrokenStores(t *testing.T) {
 	}
 }
 
-// A recorder must not be what fails: every case passes with it on a good store.
+// The recorder itself causes no failure: every case passes with it on a good store.
 func TestGoodStoreIsNotCaught(t *testing.T) {
 	good := wrapped(func(s core.Store) core.Store { return checksSeq{s.(core.Importer)} })
 	for _, c := range cases() {
@@ -63,18 +63,18 @@ func TestGoodStoreIsNotCaught(t *testing.T) {
 	}
 }
 
-// checksSeq fails requests that name a key by a Seq which is not its own: a store
-// may find the key by either.
+// checksSeq refuses requests with a key and the Seq of another key: a store may find the key by
+// either.
 type checksSeq struct{ core.Importer }
 
-func (s checksSeq) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s checksSeq) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if k, err := s.Key(ctx, c.Account, c.KeyID); err == nil && k.Seq != c.KeySeq {
-		return core.Verdict{}, fmt.Errorf("request of key %s: got the Seq %d, want %d", c.KeyID, c.KeySeq, k.Seq)
+		return core.ConsumeResult{}, fmt.Errorf("request of key %s: got the Seq %d, want %d", c.KeyID, c.KeySeq, k.Seq)
 	}
 	return s.Importer.Consume(ctx, c)
 }
 
-// Cases are known by their names, and each says what it is about.
+// Case names are unique, and each case has a promise.
 func TestCasesAreNamed(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range cases() {

@@ -18,15 +18,15 @@ var brokenTransactions = []defect{
 		open: wrapped(func(s core.Store) core.Store { return swallowsErrors{s} })},
 	{name: "loses updates", caughtBy: "race/no lost update",
 		open: wrapped(func(s core.Store) core.Store { return optimistic{s, false} })},
-	{name: "checks what was read but not what was counted", caughtBy: "race/count then create",
+	{name: "validates reads but not counts", caughtBy: "race/count then create",
 		open: wrapped(func(s core.Store) core.Store { return optimistic{s, true} })},
 	{name: "lets a plan be given while it is deleted", caughtBy: "race/read then decide",
 		open: wrapped(func(s core.Store) core.Store { return optimistic{s, true} })},
 	{name: "reads in a transaction at several moments", caughtBy: "race/snapshot",
 		open: wrapped(func(s core.Store) core.Store { return optimistic{s, false} })},
-	{name: "stores what it was given as it is later", caughtBy: "copy/what is given",
+	{name: "stores arguments without a copy", caughtBy: "copy/arguments",
 		open: wrapped(func(s core.Store) core.Store { return storesLate{s} })},
-	{name: "gives the ID of the last user again", caughtBy: "user/ids", machine: true,
+	{name: "reuses the ID of the last user", caughtBy: "user/ids", machine: true,
 		open: inTx(func(s core.Store, account string) func(core.Tx) core.Tx {
 			us, n, _ := s.Users(context.Background(), account, core.UserFilter{}, core.Page{Number: 1, Size: 1 << 20})
 			var last int64
@@ -61,8 +61,7 @@ var brokenTransactions = []defect{
 		})},
 }
 
-// wrappedTx gives functions another transaction than that of the store. wrap is
-// called before the transaction.
+// wrappedTx passes a wrapped transaction to functions. wrap is called before the transaction.
 type wrappedTx struct {
 	core.Store
 	wrap func(core.Store, string) func(core.Tx) core.Tx
@@ -102,8 +101,8 @@ func (s swallowsErrors) Update(ctx context.Context, account string, fn func(core
 	return err
 }
 
-// optimistic runs a function without a lock and makes its writes afterwards. If it
-// validates, it does that only when the things that were read are still the same.
+// optimistic runs a function without a lock and stores its writes afterwards. With validate it
+// first checks that the resources that were read are unchanged.
 type optimistic struct {
 	core.Store
 	validates bool
@@ -132,9 +131,9 @@ func (s optimistic) Update(ctx context.Context, account string, fn func(core.Tx)
 	}
 }
 
-// optimisticTx reads from the store and notes what it read and is to write.
+// optimisticTx reads from the store, and records its reads and writes.
 type optimisticTx struct {
-	core.Tx // that of the writes, once they are made
+	core.Tx // set while the writes are stored
 	ctx     context.Context
 	s       core.Store
 	account string
@@ -223,7 +222,7 @@ func (o *optimisticTx) DeleteKey(id string) error {
 	return o.later(func(tx core.Tx) error { return tx.DeleteKey(id) })
 }
 
-// storesLate looks at what it was given once more when the function has ended.
+// storesLate stores its arguments when the function has returned.
 type storesLate struct{ core.Store }
 
 func (s storesLate) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
@@ -251,7 +250,7 @@ func (tx *lateTx) PutPlan(p *core.Plan) error {
 	return tx.Tx.PutPlan(p)
 }
 
-// reusesIDs takes the next ID from the users that there are.
+// reusesIDs takes the next ID from the existing users.
 type reusesIDs struct {
 	core.Tx
 	last int64
@@ -272,7 +271,7 @@ func (tx countsAnyStatus) CountKeys(f core.KeyFilter) (int, error) {
 	return tx.Tx.CountKeys(f)
 }
 
-// countsDeletedPlans counts deleted plans too.
+// countsDeletedPlans counts deleted plans, too.
 type countsDeletedPlans struct {
 	core.Tx
 	deleted *int
@@ -301,7 +300,7 @@ func (tx acceptsCase) PutUser(u *core.User) error {
 	return err
 }
 
-// neverFrees remembers who had an address first.
+// neverFrees keeps the first user of every email.
 type neverFrees struct {
 	core.Store
 	mu    sync.Mutex
@@ -356,7 +355,7 @@ func (s leavesKeys) Update(ctx context.Context, account string, fn func(core.Tx)
 	})
 }
 
-// neverClears keeps the address of a user that is to have none.
+// neverClears keeps the email of a user whose email is removed.
 type neverClears struct{ core.Tx }
 
 func (tx neverClears) PutUser(u *core.User) error {

@@ -14,9 +14,9 @@ import (
 )
 
 var brokenUsage = []defect{
-	{name: "admits one too many", caughtBy: "exact/one key", machine: true,
+	{name: "allows one request too many", caughtBy: "exact/one key", machine: true,
 		open: altered(func(c *core.Consumption) { c.Limit++ })},
-	{name: "admits one too few", caughtBy: "exact/one key", machine: true,
+	{name: "allows one request too few", caughtBy: "exact/one key", machine: true,
 		open: altered(func(c *core.Consumption) { c.Limit-- })},
 	{name: "reads, decides and then writes", caughtBy: "exact/one key",
 		open: wrapped(func(s core.Store) core.Store { return readsThenWrites{s} })},
@@ -24,15 +24,15 @@ var brokenUsage = []defect{
 		open: wrapped(func(s core.Store) core.Store { return readsThenWrites{s} })},
 	{name: "grants a part of the cost", caughtBy: "usage/cost", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return grantsPart{s} })},
-	{name: "counts a look", caughtBy: "usage/cost of 0", machine: true,
+	{name: "counts a request of cost 0", caughtBy: "usage/cost of 0", machine: true,
 		open: altered(func(c *core.Consumption) { c.Cost = max(c.Cost, 1) })},
 	{name: "keeps the first limit that it saw", caughtBy: "usage/limit changed", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return &keepsLimit{Store: s, limits: map[core.CounterID]int64{}} })},
 	{name: "returns the usage before the step", caughtBy: "usage/counted", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return returnsBefore{s} })},
 	{name: "forgets one period", caughtBy: "window/side by side", machine: true,
-		open: counting(func(_ core.CounterID, c *core.Counter) { c.Tallies[core.Week] = core.Tally{} })},
-	{name: "takes a week for a day", caughtBy: "window/boundary", machine: true,
+		open: counting(func(_ core.CounterID, c *core.Counter) { c.Windows[core.Week] = core.WindowUsage{} })},
+	{name: "uses a window of a week for a day", caughtBy: "window/boundary", machine: true,
 		open: altered(func(c *core.Consumption) {
 			if c.Period == core.Week {
 				c.Period = core.Day
@@ -42,7 +42,7 @@ var brokenUsage = []defect{
 		open: altered(func(c *core.Consumption) { c.Entry.At = c.Entry.At.Add(-5 * time.Hour) })},
 	{name: "opens an earlier window again", caughtBy: "window/clock steps back",
 		open: wrapped(func(s core.Store) core.Store { return &opensEarlier{Store: s, latest: map[string]time.Time{}} })},
-	{name: "counts what is not there", caughtBy: "delete/not there",
+	{name: "counts requests of a missing key", caughtBy: "delete/missing",
 		open: wrapped(func(s core.Store) core.Store { return countsNothing{s} })},
 	{name: "gives each key the user's whole quota", caughtBy: "shared/one quota", machine: true,
 		open: altered(func(c *core.Consumption) { c.Shared = false })},
@@ -50,9 +50,9 @@ var brokenUsage = []defect{
 		open: altered(func(c *core.Consumption) { c.Shared = true })},
 	{name: "forgets when a key was used", caughtBy: "usage/last used", machine: true,
 		open: counting(func(_ core.CounterID, c *core.Counter) { c.LastUsedAt = time.Time{} })},
-	{name: "counts on after the caller has gone, without history", caughtBy: "exact/caller gone",
+	{name: "counts without history after the caller is canceled", caughtBy: "exact/caller canceled",
 		open: wrapped(func(s core.Store) core.Store { return callerGone{s} })},
-	{name: "shows counters of a while ago", caughtBy: "exact/seen at once", machine: true,
+	{name: "returns outdated counters", caughtBy: "exact/seen at once", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return &showsOld{Store: s, old: map[core.CounterID]core.Counter{}} })},
 	{name: "returns counters sorted", caughtBy: "counter/batch",
 		open: wrapped(func(s core.Store) core.Store { return sortsCounters{s} })},
@@ -70,13 +70,13 @@ func altered(alter func(*core.Consumption)) func() Opened {
 	return wrapped(func(s core.Store) core.Store { return altering{s, alter} })
 }
 
-func (s altering) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s altering) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	changed := *c
 	s.alter(&changed)
 	return s.Store.Consume(ctx, &changed)
 }
 
-// recounting changes every counter that is read.
+// recounting changes every result of Counters.
 type recounting struct {
 	core.Store
 	alter func(core.CounterID, *core.Counter)
@@ -96,13 +96,13 @@ func (s recounting) Counters(ctx context.Context, ids []core.CounterID) ([]core.
 
 type readsThenWrites struct{ core.Store }
 
-func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	look := cost(*c, 0)
 	v, err := s.Store.Consume(ctx, &look)
 	if err != nil || !v.Allowed || v.Usage.Used+c.Cost > c.Limit {
-		return core.Verdict{Usage: v.Usage}, err
+		return core.ConsumeResult{Usage: v.Usage}, err
 	}
-	runtime.Gosched() // somebody else may do the same now
+	runtime.Gosched() // other goroutines may run the same steps here
 	unlimited := *c
 	unlimited.Limit = core.MaxLimit
 	return s.Store.Consume(ctx, &unlimited)
@@ -110,17 +110,17 @@ func (s readsThenWrites) Consume(ctx context.Context, c *core.Consumption) (core
 
 type countsNothing struct{ core.Store }
 
-func (s countsNothing) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s countsNothing) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if errors.Is(err, core.ErrKeyNotFound) || errors.Is(err, core.ErrUserNotFound) {
-		return core.Verdict{Usage: core.Usage{Window: c.Period.Window(c.Entry.At), Used: c.Cost}, Allowed: true}, nil
+		return core.ConsumeResult{Usage: core.Usage{Window: c.Period.Window(c.Entry.At), Used: c.Cost}, Allowed: true}, nil
 	}
 	return v, err
 }
 
 type grantsPart struct{ core.Store }
 
-func (s grantsPart) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s grantsPart) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if left := c.Limit - v.Usage.Used; err == nil && !v.Allowed && left > 0 {
 		part := cost(*c, left)
@@ -135,7 +135,7 @@ type keepsLimit struct {
 	limits map[core.CounterID]int64
 }
 
-func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	s.mu.Lock()
 	limit, ok := s.limits[c.Counter()]
 	if !ok {
@@ -150,7 +150,7 @@ func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.Ver
 
 type returnsBefore struct{ core.Store }
 
-func (s returnsBefore) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s returnsBefore) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if v.Allowed {
 		v.Usage.Used -= c.Cost
@@ -158,15 +158,14 @@ func (s returnsBefore) Consume(ctx context.Context, c *core.Consumption) (core.V
 	return v, err
 }
 
-// opensEarlier counts what comes after a step of the clock over a boundary on a
-// counter of its own.
+// opensEarlier counts requests after a step back over a boundary on a separate counter.
 type opensEarlier struct {
 	core.Store
 	mu     sync.Mutex
 	latest map[string]time.Time
 }
 
-func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	s.mu.Lock()
 	if c.Entry.At.After(s.latest[c.KeyID]) {
 		s.latest[c.KeyID] = c.Entry.At
@@ -181,14 +180,13 @@ func (s *opensEarlier) Consume(ctx context.Context, c *core.Consumption) (core.V
 	return s.Store.Consume(ctx, &earlier)
 }
 
-// callerGone writes the counter and then, if the caller is still there, the
-// history.
+// callerGone writes the counter, and the history only if ctx is not canceled.
 type callerGone struct{ core.Store }
 
-func (s callerGone) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s callerGone) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	v, err := s.Store.Consume(ctx, c)
 	if err == nil && ctx.Err() != nil {
-		return core.Verdict{}, ctx.Err()
+		return core.ConsumeResult{}, ctx.Err()
 	}
 	return v, err
 }
@@ -223,16 +221,16 @@ func (s sortsCounters) Counters(ctx context.Context, ids []core.CounterID) ([]co
 	return s.Store.Counters(ctx, sorted)
 }
 
-// forgetsUnused has room for so many counters. One that has to go is forgotten: the
-// next request finds another one.
+// forgetsUnused has a bounded number of counters. An evicted counter is lost: the next request
+// starts a new one.
 type forgetsUnused struct {
 	core.Store
 	mu     sync.Mutex
-	number map[string]int // of the counter that stands for that of a key
+	number map[string]int // of the counter that replaces the counter of a key
 	order  []string
 }
 
-func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.Verdict, error) {
+func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	const room = 2000
 	s.mu.Lock()
 	if !slices.Contains(s.order, c.KeyID) {
@@ -250,66 +248,66 @@ func (s *forgetsUnused) Consume(ctx context.Context, c *core.Consumption) (core.
 	return s.Store.Consume(ctx, &other)
 }
 
-var brokenDrawn = []defect{
-	{name: "leaves out what users have drawn", caughtBy: "drawn/whose", machine: true,
-		open: drawnAltered(func(d *core.Drawn) {
-			for _, u := range d.Most {
+var brokenPlanTotals = []defect{
+	{name: "leaves out the counters of users", caughtBy: "plan totals/of the plan", machine: true,
+		open: planTotalsEdited(func(d *core.PlanTotals) {
+			for _, u := range d.Top {
 				if u.Seq == 0 {
 					d.Used -= u.Used
 				}
 			}
-			d.Most = slices.DeleteFunc(d.Most, func(u core.CounterUsage) bool { return u.Seq == 0 })
+			d.Top = slices.DeleteFunc(d.Top, func(u core.CounterUsage) bool { return u.Seq == 0 })
 		})},
-	{name: "puts those that have drawn the least first", caughtBy: "drawn/most", machine: true,
-		open: drawnAltered(func(d *core.Drawn) { slices.Reverse(d.Most) })},
-	{name: "puts keys before users that have drawn the same", caughtBy: "drawn/most", machine: true,
-		open: drawnAltered(func(d *core.Drawn) {
-			slices.SortStableFunc(d.Most, func(a, b core.CounterUsage) int {
+	{name: "sorts the top counters lowest first", caughtBy: "plan totals/top", machine: true,
+		open: planTotalsEdited(func(d *core.PlanTotals) { slices.Reverse(d.Top) })},
+	{name: "sorts keys before users of equal usage", caughtBy: "plan totals/top", machine: true,
+		open: planTotalsEdited(func(d *core.PlanTotals) {
+			slices.SortStableFunc(d.Top, func(a, b core.CounterUsage) int {
 				return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.Seq, a.Seq))
 			})
 		})},
-	{name: "adds up those alone that have drawn the most", caughtBy: "drawn/most", machine: true,
-		open: drawnAltered(func(d *core.Drawn) {
+	{name: "adds up only the top counters", caughtBy: "plan totals/top", machine: true,
+		open: planTotalsEdited(func(d *core.PlanTotals) {
 			d.Used = 0
-			for _, u := range d.Most {
+			for _, u := range d.Top {
 				d.Used += u.Used
 			}
 		})},
-	{name: "has what was drawn in one window", caughtBy: "drawn/window", machine: true,
+	{name: "uses the year for every period", caughtBy: "plan totals/window", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return alwaysOfYear{s} })},
-	{name: "has the first of many that have drawn", caughtBy: "drawn/many",
-		open: wrapped(func(s core.Store) core.Store { return firstDrawn{s} })},
+	{name: "includes only the first thousand counters", caughtBy: "plan totals/many",
+		open: wrapped(func(s core.Store) core.Store { return firstThousand{s} })},
 }
 
-// drawnChanging changes what has been drawn.
-type drawnChanging struct {
+// editsPlanTotals changes the results of PlanTotals.
+type editsPlanTotals struct {
 	core.Store
-	change func(*core.Drawn)
+	change func(*core.PlanTotals)
 }
 
-func drawnAltered(change func(*core.Drawn)) func() Opened {
-	return wrapped(func(s core.Store) core.Store { return drawnChanging{s, change} })
+func planTotalsEdited(change func(*core.PlanTotals)) func() Opened {
+	return wrapped(func(s core.Store) core.Store { return editsPlanTotals{s, change} })
 }
 
-func (s drawnChanging) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (core.Drawn, error) {
-	d, err := s.Store.Drawn(ctx, account, plan, p, at, n)
+func (s editsPlanTotals) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (core.PlanTotals, error) {
+	d, err := s.Store.PlanTotals(ctx, account, plan, p, at, n)
 	s.change(&d)
 	return d, err
 }
 
-// alwaysOfYear has what was drawn in the year.
+// alwaysOfYear reads the usage of the year for every period.
 type alwaysOfYear struct{ core.Store }
 
-func (s alwaysOfYear) Drawn(ctx context.Context, account, plan string, _ core.Period, at time.Time, n int) (core.Drawn, error) {
-	return s.Store.Drawn(ctx, account, plan, core.Year, at, n)
+func (s alwaysOfYear) PlanTotals(ctx context.Context, account, plan string, _ core.Period, at time.Time, n int) (core.PlanTotals, error) {
+	return s.Store.PlanTotals(ctx, account, plan, core.Year, at, n)
 }
 
-// firstDrawn knows the first thousand that have drawn on a plan.
-type firstDrawn struct{ core.Store }
+// firstThousand adds up only the first thousand counters.
+type firstThousand struct{ core.Store }
 
-func (s firstDrawn) Drawn(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (some core.Drawn, err error) {
-	all, err := s.Store.Drawn(ctx, account, plan, p, at, math.MaxInt)
-	for _, u := range all.Most {
+func (s firstThousand) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (some core.PlanTotals, err error) {
+	all, err := s.Store.PlanTotals(ctx, account, plan, p, at, math.MaxInt)
+	for _, u := range all.Top {
 		if u.Seq <= 1000 {
 			some.Add(n, u.CounterID, u.Seq, u.Usage)
 		}

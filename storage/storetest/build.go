@@ -8,11 +8,11 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// noon is a moment in the middle of a day, a week, a month and a year: Thursday,
-// 2026-03-12. Its nanoseconds have nine digits.
+// noon is the time of most requests: Thursday, 2026-03-12, inside a day, a week, a month and a
+// year. Its nanoseconds have nine digits.
 var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
 
-// forever is a retention within which nothing expires, whatever the time is.
+// forever is a retention within which no entry expires, whatever the time is.
 const forever = 200 * 365 * 24 * time.Hour
 
 func newAccount(id string) (*core.Account, *core.OwnerKey) {
@@ -33,14 +33,14 @@ func newPlan(account, id string) *core.Plan {
 		CreatedAt: noon, UpdatedAt: noon}
 }
 
-// newKey returns a new key. Its plan may be "".
+// newKey returns a new key. plan may be "".
 func newKey(account, id string, user int64, plan string) *core.Key {
 	return &core.Key{AccountID: account, ID: id, Name: "name of " + id, UserID: user, PlanID: plan,
 		Status: core.KeyActive, Digest: digest(account, id, 1), Hint: "lk_user_…" + id,
 		CreatedAt: noon, UpdatedAt: noon}
 }
 
-// digest returns that of the nth value of a key.
+// digest returns the digest of the nth value of a key.
 func digest(account, key string, n int) core.Digest {
 	return core.DigestOf(fmt.Sprintf("%s/%s/%d", account, key, n))
 }
@@ -55,11 +55,10 @@ func accountOf(thing any) string {
 	case *core.Key:
 		return x.AccountID
 	}
-	panic(fmt.Sprintf("%T is no resource", thing))
+	panic(fmt.Sprintf("%T is not a resource", thing))
 }
 
-// putting returns a transaction that stores users, plans and keys. It may be run
-// again.
+// putting returns a transaction that stores users, plans and keys. It may run more than once.
 func putting(things ...any) func(core.Tx) error {
 	var renew []func()
 	for _, thing := range things {
@@ -81,7 +80,7 @@ func putting(things ...any) func(core.Tx) error {
 	}
 }
 
-// numberOf returns where the store writes the number that it gives to a new thing.
+// numberOf returns the member to which the store writes the number of a new resource.
 func numberOf(thing any) *int64 {
 	switch x := thing.(type) {
 	case *core.User:
@@ -91,7 +90,7 @@ func numberOf(thing any) *int64 {
 	case *core.Key:
 		return &x.Seq
 	}
-	panic(fmt.Sprintf("%T is no resource", thing))
+	panic(fmt.Sprintf("%T is not a resource", thing))
 }
 
 func put(tx core.Tx, thing any) error {
@@ -106,8 +105,8 @@ func put(tx core.Tx, thing any) error {
 	panic(fmt.Sprintf("%T is no resource", thing))
 }
 
-// Fill gives an account n users, named and addressed by their number, each with a
-// key on one new plan, and returns the plan and the keys in the order of creation.
+// Fill creates n users with numbered names and emails, each with a key on one new plan. It returns
+// the plan and the keys in the order of creation.
 func Fill(t testing.TB, s core.Store, account string, n int) (*core.Plan, []*core.Key) {
 	t.Helper()
 	const batch = 100

@@ -13,12 +13,12 @@ var closeCases = []testCase{
 	{name: "close/afterwards", run: closeAfterwards, own: true,
 		promise: "after Close every method returns ErrUnavailable"},
 	{name: "close/under load", run: closeUnderLoad, own: true,
-		promise: "a Consume beside Close is counted or returns ErrUnavailable; what was answered as allowed is there when the store is opened again"},
-	{name: "close/beside everything", run: closeBesideEverything, own: true,
-		promise: "every method beside Close does its work or returns ErrUnavailable"},
+		promise: "a Consume during Close is counted or returns ErrUnavailable; every answered one is there after reopening"},
+	{name: "close/during every method", run: closeBesideEverything, own: true,
+		promise: "every method called during Close does its work or returns ErrUnavailable"},
 }
 
-// calls returns a call of every method, on an account of inhabited.
+// calls returns a call of every method, on an account of filledAccount.
 func (e *env) calls(account string, k *core.Key) map[string]func(n string) error {
 	s, page := e.Store, core.Page{Number: 1, Size: 10}
 	return map[string]func(string) error{
@@ -54,11 +54,11 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 		"Keys":    func(string) error { _, _, err := s.Keys(e.ctx, account, core.KeyFilter{UserID: 1}, page); return err },
 		"Consume": func(string) error { c := request(k, noon); _, err := s.Consume(e.ctx, &c); return err },
 		"repeat": func(string) error {
-			c := called(request(k, noon), "id")
+			c := withRequestID(request(k, noon), "id")
 			_, err := s.Consume(e.ctx, &c)
 			return err
 		},
-		"look": func(string) error { c := cost(request(k, noon), 0); _, err := s.Consume(e.ctx, &c); return err },
+		"cost of 0": func(string) error { c := cost(request(k, noon), 0); _, err := s.Consume(e.ctx, &c); return err },
 		"denied": func(string) error {
 			c := limit(request(k, noon), core.Day, 0)
 			_, err := s.Consume(e.ctx, &c)
@@ -71,11 +71,11 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 			return err
 		},
 		"Days": func(string) error {
-			_, err := s.Days(e.ctx, core.DaysOf{Account: account, PlanID: "plan_1"}, today, today)
+			_, err := s.Days(e.ctx, core.DaysFilter{Account: account, PlanID: "plan_1"}, today, today)
 			return err
 		},
-		"Drawn": func(string) error {
-			_, err := s.Drawn(e.ctx, account, "plan_1", core.Month, noon, 1)
+		"PlanTotals": func(string) error {
+			_, err := s.PlanTotals(e.ctx, account, "plan_1", core.Month, noon, 1)
 			return err
 		},
 		"Counters": func(string) error { _, err := s.Counters(e.ctx, []core.CounterID{keyCounter(k)}); return err },
@@ -84,7 +84,7 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 }
 
 func closeAfterwards(e *env) {
-	account, k := e.inhabited()
+	account, k := e.filledAccount()
 	for name, call := range e.calls(account, k) {
 		e.ok(name+" before Close", call("0"))
 	}
@@ -103,7 +103,7 @@ func closeAfterwards(e *env) {
 	e.same("the account after Close and more calls", before, e.snapshot(account))
 }
 
-// snapshotWithDenial waits for the denied request of calls before it looks.
+// snapshotWithDenial waits for the denied request of calls, and then reads the account.
 func (e *env) snapshotWithDenial(account string, k *core.Key) snapshot {
 	e.Helper()
 	e.awaitHistory(keyCounter(k), 4)
@@ -144,7 +144,7 @@ func closeUnderLoad(e *env) {
 	e.Store = e.Reopen(e)
 	var used int64
 	for _, k := range keys {
-		n := e.counter(keyCounter(k)).Tallies[core.Month].Used
+		n := e.counter(keyCounter(k)).Windows[core.Month].Used
 		if total := e.historyTotal(keyCounter(k)); int64(total) != n {
 			e.Errorf("history of %s: got %d entries, want as many as were counted, %d", k.ID, total, n)
 		}
@@ -156,7 +156,7 @@ func closeUnderLoad(e *env) {
 }
 
 func closeBesideEverything(e *env) {
-	account, k := e.inhabited()
+	account, k := e.filledAccount()
 	calls, s := e.calls(account, k), e.Store
 	names := make([]string, 0, len(calls))
 	for name := range calls {
@@ -181,7 +181,7 @@ func closeBesideEverything(e *env) {
 				return
 			}
 			if err != nil {
-				e.Errorf("%s: got %v, want none or ErrUnavailable", names[i], err)
+				e.Errorf("%s: got %v, want nil or ErrUnavailable", names[i], err)
 				return
 			}
 		}

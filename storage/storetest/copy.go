@@ -9,14 +9,14 @@ import (
 )
 
 var copyCases = []testCase{
-	{name: "copy/what is returned", run: copyReturned,
-		promise: "what a method returns is the caller's own copy: changing it changes nothing that is stored"},
-	{name: "copy/what is given", run: copyGiven,
-		promise: "what is given to a method may be changed by the caller afterwards"},
+	{name: "copy/results", run: copyReturned,
+		promise: "results are copies: changing one changes nothing in the store"},
+	{name: "copy/arguments", run: copyGiven,
+		promise: "the caller may change its arguments after the call"},
 }
 
-// rich returns new resources of which every member points to something.
-func rich(account string) (u *core.User, p *core.Plan, k *core.Key) {
+// fullResources returns new resources with every pointer and slice set.
+func fullResources(account string) (u *core.User, p *core.Plan, k *core.Key) {
 	u, p = newUser(account, "user"), newPlan(account, "plan_1")
 	u.Email, u.Metadata = new("user@example.com"), json.RawMessage(`{"a":1}`)
 	p.Description, p.Features = new("description"), []string{"a", "b"}
@@ -26,18 +26,18 @@ func rich(account string) (u *core.User, p *core.Plan, k *core.Key) {
 	return u, p, k
 }
 
-// The spoilers write over everything that a resource points to.
-func spoilUser(u *core.User) {
+// overwriteUser, overwritePlan and overwriteKey change everything that a resource points to.
+func overwriteUser(u *core.User) {
 	*u.Email, u.Metadata[2] = "spoilt", 'x'
 	u.Name = "spoilt"
 }
 
-func spoilPlan(p *core.Plan) {
+func overwritePlan(p *core.Plan) {
 	*p.Description, p.Features[1] = "spoilt", "spoilt"
 	p.Name = "spoilt"
 }
 
-func spoilKey(k *core.Key) {
+func overwriteKey(k *core.Key) {
 	k.Previous[0].Digest[0]++
 	*k.ExpiresAt, k.Metadata[2] = noon.Add(time.Hour), 'x'
 	k.Name, k.Digest = "spoilt", core.DigestOf("spoilt")
@@ -45,7 +45,7 @@ func spoilKey(k *core.Key) {
 
 func copyReturned(e *env) {
 	account := e.account()
-	u, p, k := rich(account)
+	u, p, k := fullResources(account)
 	e.put(u, p)
 	e.put(k)
 	e.allowed(request(k, noon))
@@ -53,15 +53,15 @@ func copyReturned(e *env) {
 
 	got := e.snapshot(account)
 	for _, k := range append(got.Keys, got.ByDigest...) {
-		spoilKey(k)
+		overwriteKey(k)
 	}
-	spoilUser(got.Users[0])
-	spoilPlan(got.Plans[0])
-	got.Counters[0].Tallies[0].Used = 99
+	overwriteUser(got.Users[0])
+	overwritePlan(got.Plans[0])
+	got.Counters[0].Windows[0].Used = 99
 	got.Histories[0][0].Endpoint = "/spoilt"
 	got.Owners[0].Name = "spoilt"
-	e.spoilRead(account, u.ID, p.ID, k.ID)
-	e.same("what is stored after changing what was read", want, e.snapshot(account))
+	e.overwriteResults(account, u.ID, p.ID, k.ID)
+	e.same("the account after changing results", want, e.snapshot(account))
 
 	failure := errors.New("no")
 	read := func(tx core.Tx) error {
@@ -71,31 +71,31 @@ func copyReturned(e *env) {
 		if err := errors.Join(err1, err2, err3); err != nil {
 			return err
 		}
-		spoilUser(u)
-		spoilPlan(p)
-		spoilKey(k)
+		overwriteUser(u)
+		overwritePlan(p)
+		overwriteKey(k)
 		return nil
 	}
 	e.update(account, read)
-	e.same("what is stored after changing what a transaction read", want, e.snapshot(account))
+	e.same("the account after changing results of a transaction", want, e.snapshot(account))
 	e.isErr("Update", e.Store.Update(e.ctx, account, func(tx core.Tx) error {
 		return errors.Join(read(tx), failure)
 	}), failure)
-	e.same("what is stored after a transaction that failed", want, e.snapshot(account))
+	e.same("the account after a failed transaction", want, e.snapshot(account))
 }
 
-// spoilRead changes what the single look-ups return.
-func (e *env) spoilRead(account string, user int64, plan, key string) {
+// overwriteResults changes the results of the methods that return one resource.
+func (e *env) overwriteResults(account string, user int64, plan, key string) {
 	e.Helper()
 	u, err := e.Store.User(e.ctx, account, user)
 	e.ok("User", err)
-	spoilUser(u)
+	overwriteUser(u)
 	p, err := e.Store.Plan(e.ctx, account, plan)
 	e.ok("Plan", err)
-	spoilPlan(p)
+	overwritePlan(p)
 	k, err := e.Store.Key(e.ctx, account, key)
 	e.ok("Key", err)
-	spoilKey(k)
+	overwriteKey(k)
 	_, owner := newAccount(account)
 	owner, err = e.Store.UpdateOwnerKey(e.ctx, account, owner.ID, func(*core.OwnerKey) error { return nil })
 	e.ok("UpdateOwnerKey", err)
@@ -107,20 +107,20 @@ func (e *env) spoilRead(account string, user int64, plan, key string) {
 
 func copyGiven(e *env) {
 	account := e.account()
-	u, p, k := rich(account)
+	u, p, k := fullResources(account)
 	e.update(account, func(tx core.Tx) error {
-		givenUser, givenPlan, _ := rich(account)
+		givenUser, givenPlan, _ := fullResources(account)
 		err := errors.Join(tx.PutUser(givenUser), tx.PutPlan(givenPlan))
 		u.ID, p.Seq = givenUser.ID, givenPlan.Seq
-		spoilUser(givenUser) // before the transaction has ended
-		spoilPlan(givenPlan)
+		overwriteUser(givenUser) // before the end of the transaction
+		overwritePlan(givenPlan)
 		return err
 	})
 	e.update(account, func(tx core.Tx) error {
-		_, _, given := rich(account)
+		_, _, given := fullResources(account)
 		err := tx.PutKey(given)
 		k.Seq = given.Seq
-		spoilKey(given)
+		overwriteKey(given)
 		return err
 	})
 	e.wantUser(u)

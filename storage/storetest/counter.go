@@ -8,9 +8,9 @@ import (
 
 var counterCases = []testCase{
 	{name: "counter/batch", run: counterBatch,
-		promise: "Counters returns the counters with the ids, in that order, the zero counter for an unknown one"},
+		promise: "Counters returns the counters with the ids, in the order of ids; an unknown id has the zero counter"},
 	{name: "counter/many", run: counterMany,
-		promise: "each of thousands of counters is exact, however long ago it was used"},
+		promise: "each of thousands of counters is exact, however long it was unused"},
 }
 
 func counterBatch(e *env) {
@@ -24,8 +24,8 @@ func counterBatch(e *env) {
 	id := func(key string) core.CounterID { return core.CounterID{Account: account, KeyID: key} }
 	ids := []core.CounterID{id("key_3"), id("key_missing"), id("key_1"), {Account: account, UserID: 1},
 		{Account: "acct_missing", KeyID: "key_1"}, id("key_2"), id("key_3"), {Account: account, UserID: 99}}
-	want := []core.Counter{tallied(3, noon.Add(2*time.Hour)), {}, tallied(1, noon), {},
-		{}, tallied(2, noon.Add(time.Hour)), tallied(3, noon.Add(2*time.Hour)), {}}
+	want := []core.Counter{usedCounter(3, noon.Add(2*time.Hour)), {}, usedCounter(1, noon), {},
+		{}, usedCounter(2, noon.Add(time.Hour)), usedCounter(3, noon.Add(2*time.Hour)), {}}
 	got, err := e.Store.Counters(e.ctx, ids)
 	e.ok("Counters", err)
 	e.same("Counters", want, got)
@@ -38,8 +38,7 @@ func counterBatch(e *env) {
 	e.same("Counters after reopening", want, got)
 }
 
-// counterMany uses thousands of counters in turn, so that a store that keeps some of
-// them in memory has to let go of others.
+// counterMany uses thousands of counters in turn, so that a store with a cache has to evict some.
 func counterMany(e *env) {
 	const n, callers = 3000, 64
 	_, keys := Fill(e, e.Store, e.account(), n)
@@ -74,7 +73,7 @@ func counterMany(e *env) {
 	}
 	last := keys[n-1]
 	if total := e.historyTotal(keyCounter(last)); total < 2 {
-		e.Errorf("history of %s: got %d entries, want the 2 that were allowed at least", last.ID, total)
+		e.Errorf("history of %s: got %d entries, want at least the 2 allowed requests", last.ID, total)
 	}
 
 }

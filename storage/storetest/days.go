@@ -9,40 +9,40 @@ import (
 
 var dayCases = []testCase{
 	{name: "days/allowed and denied", run: daysAllowedAndDenied,
-		promise: "Days has the cost of what was allowed and of what was denied, in the history or not, of what is a repeat or costs nothing nothing"},
+		promise: "Days returns the allowed and the denied cost, recorded in the history or not; repeats and requests of cost 0 are not included"},
 	{name: "days/range", run: daysRange,
-		promise: "Days has each day from the first to the last, in that order and without a gap"},
-	{name: "days/whose", run: daysWhose,
-		promise: "a key has the days of its requests, a user those with its keys, a plan those of its keys and what the counters of its users decided, an account those of its users"},
+		promise: "Days returns each day from first to last, in that order and without a gap"},
+	{name: "days/filter", run: daysWhose,
+		promise: "the days of a key have its requests; of a user, the requests with its keys; of a plan, the requests of its keys and those that the counters of its users decided; of an account, the requests of its users"},
 	{name: "days/clock steps back", run: daysClockStepsBack,
 		promise: "each number of a day is left only for a later day"},
 	{name: "days/many days", run: daysMany,
-		promise: "DaysKept days are kept, also when the store is opened again in between"},
+		promise: "DaysKept days are kept, also after reopening"},
 	{name: "days/exact", run: daysExact,
-		promise: "of any number of concurrent requests each is in the days once"},
+		promise: "each of many concurrent requests is in the days once"},
 	{name: "days/deleted", run: daysDeleted,
-		promise: "deleting a key forgets its days and leaves those of its user, which take leave with the user"},
-	{name: "days/key changes hands", run: daysChangeHands,
-		promise: "a key keeps its days when it becomes another user's, and each user has those of the requests made while it was its own"},
+		promise: "deleting a key deletes its days and keeps those of its user; deleting the user deletes them"},
+	{name: "days/key moved", run: daysChangeHands,
+		promise: "a key that moves to another user keeps its days; each user has the days of the requests made while the key was its own"},
 	{name: "days/set", run: daysSet, imports: true,
-		promise: "SetDays puts days in place of those of a key or user, and CounterDays returns them; what a counter allowed on the day of its tally is what that says"},
+		promise: "SetDays replaces the days of a key or user, and CounterDays returns them; the day of the day window has the usage of that window"},
 	{name: "days/set and counted on", run: daysSetCountedOn, imports: true,
-		promise: "what is counted after SetDays is added to the days that were set"},
-	{name: "days/not there", run: daysNotThere, imports: true,
-		promise: "SetDays of a missing key or user is ErrKeyNotFound or ErrUserNotFound, and CounterDays of one is empty"},
+		promise: "requests after SetDays are added to the days that were set"},
+	{name: "days/missing", run: daysNotThere, imports: true,
+		promise: "SetDays of a missing key or user is ErrKeyNotFound or ErrUserNotFound; CounterDays of one is empty"},
 }
 
-const today = core.Date(20524) // that of noon
+const today = core.Date(20524) // the day of noon
 
-// onDay returns the request so many days later.
+// onDay returns the request a number of days later.
 func onDay(c core.Consumption, days int) core.Consumption {
 	c.Entry.At = c.Entry.At.AddDate(0, 0, days)
 	return c
 }
 
-// wantDays fails unless the days from the first on have the traffic, allowed and denied in
-// turn.
-func (e *env) wantDays(of core.DaysOf, first core.Date, numbers ...int64) {
+// wantDays fails unless the days from first on have the traffic in numbers: allowed and denied of
+// the first day, then of the next.
+func (e *env) wantDays(of core.DaysFilter, first core.Date, numbers ...int64) {
 	e.Helper()
 	want := make([]core.DayTotals, len(numbers)/2)
 	for i := range want {
@@ -53,8 +53,12 @@ func (e *env) wantDays(of core.DaysOf, first core.Date, numbers ...int64) {
 	e.same(fmt.Sprintf("days of %+v", of), want, got)
 }
 
-func daysOfKey(k *core.Key) core.DaysOf  { return core.DaysOf{Account: k.AccountID, KeyID: k.ID} }
-func daysOfUser(k *core.Key) core.DaysOf { return core.DaysOf{Account: k.AccountID, UserID: k.UserID} }
+func daysOfKey(k *core.Key) core.DaysFilter {
+	return core.DaysFilter{Account: k.AccountID, KeyID: k.ID}
+}
+func daysOfUser(k *core.Key) core.DaysFilter {
+	return core.DaysFilter{Account: k.AccountID, UserID: k.UserID}
+}
 
 func daysAllowedAndDenied(e *env) {
 	k := e.user1("key_1")[0]
@@ -62,7 +66,7 @@ func daysAllowedAndDenied(e *env) {
 		e.Fatalf("the day of noon: got %d, want %d", got, today)
 	}
 	e.wantDays(daysOfKey(k), today, 0, 0)
-	c := called(cost(limit(request(k, noon), core.Day, 10), 4), "id")
+	c := withRequestID(cost(limit(request(k, noon), core.Day, 10), 4), "id")
 	e.allowed(c)
 	e.allowed(c)
 	e.allowed(cost(c, 2)) // a repeat
@@ -76,7 +80,7 @@ func daysAllowedAndDenied(e *env) {
 	e.allowed(cost(d, 6))
 	want := []int64{0, 0, 10, 7 * 3 * core.DeniedPerSecond, 0, 0}
 	for range 2 {
-		for _, of := range []core.DaysOf{daysOfKey(k), daysOfUser(k), {Account: k.AccountID, PlanID: "plan_1"}, {Account: k.AccountID}} {
+		for _, of := range []core.DaysFilter{daysOfKey(k), daysOfUser(k), {Account: k.AccountID, PlanID: "plan_1"}, {Account: k.AccountID}} {
 			e.wantDays(of, today-1, want...)
 		}
 		e.reopen()
@@ -125,14 +129,14 @@ func daysWhose(e *env) {
 	check := func(what string, key, user1, user2, plan1, plan2, all [2]int64) {
 		e.Helper()
 		for _, w := range []struct {
-			of   core.DaysOf
+			of   core.DaysFilter
 			want [2]int64
 		}{
-			{daysOfKey(own), key}, {core.DaysOf{Account: account, UserID: 1}, user1}, {core.DaysOf{Account: account, UserID: 2}, user2},
-			{core.DaysOf{Account: account, PlanID: "plan_1"}, plan1}, {core.DaysOf{Account: account, PlanID: "plan_2"}, plan2},
-			{core.DaysOf{Account: account}, all},
-			{core.DaysOf{Account: account, PlanID: "plan_never"}, [2]int64{}}, {core.DaysOf{Account: account, KeyID: "key_never"}, [2]int64{}},
-			{core.DaysOf{Account: account, UserID: 9}, [2]int64{}},
+			{daysOfKey(own), key}, {core.DaysFilter{Account: account, UserID: 1}, user1}, {core.DaysFilter{Account: account, UserID: 2}, user2},
+			{core.DaysFilter{Account: account, PlanID: "plan_1"}, plan1}, {core.DaysFilter{Account: account, PlanID: "plan_2"}, plan2},
+			{core.DaysFilter{Account: account}, all},
+			{core.DaysFilter{Account: account, PlanID: "plan_never"}, [2]int64{}}, {core.DaysFilter{Account: account, KeyID: "key_never"}, [2]int64{}},
+			{core.DaysFilter{Account: account, UserID: 9}, [2]int64{}},
 		} {
 			e.wantDays(w.of, today, w.want[:]...)
 		}
@@ -158,8 +162,8 @@ func daysClockStepsBack(e *env) {
 	k := e.user1("key_1")[0]
 	c := request(k, noon)
 	e.allowed(onDay(c, 2))
-	e.allowed(c)                      // in the window of two days later
-	e.denied(limit(c, core.Month, 0)) // nothing was denied later
+	e.allowed(c)                      // counts in the window two days later
+	e.denied(limit(c, core.Month, 0)) // no later day has denials
 	e.allowed(cost(onDay(c, 1), 3))
 	e.denied(limit(onDay(c, 3), core.Month, 0))
 	e.denied(cost(limit(onDay(c, 1), core.Month, 0), 5))
@@ -217,7 +221,7 @@ func daysExact(e *env) {
 		}
 	})
 	e.wantDays(daysOfUser(keys[0]), today, quota, callers*times-quota)
-	e.wantDays(core.DaysOf{Account: keys[0].AccountID}, today, quota, callers*times-quota)
+	e.wantDays(core.DaysFilter{Account: keys[0].AccountID}, today, quota, callers*times-quota)
 	var allowed, denied int64
 	for _, k := range keys {
 		got, err := e.Store.Days(e.ctx, daysOfKey(k), today, today)
@@ -249,8 +253,8 @@ func daysDeleted(e *env) {
 		e.wantDays(daysOfKey(keys[0]), today, 0, 0, 0, 0, 0, 0)
 		e.wantDays(daysOfKey(keys[1]), today, 1, 1, 1, 1, 1, 1)
 		e.wantDays(daysOfUser(keys[0]), today, 2, 2, 2, 2, 2, 2)
-		e.wantDays(core.DaysOf{Account: account, PlanID: "plan_1"}, today, 1, 1, 1, 1, 1, 1)
-		e.wantDays(core.DaysOf{Account: account}, today, 2, 2, 2, 2, 2, 2)
+		e.wantDays(core.DaysFilter{Account: account, PlanID: "plan_1"}, today, 1, 1, 1, 1, 1, 1)
+		e.wantDays(core.DaysFilter{Account: account}, today, 2, 2, 2, 2, 2, 2)
 		e.reopen()
 	}
 	e.deleteUsers(account, 1)
@@ -262,7 +266,7 @@ func daysDeleted(e *env) {
 	for range 2 {
 		e.wantDays(daysOfUser(keys[0]), today, 0, 0, 0, 0, 0, 0)
 		e.wantDays(daysOfKey(again), today, 0, 0, 1, 0, 0, 0)
-		e.wantDays(core.DaysOf{Account: account}, today, 0, 0, 1, 0, 0, 0)
+		e.wantDays(core.DaysFilter{Account: account}, today, 0, 0, 1, 0, 0, 0)
 		e.reopen()
 	}
 }
@@ -279,13 +283,13 @@ func daysChangeHands(e *env) {
 	}
 	for range 2 {
 		e.wantDays(daysOfKey(k), today, 1, 10, 2, 10, 3, 10, 4, 10)
-		e.wantDays(core.DaysOf{Account: account, UserID: 1}, today, 1, 10, 0, 0, 3, 10, 0, 0)
-		e.wantDays(core.DaysOf{Account: account, UserID: 2}, today, 0, 0, 2, 10, 0, 0, 4, 10)
+		e.wantDays(core.DaysFilter{Account: account, UserID: 1}, today, 1, 10, 0, 0, 3, 10, 0, 0)
+		e.wantDays(core.DaysFilter{Account: account, UserID: 2}, today, 0, 0, 2, 10, 0, 0, 4, 10)
 		e.reopen()
 	}
 }
 
-// someDays returns days of which the last is that of noon.
+// someDays returns days up to the day of noon.
 func someDays(n int64, shared bool) (list []core.CounterDay) {
 	for _, ago := range []core.Date{core.DaysKept - 1, 200, 100, 7, 1, 0} {
 		day := core.CounterDay{Date: today - ago, Traffic: core.Traffic{Allowed: n + int64(ago), Denied: int64(ago % 3)}}
@@ -297,7 +301,7 @@ func someDays(n int64, shared bool) (list []core.CounterDay) {
 	return list
 }
 
-// wantCounterDays fails unless the days are kept.
+// wantCounterDays fails unless the days are stored.
 func (e *env) wantCounterDays(id core.CounterID, want []core.CounterDay) {
 	e.Helper()
 	got, err := e.importer().CounterDays(e.ctx, id)
@@ -311,7 +315,7 @@ func daysSet(e *env) {
 	e.wantCounterDays(keyCounter(k), nil)
 	for _, n := range []int64{1 << 40, 5} {
 		ofKey, ofUser := someDays(n, false), someDays(n, true)
-		e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, tallied(ofKey[5].Allowed, noon), tallied(ofUser[5].Shared.Allowed, noon))
+		e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, usedCounter(ofKey[5].Allowed, noon), usedCounter(ofUser[5].Shared.Allowed, noon))
 		e.ok("SetDays", im.SetDays(e.ctx, keyCounter(k), ofKey))
 		e.ok("SetDays", im.SetDays(e.ctx, userCounter(k), ofUser))
 		for range 2 {
@@ -323,7 +327,7 @@ func daysSet(e *env) {
 			im = e.importer()
 		}
 	}
-	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, tallied(77, noon), tallied(88, noon))
+	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, usedCounter(77, noon), usedCounter(88, noon))
 	e.wantDays(daysOfKey(k), today-1, 6, 1, 77, 0)
 	e.ok("SetDays", im.SetDays(e.ctx, keyCounter(k), nil))
 	e.ok("SetDays", im.SetDays(e.ctx, userCounter(k), nil))
@@ -340,7 +344,7 @@ func daysSetCountedOn(e *env) {
 	e.put(k)
 	im := e.importer()
 	ofKey, ofUser := someDays(5, false), someDays(5, true)
-	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, tallied(5, noon), tallied(6, noon))
+	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, usedCounter(5, noon), usedCounter(6, noon))
 	e.ok("SetDays", im.SetDays(e.ctx, keyCounter(k), ofKey))
 	e.ok("SetDays", im.SetDays(e.ctx, userCounter(k), ofUser))
 	e.allowed(request(k, noon))
@@ -360,7 +364,7 @@ func daysSetCountedOn(e *env) {
 	}
 }
 
-// wantLatestDays is wantCounterDays without the first day, whose time may be over.
+// wantLatestDays is wantCounterDays without the first day, which may have expired.
 func (e *env) wantLatestDays(id core.CounterID, want []core.CounterDay) {
 	e.Helper()
 	got, err := e.importer().CounterDays(e.ctx, id)
@@ -385,6 +389,6 @@ func daysNotThere(e *env) {
 	} {
 		e.isErr(fmt.Sprintf("SetDays of %+v", id), im.SetDays(e.ctx, id, someDays(1, false)), want)
 		e.wantCounterDays(id, nil)
-		e.wantDays(core.DaysOf{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}, today, 0, 0)
+		e.wantDays(core.DaysFilter{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}, today, 0, 0)
 	}
 }

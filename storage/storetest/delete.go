@@ -10,17 +10,17 @@ import (
 
 var deleteCases = []testCase{
 	{name: "delete/key with usage", run: deleteKeyWithUsage,
-		promise: "DeleteKey deletes a key with its counter and its history; what it used stays in the counter and history of its user"},
+		promise: "DeleteKey deletes a key with its counter and its history; the usage remains in the counter and history of its user"},
 	{name: "delete/user with usage", run: deleteUserWithUsage,
 		promise: "DeleteUser deletes a user and its keys with their counters and histories"},
 	{name: "delete/just denied", run: deleteJustDenied,
-		promise: "the history of a key or user that was deleted stays empty, also when requests were denied just before"},
-	{name: "delete/not there", run: deleteNotThere,
-		promise: "a request of a key or user that does not exist counts nothing and is ErrKeyNotFound or ErrUserNotFound"},
+		promise: "the history of a deleted key or user stays empty, even if requests were denied just before"},
+	{name: "delete/missing", run: deleteNotThere,
+		promise: "a request of a missing key or user counts nothing and is ErrKeyNotFound or ErrUserNotFound"},
 	{name: "delete/in flight", run: deleteInFlight,
-		promise: "what was deleted does not come back by a request that was under way"},
+		promise: "a request in progress does not restore a deleted key or user"},
 	{name: "delete/user with many keys", run: deleteUserWithManyKeys,
-		promise: "however many keys a deleted user had, they are all gone for whoever asks afterwards"},
+		promise: "after DeleteUser no call finds any key of the user, however many there were"},
 }
 
 func deleteKeyWithUsage(e *env) {
@@ -38,9 +38,9 @@ func deleteKeyWithUsage(e *env) {
 		e.Helper()
 		e.same("counter of the deleted key", core.Counter{}, e.counter(keyCounter(gone)))
 		e.wantHistory(keyCounter(gone), time.Time{})
-		e.same("counter of the user", tallied(2, noon), e.counter(userCounter(gone)))
+		e.same("counter of the user", usedCounter(2, noon), e.counter(userCounter(gone)))
 		e.wantHistory(userCounter(gone), time.Time{}, "/4", "/3", "/2", "/1")
-		e.same("counter of the other key", tallied(1, noon), e.counter(keyCounter(left)))
+		e.same("counter of the other key", usedCounter(1, noon), e.counter(keyCounter(left)))
 		e.wantHistory(keyCounter(left), time.Time{}, "/2")
 	}
 	check()
@@ -69,7 +69,7 @@ func deleteUserWithUsage(e *env) {
 			e.wantHistory(id, time.Time{})
 		}
 		e.wantKey(moved)
-		e.same("counter of the key that moved away", tallied(2, noon), e.counter(keyCounter(moved)))
+		e.same("counter of the key that moved away", usedCounter(2, noon), e.counter(keyCounter(moved)))
 		e.wantHistory(keyCounter(moved), time.Time{}, "/moved", "/")
 		e.wantHistory(userCounter(moved), time.Time{}, "/moved")
 	}
@@ -78,7 +78,7 @@ func deleteUserWithUsage(e *env) {
 	check()
 }
 
-// deleteJustDenied deletes before the entries of denied requests need be there.
+// deleteJustDenied deletes before the entries of denied requests must be in the history.
 func deleteJustDenied(e *env) {
 	const rounds, each = 5, 3
 	account := e.account()
@@ -221,8 +221,7 @@ func deleteUserWithManyKeys(e *env) {
 	e.manyGone(u, keys, left)
 }
 
-// manyGone fails unless a user and its keys are gone and the one of another user is
-// there.
+// manyGone fails unless a user and its keys are deleted and another user remains.
 func (e *env) manyGone(u *core.User, keys []*core.Key, left *core.Key) {
 	e.Helper()
 	account := u.AccountID

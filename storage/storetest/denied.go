@@ -9,22 +9,22 @@ import (
 
 var deniedCases = []testCase{
 	{name: "denied/recorded", run: deniedRecorded,
-		promise: "the entry of a denied request, marked Denied, is appended to the history of the key and of the user soon after, and counts nowhere"},
+		promise: "a denied request counts nowhere; its entry, marked Denied, is soon in the history of the key and of the user"},
 	{name: "denied/thinned", run: deniedThinned,
 		promise: "at most DeniedPerSecond denied requests of one key are recorded in one second, the others are counted in DeniedOmitted"},
 	{name: "denied/a day", run: deniedDay,
-		promise: "at most DeniedPerDay denied requests of one key are recorded on one day, also when the store is opened again or the clock steps back; the others are counted in DeniedOmitted"},
+		promise: "at most DeniedPerDay denied requests of one key are recorded on one day, also after reopening or a step of the clock; the others are counted in DeniedOmitted"},
 	{name: "denied/each key for itself", run: deniedEachKey,
-		promise: "denied requests are thinned key by key, also when the user's counter decides"},
+		promise: "the bounds of recorded denials are those of each key, also if the counter of the user decides"},
 	{name: "denied/closed", run: deniedClosed,
-		promise: "Close finishes what was begun: the denials that were answered are in the history when the store is opened again"},
+		promise: "Close finishes the writes that have begun: answered denials are in the history when the store is opened again"},
 }
 
 // awaitHistory waits until a history has n entries.
 func (e *env) awaitHistory(of core.CounterID, n int) {
 	e.Helper()
 	got := -1
-	e.soon(fmt.Sprintf("the history of %+v has %d entries", of, n), func() bool {
+	e.eventually(fmt.Sprintf("the history of %+v has %d entries", of, n), func() bool {
 		got = e.historyTotal(of)
 		return got >= n
 	})
@@ -49,7 +49,7 @@ func deniedRecorded(e *env) {
 	e.same("history of the key", want, all(e, e.entries(keyCounter(k), time.Time{})))
 	e.same("history of the user", want, all(e, e.entries(userCounter(k), time.Time{})))
 	e.wantHistory(keyCounter(k), noon, "/third", "/second")
-	counter := tallied(2, noon)
+	counter := usedCounter(2, noon)
 	counter.LastUsedAt = third.Entry.At
 	e.same("counter", counter, e.counter(keyCounter(k)))
 	e.reopen()
@@ -77,7 +77,7 @@ func deniedThinned(e *env) {
 	e.same("counter after the next second", core.Counter{DeniedOmitted: 9}, e.counter(keyCounter(k)))
 	e.same("counter of the user", core.Counter{}, e.counter(userCounter(k)))
 	e.awaitHistory(keyCounter(k), 2*core.DeniedPerSecond)
-	e.denied(second(2)) // when this one is there, so are all that came before
+	e.denied(second(2)) // all earlier entries are appended before this one
 	e.awaitHistory(keyCounter(k), 2*core.DeniedPerSecond+1)
 	e.awaitHistory(userCounter(k), 2*core.DeniedPerSecond+1)
 	e.reopen()

@@ -8,11 +8,11 @@ import (
 
 var digestCases = []testCase{
 	{name: "digest/regenerated", run: digestRegenerated,
-		promise: "a key is found under its Digests and no others, whether they still work or not"},
-	{name: "digest/gone", run: digestGone,
-		promise: "a key that was deleted, alone or with its user, is found under none of its digests"},
+		promise: "exactly the Digests of a key find it, whether they still work or not"},
+	{name: "digest/deleted", run: digestGone,
+		promise: "no digest finds a key that was deleted, alone or with its user"},
 	{name: "digest/any account", run: digestAnyAccount,
-		promise: "KeyByDigest finds the key of any account, also when it is inactive or has expired"},
+		promise: "KeyByDigest finds a key of any account, also an inactive or expired one"},
 }
 
 func digestRegenerated(e *env) {
@@ -40,11 +40,11 @@ func digestRegenerated(e *env) {
 			}
 		}
 	}
-	with(2)          // replaced at once
+	with(2)          // replaced without grace
 	with(3, 2)       // replaced with grace
-	with(4, 2, 3)    // and again
-	with(4, 3)       // one has ended
-	with(5)          // replaced at once: all have ended
+	with(4, 2, 3)    // replaced with grace again
+	with(4, 3)       // one grace has ended
+	with(5)          // replaced without grace
 	with(3, 5, 4, 2) // earlier values come back
 }
 

@@ -11,13 +11,13 @@ var emailCases = []testCase{
 	{name: "email/unique", run: emailUnique,
 		promise: "an email that another user of the account has, compared by FoldEmail, is ErrDuplicateEmail, and nothing is stored"},
 	{name: "email/freed", run: emailFreed,
-		promise: "an email is free again once its user has another, has none or is gone"},
+		promise: "an email is free once its user has another email, has none or is deleted"},
 	{name: "email/unique in one transaction", run: emailUniqueInTx,
 		promise: "two new users of one transaction do not get the same email"},
 	{name: "email/taken at once", run: emailTakenAtOnce,
 		promise: "of concurrent creations with one email exactly one succeeds"},
 	{name: "email/filter", run: emailFilter,
-		promise: "UserFilter.Email matches the whole address, compared by FoldEmail, as it is now"},
+		promise: "UserFilter.Email matches the whole current address, compared by FoldEmail"},
 }
 
 // addUser stores a new user with an email.
@@ -29,7 +29,7 @@ func (e *env) addUser(account, email string) *core.User {
 	return u
 }
 
-// refuseEmail fails unless the user cannot be stored because of its email.
+// refuseEmail fails unless storing the user is ErrDuplicateEmail.
 func (e *env) refuseEmail(u *core.User) {
 	e.Helper()
 	total := len(all(e, e.users(u.AccountID, core.UserFilter{})))
@@ -56,7 +56,7 @@ func emailUnique(e *env) {
 	e.wantUser(first)
 	e.wantUser(second)
 
-	first.Email = new("JO.ö@example.com") // its own in another case
+	first.Email = new("JO.ö@example.com") // its own email in another case
 	e.put(first)
 	e.wantUser(first)
 	e.addUser(account, "jo.ö@example.co")

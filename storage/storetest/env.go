@@ -16,7 +16,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// env is what a case works with: the test that it fails and the store.
+// env is the test and the store of a case.
 type env struct {
 	testing.TB
 	*Opened
@@ -32,10 +32,10 @@ func (e *env) reopen() {
 	e.Store = e.Reopen(e)
 }
 
-// serial makes names unique over all cases.
+// serial makes names unique among all cases.
 var serial atomic.Int64
 
-// account creates an account with a name and an ID of its own and returns the ID.
+// account creates an account with a unique name and id, and returns the id.
 func (e *env) account() string {
 	e.Helper()
 	a, k := newAccount(fmt.Sprintf("acct_%d", serial.Add(1)))
@@ -53,15 +53,14 @@ func (e *env) update(account string, fn func(core.Tx) error) {
 	}
 }
 
-// put stores users, plans and keys of one account in one transaction. New ones have
-// their ID or Seq afterwards.
+// put stores users, plans and keys of one account in one transaction, and sets the IDs and Seqs of
+// new ones.
 func (e *env) put(things ...any) {
 	e.Helper()
 	e.update(accountOf(things[0]), putting(things...))
 }
 
-// parallel runs fn in n goroutines at once and waits for them. In fn a test is
-// failed by Errorf alone.
+// parallel runs fn in n goroutines at once and waits for them. fn reports failures by Errorf only.
 func (e *env) parallel(n int, fn func(i int)) {
 	var ready, done sync.WaitGroup
 	start := make(chan struct{})
@@ -78,18 +77,18 @@ func (e *env) parallel(n int, fn func(i int)) {
 	done.Wait()
 }
 
-// patience is how long the suite waits for what happens soon.
-var patience = 10 * time.Second
+// waitTimeout is the longest wait of the suite for a condition.
+var waitTimeout = 10 * time.Second
 
-// soon waits until what is true.
-func (e *env) soon(what string, isTrue func() bool) {
+// eventually waits until isTrue returns true. It fails if the wait takes too long.
+func (e *env) eventually(what string, isTrue func() bool) {
 	e.Helper()
-	if !within(patience, isTrue) {
-		e.Fatalf("%s: still not so after %v", what, patience)
+	if !within(waitTimeout, isTrue) {
+		e.Fatalf("%s: still false after %v", what, waitTimeout)
 	}
 }
 
-// within polls until isTrue, and reports whether it was so in time.
+// within polls isTrue until it returns true, and reports whether it did in time.
 func within(d time.Duration, isTrue func() bool) bool {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -101,9 +100,8 @@ func within(d time.Duration, isTrue func() bool) bool {
 	return true
 }
 
-// same fails unless got equals want. Nil and empty slices are equal, times when
-// they are the same instant, and what a counter remembers of denials in the current
-// second is its own affair.
+// same fails unless got equals want. Nil and empty slices are equal, and so are times of the same
+// instant. The number of denials in the current second is ignored: stores need not keep it.
 func (e *env) same(what string, want, got any) {
 	e.Helper()
 	if d := diff(want, got); d != "" {
@@ -111,8 +109,7 @@ func (e *env) same(what string, want, got any) {
 	}
 }
 
-// diff returns "" when got is want. What is equal to the last bit, as nearly
-// always, is not taken apart.
+// diff returns "" if got equals want. The fast path compares without a report of the difference.
 func diff(want, got any) string {
 	if reflect.DeepEqual(want, got) {
 		return ""
@@ -120,7 +117,7 @@ func diff(want, got any) string {
 	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(core.Counter{}))
 }
 
-// isErr fails unless err is want.
+// isErr fails unless err wraps want.
 func (e *env) isErr(what string, err, want error) {
 	e.Helper()
 	if !errors.Is(err, want) {
@@ -128,7 +125,7 @@ func (e *env) isErr(what string, err, want error) {
 	}
 }
 
-// ok stops the case when err is not nil.
+// ok stops the case if err is not nil.
 func (e *env) ok(what string, err error) {
 	e.Helper()
 	if err != nil {

@@ -12,33 +12,33 @@ import (
 
 var exactCases = []testCase{
 	{name: "exact/one key", run: exactOneKey,
-		promise: "of any number of concurrent calls on one counter exactly as many are allowed as fit"},
+		promise: "Consume is linearizable for each counter: the allowed requests fill the limit exactly"},
 	{name: "exact/shared", run: exactShared,
-		promise: "of any number of concurrent calls by several keys on the counter of their user exactly as many are allowed as fit"},
+		promise: "Consume is linearizable for the counter that several keys share: the allowed requests fill the limit exactly"},
 	{name: "exact/mixed costs", run: exactMixedCosts,
-		promise: "with concurrent calls of several costs the sum of what is allowed never passes the limit, and a call is denied only when it does not fit"},
+		promise: "with concurrent requests of several costs, the sum of the allowed costs never exceeds the limit, and a request is denied only if it does not fit"},
 	{name: "exact/just opened", run: exactJustOpened,
-		promise: "concurrent calls that are the first after opening start from the usage that was stored"},
+		promise: "the first concurrent requests after opening start from the stored usage"},
 	{name: "exact/window ends", run: exactWindowEnds,
-		promise: "when a window ends under load exactly as many are allowed in each window as fit"},
+		promise: "if a window ends under load, the allowed requests fill the limit of each window exactly"},
 	{name: "exact/seen at once", run: exactSeenAtOnce,
-		promise: "Counters returns each counter as it was after every Consume that has returned"},
-	{name: "exact/caller gone", run: exactCallerGone,
-		promise: "once the step has begun it is finished, whatever becomes of ctx: each call is counted whole or not at all, in counter and history alike"},
+		promise: "Counters includes every Consume that has returned"},
+	{name: "exact/caller canceled", run: exactCallerGone,
+		promise: "a step that has begun is finished even if ctx is canceled: each request is counted as a whole or not at all, in counter and history alike"},
 }
 
-// outcome is what became of concurrent requests.
+// outcome is the result of concurrent requests.
 type outcome struct {
 	mu      sync.Mutex
 	allowed int64            // the sum of their costs
-	calls   int              // how many were allowed
-	denied  int              // how many were denied
-	usedBy  map[string]int64 // the usage after each allowed one, by endpoint
+	calls   int              // allowed requests
+	denied  int              // denied requests
+	usedBy  map[string]int64 // the usage after each allowed request, by endpoint
 }
 
-// storm makes requests, times of them by each of the callers at once. A request is
-// known by its endpoint.
-func (e *env) storm(callers, times int, request func(caller, n int) core.Consumption) *outcome {
+// hammer makes requests in concurrent callers, a number of times in each. Requests are told apart
+// by their endpoints.
+func (e *env) hammer(callers, times int, request func(caller, n int) core.Consumption) *outcome {
 	e.Helper()
 	o := &outcome{usedBy: map[string]int64{}}
 	e.parallel(callers, func(i int) {
@@ -58,7 +58,7 @@ func (e *env) storm(callers, times int, request func(caller, n int) core.Consump
 	return o
 }
 
-func (o *outcome) add(c *core.Consumption, v core.Verdict) {
+func (o *outcome) add(c *core.Consumption, v core.ConsumeResult) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !v.Allowed {
@@ -70,8 +70,8 @@ func (o *outcome) add(c *core.Consumption, v core.Verdict) {
 	o.usedBy[c.Entry.Endpoint] = v.Usage.Used
 }
 
-// wantAllowed fails unless the sum of what was allowed is want, on the counter too,
-// and every usage up to it was reached once.
+// wantAllowed fails unless the sum of the allowed costs is want, in the counter, too, and every
+// usage up to want was returned once.
 func (e *env) wantAllowed(o *outcome, of core.CounterID, want int64) {
 	e.Helper()
 	if o.allowed != want {
@@ -90,7 +90,7 @@ func (e *env) wantAllowed(o *outcome, of core.CounterID, want int64) {
 func exactOneKey(e *env) {
 	const callers, times, quota = 64, 30, 1000
 	k := e.user1("key_1")[0]
-	o := e.storm(callers, times, func(int, int) core.Consumption { return limit(request(k, noon), core.Month, quota) })
+	o := e.hammer(callers, times, func(int, int) core.Consumption { return limit(request(k, noon), core.Month, quota) })
 	e.wantAllowed(o, keyCounter(k), quota)
 	if o.denied != callers*times-quota {
 		e.Errorf("denied: got %d, want %d", o.denied, callers*times-quota)
@@ -106,7 +106,7 @@ func exactShared(e *env) {
 		k.PlanID = ""
 		e.put(k)
 	}
-	o := e.storm(callers, times, func(i, n int) core.Consumption {
+	o := e.hammer(callers, times, func(i, n int) core.Consumption {
 		return limit(request(keys[(i+n)%len(keys)], noon), core.Month, quota)
 	})
 	e.wantAllowed(o, userCounter(keys[0]), quota)
@@ -123,10 +123,10 @@ func exactShared(e *env) {
 func exactMixedCosts(e *env) {
 	const callers, times, quota = 64, 15, 2000
 	k := e.user1("key_1")[0]
-	o := e.storm(callers, times, func(i, n int) core.Consumption {
+	o := e.hammer(callers, times, func(i, n int) core.Consumption {
 		return limit(cost(request(k, noon), int64(1+(i*7+n)%9)), core.Month, quota)
 	})
-	// Costs of 1 are among the denied, so everything is used up.
+	// Requests of cost 1 were denied, so the quota is used up.
 	e.wantAllowed(o, keyCounter(k), quota)
 	if o.denied == 0 {
 		e.Errorf("denied: got none, want some: %d were asked", callers*times)
@@ -142,7 +142,7 @@ func exactJustOpened(e *env) {
 		}
 	}
 	e.reopen()
-	o := e.storm(callers, 2*len(keys), func(_, n int) core.Consumption {
+	o := e.hammer(callers, 2*len(keys), func(_, n int) core.Consumption {
 		return limit(request(keys[n%len(keys)], noon), core.Month, quota)
 	})
 	if want := int64(len(keys) * (quota - used)); o.allowed != want {
@@ -158,14 +158,14 @@ func exactWindowEnds(e *env) {
 	k := e.user1("key_1")[0]
 	end := core.Month.Window(noon).End
 	var asked atomic.Int64
-	o := e.storm(callers, times, func(int, int) core.Consumption {
+	o := e.hammer(callers, times, func(int, int) core.Consumption {
 		c := limit(request(k, end.Add(-time.Second)), core.Month, quota)
 		if asked.Add(1) > callers*times/2 {
 			c.Entry.At = end
 		}
 		return c
 	})
-	// Late comers of the old window count in the new one.
+	// Late requests of the old window count in the new one.
 	e.wantUsed(keyCounter(k), core.Month, end, quota)
 	if o.allowed < quota || o.allowed > 2*quota {
 		e.Errorf("allowed: got %d, want %d in the new window and at most as many in the old one", o.allowed, quota)
@@ -212,9 +212,9 @@ func exactCallerGone(e *env) {
 			c := request(k, noon)
 			ctx, cancel := context.WithCancel(e.ctx)
 			if n%2 == 0 {
-				cancel() // before it began
+				cancel() // before Consume
 			} else {
-				go cancel() // perhaps in the middle
+				go cancel() // possibly during Consume
 			}
 			v, err := e.Store.Consume(ctx, &c)
 			switch {
@@ -228,7 +228,7 @@ func exactCallerGone(e *env) {
 			cancel()
 		}
 	})
-	used := e.counter(keyCounter(k)).Tallies[core.Month].Used
+	used := e.counter(keyCounter(k)).Windows[core.Month].Used
 	if low, high := counted.Load(), counted.Load()+unsure.Load(); used < low || used > high {
 		e.Errorf("usage: got %d, want from %d to %d", used, low, high)
 	}

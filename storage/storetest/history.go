@@ -12,27 +12,27 @@ var historyCases = []testCase{
 	{name: "history/read back", run: historyReadBack,
 		promise: "strings and numbers of an entry come back as they went in, its time as the same instant in UTC"},
 	{name: "history/order", run: historyOrder,
-		promise: "History returns the entries newest first, in pages, and how many there are"},
+		promise: "History returns the entries newest first, in pages, and their total"},
 	{name: "history/since", run: historySince,
-		promise: "History leaves out the entries from since and before, in its total too"},
+		promise: "History and its total leave out the entries at and before since"},
 	{name: "history/of a user", run: historyOfUser,
-		promise: "the history of a user is the requests with all its keys, made while they were its keys"},
+		promise: "the history of a user has the requests with its keys, made while they were its keys"},
 	{name: "history/clock steps back", run: historyClockBack,
-		promise: "entries come in the order in which they were counted, whatever their times are"},
+		promise: "entries are in the order in which they were counted, whatever their times"},
 	{name: "history/under load", run: historyUnderLoad,
-		promise: "entries come in the order in which they were counted, each once: what was answered as allowed is in it, and the sum of the costs is the usage"},
+		promise: "entries are in the order in which they were counted, without duplicates; every allowed request is included, and the sum of the costs is the usage"},
 	{name: "history/kept", run: historyKept,
-		promise: "an entry is kept as long as its retention says"},
+		promise: "an entry is kept for its retention"},
 }
 
-// wantHistory fails unless exactly the requests with the endpoints are in a history
-// after since, the newest first.
+// wantHistory fails unless a history after since has exactly the requests with the endpoints,
+// newest first.
 func (e *env) wantHistory(of core.CounterID, since time.Time, endpoints ...string) {
 	e.Helper()
 	samePages(e, "history", endpoints, func(x core.Entry) string { return x.Endpoint }, e.entries(of, since))
 }
 
-// historyTotal returns how many entries a history has.
+// historyTotal returns the number of entries of a history.
 func (e *env) historyTotal(of core.CounterID) int {
 	e.Helper()
 	_, total, err := e.Store.History(e.ctx, of, time.Time{}, core.Page{Number: 1, Size: 1})
@@ -86,7 +86,7 @@ func historyOrder(e *env) {
 func historySince(e *env) {
 	k := e.user1("key_1")[0]
 	var want []string
-	for i := range 30 { // three at a time
+	for i := range 30 { // three with each time
 		c := endpoint(request(k, noon.Add(time.Duration(i/3)*time.Second)), "/%d", i)
 		e.allowed(c)
 		want = slices.Insert(want, 0, c.Entry.Endpoint)
@@ -154,26 +154,25 @@ func historyUnderLoad(e *env) {
 	shared, own := keys[0], keys[1]
 	shared.PlanID = ""
 	e.put(shared)
-	o := e.storm(callers, times, func(i, n int) core.Consumption {
+	o := e.hammer(callers, times, func(i, n int) core.Consumption {
 		return cost(limit(request(keys[i%2], noon), core.Month, 10_000), int64(1+n%3))
 	})
 	if o.calls != callers*times {
 		e.Errorf("allowed: got %d, want all %d", o.calls, callers*times)
 	}
 	for _, k := range keys {
-		e.agrees(keyCounter(k), o, e.counter(keyCounter(k)).Tallies[core.Month].Used)
+		e.agrees(keyCounter(k), o, e.counter(keyCounter(k)).Windows[core.Month].Used)
 	}
-	both := e.counter(keyCounter(shared)).Tallies[core.Month].Used + e.counter(keyCounter(own)).Tallies[core.Month].Used
+	both := e.counter(keyCounter(shared)).Windows[core.Month].Used + e.counter(keyCounter(own)).Windows[core.Month].Used
 	e.agrees(userCounter(own), o, both)
-	e.wantUsed(userCounter(own), core.Month, noon, e.counter(keyCounter(shared)).Tallies[core.Month].Used)
+	e.wantUsed(userCounter(own), core.Month, noon, e.counter(keyCounter(shared)).Windows[core.Month].Used)
 	before := e.snapshot(own.AccountID)
 	e.reopen()
 	e.same("the account after reopening", before, e.snapshot(own.AccountID))
 }
 
-// agrees fails unless a history holds each request once, in the order in which they
-// were counted, and their costs add up to used. Of the requests on one counter the
-// usage that was returned tells the order.
+// agrees fails unless a history has each request once, in the order in which they were counted, and
+// their costs add up to used. The returned usage gives the order of the requests on one counter.
 func (e *env) agrees(of core.CounterID, o *outcome, used int64) {
 	e.Helper()
 	var sum int64
@@ -198,7 +197,7 @@ func (e *env) agrees(of core.CounterID, o *outcome, used int64) {
 func historyKept(e *env) {
 	k := e.user1("key_1")[0]
 	now := time.Now()
-	for i, age := range []time.Duration{0, 20 * 24 * time.Hour, time.Hour} { // not in the order of time
+	for i, age := range []time.Duration{0, 20 * 24 * time.Hour, time.Hour} { // not sorted
 		c := endpoint(request(k, now.Add(-age)), "/%d", i)
 		c.Retention = age + time.Hour
 		e.allowed(c)

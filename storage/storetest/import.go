@@ -10,34 +10,34 @@ import (
 
 var importCases = []testCase{
 	{name: "import/history", run: importHistory, imports: true,
-		promise: "AppendHistory appends entries to the histories of key and user, in their order and as they are, and counts nothing"},
-	{name: "import/as they are", run: importAsTheyAre, imports: true,
-		promise: "appended entries are not thinned out, and denied only when they say so"},
-	{name: "import/beside counting", run: importBesideCounting, imports: true,
-		promise: "entries are appended after those that were counted before, and before those that are counted afterwards"},
+		promise: "AppendHistory appends entries to the histories of key and user, in order and unchanged, and counts nothing"},
+	{name: "import/unchanged", run: importAsTheyAre, imports: true,
+		promise: "AppendHistory leaves no entry out, and keeps Denied as given"},
+	{name: "import/while counting", run: importBesideCounting, imports: true,
+		promise: "entries are appended after those that were counted before, and before those that are counted later"},
 	{name: "import/many", run: importMany, imports: true,
-		promise: "AppendHistory takes MaxImport entries at once, of any number of keys, and keeps their order"},
+		promise: "AppendHistory accepts MaxImport entries of any number of keys, and keeps their order"},
 	{name: "import/at once", run: importAtOnce, imports: true,
-		promise: "each entry that is appended is in the histories once, whoever appends others meanwhile"},
-	{name: "import/not there", run: importNotThere, imports: true,
-		promise: "entries of a missing key or user are ErrKeyNotFound or ErrUserNotFound, and what was deleted does not come back"},
+		promise: "with concurrent calls each appended entry is in the histories once"},
+	{name: "import/missing", run: importNotThere, imports: true,
+		promise: "entries of a missing key or user are ErrKeyNotFound or ErrUserNotFound, and nothing deleted comes back"},
 	{name: "import/kept", run: importKept, imports: true,
-		promise: "an appended entry is kept as long as its retention says"},
+		promise: "an appended entry is kept for its retention"},
 	{name: "import/moved key", run: importMovedKey, imports: true,
-		promise: "a key that is put with another user keeps its history and its counter, and what is appended then is in the history of that user"},
+		promise: "a key that is put with another user keeps its history and its counter; later entries are in the history of that user"},
 	{name: "import/numbers", run: importNumbers, imports: true,
-		promise: "a number that is put was given: the next one is larger, also when what had it was deleted"},
+		promise: "a number that is put counts as given: the next one is larger, even if the resource with the number was deleted"},
 	{name: "import/put again", run: importPutAgain, imports: true,
-		promise: "what was deleted may be put again at once: its history is empty and its counter zero"},
+		promise: "a deleted resource may be put again at once: its history is empty and its counter zero"},
 	{name: "import/number at once", run: importNumberAtOnce, imports: true,
-		promise: "the number of a key that was deleted may be put under another id in the same transaction: that counts from zero at once"},
+		promise: "the number of a deleted key may be put with another id in the same transaction: its counter starts at zero at once"},
 	{name: "import/put again and moved", run: importPutAgainMoved, imports: true,
-		promise: "a key that is put again goes to any user, also to one with whom it was before it was deleted"},
+		promise: "a key that is put again may move to any user, also to one that it had before it was deleted"},
 	{name: "import/machine", run: importMachine, imports: true, own: true,
-		promise: "whatever is asked of a store beside what it takes over, it answers what the reference store answers"},
+		promise: "for random operations, imports included, the store answers as the reference store does"},
 }
 
-// importer returns the store as what it must be here.
+// importer returns the store as a core.Importer.
 func (e *env) importer() core.Importer {
 	e.Helper()
 	im, ok := e.Store.(core.Importer)
@@ -47,12 +47,12 @@ func (e *env) importer() core.Importer {
 	return im
 }
 
-// entry returns an entry of a key, whose endpoint is its number.
+// entry returns an entry of a key, with its number as the endpoint.
 func entry(k *core.Key, n int) core.Entry {
 	return endpoint(request(k, noon.Add(time.Duration(n)*time.Second)), "/%d", n).Entry
 }
 
-// append appends entries of one account to its histories.
+// append appends entries of one account.
 func (e *env) append(account string, entries ...core.Entry) {
 	e.Helper()
 	e.ok("AppendHistory", e.importer().AppendHistory(e.ctx, account, entries, forever))
@@ -157,14 +157,14 @@ func importMany(e *env) {
 	check()
 }
 
-// reversed returns a copy the other way round.
+// reversed returns a reversed copy.
 func reversed[T any](list []T) []T {
 	list = slices.Clone(list)
 	slices.Reverse(list)
 	return list
 }
 
-// endpoints returns those of entries.
+// endpoints returns the endpoints of entries.
 func endpoints(entries []core.Entry) (list []string) {
 	for _, x := range entries {
 		list = append(list, x.Endpoint)
@@ -183,7 +183,7 @@ func importAtOnce(e *env) {
 		e.put(keys[i])
 	}
 	im := e.importer()
-	e.parallel(2*users, func(i int) { // two for each user
+	e.parallel(2*users, func(i int) { // two callers for each user
 		for round := range rounds {
 			var entries []core.Entry
 			for n := range each {

@@ -10,15 +10,15 @@ import (
 
 var importCounterCases = []testCase{
 	{name: "import/counters", run: importCounters, imports: true,
-		promise: "SetCounters puts counters in place of others, larger or smaller, whole, and the histories stay"},
+		promise: "SetCounters replaces counters as a whole, by larger or smaller values, and does not change histories"},
 	{name: "import/counters decide", run: importCountersDecide, imports: true,
 		promise: "a counter that was set decides the next request"},
 	{name: "import/many counters", run: importManyCounters, imports: true,
-		promise: "SetCounters takes MaxImport counters at once, and each is durable when it returns"},
-	{name: "import/counters not there", run: importCountersNotThere, imports: true,
-		promise: "a counter of a missing key or user is ErrKeyNotFound or ErrUserNotFound, and what was deleted does not come back"},
-	{name: "import/counters beside counting", run: importCountersBesideCounting, imports: true,
-		promise: "a Consume comes before SetCounters, and is forgotten, or after it, and counts on top"},
+		promise: "SetCounters accepts MaxImport counters, and all are durable when it returns"},
+	{name: "import/counters missing", run: importCountersNotThere, imports: true,
+		promise: "a counter of a missing key or user is ErrKeyNotFound or ErrUserNotFound, and nothing deleted comes back"},
+	{name: "import/counters while counting", run: importCountersBesideCounting, imports: true,
+		promise: "a concurrent Consume happens before SetCounters, and is overwritten, or after it, and counts on top"},
 	{name: "import/closed", run: importClosed, imports: true, own: true,
 		promise: "after Close AppendHistory, SetCounters, SetDays and CounterDays return ErrUnavailable"},
 }
@@ -29,11 +29,11 @@ func (e *env) setCounters(ids []core.CounterID, counters ...core.Counter) {
 	e.ok("SetCounters", e.importer().SetCounters(e.ctx, ids, counters))
 }
 
-// windowed returns a counter with windows of different times and other numbers in each.
+// windowed returns a counter with windows of different times and different usages.
 func windowed(n int64, denied int64) (c core.Counter) {
 	for _, p := range core.Periods() {
 		at := noon.AddDate(int(p)%3-1, int(p), 3*int(p))
-		c.Tallies[p] = core.Tally{Start: p.Window(at).Start.Unix(), Used: n + int64(p)}
+		c.Windows[p] = core.WindowUsage{Start: p.Window(at).Start.Unix(), Used: n + int64(p)}
 	}
 	c.LastUsedAt, c.DeniedOmitted = noon.Add(time.Duration(n)), denied
 	return c
@@ -52,7 +52,7 @@ func importCounters(e *env) {
 	for round, want := range [][]core.Counter{
 		{windowed(core.MaxLimit-3, 0), windowed(3, 17), idle, windowed(0, 1<<31)},
 		{windowed(5, 0), {}, windowed(8, 2), {LastUsedAt: noon}},
-		{{}, windowed(1, 1), {}, tallied(5, noon)},
+		{{}, windowed(1, 1), {}, usedCounter(5, noon)},
 	} {
 		e.setCounters(ids, want...)
 		for i, id := range ids {
@@ -79,12 +79,12 @@ func importCountersDecide(e *env) {
 	for _, k := range keys {
 		c := limit(request(k, noon), core.Day, 10)
 		e.denied(limit(c, core.Day, 0))
-		e.setCounters([]core.CounterID{c.Counter()}, tallied(9, noon))
+		e.setCounters([]core.CounterID{c.Counter()}, usedCounter(9, noon))
 		e.same("Consume", core.Usage{Window: core.Day.Window(noon), Used: 10}, e.allowed(c))
 		e.denied(c)
-		e.setCounters([]core.CounterID{c.Counter()}, tallied(4, noon.Add(time.Hour)))
+		e.setCounters([]core.CounterID{c.Counter()}, usedCounter(4, noon.Add(time.Hour)))
 		e.same("Consume", core.Usage{Window: core.Day.Window(noon), Used: 5}, e.allowed(c))
-		e.setCounters([]core.CounterID{c.Counter()}, tallied(4, noon.AddDate(0, 0, 1)))
+		e.setCounters([]core.CounterID{c.Counter()}, usedCounter(4, noon.AddDate(0, 0, 1)))
 		e.same("Consume", core.Usage{Window: core.Day.Window(noon.AddDate(0, 0, 1)), Used: 5}, e.allowed(c))
 	}
 	e.reopen()
@@ -123,7 +123,7 @@ func importCountersNotThere(e *env) {
 		e.Helper()
 		counters := make([]core.Counter, len(ids))
 		for i := range counters {
-			counters[i] = tallied(5, noon)
+			counters[i] = usedCounter(5, noon)
 		}
 		e.isErr("SetCounters of "+what, e.importer().SetCounters(e.ctx, ids, counters), want)
 	}
@@ -132,7 +132,7 @@ func importCountersNotThere(e *env) {
 	refused("a user that never was", core.ErrUserNotFound, user2)
 	refused("a key of no account", core.ErrKeyNotFound, core.CounterID{Account: "acct_missing", KeyID: "key_1"})
 	refused("a user of no account", core.ErrUserNotFound, core.CounterID{Account: "acct_missing", UserID: 1})
-	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, tallied(5, noon), tallied(6, noon))
+	e.setCounters([]core.CounterID{keyCounter(k), userCounter(k)}, usedCounter(5, noon), usedCounter(6, noon))
 	e.deleteUsers(account, 1)
 	refused("a deleted key", core.ErrKeyNotFound, keyCounter(k))
 	refused("a deleted user", core.ErrUserNotFound, userCounter(k))
@@ -153,7 +153,7 @@ func importCountersBesideCounting(e *env) {
 	e.parallel(callers+1, func(i int) {
 		if i == callers {
 			<-half
-			if err := im.SetCounters(e.ctx, []core.CounterID{keyCounter(k)}, []core.Counter{tallied(high, noon)}); err != nil {
+			if err := im.SetCounters(e.ctx, []core.CounterID{keyCounter(k)}, []core.Counter{usedCounter(high, noon)}); err != nil {
 				e.Errorf("SetCounters: %v", err)
 			}
 			close(set)
@@ -169,10 +169,10 @@ func importCountersBesideCounting(e *env) {
 			}
 		}
 	})
-	used := e.counter(keyCounter(k)).Tallies
-	for p, tally := range used {
-		if tally.Used < high || tally.Used > high+calls.Load() || tally.Used != used[0].Used {
-			e.Errorf("usage in the %v: got %d, want the same in each period, %d and up to %d more", core.Period(p), tally.Used, high, calls.Load())
+	used := e.counter(keyCounter(k)).Windows
+	for p, w := range used {
+		if w.Used < high || w.Used > high+calls.Load() || w.Used != used[0].Used {
+			e.Errorf("usage in the %v: got %d, want the same in each period, %d and up to %d more", core.Period(p), w.Used, high, calls.Load())
 		}
 	}
 	if got := e.historyTotal(keyCounter(k)); int64(got) != calls.Load() {
@@ -183,7 +183,7 @@ func importCountersBesideCounting(e *env) {
 	e.same("the account after reopening", before, e.snapshot(k.AccountID))
 }
 
-// closed reports whether a channel is.
+// closed reports whether a channel is closed.
 func closed(ch <-chan struct{}) bool {
 	select {
 	case <-ch:
@@ -202,7 +202,7 @@ func importClosed(e *env) {
 	e.isErr("CounterDays", err, core.ErrUnavailable)
 	e.isErr("SetDays", im.SetDays(e.ctx, keyCounter(k), someDays(1, false)), core.ErrUnavailable)
 	e.isErr("AppendHistory", im.AppendHistory(e.ctx, k.AccountID, []core.Entry{entry(k, 2)}, forever), core.ErrUnavailable)
-	e.isErr("SetCounters", im.SetCounters(e.ctx, []core.CounterID{keyCounter(k)}, []core.Counter{tallied(3, noon)}), core.ErrUnavailable)
+	e.isErr("SetCounters", im.SetCounters(e.ctx, []core.CounterID{keyCounter(k)}, []core.Counter{usedCounter(3, noon)}), core.ErrUnavailable)
 	e.Store = e.Reopen(e)
 	e.wantHistory(keyCounter(k), time.Time{}, "/1")
 	e.same("counter", core.Counter{}, e.counter(keyCounter(k)))

@@ -13,7 +13,7 @@ func importMovedKey(e *env) {
 	account := k.AccountID
 	e.put(newUser(account, "second user"), newUser(account, "third user"))
 	e.append(account, entry(k, 1))
-	e.setCounters([]core.CounterID{keyCounter(k)}, tallied(7, noon))
+	e.setCounters([]core.CounterID{keyCounter(k)}, usedCounter(7, noon))
 	for i, user := range []int64{2, 3, 1} {
 		k.UserID = user
 		e.put(k)
@@ -26,7 +26,7 @@ func importMovedKey(e *env) {
 		e.wantHistory(of(1), time.Time{}, "/23", "/22", "/1")
 		e.wantHistory(of(2), time.Time{}, "/3", "/2")
 		e.wantHistory(of(3), time.Time{}, "/13", "/12")
-		e.same("counter of the key", tallied(7, noon), e.counter(keyCounter(k)))
+		e.same("counter of the key", usedCounter(7, noon), e.counter(keyCounter(k)))
 	}
 	check()
 	e.deleteUsers(account, 3)
@@ -59,8 +59,7 @@ func importNumbers(e *env) {
 	e.wantKeys(account, core.KeyFilter{}, "key_2", "key_next")
 }
 
-// importPutAgain deletes and puts again the same things a few times, with and without
-// opening the store in between.
+// importPutAgain deletes and puts the same resources several times, with and without reopening.
 func importPutAgain(e *env) {
 	keys := e.user1("key_1", "key_2")
 	account, k, other := keys[0].AccountID, *keys[0], *keys[1]
@@ -71,7 +70,7 @@ func importPutAgain(e *env) {
 		e.append(account, entry(&k, 1), entry(&other, 2))
 		e.append(account, entry(&k, 3))
 		e.allowed(endpoint(request(&k, noon), "/4"))
-		e.setCounters([]core.CounterID{keyCounter(&k), userCounter(&k)}, tallied(20, noon), tallied(30, noon))
+		e.setCounters([]core.CounterID{keyCounter(&k), userCounter(&k)}, usedCounter(20, noon), usedCounter(30, noon))
 		e.wantHistory(keyCounter(&k), time.Time{}, "/4", "/3", "/1")
 		e.wantHistory(userCounter(&k), time.Time{}, "/4", "/3", "/2", "/1")
 		if round%3 == 1 {
@@ -108,12 +107,12 @@ func importPutAgain(e *env) {
 	e.noKey(account, k.ID, 1)
 }
 
-// importNumberAtOnce gives the number of a key to another one in the transaction that deletes
-// it.
+// importNumberAtOnce gives the number of a key to another key in the transaction that deletes the
+// first.
 func importNumberAtOnce(e *env) {
 	k := e.user1("key_m")[0]
 	account := k.AccountID
-	for i, id := range []string{"key_a", "key_z"} { // before and after it by name
+	for i, id := range []string{"key_a", "key_z"} { // sorted before and after the first key
 		e.allowed(request(k, noon))
 		next := newKey(account, id, 1, "plan_1")
 		next.Seq = k.Seq
@@ -132,8 +131,8 @@ func importNumberAtOnce(e *env) {
 	}
 }
 
-// importPutAgainMoved puts a key again that had been with other users before it was deleted,
-// and moves it there again.
+// importPutAgainMoved deletes a key that has had several users, puts it again, and moves it to them
+// again.
 func importPutAgainMoved(e *env) {
 	k := e.user1("key_1")[0]
 	account := k.AccountID
@@ -166,7 +165,7 @@ func importPutAgainMoved(e *env) {
 	}
 }
 
-// putAgainEmpty fails unless keys of the user 1 are as if they were new.
+// putAgainEmpty fails unless the keys of the user 1 are unused.
 func (e *env) putAgainEmpty(when string, keys ...*core.Key) {
 	e.Helper()
 	for _, k := range keys {

@@ -12,13 +12,13 @@ var keyCases = []testCase{
 	{name: "key/read back", run: keyReadBack,
 		promise: "strings, numbers and compact JSON of a key come back as they went in, times as the same instant in UTC"},
 	{name: "key/replace", run: keyReplace,
-		promise: "PutKey stores a key in place of the one with its ID, members that are empty now included"},
+		promise: "PutKey stores a key in place of the one with its ID, and clears members that are now empty"},
 	{name: "key/list", run: keyList,
-		promise: "Keys lists the keys by Seq, which grows with every new key and is never given again"},
+		promise: "Keys lists the keys by Seq, which grows with every new key and is never reused"},
 	{name: "key/filter", run: keyFilter,
 		promise: "KeyFilter selects the keys that match every member that is set"},
 	{name: "key/filter after changes", run: keyFilterAfterChanges,
-		promise: "KeyFilter selects by what a key is now: its user, plan and status may change"},
+		promise: "KeyFilter selects by the current user, plan and status of a key"},
 }
 
 func keyReadBack(e *env) {
@@ -46,8 +46,7 @@ func keyReadBack(e *env) {
 	}
 }
 
-// wantKey fails unless the key is stored: read alone, by each digest, in a
-// transaction and in the list.
+// wantKey fails unless the key is stored: by id, by each digest, in a transaction and in the list.
 func (e *env) wantKey(want *core.Key) {
 	e.Helper()
 	got, err := e.Store.Key(e.ctx, want.AccountID, want.ID)
@@ -72,7 +71,7 @@ func (e *env) wantKey(want *core.Key) {
 	e.Errorf("key %s is not in the list", want.ID)
 }
 
-// noKey fails unless a key is gone, with the first n values that it had.
+// noKey fails unless a key is deleted, with its first n values.
 func (e *env) noKey(account, id string, n int) {
 	e.Helper()
 	_, err := e.Store.Key(e.ctx, account, id)
@@ -111,7 +110,7 @@ func keyList(e *env) {
 	e.put(newUser(account, "user"))
 	var want []string
 	var last int64
-	for i := range 12 { // neither ID nor time follows the order of creation
+	for i := range 12 { // not in the order of ids or times
 		k := newKey(account, fmt.Sprintf("key_%d", 100-i*7%12), 1, "plan_x")
 		k.CreatedAt = noon.Add(-time.Duration(i) * time.Hour)
 		e.put(k)
@@ -138,8 +137,8 @@ func keyList(e *env) {
 	e.wantKeys(account, core.KeyFilter{}, k.ID)
 }
 
-// keyFilters lists every combination of members, with values that match and one
-// that does not.
+// keyFilters returns every combination of members, each with values that match and one that does
+// not.
 func keyFilters() []core.KeyFilter {
 	var fs []core.KeyFilter
 	for _, user := range []int64{0, 1, 2, 10, 99} {
@@ -152,8 +151,8 @@ func keyFilters() []core.KeyFilter {
 	return fs
 }
 
-// wantFiltered fails unless every filter selects from the keys, given in order, as
-// the contract says.
+// wantFiltered fails unless every filter selects from the keys, given in order, as the contract
+// says.
 func (e *env) wantFiltered(account string, keys []*core.Key) {
 	e.Helper()
 	for _, f := range keyFilters() {
@@ -168,8 +167,8 @@ func (e *env) wantFiltered(account string, keys []*core.Key) {
 	}
 }
 
-// mixedKeys stores ten users and a key for every combination of user, plan and
-// status, some twice.
+// mixedKeys stores ten users and a key for every combination of user, plan and status, some of them
+// twice.
 func (e *env) mixedKeys(account string) (keys []*core.Key) {
 	e.Helper()
 	for range 10 {

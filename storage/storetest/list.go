@@ -8,18 +8,17 @@ import (
 
 var listCases = []testCase{
 	{name: "list/large", run: listLarge,
-		promise: "lists of thousands come in the order of creation with the total that matches, whatever was deleted and added"},
+		promise: "lists of thousands are in the order of creation with the right total, after any deletions and creations"},
 	{name: "list/filtered large", run: listFilteredLarge,
-		promise: "filtered lists of thousands come in the order of creation with the total that matches, whatever was deleted, changed and added"},
+		promise: "filtered lists of thousands are in the order of creation with the right total, after any deletions, changes and creations"},
 }
 
-// large is how many resources there are at first: more than an index is likely to
-// keep in one piece.
+// large is the initial number of resources: more than one node of an index is likely to hold.
 const large = 3300
 
-// holed reports whether the ith of many resources is to be deleted: the first, the
-// last, single ones, and a long run.
-func holed(i int) bool {
+// deleted reports whether the ith of many resources is to be deleted: the first, the last, single
+// ones, and a long run.
+func deleted(i int) bool {
 	return i == 0 || i == large-1 || i%7 == 3 || i >= 900 && i < 2100 || i >= 2555 && i <= 2561
 }
 
@@ -34,7 +33,7 @@ func listLarge(e *env) {
 	e.wantUsers(account, core.UserFilter{}, users...)
 	e.wantKeys(account, core.KeyFilter{}, names...)
 
-	users, names = e.punch(account, keys)
+	users, names = e.deleteMany(account, keys)
 	e.wantUsers(account, core.UserFilter{}, users...)
 	e.wantKeys(account, core.KeyFilter{}, names...)
 	for range 3 {
@@ -50,13 +49,13 @@ func listLarge(e *env) {
 	e.wantUsers(account, core.UserFilter{Email: "USER500@example.com"}, keys[499].UserID)
 }
 
-// punch deletes the users that are to be deleted with their keys, many in a
-// transaction, and returns the ids that are left.
-func (e *env) punch(account string, keys []*core.Key) (users []int64, names []string) {
+// deleteMany deletes the users for which deleted is true, with their keys, many in one transaction.
+// It returns the remaining ids.
+func (e *env) deleteMany(account string, keys []*core.Key) (users []int64, names []string) {
 	e.Helper()
 	var gone []int64
 	for i, k := range keys {
-		if holed(i) {
+		if deleted(i) {
 			gone = append(gone, k.UserID)
 			continue
 		}
@@ -75,12 +74,12 @@ func (e *env) punch(account string, keys []*core.Key) (users []int64, names []st
 	return users, names
 }
 
-// listFilteredLarge moves keys between plans and users, far apart and many.
+// listFilteredLarge moves many keys between plans and users.
 func listFilteredLarge(e *env) {
 	account := e.account()
 	pl, keys := Fill(e, e.Store, account, large)
 	collector := keys[0].UserID
-	for i, k := range keys { // every fifth moves to the first user, every third to another plan
+	for i, k := range keys { // every fifth key moves to the first user, every third to another plan
 		if i%5 == 0 {
 			k.UserID = collector
 		}
@@ -102,7 +101,7 @@ func listFilteredLarge(e *env) {
 
 	var gone, left []*core.Key
 	for i, k := range keys {
-		if holed(i) {
+		if deleted(i) {
 			gone = append(gone, k)
 		} else {
 			left = append(left, k)
@@ -124,8 +123,7 @@ func listFilteredLarge(e *env) {
 	e.wantLarge(account, collector, pl.ID, append(left, k))
 }
 
-// wantLarge fails unless the filters select from the keys, in order, what they
-// must.
+// wantLarge fails unless the filters select the right keys, in order.
 func (e *env) wantLarge(account string, collector int64, plan string, keys []*core.Key) {
 	e.Helper()
 	filters := []core.KeyFilter{{}, {UserID: collector}, {PlanID: &plan}, {PlanID: new("plan_third")},

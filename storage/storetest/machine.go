@@ -14,17 +14,17 @@ import (
 
 var machineCases = []testCase{
 	{name: "machine", run: machineRuns, own: true,
-		promise: "whatever is asked of a store in whatever order, it answers what the reference store answers"},
+		promise: "for random operations in random order, the store answers as the reference store does"},
 }
 
-// machine runs random operations on the store under test and on the model, and
-// compares every answer.
+// machine runs random operations on the store under test and on the model, and compares every
+// result.
 type machine struct {
 	e        *env
 	model    *memstore.Store
 	accounts []string
 
-	now, latest time.Time // of the fake clock
+	now, latest time.Time // of the simulated clock
 	floor       time.Time // the clock steps back no further
 	steppedBack bool
 
@@ -32,18 +32,17 @@ type machine struct {
 	digests []core.Digest
 	counted map[string]time.Time // when a request was counted, by key and request id
 	named   []core.Consumption   // those requests
-	renewed map[string]bool      // keys that were put again: their ids may be remembered or not
+	renewed map[string]bool      // keys that were put again: their request ids may be remembered or not
 	serial  int
-	checks  int // how often the stores were compared
+	checks  int // number of comparisons of the stores
 }
 
-// keyRef names a key and the values that it was given.
+// keyRef is a key and the number of values that it was given.
 type keyRef struct {
 	account, id string
 	values      int
 }
 
-// machineRuns runs many machines.
 func machineRuns(e *env) { runMachines(e, (*machine).actions) }
 
 // runMachines runs many machines, one after the other on the same two stores.
@@ -56,7 +55,7 @@ func runMachines(e *env, actions func(*machine) map[string]func(*rapid.T)) {
 		for range 2 {
 			m.createAccount(t)
 		}
-		for range 10 { // something to work with
+		for range 10 { // initial resources
 			m.update(t)
 		}
 		m.change(t)
@@ -69,19 +68,19 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":        m.check,
 		"change":  m.change,
-		"replace": m.change, // to be drawn more often
+		"replace": m.change, // drawn more often than the others
 		"consume": m.consume,
 		"flood":   m.flood,
 		"again":   m.again,
 		"clock":   m.clock,
-		"look":    m.look,
+		"look":    m.compareReads,
 		"owner":   m.ownerKey,
 		"reopen":  m.reopen,
 	}
 }
 
-// both asks both stores and fails unless they answer the same. It returns the
-// answer of the model.
+// both runs an operation on both stores and fails unless the results are equal. It returns the
+// result of the model.
 func (m *machine) both(t *rapid.T, what string, ask func(core.Store) (any, error)) (any, error) {
 	want, wantErr := ask(m.model)
 	got, gotErr := ask(m.e.Store)
@@ -94,10 +93,10 @@ func (m *machine) both(t *rapid.T, what string, ask func(core.Store) (any, error
 	return want, wantErr
 }
 
-// fault returns what of an error must be the same in both stores.
+// fault returns the part of an error that must be equal in both stores.
 func fault(err error) string {
 	for _, known := range []error{core.ErrAccountNotFound, core.ErrAccountExists, core.ErrOwnerKeyNotFound, core.ErrOwnerKeyExists,
-		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrUnavailable, errGivenUp} {
+		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrUnavailable, errAborted} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
@@ -105,7 +104,7 @@ func fault(err error) string {
 	return fmt.Sprint(err)
 }
 
-// list is a page and its total, to be compared as one.
+// list is a page and its total.
 type list[T any] struct {
 	Page  []T
 	Total int
@@ -113,15 +112,15 @@ type list[T any] struct {
 
 func listed[T any](page []T, total int, err error) (any, error) { return list[T]{page, total}, err }
 
-// account draws one of the accounts.
+// account draws an account.
 func (m *machine) account(t *rapid.T) string { return rapid.SampledFrom(m.accounts).Draw(t, "account") }
 
-// anyAccount lists the accounts, and now and then one that is missing.
+// anyAccount draws an account, sometimes a missing one.
 func (m *machine) anyAccount() []string {
 	return append(slices.Repeat(m.accounts, 4), "acct_missing")
 }
 
-// next returns a name that was not used before.
+// next returns an unused name.
 func (m *machine) next(prefix string) string {
 	m.serial++
 	return fmt.Sprintf("%s%d", prefix, m.serial)
@@ -134,7 +133,7 @@ func (m *machine) createAccount(t *rapid.T) {
 	m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
 }
 
-// check compares what an account has as a whole, after each step another one.
+// check compares the whole of one account, after each step another account.
 func (m *machine) check(t *rapid.T) {
 	m.checks++
 	page := core.Page{Number: 1, Size: 100}
@@ -148,16 +147,16 @@ func (m *machine) check(t *rapid.T) {
 	})
 	m.both(t, "Counters", func(s core.Store) (any, error) {
 		cs, err := s.Counters(m.e.ctx, m.counters())
-		for i, c := range cs { // without what a counter remembers for itself
-			cs[i] = core.Counter{Tallies: c.Tallies, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+		for i, c := range cs { // without the unexported members
+			cs[i] = core.Counter{Windows: c.Windows, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
 		}
 		return cs, err
 	})
 	m.checkDays(t, account)
 }
 
-// checkDays compares the days of the account, and in turn those of a user, a plan or a key:
-// the last ones, or one of them.
+// checkDays compares the days of the account, then of a user, a plan or a key: the latest days, or
+// one of them.
 func (m *machine) checkDays(t *rapid.T, account string) {
 	last := core.DateOf(m.latest)
 	first := last - 4
@@ -165,20 +164,20 @@ func (m *machine) checkDays(t *rapid.T, account string) {
 		last -= core.Date(m.checks % 8 / 4)
 		first = last
 	}
-	some := []core.DaysOf{{Account: account, UserID: 1}, {Account: account, UserID: 2}, {Account: account, PlanID: "plan_1"}}
-	m.bothDays(t, core.DaysOf{Account: account}, first, last)
+	some := []core.DaysFilter{{Account: account, UserID: 1}, {Account: account, UserID: 2}, {Account: account, PlanID: "plan_1"}}
+	m.bothDays(t, core.DaysFilter{Account: account}, first, last)
 	m.bothDays(t, some[m.checks%len(some)], first, last)
 	if n := len(m.keys); n > 0 {
 		k := m.keys[max(0, n-1-m.checks%5)]
-		m.bothDays(t, core.DaysOf{Account: k.account, KeyID: k.id}, first, last)
+		m.bothDays(t, core.DaysFilter{Account: k.account, KeyID: k.id}, first, last)
 	}
 }
 
-func (m *machine) bothDays(t *rapid.T, of core.DaysOf, first, last core.Date) {
+func (m *machine) bothDays(t *rapid.T, of core.DaysFilter, first, last core.Date) {
 	m.both(t, fmt.Sprintf("Days of %+v", of), func(s core.Store) (any, error) { return s.Days(m.e.ctx, of, first, last) })
 }
 
-// counters lists the counters of every key and user that may ever have been.
+// counters returns the ids of the counters of every key and user that ever existed.
 func (m *machine) counters() (ids []core.CounterID) {
 	for _, k := range m.keys {
 		ids = append(ids, core.CounterID{Account: k.account, KeyID: k.id})
@@ -191,7 +190,7 @@ func (m *machine) counters() (ids []core.CounterID) {
 	return ids
 }
 
-// clock moves the clock, mostly forwards.
+// clock moves the clock, mostly forward.
 func (m *machine) clock(t *rapid.T) {
 	by := rapid.SampledFrom([]time.Duration{time.Nanosecond, time.Second, time.Hour, 23 * time.Hour, 8 * 24 * time.Hour,
 		32 * 24 * time.Hour, 400 * 24 * time.Hour, -time.Second, -25 * time.Hour, -40 * 24 * time.Hour}).Draw(t, "by")
@@ -209,9 +208,8 @@ func (m *machine) setClock(now time.Time) {
 	m.steppedBack = m.steppedBack || m.now.Before(m.latest)
 }
 
-// reopen opens both stores again, not too often. A store may or may not remember
-// how many denials there were in a second that is over then, so that the clock
-// never returns to it.
+// reopen reopens both stores, not too often. A store may or may not keep the number of denials in a
+// past second, so the clock never returns to such a second.
 func (m *machine) reopen(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "rarely") != 0 {
 		t.SkipNow()
@@ -225,7 +223,7 @@ func (m *machine) reopen(t *rapid.T) {
 	}
 }
 
-// ownerKey creates, changes or fails to change an owner's key.
+// ownerKey creates or updates an owner's key, or makes such a call fail.
 func (m *machine) ownerKey(t *rapid.T) {
 	account := rapid.SampledFrom(m.anyAccount()).Draw(t, "account")
 	id := rapid.SampledFrom([]string{"okey_1", "okey_2", "okey_3"}).Draw(t, "id")
@@ -241,7 +239,7 @@ func (m *machine) ownerKey(t *rapid.T) {
 		})
 	case "give up":
 		m.both(t, "UpdateOwnerKey", func(s core.Store) (any, error) {
-			return s.UpdateOwnerKey(m.e.ctx, account, id, func(k *core.OwnerKey) error { k.Name = "given up"; return errGivenUp })
+			return s.UpdateOwnerKey(m.e.ctx, account, id, func(k *core.OwnerKey) error { k.Name = "given up"; return errAborted })
 		})
 	}
 	m.both(t, "OwnerKeys", func(s core.Store) (any, error) {

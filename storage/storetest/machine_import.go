@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// importMachine is the machine with what an importer can do beside.
+// importMachine is the machine with the operations of an importer.
 func importMachine(e *env) {
 	e.importer()
 	runMachines(e, func(m *machine) map[string]func(*rapid.T) {
@@ -35,7 +35,7 @@ func (m *machine) appendHistory(t *rapid.T) {
 	})
 }
 
-// setCounters sets a few counters, some of what may be gone.
+// setCounters sets a few counters, some of deleted keys and users.
 func (m *machine) setCounters(t *rapid.T) {
 	for range rapid.IntRange(1, 3).Draw(t, "counters") {
 		id := rapid.SampledFrom(m.counters()).Draw(t, "counter")
@@ -49,14 +49,14 @@ func (m *machine) setCounters(t *rapid.T) {
 	}
 }
 
-// setDays sets the days of a counter, some of what may be gone.
+// setDays sets the days of a counter, sometimes of a deleted key or user.
 func (m *machine) setDays(t *rapid.T) {
 	id := rapid.SampledFrom(m.counters()).Draw(t, "counter")
 	counters, err := m.model.Counters(m.e.ctx, []core.CounterID{id})
 	m.e.ok("Counters", err)
-	last, began := core.DateOf(m.latest), counters[0].Tallies[core.Day].Start != 0
+	last, began := core.DateOf(m.latest), counters[0].Windows[core.Day].Start != 0
 	if began {
-		last = counters[0].Tallies[core.Day].Date()
+		last = counters[0].Windows[core.Day].Date()
 	}
 	var list []core.CounterDay
 	for _, ago := range []core.Date{150, 100, 2, 1, 0} {
@@ -81,7 +81,7 @@ func (m *machine) setDays(t *rapid.T) {
 	m.both(t, "CounterDays", func(s core.Store) (any, error) { return s.(core.Importer).CounterDays(m.e.ctx, id) })
 }
 
-// putAgain deletes a key and puts it again, or its user with all of its keys.
+// putAgain deletes a key, or a user with all its keys, and puts it again.
 func (m *machine) putAgain(t *rapid.T) {
 	k := m.aKey(t)
 	m.renewed[k.AccountID+k.ID] = true

@@ -10,15 +10,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// errGivenUp ends transactions that are to change nothing.
-var errGivenUp = errors.New("given up")
+// errAborted ends transactions that must change nothing.
+var errAborted = errors.New("given up")
 
-// step is one call of a transaction. It makes anew what it gives to the store, so
-// that it can be run any number of times, on both stores.
+// step is one call of a transaction. It creates new arguments for each run, so that it can run any
+// number of times, on both stores.
 type step func(core.Tx) (any, error)
 
-// drawing collects the steps of one transaction. Each thing is written once.
-type drawing struct {
+// txPlan collects the steps of one transaction. Each resource is written at most once.
+type txPlan struct {
 	*machine
 	t       *rapid.T
 	account string
@@ -27,7 +27,7 @@ type drawing struct {
 	touched map[string]bool
 }
 
-// change runs a transaction and looks for what it changed wherever that is found.
+// change runs a transaction and compares its changes in every view of them.
 func (m *machine) change(t *rapid.T) {
 	d := m.update(t)
 	page := core.Page{Number: 1, Size: 100}
@@ -48,10 +48,10 @@ func (m *machine) change(t *rapid.T) {
 	}
 }
 
-// update runs a transaction of a few reads and then a few writes, which sometimes
-// gives up at its end.
-func (m *machine) update(t *rapid.T) *drawing {
-	d := &drawing{machine: m, t: t, account: m.account(t), touched: map[string]bool{}}
+// update runs a transaction of a few reads and then a few writes. Some transactions fail at their
+// end.
+func (m *machine) update(t *rapid.T) *txPlan {
+	d := &txPlan{machine: m, t: t, account: m.account(t), touched: map[string]bool{}}
 	for range rapid.IntRange(1, 4).Draw(t, "writes") {
 		switch rapid.IntRange(0, 11).Draw(t, "write") {
 		case 0, 1, 2:
@@ -81,7 +81,7 @@ func (m *machine) update(t *rapid.T) *drawing {
 				answers = append(answers, answer)
 			}
 			if giveUp {
-				return errGivenUp
+				return errAborted
 			}
 			return nil
 		})
@@ -90,9 +90,8 @@ func (m *machine) update(t *rapid.T) *drawing {
 	return d
 }
 
-// touch reports whether a thing may still be written in this transaction, and
-// notes it.
-func (d *drawing) touch(format string, args ...any) bool {
+// touch reports whether this transaction has not yet written a resource, and marks it as written.
+func (d *txPlan) touch(format string, args ...any) bool {
 	name := fmt.Sprintf(format, args...)
 	if d.touched[name] {
 		return false
@@ -101,26 +100,26 @@ func (d *drawing) touch(format string, args ...any) bool {
 	return true
 }
 
-func (d *drawing) read(do step)  { d.reads = append(d.reads, do) }
-func (d *drawing) write(do step) { d.writes = append(d.writes, do) }
+func (d *txPlan) read(do step)  { d.reads = append(d.reads, do) }
+func (d *txPlan) write(do step) { d.writes = append(d.writes, do) }
 
-// usersNow, plansNow and keysNow list what the account has now.
-func (d *drawing) usersNow() []*core.User {
+// usersNow, plansNow and keysNow return the current resources of the account.
+func (d *txPlan) usersNow() []*core.User {
 	us, _, _ := d.model.Users(d.e.ctx, d.account, core.UserFilter{}, core.Page{Number: 1, Size: 1000})
 	return us
 }
 
-func (d *drawing) plansNow() []*core.Plan {
+func (d *txPlan) plansNow() []*core.Plan {
 	ps, _, _ := d.model.Plans(d.e.ctx, d.account, core.Page{Number: 1, Size: 1000})
 	return ps
 }
 
-func (d *drawing) keysNow() []*core.Key {
+func (d *txPlan) keysNow() []*core.Key {
 	ks, _, _ := d.model.Keys(d.e.ctx, d.account, core.KeyFilter{}, core.Page{Number: 1, Size: 1000})
 	return ks
 }
 
-// planID draws the ID of a plan, "" or one that is not there.
+// planID draws the id of a plan, "" or a missing id.
 func (m *machine) planID(t *rapid.T, account string) string {
 	ids := []string{"", "plan_missing"}
 	ps, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})
@@ -130,12 +129,12 @@ func (m *machine) planID(t *rapid.T, account string) string {
 	return rapid.SampledFrom(ids).Draw(t, "plan")
 }
 
-// emails are few, so that they clash.
+// emails is short, so that users clash.
 var emails = []string{"", "a@example.com", "A@Example.com", "ä@example.com", "Ä@EXAMPLE.com", "b@example.com"}
 
-// putUser writes a new or a known user. Of one transaction only one user is
-// written: what it does to the email of another one is not promised.
-func (d *drawing) putUser() {
+// putUser writes a new or an existing user. It writes at most one user in a transaction: the
+// contract leaves open how a second user affects the email of the first.
+func (d *txPlan) putUser() {
 	if !d.touch("a user") {
 		return
 	}
@@ -161,7 +160,7 @@ func (d *drawing) putUser() {
 	})
 }
 
-func (d *drawing) putPlan() {
+func (d *txPlan) putPlan() {
 	p := *newPlan(d.account, "")
 	if known := d.plansNow(); len(known) > 0 && rapid.Bool().Draw(d.t, "known") {
 		old := rapid.SampledFrom(known).Draw(d.t, "plan")
@@ -183,8 +182,8 @@ func (d *drawing) putPlan() {
 	})
 }
 
-// putKey writes a new key, or a known one with another user, plan, status or value.
-func (d *drawing) putKey() {
+// putKey writes a new key, or an existing one with another user, plan, status or value.
+func (d *txPlan) putKey() {
 	users := d.usersNow()
 	if len(users) == 0 || d.touched["the deletion of a user"] {
 		return
@@ -212,8 +211,8 @@ func (d *drawing) putKey() {
 	})
 }
 
-// keyRef draws a key that the account has, or a new one.
-func (d *drawing) keyRef() *keyRef {
+// keyRef draws a key of the account, or a new one.
+func (d *txPlan) keyRef() *keyRef {
 	if known := d.keysNow(); len(known) > 0 && rapid.IntRange(0, 2).Draw(d.t, "known") > 0 {
 		id := rapid.SampledFrom(known).Draw(d.t, "key").ID
 		for i := range d.keys {
@@ -226,9 +225,8 @@ func (d *drawing) keyRef() *keyRef {
 	return &d.keys[len(d.keys)-1]
 }
 
-// regenerate sometimes gives a key its next value, with or without keeping the
-// earlier ones.
-func (d *drawing) regenerate(ref *keyRef, k *core.Key) {
+// regenerate sometimes gives a key its next value, with or without its earlier ones.
+func (d *txPlan) regenerate(ref *keyRef, k *core.Key) {
 	if ref.values > 0 && rapid.IntRange(0, 2).Draw(d.t, "regenerate") > 0 {
 		return
 	}
@@ -243,9 +241,8 @@ func (d *drawing) regenerate(ref *keyRef, k *core.Key) {
 	}
 }
 
-// deleteUser deletes a user, unless the transaction writes a key: it could be one
-// of its.
-func (d *drawing) deleteUser() {
+// deleteUser deletes a user, unless the transaction writes a key, which could belong to that user.
+func (d *txPlan) deleteUser() {
 	known := d.usersNow()
 	if len(known) == 0 || d.writesKeys() || !d.touch("a user") {
 		return
@@ -255,7 +252,7 @@ func (d *drawing) deleteUser() {
 	d.write(func(tx core.Tx) (any, error) { return nil, tx.DeleteUser(id) })
 }
 
-func (d *drawing) writesKeys() bool {
+func (d *txPlan) writesKeys() bool {
 	for _, k := range d.keys {
 		if d.touched["key "+k.id] {
 			return true
@@ -264,7 +261,7 @@ func (d *drawing) writesKeys() bool {
 	return false
 }
 
-func (d *drawing) deletePlan() {
+func (d *txPlan) deletePlan() {
 	known := d.plansNow()
 	if len(known) == 0 {
 		return
@@ -279,7 +276,7 @@ func (d *drawing) deletePlan() {
 	d.write(func(tx core.Tx) (any, error) { return nil, tx.DeletePlan(id) })
 }
 
-func (d *drawing) deleteKey() {
+func (d *txPlan) deleteKey() {
 	known := d.keysNow()
 	if len(known) == 0 || d.touched["the deletion of a user"] {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// aKey draws a key that an account has, or skips the action.
+// aKey draws a key of an account, or skips the action.
 func (m *machine) aKey(t *rapid.T) *core.Key {
 	account := m.account(t)
 	ks, _, _ := m.model.Keys(m.e.ctx, account, core.KeyFilter{}, core.Page{Number: 1, Size: 1000})
@@ -27,18 +27,18 @@ func (m *machine) consume(t *rapid.T) {
 		c = cost(c, rapid.SampledFrom([]int64{0, 1, 1, 1, 2, 5}).Draw(t, "cost"))
 		c = under(c, rapid.SampledFrom([]string{"plan_1", "plan_2"}).Draw(t, "plan"),
 			rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.Int64Range(1, 12).Draw(t, "limit"))
-		m.ask(t, m.called(t, c))
+		m.request(t, m.called(t, c))
 	}
 }
 
-// called gives some requests an id, often one that the key had before.
+// called gives some requests an id, often an earlier one of the key.
 func (m *machine) called(t *rapid.T, c core.Consumption) core.Consumption {
 	c.RequestID = rapid.SampledFrom([]string{"", "", "id 1", "id 2", "ID 1", "id 3"}).Draw(t, "request id")
 	return m.unlessUnsure(c)
 }
 
-// unlessUnsure returns the request, without its id where a store may remember it or
-// not, because the clock has stepped back or the key was put again.
+// unlessUnsure returns the request. It removes the id if a store may or may not remember it: after
+// a step back of the clock, or if the key was put again.
 func (m *machine) unlessUnsure(c core.Consumption) core.Consumption {
 	first, known := m.counted[c.Account+c.KeyID+c.RequestID]
 	later := c
@@ -49,8 +49,7 @@ func (m *machine) unlessUnsure(c core.Consumption) core.Consumption {
 	return c
 }
 
-// again makes a request once more, a while after it was counted, now and then when
-// its key is gone.
+// again repeats a request some time after it was counted, sometimes after its key was deleted.
 func (m *machine) again(t *rapid.T) {
 	if len(m.named) == 0 {
 		t.SkipNow()
@@ -66,11 +65,11 @@ func (m *machine) again(t *rapid.T) {
 		c.KeySeq, c.UserID, c.Entry.UserID, c.Shared = k.Seq, k.UserID, k.UserID, k.PlanID == ""
 	}
 	c.Entry.At = m.now
-	m.ask(t, m.unlessUnsure(endpoint(c, "/again")))
+	m.request(t, m.unlessUnsure(endpoint(c, "/again")))
 }
 
-// flood makes as many requests in one second as may be thinned. Once one is denied
-// all are, so that it waits for their entries at the end.
+// flood makes so many requests in one second that some denials are omitted. After the first denial
+// all are denied, so flood waits for their entries only at the end.
 func (m *machine) flood(t *rapid.T) {
 	c := request(m.aKey(t), m.now)
 	c.Limit = rapid.Int64Range(1, 4).Draw(t, "limit")
@@ -82,39 +81,38 @@ func (m *machine) flood(t *rapid.T) {
 	m.awaitDenials(t, c)
 }
 
-// ask makes a request. When it was denied it waits for the entry, so that the order
-// of the history is known.
-func (m *machine) ask(t *rapid.T, c core.Consumption) {
+// request makes a request. After a denial it waits for the entry, so that the order of the history
+// is known.
+func (m *machine) request(t *rapid.T, c core.Consumption) {
 	if !m.consumeBoth(t, c) {
 		m.awaitDenials(t, c)
 	}
 }
 
-// consumeBoth makes a request and reports whether it is allowed.
+// consumeBoth makes a request to both stores and reports whether it is allowed.
 func (m *machine) consumeBoth(t *rapid.T, c core.Consumption) bool {
 	answer, err := m.both(t, "Consume", func(s core.Store) (any, error) {
 		given := c
 		return s.Consume(m.e.ctx, &given)
 	})
-	v := answer.(core.Verdict)
+	v := answer.(core.ConsumeResult)
 	if err != nil {
 		return false
 	}
-	if v.Allowed && v.First == nil && c.Cost > 0 && c.RequestID != "" {
+	if v.Allowed && v.FirstTerms == nil && c.Cost > 0 && c.RequestID != "" {
 		m.counted[c.Account+c.KeyID+c.RequestID] = c.Entry.At
 		m.named = append(m.named, c)
 	}
 	return v.Allowed
 }
 
-// awaitDenials waits until the requests with a key are in its history and in that
-// of its user.
+// awaitDenials waits until the requests with a key are in its history and in that of its user.
 func (m *machine) awaitDenials(t *rapid.T, c core.Consumption) {
 	m.await(t, core.CounterID{Account: c.Account, KeyID: c.KeyID})
 	m.await(t, core.CounterID{Account: c.Account, UserID: c.UserID})
 }
 
-// await waits until a history has as many entries as that of the model.
+// await waits until a history has as many entries as in the model.
 func (m *machine) await(t *rapid.T, of core.CounterID) {
 	total := func(s core.Store) int {
 		_, n, err := s.History(m.e.ctx, of, time.Time{}, core.Page{Number: 1, Size: 1})
@@ -124,13 +122,13 @@ func (m *machine) await(t *rapid.T, of core.CounterID) {
 		return n
 	}
 	want := total(m.model)
-	if !within(patience, func() bool { return total(m.e.Store) >= want }) {
-		t.Fatalf("history of %+v: got %d entries after %v, want %d", of, total(m.e.Store), patience, want)
+	if !within(waitTimeout, func() bool { return total(m.e.Store) >= want }) {
+		t.Fatalf("history of %+v: got %d entries after %v, want %d", of, total(m.e.Store), waitTimeout, want)
 	}
 }
 
-// look compares lists under random filters and pages, single things and histories.
-func (m *machine) look(t *rapid.T) {
+// compareReads compares lists under random filters and pages, single resources and histories.
+func (m *machine) compareReads(t *rapid.T) {
 	account := rapid.SampledFrom(m.anyAccount()).Draw(t, "account")
 	page := core.Page{Number: rapid.IntRange(1, 4).Draw(t, "page"), Size: rapid.SampledFrom([]int{1, 2, 3, 100}).Draw(t, "size")}
 	m.both(t, "Accounts", func(s core.Store) (any, error) { return listed(s.Accounts(m.e.ctx, page)) })
@@ -138,9 +136,9 @@ func (m *machine) look(t *rapid.T) {
 	m.both(t, "Account", func(s core.Store) (any, error) { return s.Account(m.e.ctx, account) })
 	of := rapid.SampledFrom(m.counters()).Draw(t, "days of")
 	last := core.DateOf(m.latest)
-	m.bothDays(t, core.DaysOf{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}, last-core.DaysKept+1, last)
-	m.bothDays(t, core.DaysOf{Account: account, PlanID: m.planID(t, account)}, last-core.DaysKept+1, last)
-	m.lookDrawn(t)
+	m.bothDays(t, core.DaysFilter{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID}, last-core.DaysKept+1, last)
+	m.bothDays(t, core.DaysFilter{Account: account, PlanID: m.planID(t, account)}, last-core.DaysKept+1, last)
+	m.comparePlanTotals(t)
 	for range 3 {
 		m.lookUsers(t, account, page)
 		m.lookPlans(t, account, page)
@@ -149,14 +147,14 @@ func (m *machine) look(t *rapid.T) {
 	}
 }
 
-// lookDrawn compares what has been drawn on each plan, mostly in the window that runs.
-func (m *machine) lookDrawn(t *rapid.T) {
+// comparePlanTotals compares the totals of each plan, mostly in the current window.
+func (m *machine) comparePlanTotals(t *rapid.T) {
 	period, n := rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.SampledFrom([]int{100, 100, 2, 1, 0}).Draw(t, "most")
 	at := m.now.Add(rapid.SampledFrom([]time.Duration{0, 0, 0, -24 * time.Hour, 24 * time.Hour}).Draw(t, "at"))
 	for _, account := range m.accounts {
 		plans, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})
 		for _, pl := range append(plans, newPlan(account, "plan_missing")) {
-			m.both(t, "Drawn", func(s core.Store) (any, error) { return s.Drawn(m.e.ctx, account, pl.ID, period, at, n) })
+			m.both(t, "PlanTotals", func(s core.Store) (any, error) { return s.PlanTotals(m.e.ctx, account, pl.ID, period, at, n) })
 		}
 	}
 }
@@ -172,8 +170,8 @@ func (m *machine) lookPlans(t *rapid.T, account string, page core.Page) {
 	m.both(t, "Plan", func(s core.Store) (any, error) { return s.Plan(m.e.ctx, account, plan) })
 }
 
-// since draws a time from which a history is read. Once the clock has stepped back
-// it is before or after everything.
+// since draws a time from which a history is read. After a step back of the clock, the time is
+// before or after all entries.
 func (m *machine) since(t *rapid.T) time.Time {
 	times := []time.Time{{}, {}, noon.AddDate(-10, 0, 0), m.latest}
 	if !m.steppedBack {

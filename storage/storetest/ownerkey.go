@@ -15,11 +15,11 @@ var ownerKeyCases = []testCase{
 	{name: "owner key/refusals", run: ownerKeyRefusals,
 		promise: "CreateOwnerKey of a missing account is ErrAccountNotFound, with a digest that any account has ErrOwnerKeyExists"},
 	{name: "owner key/list", run: ownerKeyList,
-		promise: "OwnerKeys lists the owner's keys of the account alone, in the order of creation, with their total"},
+		promise: "OwnerKeys lists only the owner's keys of the account, in the order of creation, with their total"},
 	{name: "owner key/update", run: ownerKeyUpdate,
-		promise: "UpdateOwnerKey stores what fn left and returns it; when fn fails its error is returned and nothing stored"},
+		promise: "UpdateOwnerKey stores the changes of fn and returns the result; if fn fails, it returns its error and stores nothing"},
 	{name: "owner key/updated at once", run: ownerKeyUpdatedAtOnce,
-		promise: "UpdateOwnerKey is atomic: of concurrent updates none is lost"},
+		promise: "UpdateOwnerKey is atomic: no concurrent update is lost"},
 }
 
 func ownerKeyID(k *core.OwnerKey) string { return k.ID }
@@ -67,7 +67,7 @@ func ownerKeyRefusals(e *env) {
 func ownerKeyList(e *env) {
 	account, other := e.account(), e.account()
 	want := []string{"okey_1"}
-	for i := range 12 { // neither ID nor time follows the order of creation
+	for i := range 12 { // not in the order of ids or times
 		k := newOwnerKey(account, fmt.Sprintf("okey_%d", 100-i*7%12))
 		k.CreatedAt = noon.Add(-time.Duration(i) * time.Hour)
 		e.ok("CreateOwnerKey", e.Store.CreateOwnerKey(e.ctx, k))
@@ -108,7 +108,7 @@ func ownerKeyUpdate(e *env) {
 	e.wantOwnerKey(untouched)
 }
 
-// wantOwnerKey fails unless the key is stored, to be found both ways.
+// wantOwnerKey fails unless the key is stored: by digest and in the list.
 func (e *env) wantOwnerKey(want *core.OwnerKey) {
 	e.Helper()
 	got, err := e.Store.OwnerKeyByDigest(e.ctx, want.Digest)

@@ -25,8 +25,8 @@ func all[T any](e *env, list lister[T]) []T {
 	}
 }
 
-// samePages reads a list in pages of several sizes, and beyond its end, and fails
-// unless it is want, named by id, with the right total on every page.
+// samePages reads a list in pages of several sizes, and beyond its end. It fails unless the items
+// are want, named by id, and every page has the right total.
 func samePages[T any, I comparable](e *env, what string, want []I, id func(T) I, list lister[T]) {
 	e.Helper()
 	r := &paging[T, I]{env: e, what: what, total: len(want), id: id, list: list}
@@ -37,7 +37,7 @@ func samePages[T any, I comparable](e *env, what string, want []I, id func(T) I,
 	for _, size := range sizes {
 		last := len(want)/size + 1
 		for n := 1; n <= last; n++ {
-			if size == 97 && n%5 != 1 && n < last-1 { // a few of the many are enough
+			if size == 97 && n%5 != 1 && n < last-1 { // reads some of the many small pages
 				continue
 			}
 			r.same(fmt.Sprintf("%s: page %d of %d each", what, n, size), cut(want, core.Page{Number: n, Size: size}),
@@ -64,10 +64,10 @@ type paging[T any, I comparable] struct {
 	total int
 	id    func(T) I
 	list  lister[T]
-	wrong bool // the total, which is said once
+	wrong bool // the total was wrong; reported once
 }
 
-// page returns the ids on a page and fails unless the total is right.
+// page returns the ids on a page, and fails unless the total is right.
 func (r *paging[T, I]) page(p core.Page) []I {
 	r.Helper()
 	items, total, err := r.list(p)
@@ -104,8 +104,8 @@ func (e *env) entries(of core.CounterID, since time.Time) lister[core.Entry] {
 	return func(p core.Page) ([]core.Entry, int, error) { return e.Store.History(e.ctx, of, since, p) }
 }
 
-// wantUsers fails unless exactly the users with the ids match, in lists and when
-// counted in a transaction.
+// wantUsers fails unless exactly the users with the ids match, in lists and in the count of a
+// transaction.
 func (e *env) wantUsers(account string, f core.UserFilter, ids ...int64) {
 	e.Helper()
 	what := fmt.Sprintf("users that match %+v", f)
@@ -119,7 +119,7 @@ func (e *env) wantUsers(account string, f core.UserFilter, ids ...int64) {
 	})
 }
 
-// wantKeys does for keys what wantUsers does for users.
+// wantKeys is wantUsers for keys.
 func (e *env) wantKeys(account string, f core.KeyFilter, ids ...string) {
 	e.Helper()
 	what := "keys that match " + describe(f)
@@ -133,7 +133,7 @@ func (e *env) wantKeys(account string, f core.KeyFilter, ids ...string) {
 	})
 }
 
-// describe returns a filter with the plan instead of its address.
+// describe prints a filter with the value of its plan.
 func describe(f core.KeyFilter) string {
 	plan := "any"
 	if f.PlanID != nil {

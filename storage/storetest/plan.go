@@ -11,9 +11,9 @@ var planCases = []testCase{
 	{name: "plan/read back", run: planReadBack,
 		promise: "strings and numbers of a plan come back as they went in, times as the same instant in UTC"},
 	{name: "plan/replace", run: planReplace,
-		promise: "PutPlan stores a plan in place of the one with its ID, members that are empty now included"},
+		promise: "PutPlan stores a plan in place of the one with its ID, and clears members that are now empty"},
 	{name: "plan/list", run: planList,
-		promise: "Plans lists the plans by Seq, which grows with every new plan and is never given again"},
+		promise: "Plans lists the plans by Seq, which grows with every new plan and is never reused"},
 }
 
 func planReadBack(e *env) {
@@ -38,8 +38,7 @@ func planReadBack(e *env) {
 	}
 }
 
-// wantPlan fails unless the plan is stored: read alone, in a transaction and in the
-// list.
+// wantPlan fails unless the plan is stored: by id, in a transaction and in the list.
 func (e *env) wantPlan(want *core.Plan) {
 	e.Helper()
 	got, err := e.Store.Plan(e.ctx, want.AccountID, want.ID)
@@ -81,7 +80,7 @@ func planList(e *env) {
 	var want []string
 	var last int64
 	create := func(n int) {
-		for range n { // neither ID nor time follows the order of creation
+		for range n { // not in the order of ids or times
 			p := newPlan(account, fmt.Sprintf("plan_%d", 100-len(want)*7%12))
 			p.CreatedAt = noon.Add(-time.Duration(len(want)) * time.Hour)
 			e.put(p)

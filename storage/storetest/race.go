@@ -12,15 +12,15 @@ import (
 
 var raceCases = []testCase{
 	{name: "race/no lost update", run: raceNoLostUpdate,
-		promise: "transactions of one account are serializable: of concurrent changes to one thing none is lost"},
+		promise: "transactions of one account are serializable: no concurrent change of a resource is lost"},
 	{name: "race/read then decide", run: raceReadThenDecide,
-		promise: "transactions of one account are serializable: a plan that a transaction found unused has not been given to a key when it is deleted"},
+		promise: "transactions of one account are serializable: a plan that one transaction found unused and deletes is not given to a key by another"},
 	{name: "race/count then create", run: raceCountThenCreate,
-		promise: "transactions of one account are serializable: how many match is still true when the writes happen"},
+		promise: "transactions of one account are serializable: a count of matches is still true when the writes are stored"},
 	{name: "race/snapshot", run: raceSnapshot,
-		promise: "all writes of a transaction happen at once, and the reads of another show the account as it was at one moment"},
+		promise: "all writes of a transaction are stored at once, and the reads of another show the account at one moment"},
 	{name: "race/ids", run: raceIDs,
-		promise: "concurrent creations get consecutive IDs, each once"},
+		promise: "concurrent creations get consecutive IDs without duplicates"},
 }
 
 func raceNoLostUpdate(e *env) {
@@ -40,7 +40,7 @@ func raceNoLostUpdate(e *env) {
 	e.wantPlan(pl)
 }
 
-// increment adds one to the number in the name of each of the plans.
+// increment adds 1 to the number in the name of each plan.
 func increment(ids ...string) func(core.Tx) error {
 	return func(tx core.Tx) error {
 		for _, id := range ids {
@@ -63,8 +63,8 @@ func increment(ids ...string) func(core.Tx) error {
 
 var errInUse = errors.New("the plan is in use")
 
-// raceReadThenDecide gives a plan to a key while it is deleted if unused: each
-// transaction reads what the other one writes.
+// raceReadThenDecide assigns a plan to a key while another transaction deletes the plan if it is
+// unused. Each transaction reads a resource that the other writes.
 func raceReadThenDecide(e *env) {
 	const rounds = 20
 	account := e.account()
@@ -103,13 +103,12 @@ func raceReadThenDecide(e *env) {
 	}
 }
 
-// overlap is how long a transaction waits for another one that may have to wait for
-// its end.
+// overlap is how long a transaction waits for another one, which may itself have to wait for its
+// end.
 var overlap = 2 * time.Millisecond
 
-// meeting lets transactions wait for each other once they have read, so that they
-// overlap where the store lets them. Where it does not, the first waits in vain, and
-// not for long.
+// meeting makes transactions wait for each other after their reads, so that they overlap if the
+// store runs them concurrently. Otherwise the first waits for the time overlap, in vain.
 type meeting struct {
 	of      int32
 	arrived atomic.Int32
@@ -126,7 +125,7 @@ func (m *meeting) wait() {
 	}
 }
 
-// atMost returns err, or refusal when n is above most.
+// atMost returns err, or refusal if n is above most.
 func atMost(most, n int, err, refusal error) error {
 	if err == nil && n > most {
 		return refusal
@@ -136,8 +135,8 @@ func atMost(most, n int, err, refusal error) error {
 
 var errFull = errors.New("there are enough")
 
-// raceCountThenCreate creates users, keys and plans up to a number that each transaction
-// counts for itself.
+// raceCountThenCreate creates users, keys and plans up to a number. Each transaction counts them
+// itself.
 func raceCountThenCreate(e *env) {
 	const callers, most, rounds = 8, 5, 4
 	account := e.account()
@@ -188,8 +187,8 @@ func raceCountThenCreate(e *env) {
 	}
 }
 
-// raceSnapshot reads two plans that always change together, one before and one
-// after a change of both, where the store lets that happen meanwhile.
+// raceSnapshot reads two plans that always change together. If the store allows it, both change
+// between the two reads.
 func raceSnapshot(e *env) {
 	const rounds = 20
 	account := e.account()

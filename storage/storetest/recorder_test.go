@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// The stores of these tests are broken: what never happens soon is not waited for
-// long, what fails is neither made smaller nor kept in files, and what the machine
-// draws is always the same, so that it cannot miss a defect by bad luck.
+// Tests of broken stores wait only briefly, do not shrink or save failures, and use a fixed random
+// seed, so that the machine finds each defect every time.
 func TestMain(m *testing.M) {
-	patience, overlap = 200*time.Millisecond, 20*time.Millisecond
+	waitTimeout, overlap = 200*time.Millisecond, 20*time.Millisecond
 	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.seed": "1"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// recorder is a test whose failure is observed and not reported.
+// recorder is a testing.TB that records a failure instead of reporting it.
 type recorder struct {
 	testing.TB
 
@@ -35,8 +34,7 @@ type recorder struct {
 	cleanups []func()
 }
 
-// observe runs a case on a store of its own and returns how that went. A panic is a
-// failure.
+// observe runs a case on a new store and returns its failure. A panic is a failure.
 func observe(t *testing.T, c testCase, o Opened) *recorder {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -51,7 +49,7 @@ func observe(t *testing.T, c testCase, o Opened) *recorder {
 	return r
 }
 
-// end runs the cleanups after a case has ended in whatever way.
+// end runs the cleanups after a case.
 func (r *recorder) end() {
 	if p := recover(); p != nil {
 		r.Errorf("panic: %v", p)
@@ -61,7 +59,7 @@ func (r *recorder) end() {
 	}
 }
 
-// text returns what the case had to say, at most a few lines of it.
+// text returns the first lines of the output of the case.
 func (r *recorder) text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,14 +6,14 @@ import (
 
 var reopenCases = []testCase{
 	{name: "reopen/everything", run: reopenEverything,
-		promise: "a write that has returned without an error is there when the store is opened again"},
+		promise: "a write that returned without an error is there after reopening"},
 	{name: "reopen/after every step", run: reopenAfterEveryStep,
-		promise: "what was written last before the store is opened again is there, and what was deleted last is not"},
+		promise: "the last write before reopening is there, and the last deletion is done"},
 }
 
 func reopenEverything(e *env) {
 	account := e.busyAccount()
-	u, p, k := rich(account)
+	u, p, k := fullResources(account)
 	p.ID, k.ID, k.PlanID = "plan_rich", "key_rich", "plan_rich"
 	k.Digest, k.Previous = digest(account, k.ID, 1), []core.GraceValue{{Digest: digest(account, k.ID, 2), Until: noon}}
 	u.Email = new("rich@example.com")

@@ -10,62 +10,62 @@ import (
 
 var requestIDCases = []testCase{
 	{name: "request id/counted once", run: requestIDCountedOnce,
-		promise: "a request that is asked again with its id writes nothing: no usage, no last use, no history"},
+		promise: "a repeat writes nothing: no usage, no last use, no history"},
 	{name: "request id/first answer", run: requestIDFirstAnswer,
-		promise: "a request that is asked again gets the first answer, with its usage, its window and its terms, whatever limit, plan and usage are now"},
+		promise: "a repeat gets the first answer, with its usage, window and terms, whatever the limit, plan and usage are now"},
 	{name: "request id/of the user's counter", run: requestIDShared,
-		promise: "when the user's counter decides, a request that is asked again gets its usage as it was, and counts on neither counter"},
+		promise: "if the counter of the user decides, a repeat gets its first usage, and counts on neither counter"},
 	{name: "request id/for 24 hours", run: requestIDRetention,
-		promise: "an id is remembered for 24 hours of the clock of the requests from its count on, and then it is a new one"},
+		promise: "an id is remembered for 24 hours from its count, by the clock of the requests; then it is new"},
 	{name: "request id/per key", run: requestIDPerKey,
 		promise: "the same id of another key, also of another account, is another request"},
 	{name: "request id/exact", run: requestIDExact,
-		promise: "ids are the same only when they are the same string, up to 128 bytes"},
+		promise: "ids are compared byte by byte, up to 128 bytes"},
 	{name: "request id/none", run: requestIDNone,
 		promise: "requests without an id are all different"},
 	{name: "request id/denied", run: requestIDDenied,
 		promise: "a denied request is not remembered: the same id may be allowed later, and each denial is in the history"},
 	{name: "request id/cost of 0", run: requestIDLook,
-		promise: "a look is not remembered: the same id counts later"},
+		promise: "a request of cost 0 is not remembered: the same id counts later"},
 	{name: "request id/key changed", run: requestIDKeyChanged,
 		promise: "a key that is regenerated, moved to another user or to another plan keeps its ids"},
 	{name: "request id/deleted", run: requestIDDeleted,
-		promise: "deleting a key forgets its ids: what is not there gets no first answer, and a new key of that name has none"},
+		promise: "deleting a key forgets its ids: a missing key gets no first answer, and a new key with its id has none"},
 	{name: "request id/reopen", run: requestIDReopen,
-		promise: "an id is remembered when the store is opened again, with its first answer, and no longer than before"},
+		promise: "an id is remembered after reopening, with its first answer, and expires at the same time"},
 	{name: "request id/many", run: requestIDMany,
-		promise: "each of thousands of ids is remembered, however many came after it"},
+		promise: "each of thousands of ids is remembered, however many came later"},
 	{name: "request id/copy", run: requestIDCopy,
-		promise: "the terms of a first answer are the caller's own copy, and what was given may be changed afterwards"},
+		promise: "the terms of a first answer are a copy, and the caller may change its arguments after the call"},
 }
 
-// called returns the request with an id.
-func called(c core.Consumption, id string) core.Consumption {
+// withRequestID returns the request with an id.
+func withRequestID(c core.Consumption, id string) core.Consumption {
 	c.RequestID = id
 	return c
 }
 
-// counts fails unless a request is allowed and counted, as none before.
+// counts fails unless a request is allowed and counted as a new one.
 func (e *env) counts(c core.Consumption) core.Usage {
 	e.Helper()
 	v := e.consume(c)
-	if !v.Allowed || v.First != nil {
+	if !v.Allowed || v.FirstTerms != nil {
 		e.Fatalf("Consume with the id %q: got allowed %t with the usage %d and a first answer under %+v, want it counted",
-			c.RequestID, v.Allowed, v.Usage.Used, v.First)
+			c.RequestID, v.Allowed, v.Usage.Used, v.FirstTerms)
 	}
 	return v.Usage
 }
 
-// repeats fails unless a request gets the answer that first got.
+// repeats fails unless a request gets the answer first.
 func (e *env) repeats(c, first core.Consumption, usage core.Usage) {
 	e.Helper()
-	want := core.Verdict{Usage: usage, Allowed: true, First: &first.Terms}
+	want := core.ConsumeResult{Usage: usage, Allowed: true, FirstTerms: &first.Terms}
 	e.same(fmt.Sprintf("Consume once more with the id %q", c.RequestID), want, e.consume(c))
 }
 
 func requestIDCountedOnce(e *env) {
 	k := e.user1("key_1")[0]
-	c := called(endpoint(cost(request(k, noon), 5), "/first"), "id")
+	c := withRequestID(endpoint(cost(request(k, noon), 5), "/first"), "id")
 	usage := e.counts(c)
 	e.same("usage", core.Usage{Window: core.Month.Window(noon), Used: 5}, usage)
 	before := e.snapshot(k.AccountID)
@@ -75,7 +75,7 @@ func requestIDCountedOnce(e *env) {
 		e.repeats(again, c, usage)
 	}
 	e.same("the account after repeats", before, e.snapshot(k.AccountID))
-	e.same("counter", tallied(5, noon), e.counter(keyCounter(k)))
+	e.same("counter", usedCounter(5, noon), e.counter(keyCounter(k)))
 	e.wantHistory(keyCounter(k), time.Time{}, "/first")
 	e.wantHistory(userCounter(k), time.Time{}, "/first")
 	e.counts(endpoint(request(k, noon), "/second"))
@@ -95,7 +95,7 @@ func requestIDFirstAnswer(e *env) {
 	k := e.user1("key_1")[0]
 	evening := time.Date(2026, time.March, 12, 23, 59, 59, 0, time.UTC)
 	day, month := under(request(k, evening), "plan_day", core.Day, 3), under(request(k, evening), "plan_month", core.Month, 4)
-	first, second := called(day, "first"), called(month, "second")
+	first, second := withRequestID(day, "first"), withRequestID(month, "second")
 	usage1, usage2 := e.counts(first), e.counts(second)
 	e.same("usage of the first", core.Usage{Window: core.Day.Window(evening), Used: 1}, usage1)
 	e.same("usage of the second", core.Usage{Window: core.Month.Window(evening), Used: 2}, usage2)
@@ -104,16 +104,16 @@ func requestIDFirstAnswer(e *env) {
 		for _, now := range []core.Consumption{day, month, under(day, "plan_none", core.Year, 0), under(day, "plan_1", core.Week, core.MaxLimit)} {
 			for _, at := range []time.Time{evening, evening.Add(2 * time.Second), evening.Add(20 * time.Hour)} {
 				now.Entry.At = at
-				e.repeats(called(now, "first"), first, usage1)
-				e.repeats(called(now, "second"), second, usage2)
+				e.repeats(withRequestID(now, "first"), first, usage1)
+				e.repeats(withRequestID(now, "second"), second, usage2)
 			}
 		}
 	}
 	check()
 	e.counts(day)
 	e.denied(day)
-	e.denied(called(day, "third"))
-	check() // used up
+	e.denied(withRequestID(day, "third"))
+	check() // the quota is used up
 	day.Entry.At = evening.Add(time.Hour)
 	e.counts(day)
 	check() // in the next window
@@ -124,15 +124,15 @@ func requestIDShared(e *env) {
 	a, b, own := keys[0], keys[1], keys[2]
 	a.PlanID, b.PlanID = "", ""
 	e.put(a, b)
-	first := called(limit(request(a, noon), core.Week, 2), "id")
+	first := withRequestID(limit(request(a, noon), core.Week, 2), "id")
 	e.counts(limit(request(b, noon), core.Week, 2))
 	usage := e.counts(first)
 	e.same("usage", core.Usage{Window: core.Week.Window(noon), Used: 2}, usage)
 	e.denied(limit(request(b, noon), core.Week, 2))
 	e.repeats(first, first, usage)
-	a.PlanID = own.PlanID // decides by itself now
-	e.repeats(called(request(a, noon), "id"), first, usage)
-	e.counts(called(limit(request(b, noon), core.Week, 3), "id"))
+	a.PlanID = own.PlanID // the counter of the key decides now
+	e.repeats(withRequestID(request(a, noon), "id"), first, usage)
+	e.counts(withRequestID(limit(request(b, noon), core.Week, 3), "id"))
 	e.wantUsed(userCounter(a), core.Week, noon, 3)
 	e.wantUsed(keyCounter(a), core.Week, noon, 1)
 	e.wantUsed(keyCounter(b), core.Week, noon, 2)
@@ -140,7 +140,7 @@ func requestIDShared(e *env) {
 
 func requestIDRetention(e *env) {
 	k := e.user1("key_1")[0]
-	at := func(d time.Duration) core.Consumption { return called(request(k, noon.Add(d)), "id") }
+	at := func(d time.Duration) core.Consumption { return withRequestID(request(k, noon.Add(d)), "id") }
 	const over = core.RequestIDRetention
 	usage := e.counts(at(0))
 	for _, d := range []time.Duration{time.Nanosecond, time.Hour, 23 * time.Hour, over - time.Second, over - time.Nanosecond, -time.Hour, -48 * time.Hour} {
@@ -159,13 +159,13 @@ func requestIDRetention(e *env) {
 
 func requestIDPerKey(e *env) {
 	keys := append(e.user1("key_1", "key_2"), e.user1("key_1")...)
-	for i, k := range keys { // the last is of another account, with the same ids
-		c := called(cost(request(k, noon), int64(i+1)), "id")
+	for i, k := range keys { // the last key is of another account, with the same ids
+		c := withRequestID(cost(request(k, noon), int64(i+1)), "id")
 		usage := e.counts(c)
 		e.same("usage of "+k.AccountID+" "+k.ID, core.Usage{Window: core.Month.Window(noon), Used: int64(i + 1)}, usage)
 	}
 	for i, k := range keys {
-		c := called(request(k, noon), "id")
+		c := withRequestID(request(k, noon), "id")
 		e.repeats(c, c, core.Usage{Window: core.Month.Window(noon), Used: int64(i + 1)})
 		e.wantUsed(keyCounter(k), core.Month, noon, int64(i+1))
 	}
@@ -179,7 +179,7 @@ func requestIDExact(e *env) {
 	check := func(ask func(i int, c core.Consumption)) {
 		e.Helper()
 		for i, id := range ids {
-			ask(i, called(request(k, noon), id))
+			ask(i, withRequestID(request(k, noon), id))
 		}
 	}
 	again := func(i int, c core.Consumption) {
@@ -204,25 +204,25 @@ func requestIDNone(e *env) {
 
 func requestIDDenied(e *env) {
 	k := e.user1("key_1")[0]
-	c := called(limit(request(k, noon), core.Month, 1), "id")
-	e.counts(called(c, "other"))
+	c := withRequestID(limit(request(k, noon), core.Month, 1), "id")
+	e.counts(withRequestID(c, "other"))
 	for range 3 {
-		if v := e.consume(c); v.Allowed || v.First != nil {
+		if v := e.consume(c); v.Allowed || v.FirstTerms != nil {
 			e.Errorf("Consume at the limit: got %+v, want denied without a first answer", v)
 		}
 	}
-	e.denied(called(cost(c, 2), "large"))
+	e.denied(withRequestID(cost(c, 2), "large"))
 	e.awaitHistory(keyCounter(k), 5)
 	raised := limit(c, core.Month, 2)
 	usage := e.counts(raised)
 	e.repeats(c, raised, usage)
-	e.denied(called(c, "large"))
+	e.denied(withRequestID(c, "large"))
 	e.wantUsed(keyCounter(k), core.Month, noon, 2)
 }
 
 func requestIDLook(e *env) {
 	k := e.user1("key_1")[0]
-	c := called(limit(request(k, noon), core.Month, 1), "id")
+	c := withRequestID(limit(request(k, noon), core.Month, 1), "id")
 	look := cost(c, 0)
 	for range 2 {
 		if got := e.counts(look).Used; got != 0 {
@@ -230,8 +230,8 @@ func requestIDLook(e *env) {
 		}
 	}
 	usage := e.counts(c)
-	e.denied(called(look, "other"))
-	e.denied(called(c, "other"))
+	e.denied(withRequestID(look, "other"))
+	e.denied(withRequestID(c, "other"))
 	e.repeats(look, c, usage)
 	e.wantUsed(keyCounter(k), core.Month, noon, 1)
 }

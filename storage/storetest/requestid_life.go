@@ -10,20 +10,20 @@ import (
 func requestIDKeyChanged(e *env) {
 	k := e.user1("key_1")[0]
 	e.put(newUser(k.AccountID, "second user"))
-	first := called(request(k, noon), "id")
+	first := withRequestID(request(k, noon), "id")
 	usage := e.counts(first)
 	k.Previous = []core.GraceValue{{Digest: k.Digest, Until: noon}}
 	k.Digest, k.Name = digest(k.AccountID, k.ID, 2), "regenerated"
 	e.put(k)
-	e.repeats(called(request(k, noon), "id"), first, usage)
+	e.repeats(withRequestID(request(k, noon), "id"), first, usage)
 	k.UserID = 2
 	e.put(k)
-	e.repeats(called(request(k, noon), "id"), first, usage)
+	e.repeats(withRequestID(request(k, noon), "id"), first, usage)
 	k.PlanID = ""
 	e.put(k)
-	e.repeats(called(request(k, noon), "id"), first, usage)
+	e.repeats(withRequestID(request(k, noon), "id"), first, usage)
 	e.reopen()
-	e.repeats(called(request(k, noon), "id"), first, usage)
+	e.repeats(withRequestID(request(k, noon), "id"), first, usage)
 	e.wantUsed(keyCounter(k), core.Month, noon, 1)
 	e.same("counter of the second user", core.Counter{}, e.counter(userCounter(k)))
 }
@@ -36,20 +36,20 @@ func requestIDDeleted(e *env) {
 	moved := newKey(account, "key_moved", 2, "plan_1")
 	e.put(moved)
 	for _, k := range append(keys, moved) {
-		e.counts(called(request(k, noon), "id"))
+		e.counts(withRequestID(request(k, noon), "id"))
 	}
 	refused := func(k *core.Key, want error) {
 		e.Helper()
-		c := called(request(k, noon), "id")
+		c := withRequestID(request(k, noon), "id")
 		v, err := e.Store.Consume(e.ctx, &c)
 		e.isErr("Consume with the id of a deleted key", err, want)
-		e.same("Consume with the id of a deleted key", core.Verdict{}, v)
+		e.same("Consume with the id of a deleted key", core.ConsumeResult{}, v)
 	}
 	renew := func(old *core.Key) *core.Key {
 		e.Helper()
 		k := newKey(account, old.ID, old.UserID, old.PlanID)
 		e.put(k)
-		if got := e.counts(called(request(k, noon), "id")).Used; got != 1 {
+		if got := e.counts(withRequestID(request(k, noon), "id")).Used; got != 1 {
 			e.Errorf("usage of a new key with the id of a deleted one: got %d, want 1", got)
 		}
 		return k
@@ -57,19 +57,19 @@ func requestIDDeleted(e *env) {
 	e.deleteKeys(account, gone.ID)
 	refused(gone, core.ErrKeyNotFound)
 	gone = renew(gone)
-	first := called(request(left, noon), "id")
+	first := withRequestID(request(left, noon), "id")
 	e.repeats(first, first, core.Usage{Window: core.Month.Window(noon), Used: 1})
 	e.deleteKeys(account, gone.ID)
 	e.reopen()
 	refused(gone, core.ErrKeyNotFound)
 	renew(gone)
 
-	stale := *moved // its user is deleted when it has moved away
+	stale := *moved // its former user is deleted after the move
 	moved.UserID = 1
 	e.put(moved)
 	e.deleteUsers(account, 2)
 	refused(&stale, core.ErrUserNotFound)
-	first = called(request(moved, noon), "id")
+	first = withRequestID(request(moved, noon), "id")
 	e.repeats(first, first, core.Usage{Window: core.Month.Window(noon), Used: 1})
 	e.deleteUsers(account, 1)
 	refused(left, core.ErrKeyNotFound)
@@ -87,7 +87,7 @@ func requestIDReopen(e *env) {
 	shared.PlanID = ""
 	e.put(shared)
 	at := func(d time.Duration) core.Consumption {
-		return called(under(request(shared, noon.Add(d)), "plan_week", core.Week, 7), "id")
+		return withRequestID(under(request(shared, noon.Add(d)), "plan_week", core.Week, 7), "id")
 	}
 	e.counts(cost(request(shared, noon), 2))
 	usage := e.counts(at(0))
@@ -95,8 +95,8 @@ func requestIDReopen(e *env) {
 	for range 3 {
 		e.reopen()
 		e.repeats(at(time.Minute), at(0), usage)
-		c := called(request(keys[0], noon), "id")
-		e.counts(called(c, fmt.Sprint("other", serial.Add(1))))
+		c := withRequestID(request(keys[0], noon), "id")
+		e.counts(withRequestID(c, fmt.Sprint("other", serial.Add(1))))
 	}
 	e.reopen()
 	e.repeats(at(core.RequestIDRetention-time.Nanosecond), at(0), usage)
@@ -107,8 +107,8 @@ func requestIDReopen(e *env) {
 	e.wantUsed(userCounter(shared), core.Month, noon, 4)
 }
 
-// requestIDMany gives thousands of ids to requests with a few keys, so that a store
-// that keeps some in memory has to look others up.
+// requestIDMany uses thousands of ids with a few keys, so that a store with a cache of ids has to
+// read some.
 func requestIDMany(e *env) {
 	const n, callers = 4000, 64
 	keys := e.user1("key_1", "key_2", "key_3", "key_4")
@@ -117,9 +117,9 @@ func requestIDMany(e *env) {
 		e.Helper()
 		e.parallel(callers, func(i int) {
 			for at := i; at < n; at += callers {
-				c := called(limit(request(keys[at%len(keys)], noon), core.Month, quota), fmt.Sprintf("id %d", at))
+				c := withRequestID(limit(request(keys[at%len(keys)], noon), core.Month, quota), fmt.Sprintf("id %d", at))
 				v, err := e.Store.Consume(e.ctx, &c)
-				if err != nil || !v.Allowed || (v.First != nil) != repeated {
+				if err != nil || !v.Allowed || (v.FirstTerms != nil) != repeated {
 					e.Errorf("%s: request %q of %s: got %+v, %v, want allowed, a first answer: %t", when, c.RequestID, c.KeyID, v, err, repeated)
 					return
 				}
@@ -140,7 +140,7 @@ func requestIDMany(e *env) {
 
 func requestIDCopy(e *env) {
 	k := e.user1("key_1")[0]
-	want := called(request(k, noon), "id")
+	want := withRequestID(request(k, noon), "id")
 	c := want
 	given, err := e.Store.Consume(e.ctx, &c)
 	e.ok("Consume", err)
@@ -148,9 +148,9 @@ func requestIDCopy(e *env) {
 	for range 3 {
 		c = want
 		v := e.consume(c)
-		if v.First == nil || *v.First != want.Terms || v.Usage != given.Usage {
-			e.Fatalf("Consume once more: got %+v under %+v, want %+v under %+v", v.Usage, v.First, given.Usage, want.Terms)
+		if v.FirstTerms == nil || *v.FirstTerms != want.Terms || v.Usage != given.Usage {
+			e.Fatalf("Consume once more: got %+v under %+v, want %+v under %+v", v.Usage, v.FirstTerms, given.Usage, want.Terms)
 		}
-		*v.First = core.Terms{PlanName: "spoilt"}
+		*v.FirstTerms = core.Terms{PlanName: "spoilt"}
 	}
 }

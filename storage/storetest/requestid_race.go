@@ -14,35 +14,35 @@ var requestIDRaceCases = []testCase{
 	{name: "request id/at once", run: requestIDAtOnce,
 		promise: "of concurrent requests with one id one counts, and all get its answer"},
 	{name: "request id/at once with a quota", run: requestIDAtOnceWithQuota,
-		promise: "of concurrent requests with many ids exactly as many ids are allowed as fit, and who asks with the same id is answered alike"},
-	{name: "request id/other ids meanwhile", run: requestIDMeanwhile,
-		promise: "a first answer is the one that was given, also when other requests count at the same time"},
-	{name: "request id/beside close", run: requestIDBesideClose, own: true,
-		promise: "a count and its id are one step: what was answered, the first time or again, is remembered when the store is opened again, and what was not can be asked again and is counted once"},
+		promise: "of concurrent requests with many ids, the allowed ids fill the limit exactly, and requests with the same id get the same answer"},
+	{name: "request id/with other ids", run: requestIDMeanwhile,
+		promise: "a repeat gets the answer that the first request got, also while other requests count"},
+	{name: "request id/during close", run: requestIDBesideClose, own: true,
+		promise: "a count and its id are stored in one step: an answered request is remembered after reopening; any other can be repeated and counts once"},
 }
 
-// twins are the answers to concurrent requests, by id.
-type twins struct {
+// resultsByID holds the results of concurrent requests, by id.
+type resultsByID struct {
 	mu      sync.Mutex
-	firsts  map[string]int // how many were no repeats
-	answers map[string]core.Verdict
+	firsts  map[string]int // results that were no repeats
+	answers map[string]core.ConsumeResult
 }
 
-func newTwins() *twins {
-	return &twins{firsts: map[string]int{}, answers: map[string]core.Verdict{}}
+func newTwins() *resultsByID {
+	return &resultsByID{firsts: map[string]int{}, answers: map[string]core.ConsumeResult{}}
 }
 
-// add notes an answer, and fails when another one to the same id was different.
-func (w *twins) add(e *env, c *core.Consumption, v core.Verdict) {
+// add stores a result, and fails if another result of the same id differs.
+func (w *resultsByID) add(e *env, c *core.Consumption, v core.ConsumeResult) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if v.Allowed && v.First == nil {
+	if v.Allowed && v.FirstTerms == nil {
 		w.firsts[c.RequestID]++
 	}
-	if v.First != nil && *v.First != c.Terms {
-		e.Errorf("first answer to %q: got it under %+v, want %+v", c.RequestID, *v.First, c.Terms)
+	if v.FirstTerms != nil && *v.FirstTerms != c.Terms {
+		e.Errorf("first answer to %q: got it under %+v, want %+v", c.RequestID, *v.FirstTerms, c.Terms)
 	}
-	v.First = nil
+	v.FirstTerms = nil
 	before, known := w.answers[c.RequestID]
 	if !known {
 		w.answers[c.RequestID] = v
@@ -51,9 +51,8 @@ func (w *twins) add(e *env, c *core.Consumption, v core.Verdict) {
 	}
 }
 
-// wantFirsts fails unless each id that was allowed was counted once, and so many
-// were.
-func (w *twins) wantFirsts(e *env, want int) {
+// wantFirsts fails unless each allowed id was counted once, and the number of allowed ids is right.
+func (w *resultsByID) wantFirsts(e *env, want int) {
 	e.Helper()
 	allowed := 0
 	for id, v := range w.answers {
@@ -69,9 +68,8 @@ func (w *twins) wantFirsts(e *env, want int) {
 	}
 }
 
-// ask makes n requests by each of the callers at once, all of them the same ones in
-// the same order.
-func (w *twins) ask(e *env, callers, n int, request func(n int) core.Consumption) {
+// ask makes n requests by each of the callers at once, all the same requests in the same order.
+func (w *resultsByID) ask(e *env, callers, n int, request func(n int) core.Consumption) {
 	e.parallel(callers, func(int) {
 		for i := range n {
 			c := request(i)
@@ -93,7 +91,7 @@ func requestIDAtOnce(e *env) {
 	e.put(shared)
 	for _, k := range keys {
 		w := newTwins()
-		ask := func(i int) core.Consumption { return called(request(k, noon), fmt.Sprintf("%d", i)) }
+		ask := func(i int) core.Consumption { return withRequestID(request(k, noon), fmt.Sprintf("%d", i)) }
 		w.ask(e, callers, n, ask)
 		w.wantFirsts(e, n)
 		check := func() {
@@ -116,7 +114,7 @@ func requestIDAtOnceWithQuota(e *env) {
 	w := newTwins()
 	e.parallel(callers, func(caller int) {
 		for i := range n {
-			c := called(limit(request(k, noon), core.Month, quota), fmt.Sprintf("%d", (i+caller%4*10)%n))
+			c := withRequestID(limit(request(k, noon), core.Month, quota), fmt.Sprintf("%d", (i+caller%4*10)%n))
 			v, err := e.Store.Consume(e.ctx, &c)
 			if err != nil {
 				e.Errorf("Consume: %v", err)
@@ -136,7 +134,7 @@ func requestIDMeanwhile(e *env) {
 	e.parallel(callers, func(caller int) {
 		for i := range n {
 			other := request(k, noon)
-			c := called(request(k, noon.Add(time.Duration(i)*time.Second)), fmt.Sprintf("%d", i))
+			c := withRequestID(request(k, noon.Add(time.Duration(i)*time.Second)), fmt.Sprintf("%d", i))
 			for _, c := range []core.Consumption{c, other, c} {
 				v, err := e.Store.Consume(e.ctx, &c)
 				if err != nil {
@@ -173,7 +171,7 @@ func requestIDBesideClose(e *env) {
 				close(half)
 			}
 			k := keys[caller%2]
-			c := called(limit(request(k, noon), core.Month, core.MaxLimit), fmt.Sprintf("%s %d", k.ID, i/2))
+			c := withRequestID(limit(request(k, noon), core.Month, core.MaxLimit), fmt.Sprintf("%s %d", k.ID, i/2))
 			asked.Store(c.RequestID, c)
 			v, err := s.Consume(e.ctx, &c)
 			if errors.Is(err, core.ErrUnavailable) {
@@ -187,14 +185,14 @@ func requestIDBesideClose(e *env) {
 		}
 	})
 	e.Store = e.Reopen(e)
-	for range 2 { // what was not answered counts now or has counted then
+	for range 2 { // an unanswered request counts now or has counted before
 		ids := map[string]int64{}
 		asked.Range(func(_, value any) bool {
 			c := value.(core.Consumption)
 			ids[c.KeyID]++
 			_, answered := w.answers[c.RequestID]
 			v := e.consume(c)
-			if answered && v.First == nil {
+			if answered && v.FirstTerms == nil {
 				e.Errorf("%q was answered before Close: got it counted again", c.RequestID)
 			}
 			w.add(e, &c, v)

@@ -8,11 +8,11 @@ import (
 
 var sharedCases = []testCase{
 	{name: "shared/one quota", run: sharedOneQuota,
-		promise: "when the user's counter decides, all keys without a plan of their own share it, and each request counts on its key's counter too"},
+		promise: "if the counter of the user decides, all keys without a plan of their own share it, and each request counts on the counter of its key, too"},
 	{name: "shared/own plan apart", run: sharedOwnPlanApart,
-		promise: "a request that the key's counter decides counts there alone"},
+		promise: "a request that the counter of the key decides counts only there"},
 	{name: "shared/change of plan", run: sharedChangeOfPlan,
-		promise: "every request counts on the key's counter, so that its usage is known under whatever plan it has next"},
+		promise: "every request counts on the counter of its key, so that its usage is known under the next plan"},
 }
 
 func sharedOneQuota(e *env) {
@@ -54,9 +54,9 @@ func sharedOwnPlanApart(e *env) {
 	e.allowed(limit(request(shared, noon), core.Month, 2))
 	e.allowed(limit(request(shared, noon), core.Month, 2))
 	e.denied(limit(request(shared, noon), core.Month, 2))
-	e.same("counter of the key with a plan", tallied(1, noon), e.counter(keyCounter(own)))
-	e.same("counter of the key without", tallied(2, noon), e.counter(keyCounter(shared)))
-	e.same("counter of the user", tallied(2, noon), e.counter(userCounter(own)))
+	e.same("counter of the key with a plan", usedCounter(1, noon), e.counter(keyCounter(own)))
+	e.same("counter of the key without", usedCounter(2, noon), e.counter(keyCounter(shared)))
+	e.same("counter of the user", usedCounter(2, noon), e.counter(userCounter(own)))
 }
 
 func sharedChangeOfPlan(e *env) {

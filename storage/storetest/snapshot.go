@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// snapshot is everything that an account has, to be compared as a whole.
+// snapshot is the whole content of an account.
 type snapshot struct {
 	Owners    []*core.OwnerKey
 	Users     []*core.User
@@ -19,7 +19,7 @@ type snapshot struct {
 	Days      [][]core.DayTotals // of the counters around noon
 }
 
-// snapshot reads everything that an account has.
+// snapshot reads the whole content of an account.
 func (e *env) snapshot(account string) snapshot {
 	e.Helper()
 	s := snapshot{
@@ -43,14 +43,14 @@ func (e *env) snapshot(account string) snapshot {
 	e.ok("Counters", err)
 	for _, id := range ids {
 		s.Histories = append(s.Histories, all(e, e.entries(id, time.Time{})))
-		days, err := e.Store.Days(e.ctx, core.DaysOf{Account: account, KeyID: id.KeyID, UserID: id.UserID}, today-1, today+3)
+		days, err := e.Store.Days(e.ctx, core.DaysFilter{Account: account, KeyID: id.KeyID, UserID: id.UserID}, today-1, today+3)
 		e.ok("Days", err)
 		s.Days = append(s.Days, days)
 	}
 	return s
 }
 
-// copied returns a copy that shares nothing with s.
+// copied returns a deep copy.
 func (e *env) copied(s snapshot) (c snapshot) {
 	e.Helper()
 	text, err := json.Marshal(s)

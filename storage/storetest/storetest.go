@@ -1,10 +1,9 @@
-// Package storetest is the conformance suite of [core.Store]: a store that passes
-// [Run] keeps the promises made there. It knows nothing but the contract, so that a
-// store over a network passes it as well.
+// Package storetest is the conformance suite of [core.Store]: a store that passes [Run] keeps its
+// promises. The suite uses the contract only, so that a store over a network passes it, too.
 //
-// Every case names the promise that is broken when it fails. One case, the
-// machine, runs random operations on the store and on memstore and compares every
-// answer. A store that is a [core.Importer] has to keep the promises made there too.
+// Every case names the promise that a failure breaks. The case "machine" runs random operations on
+// the store and on memstore and compares every result. A [core.Importer] must also keep the
+// promises of that interface.
 package storetest
 
 import (
@@ -14,18 +13,18 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Opened is an open store that a constructor returns to the suite.
+// Opened is an open store, as a constructor returns it to the suite.
 type Opened struct {
 	Store core.Store
 
-	// Reopen opens what was stored once more, as a new process would. The suite has
-	// closed Store before and uses nothing but the returned store afterwards. It fails
-	// t when that is impossible.
+	// Reopen opens the stored data again, as a new process would. The suite has closed Store
+	// before, and uses only the returned store afterwards. Reopen fails t if it cannot open the
+	// store.
 	Reopen func(t testing.TB) core.Store
 }
 
-// Run runs every case of the suite as a subtest. open returns an empty store each
-// time it is called; several may be open at once. The suite closes them.
+// Run runs every case of the suite as a subtest. open returns a new empty store at each call;
+// several may be open at once. The suite closes them.
 func Run(t *testing.T, open func(t *testing.T) Opened) {
 	shared := open(t)
 	t.Cleanup(func() { _ = shared.Store.Close() })
@@ -39,22 +38,22 @@ func Run(t *testing.T, open func(t *testing.T) Opened) {
 				return
 			}
 			own := open(t)
-			t.Cleanup(func() { _ = own.Store.Close() }) // it may be closed already
+			t.Cleanup(func() { _ = own.Store.Close() }) // may already be closed
 			c.check(t, &own)
 		})
 	}
 }
 
-// testCase is one promise and the function that fails when it is broken.
+// testCase is one promise and the function that checks it.
 type testCase struct {
 	name    string
-	promise string // what is broken when run fails
+	promise string // broken if run fails
 	run     func(e *env)
-	own     bool // needs a store of its own; the others share one and use accounts of their own
-	imports bool // is about a [core.Importer]
+	own     bool // needs a store of its own; the others share one, and each uses its own accounts
+	imports bool // requires a [core.Importer]
 }
 
-// check runs the case. When it fails it says which promise is broken.
+// check runs the case. A failure reports the broken promise.
 func (c testCase) check(t testing.TB, o *Opened) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -65,11 +64,11 @@ func (c testCase) check(t testing.TB, o *Opened) {
 	c.run(&env{TB: t, Opened: o, ctx: t.Context()})
 }
 
-// cases lists all cases. Those that share a store come first.
+// cases returns all cases. Those that share a store come first.
 func cases() []testCase {
 	return slices.Concat(accountCases, accessCases, ownerKeyCases, userCases, emailCases, planCases, keyCases, digestCases,
 		listCases, tenancyCases, copyCases, txCases, raceCases,
 		usageCases, windowCases, sharedCases, counterCases, exactCases,
-		drawnCases, dayCases, historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases,
+		planTotalsCases, dayCases, historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases,
 		importCases, importCounterCases, machineCases, closeCases)
 }

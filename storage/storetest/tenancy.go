@@ -10,15 +10,15 @@ import (
 
 var tenancyCases = []testCase{
 	{name: "tenancy/another account", run: tenancyAnotherAccount,
-		promise: "something of another account is reported like something that does not exist"},
+		promise: "a resource of another account is reported as missing"},
 	{name: "tenancy/missing account", run: tenancyMissingAccount,
-		promise: "a missing account is reported like something that does not exist, and nothing can be put into it"},
+		promise: "a resource of a missing account is reported as missing, and nothing can be put into such an account"},
 	{name: "tenancy/same ids", run: tenancySameIDs,
-		promise: "what two accounts have under the same ids is kept apart, also when the name of one account begins that of the other"},
+		promise: "resources of two accounts with the same ids are separate, even if the name of one account is a prefix of the other"},
 }
 
-// inhabited returns an account with a user, a plan and a key with usage.
-func (e *env) inhabited() (account string, k *core.Key) {
+// filledAccount returns an account with a user, a plan and a key with usage.
+func (e *env) filledAccount() (account string, k *core.Key) {
 	e.Helper()
 	account = e.account()
 	u := newUser(account, "user")
@@ -31,29 +31,28 @@ func (e *env) inhabited() (account string, k *core.Key) {
 }
 
 func tenancyAnotherAccount(e *env) {
-	account, k := e.inhabited()
+	account, k := e.filledAccount()
 	before := e.snapshot(account)
-	e.foreign(e.account(), k)
+	e.wantForeign(e.account(), k)
 	e.same("the account after another one tried", before, e.snapshot(account))
 }
 
 func tenancyMissingAccount(e *env) {
-	account, k := e.inhabited()
+	account, k := e.filledAccount()
 	before := e.snapshot(account)
 	const missing = "acct_missing"
-	e.foreign(missing, k)
+	e.wantForeign(missing, k)
 	for _, thing := range []any{newUser(missing, "user"), newPlan(missing, "plan_1"), newKey(missing, "key_2", 1, "")} {
 		e.isErr("a Put into a missing account", e.Store.Update(e.ctx, missing, putting(thing)), core.ErrAccountNotFound)
 	}
-	e.foreign(missing, k)
+	e.wantForeign(missing, k)
 	_, err := e.Store.KeyByDigest(e.ctx, digest(missing, "key_2", 1))
 	e.isErr("a key that was put into a missing account", err, core.ErrKeyNotFound)
 	e.same("the account beside the missing one", before, e.snapshot(account))
 }
 
-// foreign fails unless an account has nothing, and cannot touch a key, its user or
-// its plan.
-func (e *env) foreign(account string, k *core.Key) {
+// wantForeign fails if an account has any resource, or can change a key, its user or its plan.
+func (e *env) wantForeign(account string, k *core.Key) {
 	e.Helper()
 	_, err := e.Store.User(e.ctx, account, k.UserID)
 	e.isErr("User", err, core.ErrUserNotFound)
@@ -72,11 +71,11 @@ func (e *env) foreign(account string, k *core.Key) {
 		e.same("counter", core.Counter{}, e.counter(id))
 		e.wantHistory(id, time.Time{})
 	}
-	for _, of := range []core.DaysOf{{}, {KeyID: k.ID}, {UserID: k.UserID}, {PlanID: "plan_1"}} {
+	for _, of := range []core.DaysFilter{{}, {KeyID: k.ID}, {UserID: k.UserID}, {PlanID: "plan_1"}} {
 		of.Account = account
 		e.wantDays(of, today, 0, 0)
 	}
-	e.wantDrawn(account, "plan_1", core.Month, noon, 10, 0)
+	e.wantPlanTotals(account, "plan_1", core.Month, noon, 10, 0)
 	e.update(account, func(tx core.Tx) error {
 		_, err := tx.User(k.UserID)
 		e.isErr("User in a transaction", err, core.ErrUserNotFound)
@@ -97,7 +96,7 @@ func (e *env) foreign(account string, k *core.Key) {
 	}
 }
 
-// tenancySameIDs has an account whose ID begins that of a second one.
+// tenancySameIDs uses an account whose id is a prefix of that of a second one.
 func tenancySameIDs(e *env) {
 	short := e.account()
 	a, owner := newAccount(short + "0")

@@ -8,15 +8,14 @@ import (
 
 var txCases = []testCase{
 	{name: "transaction/all or nothing", run: txAllOrNothing,
-		promise: "when fn fails its error is returned and none of its writes happens; when it returns nil all do"},
+		promise: "if fn fails, Update returns its error and stores none of its writes; if fn returns nil, Update stores all"},
 	{name: "transaction/reads", run: txReads,
-		promise: "the reads of a transaction show the account: what is there, what is not, and how many match"},
+		promise: "the reads of a transaction show the account: its resources, missing ones, and the number of matches"},
 	{name: "transaction/usage apart", run: txUsageApart,
-		promise: "a write to a user, plan or key leaves the counters and the history alone"},
+		promise: "a write to a user, plan or key does not change counters and histories"},
 }
 
-// busyTx writes everything that a transaction can: on an account of inhabited, with
-// another user and key.
+// busyTx makes every kind of write: on an account of filledAccount, with another user and key.
 func busyTx(account string) func(core.Tx) error {
 	return func(tx core.Tx) error {
 		u, err := tx.User(1)
@@ -39,10 +38,10 @@ func busyTx(account string) func(core.Tx) error {
 	}
 }
 
-// busyAccount returns an account that busyTx can work on.
+// busyAccount returns an account for busyTx.
 func (e *env) busyAccount() string {
 	e.Helper()
-	account, _ := e.inhabited()
+	account, _ := e.filledAccount()
 	e.put(newUser(account, "two"), newUser(account, "three"), newPlan(account, "plan_2"))
 	k2, k3 := newKey(account, "key_2", 2, "plan_1"), newKey(account, "key_3", 3, "plan_1")
 	e.put(k2, k3)
@@ -78,7 +77,7 @@ func txAllOrNothing(e *env) {
 	e.changedByBusyTx(account)
 }
 
-// changedByBusyTx fails unless everything that busyTx writes is there.
+// changedByBusyTx fails unless all writes of busyTx are stored.
 func (e *env) changedByBusyTx(account string) {
 	e.Helper()
 	e.wantUsers(account, core.UserFilter{}, 1, 2, 4)
@@ -123,7 +122,7 @@ func txReads(e *env) {
 		e.isErr("Key", missing, core.ErrKeyNotFound)
 		return errors.Join(err, err2, err3)
 	})
-	e.wantUsers(account, core.UserFilter{}, 1, 2, 3) // they count in a transaction, too
+	e.wantUsers(account, core.UserFilter{}, 1, 2, 3) // also checks the count in a transaction
 	e.wantUsers(account, core.UserFilter{PlanID: "plan_1"}, 1)
 	e.wantUsers(account, core.UserFilter{OnPlan: "plan_1"}, 1, 2, 3)
 	e.wantUsers(account, core.UserFilter{Email: "USER@example.com"}, 1)

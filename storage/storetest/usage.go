@@ -11,19 +11,19 @@ var usageCases = []testCase{
 	{name: "usage/counted", run: usageCounted,
 		promise: "Consume counts a request if it fits and returns the usage after the step; a denied request counts nowhere"},
 	{name: "usage/cost", run: usageCost,
-		promise: "a cost that does not fit in what is left is denied whole"},
+		promise: "a cost above the rest of the quota is denied as a whole"},
 	{name: "usage/cost of 0", run: usageCostZero,
 		promise: "a cost of 0 is allowed below the limit and writes nothing: no usage, no history, no last use"},
 	{name: "usage/limit changed", run: usageLimitChanged,
-		promise: "the limit is that of the request: lowered below the usage it denies, raised it allows, and the usage stays"},
+		promise: "the limit of the request decides: below the usage it denies, above it allows, and the usage does not change"},
 	{name: "usage/large numbers", run: usageLarge,
 		promise: "usage is exact with the largest limit and the largest cost"},
 	{name: "usage/last used", run: usageLastUsed,
 		promise: "LastUsedAt is the time of the latest allowed request, as the same instant in UTC, and never goes back"},
 }
 
-// request returns a request with a key, of cost 1 at the time at, under a plan of
-// 1000 a month: that of the key, or of its user when the key has none.
+// request returns a request with a key, of cost 1 at the time at, under a plan of 1000 a month: the
+// plan of the key, or of its user if the key has none.
 func request(k *core.Key, at time.Time) core.Consumption {
 	return core.Consumption{
 		Account: k.AccountID, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == "",
@@ -50,8 +50,8 @@ func endpoint(c core.Consumption, format string, args ...any) core.Consumption {
 	return c
 }
 
-// consume counts a request unless that is impossible.
-func (e *env) consume(c core.Consumption) core.Verdict {
+// consume counts a request, and fails if Consume returns an error.
+func (e *env) consume(c core.Consumption) core.ConsumeResult {
 	e.Helper()
 	v, err := e.Store.Consume(e.ctx, &c)
 	e.ok("Consume", err)
@@ -106,7 +106,7 @@ func (e *env) wantUsed(id core.CounterID, p core.Period, at time.Time, want int6
 	}
 }
 
-// user1 returns an account with one user and its keys on plan_1.
+// user1 creates an account with one user, and its keys on plan_1.
 func (e *env) user1(keys ...string) []*core.Key {
 	e.Helper()
 	account := e.account()
@@ -131,13 +131,13 @@ func usageCounted(e *env) {
 		e.same("Consume at the limit", core.Usage{Window: core.Day.Window(noon), Used: 3}, e.denied(c))
 		e.wantUsed(keyCounter(k), core.Day, noon, 3)
 	}
-	e.same("counter", tallied(3, noon), e.counter(keyCounter(k)))
+	e.same("counter", usedCounter(3, noon), e.counter(keyCounter(k)))
 	e.same("counter of the user", core.Counter{}, e.counter(userCounter(k)))
 	e.same("counter of another key", core.Counter{}, e.counter(core.CounterID{Account: k.AccountID, KeyID: "key_10"}))
 }
 
-// tallied returns a counter of which everything was used in the windows of at.
-func tallied(used int64, at time.Time) core.Counter {
+// usedCounter returns a counter whose whole usage is in the windows of at.
+func usedCounter(used int64, at time.Time) core.Counter {
 	var c core.Counter
 	c.Add(used, at)
 	return c

@@ -12,19 +12,19 @@ var userCases = []testCase{
 	{name: "user/read back", run: userReadBack,
 		promise: "strings, numbers and compact JSON of a user come back as they went in, times as the same instant in UTC"},
 	{name: "user/replace", run: userReplace,
-		promise: "PutUser stores a user in place of the one with its ID, members that are empty now included"},
+		promise: "PutUser stores a user in place of the one with its ID, and clears members that are now empty"},
 	{name: "user/ids", run: userIDs,
 		promise: "a new user gets one more than the largest ID that the account ever gave, from 1, also after deletions and reopening"},
 	{name: "user/plan filter", run: userPlanFilter,
-		promise: "UserFilter.PlanID matches the users whose plan it is; OnPlan those too and the holders of a key with it, each once, by id"},
+		promise: "UserFilter.PlanID matches the users with this plan; OnPlan matches them and the users of keys with it, each once, by id"},
 	{name: "user/delete", run: userDelete,
-		promise: "DeleteUser deletes a user and its keys, and nothing of anybody else"},
+		promise: "DeleteUser deletes a user and its keys, and no other resource"},
 }
 
-// awkward is text that a store might take for something else.
+// awkward is text with characters that stores often treat specially.
 const awkward = "Ünïcode 日本 \x00\x01/:%{}\u2028\"'\\ <&> 👩‍👩‍👧"
 
-// awkwardJSON is compact JSON that another encoder would write differently.
+// awkwardJSON is compact JSON that another encoder would change.
 var awkwardJSON = json.RawMessage(`{"b":1e400,"a":12345678901234567890,"<&>":"\u00e9é\/","e":[{},null,1.0],"a":0.10}`)
 
 func userReadBack(e *env) {
@@ -48,8 +48,7 @@ func userReadBack(e *env) {
 	}
 }
 
-// wantUser fails unless the user is stored: read alone, in a transaction and in the
-// list.
+// wantUser fails unless the user is stored: by id, in a transaction and in the list.
 func (e *env) wantUser(want *core.User) {
 	e.Helper()
 	got, err := e.Store.User(e.ctx, want.AccountID, want.ID)
@@ -108,7 +107,7 @@ func userIDs(e *env) {
 	e.put(newUser(another, "the other account counts for itself"))
 	e.wantUsers(another, core.UserFilter{}, 1)
 
-	e.deleteUsers(account, 4, 2) // the largest, and one in between
+	e.deleteUsers(account, 4, 2) // the largest id, and one in between
 	create(5)
 	failure := errors.New("no")
 	e.isErr("Update when fn fails", e.Store.Update(e.ctx, account, func(tx core.Tx) error {
@@ -125,7 +124,7 @@ func userIDs(e *env) {
 	e.wantUsers(account, core.UserFilter{}, 7, 8)
 }
 
-// deleteUsers deletes users, each in a transaction of its own.
+// deleteUsers deletes users, each in its own transaction.
 func (e *env) deleteUsers(account string, ids ...int64) {
 	e.Helper()
 	for _, id := range ids {
@@ -133,7 +132,7 @@ func (e *env) deleteUsers(account string, ids ...int64) {
 	}
 }
 
-// deleteKeys does for keys what deleteUsers does for users.
+// deleteKeys is deleteUsers for keys.
 func (e *env) deleteKeys(account string, ids ...string) {
 	e.Helper()
 	for _, id := range ids {
@@ -186,7 +185,7 @@ func userPlanFilter(e *env) {
 func userDelete(e *env) {
 	account, other := e.account(), e.account()
 	for _, of := range []string{account, other} {
-		for range 10 { // 1 is how 10 begins
+		for range 10 { // "1" is a prefix of "10"
 			e.put(newUser(of, "user"))
 		}
 		e.put(newKey(of, "key_1", 1, "plan_x"), newKey(of, "key_10", 10, "plan_x"), newKey(of, "key_11", 1, ""))

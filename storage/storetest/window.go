@@ -13,16 +13,16 @@ var windowCases = []testCase{
 	{name: "window/change of period", run: windowChangeOfPeriod,
 		promise: "a plan may change its period and the usage is kept"},
 	{name: "window/boundary", run: windowBoundary,
-		promise: "a window is half open: what is used in its last nanosecond is its own, what is used at its end is the next one's"},
+		promise: "a window is half open: a request in its last nanosecond counts in it, a request at its end in the next one"},
 	{name: "window/clock steps back", run: windowClockBack,
-		promise: "when the clock steps back over a boundary the later window stays in force and no earlier one is opened again"},
+		promise: "if the clock steps back over a boundary, the later window stays in force and no earlier one is opened again"},
 	{name: "window/clock steps back across reopening", run: windowClockBackReopened,
-		promise: "the later window stays in force also when the store is opened again in between"},
+		promise: "the later window stays in force also after reopening"},
 }
 
 func windowSideBySide(e *env) {
 	k := e.user1("key_1")[0]
-	times := []time.Time{ // a new year, month, week and day, one after the other
+	times := []time.Time{ // starts of a year, month, week and day
 		time.Date(2027, time.January, 1, 0, 0, 0, 0, time.UTC), // a Friday
 		time.Date(2027, time.January, 31, 0, 0, 0, 0, time.UTC),
 		time.Date(2027, time.February, 1, 0, 0, 0, 0, time.UTC), // a Monday
@@ -78,10 +78,10 @@ func windowBoundary(e *env) {
 		e.same(fmt.Sprintf("one too many in a %v", p), core.Usage{Window: old, Used: 2}, e.denied(limit(request(k, last), p, 2)))
 		look := cost(limit(request(k, end), p, 2), 0)
 		e.same(fmt.Sprintf("a look at the next %v", p), core.Usage{Window: next}, e.allowed(look))
-		abroad := end.In(time.FixedZone("somewhere", -5*3600)) // where it is still the day before
+		abroad := end.In(time.FixedZone("somewhere", -5*3600)) // still the day before
 		e.same(fmt.Sprintf("the first of the next %v", p), core.Usage{Window: next, Used: 1}, e.allowed(limit(request(k, abroad), p, 2)))
-		if c := e.counter(keyCounter(k)); c.Tallies[p] != (core.Tally{Start: end.Unix(), Used: 1}) {
-			e.Errorf("tally of the %v: got %+v, want one since %d", p, c.Tallies[p], end.Unix())
+		if c := e.counter(keyCounter(k)); c.Windows[p] != (core.WindowUsage{Start: end.Unix(), Used: 1}) {
+			e.Errorf("window of the %v: got %+v, want the start %d", p, c.Windows[p], end.Unix())
 		}
 	}
 }
@@ -89,6 +89,7 @@ func windowBoundary(e *env) {
 func windowClockBack(e *env) {
 	for _, p := range core.Periods() {
 		k := e.user1("key_1")[0]
+		// clockBack uses up a window and the next one. The clock steps back in between.
 		e.clockBack(k, p, func() {})
 	}
 }

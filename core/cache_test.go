@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// source is a store of one value that can be made to wait.
+// source is a store of one value. Its loads can be made to wait.
 type source struct {
-	value atomic.Int64 // below 0: not there
+	value atomic.Int64 // below 0: absent
 	loads atomic.Int64
-	gate  chan struct{} // when not nil, a load waits here after it has read
+	gate  chan struct{} // if not nil, a load waits here after its read
 	began chan struct{}
 }
 
@@ -59,9 +59,9 @@ func TestCacheAsksOnce(t *testing.T) {
 	}
 }
 
-// Promise 3: a look-up that began before a revocation can neither put back what it
-// read, nor be joined by a request that comes after it.
-func TestCacheForgetWinsOverALookUpUnderWay(t *testing.T) {
+// Promise 3: a look-up that began before a revocation can neither restore the old value nor be
+// joined by a later request.
+func TestCacheForgetDuringALookUp(t *testing.T) {
 	s := &source{gate: make(chan struct{}), began: make(chan struct{}, 100)}
 	s.value.Store(1)
 	c := newTestCache(s, time.Now)
@@ -79,21 +79,21 @@ func TestCacheForgetWinsOverALookUpUnderWay(t *testing.T) {
 		v, _ := c.get(context.Background(), 1)
 		fresh <- *v
 	}()
-	<-s.began // the request after the revocation asks for itself
+	<-s.began // the request after the revocation reads the store
 	close(s.gate)
 	if got := <-old; got != 1 {
-		t.Errorf("the look-up under way = %d, want 1", got)
+		t.Errorf("the look-up in progress = %d, want 1", got)
 	}
 	if got := <-fresh; got != 2 {
 		t.Errorf("the request after the revocation = %d, want 2", got)
 	}
 	s.gate = nil
 	if v, err := c.get(t.Context(), 1); err != nil || *v != 2 {
-		t.Errorf("remembered %v, %v, want 2", *v, err)
+		t.Errorf("cached %v, %v, want 2", *v, err)
 	}
 }
 
-func TestCacheRemembersTheAbsentBriefly(t *testing.T) {
+func TestCacheHoldsTheAbsentBriefly(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := &source{}
 	s.value.Store(-1)
@@ -107,21 +107,21 @@ func TestCacheRemembersTheAbsentBriefly(t *testing.T) {
 		t.Errorf("the store was asked %d times, want once", n)
 	}
 	s.value.Store(7)
-	c.forget(1) // who creates it says so
+	c.forget(1) // the creator calls forget
 	if v, err := c.get(t.Context(), 1); err != nil || *v != 7 {
 		t.Errorf("after it was created: %v, %v", v, err)
 	}
 	s.value.Store(-1)
 	c.forget(1)
 	_, _ = c.get(t.Context(), 1)
-	s.value.Store(8) // by another node, which cannot say so
+	s.value.Store(8) // by another node, which cannot call forget
 	now = now.Add(absentFor)
 	if v, err := c.get(t.Context(), 1); err != nil || *v != 8 {
 		t.Errorf("after a while: %v, %v", v, err)
 	}
 }
 
-func TestCacheForgetsFaultsAndStaysBounded(t *testing.T) {
+func TestCacheHoldsNoErrorsAndIsBounded(t *testing.T) {
 	fault := errors.New("disk")
 	fail := true
 	c := newCache(10, time.Now, nil, errAbsent, strconv.Itoa, func(_ context.Context, k int) (*int, error) {
@@ -139,17 +139,17 @@ func TestCacheForgetsFaultsAndStaysBounded(t *testing.T) {
 			t.Fatalf("get(%d) = %v, %v", k, v, err)
 		}
 	}
-	if n := c.present.Len(); n != 10 {
-		t.Errorf("%d values remembered, want 10", n)
+	if n := c.size.Len(); n != 10 {
+		t.Errorf("%d values cached, want 10", n)
 	}
 	c.resize(3)
-	if n := c.present.Len(); n != 3 {
-		t.Errorf("%d values remembered after the resize, want 3", n)
+	if n := c.size.Len(); n != 3 {
+		t.Errorf("%d values cached after the resize, want 3", n)
 	}
 }
 
-// Nobody joins a look-up that began before changes were missed: it may have read what was
-// before them.
+// A request does not join a look-up that began before changes were missed: that look-up may have
+// read an outdated value.
 func TestCacheForgetAllDetaches(t *testing.T) {
 	s := &source{gate: make(chan struct{}), began: make(chan struct{}, 10)}
 	c := newTestCache(s, time.Now)
@@ -160,7 +160,7 @@ func TestCacheForgetAllDetaches(t *testing.T) {
 				t.Errorf("got %v, %v, want %d", v, err, want)
 			}
 		})
-		<-s.began // a look-up of its own
+		<-s.began // its own look-up
 	}
 	get(0)
 	s.value.Store(7)

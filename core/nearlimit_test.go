@@ -10,9 +10,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// The counters closest to their limits come first, those of users and of keys with a plan
-// of their own alike, and unused ones not at all.
-func TestClosest(t *testing.T) {
+// NearLimits sorts the counters of users, and of keys with a plan of their own, by their share of
+// the limit. It leaves out unused counters.
+func TestNearLimits(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
@@ -49,7 +49,7 @@ func TestClosest(t *testing.T) {
 	spend("idle", small, "", 0)
 	spend("full", "", small, 10)
 	spend("little", small, large, 30)
-	near, err := s.Closest(t.Context(), a.ID, 10)
+	near, err := s.NearLimits(t.Context(), a.ID, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,31 +64,30 @@ func TestClosest(t *testing.T) {
 	if want := `full "key of full" 100%; half "" 50%; little "key of little" 3%; `; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	if near, _ = s.Closest(t.Context(), a.ID, 1); len(near) != 1 || near[0].User.Name != "full" {
-		t.Errorf("the closest one: got %+v", near)
+	if near, _ = s.NearLimits(t.Context(), a.ID, 1); len(near) != 1 || near[0].User.Name != "full" {
+		t.Errorf("the first one: got %+v", near)
 	}
 }
 
-// everywhere is a store that has what was drawn on any plan drawn on each.
+// everywhere is a store that returns the totals of one plan for every plan.
 type everywhere struct{ core.Store }
 
-func (s everywhere) Drawn(ctx context.Context, account, _ string, p core.Period, at time.Time, n int) (all core.Drawn, err error) {
+func (s everywhere) PlanTotals(ctx context.Context, account, _ string, p core.Period, at time.Time, n int) (all core.PlanTotals, err error) {
 	plans, _, err := s.Plans(ctx, account, core.Page{Number: 1, Size: 10})
 	for _, pl := range plans {
-		d, err := s.Store.Drawn(ctx, account, pl.ID, p, at, n)
+		d, err := s.Store.PlanTotals(ctx, account, pl.ID, p, at, n)
 		if err != nil {
 			return all, err
 		}
-		for _, u := range d.Most {
+		for _, u := range d.Top {
 			all.Add(n, u.CounterID, u.Seq, u.Usage)
 		}
 	}
 	return all, err
 }
 
-// A key or user that goes to another plan while the plans are added up is listed once, under
-// that which it has.
-func TestClosestChangesPlan(t *testing.T) {
+// A key or user that changes its plan while NearLimits reads is listed once, under its new plan.
+func TestNearLimitsOfChangedPlan(t *testing.T) {
 	s := core.NewService(everywhere{memstore.New()}, core.Config{})
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
 	var plans []string
@@ -112,7 +111,7 @@ func TestClosestChangesPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	near, err := s.Closest(t.Context(), a.ID, 100)
+	near, err := s.NearLimits(t.Context(), a.ID, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

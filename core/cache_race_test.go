@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Promise 3: under load, whoever asks after a change was told of sees it, or a later
-// one, while the cache is so small that everything is also evicted all the time.
+// Promise 3: under load, every get that begins after a change was reported returns the new value or
+// a later one, even in a cache so small that all entries are evicted continuously.
 func TestCacheForgetUnderLoad(t *testing.T) {
 	const keys, callers, changes = 64, 8, 3000
 	var stored, told [keys]atomic.Int64
 	c := newCache(keys/2, time.Now, nil, errAbsent, strconv.Itoa, func(_ context.Context, k int) (*int64, error) {
 		v := stored[k].Load()
-		if v%5 == 4 { // then it is not there
+		if v%5 == 4 { // then the key is absent
 			return nil, errAbsent
 		}
 		return &v, nil
@@ -44,7 +44,7 @@ func TestCacheForgetUnderLoad(t *testing.T) {
 				case err != nil:
 					t.Error(err)
 				case *v < floor:
-					t.Errorf("key %d has version %d, after the change to %d was told", k, *v, floor)
+					t.Errorf("key %d has version %d, after the change to %d was reported", k, *v, floor)
 				}
 			}
 		})
@@ -57,13 +57,13 @@ func TestCacheForgetUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	if n := c.present.Len(); n > keys/2 {
-		t.Errorf("%d values remembered, want at most %d", n, keys/2)
+	if n := c.size.Len(); n > keys/2 {
+		t.Errorf("%d values cached, want at most %d", n, keys/2)
 	}
 }
 
-// Promise 3: two look-ups of one key that were both begun after the last change leave
-// one thing to forget, so that the next change finds it.
+// Promise 3: concurrent look-ups of one key after the last change leave one entry, so that the next
+// change finds it.
 func TestCacheRemembersOnce(t *testing.T) {
 	s := &source{}
 	c := newTestCache(s, time.Now)
@@ -76,17 +76,17 @@ func TestCacheRemembersOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := c.present.Len(); n != 1 {
-		t.Errorf("%d values remembered, want 1", n)
+	if n := c.size.Len(); n != 1 {
+		t.Errorf("%d values cached, want 1", n)
 	}
 	sh.forget(hash, k)
-	if s, _ := sh.look(hash, k); s != nil {
-		t.Errorf("remembered after it was forgotten: %v", s.value)
+	if s, _ := sh.lookup(hash, k); s != nil {
+		t.Errorf("cached after forget: %v", s.value)
 	}
 }
 
-// A flood of made-up keys costs one look-up for each, and none when they come again;
-// it takes bounded room and pushes out nobody.
+// A flood of unknown keys costs one read of the store for each key, and none for repeated ones. It
+// takes bounded memory and evicts no values.
 func TestCacheUnderAFlood(t *testing.T) {
 	const known, flood = 1000, 100_000
 	var loads atomic.Int64
@@ -98,7 +98,7 @@ func TestCacheUnderAFlood(t *testing.T) {
 			}
 			return &k, nil
 		})
-	ask := func(from, to int) int64 {
+	get := func(from, to int) int64 {
 		before := loads.Load()
 		for k := from; k < to; k++ {
 			if _, err := c.get(t.Context(), k); (err == nil) != (k < known) {
@@ -107,38 +107,38 @@ func TestCacheUnderAFlood(t *testing.T) {
 		}
 		return loads.Load() - before
 	}
-	ask(0, known)
-	if n := ask(known, known+flood); n != flood {
-		t.Errorf("the store was asked %d times for %d made-up keys, want once for each", n, flood)
+	get(0, known)
+	if n := get(known, known+flood); n != flood {
+		t.Errorf("%d reads of the store for %d unknown keys, want one for each", n, flood)
 	}
-	if n := ask(known+flood-5000, known+flood); n != 0 {
-		t.Errorf("the store was asked %d times for 5000 made-up keys that came again, want never", n)
+	if n := get(known+flood-5000, known+flood); n != 0 {
+		t.Errorf("%d reads of the store for 5000 repeated unknown keys, want none", n)
 	}
-	if n := ask(0, known); n != 0 {
-		t.Errorf("the store was asked %d times for keys that were in memory, want never", n)
+	if n := get(0, known); n != 0 {
+		t.Errorf("%d reads of the store for cached keys, want none", n)
 	}
 	absent := 0
 	for i := range c.shards {
 		absent += c.shards[i].absent.Len()
 	}
-	if n := c.present.Len(); n != known || absent > absentSize {
-		t.Errorf("%d values and %d made-up keys remembered, want %d and at most %d", n, absent, known, absentSize)
+	if n := c.size.Len(); n != known || absent > maxAbsent {
+		t.Errorf("%d values and %d unknown keys cached, want %d and at most %d", n, absent, known, maxAbsent)
 	}
 }
 
-// However few are remembered, the one that was asked for last is.
+// A cache of one entry keeps the last key.
 func TestCacheOfOne(t *testing.T) {
 	s := &source{}
 	c := newCache(1, time.Now, nil, errAbsent, strconv.Itoa, s.load)
 	for k := range 1000 {
 		_, _ = c.get(t.Context(), k)
-		if _, err := c.get(t.Context(), k); err != nil || s.loads.Load() != int64(k+1) || c.present.Len() != 1 {
-			t.Fatalf("get(%d): %v, %d loads, %d remembered", k, err, s.loads.Load(), c.present.Len())
+		if _, err := c.get(t.Context(), k); err != nil || s.loads.Load() != int64(k+1) || c.size.Len() != 1 {
+			t.Fatalf("get(%d): %v, %d loads, %d cached", k, err, s.loads.Load(), c.size.Len())
 		}
 	}
 }
 
-// A hit makes no garbage.
+// A hit allocates nothing.
 func TestCacheHitAllocatesNothing(t *testing.T) {
 	c := newCache(10, time.Now, nil, ErrKeyNotFound, func(d Digest) string { return string(d[:]) },
 		func(_ context.Context, d Digest) (*Key, error) { return &Key{Digest: d}, nil })

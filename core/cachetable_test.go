@@ -6,21 +6,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-// crowd is a hash that puts many keys at few places, across the end of the table.
+// crowd is a hash that puts many keys into few buckets, across the end of the table.
 func crowd(k int) uint64 { return uint64(k%5*3)*cacheShards + 1 }
 
-// The law of the table: whatever is added, removed and evicted, what is in it is
-// found, under every crowding of hashes, and nothing else is.
-func TestSlotsAreAMap(t *testing.T) {
+// For any sequence of puts, removals and evictions, and any collisions, the table finds exactly the
+// entries in it.
+func TestTableIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var table slots[int, int]
-		want := map[int]*slot[int, int]{}
+		var table entryTable[int, int]
+		want := map[int]*cacheEntry[int, int]{}
 		key := rapid.IntRange(0, 60)
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
 				k := key.Draw(t, "key")
 				if want[k] == nil {
-					want[k] = &slot[int, int]{hash: crowd(k), key: k, value: k}
+					want[k] = &cacheEntry[int, int]{hash: crowd(k), key: k, value: k}
 					table.put(want[k])
 				}
 			},
@@ -34,7 +34,7 @@ func TestSlotsAreAMap(t *testing.T) {
 			},
 			"use": func(t *rapid.T) {
 				if s := want[key.Draw(t, "key")]; s != nil {
-					s.use()
+					s.markUsed()
 				}
 			},
 			"evict": func(t *rapid.T) {
@@ -55,54 +55,54 @@ func TestSlotsAreAMap(t *testing.T) {
 					t.Fatalf("%d of %d are left", got, before)
 				}
 				if keep != nil && want[keep.key] == nil {
-					t.Fatal("the slot to keep was taken")
+					t.Fatal("the entry to keep was evicted")
 				}
 			},
 			"": func(t *rapid.T) {
 				if table.n != len(want) {
-					t.Fatalf("%d slots, want %d", table.n, len(want))
+					t.Fatalf("%d entries, want %d", table.n, len(want))
 				}
 				for k := range 61 {
 					if got := table.find(crowd(k), k); got != want[k] {
 						t.Fatalf("find(%d) = %v, want %v", k, got, want[k])
 					}
 				}
-				if places := len(table.all()); places > max(minPlaces, 16*(len(want)+1)) {
-					t.Fatalf("%d places for %d slots", places, len(want))
+				if buckets := len(table.loadBuckets()); buckets > max(minBuckets, 16*(len(want)+1)) {
+					t.Fatalf("%d buckets for %d entries", buckets, len(want))
 				}
 			},
 		})
 	})
 }
 
-// What is in use stays when room is needed, as long as there is anything else.
-func TestSlotsEvictTheUnused(t *testing.T) {
-	var table slots[int, int]
-	all := make([]*slot[int, int], 100)
+// An entry in use is not evicted while an unused one exists.
+func TestTableEvictsTheUnused(t *testing.T) {
+	var table entryTable[int, int]
+	all := make([]*cacheEntry[int, int], 100)
 	for k := range all {
-		all[k] = &slot[int, int]{hash: uint64(k)*cacheShards*7 + 1, key: k}
+		all[k] = &cacheEntry[int, int]{hash: uint64(k)*cacheShards*7 + 1, key: k}
 		table.put(all[k])
 	}
 	for range 90 {
 		for _, s := range all[:10] {
-			s.use()
+			s.markUsed()
 		}
 		table.evict(nil)
 	}
 	for _, s := range all[:10] {
 		if table.find(s.hash, s.key) != s {
-			t.Errorf("%d was in use and had to make room", s.key)
+			t.Errorf("%d was in use and was evicted", s.key)
 		}
 	}
-	for range 10 { // now all that are left are
+	for range 10 { // now every entry is in use
 		for _, s := range all[:10] {
-			s.use()
+			s.markUsed()
 		}
 		if !table.evict(nil) {
-			t.Error("no room is made when everything is in use")
+			t.Error("nothing is evicted when every entry is in use")
 		}
 	}
 	if table.n != 0 {
-		t.Errorf("%d slots are left, want none", table.n)
+		t.Errorf("%d entries are left, want none", table.n)
 	}
 }

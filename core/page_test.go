@@ -12,7 +12,7 @@ import (
 
 func newStore() *memstore.Store { return memstore.New() }
 
-// A search finds what has the text anywhere, a page at a time, in the order of creation.
+// A search finds every item with the text, page by page, in the order of creation.
 func TestSearch(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	store := newStore()

@@ -12,19 +12,19 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// hashDuration is how long a password is hashed, by the clock of the test.
+// hashDuration is the simulated time of one hash.
 const hashDuration = 100 * time.Millisecond
 
-// withAttackers runs a test on a service with the account acme, its password set, while 100
-// attackers try wrong passwords without a pause. address gives the address of the nth try.
-// The hasher takes hashDuration of simulated time.
+// withAttackers runs a test on a service with the account acme and a password, while 100 goroutines
+// try wrong passwords without a pause. address returns the address of the nth try. A hash takes
+// hashDuration of simulated time.
 func withAttackers(t *testing.T, address func(n int) string, test func(t *testing.T, s *core.Service, known core.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := core.NewService(newStore(), core.Config{})
 		_, _, _, _ = s.CreateAccount(t.Context(), "acme")
-		who, _ := signedIn(t, s, "acme")
+		si, _ := signedIn(t, s, "acme")
 		s.OnHash(func() { time.Sleep(hashDuration) })
-		if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+		if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 			t.Fatal(err)
 		}
 		c, err := s.SignInByPassword(t.Context(), "acme", password, from("192.0.2.1"))
@@ -60,15 +60,16 @@ func withAttackers(t *testing.T, address func(n int) string, test func(t *testin
 	})
 }
 
-// Attacks, by where the addresses come from. Each try has an address of its own.
+// attacks holds functions that return the client address of the nth try. No two tries share an
+// address.
 var attacks = map[string]func(n int) string{
 	"10 networks":            func(n int) string { return fmt.Sprintf("2001:db8:%x:%x::1", n%10, n%65536) },
 	"65,536 networks of one": func(n int) string { return fmt.Sprintf("2001:db8:%x::%x", n%65536, n/65536) },
 	"2,000 networks of IPv4": func(n int) string { return fmt.Sprintf("10.%d.%d.%d", n%8, n/8%250, n%256) },
 }
 
-// When strangers keep the hasher busy from many addresses, a person still signs in: from
-// another network, in a browser that has signed in before, and by a link.
+// While strangers from many addresses keep the hasher busy, a person can still sign in: from
+// another network, in a known browser, and by a link.
 func TestSignInDuringAttack(t *testing.T) {
 	for name, address := range attacks {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +97,8 @@ func TestSignInDuringAttack(t *testing.T) {
 	}
 }
 
-// A known browser waits for no stranger, even when every stranger has a network that was
-// never seen before. Unknown browsers are then refused after a bounded time.
+// A known browser waits for no stranger, even if every stranger has a new network. Unknown browsers
+// are then refused after a bounded time.
 func TestKnownBrowserGoesFirst(t *testing.T) {
 	fresh := func(n int) string { return fmt.Sprintf("%x:%x::1", 0x2001+n/65536, n%65536) }
 	withAttackers(t, fresh, func(t *testing.T, s *core.Service, known core.Client) {
@@ -116,8 +117,8 @@ func TestKnownBrowserGoesFirst(t *testing.T) {
 	})
 }
 
-// Accounts that sign in without a pause, with right passwords, take at most every other turn of
-// the hasher: else the owner of two accounts could lock every unknown browser out.
+// Accounts that sign in without a pause, with right passwords, get at most every other hash:
+// otherwise the owner of two accounts could lock out every unknown browser.
 func TestKnownBrowsersLeaveTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := core.NewService(newStore(), core.Config{})
@@ -126,8 +127,8 @@ func TestKnownBrowsersLeaveTurns(t *testing.T) {
 		var owners sync.WaitGroup
 		for _, name := range []string{"one", "two", "three"} {
 			_, _, _, _ = s.CreateAccount(ctx, name)
-			who, _ := signedIn(t, s, name)
-			if err := s.SetPassword(ctx, who, "", password); err != nil {
+			si, _ := signedIn(t, s, name)
+			if err := s.SetPassword(ctx, si, "", password); err != nil {
 				t.Fatal(err)
 			}
 			c, err := s.SignInByPassword(ctx, name, password, from("192.0.2.1"))
@@ -157,7 +158,7 @@ func TestKnownBrowsersLeaveTurns(t *testing.T) {
 }
 
 // After the password of a stranger the next stranger waits nine times as long as the hash took:
-// however many try to sign in, they take a tenth of one processor.
+// strangers use a tenth of one processor, however many try to sign in.
 func TestStrangersTakeATenth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := core.NewService(newStore(), core.Config{})
@@ -181,8 +182,8 @@ func TestStrangersTakeATenth(t *testing.T) {
 	})
 }
 
-// A password that waits too long is refused, and one whose client goes away leaves the
-// queue. Neither counts as wrong, and the hasher serves the others.
+// A password that waits too long is refused, and a canceled one leaves the queue. Neither counts as
+// wrong, and the hasher serves the others.
 func TestHasherGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := core.NewService(newStore(), core.Config{})
@@ -212,8 +213,8 @@ func TestHasherGivesUp(t *testing.T) {
 	})
 }
 
-// A network has a bound of its own, above that of an address: rotating addresses within it
-// does not give more guesses.
+// A network has a bound of its own, above that of an address: rotating addresses within a network
+// gives no more guesses.
 func TestWrongPasswordsOfNetwork(t *testing.T) {
 	for _, tc := range []struct{ name, address, other string }{
 		{"IPv4 /24", "198.51.100.%d", "198.51.101.1"},
@@ -238,16 +239,16 @@ func TestWrongPasswordsOfNetwork(t *testing.T) {
 	}
 }
 
-// Others cannot lock a known browser out of its account by wrong passwords, and its secret
-// gives no more guesses than a name has, for one account only, until it is forgotten.
+// Strangers cannot lock a known browser out by wrong passwords. The secret of a known browser gives
+// as many guesses as a name has, for one account only, until it expires or is forgotten.
 func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
 	s.OnHash(func() {})
 	for _, name := range []string{"acme", "other"} {
 		_, _, _, _ = s.CreateAccount(t.Context(), name)
-		who, _ := signedIn(t, s, name)
-		if err := s.SetPassword(t.Context(), who, "", password); err != nil {
+		si, _ := signedIn(t, s, name)
+		if err := s.SetPassword(t.Context(), si, "", password); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -256,7 +257,7 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 			_, _ = s.SignInByPassword(t.Context(), name, "wrong", from(fmt.Sprintf("10.0.%d.1", i)))
 		}
 		_, err := s.SignInByPassword(t.Context(), name, password, from("192.0.2.1"))
-		want(t, "an unknown browser", err, core.ErrManyPasswords)
+		want(t, "an unknown browser", err, core.ErrTooManyPasswords)
 	}
 	signIn := func(name, password string, b core.Client) error {
 		_, err := s.SignInByPassword(t.Context(), name, password, b)
@@ -273,36 +274,35 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 		t.Fatalf("a known browser: %v", err)
 	}
 	known := core.Client{Address: "192.0.2.1", Browser: c.Browser}
-	want(t, "the secret that was replaced", signIn("acme", password, core.Client{Browser: byLink.Browser}), core.ErrManyPasswords)
+	want(t, "the replaced secret of a browser", signIn("acme", password, core.Client{Browser: byLink.Browser}), core.ErrTooManyPasswords)
 	_, err = s.SignedIn(t.Context(), c.Browser, true)
 	want(t, "the secret of a browser as a session", err, core.ErrSession)
 	for range core.WrongPasswords {
 		want(t, "a wrong password in a known browser", signIn("acme", "wrong", known), core.ErrSignIn)
 	}
-	want(t, "one more", signIn("acme", password, known), core.ErrManyPasswords)
+	want(t, "one more", signIn("acme", password, known), core.ErrTooManyPasswords)
 
 	now = now.Add(core.WrongPasswordsIn)
 	lock("other")
-	want(t, "a browser that another account knows", signIn("other", password, known), core.ErrManyPasswords)
+	want(t, "a browser of another account", signIn("other", password, known), core.ErrTooManyPasswords)
 	lock("acme")
 	now = now.Add(core.BrowserLife - core.WrongPasswordsIn)
 	lock("acme")
-	want(t, "a browser that has not signed in for long", signIn("acme", password, known), core.ErrManyPasswords)
+	want(t, "an expired browser", signIn("acme", password, known), core.ErrTooManyPasswords)
 
-	who, _ := signedIn(t, s, "acme")
+	si, _ := signedIn(t, s, "acme")
 	_, link, _, _ = s.NewSignInLink(t.Context(), "acme")
 	c, _ = s.SignInByLink(t.Context(), link, core.Client{})
 	if err := signIn("acme", password, core.Client{Browser: c.Browser}); err != nil {
 		t.Errorf("a known browser again: %v", err)
 	}
-	if err := s.SignOutEverywhere(t.Context(), who); err != nil {
+	if err := s.SignOutEverywhere(t.Context(), si); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a browser after signing out everywhere", signIn("acme", password, core.Client{Browser: c.Browser}), core.ErrManyPasswords)
+	want(t, "a browser after signing out everywhere", signIn("acme", password, core.Client{Browser: c.Browser}), core.ErrTooManyPasswords)
 }
 
-// Attempts from ever new names and networks take a bounded number of entries, and none
-// once they are over.
+// Attempts with new names and networks take bounded memory, and none after 15 minutes.
 func TestAttemptsAreBounded(t *testing.T) {
 	now := at("2026-03-05T10:00:00Z")
 	s := newService(&now)
@@ -316,6 +316,6 @@ func TestAttemptsAreBounded(t *testing.T) {
 	now = now.Add(core.WrongPasswordsIn)
 	_, _ = s.SignInByPassword(t.Context(), "name", "wrong", from("192.0.2.1"))
 	if n, subjects := s.Attempts(); n != 1 || subjects != 4 {
-		t.Errorf("after they are over: got %d attempts of %d subjects, want 1 of 4", n, subjects)
+		t.Errorf("after 15 minutes: got %d attempts of %d subjects, want 1 of 4", n, subjects)
 	}
 }

@@ -1,0 +1,93 @@
+package core
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/mail"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Optional is a member of a patch that can also be cleared. The zero value leaves the member alone.
+type Optional[T any] struct {
+	Set   bool
+	Value *T // nil clears the member
+}
+
+// Some returns an Optional that sets the member to v.
+func Some[T any](v T) Optional[T] { return Optional[T]{Set: true, Value: &v} }
+
+// Null returns an Optional that clears the member.
+func Null[T any]() Optional[T] { return Optional[T]{Set: true} }
+
+// OrZero returns the value, or the zero value if there is none.
+func (o Optional[T]) OrZero() (v T) {
+	if o.Value != nil {
+		return *o.Value
+	}
+	return v
+}
+
+// cleanName trims a name and checks that it has 1 to 255 characters and no control character: names
+// appear in header fields, logs and terminals.
+func cleanName(field, name string) (string, error) {
+	name = strings.TrimSpace(name)
+	switch n := utf8.RuneCountInString(name); {
+	case n == 0:
+		return "", invalid(field, fieldLabel(field)+" is required")
+	case n > maxNameLength:
+		return "", invalid(field, fieldLabel(field)+" must be at most 255 characters long")
+	case !utf8.ValidString(name):
+		return "", invalid(field, fieldLabel(field)+" must be valid UTF-8")
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return "", invalid(field, fieldLabel(field)+" must not hold control characters")
+	}
+	return name, nil
+}
+
+// checkEmail checks that an address is an addr-spec of RFC 5322, without a display name. nil, no
+// address, is valid.
+func checkEmail(email *string) error {
+	if email == nil {
+		return nil
+	}
+	a, err := mail.ParseAddress(*email)
+	if err != nil || a.Address != *email || len(*email) > maxEmailLength {
+		return invalid("email", "Invalid email format")
+	}
+	return nil
+}
+
+// cleanMetadata checks that metadata is a JSON object of at most 4 KiB, and compacts it.
+func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
+	if m == nil {
+		return nil, nil
+	}
+	var buf bytes.Buffer
+	if err := json.Compact(&buf, *m); err != nil {
+		return nil, invalid("metadata", "Metadata must be JSON: "+err.Error())
+	}
+	if !strings.HasPrefix(buf.String(), "{") {
+		return nil, invalid("metadata", "Metadata must be an object")
+	}
+	if buf.Len() > maxMetadata {
+		return nil, invalid("metadata", "Metadata must be at most 4 KiB")
+	}
+	return buf.Bytes(), nil
+}
+
+// fieldLabel turns the name of a member into the start of a sentence: plan_id becomes "Plan id".
+func fieldLabel(field string) string {
+	s := strings.ReplaceAll(field, "_", " ")
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// countNoun puts a number before a noun: "1 key", "2 keys".
+func countNoun(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
+}

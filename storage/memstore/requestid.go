@@ -1,0 +1,34 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// firstResults holds the results of the requests with a key, by request id. An entry is kept until
+// a new request with the same id replaces it, or the key is deleted.
+type firstResults map[string]firstResult
+
+type firstResult struct {
+	at    time.Time // the time of the request
+	usage core.Usage
+	terms core.Terms
+}
+
+// lookup returns the first result if c repeats a request.
+func (as firstResults) lookup(c *core.Consumption) (core.ConsumeResult, bool) {
+	a, ok := as[c.RequestID]
+	if c.RequestID == "" || !ok || !c.Repeats(a.at) {
+		return core.ConsumeResult{}, false
+	}
+	return core.ConsumeResult{Usage: a.usage, Allowed: true, FirstTerms: new(a.terms)}, true
+}
+
+// rememberResult stores the result of a request with a key.
+func (s *Store) rememberResult(key core.CounterID, c *core.Consumption, v core.ConsumeResult) {
+	if s.firstResults[key] == nil {
+		s.firstResults[key] = firstResults{}
+	}
+	s.firstResults[key][c.RequestID] = firstResult{at: c.Entry.At, usage: v.Usage, terms: c.Terms}
+}
