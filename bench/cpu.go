@@ -86,8 +86,8 @@ func treeCPU(all map[int]stat, roots []int) (sum time.Duration, err error) {
 const settleTimeout = 15 * time.Second
 
 // cpuOf returns a function that waits until processes have nothing left to do, and then
-// returns the CPU time of the processes and their descendants. The requests thereby pay for
-// work that a server defers until after its answers.
+// returns the CPU time of the processes and their descendants. A server that defers work until
+// after its answers is charged for the work.
 func cpuOf(processes []*process) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		return settle(ctx, func() (time.Duration, error) {

@@ -88,7 +88,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	}
 	f.IntVar(&o.rounds, "rounds", 5, "number of rounds; each round measures every program once")
 	f.DurationVar(&o.duration, "duration", 3*time.Second, "duration of one measurement, in whole seconds")
-	f.DurationVar(&o.warmup, "warmup", 2*time.Second, "load on each program before the first round")
+	f.DurationVar(&o.warmup, "warmup", time.Second, "load on each program before the first round")
 	f.DurationVar(&o.sustained, "sustained", time.Minute, "duration of the load without a pause in the part store")
 	f.IntVar(&o.keys, "keys", 1000, "number of API keys that the requests carry")
 	f.StringVar(&o.out, "out", resultsDir, "directory for the tables and figures")
@@ -131,7 +131,7 @@ func (o *options) wants(name string) bool {
 }
 
 // run measures the selected parts. Without -print-only it checks the noise of the machine
-// first, and writes the results into the documentation in the end.
+// first, and shows the results of each part in the documentation.
 func run(ctx context.Context, o *options) (err error) {
 	h, err := newHarness(ctx, o, os.Stderr)
 	if err != nil {
@@ -153,9 +153,12 @@ func run(ctx context.Context, o *options) (err error) {
 			}
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
+		if o.printOnly || filepath.Clean(o.out) != resultsDir {
+			continue
+		}
+		if err := updateDocs("."); err != nil {
+			return err
+		}
 	}
-	if o.printOnly || filepath.Clean(o.out) != resultsDir {
-		return nil
-	}
-	return updateDocs(".")
+	return nil
 }

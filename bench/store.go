@@ -34,9 +34,9 @@ func storeRuns(o *options) []storeRun {
 	}
 }
 
-// storeRounds is the number of rounds of the part store. Its benchmarks have no other
-// program beside them, so that rounds only lessen outliers.
-const storeRounds = 3
+// storeRounds is the number of rounds of the part store. Its tables compare no programs, and
+// a round takes over a minute.
+const storeRounds = 2
 
 // runStore measures decisions in core over badgerstore.
 func runStore(ctx context.Context, h *harness) error {
