@@ -11,7 +11,6 @@ import (
 )
 
 // BenchmarkConsume measures 64 callers with 1,000 keys. It reports the server's CPU time for each request.
-// bench/run redis compares it with other programs.
 func BenchmarkConsume(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
