@@ -20,6 +20,7 @@
 package badgerstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -253,3 +254,98 @@ func (s *Store) SetCounterCache(n int) {
 }
 
 var _ core.Store = (*Store)(nil)
+
+// Durability says what an answered write survives, beside the death of the process,
+// which it always does.
+type Durability uint8
+
+const (
+	// Process is the default. Everything is written to the disk every second: a
+	// power cut, or a crash of the operating system, may lose what was answered
+	// since.
+	Process Durability = iota
+	// Power writes every commit to the disk before it is answered. Concurrent
+	// requests still share a commit.
+	Power
+)
+
+// String returns "process" or "power".
+func (d Durability) String() string {
+	if d == Power {
+		return "power"
+	}
+	return "process"
+}
+
+// SetDurability changes the durability of an open store. When it returns, what was
+// answered before is as durable as what will be.
+func (s *Store) SetDurability(d Durability) {
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	s.events.SetPower(d == Power)
+	if d == Power {
+		_ = s.syncAll() // the store has failed then, and says so
+	}
+}
+
+// syncEvents brings the whole event log to the disk.
+func (s *Store) syncEvents() error { return firstOf(s.events.Flush(), s.events.Sync()) }
+
+// syncAll makes everything durable that was answered. What the event log cannot write at the
+// moment was not answered, and is tried again later.
+func (s *Store) syncAll() error {
+	if err := s.events.Flush(); err != nil && !errors.Is(err, eventlog.ErrTemporary) {
+		return fault(err)
+	}
+	return fault(s.events.Sync())
+}
+
+// Stats says how a store is doing.
+type Stats struct {
+	LedgerBytes   int64  // the size of the event log, which is the history
+	MaxHistory    int64  // the size that it may have, see [Options.MaxHistory]
+	UnfoldedBytes int64  // how much of it is not folded yet: it is read when the store is opened
+	Folds         uint64 // how often it was folded
+	Waits         uint64 // how often a request had to wait until it was
+	VerifiedAt    int64  // when the last scrub of all files ended without damage, Unix seconds; 0 before the first one
+}
+
+// Stats returns how the store is doing. It is cheap.
+func (s *Store) Stats() Stats {
+	return Stats{
+		LedgerBytes:   s.historyBytes(),
+		MaxHistory:    s.retention.most.Load(),
+		UnfoldedBytes: s.events.Written() - s.folder.mark.Load(),
+		Folds:         s.folder.folds.Load(),
+		Waits:         s.folder.waits.Load(),
+		VerifiedAt:    s.verified.Load(),
+	}
+}
+
+// Health implements [core.HealthStore].
+func (s *Store) Health(context.Context) error {
+	failed := s.enter()
+	if failed == nil {
+		defer s.leave()
+		failed = s.failure()
+	}
+	if failed != nil {
+		return unwell("The store has failed, and the log says why", failed)
+	}
+	if err := s.roomy(); err != nil {
+		return unwell("The disk of the store is full", err)
+	}
+	if err := s.events.Ready(); err != nil {
+		return unwell("The store cannot write at the moment", fault(err))
+	}
+	return nil
+}
+
+// unwell returns an error with a text for anybody, and its cause.
+func unwell(text string, cause error) error {
+	return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: text}, cause)
+}
+
+var _ core.HealthStore = (*Store)(nil)

@@ -1,231 +1,287 @@
 package badgerstore
 
 import (
+	"cmp"
 	"context"
-	"sync"
+	"errors"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// Consume implements [core.Store]. The decision is made on the counters in memory,
-// under the locks of their shards, and an allowed request is answered when the block
-// of the event log that it is in was written. A denied one is answered at once.
-func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.ConsumeResult, error) {
-	if err := s.enterToWrite(); err != nil {
-		return core.ConsumeResult{}, err
+// slots are some of the counters of a page.
+type slots struct {
+	page   ref
+	mask   uint64 // which ones
+	shared bool   // what their users' counters decided is asked for, not everything
+}
+
+// of returns the counter in a slot.
+func (p *slots) of(slot byte) ref {
+	return ref{p.page.number<<pageBits | int64(slot), p.page.account, p.page.kind}
+}
+
+// slotsOf returns where counters are, of numbers in ascending order.
+func slotsOf(account uint32, kind byte, numbers []int64, shared bool) (list []slots) {
+	for _, n := range numbers {
+		of := ref{n, account, uint32(kind)}
+		if len(list) == 0 || list[len(list)-1].page != of.page() {
+			list = append(list, slots{page: of.page(), shared: shared})
+		}
+		list[len(list)-1].mask |= 1 << of.slot()
+	}
+	return list
+}
+
+// Days implements [core.Store]. What is added up is read a page of counters at a time.
+func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
+	list := core.NewDays(first, last)
+	err := s.eachDay(ctx, of, first, last, func(d dayNumber, shared bool) {
+		t := &list[d.date-first].Traffic
+		*t = t.Plus(d.traffic(shared))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// CounterDays implements [core.Importer].
+func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.CounterDay, error) {
+	days := map[core.Date]core.CounterDay{}
+	of := core.DaysFilter{Account: id.Account, KeyID: id.KeyID, UserID: id.UserID}
+	err := s.eachDay(ctx, of, math.MinInt32, math.MaxInt32, func(d dayNumber, _ bool) {
+		if d.used > 0 {
+			day := days[d.date]
+			day.Date = d.date
+			day.Traffic = day.Plus(d.traffic(false))
+			day.Shared = day.Shared.Plus(d.traffic(true))
+			days[d.date] = day
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return slices.SortedFunc(maps.Values(days), func(a, b core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }), nil
+}
+
+// eachDay calls fn with every number of every counter that is asked for, from the first day
+// to the last.
+func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last core.Date, fn func(d dayNumber, shared bool)) error {
+	return s.eachSlots(ctx, of, func(p *slots) error { return s.eachDayOn(p, first, last, fn) })
+}
+
+// PlanTotals implements [core.Store].
+func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
+	err = s.eachSlots(ctx, core.DaysFilter{Account: account, PlanID: plan}, func(sl *slots) error {
+		add := func(slot byte, t *tally) {
+			id, seq := core.CounterID{Account: account}, int64(0)
+			if number := sl.of(slot).number; sl.page.kind == kindKey {
+				seq = number
+			} else {
+				id.UserID = number
+			}
+			d.Add(n, id, seq, t.Usage(p, at))
+		}
+		heads, absent := s.inMemory(sl, add)
+		return s.viewCounters(func(r snapshot) error { return s.onPage(r, sl, absent, heads, add) })
+	})
+	if err == nil {
+		err = s.nameKeys(account, &d)
+	}
+	if err != nil {
+		return core.PlanTotals{}, err
+	}
+	return d, nil
+}
+
+// nameKeys fills in the ids of keys, and leaves out those that are gone by now.
+func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
+	return s.read(account, func(r snapshot) error {
+		named := d.Top[:0]
+		for _, u := range d.Top {
+			if u.Seq != 0 {
+				k, err := found[core.Key](r, keyPath(account, u.Seq), core.ErrKeyNotFound)
+				if errors.Is(err, core.ErrKeyNotFound) {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				u.KeyID = k.ID
+			}
+			named = append(named, u)
+		}
+		d.Top = named
+		return nil
+	})
+}
+
+// eachSlots calls fn with the counters that are asked for, a page at a time.
+func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slots) error) error {
+	if err := s.enter(); err != nil {
+		return err
 	}
 	defer s.leave()
-	v, err := s.consume(c)
-	return v, fault(err)
-}
-
-func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
-	if err := s.admit(); err != nil {
-		return core.ConsumeResult{}, err
-	}
-	key, user, err := s.refsOf(c)
-	if err != nil {
-		return core.ConsumeResult{}, err
-	}
-	for {
-		v, found, known, err := s.lookUp(c, key, user)
-		if found || err != nil {
-			return v, err
-		}
-		d := s.decide(c, key, user, known)
-		switch {
-		case d.err != nil:
-			return core.ConsumeResult{}, d.err
-		case d.absent:
-			if err := s.loadBoth(c, key, user); err != nil {
-				return core.ConsumeResult{}, err
-			}
-		case d.busy != nil:
-			if err := s.await(d.busy); err != nil {
-				return core.ConsumeResult{}, err
-			}
-		case d.again:
-		case !d.waits:
-			return d.verdict, nil
-		default:
-			return d.verdict, d.ticket.Wait()
-		}
-	}
-}
-
-// admit returns nil as soon as there is room for another event, or why there is none. The
-// event log may try to write, so the caller holds no lock of a shard.
-func (s *Store) admit() error {
-	if err := s.events.Ready(); err != nil {
-		return err
-	}
-	return s.folder.room(s)
-}
-
-// refsOf returns the counters of a request. Whether there are such a key and user is
-// seen when they are read.
-func (s *Store) refsOf(c *core.Consumption) (key, user ref, err error) {
-	account, err := s.accounts.number(s, c.Account)
-	if err != nil {
-		return ref{}, ref{}, err
-	}
-	seq := c.KeySeq
-	if account == 0 {
-		return ref{}, ref{}, core.ErrKeyNotFound
-	}
-	if seq == 0 {
-		err = s.readEntered(c.Account, func(r snapshot) error {
-			seq, err = r.number(keyIDPath(c.Account, c.KeyID))
-			return err
-		})
-		if err != nil || seq == 0 {
-			return ref{}, ref{}, firstOf(err, core.ErrKeyNotFound)
-		}
-	}
-	return ref{seq, account, kindKey}, ref{c.UserID, account, kindUser}, nil
-}
-
-// accountNumbers are the numbers of accounts that were asked for. They never change.
-type accountNumbers struct {
-	mu   sync.RWMutex
-	byID map[string]uint32
-}
-
-// number returns the number of an account, 0 when there is no such account.
-func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
-	n.mu.RLock()
-	number := n.byID[account]
-	n.mu.RUnlock()
-	if number != 0 {
-		return number, nil
-	}
-	var stored int64
-	err := s.readEntered(account, func(r snapshot) (err error) {
-		stored, err = r.number(accountIDPath(account))
+	var all []slots
+	err := s.readEntered(of.Account, func(r snapshot) (err error) {
+		all, err = r.slotsWith(of)
 		return err
 	})
-	if err != nil || stored == 0 {
-		return 0, err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.byID[account] = uint32(stored)
-	return uint32(stored), nil
-}
-
-// decided is how a request was decided, or why it was not.
-type decided struct {
-	verdict core.ConsumeResult
-	ticket  eventlog.Ticket // to wait for before the answer, if waits
-	waits   bool
-
-	absent bool          // a counter is not in memory
-	busy   chan struct{} // a counter is busy until this is closed
-	again  bool          // a request with the same id came first
-	err    error
-}
-
-// decide decides a request on its counters and appends the event that follows.
-func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decided) {
-	key, user := held(c.KeyHandle, of), held(c.UserHandle, ofUser)
-	keyShard, userShard := s.counters.lock(of, ofUser)
-	defer unlock(keyShard, userShard)
-	key, user = keyShard.findLocked(of, key, c.KeyHandle), userShard.findLocked(ofUser, user, c.UserHandle)
-	switch {
-	case key == nil || user == nil:
-		d.absent = true
-		return d
-	case key.busy != nil || user.busy != nil:
-		if d.busy = key.busy; d.busy == nil {
-			d.busy = user.busy
-		}
-		return d
-	case c.RequestID != "" && !keyShard.repeats.currentLocked(repeat{of, c.RequestID}, known):
-		d.again = true
-		return d
-	}
-	deciding := key
-	if c.Shared {
-		deciding = user
-	}
-	d.verdict.Usage, d.verdict.Allowed = deciding.Decide(c.Period, c.Limit, c.Cost, c.Entry.At)
-	switch {
-	case c.Cost == 0:
-	case !d.verdict.Allowed:
-		s.deny(c, key, user)
-	default:
-		var position int64
-		position, d.ticket, d.err = s.allow(c, key, user, d.verdict.Usage)
-		d.waits = d.err == nil
-		if c.RequestID != "" && d.waits {
-			keyShard.repeats.addLocked(repeat{of, c.RequestID}, position)
-			s.folder.remembered.Add(1)
-		}
-	}
-	return d
-}
-
-// allow appends the event of an allowed request and then counts it: a request that the event log
-// refuses leaves the counters as they are. The caller holds the locks of the shards of both
-// counters, here and in deny.
-func (s *Store) allow(c *core.Consumption, key, user *counter, u core.Usage) (position int64, t eventlog.Ticket, err error) {
-	e := newEvent(c, key, user, false)
-	if c.RequestID != "" {
-		e.requestID, e.first = c.RequestID, newVerdict(u, c.Terms)
-	}
-	position, t, err = s.events.AppendAwaited(e.append, e.keep(s.clock.Load()))
 	if err != nil {
-		return 0, t, err
+		return err
 	}
-	if c.Shared {
-		user.count(kindUser, c.Cost, c.Entry.At)
-	}
-	key.count(kindKey, c.Cost, c.Entry.At)
-	recordAppended(&e, key, user, position)
-	return position, t, nil
-}
-
-// deny appends the event of a denied request, if it is to be recorded and there is room.
-// Otherwise the counters alone have the denial, and that of the key says so.
-func (s *Store) deny(c *core.Consumption, key, user *counter) {
-	record := key.Deny(c.Entry.At)
-	if record && s.events.Idle() {
-		e := newEvent(c, key, user, true)
-		if position, err := s.events.Append(e.append, e.keep(s.clock.Load())); err == nil {
-			recordAppended(&e, key, user, position)
-			return
+	for i := range all {
+		if err := ctx.Err(); err != nil { // nobody waits for it any more
+			return err
+		}
+		if err := fn(&all[i]); err != nil {
+			return fault(err)
 		}
 	}
-	if record {
-		key.DeniedOmitted++
-	}
-	for _, of := range []*counter{key, user} {
-		of.countDay(of.kind, c.Shared, true, c.Cost, c.Entry.At)
-		of.unsaved, of.unlogged = true, true
-		of.changedLocked()
-	}
+	return nil
 }
 
-// longest is how long an entry can be asked to be kept.
-const longest = 100 * 365 * 24 * time.Hour
-
-// newEvent returns the event of a request.
-func newEvent(c *core.Consumption, key, user *counter, denied bool) event {
-	e := event{
-		Entry: c.Entry, account: key.account, key: key.number, shared: c.Shared,
-		ofKey: key.next(c.Entry.At), ofUser: user.next(c.Entry.At),
-		retention: min(max(c.Retention, 0), longest),
+// slotsWith returns the counters that are asked for.
+func (r snapshot) slotsWith(of core.DaysFilter) ([]slots, error) {
+	if of.KeyID != "" || of.UserID != 0 {
+		one, err := r.refOf(core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID})
+		if err != nil || one.number == 0 {
+			return nil, err
+		}
+		return slotsOf(one.account, byte(one.kind), []int64{one.number}, false), nil
 	}
-	e.KeyID, e.UserID, e.Cost, e.Denied = c.KeyID, c.UserID, c.Cost, denied
-	return e
+	account, err := r.number(accountIDPath(of.Account))
+	if err != nil || account == 0 {
+		return nil, err
+	}
+	if of.PlanID == "" {
+		users, err := r.members(allUsers(of.Account))
+		return slotsOf(uint32(account), kindUser, users, false), err
+	}
+	keys, err := r.members(keyIndex(of.Account, core.KeyFilter{PlanID: &of.PlanID}))
+	if err != nil {
+		return nil, err
+	}
+	users, err := r.members(usersWithPlan(of.Account, of.PlanID))
+	return append(slotsOf(uint32(account), kindKey, keys, false), slotsOf(uint32(account), kindUser, users, true)...), err
 }
 
-// recordAppended updates both counters of an event with its position in the event log.
-func recordAppended(e *event, key, user *counter, position int64) {
-	key.recordAppended(e, kindKey, position)
-	user.recordAppended(e, kindUser, position)
-	key.changedLocked()
-	user.changedLocked()
+// members returns the numbers in an index.
+func (r snapshot) members(base path) ([]int64, error) {
+	f, err := r.index(base)
+	if err != nil {
+		return nil, err
+	}
+	return f.Page(0, f.Len())
+}
+
+// standing is how the counters of a page stand, beside the archive.
+type standing struct {
+	days     []slotDay
+	archived uint64 // the slots of which the archive has days
+}
+
+func (st *standing) add(slot byte, kind uint32, t *tally) {
+	if t.days == nil || t.days.over == nil || !t.days.over.archiveStale {
+		st.archived |= 1 << slot
+	}
+	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, slotDay{slot, d}) })
+}
+
+// eachDayOn calls fn with the numbers of the counters on a page. The page and the archive
+// are read after it was seen which counters are in memory, and where the events of the
+// others end: what is folded meanwhile is there.
+func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, shared bool)) error {
+	var st standing
+	add := func(slot byte, t *tally) { st.add(slot, p.page.kind, t) }
+	heads, absent := s.inMemory(p, add)
+	return s.viewCounters(func(r snapshot) error {
+		if err := s.onPage(r, p, absent, heads, add); err != nil {
+			return err
+		}
+		for _, d := range st.days {
+			if first <= d.date && d.date <= last {
+				fn(d.dayNumber, p.shared)
+			}
+		}
+		return r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
+			for _, d := range st.days { // is newer
+				if d.date == date {
+					a.slots[d.slot][d.number] = 0
+				}
+			}
+			for mask := st.archived; mask != 0; mask &= mask - 1 {
+				for n, used := range a.slots[bits.TrailingZeros64(mask)][:numbersOf(p.page.kind)] {
+					if used > 0 {
+						fn(dayNumber{date, uint8(n), used}, p.shared)
+					}
+				}
+			}
+		})
+	})
+}
+
+// inMemory calls fn with the counters that are in memory, and returns which ones are not,
+// and where their events end. fn does not keep them.
+func (s *Store) inMemory(p *slots, fn func(slot byte, t *tally)) (heads map[byte]int64, absent uint64) {
+	heads = map[byte]int64{}
+	sh := s.counters.shard(p.of(0))
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for mask := p.mask; mask != 0; mask &= mask - 1 {
+		slot := byte(bits.TrailingZeros64(mask))
+		c := sh.byRef[p.of(slot)]
+		for c != nil && c.busy != nil {
+			busy := c.busy
+			sh.mu.Unlock()
+			<-busy
+			sh.mu.Lock()
+			c = sh.byRef[p.of(slot)]
+		}
+		if c != nil {
+			fn(slot, &c.tally)
+			continue
+		}
+		absent |= 1 << slot
+		if h := sh.unfolded[p.of(slot)]; h.position != 0 {
+			heads[slot] = h.position
+		}
+	}
+	return heads, absent
+}
+
+// onPage calls fn with the counters in some slots of a page, with the events that the page
+// has not got.
+func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, fn func(slot byte, t *tally)) error {
+	if mask == 0 {
+		return nil
+	}
+	record, err := r.get(pagePath(p.page))
+	if err == nil && record == nil {
+		err = r.noPage(p.page)
+	}
+	if err != nil {
+		return err
+	}
+	pg, err := decodePage(record)
+	if err != nil {
+		return err
+	}
+	for ; mask != 0; mask &= mask - 1 {
+		slot := byte(bits.TrailingZeros64(mask))
+		t, err := decodeTally(pg[slot])
+		if err == nil {
+			err = s.catchUp(&t, p.of(slot), heads[slot])
+		}
+		if err != nil {
+			return err
+		}
+		fn(slot, &t)
+	}
+	return nil
 }
