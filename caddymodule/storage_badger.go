@@ -113,20 +113,20 @@ func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
 
 // The figures of a store on disk.
 var (
-	ledgerBytes = prometheus.NewDesc("limitkeeper_ledger_bytes",
+	eventLogBytes = prometheus.NewDesc("limitkeeper_eventlog_bytes",
 		"The size of the event log, which is the history.", nil, nil)
-	ledgerUnfolded = prometheus.NewDesc("limitkeeper_ledger_unfolded_bytes",
-		"How much of the event log is not folded into counters yet.", nil, nil)
-	ledgerFolds = prometheus.NewDesc("limitkeeper_ledger_folds_total",
-		"How often the event log was folded into counters.", nil, nil)
-	ledgerWaits = prometheus.NewDesc("limitkeeper_ledger_waits_total",
-		"Decisions that had to wait because too much was not folded.", nil, nil)
+	eventLogPending = prometheus.NewDesc("limitkeeper_eventlog_pending_bytes",
+		"Bytes of the event log since the last checkpoint. At 2 GiB, decisions wait.", nil, nil)
+	eventLogCheckpoints = prometheus.NewDesc("limitkeeper_eventlog_checkpoints_total",
+		"Number of checkpoints.", nil, nil)
+	eventLogWaits = prometheus.NewDesc("limitkeeper_eventlog_waits_total",
+		"Number of decisions that waited for a checkpoint.", nil, nil)
 	storeVerified = prometheus.NewDesc("limitkeeper_store_verified_timestamp_seconds",
 		"When the last scrub of all files of the store ended without damage; 0 before the first one.", nil, nil)
 )
 
 func describeBadger(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ledgerBytes, ledgerUnfolded, ledgerFolds, ledgerWaits, storeVerified} {
+	for _, d := range []*prometheus.Desc{eventLogBytes, eventLogPending, eventLogCheckpoints, eventLogWaits, storeVerified} {
 		ch <- d
 	}
 }
@@ -138,10 +138,10 @@ func collectBadger(s core.Store, ch chan<- prometheus.Metric) {
 		return
 	}
 	st := b.Stats()
-	ch <- prometheus.MustNewConstMetric(ledgerBytes, prometheus.GaugeValue, float64(st.LedgerBytes))
-	ch <- prometheus.MustNewConstMetric(ledgerUnfolded, prometheus.GaugeValue, float64(st.UnfoldedBytes))
-	ch <- prometheus.MustNewConstMetric(ledgerFolds, prometheus.CounterValue, float64(st.Folds))
-	ch <- prometheus.MustNewConstMetric(ledgerWaits, prometheus.CounterValue, float64(st.Waits))
+	ch <- prometheus.MustNewConstMetric(eventLogBytes, prometheus.GaugeValue, float64(st.EventLogBytes))
+	ch <- prometheus.MustNewConstMetric(eventLogPending, prometheus.GaugeValue, float64(st.PendingBytes))
+	ch <- prometheus.MustNewConstMetric(eventLogCheckpoints, prometheus.CounterValue, float64(st.Checkpoints))
+	ch <- prometheus.MustNewConstMetric(eventLogWaits, prometheus.CounterValue, float64(st.Waits))
 	ch <- prometheus.MustNewConstMetric(storeVerified, prometheus.GaugeValue, float64(st.VerifiedAt))
 }
 

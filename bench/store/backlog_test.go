@@ -26,7 +26,7 @@ func watch(stats func() badgerstore.Stats, lasting time.Duration) *backlog {
 			if time.Since(start) > lasting/2 {
 				half = 1
 			}
-			b.halves[half] = max(b.halves[half], stats().UnfoldedBytes)
+			b.halves[half] = max(b.halves[half], stats().PendingBytes)
 			select {
 			case <-done:
 				return
@@ -42,6 +42,6 @@ func watch(stats func() badgerstore.Stats, lasting time.Duration) *backlog {
 func (k *backlog) report(b *testing.B, before, after badgerstore.Stats) {
 	b.ReportMetric(float64(k.halves[0])/(1<<20), "backlog-first-MiB")
 	b.ReportMetric(float64(k.halves[1])/(1<<20), "backlog-second-MiB")
-	b.ReportMetric(float64(after.Folds-before.Folds), "checkpoints")
+	b.ReportMetric(float64(after.Checkpoints-before.Checkpoints), "checkpoints")
 	b.ReportMetric(float64(after.Waits-before.Waits), "waits")
 }

@@ -62,7 +62,7 @@ func TestNeverUsed(t *testing.T) {
 	s := openAlone(t, t.TempDir(), quiet)
 	known(t, s, numbered("key", 200)...)
 	consume(t, s, request("key0", 1, endless, noon))
-	fold(t, s)
+	writeCheckpoint(t, s)
 	wantUsed(t, s, ofKey("key0"), 1)
 	wantUsed(t, s, ofKey("key199"), 0)
 }
@@ -76,7 +76,7 @@ func TestPagesOfOldStore(t *testing.T) {
 	for _, id := range ids {
 		consume(t, s, request(id, 1, endless, noon))
 	}
-	fold(t, s)
+	writeCheckpoint(t, s)
 	listed := stored(t, s, string(rune(kindPages)))
 	if len(listed) != 2 {
 		t.Fatalf("indexes of pages: got %q, want one of keys and one of users", listed)

@@ -12,17 +12,17 @@ import (
 // in a table and not the mark: then its deletion is replayed over a page that is ahead of it.
 func TestGivenAgainPageAhead(t *testing.T) {
 	for _, imported := range []bool{false, true} {
-		for _, events := range []int{3, 2 * oftenUnfolded} {
+		for _, events := range []int{3, 2 * maxPendingEvents} {
 			t.Run(fmt.Sprintf("imported %v, %d events", imported, events), func(t *testing.T) {
 				dir := t.TempDir()
 				var h hook
-				s := openAlone(t, dir, Options{Logger: quiet.Logger, step: h.step})
+				s := openAlone(t, dir, Options{Logger: quiet.Logger, failpoint: h.step})
 				known(t, s, "key")
 				addUserAndKey(t, s, 9, "again")
 				for range events {
 					consume(t, s, shared(request("again", 9, endless, noon)))
 				}
-				checkpoint(t, s)
+				flushCheckpoint(t, s)
 				seq := keyRef(t, s, "again").number
 				update(t, s, func(tx core.Tx) error { return tx.DeleteUser(9) })
 				update(t, s, func(tx core.Tx) error {
@@ -41,7 +41,7 @@ func TestGivenAgainPageAhead(t *testing.T) {
 				for range events {
 					consume(t, s, shared(request("again", 9, endless, noon)))
 				}
-				h.once(stepFolded, func() { // the pages are committed, the mark is not
+				h.once(failPagesWritten, func() { // the pages are committed, the mark is not
 					s.committing.Lock()
 					defer s.committing.Unlock()
 					if err := s.db.Flush(s.syncEvents); err != nil {
@@ -55,7 +55,7 @@ func TestGivenAgainPageAhead(t *testing.T) {
 					copyKilled(t, after, dir)
 					dir = after
 				})
-				fold(t, s)
+				writeCheckpoint(t, s)
 				abandon(t, s)
 				for range 2 {
 					s = openAlone(t, dir, quiet)
@@ -67,7 +67,7 @@ func TestGivenAgainPageAhead(t *testing.T) {
 							t.Errorf("%+v: got %d entries, want %d", of, got, events)
 						}
 					}
-					fold(t, s)
+					writeCheckpoint(t, s)
 					abandon(t, s)
 				}
 			})

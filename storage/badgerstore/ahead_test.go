@@ -190,7 +190,7 @@ func TestFoldedIsZeros(t *testing.T) {
 	begin := usedOfLast(s)
 	consume(t, s, request("key", 1, endless, noon))
 	end := usedOfLast(s)
-	fold(t, s)
+	writeCheckpoint(t, s)
 	abandon(t, s)
 	file := segmentFiles(t, dir)[0]
 	b, err := os.ReadFile(file)

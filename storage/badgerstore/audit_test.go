@@ -30,7 +30,7 @@ func (a *auditing) audit(s *Store) []string {
 	for of, t := range a.trails {
 		a.counter(of, t)
 	}
-	if mark, end := s.folder.mark.Load(), s.events.End(); mark > end {
+	if mark, end := s.checkpointer.mark.Load(), s.events.End(); mark > end {
 		a.problem("the event log is folded up to %d and ends at %d", mark, end)
 	}
 	return a.problems
@@ -198,7 +198,7 @@ func (a *auditing) counter(of ref, t *trail) {
 		return
 	}
 	got, err := a.s.peek(of)
-	if err == nil && got.entries == 0 && t.of(t.last()) < a.s.folder.mark.Load() {
+	if err == nil && got.entries == 0 && t.of(t.last()) < a.s.checkpointer.mark.Load() {
 		return // the number was given again
 	}
 	if err == nil && got.head() < a.oldest() && got.entries >= t.last() && got.head() >= t.of(t.last()) {

@@ -13,20 +13,20 @@ import (
 
 // The intervals of what is done in the background.
 const (
-	syncEvery   = time.Second
-	expireEvery = time.Minute
-	watchEvery  = time.Second
-	foldAgain   = time.Second // at least, after folding has failed
+	syncEvery       = time.Second
+	expireEvery     = time.Minute
+	watchEvery      = time.Second
+	checkpointRetry = time.Second // at least, after folding has failed
 )
 
-// keeper does what has to be done from time to time.
-type keeper struct {
+// background does what has to be done from time to time.
+type background struct {
 	done  chan struct{}
 	group sync.WaitGroup
 }
 
 // start starts the goroutines.
-func (k *keeper) start(s *Store) {
+func (k *background) start(s *Store) {
 	k.done = make(chan struct{})
 	k.group.Go(func() {
 		k.every(syncEvery, func() {
@@ -40,7 +40,7 @@ func (k *keeper) start(s *Store) {
 			_ = s.syncAll() // the store has failed then, and says so
 		})
 	})
-	k.group.Go(func() { k.fold(s) })
+	k.group.Go(func() { k.checkpoint(s) })
 	k.group.Go(func() { k.every(watchEvery, s.watch) })
 	k.group.Go(func() { k.scrub(s) })
 	k.group.Go(func() {
@@ -52,33 +52,33 @@ func (k *keeper) start(s *Store) {
 	})
 }
 
-// fold folds the event log from time to time, and when it is woken, until the keeper is
+// fold checkpoints the event log from time to time, and when it is woken, until the background is
 // stopped.
-func (k *keeper) fold(s *Store) {
+func (k *background) checkpoint(s *Store) {
 	failed := false
-	for wait := foldEvery; ; {
+	for wait := checkpointEvery; ; {
 		timer := time.NewTimer(wait)
 		select {
 		case <-k.done:
 			timer.Stop()
 			return
 		case <-timer.C:
-		case <-s.folder.wake:
+		case <-s.checkpointer.wake:
 			timer.Stop()
 		}
 		began := time.Now()
-		err := s.fold()
+		err := s.checkpoint()
 		if err != nil {
 			if !failed && !s.saidOf(err) {
 				s.log.Error("no checkpoint was written; it is tried again", "dir", s.dir, "error", err)
 			}
-			k.pause(foldAgain)
+			k.pause(checkpointRetry)
 		}
 		failed = err != nil
 		if err := s.trim(s.now()); err != nil {
 			s.log.Warn("history beyond max_history was not removed", "dir", s.dir, "error", err)
 		}
-		wait = max(foldEvery, min(9*time.Since(began), maxFoldPause))
+		wait = max(checkpointEvery, min(9*time.Since(began), maxCheckpointPause))
 	}
 }
 
@@ -87,8 +87,8 @@ func (s *Store) saidOf(err error) bool {
 	return errors.Is(err, eventlog.ErrTemporary) || errors.Is(err, errFull) || s.failure() != nil
 }
 
-// pause waits, unless the keeper is stopped: then it returns false.
-func (k *keeper) pause(d time.Duration) bool {
+// pause waits, unless the background is stopped: then it returns false.
+func (k *background) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -99,8 +99,8 @@ func (k *keeper) pause(d time.Duration) bool {
 	}
 }
 
-// every calls fn at once and then after every interval, until the keeper is stopped.
-func (k *keeper) every(interval time.Duration, fn func()) {
+// every calls fn at once and then after every interval, until the background is stopped.
+func (k *background) every(interval time.Duration, fn func()) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -114,7 +114,7 @@ func (k *keeper) every(interval time.Duration, fn func()) {
 }
 
 // stop stops the goroutines, if they were started, and waits for them.
-func (k *keeper) stop() {
+func (k *background) stop() {
 	if k.done != nil {
 		close(k.done)
 	}
@@ -172,8 +172,8 @@ func (s *Store) watch() {
 	}
 }
 
-// scrub runs a scrub and then a sweep every day, until the keeper is stopped.
-func (k *keeper) scrub(s *Store) {
+// scrub runs a scrub and then a sweep every day, until the background is stopped.
+func (k *background) scrub(s *Store) {
 	for wait := s.untilScrub(time.Now()); k.pause(wait); wait = scrubEvery {
 		c := scrubbing{s: s, rest: k.pause, began: time.Now(), logged: time.Now()}
 		if err := s.failOnDamage(c.run()); err != nil && s.failure() == nil {
@@ -274,20 +274,20 @@ func (c *scrubbing) pause(n int) bool {
 	return c.rest(d)
 }
 
-// step is a moment in the life of a store at which a test may end the process.
-type step uint8
+// failpoint is a moment at which a test can end the process or look at the store.
+type failpoint uint8
 
 const (
-	stepFold      step = iota // the counters are about to be folded
-	stepPages                 // pages of them are about to be committed
-	stepFolded                // all pages are committed, the mark is not
-	stepMarked                // the mark is
-	stepExpire                // a segment is about to be removed
-	stepReplay                // an event was read while the store is opened
-	stepCommit                // a transaction of badger is about to be committed
-	stepCommitted             // it is
-	steps
+	failCheckpoint   failpoint = iota // a checkpoint is about to begin
+	failPages                         // pages are about to be committed
+	failPagesWritten                  // all pages are committed, the mark of the checkpoint is not
+	failMarked                        // the mark is committed
+	failExpire                        // a segment is about to be removed
+	failReplay                        // a record was replayed while the store is being opened
+	failCommit                        // a transaction of Badger is about to be committed
+	failCommitted                     // the transaction is committed
+	failpoints
 )
 
-// never is what a store does at a step when no test has an interest.
-func never(step) {}
+// noFailpoint is Options.failpoint outside of tests.
+func noFailpoint(failpoint) {}

@@ -16,8 +16,8 @@ func TestRoom(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	known(t, s, "key")
 	const limit = 1 << 10
-	s.folder.most.Store(limit)
-	for s.Stats().UnfoldedBytes < limit {
+	s.checkpointer.most.Store(limit)
+	for s.Stats().PendingBytes < limit {
 		consume(t, s, request("key", 1, 1<<20, noon))
 	}
 	before := s.Stats()
@@ -30,14 +30,14 @@ func TestRoom(t *testing.T) {
 		group.Go(func() { consume(t, s, request("key", 1, 1<<20, noon)) })
 	}
 	waitUntil(t, "all callers wait", func() bool { return s.Stats().Waits >= callers })
-	if now := s.Stats(); now.UnfoldedBytes != before.UnfoldedBytes {
-		t.Errorf("while they wait: got %d bytes, want the %d that there were", now.UnfoldedBytes, before.UnfoldedBytes)
+	if now := s.Stats(); now.PendingBytes != before.PendingBytes {
+		t.Errorf("while they wait: got %d bytes, want the %d that there were", now.PendingBytes, before.PendingBytes)
 	}
-	if err := s.fold(); err != nil {
+	if err := s.checkpoint(); err != nil {
 		t.Fatalf("fold: %v", err)
 	}
 	group.Wait()
-	if now := s.Stats(); now.UnfoldedBytes >= limit || now.Folds == 0 {
+	if now := s.Stats(); now.PendingBytes >= limit || now.Checkpoints == 0 {
 		t.Errorf("after folding: got %+v, want less than %d bytes that are not folded", now, limit)
 	}
 }
@@ -50,7 +50,7 @@ func TestRoomAfterAFailure(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	known(t, s, "key")
-	s.folder.most.Store(0)
+	s.checkpointer.most.Store(0)
 	told := make(chan error)
 	go func() {
 		_, err := s.Consume(t.Context(), request("key", 1, 1, noon))

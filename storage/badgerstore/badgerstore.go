@@ -56,11 +56,11 @@ type Options struct {
 	// default. Open tells it when the store counted last.
 	Clock *core.Clock
 
-	fs          eventlog.FS // that the event log is on; that of the system by default
-	segmentSize int64       // of the event log, in bytes
-	ahead       int64       // the room that it writes ahead, in bytes
-	boot        uint64      // of the machine; what the system says by default
-	step        func(step)  // called at each step
+	fs          eventlog.FS     // that the event log is on; that of the system by default
+	segmentSize int64           // of the event log, in bytes
+	ahead       int64           // the room that it writes ahead, in bytes
+	boot        uint64          // of the machine; what the system says by default
+	failpoint   func(failpoint) // called at each step
 
 	flushBytes int64 // see flush; flushBytes by default
 	memtable   int64 // see [table.Options]
@@ -94,12 +94,12 @@ type Store struct {
 	spreading sync.RWMutex             // guards spread
 	spread    map[string]chan struct{} // accounts that a transaction is being spread over; closed when it is done
 
-	accounts accountNumbers
-	counters *counters
-	events   *eventlog.Log
-	folder   *folder
-	keeper   keeper
-	step     func(step)
+	accounts     accountNumbers
+	counters     *counters
+	events       *eventlog.Log
+	checkpointer *checkpointer
+	background   background
+	failpoint    func(failpoint)
 
 	noDescriptors atomic.Bool // none was left when Badger was to be written to
 
@@ -160,7 +160,7 @@ func (s *Store) fail(err error) error {
 			what = "the store is damaged and refuses everything"
 		}
 		s.log.Error(what, "dir", s.dir, "error", err)
-		s.folder.pass() // who waits for room is told
+		s.checkpointer.pass() // who waits for room is told
 	}
 	return fault(err)
 }
@@ -213,17 +213,17 @@ func (s *Store) closeWithin(d time.Duration, fn func() error) error {
 
 func (s *Store) close() error {
 	s.closing.Store(true)
-	s.folder.pass()
+	s.checkpointer.pass()
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {
 		return nil
 	}
 	s.closed = true
-	s.keeper.stop()
+	s.background.stop()
 	err := s.failure()
 	if err == nil {
-		if err = s.fold(); errors.Is(err, errFull) {
+		if err = s.checkpoint(); errors.Is(err, errFull) {
 			err = nil // the events are in the log
 		}
 		err = firstOf(err, s.events.Close())
@@ -304,10 +304,10 @@ func (s *Store) syncAll() error {
 
 // Stats says how a store is doing.
 type Stats struct {
-	LedgerBytes   int64  // the size of the event log, which is the history
+	EventLogBytes int64  // the size of the event log, which is the history
 	MaxHistory    int64  // the size that it may have, see [Options.MaxHistory]
-	UnfoldedBytes int64  // how much of it is not folded yet: it is read when the store is opened
-	Folds         uint64 // how often it was folded
+	PendingBytes  int64  // how much of it is not folded yet: it is read when the store is opened
+	Checkpoints   uint64 // how often it was folded
 	Waits         uint64 // how often a request had to wait until it was
 	VerifiedAt    int64  // when the last scrub of all files ended without damage, Unix seconds; 0 before the first one
 }
@@ -315,11 +315,11 @@ type Stats struct {
 // Stats returns how the store is doing. It is cheap.
 func (s *Store) Stats() Stats {
 	return Stats{
-		LedgerBytes:   s.historyBytes(),
+		EventLogBytes: s.historyBytes(),
 		MaxHistory:    s.retention.most.Load(),
-		UnfoldedBytes: s.events.Written() - s.folder.mark.Load(),
-		Folds:         s.folder.folds.Load(),
-		Waits:         s.folder.waits.Load(),
+		PendingBytes:  s.events.Written() - s.checkpointer.mark.Load(),
+		Checkpoints:   s.checkpointer.checkpoints.Load(),
+		Waits:         s.checkpointer.waits.Load(),
 		VerifiedAt:    s.verified.Load(),
 	}
 }

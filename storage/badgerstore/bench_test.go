@@ -75,7 +75,7 @@ func fill(t testing.TB, s *Store, n int) {
 	storetest.Fill(t, s, "acct", n)
 }
 
-// BenchmarkFold folds the counters of so many keys and users, of which each has a
+// BenchmarkFold checkpoints the counters of so many keys and users, of which each has a
 // request.
 func BenchmarkFold(b *testing.B) {
 	for _, keys := range []int{100_000, 1_000_000} {
@@ -100,7 +100,7 @@ func BenchmarkFold(b *testing.B) {
 					_ = d.ticket.Wait()
 				}
 				b.StartTimer()
-				if err := s.fold(); err != nil {
+				if err := s.checkpoint(); err != nil {
 					b.Fatalf("fold: %v", err)
 				}
 			}

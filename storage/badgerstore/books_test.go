@@ -274,7 +274,7 @@ func (b *books) inOrder() []core.CounterID {
 // is there once, and the counter is their sum. Whoever was answered how much was used
 // was told the sum up to his own.
 func (b *books) checkHistory(s *Store, h *historyBook) {
-	t, err := s.tallyOf(h.of)
+	t, err := s.stateOf(h.of)
 	if err != nil {
 		b.problem("error: counter of %v: %v", h.of, err)
 		return

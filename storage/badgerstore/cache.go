@@ -35,7 +35,7 @@ type counter struct {
 	empty   bool          // it is only held, and was not read
 	changes uint32        // how often it was changed
 	busy    chan struct{} // closed when it was read, or is deleted; nil when it can be used
-	tally
+	counterState
 	few [fewLinks]int64 // the chain, as long as it is short: what lies together is found together
 }
 
@@ -44,11 +44,11 @@ type counter struct {
 const fewLinks = 7
 
 // readLocked gives a counter what was read of it, and up to where its page has it.
-func (c *counter) readLocked(t tally, base int64) {
-	c.tally = t
+func (c *counter) readLocked(t counterState, base int64) {
+	c.counterState = t
 	c.chain = append(c.few[:0], t.chain...)
 	c.dirty, c.visited = t.applied != base, true
-	delete(c.shard.unfolded, c.ref)
+	delete(c.shard.pending, c.ref)
 }
 
 // head is where the events of a counter that is not in memory end, and how many there
@@ -68,9 +68,9 @@ type shard struct {
 	hand  int
 	all   *counters
 
-	// unfolded has the counters that are not in memory and not as their pages have
+	// pending has the counters that are not in memory and not as their pages have
 	// them.
-	unfolded map[ref]head
+	pending map[ref]head
 
 	repeats repeats
 
@@ -93,7 +93,7 @@ func newCounters(limit int, written func() int64) *counters {
 	for i := range all.shards {
 		all.shards[i].all = all
 		all.shards[i].byRef = map[ref]*counter{}
-		all.shards[i].unfolded = map[ref]head{}
+		all.shards[i].pending = map[ref]head{}
 	}
 	all.resize(limit)
 	return all
@@ -207,7 +207,7 @@ func (s *shard) evictLocked(written int64) bool {
 			c.visited = false
 		case c.evictable(written):
 			if c.dirty {
-				s.unfolded[c.ref] = head{position: c.applied, events: 1}
+				s.pending[c.ref] = head{position: c.applied, events: 1}
 			}
 			s.removeLocked(c)
 			return true

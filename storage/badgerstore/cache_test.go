@@ -46,7 +46,7 @@ func TestFewCounters(t *testing.T) {
 	var done atomic.Bool
 	folding.Go(func() {
 		for !done.Load() {
-			fold(t, s)
+			writeCheckpoint(t, s)
 		}
 	})
 	for i := range callers {
@@ -68,7 +68,7 @@ func TestFewCounters(t *testing.T) {
 	for n := range keys {
 		wantUsed(t, s, ofKey(fmt.Sprint("key_", n)), rounds)
 	}
-	fold(t, s) // denials that were left out are kept until then
+	writeCheckpoint(t, s) // denials that were left out are kept until then
 	known(t, s, numbered("key_new", keys)...)
 	for n := range keys {
 		consume(t, s, request(fmt.Sprint("key_new", n), 1, rounds, noon))

@@ -292,7 +292,7 @@ func (k *checking) page(p path, value []byte) (errs []error) {
 }
 
 func (k *checking) counter(p path, of ref, record []byte) error {
-	t, err := decodeTally(record)
+	t, err := decodeState(record)
 	if err != nil {
 		return unreadable(p, fmt.Errorf("%v: %w", of, err))
 	}

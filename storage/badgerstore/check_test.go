@@ -71,7 +71,7 @@ func TestCheckRecords(t *testing.T) {
 	for i := range 100 {
 		consume(t, s, request(fmt.Sprint("key", i), 1, endless, noon))
 	}
-	fold(t, s)
+	writeCheckpoint(t, s)
 	paths := stored(t, s, "AanUePpKkdScCOqoh")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

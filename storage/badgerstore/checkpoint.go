@@ -15,48 +15,48 @@ import (
 // page has, for each counter, the position of the last event that its state includes.
 
 const (
-	// A fold begins every foldEvery, or earlier after foldBytes of the event log or foldRepeats request ids. The pause
-	// after a fold is 9 times as long as the fold, but at most maxFoldPause: folds take a tenth of the time.
-	foldEvery    = 10 * time.Second
-	maxFoldPause = time.Minute
-	foldBytes    = 1 << 30
-	foldRepeats  = 100_000
+	// A fold begins every checkpointEvery, or earlier after checkpointBytes of the event log or checkpointRequestIDs request ids. The pause
+	// after a fold is 9 times as long as the fold, but at most maxCheckpointPause: checkpoints take a tenth of the time.
+	checkpointEvery      = 10 * time.Second
+	maxCheckpointPause   = time.Minute
+	checkpointBytes      = 1 << 30
+	checkpointRequestIDs = 100_000
 
 	// Requests wait while this many bytes of the event log, or this many request ids, are not folded.
-	maxUnfolded = 2 * foldBytes
-	maxRepeats  = 10 * foldRepeats
+	maxPending = 2 * checkpointBytes
+	maxRepeats = 10 * checkpointRequestIDs
 
-	batchBytes = 4 << 20  // records of counters that are encoded before their pages are written
-	turnBytes  = 64 << 10 // pages written in one transaction; requests can run between two
+	batchBytes   = 4 << 20  // records of counters that are encoded before their pages are written
+	pageTxnBytes = 64 << 10 // pages written in one transaction; requests can run between two
 )
 
 // folder is the state of folding.
-type folder struct {
+type checkpointer struct {
 	running sync.Mutex    // held by the fold that runs
 	wake    chan struct{} // begins a fold
 
-	mark       atomic.Int64          // everything in the event log before this position is folded
-	most       atomic.Int64          // maxUnfolded, but in tests
-	remembered atomic.Int64          // request ids since the last fold
-	failed     atomic.Pointer[error] // the error of the last fold, nil without one
-	folds      atomic.Uint64         // checkpoints written
-	waits      atomic.Uint64         // how often a request has waited for a fold
+	mark        atomic.Int64          // everything in the event log before this position is folded
+	most        atomic.Int64          // maxPending, but in tests
+	remembered  atomic.Int64          // request ids since the last fold
+	failed      atomic.Pointer[error] // the error of the last fold, nil without one
+	checkpoints atomic.Uint64         // checkpoints written
+	waits       atomic.Uint64         // how often a request has waited for a fold
 
 	mu     sync.Mutex    // guards passed
 	passed chan struct{} // closed when the current fold ends
 }
 
-func newFolder() *folder {
-	f := &folder{wake: make(chan struct{}, 1), passed: make(chan struct{})}
-	f.most.Store(maxUnfolded)
+func newCheckpointer() *checkpointer {
+	f := &checkpointer{wake: make(chan struct{}, 1), passed: make(chan struct{})}
+	f.most.Store(maxPending)
 	return f
 }
 
 // room waits until the event log may take another event. It returns why it may not.
-func (f *folder) room(s *Store) error {
+func (f *checkpointer) room(s *Store) error {
 	for {
-		unfolded := s.events.Written() - f.mark.Load()
-		if unfolded >= foldBytes || f.remembered.Load() >= foldRepeats {
+		pending := s.events.Written() - f.mark.Load()
+		if pending >= checkpointBytes || f.remembered.Load() >= checkpointRequestIDs {
 			f.hurry()
 		}
 		if !f.full(s) {
@@ -84,12 +84,12 @@ func (f *folder) room(s *Store) error {
 }
 
 // full reports whether so much is not folded that requests wait.
-func (f *folder) full(s *Store) bool {
+func (f *checkpointer) full(s *Store) bool {
 	return s.events.Written()-f.mark.Load() >= f.most.Load() || f.remembered.Load() >= maxRepeats
 }
 
 // hurry begins a fold now.
-func (f *folder) hurry() {
+func (f *checkpointer) hurry() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
@@ -97,7 +97,7 @@ func (f *folder) hurry() {
 }
 
 // pass wakes the callers of room that wait.
-func (f *folder) pass() {
+func (f *checkpointer) pass() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	close(f.passed)
@@ -105,14 +105,14 @@ func (f *folder) pass() {
 }
 
 // folding is a batch of counters and request ids that a fold writes.
-type folding struct {
-	counters []folded
-	repeats  []foldedRepeat
+type batch struct {
+	counters []batched
+	repeats  []batchedRequestID
 	bytes    []byte // the encoded records of counters
 }
 
 // folded is the state of a counter in a batch.
-type folded struct {
+type batched struct {
 	ref
 	position   int64       // of the last event in this state
 	counter    *counter    // nil when it is not in memory
@@ -121,50 +121,50 @@ type folded struct {
 	days       *unarchived // the days to archive, nil without any
 }
 
-// foldedRepeat is a request id in a batch, with the position of its event.
-type foldedRepeat struct {
+// batchedRequestID is a request id in a batch, with the position of its event.
+type batchedRequestID struct {
 	repeat
 	position int64
 }
 
 // fold writes a checkpoint of everything that was answered before the call.
-func (s *Store) fold() error {
-	s.folder.running.Lock()
-	defer s.folder.running.Unlock()
-	defer s.folder.pass()
-	err := s.foldAll()
-	s.folder.failed.Store(nil)
+func (s *Store) checkpoint() error {
+	s.checkpointer.running.Lock()
+	defer s.checkpointer.running.Unlock()
+	defer s.checkpointer.pass()
+	err := s.checkpointAll()
+	s.checkpointer.failed.Store(nil)
 	if err != nil {
-		s.folder.failed.Store(&err)
+		s.checkpointer.failed.Store(&err)
 	}
 	return err
 }
 
-func (s *Store) foldAll() error {
-	s.step(stepFold)
+func (s *Store) checkpointAll() error {
+	s.failpoint(failCheckpoint)
 	if err := s.events.Flush(); err != nil {
 		return err
 	}
-	s.folder.remembered.Store(0)
+	s.checkpointer.remembered.Store(0)
 	upTo := s.underway.oldest(s.events.Written())
-	var batch folding
+	var b batch
 	for i := range s.counters.shards {
 		runtime.Gosched() // requests go first
-		batch.take(s, &s.counters.shards[i])
-		if len(batch.bytes) >= batchBytes || len(batch.repeats) >= maxWrites {
-			if err := s.foldBatch(&batch); err != nil {
+		b.take(s, &s.counters.shards[i])
+		if len(b.bytes) >= batchBytes || len(b.repeats) >= maxWrites {
+			if err := s.writeBatch(&b); err != nil {
 				return err
 			}
 		}
 	}
-	if err := s.foldBatch(&batch); err != nil {
+	if err := s.writeBatch(&b); err != nil {
 		return err
 	}
 	return s.mark(upTo)
 }
 
 // take adds the changed counters and the new request ids of a shard.
-func (b *folding) take(s *Store, sh *shard) {
+func (b *batch) take(s *Store, sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, c := range sh.list {
@@ -175,31 +175,31 @@ func (b *folding) take(s *Store, sh *shard) {
 			b.add(c)
 		}
 	}
-	for of, h := range sh.unfolded {
-		b.counters = append(b.counters, folded{ref: of, position: h.position})
+	for of, h := range sh.pending {
+		b.counters = append(b.counters, batched{ref: of, position: h.position})
 	}
 	for of, position := range sh.repeats.positions {
-		b.repeats = append(b.repeats, foldedRepeat{of, position})
+		b.repeats = append(b.repeats, batchedRequestID{of, position})
 	}
 }
 
 // add adds a counter. The caller holds the lock of its shard.
-func (b *folding) add(c *counter) {
+func (b *batch) add(c *counter) {
 	from := len(b.bytes)
 	b.bytes = c.encode(b.bytes)
-	b.counters = append(b.counters, folded{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes)), c.days.unarchived()})
+	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes)), c.days.unarchived()})
 }
 
-// foldBatch writes a batch and empties it.
-func (s *Store) foldBatch(b *folding) error {
+// writeBatch writes a batch and empties it.
+func (s *Store) writeBatch(b *batch) error {
 	if len(b.counters) == 0 && len(b.repeats) == 0 {
 		return nil
 	}
 	if err := s.events.Flush(); err != nil { // the records that take has appended
 		return err
 	}
-	slices.SortFunc(b.counters, func(x, y folded) int { return x.compare(y.ref) })
-	s.step(stepPages)
+	slices.SortFunc(b.counters, func(x, y batched) int { return x.compare(y.ref) })
+	s.failpoint(failPages)
 	if err := firstOf(s.writePages(b), s.writeRepeats(b.repeats)); err != nil {
 		return err
 	}
@@ -208,13 +208,13 @@ func (s *Store) foldBatch(b *folding) error {
 	return nil
 }
 
-// writePages writes the pages of a batch, about turnBytes in each transaction.
-func (s *Store) writePages(b *folding) error {
+// writePages writes the pages of a batch, about pageTxnBytes in each transaction.
+func (s *Store) writePages(b *batch) error {
 	for rest := b.counters; len(rest) > 0; {
 		runtime.Gosched()
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
-			for size, pages := 0, 0; len(rest) > 0 && size < turnBytes && pages < maxWrites/4; pages++ {
+			for size, pages := 0, 0; len(rest) > 0 && size < pageTxnBytes && pages < maxWrites/4; pages++ {
 				n := onOnePage(rest)
 				written, done, err := s.writePage(txn, rest[:n], b.bytes)
 				if err != nil || !done {
@@ -249,7 +249,7 @@ func onOnePage[C paged](counters []C) int {
 
 // writePage writes the days of counters of one page to the archive, and then the counters to the page. It returns how many
 // bytes it has written. done is false when days are left: then the caller commits, and calls writePage again.
-func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (size int, done bool, err error) {
+func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (size int, done bool, err error) {
 	p := pagePath(counters[0].page())
 	old, err := snapshot{txn.Txn}.get(p)
 	if err != nil {
@@ -272,7 +272,7 @@ func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (si
 			a.add(c.slot(), days)
 		}
 	}
-	a.forget |= pg.tidy(s.folder.mark.Load())
+	a.forget |= pg.tidy(s.checkpointer.mark.Load())
 	if size, done, err = a.write(txn); err != nil || !done {
 		return size, false, err
 	}
@@ -282,8 +282,8 @@ func (s *Store) writePage(txn *table.Txn, counters []folded, records []byte) (si
 
 // caughtUp applies the events since a record to a counter that is not in memory. It returns the new record, and
 // the days to archive.
-func (s *Store) caughtUp(record []byte, c folded) ([]byte, *unarchived, error) {
-	t, err := decodeTally(record)
+func (s *Store) caughtUp(record []byte, c batched) ([]byte, *unarchived, error) {
+	t, err := decodeState(record)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -306,7 +306,7 @@ func (p *page) tidy(mark int64) (slots uint64) {
 }
 
 // writeRepeats writes the index records of request ids. Each has the position of the event of its request.
-func (s *Store) writeRepeats(list []foldedRepeat) error {
+func (s *Store) writeRepeats(list []batchedRequestID) error {
 	for some := range slices.Chunk(list, maxWrites/2) {
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
@@ -327,7 +327,7 @@ func (s *Store) writeRepeats(list []foldedRepeat) error {
 
 // finish notes that a batch is written. A counter that has not changed since take is no longer dirty. A counter that
 // was evicted and loaded again since then is another object, and stays as it is.
-func (b *folding) finish(all *counters) {
+func (b *batch) finish(all *counters) {
 	for _, f := range b.counters {
 		sh := all.shard(f.ref)
 		sh.mu.Lock()
@@ -337,8 +337,8 @@ func (b *folding) finish(all *counters) {
 				c.dirty, c.unsaved = false, false
 			}
 		}
-		if sh.unfolded[f.ref].position == f.position {
-			delete(sh.unfolded, f.ref)
+		if sh.pending[f.ref].position == f.position {
+			delete(sh.pending, f.ref)
 		}
 		sh.mu.Unlock()
 	}
@@ -348,31 +348,31 @@ func (b *folding) finish(all *counters) {
 		if sh.repeats.positions[r.repeat] == r.position {
 			delete(sh.repeats.positions, r.repeat)
 		}
-		sh.repeats.folded++
+		sh.repeats.removals++
 		sh.mu.Unlock()
 	}
 }
 
 // mark writes the mark: everything in the event log before the position is in the database.
 func (s *Store) mark(upTo int64) error {
-	s.step(stepFolded)
-	if upTo > s.folder.mark.Load() {
+	s.failpoint(failPagesWritten)
+	if upTo > s.checkpointer.mark.Load() {
 		if err := s.events.Sync(); err != nil {
 			return err
 		}
 		s.committing.Lock()
-		err := s.commitLocked(func(txn *table.Txn) error { return txn.Set(at(kindFolded), encodeNumber(upTo)) })
+		err := s.commitLocked(func(txn *table.Txn) error { return txn.Set(at(kindCheckpoint), encodeNumber(upTo)) })
 		s.committing.Unlock()
 		if err != nil {
 			return err
 		}
-		s.folder.mark.Store(upTo)
-		s.folder.folds.Add(1)
+		s.checkpointer.mark.Store(upTo)
+		s.checkpointer.checkpoints.Add(1)
 		if err := s.db.Committed(upTo); err != nil {
 			return err
 		}
 	}
-	s.step(stepMarked)
+	s.failpoint(failMarked)
 	return s.flush()
 }
 
@@ -397,7 +397,7 @@ func (s *Store) flush() error {
 		return err
 	}
 	s.flushed.Store(position)
-	left := s.folder.mark.Load() - s.flushed.Load()
+	left := s.checkpointer.mark.Load() - s.flushed.Load()
 	if left < s.flushBytes && (left == 0 || !s.retention.wanted.Load()) {
 		return nil
 	}

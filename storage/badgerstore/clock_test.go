@@ -22,7 +22,7 @@ func TestClockAtTheStart(t *testing.T) {
 	s := start()
 	known(t, s, "key")
 	hit(t, s, "key", 601)
-	fold(t, s)
+	writeCheckpoint(t, s)
 	abandon(t, s)
 
 	machine.Pass(30 * 24 * time.Hour)
@@ -52,7 +52,7 @@ func TestClockAtTheStart(t *testing.T) {
 		t.Error("history was removed by a clock that is held")
 	}
 	machine.Pass(time.Minute)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	if expired(); s.historyBytes() == before {
 		t.Error("history is not removed once the clock was steady for a minute")
 	}

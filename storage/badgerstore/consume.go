@@ -25,7 +25,7 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.admit(); err != nil {
 		return core.ConsumeResult{}, err
 	}
-	key, user, err := s.refsOf(c)
+	key, user, err := s.counterRefs(c)
 	if err != nil {
 		return core.ConsumeResult{}, err
 	}
@@ -61,12 +61,12 @@ func (s *Store) admit() error {
 	if err := s.events.Ready(); err != nil {
 		return err
 	}
-	return s.folder.room(s)
+	return s.checkpointer.room(s)
 }
 
-// refsOf returns the counters of a request. Whether there are such a key and user is
+// counterRefs returns the counters of a request. Whether there are such a key and user is
 // seen when they are read.
-func (s *Store) refsOf(c *core.Consumption) (key, user ref, err error) {
+func (s *Store) counterRefs(c *core.Consumption) (key, user ref, err error) {
 	account, err := s.accounts.number(s, c.Account)
 	if err != nil {
 		return ref{}, ref{}, err
@@ -161,7 +161,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 		d.waits = d.err == nil
 		if c.RequestID != "" && d.waits {
 			keyShard.repeats.addLocked(repeat{of, c.RequestID}, position)
-			s.folder.remembered.Add(1)
+			s.checkpointer.remembered.Add(1)
 		}
 	}
 	return d
@@ -173,7 +173,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 func (s *Store) allow(c *core.Consumption, key, user *counter, u core.Usage) (position int64, t eventlog.Ticket, err error) {
 	e := newEvent(c, key, user, false)
 	if c.RequestID != "" {
-		e.requestID, e.first = c.RequestID, newVerdict(u, c.Terms)
+		e.requestID, e.first = c.RequestID, newAnswer(u, c.Terms)
 	}
 	position, t, err = s.events.AppendAwaited(e.append, e.keep(s.clock.Load()))
 	if err != nil {

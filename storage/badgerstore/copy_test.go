@@ -48,10 +48,10 @@ func copiedStore(t *testing.T, clean bool) (dir, want string) {
 	dir, _ = filledStore(t, true)
 	s := openAlone(t, dir, smallSegments)
 	goOn(t, s, 4)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	scrubbed(t, s)
 	goOn(t, s, 5)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	if err := s.remove(s.removable(anySegment)); err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestKilledReplacingCopy(t *testing.T) {
 	copyFiles(t, draft, filepath.Join(dir, draftDir))
 	s := openAlone(t, dir, smallSegments)
 	s.dropCopy("test")
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	if err := firstOf(s.remove(s.removable(anySegment)), s.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestCopyBesideWrites(t *testing.T) {
 				if err := s.Update(t.Context(), acct, func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: acct, ID: 3, Name: fmt.Sprint(round)}) }); err != nil {
 					return err
 				}
-				if err := s.fold(); err != nil {
+				if err := s.checkpoint(); err != nil {
 					return err
 				}
 				s.watch()

@@ -28,7 +28,7 @@ func (r ref) compare(other ref) int {
 
 // tally is a counter with where its history stands: what is stored of it, and what
 // the events of the event log after applied change.
-type tally struct {
+type counterState struct {
 	core.Counter
 
 	entries int64 // how many were ever appended: they are numbered from 1
@@ -78,7 +78,7 @@ func smallestTerms(n int64) (last, before int64) {
 }
 
 // next returns the link of the next entry, at a time.
-func (t *tally) next(at time.Time) link {
+func (t *counterState) next(at time.Time) link {
 	l := link{number: t.entries + 1}
 	if at.After(t.newest) || t.entries == 0 {
 		return t.linked(l)
@@ -87,7 +87,7 @@ func (t *tally) next(at time.Time) link {
 	return t.linked(l)
 }
 
-func (t *tally) linked(l link) link {
+func (t *counterState) linked(l link) link {
 	n := len(t.chain)
 	if n == 0 {
 		return l
@@ -103,7 +103,7 @@ func (t *tally) linked(l link) link {
 }
 
 // append makes the entry of an event at a position the last one of the history.
-func (t *tally) append(l link, at time.Time, position int64) {
+func (t *counterState) append(l link, at time.Time, position int64) {
 	if last, before := smallestTerms(t.entries); last == before && last > 0 {
 		t.chain = t.chain[:len(t.chain)-2]
 	}
@@ -117,7 +117,7 @@ func (t *tally) append(l link, at time.Time, position int64) {
 }
 
 // head returns the position of the last entry, 0 when there is none.
-func (t *tally) head() int64 {
+func (t *counterState) head() int64 {
 	if n := len(t.chain); n > 0 {
 		return t.chain[n-1]
 	}
@@ -125,7 +125,7 @@ func (t *tally) head() int64 {
 }
 
 // clone returns a copy that shares nothing.
-func (t *tally) clone() tally {
+func (t *counterState) clone() counterState {
 	c := *t
 	c.chain, c.days = slices.Clone(t.chain), t.days.clone()
 	return c
@@ -133,12 +133,12 @@ func (t *tally) clone() tally {
 
 // What the first number of the record of a counter says, beside applied.
 const (
-	tallyDropped = 1 << iota // it was deleted: nothing follows
-	tallyNewest              // it was last used at newest
-	tallyDays                // the windows start with days
-	tallyHead                // the last entry is at applied
-	tallyMore                // there are numbers of a day beside that of the windows
-	tallyFlags   = iota
+	stateDropped = 1 << iota // it was deleted: nothing follows
+	stateNewest              // it was last used at newest
+	stateDays                // the windows start with days
+	stateHead                // the last entry is at applied
+	stateMore                // there are numbers of a day beside that of the windows
+	stateFlags   = iota
 )
 
 // encode appends the record of a counter. What follows from something else is left out.
@@ -155,12 +155,12 @@ const (
 //	                on it, uvarints
 //	the chain       as many uvarints as the entries make, each what it is more than
 //	                the one before
-func (t *tally) encode(b []byte) []byte {
+func (t *counterState) encode(b []byte) []byte {
 	flags := t.flags()
-	b = binary.AppendUvarint(b, uint64(t.applied)<<tallyFlags|flags)
+	b = binary.AppendUvarint(b, uint64(t.applied)<<stateFlags|flags)
 	b = binary.AppendUvarint(b, uint64(t.entries))
 	b = binary.AppendUvarint(appendTime(b, t.newest), uint64(t.late))
-	if flags&tallyNewest == 0 {
+	if flags&stateNewest == 0 {
 		b = appendTime(b, t.LastUsedAt)
 	}
 	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
@@ -172,7 +172,7 @@ func (t *tally) encode(b []byte) []byte {
 	for _, w := range t.Windows {
 		window(w)
 	}
-	if flags&tallyMore != 0 {
+	if flags&stateMore != 0 {
 		which := t.more()
 		b = binary.AppendUvarint(b, which)
 		for n := range dayMore {
@@ -186,7 +186,7 @@ func (t *tally) encode(b []byte) []byte {
 		}
 	}
 	chain, before := t.chain, 0
-	if flags&tallyHead != 0 {
+	if flags&stateHead != 0 {
 		chain = chain[:len(chain)-1]
 	}
 	for _, position := range chain {
@@ -200,7 +200,7 @@ func (t *tally) encode(b []byte) []byte {
 const moreDenied = 1 << dayMore
 
 // more returns, as bits, which optional numbers the record has after the windows.
-func (t *tally) more() uint64 {
+func (t *counterState) more() uint64 {
 	bits := t.days.which()
 	if _, recorded := t.DeniedOn(); recorded > 0 {
 		bits |= moreDenied
@@ -211,45 +211,45 @@ func (t *tally) more() uint64 {
 const day = 24 * 60 * 60 // seconds
 
 func unitOf(flags uint64) int64 {
-	if flags&tallyDays != 0 {
+	if flags&stateDays != 0 {
 		return day
 	}
 	return 1
 }
 
-func (t *tally) flags() (f uint64) {
+func (t *counterState) flags() (f uint64) {
 	if t.newest.Equal(t.LastUsedAt) {
-		f |= tallyNewest
+		f |= stateNewest
 	}
 	if t.entries > 0 && t.head() == t.applied {
-		f |= tallyHead
+		f |= stateHead
 	}
 	if t.more() != 0 {
-		f |= tallyMore
+		f |= stateMore
 	}
 	for _, w := range t.Windows {
 		if w.Start%day != 0 {
 			return f
 		}
 	}
-	return f | tallyDays
+	return f | stateDays
 }
 
-// decodeTally returns the tally of a record, the zero tally when there is none.
-func decodeTally(record []byte) (t tally, err error) {
+// decodeState returns the tally of a record, the zero tally when there is none.
+func decodeState(record []byte) (t counterState, err error) {
 	if record == nil {
 		return t, nil
 	}
 	r := reading{record}
 	first := r.uvarint()
-	t.applied = int64(first >> tallyFlags)
-	if first&tallyDropped != 0 && !r.failed() && len(r.rest) == 0 {
+	t.applied = int64(first >> stateFlags)
+	if first&stateDropped != 0 && !r.failed() && len(r.rest) == 0 {
 		t.over().archiveStale = true
 		return t, nil
 	}
 	t.entries = int64(r.uvarint())
 	t.newest, t.late = r.time(), time.Duration(r.uvarint())
-	if t.LastUsedAt = t.newest; first&tallyNewest == 0 {
+	if t.LastUsedAt = t.newest; first&stateNewest == 0 {
 		t.LastUsedAt = r.time()
 	}
 	t.DeniedOmitted = int64(r.uvarint())
@@ -261,7 +261,7 @@ func decodeTally(record []byte) (t tally, err error) {
 	for i := range t.Windows {
 		t.Windows[i] = window()
 	}
-	if first&tallyMore != 0 {
+	if first&stateMore != 0 {
 		which := r.uvarint()
 		if which != moreDenied {
 			t.days = new(days)
@@ -281,11 +281,11 @@ func decodeTally(record []byte) (t tally, err error) {
 		position += int64(r.uvarint())
 		t.chain = append(t.chain, position)
 	}
-	if first&tallyHead != 0 {
+	if first&stateHead != 0 {
 		t.chain = append(t.chain, t.applied)
 	}
-	if r.failed() || first&tallyDropped != 0 || len(t.chain) != terms(t.entries) {
-		return tally{}, errRecord
+	if r.failed() || first&stateDropped != 0 || len(t.chain) != terms(t.entries) {
+		return counterState{}, errRecord
 	}
 	return t, nil
 }
@@ -293,19 +293,19 @@ func decodeTally(record []byte) (t tally, err error) {
 // encodeDropped returns the record of a counter that was deleted: the events up to a
 // position do not count.
 func encodeDropped(position int64) []byte {
-	return binary.AppendUvarint(nil, uint64(position)<<tallyFlags|tallyDropped)
+	return binary.AppendUvarint(nil, uint64(position)<<stateFlags|stateDropped)
 }
 
 // isDropped reports whether the record is that of a counter that was deleted, and
 // appliedOf up to which position a counter has got its events.
 func isDropped(record []byte) bool {
 	n, _ := binary.Uvarint(record)
-	return n&tallyDropped != 0
+	return n&stateDropped != 0
 }
 
 func appliedOf(record []byte) int64 {
 	n, _ := binary.Uvarint(record)
-	return int64(n >> tallyFlags)
+	return int64(n >> stateFlags)
 }
 
 // terms returns how many terms a number has.
@@ -317,7 +317,7 @@ func terms(n int64) (count int) {
 }
 
 // apply counts an event of the event log that is not in the tally yet.
-func (t *tally) apply(e *event, kind uint32, position int64) error {
+func (t *counterState) apply(e *event, kind uint32, position int64) error {
 	l, counts := *e.linkOf(kind), kind == kindKey || e.shared
 	if l.number != t.entries+1 {
 		return errEvent
@@ -333,14 +333,14 @@ func (t *tally) apply(e *event, kind uint32, position int64) error {
 }
 
 // count adds the cost of an allowed request.
-func (t *tally) count(kind uint32, cost int64, at time.Time) {
+func (t *counterState) count(kind uint32, cost int64, at time.Time) {
 	before := t.Windows[core.Day]
 	t.Add(cost, at)
 	t.turned(kind, before)
 }
 
 // recordAppended updates the history and the day with an event and its position in the event log.
-func (t *tally) recordAppended(e *event, kind uint32, position int64) {
+func (t *counterState) recordAppended(e *event, kind uint32, position int64) {
 	if !e.uncounted {
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)
 	}

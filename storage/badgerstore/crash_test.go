@@ -76,25 +76,25 @@ const (
 	whileOpening = ", opening"
 )
 
-// stepNames are what the steps are called in the totals.
-var stepNames = [allSteps]string{stepRotate: "rotate", stepWrite: "write", stepWritten: "written", stepSynced: "synced",
-	stepFold: "fold", stepPages: "pages", stepFolded: "folded", stepMarked: "marked", stepExpire: "expire",
-	stepReplay: "replay", stepCommit: "commit", stepCommitted: "committed"}
+// failpointNames are what the steps are called in the totals.
+var failpointNames = [allFailpoints]string{failRotate: "rotate", failWrite: "write", failWritten: "written", failSynced: "synced",
+	failCheckpoint: "fold", failPages: "pages", failPagesWritten: "folded", failMarked: "marked", failExpire: "expire",
+	failReplay: "replay", failCommit: "commit", failCommitted: "committed"}
 
-// stepCounts are how often a victim comes to a step, at most, before it kills itself
+// failpointCounts are how often a victim comes to a step, at most, before it kills itself
 // there.
-var stepCounts = [allSteps]int64{stepRotate: 5, stepWrite: 300, stepWritten: 300, stepSynced: 200, stepFold: 12, stepPages: 12,
-	stepFolded: 12, stepMarked: 12, stepExpire: 4, stepReplay: 20, stepCommit: 60, stepCommitted: 60}
+var failpointCounts = [allFailpoints]int64{failRotate: 5, failWrite: 300, failWritten: 300, failSynced: 200, failCheckpoint: 12, failPages: 12,
+	failPagesWritten: 12, failMarked: 12, failExpire: 4, failReplay: 20, failCommit: 60, failCommitted: 60}
 
 // missing returns the phases in which nobody was killed yet.
 func (k *killing) missing() (list []string) {
-	for at, name := range stepNames {
-		if step(at) == stepReplay {
+	for at, name := range failpointNames {
+		if failpoint(at) == failReplay {
 			name += whileOpening
 		}
 		list = append(list, name)
 	}
-	list = append(list, fromOutside, stepNames[stepCommit]+whileOpening)
+	list = append(list, fromOutside, failpointNames[failCommit]+whileOpening)
 	return slices.DeleteFunc(list, func(phase string) bool { return k.phases[phase] > 0 })
 }
 
@@ -107,30 +107,30 @@ func (k *killing) kill(round int) {
 	if list := k.missing(); len(list) > 0 && round > 0 {
 		phase = list[rand.IntN(len(list))]
 	} else if rand.IntN(8) > 0 {
-		phase = stepNames[rand.IntN(int(allSteps))]
+		phase = failpointNames[rand.IntN(int(allFailpoints))]
 	}
 	lines := linesEnough
 	if phase == fromOutside {
 		lines = rand.IntN(4000)
 	}
-	if phase == stepNames[stepCommit]+whileOpening { // a journal must have been left to be carried out
-		k.run(orders{Dir: k.dir, Round: -round, Crowd: true, Segment: o.Segment, Step: stepCommitted, Count: 2 + rand.Int64N(20)}, linesEnough)
+	if phase == failpointNames[failCommit]+whileOpening { // a journal must have been left to be carried out
+		k.run(orders{Dir: k.dir, Round: -round, Crowd: true, Segment: o.Segment, Step: failCommitted, Count: 2 + rand.Int64N(20)}, linesEnough)
 		o.Count = 1 + rand.Int64N(3)
 	}
 	o.Opening = strings.HasSuffix(phase, whileOpening)
-	o.Step = step(max(0, slices.Index(stepNames[:], strings.TrimSuffix(phase, whileOpening))))
+	o.Step = failpoint(max(0, slices.Index(failpointNames[:], strings.TrimSuffix(phase, whileOpening))))
 	switch {
 	case phase == fromOutside:
 	case o.Count == 0:
-		o.Count = 1 + rand.Int64N(stepCounts[o.Step])
+		o.Count = 1 + rand.Int64N(failpointCounts[o.Step])
 	}
-	if o.Step == stepSynced {
+	if o.Step == failSynced {
 		o.Power = true
 	}
-	if o.Step == stepExpire || o.Step == stepRotate {
+	if o.Step == failExpire || o.Step == failRotate {
 		o.Segment = 16 << 10
 	}
-	if o.Step == stepExpire || rand.IntN(6) == 0 {
+	if o.Step == failExpire || rand.IntN(6) == 0 {
 		o.Expiring = true
 		k.generation++
 	}
@@ -186,7 +186,7 @@ func (k *killing) run(o orders, lines int) {
 
 // died notes in what phase a victim was killed.
 func (k *killing) died(o orders, opened, outside bool) {
-	phase := stepNames[o.Step]
+	phase := failpointNames[o.Step]
 	if outside {
 		phase = fromOutside
 	}

@@ -142,7 +142,7 @@ func filledStore(t *testing.T, clean bool) (dir, want string) {
 				consume(t, s, c)
 			}
 		}
-		fold(t, s)
+		writeCheckpoint(t, s)
 		if round < rounds-1 || clean {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)

@@ -145,7 +145,7 @@ func storeToDamage(t *testing.T, clean bool) (d damagedStore) {
 	d.id.RequestID = "id"
 	consume(t, s, d.id)
 	countTo(4, 0)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	countTo(4, 10<<10)
 	var err error
 	if d.digest, err = digestOfCounts(s); err != nil {

@@ -108,7 +108,7 @@ func (d *days) clone() *days {
 }
 
 // over returns what is to be put into the archive, to be changed.
-func (t *tally) over() *unarchived {
+func (t *counterState) over() *unarchived {
 	if t.days == nil {
 		t.days = new(days)
 	}
@@ -120,7 +120,7 @@ func (t *tally) over() *unarchived {
 
 // countDay adds a request to the days of its key or user, but for what its counter allowed:
 // see turned.
-func (t *tally) countDay(kind uint32, shared, denied bool, cost int64, at time.Time) {
+func (t *counterState) countDay(kind uint32, shared, denied bool, cost int64, at time.Time) {
 	switch {
 	case denied:
 		t.addDay(dayDenied, cost, at)
@@ -132,7 +132,7 @@ func (t *tally) countDay(kind uint32, shared, denied bool, cost int64, at time.T
 	}
 }
 
-func (t *tally) addDay(number int, cost int64, at time.Time) {
+func (t *counterState) addDay(number int, cost int64, at time.Time) {
 	if t.days == nil {
 		t.days = new(days)
 	}
@@ -144,12 +144,12 @@ func (t *tally) addDay(number int, cost int64, at time.Time) {
 
 // turned notes that the counter has allowed something, or was set. Its tally of the day was
 // that before.
-func (t *tally) turned(kind uint32, before core.WindowUsage) {
+func (t *counterState) turned(kind uint32, before core.WindowUsage) {
 	t.moved(ownNumber(kind), before, t.Windows[core.Day])
 }
 
 // moved notes the day that a number has left.
-func (t *tally) moved(number int, from, to core.WindowUsage) {
+func (t *counterState) moved(number int, from, to core.WindowUsage) {
 	if from.Start == to.Start || from == (core.WindowUsage{}) || from.Date() == to.Date() {
 		return
 	}
@@ -162,7 +162,7 @@ func (t *tally) moved(number int, from, to core.WindowUsage) {
 }
 
 // archived notes that the archive has some days.
-func (t *tally) archived(days *unarchived) {
+func (t *counterState) archived(days *unarchived) {
 	if days == nil || t.days == nil || t.days.over == nil {
 		return
 	}
@@ -178,7 +178,7 @@ func (t *tally) archived(days *unarchived) {
 }
 
 // eachDay calls fn with every number that is not as the archive has it.
-func (t *tally) eachDay(kind uint32, fn func(dayNumber)) {
+func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 	var now [dayNumbers]core.WindowUsage
 	if t.days != nil {
 		copy(now[:], t.days.now[:])
@@ -201,7 +201,7 @@ func (t *tally) eachDay(kind uint32, fn func(dayNumber)) {
 
 // setDays puts days, the oldest first, in place of all. Those that are too old to be kept
 // are left out.
-func (t *tally) setDays(kind uint32, list []core.CounterDay) {
+func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 	t.days = nil
 	t.over().archiveStale = true
 	for _, day := range list {

@@ -62,9 +62,9 @@ func userDay(date core.Date, n int64) core.CounterDay {
 // in memory, evicted, or read again after a kill. A fold archives a day that is over, once for all counters of a
 // page.
 func TestDaysFolded(t *testing.T) {
-	for _, folds := range []bool{false, true} {
+	for _, checkpoints := range []bool{false, true} {
 		for _, evicts := range []bool{false, true} {
-			t.Run(fmt.Sprintf("folds=%t/evicts=%t", folds, evicts), func(t *testing.T) {
+			t.Run(fmt.Sprintf("checkpoints=%t/evicts=%t", checkpoints, evicts), func(t *testing.T) {
 				dir := t.TempDir()
 				s := openAlone(t, dir, Options{})
 				known(t, s, "key", "other")
@@ -79,8 +79,8 @@ func TestDaysFolded(t *testing.T) {
 					on(t, s, date, "key", n)
 					key, user = append(key, keyDay(date, int64(n))), append(user, userDay(date, int64(n)))
 					check()
-					if folds {
-						fold(t, s)
+					if checkpoints {
+						writeCheckpoint(t, s)
 						check()
 					}
 					if evicts && s.events.Flush() == nil {
@@ -92,8 +92,8 @@ func TestDaysFolded(t *testing.T) {
 				abandon(t, s)
 				s = openAlone(t, dir, Options{})
 				check()
-				fold(t, s)
-				fold(t, s)
+				writeCheckpoint(t, s)
+				writeCheckpoint(t, s)
 				check()
 				archived := stored(t, s, string(kindDay))
 				if want := 2 * (len(key) - 1); len(archived) != want {
@@ -107,29 +107,29 @@ func TestDaysFolded(t *testing.T) {
 // TestDaysKilledWhileFolding: whenever the process is ended while days come to the
 // archive, each is there once, also when counting goes on meanwhile.
 func TestDaysKilledWhileFolding(t *testing.T) {
-	for _, at := range []step{stepFold, stepPages, stepCommit, stepCommitted, stepFolded, stepMarked} {
+	for _, at := range []failpoint{failCheckpoint, failPages, failCommit, failCommitted, failPagesWritten, failMarked} {
 		var h hook
 		dir, after := t.TempDir(), t.TempDir()
-		s := openAlone(t, dir, Options{step: h.step})
+		s := openAlone(t, dir, Options{failpoint: h.step})
 		known(t, s, "key")
 		on(t, s, today, "key", 3)
-		fold(t, s)
+		writeCheckpoint(t, s)
 		on(t, s, today+1, "key", 4)
 		h.once(at, func() {
 			copyDatabase(t, after, dir)
 			copyEventLog(t, after, dir)
 			on(t, s, today+2, "key", 5)
 		})
-		fold(t, s)
+		writeCheckpoint(t, s)
 		want := []core.CounterDay{userDay(today, 3), userDay(today+1, 4), userDay(today+2, 5)}
 		wantDays(t, s, ofUser(1), want...)
-		fold(t, s)
+		writeCheckpoint(t, s)
 		wantDays(t, s, ofUser(1), want...)
 
 		s = openAlone(t, after, Options{})
 		wantDays(t, s, ofUser(1), want[:2]...)
 		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4))
-		fold(t, s)
+		writeCheckpoint(t, s)
 		wantDays(t, s, ofUser(1), want[:2]...)
 	}
 }
@@ -138,14 +138,14 @@ func TestDaysKilledWhileFolding(t *testing.T) {
 // pile up in memory.
 func TestDaysOfBusyCounter(t *testing.T) {
 	var h hook
-	s := openAlone(t, t.TempDir(), Options{step: h.step})
+	s := openAlone(t, t.TempDir(), Options{failpoint: h.step})
 	known(t, s, "key")
 	var want []core.CounterDay
 	for i := range 5 {
 		date := today + core.Date(i)
 		on(t, s, date, "key", 3)
-		h.once(stepPages, func() { on(t, s, date, "key", 2) })
-		fold(t, s)
+		h.once(failPages, func() { on(t, s, date, "key", 2) })
+		writeCheckpoint(t, s)
 		want = append(want, core.CounterDay{Date: date, Traffic: core.Traffic{Allowed: 3, Denied: 2}})
 	}
 	wantDays(t, s, ofKey("key"), want...)
@@ -172,7 +172,7 @@ func TestOmittedDenialsOfDays(t *testing.T) {
 		user = append(user, core.CounterDay{Date: date, Traffic: traffic, Shared: traffic})
 	}
 	wantDays(t, s, ofKey("key"), key...)
-	fold(t, s)
+	writeCheckpoint(t, s)
 	abandon(t, s)
 	s = openAlone(t, dir, Options{})
 	wantDays(t, s, ofKey("key"), key...)
@@ -183,21 +183,21 @@ func TestOmittedDenialsOfDays(t *testing.T) {
 // none of its days, whatever was folded meanwhile, and what was deleted leaves the archive.
 func TestDaysOfNumberGivenAgain(t *testing.T) {
 	t.Parallel()
-	for _, folds := range []string{"", "before", "between", "after", "before between after", "before after"} {
+	for _, checkpoints := range []string{"", "before", "between", "after", "before between after", "before after"} {
 		for _, used := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/used=%t", folds, used), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/used=%t", checkpoints, used), func(t *testing.T) {
 				dir := t.TempDir()
 				s := openAlone(t, dir, Options{})
 				at := func(when string) {
-					if strings.Contains(folds, when) {
-						fold(t, s)
+					if strings.Contains(checkpoints, when) {
+						writeCheckpoint(t, s)
 					}
 				}
 				known(t, s, "key", "other")
 				for i := range core.Date(4) {
 					on(t, s, today+i, "key", 3)
 				}
-				fold(t, s)
+				writeCheckpoint(t, s)
 				on(t, s, today+4, "other", 3)
 				at("before")
 				update(t, s, func(tx core.Tx) error { return tx.DeleteUser(1) })
@@ -227,7 +227,7 @@ func TestDaysOfNumberGivenAgain(t *testing.T) {
 				}
 				for range 2 { // the second time everything before is folded
 					consume(t, s, request("later", 9, endless, (today+8).Start()))
-					fold(t, s)
+					writeCheckpoint(t, s)
 				}
 				wantDays(t, s, ofKey("again"), want...)
 				wantDays(t, s, ofUser(1), wantUser...)
@@ -251,16 +251,16 @@ func TestDaysOfNumberGivenAgain(t *testing.T) {
 // are folded.
 func TestSetDaysKilledAtAnyStep(t *testing.T) {
 	ctx := context.Background()
-	for _, at := range []step{stepPages, stepCommit, stepCommitted, steps} {
+	for _, at := range []failpoint{failPages, failCommit, failCommitted, failpoints} {
 		var h hook
 		dir, after := t.TempDir(), t.TempDir()
-		s := openAlone(t, dir, Options{step: h.step})
+		s := openAlone(t, dir, Options{failpoint: h.step})
 		known(t, s, "key")
 		before := []core.CounterDay{userDay(today, 3), userDay(today+1, 4), userDay(today+2, 5)}
 		for i := range before {
 			on(t, s, before[i].Date, "key", 3+i)
 			if i == 1 {
-				fold(t, s)
+				writeCheckpoint(t, s)
 			}
 		}
 		set := []core.CounterDay{userDay(today-30, 7), userDay(today+1, 8), userDay(today+2, 5)}
@@ -272,10 +272,10 @@ func TestSetDaysKilledAtAnyStep(t *testing.T) {
 			t.Fatalf("SetDays: %v", err)
 		}
 		h.once(at, copied)
-		fold(t, s)
+		writeCheckpoint(t, s)
 		wantDays(t, s, ofUser(1), set...)
 		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4), keyDay(today+2, 5))
-		if at == steps {
+		if at == failpoints {
 			copied()
 		}
 
@@ -283,7 +283,7 @@ func TestSetDaysKilledAtAnyStep(t *testing.T) {
 		wantDays(t, s, ofUser(1), set...)
 		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4), keyDay(today+2, 5))
 		on(t, s, today+3, "key", 3)
-		fold(t, s)
+		writeCheckpoint(t, s)
 		wantDays(t, s, ofUser(1), append(set, userDay(today+3, 3))...)
 	}
 }
@@ -321,7 +321,7 @@ func TestArchiveInParts(t *testing.T) {
 		}
 	}
 	for range 2 {
-		fold(t, s)
+		writeCheckpoint(t, s)
 		abandon(t, s)
 		s = openAlone(t, dir, quiet)
 		wantDays(t, s, ofUser(pageSlots), list...)
@@ -336,7 +336,7 @@ func TestWithoutDays(t *testing.T) {
 	s := openAlone(t, dir, Options{})
 	known(t, s, "key")
 	on(t, s, today, "key", 4)
-	fold(t, s)
+	writeCheckpoint(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +372,7 @@ func TestWithoutDays(t *testing.T) {
 	}
 	s = openAlone(t, dir, Options{})
 	on(t, s, today+1, "key", 2)
-	fold(t, s)
+	writeCheckpoint(t, s)
 	abandon(t, s)
 	s = openAlone(t, dir, Options{})
 	wantDays(t, s, ofKey("key"), core.CounterDay{Date: today, Traffic: core.Traffic{Allowed: 3}}, keyDay(today+1, 2))
@@ -389,15 +389,15 @@ func pageWithoutDays(t *testing.T, record []byte) (old []byte) {
 		if record == nil {
 			continue
 		}
-		c, err := decodeTally(record)
+		c, err := decodeState(record)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.days = nil
 		c.Counter = core.Counter{Windows: c.Windows, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
 		record = c.encode(nil)
-		first := uint64(c.applied)<<(tallyFlags-1) | c.flags()
-		rest := record[len(encodeNumber(int64(uint64(c.applied)<<tallyFlags|c.flags()))):]
+		first := uint64(c.applied)<<(stateFlags-1) | c.flags()
+		rest := record[len(encodeNumber(int64(uint64(c.applied)<<stateFlags|c.flags()))):]
 		record = append(encodeNumber(int64(first)), rest...)
 		old = append(append(append(old, byte(slot)), encodeNumber(int64(len(record)))...), record...)
 	}

@@ -42,7 +42,7 @@ func TestProcess(t *testing.T) {
 	if unsynced(s) <= openBlock {
 		t.Error("right after a request: got no bytes that are not on the disk: the test sees nothing")
 	}
-	s.keeper.start(s)
+	s.background.start(s)
 	waitUntil(t, "the request is on the disk", func() bool { return unsynced(s) <= openBlock })
 	if err := s.Close(); err != nil {
 		t.Error(err)

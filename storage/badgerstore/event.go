@@ -22,11 +22,11 @@ type event struct {
 	retention time.Duration // how long from At it may be asked for
 
 	requestID string // of a request that is to be answered once, else ""
-	first     verdict
+	first     answer
 }
 
 // verdict is what a request with an id was answered.
-type verdict struct {
+type answer struct {
 	used  int64
 	start int64 // of the window, Unix seconds
 	terms core.Terms
@@ -107,7 +107,7 @@ func back(from, to int64) uint64 {
 	return uint64(from - to)
 }
 
-func (v *verdict) append(b []byte) []byte {
+func (v *answer) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(v.used))
 	b = binary.AppendVarint(b, v.start)
 	b = binary.AppendUvarint(b, uint64(v.terms.Period))
@@ -130,7 +130,7 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 	e.ofKey, e.ofUser = r.link(position), r.link(position)
 	e.KeyID, e.Endpoint, e.Method, e.IP = r.text(), r.text(), r.text(), r.text()
 	if flags&flagRequestID != 0 {
-		e.requestID, e.first = r.text(), r.verdict()
+		e.requestID, e.first = r.text(), r.answer()
 	}
 	if r.failed() || len(r.rest) > 0 {
 		return event{}, errEvent
@@ -152,7 +152,7 @@ func (r *reading) back(position int64) int64 {
 	return 0
 }
 
-func (r *reading) verdict() (v verdict) {
+func (r *reading) answer() (v answer) {
 	v.used, v.start = int64(r.uvarint()), r.varint()
 	v.terms.Period, v.terms.Limit = core.Period(r.uvarint()), int64(r.uvarint())
 	v.terms.PlanID, v.terms.PlanName = r.text(), r.text()

@@ -14,7 +14,7 @@ func TestFailedCloseThenPowerCut(t *testing.T) {
 		dir, after := t.TempDir(), t.TempDir()
 		d, h := newLossyDisk(), hook{}
 		o := d.options(Options{Logger: quiet.Logger})
-		o.step = h.step
+		o.failpoint = h.step
 		s, err := open(dir, o)
 		if err != nil {
 			t.Fatal(err)
@@ -28,8 +28,8 @@ func TestFailedCloseThenPowerCut(t *testing.T) {
 			c.RequestID = fmt.Sprint(i)
 			consume(t, s, c)
 		}
-		h.once(stepCommitted, func() { _ = s.fail(errMedium) }) // the pages are committed, and nothing after them
-		if err := s.fold(); err == nil {
+		h.once(failCommitted, func() { _ = s.fail(errMedium) }) // the pages are committed, and nothing after them
+		if err := s.checkpoint(); err == nil {
 			t.Fatal("fold: got no error")
 		}
 		if err := s.Close(); err == nil {
@@ -46,7 +46,7 @@ func TestFailedCloseThenPowerCut(t *testing.T) {
 		for range 5 {
 			consume(t, s, request("key", 1, endless, noon))
 		}
-		fold(t, s)
+		writeCheckpoint(t, s)
 		abandon(t, s)
 		s = openAlone(t, after, o)
 		wantUsed(t, s, ofKey("key"), before+5)

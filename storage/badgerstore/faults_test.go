@@ -21,7 +21,7 @@ func TestDeleteManyFolded(t *testing.T) {
 	for i := range 5 * keys {
 		consume(t, s, request(newKey(1, i%keys).ID, 1, 1<<20, noon.Add(time.Duration(i)*time.Millisecond)))
 	}
-	fold(t, s)
+	writeCheckpoint(t, s)
 	update(t, s, func(tx core.Tx) error { return tx.DeleteUser(1) })
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -38,14 +38,14 @@ func TestFoldManySmallPages(t *testing.T) {
 	s := openAlone(t, t.TempDir(), quiet)
 	defer abandon(t, s)
 	const pages = 15_000
-	var b folding
-	var young tally
+	var b batch
+	var young counterState
 	young.append(young.next(noon), noon, firstPosition)
 	record := young.encode(nil)
 	for n := range int64(pages) {
 		from := int32(len(b.bytes))
 		b.bytes = append(b.bytes, record...)
-		b.counters = append(b.counters, folded{ref: ref{n << pageBits, 1, kindKey}, position: firstPosition, from: from, upTo: int32(len(b.bytes))})
+		b.counters = append(b.counters, batched{ref: ref{n << pageBits, 1, kindKey}, position: firstPosition, from: from, upTo: int32(len(b.bytes))})
 	}
 	if err := s.writePages(&b); err != nil {
 		t.Fatalf("writePages: %v", err)
@@ -103,14 +103,14 @@ func TestFoldFails(t *testing.T) {
 	known(t, s, "key")
 	consume(t, s, request("key", 1, 1<<20, noon))
 	s.commits(func() error { return errMedium })
-	most := s.folder.most.Swap(0)
-	s.folder.hurry()
+	most := s.checkpointer.most.Swap(0)
+	s.checkpointer.hurry()
 	if _, err := s.Consume(t.Context(), request("key", 1, 10, noon)); !isUnavailable(err) {
 		t.Errorf("Consume: got error %v, want unavailable", err)
 	}
 	s.commits(func() error { return nil })
-	s.folder.most.Store(most)
-	if err := s.fold(); err != nil {
+	s.checkpointer.most.Store(most)
+	if err := s.checkpoint(); err != nil {
 		t.Fatalf("fold: %v", err)
 	}
 	consume(t, s, request("key", 1, 1<<20, noon))
@@ -136,7 +136,7 @@ func TestLongKeptBesideShort(t *testing.T) {
 	count(5, noon, 90*24*time.Hour)
 	count(10, noon.Add(time.Hour), time.Hour)
 	count(10, noon.Add(2*time.Hour), 90*24*time.Hour)
-	fold(t, s)
+	writeCheckpoint(t, s)
 	if err := s.expire(time.Now().Add(48 * time.Hour)); err != nil {
 		t.Fatalf("expire: %v", err)
 	}

@@ -14,8 +14,8 @@ import (
 // a directory that opens.
 func TestInterruptedFirstOpening(t *testing.T) {
 	made, moments := t.TempDir(), []string{}
-	_ = openAlone(t, made, Options{Logger: quiet.Logger, step: func(at step) {
-		if at == stepCommit || at == stepCommitted { // the schema is written
+	_ = openAlone(t, made, Options{Logger: quiet.Logger, failpoint: func(at failpoint) {
+		if at == failCommit || at == failCommitted { // the schema is written
 			dir := t.TempDir()
 			copyDatabase(t, dir, made)
 			moments = append(moments, dir)

@@ -325,17 +325,19 @@ func copyFile(t testing.TB, to, from string) {
 }
 
 // hook is a step function that can be changed while the store is open.
-type hook struct{ fn atomic.Pointer[func(step)] }
+type hook struct {
+	fn atomic.Pointer[func(failpoint)]
+}
 
-func (h *hook) step(at step) {
+func (h *hook) step(at failpoint) {
 	if fn := h.fn.Load(); fn != nil {
 		(*fn)(at)
 	}
 }
 
 // once calls fn the next time that a step is reached.
-func (h *hook) once(at step, fn func()) {
-	h.fn.Store(new(func(now step) {
+func (h *hook) once(at failpoint, fn func()) {
+	h.fn.Store(new(func(now failpoint) {
 		if now == at {
 			h.fn.Store(nil)
 			fn()

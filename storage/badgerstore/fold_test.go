@@ -13,25 +13,25 @@ import (
 // has counted would be lost when it leaves again.
 func TestFoldBesideEviction(t *testing.T) {
 	var h hook
-	s := openAlone(t, t.TempDir(), Options{step: h.step})
+	s := openAlone(t, t.TempDir(), Options{failpoint: h.step})
 	known(t, s, "key")
 	of := keyRef(t, s, "key")
 	consume(t, s, request("key", 1, 10, noon))
-	h.once(stepPages, func() {
+	h.once(failPages, func() {
 		evict(t, s, of)
 		consume(t, s, request("key", 1, 10, noon))
 	})
-	fold(t, s)
+	writeCheckpoint(t, s)
 	evict(t, s, of)
 	wantUsed(t, s, ofKey("key"), 2)
 	consume(t, s, request("key", 1, 10, noon))
 	wantUsed(t, s, ofKey("key"), 3)
 }
 
-// fold folds the event log.
-func fold(t testing.TB, s *Store) {
+// fold checkpoints the event log.
+func writeCheckpoint(t testing.TB, s *Store) {
 	t.Helper()
-	if err := s.fold(); err != nil {
+	if err := s.checkpoint(); err != nil {
 		t.Fatalf("fold: %v", err)
 	}
 }
@@ -46,17 +46,17 @@ func endMemtable(t *testing.T, s *Store) {
 	}
 }
 
-// checkpoint folds, and waits until everything is in tables of the database.
-func checkpoint(t *testing.T, s *Store) {
+// checkpoint checkpoints, and waits until everything is in tables of the database.
+func flushCheckpoint(t *testing.T, s *Store) {
 	t.Helper()
-	fold(t, s)
+	writeCheckpoint(t, s)
 	endMemtable(t, s)
 	waitUntil(t, "everything is in tables", func() bool {
 		s.watch()
 		if err := s.flush(); err != nil {
 			t.Fatalf("flush: %v", err)
 		}
-		return s.flushed.Load() == s.folder.mark.Load()
+		return s.flushed.Load() == s.checkpointer.mark.Load()
 	})
 }
 
@@ -70,13 +70,13 @@ func TestMarkIsOnTheDisk(t *testing.T) {
 		s := openAlone(t, dir, d.options(Options{}))
 		known(t, s, "key")
 		consume(t, s, request("key", 1, endless, noon))
-		fold(t, s)
+		writeCheckpoint(t, s)
 		addUserAndKey(t, s, 9, "gone")
 		for range 100 {
 			consume(t, s, request("gone", 9, endless, noon))
 		}
 		update(t, s, func(tx core.Tx) error { return tx.DeleteUser(9) })
-		fold(t, s)
+		writeCheckpoint(t, s)
 		d.mu.Lock()
 		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
 		d.mu.Unlock()

@@ -70,7 +70,7 @@ func TestFormat1(t *testing.T) {
 			t.Errorf("audit: got %v", problems)
 		}
 		if !folded {
-			fold(t, s)
+			writeCheckpoint(t, s)
 		}
 	}
 	if old := oldSegments(s); len(old) != format1Segments || len(s.events.Segments()) <= len(old) {
@@ -97,12 +97,12 @@ func TestFormat1Retention(t *testing.T) {
 	before := time.Now()
 	s := openAlone(t, dir, quiet)
 	consume(t, s, request("key", 1, endless, noon))
-	fold(t, s)
+	writeCheckpoint(t, s)
 	late := before.Add(keptLonger + time.Hour).Unix() // request keeps an hour
 	check := func(when string) {
 		t.Helper()
 		for i, g := range oldSegments(s) {
-			if unfolded := i > 3; unfolded && (g.Until < late || g.Until > late+int64(idRetention/time.Second)+3600) || (g.Hard != 0) != (i == id) {
+			if pending := i > 3; pending && (g.Until < late || g.Until > late+int64(idRetention/time.Second)+3600) || (g.Hard != 0) != (i == id) {
 				t.Errorf("%s: segment %d is kept until %v, want until %d or a bit more, and Hard of %d alone", when, i, g.Keep, late, id)
 			}
 		}

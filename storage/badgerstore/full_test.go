@@ -27,12 +27,12 @@ func TestFullBehindRecord(t *testing.T) {
 	var full atomic.Bool
 	var h hook
 	dir, o := t.TempDir(), fullDisk(&full)
-	o.step = h.step
+	o.failpoint = h.step
 	s := openAlone(t, dir, o)
 	known(t, s, "key")
 	const users, keys = 12, 600 // more than a memtable
 	for user := int64(11); user < 11+users; user++ {
-		h.once(stepCommit, func() {
+		h.once(failCommit, func() {
 			full.Store(true)
 			if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !isUnavailable(err) {
 				t.Errorf("Consume on a full disk: got error %v, want %v", err, core.ErrUnavailable)

@@ -25,7 +25,7 @@ const maxMixed = 50_000
 
 // History implements [core.Store].
 func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p core.Page) (list []core.Entry, total int, err error) {
-	t, err := s.tallyOf(of)
+	t, err := s.stateOf(of)
 	if err != nil || t.entries == 0 {
 		return nil, 0, err
 	}
@@ -33,7 +33,7 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 		return nil, 0, err
 	}
 	defer s.leave()
-	h := history{reader: reader{s: s, tally: &t, kind: kindKey}, late: t.late, since: since}
+	h := history{reader: reader{s: s, counterState: &t, kind: kindKey}, late: t.late, since: since}
 	if of.KeyID == "" {
 		h.reader.kind = kindUser
 	}
@@ -90,7 +90,7 @@ func (h *history) divide() error {
 // after one that is.
 func (h *history) firstLaterThan(t time.Time) (int64, error) {
 	var failed error
-	i := sort.Search(int(h.reader.tally.entries), func(i int) bool {
+	i := sort.Search(int(h.reader.counterState.entries), func(i int) bool {
 		_, latest, err := h.entry(int64(i) + 1)
 		failed = firstOf(failed, err)
 		return latest.After(t)
@@ -99,7 +99,7 @@ func (h *history) firstLaterThan(t time.Time) (int64, error) {
 }
 
 // total returns how many entries are live.
-func (h *history) total() int { return int(h.reader.tally.entries-h.live) + 1 + len(h.mixed) }
+func (h *history) total() int { return int(h.reader.counterState.entries-h.live) + 1 + len(h.mixed) }
 
 // page returns the live entries on a page, newest first.
 func (h *history) page(p core.Page) ([]core.Entry, error) {
@@ -118,7 +118,7 @@ func (h *history) page(p core.Page) ([]core.Entry, error) {
 
 // number returns the number of the entry that has i live ones after it.
 func (h *history) number(i int) int64 {
-	if n := h.reader.tally.entries - int64(i); n >= h.live {
+	if n := h.reader.counterState.entries - int64(i); n >= h.live {
 		return n
 	}
 	return h.mixed[h.total()-1-i]
@@ -126,9 +126,9 @@ func (h *history) number(i int) int64 {
 
 // reader finds the events of a history in the event log by their numbers.
 type reader struct {
-	s     *Store
-	tally *tally
-	kind  uint32
+	s            *Store
+	counterState *counterState
+	kind         uint32
 
 	number int64 // of the event that was read last, 0 for none
 	last   event
@@ -171,7 +171,7 @@ func (r *reader) event(number int64) (event, error) {
 // nearest returns the nearest event from which one with a number is found: the one that
 // was read last, or one of the chain.
 func (r *reader) nearest(number int64) (position, n int64, read bool) {
-	t := r.tally
+	t := r.counterState
 	n = t.entries
 	i := len(t.chain) - 1
 	for ; i > 0 && jump(n) >= number; i-- {

@@ -94,16 +94,16 @@ func (f *hookedFile) Sync() error {
 
 // The steps of the event log. Their numbers follow the steps of the store.
 const (
-	stepRotate  = steps + iota // a segment is about to get its name
-	stepWrite                  // a block is about to be written
-	stepWritten                // it is in the file
-	stepSynced                 // a segment is on the disk
-	allSteps
+	failRotate  = failpoints + iota // a segment is about to get its name
+	failWrite                       // a block is about to be written
+	failWritten                     // it is in the file
+	failSynced                      // a segment is on the disk
+	allFailpoints
 )
 
 // stepped lets the step function of options know the steps of the event log too.
 func stepped(o Options) Options {
-	step, below := o.step, o.fs
+	step, below := o.failpoint, o.fs
 	if below == nil {
 		below = eventlog.OS
 	}
@@ -111,17 +111,17 @@ func stepped(o Options) Options {
 		FS: below,
 		before: func(op fsOp) error {
 			if op.kind == "rename" {
-				step(stepRotate)
+				step(failRotate)
 			} else if op.isBlock() {
-				step(stepWrite)
+				step(failWrite)
 			}
 			return nil
 		},
 		after: func(op fsOp) {
 			if op.isBlock() {
-				step(stepWritten)
+				step(failWritten)
 			} else if op.kind == "sync" {
-				step(stepSynced)
+				step(failSynced)
 			}
 		},
 	}

@@ -67,7 +67,7 @@ func TestImportKilled(t *testing.T) {
 		known(t, s, "a", "b")
 		want := imported(t, s, "a", 300)
 		if folded {
-			fold(t, s)
+			writeCheckpoint(t, s)
 		}
 		consume(t, s, request("a", 1, 10, noon))
 		want += imported(t, s, "a", 10) + 1
@@ -105,10 +105,10 @@ func oneUsed() (c core.Counter) {
 // TestImportKilledAtAnyStep: what SetCounters has answered is there, whenever the process is ended
 // while it is folded, and the histories are whole.
 func TestImportKilledAtAnyStep(t *testing.T) {
-	for _, at := range []step{stepFold, stepPages, stepCommit, stepCommitted, stepFolded, stepMarked} {
+	for _, at := range []failpoint{failCheckpoint, failPages, failCommit, failCommitted, failPagesWritten, failMarked} {
 		var h hook
 		dir, after := t.TempDir(), t.TempDir()
-		s := openAlone(t, dir, Options{step: h.step})
+		s := openAlone(t, dir, Options{failpoint: h.step})
 		known(t, s, numbered("key", 200)...)
 		allowed := imported(t, s, "key7", 100)
 		consume(t, s, request("key7", 1, 10, noon))
@@ -121,7 +121,7 @@ func TestImportKilledAtAnyStep(t *testing.T) {
 			copyDatabase(t, after, dir)
 			copyEventLog(t, after, dir)
 		})
-		fold(t, s)
+		writeCheckpoint(t, s)
 		if h.fn.Load() != nil {
 			t.Fatalf("step %d was not reached", at)
 		}

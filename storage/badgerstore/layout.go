@@ -77,7 +77,7 @@ const (
 	kindPages       = 'c'
 	kindDay         = 'D'
 	kindRepeat      = 'R'
-	kindFolded      = 'F'
+	kindCheckpoint  = 'F'
 	kindSegment     = 'G'
 	kindJournal     = 'J'
 	kindApplied     = 'L'

@@ -38,10 +38,10 @@ func (s *Store) load(account string, of ref, keyID string) error {
 		}
 		c := sh.addLocked(of, s.events.Written())
 		c.busy = make(chan struct{})
-		unfolded := sh.unfolded[of]
+		pending := sh.pending[of]
 		sh.mu.Unlock()
 
-		t, base, again, err := s.readExisting(account, of, keyID, unfolded)
+		t, base, again, err := s.readExisting(account, of, keyID, pending)
 		sh.mu.Lock()
 		close(c.busy)
 		c.busy = nil
@@ -62,18 +62,18 @@ func (s *Store) load(account string, of ref, keyID string) error {
 
 // readExisting reads a counter. base is the position up to which its page has applied the event log. again is true
 // while a transaction of several parts is being applied to the account: the caller tries again.
-func (s *Store) readExisting(account string, of ref, keyID string, unfolded head) (t tally, base int64, again bool, err error) {
-	defer s.retention.readers.end(s.retention.readers.begin(s.folder.mark.Load))
+func (s *Store) readExisting(account string, of ref, keyID string, pending head) (t counterState, base int64, again bool, err error) {
+	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))
 	txn, ok := s.tryBegin(account)
 	if !ok {
-		return tally{}, 0, true, nil
+		return counterState{}, 0, true, nil
 	}
 	defer txn.Discard()
 	r := snapshot{txn}
 	if err := r.exists(account, of, keyID); err != nil {
-		return tally{}, 0, false, err
+		return counterState{}, 0, false, err
 	}
-	t, base, err = s.readTally(r, of, unfolded)
+	t, base, err = s.readState(r, of, pending)
 	return t, base, false, err
 }
 
@@ -93,20 +93,20 @@ func (r snapshot) exists(account string, of ref, keyID string) error {
 	return err
 }
 
-// readTally reads a counter from its page and, as far as that has not got them, from
+// readState reads a counter from its page and, as far as that has not got them, from
 // its events. It returns too what the page has applied.
-func (s *Store) readTally(r snapshot, of ref, unfolded head) (t tally, base int64, err error) {
-	if t, err = r.tally(of); err != nil {
-		return tally{}, 0, err
+func (s *Store) readState(r snapshot, of ref, pending head) (t counterState, base int64, err error) {
+	if t, err = r.counterState(of); err != nil {
+		return counterState{}, 0, err
 	}
 	base = t.applied
-	err = s.catchUp(&t, of, unfolded.position)
+	err = s.catchUp(&t, of, pending.position)
 	return t, base, err
 }
 
 // catchUp applies the events of a counter that it has not got, up to that at a
 // position. They are found from the last one back.
-func (s *Store) catchUp(t *tally, of ref, position int64) error {
+func (s *Store) catchUp(t *counterState, of ref, position int64) error {
 	type at struct {
 		position int64
 		event    event
@@ -129,7 +129,7 @@ func (s *Store) catchUp(t *tally, of ref, position int64) error {
 }
 
 // peek returns a copy of a counter, as durable as an answer, without keeping it in memory.
-func (s *Store) peek(of ref) (tally, error) {
+func (s *Store) peek(of ref) (counterState, error) {
 	t, err := s.peekAny(of)
 	if err == nil && !s.events.Safe(t.applied) {
 		err = s.events.Flush()
@@ -138,11 +138,11 @@ func (s *Store) peek(of ref) (tally, error) {
 }
 
 // peekAny returns it with events that may not be written yet.
-func (s *Store) peekAny(of ref) (tally, error) {
+func (s *Store) peekAny(of ref) (counterState, error) {
 	sh := s.counters.shard(of)
 	for {
 		sh.mu.Lock()
-		c, unfolded := sh.byRef[of], sh.unfolded[of]
+		c, pending := sh.byRef[of], sh.pending[of]
 		var busy chan struct{}
 		if c != nil {
 			if busy = c.busy; busy == nil {
@@ -153,7 +153,7 @@ func (s *Store) peekAny(of ref) (tally, error) {
 		}
 		sh.mu.Unlock()
 		if busy == nil {
-			return s.readAside(of, unfolded)
+			return s.readAside(of, pending)
 		}
 		<-busy
 	}
@@ -161,9 +161,9 @@ func (s *Store) peekAny(of ref) (tally, error) {
 
 // readAside reads a counter that is not in memory. Its page is read after it was seen
 // where its events end: what is folded meanwhile is on it.
-func (s *Store) readAside(of ref, unfolded head) (t tally, err error) {
+func (s *Store) readAside(of ref, pending head) (t counterState, err error) {
 	err = s.viewCounters(func(r snapshot) error {
-		t, _, err = s.readTally(r, of, unfolded)
+		t, _, err = s.readState(r, of, pending)
 		return err
 	})
 	return t, err
@@ -173,7 +173,7 @@ func (s *Store) readAside(of ref, unfolded head) (t tally, err error) {
 func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.Counter, err error) {
 	list = make([]core.Counter, len(ids))
 	for i, id := range ids {
-		t, err := s.tallyOf(id)
+		t, err := s.stateOf(id)
 		if err != nil {
 			return nil, err
 		}
@@ -183,11 +183,11 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 	return list, nil
 }
 
-// tallyOf returns a counter, the zero tally when its key or user does not exist.
-func (s *Store) tallyOf(id core.CounterID) (t tally, err error) {
+// stateOf returns a counter, the zero tally when its key or user does not exist.
+func (s *Store) stateOf(id core.CounterID) (t counterState, err error) {
 	var of ref
 	if err := s.enter(); err != nil {
-		return tally{}, err
+		return counterState{}, err
 	}
 	defer s.leave()
 	err = s.readEntered(id.Account, func(r snapshot) error {
@@ -195,7 +195,7 @@ func (s *Store) tallyOf(id core.CounterID) (t tally, err error) {
 		return err
 	})
 	if err != nil || of.number == 0 {
-		return tally{}, err
+		return counterState{}, err
 	}
 	t, err = s.peek(of)
 	return t, fault(err)
@@ -256,7 +256,7 @@ func (all *counters) release(refs []ref, deleted bool) {
 			sh.removeLocked(c)
 		}
 		if deleted {
-			delete(sh.unfolded, of)
+			delete(sh.pending, of)
 		}
 		sh.mu.Unlock()
 	}

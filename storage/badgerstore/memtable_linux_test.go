@@ -18,14 +18,14 @@ type starved struct {
 	take, give func()
 }
 
-func (h *starved) step(at step) {
+func (h *starved) step(at failpoint) {
 	switch {
 	case !h.on.Load():
-	case at == stepCommit:
+	case at == failCommit:
 		if h.tries.Add(1) == 1 {
 			h.take()
 		}
-	case at == stepCommitted:
+	case at == failCommitted:
 		h.tries.Store(0)
 		h.give()
 	}
@@ -67,7 +67,7 @@ func TestMemtableOnFullDisk(t *testing.T) {
 		empty()
 		s.reserve.watch()
 	}}
-	s = openAlone(t, dir, Options{Logger: quiet.Logger, step: h.step})
+	s = openAlone(t, dir, Options{Logger: quiet.Logger, failpoint: h.step})
 	known(t, s, "key")
 	last := h.fillUntilWaits(t, s)
 	if _, err := s.AccountByName(t.Context(), acct); err != nil {
@@ -90,7 +90,7 @@ func TestMemtableOnFullDisk(t *testing.T) {
 // store needs a restart.
 func TestNoDescriptorForMemtable(t *testing.T) {
 	h := &starved{}
-	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, step: h.step})
+	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, failpoint: h.step})
 	h.take, h.give = descriptors(t)
 	known(t, s, "key")
 	last := h.fillUntilWaits(t, s)

@@ -23,7 +23,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", dir, advised(dir, err))
 	}
-	s.keeper.start(s)
+	s.background.start(s)
 	return s, nil
 }
 
@@ -91,10 +91,10 @@ func openWithReserve(r *reserve, dir string, o Options) (*Store, error) {
 		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
 		flushBytes: cmp.Or(o.flushBytes, flushBytes),
 		onCommit:   func() error { return nil }, spread: map[string]chan struct{}{},
-		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step, now: o.Clock.Now,
+		accounts: accountNumbers{byID: map[string]uint32{}}, checkpointer: newCheckpointer(), failpoint: o.failpoint, now: o.Clock.Now,
 	}
-	if s.step == nil {
-		s.step = never
+	if s.failpoint == nil {
+		s.failpoint = noFailpoint
 	}
 	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
 	s.clock.Store(s.now().Unix())

@@ -78,8 +78,8 @@ func decodePage(record []byte) (*page, error) {
 // before there were days: its first number has no room for the flag of them.
 func withFlags(record []byte) []byte {
 	first, size := binary.Uvarint(record)
-	const flags = tallyFlags - 1
-	first = first>>flags<<tallyFlags | first&(1<<flags-1)
+	const flags = stateFlags - 1
+	first = first>>flags<<stateFlags | first&(1<<flags-1)
 	return append(binary.AppendUvarint(make([]byte, 0, len(record)+1), first), record[max(size, 0):]...)
 }
 
@@ -103,20 +103,20 @@ func (p *page) encode() []byte {
 }
 
 // tally reads a counter as its page has it.
-func (r snapshot) tally(of ref) (t tally, err error) {
+func (r snapshot) counterState(of ref) (t counterState, err error) {
 	item, err := r.item(pagePath(of.page()))
 	if err == badger.ErrKeyNotFound {
-		return tally{}, r.noPage(of.page())
+		return counterState{}, r.noPage(of.page())
 	}
 	if err != nil {
-		return tally{}, err
+		return counterState{}, err
 	}
 	err = item.Value(func(record []byte) error {
 		p, err := decodePage(record)
 		if err != nil {
 			return err
 		}
-		t, err = decodeTally(p[of.slot()])
+		t, err = decodeState(p[of.slot()])
 		return err
 	})
 	return t, err

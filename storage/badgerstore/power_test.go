@@ -59,14 +59,14 @@ func (o *outage) open() error {
 	options.ahead = int64(o.random.IntN(8 << 10))
 	options.CounterCache = []int{1, 100_000}[o.random.IntN(2)]
 	options.flushBytes = int64(1 + o.random.IntN(32<<10))
-	options.step = func(at step) {
+	options.failpoint = func(at failpoint) {
 		o.disk.mu.Lock()
 		defer o.disk.mu.Unlock()
-		o.event(stepNames[at])
+		o.event(failpointNames[at])
 	}
 	s, err := open(o.dir, stepped(options))
 	o.s = s
-	if err == nil && o.books.expiring { // as the keeper does: a cut may bring back what was removed
+	if err == nil && o.books.expiring { // as the background does: a cut may bring back what was removed
 		err = s.expire(time.Now().AddDate(1, 0, 0))
 	}
 	return err
@@ -181,8 +181,8 @@ var cutCounts = []struct {
 	where string
 	most  int
 }{
-	{stepNames[stepRotate], 3}, {stepNames[stepWritten], 200}, {stepNames[stepPages], 5}, {stepNames[stepFolded], 5}, {stepNames[stepMarked], 5},
-	{stepNames[stepCommit], 30}, {stepNames[stepCommitted], 30}, {diskChanges, 100},
+	{failpointNames[failRotate], 3}, {failpointNames[failWritten], 200}, {failpointNames[failPages], 5}, {failpointNames[failPagesWritten], 5}, {failpointNames[failMarked], 5},
+	{failpointNames[failCommit], 30}, {failpointNames[failCommitted], 30}, {diskChanges, 100},
 }
 
 // diskChanges is a moment that is not a step.

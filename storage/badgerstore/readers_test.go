@@ -40,7 +40,7 @@ func withHistory(t *testing.T) *Store {
 	s := openAlone(t, t.TempDir(), smallSegments)
 	known(t, s, "key", "other")
 	hit(t, s, "key", 500)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	return s
 }
 
@@ -84,7 +84,7 @@ func TestMakeSpaceWhileBadgerWaits(t *testing.T) {
 // later checkpoint includes them. A failure means that the reader misses events that are not in its pages.
 func TestReaderKeepsSegments(t *testing.T) {
 	s := withHistory(t)
-	mark, began, end := s.folder.mark.Load(), make(chan bool), make(chan bool)
+	mark, began, end := s.checkpointer.mark.Load(), make(chan bool), make(chan bool)
 	var group sync.WaitGroup
 	group.Go(func() {
 		err := s.viewCounters(func(snapshot) error {
@@ -98,7 +98,7 @@ func TestReaderKeepsSegments(t *testing.T) {
 	})
 	<-began
 	hit(t, s, "key", 500)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	last := func() (end int64) {
 		for _, g := range s.removable(anySegment) {
 			end = g.End

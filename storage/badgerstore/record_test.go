@@ -16,7 +16,7 @@ import (
 // noon has nanoseconds of nine digits.
 var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
 
-var tallies = map[string]tally{
+var tallies = map[string]counterState{
 	"usual": {Counter: core.Counter{
 		Windows:    [4]core.WindowUsage{{Start: 20_000 * day, Used: 2}, {Start: 19_998 * day, Used: 17}, {Start: 19_990 * day, Used: 300}, {Start: 19_800 * day, Used: 5000}},
 		LastUsedAt: noon,
@@ -39,16 +39,16 @@ func withDenials(recorded int) (c core.Counter) {
 	return c
 }
 
-// TestTally: a counter comes back as it went in, and a record that is cut off is an
+// TestCounterState: a counter comes back as it went in, and a record that is cut off is an
 // error and not a lower count.
-func TestTally(t *testing.T) {
+func TestCounterState(t *testing.T) {
 	for name, want := range tallies {
 		record := want.encode(nil)
-		got, err := decodeTally(record)
+		got, err := decodeState(record)
 		if err != nil {
-			t.Fatalf("%s: decodeTally: %v", name, err)
+			t.Fatalf("%s: decodeState: %v", name, err)
 		}
-		if d := cmp.Diff(want, got, cmp.AllowUnexported(tally{}, days{}), cmpopts.IgnoreUnexported(core.Counter{})); d != "" {
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(counterState{}, days{}), cmpopts.IgnoreUnexported(core.Counter{})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 		wantDay, wantDenied := want.DeniedOn()
@@ -56,12 +56,12 @@ func TestTally(t *testing.T) {
 			t.Errorf("%s: got %d denials on %v, want %d on %v", name, recorded, day, wantDenied, wantDay)
 		}
 		for i := range record {
-			if got, err := decodeTally(record[:i]); err == nil {
+			if got, err := decodeState(record[:i]); err == nil {
 				t.Errorf("%s: the first %d of %d bytes: got %+v, want an error", name, i, len(record), got)
 			}
 		}
 	}
-	if got, err := decodeTally(nil); err != nil || got.applied != 0 || got.entries != 0 || got.Counter != (core.Counter{}) {
+	if got, err := decodeState(nil); err != nil || got.applied != 0 || got.entries != 0 || got.Counter != (core.Counter{}) {
 		t.Errorf("no record: got %+v, %v, want the zero tally", got, err)
 	}
 }
@@ -93,7 +93,7 @@ func TestEvent(t *testing.T) {
 		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: 30 * time.Minute,
 		ofKey:     link{number: 5, prev: position - 100, jump: 7, late: 5},
 		ofUser:    link{number: math.MaxInt64, prev: position - 1},
-		requestID: "id", first: verdict{used: 3, start: -5, terms: core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Week, Limit: math.MaxInt64}},
+		requestID: "id", first: answer{used: 3, start: -5, terms: core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Week, Limit: math.MaxInt64}},
 	}
 	b := want.append([]byte("before"), position)[len("before"):]
 	got, err := decodeEvent(b, position)
@@ -101,7 +101,7 @@ func TestEvent(t *testing.T) {
 		t.Fatalf("decodeEvent: %v", err)
 	}
 	want.retention += time.Minute // it is kept for whole minutes, and never too short
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(event{}, link{}, verdict{})); d != "" {
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(event{}, link{}, answer{})); d != "" {
 		t.Errorf("event (-want +got):\n%s", d)
 	}
 	for i := 1; i < len(b); i++ {

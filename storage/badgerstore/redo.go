@@ -400,11 +400,11 @@ func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 	if err := s.onCommit(); err != nil {
 		return fault(err)
 	}
-	s.step(stepCommit)
+	s.failpoint(failCommit)
 	if err := s.badgerError(s.db.Commit(txn, s.syncEvents)); err != nil {
 		return err
 	}
-	s.step(stepCommitted)
+	s.failpoint(failCommitted)
 	return nil
 }
 

@@ -45,7 +45,7 @@ func planRepair(dir string, confirm func(lines []string) bool) (_ *eventlog.Repa
 	defer func() { err = firstOf(err, db.Close()) }()
 	var mark int64
 	err = db.View(func(txn *badger.Txn) (err error) {
-		mark, err = snapshot{txn}.number(at(kindFolded))
+		mark, err = snapshot{txn}.number(at(kindCheckpoint))
 		return err
 	})
 	if err != nil {

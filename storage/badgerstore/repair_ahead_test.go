@@ -46,18 +46,18 @@ func newAheadStore(t *testing.T) aheadStore {
 	t.Helper()
 	var h hook
 	o := damagedOptions
-	o.step = h.step
+	o.failpoint = h.step
 	a := aheadStore{dir: t.TempDir(), histories: map[core.CounterID][]core.Entry{}}
 	dir := t.TempDir()
 	s := openAlone(t, dir, o)
 	known(t, s, "key", "other")
 	a.count(t, s, 2)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	a.count(t, s, 5)
 	a.request(t, s, "key", 1, "id")
 	a.request(t, s, "other", 2, "")
-	h.once(stepFolded, func() { killedAhead(t, s, a.dir) }) // the pages are committed, the mark is not
-	fold(t, s)
+	h.once(failPagesWritten, func() { killedAhead(t, s, a.dir) }) // the pages are committed, the mark is not
+	writeCheckpoint(t, s)
 	for _, of := range digested {
 		a.histories[of] = historyOf(t, s, of)
 	}
@@ -177,7 +177,7 @@ func (a *aheadStore) repair(t *testing.T, dir string, first, end int) {
 			}
 		}
 		if round == 0 {
-			checkpoint(t, s)
+			flushCheckpoint(t, s)
 		}
 	}
 	a.request(t, s, "key", 1, "id") // counts again if its event was cut off
@@ -206,7 +206,7 @@ func TestRepairBehindTransactions(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, t.TempDir(), damagedOptions)
 	known(t, s, "key")
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	known(t, s, "kept")
 	cut := s.events.End()
 	known(t, s, "cut off")
@@ -254,7 +254,7 @@ func TestRebuildBehindRepair(t *testing.T) {
 		t.Errorf("Rebuild: got %q, %v, want an error and no change", aside, err)
 	}
 	s := openAlone(t, d.dir, damagedOptions)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	scrubbed(t, s)
 	consume(t, s, request("key", 1, endless, noon))
 	if err := s.Close(); err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// oftenUnfolded is the number of events of one counter after which replay loads the counter into memory.
+// maxPendingEvents is the number of events of one counter after which replay loads the counter into memory.
 // Below it, the counter is read on first use, and its events are then found one by one.
-const oftenUnfolded = 64
+const maxPendingEvents = 64
 
 // replay reads the event log from the last checkpoint on. It applies redo records to the database, and
 // notes in memory which counters have events behind the checkpoint.
@@ -20,9 +20,9 @@ type replay struct {
 	format1 map[int64]eventlog.Keep // until when segments of format 1 must be kept, by base
 	highest map[ref]int64           // the highest number of each account and kind, see raiseNumbers
 
-	foldBytes  int64 // bytes of the event log between two writes of pages; 0 to write no pages
-	folded     int64 // the position up to which pages are written
-	remembered int   // request ids since the last write of pages
+	checkpointBytes int64 // bytes of the event log between two writes of pages; 0 to write no pages
+	pagesUpTo       int64 // the position up to which pages are written
+	remembered      int   // request ids since the last write of pages
 }
 
 // flushesReplayed times flushBytes, 1 GiB by default, is how much of the event log a replay reads between two
@@ -32,14 +32,14 @@ const flushesReplayed = 16
 // replayFrom replays the event log from the mark of the last checkpoint on. kept has the retention of each
 // segment of format 1, by its base.
 func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, error) {
-	s.folder.mark.Store(mark)
+	s.checkpointer.mark.Store(mark)
 	s.flushed.Store(mark)
 	if err := s.resumeCopy(); err != nil {
 		return nil, err
 	}
-	r := &replay{s: s, folded: mark, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
+	r := &replay{s: s, pagesUpTo: mark, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
 	if s.db.WasReplayable() { // otherwise an earlier version wrote the database: see upgrade.go
-		r.foldBytes = flushesReplayed * s.flushBytes
+		r.checkpointBytes = flushesReplayed * s.flushBytes
 	}
 	for _, g := range s.events.Segments() {
 		if g.Version == 1 {
@@ -50,25 +50,25 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 		if err := s.failure(); err != nil { // Open has given up
 			return err
 		}
-		err := firstOf(r.fold(position), r.record(payload, position))
-		s.step(stepReplay)
+		err := firstOf(r.writePages(position), r.record(payload, position))
+		s.failpoint(failReplay)
 		return err
 	})
 	return r, firstOf(err, s.keepFormat1(kept, r.format1))
 }
 
-// fold writes pages with all events before a position, if foldBytes or foldRepeats were replayed since the last
+// fold writes pages with all events before a position, if checkpointBytes or checkpointRequestIDs were replayed since the last
 // write of pages. The mark stays: after a crash the next replay begins at the same position, because it must see
 // again which counters were deleted.
-func (r *replay) fold(position int64) error {
+func (r *replay) writePages(position int64) error {
 	s := r.s
-	if r.foldBytes == 0 || position-r.folded < r.foldBytes && r.remembered < foldRepeats {
+	if r.checkpointBytes == 0 || position-r.pagesUpTo < r.checkpointBytes && r.remembered < checkpointRequestIDs {
 		return nil
 	}
-	r.folded, r.remembered = position, 0
-	replaying := s.underway.begin(s.folder.mark.Load)
+	r.pagesUpTo, r.remembered = position, 0
+	replaying := s.underway.begin(s.checkpointer.mark.Load)
 	defer s.underway.end(replaying)
-	return s.fold()
+	return s.checkpoint()
 }
 
 // record replays a record.
@@ -136,7 +136,7 @@ func (r *replay) write(w *writes, position int64, applied bool) error {
 	for _, of := range dropped {
 		r.dropped[of] = true
 		sh := r.s.counters.shard(of)
-		delete(sh.unfolded, of)
+		delete(sh.pending, of)
 		if c := sh.byRef[of]; c != nil {
 			sh.removeLocked(c)
 		}
@@ -195,10 +195,10 @@ func (r *replay) set(payload []byte, position int64) error {
 	}
 	sh := r.s.counters.shard(of)
 	c := sh.byRef[of]
-	var before tally
+	var before counterState
 	if c != nil {
-		before = c.tally
-	} else if before, _, err = r.read(of, sh.unfolded[of]); err != nil {
+		before = c.counterState
+	} else if before, _, err = r.read(of, sh.pending[of]); err != nil {
 		return err
 	}
 	if before.applied >= position { // the page is newer, or the counter was deleted
@@ -215,9 +215,9 @@ func (r *replay) set(payload []byte, position int64) error {
 }
 
 // read reads a counter from its page and its events.
-func (r *replay) read(of ref, unfolded head) (t tally, base int64, err error) {
+func (r *replay) read(of ref, pending head) (t counterState, base int64, err error) {
 	err = r.s.db.View(func(txn *badger.Txn) (err error) {
-		t, base, err = r.s.readTally(snapshot{txn}, of, unfolded)
+		t, base, err = r.s.readState(snapshot{txn}, of, pending)
 		return err
 	})
 	return t, base, err
@@ -247,7 +247,7 @@ func (r *replay) event(e *event, position int64) error {
 }
 
 // counter replays an event for one counter. A counter that is not in memory only notes the position, until it
-// has oftenUnfolded events.
+// has maxPendingEvents events.
 func (r *replay) counter(of ref, e *event, position int64) error {
 	if r.dropped[of] {
 		return nil
@@ -262,10 +262,10 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 		c.changedLocked()
 		return c.apply(e, of.kind, position)
 	}
-	h := sh.unfolded[of]
+	h := sh.pending[of]
 	h.position, h.events = position, h.events+1
-	sh.unfolded[of] = h
-	if h.events < oftenUnfolded {
+	sh.pending[of] = h
+	if h.events < maxPendingEvents {
 		return nil
 	}
 	t, base, err := r.read(of, h)
@@ -273,7 +273,7 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 		return err
 	}
 	if t.applied > position { // the page is newer, or the counter was deleted
-		sh.unfolded[of] = head{position: position}
+		sh.pending[of] = head{position: position}
 		return nil
 	}
 	c := sh.addLocked(of, position)

@@ -13,13 +13,13 @@ import (
 // TestDatabaseBehind: a database that has lost its newest records, as after a power cut, gets them from the event log:
 // keys, users, their usage, imported counts, and denials that the history has no room for.
 func TestDatabaseBehind(t *testing.T) {
-	for _, events := range []int{3, 5 * oftenUnfolded} {
+	for _, events := range []int{3, 5 * maxPendingEvents} {
 		t.Run(fmt.Sprint(events), func(t *testing.T) {
 			dir, after := t.TempDir(), t.TempDir()
 			s := openAlone(t, dir, quiet)
 			known(t, s, "key")
 			consume(t, s, request("key", 1, 1<<20, noon))
-			fold(t, s)
+			writeCheckpoint(t, s)
 			copyDatabase(t, after, dir) // the database ends here
 			addUserAndKey(t, s, 9, "late")
 			addUserAndKey(t, s, 10, "imported")
@@ -39,7 +39,7 @@ func TestDatabaseBehind(t *testing.T) {
 			for range 100 { // more than the history takes
 				consume(t, s, request("late", 1, 1, noon))
 			}
-			fold(t, s)
+			writeCheckpoint(t, s)
 			omitted := counterOf(t, s, ofKey("late")).DeniedOmitted
 			if omitted == 0 {
 				t.Error("got no denials beyond the history: the test sees nothing of them")
@@ -63,7 +63,7 @@ func TestDatabaseBehind(t *testing.T) {
 				if err != nil || len(days) != 2 || days[0] != day {
 					t.Errorf("imported days: got %+v, %v, want %+v and today", days, err, day)
 				}
-				fold(t, s)
+				writeCheckpoint(t, s)
 				abandon(t, s)
 			}
 		})
@@ -89,7 +89,7 @@ func addUserAndKey(t *testing.T, s *Store, user int64, key string) {
 // TestReplayOfDeleted: what was deleted stays so when its requests are read again:
 // nothing is counted for it, whoever still knows its number.
 func TestReplayOfDeleted(t *testing.T) {
-	for _, events := range []int{3, 3 * oftenUnfolded} {
+	for _, events := range []int{3, 3 * maxPendingEvents} {
 		dir := t.TempDir()
 		s := openAlone(t, dir, Options{})
 		known(t, s, "key")
@@ -111,7 +111,7 @@ func TestReplayOfDeleted(t *testing.T) {
 			if _, err := s.Consume(t.Context(), c); !errors.Is(err, core.ErrUserNotFound) {
 				t.Errorf("Consume after %d requests, for the user: got error %v, want %v", events, err, core.ErrUserNotFound)
 			}
-			fold(t, s)
+			writeCheckpoint(t, s)
 			abandon(t, s)
 		}
 	}
@@ -121,7 +121,7 @@ func TestReplayOfDeleted(t *testing.T) {
 // nor after a second crash during the replay. A failure means that no checkpoint can be written, because the first
 // events of the deleted counter are missing.
 func TestReplayOfDeletionKilled(t *testing.T) {
-	for _, events := range []int{3, 3 * oftenUnfolded} {
+	for _, events := range []int{3, 3 * maxPendingEvents} {
 		t.Run(fmt.Sprint(events), func(t *testing.T) {
 			dir := t.TempDir()
 			s := openAlone(t, dir, quiet)
@@ -154,7 +154,7 @@ func TestReplayOfDeletionKilled(t *testing.T) {
 			abandon(t, s)
 			var moments []string
 			records := 0
-			openAlone(t, dir, Options{Logger: quiet.Logger, flushBytes: 20, step: func(step) {
+			openAlone(t, dir, Options{Logger: quiet.Logger, flushBytes: 20, failpoint: func(failpoint) {
 				if records++; records%(events/3) == 0 {
 					moments = append(moments, killedCopy(t, dir))
 				}
@@ -165,7 +165,7 @@ func TestReplayOfDeletionKilled(t *testing.T) {
 				if _, err := s.Consume(t.Context(), request("gone", 9, endless, noon)); !errors.Is(err, core.ErrKeyNotFound) {
 					t.Errorf("Consume: got error %v, want %v", err, core.ErrKeyNotFound)
 				}
-				fold(t, s)
+				writeCheckpoint(t, s)
 				for _, problem := range audit(s) {
 					t.Error(problem)
 				}

@@ -17,7 +17,7 @@ import (
 // repeats are the requests with an id that are not folded yet, of the keys of a shard.
 type repeats struct {
 	positions map[repeat]int64
-	folded    uint64 // how often some were taken out
+	removals  uint64 // how often checkpoints have removed positions
 }
 
 // repeat names a request with an id.
@@ -41,18 +41,18 @@ func repeatPath(of repeat) path {
 
 // lookedUp is what is known of a request with an id before it is decided.
 type lookedUp struct {
-	folded   uint64 // when it was looked up
+	removals uint64 // of repeats at the look-up
 	position int64  // of an event that is no answer to it, 0 for none
 }
 
-// firstVerdict returns what a request with the same id was answered, if one was in
+// firstAnswer returns what a request with the same id was answered, if one was in
 // the time for which that is remembered.
-func (s *Store) firstVerdict(c *core.Consumption, key ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
+func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
 	of := repeat{key, c.RequestID}
 	sh := s.counters.shard(key)
 	sh.mu.Lock()
 	position := sh.repeats.positions[of]
-	known.folded = sh.repeats.folded
+	known.removals = sh.repeats.removals
 	sh.mu.Unlock()
 	if position == 0 {
 		err = s.db.View(func(txn *badger.Txn) error {
@@ -73,13 +73,13 @@ func (s *Store) firstVerdict(c *core.Consumption, key ref) (v core.ConsumeResult
 	case e.KeyID != c.KeyID || e.requestID != c.RequestID || !c.Repeats(e.At):
 		return core.ConsumeResult{}, false, known, nil
 	}
-	return e.first.verdict(), true, known, nil
+	return e.first.answer(), true, known, nil
 }
 
 // currentLocked reports whether what was looked up is still so.
 func (r *repeats) currentLocked(of repeat, known lookedUp) bool {
 	position := r.positions[of]
-	return known.folded == r.folded && (position == 0 || position == known.position)
+	return known.removals == r.removals && (position == 0 || position == known.position)
 }
 
 // event reads an event of the event log, when it is where an answered one has to be.
@@ -96,13 +96,13 @@ func (s *Store) event(position int64) (event, error) {
 	return decodeEvent(payload, position)
 }
 
-// newVerdict returns what is kept of an answer.
-func newVerdict(u core.Usage, t core.Terms) verdict {
-	return verdict{used: u.Used, start: u.Window.Start.Unix(), terms: t}
+// newAnswer returns what is kept of an answer.
+func newAnswer(u core.Usage, t core.Terms) answer {
+	return answer{used: u.Used, start: u.Window.Start.Unix(), terms: t}
 }
 
 // verdict returns the answer again.
-func (v *verdict) verdict() core.ConsumeResult {
+func (v *answer) answer() core.ConsumeResult {
 	terms := v.terms
 	return core.ConsumeResult{
 		Usage:   core.Usage{Window: terms.Period.Window(time.Unix(v.start, 0)), Used: v.used},
@@ -110,7 +110,7 @@ func (v *verdict) verdict() core.ConsumeResult {
 	}
 }
 
-// lookUp returns the first verdict of a request, if it has an id that has one and its
+// lookUp returns the first answer of a request, if it has an id that has one and its
 // key and user exist.
 func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
 	if c.RequestID == "" {
@@ -119,5 +119,5 @@ func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult
 	if err := s.loadBoth(c, key, user); err != nil {
 		return core.ConsumeResult{}, false, lookedUp{}, err
 	}
-	return s.firstVerdict(c, key)
+	return s.firstAnswer(c, key)
 }

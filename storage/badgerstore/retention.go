@@ -35,7 +35,7 @@ type retention struct {
 // viewCounters runs fn on a snapshot. fn reads counters from their pages and from the events behind the pages. These
 // events are not removed while fn runs.
 func (s *Store) viewCounters(fn func(snapshot) error) error {
-	defer s.retention.readers.end(s.retention.readers.begin(s.folder.mark.Load))
+	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))
 	return s.db.View(func(txn *badger.Txn) error { return fn(snapshot{txn}) })
 }
 
@@ -120,7 +120,7 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 		s.log.Warn("history was not removed from a full disk", "dir", s.dir, "error", err)
 	}
 	if missing > 0 {
-		s.folder.hurry() // a checkpoint makes more segments removable
+		s.checkpointer.hurry() // a checkpoint makes more segments removable
 	}
 	return free()
 }
@@ -172,7 +172,7 @@ func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Se
 // remove removes segments, the oldest first. The caller holds retention.running.
 func (s *Store) remove(list []eventlog.Segment) error {
 	for _, g := range list {
-		s.step(stepExpire)
+		s.failpoint(failExpire)
 		if err := s.events.Remove(g.End); err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func TestMaxHistory(t *testing.T) {
 		if got := s.historyBytes(); got < before-most && got < requests*50 {
 			t.Errorf("before the checkpoint: got %d of %d bytes, want those that are not in the counters yet", got, before)
 		}
-		checkpoint(t, s)
+		flushCheckpoint(t, s)
 		trimmed(t, s, time.Now())
 		if got := s.historyBytes(); got > most || got < most-2*segment {
 			t.Errorf("round %d: got %d bytes of %d, want %d and not much less", round, got, before, most)
@@ -98,7 +98,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	consume(t, s, named)
 	position := s.counters.shard(keyRef(t, s, "key")).repeats.positions[repeat{keyRef(t, s, "key"), "id"}]
 	hit(t, s, "key", 200)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	remembered := func(what string) {
 		t.Helper()
 		trimmed(t, s, time.Now().Add(core.RequestIDRetention))
@@ -132,7 +132,7 @@ func TestFullDiskTakesHistory(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 4 << 10, Logger: quiet.Logger})
 	known(t, s, "key")
 	hit(t, s, "key", 1000)
-	checkpoint(t, s)
+	flushCheckpoint(t, s)
 	wanted := uint64(s.reserve.minFree() + s.reserve.slack())
 	disk := int64(wanted) + s.historyBytes() - 10_000 // of which 10,000 bytes too many are used
 	free := func() (uint64, error) { return uint64(disk - s.historyBytes()), nil }
@@ -196,7 +196,7 @@ func TestRemovedWhileRead(t *testing.T) {
 				sh.mu.Lock()
 				if c := sh.byRef[of]; c != nil && c.evictable(s.events.Written()) {
 					if c.dirty {
-						sh.unfolded[of] = head{position: c.applied, events: 1}
+						sh.pending[of] = head{position: c.applied, events: 1}
 					}
 					sh.removeLocked(c)
 				}
@@ -214,7 +214,7 @@ func TestRemovedWhileRead(t *testing.T) {
 		})
 	}
 	for range rounds {
-		if err := firstOf(s.fold(), s.trim(time.Now())); err != nil {
+		if err := firstOf(s.checkpoint(), s.trim(time.Now())); err != nil {
 			t.Errorf("fold and trim: %v", err)
 			break
 		}
@@ -318,13 +318,13 @@ func TestDenialsOfADaySurvive(t *testing.T) {
 	evict(t, s, keyRef(t, s, "key"))
 	recorded("evicted")
 	deny(500)
-	fold(t, s)
+	writeCheckpoint(t, s)
 	evict(t, s, keyRef(t, s, "key"))
 	recorded("evicted after a checkpoint")
 	for i := range 3 {
 		deny(500)
 		if i == 1 {
-			fold(t, s)
+			writeCheckpoint(t, s)
 		}
 		abandon(t, s)
 		s = openAlone(t, dir, Options{})

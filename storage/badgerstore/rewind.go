@@ -56,7 +56,7 @@ func (r *rewinding) read(all snapshot) error {
 			if r.used = max(r.used, appliedOf(record)+1); appliedOf(record) < r.plan.End() {
 				continue
 			}
-			t, err := decodeTally(record)
+			t, err := decodeState(record)
 			if err != nil {
 				return false, err
 			}
@@ -103,7 +103,7 @@ func (r *rewinding) write(db *table.DB, counters []ref) error {
 		return err
 	}
 	for _, of := range counters {
-		t, err := decodeTally(pg[of.slot()])
+		t, err := decodeState(pg[of.slot()])
 		if err == nil {
 			err = r.end(&t, of)
 		}
@@ -116,7 +116,7 @@ func (r *rewinding) write(db *table.DB, counters []ref) error {
 }
 
 // end makes a history end with its last kept event. The new chain has only events that are kept.
-func (r *rewinding) end(t *tally, of ref) error {
+func (r *rewinding) end(t *counterState, of ref) error {
 	last := r.last[of]
 	t.entries, t.chain = last.number, make([]int64, terms(last.number))
 	for i := len(t.chain) - 1; i >= 0; i-- {

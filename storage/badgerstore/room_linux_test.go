@@ -349,7 +349,7 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	dir, full := t.TempDir(), onDisk(t, 200)
 	s := openAlone(t, dir, quiet)
 	known(t, s, "key")
-	fold(t, s)
+	writeCheckpoint(t, s)
 	if err := os.Mkdir(full, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -216,11 +216,11 @@ func upgradeKilled(t *testing.T, dir string, wanted func(n int) bool) (left []st
 	copied := t.TempDir()
 	copyKilled(t, copied, dir)
 	steps, replays := 0, 0
-	s, err := open(copied, stepped(Options{Logger: quiet.Logger, step: func(at step) {
-		if at == stepReplay {
+	s, err := open(copied, stepped(Options{Logger: quiet.Logger, failpoint: func(at failpoint) {
+		if at == failReplay {
 			replays++
 		}
-		if at == stepReplay && replays > 2 {
+		if at == failReplay && replays > 2 {
 			return
 		}
 		if wanted(steps) {

@@ -51,7 +51,7 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 }
 
 // decodeSet decodes a record of encodeSet: a counter and its state.
-func decodeSet(payload []byte) (of ref, t tally, err error) {
+func decodeSet(payload []byte) (of ref, t counterState, err error) {
 	r := reading{payload[1:]}
 	of = ref{account: uint32(r.uvarint()), kind: uint32(r.uvarint()), number: int64(r.uvarint())}
 	over := unarchived{archiveStale: r.uvarint() == 1}
@@ -65,14 +65,14 @@ func decodeSet(payload []byte) (of ref, t tally, err error) {
 	if r.failed() || len(r.rest) == 0 {
 		return of, t, errEvent
 	}
-	if t, err = decodeTally(r.rest); err == nil && (over.archiveStale || len(over.list) > 0) {
+	if t, err = decodeState(r.rest); err == nil && (over.archiveStale || len(over.list) > 0) {
 		*t.over() = over
 	}
 	return of, t, err
 }
 
 // keepDays adds the days of before that still have to be archived.
-func (t *tally) keepDays(before *unarchived) {
+func (t *counterState) keepDays(before *unarchived) {
 	if before == nil || t.days != nil && t.days.over != nil && t.days.over.archiveStale {
 		return
 	}

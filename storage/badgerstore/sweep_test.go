@@ -31,7 +31,7 @@ func TestSweep(t *testing.T) {
 	}
 	sweep := func() {
 		t.Helper()
-		fold(t, s)
+		writeCheckpoint(t, s)
 		if err := s.sweep(s.now(), func(time.Duration) bool { return true }); err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ func sixSegments(t *testing.T, dir string) {
 	for range 3 {
 		consume(t, s, request("key", 1, endless, noon))
 	}
-	fold(t, s)
+	writeCheckpoint(t, s)
 	consumeUntil(t, s, 6)
 	abandon(t, s)
 }

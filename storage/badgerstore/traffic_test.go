@@ -23,7 +23,7 @@ type teller interface {
 }
 
 // traffic uses a store from many goroutines: it counts requests, makes keys and users,
-// deletes them, folds and expires.
+// deletes them, checkpoints and expires.
 type traffic struct {
 	s     *Store
 	to    teller
@@ -81,7 +81,7 @@ func (w *traffic) loop(fn func() error) {
 // stop lets the goroutines end, wait waits until they have.
 func (w *traffic) stop() {
 	w.stopped.Store(true)
-	w.wakeFolder()
+	w.wakeCheckpointer()
 }
 
 func (w *traffic) wait() error {
@@ -101,7 +101,7 @@ func (w *traffic) step(caller string, serial *int64) error {
 		}
 	}
 	if rand.IntN(60) == 0 {
-		w.wakeFolder()
+		w.wakeCheckpointer()
 	}
 	switch rand.IntN(200) {
 	case 0:
@@ -113,8 +113,8 @@ func (w *traffic) step(caller string, serial *int64) error {
 	return err
 }
 
-// wakeFolder lets folding begin.
-func (w *traffic) wakeFolder() {
+// wakeCheckpointer lets folding begin.
+func (w *traffic) wakeCheckpointer() {
 	select {
 	case w.toFold <- struct{}{}:
 	default:
@@ -282,10 +282,10 @@ func (w *traffic) deleteUser(u *core.User) error {
 	return err
 }
 
-// foldOnce folds when there is something to fold, and removes what need not be kept.
+// foldOnce checkpoints when there is something to fold, and removes what need not be kept.
 func (w *traffic) foldOnce() error {
 	<-w.toFold
-	err := w.s.fold()
+	err := w.s.checkpoint()
 	if err == nil && w.expiring {
 		w.s.SetMaxHistory(1 << 10)
 		err = firstOf(w.s.trim(time.Now()), w.s.expire(time.Now().AddDate(1, 0, 0)))

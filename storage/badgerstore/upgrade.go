@@ -25,7 +25,7 @@ const (
 // upgrade brings the store of an earlier version up to date. highest has the largest numbers in
 // its events. The caller closes the store.
 func (s *Store) upgrade(highest map[ref]int64) error {
-	return firstOf(s.applyJournals(), s.raiseNumbers(highest), s.listOldPages(), s.keepDays(), s.fold(), s.storeSchema())
+	return firstOf(s.applyJournals(), s.raiseNumbers(highest), s.listOldPages(), s.keepDays(), s.checkpoint(), s.storeSchema())
 }
 
 // storeSchema stores the version in the database alone.

@@ -78,7 +78,7 @@ func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last cor
 // PlanTotals implements [core.Store].
 func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Period, at time.Time, n int) (d core.PlanTotals, err error) {
 	err = s.eachSlots(ctx, core.DaysFilter{Account: account, PlanID: plan}, func(sl *slots) error {
-		add := func(slot byte, t *tally) {
+		add := func(slot byte, t *counterState) {
 			id, seq := core.CounterID{Account: account}, int64(0)
 			if number := sl.of(slot).number; sl.page.kind == kindKey {
 				seq = number
@@ -186,7 +186,7 @@ type standing struct {
 	archived uint64 // the slots of which the archive has days
 }
 
-func (st *standing) add(slot byte, kind uint32, t *tally) {
+func (st *standing) add(slot byte, kind uint32, t *counterState) {
 	if t.days == nil || t.days.over == nil || !t.days.over.archiveStale {
 		st.archived |= 1 << slot
 	}
@@ -198,7 +198,7 @@ func (st *standing) add(slot byte, kind uint32, t *tally) {
 // others end: what is folded meanwhile is there.
 func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, shared bool)) error {
 	var st standing
-	add := func(slot byte, t *tally) { st.add(slot, p.page.kind, t) }
+	add := func(slot byte, t *counterState) { st.add(slot, p.page.kind, t) }
 	heads, absent := s.inMemory(p, add)
 	return s.viewCounters(func(r snapshot) error {
 		if err := s.onPage(r, p, absent, heads, add); err != nil {
@@ -228,7 +228,7 @@ func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, 
 
 // inMemory calls fn with the counters that are in memory, and returns which ones are not,
 // and where their events end. fn does not keep them.
-func (s *Store) inMemory(p *slots, fn func(slot byte, t *tally)) (heads map[byte]int64, absent uint64) {
+func (s *Store) inMemory(p *slots, fn func(slot byte, t *counterState)) (heads map[byte]int64, absent uint64) {
 	heads = map[byte]int64{}
 	sh := s.counters.shard(p.of(0))
 	sh.mu.Lock()
@@ -244,11 +244,11 @@ func (s *Store) inMemory(p *slots, fn func(slot byte, t *tally)) (heads map[byte
 			c = sh.byRef[p.of(slot)]
 		}
 		if c != nil {
-			fn(slot, &c.tally)
+			fn(slot, &c.counterState)
 			continue
 		}
 		absent |= 1 << slot
-		if h := sh.unfolded[p.of(slot)]; h.position != 0 {
+		if h := sh.pending[p.of(slot)]; h.position != 0 {
 			heads[slot] = h.position
 		}
 	}
@@ -257,7 +257,7 @@ func (s *Store) inMemory(p *slots, fn func(slot byte, t *tally)) (heads map[byte
 
 // onPage calls fn with the counters in some slots of a page, with the events that the page
 // has not got.
-func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, fn func(slot byte, t *tally)) error {
+func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, fn func(slot byte, t *counterState)) error {
 	if mask == 0 {
 		return nil
 	}
@@ -274,7 +274,7 @@ func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, 
 	}
 	for ; mask != 0; mask &= mask - 1 {
 		slot := byte(bits.TrailingZeros64(mask))
-		t, err := decodeTally(pg[slot])
+		t, err := decodeState(pg[slot])
 		if err == nil {
 			err = s.catchUp(&t, p.of(slot), heads[slot])
 		}

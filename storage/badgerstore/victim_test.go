@@ -44,7 +44,7 @@ type orders struct {
 
 	// It kills itself when it is at a step for the how manyeth time; never when that is
 	// 0.
-	Step    step
+	Step    failpoint
 	Count   int64
 	Opening bool // while it opens the store; else after that
 }
@@ -59,7 +59,7 @@ func victim(line string) error {
 	}
 	var seen atomic.Int64
 	var open atomic.Bool
-	options := Options{CounterCache: o.Cache, segmentSize: o.Segment, ahead: o.Segment / 7, step: func(at step) {
+	options := Options{CounterCache: o.Cache, segmentSize: o.Segment, ahead: o.Segment / 7, failpoint: func(at failpoint) {
 		if at == o.Step && open.Load() != o.Opening && seen.Add(1) == o.Count {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {} // until it comes
