@@ -1,22 +1,3 @@
-// Package badgerstore is the [core.Store] that is embedded: everything is in one
-// directory, in badger. It needs nothing beside the process.
-//
-// # What is where
-//
-// layout.go has the key space, index.go how lists find a page and their total without
-// a scan, redo.go how a transaction of any size happens at once.
-//
-// Counting does not wait for badger. usage.go decides on counters in memory (cache.go,
-// tally.go), and the event log (internal/eventlog, opened by events.go) writes the requests
-// of all callers together into files of its own; event.go says what an event is. The event log
-// is the history as well: history.go. In the background fold.go writes the counters to badger
-// by pages (page.go), so that replay.go has little to read when the store is opened, and
-// the days that are over to the archive: days.go, archive.go and, to add them up, totals.go.
-//
-// # What is promised when
-//
-// See [Durability]. Whatever is lost to a power cut, the store is as it was at a
-// moment before.
 package badgerstore
 
 import (

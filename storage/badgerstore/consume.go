@@ -9,33 +9,39 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// Consume implements [core.Store]. The decision is made on the counters in memory,
-// under the locks of their shards, and an allowed request is answered when the block
-// of the event log that it is in was written. A denied one is answered at once.
+// Consume implements [core.Store] in five steps:
+//
+//	admit   is the store open, and may the event log take another event?
+//	locate  the numbers of both counters, and the first answer to a repeated request id
+//	decide  core's rule, on the counters in memory, under the locks of their shards
+//	append  the event to the open block of the event log, under the same locks
+//	wait    until the block is in its file; with durability power until it is on disk
+//
+// A denied request waits for nothing. When a counter is not in memory or is being changed, Consume loads it or waits for
+// it, and decides again.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.enterToWrite(); err != nil {
 		return core.ConsumeResult{}, err
 	}
 	defer s.leave()
-	v, err := s.consume(c)
-	return v, fault(err)
+	result, err := s.consume(c)
+	return result, fault(err)
 }
 
 func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.admit(); err != nil {
 		return core.ConsumeResult{}, err
 	}
-	key, user, err := s.counterRefs(c)
+	key, user, err := s.locate(c)
 	if err != nil {
 		return core.ConsumeResult{}, err
 	}
 	for {
-		v, found, known, err := s.lookUp(c, key, user)
+		first, found, known, err := s.lookUp(c, key, user)
 		if found || err != nil {
-			return v, err
+			return first, err
 		}
-		d := s.decide(c, key, user, known)
-		switch {
+		switch d := s.decide(c, key, user, known); {
 		case d.err != nil:
 			return core.ConsumeResult{}, d.err
 		case d.absent:
@@ -46,17 +52,17 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 			if err := s.await(d.busy); err != nil {
 				return core.ConsumeResult{}, err
 			}
-		case d.again:
-		case !d.waits:
-			return d.verdict, nil
+		case d.outdated:
+		case d.appended:
+			return d.result, d.ticket.Wait()
 		default:
-			return d.verdict, d.ticket.Wait()
+			return d.result, nil
 		}
 	}
 }
 
-// admit returns nil as soon as there is room for another event, or why there is none. The
-// event log may try to write, so the caller holds no lock of a shard.
+// admit waits until the event log takes another event, and returns why it does not. The event log may write in this
+// call, so the caller holds no lock of a shard.
 func (s *Store) admit() error {
 	if err := s.events.Ready(); err != nil {
 		return err
@@ -64,9 +70,9 @@ func (s *Store) admit() error {
 	return s.checkpointer.room(s)
 }
 
-// counterRefs returns the counters of a request. Whether there are such a key and user is
-// seen when they are read.
-func (s *Store) counterRefs(c *core.Consumption) (key, user ref, err error) {
+// locate returns the counters of the key and of the user of a request. The key and the user may be deleted: loadBoth
+// finds out.
+func (s *Store) locate(c *core.Consumption) (key, user ref, err error) {
 	account, err := s.accounts.number(s, c.Account)
 	if err != nil {
 		return ref{}, ref{}, err
@@ -87,7 +93,7 @@ func (s *Store) counterRefs(c *core.Consumption) (key, user ref, err error) {
 	return ref{seq, account, kindKey}, ref{c.UserID, account, kindUser}, nil
 }
 
-// accountNumbers are the numbers of accounts that were asked for. They never change.
+// accountNumbers caches the numbers of accounts. The number of an account never changes.
 type accountNumbers struct {
 	mu   sync.RWMutex
 	byID map[string]uint32
@@ -115,20 +121,20 @@ func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
 	return uint32(stored), nil
 }
 
-// decided is how a request was decided, or why it was not.
-type decided struct {
-	verdict core.ConsumeResult
-	ticket  eventlog.Ticket // to wait for before the answer, if waits
-	waits   bool
+// decision is the result of decide: an answer, or the reason why there is none yet.
+type decision struct {
+	result   core.ConsumeResult
+	appended bool            // the request is allowed and counts
+	ticket   eventlog.Ticket // when appended: the caller waits for it before it answers
 
-	absent bool          // a counter is not in memory
-	busy   chan struct{} // a counter is busy until this is closed
-	again  bool          // a request with the same id came first
-	err    error
+	absent   bool          // a counter is not in memory
+	busy     chan struct{} // a counter is being loaded or deleted until the channel is closed
+	outdated bool          // a request with the same id was counted after lookUp
+	err      error         // of the event log
 }
 
-// decide decides a request on its counters and appends the event that follows.
-func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decided) {
+// decide applies the rule of counting to a request, and appends the event of the request to the event log.
+func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decision) {
 	key, user := held(c.KeyHandle, of), held(c.UserHandle, ofUser)
 	keyShard, userShard := s.counters.lock(of, ofUser)
 	defer unlock(keyShard, userShard)
@@ -143,23 +149,23 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 		}
 		return d
 	case c.RequestID != "" && !keyShard.repeats.currentLocked(repeat{of, c.RequestID}, known):
-		d.again = true
+		d.outdated = true
 		return d
 	}
 	deciding := key
 	if c.Shared {
 		deciding = user
 	}
-	d.verdict.Usage, d.verdict.Allowed = deciding.Decide(c.Period, c.Limit, c.Cost, c.Entry.At)
+	d.result.Usage, d.result.Allowed = deciding.Decide(c.Period, c.Limit, c.Cost, c.Entry.At)
 	switch {
 	case c.Cost == 0:
-	case !d.verdict.Allowed:
-		s.deny(c, key, user)
+	case !d.result.Allowed:
+		s.appendDenied(c, key, user)
 	default:
 		var position int64
-		position, d.ticket, d.err = s.allow(c, key, user, d.verdict.Usage)
-		d.waits = d.err == nil
-		if c.RequestID != "" && d.waits {
+		position, d.ticket, d.err = s.append(c, key, user, d.result.Usage)
+		d.appended = d.err == nil
+		if c.RequestID != "" && d.appended {
 			keyShard.repeats.addLocked(repeat{of, c.RequestID}, position)
 			s.checkpointer.remembered.Add(1)
 		}
@@ -167,10 +173,9 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 	return d
 }
 
-// allow appends the event of an allowed request and then counts it: a request that the event log
-// refuses leaves the counters as they are. The caller holds the locks of the shards of both
-// counters, here and in deny.
-func (s *Store) allow(c *core.Consumption, key, user *counter, u core.Usage) (position int64, t eventlog.Ticket, err error) {
+// append appends the event of an allowed request, and then counts the request. When the event log refuses the event, the
+// counters stay as they are. The caller holds the locks of the shards of both counters.
+func (s *Store) append(c *core.Consumption, key, user *counter, u core.Usage) (position int64, t eventlog.Ticket, err error) {
 	e := newEvent(c, key, user, false)
 	if c.RequestID != "" {
 		e.requestID, e.first = c.RequestID, newAnswer(u, c.Terms)
@@ -187,9 +192,10 @@ func (s *Store) allow(c *core.Consumption, key, user *counter, u core.Usage) (po
 	return position, t, nil
 }
 
-// deny appends the event of a denied request, if it is to be recorded and there is room.
-// Otherwise the counters alone have the denial, and that of the key says so.
-func (s *Store) deny(c *core.Consumption, key, user *counter) {
+// appendDenied appends the event of a denied request, if the history takes another denial and the event log has room.
+// Otherwise only the counters have the denial, and DeniedOmitted of the key counts it. The caller holds the locks of the
+// shards of both counters.
+func (s *Store) appendDenied(c *core.Consumption, key, user *counter) {
 	record := key.Deny(c.Entry.At)
 	if record && s.events.Idle() {
 		e := newEvent(c, key, user, true)
@@ -208,15 +214,15 @@ func (s *Store) deny(c *core.Consumption, key, user *counter) {
 	}
 }
 
-// longest is how long an entry can be asked to be kept.
-const longest = 100 * 365 * 24 * time.Hour
+// maxRetention bounds the retention of an entry.
+const maxRetention = 100 * 365 * 24 * time.Hour
 
 // newEvent returns the event of a request.
 func newEvent(c *core.Consumption, key, user *counter, denied bool) event {
 	e := event{
 		Entry: c.Entry, account: key.account, key: key.number, shared: c.Shared,
 		ofKey: key.next(c.Entry.At), ofUser: user.next(c.Entry.At),
-		retention: min(max(c.Retention, 0), longest),
+		retention: min(max(c.Retention, 0), maxRetention),
 	}
 	e.KeyID, e.UserID, e.Cost, e.Denied = c.KeyID, c.UserID, c.Cost, denied
 	return e

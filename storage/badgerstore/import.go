@@ -29,7 +29,7 @@ func (s *Store) appendHistory(account string, entries []core.Entry, retention ti
 		e := &entries[i]
 		c := core.Consumption{Account: account, KeyID: e.KeyID, KeySeq: seqs[e.KeyID], UserID: e.UserID, Cost: e.Cost,
 			Entry: *e, Retention: retention}
-		key, user, err := s.counterRefs(&c)
+		key, user, err := s.locate(&c)
 		if err != nil {
 			return err
 		}

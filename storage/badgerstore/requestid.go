@@ -10,23 +10,22 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// A request with an id that was counted is found again by key and id: in memory as
-// long as its event is not folded, then in a record that leads to the event and that
-// badger drops when its time is over.
+// The first answer to a request id is in the event of the request. The position of that event is in memory until the
+// next checkpoint, and then in a record of Badger for 48 hours.
 
-// repeats are the requests with an id that are not folded yet, of the keys of a shard.
+// repeats has the positions of the requests with an id since the last checkpoint, for the keys of a shard.
 type repeats struct {
 	positions map[repeat]int64
 	removals  uint64 // how often checkpoints have removed positions
 }
 
-// repeat names a request with an id.
+// repeat is a key and a request id.
 type repeat struct {
 	key ref
 	id  string
 }
 
-// addLocked remembers the event of a request with an id.
+// addLocked adds the position of the event of a request id.
 func (r *repeats) addLocked(of repeat, position int64) {
 	if r.positions == nil {
 		r.positions = map[repeat]int64{}
@@ -34,19 +33,18 @@ func (r *repeats) addLocked(of repeat, position int64) {
 	r.positions[of] = position
 }
 
-// repeatPath returns the path of what leads to the event of a request with an id.
+// repeatPath returns the path of the record with the position of the event of a request id.
 func repeatPath(of repeat) path {
 	return at(kindRepeat).number(int64(of.key.account)).number(of.key.number).text(of.id)
 }
 
-// lookedUp is what is known of a request with an id before it is decided.
+// lookedUp is the result of a look-up of a request id that has no first answer. currentLocked compares it.
 type lookedUp struct {
 	removals uint64 // of repeats at the look-up
-	position int64  // of an event that is no answer to it, 0 for none
+	position int64  // of an event that is no answer, because it is too old; 0 for none
 }
 
-// firstAnswer returns what a request with the same id was answered, if one was in
-// the time for which that is remembered.
+// firstAnswer returns the answer to the first request with the same id within the last 24 hours.
 func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
 	of := repeat{key, c.RequestID}
 	sh := s.counters.shard(key)
@@ -76,13 +74,13 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 	return e.first.answer(), true, known, nil
 }
 
-// currentLocked reports whether what was looked up is still so.
+// currentLocked reports whether the result of a look-up is still right.
 func (r *repeats) currentLocked(of repeat, known lookedUp) bool {
 	position := r.positions[of]
 	return known.removals == r.removals && (position == 0 || position == known.position)
 }
 
-// event reads an event of the event log, when it is where an answered one has to be.
+// event reads the event at a position. It is as durable as an answered request.
 func (s *Store) event(position int64) (event, error) {
 	if !s.events.Safe(position) {
 		if err := s.events.Flush(); err != nil {
@@ -96,12 +94,12 @@ func (s *Store) event(position int64) (event, error) {
 	return decodeEvent(payload, position)
 }
 
-// newAnswer returns what is kept of an answer.
+// newAnswer returns the part of an answer that its event keeps.
 func newAnswer(u core.Usage, t core.Terms) answer {
 	return answer{used: u.Used, start: u.Window.Start.Unix(), terms: t}
 }
 
-// verdict returns the answer again.
+// answer returns the whole answer.
 func (v *answer) answer() core.ConsumeResult {
 	terms := v.terms
 	return core.ConsumeResult{
@@ -110,8 +108,8 @@ func (v *answer) answer() core.ConsumeResult {
 	}
 }
 
-// lookUp returns the first answer of a request, if it has an id that has one and its
-// key and user exist.
+// lookUp returns the first answer to the request id of a request. Without a request id, or without a first answer, found is
+// false. It is an error when the key or the user does not exist.
 func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
 	if c.RequestID == "" {
 		return core.ConsumeResult{}, false, lookedUp{}, nil

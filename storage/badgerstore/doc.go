@@ -1,0 +1,50 @@
+// Package badgerstore is the embedded [core.Store]: everything is in one directory, and needs no other process.
+//
+//	                 Consume                             Update
+//	                    │                                  │
+//	       counters in memory (cache.go)        transactions (tx.go, redo.go)
+//	                    │ events                           │ redo records
+//	                    ▼                                  ▼
+//	┌───────────────────────────────────────────────────────────────────┐
+//	│ event log (internal/eventlog): the truth, and the history         │
+//	└───────────────────────────────────────────────────────────────────┘
+//	                    │ checkpoints                      │ at once
+//	                    ▼                                  ▼
+//	┌───────────────────────────────────────────────────────────────────┐
+//	│ Badger (internal/table): an index of the event log                │
+//	│ pages of counters, days, request ids │ users, keys, plans, indexes│
+//	└───────────────────────────────────────────────────────────────────┘
+//
+// A request is decided in memory and appended to the event log. The answer waits only for the event log, which one caller
+// writes for all (group commit). A transaction is appended as a redo record, and then applied to Badger.
+//
+// # Four positions
+//
+// A position is an offset in the event log. From the newest to the oldest:
+//
+//	End       the next event gets this position
+//	Durable   everything before it is on disk: eventlog.Log.Durable
+//	mark      a checkpoint has written everything before it to Badger: checkpointer.mark
+//	flushed   everything before it is in tables on disk: Store.flushed; replay begins here
+//	copied    the copy for Rebuild has everything before it: retention.copied; older segments may be removed
+//
+// # Where to look
+//
+//	consume.go      Consume, in five steps
+//	counter.go      the state of a counter, and its record
+//	event.go        an event, and its record in the event log
+//	cache.go        counters in memory
+//	load.go         reading a counter from its page and its events
+//	checkpoint.go   writing changed counters to their pages: page.go, days.go
+//	requestid.go    the first answer of a request id
+//	history.go      the history of a counter, which is the event log
+//	usage.go        sums over counters
+//	tx.go, redo.go  transactions: account.go, user.go, plan.go, key.go
+//	layout.go       the keys of Badger
+//	open.go         opening a store; replay.go, upgrade.go
+//	retention.go    removing old segments and records
+//	background.go   the goroutines of a store, and the daily scrub
+//	check.go        verifying, repairing and rebuilding a stopped store: repair.go, rebuild.go
+//
+// [Durability] says what survives a power cut. A store that lost its end is as it was at an earlier moment.
+package badgerstore
