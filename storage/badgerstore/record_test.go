@@ -74,7 +74,7 @@ func TestEventSize(t *testing.T) {
 		Entry: core.Entry{At: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), UserID: math.MaxInt64, Cost: 1_000_000_000, Denied: true,
 			KeyID: "key_" + strings.Repeat("x", 20), Endpoint: strings.Repeat("x", core.MaxEntryEndpoint),
 			Method: strings.Repeat("x", core.MaxEntryMethod), IP: strings.Repeat("x", core.MaxEntryAddress)},
-		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: longest, ofKey: l, ofUser: l,
+		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: maxRetention, ofKey: l, ofUser: l,
 	}
 	const record = 7 // what the event log adds
 	if n := len(e.append(nil, math.MaxInt64)) + record; n > core.MaxEntrySize {
