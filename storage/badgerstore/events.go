@@ -76,7 +76,7 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 	kept = map[int64]eventlog.Keep{}
 	err = s.db.View(func(txn *badger.Txn) error {
 		r := snapshot{txn}
-		if mark, err = r.number(at(kindFolded)); err != nil {
+		if mark, err = r.number(at(kindCheckpoint)); err != nil {
 			return err
 		}
 		return r.each(at(kindSegment), true, func(p path, record []byte) (bool, error) {

@@ -24,7 +24,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", dir, advised(dir, err))
 	}
-	s.keeper.start(s)
+	s.background.start(s)
 	return s, nil
 }
 
@@ -112,10 +112,10 @@ func openWithReserve(r *reserve, files *table.Files, dir string, o Options) (*St
 		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
 		flushBytes: cmp.Or(o.flushBytes, flushBytes),
 		onCommit:   func() error { return nil }, spread: map[string]chan struct{}{},
-		accounts: accountNumbers{byID: map[string]uint32{}}, folder: newFolder(), step: o.step, now: o.Clock.Now,
+		accounts: accountNumbers{byID: map[string]uint32{}}, checkpointer: newCheckpointer(), step: o.failpoint, now: o.Clock.Now,
 	}
-	if s.step == nil {
-		s.step = never
+	if s.failpoint == nil {
+		s.failpoint = never
 	}
 	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
 	s.clock.Store(s.now().Unix())
@@ -223,7 +223,7 @@ func (s *Store) recover(o Options) error {
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
-	return firstOf(s.store(w), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
+	return firstOf(s.store(w, nil), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
 // version returns the schema of the database, 0 when the database has none.

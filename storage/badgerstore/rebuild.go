@@ -307,8 +307,8 @@ func (r *rebuild) replay() error {
 		}
 	}
 	replayed := 0
-	s, err := open(r.dir, Options{Logger: slog.New(slog.DiscardHandler), step: func(at step) {
-		if at != stepReplay {
+	s, err := open(r.dir, Options{Logger: slog.New(slog.DiscardHandler), failpoint: func(at failpoint) {
+		if at != failReplay {
 			return
 		}
 		if replayed++; replayed%progressEvery == 0 {

@@ -296,18 +296,18 @@ func TestReplayWritesPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	var moments []string
-	folds, records := 0, 0
-	o := Options{Logger: quiet.Logger, flushBytes: 100, step: func(at step) {
-		if at == stepMarked {
-			folds++
+	checkpoints, records := 0, 0
+	o := Options{Logger: quiet.Logger, flushBytes: 100, failpoint: func(at failpoint) {
+		if at == failMarked {
+			checkpoints++
 		}
 		if records++; records%20 == 0 {
 			moments = append(moments, killedCopy(t, dir))
 		}
 	}}
 	openAlone(t, dir, o)
-	if folds < 3 || len(moments) < 10 {
-		t.Fatalf("got %d writes of pages and %d copies of killed stores", folds, len(moments))
+	if checkpoints < 3 || len(moments) < 10 {
+		t.Fatalf("got %d writes of pages and %d copies of killed stores", checkpoints, len(moments))
 	}
 	moments = append(moments, replayedOver(t, killedCopy(t, dir), dir))
 	for _, dir := range moments {

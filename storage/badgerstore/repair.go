@@ -80,7 +80,7 @@ type repair struct {
 // planRepair plans the repair of the event log of a store for a database that is replayed from that log. The plan is nil
 // without damage. planRepair changes nothing.
 func planRepair(dir string, database *table.Files, known int64) (*repair, error) {
-	value, err := database.Get(at(kindFolded))
+	value, err := database.Get(at(kindCheckpoint))
 	if err != nil {
 		return nil, err
 	}

@@ -148,7 +148,7 @@ func (s *Store) SetMinFree(bytes int64) {
 	r.fill(0)
 }
 
-// watch fills the reserve when the disk has room. The keeper calls watch once a second.
+// watch fills the reserve when the disk has room. The background calls watch once a second.
 func (r *reserve) watch() {
 	r.extendManifest()
 	slack := int64(0)
