@@ -22,7 +22,8 @@ func init() {
 const checkHelp = `
 Reads and verifies all of an embedded store: each table of the database, the event
 log, and whether keys, users, plans, lists and counters agree. It prints one line
-for each damage. The exit status is 1 when there is damage.
+for each damage, and then the command that mends it: rebuild or repair. The exit
+status is 1 when there is damage.
 ` + offlineHelp + `
 Stop the server that uses the store first. Damaged files are not changed.
 `
@@ -37,10 +38,9 @@ func runCheck(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	if c.Damaged > 0 {
-		return fmt.Errorf("the store in %s is damaged in %d places: see limitkeeper rebuild --help or limitkeeper repair --help, or restore a backup", dir, c.Damaged)
+	if err := c.Err(dir); err != nil {
+		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "The store is whole: %d tables, %d segments with %d events, %d records, %d bytes.\n",
-		c.Tables, c.Segments, c.Events, c.Records, c.Bytes)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "The store is whole: %v.\n", c)
 	return err
 }

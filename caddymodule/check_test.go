@@ -30,7 +30,7 @@ func damageTable(t *testing.T, dir string) string {
 func TestCheckCommand(t *testing.T) {
 	dir := usedStore(t, 20)
 	out, progress, err := runCommand("check", checkCommand, "--store", "badger:"+dir)
-	if err != nil || !strings.HasPrefix(out, "The store is whole: ") || !strings.Contains(progress, "tables 1/1") {
+	if err != nil || !strings.HasPrefix(out, "The store is whole: 1 table, 1 segment with ") || !strings.Contains(progress, "tables 1/1") {
 		t.Errorf("check: got %q, %q, %v", out, progress, err)
 	}
 	s := openBadger(t, dir)
@@ -41,7 +41,7 @@ func TestCheckCommand(t *testing.T) {
 	}
 	name := damageTable(t, dir)
 	out, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir)
-	wantText(t, "of a damaged store", err, "is damaged in 1 places")
+	wantText(t, "of a damaged store", err, "is damaged in 1 place: run limitkeeper rebuild ")
 	if strings.Count(out, "\n") != 1 || !strings.Contains(out, name) {
 		t.Errorf("check: got %q, want one line that names %s", out, name)
 	}
@@ -49,12 +49,14 @@ func TestCheckCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir)
-	wantText(t, "without a manifest", err, "is damaged in 1 places")
+	wantText(t, "without a manifest", err, "is damaged in 1 place: ")
 	if !strings.Contains(out, "MANIFEST: the file is missing") {
 		t.Errorf("check without a manifest: got %q", out)
 	}
 	_, _, err = runCommand("check", checkCommand, "--store", "badger:"+t.TempDir())
 	wantText(t, "of an empty directory", err, "there is no store in")
+	_, _, err = runCommand("check", checkCommand)
+	wantText(t, "of no store", err, "say which store: badger:<dir> or config:<file>")
 	_, _, err = runCommand("check", checkCommand, "--store", "redis:localhost:1")
 	wantText(t, "of a Redis", err, "want an embedded store")
 }

@@ -38,6 +38,9 @@ func offlineCommand(cmd *cobra.Command, run func(cmd *cobra.Command, dir string)
 // done at the end.
 func offlineStore(cmd *cobra.Command) (dir string, done func(), err error) {
 	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
+	if flags.String("store") == "" {
+		return "", nil, errors.New("--store: say which store: badger:<dir> or config:<file>")
+	}
 	spec, err := parseStoreSpec(flags.String("store"), flags.String("adapter"))
 	if err != nil {
 		return "", nil, fmt.Errorf("--store: %w", err)
@@ -75,7 +78,7 @@ func confirmedCommand(cmd *cobra.Command, yesHelp string, run func(cmd *cobra.Co
 			return yes
 		})
 		if err == nil && refused {
-			err = errors.New("nothing was changed: run the command again with --yes to do this")
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Nothing was changed. Run the command again with --yes to do this.")
 		}
 		return err
 	})

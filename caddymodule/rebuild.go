@@ -26,8 +26,9 @@ with all later records of the event log. It first prints the plan, and changes
 nothing without --yes. It moves the files of the old database to a directory
 damaged-<time> in the directory of the store. Delete that directory when all is well.
 
-Without a copy it needs the whole event log. It refuses when the event log is damaged,
-and, without a copy, when the oldest part of the event log was removed.
+Without a copy it needs the whole event log, from the first record of the store on. With
+a copy it repairs a damaged event log too, and prints what is lost. It leaves a whole
+database alone, and refuses when the disk has no room for another database.
 ` + offlineHelp + `
 Stop the server that uses the store first.
 `
@@ -35,13 +36,21 @@ Stop the server that uses the store first.
 func rebuildCommand(cmd *cobra.Command) { confirmedCommand(cmd, "Replace the database", runRebuild) }
 
 func runRebuild(cmd *cobra.Command, dir string, confirm func([]string) bool) error {
+	yes := false
 	aside, err := badgerstore.Rebuild(dir, badgerstore.Rebuilding{
 		Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
-		Confirm:  confirm,
+		Confirm: func(lines []string) bool {
+			yes = confirm(lines)
+			return yes
+		},
 	})
-	if err != nil || aside == "" {
+	if err != nil || !yes {
+		return err
+	}
+	if aside == "" {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "The database is whole: there is nothing to rebuild.")
 		return err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), "The old database is in", aside)
-	return runCheck(cmd, dir)
+	return checkRepaired(cmd, dir, "The database is rebuilt. Delete the old database when all is well.")
 }

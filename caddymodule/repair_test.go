@@ -7,6 +7,9 @@ import (
 	"testing"
 )
 
+// dryRun ends what repair and rebuild print without --yes.
+const dryRun = "Nothing was changed. Run the command again with --yes to do this.\n"
+
 // TestRepairCommand: repair prints the parts that it would set aside. With --yes it sets them aside, and
 // the store is whole afterwards.
 func TestRepairCommand(t *testing.T) {
@@ -28,14 +31,15 @@ func TestRepairCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir)
-	wantText(t, "check", err, "is damaged in 1 places")
+	wantText(t, "check", err, "is damaged in 1 place: run limitkeeper repair --store badger:"+dir)
 	out, _, err = runCommand("repair", repairCommand, "--store", "badger:"+dir)
-	wantText(t, "repair", err, "--yes")
-	if !strings.Contains(out, "Set aside: ") {
-		t.Errorf("repair: got %q, want what it would set aside", out)
+	for _, want := range []string{filepath.Base(segments[0]), "Kept: ", " events from 20", "Unreadable: ", "history", dryRun} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("repair: got %q, %v, want %q", out, err, want)
+		}
 	}
 	out, _, err = runCommand("repair", repairCommand, "--store", "badger:"+dir, "--yes")
-	if err != nil || !strings.Contains(out, filepath.Base(segments[0])+".damaged") {
+	if err != nil || !strings.Contains(out, filepath.Base(segments[0])+".damaged") || !strings.HasSuffix(out, "The event log is repaired. Start the server.\n") {
 		t.Errorf("repair --yes: got %q, %v", out, err)
 	}
 	if out, _, err = runCommand("check", checkCommand, "--store", "badger:"+dir); err != nil {

@@ -21,6 +21,25 @@ type Checked struct {
 	Tables, Segments, Events, Records int
 	Bytes                             int64 // of tables and segments
 	Damaged                           int   // how many damages were reported
+	Database                          int   // how many of them [Rebuild] mends; [Repair] mends the others
+}
+
+// String counts what Check has read.
+func (c Checked) String() string {
+	return fmt.Sprintf("%s, %s with %s, %s, %s", plural(c.Tables, "table"), plural(c.Segments, "segment"), plural(c.Events, "event"),
+		plural(c.Records, "record"), plural(int(c.Bytes), "byte"))
+}
+
+// Err returns an error that names the command which mends the damage of the store in dir, nil without damage.
+func (c Checked) Err(dir string) error {
+	command := "repair"
+	switch {
+	case c.Damaged == 0:
+		return nil
+	case c.Database > 0:
+		command = "rebuild"
+	}
+	return fmt.Errorf("the store in %s is damaged in %s: run limitkeeper %s --store badger:%[1]s, or restore a backup", dir, plural(c.Damaged, "place"), command)
 }
 
 // Check verifies everything in a store that is not open: the files of the database, the event log,
@@ -30,6 +49,9 @@ func Check(dir string, o Checking) (c Checked, err error) {
 	damage := o.Damage
 	o.Damage = func(err error) {
 		c.Damaged++
+		if !errors.Is(err, eventlog.ErrDamaged) {
+			c.Database++
+		}
 		damage(err)
 	}
 	defer func() {
@@ -82,6 +104,6 @@ func (c *Checked) files(dir string, o Checking) error {
 		o.Progress(fmt.Sprintf("event log: the last %d bytes of %s are a torn write: a crash interrupted the write, and the next start cuts them off", r.Torn.Bytes, r.Torn.File))
 	}
 	c.Segments, c.Events, c.Bytes = r.Segments, r.Records, c.Bytes+r.Bytes
-	o.Progress(fmt.Sprintf("event log: %d segments, %d events", r.Segments, r.Records))
+	o.Progress(fmt.Sprintf("event log: %s, %s", plural(r.Segments, "segment"), plural(r.Records, "event")))
 	return nil
 }

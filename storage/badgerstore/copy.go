@@ -145,7 +145,7 @@ func (s *Store) cancelCopy() error {
 // roomForCopy reports whether the disk has room for another copy of the tables. Without room it removes the copy of
 // the previous scrub, and checks again.
 func (s *Store) roomForCopy() bool {
-	size, err := s.tableBytes()
+	size, err := tableBytes(s.dir)
 	if err != nil {
 		return false
 	}
@@ -162,9 +162,9 @@ func (s *Store) roomForCopy() bool {
 	return roomy()
 }
 
-// tableBytes returns the size of all tables.
-func (s *Store) tableBytes() (sum uint64, err error) {
-	paths, err := filepath.Glob(filepath.Join(s.dir, "*"+table.Suffix))
+// tableBytes returns the size of all tables in a directory.
+func tableBytes(dir string) (sum uint64, err error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*"+table.Suffix))
 	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil { // otherwise the table was compacted and deleted
 			sum += uint64(info.Size())

@@ -44,13 +44,7 @@ func prepareDir(dir string, log *slog.Logger) error {
 	if err := shut(dir, log); err != nil {
 		return err
 	}
-	if err := probe(dir); err != nil {
-		return err
-	}
-	if !claims {
-		return nil
-	}
-	return removeEmpty(dir)
+	return probe(dir)
 }
 
 // errLost means that a path of an open store no longer leads to the opened directory.
@@ -203,7 +197,7 @@ func shut(dir string, log *slog.Logger) error {
 // such as .gitkeep or .snapshot, are nobody's data.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
-	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserveName, asidePrefix + "*", copyDir, draftDir, probePrefix + "*", "lost+found",
+	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserveName, asidePrefix + "*", copyDir, draftDir, rebuildDir, probePrefix + "*", "lost+found",
 }
 
 // foreign returns the name of something in a directory that is not a store's, or "".
@@ -224,7 +218,7 @@ func foreign(dir string) (string, error) {
 // advised adds advice to an error of the file system, and to damage.
 func advised(dir string, err error) error {
 	if isDamage(err) {
-		return fmt.Errorf("%w: nothing was changed; run limitkeeper check --store badger:%s", err, dir)
+		return fmt.Errorf("%w: no data was changed; run limitkeeper check --store badger:%s", err, dir)
 	}
 	if full := (*fullError)(nil); (noRoom(err) || errors.Is(err, errFull)) && !errors.As(err, &full) {
 		return fmt.Errorf("%w: make room on the disk", err)
@@ -251,6 +245,14 @@ func advised(dir string, err error) error {
 // removing it, leaves such a file, and badger refuses to open a directory that has
 // one.
 func removeEmpty(dir string) error {
+	if !claims {
+		return nil
+	}
+	release, err := claim(dir)
+	if err != nil {
+		return err
+	}
+	defer release()
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return err

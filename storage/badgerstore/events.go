@@ -47,15 +47,19 @@ func (s *Store) openEvents(o Options) (*replay, error) {
 	if mark < found.Position {
 		return nil, &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, found.Position)}
 	}
-	s.events, err = eventlog.Open(eventlog.Options{
-		FS: o.fs, Dir: dir, SegmentSize: o.segmentSize, Ahead: o.ahead, Power: o.Durability == Power,
-		Known: max(mark, found.Log), Boot: cmp.Or(o.boot, eventlog.Boot()), OnTorn: s.logTorn, OnState: s.logState, Help: help,
-		NoteEvery: noteEvery,
-	})
-	if err != nil {
+	eo := eventLogOptions(s.dir, max(mark, found.Log), o)
+	eo.OnTorn, eo.OnState, eo.Help = s.logTorn, s.logState, help
+	if s.events, err = eventlog.Open(eo); err != nil {
 		return nil, err
 	}
 	return s.replayFrom(mark, kept)
+}
+
+// eventLogOptions returns the options of the event log in the directory of a store. The log is known to be on disk up to
+// the position known.
+func eventLogOptions(dir string, known int64, o Options) eventlog.Options {
+	return eventlog.Options{FS: o.fs, Dir: filepath.Join(dir, eventLogDir), SegmentSize: o.segmentSize, Ahead: o.ahead,
+		Power: o.Durability == Power, Known: known, Boot: cmp.Or(o.boot, eventlog.Boot()), NoteEvery: noteEvery}
 }
 
 // witness returns the name of a segment of the event log in the directory of a store, "" when

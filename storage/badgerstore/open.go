@@ -13,6 +13,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -55,18 +56,40 @@ func openOnce(dir string, o Options) (*Store, error) {
 	if err := prepareDir(dir, o.Logger); err != nil {
 		return nil, err
 	}
+	files, err := inspect(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := removeEmpty(dir); err != nil {
+		return nil, err
+	}
 	r, err := openReserve(dir, o.MinFree, o.Logger)
 	if err != nil {
 		return nil, err
 	}
-	return openWithReserve(r, dir, o)
+	return openWithReserve(r, files, dir, o)
+}
+
+// inspect verifies the tables and the event log before the start changes a file. The replay verifies the rest of the
+// event log.
+func inspect(dir string, o Options) (*table.Files, error) {
+	tables := tableOptions(dir, o.Logger)
+	tables.Memtable = cmp.Or(o.memtable, tables.Memtable)
+	files, err := table.Inspect(tables)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, eventLogDir)); os.IsNotExist(err) { // a new store
+		return files, nil
+	}
+	return files, eventlog.Inspect(eventLogOptions(dir, files.Mark().Log, o))
 }
 
 // errUnclosed means that Close has timed out, and that the Badger of the store still runs in this process.
 var errUnclosed = errors.New("an earlier store of this process could not be closed: start the process again")
 
 // openWithReserve opens the store in a directory whose reserve is open.
-func openWithReserve(r *reserve, dir string, o Options) (*Store, error) {
+func openWithReserve(r *reserve, files *table.Files, dir string, o Options) (*Store, error) {
 	endMappings, err := r.serveMappings()
 	if err != nil {
 		r.close()
@@ -74,12 +97,10 @@ func openWithReserve(r *reserve, dir string, o Options) (*Store, error) {
 	}
 	r.opening.Store(true)
 	r.makeRoom()
-	tableOpts := tableOptions(dir, o.Logger)
 	if claims {
-		tableOpts.Prepare = r.prepareMemtable
+		files.Prepare = r.prepareMemtable
 	}
-	tableOpts.Memtable = cmp.Or(o.memtable, tableOpts.Memtable)
-	db, err := table.Open(tableOpts)
+	db, err := files.Open()
 	r.opening.Store(false)
 	if err != nil {
 		endMappings()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
@@ -21,14 +22,19 @@ type Rebuilding struct {
 // asidePrefix begins the name of the directory that Rebuild moves a database to.
 const asidePrefix = "damaged-"
 
+// rebuildDir is where Rebuild writes the new database.
+const rebuildDir = "rebuild-draft"
+
 // progressEvery is the number of replayed records between two lines of progress.
 const progressEvery = 1_000_000
 
 // Rebuild writes a new database for a store that is not open. It begins with the checkpoint copy, or with an empty
 // database, and replays the event log. It moves the files of the old database to a directory within dir, and returns
-// the name of that directory. It deletes nothing. The name is "" when Confirm has returned false. Rebuild changes
-// nothing, and returns an error, when the event log is damaged or has lost records that the new database needs.
-// If the process is killed during Rebuild, Open refuses the store until Rebuild is called again, or replays the rest.
+// the name of that directory. The name is "" when nothing was changed: Confirm has returned false, or the database is
+// whole. When the event log is damaged too, Rebuild also repairs it, as [Repair] does: for that it needs the copy.
+// Rebuild changes nothing, and returns an error, when the event log alone is damaged, when it lacks records that the
+// new database needs, and when the disk has no room. When Rebuild is killed, Open refuses the store until Rebuild is
+// called again, or replays the rest.
 func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 	defer func() {
 		if err != nil {
@@ -36,21 +42,42 @@ func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 		}
 	}()
 	r := rebuild{dir: dir, progress: o.Progress}
-	release, err := claim(dir)
-	if err != nil {
+	defer func() { r.repair.close() }()
+	if err := r.claimed(r.plan); err != nil || !o.Confirm(r.lines()) {
 		return "", err
 	}
-	yes := false
-	if err = r.plan(); err == nil {
-		if yes = o.Confirm(r.lines()); yes {
-			aside, err = r.setAside(time.Now())
+	if r.whole {
+		c, err := Check(dir, Checking{Progress: o.Progress, Damage: func(err error) { o.Progress(err.Error()) }})
+		if err != nil || c.Damaged == 0 {
+			return "", err
 		}
 	}
-	release() // Badger takes the lock itself
-	if err != nil || !yes {
-		return aside, err
+	err = r.claimed(func() (err error) {
+		if err = r.create(); err == nil {
+			aside, err = r.replace(time.Now())
+		}
+		return firstOf(err, os.RemoveAll(filepath.Join(dir, rebuildDir)))
+	})
+	switch {
+	case err != nil && aside == "":
+		return "", advised(dir, err)
+	case err != nil:
+		return aside, fmt.Errorf("%w; the old database is in %s: run limitkeeper rebuild again", err, aside)
 	}
-	return aside, r.run()
+	if err := r.replay(); err != nil {
+		return aside, fmt.Errorf("%w; the old database is in %s: run limitkeeper rebuild again", advised(dir, err), aside)
+	}
+	return aside, nil
+}
+
+// claimed calls fn while the store is locked. Badger takes the lock itself.
+func (r *rebuild) claimed(fn func() error) error {
+	release, err := claim(r.dir)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return fn()
 }
 
 // rebuild is the plan of a rebuild.
@@ -59,9 +86,13 @@ type rebuild struct {
 	progress func(string)
 	files    []string // of the database, to be moved
 	bytes    int64    // of these files
-	known    bool     // the old database knew where the event log ends on disk
+	whole    bool     // no file of the database is damaged
+	known    int64    // the position up to which the event log is known to have been on disk
+	sure     bool     // the old database knew that position
 	log      eventlog.Report
+	repair   *repair   // of the event log, nil when it is whole
 	copied   time.Time // when the copy was made; zero to begin with an empty database
+	short    bool      // the disk has room only without the reserve
 }
 
 // plan finds the source of the new database: the copy and the event log, or the event log alone. It changes nothing.
@@ -69,59 +100,90 @@ func (r *rebuild) plan() error {
 	if err := r.list(); err != nil {
 		return err
 	}
+	if err := r.checkDatabase(); err != nil {
+		return err
+	}
+	r.progress("event log")
+	var err error
+	r.log, err = eventlog.Verify(eventLogOptions(r.dir, r.known, Options{}))
+	switch {
+	case err != nil:
+		return err
+	case len(r.log.Damage) > 0 && r.whole:
+		return fmt.Errorf("the database is whole: run limitkeeper repair: %w", r.log.Damage[0])
+	}
+	files, err := r.findCopy()
+	switch {
+	case err == nil:
+		if r.repair, err = planRepair(r.dir, files, r.known); err != nil {
+			return err
+		}
+	case len(r.log.Damage) > 0:
+		return fmt.Errorf("the database and the event log are damaged, and %w: restore a backup: %w", err, r.log.Damage[0])
+	case !beginsStore(r.log):
+		return fmt.Errorf("the event log does not begin with the first record of the store, and %w: restore a backup", err)
+	}
+	return r.checkRoom()
+}
+
+// checkDatabase verifies the files of the old database.
+func (r *rebuild) checkDatabase() error {
 	mark, err := table.ReadMark(r.dir)
 	if err != nil && !isDamage(err) {
 		return err
 	}
-	known := mark.Log
-	r.known = err == nil && known > 0
-	if mark, err = table.ReadMark(r.copy()); err == nil {
-		known = max(known, mark.Log)
+	r.known, r.sure, r.whole = mark.Log, err == nil && mark.Log > 0, true
+	if mark, err := table.ReadMark(r.copy()); err == nil {
+		r.known = max(r.known, mark.Log)
 	}
-	r.progress("event log")
-	r.log, err = eventlog.Verify(eventlog.Options{Dir: filepath.Join(r.dir, eventLogDir), Known: known, Boot: eventlog.Boot()})
-	switch {
-	case err != nil:
-		return err
-	case len(r.log.Damage) > 0:
-		return fmt.Errorf("run limitkeeper repair, or restore a backup if the database is damaged too: %w", r.log.Damage[0])
-	}
-	if err = r.findCopy(); err == nil || beginsStore(r.log) {
-		return nil
-	}
-	return fmt.Errorf("the event log does not begin with the first record of the store, and %w: restore a backup", err)
+	_, err = table.Check(r.dir, witness(r.dir), func(p table.Progress) {
+		if p.Tables%100 == 0 || p.Tables == p.Of {
+			r.progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
+		}
+	}, func(error) { r.whole = false })
+	return err
 }
 
 func (r *rebuild) copy() string { return copyOrDraft(r.dir) }
 
 // findCopy finds the checkpoint copy and verifies it. The error says why the copy cannot be used.
-func (r *rebuild) findCopy() error {
+func (r *rebuild) findCopy() (*table.Files, error) {
 	position := positionOf(r.copy())
 	info, err := os.Stat(filepath.Join(r.copy(), table.InventoryName))
 	switch {
 	case position == noCopy || err != nil:
-		return errors.New("there is no whole copy of the database")
+		return nil, errors.New("there is no whole copy of the database")
 	case position < r.log.From:
-		return errors.New("the part behind the copy of the database was removed or repaired")
+		return nil, errors.New("the part behind the copy of the database was removed or repaired")
 	}
-	var damaged error
-	_, err = table.Check(r.copy(), "", func(p table.Progress) {
-		if p.Tables%100 == 0 || p.Tables == p.Of {
-			r.progress(fmt.Sprintf("copy: tables %d/%d", p.Tables, p.Of))
-		}
-	}, func(err error) { damaged = firstOf(damaged, err) })
-	if err = firstOf(err, damaged); err != nil {
-		return fmt.Errorf("the copy of the database is damaged: %w", err)
+	r.progress("copy of the database")
+	files, err := table.Inspect(table.Options{Dir: r.copy(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, fmt.Errorf("the copy of the database is damaged: %w", err)
 	}
 	r.copied = info.ModTime()
-	return nil
+	return files, nil
+}
+
+// checkRoom returns an error unless the disk has room for the new database, with or without the reserve.
+func (r *rebuild) checkRoom() error {
+	from := r.dir
+	if !r.copied.IsZero() {
+		from = r.copy()
+	}
+	size, err := tableBytes(from)
+	if err != nil {
+		return err
+	}
+	r.short, err = roomFor(r.dir, size)
+	return err
 }
 
 // databasePatterns are patterns for the names of the files of a database.
-var databasePatterns = []string{"MANIFEST*", "KEYREGISTRY*", "REWRITE-KEYREGISTRY", "DISCARD", table.InventoryName + "*",
+var databasePatterns = []string{"MANIFEST*", "KEYREGISTRY*", "REWRITE-KEYREGISTRY", "DISCARD", table.InventoryName + "-*",
 	"*" + table.Suffix, "*" + logSuffix, "*" + valueLogSuffix}
 
-// list lists the files of the database.
+// list lists the files of the database except INVENTORY.
 func (r *rebuild) list() error {
 	for _, pattern := range databasePatterns {
 		names, err := filepath.Glob(filepath.Join(r.dir, pattern))
@@ -154,53 +216,95 @@ func beginsStore(r eventlog.Report) bool {
 }
 
 // lines describes the plan.
-func (r *rebuild) lines() []string {
+func (r *rebuild) lines() (lines []string) {
+	if r.whole {
+		lines = append(lines, "The files of the database are whole. Its records are checked first: when they are whole too, nothing is replaced.")
+	}
+	if r.repair != nil {
+		lines = append(lines, r.repair.lines()...)
+	}
 	from := fmt.Sprintf("all %d records of the event log", r.log.Records)
 	if !r.copied.IsZero() {
 		from = fmt.Sprintf("the copy of %s and the event log from then on", r.copied.UTC().Format(time.RFC3339))
 	}
-	lines := []string{
+	lines = append(lines,
 		fmt.Sprintf("A new database will be made from %s.", from),
-		fmt.Sprintf("The old database (%d files, %d bytes) will be moved to a directory %s<time> in %s. Nothing is deleted.", len(r.files), r.bytes, asidePrefix, r.dir),
-	}
-	if !r.known {
+		fmt.Sprintf("The old database (%s, %d bytes) will be moved to a directory %s<time> in %s. Nothing is deleted.", plural(len(r.files), "file"), r.bytes, asidePrefix, r.dir))
+	switch {
+	case r.repair != nil:
+		return append(lines, "The damaged part of the event log will be moved to files that end in "+eventlog.AsideSuffix+".")
+	case !r.sure:
 		return append(lines, "It is not known where the event log ended: records that it has lost at its end stay lost.")
 	}
 	return append(lines, "The event log is whole: no count, key, user or plan is lost.")
 }
 
-// setAside moves the files of the database to a new directory and returns its name. It moves MANIFEST first: without
-// MANIFEST, Open refuses the store until Rebuild is called again.
-func (r *rebuild) setAside(now time.Time) (string, error) {
-	name := asidePrefix + now.UTC().Format("20060102T150405.000Z")
-	to := filepath.Join(r.dir, name)
-	if err := os.Mkdir(to, 0o700); err != nil {
-		return "", err
-	}
-	for _, file := range r.files {
-		if err := os.Rename(filepath.Join(r.dir, file), filepath.Join(to, file)); err != nil {
-			return "", err
+// create writes the database into which the event log is replayed, to its own directory: the copy, or an empty one.
+func (r *rebuild) create() error {
+	if r.short {
+		if err := os.Remove(filepath.Join(r.dir, reserveName)); err != nil { // the replay makes it again
+			return err
 		}
 	}
-	return name, firstOf(eventlog.OS.SyncDir(to), eventlog.OS.SyncDir(r.dir))
-}
-
-// create writes the database into which the event log is replayed: the copy, or an empty one.
-func (r *rebuild) create() error {
-	if !r.copied.IsZero() {
-		return table.Restore(r.dir, r.copy())
+	draft := filepath.Join(r.dir, rebuildDir)
+	if err := firstOf(os.RemoveAll(draft), os.Mkdir(draft, 0o700)); err != nil {
+		return err
 	}
-	db, err := table.Open(table.Options{Dir: r.dir, Logger: slog.New(slog.DiscardHandler), Filler: at(kindFiller)})
+	if !r.copied.IsZero() {
+		return table.Restore(draft, r.copy(), r.known)
+	}
+	db, err := table.Open(table.Options{Dir: draft, Logger: slog.New(slog.DiscardHandler), Filler: at(kindFiller)})
 	if err != nil {
 		return err
 	}
-	return db.Close()
+	return firstOf(db.Checkpoint(table.Mark{Log: r.known}), db.Close())
 }
 
-// run writes the new database and replays the event log into it.
-func (r *rebuild) run() error {
-	if err := r.create(); err != nil {
-		return err
+// replace moves the files of the database to a new directory, whose name it returns, and the new database to their
+// place. INVENTORY, which says where the event log ends, is always there. MANIFEST goes first and comes last: without
+// MANIFEST, Open refuses the store until Rebuild is called again.
+func (r *rebuild) replace(now time.Time) (name string, err error) {
+	name = asidePrefix + now.UTC().Format("20060102T150405.000Z")
+	to, draft := filepath.Join(r.dir, name), filepath.Join(r.dir, rebuildDir)
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return name, err
+	}
+	inventory, err := os.ReadFile(filepath.Join(r.dir, table.InventoryName))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(to, table.InventoryName), inventory, 0o600)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return name, err
+	}
+	if err := firstOf(rename(r.dir, to, r.files), eventlog.OS.SyncDir(to), eventlog.OS.SyncDir(r.dir)); err != nil {
+		return name, err
+	}
+	fresh := rebuild{dir: draft}
+	if err := fresh.list(); err != nil {
+		return name, err
+	}
+	slices.Reverse(fresh.files)
+	return name, firstOf(rename(draft, r.dir, append([]string{table.InventoryName}, fresh.files...)), eventlog.OS.SyncDir(r.dir))
+}
+
+// rename moves files from one directory to another one.
+func rename(from, to string, names []string) error {
+	for _, name := range names {
+		if err := os.Rename(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replay repairs the event log if it is damaged, and replays it into the new database.
+func (r *rebuild) replay() error {
+	if r.repair != nil {
+		p := r.repair
+		r.repair = nil
+		if _, err := p.apply(); err != nil {
+			return err
+		}
 	}
 	replayed := 0
 	s, err := open(r.dir, Options{Logger: slog.New(slog.DiscardHandler), failpoint: func(at failpoint) {
@@ -214,6 +318,6 @@ func (r *rebuild) run() error {
 	if err != nil {
 		return err
 	}
-	r.progress(fmt.Sprintf("replayed %d records", replayed))
+	r.progress(fmt.Sprintf("replayed %s", plural(replayed, "record")))
 	return s.Close()
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // rebuilt runs Rebuild with consent and returns the lines that it asked with.
@@ -187,25 +188,98 @@ func TestRebuildOfUpgraded(t *testing.T) {
 	wantUsed(t, openAlone(t, copied, quiet), ofKey("key"), format1Key)
 }
 
-// TestRebuildInterrupted: a process that is killed after Rebuild has moved the database leaves a store that is
-// refused until it is rebuilt, and one that is killed while it replays leaves a store that opens as it was.
+// TestRebuildInterrupted: a process that is killed while Rebuild moves the old or the new database leaves a store that
+// is refused until it is rebuilt. The second Rebuild still knows where the event log ends: it refuses a log that is
+// shorter.
 func TestRebuildInterrupted(t *testing.T) {
 	whole, want := filledStore(t, true)
-	dir := copyOf(t, whole)
-	r := rebuild{dir: dir, progress: func(string) {}}
-	if err := r.plan(); err != nil {
-		t.Fatal(err)
+	for name, moved := range map[string][]string{"old database moved": {"*.sst", "KEYREGISTRY", "MANIFEST"}, "all but MANIFEST in place": {"MANIFEST"}} {
+		t.Run(name, func(t *testing.T) {
+			dir := copyOf(t, whole)
+			remove(t, glob(t, dir, "MANIFEST"))
+			r := rebuild{dir: dir, progress: func(string) {}}
+			for _, step := range []func() error{r.plan, r.create, func() error { _, err := r.replace(noon); return err }} {
+				if err := step(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, pattern := range moved {
+				paths, _ := filepath.Glob(filepath.Join(dir, pattern))
+				remove(t, paths)
+			}
+			if _, err := open(dir, quiet); !isDamage(err) {
+				t.Errorf("open without a database: got %v, want damage", err)
+			}
+			short := copyOf(t, dir)
+			log := glob(t, filepath.Join(short, eventLogDir), "*"+segmentSuffix)
+			truncate(t, log[len(log)-1:])
+			if aside, err := Rebuild(short, agreed); err == nil || aside != "" {
+				t.Errorf("Rebuild with a shorter event log: got %q, %v, want an error", aside, err)
+			}
+			if lines := rebuilt(t, dir); !strings.Contains(lines[2], "The event log is whole") {
+				t.Errorf("got lines %q", lines)
+			}
+			wantWorld(t, dir, want)
+		})
 	}
-	if _, err := r.setAside(noon); err != nil {
-		t.Fatal(err)
+}
+
+// agreed consents to a rebuild.
+var agreed = Rebuilding{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
+
+// TestRebuildWhole: Rebuild says that the files of the database are whole, and replaces nothing when its records are, too.
+func TestRebuildWhole(t *testing.T) {
+	dir, want := filledStore(t, true)
+	before := len(filesIn(t, dir))
+	o := agreed
+	o.Confirm = func(lines []string) bool {
+		if !strings.Contains(lines[0], "are whole") {
+			t.Errorf("got lines %q", lines)
+		}
+		return true
 	}
-	if _, err := open(dir, quiet); !isDamage(err) {
-		t.Errorf("open without a database: got %v, want damage", err)
+	if aside, err := Rebuild(dir, o); err != nil || aside != "" {
+		t.Errorf("Rebuild of a whole database: got %q, %v, want no change", aside, err)
 	}
-	if lines := rebuilt(t, dir); !strings.Contains(lines[2], "not known") {
-		t.Errorf("without the inventory: got lines %q", lines)
+	if got, _ := filepath.Glob(filepath.Join(dir, asidePrefix+"*")); len(got) > 0 || len(filesIn(t, dir)) < before {
+		t.Errorf("got files %q", filesIn(t, dir))
 	}
 	wantWorld(t, dir, want)
+}
+
+// TestRebuildRepairs: when the database and the event log are damaged, Rebuild makes a store of the copy and of the
+// events before the damage, and names the loss. Without a copy it asks for a backup, and changes nothing.
+func TestRebuildRepairs(t *testing.T) {
+	dir, _ := copiedStore(t, true)
+	s := openAlone(t, dir, smallSegments)
+	for n := len(s.events.Segments()) + 4; len(s.events.Segments()) < n; {
+		consume(t, s, request(damagedKey(1), 2, endless, noon.Add(time.Hour)))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segments := glob(t, filepath.Join(dir, eventLogDir), "*"+segmentSuffix)
+	changeByte(t, segments[len(segments)-2], segmentData+5)
+	remove(t, glob(t, dir, "*.sst"))
+	if _, err := Repair(dir, func([]string) bool { return true }); err == nil || !strings.Contains(err.Error(), "limitkeeper rebuild") {
+		t.Errorf("Repair: got %v, want the other command", err)
+	}
+	without := copyOf(t, dir)
+	before := contents(t, without)
+	if _, err := Rebuild(without, agreed); err == nil || !strings.Contains(err.Error(), "restore a backup") || !maps.Equal(contents(t, without), before) {
+		t.Errorf("Rebuild without a copy: got %v, or other files", err)
+	}
+	text := strings.Join(rebuilt(t, dir), "\n")
+	for _, want := range []string{filepath.Base(segments[len(segments)-2]), "LOST", "Kept: ", "the copy of "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got lines %q, want %q", text, want)
+		}
+	}
+	if got := checked(t, dir); len(got) > 0 {
+		t.Errorf("check: got %q", got)
+	}
+	s = openAlone(t, dir, quiet)
+	consume(t, s, request(damagedKey(1), 2, endless, noon.Add(2*time.Hour)))
 }
 
 // TestReplayWritesPages: a replay of a large event log writes pages from time to time, so its memory is bounded. A kill
@@ -214,7 +288,11 @@ func TestReplayWritesPages(t *testing.T) {
 	whole, want := filledStore(t, false)
 	dir := copyOf(t, whole)
 	remove(t, glob(t, dir, "*"))
-	if err := (&rebuild{dir: dir}).create(); err != nil {
+	r := &rebuild{dir: dir}
+	if err := r.create(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.replace(noon); err != nil {
 		t.Fatal(err)
 	}
 	var moments []string

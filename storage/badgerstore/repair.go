@@ -3,10 +3,9 @@ package badgerstore
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
@@ -16,91 +15,214 @@ import (
 // unbroken part of the log with the last checkpoint. It moves all other parts to files whose names end in .damaged,
 // and returns these names. History before the kept part is lost. Counts and changes behind the kept part are lost,
 // unless the tables of the database have them. New records get positions behind all positions used before. Repair
-// calls confirm first, with one line for each part, and changes nothing when confirm returns false. Without damage
-// Repair does not call confirm. Repair cannot mend a damaged database.
+// calls confirm first, with one line for each damage and each part, and changes nothing when confirm returns false.
+// Without damage Repair does not call confirm. Repair refuses a damaged database: [Rebuild] mends that, and the event log
+// with it.
 func Repair(dir string, confirm func(lines []string) bool) (names []string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("repair the store in %s: %w", dir, err)
 		}
 	}()
-	plan, next, err := planRepair(dir, confirm)
-	if plan == nil {
-		return nil, err
+	files, err := inspectTables(dir)
+	if isDamage(err) {
+		return nil, fmt.Errorf("run limitkeeper rebuild, which repairs the event log too: %w", err)
 	}
 	if err != nil {
-		plan.Close()
 		return nil, err
 	}
-	return plan.Apply(next)
+	release, err := claim(dir)
+	if err != nil {
+		return nil, err
+	}
+	p, err := planRepair(dir, files, files.Mark().Log)
+	yes := p != nil && confirm(p.lines())
+	release() // Badger takes the lock itself
+	if yes {
+		names, err = p.apply()
+		return names, advised(dir, err)
+	}
+	p.close()
+	return nil, err
 }
 
-// planRepair returns the plan of a repair, and the first position of new records after the repair. It prepares the
-// database for that position and closes it. The plan is nil without damage, and when confirm has returned false.
-func planRepair(dir string, confirm func(lines []string) bool) (_ *eventlog.Repair, next int64, err error) {
-	db, err := table.Open(tableOptions(dir, slog.New(slog.DiscardHandler)))
+// inspectTables verifies the database in the directory of a store.
+func inspectTables(dir string) (*table.Files, error) {
+	release, err := claim(dir)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	defer func() { err = firstOf(err, db.Close()) }()
-	var mark int64
-	err = db.View(func(txn *badger.Txn) (err error) {
-		mark, err = snapshot{txn}.number(at(kindCheckpoint))
-		return err
-	})
+	o := tableOptions(dir, slog.New(slog.DiscardHandler))
+	files, err := table.Inspect(o)
+	release()
+	if err != nil || files.Replayable() {
+		return files, err
+	}
+	db, err := files.Open() // an earlier version wrote the database: Badger moves the records of .mem files to tables
+	if err == nil {
+		err = db.Close()
+	}
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	found := db.Found()
-	o := eventlog.Options{Dir: filepath.Join(dir, eventLogDir), Known: max(mark, found.Log), Boot: eventlog.Boot()}
+	return table.Inspect(o)
+}
+
+// repair is the plan of a repair.
+type repair struct {
+	dir    string
+	damage []*eventlog.DamageError
+	mark   int64 // of the database: it has the counts of all events before this position
+	known  int64 // the position up to which the event log is known to have been on disk
+	plan   *eventlog.Repair
+}
+
+// planRepair plans the repair of the event log of a store for a database that is replayed from that log. The plan is nil
+// without damage. planRepair changes nothing.
+func planRepair(dir string, database *table.Files, known int64) (*repair, error) {
+	value, err := database.Get(at(kindCheckpoint))
+	if err != nil {
+		return nil, err
+	}
+	p := &repair{dir: dir}
+	if value != nil {
+		if p.mark, err = decodeNumber(value); err != nil {
+			return nil, err
+		}
+	}
+	p.known = max(p.mark, known)
+	o := eventLogOptions(dir, p.known, Options{})
 	verified, err := eventlog.Verify(o)
 	if err != nil || len(verified.Damage) == 0 {
-		return nil, 0, err
+		return nil, err
 	}
-	o.Known = mark
-	plan, err := eventlog.PlanRepair(o)
-	if err != nil {
-		return nil, 0, err
+	p.damage, o.Known = verified.Damage, p.mark
+	if p.plan, err = eventlog.PlanRepair(o, func(payload []byte) bool { return payload[0] < recordRedo }); err != nil {
+		return nil, err
 	}
-	if !confirm(repairLines(plan, mark)) {
-		plan.Close()
-		return nil, 0, nil
+	return p, nil
+}
+
+// close closes the files of a plan that is not applied, nil for no plan.
+func (p *repair) close() {
+	if p != nil {
+		p.plan.Close()
 	}
-	next, err = rewind(db, plan, found.Log)
+}
+
+// apply repairs the event log, and returns the names of the files that it has set aside.
+func (p *repair) apply() (names []string, err error) {
+	short, err := roomFor(p.dir, 0)
+	if err == nil && short {
+		err = os.Remove(filepath.Join(p.dir, reserveName)) // the next start makes it again
+	}
+	next := int64(0)
 	if err == nil {
-		err = db.Checkpoint(table.Mark{Position: found.Position, Log: next, Time: found.Time})
+		next, err = p.rewind()
 	}
-	return plan, next, err
-}
-
-// repairLines describes the kept part and each part that is set aside.
-func repairLines(plan *eventlog.Repair, mark int64) (lines []string) {
-	if plan.Empty {
-		lines = append(lines, "The event log is kept from the last checkpoint on, and is empty: the history before is lost.")
-	} else {
-		lines = append(lines, "Kept: "+recordsOf(plan.Kept))
-	}
-	for _, p := range plan.Aside {
-		what := "in the checkpoint, so counts are right; their history and request ids are lost"
-		if p.From >= mark {
-			what = "not in the checkpoint: their counts, and changes of users, keys and plans, are lost"
-		}
-		lines = append(lines, fmt.Sprintf("Set aside: %s; %s.", recordsOf(p), what))
-	}
-	return append(lines, "What lies between these parts cannot be read.")
-}
-
-// recordsOf describes a part of the event log: the number of its records, and its time if it begins and ends with
-// events.
-func recordsOf(p eventlog.Part) string {
-	text := fmt.Sprintf("%d records", p.Records)
-	first, err := decodeEvent(p.First, p.From)
-	if err != nil || p.Records == 0 {
-		return text
-	}
-	last, err := decodeEvent(p.Last, p.To)
 	if err != nil {
-		return text
+		p.close()
+		return nil, err
 	}
-	return fmt.Sprintf("%s, from %s to %s", text, first.At.UTC().Format(time.RFC3339), last.At.UTC().Format(time.RFC3339))
+	return p.plan.Apply(next)
+}
+
+// rewind prepares the database for the repair. It returns the first position of new records.
+func (p *repair) rewind() (next int64, err error) {
+	db, err := table.Open(tableOptions(p.dir, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = firstOf(err, db.Close()) }()
+	found := db.Found()
+	if next, err = rewind(db, p.plan, found.Log); err != nil {
+		return 0, err
+	}
+	return next, db.Checkpoint(table.Mark{Position: found.Position, Log: next, Time: found.Time})
+}
+
+// lines describes each damage, and each part of the event log with the loss, oldest first.
+func (p *repair) lines() (lines []string) {
+	for _, d := range p.damage {
+		lines = append(lines, d.Error())
+	}
+	end, last := p.mark, ""
+	for i, part := range p.plan.Parts {
+		if i == 0 {
+			end = min(end, part.From)
+		}
+		if part.From > end {
+			lines = append(lines, p.unreadable(part.From, last, timeOf(part.First)))
+		}
+		if !p.plan.Empty && part.From == p.plan.Kept.From {
+			lines = append(lines, fmt.Sprintf("Kept: %s.", recordsOf(&part)))
+		} else if part.Records > 0 {
+			lines = append(lines, fmt.Sprintf("Set aside: %s. %s", recordsOf(&part), p.lost(part.To)))
+		}
+		if end = part.To; part.Events > 0 {
+			last = timeOf(part.Last)
+		}
+	}
+	if written := max(p.known, p.plan.Ends); written > end {
+		lines = append(lines, p.unreadable(written, last, ""))
+	}
+	if p.plan.Empty {
+		lines = append(lines, "Kept: no event. A new event log begins at the last checkpoint.")
+	}
+	return append(lines, "If you have a backup that is newer than the end of the kept part, restore the backup instead.")
+}
+
+// unreadable describes records before a position that cannot be read. They were written between two times; "" when a
+// time is not known.
+func (p *repair) unreadable(to int64, from, until string) string {
+	between := "."
+	switch {
+	case from != "" && until != "":
+		between = fmt.Sprintf(", written from %s to %s.", from, until)
+	case from != "":
+		between = fmt.Sprintf(", written after %s.", from)
+	case until != "":
+		between = fmt.Sprintf(", written before %s.", until)
+	}
+	return "Unreadable: an unknown number of records" + between + " " + p.lost(to)
+}
+
+// lost describes the loss when records before a position are not kept.
+func (p *repair) lost(to int64) string {
+	if to <= p.mark {
+		return "Their counts stay: they are in the checkpoint. Their history is lost, and repeated requests with their request ids count again."
+	}
+	return "Their counts, their history, and their changes of users, keys and plans are LOST, unless the tables of the database already have them."
+}
+
+// recordsOf describes the records of a part of the event log: how many, and the time of the first and the last event.
+func recordsOf(p *eventlog.Part) string {
+	text := plural(p.Events, "event")
+	if p.Events > 0 {
+		text = fmt.Sprintf("%s from %s to %s", text, timeOf(p.First), timeOf(p.Last))
+	}
+	if others := p.Records - p.Events; others > 0 {
+		text += ", and " + plural(others, "other record")
+	}
+	return text
+}
+
+// timeOf returns the time of an event, "" when it is not known.
+func timeOf(payload []byte) string {
+	if len(payload) == 0 {
+		return ""
+	}
+	e, err := decodeEvent(payload, 0) // the position is not needed for the time
+	if err != nil {
+		return ""
+	}
+	return e.At.UTC().Format(time.RFC3339)
+}
+
+// plural returns a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

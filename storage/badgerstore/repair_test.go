@@ -6,8 +6,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
@@ -103,4 +105,46 @@ func TestRepairInUse(t *testing.T) {
 	if _, err := Repair(dir, nil); !errors.Is(err, ErrInUse) {
 		t.Errorf("Repair: got %v, want %v", err, ErrInUse)
 	}
+}
+
+// TestRepairSaysWhatIsLost: the plan names the damaged file, counts the events of each part with the times of the first
+// and the last one, and says whether their counts stay.
+func TestRepairSaysWhatIsLost(t *testing.T) {
+	d := storeToDamage(t, false)
+	const when = `(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)`
+	events := `: (\d+) events from ` + when + " to " + when + `(?:, and \d+ other records)?\. ?`
+	between := "Unreadable: an unknown number of records, written from " + when + " to " + when + `\. `
+	stay, gone := "Their counts stay: .*", "Their counts, their history, and their changes of users, keys and plans are LOST, .*"
+	for i, want := range map[int]string{
+		1: "Set aside" + events + stay + "\n" + between + stay + "\nKept" + events,
+		3: "Kept" + events + "\n" + between + gone + "\nSet aside" + events + gone,
+	} {
+		dir := copyOf(t, d.dir)
+		changeByte(t, filepath.Join(dir, eventLogDir, d.files[i]), segmentData+2000)
+		text := ""
+		if _, err := Repair(dir, func(lines []string) bool {
+			text = strings.Join(lines, "\n")
+			return false
+		}); err != nil {
+			t.Fatal(err)
+		}
+		got := regexp.MustCompile("(?s)^[^\n]*" + d.files[i] + "[^\n]*\n" + want + "\nIf you have a backup [^\n]*$").FindStringSubmatch(text)
+		if got == nil {
+			t.Errorf("got %q, want %q", text, want)
+			continue
+		}
+		first := noon.Add(time.Second).Format(time.RFC3339)
+		if got[2] != first || got[3] != got[4] || got[5] != got[7] || got[3] > got[5] || got[8] <= got[7] {
+			t.Errorf("got %q, want times that follow each other from %s on", got[1:], first)
+		}
+	}
+}
+
+// TestRepairOfEarlierVersion: a whole store of an earlier version, whose newest records are in .mem files, is whole.
+func TestRepairOfEarlierVersion(t *testing.T) {
+	dir := copyOf(t, filepath.Join("testdata", "format1"))
+	if names, err := Repair(dir, nil); err != nil || len(names) > 0 {
+		t.Errorf("Repair: got %q, %v", names, err)
+	}
+	wantUsed(t, openAlone(t, dir, quiet), ofKey("key"), format1Key)
 }

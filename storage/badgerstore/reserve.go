@@ -95,6 +95,24 @@ func openReserve(dir string, n int64, log *slog.Logger) (*reserve, error) {
 	return r, nil
 }
 
+// roomFor returns an error unless the disk has room to open a closed store and for some bytes more. short says that the
+// room is there only without the reserve.
+func roomFor(dir string, bytes uint64) (short bool, err error) {
+	free, _, err := diskSpace(dir)
+	if err != nil {
+		return false, err
+	}
+	held, need := uint64(0), openingNeeds+bytes
+	if file, err := os.Open(filepath.Join(dir, reserveName)); err == nil {
+		held = uint64(allocated(file))
+		_ = file.Close()
+	}
+	if free+min(held, math.MaxUint64-free) < need {
+		return false, &fullError{free + held, fmt.Sprintf("and %d MiB are needed", (need+1<<20-1)>>20)}
+	}
+	return free < need, nil
+}
+
 // fullError says that the disk is too full to open a store.
 type fullError struct {
 	free uint64

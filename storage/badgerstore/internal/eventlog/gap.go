@@ -37,7 +37,7 @@ func (r *Repair) Next(used int64) int64 {
 	for _, base := range r.bad {
 		used = max(used, base+1)
 	}
-	for _, p := range r.Aside {
+	for _, p := range r.Parts {
 		used = max(used, p.To)
 	}
 	if used <= r.End() {
@@ -85,7 +85,7 @@ func (r *Repair) createGap(base int64) (*segment, error) {
 	h, oldest := header{base: base, seed: r.seed(), prevBase: r.first(), gap: true}, r.first()
 	if last := r.Kept.last; last != nil {
 		h.prevBase = max(last.base, oldest)
-		p, err := last.part(h.prevBase)
+		p, err := last.part(h.prevBase, r.is)
 		if err != nil {
 			return nil, err
 		}

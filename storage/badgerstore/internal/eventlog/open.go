@@ -166,8 +166,8 @@ func (l *Log) recover() error {
 		end = g.end
 		l.current.Store(g)
 	}
-	if end < l.o.Known {
-		return &DamageError{segmentName(end), 0, fmt.Sprintf("the log ends at position %d and was known to reach %d", end, l.o.Known)}
+	if err := l.o.reached(end); err != nil {
+		return err
 	}
 	l.open = newBlock(end, nil)
 	l.written.Store(end)
@@ -186,6 +186,14 @@ func (l *Log) recover() error {
 	}
 	_ = l.o.FS.Remove(l.sparePath()) // what a crash has left
 	return l.openSpare(false)
+}
+
+// reached returns an error when a log ends before the position Known.
+func (o *Options) reached(end int64) error {
+	if end >= o.Known {
+		return nil
+	}
+	return &DamageError{segmentName(end), 0, fmt.Sprintf("the log ends at position %d and was known to reach %d", end, o.Known)}
 }
 
 // recoverLast finds the end of the last segment, and cuts off a torn write.

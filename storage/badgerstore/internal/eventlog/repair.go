@@ -18,7 +18,8 @@ const AsideSuffix = ".damaged"
 type Part struct {
 	From, To    int64 // positions
 	Records     int
-	First, Last []byte // payloads of its first and its last record
+	Events      int    // records that PlanRepair was told to count
+	First, Last []byte // payloads of the first and the last event
 
 	first, last *segment
 	crc         uint32 // of the first segment from From on
@@ -28,39 +29,41 @@ type Part struct {
 // Repair is a plan for a damaged log: the part that has the position Known stays, and all other
 // parts are set aside. Without such a part an empty log begins at Known.
 type Repair struct {
+	Parts []Part // oldest first; what lies between them cannot be read
 	Kept  Part
-	Aside []Part // oldest first; what lies between the parts cannot be read
-	Empty bool   // nothing is kept
+	Empty bool  // nothing is kept
+	Ends  int64 // the position after the last byte that was written
 
 	o    Options
+	is   func(payload []byte) bool // an event
 	list []*segment
 	bad  []int64 // the bases of files without a valid header
 }
 
 // PlanRepair reads a closed log and returns what [Repair.Apply] would do. It changes nothing. Of the
-// options it uses FS, Dir and Known, the position up to which the owner does not need the log. The
-// caller calls Apply or Close.
-func PlanRepair(o Options) (*Repair, error) {
+// options it uses FS, Dir and Known, the position up to which the owner does not need the log. is reports whether a
+// record is an event. The caller calls Apply or Close.
+func PlanRepair(o Options, is func(payload []byte) bool) (*Repair, error) {
 	if o.FS == nil {
 		o.FS = OS
 	}
-	r := &Repair{o: o}
+	r := &Repair{o: o, is: is, Empty: true}
 	r.o.Known = max(o.Known, firstPosition)
 	if err := r.open(); err != nil {
 		r.Close()
 		return nil, err
 	}
-	parts, err := r.parts()
+	var err error
+	if r.Parts, err = r.parts(); err == nil {
+		r.Ends, err = r.ends()
+	}
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
-	r.Empty = true
-	for _, p := range parts {
+	for _, p := range r.Parts {
 		if r.Empty && p.From <= r.o.Known && r.o.Known <= p.To {
 			r.Kept, r.Empty = p, false
-		} else {
-			r.Aside = append(r.Aside, p)
 		}
 	}
 	return r, nil
@@ -105,12 +108,12 @@ func (r *Repair) parts() (parts []Part, err error) {
 			g.end = min(g.end, r.list[i+1].base)
 		}
 		for from := g.base; ; {
-			p, err := g.part(from)
+			p, err := g.part(from, r.is)
 			if err != nil {
 				return nil, err
 			}
 			if n := len(parts); n > 0 && from == g.base && r.follows(&parts[n-1], g) {
-				parts[n-1].join(p)
+				parts[n-1].join(&p)
 			} else if p.To > p.From || len(r.list) == 1 || g.gap {
 				parts = append(parts, p)
 			}
@@ -123,6 +126,14 @@ func (r *Repair) parts() (parts []Part, err error) {
 		}
 	}
 	return parts, nil
+}
+
+// ends returns the position after the last byte of the last segment that is not zero.
+func (r *Repair) ends() (int64, error) {
+	if len(r.Parts) == 0 {
+		return 0, nil
+	}
+	return r.list[len(r.list)-1].lastWritten(r.Parts[len(r.Parts)-1].To)
 }
 
 // follows reports whether a segment continues a part.
@@ -139,17 +150,21 @@ func (r *Repair) follows(p *Part, g *segment) bool {
 }
 
 // part returns the unbroken part of a segment from a position on.
-func (g *segment) part(from int64) (p Part, err error) {
+func (g *segment) part(from int64, is func([]byte) bool) (p Part, err error) {
 	p = Part{From: from, To: from, first: g, last: g}
 	for u, err := range g.unitsFrom(from, g.end) {
 		if err != nil {
 			return p, err
 		}
 		for _, payload := range u.records() {
-			if p.Last = slices.Clone(payload); p.Records == 0 {
-				p.First = p.Last
-			}
 			p.Records++
+			if !is(payload) {
+				continue
+			}
+			if p.Last = append(p.Last[:0], payload...); p.Events == 0 {
+				p.First = slices.Clone(payload)
+			}
+			p.Events++
 		}
 		p.To, p.hours, p.crc = u.end(), p.hours.and(u.hours), crc32.Update(p.crc, castagnoli, u.bytes)
 	}
@@ -157,14 +172,15 @@ func (g *segment) part(from int64) (p Part, err error) {
 }
 
 // join adds a part that follows.
-func (p *Part) join(next Part) {
-	if p.Records == 0 {
+func (p *Part) join(next *Part) {
+	if p.Events == 0 {
 		p.First = next.First
 	}
-	if next.Records > 0 {
+	if next.Events > 0 {
 		p.Last = next.Last
 	}
-	p.To, p.Records, p.last = next.To, p.Records+next.Records, next.last
+	p.To, p.last = next.To, next.last
+	p.Records, p.Events = p.Records+next.Records, p.Events+next.Events
 }
 
 // nextBlock returns the position of the next valid block, the end of the segment when there is none.

@@ -21,7 +21,7 @@ func (c *cutLog) repair(t *testing.T, fs *memFS) (end, next int64) {
 	t.Helper()
 	o := c.o
 	o.FS, o.Known = fs, c.mark
-	r, err := PlanRepair(o)
+	r, err := PlanRepair(o, func([]byte) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}

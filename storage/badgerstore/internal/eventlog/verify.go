@@ -56,6 +56,25 @@ func Verify(o Options) (r Report, err error) {
 	return r, cmp.Or(err, end(list, o, report))
 }
 
+// Inspect returns the damage that [Open] would return, from the headers and the last segment. It changes no file. Of the
+// options it uses FS, Dir, Known and Boot.
+func Inspect(o Options) error {
+	if o.FS == nil {
+		o.FS = OS
+	}
+	list, err := load(o, os.O_RDONLY, func(err error) error { return err })
+	defer func() {
+		for _, g := range list {
+			_ = g.file.Close()
+		}
+	}()
+	t := tail{end: firstPosition}
+	if n := len(list); n > 0 && err == nil {
+		t, err = list[n-1].tail(o)
+	}
+	return cmp.Or(err, o.reached(t.end))
+}
+
 // end reports a log that ends before the position that is known.
 func end(list []*segment, o Options, report func(error) error) error {
 	if len(list) > 0 || o.Known <= firstPosition {

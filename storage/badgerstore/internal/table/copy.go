@@ -77,27 +77,24 @@ func (c *Copy) Write(dir string, pause func(bytes int) bool) (whole bool, err er
 	return true, c.inv.write(dir)
 }
 
-// Restore puts the files of a copy into a directory that has no database. MANIFEST comes last: without it the
-// database is not opened.
-func Restore(dir, from string) error {
+// Restore puts the files of a copy into an empty directory. log is a position up to which the event log is known to be
+// on disk.
+func Restore(dir, from string, log int64) error {
 	inv, err := readInventory(from)
 	if err != nil {
 		return err
 	}
-	var names []string
+	names := []string{badger.ManifestFilename}
 	for _, e := range inv.Tables {
 		names = append(names, btable.IDToFilename(e.ID))
 	}
-	for _, name := range append(names, InventoryName) {
+	for _, name := range names {
 		if err := copyFile(filepath.Join(dir, name), filepath.Join(from, name)); err != nil {
 			return err
 		}
 	}
-	draft := filepath.Join(dir, badger.ManifestFilename+"-REWRITE")
-	if err := errors.Join(copyFile(draft, filepath.Join(from, badger.ManifestFilename)), syncPath(dir)); err != nil {
-		return err
-	}
-	return errors.Join(os.Rename(draft, filepath.Join(dir, badger.ManifestFilename)), syncPath(dir))
+	inv.Log = max(inv.Log, log)
+	return inv.write(dir)
 }
 
 func copyFile(to, from string) error {

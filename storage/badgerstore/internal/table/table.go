@@ -74,20 +74,19 @@ type DB struct {
 // Open verifies the files of a database and opens it. In an empty directory it creates a new database. An error
 // is [ErrInUse], a [DamageError] or an error of the file system. Its text is one line.
 func Open(o Options) (*DB, error) {
-	db := &DB{o: badgerOptions(o.Dir, o.Logger), prepare: o.Prepare, filler: o.Filler}
-	if o.Memtable > 0 && o.Memtable < UsualMemtable {
-		db.o = db.o.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
-	}
-	f, err := look(db.o, o.Witness)
+	f, err := Inspect(o)
 	if err != nil {
 		return nil, err
 	}
-	if err := verifyAll(db.o, f.tables, logProgress(o.Logger), func(err error) error { return err }); err != nil {
-		return nil, err
-	}
-	db.replayable = f.manifest == nil // a new database
-	if f.inventory != nil {
-		db.found, db.replayable, db.kept.Verified = f.inventory.Mark, f.inventory.Replayable, f.inventory.Verified
+	return f.Open()
+}
+
+// Open opens the database. From here on files change.
+func (f *Files) Open() (_ *DB, err error) {
+	o := f.Options
+	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.Mark(), replayable: f.Replayable()}
+	if f.found.inventory != nil {
+		db.kept.Verified = f.found.inventory.Verified
 	}
 	if db.replayable && o.Claim != nil {
 		if err := discardMemtables(o); err != nil {

@@ -1,0 +1,70 @@
+package table
+
+import (
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+	btable "github.com/dgraph-io/badger/v4/table"
+	"github.com/dgraph-io/badger/v4/y"
+)
+
+// Files are the verified files of a database that is not open.
+type Files struct {
+	Options // of [Files.Open]
+	badger  badger.Options
+	found   *found
+}
+
+// Inspect reads and verifies all files of a database, and changes none. Its errors are those of [Open].
+func Inspect(o Options) (*Files, error) {
+	f := &Files{Options: o, badger: badgerOptions(o.Dir, o.Logger)}
+	if o.Memtable > 0 && o.Memtable < UsualMemtable {
+		f.badger = f.badger.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
+	}
+	var err error
+	if f.found, err = look(f.badger, o.Witness); err != nil {
+		return nil, err
+	}
+	return f, verifyAll(f.badger, f.found.tables, logProgress(o.Logger), func(err error) error { return err })
+}
+
+// Mark returns the mark of the last [DB.Checkpoint].
+func (f *Files) Mark() Mark {
+	if f.found.inventory == nil {
+		return Mark{}
+	}
+	return f.found.inventory.Mark
+}
+
+// Replayable reports whether the tables and the event log have everything. Otherwise an earlier version has written
+// the database, and the newest records can be in .mem files alone.
+func (f *Files) Replayable() bool {
+	if f.found.inventory == nil {
+		return f.found.manifest == nil // a new database
+	}
+	return f.found.inventory.Replayable
+}
+
+// Get returns the newest value of a key in the tables, and nil when no table has the key.
+func (f *Files) Get(key []byte) (value []byte, err error) {
+	var newest uint64
+	for _, e := range f.found.tables {
+		b, err := read(f.badger, e)
+		if err != nil {
+			return nil, err
+		}
+		t, err := btable.OpenInMemoryTable(b, e.ID, &btable.Options{Compression: e.Compression, BlockSize: f.badger.BlockSize, ChkMode: options.OnBlockRead})
+		if err != nil {
+			return nil, err
+		}
+		if t.DoesNotHave(y.Hash(key)) {
+			continue
+		}
+		it := t.NewIterator(btable.NOCACHE)
+		it.Seek(y.KeyWithTs(key, ^uint64(0))) // the newest version of the key comes first
+		if it.Valid() && y.SameKey(it.Key(), y.KeyWithTs(key, 0)) && y.ParseTs(it.Key()) >= newest {
+			newest, value = y.ParseTs(it.Key()), it.ValueCopy().Value
+		}
+		_ = it.Close()
+	}
+	return value, nil
+}

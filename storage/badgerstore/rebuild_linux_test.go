@@ -1,0 +1,32 @@
+package badgerstore
+
+import (
+	"maps"
+	"strings"
+	"testing"
+)
+
+// TestRebuildFullDisk: without room for another database, Rebuild and Repair say so and change nothing. With room,
+// Rebuild makes the store whole.
+func TestRebuildFullDisk(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
+	whole, want := filledStore(t, true)
+	dir := onDisk(t, 64)
+	copyDatabase(t, dir, whole)
+	copyEventLog(t, dir, whole)
+	remove(t, glob(t, dir, "MANIFEST"))
+	before := state(t, dir)
+	empty := fillDisk(t, dir)
+	aside, err := Rebuild(dir, agreed)
+	if err == nil || aside != "" || !strings.Contains(err.Error(), "the disk is full") || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("Rebuild on a full disk: got %q, %v", aside, err)
+	}
+	if after := state(t, dir); !maps.Equal(after, before) {
+		t.Errorf("Rebuild on a full disk: got files %q, want %q", after, before)
+	}
+	empty()
+	rebuilt(t, dir)
+	wantWorld(t, dir, want)
+}

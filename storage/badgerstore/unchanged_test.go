@@ -1,0 +1,57 @@
+package badgerstore
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// state returns the size and the time of the last write of each file below a directory.
+func state(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	m := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			m[path] = fmt.Sprint(info.Size(), info.ModTime(), info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestRefusedChangesNothing: a start that refuses a damaged store, a repair and a rebuild without consent write, make
+// and remove no file: also none without data, such as .mem files and the reserve.
+func TestRefusedChangesNothing(t *testing.T) {
+	d := storeToDamage(t, false)
+	table, log := glob(t, d.dir, "*.sst")[0], filepath.Join(d.dir, eventLogDir, d.files[3])
+	for name, damaged := range map[string]map[string]int64{"table": {table: 900}, "event log": {log: segmentData + 5}, "both": {table: 900, log: segmentData + 5}} {
+		dir := copyOf(t, d.dir)
+		if err := os.WriteFile(filepath.Join(dir, "00001.mem"), make([]byte, 4096), 0o600); err != nil { // what a kill leaves
+			t.Fatal(err)
+		}
+		for path, at := range damaged {
+			relative, _ := filepath.Rel(d.dir, path)
+			changeByte(t, filepath.Join(dir, relative), at)
+		}
+		before := state(t, dir)
+		if s, err := open(dir, quiet); !isDamage(err) {
+			t.Errorf("%s: open: got %v, %v, want damage", name, s, err)
+		}
+		refuse := func([]string) bool { return false }
+		_, _ = Repair(dir, refuse)
+		_, _ = Rebuild(dir, Rebuilding{Confirm: refuse, Progress: func(string) {}})
+		if after := state(t, dir); !maps.Equal(after, before) {
+			t.Errorf("%s: files were changed: got %q, want %q", name, after, before)
+		}
+	}
+}
