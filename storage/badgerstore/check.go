@@ -6,8 +6,13 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
+	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
 // Checking says what [Check] does beside its result.
@@ -105,5 +110,304 @@ func (c *Checked) files(dir string, o Checking) error {
 	}
 	c.Segments, c.Events, c.Bytes = r.Segments, r.Records, c.Bytes+r.Bytes
 	o.Progress(fmt.Sprintf("event log: %s, %s", plural(r.Segments, "segment"), plural(r.Records, "event")))
+	return nil
+}
+
+// checking compares all records with each other.
+type checking struct {
+	snapshot
+	s       *Store
+	indexes map[string]*rankset.Set // of the indexes, as far as they were read
+	oldest  int64                   // the first position in the event log
+}
+
+// maxIndexes is how many indexes are kept in memory while records are compared.
+const maxIndexes = 1000
+
+// checkRecords reports each record that is missing, that cannot be read or that another record
+// contradicts.
+func (s *Store) checkRecords(c *Checked, o Checking) error {
+	k := checking{s: s, indexes: map[string]*rankset.Set{}, oldest: firstPosition}
+	for _, g := range s.events.Segments() {
+		k.oldest = g.Base
+		break
+	}
+	return s.db.View(func(txn *badger.Txn) error {
+		k.snapshot = snapshot{txn}
+		return k.each(nil, true, func(p path, value []byte) (bool, error) {
+			for _, err := range k.record(p, value) {
+				if err != nil {
+					o.Damage(err)
+				}
+			}
+			if c.Records++; c.Records%100_000 == 0 {
+				o.Progress(fmt.Sprintf("records %d", c.Records))
+			}
+			return true, nil
+		})
+	})
+}
+
+// record compares one record with the records that it names, and with the indexes that name it.
+func (k *checking) record(p path, value []byte) []error {
+	r := reading{p[1:]}
+	switch p[0] {
+	case kindAccount:
+		a, err := record.Decode[core.Account](value)
+		if err != nil {
+			return []error{unreadable(p, err)}
+		}
+		n := int64(r.uint64())
+		return []error{k.leads(accountIDPath(a.ID), n), k.leads(accountNamePath(a.Name), n)}
+	case kindOwnerKey:
+		account := r.text()
+		o, err := record.Decode[core.OwnerKey](value)
+		if err != nil {
+			return []error{unreadable(p, err)}
+		}
+		n := int64(r.uint64())
+		return []error{k.leads(ownerKeyIDPath(account, o.ID), n), k.refers(ownerDigestPath(o.Digest), account, n)}
+	case kindHolding:
+		account, user := r.text(), int64(r.uint64())
+		return []error{k.member(usersOnPlan(account, r.text()), user)}
+	case kindUser:
+		return k.user(p, r.text(), value)
+	case kindKey:
+		return k.key(p, r.text(), value)
+	case kindPlan:
+		account := r.text()
+		plan, err := record.Decode[core.Plan](value)
+		if err != nil {
+			return []error{unreadable(p, err)}
+		}
+		return []error{k.leads(planIDPath(account, plan.ID), plan.Seq), k.member(allPlans(account), plan.Seq)}
+	case kindAccountID, kindAccountName:
+		return k.names(p, value, func(n int64) path { return accountPath(n) })
+	case kindEmail:
+		account := r.text()
+		return k.names(p, value, func(n int64) path { return userPath(account, n) })
+	case kindKeyID:
+		account := r.text()
+		return k.names(p, value, func(n int64) path { return keyPath(account, n) })
+	case kindPlanID:
+		account := r.text()
+		return k.names(p, value, func(n int64) path { return planPath(account, n) })
+	case kindOwnerKeyID:
+		account := r.text()
+		return k.names(p, value, func(n int64) path { return ownerKeyPath(account, n) })
+	case kindDigest, kindOwnerDigest:
+		account, n, err := decodeRef(value)
+		if err != nil {
+			return []error{unreadable(p, err)}
+		}
+		if p[0] == kindDigest {
+			return []error{k.there(keyPath(account, n))}
+		}
+		return []error{k.there(ownerKeyPath(account, n))}
+	case kindSet:
+		return k.set(p)
+	case kindPages:
+		page := ref{account: uint32(r.uint64())}
+		if len(r.rest) != 2 || !rankset.IsRoot(r.rest[1:]) {
+			return nil
+		}
+		page.kind = uint32(r.rest[0])
+		return k.members(p[:len(p)-1], func(n int64) path { return pagePath(ref{n, page.account, page.kind}) })
+	case kindCounter:
+		return k.page(p, value)
+	}
+	return nil
+}
+
+// unreadable returns the damage that a record cannot be decoded.
+func unreadable(p path, err error) error { return contradiction(p, "it cannot be read: %v", err) }
+
+// leads returns an error unless an index leads to a number.
+func (k *checking) leads(p path, want int64) error {
+	n, err := k.number(p)
+	switch {
+	case err != nil:
+		return unreadable(p, err)
+	case n == 0:
+		return absent(p)
+	case n != want:
+		return contradiction(p, "it leads to %d, and %d has its name", n, want)
+	}
+	return nil
+}
+
+// refers returns an error unless the digest of a secret leads to a number of an account.
+func (k *checking) refers(p path, account string, n int64) error {
+	ref, err := k.get(p)
+	if err == nil && string(ref) != string(encodeRef(account, n)) {
+		err = contradiction(p, "it does not lead to number %d of the account %s", n, account)
+	}
+	return err
+}
+
+// names returns an error unless what a record leads to is there.
+func (k *checking) names(p path, value []byte, to func(int64) path) []error {
+	n, err := decodeNumber(value)
+	if err != nil {
+		return []error{unreadable(p, err)}
+	}
+	return []error{k.there(to(n))}
+}
+
+func (k *checking) there(p path) error {
+	value, err := k.get(p)
+	if err == nil && value == nil {
+		err = absent(p)
+	}
+	return err
+}
+
+func (k *checking) user(p path, account string, value []byte) (errs []error) {
+	u, err := record.Decode[core.User](value)
+	if err != nil {
+		return []error{unreadable(p, err)}
+	}
+	for _, base := range userIndexes(account, u) {
+		errs = append(errs, k.member(base, u.ID))
+	}
+	if u.PlanID != "" {
+		errs = append(errs, k.there(holdingPath(account, u.ID, u.PlanID)))
+	}
+	if u.Email != nil {
+		errs = append(errs, k.leads(emailPath(account, core.FoldEmail(*u.Email)), u.ID))
+	}
+	return errs
+}
+
+func (k *checking) key(p path, account string, value []byte) []error {
+	x, err := record.Decode[core.Key](value)
+	if err != nil {
+		return []error{unreadable(p, err)}
+	}
+	errs := []error{k.leads(keyIDPath(account, x.ID), x.Seq), k.there(userPath(account, x.UserID))}
+	for _, d := range x.Digests() {
+		errs = append(errs, k.refers(digestPath(d), account, x.Seq))
+	}
+	if x.PlanID != "" {
+		errs = append(errs, k.there(holdingPath(account, x.UserID, x.PlanID)))
+	}
+	for _, base := range keyIndexes(account, x) {
+		errs = append(errs, k.member(base, x.Seq))
+	}
+	return errs
+}
+
+// opened opens an index, or returns the index that it has opened before.
+func (k *checking) opened(base path) (*rankset.Set, error) {
+	if f := k.indexes[string(base)]; f != nil {
+		return f, nil
+	}
+	f, err := k.index(base)
+	if err == nil {
+		if len(k.indexes) >= maxIndexes {
+			clear(k.indexes)
+		}
+		k.indexes[string(base)] = f
+	}
+	return f, err
+}
+
+// member returns an error unless a number is in an index.
+func (k *checking) member(base path, n int64) error {
+	f, err := k.opened(base)
+	if err != nil {
+		return unreadable(base, err)
+	}
+	has, err := f.Contains(n)
+	if err == nil && !has {
+		err = contradiction(base, "it lacks %d", n)
+	}
+	return err
+}
+
+// set checks that each number in an index has its record.
+func (k *checking) set(p path) []error {
+	r := reading{p[1:]}
+	account := r.text()
+	to := func(n int64) path { return userPath(account, n) }
+	switch name := r.text(); name {
+	case "users":
+	case "plan", "on":
+		r.text()
+	case "plans":
+		to = func(n int64) path { return planPath(account, n) }
+	case "keys", "plan keys":
+		if name == "plan keys" {
+			r.text()
+		}
+		r.uint64()
+		r.text()
+		to = func(n int64) path { return keyPath(account, n) }
+	default:
+		return []error{contradiction(p, "it is of an unknown kind")}
+	}
+	if !rankset.IsRoot(r.rest) {
+		return nil
+	}
+	return k.members(p[:len(p)-1], to)
+}
+
+// members checks that each number of an index leads to a record.
+func (k *checking) members(base path, to func(int64) path) (errs []error) {
+	f, err := k.index(append(path(nil), base...))
+	if err != nil {
+		return []error{unreadable(base, err)}
+	}
+	const some = 1000
+	for offset := 0; offset < f.Len(); offset += some {
+		numbers, err := f.Page(offset, some)
+		if err != nil {
+			return append(errs, unreadable(base, err))
+		}
+		for _, n := range numbers {
+			errs = append(errs, k.there(to(n)))
+		}
+	}
+	return errs
+}
+
+// page checks the counters of a page: that each can be read, and that its last event is in the event
+// log, unless the segment was removed.
+func (k *checking) page(p path, value []byte) (errs []error) {
+	page, ok := pageOf(p)
+	if !ok {
+		return []error{contradiction(p, "its name cannot be read")}
+	}
+	errs = append(errs, k.member(pagesOf(page), page.number))
+	pg, err := decodePage(value)
+	if err != nil {
+		return append(errs, unreadable(p, err))
+	}
+	for slot, record := range pg {
+		if record == nil || isDropped(record) {
+			continue
+		}
+		errs = append(errs, k.counter(p, page.counter(byte(slot)), record))
+	}
+	return errs
+}
+
+func (k *checking) counter(p path, of ref, record []byte) error {
+	t, err := decodeState(record)
+	if err != nil {
+		return unreadable(p, fmt.Errorf("%v: %w", of, err))
+	}
+	head := t.head()
+	if head < k.oldest {
+		return nil
+	}
+	e, err := k.s.event(head)
+	switch {
+	case errors.Is(err, eventlog.ErrGone):
+	case err != nil:
+		return err
+	case e.linkOf(of.kind).number != t.entries:
+		return contradiction(p, "counter %d has %d events, and its last one is number %d", of.number, t.entries, e.linkOf(of.kind).number)
+	}
 	return nil
 }
