@@ -8,6 +8,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -36,7 +37,7 @@ func (k *background) start(s *Store) {
 				return
 			}
 			_, _ = s.makeSpace(now, s.freeSpace)
-			s.reserve.watch()
+			s.reserve.Watch()
 			_ = s.syncAll() // the store has failed then, and says so
 		})
 	})
@@ -84,7 +85,7 @@ func (k *background) checkpoint(s *Store) {
 
 // saidOf reports whether the log has a line about the state that an error comes from.
 func (s *Store) saidOf(err error) bool {
-	return errors.Is(err, eventlog.ErrTemporary) || errors.Is(err, errFull) || s.failure() != nil
+	return errors.Is(err, eventlog.ErrTemporary) || errors.Is(err, reserve.ErrFull) || s.failure() != nil
 }
 
 // pause waits, unless the background is stopped: then it returns false.
@@ -123,14 +124,14 @@ func (k *background) stop() {
 
 // freeSpace returns how many bytes are free on the disk, the reserve included.
 func (s *Store) freeSpace() (uint64, error) {
-	free, _, err := s.reserve.space(s.dir)
-	return free + uint64(s.reserve.heldBytes()), err
+	free, _, err := s.reserve.Space(s.dir)
+	return free + uint64(s.reserve.Held()), err
 }
 
-// roomy returns errFull when the store takes no counts and no new resources.
+// roomy returns reserve.ErrFull when the store takes no counts and no new resources.
 func (s *Store) roomy() error {
-	if s.reserve.full.Load() {
-		return fault(errFull)
+	if s.reserve.Full() {
+		return fault(reserve.ErrFull)
 	}
 	return nil
 }
@@ -167,7 +168,7 @@ func (s *Store) watch() {
 	if n := table.Unreadable(); err == nil && s.unreadable.Swap(n) != n {
 		err = s.db.Verify(func(int) bool { return true })
 	}
-	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !noRoom(err) && !s.saidOf(err) {
+	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !reserve.NoRoom(err) && !s.saidOf(err) {
 		s.log.Warn("the compacted tables were not verified", "dir", s.dir, "error", err)
 	}
 }

@@ -12,8 +12,12 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
+
+// MinMinFree is the smallest [Options.MinFree] in bytes.
+const MinMinFree = reserve.MinSize
 
 // Options say how a store is opened. The zero value is good.
 type Options struct {
@@ -53,9 +57,9 @@ type Store struct {
 	dir      string
 	identity []fs.FileInfo // of the directory and that of the event log, when they were opened
 	log      *slog.Logger
-	reserve  *reserve
+	reserve  *reserve.Reserve
 
-	endMappings func() // undoes reserve.serveMappings
+	endMappings func() // undoes reserve.ServeMappings
 
 	life    sync.RWMutex // held to read while a method runs
 	closing atomic.Bool  // Close was called, so waiting methods end
@@ -204,7 +208,7 @@ func (s *Store) close() error {
 	s.background.stop()
 	err := s.failure()
 	if err == nil {
-		if err = s.checkpoint(); errors.Is(err, errFull) {
+		if err = s.checkpoint(); errors.Is(err, reserve.ErrFull) {
 			err = nil // the events are in the log
 		}
 		err = firstOf(err, s.events.Close())
@@ -218,7 +222,7 @@ func (s *Store) close() error {
 	}
 	err = errors.Join(err, s.db.Close())
 	s.endMappings()
-	s.reserve.close()
+	s.reserve.Close()
 	return err
 }
 
@@ -257,6 +261,9 @@ func (d Durability) String() string {
 	}
 	return "process"
 }
+
+// SetMinFree changes [Options.MinFree] of an open store.
+func (s *Store) SetMinFree(bytes int64) { s.reserve.SetMinFree(bytes) }
 
 // SetDurability changes the durability of an open store. When it returns, what was
 // answered before is as durable as what will be.

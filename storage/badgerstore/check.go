@@ -64,7 +64,7 @@ func Check(dir string, o Checking) (c Checked, err error) {
 			err = fmt.Errorf("check the store in %s: %w", dir, err)
 		}
 	}()
-	release, err := claim(dir)
+	release, err := table.Claim(dir)
 	if err != nil {
 		return c, err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -390,7 +391,7 @@ func (s *Store) flush() error {
 	position = max(position, s.flushed.Load())
 	mark := table.Mark{Position: position, Log: s.events.Durable(), Time: s.clock.Load()}
 	err = s.db.Checkpoint(mark)
-	if noRoom(err) && s.reserve.give(minShrink) { // without checkpoints no history can be removed
+	if reserve.NoRoom(err) && s.reserve.Give(reserve.MinShrink) { // without checkpoints no history can be removed
 		err = s.db.Checkpoint(mark)
 	}
 	if err := s.failOnDamage(err); err != nil {

@@ -151,7 +151,7 @@ func (s *Store) roomForCopy() bool {
 	}
 	roomy := func() bool {
 		free, err := s.freeSpace()
-		return err == nil && free >= 2*uint64(s.reserve.minFree())+size
+		return err == nil && free >= 2*uint64(s.reserve.MinFree())+size
 	}
 	if roomy() {
 		return true

@@ -150,7 +150,7 @@ func TestCopyMakesRoom(t *testing.T) {
 	}
 	open := func() *Store { return openAlone(t, withCopy(t, whole), smallSegments) }
 	s := open()
-	enough := uint64(s.reserve.minFree() + s.reserve.slack())
+	enough := uint64(s.reserve.MinFree() + s.reserve.Slack())
 	free := []uint64{0, enough}
 	n, err := s.makeSpace(noon, func() (n uint64, err error) {
 		n, free = free[0], free[1:]

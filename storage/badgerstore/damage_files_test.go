@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -209,7 +210,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	m := map[string]string{}
 	for _, name := range filesIn(t, dir) {
 		path := filepath.Join(dir, name)
-		if name == reserveName {
+		if name == reserve.Name {
 			continue
 		}
 		if info, err := os.Stat(path); err == nil && info.Size() > 1<<20 {

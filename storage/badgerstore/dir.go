@@ -16,6 +16,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -36,7 +37,7 @@ func prepareDir(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	release, err := claim(dir)
+	release, err := table.Claim(dir)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (s *Store) checkDir() {
 			s.setNoDescriptors(err)
 		}
 	}
-	if _, _, err := s.reserve.space(s.dir); errors.Is(err, syscall.EROFS) {
+	if _, _, err := s.reserve.Space(s.dir); errors.Is(err, syscall.EROFS) {
 		_ = s.fail(readOnlyError(err))
 	}
 }
@@ -122,7 +123,7 @@ func (s *Store) ready() error {
 	if s.setNoDescriptors(err) {
 		return fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
 	}
-	return firstOf(s.touch(), s.reserve.ready())
+	return firstOf(s.touch(), s.reserve.Ready())
 }
 
 // setNoDescriptors notes whether err says that descriptors have run out, and logs each change. checkDir notes only the
@@ -197,7 +198,7 @@ func shut(dir string, log *slog.Logger) error {
 // such as .gitkeep or .snapshot, are nobody's data.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
-	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserveName, asidePrefix + "*", copyDir, draftDir, rebuildDir, probePrefix + "*", "lost+found",
+	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserve.Name, asidePrefix + "*", copyDir, draftDir, rebuildDir, probePrefix + "*", "lost+found",
 }
 
 // foreign returns the name of something in a directory that is not a store's, or "".
@@ -220,7 +221,7 @@ func advised(dir string, err error) error {
 	if isDamage(err) {
 		return fmt.Errorf("%w: no data was changed; run limitkeeper check --store badger:%s", err, dir)
 	}
-	if full := (*fullError)(nil); (noRoom(err) || errors.Is(err, errFull)) && !errors.As(err, &full) {
+	if full := (*reserve.FullError)(nil); (reserve.NoRoom(err) || errors.Is(err, reserve.ErrFull)) && !errors.As(err, &full) {
 		return fmt.Errorf("%w: make room on the disk", err)
 	}
 	var at *fs.PathError
@@ -245,10 +246,10 @@ func advised(dir string, err error) error {
 // removing it, leaves such a file, and badger refuses to open a directory that has
 // one.
 func removeEmpty(dir string) error {
-	if !claims {
+	if !table.Claims {
 		return nil
 	}
-	release, err := claim(dir)
+	release, err := table.Claim(dir)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
 // patience is how long a test waits for what happens soon.
@@ -34,12 +35,12 @@ const acct = "acct"
 // full makes the disk of a store full: the reserve gives some bytes away, and no others are free. Or
 // it makes room again.
 func full(s *Store, is bool) {
-	s.reserve.space = diskSpace
+	s.reserve.Space = reserve.Space
 	if is {
-		s.reserve.space = func(string) (uint64, uint64, error) { return 0, 1 << 40, nil }
-		s.reserve.give(1)
+		s.reserve.Space = func(string) (uint64, uint64, error) { return 0, 1 << 40, nil }
+		s.reserve.Give(1)
 	}
-	s.reserve.watch()
+	s.reserve.Watch()
 }
 
 // withAccount makes the account.
@@ -242,7 +243,7 @@ func databaseFiles(t testing.TB, dir string) map[string]string {
 		files := map[string]string{}
 		list, err := os.ReadDir(dir)
 		for _, file := range list {
-			if name := file.Name(); !file.Type().IsRegular() || filepath.Ext(name) == logSuffix || name == "LOCK" || name == reserveName {
+			if name := file.Name(); !file.Type().IsRegular() || filepath.Ext(name) == logSuffix || name == "LOCK" || name == reserve.Name {
 				continue
 			}
 			content, readErr := os.ReadFile(filepath.Join(dir, file.Name()))
@@ -283,7 +284,7 @@ func copyFiles(t testing.TB, to, from string) {
 		t.Fatal(err)
 	}
 	for _, file := range list {
-		if file.Type().IsRegular() && file.Name() != reserveName && !strings.HasSuffix(file.Name(), "-REWRITE") { // these are renamed at any moment
+		if file.Type().IsRegular() && file.Name() != reserve.Name && !strings.HasSuffix(file.Name(), "-REWRITE") { // these are renamed at any moment
 			copyFile(t, filepath.Join(to, file.Name()), filepath.Join(from, file.Name()))
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // takeInodes creates files next to the directory of a store until no inode is left. giveBack deletes these files.
@@ -72,28 +70,4 @@ func TestNoInodes(t *testing.T) {
 		t.Errorf("Check: got %.3000q, want no damage", damages)
 	}
 	l.wantCounted(t, openAlone(t, dir, o))
-}
-
-// TestNoMappings: mapWith waits until a file can be mapped. While a store is being opened, mapWith returns the error. A
-// failure means that the process dies, or that each attempt leaves a file behind.
-func TestNoMappings(t *testing.T) {
-	var logged logLines
-	r := &reserve{log: logged.logger()}
-	calls := 0
-	atThird := func() (uintptr, error) {
-		if calls++; calls%3 != 0 {
-			return 0, unix.ENOMEM
-		}
-		return 7, nil
-	}
-	if at, err := r.mapWith(atThird); at != 7 || err != nil || calls != 3 {
-		t.Errorf("got %d, %v after %d calls, want the mapping of the third", at, err, calls)
-	}
-	if logged.lines("level=ERROR") != 1 || logged.lines("level=WARN") != 1 {
-		t.Errorf("logged:\n%s\nwant one line for each change", logged.text.String())
-	}
-	r.opening.Store(true)
-	if _, err := r.mapWith(atThird); !errors.Is(err, unix.ENOMEM) {
-		t.Errorf("while the store is opened: got error %v, want %v", err, unix.ENOMEM)
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
 // starved has a step function that takes a resource from the store before each commit, and gives it back after the
@@ -61,11 +62,11 @@ func TestMemtableOnFullDisk(t *testing.T) {
 	var s *Store
 	var empty func()
 	h := &starved{take: func() {
-		s.reserve.give(s.reserve.heldBytes())
+		s.reserve.Give(s.reserve.Held())
 		empty = fillDisk(t, dir)
 	}, give: func() {
 		empty()
-		s.reserve.watch()
+		s.reserve.Watch()
 	}}
 	s = openAlone(t, dir, Options{Logger: quiet.Logger, failpoint: h.step})
 	known(t, s, "key")
@@ -74,8 +75,8 @@ func TestMemtableOnFullDisk(t *testing.T) {
 		t.Errorf("AccountByName on a full disk: %v", err)
 	}
 	wantUsed(t, s, ofKey("key"), 0)
-	if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !errors.Is(err, errFull) {
-		t.Errorf("Consume on a full disk: got error %v, want %v", err, errFull)
+	if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !errors.Is(err, reserve.ErrFull) {
+		t.Errorf("Consume on a full disk: got error %v, want %v", err, reserve.ErrFull)
 	}
 	h.on.Store(false)
 	h.give()
@@ -118,7 +119,7 @@ func TestPreparedFile(t *testing.T) {
 	s := openAlone(t, dir, quiet)
 	const size = 8 << 20
 	file, err := os.Create(filepath.Join(dir, "prepared"))
-	if err := firstOf(err, s.reserve.prepareMemtable(file, size)); err != nil {
+	if err := firstOf(err, s.reserve.PrepareMemtable(file, size)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -64,7 +65,7 @@ func openOnce(dir string, o Options) (*Store, error) {
 	if err := removeEmpty(dir); err != nil {
 		return nil, err
 	}
-	r, err := openReserve(dir, o.MinFree, o.Logger)
+	r, err := reserve.Open(dir, o.MinFree, o.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -90,25 +91,25 @@ func inspect(dir string, o Options) (*table.Files, error) {
 var errUnclosed = errors.New("an earlier store of this process could not be closed: start the process again")
 
 // openWithReserve opens the store in a directory whose reserve is open.
-func openWithReserve(r *reserve, files *table.Files, dir string, o Options) (*Store, error) {
-	endMappings, err := r.serveMappings()
+func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Options) (*Store, error) {
+	endMappings, err := r.ServeMappings()
 	if err != nil {
-		r.close()
+		r.Close()
 		return nil, err
 	}
-	r.opening.Store(true)
-	r.makeRoom()
-	if claims {
-		files.Prepare = r.prepareMemtable
+	r.Opening.Store(true)
+	r.MakeRoom()
+	if table.Claims {
+		files.Prepare = r.PrepareMemtable
 	}
 	db, err := files.Open()
-	r.opening.Store(false)
+	r.Opening.Store(false)
 	if err != nil {
 		endMappings()
-		r.close()
+		r.Close()
 		return nil, err
 	}
-	r.extendManifest()
+	r.ExtendManifest()
 	s := &Store{
 		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
 		flushBytes: cmp.Or(o.flushBytes, flushBytes),
@@ -130,7 +131,7 @@ func openWithReserve(r *reserve, files *table.Files, dir string, o Options) (*St
 	return s, nil
 }
 
-// recoverWithRoom calls recover. After maxWaits waits for room on the disk it returns errFull, because no
+// recoverWithRoom calls recover. After reserve.MaxWaits waits for room on the disk it returns reserve.ErrFull, because no
 // history is removed before the store is open. recover may still run then.
 func (s *Store) recoverWithRoom(o Options) error {
 	s.life.RLock()
@@ -139,16 +140,16 @@ func (s *Store) recoverWithRoom(o Options) error {
 		defer s.life.RUnlock()
 		done <- s.recover(o)
 	}()
-	tick := time.NewTicker(waitForRoom)
+	tick := time.NewTicker(reserve.WaitForRoom)
 	defer tick.Stop()
 	for {
 		select {
 		case err := <-done:
 			return err
 		case <-tick.C:
-			if s.reserve.waits.Load() >= maxWaits {
+			if s.reserve.Waits.Load() >= reserve.MaxWaits {
 				free, _ := s.freeSpace()
-				return &fullError{free: free, why: "too little to replay the event log"}
+				return &reserve.FullError{Free: free, Why: "too little to replay the event log"}
 			}
 		}
 	}
@@ -159,7 +160,7 @@ func (s *Store) recoverWithRoom(o Options) error {
 func (s *Store) abort(err error) {
 	s.failed.CompareAndSwap(nil, &err) // ends recover
 	wait := closeMost
-	if errors.Is(err, errFull) {
+	if errors.Is(err, reserve.ErrFull) {
 		wait = time.Second
 	}
 	_ = s.closeWithin(wait, func() error {
@@ -170,7 +171,7 @@ func (s *Store) abort(err error) {
 		}
 		_ = s.db.Close()
 		s.endMappings()
-		s.reserve.close()
+		s.reserve.Close()
 		return nil
 	})
 }
@@ -182,13 +183,13 @@ const (
 )
 
 func tableOptions(dir string, log *slog.Logger) table.Options {
-	_, size, err := diskSpace(dir)
+	_, size, err := reserve.Space(dir)
 	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller)}
 	if err == nil && size < smallDisk {
 		o.Memtable = smallMemtable
 	}
-	if claims {
-		o.Claim = func() (func(), error) { return claim(dir) }
+	if table.Claims {
+		o.Claim = func() (func(), error) { return table.Claim(dir) }
 	}
 	return o
 }
@@ -296,7 +297,7 @@ const firstPosition = 1
 
 // openEvents opens the event log and replays it from the checkpoint on: see replayFrom.
 func (s *Store) openEvents(o Options) (*replay, error) {
-	help := s.reserve.give
+	help := s.reserve.Give
 	if o.fs == nil {
 		o.fs = eventlog.OS
 	} else {

@@ -103,7 +103,7 @@ func setRecord(t *testing.T, dir string, p path, value []byte) {
 // TestEmptyLogs: logs without a byte, which a process leaves that is killed at the wrong
 // moment, do not keep the store from being opened, and nothing is lost.
 func TestEmptyLogs(t *testing.T) {
-	if !claims {
+	if !table.Claims {
 		t.Logf("on %s such logs are left alone", runtime.GOOS)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
 // outage is a store whose power is cut again and again. The event log is on a disk that loses bytes that were not
@@ -125,7 +126,7 @@ func (o *outage) listing() map[string]string {
 		o.t.Error(err)
 	}
 	for _, file := range list {
-		if file.Type().IsRegular() && file.Name() != "LOCK" && file.Name() != reserveName {
+		if file.Type().IsRegular() && file.Name() != "LOCK" && file.Name() != reserve.Name {
 			files[file.Name()] = ""
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -72,7 +73,7 @@ func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 
 // claimed calls fn while the store is locked. Badger takes the lock itself.
 func (r *rebuild) claimed(fn func() error) error {
-	release, err := claim(r.dir)
+	release, err := table.Claim(r.dir)
 	if err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (r *rebuild) checkRoom() error {
 	if err != nil {
 		return err
 	}
-	r.short, err = roomFor(r.dir, size)
+	r.short, err = reserve.RoomFor(r.dir, size)
 	return err
 }
 
@@ -242,7 +243,7 @@ func (r *rebuild) lines() (lines []string) {
 // create writes the database into which the event log is replayed, to its own directory: the copy, or an empty one.
 func (r *rebuild) create() error {
 	if r.short {
-		if err := os.Remove(filepath.Join(r.dir, reserveName)); err != nil { // the replay makes it again
+		if err := os.Remove(filepath.Join(r.dir, reserve.Name)); err != nil { // the replay makes it again
 			return err
 		}
 	}

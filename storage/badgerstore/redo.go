@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -415,7 +416,7 @@ var errBadger = errors.New("the database cannot be written")
 // badgerError makes the store fail after an error of Badger. It does not after a temporary error of the event log, or
 // when the file of the next memtable lacks room or a descriptor.
 func (s *Store) badgerError(err error) error {
-	if errors.Is(err, table.ErrUnprepared) && (noRoom(err) || noDescriptors(err)) {
+	if errors.Is(err, table.ErrUnprepared) && (reserve.NoRoom(err) || noDescriptors(err)) {
 		err = fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
 	}
 	if err == nil || errors.Is(err, eventlog.ErrTemporary) {

@@ -13,6 +13,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -36,7 +37,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	if err != nil {
 		return nil, err
 	}
-	release, err := claim(dir)
+	release, err := table.Claim(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 
 // inspectTables verifies the database in the directory of a store.
 func inspectTables(dir string) (*table.Files, error) {
-	release, err := claim(dir)
+	release, err := table.Claim(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -117,9 +118,9 @@ func (p *repair) close() {
 
 // apply repairs the event log, and returns the names of the files that it has set aside.
 func (p *repair) apply() (names []string, err error) {
-	short, err := roomFor(p.dir, 0)
+	short, err := reserve.RoomFor(p.dir, 0)
 	if err == nil && short {
-		err = os.Remove(filepath.Join(p.dir, reserveName)) // the next start makes it again
+		err = os.Remove(filepath.Join(p.dir, reserve.Name)) // the next start makes it again
 	}
 	next := int64(0)
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
 // maxPendingEvents is the number of events of one counter after which replay loads the counter into memory.
@@ -146,12 +147,12 @@ func (r *replay) write(w *writes, position int64, applied bool) error {
 	}
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
-	for err = r.s.write(w, dropped, position); noRoom(err) && r.s.stopped() == nil; {
-		r.s.reserve.wait() // Badger may make room by writing a table
+	for err = r.s.write(w, dropped, position); reserve.NoRoom(err) && r.s.stopped() == nil; {
+		r.s.reserve.Wait() // Badger may make room by writing a table
 		err = r.s.write(w, dropped, position)
 	}
 	if err == nil {
-		r.s.reserve.waits.Store(0)
+		r.s.reserve.Waits.Store(0)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
@@ -53,7 +54,7 @@ func defaultMaxHistory(size uint64, err error) int64 {
 // means half of the disk. Segments beyond the bound are removed after the next checkpoint.
 func (s *Store) SetMaxHistory(bytes int64) {
 	if bytes <= 0 {
-		_, size, err := diskSpace(s.dir)
+		_, size, err := reserve.Space(s.dir)
 		bytes = defaultMaxHistory(size, err)
 	}
 	s.retention.most.Store(bytes)
@@ -103,7 +104,7 @@ func (s *Store) trim(now time.Time) error {
 // than that is free on the disk, and returns how many bytes are free afterwards. What is set aside
 // counts as free.
 func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, error) {
-	wanted := uint64(s.reserve.minFree() + s.reserve.slack())
+	wanted := uint64(s.reserve.MinFree() + s.reserve.Slack())
 	n, err := free()
 	if err != nil || n >= wanted {
 		return n, err

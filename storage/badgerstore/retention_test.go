@@ -133,7 +133,7 @@ func TestFullDiskTakesHistory(t *testing.T) {
 	known(t, s, "key")
 	hit(t, s, "key", 1000)
 	flushCheckpoint(t, s)
-	wanted := uint64(s.reserve.minFree() + s.reserve.slack())
+	wanted := uint64(s.reserve.MinFree() + s.reserve.Slack())
 	disk := int64(wanted) + s.historyBytes() - 10_000 // of which 10,000 bytes too many are used
 	free := func() (uint64, error) { return uint64(disk - s.historyBytes()), nil }
 	makeSpace := func() {

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
 // mounts says to a process of the test that it may mount file systems.
@@ -216,8 +217,8 @@ func filledFast(t *testing.T, size int) {
 		if err != nil {
 			t.Errorf("a key was not disabled on a full disk: %v", err)
 		}
-		if err := s.Health(t.Context()); !errors.Is(err, errFull) || core.ErrorCode(err) != core.CodeUnavailable {
-			t.Errorf("Health: got error %v, want %v", err, errFull)
+		if err := s.Health(t.Context()); !errors.Is(err, reserve.ErrFull) || core.ErrorCode(err) != core.CodeUnavailable {
+			t.Errorf("Health: got error %v, want %v", err, reserve.ErrFull)
 		}
 		empty()
 		waitUntil(t, "there is room", func() bool { return logged.lines(hasRoom) == round })
@@ -316,22 +317,22 @@ func TestStartOnFullDisk(t *testing.T) {
 	abandon(t, s)
 	empty := fillDisk(t, dir)
 	s = mustOpen(t, dir, o)
-	if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !errors.Is(err, errFull) {
-		t.Errorf("Consume: got error %v, want %v", err, errFull)
+	if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); !errors.Is(err, reserve.ErrFull) {
+		t.Errorf("Consume: got error %v, want %v", err, reserve.ErrFull)
 	}
 	wantUsed(t, s, ofKey("key"), 1)
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if err := os.Remove(filepath.Join(dir, reserveName)); err != nil {
+	if err := os.Remove(filepath.Join(dir, reserve.Name)); err != nil {
 		t.Fatal(err)
 	}
 	empty()
 	empty = fillDisk(t, dir)
 	_, err := Open(dir, o)
 	wantOneLine(t, err, dir)
-	if !errors.Is(err, errFull) {
-		t.Errorf("Open without a reserve: got error %v, want %v", err, errFull)
+	if !errors.Is(err, reserve.ErrFull) {
+		t.Errorf("Open without a reserve: got error %v, want %v", err, reserve.ErrFull)
 	}
 	empty()
 	s = openIn(t, dir, o)
@@ -370,13 +371,13 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	copyEventLog(t, full, dir)
 	abandon(t, s)
 	dir = full
-	if err := os.RemoveAll(filepath.Join(dir, reserveName)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, reserve.Name)); err != nil {
 		t.Fatal(err)
 	}
 	empty := fillDisk(t, dir)
 	others := filepath.Join(filepath.Dir(dir), "others")
 	info, err := os.Stat(others)
-	if err = firstOf(err, os.Truncate(others, info.Size()-openingNeeds-1<<20)); err != nil {
+	if err = firstOf(err, os.Truncate(others, info.Size()-reserve.OpeningNeeds-1<<20)); err != nil {
 		t.Fatal(err)
 	}
 	opened := make(chan error, 1)
@@ -387,8 +388,8 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	waitUntil(t, "Open ends", func() bool { return len(opened) > 0 })
 	err = <-opened
 	wantOneLine(t, err, dir)
-	if !errors.Is(err, errFull) || !strings.Contains(err.Error(), "make room") {
-		t.Errorf("Open: got error %v, want %v and advice", err, errFull)
+	if !errors.Is(err, reserve.ErrFull) || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("Open: got error %v, want %v and advice", err, reserve.ErrFull)
 	}
 	empty()
 	waitUntil(t, "the refused store is closed", func() bool {
@@ -476,4 +477,16 @@ func TestReadOnly(t *testing.T) {
 	if logged.lines("\n") != 1 || logged.lines("read-only file system: mend it") != 1 {
 		t.Errorf("logged:\n%.3000s\nwant one line", logged.text.String())
 	}
+}
+
+// allocate allocates the first n bytes of a file.
+func allocate(fd int, n int64) error { return syscall.Fallocate(fd, 0, 0, n) }
+
+// allocated returns how many bytes of a file are allocated, up to its end.
+func allocated(file *os.File) int64 {
+	var s syscall.Stat_t
+	if err := syscall.Fstat(int(file.Fd()), &s); err != nil {
+		return 0
+	}
+	return min(s.Size, s.Blocks*512)
 }

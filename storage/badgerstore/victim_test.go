@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
 // victimOrders says to a process of the test that it is to use a store until it is
@@ -18,7 +19,7 @@ import (
 const victimOrders = "BADGERSTORE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
-	usualMinFree = MinMinFree // 32 MiB: tests copy directories
+	reserve.DefaultSize = MinMinFree // 32 MiB: tests copy directories
 	if o := os.Getenv(victimOrders); o != "" {
 		if err := victim(o); err != nil {
 			fmt.Println("failed", err)

@@ -1,4 +1,4 @@
-package badgerstore
+package reserve
 
 import (
 	"fmt"
@@ -54,13 +54,13 @@ func init() {
 }
 
 // reserveOf returns the reserve of the open store in whose directory a file is, nil if there is none.
-func reserveOf(fd int) *reserve {
+func reserveOf(fd int) *Reserve {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return nil
 	}
 	if r, ok := reserves.Load(filepath.Dir(name)); ok {
-		return r.(*reserve)
+		return r.(*Reserve)
 	}
 	return nil
 }
@@ -68,10 +68,10 @@ func reserveOf(fd int) *reserve {
 // mapWith maps a file. At the limit of mappings of the process, mapWith waits: after an error Badger would end the
 // process for a memtable, or leave the file of a table behind. While the store is being opened, mapWith returns
 // the error instead.
-func (r *reserve) mapWith(mmap func() (uintptr, error)) (uintptr, error) {
+func (r *Reserve) mapWith(mmap func() (uintptr, error)) (uintptr, error) {
 	for {
 		at, err := mmap()
-		wait := err == unix.ENOMEM && !r.opening.Load()
+		wait := err == unix.ENOMEM && !r.Opening.Load()
 		switch {
 		case r.unmapped.Swap(wait) == wait:
 		case wait:
@@ -82,12 +82,12 @@ func (r *reserve) mapWith(mmap func() (uintptr, error)) (uintptr, error) {
 		if !wait {
 			return at, err
 		}
-		time.Sleep(waitForRoom)
+		time.Sleep(WaitForRoom)
 	}
 }
 
-// serveMappings makes each file in the directory be allocated when Badger maps it, until end is called.
-func (r *reserve) serveMappings() (end func(), err error) {
+// ServeMappings makes each file in the directory be allocated when Badger maps it, until end is called.
+func (r *Reserve) ServeMappings() (end func(), err error) {
 	dir, err := filepath.Abs(r.dir)
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
@@ -99,9 +99,9 @@ func (r *reserve) serveMappings() (end func(), err error) {
 	return func() { reserves.CompareAndDelete(dir, r) }, nil
 }
 
-// extendManifest keeps room allocated behind the end of the MANIFEST: a part of a change that Badger
+// ExtendManifest keeps room allocated behind the end of the MANIFEST: a part of a change that Badger
 // writes there on a full disk would make it drop all later changes when it is opened.
-func (r *reserve) extendManifest() {
+func (r *Reserve) ExtendManifest() {
 	path := filepath.Join(r.dir, badger.ManifestFilename)
 	var s syscall.Stat_t
 	if syscall.Stat(path, &s) != nil || s.Blocks*512 >= s.Size+manifestAhead/2 {

@@ -1,38 +1,13 @@
-package badgerstore
+package reserve
 
-import (
-	"errors"
-	"os"
-	"syscall"
-)
-
-// claims says whether claim does anything.
-const claims = true
+import "syscall"
 
 // readOnly is the flag ST_RDONLY of statfs(2).
 const readOnly = 1
 
-// claim takes the lock on a directory that badger takes too, until release is
-// called. It returns ErrInUse when someone else has it.
-func claim(dir string) (release func(), err error) {
-	file, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil {
-		return func() { _ = file.Close() }, nil
-	}
-	_ = file.Close()
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, ErrInUse
-	}
-	return nil, err
-}
-
-// diskSpace returns how many bytes may still be written to the file system of a
+// Space returns how many bytes may still be written to the file system of a
 // directory, and how large that is. One that is read-only is syscall.EROFS.
-func diskSpace(dir string) (free, size uint64, err error) {
+func Space(dir string) (free, size uint64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, 0, err
