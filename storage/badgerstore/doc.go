@@ -30,13 +30,12 @@
 //
 // # Where to look
 //
-//	consume.go      Consume, in five steps
+//	consume.go      Consume, in five steps; request ids
 //	counter.go      the state of a counter, and its record
 //	event.go        an event, and its record in the event log
 //	cache.go        counters in memory
 //	load.go         reading a counter from its page and its events
-//	checkpoint.go   writing changed counters to their pages: page.go, days.go
-//	requestid.go    the first answer of a request id
+//	checkpoint.go   writing changed counters to their pages: layout.go, days.go
 //	history.go      the history of a counter, which is the event log
 //	usage.go        sums over counters
 //	tx.go, redo.go  transactions: account.go, user.go, plan.go, key.go

@@ -26,4 +26,3 @@ func Claim(dir string) (release func(), err error) {
 	}
 	return nil, err
 }
-
