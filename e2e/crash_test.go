@@ -48,7 +48,7 @@ func TestCrash(t *testing.T) {
 	s.start()
 	load.check("graceful stop", true)
 	t.Logf("%d validations were asked and %d answered as allowed, %d users and keys were made",
-		load.asked.Load(), load.allowed.Load(), len(load.made))
+		load.asked.Load(), load.allowed.Load(), len(load.created))
 }
 
 // crashLoad is a load of validations, requests through the gateway, and creations.
@@ -57,20 +57,20 @@ type crashLoad struct {
 	keys           []*crashKey
 	asked, allowed atomic.Int64
 
-	mu   sync.Mutex
-	made []string // paths of what was answered as created
+	mu      sync.Mutex
+	created []string // paths of resources whose creation was answered
 
 	stopped  atomic.Bool
 	answered atomic.Int64 // since begin
 	wg       sync.WaitGroup
 }
 
-// crashKey is a key and what happened to it.
+// crashKey is a key with the requests on it.
 type crashKey struct {
 	id, secret     string
 	quota          int64
 	asked, allowed atomic.Int64
-	settled        int64 // what it had used before the graceful stop
+	settled        int64 // its usage before the graceful stop
 }
 
 func (l *crashLoad) add(quota int64) *crashKey {
@@ -178,7 +178,7 @@ func (l *crashLoad) create(n int) {
 func (l *crashLoad) remember(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.made = append(l.made, path)
+	l.created = append(l.created, path)
 	l.answered.Add(1)
 }
 
@@ -189,7 +189,7 @@ func (l *crashLoad) settle() {
 	}
 }
 
-// check holds what is there against what was answered and asked.
+// check compares keys, usage and history with the answers and the requests.
 func (l *crashLoad) check(after string, settled bool) {
 	l.s.t.Helper()
 	for i, k := range l.keys {
@@ -206,7 +206,7 @@ func (l *crashLoad) check(after string, settled bool) {
 			l.s.t.Errorf("%s, key %d: %d used, want %d as before", after, i, used, k.settled)
 		}
 	}
-	for _, path := range l.made {
+	for _, path := range l.created {
 		if status, b, err := l.s.call(http.MethodGet, path, nil); err != nil || status != 200 {
 			l.s.t.Errorf("%s: %s was answered as created: got %d %s (%v)", after, path, status, b, err)
 		}

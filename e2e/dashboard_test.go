@@ -93,8 +93,8 @@ func (p *person) open(page string) {
 	p.do("opening "+page, chromedp.Navigate(p.api+"/dashboard/"+page), chromedp.WaitVisible(chromedp.CSS("#main")))
 }
 
-// fill types into the fields of the form of a page, and sends it. The values are in pairs
-// after the names; that of a radio button or of a select is what is chosen.
+// fill types into the fields of the form of a page, and sends the form. values are names of fields, each followed by its
+// value. The value of a radio button or of a select is the option.
 func (p *person) fill(page string, values ...string) {
 	p.t.Helper()
 	p.open(page)
@@ -275,7 +275,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 
-	// The history comes by itself; chart and usage with the page.
+	// The history updates itself; the chart and the usage need a reload.
 	p.sees("/orders/3", "/orders/4", "denied")
 	p.open(page)
 	p.sees("3 of 3")

@@ -1,4 +1,3 @@
-// Package e2e tests the binary from outside, as its users meet it: its commands,
-// what they print and how they end, what it keeps when it is killed, and what it
-// must never write down. It holds nothing but tests.
+// Package e2e tests the built binary: the output and the exit codes of its commands, the data after a kill, hostile load,
+// and that no secret is in a file or log. It has only tests.
 package e2e

@@ -13,7 +13,7 @@ var (
 	root   string // the path of the module
 )
 
-// buildTags are those that the binary is always built with.
+// buildTags are the build tags of the binary.
 const buildTags = "nobadger,nomysql,nopgx"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }

@@ -156,7 +156,7 @@ func TestRedisAway(t *testing.T) {
 		if used, _ := deny.used(key); used <= before {
 			t.Errorf("%s: got the usage %d, want more than %d", fault.name, used, before)
 		}
-		for _, s := range []*site{deny, allow} { // each finds out by itself
+		for _, s := range []*site{deny, allow} { // each node notices the fault
 			log := s.serverLog()
 			for deadline := time.Now().Add(patience); !strings.Contains(log, "redis is back") && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 				log = s.serverLog()

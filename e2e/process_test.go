@@ -97,8 +97,8 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// freePort returns a port that nobody listens on, below those that the system gives to
-// connections: another process must not get it by accident before it is used.
+// freePort returns an unused port below the ephemeral ports of the system, so that no other process gets the port before
+// the test uses it.
 func freePort() (string, error) {
 	for range 100 {
 		port := strconv.Itoa(10_000 + rand.IntN(22_000))

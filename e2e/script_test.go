@@ -13,22 +13,22 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The commands do what their help says: the scripts in testdata are what a user types.
+// The scripts in testdata run commands as a user does, and check the output.
 //
-// Beside the commands of testscript a script has:
+// A script can use these commands, in addition to those of testscript:
 //
 //	ports NAME...              set variables to free ports
 //	occupy NAME                listen on a free port until the script ends
-//	start NAME TEXT ARGS...    run the binary until it says TEXT, and leave it running;
-//	                           what it prints is in NAME.out and NAME.err
-//	end NAME SIGNAL CODE       end it with INT, TERM or KILL, and hold its exit code: -1
-//	                           when it was killed
-//	try NAME RESULT            run the lines of NAME.out that begin with curl; what they
-//	                           print is in RESULT
+//	start NAME TEXT ARGS...    run the binary until it prints TEXT, and leave it running;
+//	                           its output is in NAME.out and NAME.err
+//	end NAME SIGNAL CODE       end it with INT, TERM or KILL, and check the exit code: -1
+//	                           after KILL
+//	try NAME RESULT            run the lines of NAME.out that begin with curl; their
+//	                           output is in RESULT
 //	example FILE               copy Caddyfile.example, with the ports of the variables
 //	                           GATEWAY, API, UPSTREAM and ADMIN
 //	expand FILE                replace the variables in a file
-//	linecount FILE N           hold the number of lines
+//	linecount FILE N           check the number of lines
 func TestScripts(t *testing.T) { runScripts(t, binary, "testdata/*.txtar") }
 
 // runScripts runs scripts with a binary that is called limitkeeper.

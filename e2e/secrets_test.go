@@ -33,7 +33,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	})
 }
 
-// signInWithSecrets signs in to the dashboard, sets a password, and adds what it used.
+// signInWithSecrets signs in to the dashboard, sets a password, and adds the session and the password to secrets.
 func (s *site) signInWithSecrets(secrets map[string]string) {
 	s.t.Helper()
 	ask := func(method, target string, form url.Values, cookie string) *http.Response {

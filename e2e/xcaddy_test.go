@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// caddyVersion is the Caddy that the documentation tells to build with: that of
-// go.mod.
+// caddyVersion is the version of Caddy in the documents and in go.mod.
 const caddyVersion = "v2.11.9"
 
-// A Caddy that the real xcaddy builds with this checkout serves Caddyfile.example.
+// A Caddy that xcaddy builds from this checkout serves Caddyfile.example.
 func TestXcaddy(t *testing.T) {
 	dir := t.TempDir()
 	goTool(t, "-C", filepath.Join(root, "tools"), "build", "-trimpath", "-o", filepath.Join(dir, "xcaddy"), "github.com/caddyserver/xcaddy/cmd/xcaddy")
@@ -27,7 +26,7 @@ func TestXcaddy(t *testing.T) {
 	runScripts(t, built, "testdata/example.txtar")
 }
 
-// The version that the tests build with is the one that go.mod and the documents name.
+// go.mod and the documents name the version of Caddy that the tests build.
 func TestCaddyVersion(t *testing.T) {
 	for _, file := range []string{"go.mod", "docs/caddyfile.md"} {
 		text, err := os.ReadFile(filepath.Join(root, file))
@@ -40,8 +39,8 @@ func TestCaddyVersion(t *testing.T) {
 	}
 }
 
-// unpublished returns a module proxy that knows this module and no version of it, so
-// that what is built is the checkout, published or not.
+// unpublished returns a module proxy that has no version of this module. xcaddy then builds the checkout, also when the
+// module is published.
 func unpublished(t *testing.T) string {
 	dir := t.TempDir()
 	versions := filepath.Join(dir, "github.com", "limitkeeper", "limitkeeper", "@v")
@@ -54,7 +53,7 @@ func unpublished(t *testing.T) string {
 	return "file://" + filepath.ToSlash(dir)
 }
 
-// goTool runs the go command and returns what it prints.
+// goTool runs the go command and returns its output.
 func goTool(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("go", args...)
