@@ -16,13 +16,13 @@ func (l *Log) joinLocked() Ticket {
 	switch {
 	case !l.leading:
 		l.leading, b.led = true, true
-		return Ticket{l, b, leadNow}
+		return Ticket{l, b, leadNow, l.crowded}
 	case !b.led:
 		b.led, b.turn = true, make(chan struct{})
-		return Ticket{l, b, leadLater}
+		return Ticket{l, b, leadLater, false}
 	}
 	b.followLocked()
-	return Ticket{l, b, follow}
+	return Ticket{l, b, follow, false}
 }
 
 func (b *block) followLocked() {
@@ -46,8 +46,12 @@ func (t Ticket) Wait() error {
 		if few {
 			runtime.Gosched()
 		}
-	case leadNow: // so far the only one
-		runtime.Gosched()
+	case leadNow: // so far the only waiter
+		// A yield lets runnable goroutines join the block. With one caller it wakes an idle processor in vain: a decision
+		// took 5.9 µs with the yield and takes 2.3 µs without (BenchmarkDecide, process, callers=1).
+		if t.crowded {
+			runtime.Gosched()
+		}
 	}
 	t.l.commit()
 	return t.b.err
@@ -75,7 +79,7 @@ func (l *Log) take() *block {
 		b.bytes = append(b.bytes, marker)
 		end += int64(len(b.bytes))
 	}
-	l.writing, l.open, l.free = b, newBlock(end, l.free), nil
+	l.writing, l.open, l.free, l.crowded = b, newBlock(end, l.free), nil, b.waits > 1
 	return b
 }
 
@@ -210,7 +214,7 @@ func (l *Log) Flush() error {
 		l.mu.Unlock()
 		return nil
 	default:
-		t = Ticket{l, l.writing, follow}
+		t = Ticket{l, l.writing, follow, false}
 		t.b.followLocked()
 	}
 	l.mu.Unlock()

@@ -69,6 +69,7 @@ type Log struct {
 	open     *block     // takes records
 	writing  *block     // nil when no block is being written
 	leading  bool       // a leader is at work, or about to be
+	crowded  bool       // more than one caller waited for the last block: the next leader yields, see [Ticket.Wait]
 	free     []byte     // a buffer to use again
 	failed   error      // final
 	refusing error      // temporary: cleared when the backlog was written
@@ -129,6 +130,8 @@ type Ticket struct {
 	l    *Log
 	b    *block
 	role role
+
+	crowded bool // of a leader: others are likely to join
 }
 
 // Append adds a record for which nobody waits. encode appends the payload of the record at a
