@@ -12,7 +12,7 @@ import (
 
 // CreateAccount implements [core.Store].
 func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerKey) error {
-	return s.register(func(r snapshot, w *writes) error {
+	return s.updateRegistry(func(r snapshot, w *writes) error {
 		if taken, err := anyOf(r, accountNamePath(a.Name), accountIDPath(a.ID)); err != nil || taken {
 			return firstOf(err, core.ErrAccountExists)
 		}
@@ -84,7 +84,7 @@ func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, 
 
 // CreateOwnerKey implements [core.Store].
 func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
-	return s.register(func(r snapshot, w *writes) error {
+	return s.updateRegistry(func(r snapshot, w *writes) error {
 		if _, err := r.accountNumber(k.AccountID); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
 
 // putOwnerKey stores a new owner's key.
 func (s *Store) putOwnerKey(r snapshot, w *writes, account string, k *core.OwnerKey) error {
-	if err := s.roomy(); err != nil {
+	if err := s.requireSpace(); err != nil {
 		return err
 	}
 	if taken, err := anyOf(r, ownerDigestPath(k.Digest)); err != nil || taken {
@@ -150,7 +150,7 @@ func (s *Store) OwnerKeys(_ context.Context, account string, p core.Page) (list 
 // UpdateOwnerKey implements [core.Store].
 func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
 	var refused error // by fn: it is returned as it is
-	err = s.register(func(r snapshot, w *writes) error {
+	err = s.updateRegistry(func(r snapshot, w *writes) error {
 		n, err := r.number(ownerKeyIDPath(account, id))
 		if err != nil || n == 0 {
 			return firstOf(err, core.ErrOwnerKeyNotFound)
@@ -173,16 +173,16 @@ func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*c
 	return k, nil
 }
 
-// register runs fn on a snapshot and stores what it writes. Accounts and owner's
+// updateRegistry runs fn on a snapshot and stores what it writes. Accounts and owner's
 // keys are changed by one caller at a time: names and digests are unique over all
 // accounts.
-func (s *Store) register(fn func(snapshot, *writes) error) error {
+func (s *Store) updateRegistry(fn func(snapshot, *writes) error) error {
 	if err := s.enterToChange(); err != nil {
 		return err
 	}
 	defer s.leave()
-	s.registering.Lock()
-	defer s.registering.Unlock()
+	s.registryMu.Lock()
+	defer s.registryMu.Unlock()
 	return s.readEntered("", func(r snapshot) error {
 		w := newWrites()
 		if err := fn(r, w); err != nil {
@@ -248,7 +248,7 @@ func (r snapshot) access(account string) (*core.Access, error) {
 // UpdateAccess implements [core.Store].
 func (s *Store) UpdateAccess(_ context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
 	var refused error // by fn: it is returned as it is
-	err = s.register(func(r snapshot, w *writes) error {
+	err = s.updateRegistry(func(r snapshot, w *writes) error {
 		if ac, err = r.access(account); err != nil {
 			return err
 		}

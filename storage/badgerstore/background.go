@@ -70,7 +70,7 @@ func (k *background) checkpoint(s *Store) {
 		began := time.Now()
 		err := s.checkpoint()
 		if err != nil {
-			if !failed && !s.saidOf(err) {
+			if !failed && !s.alreadyLogged(err) {
 				s.log.Error("no checkpoint was written; it is tried again", "dir", s.dir, "error", err)
 			}
 			k.pause(checkpointRetry)
@@ -83,8 +83,8 @@ func (k *background) checkpoint(s *Store) {
 	}
 }
 
-// saidOf reports whether the log has a line about the state that an error comes from.
-func (s *Store) saidOf(err error) bool {
+// alreadyLogged reports whether the log has a line about the state that an error comes from.
+func (s *Store) alreadyLogged(err error) bool {
 	return errors.Is(err, eventlog.ErrTemporary) || errors.Is(err, reserve.ErrFull) || s.failure() != nil
 }
 
@@ -128,8 +128,8 @@ func (s *Store) freeSpace() (uint64, error) {
 	return free + uint64(s.reserve.Held()), err
 }
 
-// roomy returns reserve.ErrFull when the store takes no counts and no new resources.
-func (s *Store) roomy() error {
+// requireSpace returns reserve.ErrFull when the store takes no counts and no new resources.
+func (s *Store) requireSpace() error {
 	if s.reserve.Full() {
 		return fault(reserve.ErrFull)
 	}
@@ -141,11 +141,11 @@ func (s *Store) roomy() error {
 // when the store was closed meanwhile, and the first one 5 minutes after the store is opened. At 16 MiB/s a
 // scrub reads 1.4 TB a day.
 const (
-	firstScrub = 5 * time.Minute
-	scrubEvery = 24 * time.Hour
-	scrubRate  = 16 << 20  // bytes a second
-	scrubTurn  = 1 << 20   // bytes after which it pauses
-	scrubLog   = time.Hour // between two log lines of one scrub
+	firstScrub      = 5 * time.Minute
+	scrubEvery      = 24 * time.Hour
+	scrubRate       = 16 << 20  // bytes a second
+	scrubPauseBytes = 1 << 20   // bytes after which it pauses
+	scrubLogEvery   = time.Hour // between two log lines of one scrub
 )
 
 // isDamage reports whether an error means that a file or an index is damaged.
@@ -156,7 +156,7 @@ func isDamage(err error) bool {
 // failOnDamage makes the store refuse everything when an error says that it is damaged.
 func (s *Store) failOnDamage(err error) error {
 	if isDamage(err) {
-		return s.fail(advised(s.dir, err))
+		return s.fail(withAdvice(s.dir, err))
 	}
 	return err
 }
@@ -168,7 +168,7 @@ func (s *Store) watch() {
 	if n := table.Unreadable(); err == nil && s.unreadable.Swap(n) != n {
 		err = s.db.Verify(func(int) bool { return true })
 	}
-	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !reserve.NoRoom(err) && !s.saidOf(err) {
+	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !reserve.NoRoom(err) && !s.alreadyLogged(err) {
 		s.log.Warn("the compacted tables were not verified", "dir", s.dir, "error", err)
 	}
 }
@@ -176,11 +176,11 @@ func (s *Store) watch() {
 // scrub runs a scrub and then a sweep every day, until the background is stopped.
 func (k *background) scrub(s *Store) {
 	for wait := s.untilScrub(time.Now()); k.pause(wait); wait = scrubEvery {
-		c := scrubbing{s: s, rest: k.pause, began: time.Now(), logged: time.Now()}
+		c := scrubbing{s: s, sleep: k.pause, began: time.Now(), logged: time.Now()}
 		if err := s.failOnDamage(c.run()); err != nil && s.failure() == nil {
 			s.log.Warn("the store was not verified", "dir", s.dir, "error", err)
 		}
-		if err := s.failOnDamage(s.sweep(s.now(), k.pause)); err != nil && s.failure() == nil && !s.saidOf(err) {
+		if err := s.failOnDamage(s.sweep(s.now(), k.pause)); err != nil && s.failure() == nil && !s.alreadyLogged(err) {
 			s.log.Warn("old request ids and days were not removed", "dir", s.dir, "error", err)
 		}
 	}
@@ -198,12 +198,12 @@ func (s *Store) untilScrub(now time.Time) time.Duration {
 
 // scrubbing is one scrub.
 type scrubbing struct {
-	s      *Store
-	rest   func(time.Duration) bool // false to stop
-	began  time.Time
-	logged time.Time
-	bytes  int64 // read so far
-	unpaid int   // of them since the last pause
+	s          *Store
+	sleep      func(time.Duration) bool // false to stop
+	began      time.Time
+	logged     time.Time
+	bytes      int64 // read so far
+	sincePause int   // of them since the last pause
 }
 
 var errStopped = errors.New("the scrub was stopped")
@@ -262,17 +262,17 @@ var errEndOfSegment = errors.New("end of segment")
 // pause counts bytes and waits as long as they may take. It returns false when the scrub is to
 // stop.
 func (c *scrubbing) pause(n int) bool {
-	c.bytes, c.unpaid = c.bytes+int64(n), c.unpaid+n
-	if c.unpaid < scrubTurn {
+	c.bytes, c.sincePause = c.bytes+int64(n), c.sincePause+n
+	if c.sincePause < scrubPauseBytes {
 		return true
 	}
-	d := time.Duration(c.unpaid) * time.Second / scrubRate
-	c.unpaid = 0
-	if time.Since(c.logged) > scrubLog {
+	d := time.Duration(c.sincePause) * time.Second / scrubRate
+	c.sincePause = 0
+	if time.Since(c.logged) > scrubLogEvery {
 		c.logged = time.Now()
 		c.s.log.Info("verifying the store", "dir", c.s.dir, "bytes", c.bytes)
 	}
-	return c.rest(d)
+	return c.sleep(d)
 }
 
 // failpoint is a moment at which a test can end the process or look at the store.

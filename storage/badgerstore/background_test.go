@@ -29,7 +29,7 @@ func TestScrub(t *testing.T) {
 				}
 			}
 			s := openAlone(t, dir, smallSegments)
-			c := scrubbing{s: s, rest: func(time.Duration) bool { return true }, began: time.Now()}
+			c := scrubbing{s: s, sleep: func(time.Duration) bool { return true }, began: time.Now()}
 			if err := c.run(); err != nil || c.bytes < s.historyBytes()/2 || s.Stats().VerifiedAt == 0 {
 				t.Fatalf("scrub: got %d bytes, %v", c.bytes, err)
 			}

@@ -65,19 +65,19 @@ type Store struct {
 	closing atomic.Bool  // Close was called, so waiting methods end
 	closed  bool         // guarded by life
 
-	registering sync.Mutex // held while accounts and owner's keys are changed
-	writers     writers
+	registryMu sync.Mutex // held while accounts and owner's keys are changed
+	writers    writers
 
 	committing sync.Mutex   // held while something is committed
 	underway   underway     // transactions that the event log may have and the database may not
 	flushed    atomic.Int64 // the position up to which everything is in tables of the database
 	flushBytes int64
 	failed     atomic.Pointer[error]
-	stuck      atomic.Pointer[error] // why apply cannot write to the database at the moment
+	applyErr   atomic.Pointer[error] // why apply cannot write to the database at the moment
 	onCommit   func() error          // before each commit; for tests
 
-	spreading sync.RWMutex             // guards spread
-	spread    map[string]chan struct{} // accounts that a transaction is being spread over; closed when it is done
+	applyingMu sync.RWMutex             // guards spread
+	applying   map[string]chan struct{} // accounts that a transaction is being spread over; closed when it is done
 
 	accounts     accountNumbers
 	counters     *counters
@@ -118,7 +118,7 @@ func (s *Store) leave() { s.life.RUnlock() }
 
 // enterToWrite begins a method that writes, unless the store takes no writes.
 func (s *Store) enterToWrite() error {
-	return s.enterIf(func() error { return firstOf(s.failure(), s.roomy()) })
+	return s.enterIf(func() error { return firstOf(s.failure(), s.requireSpace()) })
 }
 
 // enterToChange begins a method that may write without creating anything: that is possible on a full
@@ -145,7 +145,7 @@ func (s *Store) fail(err error) error {
 			what = "the store is damaged and refuses everything"
 		}
 		s.log.Error(what, "dir", s.dir, "error", err)
-		s.checkpointer.pass() // who waits for room is told
+		s.checkpointer.wakeWaiting() // who waits for room is told
 	}
 	return fault(err)
 }
@@ -166,8 +166,8 @@ func (s *Store) stopped() error {
 	return errClosed
 }
 
-// closeMost is the longest time that Close takes. Records that are not in a table of Badger by then are in a log.
-const closeMost = 20 * time.Second
+// maxClose is the longest time that Close takes. Records that are not in a table of Badger by then are in a log.
+const maxClose = 20 * time.Second
 
 // unclosed has the directories of stores that Close could not close in time. Their Badger still runs.
 var unclosed sync.Map
@@ -176,7 +176,7 @@ var unclosed sync.Map
 // error, and new calls are refused. If the store has failed, Close returns why. Close may be called again. It returns
 // within 20 s, also when the file system does not let Badger write. Nothing is lost then, but this process cannot
 // open the store again.
-func (s *Store) Close() error { return s.closeWithin(closeMost, s.close) }
+func (s *Store) Close() error { return s.closeWithin(maxClose, s.close) }
 
 // closeWithin runs a function that closes the store, and waits for it at most for d. After d the function runs on in
 // the background, and this process cannot open the directory before the function ends.
@@ -198,7 +198,7 @@ func (s *Store) closeWithin(d time.Duration, fn func() error) error {
 
 func (s *Store) close() error {
 	s.closing.Store(true)
-	s.checkpointer.pass()
+	s.checkpointer.wakeWaiting()
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {
@@ -304,7 +304,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	return Stats{
 		EventLogBytes: s.historyBytes(),
-		MaxHistory:    s.retention.most.Load(),
+		MaxHistory:    s.retention.maxBytes.Load(),
 		PendingBytes:  s.events.Written() - s.checkpointer.mark.Load(),
 		Checkpoints:   s.checkpointer.checkpoints.Load(),
 		Waits:         s.checkpointer.waits.Load(),
@@ -320,19 +320,19 @@ func (s *Store) Health(context.Context) error {
 		failed = s.failure()
 	}
 	if failed != nil {
-		return unwell("The store has failed, and the log says why", failed)
+		return unavailable("The store has failed, and the log says why", failed)
 	}
-	if err := s.roomy(); err != nil {
-		return unwell("The disk of the store is full", err)
+	if err := s.requireSpace(); err != nil {
+		return unavailable("The disk of the store is full", err)
 	}
 	if err := s.events.Ready(); err != nil {
-		return unwell("The store cannot write at the moment", fault(err))
+		return unavailable("The store cannot write at the moment", fault(err))
 	}
 	return nil
 }
 
-// unwell returns an error with a text for anybody, and its cause.
-func unwell(text string, cause error) error {
+// unavailable returns an error with a text for anybody, and its cause.
+func unavailable(text string, cause error) error {
 	return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: text}, cause)
 }
 

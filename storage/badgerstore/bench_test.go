@@ -165,14 +165,14 @@ func makeDays(b *testing.B, s *Store, of core.DaysFilter) {
 	b.Helper()
 	var all []slots
 	err := s.readEntered(acct, func(r snapshot) (err error) {
-		all, err = r.slotsWith(of)
+		all, err = r.slotsFor(of)
 		return err
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	for _, p := range all {
-		a := archiving{page: p.page}
+		a := archiveUpdate{page: p.page}
 		for slot := range byte(pageSlots) {
 			if p.mask&(1<<slot) == 0 {
 				continue

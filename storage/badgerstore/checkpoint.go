@@ -24,8 +24,8 @@ const (
 	checkpointRequestIDs = 100_000
 
 	// Requests wait while this many bytes of the event log, or this many request ids, are not folded.
-	maxPending = 2 * checkpointBytes
-	maxRepeats = 10 * checkpointRequestIDs
+	maxPending           = 2 * checkpointBytes
+	maxPendingRequestIDs = 10 * checkpointRequestIDs
 
 	batchBytes   = 4 << 20  // records of counters that are encoded before their pages are written
 	pageTxnBytes = 64 << 10 // pages written in one transaction; requests can run between two
@@ -37,37 +37,37 @@ type checkpointer struct {
 	wake    chan struct{} // begins a fold
 
 	mark        atomic.Int64          // everything in the event log before this position is folded
-	most        atomic.Int64          // maxPending, but in tests
-	remembered  atomic.Int64          // request ids since the last fold
+	maxPending  atomic.Int64          // maxPending, but in tests
+	requestIDs  atomic.Int64          // request ids since the last fold
 	failed      atomic.Pointer[error] // the error of the last fold, nil without one
 	checkpoints atomic.Uint64         // checkpoints written
 	waits       atomic.Uint64         // how often a request has waited for a fold
 
-	mu     sync.Mutex    // guards passed
-	passed chan struct{} // closed when the current fold ends
+	mu    sync.Mutex    // guards passed
+	ended chan struct{} // closed when the current fold ends
 }
 
 func newCheckpointer() *checkpointer {
-	f := &checkpointer{wake: make(chan struct{}, 1), passed: make(chan struct{})}
-	f.most.Store(maxPending)
-	return f
+	c := &checkpointer{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	c.maxPending.Store(maxPending)
+	return c
 }
 
-// room waits until the event log may take another event. It returns why it may not.
-func (f *checkpointer) room(s *Store) error {
+// waitForRoom waits until the event log may take another event. It returns why it may not.
+func (c *checkpointer) waitForRoom(s *Store) error {
 	for {
-		pending := s.events.Written() - f.mark.Load()
-		if pending >= checkpointBytes || f.remembered.Load() >= checkpointRequestIDs {
-			f.hurry()
+		pending := s.events.Written() - c.mark.Load()
+		if pending >= checkpointBytes || c.requestIDs.Load() >= checkpointRequestIDs {
+			c.request()
 		}
-		if !f.full(s) {
+		if !c.full(s) {
 			return nil
 		}
-		f.waits.Add(1)
-		f.mu.Lock()
-		passed := f.passed
-		f.mu.Unlock()
-		if !f.full(s) {
+		c.waits.Add(1)
+		c.mu.Lock()
+		passed := c.ended
+		c.mu.Unlock()
+		if !c.full(s) {
 			return nil
 		}
 		err := s.stopped() // if nil, a later pass closes passed
@@ -78,38 +78,38 @@ func (f *checkpointer) room(s *Store) error {
 		if err != nil {
 			return err
 		}
-		if err := f.failed.Load(); err != nil && f.full(s) {
+		if err := c.failed.Load(); err != nil && c.full(s) {
 			return *err
 		}
 	}
 }
 
 // full reports whether so much is not folded that requests wait.
-func (f *checkpointer) full(s *Store) bool {
-	return s.events.Written()-f.mark.Load() >= f.most.Load() || f.remembered.Load() >= maxRepeats
+func (c *checkpointer) full(s *Store) bool {
+	return s.events.Written()-c.mark.Load() >= c.maxPending.Load() || c.requestIDs.Load() >= maxPendingRequestIDs
 }
 
-// hurry begins a fold now.
-func (f *checkpointer) hurry() {
+// request begins a fold now.
+func (c *checkpointer) request() {
 	select {
-	case f.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// pass wakes the callers of room that wait.
-func (f *checkpointer) pass() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	close(f.passed)
-	f.passed = make(chan struct{})
+// wakeWaiting wakes the callers of room that wait.
+func (c *checkpointer) wakeWaiting() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.ended)
+	c.ended = make(chan struct{})
 }
 
 // folding is a batch of counters and request ids that a fold writes.
 type batch struct {
-	counters []batched
-	repeats  []batchedRequestID
-	bytes    []byte // the encoded records of counters
+	counters   []batched
+	requestIDs []batchedRequestID
+	bytes      []byte // the encoded records of counters
 }
 
 // folded is the state of a counter in a batch.
@@ -132,7 +132,7 @@ type batchedRequestID struct {
 func (s *Store) checkpoint() error {
 	s.checkpointer.running.Lock()
 	defer s.checkpointer.running.Unlock()
-	defer s.checkpointer.pass()
+	defer s.checkpointer.wakeWaiting()
 	err := s.checkpointAll()
 	s.checkpointer.failed.Store(nil)
 	if err != nil {
@@ -146,13 +146,13 @@ func (s *Store) checkpointAll() error {
 	if err := s.events.Flush(); err != nil {
 		return err
 	}
-	s.checkpointer.remembered.Store(0)
+	s.checkpointer.requestIDs.Store(0)
 	upTo := s.underway.oldest(s.events.Written())
 	var b batch
 	for i := range s.counters.shards {
 		runtime.Gosched() // requests go first
 		b.take(s, &s.counters.shards[i])
-		if len(b.bytes) >= batchBytes || len(b.repeats) >= maxWrites {
+		if len(b.bytes) >= batchBytes || len(b.requestIDs) >= maxWrites {
 			if err := s.writeBatch(&b); err != nil {
 				return err
 			}
@@ -180,7 +180,7 @@ func (b *batch) take(s *Store, sh *shard) {
 		b.counters = append(b.counters, batched{ref: of, position: h.position})
 	}
 	for of, position := range sh.repeats.positions {
-		b.repeats = append(b.repeats, batchedRequestID{of, position})
+		b.requestIDs = append(b.requestIDs, batchedRequestID{of, position})
 	}
 }
 
@@ -193,7 +193,7 @@ func (b *batch) add(c *counter) {
 
 // writeBatch writes a batch and empties it.
 func (s *Store) writeBatch(b *batch) error {
-	if len(b.counters) == 0 && len(b.repeats) == 0 {
+	if len(b.counters) == 0 && len(b.requestIDs) == 0 {
 		return nil
 	}
 	if err := s.events.Flush(); err != nil { // the records that take has appended
@@ -201,11 +201,11 @@ func (s *Store) writeBatch(b *batch) error {
 	}
 	slices.SortFunc(b.counters, func(x, y batched) int { return x.compare(y.ref) })
 	s.failpoint(failPages)
-	if err := firstOf(s.writePages(b), s.writeRepeats(b.repeats)); err != nil {
+	if err := firstOf(s.writePages(b), s.writeRequestIDs(b.requestIDs)); err != nil {
 		return err
 	}
-	b.finish(s.counters)
-	b.counters, b.repeats, b.bytes = b.counters[:0], b.repeats[:0], b.bytes[:0]
+	b.markWritten(s.counters)
+	b.counters, b.requestIDs, b.bytes = b.counters[:0], b.requestIDs[:0], b.bytes[:0]
 	return nil
 }
 
@@ -216,7 +216,7 @@ func (s *Store) writePages(b *batch) error {
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
 			for size, pages := 0, 0; len(rest) > 0 && size < pageTxnBytes && pages < maxWrites/4; pages++ {
-				n := onOnePage(rest)
+				n := countOnSamePage(rest)
 				written, done, err := s.writePage(txn, rest[:n], b.bytes)
 				if err != nil || !done {
 					return err
@@ -234,11 +234,11 @@ func (s *Store) writePages(b *batch) error {
 	return nil
 }
 
-// paged is a counter, or another value with a slot on a page.
-type paged interface{ page() ref }
+// onPage is a counter, or another value with a slot on a page.
+type onPage interface{ page() ref }
 
-// onOnePage returns how many counters at the start of the list are on the same page.
-func onOnePage[C paged](counters []C) int {
+// countOnSamePage returns how many counters at the start of the list are on the same page.
+func countOnSamePage[C onPage](counters []C) int {
 	first := counters[0].page()
 	for i, c := range counters {
 		if c.page() != first {
@@ -260,11 +260,11 @@ func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (s
 	if err != nil {
 		return 0, false, err
 	}
-	a := archiving{page: counters[0].page()}
+	a := archiveUpdate{page: counters[0].page()}
 	for _, c := range counters {
 		record, days := records[c.from:c.upTo:c.upTo], c.days
 		if len(record) == 0 {
-			if record, days, err = s.caughtUp(pg[c.slot()], c); err != nil {
+			if record, days, err = s.caughtUpRecord(pg[c.slot()], c); err != nil {
 				return 0, false, err
 			}
 		}
@@ -273,7 +273,7 @@ func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (s
 			a.add(c.slot(), days)
 		}
 	}
-	a.forget |= pg.tidy(s.checkpointer.mark.Load())
+	a.clearSlots |= pg.clearDropped(s.checkpointer.mark.Load())
 	if size, done, err = a.write(txn); err != nil || !done {
 		return size, false, err
 	}
@@ -281,9 +281,9 @@ func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (s
 	return size + len(record), true, setPage(txn, counters[0].page(), record, old != nil)
 }
 
-// caughtUp applies the events since a record to a counter that is not in memory. It returns the new record, and
+// caughtUpRecord applies the events since a record to a counter that is not in memory. It returns the new record, and
 // the days to archive.
-func (s *Store) caughtUp(record []byte, c batched) ([]byte, *unarchived, error) {
+func (s *Store) caughtUpRecord(record []byte, c batched) ([]byte, *unarchived, error) {
 	t, err := decodeState(record)
 	if err != nil {
 		return nil, nil, err
@@ -294,9 +294,9 @@ func (s *Store) caughtUp(record []byte, c batched) ([]byte, *unarchived, error) 
 	return t.encode(nil), t.days.unarchived(), nil
 }
 
-// tidy clears the slots of counters that were deleted before a position, and returns these slots. The event log is
+// clearDropped clears the slots of counters that were deleted before a position, and returns these slots. The event log is
 // folded up to that position, so no replay reads an event of these counters.
-func (p *page) tidy(mark int64) (slots uint64) {
+func (p *page) clearDropped(mark int64) (slots uint64) {
 	for slot, record := range p {
 		if isDropped(record) && appliedOf(record) < mark {
 			p[slot] = nil
@@ -306,13 +306,13 @@ func (p *page) tidy(mark int64) (slots uint64) {
 	return slots
 }
 
-// writeRepeats writes the index records of request ids. Each has the position of the event of its request.
-func (s *Store) writeRepeats(list []batchedRequestID) error {
+// writeRequestIDs writes the index records of request ids. Each has the position of the event of its request.
+func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 	for some := range slices.Chunk(list, maxWrites/2) {
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
 			for _, r := range some {
-				if err := txn.Set(repeatPath(r.repeat), encodeNumber(r.position)); err != nil {
+				if err := txn.Set(requestIDPath(r.repeat), encodeNumber(r.position)); err != nil {
 					return err
 				}
 			}
@@ -326,9 +326,9 @@ func (s *Store) writeRepeats(list []batchedRequestID) error {
 	return nil
 }
 
-// finish notes that a batch is written. A counter that has not changed since take is no longer dirty. A counter that
+// markWritten notes that a batch is written. A counter that has not changed since take is no longer dirty. A counter that
 // was evicted and loaded again since then is another object, and stays as it is.
-func (b *batch) finish(all *counters) {
+func (b *batch) markWritten(all *counters) {
 	for _, f := range b.counters {
 		sh := all.shard(f.ref)
 		sh.mu.Lock()
@@ -343,7 +343,7 @@ func (b *batch) finish(all *counters) {
 		}
 		sh.mu.Unlock()
 	}
-	for _, r := range b.repeats {
+	for _, r := range b.requestIDs {
 		sh := all.shard(r.key)
 		sh.mu.Lock()
 		if sh.repeats.positions[r.repeat] == r.position {
@@ -399,7 +399,7 @@ func (s *Store) flush() error {
 	}
 	s.flushed.Store(position)
 	left := s.checkpointer.mark.Load() - s.flushed.Load()
-	if left < s.flushBytes && (left == 0 || !s.retention.wanted.Load()) {
+	if left < s.flushBytes && (left == 0 || !s.retention.flushWanted.Load()) {
 		return nil
 	}
 	s.committing.Lock()

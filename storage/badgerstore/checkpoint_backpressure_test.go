@@ -16,7 +16,7 @@ func TestRoom(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	known(t, s, "key")
 	const limit = 1 << 10
-	s.checkpointer.most.Store(limit)
+	s.checkpointer.maxPending.Store(limit)
 	for s.Stats().PendingBytes < limit {
 		consume(t, s, request("key", 1, 1<<20, noon))
 	}
@@ -50,7 +50,7 @@ func TestRoomAfterAFailure(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	known(t, s, "key")
-	s.checkpointer.most.Store(0)
+	s.checkpointer.maxPending.Store(0)
 	told := make(chan error)
 	go func() {
 		_, err := s.Consume(t.Context(), request("key", 1, 1, noon))

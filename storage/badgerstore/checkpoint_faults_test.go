@@ -103,13 +103,13 @@ func TestFoldFails(t *testing.T) {
 	known(t, s, "key")
 	consume(t, s, request("key", 1, 1<<20, noon))
 	s.commits(func() error { return errMedium })
-	most := s.checkpointer.most.Swap(0)
-	s.checkpointer.hurry()
+	most := s.checkpointer.maxPending.Swap(0)
+	s.checkpointer.request()
 	if _, err := s.Consume(t.Context(), request("key", 1, 10, noon)); !isUnavailable(err) {
 		t.Errorf("Consume: got error %v, want unavailable", err)
 	}
 	s.commits(func() error { return nil })
-	s.checkpointer.most.Store(most)
+	s.checkpointer.maxPending.Store(most)
 	if err := s.checkpoint(); err != nil {
 		t.Fatalf("fold: %v", err)
 	}

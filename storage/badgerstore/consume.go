@@ -70,7 +70,7 @@ func (s *Store) admit() error {
 	if err := s.events.Ready(); err != nil {
 		return err
 	}
-	return s.checkpointer.room(s)
+	return s.checkpointer.waitForRoom(s)
 }
 
 // locate returns the counters of the key and of the user of a request. The key and the user may be deleted: loadBoth
@@ -170,7 +170,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 		d.appended = d.err == nil
 		if c.RequestID != "" && d.appended {
 			keyShard.repeats.addLocked(repeat{of, c.RequestID}, position)
-			s.checkpointer.remembered.Add(1)
+			s.checkpointer.requestIDs.Add(1)
 		}
 	}
 	return d
@@ -262,9 +262,9 @@ func (r *repeats) addLocked(of repeat, position int64) {
 	r.positions[of] = position
 }
 
-// repeatPath returns the path of the record with the position of the event of a request id.
-func repeatPath(of repeat) path {
-	return at(kindRepeat).number(int64(of.key.account)).number(of.key.number).text(of.id)
+// requestIDPath returns the path of the record with the position of the event of a request id.
+func requestIDPath(of repeat) path {
+	return at(kindRequestID).number(int64(of.key.account)).number(of.key.number).text(of.id)
 }
 
 // lookedUp is the result of a look-up of a request id that has no first answer. currentLocked compares it.
@@ -283,7 +283,7 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 	sh.mu.Unlock()
 	if position == 0 {
 		err = s.db.View(func(txn *badger.Txn) error {
-			position, err = snapshot{txn}.number(repeatPath(of))
+			position, err = snapshot{txn}.number(requestIDPath(of))
 			return err
 		})
 	}

@@ -81,13 +81,13 @@ func smallestTerms(n int64) (last, before int64) {
 func (t *counterState) next(at time.Time) link {
 	l := link{number: t.entries + 1}
 	if at.After(t.newest) || t.entries == 0 {
-		return t.linked(l)
+		return t.withPositions(l)
 	}
 	l.late = t.newest.Sub(at)
-	return t.linked(l)
+	return t.withPositions(l)
 }
 
-func (t *counterState) linked(l link) link {
+func (t *counterState) withPositions(l link) link {
 	n := len(t.chain)
 	if n == 0 {
 		return l
@@ -175,7 +175,7 @@ func (t *counterState) encode(b []byte) []byte {
 	if flags&stateMore != 0 {
 		which := t.more()
 		b = binary.AppendUvarint(b, which)
-		for n := range dayMore {
+		for n := range dayNumbersStored {
 			if which&(1<<n) != 0 {
 				window(t.days.now[n])
 			}
@@ -197,7 +197,7 @@ func (t *counterState) encode(b []byte) []byte {
 }
 
 // moreDenied is the bit of the recorded denials. The bits before it are numbers of a day.
-const moreDenied = 1 << dayMore
+const moreDenied = 1 << dayNumbersStored
 
 // more returns, as bits, which optional numbers the record has after the windows.
 func (t *counterState) more() uint64 {
@@ -266,7 +266,7 @@ func decodeState(record []byte) (t counterState, err error) {
 		if which != moreDenied {
 			t.days = new(days)
 		}
-		for n := range dayMore {
+		for n := range dayNumbersStored {
 			if which&(1<<n) != 0 {
 				t.days.now[n] = window()
 			}

@@ -119,7 +119,7 @@ func (a *auditing) redo(payload []byte, position int64) error {
 }
 
 func (a *auditing) writes(w *writes) error {
-	if _, begins := w.of(at(kindSchema)); begins { // the first record of a store
+	if _, begins := w.value(at(kindSchema)); begins { // the first record of a store
 		a.sure[kindKey], a.sure[kindUser] = 0, 0
 	}
 	dropped, err := w.dropped()
@@ -131,7 +131,7 @@ func (a *auditing) writes(w *writes) error {
 		a.made[of] = true
 	}
 	for _, kind := range []uint32{kindKey, kindUser} {
-		last, given := w.of(lastPath(acct, byte(kind)))
+		last, given := w.value(lastPath(acct, byte(kind)))
 		if _, sure := a.sure[kind]; given && !sure {
 			n, lastErr := decodeNumber(last)
 			a.sure[kind], err = n, firstOf(err, lastErr)

@@ -21,20 +21,20 @@ const (
 	dayNumbers
 )
 
-// dayMore is how many numbers of a day are kept beside the tallies of a counter.
-const dayMore = daySharedAllowed
+// dayNumbersStored is how many numbers of a day are kept beside the tallies of a counter.
+const dayNumbersStored = daySharedAllowed
 
-// ownNumber returns which number of a day is what a counter allowed: that of the last day
+// windowNumber returns which number of a day is what a counter allowed: that of the last day
 // is in its tallies.
-func ownNumber(kind uint32) int {
+func windowNumber(kind uint32) int {
 	if kind == kindKey {
 		return dayAllowed
 	}
 	return daySharedAllowed
 }
 
-// numbersOf returns how many numbers a day has.
-func numbersOf(kind uint32) int {
+// dayNumbersOf returns how many numbers a day has.
+func dayNumbersOf(kind uint32) int {
 	if kind == kindKey {
 		return dayDenied + 1
 	}
@@ -44,8 +44,8 @@ func numbersOf(kind uint32) int {
 // days are the numbers by the day of a key or user, as far as they are neither in its
 // tallies nor in the archive.
 type days struct {
-	now  [dayMore]core.WindowUsage // by number: the last day on which it is not 0
-	over *unarchived               // nil when there are none
+	now  [dayNumbersStored]core.WindowUsage // by number: the last day on which it is not 0
+	over *unarchived                        // nil when there are none
 }
 
 // unarchived are days that still have to be written to the archive.
@@ -139,17 +139,17 @@ func (t *counterState) addDay(number int, cost int64, at time.Time) {
 	now := &t.days.now[number]
 	before := *now
 	now.AddDay(cost, at)
-	t.moved(number, before, *now)
+	t.leaveDay(number, before, *now)
 }
 
 // turned notes that the counter has allowed something, or was set. Its tally of the day was
 // that before.
 func (t *counterState) turned(kind uint32, before core.WindowUsage) {
-	t.moved(ownNumber(kind), before, t.Windows[core.Day])
+	t.leaveDay(windowNumber(kind), before, t.Windows[core.Day])
 }
 
-// moved notes the day that a number has left.
-func (t *counterState) moved(number int, from, to core.WindowUsage) {
+// leaveDay notes the day that a number has left.
+func (t *counterState) leaveDay(number int, from, to core.WindowUsage) {
 	if from.Start == to.Start || from == (core.WindowUsage{}) || from.Date() == to.Date() {
 		return
 	}
@@ -183,7 +183,7 @@ func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 	if t.days != nil {
 		copy(now[:], t.days.now[:])
 	}
-	now[ownNumber(kind)] = t.Windows[core.Day]
+	now[windowNumber(kind)] = t.Windows[core.Day]
 	for n, w := range now {
 		if w != (core.WindowUsage{}) {
 			fn(dayNumber{w.Date(), uint8(n), w.Used})
@@ -208,21 +208,21 @@ func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 		if list[len(list)-1].Date-day.Date >= core.DaysKept {
 			continue
 		}
-		for n, used := range numbersOfDay(&day)[:numbersOf(kind)] {
+		for n, used := range numbersIn(&day)[:dayNumbersOf(kind)] {
 			to := core.WindowUsage{Start: day.Date.Start().Unix(), Used: used}
 			switch {
 			case used == 0:
-			case n == ownNumber(kind):
-				t.moved(n, to, core.WindowUsage{})
+			case n == windowNumber(kind):
+				t.leaveDay(n, to, core.WindowUsage{})
 			default:
-				t.moved(n, t.days.now[n], to)
+				t.leaveDay(n, t.days.now[n], to)
 				t.days.now[n] = to
 			}
 		}
 	}
 }
 
-func numbersOfDay(d *core.CounterDay) []int64 {
+func numbersIn(d *core.CounterDay) []int64 {
 	return []int64{dayAllowed: d.Allowed, dayDenied: d.Denied, daySharedDenied: d.Shared.Denied, daySharedAllowed: d.Shared.Allowed}
 }
 
@@ -276,7 +276,7 @@ func (a *archivedDay) decode(record []byte, kind uint32) error {
 		if slot >= pageSlots {
 			return errRecord
 		}
-		for n := range numbersOf(kind) {
+		for n := range dayNumbersOf(kind) {
 			a.slots[slot][n] = int64(r.uvarint())
 		}
 		if r.failed() {
@@ -289,7 +289,7 @@ func (a *archivedDay) decode(record []byte, kind uint32) error {
 // encode returns the record of a day, nil when nothing is in it.
 func (a *archivedDay) encode(kind uint32) (b []byte) {
 	for slot := range a.slots {
-		numbers := a.slots[slot][:numbersOf(kind)]
+		numbers := a.slots[slot][:dayNumbersOf(kind)]
 		if a.slots[slot] != [dayNumbers]int64{} {
 			b = append(b, byte(slot))
 			for _, n := range numbers {
@@ -300,14 +300,14 @@ func (a *archivedDay) encode(kind uint32) (b []byte) {
 	return b
 }
 
-// fewDays are read one by one: beginning to iterate takes as long as that.
-const fewDays = 8
+// maxSingleReads are read one by one: beginning to iterate takes as long as that.
+const maxSingleReads = 8
 
 // eachArchived calls fn with the days of a page from the first to the last, in order. fn
 // does not keep them.
 func (r snapshot) eachArchived(page ref, first, last core.Date, fn func(core.Date, *archivedDay)) error {
 	var a archivedDay
-	if int64(last)-int64(first) < fewDays {
+	if int64(last)-int64(first) < maxSingleReads {
 		for n := range core.Date(int64(last) - int64(first) + 1) {
 			there, err := r.archived(page, first+n, &a)
 			if err != nil {
@@ -349,11 +349,11 @@ func (r snapshot) archived(page ref, date core.Date, a *archivedDay) (there bool
 	return false, err
 }
 
-// archiving is what is to be changed in the archive of a page.
-type archiving struct {
-	page   ref
-	forget uint64 // the slots whose days are removed, before others are put
-	put    []slotDay
+// archiveUpdate is what is to be changed in the archive of a page.
+type archiveUpdate struct {
+	page       ref
+	clearSlots uint64 // the slots whose days are removed, before others are put
+	put        []slotDay
 }
 
 // slotDay is a number of a day of the counter in a slot.
@@ -363,12 +363,12 @@ type slotDay struct {
 }
 
 // add adds the days of a counter.
-func (a *archiving) add(slot byte, days *unarchived) {
+func (a *archiveUpdate) add(slot byte, days *unarchived) {
 	if days == nil {
 		return
 	}
 	if days.archiveStale {
-		a.forget |= 1 << slot
+		a.clearSlots |= 1 << slot
 	}
 	for _, d := range days.list {
 		a.put = append(a.put, slotDay{slot, d})
@@ -381,13 +381,13 @@ const maxArchived = 256 << 10
 
 // write changes the archive, and returns the number of bytes that it has written. done is false when days are left:
 // then the caller commits the transaction, and calls write again in another one.
-func (a *archiving) write(txn *table.Txn) (size int, done bool, err error) {
+func (a *archiveUpdate) write(txn *table.Txn) (size int, done bool, err error) {
 	r := snapshot{txn.Txn}
 	before, after := map[core.Date]archivedDay{}, map[core.Date]*archivedDay{}
-	if a.forget != 0 {
+	if a.clearSlots != 0 {
 		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
 			before[date], after[date] = *day, new(*day)
-			after[date].forget(a.forget)
+			after[date].clearSlots(a.clearSlots)
 		})
 		if err != nil {
 			return 0, false, err
@@ -425,8 +425,8 @@ func (a *archiving) write(txn *table.Txn) (size int, done bool, err error) {
 	return size, true, nil
 }
 
-// forget removes the numbers in slots.
-func (a *archivedDay) forget(slots uint64) {
+// clearSlots removes the numbers in slots.
+func (a *archivedDay) clearSlots(slots uint64) {
 	for slot := range a.slots {
 		if slots&(1<<slot) != 0 {
 			a.slots[slot] = [dayNumbers]int64{}

@@ -409,7 +409,7 @@ func pageWithoutDays(t *testing.T, record []byte) (old []byte) {
 func TestArchivedDay(t *testing.T) {
 	for _, kind := range []uint32{kindKey, kindUser} {
 		var want, got archivedDay
-		for n := range numbersOf(kind) {
+		for n := range dayNumbersOf(kind) {
 			want.slots[0][n], want.slots[63][n], want.slots[17][0] = int64(n), 1<<62+int64(n), 1
 		}
 		record := want.encode(kind)

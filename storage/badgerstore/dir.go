@@ -42,7 +42,7 @@ func prepareDir(dir string, log *slog.Logger) error {
 		return err
 	}
 	defer release()
-	if err := shut(dir, log); err != nil {
+	if err := restrictDir(dir, log); err != nil {
 		return err
 	}
 	return probe(dir)
@@ -69,8 +69,8 @@ func sameDir(path string, identity fs.FileInfo) error {
 	return err
 }
 
-// identify notes which directories the store has opened.
-func (s *Store) identify() error {
+// recordIdentity notes which directories the store has opened.
+func (s *Store) recordIdentity() error {
 	for _, path := range s.directories() {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -157,33 +157,33 @@ func probe(dir string) error {
 	return errors.Join(file.Close(), os.Remove(file.Name()))
 }
 
-// others are the permissions of everybody but the owner.
-const others fs.FileMode = 0o077
+// groupAndOthers are the permissions of everybody but the owner.
+const groupAndOthers fs.FileMode = 0o077
 
 // hasModes says whether the system has permissions of this kind. Windows has access lists.
 const hasModes = runtime.GOOS != "windows"
 
-// shut takes the permissions on the directory from everybody but its owner. Badger makes
+// restrictDir takes the permissions on the directory from everybody but its owner. Badger makes
 // files as readable as the umask allows, at any time, and earlier versions left such files:
 // the mode of the directory guards every file below it, also in the event log. A directory
 // with other things in it is refused: programs that need these would lose them.
-func shut(dir string, log *slog.Logger) error {
+func restrictDir(dir string, log *slog.Logger) error {
 	info, err := os.Stat(dir)
-	if err != nil || !hasModes || info.Mode()&others == 0 {
+	if err != nil || !hasModes || info.Mode()&groupAndOthers == 0 {
 		return err
 	}
 	below := filepath.Join(dir, "limitkeeper")
 	if info.Mode()&fs.ModeSticky != 0 { // like /tmp: shared by intent
 		return fmt.Errorf("it is shared with other users: name a directory below it, such as %s", below)
 	}
-	name, err := foreign(dir)
+	name, err := foreignEntry(dir)
 	if err != nil {
 		return err
 	}
 	if name != "" {
 		return fmt.Errorf("other users can read it, and it holds other things (%s): name a directory of its own, such as %s, or run chmod 700 %s", name, below, dir)
 	}
-	if err := os.Chmod(dir, info.Mode()&^others); err != nil {
+	if err := os.Chmod(dir, info.Mode()&^groupAndOthers); err != nil {
 		return fmt.Errorf("other users can read it, and it belongs to another user: name a directory below it, such as %s, or run chmod 700 %s as its owner", below, dir)
 	}
 	there, err := Exists(dir)
@@ -201,8 +201,8 @@ var ownNames = []string{
 	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserve.Name, asidePrefix + "*", copyDir, draftDir, rebuildDir, probePrefix + "*", "lost+found",
 }
 
-// foreign returns the name of something in a directory that is not a store's, or "".
-func foreign(dir string) (string, error) {
+// foreignEntry returns the name of something in a directory that is not a store's, or "".
+func foreignEntry(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {
 		own := slices.ContainsFunc(ownNames, func(pattern string) bool {
@@ -216,8 +216,8 @@ func foreign(dir string) (string, error) {
 	return "", err
 }
 
-// advised adds advice to an error of the file system, and to damage.
-func advised(dir string, err error) error {
+// withAdvice adds advice to an error of the file system, and to damage.
+func withAdvice(dir string, err error) error {
 	if isDamage(err) {
 		return fmt.Errorf("%w: no data was changed; run limitkeeper check --store badger:%s", err, dir)
 	}

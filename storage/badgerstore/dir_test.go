@@ -60,7 +60,7 @@ func TestOpenShutsDirectory(t *testing.T) {
 		if err := os.Chmod(dir, 0o755); err != nil { // what an earlier version has left
 			t.Fatal(err)
 		}
-		if name, err := foreign(dir); name != "" || err != nil { // while it is open
+		if name, err := foreignEntry(dir); name != "" || err != nil { // while it is open
 			t.Errorf("got %s as no file of the store (%v), want none", name, err)
 		}
 		if err := s.Close(); err != nil {

@@ -23,7 +23,7 @@ func scrubbed(t *testing.T, s *Store) {
 }
 
 func scrubNow(s *Store) error {
-	return (&scrubbing{s: s, rest: func(time.Duration) bool { return true }, began: time.Now()}).run()
+	return (&scrubbing{s: s, sleep: func(time.Duration) bool { return true }, began: time.Now()}).run()
 }
 
 // goOn changes keys and counts on, until the event log has some more segments.
@@ -156,8 +156,8 @@ func TestCopyMakesRoom(t *testing.T) {
 		n, free = free[0], free[1:]
 		return n, nil
 	})
-	if err != nil || n != enough || exists(s) || s.retention.early.Load() {
-		t.Errorf("a full disk: got %d free, %v, copy %v, history removed %v", n, err, exists(s), s.retention.early.Load())
+	if err != nil || n != enough || exists(s) || s.retention.removedEarly.Load() {
+		t.Errorf("a full disk: got %d free, %v, copy %v, history removed %v", n, err, exists(s), s.retention.removedEarly.Load())
 	}
 	if s.retention.copied.Load() != noCopy || len(s.removable(anySegment)) == 0 {
 		t.Error("the segments are kept for a copy that is gone")
@@ -186,18 +186,18 @@ func TestCopyEnds(t *testing.T) {
 	dir, _ := copiedStore(t, true)
 	s := openAlone(t, dir, smallSegments)
 	before := contents(t, filepath.Join(dir, copyDir))
-	stop := &scrubbing{s: s, rest: func(time.Duration) bool { return false }, began: time.Now(), unpaid: scrubTurn}
+	stop := &scrubbing{s: s, sleep: func(time.Duration) bool { return false }, began: time.Now(), sincePause: scrubPauseBytes}
 	if verified, err := stop.copyTables(); verified || err != nil || !maps.Equal(contents(t, filepath.Join(dir, copyDir)), before) {
 		t.Errorf("stopped: got %v, %v, or another copy", verified, err)
 	}
 	if s.retention.copied.Load() != copyPosition(dir) {
 		t.Error("stopped: the segments of the copy are not kept")
 	}
-	drop := &scrubbing{s: s, rest: func(time.Duration) bool {
+	drop := &scrubbing{s: s, sleep: func(time.Duration) bool {
 		s.retention.running.Lock()
 		defer s.retention.running.Unlock()
 		return s.dropCopy("test")
-	}, began: time.Now(), unpaid: scrubTurn}
+	}, began: time.Now(), sincePause: scrubPauseBytes}
 	if verified, err := drop.copyTables(); verified || err != nil || s.retention.copied.Load() != noCopy {
 		t.Errorf("dropped: got %v, %v, position %d", verified, err, s.retention.copied.Load())
 	}

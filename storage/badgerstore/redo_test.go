@@ -229,9 +229,9 @@ func TestOtherAccountsMayRead(t *testing.T) {
 	withAccount(t, s)
 	update(t, s, withKeys(1, 1))
 	busy := make(chan struct{})
-	s.spreading.Lock()
-	s.spread["acct_other"] = busy
-	s.spreading.Unlock()
+	s.applyingMu.Lock()
+	s.applying["acct_other"] = busy
+	s.applyingMu.Unlock()
 	if _, err := s.KeyByDigest(t.Context(), newKey(1, 0).Digest); err != nil {
 		t.Errorf("KeyByDigest: %v", err)
 	}
