@@ -67,7 +67,7 @@ func TestVerifiedTime(t *testing.T) {
 	if got := s.untilScrub(time.Now()); got != firstScrub {
 		t.Errorf("a new store: the first scrub begins after %v, want %v", got, firstScrub)
 	}
-	scrubbed(t, s)
+	mustScrub(t, s)
 	at := s.Stats().VerifiedAt
 	for _, stop := range []func(){func() { abandon(t, s) }, func() {
 		if err := s.Close(); err != nil {

@@ -8,7 +8,7 @@ import (
 // TestRoom: while too much of the event log is not folded nobody counts, so that the disk
 // and the time it takes to open the store are bounded; when it is folded everyone goes
 // on. Those who wait are counted.
-func TestRoom(t *testing.T) {
+func TestRequestsWaitForCheckpoint(t *testing.T) {
 	s, err := open(t.TempDir(), Options{}) // nothing is folded in the background
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -43,7 +43,7 @@ func TestRoom(t *testing.T) {
 }
 
 // TestRoomAfterAFailure: who waits for room when the store takes no more writes is told.
-func TestRoomAfterAFailure(t *testing.T) {
+func TestWaitingRequestAfterFailure(t *testing.T) {
 	s, err := open(t.TempDir(), quiet)
 	if err != nil {
 		t.Fatalf("open: %v", err)

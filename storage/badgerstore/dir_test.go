@@ -38,7 +38,7 @@ func withMode(t *testing.T, m fs.FileMode) string {
 // everybody, so that the mode of the directory must guard them: also the mode of an empty
 // directory that existed, of a store that an earlier version has left, and of the target of
 // a symbolic link. Every file of a used store counts as its own.
-func TestOpenShutsDirectory(t *testing.T) {
+func TestOpenRestrictsDirectory(t *testing.T) {
 	dir := withMode(t, 0o777)
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {

@@ -37,9 +37,9 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	consume(t, s, withID("first"))
-	hit(t, s, "key", 200) // more than a segment
+	consumeN(t, s, "key", 200) // more than a segment
 	consume(t, s, withID("second"))
-	hit(t, s, "key", 200)
+	consumeN(t, s, "key", 200)
 	sweep()
 	wantRecords("at once", 2, 0)
 
