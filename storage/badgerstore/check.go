@@ -15,21 +15,21 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Checking says what [Check] does beside its result.
+// Checking has the callbacks of [Check].
 type Checking struct {
-	Progress func(line string)  // how far it is, from time to time
-	Damage   func(damage error) // is called with each damage, one line
+	Progress func(line string)  // is called with the progress from time to time
+	Damage   func(damage error) // is called with each damage; the error has one line
 }
 
-// Checked is what [Check] has read.
+// Checked is the result of [Check].
 type Checked struct {
 	Tables, Segments, Events, Records int
-	Bytes                             int64 // of tables and segments
-	Damaged                           int   // how many damages were reported
-	Database                          int   // how many of them [Rebuild] mends; [Repair] mends the others
+	Bytes                             int64 // size of the tables and segments
+	Damaged                           int   // number of reported damages
+	Database                          int   // damages of the database: [Rebuild] mends them; [Repair] mends the others
 }
 
-// String counts what Check has read.
+// String returns the numbers of tables, segments, events, records and bytes read.
 func (c Checked) String() string {
 	return fmt.Sprintf("%s, %s with %s, %s, %s", plural(c.Tables, "table"), plural(c.Segments, "segment"), plural(c.Events, "event"),
 		plural(c.Records, "record"), plural(int(c.Bytes), "byte"))
@@ -47,9 +47,9 @@ func (c Checked) Err(dir string) error {
 	return fmt.Errorf("the store in %s is damaged in %s: run limitkeeper %s --store badger:%[1]s, or restore a backup", dir, plural(c.Damaged, "place"), command)
 }
 
-// Check verifies everything in a store that is not open: the files of the database, the event log,
-// and then whether records, indexes and counters agree. For that it opens the store as a start
-// does, and only when all files are whole. A store that is open is [ErrInUse].
+// Check verifies a store that is not open: the files of the database, the event log, and whether records, indexes and
+// counters agree. To compare records it opens the store as a start does, but only when all files are whole. Check
+// returns [ErrInUse] for an open store.
 func Check(dir string, o Checking) (c Checked, err error) {
 	damage := o.Damage
 	o.Damage = func(err error) {
@@ -117,15 +117,14 @@ func (c *Checked) files(dir string, o Checking) error {
 type checking struct {
 	snapshot
 	s       *Store
-	indexes map[string]*rankset.Set // of the indexes, as far as they were read
+	indexes map[string]*rankset.Set // a cache of opened indexes, by base
 	oldest  int64                   // the first position in the event log
 }
 
-// maxIndexes is how many indexes are kept in memory while records are compared.
+// maxIndexes is the largest number of indexes in the cache of a check.
 const maxIndexes = 1000
 
-// checkRecords reports each record that is missing, that cannot be read or that another record
-// contradicts.
+// checkRecords reports each record that is missing or damaged, and each record that contradicts another one.
 func (s *Store) checkRecords(c *Checked, o Checking) error {
 	k := checking{s: s, indexes: map[string]*rankset.Set{}, oldest: firstPosition}
 	for _, g := range s.events.Segments() {
@@ -222,7 +221,7 @@ func (k *checking) checkRecord(p path, value []byte) []error {
 // undecodable returns the damage that a record cannot be decoded.
 func undecodable(p path, err error) error { return contradiction(p, "it cannot be read: %v", err) }
 
-// checkNumber returns an error unless an index leads to a number.
+// checkNumber returns an error unless the record at p has the number want.
 func (k *checking) checkNumber(p path, want int64) error {
 	n, err := k.number(p)
 	switch {
@@ -231,12 +230,12 @@ func (k *checking) checkNumber(p path, want int64) error {
 	case n == 0:
 		return absent(p)
 	case n != want:
-		return contradiction(p, "it leads to %d, and %d has its name", n, want)
+		return contradiction(p, "it leads to number %d, and its name belongs to number %d", n, want)
 	}
 	return nil
 }
 
-// checkDigest returns an error unless the digest of a secret leads to a number of an account.
+// checkDigest returns an error unless the record of a digest has the account and the number n.
 func (k *checking) checkDigest(p path, account string, n int64) error {
 	ref, err := k.get(p)
 	if err == nil && string(ref) != string(encodeRef(account, n)) {
@@ -245,7 +244,7 @@ func (k *checking) checkDigest(p path, account string, n int64) error {
 	return err
 }
 
-// checkTarget returns an error unless what a record leads to is there.
+// checkTarget returns an error unless the record that value names exists.
 func (k *checking) checkTarget(p path, value []byte, to func(int64) path) []error {
 	n, err := decodeNumber(value)
 	if err != nil {
@@ -325,7 +324,7 @@ func (k *checking) checkMember(base path, n int64) error {
 	return err
 }
 
-// checkSet checks that each number in an index has its record.
+// checkSet checks that each number in the index of a list has its record.
 func (k *checking) checkSet(p path) []error {
 	r := reading{p[1:]}
 	account := r.text()
@@ -344,7 +343,7 @@ func (k *checking) checkSet(p path) []error {
 		r.text()
 		to = func(n int64) path { return keyPath(account, n) }
 	default:
-		return []error{contradiction(p, "it is of an unknown kind")}
+		return []error{contradiction(p, "its kind of index is unknown")}
 	}
 	if !rankset.IsRoot(r.rest) {
 		return nil
@@ -352,7 +351,7 @@ func (k *checking) checkSet(p path) []error {
 	return k.checkMembers(p[:len(p)-1], to)
 }
 
-// checkMembers checks that each number of an index leads to a record.
+// checkMembers checks that each number of an index has a record. to returns the path of that record.
 func (k *checking) checkMembers(base path, to func(int64) path) (errs []error) {
 	f, err := k.index(append(path(nil), base...))
 	if err != nil {
@@ -371,8 +370,8 @@ func (k *checking) checkMembers(base path, to func(int64) path) (errs []error) {
 	return errs
 }
 
-// checkPage checks the counters of a page: that each can be read, and that its last event is in the event
-// log, unless the segment was removed.
+// checkPage checks the counters of a page: each can be decoded, and its last event is in the event log, unless
+// retention has removed the segment.
 func (k *checking) checkPage(p path, value []byte) (errs []error) {
 	page, ok := pageOf(p)
 	if !ok {
@@ -407,7 +406,7 @@ func (k *checking) checkCounter(p path, of ref, record []byte) error {
 	case err != nil:
 		return err
 	case e.linkOf(of.kind).number != t.entries:
-		return contradiction(p, "counter %d has %d events, and its last one is number %d", of.number, t.entries, e.linkOf(of.kind).number)
+		return contradiction(p, "counter %d has %d events, and its last event has number %d", of.number, t.entries, e.linkOf(of.kind).number)
 	}
 	return nil
 }

@@ -11,19 +11,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Folding writes a checkpoint: the state of each changed counter goes to its page, and then the mark, a position,
-// to the database. The next start replays the event log from the mark on. Requests are counted during a fold: the
-// page has, for each counter, the position of the last event that its state includes.
+// A checkpoint writes the state of each changed counter to its page, and then the mark, a position, to the database.
+// The next start replays the event log from the mark on. Requests are counted during a checkpoint: the page has, for
+// each counter, the position of the last event that its state includes.
 
 const (
-	// A fold begins every checkpointEvery, or earlier after checkpointBytes of the event log or checkpointRequestIDs request ids. The pause
-	// after a fold is 9 times as long as the fold, but at most maxCheckpointPause: checkpoints take a tenth of the time.
+	// A checkpoint begins every checkpointEvery, or earlier after checkpointBytes of the event log or
+	// checkpointRequestIDs request ids. The pause after a checkpoint is 9 times as long as the checkpoint, but at most
+	// maxCheckpointPause: checkpoints take a tenth of the time.
 	checkpointEvery      = 10 * time.Second
 	maxCheckpointPause   = time.Minute
 	checkpointBytes      = 1 << 30
 	checkpointRequestIDs = 100_000
 
-	// Requests wait while this many bytes of the event log, or this many request ids, are not folded.
+	// Requests wait while the last checkpoint lacks this many bytes of the event log, or this many request ids.
 	maxPending           = 2 * checkpointBytes
 	maxPendingRequestIDs = 10 * checkpointRequestIDs
 
@@ -31,20 +32,20 @@ const (
 	pageTxnBytes = 64 << 10 // pages written in one transaction; requests can run between two
 )
 
-// folder is the state of folding.
+// checkpointer is the state of the checkpoints of a store.
 type checkpointer struct {
-	running sync.Mutex    // held by the fold that runs
-	wake    chan struct{} // begins a fold
+	running sync.Mutex    // held by the running checkpoint
+	wake    chan struct{} // begins a checkpoint
 
-	mark        atomic.Int64          // everything in the event log before this position is folded
-	maxPending  atomic.Int64          // maxPending, but in tests
-	requestIDs  atomic.Int64          // request ids since the last fold
-	failed      atomic.Pointer[error] // the error of the last fold, nil without one
+	mark        atomic.Int64          // the last checkpoint includes all events before this position
+	maxPending  atomic.Int64          // the constant maxPending; tests change it
+	requestIDs  atomic.Int64          // request ids since the last checkpoint
+	failed      atomic.Pointer[error] // the error of the last checkpoint, nil after a success
 	checkpoints atomic.Uint64         // checkpoints written
-	waits       atomic.Uint64         // how often a request has waited for a fold
+	waits       atomic.Uint64         // requests that waited for a checkpoint
 
-	mu    sync.Mutex    // guards passed
-	ended chan struct{} // closed when the current fold ends
+	mu    sync.Mutex    // guards ended
+	ended chan struct{} // closed when the current checkpoint ends
 }
 
 func newCheckpointer() *checkpointer {
@@ -53,7 +54,8 @@ func newCheckpointer() *checkpointer {
 	return c
 }
 
-// waitForRoom waits until the event log may take another event. It returns why it may not.
+// waitForRoom waits until the events behind the last checkpoint are below the limits of full. It returns an error
+// when the store has failed or is being closed, and when the last checkpoint has failed.
 func (c *checkpointer) waitForRoom(s *Store) error {
 	for {
 		pending := s.events.Written() - c.mark.Load()
@@ -65,14 +67,14 @@ func (c *checkpointer) waitForRoom(s *Store) error {
 		}
 		c.waits.Add(1)
 		c.mu.Lock()
-		passed := c.ended
+		ended := c.ended
 		c.mu.Unlock()
 		if !c.full(s) {
 			return nil
 		}
-		err := s.stopped() // if nil, a later pass closes passed
+		err := s.stopped() // if nil, a later wakeWaiting closes ended
 		if err == nil {
-			<-passed
+			<-ended
 			err = s.stopped()
 		}
 		if err != nil {
@@ -84,12 +86,12 @@ func (c *checkpointer) waitForRoom(s *Store) error {
 	}
 }
 
-// full reports whether so much is not folded that requests wait.
+// full reports whether requests have to wait for a checkpoint.
 func (c *checkpointer) full(s *Store) bool {
 	return s.events.Written()-c.mark.Load() >= c.maxPending.Load() || c.requestIDs.Load() >= maxPendingRequestIDs
 }
 
-// request begins a fold now.
+// request requests a checkpoint now.
 func (c *checkpointer) request() {
 	select {
 	case c.wake <- struct{}{}:
@@ -97,7 +99,7 @@ func (c *checkpointer) request() {
 	}
 }
 
-// wakeWaiting wakes the callers of room that wait.
+// wakeWaiting wakes all callers of waitForRoom that wait.
 func (c *checkpointer) wakeWaiting() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,20 +107,20 @@ func (c *checkpointer) wakeWaiting() {
 	c.ended = make(chan struct{})
 }
 
-// folding is a batch of counters and request ids that a fold writes.
+// batch is a batch of counters and request ids that a checkpoint writes.
 type batch struct {
 	counters   []batched
 	requestIDs []batchedRequestID
 	bytes      []byte // the encoded records of counters
 }
 
-// folded is the state of a counter in a batch.
+// batched is the state of a counter in a batch.
 type batched struct {
 	ref
 	position   int64       // of the last event in this state
 	counter    *counter    // nil when it is not in memory
-	changes    uint32      // of the counter at that time
-	from, upTo int32       // the record within folding.bytes, empty when the counter is not in memory
+	changes    uint32      // the value of counter.changes at that time
+	from, upTo int32       // the record within batch.bytes, empty when the counter is not in memory
 	days       *unarchived // the days to archive, nil without any
 }
 
@@ -128,7 +130,7 @@ type batchedRequestID struct {
 	position int64
 }
 
-// fold writes a checkpoint of everything that was answered before the call.
+// checkpoint writes a checkpoint with all events that were answered before the call.
 func (s *Store) checkpoint() error {
 	s.checkpointer.running.Lock()
 	defer s.checkpointer.running.Unlock()
@@ -150,7 +152,7 @@ func (s *Store) checkpointAll() error {
 	upTo := s.underway.oldest(s.events.Written())
 	var b batch
 	for i := range s.counters.shards {
-		runtime.Gosched() // requests go first
+		runtime.Gosched() // lets requests run first
 		b.take(s, &s.counters.shards[i])
 		if len(b.bytes) >= batchBytes || len(b.requestIDs) >= maxWrites {
 			if err := s.writeBatch(&b); err != nil {
@@ -170,7 +172,7 @@ func (b *batch) take(s *Store, sh *shard) {
 	defer sh.mu.Unlock()
 	for _, c := range sh.list {
 		if c.unlogged {
-			_ = s.appendSet(c) // the next Flush returns the error, too
+			_ = s.appendSet(c) // the Flush in writeBatch returns the error, too
 		}
 		if c.dirty {
 			b.add(c)
@@ -196,7 +198,7 @@ func (s *Store) writeBatch(b *batch) error {
 	if len(b.counters) == 0 && len(b.requestIDs) == 0 {
 		return nil
 	}
-	if err := s.events.Flush(); err != nil { // the records that take has appended
+	if err := s.events.Flush(); err != nil { // writes the records that take has appended
 		return err
 	}
 	slices.SortFunc(b.counters, func(x, y batched) int { return x.compare(y.ref) })
@@ -234,7 +236,7 @@ func (s *Store) writePages(b *batch) error {
 	return nil
 }
 
-// onPage is a counter, or another value with a slot on a page.
+// onPage is implemented by values with a slot on a page of counters.
 type onPage interface{ page() ref }
 
 // countOnSamePage returns how many counters at the start of the list are on the same page.
@@ -308,10 +310,10 @@ func (p *page) clearDropped(mark int64) (slots uint64) {
 
 // writeRequestIDs writes the index records of request ids. Each has the position of the event of its request.
 func (s *Store) writeRequestIDs(list []batchedRequestID) error {
-	for some := range slices.Chunk(list, maxWrites/2) {
+	for chunk := range slices.Chunk(list, maxWrites/2) {
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
-			for _, r := range some {
+			for _, r := range chunk {
 				if err := txn.Set(requestIDPath(r.repeat), encodeNumber(r.position)); err != nil {
 					return err
 				}
@@ -326,20 +328,20 @@ func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 	return nil
 }
 
-// markWritten notes that a batch is written. A counter that has not changed since take is no longer dirty. A counter that
-// was evicted and loaded again since then is another object, and stays as it is.
+// markWritten marks the counters and request ids of a batch as written. A counter that has not changed since take is
+// no longer dirty. A counter that was evicted and loaded again since take is another object, and stays dirty.
 func (b *batch) markWritten(all *counters) {
-	for _, f := range b.counters {
-		sh := all.shard(f.ref)
+	for _, written := range b.counters {
+		sh := all.shard(written.ref)
 		sh.mu.Lock()
-		if c := sh.byRef[f.ref]; c != nil && c == f.counter {
-			c.archived(f.days)
-			if c.changes == f.changes {
+		if c := sh.byRef[written.ref]; c != nil && c == written.counter {
+			c.archived(written.days)
+			if c.changes == written.changes {
 				c.dirty, c.unsaved = false, false
 			}
 		}
-		if sh.pending[f.ref].position == f.position {
-			delete(sh.pending, f.ref)
+		if sh.pending[written.ref].position == written.position {
+			delete(sh.pending, written.ref)
 		}
 		sh.mu.Unlock()
 	}
@@ -354,7 +356,7 @@ func (b *batch) markWritten(all *counters) {
 	}
 }
 
-// mark writes the mark: everything in the event log before the position is in the database.
+// mark writes the mark: the database includes all events before the position.
 func (s *Store) mark(upTo int64) error {
 	s.failpoint(failPagesWritten)
 	if upTo > s.checkpointer.mark.Load() {
@@ -381,7 +383,7 @@ func (s *Store) mark(upTo int64) error {
 // event log. After a crash the store replays these bytes, and the records behind the mark.
 const flushBytes = 64 << 20
 
-// flush stores the position up to which everything is in tables. When the mark is flushBytes ahead of that
+// flush stores the position up to which all events are in tables. When the mark is flushBytes ahead of that
 // position, flush makes Badger write its memtable to a table.
 func (s *Store) flush() error {
 	position, err := s.db.Flushed()
