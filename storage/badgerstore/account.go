@@ -7,12 +7,11 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Accounts and owner's keys are never deleted: their numbers have no gaps, and the
-// last number given is their total.
+// Accounts and owner's keys are never deleted. Their numbers have no gaps, so the last number is also the total.
 
 // CreateAccount implements [core.Store].
 func (s *Store) CreateAccount(_ context.Context, a *core.Account, k *core.OwnerKey) error {
-	return s.register(func(r snapshot, w *writes) error {
+	return s.updateRegistry(func(r snapshot, w *writes) error {
 		if taken, err := anyOf(r, accountNamePath(a.Name), accountIDPath(a.ID)); err != nil || taken {
 			return firstOf(err, core.ErrAccountExists)
 		}
@@ -84,7 +83,7 @@ func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, 
 
 // CreateOwnerKey implements [core.Store].
 func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
-	return s.register(func(r snapshot, w *writes) error {
+	return s.updateRegistry(func(r snapshot, w *writes) error {
 		if _, err := r.accountNumber(k.AccountID); err != nil {
 			return err
 		}
@@ -94,7 +93,7 @@ func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
 
 // putOwnerKey stores a new owner's key.
 func (s *Store) putOwnerKey(r snapshot, w *writes, account string, k *core.OwnerKey) error {
-	if err := s.roomy(); err != nil {
+	if err := s.requireSpace(); err != nil {
 		return err
 	}
 	if taken, err := anyOf(r, ownerDigestPath(k.Digest)); err != nil || taken {
@@ -149,8 +148,8 @@ func (s *Store) OwnerKeys(_ context.Context, account string, p core.Page) (list 
 
 // UpdateOwnerKey implements [core.Store].
 func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*core.OwnerKey) error) (k *core.OwnerKey, err error) {
-	var refused error // by fn: it is returned as it is
-	err = s.register(func(r snapshot, w *writes) error {
+	var refused error // the error of fn, returned unchanged
+	err = s.updateRegistry(func(r snapshot, w *writes) error {
 		n, err := r.number(ownerKeyIDPath(account, id))
 		if err != nil || n == 0 {
 			return firstOf(err, core.ErrOwnerKeyNotFound)
@@ -173,16 +172,15 @@ func (s *Store) UpdateOwnerKey(_ context.Context, account, id string, fn func(*c
 	return k, nil
 }
 
-// register runs fn on a snapshot and stores what it writes. Accounts and owner's
-// keys are changed by one caller at a time: names and digests are unique over all
-// accounts.
-func (s *Store) register(fn func(snapshot, *writes) error) error {
+// updateRegistry runs fn on a snapshot and stores the writes of fn. It changes accounts and owner's keys one
+// call at a time, because their names and digests are unique over all accounts.
+func (s *Store) updateRegistry(fn func(snapshot, *writes) error) error {
 	if err := s.enterToChange(); err != nil {
 		return err
 	}
 	defer s.leave()
-	s.registering.Lock()
-	defer s.registering.Unlock()
+	s.registryMu.Lock()
+	defer s.registryMu.Unlock()
 	return s.readEntered("", func(r snapshot) error {
 		w := newWrites()
 		if err := fn(r, w); err != nil {
@@ -212,8 +210,7 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// consecutive returns the numbers on a page of a list that has the numbers from 1 to
-// total.
+// consecutive returns the numbers on page p of the list from 1 to total.
 func consecutive(p core.Page, total int) []int64 {
 	first := min(p.Offset(), total)
 	last := first + min(p.Size, total-first)
@@ -233,7 +230,7 @@ func (s *Store) Access(_ context.Context, account string) (ac *core.Access, err 
 	return ac, err
 }
 
-// access returns how an account is signed in to.
+// access returns the stored ways to sign in to an account.
 func (r snapshot) access(account string) (*core.Access, error) {
 	if _, err := r.accountNumber(account); err != nil {
 		return nil, err
@@ -247,8 +244,8 @@ func (r snapshot) access(account string) (*core.Access, error) {
 
 // UpdateAccess implements [core.Store].
 func (s *Store) UpdateAccess(_ context.Context, account string, fn func(*core.Access) error) (ac *core.Access, err error) {
-	var refused error // by fn: it is returned as it is
-	err = s.register(func(r snapshot, w *writes) error {
+	var refused error // the error of fn, returned unchanged
+	err = s.updateRegistry(func(r snapshot, w *writes) error {
 		if ac, err = r.access(account); err != nil {
 			return err
 		}
@@ -260,7 +257,7 @@ func (s *Store) UpdateAccess(_ context.Context, account string, fn func(*core.Ac
 			return err
 		}
 		w.put(accessPath(account), value)
-		ac, err = record.Decode[core.Access](value) // what fn had, it may have kept
+		ac, err = record.Decode[core.Access](value) // a copy, because fn may keep its argument
 		return err
 	})
 	if err = firstOf(refused, err); err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// The intervals of what is done in the background.
+// The intervals of the background work.
 const (
 	syncEvery       = time.Second
 	expireEvery     = time.Minute
 	watchEvery      = time.Second
-	checkpointRetry = time.Second // at least, after folding has failed
+	checkpointRetry = time.Second // the shortest pause after a failed checkpoint
 )
 
-// background does what has to be done from time to time.
+// background runs the periodic work of a store in goroutines.
 type background struct {
 	done  chan struct{}
 	group sync.WaitGroup
@@ -38,7 +38,7 @@ func (k *background) start(s *Store) {
 			}
 			_, _ = s.makeSpace(now, s.freeSpace)
 			s.reserve.Watch()
-			_ = s.syncAll() // the store has failed then, and says so
+			_ = s.syncAll() // a final error has failed the store, and is logged
 		})
 	})
 	k.group.Go(func() { k.checkpoint(s) })
@@ -53,8 +53,7 @@ func (k *background) start(s *Store) {
 	})
 }
 
-// fold checkpoints the event log from time to time, and when it is woken, until the background is
-// stopped.
+// checkpoint writes a checkpoint every checkpointEvery and on request, until the background is stopped.
 func (k *background) checkpoint(s *Store) {
 	failed := false
 	for wait := checkpointEvery; ; {
@@ -70,8 +69,8 @@ func (k *background) checkpoint(s *Store) {
 		began := time.Now()
 		err := s.checkpoint()
 		if err != nil {
-			if !failed && !s.saidOf(err) {
-				s.log.Error("no checkpoint was written; it is tried again", "dir", s.dir, "error", err)
+			if !failed && !s.alreadyLogged(err) {
+				s.log.Error("no checkpoint was written: the store tries again", "dir", s.dir, "error", err)
 			}
 			k.pause(checkpointRetry)
 		}
@@ -83,12 +82,13 @@ func (k *background) checkpoint(s *Store) {
 	}
 }
 
-// saidOf reports whether the log has a line about the state that an error comes from.
-func (s *Store) saidOf(err error) bool {
+// alreadyLogged reports whether the cause of an error has its own log line: the event log refuses events, the disk
+// is full, or the store has failed.
+func (s *Store) alreadyLogged(err error) bool {
 	return errors.Is(err, eventlog.ErrTemporary) || errors.Is(err, reserve.ErrFull) || s.failure() != nil
 }
 
-// pause waits, unless the background is stopped: then it returns false.
+// pause waits for d. It returns false at once when the background is stopped.
 func (k *background) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -100,7 +100,7 @@ func (k *background) pause(d time.Duration) bool {
 	}
 }
 
-// every calls fn at once and then after every interval, until the background is stopped.
+// every calls fn at once, and then once per interval until the background is stopped.
 func (k *background) every(interval time.Duration, fn func()) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -128,24 +128,23 @@ func (s *Store) freeSpace() (uint64, error) {
 	return free + uint64(s.reserve.Held()), err
 }
 
-// roomy returns reserve.ErrFull when the store takes no counts and no new resources.
-func (s *Store) roomy() error {
+// requireSpace returns reserve.ErrFull when the disk is too full for counts and new resources.
+func (s *Store) requireSpace() error {
 	if s.reserve.Full() {
 		return fault(reserve.ErrFull)
 	}
 	return nil
 }
 
-// A scrub reads all tables and all segments of the event log and verifies their checksums, so that
-// damage is found before the data is needed. Each scrub begins a day after the last one has ended, also
-// when the store was closed meanwhile, and the first one 5 minutes after the store is opened. At 16 MiB/s a
-// scrub reads 1.4 TB a day.
+// A scrub reads all tables and all segments of the event log and verifies their checksums, so that the store finds
+// damage before it needs the data. A scrub begins a day after the previous scrub ended, even if the store was closed
+// in between, but not within 5 minutes of opening. At 16 MiB/s a scrub reads 1.4 TB a day.
 const (
-	firstScrub = 5 * time.Minute
-	scrubEvery = 24 * time.Hour
-	scrubRate  = 16 << 20  // bytes a second
-	scrubTurn  = 1 << 20   // bytes after which it pauses
-	scrubLog   = time.Hour // between two log lines of one scrub
+	firstScrub      = 5 * time.Minute
+	scrubEvery      = 24 * time.Hour
+	scrubRate       = 16 << 20  // bytes a second
+	scrubPauseBytes = 1 << 20   // bytes between two pauses
+	scrubLogEvery   = time.Hour // between two log lines of one scrub
 )
 
 // isDamage reports whether an error means that a file or an index is damaged.
@@ -153,22 +152,22 @@ func isDamage(err error) bool {
 	return errors.Is(err, table.ErrDamaged) || errors.Is(err, eventlog.ErrDamaged) || errors.Is(err, rankset.ErrDamaged)
 }
 
-// failOnDamage makes the store refuse everything when an error says that it is damaged.
+// failOnDamage fails the store when an error means damage: then the store refuses every call.
 func (s *Store) failOnDamage(err error) error {
 	if isDamage(err) {
-		return s.fail(advised(s.dir, err))
+		return s.fail(withAdvice(s.dir, err))
 	}
 	return err
 }
 
-// watch verifies the tables that were compacted in the last second, and deletes them. When a block
-// could not be read it verifies all tables.
+// watch verifies the tables that were compacted since the last call, one second ago, and deletes the compacted
+// tables. When a read has met an unreadable block, watch verifies all tables.
 func (s *Store) watch() {
 	err := s.db.Watch()
 	if n := table.Unreadable(); err == nil && s.unreadable.Swap(n) != n {
 		err = s.db.Verify(func(int) bool { return true })
 	}
-	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !reserve.NoRoom(err) && !s.saidOf(err) {
+	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !reserve.NoRoom(err) && !s.alreadyLogged(err) {
 		s.log.Warn("the compacted tables were not verified", "dir", s.dir, "error", err)
 	}
 }
@@ -176,18 +175,18 @@ func (s *Store) watch() {
 // scrub runs a scrub and then a sweep every day, until the background is stopped.
 func (k *background) scrub(s *Store) {
 	for wait := s.untilScrub(time.Now()); k.pause(wait); wait = scrubEvery {
-		c := scrubbing{s: s, rest: k.pause, began: time.Now(), logged: time.Now()}
+		c := scrubbing{s: s, sleep: k.pause, began: time.Now(), logged: time.Now()}
 		if err := s.failOnDamage(c.run()); err != nil && s.failure() == nil {
 			s.log.Warn("the store was not verified", "dir", s.dir, "error", err)
 		}
-		if err := s.failOnDamage(s.sweep(s.now(), k.pause)); err != nil && s.failure() == nil && !s.saidOf(err) {
+		if err := s.failOnDamage(s.sweep(s.now(), k.pause)); err != nil && s.failure() == nil && !s.alreadyLogged(err) {
 			s.log.Warn("old request ids and days were not removed", "dir", s.dir, "error", err)
 		}
 	}
 }
 
-// untilScrub returns how long after the store was opened its first scrub begins. A store without a
-// checkpoint copy does not wait for the day to end.
+// untilScrub returns the time from opening the store to its first scrub. A store without a checkpoint copy does not
+// wait until a day after the last scrub.
 func (s *Store) untilScrub(now time.Time) time.Duration {
 	since := now.Sub(time.Unix(s.verified.Load(), 0))
 	if since < 0 || s.retention.copied.Load() == noCopy {
@@ -198,17 +197,17 @@ func (s *Store) untilScrub(now time.Time) time.Duration {
 
 // scrubbing is one scrub.
 type scrubbing struct {
-	s      *Store
-	rest   func(time.Duration) bool // false to stop
-	began  time.Time
-	logged time.Time
-	bytes  int64 // read so far
-	unpaid int   // of them since the last pause
+	s          *Store
+	sleep      func(time.Duration) bool // returns false when the scrub has to stop
+	began      time.Time
+	logged     time.Time
+	bytes      int64 // read so far
+	sincePause int   // bytes read since the last pause
 }
 
 var errStopped = errors.New("the scrub was stopped")
 
-// run reads everything. It returns the first damage.
+// run reads all tables and segments. It returns the first damage.
 func (c *scrubbing) run() error {
 	stopped := false
 	verified, err := c.copyTables()
@@ -231,7 +230,7 @@ func (c *scrubbing) run() error {
 	if err == nil {
 		now := time.Now().Unix()
 		c.s.verified.Store(now)
-		_ = c.s.db.SetVerified(now) // after an error, on a full disk, the next inventory has it
+		_ = c.s.db.SetVerified(now) // on an error, such as a full disk, the next inventory stores the time
 		c.s.log.Info("the store was verified", "dir", c.s.dir, "bytes", c.bytes, "duration", time.Since(c.began).Round(time.Second))
 	}
 	return err
@@ -249,8 +248,8 @@ func (c *scrubbing) segments() error {
 			}
 			return nil
 		})
-		there := func(o eventlog.Segment) bool { return o.Base == g.Base }
-		if err != nil && err != errEndOfSegment && slices.ContainsFunc(c.s.events.Segments(), there) { // else it was removed meanwhile
+		isSame := func(o eventlog.Segment) bool { return o.Base == g.Base }
+		if err != nil && err != errEndOfSegment && slices.ContainsFunc(c.s.events.Segments(), isSame) { // otherwise retention removed the segment
 			return err
 		}
 	}
@@ -259,20 +258,20 @@ func (c *scrubbing) segments() error {
 
 var errEndOfSegment = errors.New("end of segment")
 
-// pause counts bytes and waits as long as they may take. It returns false when the scrub is to
-// stop.
+// pause counts n bytes, and sleeps after each scrubPauseBytes to keep scrubRate. It returns false when the scrub has
+// to stop.
 func (c *scrubbing) pause(n int) bool {
-	c.bytes, c.unpaid = c.bytes+int64(n), c.unpaid+n
-	if c.unpaid < scrubTurn {
+	c.bytes, c.sincePause = c.bytes+int64(n), c.sincePause+n
+	if c.sincePause < scrubPauseBytes {
 		return true
 	}
-	d := time.Duration(c.unpaid) * time.Second / scrubRate
-	c.unpaid = 0
-	if time.Since(c.logged) > scrubLog {
+	d := time.Duration(c.sincePause) * time.Second / scrubRate
+	c.sincePause = 0
+	if time.Since(c.logged) > scrubLogEvery {
 		c.logged = time.Now()
 		c.s.log.Info("verifying the store", "dir", c.s.dir, "bytes", c.bytes)
 	}
-	return c.rest(d)
+	return c.sleep(d)
 }
 
 // failpoint is a moment at which a test can end the process or look at the store.
@@ -281,7 +280,7 @@ type failpoint uint8
 const (
 	failCheckpoint   failpoint = iota // a checkpoint is about to begin
 	failPages                         // pages are about to be committed
-	failPagesWritten                  // all pages are committed, the mark of the checkpoint is not
+	failPagesWritten                  // all pages are committed, but not the mark of the checkpoint
 	failMarked                        // the mark is committed
 	failExpire                        // a segment is about to be removed
 	failReplay                        // a record was replayed while the store is being opened

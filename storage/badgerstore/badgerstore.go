@@ -19,35 +19,35 @@ import (
 // MinMinFree is the smallest [Options.MinFree] in bytes.
 const MinMinFree = reserve.MinSize
 
-// Options say how a store is opened. The zero value is good.
+// Options are the settings of [Open]. The zero value has the defaults.
 type Options struct {
-	Durability Durability   // what an answered write survives; may be changed later
-	Logger     *slog.Logger // for what goes wrong in the background; slog.Default by default
+	Durability Durability   // which crashes an answered write survives; see [Store.SetDurability]
+	Logger     *slog.Logger // gets the errors of background work; slog.Default by default
 
-	// CounterCache is how many counters are kept in memory, those of keys and users
-	// taken together; DefaultCounterCache by default. A few thousand are kept anyway.
+	// CounterCache is the number of counters in memory, of keys and users together; DefaultCounterCache by default.
+	// The smallest effective value is 4,096.
 	CounterCache int
 
-	// MinFree is the size of the reserve in bytes, at least [MinMinFree]: room for writes that must not
-	// fail on a full disk. 256 MiB by default, or an eighth of a smaller disk. It may be changed later.
+	// MinFree is the size of the reserve in bytes, at least [MinMinFree]. The reserve is disk space for writes that
+	// must not fail on a full disk. Default: 256 MiB, or an eighth of a smaller disk. See [Store.SetMinFree].
 	MinFree int64
 
-	// MaxHistory is how many bytes the event log, and with it the history, may have; half of
-	// the disk by default. Segments of 64 MiB are removed that are in the checkpoint and have
-	// no remembered request id. It may be changed later.
+	// MaxHistory is the largest size of the event log in bytes, and so of the history; half of the disk by default.
+	// Beyond it, the store removes the oldest segments of 64 MiB whose events are in the checkpoint and that have no
+	// remembered request id. See [Store.SetMaxHistory].
 	MaxHistory int64
 
-	// Clock is the clock of the process, that of the service too; a clock of the machine by
-	// default. Open tells it when the store counted last.
+	// Clock is the clock that the service uses too; a clock of the machine by default. Open passes the time of the
+	// last checkpoint to the clock.
 	Clock *core.Clock
 
-	fs          eventlog.FS     // that the event log is on; that of the system by default
-	segmentSize int64           // of the event log, in bytes
-	ahead       int64           // the room that it writes ahead, in bytes
-	boot        uint64          // of the machine; what the system says by default
-	failpoint   func(failpoint) // called at each step
+	fs          eventlog.FS     // the file system of the event log; eventlog.OS by default
+	segmentSize int64           // bytes of a segment of the event log
+	ahead       int64           // bytes that the event log preallocates
+	boot        uint64          // identifies the boot of the machine; eventlog.Boot() by default
+	failpoint   func(failpoint) // called at each failpoint
 
-	flushBytes int64 // see flush; flushBytes by default
+	flushBytes int64 // see Store.flush; the constant flushBytes by default
 	memtable   int64 // see [table.Options]
 }
 
@@ -55,29 +55,29 @@ type Options struct {
 type Store struct {
 	db       *table.DB
 	dir      string
-	identity []fs.FileInfo // of the directory and that of the event log, when they were opened
+	identity []fs.FileInfo // of the directory of the store and of the event log, as Open found them
 	log      *slog.Logger
 	reserve  *reserve.Reserve
 
 	endMappings func() // undoes reserve.ServeMappings
 
-	life    sync.RWMutex // held to read while a method runs
-	closing atomic.Bool  // Close was called, so waiting methods end
+	life    sync.RWMutex // read-locked while a method runs
+	closing atomic.Bool  // Close was called: waiting methods end
 	closed  bool         // guarded by life
 
-	registering sync.Mutex // held while accounts and owner's keys are changed
-	writers     writers
+	registryMu sync.Mutex // held while accounts and owner's keys are changed
+	writers    writers
 
-	committing sync.Mutex   // held while something is committed
+	committing sync.Mutex   // held during a commit of Badger
 	underway   underway     // transactions that the event log may have and the database may not
-	flushed    atomic.Int64 // the position up to which everything is in tables of the database
+	flushed    atomic.Int64 // the position up to which all events are in tables of the database
 	flushBytes int64
 	failed     atomic.Pointer[error]
-	stuck      atomic.Pointer[error] // why apply cannot write to the database at the moment
+	applyErr   atomic.Pointer[error] // why apply waits to write to the database; nil while it does not wait
 	onCommit   func() error          // before each commit; for tests
 
-	spreading sync.RWMutex             // guards spread
-	spread    map[string]chan struct{} // accounts that a transaction is being spread over; closed when it is done
+	applyingMu sync.RWMutex             // guards applying
+	applying   map[string]chan struct{} // by account, while a transaction of several parts is applied; closed when it is applied
 
 	accounts     accountNumbers
 	counters     *counters
@@ -86,21 +86,21 @@ type Store struct {
 	background   background
 	failpoint    func(failpoint)
 
-	noDescriptors atomic.Bool // none was left when Badger was to be written to
+	noDescriptors atomic.Bool // a write to Badger was refused because file descriptors have run out
 
 	retention  retention
-	verified   atomic.Int64  // when the last scrub ended without damage, Unix seconds; 0 before the first one
-	unreadable atomic.Uint64 // as table.Unreadable was when the tables were verified
+	verified   atomic.Int64  // when the last scrub ended without damage, Unix seconds; 0 before the first scrub
+	unreadable atomic.Uint64 // the value of table.Unreadable at the last verification of the tables
 	now        func() time.Time
-	clock      atomic.Int64 // what now returned, Unix seconds, not more than a moment behind
+	clock      atomic.Int64 // the result of now, Unix seconds, updated every syncEvery
 }
 
 var errClosed = core.Unavailable(errors.New("the store is closed"))
 
-// enter begins a method, unless the store is closed or damaged: then it returns
-// core.ErrUnavailable. Close waits until it has left.
+// enter begins a method. It returns core.ErrUnavailable when the store is closed, damaged or lost. Close waits until
+// the method calls leave.
 func (s *Store) enter() error {
-	if !s.life.TryRLock() { // Close holds the lock, or waits for it
+	if !s.life.TryRLock() { // Close holds the lock or waits for the lock
 		return errClosed
 	}
 	if s.closed {
@@ -116,13 +116,13 @@ func (s *Store) enter() error {
 
 func (s *Store) leave() { s.life.RUnlock() }
 
-// enterToWrite begins a method that writes, unless the store takes no writes.
+// enterToWrite begins a method that counts or imports. It refuses on a failed store and on a full disk.
 func (s *Store) enterToWrite() error {
-	return s.enterIf(func() error { return firstOf(s.failure(), s.roomy()) })
+	return s.enterIf(func() error { return firstOf(s.failure(), s.requireSpace()) })
 }
 
-// enterToChange begins a method that may write without creating anything: that is possible on a full
-// disk too. What creates something asks roomy.
+// enterToChange begins a method that changes resources. It refuses on a failed store only, because updates and
+// deletions work on a full disk too. Methods that create resources also call requireSpace.
 func (s *Store) enterToChange() error { return s.enterIf(s.failure) }
 
 func (s *Store) enterIf(ready func() error) error {
@@ -136,21 +136,21 @@ func (s *Store) enterIf(ready func() error) error {
 	return nil
 }
 
-// fail makes the store refuse every write from now on, and returns why.
+// fail makes the store refuse all later writes, and returns err for the caller of the method.
 func (s *Store) fail(err error) error {
 	err = core.Logged(err)
 	if s.failed.CompareAndSwap(nil, &err) {
-		what := "the store takes no more writes until it is opened again"
+		message := "the store takes no more writes until it is opened again"
 		if isDamage(err) {
-			what = "the store is damaged and refuses everything"
+			message = "the store is damaged and refuses everything"
 		}
-		s.log.Error(what, "dir", s.dir, "error", err)
-		s.checkpointer.pass() // who waits for room is told
+		s.log.Error(message, "dir", s.dir, "error", err)
+		s.checkpointer.wakeWaiting() // waiting requests end with the error
 	}
 	return fault(err)
 }
 
-// failure returns why the store takes no more writes, nil when it does.
+// failure returns the error of fail, nil when the store has not failed.
 func (s *Store) failure() error {
 	if err := s.failed.Load(); err != nil {
 		return fault(*err)
@@ -166,8 +166,9 @@ func (s *Store) stopped() error {
 	return errClosed
 }
 
-// closeMost is the longest time that Close takes. Records that are not in a table of Badger by then are in a log.
-const closeMost = 20 * time.Second
+// maxClose is the longest time that Close takes. After it, records that are not in a table of Badger are in the event
+// log.
+const maxClose = 20 * time.Second
 
 // unclosed has the directories of stores that Close could not close in time. Their Badger still runs.
 var unclosed sync.Map
@@ -176,7 +177,7 @@ var unclosed sync.Map
 // error, and new calls are refused. If the store has failed, Close returns why. Close may be called again. It returns
 // within 20 s, also when the file system does not let Badger write. Nothing is lost then, but this process cannot
 // open the store again.
-func (s *Store) Close() error { return s.closeWithin(closeMost, s.close) }
+func (s *Store) Close() error { return s.closeWithin(maxClose, s.close) }
 
 // closeWithin runs a function that closes the store, and waits for it at most for d. After d the function runs on in
 // the background, and this process cannot open the directory before the function ends.
@@ -198,7 +199,7 @@ func (s *Store) closeWithin(d time.Duration, fn func() error) error {
 
 func (s *Store) close() error {
 	s.closing.Store(true)
-	s.checkpointer.pass()
+	s.checkpointer.wakeWaiting()
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {
@@ -213,10 +214,10 @@ func (s *Store) close() error {
 		}
 		err = firstOf(err, s.events.Close())
 	}
-	// After an error too: Badger makes a table when it is closed, which must not be ahead of the log.
+	// Also after an error: Badger writes a table when it closes, and the table must not be ahead of the event log.
 	_ = s.events.Sync()
 	s.events.Abandon()
-	if unwritable := s.touch(); errors.Is(err, errLost) || unwritable != nil { // Badger would try for ever
+	if unwritable := s.touch(); errors.Is(err, errLost) || unwritable != nil { // Badger would retry endlessly
 		unclosed.Store(s.dir, s)
 		return firstOf(err, unwritable)
 	}
@@ -226,7 +227,7 @@ func (s *Store) close() error {
 	return err
 }
 
-// SetCounterCache changes how many counters are kept in memory.
+// SetCounterCache changes [Options.CounterCache] of an open store.
 func (s *Store) SetCounterCache(n int) {
 	if s.enter() != nil {
 		return
@@ -240,17 +241,14 @@ func (s *Store) SetCounterCache(n int) {
 
 var _ core.Store = (*Store)(nil)
 
-// Durability says what an answered write survives, beside the death of the process,
-// which it always does.
+// Durability says which crashes an answered write survives. Every answered write survives a kill of the process.
 type Durability uint8
 
 const (
-	// Process is the default. Everything is written to the disk every second: a
-	// power cut, or a crash of the operating system, may lose what was answered
-	// since.
+	// Process is the default. The store syncs once a second: a power cut, or a crash of the operating system, loses
+	// at most the answers since the last sync.
 	Process Durability = iota
-	// Power writes every commit to the disk before it is answered. Concurrent
-	// requests still share a commit.
+	// Power syncs every write before it is answered. Concurrent requests share a sync.
 	Power
 )
 
@@ -265,8 +263,8 @@ func (d Durability) String() string {
 // SetMinFree changes [Options.MinFree] of an open store.
 func (s *Store) SetMinFree(bytes int64) { s.reserve.SetMinFree(bytes) }
 
-// SetDurability changes the durability of an open store. When it returns, what was
-// answered before is as durable as what will be.
+// SetDurability changes the durability of an open store. When it returns, earlier answers have the new durability,
+// too.
 func (s *Store) SetDurability(d Durability) {
 	if s.enter() != nil {
 		return
@@ -274,15 +272,15 @@ func (s *Store) SetDurability(d Durability) {
 	defer s.leave()
 	s.events.SetPower(d == Power)
 	if d == Power {
-		_ = s.syncAll() // the store has failed then, and says so
+		_ = s.syncAll() // a final error has failed the store, and is logged
 	}
 }
 
-// syncEvents brings the whole event log to the disk.
+// syncEvents writes and syncs all appended events.
 func (s *Store) syncEvents() error { return firstOf(s.events.Flush(), s.events.Sync()) }
 
-// syncAll makes everything durable that was answered. What the event log cannot write at the
-// moment was not answered, and is tried again later.
+// syncAll syncs all answered events. Events that the event log cannot write at the moment were not answered: it
+// writes them later.
 func (s *Store) syncAll() error {
 	if err := s.events.Flush(); err != nil && !errors.Is(err, eventlog.ErrTemporary) {
 		return fault(err)
@@ -290,21 +288,21 @@ func (s *Store) syncAll() error {
 	return fault(s.events.Sync())
 }
 
-// Stats says how a store is doing.
+// Stats are the metrics of a store.
 type Stats struct {
 	EventLogBytes int64  // the size of the event log, which is the history
-	MaxHistory    int64  // the size that it may have, see [Options.MaxHistory]
-	PendingBytes  int64  // how much of it is not folded yet: it is read when the store is opened
-	Checkpoints   uint64 // how often it was folded
-	Waits         uint64 // how often a request had to wait until it was
-	VerifiedAt    int64  // when the last scrub of all files ended without damage, Unix seconds; 0 before the first one
+	MaxHistory    int64  // the largest size of the event log, see [Options.MaxHistory]
+	PendingBytes  int64  // bytes of the event log behind the last checkpoint; the next start replays them
+	Checkpoints   uint64 // checkpoints written since the store was opened
+	Waits         uint64 // requests that waited for a checkpoint
+	VerifiedAt    int64  // when the last scrub ended without damage, Unix seconds; 0 before the first scrub
 }
 
-// Stats returns how the store is doing. It is cheap.
+// Stats returns the metrics of the store. It reads no file.
 func (s *Store) Stats() Stats {
 	return Stats{
 		EventLogBytes: s.historyBytes(),
-		MaxHistory:    s.retention.most.Load(),
+		MaxHistory:    s.retention.maxBytes.Load(),
 		PendingBytes:  s.events.Written() - s.checkpointer.mark.Load(),
 		Checkpoints:   s.checkpointer.checkpoints.Load(),
 		Waits:         s.checkpointer.waits.Load(),
@@ -320,19 +318,19 @@ func (s *Store) Health(context.Context) error {
 		failed = s.failure()
 	}
 	if failed != nil {
-		return unwell("The store has failed, and the log says why", failed)
+		return unavailable("The store has failed, and the log says why", failed)
 	}
-	if err := s.roomy(); err != nil {
-		return unwell("The disk of the store is full", err)
+	if err := s.requireSpace(); err != nil {
+		return unavailable("The disk of the store is full", err)
 	}
 	if err := s.events.Ready(); err != nil {
-		return unwell("The store cannot write at the moment", fault(err))
+		return unavailable("The store cannot write at the moment", fault(err))
 	}
 	return nil
 }
 
-// unwell returns an error with a text for anybody, and its cause.
-func unwell(text string, cause error) error {
+// unavailable returns an error with a public text and a private cause.
+func unavailable(text string, cause error) error {
 	return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: text}, cause)
 }
 

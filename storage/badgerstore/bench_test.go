@@ -75,9 +75,9 @@ func fill(t testing.TB, s *Store, n int) {
 	storetest.Fill(t, s, "acct", n)
 }
 
-// BenchmarkFold checkpoints the counters of so many keys and users, of which each has a
+// BenchmarkCheckpoint checkpoints the counters of so many keys and users, of which each has a
 // request.
-func BenchmarkFold(b *testing.B) {
+func BenchmarkCheckpoint(b *testing.B) {
 	for _, keys := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			s, err := open(b.TempDir(), Options{CounterCache: 3 * keys})
@@ -165,14 +165,14 @@ func makeDays(b *testing.B, s *Store, of core.DaysFilter) {
 	b.Helper()
 	var all []slots
 	err := s.readEntered(acct, func(r snapshot) (err error) {
-		all, err = r.slotsWith(of)
+		all, err = r.slotsFor(of)
 		return err
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	for _, p := range all {
-		a := archiving{page: p.page}
+		a := archiveUpdate{page: p.page}
 		for slot := range byte(pageSlots) {
 			if p.mask&(1<<slot) == 0 {
 				continue

@@ -15,21 +15,21 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Checking says what [Check] does beside its result.
+// Checking has the callbacks of [Check].
 type Checking struct {
-	Progress func(line string)  // how far it is, from time to time
-	Damage   func(damage error) // is called with each damage, one line
+	Progress func(line string)  // is called with the progress from time to time
+	Damage   func(damage error) // is called with each damage; the error has one line
 }
 
-// Checked is what [Check] has read.
+// Checked is the result of [Check].
 type Checked struct {
 	Tables, Segments, Events, Records int
-	Bytes                             int64 // of tables and segments
-	Damaged                           int   // how many damages were reported
-	Database                          int   // how many of them [Rebuild] mends; [Repair] mends the others
+	Bytes                             int64 // size of the tables and segments
+	Damaged                           int   // number of reported damages
+	Database                          int   // damages of the database: [Rebuild] mends them; [Repair] mends the others
 }
 
-// String counts what Check has read.
+// String returns the numbers of tables, segments, events, records and bytes read.
 func (c Checked) String() string {
 	return fmt.Sprintf("%s, %s with %s, %s, %s", plural(c.Tables, "table"), plural(c.Segments, "segment"), plural(c.Events, "event"),
 		plural(c.Records, "record"), plural(int(c.Bytes), "byte"))
@@ -47,9 +47,9 @@ func (c Checked) Err(dir string) error {
 	return fmt.Errorf("the store in %s is damaged in %s: run limitkeeper %s --store badger:%[1]s, or restore a backup", dir, plural(c.Damaged, "place"), command)
 }
 
-// Check verifies everything in a store that is not open: the files of the database, the event log,
-// and then whether records, indexes and counters agree. For that it opens the store as a start
-// does, and only when all files are whole. A store that is open is [ErrInUse].
+// Check verifies a store that is not open: the files of the database, the event log, and whether records, indexes and
+// counters agree. To compare records it opens the store as a start does, but only when all files are whole. Check
+// returns [ErrInUse] for an open store.
 func Check(dir string, o Checking) (c Checked, err error) {
 	damage := o.Damage
 	o.Damage = func(err error) {
@@ -117,15 +117,14 @@ func (c *Checked) files(dir string, o Checking) error {
 type checking struct {
 	snapshot
 	s       *Store
-	indexes map[string]*rankset.Set // of the indexes, as far as they were read
+	indexes map[string]*rankset.Set // a cache of opened indexes, by base
 	oldest  int64                   // the first position in the event log
 }
 
-// maxIndexes is how many indexes are kept in memory while records are compared.
+// maxIndexes is the largest number of indexes in the cache of a check.
 const maxIndexes = 1000
 
-// checkRecords reports each record that is missing, that cannot be read or that another record
-// contradicts.
+// checkRecords reports each record that is missing or damaged, and each record that contradicts another one.
 func (s *Store) checkRecords(c *Checked, o Checking) error {
 	k := checking{s: s, indexes: map[string]*rankset.Set{}, oldest: firstPosition}
 	for _, g := range s.events.Segments() {
@@ -135,7 +134,7 @@ func (s *Store) checkRecords(c *Checked, o Checking) error {
 	return s.db.View(func(txn *badger.Txn) error {
 		k.snapshot = snapshot{txn}
 		return k.each(nil, true, func(p path, value []byte) (bool, error) {
-			for _, err := range k.record(p, value) {
+			for _, err := range k.checkRecord(p, value) {
 				if err != nil {
 					o.Damage(err)
 				}
@@ -148,96 +147,96 @@ func (s *Store) checkRecords(c *Checked, o Checking) error {
 	})
 }
 
-// record compares one record with the records that it names, and with the indexes that name it.
-func (k *checking) record(p path, value []byte) []error {
+// checkRecord compares one record with the records that it names, and with the indexes that name it.
+func (k *checking) checkRecord(p path, value []byte) []error {
 	r := reading{p[1:]}
 	switch p[0] {
 	case kindAccount:
 		a, err := record.Decode[core.Account](value)
 		if err != nil {
-			return []error{unreadable(p, err)}
+			return []error{undecodable(p, err)}
 		}
 		n := int64(r.uint64())
-		return []error{k.leads(accountIDPath(a.ID), n), k.leads(accountNamePath(a.Name), n)}
+		return []error{k.checkNumber(accountIDPath(a.ID), n), k.checkNumber(accountNamePath(a.Name), n)}
 	case kindOwnerKey:
 		account := r.text()
 		o, err := record.Decode[core.OwnerKey](value)
 		if err != nil {
-			return []error{unreadable(p, err)}
+			return []error{undecodable(p, err)}
 		}
 		n := int64(r.uint64())
-		return []error{k.leads(ownerKeyIDPath(account, o.ID), n), k.refers(ownerDigestPath(o.Digest), account, n)}
+		return []error{k.checkNumber(ownerKeyIDPath(account, o.ID), n), k.checkDigest(ownerDigestPath(o.Digest), account, n)}
 	case kindHolding:
 		account, user := r.text(), int64(r.uint64())
-		return []error{k.member(usersOnPlan(account, r.text()), user)}
+		return []error{k.checkMember(usersOnPlan(account, r.text()), user)}
 	case kindUser:
-		return k.user(p, r.text(), value)
+		return k.checkUser(p, r.text(), value)
 	case kindKey:
-		return k.key(p, r.text(), value)
+		return k.checkKey(p, r.text(), value)
 	case kindPlan:
 		account := r.text()
 		plan, err := record.Decode[core.Plan](value)
 		if err != nil {
-			return []error{unreadable(p, err)}
+			return []error{undecodable(p, err)}
 		}
-		return []error{k.leads(planIDPath(account, plan.ID), plan.Seq), k.member(allPlans(account), plan.Seq)}
+		return []error{k.checkNumber(planIDPath(account, plan.ID), plan.Seq), k.checkMember(allPlans(account), plan.Seq)}
 	case kindAccountID, kindAccountName:
-		return k.names(p, value, func(n int64) path { return accountPath(n) })
+		return k.checkTarget(p, value, func(n int64) path { return accountPath(n) })
 	case kindEmail:
 		account := r.text()
-		return k.names(p, value, func(n int64) path { return userPath(account, n) })
+		return k.checkTarget(p, value, func(n int64) path { return userPath(account, n) })
 	case kindKeyID:
 		account := r.text()
-		return k.names(p, value, func(n int64) path { return keyPath(account, n) })
+		return k.checkTarget(p, value, func(n int64) path { return keyPath(account, n) })
 	case kindPlanID:
 		account := r.text()
-		return k.names(p, value, func(n int64) path { return planPath(account, n) })
+		return k.checkTarget(p, value, func(n int64) path { return planPath(account, n) })
 	case kindOwnerKeyID:
 		account := r.text()
-		return k.names(p, value, func(n int64) path { return ownerKeyPath(account, n) })
+		return k.checkTarget(p, value, func(n int64) path { return ownerKeyPath(account, n) })
 	case kindDigest, kindOwnerDigest:
 		account, n, err := decodeRef(value)
 		if err != nil {
-			return []error{unreadable(p, err)}
+			return []error{undecodable(p, err)}
 		}
 		if p[0] == kindDigest {
-			return []error{k.there(keyPath(account, n))}
+			return []error{k.checkExists(keyPath(account, n))}
 		}
-		return []error{k.there(ownerKeyPath(account, n))}
+		return []error{k.checkExists(ownerKeyPath(account, n))}
 	case kindSet:
-		return k.set(p)
+		return k.checkSet(p)
 	case kindPages:
 		page := ref{account: uint32(r.uint64())}
 		if len(r.rest) != 2 || !rankset.IsRoot(r.rest[1:]) {
 			return nil
 		}
 		page.kind = uint32(r.rest[0])
-		return k.members(p[:len(p)-1], func(n int64) path { return pagePath(ref{n, page.account, page.kind}) })
+		return k.checkMembers(p[:len(p)-1], func(n int64) path { return pagePath(ref{n, page.account, page.kind}) })
 	case kindCounter:
-		return k.page(p, value)
+		return k.checkPage(p, value)
 	}
 	return nil
 }
 
-// unreadable returns the damage that a record cannot be decoded.
-func unreadable(p path, err error) error { return contradiction(p, "it cannot be read: %v", err) }
+// undecodable returns the damage that a record cannot be decoded.
+func undecodable(p path, err error) error { return contradiction(p, "it cannot be read: %v", err) }
 
-// leads returns an error unless an index leads to a number.
-func (k *checking) leads(p path, want int64) error {
+// checkNumber returns an error unless the record at p has the number want.
+func (k *checking) checkNumber(p path, want int64) error {
 	n, err := k.number(p)
 	switch {
 	case err != nil:
-		return unreadable(p, err)
+		return undecodable(p, err)
 	case n == 0:
 		return absent(p)
 	case n != want:
-		return contradiction(p, "it leads to %d, and %d has its name", n, want)
+		return contradiction(p, "it leads to number %d, and its name belongs to number %d", n, want)
 	}
 	return nil
 }
 
-// refers returns an error unless the digest of a secret leads to a number of an account.
-func (k *checking) refers(p path, account string, n int64) error {
+// checkDigest returns an error unless the record of a digest has the account and the number n.
+func (k *checking) checkDigest(p path, account string, n int64) error {
 	ref, err := k.get(p)
 	if err == nil && string(ref) != string(encodeRef(account, n)) {
 		err = contradiction(p, "it does not lead to number %d of the account %s", n, account)
@@ -245,16 +244,16 @@ func (k *checking) refers(p path, account string, n int64) error {
 	return err
 }
 
-// names returns an error unless what a record leads to is there.
-func (k *checking) names(p path, value []byte, to func(int64) path) []error {
+// checkTarget returns an error unless the record that value names exists.
+func (k *checking) checkTarget(p path, value []byte, to func(int64) path) []error {
 	n, err := decodeNumber(value)
 	if err != nil {
-		return []error{unreadable(p, err)}
+		return []error{undecodable(p, err)}
 	}
-	return []error{k.there(to(n))}
+	return []error{k.checkExists(to(n))}
 }
 
-func (k *checking) there(p path) error {
+func (k *checking) checkExists(p path) error {
 	value, err := k.get(p)
 	if err == nil && value == nil {
 		err = absent(p)
@@ -262,43 +261,43 @@ func (k *checking) there(p path) error {
 	return err
 }
 
-func (k *checking) user(p path, account string, value []byte) (errs []error) {
+func (k *checking) checkUser(p path, account string, value []byte) (errs []error) {
 	u, err := record.Decode[core.User](value)
 	if err != nil {
-		return []error{unreadable(p, err)}
+		return []error{undecodable(p, err)}
 	}
 	for _, base := range userIndexes(account, u) {
-		errs = append(errs, k.member(base, u.ID))
+		errs = append(errs, k.checkMember(base, u.ID))
 	}
 	if u.PlanID != "" {
-		errs = append(errs, k.there(holdingPath(account, u.ID, u.PlanID)))
+		errs = append(errs, k.checkExists(holdingPath(account, u.ID, u.PlanID)))
 	}
 	if u.Email != nil {
-		errs = append(errs, k.leads(emailPath(account, core.FoldEmail(*u.Email)), u.ID))
+		errs = append(errs, k.checkNumber(emailPath(account, core.FoldEmail(*u.Email)), u.ID))
 	}
 	return errs
 }
 
-func (k *checking) key(p path, account string, value []byte) []error {
+func (k *checking) checkKey(p path, account string, value []byte) []error {
 	x, err := record.Decode[core.Key](value)
 	if err != nil {
-		return []error{unreadable(p, err)}
+		return []error{undecodable(p, err)}
 	}
-	errs := []error{k.leads(keyIDPath(account, x.ID), x.Seq), k.there(userPath(account, x.UserID))}
+	errs := []error{k.checkNumber(keyIDPath(account, x.ID), x.Seq), k.checkExists(userPath(account, x.UserID))}
 	for _, d := range x.Digests() {
-		errs = append(errs, k.refers(digestPath(d), account, x.Seq))
+		errs = append(errs, k.checkDigest(digestPath(d), account, x.Seq))
 	}
 	if x.PlanID != "" {
-		errs = append(errs, k.there(holdingPath(account, x.UserID, x.PlanID)))
+		errs = append(errs, k.checkExists(holdingPath(account, x.UserID, x.PlanID)))
 	}
 	for _, base := range keyIndexes(account, x) {
-		errs = append(errs, k.member(base, x.Seq))
+		errs = append(errs, k.checkMember(base, x.Seq))
 	}
 	return errs
 }
 
-// opened opens an index, or returns the index that it has opened before.
-func (k *checking) opened(base path) (*rankset.Set, error) {
+// openIndex opens an index, or returns the index that it has opened before.
+func (k *checking) openIndex(base path) (*rankset.Set, error) {
 	if f := k.indexes[string(base)]; f != nil {
 		return f, nil
 	}
@@ -312,11 +311,11 @@ func (k *checking) opened(base path) (*rankset.Set, error) {
 	return f, err
 }
 
-// member returns an error unless a number is in an index.
-func (k *checking) member(base path, n int64) error {
-	f, err := k.opened(base)
+// checkMember returns an error unless a number is in an index.
+func (k *checking) checkMember(base path, n int64) error {
+	f, err := k.openIndex(base)
 	if err != nil {
-		return unreadable(base, err)
+		return undecodable(base, err)
 	}
 	has, err := f.Contains(n)
 	if err == nil && !has {
@@ -325,8 +324,8 @@ func (k *checking) member(base path, n int64) error {
 	return err
 }
 
-// set checks that each number in an index has its record.
-func (k *checking) set(p path) []error {
+// checkSet checks that each number in the index of a list has its record.
+func (k *checking) checkSet(p path) []error {
 	r := reading{p[1:]}
 	account := r.text()
 	to := func(n int64) path { return userPath(account, n) }
@@ -344,58 +343,58 @@ func (k *checking) set(p path) []error {
 		r.text()
 		to = func(n int64) path { return keyPath(account, n) }
 	default:
-		return []error{contradiction(p, "it is of an unknown kind")}
+		return []error{contradiction(p, "its kind of index is unknown")}
 	}
 	if !rankset.IsRoot(r.rest) {
 		return nil
 	}
-	return k.members(p[:len(p)-1], to)
+	return k.checkMembers(p[:len(p)-1], to)
 }
 
-// members checks that each number of an index leads to a record.
-func (k *checking) members(base path, to func(int64) path) (errs []error) {
+// checkMembers checks that each number of an index has a record. to returns the path of that record.
+func (k *checking) checkMembers(base path, to func(int64) path) (errs []error) {
 	f, err := k.index(append(path(nil), base...))
 	if err != nil {
-		return []error{unreadable(base, err)}
+		return []error{undecodable(base, err)}
 	}
 	const some = 1000
 	for offset := 0; offset < f.Len(); offset += some {
 		numbers, err := f.Page(offset, some)
 		if err != nil {
-			return append(errs, unreadable(base, err))
+			return append(errs, undecodable(base, err))
 		}
 		for _, n := range numbers {
-			errs = append(errs, k.there(to(n)))
+			errs = append(errs, k.checkExists(to(n)))
 		}
 	}
 	return errs
 }
 
-// page checks the counters of a page: that each can be read, and that its last event is in the event
-// log, unless the segment was removed.
-func (k *checking) page(p path, value []byte) (errs []error) {
+// checkPage checks the counters of a page: each can be decoded, and its last event is in the event log, unless
+// retention has removed the segment.
+func (k *checking) checkPage(p path, value []byte) (errs []error) {
 	page, ok := pageOf(p)
 	if !ok {
 		return []error{contradiction(p, "its name cannot be read")}
 	}
-	errs = append(errs, k.member(pagesOf(page), page.number))
+	errs = append(errs, k.checkMember(pagesOf(page), page.number))
 	pg, err := decodePage(value)
 	if err != nil {
-		return append(errs, unreadable(p, err))
+		return append(errs, undecodable(p, err))
 	}
 	for slot, record := range pg {
 		if record == nil || isDropped(record) {
 			continue
 		}
-		errs = append(errs, k.counter(p, page.counter(byte(slot)), record))
+		errs = append(errs, k.checkCounter(p, page.counter(byte(slot)), record))
 	}
 	return errs
 }
 
-func (k *checking) counter(p path, of ref, record []byte) error {
+func (k *checking) checkCounter(p path, of ref, record []byte) error {
 	t, err := decodeState(record)
 	if err != nil {
-		return unreadable(p, fmt.Errorf("%v: %w", of, err))
+		return undecodable(p, fmt.Errorf("%v: %w", of, err))
 	}
 	head := t.head()
 	if head < k.oldest {
@@ -407,7 +406,7 @@ func (k *checking) counter(p path, of ref, record []byte) error {
 	case err != nil:
 		return err
 	case e.linkOf(of.kind).number != t.entries:
-		return contradiction(p, "counter %d has %d events, and its last one is number %d", of.number, t.entries, e.linkOf(of.kind).number)
+		return contradiction(p, "counter %d has %d events, and its last event has number %d", of.number, t.entries, e.linkOf(of.kind).number)
 	}
 	return nil
 }

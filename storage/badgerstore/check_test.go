@@ -15,8 +15,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// checked runs Check and returns the damages that it reports.
-func checked(t *testing.T, dir string) (damages []string) {
+// checkDamages runs Check and returns the damages that it reports.
+func checkDamages(t *testing.T, dir string) (damages []string) {
 	t.Helper()
 	c, err := Check(dir, Checking{Progress: func(string) {}, Damage: func(err error) { damages = append(damages, err.Error()) }})
 	if err != nil || c.Damaged != len(damages) {
@@ -30,7 +30,7 @@ func checked(t *testing.T, dir string) (damages []string) {
 func TestCheck(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		dir, _ := filledStore(t, clean)
-		if got := checked(t, copyOf(t, dir)); len(got) > 0 {
+		if got := checkDamages(t, copyOf(t, dir)); len(got) > 0 {
 			t.Errorf("clean %v: got damages %q, want none", clean, got)
 		}
 		tables, _ := filepath.Glob(filepath.Join(dir, "*.sst"))
@@ -40,7 +40,7 @@ func TestCheck(t *testing.T) {
 		changeByte(t, tables[1], 900)
 		changeByte(t, segments[0], segmentData+5)
 		before := contents(t, dir)
-		got := checked(t, dir)
+		got := checkDamages(t, dir)
 		for _, name := range names {
 			if n := strings.Count(strings.Join(got, "\n"), name); n != 1 {
 				t.Errorf("clean %v: %s is in %d lines of %q, want 1", clean, name, n, got)
@@ -87,7 +87,7 @@ func TestCheckRecords(t *testing.T) {
 		if err := firstOf(err, s.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if got := checked(t, dir); len(got) == 0 {
+		if got := checkDamages(t, dir); len(got) == 0 {
 			t.Errorf("without the record %q: got no damage", p)
 		} else if slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "\n") }) {
 			t.Errorf("without the record %q: got more than one line: %q", p, got)

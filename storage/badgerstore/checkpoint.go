@@ -11,114 +11,116 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Folding writes a checkpoint: the state of each changed counter goes to its page, and then the mark, a position,
-// to the database. The next start replays the event log from the mark on. Requests are counted during a fold: the
-// page has, for each counter, the position of the last event that its state includes.
+// A checkpoint writes the state of each changed counter to its page, and then the mark, a position, to the database.
+// The next start replays the event log from the mark on. Requests are counted during a checkpoint: the page has, for
+// each counter, the position of the last event that its state includes.
 
 const (
-	// A fold begins every checkpointEvery, or earlier after checkpointBytes of the event log or checkpointRequestIDs request ids. The pause
-	// after a fold is 9 times as long as the fold, but at most maxCheckpointPause: checkpoints take a tenth of the time.
+	// A checkpoint begins every checkpointEvery, or earlier after checkpointBytes of the event log or
+	// checkpointRequestIDs request ids. The pause after a checkpoint is 9 times as long as the checkpoint, but at most
+	// maxCheckpointPause: checkpoints take a tenth of the time.
 	checkpointEvery      = 10 * time.Second
 	maxCheckpointPause   = time.Minute
 	checkpointBytes      = 1 << 30
 	checkpointRequestIDs = 100_000
 
-	// Requests wait while this many bytes of the event log, or this many request ids, are not folded.
-	maxPending = 2 * checkpointBytes
-	maxRepeats = 10 * checkpointRequestIDs
+	// Requests wait while the last checkpoint lacks this many bytes of the event log, or this many request ids.
+	maxPending           = 2 * checkpointBytes
+	maxPendingRequestIDs = 10 * checkpointRequestIDs
 
 	batchBytes   = 4 << 20  // records of counters that are encoded before their pages are written
 	pageTxnBytes = 64 << 10 // pages written in one transaction; requests can run between two
 )
 
-// folder is the state of folding.
+// checkpointer is the state of the checkpoints of a store.
 type checkpointer struct {
-	running sync.Mutex    // held by the fold that runs
-	wake    chan struct{} // begins a fold
+	running sync.Mutex    // held by the running checkpoint
+	wake    chan struct{} // begins a checkpoint
 
-	mark        atomic.Int64          // everything in the event log before this position is folded
-	most        atomic.Int64          // maxPending, but in tests
-	remembered  atomic.Int64          // request ids since the last fold
-	failed      atomic.Pointer[error] // the error of the last fold, nil without one
+	mark        atomic.Int64          // the last checkpoint includes all events before this position
+	maxPending  atomic.Int64          // the constant maxPending; tests change it
+	requestIDs  atomic.Int64          // request ids since the last checkpoint
+	failed      atomic.Pointer[error] // the error of the last checkpoint, nil after a success
 	checkpoints atomic.Uint64         // checkpoints written
-	waits       atomic.Uint64         // how often a request has waited for a fold
+	waits       atomic.Uint64         // requests that waited for a checkpoint
 
-	mu     sync.Mutex    // guards passed
-	passed chan struct{} // closed when the current fold ends
+	mu    sync.Mutex    // guards ended
+	ended chan struct{} // closed when the current checkpoint ends
 }
 
 func newCheckpointer() *checkpointer {
-	f := &checkpointer{wake: make(chan struct{}, 1), passed: make(chan struct{})}
-	f.most.Store(maxPending)
-	return f
+	c := &checkpointer{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	c.maxPending.Store(maxPending)
+	return c
 }
 
-// room waits until the event log may take another event. It returns why it may not.
-func (f *checkpointer) room(s *Store) error {
+// waitForRoom waits until the events behind the last checkpoint are below the limits of full. It returns an error
+// when the store has failed or is being closed, and when the last checkpoint has failed.
+func (c *checkpointer) waitForRoom(s *Store) error {
 	for {
-		pending := s.events.Written() - f.mark.Load()
-		if pending >= checkpointBytes || f.remembered.Load() >= checkpointRequestIDs {
-			f.hurry()
+		pending := s.events.Written() - c.mark.Load()
+		if pending >= checkpointBytes || c.requestIDs.Load() >= checkpointRequestIDs {
+			c.request()
 		}
-		if !f.full(s) {
+		if !c.full(s) {
 			return nil
 		}
-		f.waits.Add(1)
-		f.mu.Lock()
-		passed := f.passed
-		f.mu.Unlock()
-		if !f.full(s) {
+		c.waits.Add(1)
+		c.mu.Lock()
+		ended := c.ended
+		c.mu.Unlock()
+		if !c.full(s) {
 			return nil
 		}
-		err := s.stopped() // if nil, a later pass closes passed
+		err := s.stopped() // if nil, a later wakeWaiting closes ended
 		if err == nil {
-			<-passed
+			<-ended
 			err = s.stopped()
 		}
 		if err != nil {
 			return err
 		}
-		if err := f.failed.Load(); err != nil && f.full(s) {
+		if err := c.failed.Load(); err != nil && c.full(s) {
 			return *err
 		}
 	}
 }
 
-// full reports whether so much is not folded that requests wait.
-func (f *checkpointer) full(s *Store) bool {
-	return s.events.Written()-f.mark.Load() >= f.most.Load() || f.remembered.Load() >= maxRepeats
+// full reports whether requests have to wait for a checkpoint.
+func (c *checkpointer) full(s *Store) bool {
+	return s.events.Written()-c.mark.Load() >= c.maxPending.Load() || c.requestIDs.Load() >= maxPendingRequestIDs
 }
 
-// hurry begins a fold now.
-func (f *checkpointer) hurry() {
+// request requests a checkpoint now.
+func (c *checkpointer) request() {
 	select {
-	case f.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// pass wakes the callers of room that wait.
-func (f *checkpointer) pass() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	close(f.passed)
-	f.passed = make(chan struct{})
+// wakeWaiting wakes all callers of waitForRoom that wait.
+func (c *checkpointer) wakeWaiting() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.ended)
+	c.ended = make(chan struct{})
 }
 
-// folding is a batch of counters and request ids that a fold writes.
+// batch is a batch of counters and request ids that a checkpoint writes.
 type batch struct {
-	counters []batched
-	repeats  []batchedRequestID
-	bytes    []byte // the encoded records of counters
+	counters   []batched
+	requestIDs []batchedRequestID
+	bytes      []byte // the encoded records of counters
 }
 
-// folded is the state of a counter in a batch.
+// batched is the state of a counter in a batch.
 type batched struct {
 	ref
 	position   int64       // of the last event in this state
 	counter    *counter    // nil when it is not in memory
-	changes    uint32      // of the counter at that time
-	from, upTo int32       // the record within folding.bytes, empty when the counter is not in memory
+	changes    uint32      // the value of counter.changes at that time
+	from, upTo int32       // the record within batch.bytes, empty when the counter is not in memory
 	days       *unarchived // the days to archive, nil without any
 }
 
@@ -128,11 +130,11 @@ type batchedRequestID struct {
 	position int64
 }
 
-// fold writes a checkpoint of everything that was answered before the call.
+// checkpoint writes a checkpoint with all events that were answered before the call.
 func (s *Store) checkpoint() error {
 	s.checkpointer.running.Lock()
 	defer s.checkpointer.running.Unlock()
-	defer s.checkpointer.pass()
+	defer s.checkpointer.wakeWaiting()
 	err := s.checkpointAll()
 	s.checkpointer.failed.Store(nil)
 	if err != nil {
@@ -146,13 +148,13 @@ func (s *Store) checkpointAll() error {
 	if err := s.events.Flush(); err != nil {
 		return err
 	}
-	s.checkpointer.remembered.Store(0)
+	s.checkpointer.requestIDs.Store(0)
 	upTo := s.underway.oldest(s.events.Written())
 	var b batch
 	for i := range s.counters.shards {
-		runtime.Gosched() // requests go first
+		runtime.Gosched() // lets requests run first
 		b.take(s, &s.counters.shards[i])
-		if len(b.bytes) >= batchBytes || len(b.repeats) >= maxWrites {
+		if len(b.bytes) >= batchBytes || len(b.requestIDs) >= maxWrites {
 			if err := s.writeBatch(&b); err != nil {
 				return err
 			}
@@ -170,7 +172,7 @@ func (b *batch) take(s *Store, sh *shard) {
 	defer sh.mu.Unlock()
 	for _, c := range sh.list {
 		if c.unlogged {
-			_ = s.appendSet(c) // the next Flush returns the error, too
+			_ = s.appendSet(c) // the Flush in writeBatch returns the error, too
 		}
 		if c.dirty {
 			b.add(c)
@@ -180,7 +182,7 @@ func (b *batch) take(s *Store, sh *shard) {
 		b.counters = append(b.counters, batched{ref: of, position: h.position})
 	}
 	for of, position := range sh.repeats.positions {
-		b.repeats = append(b.repeats, batchedRequestID{of, position})
+		b.requestIDs = append(b.requestIDs, batchedRequestID{of, position})
 	}
 }
 
@@ -193,19 +195,19 @@ func (b *batch) add(c *counter) {
 
 // writeBatch writes a batch and empties it.
 func (s *Store) writeBatch(b *batch) error {
-	if len(b.counters) == 0 && len(b.repeats) == 0 {
+	if len(b.counters) == 0 && len(b.requestIDs) == 0 {
 		return nil
 	}
-	if err := s.events.Flush(); err != nil { // the records that take has appended
+	if err := s.events.Flush(); err != nil { // writes the records that take has appended
 		return err
 	}
 	slices.SortFunc(b.counters, func(x, y batched) int { return x.compare(y.ref) })
 	s.failpoint(failPages)
-	if err := firstOf(s.writePages(b), s.writeRepeats(b.repeats)); err != nil {
+	if err := firstOf(s.writePages(b), s.writeRequestIDs(b.requestIDs)); err != nil {
 		return err
 	}
-	b.finish(s.counters)
-	b.counters, b.repeats, b.bytes = b.counters[:0], b.repeats[:0], b.bytes[:0]
+	b.markWritten(s.counters)
+	b.counters, b.requestIDs, b.bytes = b.counters[:0], b.requestIDs[:0], b.bytes[:0]
 	return nil
 }
 
@@ -216,7 +218,7 @@ func (s *Store) writePages(b *batch) error {
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
 			for size, pages := 0, 0; len(rest) > 0 && size < pageTxnBytes && pages < maxWrites/4; pages++ {
-				n := onOnePage(rest)
+				n := countOnSamePage(rest)
 				written, done, err := s.writePage(txn, rest[:n], b.bytes)
 				if err != nil || !done {
 					return err
@@ -234,11 +236,11 @@ func (s *Store) writePages(b *batch) error {
 	return nil
 }
 
-// paged is a counter, or another value with a slot on a page.
-type paged interface{ page() ref }
+// onPage is implemented by values with a slot on a page of counters.
+type onPage interface{ page() ref }
 
-// onOnePage returns how many counters at the start of the list are on the same page.
-func onOnePage[C paged](counters []C) int {
+// countOnSamePage returns how many counters at the start of the list are on the same page.
+func countOnSamePage[C onPage](counters []C) int {
 	first := counters[0].page()
 	for i, c := range counters {
 		if c.page() != first {
@@ -260,11 +262,11 @@ func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (s
 	if err != nil {
 		return 0, false, err
 	}
-	a := archiving{page: counters[0].page()}
+	a := archiveUpdate{page: counters[0].page()}
 	for _, c := range counters {
 		record, days := records[c.from:c.upTo:c.upTo], c.days
 		if len(record) == 0 {
-			if record, days, err = s.caughtUp(pg[c.slot()], c); err != nil {
+			if record, days, err = s.caughtUpRecord(pg[c.slot()], c); err != nil {
 				return 0, false, err
 			}
 		}
@@ -273,7 +275,7 @@ func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (s
 			a.add(c.slot(), days)
 		}
 	}
-	a.forget |= pg.tidy(s.checkpointer.mark.Load())
+	a.clearSlots |= pg.clearDropped(s.checkpointer.mark.Load())
 	if size, done, err = a.write(txn); err != nil || !done {
 		return size, false, err
 	}
@@ -281,9 +283,9 @@ func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (s
 	return size + len(record), true, setPage(txn, counters[0].page(), record, old != nil)
 }
 
-// caughtUp applies the events since a record to a counter that is not in memory. It returns the new record, and
+// caughtUpRecord applies the events since a record to a counter that is not in memory. It returns the new record, and
 // the days to archive.
-func (s *Store) caughtUp(record []byte, c batched) ([]byte, *unarchived, error) {
+func (s *Store) caughtUpRecord(record []byte, c batched) ([]byte, *unarchived, error) {
 	t, err := decodeState(record)
 	if err != nil {
 		return nil, nil, err
@@ -294,9 +296,9 @@ func (s *Store) caughtUp(record []byte, c batched) ([]byte, *unarchived, error) 
 	return t.encode(nil), t.days.unarchived(), nil
 }
 
-// tidy clears the slots of counters that were deleted before a position, and returns these slots. The event log is
+// clearDropped clears the slots of counters that were deleted before a position, and returns these slots. The event log is
 // folded up to that position, so no replay reads an event of these counters.
-func (p *page) tidy(mark int64) (slots uint64) {
+func (p *page) clearDropped(mark int64) (slots uint64) {
 	for slot, record := range p {
 		if isDropped(record) && appliedOf(record) < mark {
 			p[slot] = nil
@@ -306,13 +308,13 @@ func (p *page) tidy(mark int64) (slots uint64) {
 	return slots
 }
 
-// writeRepeats writes the index records of request ids. Each has the position of the event of its request.
-func (s *Store) writeRepeats(list []batchedRequestID) error {
-	for some := range slices.Chunk(list, maxWrites/2) {
+// writeRequestIDs writes the index records of request ids. Each has the position of the event of its request.
+func (s *Store) writeRequestIDs(list []batchedRequestID) error {
+	for chunk := range slices.Chunk(list, maxWrites/2) {
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
-			for _, r := range some {
-				if err := txn.Set(repeatPath(r.repeat), encodeNumber(r.position)); err != nil {
+			for _, r := range chunk {
+				if err := txn.Set(requestIDPath(r.repeat), encodeNumber(r.position)); err != nil {
 					return err
 				}
 			}
@@ -326,24 +328,24 @@ func (s *Store) writeRepeats(list []batchedRequestID) error {
 	return nil
 }
 
-// finish notes that a batch is written. A counter that has not changed since take is no longer dirty. A counter that
-// was evicted and loaded again since then is another object, and stays as it is.
-func (b *batch) finish(all *counters) {
-	for _, f := range b.counters {
-		sh := all.shard(f.ref)
+// markWritten marks the counters and request ids of a batch as written. A counter that has not changed since take is
+// no longer dirty. A counter that was evicted and loaded again since take is another object, and stays dirty.
+func (b *batch) markWritten(all *counters) {
+	for _, written := range b.counters {
+		sh := all.shard(written.ref)
 		sh.mu.Lock()
-		if c := sh.byRef[f.ref]; c != nil && c == f.counter {
-			c.archived(f.days)
-			if c.changes == f.changes {
+		if c := sh.byRef[written.ref]; c != nil && c == written.counter {
+			c.archived(written.days)
+			if c.changes == written.changes {
 				c.dirty, c.unsaved = false, false
 			}
 		}
-		if sh.pending[f.ref].position == f.position {
-			delete(sh.pending, f.ref)
+		if sh.pending[written.ref].position == written.position {
+			delete(sh.pending, written.ref)
 		}
 		sh.mu.Unlock()
 	}
-	for _, r := range b.repeats {
+	for _, r := range b.requestIDs {
 		sh := all.shard(r.key)
 		sh.mu.Lock()
 		if sh.repeats.positions[r.repeat] == r.position {
@@ -354,7 +356,7 @@ func (b *batch) finish(all *counters) {
 	}
 }
 
-// mark writes the mark: everything in the event log before the position is in the database.
+// mark writes the mark: the database includes all events before the position.
 func (s *Store) mark(upTo int64) error {
 	s.failpoint(failPagesWritten)
 	if upTo > s.checkpointer.mark.Load() {
@@ -381,7 +383,7 @@ func (s *Store) mark(upTo int64) error {
 // event log. After a crash the store replays these bytes, and the records behind the mark.
 const flushBytes = 64 << 20
 
-// flush stores the position up to which everything is in tables. When the mark is flushBytes ahead of that
+// flush stores the position up to which all events are in tables. When the mark is flushBytes ahead of that
 // position, flush makes Badger write its memtable to a table.
 func (s *Store) flush() error {
 	position, err := s.db.Flushed()
@@ -399,7 +401,7 @@ func (s *Store) flush() error {
 	}
 	s.flushed.Store(position)
 	left := s.checkpointer.mark.Load() - s.flushed.Load()
-	if left < s.flushBytes && (left == 0 || !s.retention.wanted.Load()) {
+	if left < s.flushBytes && (left == 0 || !s.retention.flushWanted.Load()) {
 		return nil
 	}
 	s.committing.Lock()

@@ -14,14 +14,14 @@ import (
 
 // Consume implements [core.Store] in five steps:
 //
-//	admit   is the store open, and may the event log take another event?
-//	locate  the numbers of both counters, and the first answer to a repeated request id
-//	decide  core's rule, on the counters in memory, under the locks of their shards
-//	append  the event to the open block of the event log, under the same locks
-//	wait    until the block is in its file; with durability power until it is on disk
+//	admit   waits until the event log takes another event
+//	locate  finds the numbers of both counters, and the first answer to a repeated request id
+//	decide  applies core's rule to the counters in memory, under the locks of their shards
+//	append  appends the event to the open block of the event log, under the same locks
+//	wait    waits until the block is in its file; with durability power until the block is on disk
 //
-// A denied request waits for nothing. When a counter is not in memory or is being changed, Consume loads it or waits for
-// it, and decides again.
+// A denied request skips the last step. When a counter is not in memory, Consume loads the counter and decides again.
+// When a counter is being loaded or deleted, Consume waits and decides again.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.enterToWrite(); err != nil {
 		return core.ConsumeResult{}, err
@@ -64,17 +64,17 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 	}
 }
 
-// admit waits until the event log takes another event, and returns why it does not. The event log may write in this
-// call, so the caller holds no lock of a shard.
+// admit waits until the event log takes another event. It returns an error when the event log refuses events. The
+// event log may write in this call, so the caller holds no lock of a shard.
 func (s *Store) admit() error {
 	if err := s.events.Ready(); err != nil {
 		return err
 	}
-	return s.checkpointer.room(s)
+	return s.checkpointer.waitForRoom(s)
 }
 
-// locate returns the counters of the key and of the user of a request. The key and the user may be deleted: loadBoth
-// finds out.
+// locate returns the counters of the key and of the user of a request. It does not check whether the key and the user
+// still exist: loadBoth does.
 func (s *Store) locate(c *core.Consumption) (key, user ref, err error) {
 	account, err := s.accounts.number(s, c.Account)
 	if err != nil {
@@ -124,7 +124,7 @@ func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
 	return uint32(stored), nil
 }
 
-// decision is the result of decide: an answer, or the reason why there is none yet.
+// decision is the result of decide: an answer, or the reason to decide again.
 type decision struct {
 	result   core.ConsumeResult
 	appended bool            // the request is allowed and counts
@@ -132,7 +132,7 @@ type decision struct {
 
 	absent   bool          // a counter is not in memory
 	busy     chan struct{} // a counter is being loaded or deleted until the channel is closed
-	outdated bool          // a request with the same id was counted after lookUp
+	outdated bool          // a request with the same id was counted since lookUp
 	err      error         // of the event log
 }
 
@@ -170,7 +170,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 		d.appended = d.err == nil
 		if c.RequestID != "" && d.appended {
 			keyShard.repeats.addLocked(repeat{of, c.RequestID}, position)
-			s.checkpointer.remembered.Add(1)
+			s.checkpointer.requestIDs.Add(1)
 		}
 	}
 	return d
@@ -195,9 +195,9 @@ func (s *Store) append(c *core.Consumption, key, user *counter, u core.Usage) (p
 	return position, t, nil
 }
 
-// appendDenied appends the event of a denied request, if the history takes another denial and the event log has room.
-// Otherwise only the counters have the denial, and DeniedOmitted of the key counts it. The caller holds the locks of the
-// shards of both counters.
+// appendDenied appends the event of a denied request, unless the history has its limit of denials or the event log has
+// no room. Otherwise only the counters include the denial, and DeniedOmitted of the key counts the omission. The
+// caller holds the locks of the shards of both counters.
 func (s *Store) appendDenied(c *core.Consumption, key, user *counter) {
 	record := key.Deny(c.Entry.At)
 	if record && s.events.Idle() {
@@ -254,7 +254,7 @@ type repeat struct {
 	id  string
 }
 
-// addLocked adds the position of the event of a request id.
+// addLocked adds the position of the event of a request id. The caller holds the lock of the shard.
 func (r *repeats) addLocked(of repeat, position int64) {
 	if r.positions == nil {
 		r.positions = map[repeat]int64{}
@@ -262,15 +262,15 @@ func (r *repeats) addLocked(of repeat, position int64) {
 	r.positions[of] = position
 }
 
-// repeatPath returns the path of the record with the position of the event of a request id.
-func repeatPath(of repeat) path {
-	return at(kindRepeat).number(int64(of.key.account)).number(of.key.number).text(of.id)
+// requestIDPath returns the path of the record with the position of the event of a request id.
+func requestIDPath(of repeat) path {
+	return at(kindRequestID).number(int64(of.key.account)).number(of.key.number).text(of.id)
 }
 
-// lookedUp is the result of a look-up of a request id that has no first answer. currentLocked compares it.
+// lookedUp is the result of a look-up that found no first answer. currentLocked tells whether the result still holds.
 type lookedUp struct {
-	removals uint64 // of repeats at the look-up
-	position int64  // of an event that is no answer, because it is too old; 0 for none
+	removals uint64 // the value of repeats.removals at the look-up
+	position int64  // of an event that is too old to be the answer; 0 without such an event
 }
 
 // firstAnswer returns the answer to the first request with the same id within the last 24 hours.
@@ -283,7 +283,7 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 	sh.mu.Unlock()
 	if position == 0 {
 		err = s.db.View(func(txn *badger.Txn) error {
-			position, err = snapshot{txn}.number(repeatPath(of))
+			position, err = snapshot{txn}.number(requestIDPath(of))
 			return err
 		})
 	}
@@ -303,13 +303,13 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 	return e.first.answer(), true, known, nil
 }
 
-// currentLocked reports whether the result of a look-up is still right.
+// currentLocked reports whether the result of a look-up still holds. The caller holds the lock of the shard.
 func (r *repeats) currentLocked(of repeat, known lookedUp) bool {
 	position := r.positions[of]
 	return known.removals == r.removals && (position == 0 || position == known.position)
 }
 
-// event reads the event at a position. It is as durable as an answered request.
+// event reads the event at a position. It first makes the event as durable as an answered request.
 func (s *Store) event(position int64) (event, error) {
 	if !s.events.Safe(position) {
 		if err := s.events.Flush(); err != nil {
@@ -323,12 +323,12 @@ func (s *Store) event(position int64) (event, error) {
 	return decodeEvent(payload, position)
 }
 
-// newAnswer returns the part of an answer that its event keeps.
+// newAnswer returns the part of an answer that is stored in the event of the request.
 func newAnswer(u core.Usage, t core.Terms) answer {
 	return answer{used: u.Used, start: u.Window.Start.Unix(), terms: t}
 }
 
-// answer returns the whole answer.
+// answer returns the answer to a repeated request.
 func (v *answer) answer() core.ConsumeResult {
 	terms := v.terms
 	return core.ConsumeResult{
@@ -337,8 +337,8 @@ func (v *answer) answer() core.ConsumeResult {
 	}
 }
 
-// lookUp returns the first answer to the request id of a request. Without a request id, or without a first answer, found is
-// false. It is an error when the key or the user does not exist.
+// lookUp returns the first answer to the request id of a request. Without a request id, or without a first answer,
+// found is false. lookUp returns an error when the key or the user does not exist.
 func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
 	if c.RequestID == "" {
 		return core.ConsumeResult{}, false, lookedUp{}, nil

@@ -10,15 +10,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ref names a counter and its history within the store: the number of the account,
-// and the Seq of a key or the id of a user. Neither is given a second time.
+// ref identifies a counter and its history within the store: by the number of the account, and the Seq of a key or
+// the id of a user. The store never reuses these numbers.
 type ref struct {
 	number  int64
 	account uint32
 	kind    uint32 // kindKey or kindUser
 }
 
-// compare orders counters as their pages are.
+// compare orders counters by their pages.
 func (r ref) compare(other ref) int {
 	if r.number != other.number && r.account == other.account && r.kind == other.kind {
 		return cmp.Compare(r.number, other.number)
@@ -26,48 +26,44 @@ func (r ref) compare(other ref) int {
 	return cmp.Or(cmp.Compare(r.account, other.account), cmp.Compare(r.kind, other.kind))
 }
 
-// tally is a counter with where its history stands: what is stored of it, and what
-// the events of the event log after applied change.
+// counterState is a counter and the end of its history, including all events up to the position applied. Pages store
+// this state.
 type counterState struct {
 	core.Counter
 
-	entries int64 // how many were ever appended: they are numbered from 1
-	newest  time.Time
-	late    time.Duration // of the entry that was late the most
-	applied int64         // the position of the last event that is in it
+	entries int64         // number of entries ever appended; entries are numbered from 1
+	newest  time.Time     // the latest time of an entry
+	late    time.Duration // the largest link.late of an entry
+	applied int64         // the position of the last event that this state includes
 
-	// chain is where the entries are that any other is found from: see [jump].
+	// chain has the positions of the last entry, of the entry that the last entry jumps to, and so on, oldest first:
+	// see jump.
 	chain []int64
 
-	days *days // nil while there is nothing in them
+	days *days // nil when empty
 }
 
-// link is an entry of a history in an event: its number, and where to go on to older
-// ones.
+// link connects an event with older entries of the history of a key or user.
 type link struct {
-	number int64
-	prev   int64         // the position of the entry before it, 0 if it is the first
-	jump   int64         // the position of the entry with the number jump(number), 0 if there is none
-	late   time.Duration // by how much it is earlier than the latest before it
+	number int64         // of this entry in the history
+	prev   int64         // the position of the previous entry, 0 for the first entry
+	jump   int64         // the position of the entry jump(number), 0 without such an entry
+	late   time.Duration // this entry is so much earlier than the latest entry before it
 }
 
-// The entries of a history are a list in which each one knows the one before it, and
-// one much further back. How far is set by its number, written as a sum of terms of
-// the form 2ᵏ−1, the largest possible first: it jumps over the smallest term. So any
-// entry is reached from any later one in about 2·log₂ steps, an entry is appended
-// knowing no more than the chain of jumps from the last one, and nothing that was
-// written is ever changed. (E. W. Myers, An applicative random-access stack,
-// Information Processing Letters 17, 1983.)
+// The entries of a history are a skip list: each entry has the position of the previous entry and of a much older
+// entry. The number of an entry, written as a sum of terms 2ᵏ−1, largest first, determines the older entry: the jump
+// skips as many entries as the smallest term. A reader finds any entry from any later one in about 2·log₂(n) steps.
+// Appending an entry needs only the chain of jumps from the last entry, and changes no earlier entry. (E. W. Myers, An
+// applicative random-access stack, Information Processing Letters 17, 1983.)
 
-// jump returns the number of the entry that the entry with a number jumps to, 0 if
-// there is none.
+// jump returns the number of the older entry that entry number jumps to, 0 when there is no such entry.
 func jump(number int64) int64 {
 	last, _ := smallestTerms(number)
 	return number - last
 }
 
-// smallestTerms returns the smallest term of a number and the one before it, 0 when
-// there is none.
+// smallestTerms returns the smallest and the second smallest term of n, 0 for a missing term.
 func smallestTerms(n int64) (last, before int64) {
 	for n > 0 {
 		term := int64(1)<<(bits.Len64(uint64(n)+1)-1) - 1
@@ -77,17 +73,18 @@ func smallestTerms(n int64) (last, before int64) {
 	return last, before
 }
 
-// next returns the link of the next entry, at a time.
+// next returns the link of the next entry, which has the time at.
 func (t *counterState) next(at time.Time) link {
 	l := link{number: t.entries + 1}
 	if at.After(t.newest) || t.entries == 0 {
-		return t.linked(l)
+		return t.withPositions(l)
 	}
 	l.late = t.newest.Sub(at)
-	return t.linked(l)
+	return t.withPositions(l)
 }
 
-func (t *counterState) linked(l link) link {
+// withPositions sets the positions prev and jump of the next link.
+func (t *counterState) withPositions(l link) link {
 	n := len(t.chain)
 	if n == 0 {
 		return l
@@ -102,7 +99,7 @@ func (t *counterState) linked(l link) link {
 	return l
 }
 
-// append makes the entry of an event at a position the last one of the history.
+// append adds the entry of the event at a position to the end of the history.
 func (t *counterState) append(l link, at time.Time, position int64) {
 	if last, before := smallestTerms(t.entries); last == before && last > 0 {
 		t.chain = t.chain[:len(t.chain)-2]
@@ -131,30 +128,27 @@ func (t *counterState) clone() counterState {
 	return c
 }
 
-// What the first number of the record of a counter says, beside applied.
+// The flags of a record of a counter: the low bits of its first number. The other bits are applied.
 const (
-	stateDropped = 1 << iota // it was deleted: nothing follows
-	stateNewest              // it was last used at newest
-	stateDays                // the windows start with days
-	stateHead                // the last entry is at applied
-	stateMore                // there are numbers of a day beside that of the windows
-	stateFlags   = iota
+	stateDropped = 1 << iota // the counter was deleted: the record ends here
+	stateNewest              // LastUsedAt equals newest, and is left out
+	stateDays                // the windows start at midnight: their starts are in days instead of seconds
+	stateHead                // the last entry is at applied: the chain is stored without that position
+	stateMore                // optional numbers follow the windows
+	stateFlags   = iota      // number of flags
 )
 
-// encode appends the record of a counter. What follows from something else is left out.
+// encode appends the record of a counter.
 //
-//	flags, applied  uvarint, see above
-//	entries         uvarint
-//	newest, late    time, uvarint of nanoseconds
-//	last used       time
-//	omitted denials uvarint
-//	for each period its start, a varint, in seconds or days, what it is more than that
-//	                before it, and what was used, a uvarint
-//	more numbers    which there are, a uvarint of bits, and each like a period
-//	denials         with moreDenied: the day of the last ones and how many were recorded
-//	                on it, uvarints
-//	the chain       as many uvarints as the entries make, each what it is more than
-//	                the one before
+//	flags, applied    uvarint, see above
+//	entries           uvarint
+//	newest, late      time, uvarint of nanoseconds
+//	last used         time, absent with stateNewest
+//	omitted denials   uvarint
+//	windows           for each period: the start as a difference from the previous start, varint; the usage, uvarint
+//	optional numbers  with stateMore: a uvarint of bits, see more; then each number of a day, encoded like a window
+//	denials           with moreDenied: the day of the last denials and the number recorded on that day, uvarints
+//	chain             uvarints, each the difference from the previous position
 func (t *counterState) encode(b []byte) []byte {
 	flags := t.flags()
 	b = binary.AppendUvarint(b, uint64(t.applied)<<stateFlags|flags)
@@ -173,14 +167,14 @@ func (t *counterState) encode(b []byte) []byte {
 		window(w)
 	}
 	if flags&stateMore != 0 {
-		which := t.more()
-		b = binary.AppendUvarint(b, which)
-		for n := range dayMore {
-			if which&(1<<n) != 0 {
+		more := t.more()
+		b = binary.AppendUvarint(b, more)
+		for n := range dayNumbersStored {
+			if more&(1<<n) != 0 {
 				window(t.days.now[n])
 			}
 		}
-		if which&moreDenied != 0 {
+		if more&moreDenied != 0 {
 			date, recorded := t.DeniedOn()
 			b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(date)), uint64(recorded))
 		}
@@ -196,10 +190,10 @@ func (t *counterState) encode(b []byte) []byte {
 	return b
 }
 
-// moreDenied is the bit of the recorded denials. The bits before it are numbers of a day.
-const moreDenied = 1 << dayMore
+// moreDenied is the bit of the recorded denials. Each lower bit stands for a number of a day, see dayNumbersStored.
+const moreDenied = 1 << dayNumbersStored
 
-// more returns, as bits, which optional numbers the record has after the windows.
+// more returns the bits of the optional numbers in the record.
 func (t *counterState) more() uint64 {
 	bits := t.days.which()
 	if _, recorded := t.DeniedOn(); recorded > 0 {
@@ -235,7 +229,7 @@ func (t *counterState) flags() (f uint64) {
 	return f | stateDays
 }
 
-// decodeState returns the tally of a record, the zero tally when there is none.
+// decodeState returns the state in a record, the zero state for a nil record.
 func decodeState(record []byte) (t counterState, err error) {
 	if record == nil {
 		return t, nil
@@ -262,16 +256,16 @@ func decodeState(record []byte) (t counterState, err error) {
 		t.Windows[i] = window()
 	}
 	if first&stateMore != 0 {
-		which := r.uvarint()
-		if which != moreDenied {
+		more := r.uvarint()
+		if more != moreDenied {
 			t.days = new(days)
 		}
-		for n := range dayMore {
-			if which&(1<<n) != 0 {
+		for n := range dayNumbersStored {
+			if more&(1<<n) != 0 {
 				t.days.now[n] = window()
 			}
 		}
-		if which&moreDenied != 0 {
+		if more&moreDenied != 0 {
 			date := core.Date(r.uvarint())
 			t.AddDenied(date, int(r.uvarint()))
 		}
@@ -290,25 +284,24 @@ func decodeState(record []byte) (t counterState, err error) {
 	return t, nil
 }
 
-// encodeDropped returns the record of a counter that was deleted: the events up to a
-// position do not count.
+// encodeDropped returns the record of a deleted counter: its events up to position do not count.
 func encodeDropped(position int64) []byte {
 	return binary.AppendUvarint(nil, uint64(position)<<stateFlags|stateDropped)
 }
 
-// isDropped reports whether the record is that of a counter that was deleted, and
-// appliedOf up to which position a counter has got its events.
+// isDropped reports whether a record belongs to a deleted counter.
 func isDropped(record []byte) bool {
 	n, _ := binary.Uvarint(record)
 	return n&stateDropped != 0
 }
 
+// appliedOf returns the position of the last event that a record includes.
 func appliedOf(record []byte) int64 {
 	n, _ := binary.Uvarint(record)
 	return int64(n >> stateFlags)
 }
 
-// terms returns how many terms a number has.
+// terms returns the number of terms of n, which is the length of the chain of n entries.
 func terms(n int64) (count int) {
 	for ; n > 0; n = jump(n) {
 		count++
@@ -316,7 +309,7 @@ func terms(n int64) (count int) {
 	return count
 }
 
-// apply counts an event of the event log that is not in the tally yet.
+// apply adds the next event of the event log to the state.
 func (t *counterState) apply(e *event, kind uint32, position int64) error {
 	l, counts := *e.linkOf(kind), kind == kindKey || e.shared
 	if l.number != t.entries+1 {
@@ -339,7 +332,7 @@ func (t *counterState) count(kind uint32, cost int64, at time.Time) {
 	t.turned(kind, before)
 }
 
-// recordAppended updates the history and the day with an event and its position in the event log.
+// recordAppended adds an event at a position of the event log to the history and to the days.
 func (t *counterState) recordAppended(e *event, kind uint32, position int64) {
 	if !e.uncounted {
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)

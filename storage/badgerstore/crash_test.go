@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// killsWanted says how often the victims are killed, when it is to be more often than
+// killsEnv says how often the victims are killed, when it is to be more often than
 // on every change.
-const killsWanted = "LIMITKEEPER_KILLS"
+const killsEnv = "LIMITKEEPER_KILLS"
 
 const (
-	killsEachTime = 30
-	linesEnough   = 6000 // after so many a victim is killed that has not come to its step
+	defaultKills = 30
+	maxLines     = 6000 // after so many a victim is killed that has not come to its step
 )
 
 // TestKill: what was answered is there after the process was killed, at whatever moment
@@ -33,7 +33,7 @@ const (
 // truth, a request with an id has one answer for ever, histories agree with counters,
 // lists are whole, and what was deleted stays away.
 func TestKill(t *testing.T) {
-	k := newKilling(t)
+	k := newKillTest(t)
 	for round := 0; round < k.want || len(k.missing()) > 0; round++ {
 		if round == k.want+100 {
 			t.Fatalf("nobody was killed at %v: the test shows less than it says", k.missing())
@@ -45,12 +45,12 @@ func TestKill(t *testing.T) {
 	t.Log(k.totals())
 }
 
-// killing is what happens to a directory.
-type killing struct {
+// killTest is what happens to a directory.
+type killTest struct {
 	t       *testing.T
 	dir     string
 	want    int
-	books   *books
+	model   *model
 	audit   *auditing
 	phases  map[string]int // how many died where
 	opening int
@@ -58,12 +58,12 @@ type killing struct {
 	generation int
 }
 
-func newKilling(t *testing.T) *killing {
-	k := &killing{t: t, dir: t.TempDir(), want: killsEachTime, books: newBooks(), audit: newAuditing(), phases: map[string]int{}}
-	if s := os.Getenv(killsWanted); s != "" {
+func newKillTest(t *testing.T) *killTest {
+	k := &killTest{t: t, dir: t.TempDir(), want: defaultKills, model: newModel(), audit: newAuditing(), phases: map[string]int{}}
+	if s := os.Getenv(killsEnv); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
-			t.Fatalf("%s: got %q, want how often", killsWanted, s)
+			t.Fatalf("%s: got %q, want how often", killsEnv, s)
 		}
 		k.want = n
 	}
@@ -87,7 +87,7 @@ var failpointCounts = [allFailpoints]int64{failRotate: 5, failWrite: 300, failWr
 	failPagesWritten: 12, failMarked: 12, failExpire: 4, failReplay: 20, failCommit: 60, failCommitted: 60}
 
 // missing returns the phases in which nobody was killed yet.
-func (k *killing) missing() (list []string) {
+func (k *killTest) missing() (list []string) {
 	for at, name := range failpointNames {
 		if failpoint(at) == failReplay {
 			name += whileOpening
@@ -100,8 +100,8 @@ func (k *killing) missing() (list []string) {
 
 // kill runs a victim until it is killed. What phase that is to be in is one in which
 // nobody was killed yet, if there is one.
-func (k *killing) kill(round int) {
-	o := orders{Dir: k.dir, Round: round, Requests: true, Power: rand.IntN(2) == 0, Crowd: rand.IntN(10) == 0,
+func (k *killTest) kill(round int) {
+	o := victimConfig{Dir: k.dir, Round: round, Requests: true, Power: rand.IntN(2) == 0, Crowd: rand.IntN(10) == 0,
 		Segment: 16<<10 + rand.Int64N(48<<10), Cache: []int{1, 100_000}[rand.IntN(2)]}
 	phase := fromOutside
 	if list := k.missing(); len(list) > 0 && round > 0 {
@@ -109,12 +109,12 @@ func (k *killing) kill(round int) {
 	} else if rand.IntN(8) > 0 {
 		phase = failpointNames[rand.IntN(int(allFailpoints))]
 	}
-	lines := linesEnough
+	lines := maxLines
 	if phase == fromOutside {
 		lines = rand.IntN(4000)
 	}
 	if phase == failpointNames[failCommit]+whileOpening { // a journal must have been left to be carried out
-		k.run(orders{Dir: k.dir, Round: -round, Crowd: true, Segment: o.Segment, Step: failCommitted, Count: 2 + rand.Int64N(20)}, linesEnough)
+		k.run(victimConfig{Dir: k.dir, Round: -round, Crowd: true, Segment: o.Segment, Step: failCommitted, Count: 2 + rand.Int64N(20)}, maxLines)
 		o.Count = 1 + rand.Int64N(3)
 	}
 	o.Opening = strings.HasSuffix(phase, whileOpening)
@@ -134,21 +134,21 @@ func (k *killing) kill(round int) {
 		o.Expiring = true
 		k.generation++
 	}
-	k.books.expiring, o.Generation = o.Expiring, k.generation
+	k.model.expiring, o.Generation = o.Expiring, k.generation
 	k.run(o, lines)
 }
 
 // run runs a victim, kills it after some lines unless it does so itself before, and
 // notes what it asked for and what it was answered.
-func (k *killing) run(o orders, lines int) {
+func (k *killTest) run(o victimConfig, lines int) {
 	k.t.Helper()
-	k.books.thaw()
+	k.model.restart()
 	line, err := json.Marshal(o)
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), victimOrders+"="+string(line))
+	cmd.Env = append(os.Environ(), victimEnv+"="+string(line))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -173,19 +173,19 @@ func (k *killing) run(o orders, lines int) {
 		}
 		if line = strings.TrimSuffix(line, "\n"); line == "opened" {
 			opened = true
-		} else if err := tell(k.books, line); err != nil {
+		} else if err := recordLine(k.model, line); err != nil {
 			k.t.Errorf("%+v: %v", o, err)
 		}
 	}
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != -1 {
 		k.t.Fatalf("victim %+v: got %v, want it killed", o, err)
 	}
-	k.died(o, opened, outside)
-	k.books.freeze(true)
+	k.recordKill(o, opened, outside)
+	k.model.crash(true)
 }
 
-// died notes in what phase a victim was killed.
-func (k *killing) died(o orders, opened, outside bool) {
+// recordKill notes in what phase a victim was killed.
+func (k *killTest) recordKill(o victimConfig, opened, outside bool) {
 	phase := failpointNames[o.Step]
 	if outside {
 		phase = fromOutside
@@ -199,7 +199,7 @@ func (k *killing) died(o orders, opened, outside bool) {
 
 // check looks at a copy of the directory: the next victim finds it as this one has left
 // it.
-func (k *killing) check(again bool) {
+func (k *killTest) check(again bool) {
 	k.t.Helper()
 	dir, err := os.MkdirTemp(k.t.TempDir(), "")
 	if err != nil {
@@ -212,8 +212,8 @@ func (k *killing) check(again bool) {
 	if err != nil {
 		k.t.Fatalf("open after %s: %v", k.totals(), err)
 	}
-	k.wantRight(s, "after the kill")
-	k.askAgain(s)
+	k.wantConsistent(s, "after the kill")
+	k.repeatRequests(s)
 	if err := s.Close(); err != nil {
 		k.t.Errorf("Close: %v", err)
 	}
@@ -221,7 +221,7 @@ func (k *killing) check(again bool) {
 		if s, err = open(dir, quiet); err != nil {
 			k.t.Fatalf("open again: %v", err)
 		}
-		k.wantRight(s, "opened again")
+		k.wantConsistent(s, "opened again")
 		if err := s.Close(); err != nil {
 			k.t.Errorf("Close: %v", err)
 		}
@@ -231,20 +231,20 @@ func (k *killing) check(again bool) {
 	}
 }
 
-// wantRight fails if anything is wrong with a store.
-func (k *killing) wantRight(s *Store, when string) {
+// wantConsistent fails if anything is wrong with a store.
+func (k *killTest) wantConsistent(s *Store, when string) {
 	k.t.Helper()
-	for _, problem := range append(k.books.check(s), k.audit.audit(s)...) {
+	for _, problem := range append(k.model.check(s), k.audit.audit(s)...) {
 		k.t.Errorf("%s, %s: %s", k.totals(), when, problem)
 	}
 }
 
-// askAgain makes some requests with ids again that are counted: they get their first
+// repeatRequests makes some requests with ids again that are counted: they get their first
 // answer, and count nothing.
-func (k *killing) askAgain(s *Store) {
+func (k *killTest) repeatRequests(s *Store) {
 	k.t.Helper()
 	left := 10
-	for id, first := range k.books.ids {
+	for id, first := range k.model.ids {
 		if left--; left < 0 {
 			return
 		}
@@ -262,14 +262,14 @@ func (k *killing) askAgain(s *Store) {
 }
 
 // checkOrder reads every history that is kept from its first entry to its last.
-func (k *killing) checkOrder() {
+func (k *killTest) checkOrder() {
 	k.t.Helper()
 	s, err := open(k.dir, Options{Logger: quiet.Logger})
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	for of, h := range k.books.histories {
+	for of, h := range k.model.histories {
 		list, total, err := s.History(context.Background(), of, time.Time{}, everything)
 		if err != nil || total != len(list) || int64(total) != h.entries-h.gone {
 			k.t.Errorf("history of %v: got %d of %d entries, %v, want %d", of, len(list), total, err, h.entries-h.gone)
@@ -285,12 +285,12 @@ func (k *killing) checkOrder() {
 }
 
 // totals says what happened.
-func (k *killing) totals() string {
+func (k *killTest) totals() string {
 	kills, text := 0, ""
 	for _, phase := range slices.Sorted(maps.Keys(k.phases)) {
 		kills += k.phases[phase]
 		text += fmt.Sprintf("; %s %d", phase, k.phases[phase])
 	}
 	return fmt.Sprintf("%d kills, %d requests asked, %d answered, %d counted, %d changes answered%s",
-		kills, k.books.totals["asked"], k.books.totals["answered"], k.books.totals["counted"], k.books.totals["changes"], text)
+		kills, k.model.totals["asked"], k.model.totals["answered"], k.model.totals["counted"], k.model.totals["changes"], text)
 }

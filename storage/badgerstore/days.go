@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// The numbers of a day. Of a key there are the first two.
+// The numbers of a day. A key has only the first two.
 const (
 	dayAllowed = iota
 	dayDenied
@@ -21,34 +21,34 @@ const (
 	dayNumbers
 )
 
-// dayMore is how many numbers of a day are kept beside the tallies of a counter.
-const dayMore = daySharedAllowed
+// dayNumbersStored is the count of numbers in days.now. The other number of the last day is in the windows of the
+// counter.
+const dayNumbersStored = daySharedAllowed
 
-// ownNumber returns which number of a day is what a counter allowed: that of the last day
-// is in its tallies.
-func ownNumber(kind uint32) int {
+// windowNumber returns the number of a day that the window core.Day of a counter has for the last day: the usage that
+// the counter itself has allowed.
+func windowNumber(kind uint32) int {
 	if kind == kindKey {
 		return dayAllowed
 	}
 	return daySharedAllowed
 }
 
-// numbersOf returns how many numbers a day has.
-func numbersOf(kind uint32) int {
+// dayNumbersOf returns the count of numbers that a day of a key or user has.
+func dayNumbersOf(kind uint32) int {
 	if kind == kindKey {
 		return dayDenied + 1
 	}
 	return dayNumbers
 }
 
-// days are the numbers by the day of a key or user, as far as they are neither in its
-// tallies nor in the archive.
+// days has the numbers of a key or user for each day that is neither in the windows of the counter nor in the archive.
 type days struct {
-	now  [dayMore]core.WindowUsage // by number: the last day on which it is not 0
-	over *unarchived               // nil when there are none
+	now  [dayNumbersStored]core.WindowUsage // for each number: the last day on which the number is not 0
+	over *unarchived                        // days that have ended; nil without any
 }
 
-// unarchived are days that still have to be written to the archive.
+// unarchived are days that the next checkpoint writes to the archive.
 type unarchived struct {
 	list         []dayNumber
 	archiveStale bool // the days in the archive do not count: the counter was deleted, or an import replaces them
@@ -66,7 +66,7 @@ func (d dayNumber) same(other dayNumber) bool {
 	return d.date == other.date && d.number == other.number
 }
 
-// traffic returns what the number says of all requests, or of the shared ones.
+// traffic returns the number as traffic of all requests, or of the shared requests only.
 func (d dayNumber) traffic(shared bool) (t core.Traffic) {
 	switch {
 	case d.number == dayAllowed && !shared, d.number == daySharedAllowed && shared:
@@ -77,7 +77,7 @@ func (d dayNumber) traffic(shared bool) (t core.Traffic) {
 	return t
 }
 
-// which returns the numbers that are not 0, as bits.
+// which returns a bit for each number that is not 0.
 func (d *days) which() (bits uint64) {
 	if d == nil {
 		return 0
@@ -90,8 +90,7 @@ func (d *days) which() (bits uint64) {
 	return bits
 }
 
-// unarchived returns a copy of what is to be put into the archive, nil when there is
-// nothing.
+// unarchived returns a copy of the days to archive, nil without any.
 func (d *days) unarchived() *unarchived {
 	if d == nil || d.over == nil {
 		return nil
@@ -107,7 +106,7 @@ func (d *days) clone() *days {
 	return &days{d.now, d.unarchived()}
 }
 
-// over returns what is to be put into the archive, to be changed.
+// over returns the days to archive. The caller may change the result.
 func (t *counterState) over() *unarchived {
 	if t.days == nil {
 		t.days = new(days)
@@ -118,8 +117,8 @@ func (t *counterState) over() *unarchived {
 	return t.days.over
 }
 
-// countDay adds a request to the days of its key or user, but for what its counter allowed:
-// see turned.
+// countDay adds a request to the days of its key or user. It skips the usage that the counter itself has allowed:
+// that number is in the windows, see turned.
 func (t *counterState) countDay(kind uint32, shared, denied bool, cost int64, at time.Time) {
 	switch {
 	case denied:
@@ -139,29 +138,28 @@ func (t *counterState) addDay(number int, cost int64, at time.Time) {
 	now := &t.days.now[number]
 	before := *now
 	now.AddDay(cost, at)
-	t.moved(number, before, *now)
+	t.leaveDay(number, before, *now)
 }
 
-// turned notes that the counter has allowed something, or was set. Its tally of the day was
-// that before.
+// turned follows a change of the window core.Day. before is the old value of that window.
 func (t *counterState) turned(kind uint32, before core.WindowUsage) {
-	t.moved(ownNumber(kind), before, t.Windows[core.Day])
+	t.leaveDay(windowNumber(kind), before, t.Windows[core.Day])
 }
 
-// moved notes the day that a number has left.
-func (t *counterState) moved(number int, from, to core.WindowUsage) {
+// leaveDay adds the old value of a number to the days to archive, if the new value belongs to another day.
+func (t *counterState) leaveDay(number int, from, to core.WindowUsage) {
 	if from.Start == to.Start || from == (core.WindowUsage{}) || from.Date() == to.Date() {
 		return
 	}
-	over, left := t.over(), dayNumber{from.Date(), uint8(number), from.Used}
-	if i := slices.IndexFunc(over.list, left.same); i >= 0 { // it was set back meanwhile
-		over.list[i] = left
+	over, ended := t.over(), dayNumber{from.Date(), uint8(number), from.Used}
+	if i := slices.IndexFunc(over.list, ended.same); i >= 0 { // the number went back to this day in between
+		over.list[i] = ended
 		return
 	}
-	over.list = append(over.list, left)
+	over.list = append(over.list, ended)
 }
 
-// archived notes that the archive has some days.
+// archived removes days that were written to the archive from the days to archive.
 func (t *counterState) archived(days *unarchived) {
 	if days == nil || t.days == nil || t.days.over == nil {
 		return
@@ -177,13 +175,13 @@ func (t *counterState) archived(days *unarchived) {
 	}
 }
 
-// eachDay calls fn with every number that is not as the archive has it.
+// eachDay calls fn with each number that is newer than the archive.
 func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 	var now [dayNumbers]core.WindowUsage
 	if t.days != nil {
 		copy(now[:], t.days.now[:])
 	}
-	now[ownNumber(kind)] = t.Windows[core.Day]
+	now[windowNumber(kind)] = t.Windows[core.Day]
 	for n, w := range now {
 		if w != (core.WindowUsage{}) {
 			fn(dayNumber{w.Date(), uint8(n), w.Used})
@@ -193,14 +191,14 @@ func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 		return
 	}
 	for _, d := range t.days.over.list {
-		if w := now[d.number]; w == (core.WindowUsage{}) || w.Date() != d.date { // else it goes on
+		if w := now[d.number]; w == (core.WindowUsage{}) || w.Date() != d.date { // otherwise now has the newer value of the same day
 			fn(d)
 		}
 	}
 }
 
-// setDays puts days, the oldest first, in place of all. Those that are too old to be kept
-// are left out.
+// setDays replaces all days with a list, oldest first. It leaves out days that are core.DaysKept or more before the
+// last one.
 func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 	t.days = nil
 	t.over().archiveStale = true
@@ -208,39 +206,36 @@ func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 		if list[len(list)-1].Date-day.Date >= core.DaysKept {
 			continue
 		}
-		for n, used := range numbersOfDay(&day)[:numbersOf(kind)] {
+		for n, used := range numbersIn(&day)[:dayNumbersOf(kind)] {
 			to := core.WindowUsage{Start: day.Date.Start().Unix(), Used: used}
 			switch {
 			case used == 0:
-			case n == ownNumber(kind):
-				t.moved(n, to, core.WindowUsage{})
+			case n == windowNumber(kind):
+				t.leaveDay(n, to, core.WindowUsage{})
 			default:
-				t.moved(n, t.days.now[n], to)
+				t.leaveDay(n, t.days.now[n], to)
 				t.days.now[n] = to
 			}
 		}
 	}
 }
 
-func numbersOfDay(d *core.CounterDay) []int64 {
+func numbersIn(d *core.CounterDay) []int64 {
 	return []int64{dayAllowed: d.Allowed, dayDenied: d.Denied, daySharedDenied: d.Shared.Denied, daySharedAllowed: d.Shared.Allowed}
 }
 
-// The archive has the days that are over: one record for a day of the counters of a page,
-// so that the days of many keys or users, which are mostly asked for together, are few
-// records. A number comes there when its counter is folded for the first time after it has
-// left the day, in the transaction that writes the page. Until then it follows from the
-// page and the events after it, however often these are read; it is written as it is, and
-// writing it twice changes nothing.
+// The archive has the days that have ended. One record has one day of all counters of a page, so that a query for many
+// keys or users reads few records. The first checkpoint after a day ends writes the day's numbers, in the transaction
+// that writes the page. Until then the numbers follow from the page and the events behind it. Writing a day twice is
+// harmless.
 //
-//	slot                  1 byte
-//	allowed, denied       uvarints
-//	of users beside that  shared denied, shared allowed: uvarints
+//	slot                           1 byte
+//	allowed, denied                uvarints
+//	shared denied, shared allowed  uvarints, only of users
 //
-// A key or user that is deleted leaves its days here: that would be hundreds of records
-// to write. As long as the page says that a counter was dropped they do not count, and
-// the transaction that lets the page forget that removes them, whether the number was
-// given again or not.
+// Deleting a key or user does not delete its days, because that would write hundreds of records. Readers skip these
+// days while the page has a record that the counter was dropped. The transaction that clears this record also removes
+// the days, even if the number is in use again.
 
 // archiveTime is how long a day stays in the archive: see [Store.sweep].
 const archiveTime = core.DaysKept*24*time.Hour + keptLonger
@@ -250,7 +245,7 @@ func archivePath(page ref, date core.Date) path {
 	return archivePrefix(page).number(int64(date) - math.MinInt32)
 }
 
-// archivePrefix returns what the paths of all days of a page begin with.
+// archivePrefix returns the common prefix of the paths of all days of a page.
 func archivePrefix(page ref) path {
 	return append(at(kindDay).number(int64(page.account)), byte(page.kind)).number(page.number)
 }
@@ -276,7 +271,7 @@ func (a *archivedDay) decode(record []byte, kind uint32) error {
 		if slot >= pageSlots {
 			return errRecord
 		}
-		for n := range numbersOf(kind) {
+		for n := range dayNumbersOf(kind) {
 			a.slots[slot][n] = int64(r.uvarint())
 		}
 		if r.failed() {
@@ -289,7 +284,7 @@ func (a *archivedDay) decode(record []byte, kind uint32) error {
 // encode returns the record of a day, nil when nothing is in it.
 func (a *archivedDay) encode(kind uint32) (b []byte) {
 	for slot := range a.slots {
-		numbers := a.slots[slot][:numbersOf(kind)]
+		numbers := a.slots[slot][:dayNumbersOf(kind)]
 		if a.slots[slot] != [dayNumbers]int64{} {
 			b = append(b, byte(slot))
 			for _, n := range numbers {
@@ -300,20 +295,19 @@ func (a *archivedDay) encode(kind uint32) (b []byte) {
 	return b
 }
 
-// fewDays are read one by one: beginning to iterate takes as long as that.
-const fewDays = 8
+// maxSingleReads is the number of days from which on an iterator is faster than reading each day by its path.
+const maxSingleReads = 8
 
-// eachArchived calls fn with the days of a page from the first to the last, in order. fn
-// does not keep them.
+// eachArchived calls fn with the days of a page from the first to the last, in order. fn must not keep its argument.
 func (r snapshot) eachArchived(page ref, first, last core.Date, fn func(core.Date, *archivedDay)) error {
 	var a archivedDay
-	if int64(last)-int64(first) < fewDays {
+	if int64(last)-int64(first) < maxSingleReads {
 		for n := range core.Date(int64(last) - int64(first) + 1) {
-			there, err := r.archived(page, first+n, &a)
+			found, err := r.archived(page, first+n, &a)
 			if err != nil {
 				return err
 			}
-			if there {
+			if found {
 				fn(first+n, &a)
 			}
 		}
@@ -337,8 +331,8 @@ func (r snapshot) eachArchived(page ref, first, last core.Date, fn func(core.Dat
 	return table.ErrUnreadable(before)
 }
 
-// archived reads a day of a page, if it is there.
-func (r snapshot) archived(page ref, date core.Date, a *archivedDay) (there bool, err error) {
+// archived reads a day of a page, and reports whether the archive has the day.
+func (r snapshot) archived(page ref, date core.Date, a *archivedDay) (found bool, err error) {
 	item, err := r.item(archivePath(page, date))
 	switch err {
 	case nil:
@@ -349,26 +343,26 @@ func (r snapshot) archived(page ref, date core.Date, a *archivedDay) (there bool
 	return false, err
 }
 
-// archiving is what is to be changed in the archive of a page.
-type archiving struct {
-	page   ref
-	forget uint64 // the slots whose days are removed, before others are put
-	put    []slotDay
+// archiveUpdate is a set of changes to the archive of a page.
+type archiveUpdate struct {
+	page       ref
+	clearSlots uint64 // the slots whose days are removed, before put is written
+	put        []slotDay
 }
 
-// slotDay is a number of a day of the counter in a slot.
+// slotDay is one number of one day of the counter in a slot.
 type slotDay struct {
 	slot byte
 	dayNumber
 }
 
 // add adds the days of a counter.
-func (a *archiving) add(slot byte, days *unarchived) {
+func (a *archiveUpdate) add(slot byte, days *unarchived) {
 	if days == nil {
 		return
 	}
 	if days.archiveStale {
-		a.forget |= 1 << slot
+		a.clearSlots |= 1 << slot
 	}
 	for _, d := range days.list {
 		a.put = append(a.put, slotDay{slot, d})
@@ -381,13 +375,13 @@ const maxArchived = 256 << 10
 
 // write changes the archive, and returns the number of bytes that it has written. done is false when days are left:
 // then the caller commits the transaction, and calls write again in another one.
-func (a *archiving) write(txn *table.Txn) (size int, done bool, err error) {
+func (a *archiveUpdate) write(txn *table.Txn) (size int, done bool, err error) {
 	r := snapshot{txn.Txn}
 	before, after := map[core.Date]archivedDay{}, map[core.Date]*archivedDay{}
-	if a.forget != 0 {
+	if a.clearSlots != 0 {
 		err := r.eachArchived(a.page, math.MinInt32, math.MaxInt32, func(date core.Date, day *archivedDay) {
 			before[date], after[date] = *day, new(*day)
-			after[date].forget(a.forget)
+			after[date].clearSlots(a.clearSlots)
 		})
 		if err != nil {
 			return 0, false, err
@@ -425,8 +419,8 @@ func (a *archiving) write(txn *table.Txn) (size int, done bool, err error) {
 	return size, true, nil
 }
 
-// forget removes the numbers in slots.
-func (a *archivedDay) forget(slots uint64) {
+// clearSlots sets the numbers in slots to 0.
+func (a *archivedDay) clearSlots(slots uint64) {
 	for slot := range a.slots {
 		if slots&(1<<slot) != 0 {
 			a.slots[slot] = [dayNumbers]int64{}

@@ -35,8 +35,8 @@ func wantDays(t testing.TB, s *Store, id core.CounterID, want ...core.CounterDay
 	}
 }
 
-// on makes so many requests on a day, the first of which is denied.
-func on(t testing.TB, s *Store, date core.Date, key string, n int) {
+// consumeOn makes so many requests on a day, the first of which is denied.
+func consumeOn(t testing.TB, s *Store, date core.Date, key string, n int) {
 	t.Helper()
 	for i := range n {
 		c := shared(request(key, 1, endless, date.Start().Add(time.Duration(i)*time.Second)))
@@ -61,7 +61,7 @@ func userDay(date core.Date, n int64) core.CounterDay {
 // TestDaysFolded: the days of a counter are the same whether its events are folded or not, and whether the counter is
 // in memory, evicted, or read again after a kill. A fold archives a day that is over, once for all counters of a
 // page.
-func TestDaysFolded(t *testing.T) {
+func TestDaysAcrossCheckpoints(t *testing.T) {
 	for _, checkpoints := range []bool{false, true} {
 		for _, evicts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("checkpoints=%t/evicts=%t", checkpoints, evicts), func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestDaysFolded(t *testing.T) {
 				}
 				for i := range 6 {
 					date, n := today+core.Date(i*i), 3+i
-					on(t, s, date, "key", n)
+					consumeOn(t, s, date, "key", n)
 					key, user = append(key, keyDay(date, int64(n))), append(user, userDay(date, int64(n)))
 					check()
 					if checkpoints {
@@ -106,19 +106,19 @@ func TestDaysFolded(t *testing.T) {
 
 // TestDaysKilledWhileFolding: whenever the process is ended while days come to the
 // archive, each is there once, also when counting goes on meanwhile.
-func TestDaysKilledWhileFolding(t *testing.T) {
+func TestDaysKilledDuringCheckpoint(t *testing.T) {
 	for _, at := range []failpoint{failCheckpoint, failPages, failCommit, failCommitted, failPagesWritten, failMarked} {
 		var h hook
 		dir, after := t.TempDir(), t.TempDir()
 		s := openAlone(t, dir, Options{failpoint: h.step})
 		known(t, s, "key")
-		on(t, s, today, "key", 3)
+		consumeOn(t, s, today, "key", 3)
 		writeCheckpoint(t, s)
-		on(t, s, today+1, "key", 4)
+		consumeOn(t, s, today+1, "key", 4)
 		h.once(at, func() {
 			copyDatabase(t, after, dir)
 			copyEventLog(t, after, dir)
-			on(t, s, today+2, "key", 5)
+			consumeOn(t, s, today+2, "key", 5)
 		})
 		writeCheckpoint(t, s)
 		want := []core.CounterDay{userDay(today, 3), userDay(today+1, 4), userDay(today+2, 5)}
@@ -143,8 +143,8 @@ func TestDaysOfBusyCounter(t *testing.T) {
 	var want []core.CounterDay
 	for i := range 5 {
 		date := today + core.Date(i)
-		on(t, s, date, "key", 3)
-		h.once(failPages, func() { on(t, s, date, "key", 2) })
+		consumeOn(t, s, date, "key", 3)
+		h.once(failPages, func() { consumeOn(t, s, date, "key", 2) })
 		writeCheckpoint(t, s)
 		want = append(want, core.CounterDay{Date: date, Traffic: core.Traffic{Allowed: 3, Denied: 2}})
 	}
@@ -181,7 +181,7 @@ func TestOmittedDenialsOfDays(t *testing.T) {
 
 // TestDaysOfNumberGivenAgain: whoever gets the number of a key or user that was deleted has
 // none of its days, whatever was folded meanwhile, and what was deleted leaves the archive.
-func TestDaysOfNumberGivenAgain(t *testing.T) {
+func TestDaysOfReusedNumber(t *testing.T) {
 	t.Parallel()
 	for _, checkpoints := range []string{"", "before", "between", "after", "before between after", "before after"} {
 		for _, used := range []bool{false, true} {
@@ -195,10 +195,10 @@ func TestDaysOfNumberGivenAgain(t *testing.T) {
 				}
 				known(t, s, "key", "other")
 				for i := range core.Date(4) {
-					on(t, s, today+i, "key", 3)
+					consumeOn(t, s, today+i, "key", 3)
 				}
 				writeCheckpoint(t, s)
-				on(t, s, today+4, "other", 3)
+				consumeOn(t, s, today+4, "other", 3)
 				at("before")
 				update(t, s, func(tx core.Tx) error { return tx.DeleteUser(1) })
 				wantDays(t, s, ofKey("key"))
@@ -214,8 +214,8 @@ func TestDaysOfNumberGivenAgain(t *testing.T) {
 				wantDays(t, s, ofUser(1))
 				var want, wantUser []core.CounterDay
 				if used {
-					on(t, s, today+6, "again", 3)
-					on(t, s, today+7, "again", 3)
+					consumeOn(t, s, today+6, "again", 3)
+					consumeOn(t, s, today+7, "again", 3)
 					want, wantUser = append(want, keyDay(today+6, 3), keyDay(today+7, 3)), append(want, userDay(today+6, 3), userDay(today+7, 3))
 				}
 				at("after")
@@ -249,7 +249,7 @@ func TestDaysOfNumberGivenAgain(t *testing.T) {
 
 // TestSetDaysKilledAtAnyStep: days that were set are there, whenever the process is ended while they
 // are folded.
-func TestSetDaysKilledAtAnyStep(t *testing.T) {
+func TestSetDaysKilledDuringCheckpoint(t *testing.T) {
 	ctx := context.Background()
 	for _, at := range []failpoint{failPages, failCommit, failCommitted, failpoints} {
 		var h hook
@@ -258,7 +258,7 @@ func TestSetDaysKilledAtAnyStep(t *testing.T) {
 		known(t, s, "key")
 		before := []core.CounterDay{userDay(today, 3), userDay(today+1, 4), userDay(today+2, 5)}
 		for i := range before {
-			on(t, s, before[i].Date, "key", 3+i)
+			consumeOn(t, s, before[i].Date, "key", 3+i)
 			if i == 1 {
 				writeCheckpoint(t, s)
 			}
@@ -282,7 +282,7 @@ func TestSetDaysKilledAtAnyStep(t *testing.T) {
 		s = openAlone(t, after, Options{})
 		wantDays(t, s, ofUser(1), set...)
 		wantDays(t, s, ofKey("key"), keyDay(today, 3), keyDay(today+1, 4), keyDay(today+2, 5))
-		on(t, s, today+3, "key", 3)
+		consumeOn(t, s, today+3, "key", 3)
 		writeCheckpoint(t, s)
 		wantDays(t, s, ofUser(1), append(set, userDay(today+3, 3))...)
 	}
@@ -331,11 +331,11 @@ func TestArchiveInParts(t *testing.T) {
 
 // TestWithoutDays: a store that was written before there were days is opened, and counts
 // on from there.
-func TestWithoutDays(t *testing.T) {
+func TestStoreWithoutDays(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, dir, Options{})
 	known(t, s, "key")
-	on(t, s, today, "key", 4)
+	consumeOn(t, s, today, "key", 4)
 	writeCheckpoint(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -371,7 +371,7 @@ func TestWithoutDays(t *testing.T) {
 		}
 	}
 	s = openAlone(t, dir, Options{})
-	on(t, s, today+1, "key", 2)
+	consumeOn(t, s, today+1, "key", 2)
 	writeCheckpoint(t, s)
 	abandon(t, s)
 	s = openAlone(t, dir, Options{})
@@ -409,7 +409,7 @@ func pageWithoutDays(t *testing.T, record []byte) (old []byte) {
 func TestArchivedDay(t *testing.T) {
 	for _, kind := range []uint32{kindKey, kindUser} {
 		var want, got archivedDay
-		for n := range numbersOf(kind) {
+		for n := range dayNumbersOf(kind) {
 			want.slots[0][n], want.slots[63][n], want.slots[17][0] = int64(n), 1<<62+int64(n), 1
 		}
 		record := want.encode(kind)

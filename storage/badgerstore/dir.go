@@ -20,19 +20,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// ErrInUse means that another process, or another store of this one, has the
-// directory open.
+// ErrInUse means that another process, or another store in this process, has the directory open.
 var ErrInUse = table.ErrInUse
 
-// The files that badger writes what is committed into: its write-ahead logs and its
-// value logs.
+// The suffixes of Badger's write-ahead logs and value logs.
 const (
 	logSuffix      = table.LogSuffix
 	valueLogSuffix = table.ValueLogSuffix
 )
 
-// prepareDir makes the directory, if it does not exist, and makes sure that this process
-// can write to it and that nobody else can read it.
+// prepareDir creates the directory if it does not exist. It checks that this process can write to the directory, and
+// takes all permissions from other users.
 func prepareDir(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -42,7 +40,7 @@ func prepareDir(dir string, log *slog.Logger) error {
 		return err
 	}
 	defer release()
-	if err := shut(dir, log); err != nil {
+	if err := restrictDir(dir, log); err != nil {
 		return err
 	}
 	return probe(dir)
@@ -69,8 +67,8 @@ func sameDir(path string, identity fs.FileInfo) error {
 	return err
 }
 
-// identify notes which directories the store has opened.
-func (s *Store) identify() error {
+// recordIdentity stores the identities of the directories that the store has opened.
+func (s *Store) recordIdentity() error {
 	for _, path := range s.directories() {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -81,10 +79,10 @@ func (s *Store) identify() error {
 	return nil
 }
 
-// directories returns the paths of the directories that the store is in.
+// directories returns the paths of the directory of the store and of its event log.
 func (s *Store) directories() []string { return []string{s.dir, filepath.Join(s.dir, eventLogDir)} }
 
-// checkDir fails the store when a directory of it is lost, or its file system has become read-only.
+// checkDir fails the store when one of its directories is lost, or its file system has become read-only.
 func (s *Store) checkDir() {
 	for i, path := range s.directories() {
 		err := sameDir(path, s.identity[i])
@@ -103,8 +101,8 @@ func readOnlyError(err error) error {
 	return fmt.Errorf("the file system cannot be written any more: %w: mend it, and start again", err)
 }
 
-// touch fails the store when its file system can no longer be written, and returns why. A file system
-// that has met an error, like ext4 with errors=remount-ro, says so to writes alone.
+// touch fails the store when its file system can no longer be written, and returns the error. A file system that has
+// met an error, like ext4 with errors=remount-ro, reports the error only to writes.
 func (s *Store) touch() error {
 	now := time.Now()
 	if err := os.Chtimes(s.dir, now, now); errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO) {
@@ -113,8 +111,8 @@ func (s *Store) touch() error {
 	return nil
 }
 
-// ready returns why Badger may not be written to now. Without the directory, a descriptor or room
-// Badger ends the process, or loses tables.
+// ready returns an error when Badger must not be written to: without the directory, a file descriptor or disk space,
+// Badger ends the process or loses tables.
 func (s *Store) ready() error {
 	err := sameDir(s.dir, s.identity[0])
 	if errors.Is(err, errLost) {
@@ -126,8 +124,8 @@ func (s *Store) ready() error {
 	return firstOf(s.touch(), s.reserve.Ready())
 }
 
-// setNoDescriptors notes whether err says that descriptors have run out, and logs each change. checkDir notes only the
-// end, because a store without changes of resources needs no descriptor.
+// setNoDescriptors stores whether err means that file descriptors have run out, and logs each change. checkDir reports
+// only the end of this state, because a store needs descriptors only for changes of resources.
 func (s *Store) setNoDescriptors(err error) (none bool) {
 	none = noDescriptors(err)
 	switch {
@@ -140,7 +138,7 @@ func (s *Store) setNoDescriptors(err error) (none bool) {
 	return none
 }
 
-// noDescriptors reports whether err says that descriptors have run out.
+// noDescriptors reports whether err means that file descriptors have run out.
 func noDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
@@ -148,7 +146,7 @@ func noDescriptors(err error) bool {
 // probePrefix begins the name of the file that probe creates.
 const probePrefix = "probe"
 
-// probe returns why no file can be created in a directory.
+// probe returns an error when no file can be created in a directory.
 func probe(dir string) error {
 	file, err := os.CreateTemp(dir, probePrefix)
 	if err != nil {
@@ -157,52 +155,50 @@ func probe(dir string) error {
 	return errors.Join(file.Close(), os.Remove(file.Name()))
 }
 
-// others are the permissions of everybody but the owner.
-const others fs.FileMode = 0o077
+// groupAndOthers are the permission bits of all users except the owner.
+const groupAndOthers fs.FileMode = 0o077
 
-// hasModes says whether the system has permissions of this kind. Windows has access lists.
+// hasModes reports whether the system has permission bits. Windows has access control lists.
 const hasModes = runtime.GOOS != "windows"
 
-// shut takes the permissions on the directory from everybody but its owner. Badger makes
-// files as readable as the umask allows, at any time, and earlier versions left such files:
-// the mode of the directory guards every file below it, also in the event log. A directory
-// with other things in it is refused: programs that need these would lose them.
-func shut(dir string, log *slog.Logger) error {
+// restrictDir takes the permissions on the directory from all users except its owner. Badger creates files with the
+// permissions that the umask allows, so the mode of the directory has to guard all files below it. restrictDir refuses
+// a directory with other files, because other programs would lose access to them.
+func restrictDir(dir string, log *slog.Logger) error {
 	info, err := os.Stat(dir)
-	if err != nil || !hasModes || info.Mode()&others == 0 {
+	if err != nil || !hasModes || info.Mode()&groupAndOthers == 0 {
 		return err
 	}
 	below := filepath.Join(dir, "limitkeeper")
-	if info.Mode()&fs.ModeSticky != 0 { // like /tmp: shared by intent
+	if info.Mode()&fs.ModeSticky != 0 { // a directory for all users, like /tmp
 		return fmt.Errorf("it is shared with other users: name a directory below it, such as %s", below)
 	}
-	name, err := foreign(dir)
+	name, err := foreignEntry(dir)
 	if err != nil {
 		return err
 	}
 	if name != "" {
 		return fmt.Errorf("other users can read it, and it holds other things (%s): name a directory of its own, such as %s, or run chmod 700 %s", name, below, dir)
 	}
-	if err := os.Chmod(dir, info.Mode()&^others); err != nil {
+	if err := os.Chmod(dir, info.Mode()&^groupAndOthers); err != nil {
 		return fmt.Errorf("other users can read it, and it belongs to another user: name a directory below it, such as %s, or run chmod 700 %s as its owner", below, dir)
 	}
-	there, err := Exists(dir)
-	if there {
+	exists, err := Exists(dir)
+	if exists {
 		log.Info("other users could read the store until now", "directory", dir, "mode_before", fmt.Sprintf("%o", info.Mode().Perm()))
 	}
 	return err
 }
 
-// ownNames are patterns for the names of everything in the directory of a store: the files
-// of badger, the event log, and the directory that a new volume has. Names that begin with a dot,
-// such as .gitkeep or .snapshot, are nobody's data.
+// ownNames are patterns for all names in the directory of a store: the files of Badger, the event log, and lost+found
+// of a new volume. foreignEntry ignores names that begin with a dot, too, such as .gitkeep and .snapshot.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
 	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserve.Name, asidePrefix + "*", copyDir, draftDir, rebuildDir, probePrefix + "*", "lost+found",
 }
 
-// foreign returns the name of something in a directory that is not a store's, or "".
-func foreign(dir string) (string, error) {
+// foreignEntry returns the name of an entry of a directory that does not belong to a store, or "".
+func foreignEntry(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {
 		own := slices.ContainsFunc(ownNames, func(pattern string) bool {
@@ -216,8 +212,8 @@ func foreign(dir string) (string, error) {
 	return "", err
 }
 
-// advised adds advice to an error of the file system, and to damage.
-func advised(dir string, err error) error {
+// withAdvice adds advice to an error of the file system or to damage.
+func withAdvice(dir string, err error) error {
 	if isDamage(err) {
 		return fmt.Errorf("%w: no data was changed; run limitkeeper check --store badger:%s", err, dir)
 	}
@@ -241,10 +237,9 @@ func advised(dir string, err error) error {
 	return err
 }
 
-// removeEmpty removes logs without a byte. A process that is killed between making
-// a log and giving it its size, or between emptying one that is no longer needed and
-// removing it, leaves such a file, and badger refuses to open a directory that has
-// one.
+// removeEmpty removes empty logs of Badger, because Badger refuses to open a directory with an empty log. A kill
+// leaves an empty log when it comes between creating a log and setting its size, or between truncating and removing a
+// log.
 func removeEmpty(dir string) error {
 	if !table.Claims {
 		return nil

@@ -38,7 +38,7 @@ func withMode(t *testing.T, m fs.FileMode) string {
 // everybody, so that the mode of the directory must guard them: also the mode of an empty
 // directory that existed, of a store that an earlier version has left, and of the target of
 // a symbolic link. Every file of a used store counts as its own.
-func TestOpenShutsDirectory(t *testing.T) {
+func TestOpenRestrictsDirectory(t *testing.T) {
 	dir := withMode(t, 0o777)
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
@@ -60,7 +60,7 @@ func TestOpenShutsDirectory(t *testing.T) {
 		if err := os.Chmod(dir, 0o755); err != nil { // what an earlier version has left
 			t.Fatal(err)
 		}
-		if name, err := foreign(dir); name != "" || err != nil { // while it is open
+		if name, err := foreignEntry(dir); name != "" || err != nil { // while it is open
 			t.Errorf("got %s as no file of the store (%v), want none", name, err)
 		}
 		if err := s.Close(); err != nil {

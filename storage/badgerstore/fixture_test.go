@@ -32,9 +32,9 @@ var quiet = Options{Logger: slog.New(slog.DiscardHandler), memtable: smallMemtab
 // acct is the account that most tests use.
 const acct = "acct"
 
-// full makes the disk of a store full: the reserve gives some bytes away, and no others are free. Or
+// setFull makes the disk of a store full: the reserve gives some bytes away, and no others are free. Or
 // it makes room again.
-func full(s *Store, is bool) {
+func setFull(s *Store, is bool) {
 	s.reserve.Space = reserve.Space
 	if is {
 		s.reserve.Space = func(string) (uint64, uint64, error) { return 0, 1 << 40, nil }

@@ -43,7 +43,7 @@ func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (k *core.Key, err 
 		txn, busy := s.beginAny()
 		account, k, err := snapshot{txn}.keyByDigest(d)
 		txn.Discard()
-		wait := busyWith(busy, account)
+		wait := busyChannels(busy, account)
 		if len(wait) == 0 {
 			return k, fault(err)
 		}
@@ -55,9 +55,9 @@ func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (k *core.Key, err 
 	}
 }
 
-// busyWith returns what to wait for before something of an account is read: nothing
+// busyChannels returns what to wait for before something of an account is read: nothing
 // unless a transaction is being spread over it, or over any when it is not known.
-func busyWith(busy map[string]chan struct{}, account string) []chan struct{} {
+func busyChannels(busy map[string]chan struct{}, account string) []chan struct{} {
 	if account == "" {
 		return slices.Collect(maps.Values(busy))
 	}
@@ -105,17 +105,17 @@ func (t *tx) PutKey(k *core.Key) error {
 	}
 	old, err := t.keyNow(k.ID)
 	if err != nil {
-		return t.done(err)
+		return t.keepError(err)
 	}
 	if k.Seq == 0 {
-		k.Seq, err = t.next(kindKey)
+		k.Seq, err = t.newNumber(kindKey)
 	} else {
-		err = t.given(kindKey, k.Seq)
+		err = t.noteNumber(kindKey, k.Seq)
 	}
 	if err != nil {
-		return t.done(err)
+		return t.keepError(err)
 	}
-	return t.done(t.moveKey(old, k))
+	return t.keepError(t.replaceKey(old, k))
 }
 
 // DeleteKey implements [core.Tx].
@@ -125,9 +125,9 @@ func (t *tx) DeleteKey(id string) error {
 		return core.ErrKeyNotFound
 	}
 	if err != nil {
-		return t.done(err)
+		return t.keepError(err)
 	}
-	return t.done(t.deleteKey(k))
+	return t.keepError(t.deleteKey(k))
 }
 
 // keyNow returns a key with what was written, nil when there is none.
@@ -160,12 +160,12 @@ func (t *tx) deleteKeyAt(seq int64) error {
 }
 
 func (t *tx) deleteKey(k *core.Key) error {
-	return firstOf(t.moveKey(k, nil), t.drop(kindKey, k.Seq))
+	return firstOf(t.replaceKey(k, nil), t.drop(kindKey, k.Seq))
 }
 
-// moveKey changes record and indexes from a key to what it becomes. Either may be
+// replaceKey changes record and indexes from a key to what it becomes. Either may be
 // nil.
-func (t *tx) moveKey(from, to *core.Key) error {
+func (t *tx) replaceKey(from, to *core.Key) error {
 	var out, in int64
 	var plans [2]string
 	var users [2]int64
@@ -176,15 +176,15 @@ func (t *tx) moveKey(from, to *core.Key) error {
 		in, users[1], plans[1] = to.Seq, to.UserID, to.PlanID
 	}
 	return firstOf(
-		t.moveRecord(from, to),
-		t.moveDigests(from, to),
-		t.move(keyIndexes(t.account, from), keyIndexes(t.account, to), out, in),
-		t.hold(users[0], plans[0], -1),
-		t.hold(users[1], plans[1], +1))
+		t.replaceKeyRecord(from, to),
+		t.replaceDigests(from, to),
+		t.reindex(keyIndexes(t.account, from), keyIndexes(t.account, to), out, in),
+		t.addHolding(users[0], plans[0], -1),
+		t.addHolding(users[1], plans[1], +1))
 }
 
-// moveRecord replaces the record of a key and how its ID leads there.
-func (t *tx) moveRecord(from, to *core.Key) error {
+// replaceKeyRecord replaces the record of a key and how its ID leads there.
+func (t *tx) replaceKeyRecord(from, to *core.Key) error {
 	if from != nil && (to == nil || to.Seq != from.Seq) {
 		if err := t.put(keyPath(t.account, from.Seq), nil); err != nil {
 			return err
@@ -198,8 +198,8 @@ func (t *tx) moveRecord(from, to *core.Key) error {
 		t.put(keyIDPath(t.account, to.ID), encodeNumber(to.Seq)))
 }
 
-// moveDigests lets the digests of a key lead to what it becomes, and no others.
-func (t *tx) moveDigests(from, to *core.Key) error {
+// replaceDigests lets the digests of a key lead to what it becomes, and no others.
+func (t *tx) replaceDigests(from, to *core.Key) error {
 	var before, after []core.Digest
 	if from != nil {
 		before = from.Digests()
@@ -230,8 +230,8 @@ func keyIndexes(account string, k *core.Key) []path {
 		return nil
 	}
 	indexes := make([]path, 0, 8)
-	for _, user := range anyAnd(k.UserID) {
-		for _, status := range anyAnd(k.Status) {
+	for _, user := range filterValues(k.UserID) {
+		for _, status := range filterValues(k.Status) {
 			indexes = append(indexes,
 				keyIndex(account, core.KeyFilter{UserID: user, Status: status}),
 				keyIndex(account, core.KeyFilter{UserID: user, Status: status, PlanID: &k.PlanID}))
@@ -240,9 +240,9 @@ func keyIndexes(account string, k *core.Key) []path {
 	return indexes
 }
 
-// anyAnd returns what a filter may say of a member so that the value matches: the
+// filterValues returns what a filter may say of a member so that the value matches: the
 // zero value, which is any, and the value itself.
-func anyAnd[T comparable](value T) []T {
+func filterValues[T comparable](value T) []T {
 	var zero T
 	if value == zero {
 		return []T{zero}

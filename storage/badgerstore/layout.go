@@ -79,7 +79,7 @@ const (
 	kindCounter     = 'C'
 	kindPages       = 'c'
 	kindDay         = 'D'
-	kindRepeat      = 'R'
+	kindRequestID   = 'R'
 	kindCheckpoint  = 'F'
 	kindSegment     = 'G'
 	kindJournal     = 'J'

@@ -24,7 +24,7 @@ import (
 func Open(dir string, o Options) (*Store, error) {
 	s, err := open(dir, o)
 	if err != nil {
-		return nil, fmt.Errorf("open the store in %s: %w", dir, advised(dir, err))
+		return nil, fmt.Errorf("open the store in %s: %w", dir, withAdvice(dir, err))
 	}
 	s.background.start(s)
 	return s, nil
@@ -113,7 +113,7 @@ func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Optio
 	s := &Store{
 		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
 		flushBytes: cmp.Or(o.flushBytes, flushBytes),
-		onCommit:   func() error { return nil }, spread: map[string]chan struct{}{},
+		onCommit:   func() error { return nil }, applying: map[string]chan struct{}{},
 		accounts: accountNumbers{byID: map[string]uint32{}}, checkpointer: newCheckpointer(), failpoint: o.failpoint, now: o.Clock.Now,
 	}
 	if s.failpoint == nil {
@@ -159,7 +159,7 @@ func (s *Store) recoverWithRoom(o Options) error {
 // room, so abort then waits 1 s at most.
 func (s *Store) abort(err error) {
 	s.failed.CompareAndSwap(nil, &err) // ends recover
-	wait := closeMost
+	wait := maxClose
 	if errors.Is(err, reserve.ErrFull) {
 		wait = time.Second
 	}
@@ -199,7 +199,7 @@ func tableOptions(dir string, log *slog.Logger) table.Options {
 func (s *Store) recover(o Options) error {
 	version, err := s.checkSchema()
 	if err == nil {
-		err = firstOf(os.MkdirAll(filepath.Join(s.dir, eventLogDir), 0o700), s.identify())
+		err = firstOf(os.MkdirAll(filepath.Join(s.dir, eventLogDir), 0o700), s.recordIdentity())
 	}
 	if err != nil {
 		return err
@@ -277,7 +277,7 @@ func Exists(dir string) (bool, error) {
 			return true, nil
 		}
 		if !errors.Is(err, os.ErrNotExist) {
-			return false, fmt.Errorf("look for a store in %s: %w", dir, advised(dir, err))
+			return false, fmt.Errorf("look for a store in %s: %w", dir, withAdvice(dir, err))
 		}
 	}
 	return witness(dir) != "", nil

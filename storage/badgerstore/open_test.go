@@ -25,7 +25,7 @@ func wantOneLine(t *testing.T, err error, dir string) {
 
 // TestInUse: a directory can be open once, and whoever comes second is told so and
 // disturbs nobody.
-func TestInUse(t *testing.T) {
+func TestOpenInUse(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, dir, Options{})
 	withAccount(t, s)
@@ -80,7 +80,7 @@ func TestLaterSchema(t *testing.T) {
 }
 
 // TestForeign: a database of something else is refused.
-func TestForeign(t *testing.T) {
+func TestOtherDatabase(t *testing.T) {
 	dir := t.TempDir()
 	setRecord(t, dir, path("something"), []byte("else"))
 	_, err := Open(dir, Options{})
@@ -146,7 +146,7 @@ func TestDamagedFiles(t *testing.T) {
 	refused, kinds := 0, map[string]bool{}
 	for _, file := range filesIn(t, whole) {
 		kinds[filepath.Ext(file)] = true
-		for what, damage := range damages {
+		for what, damage := range fileChanges {
 			dir := t.TempDir()
 			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
 				t.Fatal(err)
@@ -194,8 +194,8 @@ func filesIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// damages are what may become of a file.
-var damages = map[string]func([]byte) []byte{
+// fileChanges are what may become of a file.
+var fileChanges = map[string]func([]byte) []byte{
 	"garbage in": func(b []byte) []byte {
 		for i := range b {
 			b[i] = byte(i * 7)
@@ -213,7 +213,7 @@ var damages = map[string]func([]byte) []byte{
 
 // TestNothingInTheValueLog: no record is so large that it goes to the value log: there
 // is nothing in it that had to be collected.
-func TestNothingInTheValueLog(t *testing.T) {
+func TestValueLogIsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	withAccount(t, s)

@@ -54,20 +54,20 @@ func (t *tx) PutPlan(p *core.Plan) error {
 	}
 	old, err := t.seqNow(planIDPath(t.account, p.ID))
 	if err != nil {
-		return t.done(err)
+		return t.keepError(err)
 	}
 	if p.Seq == 0 {
-		p.Seq, err = t.next(kindPlan)
+		p.Seq, err = t.newNumber(kindPlan)
 	} else {
-		err = t.given(kindPlan, p.Seq)
+		err = t.noteNumber(kindPlan, p.Seq)
 	}
 	if err != nil {
-		return t.done(err)
+		return t.keepError(err)
 	}
 	if old != p.Seq && old != 0 {
 		err = t.removePlan(old)
 	}
-	return t.done(firstOf(err,
+	return t.keepError(firstOf(err,
 		t.putJSON(planPath(t.account, p.Seq), p),
 		t.put(planIDPath(t.account, p.ID), encodeNumber(p.Seq)),
 		t.include(allPlans(t.account), p.Seq)))
@@ -80,9 +80,9 @@ func (t *tx) DeletePlan(id string) error {
 		return core.ErrPlanNotFound
 	}
 	if err != nil {
-		return t.done(err)
+		return t.keepError(err)
 	}
-	return t.done(firstOf(t.removePlan(seq), t.put(planIDPath(t.account, id), nil)))
+	return t.keepError(firstOf(t.removePlan(seq), t.put(planIDPath(t.account, id), nil)))
 }
 
 // removePlan removes what is stored under the number of a plan.

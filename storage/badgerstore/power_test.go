@@ -19,33 +19,33 @@ import (
 // synced. The write-ahead logs of Badger are never synced, and are damaged at random. The tables and the MANIFEST,
 // which Badger syncs, survive.
 type outage struct {
-	t       *testing.T
-	random  *rand.Rand
-	promise Durability // what is held against the store
-	options Options    // what it is opened with
-	broken  bool       // nothing is synced
+	t        *testing.T
+	random   *rand.Rand
+	expected Durability // what is held against the store
+	options  Options    // what it is opened with
+	broken   bool       // nothing is synced
 
-	books *books
+	model *model
 	dir   string
 	disk  *lossyDisk
 	s     *Store
 	round int
 
-	target string     // where the power is to be cut, "" for anywhere
-	events int        // how often something happens there until then
-	most   int        // how often anything does at most
-	after  string     // the directory after the cut
-	left   *lossyDisk // the disk after it
-	where  string     // it came
+	target       string     // where the power is to be cut, "" for anywhere
+	targetEvents int        // how often something happens there until then
+	maxEvents    int        // how often anything does at most
+	after        string     // the directory after the cut
+	left         *lossyDisk // the disk after it
+	where        string     // it came
 
 	cuts map[string]int
 }
 
 func newOutage(t *testing.T, d Durability) *outage {
-	o := &outage{t: t, random: rand.New(rand.NewPCG(rand.Uint64(), 0)), promise: d, options: Options{Durability: d, Logger: quiet.Logger, memtable: smallMemtable},
-		books: newBooks(), dir: t.TempDir(), disk: newLossyDisk(), cuts: map[string]int{}}
+	o := &outage{t: t, random: rand.New(rand.NewPCG(rand.Uint64(), 0)), expected: d, options: Options{Durability: d, Logger: quiet.Logger, memtable: smallMemtable},
+		model: newModel(), dir: t.TempDir(), disk: newLossyDisk(), cuts: map[string]int{}}
 	o.mustOpen()
-	if err := firstOf(makeWorld(o.s), o.s.syncAll()); err != nil {
+	if err := firstOf(createFixture(o.s), o.s.syncAll()); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -67,7 +67,7 @@ func (o *outage) open() error {
 	}
 	s, err := open(o.dir, stepped(options))
 	o.s = s
-	if err == nil && o.books.expiring { // as the background does: a cut may bring back what was removed
+	if err == nil && o.model.expiring { // as the background does: a cut may bring back what was removed
 		err = s.expire(time.Now().AddDate(1, 0, 0))
 	}
 	return err
@@ -83,16 +83,16 @@ func (o *outage) mustOpen() {
 // event cuts the power if it is time to. Whoever calls it holds the lock of the disk,
 // without which nothing comes to it.
 func (o *outage) event(where string) {
-	if o.left != nil || o.most == 0 {
+	if o.left != nil || o.maxEvents == 0 {
 		return
 	}
-	if o.most--; o.target == "" || o.target == where {
-		o.events--
+	if o.maxEvents--; o.target == "" || o.target == where {
+		o.targetEvents--
 	}
-	if o.events > 0 && o.most > 0 {
+	if o.targetEvents > 0 && o.maxEvents > 0 {
 		return
 	}
-	o.books.freeze(o.promise == Power)
+	o.model.crash(o.expected == Power)
 	o.where, o.after, o.left = where, o.t.TempDir(), o.disk.cut(o.random)
 	o.copyDatabase()
 	o.left = o.left.at(filepath.Join(o.after, eventLogDir))
@@ -165,22 +165,22 @@ func (o *outage) copyFile(name string) {
 	}
 }
 
-// aim lets the power be cut soon, at a certain kind of moment or at any.
-func (o *outage) aim() {
+// scheduleCut lets the power be cut soon, at a certain kind of moment or at any.
+func (o *outage) scheduleCut() {
 	o.disk.mu.Lock()
 	defer o.disk.mu.Unlock()
-	o.left, o.target, o.most = nil, "", 6000
-	o.events = 1 + o.random.IntN(600)
-	if kind := o.random.IntN(2 * len(cutCounts)); kind < len(cutCounts) {
-		o.target, o.events = cutCounts[kind].where, 1+o.random.IntN(cutCounts[kind].most)
+	o.left, o.target, o.maxEvents = nil, "", 6000
+	o.targetEvents = 1 + o.random.IntN(600)
+	if kind := o.random.IntN(2 * len(cutPoints)); kind < len(cutPoints) {
+		o.target, o.targetEvents = cutPoints[kind].where, 1+o.random.IntN(cutPoints[kind].maxEvents)
 	}
 }
 
-// cutCounts are the moments at which the power is cut, and the how manyeth of them it is
+// cutPoints are the moments at which the power is cut, and the how manyeth of them it is
 // at most.
-var cutCounts = []struct {
-	where string
-	most  int
+var cutPoints = []struct {
+	where     string
+	maxEvents int
 }{
 	{failpointNames[failRotate], 3}, {failpointNames[failWritten], 200}, {failpointNames[failPages], 5}, {failpointNames[failPagesWritten], 5}, {failpointNames[failMarked], 5},
 	{failpointNames[failCommit], 30}, {failpointNames[failCommitted], 30}, {diskChanges, 100},
@@ -201,33 +201,33 @@ func (o *outage) isCut() bool {
 func (o *outage) cut() []string {
 	o.t.Helper()
 	o.round++
-	o.books.thaw()
+	o.model.restart()
 	if o.random.IntN(4) == 0 {
-		o.killAndAim()
+		o.killAndScheduleCut()
 	} else {
-		o.aim()
+		o.scheduleCut()
 	}
 	o.use(o.isCut)
 	o.cuts[o.where]++
 	abandon(o.t, o.s)
 	_ = os.RemoveAll(o.dir)
 	o.dir, o.disk = o.after, o.left
-	o.left, o.most = nil, 0
+	o.left, o.maxEvents = nil, 0
 	if err := o.open(); err != nil {
 		return []string{fmt.Sprintf("the store does not open: %v", err)}
 	}
 	return o.problems()
 }
 
-// killAndAim kills the process, when it has left something that is to be read when the
+// killAndScheduleCut kills the process, when it has left something that is to be read when the
 // store is opened, and lets the power be cut soon after that was begun.
-func (o *outage) killAndAim() {
+func (o *outage) killAndScheduleCut() {
 	var requests atomic.Int64
 	o.use(func() bool { return requests.Add(1) > 200 })
 	o.round++
 	abandon(o.t, o.s)
-	o.aim()
-	o.target, o.events = "", 1+o.random.IntN(100)
+	o.scheduleCut()
+	o.target, o.targetEvents = "", 1+o.random.IntN(100)
 	o.mustOpen()
 }
 
@@ -236,10 +236,10 @@ func (o *outage) killAndAim() {
 func (o *outage) kill() []string {
 	o.t.Helper()
 	o.round++
-	o.books.thaw()
+	o.model.restart()
 	var requests atomic.Int64
 	o.use(func() bool { return requests.Add(1) > 300 })
-	o.books.freeze(true)
+	o.model.crash(true)
 	abandon(o.t, o.s)
 	o.mustOpen()
 	if err := o.s.syncAll(); err != nil {
@@ -249,22 +249,22 @@ func (o *outage) kill() []string {
 }
 
 func (o *outage) problems() []string {
-	return append(o.books.check(o.s), audit(o.s)...)
+	return append(o.model.check(o.s), audit(o.s)...)
 }
 
 // use makes requests and changes until it is over. What was answered before everything
 // was synced is safe then.
 func (o *outage) use(over func() bool) {
 	o.t.Helper()
-	w := traffic{s: o.s, to: o.books, round: o.round}
-	w.each = func() error {
+	w := traffic{s: o.s, recorder: o.model, round: o.round}
+	w.beforeRequest = func() error {
 		if over() {
 			w.stop()
 		}
 		if rand.IntN(50) > 0 {
 			return nil
 		}
-		safe := o.books.answers()
+		safe := o.model.snapshotAnswers()
 		err := o.s.syncAll()
 		safe()
 		return err
@@ -299,7 +299,7 @@ func TestPowerCut(t *testing.T) {
 				}
 			}
 			abandon(t, o.s)
-			t.Logf("%d cuts: %v; %v", powerCuts, o.cuts, o.books.totals)
+			t.Logf("%d cuts: %v; %v", powerCuts, o.cuts, o.model.totals)
 		})
 	}
 }

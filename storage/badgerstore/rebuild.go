@@ -62,12 +62,12 @@ func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 	})
 	switch {
 	case err != nil && aside == "":
-		return "", advised(dir, err)
+		return "", withAdvice(dir, err)
 	case err != nil:
 		return aside, fmt.Errorf("%w; the old database is in %s: run limitkeeper rebuild again", err, aside)
 	}
 	if err := r.replay(); err != nil {
-		return aside, fmt.Errorf("%w; the old database is in %s: run limitkeeper rebuild again", advised(dir, err), aside)
+		return aside, fmt.Errorf("%w; the old database is in %s: run limitkeeper rebuild again", withAdvice(dir, err), aside)
 	}
 	return aside, nil
 }
@@ -84,17 +84,17 @@ func (r *rebuild) claimed(fn func() error) error {
 
 // rebuild is the plan of a rebuild.
 type rebuild struct {
-	dir      string
-	progress func(string)
-	files    []string // of the database, to be moved
-	bytes    int64    // of these files
-	whole    bool     // no file of the database is damaged
-	known    int64    // the position up to which the event log is known to have been on disk
-	sure     bool     // the old database knew that position
-	log      eventlog.Report
-	repair   *repair   // of the event log, nil when it is whole
-	copied   time.Time // when the copy was made; zero to begin with an empty database
-	short    bool      // the disk has room only without the reserve
+	dir          string
+	progress     func(string)
+	files        []string // of the database, to be moved
+	bytes        int64    // of these files
+	whole        bool     // no file of the database is damaged
+	known        int64    // the position up to which the event log is known to have been on disk
+	endKnown     bool     // the old database knew that position
+	log          eventlog.Report
+	repair       *repair   // of the event log, nil when it is whole
+	copied       time.Time // when the copy was made; zero to begin with an empty database
+	needsReserve bool      // the disk has room only without the reserve
 }
 
 // plan finds the source of the new database: the copy and the event log, or the event log alone. It changes nothing.
@@ -122,7 +122,7 @@ func (r *rebuild) plan() error {
 		}
 	case len(r.log.Damage) > 0:
 		return fmt.Errorf("the database and the event log are damaged, and %w: restore a backup: %w", err, r.log.Damage[0])
-	case !beginsStore(r.log):
+	case !hasFirstRecord(r.log):
 		return fmt.Errorf("the event log does not begin with the first record of the store, and %w: restore a backup", err)
 	}
 	return r.checkRoom()
@@ -134,7 +134,7 @@ func (r *rebuild) checkDatabase() error {
 	if err != nil && !isDamage(err) {
 		return err
 	}
-	r.known, r.sure, r.whole = mark.Log, err == nil && mark.Log > 0, true
+	r.known, r.endKnown, r.whole = mark.Log, err == nil && mark.Log > 0, true
 	if mark, err := table.ReadMark(r.copy()); err == nil {
 		r.known = max(r.known, mark.Log)
 	}
@@ -177,7 +177,7 @@ func (r *rebuild) checkRoom() error {
 	if err != nil {
 		return err
 	}
-	r.short, err = reserve.RoomFor(r.dir, size)
+	r.needsReserve, err = reserve.RoomFor(r.dir, size)
 	return err
 }
 
@@ -203,9 +203,9 @@ func (r *rebuild) list() error {
 	return nil
 }
 
-// beginsStore reports whether an event log begins with the first record of a new store. The event log of a store that
+// hasFirstRecord reports whether an event log begins with the first record of a new store. The event log of a store that
 // an earlier version has created does not: that version wrote keys and users only to the database.
-func beginsStore(r eventlog.Report) bool {
+func hasFirstRecord(r eventlog.Report) bool {
 	if r.From != firstPosition || len(r.First) == 0 || r.First[0] != recordRedo {
 		return false
 	}
@@ -213,7 +213,7 @@ func beginsStore(r eventlog.Report) bool {
 	if err != nil {
 		return false
 	}
-	_, is := w.of(at(kindSchema))
+	_, is := w.value(at(kindSchema))
 	return is
 }
 
@@ -235,7 +235,7 @@ func (r *rebuild) lines() (lines []string) {
 	switch {
 	case r.repair != nil:
 		return append(lines, "The damaged part of the event log will be moved to files that end in "+eventlog.AsideSuffix+".")
-	case !r.sure:
+	case !r.endKnown:
 		return append(lines, "It is not known where the event log ended: records that it has lost at its end stay lost.")
 	}
 	return append(lines, "The event log is whole: no count, key, user or plan is lost.")
@@ -243,7 +243,7 @@ func (r *rebuild) lines() (lines []string) {
 
 // create writes the database into which the event log is replayed, to its own directory: the copy, or an empty one.
 func (r *rebuild) create() error {
-	if r.short {
+	if r.needsReserve {
 		if err := os.Remove(filepath.Join(r.dir, reserve.Name)); err != nil { // the replay makes it again
 			return err
 		}
@@ -416,7 +416,7 @@ func (c *scrubbing) newCopy() (*table.Copy, error) {
 		if !errors.Is(err, table.ErrChanging) {
 			return draft, err
 		}
-		if !c.rest(time.Second) {
+		if !c.sleep(time.Second) {
 			break
 		}
 	}

@@ -13,13 +13,13 @@ func TestRebuildFullDisk(t *testing.T) {
 		return
 	}
 	whole, want := filledStore(t, true)
-	dir := onDisk(t, 64)
+	dir := onTmpfs(t, 64)
 	copyDatabase(t, dir, whole)
 	copyEventLog(t, dir, whole)
 	remove(t, glob(t, dir, "MANIFEST"))
 	before := state(t, dir)
 	empty := fillDisk(t, dir)
-	aside, err := Rebuild(dir, agreed)
+	aside, err := Rebuild(dir, consent)
 	if err == nil || aside != "" || !strings.Contains(err.Error(), "the disk is full") || !strings.Contains(err.Error(), "make room") {
 		t.Errorf("Rebuild on a full disk: got %q, %v", aside, err)
 	}
@@ -27,6 +27,6 @@ func TestRebuildFullDisk(t *testing.T) {
 		t.Errorf("Rebuild on a full disk: got files %q, want %q", after, before)
 	}
 	empty()
-	rebuilt(t, dir)
-	wantWorld(t, dir, want)
+	mustRebuild(t, dir)
+	wantDump(t, dir, want)
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// rebuilt runs Rebuild with consent and returns the lines that it asked with.
-func rebuilt(t *testing.T, dir string) (lines []string) {
+// mustRebuild runs Rebuild with consent and returns the lines that it asked with.
+func mustRebuild(t *testing.T, dir string) (lines []string) {
 	t.Helper()
 	aside, err := Rebuild(dir, Rebuilding{Confirm: func(l []string) bool {
 		lines = l
@@ -23,8 +23,8 @@ func rebuilt(t *testing.T, dir string) (lines []string) {
 	return lines
 }
 
-// lost are ways to lose a database.
-var lost = map[string]func(t *testing.T, dir string){
+// databaseLosses are ways to lose a database.
+var databaseLosses = map[string]func(t *testing.T, dir string){
 	"every table damaged": func(t *testing.T, dir string) {
 		for _, path := range glob(t, dir, "*.sst") {
 			changeByte(t, path, 900)
@@ -73,8 +73,8 @@ func truncate(t *testing.T, files []string) {
 func TestRebuild(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		whole, want := filledStore(t, clean)
-		for name, lose := range lost {
-			t.Run(stopped(clean)+"/"+name, func(t *testing.T) {
+		for name, lose := range databaseLosses {
+			t.Run(stopName(clean)+"/"+name, func(t *testing.T) {
 				dir := copyOf(t, whole)
 				lose(t, dir)
 				before := contents(t, dir)
@@ -85,7 +85,7 @@ func TestRebuild(t *testing.T) {
 				if aside, err := Rebuild(dir, refuse); err != nil || aside != "" || !maps.Equal(contents(t, dir), before) {
 					t.Fatalf("without consent: got %q, %v, or other files", aside, err)
 				}
-				lines := rebuilt(t, dir)
+				lines := mustRebuild(t, dir)
 				if text := strings.Join(lines, ""); len(lines) != 3 || strings.Contains(text, "\n") {
 					t.Errorf("got lines %q, want 3", lines)
 				}
@@ -94,13 +94,13 @@ func TestRebuild(t *testing.T) {
 						t.Errorf("%s is not as it was", name)
 					}
 				}
-				wantWorld(t, dir, want)
+				wantDump(t, dir, want)
 			})
 		}
 	}
 }
 
-func stopped(clean bool) string { return map[bool]string{true: "clean stop", false: "kill"}[clean] }
+func stopName(clean bool) string { return map[bool]string{true: "clean stop", false: "kill"}[clean] }
 
 func glob1(t *testing.T, dir, pattern string) string {
 	t.Helper()
@@ -111,14 +111,14 @@ func glob1(t *testing.T, dir, pattern string) string {
 	return paths[0]
 }
 
-// wantWorld fails unless a store is whole and answers everything as wanted.
-func wantWorld(t *testing.T, dir, want string) {
+// wantDump fails unless a store is whole and answers everything as wanted.
+func wantDump(t *testing.T, dir, want string) {
 	t.Helper()
-	if got := checked(t, dir); len(got) > 0 {
+	if got := checkDamages(t, dir); len(got) > 0 {
 		t.Errorf("check: got %q", got)
 	}
 	s := openAlone(t, dir, quiet)
-	if got, err := world(s); err != nil || got != want {
+	if got, err := dump(s); err != nil || got != want {
 		t.Errorf("got %v and other answers than before: %s", err, firstDifference(got, want))
 	}
 }
@@ -164,7 +164,7 @@ func firstSegmentRemoved(t *testing.T, dir string) {
 
 // TestRebuildOfUpgraded: the event log of a store that an earlier version made has no users and keys of
 // then. Rebuild refuses it until there is a copy.
-func TestRebuildOfUpgraded(t *testing.T) {
+func TestRebuildUpgradedStore(t *testing.T) {
 	dir := copyOf(t, filepath.Join("testdata", "format1"))
 	s := openAlone(t, dir, quiet)
 	if err := s.Close(); err != nil {
@@ -175,14 +175,14 @@ func TestRebuildOfUpgraded(t *testing.T) {
 		t.Errorf("Rebuild: got %v", err)
 	}
 	s = openAlone(t, dir, quiet)
-	scrubbed(t, s)
+	mustScrub(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	want := worldOf(t, dir)
+	want := dumpOf(t, dir)
 	remove(t, glob(t, dir, "*.sst"))
-	rebuilt(t, dir)
-	wantWorld(t, dir, want)
+	mustRebuild(t, dir)
+	wantDump(t, dir, want)
 	copied := t.TempDir()
 	copyKilled(t, copied, dir) // the store is open: Badger may be compacting
 	wantUsed(t, openAlone(t, copied, quiet), ofKey("key"), format1Key)
@@ -213,25 +213,25 @@ func TestRebuildInterrupted(t *testing.T) {
 			short := copyOf(t, dir)
 			log := glob(t, filepath.Join(short, eventLogDir), "*"+segmentSuffix)
 			truncate(t, log[len(log)-1:])
-			if aside, err := Rebuild(short, agreed); err == nil || aside != "" {
+			if aside, err := Rebuild(short, consent); err == nil || aside != "" {
 				t.Errorf("Rebuild with a shorter event log: got %q, %v, want an error", aside, err)
 			}
-			if lines := rebuilt(t, dir); !strings.Contains(lines[2], "The event log is whole") {
+			if lines := mustRebuild(t, dir); !strings.Contains(lines[2], "The event log is whole") {
 				t.Errorf("got lines %q", lines)
 			}
-			wantWorld(t, dir, want)
+			wantDump(t, dir, want)
 		})
 	}
 }
 
-// agreed consents to a rebuild.
-var agreed = Rebuilding{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
+// consent consents to a rebuild.
+var consent = Rebuilding{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
 
 // TestRebuildWhole: Rebuild says that the files of the database are whole, and replaces nothing when its records are, too.
 func TestRebuildWhole(t *testing.T) {
 	dir, want := filledStore(t, true)
 	before := len(filesIn(t, dir))
-	o := agreed
+	o := consent
 	o.Confirm = func(lines []string) bool {
 		if !strings.Contains(lines[0], "are whole") {
 			t.Errorf("got lines %q", lines)
@@ -244,7 +244,7 @@ func TestRebuildWhole(t *testing.T) {
 	if got, _ := filepath.Glob(filepath.Join(dir, asidePrefix+"*")); len(got) > 0 || len(filesIn(t, dir)) < before {
 		t.Errorf("got files %q", filesIn(t, dir))
 	}
-	wantWorld(t, dir, want)
+	wantDump(t, dir, want)
 }
 
 // TestRebuildRepairs: when the database and the event log are damaged, Rebuild makes a store of the copy and of the
@@ -266,16 +266,16 @@ func TestRebuildRepairs(t *testing.T) {
 	}
 	without := copyOf(t, dir)
 	before := contents(t, without)
-	if _, err := Rebuild(without, agreed); err == nil || !strings.Contains(err.Error(), "restore a backup") || !maps.Equal(contents(t, without), before) {
+	if _, err := Rebuild(without, consent); err == nil || !strings.Contains(err.Error(), "restore a backup") || !maps.Equal(contents(t, without), before) {
 		t.Errorf("Rebuild without a copy: got %v, or other files", err)
 	}
-	text := strings.Join(rebuilt(t, dir), "\n")
+	text := strings.Join(mustRebuild(t, dir), "\n")
 	for _, want := range []string{filepath.Base(segments[len(segments)-2]), "LOST", "Kept: ", "the copy of "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got lines %q, want %q", text, want)
 		}
 	}
-	if got := checked(t, dir); len(got) > 0 {
+	if got := checkDamages(t, dir); len(got) > 0 {
 		t.Errorf("check: got %q", got)
 	}
 	s = openAlone(t, dir, quiet)
@@ -315,7 +315,7 @@ func TestReplayWritesPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := world(s); err != nil || got != want {
+		if got, err := dump(s); err != nil || got != want {
 			t.Errorf("got %v and other answers than before: %s", err, firstDifference(got, want))
 		}
 		abandon(t, s)

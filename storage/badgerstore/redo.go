@@ -179,11 +179,11 @@ func (s *Store) apply(w *writes) error {
 	s.counters.hold(dropped, s.events.Written())
 	defer func(held []ref) { s.counters.release(held, err == nil) }(dropped)
 	for err = s.write(w, dropped, s.events.End()); errors.Is(err, eventlog.ErrTemporary) && s.stopped() == nil; {
-		s.stuck.Store(&err)
+		s.applyErr.Store(&err)
 		time.Sleep(retryEvery) // the transaction is committed: its record is in the event log
 		err = s.write(w, dropped, s.events.End())
 	}
-	s.stuck.Store(nil)
+	s.applyErr.Store(nil)
 	if err != nil {
 		return s.fail(err)
 	}
@@ -200,7 +200,7 @@ func (s *Store) await(done <-chan struct{}) error {
 		case <-done:
 			return s.failure()
 		case <-tick.C:
-			if err := s.stuck.Load(); err != nil {
+			if err := s.applyErr.Load(); err != nil {
 				return fault(*err)
 			}
 		}
@@ -211,9 +211,9 @@ func (s *Store) await(done <-chan struct{}) error {
 // see [Store.await].
 func (s *Store) applyParts(account string, parts []int64, last *writes) error {
 	done := make(chan struct{})
-	s.spreading.Lock()
-	s.spread[account] = done
-	s.spreading.Unlock()
+	s.applyingMu.Lock()
+	s.applying[account] = done
+	s.applyingMu.Unlock()
 	defer close(done)
 	for _, position := range parts {
 		w, err := s.readPart(position)
@@ -227,9 +227,9 @@ func (s *Store) applyParts(account string, parts []int64, last *writes) error {
 	if err := s.apply(last); err != nil {
 		return err
 	}
-	s.spreading.Lock()
-	delete(s.spread, account)
-	s.spreading.Unlock()
+	s.applyingMu.Lock()
+	delete(s.applying, account)
+	s.applyingMu.Unlock()
 	return nil
 }
 
@@ -306,8 +306,8 @@ func (w *writes) add(p path, one write) {
 	}
 }
 
-// of returns the value that is to be written at a path, if any is.
-func (w *writes) of(p path) ([]byte, bool) {
+// value returns the value that is to be written at a path, if any is.
+func (w *writes) value(p path) ([]byte, bool) {
 	one, ok := w.byPath[string(p)]
 	return one.value, ok
 }
@@ -342,7 +342,7 @@ func (s *Store) write(w *writes, dropped []ref, position int64) error {
 			}
 		}
 		for rest := dropped; len(rest) > 0; {
-			n := onOnePage(rest)
+			n := countOnSamePage(rest)
 			if err := dropCounters(txn, rest[:n], position); err != nil {
 				return err
 			}

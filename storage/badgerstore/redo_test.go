@@ -30,7 +30,7 @@ func TestLargeTransaction(t *testing.T) {
 
 // TestAbandonedTransaction: a large transaction whose function fails has not
 // happened, and leaves nothing.
-func TestAbandonedTransaction(t *testing.T) {
+func TestFailedTransaction(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	withAccount(t, s)
 	before := stored(t, s, everyKind)
@@ -109,7 +109,7 @@ func deleteUserInterrupted(t *testing.T, what string, nth int) (done, gone bool)
 		t.Error("a user that was deleted is there again")
 	}
 	if gone {
-		wantNothingOf(t, s)
+		wantNothingLeft(t, s)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -169,9 +169,9 @@ func wantKeys(t *testing.T, s *Store, want int) {
 	}
 }
 
-// wantNothingOf fails if anything is left of users, keys and plans but the last
+// wantNothingLeft fails if anything is left of users, keys and plans but the last
 // numbers given.
-func wantNothingOf(t *testing.T, s *Store) {
+func wantNothingLeft(t *testing.T, s *Store) {
 	t.Helper()
 	if left := stored(t, s, "UePpKkdhSR"); len(left) > 0 {
 		t.Errorf("left of deleted things: %q, want nothing", left)
@@ -180,7 +180,7 @@ func wantNothingOf(t *testing.T, s *Store) {
 
 // TestDeleteUserBesideReaders: whoever reads while a user with many keys is deleted
 // sees all of them or none.
-func TestDeleteUserBesideReaders(t *testing.T) {
+func TestReadersDuringUserDeletion(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	withAccount(t, s)
 	update(t, s, withKeys(1, many))
@@ -224,14 +224,14 @@ func isClosed(c <-chan struct{}) bool {
 
 // TestOtherAccountsMayRead: while a transaction is spread over an account, others do
 // not feel it.
-func TestOtherAccountsMayRead(t *testing.T) {
+func TestReadsOfOtherAccounts(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	withAccount(t, s)
 	update(t, s, withKeys(1, 1))
 	busy := make(chan struct{})
-	s.spreading.Lock()
-	s.spread["acct_other"] = busy
-	s.spreading.Unlock()
+	s.applyingMu.Lock()
+	s.applying["acct_other"] = busy
+	s.applyingMu.Unlock()
 	if _, err := s.KeyByDigest(t.Context(), newKey(1, 0).Digest); err != nil {
 		t.Errorf("KeyByDigest: %v", err)
 	}
@@ -243,7 +243,7 @@ func TestOtherAccountsMayRead(t *testing.T) {
 
 // TestReadsBesideStuckTransaction: while a large transaction waits because the database cannot be written,
 // reads of its account are refused. A failure means that they pile up for as long as the disk is full.
-func TestReadsBesideStuckTransaction(t *testing.T) {
+func TestReadsDuringStuckTransaction(t *testing.T) {
 	var tries atomic.Int64
 	var room atomic.Bool
 	s := openAlone(t, t.TempDir(), quiet)

@@ -46,7 +46,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	release() // Badger takes the lock itself
 	if yes {
 		names, err = p.apply()
-		return names, advised(dir, err)
+		return names, withAdvice(dir, err)
 	}
 	p.close()
 	return nil, err
@@ -259,7 +259,7 @@ func rewind(db *table.DB, plan *eventlog.Repair, used int64) (next int64, err er
 		err = plan.Records(r.record)
 	}
 	for rest := slices.SortedFunc(maps.Keys(r.last), ref.compare); len(rest) > 0 && err == nil; {
-		n := onOnePage(rest)
+		n := countOnSamePage(rest)
 		err = r.write(db, rest[:n])
 		rest = rest[n:]
 	}
@@ -293,7 +293,7 @@ func (r *rewinding) read(all snapshot) error {
 		r.used = max(r.used, position+1)
 		return true, err
 	}
-	return firstOf(err, all.each(at(kindRepeat), true, use), all.each(at(kindApplied), true, use))
+	return firstOf(err, all.each(at(kindRequestID), true, use), all.each(at(kindApplied), true, use))
 }
 
 // record notes the last kept event of the counters in last.

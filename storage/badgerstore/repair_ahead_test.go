@@ -132,13 +132,13 @@ func kept(list []core.Entry, first, end int) (n int) {
 
 func (a *aheadStore) repair(t *testing.T, dir string, first, end int) {
 	t.Helper()
-	if got := checked(t, dir); len(got) == 0 {
+	if got := checkDamages(t, dir); len(got) == 0 {
 		t.Fatal("the event log is whole")
 	}
 	if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
 		t.Fatalf("Repair: %v", err)
 	}
-	if got := checked(t, copyOf(t, dir)); len(got) > 0 {
+	if got := checkDamages(t, copyOf(t, dir)); len(got) > 0 {
 		t.Errorf("check after the repair: %q", got)
 	}
 	used, histories := map[core.CounterID]int64{}, map[core.CounterID][]core.Entry{}
@@ -184,7 +184,7 @@ func (a *aheadStore) repair(t *testing.T, dir string, first, end int) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := checked(t, dir); len(got) > 0 {
+	if got := checkDamages(t, dir); len(got) > 0 {
 		t.Errorf("check: %q", got)
 	}
 }
@@ -216,7 +216,7 @@ func TestRepairBehindTransactions(t *testing.T) {
 	if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	if got := checked(t, copyOf(t, dir)); len(got) > 0 {
+	if got := checkDamages(t, copyOf(t, dir)); len(got) > 0 {
 		t.Errorf("check after the repair: %q", got)
 	}
 	s = openAlone(t, dir, damagedOptions)
@@ -234,7 +234,7 @@ func TestRepairBehindTransactions(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := checked(t, dir); len(got) > 0 {
+	if got := checkDamages(t, dir); len(got) > 0 {
 		t.Errorf("check: %q", got)
 	}
 }
@@ -255,13 +255,13 @@ func TestRebuildBehindRepair(t *testing.T) {
 	}
 	s := openAlone(t, d.dir, damagedOptions)
 	flushCheckpoint(t, s)
-	scrubbed(t, s)
+	mustScrub(t, s)
 	consume(t, s, request("key", 1, endless, noon))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	want := worldOf(t, d.dir)
+	want := dumpOf(t, d.dir)
 	remove(t, glob(t, d.dir, "*.sst"))
-	rebuilt(t, d.dir)
-	wantWorld(t, d.dir, want)
+	mustRebuild(t, d.dir)
+	wantDump(t, d.dir, want)
 }

@@ -69,7 +69,7 @@ func (d *damagedStore) repair(t *testing.T, name string, damage func([]byte) []b
 			t.Errorf("%s is gone, or is another file now", name)
 		}
 	}
-	if got := checked(t, dir); len(got) > 0 {
+	if got := checkDamages(t, dir); len(got) > 0 {
 		t.Errorf("check after the repair: %q", got)
 	}
 	s, err := open(dir, damagedOptions)
@@ -109,7 +109,7 @@ func TestRepairInUse(t *testing.T) {
 
 // TestRepairSaysWhatIsLost: the plan names the damaged file, counts the events of each part with the times of the first
 // and the last one, and says whether their counts stay.
-func TestRepairSaysWhatIsLost(t *testing.T) {
+func TestRepairReportsLoss(t *testing.T) {
 	d := storeToDamage(t, false)
 	const when = `(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)`
 	events := `: (\d+) events from ` + when + " to " + when + `(?:, and \d+ other records)?\. ?`

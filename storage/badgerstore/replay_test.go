@@ -120,7 +120,7 @@ func TestReplayOfDeleted(t *testing.T) {
 // TestReplayOfDeletionKilled: requests that were counted while their key was being deleted do not count after a crash,
 // nor after a second crash during the replay. A failure means that no checkpoint can be written, because the first
 // events of the deleted counter are missing.
-func TestReplayOfDeletionKilled(t *testing.T) {
+func TestKilledReplayOfDeletion(t *testing.T) {
 	for _, events := range []int{3, 3 * maxPendingEvents} {
 		t.Run(fmt.Sprint(events), func(t *testing.T) {
 			dir := t.TempDir()
@@ -172,7 +172,7 @@ func TestReplayOfDeletionKilled(t *testing.T) {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
-				if got := checked(t, dir); len(got) > 0 {
+				if got := checkDamages(t, dir); len(got) > 0 {
 					t.Errorf("check: got %q", got)
 				}
 			}
@@ -196,7 +196,7 @@ func replayedOver(t *testing.T, half, dir string) string {
 
 // TestFoundIsOnTheDisk: with Power a request that is asked again is answered when its
 // count is on the disk, also when that was left by a process that was killed before.
-func TestFoundIsOnTheDisk(t *testing.T) {
+func TestRepeatedAnswerIsDurable(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
 		dir := t.TempDir()

@@ -24,13 +24,13 @@ import (
 // retention guards the removal of segments. Removal makes room on a full disk, and Badger may be waiting for room. So
 // removal must not wait for Badger: it does not wait for readers, and does not commit while running is held.
 type retention struct {
-	running sync.Mutex   // held while segments are removed
-	readers underway     // readers of counters; each needs the events behind the mark at which it began
-	removed []int64      // bases of removed segments of format 1 whose times are still stored; guarded by running
-	most    atomic.Int64 // max_history: bytes that all segments may have
-	early   atomic.Bool  // segments were removed before their retention was over
-	copied  atomic.Int64 // the position of the checkpoint copy, noCopy without one: see copy.go
-	wanted  atomic.Bool  // too few segments could be removed, because their events are not in tables yet
+	running      sync.Mutex   // held while segments are removed
+	readers      underway     // readers of counters; each needs the events behind the mark at which it began
+	removed      []int64      // bases of removed segments of format 1 whose times are still stored; guarded by running
+	maxBytes     atomic.Int64 // max_history: bytes that all segments may have
+	removedEarly atomic.Bool  // segments were removed before their retention was over
+	copied       atomic.Int64 // the position of the checkpoint copy, noCopy without one: see copy.go
+	flushWanted  atomic.Bool  // too few segments could be removed, because their events are not in tables yet
 }
 
 // viewCounters runs fn on a snapshot. fn reads counters from their pages and from the events behind the pages. These
@@ -57,7 +57,7 @@ func (s *Store) SetMaxHistory(bytes int64) {
 		_, size, err := reserve.Space(s.dir)
 		bytes = defaultMaxHistory(size, err)
 	}
-	s.retention.most.Store(bytes)
+	s.retention.maxBytes.Store(bytes)
 }
 
 // HistoryCap implements [core.CappedHistory]: the number of entries has no bound.
@@ -66,7 +66,7 @@ func (*Store) HistoryCap() int { return 0 }
 // HistoryCut implements [core.CappedHistory]. A segment has events of many histories: once
 // one was removed early, any history may be cut.
 func (s *Store) HistoryCut(context.Context, core.CounterID) (bool, error) {
-	return s.retention.early.Load(), nil
+	return s.retention.removedEarly.Load(), nil
 }
 
 // expire removes the segments whose retention is over at a time, and the stored retention of removed segments of
@@ -91,7 +91,7 @@ func (s *Store) expire(now time.Time) error {
 func (s *Store) trim(now time.Time) error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
-	excess := func() int64 { return s.historyBytes() - s.retention.most.Load() }
+	excess := func() int64 { return s.historyBytes() - s.retention.maxBytes.Load() }
 	const reason = "it is larger than max_history"
 	missing, err := s.removeEarly(now, reason, excess())
 	if err == nil && missing > 0 && s.retention.copied.Load() < s.flushed.Load() && s.dropCopy("max_history") {
@@ -117,11 +117,11 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 		}
 	}
 	missing, err := s.removeEarly(now, "the disk is full", int64(wanted-n))
-	if err != nil && !s.saidOf(err) {
+	if err != nil && !s.alreadyLogged(err) {
 		s.log.Warn("history was not removed from a full disk", "dir", s.dir, "error", err)
 	}
 	if missing > 0 {
-		s.checkpointer.hurry() // a checkpoint makes more segments removable
+		s.checkpointer.request() // a checkpoint makes more segments removable
 	}
 	return free()
 }
@@ -138,13 +138,13 @@ func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing 
 		missing -= g.End - g.Base
 		return true
 	})
-	s.retention.wanted.Store(missing > 0 && s.unflushed())
+	s.retention.flushWanted.Store(missing > 0 && s.unflushed())
 	if len(list) == 0 {
 		return missing, nil
 	}
-	if !s.retention.early.Swap(true) {
+	if !s.retention.removedEarly.Swap(true) {
 		s.log.Warn("the oldest history is removed before its retention is over", "dir", s.dir, "reason", reason,
-			"max_history", s.retention.most.Load())
+			"max_history", s.retention.maxBytes.Load())
 	}
 	return missing, s.remove(list)
 }
@@ -198,7 +198,7 @@ const (
 // sweep removes the records that are expired at a time. pause waits, and returns false to end the sweep.
 func (s *Store) sweep(now time.Time, pause func(time.Duration) bool) error {
 	remembered, oldest := s.rememberedFrom(now), core.DateOf(now.Add(-archiveTime))
-	err := s.removeIf(at(kindRepeat), pause, func(_ path, value []byte) (bool, error) {
+	err := s.removeIf(at(kindRequestID), pause, func(_ path, value []byte) (bool, error) {
 		position, err := decodeNumber(value)
 		return position < remembered, err
 	})

@@ -14,15 +14,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// hit makes so many requests with a key.
-func hit(t *testing.T, s *Store, key string, n int) {
+// consumeN makes so many requests with a key.
+func consumeN(t *testing.T, s *Store, key string, n int) {
 	t.Helper()
 	for range n {
 		consume(t, s, request(key, 1, core.MaxLimit, noon))
 	}
 }
 
-func trimmed(t *testing.T, s *Store, now time.Time) {
+func mustTrim(t *testing.T, s *Store, now time.Time) {
 	t.Helper()
 	if err := s.trim(now); err != nil {
 		t.Fatalf("trim: %v", err)
@@ -51,14 +51,14 @@ func TestMaxHistory(t *testing.T) {
 	s := openAlone(t, dir, o)
 	known(t, s, "key")
 	for round := range 3 {
-		hit(t, s, "key", requests)
+		consumeN(t, s, "key", requests)
 		before := s.historyBytes()
-		trimmed(t, s, time.Now())
+		mustTrim(t, s, time.Now())
 		if got := s.historyBytes(); got < before-most && got < requests*50 {
 			t.Errorf("before the checkpoint: got %d of %d bytes, want those that are not in the counters yet", got, before)
 		}
 		flushCheckpoint(t, s)
-		trimmed(t, s, time.Now())
+		mustTrim(t, s, time.Now())
 		if got := s.historyBytes(); got > most || got < most-2*segment {
 			t.Errorf("round %d: got %d bytes of %d, want %d and not much less", round, got, before, most)
 		}
@@ -76,7 +76,7 @@ func TestMaxHistory(t *testing.T) {
 		t.Errorf("logged %d times, want 3:\n%s", n, logged.String())
 	}
 	s.SetMaxHistory(2 * segment)
-	trimmed(t, s, time.Now())
+	mustTrim(t, s, time.Now())
 	if got := s.historyBytes(); got > 2*segment {
 		t.Errorf("with a smaller max_history: got %d bytes, want %d at most", got, 2*segment)
 	}
@@ -92,16 +92,16 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	o := Options{segmentSize: 4 << 10, MaxHistory: 1, Logger: quiet.Logger}
 	s := openAlone(t, dir, o)
 	known(t, s, "key")
-	hit(t, s, "key", 200)
+	consumeN(t, s, "key", 200)
 	named := request("key", 1, core.MaxLimit, noon)
 	named.RequestID = "id"
 	consume(t, s, named)
 	position := s.counters.shard(keyRef(t, s, "key")).repeats.positions[repeat{keyRef(t, s, "key"), "id"}]
-	hit(t, s, "key", 200)
+	consumeN(t, s, "key", 200)
 	flushCheckpoint(t, s)
 	remembered := func(what string) {
 		t.Helper()
-		trimmed(t, s, time.Now().Add(core.RequestIDRetention))
+		mustTrim(t, s, time.Now().Add(core.RequestIDRetention))
 		v, err := s.Consume(t.Context(), named)
 		if err != nil || v.FirstTerms == nil {
 			t.Errorf("%s: got %+v, %v, want the first answer again", what, v, err)
@@ -116,7 +116,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	s = openAlone(t, dir, o)
 	remembered("after reopening")
 
-	trimmed(t, s, time.Now().Add(idRetention+time.Hour+time.Minute)) // segments know hours
+	mustTrim(t, s, time.Now().Add(idRetention+time.Hour+time.Minute)) // segments know hours
 	if _, err := s.events.Read(position, nil); !errors.Is(err, eventlog.ErrGone) {
 		t.Errorf("Read after the id was forgotten: got error %v, want %v", err, eventlog.ErrGone)
 	}
@@ -128,10 +128,10 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 // TestFullDiskTakesHistory: when the disk is full the oldest history is removed before any
 // request is refused. A failure means that one customer who fills the history takes every
 // account down.
-func TestFullDiskTakesHistory(t *testing.T) {
+func TestFullDiskRemovesHistory(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 4 << 10, Logger: quiet.Logger})
 	known(t, s, "key")
-	hit(t, s, "key", 1000)
+	consumeN(t, s, "key", 1000)
 	flushCheckpoint(t, s)
 	wanted := uint64(s.reserve.MinFree() + s.reserve.Slack())
 	disk := int64(wanted) + s.historyBytes() - 10_000 // of which 10,000 bytes too many are used
@@ -150,7 +150,7 @@ func TestFullDiskTakesHistory(t *testing.T) {
 	}
 	disk -= 1 << 20
 	makeSpace()
-	full(s, true)
+	setFull(s, true)
 	if _, err := s.Consume(t.Context(), request("key", 1, core.MaxLimit, noon)); !isUnavailable(err) {
 		t.Errorf("Consume on a disk that others have filled: got error %v, want unavailable", err)
 	}
@@ -164,7 +164,7 @@ func TestFullDiskTakesHistory(t *testing.T) {
 
 // TestRemovedWhileRead: counters, histories and sums are read without an error and with the
 // right numbers while checkpoints are written and segments removed.
-func TestRemovedWhileRead(t *testing.T) {
+func TestReadDuringRemoval(t *testing.T) {
 	t.Parallel()
 	const rounds, each = 60, 20
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 1 << 10, MaxHistory: 1, Logger: quiet.Logger})
@@ -226,7 +226,7 @@ func TestRemovedWhileRead(t *testing.T) {
 // TestDenialsOfADay: a key over its quota, with 12 requests a second and paths of 2,040 bytes
 // for a day, writes at most DeniedPerDay entries of MaxEntrySize bytes, and not 1.9 GB. Every
 // other denial of the day is counted as omitted.
-func TestDenialsOfADay(t *testing.T) {
+func TestDenialsPerDay(t *testing.T) {
 	const perSecond, seconds = 12, 24 * 60 * 60
 	now := core.DateOf(noon).Start()
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 1 << 20})
@@ -290,7 +290,7 @@ func overQuota(t *testing.T, s *core.Service) (account, secret, key string) {
 // TestDenialsOfADaySurvive: the number of denials recorded on a day survives the eviction of
 // its counter, before and after a checkpoint, and a kill. A failure means that a key records
 // DeniedPerDay more denials after each of these.
-func TestDenialsOfADaySurvive(t *testing.T) {
+func TestDenialsPerDaySurvive(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, dir, Options{})
 	known(t, s, "key")

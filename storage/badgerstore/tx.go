@@ -67,7 +67,7 @@ type tx struct {
 	number  int64 // of the account, 0 when it is missing
 	before  snapshot
 	err     error // the first fault, after which nothing is stored
-	created bool  // something: not on a full disk
+	creates bool  // something: not on a full disk
 
 	writes   *writes
 	indexes  map[string]*rankset.Set
@@ -98,9 +98,9 @@ func (t *tx) writable() error {
 	return nil
 }
 
-// done hands an error of a change on. A fault in the middle of a change leaves it
+// keepError hands an error of a change on. A fault in the middle of a change leaves it
 // half made: then the transaction is not stored.
-func (t *tx) done(err error) error {
+func (t *tx) keepError(err error) error {
 	if err != nil && t.err == nil {
 		t.err = err
 	}
@@ -109,7 +109,7 @@ func (t *tx) done(err error) error {
 
 // get reads a record with what the transaction has written.
 func (t *tx) get(p path) ([]byte, error) {
-	if w, ok := t.writes.of(p); ok {
+	if w, ok := t.writes.value(p); ok {
 		return w, nil
 	}
 	return t.before.get(p)
@@ -140,19 +140,19 @@ func (t *tx) spill() error {
 	return err
 }
 
-// next returns the number of a new resource: one more than the largest that was
+// newNumber returns the number of a new resource: one more than the largest that was
 // ever given.
-func (t *tx) next(kind byte) (int64, error) {
+func (t *tx) newNumber(kind byte) (int64, error) {
 	n, err := t.lastNumber(kind)
-	t.last[kind], t.created = n+1, true
+	t.last[kind], t.creates = n+1, true
 	return n + 1, err
 }
 
-// given notes that a number is in use.
-func (t *tx) given(kind byte, number int64) error {
+// noteNumber notes that a number is in use.
+func (t *tx) noteNumber(kind byte, number int64) error {
 	n, err := t.lastNumber(kind)
 	if number > n {
-		t.last[kind], t.created = number, true
+		t.last[kind], t.creates = number, true
 	}
 	return err
 }
@@ -193,9 +193,9 @@ func (t *tx) change(base path, number int64, how func(*rankset.Set, int64) error
 	return how(f, number)
 }
 
-// move takes a number out of indexes and puts another one into others. Most of
+// reindex takes a number out of indexes and puts another one into others. Most of
 // them, and mostly the numbers, are the same.
-func (t *tx) move(from, to []path, out, in int64) error {
+func (t *tx) reindex(from, to []path, out, in int64) error {
 	same := func(p path, among []path) bool {
 		return out == in && slices.ContainsFunc(among, func(q path) bool { return bytes.Equal(p, q) })
 	}
@@ -218,9 +218,9 @@ func (t *tx) move(from, to []path, out, in int64) error {
 	return nil
 }
 
-// hold adds to how often a user has a plan, by a key or as its own. The users on a
+// addHolding adds to how often a user has a plan, by a key or as its own. The users on a
 // plan are those who have it at all.
-func (t *tx) hold(user int64, plan string, by int64) error {
+func (t *tx) addHolding(user int64, plan string, by int64) error {
 	if plan == "" {
 		return nil
 	}
@@ -283,7 +283,7 @@ func (t *tx) finish() error {
 	if len(t.writes.byPath) == 0 && len(t.redo.parts) == 0 {
 		return nil
 	}
-	if err := t.s.roomy(); t.created && err != nil {
+	if err := t.s.requireSpace(); t.creates && err != nil {
 		return err
 	}
 	return t.redo.commit(t.account, t.writes)
@@ -378,14 +378,14 @@ func (s *Store) readEntered(account string, fn func(snapshot) error) error {
 // begin takes a snapshot as soon as no transaction is being spread over the account.
 func (s *Store) begin(account string) (*badger.Txn, error) {
 	for {
-		s.spreading.RLock()
-		done, busy := s.spread[account]
+		s.applyingMu.RLock()
+		done, busy := s.applying[account]
 		if !busy {
 			txn := s.db.NewTransaction(false)
-			s.spreading.RUnlock()
+			s.applyingMu.RUnlock()
 			return txn, nil
 		}
-		s.spreading.RUnlock()
+		s.applyingMu.RUnlock()
 		if err := s.await(done); err != nil {
 			return nil, err
 		}
@@ -394,9 +394,9 @@ func (s *Store) begin(account string) (*badger.Txn, error) {
 
 // tryBegin takes a snapshot unless a transaction is being spread over the account.
 func (s *Store) tryBegin(account string) (txn *badger.Txn, ok bool) {
-	s.spreading.RLock()
-	defer s.spreading.RUnlock()
-	if _, busy := s.spread[account]; busy {
+	s.applyingMu.RLock()
+	defer s.applyingMu.RUnlock()
+	if _, busy := s.applying[account]; busy {
 		return nil, false
 	}
 	return s.db.NewTransaction(false), true
@@ -405,9 +405,9 @@ func (s *Store) tryBegin(account string) (txn *badger.Txn, ok bool) {
 // beginAny takes a snapshot at once, and returns over which accounts a transaction
 // was being spread at that moment: there it may be half written.
 func (s *Store) beginAny() (*badger.Txn, map[string]chan struct{}) {
-	s.spreading.RLock()
-	defer s.spreading.RUnlock()
-	return s.db.NewTransaction(false), maps.Clone(s.spread)
+	s.applyingMu.RLock()
+	defer s.applyingMu.RUnlock()
+	return s.db.NewTransaction(false), maps.Clone(s.applying)
 }
 
 // fault turns an error into one that core knows.

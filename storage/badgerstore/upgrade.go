@@ -86,7 +86,7 @@ func (s *Store) keepDays() error {
 //	path              value
 //	stripe, chunk     writes
 //	stripe, complete  account, how many chunks there are
-const complete = -1
+const journalEnd = -1
 
 func journalPath(stripe, chunk int64) path { return at(kindJournal).number(stripe).number(chunk) }
 
@@ -105,9 +105,9 @@ func (s *Store) applyJournals() error {
 		return err
 	}
 	for stripe, list := range chunks {
-		happened := slices.Contains(list, complete) // it sorts last, and goes last
+		happened := slices.Contains(list, journalEnd) // it sorts last, and goes last
 		for _, chunk := range list {
-			if err := s.applyChunk(journalPath(stripe, chunk), happened && chunk != complete); err != nil {
+			if err := s.applyChunk(journalPath(stripe, chunk), happened && chunk != journalEnd); err != nil {
 				return err
 			}
 		}

@@ -20,8 +20,8 @@ type slots struct {
 	shared bool   // what their users' counters decided is asked for, not everything
 }
 
-// of returns the counter in a slot.
-func (p *slots) of(slot byte) ref {
+// counter returns the counter in a slot.
+func (p *slots) counter(slot byte) ref {
 	return ref{p.page.number<<pageBits | int64(slot), p.page.account, p.page.kind}
 }
 
@@ -72,7 +72,7 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.Coun
 // eachDay calls fn with every number of every counter that is asked for, from the first day
 // to the last.
 func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last core.Date, fn func(d dayNumber, shared bool)) error {
-	return s.eachSlots(ctx, of, func(p *slots) error { return s.eachDayOn(p, first, last, fn) })
+	return s.eachSlots(ctx, of, func(p *slots) error { return s.eachDayOnPage(p, first, last, fn) })
 }
 
 // PlanTotals implements [core.Store].
@@ -80,15 +80,15 @@ func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Per
 	err = s.eachSlots(ctx, core.DaysFilter{Account: account, PlanID: plan}, func(sl *slots) error {
 		add := func(slot byte, t *counterState) {
 			id, seq := core.CounterID{Account: account}, int64(0)
-			if number := sl.of(slot).number; sl.page.kind == kindKey {
+			if number := sl.counter(slot).number; sl.page.kind == kindKey {
 				seq = number
 			} else {
 				id.UserID = number
 			}
 			d.Add(n, id, seq, t.Usage(p, at))
 		}
-		heads, absent := s.inMemory(sl, add)
-		return s.viewCounters(func(r snapshot) error { return s.onPage(r, sl, absent, heads, add) })
+		heads, absent := s.eachInMemory(sl, add)
+		return s.viewCounters(func(r snapshot) error { return s.eachOnPage(r, sl, absent, heads, add) })
 	})
 	if err == nil {
 		err = s.nameKeys(account, &d)
@@ -129,7 +129,7 @@ func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slot
 	defer s.leave()
 	var all []slots
 	err := s.readEntered(of.Account, func(r snapshot) (err error) {
-		all, err = r.slotsWith(of)
+		all, err = r.slotsFor(of)
 		return err
 	})
 	if err != nil {
@@ -146,8 +146,8 @@ func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slot
 	return nil
 }
 
-// slotsWith returns the counters that are asked for.
-func (r snapshot) slotsWith(of core.DaysFilter) ([]slots, error) {
+// slotsFor returns the counters that are asked for.
+func (r snapshot) slotsFor(of core.DaysFilter) ([]slots, error) {
 	if of.KeyID != "" || of.UserID != 0 {
 		one, err := r.refOf(core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID})
 		if err != nil || one.number == 0 {
@@ -180,28 +180,28 @@ func (r snapshot) members(base path) ([]int64, error) {
 	return f.Page(0, f.Len())
 }
 
-// standing is how the counters of a page stand, beside the archive.
-type standing struct {
+// newerDays is how the counters of a page stand, beside the archive.
+type newerDays struct {
 	days     []slotDay
 	archived uint64 // the slots of which the archive has days
 }
 
-func (st *standing) add(slot byte, kind uint32, t *counterState) {
+func (st *newerDays) add(slot byte, kind uint32, t *counterState) {
 	if t.days == nil || t.days.over == nil || !t.days.over.archiveStale {
 		st.archived |= 1 << slot
 	}
 	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, slotDay{slot, d}) })
 }
 
-// eachDayOn calls fn with the numbers of the counters on a page. The page and the archive
+// eachDayOnPage calls fn with the numbers of the counters on a page. The page and the archive
 // are read after it was seen which counters are in memory, and where the events of the
 // others end: what is folded meanwhile is there.
-func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, shared bool)) error {
-	var st standing
+func (s *Store) eachDayOnPage(p *slots, first, last core.Date, fn func(d dayNumber, shared bool)) error {
+	var st newerDays
 	add := func(slot byte, t *counterState) { st.add(slot, p.page.kind, t) }
-	heads, absent := s.inMemory(p, add)
+	heads, absent := s.eachInMemory(p, add)
 	return s.viewCounters(func(r snapshot) error {
-		if err := s.onPage(r, p, absent, heads, add); err != nil {
+		if err := s.eachOnPage(r, p, absent, heads, add); err != nil {
 			return err
 		}
 		for _, d := range st.days {
@@ -216,7 +216,7 @@ func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, 
 				}
 			}
 			for mask := st.archived; mask != 0; mask &= mask - 1 {
-				for n, used := range a.slots[bits.TrailingZeros64(mask)][:numbersOf(p.page.kind)] {
+				for n, used := range a.slots[bits.TrailingZeros64(mask)][:dayNumbersOf(p.page.kind)] {
 					if used > 0 {
 						fn(dayNumber{date, uint8(n), used}, p.shared)
 					}
@@ -226,38 +226,38 @@ func (s *Store) eachDayOn(p *slots, first, last core.Date, fn func(d dayNumber, 
 	})
 }
 
-// inMemory calls fn with the counters that are in memory, and returns which ones are not,
+// eachInMemory calls fn with the counters that are in memory, and returns which ones are not,
 // and where their events end. fn does not keep them.
-func (s *Store) inMemory(p *slots, fn func(slot byte, t *counterState)) (heads map[byte]int64, absent uint64) {
+func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (heads map[byte]int64, absent uint64) {
 	heads = map[byte]int64{}
-	sh := s.counters.shard(p.of(0))
+	sh := s.counters.shard(p.counter(0))
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for mask := p.mask; mask != 0; mask &= mask - 1 {
 		slot := byte(bits.TrailingZeros64(mask))
-		c := sh.byRef[p.of(slot)]
+		c := sh.byRef[p.counter(slot)]
 		for c != nil && c.busy != nil {
 			busy := c.busy
 			sh.mu.Unlock()
 			<-busy
 			sh.mu.Lock()
-			c = sh.byRef[p.of(slot)]
+			c = sh.byRef[p.counter(slot)]
 		}
 		if c != nil {
 			fn(slot, &c.counterState)
 			continue
 		}
 		absent |= 1 << slot
-		if h := sh.pending[p.of(slot)]; h.position != 0 {
+		if h := sh.pending[p.counter(slot)]; h.position != 0 {
 			heads[slot] = h.position
 		}
 	}
 	return heads, absent
 }
 
-// onPage calls fn with the counters in some slots of a page, with the events that the page
+// eachOnPage calls fn with the counters in some slots of a page, with the events that the page
 // has not got.
-func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, fn func(slot byte, t *counterState)) error {
+func (s *Store) eachOnPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, fn func(slot byte, t *counterState)) error {
 	if mask == 0 {
 		return nil
 	}
@@ -276,7 +276,7 @@ func (s *Store) onPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, 
 		slot := byte(bits.TrailingZeros64(mask))
 		t, err := decodeState(pg[slot])
 		if err == nil {
-			err = s.catchUp(&t, p.of(slot), heads[slot])
+			err = s.catchUp(&t, p.counter(slot), heads[slot])
 		}
 		if err != nil {
 			return err

@@ -89,20 +89,20 @@ func (t *tx) PutUser(u *core.User) error {
 	}
 	old, err := t.userNow(u.ID)
 	if err != nil {
-		return t.done(err)
+		return t.keepError(err)
 	}
 	if err := t.checkEmail(u); err != nil {
 		return fault(err)
 	}
 	if u.ID == 0 {
-		u.ID, err = t.next(kindUser)
+		u.ID, err = t.newNumber(kindUser)
 	} else {
-		err = t.given(kindUser, u.ID)
+		err = t.noteNumber(kindUser, u.ID)
 	}
 	if err != nil {
-		return t.done(err)
+		return t.keepError(err)
 	}
-	return t.done(firstOf(
+	return t.keepError(firstOf(
 		t.putJSON(userPath(t.account, u.ID), u),
 		t.reindexUser(u.ID, old, u)))
 }
@@ -139,10 +139,10 @@ func (t *tx) userWith(folded string) (int64, error) {
 // reindexUser changes the indexes from a user to what it becomes. Either may be nil.
 func (t *tx) reindexUser(id int64, from, to *core.User) error {
 	return firstOf(
-		t.moveEmail(id, foldedEmail(from), foldedEmail(to)),
-		t.move(userIndexes(t.account, from), userIndexes(t.account, to), id, id),
-		t.hold(id, planOf(from), -1),
-		t.hold(id, planOf(to), +1))
+		t.replaceEmail(id, foldedEmail(from), foldedEmail(to)),
+		t.reindex(userIndexes(t.account, from), userIndexes(t.account, to), id, id),
+		t.addHolding(id, planOf(from), -1),
+		t.addHolding(id, planOf(to), +1))
 }
 
 func foldedEmail(u *core.User) string {
@@ -171,7 +171,7 @@ func userIndexes(account string, u *core.User) []path {
 	return []path{allUsers(account), usersWithPlan(account, u.PlanID)}
 }
 
-func (t *tx) moveEmail(id int64, from, to string) error {
+func (t *tx) replaceEmail(id int64, from, to string) error {
 	if from == to {
 		return nil
 	}
@@ -201,9 +201,9 @@ func (t *tx) DeleteUser(id int64) error {
 		return core.ErrUserNotFound
 	}
 	if err != nil {
-		return t.done(err)
+		return t.keepError(err)
 	}
-	return t.done(firstOf(
+	return t.keepError(firstOf(
 		t.deleteKeysOf(id),
 		t.put(userPath(t.account, id), nil),
 		t.reindexUser(id, u, nil),

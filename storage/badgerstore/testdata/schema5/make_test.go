@@ -1,4 +1,4 @@
-// The stores of this directory were made with this file and answers_test.go, in the package of the
+// The stores of this directory were made with this file and upgrade_answers_test.go, in the package of the
 // commit d791c4b, which had schema 5:
 //
 //	MAKE=<directory> go test -run TestMakeSchema5 ./storage/badgerstore

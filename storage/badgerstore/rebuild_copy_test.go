@@ -14,8 +14,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// scrubbed runs a scrub that must find a whole store.
-func scrubbed(t *testing.T, s *Store) {
+// mustScrub runs a scrub that must find a whole store.
+func mustScrub(t *testing.T, s *Store) {
 	t.Helper()
 	if err := scrubNow(s); err != nil {
 		t.Fatalf("scrub: %v", err)
@@ -23,11 +23,11 @@ func scrubbed(t *testing.T, s *Store) {
 }
 
 func scrubNow(s *Store) error {
-	return (&scrubbing{s: s, rest: func(time.Duration) bool { return true }, began: time.Now()}).run()
+	return (&scrubbing{s: s, sleep: func(time.Duration) bool { return true }, began: time.Now()}).run()
 }
 
-// goOn changes keys and counts on, until the event log has some more segments.
-func goOn(t *testing.T, s *Store, round int) {
+// addSegments changes keys and counts on, until the event log has some more segments.
+func addSegments(t *testing.T, s *Store, round int) {
 	t.Helper()
 	update(t, s, func(tx core.Tx) error { return changeKeys(tx, round) })
 	for n := len(s.events.Segments()) + 3; len(s.events.Segments()) < n; {
@@ -47,10 +47,10 @@ func copiedStore(t *testing.T, clean bool) (dir, want string) {
 	t.Helper()
 	dir, _ = filledStore(t, true)
 	s := openAlone(t, dir, smallSegments)
-	goOn(t, s, 4)
+	addSegments(t, s, 4)
 	flushCheckpoint(t, s)
-	scrubbed(t, s)
-	goOn(t, s, 5)
+	mustScrub(t, s)
+	addSegments(t, s, 5)
 	flushCheckpoint(t, s)
 	if err := s.remove(s.removable(anySegment)); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func copiedStore(t *testing.T, clean bool) (dir, want string) {
 		copyFiles(t, filepath.Join(killed, copyDir), filepath.Join(dir, copyDir))
 		dir = killed
 	}
-	return dir, worldOf(t, dir)
+	return dir, dumpOf(t, dir)
 }
 
 // withCopy returns a copy of a store with its checkpoint copy.
@@ -89,18 +89,18 @@ func withCopy(t *testing.T, dir string) string {
 func TestRebuildFromCopy(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		whole, want := copiedStore(t, clean)
-		for name, lose := range lost {
-			t.Run(stopped(clean)+"/"+name, func(t *testing.T) {
+		for name, lose := range databaseLosses {
+			t.Run(stopName(clean)+"/"+name, func(t *testing.T) {
 				dir := withCopy(t, whole)
 				lose(t, dir)
 				copied := contents(t, filepath.Join(dir, copyDir))
-				if lines := rebuilt(t, dir); !strings.Contains(lines[0], "the copy of ") {
+				if lines := mustRebuild(t, dir); !strings.Contains(lines[0], "the copy of ") {
 					t.Errorf("got lines %q, want the copy", lines)
 				}
 				if !maps.Equal(contents(t, filepath.Join(dir, copyDir)), copied) {
 					t.Error("the copy is another one")
 				}
-				wantWorld(t, dir, want)
+				wantDump(t, dir, want)
 			})
 		}
 		for name, file := range map[string]string{"the copy of the database is damaged": "*.sst", "no whole copy": table.InventoryName} {
@@ -120,8 +120,8 @@ func TestRebuildFromCopy(t *testing.T) {
 func TestRebuildAfterScrub(t *testing.T) {
 	dir, _ := copiedStore(t, true)
 	s := openAlone(t, dir, smallSegments)
-	_, err := world(s) // counts the request id once more: its segment was removed
-	want, err2 := world(s)
+	_, err := dump(s) // counts the request id once more: its segment was removed
+	want, err2 := dump(s)
 	if err := firstOf(err, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +136,8 @@ func TestRebuildAfterScrub(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, draftDir)); err == nil || !maps.Equal(contents(t, filepath.Join(dir, copyDir)), before) {
 		t.Errorf("the copy is another one, or its draft is left: %v", err)
 	}
-	rebuilt(t, dir)
-	wantWorld(t, dir, want)
+	mustRebuild(t, dir)
+	wantDump(t, dir, want)
 }
 
 // TestCopyMakesRoom: a copy does not take the room of requests. When the disk is full the copy goes before
@@ -156,13 +156,13 @@ func TestCopyMakesRoom(t *testing.T) {
 		n, free = free[0], free[1:]
 		return n, nil
 	})
-	if err != nil || n != enough || exists(s) || s.retention.early.Load() {
-		t.Errorf("a full disk: got %d free, %v, copy %v, history removed %v", n, err, exists(s), s.retention.early.Load())
+	if err != nil || n != enough || exists(s) || s.retention.removedEarly.Load() {
+		t.Errorf("a full disk: got %d free, %v, copy %v, history removed %v", n, err, exists(s), s.retention.removedEarly.Load())
 	}
 	if s.retention.copied.Load() != noCopy || len(s.removable(anySegment)) == 0 {
 		t.Error("the segments are kept for a copy that is gone")
 	}
-	scrubbed(t, s)
+	mustScrub(t, s)
 	if !exists(s) {
 		t.Error("the next scrub makes no copy")
 	}
@@ -182,22 +182,22 @@ func TestCopyMakesRoom(t *testing.T) {
 
 // TestCopyEnds: a copy that is dropped or stopped while it is written leaves nothing. A process that is
 // killed then leaves a draft, which the next start removes. The copy before it stays.
-func TestCopyEnds(t *testing.T) {
+func TestCopyStopped(t *testing.T) {
 	dir, _ := copiedStore(t, true)
 	s := openAlone(t, dir, smallSegments)
 	before := contents(t, filepath.Join(dir, copyDir))
-	stop := &scrubbing{s: s, rest: func(time.Duration) bool { return false }, began: time.Now(), unpaid: scrubTurn}
+	stop := &scrubbing{s: s, sleep: func(time.Duration) bool { return false }, began: time.Now(), sincePause: scrubPauseBytes}
 	if verified, err := stop.copyTables(); verified || err != nil || !maps.Equal(contents(t, filepath.Join(dir, copyDir)), before) {
 		t.Errorf("stopped: got %v, %v, or another copy", verified, err)
 	}
 	if s.retention.copied.Load() != copyPosition(dir) {
 		t.Error("stopped: the segments of the copy are not kept")
 	}
-	drop := &scrubbing{s: s, rest: func(time.Duration) bool {
+	drop := &scrubbing{s: s, sleep: func(time.Duration) bool {
 		s.retention.running.Lock()
 		defer s.retention.running.Unlock()
 		return s.dropCopy("test")
-	}, began: time.Now(), unpaid: scrubTurn}
+	}, began: time.Now(), sincePause: scrubPauseBytes}
 	if verified, err := drop.copyTables(); verified || err != nil || s.retention.copied.Load() != noCopy {
 		t.Errorf("dropped: got %v, %v, position %d", verified, err, s.retention.copied.Load())
 	}
@@ -238,10 +238,10 @@ func TestKilledReplacingCopy(t *testing.T) {
 				}
 			}
 			remove(t, glob(t, lost, "*.sst"))
-			if lines := rebuilt(t, lost); !strings.Contains(lines[0], "the copy of ") {
+			if lines := mustRebuild(t, lost); !strings.Contains(lines[0], "the copy of ") {
 				t.Errorf("got lines %q, want the copy", lines)
 			}
-			wantWorld(t, lost, want)
+			wantDump(t, lost, want)
 			s := openAlone(t, dir, smallSegments)
 			_, err := os.Stat(filepath.Join(dir, draftDir))
 			if !maps.Equal(contents(t, filepath.Join(dir, copyDir)), draft) || err == nil {
@@ -273,7 +273,7 @@ func TestKilledReplacingCopy(t *testing.T) {
 
 // TestCopyBesideWrites: copies that are made while tables are written and compacted are whole, and with the
 // event log each makes the store as it is.
-func TestCopyBesideWrites(t *testing.T) {
+func TestCopyDuringWrites(t *testing.T) {
 	dir, _ := filledStore(t, true)
 	s := openAlone(t, dir, Options{Logger: quiet.Logger, flushBytes: 1})
 	written, copies := make(chan error), 0
@@ -304,19 +304,19 @@ func TestCopyBesideWrites(t *testing.T) {
 				t.Fatal(err)
 			}
 		default:
-			scrubbed(t, s)
+			mustScrub(t, s)
 			copies++
 			if _, err := table.Check(filepath.Join(dir, copyDir), "", func(table.Progress) {}, func(err error) { t.Error(err) }); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	want, err := world(s)
+	want, err := dump(s)
 	if err = firstOf(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	t.Log(copies, "copies")
 	remove(t, glob(t, dir, "*"))
-	rebuilt(t, dir)
-	wantWorld(t, dir, want)
+	mustRebuild(t, dir)
+	wantDump(t, dir, want)
 }

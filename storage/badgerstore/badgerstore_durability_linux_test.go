@@ -115,7 +115,7 @@ func wantUnavailable(t *testing.T, s *Store) {
 }
 
 // TestFull: while the disk is full nothing is written and everything can be read.
-func TestFull(t *testing.T) {
+func TestFullDisk(t *testing.T) {
 	s, err := open(t.TempDir(), quiet)
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -124,7 +124,7 @@ func TestFull(t *testing.T) {
 	withAccount(t, s)
 	known(t, s, "key")
 	for _, isFull := range []bool{true, false} {
-		full(s, isFull)
+		setFull(s, isFull)
 		_, consumeErr := s.Consume(t.Context(), request("key", 1, 10, time.Now()))
 		updateErr := s.Update(t.Context(), acct, withKeys(1, 1))
 		createErr := s.CreateOwnerKey(t.Context(), &core.OwnerKey{AccountID: acct, ID: "okey2"})

@@ -21,7 +21,7 @@ func TestClockAtTheStart(t *testing.T) {
 	}
 	s := start()
 	known(t, s, "key")
-	hit(t, s, "key", 601)
+	consumeN(t, s, "key", 601)
 	writeCheckpoint(t, s)
 	abandon(t, s)
 

@@ -11,7 +11,7 @@ import (
 // TestFoldBesideEviction: a counter that leaves the memory while its page is written,
 // and comes back and counts as often as it had before, is not taken for folded: what it
 // has counted would be lost when it leaves again.
-func TestFoldBesideEviction(t *testing.T) {
+func TestEvictionDuringCheckpoint(t *testing.T) {
 	var h hook
 	s := openAlone(t, t.TempDir(), Options{failpoint: h.step})
 	known(t, s, "key")
@@ -63,7 +63,7 @@ func flushCheckpoint(t *testing.T, s *Store) {
 // TestMarkIsOnTheDisk: the event log is on the disk up to where it is folded, also when
 // nothing was left to be folded because keys and users were deleted. Otherwise the store
 // does not open after a power cut.
-func TestMarkIsOnTheDisk(t *testing.T) {
+func TestMarkIsDurable(t *testing.T) {
 	for seed := range uint64(8) {
 		dir, after := t.TempDir(), t.TempDir()
 		d := newLossyDisk()

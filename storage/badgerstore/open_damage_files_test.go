@@ -58,9 +58,9 @@ var fileKinds = []struct {
 	{pattern: "*.mem", ignored: true},
 }
 
-// world is everything that a store answers: keys, users, what leads to them, counters, histories and
+// dump is everything that a store answers: keys, users, what leads to them, counters, histories and
 // request ids.
-func world(s *Store) (string, error) {
+func dump(s *Store) (string, error) {
 	ctx := context.Background()
 	var b bytes.Buffer
 	put := func(what string, v any, err error) error {
@@ -97,7 +97,7 @@ func world(s *Store) (string, error) {
 			return "", err
 		}
 	}
-	v, err := s.Consume(ctx, damagedRepeat())
+	v, err := s.Consume(ctx, requestWithID())
 	err = put("request id", v.FirstTerms, err)
 	return b.String(), err
 }
@@ -116,7 +116,7 @@ func damagedCounters() (list []core.CounterID) {
 	return list
 }
 
-func damagedRepeat() *core.Consumption {
+func requestWithID() *core.Consumption {
 	c := request(damagedKey(1), 1, endless, noon)
 	c.RequestID = "id"
 	return c
@@ -133,7 +133,7 @@ func filledStore(t *testing.T, clean bool) (dir, want string) {
 		s := openAlone(t, dir, quiet)
 		if round == 0 {
 			known(t, s, numbered("key", damagedKeys)...)
-			consume(t, s, damagedRepeat())
+			consume(t, s, requestWithID())
 		}
 		update(t, s, func(tx core.Tx) error { return changeKeys(tx, round) })
 		for i := range damagedKeys {
@@ -160,18 +160,18 @@ func filledStore(t *testing.T, clean bool) (dir, want string) {
 		abandon(t, s)
 		dir = killed
 	}
-	return dir, worldOf(t, dir)
+	return dir, dumpOf(t, dir)
 }
 
-// worldOf returns what a store answers that is not open. It is left as it is.
-func worldOf(t *testing.T, dir string) string {
+// dumpOf returns what a store answers that is not open. It is left as it is.
+func dumpOf(t *testing.T, dir string) string {
 	t.Helper()
 	s, err := open(copyOf(t, dir), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer abandon(t, s)
-	answers, err := world(s)
+	answers, err := dump(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func checkDamaged(t *testing.T, whole, want, name string, damage func([]byte) []
 		return atOpening
 	}
 	defer abandon(t, s)
-	if got, err := world(s); err != nil || got != want {
+	if got, err := dump(s); err != nil || got != want {
 		t.Errorf("got %v and other answers than before: %s", err, firstDifference(got, want))
 	}
 	return healed

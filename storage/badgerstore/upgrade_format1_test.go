@@ -129,7 +129,7 @@ func TestFormat1Retention(t *testing.T) {
 	if k, err := decodeKeep(written, time.Now().Add(idRetention).Unix()); err != nil || k.Hard > oldSegments(s)[id].Hard { // which is in hours, rounded up
 		t.Errorf("read from its record later: got %v (%v), want at most %v", k, err, oldSegments(s)[id].Keep)
 	}
-	trimmed(t, s, time.Now().Add(core.RequestIDRetention))
+	mustTrim(t, s, time.Now().Add(core.RequestIDRetention))
 	if old := oldSegments(s); len(old) == 0 || old[0].Base != base || old[0].Until != ends {
 		t.Errorf("after max_history: got %+v, want the segment with the request id first, until %d", old, ends)
 	}

@@ -14,14 +14,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
-// victimOrders says to a process of the test that it is to use a store until it is
+// victimEnv says to a process of the test that it is to use a store until it is
 // killed, and how.
-const victimOrders = "BADGERSTORE_TEST_VICTIM"
+const victimEnv = "BADGERSTORE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
 	reserve.DefaultSize = MinMinFree // 32 MiB: tests copy directories
-	if o := os.Getenv(victimOrders); o != "" {
-		if err := victim(o); err != nil {
+	if o := os.Getenv(victimEnv); o != "" {
+		if err := runVictim(o); err != nil {
 			fmt.Println("failed", err)
 			os.Exit(1)
 		}
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// orders are what a victim does.
-type orders struct {
+// victimConfig are what a victim does.
+type victimConfig struct {
 	Dir      string
 	Round    int
 	Power    bool
@@ -50,11 +50,11 @@ type orders struct {
 	Opening bool // while it opens the store; else after that
 }
 
-// victim opens a store and uses it from many goroutines. It writes a line before it
+// runVictim opens a store and uses it from many goroutines. It writes a line before it
 // asks for anything and another one when it was answered. A line that was written is
 // never lost: it is in the pipe.
-func victim(line string) error {
-	var o orders
+func runVictim(line string) error {
+	var o victimConfig
 	if err := json.Unmarshal([]byte(line), &o); err != nil {
 		return err
 	}
@@ -75,10 +75,10 @@ func victim(line string) error {
 	}
 	open.Store(true)
 	fmt.Println("opened")
-	if err := makeWorld(s); err != nil {
+	if err := createFixture(s); err != nil {
 		return err
 	}
-	w := traffic{s: s, to: printer{}, round: o.Round, crowd: o.Crowd, quiet: !o.Requests, expiring: o.Expiring, generation: o.Generation}
+	w := traffic{s: s, recorder: printer{}, round: o.Round, crowd: o.Crowd, noRequests: !o.Requests, expiring: o.Expiring, generation: o.Generation}
 	if o.Crowd {
 		if err := w.removeCrowds(); err != nil {
 			return err
@@ -91,26 +91,26 @@ func victim(line string) error {
 // printer tells by lines on the standard output.
 type printer struct{}
 
-func (printer) asking(a ask) { fmt.Println("ask", a) }
+func (printer) requesting(a testRequest) { fmt.Println("ask", a) }
 func (printer) answered(name string, o outcome, used int64) {
 	fmt.Println("answer", name, o, used)
 }
-func (printer) making(kind, name string) { fmt.Println("making", name, kind) }
-func (printer) made(name string)         { fmt.Println("made", name) }
-func (printer) deleting(name string)     { fmt.Println("deleting", name) }
-func (printer) deleted(name string)      { fmt.Println("deleted", name) }
+func (printer) creating(kind, name string) { fmt.Println("making", name, kind) }
+func (printer) created(name string)        { fmt.Println("made", name) }
+func (printer) deleting(name string)       { fmt.Println("deleting", name) }
+func (printer) deleted(name string)        { fmt.Println("deleted", name) }
 
-// tell tells what a line says.
-func tell(to teller, line string) error {
+// recordLine tells what a line says.
+func recordLine(to recorder, line string) error {
 	word, rest, _ := strings.Cut(line, " ")
 	name, kind, _ := strings.Cut(rest, " ")
 	switch word {
 	case "ask":
-		a, err := parseAsk(rest)
+		a, err := parseRequest(rest)
 		if err != nil {
 			return fmt.Errorf("%q: %w", line, err)
 		}
-		to.asking(a)
+		to.requesting(a)
 	case "answer":
 		var o outcome
 		var used int64
@@ -119,9 +119,9 @@ func tell(to teller, line string) error {
 		}
 		to.answered(name, o, used)
 	case "making":
-		to.making(kind, name)
+		to.creating(kind, name)
 	case "made":
-		to.made(name)
+		to.created(name)
 	case "deleting":
 		to.deleting(name)
 	case "deleted":
@@ -149,17 +149,17 @@ func (w *traffic) removeCrowds() error {
 }
 
 // TestTell: a request is told by one process to another as it is.
-func TestTell(t *testing.T) {
-	b := newBooks()
-	a := ask{name: "/r1/c2/3", key: "key_0", user: 1, shared: true, cost: 3, deny: true, id: "an id"}
-	for _, a := range []ask{a, {name: "/r1/c2/4", key: "key_1", user: 2, cost: 1}} {
-		if err := tell(b, fmt.Sprint("ask ", a)); err != nil {
+func TestVictimProtocol(t *testing.T) {
+	b := newModel()
+	a := testRequest{name: "/r1/c2/3", key: "key_0", user: 1, shared: true, cost: 3, deny: true, id: "an id"}
+	for _, a := range []testRequest{a, {name: "/r1/c2/4", key: "key_1", user: 2, cost: 1}} {
+		if err := recordLine(b, fmt.Sprint("ask ", a)); err != nil {
 			t.Fatal(err)
 		}
-		if err := tell(b, fmt.Sprint("answer ", a.name, " ", denied, " ", 17)); err != nil {
+		if err := recordLine(b, fmt.Sprint("answer ", a.name, " ", denied, " ", 17)); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.asks[a.name]; got.ask != a || got.outcome != denied || got.used != 17 {
+		if got := b.requests[a.name]; got.testRequest != a || got.outcome != denied || got.used != 17 {
 			t.Errorf("told: got %+v, want %+v", got, a)
 		}
 	}

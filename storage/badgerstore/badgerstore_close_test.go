@@ -43,7 +43,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 	t.Run("for a checkpoint", func(t *testing.T) {
 		s := openAlone(t, t.TempDir(), quiet)
 		known(t, s, "key")
-		s.checkpointer.most.Store(0)
+		s.checkpointer.maxPending.Store(0)
 		waiting := make(chan error, 1)
 		go func() {
 			_, err := s.Consume(t.Context(), request("key", 1, 1, noon))

@@ -72,15 +72,15 @@ func TestEventLogRefuses(t *testing.T) {
 					}
 					return fault.errno
 				}}}
-				refuses(t, o, &broken)
+				testRefusal(t, o, &broken)
 			})
 		}
 	}
 }
 
-// refuses uses a store from many goroutines, breaks its event log until some requests were
+// testRefusal uses a store from many goroutines, breaks its event log until some requests were
 // refused, and mends it.
-func refuses(t *testing.T, o Options, broken *atomic.Bool) {
+func testRefusal(t *testing.T, o Options, broken *atomic.Bool) {
 	const callers, enough = 8, 20
 	var logged logLines
 	o.Logger = logged.logger()
@@ -145,7 +145,7 @@ func refuses(t *testing.T, o Options, broken *atomic.Bool) {
 
 // TestResumesByItself: after a fault of the event log the store takes requests again within a
 // second, also without a request.
-func TestResumesByItself(t *testing.T) {
+func TestResumesWithoutRequest(t *testing.T) {
 	var broken atomic.Bool
 	var logged logLines
 	s := openIn(t, t.TempDir(), Options{Logger: logged.logger(), fs: &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {

@@ -27,7 +27,7 @@ func (a *auditing) audit(s *Store) []string {
 	if err := a.read(); err != nil {
 		return []string{fmt.Sprintf("wrong: %v", err)}
 	}
-	for of, t := range a.trails {
+	for of, t := range a.counters {
 		a.counter(of, t)
 	}
 	if mark, end := s.checkpointer.mark.Load(), s.events.End(); mark > end {
@@ -38,31 +38,31 @@ func (a *auditing) audit(s *Store) []string {
 
 type auditing struct {
 	s        *Store
-	trails   map[ref]*trail
+	counters map[ref]*counterEvents
 	next     int64 // the position that it has come to
 	problems []string
 
-	made map[ref]bool // keys and users that redo records make, false when they are deleted later
-	// sure has, by kind, the largest number that a removed redo record may have given. A kind without an entry may have
+	created map[ref]bool // keys and users that redo records make, false when they are deleted later
+	// maxRemoved has, by kind, the largest number that a removed redo record may have given. A kind without an entry may have
 	// any number.
-	sure map[uint32]int64
+	maxRemoved map[uint32]int64
 }
 
 func newAuditing() *auditing {
-	return &auditing{trails: map[ref]*trail{}, made: map[ref]bool{}, sure: map[uint32]int64{}}
+	return &auditing{counters: map[ref]*counterEvents{}, created: map[ref]bool{}, maxRemoved: map[uint32]int64{}}
 }
 
-// trail is what the event log has of a counter.
-type trail struct {
+// counterEvents is what the event log has of a counter.
+type counterEvents struct {
 	first     int64   // the number of the first event
 	positions []int64 // of the events from it on
 	used      int64   // what they have counted in a year
 }
 
-func (t *trail) last() int64 { return t.first + int64(len(t.positions)) - 1 }
+func (t *counterEvents) last() int64 { return t.first + int64(len(t.positions)) - 1 }
 
 // of returns the position of the event with a number, 0 when it is not in the trail.
-func (t *trail) of(number int64) int64 {
+func (t *counterEvents) of(number int64) int64 {
 	if number < t.first || number > t.last() {
 		return 0
 	}
@@ -76,8 +76,8 @@ func (a *auditing) problem(format string, args ...any) {
 // read reads all events from where it has come to.
 func (a *auditing) read() error {
 	if a.oldest() > a.next { // the segments between were removed
-		clear(a.made)
-		clear(a.sure)
+		clear(a.created)
+		clear(a.maxRemoved)
 	}
 	err := a.s.events.Replay(max(a.next, a.oldest()), func(position int64, payload []byte) error {
 		if payload[0] == recordRedo {
@@ -119,31 +119,31 @@ func (a *auditing) redo(payload []byte, position int64) error {
 }
 
 func (a *auditing) writes(w *writes) error {
-	if _, begins := w.of(at(kindSchema)); begins { // the first record of a store
-		a.sure[kindKey], a.sure[kindUser] = 0, 0
+	if _, begins := w.value(at(kindSchema)); begins { // the first record of a store
+		a.maxRemoved[kindKey], a.maxRemoved[kindUser] = 0, 0
 	}
 	dropped, err := w.dropped()
 	made, madeErr := a.s.createdCounters(w)
 	for _, of := range dropped {
-		a.made[of] = false
+		a.created[of] = false
 	}
 	for _, of := range made {
-		a.made[of] = true
+		a.created[of] = true
 	}
 	for _, kind := range []uint32{kindKey, kindUser} {
-		last, given := w.of(lastPath(acct, byte(kind)))
-		if _, sure := a.sure[kind]; given && !sure {
+		last, given := w.value(lastPath(acct, byte(kind)))
+		if _, sure := a.maxRemoved[kind]; given && !sure {
 			n, lastErr := decodeNumber(last)
-			a.sure[kind], err = n, firstOf(err, lastErr)
+			a.maxRemoved[kind], err = n, firstOf(err, lastErr)
 		}
 	}
 	return firstOf(err, madeErr)
 }
 
-// counted holds an event against the redo record of its key or user.
-func (a *auditing) counted(of ref, position int64) {
-	_, made := a.made[of]
-	if sure, known := a.sure[of.kind]; known && of.number > sure && !made {
+// checkCreated holds an event against the redo record of its key or user.
+func (a *auditing) checkCreated(of ref, position int64) {
+	_, made := a.created[of]
+	if sure, known := a.maxRemoved[of.kind]; known && of.number > sure && !made {
 		a.problem("%v at %d: it is counted before it is made", of, position)
 	}
 }
@@ -151,12 +151,12 @@ func (a *auditing) counted(of ref, position int64) {
 // event follows the trail of a counter. A trail begins anew where the files before have
 // been removed, and where a number is given again that a power cut took.
 func (a *auditing) event(of ref, e *event, position int64) {
-	a.counted(of, position)
+	a.checkCreated(of, position)
 	l := e.linkOf(of.kind)
-	t := a.trails[of]
+	t := a.counters[of]
 	if t == nil || l.number == 1 || l.prev != 0 && l.prev < a.oldest() {
-		t = &trail{first: l.number}
-		a.trails[of] = t
+		t = &counterEvents{first: l.number}
+		a.counters[of] = t
 	}
 	t.positions = append(t.positions, position)
 	switch {
@@ -174,7 +174,7 @@ func (a *auditing) event(of ref, e *event, position int64) {
 
 // counter holds a counter against its trail, if its key or user is there. Otherwise the
 // trail is forgotten: what was deleted has no events any more.
-func (a *auditing) counter(of ref, t *trail) {
+func (a *auditing) counter(of ref, t *counterEvents) {
 	p := userPath(acct, of.number)
 	if of.kind == kindKey {
 		p = keyPath(acct, of.number)
@@ -191,10 +191,10 @@ func (a *auditing) counter(of ref, t *trail) {
 	if err != nil || !there {
 		if err != nil {
 			a.problem("%v: %v", of, err)
-		} else if a.made[of] {
+		} else if a.created[of] {
 			a.problem("%v: it has counted, was not deleted, and is not there", of)
 		}
-		delete(a.trails, of)
+		delete(a.counters, of)
 		return
 	}
 	got, err := a.s.peek(of)
@@ -202,7 +202,7 @@ func (a *auditing) counter(of ref, t *trail) {
 		return // the number was given again
 	}
 	if err == nil && got.head() < a.oldest() && got.entries >= t.last() && got.head() >= t.of(t.last()) {
-		delete(a.trails, of)
+		delete(a.counters, of)
 		return // its last events have expired, maybe before they could be audited
 	}
 	if err != nil || got.entries != t.last() || got.head() != t.of(t.last()) || got.applied < got.head() {

@@ -29,7 +29,7 @@ func TestScrub(t *testing.T) {
 				}
 			}
 			s := openAlone(t, dir, smallSegments)
-			c := scrubbing{s: s, rest: func(time.Duration) bool { return true }, began: time.Now()}
+			c := scrubbing{s: s, sleep: func(time.Duration) bool { return true }, began: time.Now()}
 			if err := c.run(); err != nil || c.bytes < s.historyBytes()/2 || s.Stats().VerifiedAt == 0 {
 				t.Fatalf("scrub: got %d bytes, %v", c.bytes, err)
 			}
@@ -67,7 +67,7 @@ func TestVerifiedTime(t *testing.T) {
 	if got := s.untilScrub(time.Now()); got != firstScrub {
 		t.Errorf("a new store: the first scrub begins after %v, want %v", got, firstScrub)
 	}
-	scrubbed(t, s)
+	mustScrub(t, s)
 	at := s.Stats().VerifiedAt
 	for _, stop := range []func(){func() { abandon(t, s) }, func() {
 		if err := s.Close(); err != nil {

@@ -48,8 +48,8 @@ func mayMount(t *testing.T) bool {
 	return false
 }
 
-// onDisk returns the directory of a store on a file system in memory of so many MiB.
-func onDisk(t *testing.T, size int) (dir string) {
+// onTmpfs returns the directory of a store on a file system in memory of so many MiB.
+func onTmpfs(t *testing.T, size int) (dir string) {
 	t.Helper()
 	disk := filepath.Join(t.TempDir(), "disk")
 	if err := os.Mkdir(disk, 0o700); err != nil {
@@ -85,24 +85,24 @@ func fillDisk(t *testing.T, dir string) (empty func()) {
 
 // What is logged when the disk gets full, and when there is room again.
 const (
-	getsFull  = "the disk is full: requests"
-	hasRoom   = "there is room on the disk again"
-	callersOf = 8
+	getsFull    = "the disk is full: requests"
+	hasRoom     = "there is room on the disk again"
+	loadCallers = 8
 )
 
 // load counts requests and creates and changes keys until it is stopped.
 type load struct {
 	s                        *Store
-	asked, answered, refused [callersOf]atomic.Int64
+	asked, answered, refused [loadCallers]atomic.Int64
 	wrong                    atomic.Pointer[error]
 	stop                     chan struct{}
 	group                    sync.WaitGroup
 }
 
 func startLoad(t *testing.T, s *Store) *load {
-	known(t, s, numbered("key", callersOf)...)
+	known(t, s, numbered("key", loadCallers)...)
 	l := &load{s: s, stop: make(chan struct{})}
-	for i := range callersOf {
+	for i := range loadCallers {
 		l.group.Go(func() { l.until(func() error { return l.count(t, i) }) })
 	}
 	for i := range 2 {
@@ -151,7 +151,7 @@ func (l *load) count(t *testing.T, i int) error {
 	return err
 }
 
-func sum(list *[callersOf]atomic.Int64) (n int64) {
+func sum(list *[loadCallers]atomic.Int64) (n int64) {
 	for i := range list {
 		n += list[i].Load()
 	}
@@ -171,7 +171,7 @@ func (l *load) end(t *testing.T) {
 func (l *load) wantCounted(t *testing.T, s *Store) {
 	t.Helper()
 	counted := int64(0)
-	for i := range callersOf {
+	for i := range loadCallers {
 		of := ofKey(fmt.Sprint("key", i))
 		used := counterOf(t, s, of).Windows[core.Month].Used
 		if counted += used; used < l.answered[i].Load() || used > l.asked[i].Load() {
@@ -195,7 +195,7 @@ func TestDiskFilledFast(t *testing.T) {
 
 func filledFast(t *testing.T, size int) {
 	var logged logLines
-	dir := onDisk(t, size)
+	dir := onTmpfs(t, size)
 	o := Options{Logger: logged.logger(), segmentSize: 1 << 20, MaxHistory: 8 << 20}
 	s := mustOpen(t, dir, o)
 	l := startLoad(t, s)
@@ -268,7 +268,7 @@ func TestDiskFilledSlowly(t *testing.T) {
 	}{{64, 64, 58, true}, {300, 2, 72, false}} {
 		t.Run(fmt.Sprint(test.size, " MiB"), func(t *testing.T) {
 			var logged logLines
-			dir := onDisk(t, test.size)
+			dir := onTmpfs(t, test.size)
 			o := Options{Logger: logged.logger(), segmentSize: int64(test.segment) << 20, MaxHistory: 1 << 40}
 			s := mustOpen(t, dir, o)
 			others, err := os.Create(filepath.Join(filepath.Dir(dir), "others")) // have most of a large disk
@@ -310,7 +310,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	}
 	var logged logLines
 	o := Options{Logger: logged.logger()}
-	dir := onDisk(t, 128)
+	dir := onTmpfs(t, 128)
 	s := mustOpen(t, dir, o)
 	known(t, s, "key")
 	consume(t, s, request("key", 1, endless, noon))
@@ -347,7 +347,7 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	if !mayMount(t) {
 		return
 	}
-	dir, full := t.TempDir(), onDisk(t, 200)
+	dir, full := t.TempDir(), onTmpfs(t, 200)
 	s := openAlone(t, dir, quiet)
 	known(t, s, "key")
 	writeCheckpoint(t, s)
@@ -405,7 +405,7 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 // TestDirectoryLost: when the directory is deleted, or another one is in its place, the store fails
 // within a second, says so in one line, and can be closed. A failure means that requests are
 // answered and counted nowhere, or that the process cannot be stopped.
-func TestDirectoryLost(t *testing.T) {
+func TestLostDirectory(t *testing.T) {
 	for name, lose := range map[string]func(dir string) error{
 		"deleted":   os.RemoveAll,
 		"log alone": func(dir string) error { return os.RemoveAll(filepath.Join(dir, eventLogDir)) },
@@ -456,7 +456,7 @@ func TestReadOnly(t *testing.T) {
 		return
 	}
 	var logged logLines
-	dir := onDisk(t, 128)
+	dir := onTmpfs(t, 128)
 	s := mustOpen(t, dir, Options{Logger: logged.logger()})
 	l := startLoad(t, s)
 	waitUntil(t, "requests are counted", func() bool { return sum(&l.answered) > 1000 })

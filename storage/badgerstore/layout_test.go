@@ -16,7 +16,7 @@ import (
 // noon has nanoseconds of nine digits.
 var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
 
-var tallies = map[string]counterState{
+var states = map[string]counterState{
 	"usual": {Counter: core.Counter{
 		Windows:    [4]core.WindowUsage{{Start: 20_000 * day, Used: 2}, {Start: 19_998 * day, Used: 17}, {Start: 19_990 * day, Used: 300}, {Start: 19_800 * day, Used: 5000}},
 		LastUsedAt: noon,
@@ -42,7 +42,7 @@ func withDenials(recorded int) (c core.Counter) {
 // TestCounterState: a counter comes back as it went in, and a record that is cut off is an
 // error and not a lower count.
 func TestCounterState(t *testing.T) {
-	for name, want := range tallies {
+	for name, want := range states {
 		record := want.encode(nil)
 		got, err := decodeState(record)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 // TestRoom: while too much of the event log is not folded nobody counts, so that the disk
 // and the time it takes to open the store are bounded; when it is folded everyone goes
 // on. Those who wait are counted.
-func TestRoom(t *testing.T) {
+func TestRequestsWaitForCheckpoint(t *testing.T) {
 	s, err := open(t.TempDir(), Options{}) // nothing is folded in the background
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -16,7 +16,7 @@ func TestRoom(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	known(t, s, "key")
 	const limit = 1 << 10
-	s.checkpointer.most.Store(limit)
+	s.checkpointer.maxPending.Store(limit)
 	for s.Stats().PendingBytes < limit {
 		consume(t, s, request("key", 1, 1<<20, noon))
 	}
@@ -43,14 +43,14 @@ func TestRoom(t *testing.T) {
 }
 
 // TestRoomAfterAFailure: who waits for room when the store takes no more writes is told.
-func TestRoomAfterAFailure(t *testing.T) {
+func TestWaitingRequestAfterFailure(t *testing.T) {
 	s, err := open(t.TempDir(), quiet)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
 	defer func() { _ = s.Close() }()
 	known(t, s, "key")
-	s.checkpointer.most.Store(0)
+	s.checkpointer.maxPending.Store(0)
 	told := make(chan error)
 	go func() {
 		_, err := s.Consume(t.Context(), request("key", 1, 1, noon))

@@ -39,7 +39,7 @@ func withHistory(t *testing.T) *Store {
 	t.Helper()
 	s := openAlone(t, t.TempDir(), smallSegments)
 	known(t, s, "key", "other")
-	hit(t, s, "key", 500)
+	consumeN(t, s, "key", 500)
 	flushCheckpoint(t, s)
 	return s
 }
@@ -97,7 +97,7 @@ func TestReaderKeepsSegments(t *testing.T) {
 		}
 	})
 	<-began
-	hit(t, s, "key", 500)
+	consumeN(t, s, "key", 500)
 	flushCheckpoint(t, s)
 	last := func() (end int64) {
 		for _, g := range s.removable(anySegment) {

@@ -12,12 +12,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// teller is told what is asked for, before that, and what is answered.
-type teller interface {
-	asking(ask)
+// recorder is told what is asked for, before that, and what is answered.
+type recorder interface {
+	requesting(testRequest)
 	answered(name string, o outcome, used int64)
-	making(kind, name string)
-	made(name string)
+	creating(kind, name string)
+	created(name string)
 	deleting(name string)
 	deleted(name string)
 }
@@ -25,22 +25,22 @@ type teller interface {
 // traffic uses a store from many goroutines: it counts requests, makes keys and users,
 // deletes them, checkpoints and expires.
 type traffic struct {
-	s     *Store
-	to    teller
-	round int
-	crowd bool         // there is a user with many keys
-	quiet bool         // there are no requests
-	each  func() error // called before each request
+	s             *Store
+	recorder      recorder
+	round         int
+	crowd         bool         // there is a user with many keys
+	noRequests    bool         // there are no requests
+	beforeRequest func() error // called before each request
 
 	generation int  // requests with the ids of another one are others
 	expiring   bool // entries are removed, ids are not asked for
 
-	requests atomic.Int64
-	serial   atomic.Int64 // of things
-	stopped  atomic.Bool
-	failed   atomic.Pointer[error]
-	toFold   chan struct{}
-	group    sync.WaitGroup
+	requests     atomic.Int64
+	serial       atomic.Int64 // of things
+	stopped      atomic.Bool
+	failed       atomic.Pointer[error]
+	toCheckpoint chan struct{}
+	group        sync.WaitGroup
 }
 
 const (
@@ -50,19 +50,19 @@ const (
 
 // start starts the goroutines.
 func (w *traffic) start() {
-	w.toFold = make(chan struct{}, 1)
+	w.toCheckpoint = make(chan struct{}, 1)
 	callers := trafficCallers
-	if w.quiet {
+	if w.noRequests {
 		callers = 0
 	}
 	for i := range callers {
 		caller := fmt.Sprintf("/r%d/c%d", w.round, i)
 		var serial int64
-		w.loop(func() error { return w.step(caller, &serial) })
+		w.loop(func() error { return w.randomStep(caller, &serial) })
 	}
-	w.loop(w.foldOnce)
+	w.loop(w.checkpoint)
 	if w.crowd {
-		w.loop(w.crowdOnce)
+		w.loop(w.createAndDeleteCrowd)
 	}
 }
 
@@ -92,11 +92,11 @@ func (w *traffic) wait() error {
 	return nil
 }
 
-// step does one thing: mostly it makes a request.
-func (w *traffic) step(caller string, serial *int64) error {
+// randomStep does one thing: mostly it makes a request.
+func (w *traffic) randomStep(caller string, serial *int64) error {
 	w.requests.Add(1)
-	if w.each != nil {
-		if err := w.each(); err != nil {
+	if w.beforeRequest != nil {
+		if err := w.beforeRequest(); err != nil {
 			return err
 		}
 	}
@@ -105,26 +105,26 @@ func (w *traffic) step(caller string, serial *int64) error {
 	}
 	switch rand.IntN(200) {
 	case 0:
-		return w.userOnce()
+		return w.createUser()
 	case 1, 2:
-		return w.mortalOnce(caller, serial)
+		return w.useShortLivedKey(caller, serial)
 	}
-	_, err := w.ask(w.draw(), caller, serial)
+	_, err := w.consume(w.randomRequest(), caller, serial)
 	return err
 }
 
 // wakeCheckpointer lets folding begin.
 func (w *traffic) wakeCheckpointer() {
 	select {
-	case w.toFold <- struct{}{}:
+	case w.toCheckpoint <- struct{}{}:
 	default:
 	}
 }
 
-// draw returns a request.
-func (w *traffic) draw() ask {
-	n := rand.IntN(worldKeys)
-	a := ask{key: worldKey(n), user: int64(n%2 + 1), shared: rand.IntN(2) == 0, cost: rand.Int64N(3) + 1}
+// randomRequest returns a request.
+func (w *traffic) randomRequest() testRequest {
+	n := rand.IntN(fixtureKeys)
+	a := testRequest{key: fixtureKey(n), user: int64(n%2 + 1), shared: rand.IntN(2) == 0, cost: rand.Int64N(3) + 1}
 	switch rand.IntN(8) {
 	case 0:
 		a.deny = true
@@ -155,11 +155,11 @@ func (w *traffic) day() int { return min(w.round, lastRound) / 8 }
 // with the next month.
 const lastRound = 150
 
-// ask makes a request and tells of it.
-func (w *traffic) ask(a ask, caller string, serial *int64) (outcome, error) {
+// consume makes a request and tells of it.
+func (w *traffic) consume(a testRequest, caller string, serial *int64) (outcome, error) {
 	*serial++
 	a.name = fmt.Sprintf("%s/%d", caller, *serial)
-	w.to.asking(a)
+	w.recorder.requesting(a)
 	v, err := w.s.Consume(context.Background(), a.consumption(w.at()))
 	o := allowed
 	switch {
@@ -175,20 +175,20 @@ func (w *traffic) ask(a ask, caller string, serial *int64) (outcome, error) {
 	if (o == denied) != a.deny && (o != refused && o != repeated) {
 		return o, fmt.Errorf("%v: got %+v", a, v)
 	}
-	w.to.answered(a.name, o, v.Usage.Used)
+	w.recorder.answered(a.name, o, v.Usage.Used)
 	return o, nil
 }
 
-// thingName returns a name that no other thing has.
-func (w *traffic) thingName(kind string) string {
+// resourceName returns a name that no other thing has.
+func (w *traffic) resourceName(kind string) string {
 	return fmt.Sprintf("%s_%d_%d", kind, w.round, w.serial.Add(1))
 }
 
-// userOnce makes a user with a key.
-func (w *traffic) userOnce() error {
-	name := w.thingName("user")
-	u := &core.User{AccountID: acct, Name: name, Email: new(name + "@example.com"), PlanID: worldPlan}
-	w.to.making(aUser, name)
+// createUser makes a user with a key.
+func (w *traffic) createUser() error {
+	name := w.resourceName("user")
+	u := &core.User{AccountID: acct, Name: name, Email: new(name + "@example.com"), PlanID: fixturePlan}
+	w.recorder.creating(userResource, name)
 	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error {
 		u.ID = 0
 		return tx.PutUser(u)
@@ -196,32 +196,32 @@ func (w *traffic) userOnce() error {
 	if err != nil {
 		return err
 	}
-	w.to.made(name)
-	return w.makeKey(idle, "of_"+name, u.ID)
+	w.recorder.created(name)
+	return w.createKey(idleKey, "of_"+name, u.ID)
 }
 
-func (w *traffic) makeKey(kind, id string, user int64) error {
-	w.to.making(kind, id)
+func (w *traffic) createKey(kind, id string, user int64) error {
+	w.recorder.creating(kind, id)
 	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error {
-		return tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: user, PlanID: worldPlan, Status: core.KeyActive, Digest: core.DigestOf(id)})
+		return tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: user, PlanID: fixturePlan, Status: core.KeyActive, Digest: core.DigestOf(id)})
 	})
 	if err == nil {
-		w.to.made(id)
+		w.recorder.created(id)
 	}
 	return err
 }
 
-// mortalOnce makes a key, counts requests with it, deletes it beside others that count,
+// useShortLivedKey makes a key, counts requests with it, deletes it beside others that count,
 // and is refused.
-func (w *traffic) mortalOnce(caller string, serial *int64) error {
-	id := w.thingName("mortal")
-	if err := w.makeKey(aKey, id, mortalUser); err != nil {
+func (w *traffic) useShortLivedKey(caller string, serial *int64) error {
+	id := w.resourceName("mortal")
+	if err := w.createKey(usedKey, id, shortLivedUser); err != nil {
 		return err
 	}
-	a := ask{key: id, user: mortalUser, cost: 1}
+	a := testRequest{key: id, user: shortLivedUser, cost: 1}
 	for i := range 4 {
 		a.shared = i%2 == 0
-		if o, err := w.ask(a, caller, serial); err != nil || o != allowed {
+		if o, err := w.consume(a, caller, serial); err != nil || o != allowed {
 			return firstOf(err, fmt.Errorf("%v: got %d, want it allowed", a, o))
 		}
 	}
@@ -233,58 +233,58 @@ func (w *traffic) mortalOnce(caller string, serial *int64) error {
 		var serial int64
 		var err error
 		for i := 0; i < 3 && err == nil; i++ {
-			_, err = w.ask(a, caller+"/"+id, &serial)
+			_, err = w.consume(a, caller+"/"+id, &serial)
 		}
 		beside <- err
 	}()
-	w.to.deleting(id)
+	w.recorder.deleting(id)
 	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error { return tx.DeleteKey(id) })
 	if err == nil {
-		w.to.deleted(id)
+		w.recorder.deleted(id)
 	}
 	if err = firstOf(err, <-beside); err != nil {
 		return err
 	}
-	if o, err := w.ask(a, caller, serial); err != nil || o != refused {
+	if o, err := w.consume(a, caller, serial); err != nil || o != refused {
 		return firstOf(err, fmt.Errorf("%v: got %d after it was deleted, want it refused", a, o))
 	}
 	return nil
 }
 
-// crowdOnce makes a user with many keys, and deletes it: that takes many transactions of
+// createAndDeleteCrowd makes a user with many keys, and deletes it: that takes many transactions of
 // badger.
-func (w *traffic) crowdOnce() error {
-	name := w.thingName("crowd")
-	u := &core.User{AccountID: acct, Name: name, PlanID: worldPlan}
-	w.to.making(aCrowd, name)
+func (w *traffic) createAndDeleteCrowd() error {
+	name := w.resourceName("crowd")
+	u := &core.User{AccountID: acct, Name: name, PlanID: fixturePlan}
+	w.recorder.creating(crowdUser, name)
 	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error {
 		u.ID = 0
 		err := tx.PutUser(u)
 		for i := 0; i < crowdKeys && err == nil; i++ {
 			id := fmt.Sprint(name, "_", i)
-			err = tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: u.ID, PlanID: worldPlan, Status: core.KeyActive, Digest: core.DigestOf(id)})
+			err = tx.PutKey(&core.Key{AccountID: acct, ID: id, UserID: u.ID, PlanID: fixturePlan, Status: core.KeyActive, Digest: core.DigestOf(id)})
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	w.to.made(name)
+	w.recorder.created(name)
 	return w.deleteUser(u)
 }
 
 func (w *traffic) deleteUser(u *core.User) error {
-	w.to.deleting(u.Name)
+	w.recorder.deleting(u.Name)
 	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error { return tx.DeleteUser(u.ID) })
 	if err == nil {
-		w.to.deleted(u.Name)
+		w.recorder.deleted(u.Name)
 	}
 	return err
 }
 
-// foldOnce checkpoints when there is something to fold, and removes what need not be kept.
-func (w *traffic) foldOnce() error {
-	<-w.toFold
+// checkpoint checkpoints when there is something to fold, and removes what need not be kept.
+func (w *traffic) checkpoint() error {
+	<-w.toCheckpoint
 	err := w.s.checkpoint()
 	if err == nil && w.expiring {
 		w.s.SetMaxHistory(1 << 10)
@@ -293,4 +293,4 @@ func (w *traffic) foldOnce() error {
 	return err
 }
 
-var _ teller = (*books)(nil)
+var _ recorder = (*model)(nil)

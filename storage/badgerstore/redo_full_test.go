@@ -23,7 +23,7 @@ func fullDisk(full *atomic.Bool) Options {
 
 // TestFullBehindRecord: a transaction whose record is in the event log is committed, also if the disk is full from then
 // on and the next memtable has to begin. When there is room, the store takes writes again.
-func TestFullBehindRecord(t *testing.T) {
+func TestNoSpaceAfterRecord(t *testing.T) {
 	var full atomic.Bool
 	var h hook
 	dir, o := t.TempDir(), fullDisk(&full)
@@ -57,7 +57,7 @@ func TestFullBehindRecord(t *testing.T) {
 
 // TestFullAtRecord: a transaction whose record does not fit on the disk is refused. If the process is killed before there
 // is room, the transaction is lost. If the event log can write the record later, the transaction is committed.
-func TestFullAtRecord(t *testing.T) {
+func TestNoSpaceAtRecord(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
 			var full atomic.Bool
@@ -91,7 +91,7 @@ func TestFullAtRecord(t *testing.T) {
 
 // TestFullAtPart: a transaction of which a part does not fit on the disk has not happened, and the
 // next one happens as soon as there is room.
-func TestFullAtPart(t *testing.T) {
+func TestNoSpaceAtPart(t *testing.T) {
 	var full atomic.Bool
 	dir := t.TempDir()
 	s := openAlone(t, dir, fullDisk(&full))
@@ -129,7 +129,7 @@ func fullAtLast(full, last *atomic.Bool) Options {
 
 // TestFullAtLastRecord: a transaction of several parts whose redo record does not fit on the disk is committed whole or
 // not at all, and the store takes writes again when there is room.
-func TestFullAtLastRecord(t *testing.T) {
+func TestNoSpaceAtLastRecord(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
 			var full, last atomic.Bool

@@ -68,7 +68,7 @@ func TestNeverUsed(t *testing.T) {
 }
 
 // TestPagesOfOldStore: a store of before schema 6 opens, and its pages are listed from then on.
-func TestPagesOfOldStore(t *testing.T) {
+func TestPageIndexOfOldStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, dir, quiet)
 	ids := numbered("key", 200)

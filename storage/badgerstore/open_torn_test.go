@@ -54,7 +54,7 @@ func sixSegments(t *testing.T, dir string) {
 // TestDamagedInTheMiddle: a segment that is missing, cut off or damaged, before others
 // and not folded yet, is one clear line that names the file. Nothing is thrown away: no
 // power cut can do that.
-func TestDamagedInTheMiddle(t *testing.T) {
+func TestDamagedMiddleSegment(t *testing.T) {
 	whole := t.TempDir()
 	sixSegments(t, whole)
 	files := segmentFiles(t, whole)
@@ -107,7 +107,7 @@ func TestDamagedInTheMiddle(t *testing.T) {
 
 // TestMissing: a segment that is missing is one line that names it, also when its events are
 // in the checkpoint: the history would be short and request ids would count again.
-func TestMissing(t *testing.T) {
+func TestMissingSegment(t *testing.T) {
 	whole := t.TempDir()
 	sixSegments(t, whole)
 	files := segmentFiles(t, whole)

@@ -12,7 +12,7 @@ import (
 
 // TestDeleteManyFolded: a user with many keys that were used and folded can be deleted:
 // each key is on a page with others, and a transaction holds few pages.
-func TestDeleteManyFolded(t *testing.T) {
+func TestDeleteManyCheckpointedKeys(t *testing.T) {
 	const keys = 1200
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
@@ -34,7 +34,7 @@ func TestDeleteManyFolded(t *testing.T) {
 
 // TestFoldManySmallPages: a fold of many small pages has more pages than a transaction of Badger takes records. The
 // memtables are as small as on a small disk.
-func TestFoldManySmallPages(t *testing.T) {
+func TestCheckpointManySmallPages(t *testing.T) {
 	s := openAlone(t, t.TempDir(), quiet)
 	defer abandon(t, s)
 	const pages = 15_000
@@ -57,7 +57,7 @@ func TestFoldManySmallPages(t *testing.T) {
 
 // TestSyncFailsElsewhere: a request whose bytes could not be brought to the disk is not
 // answered, also when it was another's sync that failed and the next one succeeds.
-func TestSyncFailsElsewhere(t *testing.T) {
+func TestSyncFailsForAnotherRequest(t *testing.T) {
 	var broken atomic.Bool
 	var roomMade atomic.Pointer[func()]
 	s, err := open(t.TempDir(), Options{Durability: Power, Logger: quiet.Logger, ahead: 1, fs: &hookedFS{
@@ -98,18 +98,18 @@ func TestSyncFailsElsewhere(t *testing.T) {
 
 // TestFoldFails: when folding fails and there is no room, whoever counts is told so
 // and does not wait for ever; when it succeeds again, counting goes on.
-func TestFoldFails(t *testing.T) {
+func TestCheckpointFails(t *testing.T) {
 	s := openIn(t, t.TempDir(), quiet)
 	known(t, s, "key")
 	consume(t, s, request("key", 1, 1<<20, noon))
 	s.commits(func() error { return errMedium })
-	most := s.checkpointer.most.Swap(0)
-	s.checkpointer.hurry()
+	most := s.checkpointer.maxPending.Swap(0)
+	s.checkpointer.request()
 	if _, err := s.Consume(t.Context(), request("key", 1, 10, noon)); !isUnavailable(err) {
 		t.Errorf("Consume: got error %v, want unavailable", err)
 	}
 	s.commits(func() error { return nil })
-	s.checkpointer.most.Store(most)
+	s.checkpointer.maxPending.Store(most)
 	if err := s.checkpoint(); err != nil {
 		t.Fatalf("fold: %v", err)
 	}
@@ -119,7 +119,7 @@ func TestFoldFails(t *testing.T) {
 
 // TestLongKeptBesideShort: what is to be kept long stays, also when what came after it
 // is to be kept shortly.
-func TestLongKeptBesideShort(t *testing.T) {
+func TestMixedRetention(t *testing.T) {
 	s, err := open(t.TempDir(), Options{segmentSize: 300})
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -148,7 +148,7 @@ func TestLongKeptBesideShort(t *testing.T) {
 
 // TestFewerCounters: when fewer counters are to be kept there are fewer, also of those
 // that are in use all the time.
-func TestFewerCounters(t *testing.T) {
+func TestSmallerCounterCache(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	ids := numbered("key", 12_000)
 	known(t, s, ids...)

@@ -11,15 +11,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
-// starved has a step function that takes a resource from the store before each commit, and gives it back after the
+// resourceHook has a step function that takes a resource from the store before each commit, and gives it back after the
 // commit. A commit that needs the resource is tried again until the test calls give.
-type starved struct {
+type resourceHook struct {
 	on         atomic.Bool
 	tries      atomic.Int64 // attempts of the current commit
 	take, give func()
 }
 
-func (h *starved) step(at failpoint) {
+func (h *resourceHook) step(at failpoint) {
 	switch {
 	case !h.on.Load():
 	case at == failCommit:
@@ -33,7 +33,7 @@ func (h *starved) step(at failpoint) {
 }
 
 // fillUntilWaits creates keys until a commit waits. The channel gets the result of that commit when it ends.
-func (h *starved) fillUntilWaits(t *testing.T, s *Store) (last chan error) {
+func (h *resourceHook) fillUntilWaits(t *testing.T, s *Store) (last chan error) {
 	t.Helper()
 	last = make(chan error, 1)
 	var waits atomic.Bool
@@ -58,10 +58,10 @@ func TestMemtableOnFullDisk(t *testing.T) {
 	if !mayMount(t) {
 		return
 	}
-	dir := onDisk(t, 128)
+	dir := onTmpfs(t, 128)
 	var s *Store
 	var empty func()
-	h := &starved{take: func() {
+	h := &resourceHook{take: func() {
 		s.reserve.Give(s.reserve.Held())
 		empty = fillDisk(t, dir)
 	}, give: func() {
@@ -90,7 +90,7 @@ func TestMemtableOnFullDisk(t *testing.T) {
 // log waits, and is committed when there are descriptors. A failure means that Badger has no memtable, and that the
 // store needs a restart.
 func TestNoDescriptorForMemtable(t *testing.T) {
-	h := &starved{}
+	h := &resourceHook{}
 	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, failpoint: h.step})
 	h.take, h.give = descriptors(t)
 	known(t, s, "key")
@@ -115,7 +115,7 @@ func TestPreparedFile(t *testing.T) {
 	if !mayMount(t) {
 		return
 	}
-	dir := onDisk(t, 64)
+	dir := onTmpfs(t, 64)
 	s := openAlone(t, dir, quiet)
 	const size = 8 << 20
 	file, err := os.Create(filepath.Join(dir, "prepared"))

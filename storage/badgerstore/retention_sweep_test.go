@@ -25,7 +25,7 @@ func TestSweep(t *testing.T) {
 	}
 	wantRecords := func(when string, ids, days int) {
 		t.Helper()
-		if i, d := len(stored(t, s, string(kindRepeat))), len(stored(t, s, string(kindDay))); i != ids || d != days {
+		if i, d := len(stored(t, s, string(kindRequestID))), len(stored(t, s, string(kindDay))); i != ids || d != days {
 			t.Errorf("%s: got %d ids and %d days, want %d and %d", when, i, d, ids, days)
 		}
 	}
@@ -37,9 +37,9 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	consume(t, s, withID("first"))
-	hit(t, s, "key", 200) // more than a segment
+	consumeN(t, s, "key", 200) // more than a segment
 	consume(t, s, withID("second"))
-	hit(t, s, "key", 200)
+	consumeN(t, s, "key", 200)
 	sweep()
 	wantRecords("at once", 2, 0)
 
@@ -54,7 +54,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("a repeated request: got %+v, %v, want its first answer", v, err)
 	}
 	err := s.db.View(func(txn *badger.Txn) error {
-		for _, p := range slices.Concat(stored(t, s, string(kindRepeat)), stored(t, s, string(kindDay))) {
+		for _, p := range slices.Concat(stored(t, s, string(kindRequestID)), stored(t, s, string(kindDay))) {
 			if item, err := txn.Get([]byte(p)); err != nil || item.ExpiresAt() > 0 {
 				t.Errorf("%q expires at %d by the clock of the machine, %v", p, item.ExpiresAt(), err)
 			}

@@ -10,7 +10,7 @@ import (
 // TestGivenAgainPageAhead: a user that was deleted and put again under its number, as an import
 // does, has everything that it has used since, also when a crash leaves the pages of its counters
 // in a table and not the mark: then its deletion is replayed over a page that is ahead of it.
-func TestGivenAgainPageAhead(t *testing.T) {
+func TestReusedNumberPageAhead(t *testing.T) {
 	for _, imported := range []bool{false, true} {
 		for _, events := range []int{3, 2 * maxPendingEvents} {
 			t.Run(fmt.Sprintf("imported %v, %d events", imported, events), func(t *testing.T) {

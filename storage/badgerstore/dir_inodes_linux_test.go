@@ -41,7 +41,7 @@ func TestNoInodes(t *testing.T) {
 		return
 	}
 	var logged logLines
-	dir := onDisk(t, 300)
+	dir := onTmpfs(t, 300)
 	if err := syscall.Mount("", filepath.Dir(dir), "", syscall.MS_REMOUNT, "nr_inodes=200"); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestNoInodes(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if damages := checked(t, dir); len(damages) > 0 {
+	if damages := checkDamages(t, dir); len(damages) > 0 {
 		t.Errorf("Check: got %.3000q, want no damage", damages)
 	}
 	l.wantCounted(t, openAlone(t, dir, o))

@@ -49,7 +49,7 @@ func withOneRequest(t *testing.T, dir string, o Options) *Store {
 // TestRoomAhead: with power, what is synced lies where zeros were written before. That room is
 // not taken for a torn write when the store is opened again, it is used then, and none is
 // made for process.
-func TestRoomAhead(t *testing.T) {
+func TestPreallocatedSpace(t *testing.T) {
 	dir := t.TempDir()
 	options, log := powerLogged()
 	s := withOneRequest(t, dir, options)
@@ -93,7 +93,7 @@ func TestRoomAhead(t *testing.T) {
 
 // TestTornInRoom: a torn write of a power cut, with room after it, is cut off and logged. The
 // same bytes without a power cut are damage.
-func TestTornInRoom(t *testing.T) {
+func TestTornWriteInPreallocatedSpace(t *testing.T) {
 	dir := t.TempDir()
 	options, log := powerLogged()
 	options.boot = 1
@@ -135,7 +135,7 @@ func TestTornInRoom(t *testing.T) {
 }
 
 // TestRoomAheadIsWithinASegment: segments end where the next one begins, with room or without.
-func TestRoomAheadIsWithinASegment(t *testing.T) {
+func TestPreallocationWithinSegment(t *testing.T) {
 	options := Options{Logger: quiet.Logger, segmentSize: 1 << 10, ahead: 1 << 10, Durability: Power}
 	dir := t.TempDir()
 	s := openAlone(t, dir, options)
@@ -161,7 +161,7 @@ func TestRoomAheadIsWithinASegment(t *testing.T) {
 }
 
 // TestNoRoomAhead: without room requests are answered as well, and are there later.
-func TestNoRoomAhead(t *testing.T) {
+func TestNoSpaceToPreallocate(t *testing.T) {
 	dir, options := t.TempDir(), quiet
 	options.Durability = Power
 	options.fs = &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
@@ -183,7 +183,7 @@ func TestNoRoomAhead(t *testing.T) {
 
 // TestFoldedIsZeros: an event log that has zeros where it was folded is not opened as if they
 // were room.
-func TestFoldedIsZeros(t *testing.T) {
+func TestZeroedEventsInCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	options, _ := powerLogged()
 	s := withOneRequest(t, dir, options)

@@ -65,7 +65,7 @@ func TestNoDescriptors(t *testing.T) {
 
 // TestDescriptorsAgain: the log has one line when the changes of resources find no descriptor, and one when descriptors
 // are free, also without another change. A failure means that nobody knows when the state is over.
-func TestDescriptorsAgain(t *testing.T) {
+func TestDescriptorsLogged(t *testing.T) {
 	var logged logLines
 	s := openAlone(t, t.TempDir(), Options{Logger: logged.logger()})
 	known(t, s, "key")

@@ -115,7 +115,7 @@ func TestSchema5(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := checked(t, dir); len(got) > 0 {
+			if got := checkDamages(t, dir); len(got) > 0 {
 				t.Errorf("Check: got %q, want no damage", got)
 			}
 			s = openAlone(t, dir, quiet)

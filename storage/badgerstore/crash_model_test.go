@@ -1,0 +1,444 @@
+package badgerstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// testRequest is a request as the tests of crashes make it. It is known by its name, which is
+// its endpoint in the history: who asked, and the how manyeth time.
+type testRequest struct {
+	name   string
+	key    string
+	user   int64
+	shared bool
+	cost   int64
+	deny   bool   // it is over the limit
+	id     string // "" for none
+}
+
+// String and parseAsk are how a process tells another one of a request.
+func (a testRequest) String() string {
+	return fmt.Sprintf("%s %s %d %t %d %t %q", a.name, a.key, a.user, a.shared, a.cost, a.deny, a.id)
+}
+
+func parseRequest(line string) (a testRequest, err error) {
+	_, err = fmt.Sscanf(line, "%s %s %d %t %d %t %q", &a.name, &a.key, &a.user, &a.shared, &a.cost, &a.deny, &a.id)
+	return a, err
+}
+
+// consumption returns the request for a store.
+func (a testRequest) consumption(at time.Time) *core.Consumption {
+	c := request(a.key, a.user, endless, at)
+	c.Shared, c.Cost, c.Entry.Cost, c.Entry.Endpoint, c.RequestID = a.shared, a.cost, a.cost, a.name, a.id
+	if a.deny {
+		c.Limit = 0
+	}
+	return c
+}
+
+// What became of a request.
+type outcome uint8
+
+const (
+	unknown  outcome = iota // nobody was told
+	allowed                 // it counted
+	repeated                // it was answered what one with its id was answered before
+	denied
+	refused // there was no such key
+)
+
+// model know what was asked for and what was answered, and hold that against a store
+// that is opened again after a crash.
+type model struct {
+	mu       sync.Mutex
+	crashed  bool // what is noted now has happened after the crash
+	expiring bool // entries are removed, and ids forgotten
+
+	requests  map[string]*requestState
+	histories map[core.CounterID]*historyModel
+	ids       map[[2]string]countedRequest // by key and request id
+	resources map[string]*resource
+	totals    map[string]int64
+	problems  []string
+}
+
+// requestState is a request since the last check.
+type requestState struct {
+	testRequest
+	outcome outcome
+	used    int64 // what was answered
+	safe    bool  // the answer must be true after a crash
+	found   [2]bool
+}
+
+// countedRequest is a request with an id that is in a history.
+type countedRequest struct {
+	name string
+	used int64
+}
+
+// historyModel is what is known of a counter and its history.
+type historyModel struct {
+	of      core.CounterID
+	entries int64
+	gone    int64 // how many of the first are not in the history any more
+	partial bool  // some came and went since the check before the last
+	used    int64
+	days    map[core.Date]core.CounterDay
+	order   []string         // the names of all entries
+	serials map[string]int64 // the last one of each caller
+}
+
+// resource is a user or key that is made, and may be deleted.
+type resource struct {
+	kind                     string
+	deleting                 bool // that was asked for
+	created, deleted         bool // it was answered
+	createdSafe, deletedSafe bool // that, or that it is gone, must be true after a crash
+	seen                     bool // it was there at the last check
+}
+
+// The kinds of things.
+const (
+	userResource = "user"
+	usedKey      = "key"      // that requests are made with
+	idleKey      = "idle key" // that no request is made with
+	crowdUser    = "crowd"    // a user with many keys
+)
+
+func newModel() *model {
+	b := &model{requests: map[string]*requestState{}, histories: map[core.CounterID]*historyModel{}, ids: map[[2]string]countedRequest{},
+		resources: map[string]*resource{}, totals: map[string]int64{}}
+	for n := range fixtureKeys {
+		b.addHistory(ofKey(fixtureKey(n)))
+	}
+	for user := int64(1); user <= fixtureUsers; user++ {
+		b.addHistory(ofUser(user))
+	}
+	return b
+}
+
+// addHistory begins the book of a counter.
+func (m *model) addHistory(of core.CounterID) *historyModel {
+	h := &historyModel{of: of, serials: map[string]int64{}, days: map[core.Date]core.CounterDay{}}
+	m.histories[of] = h
+	return h
+}
+
+// requesting notes that something is about to be asked for: a request, or that a thing is
+// made or deleted.
+func (m *model) requesting(a testRequest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.requests[a.name] = &requestState{testRequest: a}
+	m.totals["asked"]++
+}
+
+// answered notes what a request was answered.
+func (m *model) answered(name string, o outcome, used int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.crashed {
+		return
+	}
+	a := m.requests[name]
+	a.outcome, a.used = o, used
+	m.totals["answered"]++
+}
+
+// creating and deleting note that a thing is about to be made or deleted, made and deleted
+// that it was.
+func (m *model) creating(kind, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resources[name] = &resource{kind: kind}
+	if kind == usedKey {
+		m.addHistory(ofKey(name))
+	}
+}
+
+func (m *model) created(name string)  { m.change(name, true, func(x *resource) { x.created = true }) }
+func (m *model) deleting(name string) { m.change(name, false, func(x *resource) { x.deleting = true }) }
+func (m *model) deleted(name string)  { m.change(name, true, func(x *resource) { x.deleted = true }) }
+
+func (m *model) change(name string, answer bool, fn func(*resource)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x := m.resources[name]; x != nil && (!answer || !m.crashed) {
+		fn(x)
+		m.totals["changes"] += int64(boolToInt(answer))
+	}
+}
+
+// snapshotAnswers returns what was answered so far, to be made safe later.
+func (m *model) snapshotAnswers() (safe func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var asks []*requestState
+	for _, a := range m.requests {
+		if a.outcome != unknown {
+			asks = append(asks, a)
+		}
+	}
+	var made, gone []*resource
+	for _, x := range m.resources {
+		if x.created {
+			made = append(made, x)
+		}
+		if x.deleted {
+			gone = append(gone, x)
+		}
+	}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.crashed {
+			return
+		}
+		for _, a := range asks {
+			a.safe = true
+		}
+		for _, x := range made {
+			x.createdSafe = true
+		}
+		for _, x := range gone {
+			x.deletedSafe = true
+		}
+	}
+}
+
+// crash notes that this is the moment of the crash. If all is safe, everything that was
+// answered must be true afterwards.
+func (m *model) crash(all bool) {
+	if all {
+		m.snapshotAnswers()()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.crashed = true
+}
+
+// restart ends that.
+func (m *model) restart() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.crashed = false
+}
+
+// problem notes what is wrong. It begins with what kind of problem that is.
+func (m *model) problem(format string, args ...any) {
+	m.problems = append(m.problems, fmt.Sprintf(format, args...))
+}
+
+// check holds a store against the books and returns what is wrong. What it has found is
+// taken for granted from then on, what it has not found is forgotten.
+func (m *model) check(s *Store) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.problems, m.crashed = nil, false
+	m.checkResources(s)
+	for _, of := range m.inOrder() {
+		m.checkHistory(s, m.histories[of])
+	}
+	for _, a := range m.requests {
+		m.checkRequest(a)
+	}
+	clear(m.requests)
+	if m.expiring {
+		clear(m.ids)
+	}
+	return m.problems
+}
+
+func (m *model) inOrder() []core.CounterID {
+	list := make([]core.CounterID, 0, len(m.histories))
+	for of := range m.histories {
+		list = append(list, of)
+	}
+	slices.SortFunc(list, func(x, y core.CounterID) int {
+		return cmp.Or(cmp.Compare(x.KeyID, y.KeyID), cmp.Compare(x.UserID, y.UserID))
+	})
+	return list
+}
+
+// checkHistory looks at what came to a history, entry by entry: each was asked for and
+// is there once, and the counter is their sum. Whoever was answered how much was used
+// was told the sum up to his own.
+func (m *model) checkHistory(s *Store, h *historyModel) {
+	t, err := s.stateOf(h.of)
+	if err != nil {
+		m.problem("error: counter of %v: %v", h.of, err)
+		return
+	}
+	fresh, before := t.entries-h.entries, h.used
+	if fresh < 0 {
+		m.problem("lost: history of %v: got %d entries, there were %d", h.of, t.entries, h.entries)
+		return
+	}
+	list, total, err := s.History(context.Background(), h.of, time.Time{}, core.Page{Number: 1, Size: int(max(fresh, 1))})
+	gone := t.entries - int64(total)
+	if err != nil || gone < h.gone || gone > h.gone && !m.expiring {
+		m.problem("lost: history of %v: got %d of %d entries, %v, want all but %d", h.of, total, t.entries, err, h.gone)
+		return
+	}
+	h.gone, h.partial = gone, int64(len(list)) < fresh
+	for _, e := range slices.Backward(list[:min(fresh, int64(len(list)))]) {
+		m.checkEntry(h, &e)
+	}
+	used := t.Windows[core.Year].Used
+	if !h.partial && used != h.used {
+		m.problem("wrong: counter of %v: got %d used, its history has %d", h.of, used, h.used)
+	}
+	if least, most := m.bounds(h); used-before < least || used-before > most {
+		m.problem("wrong: counter of %v: got %d used more, want %d to %d", h.of, used-before, least, most)
+	}
+	m.checkDays(s, h)
+	if h.of.KeyID == "" {
+		m.totals["counted"] += fresh
+	}
+	h.entries, h.used = t.entries, used
+}
+
+// checkDays looks at the days of a counter: they are the sums of its history, and beside
+// that of denials that were left out of it.
+func (m *model) checkDays(s *Store, h *historyModel) {
+	list, err := s.CounterDays(context.Background(), h.of)
+	if err != nil {
+		m.problem("error: days of %v: %v", h.of, err)
+		return
+	}
+	got := map[core.Date]core.CounterDay{}
+	for _, day := range list {
+		got[day.Date] = day
+	}
+	for date := range h.days {
+		if _, ok := got[date]; !ok {
+			got[date] = core.CounterDay{Date: date}
+		}
+	}
+	for date, got := range got {
+		if want := h.days[date]; !h.partial && (got.Allowed != want.Allowed || got.Shared.Allowed != want.Shared.Allowed ||
+			got.Denied < want.Denied || got.Shared.Denied < want.Shared.Denied) {
+			m.problem("wrong: day of %v: got %+v, its history has %+v", h.of, got, want)
+		}
+	}
+	h.days = got
+}
+
+// checkEntry looks at an entry.
+func (m *model) checkEntry(h *historyModel, e *core.Entry) {
+	h.order = append(h.order, e.Endpoint)
+	a := m.requests[e.Endpoint]
+	if a == nil {
+		m.problem("wrong: history of %v: %s was not asked, or is there twice", h.of, e.Endpoint)
+		return
+	}
+	found := &a.found[boolToInt(h.of.KeyID == "")]
+	if *found {
+		m.problem("wrong: history of %v: %s is there twice", h.of, a.name)
+	}
+	*found = true
+	if e.KeyID != a.key || e.UserID != a.user || e.Cost != a.cost || e.Denied != a.deny {
+		m.problem("wrong: history of %v: got %+v, want %+v", h.of, *e, a.testRequest)
+	}
+	caller, serial := a.caller()
+	if serial <= h.serials[caller] {
+		m.problem("wrong: history of %v: %s comes after %d", h.of, a.name, h.serials[caller])
+	}
+	h.serials[caller] = serial
+	h.addDay(e, a.shared)
+	if e.Denied || h.of.KeyID == "" && !a.shared {
+		return
+	}
+	h.used += a.cost
+	if a.shared == (h.of.KeyID == "") {
+		m.checkAnswer(h, a)
+	}
+}
+
+// addDay adds an entry to the days.
+func (h *historyModel) addDay(e *core.Entry, shared bool) {
+	traffic := core.Traffic{Allowed: e.Cost}
+	if e.Denied {
+		traffic = core.Traffic{Denied: e.Cost}
+	}
+	day := h.days[core.DateOf(e.At)]
+	day.Date = core.DateOf(e.At)
+	day.Traffic = day.Plus(traffic)
+	if shared && h.of.KeyID == "" {
+		day.Shared = day.Shared.Plus(traffic)
+	}
+	h.days[day.Date] = day
+}
+
+// caller returns who made a request, and the how manyeth of his it is.
+func (a testRequest) caller() (string, int64) {
+	i := strings.LastIndexByte(a.name, '/')
+	serial, _ := strconv.ParseInt(a.name[i+1:], 10, 64)
+	return a.name[:i], serial
+}
+
+// checkAnswer looks at what was answered to a request that the counter of a history has
+// decided.
+func (m *model) checkAnswer(h *historyModel, a *requestState) {
+	if a.outcome == allowed && !h.partial && a.used != h.used {
+		m.problem("wrong: %s was answered that %d is used, counted are %d", a.name, a.used, h.used)
+	}
+	if a.outcome == repeated || a.outcome == refused {
+		m.problem("wrong: %v is counted, and was answered as %d", a.testRequest, a.outcome)
+	}
+	if a.id == "" {
+		return
+	}
+	id := [2]string{a.key, a.id}
+	if first, ok := m.ids[id]; ok {
+		m.problem("wrong: request %q of %s is counted as %s and as %s", a.id, a.key, first.name, a.name)
+	}
+	m.ids[id] = countedRequest{a.name, h.used}
+}
+
+// bounds returns how much a counter must have been used by since the last check, and how
+// much it can have been.
+func (m *model) bounds(h *historyModel) (least, most int64) {
+	for _, a := range m.requests {
+		if a.deny || h.of.KeyID != "" && a.key != h.of.KeyID || h.of.KeyID == "" && (a.user != h.of.UserID || !a.shared) {
+			continue
+		}
+		most += a.cost
+		if a.safe && a.outcome == allowed {
+			least += a.cost
+		}
+	}
+	return least, most
+}
+
+// checkRequest looks at a request that was asked since the last check.
+func (m *model) checkRequest(a *requestState) {
+	key, user := m.histories[ofKey(a.key)], m.histories[ofUser(a.user)]
+	counts := a.safe && a.outcome == allowed
+	switch {
+	case counts && key != nil && !key.partial && !a.found[0]:
+		m.problem("lost: %v is not in the history of its key", a.testRequest)
+	case counts && !user.partial && !a.found[1]:
+		m.problem("lost: %v is not in the history of its user", a.testRequest)
+	case key != nil && a.found[0] != a.found[1]:
+		m.problem("wrong: %v is in the history of only one of key and user", a.testRequest)
+	case a.outcome == refused && (a.found[0] || a.found[1]):
+		m.problem("wrong: %v is counted, and was refused", a.testRequest)
+	}
+	if a.id == "" || key == nil || !a.safe || a.outcome != allowed && a.outcome != repeated {
+		return
+	}
+	if first, ok := m.ids[[2]string{a.key, a.id}]; !ok || first.used != a.used {
+		m.problem("lost: request %q of %s was answered that %d is used, got %+v, %v", a.id, a.key, a.used, first, ok)
+	}
+}
