@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -91,12 +92,19 @@ type Gateway struct {
 	// instead of answering in JSON.
 	Errors bool `json:"errors,omitempty"`
 
+	// The rate limit headers on answers, allowed and refused: `x-ratelimit` (X-RateLimit-Limit,
+	// X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Plan), `ietf` (RateLimit,
+	// RateLimit-Policy), `all` or `none`. Refusals over the quota have Retry-After, and answers
+	// with a key have Vary and Cache-Control, with every value. Default: `all`.
+	Headers string `json:"headers,omitempty"`
+
 	app        *App
 	log        *zap.Logger
 	counters   gatewayCounters
 	cost       int64 // when costOf is ""
 	costOf     string
 	vary       string                       // the value of Vary on answers that pass
+	headers    adminapi.RateLimitHeaders    // Headers, parsed
 	account    atomic.Pointer[core.Account] // nil until it exists
 	noAccount  sync.Once
 	storeError throttledLog
@@ -127,6 +135,10 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if g.OnStoreError == "" {
 		g.OnStoreError = onStoreErrorDeny
 	}
+	if g.Headers == "" {
+		g.Headers = "all"
+	}
+	g.headers = headerFamilies[g.Headers]
 	if err := guardLogs(ctx, g.Keys); err != nil {
 		return err
 	}
@@ -203,6 +215,9 @@ func (g *Gateway) Validate() error {
 	if g.OnStoreError != onStoreErrorDeny && g.OnStoreError != onStoreErrorAllow {
 		return fmt.Errorf("on_store_error: want deny or allow, got %q", g.OnStoreError)
 	}
+	if _, ok := headerFamilies[g.Headers]; !ok {
+		return fmt.Errorf("headers: want all, x-ratelimit, ietf or none, got %q", g.Headers)
+	}
 	if !utf8.ValidString(g.Account) {
 		return errors.New("account: the name is not valid UTF-8")
 	}
@@ -227,6 +242,7 @@ type verdict struct {
 	at       time.Time     // of the decision
 	writer   limitWriter   // of the answer, if it gets that far
 	vary     string        // the value of Vary, "" for none
+	headers  adminapi.RateLimitHeaders
 
 	// The values of the header fields that writer adds. They are arrays, so that the header
 	// can refer to them without an allocation.
@@ -238,7 +254,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	secret := findKey(r, g.Keys)
-	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary}
+	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary, headers: g.headers}
 	start := v.at
 	if secret != "" {
 		g.judge(r, repl, vars, secret, v)

@@ -35,7 +35,7 @@ func (w *limitWriter) add() {
 	if !w.added {
 		w.added = true
 		h := w.Header()
-		adminapi.SetRateLimitHeaders(h, &w.verdict.decision, w.verdict.at)
+		w.verdict.headers.Set(h, &w.verdict.decision, w.verdict.at)
 		w.verdict.setCaching(h)
 	}
 }
@@ -57,6 +57,14 @@ func (v *verdict) setCaching(h http.Header) {
 		v.cacheValue[0] = "private"
 		h["Cache-Control"] = v.cacheValue[:]
 	}
+}
+
+// headerFamilies are the values of the option headers.
+var headerFamilies = map[string]adminapi.RateLimitHeaders{
+	"all":         adminapi.XRateLimitHeaders | adminapi.IETFHeaders,
+	"x-ratelimit": adminapi.XRateLimitHeaders,
+	"ietf":        adminapi.IETFHeaders,
+	"none":        0,
 }
 
 // varyOf returns the header fields in which a key is looked for, as the value of Vary. A query
@@ -148,7 +156,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, v *verdict) error {
 	case http.StatusTooManyRequests:
 		adminapi.SetRetryAfter(h, &v.decision, v.at)
 	}
-	adminapi.SetRateLimitHeaders(h, &v.decision, v.at)
+	v.headers.Set(h, &v.decision, v.at)
 	if g.Errors {
 		return caddyhttp.Error(status, errors.New(e.Message))
 	}
