@@ -23,8 +23,8 @@ func benchGateway(b *testing.B) (*Gateway, string) {
 	l := &live{store: storetest.Uncounted(memstore.New())}
 	l.service = core.NewService(l.store, core.Config{OnDecision: l.observe})
 	l.names = newAccountNames(l.service)
-	app := &App{settled: make(chan struct{})}
-	close(app.settled)
+	app := &App{ready: make(chan struct{})}
+	close(app.ready)
 	app.live.Store(l)
 	g := &Gateway{Account: DefaultAccount, Keys: []KeySource{defaultKeySources()[0].normal()}, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
 	must := func(err error) {
