@@ -27,8 +27,8 @@ const (
 // the first fault of the transport, or of a member. A member that read does not take is a
 // fault too.
 func decode[T any](c *call, read func(*members) T) (v T, err error) {
-	buf := bodies.Get().(*bytes.Buffer)
-	defer giveBack(buf)
+	buf := bodyPool.Get().(*bytes.Buffer)
+	defer putBuffer(buf)
 	body, err := c.body(buf)
 	if err != nil {
 		return v, err
@@ -48,14 +48,14 @@ func decodeBody[T any](c *call, body []byte, read func(*members) T) (v T, err er
 	return v, m.err
 }
 
-// bodies are buffers for bodies, to be used again.
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+// bodyPool are buffers for bodyPool, to be used again.
+var bodyPool = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// giveBack keeps a buffer for another body, unless it is a large one: most are small.
-func giveBack(buf *bytes.Buffer) {
+// putBuffer keeps a buffer for another body, unless it is a large one: most are small.
+func putBuffer(buf *bytes.Buffer) {
 	if buf.Cap() <= 4096 {
 		buf.Reset()
-		bodies.Put(buf)
+		bodyPool.Put(buf)
 	}
 }
 

@@ -19,6 +19,6 @@
 // is. The tests hold every exchange against it, and routes.go against it in both
 // directions.
 //
-// [SetRateLimitHeaders], [WriteVerdict] and [WriteRefusal] are exported for the
+// [SetRateLimitHeaders], [WriteValidation] and [WriteRefusal] are exported for the
 // gateway, which answers in the same form.
 package adminapi

@@ -33,8 +33,8 @@ type answer struct {
 	Details any       `json:"details,omitempty"`
 }
 
-// fieldFault says what is wrong with a member.
-type fieldFault struct {
+// fieldError says what is wrong with a member.
+type fieldError struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
 }
@@ -42,7 +42,7 @@ type fieldFault struct {
 func errorAnswer(e *core.Error) answer {
 	a := answer{Error: e.Message, Code: e.Code}
 	if e.Field != "" {
-		a.Details = fieldFault{e.Field, e.Detail}
+		a.Details = fieldError{e.Field, e.Detail}
 	}
 	return a
 }
@@ -117,8 +117,8 @@ func pageOf[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) 
 	return views, total, err
 }
 
-// each makes the view of one the view of many.
-func each[T, V any](view func(T) V) func([]T) ([]V, error) {
+// viewEach makes the view of one the view of many.
+func viewEach[T, V any](view func(T) V) func([]T) ([]V, error) {
 	return func(items []T) ([]V, error) {
 		views := make([]V, len(items))
 		for i, v := range items {

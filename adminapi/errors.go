@@ -54,7 +54,7 @@ func validationError(field, detail string) *core.Error {
 // faultFunc returns the constructor for errors about a member or parameter: invalidRequest on
 // /validate, else validationError.
 func (c *call) faultFunc() func(field, detail string) *core.Error {
-	if c.verdict {
+	if c.validation {
 		return invalidRequest
 	}
 	return validationError
@@ -62,7 +62,7 @@ func (c *call) faultFunc() func(field, detail string) *core.Error {
 
 // fail answers with an error.
 func (c *call) fail(err error) {
-	e := c.told(err)
+	e := c.publicError(err)
 	status := statuses[e.Code]
 	switch status {
 	case http.StatusUnauthorized:
@@ -72,15 +72,15 @@ func (c *call) fail(err error) {
 			retryAfter(c.w.Header(), retrySoon)
 		}
 	}
-	if c.verdict {
+	if c.validation {
 		WriteRefusal(c.w, status, e)
 		return
 	}
 	_ = writeJSON(c.w, status, errorAnswer(e)) // an error answer can be marshalled
 }
 
-// told returns what may be told of err, and logs what may not.
-func (c *call) told(err error) *core.Error {
+// publicError returns what may be publicError of err, and logs what may not.
+func (c *call) publicError(err error) *core.Error {
 	e, ok := errors.AsType[*core.Error](err)
 	ok = ok && statuses[e.Code] != 0
 	switch {

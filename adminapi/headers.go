@@ -11,33 +11,51 @@ import (
 // maxFieldInteger is the largest integer of a structured field, RFC 9651 section 3.3.1.
 const maxFieldInteger = 999_999_999_999_999
 
-// SetRateLimitHeaders tells what a decision left, at the time now: in the
-// X-RateLimit-* fields, which replace what was there, and in RateLimit and
-// RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-11), which join the lists
-// that are there, as other limits on the way may have their own. It does nothing for
-// a decision without usage.
+// RateLimitHeaders selects the families of rate limit headers on an answer. The zero value
+// selects none.
+type RateLimitHeaders uint8
+
+// The families.
+const (
+	XRateLimitHeaders RateLimitHeaders = 1 << iota // X-RateLimit-Limit, -Remaining, -Reset and -Plan
+	IETFHeaders                                    // RateLimit-Policy and RateLimit, draft-ietf-httpapi-ratelimit-headers-11
+)
+
+// SetRateLimitHeaders sets the headers of both families. See [RateLimitHeaders.Set].
 func SetRateLimitHeaders(h http.Header, d *core.Decision, now time.Time) {
-	if !d.HasUsage() {
+	(XRateLimitHeaders | IETFHeaders).Set(h, d, now)
+}
+
+// Set writes the usage of a decision into the selected headers. X-RateLimit-* headers replace
+// existing values. RateLimit-Policy and RateLimit are lists: their members are appended to
+// existing ones, because other services on the way may have limits of their own. The seconds
+// until the reset count from now. Set does nothing for a decision without usage.
+func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
+	if s == 0 || !d.HasUsage() {
 		return
 	}
 	window, limit, left := d.Usage.Window, d.Plan.Limit, d.Remaining()
 	var room [192]byte // for the values of most decisions
 	var f fields
-	b := strconv.AppendInt(room[:0], limit, 10)
-	f.end("X-Ratelimit-Limit", b)
-	b = strconv.AppendInt(b, left, 10)
-	f.end("X-Ratelimit-Remaining", b)
-	b = strconv.AppendInt(b, window.End.Unix(), 10)
-	f.end("X-Ratelimit-Reset", b)
-	b = appendSafe(b, d.Plan.Name)
-	f.end("X-Ratelimit-Plan", b)
-
-	b = appendList(b, h["Ratelimit-Policy"])
-	b = appendQuota(b, d.Plan.Period, ";q=", limit, ";w=", window.Seconds())
-	f.end("Ratelimit-Policy", b)
-	b = appendList(b, h["Ratelimit"])
-	b = appendQuota(b, d.Plan.Period, ";r=", left, ";t=", core.WholeSeconds(window.End.Sub(now)))
-	f.end("Ratelimit", b)
+	b := room[:0]
+	if s&XRateLimitHeaders != 0 {
+		b = strconv.AppendInt(b, limit, 10)
+		f.end("X-Ratelimit-Limit", b)
+		b = strconv.AppendInt(b, left, 10)
+		f.end("X-Ratelimit-Remaining", b)
+		b = strconv.AppendInt(b, window.End.Unix(), 10)
+		f.end("X-Ratelimit-Reset", b)
+		b = appendSafe(b, d.Plan.Name)
+		f.end("X-Ratelimit-Plan", b)
+	}
+	if s&IETFHeaders != 0 {
+		b = appendList(b, h["Ratelimit-Policy"])
+		b = appendQuota(b, d.Plan.Period, ";q=", limit, ";w=", window.Seconds())
+		f.end("Ratelimit-Policy", b)
+		b = appendList(b, h["Ratelimit"])
+		b = appendQuota(b, d.Plan.Period, ";r=", left, ";t=", core.WholeSeconds(window.End.Sub(now)))
+		f.end("Ratelimit", b)
+	}
 	f.set(h, b)
 }
 

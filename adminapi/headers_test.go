@@ -127,7 +127,7 @@ func TestSetRetryAfter(t *testing.T) {
 }
 
 // The gateway's answers have the form of a verdict, with whatever status it gives.
-func TestWriteVerdictAndRefusal(t *testing.T) {
+func TestWriteValidationAndRefusal(t *testing.T) {
 	denied := decision("Basic", 10, 10)
 	denied.Outcome = core.Denied
 	for _, tc := range []struct {
@@ -135,9 +135,9 @@ func TestWriteVerdictAndRefusal(t *testing.T) {
 		status int
 		want   string
 	}{
-		{func(w http.ResponseWriter) { adminapi.WriteVerdict(w, 429, denied) }, 429,
+		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 429, denied) }, 429,
 			`{"success":false,"error":"Rate limit exceeded","code":"QUOTA_EXCEEDED","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic","period_start":"2026-02-01T00:00:00Z","period_end":"2026-03-01T00:00:00Z"}}`},
-		{func(w http.ResponseWriter) { adminapi.WriteVerdict(w, 403, &core.Decision{Outcome: core.Disabled}) }, 403,
+		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 403, &core.Decision{Outcome: core.Disabled}) }, 403,
 			`{"success":false,"error":"API key is disabled","code":"API_KEY_DISABLED"}`},
 		{func(w http.ResponseWriter) { adminapi.WriteRefusal(w, 503, core.ErrUnavailable) }, 503,
 			`{"success":false,"error":"Service unavailable","code":"UNAVAILABLE"}`},

@@ -39,7 +39,7 @@ func viewUserRequest(e core.Entry) request {
 
 // history answers with the page of a history that the query asks for.
 func history(c *call, view func(core.Entry) request, get func(core.Page) ([]core.Entry, int, error)) error {
-	views, total, err := pageOf(c, each(view), get)
+	views, total, err := pageOf(c, viewEach(view), get)
 	if err != nil {
 		return err
 	}

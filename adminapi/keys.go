@@ -138,14 +138,14 @@ func userKeys(c *call, id int64) error {
 	if _, err := c.svc.User(c.ctx(), c.account, id); err != nil {
 		return err
 	}
-	return list(c, each(viewUserKey), c.keys(core.KeyFilter{UserID: id}))
+	return list(c, viewEach(viewUserKey), c.keys(core.KeyFilter{UserID: id}))
 }
 
 func planKeys(c *call, id string) error {
 	if _, err := c.svc.Plan(c.ctx(), c.account, id); err != nil {
 		return err
 	}
-	return list(c, each(viewPlanKey), c.keys(core.KeyFilter{PlanID: &id}))
+	return list(c, viewEach(viewPlanKey), c.keys(core.KeyFilter{PlanID: &id}))
 }
 
 func createKey(c *call) error {

@@ -58,7 +58,7 @@ func readPlan(m *members) core.PlanPatch {
 }
 
 func listPlans(c *call) error {
-	return list(c, each(viewPlan), func(p core.Page) ([]*core.Plan, int, error) {
+	return list(c, viewEach(viewPlan), func(p core.Page) ([]*core.Plan, int, error) {
 		return c.svc.Plans(c.ctx(), c.account, p)
 	})
 }
@@ -99,7 +99,7 @@ func planUsers(c *call, id string) error {
 	if _, err := c.svc.Plan(c.ctx(), c.account, id); err != nil {
 		return err
 	}
-	return list(c, each(viewPlanUser), func(p core.Page) ([]*core.User, int, error) {
+	return list(c, viewEach(viewPlanUser), func(p core.Page) ([]*core.User, int, error) {
 		return c.svc.Users(c.ctx(), c.account, core.UserFilter{OnPlan: id}, p)
 	})
 }

@@ -102,7 +102,7 @@ func endpoints(c *Config) map[string]*endpoint {
 // returns.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall(e.config, w, r)
-	c.verdict = e.path == base+validatePath
+	c.validation = e.path == base+validatePath
 	w.Header()["X-Request-Id"] = c.ids[:]
 	defer c.recover()
 	if err := e.serve(c); err != nil {

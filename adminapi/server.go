@@ -35,10 +35,10 @@ type Config struct {
 
 // Server answers the REST API below /functions/v1. It is safe for concurrent use.
 type Server struct {
-	config  Config
-	mux     *http.ServeMux
-	paths   map[string]*endpoint // those without an id in them: they need no mux
-	nowhere *endpoint            // answers for every path that there is not
+	config   Config
+	mux      *http.ServeMux
+	paths    map[string]*endpoint // those without an id in them: they need no mux
+	notFound *endpoint            // answers for every path that there is not
 }
 
 // New returns a server.
@@ -56,8 +56,8 @@ func New(c Config) *Server {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{config: c, mux: http.NewServeMux(), paths: map[string]*endpoint{}}
-	s.nowhere = &endpoint{config: &s.config}
-	s.mux.Handle("/", s.nowhere)
+	s.notFound = &endpoint{config: &s.config}
+	s.mux.Handle("/", s.notFound)
 	for _, e := range endpoints(&s.config) {
 		s.mux.Handle(e.path, e)
 		if !strings.Contains(e.path, "{") {
@@ -77,7 +77,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// ServeMux would redirect a path that is not clean, and the client would send its
 	// key to wherever that leads.
 	if p := r.URL.EscapedPath(); p == "" || p[0] != '/' || path.Clean(p) != p {
-		s.nowhere.ServeHTTP(w, r)
+		s.notFound.ServeHTTP(w, r)
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -94,12 +94,12 @@ func remoteHost(r *http.Request) string {
 
 // call is one request on its way through the API.
 type call struct {
-	config  *Config
-	w       http.ResponseWriter
-	r       *http.Request
-	id      string    // X-Request-Id
-	ids     [1]string // the value of that field
-	verdict bool      // errors are answered in the form of a verdict
+	config     *Config
+	w          http.ResponseWriter
+	r          *http.Request
+	id         string    // X-Request-Id
+	ids        [1]string // the value of that field
+	validation bool      // errors are answered in the form of a verdict
 
 	values url.Values // the parameters of the query
 

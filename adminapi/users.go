@@ -78,7 +78,7 @@ func listUsers(c *call) error {
 	if q.err != nil {
 		return q.err
 	}
-	return list(c, each(viewUser), func(p core.Page) ([]*core.User, int, error) {
+	return list(c, viewEach(viewUser), func(p core.Page) ([]*core.User, int, error) {
 		return c.svc.Users(c.ctx(), c.account, f, p)
 	})
 }

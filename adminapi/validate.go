@@ -26,19 +26,19 @@ func validate(c *call) error {
 		return err
 	}
 	SetRateLimitHeaders(c.w.Header(), &d, d.At)
-	WriteVerdict(c.w, http.StatusOK, &d)
+	WriteValidation(c.w, http.StatusOK, &d)
 	return nil
 }
 
 // request reads the body: at a glance when it is like nearly every other.
 func (c *call) request() (q core.Request, err error) {
-	buf := bodies.Get().(*bytes.Buffer)
-	defer giveBack(buf)
+	buf := bodyPool.Get().(*bytes.Buffer)
+	defer putBuffer(buf)
 	body, err := c.body(buf)
 	if err != nil {
 		return q, err
 	}
-	if q, ok := readFlat(string(body)); ok {
+	if q, ok := parseFast(string(body)); ok {
 		return q, nil
 	}
 	return decodeBody(c, body, readRequest)

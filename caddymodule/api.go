@@ -40,7 +40,7 @@ func (a *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := guardLogs(ctx, nil); err != nil {
+	if err := redactLogs(ctx, nil); err != nil {
 		return err
 	}
 	a.serve(mod.(*App), ctx.Slogger())

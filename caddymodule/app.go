@@ -61,17 +61,17 @@ type App struct {
 	// whole config runs; removing one from the config removes nothing.
 	Accounts []Account `json:"accounts,omitempty"`
 
-	ctx    context.Context // ends with the config
-	log    *zap.Logger
-	store  StoreModule
-	tuning *tuning
-	live   atomic.Pointer[live] // nil until the store is open
-	taken  bool                 // holds a reference in stores
-	warned sync.Map             // the servers that warnOfSpoofing has told about
+	ctx      context.Context // ends with the config
+	log      *zap.Logger
+	store    StoreModule
+	tuning   *tuning
+	live     atomic.Pointer[live] // nil until the store is open
+	acquired bool                 // holds a reference in stores
+	warned   sync.Map             // the servers that warnOfSpoofing has told about
 
 	awaitsEvent bool          // is put in force by an event of Caddy
-	settled     chan struct{} // closed when the config is in force, or will not be
-	settle      func()        // closes settled, once
+	ready       chan struct{} // closed when the config is in force, or will not be
+	markReady   func()        // closes settled, once
 }
 
 // Account is an account that shall exist.
@@ -98,8 +98,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 		a.StoreRaw = json.RawMessage(`{"module": "badger"}`)
 	}
 	a.ctx, a.log = ctx, ctx.Logger()
-	a.settled = make(chan struct{})
-	a.settle = sync.OnceFunc(func() { close(a.settled) })
+	a.ready = make(chan struct{})
+	a.markReady = sync.OnceFunc(func() { close(a.ready) })
 	var err error
 	if a.store, err = loadStore(ctx, a.StoreRaw); err != nil {
 		return err
@@ -113,10 +113,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	a.tuning = &tuning{tunables: tunables, store: a.store}
 	metrics.register(ctx, a)
-	if err := a.whenStarted(ctx); err != nil {
+	if err := a.onConfigStarted(ctx); err != nil {
 		return err
 	}
-	if err := a.take(func() (caddy.Destructor, error) { return nil, errNotOpen }); err != nil && !errors.Is(err, errNotOpen) {
+	if err := a.acquireStore(func() (caddy.Destructor, error) { return nil, errNotOpen }); err != nil && !errors.Is(err, errNotOpen) {
 		return err
 	}
 	return nil
@@ -126,26 +126,26 @@ func (a *App) Provision(ctx caddy.Context) error {
 // open it.
 var errNotOpen = errors.New("the store is not open")
 
-// take takes a reference on the live store, made by open if there is none.
-func (a *App) take(open caddy.Constructor) error {
-	if a.taken {
+// acquireStore takes a reference on the live store, made by open if there is none.
+func (a *App) acquireStore(open caddy.Constructor) error {
+	if a.acquired {
 		return nil
 	}
 	l, _, err := stores.LoadOrNew(a.store.PoolKey(), open)
 	if err != nil {
 		return err
 	}
-	a.taken = true
+	a.acquired = true
 	a.live.Store(l.(*live))
 	return nil
 }
 
-// whenStarted has the config put in force once all apps of it have started. In
+// onConfigStarted has the config put in force once all apps of it have started. In
 // Start would be too early: another app may fail after it, a server whose address
 // is taken for one, and a config that is rejected changes nothing. Caddy waits for
 // the handlers of this event before it drops the config that runs; those that are
 // registered here are called before any that a config names, which could abort it.
-func (a *App) whenStarted(ctx caddy.Context) error {
+func (a *App) onConfigStarted(ctx caddy.Context) error {
 	if ctx.Module() == nil {
 		return nil // provisioned by hand, as tests do: there is no config to start
 	}
@@ -154,15 +154,15 @@ func (a *App) whenStarted(ctx caddy.Context) error {
 		return err
 	}
 	a.awaitsEvent = true
-	return events.(*caddyevents.App).On("started", onStarted{a.enforce})
+	return events.(*caddyevents.App).On("started", startedHandler{a.applyConfig})
 }
 
-// onStarted handles an event by a call. It shows nothing of the app: Caddy logs
+// startedHandler handles an event by a call. It shows nothing of the app: Caddy logs
 // the handlers of an event at level DEBUG, and the app holds owner's keys.
-type onStarted struct{ do func() }
+type startedHandler struct{ do func() }
 
 // Handle implements [caddyevents.Handler].
-func (h onStarted) Handle(context.Context, caddy.Event) error {
+func (h startedHandler) Handle(context.Context, caddy.Event) error {
 	h.do()
 	return nil
 }
@@ -246,13 +246,13 @@ func parseRate(s string) (limit int, window time.Duration, err error) {
 // to reject the config: it may be what mends it. Nor is a loss of data: an operator
 // accepts it through the running server.
 func (a *App) Start() (err error) {
-	running, ready := a.taken, a.taken || !a.awaitsEvent
+	running, ready := a.acquired, a.acquired || !a.awaitsEvent
 	defer func() {
 		if err != nil || ready {
-			a.settle()
+			a.markReady()
 		}
 	}()
-	if err := a.take(func() (caddy.Destructor, error) { return openLive(a.tuning) }); err != nil {
+	if err := a.acquireStore(func() (caddy.Destructor, error) { return openLive(a.tuning) }); err != nil {
 		return err
 	}
 	service := a.live.Load().service
@@ -268,10 +268,10 @@ func (a *App) Start() (err error) {
 	return nil
 }
 
-// enforce puts the tunables in force and makes the configured accounts. The config
+// applyConfig puts the tunables in force and makes the configured accounts. The config
 // runs: what goes wrong now can only be told.
-func (a *App) enforce() {
-	defer a.settle()
+func (a *App) applyConfig() {
+	defer a.markReady()
 	l := a.live.Load()
 	l.apply(a.tuning)
 	var left []Account
@@ -323,8 +323,8 @@ const ensureEvery = time.Second
 // Stop implements [caddy.App]. The store stays open until Cleanup: requests may
 // still be under way.
 func (a *App) Stop() error {
-	if a.settle != nil {
-		a.settle() // nobody shall wait for a config that ends
+	if a.markReady != nil {
+		a.markReady() // nobody shall wait for a config that ends
 	}
 	if l := a.live.Load(); l != nil {
 		l.withdraw(a.tuning)
@@ -335,13 +335,13 @@ func (a *App) Stop() error {
 // Cleanup implements [caddy.CleanerUpper]. It gives back what was taken, and
 // nothing else: Caddy also calls it after a Provision or Start that failed.
 func (a *App) Cleanup() error {
-	if a.settle != nil {
-		a.settle()
+	if a.markReady != nil {
+		a.markReady()
 	}
-	if !a.taken {
+	if !a.acquired {
 		return nil
 	}
-	a.taken = false
+	a.acquired = false
 	a.live.Load().withdraw(a.tuning)
 	_, err := stores.Delete(a.store.PoolKey())
 	return err
@@ -373,12 +373,12 @@ const startWait = 2 * time.Second
 // of the config: they wait for both, but not long, and not when the config fails.
 func (a *App) await(ctx context.Context) (*core.Service, error) {
 	select {
-	case <-a.settled:
+	case <-a.ready:
 	default:
 		ctx, cancel := context.WithTimeout(ctx, startWait)
 		defer cancel()
 		select {
-		case <-a.settled:
+		case <-a.ready:
 		case <-ctx.Done():
 		}
 	}
@@ -387,7 +387,7 @@ func (a *App) await(ctx context.Context) (*core.Service, error) {
 
 // Interface guards.
 var (
-	_ caddyevents.Handler = onStarted{}
+	_ caddyevents.Handler = startedHandler{}
 
 	_ caddy.App          = (*App)(nil)
 	_ caddy.Provisioner  = (*App)(nil)

@@ -40,7 +40,7 @@ func BenchmarkGatewayHostile(b *testing.B) {
 	g.Keys = []KeySource{{In: inHeader, Name: "X-Api-Key"}, {In: inBearer}, {In: inQuery, Name: "api_key"}, {In: inCookie, Name: "key"}}
 	g.RequestID = &RequestIDSource{In: inHeader, Name: "Idempotency-Key"}
 	upstream := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
-	logs := &guard{}
+	logs := &redactor{}
 	logs.add(g.Keys)
 	for _, h := range hostile {
 		for name, size := range map[string]int{"19KB": 19_000, "1MB": 1_000_000} {
@@ -97,7 +97,7 @@ func BenchmarkStrip(b *testing.B) {
 			before := cpuTime()
 			for b.Loop() {
 				r.Header["X-Api-Key"] = key
-				g.strip(r, nil, secret, &verdict{})
+				g.strip(r, nil, secret, &requestState{})
 			}
 			b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
 		})

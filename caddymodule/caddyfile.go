@@ -270,6 +270,7 @@ func (a *API) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		on_store_error deny|allow
 //		observe
 //		errors
+//		headers all|x-ratelimit|ietf|none
 //	}
 func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name
@@ -295,6 +296,10 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			},
 			"observe": flag(&g.Observe),
 			"errors":  flag(&g.Errors),
+			"headers": func(d *caddyfile.Dispenser) (err error) {
+				g.Headers, err = oneOf(d, "all", "x-ratelimit", "ietf", "none")
+				return err
+			},
 		},
 		repeatable: map[string]bool{"key": true},
 	}.block(d, "the directive "+appName)

@@ -68,9 +68,10 @@ func TestCaddyfileMeaning(t *testing.T) {
 			on_store_error allow
 			observe
 			errors
+			headers x-ratelimit
 		}`, new(Gateway), `{"account": "acme", "keys": [{"in": "query", "name": "api_key"}, {"in": "cookie", "name": "session"},
 			{"in": "bearer"}, {"in": "header", "name": "X-Key"}], "keep_key": true, "cost": "{http.request.header.X-Cost}",
-			"request_id": {"in": "header", "name": "Idempotency-Key"}, "on_store_error": "allow", "observe": true, "errors": true}`},
+			"request_id": {"in": "header", "name": "Idempotency-Key"}, "on_store_error": "allow", "observe": true, "errors": true, "headers": "x-ratelimit"}`},
 		{"gateway, number as cost", "limitkeeper {\ncost 0\n}", new(Gateway), `{"cost": 0}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -160,6 +161,9 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"request_id in two headers", site("request_id header a b"), "wrong argument count", "3"},
 		{"request_id twice", site("request_id header a\nrequest_id header b"), "request_id is given twice", "4"},
 		{"request_id with a block", site("request_id header a {\nx\n}"), "unexpected block", "4"},
+		{"headers without a value", site("headers"), "wrong argument count", "3"},
+		{"unknown value of headers", site("headers some"), `headers: want all or x-ratelimit or ietf or none, got "some"`, "3"},
+		{"headers twice", site("headers all\nheaders none"), "headers is given twice", "4"},
 		{"on_store_error that is none", site("on_store_error maybe"), `want deny or allow, got "maybe"`, "3"},
 		{"unknown word in the api", ":8080 {\n\tlimitkeeper_api {\n\t\tfrob\n\t}\n}\n", `unknown word "frob"`, "3"},
 		{"dashboard that is neither", ":8080 {\n\tlimitkeeper_api {\n\t\tdashboard maybe\n\t}\n}\n", "want off or on", "3"},

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -91,12 +92,19 @@ type Gateway struct {
 	// instead of answering in JSON.
 	Errors bool `json:"errors,omitempty"`
 
+	// The rate limit headers on answers, allowed and refused: `x-ratelimit` (X-RateLimit-Limit,
+	// X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Plan), `ietf` (RateLimit,
+	// RateLimit-Policy), `all` or `none`. Refusals over the quota have Retry-After, and answers
+	// with a key have Vary and Cache-Control, with every value. Default: `all`.
+	Headers string `json:"headers,omitempty"`
+
 	app        *App
 	log        *zap.Logger
 	counters   gatewayCounters
 	cost       int64 // when costOf is ""
 	costOf     string
 	vary       string                       // the value of Vary on answers that pass
+	headers    adminapi.RateLimitHeaders    // Headers, parsed
 	account    atomic.Pointer[core.Account] // nil until it exists
 	noAccount  sync.Once
 	storeError throttledLog
@@ -127,7 +135,11 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if g.OnStoreError == "" {
 		g.OnStoreError = onStoreErrorDeny
 	}
-	if err := guardLogs(ctx, g.Keys); err != nil {
+	if g.Headers == "" {
+		g.Headers = "all"
+	}
+	g.headers = headerFamilies[g.Headers]
+	if err := redactLogs(ctx, g.Keys); err != nil {
 		return err
 	}
 	g.app.warnOfSpoofing(ctx)
@@ -203,6 +215,9 @@ func (g *Gateway) Validate() error {
 	if g.OnStoreError != onStoreErrorDeny && g.OnStoreError != onStoreErrorAllow {
 		return fmt.Errorf("on_store_error: want deny or allow, got %q", g.OnStoreError)
 	}
+	if _, ok := headerFamilies[g.Headers]; !ok {
+		return fmt.Errorf("headers: want all, x-ratelimit, ietf or none, got %q", g.Headers)
+	}
 	if !utf8.ValidString(g.Account) {
 		return errors.New("account: the name is not valid UTF-8")
 	}
@@ -217,16 +232,17 @@ const (
 	outcomeError       = "error"       // no decision could be made for another reason
 )
 
-// verdict is what the gateway found about a request, and what it is needed for until
+// requestState is what the gateway found about a request, and what it is needed for until
 // the request is answered.
-type verdict struct {
+type requestState struct {
 	account  string
 	outcome  string
 	decision core.Decision // without anything but the account unless the store decided
 	err      error         // why there is no decision
 	at       time.Time     // of the decision
-	writer   limitWriter   // of the answer, if it gets that far
+	writer   headerWriter  // of the answer, if it gets that far
 	vary     string        // the value of Vary, "" for none
+	headers  adminapi.RateLimitHeaders
 
 	// The values of the header fields that writer adds. They are arrays, so that the header
 	// can refer to them without an allocation.
@@ -238,10 +254,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	secret := findKey(r, g.Keys)
-	v := &verdict{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary}
+	v := &requestState{account: g.Account, outcome: outcomeMissing, at: time.Now(), vary: g.vary, headers: g.headers}
 	start := v.at
 	if secret != "" {
-		g.judge(r, repl, vars, secret, v)
+		g.evaluate(r, repl, vars, secret, v)
 	}
 	metrics.gateway(&g.counters, v, time.Since(start))
 	setPlaceholders(repl, vars, v)
@@ -252,14 +268,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if !g.passes(v) {
 		return g.refuse(w, v)
 	}
-	lw := v.limits(w)
+	lw := v.wrap(w)
 	defer lw.add() // when nothing was written Caddy writes the header
 	return next.ServeHTTP(lw, r)
 }
 
 // strip removes key values from a request with the key value secret. While the gateway
 // observes, a secret that cannot be one of our keys may be the upstream's own, and stays.
-func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v *verdict) {
+func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v *requestState) {
 	s := stripper{secret: secret, ours: core.WellFormedUserSecret(secret), sources: g.Keys}
 	// A key that nobody has is no secret: a stranger cannot buy the search for its copies.
 	s.masks = s.ours && (v.decision.Outcome != core.Unknown || g.passes(v))
@@ -271,7 +287,7 @@ func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v 
 }
 
 // passes reports whether a request may pass.
-func (g *Gateway) passes(v *verdict) bool {
+func (g *Gateway) passes(v *requestState) bool {
 	switch {
 	case v.decision.Allowed(), g.Observe:
 		return true
@@ -281,8 +297,8 @@ func (g *Gateway) passes(v *verdict) bool {
 	return false
 }
 
-// judge decides on a request with the secret, and counts it when it is allowed.
-func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *verdict) {
+// evaluate decides on a request with the secret, and counts it when it is allowed.
+func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) {
 	if v.err = g.decide(r, repl, vars, secret, v); v.err == nil {
 		v.outcome = string(v.decision.Outcome)
 		return
@@ -297,8 +313,8 @@ func (g *Gateway) judge(r *http.Request, repl *caddy.Replacer, vars map[string]a
 	}
 }
 
-func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *verdict) error {
-	q, fault := g.ask(r, repl, vars, secret)
+func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) error {
+	q, fault := g.coreRequest(r, repl, vars, secret)
 	service, err := g.app.await(r.Context())
 	if err != nil {
 		return err
@@ -318,9 +334,9 @@ func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, vars map[string]
 	return nil
 }
 
-// ask returns what is to be decided on. With a fault in it, which is the error, it is no
+// coreRequest returns what is to be decided on. With a fault in it, which is the error, it is no
 // more than a look: who may not pass anyway is told that first.
-func (g *Gateway) ask(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (core.Request, error) {
+func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (core.Request, error) {
 	q := core.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method}
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	cost, err := g.requestCost(repl)

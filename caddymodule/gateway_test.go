@@ -310,8 +310,8 @@ func TestDisabledWithoutDirectory(t *testing.T) {
 // that could not be counted.
 func TestNotReady(t *testing.T) {
 	repl := caddy.NewReplacer()
-	app := &App{settled: make(chan struct{})}
-	close(app.settled) // in vain
+	app := &App{ready: make(chan struct{})}
+	close(app.ready) // in vain
 	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: 1, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
 	passed := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
 		t.Error("the request was passed on")

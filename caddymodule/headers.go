@@ -13,29 +13,29 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// limitWriter adds the fields of the gateway to the answer of the handlers behind it, at the
+// headerWriter adds the fields of the gateway to the answer of the handlers behind it, at the
 // moment when its header is complete. Everything else passes through, informational answers
 // too.
-type limitWriter struct {
+type headerWriter struct {
 	caddyhttp.ResponseWriterWrapper
-	verdict *verdict // which it is part of
+	verdict *requestState // which it is part of
 	added   bool
 }
 
-// limits returns a writer that adds to an answer what the verdict says of limits and caching.
-func (v *verdict) limits(w http.ResponseWriter) *limitWriter {
-	v.writer = limitWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, verdict: v}
+// wrap returns a writer that adds to an answer what the verdict says of wrap and caching.
+func (v *requestState) wrap(w http.ResponseWriter) *headerWriter {
+	v.writer = headerWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, verdict: v}
 	return &v.writer
 }
 
 // add puts the fields of the gateway into the answer, once. RateLimit and
 // RateLimit-Policy join what a handler behind has put there; the X-RateLimit
 // fields have one value, and it is ours.
-func (w *limitWriter) add() {
+func (w *headerWriter) add() {
 	if !w.added {
 		w.added = true
 		h := w.Header()
-		adminapi.SetRateLimitHeaders(h, &w.verdict.decision, w.verdict.at)
+		w.verdict.headers.Set(h, &w.verdict.decision, w.verdict.at)
 		w.verdict.setCaching(h)
 	}
 }
@@ -44,7 +44,7 @@ func (w *limitWriter) add() {
 // way. Vary joins the lines that a handler behind has set. An answer to a request with a key
 // is private, unless a handler behind has set Cache-Control. The slices belong to this
 // response, because an outer handler may modify them.
-func (v *verdict) setCaching(h http.Header) {
+func (v *requestState) setCaching(h http.Header) {
 	switch {
 	case v.vary == "":
 	case len(h["Vary"]) == 0:
@@ -57,6 +57,14 @@ func (v *verdict) setCaching(h http.Header) {
 		v.cacheValue[0] = "private"
 		h["Cache-Control"] = v.cacheValue[:]
 	}
+}
+
+// headerFamilies are the values of the option headers.
+var headerFamilies = map[string]adminapi.RateLimitHeaders{
+	"all":         adminapi.XRateLimitHeaders | adminapi.IETFHeaders,
+	"x-ratelimit": adminapi.XRateLimitHeaders,
+	"ietf":        adminapi.IETFHeaders,
+	"none":        0,
 }
 
 // varyOf returns the header fields in which a key is looked for, as the value of Vary. A query
@@ -81,7 +89,7 @@ func varyOf(sources []KeySource) string {
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (w *limitWriter) WriteHeader(status int) {
+func (w *headerWriter) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.add()
 	}
@@ -89,25 +97,25 @@ func (w *limitWriter) WriteHeader(status int) {
 }
 
 // Write implements [http.ResponseWriter].
-func (w *limitWriter) Write(p []byte) (int, error) {
+func (w *headerWriter) Write(p []byte) (int, error) {
 	w.add()
 	return w.ResponseWriterWrapper.Write(p)
 }
 
 // ReadFrom implements [io.ReaderFrom].
-func (w *limitWriter) ReadFrom(r io.Reader) (int64, error) {
+func (w *headerWriter) ReadFrom(r io.Reader) (int64, error) {
 	w.add()
 	return w.ResponseWriterWrapper.ReadFrom(r)
 }
 
 // FlushError flushes, as [http.ResponseController] asks for it.
-func (w *limitWriter) FlushError() error {
+func (w *headerWriter) FlushError() error {
 	w.add()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // Flush implements [http.Flusher].
-func (w *limitWriter) Flush() { _ = w.FlushError() }
+func (w *headerWriter) Flush() { _ = w.FlushError() }
 
 // The refusals that no decision has.
 var (
@@ -116,7 +124,7 @@ var (
 )
 
 // refusal returns the status of a request that may not pass, and what to tell.
-func (v *verdict) refusal() (int, *core.Error) {
+func (v *requestState) refusal() (int, *core.Error) {
 	switch v.outcome {
 	case outcomeMissing:
 		return http.StatusUnauthorized, errMissing
@@ -136,7 +144,7 @@ func (v *verdict) refusal() (int, *core.Error) {
 }
 
 // refuse answers a request that may not pass, or hands it to the error routes.
-func (g *Gateway) refuse(w http.ResponseWriter, v *verdict) error {
+func (g *Gateway) refuse(w http.ResponseWriter, v *requestState) error {
 	status, e := v.refusal()
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -148,12 +156,12 @@ func (g *Gateway) refuse(w http.ResponseWriter, v *verdict) error {
 	case http.StatusTooManyRequests:
 		adminapi.SetRetryAfter(h, &v.decision, v.at)
 	}
-	adminapi.SetRateLimitHeaders(h, &v.decision, v.at)
+	v.headers.Set(h, &v.decision, v.at)
 	if g.Errors {
 		return caddyhttp.Error(status, errors.New(e.Message))
 	}
 	if v.decision.HasUsage() {
-		adminapi.WriteVerdict(w, status, &v.decision)
+		adminapi.WriteValidation(w, status, &v.decision)
 	} else {
 		adminapi.WriteRefusal(w, status, e)
 	}
@@ -162,6 +170,6 @@ func (g *Gateway) refuse(w http.ResponseWriter, v *verdict) error {
 
 // Interface guards.
 var (
-	_ http.Flusher  = (*limitWriter)(nil)
-	_ io.ReaderFrom = (*limitWriter)(nil)
+	_ http.Flusher  = (*headerWriter)(nil)
+	_ io.ReaderFrom = (*headerWriter)(nil)
 )

@@ -2,10 +2,87 @@ package caddymodule
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// The option headers selects the rate limit headers of allowed and refused answers. A refusal
+// over the quota has Retry-After, and no cache shares an answer, with every value. A header of
+// the upstream that the gateway does not set stays as it is.
+func TestGatewayHeaderFamilies(t *testing.T) {
+	xRateLimit := []string{"X-Ratelimit-Limit", "X-Ratelimit-Plan", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+	ietf := []string{"Ratelimit", "Ratelimit-Policy"}
+	for _, tc := range []struct {
+		option        string
+		want          []string
+		limit, policy string // what the client gets in X-RateLimit-Limit and RateLimit-Policy
+	}{
+		{"", append(slices.Clone(ietf), xRateLimit...), "1", `"burst";q=5;w=60, "year";q=1;w=`},
+		{"headers all", append(slices.Clone(ietf), xRateLimit...), "1", `"burst";q=5;w=60, "year";q=1;w=`},
+		{"headers x-ratelimit", xRateLimit, "1", `"burst";q=5;w=60`},
+		{"headers ietf", ietf, "5", `"burst";q=5;w=60, "year";q=1;w=`},
+		{"headers none", nil, "5", `"burst";q=5;w=60`},
+	} {
+		for _, errors := range []string{"", "errors"} {
+			t.Run(tc.option+" "+errors, func(t *testing.T) {
+				s := newServer(t)
+				up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/limited" {
+						w.Header().Set("X-RateLimit-Limit", "5")
+						w.Header().Set("RateLimit-Policy", `"burst";q=5;w=60`)
+					}
+				})
+				s.start("store memory", "limitkeeper {\n"+tc.option+"\n"+errors+"\ncost {query.cost}\n}\n"+up.proxy())
+				key := "X-API-Key: " + s.tenant("default", 1).secret
+				limited := s.get("/limited?cost=0", key)
+				if got := limited.Header.Values("X-RateLimit-Limit"); len(got) != 1 || got[0] != tc.limit {
+					t.Errorf("upstream with a limit: got X-RateLimit-Limit %q, want %q", got, tc.limit)
+				}
+				got := limited.Header.Get("RateLimit-Policy")
+				if rest, ok := strings.CutPrefix(got, tc.policy); !ok || strings.HasSuffix(tc.policy, "60") && rest != "" {
+					t.Errorf("upstream with a limit: got RateLimit-Policy %q, want %q", got, tc.policy)
+				}
+				for _, status := range []int{http.StatusOK, http.StatusTooManyRequests} {
+					got := s.get("/", key)
+					if got.StatusCode != status {
+						t.Fatalf("got %d, want %d", got.StatusCode, status)
+					}
+					if diff := cmp.Diff(tc.want, rateLimitHeaders(got.Header)); diff != "" {
+						t.Errorf("%d (-want +got):\n%s", status, diff)
+					}
+					if refused := status != http.StatusOK; refused != (got.Header.Get("Retry-After") != "") {
+						t.Errorf("%d: got Retry-After %q", status, got.Header.Get("Retry-After"))
+					}
+					if got.Header.Get("Cache-Control") == "" {
+						t.Errorf("%d: got no Cache-Control", status)
+					}
+				}
+			})
+		}
+	}
+}
+
+// rateLimitHeaders returns the names of the rate limit headers of an answer, sorted.
+func rateLimitHeaders(h http.Header) (names []string) {
+	for name := range h {
+		if strings.Contains(name, "Ratelimit") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A config in JSON with an unknown value of headers is refused.
+func TestGatewayUnknownHeaders(t *testing.T) {
+	g := &Gateway{Keys: defaultKeySources(), OnStoreError: onStoreErrorDeny, Headers: "some"}
+	if err := g.Validate(); err == nil || err.Error() != `headers: want all, x-ratelimit, ietf or none, got "some"` {
+		t.Errorf("got %v", err)
+	}
+}
 
 // No cache on the way serves the answer to one key to another caller: allowed answers vary
 // with every field in which a key is looked for, and are private unless the upstream says

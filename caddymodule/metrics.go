@@ -79,7 +79,7 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 }
 
 // gateway counts a request that took a gateway so long to decide on.
-func (m *metricSet) gateway(c *gatewayCounters, v *verdict, took time.Duration) {
+func (m *metricSet) gateway(c *gatewayCounters, v *requestState, took time.Duration) {
 	c.of(m, v.account, v.outcome).Inc()
 	m.latency.Observe(took.Seconds())
 }

@@ -29,37 +29,37 @@ const placeholderPrefix = "http.limitkeeper."
 // userPlaceholder is where Caddy's access log looks for who made the request.
 const userPlaceholder = "http.auth.user.id"
 
-// verdictVar is the variable of a request that holds the verdict of the gateway that
+// stateVar is the variable of a request that holds the verdict of the gateway that
 // it passed last.
-const verdictVar = "limitkeeper_verdict"
+const stateVar = "limitkeeper_verdict"
 
 // setPlaceholders makes what was decided known to the handlers that follow and to
 // the access log. Where a request passes several gateways, the last one is heard.
-func setPlaceholders(repl *caddy.Replacer, vars map[string]any, v *verdict) {
-	mapped := vars[verdictVar] != nil
-	vars[verdictVar] = v
+func setPlaceholders(repl *caddy.Replacer, vars map[string]any, v *requestState) {
+	mapped := vars[stateVar] != nil
+	vars[stateVar] = v
 	if !mapped {
 		repl.Map(func(key string) (any, bool) {
 			name, ok := strings.CutPrefix(key, placeholderPrefix)
 			if !ok {
 				return nil, false
 			}
-			return vars[verdictVar].(*verdict).placeholder(name)
+			return vars[stateVar].(*requestState).placeholder(name)
 		})
 	}
 	if v.decision.Key != nil {
-		repl.Set(userPlaceholder, (*caller)(v))
+		repl.Set(userPlaceholder, (*userIDText)(v))
 	}
 }
 
-// caller is who made a request. Its text is the id of the user, made when it is asked for.
-type caller verdict
+// userIDText is who made a request. Its text is the id of the user, made when it is asked for.
+type userIDText requestState
 
 // String implements [fmt.Stringer], which Caddy asks for values of placeholders.
-func (c *caller) String() string { return strconv.FormatInt(c.decision.Key.UserID, 10) }
+func (c *userIDText) String() string { return strconv.FormatInt(c.decision.Key.UserID, 10) }
 
 // placeholder returns the value of the placeholder with the name.
-func (v *verdict) placeholder(name string) (any, bool) {
+func (v *requestState) placeholder(name string) (any, bool) {
 	switch name {
 	case "account":
 		return v.account, true

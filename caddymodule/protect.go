@@ -147,7 +147,7 @@ func (p *protection) run(out io.Writer) error {
 	if err := caddy.Run(p.config()); err != nil {
 		return errors.New(textAfter(err, appName+" app module: start: "))
 	}
-	if err := p.greet(out); err != nil {
+	if err := p.setUp(out); err != nil {
 		_ = caddy.Stop()
 		return err
 	}

@@ -28,13 +28,13 @@ var (
 	errorLoggerField  = "errorLogger"
 )
 
-// guardLogs keeps credentials out of the access log and the error log of the HTTP server of
+// redactLogs keeps credentials out of the access log and the error log of the HTTP server of
 // ctx. The error means that it cannot, and that the config must be refused.
 //
 // Caddy copies the header and the URI of a request for its logs before any handler runs, and
 // its filters belong to the configured logs, which a handler cannot reach. So the guard finds
 // the two loggers of the server by the names of their fields, and wraps them in place.
-func guardLogs(ctx caddy.Context, sources []KeySource) error {
+func redactLogs(ctx caddy.Context, sources []KeySource) error {
 	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {
 		return nil // not in an HTTP server: nothing logs its requests
@@ -56,26 +56,26 @@ func guardLogger(srv *caddyhttp.Server, field string, sources []KeySource) error
 		return fmt.Errorf("API keys cannot be kept out of the logs of this version of Caddy: its HTTP server has no logger %q", field)
 	}
 	logger := (*zap.Logger)(f.UnsafePointer())
-	if g, ok := logger.Core().(*guardCore); ok {
+	if g, ok := logger.Core().(*redactorCore); ok {
 		g.guard.add(sources)
 		return nil
 	}
-	g := &guard{}
+	g := &redactor{}
 	g.add(sources)
 	*logger = *logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
-		return &guardCore{Core: c, guard: g}
+		return &redactorCore{Core: c, guard: g}
 	}))
 	return nil
 }
 
-// guard knows where the requests of a server carry credentials.
-type guard struct {
+// redactor knows where the requests of a server carry credentials.
+type redactor struct {
 	mu      sync.RWMutex
 	headers map[string]bool // canonical names
 	params  map[string]bool
 }
 
-func (g *guard) add(sources []KeySource) {
+func (g *redactor) add(sources []KeySource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.headers == nil {
@@ -92,7 +92,7 @@ func (g *guard) add(sources []KeySource) {
 }
 
 // request returns a request as it may be logged.
-func (g *guard) request(r *http.Request) *http.Request {
+func (g *redactor) request(r *http.Request) *http.Request {
 	clean := *r
 	clean.Header = g.header(r.Header)
 	clean.RequestURI = g.uri(r.RequestURI)
@@ -102,7 +102,7 @@ func (g *guard) request(r *http.Request) *http.Request {
 // header returns a header without the values of the fields that carry credentials,
 // and without anything else that looks like one of our secrets. It is h where there is
 // nothing of that, and has the fields of h where they have not.
-func (g *guard) header(h http.Header) http.Header {
+func (g *redactor) header(h http.Header) http.Header {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	clean, own := h, false
@@ -140,7 +140,7 @@ func maskAll(values []string) (masked []string, changed bool) {
 
 // uri returns a request URI without the values of the parameters that carry
 // credentials, and without anything else that looks like one of our secrets.
-func (g *guard) uri(uri string) string {
+func (g *redactor) uri(uri string) string {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	path, query, ok := strings.Cut(uri, "?")
@@ -162,20 +162,20 @@ func (g *guard) uri(uri string) string {
 	return core.MaskSecrets(string(clean))
 }
 
-// guardCore cleans the fields of every entry before they are encoded.
-type guardCore struct {
+// redactorCore cleans the fields of every entry before they are encoded.
+type redactorCore struct {
 	zapcore.Core
-	guard *guard
+	guard *redactor
 }
 
 // With implements [zapcore.Core].
-func (c *guardCore) With(fields []zapcore.Field) zapcore.Core {
-	return &guardCore{Core: c.Core.With(c.guard.fields(fields)), guard: c.guard}
+func (c *redactorCore) With(fields []zapcore.Field) zapcore.Core {
+	return &redactorCore{Core: c.Core.With(c.guard.fields(fields)), guard: c.guard}
 }
 
 // Check implements [zapcore.Core]. The core inside is asked only when the entry is
 // written: which of its logs take an entry, it decides there.
-func (c *guardCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (c *redactorCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
 		return ce.AddCore(e, c)
 	}
@@ -183,7 +183,7 @@ func (c *guardCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 }
 
 // Write implements [zapcore.Core].
-func (c *guardCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+func (c *redactorCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	e.Message = core.MaskSecrets(e.Message)
 	if ce := c.Core.Check(e, nil); ce != nil {
 		ce.Write(c.guard.fields(fields)...)
@@ -192,7 +192,7 @@ func (c *guardCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 }
 
 // fields returns the fields of an entry as they may be logged.
-func (g *guard) fields(fields []zapcore.Field) []zapcore.Field {
+func (g *redactor) fields(fields []zapcore.Field) []zapcore.Field {
 	clean := make([]zapcore.Field, len(fields))
 	for i, f := range fields {
 		clean[i] = g.field(f)
@@ -200,7 +200,7 @@ func (g *guard) fields(fields []zapcore.Field) []zapcore.Field {
 	return clean
 }
 
-func (g *guard) field(f zapcore.Field) zapcore.Field {
+func (g *redactor) field(f zapcore.Field) zapcore.Field {
 	switch v := f.Interface.(type) {
 	case caddyhttp.LoggableHTTPRequest:
 		v.Request = g.request(v.Request)

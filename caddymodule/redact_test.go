@@ -97,7 +97,7 @@ func TestLogsHoldNoSecretWithCredentials(t *testing.T) {
 
 // Promise 4: if the logs of a version of Caddy cannot be guarded, keys would be written to
 // disk, and the config is refused. The running config stays.
-func TestGuardOrRefuse(t *testing.T) {
+func TestRedactOrRefuse(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper\nrespond ok") // finds the loggers of this version
 	for _, field := range []*string{&errorLoggerField, &accessLoggerField} {
@@ -124,13 +124,13 @@ func TestGuardOrRefuse(t *testing.T) {
 
 // The guard changes what is logged in nothing but the secrets, and asks the core that
 // it wraps which of its logs take an entry.
-func TestGuardCore(t *testing.T) {
+func TestRedactorCore(t *testing.T) {
 	const secret = "lk_user_abcdefgh"
 	inner, entries := observer.New(zapcore.InfoLevel)
 	filtered := &filterCore{Core: inner, drop: "noise"}
-	g := &guard{}
+	g := &redactor{}
 	g.add([]KeySource{{In: inHeader, Name: "x-api-key"}, {In: inQuery, Name: "k"}})
-	log := zap.New(&guardCore{Core: filtered, guard: g})
+	log := zap.New(&redactorCore{Core: filtered, guard: g})
 
 	r, _ := http.NewRequest(http.MethodGet, "http://localhost/p?k=1&k&q=%zz&x="+secret, nil)
 	r.RequestURI = r.URL.RequestURI()
@@ -183,8 +183,8 @@ func (c *filterCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.C
 
 // A header is cleaned in a copy: the request that is logged goes on to the upstream. One
 // with nothing to clean is not copied.
-func TestGuardHeader(t *testing.T) {
-	g := &guard{}
+func TestRedactorHeader(t *testing.T) {
+	g := &redactor{}
 	g.add([]KeySource{{In: inHeader, Name: "X-API-Key"}})
 	const secret = "lk_user_0123456789abcdef"
 	h := http.Header{"X-Api-Key": {"a"}, "Referer": {"/a", "/b?k=" + secret, "/c?k=" + secret}, "Accept": {"x", "y"}, "Empty": {}}

@@ -151,7 +151,7 @@ func dashboardHosts(routes []routeConfig, around []string) (hosts []string, ok b
 		}
 		for _, h := range rt.Handle {
 			if h.Handler == "limitkeeper_api" && (h.Dashboard == nil || *h.Dashboard) {
-				hosts, ok = append(hosts, plainHosts(names)...), true
+				hosts, ok = append(hosts, hostNames(names)...), true
 			}
 			if inner, has := dashboardHosts(h.Routes, names); has {
 				hosts, ok = append(hosts, inner...), true
@@ -161,8 +161,8 @@ func dashboardHosts(routes []routeConfig, around []string) (hosts []string, ok b
 	return hosts, ok
 }
 
-// plainHosts leaves out what is a pattern and no name.
-func plainHosts(names []string) []string {
+// hostNames leaves out what is a pattern and no name.
+func hostNames(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.ContainsAny(n, "*{") })
 }
 

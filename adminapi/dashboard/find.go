@@ -7,23 +7,23 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// found returns nil for what there is not, rather than an error.
-func found[T any](v *T, err error) (*T, error) {
+// nilIfMissing returns nil for what there is not, rather than an error.
+func nilIfMissing[T any](v *T, err error) (*T, error) {
 	if statuses[core.ErrorCode(err)] == http.StatusNotFound {
 		return nil, nil
 	}
 	return v, err
 }
 
-// once returns a function that finds what has an id, and reads it once however often it is
+// cachedLookup returns a function that finds what has an id, and reads it once however often it is
 // asked for. It returns nil for what there is not.
-func once[K comparable, T any](q *request, read func(context.Context, string, K) (*T, error)) func(K) (*T, error) {
+func cachedLookup[K comparable, T any](q *request, read func(context.Context, string, K) (*T, error)) func(K) (*T, error) {
 	known := map[K]*T{}
 	return func(id K) (*T, error) {
 		if v, ok := known[id]; ok {
 			return v, nil
 		}
-		v, err := found(read(q.r.Context(), q.account(), id))
+		v, err := nilIfMissing(read(q.r.Context(), q.account(), id))
 		if err == nil {
 			known[id] = v
 		}

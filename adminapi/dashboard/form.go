@@ -76,7 +76,7 @@ func (q *request) form(action, submit string, fields []field, fault error) form 
 			}
 		}
 	}
-	f.Fault = faultText(fault)
+	f.Fault = errorText(fault)
 	return f
 }
 
@@ -85,21 +85,21 @@ func (q *request) form(action, submit string, fields []field, fault error) form 
 var errChanged = &core.Error{Code: core.CodeValidation, Message: "Validation failed",
 	Detail: "Someone changed it meanwhile. Look at what it is now before you save this."}
 
-// seen is the field that says which state of a thing a form shows.
-func seen(updated time.Time) hidden {
+// shownVersion is the field that says which state of a thing a form shows.
+func shownVersion(updated time.Time) hidden {
 	return hidden{"seen", strconv.FormatInt(updated.UnixMilli(), 10)}
 }
 
-// current returns errChanged unless a form shows the state of a thing that it still has.
-func (q *request) current(updated time.Time) error {
-	if q.r.PostForm.Get("seen") != seen(updated).Value {
+// checkUnchanged returns errChanged unless a form shows the state of a thing that it still has.
+func (q *request) checkUnchanged(updated time.Time) error {
+	if q.r.PostForm.Get("seen") != shownVersion(updated).Value {
 		return errChanged
 	}
 	return nil
 }
 
-// faultText returns what a form says of an error, "" without one.
-func faultText(err error) string {
+// errorText returns what a form says of an error, "" without one.
+func errorText(err error) string {
 	e, ok := errors.AsType[*core.Error](err)
 	switch {
 	case err == nil || !ok:
@@ -110,14 +110,14 @@ func faultText(err error) string {
 	return e.Message
 }
 
-// formFault returns the status of an error that is shown in the form that it is of: what
+// formStatus returns the status of an error that is shown in the form that it is of: what
 // was filled in can be mended and sent again.
-func formFault(err error) (status int, ok bool) {
+func formStatus(err error) (status int, ok bool) {
 	e, is := errors.AsType[*core.Error](err)
 	switch {
 	case !is || errors.Is(err, core.ErrFormToken):
 		return 0, false
-	case errors.Is(err, errNoSuch):
+	case errors.Is(err, errNoReference):
 		return http.StatusNotFound, true
 	}
 	switch e.Code {
@@ -129,21 +129,23 @@ func formFault(err error) (status int, ok bool) {
 	return 0, false
 }
 
-// fieldFault is a fault of what one field of a form says.
-func fieldFault(field, detail string) error {
+// fieldError is a fault of what one field of a form says.
+func fieldError(field, detail string) error {
 	return &core.Error{Code: core.CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
 }
 
-// errNoSuch means that what a field refers to is not there.
-var errNoSuch = errors.New("the field refers to nothing")
+// errNoReference means that what a field refers to is not there.
+var errNoReference = errors.New("the field refers to nothing")
 
-// noSuch is the fault of a field that refers to nothing.
-func noSuch(field, detail string) error { return errors.Join(fieldFault(field, detail), errNoSuch) }
+// noReference is the fault of a field that refers to nothing.
+func noReference(field, detail string) error {
+	return errors.Join(fieldError(field, detail), errNoReference)
+}
 
-// planFault makes a plan that a form names, and that there is not, a fault of its field.
-func planFault(err error) error {
+// planFieldError makes a plan that a form names, and that there is not, a fault of its field.
+func planFieldError(err error) error {
 	if errors.Is(err, core.ErrPlanNotFound) {
-		return noSuch("plan_id", "There is no such plan")
+		return noReference("plan_id", "There is no such plan")
 	}
 	return err
 }
@@ -176,9 +178,9 @@ func indented(m json.RawMessage) string {
 	return b.String()
 }
 
-// disabling returns the form of the button that disables what is at a path, or enables it
+// disableForm returns the form of the button that disables what is at a path, or enables it
 // again.
-func (q *request) disabling(path string, disabled bool) form {
+func (q *request) disableForm(path string, disabled bool) form {
 	f := q.form(path+"/disabled", "Disable", nil, nil)
 	if disabled {
 		f.Submit = "Enable"
@@ -187,8 +189,8 @@ func (q *request) disabling(path string, disabled bool) form {
 	return f
 }
 
-// disabled reads the form of such a button, and returns what is done then: see [done].
-func (q *request) disabled() (disabled bool, done string, err error) {
+// postedDisabled reads the form of such a button, and returns what is done then: see [done].
+func (q *request) postedDisabled() (disabled bool, done string, err error) {
 	switch q.r.PostForm.Get("disabled") {
 	case "true":
 		return true, "disabled", nil

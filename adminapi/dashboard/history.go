@@ -61,7 +61,7 @@ func newHistory[ID any](q *request, list func(context.Context, string, ID, core.
 
 // nameKeys finds the keys of the requests.
 func (q *request) nameKeys(rows []historyRow) (err error) {
-	key := once(q, q.svc.Key)
+	key := cachedLookup(q, q.svc.Key)
 	for i := range rows {
 		if rows[i].Key, err = key(rows[i].KeyID); err != nil {
 			return err

@@ -57,7 +57,7 @@ func (r keyRow) Works() bool {
 
 func keysPage(q *request) error {
 	if value := q.query("q"); core.MaskSecrets(value) != value {
-		return q.seeKeyOf(value)
+		return q.redirectToKey(value)
 	}
 	status, err := q.filtersExist()
 	if err != nil {
@@ -85,9 +85,9 @@ func keysPage(q *request) error {
 		}}})
 }
 
-// seeKeyOf sends the browser on to the key with a value, or to the list without it: it is
+// redirectToKey sends the browser on to the key with a value, or to the list without it: it is
 // not to stay in an address.
-func (q *request) seeKeyOf(value string) error {
+func (q *request) redirectToKey(value string) error {
 	keys, _, err := q.svc.SearchKeys(q.r.Context(), q.account(), value, core.KeyFilter{}, core.Page{Number: 1, Size: 1})
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (q *request) seeKeyOf(value string) error {
 	if len(keys) > 0 {
 		page = "keys/" + keys[0].ID
 	}
-	return q.see(page)
+	return q.redirect(page)
 }
 
 // keys returns the keys that are asked for. How many a search finds is not known.
@@ -131,7 +131,7 @@ func (q *request) keyRows(keys []*core.Key) ([]keyRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	user, plan := once(q, q.svc.User), once(q, q.svc.Plan)
+	user, plan := cachedLookup(q, q.svc.User), cachedLookup(q, q.svc.Plan)
 	rows := make([]keyRow, len(keys))
 	for i, k := range keys {
 		rows[i] = keyRow{Key: k, LastUsed: used[i], Now: q.svc.Now()}
@@ -180,7 +180,7 @@ func keyPage(q *request, k *core.Key) error {
 		return err
 	}
 	return q.render(http.StatusOK, "key", k.Name, keyView{keyRow: rows[0], InForce: u.Plan, Metadata: indented(k.Metadata),
-		Disable: q.disabling("keys/"+k.ID, rows[0].Disabled()), Usage: newUsage(u.Plan, u.Usage), Chart: c, History: h, Omitted: u.DeniedOmitted})
+		Disable: q.disableForm("keys/"+k.ID, rows[0].Disabled()), Usage: newUsage(u.Plan, u.Usage), Chart: c, History: h, Omitted: u.DeniedOmitted})
 }
 
 // Earlier returns the values before the last regeneration that still work.
@@ -216,7 +216,7 @@ func (q *request) keyPatch(expired *time.Time) (p core.KeyPatch, err error) {
 	if post.Has("user_id") {
 		id, err := strconv.ParseInt(strings.TrimSpace(post.Get("user_id")), 10, 64)
 		if err != nil {
-			return p, fieldFault("user_id", "User must be the id of a user: a whole number")
+			return p, fieldError("user_id", "User must be the id of a user: a whole number")
 		}
 		p.UserID = &id
 	}
@@ -239,19 +239,19 @@ func expiry(text string, had *time.Time) (o core.Optional[time.Time], err error)
 	t, err := time.Parse(localTime, text)
 	switch {
 	case err != nil:
-		return o, fieldFault("expires_at", "Expires at must be a date and a time")
+		return o, fieldError("expires_at", "Expires at must be a date and a time")
 	case had != nil && had.Truncate(time.Second).Equal(t):
 		return o, nil
 	}
 	return core.Some(t), nil
 }
 
-// keyFault is an error of what a key's form says.
-func keyFault(err error) error {
+// keyFieldError is an error of what a key's form says.
+func keyFieldError(err error) error {
 	if errors.Is(err, core.ErrUserNotFound) {
-		return noSuch("user_id", "There is no user with this id")
+		return noReference("user_id", "There is no user with this id")
 	}
-	return planFault(err)
+	return planFieldError(err)
 }
 
 // newKeyUser returns the user that a new key is for, when the address says so, or nil.
@@ -302,8 +302,8 @@ func createKey(q *request) error {
 	if err == nil {
 		k, secret, err = q.svc.CreateKey(q.r.Context(), q.account(), p)
 	}
-	err = keyFault(err)
-	if status, ok := formFault(err); ok {
+	err = keyFieldError(err)
+	if status, ok := formStatus(err); ok {
 		return q.showNewKey(status, u, q.r.PostForm.Get, err)
 	}
 	if err != nil {
@@ -329,7 +329,7 @@ func (q *request) showEditKey(status int, k *core.Key, value func(string) string
 		return err
 	}
 	f := q.form("keys/"+k.ID, "Save", fields, fault)
-	f.Hidden = []hidden{seen(k.UpdatedAt)}
+	f.Hidden = []hidden{shownVersion(k.UpdatedAt)}
 	f.Cancel = href("keys", k.ID)
 	return q.showForm(status, "Edit "+k.Name, formView{Form: f,
 		Text: "A change is in force for the next request. The value of the key stays as it is."})
@@ -338,23 +338,23 @@ func (q *request) showEditKey(status int, k *core.Key, value func(string) string
 func updateKey(q *request, k *core.Key) error {
 	p, err := q.keyPatch(k.ExpiresAt)
 	if err == nil {
-		err = q.current(k.UpdatedAt)
+		err = q.checkUnchanged(k.UpdatedAt)
 	}
 	if err == nil {
 		_, err = q.svc.UpdateKey(q.r.Context(), q.account(), k.ID, p)
 	}
-	err = keyFault(err)
-	if status, ok := formFault(err); ok {
+	err = keyFieldError(err)
+	if status, ok := formStatus(err); ok {
 		return q.showEditKey(status, k, q.r.PostForm.Get, err)
 	}
 	if err != nil {
 		return err
 	}
-	return q.see("keys/" + k.ID + "?done=saved")
+	return q.redirect("keys/" + k.ID + "?done=saved")
 }
 
 func disableKey(q *request, k *core.Key) error {
-	disabled, done, err := q.disabled()
+	disabled, done, err := q.postedDisabled()
 	if err != nil {
 		return err
 	}
@@ -365,7 +365,7 @@ func disableKey(q *request, k *core.Key) error {
 	if _, err := q.svc.UpdateKey(q.r.Context(), q.account(), k.ID, core.KeyPatch{Status: new(string(status))}); err != nil {
 		return err
 	}
-	return q.see("keys/" + k.ID + "?done=" + done)
+	return q.redirect("keys/" + k.ID + "?done=" + done)
 }
 
 // keyGraces are the choices of what becomes of the value of a key that is regenerated.
@@ -394,7 +394,7 @@ func regenerateKey(q *request, k *core.Key) error {
 		return err
 	}
 	_, secret, err := q.svc.RegenerateKey(q.r.Context(), q.account(), k.ID, grace)
-	if status, ok := formFault(err); ok {
+	if status, ok := formStatus(err); ok {
 		return q.showRegenerateKey(status, k, q.r.PostForm.Get("grace"), err)
 	}
 	if err != nil {
@@ -417,5 +417,5 @@ func deleteKey(q *request, k *core.Key) error {
 	if err != nil && !errors.Is(err, core.ErrKeyNotFound) {
 		return err
 	}
-	return q.see("keys?done=deleted")
+	return q.redirect("keys?done=deleted")
 }

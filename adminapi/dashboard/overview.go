@@ -54,7 +54,7 @@ func overviewPage(q *request) error {
 	case q.part("tiles"):
 		return q.renderPart("overview", "tiles", t)
 	case t.Users == 0 && t.Keys == 0 && t.Plans == 0:
-		return q.see("start")
+		return q.redirect("start")
 	}
 	v := overviewView{Tiles: t}
 	if v.Chart, err = q.chart("Requests of all users", q.accountDays); err != nil {
@@ -86,7 +86,7 @@ func (q *request) tiles() (t tiles, err error) {
 }
 
 func (q *request) closest() (c closest, err error) {
-	list, err := remembered(q, "closest "+q.account(), func(ctx context.Context) ([]core.NearLimit, error) {
+	list, err := cached(q, "closest "+q.account(), func(ctx context.Context) ([]core.NearLimit, error) {
 		return q.svc.NearLimits(ctx, q.account(), nearest)
 	})
 	for _, n := range list {
@@ -100,7 +100,7 @@ func (q *request) closest() (c closest, err error) {
 // users.
 func (q *request) accountDays(first, last core.Date) ([]core.DayTotals, error) {
 	name := fmt.Sprint("days ", q.account(), " ", first, " ", last)
-	return remembered(q, name, func(ctx context.Context) ([]core.DayTotals, error) {
+	return cached(q, name, func(ctx context.Context) ([]core.DayTotals, error) {
 		return q.svc.AccountDays(ctx, q.account(), first, last)
 	})
 }

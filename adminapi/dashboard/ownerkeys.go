@@ -72,7 +72,7 @@ func (q *request) showNewOwnerKey(status int, name string, fault error) error {
 func createOwnerKey(q *request) error {
 	name := q.r.PostForm.Get("name")
 	k, secret, err := q.svc.CreateOwnerKey(q.r.Context(), q.account(), name)
-	if status, ok := formFault(err); ok {
+	if status, ok := formStatus(err); ok {
 		return q.showNewOwnerKey(status, name, err)
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ var errChoice = &core.Error{Code: core.CodeInvalidRequest, Message: "There is no
 func revokeOwnerKeyPage(q *request) error {
 	k, err := q.ownerKey()
 	if errors.Is(err, core.ErrOwnerKeyRevoked) {
-		return q.see("owner-keys")
+		return q.redirect("owner-keys")
 	}
 	if err != nil {
 		return err
@@ -169,5 +169,5 @@ func revokeOwnerKey(q *request) error {
 	if _, err := q.svc.RevokeOwnerKey(q.r.Context(), q.account(), q.r.PathValue("id")); err != nil {
 		return err
 	}
-	return q.see("owner-keys?done=revoked")
+	return q.redirect("owner-keys?done=revoked")
 }

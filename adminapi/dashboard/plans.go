@@ -77,14 +77,14 @@ func planPage(q *request, pl *core.Plan) error {
 	}
 	c, err := q.chart("Requests under "+pl.Name, func(first, last core.Date) ([]core.DayTotals, error) {
 		name := fmt.Sprint("days ", q.account(), " ", pl.ID, " ", first, " ", last)
-		return remembered(q, name, func(ctx context.Context) ([]core.DayTotals, error) {
+		return cached(q, name, func(ctx context.Context) ([]core.DayTotals, error) {
 			return q.svc.PlanDays(ctx, q.account(), pl.ID, first, last)
 		})
 	})
 	if err != nil {
 		return err
 	}
-	u, err := remembered(q, "usage "+q.account()+" "+pl.ID, func(ctx context.Context) (*core.PlanUsage, error) {
+	u, err := cached(q, "usage "+q.account()+" "+pl.ID, func(ctx context.Context) (*core.PlanUsage, error) {
 		return q.svc.PlanUsage(ctx, q.account(), pl.ID)
 	})
 	if err != nil {
@@ -116,7 +116,7 @@ func (q *request) planPatch() (core.PlanPatch, error) {
 	post := q.r.PostForm
 	limit, err := strconv.ParseInt(strings.TrimSpace(post.Get("max_requests")), 10, 64)
 	if err != nil {
-		return core.PlanPatch{}, fieldFault("max_requests", "Requests must be a whole number")
+		return core.PlanPatch{}, fieldError("max_requests", "Requests must be a whole number")
 	}
 	return core.PlanPatch{
 		Name: new(post.Get("name")), Limit: &limit, Period: new(post.Get("request_period")),
@@ -165,13 +165,13 @@ func createPlan(q *request) error {
 	if err == nil {
 		pl, err = q.svc.CreatePlan(q.r.Context(), q.account(), p)
 	}
-	if status, ok := formFault(err); ok {
+	if status, ok := formStatus(err); ok {
 		return q.showNewPlan(status, q.r.PostForm.Get, err)
 	}
 	if err != nil {
 		return err
 	}
-	return q.see("plans/" + pl.ID + "?done=created")
+	return q.redirect("plans/" + pl.ID + "?done=created")
 }
 
 func editPlanPage(q *request, pl *core.Plan) error {
@@ -183,7 +183,7 @@ func editPlanPage(q *request, pl *core.Plan) error {
 
 func (q *request) showEditPlan(status int, pl *core.Plan, value func(string) string, fault error) error {
 	f := q.form("plans/"+pl.ID, "Save", planFields(value), fault)
-	f.Hidden = []hidden{seen(pl.UpdatedAt)}
+	f.Hidden = []hidden{shownVersion(pl.UpdatedAt)}
 	f.Cancel = href("plans", pl.ID)
 	return q.showForm(status, "Edit "+pl.Name, formView{Form: f,
 		Text: "A change is in force for the next request. What was used in the current period stays counted."})
@@ -192,18 +192,18 @@ func (q *request) showEditPlan(status int, pl *core.Plan, value func(string) str
 func updatePlan(q *request, pl *core.Plan) error {
 	p, err := q.planPatch()
 	if err == nil {
-		err = q.current(pl.UpdatedAt)
+		err = q.checkUnchanged(pl.UpdatedAt)
 	}
 	if err == nil {
 		_, err = q.svc.UpdatePlan(q.r.Context(), q.account(), pl.ID, p)
 	}
-	if status, ok := formFault(err); ok {
+	if status, ok := formStatus(err); ok {
 		return q.showEditPlan(status, pl, q.r.PostForm.Get, err)
 	}
 	if err != nil {
 		return err
 	}
-	return q.see("plans/" + pl.ID + "?done=saved")
+	return q.redirect("plans/" + pl.ID + "?done=saved")
 }
 
 func deletePlanPage(q *request, pl *core.Plan) error { return q.showDeletePlan(http.StatusOK, pl, nil) }
@@ -225,13 +225,13 @@ func (q *request) showDeletePlan(status int, pl *core.Plan, fault error) error {
 
 func deletePlan(q *request, pl *core.Plan) error {
 	err := q.svc.DeletePlan(q.r.Context(), q.account(), pl.ID)
-	if status, ok := formFault(err); ok {
+	if status, ok := formStatus(err); ok {
 		return q.showDeletePlan(status, pl, err)
 	}
 	if err != nil && !errors.Is(err, core.ErrPlanNotFound) {
 		return err
 	}
-	return q.see("plans?done=deleted")
+	return q.redirect("plans?done=deleted")
 }
 
 // maxPlanOptions is among how many plans one chooses.
@@ -253,7 +253,7 @@ func (q *request) planOptions(none, chosen string, inactive bool) ([]option, err
 	if slices.ContainsFunc(options, func(o option) bool { return o.Value == chosen }) {
 		return options, nil
 	}
-	pl, err := found(q.svc.Plan(q.r.Context(), q.account(), chosen))
+	pl, err := nilIfMissing(q.svc.Plan(q.r.Context(), q.account(), chosen))
 	if err != nil {
 		return nil, err
 	}

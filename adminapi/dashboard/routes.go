@@ -1,13 +1,13 @@
 package dashboard
 
-// open are the pages for whoever asks.
-var open = map[string]handler{
+// publicPages are the pages for whoever asks.
+var publicPages = map[string]handler{
 	"GET " + Base + "sign-in":  signInPage,
 	"POST " + Base + "sign-in": signIn,
 }
 
-// pages are the pages for who is signed in.
-var pages = map[string]handler{
+// signedInPages are the pages for who is signed in.
+var signedInPages = map[string]handler{
 	"GET " + Base + "{$}":                        overviewPage,
 	"GET " + Base + "start":                      startPage,
 	"GET " + Base + "owner-keys":                 ownerKeysPage,
@@ -33,8 +33,8 @@ var pages = map[string]handler{
 	"GET " + Base + "settings":                   settingsPage,
 }
 
-// forms are what is sent by who is signed in, each once.
-var forms = map[string]handler{
+// formHandlers are what is sent by who is signed in, each once.
+var formHandlers = map[string]handler{
 	Base + "sign-out":                   signOut,
 	Base + "sign-out-everywhere":        signOutEverywhere,
 	Base + "settings/password":          setPassword,

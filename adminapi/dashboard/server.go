@@ -39,21 +39,21 @@ type Server struct {
 	limited *limitedLog
 	mux     *http.ServeMux
 	cross   *http.CrossOriginProtection
-	memo    memo
+	results resultCache
 }
 
 // New returns a server.
 func New(c Config) *Server {
 	s := &Server{config: c, limited: newLimitedLog(c.Logger), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection()}
 	s.mux.HandleFunc("GET "+Base+"assets/{name}", asset)
-	for pattern, h := range open {
+	for pattern, h := range publicPages {
 		s.mux.Handle(pattern, s.serve(h))
 	}
-	for pattern, h := range pages {
+	for pattern, h := range signedInPages {
 		s.mux.Handle(pattern, s.serve(signedIn(h)))
 	}
-	for pattern, h := range forms {
-		s.mux.Handle("POST "+pattern, s.serve(signedIn(spending(h))))
+	for pattern, h := range formHandlers {
+		s.mux.Handle("POST "+pattern, s.serve(signedIn(spendingToken(h))))
 	}
 	s.mux.Handle("/", s.serve(signedIn(func(*request) error { return errNotFound })))
 	return s
@@ -158,7 +158,7 @@ func signedIn(h handler) handler {
 		}
 		uri := q.r.URL.RequestURI()
 		if clean := core.MaskSecrets(uri); clean != uri && q.r.Method == http.MethodGet && q.r.URL.Path != Base+"keys" {
-			return q.see(strings.TrimPrefix(clean, Base)) // a secret is not to stay in an address
+			return q.redirect(strings.TrimPrefix(clean, Base)) // a secret is not to stay in an address
 		}
 		return h(q)
 	}
@@ -181,8 +181,8 @@ func (q *request) bucket() string {
 	return q.account()
 }
 
-// spending runs a handler for a form that was not sent before.
-func spending(h handler) handler {
+// spendingToken runs a handler for a form that was not sent before.
+func spendingToken(h handler) handler {
 	return func(q *request) error {
 		if err := q.svc.SpendFormToken(q.r.Context(), q.who, q.r.PostForm.Get("form")); err != nil {
 			return err
@@ -191,8 +191,8 @@ func spending(h handler) handler {
 	}
 }
 
-// see sends the browser on to a page below Base, also when a part of one was asked for.
-func (q *request) see(page string) error {
+// redirect sends the browser on to a page below Base, also when a part of one was asked for.
+func (q *request) redirect(page string) error {
 	if q.r.Header.Get("HX-Request") != "" {
 		q.w.Header().Set("HX-Redirect", Base+page)
 		return nil

@@ -92,7 +92,7 @@ func signInPage(q *request) error {
 }
 
 func (q *request) showSignIn(status int, link, next, name string, fault error) error {
-	f := form{Action: Base + "sign-in", Submit: "Sign in", Fault: faultText(fault)}
+	f := form{Action: Base + "sign-in", Submit: "Sign in", Fault: errorText(fault)}
 	f.Hidden = []hidden{{"next", next}}
 	if link != "" {
 		f.Hidden = append(f.Hidden, hidden{"link", link})
@@ -126,7 +126,7 @@ func signIn(q *request) error {
 	}
 	q.setSession(in.Session)
 	q.setBrowser(in.Browser)
-	http.Redirect(q.w, q.r, within(post.Get("next")), http.StatusSeeOther)
+	http.Redirect(q.w, q.r, dashboardPath(post.Get("next")), http.StatusSeeOther)
 	return nil
 }
 
@@ -161,8 +161,8 @@ func (q *request) refuseSignIn(err error, next, name string) error {
 	return err
 }
 
-// within returns an address of the dashboard as it is, and [Base] in place of any other.
-func within(next string) string {
+// dashboardPath returns an address of the dashboard as it is, and [Base] in place of any other.
+func dashboardPath(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || strings.Contains(next, "\\") || !strings.HasPrefix(next, Base) || !strings.HasPrefix(path.Clean(u.Path), Base) {
 		return Base
@@ -175,7 +175,7 @@ func signOut(q *request) error {
 		return err
 	}
 	q.setSession("")
-	return q.see("sign-in")
+	return q.redirect("sign-in")
 }
 
 func signOutEverywhere(q *request) error {
@@ -183,7 +183,7 @@ func signOutEverywhere(q *request) error {
 		return err
 	}
 	q.setSession("")
-	return q.see("sign-in")
+	return q.redirect("sign-in")
 }
 
 // settingsView is what the page of settings shows.
@@ -226,14 +226,14 @@ func (q *request) showSettings(status int, fault error) error {
 func setPassword(q *request) error {
 	post := q.r.PostForm
 	err := q.svc.SetPassword(q.r.Context(), q.who, post.Get("current"), post.Get("password"))
-	if status, ok := formFault(err); ok {
+	if status, ok := formStatus(err); ok {
 		if e, _ := errors.AsType[*core.Error](err); e.Field != "password" {
-			q.logAuth(slog.LevelWarn, "password change refused", faultText(err), q.account)
+			q.logAuth(slog.LevelWarn, "password change refused", errorText(err), q.account)
 		}
 		return q.showSettings(status, err)
 	}
 	if err != nil {
 		return err
 	}
-	return q.see("settings?done=password")
+	return q.redirect("settings?done=password")
 }

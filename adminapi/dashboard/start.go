@@ -152,13 +152,13 @@ func (q *request) firstRequest() (*firstRequest, error) {
 	}
 	f := &firstRequest{Day: list[i].Date}
 	if f.Day == today && total <= len(users) {
-		err = q.whoWasFirst(f, users)
+		err = q.findFirstRequest(f, users)
 	}
 	return f, err
 }
 
-// whoWasFirst finds the first of all requests of some users.
-func (q *request) whoWasFirst(f *firstRequest, users []*core.User) error {
+// findFirstRequest finds the first of all requests of some users.
+func (q *request) findFirstRequest(f *firstRequest, users []*core.User) error {
 	for _, u := range users {
 		e, err := q.oldest(u.ID)
 		if err != nil {

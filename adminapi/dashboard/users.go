@@ -63,7 +63,7 @@ func usersPage(q *request) error {
 		{Name: "q", Label: "Search", Type: "search", Value: q.query("q"), Placeholder: "Name, email or id"},
 		{Name: "plan", Label: "Plan", Type: "select", Value: q.query("plan"), Options: plans},
 	}}}
-	plan := once(q, q.svc.Plan)
+	plan := cachedLookup(q, q.svc.Plan)
 	for _, u := range users {
 		row, err := q.userRow(u, plan)
 		if err != nil {
@@ -79,7 +79,7 @@ func usersPage(q *request) error {
 func (q *request) filtersExist() (status int, err error) {
 	status = http.StatusOK
 	if id := q.query("plan"); id != "" {
-		pl, err := found(q.svc.Plan(q.r.Context(), q.account(), id))
+		pl, err := nilIfMissing(q.svc.Plan(q.r.Context(), q.account(), id))
 		if err != nil {
 			return 0, err
 		}
@@ -88,7 +88,7 @@ func (q *request) filtersExist() (status int, err error) {
 		}
 	}
 	if id := q.query("user"); id != "" {
-		u, err := found(q.user(id))
+		u, err := nilIfMissing(q.user(id))
 		if err != nil {
 			return 0, err
 		}
@@ -139,7 +139,7 @@ func userPage(q *request, u *core.User) error {
 	if q.part("history") {
 		return q.renderHistory("user", h)
 	}
-	row, err := q.userRow(u, once(q, q.svc.Plan))
+	row, err := q.userRow(u, cachedLookup(q, q.svc.Plan))
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func userPage(q *request, u *core.User) error {
 	if err != nil {
 		return err
 	}
-	v := userView{userRow: row, Metadata: indented(u.Metadata), Disable: q.disabling(userPath(u.ID), u.Disabled), History: h}
+	v := userView{userRow: row, Metadata: indented(u.Metadata), Disable: q.disableForm(userPath(u.ID), u.Disabled), History: h}
 	if row.Keys > 0 {
 		if v.Usage, err = q.userUsage(u); err != nil {
 			return err
@@ -200,14 +200,14 @@ func (q *request) showNewUser(status int, value func(string) string, fault error
 
 func createUser(q *request) error {
 	u, err := q.svc.CreateUser(q.r.Context(), q.account(), q.userPatch())
-	err = planFault(err)
-	if status, ok := formFault(err); ok {
+	err = planFieldError(err)
+	if status, ok := formStatus(err); ok {
 		return q.showNewUser(status, q.r.PostForm.Get, err)
 	}
 	if err != nil {
 		return err
 	}
-	return q.see(userPath(u.ID) + "?done=created")
+	return q.redirect(userPath(u.ID) + "?done=created")
 }
 
 func editUserPage(q *request, u *core.User) error {
@@ -222,36 +222,36 @@ func (q *request) showEditUser(status int, u *core.User, value func(string) stri
 		return err
 	}
 	f := q.form(userPath(u.ID), "Save", fields, fault)
-	f.Hidden = []hidden{seen(u.UpdatedAt)}
+	f.Hidden = []hidden{shownVersion(u.UpdatedAt)}
 	f.Cancel = Base + userPath(u.ID)
 	return q.showForm(status, "Edit "+u.Name, formView{Form: f,
 		Text: "A change is in force for the next request. What was used in the current period stays counted."})
 }
 
 func updateUser(q *request, u *core.User) error {
-	err := q.current(u.UpdatedAt)
+	err := q.checkUnchanged(u.UpdatedAt)
 	if err == nil {
 		_, err = q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, q.userPatch())
 	}
-	err = planFault(err)
-	if status, ok := formFault(err); ok {
+	err = planFieldError(err)
+	if status, ok := formStatus(err); ok {
 		return q.showEditUser(status, u, q.r.PostForm.Get, err)
 	}
 	if err != nil {
 		return err
 	}
-	return q.see(userPath(u.ID) + "?done=saved")
+	return q.redirect(userPath(u.ID) + "?done=saved")
 }
 
 func disableUser(q *request, u *core.User) error {
-	disabled, done, err := q.disabled()
+	disabled, done, err := q.postedDisabled()
 	if err != nil {
 		return err
 	}
 	if _, err := q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, core.UserPatch{Disabled: &disabled}); err != nil {
 		return err
 	}
-	return q.see(userPath(u.ID) + "?done=" + done)
+	return q.redirect(userPath(u.ID) + "?done=" + done)
 }
 
 func deleteUserPage(q *request, u *core.User) error {
@@ -283,5 +283,5 @@ func deleteUser(q *request, u *core.User) error {
 	if err != nil && !errors.Is(err, core.ErrUserNotFound) {
 		return err
 	}
-	return q.see("users?done=deleted")
+	return q.redirect("users?done=deleted")
 }

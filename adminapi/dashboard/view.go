@@ -128,8 +128,8 @@ type layout struct {
 	Main    any
 }
 
-// done is what a page says of what was done before, by the parameter done of its address.
-var done = map[string]string{
+// doneTexts is what a page says of what was done before, by the parameter done of its address.
+var doneTexts = map[string]string{
 	"password": "The password is set. Every other browser was signed out.",
 	"created":  "Created.",
 	"saved":    "Saved.",
@@ -141,7 +141,7 @@ var done = map[string]string{
 
 // render answers with a page.
 func (q *request) render(status int, name, title string, main any) error {
-	l := layout{Title: title, Page: name, Path: q.r.URL.Path, Who: q.who, Done: done[q.r.URL.Query().Get("done")], Main: main}
+	l := layout{Title: title, Page: name, Path: q.r.URL.Path, Who: q.who, Done: doneTexts[q.r.URL.Query().Get("done")], Main: main}
 	if q.who != nil {
 		l.SignOut = q.token()
 	}

@@ -7,19 +7,19 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// flat reads what nearly every client sends: an object of strings in ASCII without
+// fastParser reads what nearly every client sends: an object of strings in ASCII without
 // escapes, and of small whole numbers. It gives up on everything else, right or wrong,
 // and leaves it to parseObject, which takes five times as long. What both take, they
 // take for the same: a test holds them to it.
-type flat struct {
+type fastParser struct {
 	text string
 	at   int
 }
 
-// readFlat reads a validation request, unless it is one to give up on.
-func readFlat(body string) (q core.Request, ok bool) {
+// parseFast reads a validation request, unless it is one to give up on.
+func parseFast(body string) (q core.Request, ok bool) {
 	q.Cost = 1
-	f := flat{text: body}
+	f := fastParser{text: body}
 	var seen [6]string // one for each member that is known
 	names := seen[:0]
 	for more := f.next('{'); more; more = f.next(',') {
@@ -39,7 +39,7 @@ func readFlat(body string) (q core.Request, ok bool) {
 }
 
 // member reads the value of a member, and gives up on an unknown one.
-func (f *flat) member(q *core.Request, name string) (ok bool) {
+func (f *fastParser) member(q *core.Request, name string) (ok bool) {
 	switch name {
 	case "api_key":
 		q.Secret, ok = f.string()
@@ -59,7 +59,7 @@ func (f *flat) member(q *core.Request, name string) (ok bool) {
 }
 
 // next steps over a character, and the space before it, if that is what comes.
-func (f *flat) next(c byte) bool {
+func (f *fastParser) next(c byte) bool {
 	f.space()
 	if f.at == len(f.text) || f.text[f.at] != c {
 		return false
@@ -68,20 +68,20 @@ func (f *flat) next(c byte) bool {
 	return true
 }
 
-func (f *flat) space() {
+func (f *fastParser) space() {
 	for f.at < len(f.text) && strings.IndexByte(" \t\r\n", f.text[f.at]) >= 0 {
 		f.at++
 	}
 }
 
 // ends reports whether nothing but space comes.
-func (f *flat) ends() bool {
+func (f *fastParser) ends() bool {
 	f.space()
 	return f.at == len(f.text)
 }
 
 // string reads a string.
-func (f *flat) string() (string, bool) {
+func (f *fastParser) string() (string, bool) {
 	if !f.next('"') {
 		return "", false
 	}
@@ -100,7 +100,7 @@ func (f *flat) string() (string, bool) {
 
 // number reads digits. What they belong to, if they are not all of a number, is not
 // what may come next.
-func (f *flat) number() (n int64, ok bool) {
+func (f *fastParser) number() (n int64, ok bool) {
 	f.space()
 	from := f.at
 	for ; f.at < len(f.text) && '0' <= f.text[f.at] && f.text[f.at] <= '9'; f.at++ {

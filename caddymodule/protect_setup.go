@@ -44,18 +44,18 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_ = enc.Encode(map[string]any{"method": r.Method, "path": r.URL.RequestURI(), "headers": r.Header})
 }
 
-// greeting is what the command protect tells once it serves.
-type greeting struct {
-	account  string
-	ownerKey string // "" unless it was made just now
-	demoKey  string // "" without a demo
-	found    string // what was there from an earlier start, "" on the first
-	signIn   string // the path that signs in to the dashboard
+// startSummary is what the command protect tells once it serves.
+type startSummary struct {
+	account   string
+	ownerKey  string // "" unless it was made just now
+	demoKey   string // "" without a demo
+	inventory string // what was there from an earlier start, "" on the first
+	signIn    string // the path that signs in to the dashboard
 }
 
-// greet waits until HTTPS works, makes what a first start makes, and prints what
+// setUp waits until HTTPS works, makes what a first start makes, and prints what
 // there is.
-func (p *protection) greet(out io.Writer) error {
+func (p *protection) setUp(out io.Writer) error {
 	service, err := runningService()
 	if err != nil {
 		return err
@@ -82,8 +82,8 @@ func (p *protection) greet(out io.Writer) error {
 }
 
 // prepare makes sure that the account exists.
-func (p *protection) prepare(ctx context.Context, s *core.Service) (*greeting, string, error) {
-	g := &greeting{account: DefaultAccount}
+func (p *protection) prepare(ctx context.Context, s *core.Service) (*startSummary, string, error) {
+	g := &startSummary{account: DefaultAccount}
 	a, err := s.AccountByName(ctx, DefaultAccount)
 	if errors.Is(err, core.ErrAccountNotFound) {
 		a, _, g.ownerKey, err = s.CreateAccount(ctx, DefaultAccount)
@@ -95,7 +95,7 @@ func (p *protection) prepare(ctx context.Context, s *core.Service) (*greeting, s
 	if err != nil {
 		return nil, "", err
 	}
-	g.found, err = inventory(ctx, s, a.ID)
+	g.inventory, err = inventory(ctx, s, a.ID)
 	return g, a.ID, err
 }
 
@@ -209,7 +209,7 @@ func (p *protection) answers() error {
 }
 
 // print tells what there is and what to try.
-func (p *protection) print(out io.Writer, g *greeting) error {
+func (p *protection) print(out io.Writer, g *startSummary) error {
 	w := &lineWriter{w: out}
 	w.line("Limitkeeper protects %s", p.to.dial)
 	w.line("")
@@ -226,7 +226,7 @@ func (p *protection) print(out io.Writer, g *greeting) error {
 		w.line("dashboard signs in once, within 10 minutes.")
 	} else {
 		w.line("")
-		w.line("Found from an earlier start: %s.", g.found)
+		w.line("Found from an earlier start: %s.", g.inventory)
 		w.line("Of keys only digests are kept, so they cannot be shown again. For another owner's key:")
 		w.line("  limitkeeper account key create %s%s", g.account, p.adminFlag())
 	}
@@ -256,7 +256,7 @@ func (p *protection) adminFlag() string {
 
 // tryLines returns commands that work when they are pasted into a shell, and what
 // to say of them.
-func (p *protection) tryLines(g *greeting) (intro string, lines []string) {
+func (p *protection) tryLines(g *startSummary) (intro string, lines []string) {
 	curl := "curl -sS --cacert " + shellQuote(p.caFile())
 	api := func(path, body string) string {
 		return fmt.Sprintf("%s -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '%s' %s%s%s",

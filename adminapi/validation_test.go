@@ -44,7 +44,7 @@ func FuzzVerdict(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := string(appendVerdict(nil, d)); got != string(text) {
+		if got := string(appendValidation(nil, d)); got != string(text) {
 			t.Errorf("got  %s\nwant %s", got, text)
 		}
 	})
@@ -58,7 +58,7 @@ func TestHeadersAreNotShared(t *testing.T) {
 	answer := func() http.Header {
 		w := httptest.NewRecorder()
 		SetRateLimitHeaders(w.Header(), d, time.Unix(1_772_000_000, 0))
-		WriteVerdict(w, http.StatusOK, d)
+		WriteValidation(w, http.StatusOK, d)
 		return w.Header()
 	}
 	first := answer()

@@ -8,11 +8,11 @@ import (
 
 // slowly reads a request as it is read when readFlat gives up.
 func slowly(body string) (core.Request, error) {
-	return decodeBody(&call{verdict: true}, []byte(body), readRequest)
+	return decodeBody(&call{validation: true}, []byte(body), readRequest)
 }
 
 // What clients send is read at a glance.
-func TestReadFlat(t *testing.T) {
+func TestParseFast(t *testing.T) {
 	all := core.Request{Secret: "lk_user_a", Endpoint: "/v1/items?a=b", Method: "GET", IP: "203.0.113.7", Cost: 5, RequestID: "id-1"}
 	least := core.Request{Secret: "lk_user_a", Endpoint: "/", Method: "GET", Cost: 1}
 	for body, want := range map[string]core.Request{
@@ -21,7 +21,7 @@ func TestReadFlat(t *testing.T) {
 		`{"method":"GET","endpoint":"/","api_key":"lk_user_a"}`:                                                                     least,
 		`{"api_key":"lk_user_a","endpoint":"/v1/items?a=b","method":"GET","ip_address":"203.0.113.7","cost":5,"request_id":"id-1"}`: all,
 	} {
-		if got, ok := readFlat(body); !ok || got != want {
+		if got, ok := parseFast(body); !ok || got != want {
 			t.Errorf("%s: got %+v, %t, want %+v", body, got, ok, want)
 		}
 	}
@@ -29,7 +29,7 @@ func TestReadFlat(t *testing.T) {
 
 // The law of the glance: what it takes is what the slow reader takes, and a fault is
 // left to the slow reader to name.
-func FuzzReadFlat(f *testing.F) {
+func FuzzParseFast(f *testing.F) {
 	for _, body := range []string{
 		`{"api_key":"lk_user_a","endpoint":"/v1/items?a=b","method":"GET","ip_address":"203.0.113.7","cost":5,"request_id":"id-1"}`,
 		` { "api_key" : "a" } `, `{}`, `{"api_key":"a",}`, `{"api_key":"a"`, `{"api_key":"a"}}`, `{"api_key":"a"}x`, `{,}`, `{"a":1,"a":2}`,
@@ -41,7 +41,7 @@ func FuzzReadFlat(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		got, ok := readFlat(body)
+		got, ok := parseFast(body)
 		if !ok {
 			return
 		}

@@ -11,8 +11,8 @@ import (
 
 // What takes long is added up once for all who ask, and again when that is long ago or it
 // failed.
-func TestMemo(t *testing.T) {
-	var m memo
+func TestResultCache(t *testing.T) {
+	var m resultCache
 	var times atomic.Int64
 	slow := func(context.Context) (int64, error) {
 		time.Sleep(100 * time.Millisecond) // so that it is kept for five seconds
@@ -21,19 +21,19 @@ func TestMemo(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			if n, err := recall(t.Context(), &m, "slow", slow); n != 1 || err != nil {
+			if n, err := cachedIn(t.Context(), &m, "slow", slow); n != 1 || err != nil {
 				t.Errorf("got %d, %v, want 1", n, err)
 			}
 		})
 	}
 	wg.Wait()
-	m.kept["slow"].until = time.Now()
-	if n, _ := recall(t.Context(), &m, "slow", slow); n != 2 {
+	m.entries["slow"].until = time.Now()
+	if n, _ := cachedIn(t.Context(), &m, "slow", slow); n != 2 {
 		t.Errorf("later: got %d, want 2", n)
 	}
 	failure := errors.New("no")
 	for range 2 {
-		_, err := recall(t.Context(), &m, "failed", func(context.Context) (int64, error) { times.Add(1); return 0, failure })
+		_, err := cachedIn(t.Context(), &m, "failed", func(context.Context) (int64, error) { times.Add(1); return 0, failure })
 		if !errors.Is(err, failure) {
 			t.Errorf("got %v, want %v", err, failure)
 		}
@@ -44,11 +44,11 @@ func TestMemo(t *testing.T) {
 	for range 2 {
 		func() {
 			defer func() { _ = recover() }()
-			_, err := recall(t.Context(), &m, "panic", func(context.Context) (int64, error) { panic("no") })
+			_, err := cachedIn(t.Context(), &m, "panic", func(context.Context) (int64, error) { panic("no") })
 			t.Errorf("a panic: got %v, want it handed on each time", err)
 		}()
 	}
-	if n, _ := recall(t.Context(), &m, "another", slow); n != 5 || len(m.kept) > 2 {
-		t.Errorf("another name: got %d with %d kept", n, len(m.kept))
+	if n, _ := cachedIn(t.Context(), &m, "another", slow); n != 5 || len(m.entries) > 2 {
+		t.Errorf("another name: got %d with %d kept", n, len(m.entries))
 	}
 }

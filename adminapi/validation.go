@@ -10,20 +10,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// texts are bodies that were written, to be used again.
-var texts = sync.Pool{New: func() any { return new([512]byte) }}
+// textPool are bodies that were written, to be used again.
+var textPool = sync.Pool{New: func() any { return new([512]byte) }}
 
-// WriteVerdict answers with a decision: success, error and code of a refusal, and
+// WriteValidation answers with a decision: success, error and code of a refusal, and
 // the usage when the quota was looked at. It does not set the rate limit fields.
-func WriteVerdict(w http.ResponseWriter, status int, d *core.Decision) {
-	room := texts.Get().(*[512]byte)
-	defer texts.Put(room) // nobody keeps what is given to Write
-	writeBody(w, status, appendVerdict(room[:0], d))
+func WriteValidation(w http.ResponseWriter, status int, d *core.Decision) {
+	room := textPool.Get().(*[512]byte)
+	defer textPool.Put(room) // nobody keeps what is given to Write
+	writeBody(w, status, appendValidation(room[:0], d))
 }
 
-// appendVerdict adds what json.Marshal makes of an answer with the decision. That
+// appendValidation adds what json.Marshal makes of an answer with the decision. That
 // takes ten times as long, and every request gets one.
-func appendVerdict(b []byte, d *core.Decision) []byte {
+func appendValidation(b []byte, d *core.Decision) []byte {
 	b = append(b, `{"success":`...)
 	b = strconv.AppendBool(b, d.Allowed())
 	if e := d.Refusal(); e != nil {
