@@ -134,12 +134,12 @@ func TestMetricsOfTheEventLog(t *testing.T) {
 	ten := s.tenant("default", 5)
 	s.get("/", "X-API-Key: "+ten.secret)
 	after := s.scrape()
-	for _, name := range []string{"limitkeeper_ledger_bytes", "limitkeeper_ledger_unfolded_bytes"} {
+	for _, name := range []string{"limitkeeper_eventlog_bytes", "limitkeeper_eventlog_uncheckpointed_bytes"} {
 		if sample(after, name) <= sample(before, name) {
 			t.Errorf("%s: got %d before and %d after a request, want more", name, sample(before, name), sample(after, name))
 		}
 	}
-	for _, name := range []string{"limitkeeper_ledger_folds_total", "limitkeeper_ledger_waits_total"} {
+	for _, name := range []string{"limitkeeper_eventlog_checkpoints_total", "limitkeeper_eventlog_waits_total"} {
 		if !strings.Contains(after, "\n"+name+" ") {
 			t.Errorf("%s is missing in\n%s", name, after)
 		}

@@ -111,20 +111,20 @@ func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
 
 // The metrics of the embedded store.
 var (
-	ledgerBytes = prometheus.NewDesc("limitkeeper_ledger_bytes",
+	eventlogBytes = prometheus.NewDesc("limitkeeper_eventlog_bytes",
 		"Size of the event log, which holds the history.", nil, nil)
-	ledgerUnfolded = prometheus.NewDesc("limitkeeper_ledger_unfolded_bytes",
+	eventlogUncheckpointed = prometheus.NewDesc("limitkeeper_eventlog_uncheckpointed_bytes",
 		"Bytes of the event log after the last checkpoint.", nil, nil)
-	ledgerFolds = prometheus.NewDesc("limitkeeper_ledger_folds_total",
+	eventlogCheckpoints = prometheus.NewDesc("limitkeeper_eventlog_checkpoints_total",
 		"Checkpoints of the event log.", nil, nil)
-	ledgerWaits = prometheus.NewDesc("limitkeeper_ledger_waits_total",
+	eventlogWaits = prometheus.NewDesc("limitkeeper_eventlog_waits_total",
 		"Decisions that waited for a checkpoint.", nil, nil)
 	storeVerified = prometheus.NewDesc("limitkeeper_store_verified_timestamp_seconds",
 		"Time of the last scrub of all store files without damage, in Unix seconds; 0 before the first.", nil, nil)
 )
 
 func describeBadger(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ledgerBytes, ledgerUnfolded, ledgerFolds, ledgerWaits, storeVerified} {
+	for _, d := range []*prometheus.Desc{eventlogBytes, eventlogUncheckpointed, eventlogCheckpoints, eventlogWaits, storeVerified} {
 		ch <- d
 	}
 }
@@ -136,10 +136,10 @@ func collectBadger(s core.Store, ch chan<- prometheus.Metric) {
 		return
 	}
 	st := b.Stats()
-	ch <- prometheus.MustNewConstMetric(ledgerBytes, prometheus.GaugeValue, float64(st.LedgerBytes))
-	ch <- prometheus.MustNewConstMetric(ledgerUnfolded, prometheus.GaugeValue, float64(st.UnfoldedBytes))
-	ch <- prometheus.MustNewConstMetric(ledgerFolds, prometheus.CounterValue, float64(st.Folds))
-	ch <- prometheus.MustNewConstMetric(ledgerWaits, prometheus.CounterValue, float64(st.Waits))
+	ch <- prometheus.MustNewConstMetric(eventlogBytes, prometheus.GaugeValue, float64(st.LedgerBytes))
+	ch <- prometheus.MustNewConstMetric(eventlogUncheckpointed, prometheus.GaugeValue, float64(st.UnfoldedBytes))
+	ch <- prometheus.MustNewConstMetric(eventlogCheckpoints, prometheus.CounterValue, float64(st.Folds))
+	ch <- prometheus.MustNewConstMetric(eventlogWaits, prometheus.CounterValue, float64(st.Waits))
 	ch <- prometheus.MustNewConstMetric(storeVerified, prometheus.GaugeValue, float64(st.VerifiedAt))
 }
 
