@@ -19,7 +19,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// began is when every test begins: a Saturday in the middle of a month.
+// began is the time at the start of every test: a Saturday in the middle of a month.
 var began = time.Date(2026, time.March, 14, 9, 26, 53, 589e6, time.UTC)
 
 // clock is a clock that stands still until it is moved.
@@ -193,8 +193,7 @@ func (a *api) check(e *exchange) *result {
 	return res
 }
 
-// checkSecrets fails when an answer has a secret other than the one that it is there
-// to show, or when it has shown it before.
+// checkSecrets fails if an answer has a secret, except a new secret in the one answer that shows it.
 func (a *api) checkSecrets(e *exchange) {
 	a.t.Helper()
 	if strings.HasSuffix(e.request.URL.Path, "/openapi.yaml") {
@@ -317,7 +316,7 @@ func (a *api) key(user, plan string) (id, secret string) {
 	return r.str("id"), r.str("api_key")
 }
 
-// validate asks for a verdict on a key.
+// validate calls /validate for a key.
 func (a *api) validate(secret string) *result {
 	a.t.Helper()
 	return a.do("POST", prefix+"/validate", object{"api_key": secret, "endpoint": "/v1/reports", "method": "GET"}).want(http.StatusOK)

@@ -7,13 +7,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The challenges of RFC 6750 section 3 that go with a 401.
+// The values of WWW-Authenticate, RFC 6750 section 3.
 const (
 	challenge      = `Bearer realm="limitkeeper"`
 	challengeWrong = challenge + `, error="invalid_token"`
 )
 
-// authenticate finds the account whose owner's key the request carries.
+// authenticate sets the service, the owner's key and the account of the request.
 func (c *call) authenticate() (err error) {
 	secret, ok := bearer(c.r.Header)
 	if !ok {
@@ -29,8 +29,7 @@ func (c *call) authenticate() (err error) {
 	return nil
 }
 
-// bearer returns the token of the one Authorization header, whose scheme is Bearer
-// in any case.
+// bearer returns the token of the only Authorization header. The scheme Bearer is case-insensitive.
 func bearer(h http.Header) (token string, ok bool) {
 	values := h["Authorization"]
 	if len(values) != 1 {
@@ -48,8 +47,8 @@ func bearer(h http.Header) (token string, ok bool) {
 	return words[1], n == len(words) && strings.EqualFold(words[0], "Bearer")
 }
 
-// SetChallenge says what is wrong with the credential of a request that is answered
-// with 401: that there is none, for the code UNAUTHORIZED, or that it is not good.
+// SetChallenge sets WWW-Authenticate on a 401 answer. The code UNAUTHORIZED means that the request
+// has no credential. Every other code adds error="invalid_token".
 func SetChallenge(h http.Header, code core.Code) {
 	value := challengeWrong
 	if code == core.CodeUnauthorized {

@@ -8,8 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Only a well-formed header with a key in force opens an account; whoever gets 401 is
-// told which of the two was wrong.
+// Only a well-formed header with a valid key authenticates. The challenge of a 401 tells a missing credential
+// from an invalid one.
 func TestAuthorization(t *testing.T) {
 	a := newAPI(t)
 	const (
@@ -53,7 +53,7 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
-// A key that is revoked is refused with the next request.
+// A revoked key is refused from the next request on.
 func TestAuthorizationRevoked(t *testing.T) {
 	a := newAPI(t)
 	ctx := context.Background()
@@ -74,8 +74,7 @@ func TestAuthorizationRevoked(t *testing.T) {
 	a.do("GET", prefix+"/users", nil).want(200)
 }
 
-// Every operation but the public ones needs a key: a new one cannot be left open by
-// mistake.
+// Every operation except the public ones needs a key: a new operation cannot be public by mistake.
 func TestEveryOperationNeedsKey(t *testing.T) {
 	a := newAPI(t)
 	for op, o := range operations(t) {

@@ -13,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// discarded is an answer that nobody reads.
+// discarded is a response writer that discards the answer.
 type discarded struct {
 	header http.Header
 	status int

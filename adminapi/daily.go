@@ -6,10 +6,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// defaultDays is how many days are answered when the query does not say.
+// defaultDays is the number of days in an answer if the query has no from.
 const defaultDays = 30
 
-// daily is the traffic of some days as it is shown.
+// daily is the JSON form of the traffic on some days.
 type daily struct {
 	From core.Date `json:"from"`
 	To   core.Date `json:"to"`
@@ -17,7 +17,7 @@ type daily struct {
 	Days []core.DayTotals `json:"days"`
 }
 
-// date returns a parameter that is a day, or the default when it is missing.
+// date returns a parameter that is a day, or the default if the parameter is missing.
 func (q *query) date(name string, missing core.Date) core.Date {
 	text := q.text(name)
 	if !q.values.Has(name) {
@@ -30,7 +30,7 @@ func (q *query) date(name string, missing core.Date) core.Date {
 	return d
 }
 
-// dailyUsage answers with the days that the query asks for, the last 30 by default.
+// dailyUsage answers with the days of the query, by default the last 30.
 func dailyUsage(c *call, get func(first, last core.Date) ([]core.DayTotals, error)) error {
 	q := c.query()
 	last := q.date("to", c.svc.Today())

@@ -9,7 +9,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Each day in the range is there, with what was allowed and what was denied on it.
+// The answer has each day in the range, with its allowed and denied requests.
 func TestDailyUsage(t *testing.T) {
 	a := newAPI(t)
 	plan, user := a.plan(2), a.user("Example Customer")
@@ -39,7 +39,7 @@ func TestDailyUsage(t *testing.T) {
 	}
 }
 
-// A range that is none is refused with the parameter that is at fault.
+// An invalid range is refused, and the error names the parameter.
 func TestDailyUsageRefusals(t *testing.T) {
 	a := newAPI(t)
 	path := prefix + "/plans/" + a.plan(2) + "/usage/daily"

@@ -16,16 +16,15 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The bounds of a body, looked at before anything is made of it.
+// The limits of a request body. They are checked before the body is decoded.
 const (
 	maxBody  = 64 << 10 // bytes
-	maxDepth = 32       // objects and arrays inside one another
-	maxField = 64       // bytes of an unknown member's name that are told again
+	maxDepth = 32       // nesting of objects and arrays
+	maxField = 64       // bytes of an unknown member's name in an error
 )
 
-// decode reads the body with read, which takes the members it knows. The error is
-// the first fault of the transport, or of a member. A member that read does not take is a
-// fault too.
+// decode parses the body and calls read, which takes the members it knows. Any other member is an
+// error. decode returns the first error of the body or of a member.
 func decode[T any](c *call, read func(*members) T) (v T, err error) {
 	buf := bodyPool.Get().(*bytes.Buffer)
 	defer putBuffer(buf)
@@ -36,8 +35,8 @@ func decode[T any](c *call, read func(*members) T) (v T, err error) {
 	return decodeBody(c, body, read)
 }
 
-// decodeBody is decode for a body that was read. Nothing of what it returns is in the
-// memory of the body.
+// decodeBody is decode for a body in memory. The result does not refer to body, so the caller can
+// reuse the buffer.
 func decodeBody[T any](c *call, body []byte, read func(*members) T) (v T, err error) {
 	m := &members{fault: c.faultFunc()}
 	if m.raw, m.names, err = parseObject(body); err != nil {
@@ -48,10 +47,10 @@ func decodeBody[T any](c *call, body []byte, read func(*members) T) (v T, err er
 	return v, m.err
 }
 
-// bodyPool are buffers for bodyPool, to be used again.
+// bodyPool holds buffers for request bodies.
 var bodyPool = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// putBuffer keeps a buffer for another body, unless it is a large one: most are small.
+// putBuffer returns a buffer to the pool, unless it is larger than 4 KiB.
 func putBuffer(buf *bytes.Buffer) {
 	if buf.Cap() <= 4096 {
 		buf.Reset()
@@ -59,8 +58,7 @@ func putBuffer(buf *bytes.Buffer) {
 	}
 }
 
-// body returns the bytes of the body, in buf. None at all are an object without
-// members.
+// body reads the body into buf and returns its bytes. An empty body is returned as "{}".
 func (c *call) body(buf *bytes.Buffer) ([]byte, error) {
 	_, err := buf.ReadFrom(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
@@ -75,10 +73,9 @@ func (c *call) body(buf *bytes.Buffer) ([]byte, error) {
 	return buf.Bytes(), checkContentType(c.r.Header.Get("Content-Type"))
 }
 
-// checkContentType lets pass JSON in UTF-8, which is what a missing type is read
-// as.
+// checkContentType returns an error unless the type is JSON in UTF-8. A missing type is accepted.
 func checkContentType(value string) error {
-	if value == "" || value == "application/json" { // as nearly everyone says it
+	if value == "" || value == "application/json" { // fast path: nearly all clients
 		return nil
 	}
 	mediaType, params, err := mime.ParseMediaType(value)
@@ -90,8 +87,8 @@ func checkContentType(value string) error {
 	return nil
 }
 
-// parseObject returns the members of a JSON object, and their names in order. An object
-// that holds a member twice is refused at any depth: readers differ on which one counts.
+// parseObject returns the members of a JSON object, and their names in order. Duplicate names are
+// refused at any depth, because parsers differ on which one they use.
 func parseObject(body []byte) (raw map[string]json.RawMessage, names []string, err error) {
 	if !utf8.Valid(body) {
 		return nil, nil, invalidRequest("body", "Body must be valid UTF-8")
@@ -127,14 +124,14 @@ func parseObject(body []byte) (raw map[string]json.RawMessage, names []string, e
 	return raw, names, nil
 }
 
-// loneSurrogate reports whether a valid JSON text escapes a code point that is no
-// character: encoding/json would put U+FFFD in its place (RFC 8259 section 8.2).
+// loneSurrogate reports whether a valid JSON text escapes half a surrogate pair. encoding/json would
+// replace it by U+FFFD (RFC 8259 section 8.2).
 func loneSurrogate(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		if text[i] != '\\' {
 			continue
 		}
-		i++ // to what is escaped
+		i++ // skip the backslash
 		if text[i] != 'u' {
 			continue
 		}
@@ -152,13 +149,13 @@ func loneSurrogate(text []byte) bool {
 	return false
 }
 
-// unescaped returns the code unit of an escape that begins with its u.
+// unescaped returns the code unit of an escape. text starts with its u.
 func unescaped(text []byte) rune {
 	n, _ := strconv.ParseUint(string(text[1:5]), 16, 16) // the JSON is valid
 	return rune(n)
 }
 
-// checkNested reads one value and returns what is wrong with it, "" for nothing.
+// checkNested reads one value and returns an error text, "" for a valid value.
 func checkNested(dec *json.Decoder, depth int) (fault string) {
 	open, _ := dec.Token()
 	if _, nests := open.(json.Delim); !nests {
@@ -184,14 +181,15 @@ func checkNested(dec *json.Decoder, depth int) (fault string) {
 	return ""
 }
 
-// nextName returns the name of the next member of the object that dec is in.
+// nextName returns the name of the next member of the current object.
 func nextName(dec *json.Decoder) string {
 	t, _ := dec.Token()
 	name, _ := t.(string)
 	return name
 }
 
-// fieldName is what an unknown member or parameter is called in an error.
+// fieldName returns the name of an unknown member or parameter for an error: shortened, and without
+// secrets.
 func fieldName(name string) string {
 	if name == "" {
 		return "body"
@@ -199,11 +197,10 @@ func fieldName(name string) string {
 	return core.MaskSecrets(string(bytes.ToValidUTF8([]byte(name)[:min(len(name), maxField)], nil)))
 }
 
-// members are the members of a body. Its methods take one each, and remember the
-// first that has the wrong type.
+// members are the members of a body. Each method takes one member and records the first error.
 type members struct {
 	names []string                   // of all members, in the order of the body
-	raw   map[string]json.RawMessage // the members that are not yet known
+	raw   map[string]json.RawMessage // the members that were not taken
 	fault func(field, detail string) *core.Error
 	err   error
 }
@@ -278,8 +275,8 @@ func (m *members) optionalText(name string) core.Optional[string] {
 	return optional[string](m, name, wantText)
 }
 
-// whole returns a whole number, however it is written. One that is beyond int64 is
-// the largest or smallest there is: no member may be as large.
+// whole returns a whole number in any JSON notation. A number outside int64 becomes the nearest
+// int64, which is outside the range of every member.
 func (m *members) whole(name string) *int64 {
 	raw, ok := m.take(name)
 	if !ok {
@@ -293,7 +290,7 @@ func (m *members) whole(name string) *int64 {
 	return &n
 }
 
-// planID returns the plan that is referred to.
+// planID returns the member plan_id.
 func (m *members) planID() core.Optional[string] {
 	o := m.optionalText("plan_id")
 	if o.Value != nil && !isID(*o.Value) && m.err == nil {
@@ -319,7 +316,7 @@ func (m *members) texts(name string) core.Optional[[]string] {
 	return core.Some(out)
 }
 
-// time returns an instant to the millisecond, which is how it is stored.
+// time returns an instant, truncated to the millisecond as in the store.
 func (m *members) time(name string) core.Optional[time.Time] {
 	o := optional[string](m, name, wantText)
 	if o.Value == nil {
@@ -332,7 +329,7 @@ func (m *members) time(name string) core.Optional[time.Time] {
 	return core.Some(t.UTC().Truncate(time.Millisecond))
 }
 
-// object returns the text of a member as it is; core says what it must be.
+// object returns the raw JSON of a member. core validates it.
 func (m *members) object(name string) core.Optional[json.RawMessage] {
 	raw, ok := m.take(name)
 	switch {

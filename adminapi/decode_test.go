@@ -16,8 +16,7 @@ import (
 // fill returns text repeated to n bytes.
 func fill(text string, n int) string { return strings.Repeat(text, n/len(text)+1)[:n] }
 
-// A body that cannot be read is a clear 400 and never guessed at: what one reader
-// takes for one thing and another for another is refused.
+// A malformed or ambiguous body is refused with 400.
 func TestBodyFaults(t *testing.T) {
 	a := newAPI(t)
 	for _, tc := range []struct{ name, body, field, message string }{
@@ -65,7 +64,7 @@ func TestBodyFaults(t *testing.T) {
 	}
 }
 
-// A pair of surrogates is one character, and a backslash before a u is none of them.
+// A surrogate pair is accepted, and an escaped backslash before a u starts no escape.
 func TestSurrogatePairs(t *testing.T) {
 	a := newAPI(t)
 	for body, want := range map[string]string{
@@ -80,7 +79,7 @@ func TestSurrogatePairs(t *testing.T) {
 	}
 }
 
-// What is just within the bounds is served.
+// Bodies at the limits are accepted.
 func TestBodyBounds(t *testing.T) {
 	a := newAPI(t)
 	for name, body := range map[string]string{
@@ -204,7 +203,7 @@ func TestContextOfValidation(t *testing.T) {
 	}
 }
 
-// JSON is what is sent without a type; another type is refused and named.
+// A body without a content type is JSON. Another content type is refused, and the error names it.
 func TestContentType(t *testing.T) {
 	a := newAPI(t)
 	for value, ok := range map[string]bool{
@@ -234,8 +233,8 @@ func TestContentType(t *testing.T) {
 	}
 }
 
-// An empty body is an object without members: fine where none is required, and
-// elsewhere the missing one is named. Its type does not matter.
+// An empty body is an object without members, whatever its content type. The error names a missing required
+// member.
 func TestEmptyBody(t *testing.T) {
 	a := newAPI(t)
 	plan, user := a.plan(5), a.user("Example Customer")
@@ -257,7 +256,7 @@ type brokenReader struct{}
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func (brokenReader) Close() error             { return nil }
 
-// A body that breaks off is the client's fault, not a fault of the service.
+// A truncated body is answered with 400, not with 500.
 func TestBodyBreaksOff(t *testing.T) {
 	a := newAPI(t)
 	r := a.newRequest("POST", prefix+"/users", `{"name":"a"}`)
@@ -265,8 +264,7 @@ func TestBodyBreaksOff(t *testing.T) {
 	a.record(r).wantField(core.CodeInvalidRequest, "body")
 }
 
-// A member of the wrong type, or out of its bounds, is named, on every endpoint that
-// takes it.
+// Every endpoint names a member with a wrong type or a value out of range.
 func TestMemberFaults(t *testing.T) {
 	a := newAPI(t)
 	plan, user := a.plan(5), a.user("Example Customer")
@@ -343,7 +341,7 @@ func without(rest, member, v string) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// A whole number is one however it is written.
+// A whole number is accepted in every JSON notation.
 func TestWholeNumbers(t *testing.T) {
 	a := newAPI(t)
 	for v, want := range map[string]string{"1e3": "1000", "5.0": "5", "500e-2": "5", "0.5E1": "5", "9007199254740991": "9007199254740991", "9007199254740991.000": "9007199254740991"} {
@@ -374,7 +372,7 @@ func TestNull(t *testing.T) {
 	a.do("POST", prefix+"/keys", object{"name": "a", "user_id": 1, "plan_id": plan, "expires_at": nil, "metadata": nil}).want(http.StatusCreated)
 }
 
-// Metadata comes back as it went in, whatever is in it.
+// Metadata is returned unchanged.
 func TestMetadataRoundTrip(t *testing.T) {
 	a := newAPI(t)
 	const metadata = `{"b":1e999,"a":[1.50,{"":null}],"html":"<&>","ü":"\ud83d\ude00"}`

@@ -1,24 +1,29 @@
-// Package adminapi is the REST API of Limitkeeper: it translates between HTTP and
-// package core, and decides nothing itself.
+// Package adminapi is the REST API of Limitkeeper. It translates between HTTP and package core; all
+// rules are in core.
 //
 // # One request
 //
-// A [Server] routes a request to an endpoint (routes.go). Before the handler runs,
-// the request must have come over HTTPS, carry an owner's key (auth.go), be
-// within the service's own bound (throttle.go) and have known parameters only (page.go). A handler reads the body
-// (decode.go) and the query (page.go), asks core, and answers with one envelope
-// (envelope.go). It returns an error instead of writing one: errors.go has the one
-// table of codes and statuses, and writes them all.
+//	Server.ServeHTTP   finds the endpoint                    routes.go
+//	endpoint.serve     requires HTTPS
+//	  authenticate     requires an owner's key               auth.go
+//	  throttle         applies service_rate_limit            throttle.go
+//	  parseQuery       refuses unknown parameters            page.go
+//	handler            decodes the body and the query        decode.go, page.go
+//	                   calls core
+//	                   writes the answer                     envelope.go
+//	fail               writes an error with its status       errors.go
 //
-// The answers are structs of this package, never those of core: what is stored and
-// what is shown change for different reasons.
+// A handler returns an error instead of writing it. errors.go has the only table of codes and
+// statuses.
+//
+// Answers are structs of this package, not of core, because the stored form and the JSON form
+// change independently.
 //
 // # The contract
 //
-// openapi.yaml beside this file is the contract, written by hand and served as it
-// is. The tests hold every exchange against it, and routes.go against it in both
-// directions.
+// openapi.yaml is the contract. It is written by hand and served unchanged. The tests validate every
+// request and answer against it, and compare its operations with routes.go.
 //
-// [SetRateLimitHeaders], [WriteValidation] and [WriteRefusal] are exported for the
-// gateway, which answers in the same form.
+// [RateLimitHeaders], [WriteValidation] and [WriteRefusal] are exported for the gateway, which answers
+// in the same form.
 package adminapi

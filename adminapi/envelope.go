@@ -19,13 +19,12 @@ type page[V any] struct {
 	Count int `json:"count"` // all that match, not only those on the page
 }
 
-// message is what is told of a resource that is gone.
+// message is the answer to a deletion.
 type message struct {
 	Message string `json:"message"`
 }
 
-// answer is the body of a verdict and of an error: they differ in Success, which
-// only a verdict has.
+// answer is the body of a validation and of an error. Only a validation has Success.
 type answer struct {
 	Success *bool     `json:"success,omitempty"`
 	Error   string    `json:"error,omitempty"`
@@ -33,7 +32,7 @@ type answer struct {
 	Details any       `json:"details,omitempty"`
 }
 
-// fieldError says what is wrong with a member.
+// fieldError is the JSON form of an error in a member or parameter.
 type fieldError struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
@@ -47,8 +46,7 @@ func errorAnswer(e *core.Error) answer {
 	return a
 }
 
-// write answers with a body of JSON. It returns an error, having written nothing,
-// when v cannot be marshalled.
+// write answers with v as JSON. It returns an error, and writes nothing, if v cannot be marshalled.
 func (c *call) write(status int, v any) error { return writeJSON(c.w, status, v) }
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {
@@ -60,9 +58,9 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// writeBody answers with a text of JSON, which may have room for another byte.
+// writeBody answers with a JSON text and a newline. It may append the newline in place.
 func writeBody(w http.ResponseWriter, status int, body []byte) {
-	body = append(body, '\n') // for who reads it in a terminal
+	body = append(body, '\n') // keeps a terminal readable
 	var room [48]byte
 	var f fields
 	b := append(room[:0], "application/json"...)
@@ -73,10 +71,10 @@ func writeBody(w http.ResponseWriter, status int, body []byte) {
 	f.end("Cache-Control", b)
 	f.set(w.Header(), b)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that went away is no fault
+	_, _ = w.Write(body) // the client may have disconnected
 }
 
-// reply answers with one resource, unless there is an error.
+// reply answers with one resource, or returns err.
 func reply[T, V any](c *call, status int, view func(T) V, v T, err error) error {
 	if err != nil {
 		return err
@@ -84,7 +82,7 @@ func reply[T, V any](c *call, status int, view func(T) V, v T, err error) error 
 	return c.write(status, single{view(v)})
 }
 
-// deleted answers that a resource is gone, unless there is an error.
+// deleted answers to a deletion, or returns err.
 func deleted(c *call, noun string, err error) error {
 	if err != nil {
 		return err
@@ -92,7 +90,7 @@ func deleted(c *call, noun string, err error) error {
 	return c.write(http.StatusOK, single{message{noun + " deleted successfully"}})
 }
 
-// list answers with the page that the query asks for.
+// list answers with the page of the query.
 func list[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) ([]T, int, error)) error {
 	views, total, err := pageOf(c, view, get)
 	if err != nil {
@@ -101,8 +99,8 @@ func list[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) ([
 	return c.write(http.StatusOK, page[V]{views, total})
 }
 
-// pageOf returns the views of the page that the query asks for, never nil, and how
-// many there are on all pages.
+// pageOf returns the views of the page of the query, never nil, and the number of items on all
+// pages.
 func pageOf[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) ([]T, int, error)) ([]V, int, error) {
 	q := c.query()
 	p := q.page()
@@ -117,7 +115,7 @@ func pageOf[T, V any](c *call, view func([]T) ([]V, error), get func(core.Page) 
 	return views, total, err
 }
 
-// viewEach makes the view of one the view of many.
+// viewEach applies view to each item.
 func viewEach[T, V any](view func(T) V) func([]T) ([]V, error) {
 	return func(items []T) ([]V, error) {
 		views := make([]V, len(items))
@@ -128,7 +126,7 @@ func viewEach[T, V any](view func(T) V) func([]T) ([]V, error) {
 	}
 }
 
-// orNull shows the zero value of a member that was never set as null.
+// orNull returns nil, which is null in JSON, for a zero value.
 func orNull[T comparable](v T) *T {
 	var zero T
 	if v == zero {

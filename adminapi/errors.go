@@ -11,8 +11,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// statuses is the status of every code. A code that is not here is never told: it
-// is a fault of this server.
+// statuses maps each public code to its status. An error with another code is answered as an internal
+// error.
 var statuses = map[core.Code]int{
 	core.CodeInvalidRequest:    http.StatusBadRequest,
 	core.CodeValidation:        http.StatusBadRequest,
@@ -32,7 +32,7 @@ var statuses = map[core.Code]int{
 // retrySoon is the default Retry-After for 503 and 429.
 const retrySoon = time.Second
 
-// The faults that HTTP has and core does not.
+// Errors of HTTP requests, which core does not have.
 var (
 	errPlainHTTP        = invalidRequest("scheme", "Only HTTPS is accepted")
 	errUnauthorized     = &core.Error{Code: core.CodeUnauthorized, Message: "Authentication required"}
@@ -41,12 +41,12 @@ var (
 	errInternal         = &core.Error{Code: core.CodeInternal, Message: "Internal server error"}
 )
 
-// invalidRequest is a request that cannot be read.
+// invalidRequest returns the error for a malformed request.
 func invalidRequest(field, detail string) *core.Error {
 	return &core.Error{Code: core.CodeInvalidRequest, Message: "Invalid request", Field: field, Detail: detail}
 }
 
-// validationError is a member or parameter with a wrong value.
+// validationError returns the error for a member or parameter with an invalid value.
 func validationError(field, detail string) *core.Error {
 	return &core.Error{Code: core.CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
 }
@@ -79,7 +79,7 @@ func (c *call) fail(err error) {
 	_ = writeJSON(c.w, status, errorAnswer(e)) // an error answer can be marshalled
 }
 
-// publicError returns what may be publicError of err, and logs what may not.
+// publicError returns the error for the client. It logs the cause if the client must not see it.
 func (c *call) publicError(err error) *core.Error {
 	e, ok := errors.AsType[*core.Error](err)
 	ok = ok && statuses[e.Code] != 0
@@ -87,7 +87,7 @@ func (c *call) publicError(err error) *core.Error {
 	case ok && e.Code != core.CodeUnavailable:
 		return e
 	case c.ctx().Err() != nil:
-		return core.ErrUnavailable // nobody is listening, and that may be the whole fault
+		return core.ErrUnavailable // the client has disconnected, which may be the cause of err
 	case ok:
 		if !core.IsLogged(err) {
 			c.log(slog.LevelWarn, "store unavailable", err.Error())
@@ -98,13 +98,13 @@ func (c *call) publicError(err error) *core.Error {
 	return errInternal
 }
 
-// log notes the cause of an answer that does not say it.
+// log logs the cause of an error that the answer hides.
 func (c *call) log(level slog.Level, msg, cause string) {
 	c.config.Logger.Log(c.ctx(), level, msg, "request_id", c.id,
 		"route", c.r.Pattern, "method", c.r.Method, "error", core.MaskSecrets(cause))
 }
 
-// recover answers a panic with 500. One that gives up the connection is handed on.
+// recover answers a panic with 500. It re-panics http.ErrAbortHandler, which closes the connection.
 func (c *call) recover() {
 	v := recover()
 	if v == nil {

@@ -67,8 +67,8 @@ func newFaulty(t *testing.T) (*api, *faulty, *logged) {
 	return a, store, log
 }
 
-// holdFault fails unless the client was told nothing of the cause, and the log was,
-// under the id that the client has, without a secret.
+// holdFault fails unless the cause is in the log with the request id of the answer, without a secret, and not
+// in the answer.
 func holdFault(t *testing.T, r *result, log *logged, cause string) {
 	t.Helper()
 	if strings.Contains(string(r.body), cause) {
@@ -85,7 +85,7 @@ func holdFault(t *testing.T, r *result, log *logged, cause string) {
 	}
 }
 
-// An unknown fault is a 500 that says no more than that.
+// An unknown error is answered with 500 and without its cause.
 func TestInternalError(t *testing.T) {
 	a, store, log := newFaulty(t)
 	store.fail = func() error { return errors.New("disk on fire near lk_user_secretsecret") }
@@ -97,16 +97,14 @@ func TestInternalError(t *testing.T) {
 	}
 }
 
-// A fault that core has a code for but the contract has no status for is no answer
-// either.
+// An error with a code of core that has no status in the contract is answered with 500.
 func TestUntoldCode(t *testing.T) {
 	a, store, log := newFaulty(t)
 	store.fail = func() error { return &core.Error{Code: core.CodeAPIKeyDisabled, Message: "stray"} }
 	holdFault(t, a.do("GET", prefix+"/plans", nil).wantCode(500, core.CodeInternal), log, "stray")
 }
 
-// A store that is away is a 503 that says when to come back, also to who watches the
-// health.
+// An unavailable store is answered with 503 and Retry-After, also by GET /health.
 func TestUnavailable(t *testing.T) {
 	a, store, log := newFaulty(t)
 	store.fail = func() error { return core.Unavailable(errors.New("connection refused")) }
@@ -144,7 +142,7 @@ func TestLoggedState(t *testing.T) {
 	}
 }
 
-// Until the store is open everything that needs it is a 503; the contract is served.
+// Until the store is open, all operations except GET /openapi.yaml answer 503.
 func TestNotReady(t *testing.T) {
 	var svc *core.Service
 	a := newAPI(t, func(c *adminapi.Config) {
@@ -170,13 +168,13 @@ func TestNotReady(t *testing.T) {
 	a.do("GET", prefix+"/users", nil).want(200)
 }
 
-// splitOp returns method and path of an operation, with an id that is none.
+// splitOp returns method and path of an operation, with an invalid id.
 func splitOp(op string) (method, path string) {
 	method, path, _ = strings.Cut(op, " ")
 	return method, strings.Replace(path, "{id}", "1", 1)
 }
 
-// A panic is a 500 like any other fault, and the next request is served.
+// A panic is answered with 500, and the next request is served.
 func TestPanic(t *testing.T) {
 	a, store, log := newFaulty(t)
 	store.fail = func() error { panic("impossible state of lk_user_secretsecret") }
@@ -189,7 +187,7 @@ func TestPanic(t *testing.T) {
 	a.do("GET", prefix+"/plans", nil).want(200)
 }
 
-// A handler that gives up its connection does so: the server is not told otherwise.
+// A panic with http.ErrAbortHandler closes the connection.
 func TestAbort(t *testing.T) {
 	a, store, log := newFaulty(t)
 	store.fail = func() error { panic(http.ErrAbortHandler) }
@@ -203,7 +201,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// A client that went away is no fault of the store: it fills no log.
+// A request whose client disconnected logs no error.
 func TestCanceledIsNotLogged(t *testing.T) {
 	a, store, log := newFaulty(t)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Of any number of concurrent requests on a quota exactly as many pass as fit, also
-// where several keys share the quota of their user.
+// Of concurrent requests on a quota of L exactly L are allowed, also if several keys share the quota of their
+// user.
 func TestValidateIsExact(t *testing.T) {
 	const limit, callers, each = 200, 16, 20
 	for name, shared := range map[string]bool{"own plan": false, "user's plan": true} {
@@ -50,7 +50,7 @@ func TestValidateIsExact(t *testing.T) {
 	}
 }
 
-// The history has what was asked, from whom, and no secret that came in an endpoint.
+// The history has endpoint, method and client address, and masks secrets in an endpoint.
 func TestHistoryIsClean(t *testing.T) {
 	a := newAPI(t)
 	id, secret := a.key(a.user("Example Customer"), a.plan(5))

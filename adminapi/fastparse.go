@@ -7,20 +7,19 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// fastParser reads what nearly every client sends: an object of strings in ASCII without
-// escapes, and of small whole numbers. It gives up on everything else, right or wrong,
-// and leaves it to parseObject, which takes five times as long. What both take, they
-// take for the same: a test holds them to it.
+// fastParser parses the usual validation request: an object of ASCII strings without escapes and of
+// small whole numbers. It rejects all other bodies, valid or not, and the caller then uses
+// parseObject, which takes five times as long. A fuzz test checks that both parsers agree.
 type fastParser struct {
 	text string
 	at   int
 }
 
-// parseFast reads a validation request, unless it is one to give up on.
+// parseFast parses a validation request. ok is false if the caller must use parseObject.
 func parseFast(body string) (q core.Request, ok bool) {
 	q.Cost = 1
 	f := fastParser{text: body}
-	var seen [6]string // one for each member that is known
+	var seen [6]string // one for each known member
 	names := seen[:0]
 	for more := f.next('{'); more; more = f.next(',') {
 		name, ok := f.string()
@@ -38,7 +37,7 @@ func parseFast(body string) (q core.Request, ok bool) {
 	return q, q.RequestID == "" || core.CheckRequestID(q.RequestID) == nil
 }
 
-// member reads the value of a member, and gives up on an unknown one.
+// member parses the value of a member. It returns false for an unknown member.
 func (f *fastParser) member(q *core.Request, name string) (ok bool) {
 	switch name {
 	case "api_key":
@@ -58,7 +57,7 @@ func (f *fastParser) member(q *core.Request, name string) (ok bool) {
 	return ok
 }
 
-// next steps over a character, and the space before it, if that is what comes.
+// next skips space and then c. It returns false if c is not the next character.
 func (f *fastParser) next(c byte) bool {
 	f.space()
 	if f.at == len(f.text) || f.text[f.at] != c {
@@ -74,13 +73,13 @@ func (f *fastParser) space() {
 	}
 }
 
-// ends reports whether nothing but space comes.
+// ends reports whether only space is left.
 func (f *fastParser) ends() bool {
 	f.space()
 	return f.at == len(f.text)
 }
 
-// string reads a string.
+// string parses a string.
 func (f *fastParser) string() (string, bool) {
 	if !f.next('"') {
 		return "", false
@@ -98,8 +97,7 @@ func (f *fastParser) string() (string, bool) {
 	return "", false
 }
 
-// number reads digits. What they belong to, if they are not all of a number, is not
-// what may come next.
+// number parses up to 15 digits. A fraction or an exponent after them makes the next token invalid.
 func (f *fastParser) number() (n int64, ok bool) {
 	f.space()
 	from := f.at

@@ -6,12 +6,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// slowly reads a request as it is read when readFlat gives up.
+// slowly decodes a request with parseObject, as after parseFast returns false.
 func slowly(body string) (core.Request, error) {
 	return decodeBody(&call{validation: true}, []byte(body), readRequest)
 }
 
-// What clients send is read at a glance.
+// parseFast accepts the usual bodies.
 func TestParseFast(t *testing.T) {
 	all := core.Request{Secret: "lk_user_a", Endpoint: "/v1/items?a=b", Method: "GET", IP: "203.0.113.7", Cost: 5, RequestID: "id-1"}
 	least := core.Request{Secret: "lk_user_a", Endpoint: "/", Method: "GET", Cost: 1}
@@ -27,8 +27,8 @@ func TestParseFast(t *testing.T) {
 	}
 }
 
-// The law of the glance: what it takes is what the slow reader takes, and a fault is
-// left to the slow reader to name.
+// parseFast and parseObject agree: a body that parseFast accepts decodes to the same request with parseObject,
+// and parseFast accepts no invalid body.
 func FuzzParseFast(f *testing.F) {
 	for _, body := range []string{
 		`{"api_key":"lk_user_a","endpoint":"/v1/items?a=b","method":"GET","ip_address":"203.0.113.7","cost":5,"request_id":"id-1"}`,

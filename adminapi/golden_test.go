@@ -86,7 +86,7 @@ var (
 // conversation is one file while it is played.
 type conversation struct {
 	*api
-	names  map[string]string // from the name in the file to what it stands for, and back
+	names  map[string]string // from the name in the file to the id or secret, and back
 	counts map[string]int
 }
 
@@ -147,7 +147,7 @@ func (c *conversation) duration(text string) time.Duration {
 	return d
 }
 
-// expand puts what the names stand for into a request.
+// expand replaces the names in a request by ids and secrets.
 func (c *conversation) expand(text string) string {
 	return name.ReplaceAllStringFunc(text, func(n string) string {
 		v, ok := c.names[n]
@@ -158,7 +158,7 @@ func (c *conversation) expand(text string) string {
 	})
 }
 
-// write returns an answer with names in place of what is different in each run.
+// write returns an answer with names instead of ids and secrets, which differ in each run.
 func (c *conversation) write(r *result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "HTTP %d\n", r.status)

@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// maxFieldInteger is the largest integer of a structured field, RFC 9651 section 3.3.1.
+// maxFieldInteger is the largest integer in a structured field, RFC 9651 section 3.3.1.
 const maxFieldInteger = 999_999_999_999_999
 
 // RateLimitHeaders selects the families of rate limit headers on an answer. The zero value
@@ -35,7 +35,7 @@ func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
 		return
 	}
 	window, limit, left := d.Usage.Window, d.Plan.Limit, d.Remaining()
-	var room [192]byte // for the values of most decisions
+	var room [192]byte // enough for most decisions
 	var f fields
 	b := room[:0]
 	if s&XRateLimitHeaders != 0 {
@@ -59,30 +59,29 @@ func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
 	f.set(h, b)
 }
 
-// SetRetryAfter sets Retry-After to when the quota of a decision begins anew, at the
-// time now: in whole seconds, rounded up. The decision has usage.
+// SetRetryAfter sets Retry-After to the seconds from now until the quota of a decision resets, rounded
+// up. The decision must have usage.
 func SetRetryAfter(h http.Header, d *core.Decision, now time.Time) {
 	retryAfter(h, d.Usage.Window.End.Sub(now))
 }
 
-// fields are header fields with one value each, whose values are made one after
-// another in one text. They are set with two allocations, and share nothing with the
-// header of another answer: who comes after may change a value in place.
+// fields builds header fields with one value each in a single buffer, with two allocations for all of
+// them. Answers share no slices, because an outer handler may modify the values in place.
 type fields struct {
 	names [maxFields]string // canonical
-	ends  [maxFields]int    // of the values, in the text
+	ends  [maxFields]int    // end of each value in the buffer
 	n     int
 }
 
 const maxFields = 6
 
-// end says that the text ends with the value of the field with the canonical name.
+// end adds the field with a canonical name, whose value is at the end of text.
 func (f *fields) end(name string, text []byte) {
 	f.names[f.n], f.ends[f.n] = name, len(text)
 	f.n++
 }
 
-// set puts the fields into a header.
+// set adds the fields to a header. text is the whole buffer.
 func (f *fields) set(h http.Header, text []byte) {
 	all, values, from := string(text), make([]string, f.n), 0
 	for i, to := range f.ends[:f.n] {
@@ -91,7 +90,7 @@ func (f *fields) set(h http.Header, text []byte) {
 	}
 }
 
-// appendList begins a value with the members that a field, which is a list, has.
+// appendList appends the existing members of a list field.
 func appendList(b []byte, members []string) []byte {
 	for _, member := range members {
 		b = append(b, member...)
@@ -100,7 +99,7 @@ func appendList(b []byte, members []string) []byte {
 	return b
 }
 
-// appendQuota adds what a member of RateLimit or RateLimit-Policy says.
+// appendQuota appends a member of RateLimit or RateLimit-Policy, with two integer parameters.
 func appendQuota(b []byte, p core.Period, first string, x int64, second string, y int64) []byte {
 	b = append(b, '"')
 	b = append(b, p.String()...)
@@ -111,8 +110,8 @@ func appendQuota(b []byte, p core.Period, first string, x int64, second string, 
 	return strconv.AppendInt(b, min(y, maxFieldInteger), 10)
 }
 
-// appendSafe adds a name, in which every byte that is not printable ASCII, and the
-// percent sign, is percent-encoded, so that decoding always gives the name.
+// appendSafe appends a name. It percent-encodes the percent sign and every byte that is not printable
+// ASCII, so decoding returns the name.
 func appendSafe(b []byte, name string) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := range len(name) {

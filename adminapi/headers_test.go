@@ -24,7 +24,7 @@ func decision(name string, limit, used int64) *core.Decision {
 
 var midFebruary = time.Date(2026, time.February, 14, 23, 59, 59, 1, time.UTC)
 
-// The fields say what the decision left, and replace what an earlier one said.
+// The headers have the usage of the decision, and X-RateLimit-* replace existing values.
 func TestSetRateLimitHeaders(t *testing.T) {
 	h := http.Header{"X-Ratelimit-Limit": {"7"}}
 	adminapi.SetRateLimitHeaders(h, decision("Basic", 1000, 45), midFebruary)
@@ -41,7 +41,7 @@ func TestSetRateLimitHeaders(t *testing.T) {
 	}
 }
 
-// RateLimit and RateLimit-Policy are lists: what another limit on the way said stays.
+// RateLimit and RateLimit-Policy are lists: existing members stay.
 func TestSetRateLimitHeadersJoins(t *testing.T) {
 	h := http.Header{
 		"Ratelimit":        {`"burst";r=1;t=1`, `"other";r=2;t=2`},
@@ -58,8 +58,8 @@ func TestSetRateLimitHeadersJoins(t *testing.T) {
 	}
 }
 
-// A number that no structured field can hold is held to the largest that it can; the
-// older fields say it in full.
+// A number above the maximum of structured fields is clamped in RateLimit and RateLimit-Policy. X-RateLimit-*
+// have the exact number.
 func TestSetRateLimitHeadersLargest(t *testing.T) {
 	h := http.Header{}
 	adminapi.SetRateLimitHeaders(h, decision("Basic", core.MaxLimit, 1), midFebruary)
@@ -75,7 +75,7 @@ func TestSetRateLimitHeadersLargest(t *testing.T) {
 	}
 }
 
-// More used than the limit, which was lowered since, leaves nothing: never less.
+// Usage above a lowered limit leaves 0, never a negative number.
 func TestSetRateLimitHeadersOverused(t *testing.T) {
 	h := http.Header{}
 	adminapi.SetRateLimitHeaders(h, decision("Basic", 10, 30), midFebruary)
@@ -84,7 +84,7 @@ func TestSetRateLimitHeadersOverused(t *testing.T) {
 	}
 }
 
-// A decision that did not look at the quota says nothing about it.
+// A decision without usage sets no headers.
 func TestSetRateLimitHeadersWithoutUsage(t *testing.T) {
 	h := http.Header{}
 	adminapi.SetRateLimitHeaders(h, &core.Decision{Outcome: core.Unknown}, midFebruary)
@@ -93,7 +93,7 @@ func TestSetRateLimitHeadersWithoutUsage(t *testing.T) {
 	}
 }
 
-// Any plan name can be sent, breaks no header and is found again by decoding.
+// Any plan name gives a valid header value that decodes to the name.
 func FuzzPlanHeader(f *testing.F) {
 	for _, name := range []string{"Basic", "Größe", "50% off", "a\r\nSet-Cookie: x", "\x00", " ", "\x7f\xff", "%41"} {
 		f.Add(name)
@@ -113,11 +113,11 @@ func FuzzPlanHeader(f *testing.F) {
 	})
 }
 
-// Retry-After of a denial is when the period begins anew.
+// Retry-After of a denial is the time until the period resets.
 func TestSetRetryAfter(t *testing.T) {
 	march := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
 	for want, now := range map[string]time.Time{"1209601": midFebruary, "2": march.Add(-1001 * time.Millisecond),
-		"1": march.Add(time.Hour)} { // a clock that is ahead of the one that decided
+		"1": march.Add(time.Hour)} { // now is after the reset, by another clock
 		h := http.Header{}
 		adminapi.SetRetryAfter(h, decision("Basic", 10, 10), now)
 		if got := h.Get("Retry-After"); got != want {
@@ -126,7 +126,7 @@ func TestSetRetryAfter(t *testing.T) {
 	}
 }
 
-// The gateway's answers have the form of a verdict, with whatever status it gives.
+// The gateway's answers have the body of a validation, with any status.
 func TestWriteValidationAndRefusal(t *testing.T) {
 	denied := decision("Basic", 10, 10)
 	denied.Outcome = core.Denied

@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// request is an entry of a history as it is shown.
+// request is the JSON form of a history entry.
 type request struct {
 	Timestamp time.Time `json:"timestamp"`
 	Endpoint  string    `json:"endpoint"`
@@ -17,7 +17,7 @@ type request struct {
 	KeyID     string    `json:"key_id,omitempty"` // in the history of a user
 }
 
-// requests is a page of a history.
+// requests is the JSON form of a page of a history.
 type requests struct {
 	Requests []request `json:"requests"`
 	Count    int       `json:"count"`
@@ -37,7 +37,7 @@ func viewUserRequest(e core.Entry) request {
 	return v
 }
 
-// history answers with the page of a history that the query asks for.
+// history answers with the page of the query.
 func history(c *call, view func(core.Entry) request, get func(core.Page) ([]core.Entry, int, error)) error {
 	views, total, err := pageOf(c, viewEach(view), get)
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ofUser hands h the user that the path names. What is not written as the API writes
-// it is no user's id.
+// ofUser calls h with the user id in the path. Only the decimal form without leading zeros is an id.
 func ofUser(h func(c *call, id int64) error) handler {
 	return func(c *call) error {
 		text := c.r.PathValue("id")
@@ -20,10 +19,10 @@ func ofUser(h func(c *call, id int64) error) handler {
 	}
 }
 
-// ofPlan hands h the plan that the path names.
+// ofPlan calls h with the plan id in the path.
 func ofPlan(h func(c *call, id string) error) handler { return ofID(core.ErrPlanNotFound, h) }
 
-// ofKey hands h the key that the path names.
+// ofKey calls h with the key id in the path.
 func ofKey(h func(c *call, id string) error) handler { return ofID(core.ErrKeyNotFound, h) }
 
 func ofID(missing error, h func(c *call, id string) error) handler {
@@ -41,8 +40,7 @@ const (
 	idBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 )
 
-// isID reports whether s can be the id of a plan or key at all. Nothing else reaches
-// a store.
+// isID reports whether s has the form of a plan or key id. Other strings never reach a store.
 func isID(s string) bool {
 	return s != "" && len(s) <= maxID && strings.Trim(s, idBytes) == ""
 }

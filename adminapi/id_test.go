@@ -14,8 +14,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// A path that only looks like another one is not it: nothing is redirected, since a
-// client would send its key along, and every answer is a clear 404.
+// A path that is not canonical gets 404 and never a redirect, because a client would send its key along.
 func TestPathTricks(t *testing.T) {
 	a := newAPI(t)
 	plan := a.plan(5)
@@ -70,7 +69,7 @@ func TestPathTricks(t *testing.T) {
 	}
 }
 
-// spy is a store that notes the ids that it is asked for.
+// spy is a store that records the requested ids.
 type spy struct {
 	core.Store
 	asked []string
@@ -100,8 +99,7 @@ func (tx spyTx) Plan(id string) (*core.Plan, error) {
 	return tx.Tx.Plan(id)
 }
 
-// Nothing that cannot be an id reaches a store: what its records are called may be
-// made of them.
+// A string without the form of an id never reaches a store, which may build record names from ids.
 func TestOnlyIDsReachStore(t *testing.T) {
 	store := &spy{Store: memstore.New()}
 	a := newAPIOver(t, store)
@@ -129,7 +127,7 @@ func TestEncodedPath(t *testing.T) {
 	a.do("GET", prefix+"/%75sers/%31", nil).want(200)
 }
 
-// A known path with another method says which it has, and HEAD goes where GET does.
+// An unsupported method gets 405 with Allow. HEAD is supported like GET.
 func TestMethods(t *testing.T) {
 	a := newAPI(t)
 	for op := range operations(t) {
@@ -168,8 +166,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// Every answer has an id of its own. One that the client sends is not taken over: it
-// could be anybody's, and it goes into the log.
+// Every answer has a new request id. The client's X-Request-Id is ignored, because the id goes into the log.
 func TestRequestID(t *testing.T) {
 	a := newAPI(t)
 	seen := map[string]bool{"chosen-by-the-client": true}
@@ -182,7 +179,7 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-// Targets that are no path, as CONNECT and OPTIONS * have them, are answered too.
+// Targets without a path, such as CONNECT and OPTIONS *, are answered.
 func TestTargetsWithoutPath(t *testing.T) {
 	a := newAPI(t)
 	for _, u := range []*url.URL{{Path: ""}, {Path: "*"}, {Host: "localhost:443"}, {Opaque: "a:b"}, {Path: "users"}} {

@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// key is a key as it is shown: with its value once, with a hint of it otherwise.
+// key is the JSON form of a key: with its value after creation and regeneration, else with a hint.
 type key struct {
 	ID         string          `json:"id"`
 	APIKey     string          `json:"api_key,omitempty"`
@@ -32,7 +32,7 @@ func viewKey(k *core.Key, lastUsed time.Time) key {
 	}
 }
 
-// viewKeys asks when the keys were last used, all at once.
+// viewKeys returns the JSON form of keys. It reads all last-used times in one call.
 func (c *call) viewKeys(ks []*core.Key) ([]key, error) {
 	times, err := c.svc.LastUsed(c.ctx(), c.account, ks)
 	if err != nil {
@@ -71,7 +71,7 @@ func viewPlanKey(k *core.Key) planKey {
 	return planKey{k.ID, k.Name, k.UserID, k.Status, k.CreatedAt}
 }
 
-// keyUsageView is the usage of a key as it is shown.
+// keyUsageView is the JSON form of the usage of a key.
 type keyUsageView struct {
 	CurrentUsage   int64       `json:"current_usage"`
 	Limit          int64       `json:"limit"`
@@ -107,16 +107,16 @@ func readNewKey(m *members) core.KeyPatch {
 	}
 }
 
-// readKey takes the members of a key that may change, and ignores the read-only ones.
+// readKey takes the writable members of a key and ignores the read-only ones.
 func readKey(m *members) core.KeyPatch {
 	m.ignore("id", "hint", "last_used_at", "created_at", "updated_at")
 	return readNewKey(m)
 }
 
-// readGrace returns how long the old value of a key works beside the new one.
+// readGrace returns how long the old value of a key still works.
 func readGrace(m *members) time.Duration {
 	seconds := orZero(m.whole("grace_seconds"))
-	tooMany := int64(core.MaxGrace/time.Second) + 1 // core refuses it, and it can be a Duration
+	tooMany := int64(core.MaxGrace/time.Second) + 1 // core refuses it, and the conversion to Duration cannot overflow
 	return time.Duration(max(-1, min(seconds, tooMany))) * time.Second
 }
 
@@ -129,7 +129,7 @@ func listKeys(c *call) error {
 	return list(c, c.viewKeys, c.keys(f))
 }
 
-// keys returns the pages of the keys that match.
+// keys returns a function that lists the keys of the filter.
 func (c *call) keys(f core.KeyFilter) func(core.Page) ([]*core.Key, int, error) {
 	return func(p core.Page) ([]*core.Key, int, error) { return c.svc.Keys(c.ctx(), c.account, f, p) }
 }
@@ -156,7 +156,7 @@ func createKey(c *call) error {
 	return c.newKey(p)
 }
 
-// createUserKey makes a key of the user that the path names.
+// createUserKey creates a key for the user in the path.
 func createUserKey(c *call, id int64) error {
 	p, err := decode(c, readNewKey)
 	if err != nil {
@@ -197,7 +197,7 @@ func updateKey(c *call, id string) error {
 	return c.replyKey(http.StatusOK, k, "", err)
 }
 
-// replyKey answers with a key, and with its value when there is one to show.
+// replyKey answers with a key, and with its value unless it is empty.
 func (c *call) replyKey(status int, k *core.Key, secret string, err error) error {
 	if err != nil {
 		return err

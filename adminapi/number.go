@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// parseWhole reads a JSON number whose value is whole, however it is written: 5,
-// 5.0, 50e-1. One beyond int64 becomes the nearest int64. What is no number, or has
-// a fraction, is not ok.
+// parseWhole parses a JSON number with a whole value in any notation: 5, 5.0, 50e-1. A number outside
+// int64 becomes the nearest int64. ok is false for a fraction and for any other text.
 //
-// It takes time in the length of the text only: 1e999999999 is not written out.
+// The time is linear in the length of the text: 1e999999999 is not expanded.
 func parseWhole(text string) (n int64, ok bool) {
 	unsigned, negative := strings.CutPrefix(text, "-")
 	if unsigned == "" || unsigned[0] < '0' || unsigned[0] > '9' {
@@ -29,7 +28,7 @@ func parseWhole(text string) (n int64, ok bool) {
 		return 0, false
 	case len(significant)+shift > 19:
 		n = math.MaxInt64
-	default: // ParseInt returns the largest there is when it is out of range
+	default: // out of range, ParseInt returns math.MaxInt64
 		n, _ = strconv.ParseInt(significant+strings.Repeat("0", shift), 10, 64)
 	}
 	if negative {
@@ -38,13 +37,12 @@ func parseWhole(text string) (n int64, ok bool) {
 	return n, true
 }
 
-// parseExponent returns the exponent of a number, held to a range in which it can
-// be reckoned with.
+// parseExponent returns the exponent of a number, clamped so that additions cannot overflow.
 func parseExponent(text string) int {
 	const far = 1 << 30
 	if text == "" {
 		return 0
 	}
-	n, _ := strconv.ParseInt(text, 10, 64) // out of range it is the nearest there is
+	n, _ := strconv.ParseInt(text, 10, 64) // out of range, ParseInt returns the nearest int64
 	return int(max(-far, min(n, far)))
 }

@@ -74,8 +74,7 @@ func TestContractHasEveryStatus(t *testing.T) {
 	}
 }
 
-// The document that is served is the one that the tests hold the exchanges against,
-// and it needs no key.
+// GET /openapi.yaml serves the contract of these tests, without a key.
 func TestServesContract(t *testing.T) {
 	a := newAPI(t)
 	r := a.do("GET", prefix+"/openapi.yaml", nil, with("Authorization", "")).want(http.StatusOK)
@@ -91,8 +90,7 @@ func TestServesContract(t *testing.T) {
 	}
 }
 
-// The contract is closed: a wrong answer of any kind is caught. Were it not, no test
-// that holds exchanges against it would be worth anything.
+// The contract rejects wrong answers of every kind. Otherwise the tests against it would prove nothing.
 func TestContractCatchesWrongAnswers(t *testing.T) {
 	const (
 		user    = `{"data":{"user_id":1,"name":"A","email":null,"plan_id":null,"metadata":null,"is_disabled":false,"created_at":"2026-03-14T09:26:53.589Z","updated_at":"2026-03-14T09:26:53Z"}}`

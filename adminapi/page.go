@@ -11,11 +11,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// maxParameter is how long a parameter that is looked up may be, in bytes.
+// maxParameter is the maximum length of a text parameter in bytes.
 const maxParameter = 254
 
-// query are the parameters of a list. Its methods return one each, and remember the
-// first that has a wrong value.
+// query holds the query parameters. Each method returns one parameter and records the first error.
 type query struct {
 	values url.Values
 	err    error
@@ -23,7 +22,7 @@ type query struct {
 
 func (c *call) query() *query { return &query{values: c.values} }
 
-// parseQuery reads the parameters, and refuses the first unknown one.
+// parseQuery parses the query and returns an error for the first unknown parameter.
 func (c *call) parseQuery(known []string) (err error) {
 	text := c.r.URL.RawQuery
 	if text == "" {
@@ -49,8 +48,7 @@ func (q *query) wrong(name, detail string) {
 	}
 }
 
-// page returns which page is asked for. A longer page than there is becomes the
-// longest.
+// page returns the requested page. A limit above the maximum becomes the maximum.
 func (q *query) page() core.Page {
 	return core.Page{
 		Number: int(q.whole("page", 1)),
@@ -58,8 +56,8 @@ func (q *query) page() core.Page {
 	}
 }
 
-// text returns a parameter, "" when it is missing. An empty one is refused: it
-// would select everything where the caller wanted little.
+// text returns a parameter, "" if it is missing. An empty value is an error, because it would select
+// everything.
 func (q *query) text(name string) string {
 	values, ok := q.values[name]
 	if !ok {
@@ -76,8 +74,8 @@ func (q *query) text(name string) string {
 	return values[0]
 }
 
-// whole returns a whole number of 1 or more, or the default when it is missing. One
-// beyond int64 is the largest there is.
+// whole returns a whole number of 1 or more, or missing if the parameter is missing. A number above
+// int64 becomes the largest int64.
 func (q *query) whole(name string, missing int64) int64 {
 	text := q.text(name)
 	if !q.values.Has(name) {
@@ -93,7 +91,7 @@ func (q *query) whole(name string, missing int64) int64 {
 	return n
 }
 
-// oneOf returns a parameter that must be one of the words, "" when it is missing.
+// oneOf returns a parameter that must be one of the words, "" if it is missing.
 func (q *query) oneOf(name string, words ...string) string {
 	text := q.text(name)
 	for _, w := range words {
@@ -105,7 +103,7 @@ func (q *query) oneOf(name string, words ...string) string {
 	return ""
 }
 
-// keyFilter returns which keys are asked for.
+// keyFilter returns the filter of a list of keys.
 func (q *query) keyFilter() core.KeyFilter {
 	var f core.KeyFilter
 	if q.values.Has("user_id") {

@@ -10,8 +10,7 @@ import (
 
 func jsonNumber(s string) json.Number { return json.Number(s) }
 
-// A parameter of the wrong form is refused and named, on every list: served as if it
-// were not there, it would show too much.
+// Every list refuses and names an invalid parameter. Ignoring it would return too many items.
 func TestParameterFaults(t *testing.T) {
 	a := newAPI(t)
 	plan, user := a.plan(5), a.user("Example Customer")

@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// plan is a plan as it is shown.
+// plan is the JSON form of a plan.
 type plan struct {
 	ID            string      `json:"id"`
 	Name          string      `json:"name"`
@@ -28,7 +28,7 @@ func viewPlan(p *core.Plan) plan {
 	return plan{p.ID, p.Name, p.Description, p.Limit, p.Period, !p.Inactive, features, p.CreatedAt, p.UpdatedAt}
 }
 
-// planUsageView is the usage of a plan as it is shown.
+// planUsageView is the JSON form of the usage of a plan.
 type planUsageView struct {
 	TotalUsers    int         `json:"total_users"`
 	TotalRequests int64       `json:"total_requests"`
@@ -51,7 +51,7 @@ func readNewPlan(m *members) core.PlanPatch {
 	}
 }
 
-// readPlan takes the members of a plan that may change, and ignores the read-only ones.
+// readPlan takes the writable members of a plan and ignores the read-only ones.
 func readPlan(m *members) core.PlanPatch {
 	m.ignore("id", "created_at", "updated_at")
 	return readNewPlan(m)

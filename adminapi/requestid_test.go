@@ -20,8 +20,8 @@ func asked(secret, id string, others ...any) object {
 	return o
 }
 
-// The first answer is given again to the last byte, with its headers, whatever the
-// quota is by then. A client that did not hear the first one gets what it would have got.
+// A repeated request id gets the first answer again, byte for byte and with its headers, whatever the quota is
+// meanwhile. A client that lost the first answer gets the same one.
 func TestFirstAnswerAgain(t *testing.T) {
 	a := newAPI(t)
 	plan := a.plan(3)
@@ -62,8 +62,8 @@ func TestFirstAnswerAgain(t *testing.T) {
 	}
 }
 
-// Ids are the caller's own text. When two of them are taken for one, a request is not
-// counted; when one is taken for two, it is counted twice.
+// Request ids are compared byte for byte. Confusing two ids would lose a count, and splitting one id would
+// count twice.
 func TestRequestIDsAreExact(t *testing.T) {
 	a := newAPI(t)
 	user, plan := a.user("Example Customer"), a.plan(1000)
@@ -98,7 +98,7 @@ func TestNoRequestID(t *testing.T) {
 	}
 }
 
-// What comes before the quota comes first, also for who was allowed before.
+// A repeated request id is refused if its key is disabled or expired meanwhile.
 func TestRepeatIsCheckedFirst(t *testing.T) {
 	a := newAPI(t)
 	user := a.user("Example Customer")
@@ -125,7 +125,7 @@ func TestRepeatIsCheckedFirst(t *testing.T) {
 	code("deleted", a, "API_KEY_NOT_FOUND")
 }
 
-// Retries that overtake each other count once and are told the same.
+// Concurrent retries count once and get the same answer.
 func TestRetriesAtOnce(t *testing.T) {
 	const callers, ids, limit = 16, 20, 12
 	a := newAPI(t)

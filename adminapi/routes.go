@@ -12,8 +12,7 @@ import (
 // base is what every path begins with.
 const base = "/functions/v1"
 
-// handler answers one request, or returns the error to answer with; then it has
-// written nothing.
+// handler answers one request, or writes nothing and returns the error to answer with.
 type handler func(*call) error
 
 // route is one operation of the API.
@@ -21,12 +20,12 @@ type route struct {
 	method string
 	path   string // below base
 	handle handler
-	params []string // the parameters that the query may have
-	public bool     // needs no owner's key and is not counted
-	plain  bool     // answered over plain HTTP too
+	params []string // the allowed query parameters
+	public bool     // needs no owner's key and does not count for service_rate_limit
+	plain  bool     // allowed over plain HTTP too
 }
 
-// The parameters of lists and of days.
+// Query parameters.
 var (
 	pageParams = []string{"page", "limit"}
 	keyParams  = append([]string{"user_id", "plan_id", "status"}, pageParams...)
@@ -34,7 +33,7 @@ var (
 	dayParams  = []string{"from", "to"}
 )
 
-// routes is the whole API.
+// routes are all operations of the API.
 var routes = []route{
 	{method: "POST", path: validatePath, handle: validate},
 
@@ -73,15 +72,14 @@ var routes = []route{
 	{method: "GET", path: "/openapi.yaml", handle: document, public: true},
 }
 
-// endpoint is one path with its methods. One without any answers for the paths
-// that there are not.
+// endpoint is one path with its methods. The endpoint without methods answers unknown paths.
 type endpoint struct {
 	config  *Config
 	path    string
 	methods map[string]route
 }
 
-// endpoints gathers the routes by path.
+// endpoints groups the routes by path.
 func endpoints(c *Config) map[string]*endpoint {
 	es := map[string]*endpoint{}
 	for _, rt := range routes {
@@ -98,8 +96,7 @@ func endpoints(c *Config) map[string]*endpoint {
 	return es
 }
 
-// ServeHTTP runs the route of the request's method and writes the error that it
-// returns.
+// ServeHTTP runs the route for the method and writes its error, if any.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall(e.config, w, r)
 	c.validation = e.path == base+validatePath
@@ -110,8 +107,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve runs the checks before a handler. A request over plain HTTP is refused by its method
-// and path alone: credentials, query and body are not read.
+// serve checks the request and runs the handler. A request over plain HTTP is refused before its
+// credentials, query and body are read.
 func (e *endpoint) serve(c *call) error {
 	if !e.methods[c.r.Method].plain && !c.config.Secure(c.r) {
 		return errPlainHTTP
@@ -138,19 +135,19 @@ func (e *endpoint) serve(c *call) error {
 	return rt.handle(c)
 }
 
-// serviceHealth says how the service is doing.
+// serviceHealth is the JSON form of the health.
 type serviceHealth struct {
 	Status string       `json:"status"`
-	Clock  *clockHealth `json:"clock,omitempty"` // only while the clock is held
+	Clock  *clockHealth `json:"clock,omitempty"` // only while the clock is held after a jump
 }
 
-// clockHealth is a jump of the clock.
+// clockHealth is the JSON form of a clock jump.
 type clockHealth struct {
-	Used         time.Time `json:"used"`          // the time at which requests count
-	AheadSeconds int64     `json:"ahead_seconds"` // of the machine's clock
+	Used         time.Time `json:"used"`          // the time used for counting
+	AheadSeconds int64     `json:"ahead_seconds"` // lead of the machine's clock
 }
 
-// health answers whether requests are counted, and why not, and whether the clock has jumped.
+// health answers whether the store is available, or why not, and whether the clock has jumped.
 func health(c *call) error {
 	svc, err := c.service()
 	if err != nil {
@@ -169,9 +166,9 @@ func health(c *call) error {
 //go:embed openapi.yaml
 var openapi []byte
 
-// document answers with the contract.
+// document answers with openapi.yaml.
 func document(c *call) error {
 	c.w.Header().Set("Content-Type", "application/yaml")
-	_, _ = c.w.Write(openapi) // a client that went away is no fault
+	_, _ = c.w.Write(openapi) // the client may have disconnected
 	return nil
 }

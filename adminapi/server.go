@@ -13,23 +13,19 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Config says how a [Server] is made. Service is required; the zero value of every
-// other member stands for its default.
+// Config is the configuration of a [Server]. Service is required. All other members have defaults.
 type Config struct {
-	// Service returns the service that answers, or nil while its store is not open:
-	// until then requests are answered with 503. It is called for every request.
+	// Service returns the service, or nil while its store is not open; requests then get 503. The
+	// server calls Service for each request.
 	Service func() *core.Service
-	// Clock returns a reading of the service's clock, for the health. By default the clock is
-	// never held.
+	// Clock returns the state of the service's clock, for GET /health. Default: never held.
 	Clock func() core.ClockState
-	// Secure reports whether a request came over HTTPS. By default that is whether its
-	// connection is a TLS connection.
+	// Secure reports whether a request came over HTTPS. Default: whether the connection uses TLS.
 	Secure func(*http.Request) bool
-	// ClientIP returns the address that a request came from. By default that is the
-	// other end of its connection.
+	// ClientIP returns the address of the client. Default: the remote address of the connection.
 	ClientIP func(*http.Request) string
-	// Logger gets the causes of 500 and 503, with the request id and never with a
-	// secret. By default they are dropped.
+	// Logger gets the causes of 500 and 503 answers with the request id, and never a secret.
+	// Default: no log.
 	Logger *slog.Logger
 }
 
@@ -37,8 +33,8 @@ type Config struct {
 type Server struct {
 	config   Config
 	mux      *http.ServeMux
-	paths    map[string]*endpoint // those without an id in them: they need no mux
-	notFound *endpoint            // answers for every path that there is not
+	paths    map[string]*endpoint // paths without an id, which need no mux
+	notFound *endpoint            // answers unknown paths
 }
 
 // New returns a server.
@@ -74,8 +70,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.ServeHTTP(w, r)
 		return
 	}
-	// ServeMux would redirect a path that is not clean, and the client would send its
-	// key to wherever that leads.
+	// ServeMux would redirect a path that is not clean, and the client would send its key to the
+	// target.
 	if p := r.URL.EscapedPath(); p == "" || p[0] != '/' || path.Clean(p) != p {
 		s.notFound.ServeHTTP(w, r)
 		return
@@ -83,7 +79,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// remoteHost returns the other end of the connection without its port.
+// remoteHost returns the remote address of the connection without the port.
 func remoteHost(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -92,14 +88,14 @@ func remoteHost(r *http.Request) string {
 	return host
 }
 
-// call is one request on its way through the API.
+// call is the state of one API request.
 type call struct {
 	config     *Config
 	w          http.ResponseWriter
 	r          *http.Request
 	id         string    // X-Request-Id
-	ids        [1]string // the value of that field
-	validation bool      // errors are answered in the form of a verdict
+	ids        [1]string // the header value, to avoid an allocation
+	validation bool      // errors are answered in the form of a validation
 
 	values url.Values // the parameters of the query
 
@@ -114,11 +110,11 @@ func newCall(c *Config, w http.ResponseWriter, r *http.Request) *call {
 	return &call{config: c, w: w, r: r, id: id, ids: [1]string{id}}
 }
 
-// requestID returns an id that no other request has. It need not be hard to guess.
+// requestID returns a random id of 26 characters. It is unique, but not secret.
 func requestID() string {
 	const (
-		letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of 5 bits
-		each    = 64 / 5                             // that a number gives
+		letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // 5 bits for each letter
+		each    = 64 / 5                             // letters from one random number
 	)
 	var id [26]byte
 	var bits uint64
@@ -134,7 +130,7 @@ func requestID() string {
 
 func (c *call) ctx() context.Context { return c.r.Context() }
 
-// service returns the service, or [core.ErrUnavailable] while there is none.
+// service returns the service, or [core.ErrUnavailable] while the store is not open.
 func (c *call) service() (*core.Service, error) {
 	if svc := c.config.Service(); svc != nil {
 		return svc, nil

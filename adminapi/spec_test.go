@@ -65,7 +65,7 @@ func kindOf(v any) string {
 }
 
 // "Resources and their fields": every resource, usage and history entry has the
-// fields of its table and no others, beside those that the contract adds.
+// fields of its table, the additions of the contract, and no others.
 func TestSpecFields(t *testing.T) {
 	a := newAPI(t)
 	plan, user := a.plan(100), a.user("Example Customer")
@@ -141,11 +141,11 @@ func TestSpecEndpoints(t *testing.T) {
 	key, secret := a.key(user, plan)
 	newPlan := object{"name": "Pro", "description": "More", "max_requests": 5, "request_period": "day", "is_active": true}
 	const (
-		one     = "data: object"
-		many    = "data: array, count"
-		history = "data.requests: array, data.count"
-		gone    = "data.message"
-		verdict = "success, details"
+		one        = "data: object"
+		many       = "data: array, count"
+		history    = "data.requests: array, data.count"
+		gone       = "data.message"
+		validation = "success, details"
 	)
 	rows := []struct {
 		method, path string
@@ -153,7 +153,7 @@ func TestSpecEndpoints(t *testing.T) {
 		status       int
 		envelope     string
 	}{
-		{"POST", "/validate", object{"api_key": secret, "endpoint": "/", "method": "PUT"}, 200, verdict},
+		{"POST", "/validate", object{"api_key": secret, "endpoint": "/", "method": "PUT"}, 200, validation},
 		{"GET", "/keys", nil, 200, many},
 		{"POST", "/keys", object{"name": "k", "user_id": json.Number(user), "plan_id": plan}, 201, one},
 		{"GET", "/keys/" + key, nil, 200, one},
@@ -194,7 +194,7 @@ func TestSpecEndpoints(t *testing.T) {
 			holdFields(t, row.path, r.data(), fields{"requests": isArray, "count": isNumber})
 		case gone:
 			holdFields(t, row.path, r.data(), fields{"message": isText})
-		case verdict:
+		case validation:
 			holdFields(t, row.path, r.at(), fields{"success": isFlag, "details": isObject})
 		}
 	}
@@ -463,10 +463,10 @@ func TestSpecErrors(t *testing.T) {
 	a.do("POST", prefix+"/keys", object{"name": "x", "user_id": 1, "plan_id": "plan_x"}).wantCode(404, core.CodePlanNotFound)
 	a.do("POST", prefix+"/keys", object{"name": "x", "user_id": 1}).wantField(core.CodeValidation, "plan_id")
 	a.bad("PATCH", prefix+"/users", nil).wantCode(405, core.CodeMethodNotAllowed)
-	// RATE_LIMIT_EXCEEDED is in throttle_test.go; the codes of verdicts are above.
+	// RATE_LIMIT_EXCEEDED is in throttle_test.go; the codes of validations are above.
 }
 
-// "Authentication": only HTTPS is accepted, and nothing is looked at before. GET /health says
+// "Authentication": only HTTPS is accepted, before anything else is checked. GET /health says
 // nothing that is secret, and answers load balancers that ask over plain HTTP.
 func TestSpecHTTPSOnly(t *testing.T) {
 	secure := false

@@ -67,7 +67,7 @@ func TestTenancyPaths(t *testing.T) {
 	b.do("GET", prefix+"/keys/"+key, nil).want(200) // and nothing happened to it
 }
 
-// Nor can what a body or a filter refers to be told apart.
+// The same holds for references in a body or a filter.
 func TestTenancyReferences(t *testing.T) {
 	a := newAPI(t)
 	mine, plan := a.user("Mine"), a.plan(5)

@@ -22,7 +22,7 @@ func (c *call) throttle() error {
 	return core.ErrTooManyRequests
 }
 
-// accountName returns the name of the account for a log, or its id when the store cannot tell.
+// accountName returns the name of the account for a log, or its id if the store is unavailable.
 func (c *call) accountName() string {
 	a, err := c.svc.Account(c.ctx(), c.account)
 	if err != nil {

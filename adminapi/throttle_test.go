@@ -14,8 +14,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// In any 60 seconds at most 1000 requests of an owner's key are served, and exactly
-// as many. The 1001st is told to the second when it will be.
+// In any 60 seconds exactly 1000 requests of an owner's key are served. Retry-After of the 1001st is exact to the
+// second.
 func TestThrottle(t *testing.T) {
 	a := newAPI(t)
 	a.svc.Tune(core.DefaultTunables())
@@ -128,9 +128,8 @@ func TestThrottleLog(t *testing.T) {
 	}
 }
 
-// Whatever the times at which requests come: one is served exactly when fewer than
-// the bound were served in the window before it, and whoever comes back when told to
-// is served.
+// For any arrival times, a request is served exactly if fewer than the limit were served in the window before
+// it. A client that waits for Retry-After is served.
 func TestThrottleAgainstModel(t *testing.T) {
 	const limit, window = 5, 10 * time.Second
 	a := newAPI(t)

@@ -62,7 +62,7 @@ func (a *api) manyKeys(user, plan string, n int) {
 
 // A counter that is used up leads the counters of its user, whatever else the user has: the sums
 // alone would say that nearly everything is left. Equal shares are in the order of creation, the
-// shared counter first, also when no key draws on it.
+// shared counter first, also if no key uses it.
 func TestUserCounters(t *testing.T) {
 	a := newAPI(t)
 	newPlan := func(name string, limit int) string {
@@ -114,8 +114,8 @@ func TestUserCounters(t *testing.T) {
 	}
 }
 
-// However many keys a user has, the answer lists the hundred counters with the highest share of
-// their limit, and says how many there are.
+// The answer lists the hundred fullest counters of a user and the number of all counters, for any number of
+// keys.
 func TestUserCountersAreBounded(t *testing.T) {
 	a := newAPI(t)
 	plan, user := a.plan(5), a.user("Example Customer")

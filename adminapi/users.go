@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// user is a user as it is shown.
+// user is the JSON form of a user.
 type user struct {
 	UserID     int64           `json:"user_id"`
 	Name       string          `json:"name"`
@@ -36,7 +36,7 @@ func viewPlanUser(u *core.User) planUser {
 	return planUser{u.ID, u.Name, u.Email, u.CreatedAt}
 }
 
-// userUsageView is the usage of a user as it is shown.
+// userUsageView is the JSON form of the usage of a user.
 type userUsageView struct {
 	Type           string  `json:"type"` // user
 	CurrentUsage   int64   `json:"current_usage"`
@@ -45,8 +45,8 @@ type userUsageView struct {
 	UserName       string  `json:"user_name"`
 	PlanName       *string `json:"plan_name"`
 
-	Counters     []counter `json:"counters"`      // those with the highest share of their limit, see [core.UserUsage]
-	CounterCount int       `json:"counter_count"` // of all
+	Counters     []counter `json:"counters"`      // the fullest counters, see [core.UserUsage]
+	CounterCount int       `json:"counter_count"` // number of all counters
 }
 
 func viewUserUsage(u *core.UserUsage) userUsageView {
@@ -64,7 +64,7 @@ func readNewUser(m *members) core.UserPatch {
 	}
 }
 
-// readUser takes the members of a user that may change, and ignores the read-only ones.
+// readUser takes the writable members of a user and ignores the read-only ones.
 func readUser(m *members) core.UserPatch {
 	p := readNewUser(m)
 	p.Disabled = m.flag("is_disabled")

@@ -9,7 +9,7 @@ import (
 
 const validatePath = "/validate"
 
-// validate decides on a request of an end user. Every decision is a 200.
+// validate decides on a request of an end user. It answers 200 for every decision.
 func validate(c *call) error {
 	q, err := c.request()
 	if err != nil {
@@ -30,7 +30,7 @@ func validate(c *call) error {
 	return nil
 }
 
-// request reads the body: at a glance when it is like nearly every other.
+// request decodes the body, with parseFast if possible.
 func (c *call) request() (q core.Request, err error) {
 	buf := bodyPool.Get().(*bytes.Buffer)
 	defer putBuffer(buf)
@@ -44,7 +44,7 @@ func (c *call) request() (q core.Request, err error) {
 	return decodeBody(c, body, readRequest)
 }
 
-// readRequest takes the members of a request, whatever they are like.
+// readRequest takes the members of a validation request.
 func readRequest(m *members) core.Request {
 	q := core.Request{
 		Secret:   orZero(m.text("api_key")),
@@ -57,12 +57,12 @@ func readRequest(m *members) core.Request {
 		q.Cost = *cost
 	}
 	q.RequestID = m.requestID()
-	m.ignore("context") // a published client sends it
+	m.ignore("context") // published clients send it
 	return q
 }
 
-// requestID returns the id of a request, "" without one. An empty one is a fault: who
-// sends it means to be counted once.
+// requestID returns the member request_id, "" if it is missing. An empty id is an error, because its
+// sender expects to be counted once.
 func (m *members) requestID() string {
 	id := m.optionalText("request_id").Value
 	if id == nil {
@@ -81,7 +81,7 @@ func orZero[T any](p *T) (v T) {
 	return v
 }
 
-// WriteRefusal answers with an error in the form of a verdict: success is false.
+// WriteRefusal answers with an error in the form of a validation: success is false.
 func WriteRefusal(w http.ResponseWriter, status int, e *core.Error) {
 	a := errorAnswer(e)
 	a.Success = new(false)

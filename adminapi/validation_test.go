@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The law of the verdict: it is what json.Marshal makes of the answer, byte for byte.
+// appendValidation gives the same bytes as json.Marshal.
 func FuzzVerdict(f *testing.F) {
 	f.Add("Basic", int64(1000), int64(45), uint8(5), int64(1_772_323_200))
 	f.Add(`<"a\\b">&`+"\u2028\x00\n\xff\x7fé", int64(1), int64(-5), uint8(4), int64(0))
@@ -50,8 +50,7 @@ func FuzzVerdict(f *testing.F) {
 	})
 }
 
-// Two answers share no memory: what is done to the header of one, in place, as some
-// handlers do, is not seen in another.
+// Answers share no memory: a handler that modifies header values in place does not change another answer.
 func TestHeadersAreNotShared(t *testing.T) {
 	d := &core.Decision{Outcome: core.Allowed, Plan: &core.Plan{Name: "Basic", Limit: 10, Period: core.Month},
 		Usage: core.Usage{Window: core.Month.Window(time.Unix(1_772_000_000, 0)), Used: 1}}

@@ -18,7 +18,7 @@ import (
 
 func init() { caddy.RegisterModule(new(AdminAPI)) }
 
-// adminBase is what the paths of the admin API begin with.
+// adminBase is the prefix of the paths of the admin API.
 const adminBase = "/limitkeeper/"
 
 // maxAdminBody bounds a request body on the admin endpoint.
@@ -32,13 +32,13 @@ const maxAdminBody = 64 << 10
 //	GET    /limitkeeper/keys?account=NAME       list the owner's keys of an account
 //	POST   /limitkeeper/keys?account=NAME       create one: {"name"}
 //	DELETE /limitkeeper/keys?account=NAME&id=ID revoke one
-//	POST   /limitkeeper/regenerate?account=NAME&id=ID put another in place of one: {"grace_seconds"}
-//	POST   /limitkeeper/sign-in?account=NAME    make a link to sign in
-//	POST   /limitkeeper/clock/accept            use the clock at once after it has jumped
-//	POST   /limitkeeper/store/accept            go on after Redis has lost data
+//	POST   /limitkeeper/regenerate?account=NAME&id=ID replace one: {"grace_seconds"}
+//	POST   /limitkeeper/sign-in?account=NAME    create a sign-in link
+//	POST   /limitkeeper/clock/accept            accept a clock jump
+//	POST   /limitkeeper/store/accept            accept that Redis lost data
 //
-// Whoever may use the admin endpoint may do everything to the server already, so no
-// other credential is asked for.
+// The admin endpoint already controls the whole server, so these routes need no credential of
+// their own.
 type AdminAPI struct{}
 
 // CaddyModule implements [caddy.Module].
@@ -51,10 +51,10 @@ func (a *AdminAPI) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{{Pattern: adminBase, Handler: caddy.AdminHandlerFunc(a.serve)}}
 }
 
-// adminHandler answers a request to the service, or returns why it cannot.
+// adminHandler runs an operation on the service and returns the JSON body of the answer.
 type adminHandler func(s *core.Service, r *http.Request) (any, error)
 
-// adminRoutes are the operations by path and method.
+// adminRoutes maps path and method to the operation.
 var adminRoutes = map[string]map[string]adminHandler{
 	"accounts": {http.MethodGet: listAccounts, http.MethodPost: createAccount},
 	"keys":     {http.MethodGet: listOwnerKeys, http.MethodPost: createOwnerKey, http.MethodDelete: revokeOwnerKey},
@@ -66,7 +66,7 @@ var adminRoutes = map[string]map[string]adminHandler{
 	"store/accept": {http.MethodPost: acceptLoss},
 }
 
-// serve answers with what the operation returns, as JSON.
+// serve runs the operation of a request and writes its result as JSON.
 func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	handle, err := adminRoute(r)
 	if err != nil {
@@ -86,7 +86,7 @@ func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	return json.NewEncoder(w).Encode(answer)
 }
 
-// adminRoute returns the operation that a request asks for.
+// adminRoute returns the operation for the path and method of a request.
 func adminRoute(r *http.Request) (adminHandler, error) {
 	methods, ok := adminRoutes[strings.TrimPrefix(r.URL.Path, adminBase)]
 	if !ok {
@@ -99,9 +99,8 @@ func adminRoute(r *http.Request) (adminHandler, error) {
 	return handle, nil
 }
 
-// runningApp returns the app of the config that runs. A module of an admin
-// endpoint must not ask its own context: that may belong to a config that is still
-// being loaded, or was rejected.
+// runningApp returns the app of the running config. An admin module cannot use its own
+// context: that context may belong to a config that is still loading or was rejected.
 func runningApp() (*App, error) {
 	app, err := caddy.ActiveContext().AppIfConfigured(appName)
 	if err != nil {
@@ -110,7 +109,7 @@ func runningApp() (*App, error) {
 	return app.(*App), nil
 }
 
-// runningService returns the service of the config that runs.
+// runningService returns the service of the running config.
 func runningService() (*core.Service, error) {
 	app, err := runningApp()
 	if err != nil {
@@ -120,7 +119,7 @@ func runningService() (*core.Service, error) {
 	return service, adminError(err)
 }
 
-// adminError gives an error the status and the text that go with it.
+// adminError adds the HTTP status to an error of core.
 func adminError(err error) error {
 	e, ok := errors.AsType[*core.Error](err)
 	if err == nil || !ok {
@@ -149,7 +148,7 @@ func adminError(err error) error {
 type accountView struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`
-	Key       string     `json:"key,omitempty"` // when it was made just now
+	Key       string     `json:"key,omitempty"` // only in the answer to its creation
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 }
 
@@ -157,7 +156,7 @@ type accountView struct {
 type ownerKeyView struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`
-	Key       string     `json:"key,omitempty"` // when it was made just now
+	Key       string     `json:"key,omitempty"` // only in the answer to its creation
 	Hint      string     `json:"hint,omitempty"`
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
@@ -231,8 +230,8 @@ func revokeOwnerKey(s *core.Service, r *http.Request) (any, error) {
 	return viewOwnerKey(k), nil
 }
 
-// regenerateOwnerKey makes a key in place of another, which works on for so many seconds:
-// until it is revoked, when the body does not say.
+// regenerateOwnerKey creates a key that replaces another. The old key works for grace_seconds
+// more, or until it is revoked when the body has no grace_seconds.
 func regenerateOwnerKey(s *core.Service, r *http.Request) (any, error) {
 	var body struct {
 		GraceSeconds *int64 `json:"grace_seconds"`
@@ -245,7 +244,7 @@ func regenerateOwnerKey(s *core.Service, r *http.Request) (any, error) {
 		if *s < 0 {
 			return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: errors.New("grace_seconds must not be negative")}
 		}
-		grace = time.Duration(min(*s, int64(core.MaxOwnerGrace/time.Second)+1)) * time.Second // core refuses what is longer
+		grace = time.Duration(min(*s, int64(core.MaxOwnerGrace/time.Second)+1)) * time.Second // one second over the maximum: core refuses it, and the conversion cannot overflow
 	}
 	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
 	if err != nil {
@@ -258,10 +257,10 @@ func regenerateOwnerKey(s *core.Service, r *http.Request) (any, error) {
 	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
 }
 
-// signInView is a link to sign in as the admin API shows it.
+// signInView is a sign-in link as the admin API and the commands show it.
 type signInView struct {
 	Account   string    `json:"account"`
-	Link      string    `json:"link"` // of the admin API the path and query alone
+	Link      string    `json:"link"` // the admin API returns path and query only
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
@@ -273,12 +272,12 @@ func makeSignInLink(s *core.Service, r *http.Request) (any, error) {
 	return signInView{Account: a.Name, Link: signInPath(secret), ExpiresAt: expires}, nil
 }
 
-// signInPath returns the path and query that sign in by a link.
+// signInPath returns the path and query of a sign-in link.
 func signInPath(secret string) string {
 	return dashboard.Base + "sign-in?" + url.Values{"link": {secret}}.Encode()
 }
 
-// nameIn returns the member name of a request's body.
+// nameIn returns the member "name" of a request body.
 func nameIn(r *http.Request) (string, error) {
 	var body struct {
 		Name string `json:"name"`
@@ -287,7 +286,7 @@ func nameIn(r *http.Request) (string, error) {
 	return body.Name, err
 }
 
-// readBody reads the body of a request into v. None at all leaves it as it is.
+// readBody decodes a request body into v. An empty body leaves v unchanged.
 func readBody(r *http.Request, v any, want string) error {
 	if err := json.NewDecoder(r.Body).Decode(v); err != nil && !errors.Is(err, io.EOF) {
 		return caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: fmt.Errorf("body: want %s: %w", want, err)}
@@ -295,7 +294,7 @@ func readBody(r *http.Request, v any, want string) error {
 	return nil
 }
 
-// viewAll returns the views of everything on all pages, never nil.
+// viewAll returns the views of the items on all pages, never nil.
 func viewAll[T, V any](view func(T) V, list func(core.Page) ([]T, int, error)) ([]V, error) {
 	views := []V{}
 	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {

@@ -15,18 +15,18 @@ import (
 
 func init() { caddy.RegisterModule(new(API)) }
 
-// API serves the REST API below /functions/v1 and the dashboard below /dashboard/, and
-// hands every other path to the handlers behind it.
+// API serves the REST API below /functions/v1 and the dashboard below /dashboard/. Requests for
+// other paths go to the next handler.
 //
-// It answers over HTTPS only, except `GET /functions/v1/health`. Behind a proxy that terminates TLS, and that the
-// server trusts (`trusted_proxies`), its `X-Forwarded-Proto: https` counts.
+// It answers over HTTPS only, except `GET /functions/v1/health`. A proxy in front that terminates
+// TLS must be in `trusted_proxies` and send `X-Forwarded-Proto: https`.
 type API struct {
-	// Whether the dashboard is served, too. Default: true.
+	// Whether to serve the dashboard. Default: true.
 	Dashboard *bool `json:"dashboard,omitempty"`
 
 	app       *App
 	server    *adminapi.Server
-	dashboard *dashboard.Server // nil when it is off
+	dashboard *dashboard.Server // nil when the dashboard is off
 }
 
 // CaddyModule implements [caddy.Module].
@@ -48,7 +48,7 @@ func (a *API) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// serve makes the server over the app's service.
+// serve creates the servers of the REST API and the dashboard.
 func (a *API) serve(app *App, log *slog.Logger) {
 	a.app = app
 	service := func() *core.Service {
@@ -61,7 +61,7 @@ func (a *API) serve(app *App, log *slog.Logger) {
 	}
 }
 
-// apiBase is what the paths of the API begin with.
+// apiBase is the prefix of the paths of the REST API.
 const apiBase = "/functions/v1"
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
@@ -70,12 +70,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	if handler == nil {
 		return next.ServeHTTP(w, r)
 	}
-	_, _ = a.app.await(r.Context()) // the handler answers for a store that does not open
+	_, _ = a.app.await(r.Context()) // the handler itself answers 503 while the store is not open
 	handler.ServeHTTP(w, r)
 	return nil
 }
 
-// handler returns who answers for a path, nil for the handlers behind.
+// handler returns the handler for a path, nil for the next handler of the route.
 func (a *API) handler(path string) http.Handler {
 	switch {
 	case path == apiBase || strings.HasPrefix(path, apiBase+"/"):
@@ -88,9 +88,8 @@ func (a *API) handler(path string) http.Handler {
 	return nil
 }
 
-// secure reports whether a request came over HTTPS, or a trusted proxy says that
-// it did. A chain of proxies may have made a list of the schemes: the first is the
-// client's.
+// secure reports whether the client used HTTPS: over this connection, or according to a trusted
+// proxy. A chain of proxies may send a list of schemes; the first one is the client's.
 func secure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true

@@ -22,33 +22,29 @@ import (
 
 func init() { caddy.RegisterModule(new(App)) }
 
-// appName is the name of the app, of the directive of the gateway and of the
-// global option.
+// appName is the name of the app, of the gateway directive and of the global option.
 const appName = "limitkeeper"
 
-// App is the usage-limiting service: it keeps accounts, users, plans and keys in a
-// store, and counts. The handlers `limitkeeper` and `limitkeeper_api` use it; when
-// they are configured and it is not, it runs with its defaults.
+// App is the quota service. It keeps accounts, users, plans and keys in a store, and counts
+// requests. The handlers `limitkeeper` and `limitkeeper_api` use it. Without a configuration of
+// its own it runs with the defaults.
 type App struct {
-	// Where everything is kept. Default: `{"module": "badger"}`, an embedded
-	// database in Caddy's data directory.
+	// The store of all data. Default: `{"module": "badger"}`, an embedded database in Caddy's
+	// data directory.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=limitkeeper.store inline_key=module"`
 
-	// How many keys, users and plans are kept in memory to decide without asking the
-	// store. Default: 100000 of each.
+	// How many keys, users and plans to cache in memory. Default: 100000 of each.
 	KeyCache int `json:"key_cache,omitempty"`
 
-	// How long the history of requests is kept. It holds for requests made after it
-	// is set. Default: `30d`.
+	// How long to keep the history of requests. A change applies to requests made after it.
+	// Default: `30d`.
 	HistoryRetention caddy.Duration `json:"history_retention,omitempty"`
 
-	// The bound of the REST API itself: how many requests of one owner's key are
-	// served in any span of a length, as `<n>/<duration>`, or `off`. Default:
-	// `1000/1m`.
+	// The rate limit of the REST API for each owner's key: `<n>/<duration>`, or `off`.
+	// Default: `1000/1m`.
 	ServiceRateLimit string `json:"service_rate_limit,omitempty"`
 
-	// How many users an account may have. More are refused; existing ones stay. Default:
-	// 1000000.
+	// How many users an account may have. Existing users above the limit stay. Default: 1000000.
 	MaxUsers int `json:"max_users,omitempty"`
 
 	// How many keys an account may have. Default: 1000000.
@@ -57,31 +53,30 @@ type App struct {
 	// How many plans an account may have. Default: 10000.
 	MaxPlans int `json:"max_plans,omitempty"`
 
-	// Accounts that shall exist, each with this owner's key. They are made once the
-	// whole config runs; removing one from the config removes nothing.
+	// Accounts to create, each with an owner's key, once the whole config runs. Removing one
+	// from the config does not delete it.
 	Accounts []Account `json:"accounts,omitempty"`
 
-	ctx      context.Context // ends with the config
+	ctx      context.Context // canceled when the config ends
 	log      *zap.Logger
 	store    StoreModule
 	tuning   *tuning
 	live     atomic.Pointer[live] // nil until the store is open
 	acquired bool                 // holds a reference in stores
-	warned   sync.Map             // the servers that warnOfSpoofing has told about
+	warned   sync.Map             // servers that warnOfSpoofing has logged
 
-	awaitsEvent bool          // is put in force by an event of Caddy
-	ready       chan struct{} // closed when the config is in force, or will not be
-	markReady   func()        // closes settled, once
+	awaitsEvent bool          // applyConfig runs on an event of Caddy
+	ready       chan struct{} // closed when the config is applied or has failed
+	markReady   func()        // closes ready, once
 }
 
-// Account is an account that shall exist.
+// Account is an account to create.
 type Account struct {
-	// The name of the account. Placeholders are replaced, as in that of a gateway.
+	// The name of the account. Placeholders are replaced.
 	Name string `json:"name"`
 
-	// An owner's key of the account: `lk_` and 29 letters or digits. Placeholders like
-	// `{env.LIMITKEEPER_KEY}` and `{file./run/secrets/key}` are replaced, so that it
-	// need not be in the config.
+	// The owner's key of the account: `lk_` and 29 letters or digits. Use a placeholder such as
+	// `{env.LIMITKEEPER_KEY}` or `{file./run/secrets/key}` to keep it out of the config.
 	Key string `json:"key"`
 }
 
@@ -90,9 +85,9 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: appName, New: func() caddy.Module { return new(App) }}
 }
 
-// Provision implements [caddy.Provisioner]. It opens nothing, so that a config can
-// be validated beside a running server; but a store that is open it takes, so that
-// no request of a reloaded config finds the app unready.
+// Provision implements [caddy.Provisioner]. It opens no store, so a config can be validated
+// beside a running server. It acquires a store that is open already, so a reload never makes
+// requests wait.
 func (a *App) Provision(ctx caddy.Context) error {
 	if a.StoreRaw == nil {
 		a.StoreRaw = json.RawMessage(`{"module": "badger"}`)
@@ -122,11 +117,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// errNotOpen says that the store is not open yet, and that this is not the time to
-// open it.
+// errNotOpen means that the store is not open, and that the caller must not open it.
 var errNotOpen = errors.New("the store is not open")
 
-// acquireStore takes a reference on the live store, made by open if there is none.
+// acquireStore takes a reference to the pooled store. open creates the store if the pool has none.
 func (a *App) acquireStore(open caddy.Constructor) error {
 	if a.acquired {
 		return nil
@@ -140,14 +134,13 @@ func (a *App) acquireStore(open caddy.Constructor) error {
 	return nil
 }
 
-// onConfigStarted has the config put in force once all apps of it have started. In
-// Start would be too early: another app may fail after it, a server whose address
-// is taken for one, and a config that is rejected changes nothing. Caddy waits for
-// the handlers of this event before it drops the config that runs; those that are
-// registered here are called before any that a config names, which could abort it.
+// onConfigStarted calls applyConfig once all apps of the config have started. Start is too early,
+// because another app may still fail, and a rejected config must change nothing. Caddy runs the
+// handlers of this event before it stops the previous config. Handlers registered here run
+// before the handlers of the config, which could abort the event.
 func (a *App) onConfigStarted(ctx caddy.Context) error {
 	if ctx.Module() == nil {
-		return nil // provisioned by hand, as tests do: there is no config to start
+		return nil // provisioned by a test: no config starts
 	}
 	events, err := ctx.App("events")
 	if err != nil {
@@ -157,8 +150,8 @@ func (a *App) onConfigStarted(ctx caddy.Context) error {
 	return events.(*caddyevents.App).On("started", startedHandler{a.applyConfig})
 }
 
-// startedHandler handles an event by a call. It shows nothing of the app: Caddy logs
-// the handlers of an event at level DEBUG, and the app holds owner's keys.
+// startedHandler is an event handler that calls a function. It is not a method of App, because
+// Caddy logs event handlers at level DEBUG, and App holds owner's keys.
 type startedHandler struct{ do func() }
 
 // Handle implements [caddyevents.Handler].
@@ -193,7 +186,7 @@ func (a *App) provisionAccounts() (err error) {
 	return nil
 }
 
-// tunables returns what the config wants of the service.
+// tunables returns the configured settings of the service, with defaults.
 func (a *App) tunables() (core.Tunables, error) {
 	t := core.DefaultTunables()
 	if a.KeyCache < 0 {
@@ -220,11 +213,11 @@ func (a *App) tunables() (core.Tunables, error) {
 	return t, err
 }
 
-// maxRate bounds the service rate limit: the throttle keeps 8 bytes for each
-// request in the window.
+// maxRate is the highest service rate limit. The throttle keeps 8 bytes for each request in the
+// window.
 const maxRate = 1_000_000
 
-// parseRate reads `<n>/<duration>` or `off`, which is the limit 0.
+// parseRate parses `<n>/<duration>` or `off`, which is the limit 0.
 func parseRate(s string) (limit int, window time.Duration, err error) {
 	if s == "off" {
 		return 0, time.Minute, nil
@@ -240,11 +233,11 @@ func parseRate(s string) (limit int, window time.Duration, err error) {
 	return limit, window, nil
 }
 
-// Start implements [caddy.App]: it opens the store if no config has it open, and
-// looks whether the configured accounts can be made. It changes nothing in a store
-// that is open already: see whenStarted. When such a store is away, that is no reason
-// to reject the config: it may be what mends it. Nor is a loss of data: an operator
-// accepts it through the running server.
+// Start implements [caddy.App]. It opens the store, unless another config has it open, and checks
+// that the configured accounts can be created. It does not change an open store: see
+// onConfigStarted. Start accepts a config while an open store is unavailable, because the new
+// config may repair the connection, and while Redis reports lost data, because an operator
+// accepts the loss through the running server.
 func (a *App) Start() (err error) {
 	running, ready := a.acquired, a.acquired || !a.awaitsEvent
 	defer func() {
@@ -268,8 +261,8 @@ func (a *App) Start() (err error) {
 	return nil
 }
 
-// applyConfig puts the tunables in force and makes the configured accounts. The config
-// runs: what goes wrong now can only be told.
+// applyConfig applies the tunables and creates the configured accounts. The config is running
+// already, so errors are only logged.
 func (a *App) applyConfig() {
 	defer a.markReady()
 	l := a.live.Load()
@@ -278,7 +271,7 @@ func (a *App) applyConfig() {
 	for _, acc := range a.Accounts {
 		if err := a.ensure(l, acc); err != nil {
 			left = append(left, acc)
-			a.log.Warn("the configured account is made, if it is not there, once the store is available", zap.String("account", acc.Name), zap.Error(err))
+			a.log.Warn("the store is unavailable: the configured account is created once it is available", zap.String("account", acc.Name), zap.Error(err))
 		}
 	}
 	if len(left) > 0 {
@@ -286,8 +279,8 @@ func (a *App) applyConfig() {
 	}
 }
 
-// ensure makes an account unless it is there. What is in the way for good is logged; it
-// returns [core.ErrUnavailable] when it is to be tried again.
+// ensure creates an account unless it exists. It returns [core.ErrUnavailable] if the caller
+// should retry, and logs permanent errors.
 func (a *App) ensure(l *live, acc Account) error {
 	made, err := l.service.EnsureAccount(a.ctx, acc.Name, acc.Key)
 	if made != nil {
@@ -297,15 +290,15 @@ func (a *App) ensure(l *live, acc Account) error {
 	case errors.Is(err, core.ErrUnavailable):
 		return err
 	case errors.Is(err, core.ErrOwnerKeyRevoked):
-		a.log.Error("the configured owner's key was revoked and stays so: configure another",
+		a.log.Error("the configured owner's key is revoked: configure another one",
 			zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
 	case err != nil:
-		a.log.Error("the configured account could not be made", zap.String("account", acc.Name), zap.Error(err))
+		a.log.Error("could not create the configured account", zap.String("account", acc.Name), zap.Error(err))
 	}
 	return nil
 }
 
-// ensureLater makes accounts once the store is available, until the config ends.
+// ensureLater retries to create accounts until it succeeds or the config ends.
 func (a *App) ensureLater(l *live, left []Account) {
 	for len(left) > 0 {
 		select {
@@ -317,14 +310,14 @@ func (a *App) ensureLater(l *live, left []Account) {
 	}
 }
 
-// ensureEvery is how often it is tried to make an account.
+// ensureEvery is the interval between attempts to create an account.
 const ensureEvery = time.Second
 
-// Stop implements [caddy.App]. The store stays open until Cleanup: requests may
-// still be under way.
+// Stop implements [caddy.App]. The store stays open until Cleanup, because requests may still
+// be in progress.
 func (a *App) Stop() error {
 	if a.markReady != nil {
-		a.markReady() // nobody shall wait for a config that ends
+		a.markReady() // releases requests that wait for this config
 	}
 	if l := a.live.Load(); l != nil {
 		l.withdraw(a.tuning)
@@ -332,8 +325,8 @@ func (a *App) Stop() error {
 	return nil
 }
 
-// Cleanup implements [caddy.CleanerUpper]. It gives back what was taken, and
-// nothing else: Caddy also calls it after a Provision or Start that failed.
+// Cleanup implements [caddy.CleanerUpper]. It releases the reference to the store. Caddy also
+// calls it after a failed Provision or Start.
 func (a *App) Cleanup() error {
 	if a.markReady != nil {
 		a.markReady()
@@ -347,8 +340,7 @@ func (a *App) Cleanup() error {
 	return err
 }
 
-// service returns the service, or an error that is [core.ErrUnavailable] until the
-// store is open.
+// service returns the service, or [core.ErrUnavailable] until the store is open.
 func (a *App) service() (*core.Service, error) {
 	l := a.live.Load()
 	if l == nil {
@@ -357,7 +349,7 @@ func (a *App) service() (*core.Service, error) {
 	return l.service, nil
 }
 
-// clock returns a reading of the clock, the zero one until the store is open.
+// clock returns the state of the clock, the zero value until the store is open.
 func (a *App) clock() (s core.ClockState) {
 	if l := a.live.Load(); l != nil {
 		s = l.clock.State()
@@ -365,12 +357,12 @@ func (a *App) clock() (s core.ClockState) {
 	return s
 }
 
-// startWait bounds how long a request waits for the config to be in force.
+// startWait is the maximum time that a request waits for the config to start.
 const startWait = 2 * time.Second
 
-// await is service for a request with the context. Caddy starts apps in random
-// order, so a server may take requests before the store is open and has the accounts
-// of the config: they wait for both, but not long, and not when the config fails.
+// await returns the service once the config has started, and waits up to startWait for that.
+// Caddy starts apps in random order, so requests may arrive before the store is open and the
+// configured accounts exist. await returns at once when the config fails.
 func (a *App) await(ctx context.Context) (*core.Service, error) {
 	select {
 	case <-a.ready:

@@ -25,9 +25,9 @@ func provisioned(t *testing.T, name, rate string) *App {
 	return a
 }
 
-// The life of two configs over one store. A reference that is given back once too
-// often closes the database of the running config; one that is kept locks its
-// directory for good; an app that takes it late answers 503 during a reload.
+// Two configs share one store. A reference released twice closes the database of the running config.
+// A reference never released keeps the directory locked. An app that acquires the store too late
+// answers 503 during a reload.
 func TestAppLifecycle(t *testing.T) {
 	ready := func(a *App) bool { _, err := a.service(); return err == nil }
 	do := func(err error) {
@@ -88,7 +88,7 @@ func TestAppLifecycle(t *testing.T) {
 	}
 }
 
-// What is wrong with an app is told when it is provisioned, and nothing is held.
+// Provision reports an invalid app, and the app then holds no reference to the store.
 func TestAppErrors(t *testing.T) {
 	for _, tc := range []struct{ app, want string }{
 		{`{"store": {"module": "frob"}}`, `there is no store "frob" in this build: want badger or redis`},

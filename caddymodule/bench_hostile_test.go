@@ -33,8 +33,8 @@ var hostile = []struct{ name, field, repeat string }{
 	{"escaped copies", "Referer", "%6c%6B_user_"},
 }
 
-// BenchmarkGatewayHostile measures the CPU time of one request at 19 KB and at 1 MB: it must
-// grow with the size and no faster. The time of the logs is that of an access log.
+// BenchmarkGatewayHostile measures the CPU time of one request of 19 KB and of 1 MB: the time must be
+// linear in the size. cpu-µs/log is the time of an access log entry.
 func BenchmarkGatewayHostile(b *testing.B) {
 	g, secret := benchGateway(b)
 	g.Keys = []KeySource{{In: inHeader, Name: "X-Api-Key"}, {In: inBearer}, {In: inQuery, Name: "api_key"}, {In: inCookie, Name: "key"}}
@@ -80,7 +80,7 @@ func hostileRequest(field, text, secret string, size int) *http.Request {
 	return r
 }
 
-// BenchmarkStrip measures taking the key out of a usual request: of a program, and of a browser.
+// BenchmarkStrip measures the removal of the key from a typical request of a program and of a browser.
 func BenchmarkStrip(b *testing.B) {
 	const secret = "lk_user_0123456789abcdefghijABCDEFGHIJ01"
 	program := http.Header{"User-Agent": {"bench"}}

@@ -18,7 +18,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// benchGateway returns a gateway over a store that does nothing, and a key.
+// benchGateway returns a gateway with a store that does not count, and a key.
 func benchGateway(b *testing.B) (*Gateway, string) {
 	l := &live{store: storetest.Uncounted(memstore.New())}
 	l.service = core.NewService(l.store, core.Config{OnDecision: l.observe})
@@ -46,7 +46,7 @@ func benchGateway(b *testing.B) (*Gateway, string) {
 	return g, secret
 }
 
-// answering answers as an upstream does.
+// answering is a response writer that discards the answer.
 type answering struct{ header http.Header }
 
 func (a *answering) Header() http.Header         { return a.header }
@@ -99,7 +99,7 @@ func benchServe(b *testing.B, secret string, handle func(http.ResponseWriter, *h
 	b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
 }
 
-// cpuTime is what this process has used of the processors.
+// cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

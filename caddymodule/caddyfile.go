@@ -28,7 +28,7 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder(apiDirective, httpcaddyfile.Before, "respond")
 }
 
-// handler is a handler that a directive configures.
+// handler is an HTTP handler with a directive of its own.
 type handler interface {
 	caddyhttp.MiddlewareHandler
 	caddyfile.Unmarshaler
@@ -53,15 +53,14 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	return httpcaddyfile.App{Name: appName, Value: caddyconfig.JSON(a, nil)}, nil
 }
 
-// words parses the words of a block: each word has a function that parses what
-// follows it, and may be given once unless it is in repeatable.
+// words is the grammar of a block: the parser for the arguments of each word. A word may appear
+// once, unless it is in repeatable.
 type words struct {
 	parse      map[string]func(*caddyfile.Dispenser) error
 	repeatable map[string]bool
 }
 
-// block parses the block that follows. A word that it does not know, or that is
-// repeated, is an error that names file and line.
+// block parses the next block. An unknown or repeated word is an error with file and line.
 func (w words) block(d *caddyfile.Dispenser, what string) error {
 	seen := map[string]bool{}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
@@ -180,7 +179,7 @@ func (a *App) unmarshalAccount(d *caddyfile.Dispenser) error {
 		}
 	}
 	err := words{parse: map[string]func(*caddyfile.Dispenser) error{
-		"key": func(d *caddyfile.Dispenser) error { // its errors never show what is given
+		"key": func(d *caddyfile.Dispenser) error { // errors never quote the argument, which is a secret
 			args := d.RemainingArgs()
 			if len(args) != 1 {
 				return d.Errf("account %s: want one owner's key after the word key, got %d", acc.Name, len(args))
@@ -224,7 +223,7 @@ func (b *BadgerStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}}.block(d, "store badger")
 }
 
-// unmarshalSize parses a word with a size of at least so many bytes.
+// unmarshalSize parses the argument of a word: a size with a unit, at least least bytes.
 func unmarshalSize(d *caddyfile.Dispenser, to *int64, least uint64) error {
 	word := d.Val()
 	s, err := oneArg(d)
@@ -360,7 +359,7 @@ func (g *Gateway) unmarshalRequestID(d *caddyfile.Dispenser) error {
 	return noBlock(d)
 }
 
-// oneArg returns the one argument that a word has; it is not empty.
+// oneArg returns the only argument of a word, which must not be empty.
 func oneArg(d *caddyfile.Dispenser) (string, error) {
 	var s string
 	if !d.AllArgs(&s) || s == "" {
@@ -369,7 +368,7 @@ func oneArg(d *caddyfile.Dispenser) (string, error) {
 	return s, noBlock(d)
 }
 
-// oneOf returns the one argument that a word has; it is one of the choices.
+// oneOf returns the only argument of a word, which must be one of the choices.
 func oneOf(d *caddyfile.Dispenser, choices ...string) (string, error) {
 	word := d.Val()
 	s, err := oneArg(d)
@@ -384,7 +383,7 @@ func oneOf(d *caddyfile.Dispenser, choices ...string) (string, error) {
 	return "", d.Errf("%s: want %s, got %q", word, strings.Join(choices, " or "), s)
 }
 
-// noArgs ends a word that has no arguments.
+// noArgs returns an error if a word has arguments or a block.
 func noArgs(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
@@ -392,7 +391,7 @@ func noArgs(d *caddyfile.Dispenser) error {
 	return noBlock(d)
 }
 
-// noBlock ends a word that has no block.
+// noBlock returns an error if a word has a block.
 func noBlock(d *caddyfile.Dispenser) error {
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		return d.WrapErr(fmt.Errorf("unexpected block"))

@@ -33,7 +33,7 @@ func (r *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Errf("store redis: want one address or more, such as: store redis 127.0.0.1:6379")
 	}
 	for i, a := range r.Addresses {
-		if _, ok := redisAddress(a); !ok && !strings.Contains(a, "{") { // else a placeholder
+		if _, ok := redisAddress(a); !ok && !strings.Contains(a, "{") { // placeholders are checked after they are replaced
 			return d.WrapErr(wrongRedisAddress(i))
 		}
 	}
@@ -83,7 +83,7 @@ func (r *RedisStore) unmarshalTLS(d *caddyfile.Dispenser) error {
 		"ca": text(&r.TLS.CA),
 		"certificate": func(d *caddyfile.Dispenser) error {
 			if !d.AllArgs(&r.TLS.Certificate, &r.TLS.Key) {
-				return d.Errf("certificate: want the file of a certificate and that of its key")
+				return d.Errf("certificate: want a certificate file and a key file")
 			}
 			return noBlock(d)
 		},
@@ -91,7 +91,7 @@ func (r *RedisStore) unmarshalTLS(d *caddyfile.Dispenser) error {
 	}}.block(d, "the block tls")
 }
 
-// text parses one argument.
+// text returns the parser of a word with one argument.
 func text(to *string) func(*caddyfile.Dispenser) error {
 	return func(d *caddyfile.Dispenser) (err error) {
 		*to, err = oneArg(d)
@@ -99,7 +99,7 @@ func text(to *string) func(*caddyfile.Dispenser) error {
 	}
 }
 
-// secret parses one argument, and never shows what is given.
+// secret returns the parser of a word with one secret argument. Errors never quote the argument.
 func secret(to *string) func(*caddyfile.Dispenser) error {
 	return func(d *caddyfile.Dispenser) error {
 		word := d.Val()
@@ -112,7 +112,7 @@ func secret(to *string) func(*caddyfile.Dispenser) error {
 	}
 }
 
-// whole parses a whole number that is not less than the smallest.
+// whole returns the parser of a word with a whole number of smallest or more.
 func whole(to *int, smallest int) func(*caddyfile.Dispenser) error {
 	return func(d *caddyfile.Dispenser) error {
 		word := d.Val()
@@ -127,7 +127,7 @@ func whole(to *int, smallest int) func(*caddyfile.Dispenser) error {
 	}
 }
 
-// duration reads a duration of more than 0.
+// duration parses a positive duration.
 func duration(d *caddyfile.Dispenser, word, s string, to *caddy.Duration) error {
 	v, err := caddy.ParseDuration(strings.TrimSpace(s))
 	if err != nil || v <= 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// Every word of store redis means what the manual says.
+// Every word of store redis produces the documented JSON.
 func TestCaddyfileRedis(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"an address":  {"redis 127.0.0.1:6379", `{"addresses": ["127.0.0.1:6379"]}`},
@@ -59,7 +59,7 @@ func TestCaddyfileRedis(t *testing.T) {
 	}
 }
 
-// What is wrong in a Caddyfile is named, and a secret is never shown.
+// An error in a Caddyfile names the word and never quotes a secret.
 func TestCaddyfileRedisFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"redis":                                     "want one address or more",
@@ -74,7 +74,7 @@ func TestCaddyfileRedisFaults(t *testing.T) {
 		"redis a:1 {\nwait_replicas 0 1s\n}":        "wait_replicas: want a whole number of 1 or more",
 		"redis a:1 {\nwait_replicas 1 x\n}":         "wait_replicas: want a duration",
 		"redis a:1 {\ntls yes\n}":                   "wrong argument count",
-		"redis a:1 {\ntls {\ncertificate geheim\n}": "certificate: want the file of a certificate and that of its key",
+		"redis a:1 {\ntls {\ncertificate geheim\n}": "certificate: want a certificate file and a key file",
 	} {
 		err := new(RedisStore).UnmarshalCaddyfile(caddyfile.NewTestDispenser(text))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim zwei") {
@@ -83,7 +83,7 @@ func TestCaddyfileRedisFaults(t *testing.T) {
 	}
 }
 
-// A config that cannot work is refused before anything is opened, with what is wrong.
+// An invalid config is refused before the store is opened, with the reason.
 func TestRedisProvision(t *testing.T) {
 	t.Setenv("LK_TEST_ADDRESS", "127.0.0.1:7")
 	t.Setenv("LK_TEST_EMPTY", "")
@@ -103,7 +103,7 @@ func TestRedisProvision(t *testing.T) {
 	for want, r := range map[string]*RedisStore{
 		"no address is given":                          {},
 		"address 1: want <host>:<port>":                {Addresses: []string{"localhost"}},
-		"of no use without sentinel":                   {Addresses: []string{"a:1"}, SentinelPassword: "p"},
+		"need sentinel":                                {Addresses: []string{"a:1"}, SentinelPassword: "p"},
 		"address 2: want <host>:<port>":                {Addresses: []string{"localhost:6379", "localhost:99999"}},
 		"holds a brace":                                {Addresses: one, Prefix: "a}"},
 		"a Cluster has no database 2":                  {Addresses: []string{"a:1", "b:2"}, Database: 2},
@@ -111,7 +111,7 @@ func TestRedisProvision(t *testing.T) {
 		"password: evaluated placeholder":              {Addresses: one, Password: "{env.LK_TEST_EMPTY}"},
 		"no such file":                                 {Addresses: one, TLS: &RedisTLS{CA: "/no/such/file"}},
 		"holds no certificate":                         {Addresses: one, TLS: &RedisTLS{CA: secret}},
-		"a certificate and its key go together":        {Addresses: one, TLS: &RedisTLS{Certificate: "/c.pem"}},
+		"certificate and key must be given together":   {Addresses: one, TLS: &RedisTLS{Certificate: "/c.pem"}},
 		"negative timeout or history":                  {Addresses: one, History: -1},
 	} {
 		if err := r.Provision(caddy.Context{}); err == nil || !strings.Contains(err.Error(), want) {
@@ -120,7 +120,7 @@ func TestRedisProvision(t *testing.T) {
 	}
 }
 
-// Two configs that name the same servers share the store, whatever else they say.
+// Configs with the same servers share the store, whatever their other settings.
 func TestRedisPoolKey(t *testing.T) {
 	key := func(r RedisStore) string {
 		t.Helper()
@@ -145,8 +145,8 @@ func TestRedisPoolKey(t *testing.T) {
 	}
 }
 
-// A server that uses Redis serves, takes a reload that changes what may change, and says
-// in one line why it cannot start.
+// A server with a Redis store serves requests, accepts a reload with other settings, and reports a
+// failed start in one line.
 func TestRedisServer(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")
 	config := func(options string) string {

@@ -18,8 +18,7 @@ func adapt(text string) ([]byte, error) {
 	return b, err
 }
 
-// Every word of the Caddyfile means what the manual says: the JSON is what a user
-// of JSON would write.
+// Every word of the Caddyfile produces the documented JSON.
 func TestCaddyfileMeaning(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
@@ -97,8 +96,7 @@ func plain(t *testing.T, text string) (v any) {
 	return v
 }
 
-// A slip in a Caddyfile is told with file and line, and is not taken for something
-// else.
+// An error in a Caddyfile names file and line, and is never accepted with another meaning.
 func TestCaddyfileErrors(t *testing.T) {
 	app := func(s string) string { return "{\n\tlimitkeeper {\n\t\t" + s + "\n\t}\n}\n" }
 	site := func(s string) string { return ":8080 {\n\tlimitkeeper {\n\t\t" + s + "\n\t}\n}\n" }
@@ -180,8 +178,8 @@ func TestCaddyfileErrors(t *testing.T) {
 	}
 }
 
-// The key is looked for before anything that could answer in its place, and the
-// API answers before a site's own answers.
+// The gateway runs before every handler that could answer the request, and the API runs before the
+// site's own handlers.
 func TestDirectiveOrder(t *testing.T) {
 	b, err := adapt(":8080 {\n\trespond ok\n\tbasic_auth {\n\t\ta $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n\t}\n\tlimitkeeper_api\n\tlimitkeeper\n}\n")
 	if err != nil {
@@ -197,8 +195,8 @@ func TestDirectiveOrder(t *testing.T) {
 	}
 }
 
-// FuzzCaddyfile: no text makes the parser panic, and what it accepts is a config that
-// reads back as the same.
+// FuzzCaddyfile: no text makes the parser panic, and the JSON of an accepted text decodes to an equal
+// config.
 func FuzzCaddyfile(f *testing.F) {
 	for _, s := range []string{
 		"limitkeeper", "limitkeeper {\nstore badger x {\ndurability power\n}\naccount a {\nkey b\n}\n}",

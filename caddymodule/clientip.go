@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// clientIP returns the address of the client as Caddy knows it: behind proxies that the
-// server trusts, the address in the header of the proxies.
+// clientIP returns the address of the client according to Caddy. Behind trusted proxies that is
+// the address in the header of the proxies.
 func clientIP(r *http.Request) string {
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	return ip
@@ -32,8 +32,8 @@ func (a *App) warnOfSpoofing(ctx caddy.Context) {
 		zap.String("server", srv.Name()), zap.Strings("client_ip_headers", srv.ClientIPHeaders))
 }
 
-// trustsProxies reports whether a server takes client addresses from proxy headers. Caddy has cleared
-// TrustedProxiesRaw when it provisions handlers, so that only the loaded module tells.
+// trustsProxies reports whether a server takes client addresses from proxy headers. Caddy clears
+// TrustedProxiesRaw before it provisions handlers, so trustsProxies reads the loaded module.
 func trustsProxies(srv *caddyhttp.Server) bool {
 	f := reflect.ValueOf(srv).Elem().FieldByName("trustedProxies")
 	return srv.TrustedProxiesUnix || f.IsValid() && !f.IsZero()

@@ -8,8 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// An operator is told that clients can choose their address, which spoofs the history and the
-// bounds on sign-ins: once for each server with a handler of ours.
+// A warning says that clients can spoof their address in the history and in the sign-in limits. It is
+// logged once for each server with one of our handlers.
 func TestWarnsOfSpoofedAddresses(t *testing.T) {
 	const proxies, warning = "trusted_proxies static private_ranges", "clients can spoof their address"
 	for _, tc := range []struct {
@@ -34,7 +34,7 @@ func TestWarnsOfSpoofedAddresses(t *testing.T) {
 	}
 }
 
-// An operator is told that keep_key lets handlers behind the gateway log keys.
+// A warning says that handlers behind the gateway can log keys with keep_key.
 func TestWarnsOfKeepKey(t *testing.T) {
 	for site, want := range map[string]int{"limitkeeper": 0, "limitkeeper {\nkeep_key\n}": 1} {
 		s := newServer(t)
@@ -45,8 +45,8 @@ func TestWarnsOfKeepKey(t *testing.T) {
 	}
 }
 
-// With trusted_proxies_strict the history has the address that the trusted proxy saw. Without
-// it the client chooses, as the warning says.
+// With trusted_proxies_strict the history has the address that the trusted proxy saw. Without it the
+// history has the address that the client sent, as the warning says.
 func TestClientAddress(t *testing.T) {
 	for word, want := range map[string]string{"": "192.0.2.66", "trusted_proxies_strict": "198.51.100.7"} {
 		t.Run("with "+word, func(t *testing.T) {

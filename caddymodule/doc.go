@@ -1,26 +1,30 @@
-// Package caddymodule makes Limitkeeper a part of Caddy.
+// Package caddymodule connects Limitkeeper to Caddy: modules, Caddyfile, commands and metrics.
 //
 // # The modules
 //
-//   - [App], the app limitkeeper: holds the store and the counting service over it.
+//   - [App], the app limitkeeper: holds the store and the service that counts in it.
 //   - [BadgerStore], limitkeeper.store.badger: the embedded store.
-//   - [Gateway], http.handlers.limitkeeper: stands in front of an upstream, counts
-//     every request against the plan of the caller's key, and refuses what is over.
-//   - [API], http.handlers.limitkeeper_api: serves the REST API.
-//   - [AdminAPI], admin.api.limitkeeper: accounts and owner's keys on Caddy's admin
-//     endpoint, for the commands.
+//   - [RedisStore], limitkeeper.store.redis: the store that several nodes share.
+//   - [Gateway], http.handlers.limitkeeper: counts each request against the plan of the
+//     caller's key, and refuses requests over the quota.
+//   - [API], http.handlers.limitkeeper_api: serves the REST API and the dashboard.
+//   - [AdminAPI], admin.api.limitkeeper: serves the commands on Caddy's admin endpoint.
 //
-// Beside them are the Caddyfile directives and the global option limitkeeper, and
-// the commands account and protect.
+// The package also has the Caddyfile directives limitkeeper and limitkeeper_api, the global
+// option limitkeeper, and the commands account, protect, migrate, check, repair, rebuild, clock
+// and store.
 //
-// # One store over many configs
+// # One store for many configs
 //
-// Caddy loads a new config beside the running one and stops the old one only when
-// the new one runs. Both need the store, which can be opened once. So the store
-// lives in a pool, under a name for what it is and not for how it is set: a reload
-// finds it open, whatever it changes. An app takes its reference while it is
-// provisioned if the store is open by then, so that its handlers are ready before
-// the first request, and otherwise when it is started: validating a config opens
-// nothing. What may change while the store is open is put in force by Start and
-// taken back by Stop, so that a config that is rejected leaves no trace.
+// During a reload Caddy runs the old and the new config side by side, but only one process and
+// one instance can open the store. The store is therefore in a pool. Its key is the identity of
+// the store, such as the directory, and not its settings, so a reload finds the store open.
+//
+//	Provision  acquires the store if it is open already: no request of a reload waits
+//	Start      opens the store otherwise: validating a config opens nothing
+//	"started"  applies settings and creates accounts, once all apps of the config run
+//	Stop       withdraws the settings
+//	Cleanup    releases the store; the last release closes it
+//
+// A rejected config therefore changes nothing.
 package caddymodule

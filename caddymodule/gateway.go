@@ -23,38 +23,36 @@ import (
 
 func init() { caddy.RegisterModule(new(Gateway)) }
 
-// DefaultAccount is the account of a gateway that names none.
+// DefaultAccount is the default account of a gateway.
 const DefaultAccount = "default"
 
-// What a gateway does when it cannot decide.
+// The values of on_store_error.
 const (
 	onStoreErrorDeny  = "deny"
 	onStoreErrorAllow = "allow"
 )
 
-// Gateway counts every request against the plan of the caller's key and passes on
-// those that fit. Answers carry the rate limit headers, allowed and refused alike.
+// Gateway counts each request against the plan of the caller's key. Allowed requests go to the
+// next handler; refused requests do not. Allowed and refused answers have the rate limit headers.
 //
-// A request without a key, or with one that is malformed, unknown or expired, is
-// refused with 401, with a disabled key with 403, over the quota with 429 and
-// `Retry-After`. Nothing that is refused reaches the handlers behind.
+// The gateway answers 401 without a key or with a malformed, unknown or expired key, 403 with a
+// disabled key, and 429 with `Retry-After` over the quota.
 //
-// After a decision the placeholders `{http.limitkeeper.*}` are set: account,
-// outcome, repeated, user_id, user_name, key_id, key_name, plan_id, plan_name, limit,
-// used, remaining, reset. `{http.auth.user.id}` is the id of the user, and so is user_id
-// in the access log.
+// The decision sets the placeholders `{http.limitkeeper.*}`: account, outcome, repeated, user_id,
+// user_name, key_id, key_name, plan_id, plan_name, limit, used, remaining, reset.
+// `{http.auth.user.id}`, and user_id in the access log, is the id of the user.
 //
-// Keys are kept out of the access log and the error log of the server. Other handlers of
-// Caddy log requests as they get them: those in front of the gateway at level DEBUG, and
-// `reverse_proxy` behind it at level WARN when an upstream breaks off. That line has the key
-// with keep_key, and when the client has put the key into the path.
+// The gateway removes keys from the access log and the error log of the server. Other handlers
+// log requests as they get them: handlers in front of the gateway at level DEBUG, and
+// `reverse_proxy` at level WARN when an upstream closes the connection. The line of
+// `reverse_proxy` has the key if keep_key is set or the client sent the key in the path.
 type Gateway struct {
-	// The account whose keys are accepted. It need not exist yet: until it does every
-	// key is unknown, and it is served as soon as it is created. Default: `default`.
+	// The account of the accepted keys. It may be created later; until then every key is unknown.
+	// Default: `default`.
 	Account string `json:"account,omitempty"`
 
-	// Where a request carries its key. The first place that has one counts. Default:
-	// the header field `X-API-Key`, then `Authorization: Bearer`.
+	// Where to find the key in a request. The first place with a value decides. Default: the header
+	// `X-API-Key`, then `Authorization: Bearer`.
 	Keys []KeySource `json:"keys,omitempty"`
 
 	// Forward the key and all its copies. Cookies of the dashboard are still removed. By
@@ -64,32 +62,29 @@ type Gateway struct {
 	// of `keys` is removed too.
 	KeepKey bool `json:"keep_key,omitempty"`
 
-	// What a request costs: a whole number from 0 to 1000000, or placeholders that
-	// give one; empty counts as 1. With a value that is none the request is refused
-	// with 400, and neither counted nor passed on. A placeholder that the client can
-	// choose lets it choose what it pays. Default: 1.
+	// The cost of a request: a whole number from 0 to 1000000, or placeholders that yield one. An
+	// empty value counts as 1. An invalid value is refused with 400 and not counted. Do not use a
+	// placeholder that the client controls: the client would set its own price. Default: 1.
 	Cost caddyhttp.WeakString `json:"cost,omitempty"`
 
-	// Where a request carries an id. A request with the id of an earlier one of the same
-	// key, up to 24 hours old, is passed on without being counted again, with the headers
-	// of the first answer; `{http.limitkeeper.repeated}` is then `true`. Ids are 1 to 128
-	// bytes without control characters, as they stand, and the same as in the member
-	// `request_id` of `/validate`. A request without one, or with an empty one, is counted.
-	// One with two, or with one that cannot be kept, is refused with 400. Who chooses the
-	// ids can use one again to have another request not counted: take them from clients
-	// only if what is behind answers a repeat from its memory. Default: nowhere.
+	// Where to find the request id. A request that repeats an id of the same key within 24 hours is
+	// forwarded without being counted again. Its answer has the rate limit headers of the first
+	// answer, and `{http.limitkeeper.repeated}` is `true`. An id has 1 to 128 bytes without control
+	// characters, and is the same as `request_id` of `/validate`. A request with two ids or an
+	// invalid id is refused with 400. A client that chooses the ids can reuse one to avoid being
+	// counted, so the upstream must answer a repeated id from a cache. Default: no request ids.
 	RequestID *RequestIDSource `json:"request_id,omitempty"`
 
-	// What to do while the store cannot be reached: `deny` answers 503, `allow` passes
-	// requests on without counting. Default: `deny`.
+	// What to do while the store is unavailable: `deny` answers 503, `allow` forwards requests
+	// without counting. Default: `deny`.
 	OnStoreError string `json:"on_store_error,omitempty"`
 
-	// Refuse nothing: count, set headers and placeholders, and pass everything on. A
-	// credential that cannot be one of our keys is then left where it is.
+	// Refuse nothing: count, set headers and placeholders, and forward every request. Credentials
+	// that do not have the form of a key stay in the request.
 	Observe bool `json:"observe,omitempty"`
 
-	// Hand refusals to the error routes (`handle_errors`), with the headers set,
-	// instead of answering in JSON.
+	// Send refusals to the error routes (`handle_errors`), with the headers set, instead of
+	// answering in JSON.
 	Errors bool `json:"errors,omitempty"`
 
 	// The rate limit headers on answers, allowed and refused: `x-ratelimit` (X-RateLimit-Limit,
@@ -101,11 +96,11 @@ type Gateway struct {
 	app        *App
 	log        *zap.Logger
 	counters   gatewayCounters
-	cost       int64 // when costOf is ""
+	cost       int64 // used when costOf is ""
 	costOf     string
-	vary       string                       // the value of Vary on answers that pass
+	vary       string                       // the value of Vary on answers of the next handler
 	headers    adminapi.RateLimitHeaders    // Headers, parsed
-	account    atomic.Pointer[core.Account] // nil until it exists
+	account    atomic.Pointer[core.Account] // nil until the account exists
 	noAccount  sync.Once
 	storeError throttledLog
 }
@@ -135,9 +130,6 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	if g.OnStoreError == "" {
 		g.OnStoreError = onStoreErrorDeny
 	}
-	if g.Headers == "" {
-		g.Headers = "all"
-	}
 	g.headers = headerFamilies[g.Headers]
 	if err := redactLogs(ctx, g.Keys); err != nil {
 		return err
@@ -147,7 +139,7 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 		g.log.Warn("keep_key forwards the key: reverse_proxy logs it when an upstream breaks off, unless a log filter removes it")
 	}
 	for i, s := range g.Keys {
-		g.Keys[i] = s.normal() // once, and not for every request
+		g.Keys[i] = s.normal() // normalized once, not for each request
 	}
 	g.vary = varyOf(g.Keys)
 	return g.provisionCost()
@@ -164,18 +156,17 @@ func (g *Gateway) provisionCost() (err error) {
 	return err
 }
 
-// hasPlaceholders reports whether a text of the config has some, which all end.
+// hasPlaceholders reports whether a config value has placeholders with balanced braces.
 func hasPlaceholders(s string) bool {
 	n := strings.Count(s, "{")
 	return n > 0 && n == strings.Count(s, "}")
 }
 
-// parseCost reads a cost. One that is none is an [core.Error] with the code
-// INVALID_REQUEST.
+// parseCost parses a cost. The error is a [core.Error] with the code INVALID_REQUEST.
 func parseCost(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		n = -1 // out of bounds, like every other that is no cost
+		n = -1 // refused by CheckCost
 	}
 	if err := core.CheckCost(n); err != nil {
 		return 0, err
@@ -183,7 +174,7 @@ func parseCost(s string) (int64, error) {
 	return n, nil
 }
 
-// configuredCost reads a cost of the config, and says what is there in place of one.
+// configuredCost parses a cost of the config. The error quotes the invalid value.
 func configuredCost(s string) (int64, error) {
 	n, err := parseCost(s)
 	if err != nil {
@@ -224,28 +215,27 @@ func (g *Gateway) Validate() error {
 	return nil
 }
 
-// The outcomes beside those of a decision.
+// The outcomes that the gateway adds to [core.Outcome].
 const (
-	outcomeRepeated    = "repeated"    // allowed, and counted before: in the metrics of decisions
+	outcomeRepeated    = "repeated"    // allowed, and counted by an earlier request; label of limitkeeper_decisions_total
 	outcomeMissing     = "missing"     // the request has no key
-	outcomeUnavailable = "unavailable" // the store could not be asked
-	outcomeError       = "error"       // no decision could be made for another reason
+	outcomeUnavailable = "unavailable" // the store is unavailable
+	outcomeError       = "error"       // any other error, such as an invalid cost
 )
 
-// requestState is what the gateway found about a request, and what it is needed for until
-// the request is answered.
+// requestState is the state of one request from the decision until its answer is written. It is
+// one allocation.
 type requestState struct {
 	account  string
 	outcome  string
-	decision core.Decision // without anything but the account unless the store decided
+	decision core.Decision // zero if there is no decision
 	err      error         // why there is no decision
-	at       time.Time     // of the decision
-	writer   headerWriter  // of the answer, if it gets that far
+	at       time.Time     // when the decision was made
+	writer   headerWriter  // of the next handler
 	vary     string        // the value of Vary, "" for none
 	headers  adminapi.RateLimitHeaders
 
-	// The values of the header fields that writer adds. They are arrays, so that the header
-	// can refer to them without an allocation.
+	// The header values that writer adds. Arrays avoid an allocation for each slice.
 	varyValue, cacheValue [1]string
 }
 
@@ -269,15 +259,16 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return g.refuse(w, v)
 	}
 	lw := v.wrap(w)
-	defer lw.add() // when nothing was written Caddy writes the header
+	defer lw.add() // for a handler that writes nothing
 	return next.ServeHTTP(lw, r)
 }
 
-// strip removes key values from a request with the key value secret. While the gateway
-// observes, a secret that cannot be one of our keys may be the upstream's own, and stays.
+// strip removes key values from a request with the key value secret. With observe, a secret that
+// does not have the form of a key stays, because it may be a credential of the upstream.
 func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v *requestState) {
 	s := stripper{secret: secret, ours: core.WellFormedUserSecret(secret), sources: g.Keys}
-	// A key that nobody has is no secret: a stranger cannot buy the search for its copies.
+	// An unknown key is no secret. The search for its copies would cost CPU time that anybody
+	// could cause.
 	s.masks = s.ours && (v.decision.Outcome != core.Unknown || g.passes(v))
 	if g.Observe && !s.ours {
 		s.secret = ""
@@ -286,7 +277,7 @@ func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v 
 	s.stripOriginal(r, repl)
 }
 
-// passes reports whether a request may pass.
+// passes reports whether to call the next handler.
 func (g *Gateway) passes(v *requestState) bool {
 	switch {
 	case v.decision.Allowed(), g.Observe:
@@ -297,7 +288,8 @@ func (g *Gateway) passes(v *requestState) bool {
 	return false
 }
 
-// evaluate decides on a request with the secret, and counts it when it is allowed.
+// evaluate decides on a request with the key value secret, and counts it if it is allowed. It sets
+// the outcome, the decision and the error of v.
 func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) {
 	if v.err = g.decide(r, repl, vars, secret, v); v.err == nil {
 		v.outcome = string(v.decision.Outcome)
@@ -308,13 +300,13 @@ func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[strin
 		v.outcome = outcomeUnavailable
 	}
 	if !core.IsLogged(v.err) {
-		g.storeError.write(g.log, v.at, "could not decide on a request", zap.String("account", g.Account),
+		g.storeError.write(g.log, v.at, "no decision on a request", zap.String("account", g.Account),
 			zap.String("error", core.MaskSecrets(v.err.Error())))
 	}
 }
 
 func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) error {
-	q, fault := g.coreRequest(r, repl, vars, secret)
+	q, invalid := g.coreRequest(r, repl, vars, secret)
 	service, err := g.app.await(r.Context())
 	if err != nil {
 		return err
@@ -327,15 +319,15 @@ func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, vars map[string]
 		return err
 	}
 	v.at = v.decision.At
-	if fault != nil && v.decision.HasUsage() {
+	if invalid != nil && v.decision.HasUsage() {
 		v.decision = core.Decision{}
-		return fault
+		return invalid
 	}
 	return nil
 }
 
-// coreRequest returns what is to be decided on. With a fault in it, which is the error, it is no
-// more than a look: who may not pass anyway is told that first.
+// coreRequest returns the request to decide on. If the cost or the request id is invalid it
+// returns the error, and a request with cost 0, so that decide can report a bad key first.
 func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (core.Request, error) {
 	q := core.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method}
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
@@ -351,7 +343,7 @@ func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[st
 	return q, nil
 }
 
-// requestCost returns what this request costs.
+// requestCost returns the cost of this request.
 func (g *Gateway) requestCost(repl *caddy.Replacer) (int64, error) {
 	if g.costOf == "" {
 		return g.cost, nil
@@ -363,7 +355,7 @@ func (g *Gateway) requestCost(repl *caddy.Replacer) (int64, error) {
 	return parseCost(s)
 }
 
-// accountID returns the id of the account, "" when it does not exist.
+// accountID returns the id of the account, "" if it does not exist.
 func (g *Gateway) accountID(ctx context.Context, s *core.Service) (string, error) {
 	if a := g.account.Load(); a != nil {
 		return a.ID, nil
@@ -371,7 +363,7 @@ func (g *Gateway) accountID(ctx context.Context, s *core.Service) (string, error
 	a, err := s.AccountByName(ctx, g.Account)
 	if errors.Is(err, core.ErrAccountNotFound) {
 		g.noAccount.Do(func() {
-			g.log.Warn("the account does not exist yet: until it is created every key is unknown",
+			g.log.Warn("the account does not exist: every key is unknown until it is created",
 				zap.String("account", g.Account))
 		})
 		return "", nil
@@ -384,8 +376,7 @@ func (g *Gateway) accountID(ctx context.Context, s *core.Service) (string, error
 	return a.ID, nil
 }
 
-// endpoint returns what the client asked for, as the history keeps it: its path, before any
-// rewrite.
+// endpoint returns the path of the original request, before any rewrite, for the history.
 func endpoint(r *http.Request) string {
 	if o, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && o.URL != nil {
 		return o.URL.Path
@@ -393,8 +384,8 @@ func endpoint(r *http.Request) string {
 	return r.URL.Path
 }
 
-// throttledLog writes an error at most once a second: a store that is away fails
-// every request, and a log line for each would be a fault of its own.
+// throttledLog logs at most one error a second. While the store is unavailable every request
+// fails, and a line for each request would fill the disk.
 type throttledLog struct {
 	next       atomic.Int64 // Unix nanoseconds
 	suppressed atomic.Int64

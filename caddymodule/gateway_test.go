@@ -20,8 +20,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Who is refused, how, and with which words: the last section of the wire contract.
-// Nothing that is refused reaches the upstream.
+// Refusals have the status, the body and the headers of the wire contract (its last section). A
+// refused request never reaches the upstream.
 func TestGatewayRefusals(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	s.start("store memory", "limitkeeper\n"+up.proxy())
@@ -107,8 +107,7 @@ func TestGatewayRefusals(t *testing.T) {
 	})
 }
 
-// Answers that pass carry the rate limit headers; what the upstream says of limits of
-// its own is joined to the lists and not overwritten.
+// Allowed answers have the rate limit headers. RateLimit members of the upstream are kept and joined.
 func TestGatewayHeaders(t *testing.T) {
 	s := newServer(t)
 	up := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -138,8 +137,8 @@ func TestGatewayHeaders(t *testing.T) {
 	}
 }
 
-// A handler that writes nothing at all, and one that fails, are answered with the
-// headers too: the request was counted.
+// The answer has the rate limit headers even if the next handler writes nothing or fails, because the
+// request was counted.
 func TestGatewayHeadersWithoutAnswer(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper\nhandle /fails {\nerror 502\n}")
@@ -152,7 +151,7 @@ func TestGatewayHeadersWithoutAnswer(t *testing.T) {
 	}
 }
 
-// What was decided is known to the handlers behind and to the log.
+// The decision is in the placeholders of the next handlers and in the access log.
 func TestGatewayPlaceholders(t *testing.T) {
 	const names = "account user_id user_name key_id key_name plan_id plan_name outcome repeated limit used remaining reset"
 	var b strings.Builder
@@ -182,7 +181,7 @@ func TestGatewayPlaceholders(t *testing.T) {
 	s.waitLog(`"user_id":"1"`, 2)
 }
 
-// With errors the site answers refusals itself, with the headers that go with them.
+// With the option errors, error routes answer refusals, with the headers of the refusal.
 func TestGatewayHandleErrors(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper {\nerrors\n}\nrespond ok\nhandle_errors 429 {\nrespond \"slow down\" 420\n}")
@@ -197,8 +196,7 @@ func TestGatewayHandleErrors(t *testing.T) {
 	}
 }
 
-// Error routes get the request back as it came, but not the key: they may hand it to
-// an upstream of their own.
+// Error routes get the original request without the key, because they may forward it to an upstream.
 func TestGatewayErrorRoutesHaveNoKey(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	s.start("store memory", "limitkeeper {\nerrors\nkey query api_key\nkey header X-API-Key\n}\nrewrite /old* /new\nerror 502\nhandle_errors {\n"+up.proxy()+"\n}")
@@ -220,8 +218,8 @@ func TestGatewayErrorRoutesHaveNoKey(t *testing.T) {
 	}
 }
 
-// Observing counts and marks, and refuses nothing. What cannot be one of our keys may
-// be the upstream's own and stays where it is.
+// With observe the gateway counts, sets headers and refuses nothing. A credential without the form of a
+// key may belong to the upstream and stays in the request.
 func TestGatewayObserve(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	s.start("store memory", "limitkeeper {\nobserve\n}\nheader Outcome {http.limitkeeper.outcome}\n"+up.proxy())
@@ -254,7 +252,7 @@ func TestGatewayObserve(t *testing.T) {
 	}
 }
 
-// Without the store nothing passes uncounted, unless the operator has said so.
+// While the store is unavailable no request is forwarded, unless on_store_error is allow.
 func TestGatewayOnStoreError(t *testing.T) {
 	for _, tc := range []struct {
 		word   string
@@ -306,12 +304,11 @@ func TestDisabledWithoutDirectory(t *testing.T) {
 	}
 }
 
-// Until the store is open a gateway answers 503, and so does the API: nothing passes
-// that could not be counted.
+// The gateway and the API answer 503 until the store is open: no uncounted request is forwarded.
 func TestNotReady(t *testing.T) {
 	repl := caddy.NewReplacer()
 	app := &App{ready: make(chan struct{})}
-	close(app.ready) // in vain
+	close(app.ready) // the app has stopped waiting, but has no store
 	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: 1, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
 	passed := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
 		t.Error("the request was passed on")
@@ -337,8 +334,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// Where a request passes two gateways, what the second one decides is known behind
-// it.
+// If a request passes two gateways, the placeholders have the decision of the second one.
 func TestGatewayTwice(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", `route {
@@ -356,8 +352,7 @@ func TestGatewayTwice(t *testing.T) {
 	}
 }
 
-// What a request costs may depend on the request. What is no cost is neither passed
-// nor counted.
+// The cost can come from a placeholder. A request with an invalid cost is refused and not counted.
 func TestGatewayCost(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	s.start("store memory", "limitkeeper {\ncost {http.request.header.Cost}\n}\n"+up.proxy())
@@ -385,8 +380,8 @@ func TestGatewayCost(t *testing.T) {
 	s.waitLog("whole number from 0 to 1000000", 1)
 }
 
-// An account that does not exist yet is served as soon as it is created, without a
-// reload; until then it is said once in the log.
+// An account that is created later is served without a reload. Until then one log line says that it is
+// missing.
 func TestGatewayAccountComesLater(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper {\naccount acme\n}\nrespond ok")
@@ -395,7 +390,7 @@ func TestGatewayAccountComesLater(t *testing.T) {
 			t.Errorf("got %d, want 401", got.StatusCode)
 		}
 	}
-	if n := strings.Count(s.logged(), "the account does not exist yet"); n != 1 {
+	if n := strings.Count(s.logged(), "the account does not exist: every key"); n != 1 {
 		t.Errorf("said %d times that the account does not exist, want once", n)
 	}
 	ten := s.tenant("acme", 1)
@@ -404,7 +399,7 @@ func TestGatewayAccountComesLater(t *testing.T) {
 	}
 }
 
-// The history has what the client asked for, before any rewrite, and from where.
+// The history has the original path before any rewrite, and the address of the client.
 func TestGatewayHistory(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "rewrite * /elsewhere\nlimitkeeper\nrespond ok")
@@ -427,7 +422,7 @@ func TestGatewayHistory(t *testing.T) {
 	}
 }
 
-// Plain HTTP is HTTPS only when a proxy that is trusted says so.
+// X-Forwarded-Proto counts only from a trusted proxy.
 func TestSecure(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -84,9 +84,8 @@ func TestGatewayUnknownHeaders(t *testing.T) {
 	}
 }
 
-// No cache on the way serves the answer to one key to another caller: allowed answers vary
-// with every field in which a key is looked for, and are private unless the upstream says
-// otherwise.
+// No cache serves the answer for one key to another caller: Vary lists each header field that may hold
+// a key, and answers are private unless the upstream sets Cache-Control.
 func TestGatewayCaching(t *testing.T) {
 	for _, tc := range []struct {
 		name, options string
@@ -123,8 +122,8 @@ func TestGatewayCaching(t *testing.T) {
 	}
 }
 
-// While a gateway observes, an answer without a key may be cached, for callers without one. A
-// key over its quota passes, and its answer is private.
+// With observe, an answer to a request without a key may be cached, for requests without a key. A
+// request over the quota is forwarded, and its answer is private.
 func TestGatewayCachingObserved(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	s.start("store memory", "limitkeeper {\nobserve\n}\n"+up.proxy())

@@ -17,7 +17,7 @@ const (
 	inCookie = "cookie"
 )
 
-// KeySource says where in a request the caller's key is looked for.
+// KeySource is a place in a request that may hold the caller's key.
 type KeySource struct {
 	// The kind of place:
 	//
@@ -31,12 +31,12 @@ type KeySource struct {
 	Name string `json:"name,omitempty"`
 }
 
-// defaultKeySources are the places that are searched unless configured otherwise.
+// defaultKeySources are the key sources of a gateway without any.
 func defaultKeySources() []KeySource {
 	return []KeySource{{In: inHeader, Name: "X-API-Key"}, {In: inBearer}}
 }
 
-// check returns what is wrong with the source.
+// check returns an error for an invalid source.
 func (s KeySource) check() error {
 	switch s.In {
 	case inBearer:
@@ -60,7 +60,7 @@ func (s KeySource) check() error {
 	return nil
 }
 
-// normal returns the source in the form in which two of the same place are equal.
+// normal returns the canonical form: two sources for the same place are then equal.
 func (s KeySource) normal() KeySource {
 	if s.In == inHeader {
 		s.Name = http.CanonicalHeaderKey(s.Name)
@@ -68,7 +68,7 @@ func (s KeySource) normal() KeySource {
 	return s
 }
 
-// find returns the first secret that the request has at this place, "" for none.
+// find returns the first value at this place in the request, "" for none.
 func (s KeySource) find(r *http.Request) string {
 	switch s.In {
 	case inHeader:
@@ -82,7 +82,7 @@ func (s KeySource) find(r *http.Request) string {
 	}
 }
 
-// findKey returns the secret of the first source that has one, "" for none.
+// findKey returns the value of the first source with a value, "" for none.
 func findKey(r *http.Request, sources []KeySource) string {
 	for _, s := range sources {
 		if secret := s.find(r); secret != "" {
@@ -93,7 +93,7 @@ func findKey(r *http.Request, sources []KeySource) string {
 }
 
 func findHeader(r *http.Request, name string) string {
-	for _, line := range r.Header[http.CanonicalHeaderKey(name)] { // a name in its normal form costs nothing
+	for _, line := range r.Header[http.CanonicalHeaderKey(name)] { // no allocation for a canonical name
 		if secret := strings.TrimSpace(line); secret != "" {
 			return secret
 		}

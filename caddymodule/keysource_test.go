@@ -22,8 +22,7 @@ func request(target string, headers ...string) *http.Request {
 	return r
 }
 
-// What is promised breaks here first: the credential that was used is taken out,
-// from header, bearer, cookie or query, and nothing else is.
+// The gateway removes the used key from header, bearer, cookie or query, and changes nothing else.
 func TestFindAndStrip(t *testing.T) {
 	header, bearer := KeySource{In: inHeader, Name: "X-API-Key"}.normal(), KeySource{In: inBearer}
 	query, cookie := KeySource{In: inQuery, Name: "api_key"}, KeySource{In: inCookie, Name: "key"}
@@ -108,7 +107,7 @@ func TestFindAndStrip(t *testing.T) {
 	}
 }
 
-// A source that cannot work must not be taken for one that does.
+// An invalid key source is refused.
 func TestKeySourceCheck(t *testing.T) {
 	for s, ok := range map[KeySource]bool{
 		{In: "header", Name: "X-API-Key"}: true,

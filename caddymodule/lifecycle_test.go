@@ -33,8 +33,8 @@ func (s *server) exists(name string) bool {
 	return err == nil
 }
 
-// A config whose other apps fail changes nothing: no account is made, nothing that
-// the throttle admitted is forgotten, nothing is driven out of the cache.
+// A config that fails because of another app changes nothing: it creates no account, does not reset the
+// throttle and does not shrink the cache.
 func TestRejectedConfigChangesNothing(t *testing.T) {
 	s := newServer(t)
 	site := both("respond ok")
@@ -88,8 +88,7 @@ func (slowApp) Stop() error  { return nil }
 
 func init() { caddy.RegisterModule(slowApp{}) }
 
-// The first request that is taken finds the accounts of the config, whatever else is
-// still starting.
+// The first request finds the accounts of the config, even while other apps are starting.
 func TestFirstRequestFindsAccount(t *testing.T) {
 	for i := range 6 { // apps are started in random order
 		s, owner := newServer(t), core.NewOwnerSecret()
@@ -120,7 +119,7 @@ func TestFirstRequestFindsAccount(t *testing.T) {
 	}
 }
 
-// An account that cannot be made rejects the config, and no account of it is made.
+// If one account cannot be created, the config is rejected and no account is created.
 func TestAccountRejected(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory a", both("respond ok"))
@@ -146,8 +145,8 @@ func TestAccountRejected(t *testing.T) {
 	}
 }
 
-// A revoked key in the config is told and stays revoked; the server starts all the
-// same, and the other accounts are made.
+// A revoked key in the config is logged and stays revoked. The server starts, and the other accounts are
+// created.
 func TestAccountRevoked(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory a", both("respond ok"))
@@ -157,7 +156,7 @@ func TestAccountRevoked(t *testing.T) {
 	_, err = s.service().RevokeOwnerKey(t.Context(), ten.account, k.ID)
 	s.must(err)
 	s.start("store memory a"+accountOption("default", ten.owner)+accountOption("next", core.NewOwnerSecret()), both("respond ok"))
-	s.waitLog("the configured owner's key was revoked", 1)
+	s.waitLog("the configured owner's key is revoked", 1)
 	if !s.exists("next") {
 		t.Errorf("the account after the one with the revoked key was not made")
 	}
@@ -166,8 +165,8 @@ func TestAccountRevoked(t *testing.T) {
 	}
 }
 
-// Placeholders in the names of accounts stand for the same in the app as in the
-// gateway, and no owner's key is logged, whatever the level.
+// Placeholders in account names have the same value in the app and in the gateway. No owner's key is
+// logged at any level.
 func TestAccountNamePlaceholder(t *testing.T) {
 	t.Setenv("LIMITKEEPER_TEST_NAME", " acme\n")
 	s, owner := newServer(t), core.NewOwnerSecret()
@@ -187,7 +186,7 @@ func TestAccountNamePlaceholder(t *testing.T) {
 	}
 }
 
-// waiting are a gateway and an API over an app that has not been started.
+// waiting is a gateway and an API with an app that has not started.
 type waiting struct {
 	app      *App
 	handlers map[string]func(http.ResponseWriter, *http.Request) error
@@ -215,7 +214,7 @@ func newWaiting(t *testing.T, store string) *waiting {
 	return &waiting{a, handlers, make(chan string, 2)}
 }
 
-// ask sends a request to both; their answers are in answers when they are there.
+// ask sends a request to both. Their answers arrive in q.answers.
 func (q *waiting) ask(t *testing.T, ctx context.Context) {
 	for name, handle := range q.handlers {
 		go func() {
@@ -230,7 +229,7 @@ func (q *waiting) ask(t *testing.T, ctx context.Context) {
 	synctest.Wait()
 }
 
-// got returns the answers of both, or those that there are when nothing moves.
+// got returns the answers that arrived before all goroutines blocked, at most two.
 func (q *waiting) got() string {
 	synctest.Wait()
 	all := map[string]bool{}
@@ -248,9 +247,8 @@ func (q *waiting) got() string {
 	return strings.Join(text, ", ")
 }
 
-// A server may take requests before the app has opened its store, at boot and when
-// a reload names another store: they wait for it, and none is answered with 503 that
-// needs not be.
+// Requests that arrive before the store is open wait for it, at the start and after a reload with
+// another store. They do not get 503 if the store opens in time.
 func TestRequestsWaitForTheStore(t *testing.T) {
 	const unavailable = "API Service Unavailable, gateway Service Unavailable"
 	for name, tc := range map[string]struct {
@@ -285,14 +283,13 @@ func TestRequestsWaitForTheStore(t *testing.T) {
 	}
 }
 
-// A request does not wait for ever: the connections of a server whose store takes
-// long would pile up.
+// A request waits for a limited time. Otherwise connections pile up while a store opens slowly.
 func TestRequestsWaitNotForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newWaiting(t, "wait")
 		q.ask(t, t.Context())
 		for range 2 {
-			if got := <-q.answers; !strings.HasSuffix(got, "Service Unavailable") { // fails as a deadlock when they wait
+			if got := <-q.answers; !strings.HasSuffix(got, "Service Unavailable") { // deadlock if the requests wait for ever
 				t.Errorf("got %q, want 503", got)
 			}
 		}

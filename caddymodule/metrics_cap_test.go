@@ -14,8 +14,7 @@ func allowedOn(account, plan string) *core.Decision {
 	return &core.Decision{Account: account, Outcome: core.Allowed, Plan: &core.Plan{Name: plan}}
 }
 
-// An account that renames its plans without end is counted under "other" itself; it
-// takes nothing from the others.
+// An account that renames its plans endlessly gets the label "other". The labels of other accounts stay.
 func TestMetricsOfOneAccountAreItsOwn(t *testing.T) {
 	m, names := newMetrics(), newAccountNames(core.NewService(memstore.New(), core.Config{}))
 	names.learn(&core.Account{ID: "acct_1", Name: "loud"})
@@ -36,8 +35,8 @@ func TestMetricsOfOneAccountAreItsOwn(t *testing.T) {
 	}
 }
 
-// However many accounts there are, the number of series is bounded, and for those
-// that are not shown the store is not asked.
+// The number of series is bounded for any number of accounts. Accounts beyond the bound cause no store
+// reads.
 func TestMetricsOfAccountsAreBounded(t *testing.T) {
 	m, names := newMetrics(), newAccountNames(core.NewService(memstore.New(), core.Config{}))
 	for i := range maxAccounts {
@@ -70,8 +69,8 @@ func (s *slowAccounts) Accounts(ctx context.Context, p core.Page) ([]*core.Accou
 	return s.Store.Accounts(ctx, p)
 }
 
-// While the store is asked for the name of a new account, the decisions of the
-// others go on: on labels that were counted before, and on new ones.
+// While the store reads the name of a new account, decisions of other accounts continue, with known and
+// with new labels.
 func TestMetricsDoNotWaitForNames(t *testing.T) {
 	store := &slowAccounts{memstore.New(), make(chan struct{}), make(chan struct{})}
 	svc := core.NewService(store, core.Config{})

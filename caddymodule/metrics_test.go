@@ -22,8 +22,8 @@ func (s *server) scrape() string {
 	return s.do(r).body
 }
 
-// The metrics tell accounts, plans and outcomes, survive a reload, and never hold a
-// secret, a key or a user.
+// The metrics have labels for accounts, plans and outcomes, survive a reload, and never contain a secret, a
+// key or a user.
 func TestMetrics(t *testing.T) {
 	s := newServer(t)
 	site := both("respond ok")
@@ -92,7 +92,7 @@ func (m *metricSet) series(t *testing.T) map[string]float64 {
 	return got
 }
 
-// However many plans accounts make, the number of series is bounded.
+// The number of series is bounded for any number of plans.
 func TestMetricsAreBounded(t *testing.T) {
 	m := newMetrics()
 	names := newAccountNames(core.NewService(memstore.New(), core.Config{}))
@@ -111,7 +111,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 }
 
-// An account that was met nowhere before is named after a look into the store.
+// The name of an unknown account is read from the store.
 func TestAccountNames(t *testing.T) {
 	svc := core.NewService(memstore.New(), core.Config{})
 	names := newAccountNames(svc)
@@ -126,7 +126,7 @@ func TestAccountNames(t *testing.T) {
 	}
 }
 
-// The figures of the event log are shown, so that an operator sees it grow and fall behind.
+// The metrics show the size of the event log and the bytes that are not checkpointed.
 func TestMetricsOfTheEventLog(t *testing.T) {
 	s := newServer(t)
 	s.start("store badger %dir/data", both("respond ok"))

@@ -31,35 +31,34 @@ func init() {
 }
 
 const migrateHelp = `
-Moves accounts, owner's keys, how accounts are signed in to, plans, users, keys,
-counters, days and histories from the store --from to the store --to. All keys keep
-their values. Request ids are not moved: a request that is repeated after the move is
-counted again.
+Copies accounts, owner's keys, sign-in data, plans, users, keys, counters, daily totals
+and histories from the store --from to the store --to. All keys keep their values.
+Request ids are not copied: a request that is repeated afterwards counts again.
 
 A store is one of
-	badger:<dir>                    the embedded store in a directory; that of protect
-	                                is limitkeeper, in the directory of --data
+	badger:<dir>                    the embedded store in a directory; the command protect
+	                                uses limitkeeper in the directory of --data
 	redis:<address>[,<address>…]    Redis or Valkey without a password
-	config:<file>                   the store that a Caddyfile or JSON configures,
+	config:<file>                   the store of a Caddyfile or JSON config,
 	                                with its passwords from the environment or files
 
-Stop what uses either of the stores first, and start it with the new one when the
-command has succeeded. It says so only after everything was read again from both
-and compared. Nothing is removed from the store --from.
+Stop all servers that use either store first. Start them with the new store after the
+command has succeeded: it has then read and compared all data of both stores. The store
+--from is not changed.
 
-When it is interrupted run it again: it goes on where it was. A store --to that
-holds anything else than a part of the other is refused.
+If the command is interrupted, run it again: it continues. It refuses a store --to with
+data that is not in the store --from.
 
-The history is moved as far back as --history-retention says, by default what is
-configured, where a config is given, or 30 days.
+--history-retention limits the age of the copied history. The default is the configured
+history_retention if a config is given, or else 30 days.
 `
 
 func migrateCommand(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.String("from", "", "The store to move everything from")
-	flags.String("to", "", "The store to move everything to")
-	flags.String("history-retention", "", "How old the history is that is moved, such as 30d")
-	flags.StringP("adapter", "a", "", "The config adapter of config:<file>, if it is no Caddyfile and no JSON")
+	flags.String("from", "", "The store to copy from")
+	flags.String("to", "", "The store to copy to")
+	flags.String("history-retention", "", "Maximum age of the copied history, such as 30d")
+	flags.StringP("adapter", "a", "", "The config adapter of config:<file>, for a file that is neither a Caddyfile nor JSON")
 	flags.Bool("json", false, "Print the summary as JSON")
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -73,10 +72,10 @@ func migrateCommand(cmd *cobra.Command) {
 	}
 }
 
-// move is a migration as a command.
+// move is one run of the command migrate.
 type move struct {
 	from, to  *storeSpec
-	retention time.Duration // 0 for what is configured
+	retention time.Duration // 0 for the configured retention
 	json      bool
 	out, err  io.Writer
 }
@@ -100,8 +99,8 @@ func newMove(cmd *cobra.Command) (m *move, err error) {
 	return m, nil
 }
 
-// run opens both stores, moves everything and closes them. What the target was given is
-// safe only when closing it has succeeded too.
+// run opens both stores, copies all data and closes the stores. The copy is durable only if
+// closing the target succeeds.
 func (m *move) run(ctx context.Context) (err error) {
 	from, to, done, err := m.modules(ctx)
 	if err != nil {
@@ -125,7 +124,7 @@ func (m *move) run(ctx context.Context) (err error) {
 	return m.print(report)
 }
 
-// modules loads the modules of both stores. They are not opened yet.
+// modules loads the modules of both stores, without opening the stores.
 func (m *move) modules(ctx context.Context) (from, to StoreModule, done func(), err error) {
 	caddyCtx, done := caddy.NewContext(caddy.Context{Context: ctx})
 	if from, err = m.from.load(caddyCtx); err == nil {
@@ -154,15 +153,15 @@ func closing(which string, s core.Store) error {
 	return nil
 }
 
-// migrate moves everything.
+// migrate copies all data.
 func (m *move) migrate(ctx context.Context, from, to core.Store) (migrate.Report, error) {
 	source, ok := from.(core.Importer)
 	if !ok {
-		return migrate.Report{}, errors.New("--from: this store does not show all that it holds")
+		return migrate.Report{}, errors.New("--from: this store cannot be copied from")
 	}
 	target, ok := to.(core.Importer)
 	if !ok {
-		return migrate.Report{}, errors.New("--to: this store cannot take over what another one holds")
+		return migrate.Report{}, errors.New("--to: this store cannot be copied to")
 	}
 	retention := m.retention
 	if retention == 0 {
@@ -181,14 +180,14 @@ func (m *move) migrate(ctx context.Context, from, to core.Store) (migrate.Report
 	return report, err
 }
 
-// progress tells how far it is.
+// progress prints a line with the progress.
 func (m *move) progress(p migrate.Progress) {
 	of := func(c migrate.Count) string { return fmt.Sprintf("%d/%d", c.Done, c.Total) }
 	fmt.Fprintf(m.err, "accounts %s  plans %s  users %s  keys %s  histories of users %s with %d entries  counters %s  compared %s\n",
 		of(p.Accounts), of(p.Plans), of(p.Users), of(p.Keys), of(p.Histories), p.Entries.Done, of(p.Counters), of(p.Verified))
 }
 
-// print prints what was moved.
+// print prints the summary.
 func (m *move) print(r migrate.Report) error {
 	if m.json {
 		return json.NewEncoder(m.out).Encode(r)
@@ -206,7 +205,8 @@ history        %s of users, %s of keys
 	return err
 }
 
-// kept says how many entries there are, and of how many when the target keeps fewer.
+// kept formats the number of history entries, and the number at the source if the target keeps
+// fewer.
 func kept(n migrate.HistoryCount) string {
 	if n.Target == n.Source {
 		return fmt.Sprintf("%d entries", n.Target)

@@ -80,8 +80,8 @@ func use(t *testing.T, s core.Store, k *core.Key) {
 	}
 }
 
-// The command moves everything to another directory, says what, and says so again when it is
-// run once more. What it says on stdout is the summary alone.
+// The command copies all data to another directory and prints a summary. A second run prints the same
+// summary. Standard output has the summary only.
 func TestMigrateCommand(t *testing.T) {
 	from, to := usedStore(t, 21), filepath.Join(t.TempDir(), "new")
 	out, errs, err := runMigrate("--from", "badger:"+from, "--to", "badger:"+to)
@@ -119,7 +119,7 @@ func TestMigrateCommand(t *testing.T) {
 	}
 }
 
-// The store that a config configures is moved, as far back as the config keeps the history.
+// The store of a config is copied, with the history of its history_retention.
 func TestMigrateConfig(t *testing.T) {
 	from, to := usedStore(t, 9), filepath.Join(t.TempDir(), "new")
 	t.Setenv("MIGRATE_TEST_DIR", from)
@@ -150,8 +150,7 @@ func TestMigrateConfig(t *testing.T) {
 	}
 }
 
-// What goes wrong is told in one line that names the thing, and nothing is made that was to be
-// read.
+// An error is one line that names its cause. The command never creates a store that it should read.
 func TestMigrateErrors(t *testing.T) {
 	from := usedStore(t, 4)
 	empty, missing, to := t.TempDir(), filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "to")
@@ -170,8 +169,8 @@ func TestMigrateErrors(t *testing.T) {
 		more           []string
 		want           string
 	}{
-		{"no source", "", "badger:" + to, nil, "--from: say which store"},
-		{"no target", "badger:" + from, "", nil, "--to: say which store"},
+		{"no source", "", "badger:" + to, nil, "--from: name a store"},
+		{"no target", "badger:" + from, "", nil, "--to: name a store"},
 		{"an unknown kind", "bolt:" + from, "badger:" + to, nil, `--from: want badger:<dir>, redis:<address> or config:<file>, got "bolt:`},
 		{"no directory", "badger:", "badger:" + to, nil, "--from: want badger:<dir>"},
 		{"a directory that is not there", "badger:" + missing, "badger:" + to, nil, "--from: there is no store in " + missing},

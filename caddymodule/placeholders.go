@@ -10,31 +10,30 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// placeholderPrefix begins the placeholders of the gateway:
+// placeholderPrefix is the prefix of the placeholders of the gateway:
 //
-//	{http.limitkeeper.account}    the account that the gateway names
-//	{http.limitkeeper.outcome}    how the decision came out
-//	{http.limitkeeper.repeated}   whether it is that of an earlier request with the same id
+//	{http.limitkeeper.account}    the account of the gateway
+//	{http.limitkeeper.outcome}    the outcome of the decision, such as allowed or denied
+//	{http.limitkeeper.repeated}   true for a repeated request id, else false
 //	{http.limitkeeper.user_id}    and user_name: the user of the key
 //	{http.limitkeeper.key_id}     and key_name: the key
-//	{http.limitkeeper.plan_id}    and plan_name: the plan that was drawn on
-//	{http.limitkeeper.limit}      of the plan, for its period
-//	{http.limitkeeper.used}       in the period, with this request
-//	{http.limitkeeper.remaining}  in the period
-//	{http.limitkeeper.reset}      when the next period begins, RFC 3339
+//	{http.limitkeeper.plan_id}    and plan_name: the plan of the decision
+//	{http.limitkeeper.limit}      the limit of the plan for one period
+//	{http.limitkeeper.used}       the usage in the period, including this request
+//	{http.limitkeeper.remaining}  the rest of the limit in the period
+//	{http.limitkeeper.reset}      the start of the next period, RFC 3339
 //
-// What a decision does not know is empty.
+// A placeholder is empty if the decision has no such value.
 const placeholderPrefix = "http.limitkeeper."
 
-// userPlaceholder is where Caddy's access log looks for who made the request.
+// userPlaceholder is the placeholder that Caddy's access log shows as user_id.
 const userPlaceholder = "http.auth.user.id"
 
-// stateVar is the variable of a request that holds the verdict of the gateway that
-// it passed last.
-const stateVar = "limitkeeper_verdict"
+// stateVar is the request variable with the *requestState of the last gateway.
+const stateVar = "limitkeeper_state"
 
-// setPlaceholders makes what was decided known to the handlers that follow and to
-// the access log. Where a request passes several gateways, the last one is heard.
+// setPlaceholders sets the placeholders for the next handlers and the access log. If a request
+// passes several gateways, the last gateway sets the values.
 func setPlaceholders(repl *caddy.Replacer, vars map[string]any, v *requestState) {
 	mapped := vars[stateVar] != nil
 	vars[stateVar] = v
@@ -52,13 +51,13 @@ func setPlaceholders(repl *caddy.Replacer, vars map[string]any, v *requestState)
 	}
 }
 
-// userIDText is who made a request. Its text is the id of the user, made when it is asked for.
+// userIDText formats the id of the user only when Caddy reads the placeholder.
 type userIDText requestState
 
-// String implements [fmt.Stringer], which Caddy asks for values of placeholders.
+// String implements [fmt.Stringer], which Caddy uses for placeholder values.
 func (c *userIDText) String() string { return strconv.FormatInt(c.decision.Key.UserID, 10) }
 
-// placeholder returns the value of the placeholder with the name.
+// placeholder returns the value of a placeholder, and false for an unknown name.
 func (v *requestState) placeholder(name string) (any, bool) {
 	switch name {
 	case "account":

@@ -29,25 +29,23 @@ func init() {
 
 const protectHelp = `
 Runs a gateway at --from in front of the upstream at --to, and the REST API and
-the dashboard at --api, both over HTTPS with certificates of an internal CA. Nothing is installed:
-clients trust the CA by its file, which is printed. With --trust the CA is put
-into the trust stores of this machine, which may ask for a password.
+the dashboard at --api, both over HTTPS with certificates of an internal CA. Clients trust
+the CA by its file, whose path is printed. --trust installs the CA in the trust stores of
+this machine, which may ask for a password.
 
-On the first start the account "default" is made and its owner's key printed. The
-key opens the REST API; it is shown this once.
+The first start creates the account "default" and prints its owner's key. The key opens
+the REST API. It is shown only once.
 
-The certificates are for localhost, 127.0.0.1 and ::1, and for the hosts that
---from and --api name. An upstream with HTTPS is given as https://host:port.
+The certificates are valid for localhost, 127.0.0.1, ::1 and the hosts in --from and
+--api. Write an upstream with HTTPS as https://host:port.
 
-With --demo no upstream is needed: it brings one that answers with the request
-that it got, makes a plan of 3 requests a day with a user and a key, and prints
-lines to try. The last one is refused. A demo listens on localhost only, unless
---from and --api say otherwise.
+--demo needs no upstream: it starts one that answers with the request, creates a plan of
+3 requests a day with a user and a key, and prints commands to try. The last one is
+refused. A demo listens on localhost only, unless --from and --api say otherwise.
 
-A demo keeps everything in a temporary directory, which it removes when it ends: by
-Ctrl-C, by SIGTERM, or by the command stop. After kill -9, or a second Ctrl-C, the
-directory stays among the temporary files of the system. With --data a demo keeps
-everything in that directory, and finds it again at the next start.
+A demo keeps its data in a temporary directory. It removes the directory when it ends by
+Ctrl-C, SIGTERM or the command stop, but not after kill -9 or a second Ctrl-C. With --data
+a demo keeps its data in that directory for the next start.
 `
 
 func protectCommand(cmd *cobra.Command) {
@@ -55,8 +53,8 @@ func protectCommand(cmd *cobra.Command) {
 	flags.StringP("to", "t", "", "The upstream to protect, as host:port or https://host:port")
 	flags.StringP("from", "f", ":8443", "The address of the gateway")
 	flags.String("api", ":8444", "The address of the REST API")
-	flags.String("data", "", "The directory that everything is kept in (default Caddy's data directory; of a demo, a temporary one)")
-	flags.Bool("demo", false, "Bring an upstream and a plan, user and key to try")
+	flags.String("data", "", "The data directory (default Caddy's data directory; for a demo, a temporary one)")
+	flags.Bool("demo", false, "Start a demo upstream, and create a plan, a user and a key to try")
 	flags.Bool("trust", false, "Install the CA in the trust stores of this machine")
 	flags.String("admin", "", "The address of the admin endpoint (default "+caddy.DefaultAdminListen+")")
 	cmd.Args = cobra.NoArgs
@@ -71,16 +69,16 @@ func protectCommand(cmd *cobra.Command) {
 
 // protection is one run of the command protect.
 type protection struct {
-	to        *upstream // nil until the demo's own is up
+	to        *upstream // nil until the demo upstream has started
 	from, api endpointAddress
 	admin     string
 	data      string // "" for Caddy's data directory
-	temporary bool   // data is removed at the end
+	temporary bool   // remove data at the end
 	demo      bool
 	trust     bool
 }
 
-// newProtection reads the flags.
+// newProtection parses the flags.
 func newProtection(flags caddycmd.Flags) (*protection, error) {
 	p := &protection{demo: flags.Bool("demo"), trust: flags.Bool("trust"), admin: flags.String("admin")}
 	if p.admin == "" {
@@ -90,7 +88,7 @@ func newProtection(flags caddycmd.Flags) (*protection, error) {
 	to := flags.String("to")
 	switch {
 	case to != "" && p.demo:
-		return nil, errors.New("give either --to or --demo: the demo brings its own upstream")
+		return nil, errors.New("give either --to or --demo: the demo starts its own upstream")
 	case to != "":
 		if p.to, err = parseUpstream(to); err != nil {
 			return nil, err
@@ -113,7 +111,7 @@ func newProtection(flags caddycmd.Flags) (*protection, error) {
 	return p, err
 }
 
-// endpoint reads an address. A demo stays on this machine unless it is told otherwise.
+// endpoint parses the address in a flag. A demo listens on localhost by default.
 func (p *protection) endpoint(flags caddycmd.Flags, name string) (endpointAddress, error) {
 	a, err := parseEndpoint("--"+name, flags.String(name))
 	if p.demo && !flags.Changed(name) {
@@ -122,7 +120,7 @@ func (p *protection) endpoint(flags caddycmd.Flags, name string) (endpointAddres
 	return a, err
 }
 
-// run serves until the process is told to stop.
+// run serves until a signal stops the process.
 func (p *protection) run(out io.Writer) error {
 	if err := p.checkPorts(); err != nil {
 		return err
@@ -131,7 +129,7 @@ func (p *protection) run(out io.Writer) error {
 		if err := p.makeTemporary(); err != nil {
 			return err
 		}
-		defer p.removeTemporary() // for a start that fails: a server that runs ends by an exit
+		defer p.removeTemporary() // for a failed start; a running server ends by os.Exit
 	}
 	if err := p.checkData(); err != nil {
 		return err
@@ -151,11 +149,11 @@ func (p *protection) run(out io.Writer) error {
 		_ = caddy.Stop()
 		return err
 	}
-	select {} // the signals end the process
+	select {} // signals end the process
 }
 
-// checkData makes sure that files can be made in the data directory. Caddy, which keeps
-// the CA there, would say so behind a path of modules.
+// checkData returns an error unless files can be created in the data directory. The error of Caddy
+// would be hidden behind a module path.
 func (p *protection) checkData() error {
 	root := p.storageRoot()
 	err := os.MkdirAll(root, 0o700)
@@ -171,10 +169,10 @@ func (p *protection) checkData() error {
 	return nil
 }
 
-// makeTemporary makes a directory to keep everything in until the process ends.
+// makeTemporary creates a data directory that is removed when the process ends.
 func (p *protection) makeTemporary() (err error) {
 	if p.data, err = os.MkdirTemp("", "limitkeeper-demo-"); err != nil {
-		return fmt.Errorf("making a temporary directory: %w; name a directory with --data", err)
+		return fmt.Errorf("creating a temporary directory: %w; name a directory with --data", err)
 	}
 	p.temporary = true
 	caddy.OnExit(func(context.Context) { p.removeTemporary() })
@@ -183,12 +181,12 @@ func (p *protection) makeTemporary() (err error) {
 
 func (p *protection) removeTemporary() {
 	if err := os.RemoveAll(p.data); err != nil {
-		caddy.Log().Warn("the directory of the demo is not removed", zap.Error(err))
+		caddy.Log().Warn("could not remove the data directory of the demo", zap.Error(err))
 	}
 }
 
-// checkPorts says which address is in use, if one is. Caddy itself would not notice
-// on systems where two processes can listen on one port.
+// checkPorts returns an error if an address is in use. Caddy would not notice on systems where two
+// processes can listen on one port.
 func (p *protection) checkPorts() error {
 	for _, a := range []struct{ flag, address string }{
 		{"--from", p.from.listen()}, {"--api", p.api.listen()}, {"--admin", p.admin},
@@ -207,7 +205,7 @@ func (p *protection) checkPorts() error {
 	return nil
 }
 
-// storageRoot returns the directory that Caddy keeps certificates in.
+// storageRoot returns the directory of the certificates.
 func (p *protection) storageRoot() string {
 	if p.data != "" {
 		return p.data
@@ -223,13 +221,13 @@ func (p *protection) caFile() string {
 	return filepath.Join(p.storageRoot(), "pki", "authorities", "local", "root.crt")
 }
 
-// upstream is what is protected.
+// upstream is the address of the protected server.
 type upstream struct {
 	dial string
 	tls  bool
 }
 
-// parseUpstream reads host:port or scheme://host[:port].
+// parseUpstream parses host:port or scheme://host[:port].
 func parseUpstream(s string) (*upstream, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	if !ok {
@@ -250,10 +248,10 @@ func parseUpstream(s string) (*upstream, error) {
 	return &upstream{dial: net.JoinHostPort(host, port), tls: scheme == "https"}, nil
 }
 
-// endpointAddress is where a server listens.
+// endpointAddress is the listen address of a server.
 type endpointAddress struct{ host, port string }
 
-// parseEndpoint reads [host]:port.
+// parseEndpoint parses [host]:port.
 func parseEndpoint(flag, s string) (endpointAddress, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err == nil {
@@ -265,8 +263,8 @@ func parseEndpoint(flag, s string) (endpointAddress, error) {
 	return endpointAddress{host, port}, nil
 }
 
-// listen returns the address to listen on: that of an IP or of localhost, and every
-// one for another host, whose name need not be that of an interface.
+// listen returns the address to listen on. An IP address and localhost are used as given. For
+// another host it is every interface, because the name may not resolve to one.
 func (a endpointAddress) listen() string {
 	if net.ParseIP(a.host) != nil || a.host == "localhost" {
 		return net.JoinHostPort(a.host, a.port)
@@ -274,7 +272,7 @@ func (a endpointAddress) listen() string {
 	return ":" + a.port
 }
 
-// url returns the address as a client on this machine uses it.
+// url returns the URL for a client on this machine.
 func (a endpointAddress) url() string {
 	host := a.host
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
@@ -283,7 +281,7 @@ func (a endpointAddress) url() string {
 	return "https://" + strings.TrimSuffix(net.JoinHostPort(host, a.port), ":443")
 }
 
-// shellQuote makes s one word of a POSIX shell.
+// shellQuote quotes s for a POSIX shell.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -18,18 +18,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 )
 
-// protectGrace is how long requests under way may take when the process is told to
-// stop.
+// protectGrace is the maximum time for requests in progress when the process stops.
 const protectGrace = 10 * time.Second
 
-// config returns the config that the command protect runs.
+// config returns the Caddy config of the command protect.
 func (p *protection) config() *caddy.Config {
 	cfg := &caddy.Config{
 		Admin: &caddy.AdminConfig{Listen: p.admin, Config: &caddy.ConfigSettings{Persist: new(bool)}},
 		Logging: &caddy.Logging{Logs: map[string]*caddy.CustomLog{
 			caddy.DefaultLoggerName: {
 				BaseLog: caddy.BaseLog{Level: "WARN"},
-				// says that the CA is not installed, which is what was asked for
+				// it warns that the CA is not installed, which is intended
 				Exclude: []string{"pki.ca.local"},
 			},
 		}},
@@ -57,7 +56,7 @@ func (p *protection) httpApp() *caddyhttp.App {
 	}
 }
 
-// apiServer returns the server of the REST API and the dashboard, which "/" leads to.
+// apiServer returns the server of the REST API and the dashboard. "/" redirects to the dashboard.
 func (p *protection) apiServer() *caddyhttp.Server {
 	s := p.server(p.api, handlerJSON(new(API), apiDirective), handlerJSON(&caddyhttp.StaticResponse{StatusCode: "404"}, "static_response"))
 	root := caddyhttp.Route{
@@ -70,20 +69,19 @@ func (p *protection) apiServer() *caddyhttp.Server {
 	return s
 }
 
-// handlerJSON returns a handler as a route holds it.
+// handlerJSON returns the JSON of a handler in a route.
 func handlerJSON(h any, name string) json.RawMessage {
 	return caddyconfig.JSONModuleObject(h, "handler", name, nil)
 }
 
-// server returns a server with HTTPS that runs the handlers on every request.
+// server returns an HTTPS server that runs the handlers on every request.
 func (p *protection) server(at endpointAddress, handlers ...json.RawMessage) *caddyhttp.Server {
 	return &caddyhttp.Server{
 		Listen:    []string{at.listen()},
 		Protocols: []string{"h1", "h2"},
 		Routes:    caddyhttp.RouteList{{HandlersRaw: handlers}},
 		AutoHTTPS: &caddyhttp.AutoHTTPSConfig{Disabled: true},
-		// clients that name no host, or one that we have no certificate for, see that of
-		// localhost
+		// clients without SNI, or with an unknown host name, get the certificate of localhost
 		TLSConnPolicies: caddytls.ConnectionPolicies{{DefaultSNI: "localhost", FallbackSNI: "localhost"}},
 	}
 }
@@ -99,7 +97,7 @@ func (p *protection) proxy() *reverseproxy.Handler {
 	return h
 }
 
-// tlsApp returns the app that has certificates made by the internal CA.
+// tlsApp returns the TLS app with certificates of the internal CA.
 func (p *protection) tlsApp() *caddytls.TLS {
 	names := p.certNames()
 	return &caddytls.TLS{
@@ -111,8 +109,8 @@ func (p *protection) tlsApp() *caddytls.TLS {
 	}
 }
 
-// certNames returns the names that certificates are for: those of this machine, and
-// the hosts that were named.
+// certNames returns the names of the certificates: localhost, 127.0.0.1, ::1, and the hosts in --from
+// and --api.
 func (p *protection) certNames() []string {
 	names := []string{"localhost", "127.0.0.1", "::1"}
 	for _, host := range []string{p.from.host, p.api.host} {

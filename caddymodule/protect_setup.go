@@ -18,7 +18,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The names of what the demo makes.
+// The names of the resources of the demo.
 const (
 	demoPlan  = "Demo"
 	demoUser  = "Demo user"
@@ -26,8 +26,7 @@ const (
 	demoLimit = 3
 )
 
-// startEcho starts the demo's upstream on a free port of this machine. It answers
-// with the request that it got.
+// startEcho starts the upstream of the demo on a free port. It answers with the request as JSON.
 func startEcho() (*upstream, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -44,24 +43,24 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_ = enc.Encode(map[string]any{"method": r.Method, "path": r.URL.RequestURI(), "headers": r.Header})
 }
 
-// startSummary is what the command protect tells once it serves.
+// startSummary is the information that the command protect prints after the start.
 type startSummary struct {
 	account   string
-	ownerKey  string // "" unless it was made just now
+	ownerKey  string // "" unless it was just created
 	demoKey   string // "" without a demo
-	inventory string // what was there from an earlier start, "" on the first
-	signIn    string // the path that signs in to the dashboard
+	inventory string // what an earlier start left in the store, "" on the first start
+	signIn    string // the path of a sign-in link
 }
 
-// setUp waits until HTTPS works, makes what a first start makes, and prints what
-// there is.
+// setUp waits until HTTPS works, creates the account, and the demo if requested, and prints the
+// summary.
 func (p *protection) setUp(out io.Writer) error {
 	service, err := runningService()
 	if err != nil {
 		return err
 	}
 	ctx := context.Background()
-	if err := p.waitReady(); err != nil { // before a key is made that would not be shown
+	if err := p.waitReady(); err != nil { // before creating a key that an error would hide
 		return err
 	}
 	g, account, err := p.prepare(ctx, service)
@@ -81,7 +80,7 @@ func (p *protection) setUp(out io.Writer) error {
 	return p.print(out, g)
 }
 
-// prepare makes sure that the account exists.
+// prepare creates the account unless it exists.
 func (p *protection) prepare(ctx context.Context, s *core.Service) (*startSummary, string, error) {
 	g := &startSummary{account: DefaultAccount}
 	a, err := s.AccountByName(ctx, DefaultAccount)
@@ -99,7 +98,7 @@ func (p *protection) prepare(ctx context.Context, s *core.Service) (*startSummar
 	return g, a.ID, err
 }
 
-// inventory says how much an account has.
+// inventory counts the plans, users and keys of an account.
 func inventory(ctx context.Context, s *core.Service, account string) (string, error) {
 	one := core.Page{Number: 1, Size: 1}
 	_, plans, err := s.Plans(ctx, account, one)
@@ -117,7 +116,7 @@ func inventory(ctx context.Context, s *core.Service, account string) (string, er
 	return fmt.Sprintf("plans: %d, users: %d, keys: %d", plans, users, keys), nil
 }
 
-// makeDemo makes sure that the demo's plan and user exist, and makes another key.
+// makeDemo creates the plan and the user of the demo unless they exist, and a new key.
 func makeDemo(ctx context.Context, s *core.Service, account string) (secret string, err error) {
 	plan, err := demoPlanID(ctx, s, account)
 	if err != nil {
@@ -166,11 +165,11 @@ func demoUserID(ctx context.Context, s *core.Service, account string) (int64, er
 	return u.ID, nil
 }
 
-// readyTimeout is how long the first certificates may take.
+// readyTimeout is the maximum wait for the first certificates.
 const readyTimeout = 30 * time.Second
 
-// waitReady waits until both servers answer over HTTPS: the certificates are made
-// in the background.
+// waitReady waits until both servers answer over HTTPS. Caddy creates the certificates in the
+// background.
 func (p *protection) waitReady() (err error) {
 	deadline := time.Now().Add(readyTimeout)
 	for time.Now().Before(deadline) {
@@ -182,7 +181,7 @@ func (p *protection) waitReady() (err error) {
 	return fmt.Errorf("HTTPS does not work: %w", err)
 }
 
-// answers makes a TLS connection to each server that trusts nothing but the CA.
+// answers opens a TLS connection to each server. It trusts only the internal CA.
 func (p *protection) answers() error {
 	pem, err := os.ReadFile(p.caFile())
 	if err != nil {
@@ -208,7 +207,7 @@ func (p *protection) answers() error {
 	return nil
 }
 
-// print tells what there is and what to try.
+// print prints the summary and commands to try.
 func (p *protection) print(out io.Writer, g *startSummary) error {
 	w := &lineWriter{w: out}
 	w.line("Limitkeeper protects %s", p.to.dial)
@@ -254,8 +253,7 @@ func (p *protection) adminFlag() string {
 	return " --address " + shellQuote(p.admin)
 }
 
-// tryLines returns commands that work when they are pasted into a shell, and what
-// to say of them.
+// tryLines returns commands for a shell, and a sentence that introduces them.
 func (p *protection) tryLines(g *startSummary) (intro string, lines []string) {
 	curl := "curl -sS --cacert " + shellQuote(p.caFile())
 	api := func(path, body string) string {

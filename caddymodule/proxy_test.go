@@ -21,8 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Method, path, query and body reach the upstream as the client sent them, and only
-// the credential is missing.
+// The upstream gets method, path, query and body unchanged, without the key.
 func TestProxyRequestUnharmed(t *testing.T) {
 	var body string
 	s := newServer(t)
@@ -78,8 +77,8 @@ func TestProxyRequestUnharmed(t *testing.T) {
 	}
 }
 
-// A part of a site is protected as the documents say: no path reaches the upstream without a
-// key. A matcher alone forwards paths that an upstream may take for protected ones.
+// The documented way to protect a part of a site forwards no path without a key. A matcher on the
+// directive alone forwards paths that an upstream may normalize to protected ones.
 func TestProxyGuardedPath(t *testing.T) {
 	paths := []string{"/v1", "/v1;a/x", "/v1%2fx", "//v1/x", "/V1;/x", "/", "/v1/x"}
 	s, up := newServer(t), newRecorder(t, nil)
@@ -101,8 +100,8 @@ func TestProxyGuardedPath(t *testing.T) {
 	}
 }
 
-// The upstream learns the user from header_up, as the documents say: a client can have a field
-// removed that is set in front of reverse_proxy.
+// The upstream gets the user from header_up, as documented. With request_header in front of reverse_proxy a
+// client could remove the field.
 func TestProxyConnectionField(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	s.start("store memory", "limitkeeper\nrequest_header X-Early {http.limitkeeper.user_id}\n"+up.proxy()+" {\nheader_up X-User-Id {http.limitkeeper.user_id}\n}")
@@ -113,7 +112,7 @@ func TestProxyConnectionField(t *testing.T) {
 	}
 }
 
-// With keep_key the upstream gets the request as it came.
+// With keep_key the upstream gets the request unchanged.
 func TestProxyKeepKey(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	s.start("store memory", "limitkeeper {\nkeep_key\nkey query k\nkey header X-API-Key\n}\n"+up.proxy())
@@ -124,8 +123,8 @@ func TestProxyKeepKey(t *testing.T) {
 	}
 }
 
-// What an upstream streams arrives piece by piece: it sends the next one only when
-// the client has got the last, so a buffer anywhere would be a deadlock.
+// Streamed answers are not buffered: the upstream sends the next piece only after the client has received
+// the previous one, so a buffer would cause a deadlock.
 func TestProxyStreaming(t *testing.T) {
 	s, got := newServer(t), make(chan bool)
 	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
@@ -202,10 +201,10 @@ func TestProxyUpgrade(t *testing.T) {
 		t.Errorf("the upstream got %s, want /ws", uri)
 	}
 	conn.Close()
-	s.waitLog(`"logger":"http.log.access`, 1) // the connection has ended before the server does
+	s.waitLog(`"logger":"http.log.access`, 1) // wait until the connection is closed
 }
 
-// Informational answers pass, without the headers, and before the final one.
+// Informational answers are forwarded before the final answer, without the rate limit headers.
 func TestProxyEarlyHints(t *testing.T) {
 	s := newServer(t)
 	up := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
@@ -293,9 +292,8 @@ func echoStream(c *http.Client, url, key string, id int) error {
 	return pw.Close()
 }
 
-// tls returns a directive for a site at 127.0.0.1 with a certificate that is there from
-// the start: Caddy makes its own in the background, and while it does so its parts race
-// each other, which the race detector holds against the test.
+// tls returns a directive with a certificate for 127.0.0.1. Caddy's own certificates are created in the
+// background, with data races that the race detector would report.
 func (s *server) tls() string {
 	s.t.Helper()
 	unused := httptest.NewTLSServer(nil)
@@ -309,7 +307,7 @@ func (s *server) tls() string {
 	return "tls " + cert + " " + key
 }
 
-// http2Client returns a client that speaks HTTP/2 and trusts everyone.
+// http2Client returns an HTTP/2 client that accepts any certificate.
 func http2Client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2: true,

@@ -18,11 +18,11 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// redacted stands in the logs for a credential, as in Caddy's own.
+// redacted replaces credentials in logs, as in Caddy's own logs.
 const redacted = "REDACTED"
 
-// The fields of [caddyhttp.Server] that hold the loggers of its requests. They are variables
-// so that a test can rename them, as a version of Caddy may.
+// The fields of [caddyhttp.Server] with the loggers of requests. They are variables so that a test
+// can simulate a Caddy version with other names.
 var (
 	accessLoggerField = "accessLogger"
 	errorLoggerField  = "errorLogger"
@@ -68,7 +68,7 @@ func guardLogger(srv *caddyhttp.Server, field string, sources []KeySource) error
 	return nil
 }
 
-// redactor knows where the requests of a server carry credentials.
+// redactor holds the places of credentials in the requests of a server.
 type redactor struct {
 	mu      sync.RWMutex
 	headers map[string]bool // canonical names
@@ -91,7 +91,7 @@ func (g *redactor) add(sources []KeySource) {
 	}
 }
 
-// request returns a request as it may be logged.
+// request returns a copy of a request without credentials, for a log.
 func (g *redactor) request(r *http.Request) *http.Request {
 	clean := *r
 	clean.Header = g.header(r.Header)
@@ -99,9 +99,8 @@ func (g *redactor) request(r *http.Request) *http.Request {
 	return &clean
 }
 
-// header returns a header without the values of the fields that carry credentials,
-// and without anything else that looks like one of our secrets. It is h where there is
-// nothing of that, and has the fields of h where they have not.
+// header returns h without credentials: values of credential fields become REDACTED, and secrets
+// in other values are masked. It returns h itself if h has no credentials.
 func (g *redactor) header(h http.Header) http.Header {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -121,8 +120,8 @@ func (g *redactor) header(h http.Header) http.Header {
 	return clean
 }
 
-// maskAll returns values without what looks like one of our secrets, and whether
-// there was any: if not they are the same values.
+// maskAll returns the values with secrets masked, and whether any value changed. It returns the
+// same slice if none did.
 func maskAll(values []string) (masked []string, changed bool) {
 	masked = values
 	for i, v := range values {
@@ -138,8 +137,8 @@ func maskAll(values []string) (masked []string, changed bool) {
 	return masked, changed
 }
 
-// uri returns a request URI without the values of the parameters that carry
-// credentials, and without anything else that looks like one of our secrets.
+// uri returns a request URI without credentials: values of credential parameters become REDACTED,
+// and other secrets are masked.
 func (g *redactor) uri(uri string) string {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -162,7 +161,7 @@ func (g *redactor) uri(uri string) string {
 	return core.MaskSecrets(string(clean))
 }
 
-// redactorCore cleans the fields of every entry before they are encoded.
+// redactorCore redacts the fields of every entry before they are encoded.
 type redactorCore struct {
 	zapcore.Core
 	guard *redactor
@@ -173,8 +172,8 @@ func (c *redactorCore) With(fields []zapcore.Field) zapcore.Core {
 	return &redactorCore{Core: c.Core.With(c.guard.fields(fields)), guard: c.guard}
 }
 
-// Check implements [zapcore.Core]. The core inside is asked only when the entry is
-// written: which of its logs take an entry, it decides there.
+// Check implements [zapcore.Core]. Write calls Check of the inner core, which selects the logs for
+// an entry.
 func (c *redactorCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
 		return ce.AddCore(e, c)
@@ -191,7 +190,7 @@ func (c *redactorCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// fields returns the fields of an entry as they may be logged.
+// fields returns the fields of an entry without credentials.
 func (g *redactor) fields(fields []zapcore.Field) []zapcore.Field {
 	clean := make([]zapcore.Field, len(fields))
 	for i, f := range fields {

@@ -15,9 +15,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// No secret is ever in a log, however it came: used, refused, kept, encoded, in the
-// wrong place, or in an error. The log is the real one, with everything that Caddy
-// can be asked to log.
+// No log contains a secret: used, refused, kept, encoded, in the wrong place, or in an error. The test reads
+// the real log with all log options of Caddy on.
 func TestLogsHoldNoSecret(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", `limitkeeper {
@@ -43,7 +42,7 @@ func TestLogsHoldNoSecret(t *testing.T) {
 	respond ok`)
 	ten := s.tenant("default", 1000)
 	key, encoded := ten.secret, strings.ReplaceAll(url.QueryEscape(ten.secret), "_", "%5F")
-	const password = "my-own-password" // not one of ours, but in the place of one
+	const password = "my-own-password" // no key form, but in the place of a key
 	requests := [][]string{
 		{"/", "X-Strange: " + key},
 		{"/a?api_key=" + key + "&b=c"},
@@ -75,7 +74,7 @@ func TestLogsHoldNoSecret(t *testing.T) {
 	}
 }
 
-// Even an operator who asks for credentials in the log gets none of ours.
+// With log_credentials the log still has none of our secrets.
 func TestLogsHoldNoSecretWithCredentials(t *testing.T) {
 	s := newServer(t)
 	text := strings.Replace(s.config("store memory", "limitkeeper {\nkey cookie session\nkey bearer\n}\nrespond ok"),
@@ -95,8 +94,8 @@ func TestLogsHoldNoSecretWithCredentials(t *testing.T) {
 	}
 }
 
-// Promise 4: if the logs of a version of Caddy cannot be guarded, keys would be written to
-// disk, and the config is refused. The running config stays.
+// Promise 4: a config is refused if keys cannot be removed from the logs of this Caddy version. The running
+// config stays.
 func TestRedactOrRefuse(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper\nrespond ok") // finds the loggers of this version
@@ -122,8 +121,8 @@ func TestRedactOrRefuse(t *testing.T) {
 	}
 }
 
-// The guard changes what is logged in nothing but the secrets, and asks the core that
-// it wraps which of its logs take an entry.
+// The redactor changes only secrets in log entries. The wrapped core still selects the logs of an
+// entry.
 func TestRedactorCore(t *testing.T) {
 	const secret = "lk_user_abcdefgh"
 	inner, entries := observer.New(zapcore.InfoLevel)
@@ -164,7 +163,7 @@ func TestRedactorCore(t *testing.T) {
 	}
 }
 
-// filterCore drops one message, as a log of Caddy drops what it does not include.
+// filterCore drops one message, like a Caddy log with an exclude filter.
 type filterCore struct {
 	zapcore.Core
 	drop string
@@ -181,8 +180,8 @@ func (c *filterCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.C
 	return c.Core.Check(e, ce)
 }
 
-// A header is cleaned in a copy: the request that is logged goes on to the upstream. One
-// with nothing to clean is not copied.
+// The redactor copies a header before it changes it, because the request continues to the upstream. It
+// does not copy a header without secrets.
 func TestRedactorHeader(t *testing.T) {
 	g := &redactor{}
 	g.add([]KeySource{{In: inHeader, Name: "X-API-Key"}})
@@ -202,9 +201,8 @@ func TestRedactorHeader(t *testing.T) {
 	}
 }
 
-// A key that is sent several times is in no log when an upstream breaks off: reverse_proxy
-// logs the request as it got it, at level WARN, and so does one in an error route, which gets
-// the original URI back.
+// No log has a key that the client sent several times if the upstream closes the connection. reverse_proxy
+// then logs its request at level WARN, also in an error route, which gets the original URI.
 func TestLogsHoldNoSecretWhenUpstreamBreaks(t *testing.T) {
 	s := newServer(t)
 	broken := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) {

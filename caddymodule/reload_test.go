@@ -20,8 +20,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// Of any number of concurrent requests on a quota exactly that many pass: through
-// /validate, through the gateway, and through both at once.
+// Of concurrent requests on a quota of L, exactly L are allowed: through /validate, through the gateway,
+// and through both at once.
 func TestExact(t *testing.T) {
 	for name, ways := range map[string][]bool{"validate": {true}, "gateway": {false}, "both": {true, false}} {
 		t.Run(name, func(t *testing.T) {
@@ -38,12 +38,10 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// The same over reloads: none of the requests fails while eight configs replace each
-// other, and none is let by uncounted.
+// The same during eight reloads: no request fails, and no request is forwarded without being counted.
 //
-// The callers use HTTP/2, whose servers say which requests they have not read when
-// they close. That of Go hangs up on a request of HTTP/1.1 that it reads while it is
-// shut down, whatever the handlers are.
+// The clients use HTTP/2, whose servers report the unread requests when they close. Go's HTTP/1.1 server drops
+// a request that it reads during its shutdown.
 func TestExactOverReloads(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	port, tls := freePort(t), s.tls()
@@ -157,7 +155,7 @@ func (a *attack) reach(n int64) {
 
 func (a *attack) wait() { a.wg.Wait() }
 
-// check holds what happened to exactly n having passed, and been counted.
+// check fails unless exactly n requests were allowed and counted.
 func (a *attack) check(n int64) {
 	a.s.t.Helper()
 	if len(a.wrong) > 0 {
@@ -181,8 +179,8 @@ func refs(name string) int {
 	return n
 }
 
-// A config that is rejected leaves the running server as it was, at whatever point it
-// is rejected: the store stays open, once, with its tunables.
+// A rejected config leaves the running server unchanged, whatever step rejects it: the store stays open,
+// with one reference and its settings.
 func TestRejectedConfig(t *testing.T) {
 	s := newServer(t)
 	site := both("respond ok")
@@ -240,8 +238,8 @@ func portOf(ln net.Listener) string {
 	return port
 }
 
-// A reload that changes tunables puts them in force on the open store; one that names
-// another store opens that, and the old one is closed.
+// A reload applies changed settings to the open store. A reload with another store opens that store and
+// closes the old one.
 func TestReloadTunables(t *testing.T) {
 	s := newServer(t)
 	site := both("respond ok")
@@ -275,7 +273,7 @@ func TestReloadTunables(t *testing.T) {
 	}
 }
 
-// The tuning that was applied last and not withdrawn is in force, whatever the order.
+// The latest tuning that is not withdrawn applies, in any order of calls.
 func TestTunings(t *testing.T) {
 	var log []string
 	l := &live{service: core.NewService(memstore.New(), core.Config{})}
@@ -302,7 +300,7 @@ func (u tuner) Open(*slog.Logger, core.Tunables, *core.Clock) (core.Store, error
 func (u tuner) PoolKey() string                { return u.name }
 func (u tuner) Tune(core.Store, core.Tunables) { *u.log = append(*u.log, u.name) }
 
-// Validating a config opens nothing: it works beside a running server.
+// Validating a config does not open the store, so it works beside a running server.
 func TestValidateOpensNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	b, err := adapt("{\nlimitkeeper {\nstore badger " + dir + "\n}\n}\n:8080 {\nlimitkeeper\n}")
@@ -321,8 +319,7 @@ func TestValidateOpensNothing(t *testing.T) {
 	}
 }
 
-// Configured accounts exist once the config runs, with their key, however often it is
-// loaded.
+// Configured accounts exist once the config runs, with their key, after any number of reloads.
 func TestConfiguredAccounts(t *testing.T) {
 	owner := core.NewOwnerSecret()
 	t.Setenv("LIMITKEEPER_TEST_KEY", owner+"\n")

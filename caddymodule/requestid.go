@@ -11,7 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// RequestIDSource says where a request carries its id.
+// RequestIDSource is the place in a request that holds its id.
 type RequestIDSource struct {
 	// The kind of place: `header`, the whole value of a header field.
 	In string `json:"in"`
@@ -20,7 +20,7 @@ type RequestIDSource struct {
 	Name string `json:"name"`
 }
 
-// check returns what is wrong with the source.
+// check returns an error for an invalid source.
 func (s *RequestIDSource) check() error {
 	switch {
 	case s.In != inHeader:
@@ -33,8 +33,8 @@ func (s *RequestIDSource) check() error {
 	return nil
 }
 
-// checkBeside returns an error when a key is looked for in the same header field: then
-// the key would be the id of all its requests.
+// checkBeside returns an error if a key source uses the same header field: the key would be the id
+// of all its requests.
 func (s *RequestIDSource) checkBeside(keys []KeySource) error {
 	field := http.CanonicalHeaderKey(s.Name)
 	shared := slices.ContainsFunc(keys, func(k KeySource) bool {
@@ -56,14 +56,14 @@ func (s *RequestIDSource) checkBeside(keys []KeySource) error {
 var errManyIDs = &core.Error{Code: core.CodeInvalidRequest, Message: "Invalid request",
 	Field: "request_id", Detail: "Must not be given twice"}
 
-// find returns the id that a request has at this place, "" for none. The error is an
-// [core.Error] with the code INVALID_REQUEST.
+// find returns the id of a request, "" for none. The error is a [core.Error] with the code
+// INVALID_REQUEST.
 func (s *RequestIDSource) find(r *http.Request) (id string, err error) {
 	if s == nil {
 		return "", nil
 	}
 	for _, v := range r.Header.Values(s.Name) {
-		v = strings.Trim(v, " \t") // HTTP/2 leaves it there
+		v = strings.Trim(v, " \t") // HTTP/2 keeps the surrounding space
 		if v != "" && id != "" {
 			return "", errManyIDs
 		}

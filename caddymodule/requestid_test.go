@@ -20,8 +20,8 @@ func (s *server) validateAs(ten *tenant, id string) reply {
 	return s.send(http.MethodPost, apiBase+"/validate", body, "Authorization: Bearer "+ten.owner, "X-Forwarded-Proto: https")
 }
 
-// A request is counted once by its id, through either door and after a reload, and both
-// tell the first answer. When this fails, a retry costs twice, or a door forgets.
+// A request id is counted once, through the gateway and /validate and after a reload, and both return the
+// first answer. If this fails, retries are counted twice.
 func TestRequestIDThroughBothDoors(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	site := "limitkeeper_api\n@site not path /functions/*\nroute @site {\n" + keyed + up.proxy() + "\n}"
@@ -57,8 +57,8 @@ func TestRequestIDThroughBothDoors(t *testing.T) {
 	}
 }
 
-// An id that cannot be kept is refused like a cost that is none: the request is neither
-// counted nor passed on. None at all, or an empty one, is counted.
+// An invalid id is refused like an invalid cost: the request is not counted and not forwarded. A request
+// without an id, or with an empty id, is counted.
 func TestGatewayRequestID(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	s.start("store memory", keyed+up.proxy())
@@ -113,7 +113,7 @@ func TestGatewayRequestID(t *testing.T) {
 	}
 }
 
-// A gateway that names no header takes no ids, whatever the client sends.
+// Without the option request_id the gateway ignores ids.
 func TestGatewayWithoutRequestID(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper\nrespond ok")
@@ -126,8 +126,8 @@ func TestGatewayWithoutRequestID(t *testing.T) {
 	}
 }
 
-// What is behind the gateway can tell a repeat, and so can who watches the figures: the
-// decisions that are allowed are as many as were counted.
+// The placeholder and the metrics tell repeated requests: the number of decisions with the outcome allowed
+// equals the number of counted requests.
 func TestRepeatsAreMarked(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", keyed+`respond "{http.limitkeeper.outcome} {http.limitkeeper.repeated} {http.limitkeeper.used} {http.limitkeeper.plan_name}"`)
@@ -149,8 +149,8 @@ func TestRepeatsAreMarked(t *testing.T) {
 	}
 }
 
-// Retries that come at once, through both doors, are counted once each, and no more of
-// them than fit.
+// Concurrent retries through the gateway and /validate are counted once for each id, and never above the
+// quota.
 func TestRequestIDsAtOnce(t *testing.T) {
 	const callers, ids, quota = 16, 20, 12
 	s := newServer(t)
@@ -192,7 +192,7 @@ func TestRequestIDsAtOnce(t *testing.T) {
 	}
 }
 
-// A config in which an id cannot be found, or is the key, is refused when it is loaded.
+// A config with an invalid request_id header, or with the header of the key, is refused.
 func TestRequestIDSource(t *testing.T) {
 	header := func(name string) *RequestIDSource { return &RequestIDSource{In: inHeader, Name: name} }
 	for _, tc := range []struct {

@@ -29,7 +29,7 @@ import (
 
 func init() { caddy.RegisterModule(new(memoryModule)) }
 
-// memoryModule is a store in memory that can be made to fail: limitkeeper.store.memory.
+// memoryModule is the module limitkeeper.store.memory: a store in memory that can be made to fail.
 type memoryModule struct {
 	Name string `json:"name,omitempty"`
 }
@@ -70,7 +70,7 @@ func (s *flakyStore) Consume(ctx context.Context, c *core.Consumption) (core.Con
 	return s.Store.Consume(ctx, c)
 }
 
-// server is Caddy in this process. There is one at a time.
+// server is Caddy in this process. Only one can run at a time.
 type server struct {
 	t     *testing.T
 	dir   string
@@ -101,8 +101,8 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// freePort returns a port that nobody listens on, below those that the system gives to
-// connections: another process must not get it by accident before it is used.
+// freePort returns an unused port below the ephemeral range, so that no outgoing connection takes it before
+// the server listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -117,7 +117,7 @@ func freePort(t *testing.T) string {
 }
 
 // config returns a Caddyfile: the options of the app, and one site with the
-// directives. The words %dir and %admin stand for what they say.
+// directives. %dir and %admin are replaced by the directory and the admin address.
 func (s *server) config(options, site string) string {
 	text := `{
 		admin %admin

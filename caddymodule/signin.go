@@ -19,7 +19,7 @@ import (
 
 func signInCommand() *cobra.Command {
 	cmd := subcommand("sign-in NAME", "Prints a link that signs in to the dashboard, once, within 10 minutes", "NAME", runSignIn)
-	cmd.Flags().String("url", "", "Where the dashboard is, as in https://api.example.com, if the config does not tell")
+	cmd.Flags().String("url", "", "Address of the dashboard, such as https://api.example.com, if the config does not have it")
 	return cmd
 }
 
@@ -30,9 +30,9 @@ func runSignIn(c *adminClient, args []string) error {
 	}
 	var v signInView
 	asJSON := c.json
-	c.json = false // the server does not know where it is reached
+	c.json = false // the server does not know its public address
 	if err := c.call(http.MethodPost, "sign-in?"+url.Values{"account": {args[0]}}.Encode(), nil, &v); err != nil {
-		return fmt.Errorf("making a link for account %q: %w", args[0], err)
+		return fmt.Errorf("creating a link for account %q: %w", args[0], err)
 	}
 	v.Link = origin + v.Link
 	if asJSON {
@@ -42,8 +42,8 @@ func runSignIn(c *adminClient, args []string) error {
 	return err
 }
 
-// dashboardOrigin returns where the dashboard is: as --url says, or as the running config
-// does.
+// dashboardOrigin returns the origin of the dashboard from --url, or else from the running
+// config.
 func (c *adminClient) dashboardOrigin() (string, error) {
 	given, err := c.flags.GetString("url")
 	if err != nil {
@@ -67,12 +67,12 @@ func (c *adminClient) dashboardOrigin() (string, error) {
 	}
 	origins := dashboardOrigins(b)
 	if len(origins) == 0 {
-		return "", errors.New("the running config serves no dashboard (limitkeeper_api): say where it is with --url")
+		return "", errors.New("the running config serves no dashboard (limitkeeper_api): name its address with --url")
 	}
 	return origins[0], nil
 }
 
-// The parts of a config of Caddy's HTTP app that tell where a handler is.
+// The parts of the config of Caddy's HTTP app that locate a handler.
 type (
 	httpConfig struct {
 		HTTPPort int `json:"http_port"`
@@ -98,8 +98,8 @@ type (
 	}
 )
 
-// dashboardOrigins returns where a config of the HTTP app serves the dashboard, by name
-// first.
+// dashboardOrigins returns the origins of the dashboard in a config of the HTTP app, those with a
+// host name first.
 func dashboardOrigins(config []byte) []string {
 	var app httpConfig
 	if json.Unmarshal(config, &app) != nil {
@@ -114,7 +114,7 @@ func dashboardOrigins(config []byte) []string {
 		if !ok {
 			continue
 		}
-		plain := func(host string) bool { // only for a name is HTTPS automatic
+		plain := func(host string) bool { // Caddy enables HTTPS automatically for host names only
 			return len(server.TLS) == 0 && (host == "" || server.Auto.Disable || slices.Contains(server.Auto.Skip, host))
 		}
 		for _, listen := range server.Listen {
@@ -138,9 +138,8 @@ func dashboardOrigins(config []byte) []string {
 	return append(named, local...)
 }
 
-// dashboardHosts returns the names of the hosts for which routes serve the dashboard, ""
-// for any, and whether any route does. Around them are the names of the routes that they are
-// in.
+// dashboardHosts returns the hosts for which routes serve the dashboard, "" for any host, and
+// whether any route does. around are the hosts of the enclosing route.
 func dashboardHosts(routes []routeConfig, around []string) (hosts []string, ok bool) {
 	for _, rt := range routes {
 		names := around
@@ -161,12 +160,12 @@ func dashboardHosts(routes []routeConfig, around []string) (hosts []string, ok b
 	return hosts, ok
 }
 
-// hostNames leaves out what is a pattern and no name.
+// hostNames returns the names without host patterns and placeholders.
 func hostNames(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.ContainsAny(n, "*{") })
 }
 
-// localHost returns by what name this machine is asked for an address that is listened on.
+// localHost returns the host name of a listen address for a client on this machine.
 func localHost(host string) string {
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		return "localhost"

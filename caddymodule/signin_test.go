@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Where the dashboard is follows from the config that runs: a name first, then this
-// machine, and nothing where it is off.
+// The origin of the dashboard comes from the running config: host names first, then localhost, and none if
+// the dashboard is off.
 func TestDashboardOrigins(t *testing.T) {
 	for _, tc := range []struct{ name, config, want string }{
 		{"a site", `api.example.com {
@@ -67,7 +67,7 @@ func TestDashboardOrigins(t *testing.T) {
 	}
 }
 
-// The link that the command prints signs in, once; without a dashboard it says what to do.
+// The printed link signs in once. Without a dashboard the error says what to do.
 func TestSignInCommand(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper_api")
@@ -87,7 +87,7 @@ func TestSignInCommand(t *testing.T) {
 		t.Errorf("--json: got %q, %v", out, err)
 	}
 	for _, tc := range []struct{ args, want string }{
-		{"sign-in nobody --url https://x", `making a link for account "nobody": account not found`},
+		{"sign-in nobody --url https://x", `creating a link for account "nobody": account not found`},
 		{"sign-in acme --url https://x/y", "--url: want an address like https://api.example.com"},
 		{"sign-in acme --url https://u:p@x", "--url: want an address like https://api.example.com"},
 		{"sign-in acme --url http://x", "--url: want an address like https://api.example.com"},
@@ -99,7 +99,7 @@ func TestSignInCommand(t *testing.T) {
 	}
 }
 
-// The dashboard is served unless it is off, and what is behind the API is not touched.
+// The dashboard is served unless it is off. Other paths go to the next handler.
 func TestDashboardOff(t *testing.T) {
 	s := newServer(t)
 	for _, tc := range []struct {
@@ -119,7 +119,7 @@ func TestDashboardOff(t *testing.T) {
 	}
 }
 
-// Regenerating by the command leaves the old key as it says.
+// After the command regenerate the old key works as long as the flag says.
 func TestKeyRegenerateCommand(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper_api")

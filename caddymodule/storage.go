@@ -17,26 +17,25 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// StoreModule is a module in the namespace limitkeeper.store: it knows which store
-// is meant, how to open it, and what of it may change while it is open.
+// StoreModule is a module in the namespace limitkeeper.store: it identifies, opens and
+// reconfigures one store.
 type StoreModule interface {
-	// PoolKey returns what names the store: two configs with the same key mean the
-	// same store and share it, however else they differ.
+	// PoolKey returns the identity of the store. Configs with the same key share one open store,
+	// whatever their other settings.
 	PoolKey() string
-	// Open opens the store, as large in memory as the tunables say. It is called once
-	// for a PoolKey, until the store is closed again. c is the clock of the process, nil for
-	// one of the machine. An error says in one line what to do about it.
+	// Open opens the store with caches of the size in the tunables. It is called once for a
+	// PoolKey until the store is closed. c is the clock of the process; nil means the clock of
+	// the machine. The error is one line that says what to do.
 	Open(log *slog.Logger, t core.Tunables, c *core.Clock) (core.Store, error)
-	// Tune puts those options in force on an open store that may change while it is
-	// open, and its size in memory.
+	// Tune applies the options that may change while the store is open, and the cache size.
 	Tune(core.Store, core.Tunables)
 }
 
-// storeNamespace is what the IDs of the modules of stores begin with.
+// storeNamespace is the prefix of the module IDs of stores.
 const storeNamespace = "limitkeeper.store."
 
-// loadStore loads the module of a store from its config. It opens nothing. An error leaves
-// out the path of modules that Caddy puts in front.
+// loadStore loads the module of a store from its config, without opening the store. The error has
+// no Caddy module path in front.
 func loadStore(ctx caddy.Context, raw json.RawMessage) (StoreModule, error) {
 	var config struct {
 		Module string `json:"module"`
@@ -59,15 +58,15 @@ func loadStore(ctx caddy.Context, raw json.RawMessage) (StoreModule, error) {
 	return m, nil
 }
 
-// textAfter returns the text of an error without the path of Caddy's modules, which ends with
-// mark. Without mark it is the whole text.
+// textAfter returns the text of an error after mark, which ends the module path that Caddy puts in
+// front. It returns the whole text if mark is absent.
 func textAfter(err error, mark string) string {
 	_, reason, _ := strings.Cut(err.Error(), mark)
 	return cmp.Or(reason, err.Error())
 }
 
-// knownStore returns an error unless there is a module with the name. The error shows the
-// name up to a colon only, because the rest may be a URL with a password.
+// knownStore returns an error unless a store module has the name. The error shows the name up to a
+// colon only, because the rest may be a URL with a password.
 func knownStore(name string) error {
 	if _, err := caddy.GetModule(storeNamespace + name); err == nil {
 		return nil
@@ -78,29 +77,27 @@ func knownStore(name string) error {
 	return fmt.Errorf("there is no store %q in this build: want badger or redis", core.MaskSecrets(name))
 }
 
-// stores holds the open stores by PoolKey, over all configs of the process.
+// stores holds the open stores of all configs of the process, by PoolKey.
 var stores = caddy.NewUsagePool()
 
-// live is an open store and the service over it, shared by every config that names
-// the store.
+// live is an open store and its service, shared by all configs with the same PoolKey.
 type live struct {
 	store   core.Store
 	service *core.Service
-	clock   *core.Clock // of the store and the service
+	clock   *core.Clock // used by the store and the service
 	names   *accountNames
 
 	mu    sync.Mutex
-	inUse []*tuning // of every config that runs, the last one in force
+	inUse []*tuning // one for each running config; the last one applies
 }
 
-// tuning is what one config wants of a live store.
+// tuning is the settings of one config for a live store.
 type tuning struct {
 	tunables core.Tunables
 	store    StoreModule
 }
 
-// openLive opens a store as a config wants it: there is no other whose tuning it
-// could disturb, and no request is served with another.
+// openLive opens a store and applies the settings of the first config that uses it.
 func openLive(t *tuning) (caddy.Destructor, error) {
 	log := slog.New(currentLog{})
 	clock := newClock(log)
@@ -118,10 +115,10 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 // Destruct closes the store. The pool calls it when the last config is gone.
 func (l *live) Destruct() error { return l.store.Close() }
 
-// observe counts a decision in the metrics.
+// observe records a decision in the metrics.
 func (l *live) observe(d *core.Decision) { metrics.decided(l.names, d) }
 
-// apply puts t in force until it is withdrawn or another is applied.
+// apply applies t until it is withdrawn or another tuning is applied.
 func (l *live) apply(t *tuning) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,9 +126,8 @@ func (l *live) apply(t *tuning) {
 	l.tuneLocked()
 }
 
-// withdraw ends what apply began: the tuning that was applied last before it, and
-// not withdrawn, is in force again. Without any the store keeps what it has: it is
-// about to be closed.
+// withdraw removes t and applies the latest remaining tuning. The last tuning stays, because the
+// store is about to be closed.
 func (l *live) withdraw(t *tuning) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,10 +151,10 @@ func (l *live) tuneLocked() {
 	t.store.Tune(l.store, t.tunables)
 }
 
-// currentLog writes to Caddy's default log as it is configured at that moment. The
-// store outlives the config that opened it, and with it that config's log files.
+// currentLog writes to the default log of the running config. The store outlives the config that
+// opened it, and the log files of that config.
 type currentLog struct {
-	with func(slog.Handler) slog.Handler // nil for the plain log
+	with func(slog.Handler) slog.Handler // adds attributes and groups; nil for none
 }
 
 func (currentLog) handler() slog.Handler {

@@ -14,38 +14,36 @@ import (
 
 func init() { caddy.RegisterModule(new(BadgerStore)) }
 
-// BadgerStore keeps everything in an embedded database in a directory of its own.
-// Nothing else has to run. One process at a time can have the directory open.
+// BadgerStore keeps all data in an embedded database in a directory of its own. It needs no other
+// server. Only one process at a time can open the directory.
 type BadgerStore struct {
-	// The directory. It is made if it does not exist. Placeholders are replaced.
+	// The directory. It is created if it does not exist. Placeholders are replaced.
 	// Default: `limitkeeper` in Caddy's data directory.
 	Dir string `json:"dir,omitempty"`
 
-	// What an answered request survives, beside a crash of the process, which it
-	// always does:
+	// What an answered request survives. It always survives a crash of the process.
 	//
 	// - `process`: a power cut may lose the last second
-	// - `power`: nothing is lost to a power cut; each commit waits for the disk
+	// - `power`: a power cut loses nothing; each commit waits for the disk
 	//
-	// Default: `process`. It may be changed by a reload.
+	// Default: `process`. A reload can change it.
 	Durability string `json:"durability,omitempty"`
 
-	// How many bytes of the disk are set aside, in a file: room for writes that must not fail on a full
-	// disk. At least 33554432 (32 MiB). Default: 268435456 (256 MiB), or an eighth of a disk that is
-	// smaller than 2 GiB. It may be changed by a reload.
+	// Disk space in bytes to reserve, in a file, for writes that must succeed on a full disk. At least
+	// 33554432 (32 MiB). Default: 268435456 (256 MiB), or an eighth of a disk below 2 GiB. A reload
+	// can change it.
 	MinFree int64 `json:"min_free,omitempty"`
 
-	// How many bytes the event log may have on disk, and with it the history of requests.
-	// The oldest history goes first, as soon as it is checkpointed; what a remembered request
-	// id needs stays for two days. At least 67108864 (64 MiB). Default: half of the disk. It may
-	// be changed by a reload.
+	// The maximum size in bytes of the event log, which is the history of requests. The oldest
+	// segments are deleted first, once they are checkpointed. Segments with request ids in use stay
+	// for two days. At least 67108864 (64 MiB). Default: half of the disk. A reload can change it.
 	MaxHistory int64 `json:"max_history,omitempty"`
 
 	durability badgerstore.Durability
 }
 
-// minMaxHistory is the smallest max_history: a segment of the event log, in bytes. Smaller
-// values are most likely sizes without their unit.
+// minMaxHistory is the smallest max_history in bytes: one segment of the event log. A smaller
+// value is probably a size without its unit.
 const minMaxHistory = 64 << 20
 
 // CaddyModule implements [caddy.Module].
@@ -53,7 +51,7 @@ func (*BadgerStore) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "limitkeeper.store.badger", New: func() caddy.Module { return new(BadgerStore) }}
 }
 
-// Provision implements [caddy.Provisioner]. It opens nothing.
+// Provision implements [caddy.Provisioner]. It does not open the store.
 func (b *BadgerStore) Provision(caddy.Context) (err error) {
 	if b.Dir, err = caddy.NewReplacer().ReplaceOrErr(b.Dir, true, true); err != nil {
 		return fmt.Errorf("directory of the store: %w", err)
@@ -84,7 +82,7 @@ func parseDurability(s string) (badgerstore.Durability, error) {
 	return badgerstore.Process, fmt.Errorf("durability: want process or power, got %q", s)
 }
 
-// PoolKey implements [StoreModule]: the store is its directory.
+// PoolKey implements [StoreModule]. The directory identifies the store.
 func (b *BadgerStore) PoolKey() string { return "badger " + b.Dir }
 
 // Open implements [StoreModule].
@@ -98,8 +96,8 @@ func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables, c *core.Clock) (co
 	return s, nil
 }
 
-// counterCache returns how many counters are kept in memory: those of the keys that
-// are, and of as many users.
+// counterCache returns the size of the counter cache: one counter for each cached key and each
+// cached user.
 func counterCache(t core.Tunables) int { return 2 * t.KeyCache }
 
 // Tune implements [StoreModule].
@@ -111,7 +109,7 @@ func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
 	store.SetMaxHistory(b.MaxHistory)
 }
 
-// The figures of a store on disk.
+// The metrics of the embedded store.
 var (
 	eventLogBytes = prometheus.NewDesc("limitkeeper_eventlog_bytes",
 		"The size of the event log, which is the history.", nil, nil)
@@ -122,7 +120,7 @@ var (
 	eventLogWaits = prometheus.NewDesc("limitkeeper_eventlog_waits_total",
 		"Number of decisions that waited for a checkpoint.", nil, nil)
 	storeVerified = prometheus.NewDesc("limitkeeper_store_verified_timestamp_seconds",
-		"When the last scrub of all files of the store ended without damage; 0 before the first one.", nil, nil)
+		"Time of the last scrub of all store files without damage, in Unix seconds; 0 before the first.", nil, nil)
 )
 
 func describeBadger(ch chan<- *prometheus.Desc) {
@@ -131,7 +129,7 @@ func describeBadger(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// collectBadger shows the figures of a store, if it is one on disk.
+// collectBadger collects the metrics of an embedded store. It does nothing for other stores.
 func collectBadger(s core.Store, ch chan<- prometheus.Metric) {
 	b, ok := s.(*badgerstore.Store)
 	if !ok {

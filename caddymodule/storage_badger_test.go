@@ -25,8 +25,8 @@ func openStore(t *testing.T, b *BadgerStore) core.Store {
 	return s
 }
 
-// A reload puts another max_history in force on the open store: else a full disk can be
-// relieved by a restart only.
+// A reload applies another max_history to the open store. Otherwise only a restart could relieve a full
+// disk.
 func TestMaxHistoryIsTuned(t *testing.T) {
 	b := &BadgerStore{Dir: t.TempDir(), MaxHistory: 5 << 30}
 	s := openStore(t, b)
@@ -46,7 +46,7 @@ func TestMaxHistoryIsTuned(t *testing.T) {
 	}
 }
 
-// A reload puts another min_free in force on the open store: the reserve shrinks and grows at once.
+// A reload applies another min_free to the open store: the reserve shrinks and grows at once.
 func TestMinFreeIsTuned(t *testing.T) {
 	b := &BadgerStore{Dir: t.TempDir(), MinFree: 64 << 20}
 	s := openStore(t, b)

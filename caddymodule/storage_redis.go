@@ -22,75 +22,70 @@ import (
 
 func init() { caddy.RegisterModule(new(RedisStore)) }
 
-// RedisStore keeps everything on a Redis or Valkey server that several processes
-// share: a single server, a Cluster, or one behind Sentinel. Redis 6.2 or Valkey 7.2
-// and later.
+// RedisStore keeps all data on a Redis or Valkey that several nodes share: a single server, a
+// Cluster, or a server behind Sentinel. It needs Redis 6.2 or Valkey 7.2.
 //
-// Placeholders like `{env.REDIS_PASSWORD}` and `{file./run/secrets/redis}` are replaced
-// in every text, so that secrets need not be in the config.
+// Placeholders are replaced in every string. Use `{env.REDIS_PASSWORD}` or
+// `{file./run/secrets/redis}` to keep secrets out of the config.
 type RedisStore struct {
-	// Where the servers are: `<host>:<port>`, or the path of a unix socket. Several are
-	// nodes of a Cluster, from which the others are found; with a sentinel they are those
-	// of the sentinels.
+	// The servers: `<host>:<port>`, or the path of a unix socket. Several addresses are nodes of a
+	// Cluster, which lead to the other nodes. With `sentinel` they are the sentinels.
 	Addresses []string `json:"addresses,omitempty"`
 
-	// The name of the master that the sentinels at the addresses watch.
+	// The name of the master that the sentinels monitor.
 	Sentinel string `json:"sentinel,omitempty"`
 
-	// The user of the access control list. Default: that of Redis. It may be changed by a
-	// reload.
+	// The user name (ACL). Default: the default user of Redis. A reload can change it.
 	Username string `json:"username,omitempty"`
 
-	// The password, of the user or of the server. Default: none. It may be changed by a
-	// reload.
+	// The password of the user or the server. Default: none. A reload can change it.
 	Password string `json:"password,omitempty"`
 
-	// User and password of the sentinels. Default: none. They may be changed by a reload.
+	// User name and password of the sentinels. Default: none. A reload can change them.
 	SentinelUsername string `json:"sentinel_username,omitempty"`
 	SentinelPassword string `json:"sentinel_password,omitempty"`
 
-	// The number of the database. A Cluster has 0 only. Default: `0`.
+	// The number of the database. A Cluster has only database 0. Default: `0`.
 	Database int `json:"database,omitempty"`
 
-	// What the name of every key begins with. Default: `limitkeeper:`.
+	// The prefix of all Redis keys. Default: `limitkeeper:`.
 	Prefix string `json:"prefix,omitempty"`
 
-	// How long to wait for a connection, and for an answer. Default: `500ms`.
+	// The timeout for a connection and for an answer. Default: `500ms`.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// How many entries the history of a key or of a user holds at most. Default:
-	// `10000`. It may be changed by a reload.
+	// The maximum number of history entries of a key or a user. Default: `10000`. A reload can
+	// change it.
 	History int `json:"history,omitempty"`
 
-	// For which replicas decisions and writes wait, so that a fail-over forgets none that
-	// was answered. Default: none. It may be changed by a reload.
+	// Wait until replicas have each decision and each write, so that a fail-over loses no answered
+	// request. Default: do not wait. A reload can change it.
 	WaitReplicas *WaitReplicas `json:"wait_replicas,omitempty"`
 
-	// Speak TLS. Default: no. A reload reads the files again, and may name others; one that
-	// turns TLS on or off opens the store anew.
+	// Use TLS. Default: no TLS. A reload reads the files again and can change their names. A reload
+	// that turns TLS on or off reopens the store.
 	TLS *RedisTLS `json:"tls,omitempty"`
 
 	options redisstore.Options
 }
 
-// WaitReplicas says for how many replicas to wait, and how long. What they do not have
-// by then is answered as if the store were unavailable.
+// WaitReplicas is the number of replicas to wait for and the maximum wait. After the timeout the
+// request is answered like one to an unavailable store.
 type WaitReplicas struct {
 	Replicas int            `json:"replicas"`
 	Timeout  caddy.Duration `json:"timeout"`
 }
 
-// RedisTLS says how to speak TLS.
+// RedisTLS is the TLS configuration of a connection to Redis.
 type RedisTLS struct {
-	// A PEM file with the authorities that the servers' certificates are from. Default:
-	// those of the system.
+	// A PEM file with the CA certificates of the servers. Default: the CAs of the system.
 	CA string `json:"ca,omitempty"`
 
-	// PEM files with a certificate to show, and its key. Default: none.
+	// PEM files with the client certificate and its key. Default: none.
 	Certificate string `json:"certificate,omitempty"`
 	Key         string `json:"key,omitempty"`
 
-	// The name that the certificates are for. Default: the host of the address.
+	// The host name in the server certificates. Default: the host of the address.
 	ServerName string `json:"server_name,omitempty"`
 }
 
@@ -99,7 +94,7 @@ func (*RedisStore) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "limitkeeper.store.redis", New: func() caddy.Module { return new(RedisStore) }}
 }
 
-// Provision implements [caddy.Provisioner]. It opens nothing.
+// Provision implements [caddy.Provisioner]. It does not open the store.
 func (r *RedisStore) Provision(caddy.Context) error {
 	if err := r.replace(); err != nil {
 		return err
@@ -115,7 +110,7 @@ func (r *RedisStore) Provision(caddy.Context) error {
 		r.Addresses[i] = address
 	}
 	if r.Sentinel == "" && (r.SentinelUsername != "" || r.SentinelPassword != "") {
-		return errors.New("store redis: sentinel_username and sentinel_password are of no use without sentinel")
+		return errors.New("store redis: sentinel_username and sentinel_password need sentinel")
 	}
 	r.options = redisstore.Options{Addresses: r.Addresses, Sentinel: r.Sentinel, Username: r.Username, Password: r.Password,
 		SentinelUsername: r.SentinelUsername, SentinelPassword: r.SentinelPassword, Database: r.Database, Prefix: r.Prefix,
@@ -130,8 +125,8 @@ func (r *RedisStore) Provision(caddy.Context) error {
 	return r.options.Check()
 }
 
-// replace replaces the placeholders. An error names what has one that is not known, or
-// is empty, and shows nothing.
+// replace replaces the placeholders. The error names the option with an unknown or empty
+// placeholder, and never its value.
 func (r *RedisStore) replace() (err error) {
 	repl := caddy.NewReplacer()
 	r.Addresses = slices.Clone(r.Addresses)
@@ -154,13 +149,13 @@ func (r *RedisStore) replace() (err error) {
 	return nil
 }
 
-// wrongRedisAddress is the error for an address. It does not show the address, which may be
-// a URL with a password.
+// wrongRedisAddress is the error for an invalid address. It does not quote the address, which may
+// be a URL with a password.
 func wrongRedisAddress(i int) error {
 	return fmt.Errorf("store redis: address %d: want <host>:<port>, or the path of a unix socket", i+1)
 }
 
-// redisAddress returns an address as it is dialled.
+// redisAddress returns the address to dial, and false for an invalid address.
 func redisAddress(a string) (address string, ok bool) {
 	a = strings.TrimPrefix(a, "unix/")
 	if strings.HasPrefix(a, "/") {
@@ -181,7 +176,7 @@ func (r *RedisStore) wait() redisstore.Wait {
 	return redisstore.Wait{Replicas: r.WaitReplicas.Replicas, Timeout: time.Duration(r.WaitReplicas.Timeout)}
 }
 
-// config returns the configuration of TLS.
+// config returns the TLS configuration for crypto/tls.
 func (t *RedisTLS) config() (*tls.Config, error) {
 	c := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
 	if t.CA != "" {
@@ -195,7 +190,7 @@ func (t *RedisTLS) config() (*tls.Config, error) {
 		}
 	}
 	if (t.Certificate == "") != (t.Key == "") {
-		return nil, errors.New("a certificate and its key go together")
+		return nil, errors.New("certificate and key must be given together")
 	}
 	if t.Certificate != "" {
 		pair, err := tls.LoadX509KeyPair(t.Certificate, t.Key)
@@ -207,8 +202,8 @@ func (t *RedisTLS) config() (*tls.Config, error) {
 	return c, nil
 }
 
-// PoolKey implements [StoreModule]: the store is where it is, and under which names. With
-// TLS it is at other ports, though they may have the same numbers.
+// PoolKey implements [StoreModule]. Addresses, sentinel, database, prefix and the use of TLS
+// identify the store.
 func (r *RedisStore) PoolKey() string {
 	addresses := slices.Sorted(slices.Values(r.Addresses))
 	return fmt.Sprintf("redis %q %q %d %q %t", addresses, r.Sentinel, r.Database, r.options.KeyPrefix(), r.TLS != nil)
@@ -235,22 +230,22 @@ func (r *RedisStore) Tune(s core.Store, _ core.Tunables) {
 	store.SetAccess(r.options.Access())
 }
 
-// The figures of a store on Redis.
+// The metrics of the Redis store.
 var (
 	redisMasters = prometheus.NewDesc("limitkeeper_redis_masters",
-		"The masters that are known.", nil, nil)
+		"Known masters.", nil, nil)
 	redisAway = prometheus.NewDesc("limitkeeper_redis_masters_away",
-		"How many of the masters do not answer.", nil, nil)
+		"Masters that do not answer.", nil, nil)
 	redisWatching = prometheus.NewDesc("limitkeeper_redis_watching",
-		"Whether all masters tell what other nodes change: 1, or 0, and then nothing is taken from memory.", nil, nil)
+		"1 while this node receives the changes of other nodes from all masters, else 0; at 0 the key cache is bypassed.", nil, nil)
 	redisLost = prometheus.NewDesc("limitkeeper_redis_lost",
-		"Whether Redis has lost data: 1, and then requests are refused until the loss is accepted, or 0.", nil, nil)
+		"1 after Redis has lost data, else 0; at 1 requests are refused until the loss is accepted.", nil, nil)
 	redisLosses = prometheus.NewDesc("limitkeeper_redis_losses_total",
-		"Losses of data on Redis that this node has found.", nil, nil)
+		"Data losses on Redis that this node detected.", nil, nil)
 	redisFailovers = prometheus.NewDesc("limitkeeper_redis_failovers_total",
-		"Fail-overs and restarts of masters that this node has seen.", nil, nil)
+		"Fail-overs and restarts of masters that this node detected.", nil, nil)
 	redisWarnings = prometheus.NewDesc("limitkeeper_redis_warnings",
-		"Warnings in the log that hold for masters: of eviction, replicas, and persistence.", nil, nil)
+		"Current warnings about the configuration of masters: eviction, replicas, persistence.", nil, nil)
 )
 
 func describeRedis(ch chan<- *prometheus.Desc) {
@@ -259,7 +254,7 @@ func describeRedis(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// collectRedis shows the figures of a store, if it is one on Redis.
+// collectRedis collects the metrics of a Redis store. It does nothing for other stores.
 func collectRedis(s core.Store, ch chan<- prometheus.Metric) {
 	r, ok := s.(*redisstore.Store)
 	if !ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// A reload takes another password and another authority, also from files that have stayed
-// where they were, and the open store goes on with them.
+// A reload applies another password and another CA to the open store, also if only the contents of their
+// files changed.
 func TestRedisReloadsAccess(t *testing.T) {
 	s, server, other := newServer(t), redistest.StartTLS(t), redistest.StartTLS(t)
 	put := func(name, text string) { s.must(os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600)) }
@@ -46,11 +46,11 @@ func TestRedisReloadsAccess(t *testing.T) {
 	authority(other)
 	reload()
 	s.waitLog("no new connection", 1)
-	answers(200) // with the connections that there are
+	answers(200) // over existing connections
 	server.CutConnections()
 	answers(503)
 	put("secret", "geheim-2")
-	accounts = accountOption("later", core.NewOwnerSecret()) // is no reason to reject what mends it
+	accounts = accountOption("later", core.NewOwnerSecret()) // an unavailable store must not reject the config that repairs it
 	reload()
 	answers(200)
 	eventually(t, "the account of the config", func() bool { return s.exists("later") })
@@ -62,8 +62,8 @@ func TestRedisReloadsAccess(t *testing.T) {
 	}
 }
 
-// A reload that turns TLS on opens the store anew, and is refused when that fails: it does
-// not break a store that is open.
+// A reload that turns TLS on reopens the store. If that fails the reload is refused, and the open store stays
+// open.
 func TestRedisTurnsTLSOn(t *testing.T) {
 	s, server := newServer(t), redistest.Start(t)
 	config := "store redis " + server.Addr() + " {\n%s\n}"

@@ -14,18 +14,18 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
-// storeSpec is a store as a command names it.
+// storeSpec is a store given on the command line.
 type storeSpec struct {
-	raw       json.RawMessage // its module, as in the config of the app
-	retention time.Duration   // of the history, as it is configured, or 0
+	raw       json.RawMessage // the store module in JSON, as in the config of the app
+	retention time.Duration   // the configured history_retention, or 0
 }
 
-// parseStoreSpec reads badger:<dir>, redis:<address>[,<address>…] or config:<file>.
+// parseStoreSpec parses badger:<dir>, redis:<address>[,<address>…] or config:<file>.
 func parseStoreSpec(spec, adapter string) (*storeSpec, error) {
 	kind, rest, _ := strings.Cut(spec, ":")
 	switch {
 	case spec == "":
-		return nil, errors.New("say which store: badger:<dir>, redis:<address> or config:<file>")
+		return nil, errors.New("name a store: badger:<dir>, redis:<address> or config:<file>")
 	case rest == "":
 	case kind == "badger":
 		return newStoreSpec(map[string]any{"module": kind, "dir": rest})
@@ -42,7 +42,7 @@ func newStoreSpec(module map[string]any) (*storeSpec, error) {
 	return &storeSpec{raw: raw}, err
 }
 
-// configuredStore returns the store that a config configures.
+// configuredStore returns the store of a config file.
 func configuredStore(file, adapter string) (*storeSpec, error) {
 	b, _, _, err := caddycmd.LoadConfig(file, adapter)
 	if err != nil {
@@ -68,11 +68,11 @@ func configuredStore(file, adapter string) (*storeSpec, error) {
 	return &storeSpec{raw: app.StoreRaw, retention: time.Duration(app.HistoryRetention)}, nil
 }
 
-// load loads the module of the store. It opens nothing.
+// load loads the module of the store, without opening the store.
 func (s *storeSpec) load(ctx caddy.Context) (StoreModule, error) { return loadStore(ctx, s.raw) }
 
-// isThere makes sure that a store which is to be read is there: the embedded one would be
-// made when it is opened.
+// isThere returns an error if a store to read does not exist. Opening an embedded store would
+// create it.
 func isThere(m StoreModule) error {
 	b, ok := m.(*BadgerStore)
 	if !ok {
@@ -82,7 +82,7 @@ func isThere(m StoreModule) error {
 	if err != nil || there {
 		return err
 	}
-	within := filepath.Join(b.Dir, "limitkeeper") // where protect keeps it
+	within := filepath.Join(b.Dir, "limitkeeper") // the directory that the command protect uses
 	if there, err = badgerstore.Exists(within); err == nil && there {
 		return fmt.Errorf("there is no store in %s: it is in %s", b.Dir, within)
 	}

@@ -17,7 +17,7 @@ import (
 // them.
 type stripper struct {
 	secret  string      // the used key value, "" when it stays in the request
-	ours    bool        // has the form of an end user's key, so its copies are secrets too
+	ours    bool        // secret has the form of an end user's key, so its copies are secrets too
 	masks   bool        // masks the copies inside other values
 	sources []KeySource // in their normal form
 }

@@ -110,8 +110,8 @@ func TestDashboardCookiesAreNotForwarded(t *testing.T) {
 	}
 }
 
-// TestFindAndStrip covers the key itself. Here are its copies: no copy of the used key is
-// forwarded, and neither is another key in a place where keys are looked for.
+// TestFindAndStrip covers the key itself. This test covers its copies: the gateway forwards no copy of the
+// used key, and no other key in a key source.
 func TestStripCopies(t *testing.T) {
 	const used, other = "lk_user_0123456789abcdefghijABCDEFGHIJ01", "lk_user_another"
 	encoded := strings.ReplaceAll(used, "_", "%5F")

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// axe is axe-core, which finds what people cannot use who do not see, hear or point.
+// axe is axe-core, which finds accessibility violations.
 //
 //go:embed testdata/axe.min.js
 var axe string
@@ -36,7 +36,7 @@ func (v violation) String() string {
 	return b.String()
 }
 
-// axeRun asks for the rules of WCAG 2.2 AA and for what axe-core holds to be good practice.
+// axeRun runs the rules of WCAG 2.2 AA and the best practices of axe-core.
 const axeRun = `axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(r => r.violations)`
 
 // accessible fails when the page that is shown breaks a rule.
@@ -57,7 +57,7 @@ func accessible(what string) step {
 	})
 }
 
-// The check finds what is there to find.
+// The check reports a page with violations.
 func TestAxeFinds(t *testing.T) {
 	const page = `data:text/html,<html lang="en"><title>x</title><main><h1>x</h1><input><p style="color:%23999">grey</p></main>`
 	err := chromedp.Do(chrome(t), chromedp.Navigate(page), accessible("a page with faults"))

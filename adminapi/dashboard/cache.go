@@ -7,32 +7,31 @@ import (
 	"time"
 )
 
-// What was added up is shown as it was for so much longer than it took, and no longer than
-// this: a small account sees what is, and a large one costs little.
+// A result is cached for cacheFactor times its computation time, at most maxCacheTime. A small account
+// sees current values; a large account spends at most 2 % of a CPU on them.
 const (
 	cacheFactor  = 50
 	maxCacheTime = 15 * time.Second
 )
 
-// errComputing is what others get who waited for an add that panicked.
-var errComputing = errors.New("adding up was given up")
+// errComputing is the error for callers that waited for a computation that panicked.
+var errComputing = errors.New("the computation panicked")
 
-// resultCache keeps what is dear to add up, for a moment. Who asks for the same at the same time
-// waits for one answer.
+// resultCache caches expensive results for a short time. Concurrent calls for the same name wait for
+// one computation.
 type resultCache struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards entries and their expiry
 	entries map[string]*cacheEntry
 }
 
 type cacheEntry struct {
 	once  sync.Once
-	until time.Time // zero while it is made
+	until time.Time // expiry, zero while the computation runs
 	value any
 	err   error
 }
 
-// cached returns what add adds up, or what it has added up a moment ago for the same
-// name.
+// cached returns the cached result for name, or else calls compute.
 func cached[T any](q *request, name string, compute func(context.Context) (T, error)) (T, error) {
 	return cachedIn(q.r.Context(), &q.s.results, name, compute)
 }
@@ -40,10 +39,10 @@ func cached[T any](q *request, name string, compute func(context.Context) (T, er
 func cachedIn[T any](ctx context.Context, m *resultCache, name string, compute func(context.Context) (T, error)) (T, error) {
 	k := m.get(name)
 	k.once.Do(func() {
-		began := time.Now()
-		k.err = errComputing // unless add comes back
-		defer func() { m.setExpiry(k, time.Since(began)) }()
-		k.value, k.err = compute(context.WithoutCancel(ctx)) // who waits for it may be another one
+		start := time.Now()
+		k.err = errComputing // if compute panics
+		defer func() { m.setExpiry(k, time.Since(start)) }()
+		k.value, k.err = compute(context.WithoutCancel(ctx)) // other requests may wait for the result
 	})
 	if k.err != nil {
 		var none T
@@ -52,7 +51,7 @@ func cachedIn[T any](ctx context.Context, m *resultCache, name string, compute f
 	return k.value.(T), nil
 }
 
-// get returns what is kept for a name, or is being made.
+// get returns the entry for a name, and creates it if needed. It deletes expired entries.
 func (m *resultCache) get(name string) *cacheEntry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +70,7 @@ func (m *resultCache) get(name string) *cacheEntry {
 	return m.entries[name]
 }
 
-// setExpiry says how long something is kept that took so long. A failure is not.
+// setExpiry sets the expiry of an entry from its computation time. Errors expire at once.
 func (m *resultCache) setExpiry(k *cacheEntry, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

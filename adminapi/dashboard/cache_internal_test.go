@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// What takes long is added up once for all who ask, and again when that is long ago or it
-// failed.
+// Concurrent calls share one computation. It runs again after the expiry, an error or a panic.
 func TestResultCache(t *testing.T) {
 	var m resultCache
 	var times atomic.Int64

@@ -7,55 +7,55 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A chart is drawn here, as SVG: it needs no script, is there at once and does not move
-// what is around it. What it shows is in a table as well, for who cannot see it.
+// Charts are SVG, rendered on the server: they need no script and cause no layout shift. A table has
+// the same data for screen readers.
 
-// The measures of a chart, in its own units: the width of the element scales them.
+// The dimensions of a chart in SVG units. CSS scales the chart.
 const (
 	chartWidth  = 720
 	chartHeight = 180
 	chartTop    = 12 // above the highest bar
 )
 
-// spans are for how many days a chart can be shown.
+// spans are the choices for the number of days in a chart.
 var spans = []int{30, 90, 365}
 
-// chart is the traffic of some days.
+// chart shows the traffic on some days.
 type chart struct {
-	What          string // whose traffic it is
-	core.Traffic         // in all
+	What          string // the title, such as "Requests of Ann"
+	core.Traffic         // total of all days
 	From, To      core.Date
 	Width, Height int
 	Bars          []bar
 	Lines         []line
-	Dates         []string         // below it, at its begin, middle and end
-	Newest        []core.DayTotals // the newest day first
+	Dates         []string         // labels of the x axis: first, middle and last day
+	Newest        []core.DayTotals // newest day first
 	Spans         []span
 }
 
-// bar is the bar of a day: what was allowed, and on top of it what was denied.
+// bar is the bar of one day: allowed requests, and denied requests on top.
 type bar struct {
 	core.DayTotals
 	X, W            float64
-	AllowedY, Allow float64 // where it begins, and how high it is
+	AllowedY, Allow float64 // top edge and height
 	DeniedY, Deny   float64
 	Title           string
 }
 
-// line is a line across the chart at a round number.
+// line is a horizontal grid line at a round number.
 type line struct {
 	Y    float64
 	Text string
 }
 
-// span is a choice of how many days there are.
+// span is a choice for the number of days.
 type span struct {
 	Days    int
 	Href    string
 	Current bool
 }
 
-// span returns for how many days the chart of a page is.
+// span returns the number of days in the chart of the page.
 func (q *request) span() int {
 	for _, n := range spans {
 		if q.r.URL.Query().Get("days") == strconv.Itoa(n) {
@@ -65,7 +65,7 @@ func (q *request) span() int {
 	return spans[0]
 }
 
-// days returns the first and the last day of the chart of a page.
+// days returns the first and the last day in the chart of the page.
 func (q *request) days() (first, last core.Date) {
 	last = q.svc.Today()
 	return last - core.Date(q.span()) + 1, last

@@ -178,8 +178,8 @@ func (s *site) samples() (*core.User, *core.Key) {
 	return u, k
 }
 
-// Every page is shown in a browser, light and dark, on a phone and on a desk, and is one
-// that people can use who do not see, hear or point.
+// Every page renders in a browser, light and dark, on phone and desktop sizes, without accessibility
+// violations.
 func TestPictures(t *testing.T) {
 	s := newSite(t)
 	s.filled()
@@ -222,8 +222,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// A list follows what one types: the field keeps the focus, and the address tells what is
-// shown, so that it can be gone back to.
+// A list is filtered while the user types: the field keeps the focus, and the address has the filter, so
+// that the back button works.
 func TestSearchWhileTyping(t *testing.T) {
 	s := newSite(t)
 	s.filled()

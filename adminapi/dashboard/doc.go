@@ -1,8 +1,7 @@
-// Package dashboard is where the people of an account sign in: they get owner's keys,
-// run plans, users and keys, and see the usage. It is rendered on the server and works
-// without JavaScript but for its live parts.
+// Package dashboard is the web interface of an account: owner's keys, plans, users, keys and usage.
+// The server renders all pages. Only the parts that refresh themselves need JavaScript.
 //
-// Every page is an address below /dashboard/. A form is sent to the address of what it
-// changes, carries a token that is taken once (see [core.Service.SpendFormToken]), and is
-// answered with a redirect, or with a page when there is a secret to show.
+// Every page has an address below /dashboard/. A form is posted to the address of the resource that
+// it changes. It carries a token that the server accepts once (see [core.Service.SpendFormToken]). The
+// answer is a redirect, or a page that shows a new secret.
 package dashboard

@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// nilIfMissing returns nil for what there is not, rather than an error.
+// nilIfMissing returns nil instead of a not-found error.
 func nilIfMissing[T any](v *T, err error) (*T, error) {
 	if statuses[core.ErrorCode(err)] == http.StatusNotFound {
 		return nil, nil
@@ -15,8 +15,8 @@ func nilIfMissing[T any](v *T, err error) (*T, error) {
 	return v, err
 }
 
-// cachedLookup returns a function that finds what has an id, and reads it once however often it is
-// asked for. It returns nil for what there is not.
+// cachedLookup returns a function that reads a resource by id, and each resource only once. The
+// function returns nil for an id that does not exist.
 func cachedLookup[K comparable, T any](q *request, read func(context.Context, string, K) (*T, error)) func(K) (*T, error) {
 	known := map[K]*T{}
 	return func(id K) (*T, error) {

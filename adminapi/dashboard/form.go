@@ -15,57 +15,56 @@ import (
 
 // form is a form on a page.
 type form struct {
-	Action string // where it is sent
-	Token  string // that lets it be sent once
-	Submit string // what the button says, "" for none: there is nothing to do
+	Action string // URL of the POST request
+	Token  string // accepted once by the server
+	Submit string // text of the submit button, "" for no button
 	Danger bool   // the button destroys something
-	Cancel string // the page to go back to, "" for none
+	Cancel string // URL of the link "Cancel", "" for no link
 	Hidden []hidden
 	Fields []field
-	Fault  string // what is wrong with the form as a whole
+	Fault  string // error that belongs to no field
 }
 
-// hidden is a field that nobody sees.
+// hidden is a hidden field of a form.
 type hidden struct{ Name, Value string }
 
 // field is one field of a form.
 type field struct {
 	Name, Label  string
-	Type         string // of the input: text by default; select, textarea and radio stand for those elements
+	Type         string // type of the input, or select, textarea or radio; default text
 	Value        string
 	Hint         string
 	Fault        string
-	Options      []option // of a select and of radio buttons
+	Options      []option // of a select or radio field
 	Required     bool
 	Autofocus    bool
 	Autocomplete string
-	Min, Max     string // of a number
+	Min, Max     string // of a number field
 	MinLength    int
 	Placeholder  string
 }
 
-// option is a choice.
+// option is a choice of a select or radio field.
 type option struct{ Value, Label, Hint string }
 
-// formView is a page that is nothing but a form.
+// formView is a page with a single form.
 type formView struct {
 	Title  string
 	Text   string
-	Points []string // what follows
+	Points []string // consequences of submitting, as a list
 	Form   form
 }
 
-// showForm answers with a page that is nothing but a form.
+// showForm answers with a page with a single form.
 func (q *request) showForm(status int, title string, v formView) error {
 	v.Title = title
 	return q.render(status, "form", title, v)
 }
 
-// token returns a token for the forms of a page. One of them can be sent.
+// token returns a token for the forms of a page. The server accepts only one of them.
 func (q *request) token() string { return q.svc.NewFormToken(q.who) }
 
-// form returns a form that is sent to a path below Base. A fault with one of its fields
-// is shown there.
+// form returns a form that posts to a path below Base. An error of one field is shown at that field.
 func (q *request) form(action, submit string, fields []field, fault error) form {
 	f := form{Action: Base + action, Token: q.token(), Submit: submit, Fields: fields}
 	if e, ok := errors.AsType[*core.Error](fault); ok {
@@ -80,17 +79,17 @@ func (q *request) form(action, submit string, fields []field, fault error) form 
 	return f
 }
 
-// errChanged means that what a form is about is not any more as it was when the form was
-// shown: saving it would undo what someone else did.
+// errChanged means that the resource was changed after the form was rendered. Saving the form would
+// undo that change.
 var errChanged = &core.Error{Code: core.CodeValidation, Message: "Validation failed",
 	Detail: "Someone changed it meanwhile. Look at what it is now before you save this."}
 
-// shownVersion is the field that says which state of a thing a form shows.
+// shownVersion is the hidden field with the version of the resource that a form shows.
 func shownVersion(updated time.Time) hidden {
 	return hidden{"seen", strconv.FormatInt(updated.UnixMilli(), 10)}
 }
 
-// checkUnchanged returns errChanged unless a form shows the state of a thing that it still has.
+// checkUnchanged returns errChanged if the resource changed after the form was rendered.
 func (q *request) checkUnchanged(updated time.Time) error {
 	if q.r.PostForm.Get("seen") != shownVersion(updated).Value {
 		return errChanged
@@ -98,7 +97,7 @@ func (q *request) checkUnchanged(updated time.Time) error {
 	return nil
 }
 
-// errorText returns what a form says of an error, "" without one.
+// errorText returns the text of an error for a form, "" for nil.
 func errorText(err error) string {
 	e, ok := errors.AsType[*core.Error](err)
 	switch {
@@ -110,8 +109,8 @@ func errorText(err error) string {
 	return e.Message
 }
 
-// formStatus returns the status of an error that is shown in the form that it is of: what
-// was filled in can be mended and sent again.
+// formStatus returns the status of an error that the user can correct in the form. ok is false for
+// every other error.
 func formStatus(err error) (status int, ok bool) {
 	e, is := errors.AsType[*core.Error](err)
 	switch {
@@ -129,20 +128,20 @@ func formStatus(err error) (status int, ok bool) {
 	return 0, false
 }
 
-// fieldError is a fault of what one field of a form says.
+// fieldError returns the error for an invalid value of a field.
 func fieldError(field, detail string) error {
 	return &core.Error{Code: core.CodeValidation, Message: "Validation failed", Field: field, Detail: detail}
 }
 
-// errNoReference means that what a field refers to is not there.
-var errNoReference = errors.New("the field refers to nothing")
+// errNoReference means that a field refers to a resource that does not exist.
+var errNoReference = errors.New("the field refers to a missing resource")
 
-// noReference is the fault of a field that refers to nothing.
+// noReference returns the error for a field that refers to a missing resource.
 func noReference(field, detail string) error {
 	return errors.Join(fieldError(field, detail), errNoReference)
 }
 
-// planFieldError makes a plan that a form names, and that there is not, a fault of its field.
+// planFieldError turns a missing plan into an error of the plan field.
 func planFieldError(err error) error {
 	if errors.Is(err, core.ErrPlanNotFound) {
 		return noReference("plan_id", "There is no such plan")
@@ -150,18 +149,18 @@ func planFieldError(err error) error {
 	return err
 }
 
-// without returns the fields but for one.
+// without returns the fields except one.
 func without(fields []field, name string) []field {
 	return slices.DeleteFunc(fields, func(f field) bool { return f.Name == name })
 }
 
-// metadataField is the field of the metadata of a user or key.
+// metadataField returns the metadata field of a user or key.
 func metadataField(value func(string) string) field {
 	return field{Name: "metadata", Label: "Metadata", Type: "textarea", Value: value("metadata"),
-		Hint: `Whatever you want to keep with it, as a JSON object: {"customer": "A-17"}.`}
+		Hint: `Your own data as a JSON object: {"customer": "A-17"}.`}
 }
 
-// optionalObject returns a JSON object that was filled in, and none when there is nothing.
+// optionalObject returns the JSON object in a field, or null for an empty field.
 func optionalObject(s string) core.Optional[json.RawMessage] {
 	if s = strings.TrimSpace(s); s == "" {
 		return core.Null[json.RawMessage]()
@@ -169,7 +168,7 @@ func optionalObject(s string) core.Optional[json.RawMessage] {
 	return core.Some(json.RawMessage(s))
 }
 
-// indented writes metadata for people.
+// indented returns indented JSON.
 func indented(m json.RawMessage) string {
 	var b bytes.Buffer
 	if err := json.Indent(&b, m, "", "  "); err != nil {
@@ -178,8 +177,7 @@ func indented(m json.RawMessage) string {
 	return b.String()
 }
 
-// disableForm returns the form of the button that disables what is at a path, or enables it
-// again.
+// disableForm returns a form with one button that disables or enables the resource at path.
 func (q *request) disableForm(path string, disabled bool) form {
 	f := q.form(path+"/disabled", "Disable", nil, nil)
 	if disabled {
@@ -189,7 +187,7 @@ func (q *request) disableForm(path string, disabled bool) form {
 	return f
 }
 
-// postedDisabled reads the form of such a button, and returns what is done then: see [done].
+// postedDisabled parses a disableForm. done is a key of doneTexts.
 func (q *request) postedDisabled() (disabled bool, done string, err error) {
 	switch q.r.PostForm.Get("disabled") {
 	case "true":

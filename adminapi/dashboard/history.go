@@ -7,20 +7,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// historyView is the history of a key or user, the newest request first. Its first page is
-// live.
+// historyView is a page of the history of a key or user, newest request first. The first page
+// refreshes itself.
 type historyView struct {
 	Rows  []historyRow
 	Pager pager
-	Keys  bool   // the keys are shown, as it is that of a user
-	Live  string // where it is asked for again, "" when it is not live
-	state string // what Live says was seen
+	Keys  bool   // show the key of each request, in the history of a user
+	Live  string // URL of the refresh, "" for no refresh
+	state string // version of the rows, in Live
 }
 
 // historyRow is a request in a history.
 type historyRow struct {
 	core.Entry
-	Key *core.Key // nil when it was deleted, or is not shown
+	Key *core.Key // nil if the key was deleted or is not shown
 }
 
 // keyHistory returns the history of a key.
@@ -38,7 +38,7 @@ func (q *request) userHistory(id int64) (*historyView, error) {
 	return h, q.nameKeys(h.Rows)
 }
 
-// newHistory returns the page that is asked for of what list returns.
+// newHistory returns the requested page of the history that list reads.
 func newHistory[ID any](q *request, list func(context.Context, string, ID, core.Page) ([]core.Entry, int, error), id ID) (*historyView, error) {
 	p := q.page()
 	entries, total, err := list(q.r.Context(), q.account(), id, p)
@@ -59,7 +59,7 @@ func newHistory[ID any](q *request, list func(context.Context, string, ID, core.
 	return h, nil
 }
 
-// nameKeys finds the keys of the requests.
+// nameKeys sets the keys of the rows.
 func (q *request) nameKeys(rows []historyRow) (err error) {
 	key := cachedLookup(q, q.svc.Key)
 	for i := range rows {
@@ -70,8 +70,7 @@ func (q *request) nameKeys(rows []historyRow) (err error) {
 	return nil
 }
 
-// renderHistory answers with the rows of a history alone, and with nothing when the browser
-// has seen them.
+// renderHistory answers to a refresh: with the rows, or with 204 if they have not changed.
 func (q *request) renderHistory(page string, h *historyView) error {
 	if h.Live != "" && q.r.URL.Query().Get("seen") == h.state {
 		return q.unchanged()

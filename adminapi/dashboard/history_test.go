@@ -15,7 +15,7 @@ import (
 
 var livePart = regexp.MustCompile(`hx-get="([^"]+part=history[^"]*)"`)
 
-// live returns where a page asks for its history again.
+// live returns the URL of the refresh of a history.
 func (a answer) live(t *testing.T) string {
 	t.Helper()
 	m := livePart.FindStringSubmatch(a.body)
@@ -25,8 +25,7 @@ func (a answer) live(t *testing.T) string {
 	return strings.ReplaceAll(m[1], "&amp;", "&")
 }
 
-// The history of a user and of a key is a plain list, the newest request first, of which
-// the first page is asked for again while there is something new.
+// The history of a user and of a key lists the newest request first. The first page refreshes itself.
 func TestHistory(t *testing.T) {
 	s := newSite(t)
 	k, secret := s.customer(s.acc, "Some", 30)
@@ -61,7 +60,7 @@ func TestHistory(t *testing.T) {
 	b.get(user).want(t, 200, "deleted").without(t, key)
 }
 
-// What was never used has an empty history, and what another account has is not there.
+// An unused key has an empty history. A key of another account gets 404.
 func TestHistoryOfNothing(t *testing.T) {
 	s := newSite(t)
 	k, _ := s.customer(s.acc, "Idle", 1)
@@ -74,7 +73,7 @@ func TestHistoryOfNothing(t *testing.T) {
 	b.get("/dashboard/keys/"+foreign.ID+"?part=history").want(t, 404)
 }
 
-// In a browser new requests appear by themselves, unless the box is not ticked.
+// In a browser new requests appear without a reload, while the checkbox is on.
 func TestLiveHistory(t *testing.T) {
 	s := newSite(t)
 	k, secret := s.customer(s.acc, "Some", 100)

@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ofKey runs a handler on the key that the path names.
+// ofKey calls a handler with the key in the path.
 func ofKey(h func(*request, *core.Key) error) handler {
 	return func(q *request) error {
 		k, err := q.svc.Key(q.r.Context(), q.account(), q.r.PathValue("id"))
@@ -21,10 +21,10 @@ func ofKey(h func(*request, *core.Key) error) handler {
 	}
 }
 
-// keysView is what the page of keys shows.
+// keysView is the data of the page of keys.
 type keysView struct {
 	Filters form
-	Narrow  bool // something is searched for, or it is not the first page
+	Narrow  bool // a filter is set, or it is not the first page
 	Table   keyTable
 	Pager   pager
 }
@@ -32,15 +32,15 @@ type keysView struct {
 // keyTable is a table of keys.
 type keyTable struct {
 	Keys  []keyRow
-	Users bool // they are of several users
+	Users bool // show the user of each key
 }
 
-// keyRow is a key with what it is shown with.
+// keyRow is a row in a table of keys.
 type keyRow struct {
 	*core.Key
-	User     *core.User // nil when it was deleted just now
-	Plan     *core.Plan // of its own, nil for none
-	LastUsed time.Time  // zero when it was never used
+	User     *core.User // nil if the user was deleted meanwhile
+	Plan     *core.Plan // the own plan of the key, nil for none
+	LastUsed time.Time  // zero if the key was never used
 	Now      time.Time
 }
 
@@ -50,7 +50,7 @@ func (r keyRow) Disabled() bool { return r.Status == core.KeyInactive }
 // Expired reports whether the key has expired.
 func (r keyRow) Expired() bool { return r.ExpiresAt != nil && !r.Now.Before(*r.ExpiresAt) }
 
-// Works reports whether a request with the key is not refused at once.
+// Works reports whether the key is valid: active, not expired, and its user enabled.
 func (r keyRow) Works() bool {
 	return !r.Disabled() && !r.Expired() && r.User != nil && !r.User.Disabled
 }
@@ -85,8 +85,8 @@ func keysPage(q *request) error {
 		}}})
 }
 
-// redirectToKey sends the browser on to the key with a value, or to the list without it: it is
-// not to stay in an address.
+// redirectToKey redirects to the page of the key with a value, or else to the list. The value is a
+// secret, which must not stay in the address.
 func (q *request) redirectToKey(value string) error {
 	keys, _, err := q.svc.SearchKeys(q.r.Context(), q.account(), value, core.KeyFilter{}, core.Page{Number: 1, Size: 1})
 	if err != nil {
@@ -99,7 +99,7 @@ func (q *request) redirectToKey(value string) error {
 	return q.redirect(page)
 }
 
-// keys returns the keys that are asked for. How many a search finds is not known.
+// keys returns the requested page of keys. The total is unknown for a search.
 func (q *request) keys() ([]*core.Key, pager, error) {
 	p, f := q.page(), q.keyFilter()
 	if text := q.query("q"); text != "" {
@@ -110,7 +110,7 @@ func (q *request) keys() ([]*core.Key, pager, error) {
 	return keys, q.pager(p, len(keys), total, p.Offset()+len(keys) < total), err
 }
 
-// keyFilter returns which keys are asked for.
+// keyFilter returns the filter in the query.
 func (q *request) keyFilter() core.KeyFilter {
 	f := core.KeyFilter{Status: core.KeyStatus(q.query("status"))}
 	if plan := q.query("plan"); plan != "" {
@@ -119,13 +119,13 @@ func (q *request) keyFilter() core.KeyFilter {
 	if user := q.query("user"); user != "" {
 		var err error
 		if f.UserID, err = strconv.ParseInt(user, 10, 64); err != nil || f.UserID == 0 {
-			f.UserID = -1 // nobody has it
+			f.UserID = -1 // matches no user
 		}
 	}
 	return f
 }
 
-// keyRows finds the users and plans of keys, and when they were last used.
+// keyRows reads the users, the plans and the last-used times of keys.
 func (q *request) keyRows(keys []*core.Key) ([]keyRow, error) {
 	used, err := q.svc.LastUsed(q.r.Context(), q.account(), keys)
 	if err != nil {
@@ -145,16 +145,16 @@ func (q *request) keyRows(keys []*core.Key) ([]keyRow, error) {
 	return rows, nil
 }
 
-// keyView is what the page of a key shows.
+// keyView is the data of the page of a key.
 type keyView struct {
 	keyRow
-	InForce  *core.Plan // that it draws on
+	InForce  *core.Plan // the plan that applies: the own plan, or the plan of the user
 	Metadata string
 	Disable  form
 	Usage    *usage
 	Chart    *chart
 	History  *historyView
-	Omitted  int64 // denied requests that are not in the history
+	Omitted  int64 // denied requests that the history omits
 }
 
 func keyPage(q *request, k *core.Key) error {
@@ -183,7 +183,7 @@ func keyPage(q *request, k *core.Key) error {
 		Disable: q.disableForm("keys/"+k.ID, rows[0].Disabled()), Usage: newUsage(u.Plan, u.Usage), Chart: c, History: h, Omitted: u.DeniedOmitted})
 }
 
-// Earlier returns the values before the last regeneration that still work.
+// Earlier returns the earlier values that still work after regenerations.
 func (v keyView) Earlier() (values []core.GraceValue) {
 	for _, g := range v.Previous {
 		if v.Now.Before(g.Until) {
@@ -193,7 +193,7 @@ func (v keyView) Earlier() (values []core.GraceValue) {
 	return values
 }
 
-// keyFields are the fields of a key's form, filled with what value returns.
+// keyFields returns the fields of the form of a key. value returns the value of a field by name.
 func (q *request) keyFields(value func(string) string) ([]field, error) {
 	plans, err := q.planOptions("The user’s plan", value("plan_id"), false)
 	return []field{
@@ -208,8 +208,8 @@ func (q *request) keyFields(value func(string) string) ([]field, error) {
 	}, err
 }
 
-// keyPatch reads the form of a key, which expired at some time before.
-func (q *request) keyPatch(expired *time.Time) (p core.KeyPatch, err error) {
+// keyPatch parses the form of a key. expires is the current expiry of the key, nil for never.
+func (q *request) keyPatch(expires *time.Time) (p core.KeyPatch, err error) {
 	post := q.r.PostForm
 	p = core.KeyPatch{Name: new(post.Get("name")), PlanID: optionalText(post.Get("plan_id")),
 		Status: new(post.Get("status")), Metadata: optionalObject(post.Get("metadata"))}
@@ -220,33 +220,33 @@ func (q *request) keyPatch(expired *time.Time) (p core.KeyPatch, err error) {
 		}
 		p.UserID = &id
 	}
-	p.ExpiresAt, err = expiry(post.Get("expires_at"), expired)
+	p.ExpiresAt, err = expiry(post.Get("expires_at"), expires)
 	return p, err
 }
 
-// localTime is how a browser writes a time without a zone.
+// localTime is the format of a datetime-local input.
 const localTime = "2006-01-02T15:04:05"
 
-// expiry reads a time without a zone as UTC. It leaves alone what had is, to the second:
-// that may be over by now.
-func expiry(text string, had *time.Time) (o core.Optional[time.Time], err error) {
+// expiry parses a datetime-local value as UTC. It returns no change if the value equals current to the
+// second, because core refuses to set a time in the past.
+func expiry(text string, current *time.Time) (o core.Optional[time.Time], err error) {
 	if text == "" {
 		return core.Null[time.Time](), nil
 	}
-	if len(text) == len(localTime)-len(":05") { // whole minutes
+	if len(text) == len(localTime)-len(":05") { // the browser omits zero seconds
 		text += ":00"
 	}
 	t, err := time.Parse(localTime, text)
 	switch {
 	case err != nil:
 		return o, fieldError("expires_at", "Expires at must be a date and a time")
-	case had != nil && had.Truncate(time.Second).Equal(t):
+	case current != nil && current.Truncate(time.Second).Equal(t):
 		return o, nil
 	}
 	return core.Some(t), nil
 }
 
-// keyFieldError is an error of what a key's form says.
+// keyFieldError turns a missing user or plan into an error of its field.
 func keyFieldError(err error) error {
 	if errors.Is(err, core.ErrUserNotFound) {
 		return noReference("user_id", "There is no user with this id")
@@ -254,7 +254,7 @@ func keyFieldError(err error) error {
 	return planFieldError(err)
 }
 
-// newKeyUser returns the user that a new key is for, when the address says so, or nil.
+// newKeyUser returns the user of a new key from the query, nil if the form has a user field.
 func (q *request) newKeyUser() (*core.User, error) {
 	if id := q.query("user"); id != "" {
 		return q.user(id)
@@ -332,7 +332,7 @@ func (q *request) showEditKey(status int, k *core.Key, value func(string) string
 	f.Hidden = []hidden{shownVersion(k.UpdatedAt)}
 	f.Cancel = href("keys", k.ID)
 	return q.showForm(status, "Edit "+k.Name, formView{Form: f,
-		Text: "A change is in force for the next request. The value of the key stays as it is."})
+		Text: "A change applies to the next request. The value of the key stays the same."})
 }
 
 func updateKey(q *request, k *core.Key) error {
@@ -368,7 +368,7 @@ func disableKey(q *request, k *core.Key) error {
 	return q.redirect("keys/" + k.ID + "?done=" + done)
 }
 
-// keyGraces are the choices of what becomes of the value of a key that is regenerated.
+// keyGraces are the choices for the old value of a regenerated key.
 var keyGraces = []option{
 	{"3600", "It stops in an hour", "Both values work until then, and share what is left."},
 	{"86400", "It stops in a day", "Both values work until then, and share what is left."},
@@ -382,7 +382,7 @@ func regenerateKeyPage(q *request, k *core.Key) error {
 
 func (q *request) showRegenerateKey(status int, k *core.Key, grace string, fault error) error {
 	f := q.form("keys/"+k.ID+"/regenerate", "Regenerate", []field{
-		{Name: "grace", Label: "What becomes of the old value?", Type: "radio", Value: grace, Options: keyGraces}}, fault)
+		{Name: "grace", Label: "Expire the old key", Type: "radio", Value: grace, Options: keyGraces}}, fault)
 	f.Cancel = href("keys", k.ID)
 	return q.showForm(status, "Regenerate “"+k.Name+"”", formView{Form: f,
 		Text: "The key gets a new value in place of " + k.Hint + ". It keeps its id, its plan and what it used. The new value is shown once."})

@@ -129,7 +129,7 @@ func TestExpiredKeyIsEdited(t *testing.T) {
 	}
 }
 
-// A fault is shown at its field, beside what was typed.
+// An error is shown at its field, and the entered values stay.
 func TestKeyFaults(t *testing.T) {
 	s, b, k, _ := withKey(t)
 	if _, err := s.svc.CreateUser(context.Background(), s.acc.ID, core.UserPatch{Name: new("No plan")}); err != nil {
@@ -224,7 +224,7 @@ func TestKeyIsDeleted(t *testing.T) {
 	b.get("/dashboard/users/1").want(t, http.StatusOK, "No keys yet")
 }
 
-// The old value of a key that is regenerated works for as long as was chosen.
+// The old value of a regenerated key works for the chosen time.
 func TestKeyIsRegenerated(t *testing.T) {
 	for _, c := range []struct {
 		grace string
@@ -271,7 +271,7 @@ func TestKeyIsNotRegenerated(t *testing.T) {
 	s.wantOutcome(secret, core.Allowed)
 }
 
-// A form that is sent again makes nothing more, and shows no other secret.
+// A form that is sent twice creates one key and shows no second secret.
 func TestKeyFormsAreTakenOnce(t *testing.T) {
 	s, b, k, _ := withKey(t)
 	for action, form := range map[string]url.Values{
@@ -286,7 +286,7 @@ func TestKeyFormsAreTakenOnce(t *testing.T) {
 	}
 }
 
-// What another account has is as if it were not there.
+// Resources of another account get 404.
 func TestKeysOfAnotherAccount(t *testing.T) {
 	s, b, mine, _ := withKey(t)
 	other := s.account("Other")

@@ -8,34 +8,34 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// nearest is how many counters the first page shows that are close to their limits.
+// nearest is the number of counters near their limit on the overview.
 const nearest = 10
 
-// overviewView is what the first page shows.
+// overviewView is the data of the overview.
 type overviewView struct {
 	Tiles   tiles
 	Chart   *chart
 	Closest closest
 }
 
-// tiles are the figures above everything else. They are live.
+// tiles are the figures at the top of the overview. They refresh themselves.
 type tiles struct {
 	Users, Keys, Plans int
 	Today              core.Traffic
-	Live               string // where they are asked for again
+	Live               string // URL of the refresh
 }
 
-// closest are the counters that are the closest to their limits. They are live.
+// closest are the counters near their limit. They refresh themselves.
 type closest struct {
 	Rows []nearRow
-	Live string // where they are asked for again
+	Live string // URL of the refresh
 }
 
-// nearRow is one of them.
+// nearRow is a counter near its limit.
 type nearRow struct {
 	*usage
 	User *core.User
-	Key  *core.Key // nil when it is the user's
+	Key  *core.Key // nil for the counter of the user
 	Plan *core.Plan
 }
 
@@ -77,7 +77,7 @@ func (q *request) tiles() (t tiles, err error) {
 	if _, t.Plans, err = q.svc.Plans(ctx, q.account(), one); err != nil {
 		return t, err
 	}
-	days, err := q.accountDays(q.days()) // those of the chart, which are remembered
+	days, err := q.accountDays(q.days()) // same cached value as the chart
 	if err != nil {
 		return t, err
 	}
@@ -96,8 +96,7 @@ func (q *request) closest() (c closest, err error) {
 	return c, err
 }
 
-// accountDays returns the traffic of the account, as it was a moment ago: it sums over all
-// users.
+// accountDays returns the daily traffic of the account, cached because it sums over all users.
 func (q *request) accountDays(first, last core.Date) ([]core.DayTotals, error) {
 	name := fmt.Sprint("days ", q.account(), " ", first, " ", last)
 	return cached(q, name, func(ctx context.Context) ([]core.DayTotals, error) {

@@ -59,7 +59,7 @@ func (a answer) without(t *testing.T, texts ...string) {
 	}
 }
 
-// Who has nothing yet is shown how to begin.
+// An empty account is redirected to the quick start.
 func TestOverviewOfEmptyAccount(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")
@@ -74,8 +74,8 @@ func TestOverviewOfEmptyAccount(t *testing.T) {
 	}
 }
 
-// The overview counts what there is and shows who is close to a limit, of this account
-// alone.
+// The overview has the number of users, keys and plans, and the counters near their limit, of this account
+// only.
 func TestOverview(t *testing.T) {
 	s := newSite(t)
 	other := s.account("Other")
@@ -101,7 +101,7 @@ func TestOverview(t *testing.T) {
 
 var linked = regexp.MustCompile(`(?:href|src)="(/dashboard/assets/[^"]+)"`)
 
-// The first page with everything that it loads is small.
+// The first page and its assets stay below a size in bytes.
 func TestWeight(t *testing.T) {
 	s := newSite(t)
 	s.filled()

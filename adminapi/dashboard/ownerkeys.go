@@ -9,23 +9,23 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ownerKeysView is what the page of owner's keys shows.
+// ownerKeysView is the data of the page of owner's keys.
 type ownerKeysView struct {
-	Keys  []*core.OwnerKey // the newest first
+	Keys  []*core.OwnerKey // newest first
 	Pager pager
 	Now   time.Time
 }
 
-// newSecret is a secret that is shown this once.
+// newSecret is the data of a page that shows a new secret once.
 type newSecret struct {
 	What, Name, Secret string
-	Say                string // what follows from it
-	Back               string // where to go on
+	Say                string // the fate of the old key, "" for none
+	Back               string // URL of the next page
 }
 
 func ownerKeysPage(q *request) error {
 	p := q.page()
-	// The newest come first, which the store lists last.
+	// The page lists the newest keys first, the store lists them last.
 	_, total, err := q.svc.OwnerKeys(q.r.Context(), q.account(), core.Page{Number: 1, Size: 1})
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func ownerKeysPage(q *request) error {
 		Pager: q.pager(p, len(keys), total, p.Offset()+len(keys) < total)})
 }
 
-// newestFirst returns a page of a list that begins with what the store lists last.
+// newestFirst returns a page of a list in reverse order of the store.
 func newestFirst[T any](p core.Page, total int, list func(core.Page) ([]T, int, error)) ([]T, error) {
 	end := total - p.Offset()
 	begin := max(0, end-p.Size)
@@ -81,12 +81,12 @@ func createOwnerKey(q *request) error {
 	return q.showSecret(newSecret{What: "owner's key", Name: k.Name, Secret: secret, Back: href("owner-keys")})
 }
 
-// showSecret answers with a page that shows a secret once.
+// showSecret answers with a page that shows a new secret.
 func (q *request) showSecret(n newSecret) error {
 	return q.render(http.StatusOK, "secret", "Your new "+n.What, n)
 }
 
-// ownerKey returns the owner's key that the path names, if it still works.
+// ownerKey returns the owner's key in the path, or an error if it is revoked or expired.
 func (q *request) ownerKey() (*core.OwnerKey, error) {
 	k, err := q.svc.OwnerKey(q.r.Context(), q.account(), q.r.PathValue("id"))
 	if err == nil && !k.InForce(q.svc.Now()) {
@@ -95,7 +95,7 @@ func (q *request) ownerKey() (*core.OwnerKey, error) {
 	return k, err
 }
 
-// graces are the choices of what becomes of an owner's key that is regenerated.
+// graces are the choices for the old value of a regenerated owner's key.
 var graces = []option{
 	{"keep", "It keeps working until you revoke it", "Your application is not affected. Replace the key there when it suits you."},
 	{"3600", "It stops in an hour", "Replace it in your application before."},
@@ -110,7 +110,7 @@ func regenerateOwnerKeyPage(q *request) error {
 		return err
 	}
 	f := q.form("owner-keys/"+k.ID+"/regenerate", "Regenerate", []field{
-		{Name: "grace", Label: "What becomes of the old key?", Type: "radio", Value: "keep", Options: graces}}, nil)
+		{Name: "grace", Label: "Expire the old key", Type: "radio", Value: "keep", Options: graces}}, nil)
 	f.Cancel = href("owner-keys")
 	return q.showForm(http.StatusOK, "Regenerate “"+k.Name+"”", formView{Form: f,
 		Text: "You get a new key in place of " + k.Hint + ", with the same name. It is shown once."})
@@ -134,7 +134,7 @@ func regenerateOwnerKey(q *request) error {
 	return q.showSecret(newSecret{What: "owner's key", Name: k.Name, Secret: secret, Say: say, Back: href("owner-keys")})
 }
 
-// grace returns for how long what is regenerated works on, as was chosen, and what to say of it.
+// grace returns the chosen time that the old value still works, and a sentence about it.
 func (q *request) grace(hint string, longest time.Duration) (grace time.Duration, say string, err error) {
 	seconds, err := strconv.ParseInt(q.r.PostForm.Get("grace"), 10, 64)
 	switch {

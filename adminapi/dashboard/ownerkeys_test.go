@@ -58,7 +58,7 @@ func TestCreateOwnerKey(t *testing.T) {
 	}
 }
 
-// Regenerating does what the choice says: by default the application is not affected.
+// Regenerating applies the chosen grace. By default the old key keeps working.
 func TestRegenerateOwnerKey(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")
@@ -98,7 +98,7 @@ func TestRevokeOwnerKey(t *testing.T) {
 	b.get("/dashboard/owner-keys/"+id+"/revoke").want(t, 200, "<h1>Owner’s keys</h1>")
 }
 
-// What another account has answers like what nobody has.
+// A key of another account gets the same answer as a missing key.
 func TestOwnerKeysOfAnotherAccount(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")

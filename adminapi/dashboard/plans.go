@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ofPlan runs a handler on the plan that the path names.
+// ofPlan calls a handler with the plan in the path.
 func ofPlan(h func(*request, *core.Plan) error) handler {
 	return func(q *request) error {
 		pl, err := q.svc.Plan(q.r.Context(), q.account(), q.r.PathValue("id"))
@@ -23,13 +23,13 @@ func ofPlan(h func(*request, *core.Plan) error) handler {
 	}
 }
 
-// plansView is what the page of plans shows.
+// plansView is the data of the page of plans.
 type plansView struct {
 	Plans []planRow
 	Pager pager
 }
 
-// planRow is a plan with who draws on it.
+// planRow is a plan with the numbers of users and keys on it.
 type planRow struct {
 	*core.Plan
 	Users, Keys int
@@ -52,7 +52,7 @@ func plansPage(q *request) error {
 	return q.render(http.StatusOK, "plans", "Plans", v)
 }
 
-// planRow counts who draws on a plan.
+// planRow counts the users and keys on a plan.
 func (q *request) planRow(pl *core.Plan) (planRow, error) {
 	one := core.Page{Number: 1, Size: 1}
 	_, users, err := q.svc.Users(q.r.Context(), q.account(), core.UserFilter{OnPlan: pl.ID}, one)
@@ -63,7 +63,7 @@ func (q *request) planRow(pl *core.Plan) (planRow, error) {
 	return planRow{pl, users, keys}, err
 }
 
-// planView is what the page of a plan shows.
+// planView is the data of the page of a plan.
 type planView struct {
 	planRow
 	Usage *core.PlanUsage
@@ -96,7 +96,7 @@ func planPage(q *request, pl *core.Plan) error {
 // periodOptions are the periods of a plan.
 var periodOptions = []option{{Value: "day", Label: "a day"}, {Value: "week", Label: "a week, from Monday"}, {Value: "month", Label: "a month"}, {Value: "year", Label: "a year"}}
 
-// planFields are the fields of a plan's form, filled with what value returns.
+// planFields returns the fields of the form of a plan. value returns the value of a field by name.
 func planFields(value func(string) string) []field {
 	return []field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
@@ -107,11 +107,11 @@ func planFields(value func(string) string) []field {
 		{Name: "description", Label: "Description", Type: "textarea", Value: value("description")},
 		{Name: "features", Label: "Features", Type: "textarea", Value: value("features"), Hint: "One on each line."},
 		{Name: "active", Label: "Status", Type: "radio", Value: value("active"), Options: []option{
-			{"true", "Active", ""}, {"false", "Inactive", "It stays in force for who has it, and is given to nobody else."}}},
+			{"true", "Active", ""}, {"false", "Inactive", "Existing users keep the plan. New assignments are blocked."}}},
 	}
 }
 
-// planPatch reads the form of a plan.
+// planPatch parses the form of a plan.
 func (q *request) planPatch() (core.PlanPatch, error) {
 	post := q.r.PostForm
 	limit, err := strconv.ParseInt(strings.TrimSpace(post.Get("max_requests")), 10, 64)
@@ -125,7 +125,7 @@ func (q *request) planPatch() (core.PlanPatch, error) {
 	}, nil
 }
 
-// optionalText returns a text that was filled in, and none when there is nothing.
+// optionalText returns the text in a field, or null for an empty field.
 func optionalText(s string) core.Optional[string] {
 	if s = strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")); s == "" {
 		return core.Null[string]()
@@ -133,7 +133,7 @@ func optionalText(s string) core.Optional[string] {
 	return core.Some(s)
 }
 
-// optionalLines returns the lines of a text that have something.
+// optionalLines returns the lines that are not empty, or null for none.
 func optionalLines(s string) core.Optional[[]string] {
 	var lines []string
 	for line := range strings.Lines(s) {
@@ -186,7 +186,7 @@ func (q *request) showEditPlan(status int, pl *core.Plan, value func(string) str
 	f.Hidden = []hidden{shownVersion(pl.UpdatedAt)}
 	f.Cancel = href("plans", pl.ID)
 	return q.showForm(status, "Edit "+pl.Name, formView{Form: f,
-		Text: "A change is in force for the next request. What was used in the current period stays counted."})
+		Text: "A change applies to the next request. The usage of the current period stays."})
 }
 
 func updatePlan(q *request, pl *core.Plan) error {
@@ -234,11 +234,11 @@ func deletePlan(q *request, pl *core.Plan) error {
 	return q.redirect("plans?done=deleted")
 }
 
-// maxPlanOptions is among how many plans one chooses.
+// maxPlanOptions is the maximum number of plans in a select field.
 const maxPlanOptions = 100
 
-// planOptions are the plans to choose from, after the choice of none: the first ones of the
-// account, and the chosen one wherever it is. Inactive ones are there to look for.
+// planOptions returns the options of a plan field: none, the first maxPlanOptions plans, and the
+// chosen plan. inactive includes inactive plans, for filters.
 func (q *request) planOptions(none, chosen string, inactive bool) ([]option, error) {
 	plans, _, err := q.svc.Plans(q.r.Context(), q.account(), core.Page{Number: 1, Size: maxPlanOptions})
 	if err != nil {

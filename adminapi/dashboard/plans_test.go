@@ -7,8 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A plan is made, changed and deleted; what is wrong is told at its field, and what was
-// typed stays.
+// A plan is created, changed and deleted. An error is shown at its field, and the entered values stay.
 func TestPlans(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")
@@ -41,7 +40,7 @@ func TestPlans(t *testing.T) {
 	b.send("/dashboard/plans/"+id+"/delete", "plans/"+id+"/delete", nil).want(t, 200, "Deleted.", "No plans yet")
 }
 
-// A plan that is in use stays, and it is said who uses it.
+// A plan in use is not deleted, and the page names the number of users and keys.
 func TestDeletePlanInUse(t *testing.T) {
 	s := newSite(t)
 	s.filled()
@@ -55,7 +54,7 @@ func TestDeletePlanInUse(t *testing.T) {
 	}
 }
 
-// What another account has answers like what nobody has.
+// A plan of another account gets the same answer as a missing plan.
 func TestPlansOfAnotherAccount(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")

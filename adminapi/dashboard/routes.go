@@ -1,12 +1,12 @@
 package dashboard
 
-// publicPages are the pages for whoever asks.
+// publicPages need no session.
 var publicPages = map[string]handler{
 	"GET " + Base + "sign-in":  signInPage,
 	"POST " + Base + "sign-in": signIn,
 }
 
-// signedInPages are the pages for who is signed in.
+// signedInPages need a session.
 var signedInPages = map[string]handler{
 	"GET " + Base + "{$}":                        overviewPage,
 	"GET " + Base + "start":                      startPage,
@@ -33,7 +33,7 @@ var signedInPages = map[string]handler{
 	"GET " + Base + "settings":                   settingsPage,
 }
 
-// formHandlers are what is sent by who is signed in, each once.
+// formHandlers handle posted forms. They need a session and an unused form token.
 var formHandlers = map[string]handler{
 	Base + "sign-out":                   signOut,
 	Base + "sign-out-everywhere":        signOutEverywhere,

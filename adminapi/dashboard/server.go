@@ -14,26 +14,26 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// Base is what every path of the dashboard begins with.
+// Base is the prefix of all paths of the dashboard.
 const Base = "/dashboard/"
 
-// maxForm bounds the body of a form.
+// maxForm is the maximum size of a form in bytes.
 const maxForm = 64 << 10
 
-// Config says how a [Server] is made. All members are required.
+// Config is the configuration of a [Server]. All members are required.
 type Config struct {
-	// Service returns the service that answers, or nil while its store is not open.
+	// Service returns the service, or nil while its store is not open.
 	Service func() *core.Service
 	// Secure reports whether a request came over HTTPS.
 	Secure func(*http.Request) bool
-	// ClientIP returns the address that a request came from.
+	// ClientIP returns the address of the client.
 	ClientIP func(*http.Request) string
-	// Logger gets the causes of 500 and 503, and each sign-in and refusal, never with a
-	// secret: at most 60 lines a minute for each message and reason.
+	// Logger gets the causes of 500 and 503 answers, and each sign-in and refusal: at most 60 lines
+	// a minute for each message and reason, and never a secret.
 	Logger *slog.Logger
 }
 
-// Server answers what is below [Base]. It is safe for concurrent use.
+// Server serves the paths below [Base]. It is safe for concurrent use.
 type Server struct {
 	config  Config
 	limited *limitedLog
@@ -59,9 +59,8 @@ func New(c Config) *Server {
 	return s
 }
 
-// headers go with every answer: nothing is loaded from elsewhere, no script is in a page,
-// no page is in a frame, and no address is told to another site. See CSP Level 3 and the
-// Fetch Standard.
+// headers are the security headers on every answer: no resources from other sites, no inline scripts,
+// no frames, no referrers. See CSP Level 3 and the Fetch Standard.
 var headers = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -87,33 +86,32 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// handler answers one request, or returns the error to answer with; then it has written
-// nothing.
+// handler answers one request, or writes nothing and returns the error to answer with.
 type handler func(*request) error
 
-// request is one request on its way through the dashboard.
+// request is the state of one request to the dashboard.
 type request struct {
 	s   *Server
 	w   http.ResponseWriter
 	r   *http.Request
 	svc *core.Service
-	who *core.SignedIn // nil before someone is signed in
+	who *core.SignedIn // nil without a session
 }
 
-// account returns the id of the account that is signed in to.
+// account returns the id of the account of the session.
 func (q *request) account() string { return q.who.Account.ID }
 
-// The faults that core does not have.
+// Errors of HTTP requests, which core does not have.
 var (
 	errNotFound    = &core.Error{Code: core.CodeNotFound, Message: "There is no such page"}
 	errPlainHTTP   = &core.Error{Code: core.CodeInvalidRequest, Message: "The dashboard is served over HTTPS only"}
 	errCrossOrigin = &core.Error{Code: core.CodeInvalidRequest, Message: "This form was sent from another site"}
-	errThrottled   = &core.Error{Code: core.CodeRateLimitExceeded, Message: "This account asks for too many pages: please wait a minute"}
+	errThrottled   = &core.Error{Code: core.CodeRateLimitExceeded, Message: "Too many pages requested for this account: please wait a minute"}
 	errTooLong     = &core.Error{Code: core.CodeInvalidRequest, Message: "The form is too long"}
 	errUnreadable  = &core.Error{Code: core.CodeInvalidRequest, Message: "The form cannot be read"}
 )
 
-// serve does what comes before every handler, and writes the error that it returns.
+// serve returns the HTTP handler for h: it runs the checks and h, and writes their error.
 func (s *Server) serve(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := &request{s: s, w: w, r: r}
@@ -146,7 +144,7 @@ func (q *request) serve(h handler) error {
 	return h(q)
 }
 
-// signedIn runs a handler for who is signed in, and sends everyone else to sign in.
+// signedIn requires a session: requests without one are redirected to the sign-in page.
 func signedIn(h handler) handler {
 	return func(q *request) (err error) {
 		if q.who, err = q.session(!q.live()); err != nil {
@@ -158,19 +156,19 @@ func signedIn(h handler) handler {
 		}
 		uri := q.r.URL.RequestURI()
 		if clean := core.MaskSecrets(uri); clean != uri && q.r.Method == http.MethodGet && q.r.URL.Path != Base+"keys" {
-			return q.redirect(strings.TrimPrefix(clean, Base)) // a secret is not to stay in an address
+			return q.redirect(strings.TrimPrefix(clean, Base)) // a secret must not stay in the address
 		}
 		return h(q)
 	}
 }
 
-// endsAccess are the pages and forms by which an account takes access back.
+// endsAccess are the paths that end sessions or change the password.
 var endsAccess = map[string]bool{
 	Base + "settings": true, Base + "settings/password": true, Base + "sign-out": true, Base + "sign-out-everywhere": true,
 }
 
-// bucket returns what the request counts for in the page throttle. A session that asks for as
-// many pages as it can must not keep the other sessions of its account from ending it.
+// bucket returns the bucket of the request in the page throttle. The paths in endsAccess have a bucket
+// for each session, so a session that floods the account cannot prevent others from ending it.
 func (q *request) bucket() string {
 	switch {
 	case endsAccess[q.r.URL.Path]:
@@ -181,7 +179,7 @@ func (q *request) bucket() string {
 	return q.account()
 }
 
-// spendingToken runs a handler for a form that was not sent before.
+// spendingToken requires an unused form token and marks it as used.
 func spendingToken(h handler) handler {
 	return func(q *request) error {
 		if err := q.svc.SpendFormToken(q.r.Context(), q.who, q.r.PostForm.Get("form")); err != nil {
@@ -191,7 +189,7 @@ func spendingToken(h handler) handler {
 	}
 }
 
-// redirect sends the browser on to a page below Base, also when a part of one was asked for.
+// redirect redirects to a page below Base, for page loads and for htmx refreshes.
 func (q *request) redirect(page string) error {
 	if q.r.Header.Get("HX-Request") != "" {
 		q.w.Header().Set("HX-Redirect", Base+page)
@@ -201,7 +199,7 @@ func (q *request) redirect(page string) error {
 	return nil
 }
 
-// statuses is the status of every code. Another code is a fault of this server.
+// statuses maps each public code to its status. Other codes are answered with 500.
 var statuses = map[core.Code]int{
 	core.CodeInvalidRequest:    http.StatusBadRequest,
 	core.CodeValidation:        http.StatusBadRequest,
@@ -235,14 +233,14 @@ func (q *request) fail(err error) {
 			return []slog.Attr{slog.String("path", core.MaskSecrets(q.r.URL.Path)), slog.String("method", q.r.Method), slog.String("error", core.MaskSecrets(err.Error()))}
 		})
 	}
-	text := "Something went wrong here, and the log of the server says what"
+	text := "Internal error. The server log has the cause"
 	switch {
 	case errors.Is(err, core.ErrBusy):
 		q.retryAfter(retryBusy)
 		text = core.ErrBusy.Message
 	case status == http.StatusServiceUnavailable:
 		q.w.Header().Set("Retry-After", "1")
-		text = "The store cannot be reached: please try again in a moment"
+		text = "The store is unavailable: please try again in a moment"
 	case ok && e.Detail != "":
 		text = e.Detail
 	case ok && status != http.StatusInternalServerError:
@@ -261,7 +259,7 @@ func (q *request) retryAfter(wait time.Duration) {
 	q.w.Header().Set("Retry-After", strconv.FormatInt(core.WholeSeconds(wait), 10))
 }
 
-// recover answers a panic with 500. One that gives up the connection is handed on.
+// recover answers a panic with 500. It re-panics http.ErrAbortHandler, which closes the connection.
 func (q *request) recover() {
 	v := recover()
 	if v == nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// CookieName is that of the cookie with the secret of a session. Browsers take one with
-// this prefix over HTTPS alone (RFC 6265bis section 4.1.3). They do not part cookies by
-// ports, so that a gateway on the same host gets it, too, and must not hand it on.
+// CookieName is the name of the session cookie. Browsers accept the prefix __Secure- over HTTPS only
+// (RFC 6265bis section 4.1.3). Cookies are shared by all ports of a host, so a gateway on the same
+// host gets this cookie and must remove it.
 const CookieName = "__Secure-limitkeeper"
 
 // BrowserCookieName names the cookie that identifies a browser that has signed in, see
 // [core.Browser]. Browsers send it to the sign-in page only.
 const BrowserCookieName = "__Secure-limitkeeper-browser"
 
-// OwnsCookie reports whether the dashboard sets cookies of the name. They hold its secrets,
-// so no other service may have them.
+// OwnsCookie reports whether the dashboard sets a cookie with the name. It holds a secret, so no
+// upstream may get it.
 func OwnsCookie(name string) bool { return name == CookieName || name == BrowserCookieName }
 
 // maxSessionCookies bounds how many sessions of one request are looked up.
@@ -42,7 +42,7 @@ func (q *request) session(use bool) (*core.SignedIn, error) {
 	return nil, core.ErrSession
 }
 
-// client returns the browser that asks to sign in.
+// client returns the address and the known-browser cookie of a sign-in.
 func (q *request) client() core.Client {
 	by := core.Client{Address: q.s.config.ClientIP(q.r)}
 	if c, err := q.r.Cookie(BrowserCookieName); err == nil {
@@ -51,7 +51,7 @@ func (q *request) client() core.Client {
 	return by
 }
 
-// setSession gives the browser a session, or takes it away with "".
+// setSession sets the session cookie, or deletes it if secret is "".
 func (q *request) setSession(secret string) {
 	c := &http.Cookie{Name: CookieName, Value: secret, Path: Base, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if secret == "" {
@@ -60,20 +60,20 @@ func (q *request) setSession(secret string) {
 	http.SetCookie(q.w, c)
 }
 
-// setBrowser sets the cookie of a known browser.
+// setBrowser sets the known-browser cookie.
 func (q *request) setBrowser(secret string) {
 	http.SetCookie(q.w, &http.Cookie{Name: BrowserCookieName, Value: secret, Path: Base + "sign-in", MaxAge: int(core.BrowserLife / time.Second),
 		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
-// askToSignIn sends a browser without a session to sign in, and then back to the page that
-// it asked for.
+// askToSignIn redirects to the sign-in page. After the sign-in the browser returns to the requested
+// page.
 func (q *request) askToSignIn() {
 	to := Base + "sign-in"
 	if q.r.Method == http.MethodGet && q.r.URL.Path != Base {
 		to += "?" + url.Values{"next": {core.MaskSecrets(q.r.URL.RequestURI())}}.Encode()
 	}
-	if q.r.Header.Get("HX-Request") != "" { // a live part of a page: the page itself has to go
+	if q.r.Header.Get("HX-Request") != "" { // a refresh by htmx: redirect the whole page
 		q.w.Header().Set("HX-Redirect", Base+"sign-in")
 		q.w.WriteHeader(http.StatusUnauthorized)
 		return
@@ -81,9 +81,9 @@ func (q *request) askToSignIn() {
 	http.Redirect(q.w, q.r, to, http.StatusSeeOther)
 }
 
-// signInView is what the page to sign in shows.
+// signInView is the data of the sign-in page.
 type signInView struct {
-	Link string // the secret of a link, "" to ask for name and password
+	Link string // secret of a sign-in link, "" for a form with name and password
 	Form form
 }
 
@@ -130,7 +130,7 @@ func signIn(q *request) error {
 	return nil
 }
 
-// retryBusy is when to try again while too many passwords wait.
+// retryBusy is the Retry-After while too many passwords wait to be checked.
 const retryBusy = time.Minute
 
 // refusals are the answers to a sign-in that fails. reason is for the log.
@@ -161,7 +161,7 @@ func (q *request) refuseSignIn(err error, next, name string) error {
 	return err
 }
 
-// dashboardPath returns an address of the dashboard as it is, and [Base] in place of any other.
+// dashboardPath returns next if it is an address of the dashboard, else [Base].
 func dashboardPath(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || strings.Contains(next, "\\") || !strings.HasPrefix(next, Base) || !strings.HasPrefix(path.Clean(u.Path), Base) {
@@ -186,7 +186,7 @@ func signOutEverywhere(q *request) error {
 	return q.redirect("sign-in")
 }
 
-// settingsView is what the page of settings shows.
+// settingsView is the data of the settings page.
 type settingsView struct {
 	Password form
 	Sessions []sessionView

@@ -26,7 +26,7 @@ func (s *site) signInForm(b *browser, f url.Values) answer {
 	return b.post("/dashboard/sign-in", f)
 }
 
-// A link signs in once, and nobody after ten minutes; to look at it does not use it up.
+// A link signs in once, within ten minutes. Opening its page does not use it up.
 func TestSignInByLink(t *testing.T) {
 	clock := &testClock{}
 	s := newSiteAt(t, clock.now)
@@ -84,8 +84,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// Without a session every page leads to signing in, and back from there; no form does
-// anything.
+// Without a session every page redirects to the sign-in page, which returns to it. Forms change nothing.
 func TestMissingSession(t *testing.T) {
 	s := newSite(t)
 	b := s.browser()
@@ -107,7 +106,7 @@ func TestMissingSession(t *testing.T) {
 	s.signInForm(b, url.Values{"link": {s.link("Acme")}, "next": {next}}).want(t, 200, "<h1>Owner’s keys</h1>")
 }
 
-// Nobody is sent to another site by signing in.
+// The sign-in never redirects to another site.
 func TestNext(t *testing.T) {
 	s := newSite(t)
 	for _, next := range []string{"https://example.com/dashboard/", "//example.com/dashboard/", "/\\example.com/dashboard/", "/dashboard/\\..\\x", "javascript:alert(1)", "/other",
@@ -281,7 +280,7 @@ func TestPagesAreThrottled(t *testing.T) {
 	for range core.DashboardLimit - 3 {
 		a.get("/dashboard/plans/new").want(t, 200)
 	}
-	p := b.post("/dashboard/users", url.Values{"name": {"one too many"}, "form": {token}}).want(t, 429, "asks for too many pages: please wait")
+	p := b.post("/dashboard/users", url.Values{"name": {"one too many"}, "form": {token}}).want(t, 429, "Too many pages requested: please wait")
 	if got := p.header.Get("Retry-After"); got != "60" {
 		t.Errorf("Retry-After: got %q, want 60", got)
 	}
@@ -312,7 +311,7 @@ func TestSignOut(t *testing.T) {
 	a, b, c, other := s.signedIn("Acme"), s.signedIn("Acme"), s.signedIn("Acme"), s.signedIn("Other")
 	cookies := a.client.Jar.Cookies(must(url.Parse(s.url + "/dashboard/")))
 	a.send("/dashboard/plans", "sign-out", nil).want(t, 200, "<h1>Sign in</h1>")
-	a.client.Jar.SetCookies(must(url.Parse(s.url+"/dashboard/")), cookies) // as one who had copied it
+	a.client.Jar.SetCookies(must(url.Parse(s.url+"/dashboard/")), cookies) // a browser with a copy of the cookie
 	a.get("/dashboard/plans").want(t, 200, "<h1>Sign in</h1>")
 	b.get("/dashboard/plans").want(t, 200, "<h1>Plans</h1>")
 	b.send("/dashboard/settings", "sign-out-everywhere", nil).want(t, 200, "<h1>Sign in</h1>")
@@ -327,7 +326,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Nothing is answered over plain HTTP, and a store that is away is told.
+// Plain HTTP is refused, and an unavailable store gets 503.
 func TestNotServed(t *testing.T) {
 	svc := newSite(t).svc
 	config := dashboard.Config{
@@ -344,7 +343,7 @@ func TestNotServed(t *testing.T) {
 		t.Errorf("plain HTTP: got %d\n%s", status, body)
 	}
 	config.Service = func() *core.Service { return nil }
-	if status, body := ask(config, "https://example.com/dashboard/sign-in"); status != 503 || !strings.Contains(body, "cannot be reached") {
+	if status, body := ask(config, "https://example.com/dashboard/sign-in"); status != 503 || !strings.Contains(body, "The store is unavailable") {
 		t.Errorf("no store: got %d\n%s", status, body)
 	}
 	for _, path := range []string{"//dashboard/plans", "/dashboard/./plans", "/dashboard/x/../plans", "/dashboard//plans"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// A form that shows what is not so any more undoes nothing that was done meanwhile.
+// A form rendered before another change does not undo that change.
 func TestStaleForms(t *testing.T) {
 	s := newSite(t)
 	pl := s.plan(s.acc, "Team", 100)
@@ -42,7 +42,7 @@ func TestStaleForms(t *testing.T) {
 	}
 }
 
-// A secret that gets into an address does not stay there, wherever it was put.
+// A secret in an address is removed by a redirect.
 func TestSecretsInAddresses(t *testing.T) {
 	s := newSite(t)
 	pl := s.plan(s.acc, "Team", 100)

@@ -12,21 +12,21 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// startView is what the quick start shows.
+// startView is the data of the quick start.
 type startView struct {
 	Make, Curl, JavaScript, Gateway snippet
 	First                           *firstRequest
 }
 
-// snippet is a text to be copied.
+// snippet is a text to copy.
 type snippet struct{ ID, What, Text string }
 
-// firstRequest is the first request of an account, as far as it is known.
+// firstRequest is the first request of an account.
 type firstRequest struct {
 	Day   core.Date
-	Entry *core.Entry // nil when it is not known
-	User  *core.User  // who made it
-	Key   *core.Key   // nil when it was deleted
+	Entry *core.Entry // nil if unknown
+	User  *core.User  // the user of the request
+	Key   *core.Key   // nil if the key was deleted
 }
 
 func startPage(q *request) error {
@@ -41,16 +41,16 @@ func startPage(q *request) error {
 	}
 	api := q.origin() + "/functions/v1"
 	return q.render(http.StatusOK, "start", "Quick start", startView{
-		Make:       snippet{"make", "Commands that make a plan, a user and a key", fmt.Sprintf(makeText, shellWord(api))},
-		Curl:       snippet{"ask-curl", "A command that asks", fmt.Sprintf(curlText, shellWord(api+"/validate"))},
-		JavaScript: snippet{"ask-javascript", "A function that asks", fmt.Sprintf(javaScriptText, javaScriptWord(api+"/validate"))},
-		Gateway:    snippet{"gateway", "A site of the Caddyfile", fmt.Sprintf(gatewayText, caddyWord(q.who.Account.Name))},
+		Make:       snippet{"make", "Commands that create a plan, a user and a key", fmt.Sprintf(makeText, shellWord(api))},
+		Curl:       snippet{"ask-curl", "A command that validates a key", fmt.Sprintf(curlText, shellWord(api+"/validate"))},
+		JavaScript: snippet{"ask-javascript", "A function that validates a key", fmt.Sprintf(javaScriptText, javaScriptWord(api+"/validate"))},
+		Gateway:    snippet{"gateway", "A site for the Caddyfile", fmt.Sprintf(gatewayText, caddyWord(q.who.Account.Name))},
 		First:      first,
 	})
 }
 
-// The snippets. Those for a shell build on each other, and have no comments: zsh takes none
-// that are typed.
+// The snippets. Each shell snippet uses variables of the previous one. They have no comments, because
+// an interactive zsh accepts none.
 const (
 	makeText = `export OWNER_KEY='lk_…'
 API=%s
@@ -102,18 +102,18 @@ async function validate(apiKey, endpoint, method) {
 // shellWord quotes a text for a POSIX shell.
 func shellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// javaScriptWord writes a text as a string of JavaScript: JSON is a part of it (ECMA-262
-// section 12.9.4, since 2019).
+// javaScriptWord returns a JavaScript string literal. JSON strings are valid literals since
+// ECMAScript 2019 (ECMA-262 section 12.9.4).
 func javaScriptWord(s string) string {
-	b, _ := json.Marshal(s) // a string can be written
+	b, _ := json.Marshal(s) // a string can be marshalled
 	return string(b)
 }
 
-// bareWord is what a Caddyfile takes as it stands.
+// bareWord matches Caddyfile tokens that need no quotes.
 var bareWord = regexp.MustCompile(`^[A-Za-z0-9._@-]+$`)
 
-// caddyWord quotes the argument of an option for a Caddyfile, in which braces are those of
-// placeholders. Backquotes take everything but themselves, and a heredoc takes those.
+// caddyWord quotes an argument for a Caddyfile. It escapes braces, which would start placeholders. A
+// text with backquotes becomes a heredoc.
 func caddyWord(s string) string {
 	if bareWord.MatchString(s) {
 		return s
@@ -129,15 +129,15 @@ func caddyWord(s string) string {
 	return "<<" + mark + "\n\t\t\t" + s + "\n\t\t\t" + mark
 }
 
-// firstRequest returns the first request that is counted, nil before there is one. Who made
-// it is known on its day, while the account is small.
+// firstRequest returns the first counted request of the account, nil if there is none. It has the user
+// and the key only on the day of the request, and only for accounts with up to pageSize users.
 func (q *request) firstRequest() (*firstRequest, error) {
 	users, total, err := q.svc.Users(q.r.Context(), q.account(), core.UserFilter{}, core.Page{Number: 1, Size: pageSize})
 	if err != nil {
 		return nil, err
 	}
 	today, days := q.svc.Today(), q.accountDays
-	if total <= len(users) { // it costs little, and is to be seen at once
+	if total <= len(users) { // cheap for a small account, so not cached
 		days = func(first, last core.Date) ([]core.DayTotals, error) {
 			return q.svc.AccountDays(q.r.Context(), q.account(), first, last)
 		}
@@ -157,7 +157,7 @@ func (q *request) firstRequest() (*firstRequest, error) {
 	return f, err
 }
 
-// findFirstRequest finds the first of all requests of some users.
+// findFirstRequest sets the entry, user and key of the oldest request of the users.
 func (q *request) findFirstRequest(f *firstRequest, users []*core.User) error {
 	for _, u := range users {
 		e, err := q.oldest(u.ID)
@@ -178,7 +178,7 @@ func (q *request) findFirstRequest(f *firstRequest, users []*core.User) error {
 	return err
 }
 
-// oldest returns the oldest request in the history of a user, nil when there is none.
+// oldest returns the oldest request in the history of a user, nil for an empty history.
 func (q *request) oldest(user int64) (*core.Entry, error) {
 	p := core.Page{Number: 1, Size: 1}
 	list, total, err := q.svc.UserHistory(q.r.Context(), q.account(), user, p)

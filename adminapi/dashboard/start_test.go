@@ -56,7 +56,7 @@ func (s *site) shell(commands string) string {
 	return string(out)
 }
 
-// The commands of the quick start lead from nothing to a request that is counted.
+// The commands of the quick start work in an empty account and count a request.
 func TestStartCommands(t *testing.T) {
 	s := newSite(t)
 	p := s.signedIn("Acme").get("/dashboard/start")
@@ -133,7 +133,7 @@ func TestStartAddress(t *testing.T) {
 	}
 }
 
-// The quick start waits for the first request, and says whose it was.
+// The quick start shows the first request and its user.
 func TestStartWaits(t *testing.T) {
 	s := newSite(t)
 	other := s.account("Other")
@@ -162,7 +162,7 @@ func TestStartWaits(t *testing.T) {
 	p.without(t, "hx-get", "Second", "Foreign")
 }
 
-// Of an account that has been in use for longer, the quick start says since when.
+// For an older account the quick start shows the day of the first request.
 func TestStartOfOldAccount(t *testing.T) {
 	s := newSite(t)
 	s.filled()

@@ -7,27 +7,27 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// usage is how much of a limit is used.
+// usage is the usage of a limit.
 type usage struct {
 	Used, Limit int64
 	Bar         usageBar
-	Period      string    // in which it is counted
-	Reset       time.Time // when the period ends
+	Period      string    // name of the period
+	Reset       time.Time // end of the period
 }
 
-// usageBar is filled as far as a limit is used.
+// usageBar is a progress bar for the usage of a limit.
 type usageBar struct {
 	Now   float64 // in percent, at most 100
 	Label string
-	Class string // how full it is: low, high or full
+	Class string // CSS class: low, high (80 % or more) or full
 }
 
-// newUsage returns what a counter has used of the limit of a plan.
+// newUsage returns the usage of a plan by a counter.
 func newUsage(p *core.Plan, u core.Usage) *usage {
 	return &usage{Used: u.Used, Limit: p.Limit, Bar: newUsageBar(u.Used, p.Limit), Period: p.Period.String(), Reset: u.Window.End}
 }
 
-// Left returns how much is left of the limit.
+// Left returns the rest of the limit.
 func (u *usage) Left() int64 { return core.Remaining(u.Used, u.Limit) }
 
 func newUsageBar(used, limit int64) usageBar {
@@ -41,13 +41,13 @@ func newUsageBar(used, limit int64) usageBar {
 	return b
 }
 
-// Full reports whether nothing is left, so that requests are refused.
+// Full reports whether the limit is used up.
 func (b usageBar) Full() bool { return b.Class == "full" }
 
-// userUsage is the usage of the counters of a user. Their sum would hide a counter that is used up.
+// userUsage is the usage of each counter of a user. A sum would hide a counter that is used up.
 type userUsage struct {
-	Rows  []counterRow // the one with the highest share of its limit first
-	Total int          // of all counters, also those without a row
+	Rows  []counterRow // fullest first
+	Total int          // number of counters, including those without a row
 }
 
 // counterRow is a counter of a user.
@@ -57,7 +57,7 @@ type counterRow struct {
 	Plan *core.Plan
 }
 
-// Only returns the counter when there is no other, otherwise nil.
+// Only returns the only counter, nil if there are several.
 func (u *userUsage) Only() *usage {
 	if len(u.Rows) == 1 && u.Total == 1 {
 		return u.Rows[0].usage
@@ -68,7 +68,7 @@ func (u *userUsage) Only() *usage {
 // Full reports whether a counter is used up.
 func (u *userUsage) Full() bool { return len(u.Rows) > 0 && u.Rows[0].Bar.Full() }
 
-// userUsage returns what the counters of a user have used.
+// userUsage returns the usage of the counters of a user.
 func (q *request) userUsage(u *core.User) (*userUsage, error) {
 	all, err := q.svc.UserUsage(q.r.Context(), q.account(), u.ID)
 	if err != nil {
@@ -79,7 +79,7 @@ func (q *request) userUsage(u *core.User) (*userUsage, error) {
 		row := counterRow{usage: newUsage(c.Plan, c.Usage), Plan: c.Plan}
 		if c.KeyID != "" {
 			row.Key, err = q.svc.Key(q.r.Context(), q.account(), c.KeyID)
-			if statuses[core.ErrorCode(err)] == http.StatusNotFound { // deleted just now
+			if statuses[core.ErrorCode(err)] == http.StatusNotFound { // deleted meanwhile
 				v.Total--
 				continue
 			}

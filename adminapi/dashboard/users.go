@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ofUser runs a handler on the user that the path names.
+// ofUser calls a handler with the user in the path.
 func ofUser(h func(*request, *core.User) error) handler {
 	return func(q *request) error {
 		u, err := q.user(q.r.PathValue("id"))
@@ -19,7 +19,7 @@ func ofUser(h func(*request, *core.User) error) handler {
 	}
 }
 
-// user returns the user with an id as it is in an address.
+// user returns the user with a decimal id.
 func (q *request) user(id string) (*core.User, error) {
 	n, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
@@ -31,15 +31,15 @@ func (q *request) user(id string) (*core.User, error) {
 // userPath returns the path of a user's page below Base.
 func userPath(id int64) string { return "users/" + strconv.FormatInt(id, 10) }
 
-// usersView is what the page of users shows.
+// usersView is the data of the page of users.
 type usersView struct {
 	Filters form
-	Narrow  bool // something is searched for, or it is not the first page
+	Narrow  bool // a filter is set, or it is not the first page
 	Users   []userRow
 	Pager   pager
 }
 
-// userRow is a user with what it is shown with.
+// userRow is a row in the table of users.
 type userRow struct {
 	*core.User
 	Plan *core.Plan // nil for none
@@ -74,8 +74,8 @@ func usersPage(q *request) error {
 	return q.render(status, "users", "Users", v)
 }
 
-// filtersExist returns the status of a list: 404 when the address names a plan or user that
-// is not there.
+// filtersExist returns the status of a list: 404 if the query names a plan or user that does not
+// exist.
 func (q *request) filtersExist() (status int, err error) {
 	status = http.StatusOK
 	if id := q.query("plan"); id != "" {
@@ -99,7 +99,7 @@ func (q *request) filtersExist() (status int, err error) {
 	return status, nil
 }
 
-// users returns the users that are asked for. How many a search finds is not known.
+// users returns the requested page of users. The total is unknown for a search.
 func (q *request) users() ([]*core.User, pager, error) {
 	p, f := q.page(), core.UserFilter{OnPlan: q.query("plan")}
 	if text := q.query("q"); text != "" {
@@ -110,7 +110,7 @@ func (q *request) users() ([]*core.User, pager, error) {
 	return users, q.pager(p, len(users), total, p.Offset()+len(users) < total), err
 }
 
-// userRow finds the plan of a user, and counts its keys.
+// userRow reads the plan of a user and counts its keys.
 func (q *request) userRow(u *core.User, plan func(string) (*core.Plan, error)) (row userRow, err error) {
 	row.User = u
 	if row.Plan, err = plan(u.PlanID); err != nil {
@@ -120,7 +120,7 @@ func (q *request) userRow(u *core.User, plan func(string) (*core.Plan, error)) (
 	return row, err
 }
 
-// userView is what the page of a user shows.
+// userView is the data of the page of a user.
 type userView struct {
 	userRow
 	Metadata string
@@ -165,19 +165,19 @@ func userPage(q *request, u *core.User) error {
 	return q.render(http.StatusOK, "user", u.Name, v)
 }
 
-// userFields are the fields of a user's form, filled with what value returns.
+// userFields returns the fields of the form of a user. value returns the value of a field by name.
 func (q *request) userFields(value func(string) string) ([]field, error) {
 	plans, err := q.planOptions("No plan", value("plan_id"), false)
 	return []field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
 		{Name: "email", Label: "Email", Type: "email", Value: value("email"), Autocomplete: "off", Hint: "No two users have the same."},
 		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
-			Hint: "The user’s keys draw on it together. A key can have a plan of its own instead."},
+			Hint: "The user’s keys share its limit. A key can have a plan of its own instead."},
 		metadataField(value),
 	}, err
 }
 
-// userPatch reads the form of a user.
+// userPatch parses the form of a user.
 func (q *request) userPatch() core.UserPatch {
 	post := q.r.PostForm
 	return core.UserPatch{Name: new(post.Get("name")), Email: optionalText(post.Get("email")),
@@ -225,7 +225,7 @@ func (q *request) showEditUser(status int, u *core.User, value func(string) stri
 	f.Hidden = []hidden{shownVersion(u.UpdatedAt)}
 	f.Cancel = Base + userPath(u.ID)
 	return q.showForm(status, "Edit "+u.Name, formView{Form: f,
-		Text: "A change is in force for the next request. What was used in the current period stays counted."})
+		Text: "A change applies to the next request. The usage of the current period stays."})
 }
 
 func updateUser(q *request, u *core.User) error {
@@ -267,7 +267,7 @@ func deleteUserPage(q *request, u *core.User) error {
 		"It cannot be taken back. To stop it for a while, disable it instead."}})
 }
 
-// deletedKeys says what becomes of the keys of a user that is deleted.
+// deletedKeys returns a sentence about the keys of a user to delete.
 func deletedKeys(n int) string {
 	switch n {
 	case 0:

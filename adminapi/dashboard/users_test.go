@@ -120,7 +120,7 @@ func faultStatus(fault string) int {
 	return http.StatusUnprocessableEntity
 }
 
-// A fault is shown at its field, beside what was typed.
+// An error is shown at its field, and the entered values stay.
 func TestUserFaults(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")
@@ -191,7 +191,7 @@ func TestUsersAreSearchedFilteredAndPaged(t *testing.T) {
 	b.get("/dashboard/users?plan=plan_none").want(t, http.StatusNotFound, "No user is found", `<option value="plan_none" selected>`)
 }
 
-// A plan that is looked for is among the choices, however many there are.
+// The chosen plan is among the options for any number of plans.
 func TestFilteredPlanIsAmongTheChoices(t *testing.T) {
 	s := newSite(t)
 	for range 101 {
@@ -272,7 +272,7 @@ func TestUserUsage(t *testing.T) {
 	b.get("/dashboard/users/1").want(t, http.StatusOK, "A limit is used up", "The 10 closest to their limit, of 12.")
 }
 
-// A form that is sent again makes nothing more.
+// A form that is sent twice creates one user.
 func TestUserFormIsTakenOnce(t *testing.T) {
 	s := newSite(t)
 	b := s.signedIn("Acme")
@@ -295,14 +295,14 @@ func TestNamesAreEscaped(t *testing.T) {
 		"keys", "keys?q=" + url.QueryEscape(name) + "&user=" + url.QueryEscape(name), "keys/new?user=1",
 		"keys/" + k.ID, "keys/" + k.ID + "/edit", "keys/" + k.ID + "/regenerate", "keys/" + k.ID + "/delete"} {
 		status := http.StatusOK
-		if strings.Contains(page, "&") { // filters that name what is not there
+		if strings.Contains(page, "&") { // filters with a missing plan or user
 			status = http.StatusNotFound
 		}
 		b.get("/dashboard/"+page).want(t, status, escaped).wantNone(t, "<script>alert")
 	}
 }
 
-// What another account has is as if it were not there.
+// Resources of another account get 404.
 func TestUsersOfAnotherAccount(t *testing.T) {
 	s := newSite(t)
 	other := s.account("Other")

@@ -17,15 +17,14 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// templates are the pages by name: each is a file that defines "main", within the layout
-// and beside the components.
+// templates are the pages by name. Each file defines "main" and uses the layout and the components.
 var templates = parseTemplates()
 
 func parseTemplates() map[string]*template.Template {
 	common := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/components.html"))
 	list, err := templateFiles.ReadDir("templates")
 	if err != nil {
-		panic(err) // they are embedded
+		panic(err) // impossible for embedded files
 	}
 	all := map[string]*template.Template{}
 	for _, f := range list {
@@ -37,7 +36,7 @@ func parseTemplates() map[string]*template.Template {
 	return all
 }
 
-// functions are what templates can call.
+// functions are the functions in templates.
 var functions = template.FuncMap{
 	"asset":    func(name string) string { return assetNames[name] },
 	"base":     func() string { return Base },
@@ -61,7 +60,7 @@ func orEmpty[T any](p *T) (v T) {
 	return v
 }
 
-// number writes a number with its thousands parted: 12,345.
+// number formats a number with thousands separators: 12,345.
 func number(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	sign := ""
@@ -74,7 +73,7 @@ func number(n int64) string {
 	return sign + s
 }
 
-// percent writes a number of percents: 12%, 0.5%.
+// percent formats a percentage: 12%, 0.5%.
 func percent(p float64) string {
 	if p >= 10 || p == 0 {
 		return strconv.FormatFloat(p, 'f', 0, 64) + "%"
@@ -82,10 +81,10 @@ func percent(p float64) string {
 	return strconv.FormatFloat(p, 'f', 1, 64) + "%"
 }
 
-// when writes a moment in UTC.
+// when formats a time in UTC.
 func when(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") + " UTC" }
 
-// plural puts a number before a noun: "1 key", "1,200 keys".
+// plural formats a number with a noun: "1 key", "1,200 keys".
 func plural(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -93,7 +92,7 @@ func plural(n int, noun string) string {
 	return number(int64(n)) + " " + noun
 }
 
-// ago writes how long ago something was, as of now.
+// ago formats a duration before now.
 func ago(d time.Duration) string {
 	for _, u := range []struct {
 		size time.Duration
@@ -106,7 +105,7 @@ func ago(d time.Duration) string {
 	return "just now"
 }
 
-// navigation is a link to a part of the dashboard.
+// navigation is a link in the main menu.
 type navigation struct {
 	Href, Text string
 	Current    bool
@@ -117,18 +116,18 @@ func navLink(l layout, page, text string) navigation {
 	return navigation{Base + page, text, here == page || page != "" && strings.HasPrefix(here, page+"/")}
 }
 
-// layout is what a page is rendered with.
+// layout is the data of the layout of a page.
 type layout struct {
 	Title   string
-	Page    string // its name
-	Path    string // of the request
+	Page    string // name of the template
+	Path    string // path of the request
 	Who     *core.SignedIn
-	SignOut string // the token of the form to sign out
-	Done    string // what was done before, see done
+	SignOut string // token of the sign-out form
+	Done    string // text about the previous action, see doneTexts
 	Main    any
 }
 
-// doneTexts is what a page says of what was done before, by the parameter done of its address.
+// doneTexts maps the query parameter done to a text about the previous action.
 var doneTexts = map[string]string{
 	"password": "The password is set. Every other browser was signed out.",
 	"created":  "Created.",
@@ -139,7 +138,7 @@ var doneTexts = map[string]string{
 	"enabled":  "Enabled again.",
 }
 
-// render answers with a page.
+// render answers with a page in the layout.
 func (q *request) render(status int, name, title string, main any) error {
 	l := layout{Title: title, Page: name, Path: q.r.URL.Path, Who: q.who, Done: doneTexts[q.r.URL.Query().Get("done")], Main: main}
 	if q.who != nil {
@@ -148,7 +147,7 @@ func (q *request) render(status int, name, title string, main any) error {
 	return q.write(status, name, "layout", l)
 }
 
-// renderPart answers with a template of a page alone, for what is live on it.
+// renderPart answers to a refresh with one template of a page.
 func (q *request) renderPart(name, part string, main any) error {
 	return q.write(http.StatusOK, name, part, main)
 }
@@ -160,35 +159,35 @@ func (q *request) write(status int, name, part string, data any) error {
 	}
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(status)
-	_, _ = q.w.Write(b.Bytes()) // a browser that went away is no fault
+	_, _ = q.w.Write(b.Bytes()) // the browser may have disconnected
 	return nil
 }
 
-// unchanged answers that what is live on a page is as the browser has it.
+// unchanged answers 204 to a refresh: nothing has changed.
 func (q *request) unchanged() error {
 	q.w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// live reports whether a page asks by itself for a part of it.
+// live reports whether the request is an automatic refresh of a part of a page.
 func (q *request) live() bool { return q.r.URL.Query().Has("part") }
 
-// part reports whether a live part of the page is asked for.
+// part reports whether the request refreshes the part with the name.
 func (q *request) part(name string) bool { return q.r.URL.Query().Get("part") == name }
 
-// pageSize is how many rows a table has.
+// pageSize is the number of rows on a page of a table.
 const pageSize = 25
 
-// pager leads to the pages before and after one of a list.
+// pager has the links to the previous and the next page of a list.
 type pager struct {
 	Number     int
-	First      int // the number of the first row
+	First      int // number of the first row
 	Rows       int
-	Total      int // of all rows; -1 when it is not known
+	Total      int // number of all rows, -1 if unknown
 	Prev, Next string
 }
 
-// page returns the page that is asked for.
+// page returns the requested page.
 func (q *request) page() core.Page {
 	n, err := strconv.Atoi(q.r.URL.Query().Get("page"))
 	if err != nil || n < 1 {
@@ -197,13 +196,13 @@ func (q *request) page() core.Page {
 	return core.Page{Number: n, Size: pageSize}
 }
 
-// query returns what a parameter of the address says, without the space around it.
+// query returns a query parameter without surrounding space.
 func (q *request) query(name string) string { return strings.TrimSpace(q.r.URL.Query().Get(name)) }
 
-// narrow reports whether a list need not show all that there is, or not from its beginning.
+// narrow reports whether a filter is set or the page is not the first.
 func (q *request) narrow() bool { return q.with("days", "") != q.r.URL.Path }
 
-// pager returns where a page leads, of which so many rows are shown.
+// pager returns the pager of page p, which shows so many rows.
 func (q *request) pager(p core.Page, rows, total int, more bool) pager {
 	pg := pager{Number: p.Number, First: p.Offset() + 1, Rows: rows, Total: total}
 	if p.Number > 1 {
@@ -215,7 +214,7 @@ func (q *request) pager(p core.Page, rows, total int, more bool) pager {
 	return pg
 }
 
-// at lets the links of a pager lead to the part of the page with an id.
+// at adds a fragment to the links of a pager.
 func (p pager) at(id string) pager {
 	if p.Prev != "" {
 		p.Prev += "#" + id
@@ -229,7 +228,7 @@ func (p pager) at(id string) pager {
 // Last returns the number of the last row.
 func (p pager) Last() int { return p.First + p.Rows - 1 }
 
-// with returns the address of the page with another parameter.
+// with returns the address of the page with one query parameter replaced, or removed if value is "".
 func (q *request) with(name, value string) string {
 	v := url.Values{}
 	for _, keep := range []string{"q", "plan", "status", "user", "days", "page"} {
@@ -246,11 +245,10 @@ func (q *request) with(name, value string) string {
 	return q.r.URL.Path + "?" + v.Encode()
 }
 
-// origin returns the address of this server, as the browser knows it.
+// origin returns the origin of this server as seen by the browser.
 func (q *request) origin() string { return "https://" + q.r.Host }
 
-// href returns the address of a page below Base, of which the parts are names that may hold
-// anything.
+// href returns the address of a page below Base. It escapes the parts.
 func href(parts ...string) string {
 	for i, p := range parts {
 		parts[i] = url.PathEscape(p)

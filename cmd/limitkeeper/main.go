@@ -1,5 +1,5 @@
-// Command limitkeeper is Caddy with usage limits: everything that Caddy does, and the
-// modules and commands of package caddymodule.
+// Command limitkeeper is Caddy with the standard modules and the modules and commands of package
+// caddymodule.
 package main
 
 import (
@@ -15,10 +15,10 @@ import (
 )
 
 func main() {
-	// The garbage collector runs whenever the heap has doubled, and that of a proxy with
-	// little to remember is small: it would run all the time. This counts as heap, so that
-	// as much garbage more may gather, and takes no memory itself: nobody writes to it. Under
-	// a limit it counts too, and makes it run more often where that is small.
+	// The garbage collector runs whenever the heap has doubled. The heap of a proxy is small, so the
+	// collector would run very often. ballast enlarges the heap and so reduces the collections. It uses
+	// no physical memory, because nothing writes to it. Under a small memory limit the ballast would
+	// cause more collections.
 	var ballast []byte
 	if memoryLimit() > 512<<20 {
 		ballast = make([]byte, 32<<20)
@@ -38,8 +38,7 @@ The others are Caddy's own.`
 	runAsLimitkeeper()
 }
 
-// memoryLimit returns how much memory there is to use, in bytes: what GOMEMLIMIT says, or the
-// control group, of which Caddy takes nine tenths.
+// memoryLimit returns the memory limit in bytes: GOMEMLIMIT, or 90 % of the limit of the control group.
 func memoryLimit() int64 {
 	limit := debug.SetMemoryLimit(-1)
 	if group, err := memlimit.FromCgroup(); err == nil && group < math.MaxInt64 {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// brandCommand is the name of a hidden command. Caddy shows the root of its commands only to
-// a command that runs: this one changes the root and then runs the command line.
+// brandCommand is the name of a hidden command. Caddy gives access to its root command only to a running
+// command. brandCommand changes the root command and then runs the command line.
 const brandCommand = "change-root"
 
 // runAsLimitkeeper runs the command line after replacing Caddy's name and version in the root
@@ -38,7 +38,7 @@ func runAsLimitkeeper() {
 	caddycmd.Main()
 }
 
-// changeTexts makes the examples in the help of all commands say the name of the binary.
+// changeTexts replaces the name of the binary in the help of all commands.
 func changeTexts(root *cobra.Command) {
 	var names []string
 	for _, cmd := range root.Commands() {
@@ -57,7 +57,7 @@ func changeTexts(root *cobra.Command) {
 	walk(root)
 }
 
-// changeVersion makes the command version and the flag --version print our version, too.
+// changeVersion adds our version to the command version and the flag --version.
 func changeVersion(root *cobra.Command) {
 	_, caddyVersion := caddy.Version()
 	ours, badger := moduleVersions()

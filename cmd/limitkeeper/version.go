@@ -2,9 +2,8 @@ package main
 
 import "runtime/debug"
 
-// moduleVersions returns the versions of Limitkeeper and of Badger that the binary is built
-// from. Built in a checkout, that of Limitkeeper is a tag or names the commit; without
-// information on the commit it is "(devel)".
+// moduleVersions returns the versions of Limitkeeper and Badger in the binary. For a build in a git checkout
+// the version of Limitkeeper is a tag or contains the commit. Without commit information it is "(devel)".
 func moduleVersions() (ours, badger string) {
 	ours, badger = "unknown", "unknown"
 	build, ok := debug.ReadBuildInfo()
