@@ -16,8 +16,8 @@ import (
 // slots are some of the counters of a page.
 type slots struct {
 	page   ref
-	mask   uint64 // which ones
-	shared bool   // what their users' counters decided is asked for, not everything
+	mask   uint64 // a bit for each slot
+	shared bool   // sum only the requests that the counters of users have decided
 }
 
 // counter returns the counter in a slot.
@@ -25,7 +25,7 @@ func (p *slots) counter(slot byte) ref {
 	return ref{p.page.number<<pageBits | int64(slot), p.page.account, p.page.kind}
 }
 
-// slotsOf returns where counters are, of numbers in ascending order.
+// slotsOf returns the pages and slots of counters. The numbers are in ascending order.
 func slotsOf(account uint32, kind byte, numbers []int64, shared bool) (list []slots) {
 	for _, n := range numbers {
 		of := ref{n, account, uint32(kind)}
@@ -37,7 +37,7 @@ func slotsOf(account uint32, kind byte, numbers []int64, shared bool) (list []sl
 	return list
 }
 
-// Days implements [core.Store]. What is added up is read a page of counters at a time.
+// Days implements [core.Store]. It reads one page of counters at a time.
 func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list := core.NewDays(first, last)
 	err := s.eachDay(ctx, of, first, last, func(d dayNumber, shared bool) {
@@ -69,8 +69,7 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.Coun
 	return slices.SortedFunc(maps.Values(days), func(a, b core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }), nil
 }
 
-// eachDay calls fn with every number of every counter that is asked for, from the first day
-// to the last.
+// eachDay calls fn with each number of each counter that matches a filter, for the days from first to last.
 func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last core.Date, fn func(d dayNumber, shared bool)) error {
 	return s.eachSlots(ctx, of, func(p *slots) error { return s.eachDayOnPage(p, first, last, fn) })
 }
@@ -99,10 +98,10 @@ func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Per
 	return d, nil
 }
 
-// nameKeys fills in the ids of keys, and leaves out those that are gone by now.
+// nameKeys fills in the ids of keys. It leaves out keys that were deleted since the sums were read.
 func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
 	return s.read(account, func(r snapshot) error {
-		named := d.Top[:0]
+		kept := d.Top[:0]
 		for _, u := range d.Top {
 			if u.Seq != 0 {
 				k, err := found[core.Key](r, keyPath(account, u.Seq), core.ErrKeyNotFound)
@@ -114,14 +113,14 @@ func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
 				}
 				u.KeyID = k.ID
 			}
-			named = append(named, u)
+			kept = append(kept, u)
 		}
-		d.Top = named
+		d.Top = kept
 		return nil
 	})
 }
 
-// eachSlots calls fn with the counters that are asked for, a page at a time.
+// eachSlots calls fn with the counters that match a filter, one page at a time.
 func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slots) error) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -136,7 +135,7 @@ func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slot
 		return err
 	}
 	for i := range all {
-		if err := ctx.Err(); err != nil { // nobody waits for it any more
+		if err := ctx.Err(); err != nil { // the caller no longer waits for the result
 			return err
 		}
 		if err := fn(&all[i]); err != nil {
@@ -210,7 +209,7 @@ func (s *Store) eachDayOnPage(p *slots, first, last core.Date, fn func(d dayNumb
 			}
 		}
 		return r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
-			for _, d := range st.days { // is newer
+			for _, d := range st.days { // replaces the number in the archive
 				if d.date == date {
 					a.slots[d.slot][d.number] = 0
 				}
