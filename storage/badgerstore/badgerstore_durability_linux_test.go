@@ -114,7 +114,7 @@ func wantUnavailable(t *testing.T, s *Store) {
 	}
 }
 
-// TestFull: while the disk is full nothing is written and everything can be read.
+// TestFullDisk: while the disk is full nothing is written and everything can be read.
 func TestFullDisk(t *testing.T) {
 	s, err := open(t.TempDir(), quiet)
 	if err != nil {

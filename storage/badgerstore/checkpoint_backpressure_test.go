@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRoom: while too much of the event log is not folded nobody counts, so that the disk
+// TestRequestsWaitForCheckpoint: while too much of the event log is not folded nobody counts, so that the disk
 // and the time it takes to open the store are bounded; when it is folded everyone goes
 // on. Those who wait are counted.
 func TestRequestsWaitForCheckpoint(t *testing.T) {
@@ -42,7 +42,7 @@ func TestRequestsWaitForCheckpoint(t *testing.T) {
 	}
 }
 
-// TestRoomAfterAFailure: who waits for room when the store takes no more writes is told.
+// TestWaitingRequestAfterFailure: who waits for room when the store takes no more writes is told.
 func TestWaitingRequestAfterFailure(t *testing.T) {
 	s, err := open(t.TempDir(), quiet)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// TestDeleteManyFolded: a user with many keys that were used and folded can be deleted:
+// TestDeleteManyCheckpointedKeys: a user with many keys that were used and folded can be deleted:
 // each key is on a page with others, and a transaction holds few pages.
 func TestDeleteManyCheckpointedKeys(t *testing.T) {
 	const keys = 1200
@@ -32,7 +32,7 @@ func TestDeleteManyCheckpointedKeys(t *testing.T) {
 	}
 }
 
-// TestFoldManySmallPages: a fold of many small pages has more pages than a transaction of Badger takes records. The
+// TestCheckpointManySmallPages: a fold of many small pages has more pages than a transaction of Badger takes records. The
 // memtables are as small as on a small disk.
 func TestCheckpointManySmallPages(t *testing.T) {
 	s := openAlone(t, t.TempDir(), quiet)
@@ -55,7 +55,7 @@ func TestCheckpointManySmallPages(t *testing.T) {
 	}
 }
 
-// TestSyncFailsElsewhere: a request whose bytes could not be brought to the disk is not
+// TestSyncFailsForAnotherRequest: a request whose bytes could not be brought to the disk is not
 // answered, also when it was another's sync that failed and the next one succeeds.
 func TestSyncFailsForAnotherRequest(t *testing.T) {
 	var broken atomic.Bool
@@ -96,7 +96,7 @@ func TestSyncFailsForAnotherRequest(t *testing.T) {
 	}
 }
 
-// TestFoldFails: when folding fails and there is no room, whoever counts is told so
+// TestCheckpointFails: when folding fails and there is no room, whoever counts is told so
 // and does not wait for ever; when it succeeds again, counting goes on.
 func TestCheckpointFails(t *testing.T) {
 	s := openIn(t, t.TempDir(), quiet)
@@ -117,7 +117,7 @@ func TestCheckpointFails(t *testing.T) {
 	wantUsed(t, s, ofKey("key"), 2)
 }
 
-// TestLongKeptBesideShort: what is to be kept long stays, also when what came after it
+// TestMixedRetention: what is to be kept long stays, also when what came after it
 // is to be kept shortly.
 func TestMixedRetention(t *testing.T) {
 	s, err := open(t.TempDir(), Options{segmentSize: 300})
@@ -146,7 +146,7 @@ func TestMixedRetention(t *testing.T) {
 	}
 }
 
-// TestFewerCounters: when fewer counters are to be kept there are fewer, also of those
+// TestSmallerCounterCache: when fewer counters are to be kept there are fewer, also of those
 // that are in use all the time.
 func TestSmallerCounterCache(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})

@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestFoldBesideEviction: a counter that leaves the memory while its page is written,
+// TestEvictionDuringCheckpoint: a counter that leaves the memory while its page is written,
 // and comes back and counts as often as it had before, is not taken for folded: what it
 // has counted would be lost when it leaves again.
 func TestEvictionDuringCheckpoint(t *testing.T) {
@@ -60,7 +60,7 @@ func flushCheckpoint(t *testing.T, s *Store) {
 	})
 }
 
-// TestMarkIsOnTheDisk: the event log is on the disk up to where it is folded, also when
+// TestMarkIsDurable: the event log is on the disk up to where it is folded, also when
 // nothing was left to be folded because keys and users were deleted. Otherwise the store
 // does not open after a power cut.
 func TestMarkIsDurable(t *testing.T) {

@@ -58,7 +58,7 @@ func userDay(date core.Date, n int64) core.CounterDay {
 	return d
 }
 
-// TestDaysFolded: the days of a counter are the same whether its events are folded or not, and whether the counter is
+// TestDaysAcrossCheckpoints: the days of a counter are the same whether its events are folded or not, and whether the counter is
 // in memory, evicted, or read again after a kill. A fold archives a day that is over, once for all counters of a
 // page.
 func TestDaysAcrossCheckpoints(t *testing.T) {
@@ -104,7 +104,7 @@ func TestDaysAcrossCheckpoints(t *testing.T) {
 	}
 }
 
-// TestDaysKilledWhileFolding: whenever the process is ended while days come to the
+// TestDaysKilledDuringCheckpoint: whenever the process is ended while days come to the
 // archive, each is there once, also when counting goes on meanwhile.
 func TestDaysKilledDuringCheckpoint(t *testing.T) {
 	for _, at := range []failpoint{failCheckpoint, failPages, failCommit, failCommitted, failPagesWritten, failMarked} {
@@ -179,7 +179,7 @@ func TestOmittedDenialsOfDays(t *testing.T) {
 	wantDays(t, s, ofUser(1), user...)
 }
 
-// TestDaysOfNumberGivenAgain: whoever gets the number of a key or user that was deleted has
+// TestDaysOfReusedNumber: whoever gets the number of a key or user that was deleted has
 // none of its days, whatever was folded meanwhile, and what was deleted leaves the archive.
 func TestDaysOfReusedNumber(t *testing.T) {
 	t.Parallel()
@@ -247,7 +247,7 @@ func TestDaysOfReusedNumber(t *testing.T) {
 	}
 }
 
-// TestSetDaysKilledAtAnyStep: days that were set are there, whenever the process is ended while they
+// TestSetDaysKilledDuringCheckpoint: days that were set are there, whenever the process is ended while they
 // are folded.
 func TestSetDaysKilledDuringCheckpoint(t *testing.T) {
 	ctx := context.Background()
@@ -329,7 +329,7 @@ func TestArchiveInParts(t *testing.T) {
 	}
 }
 
-// TestWithoutDays: a store that was written before there were days is opened, and counts
+// TestStoreWithoutDays: a store that was written before there were days is opened, and counts
 // on from there.
 func TestStoreWithoutDays(t *testing.T) {
 	dir := t.TempDir()

@@ -34,7 +34,7 @@ func withMode(t *testing.T, m fs.FileMode) string {
 	return dir
 }
 
-// TestOpenShutsDirectory: no other user can read a store. Badger's files are readable by
+// TestOpenRestrictsDirectory: no other user can read a store. Badger's files are readable by
 // everybody, so that the mode of the directory must guard them: also the mode of an empty
 // directory that existed, of a store that an earlier version has left, and of the target of
 // a symbolic link. Every file of a used store counts as its own.

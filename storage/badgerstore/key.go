@@ -182,7 +182,7 @@ func (t *tx) replaceKey(from, to *core.Key) error {
 		t.addHolding(users[1], plans[1], +1))
 }
 
-// replaceKeyRecord replaces the record of a key and how its ID leads there.
+// replaceKeyRecord replaces the record of a key, and the record that maps its ID to its number.
 func (t *tx) replaceKeyRecord(from, to *core.Key) error {
 	if from != nil && (to == nil || to.Seq != from.Seq) {
 		if err := t.put(keyPath(t.account, from.Seq), nil); err != nil {
@@ -197,7 +197,7 @@ func (t *tx) replaceKeyRecord(from, to *core.Key) error {
 		t.put(keyIDPath(t.account, to.ID), encodeNumber(to.Seq)))
 }
 
-// replaceDigests lets the digests of a key lead to what it becomes, and no others.
+// replaceDigests writes the digest records of to, and removes the digest records that only from has.
 func (t *tx) replaceDigests(from, to *core.Key) error {
 	var before, after []core.Digest
 	if from != nil {

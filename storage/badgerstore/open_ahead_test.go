@@ -46,7 +46,7 @@ func withOneRequest(t *testing.T, dir string, o Options) *Store {
 	return s
 }
 
-// TestRoomAhead: with power, what is synced lies where zeros were written before. That room is
+// TestPreallocatedSpace: with power, what is synced lies where zeros were written before. That room is
 // not taken for a torn write when the store is opened again, it is used then, and none is
 // made for process.
 func TestPreallocatedSpace(t *testing.T) {
@@ -91,7 +91,7 @@ func TestPreallocatedSpace(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestTornInRoom: a torn write of a power cut, with room after it, is cut off and logged. The
+// TestTornWriteInPreallocatedSpace: a torn write of a power cut, with room after it, is cut off and logged. The
 // same bytes without a power cut are damage.
 func TestTornWriteInPreallocatedSpace(t *testing.T) {
 	dir := t.TempDir()
@@ -134,7 +134,7 @@ func TestTornWriteInPreallocatedSpace(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestRoomAheadIsWithinASegment: segments end where the next one begins, with room or without.
+// TestPreallocationWithinSegment: segments end where the next one begins, with room or without.
 func TestPreallocationWithinSegment(t *testing.T) {
 	options := Options{Logger: quiet.Logger, segmentSize: 1 << 10, ahead: 1 << 10, Durability: Power}
 	dir := t.TempDir()
@@ -160,7 +160,7 @@ func TestPreallocationWithinSegment(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestNoRoomAhead: without room requests are answered as well, and are there later.
+// TestNoSpaceToPreallocate: without room requests are answered as well, and are there later.
 func TestNoSpaceToPreallocate(t *testing.T) {
 	dir, options := t.TempDir(), quiet
 	options.Durability = Power
@@ -181,7 +181,7 @@ func TestNoSpaceToPreallocate(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestFoldedIsZeros: an event log that has zeros where it was folded is not opened as if they
+// TestZeroedEventsInCheckpoint: an event log that has zeros where it was folded is not opened as if they
 // were room.
 func TestZeroedEventsInCheckpoint(t *testing.T) {
 	dir := t.TempDir()

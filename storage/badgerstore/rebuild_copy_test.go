@@ -180,7 +180,7 @@ func TestCopyMakesRoom(t *testing.T) {
 	}
 }
 
-// TestCopyEnds: a copy that is dropped or stopped while it is written leaves nothing. A process that is
+// TestCopyStopped: a copy that is dropped or stopped while it is written leaves nothing. A process that is
 // killed then leaves a draft, which the next start removes. The copy before it stays.
 func TestCopyStopped(t *testing.T) {
 	dir, _ := copiedStore(t, true)
@@ -271,7 +271,7 @@ func TestKilledReplacingCopy(t *testing.T) {
 	}
 }
 
-// TestCopyBesideWrites: copies that are made while tables are written and compacted are whole, and with the
+// TestCopyDuringWrites: copies that are made while tables are written and compacted are whole, and with the
 // event log each makes the store as it is.
 func TestCopyDuringWrites(t *testing.T) {
 	dir, _ := filledStore(t, true)

@@ -218,7 +218,7 @@ func (s *Store) applyParts(account string, parts []int64, last *writes) error {
 	for _, position := range parts {
 		w, err := s.readPart(position)
 		if err != nil {
-			return s.fail(err) // the account stays in s.spread: it is half written
+			return s.fail(err) // the account stays in s.applying, because its transaction is half applied
 		}
 		if err := s.apply(w); err != nil {
 			return err
@@ -305,7 +305,7 @@ func (w *writes) add(p path, one write) {
 	}
 }
 
-// value returns the value that is to be written at a path, if any is.
+// value returns the new value at a path, nil for a deletion. ok is false without a write at the path.
 func (w *writes) value(p path) (value []byte, ok bool) {
 	one, ok := w.byPath[string(p)]
 	return one.value, ok

@@ -7,7 +7,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestGivenAgainPageAhead: a user that was deleted and put again under its number, as an import
+// TestReusedNumberPageAhead: a user that was deleted and put again under its number, as an import
 // does, has everything that it has used since, also when a crash leaves the pages of its counters
 // in a table and not the mark: then its deletion is replayed over a page that is ahead of it.
 func TestReusedNumberPageAhead(t *testing.T) {

@@ -98,8 +98,8 @@ func (t *tx) writable() error {
 	return nil
 }
 
-// keepError hands an error of a change on. A fault in the middle of a change leaves it
-// half made: then the transaction is not stored.
+// keepError returns err for the caller, and keeps the first one for finish: a change that has failed may be half made,
+// so the transaction must not be stored.
 func (t *tx) keepError(err error) error {
 	if err != nil && t.err == nil {
 		t.err = err
@@ -140,15 +140,14 @@ func (t *tx) spill() error {
 	return err
 }
 
-// newNumber returns the number of a new resource: one more than the largest that was
-// ever given.
+// newNumber returns the number of a new resource: one more than the largest number ever used.
 func (t *tx) newNumber(kind byte) (int64, error) {
 	n, err := t.lastNumber(kind)
 	t.last[kind], t.creates = n+1, true
 	return n + 1, err
 }
 
-// noteNumber notes that a number is in use.
+// noteNumber marks the number of an existing or imported resource as used.
 func (t *tx) noteNumber(kind byte, number int64) error {
 	n, err := t.lastNumber(kind)
 	if number > n {
@@ -195,8 +194,8 @@ func (t *tx) change(base path, number int64, operation func(*rankset.Set, int64)
 	return operation(f, number)
 }
 
-// reindex takes a number out of indexes and puts another one into others. Most of
-// them, and mostly the numbers, are the same.
+// reindex removes the number out from the indexes in from, and adds the number in to the indexes in to. It skips an
+// index that is in both lists, if the numbers are equal.
 func (t *tx) reindex(from, to []path, out, in int64) error {
 	same := func(p path, among []path) bool {
 		return out == in && slices.ContainsFunc(among, func(q path) bool { return bytes.Equal(p, q) })
@@ -220,8 +219,8 @@ func (t *tx) reindex(from, to []path, out, in int64) error {
 	return nil
 }
 
-// addHolding adds to how often a user has a plan, by a key or as its own. The users on a
-// plan are those who have it at all.
+// addHolding adds to the number of times that a user has a plan, by a key or as its own. The index usersOnPlan has the
+// users with a number above 0.
 func (t *tx) addHolding(user int64, plan string, by int64) error {
 	if plan == "" {
 		return nil

@@ -67,7 +67,7 @@ func TestNeverUsed(t *testing.T) {
 	wantUsed(t, s, ofKey("key199"), 0)
 }
 
-// TestPagesOfOldStore: a store of before schema 6 opens, and its pages are listed from then on.
+// TestPageIndexOfOldStore: a store of before schema 6 opens, and its pages are listed from then on.
 func TestPageIndexOfOldStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, dir, quiet)

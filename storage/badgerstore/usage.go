@@ -145,7 +145,7 @@ func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slot
 	return nil
 }
 
-// slotsFor returns the counters that are asked for.
+// slotsFor returns the counters that match a filter.
 func (r snapshot) slotsFor(of core.DaysFilter) ([]slots, error) {
 	if of.KeyID != "" || of.UserID != 0 {
 		one, err := r.refOf(core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID})
@@ -179,10 +179,10 @@ func (r snapshot) members(base path) ([]int64, error) {
 	return f.Page(0, f.Len())
 }
 
-// newerDays is how the counters of a page stand, beside the archive.
+// newerDays has the days of the counters of a page that are newer than the archive.
 type newerDays struct {
 	days     []slotDay
-	archived uint64 // the slots of which the archive has days
+	archived uint64 // the slots whose days in the archive count
 }
 
 func (st *newerDays) add(slot byte, kind uint32, t *counterState) {
@@ -192,9 +192,8 @@ func (st *newerDays) add(slot byte, kind uint32, t *counterState) {
 	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, slotDay{slot, d}) })
 }
 
-// eachDayOnPage calls fn with the numbers of the counters on a page. The page and the archive
-// are read after it was seen which counters are in memory, and where the events of the
-// others end: what is folded meanwhile is there.
+// eachDayOnPage calls fn with the numbers of the counters on a page. It reads the page and the archive after the
+// counters in memory, so it does not miss days that a checkpoint writes in between.
 func (s *Store) eachDayOnPage(p *slots, first, last core.Date, fn func(d dayNumber, shared bool)) error {
 	var st newerDays
 	add := func(slot byte, t *counterState) { st.add(slot, p.page.kind, t) }
@@ -225,8 +224,8 @@ func (s *Store) eachDayOnPage(p *slots, first, last core.Date, fn func(d dayNumb
 	})
 }
 
-// eachInMemory calls fn with the counters that are in memory, and returns which ones are not,
-// and where their events end. fn does not keep them.
+// eachInMemory calls fn with the counters that are in memory. fn must not keep its argument. absent has a bit for each
+// other slot, and heads has the positions of the last events of these counters, if the page lacks events.
 func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (heads map[byte]int64, absent uint64) {
 	heads = map[byte]int64{}
 	sh := s.counters.shard(p.counter(0))
@@ -254,8 +253,7 @@ func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (hea
 	return heads, absent
 }
 
-// eachOnPage calls fn with the counters in some slots of a page, with the events that the page
-// has not got.
+// eachOnPage calls fn with the counters in some slots of a page, including the events behind the page up to heads.
 func (s *Store) eachOnPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, fn func(slot byte, t *counterState)) error {
 	if mask == 0 {
 		return nil
