@@ -88,7 +88,7 @@ type rebuild struct {
 	progress     func(string)
 	files        []string // of the database, to be moved
 	bytes        int64    // of these files
-	whole    bool     // true if no file of the database is damaged
+	whole        bool     // true if no file of the database is damaged
 	known        int64    // the position up to which the event log is known to have been on disk
 	endKnown     bool     // the old database has stored the position known
 	log          eventlog.Report
