@@ -12,7 +12,7 @@ import (
 // returns the error of Close.
 func wantClosing(t *testing.T, s *Store, waiting chan error) error {
 	t.Helper()
-	closed, asked := make(chan error, 1), make(chan error, 1)
+	closed, answered := make(chan error, 1), make(chan error, 1)
 	go func() { closed <- s.Close() }()
 	waitUntil(t, "Close waits or has ended", func() bool {
 		if !s.life.TryRLock() {
@@ -23,10 +23,10 @@ func wantClosing(t *testing.T, s *Store, waiting chan error) error {
 	})
 	go func() {
 		_, err := s.AccountByName(t.Context(), acct)
-		asked <- err
+		answered <- err
 	}()
-	waitUntil(t, "a new call is answered", func() bool { return len(asked) > 0 })
-	if err := <-asked; !isUnavailable(err) {
+	waitUntil(t, "a new call is answered", func() bool { return len(answered) > 0 })
+	if err := <-answered; !isUnavailable(err) {
 		t.Errorf("AccountByName: got error %v, want %v", err, core.ErrUnavailable)
 	}
 	waitUntil(t, "the method that waits ends", func() bool { return len(waiting) > 0 })

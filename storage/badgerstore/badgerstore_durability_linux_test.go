@@ -10,14 +10,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// unsynced returns how many bytes of the event log are not on the disk.
+// unsynced returns the number of bytes of the event log that are not synced.
 func unsynced(s *Store) int64 { return s.events.End() - s.events.Durable() }
 
-// openBlock is what unsynced returns when everything is on the disk: the next block has its header.
+// openBlock is the result of unsynced when all events are synced: the size of the header of the open block.
 const openBlock = 18
 
-// TestPower: with Power every write is on the disk when it is answered, a transaction and a count
-// alike.
+// TestPower: with Power, every transaction and every count is synced before its answer.
 func TestPower(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{Durability: Power})
 	withAccount(t, s)
@@ -34,13 +33,13 @@ func TestPower(t *testing.T) {
 	}
 }
 
-// TestProcess: with Process everything that was answered is on the disk soon after.
+// TestProcess: with Process, an answered request is synced soon after its answer.
 func TestProcess(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{})
 	known(t, s, "key")
 	consume(t, s, request("key", 1, 1, noon))
 	if unsynced(s) <= openBlock {
-		t.Error("right after a request: got no bytes that are not on the disk: the test sees nothing")
+		t.Error("right after a request: got no unsynced bytes: the test proves nothing")
 	}
 	s.background.start(s)
 	waitUntil(t, "the request is on the disk", func() bool { return unsynced(s) <= openBlock })
@@ -49,8 +48,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestSetDurability: a change to Power brings what was answered before to the disk, and
-// is in force from then on; so is the change back.
+// TestSetDurability: SetDurability(Power) syncs earlier answers, and all later writes before their answers.
+// SetDurability(Process) ends that.
 func TestSetDurability(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{})
 	known(t, s, "key")
@@ -95,7 +94,7 @@ func TestSyncFails(t *testing.T) {
 		t.Errorf("AccountByName: %v", err)
 	}
 	if err := s.Close(); err == nil {
-		t.Error("Close: got no error, want what the disk said")
+		t.Error("Close: got no error, want the error of the disk")
 	}
 	s = openIn(t, dir, Options{Durability: Power})
 	if !consume(t, s, request("key", 2, 2, noon)) {
@@ -103,7 +102,7 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
-// wantUnavailable fails unless the store takes no write.
+// wantUnavailable fails unless the store refuses writes.
 func wantUnavailable(t *testing.T, s *Store) {
 	t.Helper()
 	if err := s.Update(t.Context(), acct, withKeys(1, 1)); !isUnavailable(err) {
@@ -114,7 +113,7 @@ func wantUnavailable(t *testing.T, s *Store) {
 	}
 }
 
-// TestFull: while the disk is full nothing is written and everything can be read.
+// TestFullDisk: while the disk is full, the store refuses counts and new resources, and answers reads.
 func TestFullDisk(t *testing.T) {
 	s, err := open(t.TempDir(), quiet)
 	if err != nil {

@@ -30,7 +30,7 @@ func TestFailedCloseThenPowerCut(t *testing.T) {
 		}
 		h.once(failCommitted, func() { _ = s.fail(errMedium) }) // the pages are committed, and nothing after them
 		if err := s.checkpoint(); err == nil {
-			t.Fatal("fold: got no error")
+			t.Fatal("checkpoint: got no error")
 		}
 		if err := s.Close(); err == nil {
 			t.Fatal("Close: got no error")

@@ -13,8 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
-// makeKnown does what known does for so many keys that it would take minutes: it writes
-// only what Consume asks for.
+// makeKnown is a fast version of known for a million keys: it writes only the records that Consume reads.
 func makeKnown(b *testing.B, s *Store, keys []string) {
 	b.Helper()
 	known(b, s)
@@ -75,8 +74,7 @@ func fill(t testing.TB, s *Store, n int) {
 	storetest.Fill(t, s, "acct", n)
 }
 
-// BenchmarkCheckpoint checkpoints the counters of so many keys and users, of which each has a
-// request.
+// BenchmarkCheckpoint writes checkpoints with a changed counter for each key and user.
 func BenchmarkCheckpoint(b *testing.B) {
 	for _, keys := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
@@ -101,7 +99,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 				}
 				b.StartTimer()
 				if err := s.checkpoint(); err != nil {
-					b.Fatalf("fold: %v", err)
+					b.Fatalf("checkpoint: %v", err)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(2*keys), "ns/counter")
@@ -109,8 +107,8 @@ func BenchmarkCheckpoint(b *testing.B) {
 	}
 }
 
-// BenchmarkDays adds up the days of a plan with 10,000 keys and of an account with 100,000
-// users, in a store that has been open and in one that was just opened.
+// BenchmarkDays sums the days of a plan with 10,000 keys, and of an account with 100,000 users. It measures a store with
+// a warm cache, and a store that was just opened.
 func BenchmarkDays(b *testing.B) {
 	const keys, users = 10_000, 100_000
 	outer, dir := b, b.TempDir()
@@ -159,8 +157,8 @@ func BenchmarkDays(b *testing.B) {
 	}
 }
 
-// makeDays lets everyone use the store on each day of those that are kept: it writes only
-// what that leaves.
+// makeDays writes days to the archive as if all counters of a filter had been used on each of the last core.DaysKept
+// days.
 func makeDays(b *testing.B, s *Store, of core.DaysFilter) {
 	b.Helper()
 	var all []slots

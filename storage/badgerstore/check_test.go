@@ -15,7 +15,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// checkDamages runs Check and returns the damages that it reports.
+// checkDamages runs Check and returns the reported damages.
 func checkDamages(t *testing.T, dir string) (damages []string) {
 	t.Helper()
 	c, err := Check(dir, Checking{Progress: func(string) {}, Damage: func(err error) { damages = append(damages, err.Error()) }})
@@ -25,8 +25,8 @@ func checkDamages(t *testing.T, dir string) (damages []string) {
 	return damages
 }
 
-// TestCheck: a store that is whole has no damage, after a clean stop and after a kill. Each damaged
-// file is named, in one line each, and no file is changed then.
+// TestCheck: Check reports no damage of an undamaged store, after a clean stop and after a kill. It reports each damaged
+// file in one line, and changes no file.
 func TestCheck(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		dir, _ := filledStore(t, clean)
@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckInUse: a store that is open is refused.
+// TestCheckInUse: Check refuses an open store.
 func TestCheckInUse(t *testing.T) {
 	dir := t.TempDir()
 	openAlone(t, dir, quiet)
@@ -61,7 +61,7 @@ func TestCheckInUse(t *testing.T) {
 	}
 }
 
-// TestCheckRecords: a record that is missing or contradicts another one is reported by its path.
+// TestCheckRecords: Check reports each missing record.
 func TestCheckRecords(t *testing.T) {
 	whole := t.TempDir()
 	s := openAlone(t, whole, quiet)

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// TestRoom: while too much of the event log is not folded nobody counts, so that the disk
-// and the time it takes to open the store are bounded; when it is folded everyone goes
-// on. Those who wait are counted.
+// TestRequestsWaitForCheckpoint: requests wait while the last checkpoint lacks too much of the event log, and continue
+// after the next checkpoint. Stats counts the waits. A failure means that the event log on disk and the time of the
+// next start have no bound.
 func TestRequestsWaitForCheckpoint(t *testing.T) {
-	s, err := open(t.TempDir(), Options{}) // nothing is folded in the background
+	s, err := open(t.TempDir(), Options{}) // no checkpoints in the background
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -22,7 +22,7 @@ func TestRequestsWaitForCheckpoint(t *testing.T) {
 	}
 	before := s.Stats()
 	if before.Waits != 0 {
-		t.Errorf("waits before there is too much: got %d, want 0", before.Waits)
+		t.Errorf("waits below the limit: got %d, want 0", before.Waits)
 	}
 	var group sync.WaitGroup
 	const callers = 5
@@ -31,18 +31,18 @@ func TestRequestsWaitForCheckpoint(t *testing.T) {
 	}
 	waitUntil(t, "all callers wait", func() bool { return s.Stats().Waits >= callers })
 	if now := s.Stats(); now.PendingBytes != before.PendingBytes {
-		t.Errorf("while they wait: got %d bytes, want the %d that there were", now.PendingBytes, before.PendingBytes)
+		t.Errorf("while callers wait: got %d pending bytes, want %d as before", now.PendingBytes, before.PendingBytes)
 	}
 	if err := s.checkpoint(); err != nil {
-		t.Fatalf("fold: %v", err)
+		t.Fatalf("checkpoint: %v", err)
 	}
 	group.Wait()
 	if now := s.Stats(); now.PendingBytes >= limit || now.Checkpoints == 0 {
-		t.Errorf("after folding: got %+v, want less than %d bytes that are not folded", now, limit)
+		t.Errorf("after a checkpoint: got %+v, want less than %d pending bytes", now, limit)
 	}
 }
 
-// TestRoomAfterAFailure: who waits for room when the store takes no more writes is told.
+// TestWaitingRequestAfterFailure: a request that waits for a checkpoint ends with an error when the store fails.
 func TestWaitingRequestAfterFailure(t *testing.T) {
 	s, err := open(t.TempDir(), quiet)
 	if err != nil {
@@ -51,14 +51,14 @@ func TestWaitingRequestAfterFailure(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	known(t, s, "key")
 	s.checkpointer.maxPending.Store(0)
-	told := make(chan error)
+	result := make(chan error)
 	go func() {
 		_, err := s.Consume(t.Context(), request("key", 1, 1, noon))
-		told <- err
+		result <- err
 	}()
 	waitUntil(t, "the caller waits", func() bool { return s.Stats().Waits > 0 })
 	_ = s.fail(errMedium)
-	if err := <-told; !isUnavailable(err) {
+	if err := <-result; !isUnavailable(err) {
 		t.Errorf("Consume: got error %v, want unavailable", err)
 	}
 }

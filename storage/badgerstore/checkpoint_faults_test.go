@@ -10,8 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// TestDeleteManyFolded: a user with many keys that were used and folded can be deleted:
-// each key is on a page with others, and a transaction holds few pages.
+// TestDeleteManyCheckpointedKeys: a user with many used keys can be deleted after a checkpoint. The pages of the keys are
+// more than a transaction of Badger takes.
 func TestDeleteManyCheckpointedKeys(t *testing.T) {
 	const keys = 1200
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func TestDeleteManyCheckpointedKeys(t *testing.T) {
 	}
 }
 
-// TestFoldManySmallPages: a fold of many small pages has more pages than a transaction of Badger takes records. The
+// TestCheckpointManySmallPages: a checkpoint writes more small pages than a transaction of Badger takes records. The
 // memtables are as small as on a small disk.
 func TestCheckpointManySmallPages(t *testing.T) {
 	s := openAlone(t, t.TempDir(), quiet)
@@ -55,8 +55,8 @@ func TestCheckpointManySmallPages(t *testing.T) {
 	}
 }
 
-// TestSyncFailsElsewhere: a request whose bytes could not be brought to the disk is not
-// answered, also when it was another's sync that failed and the next one succeeds.
+// TestSyncFailsForAnotherRequest: a request is refused when the sync of its bytes has failed, also when another goroutine
+// called that sync, and a later sync succeeds.
 func TestSyncFailsForAnotherRequest(t *testing.T) {
 	var broken atomic.Bool
 	var roomMade atomic.Pointer[func()]
@@ -89,15 +89,15 @@ func TestSyncFailsForAnotherRequest(t *testing.T) {
 		t.Errorf("Consume: got %+v, %v, want unavailable", v, err)
 	}
 	if roomMade.Load() != nil {
-		t.Error("no room was made: the test shows nothing")
+		t.Error("nothing was preallocated: the test proves nothing")
 	}
 	if err := s.Close(); err == nil {
-		t.Error("Close: got no error, want what the disk said")
+		t.Error("Close: got no error, want the error of the disk")
 	}
 }
 
-// TestFoldFails: when folding fails and there is no room, whoever counts is told so
-// and does not wait for ever; when it succeeds again, counting goes on.
+// TestCheckpointFails: a request that waits for a checkpoint ends with an error when the checkpoint fails. After the next
+// successful checkpoint, requests are counted again. A failure means that requests wait endlessly.
 func TestCheckpointFails(t *testing.T) {
 	s := openIn(t, t.TempDir(), quiet)
 	known(t, s, "key")
@@ -111,14 +111,13 @@ func TestCheckpointFails(t *testing.T) {
 	s.commits(func() error { return nil })
 	s.checkpointer.maxPending.Store(most)
 	if err := s.checkpoint(); err != nil {
-		t.Fatalf("fold: %v", err)
+		t.Fatalf("checkpoint: %v", err)
 	}
 	consume(t, s, request("key", 1, 1<<20, noon))
 	wantUsed(t, s, ofKey("key"), 2)
 }
 
-// TestLongKeptBesideShort: what is to be kept long stays, also when what came after it
-// is to be kept shortly.
+// TestMixedRetention: an entry with a long retention stays, also when later entries have a short retention.
 func TestMixedRetention(t *testing.T) {
 	s, err := open(t.TempDir(), Options{segmentSize: 300})
 	if err != nil {
@@ -146,8 +145,7 @@ func TestMixedRetention(t *testing.T) {
 	}
 }
 
-// TestFewerCounters: when fewer counters are to be kept there are fewer, also of those
-// that are in use all the time.
+// TestSmallerCounterCache: SetCounterCache with a smaller limit evicts counters, also counters in constant use.
 func TestSmallerCounterCache(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	ids := numbered("key", 12_000)

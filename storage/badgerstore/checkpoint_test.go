@@ -8,9 +8,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestFoldBesideEviction: a counter that leaves the memory while its page is written,
-// and comes back and counts as often as it had before, is not taken for folded: what it
-// has counted would be lost when it leaves again.
+// TestEvictionDuringCheckpoint: a counter is evicted and loaded again while a checkpoint writes its page, and then has
+// as many changes as before. The checkpoint must not mark the new object as written. A failure means that its counts are
+// lost at the next eviction.
 func TestEvictionDuringCheckpoint(t *testing.T) {
 	var h hook
 	s := openAlone(t, t.TempDir(), Options{failpoint: h.step})
@@ -28,11 +28,11 @@ func TestEvictionDuringCheckpoint(t *testing.T) {
 	wantUsed(t, s, ofKey("key"), 3)
 }
 
-// fold checkpoints the event log.
+// writeCheckpoint writes a checkpoint.
 func writeCheckpoint(t testing.TB, s *Store) {
 	t.Helper()
 	if err := s.checkpoint(); err != nil {
-		t.Fatalf("fold: %v", err)
+		t.Fatalf("checkpoint: %v", err)
 	}
 }
 
@@ -46,7 +46,7 @@ func endMemtable(t *testing.T, s *Store) {
 	}
 }
 
-// checkpoint checkpoints, and waits until everything is in tables of the database.
+// flushCheckpoint writes a checkpoint, and waits until all events are in tables of the database.
 func flushCheckpoint(t *testing.T, s *Store) {
 	t.Helper()
 	writeCheckpoint(t, s)
@@ -60,9 +60,8 @@ func flushCheckpoint(t *testing.T, s *Store) {
 	})
 }
 
-// TestMarkIsOnTheDisk: the event log is on the disk up to where it is folded, also when
-// nothing was left to be folded because keys and users were deleted. Otherwise the store
-// does not open after a power cut.
+// TestMarkIsDurable: the event log is synced up to the mark of a checkpoint, also when the checkpoint has no changed
+// counter because keys and users were deleted. A failure means that the store does not open after a power cut.
 func TestMarkIsDurable(t *testing.T) {
 	for seed := range uint64(8) {
 		dir, after := t.TempDir(), t.TempDir()

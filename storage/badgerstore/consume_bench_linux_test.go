@@ -11,8 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// BenchmarkConsume counts requests of 1,000 keys from so many callers at a time, and reports the
-// time of the processors for each.
+// BenchmarkConsume counts requests of 1,000 keys from concurrent callers. It reports the processor time of a request.
 func BenchmarkConsume(b *testing.B) {
 	for _, run := range []struct {
 		d       Durability
@@ -31,7 +30,7 @@ func BenchmarkConsume(b *testing.B) {
 			for range run.callers {
 				group.Go(func() {
 					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-						i := n * 67 % int64(len(ids)) // the next one is on another page
+						i := n * 67 % int64(len(ids)) // consecutive requests use different pages
 						c := core.Consumption{Account: acct, KeyID: ids[i], KeySeq: i + 1, UserID: i + 1, Cost: 1, Terms: core.Terms{Limit: core.MaxLimit},
 							Entry: core.Entry{At: noon, Endpoint: "/v1/items", Method: "GET", IP: "203.0.113.7"}}
 						if v, err := s.Consume(context.Background(), &c); err != nil || !v.Allowed {
@@ -47,7 +46,7 @@ func BenchmarkConsume(b *testing.B) {
 	}
 }
 
-// processorTime returns the time that the process has used the processors, in nanoseconds.
+// processorTime returns the processor time of the process in nanoseconds.
 func processorTime(b *testing.B) int64 {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

@@ -63,7 +63,7 @@ func TestNoDescriptors(t *testing.T) {
 	wantUsed(t, s, ofKey("key"), answered+refused+1) // the refused one was written later
 }
 
-// TestDescriptorsAgain: the log has one line when the changes of resources find no descriptor, and one when descriptors
+// TestDescriptorsLogged: the log has one line when the changes of resources find no descriptor, and one when descriptors
 // are free, also without another change. A failure means that nobody knows when the state is over.
 func TestDescriptorsLogged(t *testing.T) {
 	var logged logLines

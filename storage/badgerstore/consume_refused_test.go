@@ -143,7 +143,7 @@ func testRefusal(t *testing.T, o Options, broken *atomic.Bool) {
 	}
 }
 
-// TestResumesByItself: after a fault of the event log the store takes requests again within a
+// TestResumesWithoutRequest: after a fault of the event log the store takes requests again within a
 // second, also without a request.
 func TestResumesWithoutRequest(t *testing.T) {
 	var broken atomic.Bool

@@ -31,7 +31,7 @@ func (a *auditing) audit(s *Store) []string {
 		a.counter(of, t)
 	}
 	if mark, end := s.checkpointer.mark.Load(), s.events.End(); mark > end {
-		a.problem("the event log is folded up to %d and ends at %d", mark, end)
+		a.problem("the mark of the last checkpoint is %d, and the event log ends at %d", mark, end)
 	}
 	return a.problems
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// testRequest is a request as the tests of crashes make it. It is known by its name, which is
-// its endpoint in the history: who asked, and the how manyeth time.
+// testRequest is a request of the crash tests. Its name is unique, and is its endpoint in the history: the caller, and
+// the caller's serial number.
 type testRequest struct {
 	name   string
 	key    string
 	user   int64
 	shared bool
 	cost   int64
-	deny   bool   // it is over the limit
-	id     string // "" for none
+	deny   bool   // the request is over the limit
+	id     string // the request id, "" without one
 }
 
-// String and parseAsk are how a process tells another one of a request.
+// String encodes a request for the output of a victim process. parseRequest decodes it.
 func (a testRequest) String() string {
 	return fmt.Sprintf("%s %s %d %t %d %t %q", a.name, a.key, a.user, a.shared, a.cost, a.deny, a.id)
 }
@@ -45,23 +45,22 @@ func (a testRequest) consumption(at time.Time) *core.Consumption {
 	return c
 }
 
-// What became of a request.
+// outcome is the answer to a request.
 type outcome uint8
 
 const (
-	unknown  outcome = iota // nobody was told
-	allowed                 // it counted
-	repeated                // it was answered what one with its id was answered before
+	unknown  outcome = iota // the request was not answered
+	allowed                 // the request counted
+	repeated                // the answer was the first answer to the same request id
 	denied
-	refused // there was no such key
+	refused // the key did not exist
 )
 
-// model know what was asked for and what was answered, and hold that against a store
-// that is opened again after a crash.
+// model records requests and changes with their answers, and compares them with a store that was opened after a crash.
 type model struct {
 	mu       sync.Mutex
-	crashed  bool // what is noted now has happened after the crash
-	expiring bool // entries are removed, and ids forgotten
+	crashed  bool // answers from now on come after the crash, and are ignored
+	expiring bool // entries and request ids expire in this round
 
 	requests  map[string]*requestState
 	histories map[core.CounterID]*historyModel
@@ -75,43 +74,43 @@ type model struct {
 type requestState struct {
 	testRequest
 	outcome outcome
-	used    int64 // what was answered
-	safe    bool  // the answer must be true after a crash
-	found   [2]bool
+	used    int64   // the usage in the answer
+	safe    bool    // the answer must survive the crash
+	found   [2]bool // the request is in the history of its key, of its user
 }
 
-// countedRequest is a request with an id that is in a history.
+// countedRequest is a counted request with a request id.
 type countedRequest struct {
 	name string
 	used int64
 }
 
-// historyModel is what is known of a counter and its history.
+// historyModel is the expected state of a counter and its history.
 type historyModel struct {
 	of      core.CounterID
 	entries int64
-	gone    int64 // how many of the first are not in the history any more
-	partial bool  // some came and went since the check before the last
+	gone    int64 // number of oldest entries that were removed from the history
+	partial bool  // entries were added and removed again between two checks
 	used    int64
 	days    map[core.Date]core.CounterDay
 	order   []string         // the names of all entries
-	serials map[string]int64 // the last one of each caller
+	serials map[string]int64 // the last serial number of each caller
 }
 
-// resource is a user or key that is made, and may be deleted.
+// resource is a user or key that a test creates, and may delete.
 type resource struct {
 	kind                     string
-	deleting                 bool // that was asked for
-	created, deleted         bool // it was answered
-	createdSafe, deletedSafe bool // that, or that it is gone, must be true after a crash
-	seen                     bool // it was there at the last check
+	deleting                 bool // the deletion was requested
+	created, deleted         bool // the creation or deletion was answered
+	createdSafe, deletedSafe bool // the creation or deletion must survive the crash
+	seen                     bool // the resource existed at the last check
 }
 
-// The kinds of things.
+// The kinds of resources.
 const (
 	userResource = "user"
-	usedKey      = "key"      // that requests are made with
-	idleKey      = "idle key" // that no request is made with
+	usedKey      = "key"      // a key with requests
+	idleKey      = "idle key" // a key without requests
 	crowdUser    = "crowd"    // a user with many keys
 )
 
@@ -127,15 +126,14 @@ func newModel() *model {
 	return b
 }
 
-// addHistory begins the book of a counter.
+// addHistory adds the history of a counter to the model.
 func (m *model) addHistory(of core.CounterID) *historyModel {
 	h := &historyModel{of: of, serials: map[string]int64{}, days: map[core.Date]core.CounterDay{}}
 	m.histories[of] = h
 	return h
 }
 
-// requesting notes that something is about to be asked for: a request, or that a thing is
-// made or deleted.
+// requesting records a request before it is sent.
 func (m *model) requesting(a testRequest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +141,7 @@ func (m *model) requesting(a testRequest) {
 	m.totals["asked"]++
 }
 
-// answered notes what a request was answered.
+// answered records the answer to a request.
 func (m *model) answered(name string, o outcome, used int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,8 +153,7 @@ func (m *model) answered(name string, o outcome, used int64) {
 	m.totals["answered"]++
 }
 
-// creating and deleting note that a thing is about to be made or deleted, made and deleted
-// that it was.
+// creating and deleting record a change of a resource before it is sent; created and deleted record its answer.
 func (m *model) creating(kind, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,14 +176,14 @@ func (m *model) change(name string, answer bool, fn func(*resource)) {
 	}
 }
 
-// snapshotAnswers returns what was answered so far, to be made safe later.
+// snapshotAnswers takes a snapshot of the answers so far. The result marks these answers as safe.
 func (m *model) snapshotAnswers() (safe func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var asks []*requestState
+	var answeredRequests []*requestState
 	for _, a := range m.requests {
 		if a.outcome != unknown {
-			asks = append(asks, a)
+			answeredRequests = append(answeredRequests, a)
 		}
 	}
 	var made, gone []*resource
@@ -204,7 +201,7 @@ func (m *model) snapshotAnswers() (safe func()) {
 		if m.crashed {
 			return
 		}
-		for _, a := range asks {
+		for _, a := range answeredRequests {
 			a.safe = true
 		}
 		for _, x := range made {
@@ -216,8 +213,7 @@ func (m *model) snapshotAnswers() (safe func()) {
 	}
 }
 
-// crash notes that this is the moment of the crash. If all is safe, everything that was
-// answered must be true afterwards.
+// crash marks the moment of the crash. With all, every answer so far must survive.
 func (m *model) crash(all bool) {
 	if all {
 		m.snapshotAnswers()()
@@ -227,20 +223,20 @@ func (m *model) crash(all bool) {
 	m.crashed = true
 }
 
-// restart ends that.
+// restart ends the state after crash: answers are recorded again.
 func (m *model) restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.crashed = false
 }
 
-// problem notes what is wrong. It begins with what kind of problem that is.
+// problem records a difference. The text begins with the kind of problem: lost, wrong or error.
 func (m *model) problem(format string, args ...any) {
 	m.problems = append(m.problems, fmt.Sprintf(format, args...))
 }
 
-// check holds a store against the books and returns what is wrong. What it has found is
-// taken for granted from then on, what it has not found is forgotten.
+// check compares a store with the model and returns the differences. From then on, the model expects exactly the data
+// that the store has.
 func (m *model) check(s *Store) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -270,28 +266,27 @@ func (m *model) inOrder() []core.CounterID {
 	return list
 }
 
-// checkHistory looks at what came to a history, entry by entry: each was asked for and
-// is there once, and the counter is their sum. Whoever was answered how much was used
-// was told the sum up to his own.
+// checkHistory checks the new entries of a history. Each entry was requested and occurs once, the counter is the sum of
+// the entries, and the usage in each answer is the sum up to its entry.
 func (m *model) checkHistory(s *Store, h *historyModel) {
 	t, err := s.stateOf(h.of)
 	if err != nil {
 		m.problem("error: counter of %v: %v", h.of, err)
 		return
 	}
-	fresh, before := t.entries-h.entries, h.used
-	if fresh < 0 {
+	added, before := t.entries-h.entries, h.used
+	if added < 0 {
 		m.problem("lost: history of %v: got %d entries, there were %d", h.of, t.entries, h.entries)
 		return
 	}
-	list, total, err := s.History(context.Background(), h.of, time.Time{}, core.Page{Number: 1, Size: int(max(fresh, 1))})
+	list, total, err := s.History(context.Background(), h.of, time.Time{}, core.Page{Number: 1, Size: int(max(added, 1))})
 	gone := t.entries - int64(total)
 	if err != nil || gone < h.gone || gone > h.gone && !m.expiring {
 		m.problem("lost: history of %v: got %d of %d entries, %v, want all but %d", h.of, total, t.entries, err, h.gone)
 		return
 	}
-	h.gone, h.partial = gone, int64(len(list)) < fresh
-	for _, e := range slices.Backward(list[:min(fresh, int64(len(list)))]) {
+	h.gone, h.partial = gone, int64(len(list)) < added
+	for _, e := range slices.Backward(list[:min(added, int64(len(list)))]) {
 		m.checkEntry(h, &e)
 	}
 	used := t.Windows[core.Year].Used
@@ -303,13 +298,12 @@ func (m *model) checkHistory(s *Store, h *historyModel) {
 	}
 	m.checkDays(s, h)
 	if h.of.KeyID == "" {
-		m.totals["counted"] += fresh
+		m.totals["counted"] += added
 	}
 	h.entries, h.used = t.entries, used
 }
 
-// checkDays looks at the days of a counter: they are the sums of its history, and beside
-// that of denials that were left out of it.
+// checkDays checks the days of a counter: they are the sums of the history, plus the denials that the history omits.
 func (m *model) checkDays(s *Store, h *historyModel) {
 	list, err := s.CounterDays(context.Background(), h.of)
 	if err != nil {
@@ -334,17 +328,17 @@ func (m *model) checkDays(s *Store, h *historyModel) {
 	h.days = got
 }
 
-// checkEntry looks at an entry.
+// checkEntry checks a new entry of a history.
 func (m *model) checkEntry(h *historyModel, e *core.Entry) {
 	h.order = append(h.order, e.Endpoint)
 	a := m.requests[e.Endpoint]
 	if a == nil {
-		m.problem("wrong: history of %v: %s was not asked, or is there twice", h.of, e.Endpoint)
+		m.problem("wrong: history of %v: %s was not requested, or occurs twice", h.of, e.Endpoint)
 		return
 	}
 	found := &a.found[boolToInt(h.of.KeyID == "")]
 	if *found {
-		m.problem("wrong: history of %v: %s is there twice", h.of, a.name)
+		m.problem("wrong: history of %v: %s occurs twice", h.of, a.name)
 	}
 	*found = true
 	if e.KeyID != a.key || e.UserID != a.user || e.Cost != a.cost || e.Denied != a.deny {
@@ -380,34 +374,32 @@ func (h *historyModel) addDay(e *core.Entry, shared bool) {
 	h.days[day.Date] = day
 }
 
-// caller returns who made a request, and the how manyeth of his it is.
+// caller returns the caller of a request and its serial number.
 func (a testRequest) caller() (string, int64) {
 	i := strings.LastIndexByte(a.name, '/')
 	serial, _ := strconv.ParseInt(a.name[i+1:], 10, 64)
 	return a.name[:i], serial
 }
 
-// checkAnswer looks at what was answered to a request that the counter of a history has
-// decided.
+// checkAnswer checks the answer to a request that the counter of h has decided.
 func (m *model) checkAnswer(h *historyModel, a *requestState) {
 	if a.outcome == allowed && !h.partial && a.used != h.used {
-		m.problem("wrong: %s was answered that %d is used, counted are %d", a.name, a.used, h.used)
+		m.problem("wrong: %s was answered %d used, want %d", a.name, a.used, h.used)
 	}
 	if a.outcome == repeated || a.outcome == refused {
-		m.problem("wrong: %v is counted, and was answered as %d", a.testRequest, a.outcome)
+		m.problem("wrong: %v is counted, but was answered with outcome %d", a.testRequest, a.outcome)
 	}
 	if a.id == "" {
 		return
 	}
 	id := [2]string{a.key, a.id}
 	if first, ok := m.ids[id]; ok {
-		m.problem("wrong: request %q of %s is counted as %s and as %s", a.id, a.key, first.name, a.name)
+		m.problem("wrong: request id %q of %s is counted twice, as %s and as %s", a.id, a.key, first.name, a.name)
 	}
 	m.ids[id] = countedRequest{a.name, h.used}
 }
 
-// bounds returns how much a counter must have been used by since the last check, and how
-// much it can have been.
+// bounds returns the least and the most that the usage of a counter can have grown since the last check.
 func (m *model) bounds(h *historyModel) (least, most int64) {
 	for _, a := range m.requests {
 		if a.deny || h.of.KeyID != "" && a.key != h.of.KeyID || h.of.KeyID == "" && (a.user != h.of.UserID || !a.shared) {
@@ -421,7 +413,7 @@ func (m *model) bounds(h *historyModel) (least, most int64) {
 	return least, most
 }
 
-// checkRequest looks at a request that was asked since the last check.
+// checkRequest checks that a request since the last check is in the histories of its key and user.
 func (m *model) checkRequest(a *requestState) {
 	key, user := m.histories[ofKey(a.key)], m.histories[ofUser(a.user)]
 	counts := a.safe && a.outcome == allowed
@@ -431,14 +423,14 @@ func (m *model) checkRequest(a *requestState) {
 	case counts && !user.partial && !a.found[1]:
 		m.problem("lost: %v is not in the history of its user", a.testRequest)
 	case key != nil && a.found[0] != a.found[1]:
-		m.problem("wrong: %v is in the history of only one of key and user", a.testRequest)
+		m.problem("wrong: %v is in only one of the histories of its key and its user", a.testRequest)
 	case a.outcome == refused && (a.found[0] || a.found[1]):
-		m.problem("wrong: %v is counted, and was refused", a.testRequest)
+		m.problem("wrong: %v is counted, but was refused", a.testRequest)
 	}
 	if a.id == "" || key == nil || !a.safe || a.outcome != allowed && a.outcome != repeated {
 		return
 	}
 	if first, ok := m.ids[[2]string{a.key, a.id}]; !ok || first.used != a.used {
-		m.problem("lost: request %q of %s was answered that %d is used, got %+v, %v", a.id, a.key, a.used, first, ok)
+		m.problem("lost: request id %q of %s was answered %d used, got %+v, %v", a.id, a.key, a.used, first, ok)
 	}
 }

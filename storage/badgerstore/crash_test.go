@@ -18,25 +18,22 @@ import (
 	"time"
 )
 
-// killsEnv says how often the victims are killed, when it is to be more often than
-// on every change.
+// killsEnv is the environment variable with the number of kills; defaultKills without it.
 const killsEnv = "LIMITKEEPER_KILLS"
 
 const (
 	defaultKills = 30
-	maxLines     = 6000 // after so many a victim is killed that has not come to its step
+	maxLines     = 6000 // lines of output after which a victim is killed that has not reached its failpoint
 )
 
-// TestKill: what was answered is there after the process was killed, at whatever moment
-// and again and again on one directory: every answered request is counted, none that
-// was not asked for and none twice, whoever was told how much was used was told the
-// truth, a request with an id has one answer for ever, histories agree with counters,
-// lists are whole, and what was deleted stays away.
+// TestKill: a store survives many kills at any moment. Every answered request is counted once, and no other request. The
+// usage in each answer is exact, and a repeated request id gets its first answer. Histories agree with counters, lists
+// are complete, and deleted resources stay deleted.
 func TestKill(t *testing.T) {
 	k := newKillTest(t)
 	for round := 0; round < k.want || len(k.missing()) > 0; round++ {
 		if round == k.want+100 {
-			t.Fatalf("nobody was killed at %v: the test shows less than it says", k.missing())
+			t.Fatalf("no process was killed at %v: the test does not cover these phases", k.missing())
 		}
 		k.kill(round)
 		k.check(round%5 == 0)
@@ -45,15 +42,15 @@ func TestKill(t *testing.T) {
 	t.Log(k.totals())
 }
 
-// killTest is what happens to a directory.
+// killTest runs processes that use one directory, and kills them.
 type killTest struct {
 	t       *testing.T
 	dir     string
 	want    int
 	model   *model
 	audit   *auditing
-	phases  map[string]int // how many died where
-	opening int
+	phases  map[string]int // number of kills by phase
+	opening int            // number of kills during opening
 
 	generation int
 }
@@ -63,30 +60,29 @@ func newKillTest(t *testing.T) *killTest {
 	if s := os.Getenv(killsEnv); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
-			t.Fatalf("%s: got %q, want how often", killsEnv, s)
+			t.Fatalf("%s: got %q, want a number of kills", killsEnv, s)
 		}
 		k.want = n
 	}
 	return k
 }
 
-// The phases that are not a step.
+// Phases that are not a failpoint.
 const (
 	fromOutside  = "from outside"
 	whileOpening = ", opening"
 )
 
-// failpointNames are what the steps are called in the totals.
+// failpointNames are the names of the failpoints in the totals.
 var failpointNames = [allFailpoints]string{failRotate: "rotate", failWrite: "write", failWritten: "written", failSynced: "synced",
-	failCheckpoint: "fold", failPages: "pages", failPagesWritten: "folded", failMarked: "marked", failExpire: "expire",
+	failCheckpoint: "checkpoint", failPages: "pages", failPagesWritten: "pages written", failMarked: "marked", failExpire: "expire",
 	failReplay: "replay", failCommit: "commit", failCommitted: "committed"}
 
-// failpointCounts are how often a victim comes to a step, at most, before it kills itself
-// there.
+// failpointCounts are the largest numbers of times that a victim reaches a failpoint before it kills itself there.
 var failpointCounts = [allFailpoints]int64{failRotate: 5, failWrite: 300, failWritten: 300, failSynced: 200, failCheckpoint: 12, failPages: 12,
 	failPagesWritten: 12, failMarked: 12, failExpire: 4, failReplay: 20, failCommit: 60, failCommitted: 60}
 
-// missing returns the phases in which nobody was killed yet.
+// missing returns the phases without a kill so far.
 func (k *killTest) missing() (list []string) {
 	for at, name := range failpointNames {
 		if failpoint(at) == failReplay {
@@ -98,8 +94,7 @@ func (k *killTest) missing() (list []string) {
 	return slices.DeleteFunc(list, func(phase string) bool { return k.phases[phase] > 0 })
 }
 
-// kill runs a victim until it is killed. What phase that is to be in is one in which
-// nobody was killed yet, if there is one.
+// kill runs a victim until it is killed. It prefers a phase without a kill so far.
 func (k *killTest) kill(round int) {
 	o := victimConfig{Dir: k.dir, Round: round, Requests: true, Power: rand.IntN(2) == 0, Crowd: rand.IntN(10) == 0,
 		Segment: 16<<10 + rand.Int64N(48<<10), Cache: []int{1, 100_000}[rand.IntN(2)]}
@@ -113,7 +108,7 @@ func (k *killTest) kill(round int) {
 	if phase == fromOutside {
 		lines = rand.IntN(4000)
 	}
-	if phase == failpointNames[failCommit]+whileOpening { // a journal must have been left to be carried out
+	if phase == failpointNames[failCommit]+whileOpening { // leaves a large transaction that the next victim has to replay
 		k.run(victimConfig{Dir: k.dir, Round: -round, Crowd: true, Segment: o.Segment, Step: failCommitted, Count: 2 + rand.Int64N(20)}, maxLines)
 		o.Count = 1 + rand.Int64N(3)
 	}
@@ -138,8 +133,8 @@ func (k *killTest) kill(round int) {
 	k.run(o, lines)
 }
 
-// run runs a victim, kills it after some lines unless it does so itself before, and
-// notes what it asked for and what it was answered.
+// run runs a victim, and kills it after some lines of output unless the victim kills itself before. It records the
+// requests and answers in the model.
 func (k *killTest) run(o victimConfig, lines int) {
 	k.t.Helper()
 	k.model.restart()
@@ -158,13 +153,13 @@ func (k *killTest) run(o victimConfig, lines int) {
 		k.t.Fatal(err)
 	}
 	opened, outside := false, false
-	all := bufio.NewReader(out)
+	output := bufio.NewReader(out)
 	for n := 0; ; n++ {
 		if n == lines {
 			_ = cmd.Process.Kill()
 			outside = true
 		}
-		line, err := all.ReadString('\n')
+		line, err := output.ReadString('\n')
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -197,8 +192,7 @@ func (k *killTest) recordKill(o victimConfig, opened, outside bool) {
 	k.phases[phase]++
 }
 
-// check looks at a copy of the directory: the next victim finds it as this one has left
-// it.
+// check compares a copy of the directory with the model. The next victim opens the directory itself.
 func (k *killTest) check(again bool) {
 	k.t.Helper()
 	dir, err := os.MkdirTemp(k.t.TempDir(), "")
@@ -256,12 +250,12 @@ func (k *killTest) repeatRequests(s *Store) {
 		c.RequestID = id[1]
 		v, err := s.Consume(context.Background(), c)
 		if err != nil || v.FirstTerms == nil || !v.Allowed || v.Usage.Used != first.used {
-			k.t.Errorf("%v again, counted as %+v: got %+v, %v", id, first, v, err)
+			k.t.Errorf("repeated %v, counted as %+v: got %+v, %v", id, first, v, err)
 		}
 	}
 }
 
-// checkOrder reads every history that is kept from its first entry to its last.
+// checkOrder checks the order of all entries of every history.
 func (k *killTest) checkOrder() {
 	k.t.Helper()
 	s, err := open(k.dir, Options{Logger: quiet.Logger})
@@ -284,13 +278,13 @@ func (k *killTest) checkOrder() {
 	}
 }
 
-// totals says what happened.
+// totals describes the kills and requests so far.
 func (k *killTest) totals() string {
 	kills, text := 0, ""
 	for _, phase := range slices.Sorted(maps.Keys(k.phases)) {
 		kills += k.phases[phase]
 		text += fmt.Sprintf("; %s %d", phase, k.phases[phase])
 	}
-	return fmt.Sprintf("%d kills, %d requests asked, %d answered, %d counted, %d changes answered%s",
+	return fmt.Sprintf("%d kills, %d requests sent, %d answered, %d counted, %d changes answered%s",
 		kills, k.model.totals["asked"], k.model.totals["answered"], k.model.totals["counted"], k.model.totals["changes"], text)
 }

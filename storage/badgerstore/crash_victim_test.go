@@ -148,7 +148,7 @@ func (w *traffic) removeCrowds() error {
 	return nil
 }
 
-// TestTell: a request is told by one process to another as it is.
+// TestVictimProtocol: a request is told by one process to another as it is.
 func TestVictimProtocol(t *testing.T) {
 	b := newModel()
 	a := testRequest{name: "/r1/c2/3", key: "key_0", user: 1, shared: true, cost: 3, deny: true, id: "an id"}

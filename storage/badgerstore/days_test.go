@@ -47,7 +47,7 @@ func consumeOn(t testing.TB, s *Store, date core.Date, key string, n int) {
 	}
 }
 
-// keyDay and userDay are what on leaves when user 1 has one key.
+// keyDay and userDay return the expected day of a key, and of user 1 with one key, after consumeOn.
 func keyDay(date core.Date, n int64) core.CounterDay {
 	return core.CounterDay{Date: date, Traffic: core.Traffic{Allowed: n - 1, Denied: 1}}
 }
@@ -58,8 +58,8 @@ func userDay(date core.Date, n int64) core.CounterDay {
 	return d
 }
 
-// TestDaysFolded: the days of a counter are the same whether its events are folded or not, and whether the counter is
-// in memory, evicted, or read again after a kill. A fold archives a day that is over, once for all counters of a
+// TestDaysAcrossCheckpoints: the days of a counter are the same before and after a checkpoint, and when the counter is in
+// memory, evicted, or read again after a kill. A checkpoint archives each ended day, in one record for all counters of a
 // page.
 func TestDaysAcrossCheckpoints(t *testing.T) {
 	for _, checkpoints := range []bool{false, true} {
@@ -104,8 +104,8 @@ func TestDaysAcrossCheckpoints(t *testing.T) {
 	}
 }
 
-// TestDaysKilledWhileFolding: whenever the process is ended while days come to the
-// archive, each is there once, also when counting goes on meanwhile.
+// TestDaysKilledDuringCheckpoint: after a kill at any failpoint of a checkpoint, each day is counted once, also when
+// requests are counted during the checkpoint.
 func TestDaysKilledDuringCheckpoint(t *testing.T) {
 	for _, at := range []failpoint{failCheckpoint, failPages, failCommit, failCommitted, failPagesWritten, failMarked} {
 		var h hook
@@ -134,8 +134,7 @@ func TestDaysKilledDuringCheckpoint(t *testing.T) {
 	}
 }
 
-// TestDaysOfBusyCounter: the days of a counter that counts whenever it is folded do not
-// pile up in memory.
+// TestDaysOfBusyCounter: the days of a counter that changes during every checkpoint do not accumulate in memory.
 func TestDaysOfBusyCounter(t *testing.T) {
 	var h hook
 	s := openAlone(t, t.TempDir(), Options{failpoint: h.step})
@@ -155,8 +154,8 @@ func TestDaysOfBusyCounter(t *testing.T) {
 	}
 }
 
-// TestOmittedDenialsOfDays: denials that are left out of the history are in the days of
-// the key and of its user, and are there when the store was folded.
+// TestOmittedDenialsOfDays: denials that the history omits are in the days of the key and of its user, also after a
+// checkpoint and a kill.
 func TestOmittedDenialsOfDays(t *testing.T) {
 	const n = 5 * core.DeniedPerSecond
 	dir := t.TempDir()
@@ -179,8 +178,8 @@ func TestOmittedDenialsOfDays(t *testing.T) {
 	wantDays(t, s, ofUser(1), user...)
 }
 
-// TestDaysOfNumberGivenAgain: whoever gets the number of a key or user that was deleted has
-// none of its days, whatever was folded meanwhile, and what was deleted leaves the archive.
+// TestDaysOfReusedNumber: a key or user that gets the number of a deleted one starts without days, with checkpoints at
+// any moment. The days of the deleted one are removed from the archive.
 func TestDaysOfReusedNumber(t *testing.T) {
 	t.Parallel()
 	for _, checkpoints := range []string{"", "before", "between", "after", "before between after", "before after"} {
@@ -225,7 +224,7 @@ func TestDaysOfReusedNumber(t *testing.T) {
 					abandon(t, s)
 					s = openAlone(t, dir, Options{})
 				}
-				for range 2 { // the second time everything before is folded
+				for range 2 { // the second checkpoint follows a mark behind the deletion
 					consume(t, s, request("later", 9, endless, (today+8).Start()))
 					writeCheckpoint(t, s)
 				}
@@ -247,8 +246,7 @@ func TestDaysOfReusedNumber(t *testing.T) {
 	}
 }
 
-// TestSetDaysKilledAtAnyStep: days that were set are there, whenever the process is ended while they
-// are folded.
+// TestSetDaysKilledDuringCheckpoint: imported days survive a kill at any failpoint of the checkpoint that writes them.
 func TestSetDaysKilledDuringCheckpoint(t *testing.T) {
 	ctx := context.Background()
 	for _, at := range []failpoint{failPages, failCommit, failCommitted, failpoints} {
@@ -288,8 +286,8 @@ func TestSetDaysKilledDuringCheckpoint(t *testing.T) {
 	}
 }
 
-// TestSetDaysTooOld: days that are too old to be kept are not taken: nobody would ever
-// remove them.
+// TestSetDaysTooOld: SetDays leaves out days that are older than core.DaysKept. A failure means that these days are never
+// removed.
 func TestSetDaysTooOld(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{})
 	known(t, s, "key")
@@ -329,8 +327,8 @@ func TestArchiveInParts(t *testing.T) {
 	}
 }
 
-// TestWithoutDays: a store that was written before there were days is opened, and counts
-// on from there.
+// TestStoreWithoutDays: a store of before schema 3, which had no days, opens with its counts and counts days from then
+// on.
 func TestStoreWithoutDays(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, dir, Options{})
@@ -378,7 +376,7 @@ func TestStoreWithoutDays(t *testing.T) {
 	wantDays(t, s, ofKey("key"), core.CounterDay{Date: today, Traffic: core.Traffic{Allowed: 3}}, keyDay(today+1, 2))
 }
 
-// pageWithoutDays returns a page as it was written before there were days.
+// pageWithoutDays converts a page to the format of before schema 3.
 func pageWithoutDays(t *testing.T, record []byte) (old []byte) {
 	t.Helper()
 	pg, err := decodePage(record)
@@ -404,8 +402,7 @@ func pageWithoutDays(t *testing.T, record []byte) (old []byte) {
 	return old
 }
 
-// TestArchivedDay: a day of a page comes back as it went in, and what is damaged is an
-// error.
+// TestArchivedDay: decoding an encoded day of a page gives the same day. Decoding a damaged record is an error.
 func TestArchivedDay(t *testing.T) {
 	for _, kind := range []uint32{kindKey, kindUser} {
 		var want, got archivedDay
@@ -420,10 +417,10 @@ func TestArchivedDay(t *testing.T) {
 			t.Error("a record that is cut off: got no error")
 		}
 		if err := got.decode([]byte{pageSlots, 0, 0, 0, 0}, kind); err == nil {
-			t.Error("a slot that is none: got no error")
+			t.Error("an invalid slot: got no error")
 		}
 	}
 	if record := new(archivedDay).encode(kindUser); record != nil {
-		t.Errorf("nothing: got %x, want no record", record)
+		t.Errorf("an empty day: got %x, want no record", record)
 	}
 }

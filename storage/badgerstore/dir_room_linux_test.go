@@ -402,7 +402,7 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	}
 }
 
-// TestDirectoryLost: when the directory is deleted, or another one is in its place, the store fails
+// TestLostDirectory: when the directory is deleted, or another one is in its place, the store fails
 // within a second, says so in one line, and can be closed. A failure means that requests are
 // answered and counted nowhere, or that the process cannot be stopped.
 func TestLostDirectory(t *testing.T) {

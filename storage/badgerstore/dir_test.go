@@ -18,7 +18,7 @@ func mode(t *testing.T, dir string) fs.FileMode {
 	return info.Mode().Perm()
 }
 
-// withMode makes a directory that existed before the store, with a mode.
+// withMode creates a directory with a mode.
 func withMode(t *testing.T, m fs.FileMode) string {
 	t.Helper()
 	if !hasModes {
@@ -34,10 +34,9 @@ func withMode(t *testing.T, m fs.FileMode) string {
 	return dir
 }
 
-// TestOpenShutsDirectory: no other user can read a store. Badger's files are readable by
-// everybody, so that the mode of the directory must guard them: also the mode of an empty
-// directory that existed, of a store that an earlier version has left, and of the target of
-// a symbolic link. Every file of a used store counts as its own.
+// TestOpenRestrictsDirectory: no other user can read a store. Badger's files are readable by all users, so Open sets the
+// mode of the directory: of an existing empty directory, of a store of an earlier version, and of the target of a
+// symbolic link. ownNames matches every file of a used store.
 func TestOpenRestrictsDirectory(t *testing.T) {
 	dir := withMode(t, 0o777)
 	link := filepath.Join(t.TempDir(), "link")
@@ -57,11 +56,11 @@ func TestOpenRestrictsDirectory(t *testing.T) {
 		}
 		update(t, s, withKeys(1, 100))
 		consume(t, s, request(newKey(1, 0).ID, 1, 1000, noon))
-		if err := os.Chmod(dir, 0o755); err != nil { // what an earlier version has left
+		if err := os.Chmod(dir, 0o755); err != nil { // as an earlier version left it
 			t.Fatal(err)
 		}
 		if name, err := foreignEntry(dir); name != "" || err != nil { // while it is open
-			t.Errorf("got %s as no file of the store (%v), want none", name, err)
+			t.Errorf("got the foreign entry %s (%v), want none", name, err)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatalf("Close: %v", err)
@@ -69,8 +68,8 @@ func TestOpenRestrictsDirectory(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesSharedDirectory: a directory with things of others in it is not shut, which
-// would take these from them, and not used. The error says both ways out, and they work.
+// TestOpenRefusesSharedDirectory: Open refuses a readable directory with other files, and does not change its mode,
+// because other programs would lose access. Both remedies in the error message work.
 func TestOpenRefusesSharedDirectory(t *testing.T) {
 	dir := withMode(t, 0o755)
 	if err := os.WriteFile(filepath.Join(dir, "letter"), nil, 0o644); err != nil {
@@ -94,8 +93,8 @@ func TestOpenRefusesSharedDirectory(t *testing.T) {
 	openIn(t, dir, Options{})
 }
 
-// TestOpenRefusesStickyDirectory: a directory that all users share by intent, such as /tmp, is
-// not taken from them, also while it is empty and the store runs as root.
+// TestOpenRefusesStickyDirectory: Open refuses a directory for all users, such as /tmp, and does not change its mode, even
+// when the directory is empty and the process is root.
 func TestOpenRefusesStickyDirectory(t *testing.T) {
 	dir := withMode(t, 0o777|os.ModeSticky)
 	_, err := Open(dir, quiet)
@@ -108,8 +107,7 @@ func TestOpenRefusesStickyDirectory(t *testing.T) {
 	}
 }
 
-// TestOpenAcceptsHiddenFiles: what file systems and tools leave, such as .snapshot, does not
-// keep a store of an earlier version from opening.
+// TestOpenAcceptsHiddenFiles: Open accepts a directory with hidden files of file systems and tools, such as .snapshot.
 func TestOpenAcceptsHiddenFiles(t *testing.T) {
 	dir := withMode(t, 0o755)
 	if err := os.WriteFile(filepath.Join(dir, ".gitkeep"), nil, 0o644); err != nil {

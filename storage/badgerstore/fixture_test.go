@@ -22,7 +22,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
-// patience is how long a test waits for what happens soon.
+// patience is the longest time that waitUntil waits.
 const patience = 20 * time.Second
 
 // quiet are options for a store that logs nothing. Its memtables are small, as in openAlone, because large memtables
@@ -43,7 +43,7 @@ func setFull(s *Store, is bool) {
 	s.reserve.Watch()
 }
 
-// withAccount makes the account.
+// withAccount creates the account acct.
 func withAccount(t testing.TB, s *Store) {
 	t.Helper()
 	a := &core.Account{ID: acct, Name: acct, CreatedAt: noon}
@@ -61,8 +61,8 @@ func update(t testing.TB, s *Store, fn func(core.Tx) error) {
 	}
 }
 
-// known makes sure that the account has the users 1 to 8 and the keys with the IDs, all
-// of user 1: who counts a request asks no more than that both are there.
+// known makes sure that the account has the users 1 to 8, and keys with these IDs, all of user 1. A test may count
+// requests of any of these keys for any of these users, because Consume only checks that both exist.
 func known(t testing.TB, s *Store, keys ...string) {
 	t.Helper()
 	if _, err := s.AccountByName(context.Background(), acct); err != nil {
@@ -93,7 +93,7 @@ func numbered(prefix string, n int) []string {
 	return ids
 }
 
-// withKeys returns a transaction that makes a user with the ID and n keys.
+// withKeys returns a transaction that creates a user with an ID and n keys.
 func withKeys(user int64, n int) func(core.Tx) error {
 	return func(tx core.Tx) error {
 		err := tx.PutUser(&core.User{AccountID: acct, ID: user, Name: "user", PlanID: "plan", Email: new(fmt.Sprintf("%d@example.com", user))})
@@ -116,7 +116,7 @@ func request(key string, user, limit int64, at time.Time) *core.Consumption {
 		Entry: core.Entry{At: at, KeyID: key, UserID: user, Endpoint: "/", Method: "GET", Cost: 1}, Retention: time.Hour}
 }
 
-// consume makes a request that must be decided, and reports whether it is allowed.
+// consume makes a request that must not fail, and reports whether the request is allowed.
 func consume(t testing.TB, s *Store, c *core.Consumption) bool {
 	t.Helper()
 	v, err := s.Consume(context.Background(), c)
@@ -129,7 +129,7 @@ func consume(t testing.TB, s *Store, c *core.Consumption) bool {
 func ofKey(key string) core.CounterID  { return core.CounterID{Account: acct, KeyID: key} }
 func ofUser(user int64) core.CounterID { return core.CounterID{Account: acct, UserID: user} }
 
-// counterOf returns what is stored of a counter.
+// counterOf returns a counter.
 func counterOf(t testing.TB, s *Store, id core.CounterID) core.Counter {
 	t.Helper()
 	cs, err := s.Counters(context.Background(), []core.CounterID{id})
@@ -139,8 +139,7 @@ func counterOf(t testing.TB, s *Store, id core.CounterID) core.Counter {
 	return cs[0]
 }
 
-// wantUsed fails unless a counter has used so much in the month, and its history has
-// as many allowed entries.
+// wantUsed fails unless the usage of a counter in the month, and the number of allowed entries in its history, are want.
 func wantUsed(t testing.TB, s *Store, id core.CounterID, want int64) {
 	t.Helper()
 	c := counterOf(t, s, id)
@@ -152,7 +151,7 @@ func wantUsed(t testing.TB, s *Store, id core.CounterID, want int64) {
 	}
 }
 
-// allowedIn returns how many allowed requests are in a history.
+// allowedIn returns the number of allowed entries in a history.
 func allowedIn(t testing.TB, s *Store, id core.CounterID) (n int64) {
 	t.Helper()
 	entries, total, err := s.History(context.Background(), id, time.Time{}, core.Page{Number: 1, Size: 1 << 20})
@@ -184,15 +183,14 @@ func stored(t testing.TB, s *Store, kinds string) (paths []string) {
 	return paths
 }
 
-// commits replaces what runs before each commit.
+// commits replaces the function that runs before each commit.
 func (s *Store) commits(fn func() error) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	s.onCommit = fn
 }
 
-// openAlone opens a store in which nothing runs in the background, and that is closed
-// with the test.
+// openAlone opens a store without background goroutines. The cleanup of the test closes the store.
 func openAlone(t testing.TB, dir string, o Options) *Store {
 	t.Helper()
 	o.memtable = cmp.Or(o.memtable, smallMemtable)
@@ -211,8 +209,8 @@ func openAlone(t testing.TB, dir string, o Options) *Store {
 // errAbandoned is why an abandoned store takes no more writes.
 var errAbandoned = errors.New("abandoned")
 
-// abandon closes a store and leaves its files as they are, like a process that is killed: what
-// badger writes when it is closed is taken back.
+// abandon closes a store and leaves its files as a kill of the process does: it undoes the writes of Badger during the
+// close.
 func abandon(t testing.TB, s *Store) {
 	t.Helper()
 	if !s.failed.CompareAndSwap(nil, &errAbandoned) {
@@ -258,7 +256,7 @@ func databaseFiles(t testing.TB, dir string) map[string]string {
 		return files
 	}
 	for files := read(); ; {
-		again := read() // badger may be making tables
+		again := read() // until no file changes, because Badger may be writing tables
 		if maps.Equal(files, again) {
 			return files
 		}
@@ -284,14 +282,13 @@ func copyFiles(t testing.TB, to, from string) {
 		t.Fatal(err)
 	}
 	for _, file := range list {
-		if file.Type().IsRegular() && file.Name() != reserve.Name && !strings.HasSuffix(file.Name(), "-REWRITE") { // these are renamed at any moment
+		if file.Type().IsRegular() && file.Name() != reserve.Name && !strings.HasSuffix(file.Name(), "-REWRITE") { // Badger may rename these files at any moment
 			copyFile(t, filepath.Join(to, file.Name()), filepath.Join(from, file.Name()))
 		}
 	}
 }
 
-// copyFile copies a file, and leaves holes where there are zeros: badger makes its logs
-// large at once.
+// copyFile copies a file, with holes instead of zeros: Badger creates its logs with their full size.
 func copyFile(t testing.TB, to, from string) {
 	t.Helper()
 	in, err := os.Open(from)
@@ -325,7 +322,7 @@ func copyFile(t testing.TB, to, from string) {
 	}
 }
 
-// hook is a step function that can be changed while the store is open.
+// hook is an Options.failpoint that a test can change while the store is open.
 type hook struct {
 	fn atomic.Pointer[func(failpoint)]
 }
@@ -336,7 +333,7 @@ func (h *hook) step(at failpoint) {
 	}
 }
 
-// once calls fn the next time that a step is reached.
+// once calls fn the next time that the store reaches a failpoint.
 func (h *hook) once(at failpoint, fn func()) {
 	h.fn.Store(new(func(now failpoint) {
 		if now == at {
@@ -346,7 +343,7 @@ func (h *hook) once(at failpoint, fn func()) {
 	}))
 }
 
-// keyRef and userRef return what names a counter within the store.
+// keyRef and userRef return the ref of a counter.
 func keyRef(t testing.TB, s *Store, id string) ref { return refOf(t, s, ofKey(id)) }
 func userRef(t testing.TB, s *Store, id int64) ref { return refOf(t, s, ofUser(id)) }
 func refOf(t testing.TB, s *Store, id core.CounterID) (of ref) {
@@ -361,7 +358,7 @@ func refOf(t testing.TB, s *Store, id core.CounterID) (of ref) {
 	return of
 }
 
-// evict takes a counter out of memory, as happens when there is no room for it.
+// evict evicts a counter from memory.
 func evict(t testing.TB, s *Store, of ref) {
 	t.Helper()
 	sh := s.counters.shard(of)
@@ -369,7 +366,7 @@ func evict(t testing.TB, s *Store, of ref) {
 	defer sh.mu.Unlock()
 	for tries := 0; sh.byRef[of] != nil; tries++ {
 		if !sh.evictLocked(s.events.Written()) && tries > 10 {
-			t.Fatalf("%+v does not leave the memory", of)
+			t.Fatalf("%+v is not evicted", of)
 		}
 	}
 }
@@ -381,14 +378,14 @@ func isUnavailable(err error) bool {
 	return errors.Is(err, core.ErrUnavailable)
 }
 
-// waitUntil waits until what is true.
-func waitUntil(t *testing.T, what string, isTrue func() bool) {
+// waitUntil waits until a condition is true. description describes the condition.
+func waitUntil(t *testing.T, description string, isTrue func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(patience); !isTrue(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: still not so after %v", what, patience)
+			t.Fatalf("not true after %v: %s", patience, description)
 		}
 	}
 }

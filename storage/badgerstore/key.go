@@ -32,8 +32,8 @@ func (s *Store) Keys(_ context.Context, account string, f core.KeyFilter, p core
 	return list, total, err
 }
 
-// KeyByDigest implements [core.Store]. Whose key it is is known only when it was
-// found.
+// KeyByDigest implements [core.Store]. The account of the key is known only after the read, so the call reads first and
+// then waits for transactions of that account.
 func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (k *core.Key, err error) {
 	if err := s.enter(); err != nil {
 		return nil, err
@@ -43,11 +43,11 @@ func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (k *core.Key, err 
 		txn, busy := s.beginAny()
 		account, k, err := snapshot{txn}.keyByDigest(d)
 		txn.Discard()
-		wait := busyChannels(busy, account)
-		if len(wait) == 0 {
+		waitFor := busyChannels(busy, account)
+		if len(waitFor) == 0 {
 			return k, fault(err)
 		}
-		for _, done := range wait {
+		for _, done := range waitFor {
 			if err := s.await(done); err != nil {
 				return nil, err
 			}
@@ -55,8 +55,8 @@ func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (k *core.Key, err 
 	}
 }
 
-// busyChannels returns what to wait for before something of an account is read: nothing
-// unless a transaction is being spread over it, or over any when it is not known.
+// busyChannels returns the channels of the transactions that are being applied to an account, or to any account when
+// account is "".
 func busyChannels(busy map[string]chan struct{}, account string) []chan struct{} {
 	if account == "" {
 		return slices.Collect(maps.Values(busy))
@@ -130,7 +130,7 @@ func (t *tx) DeleteKey(id string) error {
 	return t.keepError(t.deleteKey(k))
 }
 
-// keyNow returns a key with what was written, nil when there is none.
+// keyNow returns a key including the writes of the transaction, nil when the key does not exist.
 func (t *tx) keyNow(id string) (*core.Key, error) {
 	seq, err := t.seqNow(keyIDPath(t.account, id))
 	if err != nil || seq == 0 {
@@ -163,8 +163,7 @@ func (t *tx) deleteKey(k *core.Key) error {
 	return firstOf(t.replaceKey(k, nil), t.drop(kindKey, k.Seq))
 }
 
-// replaceKey changes record and indexes from a key to what it becomes. Either may be
-// nil.
+// replaceKey replaces the record and the index entries of a key. from is nil for a new key, to is nil for a deletion.
 func (t *tx) replaceKey(from, to *core.Key) error {
 	var out, in int64
 	var plans [2]string
@@ -183,7 +182,7 @@ func (t *tx) replaceKey(from, to *core.Key) error {
 		t.addHolding(users[1], plans[1], +1))
 }
 
-// replaceKeyRecord replaces the record of a key and how its ID leads there.
+// replaceKeyRecord replaces the record of a key, and the record that maps its ID to its number.
 func (t *tx) replaceKeyRecord(from, to *core.Key) error {
 	if from != nil && (to == nil || to.Seq != from.Seq) {
 		if err := t.put(keyPath(t.account, from.Seq), nil); err != nil {
@@ -198,7 +197,7 @@ func (t *tx) replaceKeyRecord(from, to *core.Key) error {
 		t.put(keyIDPath(t.account, to.ID), encodeNumber(to.Seq)))
 }
 
-// replaceDigests lets the digests of a key lead to what it becomes, and no others.
+// replaceDigests writes the digest records of to, and removes the digest records that only from has.
 func (t *tx) replaceDigests(from, to *core.Key) error {
 	var before, after []core.Digest
 	if from != nil {
@@ -223,8 +222,7 @@ func (t *tx) replaceDigests(from, to *core.Key) error {
 	return nil
 }
 
-// keyIndexes returns the indexes that a key is in: one for each filter that it
-// matches.
+// keyIndexes returns the indexes of a key: one for each filter that the key matches.
 func keyIndexes(account string, k *core.Key) []path {
 	if k == nil {
 		return nil
@@ -240,8 +238,8 @@ func keyIndexes(account string, k *core.Key) []path {
 	return indexes
 }
 
-// filterValues returns what a filter may say of a member so that the value matches: the
-// zero value, which is any, and the value itself.
+// filterValues returns the values of a filter field that match a value: the zero value, which matches any, and the
+// value itself.
 func filterValues[T comparable](value T) []T {
 	var zero T
 	if value == zero {

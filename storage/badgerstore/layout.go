@@ -11,16 +11,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// schema is the version of the layout below. A store that was written with a later
-// one is refused. Before 3 there were no days: see below for what is different. Before 4 a
-// counter had no denials of a day, and a segment no end of its request ids: see decodeKeep.
-// Before 5 the event log was of format 1. Before 6 it had no transactions, and no record said which
-// pages there are: see upgrade.go.
+// schema is the version of the layout below. Open refuses a store with a later schema, and upgrades an earlier one:
+// see upgrade.go. New in each schema:
+//
+//	3  days: see withFlags
+//	4  the recorded denials of a day in a counter, and the end of the request ids in a segment: see decodeKeep
+//	5  format 2 of the event log
+//	6  transactions in the event log, and indexes of pages
 const schema = 6
 
-// Everything is one key space. A key is its kind, one byte, and then fields: a
-// text is its length as a uvarint and its bytes, a number 8 bytes, big endian. The
-// account comes first, so that what belongs to an account lies together.
+// A key of Badger is its kind, one byte, followed by fields. A text field is its length as a uvarint and its bytes; a
+// number is 8 bytes, big endian. The account is the first field, so the records of an account are adjacent.
 //
 //	kind           key                          value
 //	v schema                                    version, uvarint
@@ -38,25 +39,24 @@ const schema = 6
 //	K key          account, seq                 core.Key, JSON
 //	k              account, key id              its seq
 //	d              digest, 32 bytes             account, seq
-//	l              account, kind                the last number given
-//	h              account, user id, plan id    by how many keys, and as a user's
-//	                                            own, the user has the plan; uvarint
+//	l last number  account, kind                the largest number given to a resource of the kind, uvarint
+//	h holding      account, user id, plan id    how often the user has the plan, by a key or as its own; uvarint
 //	S set          account, index, node         see internal/rankset
 //	C counters     account's number, kind,      a page of counters, see below
 //	               number of the page
-//	c pages        account's number, kind, node the numbers of the pages that there are, see internal/rankset
-//	D day          account's number, kind,      a day of a page of counters, see archive.go
+//	c pages        account's number, kind, node the numbers of all pages, see internal/rankset
+//	D day          account's number, kind,      a day of a page of counters, see days.go
 //	               number of the page, date
-//	R request id   account's number, seq of     the position of its event in the event log
+//	R request id   account's number, seq of     the position of the request's event in the event log
 //	               the key, id
-//	F folded       nothing                      up to where the event log is, see fold.go
-//	G segment      position                     until when one of format 1 is kept, see event.go
+//	F mark         -                            the mark of the last checkpoint, see checkpoint.go
+//	G segment      position                     the retention of a segment of format 1, see event.go
 //	J journal      stripe, chunk                before schema 6: a transaction, see upgrade.go
 //	L applied      account, or "" for the       the position of the last transaction of the account, see redo.go
 //	               registry of accounts
-//	Z filler       nothing                      nothing: it fills memtables, see fold.go
+//	Z filler       -                            padding that fills a memtable, see internal/table
 //
-// Beside the database there is the event log, with every event of a counter: see internal/eventlog.
+// The events of counters are in the event log: see internal/eventlog.
 const (
 	kindSchema      = 'v'
 	kindAccount     = 'A'
@@ -90,10 +90,10 @@ const (
 // path is a key of the database under construction.
 type path []byte
 
-// at begins the path of a kind. It has room for the usual fields.
+// at begins the path of a kind. Its capacity is enough for most paths.
 func at(kind byte) path { return append(make(path, 0, 80), kind) }
 
-// text appends a text, in a form that no other text begins with.
+// text appends a text with its length, so no text is a prefix of another one.
 func (p path) text(s string) path {
 	return append(binary.AppendUvarint(p, uint64(len(s))), s...)
 }
@@ -101,7 +101,7 @@ func (p path) text(s string) path {
 // number appends a number. Paths sort by it.
 func (p path) number(n int64) path { return binary.BigEndian.AppendUint64(p, uint64(n)) }
 
-// The paths of single records.
+// The paths of records.
 
 func accountPath(number int64) path    { return at(kindAccount).number(number) }
 func accountIDPath(id string) path     { return at(kindAccountID).text(id) }
@@ -132,14 +132,14 @@ func holdingPath(account string, user int64, plan string) path {
 	return at(kindHolding).text(account).number(user).text(plan)
 }
 
-// droppedPath stands for a counter that is to be dropped, among what is to be written.
+// droppedPath is the path of a counter that writes deletes. No record has this path: see writes.drop.
 func droppedPath(of ref) path {
 	return append(at(kindCounter).number(int64(of.account)), byte(of.kind)).number(of.number)
 }
 
 func segmentKey(base int64) path { return at(kindSegment).number(base) }
 
-// The indexes of sets: each is the numbers of the resources that a list shows.
+// The indexes of lists. An index has the numbers of the resources in a list.
 
 func allUsers(account string) path { return at(kindSet).text(account).text("users") }
 func usersWithPlan(account, plan string) path {
@@ -159,10 +159,10 @@ func keyIndex(account string, f core.KeyFilter) path {
 	return p.number(f.UserID).text(string(f.Status))
 }
 
-// errRecord means that a record cannot be read.
+// errRecord means that a record cannot be decoded.
 var errRecord = errors.New("a record is damaged")
 
-// encodeNumber returns the record that is nothing but a number.
+// encodeNumber returns a record with only a number.
 func encodeNumber(n int64) []byte { return binary.AppendUvarint(nil, uint64(n)) }
 
 // decodeNumber returns the number of a record, 0 when there is no record.
@@ -177,7 +177,7 @@ func decodeNumber(record []byte) (int64, error) {
 	return int64(n), nil
 }
 
-// encodeRef returns the record that names a numbered resource of an account.
+// encodeRef returns a record with an account and the number of one of its resources.
 func encodeRef(account string, number int64) []byte { return path(nil).text(account).number(number) }
 
 func decodeRef(record []byte) (account string, number int64, err error) {
@@ -189,8 +189,8 @@ func decodeRef(record []byte) (account string, number int64, err error) {
 	return account, number, nil
 }
 
-// reading takes a binary record apart. When anything is missing it has failed, and
-// what it has returned means nothing.
+// reading decodes a binary record field by field. When a field is missing or invalid, failed returns true, and the
+// values read are invalid.
 type reading struct{ rest []byte }
 
 func (r *reading) failed() bool { return r.rest == nil }
@@ -242,25 +242,25 @@ func (r *reading) skip(size int, ok bool) {
 // appendText appends a text, for [reading.text].
 func appendText(b []byte, s string) []byte { return path(b).text(s) }
 
-// appendTime appends an instant, exactly.
+// appendTime appends a time with its nanoseconds.
 func appendTime(b []byte, t time.Time) []byte {
 	b = binary.AppendVarint(b, t.Unix())
 	return binary.AppendUvarint(b, uint64(t.Nanosecond()))
 }
 
-// Counters are stored by pages: those of consecutive keys, or users, of an account are
-// in one record. So folding many of them costs badger few records.
+// A page is one record with the counters of 64 consecutive keys, or users, of an account. So a checkpoint of many
+// counters writes few records to Badger.
 //
-//	mark     1 byte, pageMark; a page that was written before there were days has none
+//	mark     1 byte, pageMark; absent before schema 3
 //	slot     1 byte: the number within the page
-//	tally    a text, see [tally.encode]
+//	state    a text, see counterState.encode
 const (
 	pageBits  = 6
 	pageSlots = 1 << pageBits
 	pageMark  = pageSlots
 )
 
-// page is where a counter is stored.
+// page returns the page of a counter. Its number is the number of the page.
 func (r ref) page() ref { return ref{r.number >> pageBits, r.account, r.kind} }
 
 // pageOf returns the page at a path.
@@ -279,7 +279,7 @@ func pageOf(p path) (page ref, ok bool) {
 // counter returns the counter in a slot of a page.
 func (r ref) counter(slot byte) ref { return ref{r.number<<pageBits | int64(slot), r.account, r.kind} }
 
-// slot is where it is on its page.
+// slot returns the slot of a counter on its page.
 func (r ref) slot() byte { return byte(r.number & (pageSlots - 1)) }
 
 // pagePath returns the path of a page of counters.
@@ -287,10 +287,10 @@ func pagePath(page ref) path {
 	return append(at(kindCounter).number(int64(page.account)), byte(page.kind)).number(page.number)
 }
 
-// page is a page of counters: their records by their slots, nil where there is none.
+// page has the records of the counters of a page by slot, nil for an empty slot.
 type page [pageSlots][]byte
 
-// decodePage takes a page apart. What it returns has the memory of record.
+// decodePage decodes a page. The result shares the memory of record.
 func decodePage(record []byte) (*page, error) {
 	p := new(page)
 	r := reading{record}
@@ -314,8 +314,7 @@ func decodePage(record []byte) (*page, error) {
 	return p, nil
 }
 
-// withFlags returns the record of a counter as it is written now, of one that was written
-// before there were days: its first number has no room for the flag of them.
+// withFlags converts the record of a counter of before schema 3, whose first number has no bit for stateMore.
 func withFlags(record []byte) []byte {
 	first, size := binary.Uvarint(record)
 	const flags = stateFlags - 1
@@ -342,7 +341,7 @@ func (p *page) encode() []byte {
 	return b
 }
 
-// tally reads a counter as its page has it.
+// counterState reads a counter from its page, without the events behind the page.
 func (r snapshot) counterState(of ref) (t counterState, err error) {
 	item, err := r.item(pagePath(of.page()))
 	if err == badger.ErrKeyNotFound {
@@ -362,13 +361,13 @@ func (r snapshot) counterState(of ref) (t counterState, err error) {
 	return t, err
 }
 
-// pagesOf returns the index of the pages of an account and kind. A page that is in the index and has no
-// record is damage: without the index its counters would be read as zero.
+// pagesOf returns the index of the pages of an account and kind. An indexed page without a record is damage: without
+// the index, its counters would read as zero.
 func pagesOf(page ref) path {
 	return append(at(kindPages).number(int64(page.account)), byte(page.kind))
 }
 
-// noPage returns an error if a page that has no record was written before.
+// noPage returns the damage of a missing page, nil when the page was never written.
 func (r snapshot) noPage(page ref) error {
 	f, err := r.index(pagesOf(page))
 	if err != nil {
@@ -380,7 +379,7 @@ func (r snapshot) noPage(page ref) error {
 	return absent(pagePath(page))
 }
 
-// setPage writes a page, or deletes it when the record is nil. existed says whether there was one.
+// setPage writes a page, or deletes the page when the record is nil. existed says whether the page has a record.
 func setPage(txn *table.Txn, page ref, record []byte, existed bool) error {
 	if existed != (record != nil) {
 		if err := listPages(txn, record != nil, page); err != nil {
@@ -390,14 +389,14 @@ func setPage(txn *table.Txn, page ref, record []byte, existed bool) error {
 	return setOrDelete(txn, pagePath(page), record)
 }
 
-// listPages adds pages of one account and kind to their index, or removes them.
-func listPages(txn *table.Txn, there bool, pages ...ref) error {
+// listPages adds pages of one account and kind to their index, or removes the pages when add is false.
+func listPages(txn *table.Txn, add bool, pages ...ref) error {
 	f, err := snapshot{txn.Txn}.index(pagesOf(pages[0]))
 	for _, p := range pages {
 		if err != nil {
 			return err
 		}
-		if there {
+		if add {
 			err = f.Add(p.number)
 		} else {
 			err = f.Remove(p.number)
@@ -407,7 +406,7 @@ func listPages(txn *table.Txn, there bool, pages ...ref) error {
 	return err
 }
 
-// listOldPages lists the pages of a store of before schema 6.
+// listOldPages adds all pages of a store of before schema 6 to their indexes.
 func (s *Store) listOldPages() error {
 	var pages []ref
 	err := s.db.View(func(txn *badger.Txn) error {
@@ -433,13 +432,13 @@ func (s *Store) listOldPages() error {
 	return err
 }
 
-// maxPageBytes is about how long a page can be.
+// maxPageBytes is the approximate size of the largest page.
 const maxPageBytes = 16 << 10
 
-// dropCounters leaves on a page, in place of counters that are deleted, that the events
-// of the event log up to a position do not count. Their history stays in the event log until it
-// expires, and nothing leads there. In a replay the page may be ahead of the position, with a counter
-// that was made under the same number later: the events of that are replayed too.
+// dropCounters replaces counters on a page by the record that they were deleted: their events up to a position do not
+// count. Their events stay in the event log until they expire, but no counter leads to them. In a replay the page may
+// be newer than the position, and have a later counter with the same number. The replay counts that counter again from
+// its events.
 func dropCounters(txn *table.Txn, counters []ref, position int64) error {
 	p := pagePath(counters[0].page())
 	record, err := snapshot{txn.Txn}.get(p)

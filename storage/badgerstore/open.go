@@ -245,7 +245,7 @@ func (s *Store) checkSchema() (version int64, err error) {
 		return 0, err
 	}
 	switch {
-	case version >= withoutDays && version <= schema: // each record tells its own layout
+	case version >= withoutDays && version <= schema: // earlier records can still be decoded
 		return version, nil
 	case version > schema:
 		return 0, fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
@@ -260,16 +260,16 @@ func (s *Store) checkSchema() (version int64, err error) {
 		})
 	})
 	if err == nil && !empty {
-		err = errors.New("it is a database of something else")
+		err = errors.New("it is the database of another program")
 	}
 	if name := witness(s.dir); err == nil && name != "" && !s.db.WasReplayable() {
-		err = &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, and " + name + " is there"}
+		err = &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, but " + name + " exists"}
 	}
 	return 0, err
 }
 
-// Exists reports whether a directory has a store in it, also one that has lost files, or any other
-// database of badger. It changes nothing: [Open] would make one.
+// Exists reports whether a directory has a store, also a store that has lost files, or another database of Badger. It
+// creates nothing, unlike [Open].
 func Exists(dir string) (bool, error) {
 	for _, name := range []string{badger.ManifestFilename, table.InventoryName} {
 		_, err := os.Stat(filepath.Join(dir, name))
@@ -283,25 +283,26 @@ func Exists(dir string) (bool, error) {
 	return witness(dir) != "", nil
 }
 
-// eventLogDir is the directory of the event log within that of the store.
+// eventLogDir is the directory of the event log, within the directory of the store.
 const eventLogDir = "ledger"
 
 // segmentSuffix ends the names of the segments of the event log.
 const segmentSuffix = ".seg"
 
-// noteEvery is how soon after a write the event log notes how far it is written: 100 writes of 40 bytes a second at most.
+// noteEvery is the longest time from a write to the status that stores the end of the event log: at most 100 writes of
+// 40 bytes a second.
 const noteEvery = 10 * time.Millisecond
 
 // firstPosition is the first position in the event log.
 const firstPosition = 1
 
-// openEvents opens the event log and replays it from the checkpoint on: see replayFrom.
+// openEvents opens the event log and replays it from the last checkpoint on: see replayFrom.
 func (s *Store) openEvents(o Options) (*replay, error) {
 	help := s.reserve.Give
 	if o.fs == nil {
 		o.fs = eventlog.OS
 	} else {
-		help = nil // a test injects faults, which the reserve cannot mend
+		help = nil // the reserve cannot help against the faults that a test injects
 	}
 	dir := filepath.Join(s.dir, eventLogDir)
 	if err := firstOf(os.MkdirAll(dir, 0o700), o.fs.SyncDir(s.dir)); err != nil {
@@ -323,17 +324,17 @@ func (s *Store) openEvents(o Options) (*replay, error) {
 	return s.replayFrom(mark, kept)
 }
 
-// eventLogOptions returns the options of the event log in the directory of a store. The log is known to be on disk up to
-// the position known.
+// eventLogOptions returns the options of the event log in the directory of a store. known is a position up to which the
+// event log was on disk.
 func eventLogOptions(dir string, known int64, o Options) eventlog.Options {
 	return eventlog.Options{FS: o.fs, Dir: filepath.Join(dir, eventLogDir), SegmentSize: o.segmentSize, Ahead: o.ahead,
 		Power: o.Durability == Power, Known: known, Boot: cmp.Or(o.boot, eventlog.Boot()), NoteEvery: noteEvery}
 }
 
-// witness returns the name of a segment of the event log in the directory of a store, "" when
-// there is none: a store makes the first one after its database.
+// witness returns the name of a segment of the event log in the directory of a store, "" without any. A segment proves
+// that the directory had a database: a store creates its first segment after its database.
 func witness(dir string) string {
-	entries, _ := os.ReadDir(filepath.Join(dir, eventLogDir)) // without the directory there are none
+	entries, _ := os.ReadDir(filepath.Join(dir, eventLogDir)) // empty when the directory does not exist
 	for _, entry := range entries {
 		if strings.HasSuffix(entry.Name(), segmentSuffix) {
 			return filepath.Join(eventLogDir, entry.Name())
@@ -342,8 +343,7 @@ func witness(dir string) string {
 	return ""
 }
 
-// readMark returns the position up to which the checkpoint has all events, and until when
-// the segments of format 1 must be kept, by their bases.
+// readMark returns the mark of the last checkpoint, and the stored retention of the segments of format 1 by base.
 func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error) {
 	kept = map[int64]eventlog.Keep{}
 	err = s.db.View(func(txn *badger.Txn) error {
@@ -364,10 +364,10 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 	return max(mark, firstPosition), kept, err
 }
 
-// keepFormat1 tells the event log until when its segments of format 1 must be kept, and stores
-// these times: the next replay may begin behind the segments, and a record of before schema 4
-// would be read as later with each opening. kept has the stored times. replayed has the times of
-// the events behind the checkpoint.
+// keepFormat1 passes the retention of the segments of format 1 to the event log, and stores it. The retention must be
+// stored, because the next replay may begin behind these segments, and because decodeKeep computes a later time from a
+// record of before schema 4 at each start. kept has the stored retention; replayed has the retention of the events
+// behind the checkpoint.
 func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 	w := newWrites()
 	for _, g := range s.events.Segments() {
@@ -387,13 +387,13 @@ func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 	return nil
 }
 
-// logTorn logs that a torn write was cut off.
+// logTorn logs that the event log has cut off a torn write.
 func (s *Store) logTorn(t eventlog.Torn) {
 	s.log.Warn("the event log ends with a torn write, which is cut off", "dir", s.dir, "file", t.File, "offset", t.Offset, "bytes", t.Bytes)
 }
 
-// logState logs once when the event log begins to refuse events, and once when it takes them
-// again. After a final error the store takes no more writes.
+// logState logs when the event log begins to refuse events, and when it takes events again. A final error of the event
+// log fails the store.
 func (s *Store) logState(err error) {
 	switch {
 	case err == nil:

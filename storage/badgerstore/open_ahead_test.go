@@ -13,7 +13,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// sizeOfLast returns how long the last segment in the directory of a store is.
+// sizeOfLast returns the size of the last segment in the directory of a store.
 func sizeOfLast(t *testing.T, dir string) int64 {
 	t.Helper()
 	files := segmentFiles(t, dir)
@@ -24,13 +24,13 @@ func sizeOfLast(t *testing.T, dir string) int64 {
 	return info.Size()
 }
 
-// usedOfLast returns how much of the last segment has events.
+// usedOfLast returns the offset of the end of the events in the last segment.
 func usedOfLast(s *Store) int64 {
 	list := s.events.Segments()
 	return segmentData + s.events.Written() - list[len(list)-1].Base
 }
 
-// powerLogged returns options with power, and what is logged with them.
+// powerLogged returns options with durability power, and the buffer that its logger writes to.
 func powerLogged() (Options, *bytes.Buffer) {
 	o, log := quiet, new(bytes.Buffer)
 	o.Logger, o.Durability = slog.New(slog.NewTextHandler(log, nil)), Power
@@ -46,16 +46,15 @@ func withOneRequest(t *testing.T, dir string, o Options) *Store {
 	return s
 }
 
-// TestRoomAhead: with power, what is synced lies where zeros were written before. That room is
-// not taken for a torn write when the store is opened again, it is used then, and none is
-// made for process.
+// TestPreallocatedSpace: with durability power, the event log preallocates space with zeros. The next start does not
+// take this space for a torn write, and uses it. With durability process, nothing is preallocated.
 func TestPreallocatedSpace(t *testing.T) {
 	dir := t.TempDir()
 	options, log := powerLogged()
 	s := withOneRequest(t, dir, options)
 	size := sizeOfLast(t, dir)
 	if room := size - usedOfLast(s); room <= 0 || room > defaultAhead {
-		t.Fatalf("after the first request: got %d bytes of room, want some and at most %d", room, defaultAhead)
+		t.Fatalf("after the first request: got %d preallocated bytes, want more than 0 and at most %d", room, defaultAhead)
 	}
 	for want := int64(2); want < 5; want++ {
 		abandon(t, s)
@@ -69,7 +68,7 @@ func TestPreallocatedSpace(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("logged: got %q, want nothing", log)
 	}
-	s.SetDurability(Process) // which fills the room as well, and sooner
+	s.SetDurability(Process) // fills the preallocated space faster
 	for s.events.Written() < defaultAhead-1000 {
 		consume(t, s, request("key", 1, endless, noon))
 	}
@@ -78,7 +77,7 @@ func TestPreallocatedSpace(t *testing.T) {
 		consume(t, s, request("key", 1, endless, noon))
 	}
 	if got := sizeOfLast(t, dir); got <= size || got > size+defaultAhead+1000 {
-		t.Errorf("after as much as there was room for: the file has %d bytes, want up to %d more than %d", got, defaultAhead, size)
+		t.Errorf("after the preallocated space is used: the file has %d bytes, want up to %d more than %d", got, defaultAhead, size)
 	}
 	abandon(t, s)
 
@@ -91,8 +90,8 @@ func TestPreallocatedSpace(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestTornInRoom: a torn write of a power cut, with room after it, is cut off and logged. The
-// same bytes without a power cut are damage.
+// TestTornWriteInPreallocatedSpace: after a power cut, a torn write with preallocated space behind it is cut off and
+// logged. The same bytes without a power cut are damage.
 func TestTornWriteInPreallocatedSpace(t *testing.T) {
 	dir := t.TempDir()
 	options, log := powerLogged()
@@ -109,8 +108,8 @@ func TestTornWriteInPreallocatedSpace(t *testing.T) {
 	}
 	consume(t, s, request("key", 1, endless, noon))
 	abandon(t, s)
-	_, err = f.WriteAt(make([]byte, 20), whole) // the beginning of the second did not reach the disk
-	_, err2 := f.WriteAt(status, 0)             // and it was not answered: the status does not have it
+	_, err = f.WriteAt(make([]byte, 20), whole) // the start of the second request did not reach the disk
+	_, err2 := f.WriteAt(status, 0)             // the old status: the second request was not answered
 	if err := firstOf(err, err2, f.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +133,7 @@ func TestTornWriteInPreallocatedSpace(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestRoomAheadIsWithinASegment: segments end where the next one begins, with room or without.
+// TestPreallocationWithinSegment: each segment ends where the next one begins, with and without preallocation.
 func TestPreallocationWithinSegment(t *testing.T) {
 	options := Options{Logger: quiet.Logger, segmentSize: 1 << 10, ahead: 1 << 10, Durability: Power}
 	dir := t.TempDir()
@@ -160,7 +159,7 @@ func TestPreallocationWithinSegment(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestNoRoomAhead: without room requests are answered as well, and are there later.
+// TestNoSpaceToPreallocate: when preallocation fails, requests are still counted, and survive a kill.
 func TestNoSpaceToPreallocate(t *testing.T) {
 	dir, options := t.TempDir(), quiet
 	options.Durability = Power
@@ -181,8 +180,7 @@ func TestNoSpaceToPreallocate(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestFoldedIsZeros: an event log that has zeros where it was folded is not opened as if they
-// were room.
+// TestZeroedEventsInCheckpoint: zeros in place of events before the mark are damage, and not preallocated space.
 func TestZeroedEventsInCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	options, _ := powerLogged()
@@ -205,6 +203,6 @@ func TestZeroedEventsInCheckpoint(t *testing.T) {
 		abandon(t, s)
 	}
 	if !errors.Is(err, eventlog.ErrDamaged) || !strings.Contains(err.Error(), filepath.Base(file)) {
-		t.Errorf("open with zeros where it is folded: got error %v, want one that names the file", err)
+		t.Errorf("open with zeros before the mark: got error %v, want an error that names the file", err)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/core/clocktest"
 )
 
-// TestClockAtTheStart: a process that starts with a wall clock a year ahead opens no window and
-// removes no history before the hold of the clock is over. The store knows when it counted last.
-// A failure means that a wrong clock, or a restart while it is wrong, ends every quota.
+// TestClockAtTheStart: the wall clock is a year ahead when the process starts. The store compares it with the time of
+// the last checkpoint, so no window begins and no history is removed while the clock is held. A failure means that a
+// wrong clock, or a restart with a wrong clock, resets every quota.
 func TestClockAtTheStart(t *testing.T) {
 	dir, machine := t.TempDir(), clocktest.New(noon)
 	var clock *core.Clock
@@ -28,7 +28,7 @@ func TestClockAtTheStart(t *testing.T) {
 	machine.Pass(30 * 24 * time.Hour)
 	s = start()
 	if clock.State().Held {
-		t.Error("a store that was closed for 30 days is held")
+		t.Error("the clock is held after 30 days without the process")
 	}
 	abandon(t, s)
 
@@ -49,11 +49,11 @@ func TestClockAtTheStart(t *testing.T) {
 	}
 	before := s.historyBytes()
 	if expired(); s.historyBytes() != before {
-		t.Error("history was removed by a clock that is held")
+		t.Error("history was removed while the clock was held")
 	}
 	machine.Pass(time.Minute)
 	flushCheckpoint(t, s)
 	if expired(); s.historyBytes() == before {
-		t.Error("history is not removed once the clock was steady for a minute")
+		t.Error("history is not removed after the clock was steady for a minute")
 	}
 }

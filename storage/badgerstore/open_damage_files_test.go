@@ -17,7 +17,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// fileDamages are the damages of the table in docs/storage.md, see damageFile.
+// fileDamages are the kinds of damage in the table of docs/storage.md, see damageFile.
 func fileDamages() map[string]func([]byte) []byte {
 	used := func(b []byte) []byte { return bytes.TrimRight(b, "\x00") } // logs end with zeros
 	m := map[string]func([]byte) []byte{
@@ -42,11 +42,11 @@ func fileDamages() map[string]func([]byte) []byte {
 	return m
 }
 
-// fileKinds are the kinds of files that the table has, by patterns for their names. The rows of the
-// event log are in [TestDamagedEventLog].
+// fileKinds are the kinds of files of the database, by patterns for their names. [TestDamagedEventLog] has the rows of
+// the event log.
 var fileKinds = []struct {
 	pattern string
-	ignored bool // whatever becomes of it, the store is healed
+	ignored bool // the store opens undamaged after any damage to the file
 }{
 	{pattern: "*.sst"},
 	{pattern: "MANIFEST"},
@@ -58,17 +58,17 @@ var fileKinds = []struct {
 	{pattern: "*.mem", ignored: true},
 }
 
-// dump is everything that a store answers: keys, users, what leads to them, counters, histories and
-// request ids.
+// dump returns all data that a store returns: keys, users, keys by secret, counters, histories, and the answer to a
+// repeated request id.
 func dump(s *Store) (string, error) {
 	ctx := context.Background()
 	var b bytes.Buffer
-	put := func(what string, v any, err error) error {
+	put := func(name string, v any, err error) error {
 		if err != nil && !strings.Contains(err.Error(), "not found") {
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		text, _ := json.Marshal(v)
-		fmt.Fprintln(&b, what, string(text), err)
+		fmt.Fprintln(&b, name, string(text), err)
 		return nil
 	}
 	users, n, err := s.Users(ctx, acct, core.UserFilter{}, everything)
@@ -122,9 +122,9 @@ func requestWithID() *core.Consumption {
 	return c
 }
 
-// filledStore makes a store with several tables: the newer ones delete, disable and regenerate keys
-// of the older ones and count on. It stops it cleanly, or copies its files as a kill would leave
-// them, a second after the last change. It returns what the store answers.
+// filledStore makes a store with several tables. The newer tables delete, disable and regenerate keys of the older ones,
+// and have newer counters. filledStore stops the store cleanly, or copies its files as a kill leaves them a second after
+// the last change. want is the dump of the store.
 func filledStore(t *testing.T, clean bool) (dir, want string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -163,7 +163,7 @@ func filledStore(t *testing.T, clean bool) (dir, want string) {
 	return dir, dumpOf(t, dir)
 }
 
-// dumpOf returns what a store answers that is not open. It is left as it is.
+// dumpOf returns the dump of a store that is not open. It opens a copy, and leaves the store unchanged.
 func dumpOf(t *testing.T, dir string) string {
 	t.Helper()
 	s, err := open(copyOf(t, dir), quiet)
@@ -178,7 +178,7 @@ func dumpOf(t *testing.T, dir string) string {
 	return answers
 }
 
-// changeKeys deletes a key, disables one and gives one another value.
+// changeKeys disables one key, regenerates another one, and deletes a third one.
 func changeKeys(tx core.Tx, round int) error {
 	k, err := tx.Key(damagedKey(10*round + 4))
 	if err != nil {
@@ -203,8 +203,8 @@ func copyOf(t *testing.T, dir string) string {
 	return to
 }
 
-// contents returns the files of a store by their names, of large ones the size. LOCK and DISCARD are
-// left out: Badger keeps no data there.
+// contents returns the contents of the files of a store by name, or the size of a large file. It leaves out LOCK and
+// DISCARD, where Badger keeps no data.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	m := map[string]string{}
@@ -222,9 +222,9 @@ func contents(t *testing.T, dir string) map[string]string {
 	return m
 }
 
-// TestDamagedDatabase is the table of damages but for the event log: whatever becomes of a file of
-// the database, after a clean stop or a kill, the store answers everything as before, or is refused
-// in one line that names the file, and no file was changed then.
+// TestDamagedDatabase tests the rows of the database in the table of docs/storage.md. After any damage to a file of the
+// database, the store returns the same data as before, or Open refuses the store in one line that names the file, and
+// changes no file.
 func TestDamagedDatabase(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		dir, want := filledStore(t, clean)
@@ -235,7 +235,7 @@ func TestDamagedDatabase(t *testing.T) {
 				continue
 			}
 			if len(files) == 0 && kind.pattern != "LOCK" && kind.pattern != "*.mem" {
-				t.Errorf("%s: there is no %s", stop, kind.pattern)
+				t.Errorf("%s: found no file %s", stop, kind.pattern)
 			}
 			count := map[damageOutcome]int{}
 			for _, path := range files {
@@ -254,7 +254,7 @@ func TestDamagedDatabase(t *testing.T) {
 }
 
 // checkDamaged damages a file in a copy of a store, opens the copy, and returns the outcome. It fails unless a healed
-// store is as before, and a refused store has the same files.
+// store has the same data as before, and a refused store has the same files.
 func checkDamaged(t *testing.T, whole, want, name string, damage func([]byte) []byte) damageOutcome {
 	dir := copyOf(t, whole)
 	damageFile(t, filepath.Join(dir, name), damage)
@@ -274,7 +274,7 @@ func checkDamaged(t *testing.T, whole, want, name string, damage func([]byte) []
 	}
 	defer abandon(t, s)
 	if got, err := dump(s); err != nil || got != want {
-		t.Errorf("got %v and other answers than before: %s", err, firstDifference(got, want))
+		t.Errorf("got %v or other data than before: %s", err, firstDifference(got, want))
 	}
 	return healed
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// digested are the counters of the keys and users that a test uses.
+// digested are the counters in digestOfCounts.
 var digested = []core.CounterID{ofKey("key"), ofKey("other"), ofUser(1), ofUser(2)}
 
-// digestOfCounts returns a digest of all counters and histories.
+// digestOfCounts returns a digest of the counters in digested and of their histories.
 func digestOfCounts(s *Store) (string, error) {
 	sum := sha256.New()
 	for _, of := range digested {
@@ -38,20 +38,19 @@ func digestOfCounts(s *Store) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:8]), nil
 }
 
-// outcome of a damaged file.
+// damageOutcome is the effect of a damaged file.
 type damageOutcome string
 
 const (
 	healed    damageOutcome = "healed"             // the store opens, and every count and history is as before
-	atOpening damageOutcome = "refused at opening" // in one line that names the file
-	byReading damageOutcome = "found by reading"   // every count is right, and reading a damaged event names the file; so does Verify
-	byVerify  damageOutcome = "found by Verify"    // every count and history is as before
+	atOpening damageOutcome = "refused at opening" // Open returns one line that names the file
+	byReading damageOutcome = "found by reading"   // every count is right; reading a damaged event, and Verify, name the file
+	byVerify  damageOutcome = "found by Verify"    // every count and history is as before; Verify names the file
 )
 
-// logDamages are the damages of a segment, and what becomes of a store with it: when it is the
-// last segment, and when it is one before whose events are in the checkpoint. Open reads the last
-// segment whole. Of the others it reads the header and compares the length with the header of
-// the next one.
+// logDamages are the kinds of damage of a segment, with their outcomes: for the last segment, and for an earlier segment
+// in the checkpoint. Open reads the last segment completely. Of earlier segments, Open reads the header, and compares the
+// length with the header of the next segment.
 var logDamages = []struct {
 	name         string
 	damage       func([]byte) []byte // see damageFile
@@ -64,7 +63,7 @@ var logDamages = []struct {
 	{"flip in the copy of the status", flip(2048 + 9), healed, healed},
 	{"flip in the first block header", flip(segmentData + 5), atOpening, byVerify},
 	{"flip in the middle", flip(-1), atOpening, byReading},
-	{"flip in the last byte", flip(-2), atOpening, byVerify}, // the marker of a block, of which the records stay valid
+	{"flip in the last byte", flip(-2), atOpening, byVerify}, // the end marker of a block: the records of the block stay valid
 	{"cut 7 bytes", func(b []byte) []byte { return b[:len(b)-7] }, atOpening, atOpening},
 	{"cut half", func(b []byte) []byte { return b[:len(b)/2] }, atOpening, atOpening},
 	{"zero the first 4 KiB", func(b []byte) []byte { clear(b[:4096]); return b }, atOpening, atOpening},
@@ -74,7 +73,7 @@ var logDamages = []struct {
 	{"delete", deleted, atOpening, atOpening},
 }
 
-// deleted is the damage of a file that is gone.
+// deleted is the damage of a deleted file.
 func deleted([]byte) []byte { return nil }
 
 // damageFile damages a file, or deletes it when damage returns nil.
@@ -94,7 +93,7 @@ func damageFile(t *testing.T, path string, damage func([]byte) []byte) {
 	}
 }
 
-// flip flips a bit of the byte at an offset; -1 is the middle, and -2 the last byte.
+// flip flips a bit of the byte at an offset. -1 is the byte in the middle, and -2 the last byte.
 func flip(at int) func([]byte) []byte {
 	return func(b []byte) []byte {
 		switch at {
@@ -115,13 +114,12 @@ type damagedStore struct {
 	files  []string // names of the segments
 	digest string
 	used   []core.Counter
-	id     *core.Consumption // in the second segment
+	id     *core.Consumption // the request with a request id; its event is in the second segment
 }
 
 var damagedOptions = Options{Logger: quiet.Logger, segmentSize: 12 << 10, memtable: smallMemtable}
 
-// storeToDamage makes a store and stops it: cleanly, or by a kill at least a second after the
-// last request, so that everything was synced.
+// storeToDamage makes a store and stops it: cleanly, or by a kill after all events were synced.
 func storeToDamage(t *testing.T, clean bool) (d damagedStore) {
 	t.Helper()
 	d.dir = t.TempDir()
@@ -173,9 +171,9 @@ func storeToDamage(t *testing.T, clean bool) (d damagedStore) {
 	return d
 }
 
-// TestDamagedEventLog is the row of the event log in the table of damages: whatever becomes of
-// the last segment or of one that is in the checkpoint, after a clean stop or a kill, no store
-// serves a wrong count, counts a request id again or deletes a file.
+// TestDamagedEventLog tests the row of the event log in the table of docs/storage.md. After any damage to the last
+// segment, or to a segment in the checkpoint, the store returns no wrong count, counts no request id twice and deletes
+// no file.
 func TestDamagedEventLog(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		d := storeToDamage(t, clean)
@@ -204,7 +202,7 @@ func (d *damagedStore) check(t *testing.T, name string, damage func([]byte) []by
 		return
 	}
 	if err != nil {
-		t.Fatalf("open: %v, want that it is %s", err, want)
+		t.Fatalf("open: %v, want the outcome %q", err, want)
 	}
 	used, err := s.Counters(t.Context(), digested)
 	for i := range digested {
@@ -236,9 +234,9 @@ func (d *damagedStore) check(t *testing.T, name string, damage func([]byte) []by
 }
 
 // wantNamed fails unless an error is one line that names a damaged file.
-func wantNamed(t *testing.T, what string, err error, name string) {
+func wantNamed(t *testing.T, call string, err error, name string) {
 	t.Helper()
 	if !errors.Is(err, eventlog.ErrDamaged) || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("%s: got error %v, want one line that names %s", what, err, name)
+		t.Errorf("%s: got error %v, want one line that names %s", call, err, name)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// TestInterruptedFirstOpening: a process that is killed at any moment while it makes a store leaves
-// a directory that opens.
+// TestInterruptedFirstOpening: a process is killed at any moment of creating a store. The directory that it leaves can be
+// opened.
 func TestInterruptedFirstOpening(t *testing.T) {
 	made, moments := t.TempDir(), []string{}
 	_ = openAlone(t, made, Options{Logger: quiet.Logger, failpoint: func(at failpoint) {
@@ -34,9 +34,9 @@ func TestInterruptedFirstOpening(t *testing.T) {
 		}
 		moments = append(moments, dir)
 	}
-	// The order in which the files are made. Each is empty at first.
+	// The order in which the files are created. Each file is empty at first.
 	order := []string{badger.ManifestFilename, badger.KeyRegistryFileName, "00001" + logSuffix, "DISCARD", "000001" + valueLogSuffix, table.InventoryName}
-	drafts := map[string]string{ // the names of files until they are written
+	drafts := map[string]string{ // the names of files while they are written
 		badger.ManifestFilename: "MANIFEST-REWRITE", badger.KeyRegistryFileName: badger.KeyRegistryRewriteFileName,
 		table.InventoryName: table.InventoryName + "-REWRITE"}
 	for i := len(order) - 1; i >= 0; i-- {
@@ -68,8 +68,8 @@ func TestInterruptedFirstOpening(t *testing.T) {
 	}
 }
 
-// TestMissingDatabase: a store that has lost its manifest or all of its database is refused in one
-// line, and nothing is deleted.
+// TestMissingDatabase: Open refuses a store without its manifest, or without its database, in one line. It deletes no
+// file.
 func TestMissingDatabase(t *testing.T) {
 	for name, lose := range map[string][]string{
 		"the manifest":                 {badger.ManifestFilename},

@@ -23,7 +23,7 @@ func wantOneLine(t *testing.T, err error, dir string) {
 	}
 }
 
-// TestInUse: a directory can be open once, and whoever comes second is told so and
+// TestOpenInUse: a directory can be open once, and whoever comes second is told so and
 // disturbs nobody.
 func TestOpenInUse(t *testing.T) {
 	dir := t.TempDir()
@@ -79,7 +79,7 @@ func TestLaterSchema(t *testing.T) {
 	openIn(t, dir, Options{})
 }
 
-// TestForeign: a database of something else is refused.
+// TestOtherDatabase: a database of something else is refused.
 func TestOtherDatabase(t *testing.T) {
 	dir := t.TempDir()
 	setRecord(t, dir, path("something"), []byte("else"))
@@ -211,7 +211,7 @@ var fileChanges = map[string]func([]byte) []byte{
 	},
 }
 
-// TestNothingInTheValueLog: no record is so large that it goes to the value log: there
+// TestValueLogIsEmpty: no record is so large that it goes to the value log: there
 // is nothing in it that had to be collected.
 func TestValueLogIsEmpty(t *testing.T) {
 	dir := t.TempDir()

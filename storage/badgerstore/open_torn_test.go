@@ -51,7 +51,7 @@ func sixSegments(t *testing.T, dir string) {
 	abandon(t, s)
 }
 
-// TestDamagedInTheMiddle: a segment that is missing, cut off or damaged, before others
+// TestDamagedMiddleSegment: a segment that is missing, cut off or damaged, before others
 // and not folded yet, is one clear line that names the file. Nothing is thrown away: no
 // power cut can do that.
 func TestDamagedMiddleSegment(t *testing.T) {
@@ -105,7 +105,7 @@ func TestDamagedMiddleSegment(t *testing.T) {
 	}
 }
 
-// TestMissing: a segment that is missing is one line that names it, also when its events are
+// TestMissingSegment: a segment that is missing is one line that names it, also when its events are
 // in the checkpoint: the history would be short and request ids would count again.
 func TestMissingSegment(t *testing.T) {
 	whole := t.TempDir()

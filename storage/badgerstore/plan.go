@@ -85,12 +85,12 @@ func (t *tx) DeletePlan(id string) error {
 	return t.keepError(firstOf(t.removePlan(seq), t.put(planIDPath(t.account, id), nil)))
 }
 
-// removePlan removes what is stored under the number of a plan.
+// removePlan removes the record of a plan and its index entry.
 func (t *tx) removePlan(seq int64) error {
 	return firstOf(t.put(planPath(t.account, seq), nil), t.exclude(allPlans(t.account), seq))
 }
 
-// seqNow returns the number at a path with what was written, 0 when there is none.
+// seqNow returns the number at a path including the writes of the transaction, 0 without a record.
 func (t *tx) seqNow(p path) (int64, error) {
 	value, err := t.get(p)
 	if err != nil {

@@ -13,25 +13,23 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// lossyDisk is a disk in memory that can be cut off from its power: it then has of each
-// file what was synced, and of what was written since whatever chance has brought to
-// it. So it is with the names in a directory.
+// lossyDisk is a disk in memory with simulated power cuts. After a cut, each file has its synced bytes and a random part
+// of the bytes written since. Names in directories behave alike.
 type lossyDisk struct {
 	mu     sync.Mutex
 	dirs   map[string]*lossyDir
-	ops    int            // how many changes there were
-	before func(ops int)  // before each change; it holds mu
+	ops    int            // number of changes
+	before func(ops int)  // is called before each change, with mu held
 	broken bool           // sync does nothing
-	failed error          // what every change returns, if it is set
-	synced map[string]int // how often a directory was synced
-	boot   uint64         // of the machine: another one after each cut
+	failed error          // the error of every change, nil for none
+	synced map[string]int // number of syncs by directory
+	boot   uint64         // identifies the boot of the machine; each cut changes it
 }
 
-// lossyDir has the files of a directory by their names: as they are, and as they are on
-// the disk.
+// lossyDir has the files of a directory by name: the current ones, and those of the last sync.
 type lossyDir struct{ now, kept map[string]*lossyFile }
 
-// lossyFile has the bytes of a file, likewise.
+// lossyFile has the bytes of a file: the current ones, and those of the last sync.
 type lossyFile struct{ now, kept []byte }
 
 func newLossyDisk() *lossyDisk {
@@ -121,13 +119,13 @@ func (d *lossyDisk) options(o Options) Options {
 	return o
 }
 
-// cut returns the disk as it is after the power has failed. Whoever calls it holds mu.
+// cut returns the disk after a power cut. The caller holds mu.
 func (d *lossyDisk) cut(random *rand.Rand) *lossyDisk {
 	after := newLossyDisk()
 	after.boot = d.boot + 1
 	for path, dir := range d.dirs {
 		if d.synced[filepath.Dir(path)] == 0 && random.IntN(2) == 0 {
-			continue // nobody has made sure that the directory is there
+			continue // the parent was never synced, so the directory may be lost
 		}
 		for name, f := range dir.afterCut(random) {
 			b := f.afterCut(random)
@@ -139,7 +137,7 @@ func (d *lossyDisk) cut(random *rand.Rand) *lossyDisk {
 	return after
 }
 
-// at moves the files of a disk with one directory to another path.
+// at moves the only directory of a disk to another path.
 func (d *lossyDisk) at(path string) *lossyDisk {
 	moved := newLossyDisk()
 	moved.boot = d.boot
@@ -150,7 +148,7 @@ func (d *lossyDisk) at(path string) *lossyDisk {
 	return moved
 }
 
-// afterCut returns the files whose names are left.
+// afterCut returns the files whose names survive a power cut.
 func (dir *lossyDir) afterCut(random *rand.Rand) map[string]*lossyFile {
 	left := map[string]*lossyFile{}
 	for name, f := range dir.kept {
@@ -168,8 +166,8 @@ func (dir *lossyDir) afterCut(random *rand.Rand) map[string]*lossyFile {
 
 const diskBlock = 4096
 
-// afterCut returns what is left of a file: what was synced, and any blocks that were
-// written since. Where the file has grown and the bytes are not there it has zeros.
+// afterCut returns the bytes of a file after a power cut: the synced bytes, and random blocks of the bytes written since.
+// Lost blocks at the end of a grown file are zeros.
 func (f *lossyFile) afterCut(random *rand.Rand) []byte {
 	return afterCut(f.kept, f.now, random)
 }
@@ -182,7 +180,7 @@ func afterCut(kept, now []byte, random *rand.Rand) []byte {
 	case 1:
 		size = min(len(kept), len(now)) + random.IntN(max(len(kept), len(now))-min(len(kept), len(now))+1)
 	}
-	chance := []int{0, 30, 90, 100}[random.IntN(4)] // that a block was written, in percent
+	chance := []int{0, 30, 90, 100}[random.IntN(4)] // percentage of blocks that reach the disk
 	left := make([]byte, size)
 	for at := 0; at < size; at += diskBlock {
 		from := kept
@@ -273,8 +271,8 @@ func (h *lossyHandle) Close() error {
 	return nil
 }
 
-// TestLossyDisk: the disk that the tests of power cuts use keeps what was synced and
-// loses the rest, at least now and then.
+// TestLossyDisk: a lossyDisk keeps synced bytes and names, and loses others at random. Otherwise the tests of power cuts
+// would prove nothing.
 func TestLossyDisk(t *testing.T) {
 	lost := map[string]int{}
 	random := rand.New(rand.NewPCG(1, 1))
@@ -306,9 +304,9 @@ func TestLossyDisk(t *testing.T) {
 		lost["a removal"] += boolToInt(files["gone"] != nil)
 		lost["a new file"] += boolToInt(files["new"] == nil)
 	}
-	for _, what := range []string{"all", "nothing", "the middle", "a removal", "a new file"} {
-		if lost[what] < 10 || lost[what] > 190 {
-			t.Errorf("lost %s: got %d of 200 times, want some", what, lost[what])
+	for _, part := range []string{"all", "nothing", "the middle", "a removal", "a new file"} {
+		if lost[part] < 10 || lost[part] > 190 {
+			t.Errorf("lost %s: got %d of 200 times, want 10 to 190", part, lost[part])
 		}
 	}
 }

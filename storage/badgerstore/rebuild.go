@@ -88,13 +88,13 @@ type rebuild struct {
 	progress     func(string)
 	files        []string // of the database, to be moved
 	bytes        int64    // of these files
-	whole        bool     // no file of the database is damaged
+	whole        bool     // true if no file of the database is damaged
 	known        int64    // the position up to which the event log is known to have been on disk
-	endKnown     bool     // the old database knew that position
+	endKnown     bool     // the old database has stored the position known
 	log          eventlog.Report
-	repair       *repair   // of the event log, nil when it is whole
+	repair       *repair   // of the event log, nil without damage
 	copied       time.Time // when the copy was made; zero to begin with an empty database
-	needsReserve bool      // the disk has room only without the reserve
+	needsReserve bool      // the disk has room only if Rebuild deletes the reserve
 }
 
 // plan finds the source of the new database: the copy and the event log, or the event log alone. It changes nothing.
@@ -213,8 +213,8 @@ func hasFirstRecord(r eventlog.Report) bool {
 	if err != nil {
 		return false
 	}
-	_, is := w.value(at(kindSchema))
-	return is
+	_, ok := w.value(at(kindSchema))
+	return ok
 }
 
 // lines describes the plan.
@@ -236,7 +236,7 @@ func (r *rebuild) lines() (lines []string) {
 	case r.repair != nil:
 		return append(lines, "The damaged part of the event log will be moved to files that end in "+eventlog.AsideSuffix+".")
 	case !r.endKnown:
-		return append(lines, "It is not known where the event log ended: records that it has lost at its end stay lost.")
+		return append(lines, "The end of the event log is not known: records that were lost at its end stay lost.")
 	}
 	return append(lines, "The event log is whole: no count, key, user or plan is lost.")
 }
@@ -244,7 +244,7 @@ func (r *rebuild) lines() (lines []string) {
 // create writes the database into which the event log is replayed, to its own directory: the copy, or an empty one.
 func (r *rebuild) create() error {
 	if r.needsReserve {
-		if err := os.Remove(filepath.Join(r.dir, reserve.Name)); err != nil { // the replay makes it again
+		if err := os.Remove(filepath.Join(r.dir, reserve.Name)); err != nil { // the replay creates the reserve again
 			return err
 		}
 	}
@@ -462,17 +462,17 @@ func (s *Store) roomForCopy() bool {
 	if err != nil {
 		return false
 	}
-	roomy := func() bool {
+	enough := func() bool {
 		free, err := s.freeSpace()
 		return err == nil && free >= 2*uint64(s.reserve.MinFree())+size
 	}
-	if roomy() {
+	if enough() {
 		return true
 	}
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
 	s.dropCopy("the disk has no room for two copies of the database")
-	return roomy()
+	return enough()
 }
 
 // tableBytes returns the size of all tables in a directory.
@@ -493,7 +493,7 @@ func (s *Store) dropCopy(reason string) bool {
 		return false
 	}
 	err := removeCopy(s.dir)
-	s.log.Warn("the checkpoint copy is removed: limitkeeper rebuild has none until the next scrub", "dir", s.dir, "reason", reason, "error", err)
+	s.log.Warn("the checkpoint copy is removed: limitkeeper rebuild has no copy until the next scrub", "dir", s.dir, "reason", reason, "error", err)
 	return true
 }
 

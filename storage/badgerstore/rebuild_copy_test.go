@@ -14,7 +14,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// mustScrub runs a scrub that must find a whole store.
+// mustScrub runs a scrub that must find no damage.
 func mustScrub(t *testing.T, s *Store) {
 	t.Helper()
 	if err := scrubNow(s); err != nil {
@@ -26,7 +26,7 @@ func scrubNow(s *Store) error {
 	return (&scrubbing{s: s, sleep: func(time.Duration) bool { return true }, began: time.Now()}).run()
 }
 
-// addSegments changes keys and counts on, until the event log has some more segments.
+// addSegments changes keys and counts requests until the event log has three more segments.
 func addSegments(t *testing.T, s *Store, round int) {
 	t.Helper()
 	update(t, s, func(tx core.Tx) error { return changeKeys(tx, round) })
@@ -41,8 +41,8 @@ func addSegments(t *testing.T, s *Store, round int) {
 
 func anySegment(eventlog.Segment) bool { return true }
 
-// copiedStore makes a store with a copy, and with an event log that has lost its beginning: the part behind
-// the copy stays, although all of it is in tables. It returns what the store answers.
+// copiedStore makes a store with a checkpoint copy. Retention has removed the segments before the position of the copy.
+// want is the dump of the store.
 func copiedStore(t *testing.T, clean bool) (dir, want string) {
 	t.Helper()
 	dir, _ = filledStore(t, true)
@@ -84,8 +84,8 @@ func withCopy(t *testing.T, dir string) string {
 	return to
 }
 
-// TestRebuildFromCopy: without the beginning of the event log, Rebuild makes a database of the copy that the
-// last scrub has made and the event log behind it. Everything is as before, and the copy is still there.
+// TestRebuildFromCopy: when the first segments were removed, Rebuild makes the database from the copy of the last scrub
+// and the event log behind the copy. All data is as before, and the copy is unchanged.
 func TestRebuildFromCopy(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		whole, want := copiedStore(t, clean)
@@ -98,7 +98,7 @@ func TestRebuildFromCopy(t *testing.T) {
 					t.Errorf("got lines %q, want the copy", lines)
 				}
 				if !maps.Equal(contents(t, filepath.Join(dir, copyDir)), copied) {
-					t.Error("the copy is another one")
+					t.Error("the copy was changed")
 				}
 				wantDump(t, dir, want)
 			})
@@ -116,11 +116,11 @@ func TestRebuildFromCopy(t *testing.T) {
 	}
 }
 
-// TestRebuildAfterScrub: a scrub that finds damage keeps the copy of the scrub before it, and Rebuild uses that.
+// TestRebuildAfterScrub: a scrub that finds damage keeps the copy of the previous scrub, and Rebuild uses that copy.
 func TestRebuildAfterScrub(t *testing.T) {
 	dir, _ := copiedStore(t, true)
 	s := openAlone(t, dir, smallSegments)
-	_, err := dump(s) // counts the request id once more: its segment was removed
+	_, err := dump(s) // counts the request id again, because the segment of its first answer was removed
 	want, err2 := dump(s)
 	if err := firstOf(err, err2); err != nil {
 		t.Fatal(err)
@@ -132,16 +132,16 @@ func TestRebuildAfterScrub(t *testing.T) {
 	if err := s.failOnDamage(scrubNow(s)); !isDamage(err) {
 		t.Fatalf("scrub: got %v, want damage", err)
 	}
-	_ = s.Close() // says so again
+	_ = s.Close() // returns the damage again
 	if _, err := os.Stat(filepath.Join(dir, draftDir)); err == nil || !maps.Equal(contents(t, filepath.Join(dir, copyDir)), before) {
-		t.Errorf("the copy is another one, or its draft is left: %v", err)
+		t.Errorf("the copy was changed, or the draft exists: %v", err)
 	}
 	mustRebuild(t, dir)
 	wantDump(t, dir, want)
 }
 
-// TestCopyMakesRoom: a copy does not take the room of requests. When the disk is full the copy goes before
-// any history. When the event log is larger than max_history it goes when history alone is not enough.
+// TestCopyMakesRoom: the store removes the copy when requests need its space. On a full disk, the copy is removed before
+// any history. Beyond max_history, the copy is removed when removing history is not enough.
 func TestCopyMakesRoom(t *testing.T) {
 	whole, _ := copiedStore(t, true)
 	exists := func(s *Store) bool {
@@ -160,7 +160,7 @@ func TestCopyMakesRoom(t *testing.T) {
 		t.Errorf("a full disk: got %d free, %v, copy %v, history removed %v", n, err, exists(s), s.retention.removedEarly.Load())
 	}
 	if s.retention.copied.Load() != noCopy || len(s.removable(anySegment)) == 0 {
-		t.Error("the segments are kept for a copy that is gone")
+		t.Error("segments are kept for a removed copy")
 	}
 	mustScrub(t, s)
 	if !exists(s) {
@@ -171,7 +171,7 @@ func TestCopyMakesRoom(t *testing.T) {
 	later := time.Now().Add(72 * time.Hour)
 	s.SetMaxHistory(s.historyBytes())
 	if err := s.trim(later); err != nil || !exists(s) {
-		t.Errorf("below max_history: got %v, and the copy is gone", err)
+		t.Errorf("below max_history: got %v, or no copy", err)
 	}
 	segments := len(s.events.Segments())
 	s.SetMaxHistory(s.historyBytes() - 1)
@@ -180,8 +180,8 @@ func TestCopyMakesRoom(t *testing.T) {
 	}
 }
 
-// TestCopyEnds: a copy that is dropped or stopped while it is written leaves nothing. A process that is
-// killed then leaves a draft, which the next start removes. The copy before it stays.
+// TestCopyStopped: when writing a copy is stopped, no draft is left and the previous copy stays. When a copy is dropped
+// while it is written, neither is left. The next start removes the draft of a killed process.
 func TestCopyStopped(t *testing.T) {
 	dir, _ := copiedStore(t, true)
 	s := openAlone(t, dir, smallSegments)
@@ -203,7 +203,7 @@ func TestCopyStopped(t *testing.T) {
 	}
 	for _, name := range []string{copyDir, draftDir} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			t.Errorf("dropped: %s is left", name)
+			t.Errorf("dropped: %s still exists", name)
 		}
 	}
 	if err := firstOf(s.Close(), os.Mkdir(filepath.Join(dir, draftDir), 0o700)); err != nil {
@@ -211,7 +211,7 @@ func TestCopyStopped(t *testing.T) {
 	}
 	openAlone(t, dir, smallSegments)
 	if _, err := os.Stat(filepath.Join(dir, draftDir)); err == nil {
-		t.Error("the draft of a killed process is left")
+		t.Error("the draft of a killed process still exists")
 	}
 }
 
@@ -245,7 +245,7 @@ func TestKilledReplacingCopy(t *testing.T) {
 			s := openAlone(t, dir, smallSegments)
 			_, err := os.Stat(filepath.Join(dir, draftDir))
 			if !maps.Equal(contents(t, filepath.Join(dir, copyDir)), draft) || err == nil {
-				t.Errorf("after a start: the copy is not the draft, or the draft is still there: %v", err)
+				t.Errorf("after a start: the copy is not the draft, or the draft still exists: %v", err)
 			}
 			if got := s.retention.copied.Load(); got != copyPosition(dir) || got == noCopy {
 				t.Errorf("got the copy at %d, want %d", got, copyPosition(dir))
@@ -267,12 +267,12 @@ func TestKilledReplacingCopy(t *testing.T) {
 	copyFiles(t, filepath.Join(dir, draftDir), draft)
 	s = openAlone(t, dir, smallSegments)
 	if got := s.retention.copied.Load(); got != noCopy {
-		t.Errorf("a draft whose segments are gone: got the copy at %d, want none: this copy would keep all later segments", got)
+		t.Errorf("a draft whose segments were removed: got the copy at %d, want no copy: it would keep all later segments", got)
 	}
 }
 
-// TestCopyBesideWrites: copies that are made while tables are written and compacted are whole, and with the
-// event log each makes the store as it is.
+// TestCopyDuringWrites: copies that are made while tables are written and compacted are undamaged. Rebuild restores the
+// store from the last copy and the event log.
 func TestCopyDuringWrites(t *testing.T) {
 	dir, _ := filledStore(t, true)
 	s := openAlone(t, dir, Options{Logger: quiet.Logger, flushBytes: 1})

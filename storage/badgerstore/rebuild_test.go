@@ -162,7 +162,7 @@ func firstSegmentRemoved(t *testing.T, dir string) {
 	}
 }
 
-// TestRebuildOfUpgraded: the event log of a store that an earlier version made has no users and keys of
+// TestRebuildUpgradedStore: the event log of a store that an earlier version made has no users and keys of
 // then. Rebuild refuses it until there is a copy.
 func TestRebuildUpgradedStore(t *testing.T) {
 	dir := copyOf(t, filepath.Join("testdata", "format1"))

@@ -26,8 +26,8 @@ import (
 // Each part is applied in its own transaction of the database. Readers of the account wait until all
 // parts are applied.
 //
-// The transactions of an account come one after the other. Each sets the record applied of its account to its own
-// position, as its last write. So replay sees which transactions the tables have, and applies none of these again:
+// The transactions of an account run one after the other. The last write of each transaction sets the record applied of
+// its account to the position of the transaction. So replay knows which transactions the tables have, and skips these:
 // after a repair, the tables can have later transactions that the event log lacks.
 
 // The kinds of records in the event log other than events. The kind is the first byte of the record; no
@@ -46,7 +46,7 @@ type redo struct {
 	s       *Store
 	since   *int64  // see underway.begin
 	parts   []int64 // the positions of the parts
-	applied path    // of the record that gets the position of the transaction; nil without one
+	applied path    // of the record that gets the position of the transaction; nil for no such record
 }
 
 // underway is the set of running operations, each with the oldest position of the event log that the
@@ -85,18 +85,18 @@ func (u *underway) oldest(end int64) int64 {
 	return end
 }
 
-// newRedo begins a transaction. applied is nil unless the caller runs all transactions with this path one after the
-// other. The caller must call done, also after an error.
+// newRedo begins a transaction. With applied, the caller must run all transactions with this path one after the other;
+// applied may be nil. The caller must call done, also after an error.
 func (s *Store) newRedo(applied path) *redo {
 	return &redo{s: s, since: s.underway.begin(s.events.Written), applied: applied}
 }
 
 func (r *redo) done() { r.s.underway.end(r.since) }
 
-// part writes these writes to the event log, as one part or several.
+// part writes w to the event log, as one part or several.
 func (r *redo) part(w *writes) error {
-	for _, some := range w.split() {
-		position, err := r.s.appendAndWait(func(b []byte, _ int64) []byte { return some.encode(append(b, recordPart)) })
+	for _, part := range w.split() {
+		position, err := r.s.appendAndWait(func(b []byte, _ int64) []byte { return part.encode(append(b, recordPart)) })
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (r *redo) part(w *writes) error {
 	return nil
 }
 
-// appendAndWait appends a record and waits until it is in the event log.
+// appendAndWait appends a record and waits until the record is written.
 func (s *Store) appendAndWait(encode func(b []byte, position int64) []byte) (position int64, err error) {
 	if err := s.events.Ready(); err != nil {
 		return 0, err
@@ -160,14 +160,14 @@ func (r *redo) commit(account string, w *writes) error {
 	return s.applyParts(account, r.parts, w)
 }
 
-// store commits a transaction with only these writes. applied is that of newRedo.
+// store commits a transaction with the writes w. See newRedo for applied.
 func (s *Store) store(w *writes, applied path) error {
 	r := s.newRedo(applied)
 	defer r.done()
 	return r.commit("", w)
 }
 
-// apply applies writes that are in the event log to the database. If they cannot be applied, the store fails.
+// apply applies writes that are in the event log to the database. The store fails when apply fails.
 func (s *Store) apply(w *writes) error {
 	dropped, err := w.dropped()
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *Store) apply(w *writes) error {
 	return nil
 }
 
-// await waits until done is closed. It returns why the store has failed, or why the database cannot be
+// await waits until done is closed. It returns an error when the store has failed, and when the database cannot be
 // written at the moment: then done may be closed much later.
 func (s *Store) await(done <-chan struct{}) error {
 	tick := time.NewTicker(retryEvery)
@@ -218,7 +218,7 @@ func (s *Store) applyParts(account string, parts []int64, last *writes) error {
 	for _, position := range parts {
 		w, err := s.readPart(position)
 		if err != nil {
-			return s.fail(err) // the account stays in s.spread: it is half written
+			return s.fail(err) // the account stays in s.applying, because its transaction is half applied
 		}
 		if err := s.apply(w); err != nil {
 			return err
@@ -265,25 +265,24 @@ func decodeRedo(payload []byte, position int64) (parts []int64, w *writes, err e
 	return parts, w, err
 }
 
-// The bounds of what is written in one transaction of badger. Its own are some 15
-// percent of a memtable, in bytes and in records of the largest size; ours are well
-// below, and small enough that nobody waits long for a commit.
+// The largest number of records and bytes in one transaction of Badger. Badger's own limits are about 15 % of a
+// memtable. These limits are well below, and keep each commit short.
 const (
 	maxWrites     = 4000
 	maxWriteBytes = 512 << 10
 )
 
-// writes are the records to be written by a transaction. Deleting a counter is a kind
-// of its own: it shares a page with others.
+// writes are the changes of a transaction. Deleting a counter is a separate kind of write, because a counter shares its
+// page with others.
 type writes struct {
 	byPath map[string]write
-	pages  map[string]bool // those that counters are dropped from
+	pages  map[string]bool // the pages that counters are deleted from
 	bytes  int
 }
 
 type write struct {
 	value []byte // nil to delete
-	drop  bool   // the path is that of a counter, see droppedPath
+	drop  bool   // deletes a counter: the path is a droppedPath
 }
 
 func newWrites() *writes { return &writes{byPath: map[string]write{}, pages: map[string]bool{}} }
@@ -306,20 +305,20 @@ func (w *writes) add(p path, one write) {
 	}
 }
 
-// value returns the value that is to be written at a path, if any is.
-func (w *writes) value(p path) ([]byte, bool) {
+// value returns the new value at a path, nil for a deletion. ok is false without a write at the path.
+func (w *writes) value(p path) (value []byte, ok bool) {
 	one, ok := w.byPath[string(p)]
 	return one.value, ok
 }
 
-// fit reports whether one transaction holds all.
+// fit reports whether the writes fit into one transaction of Badger.
 func (w *writes) fit() bool { return len(w.byPath) <= maxWrites && w.bytes <= maxWriteBytes }
 
-// split returns parts that each fit into a transaction of badger.
+// split splits the writes into parts that each fit into one transaction of Badger.
 func (w *writes) split() []*writes {
 	var parts []*writes
 	last := newWrites()
-	for _, p := range slices.Sorted(maps.Keys(w.byPath)) { // counters by their pages
+	for _, p := range slices.Sorted(maps.Keys(w.byPath)) { // sorting keeps the counters of a page together
 		if !last.fit() || len(parts) == 0 {
 			last = newWrites()
 			parts = append(parts, last)
@@ -329,8 +328,8 @@ func (w *writes) split() []*writes {
 	return parts
 }
 
-// write carries out writes in one transaction of badger. The events of deleted counters up to a
-// position do not count. The caller holds committing.
+// write commits writes in one transaction of Badger. The events of deleted counters up to a position do not count. The
+// caller holds committing.
 func (s *Store) write(w *writes, dropped []ref, position int64) error {
 	return s.commitReadyLocked(func(txn *table.Txn) error {
 		for p, one := range w.byPath {
@@ -352,7 +351,7 @@ func (s *Store) write(w *writes, dropped []ref, position int64) error {
 	})
 }
 
-// dropped returns the counters that are to be deleted, as their pages are in order.
+// dropped returns the counters that the writes delete, in the order of their pages.
 func (w *writes) dropped() (list []ref, err error) {
 	for p, one := range w.byPath {
 		if !one.drop {
@@ -381,9 +380,9 @@ func setOrDelete(txn *table.Txn, p path, value []byte) error {
 	return txn.Set(p, value)
 }
 
-// commitLocked runs fill on a transaction of badger and commits it, if badger can be written to now.
-// Only one commit is under way at a time. What was committed need not be on disk: it follows from the
-// event log.
+// commitLocked runs fill on a transaction of Badger and commits the transaction. It returns an error when Badger cannot
+// be written to now. The commit is not synced, because it follows from the event log. The caller holds committing, so
+// only one commit runs at a time.
 func (s *Store) commitLocked(fill func(*table.Txn) error) error {
 	if err := firstOf(s.failure(), s.ready()); err != nil {
 		return fault(err)
@@ -391,7 +390,7 @@ func (s *Store) commitLocked(fill func(*table.Txn) error) error {
 	return s.commitReadyLocked(fill)
 }
 
-// commitReadyLocked does so without asking: the event log has what fill writes.
+// commitReadyLocked is commitLocked without the check: the event log already has the writes of fill.
 func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 	txn := s.db.NewTxn()
 	defer txn.Discard()
@@ -409,12 +408,12 @@ func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 	return nil
 }
 
-// errBadger means that Badger could not commit. It may be left without a memtable then, and ends the
-// process when it is read.
+// errBadger means that Badger could not commit. Badger may then have no memtable, and the next read would end the
+// process.
 var errBadger = errors.New("the database cannot be written")
 
-// badgerError makes the store fail after an error of Badger. It does not after a temporary error of the event log, or
-// when the file of the next memtable lacks room or a descriptor.
+// badgerError fails the store after an error of Badger, except after a temporary error of the event log, and when the
+// disk space or the descriptor for the next memtable is missing.
 func (s *Store) badgerError(err error) error {
 	if errors.Is(err, table.ErrUnprepared) && (reserve.NoRoom(err) || noDescriptors(err)) {
 		err = fmt.Errorf("%w: %w", eventlog.ErrTemporary, err)
@@ -425,7 +424,7 @@ func (s *Store) badgerError(err error) error {
 	return s.fail(fmt.Errorf("%w: %w", errBadger, err))
 }
 
-// encode appends the writes, as a redo record has them.
+// encode appends the writes in the format of a redo record.
 func (w *writes) encode(record []byte) []byte {
 	record = slices.Grow(record, w.bytes+8*len(w.byPath))
 	for p, one := range w.byPath {
@@ -444,14 +443,14 @@ func (w *writes) encode(record []byte) []byte {
 	return record
 }
 
-// What is done at a path, in a redo record.
+// The kinds of writes in a redo record.
 const (
 	opSet = iota
 	opDelete
 	opDrop
 )
 
-// decodeWrites returns the writes that encode has encoded.
+// decodeWrites decodes the result of encode.
 func decodeWrites(record []byte) (*writes, error) {
 	w := newWrites()
 	for r := (reading{record}); len(r.rest) > 0 || r.failed(); {

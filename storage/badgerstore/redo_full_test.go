@@ -21,7 +21,7 @@ func fullDisk(full *atomic.Bool) Options {
 	}}}
 }
 
-// TestFullBehindRecord: a transaction whose record is in the event log is committed, also if the disk is full from then
+// TestNoSpaceAfterRecord: a transaction whose record is in the event log is committed, also if the disk is full from then
 // on and the next memtable has to begin. When there is room, the store takes writes again.
 func TestNoSpaceAfterRecord(t *testing.T) {
 	var full atomic.Bool
@@ -55,7 +55,7 @@ func TestNoSpaceAfterRecord(t *testing.T) {
 	}
 }
 
-// TestFullAtRecord: a transaction whose record does not fit on the disk is refused. If the process is killed before there
+// TestNoSpaceAtRecord: a transaction whose record does not fit on the disk is refused. If the process is killed before there
 // is room, the transaction is lost. If the event log can write the record later, the transaction is committed.
 func TestNoSpaceAtRecord(t *testing.T) {
 	for _, killed := range []bool{true, false} {
@@ -89,7 +89,7 @@ func TestNoSpaceAtRecord(t *testing.T) {
 	}
 }
 
-// TestFullAtPart: a transaction of which a part does not fit on the disk has not happened, and the
+// TestNoSpaceAtPart: a transaction of which a part does not fit on the disk has not happened, and the
 // next one happens as soon as there is room.
 func TestNoSpaceAtPart(t *testing.T) {
 	var full atomic.Bool
@@ -127,7 +127,7 @@ func fullAtLast(full, last *atomic.Bool) Options {
 	return o
 }
 
-// TestFullAtLastRecord: a transaction of several parts whose redo record does not fit on the disk is committed whole or
+// TestNoSpaceAtLastRecord: a transaction of several parts whose redo record does not fit on the disk is committed whole or
 // not at all, and the store takes writes again when there is room.
 func TestNoSpaceAtLastRecord(t *testing.T) {
 	for _, killed := range []bool{true, false} {

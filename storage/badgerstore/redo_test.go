@@ -28,7 +28,7 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
-// TestAbandonedTransaction: a large transaction whose function fails has not
+// TestFailedTransaction: a large transaction whose function fails has not
 // happened, and leaves nothing.
 func TestFailedTransaction(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
@@ -178,7 +178,7 @@ func wantNothingLeft(t *testing.T, s *Store) {
 	}
 }
 
-// TestDeleteUserBesideReaders: whoever reads while a user with many keys is deleted
+// TestReadersDuringUserDeletion: whoever reads while a user with many keys is deleted
 // sees all of them or none.
 func TestReadersDuringUserDeletion(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
@@ -222,7 +222,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// TestOtherAccountsMayRead: while a transaction is spread over an account, others do
+// TestReadsOfOtherAccounts: while a transaction is spread over an account, others do
 // not feel it.
 func TestReadsOfOtherAccounts(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
@@ -241,7 +241,7 @@ func TestReadsOfOtherAccounts(t *testing.T) {
 	wantUsed(t, s, ofUser(1), 0)
 }
 
-// TestReadsBesideStuckTransaction: while a large transaction waits because the database cannot be written,
+// TestReadsDuringStuckTransaction: while a large transaction waits because the database cannot be written,
 // reads of its account are refused. A failure means that they pile up for as long as the disk is full.
 func TestReadsDuringStuckTransaction(t *testing.T) {
 	var tries atomic.Int64

@@ -78,7 +78,7 @@ func inspectTables(dir string) (*table.Files, error) {
 type repair struct {
 	dir    string
 	damage []*eventlog.DamageError
-	mark   int64 // of the database: it has the counts of all events before this position
+	mark   int64 // of the database: its pages include all events before this position
 	known  int64 // the position up to which the event log is known to have been on disk
 	plan   *eventlog.Repair
 }
@@ -120,7 +120,7 @@ func (p *repair) close() {
 func (p *repair) apply() (names []string, err error) {
 	short, err := reserve.RoomFor(p.dir, 0)
 	if err == nil && short {
-		err = os.Remove(filepath.Join(p.dir, reserve.Name)) // the next start makes it again
+		err = os.Remove(filepath.Join(p.dir, reserve.Name)) // the next start creates the reserve again
 	}
 	next := int64(0)
 	if err == nil {
@@ -213,7 +213,7 @@ func recordsOf(p *eventlog.Part) string {
 	return text
 }
 
-// timeOf returns the time of an event, "" when it is not known.
+// timeOf returns the time of an event, "" when the time is not known.
 func timeOf(payload []byte) string {
 	if len(payload) == 0 {
 		return ""
@@ -245,7 +245,7 @@ type rewinding struct {
 	last map[ref]lastOfKept // of each counter whose last events are cut off
 }
 
-// lastOfKept is the last kept event of a counter: its number, 0 when there is none, and its position.
+// lastOfKept is the number and the position of the last kept event of a counter. The number is 0 without such an event.
 type lastOfKept struct{ number, position int64 }
 
 // rewind prepares the database for a repair that may cut off the end of the event log. It returns the first position

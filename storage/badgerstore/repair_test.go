@@ -107,7 +107,7 @@ func TestRepairInUse(t *testing.T) {
 	}
 }
 
-// TestRepairSaysWhatIsLost: the plan names the damaged file, counts the events of each part with the times of the first
+// TestRepairReportsLoss: the plan names the damaged file, counts the events of each part with the times of the first
 // and the last one, and says whether their counts stay.
 func TestRepairReportsLoss(t *testing.T) {
 	d := storeToDamage(t, false)

@@ -7,9 +7,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestGivenAgainPageAhead: a user that was deleted and put again under its number, as an import
-// does, has everything that it has used since, also when a crash leaves the pages of its counters
-// in a table and not the mark: then its deletion is replayed over a page that is ahead of it.
+// TestReusedNumberPageAhead: an import creates a user again under the number of a deleted user. A crash leaves the pages
+// of the new counters in a table, but not the mark, so the replay of the deletion meets a newer page. The new user keeps
+// its usage. A failure means that requests are forgotten.
 func TestReusedNumberPageAhead(t *testing.T) {
 	for _, imported := range []bool{false, true} {
 		for _, events := range []int{3, 2 * maxPendingEvents} {

@@ -117,7 +117,7 @@ func TestReplayOfDeleted(t *testing.T) {
 	}
 }
 
-// TestReplayOfDeletionKilled: requests that were counted while their key was being deleted do not count after a crash,
+// TestKilledReplayOfDeletion: requests that were counted while their key was being deleted do not count after a crash,
 // nor after a second crash during the replay. A failure means that no checkpoint can be written, because the first
 // events of the deleted counter are missing.
 func TestKilledReplayOfDeletion(t *testing.T) {
@@ -194,7 +194,7 @@ func replayedOver(t *testing.T, half, dir string) string {
 	return killed
 }
 
-// TestFoundIsOnTheDisk: with Power a request that is asked again is answered when its
+// TestRepeatedAnswerIsDurable: with Power a request that is asked again is answered when its
 // count is on the disk, also when that was left by a process that was killed before.
 func TestRepeatedAnswerIsDurable(t *testing.T) {
 	t.Parallel()

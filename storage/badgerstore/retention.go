@@ -15,11 +15,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// History is removed by whole segments of the event log, the oldest first: when the retention
-// of all events in a segment is over, when the event log is larger than max_history, or when
-// the disk is full. Only a segment whose events are in the checkpoint is removed, else counts
-// would be lost. A segment with a remembered request id is removed by neither of the last two
-// reasons, else a repeated request would count twice.
+// The store removes history in whole segments of the event log, oldest first: when the retention of all events in a
+// segment is over, when the event log is larger than max_history, or when the disk is full. The events of a removed
+// segment must be in the checkpoint, otherwise counts would be lost. For the last two reasons, a segment with a
+// remembered request id stays, otherwise a repeated request would count twice.
 
 // retention guards the removal of segments. Removal makes room on a full disk, and Badger may be waiting for room. So
 // removal must not wait for Badger: it does not wait for readers, and does not commit while running is held.
@@ -27,9 +26,9 @@ type retention struct {
 	running      sync.Mutex   // held while segments are removed
 	readers      underway     // readers of counters; each needs the events behind the mark at which it began
 	removed      []int64      // bases of removed segments of format 1 whose times are still stored; guarded by running
-	maxBytes     atomic.Int64 // max_history: bytes that all segments may have
+	maxBytes     atomic.Int64 // max_history: the largest size of all segments in bytes
 	removedEarly atomic.Bool  // segments were removed before their retention was over
-	copied       atomic.Int64 // the position of the checkpoint copy, noCopy without one: see copy.go
+	copied       atomic.Int64 // the position of the checkpoint copy, noCopy without a copy: see rebuild.go
 	flushWanted  atomic.Bool  // too few segments could be removed, because their events are not in tables yet
 }
 
@@ -40,9 +39,8 @@ func (s *Store) viewCounters(fn func(snapshot) error) error {
 	return s.db.View(func(txn *badger.Txn) error { return fn(snapshot{txn}) })
 }
 
-// defaultMaxHistory returns the default of max_history in bytes: half of the disk. A fixed
-// size would cut the 30 days of a busy service short on a disk that has room for them. The
-// other half is left to the database and to other programs.
+// defaultMaxHistory returns the default of max_history in bytes: half of the disk. A fixed size would cut the 30 days of
+// a busy service short, even on a disk with enough space. The other half is for the database and other programs.
 func defaultMaxHistory(size uint64, err error) int64 {
 	if err != nil {
 		return math.MaxInt64
@@ -50,8 +48,8 @@ func defaultMaxHistory(size uint64, err error) int64 {
 	return int64(min(size/2, math.MaxInt64))
 }
 
-// SetMaxHistory changes how many bytes the event log, and with it the history, may have. 0
-// means half of the disk. Segments beyond the bound are removed after the next checkpoint.
+// SetMaxHistory changes [Options.MaxHistory] of an open store. 0 means half of the disk. The store removes segments
+// beyond the limit after the next checkpoint.
 func (s *Store) SetMaxHistory(bytes int64) {
 	if bytes <= 0 {
 		_, size, err := reserve.Space(s.dir)
@@ -63,8 +61,8 @@ func (s *Store) SetMaxHistory(bytes int64) {
 // HistoryCap implements [core.CappedHistory]: the number of entries has no bound.
 func (*Store) HistoryCap() int { return 0 }
 
-// HistoryCut implements [core.CappedHistory]. A segment has events of many histories: once
-// one was removed early, any history may be cut.
+// HistoryCut implements [core.CappedHistory]. A segment has events of many histories, so any history may be cut once a
+// segment was removed early.
 func (s *Store) HistoryCut(context.Context, core.CounterID) (bool, error) {
 	return s.retention.removedEarly.Load(), nil
 }
@@ -100,9 +98,8 @@ func (s *Store) trim(now time.Time) error {
 	return err
 }
 
-// makeSpace removes the oldest segments before min_free is touched, when less than a quarter more
-// than that is free on the disk, and returns how many bytes are free afterwards. What is set aside
-// counts as free.
+// makeSpace removes the checkpoint copy and then the oldest segments when the free space of the disk is less than
+// min_free plus a quarter. It returns the free bytes afterwards. The reserve counts as free.
 func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, error) {
 	wanted := uint64(s.reserve.MinFree() + s.reserve.Slack())
 	n, err := free()
@@ -126,9 +123,8 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 	return free()
 }
 
-// removeEarly removes the oldest segments that have no remembered request id, until bytes are
-// removed, and returns how many bytes it could not remove, if more than 0. It logs the reason the
-// first time.
+// removeEarly removes the oldest segments without a remembered request id, at least bytes in all. It returns the
+// number of bytes that it could not remove, 0 or less when it has removed enough. The first removal logs the reason.
 func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing int64, err error) {
 	missing = bytes
 	list := s.removable(func(g eventlog.Segment) bool {
@@ -149,13 +145,13 @@ func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing 
 	return missing, s.remove(list)
 }
 
-// unflushed reports whether a segment, but the last one, has events that are not in tables.
+// unflushed reports whether a segment other than the last one has events that are not in tables.
 func (s *Store) unflushed() bool {
 	all := s.events.Segments()
 	return len(all) > 1 && all[len(all)-2].End > s.flushed.Load()
 }
 
-// removable returns the segments that may be removed now, the oldest first. The events of each are in tables of the
+// removable returns the segments that may be removed now, oldest first. The events of each are in tables of the
 // database, in the copy, and in the snapshots of all readers, and mayGo accepts it. removable stops at the first
 // segment that must stay, because older events of a history are found through younger ones. The last segment stays.
 func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Segment) {
@@ -170,7 +166,7 @@ func (s *Store) removable(mayGo func(eventlog.Segment) bool) (list []eventlog.Se
 	return list
 }
 
-// remove removes segments, the oldest first. The caller holds retention.running.
+// remove removes segments, oldest first. The caller holds retention.running.
 func (s *Store) remove(list []eventlog.Segment) error {
 	for _, g := range list {
 		s.failpoint(failExpire)

@@ -125,7 +125,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	}
 }
 
-// TestFullDiskTakesHistory: when the disk is full the oldest history is removed before any
+// TestFullDiskRemovesHistory: when the disk is full the oldest history is removed before any
 // request is refused. A failure means that one customer who fills the history takes every
 // account down.
 func TestFullDiskRemovesHistory(t *testing.T) {
@@ -162,7 +162,7 @@ func TestFullDiskRemovesHistory(t *testing.T) {
 	}
 }
 
-// TestRemovedWhileRead: counters, histories and sums are read without an error and with the
+// TestReadDuringRemoval: counters, histories and sums are read without an error and with the
 // right numbers while checkpoints are written and segments removed.
 func TestReadDuringRemoval(t *testing.T) {
 	t.Parallel()
@@ -223,7 +223,7 @@ func TestReadDuringRemoval(t *testing.T) {
 	group.Wait()
 }
 
-// TestDenialsOfADay: a key over its quota, with 12 requests a second and paths of 2,040 bytes
+// TestDenialsPerDay: a key over its quota, with 12 requests a second and paths of 2,040 bytes
 // for a day, writes at most DeniedPerDay entries of MaxEntrySize bytes, and not 1.9 GB. Every
 // other denial of the day is counted as omitted.
 func TestDenialsPerDay(t *testing.T) {
@@ -287,7 +287,7 @@ func overQuota(t *testing.T, s *core.Service) (account, secret, key string) {
 	return a.ID, secret, k.ID
 }
 
-// TestDenialsOfADaySurvive: the number of denials recorded on a day survives the eviction of
+// TestDenialsPerDaySurvive: the number of denials recorded on a day survives the eviction of
 // its counter, before and after a checkpoint, and a kill. A failure means that a key records
 // DeniedPerDay more denials after each of these.
 func TestDenialsPerDaySurvive(t *testing.T) {

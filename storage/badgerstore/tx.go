@@ -19,17 +19,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// writers are locks of accounts: whoever changes the resources of an account holds
-// its lock from the first read to the last write. Two accounts may share a lock.
+// writers are the locks of accounts. A transaction holds the lock of its account from its first read to its last write.
+// Two accounts may share a lock.
 type writers struct {
 	seed  maphash.Seed
 	locks [stripes]sync.Mutex
 }
 
-// stripes is how many locks there are.
+// stripes is the number of locks.
 const stripes = 64
 
-// stripe returns which lock is that of an account.
+// stripe returns the index of the lock of an account.
 func (w *writers) stripe(account string) int {
 	return int(maphash.String(w.seed, account) % stripes)
 }
@@ -56,24 +56,24 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 	return fault(t.finish())
 }
 
-// tx is a [core.Tx]. What it reads for its caller is the snapshot; what it reads to
-// keep its indexes is the snapshot and what it has written since.
+// tx is a [core.Tx]. Its caller reads the snapshot from before the transaction. To update indexes, tx reads the snapshot
+// and its own writes.
 //
-// Records are collected, and moved to the event log when they are too many for one
-// transaction of badger. What is changed again and again is kept until the end.
+// tx collects writes, and moves them to the event log when they are too many for one transaction of Badger. It keeps
+// indexes, holdings, emails and last numbers in memory until the end, because they change often.
 type tx struct {
 	s       *Store
 	account string
 	number  int64 // of the account, 0 when it is missing
 	before  snapshot
-	err     error // the first fault, after which nothing is stored
-	creates bool  // something: not on a full disk
+	err     error // the first error of a change: the transaction is not stored
+	creates bool  // the transaction creates a resource: it is refused on a full disk
 
 	writes   *writes
 	indexes  map[string]*rankset.Set
 	last     map[byte]int64   // the largest number given, by kind
 	holdings map[string]int64 // by path
-	emails   map[string]int64 // who has a folded address, 0 for nobody
+	emails   map[string]int64 // the user with a folded address, 0 for no user
 	redo     *redo
 }
 
@@ -87,7 +87,7 @@ func newTx(s *Store, before snapshot, account string) *tx {
 	return t
 }
 
-// writable returns why nothing can be put.
+// writable returns an error when the transaction takes no writes.
 func (t *tx) writable() error {
 	if t.err != nil {
 		return fault(t.err)
@@ -98,8 +98,8 @@ func (t *tx) writable() error {
 	return nil
 }
 
-// keepError hands an error of a change on. A fault in the middle of a change leaves it
-// half made: then the transaction is not stored.
+// keepError returns err for the caller, and keeps the first one for finish: a change that has failed may be half made,
+// so the transaction must not be stored.
 func (t *tx) keepError(err error) error {
 	if err != nil && t.err == nil {
 		t.err = err
@@ -107,7 +107,7 @@ func (t *tx) keepError(err error) error {
 	return fault(err)
 }
 
-// get reads a record with what the transaction has written.
+// get reads a record including the writes of the transaction.
 func (t *tx) get(p path) ([]byte, error) {
 	if w, ok := t.writes.value(p); ok {
 		return w, nil
@@ -140,15 +140,14 @@ func (t *tx) spill() error {
 	return err
 }
 
-// newNumber returns the number of a new resource: one more than the largest that was
-// ever given.
+// newNumber returns the number of a new resource: one more than the largest number ever used.
 func (t *tx) newNumber(kind byte) (int64, error) {
 	n, err := t.lastNumber(kind)
 	t.last[kind], t.creates = n+1, true
 	return n + 1, err
 }
 
-// noteNumber notes that a number is in use.
+// noteNumber marks the number of an existing or imported resource as used.
 func (t *tx) noteNumber(kind byte, number int64) error {
 	n, err := t.lastNumber(kind)
 	if number > n {
@@ -177,24 +176,26 @@ func (t *tx) index(base path) (*rankset.Set, error) {
 	return f, nil
 }
 
-// include adds a number to an index, exclude removes it.
+// include adds a number to an index.
 func (t *tx) include(base path, number int64) error {
 	return t.change(base, number, (*rankset.Set).Add)
 }
+
+// exclude removes a number from an index.
 func (t *tx) exclude(base path, number int64) error {
 	return t.change(base, number, (*rankset.Set).Remove)
 }
 
-func (t *tx) change(base path, number int64, how func(*rankset.Set, int64) error) error {
+func (t *tx) change(base path, number int64, operation func(*rankset.Set, int64) error) error {
 	f, err := t.index(base)
 	if err != nil {
 		return err
 	}
-	return how(f, number)
+	return operation(f, number)
 }
 
-// reindex takes a number out of indexes and puts another one into others. Most of
-// them, and mostly the numbers, are the same.
+// reindex removes the number out from the indexes in from, and adds the number in to the indexes in to. It skips an
+// index that is in both lists, if the numbers are equal.
 func (t *tx) reindex(from, to []path, out, in int64) error {
 	same := func(p path, among []path) bool {
 		return out == in && slices.ContainsFunc(among, func(q path) bool { return bytes.Equal(p, q) })
@@ -218,8 +219,8 @@ func (t *tx) reindex(from, to []path, out, in int64) error {
 	return nil
 }
 
-// addHolding adds to how often a user has a plan, by a key or as its own. The users on a
-// plan are those who have it at all.
+// addHolding adds to the number of times that a user has a plan, by a key or as its own. The index usersOnPlan has the
+// users with a number above 0.
 func (t *tx) addHolding(user int64, plan string, by int64) error {
 	if plan == "" {
 		return nil
@@ -243,7 +244,7 @@ func (t *tx) addHolding(user int64, plan string, by int64) error {
 	return nil
 }
 
-// encodeHolding returns the record of how often a user has a plan.
+// encodeHolding returns the record of the number of times that a user has a plan, nil for 0.
 func encodeHolding(n int64) []byte {
 	if n == 0 {
 		return nil
@@ -291,11 +292,10 @@ func (t *tx) finish() error {
 
 var _ core.Tx = (*tx)(nil)
 
-// snapshot is the store as it was at one moment.
+// snapshot is a consistent view of the database.
 type snapshot struct{ txn *badger.Txn }
 
-// get returns the value of a path, nil when there is none. An empty value is not
-// nil.
+// get returns the value at a path, nil without a record. An empty value is not nil.
 func (r snapshot) get(p path) ([]byte, error) {
 	item, err := r.item(p)
 	if errors.Is(err, badger.ErrKeyNotFound) {
@@ -307,14 +307,15 @@ func (r snapshot) get(p path) ([]byte, error) {
 	return item.ValueCopy(make([]byte, 0, item.ValueSize()))
 }
 
-// item reads a record, or returns badger.ErrKeyNotFound. Badger hides that a block cannot be read.
+// item reads a record, or returns badger.ErrKeyNotFound. Badger also reports an unreadable block as a missing key; item
+// returns an error then.
 func (r snapshot) item(p path) (*badger.Item, error) {
 	before := table.Unreadable()
 	item, err := r.txn.Get(p)
 	return item, firstOf(table.ErrUnreadable(before), err)
 }
 
-// number returns the number that is stored at a path, 0 when there is none.
+// number returns the number at a path, 0 without a record.
 func (r snapshot) number(p path) (int64, error) {
 	value, err := r.get(p)
 	if err != nil {
@@ -328,8 +329,8 @@ func (r snapshot) index(base path) (*rankset.Set, error) {
 	return rankset.Open(base, func(key []byte) ([]byte, error) { return r.get(key) })
 }
 
-// each calls fn with every path that begins with prefix, in ascending order, until
-// fn returns false. fn keeps neither path nor value.
+// each calls fn with every path that begins with prefix, in ascending order, until fn returns false. fn must not keep
+// its arguments.
 func (r snapshot) each(prefix path, values bool, fn func(p path, value []byte) (bool, error)) error {
 	return r.eachFrom(prefix, prefix, values, fn)
 }
@@ -354,10 +355,9 @@ func (r snapshot) eachFrom(prefix, from path, values bool, fn func(p path, value
 	return table.ErrUnreadable(before)
 }
 
-// read runs fn on a snapshot of an account, whole: with every transaction that was
-// answered and none that is half written. The snapshot has all accounts, but those
-// others may be half written. A fault of the medium is reported as
-// [core.ErrUnavailable], the refusals of core as they are.
+// read runs fn on a snapshot with all answered transactions of an account. No transaction of the account is half
+// applied in the snapshot; transactions of other accounts may be. read returns errors of the database as
+// [core.ErrUnavailable], and errors of core unchanged.
 func (s *Store) read(account string, fn func(snapshot) error) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -375,7 +375,7 @@ func (s *Store) readEntered(account string, fn func(snapshot) error) error {
 	return fault(fn(snapshot{txn}))
 }
 
-// begin takes a snapshot as soon as no transaction is being spread over the account.
+// begin takes a snapshot. It first waits until no transaction of several parts is being applied to the account.
 func (s *Store) begin(account string) (*badger.Txn, error) {
 	for {
 		s.applyingMu.RLock()
@@ -392,7 +392,7 @@ func (s *Store) begin(account string) (*badger.Txn, error) {
 	}
 }
 
-// tryBegin takes a snapshot unless a transaction is being spread over the account.
+// tryBegin takes a snapshot. It returns false while a transaction of several parts is being applied to the account.
 func (s *Store) tryBegin(account string) (txn *badger.Txn, ok bool) {
 	s.applyingMu.RLock()
 	defer s.applyingMu.RUnlock()
@@ -402,15 +402,15 @@ func (s *Store) tryBegin(account string) (txn *badger.Txn, ok bool) {
 	return s.db.NewTransaction(false), true
 }
 
-// beginAny takes a snapshot at once, and returns over which accounts a transaction
-// was being spread at that moment: there it may be half written.
+// beginAny takes a snapshot without waiting. It also returns the accounts whose transactions may be half applied in the
+// snapshot.
 func (s *Store) beginAny() (*badger.Txn, map[string]chan struct{}) {
 	s.applyingMu.RLock()
 	defer s.applyingMu.RUnlock()
 	return s.db.NewTransaction(false), maps.Clone(s.applying)
 }
 
-// fault turns an error into one that core knows.
+// fault turns an error into an error of core: errors of core stay, others become [core.ErrUnavailable].
 func fault(err error) error {
 	if err == nil {
 		return nil
@@ -424,10 +424,10 @@ func fault(err error) error {
 	return core.Unavailable(err)
 }
 
-// absent returns the damage that a record is missing which another one names.
+// absent returns the damage of a missing record that another record names.
 func absent(p path) error { return contradiction(p, "it is missing, and another record names it") }
 
-// contradiction returns the damage of a record. It leaves out digests and addresses.
+// contradiction returns the damage of a record. The text contains no digest and no email address.
 func contradiction(p path, format string, args ...any) error {
 	if p[0] == kindDigest || p[0] == kindOwnerDigest || p[0] == kindEmail {
 		p = p[:1]
@@ -435,7 +435,7 @@ func contradiction(p path, format string, args ...any) error {
 	return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the record %q: ", p) + fmt.Sprintf(format, args...)}
 }
 
-// listed reads the resources with the numbers, which an index names.
+// listed reads the resources with the numbers from an index. A missing resource is damage.
 func listed[T any](r snapshot, numbers []int64, path func(number int64) path) ([]*T, error) {
 	list := make([]*T, 0, len(numbers))
 	for _, n := range numbers {
@@ -455,10 +455,10 @@ func listed[T any](r snapshot, numbers []int64, path func(number int64) path) ([
 	return list, nil
 }
 
-// named reads the resource at a path that another record names.
+// named reads the resource at a path that another record names. A missing resource is damage.
 func named[T any](r snapshot, p path) (*T, error) { return found[T](r, p, absent(p)) }
 
-// user reads a user. One that the list of users names and that has no record is damage.
+// user reads a user, or returns core.ErrUserNotFound. An indexed user without a record is damage.
 func (r snapshot) user(account string, id int64) (*core.User, error) {
 	u, err := found[core.User](r, userPath(account, id), core.ErrUserNotFound)
 	if err != core.ErrUserNotFound {

@@ -9,8 +9,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestAbsentRecord: a record that another one names and that is missing is damage. It is never read
-// as zero, as "not found" or as a shorter list.
+// TestAbsentRecord: a missing record that another record names is damage. A failure means that the store reads it as
+// zero, as "not found" or as a shorter list.
 func TestAbsentRecord(t *testing.T) {
 	ctx := t.Context()
 	for name, test := range map[string]struct {
@@ -57,7 +57,7 @@ func TestAbsentRecord(t *testing.T) {
 	}
 }
 
-// TestNeverUsed: a key without a request has no page, and 0 used.
+// TestNeverUsed: a key without requests has no page, and a usage of 0.
 func TestNeverUsed(t *testing.T) {
 	s := openAlone(t, t.TempDir(), quiet)
 	known(t, s, numbered("key", 200)...)
@@ -67,7 +67,7 @@ func TestNeverUsed(t *testing.T) {
 	wantUsed(t, s, ofKey("key199"), 0)
 }
 
-// TestPagesOfOldStore: a store of before schema 6 opens, and its pages are listed from then on.
+// TestPageIndexOfOldStore: a store of before schema 6 opens, and the upgrade writes the indexes of its pages.
 func TestPageIndexOfOldStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, dir, quiet)

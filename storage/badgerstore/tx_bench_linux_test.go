@@ -10,8 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// BenchmarkCreate creates a user with a key in a transaction, from so many callers at a time, each
-// with an account of its own or all with one, and reports the time of the processors for each.
+// BenchmarkCreate creates a user with a key in each transaction. The concurrent callers use one account each, or share
+// one account. It reports the processor time of a transaction.
 func BenchmarkCreate(b *testing.B) {
 	for _, d := range []Durability{Process, Power} {
 		for _, run := range []struct{ callers, accounts int }{{1, 1}, {64, 64}, {64, 1}} {

@@ -10,33 +10,33 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Before schema 6 transactions were in the database alone, and the newest in write-ahead logs of
-// memtables. Such a store is opened once with these logs, upgraded and closed. Then all its data is
-// in tables, and it is opened like any other store. An interrupted upgrade begins again.
+// Before schema 6, transactions were only in the database, and the newest ones only in the write-ahead logs of
+// memtables. Open opens such a store with these logs, upgrades it and closes it. Then all data is in tables, and Open
+// opens the store like any other one. An interrupted upgrade starts again.
 
-// The schemas before that of this version which it reads.
+// The earlier schemas that this version reads. See schema for their differences.
 const (
 	withoutDays  = 2
-	withoutKept  = 3 // counters without denials of a day, segments without the end of their request ids
-	withFormat1  = 4 // an event log of format 1
-	withoutPages = 5 // no indexes of pages, no transactions in the event log
+	withoutKept  = 3
+	withFormat1  = 4
+	withoutPages = 5
 )
 
-// upgrade brings the store of an earlier version up to date. highest has the largest numbers in
-// its events. The caller closes the store.
+// upgrade upgrades the store of an earlier version. highest has the largest numbers in its events. The caller closes
+// the store.
 func (s *Store) upgrade(highest map[ref]int64) error {
 	return firstOf(s.applyJournals(), s.raiseNumbers(highest), s.listOldPages(), s.keepDays(), s.checkpoint(), s.storeSchema())
 }
 
-// storeSchema stores the version in the database alone.
+// storeSchema stores the schema in the database, without a redo record.
 func (s *Store) storeSchema() error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	return s.commitLocked(func(txn *table.Txn) error { return txn.Set(at(kindSchema), encodeNumber(schema)) })
 }
 
-// raiseNumbers makes sure that the numbers of keys and users in events are not given again: after a
-// power cut the event log may have had events of keys that the database had lost.
+// raiseNumbers raises the last numbers of keys and users to the numbers in events, so new resources get unused numbers.
+// After a power cut, the event log of an earlier version may have events of keys that the database has lost.
 func (s *Store) raiseNumbers(highest map[ref]int64) error {
 	w := newWrites()
 	err := s.db.View(func(txn *badger.Txn) error {
@@ -62,8 +62,8 @@ func (s *Store) raiseNumbers(highest map[ref]int64) error {
 	return firstOf(err, s.apply(w))
 }
 
-// keepDays writes the archive anew. Before schema 6, Badger removed its records by the clock of the machine: a clock that is
-// wrong by a year would remove them all. Now the daily sweep removes them.
+// keepDays rewrites the records of the archive without a TTL. Before schema 6, Badger expired these records by the clock
+// of the machine: a clock that is wrong by a year would expire all of them. Now the daily sweep removes them.
 func (s *Store) keepDays() error {
 	w := newWrites()
 	err := s.db.View(func(txn *badger.Txn) error {
@@ -72,25 +72,25 @@ func (s *Store) keepDays() error {
 			if w.fit() {
 				return true, nil
 			}
-			some := w
+			full := w
 			w = newWrites()
-			return true, s.apply(some)
+			return true, s.apply(full)
 		})
 	})
 	return firstOf(err, s.apply(w))
 }
 
-// A transaction that was too large for one of badger was written to a journal first: chunks, and
-// then a record that says how many there are. One without that record did not happen.
+// Before schema 6, a transaction that was too large for one transaction of Badger was first written to a journal: its
+// chunks, and then a record that ends the journal. A journal without that record was not committed.
 //
-//	path              value
-//	stripe, chunk     writes
-//	stripe, complete  account, how many chunks there are
+//	path                value
+//	stripe, chunk       writes
+//	stripe, journalEnd  account, number of chunks
 const journalEnd = -1
 
 func journalPath(stripe, chunk int64) path { return at(kindJournal).number(stripe).number(chunk) }
 
-// applyJournals applies the rest of each complete journal, and drops the others.
+// applyJournals applies the remaining chunks of each committed journal, and removes the other journals.
 func (s *Store) applyJournals() error {
 	chunks := map[int64][]int64{}
 	err := s.db.View(func(txn *badger.Txn) error {
@@ -105,9 +105,9 @@ func (s *Store) applyJournals() error {
 		return err
 	}
 	for stripe, list := range chunks {
-		happened := slices.Contains(list, journalEnd) // it sorts last, and goes last
+		committed := slices.Contains(list, journalEnd) // journalEnd sorts last, so it is removed last
 		for _, chunk := range list {
-			if err := s.applyChunk(journalPath(stripe, chunk), happened && chunk != journalEnd); err != nil {
+			if err := s.applyChunk(journalPath(stripe, chunk), committed && chunk != journalEnd); err != nil {
 				return err
 			}
 		}
@@ -115,10 +115,10 @@ func (s *Store) applyJournals() error {
 	return nil
 }
 
-// applyChunk removes a record of a journal, and applies its writes if the journal is complete.
-func (s *Store) applyChunk(p path, happened bool) error {
+// applyChunk removes a record of a journal. With apply, it also applies the writes in the record.
+func (s *Store) applyChunk(p path, apply bool) error {
 	w := newWrites()
-	if happened {
+	if apply {
 		var record []byte
 		err := s.db.View(func(txn *badger.Txn) (err error) {
 			record, err = snapshot{txn}.get(p)

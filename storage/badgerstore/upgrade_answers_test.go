@@ -10,8 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// answersOf returns what a store says of an account: one line for each user, plan, key, digest,
-// counter, day and entry of a history.
+// answersOf returns the data of an account as the store returns it: one line for each user, plan, key, digest, counter,
+// day and entry of a history.
 func answersOf(s *Store, account string, digests []core.Digest) (string, error) {
 	w := answers{s: s, account: account}
 	w.plans()
@@ -34,7 +34,7 @@ type answers struct {
 	s       *Store
 	account string
 	text    strings.Builder
-	err     error // the first one
+	err     error // the first error
 }
 
 func (w *answers) line(format string, args ...any) { _, _ = fmt.Fprintf(&w.text, format+"\n", args...) }
@@ -80,7 +80,7 @@ func (w *answers) keys() {
 	}
 }
 
-// counter says everything of a counter that was used.
+// counter writes the lines of a counter, its days and its history.
 func (w *answers) counter(of core.CounterID) {
 	cs, err := w.s.Counters(context.Background(), []core.CounterID{of})
 	if w.fail(err); err != nil {

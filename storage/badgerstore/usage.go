@@ -16,8 +16,8 @@ import (
 // slots are some of the counters of a page.
 type slots struct {
 	page   ref
-	mask   uint64 // which ones
-	shared bool   // what their users' counters decided is asked for, not everything
+	mask   uint64 // a bit for each slot
+	shared bool   // sum only the requests that the counters of users have decided
 }
 
 // counter returns the counter in a slot.
@@ -25,7 +25,7 @@ func (p *slots) counter(slot byte) ref {
 	return ref{p.page.number<<pageBits | int64(slot), p.page.account, p.page.kind}
 }
 
-// slotsOf returns where counters are, of numbers in ascending order.
+// slotsOf returns the pages and slots of counters. The numbers are in ascending order.
 func slotsOf(account uint32, kind byte, numbers []int64, shared bool) (list []slots) {
 	for _, n := range numbers {
 		of := ref{n, account, uint32(kind)}
@@ -37,7 +37,7 @@ func slotsOf(account uint32, kind byte, numbers []int64, shared bool) (list []sl
 	return list
 }
 
-// Days implements [core.Store]. What is added up is read a page of counters at a time.
+// Days implements [core.Store]. It reads one page of counters at a time.
 func (s *Store) Days(ctx context.Context, of core.DaysFilter, first, last core.Date) ([]core.DayTotals, error) {
 	list := core.NewDays(first, last)
 	err := s.eachDay(ctx, of, first, last, func(d dayNumber, shared bool) {
@@ -69,8 +69,7 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) ([]core.Coun
 	return slices.SortedFunc(maps.Values(days), func(a, b core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }), nil
 }
 
-// eachDay calls fn with every number of every counter that is asked for, from the first day
-// to the last.
+// eachDay calls fn with each number of each counter that matches a filter, for the days from first to last.
 func (s *Store) eachDay(ctx context.Context, of core.DaysFilter, first, last core.Date, fn func(d dayNumber, shared bool)) error {
 	return s.eachSlots(ctx, of, func(p *slots) error { return s.eachDayOnPage(p, first, last, fn) })
 }
@@ -99,10 +98,10 @@ func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Per
 	return d, nil
 }
 
-// nameKeys fills in the ids of keys, and leaves out those that are gone by now.
+// nameKeys fills in the ids of keys. It leaves out keys that were deleted since the sums were read.
 func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
 	return s.read(account, func(r snapshot) error {
-		named := d.Top[:0]
+		kept := d.Top[:0]
 		for _, u := range d.Top {
 			if u.Seq != 0 {
 				k, err := found[core.Key](r, keyPath(account, u.Seq), core.ErrKeyNotFound)
@@ -114,14 +113,14 @@ func (s *Store) nameKeys(account string, d *core.PlanTotals) error {
 				}
 				u.KeyID = k.ID
 			}
-			named = append(named, u)
+			kept = append(kept, u)
 		}
-		d.Top = named
+		d.Top = kept
 		return nil
 	})
 }
 
-// eachSlots calls fn with the counters that are asked for, a page at a time.
+// eachSlots calls fn with the counters that match a filter, one page at a time.
 func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slots) error) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -136,7 +135,7 @@ func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slot
 		return err
 	}
 	for i := range all {
-		if err := ctx.Err(); err != nil { // nobody waits for it any more
+		if err := ctx.Err(); err != nil { // the caller no longer waits for the result
 			return err
 		}
 		if err := fn(&all[i]); err != nil {
@@ -146,7 +145,7 @@ func (s *Store) eachSlots(ctx context.Context, of core.DaysFilter, fn func(*slot
 	return nil
 }
 
-// slotsFor returns the counters that are asked for.
+// slotsFor returns the counters that match a filter.
 func (r snapshot) slotsFor(of core.DaysFilter) ([]slots, error) {
 	if of.KeyID != "" || of.UserID != 0 {
 		one, err := r.refOf(core.CounterID{Account: of.Account, KeyID: of.KeyID, UserID: of.UserID})
@@ -180,10 +179,10 @@ func (r snapshot) members(base path) ([]int64, error) {
 	return f.Page(0, f.Len())
 }
 
-// newerDays is how the counters of a page stand, beside the archive.
+// newerDays has the days of the counters of a page that are newer than the archive.
 type newerDays struct {
 	days     []slotDay
-	archived uint64 // the slots of which the archive has days
+	archived uint64 // the slots whose days in the archive count
 }
 
 func (st *newerDays) add(slot byte, kind uint32, t *counterState) {
@@ -193,9 +192,8 @@ func (st *newerDays) add(slot byte, kind uint32, t *counterState) {
 	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, slotDay{slot, d}) })
 }
 
-// eachDayOnPage calls fn with the numbers of the counters on a page. The page and the archive
-// are read after it was seen which counters are in memory, and where the events of the
-// others end: what is folded meanwhile is there.
+// eachDayOnPage calls fn with the numbers of the counters on a page. It reads the page and the archive after the
+// counters in memory, so it does not miss days that a checkpoint writes in between.
 func (s *Store) eachDayOnPage(p *slots, first, last core.Date, fn func(d dayNumber, shared bool)) error {
 	var st newerDays
 	add := func(slot byte, t *counterState) { st.add(slot, p.page.kind, t) }
@@ -210,7 +208,7 @@ func (s *Store) eachDayOnPage(p *slots, first, last core.Date, fn func(d dayNumb
 			}
 		}
 		return r.eachArchived(p.page, first, last, func(date core.Date, a *archivedDay) {
-			for _, d := range st.days { // is newer
+			for _, d := range st.days { // replaces the number in the archive
 				if d.date == date {
 					a.slots[d.slot][d.number] = 0
 				}
@@ -226,8 +224,8 @@ func (s *Store) eachDayOnPage(p *slots, first, last core.Date, fn func(d dayNumb
 	})
 }
 
-// eachInMemory calls fn with the counters that are in memory, and returns which ones are not,
-// and where their events end. fn does not keep them.
+// eachInMemory calls fn with the counters that are in memory. fn must not keep its argument. absent has a bit for each
+// other slot, and heads has the positions of the last events of these counters, if the page lacks events.
 func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (heads map[byte]int64, absent uint64) {
 	heads = map[byte]int64{}
 	sh := s.counters.shard(p.counter(0))
@@ -255,8 +253,7 @@ func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (hea
 	return heads, absent
 }
 
-// eachOnPage calls fn with the counters in some slots of a page, with the events that the page
-// has not got.
+// eachOnPage calls fn with the counters in some slots of a page, including the events behind the page up to heads.
 func (s *Store) eachOnPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, fn func(slot byte, t *counterState)) error {
 	if mask == 0 {
 		return nil

@@ -55,7 +55,7 @@ func (r snapshot) page(base path, p core.Page) (numbers []int64, total int, err 
 	return numbers, f.Len(), err
 }
 
-// withEmail returns the page with the one user who has the address, if any does.
+// withEmail returns page p of the list of users with an email address. The list has one user at most.
 func (r snapshot) withEmail(account, email string, p core.Page) (numbers []int64, total int, err error) {
 	id, err := r.number(emailPath(account, core.FoldEmail(email)))
 	if err != nil || id == 0 {
@@ -107,7 +107,7 @@ func (t *tx) PutUser(u *core.User) error {
 		t.reindexUser(u.ID, old, u)))
 }
 
-// userNow returns a user with what was written, nil when there is none.
+// userNow returns a user including the writes of the transaction, nil when the user does not exist.
 func (t *tx) userNow(id int64) (*core.User, error) {
 	value, err := t.get(userPath(t.account, id))
 	if err != nil || value == nil {
@@ -116,7 +116,7 @@ func (t *tx) userNow(id int64) (*core.User, error) {
 	return record.Decode[core.User](value)
 }
 
-// checkEmail makes sure that no other user has the email.
+// checkEmail returns core.ErrDuplicateEmail when another user has the email.
 func (t *tx) checkEmail(u *core.User) error {
 	if u.Email == nil {
 		return nil
@@ -128,7 +128,7 @@ func (t *tx) checkEmail(u *core.User) error {
 	return err
 }
 
-// userWith returns who has a folded address, 0 for nobody.
+// userWith returns the id of the user with a folded address, 0 for no user.
 func (t *tx) userWith(folded string) (int64, error) {
 	if id, ok := t.emails[folded]; ok {
 		return id, nil
@@ -136,7 +136,7 @@ func (t *tx) userWith(folded string) (int64, error) {
 	return t.before.number(emailPath(t.account, folded))
 }
 
-// reindexUser changes the indexes from a user to what it becomes. Either may be nil.
+// reindexUser replaces the index entries of a user. from is nil for a new user, to is nil for a deletion.
 func (t *tx) reindexUser(id int64, from, to *core.User) error {
 	return firstOf(
 		t.replaceEmail(id, foldedEmail(from), foldedEmail(to)),
@@ -159,8 +159,7 @@ func planOf(u *core.User) string {
 	return u.PlanID
 }
 
-// userIndexes returns the indexes that a user is in, but those of plans that it
-// holds.
+// userIndexes returns the indexes of a user, except the indexes usersOnPlan.
 func userIndexes(account string, u *core.User) []path {
 	switch {
 	case u == nil:
