@@ -59,6 +59,10 @@ func TestCheckCommand(t *testing.T) {
 	wantText(t, "of no store", err, "say which store: badger:<dir> or config:<file>")
 	_, _, err = runCommand("check", checkCommand, "--store", "redis:localhost:1")
 	wantText(t, "of a Redis", err, "want an embedded store")
+	for _, other := range []string{"redis", "badger:", "/var/lib/limitkeeper"} {
+		_, _, err = runCommand("check", checkCommand, "--store", other)
+		wantText(t, "of "+other, err, "want an embedded store: badger:<dir> or config:<file>, got")
+	}
 }
 
 func wantText(t *testing.T, what string, err error, text string) {

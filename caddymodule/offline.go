@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -38,10 +39,14 @@ func offlineCommand(cmd *cobra.Command, run func(cmd *cobra.Command, dir string)
 // done at the end.
 func offlineStore(cmd *cobra.Command) (dir string, done func(), err error) {
 	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
-	if flags.String("store") == "" {
+	store := flags.String("store")
+	switch kind, rest, _ := strings.Cut(store, ":"); {
+	case store == "":
 		return "", nil, errors.New("--store: say which store: badger:<dir> or config:<file>")
+	case rest == "" || kind != "badger" && kind != "config":
+		return "", nil, fmt.Errorf("--store: want an embedded store: badger:<dir> or config:<file>, got %q", store)
 	}
-	spec, err := parseStoreSpec(flags.String("store"), flags.String("adapter"))
+	spec, err := parseStoreSpec(store, flags.String("adapter"))
 	if err != nil {
 		return "", nil, fmt.Errorf("--store: %w", err)
 	}

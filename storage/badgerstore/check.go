@@ -403,6 +403,8 @@ func (k *checking) checkCounter(p path, of ref, record []byte) error {
 	e, err := k.s.event(head)
 	switch {
 	case errors.Is(err, eventlog.ErrGone):
+	case isDamage(err): // of the database: the event log is whole
+		return contradiction(p, "counter %d refers to position %d of the event log, which has no event there", of.number, head)
 	case err != nil:
 		return err
 	case e.linkOf(of.kind).number != t.entries:

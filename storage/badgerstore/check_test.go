@@ -100,3 +100,52 @@ func TestCheckRecords(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckWrongEvent: a counter that names a position of the event log without its event is damage of the database: the
+// event log is whole. Otherwise check names repair, which has nothing to repair, and the store stays damaged.
+func TestCheckWrongEvent(t *testing.T) {
+	for name, move := range map[string]int64{"between two records": 1, "behind the event log": 1 << 30} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openAlone(t, dir, quiet)
+			known(t, s, "key")
+			consume(t, s, request("key", 1, endless, noon))
+			writeCheckpoint(t, s)
+			err := s.db.Update(func(txn *badger.Txn) error {
+				p := pagePath(ref{number: 1, account: 1, kind: uint32(kindKey)}.page())
+				value, err := snapshot{txn}.get(p)
+				if err != nil {
+					return err
+				}
+				pg, err := decodePage(value)
+				if err != nil {
+					return err
+				}
+				for slot, record := range pg {
+					if record == nil {
+						continue
+					}
+					c, err := decodeState(record)
+					if err != nil {
+						return err
+					}
+					c.chain[len(c.chain)-1] += move
+					pg[slot] = c.encode(nil)
+				}
+				return txn.Set(p, pg.encode())
+			})
+			if err := firstOf(err, s.Close()); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Check(dir, Checking{Progress: func(string) {}, Damage: func(err error) { t.Log(err) }})
+			if err != nil || c.Damaged == 0 || !strings.Contains(c.Err(dir).Error(), "limitkeeper rebuild ") {
+				t.Errorf("Check: got %+v, %v, %v, want damage that rebuild mends", c, err, c.Err(dir))
+			}
+			rebuilt(t, dir)
+			if got := checked(t, dir); len(got) > 0 {
+				t.Errorf("check after the rebuild: %q", got)
+			}
+			wantUsed(t, openAlone(t, dir, quiet), ofKey("key"), 1)
+		})
+	}
+}

@@ -60,16 +60,13 @@ func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 		}
 		return firstOf(err, os.RemoveAll(filepath.Join(dir, rebuildDir)))
 	})
-	switch {
-	case err != nil && aside == "":
-		return "", withAdvice(dir, err)
-	case err != nil:
-		return aside, fmt.Errorf("%w; the old database is in %s: run limitkeeper rebuild again", err, aside)
+	if err == nil {
+		err = r.replay()
 	}
-	if err := r.replay(); err != nil {
-		return aside, fmt.Errorf("%w; the old database is in %s: run limitkeeper rebuild again", withAdvice(dir, err), aside)
+	if err = withAdvice(dir, err); err != nil && aside != "" {
+		err = fmt.Errorf("%w; the old database is in %s: run limitkeeper rebuild again", err, aside)
 	}
-	return aside, nil
+	return aside, err
 }
 
 // claimed calls fn while the store is locked. Badger takes the lock itself.
@@ -123,7 +120,11 @@ func (r *rebuild) plan() error {
 	case len(r.log.Damage) > 0:
 		return fmt.Errorf("the database and the event log are damaged, and %w: restore a backup: %w", err, r.log.Damage[0])
 	case !hasFirstRecord(r.log):
-		return fmt.Errorf("the event log does not begin with the first record of the store, and %w: restore a backup", err)
+		advice := "restore a backup"
+		if r.whole {
+			advice = "the files of the database are whole: run limitkeeper check"
+		}
+		return fmt.Errorf("the event log does not begin with the first record of the store, and %w: %s", err, advice)
 	}
 	return r.checkRoom()
 }
@@ -263,26 +264,26 @@ func (r *rebuild) create() error {
 }
 
 // replace moves the files of the database to a new directory, whose name it returns, and the new database to their
-// place. INVENTORY, which says where the event log ends, is always there. MANIFEST goes first and comes last: without
-// MANIFEST, Open refuses the store until Rebuild is called again.
+// place. The name is "" when replace has moved no file. INVENTORY, which says where the event log ends, is always there.
+// MANIFEST goes first and comes last: without MANIFEST, Open refuses the store until Rebuild is called again.
 func (r *rebuild) replace(now time.Time) (name string, err error) {
 	name = asidePrefix + now.UTC().Format("20060102T150405.000Z")
 	to, draft := filepath.Join(r.dir, name), filepath.Join(r.dir, rebuildDir)
+	old, fresh := rebuild{dir: r.dir}, rebuild{dir: draft} // Check has changed the files since plan
+	if err := firstOf(old.list(), fresh.list()); err != nil {
+		return "", err
+	}
 	if err := os.Mkdir(to, 0o700); err != nil {
-		return name, err
+		return "", err
 	}
 	inventory, err := os.ReadFile(filepath.Join(r.dir, table.InventoryName))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(to, table.InventoryName), inventory, 0o600)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return name, err
+		return "", firstOf(err, os.RemoveAll(to))
 	}
-	if err := firstOf(rename(r.dir, to, r.files), eventlog.OS.SyncDir(to), eventlog.OS.SyncDir(r.dir)); err != nil {
-		return name, err
-	}
-	fresh := rebuild{dir: draft}
-	if err := fresh.list(); err != nil {
+	if err := firstOf(rename(r.dir, to, old.files), eventlog.OS.SyncDir(to), eventlog.OS.SyncDir(r.dir)); err != nil {
 		return name, err
 	}
 	slices.Reverse(fresh.files)

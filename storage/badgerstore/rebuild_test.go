@@ -334,3 +334,36 @@ func killedCopy(t *testing.T, dir string) string {
 	copyEventLog(t, to, dir)
 	return to
 }
+
+// TestRebuildWholeWithoutCopy: a whole database that cannot be rebuilt needs no backup. A failure means that an operator
+// who runs the wrong command goes back to old data.
+func TestRebuildWholeWithoutCopy(t *testing.T) {
+	dir := copyOf(t, filepath.Join("testdata", "format1"))
+	s := openAlone(t, dir, quiet)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Rebuild(dir, agreed); err == nil || strings.Contains(err.Error(), "restore a backup") || !strings.Contains(err.Error(), "limitkeeper check") {
+		t.Errorf("Rebuild of a whole database: got %v, want an error that names check", err)
+	}
+	remove(t, glob(t, dir, "*.sst"))
+	if _, err := Rebuild(dir, agreed); err == nil || !strings.Contains(err.Error(), "restore a backup") {
+		t.Errorf("Rebuild of a damaged database: got %v, want an error that asks for a backup", err)
+	}
+}
+
+// TestRebuildMovedNothing: an error before the old database is moved names no directory that the database is not in.
+func TestRebuildMovedNothing(t *testing.T) {
+	dir, _ := filledStore(t, true)
+	if err := os.Mkdir(filepath.Join(dir, asidePrefix+noon.UTC().Format("20060102T150405.000Z")), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := rebuild{dir: dir, progress: func(string) {}}
+	if err := firstOf(r.plan(), r.create()); err != nil {
+		t.Fatal(err)
+	}
+	before := databaseFiles(t, dir)
+	if name, err := r.replace(noon); err == nil || name != "" || !maps.Equal(databaseFiles(t, dir), before) {
+		t.Errorf("replace: got %q, %v, or other files, want an error and no name", name, err)
+	}
+}
