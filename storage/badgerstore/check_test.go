@@ -141,8 +141,8 @@ func TestCheckWrongEvent(t *testing.T) {
 			if err != nil || c.Damaged == 0 || !strings.Contains(c.Err(dir).Error(), "limitkeeper rebuild ") {
 				t.Errorf("Check: got %+v, %v, %v, want damage that rebuild mends", c, err, c.Err(dir))
 			}
-			rebuilt(t, dir)
-			if got := checked(t, dir); len(got) > 0 {
+			mustRebuild(t, dir)
+			if got := checkDamages(t, dir); len(got) > 0 {
 				t.Errorf("check after the rebuild: %q", got)
 			}
 			wantUsed(t, openAlone(t, dir, quiet), ofKey("key"), 1)

@@ -343,11 +343,11 @@ func TestRebuildWholeWithoutCopy(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Rebuild(dir, agreed); err == nil || strings.Contains(err.Error(), "restore a backup") || !strings.Contains(err.Error(), "limitkeeper check") {
+	if _, err := Rebuild(dir, consent); err == nil || strings.Contains(err.Error(), "restore a backup") || !strings.Contains(err.Error(), "limitkeeper check") {
 		t.Errorf("Rebuild of a whole database: got %v, want an error that names check", err)
 	}
 	remove(t, glob(t, dir, "*.sst"))
-	if _, err := Rebuild(dir, agreed); err == nil || !strings.Contains(err.Error(), "restore a backup") {
+	if _, err := Rebuild(dir, consent); err == nil || !strings.Contains(err.Error(), "restore a backup") {
 		t.Errorf("Rebuild of a damaged database: got %v, want an error that asks for a backup", err)
 	}
 }
