@@ -79,6 +79,49 @@ func (q *request) form(action, submit string, fields []field, fault error) form 
 	return f
 }
 
+// showEdit answers with the form that edits the resource at a path below Base, version updated.
+func (q *request) showEdit(status int, path, name, text string, fields []field, updated time.Time, fault error) error {
+	f := q.form(path, "Save", fields, fault)
+	f.Hidden, f.Cancel = []hidden{shownVersion(updated)}, Base+path
+	return q.showForm(status, "Edit "+name, formView{Form: f, Text: text})
+}
+
+// deleteForm returns the form that confirms the deletion of the resource at a path below Base.
+func (q *request) deleteForm(path, submit string, fault error) form {
+	f := q.form(path+"/delete", submit, nil, fault)
+	f.Danger, f.Cancel = true, Base+path
+	return f
+}
+
+// finish answers to a posted form. For an error that the user can correct it shows the form again with
+// the posted values, else it returns err. After a success it redirects to the page below Base that next
+// returns.
+func (q *request) finish(err error, show func(status int, value func(string) string, fault error) error, next func() string) error {
+	if status, ok := formStatus(err); ok {
+		return show(status, q.r.PostForm.Get, err)
+	}
+	if err != nil {
+		return err
+	}
+	return q.redirect(next())
+}
+
+// finishEdit is finish for the form that edits v, the resource at a path below Base.
+func finishEdit[T any](q *request, err error, show func(*request, int, T, func(string) string, error) error, v T, path string) error {
+	return q.finish(err, func(status int, value func(string) string, fault error) error {
+		return show(q, status, v, value, fault)
+	}, func() string { return path + "?done=saved" })
+}
+
+// finishDelete answers to a deletion: it redirects to the list, also if another request has deleted the
+// resource.
+func (q *request) finishDelete(err, missing error, list string) error {
+	if err != nil && !errors.Is(err, missing) {
+		return err
+	}
+	return q.redirect(list + "?done=deleted")
+}
+
 // errChanged means that the resource was changed after the form was rendered. Saving the form would
 // undo that change.
 var errChanged = &core.Error{Code: core.CodeValidation, Message: "Validation failed",

@@ -328,11 +328,8 @@ func (q *request) showEditKey(status int, k *core.Key, value func(string) string
 	if err != nil {
 		return err
 	}
-	f := q.form("keys/"+k.ID, "Save", fields, fault)
-	f.Hidden = []hidden{shownVersion(k.UpdatedAt)}
-	f.Cancel = href("keys", k.ID)
-	return q.showForm(status, "Edit "+k.Name, formView{Form: f,
-		Text: "A change applies to the next request. The value of the key stays the same."})
+	return q.showEdit(status, "keys/"+k.ID, k.Name, "A change applies to the next request. The value of the key stays the same.",
+		fields, k.UpdatedAt, fault)
 }
 
 func updateKey(q *request, k *core.Key) error {
@@ -343,14 +340,7 @@ func updateKey(q *request, k *core.Key) error {
 	if err == nil {
 		_, err = q.svc.UpdateKey(q.r.Context(), q.account(), k.ID, p)
 	}
-	err = keyFieldError(err)
-	if status, ok := formStatus(err); ok {
-		return q.showEditKey(status, k, q.r.PostForm.Get, err)
-	}
-	if err != nil {
-		return err
-	}
-	return q.redirect("keys/" + k.ID + "?done=saved")
+	return finishEdit(q, keyFieldError(err), (*request).showEditKey, k, "keys/"+k.ID)
 }
 
 func disableKey(q *request, k *core.Key) error {
@@ -404,8 +394,7 @@ func regenerateKey(q *request, k *core.Key) error {
 }
 
 func deleteKeyPage(q *request, k *core.Key) error {
-	f := q.form("keys/"+k.ID+"/delete", "Delete key", nil, nil)
-	f.Danger, f.Cancel = true, href("keys", k.ID)
+	f := q.deleteForm("keys/"+k.ID, "Delete key", nil)
 	return q.showForm(http.StatusOK, "Delete “"+k.Name+"”?", formView{Form: f, Points: []string{
 		"The next request with " + k.Hint + " is refused, on every server.",
 		"What it used stays in the counter and the history of its user.",
@@ -413,9 +402,5 @@ func deleteKeyPage(q *request, k *core.Key) error {
 }
 
 func deleteKey(q *request, k *core.Key) error {
-	err := q.svc.DeleteKey(q.r.Context(), q.account(), k.ID)
-	if err != nil && !errors.Is(err, core.ErrKeyNotFound) {
-		return err
-	}
-	return q.redirect("keys?done=deleted")
+	return q.finishDelete(q.svc.DeleteKey(q.r.Context(), q.account(), k.ID), core.ErrKeyNotFound, "keys")
 }

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -165,13 +164,7 @@ func createPlan(q *request) error {
 	if err == nil {
 		pl, err = q.svc.CreatePlan(q.r.Context(), q.account(), p)
 	}
-	if status, ok := formStatus(err); ok {
-		return q.showNewPlan(status, q.r.PostForm.Get, err)
-	}
-	if err != nil {
-		return err
-	}
-	return q.redirect("plans/" + pl.ID + "?done=created")
+	return q.finish(err, q.showNewPlan, func() string { return "plans/" + pl.ID + "?done=created" })
 }
 
 func editPlanPage(q *request, pl *core.Plan) error {
@@ -182,11 +175,8 @@ func editPlanPage(q *request, pl *core.Plan) error {
 }
 
 func (q *request) showEditPlan(status int, pl *core.Plan, value func(string) string, fault error) error {
-	f := q.form("plans/"+pl.ID, "Save", planFields(value), fault)
-	f.Hidden = []hidden{shownVersion(pl.UpdatedAt)}
-	f.Cancel = href("plans", pl.ID)
-	return q.showForm(status, "Edit "+pl.Name, formView{Form: f,
-		Text: "A change applies to the next request. The usage of the current period stays."})
+	return q.showEdit(status, "plans/"+pl.ID, pl.Name, "A change applies to the next request. The usage of the current period stays.",
+		planFields(value), pl.UpdatedAt, fault)
 }
 
 func updatePlan(q *request, pl *core.Plan) error {
@@ -197,13 +187,7 @@ func updatePlan(q *request, pl *core.Plan) error {
 	if err == nil {
 		_, err = q.svc.UpdatePlan(q.r.Context(), q.account(), pl.ID, p)
 	}
-	if status, ok := formStatus(err); ok {
-		return q.showEditPlan(status, pl, q.r.PostForm.Get, err)
-	}
-	if err != nil {
-		return err
-	}
-	return q.redirect("plans/" + pl.ID + "?done=saved")
+	return finishEdit(q, err, (*request).showEditPlan, pl, "plans/"+pl.ID)
 }
 
 func deletePlanPage(q *request, pl *core.Plan) error { return q.showDeletePlan(http.StatusOK, pl, nil) }
@@ -213,8 +197,7 @@ func (q *request) showDeletePlan(status int, pl *core.Plan, fault error) error {
 	if err != nil {
 		return err
 	}
-	f := q.form("plans/"+pl.ID+"/delete", "Delete plan", nil, fault)
-	f.Danger, f.Cancel = true, href("plans", pl.ID)
+	f := q.deleteForm("plans/"+pl.ID, "Delete plan", fault)
 	points := []string{"It cannot be taken back.", "Nobody draws on it: nothing else changes."}
 	if row.Users > 0 || row.Keys > 0 {
 		f.Submit = ""
@@ -228,10 +211,7 @@ func deletePlan(q *request, pl *core.Plan) error {
 	if status, ok := formStatus(err); ok {
 		return q.showDeletePlan(status, pl, err)
 	}
-	if err != nil && !errors.Is(err, core.ErrPlanNotFound) {
-		return err
-	}
-	return q.redirect("plans?done=deleted")
+	return q.finishDelete(err, core.ErrPlanNotFound, "plans")
 }
 
 // maxPlanOptions is the maximum number of plans in a select field.

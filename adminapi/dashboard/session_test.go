@@ -280,7 +280,7 @@ func TestPagesAreThrottled(t *testing.T) {
 	for range core.DashboardLimit - 3 {
 		a.get("/dashboard/plans/new").want(t, 200)
 	}
-	p := b.post("/dashboard/users", url.Values{"name": {"one too many"}, "form": {token}}).want(t, 429, "Too many pages requested: please wait")
+	p := b.post("/dashboard/users", url.Values{"name": {"one too many"}, "form": {token}}).want(t, 429, "Too many pages requested for this account: please wait")
 	if got := p.header.Get("Retry-After"); got != "60" {
 		t.Errorf("Retry-After: got %q, want 60", got)
 	}

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 
@@ -200,14 +199,7 @@ func (q *request) showNewUser(status int, value func(string) string, fault error
 
 func createUser(q *request) error {
 	u, err := q.svc.CreateUser(q.r.Context(), q.account(), q.userPatch())
-	err = planFieldError(err)
-	if status, ok := formStatus(err); ok {
-		return q.showNewUser(status, q.r.PostForm.Get, err)
-	}
-	if err != nil {
-		return err
-	}
-	return q.redirect(userPath(u.ID) + "?done=created")
+	return q.finish(planFieldError(err), q.showNewUser, func() string { return userPath(u.ID) + "?done=created" })
 }
 
 func editUserPage(q *request, u *core.User) error {
@@ -221,11 +213,8 @@ func (q *request) showEditUser(status int, u *core.User, value func(string) stri
 	if err != nil {
 		return err
 	}
-	f := q.form(userPath(u.ID), "Save", fields, fault)
-	f.Hidden = []hidden{shownVersion(u.UpdatedAt)}
-	f.Cancel = Base + userPath(u.ID)
-	return q.showForm(status, "Edit "+u.Name, formView{Form: f,
-		Text: "A change applies to the next request. The usage of the current period stays."})
+	return q.showEdit(status, userPath(u.ID), u.Name, "A change applies to the next request. The usage of the current period stays.",
+		fields, u.UpdatedAt, fault)
 }
 
 func updateUser(q *request, u *core.User) error {
@@ -233,14 +222,7 @@ func updateUser(q *request, u *core.User) error {
 	if err == nil {
 		_, err = q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, q.userPatch())
 	}
-	err = planFieldError(err)
-	if status, ok := formStatus(err); ok {
-		return q.showEditUser(status, u, q.r.PostForm.Get, err)
-	}
-	if err != nil {
-		return err
-	}
-	return q.redirect(userPath(u.ID) + "?done=saved")
+	return finishEdit(q, planFieldError(err), (*request).showEditUser, u, userPath(u.ID))
 }
 
 func disableUser(q *request, u *core.User) error {
@@ -259,8 +241,7 @@ func deleteUserPage(q *request, u *core.User) error {
 	if err != nil {
 		return err
 	}
-	f := q.form(userPath(u.ID)+"/delete", "Delete user", nil, nil)
-	f.Danger, f.Cancel = true, Base+userPath(u.ID)
+	f := q.deleteForm(userPath(u.ID), "Delete user", nil)
 	return q.showForm(http.StatusOK, "Delete “"+u.Name+"”?", formView{Form: f, Points: []string{
 		deletedKeys(keys),
 		"The history of its requests can no longer be asked for, and its days leave the chart of the account.",
@@ -279,9 +260,5 @@ func deletedKeys(n int) string {
 }
 
 func deleteUser(q *request, u *core.User) error {
-	err := q.svc.DeleteUser(q.r.Context(), q.account(), u.ID)
-	if err != nil && !errors.Is(err, core.ErrUserNotFound) {
-		return err
-	}
-	return q.redirect("users?done=deleted")
+	return q.finishDelete(q.svc.DeleteUser(q.r.Context(), q.account(), u.ID), core.ErrUserNotFound, "users")
 }
