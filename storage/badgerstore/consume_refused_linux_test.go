@@ -37,13 +37,13 @@ func TestNoDescriptors(t *testing.T) {
 	take, give := descriptors(t)
 	take()
 	if err := s.Update(t.Context(), acct, withKeys(1, 1)); !isUnavailable(err) || !errors.Is(err, eventlog.ErrTemporary) {
-		t.Errorf("Update: got error %v, want one that says that it is temporary", err)
+		t.Errorf("Update: got error %v, want a temporary error", err)
 	}
 	answered, refused, before := int64(1), int64(0), len(s.events.Segments())
 	for ; refused == 0; answered++ {
 		if _, err := s.Consume(t.Context(), request("key", 1, endless, noon)); err != nil {
 			if !isUnavailable(err) || !errors.Is(err, syscall.EMFILE) || !errors.Is(err, eventlog.ErrTemporary) {
-				t.Fatalf("Consume: got error %v, want one that says that it is temporary", err)
+				t.Fatalf("Consume: got error %v, want a temporary error", err)
 			}
 			refused++
 			break
@@ -60,11 +60,11 @@ func TestNoDescriptors(t *testing.T) {
 		_, err := s.Consume(t.Context(), request("key", 1, endless, noon))
 		return err == nil
 	})
-	wantUsed(t, s, ofKey("key"), answered+refused+1) // the refused one was written later
+	wantUsed(t, s, ofKey("key"), answered+refused+1) // the event log has written the refused request later
 }
 
-// TestDescriptorsLogged: the log has one line when the changes of resources find no descriptor, and one when descriptors
-// are free, also without another change. A failure means that nobody knows when the state is over.
+// TestDescriptorsLogged: the store logs one line when a change of resources finds no descriptor, and one line when
+// descriptors are free again, also without another change. A failure means that the log does not show the end.
 func TestDescriptorsLogged(t *testing.T) {
 	var logged logLines
 	s := openAlone(t, t.TempDir(), Options{Logger: logged.logger()})

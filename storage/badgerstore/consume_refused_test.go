@@ -27,7 +27,7 @@ func (l *logLines) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// lines returns how many lines have a text.
+// lines returns the number of occurrences of a text.
 func (l *logLines) lines(text string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,13 +36,13 @@ func (l *logLines) lines(text string) (n int) {
 
 func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// What is logged when the event log begins to refuse requests, and when it takes them again.
+// The log lines when the event log begins to refuse requests, and when it takes requests again.
 const (
 	beginsToRefuse = "requests are refused until"
 	takesAgain     = "requests are counted"
 )
 
-// logFaults are faults of the event log that pass.
+// logFaults are temporary faults of the event log.
 var logFaults = []struct {
 	name    string
 	errno   syscall.Errno
@@ -57,10 +57,9 @@ var logFaults = []struct {
 	{"a directory that cannot be opened", syscall.ENFILE, false, func(op fsOp) bool { return op.kind == "syncdir" }},
 }
 
-// TestEventLogRefuses: a full disk and missing descriptors refuse requests, and the store counts
-// again without a restart. Each change is one line of the log. Every answered request is counted,
-// and no request that was not asked. A failure means that a full disk needs a restart, or that it
-// loses or invents counts.
+// TestEventLogRefuses: the store refuses requests during a temporary fault, and counts requests again without a restart.
+// The log has one line for each change. Every answered request is counted, and no request that was never sent. A failure
+// means that a full disk needs a restart, or loses or invents counts.
 func TestEventLogRefuses(t *testing.T) {
 	for _, fault := range logFaults {
 		for _, d := range []Durability{Process, Power} {
@@ -78,8 +77,8 @@ func TestEventLogRefuses(t *testing.T) {
 	}
 }
 
-// testRefusal uses a store from many goroutines, breaks its event log until some requests were
-// refused, and mends it.
+// testRefusal uses a store from many goroutines. It breaks the event log until some requests were refused, and then
+// repairs it.
 func testRefusal(t *testing.T, o Options, broken *atomic.Bool) {
 	const callers, enough = 8, 20
 	var logged logLines
@@ -87,7 +86,7 @@ func testRefusal(t *testing.T, o Options, broken *atomic.Bool) {
 	dir := t.TempDir()
 	s := openIn(t, dir, o)
 	known(t, s, numbered("key", callers)...)
-	var asked, answered [callers]atomic.Int64
+	var sent, answered [callers]atomic.Int64
 	var refused, after atomic.Int64
 	var mended atomic.Bool
 	var group sync.WaitGroup
@@ -98,7 +97,7 @@ func testRefusal(t *testing.T, o Options, broken *atomic.Bool) {
 				if n == 50 && i == 0 {
 					broken.Store(true)
 				}
-				asked[i].Add(1)
+				sent[i].Add(1)
 				c := request(key, int64(i%4+1), endless, noon)
 				c.Shared = rand.IntN(2) == 0
 				switch v, err := s.Consume(t.Context(), c); {
@@ -121,15 +120,15 @@ func testRefusal(t *testing.T, o Options, broken *atomic.Bool) {
 	}
 	group.Wait()
 	if refused.Load() == 0 || logged.lines(beginsToRefuse) != 1 || logged.lines(takesAgain) != 1 || logged.lines("\n") != 2 {
-		t.Errorf("got %d refused, logged:\n%s\nwant that requests are refused, and that they are counted again, once each", refused.Load(), logged.text.String())
+		t.Errorf("got %d refused, logged:\n%s\nwant one line that requests are refused, and one line that requests are counted again", refused.Load(), logged.text.String())
 	}
 	t.Logf("%d refused", refused.Load())
 	for _, kill := range []bool{true, false} {
 		for i := range callers {
 			of := ofKey(fmt.Sprint("key", i))
 			used := counterOf(t, s, of).Windows[core.Month].Used
-			if used < answered[i].Load() || used > asked[i].Load() {
-				t.Errorf("%v: got %d used, want at least the %d that were answered and at most the %d that were asked", of, used, answered[i].Load(), asked[i].Load())
+			if used < answered[i].Load() || used > sent[i].Load() {
+				t.Errorf("%v: got %d used, want at least %d answered and at most %d sent", of, used, answered[i].Load(), sent[i].Load())
 			}
 			wantUsed(t, s, of, used)
 		}
@@ -143,8 +142,8 @@ func testRefusal(t *testing.T, o Options, broken *atomic.Bool) {
 	}
 }
 
-// TestResumesWithoutRequest: after a fault of the event log the store takes requests again within a
-// second, also without a request.
+// TestResumesWithoutRequest: after a fault of the event log, the background makes the store take requests again within a
+// second, without waiting for a request.
 func TestResumesWithoutRequest(t *testing.T) {
 	var broken atomic.Bool
 	var logged logLines
@@ -165,7 +164,7 @@ func TestResumesWithoutRequest(t *testing.T) {
 	wantUsed(t, s, ofKey("key"), 2)
 }
 
-// inMemory returns a counter as it is, durable or not.
+// inMemory returns the current state of a counter, durable or not.
 func inMemory(t *testing.T, s *Store, of ref) core.Counter {
 	t.Helper()
 	c, err := s.peekAny(of)
@@ -175,9 +174,8 @@ func inMemory(t *testing.T, s *Store, of ref) core.Counter {
 	return c.Counter
 }
 
-// TestRefusedLeavesCounters: a request that the event log refuses under the locks of its
-// counters leaves no trace, and a denial is counted as omitted. A failure means that counters
-// have what no event has: after a kill they would have less.
+// TestRefusedLeavesCounters: a request that the event log refuses in decide does not change the counters, and a denial is
+// counted as omitted. A failure means that counters include requests without an event: a kill would lower the counters.
 func TestRefusedLeavesCounters(t *testing.T) {
 	var broken atomic.Bool
 	s := openAlone(t, t.TempDir(), Options{Logger: quiet.Logger, fs: &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
@@ -216,5 +214,5 @@ func TestRefusedLeavesCounters(t *testing.T) {
 		return err == nil
 	})
 	wantUsed(t, s, ofKey("key"), 2)
-	wantUsed(t, s, ofKey("other"), 1) // it was refused when its block could not be written, and is written later
+	wantUsed(t, s, ofKey("other"), 1) // the refused request was in a block, which the event log has written later
 }

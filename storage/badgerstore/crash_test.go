@@ -179,7 +179,7 @@ func (k *killTest) run(o victimConfig, lines int) {
 	k.model.crash(true)
 }
 
-// recordKill notes in what phase a victim was killed.
+// recordKill counts the kill of a victim by its phase.
 func (k *killTest) recordKill(o victimConfig, opened, outside bool) {
 	phase := failpointNames[o.Step]
 	if outside {
@@ -225,7 +225,7 @@ func (k *killTest) check(again bool) {
 	}
 }
 
-// wantConsistent fails if anything is wrong with a store.
+// wantConsistent fails if a store differs from the model, or its audit finds a problem.
 func (k *killTest) wantConsistent(s *Store, when string) {
 	k.t.Helper()
 	for _, problem := range append(k.model.check(s), k.audit.audit(s)...) {
@@ -233,8 +233,7 @@ func (k *killTest) wantConsistent(s *Store, when string) {
 	}
 }
 
-// repeatRequests makes some requests with ids again that are counted: they get their first
-// answer, and count nothing.
+// repeatRequests repeats some counted requests with their request ids. They must get their first answers.
 func (k *killTest) repeatRequests(s *Store) {
 	k.t.Helper()
 	left := 10

@@ -35,7 +35,7 @@ func wantDays(t testing.TB, s *Store, id core.CounterID, want ...core.CounterDay
 	}
 }
 
-// consumeOn makes so many requests on a day, the first of which is denied.
+// consumeOn makes n requests on a day. The first request is denied.
 func consumeOn(t testing.TB, s *Store, date core.Date, key string, n int) {
 	t.Helper()
 	for i := range n {

@@ -61,7 +61,7 @@ func TestNoInodes(t *testing.T) {
 	}
 	l.end(t)
 	if logged.lines("few_inodes=true") != rounds {
-		t.Errorf("logged:\n%.3000s\nwant %d lines that there are few inodes", logged.text.String(), rounds)
+		t.Errorf("logged:\n%.3000s\nwant %d lines with few_inodes=true", logged.text.String(), rounds)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)

@@ -6,17 +6,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// Names and headers of the files of the event log, as internal/eventlog has them.
+// Sizes in the files of the event log. They are unexported constants of internal/eventlog.
 const (
 	segmentData   = 4096    // the offset of the first block
-	blockOverhead = 19      // bytes of a block beside its records
+	blockOverhead = 19      // bytes of a block without its records
 	defaultAhead  = 1 << 20 // bytes written ahead
 )
 
 // hookedFS calls functions around the operations of a file system.
 type hookedFS struct {
 	eventlog.FS
-	before func(fsOp) error // may make it fail
+	before func(fsOp) error // its error is the result of the operation
 	after  func(fsOp)
 }
 
@@ -24,16 +24,16 @@ type hookedFS struct {
 type fsOp struct {
 	kind string
 	path string
-	data []byte // that are written
-	at   int64  // where
+	data []byte // the bytes of a write
+	at   int64  // the offset of a write, or the size of a truncate
 }
 
-// isBlock reports whether a block is written, and not a header, a status or room.
+// isBlock reports whether the operation writes a block, and not a header, a status or preallocated zeros.
 func (op *fsOp) isBlock() bool {
 	return op.kind == "write" && op.at >= segmentData && !allZero(op.data)
 }
 
-// do runs fn with the functions around it.
+// do runs an operation between the calls of before and after.
 func (h *hookedFS) do(op fsOp, fn func() error) error {
 	if h.before != nil {
 		if err := h.before(op); err != nil {
@@ -92,18 +92,18 @@ func (f *hookedFile) Sync() error {
 	return f.h.do(fsOp{kind: "sync", path: f.path}, f.File.Sync)
 }
 
-// The steps of the event log. Their numbers follow the steps of the store.
+// The failpoints of the event log. Their numbers follow those of the store.
 const (
 	failRotate  = failpoints + iota // a segment is about to get its name
 	failWrite                       // a block is about to be written
-	failWritten                     // it is in the file
-	failSynced                      // a segment is on the disk
+	failWritten                     // a block is in the file
+	failSynced                      // a segment is synced
 	allFailpoints
 )
 
-// stepped lets the step function of options know the steps of the event log too.
+// stepped makes the event log call the failpoint function of the options, too.
 func stepped(o Options) Options {
-	step, below := o.failpoint, o.fs
+	reached, below := o.failpoint, o.fs
 	if below == nil {
 		below = eventlog.OS
 	}
@@ -111,17 +111,17 @@ func stepped(o Options) Options {
 		FS: below,
 		before: func(op fsOp) error {
 			if op.kind == "rename" {
-				step(failRotate)
+				reached(failRotate)
 			} else if op.isBlock() {
-				step(failWrite)
+				reached(failWrite)
 			}
 			return nil
 		},
 		after: func(op fsOp) {
 			if op.isBlock() {
-				step(failWritten)
+				reached(failWritten)
 			} else if op.kind == "sync" {
-				step(failSynced)
+				reached(failSynced)
 			}
 		},
 	}

@@ -32,8 +32,8 @@ var quiet = Options{Logger: slog.New(slog.DiscardHandler), memtable: smallMemtab
 // acct is the account that most tests use.
 const acct = "acct"
 
-// setFull makes the disk of a store full: the reserve gives some bytes away, and no others are free. Or
-// it makes room again.
+// setFull simulates a full disk: no byte is free outside the reserve, and the reserve has given away a byte. With is
+// false, it ends the simulation.
 func setFull(s *Store, is bool) {
 	s.reserve.Space = reserve.Space
 	if is {

@@ -9,8 +9,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestHistoryOfAnUnsteadyClock: pages and total of a history are right wherever it is
-// cut off, when times go back by a little all the time and by a lot now and then.
+// TestHistoryOfAnUnsteadyClock: the pages and the total of a history are right for every start time, although the times
+// of its entries often go back by minutes, and once by 90 minutes.
 func TestHistoryOfAnUnsteadyClock(t *testing.T) {
 	const entries = 600
 	s := openIn(t, t.TempDir(), Options{})

@@ -33,14 +33,14 @@ var states = map[string]counterState{
 		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: math.MaxInt64}, {Start: 20_001 * day, Used: 1}}}},
 }
 
-// withDenials returns a counter with denials that were recorded on a day.
+// withDenials returns a counter with a number of recorded denials.
 func withDenials(recorded int) (c core.Counter) {
 	c.AddDenied(20_000, recorded)
 	return c
 }
 
-// TestCounterState: a counter comes back as it went in, and a record that is cut off is an
-// error and not a lower count.
+// TestCounterState: decoding an encoded counter gives the same state. Decoding a truncated record is an error. A failure
+// means that a damaged record is read as a lower count.
 func TestCounterState(t *testing.T) {
 	for name, want := range states {
 		record := want.encode(nil)
@@ -62,7 +62,7 @@ func TestCounterState(t *testing.T) {
 		}
 	}
 	if got, err := decodeState(nil); err != nil || got.applied != 0 || got.entries != 0 || got.Counter != (core.Counter{}) {
-		t.Errorf("no record: got %+v, %v, want the zero tally", got, err)
+		t.Errorf("no record: got %+v, %v, want the zero state", got, err)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestEventSize(t *testing.T) {
 			Method: strings.Repeat("x", core.MaxEntryMethod), IP: strings.Repeat("x", core.MaxEntryAddress)},
 		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: maxRetention, ofKey: l, ofUser: l,
 	}
-	const record = 7 // what the event log adds
+	const record = 7 // bytes that the event log adds to a record
 	if n := len(e.append(nil, math.MaxInt64)) + record; n > core.MaxEntrySize {
 		t.Errorf("got %d bytes, want %d at most", n, core.MaxEntrySize)
 	} else {
@@ -84,8 +84,8 @@ func TestEventSize(t *testing.T) {
 	}
 }
 
-// TestEvent: an event comes back as it went in, and one that is cut off or too long is an
-// error. The event log finds changed bytes.
+// TestEvent: decoding an encoded event gives the same event. Decoding a truncated or longer record is an error. Checksums
+// of the event log find changed bytes.
 func TestEvent(t *testing.T) {
 	const position = 1 << 40
 	want := event{
@@ -100,7 +100,7 @@ func TestEvent(t *testing.T) {
 	if err != nil {
 		t.Fatalf("decodeEvent: %v", err)
 	}
-	want.retention += time.Minute // it is kept for whole minutes, and never too short
+	want.retention += time.Minute // the retention is stored in minutes, rounded up
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(event{}, link{}, answer{})); d != "" {
 		t.Errorf("event (-want +got):\n%s", d)
 	}
@@ -135,16 +135,16 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestPaths: no two things have the same path, whatever they are called.
+// TestPaths: no two records have the same path, for any names.
 func TestPaths(t *testing.T) {
 	names := []string{"", "a", "b", "\x00", "\x01a", "ab", "plan", "keys", "\x00\x00\x00\x00\x00\x00\x00\x01"}
 	seen := map[string]string{}
-	add := func(what string, paths ...path) {
+	add := func(record string, paths ...path) {
 		for _, p := range paths {
-			if other, ok := seen[string(p)]; ok && other != what {
-				t.Errorf("%s and %s have the same path %q", what, other, p)
+			if other, ok := seen[string(p)]; ok && other != record {
+				t.Errorf("%s and %s have the same path %q", record, other, p)
 			}
-			seen[string(p)] = what
+			seen[string(p)] = record
 		}
 	}
 	for _, a := range names {
@@ -152,19 +152,19 @@ func TestPaths(t *testing.T) {
 		add("plans of "+a, nodes(allPlans(a))...)
 		add("last of "+a, lastPath(a, kindKey))
 		for _, b := range names {
-			what := a + "/" + b
-			add("with plan "+what, nodes(usersWithPlan(a, b))...)
-			add("on plan "+what, nodes(usersOnPlan(a, b))...)
-			add("key "+what, keyIDPath(a, b))
-			add("plan "+what, planIDPath(a, b))
-			add("email "+what, emailPath(a, b))
-			add("holding "+what, holdingPath(a, 1, b))
+			name := a + "/" + b
+			add("with plan "+name, nodes(usersWithPlan(a, b))...)
+			add("on plan "+name, nodes(usersOnPlan(a, b))...)
+			add("key "+name, keyIDPath(a, b))
+			add("plan "+name, planIDPath(a, b))
+			add("email "+name, emailPath(a, b))
+			add("holding "+name, holdingPath(a, 1, b))
 			for _, c := range names {
-				what := what + "/" + c
-				add("keys "+what, nodes(keyIndex(a, core.KeyFilter{PlanID: &b, Status: core.KeyStatus(c)}))...)
-				add("keys of a user "+what, nodes(keyIndex(a, core.KeyFilter{UserID: 1, PlanID: &b, Status: core.KeyStatus(c)}))...)
+				name := name + "/" + c
+				add("keys "+name, nodes(keyIndex(a, core.KeyFilter{PlanID: &b, Status: core.KeyStatus(c)}))...)
+				add("keys of a user "+name, nodes(keyIndex(a, core.KeyFilter{UserID: 1, PlanID: &b, Status: core.KeyStatus(c)}))...)
 			}
-			add("keys of any plan "+what, nodes(keyIndex(a, core.KeyFilter{Status: core.KeyStatus(b)}))...)
+			add("keys of any plan "+name, nodes(keyIndex(a, core.KeyFilter{Status: core.KeyStatus(b)}))...)
 		}
 	}
 }

@@ -23,8 +23,7 @@ func wantOneLine(t *testing.T, err error, dir string) {
 	}
 }
 
-// TestOpenInUse: a directory can be open once, and whoever comes second is told so and
-// disturbs nobody.
+// TestOpenInUse: the second Open of a directory returns ErrInUse, and the open store still works.
 func TestOpenInUse(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, dir, Options{})
@@ -39,7 +38,7 @@ func TestOpenInUse(t *testing.T) {
 	}
 }
 
-// TestNoDirectory: what is no directory, or cannot be made, is one clear line.
+// TestNoDirectory: Open returns an error of one line for a path to a file, and for a directory that cannot be created.
 func TestNoDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -51,8 +50,7 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-// TestNewDirectory: the directory is made, with those above it, and nobody else can
-// read it.
+// TestNewDirectory: Open creates the directory and its parents, and no other user can read the directory.
 func TestNewDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a b", "[c]", "store")
 	openIn(t, dir, Options{})
@@ -65,8 +63,7 @@ func TestNewDirectory(t *testing.T) {
 	}
 }
 
-// TestLaterSchema: a store that a later version has written is refused, and stays as it
-// is.
+// TestLaterSchema: Open refuses a store of a later version, and does not change the store.
 func TestLaterSchema(t *testing.T) {
 	dir := t.TempDir()
 	setRecord(t, dir, at(kindSchema), encodeNumber(schema+1))
@@ -79,7 +76,7 @@ func TestLaterSchema(t *testing.T) {
 	openIn(t, dir, Options{})
 }
 
-// TestOtherDatabase: a database of something else is refused.
+// TestOtherDatabase: Open refuses the Badger database of another program.
 func TestOtherDatabase(t *testing.T) {
 	dir := t.TempDir()
 	setRecord(t, dir, path("something"), []byte("else"))
@@ -87,7 +84,7 @@ func TestOtherDatabase(t *testing.T) {
 	wantOneLine(t, err, dir)
 }
 
-// setRecord writes a record past the store.
+// setRecord writes a record to the database of a store that is not open.
 func setRecord(t *testing.T, dir string, p path, value []byte) {
 	t.Helper()
 	db, err := table.Open(table.Options{Dir: dir, Logger: quiet.Logger})
@@ -100,11 +97,10 @@ func setRecord(t *testing.T, dir string, p path, value []byte) {
 	}
 }
 
-// TestEmptyLogs: logs without a byte, which a process leaves that is killed at the wrong
-// moment, do not keep the store from being opened, and nothing is lost.
+// TestEmptyLogs: a kill can leave empty logs of Badger. The store still opens, without loss.
 func TestEmptyLogs(t *testing.T) {
 	if !table.Claims {
-		t.Logf("on %s such logs are left alone", runtime.GOOS)
+		t.Logf("on %s the store does not remove empty logs", runtime.GOOS)
 		return
 	}
 	dir := t.TempDir()
@@ -125,8 +121,7 @@ func TestEmptyLogs(t *testing.T) {
 	update(t, s, withKeys(1, 3))
 }
 
-// TestDamagedFiles: damaged files are one clear line, or do not matter. They never end
-// the process.
+// TestDamagedFiles: Open refuses a damaged file in one line, or opens the store. A damaged file never ends the process.
 func TestDamagedFiles(t *testing.T) {
 	whole, dir := t.TempDir(), t.TempDir()
 	s := mustOpen(t, dir, Options{})
@@ -140,13 +135,13 @@ func TestDamagedFiles(t *testing.T) {
 	for range 100 {
 		consume(t, s, request(newKey(2, 0).ID, 2, 1000, noon))
 	}
-	if err := os.CopyFS(whole, os.DirFS(dir)); err != nil { // as a kill would leave it
+	if err := os.CopyFS(whole, os.DirFS(dir)); err != nil { // the files that a kill leaves
 		t.Fatal(err)
 	}
 	refused, kinds := 0, map[string]bool{}
 	for _, file := range filesIn(t, whole) {
 		kinds[filepath.Ext(file)] = true
-		for what, damage := range fileChanges {
+		for change, damage := range fileChanges {
 			dir := t.TempDir()
 			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
 				t.Fatal(err)
@@ -166,7 +161,7 @@ func TestDamagedFiles(t *testing.T) {
 				continue
 			}
 			if _, _, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1000}); err != nil && !isUnavailable(err) {
-				t.Errorf("%s %s: Keys: got error %v, want none or %v", what, file, err, core.ErrUnavailable)
+				t.Errorf("%s %s: Keys: got error %v, want none or %v", change, file, err, core.ErrUnavailable)
 			}
 			_ = s.Close()
 		}
@@ -175,7 +170,7 @@ func TestDamagedFiles(t *testing.T) {
 		t.Errorf("kinds of files: got %v, want tables and logs", kinds)
 	}
 	if refused < 3 {
-		t.Errorf("refused: got %d of the damaged stores, want most: the damage does nothing", refused)
+		t.Errorf("refused: got %d of the damaged stores, want at least 3: the damage has no effect", refused)
 	}
 }
 
@@ -194,7 +189,7 @@ func filesIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// fileChanges are what may become of a file.
+// fileChanges damage the content of a file.
 var fileChanges = map[string]func([]byte) []byte{
 	"garbage in": func(b []byte) []byte {
 		for i := range b {
@@ -211,8 +206,8 @@ var fileChanges = map[string]func([]byte) []byte{
 	},
 }
 
-// TestValueLogIsEmpty: no record is so large that it goes to the value log: there
-// is nothing in it that had to be collected.
+// TestValueLogIsEmpty: the largest record is not large enough for the value log. A failure means that the value log needs
+// garbage collection, which the store does not run.
 func TestValueLogIsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
@@ -237,7 +232,7 @@ func TestValueLogIsEmpty(t *testing.T) {
 	}
 }
 
-// TestCloseAgain: a store may be closed again.
+// TestCloseAgain: Close of a closed store does nothing.
 func TestCloseAgain(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	for range 3 {

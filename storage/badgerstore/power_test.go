@@ -21,9 +21,9 @@ import (
 type outage struct {
 	t        *testing.T
 	random   *rand.Rand
-	expected Durability // what is held against the store
-	options  Options    // what it is opened with
-	broken   bool       // nothing is synced
+	expected Durability // the durability that the test checks
+	options  Options    // the options of Open
+	broken   bool       // syncs do nothing
 
 	model *model
 	dir   string
@@ -31,12 +31,12 @@ type outage struct {
 	s     *Store
 	round int
 
-	target       string     // where the power is to be cut, "" for anywhere
-	targetEvents int        // how often something happens there until then
-	maxEvents    int        // how often anything does at most
+	target       string     // the place of the next cut, "" for any place
+	targetEvents int        // events at the target until the cut
+	maxEvents    int        // events at any place until the cut
 	after        string     // the directory after the cut
-	left         *lossyDisk // the disk after it
-	where        string     // it came
+	left         *lossyDisk // the disk after the cut
+	where        string     // the place of the last cut
 
 	cuts map[string]int
 }
@@ -51,7 +51,7 @@ func newOutage(t *testing.T, d Durability) *outage {
 	return o
 }
 
-// open opens the store, on the disk and in the directory that are there.
+// open opens the store on the current disk and directory, with random options.
 func (o *outage) open() error {
 	o.disk.broken = o.broken
 	o.disk.before = func(int) { o.event(diskChanges) }
@@ -67,7 +67,7 @@ func (o *outage) open() error {
 	}
 	s, err := open(o.dir, stepped(options))
 	o.s = s
-	if err == nil && o.model.expiring { // as the background does: a cut may bring back what was removed
+	if err == nil && o.model.expiring { // as the background does: a cut may bring back removed segments
 		err = s.expire(time.Now().AddDate(1, 0, 0))
 	}
 	return err
@@ -80,8 +80,8 @@ func (o *outage) mustOpen() {
 	}
 }
 
-// event cuts the power if it is time to. Whoever calls it holds the lock of the disk,
-// without which nothing comes to it.
+// event counts an event at a place, and cuts the power at the chosen event. The caller holds the lock of the disk, so no
+// other write reaches the disk.
 func (o *outage) event(where string) {
 	if o.left != nil || o.maxEvents == 0 {
 		return
@@ -98,12 +98,12 @@ func (o *outage) event(where string) {
 	o.left = o.left.at(filepath.Join(o.after, eventLogDir))
 }
 
-// copyDatabase copies the files of badger as a power cut leaves them. It may be making
-// tables at the moment: then it is tried again.
+// copyDatabase copies the files of Badger as a power cut leaves them. It tries again when Badger changes its tables
+// during the copy.
 func (o *outage) copyDatabase() {
 	for range 100 {
 		before := o.listing()
-		for _, suffix := range []string{logSuffix, ""} { // what is in a log may go to a table meanwhile
+		for _, suffix := range []string{logSuffix, ""} { // logs first: Badger may write a log to a table during the copy
 			for name := range before {
 				if filepath.Ext(name) == suffix || suffix == "" && filepath.Ext(name) != logSuffix {
 					o.copyFile(name)
@@ -114,11 +114,10 @@ func (o *outage) copyDatabase() {
 			return
 		}
 	}
-	o.t.Error("the files of badger change all the time")
+	o.t.Error("the files of Badger never stop changing")
 }
 
-// listing returns the files of badger, and the content of that which says what tables
-// there are.
+// listing returns the names of Badger's files, and the content of MANIFEST, which lists the tables.
 func (o *outage) listing() map[string]string {
 	files := map[string]string{}
 	list, err := os.ReadDir(o.dir)
@@ -138,19 +137,18 @@ func (o *outage) listing() map[string]string {
 	return files
 }
 
-// copyFile copies a file of badger; a log as chance leaves it: whole, empty, cut, with a page of
-// zeros, or not at all.
+// copyFile copies a file of Badger. It leaves a log unchanged, empty, cut, with a page of zeros, or missing, at random.
 func (o *outage) copyFile(name string) {
 	from, to := filepath.Join(o.dir, name), filepath.Join(o.after, name)
 	b, err := os.ReadFile(from)
 	if errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	at, how := o.random.IntN(len(b)+1), 4
+	at, damage := o.random.IntN(len(b)+1), 4
 	if filepath.Ext(name) == logSuffix {
-		how = o.random.IntN(5)
+		damage = o.random.IntN(5)
 	}
-	switch how {
+	switch damage {
 	case 0:
 		return
 	case 1:
@@ -165,7 +163,7 @@ func (o *outage) copyFile(name string) {
 	}
 }
 
-// scheduleCut lets the power be cut soon, at a certain kind of moment or at any.
+// scheduleCut chooses a random event for the next power cut, at a random place or at any place.
 func (o *outage) scheduleCut() {
 	o.disk.mu.Lock()
 	defer o.disk.mu.Unlock()
@@ -176,8 +174,7 @@ func (o *outage) scheduleCut() {
 	}
 }
 
-// cutPoints are the moments at which the power is cut, and the how manyeth of them it is
-// at most.
+// cutPoints are the places of power cuts, each with the largest number of events until the cut.
 var cutPoints = []struct {
 	where     string
 	maxEvents int
@@ -186,7 +183,7 @@ var cutPoints = []struct {
 	{failpointNames[failCommit], 30}, {failpointNames[failCommitted], 30}, {diskChanges, 100},
 }
 
-// diskChanges is a moment that is not a step.
+// diskChanges is a place that is not a failpoint.
 const diskChanges = "a change of the disk"
 
 // isCut reports whether the power was cut.
@@ -196,8 +193,8 @@ func (o *outage) isCut() bool {
 	return o.left != nil
 }
 
-// cut lets the store be used until the power is cut, perhaps only once it was opened
-// again, and returns what is wrong with what is left.
+// cut uses the store until a power cut, opens the store that is left, and returns its problems. In one of four calls, it
+// cuts the power after a kill and another start.
 func (o *outage) cut() []string {
 	o.t.Helper()
 	o.round++
@@ -219,8 +216,8 @@ func (o *outage) cut() []string {
 	return o.problems()
 }
 
-// killAndScheduleCut kills the process, when it has left something that is to be read when the
-// store is opened, and lets the power be cut soon after that was begun.
+// killAndScheduleCut uses the store, kills the process, and starts the store again, with a power cut soon after the start
+// of the replay.
 func (o *outage) killAndScheduleCut() {
 	var requests atomic.Int64
 	o.use(func() bool { return requests.Add(1) > 200 })
@@ -231,8 +228,7 @@ func (o *outage) killAndScheduleCut() {
 	o.mustOpen()
 }
 
-// kill does so with a store whose process is killed: everything is in the files, and on
-// the disk soon after.
+// kill uses the store, kills its process, and returns the problems of the store that is left. A kill loses no bytes.
 func (o *outage) kill() []string {
 	o.t.Helper()
 	o.round++
@@ -252,8 +248,8 @@ func (o *outage) problems() []string {
 	return append(o.model.check(o.s), audit(o.s)...)
 }
 
-// use makes requests and changes until it is over. What was answered before everything
-// was synced is safe then.
+// use makes requests and changes until over returns true. It syncs from time to time: earlier answers are safe from then
+// on.
 func (o *outage) use(over func() bool) {
 	o.t.Helper()
 	w := traffic{s: o.s, recorder: o.model, round: o.round}
@@ -277,10 +273,9 @@ func (o *outage) use(over func() bool) {
 
 const powerCuts = 25
 
-// TestPowerCut: after a power cut everything is there that the durability promises:
-// with Power what was answered, with Process what was answered before all was last
-// brought to the disk. Whatever else came to the disk, in whatever order, the store
-// opens, counters and histories agree, and counting goes on.
+// TestPowerCut: after a power cut the store has all answered requests with Power, and all requests answered before the
+// last sync with Process. Any other writes may have reached the disk, in any order. The store opens, its counters and
+// histories agree, and it counts requests.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{Process, Power} {
@@ -304,8 +299,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestPowerCutIsNoticed: a store that does not do what it promises is found out: the
-// test of power cuts would be no proof.
+// TestPowerCutIsNoticed: the test of power cuts finds a store that breaks its durability. Otherwise TestPowerCut would
+// prove nothing.
 func TestPowerCutIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, breaks := range map[string]func(*outage){
@@ -327,7 +322,7 @@ func TestPowerCutIsNoticed(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no problem is found: the test does not notice the loss")
+			t.Error("no problem was found: the test does not notice the loss")
 		})
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRebuildFullDisk: without room for another database, Rebuild and Repair say so and change nothing. With room,
-// Rebuild makes the store whole.
+// TestRebuildFullDisk: without room for another database, Rebuild returns an error and changes nothing. With room, Rebuild
+// restores the store.
 func TestRebuildFullDisk(t *testing.T) {
 	if !mayMount(t) {
 		return

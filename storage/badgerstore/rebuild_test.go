@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// mustRebuild runs Rebuild with consent and returns the lines that it asked with.
+// mustRebuild runs Rebuild with consent, and returns the lines of its plan.
 func mustRebuild(t *testing.T, dir string) (lines []string) {
 	t.Helper()
 	aside, err := Rebuild(dir, Rebuilding{Confirm: func(l []string) bool {
@@ -23,7 +23,7 @@ func mustRebuild(t *testing.T, dir string) (lines []string) {
 	return lines
 }
 
-// databaseLosses are ways to lose a database.
+// databaseLosses damage or delete the database of a store.
 var databaseLosses = map[string]func(t *testing.T, dir string){
 	"every table damaged": func(t *testing.T, dir string) {
 		for _, path := range glob(t, dir, "*.sst") {
@@ -67,9 +67,9 @@ func truncate(t *testing.T, files []string) {
 	}
 }
 
-// TestRebuild: whatever becomes of the database of a store, after a clean stop or a kill, Rebuild makes
-// a new one from the event log: every key, user, counter, history and request id is as before, and check
-// finds nothing. Without consent nothing is changed. The old files are kept.
+// TestRebuild: Rebuild makes a new database from the event log, for any loss of the old database after a clean stop or a
+// kill. Every key, user, counter, history and request id is as before, and Check finds no damage. Rebuild changes nothing
+// without consent, and keeps the old files.
 func TestRebuild(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		whole, want := filledStore(t, clean)
@@ -91,7 +91,7 @@ func TestRebuild(t *testing.T) {
 				}
 				for name, content := range contents(t, glob1(t, dir, asidePrefix+"*")) {
 					if before[name] != content {
-						t.Errorf("%s is not as it was", name)
+						t.Errorf("%s was changed", name)
 					}
 				}
 				wantDump(t, dir, want)
@@ -111,7 +111,7 @@ func glob1(t *testing.T, dir, pattern string) string {
 	return paths[0]
 }
 
-// wantDump fails unless a store is whole and answers everything as wanted.
+// wantDump fails unless a store has no damage, and its dump is want.
 func wantDump(t *testing.T, dir, want string) {
 	t.Helper()
 	if got := checkDamages(t, dir); len(got) > 0 {
@@ -123,8 +123,8 @@ func wantDump(t *testing.T, dir, want string) {
 	}
 }
 
-// TestRebuildRefuses: when the event log cannot make a database, Rebuild says so in one line and
-// changes nothing: when the log is damaged, is cut off, has lost its first segment, and when the store is open.
+// TestRebuildRefuses: Rebuild returns an error of one line and changes nothing when the event log is damaged, is empty or
+// lacks its first segment, and when the store is open.
 func TestRebuildRefuses(t *testing.T) {
 	d := storeToDamage(t, true)
 	for name, lose := range map[string]func(string){
@@ -150,7 +150,7 @@ func TestRebuildRefuses(t *testing.T) {
 	}
 }
 
-// firstSegmentRemoved removes the oldest segment as retention does.
+// firstSegmentRemoved removes the oldest segment, like retention.
 func firstSegmentRemoved(t *testing.T, dir string) {
 	t.Helper()
 	s := openAlone(t, dir, damagedOptions)
@@ -162,8 +162,8 @@ func firstSegmentRemoved(t *testing.T, dir string) {
 	}
 }
 
-// TestRebuildUpgradedStore: the event log of a store that an earlier version made has no users and keys of
-// then. Rebuild refuses it until there is a copy.
+// TestRebuildUpgradedStore: the event log of an upgraded store lacks the users and keys of the earlier version. Rebuild
+// refuses this store until a scrub has written a copy.
 func TestRebuildUpgradedStore(t *testing.T) {
 	dir := copyOf(t, filepath.Join("testdata", "format1"))
 	s := openAlone(t, dir, quiet)
@@ -188,9 +188,8 @@ func TestRebuildUpgradedStore(t *testing.T) {
 	wantUsed(t, openAlone(t, copied, quiet), ofKey("key"), format1Key)
 }
 
-// TestRebuildInterrupted: a process that is killed while Rebuild moves the old or the new database leaves a store that
-// is refused until it is rebuilt. The second Rebuild still knows where the event log ends: it refuses a log that is
-// shorter.
+// TestRebuildInterrupted: after a kill while Rebuild moves the old or the new database, Open refuses the store until it is
+// rebuilt. The second Rebuild still knows the end of the event log, and refuses a shorter log.
 func TestRebuildInterrupted(t *testing.T) {
 	whole, want := filledStore(t, true)
 	for name, moved := range map[string][]string{"old database moved": {"*.sst", "KEYREGISTRY", "MANIFEST"}, "all but MANIFEST in place": {"MANIFEST"}} {
@@ -227,7 +226,8 @@ func TestRebuildInterrupted(t *testing.T) {
 // consent consents to a rebuild.
 var consent = Rebuilding{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
 
-// TestRebuildWhole: Rebuild says that the files of the database are whole, and replaces nothing when its records are, too.
+// TestRebuildWhole: Rebuild reports that the files of the database are whole. It replaces nothing when the records are
+// whole, too.
 func TestRebuildWhole(t *testing.T) {
 	dir, want := filledStore(t, true)
 	before := len(filesIn(t, dir))
@@ -239,7 +239,7 @@ func TestRebuildWhole(t *testing.T) {
 		return true
 	}
 	if aside, err := Rebuild(dir, o); err != nil || aside != "" {
-		t.Errorf("Rebuild of a whole database: got %q, %v, want no change", aside, err)
+		t.Errorf("Rebuild of an undamaged database: got %q, %v, want no change", aside, err)
 	}
 	if got, _ := filepath.Glob(filepath.Join(dir, asidePrefix+"*")); len(got) > 0 || len(filesIn(t, dir)) < before {
 		t.Errorf("got files %q", filesIn(t, dir))
@@ -247,8 +247,8 @@ func TestRebuildWhole(t *testing.T) {
 	wantDump(t, dir, want)
 }
 
-// TestRebuildRepairs: when the database and the event log are damaged, Rebuild makes a store of the copy and of the
-// events before the damage, and names the loss. Without a copy it asks for a backup, and changes nothing.
+// TestRebuildRepairs: when the database and the event log are damaged, Rebuild makes a store from the copy and the events
+// before the damage, and reports the loss. Without a copy, Rebuild advises to restore a backup, and changes nothing.
 func TestRebuildRepairs(t *testing.T) {
 	dir, _ := copiedStore(t, true)
 	s := openAlone(t, dir, smallSegments)
@@ -282,8 +282,8 @@ func TestRebuildRepairs(t *testing.T) {
 	consume(t, s, request(damagedKey(1), 2, endless, noon.Add(2*time.Hour)))
 }
 
-// TestReplayWritesPages: a replay of a large event log writes pages from time to time, so its memory is bounded. A kill
-// after any of these writes leaves a store that opens as before, also when the pages are in tables.
+// TestReplayWritesPages: a replay of a large event log writes pages from time to time, so its memory is bounded. After a
+// kill at any of these writes, the store opens with the same data, also when the pages are in tables.
 func TestReplayWritesPages(t *testing.T) {
 	whole, want := filledStore(t, false)
 	dir := copyOf(t, whole)
@@ -316,13 +316,13 @@ func TestReplayWritesPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := dump(s); err != nil || got != want {
-			t.Errorf("got %v and other answers than before: %s", err, firstDifference(got, want))
+			t.Errorf("got %v or other data than before: %s", err, firstDifference(got, want))
 		}
 		abandon(t, s)
 	}
 }
 
-// killedCopy returns a copy of a store as a kill would leave it now.
+// killedCopy returns a copy of the files that a kill would leave now.
 func killedCopy(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()

@@ -21,8 +21,8 @@ func fullDisk(full *atomic.Bool) Options {
 	}}}
 }
 
-// TestNoSpaceAfterRecord: a transaction whose record is in the event log is committed, also if the disk is full from then
-// on and the next memtable has to begin. When there is room, the store takes writes again.
+// TestNoSpaceAfterRecord: the disk gets full when the record of a transaction is in the event log, and before its commit
+// needs a new memtable. The transaction is committed. When there is room, the store takes writes again.
 func TestNoSpaceAfterRecord(t *testing.T) {
 	var full atomic.Bool
 	var h hook
@@ -89,8 +89,8 @@ func TestNoSpaceAtRecord(t *testing.T) {
 	}
 }
 
-// TestNoSpaceAtPart: a transaction of which a part does not fit on the disk has not happened, and the
-// next one happens as soon as there is room.
+// TestNoSpaceAtPart: a transaction is refused when one of its parts does not fit on the disk. The next transaction is
+// committed when there is room.
 func TestNoSpaceAtPart(t *testing.T) {
 	var full atomic.Bool
 	dir := t.TempDir()

@@ -11,8 +11,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
-// resourceHook has a step function that takes a resource from the store before each commit, and gives it back after the
-// commit. A commit that needs the resource is tried again until the test calls give.
+// resourceHook has a failpoint function that takes a resource from the store before each commit, and gives it back after
+// the commit. The store retries a commit that needs the resource until the test calls give.
 type resourceHook struct {
 	on         atomic.Bool
 	tries      atomic.Int64 // attempts of the current commit
@@ -51,9 +51,9 @@ func (h *resourceHook) fillUntilWaits(t *testing.T, s *Store) (last chan error) 
 	return last
 }
 
-// TestMemtableOnFullDisk: neither the disk nor the reserve has room for the next memtable. Reads work, requests are
-// refused, and a transaction whose record is in the event log is committed when there is room. A failure means that
-// Badger waits for room with its lock held, and that every read waits too.
+// TestMemtableOnFullDisk: neither the disk nor the reserve has room for the next memtable. The store answers reads and
+// refuses requests. It commits a transaction whose record is in the event log when there is room. A failure means that
+// Badger waits for room with its lock held, and that every read waits, too.
 func TestMemtableOnFullDisk(t *testing.T) {
 	if !mayMount(t) {
 		return
@@ -86,8 +86,8 @@ func TestMemtableOnFullDisk(t *testing.T) {
 	consume(t, s, request("key", 1, endless, noon))
 }
 
-// TestNoDescriptorForMemtable: there is no descriptor for the next memtable. A transaction whose record is in the event
-// log waits, and is committed when there are descriptors. A failure means that Badger has no memtable, and that the
+// TestNoDescriptorForMemtable: no file descriptor is free for the next memtable. A transaction whose record is in the
+// event log waits, and is committed when descriptors are free. A failure means that Badger has no memtable, and that the
 // store needs a restart.
 func TestNoDescriptorForMemtable(t *testing.T) {
 	h := &resourceHook{}

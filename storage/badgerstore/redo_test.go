@@ -12,10 +12,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// many is more keys than one transaction of badger holds, all told.
+// many is a number of keys whose records do not fit into one transaction of Badger.
 const many = 2200
 
-// TestLargeTransaction: a transaction of any size happens.
+// TestLargeTransaction: a transaction with more records than Badger takes at once is committed.
 func TestLargeTransaction(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	withAccount(t, s)
@@ -28,8 +28,7 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
-// TestFailedTransaction: a large transaction whose function fails has not
-// happened, and leaves nothing.
+// TestFailedTransaction: a large transaction whose function returns an error is not committed, and leaves no record.
 func TestFailedTransaction(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	withAccount(t, s)
@@ -49,32 +48,32 @@ const everyKind = "vAanOoqUePpKkdlhSCcDR"
 // TestDeleteUserInterrupted: a user with many keys is deleted whole or not at all, no matter which write to the event
 // log or which commit fails. This holds in the same process, and after the store is opened again.
 func TestDeleteUserInterrupted(t *testing.T) {
-	for _, what := range []string{"write", "commit"} {
+	for _, operation := range []string{"write", "commit"} {
 		var outcomes [2]int
 		for nth, done := 1, false; !done; nth++ {
 			var gone bool
-			done, gone = deleteUserInterrupted(t, what, nth)
+			done, gone = deleteUserInterrupted(t, operation, nth)
 			if gone {
 				outcomes[1]++
 			} else {
 				outcomes[0]++
 			}
 		}
-		least := map[string][2]int{"write": {3, 1}, "commit": {0, 4}}[what]
+		least := map[string][2]int{"write": {3, 1}, "commit": {0, 4}}[operation]
 		if outcomes[0] < least[0] || outcomes[1] < least[1] {
-			t.Errorf("a %s fails: got %d times nothing deleted and %d times all, want at least %v", what, outcomes[0], outcomes[1], least)
+			t.Errorf("a %s fails: the user was kept %d times and deleted %d times, want at least %v", operation, outcomes[0], outcomes[1], least)
 		}
 	}
 }
 
-// deleteUserInterrupted deletes a user while the nth write or commit fails. It reports whether
-// none failed, and whether the user is gone afterwards.
-func deleteUserInterrupted(t *testing.T, what string, nth int) (done, gone bool) {
+// deleteUserInterrupted deletes a user, and makes the nth write or commit fail. done reports that the deletion needed
+// fewer operations, gone that the user is deleted afterwards.
+func deleteUserInterrupted(t *testing.T, operation string, nth int) (done, gone bool) {
 	t.Helper()
 	var left atomic.Int64
 	left.Store(math.MaxInt64)
 	fails := func(at string) error {
-		if at == what && left.Add(-1) == 0 {
+		if at == operation && left.Add(-1) == 0 {
 			return errMedium
 		}
 		return nil
@@ -98,7 +97,7 @@ func deleteUserInterrupted(t *testing.T, what string, nth int) (done, gone bool)
 	err := s.Update(t.Context(), acct, func(tx core.Tx) error { return tx.DeleteUser(1) })
 	left.Store(math.MaxInt64)
 	if done = err == nil; !done && !isUnavailable(err) {
-		t.Fatalf("%s %d fails: got error %v, want %v", what, nth, err, core.ErrUnavailable)
+		t.Fatalf("%s %d fails: got error %v, want %v", operation, nth, err, core.ErrUnavailable)
 	}
 	wantUserWhole(t, s, nth)
 	_ = s.Close()
@@ -106,7 +105,7 @@ func deleteUserInterrupted(t *testing.T, what string, nth int) (done, gone bool)
 	s = mustOpen(t, dir, quiet)
 	gone = wantUserWhole(t, s, nth)
 	if done && !gone {
-		t.Error("a user that was deleted is there again")
+		t.Error("a deleted user exists again")
 	}
 	if gone {
 		wantNothingLeft(t, s)
@@ -117,8 +116,8 @@ func deleteUserInterrupted(t *testing.T, what string, nth int) (done, gone bool)
 	return done, gone
 }
 
-// wantUserWhole fails unless a user with many keys is there whole or not at all, and
-// reports which. The store may refuse to answer.
+// wantUserWhole fails unless a user and all its keys exist, or none of them. It reports whether the user is gone. The
+// store may refuse to answer.
 func wantUserWhole(t *testing.T, s *Store, commit int) (gone bool) {
 	t.Helper()
 	_, userErr := s.User(t.Context(), acct, 1)
@@ -148,7 +147,7 @@ func wantUserWhole(t *testing.T, s *Store, commit int) (gone bool) {
 	return gone
 }
 
-// wantKeys fails unless that many keys are in every list that has them.
+// wantKeys fails unless every list of the keys of user 1 has want keys.
 func wantKeys(t *testing.T, s *Store, want int) {
 	t.Helper()
 	for _, f := range []core.KeyFilter{{}, {UserID: 1}, {Status: core.KeyActive}, {UserID: 1, Status: core.KeyActive}} {
@@ -169,17 +168,15 @@ func wantKeys(t *testing.T, s *Store, want int) {
 	}
 }
 
-// wantNothingLeft fails if anything is left of users, keys and plans but the last
-// numbers given.
+// wantNothingLeft fails if a record of users, keys or plans exists, except the last numbers.
 func wantNothingLeft(t *testing.T, s *Store) {
 	t.Helper()
 	if left := stored(t, s, "UePpKkdhSR"); len(left) > 0 {
-		t.Errorf("left of deleted things: %q, want nothing", left)
+		t.Errorf("records of deleted resources: got %q, want none", left)
 	}
 }
 
-// TestReadersDuringUserDeletion: whoever reads while a user with many keys is deleted
-// sees all of them or none.
+// TestReadersDuringUserDeletion: while a user with many keys is deleted, each reader sees all keys or none.
 func TestReadersDuringUserDeletion(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	withAccount(t, s)
@@ -194,8 +191,7 @@ func TestReadersDuringUserDeletion(t *testing.T) {
 	group.Wait()
 }
 
-// readUntilGone reads keys by digest, now from the first and now from the last, and
-// the list, until a key is gone. Then all have to be.
+// readUntilGone reads keys by digest, and the list of keys, until a key is gone. From then on, all keys must be gone.
 func readUntilGone(t *testing.T, s *Store, i int, deleted <-chan struct{}) {
 	for n, gone := 0, false; !gone; n++ {
 		wasDeleted := isClosed(deleted)
@@ -222,8 +218,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// TestReadsOfOtherAccounts: while a transaction is spread over an account, others do
-// not feel it.
+// TestReadsOfOtherAccounts: while a transaction of several parts is applied to an account, reads of other accounts do not
+// wait.
 func TestReadsOfOtherAccounts(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	withAccount(t, s)
@@ -241,15 +237,15 @@ func TestReadsOfOtherAccounts(t *testing.T) {
 	wantUsed(t, s, ofUser(1), 0)
 }
 
-// TestReadsDuringStuckTransaction: while a large transaction waits because the database cannot be written,
-// reads of its account are refused. A failure means that they pile up for as long as the disk is full.
+// TestReadsDuringStuckTransaction: while a large transaction waits because the database cannot be written, reads of its
+// account are refused. A failure means that reads accumulate while the disk is full.
 func TestReadsDuringStuckTransaction(t *testing.T) {
 	var tries atomic.Int64
 	var room atomic.Bool
 	s := openAlone(t, t.TempDir(), quiet)
 	known(t, s, "key")
 	s.commits(func() error {
-		if tries.Add(1) > 1 && !room.Load() { // one part of it is written
+		if tries.Add(1) > 1 && !room.Load() { // the first part is written
 			return core.Unavailable(eventlog.ErrTemporary)
 		}
 		return nil
@@ -265,6 +261,6 @@ func TestReadsDuringStuckTransaction(t *testing.T) {
 		t.Errorf("Update: %v", err)
 	}
 	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 1+many {
-		t.Errorf("then: got %d keys, %v, want %d", n, err, 1+many)
+		t.Errorf("with room: got %d keys, %v, want %d", n, err, 1+many)
 	}
 }

@@ -106,12 +106,12 @@ func TestReaderKeepsSegments(t *testing.T) {
 		return end
 	}
 	if got := last(); got == 0 || got > mark {
-		t.Errorf("while it reads: got segments up to %d, want up to %d or less", got, mark)
+		t.Errorf("while the reader runs: got removable segments up to %d, want up to %d or less", got, mark)
 	}
 	close(end)
 	group.Wait()
 	if got := last(); got <= mark {
-		t.Errorf("afterwards: got segments up to %d, want more than %d", got, mark)
+		t.Errorf("after the reader: got removable segments up to %d, want more than %d", got, mark)
 	}
 	if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != 1000 {
 		t.Errorf("got %d used, want 1000", used)

@@ -12,17 +12,16 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// testdata/format1 is a store of the version before, which was killed: nine segments of format 1
-// with 391 requests of two keys. The checkpoint ends in the fourth segment. These figures are
-// what that version read from it.
+// testdata/format1 is a store of an earlier version that was killed: nine segments of format 1 with 391 requests of two
+// keys. The mark of the last checkpoint is in the fourth segment. The earlier version read these values from the store.
 const (
 	format1Digest   = "89791587d07f89cf"
-	format1Key      = 101 // allowed requests of key
+	format1Key      = 101 // allowed requests of "key"
 	format1Segments = 9
-	format1IDUsed   = 72 // of the answer to the request id
+	format1IDUsed   = 72 // the usage in the answer to the request id
 )
 
-// format1 copies the store of the version before to a directory.
+// format1 copies the store of the earlier version to a directory.
 func format1(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -32,14 +31,13 @@ func format1(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestFormat1: a store that the version before wrote opens with the counts and histories that
-// it had, counts on, and reads histories across the formats. A failure means that an upgrade
-// loses counts.
+// TestFormat1: a store of the earlier version opens with its counts and histories, counts new requests, and reads
+// histories across both formats. A failure means that an upgrade loses counts.
 func TestFormat1(t *testing.T) {
 	dir := format1(t)
 	o := Options{Logger: quiet.Logger, segmentSize: 1 << 10}
 	var s *Store
-	for range 2 { // opening it changes nothing
+	for range 2 { // opening the store again must not change the data
 		s = openAlone(t, dir, o)
 		if got, err := digestOfCounts(s); got != format1Digest {
 			t.Fatalf("counts and histories: got the digest %s, %v, want %s", got, err, format1Digest)
@@ -50,7 +48,7 @@ func TestFormat1(t *testing.T) {
 	again := request("key", 1, 1000, noon)
 	again.RequestID = "id"
 	if v, err := s.Consume(t.Context(), again); err != nil || v.FirstTerms == nil || v.Usage.Used != format1IDUsed {
-		t.Errorf("Consume with the id of before: got %+v, %v, want the first answer", v, err)
+		t.Errorf("Consume with the request id of the earlier version: got %+v, %v, want the first answer", v, err)
 	}
 	entries := entriesOf(t, s, ofKey("key"))
 	for i := range int64(100) {
@@ -59,7 +57,7 @@ func TestFormat1(t *testing.T) {
 			t.Fatalf("Consume: got %+v, %v, want %d used", v, err, format1Key+i+1)
 		}
 	}
-	for _, folded := range []bool{false, true} {
+	for _, checkpointed := range []bool{false, true} {
 		abandon(t, s)
 		s = openAlone(t, dir, o)
 		wantUsed(t, s, ofKey("key"), format1Key+100)
@@ -69,7 +67,7 @@ func TestFormat1(t *testing.T) {
 		if problems := audit(s); len(problems) > 0 {
 			t.Errorf("audit: got %v", problems)
 		}
-		if !folded {
+		if !checkpointed {
 			writeCheckpoint(t, s)
 		}
 	}
@@ -88,9 +86,9 @@ func oldSegments(s *Store) (list []eventlog.Segment) {
 	return list
 }
 
-// TestFormat1Retention: segments of format 1 are kept until the latest end of their events, also
-// segments behind the checkpoint. A segment with a record of schema 3 is kept until the end in
-// that record. Then the segments are removed with their records.
+// TestFormat1Retention: a segment of format 1 is kept until the retention of all its events is over, also behind the
+// checkpoint. A segment with a record of schema 3 is kept until the time in that record. Then the segments and their
+// records are removed.
 func TestFormat1Retention(t *testing.T) {
 	dir := format1(t)
 	const id = 4 // the segment with the request id
@@ -114,7 +112,7 @@ func TestFormat1Retention(t *testing.T) {
 	abandon(t, s)
 
 	base, ends := oldSegments(s)[id].Base, time.Now().AddDate(0, 1, 0).Unix()/3600*3600
-	setRecord(t, dir, segmentKey(base), encodeNumber(ends)) // as schema 3 had it
+	setRecord(t, dir, segmentKey(base), encodeNumber(ends)) // the record of schema 3
 	setRecord(t, dir, at(kindSchema), encodeNumber(withoutKept))
 	s = openAlone(t, dir, Options{Logger: quiet.Logger, MaxHistory: 1})
 	// Opened again two days later, the segment is not kept for two more days.
@@ -126,7 +124,7 @@ func TestFormat1Retention(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k, err := decodeKeep(written, time.Now().Add(idRetention).Unix()); err != nil || k.Hard > oldSegments(s)[id].Hard { // which is in hours, rounded up
+	if k, err := decodeKeep(written, time.Now().Add(idRetention).Unix()); err != nil || k.Hard > oldSegments(s)[id].Hard { // Hard is rounded up to hours
 		t.Errorf("read from its record later: got %v (%v), want at most %v", k, err, oldSegments(s)[id].Keep)
 	}
 	mustTrim(t, s, time.Now().Add(core.RequestIDRetention))
