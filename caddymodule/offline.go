@@ -9,6 +9,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
 // offlineHelp is the part of the help that all commands for a stopped embedded store share.
@@ -88,4 +90,141 @@ func confirmedCommand(cmd *cobra.Command, yesHelp string, run func(cmd *cobra.Co
 		return err
 	})
 	cmd.Flags().Bool("yes", false, yesHelp)
+}
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:      "check",
+		Usage:     "--store <store>",
+		Short:     "Verifies every file of a stopped embedded store",
+		Long:      checkHelp,
+		CobraFunc: checkCommand,
+	})
+}
+
+const checkHelp = `
+Reads and verifies all of an embedded store: each table of the database, the event
+log, and whether keys, users, plans, lists and counters agree. It prints one line
+for each damage, and then the command that mends it: rebuild or repair. The exit
+status is 1 when there is damage.
+` + offlineHelp + `
+Stop the server that uses the store first. Damaged files are not changed.
+`
+
+func checkCommand(cmd *cobra.Command) { offlineCommand(cmd, runCheck) }
+
+func runCheck(cmd *cobra.Command, dir string) error {
+	c, err := badgerstore.Check(dir, badgerstore.Checking{
+		Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
+		Damage:   func(damage error) { fmt.Fprintln(cmd.OutOrStdout(), damage) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.Err(dir); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "The store is whole: %v.\n", c)
+	return err
+}
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:      "rebuild",
+		Usage:     "--store <store> [--yes]",
+		Short:     "Replaces a damaged database with a new one from the checkpoint copy and the event log",
+		Long:      rebuildHelp,
+		CobraFunc: rebuildCommand,
+	})
+}
+
+const rebuildHelp = `
+Writes a new database (tables, MANIFEST) for an embedded store, and then verifies the
+store as check does. The new database is the copy that the last scrub has written,
+with all later records of the event log. It first prints the plan, and changes
+nothing without --yes. It moves the files of the old database to a directory
+damaged-<time> in the directory of the store. Delete that directory when all is well.
+
+Without a copy it needs the whole event log, from the first record of the store on. With
+a copy it repairs a damaged event log too, and prints what is lost. It leaves a whole
+database alone, and refuses when the disk has no room for another database.
+` + offlineHelp + `
+Stop the server that uses the store first.
+`
+
+func rebuildCommand(cmd *cobra.Command) { confirmedCommand(cmd, "Replace the database", runRebuild) }
+
+func runRebuild(cmd *cobra.Command, dir string, confirm func([]string) bool) error {
+	yes := false
+	aside, err := badgerstore.Rebuild(dir, badgerstore.Rebuilding{
+		Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
+		Confirm: func(lines []string) bool {
+			yes = confirm(lines)
+			return yes
+		},
+	})
+	if err != nil || !yes {
+		return err
+	}
+	if aside == "" {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "The database is whole: there is nothing to rebuild.")
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), "The old database is in", aside)
+	return checkRepaired(cmd, dir, "The database is rebuilt. Delete the old database when all is well.")
+}
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:      "repair",
+		Usage:     "--store <store> [--yes]",
+		Short:     "Sets the damaged part of an event log aside, so that the store opens again",
+		Long:      repairHelp,
+		CobraFunc: repairCommand,
+	})
+}
+
+const repairHelp = `
+Moves the damaged part of the event log of an embedded store to files whose names
+end in .damaged, so that the store opens again, and then verifies the store as check
+does. It first prints what is in each part and what is lost, with times. Without --yes
+it changes nothing.
+
+The unbroken part of the event log with the last checkpoint stays. History before
+that part is lost, and counts and changes behind it. If you have a backup that is
+newer than the kept part, restore it instead. When the database (tables, MANIFEST) is
+damaged, run rebuild, which repairs the event log too.
+` + offlineHelp + `
+Stop the server that uses the store first.
+`
+
+func repairCommand(cmd *cobra.Command) {
+	confirmedCommand(cmd, "Set the damaged part aside", runRepair)
+}
+
+func runRepair(cmd *cobra.Command, dir string, confirm func([]string) bool) error {
+	damaged, yes := false, false
+	names, err := badgerstore.Repair(dir, func(lines []string) bool {
+		damaged, yes = true, confirm(lines)
+		return yes
+	})
+	for _, name := range names {
+		fmt.Fprintln(cmd.OutOrStdout(), "Set aside as", name)
+	}
+	if err == nil && !damaged {
+		fmt.Fprintln(cmd.OutOrStdout(), "The event log is whole: there is nothing to repair.")
+	}
+	if err != nil || !yes {
+		return err
+	}
+	return checkRepaired(cmd, dir, "The event log is repaired.")
+}
+
+// checkRepaired ends a command that has repaired a store: it verifies the store, and says what to do next.
+func checkRepaired(cmd *cobra.Command, dir, done string) error {
+	if err := runCheck(cmd, dir); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), done, "Start the server.")
+	return err
 }

@@ -4,9 +4,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // The places in a request where a key may be.
@@ -152,4 +159,98 @@ func findCookie(r *http.Request, name string) string {
 func cutCookie(pair string) (name, value string) {
 	name, value, _ = strings.Cut(strings.TrimSpace(pair), "=")
 	return name, strings.Trim(value, `"`)
+}
+
+// RequestIDSource is the place in a request that holds its id.
+type RequestIDSource struct {
+	// The kind of place: `header`, the whole value of a header field.
+	In string `json:"in"`
+
+	// The name of the header field.
+	Name string `json:"name"`
+}
+
+// check returns an error for an invalid source.
+func (s *RequestIDSource) check() error {
+	switch {
+	case s.In != inHeader:
+		return fmt.Errorf("request_id %q: want header", s.In)
+	case !httpguts.ValidHeaderFieldName(s.Name):
+		return fmt.Errorf("request_id header: %q is not a valid name", s.Name)
+	case strings.EqualFold(s.Name, "Host"):
+		return fmt.Errorf("request_id header: Host cannot carry an id")
+	}
+	return nil
+}
+
+// checkBeside returns an error if a key source uses the same header field: the key would be the id
+// of all its requests.
+func (s *RequestIDSource) checkBeside(keys []KeySource) error {
+	field := http.CanonicalHeaderKey(s.Name)
+	shared := slices.ContainsFunc(keys, func(k KeySource) bool {
+		switch k.In {
+		case inBearer:
+			return field == "Authorization"
+		case inCookie:
+			return field == "Cookie"
+		}
+		return k.In == inHeader && k.normal().Name == field
+	})
+	if shared {
+		return fmt.Errorf("request_id header: %s carries the key", s.Name)
+	}
+	return nil
+}
+
+// errManyIDs refuses a request with several ids: handlers differ on which one counts.
+var errManyIDs = &core.Error{Code: core.CodeInvalidRequest, Message: "Invalid request",
+	Field: "request_id", Detail: "Must not be given twice"}
+
+// find returns the id of a request, "" for none. The error is a [core.Error] with the code
+// INVALID_REQUEST.
+func (s *RequestIDSource) find(r *http.Request) (id string, err error) {
+	if s == nil {
+		return "", nil
+	}
+	for _, v := range r.Header.Values(s.Name) {
+		v = strings.Trim(v, " \t") // HTTP/2 keeps the surrounding space
+		if v != "" && id != "" {
+			return "", errManyIDs
+		}
+		id += v
+	}
+	if id == "" {
+		return "", nil
+	}
+	return id, core.CheckRequestID(id)
+}
+
+// clientIP returns the address of the client according to Caddy. Behind trusted proxies that is
+// the address in the header of the proxies.
+func clientIP(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return ip
+}
+
+// warnOfSpoofing logs once for each server of the config that lets clients spoof their
+// address. Without `trusted_proxies_strict` Caddy takes the leftmost address in
+// X-Forwarded-For, and most proxies append to the addresses that a client sends.
+func (a *App) warnOfSpoofing(ctx caddy.Context) {
+	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok || srv.TrustedProxiesStrict > 0 || !trustsProxies(srv) {
+		return
+	}
+	if _, warned := a.warned.LoadOrStore(srv, true); warned {
+		return
+	}
+	a.log.Warn("clients can spoof their address in the history and in the sign-in limits: "+
+		"add trusted_proxies_strict to trusted_proxies, unless every trusted proxy replaces the header",
+		zap.String("server", srv.Name()), zap.Strings("client_ip_headers", srv.ClientIPHeaders))
+}
+
+// trustsProxies reports whether a server takes client addresses from proxy headers. Caddy clears
+// TrustedProxiesRaw before it provisions handlers, so trustsProxies reads the loaded module.
+func trustsProxies(srv *caddyhttp.Server) bool {
+	f := reflect.ValueOf(srv).Elem().FieldByName("trustedProxies")
+	return srv.TrustedProxiesUnix || f.IsValid() && !f.IsZero()
 }
