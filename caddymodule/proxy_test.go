@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -309,8 +311,17 @@ func (s *server) tls() string {
 
 // http2Client returns an HTTP/2 client that accepts any certificate.
 func http2Client() *http.Client {
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}}
 	return &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		// A reload of Caddy can reset a connection before its handshake has ended. No request was sent on it.
+		DialTLSContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			for range 10 {
+				if conn, err = dialer.DialContext(ctx, network, address); !errors.Is(err, syscall.ECONNRESET) {
+					break
+				}
+			}
+			return conn, err
+		},
 	}}
 }
