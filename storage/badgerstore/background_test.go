@@ -11,9 +11,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestScrub: a scrub finds damage that is done while the store is open, in a table or in a segment of
-// the event log, and the store refuses everything from then on, what health asks too. Without
-// damage it reads all files.
+// TestScrub: a scrub reads all files. When a table or a segment is damaged while the store is open, the scrub finds the
+// damage, and the store refuses all calls from then on, also the health check.
 func TestScrub(t *testing.T) {
 	for _, kind := range []string{"*.sst", filepath.Join(eventLogDir, "*"+segmentSuffix)} {
 		t.Run(kind, func(t *testing.T) {
@@ -40,14 +39,14 @@ func TestScrub(t *testing.T) {
 			changeByte(t, files[0], segmentData+100)
 			err = s.failOnDamage(c.run())
 			name := filepath.Base(files[0])
-			for what, err := range map[string]error{
+			for call, err := range map[string]error{
 				"scrub":   err,
 				"health":  second(s.AccountByName(t.Context(), "health")),
 				"Consume": second(s.Consume(t.Context(), request("key", 1, endless, noon))),
 				"Update":  s.Update(t.Context(), acct, func(core.Tx) error { return nil }),
 			} {
 				if !isUnavailable(err) || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
-					t.Errorf("%s: got error %v, want one line that names %s", what, err, name)
+					t.Errorf("%s: got error %v, want one line that names %s", call, err, name)
 				}
 			}
 			if err := s.Close(); err == nil || !strings.Contains(err.Error(), name) {
@@ -57,9 +56,9 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// TestVerifiedTime: the time of the last scrub outlives a stop and a kill, and the next scrub begins a day after it,
-// or 5 minutes after the start when the day is over. A failure means that a store which is restarted every 10 minutes
-// is never verified, or that its metric is 0 after each start.
+// TestVerifiedTime: the time of the last scrub survives a stop and a kill. The next scrub begins a day after it, or 5
+// minutes after the start when the day is over. A failure means that a store which restarts every 10 minutes is never
+// verified, or that its metric is 0 after each start.
 func TestVerifiedTime(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, dir, quiet)
@@ -119,9 +118,8 @@ func changeByte(t *testing.T, path string, at int64) {
 	}
 }
 
-// TestUnreadableBlock: a read that meets a block which was damaged while the store is open is
-// refused. It is never answered with "not found" or an older value. A second later the store
-// refuses everything and names the file.
+// TestUnreadableBlock: a block of a table is damaged while the store is open. A read of this block is refused, and never
+// returns "not found" or an older value. A second later the store refuses all calls, and names the file.
 func TestUnreadableBlock(t *testing.T) {
 	dir := t.TempDir()
 	ids := numbered("key", 500)
@@ -153,7 +151,7 @@ func TestUnreadableBlock(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("no read has met a damaged block")
+		t.Error("no read was refused: the test proves nothing")
 	}
 	s.watch()
 	if err := second(s.AccountByName(t.Context(), acct)); err == nil || !strings.Contains(err.Error(), filepath.Base(files[0])) {

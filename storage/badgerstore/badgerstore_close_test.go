@@ -62,7 +62,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 		waiting := make(chan error, 1)
 		go func() { waiting <- s.Update(t.Context(), acct, withKeys(11, many)) }()
 		waitUntil(t, "the disk is full", full.Load)
-		_ = wantClosing(t, s, waiting) // the event log has what could not be written
+		_ = wantClosing(t, s, waiting) // the event log has the transaction that could not be applied
 	})
 	t.Run("for the database", func(t *testing.T) {
 		var tries atomic.Int64
@@ -76,7 +76,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 		waiting := make(chan error, 1)
 		go func() { waiting <- s.Update(t.Context(), acct, withKeys(11, 10)) }()
 		waitUntil(t, "a commit is tried again", func() bool { return tries.Load() > 1 })
-		_ = wantClosing(t, s, waiting) // the event log has what could not be written
+		_ = wantClosing(t, s, waiting) // the event log has the transaction that could not be applied
 		s = openAlone(t, dir, quiet)
 		if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 11 {
 			t.Errorf("opened again: got %d keys, %v, want 11: the event log has the transaction", n, err)

@@ -127,9 +127,9 @@ func TestFullDisk(t *testing.T) {
 		_, consumeErr := s.Consume(t.Context(), request("key", 1, 10, time.Now()))
 		updateErr := s.Update(t.Context(), acct, withKeys(1, 1))
 		createErr := s.CreateOwnerKey(t.Context(), &core.OwnerKey{AccountID: acct, ID: "okey2"})
-		for what, err := range map[string]error{"Consume": consumeErr, "Update": updateErr, "CreateOwnerKey": createErr} {
+		for call, err := range map[string]error{"Consume": consumeErr, "Update": updateErr, "CreateOwnerKey": createErr} {
 			if isUnavailable(err) != isFull {
-				t.Errorf("%s when the disk is full: %v: got error %v", what, isFull, err)
+				t.Errorf("%s when the disk is full: %v: got error %v", call, isFull, err)
 			}
 		}
 		if _, _, err := s.Users(t.Context(), acct, core.UserFilter{}, core.Page{Number: 1, Size: 1}); err != nil {

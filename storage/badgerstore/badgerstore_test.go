@@ -17,7 +17,7 @@ func mustOpen(t testing.TB, dir string, o Options) *Store {
 	return s
 }
 
-// openIn opens a store that is closed with the test.
+// openIn opens a store. The cleanup of the test closes the store.
 func openIn(t testing.TB, dir string, o Options) *Store {
 	t.Helper()
 	s := mustOpen(t, dir, o)
@@ -29,7 +29,7 @@ func openIn(t testing.TB, dir string, o Options) *Store {
 	return s
 }
 
-// TestStore: every promise of core.Store, in both durabilities.
+// TestStore: the store keeps every promise of core.Store, with both durabilities.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{Process, Power} {

@@ -296,8 +296,8 @@ func (s *Store) caughtUpRecord(record []byte, c batched) ([]byte, *unarchived, e
 	return t.encode(nil), t.days.unarchived(), nil
 }
 
-// clearDropped clears the slots of counters that were deleted before a position, and returns these slots. The event log is
-// folded up to that position, so no replay reads an event of these counters.
+// clearDropped clears the slots of counters that were deleted before a position, and returns these slots. The mark is at that
+// position or behind it, so no replay reads an event of these counters.
 func (p *page) clearDropped(mark int64) (slots uint64) {
 	for slot, record := range p {
 		if isDropped(record) && appliedOf(record) < mark {

@@ -39,7 +39,7 @@ func (a *auditing) audit(s *Store) []string {
 type auditing struct {
 	s        *Store
 	counters map[ref]*counterEvents
-	next     int64 // the position that it has come to
+	next     int64 // the position of the next record to read
 	problems []string
 
 	created map[ref]bool // keys and users that redo records make, false when they are deleted later
@@ -52,16 +52,16 @@ func newAuditing() *auditing {
 	return &auditing{counters: map[ref]*counterEvents{}, created: map[ref]bool{}, maxRemoved: map[uint32]int64{}}
 }
 
-// counterEvents is what the event log has of a counter.
+// counterEvents are the events of a counter in the event log.
 type counterEvents struct {
 	first     int64   // the number of the first event
-	positions []int64 // of the events from it on
-	used      int64   // what they have counted in a year
+	positions []int64 // of the events from first on
+	used      int64   // the sum of their costs
 }
 
 func (t *counterEvents) last() int64 { return t.first + int64(len(t.positions)) - 1 }
 
-// of returns the position of the event with a number, 0 when it is not in the trail.
+// of returns the position of the event with a number, 0 for an unknown event.
 func (t *counterEvents) of(number int64) int64 {
 	if number < t.first || number > t.last() {
 		return 0
@@ -73,9 +73,9 @@ func (a *auditing) problem(format string, args ...any) {
 	a.problems = append(a.problems, "wrong: "+fmt.Sprintf(format, args...))
 }
 
-// read reads all events from where it has come to.
+// read reads all records from next on.
 func (a *auditing) read() error {
-	if a.oldest() > a.next { // the segments between were removed
+	if a.oldest() > a.next { // the segments in between were removed
 		clear(a.created)
 		clear(a.maxRemoved)
 	}
@@ -99,8 +99,7 @@ func (a *auditing) read() error {
 	return err
 }
 
-// redo notes the keys and users that a transaction makes and deletes. Its parts may be in removed segments: then it is
-// the first transaction of the account that was not removed.
+// redo records the keys and users that a transaction creates and deletes. Its parts may be in removed segments.
 func (a *auditing) redo(payload []byte, position int64) error {
 	parts, w, err := decodeRedo(payload, position)
 	if err == nil {
@@ -140,16 +139,16 @@ func (a *auditing) writes(w *writes) error {
 	return firstOf(err, madeErr)
 }
 
-// checkCreated holds an event against the redo record of its key or user.
+// checkCreated checks that the redo record of a key or user comes before its events.
 func (a *auditing) checkCreated(of ref, position int64) {
 	_, made := a.created[of]
 	if sure, known := a.maxRemoved[of.kind]; known && of.number > sure && !made {
-		a.problem("%v at %d: it is counted before it is made", of, position)
+		a.problem("%v at %d: it is counted before it is created", of, position)
 	}
 }
 
-// event follows the trail of a counter. A trail begins anew where the files before have
-// been removed, and where a number is given again that a power cut took.
+// event adds an event to the events of its counter. These start again after removed segments, and when a number that was
+// lost in a power cut is used again.
 func (a *auditing) event(of ref, e *event, position int64) {
 	a.checkCreated(of, position)
 	l := e.linkOf(of.kind)
@@ -163,7 +162,7 @@ func (a *auditing) event(of ref, e *event, position int64) {
 	case l.number != t.last():
 		a.problem("%v at %d: got number %d, want %d", of, position, l.number, t.last())
 	case l.number > t.first && l.prev != t.of(l.number-1):
-		a.problem("%v at %d: the one before is at %d, want %d", of, position, l.prev, t.of(l.number-1))
+		a.problem("%v at %d: the previous event is at %d, want %d", of, position, l.prev, t.of(l.number-1))
 	case jump(l.number) >= t.first && l.jump != t.of(jump(l.number)):
 		a.problem("%v at %d: entry %d is at %d, want %d", of, position, jump(l.number), l.jump, t.of(jump(l.number)))
 	}
@@ -172,38 +171,38 @@ func (a *auditing) event(of ref, e *event, position int64) {
 	}
 }
 
-// counter holds a counter against its trail, if its key or user is there. Otherwise the
-// trail is forgotten: what was deleted has no events any more.
+// counter compares a counter with its events, if its key or user exists. Otherwise it forgets the events, because they
+// belong to a deleted key or user.
 func (a *auditing) counter(of ref, t *counterEvents) {
 	p := userPath(acct, of.number)
 	if of.kind == kindKey {
 		p = keyPath(acct, of.number)
 	}
-	there := false
+	exists := false
 	err := a.s.db.View(func(txn *badger.Txn) error {
 		_, err := txn.Get(p)
-		there = err == nil
+		exists = err == nil
 		if err == badger.ErrKeyNotFound {
 			return nil
 		}
 		return err
 	})
-	if err != nil || !there {
+	if err != nil || !exists {
 		if err != nil {
 			a.problem("%v: %v", of, err)
 		} else if a.created[of] {
-			a.problem("%v: it has counted, was not deleted, and is not there", of)
+			a.problem("%v: it has counted, was not deleted, and does not exist", of)
 		}
 		delete(a.counters, of)
 		return
 	}
 	got, err := a.s.peek(of)
 	if err == nil && got.entries == 0 && t.of(t.last()) < a.s.checkpointer.mark.Load() {
-		return // the number was given again
+		return // the number is in use again
 	}
 	if err == nil && got.head() < a.oldest() && got.entries >= t.last() && got.head() >= t.of(t.last()) {
 		delete(a.counters, of)
-		return // its last events have expired, maybe before they could be audited
+		return // the last events have expired, maybe before they were audited
 	}
 	if err != nil || got.entries != t.last() || got.head() != t.of(t.last()) || got.applied < got.head() {
 		a.problem("%v: got %d entries up to %d, applied %d, %v, want %d up to %d",
@@ -222,7 +221,7 @@ func (a *auditing) counter(of ref, t *counterEvents) {
 	}
 }
 
-// oldest returns the first position that is kept.
+// oldest returns the first position of the oldest segment.
 func (a *auditing) oldest() int64 {
 	for _, g := range a.s.events.Segments() {
 		return g.Base
@@ -230,8 +229,8 @@ func (a *auditing) oldest() int64 {
 	return firstPosition
 }
 
-// TestAuditNotices: the audit finds an event of a key that was not made, and a key that has counted and is missing.
-// Otherwise the tests of kills and power cuts would be no proof.
+// TestAuditNotices: the audit finds an event of a key that was not created, and a key that has counted and is missing.
+// Otherwise the tests of kills and power cuts would prove nothing.
 func TestAuditNotices(t *testing.T) {
 	s := openAlone(t, t.TempDir(), quiet)
 	known(t, s, "key", "lost")
@@ -253,9 +252,9 @@ func TestAuditNotices(t *testing.T) {
 		t.Fatal(err)
 	}
 	problems := strings.Join(audit(s), "\n")
-	for text, want := range map[string]int{"counted before it is made": 2, "is not there": 1} {
+	for text, want := range map[string]int{"counted before it is created": 2, "does not exist": 1} {
 		if got := strings.Count(problems, text); got != want {
-			t.Errorf("%q: got it %d times in %q, want %d", text, got, problems, want)
+			t.Errorf("%q occurs %d times in %q, want %d", text, got, problems, want)
 		}
 	}
 }

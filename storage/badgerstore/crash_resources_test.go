@@ -7,37 +7,36 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// lists are all users and keys of a store, by their names and IDs.
+// lists has all users of a store by name, and all keys by ID.
 type lists struct {
 	users  map[string]*core.User
 	keys   map[string]*core.Key
-	keysOf map[int64]int // how many keys each user has
+	keysOf map[int64]int // number of keys of each user
 }
 
-// everything is a page of all there is.
+// everything is a page that is large enough for every list.
 var everything = core.Page{Number: 1, Size: 1 << 20}
 
-// checkResources holds what was made and deleted against a store, and what its lists say
-// against each other.
+// checkResources compares the created and deleted resources with a store, and the lists of the store with each other.
 func (m *model) checkResources(s *Store) {
 	l := m.checkLists(s)
 	if l == nil {
 		return
 	}
 	for name, x := range m.resources {
-		there := l.users[name] != nil || l.keys[name] != nil
+		exists := l.users[name] != nil || l.keys[name] != nil
 		switch {
-		case x.createdSafe && !x.deleting && !there:
-			m.problem("lost: the %s %s was answered, and is not there", x.kind, name)
-		case x.deletedSafe && there:
-			m.problem("wrong: the %s %s was deleted, and is there", x.kind, name)
-		case x.kind == crowdUser && there && l.keysOf[l.users[name].ID] != crowdKeys:
+		case x.createdSafe && !x.deleting && !exists:
+			m.problem("lost: the creation of the %s %s was answered, and it does not exist", x.kind, name)
+		case x.deletedSafe && exists:
+			m.problem("wrong: the %s %s was deleted, and exists", x.kind, name)
+		case x.kind == crowdUser && exists && l.keysOf[l.users[name].ID] != crowdKeys:
 			m.problem("wrong: the crowd %s has %d keys, want %d", name, l.keysOf[l.users[name].ID], crowdKeys)
 		}
 		if k := l.keys[name]; k != nil && !x.seen {
 			m.checkKey(s, k)
 		}
-		if !there {
+		if !exists {
 			delete(m.resources, name)
 			delete(m.histories, ofKey(name))
 			continue
@@ -46,8 +45,7 @@ func (m *model) checkResources(s *Store) {
 	}
 }
 
-// checkLists reads all users and keys and checks that totals, filters and what leads to
-// a key agree.
+// checkLists reads all users and keys, and checks that totals and filters agree with them.
 func (m *model) checkLists(s *Store) *lists {
 	ctx := context.Background()
 	users, total, err := s.Users(ctx, acct, core.UserFilter{}, everything)
@@ -76,7 +74,7 @@ func (m *model) checkLists(s *Store) *lists {
 		}
 	}
 	if sum != len(keys) {
-		m.problem("wrong: %d of %d keys have a user who is there", sum, len(keys))
+		m.problem("wrong: %d of %d keys have an existing user", sum, len(keys))
 	}
 	if _, n, err := s.Users(ctx, acct, core.UserFilter{PlanID: fixturePlan}, core.Page{Number: 1, Size: 1}); err != nil || n != len(users) {
 		m.problem("wrong: users with the plan: got %d, %v, want %d", n, err, len(users))
@@ -84,26 +82,26 @@ func (m *model) checkLists(s *Store) *lists {
 	return l
 }
 
-// checkKey checks that what leads to a key leads to it.
+// checkKey checks that the digest of a key leads to the key.
 func (m *model) checkKey(s *Store, k *core.Key) {
 	if got, err := s.KeyByDigest(context.Background(), k.Digest); err != nil || got.ID != k.ID {
 		m.problem("wrong: key by digest of %s: got %v, %v", k.ID, got, err)
 	}
 }
 
-// The world in which requests are made: keys of a few users that stay, and a user whose
-// keys come and go.
+// The fixture of the crash tests: keys of a few users that are never deleted, and a user whose keys are created and
+// deleted.
 const (
 	fixtureUsers   = 3
-	fixtureKeys    = 6 // of users 1 and 2
+	fixtureKeys    = 6 // keys of the users 1 and 2
 	shortLivedUser = 3
 	fixturePlan    = "plan_0"
-	crowdKeys      = 1500 // more than a transaction holds
+	crowdKeys      = 1500 // more keys than one transaction of Badger takes
 )
 
 func fixtureKey(n int) string { return fmt.Sprint("key_", n) }
 
-// createFixture makes the account with what stays in it, unless it is there.
+// createFixture creates the account, its users and its keys, unless they exist.
 func createFixture(s *Store) error {
 	ctx := context.Background()
 	a, k := &core.Account{ID: acct, Name: acct, CreatedAt: noon}, &core.OwnerKey{ID: "okey", AccountID: acct, CreatedAt: noon}

@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// recorder is told what is asked for, before that, and what is answered.
+// recorder records requests and changes before they are sent, and their answers.
 type recorder interface {
 	requesting(testRequest)
 	answered(name string, o outcome, used int64)
@@ -22,21 +22,21 @@ type recorder interface {
 	deleted(name string)
 }
 
-// traffic uses a store from many goroutines: it counts requests, makes keys and users,
-// deletes them, checkpoints and expires.
+// traffic uses a store from many goroutines: it counts requests, creates and deletes keys and users, writes checkpoints
+// and removes expired history.
 type traffic struct {
 	s             *Store
 	recorder      recorder
 	round         int
-	crowd         bool         // there is a user with many keys
-	noRequests    bool         // there are no requests
+	crowd         bool         // create and delete users with many keys
+	noRequests    bool         // make no requests
 	beforeRequest func() error // called before each request
 
-	generation int  // requests with the ids of another one are others
-	expiring   bool // entries are removed, ids are not asked for
+	generation int  // part of request ids: each generation has its own
+	expiring   bool // remove history, and send no request ids
 
 	requests     atomic.Int64
-	serial       atomic.Int64 // of things
+	serial       atomic.Int64 // of resources
 	stopped      atomic.Bool
 	failed       atomic.Pointer[error]
 	toCheckpoint chan struct{}
@@ -45,7 +45,7 @@ type traffic struct {
 
 const (
 	trafficCallers = 8
-	trafficIDs     = 40 // request ids of a key that are used in every round, and that are of one
+	trafficIDs     = 40 // number of request ids of a key, both of a day and of a round
 )
 
 // start starts the goroutines.
@@ -66,7 +66,7 @@ func (w *traffic) start() {
 	}
 }
 
-// loop runs fn again and again until the traffic is stopped.
+// loop calls fn until the traffic is stopped.
 func (w *traffic) loop(fn func() error) {
 	w.group.Go(func() {
 		for !w.stopped.Load() {
@@ -78,7 +78,7 @@ func (w *traffic) loop(fn func() error) {
 	})
 }
 
-// stop lets the goroutines end, wait waits until they have.
+// stop makes the goroutines end. wait waits for them.
 func (w *traffic) stop() {
 	w.stopped.Store(true)
 	w.wakeCheckpointer()
@@ -92,7 +92,7 @@ func (w *traffic) wait() error {
 	return nil
 }
 
-// randomStep does one thing: mostly it makes a request.
+// randomStep makes a request, or rarely creates or deletes resources.
 func (w *traffic) randomStep(caller string, serial *int64) error {
 	w.requests.Add(1)
 	if w.beforeRequest != nil {
@@ -113,7 +113,7 @@ func (w *traffic) randomStep(caller string, serial *int64) error {
 	return err
 }
 
-// wakeCheckpointer lets folding begin.
+// wakeCheckpointer starts a checkpoint.
 func (w *traffic) wakeCheckpointer() {
 	select {
 	case w.toCheckpoint <- struct{}{}:
@@ -121,7 +121,7 @@ func (w *traffic) wakeCheckpointer() {
 	}
 }
 
-// randomRequest returns a request.
+// randomRequest returns a random request.
 func (w *traffic) randomRequest() testRequest {
 	n := rand.IntN(fixtureKeys)
 	a := testRequest{key: fixtureKey(n), user: int64(n%2 + 1), shared: rand.IntN(2) == 0, cost: rand.Int64N(3) + 1}
@@ -139,23 +139,22 @@ func (w *traffic) randomRequest() testRequest {
 	return a
 }
 
-// at returns the time of a request: it is later in a later round. There are eight rounds in a
-// day, and every day begins with one.
+// at returns the time of a request. A day has eight rounds, and each round begins 3 hours after the previous one.
 func (w *traffic) at() time.Time {
 	return midnight.Add(time.Duration(min(w.round, lastRound))*3*time.Hour + time.Duration(w.requests.Load())*time.Microsecond)
 }
 
 var midnight = core.DateOf(noon).Start()
 
-// day returns which day it is: requests with the ids of another one are others, as these
-// are not remembered for longer.
+// day returns the number of the day. Request ids of a day are not repeated on another day, because they are not remembered
+// for longer.
 func (w *traffic) day() int { return min(w.round, lastRound) / 8 }
 
-// lastRound is the last round with its own time: 150 rounds are 18 days, and usage starts again
-// with the next month.
+// lastRound is the last round with its own time. 150 rounds are 18 days: a later round would reach the next month, and its
+// usage would start at 0.
 const lastRound = 150
 
-// consume makes a request and tells of it.
+// consume makes a request, and records the request and its answer.
 func (w *traffic) consume(a testRequest, caller string, serial *int64) (outcome, error) {
 	*serial++
 	a.name = fmt.Sprintf("%s/%d", caller, *serial)
@@ -179,12 +178,12 @@ func (w *traffic) consume(a testRequest, caller string, serial *int64) (outcome,
 	return o, nil
 }
 
-// resourceName returns a name that no other thing has.
+// resourceName returns a unique name of a resource.
 func (w *traffic) resourceName(kind string) string {
 	return fmt.Sprintf("%s_%d_%d", kind, w.round, w.serial.Add(1))
 }
 
-// createUser makes a user with a key.
+// createUser creates a user with a key.
 func (w *traffic) createUser() error {
 	name := w.resourceName("user")
 	u := &core.User{AccountID: acct, Name: name, Email: new(name + "@example.com"), PlanID: fixturePlan}
@@ -211,8 +210,8 @@ func (w *traffic) createKey(kind, id string, user int64) error {
 	return err
 }
 
-// useShortLivedKey makes a key, counts requests with it, deletes it beside others that count,
-// and is refused.
+// useShortLivedKey creates a key, counts requests, deletes the key during other requests, and checks that the next request
+// is refused.
 func (w *traffic) useShortLivedKey(caller string, serial *int64) error {
 	id := w.resourceName("mortal")
 	if err := w.createKey(usedKey, id, shortLivedUser); err != nil {
@@ -226,23 +225,23 @@ func (w *traffic) useShortLivedKey(caller string, serial *int64) error {
 		}
 	}
 	if rand.IntN(4) == 0 {
-		return nil // it stays
+		return nil // the key stays
 	}
-	beside := make(chan error)
+	concurrent := make(chan error)
 	go func() {
 		var serial int64
 		var err error
 		for i := 0; i < 3 && err == nil; i++ {
 			_, err = w.consume(a, caller+"/"+id, &serial)
 		}
-		beside <- err
+		concurrent <- err
 	}()
 	w.recorder.deleting(id)
 	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error { return tx.DeleteKey(id) })
 	if err == nil {
 		w.recorder.deleted(id)
 	}
-	if err = firstOf(err, <-beside); err != nil {
+	if err = firstOf(err, <-concurrent); err != nil {
 		return err
 	}
 	if o, err := w.consume(a, caller, serial); err != nil || o != refused {
@@ -251,8 +250,7 @@ func (w *traffic) useShortLivedKey(caller string, serial *int64) error {
 	return nil
 }
 
-// createAndDeleteCrowd makes a user with many keys, and deletes it: that takes many transactions of
-// badger.
+// createAndDeleteCrowd creates a user with many keys and deletes the user, in many transactions of Badger.
 func (w *traffic) createAndDeleteCrowd() error {
 	name := w.resourceName("crowd")
 	u := &core.User{AccountID: acct, Name: name, PlanID: fixturePlan}
@@ -282,7 +280,7 @@ func (w *traffic) deleteUser(u *core.User) error {
 	return err
 }
 
-// checkpoint checkpoints when there is something to fold, and removes what need not be kept.
+// checkpoint waits for wakeCheckpointer, writes a checkpoint, and removes history when expiring is set.
 func (w *traffic) checkpoint() error {
 	<-w.toCheckpoint
 	err := w.s.checkpoint()

@@ -14,8 +14,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
-// victimEnv says to a process of the test that it is to use a store until it is
-// killed, and how.
+// victimEnv is the environment variable with the victimConfig of a test process that uses a store until it is killed.
 const victimEnv = "BADGERSTORE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
@@ -30,29 +29,27 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victimConfig are what a victim does.
+// victimConfig configures a victim.
 type victimConfig struct {
 	Dir      string
 	Round    int
 	Power    bool
-	Cache    int   // counters that are kept in memory
-	Segment  int64 // bytes
-	Crowd    bool  // there is a user with many keys
-	Requests bool
-	Expiring bool // entries are removed
+	Cache    int   // counters in memory
+	Segment  int64 // bytes of a segment
+	Crowd    bool  // create and delete users with many keys
+	Requests bool  // make requests
+	Expiring bool  // remove history
 
-	Generation int // how often that has happened
+	Generation int // number of rounds with Expiring so far
 
-	// It kills itself when it is at a step for the how manyeth time; never when that is
-	// 0.
+	// The victim kills itself when it reaches the failpoint Step for the Count-th time; never when Count is 0.
 	Step    failpoint
 	Count   int64
-	Opening bool // while it opens the store; else after that
+	Opening bool // count Step only while the store is being opened; otherwise only afterwards
 }
 
-// runVictim opens a store and uses it from many goroutines. It writes a line before it
-// asks for anything and another one when it was answered. A line that was written is
-// never lost: it is in the pipe.
+// runVictim opens a store and uses it from many goroutines. It writes a line before each request or change, and another
+// line after the answer. A written line survives the kill, because it is in the pipe.
 func runVictim(line string) error {
 	var o victimConfig
 	if err := json.Unmarshal([]byte(line), &o); err != nil {
@@ -63,7 +60,7 @@ func runVictim(line string) error {
 	options := Options{CounterCache: o.Cache, segmentSize: o.Segment, ahead: o.Segment / 7, failpoint: func(at failpoint) {
 		if at == o.Step && open.Load() != o.Opening && seen.Add(1) == o.Count {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {} // until it comes
+			select {} // waits for the signal
 		}
 	}}
 	if o.Power {
@@ -88,7 +85,7 @@ func runVictim(line string) error {
 	return w.wait()
 }
 
-// printer tells by lines on the standard output.
+// printer is a recorder that writes lines to the standard output.
 type printer struct{}
 
 func (printer) requesting(a testRequest) { fmt.Println("ask", a) }
@@ -100,7 +97,7 @@ func (printer) created(name string)        { fmt.Println("made", name) }
 func (printer) deleting(name string)       { fmt.Println("deleting", name) }
 func (printer) deleted(name string)        { fmt.Println("deleted", name) }
 
-// recordLine tells what a line says.
+// recordLine decodes a line of a printer, and passes it to a recorder.
 func recordLine(to recorder, line string) error {
 	word, rest, _ := strings.Cut(line, " ")
 	name, kind, _ := strings.Cut(rest, " ")
@@ -132,7 +129,7 @@ func recordLine(to recorder, line string) error {
 	return nil
 }
 
-// removeCrowds deletes the users with many keys that were left.
+// removeCrowds deletes the users with many keys that an earlier victim has left.
 func (w *traffic) removeCrowds() error {
 	users, _, err := w.s.Users(context.Background(), acct, core.UserFilter{}, everything)
 	if err != nil {
@@ -148,7 +145,7 @@ func (w *traffic) removeCrowds() error {
 	return nil
 }
 
-// TestVictimProtocol: a request is told by one process to another as it is.
+// TestVictimProtocol: recordLine decodes the encoded requests and answers of a victim.
 func TestVictimProtocol(t *testing.T) {
 	b := newModel()
 	a := testRequest{name: "/r1/c2/3", key: "key_0", user: 1, shared: true, cost: 3, deny: true, id: "an id"}
@@ -160,7 +157,7 @@ func TestVictimProtocol(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := b.requests[a.name]; got.testRequest != a || got.outcome != denied || got.used != 17 {
-			t.Errorf("told: got %+v, want %+v", got, a)
+			t.Errorf("recordLine: got %+v, want %+v", got, a)
 		}
 	}
 }

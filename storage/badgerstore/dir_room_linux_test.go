@@ -19,11 +19,11 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
-// mounts says to a process of the test that it may mount file systems.
+// mounts is an environment variable of a test process that may mount file systems.
 const mounts = "BADGERSTORE_TEST_MOUNTS"
 
-// mayMount runs the test in a process of its own, which may mount file systems without the rights of
-// root, and reports whether this is that process. SIGBUS ends that process alone.
+// mayMount runs the test in a child process that may mount file systems without root, and reports whether this is the
+// child. A SIGBUS ends only the child.
 func mayMount(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(mounts) != "" {
@@ -48,7 +48,7 @@ func mayMount(t *testing.T) bool {
 	return false
 }
 
-// onTmpfs returns the directory of a store on a file system in memory of so many MiB.
+// onTmpfs returns the directory of a store on a tmpfs of size MiB.
 func onTmpfs(t *testing.T, size int) (dir string) {
 	t.Helper()
 	disk := filepath.Join(t.TempDir(), "disk")
@@ -62,8 +62,7 @@ func onTmpfs(t *testing.T, size int) (dir string) {
 	return filepath.Join(disk, "store")
 }
 
-// fillDisk writes to another file of the disk of a store until the disk is full, and returns what makes
-// room again.
+// fillDisk fills the disk of a store with another file. empty deletes that file.
 func fillDisk(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(filepath.Dir(dir), "others"))
@@ -83,20 +82,21 @@ func fillDisk(t *testing.T, dir string) (empty func()) {
 	}
 }
 
-// What is logged when the disk gets full, and when there is room again.
+// The log lines when the disk gets full, and when it has room again. loadCallers is the number of counting goroutines of
+// a load.
 const (
 	getsFull    = "the disk is full: requests"
 	hasRoom     = "there is room on the disk again"
 	loadCallers = 8
 )
 
-// load counts requests and creates and changes keys until it is stopped.
+// load counts requests, and creates and changes keys, until end is called.
 type load struct {
-	s                        *Store
-	asked, answered, refused [loadCallers]atomic.Int64
-	wrong                    atomic.Pointer[error]
-	stop                     chan struct{}
-	group                    sync.WaitGroup
+	s                       *Store
+	sent, answered, refused [loadCallers]atomic.Int64
+	failed                  atomic.Pointer[error] // an error other than unavailable
+	stop                    chan struct{}
+	group                   sync.WaitGroup
 }
 
 func startLoad(t *testing.T, s *Store) *load {
@@ -130,16 +130,16 @@ func (l *load) until(fn func() error) {
 		}
 		err := fn()
 		if err != nil && !isUnavailable(err) {
-			l.wrong.Store(&err)
+			l.failed.Store(&err)
 		}
 		if err != nil {
-			runtime.Gosched() // a client would wait before it asks again
+			runtime.Gosched() // a client would wait before it retries
 		}
 	}
 }
 
 func (l *load) count(t *testing.T, i int) error {
-	l.asked[i].Add(1)
+	l.sent[i].Add(1)
 	c := request(fmt.Sprint("key", i), 1, endless, noon)
 	c.Entry.Endpoint = "/" + strings.Repeat("e", 200)
 	_, err := l.s.Consume(t.Context(), c)
@@ -162,23 +162,23 @@ func (l *load) end(t *testing.T) {
 	t.Helper()
 	close(l.stop)
 	l.group.Wait()
-	if err := l.wrong.Load(); err != nil {
+	if err := l.failed.Load(); err != nil {
 		t.Errorf("got error %v, want none or unavailable", *err)
 	}
 }
 
-// wantCounted fails unless every answered request is counted, and none that was not asked.
+// wantCounted fails unless every answered request is counted, and no request that was not sent.
 func (l *load) wantCounted(t *testing.T, s *Store) {
 	t.Helper()
 	counted := int64(0)
 	for i := range loadCallers {
 		of := ofKey(fmt.Sprint("key", i))
 		used := counterOf(t, s, of).Windows[core.Month].Used
-		if counted += used; used < l.answered[i].Load() || used > l.asked[i].Load() {
-			t.Errorf("%v: got %d used, want at least the %d that were answered and at most the %d that were asked", of, used, l.answered[i].Load(), l.asked[i].Load())
+		if counted += used; used < l.answered[i].Load() || used > l.sent[i].Load() {
+			t.Errorf("%v: got %d used, want at least %d answered and at most %d sent", of, used, l.answered[i].Load(), l.sent[i].Load())
 		}
 	}
-	t.Logf("%d asked, %d answered, %d refused, %d counted", sum(&l.asked), sum(&l.answered), sum(&l.refused), counted)
+	t.Logf("%d sent, %d answered, %d refused, %d counted", sum(&l.sent), sum(&l.answered), sum(&l.refused), counted)
 }
 
 // TestDiskFilledFast: another program fills the disk while the store counts, creates keys and
@@ -228,7 +228,7 @@ func filledFast(t *testing.T, size int) {
 	}
 	l.end(t)
 	if logged.lines(getsFull) != rounds || logged.lines("level=ERROR") != rounds || logged.lines(`level=WARN msg="`+hasRoom) != rounds || logged.lines("level=INFO") != 0 {
-		t.Errorf("logged:\n%.3000s\nwant %d lines that the disk is full, and as many that there is room", logged.text.String(), rounds)
+		t.Errorf("logged:\n%.3000s\nwant %d lines that the disk is full, and as many that it has room", logged.text.String(), rounds)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -255,15 +255,14 @@ func TestMappedFilesAreAllocated(t *testing.T) {
 	}
 }
 
-// TestDiskFilledSlowly: the store fills its disk itself. It removes the oldest history, and refuses
-// requests only when there is none to remove. A failure means that a busy service stops, or that
-// its process dies.
+// TestDiskFilledSlowly: the store fills its disk. It removes the oldest history, and refuses requests only when no history
+// can be removed. A failure means that a busy service stops, or that its process dies.
 func TestDiskFilledSlowly(t *testing.T) {
 	if !mayMount(t) {
 		return
 	}
 	for _, test := range []struct {
-		size, segment, room int // in MiB; the store takes 51 of the room when it is opened
+		size, segment, room int // in MiB; an open store takes 51 MiB of the room
 		refused             bool
 	}{{64, 64, 58, true}, {300, 2, 72, false}} {
 		t.Run(fmt.Sprint(test.size, " MiB"), func(t *testing.T) {
@@ -271,7 +270,7 @@ func TestDiskFilledSlowly(t *testing.T) {
 			dir := onTmpfs(t, test.size)
 			o := Options{Logger: logged.logger(), segmentSize: int64(test.segment) << 20, MaxHistory: 1 << 40}
 			s := mustOpen(t, dir, o)
-			others, err := os.Create(filepath.Join(filepath.Dir(dir), "others")) // have most of a large disk
+			others, err := os.Create(filepath.Join(filepath.Dir(dir), "others")) // takes most of a large disk
 			if err = firstOf(err, allocate(int(others.Fd()), int64(test.size-test.room)<<20), others.Close()); err != nil {
 				t.Fatal(err)
 			}
@@ -301,9 +300,8 @@ func TestDiskFilledSlowly(t *testing.T) {
 	}
 }
 
-// TestStartOnFullDisk: a store whose disk is full opens with its reserve, serves reads and counts
-// when there is room. Without a reserve it is refused in one line. A failure means that after a full
-// disk every start dies.
+// TestStartOnFullDisk: a store on a full disk opens with its reserve, answers reads, and counts when the disk has room.
+// Without a reserve, Open returns an error of one line. A failure means that every start on a full disk dies.
 func TestStartOnFullDisk(t *testing.T) {
 	if !mayMount(t) {
 		return
@@ -354,7 +352,7 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	if err := os.Mkdir(full, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	copyDatabase(t, full, dir)                  // the database ends here
+	copyDatabase(t, full, dir)                  // the database lacks all later transactions
 	const users, keys, size = 14, 100, 12 << 10 // 16 MiB: four memtables
 	random := rand.NewChaCha8([32]byte{})
 	for user := int64(11); user < 11+users; user++ {
@@ -393,8 +391,8 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	}
 	empty()
 	waitUntil(t, "the refused store is closed", func() bool {
-		_, is := unclosed.Load(dir)
-		return !is
+		_, ok := unclosed.Load(dir)
+		return !ok
 	})
 	s = openAlone(t, dir, quiet)
 	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); err != nil || n != 1+users*keys {
@@ -402,9 +400,8 @@ func TestStartWithoutRoomToReplay(t *testing.T) {
 	}
 }
 
-// TestLostDirectory: when the directory is deleted, or another one is in its place, the store fails
-// within a second, says so in one line, and can be closed. A failure means that requests are
-// answered and counted nowhere, or that the process cannot be stopped.
+// TestLostDirectory: when the directory is deleted or replaced, the store fails within a second, logs one line, and can be
+// closed. A failure means that answered requests are counted nowhere, or that the process cannot be stopped.
 func TestLostDirectory(t *testing.T) {
 	for name, lose := range map[string]func(dir string) error{
 		"deleted":   os.RemoveAll,
@@ -429,7 +426,7 @@ func TestLostDirectory(t *testing.T) {
 	}
 }
 
-// wantLost fails unless the store refuses everything, has said so once, and can be closed.
+// wantLost fails unless the store refuses all calls with errLost, has logged one line, and can be closed.
 func wantLost(t *testing.T, s *Store, dir string, logged *logLines) {
 	t.Helper()
 	if _, err := s.AccountByName(t.Context(), acct); !errors.Is(err, errLost) {
@@ -449,8 +446,8 @@ func wantLost(t *testing.T, s *Store, dir string, logged *logLines) {
 	}
 }
 
-// TestReadOnly: when the file system becomes read-only the store takes no writes, says so in one
-// line, goes on to answer reads, and can be closed.
+// TestReadOnly: when the file system becomes read-only, the store refuses writes, logs one line, still answers reads, and
+// can be closed.
 func TestReadOnly(t *testing.T) {
 	if !mayMount(t) {
 		return
@@ -482,7 +479,7 @@ func TestReadOnly(t *testing.T) {
 // allocate allocates the first n bytes of a file.
 func allocate(fd int, n int64) error { return syscall.Fallocate(fd, 0, 0, n) }
 
-// allocated returns how many bytes of a file are allocated, up to its end.
+// allocated returns the number of allocated bytes of a file, at most its size.
 func allocated(file *os.File) int64 {
 	var s syscall.Stat_t
 	if err := syscall.Fstat(int(file.Fd()), &s); err != nil {

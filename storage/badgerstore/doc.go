@@ -45,5 +45,5 @@
 //	background.go   the goroutines of a store, and the daily scrub
 //	check.go        verifying, repairing and rebuilding a stopped store: repair.go, rebuild.go
 //
-// [Durability] says what survives a power cut. A store that lost its end is as it was at an earlier moment.
+// [Durability] says which answers survive a power cut. A store that lost its end has the state of an earlier moment.
 package badgerstore

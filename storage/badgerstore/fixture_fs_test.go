@@ -92,7 +92,7 @@ func (f *hookedFile) Sync() error {
 	return f.h.do(fsOp{kind: "sync", path: f.path}, f.File.Sync)
 }
 
-// The failpoints of the event log. Their numbers follow those of the store.
+// The failpoints of the event log. Their numbers follow the failpoints of the store.
 const (
 	failRotate  = failpoints + iota // a segment is about to get its name
 	failWrite                       // a block is about to be written

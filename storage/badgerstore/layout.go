@@ -225,7 +225,7 @@ func (r *reading) text() (s string) {
 	return s
 }
 
-// time reads what appendTime has written.
+// time reads a time that appendTime has written.
 func (r *reading) time() time.Time {
 	seconds, nanoseconds := r.varint(), r.uvarint()
 	return time.Unix(seconds, int64(nanoseconds)).UTC()

@@ -9,11 +9,10 @@ import (
 	"testing"
 )
 
-// smallSegments are options for an event log in many files.
+// smallSegments are options for an event log with small segments.
 var smallSegments = Options{Logger: quiet.Logger, segmentSize: 1 << 10}
 
-// segmentFiles returns the paths of the segments in the directory of a store, oldest
-// first.
+// segmentFiles returns the paths of the segments of a store, oldest first.
 func segmentFiles(t testing.TB, dir string) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(dir, eventLogDir, "*"+segmentSuffix))
@@ -26,8 +25,7 @@ func segmentFiles(t testing.TB, dir string) []string {
 // endless is a limit that no test reaches.
 const endless = 1 << 40
 
-// consumeUntil makes requests, one after the other, until the event log has n segments. It
-// returns how many.
+// consumeUntil makes requests until the event log has n segments. It returns the number of requests.
 func consumeUntil(t testing.TB, s *Store, n int) (requests int64) {
 	t.Helper()
 	for ; len(s.events.Segments()) < n; requests++ {
@@ -36,8 +34,8 @@ func consumeUntil(t testing.TB, s *Store, n int) (requests int64) {
 	return requests
 }
 
-// sixSegments makes a store with six segments in a directory. The first is folded, and
-// half of the second.
+// sixSegments makes a store with six segments in a directory. The checkpoint includes the first segment and the start of
+// the second one.
 func sixSegments(t *testing.T, dir string) {
 	t.Helper()
 	s := openAlone(t, dir, smallSegments)
@@ -51,9 +49,8 @@ func sixSegments(t *testing.T, dir string) {
 	abandon(t, s)
 }
 
-// TestDamagedMiddleSegment: a segment that is missing, cut off or damaged, before others
-// and not folded yet, is one clear line that names the file. Nothing is thrown away: no
-// power cut can do that.
+// TestDamagedMiddleSegment: Open refuses a missing, cut or damaged segment before the last one in one line that names the
+// file. It removes no file, because no power cut can cause this damage.
 func TestDamagedMiddleSegment(t *testing.T) {
 	whole := t.TempDir()
 	sixSegments(t, whole)
@@ -64,7 +61,7 @@ func TestDamagedMiddleSegment(t *testing.T) {
 			return firstOf(err, os.WriteFile(path, fn(b), 0o600))
 		}
 	}
-	for what, damage := range map[string]func(path string) error{
+	for name, damage := range map[string]func(path string) error{
 		"missing": os.Remove,
 		"cut off": change(func(b []byte) []byte { return b[:len(b)-1] }),
 		"cut off between two events": change(func(b []byte) []byte {
@@ -81,7 +78,7 @@ func TestDamagedMiddleSegment(t *testing.T) {
 		"zeros in":         change(func(b []byte) []byte { clear(b[len(b)-200:]); return b }),
 	} {
 		for i := 1; i < len(files)-1; i++ {
-			t.Run(fmt.Sprintf("%s %d", what, i), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %d", name, i), func(t *testing.T) {
 				dir := t.TempDir()
 				copyDatabase(t, dir, whole)
 				copyEventLog(t, dir, whole)
@@ -98,15 +95,15 @@ func TestDamagedMiddleSegment(t *testing.T) {
 					t.Errorf("open: got error %v, want one line that names %s", err, name)
 				}
 				if after := len(segmentFiles(t, dir)); after != before {
-					t.Errorf("segments: got %d, want the %d that were there", after, before)
+					t.Errorf("segments: got %d, want %d as before", after, before)
 				}
 			})
 		}
 	}
 }
 
-// TestMissingSegment: a segment that is missing is one line that names it, also when its events are
-// in the checkpoint: the history would be short and request ids would count again.
+// TestMissingSegment: Open refuses a missing segment in one line that names the file, also when its events are in the
+// checkpoint. A failure means that histories are short, and that repeated requests count again.
 func TestMissingSegment(t *testing.T) {
 	whole := t.TempDir()
 	sixSegments(t, whole)
@@ -115,14 +112,14 @@ func TestMissingSegment(t *testing.T) {
 		files[i] = filepath.Base(files[i])
 	}
 	for name, test := range map[string]struct {
-		from, to int // those of the segments that are missing
+		from, to int // the range of missing segments
 		want     string
 	}{
-		"the folded":                    {0, 1, files[0] + ", byte 0: the file is missing"},
-		"the first":                     {0, 2, files[0] + ", byte 0: the file is missing"},
-		"the last":                      {5, 6, files[5] + ", byte 0: the file is missing"},
-		"the last up to what is folded": {1, 6, files[1] + ", byte 0: the file is missing"},
-		"all":                           {0, 6, "was known to reach"},
+		"the first":               {0, 1, files[0] + ", byte 0: the file is missing"},
+		"the first two":           {0, 2, files[0] + ", byte 0: the file is missing"},
+		"the last":                {5, 6, files[5] + ", byte 0: the file is missing"},
+		"the last, from the mark": {1, 6, files[1] + ", byte 0: the file is missing"},
+		"all":                     {0, 6, "was known to reach"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -29,14 +29,14 @@ func state(t *testing.T, dir string) map[string]string {
 	return m
 }
 
-// TestRefusedChangesNothing: a start that refuses a damaged store, a repair and a rebuild without consent write, make
-// and remove no file: also none without data, such as .mem files and the reserve.
+// TestRefusedChangesNothing: Open of a damaged store, and Repair and Rebuild without consent, change no file. This includes
+// files without data, such as .mem files and the reserve.
 func TestRefusedChangesNothing(t *testing.T) {
 	d := storeToDamage(t, false)
 	table, log := glob(t, d.dir, "*.sst")[0], filepath.Join(d.dir, eventLogDir, d.files[3])
 	for name, damaged := range map[string]map[string]int64{"table": {table: 900}, "event log": {log: segmentData + 5}, "both": {table: 900, log: segmentData + 5}} {
 		dir := copyOf(t, d.dir)
-		if err := os.WriteFile(filepath.Join(dir, "00001.mem"), make([]byte, 4096), 0o600); err != nil { // what a kill leaves
+		if err := os.WriteFile(filepath.Join(dir, "00001.mem"), make([]byte, 4096), 0o600); err != nil { // as a kill leaves it
 			t.Fatal(err)
 		}
 		for path, at := range damaged {

@@ -26,10 +26,10 @@ type lossyDisk struct {
 	boot   uint64         // identifies the boot of the machine; each cut changes it
 }
 
-// lossyDir has the files of a directory by name: the current ones, and those of the last sync.
+// lossyDir has the current and the last synced files of a directory by name.
 type lossyDir struct{ now, kept map[string]*lossyFile }
 
-// lossyFile has the bytes of a file: the current ones, and those of the last sync.
+// lossyFile has the current and the last synced bytes of a file.
 type lossyFile struct{ now, kept []byte }
 
 func newLossyDisk() *lossyDisk {

@@ -29,7 +29,7 @@ func (a *aheadStore) count(t *testing.T, s *Store, n int) {
 	}
 }
 
-// request makes a request. Its endpoint is the number of the segment that it is in.
+// request makes a request. Its endpoint is the index of the segment with its event.
 func (a *aheadStore) request(t *testing.T, s *Store, key string, user int64, id string) {
 	t.Helper()
 	c := shared(request(key, user, endless, noon))
@@ -119,7 +119,7 @@ func TestRepairBehindPages(t *testing.T) {
 	}
 }
 
-// kept returns how many of the entries were in segments from one on before another.
+// kept returns the number of entries in the segments from first to end-1.
 func kept(list []core.Entry, first, end int) (n int) {
 	for _, e := range list {
 		var segment int
@@ -144,11 +144,11 @@ func (a *aheadStore) repair(t *testing.T, dir string, first, end int) {
 	used, histories := map[core.CounterID]int64{}, map[core.CounterID][]core.Entry{}
 	s := openAlone(t, dir, damagedOptions)
 	for _, of := range digested {
-		used[of] = int64(len(a.histories[of])) // all is on pages
+		used[of] = int64(len(a.histories[of])) // the pages include all events
 		histories[of] = historyOf(t, s, of)
 		got, all := histories[of], a.histories[of]
 		if len(got) < kept(all, first, end) || len(got) > kept(all, first, end+1) {
-			t.Errorf("history of %+v: got %d entries, want the %d that were kept, or some more of segment %d", of, len(got), kept(all, first, end), end)
+			t.Errorf("history of %+v: got %d entries, want %d kept entries, or some more of segment %d", of, len(got), kept(all, first, end), end)
 		}
 		for i, e := range got {
 			if want := all[len(all)-kept(all, 0, first)-len(got)+i]; e.Endpoint != want.Endpoint || !e.At.Equal(want.At) {
@@ -173,7 +173,7 @@ func (a *aheadStore) repair(t *testing.T, dir string, first, end int) {
 				t.Errorf("round %d: %+v: got %d used, want %d", round, of, got, want)
 			}
 			if got, want := historyOf(t, s, of), histories[of]; fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("round %d: history of %+v: got %d entries, want %d, or others", round, of, len(got), len(want))
+				t.Errorf("round %d: history of %+v: got %d other entries, want %d", round, of, len(got), len(want))
 			}
 		}
 		if round == 0 {
@@ -189,7 +189,7 @@ func (a *aheadStore) repair(t *testing.T, dir string, first, end int) {
 	}
 }
 
-// historyOf returns a history, which must have as many entries as it says.
+// historyOf returns all entries of a history, and fails if its total differs.
 func historyOf(t *testing.T, s *Store, of core.CounterID) []core.Entry {
 	t.Helper()
 	list, total, err := s.History(t.Context(), of, time.Time{}, everything)
@@ -239,8 +239,8 @@ func TestRepairBehindTransactions(t *testing.T) {
 	}
 }
 
-// TestRebuildBehindRepair: tables may have records that a repair has cut off. So the event log alone makes no
-// database any more: Rebuild refuses and changes nothing, until a scrub after the repair has made a copy.
+// TestRebuildBehindRepair: tables may have records that a repair has cut off from the event log. So Rebuild from the event
+// log alone would lose data: it refuses and changes nothing, until a scrub after the repair has written a copy.
 func TestRebuildBehindRepair(t *testing.T) {
 	t.Parallel()
 	d := storeToDamage(t, true)

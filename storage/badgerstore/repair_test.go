@@ -14,9 +14,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// TestRepair: after a repair each damaged event log opens, and check finds nothing. A counter has
-// what the checkpoint and the kept events say: all of it when the damage was in the checkpoint.
-// No byte of a segment is deleted: the old file is kept under another name.
+// TestRepair: after a repair, each damaged event log opens, and Check finds no damage. Counters include the checkpoint and
+// the kept events, which is everything when the damage is before the mark. Repair deletes no byte of a segment: it keeps
+// the old file under another name.
 func TestRepair(t *testing.T) {
 	t.Parallel()
 	for _, clean := range []bool{true, false} {
@@ -36,24 +36,24 @@ func (d *damagedStore) repair(t *testing.T, name string, damage func([]byte) []b
 	damageFile(t, filepath.Join(dir, eventLogDir, name), damage)
 	before := segmentContents(t, dir)
 	asked := 0
-	ask := func(yes bool) func([]string) bool {
+	confirm := func(yes bool) func([]string) bool {
 		return func(lines []string) bool {
 			if asked++; len(lines) < 2 || strings.Contains(strings.Join(lines, ""), "\n") {
-				t.Errorf("got %q, want some lines", lines)
+				t.Errorf("got %q, want at least 2 lines", lines)
 			}
 			return yes
 		}
 	}
-	if names, err := Repair(dir, ask(false)); err != nil || len(names) > 0 || !maps.Equal(segmentContents(t, dir), before) {
+	if names, err := Repair(dir, confirm(false)); err != nil || len(names) > 0 || !maps.Equal(segmentContents(t, dir), before) {
 		t.Fatalf("without consent: got %v, %v, and other files", names, err)
 	}
-	names, err := Repair(dir, ask(true))
+	names, err := Repair(dir, confirm(true))
 	if err != nil {
 		t.Fatalf("Repair: %v", err)
 	}
 	if outcome == healed {
 		if asked > 0 {
-			t.Errorf("asked about a whole log")
+			t.Errorf("Repair asked for consent without damage")
 		}
 		return
 	}
@@ -64,9 +64,9 @@ func (d *damagedStore) repair(t *testing.T, name string, damage func([]byte) []b
 	}
 	after := segmentContents(t, dir)
 	for name, content := range before {
-		kept := after[name] // header and status may be others
+		kept := after[name] // its header and status may differ
 		if after[name+eventlog.AsideSuffix] != content && (len(kept) != len(content) || kept[min(len(kept), segmentData):] != content[min(len(kept), segmentData):]) {
-			t.Errorf("%s is gone, or is another file now", name)
+			t.Errorf("%s was deleted or changed", name)
 		}
 	}
 	if got := checkDamages(t, dir); len(got) > 0 {
@@ -98,7 +98,7 @@ func segmentContents(t *testing.T, dir string) map[string]string {
 	return m
 }
 
-// TestRepairInUse: a store that is open is refused.
+// TestRepairInUse: Repair refuses an open store.
 func TestRepairInUse(t *testing.T) {
 	dir := t.TempDir()
 	openAlone(t, dir, quiet)
@@ -107,8 +107,8 @@ func TestRepairInUse(t *testing.T) {
 	}
 }
 
-// TestRepairReportsLoss: the plan names the damaged file, counts the events of each part with the times of the first
-// and the last one, and says whether their counts stay.
+// TestRepairReportsLoss: the plan names the damaged file, and for each part the number of events, the times of the first
+// and last event, and whether their counts stay.
 func TestRepairReportsLoss(t *testing.T) {
 	d := storeToDamage(t, false)
 	const when = `(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)`
@@ -135,12 +135,13 @@ func TestRepairReportsLoss(t *testing.T) {
 		}
 		first := noon.Add(time.Second).Format(time.RFC3339)
 		if got[2] != first || got[3] != got[4] || got[5] != got[7] || got[3] > got[5] || got[8] <= got[7] {
-			t.Errorf("got %q, want times that follow each other from %s on", got[1:], first)
+			t.Errorf("got %q, want ascending times from %s on", got[1:], first)
 		}
 	}
 }
 
-// TestRepairOfEarlierVersion: a whole store of an earlier version, whose newest records are in .mem files, is whole.
+// TestRepairOfEarlierVersion: Repair finds no damage in a store of an earlier version whose newest records are in .mem
+// files.
 func TestRepairOfEarlierVersion(t *testing.T) {
 	dir := copyOf(t, filepath.Join("testdata", "format1"))
 	if names, err := Repair(dir, nil); err != nil || len(names) > 0 {

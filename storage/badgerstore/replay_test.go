@@ -10,8 +10,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestDatabaseBehind: a database that has lost its newest records, as after a power cut, gets them from the event log:
-// keys, users, their usage, imported counts, and denials that the history has no room for.
+// TestDatabaseBehind: the database lacks its newest records, as after a power cut. The replay restores them from the event
+// log: keys, users, their usage, imported counts, and denials that the history omits.
 func TestDatabaseBehind(t *testing.T) {
 	for _, events := range []int{3, 5 * maxPendingEvents} {
 		t.Run(fmt.Sprint(events), func(t *testing.T) {
@@ -36,13 +36,13 @@ func TestDatabaseBehind(t *testing.T) {
 				consume(t, s, shared(request("key", 9, 1<<20, noon)))
 				consume(t, s, request("imported", 10, 1<<20, noon))
 			}
-			for range 100 { // more than the history takes
+			for range 100 { // more denials than the history records
 				consume(t, s, request("late", 1, 1, noon))
 			}
 			writeCheckpoint(t, s)
 			omitted := counterOf(t, s, ofKey("late")).DeniedOmitted
 			if omitted == 0 {
-				t.Error("got no denials beyond the history: the test sees nothing of them")
+				t.Error("the history omits no denials: the test does not cover them")
 			}
 			copyEventLog(t, after, dir)
 
@@ -57,7 +57,7 @@ func TestDatabaseBehind(t *testing.T) {
 					t.Errorf("user: got %d used, want %d", used, 2*events)
 				}
 				if got := counterOf(t, s, ofKey("late")).DeniedOmitted; got != omitted {
-					t.Errorf("denials beyond the history: got %d, want %d", got, omitted)
+					t.Errorf("omitted denials: got %d, want %d", got, omitted)
 				}
 				days, err := s.CounterDays(t.Context(), ofKey("imported"))
 				if err != nil || len(days) != 2 || days[0] != day {
@@ -70,13 +70,13 @@ func TestDatabaseBehind(t *testing.T) {
 	}
 }
 
-// shared lets the user's counter decide.
+// shared makes the counter of the user decide a request.
 func shared(c *core.Consumption) *core.Consumption {
 	c.Shared = true
 	return c
 }
 
-// addUserAndKey makes a user with an ID, and a key of it.
+// addUserAndKey creates a user with an ID, and one key of the user.
 func addUserAndKey(t *testing.T, s *Store, user int64, key string) {
 	t.Helper()
 	update(t, s, func(tx core.Tx) error {
@@ -86,8 +86,8 @@ func addUserAndKey(t *testing.T, s *Store, user int64, key string) {
 	})
 }
 
-// TestReplayOfDeleted: what was deleted stays so when its requests are read again:
-// nothing is counted for it, whoever still knows its number.
+// TestReplayOfDeleted: the replay of the requests of a deleted key and user does not restore them. A later request with
+// the number of the deleted key is refused.
 func TestReplayOfDeleted(t *testing.T) {
 	for _, events := range []int{3, 3 * maxPendingEvents} {
 		dir := t.TempDir()
@@ -194,8 +194,8 @@ func replayedOver(t *testing.T, half, dir string) string {
 	return killed
 }
 
-// TestRepeatedAnswerIsDurable: with Power a request that is asked again is answered when its
-// count is on the disk, also when that was left by a process that was killed before.
+// TestRepeatedAnswerIsDurable: with Power, the answer to a repeated request comes after its event is synced, also when a
+// process that was killed has written the event.
 func TestRepeatedAnswerIsDurable(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {

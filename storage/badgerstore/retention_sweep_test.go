@@ -43,7 +43,7 @@ func TestSweep(t *testing.T) {
 	sweep()
 	wantRecords("at once", 2, 0)
 
-	machine.Pass(25 * time.Hour) // the day of key and user is over
+	machine.Pass(25 * time.Hour) // the day ends, for the key and the user
 	consume(t, s, request("key", 1, endless, machine.Wall()))
 	machine.Step(2 * 365 * 24 * time.Hour)
 	sweep()
@@ -72,10 +72,10 @@ func TestSweep(t *testing.T) {
 	wantRecords("three days later", 1, 4)
 	machine.Pass((core.DaysKept - 3) * 24 * time.Hour)
 	sweep()
-	wantRecords("after all days that are kept", 1, 4)
+	wantRecords("at the end of the retention", 1, 4)
 	machine.Pass(3 * 24 * time.Hour)
 	sweep()
 	if n := len(stored(t, s, string(kindDay))); n >= 4 {
-		t.Errorf("later: got %d days, want fewer", n)
+		t.Errorf("after the retention: got %d days, want fewer than 4", n)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// consumeN makes so many requests with a key.
+// consumeN makes n requests with a key.
 func consumeN(t *testing.T, s *Store, key string, n int) {
 	t.Helper()
 	for range n {
@@ -29,7 +29,7 @@ func mustTrim(t *testing.T, s *Store, now time.Time) {
 	}
 }
 
-// entriesOf returns how many entries a history has.
+// entriesOf returns the number of entries of a history.
 func entriesOf(t *testing.T, s *Store, of core.CounterID) int {
 	t.Helper()
 	_, n, err := s.History(t.Context(), of, time.Time{}, core.Page{Number: 1, Size: 1})
@@ -39,10 +39,9 @@ func entriesOf(t *testing.T, s *Store, of core.CounterID) int {
 	return n
 }
 
-// TestMaxHistory: the oldest segments are removed when the event log is larger than
-// max_history, and only those in the checkpoint: counters stay exact, also when the process
-// is killed right after. The removal is logged once. A failure means that the history of one
-// customer fills the disk of all.
+// TestMaxHistory: the store removes the oldest segments when the event log is larger than max_history, but only segments
+// in the checkpoint: counters stay exact, also after a kill. It logs the removal once. A failure means that the history
+// of one customer fills the disk of all.
 func TestMaxHistory(t *testing.T) {
 	const most, segment, requests = 32 << 10, 4 << 10, 2000
 	var logged bytes.Buffer
@@ -55,7 +54,7 @@ func TestMaxHistory(t *testing.T) {
 		before := s.historyBytes()
 		mustTrim(t, s, time.Now())
 		if got := s.historyBytes(); got < before-most && got < requests*50 {
-			t.Errorf("before the checkpoint: got %d of %d bytes, want those that are not in the counters yet", got, before)
+			t.Errorf("before the checkpoint: got %d of %d bytes, want all bytes behind the checkpoint", got, before)
 		}
 		flushCheckpoint(t, s)
 		mustTrim(t, s, time.Now())
@@ -63,7 +62,7 @@ func TestMaxHistory(t *testing.T) {
 			t.Errorf("round %d: got %d bytes of %d, want %d and not much less", round, got, before, most)
 		}
 		if n := entriesOf(t, s, ofKey("key")); n < 200 || n > requests {
-			t.Errorf("round %d: the history has %d entries, want as many as fit", round, n)
+			t.Errorf("round %d: the history has %d entries, want 200 to %d", round, n, requests)
 		}
 		abandon(t, s)
 		s = openAlone(t, dir, o)
@@ -71,7 +70,7 @@ func TestMaxHistory(t *testing.T) {
 			t.Errorf("round %d: got %d used, want %d", round, used, (round+1)*requests)
 		}
 	}
-	// Once for each time that the store was opened.
+	// Once for each opening of the store.
 	if n := strings.Count(logged.String(), "before its retention is over"); n != 3 {
 		t.Errorf("logged %d times, want 3:\n%s", n, logged.String())
 	}
@@ -85,8 +84,8 @@ func TestMaxHistory(t *testing.T) {
 	}
 }
 
-// TestMaxHistoryKeepsRequestIDs: a segment with a remembered request id stays, whatever
-// max_history says: exactly-once outranks the history. The same holds after reopening.
+// TestMaxHistoryKeepsRequestIDs: a segment with a remembered request id stays, even beyond max_history, also after the
+// store is opened again. A failure means that a repeated request counts twice.
 func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{segmentSize: 4 << 10, MaxHistory: 1, Logger: quiet.Logger}
@@ -99,24 +98,24 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	position := s.counters.shard(keyRef(t, s, "key")).repeats.positions[repeat{keyRef(t, s, "key"), "id"}]
 	consumeN(t, s, "key", 200)
 	flushCheckpoint(t, s)
-	remembered := func(what string) {
+	remembered := func(when string) {
 		t.Helper()
 		mustTrim(t, s, time.Now().Add(core.RequestIDRetention))
 		v, err := s.Consume(t.Context(), named)
 		if err != nil || v.FirstTerms == nil {
-			t.Errorf("%s: got %+v, %v, want the first answer again", what, v, err)
+			t.Errorf("%s: got %+v, %v, want the first answer again", when, v, err)
 		}
 	}
 	before := s.historyBytes()
 	remembered("at once")
 	if s.historyBytes() == before {
-		t.Error("nothing was removed, want the segments before that with the id")
+		t.Error("no segment was removed, want the segments before the request id removed")
 	}
 	abandon(t, s)
 	s = openAlone(t, dir, o)
 	remembered("after reopening")
 
-	mustTrim(t, s, time.Now().Add(idRetention+time.Hour+time.Minute)) // segments know hours
+	mustTrim(t, s, time.Now().Add(idRetention+time.Hour+time.Minute)) // segments round their retention up to hours
 	if _, err := s.events.Read(position, nil); !errors.Is(err, eventlog.ErrGone) {
 		t.Errorf("Read after the id was forgotten: got error %v, want %v", err, eventlog.ErrGone)
 	}
@@ -125,16 +124,15 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	}
 }
 
-// TestFullDiskRemovesHistory: when the disk is full the oldest history is removed before any
-// request is refused. A failure means that one customer who fills the history takes every
-// account down.
+// TestFullDiskRemovesHistory: on a full disk, the store removes the oldest history before it refuses a request. A failure
+// means that one customer can fill the history and stop every account.
 func TestFullDiskRemovesHistory(t *testing.T) {
 	s := openAlone(t, t.TempDir(), Options{segmentSize: 4 << 10, Logger: quiet.Logger})
 	known(t, s, "key")
 	consumeN(t, s, "key", 1000)
 	flushCheckpoint(t, s)
 	wanted := uint64(s.reserve.MinFree() + s.reserve.Slack())
-	disk := int64(wanted) + s.historyBytes() - 10_000 // of which 10,000 bytes too many are used
+	disk := int64(wanted) + s.historyBytes() - 10_000 // the history is 10,000 bytes too large
 	free := func() (uint64, error) { return uint64(disk - s.historyBytes()), nil }
 	makeSpace := func() {
 		if _, err := s.makeSpace(time.Now(), free); err != nil {
@@ -152,7 +150,7 @@ func TestFullDiskRemovesHistory(t *testing.T) {
 	makeSpace()
 	setFull(s, true)
 	if _, err := s.Consume(t.Context(), request("key", 1, core.MaxLimit, noon)); !isUnavailable(err) {
-		t.Errorf("Consume on a disk that others have filled: got error %v, want unavailable", err)
+		t.Errorf("Consume on a disk that another program has filled: got error %v, want unavailable", err)
 	}
 	if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != 1001 {
 		t.Errorf("got %d used, want 1001", used)
@@ -162,8 +160,8 @@ func TestFullDiskRemovesHistory(t *testing.T) {
 	}
 }
 
-// TestReadDuringRemoval: counters, histories and sums are read without an error and with the
-// right numbers while checkpoints are written and segments removed.
+// TestReadDuringRemoval: reads of counters, histories and sums succeed and are exact while the store writes checkpoints
+// and removes segments.
 func TestReadDuringRemoval(t *testing.T) {
 	t.Parallel()
 	const rounds, each = 60, 20
@@ -205,9 +203,9 @@ func TestReadDuringRemoval(t *testing.T) {
 					continue
 				}
 				_, _, err = s.History(t.Context(), ofKey(key), time.Time{}, core.Page{Number: 1, Size: 10})
-				_, drawnErr := s.PlanTotals(t.Context(), acct, "plan", core.Month, noon, 1)
-				if err := errors.Join(err, drawnErr); err != nil {
-					t.Errorf("History and Drawn: %v", err)
+				_, totalsErr := s.PlanTotals(t.Context(), acct, "plan", core.Month, noon, 1)
+				if err := errors.Join(err, totalsErr); err != nil {
+					t.Errorf("History and PlanTotals: %v", err)
 					return
 				}
 			}
@@ -215,7 +213,7 @@ func TestReadDuringRemoval(t *testing.T) {
 	}
 	for range rounds {
 		if err := firstOf(s.checkpoint(), s.trim(time.Now())); err != nil {
-			t.Errorf("fold and trim: %v", err)
+			t.Errorf("checkpoint and trim: %v", err)
 			break
 		}
 	}
@@ -223,9 +221,8 @@ func TestReadDuringRemoval(t *testing.T) {
 	group.Wait()
 }
 
-// TestDenialsPerDay: a key over its quota, with 12 requests a second and paths of 2,040 bytes
-// for a day, writes at most DeniedPerDay entries of MaxEntrySize bytes, and not 1.9 GB. Every
-// other denial of the day is counted as omitted.
+// TestDenialsPerDay: a key over its quota sends 12 requests a second with paths of 2,040 bytes for a day. The event log
+// grows by at most DeniedPerDay entries of MaxEntrySize bytes, instead of 1.9 GB. All other denials count as omitted.
 func TestDenialsPerDay(t *testing.T) {
 	const perSecond, seconds = 12, 24 * 60 * 60
 	now := core.DateOf(noon).Start()
@@ -260,7 +257,7 @@ func TestDenialsPerDay(t *testing.T) {
 	}
 }
 
-// overQuota makes a key whose quota is used up.
+// overQuota creates a key and uses up its quota.
 func overQuota(t *testing.T, s *core.Service) (account, secret, key string) {
 	t.Helper()
 	ctx := t.Context()
@@ -287,9 +284,8 @@ func overQuota(t *testing.T, s *core.Service) (account, secret, key string) {
 	return a.ID, secret, k.ID
 }
 
-// TestDenialsPerDaySurvive: the number of denials recorded on a day survives the eviction of
-// its counter, before and after a checkpoint, and a kill. A failure means that a key records
-// DeniedPerDay more denials after each of these.
+// TestDenialsPerDaySurvive: the number of recorded denials of a day survives the eviction of its counter, before and after
+// a checkpoint, and a kill. A failure means that a key can record DeniedPerDay more denials after each of these.
 func TestDenialsPerDaySurvive(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, dir, Options{})
@@ -307,11 +303,11 @@ func TestDenialsPerDaySurvive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	recorded := func(what string) {
+	recorded := func(when string) {
 		t.Helper()
 		c := counterOf(t, s, ofKey("key"))
 		if day, got := c.DeniedOn(); got != n || day != core.DateOf(noon) {
-			t.Errorf("%s: got %d denials on %v, want %d on %v", what, got, day, n, core.DateOf(noon))
+			t.Errorf("%s: got %d denials on %v, want %d on %v", when, got, day, n, core.DateOf(noon))
 		}
 	}
 	deny(500)

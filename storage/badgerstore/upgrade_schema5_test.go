@@ -17,10 +17,9 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// testdata/schema5 has stores of the version before the transactions were in the event log, and what
-// that version answered: see make_test.go there. One was closed. One was killed when its newest
-// users, keys and deletions were in the .mem file alone. Two were killed while a user with 1,100
-// keys was deleted: one before the journal was complete, one after a part of it was carried out.
+// testdata/schema5 has stores of schema 5, and the answers of the version that wrote them: see make_test.go there. One
+// store was closed. One was killed when its newest users, keys and deletions were only in the .mem file. Two were killed
+// while a user with 1,100 keys was deleted: one before the journal was complete, one after a part of it was applied.
 var schema5Stores = []string{"closed", "killed", "incomplete", "complete"}
 
 // schema5 unpacks a store to a directory, and returns the answers of the version that wrote it.
@@ -60,7 +59,7 @@ func schema5(t *testing.T, name string) (dir, answers string) {
 	}
 }
 
-// wantAnswers fails unless a store says what the version before said.
+// wantAnswers fails unless a store gives the same answers as the earlier version.
 func wantAnswers(t *testing.T, s *Store, want, when string) {
 	t.Helper()
 	var digests []core.Digest
@@ -87,8 +86,7 @@ func wantAnswers(t *testing.T, s *Store, want, when string) {
 	}
 }
 
-// wantAudited fails if the audit has a problem, but for the imported key: it is not the sum of its
-// events.
+// wantAudited fails if the audit finds a problem, except of the imported key, whose counter is not the sum of its events.
 func wantAudited(t *testing.T, s *Store, when string) {
 	t.Helper()
 	imported := fmt.Sprint(keyRef(t, s, "imported"))
@@ -99,8 +97,8 @@ func wantAudited(t *testing.T, s *Store, when string) {
 	}
 }
 
-// TestSchema5: a store of the version before opens with everything that it had, however it ended,
-// counts on, and gives no number a second time. A failure means that an upgrade loses data.
+// TestSchema5: a closed or killed store of schema 5 opens with all its data, counts new requests, and reuses no number. A
+// failure means that an upgrade loses data.
 func TestSchema5(t *testing.T) {
 	for _, name := range schema5Stores {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +118,7 @@ func TestSchema5(t *testing.T) {
 			}
 			s = openAlone(t, dir, quiet)
 			if n := expiringDays(t, s); n > 0 {
-				t.Errorf("archive: %d records are removed by the clock of the machine, want none", n)
+				t.Errorf("archive: %d records have a TTL, want none", n)
 			}
 			before := counterOf(t, s, ofKey("kept")).Windows[core.Month].Used
 			last := int64(0)
@@ -153,7 +151,7 @@ func TestSchema5(t *testing.T) {
 	}
 }
 
-// expiringDays returns the number of records of the archive that Badger would remove at some time.
+// expiringDays returns the number of records of the archive with a TTL of Badger.
 func expiringDays(t *testing.T, s *Store) (n int) {
 	t.Helper()
 	err := s.db.View(func(txn *badger.Txn) error {
@@ -181,8 +179,7 @@ func keysOf(t *testing.T, s *Store) []*core.Key {
 	return keys
 }
 
-// TestSchema5Killed: a store of the version before loses nothing when the process is killed at
-// every third step of the upgrade, nor when that happens again in the next attempt.
+// TestSchema5Killed: a kill at every third failpoint of the upgrade, and another kill in the next attempt, lose no data.
 func TestSchema5Killed(t *testing.T) {
 	const each = 3
 	t.Parallel()
@@ -203,14 +200,14 @@ func TestSchema5Killed(t *testing.T) {
 				}
 			}
 			if len(kills)*each < 10 {
-				t.Errorf("got %d steps, want some: the test shows nothing", len(kills))
+				t.Errorf("got %d kills, want more: the test proves nothing", len(kills))
 			}
 		})
 	}
 }
 
-// upgradeKilled opens a copy of a store and returns the directories as a process leaves them that
-// is killed at the steps that are wanted. Of the steps of the replay there are only the first few.
+// upgradeKilled opens a copy of a store. It returns the directories that kills at the wanted failpoints leave. Of the
+// failpoints of the replay, it takes only the first two.
 func upgradeKilled(t *testing.T, dir string, wanted func(n int) bool) (left []string) {
 	t.Helper()
 	copied := t.TempDir()
@@ -238,8 +235,7 @@ func upgradeKilled(t *testing.T, dir string, wanted func(n int) bool) (left []st
 	return left
 }
 
-// copyKilled copies the files of a store as a process leaves them that is killed at the moment.
-// Badger may be making a table: then the files are copied again.
+// copyKilled copies the files that a kill would leave now. It copies again when Badger changes its tables during the copy.
 func copyKilled(t *testing.T, to, from string) {
 	t.Helper()
 	state := func() string {
@@ -265,5 +261,5 @@ func copyKilled(t *testing.T, to, from string) {
 			return
 		}
 	}
-	t.Fatal("the files of badger change all the time")
+	t.Fatal("the files of Badger never stop changing")
 }

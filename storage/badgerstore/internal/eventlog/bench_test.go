@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// BenchmarkAppend appends records of 130 bytes, each waited for, by one caller and by 64.
+// BenchmarkAppend appends records of 130 bytes and waits for each, with 1 and 64 callers.
 func BenchmarkAppend(b *testing.B) {
 	payload := bytes.Repeat([]byte("e"), 130)
 	for _, power := range []bool{false, true} {
@@ -39,8 +39,8 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkRead reads records of 130 bytes at random positions of a log of 13 MB, and
-// BenchmarkReplay all of them.
+// BenchmarkRead reads records of 130 bytes at random positions of a log of 13 MB. BenchmarkReplay
+// replays that log.
 func BenchmarkRead(b *testing.B) {
 	l, positions := filled(b)
 	buf := make([]byte, 0, probe)

@@ -31,8 +31,8 @@ func (b *block) followLocked() {
 	}
 }
 
-// Wait returns when the record is in the file, and with durability power on disk, or why it is not.
-// After [ErrTemporary] the log keeps the record and writes it when it can.
+// Wait waits until the record is in the file, and with durability power on disk. After
+// [ErrTemporary] the log keeps the record and writes it later.
 func (t Ticket) Wait() error {
 	switch t.role {
 	case follow:
@@ -46,7 +46,7 @@ func (t Ticket) Wait() error {
 		if few {
 			runtime.Gosched()
 		}
-	case leadNow: // so far the only waiter
+	case leadNow: // the first waiter of the block
 		// A yield lets runnable goroutines join the block. With one caller it wakes an idle processor in vain: a decision
 		// took 5.9 µs with the yield and takes 2.3 µs without (BenchmarkDecide, process, callers=1).
 		if t.crowded {
@@ -143,7 +143,7 @@ func (l *Log) put(start int64, data []byte, h hours) error {
 	return l.syncLocked()
 }
 
-// helped runs a write, and once more when there was no room for n bytes and the owner has made some.
+// helped runs a write of n bytes. Without room, it asks the owner for room and runs the write once more.
 func (l *Log) helped(n int, write func() error) error {
 	err := write()
 	if noRoom(err) && isTemporary(err) && l.o.Help != nil && l.o.Help(int64(n)) {
@@ -152,8 +152,8 @@ func (l *Log) helped(n int, write func() error) error {
 	return err
 }
 
-// setState notes how writing or syncing ended, and tells the owner when that changes whether
-// the log takes records, or may take them again.
+// setState stores the result of a write or sync, and calls OnState when the log begins to refuse
+// records or takes them again.
 func (l *Log) setState(err error) {
 	l.mu.Lock()
 	refused, failed := l.refusing != nil, l.failed != nil
@@ -189,9 +189,9 @@ func (l *Log) finish(b *block) {
 	l.leading = false
 }
 
-// Ready returns nil while the log takes records. Otherwise it returns why not, after another
-// attempt if the last one is long enough ago. It costs one atomic load while all is well:
-// call it before taking the locks under which Append is called.
+// Ready returns nil while the log takes records, which costs one atomic load. Otherwise it tries
+// to write again, at most every retryEvery, and returns the error. Because Ready may write, call
+// it before taking the locks under which Append is called.
 func (l *Log) Ready() error {
 	if !l.stopped.Load() {
 		return nil
@@ -199,7 +199,7 @@ func (l *Log) Ready() error {
 	return l.Flush()
 }
 
-// Flush returns when everything that was appended before is in the files, or why it is not.
+// Flush waits until all records appended before the call are in the files.
 func (l *Log) Flush() error {
 	l.mu.Lock()
 	var t Ticket

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// ending is how the process that wrote a log came to its end.
+// ending is the end of the process that wrote a log.
 type ending string
 
 const (
 	closedCleanly ending = "closed"
 	killed        ending = "killed"   // on the same boot of the machine
-	restarted     ending = "power"    // and the machine was restarted, all pages kept
-	powerSynced   ending = "power on" // likewise, with durability power
+	restarted     ending = "power"    // killed, and the machine was restarted; no page is lost
+	powerSynced   ending = "power on" // like restarted, with durability power
 )
 
-// sample is a log of three segments: the second half of the last one was written after the last
+// sample is a log of three segments. The second half of the last segment was written after the last
 // Sync.
 type sample struct {
 	fs     *memFS
-	o      Options // it is opened with
+	o      Options // the options of Open
 	w      written
 	noted  int64 // the sync position in the status
 	synced int64 // the highest sync position in the status and the blocks
@@ -63,7 +63,7 @@ func newSample(t testing.TB, e ending) sample {
 		s.o.Boot++
 	}
 	if s.synced = s.noted; e == powerSynced {
-		s.synced = s.last - blockHeader // the last block has none behind it that knows
+		s.synced = s.last - blockHeader // no later block has a sync offset behind the last block
 	}
 	if e != closedCleanly {
 		l.Abandon()
@@ -84,18 +84,18 @@ func (s *sample) damaged(name string, change func([]byte) []byte) *memFS {
 	return fs
 }
 
-// outcome is what became of a damaged log.
+// outcome is the result of opening a damaged log.
 type outcome string
 
 const (
-	healed  outcome = "healed"  // everything is there
-	refused outcome = "refused" // by an error that names the file
-	cut     outcome = "cut"     // a torn write was cut off, and said so
+	healed  outcome = "healed"  // no record is lost
+	refused outcome = "refused" // Open or Replay returned an error that names the file
+	cut     outcome = "cut"     // a torn write was cut off and reported
 )
 
-// judge opens a log and fails if it gives a record that was not written, loses one without a
-// word, or changes a log that it refuses.
-func (s *sample) judge(t *testing.T, what, name string, fs *memFS, synced int64) outcome {
+// checkOutcome opens a log and returns the outcome. It fails if the log returns a record that was not
+// written, loses a record without a report, or is changed although it was refused.
+func (s *sample) checkOutcome(t *testing.T, label, name string, fs *memFS, synced int64) outcome {
 	t.Helper()
 	before, torn := fs.clone(), 0
 	o := s.o
@@ -105,41 +105,41 @@ func (s *sample) judge(t *testing.T, what, name string, fs *memFS, synced int64)
 	var got written
 	if err == nil {
 		got, err = replayed(l, firstPosition)
-		s.judgeReads(t, what, l)
+		s.checkReads(t, label, l)
 		l.Abandon()
 	}
 	for position, payload := range got {
 		if s.w[position] != payload {
-			t.Fatalf("%s: got %.20q at %d, want %.20q", what, payload, position, s.w[position])
+			t.Fatalf("%s: got %.20q at %d, want %.20q", label, payload, position, s.w[position])
 		}
 	}
 	o.FS = before
 	r, verifyErr := Verify(o)
 	if verifyErr != nil {
-		t.Fatalf("%s: Verify: %v", what, verifyErr)
+		t.Fatalf("%s: Verify: %v", label, verifyErr)
 	}
 	if err != nil {
 		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
-			t.Fatalf("%s: got error %v, want one line that names %s", what, err, name)
+			t.Fatalf("%s: got error %v, want one line that names %s", label, err, name)
 		}
 		if len(r.Damage) == 0 || r.Damage[0].Error() != err.Error() {
-			t.Fatalf("%s: Verify: got %+v, want %v", what, r, err)
+			t.Fatalf("%s: Verify: got %+v, want %v", label, r, err)
 		}
 		if l == nil {
 			for name, f := range before.now {
 				if !bytes.Equal(fs.now[name].now, f.now) {
-					t.Fatalf("%s: the refused log was changed: %s", what, name)
+					t.Fatalf("%s: the refused log was changed: %s", label, name)
 				}
 			}
 		}
 		return refused
 	}
 	if len(r.Damage) > 0 && len(got) < len(s.w) {
-		t.Fatalf("%s: Verify: got %v, want none", what, r.Damage)
+		t.Fatalf("%s: Verify: got damage %v, want none", label, r.Damage)
 	}
 	for position := range s.w {
 		if got[position] == "" && position < synced {
-			t.Fatalf("%s: the record at %d is lost, and was on disk: up to %d", what, position, synced)
+			t.Fatalf("%s: the record at %d is lost, but the log was on disk up to %d", label, position, synced)
 		}
 	}
 	switch {
@@ -151,34 +151,34 @@ func (s *sample) judge(t *testing.T, what, name string, fs *memFS, synced int64)
 	return "lost"
 }
 
-// judgeReads fails if Read gives a record that was not written.
-func (s *sample) judgeReads(t *testing.T, what string, l *Log) {
+// checkReads fails if Read returns a record that was not written.
+func (s *sample) checkReads(t *testing.T, label string, l *Log) {
 	t.Helper()
 	for position, want := range s.w {
 		if b, err := l.Read(position, nil); err == nil && string(b) != want {
-			t.Fatalf("%s: Read %d: got %.20q, want %.20q", what, position, b, want)
+			t.Fatalf("%s: Read %d: got %.20q, want %.20q", label, position, b, want)
 		}
 	}
 }
 
-// telling reports whether a byte of a file is data, in the header or in a status, or one of
-// some in between.
-func telling(at int) bool { return at >= dataOffset || at%slotStride < 50 || at%251 == 0 }
+// isSampled reports whether a test changes the byte at an offset: all bytes of blocks, headers and
+// statuses, and a sample of the bytes in between.
+func isSampled(at int) bool { return at >= dataOffset || at%slotStride < 50 || at%251 == 0 }
 
-// TestFlippedBytes: one flipped byte, anywhere in any file, is healed or refused. Only after a
-// restart of the machine, and only behind the sync offset, it is taken for a torn write: a power
-// cut may have done it.
+// TestFlippedBytes: a log with one flipped byte, anywhere in any file, is healed or refused. Only
+// after a restart of the machine, and only behind the sync offset, the byte counts as a torn write,
+// because a power cut can cause it.
 func TestFlippedBytes(t *testing.T) {
 	for _, e := range []ending{closedCleanly, killed, restarted, powerSynced} {
 		s := newSample(t, e)
 		count := map[outcome]int{}
 		for _, name := range s.files() {
 			for at := range s.fs.now[name].now {
-				if !telling(at) {
+				if !isSampled(at) {
 					continue
 				}
 				fs := s.damaged(name, func(b []byte) []byte { b[at] ^= []byte{1, 0xff}[at%2]; return b })
-				got := s.judge(t, fmt.Sprintf("%s: %s, byte %d flipped", e, name, at), name, fs, s.synced)
+				got := s.checkOutcome(t, fmt.Sprintf("%s: %s, byte %d flipped", e, name, at), name, fs, s.synced)
 				if count[got]++; got == "lost" || got == cut && (e == closedCleanly || e == killed) {
 					t.Errorf("%s: %s, byte %d flipped: got %s", e, name, at, got)
 				}
@@ -191,8 +191,8 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
-// TestCutFiles: a file that is cut at any byte is refused. Of the last one a cut behind the
-// last Sync is a torn write, or nothing where it is between two blocks.
+// TestCutFiles: a log with a file that is cut at any byte is refused. In the last file, a cut behind
+// the last Sync is a torn write, or no damage between two blocks.
 func TestCutFiles(t *testing.T) {
 	for _, e := range []ending{closedCleanly, killed, restarted, powerSynced} {
 		s := newSample(t, e)
@@ -200,11 +200,11 @@ func TestCutFiles(t *testing.T) {
 		for i, name := range s.files() {
 			last := i == len(s.files())-1
 			for at := range s.fs.now[name].now {
-				if !telling(at) {
+				if !isSampled(at) {
 					continue
 				}
 				fs := s.damaged(name, func(b []byte) []byte { return b[:at] })
-				got := s.judge(t, fmt.Sprintf("%s: %s cut at %d", e, name, at), name, fs, s.noted)
+				got := s.checkOutcome(t, fmt.Sprintf("%s: %s cut at %d", e, name, at), name, fs, s.noted)
 				if count[got]++; !last && got != refused {
 					t.Errorf("%s: %s cut at byte %d: got %s, want %s", e, name, at, got, refused)
 				}
@@ -217,8 +217,8 @@ func TestCutFiles(t *testing.T) {
 	}
 }
 
-// TestZeroedRanges: zeros over data are refused. Zeros from behind the sync position to the end of
-// the file are a torn write.
+// TestZeroedRanges: a log with zeros over data is refused. Zeros from behind the sync position to the
+// end of the file are a torn write.
 func TestZeroedRanges(t *testing.T) {
 	for _, e := range []ending{closedCleanly, killed, restarted, powerSynced} {
 		s := newSample(t, e)
@@ -227,11 +227,11 @@ func TestZeroedRanges(t *testing.T) {
 			size := len(s.fs.now[name].now)
 			for _, n := range []int{8, 200, 4096, size} {
 				for at := 0; at < size; at += 7 {
-					if !telling(at) {
+					if !isSampled(at) {
 						continue
 					}
 					fs := s.damaged(name, func(b []byte) []byte { clear(b[at:min(at+n, size)]); return b })
-					got := s.judge(t, fmt.Sprintf("%s: %s, %d zeros at %d", e, name, n, at), name, fs, s.noted)
+					got := s.checkOutcome(t, fmt.Sprintf("%s: %s, %d zeros at %d", e, name, n, at), name, fs, s.noted)
 					if count[got]++; got == "lost" && (i < len(s.files())-1 || e == closedCleanly) {
 						t.Errorf("%s: %s, %d zeros at %d: got %s", e, name, n, at, got)
 					}
@@ -242,9 +242,10 @@ func TestZeroedRanges(t *testing.T) {
 	}
 }
 
-// TestFilesMovedAround: a segment that is missing, swapped, copied or of another log is refused,
-// also the last one: the status of the segment before it names it.
-func TestFilesMovedAround(t *testing.T) {
+// TestMisplacedFiles: a log with a missing, swapped or copied segment, or a segment of another log,
+// is refused. This includes the last segment, because the status of the previous segment shows that
+// it exists.
+func TestMisplacedFiles(t *testing.T) {
 	s := newSample(t, killed)
 	other := newSample(t, powerSynced) // with another seed
 	files := s.files()
@@ -267,20 +268,19 @@ func TestFilesMovedAround(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs := s.fs.clone()
 			test.change(fs.now)
-			if got := s.judge(t, name, files[test.file], fs, s.synced); got != refused {
+			if got := s.checkOutcome(t, name, files[test.file], fs, s.synced); got != refused {
 				t.Errorf("got %s, want %s", got, refused)
 			}
 		})
 	}
 	fs := s.fs.clone()
 	fs.now["copy of "+files[1]], fs.now["0.seg"] = fs.now[files[1]], fs.now[files[1]]
-	if got := s.judge(t, "files that are no segments", "", fs, s.synced); got != healed {
-		t.Errorf("files that are no segments: got %s, want %s", got, healed)
+	if got := s.checkOutcome(t, "files that are no segments", "", fs, s.synced); got != healed {
+		t.Errorf("with other files in the directory: got %s, want %s", got, healed)
 	}
 }
 
-// TestKnown: a log that ends before the position that its caller knows is damaged, with or
-// without any file.
+// TestKnown: a log that ends before Options.Known is damaged, also a log without files.
 func TestKnown(t *testing.T) {
 	s := newSample(t, killed)
 	for name, fs := range map[string]*memFS{
@@ -300,8 +300,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestDamageNamesTheByte: the error of a damaged block says where the block begins in its
-// file: there an operator looks for the lost records.
+// TestDamageNamesTheByte: the error of a damaged block has the offset of the block in its file, where
+// an operator looks for the lost records.
 func TestDamageNamesTheByte(t *testing.T) {
 	s := newSample(t, closedCleanly)
 	first := segmentName(1)
@@ -320,8 +320,8 @@ func TestDamageNamesTheByte(t *testing.T) {
 	}
 }
 
-// TestBlockInPayload: a block that lies in the payload of a torn one, or anywhere but at its
-// position, is no evidence that the torn one was on disk.
+// TestBlockInPayload: the bytes of a block in the payload of a torn block, or at another position than
+// its own, do not prove that the torn block was on disk.
 func TestBlockInPayload(t *testing.T) {
 	fs := newMemFS()
 	o := small(fs)
@@ -340,8 +340,8 @@ func TestBlockInPayload(t *testing.T) {
 	}
 }
 
-// TestVerifyChecksum: a segment in which a block was replaced by another valid one is found by
-// the checksum in the header of the next segment.
+// TestVerifyChecksum: Verify finds a block that was replaced by another valid block, by the checksum in
+// the header of the next segment.
 func TestVerifyChecksum(t *testing.T) {
 	s := newSample(t, closedCleanly)
 	first := segmentName(1)
@@ -361,7 +361,7 @@ func TestVerifyChecksum(t *testing.T) {
 	}
 }
 
-// TestVerifyChangesNothing: Verify opens files to read only, and leaves a torn write.
+// TestVerifyChangesNothing: Verify opens files read-only, and does not cut off a torn write.
 func TestVerifyChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpen(t, Options{Dir: dir})

@@ -1,12 +1,11 @@
-// Package eventlog is a write-ahead log that is also the history: its records stay
-// readable, one by one and at random, until their segment is removed. It knows records
-// (bytes) and positions, and nothing of what a record means.
+// Package eventlog is a write-ahead log that is also the history: each record stays readable by its position until its
+// segment is removed. Records are bytes; the package does not know their meaning.
 //
 // # Positions
 //
 // The log is one long sequence of bytes. A position is an offset in that sequence; the
 // first is 1. The sequence is cut into segments, one file each, named by the position of
-// its first byte. A position never changes and is never given twice.
+// its first byte. A position never changes and is never reused.
 //
 //	position  1                      67108900              134217751
 //	          ├──────────────────────┼─────────────────────┼──────────────►
@@ -26,7 +25,7 @@
 //	 4096  ├────────────────────────────────────────────────┤
 //	       │ block │ block │ block │ …                      │
 //	       ├────────────────────────────────────────────────┤
-//	       │ zeros: room written ahead (durability power)   │
+//	       │ preallocated zeros (durability power)          │
 //	       └────────────────────────────────────────────────┘
 //
 //	block     ┌─────┬────────┬──────┬──────┬──────┬────────┬────────┬───┬────────┐
@@ -40,21 +39,21 @@
 //
 // The overhead is 19 bytes for each block and 7 for each record. All integers are little
 // endian. Each CRC-32C starts from the position and from the random seed of the log, so that
-// a block or record which lies where it does not belong is invalid. The CRC of a block
-// covers its header; the records cover themselves. A block is valid when its header, each
-// record and the marker (never zero) are.
+// a block or record at a wrong position is invalid. The CRC of a block covers only its header,
+// because each record has its own. A block is valid when its header, each record and the
+// marker, which is never zero, are valid.
 //
 //   - back: the sync offset of the block, as a distance. Everything up to that position was
 //     on disk when the block was written.
-//   - keep: until when a record of the block must be kept, hours since 1970.
-//   - hard: until when a record of the block is removed in no case, likewise. See [Keep].
-//   - The status says what cannot be in a header that is written once: the position up to
+//   - keep: the end of the retention of all records in the block, in hours since 1970.
+//   - hard: the time before which the block must not be removed early, in hours since 1970. See [Keep].
+//   - The status has the values that change: the position up to
 //     which the segment is known to be on disk, the position up to which it was written since
 //     the boot (3 bytes, relative), the oldest segment that was not removed, the boot of the
-//     machine, and whether a next segment exists. [Log.Sync] writes it, and in between the log
-//     itself, see [Options.NoteEvery].
+//     machine, and whether a next segment exists. [Log.Sync] writes the status, and the log
+//     writes it within [Options.NoteEvery] of a write.
 //
-// A record is read by its position with one read, and checked by its own CRC.
+// Reading a record takes one read of the file, and verifies the CRC of the record.
 //
 // # Group commit
 //
@@ -66,25 +65,26 @@
 //
 // # Damage and torn writes
 //
-// A crash leaves an unfinished end (a torn write), which is cut off with a warning. Everything
-// else that cannot be read is damage: Open returns a [DamageError] and changes nothing. Open
-// reads the last segment whole. The first invalid block there is
+// A crash leaves an unfinished end (a torn write), which Open cuts off with a warning. All other
+// invalid data is damage: Open returns a [DamageError] and changes nothing. Open reads the last
+// segment completely. The first invalid block in it is
 //
-//   - room written ahead, if only zeros follow;
-//   - damage, if it begins before a position that is known to be on disk: by the status, by the sync offset of any block header behind it, or by [Options.Known];
-//   - on the same boot of the machine, damage, if the status says that the log was written beyond it;
-//   - on the same boot of the machine, else a torn write if a killed process can have left it:
-//     the beginning of one block, then zeros or the end of the file. Otherwise damage: the
-//     system was not restarted, so all that was written is still there, and a valid block
-//     behind an invalid one proves it;
-//   - after a restart of the machine, a torn write. With durability process a power cut
-//     keeps any of the pages that were not synced, a later one without an earlier one too.
-//     So a valid block behind an invalid one proves nothing there, unless its sync offset does;
-//     it is cut off as well. Nothing that was synced is.
+//   - preallocated space, if only zeros follow;
+//   - damage, if it begins before a position that is known to be on disk: by the status, by the
+//     sync offset of any block header behind it, or by [Options.Known];
+//   - on the same boot of the machine, damage, if the status has a later written position;
+//   - on the same boot of the machine, otherwise a torn write if a killed process can have left it:
+//     the beginning of one block, then zeros or the end of the file. Otherwise damage: without a
+//     restart of the system, no written byte is lost, so a valid block behind an invalid block
+//     proves damage;
+//   - after a restart of the machine, a torn write. With durability process, a power cut keeps
+//     any of the unsynced pages, also a later page without an earlier one. So a valid block
+//     behind the invalid block proves damage only by its sync offset. Otherwise it is cut off,
+//     too. Synced blocks are never cut off.
 //
-// Each segment is synced before the next one begins. So all segments but the last must be whole:
-// their length is checked by the header of the next one when the log is opened, and their
-// content by [Log.Replay], [Log.Read] and [Verify].
+// Each segment is synced before the next one begins, so all segments except the last one must be
+// complete. Open checks their lengths by the header of the next segment. [Log.Replay], [Log.Read]
+// and [Verify] check their content.
 //
 // Two losses leave no trace in the files: a cut exactly between two blocks behind the last status,
 // and the loss of all files. [Options.Known] detects both, up to the position that the caller stores elsewhere.
@@ -92,19 +92,20 @@
 // # Full disk
 //
 // ENOSPC, EDQUOT, EFBIG, EMFILE and ENFILE are temporary. The log cuts the file back to the last
-// whole block, keeps the block and tells its waiters [ErrTemporary]: the records are in memory
-// of the caller and reach the log later, unless the process ends before. Until they have, new
-// records are refused. [Log.Ready] and [Log.Flush] try again, at most every 100 ms. Any other
-// error, and every failed sync, is final.
+// complete block, keeps the failed block in memory, and returns [ErrTemporary] to its waiters. It
+// writes the block later, unless the process ends before. Until then it refuses new records.
+// [Log.Ready] and [Log.Flush] try again, at most every 100 ms. Any other error, and every failed
+// sync, is final.
 //
-// Before it gives up on a full disk, the log asks [Options.Help] for room and writes the block once more.
-// The directory and the file of the next segment are open ahead: one segment begins without a descriptor.
+// On a full disk, the log first asks [Options.Help] for room and writes the block once more. The
+// directory and the file of the next segment are opened ahead, so one more segment can begin
+// without a free descriptor.
 //
 // # Removal
 //
-// [Log.Remove] removes the oldest segments: first the status of the last segment says,
-// on disk, which segment is the oldest from now on, then the files go. A file that a crash
-// left behind is removed by Open, and a file that is missing behind that point is damage.
+// [Log.Remove] removes the oldest segments. It first syncs a status of the last segment with the
+// base of the new oldest segment, and then removes the files. Open removes older files that a
+// crash has left. A missing file from the oldest segment on is damage.
 //
 // # Repair
 //

@@ -8,12 +8,12 @@ import (
 )
 
 var (
-	// ErrDamaged is what every [DamageError] is.
+	// ErrDamaged matches every [DamageError].
 	ErrDamaged = errors.New("the event log is damaged")
 	// ErrGone means that the segment of a position was removed.
 	ErrGone = errors.New("the record was removed")
-	// ErrTemporary means that the disk is full or descriptors have run out. A record that
-	// was waited for may or may not be in the log later; a new record was not appended.
+	// ErrTemporary means that the disk is full or descriptors have run out. From Wait, it means
+	// that the record may still be written later; from Append, that the record was not appended.
 	ErrTemporary = errors.New("the event log cannot be written at the moment")
 	// ErrRecordSize means that a record is empty, or longer than [MaxRecord].
 	ErrRecordSize = errors.New("the record is empty or too long")
@@ -35,7 +35,7 @@ func (e *DamageError) Error() string {
 // Is reports whether target is [ErrDamaged].
 func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
 
-// temporaryError is a fault that may pass.
+// temporaryError is a temporary fault with its cause.
 type temporaryError struct{ cause error }
 
 func (e *temporaryError) Error() string        { return ErrTemporary.Error() + ": " + e.cause.Error() }
@@ -60,7 +60,7 @@ func isTemporary(err error) bool {
 	return isDescriptors(err) || noRoom(err) || errors.Is(err, syscall.EFBIG)
 }
 
-// noRoom reports whether err means that the disk, or the share of the user, is full.
+// noRoom reports whether err means that the disk, or the disk quota of the user, is full.
 func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // isDescriptors reports whether err means that descriptors have run out.

@@ -2,7 +2,7 @@ package eventlog
 
 import "time"
 
-// forgetTry lets the next attempt after a temporary error be made at once.
+// forgetTry makes the next attempt after a temporary error possible at once.
 func (l *Log) forgetTry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 )
 
-// TestTemporaryFaults: when the disk is full or descriptors have run out, waiters are told that
-// it is temporary, new records are refused without another attempt, the owner is told once, and
-// when it has passed every record is in the log, also those whose waiters were told so.
+// TestTemporaryFaults: when the disk is full or descriptors have run out, waiters get ErrTemporary,
+// new records are refused without another attempt, and OnState is called once. After the fault,
+// every appended record is in the log, also the records whose waiters got the error.
 func TestTemporaryFaults(t *testing.T) {
 	for _, test := range []struct {
 		op    string
@@ -34,7 +34,7 @@ func TestTemporaryFaults(t *testing.T) {
 	}
 }
 
-// temporaryFault is a case of TestTemporaryFaults; full lets the fault come when a segment begins.
+// temporaryFault is a case of TestTemporaryFaults. With full, the fault comes when a segment begins.
 func temporaryFault(t *testing.T, op string, errno syscall.Errno, short int, full, power bool) {
 	fs, w := newMemFS(), written{}
 	o := small(fs)
@@ -91,7 +91,7 @@ func temporaryFault(t *testing.T, op string, errno syscall.Errno, short int, ful
 	fs.fault = nil
 	sleep()
 	if err := l.Ready(); err != nil {
-		t.Errorf("Ready when it has passed: got error %v", err)
+		t.Errorf("Ready after the fault: got error %v", err)
 	}
 	wantAll(t, l, w)
 	put(t, l, w, "after")
@@ -103,15 +103,15 @@ func temporaryFault(t *testing.T, op string, errno syscall.Errno, short int, ful
 	o.FS = killedNow
 	l = mustOpen(t, o)
 	if got, err := replayed(l, firstPosition); err != nil || len(got) != len(w)-2 {
-		t.Errorf("killed meanwhile: got %d records, %v, want the %d before", len(got), err, len(w)-2)
+		t.Errorf("killed during the fault: got %d records, %v, want the %d earlier ones", len(got), err, len(w)-2)
 	}
 }
 
-// sleep lets retryEvery pass, on the clock of synctest.
+// sleep sleeps for retryEvery on the clock of synctest.
 func sleep() { <-afterRetry() }
 
-// TestFinalFaults: after any other error, and after a failed sync, nothing is answered any more:
-// a second sync may succeed without the bytes of the first.
+// TestFinalFaults: after any other error, and after a failed sync, every call fails: a second sync may
+// succeed without the bytes of the first.
 func TestFinalFaults(t *testing.T) {
 	for _, test := range []struct {
 		op    string
@@ -153,8 +153,8 @@ func TestFinalFaults(t *testing.T) {
 	}
 }
 
-// TestSyncOfTheOwnerFails: a block whose bytes could not be synced is not answered, also
-// when it was the owner's sync that failed and the next one succeeds.
+// TestSyncOfTheOwnerFails: the waiters of a block get an error when a sync by the owner has failed, also
+// when the next sync succeeds.
 func TestSyncOfTheOwnerFails(t *testing.T) {
 	fs := newMemFS()
 	o := small(fs)
@@ -176,8 +176,8 @@ func TestSyncOfTheOwnerFails(t *testing.T) {
 	}
 }
 
-// TestManyWhileFull: whatever many callers do while the disk is full now and then, each record
-// that has a position is in the log once there is room, at that position.
+// TestManyWhileFull: many callers append while the disk is sometimes full. Each record with a position
+// is in the log at that position when the disk has room again.
 func TestManyWhileFull(t *testing.T) {
 	fs := newMemFS()
 	var full atomic.Bool
@@ -227,7 +227,7 @@ func TestManyWhileFull(t *testing.T) {
 	t.Logf("%d of 3200 records were taken", len(w))
 }
 
-// TestCloseWhileFull: Close tries to write once more, and fails when records are lost.
+// TestCloseWhileFull: Close tries to write once more, and returns an error when records are lost.
 func TestCloseWhileFull(t *testing.T) {
 	for _, room := range []bool{true, false} {
 		fs := newMemFS()
@@ -249,8 +249,8 @@ func TestCloseWhileFull(t *testing.T) {
 	}
 }
 
-// TestHelp: on a full disk a block, and the header of a segment, are written once more when the owner
-// has made room. A failure means that a reserve of the owner is of no use.
+// TestHelp: on a full disk, the log writes a block, and the header of a segment, once more after Help
+// has made room. A failure means that the reserve of the owner is useless.
 func TestHelp(t *testing.T) {
 	fs := newMemFS()
 	room, asked := 0, 0

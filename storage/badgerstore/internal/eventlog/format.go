@@ -58,7 +58,7 @@ func baseOf(name string) (base int64, ok bool) {
 	return base, isSegment && err == nil && base >= firstPosition && base < maxPosition && name == segmentName(base)
 }
 
-// header is the beginning of a segment of format 2.
+// header is the header of a segment of format 2.
 type header struct {
 	base int64
 	seed uint32 // of all checksums of the log
@@ -68,7 +68,7 @@ type header struct {
 	prevCRC   uint32 // of everything in it, from its base to base
 	prevHours hours  // until when it must be kept
 
-	gap bool // [Repair.Apply] has left a gap without records between the end of the previous segment and base
+	gap bool // between the end of the previous segment and base is a gap without records: see [Repair.Apply]
 }
 
 func (h *header) encode() []byte {
@@ -95,11 +95,11 @@ func decodeHeader(b []byte) (h header, ok bool) {
 	return h, string(b[:8]) == magic2 && le.Uint32(b[40:]) == checksum(b[:40], 0, h.base)
 }
 
-// status is what changes of a segment. Of its two copies the one with the higher number counts.
+// status has the values of a segment that change. Of its two copies, the copy with the higher number is valid.
 type status struct {
 	number  uint64
-	synced  int64  // everything before it is on disk
-	written int64  // everything before it was written since the boot, at least
+	synced  int64  // all bytes before this position are on disk
+	written int64  // at least the bytes before this position were written since the boot
 	oldest  int64  // the base of the oldest segment that was not removed
 	boot    uint64 // of the machine that wrote the segment last
 	sealed  bool   // a next segment exists, and begins at synced
@@ -136,7 +136,7 @@ func sealBlock(b []byte, seed uint32, position, durable int64, h hours) {
 	le.PutUint32(b, checksum(b[4:blockHeader], ^seed, position))
 }
 
-// blockInfo is what the header of a block says.
+// blockInfo is the decoded header of a block.
 type blockInfo struct {
 	end    int64 // the position after the block
 	synced int64 // the sync offset, 0 when it is unknown
@@ -184,19 +184,19 @@ func putUint24(b []byte, n uint32) { b[0], b[1], b[2] = byte(n), byte(n>>8), byt
 
 func uint24(b []byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 }
 
-// Keep is until when a record must be kept, in Unix seconds. The log stores both times, and its
-// owner decides by them what to remove.
+// Keep is the retention of a record, in Unix seconds. The log stores both times; its owner uses
+// them to choose the segments to remove.
 type Keep struct {
 	Until int64 // the end of its retention
-	Hard  int64 // it is removed in no case before; 0 for none
+	Hard  int64 // the record must not be removed earlier, for any reason; 0 for no such time
 }
 
-// hours is a Keep as blocks have it: hours since 1970, rounded up.
+// hours is the encoded Keep of a block: hours since 1970, rounded up.
 type hours struct{ until, hard uint32 }
 
 const maxHours = maxUint24
 
-// forEver is the Keep of a segment of which it is unknown.
+// forEver is the Keep of a segment whose retention is unknown.
 var forEver = hours{maxHours, maxHours}
 
 func hoursOf(k Keep) hours {
@@ -206,7 +206,7 @@ func hoursOf(k Keep) hours {
 
 func (h hours) keep() Keep { return Keep{int64(h.until) * 3600, int64(h.hard) * 3600} }
 
-// and returns until when two records must be kept.
+// and returns the retention of two records together.
 func (h hours) and(other hours) hours {
 	return hours{max(h.until, other.until), max(h.hard, other.hard)}
 }

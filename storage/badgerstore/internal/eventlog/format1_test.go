@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// segment1 returns a segment of format 1, as the version before wrote it, and its records.
+// segment1 returns a segment of format 1, and adds its records to w.
 func segment1(base int64, n int, w written) []byte {
 	b := binary.BigEndian.AppendUint64([]byte(magic1), uint64(base))
 	for i := range n {
@@ -33,8 +33,7 @@ func log1() (fs *memFS, o Options, w written, names [2]string) {
 	return fs, o, w, names
 }
 
-// TestFormat1: the segments of the version before are read, positions go on, and they are never
-// written to.
+// TestFormat1: segments of format 1 are read but never written, and new positions follow theirs.
 func TestFormat1(t *testing.T) {
 	fs, o, w, names := log1()
 	before := fs.clone()
@@ -47,7 +46,7 @@ func TestFormat1(t *testing.T) {
 			t.Errorf("Segments before SetKeep: got %+v, want these kept for ever", list)
 		}
 		for _, g := range l.Segments() {
-			l.SetKeep(g.Base, Keep{Until: g.Base * 3600, Hard: 7200}) // of format 2 it does nothing
+			l.SetKeep(g.Base, Keep{Until: g.Base * 3600, Hard: 7200}) // has no effect on a segment of format 2
 		}
 		putUntil(t, l, w, 4)
 		wantAll(t, l, w)
@@ -77,8 +76,8 @@ func TestFormat1(t *testing.T) {
 	mustOpen(t, o).Abandon()
 }
 
-// TestFormat1Ends: a torn write at the end of format 1 is skipped and reported, room is neither, and
-// damage before Options.Known is refused.
+// TestFormat1Ends: a torn write at the end of format 1 is skipped and reported. Preallocated zeros are
+// not reported. Damage before Options.Known is refused.
 func TestFormat1Ends(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(b []byte) []byte

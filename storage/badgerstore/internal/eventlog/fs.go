@@ -72,7 +72,7 @@ type syncer interface {
 
 // openDir opens a directory, so that syncing it takes no descriptor.
 func (osFS) openDir(dir string) (syncer, error) {
-	if runtime.GOOS == "windows" { // it cannot sync directories, and need not
+	if runtime.GOOS == "windows" { // directories cannot be synced there, and need no sync
 		return nil, nil
 	}
 	d, err := os.Open(dir)

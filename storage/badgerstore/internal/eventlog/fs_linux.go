@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// syncData makes the content of a file durable, and the metadata needed to read it. The
-// file may be closed meanwhile.
+// syncData syncs the content of a file, and the metadata needed to read it. The file may be closed
+// during the call.
 func syncData(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -23,8 +23,8 @@ func syncData(f *os.File) error {
 	return errors.Join(err, failed)
 }
 
-// Boot returns a number for the time since the machine was started, 0 when that is unknown.
-// The kernel draws it at each start.
+// Boot returns a number that identifies the current boot of the machine, 0 when unknown. The kernel
+// chooses a random number at each boot.
 func Boot() uint64 {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -6,5 +6,5 @@ import "os"
 
 func syncData(f *os.File) error { return f.Sync() }
 
-// Boot returns 0: on this system it is unknown when the machine was started.
+// Boot returns 0: this system does not identify the boot of the machine.
 func Boot() uint64 { return 0 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzOpen holds for any bytes in any file: no panic, no record that was not written, and each
-// error is ErrDamaged. A log that opens can be written, and opens again.
+// FuzzOpen: with any bytes in any file, Open does not panic, the log returns no record that was not
+// written, and each error is ErrDamaged. A log that opens can be written, and opens again.
 func FuzzOpen(f *testing.F) {
 	samples := []sample{newSample(f, closedCleanly), newSample(f, killed), newSample(f, restarted)}
 	f.Add(uint8(0), uint8(2), uint16(dataOffset), []byte("damage"), uint16(0))
@@ -54,7 +54,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzFormat1 holds the same of a segment of format 1 with any bytes.
+// FuzzFormat1 is FuzzOpen for a segment of format 1.
 func FuzzFormat1(f *testing.F) {
 	w := written{}
 	whole := segment1(1, 5, w)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// cut returns the position at which a repair has cut the segment before a gap off. It returns 0 when the repair was
-// interrupted.
+// cut returns the end of the segment before a gap, where a repair has cut the segment off. It returns 0 when the repair
+// was interrupted.
 func (g *segment) cut() int64 {
 	switch {
 	case g.v1: // format 1 has no status

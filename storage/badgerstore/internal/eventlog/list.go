@@ -11,7 +11,7 @@ import (
 
 // segmentList has the segments in ascending order.
 type segmentList struct {
-	mu  sync.RWMutex // guards all, and of each segment what changes
+	mu  sync.RWMutex // guards all, and the end and hours of each segment
 	all []*segment
 }
 
@@ -21,7 +21,7 @@ func (s *segmentList) add(g *segment) {
 	s.all = append(s.all, g)
 }
 
-// grown notes that data was written to the last segment, up to a position.
+// grown updates the end of the last segment after data was written.
 func (s *segmentList) grown(g *segment, end int64, h hours, data []byte) {
 	crc := crc32.Update(g.crc, castagnoli, data)
 	s.mu.Lock()
@@ -46,7 +46,7 @@ func (s *segmentList) snapshot() []segment {
 	return list
 }
 
-// at returns the segment that has a position; nil and an error when there is none.
+// at returns the segment that contains a position.
 func (s *segmentList) at(position int64) (g *segment, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -69,8 +69,8 @@ func (s *segmentList) at(position int64) (g *segment, err error) {
 
 // Segment describes one segment to the caller.
 type Segment struct {
-	Base, End int64 // its first position, and that after its last
-	Keep            // until when a record in it must be kept: rounded up to an hour
+	Base, End int64 // its first position, and the position after its last byte
+	Keep            // the retention of all its records, rounded up to an hour
 	Version   int   // of its format
 }
 
@@ -87,8 +87,8 @@ func (l *Log) Segments() []Segment {
 	return list
 }
 
-// SetKeep says until when the segment of format 1 with a base must be kept: its records do not
-// say it, and without SetKeep it is for ever. The owner calls it after each Open.
+// SetKeep sets the retention of a segment of format 1, whose file does not have the retention.
+// Without SetKeep such a segment is kept forever. The owner calls SetKeep after each Open.
 func (l *Log) SetKeep(base int64, keep Keep) {
 	l.segments.mu.Lock()
 	defer l.segments.mu.Unlock()
@@ -119,7 +119,7 @@ func (l *Log) Remove(upTo int64) error {
 		return err
 	}
 	s.mu.Lock()
-	s.all = slices.Clone(s.all[n:]) // a new one may have begun
+	s.all = slices.Clone(s.all[n:]) // a new segment may have been added
 	s.mu.Unlock()
 	var errs []error
 	for _, g := range removed {
@@ -128,7 +128,7 @@ func (l *Log) Remove(upTo int64) error {
 	return errors.Join(append(errs, l.syncDir())...)
 }
 
-// setOldest makes it durable which segment is the oldest.
+// setOldest stores the base of the oldest segment on disk.
 func (l *Log) setOldest(base int64) error {
 	g := l.current.Load()
 	if g.v1 {
@@ -145,12 +145,12 @@ func (l *Log) setOldest(base int64) error {
 	return l.syncErr
 }
 
-// probe is how much Read reads at first: most records are shorter.
+// probe is the size of Read's first read in bytes. Most records are shorter.
 const probe = 256
 
-// Read returns the record at a position that Append has returned; buf is used for it if it is
-// large enough. A record whose segment was removed is [ErrGone]; one that is not valid is
-// [ErrDamaged].
+// Read returns the record at a position that Append has returned. It uses buf for the record if
+// buf is large enough. It returns [ErrGone] when the segment was removed, and [ErrDamaged] when
+// the record is invalid.
 func (l *Log) Read(position int64, buf []byte) ([]byte, error) {
 	g, err := l.segments.at(position)
 	if err != nil {

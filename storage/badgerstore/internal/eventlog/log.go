@@ -12,37 +12,35 @@ const (
 	DefaultAhead       = 1 << 20
 )
 
-// maxUnawaited is how many bytes the open block takes of records for which nobody waits.
+// maxUnawaited is the largest size in bytes of the open block while it takes records without a waiter.
 const maxUnawaited = 1 << 20
 
 // retryEvery is the least time between two attempts to write after a temporary error.
 const retryEvery = 100 * time.Millisecond
 
-// Options says where a log is and how it is written.
+// Options are the settings of a log.
 type Options struct {
 	FS  FS     // nil for [OS]
 	Dir string // must exist
 
-	// SegmentSize is the length in bytes at which a segment is the last no longer; 0 for the
-	// default.
+	// SegmentSize is the size in bytes at which the next segment begins; 0 for the default.
 	SegmentSize int64
-	// Ahead is how much room is written ahead with Power; 0 for the default.
+	// Ahead is the number of bytes to preallocate with Power; 0 for the default.
 	Ahead int64
 	// Power syncs each block before its waiters return.
 	Power bool
 	// Known is a position up to which the caller knows that the log was on disk; 0 for none.
 	// A log that ends before it is damaged.
 	Known int64
-	// Boot identifies the time since the machine was started, as [Boot] returns it; 0 when
-	// it is unknown.
+	// Boot identifies the current boot of the machine, see [Boot]; 0 when unknown.
 	Boot uint64
 
-	// Help makes room for so many bytes on a full disk, and reports whether it has: then the log tries
-	// once more. Nil for no help.
+	// Help makes room for some bytes on a full disk, and reports whether it has succeeded: then the
+	// log tries once more. May be nil.
 	Help func(bytes int64) bool
 
-	// NoteEvery is how soon after a write the status says how far the log is written, without a sync. Open needs
-	// the status to tell a file that was cut off after a kill from a torn write. 0 for only with each Sync.
+	// NoteEvery is the longest time from a write to a status with the written position, without a sync. Open needs
+	// the status to tell a file that was cut off after a kill from a torn write. With 0, only Sync writes the status.
 	NoteEvery time.Duration
 
 	// OnTorn is called by Open when it cuts off a torn write.
@@ -56,7 +54,7 @@ type Options struct {
 type Torn struct {
 	File   string // its name in the directory of the log
 	Offset int64  // in the file, in bytes
-	Bytes  int64  // how many were cut off
+	Bytes  int64  // number of bytes cut off
 }
 
 // Log is an open log. Its methods may be called concurrently.
@@ -68,16 +66,16 @@ type Log struct {
 	mu       sync.Mutex // guards the fields up to tried
 	open     *block     // takes records
 	writing  *block     // nil when no block is being written
-	leading  bool       // a leader is at work, or about to be
+	leading  bool       // a leader writes, or is about to write
 	crowded  bool       // more than one caller waited for the last block: the next leader yields, see [Ticket.Wait]
-	free     []byte     // a buffer to use again
-	failed   error      // final
-	refusing error      // temporary: cleared when the backlog was written
-	tried    time.Time  // when writing failed last
+	free     []byte     // a buffer for reuse
+	failed   error      // the final error
+	refusing error      // the temporary error, until the backlog is written
+	tried    time.Time  // time of the last failed write
 
 	stopped atomic.Bool   // failed or refusing is set
-	noting  atomic.Bool   // a call of note is coming
-	written atomic.Int64  // the position up to which everything is in the files
+	noting  atomic.Bool   // a call of note is scheduled
+	written atomic.Int64  // all records before this position are in the files
 	blocks  atomic.Uint64 // written since Open
 
 	backlog      []byte // blocks that could not be written yet, of the leader
@@ -89,25 +87,24 @@ type Log struct {
 
 	syncing sync.Mutex              // held to sync, to rotate and to write a status
 	syncErr error                   // final; guarded by syncing
-	current atomic.Pointer[segment] // the last one, nil when there is none; changed with syncing
-	durable atomic.Int64            // the position up to which everything is on disk
+	current atomic.Pointer[segment] // the last segment, nil without any; changed while syncing is held
+	durable atomic.Int64            // all records before this position are on disk
 
 	segments segmentList
 }
 
-// block is a batch of records that one write brings into the file: room for the header, then
-// the records.
+// block is a batch of records that are written at once: space for the header, then the records.
 type block struct {
 	start int64
 	bytes []byte
-	waits int   // how many callers wait
-	hours hours // until when a record must be kept
+	waits int   // number of waiting callers
+	hours hours // the retention of all records
 
-	led      bool          // a leader waits for its turn, or is at work
-	turn     chan struct{} // closed when it is the leader's turn
-	done     chan struct{} // closed when it was written or failed; made for the first follower
+	led      bool          // the block has a leader
+	turn     chan struct{} // closed when the leader may write
+	done     chan struct{} // closed when the block was written or has failed; created for the first follower
 	finished bool
-	err      error // why it failed; set before done is closed
+	err      error // the error of the write; set before done is closed
 }
 
 func newBlock(start int64, buf []byte) *block {
@@ -116,16 +113,16 @@ func newBlock(start int64, buf []byte) *block {
 
 func (b *block) empty() bool { return len(b.bytes) == blockHeader }
 
-// role is what a waiter does for its block.
+// role is the role of a waiter for its block.
 type role uint8
 
 const (
-	follow    role = iota // waits until the block was written
+	follow    role = iota // waits until the leader has written the block
 	leadLater             // waits for its turn, then writes the block
 	leadNow               // writes the block
 )
 
-// Ticket is a record that the caller waits for.
+// Ticket is the ticket of an appended record, to wait for its write.
 type Ticket struct {
 	l    *Log
 	b    *block
@@ -134,18 +131,17 @@ type Ticket struct {
 	crowded bool // of a leader: others are likely to join
 }
 
-// Append adds a record for which nobody waits. encode appends the payload of the record at a
-// position to b and returns the result; it must not call the log. The order of positions is that
-// of the calls. The error is [ErrTemporary] or final; then the record is not in the log and
-// never will be.
+// Append adds a record without a waiter. encode appends the payload of the record at a position
+// to b and returns the result; it must not call the log. Positions have the order of the calls.
+// An error is [ErrTemporary] or final; the record is then never written.
 func (l *Log) Append(encode func(b []byte, position int64) []byte, keep Keep) (position int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.appendLocked(encode, keep)
 }
 
-// AppendAwaited is Append for a caller that waits: it must call [Ticket.Wait], or nobody else's
-// record may ever be written.
+// AppendAwaited is Append for a caller that waits. The caller must call [Ticket.Wait], because it
+// may be the leader that writes the records of other callers.
 func (l *Log) AppendAwaited(encode func(b []byte, position int64) []byte, keep Keep) (position int64, t Ticket, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,30 +174,30 @@ func (l *Log) errLocked() error {
 	return l.refusing
 }
 
-// Idle reports whether the open block takes another record for which nobody waits.
+// Idle reports whether the open block takes another record without a waiter.
 func (l *Log) Idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.open.bytes) < maxUnawaited && l.errLocked() == nil
 }
 
-// End returns the position at which the next record is at the earliest.
+// End returns the earliest position of the next record.
 func (l *Log) End() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open.start + int64(len(l.open.bytes))
 }
 
-// Written returns the position up to which everything is in the files.
+// Written returns the position up to which all records are in the files.
 func (l *Log) Written() int64 { return l.written.Load() }
 
-// Durable returns the position up to which everything is on disk.
+// Durable returns the position up to which all records are on disk.
 func (l *Log) Durable() int64 { return l.durable.Load() }
 
-// Blocks returns how many blocks were written since Open.
+// Blocks returns the number of blocks written since Open.
 func (l *Log) Blocks() uint64 { return l.blocks.Load() }
 
-// Safe reports whether the record at a position is where a record is that was waited for.
+// Safe reports whether the record at a position is as durable as a record after Wait.
 func (l *Log) Safe(position int64) bool {
 	if l.power.Load() {
 		return position < l.durable.Load()

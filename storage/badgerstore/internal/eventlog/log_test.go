@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// written is what a test has appended: payloads by their positions.
+// written has the appended payloads by their positions.
 type written map[int64]string
 
 // small returns options for a log in memory with small segments.
@@ -55,7 +55,7 @@ func putUntil(t testing.TB, l *Log, w written, n int) {
 	}
 }
 
-// replayed returns everything that Replay gives.
+// replayed returns all records from Replay.
 func replayed(l *Log, from int64) (written, error) {
 	all, last := written{}, int64(0)
 	err := l.Replay(from, func(position int64, payload []byte) error {
@@ -68,7 +68,7 @@ func replayed(l *Log, from int64) (written, error) {
 	return all, err
 }
 
-// wantAll fails unless Replay and Read give exactly the written records.
+// wantAll fails unless Replay and Read return exactly the written records.
 func wantAll(t testing.TB, l *Log, w written) {
 	t.Helper()
 	got, err := replayed(l, l.segments.all[0].base)
@@ -85,8 +85,8 @@ func wantAll(t testing.TB, l *Log, w written) {
 	}
 }
 
-// TestRoundTrip: each record is there, at its position, when the log is opened again, with
-// durability process and power, over segments, in blocks of one record and of many.
+// TestRoundTrip: when the log is opened again, each record is at its position: with both durabilities,
+// in several segments, and in blocks of one record and of many records.
 func TestRoundTrip(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		o := Options{Dir: t.TempDir(), SegmentSize: 8 << 10, Power: power}
@@ -128,7 +128,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestOverhead holds the figures of doc.go: 19 bytes for a block and 7 for a record.
+// TestOverhead checks the overheads in doc.go: 19 bytes for a block and 7 for a record.
 func TestOverhead(t *testing.T) {
 	l := mustOpen(t, small(newMemFS()))
 	w := written{}
@@ -143,7 +143,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// TestRecordSize: a record that Replay could not give back is not taken, and harms no other.
+// TestRecordSize: an empty or too long record is refused, and does not damage other records.
 func TestRecordSize(t *testing.T) {
 	o := small(newMemFS())
 	l := mustOpen(t, o)
@@ -159,9 +159,9 @@ func TestRecordSize(t *testing.T) {
 	wantAll(t, mustOpen(t, o), w)
 }
 
-// TestRoomAhead: with power, blocks overwrite zeros. Such room is not taken for a torn write, and
-// is used when the log is opened again.
-func TestRoomAhead(t *testing.T) {
+// TestPreallocatedSpace: with durability power, blocks overwrite preallocated zeros. The next Open does not take
+// these zeros for a torn write, and uses them.
+func TestPreallocatedSpace(t *testing.T) {
 	fs := newMemFS()
 	o := small(fs)
 	o.Power, o.SegmentSize = true, 64<<10
@@ -171,7 +171,7 @@ func TestRoomAhead(t *testing.T) {
 	put(t, l, w, "first")
 	size := len(fs.now[segmentName(1)].now)
 	if room := size - dataOffset - int(l.Written()-1); room != 1<<10 {
-		t.Errorf("got %d bytes of room, want %d", room, 1<<10)
+		t.Errorf("got %d preallocated bytes, want %d", room, 1<<10)
 	}
 	for range 3 {
 		l.Abandon()
@@ -184,8 +184,8 @@ func TestRoomAhead(t *testing.T) {
 	wantAll(t, l, w)
 }
 
-// TestGroupCommit: concurrent appends each get a position of their own, in the order of the
-// calls, share blocks, and are in the log when Wait returns; with power, on disk.
+// TestGroupCommit: concurrent appends get different positions in the order of the calls, and share
+// blocks. When Wait returns, the record is in the log; with durability power, on disk.
 func TestGroupCommit(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		o := Options{Dir: t.TempDir(), SegmentSize: 64 << 10, Power: power}
@@ -205,7 +205,7 @@ func TestGroupCommit(t *testing.T) {
 						t.Error(err)
 					}
 					if !l.Safe(position) || power && l.Durable() <= position {
-						t.Errorf("at %d: answered before it is safe", position)
+						t.Errorf("at %d: Wait returned before the record was safe", position)
 					}
 					if b, err := l.Read(position, nil); err != nil || string(b) != payload {
 						t.Errorf("Read: got %q, %v, want %q", b, err, payload)
@@ -227,8 +227,8 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// TestSetPower: once the caller has flushed and synced after a change of durability, the records
-// that were answered before are as safe as those after it.
+// TestSetPower: after a change of durability, Flush and Sync make earlier records as durable as later
+// records.
 func TestSetPower(t *testing.T) {
 	fs := newMemFS()
 	l, w := mustOpen(t, small(fs)), written{}
@@ -241,7 +241,7 @@ func TestSetPower(t *testing.T) {
 		t.Errorf("power: got safe %v, %v", l.Safe(position), err)
 	}
 	if position = put(t, l, w, "power"); l.Durable() <= position {
-		t.Errorf("power: answered before it is on disk")
+		t.Errorf("power: Wait returned before the record was on disk")
 	}
 	fs.fault = func(op, _ string, b []byte) (int, error) {
 		if op == "sync" {
@@ -253,7 +253,8 @@ func TestSetPower(t *testing.T) {
 	put(t, l, w, "process again")
 }
 
-// TestUnawaited: records for which nobody waits are bounded, and written with the next block.
+// TestUnawaited: the size of records without a waiter is bounded. They are written with the next
+// awaited record.
 func TestUnawaited(t *testing.T) {
 	l := mustOpen(t, small(newMemFS()))
 	n := 0
@@ -263,16 +264,15 @@ func TestUnawaited(t *testing.T) {
 		}
 	}
 	if n > 1100 || l.Written() != firstPosition {
-		t.Errorf("got %d records of 1000 bytes and %d written, want 1 MiB and none", n, l.Written())
+		t.Errorf("got %d records of 1000 bytes and %d bytes written, want 1 MiB and 0", n, l.Written())
 	}
 	put(t, l, written{}, "awaited")
 	if l.Written() < int64(n*1000) || !l.Idle() {
-		t.Errorf("after an awaited one: got %d written", l.Written())
+		t.Errorf("after an awaited record: got %d bytes written", l.Written())
 	}
 }
 
-// TestKeep: until when each segment must be kept survives a clean stop and a kill, without help
-// from the caller.
+// TestKeep: the retention of each segment survives a clean stop and a kill.
 func TestKeep(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		o := small(newMemFS())
@@ -301,8 +301,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestAppendAllocates: appending and reading allocate nothing for each record but what
-// waiting needs.
+// TestAppendAllocates: Append allocates no memory, and Read allocates at most twice.
 func TestAppendAllocates(t *testing.T) {
 	o := small(newMemFS())
 	o.SegmentSize = 1 << 30

@@ -16,21 +16,21 @@ import (
 type memFS struct {
 	mu    sync.Mutex
 	now   map[string]*memFile // by name
-	kept  map[string]*memFile // as it was when the directory was synced
-	ops   []nameOp            // since then
-	count int                 // of changes
+	kept  map[string]*memFile // the files at the last sync of the directory
+	ops   []nameOp            // changes of names since then
+	count int                 // number of changes
 	fault func(op, name string, b []byte) (short int, err error)
-	at    func(count int) // before each change; holds mu
+	at    func(count int) // is called before each change, with mu held
 	lazy  bool            // Sync does nothing
 }
 
-// nameOp is a change of the names: from is given to, "" for none.
+// nameOp renames a file from one name to another one. "" stands for no name: nameOp creates or removes the file.
 type nameOp struct {
 	from, to string
 	file     *memFile
 }
 
-// memFile has the content as it is, and as it was synced.
+// memFile has the current and the last synced content of a file.
 type memFile struct{ now, kept []byte }
 
 func newMemFS() *memFS {
@@ -109,8 +109,8 @@ func (m *memFS) SyncDir(string) error {
 	return err
 }
 
-// clone returns the file system as a killed process leaves it: unsynced bytes may still be
-// lost at a power cut. The caller holds mu, or is alone.
+// clone returns a copy, as a killed process leaves the file system: a later power cut can still lose
+// unsynced bytes. The caller holds mu, or runs no other goroutine.
 func (m *memFS) clone() *memFS {
 	c, copies := newMemFS(), map[*memFile]*memFile{nil: nil}
 	copied := func(f *memFile) *memFile {
@@ -131,8 +131,8 @@ func (m *memFS) clone() *memFS {
 	return c
 }
 
-// powerCut returns the file system as a power cut leaves it: of the names any changes that were
-// not synced, of each file any pages that were not.
+// powerCut returns the file system after a power cut: random unsynced changes of names, and random
+// unsynced sectors of each file, are lost.
 func (m *memFS) powerCut(random *rand.Rand) *memFS {
 	names := maps.Clone(m.kept)
 	for _, op := range m.ops {
@@ -163,7 +163,7 @@ func (f *memFile) powerCut(random *rand.Rand) []byte {
 		size = lo + random.IntN(hi-lo+1)
 	}
 	const sector = 512
-	written := []int{0, 30, 90, 100}[random.IntN(4)] // the chance of a sector, in percent
+	written := []int{0, 30, 90, 100}[random.IntN(4)] // percentage of sectors that reach the disk
 	left := make([]byte, size)
 	for at := 0; at < size; at += sector {
 		from := f.kept
@@ -204,7 +204,7 @@ func (h *memHandle) ReadAt(b []byte, at int64) (int, error) {
 func (h *memHandle) change(op string, b []byte) (int, error) {
 	n, err := h.fs.change(op, h.name, b)
 	if h.readOnly {
-		err = errors.New("written to what was opened to be read")
+		err = errors.New("write to a file that was opened read-only")
 	} else if h.closed {
 		err = os.ErrClosed
 	}

@@ -11,8 +11,9 @@ import (
 	"slices"
 )
 
-// Open opens the log in a directory, and makes it when there is none. It reads the last segment
-// whole, cuts off a torn write, and syncs the rest. A damaged log is a [DamageError], and Open leaves its files alone.
+// Open opens the log in a directory, or creates the log in an empty directory. It reads the last
+// segment completely, cuts off a torn write, and syncs the rest. It returns a [DamageError] for a
+// damaged log, and does not change the files of that log.
 func Open(o Options) (*Log, error) {
 	if o.FS == nil {
 		o.FS = OS
@@ -32,8 +33,8 @@ func Open(o Options) (*Log, error) {
 	return l, nil
 }
 
-// load opens the segments of a log and checks that they follow each other. Whatever is
-// damage goes to report, and load goes on unless that returns an error.
+// load opens the segments of a log and checks that they follow each other. It passes all damage to
+// report, and ends when report returns an error.
 func load(o Options, flags int, report func(error) error) (list []*segment, err error) {
 	names, err := o.FS.List(o.Dir)
 	if err != nil {
@@ -71,8 +72,8 @@ func load(o Options, flags int, report func(error) error) (list []*segment, err 
 	return list, nil
 }
 
-// unborn1 reports whether the last file, which has no header, is what a crash of the previous
-// version can leave when it began a segment: no segment of this version is before it.
+// unborn1 reports whether a crash of the previous version, at the beginning of a segment, can have
+// left the last file, which has no header. No segment of format 2 comes before such a file.
 func unborn1(o Options, list []*segment, base int64) bool {
 	if n := len(list); n > 0 && !list[n-1].v1 || base < o.Known {
 		return false
@@ -99,15 +100,15 @@ func dropRemoved(o Options, list []*segment, flags int) []*segment {
 		if removed {
 			_ = g.file.Close()
 			if flags != os.O_RDONLY {
-				_ = o.FS.Remove(g.path) // again when the log is opened again
+				_ = o.FS.Remove(g.path) // after an error, the next Open tries again
 			}
 		}
 		return removed
 	})
 }
 
-// chain checks that each segment follows the one before it. It sets the end and the "keep
-// until" of each segment but the last, and returns all damage.
+// chain checks that each segment follows the previous segment. It sets the end and the retention of
+// each segment except the last one, and returns all damage.
 func chain(list []*segment) (errs []error) {
 	missing := func(base int64, why string, g *segment) {
 		errs = append(errs, &DamageError{segmentName(base), 0, "the file is missing: " + why + " " + g.name()})
@@ -181,10 +182,10 @@ func (l *Log) recover() error {
 	if err := l.syncDir(); err != nil {
 		return err
 	}
-	if err := l.Sync(); err != nil { // what a killed process left may not be on disk
+	if err := l.Sync(); err != nil { // a killed process may have left unsynced blocks
 		return err
 	}
-	_ = l.o.FS.Remove(l.sparePath()) // what a crash has left
+	_ = l.o.FS.Remove(l.sparePath()) // a crash may have left the file
 	return l.openSpare(false)
 }
 
@@ -214,13 +215,13 @@ func (l *Log) recoverLast(g *segment) error {
 		l.o.OnTorn(Torn{g.name(), g.offset(t.end), t.torn})
 	}
 	g.room = t.end
-	if g.v1 { // it is never appended to: the next segment begins where it ends
+	if g.v1 { // format 1 is not appended to: the next segment begins at its end
 		return nil
 	}
 	return errors.Join(g.file.Truncate(g.offset(t.end)), g.file.Sync())
 }
 
-// tail is where the last segment ends.
+// tail is the end of the last segment.
 type tail struct {
 	end   int64
 	torn  int64 // the bytes of a torn write behind end
@@ -262,8 +263,8 @@ func (g *segment) tail(o Options) (t tail, err error) {
 	return t, err
 }
 
-// prefixOnly returns an error unless what lies from a position up to another one, with zeros
-// or nothing behind, can be the beginning of a block: what a killed process leaves.
+// prefixOnly returns an error unless the bytes between two positions can be the beginning of a block
+// that a killed process has left. Only zeros, or no bytes, follow them.
 func (g *segment) prefixOnly(from, written int64) error {
 	b := make([]byte, blockHeader)
 	n, err := g.file.ReadAt(b, g.offset(from))

@@ -14,16 +14,16 @@ import (
 type outage struct {
 	random *rand.Rand
 	fs     *memFS
-	left   *memFS // after the end
+	left   *memFS // the file system after the kill or power cut, nil before it
 	boot   uint64
 	l      *Log
 
 	w    written
-	safe int64 // everything before it must be there
-	gone int64 // everything before it may be gone
+	safe int64 // records before this position must not be lost
+	gone int64 // records before this position may have been removed
 }
 
-// use opens the log and does this and that until the end came.
+// use opens the log and runs random operations until the kill or power cut.
 func (o *outage) use() error {
 	ends, cut := o.fs.count+1+o.random.IntN(120), o.random.IntN(3) > 0
 	o.left = nil
@@ -79,7 +79,7 @@ func (o *outage) step() error {
 	return nil
 }
 
-// answered notes that everything before a position must be there from now on.
+// answered records that no record before a position may be lost from now on.
 func (o *outage) answered(end int64) {
 	if o.left == nil {
 		o.safe = max(o.safe, end)
@@ -106,7 +106,7 @@ func (o *outage) append(await bool) error {
 // check opens the files that are left and returns the first broken promise.
 func (o *outage) check() error {
 	fs := o.fs.clone()
-	for range 2 { // what Open leaves is opened as well
+	for range 2 { // opens the log again after Open has cut it
 		l, err := Open(Options{FS: fs, Dir: "log", Boot: o.boot})
 		if err != nil {
 			return fmt.Errorf("open: %w", err)
@@ -121,18 +121,18 @@ func (o *outage) check() error {
 			return err
 		}
 		if first > max(o.gone, firstPosition) {
-			return fmt.Errorf("the first segment begins at %d, only what is before %d was removed", first, o.gone)
+			return fmt.Errorf("the first segment begins at %d, but only records before %d were removed", first, o.gone)
 		}
 		if err := o.compare(got, first); err != nil {
 			return err
 		}
 		end := l.Written()
-		maps.DeleteFunc(o.w, func(position int64, _ string) bool { return position >= end }) // it will be given again
+		maps.DeleteFunc(o.w, func(position int64, _ string) bool { return position >= end }) // these positions are used again
 	}
 	return nil
 }
 
-// compare checks that the records left are the first ones of those written, without a gap.
+// compare checks that the records in the log are the first written records, without a gap.
 func (o *outage) compare(got written, first int64) error {
 	for position, payload := range got {
 		if o.w[position] != payload {
@@ -150,7 +150,7 @@ func (o *outage) compare(got written, first int64) error {
 		if _, ok := got[position]; ok != (i < len(got)) {
 			return fmt.Errorf("the record at %d: got %v, want the first %d of %d", position, ok, len(got), len(positions))
 		} else if !ok && position < o.safe {
-			return fmt.Errorf("the record at %d is lost, and everything before %d was answered", position, o.safe)
+			return fmt.Errorf("the record at %d is lost, but all records before %d were answered", position, o.safe)
 		}
 	}
 	return nil
@@ -158,9 +158,9 @@ func (o *outage) compare(got written, first int64) error {
 
 const outages = 3000
 
-// TestPowerCut: whatever moment the power is cut or the process is killed at, and whichever of the
-// unsynced sectors and names are kept, the log opens. It has what was answered with power or
-// synced, no gap, and nothing that was not written.
+// TestPowerCut: the log opens after a power cut or kill at any moment, with any unsynced sectors and
+// names lost. It has all records that were answered with durability power or synced, no gap, and no
+// record that was not written.
 func TestPowerCut(t *testing.T) {
 	records := 0
 	for seed := range uint64(outages / 4) {
@@ -179,7 +179,7 @@ func TestPowerCut(t *testing.T) {
 	t.Logf("%d outages, %d records left", outages, records)
 }
 
-// TestPowerCutIsNoticed: the test of power cuts sees a log whose syncs do nothing.
+// TestPowerCutIsNoticed: the test of power cuts finds a log whose syncs do nothing.
 func TestPowerCutIsNoticed(t *testing.T) {
 	for seed := range uint64(200) {
 		o := outage{random: rand.New(rand.NewPCG(seed, 0)), fs: newMemFS(), boot: 1, w: written{}}

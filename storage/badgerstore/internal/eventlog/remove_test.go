@@ -16,8 +16,8 @@ func segmentsLog(t *testing.T) (*memFS, Options, *Log, written) {
 	return fs, o, l, w
 }
 
-// TestRemove: removed segments are gone, by Read too, the rest stays whole when the log is opened
-// again and goes on, and the segment that is written is never removed.
+// TestRemove: removed segments are gone, and Read returns ErrGone for their records. All other records
+// stay, also when the log is opened again. The last segment is never removed.
 func TestRemove(t *testing.T) {
 	_, o, l, w := segmentsLog(t)
 	list := l.Segments()
@@ -28,7 +28,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("the first segment: got %d, want %d", got, list[2].Base)
 	}
 	if _, err := l.Read(firstPosition+blockHeader, nil); !errors.Is(err, ErrGone) {
-		t.Errorf("Read what was removed: got error %v, want %v", err, ErrGone)
+		t.Errorf("Read of a removed record: got error %v, want %v", err, ErrGone)
 	}
 	for position := range w {
 		if position < list[2].Base {
@@ -40,17 +40,17 @@ func TestRemove(t *testing.T) {
 	l = mustOpen(t, o)
 	wantAll(t, l, w)
 	if _, err := replayed(l, firstPosition); !errors.Is(err, ErrDamaged) {
-		t.Errorf("Replay from what was removed: got error %v, want %v", err, ErrDamaged)
+		t.Errorf("Replay from a removed record: got error %v, want %v", err, ErrDamaged)
 	}
 	if err := l.Remove(l.End()); err != nil || len(l.Segments()) != 1 {
-		t.Errorf("Remove everything: got %d segments, %v, want the last", len(l.Segments()), err)
+		t.Errorf("Remove of all segments: got %d segments, %v, want the last one", len(l.Segments()), err)
 	}
 	l.Abandon()
 	mustOpen(t, o).Abandon()
 }
 
-// TestRemoveInterrupted: wherever a process is killed while it removes segments, the log opens and
-// begins where it was to begin or where it began. A file that is missing behind that is refused.
+// TestRemoveInterrupted: after a kill at any moment of Remove, the log opens, and begins with the old or
+// the new oldest segment. A missing file from the oldest segment on is refused.
 func TestRemoveInterrupted(t *testing.T) {
 	fs, o, l, _ := segmentsLog(t)
 	list := l.Segments()
@@ -77,8 +77,8 @@ func TestRemoveInterrupted(t *testing.T) {
 	}
 }
 
-// TestReadBesideRemove: during a removal, Read gives the record or ErrGone, and Sync succeeds.
-func TestReadBesideRemove(t *testing.T) {
+// TestReadDuringRemove: during a removal, Read gives the record or ErrGone, and Sync succeeds.
+func TestReadDuringRemove(t *testing.T) {
 	o := Options{Dir: t.TempDir(), SegmentSize: 1 << 10}
 	l, w := mustOpen(t, o), written{}
 	putUntil(t, l, w, 40)

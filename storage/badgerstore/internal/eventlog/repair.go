@@ -18,29 +18,29 @@ const AsideSuffix = ".damaged"
 type Part struct {
 	From, To    int64 // positions
 	Records     int
-	Events      int    // records that PlanRepair was told to count
+	Events      int    // number of records that are events, see [PlanRepair]
 	First, Last []byte // payloads of the first and the last event
 
 	first, last *segment
 	crc         uint32 // of the first segment from From on
-	hours       hours  // likewise
+	hours       hours  // of the first segment from From on
 }
 
 // Repair is a plan for a damaged log: the part that has the position Known stays, and all other
 // parts are set aside. Without such a part an empty log begins at Known.
 type Repair struct {
-	Parts []Part // oldest first; what lies between them cannot be read
+	Parts []Part // oldest first; the bytes between two parts cannot be read
 	Kept  Part
-	Empty bool  // nothing is kept
+	Empty bool  // no record is kept
 	Ends  int64 // the position after the last byte that was written
 
 	o    Options
-	is   func(payload []byte) bool // an event
+	is   func(payload []byte) bool // reports whether a record is an event
 	list []*segment
 	bad  []int64 // the bases of files without a valid header
 }
 
-// PlanRepair reads a closed log and returns what [Repair.Apply] would do. It changes nothing. Of the
+// PlanRepair reads a closed log and returns the plan of [Repair.Apply]. It changes nothing. Of the
 // options it uses FS, Dir and Known, the position up to which the owner does not need the log. is reports whether a
 // record is an event. The caller calls Apply or Close.
 func PlanRepair(o Options, is func(payload []byte) bool) (*Repair, error) {
@@ -264,7 +264,7 @@ func (r *Repair) seed() uint32 {
 	return uint32(r.o.Known)
 }
 
-// apply sets a segment aside as far as it is not kept.
+// apply sets aside the records of a segment that are not kept.
 func (r *Repair) apply(g *segment) (aside bool, err error) {
 	k := &r.Kept
 	switch {

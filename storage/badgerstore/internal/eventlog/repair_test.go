@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// cutLog is a damaged log, and what a repair of it keeps.
+// cutLog is a damaged log with the expected result of its repair.
 type cutLog struct {
 	fs   *memFS
 	o    Options
@@ -16,7 +16,7 @@ type cutLog struct {
 	used int64
 }
 
-// repair repairs the log and returns where it goes on. It fails if there is no damage.
+// repair repairs the log. It returns the end of the kept part and the position of new records, and fails without damage.
 func (c *cutLog) repair(t *testing.T, fs *memFS) (end, next int64) {
 	t.Helper()
 	o := c.o
@@ -63,7 +63,7 @@ func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 	wantAll(t, l, kept)
 	lost := slices.DeleteFunc(slices.Collect(maps.Keys(c.w)), func(position int64) bool { return kept[position] != "" })
 	if position := put(t, l, kept, "new"); position < next || next < c.used {
-		t.Errorf("a new record is at %d, and %d was given; want at least %d", position, next, c.used)
+		t.Errorf("a new record is at %d, and Next is %d; want at least %d", position, next, c.used)
 	}
 	putUntil(t, l, kept, len(l.Segments())+2)
 	for _, position := range lost {
@@ -77,9 +77,9 @@ func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 	l.Abandon()
 }
 
-// TestRepairGivesNothingAgain: after any repair, new records get positions behind all positions used before, also if
+// TestRepairReusesNoPosition: after any repair, new records get positions behind all positions used before, also if
 // the repair was killed at any moment and repeated. Reads of positions in between return ErrGone.
-func TestRepairGivesNothingAgain(t *testing.T) {
+func TestRepairReusesNoPosition(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS, names []string){
 		"flip in a segment behind the mark": func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
 		"flip in the segment of the mark":   func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Replay calls fn with each record from a position on, in order. The payload is valid until
-// fn returns. The position is one up to which the caller has all records: it need not be that
-// of a record. Replay ends at the first error of fn. Call it before the first Append.
+// Replay calls fn with each record from a position on, in order. The payload is valid until fn
+// returns. The position need not be the position of a record. Replay ends at the first error of
+// fn. Call Replay before the first Append.
 func (l *Log) Replay(from int64, fn func(position int64, payload []byte) error) error {
 	list := l.segments.snapshot()
 	if len(list) > 0 && from < list[0].base {
@@ -29,8 +29,8 @@ func (l *Log) Replay(from int64, fn func(position int64, payload []byte) error) 
 	return nil
 }
 
-// replay calls fn with the records of a segment from a position on. It returns where the valid
-// ones end.
+// replay calls fn with the records of a segment from a position on. It returns the end of the valid
+// records.
 func (g *segment) replay(from int64, fn func(int64, []byte) error) (end int64, err error) {
 	end = g.base
 	for u, err := range g.units(g.end) {
@@ -50,11 +50,11 @@ func (g *segment) replay(from int64, fn func(int64, []byte) error) (end int64, e
 	return end, nil
 }
 
-// Close writes and syncs all records and closes the files. No other method may run meanwhile or
-// afterwards. After an error the unwritten records are lost.
+// Close writes and syncs all records and closes the files. No other method may run during or after
+// Close. After an error the unwritten records are lost.
 func (l *Log) Close() error {
 	err := l.Flush()
-	if errors.Is(err, ErrTemporary) { // once more, whenever the last attempt was
+	if errors.Is(err, ErrTemporary) { // tries once more, also within retryEvery
 		l.mu.Lock()
 		t := l.joinLocked()
 		l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *Log) Close() error {
 	return err
 }
 
-// Abandon closes the files as the end of the process would: nothing more is written.
+// Abandon closes the files without writing, like a kill of the process.
 func (l *Log) Abandon() {
 	l.mu.Lock()
 	if l.failed == nil {

@@ -9,7 +9,7 @@ import (
 // unit is a block, or a frame of format 1: valid or invalid as a whole.
 type unit struct {
 	start int64
-	bytes []byte // valid until the next one is read
+	bytes []byte // valid until the next unit is read
 	hours hours
 	v1    bool
 }
@@ -33,11 +33,11 @@ func (u *unit) records() iter.Seq2[int64, []byte] {
 	}
 }
 
-// units yields the units of a segment from its base up to a position at most. It ends at the
-// first one that is not valid. An error is one of reading the file.
+// units yields the units of a segment from its base up to a position at most. It ends at the first
+// invalid unit. An error is an error of reading the file.
 func (g *segment) units(upTo int64) iter.Seq2[*unit, error] { return g.unitsFrom(g.base, upTo) }
 
-// unitsFrom is units from a position on at which a unit may begin.
+// unitsFrom is units from another position on, where a unit may begin.
 func (g *segment) unitsFrom(from, upTo int64) iter.Seq2[*unit, error] {
 	return func(yield func(*unit, error) bool) {
 		s := scanner{g: g, upTo: upTo, at: from}
@@ -65,10 +65,10 @@ type scanner struct {
 	in       *bufio.Reader
 	at, upTo int64
 	buf      []byte
-	unit     unit // yielded, and used again
+	unit     unit // the yielded unit, which is reused
 }
 
-// block returns the block at s.at, nil when it is not valid.
+// block returns the block at s.at, nil for an invalid block.
 func (s *scanner) block() (*unit, error) {
 	b, err := s.in.Peek(blockHeader)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *scanner) block() (*unit, error) {
 	return &s.unit, nil
 }
 
-// frame returns the frame of format 1 at s.at, nil when it is not valid.
+// frame returns the frame of format 1 at s.at, nil for an invalid frame.
 func (s *scanner) frame() (*unit, error) {
 	b, err := s.in.Peek(frameHeader1)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *scanner) frame() (*unit, error) {
 	return &s.unit, nil
 }
 
-// read returns the next n bytes, nil when there are not as many.
+// read returns the next n bytes, nil when fewer bytes are left.
 func (s *scanner) read(n int64) ([]byte, error) {
 	if n > s.upTo-s.at {
 		return nil, nil
@@ -133,9 +133,9 @@ func validBody(b []byte, seed uint32, position int64) bool {
 	return at == last && b[last] == marker
 }
 
-// syncedBehind returns the largest sync offset in the headers of blocks that begin at a
-// position or behind it, and where the first such header is; 0 when there is none. It looks for
-// them at each byte: where a block is invalid, its length may be as well.
+// syncedBehind returns the largest sync offset in the headers of blocks from a position on, and the
+// position of the first such header; 0 without any. It tries each byte as the beginning of a block,
+// because the length of an invalid block may be wrong, too.
 func (g *segment) syncedBehind(from, upTo int64) (synced, first int64, err error) {
 	const overlap = blockHeader - 1
 	b := make([]byte, min(upTo-from, 1<<20))

@@ -16,17 +16,17 @@ type segment struct {
 
 	// Of the last segment the leader changes these, under the lock of the list.
 	end   int64 // the position after the last block
-	hours hours // until when a record must be kept
+	hours hours // the retention of all records
 
-	room   int64  // up to where zeros were written ahead; of the leader
-	crc    uint32 // of everything from base to end; of the leader
+	room   int64  // the end of the preallocated zeros; of the leader
+	crc    uint32 // of all bytes from base to end; of the leader
 	status status // guarded by Log.syncing
 }
 
 // name returns the name of the file.
 func (g *segment) name() string { return segmentName(g.base) }
 
-// offset returns where in the file a position is.
+// offset returns the offset of a position in the file.
 func (g *segment) offset(position int64) int64 {
 	if g.v1 {
 		return position - g.base + headerSize1
@@ -44,8 +44,8 @@ func (g *segment) damage(position int64, format string, args ...any) error {
 	return &DamageError{g.name(), g.offset(position), fmt.Sprintf(format, args...)}
 }
 
-// openSegment opens the segment with a base. A file that does not begin like one is damage;
-// the segment is returned as well if the rest can be read.
+// openSegment opens the segment with a base. A file with an invalid header is damage; openSegment
+// also returns the segment if the rest of the file can be read.
 func openSegment(fs FS, dir string, base int64, flags int) (*segment, error) {
 	g := &segment{header: header{base: base}, path: filepath.Join(dir, segmentName(base))}
 	f, err := fs.Open(g.path, flags)
@@ -100,7 +100,7 @@ func be(b []byte) (n uint64) {
 	return n
 }
 
-// torn1 reports whether b is what a crash of the previous version can leave of a new segment.
+// torn1 reports whether a crash of the previous version can leave the bytes b of a new segment.
 func torn1(b []byte) bool { return len(b) < headerSize1 || allZero(b) }
 
 func allZero(b []byte) bool { return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) }
@@ -118,14 +118,13 @@ func (g *segment) writeStatus(s status) error {
 	return err
 }
 
-// zeros is what room is made of, one page at a time: a system that has written more at once
-// may write all of it again when a byte of it changes.
+// zeros is one preallocated page. makeRoom writes single pages, because a system may rewrite all
+// pages of a large write when one byte changes.
 var zeros [4096]byte
 
-// makeRoom writes zeros up to ahead bytes after a position, but not beyond where the segment
-// is full. Blocks that overwrite them are synced in half the time: the file system need not
-// change its own metadata. It is only faster, so an error is ignored until the
-// room would have ended.
+// makeRoom preallocates zeros up to ahead bytes after a position, but not beyond the position full.
+// Syncing blocks that overwrite the zeros takes half the time, because the metadata of the file
+// system stays the same. After an error, makeRoom does not try again before the end of that space.
 func (g *segment) makeRoom(end, ahead, full int64) {
 	if end <= g.room {
 		return

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Sync makes everything durable that is in the files, and notes in the status that it
-// is. The owner of the log calls it once a second. A failed sync is final.
+// Sync syncs all written records, and writes the status. The owner of the log calls it once a
+// second. A failed sync is final.
 func (l *Log) Sync() error {
 	err := l.syncAndNote()
 	if err != nil {
@@ -29,14 +29,14 @@ func (l *Log) syncAndNote() error {
 	return nil
 }
 
-// statusLocked returns what the status of the last segment should say.
+// statusLocked returns the new status of the last segment.
 func (l *Log) statusLocked(g *segment) status {
 	s := g.status
 	s.synced, s.written, s.boot = l.durable.Load(), l.written.Load(), l.o.Boot
 	return s
 }
 
-// noteSoon makes the status say within NoteEvery how far the log is written.
+// noteSoon schedules a status with the written position within NoteEvery.
 func (l *Log) noteSoon() {
 	if l.o.NoteEvery > 0 && !l.noting.Swap(true) {
 		time.AfterFunc(l.o.NoteEvery, l.note)
@@ -52,7 +52,7 @@ func (l *Log) note() {
 	}
 }
 
-// syncLocked syncs the last segment: those before it were synced when the next one began.
+// syncLocked syncs the last segment. Earlier segments were synced before the next one began.
 func (l *Log) syncLocked() error {
 	end := l.written.Load()
 	if l.syncErr != nil || end == l.durable.Load() {
@@ -67,7 +67,7 @@ func (l *Log) syncLocked() error {
 	return nil
 }
 
-// rotate begins a segment at a position. Everything before it is on disk then.
+// rotate syncs the last segment, and begins the next one at a position.
 func (l *Log) rotate(base int64) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -84,7 +84,7 @@ func (l *Log) rotate(base int64) error {
 	if last != nil && !last.v1 {
 		s := l.statusLocked(last)
 		s.sealed = true
-		_ = last.writeStatus(s) // without it only less damage is found
+		_ = last.writeStatus(s) // after an error, Open can detect less damage
 	}
 	return l.openSpare(false)
 }
@@ -97,7 +97,7 @@ func (l *Log) begin(last *segment, base int64) (g *segment, err error) {
 		}
 	}
 	err = l.syncDir()
-	if isDescriptors(err) { // to open the directory; any other error is one of the sync
+	if isDescriptors(err) { // opening the directory has failed; any other error is an error of the sync
 		return nil, err
 	}
 	if err != nil {
@@ -146,7 +146,7 @@ func (l *Log) syncDir() error {
 func (l *Log) sparePath() string { return filepath.Join(l.o.Dir, spareName) }
 
 // openSpare opens the file of the next segment ahead, so that the next segment can begin when
-// descriptors have run out. Unless it is needed now, it may fail.
+// descriptors have run out. It ignores errors unless the file is needed now.
 func (l *Log) openSpare(needed bool) (err error) {
 	if l.spare != nil {
 		return nil

@@ -15,11 +15,11 @@ type Report struct {
 	From              int64          // the first position behind the last gap, or of the log without a gap; 0 without a segment
 	First             []byte         // the payload of the first record
 	Torn              Torn           // the torn write at the end, which Open cuts off; no Bytes for none
-	Damage            []*DamageError // nothing when the log is whole
+	Damage            []*DamageError // empty for an undamaged log
 }
 
 // Verify reads every byte of a closed log and reports all damage. It changes no file. Of the
-// options it uses FS, Dir, Known and Boot. The error is one of reading the files.
+// options it uses FS, Dir, Known and Boot. The error is an error of reading the files.
 func Verify(o Options) (r Report, err error) {
 	if o.FS == nil {
 		o.FS = OS
@@ -75,7 +75,7 @@ func Inspect(o Options) error {
 	return cmp.Or(err, o.reached(t.end))
 }
 
-// end reports a log that ends before the position that is known.
+// end reports damage if the log ends before the position Known.
 func end(list []*segment, o Options, report func(error) error) error {
 	if len(list) > 0 || o.Known <= firstPosition {
 		return nil

@@ -20,6 +20,6 @@
 //	mid     1, number >> 17                  the children
 //	leaf    2, number >> 10                  16 words of 64 bits, little endian, without zero bytes at the end
 //
-// Members and children are in ascending order, each as its uvarint difference from the one before. The total of a child, a
+// Members and children are in ascending order, each as its uvarint difference from the previous one. The total of a child, a
 // uvarint, follows its position. Positions in keys have 8 bytes, big endian.
 package rankset

@@ -84,7 +84,7 @@ func decodeBranch(record []byte) (branch, error) {
 // leaf has a bit for each of 1,024 consecutive numbers: whether the number is a member.
 type leaf [1 << leafBits / 64]uint64
 
-// set makes n a member, or no member, and reports whether the leaf has changed.
+// set adds n, or removes n when member is false, and reports whether the leaf has changed.
 func (l *leaf) set(n int64, member bool) bool {
 	word, bit := &l[n&(1<<leafBits-1)/64], uint64(1)<<(n&63)
 	if (*word&bit != 0) == member {

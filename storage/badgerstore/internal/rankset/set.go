@@ -59,7 +59,7 @@ func Open(base []byte, read func(key []byte) ([]byte, error)) (*Set, error) {
 	return s, s.named(err)
 }
 
-// IsRoot reports whether suffix, what follows the base of a set in a key, is that of the root.
+// IsRoot reports whether a key is the key of a root. suffix is the key without the base of the set.
 func IsRoot(suffix []byte) bool { return len(suffix) == 1 && suffix[0] == nodeRoot }
 
 // key returns the key of a node. The root has no position.
@@ -71,7 +71,7 @@ func (s *Set) key(level byte, position int64) []byte {
 	return binary.BigEndian.AppendUint64(key, uint64(position))
 }
 
-// named adds the base of the set to an error.
+// named adds the base of the set to an error. A nil error stays nil.
 func (s *Set) named(err error) error {
 	if err != nil {
 		return fmt.Errorf("index %q: %w", s.base, err)
@@ -103,7 +103,7 @@ func (s *Set) Contains(n int64) (bool, error) {
 	return err == nil && l.has(n), err
 }
 
-// Add makes n a member. n may be a member already.
+// Add makes n a member of the set, if it is not a member yet.
 func (s *Set) Add(n int64) error {
 	if s.root != nil {
 		return s.put(n, true)
@@ -127,7 +127,7 @@ func (s *Set) Add(n int64) error {
 	return nil
 }
 
-// Remove makes n no member. n need not be a member.
+// Remove removes n from the set, if it is a member.
 func (s *Set) Remove(n int64) error {
 	if s.root != nil {
 		return s.put(n, false)
@@ -139,7 +139,7 @@ func (s *Set) Remove(n int64) error {
 	return nil
 }
 
-// put makes n a member of the tree, or no member.
+// put adds n to the tree, or removes n when member is false.
 func (s *Set) put(n int64, member bool) error {
 	l, err := s.leaf(n >> leafBits)
 	if err != nil {
@@ -276,7 +276,7 @@ func (s *Set) encode() []byte {
 	return encodeNumbers([]byte{formSmall}, s.small)
 }
 
-// encodeNumbers appends ascending numbers to b, each as its difference from the one before.
+// encodeNumbers appends ascending numbers to b, each as its difference from the previous number.
 func encodeNumbers(b []byte, numbers []int64) []byte {
 	var before int64
 	for _, n := range numbers {

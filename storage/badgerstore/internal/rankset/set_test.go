@@ -31,7 +31,7 @@ func (r records) open(t rapid.TB) *Set {
 	return f
 }
 
-// numbers draws numbers of resources: many beside each other, some far away.
+// numbers draws numbers of resources: many adjacent numbers, and some distant ones.
 func numbers() *rapid.Generator[int64] {
 	return rapid.OneOf(
 		rapid.Int64Range(1, 300), rapid.Int64Range(1000, 1100), rapid.Int64Range(1, 5000),
@@ -39,8 +39,7 @@ func numbers() *rapid.Generator[int64] {
 		rapid.SampledFrom([]int64{1, math.MaxInt64, math.MaxInt64 - 1, 1 << leafBits}))
 }
 
-// TestSet: a list has exactly what was put into it, in order, and its total is
-// right, whatever was added and removed and however often it was written in between.
+// TestSet: after any additions, removals and writes, a set has exactly its members, in order, and the right total.
 func TestSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := records{}
@@ -112,8 +111,7 @@ func checkSet(t *rapid.T, f *Set, want []int64) {
 	}
 }
 
-// TestSetFewLookUps: a page out of a million numbers, and their total, take a
-// handful of look-ups wherever it is.
+// TestSetFewLookUps: reading the total, or any page, of a set of a million numbers takes at most five look-ups.
 func TestSetFewLookUps(t *testing.T) {
 	const million = 1_000_000
 	stored := records{}
@@ -143,8 +141,7 @@ func TestSetFewLookUps(t *testing.T) {
 	}
 }
 
-// TestSetDamaged: a record that is missing, short or does not fit to the others is
-// an error and not a wrong list.
+// TestSetDamaged: a missing, truncated or contradicting record is an error. A failure means that a list is wrong.
 func TestSetDamaged(t *testing.T) {
 	stored := records{}
 	f := stored.open(t)
@@ -153,14 +150,14 @@ func TestSetDamaged(t *testing.T) {
 	}
 	f.Write(stored.put)
 	for name, record := range stored {
-		for what, damaged := range map[string][]byte{"missing": nil, "cut off": record[:len(record)-1], "other": {9, 9}} {
+		for change, damaged := range map[string][]byte{"missing": nil, "cut off": record[:len(record)-1], "other": {9, 9}} {
 			stored[name] = damaged
 			f, err := Open([]byte("base"), stored.get)
 			if err == nil {
 				_, err = f.Page(0, 3000)
 			}
 			if !errors.Is(err, ErrDamaged) && f.Len() > 0 {
-				t.Errorf("%q %s: got error %v, want %v", name, what, err, ErrDamaged)
+				t.Errorf("%q %s: got error %v, want %v", name, change, err, ErrDamaged)
 			}
 		}
 		stored[name] = record

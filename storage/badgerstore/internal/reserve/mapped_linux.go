@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Badger writes its memtables, tables and value log through shared mappings of files that it has
-// made with ftruncate, without blocks. When the disk is full a write to such a page is SIGBUS: the
-// process ends, with a thousand lines. Badger has no hook between ftruncate and the mapping, and a
-// check of free space before a commit is too early: a compaction writes for a second, and another
-// program fills 256 MiB in a tenth of that. With the checks alone TestDiskFilledFast died in 6 runs of
-// 6, with the allocation in none of 6.
+// Badger writes its memtables, tables and value log through shared mappings of files that it has created with
+// ftruncate, without blocks. On a full disk, a write to such a page raises SIGBUS, which ends the process. Badger has no
+// hook between ftruncate and the mapping. A check of free space before a commit is too early: a compaction writes for a
+// second, and another program fills 256 MiB in a tenth of a second. With only such checks, TestDiskFilledFast died in 6 of
+// 6 runs; with the allocation in none of 6.
 //
-// So each file is allocated when it is mapped: golang.org/x/sys/unix calls mmap through a variable.
-// TestMappedFilesAreAllocated fails when another version of that package does not.
+// So this file allocates each file when it is mapped: golang.org/x/sys/unix calls mmap through a variable.
+// TestMappedFilesAreAllocated fails when another version of that package works differently.
 
 // mapper is the variable through which [unix.Mmap] maps.
 //
@@ -53,7 +52,7 @@ func init() {
 	}
 }
 
-// reserveOf returns the reserve of the open store in whose directory a file is, nil if there is none.
+// reserveOf returns the reserve of the open store that a file belongs to, nil for any other file.
 func reserveOf(fd int) *Reserve {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -99,8 +98,8 @@ func (r *Reserve) ServeMappings() (end func(), err error) {
 	return func() { reserves.CompareAndDelete(dir, r) }, nil
 }
 
-// ExtendManifest keeps room allocated behind the end of the MANIFEST: a part of a change that Badger
-// writes there on a full disk would make it drop all later changes when it is opened.
+// ExtendManifest allocates blocks behind the end of the MANIFEST. On a full disk, Badger could write a part of a change
+// there, and would drop all later changes at the next start.
 func (r *Reserve) ExtendManifest() {
 	path := filepath.Join(r.dir, badger.ManifestFilename)
 	var s syscall.Stat_t
@@ -131,7 +130,7 @@ func fallocate(fd int, mode uint32, offset, n int64) error {
 	}
 }
 
-// allocated returns how many bytes of a file are allocated, up to its end.
+// allocated returns the number of allocated bytes of a file, at most its size.
 func allocated(file *os.File) int64 {
 	var s syscall.Stat_t
 	if syscall.Fstat(int(file.Fd()), &s) != nil {

@@ -55,14 +55,14 @@ var ErrFull = core.Logged(errors.New("the disk is full"))
 type Reserve struct {
 	dir      string // of the store
 	log      *slog.Logger
-	Space    func(dir string) (free, size uint64, err error) // Space, but in tests
+	Space    func(dir string) (free, size uint64, err error) // the function Space; tests change it
 	full     atomic.Bool                                     // the store refuses counts and new resources
 	Opening  atomic.Bool                                     // an allocation without room returns an error instead of waiting
-	unmapped atomic.Bool                                     // a mapping is waiting: the process has too many
+	unmapped atomic.Bool                                     // a mapping waits, because the process is at its limit of mappings
 	Waits    atomic.Int32                                    // waits for room since an allocation succeeded
 
 	mu   sync.Mutex // guards the fields below
-	file *os.File   // nil when the file system cannot allocate: then the free space is checked instead
+	file *os.File   // nil when the file system cannot allocate: then the reserve checks the free space instead
 	size int64      // min_free, in bytes
 	held int64      // bytes of the file that are allocated now
 }
@@ -102,8 +102,8 @@ func Open(dir string, n int64, log *slog.Logger) (*Reserve, error) {
 	return r, nil
 }
 
-// RoomFor returns an error unless the disk has room to open a closed store and for some bytes more. short says that the
-// room is there only without the reserve.
+// RoomFor returns an error unless the disk has room to open a closed store, and for more bytes. short reports that this
+// needs the space of the reserve.
 func RoomFor(dir string, bytes uint64) (short bool, err error) {
 	free, _, err := Space(dir)
 	if err != nil {
@@ -123,7 +123,7 @@ func RoomFor(dir string, bytes uint64) (short bool, err error) {
 // FullError says that the disk is too full to open a store.
 type FullError struct {
 	Free uint64 // bytes
-	Why  string // why they are too few
+	Why  string // the reason in words, such as "too little to replay the event log"
 }
 
 func (e *FullError) Error() string {
@@ -167,8 +167,8 @@ func (r *Reserve) Watch() {
 	r.fill(slack)
 }
 
-// Slack is how many bytes must be free beyond min_free before a full store resumes. Without slack it would be
-// full again after a moment. With less free space the store removes the oldest history.
+// Slack is the number of free bytes beyond min_free that a full store needs to resume: otherwise it would soon be full
+// again. With less free space, the store removes the oldest history.
 func (r *Reserve) Slack() int64 { return r.MinFree() / 4 }
 
 // MinFree returns min_free in bytes.
@@ -221,7 +221,7 @@ func (r *Reserve) resizeLocked(size int64) {
 	}
 }
 
-// hasLocked reports whether the reserve has n bytes. Where there is no reserve, n bytes must be free.
+// hasLocked reports whether the reserve has n bytes. Without a reserve, it reports whether n bytes are free.
 func (r *Reserve) hasLocked(n int64, free uint64) bool {
 	if r.file == nil {
 		return free >= uint64(n)
@@ -229,8 +229,8 @@ func (r *Reserve) hasLocked(n int64, free uint64) bool {
 	return r.held >= n
 }
 
-// setFullLocked sets full, and logs each change. Lines that end a state of an error are warnings, here and elsewhere:
-// a log without Info, like that of the command protect, has them too.
+// setFullLocked sets full, and logs each change. The line for the end of an error state is a warning, here and elsewhere,
+// so that logs without Info have it, too.
 func (r *Reserve) setFullLocked(full bool) {
 	switch {
 	case r.full.Swap(full) == full:
@@ -262,7 +262,7 @@ func (r *Reserve) giveLocked(n int64) bool {
 	return true
 }
 
-// Ready returns ErrFull when less than half of the reserve is left. Nothing may be written to Badger then.
+// Ready returns ErrFull when less than half of the reserve is left. Then the store must not write to Badger.
 func (r *Reserve) Ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,9 +283,9 @@ func (r *Reserve) MakeRoom() {
 	}
 }
 
-// allocateFor allocates n bytes of a file that Badger maps, and shrinks the reserve for them. Without any room it
-// waits: after an error Badger would leave the file behind, and begin the compaction again. While the database is
-// being opened, allocateFor returns the error instead.
+// allocateFor allocates n bytes of a file that Badger maps, and shrinks the reserve for them. Without any room,
+// allocateFor waits, because after an error Badger would leave the file behind and begin the compaction again. While the
+// database is being opened, allocateFor returns the error instead.
 func (r *Reserve) allocateFor(fd int, n int64) error {
 	for {
 		err := r.allocateHelped(n, func() error { return allocate(fd, n) })
@@ -325,5 +325,5 @@ func (r *Reserve) Wait() {
 	time.Sleep(WaitForRoom)
 }
 
-// NoRoom reports whether err says that the disk, or the disk quota of the user, is full.
+// NoRoom reports whether err means that the disk, or the disk quota of the user, is full.
 func NoRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

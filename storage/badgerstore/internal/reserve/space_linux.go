@@ -5,8 +5,8 @@ import "syscall"
 // readOnly is the flag ST_RDONLY of statfs(2).
 const readOnly = 1
 
-// Space returns how many bytes may still be written to the file system of a
-// directory, and how large that is. One that is read-only is syscall.EROFS.
+// Space returns the free bytes and the size of the file system of a directory. It returns syscall.EROFS for a read-only
+// file system.
 func Space(dir string) (free, size uint64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

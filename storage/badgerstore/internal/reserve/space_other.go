@@ -8,13 +8,13 @@ import (
 	"os"
 )
 
-// Space is not known here.
+// Space returns the largest values, because free space is unknown on this system.
 func Space(string) (free, size uint64, err error) { return math.MaxUint64, math.MaxUint64, nil }
 
-// fewInodes is not known here.
+// fewInodes returns false, because inodes are unknown on this system.
 func fewInodes(string) bool { return false }
 
-// allocate is not known here: free space is not known either.
+// allocate returns an error: this system has no allocation of blocks.
 func allocate(int, int64) error { return errors.ErrUnsupported }
 
 func allocateAhead(int, int64, int64) error { return errors.ErrUnsupported }

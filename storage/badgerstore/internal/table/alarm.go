@@ -7,10 +7,9 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// Badger hides the error of a block that it cannot read: the block reads as the end of its table, and
-// Get says that the key is missing or returns an older value. But Badger puts the text of
-// the error into a longer one, in the goroutine that reads the block. So the two errors that a changed
-// byte of a block leads to count how often their text is asked for.
+// Badger hides the error of a block that it cannot read: it takes the block for the end of the table, and Get returns
+// "not found" or an older value. But Badger formats the error in the goroutine that reads the block. So this file
+// replaces the two errors of a changed byte by errors that count the calls of Error.
 func init() {
 	y.ErrChecksumMismatch = alarm{y.ErrChecksumMismatch}
 	s2.ErrCorrupt = alarm{s2.ErrCorrupt}
@@ -27,12 +26,12 @@ func (a alarm) Error() string {
 
 func (a alarm) Unwrap() error { return a.error }
 
-// Unreadable returns how many blocks could not be read in this process so far, in any database. When
-// it has changed during a read, the result of the read means nothing.
+// Unreadable returns the number of unreadable blocks that this process has met so far, in any database. When the number
+// changes during a read, the result of the read is invalid.
 func Unreadable() uint64 { return unreadable.Load() }
 
-// ErrUnreadable returns the damage that a read has met, when before is what [Unreadable] returned
-// before it and has changed since.
+// ErrUnreadable returns the damage that a read has met. before is the result of [Unreadable] before the read. It returns
+// nil when the number has not changed.
 func ErrUnreadable(before uint64) error {
 	if unreadable.Load() == before {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// Claims says whether [Claim] does anything on this system.
+// Claims reports whether [Claim] takes a lock on this system.
 const Claims = true
 
 // Claim takes the lock on a directory that Badger takes too, until release is called. It returns [ErrInUse] while another

@@ -2,8 +2,8 @@
 
 package table
 
-// Claims says whether [Claim] does anything on this system.
+// Claims reports whether [Claim] takes a lock on this system.
 const Claims = false
 
-// Claim does nothing here: Badger itself finds out whether the directory is in use.
+// Claim does nothing on this system: badger.Open checks whether the directory is in use.
 func Claim(string) (release func(), err error) { return func() {}, nil }

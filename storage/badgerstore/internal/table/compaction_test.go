@@ -52,7 +52,7 @@ func TestCompactionWithoutTable(t *testing.T) {
 			}
 			said := logged.String()
 			if strings.Count(said, "level=ERROR") != 1 || strings.Count(said, "tables are written again") != 1 || !strings.Contains(said, "a compaction has created") {
-				t.Errorf("logged:\n%s\nwant a line with how many tables were created, and one that they are written again", said)
+				t.Errorf("logged:\n%s\nwant a line with the number of created tables, and a line that tables are written again", said)
 			}
 			if err := db.Close(); err != nil {
 				t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	btable "github.com/dgraph-io/badger/v4/table"
 )
 
-// ErrChanging means that the tables were being changed at that moment: try again.
+// ErrChanging means that Badger was changing the tables: try again.
 var ErrChanging = errors.New("the tables are being changed")
 
 // Copy is a copy, not yet written, of the tables at one moment. It pins these tables: Badger deletes none of them
@@ -23,8 +23,8 @@ type Copy struct {
 	inv      inventory
 }
 
-// NewCopy begins a copy. position is the position of the event log before which the tables have everything. The
-// caller calls Write and then Close.
+// NewCopy begins a copy. The tables have all records of the event log before position. The caller calls Write and then
+// Close.
 func (db *DB) NewCopy(position int64) (*Copy, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -105,7 +105,7 @@ func copyFile(to, from string) error {
 	return writeSynced(to, b)
 }
 
-// writeSynced writes a file and brings its content to the disk.
+// writeSynced writes and syncs a file.
 func writeSynced(path string, b []byte) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ErrDamaged is what every [DamageError] is.
+// ErrDamaged matches every [DamageError].
 var ErrDamaged = errors.New("the database is damaged")
 
 // ErrInUse means that another process, or another database of this one, has the directory open.

@@ -14,7 +14,7 @@ type Files struct {
 	found   *found
 }
 
-// Inspect reads and verifies all files of a database, and changes none. Its errors are those of [Open].
+// Inspect reads and verifies all files of a database, and changes no file. It returns the same errors as [Open].
 func Inspect(o Options) (*Files, error) {
 	f := &Files{Options: o, badger: badgerOptions(o.Dir, o.Logger)}
 	if o.Memtable > 0 && o.Memtable < UsualMemtable {
@@ -35,8 +35,8 @@ func (f *Files) Mark() Mark {
 	return f.found.inventory.Mark
 }
 
-// Replayable reports whether the tables and the event log have everything. Otherwise an earlier version has written
-// the database, and the newest records can be in .mem files alone.
+// Replayable reports whether the tables and the event log have all records. Otherwise an earlier version has written the
+// database, and the newest records can be only in .mem files.
 func (f *Files) Replayable() bool {
 	if f.found.inventory == nil {
 		return f.found.manifest == nil // a new database

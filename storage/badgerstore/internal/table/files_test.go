@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestGet: the files of a closed database have the newest value of a key, whichever table has it. Otherwise a repair
-// would keep the wrong part of the event log.
+// TestGet: Get returns the newest value of a key from the tables of a closed database, for any table. A failure means
+// that a repair keeps the wrong part of the event log.
 func TestGet(t *testing.T) {
 	dir := t.TempDir()
 	layered(t, dir, 3)

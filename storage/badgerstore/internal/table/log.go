@@ -66,14 +66,14 @@ func (l *badgerLog) Debugf(format string, args ...any) {
 	}
 }
 
-// compacted notes the result of a compaction.
+// compacted records the result of a compaction.
 func (l *badgerLog) compacted(failed any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setLocked(failed != nil, l.flush, failed)
 }
 
-// flushFailed notes that a memtable was not flushed.
+// flushFailed records that the flush of a memtable has failed.
 func (l *badgerLog) flushFailed(err any) {
 	newest := l.newestVersion()
 	l.mu.Lock()
@@ -84,7 +84,7 @@ func (l *badgerLog) flushFailed(err any) {
 	l.setLocked(l.compaction, true, err)
 }
 
-// checkFlush notes the end of a failed flush. Badger logs no line then, but the next table of a memtable has newer
+// checkFlush records the end of a failed flush. Badger does not log this end, but the next flushed table has newer
 // versions than all other tables.
 func (l *badgerLog) checkFlush() {
 	l.mu.Lock()
@@ -104,8 +104,8 @@ func (l *badgerLog) newestVersion() (newest uint64) {
 	return newest
 }
 
-// setLocked sets what fails, and logs when the first failure begins and when the last one ends. The last line is a
-// warning: a log without Info has it too.
+// setLocked sets the failure states, and logs the beginning of the first failure and the end of the last one. The line
+// for the end is a warning, so that a log without Info has it, too.
 func (l *badgerLog) setLocked(compaction, flush bool, err any) {
 	failing := l.compaction || l.flush
 	l.compaction, l.flush = compaction, flush
@@ -118,7 +118,7 @@ func (l *badgerLog) setLocked(compaction, flush bool, err any) {
 	}
 }
 
-// oneLine formats a message and takes the line breaks out.
+// oneLine formats a message without line breaks.
 func oneLine(format string, args ...any) string {
 	return "badger: " + strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
 }

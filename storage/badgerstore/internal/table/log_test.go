@@ -28,9 +28,9 @@ func (l *logText) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// TestFlushFails: a memtable cannot be flushed, and meanwhile a compaction succeeds. The log has one line when the
-// failure begins, and one when the memtable is in a table. A failure means a line for each compaction, or a log that
-// says that tables are written while the newest records are in none.
+// TestFlushFails: the flush of a memtable fails, and a compaction succeeds before the next attempt. The log has one line
+// when the failure begins, and one line when the memtable is in a table. A failure means a line for each compaction, or a
+// line that tables are written again while the newest records are in no table.
 func TestFlushFails(t *testing.T) {
 	dir := t.TempDir()
 	layered(t, dir, 1)
@@ -73,13 +73,13 @@ func TestFlushFails(t *testing.T) {
 }
 
 // eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(time.Minute); !holds(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: still not so after a minute", what)
+			t.Fatalf("not true after a minute: %s", condition)
 		}
 	}
 }

@@ -14,18 +14,18 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // manifest is Badger's list of the tables: a magic number and then change sets, each with its
 // length and checksum. Badger appends to it, and rewrites it as one change set when 10,000 tables
-// were deleted. It takes an incomplete change set for a torn write and cuts it off with all
-// that follows.
+// were deleted. It takes an incomplete change set for a torn write, and cuts off this change set
+// and all later ones.
 type manifest struct {
 	tables map[uint64]badger.TableManifest
-	bytes  []byte // the whole change sets
+	bytes  []byte // all complete change sets
 }
 
-// manifestHead is the length of the magic number and of the first length and checksum. Badger
-// writes them at once: they change when the file is rewritten.
+// manifestHead is the length of the magic number and of the length and checksum of the first change
+// set. They change when Badger rewrites the file.
 const manifestHead = 8 + 8
 
-// readManifest reads the manifest in a directory. It returns nil when there is none.
+// readManifest reads the manifest in a directory. It returns nil without a manifest.
 func readManifest(o badger.Options) (*manifest, error) {
 	file, err := os.Open(filepath.Join(o.Dir, badger.ManifestFilename))
 	if errors.Is(err, os.ErrNotExist) {

@@ -16,13 +16,13 @@ import (
 // the .mem files that a crash has left. The owner then replays the event log from the position of the tables. So
 // damage of a .mem file does no harm.
 
-// noted means that everything before a position of the event log is in a memtable or in an older one.
+// noted means that a memtable and the older ones have all records of the event log before a position.
 type noted struct {
 	memtable int // the number in the name of its file
 	position int64
 }
 
-// Committed notes that everything before a position of the event log is committed to the database.
+// Committed tells the database that all records of the event log before a position are committed.
 func (db *DB) Committed(position int64) error {
 	newest, err := db.newestMemtable()
 	if err != nil || newest == 0 {
@@ -38,9 +38,9 @@ func (db *DB) Committed(position int64) error {
 	return nil
 }
 
-// Flushed returns the position of the event log before which everything is in tables on disk. Badger deletes the file
-// of a memtable when its table is on disk, so this is the position of the newest memtable whose file is gone. It is
-// 0 until the first memtable since Open is gone.
+// Flushed returns the position of the event log before which all records are in tables on disk. Badger deletes the file
+// of a memtable when its table is on disk, so this is the position of the newest memtable without a file. It is 0 until
+// Badger has deleted the first memtable since Open.
 func (db *DB) Flushed() (int64, error) {
 	numbers, err := memtables(db.o.Dir)
 	if err != nil {
@@ -76,7 +76,7 @@ func memtables(dir string) (numbers []int, err error) {
 	return numbers, errors.Join(err, file.Close())
 }
 
-// entrySize is an upper bound in bytes of what an entry, or a transaction, takes of a memtable in addition to keys and
+// entrySize is an upper bound of the bytes that an entry, or a transaction, takes of a memtable in addition to keys and
 // values: 124 for a node of the skip list; in the write-ahead log 34 for an entry and 70 for a transaction.
 const entrySize = 128
 
@@ -189,7 +189,7 @@ func (db *DB) nextMemtable(next string) error {
 			return db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) })
 		}
 	}
-	return errors.New("badger does not begin the next memtable")
+	return errors.New("the next memtable does not begin")
 }
 
 // newestMemtable returns the number of the memtable that takes the commits.
@@ -201,8 +201,8 @@ func (db *DB) newestMemtable() (newest int, err error) {
 	return newest, err
 }
 
-// Replayable notes that the event log has every record that is not in a table. From the next inventory on, Open
-// removes memtables.
+// Replayable tells the database that the event log has every record that is not in a table. From the next inventory on,
+// Open removes memtables.
 func (db *DB) Replayable() {
 	db.mu.Lock()
 	defer db.mu.Unlock()

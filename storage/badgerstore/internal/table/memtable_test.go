@@ -36,7 +36,7 @@ func newest(t *testing.T, db *DB) int {
 	return slices.Max(numbers)
 }
 
-// entries returns a transaction with so many records of so many bytes.
+// entries returns a transaction with n records of some bytes each.
 func entries(t *testing.T, db *DB, first, n, bytes int) *Txn {
 	t.Helper()
 	txn := db.NewTxn()
@@ -48,9 +48,9 @@ func entries(t *testing.T, db *DB, first, n, bytes int) *Txn {
 	return txn
 }
 
-// TestSyncBeforeTable: Badger begins a memtable, and makes a table of the last one, only within a
-// Commit that has called sync, whatever the size of records. Otherwise a table is ahead of the event
-// log, and after a power cut there are counts of requests that the event log does not have.
+// TestSyncBeforeTable: Badger begins a memtable, and flushes the last one, only within a Commit that has called sync, for
+// any size of records. A failure means that a table is ahead of the event log: a power cut would leave counts of requests
+// that the event log lacks.
 func TestSyncBeforeTable(t *testing.T) {
 	for _, size := range []struct{ records, bytes int }{{1000, 1}, {1, 16 << 10}, {25, 16 << 10}, {1, 500 << 10}, {2, 500 << 10}} {
 		t.Run(fmt.Sprintf("%d of %d bytes", size.records, size.bytes), func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestSyncBeforeTable(t *testing.T) {
 	}
 }
 
-// TestFillerEnds: Flush begins a memtable and leaves little of its zeros in it. Otherwise the zeros
-// and a transaction fill it, and badger makes a table at a time of its own.
+// TestFillerEnds: Flush begins a memtable, and few of its zeros are in the new memtable. A failure means that the zeros
+// and a transaction fill the new memtable, and that Badger flushes it without a sync.
 func TestFillerEnds(t *testing.T) {
 	db := openFilled(t)
 	for i := range 4 {
@@ -97,8 +97,8 @@ func TestFillerEnds(t *testing.T) {
 	}
 }
 
-// TestSyncRefused: while sync fails, as on a full disk, a transaction is committed as long as it
-// fits into the memtable, and no table is made. What is in the event log already has to happen.
+// TestSyncRefused: while sync fails, as on a full disk, Commit accepts transactions that fit into the memtable, and Badger
+// writes no table. A failure means that transactions in the event log cannot be applied on a full disk.
 func TestSyncRefused(t *testing.T) {
 	db, refused := openFilled(t), errors.New("no space left on device")
 	memtable, fits := newest(t, db), 0

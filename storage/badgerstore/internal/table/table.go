@@ -28,7 +28,7 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 )
 
-// Options say how a database is opened.
+// Options are the settings of [Open].
 type Options struct {
 	Dir    string
 	Logger *slog.Logger
@@ -134,7 +134,7 @@ const UsualMemtable = 8 << 20
 // blocks. Indexes and filters of tables are read from the mapped files. Compactions take the most memory: up to a
 // dozen tables at once, each with twice its size and 3 MiB. So tables are small, 2 MiB.
 //
-// The first level has room for all pages of counters of one fold, so the next fold replaces them there. A store that
+// The first level has room for all pages of one checkpoint, so the next checkpoint replaces them there. A store that
 // was written with a smaller first level keeps its levels, since Badger fixed its issue 2278.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
@@ -156,8 +156,8 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	return o
 }
 
-// openBadger calls badger.Open. It shortens errors, which have many lines, and returns an error where Badger
-// panics over a damaged file.
+// openBadger calls badger.Open. It shortens errors, which have many lines, and turns panics about damaged files into
+// errors.
 func openBadger(o badger.Options) (db *badger.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -310,7 +310,7 @@ func (db *DB) Close() error {
 func (db *DB) SetVerified(at int64) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	db.kept.Verified = at // after an error too: the next inventory has it
+	db.kept.Verified = at // also after an error: the next inventory has the time
 	return db.kept.write(db.o.Dir)
 }
 

@@ -21,7 +21,7 @@ func mustOpen(t testing.TB, dir string) *DB {
 	return db
 }
 
-// keys is how many keys a test writes. Each table has a newer value of all of them.
+// keys is the number of keys of a test. Each table has a newer value of each key.
 const keys = 400
 
 // layered makes a database with some tables of one level, each with all keys.
@@ -54,7 +54,7 @@ func tableFiles(t testing.TB, dir string) []string {
 	return list
 }
 
-// flip changes a byte of a file in place, as a page that is read again from a damaged disk.
+// flip changes a byte of a file in place, like a page that is read from a damaged disk.
 func flip(t testing.TB, path string, at int64) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -70,16 +70,16 @@ func flip(t testing.TB, path string, at int64) {
 	}
 }
 
-func wantDamage(t testing.TB, what string, err error, name string) {
+func wantDamage(t testing.TB, call string, err error, name string) {
 	t.Helper()
 	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("%s: got error %v, want one line that names %s", what, err, name)
+		t.Errorf("%s: got error %v, want one line that names %s", call, err, name)
 	}
 }
 
-// TestCompactionOfDamagedTable: Badger takes a damaged block for the end of its table and deletes the
-// table after the compaction. No table is deleted, the database is refused from then on,
-// also when the table can be read again, and nothing of it is changed.
+// TestCompactionOfDamagedTable: Badger takes a damaged block for the end of its table, and would delete the table after
+// the compaction. This package keeps all tables, and Open refuses the database from then on without a change, also when
+// the table can be read again.
 func TestCompactionOfDamagedTable(t *testing.T) {
 	dir := t.TempDir()
 	layered(t, dir, 3)
@@ -102,7 +102,7 @@ func TestCompactionOfDamagedTable(t *testing.T) {
 	}
 }
 
-// TestCompactionBeforeKill: the same when the process is killed before it has verified the tables.
+// TestCompactionBeforeKill: the process is killed before it has verified the compacted tables. Open finds the damage.
 func TestCompactionBeforeKill(t *testing.T) {
 	dir, killed := t.TempDir(), t.TempDir()
 	layered(t, dir, 3)
@@ -120,8 +120,8 @@ func TestCompactionBeforeKill(t *testing.T) {
 	_ = db.Close()
 }
 
-// TestCompaction: tables that were compacted and are whole are deleted with the next call, at the
-// latest when the database is closed, and the database has every key.
+// TestCompaction: undamaged compacted tables are deleted with the next call, or when the database is closed. The database
+// has every key.
 func TestCompaction(t *testing.T) {
 	for _, watch := range []bool{true, false} {
 		dir := t.TempDir()
@@ -140,7 +140,7 @@ func TestCompaction(t *testing.T) {
 		}
 		for _, path := range before {
 			if _, err := os.Stat(path); err == nil {
-				t.Errorf("the table %s is there after the compaction", filepath.Base(path))
+				t.Errorf("the table %s exists after the compaction", filepath.Base(path))
 			}
 		}
 		err = db.View(func(txn *badger.Txn) (err error) {
@@ -156,8 +156,7 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-// TestVerify: damage that is done while the database is open is found by Verify, which names the
-// file.
+// TestVerify: Verify finds a table that was damaged while the database was open, and names the file.
 func TestVerify(t *testing.T) {
 	dir := t.TempDir()
 	layered(t, dir, 2)
@@ -179,8 +178,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestRewrittenManifest: Badger rewrites its manifest when it has many deletions. The database
-// opens then, also after a kill before the next inventory.
+// TestRewrittenManifest: Badger rewrites a manifest with many deletions. The database still opens, also after a kill
+// before the next inventory.
 func TestRewrittenManifest(t *testing.T) {
 	dir := t.TempDir()
 	layered(t, dir, 2)
@@ -192,7 +191,7 @@ func TestRewrittenManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv.Head[8], inv.Length = 99, 1<<20 // as of a longer manifest
+	inv.Head[8], inv.Length = 99, 1<<20 // the values of a longer manifest
 	if err := inv.write(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -17,26 +17,25 @@ import (
 	btable "github.com/dgraph-io/badger/v4/table"
 )
 
-// The ends of the names of Badger's files: of a table, of the write-ahead log of a memtable, and of a value log, in
-// which we keep nothing.
+// The suffixes of Badger's files: of a table, of the write-ahead log of a memtable, and of a value log, which stays empty.
 const (
 	Suffix         = ".sst"
 	LogSuffix      = ".mem"
 	ValueLogSuffix = ".vlog"
 )
 
-// verify reads and verifies a table. It returns how many bytes it has read.
+// verify reads and verifies a table. It returns the number of bytes read.
 func verify(o badger.Options, e entry) (n int, err error) {
 	b, err := read(o, e)
 	return len(b), err
 }
 
-// read reads every byte of a table through its file and checks every checksum. Reading through mapped
-// memory would end the process over a table that is cut off.
+// read reads every byte of a table through its file, and checks every checksum. Reading a truncated table through mapped
+// memory would end the process.
 func read(o badger.Options, e entry) (b []byte, err error) {
 	name := btable.IDToFilename(e.ID)
 	defer func() {
-		if p := recover(); p != nil { // over an index or a block that makes no sense
+		if p := recover(); p != nil { // Badger panics on an invalid index or block
 			err = damage(name, "a block is invalid")
 		}
 	}()
@@ -59,13 +58,13 @@ func read(o badger.Options, e entry) (b []byte, err error) {
 
 // found has the manifest, the inventory and the tables of a database that is not open.
 type found struct {
-	manifest  *manifest  // nil when there is none
-	inventory *inventory // likewise
-	tables    []entry    // of both that are to be verified, by their IDs
+	manifest  *manifest  // nil without a manifest
+	inventory *inventory // nil without an inventory
+	tables    []entry    // the tables of both to verify, by ID
 }
 
-// look reads manifest and inventory and compares them with each other and with the files.
-// witness is the name of a file that stands beside a database which was used, "" when there is none.
+// look reads the manifest and the inventory, and compares them with each other and with the files.
+// witness is as in [Options].
 func look(o badger.Options, witness string) (*found, error) {
 	inv, err := readInventory(o.Dir)
 	if err != nil {
@@ -87,7 +86,7 @@ func look(o badger.Options, witness string) (*found, error) {
 	}
 	if inv != nil {
 		err = m.follows(inv)
-		if inv.Damaged != nil { // what the compaction has written is incomplete, also if the table can be read now
+		if inv.Damaged != nil { // the tables of the compaction are incomplete, even if the merged table can be read now
 			err = inv.Damaged
 		}
 		f.addKept(o.Dir)
@@ -96,8 +95,8 @@ func look(o badger.Options, witness string) (*found, error) {
 	return f, err
 }
 
-// checkHeads checks what Badger compares at the beginning of its key registry and its logs, after it
-// has changed other files. Write-ahead logs of memtables do not matter when they are removed anyway.
+// checkHeads checks the first bytes of Badger's key registry and logs. Badger checks them too, but only after it has
+// changed other files. checkHeads skips write-ahead logs of memtables that Open removes.
 func checkHeads(dir string, replayable bool) error {
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -119,11 +118,11 @@ func checkHeads(dir string, replayable bool) error {
 	return nil
 }
 
-// registryText is in the registry of keys, behind 16 random bytes, when nothing is encrypted.
+// registryText follows 16 random bytes in the key registry of a database without encryption.
 const registryText = "Hello Badger"
 
-// checkHead returns an error unless a file has some bytes at an offset. A log may be shorter: a
-// killed process leaves it like that.
+// checkHead returns an error unless a file has the bytes want at an offset. A log may be shorter, because a kill can leave
+// a short log.
 func checkHead(dir, name string, at int64, want []byte) error {
 	file, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
@@ -141,8 +140,8 @@ func checkHead(dir, name string, at int64, want []byte) error {
 	return damage(name, "its header is invalid")
 }
 
-// addKept adds the tables that were compacted after the inventory was written, and whose files
-// were kept until they are verified: what a compaction could not read is in no table any more.
+// addKept adds the tables that were compacted after the inventory was written, and whose files were kept for verification.
+// A block that the compaction could not read is in no other table.
 func (f *found) addKept(dir string) {
 	for _, e := range f.inventory.Tables {
 		if _, named := f.manifest.tables[e.ID]; named {
@@ -154,8 +153,8 @@ func (f *found) addKept(dir string) {
 	}
 }
 
-// withoutManifest returns an error if there was a database: Badger would delete its tables and
-// begin an empty one. It makes the manifest before any other file of these kinds.
+// withoutManifest returns an error if the directory had a database: without a manifest, Badger would delete the tables
+// and create an empty database. Badger creates the manifest before any other file of these kinds.
 func withoutManifest(dir string, inv *inventory, witness string) error {
 	missing := func(why string) error {
 		return damage(badger.ManifestFilename, "the file is missing, and %s is there", why)
@@ -180,13 +179,13 @@ func withoutManifest(dir string, inv *inventory, witness string) error {
 	return nil
 }
 
-// Progress says how far a verification is.
+// Progress is the progress of a verification.
 type Progress struct {
 	Tables, Of int
 	Bytes      int64
 }
 
-// verifyAll verifies tables and hands each damage to report, until that returns an error.
+// verifyAll verifies tables, and passes each damage to report. It ends when report returns an error.
 func verifyAll(o badger.Options, tables []entry, progress func(Progress), report func(error) error) error {
 	p := Progress{Of: len(tables)}
 	for _, e := range tables {
@@ -200,8 +199,8 @@ func verifyAll(o badger.Options, tables []entry, progress func(Progress), report
 	return nil
 }
 
-// Check verifies the files of a database that nobody has open, and hands each damage to report.
-// It changes nothing, and returns up to where the event log was on disk. witness is as in [Options].
+// Check verifies the files of a database that is not open, and passes each damage to report. It changes no file. It
+// returns the position up to which the event log was on disk. witness is as in [Options].
 func Check(dir, witness string, progress func(Progress), report func(error)) (position int64, err error) {
 	o := badgerOptions(dir, slog.New(slog.DiscardHandler))
 	f, err := look(o, witness)
