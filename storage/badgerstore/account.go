@@ -186,7 +186,7 @@ func (s *Store) updateRegistry(fn func(snapshot, *writes) error) error {
 		if err := fn(r, w); err != nil {
 			return err
 		}
-		return s.store(w, appliedPath(""))
+		return s.store(w)
 	})
 }
 

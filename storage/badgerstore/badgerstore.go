@@ -72,6 +72,7 @@ type Store struct {
 	underway   underway     // transactions that the event log may have and the database may not
 	flushed    atomic.Int64 // the position up to which all events are in tables of the database
 	flushBytes int64
+	inTables   int64 // what endMemtable had stored when the store was opened
 	failed     atomic.Pointer[error]
 	applyErr   atomic.Pointer[error] // why apply waits to write to the database; nil while it does not wait
 	onCommit   func() error          // before each commit; for tests
@@ -212,12 +213,12 @@ func (s *Store) close() error {
 		if err = s.checkpoint(); errors.Is(err, reserve.ErrFull) {
 			err = nil // the events are in the log
 		}
-		err = firstOf(err, s.events.Close())
 	}
-	// Also after an error: Badger writes a table when it closes, and the table must not be ahead of the event log.
-	_ = s.events.Sync()
-	s.events.Abandon()
-	if unwritable := s.touch(); errors.Is(err, errLost) || unwritable != nil { // Badger would retry endlessly
+	unwritten := s.events.Close()
+	err = firstOf(err, unwritten)
+	// Badger writes a table when it closes. It stays open when this table would have transactions that the event log
+	// could not write, and when the file system cannot be written, because Badger would try again endlessly.
+	if unwritable := s.touch(); errors.Is(err, errLost) || errors.Is(unwritten, eventlog.ErrTemporary) || unwritable != nil {
 		unclosed.Store(s.dir, s)
 		return firstOf(err, unwritable)
 	}

@@ -27,7 +27,7 @@ func makeKnown(b *testing.B, s *Store, keys []string) {
 		}
 		w.put(lastPath(acct, kindKey), encodeNumber(seq))
 		w.put(lastPath(acct, kindUser), encodeNumber(seq))
-		if err := s.store(w, nil); err != nil {
+		if err := s.store(w); err != nil {
 			b.Fatalf("store: %v", err)
 		}
 	}

@@ -409,5 +409,5 @@ func (s *Store) flush() error {
 	if err := firstOf(s.failure(), s.ready()); err != nil {
 		return fault(err)
 	}
-	return s.badgerError(s.db.Flush(s.syncEvents))
+	return s.badgerError(s.db.Flush(s.endMemtable))
 }

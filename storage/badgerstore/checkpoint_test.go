@@ -41,7 +41,7 @@ func endMemtable(t *testing.T, s *Store) {
 	t.Helper()
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	if err := s.db.Flush(s.syncEvents); err != nil {
+	if err := s.db.Flush(s.endMemtable); err != nil {
 		t.Fatalf("Flush: %v", err)
 	}
 }

@@ -221,6 +221,7 @@ func abandon(t testing.TB, s *Store) {
 	if err := s.Close(); !errors.Is(err, errAbandoned) {
 		t.Fatalf("Close: got %v, want %v", err, errAbandoned)
 	}
+	closeLeft(t, s)
 	for name := range databaseFiles(t, s.dir) {
 		if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
 			t.Fatal(err)
@@ -231,6 +232,19 @@ func abandon(t testing.TB, s *Store) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// closeLeft closes the Badger that Close has left open, so that the test can open the store again.
+func closeLeft(t testing.TB, s *Store) {
+	t.Helper()
+	if _, left := unclosed.LoadAndDelete(s.dir); !left {
+		return
+	}
+	if err := s.db.Close(); err != nil {
+		t.Errorf("close Badger: %v", err)
+	}
+	s.endMappings()
+	s.reserve.Close()
 }
 
 // databaseFiles returns the files of a database by name, except the reserve and the logs of memtables. The next start

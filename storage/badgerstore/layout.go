@@ -52,8 +52,7 @@ const schema = 6
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
 //	G segment      position                     the retention of a segment of format 1, see event.go
 //	J journal      stripe, chunk                before schema 6: a transaction, see upgrade.go
-//	L applied      account, or "" for the       the position of the last transaction of the account, see redo.go
-//	               registry of accounts
+//	L in tables    -                            the position before which the tables have all transactions, see redo.go
 //	Z filler       -                            padding that fills a memtable, see internal/table
 //
 // The events of counters are in the event log: see internal/eventlog.
@@ -83,7 +82,7 @@ const (
 	kindCheckpoint  = 'F'
 	kindSegment     = 'G'
 	kindJournal     = 'J'
-	kindApplied     = 'L'
+	kindInTables    = 'L'
 	kindFiller      = 'Z'
 )
 
@@ -123,8 +122,6 @@ func planIDPath(account, id string) path      { return at(kindPlanID).text(accou
 func keyPath(account string, seq int64) path { return at(kindKey).text(account).number(seq) }
 func keyIDPath(account, id string) path      { return at(kindKeyID).text(account).text(id) }
 func digestPath(d core.Digest) path          { return append(at(kindDigest), d[:]...) }
-
-func appliedPath(account string) path { return at(kindApplied).text(account) }
 
 func lastPath(account string, kind byte) path { return append(at(kindLast).text(account), kind) }
 

@@ -226,7 +226,7 @@ func (s *Store) recover(o Options) error {
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
-	return firstOf(s.store(w, nil), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
+	return firstOf(s.store(w), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
 // version returns the schema of the database, 0 when the database has none.
@@ -316,7 +316,7 @@ func (s *Store) openEvents(o Options) (*replay, error) {
 	if mark < found.Position {
 		return nil, &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, found.Position)}
 	}
-	eo := eventLogOptions(s.dir, max(mark, found.Log), o)
+	eo := eventLogOptions(s.dir, max(mark, s.inTables, found.Log), o)
 	eo.OnTorn, eo.OnState, eo.Help = s.logTorn, s.logState, help
 	if s.events, err = eventlog.Open(eo); err != nil {
 		return nil, err
@@ -343,12 +343,16 @@ func witness(dir string) string {
 	return ""
 }
 
-// readMark returns the mark of the last checkpoint, and the stored retention of the segments of format 1 by base.
+// readMark sets inTables. It returns the mark of the last checkpoint, and the stored retention of the segments of format 1 by base.
 func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error) {
 	kept = map[int64]eventlog.Keep{}
 	err = s.db.View(func(txn *badger.Txn) error {
 		r := snapshot{txn}
-		if mark, err = r.number(at(kindCheckpoint)); err != nil {
+		mark, err = r.number(at(kindCheckpoint))
+		if err == nil {
+			s.inTables, err = r.number(at(kindInTables))
+		}
+		if err != nil {
 			return err
 		}
 		return r.each(at(kindSegment), true, func(p path, record []byte) (bool, error) {
@@ -380,7 +384,7 @@ func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 		s.events.SetKeep(g.Base, k)
 	}
 	for _, part := range w.split() {
-		if err := s.store(part, nil); err != nil {
+		if err := s.store(part); err != nil {
 			return err
 		}
 	}

@@ -25,10 +25,6 @@ import (
 //
 // Each part is applied in its own transaction of the database. Readers of the account wait until all
 // parts are applied.
-//
-// The transactions of an account run one after the other. The last write of each transaction sets the record applied of
-// its account to the position of the transaction. So replay knows which transactions the tables have, and skips these:
-// after a repair, the tables can have later transactions that the event log lacks.
 
 // The kinds of records in the event log other than events. The kind is the first byte of the record; no
 // event begins with one of these bytes.
@@ -43,10 +39,9 @@ const retryEvery = 100 * time.Millisecond
 
 // redo is a transaction on its way into the event log.
 type redo struct {
-	s       *Store
-	since   *int64  // see underway.begin
-	parts   []int64 // the positions of the parts
-	applied path    // of the record that gets the position of the transaction; nil for no such record
+	s     *Store
+	since *int64  // see underway.begin
+	parts []int64 // the positions of the parts
 }
 
 // underway is the set of running operations, each with the oldest position of the event log that the
@@ -85,11 +80,8 @@ func (u *underway) oldest(end int64) int64 {
 	return end
 }
 
-// newRedo begins a transaction. With applied, the caller must run all transactions with this path one after the other;
-// applied may be nil. The caller must call done, also after an error.
-func (s *Store) newRedo(applied path) *redo {
-	return &redo{s: s, since: s.underway.begin(s.events.Written), applied: applied}
-}
+// newRedo begins a transaction. The caller must call done, also after an error.
+func (s *Store) newRedo() *redo { return &redo{s: s, since: s.underway.begin(s.events.Written)} }
 
 func (r *redo) done() { r.s.underway.end(r.since) }
 
@@ -132,9 +124,6 @@ func (r *redo) commit(account string, w *writes) error {
 		return fault(err)
 	}
 	position, err := s.appendAndWait(func(b []byte, position int64) []byte {
-		if r.applied != nil {
-			w.put(r.applied, encodeNumber(position))
-		}
 		b = binary.AppendUvarint(append(b, recordRedo), uint64(len(r.parts)))
 		for _, part := range r.parts {
 			b = binary.AppendUvarint(b, back(position, part))
@@ -160,9 +149,9 @@ func (r *redo) commit(account string, w *writes) error {
 	return s.applyParts(account, r.parts, w)
 }
 
-// store commits a transaction with the writes w. See newRedo for applied.
-func (s *Store) store(w *writes, applied path) error {
-	r := s.newRedo(applied)
+// store commits a transaction with the writes w.
+func (s *Store) store(w *writes) error {
+	r := s.newRedo()
 	defer r.done()
 	return r.commit("", w)
 }
@@ -231,6 +220,20 @@ func (s *Store) applyParts(account string, parts []int64, last *writes) error {
 	delete(s.applying, account)
 	s.applyingMu.Unlock()
 	return nil
+}
+
+// endMemtable syncs the event log before a memtable ends, and stores a position in the memtable: all transactions before
+// that position are in this memtable or in older ones. Replay does not apply them. Otherwise, after a repair has cut off
+// later transactions that the tables have, replay would replace their records with older ones.
+func (s *Store) endMemtable(last *table.Txn) error {
+	if err := s.syncEvents(); err != nil {
+		return err
+	}
+	position := max(s.inTables, s.underway.oldest(s.events.Durable()))
+	if err := s.failure(); err != nil { // the transaction that failed may be half applied, and is no longer underway
+		return err
+	}
+	return last.Set(at(kindInTables), encodeNumber(position))
 }
 
 // readPart returns the writes of the part at a position of the event log.
@@ -401,7 +404,7 @@ func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 		return fault(err)
 	}
 	s.failpoint(failCommit)
-	if err := s.badgerError(s.db.Commit(txn, s.syncEvents)); err != nil {
+	if err := s.badgerError(s.db.Commit(txn, s.endMemtable)); err != nil {
 		return err
 	}
 	s.failpoint(failCommitted)

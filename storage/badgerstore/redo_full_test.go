@@ -2,13 +2,16 @@ package badgerstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // fullDisk returns options for a store whose event log cannot write blocks while full is set.
@@ -86,6 +89,37 @@ func TestNoSpaceAtRecord(t *testing.T) {
 				t.Errorf("got %d keys, %v, want %d", n, err, want)
 			}
 		})
+	}
+}
+
+// TestNoSpaceAtClose: a transaction that the event log could not write before Close is in no table. Otherwise the next
+// start would replace some of its records with older ones, and the next transaction would get its position.
+func TestNoSpaceAtClose(t *testing.T) {
+	var full atomic.Bool
+	dir, killed := t.TempDir(), t.TempDir()
+	s := openAlone(t, dir, fullDisk(&full))
+	known(t, s, "key")
+	full.Store(true)
+	if err := s.Update(t.Context(), acct, withKeys(11, 10)); !isUnavailable(err) {
+		t.Errorf("Update: got error %v, want %v", err, core.ErrUnavailable)
+	}
+	if err := s.Close(); !errors.Is(err, eventlog.ErrTemporary) {
+		t.Errorf("Close: got error %v, want %v", err, eventlog.ErrTemporary)
+	}
+	if _, err := Open(dir, quiet); !errors.Is(err, errUnclosed) {
+		t.Errorf("Open in the same process: got error %v, want %v", err, errUnclosed)
+	}
+	copyKilled(t, killed, dir)
+	closeLeft(t, s)
+	if tables, err := filepath.Glob(filepath.Join(killed, "*"+table.Suffix)); err != nil || len(tables) > 0 {
+		t.Errorf("Close has written the tables %q, %v", tables, err)
+	}
+	s = openAlone(t, killed, quiet)
+	known(t, s, "next")
+	abandon(t, s)
+	s = openAlone(t, killed, quiet)
+	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 2 || keyRef(t, s, "next").number != 2 {
+		t.Errorf("got %d keys, %v, and number %d for the last one, want 2 and 2", n, err, keyRef(t, s, "next").number)
 	}
 }
 

@@ -264,3 +264,15 @@ func TestReadsDuringStuckTransaction(t *testing.T) {
 		t.Errorf("with room: got %d keys, %v, want %d", n, err, 1+many)
 	}
 }
+
+// TestEndMemtableAfterFailure: a store that has failed ends no memtable. Otherwise the next start would not apply a
+// transaction that had failed half applied.
+func TestEndMemtableAfterFailure(t *testing.T) {
+	s := openAlone(t, t.TempDir(), quiet)
+	_ = s.fail(errors.New("a transaction is half applied"))
+	if err := s.db.Flush(s.endMemtable); err == nil {
+		t.Error("Flush: got no error, want that of the store")
+	}
+	s.failed.Store(nil)
+	abandon(t, s)
+}

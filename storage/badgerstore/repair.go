@@ -86,17 +86,16 @@ type repair struct {
 // planRepair plans the repair of the event log of a store for a database that is replayed from that log. The plan is nil
 // without damage. planRepair changes nothing.
 func planRepair(dir string, database *table.Files, known int64) (*repair, error) {
-	value, err := database.Get(at(kindCheckpoint))
+	p := &repair{dir: dir}
+	mark, err := numberIn(database, at(kindCheckpoint))
 	if err != nil {
 		return nil, err
 	}
-	p := &repair{dir: dir}
-	if value != nil {
-		if p.mark, err = decodeNumber(value); err != nil {
-			return nil, err
-		}
+	inTables, err := numberIn(database, at(kindInTables))
+	if err != nil {
+		return nil, err
 	}
-	p.known = max(p.mark, known)
+	p.mark, p.known = mark, max(mark, inTables, known)
 	o := eventLogOptions(dir, p.known, Options{})
 	verified, err := eventlog.Verify(o)
 	if err != nil || len(verified.Damage) == 0 {
@@ -107,6 +106,15 @@ func planRepair(dir string, database *table.Files, known int64) (*repair, error)
 		return nil, err
 	}
 	return p, nil
+}
+
+// numberIn returns the number at a path of a database that is not open, 0 without one.
+func numberIn(database *table.Files, p path) (int64, error) {
+	value, err := database.Get(p)
+	if err != nil || value == nil {
+		return 0, err
+	}
+	return decodeNumber(value)
 }
 
 // close closes the files of a plan that is not applied, nil for no plan.
@@ -141,7 +149,7 @@ func (p *repair) rewind() (next int64, err error) {
 	}
 	defer func() { err = firstOf(err, db.Close()) }()
 	found := db.Found()
-	if next, err = rewind(db, p.plan, found.Log); err != nil {
+	if next, err = rewind(db, p.plan, max(found.Log, p.known)); err != nil {
 		return 0, err
 	}
 	return next, db.Checkpoint(table.Mark{Position: found.Position, Log: next, Time: found.Time})
@@ -293,7 +301,7 @@ func (r *rewinding) read(all snapshot) error {
 		r.used = max(r.used, position+1)
 		return true, err
 	}
-	return firstOf(err, all.each(at(kindRequestID), true, use), all.each(at(kindApplied), true, use))
+	return firstOf(err, all.each(at(kindRequestID), true, use))
 }
 
 // record notes the last kept event of the counters in last.
@@ -334,7 +342,7 @@ func (r *rewinding) write(db *table.DB, counters []ref) error {
 		}
 		pg[of.slot()] = t.encode(nil)
 	}
-	return firstOf(txn.Set(p, pg.encode()), db.Commit(txn, func() error { return nil }))
+	return firstOf(txn.Set(p, pg.encode()), db.Commit(txn, func(*table.Txn) error { return nil }))
 }
 
 // end makes a history end with its last kept event. The new chain has only events that are kept.

@@ -77,7 +77,7 @@ func killedAhead(t *testing.T, s *Store, to string) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	before := len(s.db.Tables())
-	if err := s.db.Flush(s.syncEvents); err != nil {
+	if err := s.db.Flush(s.endMemtable); err != nil {
 		t.Error(err)
 	}
 	waitUntil(t, "all transactions are in tables", func() bool {
@@ -203,39 +203,49 @@ func historyOf(t *testing.T, s *Store, of core.CounterID) []core.Entry {
 // before it changes nothing: no index lacks a key, and no key gets a number that another key has.
 func TestRepairBehindTransactions(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s := openAlone(t, t.TempDir(), damagedOptions)
-	known(t, s, "key")
-	flushCheckpoint(t, s)
-	known(t, s, "kept")
-	cut := s.events.End()
-	known(t, s, "cut off")
-	consume(t, s, request("cut off", 1, endless, noon))
-	killedAhead(t, s, dir)
-	changeByte(t, segmentFiles(t, dir)[0], segmentData+cut-firstPosition+30)
-	if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
-	if got := checkDamages(t, copyOf(t, dir)); len(got) > 0 {
-		t.Errorf("check after the repair: %q", got)
-	}
-	s = openAlone(t, dir, damagedOptions)
-	known(t, s, "new")
-	consume(t, s, request("new", 1, endless, noon))
-	abandon(t, s)
-	s = openAlone(t, dir, damagedOptions)
-	consume(t, s, request("new", 1, endless, noon))
-	for i, key := range []string{"key", "kept", "cut off", "new"} {
-		if got := keyRef(t, s, key).number; got != int64(i+1) {
-			t.Errorf("%s: got number %d, want %d", key, got, i+1)
-		}
-	}
-	wantUsed(t, s, ofKey("new"), 2)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := checkDamages(t, dir); len(got) > 0 {
-		t.Errorf("check: %q", got)
+	for name, damage := range map[string]func(b []byte, cut int64) []byte{
+		"flip":      func(b []byte, cut int64) []byte { b[cut+30] ^= 1; return b },
+		"truncated": func(b []byte, cut int64) []byte { return b[:cut] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openAlone(t, t.TempDir(), damagedOptions)
+			known(t, s, "key")
+			flushCheckpoint(t, s)
+			known(t, s, "kept")
+			cut := segmentData + s.events.End() - firstPosition
+			known(t, s, "cut off")
+			consume(t, s, request("cut off", 1, endless, noon))
+			killedAhead(t, s, dir)
+			damageFile(t, segmentFiles(t, dir)[0], func(b []byte) []byte { return damage(b, cut) })
+			if got := checkDamages(t, dir); len(got) == 0 {
+				t.Fatal("the event log is whole")
+			}
+			if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
+				t.Fatal(err)
+			}
+			if got := checkDamages(t, copyOf(t, dir)); len(got) > 0 {
+				t.Errorf("check after the repair: %q", got)
+			}
+			s = openAlone(t, dir, damagedOptions)
+			known(t, s, "new")
+			consume(t, s, request("new", 1, endless, noon))
+			abandon(t, s)
+			s = openAlone(t, dir, damagedOptions)
+			consume(t, s, request("new", 1, endless, noon))
+			for i, key := range []string{"key", "kept", "cut off", "new"} {
+				if got := keyRef(t, s, key).number; got != int64(i+1) {
+					t.Errorf("%s: got number %d, want %d", key, got, i+1)
+				}
+			}
+			wantUsed(t, s, ofKey("new"), 2)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got := checkDamages(t, dir); len(got) > 0 {
+				t.Errorf("check: %q", got)
+			}
+		})
 	}
 }
 

@@ -96,40 +96,20 @@ func (r *replay) redo(payload []byte, position int64) error {
 	if err != nil {
 		return err
 	}
-	applied, err := r.s.hasApplied(w, position)
-	if err != nil {
-		return err
-	}
 	for _, part := range parts {
 		some, err := r.s.readPart(part)
 		if err != nil {
 			return err
 		}
-		if err := r.write(some, position, applied); err != nil {
+		if err := r.write(some, position); err != nil {
 			return err
 		}
 	}
-	return r.write(w, position, applied)
+	return r.write(w, position)
 }
 
-// hasApplied reports whether the database has the transaction at a position, or a later one of its account. w are the
-// last writes of the transaction.
-func (s *Store) hasApplied(w *writes, position int64) (applied bool, err error) {
-	for p := range w.byPath {
-		if p[0] != kindApplied {
-			continue
-		}
-		err = s.db.View(func(txn *badger.Txn) error {
-			last, err := snapshot{txn}.number(path(p))
-			applied = last >= position
-			return err
-		})
-	}
-	return applied, err
-}
-
-// write replays writes of the transaction at a position. applied means that the database has them.
-func (r *replay) write(w *writes, position int64, applied bool) error {
+// write replays writes of the transaction at a position.
+func (r *replay) write(w *writes, position int64) error {
 	dropped, err := w.dropped()
 	if err != nil {
 		return err
@@ -142,9 +122,10 @@ func (r *replay) write(w *writes, position int64, applied bool) error {
 			sh.removeLocked(c)
 		}
 	}
-	if err := r.undrop(w); err != nil || applied {
+	if err := r.undrop(w); err != nil || position < r.s.inTables {
 		return err
 	}
+	defer r.s.underway.end(r.s.underway.begin(func() int64 { return position }))
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
 	for err = r.s.write(w, dropped, position); reserve.NoRoom(err) && r.s.stopped() == nil; {

@@ -44,7 +44,7 @@ func TestReusedNumberPageAhead(t *testing.T) {
 				h.once(failPagesWritten, func() { // the pages are committed, the mark is not
 					s.committing.Lock()
 					defer s.committing.Unlock()
-					if err := s.db.Flush(s.syncEvents); err != nil {
+					if err := s.db.Flush(s.endMemtable); err != nil {
 						t.Error(err)
 					}
 					waitUntil(t, "the pages are in a table", func() bool {

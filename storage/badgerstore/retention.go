@@ -82,7 +82,7 @@ func (s *Store) expire(now time.Time) error {
 	if len(removed) == 0 {
 		return err
 	}
-	return firstOf(err, s.store(w, nil))
+	return firstOf(err, s.store(w))
 }
 
 // trim removes the oldest segments while the event log is larger than max_history.

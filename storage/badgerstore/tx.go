@@ -79,7 +79,7 @@ type tx struct {
 
 func newTx(s *Store, before snapshot, account string) *tx {
 	t := &tx{
-		s: s, account: account, before: before, writes: newWrites(), redo: s.newRedo(appliedPath(account)),
+		s: s, account: account, before: before, writes: newWrites(), redo: s.newRedo(),
 		indexes: map[string]*rankset.Set{}, last: map[byte]int64{},
 		holdings: map[string]int64{}, emails: map[string]int64{},
 	}

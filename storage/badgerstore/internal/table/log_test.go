@@ -47,7 +47,7 @@ func TestFlushFails(t *testing.T) {
 	block(t, db, func(n int) bool { return n == 0 })
 	before := db.log().newestVersion()
 	const begins, ends = "tables cannot be written", "tables are written again"
-	if err := db.Flush(func() error { return nil }); err != nil {
+	if err := db.Flush(func(*Txn) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the failure in the log", func() bool { return logged.count(begins) > 0 })

@@ -116,16 +116,16 @@ const prepareEvery = 100 * time.Millisecond
 var ErrUnprepared = errors.New("the next memtable cannot be created")
 
 // Commit commits a transaction. A table must never be ahead of the event log on disk. So Commit decides when Badger
-// begins the next memtable: at 6/8 of the size it calls sync, which syncs the event log, and then fills the
-// memtable up. While sync fails, or the file of the next memtable cannot be created, Commit still uses the memtable
-// up to 7/8. Beyond 7/8 it returns the error of sync, or [ErrUnprepared]. Up to 7/8, Commit tries to create the file at
-// most every 100 ms. One caller at a time.
-func (db *DB) Commit(t *Txn, sync func() error) error {
+// begins the next memtable: at 6/8 of the size it calls end, which syncs the event log and adds the last records of the
+// memtable to a transaction. Commit commits that transaction and fills the memtable up. While end fails, or the file of
+// the next memtable cannot be created, Commit still uses the memtable up to 7/8. Beyond 7/8 it returns the error of end,
+// or [ErrUnprepared]. Up to 7/8, Commit tries to create the file at most every 100 ms. One caller at a time.
+func (db *DB) Commit(t *Txn, end func(last *Txn) error) error {
 	filled := db.filled + t.bytes
 	if filled > db.hardLimit() || filled > db.softLimit() && time.Since(db.unprepared) >= prepareEvery {
-		next, err := db.prepareMemtable(sync)
+		next, last, err := db.prepareMemtable(end)
 		if err == nil {
-			if err := db.nextMemtable(next); err != nil {
+			if err := db.nextMemtable(next, last); err != nil {
 				return err
 			}
 		} else if filled > db.hardLimit() {
@@ -138,22 +138,31 @@ func (db *DB) Commit(t *Txn, sync func() error) error {
 	return t.Txn.Commit()
 }
 
-// Flush makes Badger write all committed transactions to a table, in the background: see [DB.Flushed]. It returns the
-// error of sync, or [ErrUnprepared]. One caller at a time.
-func (db *DB) Flush(sync func() error) error {
-	next, err := db.prepareMemtable(sync)
+// Flush makes Badger write all committed transactions to a table, in the background: see [DB.Flushed]. It calls end as
+// [DB.Commit] does. It returns the error of end, or [ErrUnprepared]. One caller at a time.
+func (db *DB) Flush(end func(last *Txn) error) error {
+	next, last, err := db.prepareMemtable(end)
 	if err != nil {
 		return err
 	}
-	return db.nextMemtable(next)
+	return db.nextMemtable(next, last)
 }
 
-// prepareMemtable calls sync, and creates the file of the next memtable: empty, with its blocks allocated. If Badger
-// itself failed to create the file, it would have no memtable, and would end the process at the next read.
-func (db *DB) prepareMemtable(sync func() error) (next string, err error) {
-	if err := sync(); err != nil {
-		return "", err
+// prepareMemtable calls end with the last transaction of the memtable, and creates the file of the next one.
+func (db *DB) prepareMemtable(end func(*Txn) error) (next string, last *Txn, err error) {
+	last = db.NewTxn()
+	if err = end(last); err == nil {
+		next, err = db.createMemtable()
 	}
+	if err != nil {
+		last.Discard()
+	}
+	return next, last, err
+}
+
+// createMemtable creates the file of the next memtable: empty, with its blocks allocated. If Badger itself failed to
+// create the file, it would have no memtable, and would end the process at the next read.
+func (db *DB) createMemtable() (next string, err error) {
 	newest, err := db.newestMemtable()
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrUnprepared, err)
@@ -175,10 +184,14 @@ func (db *DB) prepareMemtable(sync func() error) (next string, err error) {
 	return next, err
 }
 
-// nextMemtable writes zeros to the memtable until Badger begins the next one: the file at next then has a size. A
-// table stores the zeros compressed, in a few KiB. Badger's own function for this, DropPrefix, makes readers wait for
-// a compaction.
-func (db *DB) nextMemtable(next string) error {
+// nextMemtable commits the last transaction of the memtable. Then it writes zeros until Badger begins the next memtable:
+// the file at next then has a size. A table stores the zeros compressed, in a few KiB. Badger's own function for this,
+// DropPrefix, makes readers wait for a compaction.
+func (db *DB) nextMemtable(next string, last *Txn) error {
+	defer last.Discard()
+	if err := last.Txn.Commit(); err != nil {
+		return err
+	}
 	zeros := make([]byte, db.o.MemTableSize/16)
 	for size := int64(0); size <= db.o.MemTableSize; size += int64(len(zeros)) {
 		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(db.filler, zeros) }); err != nil {

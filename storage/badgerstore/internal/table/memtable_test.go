@@ -60,7 +60,7 @@ func TestSyncBeforeTable(t *testing.T) {
 			for i := 0; bytes < 30<<20 && tables < 4; i++ {
 				synced := false
 				txn := entries(t, db, i*size.records, size.records, size.bytes)
-				err := db.Commit(txn, func() error {
+				err := db.Commit(txn, func(*Txn) error {
 					synced = true
 					return nil
 				})
@@ -88,7 +88,7 @@ func TestFillerEnds(t *testing.T) {
 	db := openFilled(t)
 	for i := range 4 {
 		memtable := newest(t, db)
-		if err := db.Flush(func() error { return nil }); err != nil {
+		if err := db.Flush(func(*Txn) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if got := newest(t, db); got != memtable+1 || db.filled == 0 || db.filled > db.o.MemTableSize/8 {
@@ -104,7 +104,7 @@ func TestSyncRefused(t *testing.T) {
 	memtable, fits := newest(t, db), 0
 	for i := 0; ; i++ {
 		txn := entries(t, db, i, 1, 100<<10)
-		err := db.Commit(txn, func() error { return refused })
+		err := db.Commit(txn, func(*Txn) error { return refused })
 		txn.Discard()
 		if newest(t, db) != memtable {
 			t.Fatalf("commit %d: a memtable began without a sync", i)
@@ -130,7 +130,7 @@ func TestSyncSeldom(t *testing.T) {
 	began, synced, commits := time.Now(), 0, 0
 	for err := error(nil); err == nil; commits++ {
 		txn := entries(t, db, commits, 1, 4<<10)
-		err = db.Commit(txn, func() error {
+		err = db.Commit(txn, func(*Txn) error {
 			synced++
 			return nil
 		})
