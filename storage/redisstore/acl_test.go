@@ -133,7 +133,7 @@ func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key
 	if _, err := s.UpdateAccess(t.Context(), w.account, func(ac *core.Access) error { ac.Password = "hash"; return nil }); err != nil {
 		t.Errorf("UpdateAccess: %v", err)
 	}
-	s.SetHistory(1)
+	s.SetHistoryCap(1)
 	for days := range 3 { // entries beyond the bound, expired entries and old request ids are removed
 		for i := range 65 {
 			c := consumption(k, "", false)
@@ -145,7 +145,7 @@ func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key
 				t.Errorf("Consume: %v", err)
 			}
 		}
-		s.SetHistory(1000)
+		s.SetHistoryCap(1000)
 		dayLater(k)
 	}
 	name := "mail@example.com"

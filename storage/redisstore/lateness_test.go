@@ -197,7 +197,7 @@ func (c *clockTest) change(k *core.Key, random *rand.Rand) {
 	case 1:
 		c.moveKey(k, 3-k.UserID)
 	case 2:
-		c.s.SetHistory(200 + random.IntN(3000))
+		c.s.SetHistoryCap(200 + random.IntN(3000))
 	}
 }
 
