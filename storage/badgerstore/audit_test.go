@@ -83,6 +83,13 @@ func (a *auditing) read() error {
 		if payload[0] == recordRedo {
 			return a.redo(payload, position)
 		}
+		if payload[0] == recordCounter {
+			of, t, err := decodeSet(payload)
+			if old := a.trails[of]; old != nil && t.entries == 0 { // SetHistory has cleared the history
+				a.trails[of] = &trail{first: 1, used: old.used}
+			}
+			return err
+		}
 		if payload[0] > recordRedo {
 			return nil
 		}
@@ -151,10 +158,13 @@ func (a *auditing) counted(of ref, position int64) {
 // event follows the trail of a counter. A trail begins anew where the files before have
 // been removed, and where a number is given again that a power cut took.
 func (a *auditing) event(of ref, e *event, position int64) {
-	a.counted(of, position)
 	l := e.linkOf(of.kind)
+	if l.number == 0 {
+		return
+	}
+	a.counted(of, position)
 	t := a.trails[of]
-	if t == nil || l.number == 1 || l.prev != 0 && l.prev < a.oldest() {
+	if t == nil || l.number == 1 && len(t.positions) > 0 || l.prev != 0 && l.prev < a.oldest() {
 		t = &trail{first: l.number}
 		a.trails[of] = t
 	}

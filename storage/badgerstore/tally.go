@@ -116,6 +116,11 @@ func (t *tally) append(l link, at time.Time, position int64) {
 	t.applied = position
 }
 
+// clearHistory removes all entries. The next entry has the number 1.
+func (t *tally) clearHistory() {
+	t.entries, t.newest, t.late, t.chain = 0, time.Time{}, 0, t.chain[:0]
+}
+
 // head returns the position of the last entry, 0 when there is none.
 func (t *tally) head() int64 {
 	if n := len(t.chain); n > 0 {

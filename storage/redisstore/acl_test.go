@@ -117,8 +117,13 @@ func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key
 		t.Errorf("UpdateOwnerKey: %v", err)
 	}
 	entries := slices.Repeat([]core.Entry{consumption(k, "", false).Entry}, 100)
-	if err := s.AppendHistory(t.Context(), w.account, entries, core.DefaultRetention); err != nil {
-		t.Errorf("AppendHistory: %v", err)
+	for _, of := range []core.CounterID{{Account: w.account, KeyID: k.ID}, {Account: w.account, UserID: k.UserID}} {
+		if err := s.SetHistory(t.Context(), of, entries, core.DefaultRetention); err != nil {
+			t.Errorf("SetHistory: %v", err)
+		}
+		if err := s.AppendHistory(t.Context(), of, entries, core.DefaultRetention); err != nil {
+			t.Errorf("AppendHistory: %v", err)
+		}
 	}
 	if err := s.SetCounters(t.Context(), []core.CounterID{{Account: w.account, KeyID: k.ID}}, make([]core.Counter, 1)); err != nil {
 		t.Errorf("SetCounters: %v", err)
