@@ -183,7 +183,7 @@ func (m *move) migrate(ctx context.Context, from, to core.Store) (migrate.Report
 // progress prints a line with the progress.
 func (m *move) progress(p migrate.Progress) {
 	of := func(c migrate.Count) string { return fmt.Sprintf("%d/%d", c.Done, c.Total) }
-	fmt.Fprintf(m.err, "accounts %s  plans %s  users %s  keys %s  histories of users %s with %d entries  counters %s  compared %s\n",
+	fmt.Fprintf(m.err, "accounts %s  plans %s  users %s  keys %s  histories %s with %d entries  counters %s  compared %s\n",
 		of(p.Accounts), of(p.Plans), of(p.Users), of(p.Keys), of(p.Histories), p.Entries.Done, of(p.Counters), of(p.Verified))
 }
 

@@ -225,7 +225,7 @@ func (r *RedisStore) Open(log *slog.Logger, _ core.Tunables, c *core.Clock) (cor
 // Tune implements [StoreModule].
 func (r *RedisStore) Tune(s core.Store, _ core.Tunables) {
 	store := s.(*redisstore.Store)
-	store.SetHistory(r.options.History)
+	store.SetHistoryCap(r.options.History)
 	store.SetWait(r.options.Wait)
 	store.SetAccess(r.options.Access())
 }

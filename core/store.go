@@ -159,18 +159,24 @@ const MaxImport = 1000
 type Importer interface {
 	Store
 
-	// AppendHistory appends entries to the histories of their user and of their keys, in the
-	// given order and unchanged, Denied or not. It counts nothing, leaves nothing out and
-	// remembers no request ids. There are at most [MaxImport] entries, all of one user, for any
-	// number of keys that belong to this user at the time of the call. retention is that of
+	// SetHistory replaces the history of a key or user with entries: at most [MaxImport], oldest
+	// first. Every other entry is removed; without entries the history is empty. The entries stay
+	// as they are, Denied or not. SetHistory counts nothing, leaves nothing out, remembers no
+	// request ids, and changes no counter, no day and no other history. retention is that of
 	// [Consumption].
 	//
-	// Each entry is appended to both histories in one step, or to neither. After nil all entries
-	// are durable, and History returns them. A missing user is ErrUserNotFound. A missing key is
-	// ErrKeyNotFound; a store may return it for a key of another user, too. After an error some
-	// number of entries from the first on, possibly none or all, were appended: a second call
-	// would append them again.
-	AppendHistory(ctx context.Context, account string, entries []Entry, retention time.Duration) error
+	// The entries of a key have its KeyID, and the UserID of the user that the key had at that time.
+	// The entries of a user have its UserID. The other key or user of an entry may be deleted.
+	//
+	// After nil the history is durable. A missing key or user is ErrKeyNotFound or ErrUserNotFound.
+	// After an error the history is as before, or it has some number of the entries, from the first
+	// on. The call may be repeated.
+	SetHistory(ctx context.Context, id CounterID, entries []Entry, retention time.Duration) error
+
+	// AppendHistory appends more entries to the history of a key or user, as SetHistory puts them.
+	// After an error some number of entries from the first on, possibly none or all, were appended:
+	// begin again with SetHistory.
+	AppendHistory(ctx context.Context, id CounterID, entries []Entry, retention time.Duration) error
 
 	// SetCounters replaces the counters with the ids, in the order of ids, at most [MaxImport].
 	// Windows, LastUsedAt and DeniedOmitted become the given values, larger or smaller; histories

@@ -113,6 +113,11 @@ func (t *counterState) append(l link, at time.Time, position int64) {
 	t.applied = position
 }
 
+// clearHistory removes all entries. The next entry has the number 1.
+func (t *counterState) clearHistory() {
+	t.entries, t.newest, t.late, t.chain = 0, time.Time{}, 0, t.chain[:0]
+}
+
 // head returns the position of the last entry, 0 when there is none.
 func (t *counterState) head() int64 {
 	if n := len(t.chain); n > 0 {

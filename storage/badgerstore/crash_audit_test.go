@@ -83,6 +83,13 @@ func (a *auditing) read() error {
 		if payload[0] == recordRedo {
 			return a.redo(payload, position)
 		}
+		if payload[0] == recordCounter {
+			of, t, err := decodeSet(payload)
+			if old := a.counters[of]; old != nil && t.entries == 0 { // SetHistory has cleared the history
+				a.counters[of] = &counterEvents{first: 1, used: old.used}
+			}
+			return err
+		}
 		if payload[0] > recordRedo {
 			return nil
 		}
@@ -150,10 +157,13 @@ func (a *auditing) checkCreated(of ref, position int64) {
 // event adds an event to the events of its counter. These start again after removed segments, and when a number that was
 // lost in a power cut is used again.
 func (a *auditing) event(of ref, e *event, position int64) {
-	a.checkCreated(of, position)
 	l := e.linkOf(of.kind)
+	if l.number == 0 {
+		return
+	}
+	a.checkCreated(of, position)
 	t := a.counters[of]
-	if t == nil || l.number == 1 || l.prev != 0 && l.prev < a.oldest() {
+	if t == nil || l.number == 1 && len(t.positions) > 0 || l.prev != 0 && l.prev < a.oldest() {
 		t = &counterEvents{first: l.number}
 		a.counters[of] = t
 	}

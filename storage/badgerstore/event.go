@@ -16,7 +16,7 @@ type event struct {
 	account   uint32 // its number
 	key       int64  // its Seq
 	shared    bool   // the user's counter counts too
-	uncounted bool   // it is in the histories and counts nowhere
+	uncounted bool   // an import made it: it counts nowhere, and may be in one history alone
 	ofKey     link
 	ofUser    link
 	retention time.Duration // how long from At it may be asked for
@@ -51,7 +51,7 @@ const (
 //	cost                    uvarint
 //	keep                    uvarint of minutes
 //	in the history of the key and of the user:
-//	  number                uvarint
+//	  number                uvarint; 0 when the event is in the other history alone
 //	  prev, jump            how far back they are, uvarints; 0 for none
 //	  late                  uvarint of nanoseconds
 //	key id, endpoint, method, address, each a text
@@ -159,7 +159,7 @@ func (r *reading) answer() (v answer) {
 	return v
 }
 
-// refs returns the counters that an event is in the histories of.
+// refs returns the counters of an event. The event is in the histories for which linkOf has a number.
 func (e *event) refs() (key, user ref) {
 	return ref{e.key, e.account, kindKey}, ref{e.UserID, e.account, kindUser}
 }

@@ -5,92 +5,54 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// AppendHistory implements [core.Importer]. The entries are events of the event log like any
-// other, but count nowhere.
-func (s *Store) AppendHistory(_ context.Context, account string, entries []core.Entry, retention time.Duration) error {
+// SetHistory implements [core.Importer].
+func (s *Store) SetHistory(_ context.Context, id core.CounterID, entries []core.Entry, retention time.Duration) error {
+	return s.importHistory(id, entries, retention, true)
+}
+
+// AppendHistory implements [core.Importer].
+func (s *Store) AppendHistory(_ context.Context, id core.CounterID, entries []core.Entry, retention time.Duration) error {
+	return s.importHistory(id, entries, retention, false)
+}
+
+// importHistory appends entries to a history, as events that no counter counts. With replace it first appends the
+// state of the counter without a history: replay continues from that state, so earlier events leave the history.
+func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention time.Duration, replace bool) error {
 	if err := s.enterToWrite(); err != nil {
 		return err
 	}
 	defer s.leave()
-	return fault(s.appendHistory(account, entries, retention))
-}
-
-// appendHistory waits for the last event alone: those before it are in its block or in an
-// earlier one, and no block is written before these.
-func (s *Store) appendHistory(account string, entries []core.Entry, retention time.Duration) error {
-	if err := s.admit(); err != nil {
-		return err
-	}
-	seqs := map[string]int64{}
-	for i := range entries {
-		e := &entries[i]
-		c := core.Consumption{Account: account, KeyID: e.KeyID, KeySeq: seqs[e.KeyID], UserID: e.UserID, Cost: e.Cost,
-			Entry: *e, Retention: retention}
-		key, user, err := s.locate(&c)
-		if err != nil {
-			return err
-		}
-		seqs[e.KeyID] = key.number
-		last := i == len(entries)-1
-		ticket, err := s.record(&c, key, user, last)
-		if err != nil {
-			return err
-		}
-		if last {
-			return ticket.Wait()
-		}
-	}
-	return nil
-}
-
-// record appends an entry to the event log, for which the caller waits or not.
-func (s *Store) record(c *core.Consumption, of, ofUser ref, wait bool) (t eventlog.Ticket, err error) {
-	err = s.withBoth(c, of, ofUser, func(key, user *counter) error {
-		e := newEvent(c, key, user, c.Entry.Denied)
-		e.uncounted = true
-		var position int64
-		if k := e.keep(s.clock.Load()); wait {
-			position, t, err = s.events.AppendAwaited(e.append, k)
-		} else {
-			position, err = s.events.Append(e.append, k)
-		}
-		if err == nil {
-			recordAppended(&e, key, user, position)
-		}
-		return err
-	})
-	return t, err
-}
-
-// withBoth runs fn on the counters of a request, under the locks of their shards, as soon
-// as they are in memory.
-func (s *Store) withBoth(c *core.Consumption, of, ofUser ref, fn func(key, user *counter) error) error {
-	for {
-		keyShard, userShard := s.counters.lock(of, ofUser)
-		key, user := keyShard.getLocked(of), userShard.getLocked(ofUser)
-		absent := key == nil || user == nil
-		var busy chan struct{}
-		if !absent {
-			if busy = key.busy; busy == nil {
-				busy = user.busy
-			}
-		}
-		if !absent && busy == nil {
-			defer unlock(keyShard, userShard)
-			return fn(key, user)
-		}
-		unlock(keyShard, userShard)
-		if !absent {
-			if err := s.await(busy); err != nil {
+	err := s.change(id, func(c *counter) error {
+		if replace {
+			c.clearHistory()
+			if err := s.setLocked(c); err != nil {
 				return err
 			}
-		} else if err := s.loadBoth(c, of, ofUser); err != nil {
-			return err
 		}
+		for i := range entries {
+			e := newImported(c, &entries[i], retention)
+			position, err := s.events.Append(e.append, e.keep(s.clock.Load()))
+			if err != nil {
+				return err
+			}
+			c.recordAppended(&e, c.kind, position)
+			c.changedLocked()
+		}
+		return nil
+	})
+	return fault(firstOf(err, s.events.Flush()))
+}
+
+// newImported returns the event of an entry that is in the history of one counter.
+func newImported(c *counter, entry *core.Entry, retention time.Duration) event {
+	e := event{Entry: *entry, account: c.account, uncounted: true, retention: min(max(retention, 0), maxRetention)}
+	if c.kind == kindKey {
+		e.key = c.number
 	}
+	*e.linkOf(c.kind) = c.next(entry.At)
+	return e
 }
 
 // SetCounters implements [core.Importer]. The counters are changed in memory, and are in the event
@@ -127,6 +89,21 @@ func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.Counte
 // set changes a counter in memory by fn, under the lock of its shard, and appends it to the event
 // log as it is then.
 func (s *Store) set(id core.CounterID, fn func(*counter)) error {
+	return s.change(id, func(c *counter) error {
+		fn(c)
+		return s.setLocked(c)
+	})
+}
+
+// setLocked appends a changed counter to the event log as it is.
+func (s *Store) setLocked(c *counter) error {
+	c.unsaved = true
+	c.changedLocked()
+	return s.appendSet(c)
+}
+
+// change runs fn on a counter in memory, under the lock of its shard.
+func (s *Store) change(id core.CounterID, fn func(*counter) error) error {
 	missing := core.ErrKeyNotFound
 	if id.KeyID == "" {
 		missing = core.ErrUserNotFound
@@ -149,10 +126,7 @@ func (s *Store) set(id core.CounterID, fn func(*counter)) error {
 		sh.mu.Lock()
 		c := sh.getLocked(of)
 		if c != nil && c.busy == nil { // else it has left the memory again, or is being deleted
-			fn(c)
-			c.unsaved = true
-			c.changedLocked()
-			err = s.appendSet(c)
+			err := fn(c)
 			sh.mu.Unlock()
 			return err
 		}

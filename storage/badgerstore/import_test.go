@@ -17,8 +17,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// imported appends n entries of a key of user 1, half of them denied, and returns how
-// many are allowed.
+// imported appends n entries of a key of user 1 to both histories. Half of the entries are denied. It returns the
+// number of the others.
 func imported(t testing.TB, s *Store, key string, n int) (allowed int64) {
 	t.Helper()
 	entries := make([]core.Entry, n)
@@ -28,10 +28,16 @@ func imported(t testing.TB, s *Store, key string, n int) (allowed int64) {
 			allowed++
 		}
 	}
-	if err := s.AppendHistory(context.Background(), acct, entries, time.Hour); err != nil {
+	appendHistory(t, s, ofKey(key), entries)
+	appendHistory(t, s, ofUser(1), entries)
+	return allowed
+}
+
+func appendHistory(t testing.TB, s *Store, of core.CounterID, entries []core.Entry) {
+	t.Helper()
+	if err := s.AppendHistory(context.Background(), of, entries, time.Hour); err != nil {
 		t.Fatalf("AppendHistory: %v", err)
 	}
-	return allowed
 }
 
 // set sets counters of keys and users to the same.
@@ -61,12 +67,12 @@ func sameCounter(got, want core.Counter) bool {
 // returned, everything is there when the store is opened again, and nothing is counted of
 // what was only appended.
 func TestImportKilled(t *testing.T) {
-	for _, folded := range []bool{false, true} {
+	for _, checkpointed := range []bool{false, true} {
 		dir := t.TempDir()
 		s := openAlone(t, dir, Options{})
 		known(t, s, "a", "b")
 		want := imported(t, s, "a", 300)
-		if folded {
+		if checkpointed {
 			writeCheckpoint(t, s)
 		}
 		consume(t, s, request("a", 1, 10, noon))
@@ -93,6 +99,45 @@ func TestImportKilled(t *testing.T) {
 			if got := allowedIn(t, s, id); got != want {
 				t.Errorf("history of %+v: got %d allowed entries, want %d", id, got, want)
 			}
+		}
+	}
+}
+
+// TestSetHistoryKilled: a history that SetHistory has replaced stays replaced after a kill, with and without a
+// checkpoint before. The request that was counted before is still counted, although its entry is gone.
+func TestSetHistoryKilled(t *testing.T) {
+	entries := []core.Entry{{At: noon, KeyID: "a", UserID: 1, Cost: 3}, {At: noon, KeyID: "a", UserID: 1, Cost: 4}}
+	for _, checkpointed := range []bool{false, true} {
+		dir := t.TempDir()
+		s := openAlone(t, dir, Options{})
+		known(t, s, "a")
+		imported(t, s, "a", 300)
+		consume(t, s, request("a", 1, 10, noon))
+		if checkpointed {
+			writeCheckpoint(t, s)
+		}
+		for _, id := range []core.CounterID{ofKey("a"), ofUser(1)} {
+			if err := s.SetHistory(t.Context(), id, entries, time.Hour); err != nil {
+				t.Fatalf("SetHistory: %v", err)
+			}
+		}
+		appendHistory(t, s, ofKey("a"), entries[:1])
+		for _, problem := range audit(s) {
+			t.Error(problem)
+		}
+		abandon(t, s)
+
+		s = openAlone(t, dir, Options{})
+		if got := counterOf(t, s, ofKey("a")); !sameCounter(got, oneUsed()) {
+			t.Errorf("the key's counter: got %+v, want the one request that was counted", got)
+		}
+		for id, want := range map[core.CounterID]int64{ofKey("a"): 3, ofUser(1): 2} {
+			if got := allowedIn(t, s, id); got != want {
+				t.Errorf("history of %+v: got %d allowed entries, want %d", id, got, want)
+			}
+		}
+		for _, problem := range audit(s) {
+			t.Error(problem)
 		}
 	}
 }
@@ -174,12 +219,11 @@ func TestImportSmallCache(t *testing.T) {
 		entries = append(entries, core.Entry{At: noon, KeyID: name, UserID: 1, Cost: int64(i)})
 	}
 	for from := 0; from < keys; from += core.MaxImport {
-		if err := s.AppendHistory(context.Background(), acct, entries[from:from+core.MaxImport], time.Hour); err != nil {
-			t.Fatalf("AppendHistory: %v", err)
-		}
+		appendHistory(t, s, ofUser(1), entries[from:from+core.MaxImport])
 		var ids []core.CounterID
-		for _, name := range names[from : from+core.MaxImport] {
+		for i, name := range names[from : from+core.MaxImport] {
 			ids = append(ids, ofKey(name))
+			appendHistory(t, s, ofKey(name), entries[from+i:from+i+1])
 		}
 		set(t, s, used(4), ids...)
 	}

@@ -306,13 +306,20 @@ func (r *rewinding) read(all snapshot) error {
 
 // record notes the last kept event of the counters in last.
 func (r *rewinding) record(position int64, payload []byte) error {
+	if payload[0] == recordCounter {
+		of, t, err := decodeSet(payload)
+		if _, lost := r.last[of]; lost {
+			r.last[of] = lastOfKept{t.entries, t.head()}
+		}
+		return err
+	}
 	if payload[0] >= recordRedo {
 		return nil
 	}
 	e, err := decodeEvent(payload, position)
 	key, user := e.refs()
 	for _, of := range []ref{key, user} {
-		if _, lost := r.last[of]; lost {
+		if _, lost := r.last[of]; lost && e.linkOf(of.kind).number > 0 {
 			r.last[of] = lastOfKept{e.linkOf(of.kind).number, position}
 		}
 	}

@@ -228,10 +228,10 @@ func (r *replay) event(e *event, position int64) error {
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
 }
 
-// counter replays an event for one counter. A counter that is not in memory only notes the position, until it
-// has maxPendingEvents events.
+// counter replays an event for one counter, if the event is in its history. A counter that is not in memory only notes
+// the position, until it has maxPendingEvents events.
 func (r *replay) counter(of ref, e *event, position int64) error {
-	if r.dropped[of] {
+	if r.dropped[of] || e.linkOf(of.kind).number == 0 {
 		return nil
 	}
 	all := ref{account: of.account, kind: of.kind}

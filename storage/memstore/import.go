@@ -7,15 +7,29 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// AppendHistory implements [core.Importer]. This store keeps every entry, whatever the retention.
-func (s *Store) AppendHistory(_ context.Context, account string, entries []core.Entry, _ time.Duration) error {
+// SetHistory implements [core.Importer]. This store keeps every entry, whatever the retention.
+func (s *Store) SetHistory(_ context.Context, id core.CounterID, entries []core.Entry, _ time.Duration) error {
+	return s.importHistory(id, entries, true)
+}
+
+// AppendHistory implements [core.Importer].
+func (s *Store) AppendHistory(_ context.Context, id core.CounterID, entries []core.Entry, _ time.Duration) error {
+	return s.importHistory(id, entries, false)
+}
+
+// importHistory appends entries to a history. With replace it removes the entries before.
+func (s *Store) importHistory(id core.CounterID, entries []core.Entry, replace bool) error {
 	return s.locked(func() error {
+		if err := s.checkCounterExists(id); err != nil {
+			return err
+		}
+		of := canonical(id)
+		if replace {
+			delete(s.histories, of)
+		}
 		for _, e := range entries {
-			c := core.Consumption{Account: account, KeyID: e.KeyID, UserID: e.UserID, Entry: e}
-			if err := s.checkExists(&c); err != nil {
-				return err
-			}
-			s.appendEntry(&c, e.Denied)
+			e.At = normalTime(e.At)
+			s.histories[of] = append(s.histories[of], e)
 		}
 		return nil
 	})

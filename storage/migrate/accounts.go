@@ -7,8 +7,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// checkAccounts refuses a target whose accounts are not the oldest ones of the source, and
-// calls fn with each of them.
+// checkAccounts calls fn with each account of the target. It returns ErrRefused unless these are the oldest accounts of
+// the source.
 func (m *migration) checkAccounts(ctx context.Context, fn func(*core.Account) error) error {
 	source := newReading(m.o.page, accountsOf(ctx, m.from))
 	return each(ctx, m.o.page, accountsOf(ctx, m.to), func(b *core.Account) error {
@@ -23,7 +23,7 @@ func (m *migration) checkAccounts(ctx context.Context, fn func(*core.Account) er
 	})
 }
 
-// strange says what is wrong with an account of the target.
+// strange returns the error for an account of the target that is not the next one of the source.
 func (m *migration) strange(ctx context.Context, b *core.Account) error {
 	a, err := m.from.AccountByName(ctx, b.Name)
 	switch {
@@ -35,7 +35,7 @@ func (m *migration) strange(ctx context.Context, b *core.Account) error {
 	return refused("it has the account %q (%s), which the source does not have", b.Name, b.ID)
 }
 
-// checkOwnerKeys refuses a target with owner's keys that the source does not have.
+// checkOwnerKeys returns ErrRefused if the target has owner's keys that the source does not have.
 func (m *migration) checkOwnerKeys(ctx context.Context, a *core.Account) error {
 	source := newReading(m.o.page, ownerKeysOf(ctx, m.from, a.ID))
 	return each(ctx, m.o.page, ownerKeysOf(ctx, m.to, a.ID), func(b *core.OwnerKey) error {
@@ -47,8 +47,7 @@ func (m *migration) checkOwnerKeys(ctx context.Context, a *core.Account) error {
 	})
 }
 
-// copyAccounts creates the accounts that the target does not have, in the order in which
-// they were created.
+// copyAccounts creates the accounts that the target does not have, in the order of creation.
 func (m *migration) copyAccounts(ctx context.Context) error {
 	have, err := total(accountsOf(ctx, m.to))
 	if err != nil {
@@ -73,8 +72,7 @@ func (m *migration) copyAccounts(ctx context.Context) error {
 	})
 }
 
-// copyOwnerKeys creates the owner's keys of an account that the target does not have, and
-// changes those that were changed.
+// copyOwnerKeys creates the missing owner's keys of an account, and updates the others if they differ.
 func (m *migration) copyOwnerKeys(ctx context.Context, account string) error {
 	target := newReading(m.o.page, ownerKeysOf(ctx, m.to, account))
 	return each(ctx, m.o.page, ownerKeysOf(ctx, m.from, account), func(k *core.OwnerKey) error {
@@ -100,7 +98,7 @@ func (m *migration) copyOwnerKeys(ctx context.Context, account string) error {
 	})
 }
 
-// copyAccess lets an account be signed in to as in the source.
+// copyAccess copies the sign-in data of an account.
 func (m *migration) copyAccess(ctx context.Context, account string) error {
 	from, to, err := m.access(ctx, account)
 	if err != nil || same(from, to) {
@@ -116,7 +114,7 @@ func (m *migration) copyAccess(ctx context.Context, account string) error {
 	return nil
 }
 
-// access reads from both stores how an account is signed in to.
+// access reads the sign-in data of an account from both stores.
 func (m *migration) access(ctx context.Context, account string) (from, to *core.Access, err error) {
 	if from, err = m.from.Access(ctx, account); err != nil {
 		return nil, nil, err

@@ -7,8 +7,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// check refuses a target that holds anything but a copy of the source, or a part of one, and
-// counts what there is to do. It writes nothing.
+// check returns ErrRefused unless the target is a copy of the source, or a part of a copy. It counts the resources to
+// copy for the progress, and writes nothing.
 func (m *migration) check(ctx context.Context) error {
 	err := m.checkAccounts(ctx, func(a *core.Account) error {
 		if err := m.checkOwnerKeys(ctx, a); err != nil {
@@ -22,7 +22,7 @@ func (m *migration) check(ctx context.Context) error {
 	return m.eachAccount(ctx, func(a *core.Account) error { return m.plan(ctx, a.ID) })
 }
 
-// plan counts what there is to do for an account.
+// plan counts the resources of an account for the progress.
 func (m *migration) plan(ctx context.Context, account string) error {
 	owners, err := total(ownerKeysOf(ctx, m.from, account))
 	if err != nil {
@@ -41,17 +41,16 @@ func (m *migration) plan(ctx context.Context, account string) error {
 	return err
 }
 
-// checkAccount refuses users, plans and keys of the target that the source does not have, or
-// that were changed or used there. Stubs are noted, to be removed.
+// checkAccount returns ErrRefused if the target has a user, plan or key that the source does not have, or that was
+// changed or used in the target. It notes leftover placeholders.
 func (m *migration) checkAccount(ctx context.Context, a *core.Account) error {
-	left := &stubs{}
-	m.stubs[a.ID] = left
+	var left placeholders
 	err := pairs(ctx, m.o.page, plansOf(ctx, m.from, a.ID), plansOf(ctx, m.to, a.ID), seqOfPlan, func(x, y *core.Plan) error {
 		switch {
 		case y == nil || x != nil && x.ID == y.ID && !y.UpdatedAt.After(x.UpdatedAt):
 			return nil
-		case isStubPlan(y):
-			left.plans = append(left.plans, y.ID)
+		case isPlaceholderPlan(y):
+			left.addPlan(y.ID)
 			return nil
 		}
 		return m.foreign(a, "the plan "+y.ID, x != nil && x.ID == y.ID)
@@ -59,20 +58,22 @@ func (m *migration) checkAccount(ctx context.Context, a *core.Account) error {
 	if err != nil {
 		return err
 	}
-	if err := m.checkUsers(ctx, a, left); err != nil {
+	if err := m.checkUsers(ctx, a, &left); err != nil {
 		return err
 	}
-	return m.checkKeys(ctx, a, left)
+	err = m.checkKeys(ctx, a, &left)
+	m.leftover[a.ID] = left
+	return err
 }
 
-func (m *migration) checkUsers(ctx context.Context, a *core.Account, left *stubs) error {
+func (m *migration) checkUsers(ctx context.Context, a *core.Account, left *placeholders) error {
 	used := m.newUsed(ctx, a)
 	err := pairs(ctx, m.o.page, usersOf(ctx, m.from, a.ID), usersOf(ctx, m.to, a.ID), idOfUser, func(x, y *core.User) error {
 		switch {
 		case y == nil:
 			return nil
-		case isStubUser(y):
-			left.users = append(left.users, y.ID)
+		case isPlaceholderUser(y):
+			left.addUser(y.ID)
 			return nil
 		case x == nil || y.UpdatedAt.After(x.UpdatedAt):
 			return m.foreign(a, nameOfUser(y.ID), x != nil)
@@ -85,14 +86,14 @@ func (m *migration) checkUsers(ctx context.Context, a *core.Account, left *stubs
 	return used.check()
 }
 
-func (m *migration) checkKeys(ctx context.Context, a *core.Account, left *stubs) error {
+func (m *migration) checkKeys(ctx context.Context, a *core.Account, left *placeholders) error {
 	used := m.newUsed(ctx, a)
 	err := pairs(ctx, m.o.page, keysOf(ctx, m.from, a.ID), keysOf(ctx, m.to, a.ID), seqOfKey, func(x, y *core.Key) error {
 		switch {
 		case y == nil:
 			return nil
-		case isStubKey(y):
-			left.keys = append(left.keys, y.ID)
+		case isPlaceholderKey(y):
+			left.addKey(y.ID)
 			return nil
 		case x == nil || x.ID != y.ID || y.UpdatedAt.After(x.UpdatedAt):
 			return m.foreign(a, "the key "+y.ID, x != nil && x.ID == y.ID)
@@ -105,7 +106,7 @@ func (m *migration) checkKeys(ctx context.Context, a *core.Account, left *stubs)
 	return used.check()
 }
 
-// foreign says that something of the target is not the source's.
+// foreign returns the error for a resource of the target that the source does not have, or that changed in the target.
 func (m *migration) foreign(a *core.Account, what string, changed bool) error {
 	if changed {
 		return refused("%s of the account %q was changed there after it was changed in the source", what, a.Name)
@@ -113,8 +114,7 @@ func (m *migration) foreign(a *core.Account, what string, changed bool) error {
 	return refused("the account %q has %s there, which the source does not have", a.Name, what)
 }
 
-// used looks for counters that were used on the target: what was counted there would be
-// lost.
+// used looks for counters that were used in the target. A copy would overwrite their usage.
 type used struct {
 	m   *migration
 	ctx context.Context
@@ -134,7 +134,7 @@ func (u *used) add(id core.CounterID) error {
 	return u.check()
 }
 
-// check looks at those that were added.
+// check compares the added counters, and removes them from the list.
 func (u *used) check() error {
 	a, b, err := u.m.counters(u.ctx, u.ids)
 	if err != nil {

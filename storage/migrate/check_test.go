@@ -49,8 +49,8 @@ func use(t testing.TB, s core.Store, key string, user int64, at time.Time) {
 	}
 }
 
-// A target that holds anything else is refused, and nothing is written to it: its own
-// accounts and what was counted there would be lost or mixed up.
+// A target with other content is refused before the first write. Otherwise the accounts and the usage of the target
+// would be lost.
 func TestRefused(t *testing.T) {
 	ctx := context.Background()
 	update := func(s core.Store, fn func(core.Tx) error) error { return s.Update(ctx, "acct_a", fn) }

@@ -11,7 +11,7 @@ import (
 
 func nameOfUser(id int64) string { return "user " + strconv.FormatInt(id, 10) }
 
-// nameOf returns whose counter or history it is.
+// nameOf names the user or key of a counter in messages.
 func nameOf(id core.CounterID) string {
 	if id.KeyID != "" {
 		return "key " + id.KeyID
@@ -19,8 +19,7 @@ func nameOf(id core.CounterID) string {
 	return nameOfUser(id.UserID)
 }
 
-// eachCounters calls fn with the ids of all counters of an account of the source, many at a
-// time: those of users, then those of keys.
+// eachCounters calls fn with pages of the ids of all counters of an account of the source, users before keys.
 func (m *migration) eachCounters(ctx context.Context, account string, fn func([]core.CounterID) error) error {
 	err := eachPage(ctx, m.o.page, usersOf(ctx, m.from, account), func(us []*core.User) error {
 		ids := make([]core.CounterID, len(us))
@@ -53,10 +52,9 @@ func (m *migration) counters(ctx context.Context, ids []core.CounterID) (from, t
 	return from, to, err
 }
 
-// copyCounters sets the counters of an account that are not the same in both stores, and then
-// their days.
+// copyCounters sets the counters of an account that differ, and then the days.
 func (m *migration) copyCounters(ctx context.Context, account string) error {
-	return m.eachCounters(ctx, account, func(ids []core.CounterID) error {
+	err := m.eachCounters(ctx, account, func(ids []core.CounterID) error {
 		from, to, err := m.counters(ctx, ids)
 		if err != nil {
 			return err
@@ -68,20 +66,25 @@ func (m *migration) copyCounters(ctx context.Context, account string) error {
 				other, want = append(other, ids[i]), append(want, from[i])
 			}
 		}
-		if len(other) > 0 {
-			if err := m.to.SetCounters(ctx, other, want); err != nil {
-				return fmt.Errorf("the counters from that of %s on: %w", nameOf(other[0]), err)
-			}
+		if len(other) == 0 {
+			return nil
 		}
-		return inParallel(ctx, m.o.Workers, ids, func(ctx context.Context, id core.CounterID) error {
-			err := m.copyDays(ctx, id)
-			m.progress.done(&m.progress.now.Counters, 1)
-			return err
-		})
+		if err := m.to.SetCounters(ctx, other, want); err != nil {
+			return fmt.Errorf("the counters from that of %s on: %w", nameOf(other[0]), err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return m.parallelCounters(ctx, account, func(ctx context.Context, id core.CounterID) error {
+		err := m.copyDays(ctx, id)
+		m.progress.done(&m.progress.now.Counters, 1)
+		return err
 	})
 }
 
-// copyDays sets the days of a user or key if they are not the same in both stores.
+// copyDays sets the days of a user or key if they differ.
 func (m *migration) copyDays(ctx context.Context, id core.CounterID) error {
 	from, to, err := m.days(ctx, id)
 	if err != nil || slices.Equal(from, to) {
@@ -102,7 +105,7 @@ func (m *migration) days(ctx context.Context, id core.CounterID) (from, to []cor
 	return from, to, err
 }
 
-// stillKept returns those of the days whose time is not over.
+// stillKept returns the days that are at most [core.DaysKept] days old. Each store drops older days at another time.
 func (m *migration) stillKept(days []core.CounterDay) []core.CounterDay {
 	first := core.DateOf(m.o.now()) - core.DaysKept + 1
 	return slices.DeleteFunc(slices.Clone(days), func(d core.CounterDay) bool { return d.Date < first })

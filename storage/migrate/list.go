@@ -29,14 +29,7 @@ func usersOf(ctx context.Context, s core.Store, account string) list[*core.User]
 }
 
 func keysOf(ctx context.Context, s core.Store, account string) list[*core.Key] {
-	return keysOfUser(ctx, s, account, 0)
-}
-
-// keysOfUser lists the keys of a user, of all users when it is 0.
-func keysOfUser(ctx context.Context, s core.Store, account string, user int64) list[*core.Key] {
-	return func(p core.Page) ([]*core.Key, int, error) {
-		return s.Keys(ctx, account, core.KeyFilter{UserID: user}, p)
-	}
+	return func(p core.Page) ([]*core.Key, int, error) { return s.Keys(ctx, account, core.KeyFilter{}, p) }
 }
 
 func idOfUser(u *core.User) int64  { return u.ID }
@@ -49,13 +42,13 @@ func ofUser(account string, id int64) core.CounterID {
 
 func ofKey(account, id string) core.CounterID { return core.CounterID{Account: account, KeyID: id} }
 
-// total returns how many there are in a list.
+// total returns the number of items in a list.
 func total[T any](l list[T]) (int, error) {
 	_, n, err := l(core.Page{Number: 1, Size: 1})
 	return n, err
 }
 
-// each calls fn with everything in a list, which is read a page at a time.
+// each calls fn with each item of a list, and reads the list by pages.
 func each[T any](ctx context.Context, size int, l list[T], fn func(T) error) error {
 	return eachPage(ctx, size, l, func(items []T) error {
 		for _, item := range items {
@@ -88,7 +81,7 @@ func eachPage[T any](ctx context.Context, size int, l list[T], fn func([]T) erro
 	}
 }
 
-// reading reads a list one by one.
+// reading is a cursor on a list.
 type reading[T any] struct {
 	list list[T]
 	page core.Page
@@ -100,7 +93,7 @@ func newReading[T any](size int, l list[T]) *reading[T] {
 	return &reading[T]{list: l, page: core.Page{Size: size}}
 }
 
-// next returns what comes next, or false at the end.
+// next returns the next item, or false at the end.
 func (r *reading[T]) next() (next T, ok bool, err error) {
 	if len(r.here) == 0 && !r.end {
 		r.page.Number++
@@ -116,8 +109,7 @@ func (r *reading[T]) next() (next T, ok bool, err error) {
 	return next, true, nil
 }
 
-// pairs reads two lists that are in the order of a number, and calls fn with what both have
-// under each, nil where one has nothing.
+// pairs merges two lists that are sorted by a number. It calls fn with the items of each number, nil if a list has none.
 func pairs[T any](ctx context.Context, size int, from, to list[*T], number func(*T) int64, fn func(a, b *T) error) error {
 	left, right := newReading(size, from), newReading(size, to)
 	a, _, err := left.next()
@@ -151,7 +143,7 @@ func pairs[T any](ctx context.Context, size int, from, to list[*T], number func(
 	return err
 }
 
-// same reports whether two resources are the same in every member.
+// same reports whether two resources have the same JSON.
 func same(a, b any) bool {
 	x, err := json.Marshal(a)
 	if err != nil {
@@ -161,24 +153,24 @@ func same(a, b any) bool {
 	return err == nil && bytes.Equal(x, y)
 }
 
-// sameEntry reports whether two entries are.
+// sameEntry reports whether two entries are equal.
 func sameEntry(a, b *core.Entry) bool {
 	x, y := *a, *b
 	x.At = y.At
 	return a.At.Equal(b.At) && x == y
 }
 
-// sameCounter reports whether two counters are.
+// sameCounter reports whether two counters are equal.
 func sameCounter(a, b *core.Counter) bool {
 	return a.Windows == b.Windows && a.LastUsedAt.Equal(b.LastUsedAt) && a.DeniedOmitted == b.DeniedOmitted
 }
 
-// refused returns an error that says why the target is refused, differs one that says what
-// is not the same.
+// refused returns an ErrRefused with a reason.
 func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
 }
 
+// differs returns an ErrDiffers that names the difference.
 func differs(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDiffers, fmt.Sprintf(format, args...))
 }

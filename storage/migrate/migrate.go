@@ -1,31 +1,20 @@
-// Package migrate moves everything that a store holds to another one: accounts and how they
-// are signed in to, owner's keys, plans, users, keys with their digests, counters, days and
-// histories. Request ids stay behind: a request that is asked again after the move is counted
-// again.
+// Package migrate copies everything from one store to another: accounts with their sign-in data, owner's keys, plans,
+// users, keys with their digests, counters, days and histories. Request ids stay behind: a request that is repeated
+// after the move counts again.
 //
-// Both stores must be quiet: nobody counts on them or changes anything while [Run] is under
-// way. It writes nothing but to the target, and where the source changes all the same it
-// ends with an error. The target is not to be used before Run has returned without an
-// error: until then its counters are too low.
+// Both stores must be unused while [Run] copies. Run writes to the target alone, and returns an error if the source
+// has changed. Use the target only after Run has returned nil: until then its counters are too low.
 //
-// # In which order
+// # Order
 //
-// What a history needs is put first: accounts, plans, users, keys. Then come the histories
-// (history.go), of many users at the same time, and then the counters and their days, each as
-// a whole. At the end everything is read again from both stores and compared (verify.go).
+// A history needs its user or key, so the resources come first: accounts, plans, users, keys. Then come the histories
+// of all users and keys, several at the same time (history.go), and last the counters and their days. At the end
+// [Run] reads both stores again and compares everything (verify.go).
 //
-// The entry of a request is in two histories, that of its key and that of its user, and is
-// appended to both at once. A key may have moved from one user to another, or one of the two
-// may be deleted: then users and keys that are entangled like that are a group (tangle.go),
-// whose histories are put in one order that fits all of them (merge.go). On the target the
-// keys move along, and what was deleted is put for as long as it is needed (writer.go,
-// stub.go).
+// # Interruption
 //
-// # Going on
-//
-// Run may be cut off at any moment and run again. Whatever it does is done once more without
-// harm, but appending: of users whose histories are not the same as in the source, down to
-// the newest entry, the target's histories are thrown away and appended anew.
+// Run may be interrupted at any moment and called again. Each write may be repeated, except an append to a history:
+// a history that differs from the source is replaced as a whole.
 package migrate
 
 import (
@@ -37,31 +26,30 @@ import (
 )
 
 var (
-	// ErrRefused means that the target holds what the source does not: nothing was written.
+	// ErrRefused means that the target has content that is not in the source. Nothing was written.
 	ErrRefused = errors.New("the target cannot take this over")
-	// ErrDiffers means that the stores do not hold the same at the end.
+	// ErrDiffers means that the final comparison of the stores has found a difference.
 	ErrDiffers = errors.New("the stores differ")
-	// ErrChanged means that the source was changed meanwhile.
+	// ErrChanged means that the source has changed during the copy.
 	ErrChanged = errors.New("the source has changed while it was read: is it in use?")
 )
 
-// Options say how everything is moved. The zero value is good.
+// Options are the options of [Run]. The zero value has the defaults.
 type Options struct {
-	// Retention is how long the history is kept: what is older stays behind.
+	// Retention is the retention of the history. Older entries stay behind.
 	// [core.DefaultRetention] by default.
 	Retention time.Duration
-	// Workers is how many users are worked on at the same time, 16 by default.
+	// Workers is the number of histories that are copied at the same time, 16 by default.
 	Workers int
-	// Progress is called about once a second while something is done, and at the end, by
-	// one goroutine at a time.
+	// Progress is called about once a second, and at the end, by one goroutine at a time.
 	Progress func(Progress)
 
-	page int // resources that are read and put at once; tests have small ones
-	read int // entries that are read at once, likewise
+	page int // number of resources on a page; small in tests
+	read int // number of entries on a page, at most core.MaxImport; small in tests
 	now  func() time.Time
 }
 
-// The defaults of what is done at once.
+// The defaults of [Options].
 const (
 	defaultWorkers = 16
 	defaultPage    = 250
@@ -87,13 +75,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run moves everything from one store to another, or goes on where an earlier Run was cut
-// off. The report says what the target holds. It is whole when there is no error.
+// Run copies everything from one store to another, or continues an interrupted Run. The report counts the content of
+// the target. It is complete if Run returns nil.
 func Run(ctx context.Context, from, to core.Importer, o Options) (Report, error) {
 	o = o.withDefaults()
 	m := &migration{
 		from: from, to: to, o: o, since: o.now().Add(-o.Retention), progress: newProgress(o),
-		fromCap: capOf(from), toCap: capOf(to), stubs: map[string]*stubs{},
+		fromCap: capOf(from), toCap: capOf(to), leftover: map[string]placeholders{},
 	}
 	defer m.progress.tell()
 	if err := m.check(ctx); err != nil {
@@ -105,20 +93,20 @@ func Run(ctx context.Context, from, to core.Importer, o Options) (Report, error)
 	return m.verify(ctx)
 }
 
-// migration is what is under way.
+// migration is the state of a Run.
 type migration struct {
 	from  core.Importer
 	to    core.Importer
 	o     Options
-	since time.Time // entries up to then stay behind
+	since time.Time // earlier entries stay behind
 
-	fromCap, toCap int // how many entries of a history are kept, 0 for all
+	fromCap, toCap int // maximum number of entries of a history, 0 for no bound
 
 	progress *progress
-	stubs    map[string]*stubs // that an earlier run has left, by account
+	leftover map[string]placeholders // of an interrupted run, by account
 }
 
-// capOf returns how many entries of a history a store keeps, 0 for all.
+// capOf returns the maximum number of entries of a history in a store, 0 for no bound.
 func capOf(s core.Store) int {
 	if c, ok := s.(core.CappedHistory); ok {
 		return max(0, c.HistoryCap())
@@ -126,14 +114,14 @@ func capOf(s core.Store) int {
 	return 0
 }
 
-// copy copies all that the source holds.
+// copy copies the content of the source.
 func (m *migration) copy(ctx context.Context) error {
 	if err := m.copyAccounts(ctx); err != nil {
 		return err
 	}
 	return m.eachAccount(ctx, func(a *core.Account) error {
 		for _, step := range []func(context.Context, string) error{
-			m.copyOwnerKeys, m.copyAccess, m.removeStubs, m.copyPlans, m.copyUsers, m.copyKeys, m.copyHistories, m.giveNumbers, m.copyCounters,
+			m.copyOwnerKeys, m.copyAccess, m.deleteLeftover, m.copyPlans, m.copyUsers, m.copyKeys, m.copyHistories, m.giveNumbers, m.copyCounters,
 		} {
 			if err := step(ctx, a.ID); err != nil {
 				return err

@@ -10,8 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// Whatever a store holds is in the other one afterwards, to the last entry. When this fails,
-// customers lose what they have.
+// After a run both stores have the same content, to the last entry. If this fails, customers lose data.
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(16) {
 		source := filled(t, seed, 400)
@@ -61,8 +60,7 @@ func wantReport(t testing.TB, r Report, want whole) {
 	}
 }
 
-// From memory to the disk, opened again, and from there to memory: nothing is lost on either
-// way.
+// A copy from memory to disk and, after reopening, back to memory loses nothing.
 func TestRoundTripBadger(t *testing.T) {
 	for seed := uint64(100); seed < 104; seed++ {
 		source := filled(t, seed, 400)
@@ -91,8 +89,7 @@ func TestRoundTripBadger(t *testing.T) {
 	}
 }
 
-// A store that counted on the disk itself, with its events in the event log, is taken over as
-// well.
+// A store on disk that has counted requests itself is copied completely.
 func TestFromBadger(t *testing.T) {
 	dir := t.TempDir()
 	disk, err := badgerstore.Open(dir, badgerstore.Options{})
@@ -113,7 +110,7 @@ func TestFromBadger(t *testing.T) {
 	wantSame(t, "in memory", want, target)
 }
 
-// A store with nothing in it, and accounts with nothing in them, are moved like any other.
+// An empty store and empty accounts are copied without error.
 func TestEmpty(t *testing.T) {
 	source, target := memstore.New(), memstore.New()
 	mustRun(t, source, target, Options{})
@@ -126,8 +123,7 @@ func TestEmpty(t *testing.T) {
 	wantSame(t, "an empty account", everything(t, source), target)
 }
 
-// What was deleted last takes its number with it: the target gives it to nothing else,
-// though it has never had it.
+// The target gives no number that the source has given to a deleted resource, although it never had that resource.
 func TestNumbers(t *testing.T) {
 	source, target := memstore.New(), memstore.New()
 	w := &world{t: t, s: source, now: noon, acct: "acct"}
@@ -162,7 +158,7 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// What is older than the retention stays behind, and is not missed.
+// Entries older than the retention stay behind, and the comparison ignores them.
 func TestRetention(t *testing.T) {
 	source, target := filled(t, 3, 300), memstore.New()
 	o := small()
@@ -196,7 +192,7 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// Progress is told now and then, and at the end everything is done.
+// Progress is called regularly. At the end every Count is complete.
 func TestProgress(t *testing.T) {
 	source, target := filled(t, 5, 300), memstore.New()
 	var told []Progress

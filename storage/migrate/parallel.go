@@ -2,50 +2,35 @@ package migrate
 
 import (
 	"context"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// inParallel calls fn in some goroutines with everything in a list.
-func inParallel[T any](ctx context.Context, workers int, list []T, fn func(context.Context, T) error) error {
-	return parallel(ctx, workers, fn, func(next func(T) error) error {
-		for _, item := range list {
-			if err := next(item); err != nil {
+// parallel calls fn with each item of the pages that list gives to its argument, in several goroutines. It returns
+// the first error, which cancels the other calls.
+func parallel[T any](ctx context.Context, workers int, list func(context.Context, func([]T) error) error, fn func(context.Context, T) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(workers)
+	err := list(ctx, func(items []T) error {
+		for _, item := range items {
+			if err := ctx.Err(); err != nil {
 				return err
 			}
+			g.Go(func() error { return fn(ctx, item) })
 		}
 		return nil
 	})
-}
-
-// parallel calls fn in some goroutines with everything that feed gives to next. The first
-// error ends all of them and is returned.
-func parallel[T any](ctx context.Context, workers int, fn func(context.Context, T) error, feed func(next func(T) error) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	work := make(chan T)
-	var group sync.WaitGroup
-	for range workers {
-		group.Go(func() {
-			for item := range work {
-				if err := fn(ctx, item); err != nil {
-					cancel(err)
-					return
-				}
-			}
-		})
-	}
-	err := feed(func(item T) error {
-		select {
-		case work <- item:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	})
-	close(work)
-	group.Wait()
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
+	if failed := g.Wait(); failed != nil {
+		return failed
 	}
 	return err
+}
+
+// parallelCounters calls fn with the id of each counter of an account of the source.
+func (m *migration) parallelCounters(ctx context.Context, account string, fn func(context.Context, core.CounterID) error) error {
+	return parallel(ctx, m.o.Workers, func(ctx context.Context, page func([]core.CounterID) error) error {
+		return m.eachCounters(ctx, account, page)
+	}, fn)
 }

@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// Count is how much of something is done.
+// Count says how many of Total are done.
 type Count struct {
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
 }
 
-// Progress is how far a [Run] is.
+// Progress is the progress of a [Run].
 type Progress struct {
 	Accounts  Count
 	OwnerKeys Count
 	Plans     Count
 	Users     Count
 	Keys      Count
-	Histories Count // users whose histories, and those of whose keys, are taken over
-	Entries   Count // in these; the total grows while histories are read
+	Histories Count // histories of users and keys
+	Entries   Count // entries of the histories; the total grows with each history
 	Counters  Count
-	Verified  Count // users and keys that were compared at the end
+	Verified  Count // users and keys in the final comparison
 }
 
-// tellEvery is how often progress is told.
+// tellEvery is the time between two calls of [Options.Progress].
 const tellEvery = time.Second
 
-// progress keeps count and tells from time to time.
+// progress counts, and calls [Options.Progress].
 type progress struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the rest
 	now  Progress
 	last time.Time
 	o    Options
@@ -37,7 +37,7 @@ type progress struct {
 
 func newProgress(o Options) *progress { return &progress{o: o, last: o.now()} }
 
-// plan adds to what there is to do.
+// plan adds the resources of an account to the totals.
 func (p *progress) plan(owners, plans, users, keys int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,12 +47,12 @@ func (p *progress) plan(owners, plans, users, keys int) {
 	n.Plans.Total += int64(plans)
 	n.Users.Total += int64(users)
 	n.Keys.Total += int64(keys)
-	n.Histories.Total += int64(users)
+	n.Histories.Total += int64(users + keys)
 	n.Counters.Total += int64(users + keys)
 	n.Verified.Total += int64(users + keys)
 }
 
-// done adds to what is done of one kind.
+// done adds n to the Done of a Count.
 func (p *progress) done(kind *Count, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *progress) done(kind *Count, n int) {
 	p.tellLocked(false)
 }
 
-// entries adds to the entries that are done, and to all that there are.
+// entries adds to both numbers of Entries.
 func (p *progress) entries(done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,7 @@ func (p *progress) entries(done, total int64) {
 	p.tellLocked(false)
 }
 
-// tell tells how far it is, whenever it was told the last time.
+// tell calls Options.Progress now.
 func (p *progress) tell() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// verify reads everything from both stores and compares it.
+// verify compares the content of both stores.
 func (m *migration) verify(ctx context.Context) (Report, error) {
 	v := &verifying{migration: m, report: Report{Used: map[string]int64{}}}
 	if err := v.accounts(ctx); err != nil {
@@ -23,10 +23,10 @@ func (m *migration) verify(ctx context.Context) (Report, error) {
 	return v.report, nil
 }
 
-// verifying is a comparison under way.
+// verifying is the state of a comparison.
 type verifying struct {
 	*migration
-	mu     sync.Mutex // guards the histories in report while these are compared
+	mu     sync.Mutex // guards UserHistory and KeyHistory in report
 	report Report
 }
 
@@ -40,7 +40,7 @@ func (v *verifying) accounts(ctx context.Context) error {
 	return sameInOrder(ctx, v.o.page, accountsOf(ctx, v.from), accountsOf(ctx, v.to), func(a *core.Account) string { return "account " + a.ID })
 }
 
-// account compares what an account has.
+// account compares the content of an account.
 func (v *verifying) account(ctx context.Context, id string) error {
 	for _, step := range []func(context.Context, string) error{v.resources, v.access, v.digests, v.numbers, v.counters, v.days, v.histories} {
 		if err := step(ctx, id); err != nil {
@@ -50,8 +50,8 @@ func (v *verifying) account(ctx context.Context, id string) error {
 	return nil
 }
 
-// resources compares how many there are of each kind before any is named that is not the
-// same: that one is missing says more.
+// resources compares the number of resources of each kind, and then each resource: a missing resource is reported
+// before a resource that differs.
 func (v *verifying) resources(ctx context.Context, account string) error {
 	of := " of account " + account
 	owners, err := sameTotals("owner's keys"+of, ownerKeysOf(ctx, v.from, account), ownerKeysOf(ctx, v.to, account))
@@ -95,7 +95,7 @@ func (v *verifying) each(ctx context.Context, account string) error {
 	return sameInOrder(ctx, size, keysOf(ctx, v.from, account), keysOf(ctx, v.to, account), func(k *core.Key) string { return "key " + k.ID })
 }
 
-// access compares how an account is signed in to.
+// access compares the sign-in data of an account.
 func (v *verifying) access(ctx context.Context, account string) error {
 	from, to, err := v.migration.access(ctx, account)
 	if err == nil && !same(from, to) {
@@ -104,9 +104,12 @@ func (v *verifying) access(ctx context.Context, account string) error {
 	return err
 }
 
-// digests makes sure that each key is found by its values.
+// digests checks that the target finds each key by its values.
 func (v *verifying) digests(ctx context.Context, account string) error {
-	return parallel(ctx, v.o.Workers, func(ctx context.Context, k *core.Key) error {
+	keys := func(ctx context.Context, page func([]*core.Key) error) error {
+		return eachPage(ctx, v.o.page, keysOf(ctx, v.from, account), page)
+	}
+	return parallel(ctx, v.o.Workers, keys, func(ctx context.Context, k *core.Key) error {
 		for _, d := range k.Digests() {
 			found, err := v.to.KeyByDigest(ctx, d)
 			if errors.Is(err, core.ErrKeyNotFound) || err == nil && (found.AccountID != account || found.ID != k.ID) {
@@ -117,12 +120,10 @@ func (v *verifying) digests(ctx context.Context, account string) error {
 			}
 		}
 		return nil
-	}, func(next func(*core.Key) error) error {
-		return each(ctx, v.o.page, keysOf(ctx, v.from, account), next)
 	})
 }
 
-// numbers makes sure that the target gives no number that the source has given.
+// numbers checks that the target gives no number that the source has given.
 func (v *verifying) numbers(ctx context.Context, account string) error {
 	a, err := lastNumbers(ctx, v.from, account)
 	if err != nil {
@@ -164,28 +165,26 @@ func (v *verifying) counters(ctx context.Context, account string) error {
 	})
 }
 
-// days compares what was allowed and denied on each day that is to be kept.
+// days compares the traffic of the days that both stores still keep.
 func (v *verifying) days(ctx context.Context, account string) error {
-	return v.eachCounters(ctx, account, func(ids []core.CounterID) error {
-		return inParallel(ctx, v.o.Workers, ids, func(ctx context.Context, id core.CounterID) error {
-			from, to, err := v.migration.days(ctx, id)
-			if err != nil {
-				return err
-			}
-			if a, b := v.stillKept(from), v.stillKept(to); !slices.Equal(a, b) {
-				return differs("the days of %s of account %s: %d in the source, %d in the target, or another number on one of them",
-					nameOf(id), account, len(a), len(b))
-			}
-			return nil
-		})
+	return v.parallelCounters(ctx, account, func(ctx context.Context, id core.CounterID) error {
+		from, to, err := v.migration.days(ctx, id)
+		if err != nil {
+			return err
+		}
+		if a, b := v.stillKept(from), v.stillKept(to); !slices.Equal(a, b) {
+			return differs("the days of %s of account %s: %d in the source, %d in the target, or another number on one of them",
+				nameOf(id), account, len(a), len(b))
+		}
+		return nil
 	})
 }
 
-// histories compares how long the histories are, and the newest entry of each.
+// histories compares the length and the newest entry of each history.
 func (v *verifying) histories(ctx context.Context, account string) error {
-	return parallel(ctx, v.o.Workers, func(ctx context.Context, id core.CounterID) error {
+	return v.parallelCounters(ctx, account, func(ctx context.Context, id core.CounterID) error {
 		n, same, err := v.sameHistory(ctx, id)
-		if err == nil && !same && n.Target == 0 { // all of it may have been cut
+		if err == nil && !same && n.Target == 0 { // the target may have dropped all entries
 			same, err = historyCut(ctx, v.to, id)
 		}
 		if err == nil && !same {
@@ -203,19 +202,10 @@ func (v *verifying) histories(ctx context.Context, account string) error {
 		v.mu.Unlock()
 		v.progress.done(&v.progress.now.Verified, 1)
 		return nil
-	}, func(next func(core.CounterID) error) error {
-		return v.eachCounters(ctx, account, func(ids []core.CounterID) error {
-			for _, id := range ids {
-				if err := next(id); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
 	})
 }
 
-// sameTotals returns how many there are in both lists.
+// sameTotals returns the number of items if it is the same in both lists.
 func sameTotals[T any](what string, from, to list[T]) (int64, error) {
 	a, err := total(from)
 	if err != nil {

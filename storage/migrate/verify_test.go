@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// lossy is a target that shows something else than was written to it.
+// lossy is a target that returns other content than was written to it.
 type lossy struct {
 	core.Importer
 	accounts func([]*core.Account) []*core.Account
@@ -63,7 +63,7 @@ func (s *lossy) Users(ctx context.Context, account string, f core.UserFilter, p 
 }
 
 func (s *lossy) Keys(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
-	return altered(keysOfUser(ctx, s.Importer, account, f.UserID), s.keys, p)
+	return altered(func(p core.Page) ([]*core.Key, int, error) { return s.Importer.Keys(ctx, account, f, p) }, s.keys, p)
 }
 
 func (s *lossy) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
@@ -107,7 +107,7 @@ func (s *lossy) Update(ctx context.Context, account string, fn func(core.Tx) err
 	return s.Importer.Update(ctx, account, func(tx core.Tx) error { return fn(s.put(tx)) })
 }
 
-// lastLost returns a list without its last one.
+// lastLost returns a list without the last item.
 func lastLost[T any](list []T) []T { return list[:max(0, len(list)-1)] }
 
 // otherTx puts keys with another name, or gives low numbers.
@@ -130,7 +130,7 @@ func (tx otherTx) PutUser(u *core.User) error {
 	return tx.Tx.PutUser(u)
 }
 
-// Whatever a target loses or changes is found, and named.
+// The error names each resource that the target loses or changes.
 func TestVerified(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lossy lossy
@@ -227,7 +227,7 @@ func TestVerified(t *testing.T) {
 	}
 }
 
-// uses changes a source while it is read.
+// uses changes a source during the copy.
 type uses struct {
 	core.Importer
 	when func(of core.CounterID, p core.Page) bool
@@ -243,8 +243,8 @@ func (s *uses) History(ctx context.Context, of core.CounterID, since time.Time, 
 	return s.Importer.History(ctx, of, since, p)
 }
 
-// A source that is in use is noticed. When this fails, what was counted meanwhile is lost and
-// nobody knows.
+// Run reports a source that is in use. If this fails, requests that the source counts during the copy are lost
+// unnoticed.
 func TestSourceInUse(t *testing.T) {
 	for page := 1; page <= 4; page++ {
 		for _, key := range []string{"key_1", "key_2"} {

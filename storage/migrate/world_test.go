@@ -16,21 +16,20 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
-// noon is when the worlds of these tests begin. Its nanoseconds have nine digits.
+// noon is the first time in each world. Its nanoseconds have nine digits.
 var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
 
 // forever is a retention within which nothing expires.
 const forever = 200 * 365 * 24 * time.Hour
 
-// small are options with pages so small that there are many of them.
+// small returns options with small pages, so that each list has many.
 func small() Options {
 	return Options{Retention: forever, page: 3, read: 4, Workers: 3, now: func() time.Time { return noon }}
 }
 
-// world fills a store at random with all that there may be: accounts with revoked owner's
-// keys, users with and without an email, keys that were regenerated, moved from user to user
-// and deleted, users that were deleted, a clock that steps back, requests that were denied,
-// and more of them than are recorded.
+// world fills a store at random: accounts with revoked owner's keys, users with and without an email, deleted users,
+// regenerated, moved and deleted keys, a clock that steps back, denied requests, and more denied requests than the
+// history records.
 type world struct {
 	t     testing.TB
 	s     core.Store
@@ -194,7 +193,7 @@ func (w *world) deleteKey() {
 	w.update(func(tx core.Tx) error { return tx.DeleteKey(id) })
 }
 
-// deleteUser deletes a user with its keys, but those that move away before.
+// deleteUser deletes a user and its keys. Some keys move to another user before.
 func (w *world) deleteUser() {
 	if len(w.users) < 3 {
 		return

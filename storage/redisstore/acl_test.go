@@ -117,8 +117,13 @@ func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key
 		t.Errorf("UpdateOwnerKey: %v", err)
 	}
 	entries := slices.Repeat([]core.Entry{consumption(k, "", false).Entry}, 100)
-	if err := s.AppendHistory(t.Context(), w.account, entries, core.DefaultRetention); err != nil {
-		t.Errorf("AppendHistory: %v", err)
+	for _, of := range []core.CounterID{{Account: w.account, KeyID: k.ID}, {Account: w.account, UserID: k.UserID}} {
+		if err := s.SetHistory(t.Context(), of, entries, core.DefaultRetention); err != nil {
+			t.Errorf("SetHistory: %v", err)
+		}
+		if err := s.AppendHistory(t.Context(), of, entries, core.DefaultRetention); err != nil {
+			t.Errorf("AppendHistory: %v", err)
+		}
 	}
 	if err := s.SetCounters(t.Context(), []core.CounterID{{Account: w.account, KeyID: k.ID}}, make([]core.Counter, 1)); err != nil {
 		t.Errorf("SetCounters: %v", err)
@@ -133,7 +138,7 @@ func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key
 	if _, err := s.UpdateAccess(t.Context(), w.account, func(ac *core.Access) error { ac.Password = "hash"; return nil }); err != nil {
 		t.Errorf("UpdateAccess: %v", err)
 	}
-	s.SetHistory(1)
+	s.SetHistoryCap(1)
 	for days := range 3 { // entries beyond the bound, expired entries and old request ids are removed
 		for i := range 65 {
 			c := consumption(k, "", false)
@@ -145,7 +150,7 @@ func exerciseExpiry(t *testing.T, s *redisstore.Store, dayLater func(k *core.Key
 				t.Errorf("Consume: %v", err)
 			}
 		}
-		s.SetHistory(1000)
+		s.SetHistoryCap(1000)
 		dayLater(k)
 	}
 	name := "mail@example.com"

@@ -11,78 +11,40 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
+// SetHistory implements [core.Importer].
+func (s *Store) SetHistory(ctx context.Context, id core.CounterID, entries []core.Entry, retention time.Duration) error {
+	return s.importHistory(ctx, id, entries, retention, "1")
+}
+
 // AppendHistory implements [core.Importer].
-func (s *Store) AppendHistory(ctx context.Context, account string, entries []core.Entry, retention time.Duration) error {
-	if len(entries) == 0 {
-		return nil
-	}
+func (s *Store) AppendHistory(ctx context.Context, id core.CounterID, entries []core.Entry, retention time.Duration) error {
+	return s.importHistory(ctx, id, entries, retention, "0")
+}
+
+// importHistory appends entries to a history. If replace is "1" it removes the entries before.
+func (s *Store) importHistory(ctx context.Context, id core.CounterID, entries []core.Entry, retention time.Duration, replace string) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
 	defer s.end()
-	user := entries[0].UserID
-	keys, err := s.keySeqs(ctx, account, entries)
+	locs, err := s.locations(ctx, []core.CounterID{id})
 	if err != nil {
 		return err
 	}
-	for range maxAttempts {
-		done, err := s.appendEntries(ctx, account, user, entries, keys, retention)
-		if done || err != nil {
-			return err
-		}
-		for id, seq := range keys {
-			if err := s.ensureCounters(ctx, account, id, seq, user); err != nil {
-				return err
-			}
-		}
-	}
-	return core.ErrKeyNotFound
-}
-
-// keySeqs returns the Seq of each key in the entries.
-func (s *Store) keySeqs(ctx context.Context, account string, entries []core.Entry) (map[string]int64, error) {
-	keys := map[string]int64{}
-	for i := range entries {
-		id := entries[i].KeyID
-		if _, known := keys[id]; known {
-			continue
-		}
-		k, err := fetch[keyRecord](ctx, s, s.o.account(account).apiKey(id), core.ErrKeyNotFound)
-		if err != nil {
-			return nil, err
-		}
-		keys[id] = k.Seq
-	}
-	return keys, nil
-}
-
-// appendEntries appends entries. It returns false, and appends nothing, if a counter does not exist.
-func (s *Store) appendEntries(ctx context.Context, account string, user int64, entries []core.Entry, seqs map[string]int64, retention time.Duration) (bool, error) {
-	n := s.o.usage(account, user)
-	keys := []string{n.counters(), n.history(userField)}
-	args := []string{strconv.Itoa(s.HistoryCap())}
-	numbers := map[string]int{}
-	for id, seq := range seqs {
-		keys, args = append(keys, n.history(fieldOf(seq))), append(args, fieldOf(seq))
-		numbers[id] = len(numbers) + 1
-	}
+	at := locs[0]
+	args := []string{at.field, replace, strconv.Itoa(s.HistoryCap())}
 	for i := range entries {
 		e := &entries[i]
-		b := record.AppendUint(nil, 2, uint64(numbers[e.KeyID]))
+		b := []byte{0}
 		if e.Denied {
-			b = append(b, 1)
-		} else {
-			b = append(b, 0)
+			b[0] = 1
 		}
 		b = record.AppendUint(b, 5, uint64(max(0, e.At.Unix())))
 		b = record.AppendUint(b, 4, uint64(e.At.Nanosecond()))
 		b = record.AppendUint(b, 4, hourOf(e.At.Add(retention)))
 		args = append(args, string(encodeEntry(b, e)))
 	}
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	done, err := appendHistoryScript.write(ctx, s, keys, args).AsBool()
-	return done, unavailable(err)
+	return s.setAt(ctx, id, at, importHistoryScript, []string{at.slot.counters(), at.slot.history(at.field)}, args)
 }
 
 // SetCounters implements [core.Importer].

@@ -113,8 +113,10 @@ func TestWorstRequests(t *testing.T) {
 func TestHistoryOfUnknownSize(t *testing.T) {
 	c := newCustomer(t)
 	entry := core.Entry{At: time.Now(), KeyID: c.key.ID, UserID: c.user, Endpoint: "/" + strings.Repeat("x", 2000), Method: "GET"}
-	if err := c.store.AppendHistory(t.Context(), c.account, []core.Entry{entry}, core.DefaultRetention); err != nil {
-		t.Fatal(err)
+	for _, of := range []core.CounterID{{Account: c.account, KeyID: c.key.ID}, {Account: c.account, UserID: c.user}} {
+		if err := c.store.AppendHistory(t.Context(), of, []core.Entry{entry}, core.DefaultRetention); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c.server.Do(t, "EVAL", `redis.call('HDEL', KEYS[1], 'b', 'b1')
 		for i = 2, 3 do

@@ -56,8 +56,10 @@ func (c *clockTest) write(k *core.Key, n int, late func(i int) time.Duration) {
 		entries = append(entries, c.entry(k, c.now.Add(-late(i))))
 	}
 	for some := range slices.Chunk(entries, 500) {
-		if err := c.s.AppendHistory(c.t.Context(), c.account, some, core.DefaultRetention); err != nil {
-			c.t.Fatalf("AppendHistory: %v", err)
+		for _, of := range []core.CounterID{{Account: c.account, KeyID: k.ID}, {Account: c.account, UserID: k.UserID}} {
+			if err := c.s.AppendHistory(c.t.Context(), of, some, core.DefaultRetention); err != nil {
+				c.t.Fatalf("AppendHistory: %v", err)
+			}
 		}
 	}
 }
@@ -197,7 +199,7 @@ func (c *clockTest) change(k *core.Key, random *rand.Rand) {
 	case 1:
 		c.moveKey(k, 3-k.UserID)
 	case 2:
-		c.s.SetHistory(200 + random.IntN(3000))
+		c.s.SetHistoryCap(200 + random.IntN(3000))
 	}
 }
 

@@ -82,7 +82,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{o: o, client: client, deadlines: deadlines{timeout: o.Timeout}}
 	s.warnings.at = map[string]time.Time{}
 	s.marks.all = map[string]*mark{}
-	s.SetHistory(o.History)
+	s.SetHistoryCap(o.History)
 	s.nodes = newNodes(s)
 	if err := s.check(ctx); err != nil {
 		client.Close()
@@ -92,8 +92,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// SetHistory sets the maximum number of entries of a history. 0 means [DefaultHistory].
-func (s *Store) SetHistory(entries int) {
+// SetHistoryCap sets the maximum number of entries of a history. 0 means [DefaultHistory].
+func (s *Store) SetHistoryCap(entries int) {
 	s.changeSettings(func(t *settings) { t.history = cmp.Or(entries, DefaultHistory) })
 }
 

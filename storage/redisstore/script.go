@@ -33,7 +33,7 @@ var scriptFiles embed.FS
 var (
 	consumeScript        = newScript("shared", "day_counts", "consume")
 	readHistoryScript    = newScript("shared", "read_history")
-	appendHistoryScript  = newScript("shared", "append_history")
+	importHistoryScript  = newScript("shared", "import_history")
 	batchScript          = newScript("batch")
 	readPageScript       = newScript("read_page")
 	createCountersScript = newScript("create_counters")

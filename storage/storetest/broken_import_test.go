@@ -15,8 +15,8 @@ import (
 
 var brokenImports = []defect{
 	{name: "counts appended entries", caughtBy: "import/history", machine: true,
-		open: appending(func(s core.Importer, account string, e core.Entry) error {
-			c := core.Consumption{Account: account, KeyID: e.KeyID, UserID: e.UserID, Cost: e.Cost, Entry: e,
+		open: appending(func(s core.Importer, of core.CounterID, e core.Entry) error {
+			c := core.Consumption{Account: of.Account, KeyID: e.KeyID, UserID: e.UserID, Cost: e.Cost, Entry: e,
 				Terms: core.Terms{Limit: math.MaxInt64}}
 			if e.Denied {
 				c.Limit = 0
@@ -50,12 +50,38 @@ var brokenImports = []defect{
 	{name: "appends half of a large batch", caughtBy: "import/many",
 		open: editing(func(es []core.Entry) []core.Entry { return es[:min(len(es), core.MaxImport/2)] })},
 	{name: "ignores missing keys", caughtBy: "import/missing",
-		open: appending(func(s core.Importer, account string, e core.Entry) error {
-			err := s.AppendHistory(context.Background(), account, []core.Entry{e}, forever)
+		open: appending(func(s core.Importer, of core.CounterID, e core.Entry) error {
+			err := s.AppendHistory(context.Background(), of, []core.Entry{e}, forever)
 			if errors.Is(err, core.ErrKeyNotFound) {
 				return nil
 			}
 			return err
+		})},
+	{name: "appends where it replaces", caughtBy: "import/replaced", machine: true,
+		open: importing(func(s core.Importer) core.Store { return &replaces{s, s.AppendHistory} })},
+	{name: "replaces where it appends", caughtBy: "import/while counting", machine: true,
+		open: importing(func(s core.Importer) core.Store {
+			return edits{s, func(es []core.Entry) []core.Entry { return es }, true}
+		})},
+	{name: "clears the counter with the history", caughtBy: "import/replaced", machine: true,
+		open: importing(func(s core.Importer) core.Store {
+			return &replaces{s, func(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
+				err := s.SetHistory(ctx, of, entries, keep)
+				if err == nil {
+					err = s.SetCounters(ctx, []core.CounterID{of}, make([]core.Counter, 1))
+				}
+				return err
+			}}
+		})},
+	{name: "omits entries of deleted keys", caughtBy: "import/one history",
+		open: importing(func(s core.Importer) core.Store {
+			return &replaces{s, func(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
+				entries = slices.DeleteFunc(slices.Clone(entries), func(x core.Entry) bool {
+					_, err := s.Key(ctx, of.Account, x.KeyID)
+					return err != nil
+				})
+				return s.SetHistory(ctx, of, entries, keep)
+			}}
 		})},
 	{name: "restores the history of a deleted key", caughtBy: "import/put again", machine: true,
 		open: importing(func(s core.Importer) core.Store { return &remembersDeleted{Importer: s} })},
@@ -107,34 +133,48 @@ func importing(wrap func(core.Importer) core.Store) func() Opened {
 // appends calls a function for each appended entry.
 type appends struct {
 	core.Importer
-	one func(core.Importer, string, core.Entry) error
+	one func(core.Importer, core.CounterID, core.Entry) error
 }
 
-func appending(one func(core.Importer, string, core.Entry) error) func() Opened {
+func appending(one func(core.Importer, core.CounterID, core.Entry) error) func() Opened {
 	return importing(func(s core.Importer) core.Store { return appends{s, one} })
 }
 
-func (s appends) AppendHistory(_ context.Context, account string, entries []core.Entry, _ time.Duration) error {
+func (s appends) AppendHistory(_ context.Context, of core.CounterID, entries []core.Entry, _ time.Duration) error {
 	for _, x := range entries {
-		if err := s.one(s.Importer, account, x); err != nil {
+		if err := s.one(s.Importer, of, x); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// edits changes the appended entries.
+// edits changes the appended entries. With replace it replaces the history by them.
 type edits struct {
 	core.Importer
-	edit func([]core.Entry) []core.Entry
+	edit    func([]core.Entry) []core.Entry
+	replace bool
 }
 
 func editing(edit func([]core.Entry) []core.Entry) func() Opened {
-	return importing(func(s core.Importer) core.Store { return edits{s, edit} })
+	return importing(func(s core.Importer) core.Store { return edits{s, edit, false} })
 }
 
-func (s edits) AppendHistory(ctx context.Context, account string, entries []core.Entry, keep time.Duration) error {
-	return s.Importer.AppendHistory(ctx, account, s.edit(entries), keep)
+func (s edits) AppendHistory(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
+	if s.replace {
+		return s.Importer.SetHistory(ctx, of, entries, keep)
+	}
+	return s.Importer.AppendHistory(ctx, of, s.edit(entries), keep)
+}
+
+// replaces does something else instead of SetHistory.
+type replaces struct {
+	core.Importer
+	set func(context.Context, core.CounterID, []core.Entry, time.Duration) error
+}
+
+func (s *replaces) SetHistory(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
+	return s.set(ctx, of, entries, keep)
 }
 
 // sets computes the new value of each counter from its old and its given value.
@@ -222,8 +262,12 @@ type journalImporter struct {
 
 func (j *journal) importing() core.Store { return journalImporter{j, j.Store.(core.Importer)} }
 
-func (s journalImporter) AppendHistory(ctx context.Context, account string, entries []core.Entry, keep time.Duration) error {
-	return s.inner.AppendHistory(ctx, account, entries, keep)
+func (s journalImporter) SetHistory(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
+	return s.inner.SetHistory(ctx, of, entries, keep)
+}
+
+func (s journalImporter) AppendHistory(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
+	return s.inner.AppendHistory(ctx, of, entries, keep)
 }
 
 func (s journalImporter) SetCounters(ctx context.Context, ids []core.CounterID, counters []core.Counter) error {
@@ -236,11 +280,11 @@ type remembersDeleted struct {
 	had sync.Map // histories of keys, by id
 }
 
-func (s *remembersDeleted) AppendHistory(ctx context.Context, account string, entries []core.Entry, keep time.Duration) error {
-	err := s.Importer.AppendHistory(ctx, account, entries, keep)
-	for _, x := range entries {
-		had, _ := s.had.LoadOrStore(account+x.KeyID, []core.Entry{})
-		s.had.Store(account+x.KeyID, append(slices.Clone(had.([]core.Entry)), x))
+func (s *remembersDeleted) AppendHistory(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
+	err := s.Importer.AppendHistory(ctx, of, entries, keep)
+	if of.KeyID != "" {
+		had, _ := s.had.LoadOrStore(of.Account+of.KeyID, []core.Entry{})
+		s.had.Store(of.Account+of.KeyID, append(slices.Clone(had.([]core.Entry)), entries...))
 	}
 	return err
 }
@@ -276,8 +320,8 @@ func (tx lowTx) PutUser(u *core.User) error {
 // importsClosed returns nil after Close.
 type importsClosed struct{ core.Importer }
 
-func (s *importsClosed) AppendHistory(ctx context.Context, account string, entries []core.Entry, keep time.Duration) error {
-	if err := s.Importer.AppendHistory(ctx, account, entries, keep); !errors.Is(err, core.ErrUnavailable) {
+func (s *importsClosed) AppendHistory(ctx context.Context, of core.CounterID, entries []core.Entry, keep time.Duration) error {
+	if err := s.Importer.AppendHistory(ctx, of, entries, keep); !errors.Is(err, core.ErrUnavailable) {
 		return err
 	}
 	return nil

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -10,17 +11,21 @@ import (
 
 var importCases = []testCase{
 	{name: "import/history", run: importHistory, imports: true,
-		promise: "AppendHistory appends entries to the histories of key and user, in order and unchanged, and counts nothing"},
+		promise: "AppendHistory appends entries to the history of one key or user, in order and unchanged, and counts nothing"},
+	{name: "import/replaced", run: importReplaced, imports: true,
+		promise: "SetHistory replaces the history of one key or user, as often as it is called, and changes nothing else"},
+	{name: "import/one history", run: importOneHistory, imports: true,
+		promise: "the history of a key has entries of its former users, that of a user has entries of deleted keys"},
 	{name: "import/unchanged", run: importAsTheyAre, imports: true,
 		promise: "AppendHistory leaves no entry out, and keeps Denied as given"},
 	{name: "import/while counting", run: importBesideCounting, imports: true,
 		promise: "entries are appended after those that were counted before, and before those that are counted later"},
 	{name: "import/many", run: importMany, imports: true,
-		promise: "AppendHistory accepts MaxImport entries of any number of keys, and keeps their order"},
+		promise: "SetHistory and AppendHistory accept MaxImport entries of any number of keys, and keep their order"},
 	{name: "import/at once", run: importAtOnce, imports: true,
-		promise: "with concurrent calls each appended entry is in the histories once"},
+		promise: "with concurrent calls each appended entry is in its history once"},
 	{name: "import/missing", run: importNotThere, imports: true,
-		promise: "entries of a missing key or user are ErrKeyNotFound or ErrUserNotFound, and nothing deleted comes back"},
+		promise: "the history of a missing key or user is ErrKeyNotFound or ErrUserNotFound, and nothing deleted comes back"},
 	{name: "import/kept", run: importKept, imports: true,
 		promise: "an appended entry is kept for its retention"},
 	{name: "import/moved key", run: importMovedKey, imports: true,
@@ -52,10 +57,24 @@ func entry(k *core.Key, n int) core.Entry {
 	return endpoint(request(k, noon.Add(time.Duration(n)*time.Second)), "/%d", n).Entry
 }
 
-// append appends entries of one account.
+// append appends entries of one account to the histories of their users and keys.
 func (e *env) append(account string, entries ...core.Entry) {
 	e.Helper()
-	e.ok("AppendHistory", e.importer().AppendHistory(e.ctx, account, entries, forever))
+	each := map[core.CounterID][]core.Entry{}
+	for _, x := range entries {
+		for _, of := range []core.CounterID{{Account: account, KeyID: x.KeyID}, {Account: account, UserID: x.UserID}} {
+			each[of] = append(each[of], x)
+		}
+	}
+	for of, some := range each {
+		e.ok("AppendHistory", e.importer().AppendHistory(e.ctx, of, some, forever))
+	}
+}
+
+// setHistory replaces the history of a key or user.
+func (e *env) setHistory(of core.CounterID, entries ...core.Entry) {
+	e.Helper()
+	e.ok("SetHistory", e.importer().SetHistory(e.ctx, of, entries, forever))
 }
 
 func importHistory(e *env) {
@@ -65,7 +84,7 @@ func importHistory(e *env) {
 	bare := core.Entry{At: noon.Add(-time.Hour), KeyID: "key_2", UserID: 1, Cost: core.MaxCost}
 	denied := cost(request(keys[0], noon), 5).Entry
 	denied.Denied = true
-	e.append(keys[0].AccountID)
+	e.ok("AppendHistory of nothing", e.importer().AppendHistory(e.ctx, keyCounter(keys[0]), nil, forever))
 	e.append(keys[0].AccountID, full, bare, denied)
 	check := func(when string) {
 		e.Helper()
@@ -80,6 +99,59 @@ func importHistory(e *env) {
 	e.reopen()
 	check("after reopening")
 	e.wantHistory(userCounter(keys[0]), noon.Add(-time.Second), denied.Endpoint, full.Endpoint)
+}
+
+// importReplaced replaces the histories of a key and of its user, between requests.
+func importReplaced(e *env) {
+	keys := e.user1("key_1", "key_2")
+	k, other := keys[0], keys[1]
+	e.allowed(endpoint(request(k, noon), "/counted"))
+	e.allowed(endpoint(request(other, noon), "/other"))
+	e.denied(limit(endpoint(request(k, noon), "/denied"), core.Month, 0))
+	e.awaitHistory(keyCounter(k), 2)
+	before := e.snapshot(k.AccountID)
+	for round := range 4 {
+		for range 2 { // a repeated call changes nothing
+			e.setHistory(keyCounter(k), entry(k, 1), entry(k, 2))
+			e.wantHistory(keyCounter(k), time.Time{}, "/2", "/1")
+		}
+		e.ok("AppendHistory", e.importer().AppendHistory(e.ctx, keyCounter(k), []core.Entry{entry(k, 3)}, forever))
+		if round%2 == 0 {
+			e.reopen()
+		}
+		e.wantHistory(keyCounter(k), time.Time{}, "/3", "/2", "/1")
+		e.wantHistory(keyCounter(other), time.Time{}, "/other")
+		after := e.snapshot(k.AccountID)
+		e.same("counters", before.Counters, after.Counters)
+		e.same("days", before.Days, after.Days)
+	}
+	e.wantHistory(userCounter(k), time.Time{}, "/denied", "/other", "/counted")
+	e.setHistory(userCounter(k))
+	e.wantHistory(userCounter(k), time.Time{})
+	e.reopen()
+	e.wantHistory(userCounter(k), time.Time{})
+	e.allowed(endpoint(request(k, noon), "/4"))
+	e.setHistory(keyCounter(other))
+	e.reopen()
+	e.wantHistory(userCounter(k), time.Time{}, "/4")
+	e.wantHistory(keyCounter(k), time.Time{}, "/4", "/3", "/2", "/1")
+	e.wantHistory(keyCounter(other), time.Time{})
+	e.wantUsed(keyCounter(k), core.Month, noon, 2)
+}
+
+func importOneHistory(e *env) {
+	k := e.user1("key_1")[0]
+	formerUser, deletedKey := entry(k, 1), entry(k, 2)
+	formerUser.UserID, deletedKey.KeyID = 77, "key_deleted"
+	e.setHistory(keyCounter(k), formerUser, entry(k, 3))
+	e.setHistory(userCounter(k), deletedKey, entry(k, 4))
+	for range 2 {
+		e.same("history of the key", []core.Entry{entry(k, 3), formerUser}, all(e, e.entries(keyCounter(k), time.Time{})))
+		e.same("history of the user", []core.Entry{entry(k, 4), deletedKey}, all(e, e.entries(userCounter(k), time.Time{})))
+		e.noKey(k.AccountID, "key_deleted", 1)
+		e.wantHistory(core.CounterID{Account: k.AccountID, UserID: 77}, time.Time{})
+		e.reopen()
+	}
 }
 
 func importAsTheyAre(e *env) {
@@ -183,26 +255,42 @@ func importAtOnce(e *env) {
 		e.put(keys[i])
 	}
 	im := e.importer()
-	e.parallel(2*users, func(i int) { // two callers for each user
+	e.parallel(2*users, func(i int) { // two callers for each history
 		for round := range rounds {
 			var entries []core.Entry
 			for n := range each {
 				entries = append(entries, entry(keys[i/2], (2*round+i%2)*each+n))
 			}
-			if err := im.AppendHistory(e.ctx, account, entries, forever); err != nil {
-				e.Errorf("AppendHistory: %v", err)
+			for _, of := range []core.CounterID{keyCounter(keys[i/2]), userCounter(keys[i/2])} {
+				if err := im.AppendHistory(e.ctx, of, entries, forever); err != nil {
+					e.Errorf("AppendHistory: %v", err)
+				}
 			}
 		}
 	})
 	e.reopen()
 	for _, k := range keys {
-		got := endpoints(all(e, e.entries(keyCounter(k), time.Time{})))
-		e.same("history of the user", got, endpoints(all(e, e.entries(userCounter(k), time.Time{}))))
-		slices.Sort(got)
-		if got = slices.Compact(got); len(got) != 2*rounds*each {
-			e.Errorf("history of %s: got %d different entries, want %d", k.ID, len(got), 2*rounds*each)
+		var want []string
+		for n := range 2 * rounds * each {
+			want = append(want, entry(k, n).Endpoint)
+		}
+		slices.Sort(want)
+		for _, of := range []core.CounterID{keyCounter(k), userCounter(k)} {
+			got := endpoints(all(e, e.entries(of, time.Time{})))
+			for caller := range 2 { // its entries are in its order
+				some := slices.DeleteFunc(slices.Clone(got), func(name string) bool { return entryNumber(name)/each%2 != caller })
+				e.same("order of the entries of a caller", slices.SortedFunc(slices.Values(some), func(a, b string) int { return entryNumber(b) - entryNumber(a) }), some)
+			}
+			slices.Sort(got)
+			e.same(fmt.Sprintf("history of %+v", of), want, got)
 		}
 	}
+}
+
+// entryNumber returns the number of an entry from its endpoint.
+func entryNumber(endpoint string) int {
+	n, _ := strconv.Atoi(endpoint[1:])
+	return n
 }
 
 func importNotThere(e *env) {
@@ -210,27 +298,29 @@ func importNotThere(e *env) {
 	account, gone, left := keys[0].AccountID, keys[0], keys[1]
 	e.append(account, entry(gone, 1), entry(left, 2))
 	e.deleteKeys(account, gone.ID)
-	refused := func(account string, want error, entries ...core.Entry) {
+	refused := func(of core.CounterID, want error) {
 		e.Helper()
-		e.isErr("AppendHistory", e.importer().AppendHistory(e.ctx, account, entries, forever), want)
+		e.isErr("AppendHistory", e.importer().AppendHistory(e.ctx, of, []core.Entry{entry(left, 3)}, forever), want)
+		e.isErr("SetHistory", e.importer().SetHistory(e.ctx, of, []core.Entry{entry(left, 3)}, forever), want)
+		e.isErr("SetHistory of nothing", e.importer().SetHistory(e.ctx, of, nil, forever), want)
 	}
-	refused(account, core.ErrKeyNotFound, entry(gone, 3))
-	refused("acct_missing", core.ErrKeyNotFound, entry(left, 4))
+	refused(keyCounter(gone), core.ErrKeyNotFound)
+	refused(core.CounterID{Account: account, KeyID: "key_never"}, core.ErrKeyNotFound)
+	refused(core.CounterID{Account: account, UserID: 2}, core.ErrUserNotFound)
+	refused(core.CounterID{Account: "acct_missing", KeyID: left.ID}, core.ErrKeyNotFound)
+	refused(core.CounterID{Account: "acct_missing", UserID: 1}, core.ErrUserNotFound)
 	e.wantHistory(keyCounter(gone), time.Time{})
 	e.wantHistory(userCounter(left), time.Time{}, "/2", "/1")
-	refused(account, core.ErrKeyNotFound, entry(left, 5), entry(gone, 6), entry(left, 7))
-	switch got := endpoints(all(e, e.entries(keyCounter(left), time.Time{}))); fmt.Sprint(got) {
-	case "[/2]", "[/5 /2]":
-		e.wantHistory(userCounter(left), time.Time{}, append(got, "/1")...)
-	default:
-		e.Errorf("history after some could not be appended: got %v, want none or the first of them", got)
-	}
 	e.deleteUsers(account, 1)
-	refused(account, core.ErrKeyNotFound, entry(left, 8))
-	e.wantHistory(userCounter(left), time.Time{})
-	e.reopen()
-	e.wantHistory(userCounter(left), time.Time{})
-	e.wantHistory(keyCounter(left), time.Time{})
+	refused(keyCounter(left), core.ErrKeyNotFound)
+	refused(userCounter(left), core.ErrUserNotFound)
+	e.put(newUser(account, "second user"))
+	for range 2 {
+		for _, of := range []core.CounterID{keyCounter(left), userCounter(left), {Account: account, UserID: 2}} {
+			e.wantHistory(of, time.Time{})
+		}
+		e.reopen()
+	}
 }
 
 func importKept(e *env) {
@@ -240,8 +330,10 @@ func importKept(e *env) {
 	recent := entry(k, 1)
 	recent.At = time.Now().Add(-time.Hour)
 	im := e.importer()
-	e.ok("AppendHistory", im.AppendHistory(e.ctx, k.AccountID, []core.Entry{old, recent}, 21*24*time.Hour))
+	e.ok("AppendHistory", im.AppendHistory(e.ctx, keyCounter(k), []core.Entry{old, recent}, 21*24*time.Hour))
+	e.ok("SetHistory", im.SetHistory(e.ctx, userCounter(k), []core.Entry{old, recent}, 21*24*time.Hour))
 	e.wantHistory(keyCounter(k), time.Time{}, "/1", "/0")
 	e.reopen()
+	e.wantHistory(keyCounter(k), time.Time{}, "/1", "/0")
 	e.wantHistory(userCounter(k), time.Time{}, "/1", "/0")
 }

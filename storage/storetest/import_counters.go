@@ -20,7 +20,7 @@ var importCounterCases = []testCase{
 	{name: "import/counters while counting", run: importCountersBesideCounting, imports: true,
 		promise: "a concurrent Consume happens before SetCounters, and is overwritten, or after it, and counts on top"},
 	{name: "import/closed", run: importClosed, imports: true, own: true,
-		promise: "after Close AppendHistory, SetCounters, SetDays and CounterDays return ErrUnavailable"},
+		promise: "after Close SetHistory, AppendHistory, SetCounters, SetDays and CounterDays return ErrUnavailable"},
 }
 
 // setCounters sets counters.
@@ -201,7 +201,8 @@ func importClosed(e *env) {
 	_, err := im.CounterDays(e.ctx, keyCounter(k))
 	e.isErr("CounterDays", err, core.ErrUnavailable)
 	e.isErr("SetDays", im.SetDays(e.ctx, keyCounter(k), someDays(1, false)), core.ErrUnavailable)
-	e.isErr("AppendHistory", im.AppendHistory(e.ctx, k.AccountID, []core.Entry{entry(k, 2)}, forever), core.ErrUnavailable)
+	e.isErr("AppendHistory", im.AppendHistory(e.ctx, keyCounter(k), []core.Entry{entry(k, 2)}, forever), core.ErrUnavailable)
+	e.isErr("SetHistory", im.SetHistory(e.ctx, keyCounter(k), []core.Entry{entry(k, 2)}, forever), core.ErrUnavailable)
 	e.isErr("SetCounters", im.SetCounters(e.ctx, []core.CounterID{keyCounter(k)}, []core.Counter{usedCounter(3, noon)}), core.ErrUnavailable)
 	e.Store = e.Reopen(e)
 	e.wantHistory(keyCounter(k), time.Time{}, "/1")

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"time"
 
 	"pgregory.net/rapid"
@@ -13,25 +14,31 @@ func importMachine(e *env) {
 	e.importer()
 	runMachines(e, func(m *machine) map[string]func(*rapid.T) {
 		actions := m.actions()
-		actions["append"], actions["set"], actions["days"], actions["replant"] = m.appendHistory, m.setCounters, m.setDays, m.putAgain
+		actions["history"], actions["set"], actions["days"], actions["replant"] = m.importHistory, m.setCounters, m.setDays, m.putAgain
 		delete(actions, "owner")
 		return actions
 	})
 }
 
-// appendHistory appends a few entries of the keys of one user.
-func (m *machine) appendHistory(t *rapid.T) {
+// importHistory appends entries to a history or replaces it, sometimes that of a deleted key or user.
+func (m *machine) importHistory(t *rapid.T) {
 	k := m.aKey(t)
-	ks, _, _ := m.model.Keys(m.e.ctx, k.AccountID, core.KeyFilter{UserID: k.UserID}, core.Page{Number: 1, Size: 100})
+	ids := append(m.counters()[:1:1], keyCounter(k), userCounter(k))
+	of := rapid.SampledFrom(ids).Draw(t, "counter")
 	var entries []core.Entry
-	for range rapid.IntRange(1, 80).Draw(t, "entries") {
-		x := entry(ks[m.serial%len(ks)], m.serial)
+	for range rapid.IntRange(0, 80).Draw(t, "entries") {
+		x := entry(k, m.serial)
 		m.serial++
 		x.At, x.Cost, x.Denied = m.now, int64(m.serial%7), m.serial%3 == 0
+		x.KeyID, x.UserID = cmp.Or(of.KeyID, x.KeyID), cmp.Or(of.UserID, x.UserID)
 		entries = append(entries, x)
 	}
-	m.both(t, "AppendHistory", func(s core.Store) (any, error) {
-		return nil, s.(core.Importer).AppendHistory(m.e.ctx, k.AccountID, entries, forever)
+	replace := rapid.Bool().Draw(t, "replace")
+	m.both(t, "the import of a history", func(s core.Store) (any, error) {
+		if replace {
+			return nil, s.(core.Importer).SetHistory(m.e.ctx, of, entries, forever)
+		}
+		return nil, s.(core.Importer).AppendHistory(m.e.ctx, of, entries, forever)
 	})
 }
 
