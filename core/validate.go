@@ -215,7 +215,7 @@ func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest Digest
 	if err != nil {
 		return nil, nil, false, err
 	}
-	k := &slot.value
+	k := &slot.Value
 	if u := k.user.get(s.users); u != nil {
 		d.hits++
 		return k, u, false, nil
@@ -224,11 +224,11 @@ func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest Digest
 	if err != nil {
 		return nil, nil, false, err
 	}
-	if user.value.Disabled {
-		return k, &user.value, true, nil
+	if user.Value.Disabled {
+		return k, &user.Value, true, nil
 	}
 	k.user.set(s.users, user)
-	return k, &user.value, false, nil
+	return k, &user.Value, false, nil
 }
 
 // consume counts the request under the plan of the key, or of its user.
