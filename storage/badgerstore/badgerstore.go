@@ -94,7 +94,7 @@ type Store struct {
 	spread    map[string]chan struct{} // accounts that a transaction is being spread over; closed when it is done
 
 	accounts accountNumbers
-	counters *counters
+	counters *counterCache
 	events   *eventlog.Log
 	folder   *folder
 	keeper   keeper

@@ -167,7 +167,8 @@ func (s *Store) foldAll() error {
 func (b *folding) take(s *Store, sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, c := range sh.list {
+	for e := range sh.table.All() {
+		c := &e.Value
 		if c.unlogged {
 			_ = s.appendSet(c) // the next Flush returns the error, too
 		}
@@ -327,11 +328,11 @@ func (s *Store) writeRepeats(list []foldedRepeat) error {
 
 // finish notes that a batch is written. A counter that has not changed since take is no longer dirty. A counter that
 // was evicted and loaded again since then is another object, and stays as it is.
-func (b *folding) finish(all *counters) {
+func (b *folding) finish(all *counterCache) {
 	for _, f := range b.counters {
 		sh := all.shard(f.ref)
 		sh.mu.Lock()
-		if c := sh.byRef[f.ref]; c != nil && c == f.counter {
+		if c := sh.peekLocked(f.ref); c != nil && c == f.counter {
 			c.archived(f.days)
 			if c.changes == f.changes {
 				c.dirty, c.unsaved = false, false

@@ -70,7 +70,7 @@ func (s *Store) record(c *core.Consumption, of, ofUser ref, wait bool) (t eventl
 func (s *Store) withBoth(c *core.Consumption, of, ofUser ref, fn func(key, user *counter) error) error {
 	for {
 		keyShard, userShard := s.counters.lock(of, ofUser)
-		key, user := keyShard.getLocked(of), userShard.getLocked(ofUser)
+		key, user := keyShard.find(of), userShard.find(ofUser)
 		absent := key == nil || user == nil
 		var busy chan struct{}
 		if !absent {
@@ -147,7 +147,7 @@ func (s *Store) set(id core.CounterID, fn func(*counter)) error {
 			return err
 		}
 		sh.mu.Lock()
-		c := sh.getLocked(of)
+		c := sh.find(of)
 		if c != nil && c.busy == nil { // else it has left the memory again, or is being deleted
 			fn(c)
 			c.unsaved = true

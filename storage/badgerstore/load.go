@@ -27,7 +27,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	sh := s.counters.shard(of)
 	for {
 		sh.mu.Lock()
-		if c := sh.getLocked(of); c != nil {
+		if c := sh.find(of); c != nil {
 			busy := c.busy
 			sh.mu.Unlock()
 			if busy != nil {
@@ -142,7 +142,7 @@ func (s *Store) peekAny(of ref) (tally, error) {
 	sh := s.counters.shard(of)
 	for {
 		sh.mu.Lock()
-		c, unfolded := sh.byRef[of], sh.unfolded[of]
+		c, unfolded := sh.peekLocked(of), sh.unfolded[of]
 		var busy chan struct{}
 		if c != nil {
 			if busy = c.busy; busy == nil {
@@ -217,17 +217,17 @@ func (r snapshot) refOf(id core.CounterID) (ref, error) {
 
 // hold makes counters busy until they are released: their keys or users are being
 // deleted.
-func (all *counters) hold(refs []ref, written int64) {
+func (all *counterCache) hold(refs []ref, written int64) {
 	for _, of := range refs {
 		all.holdOne(of, written)
 	}
 }
 
-func (all *counters) holdOne(of ref, written int64) {
+func (all *counterCache) holdOne(of ref, written int64) {
 	sh := all.shard(of)
 	for {
 		sh.mu.Lock()
-		c := sh.byRef[of]
+		c := sh.peekLocked(of)
 		if c == nil {
 			c = sh.addLocked(of, written)
 			c.empty = true
@@ -245,11 +245,11 @@ func (all *counters) holdOne(of ref, written int64) {
 }
 
 // release ends hold. What was deleted leaves nothing behind.
-func (all *counters) release(refs []ref, deleted bool) {
+func (all *counterCache) release(refs []ref, deleted bool) {
 	for _, of := range refs {
 		sh := all.shard(of)
 		sh.mu.Lock()
-		c := sh.byRef[of]
+		c := sh.peekLocked(of)
 		close(c.busy)
 		c.busy = nil
 		if deleted || c.empty {

@@ -96,7 +96,7 @@ func openWithReserve(r *reserve, dir string, o Options) (*Store, error) {
 	if s.step == nil {
 		s.step = never
 	}
-	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
+	s.counters = newCounterCache(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
 	s.clock.Store(s.now().Unix())
 	s.verified.Store(db.Verified())
 	s.SetMaxHistory(o.MaxHistory)

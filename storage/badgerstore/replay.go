@@ -137,7 +137,7 @@ func (r *replay) write(w *writes, position int64, applied bool) error {
 		r.dropped[of] = true
 		sh := r.s.counters.shard(of)
 		delete(sh.unfolded, of)
-		if c := sh.byRef[of]; c != nil {
+		if c := sh.peekLocked(of); c != nil {
 			sh.removeLocked(c)
 		}
 	}
@@ -194,7 +194,7 @@ func (r *replay) set(payload []byte, position int64) error {
 		return err
 	}
 	sh := r.s.counters.shard(of)
-	c := sh.byRef[of]
+	c := sh.peekLocked(of)
 	var before tally
 	if c != nil {
 		before = c.tally
@@ -255,7 +255,7 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 	all := ref{account: of.account, kind: of.kind}
 	r.highest[all] = max(r.highest[all], of.number)
 	sh := r.s.counters.shard(of)
-	if c := sh.byRef[of]; c != nil {
+	if c := sh.peekLocked(of); c != nil {
 		if position <= c.applied {
 			return nil
 		}

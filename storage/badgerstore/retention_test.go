@@ -194,7 +194,7 @@ func TestRemovedWhileRead(t *testing.T) {
 				}
 				sh := s.counters.shard(of)
 				sh.mu.Lock()
-				if c := sh.byRef[of]; c != nil && c.evictable(s.events.Written()) {
+				if c := sh.peekLocked(of); c != nil && c.evictable(s.events.Written()) {
 					if c.dirty {
 						sh.unfolded[of] = head{position: c.applied, events: 1}
 					}

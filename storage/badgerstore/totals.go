@@ -235,13 +235,13 @@ func (s *Store) inMemory(p *slots, fn func(slot byte, t *tally)) (heads map[byte
 	defer sh.mu.Unlock()
 	for mask := p.mask; mask != 0; mask &= mask - 1 {
 		slot := byte(bits.TrailingZeros64(mask))
-		c := sh.byRef[p.of(slot)]
+		c := sh.peekLocked(p.of(slot))
 		for c != nil && c.busy != nil {
 			busy := c.busy
 			sh.mu.Unlock()
 			<-busy
 			sh.mu.Lock()
-			c = sh.byRef[p.of(slot)]
+			c = sh.peekLocked(p.of(slot))
 		}
 		if c != nil {
 			fn(slot, &c.tally)

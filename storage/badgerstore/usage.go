@@ -129,10 +129,11 @@ type decided struct {
 
 // decide decides a request on its counters and appends the event that follows.
 func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decided) {
-	key, user := held(c.KeyHandle, of), held(c.UserHandle, ofUser)
-	keyShard, userShard := s.counters.lock(of, ofUser)
+	keyShard, userShard := s.counters.shard(of), s.counters.shard(ofUser)
+	key, user := keyShard.find(of), userShard.find(ofUser)
+	s.counters.lock(of, ofUser)
 	defer unlock(keyShard, userShard)
-	key, user = keyShard.findLocked(of, key, c.KeyHandle), userShard.findLocked(ofUser, user, c.UserHandle)
+	key, user = keyShard.confirmLocked(of, key), userShard.confirmLocked(ofUser, user)
 	switch {
 	case key == nil || user == nil:
 		d.absent = true
