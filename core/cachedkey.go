@@ -16,8 +16,6 @@ type cachedKey struct {
 	user cacheRef[userRef, cachedUser] // unset while the user is disabled
 	plan cacheRef[planRef, Plan]       // if the key has a plan of its own
 
-	counter, userCounter Handle
-
 	Key
 }
 

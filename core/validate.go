@@ -243,7 +243,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	d.consumption = Consumption{
 		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
 		Terms: pl.Terms(), Cost: r.Cost, Entry: newEntry(r, d), Retention: s.retention(),
-		KeyHandle: &k.counter, UserHandle: &k.userCounter, RequestID: r.RequestID,
+		RequestID: r.RequestID,
 	}
 	v, err := s.store.Consume(uncancelled(ctx), &d.consumption)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
