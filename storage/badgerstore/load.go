@@ -8,8 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// loadBoth reads the counters of a request into memory. When both its key and its user
-// are gone the key is what is missing: they may go between the two reads.
+// loadBoth loads the counters of a request. If both the key and the user are missing, it returns
+// ErrKeyNotFound, even if they were deleted between the two loads.
 func (s *Store) loadBoth(c *core.Consumption, key, user ref) error {
 	if err := s.load(c.Account, key, c.KeyID); err != nil {
 		return err
@@ -21,8 +21,8 @@ func (s *Store) loadBoth(c *core.Consumption, key, user ref) error {
 	return err
 }
 
-// load reads a counter into memory, if its key or user exists: that of a key has an
-// ID, that of a user has none.
+// load loads a counter into memory if its key or user exists. keyID is "" for a user. Concurrent
+// loads of one counter add it once: the others wait until it is no longer busy.
 func (s *Store) load(account string, of ref, keyID string) error {
 	sh := s.counters.shard(of)
 	for {
@@ -60,8 +60,9 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	}
 }
 
-// readExisting reads a counter. base is the position up to which its page has applied the event log. again is true
-// while a transaction of several parts is being applied to the account: the caller tries again.
+// readExisting reads a counter from the database. base is the position up to which its page has
+// applied the event log. again is true while a transaction of several parts is applied to the
+// account: the caller then tries again.
 func (s *Store) readExisting(account string, of ref, keyID string, unfolded head) (t tally, base int64, again bool, err error) {
 	defer s.retention.readers.end(s.retention.readers.begin(s.folder.mark.Load))
 	txn, ok := s.tryBegin(account)
@@ -93,8 +94,8 @@ func (r snapshot) exists(account string, of ref, keyID string) error {
 	return err
 }
 
-// readTally reads a counter from its page and, as far as that has not got them, from
-// its events. It returns too what the page has applied.
+// readTally reads a counter from its page, and applies the events that the page does not have. base
+// is the position of the last event on the page.
 func (s *Store) readTally(r snapshot, of ref, unfolded head) (t tally, base int64, err error) {
 	if t, err = r.tally(of); err != nil {
 		return tally{}, 0, err
@@ -104,8 +105,8 @@ func (s *Store) readTally(r snapshot, of ref, unfolded head) (t tally, base int6
 	return t, base, err
 }
 
-// catchUp applies the events of a counter that it has not got, up to that at a
-// position. They are found from the last one back.
+// catchUp applies the events that a counter does not have yet, up to the event at position. Each
+// event has the position of the previous event.
 func (s *Store) catchUp(t *tally, of ref, position int64) error {
 	type at struct {
 		position int64
@@ -128,7 +129,8 @@ func (s *Store) catchUp(t *tally, of ref, position int64) error {
 	return nil
 }
 
-// peek returns a copy of a counter, as durable as an answer, without keeping it in memory.
+// peek returns a copy of a counter, without adding it to the cache. All events in the copy are
+// durable.
 func (s *Store) peek(of ref) (tally, error) {
 	t, err := s.peekAny(of)
 	if err == nil && !s.events.Safe(t.applied) {
@@ -137,7 +139,7 @@ func (s *Store) peek(of ref) (tally, error) {
 	return t, err
 }
 
-// peekAny returns it with events that may not be written yet.
+// peekAny is peek, but events in the copy may not be durable yet.
 func (s *Store) peekAny(of ref) (tally, error) {
 	sh := s.counters.shard(of)
 	for {
@@ -159,8 +161,8 @@ func (s *Store) peekAny(of ref) (tally, error) {
 	}
 }
 
-// readAside reads a counter that is not in memory. Its page is read after it was seen
-// where its events end: what is folded meanwhile is on it.
+// readAside reads a counter that is not in memory. unfolded was read before the page: the page has
+// the events of every checkpoint that ended since.
 func (s *Store) readAside(of ref, unfolded head) (t tally, err error) {
 	err = s.viewCounters(func(r snapshot) error {
 		t, _, err = s.readTally(r, of, unfolded)
@@ -201,8 +203,7 @@ func (s *Store) tallyOf(id core.CounterID) (t tally, err error) {
 	return t, fault(err)
 }
 
-// refOf returns what names a counter here, the zero ref when there is no such key or
-// user.
+// refOf returns the ref of a counter, the zero ref if the key or user does not exist.
 func (r snapshot) refOf(id core.CounterID) (ref, error) {
 	account, err := r.number(accountIDPath(id.Account))
 	if err != nil || account == 0 {
@@ -215,8 +216,7 @@ func (r snapshot) refOf(id core.CounterID) (ref, error) {
 	return ref{seq, uint32(account), kindKey}, err
 }
 
-// hold makes counters busy until they are released: their keys or users are being
-// deleted.
+// hold makes counters busy until release, while their keys or users are deleted.
 func (all *counterCache) hold(refs []ref, written int64) {
 	for _, of := range refs {
 		all.holdOne(of, written)
@@ -244,7 +244,7 @@ func (all *counterCache) holdOne(of ref, written int64) {
 	}
 }
 
-// release ends hold. What was deleted leaves nothing behind.
+// release ends hold. It removes the counters if their keys or users were deleted.
 func (all *counterCache) release(refs []ref, deleted bool) {
 	for _, of := range refs {
 		sh := all.shard(of)
