@@ -17,8 +17,10 @@ var arrows = []struct {
 	why       string
 }{
 	{"core", []string{"net/http", "log", "log/slog", "go.uber.org/zap/...", "github.com/caddyserver/...",
-		"github.com/dgraph-io/...", "github.com/redis/...", module + "/..."},
-		"core decides: no HTTP, no database, no Caddy, no logger, nothing else of ours"},
+		"github.com/dgraph-io/...", "github.com/redis/...",
+		module + "/adminapi/...", module + "/bench/...", module + "/caddymodule/...", module + "/storage/..."},
+		"core decides: no HTTP, no database, no Caddy, no logger, and of this module only internal/cachetable"},
+	{"internal/cachetable", []string{module + "/..."}, "the table knows neither keys nor counters"},
 	{"storage/...", []string{"net/http", "github.com/caddyserver/...", module + "/adminapi/...", module + "/caddymodule/..."},
 		"stores persist: they know core and their database"},
 	{"storage/record", []string{module + "/storage/..."}, "a record is of core's resources"},

@@ -81,7 +81,7 @@ func TestCacheRemembersOnce(t *testing.T) {
 	}
 	sh.forget(hash, k)
 	if s, _ := sh.lookup(hash, k); s != nil {
-		t.Errorf("cached after forget: %v", s.value)
+		t.Errorf("cached after forget: %v", s.Value)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unique"
+
+	"github.com/limitkeeper/limitkeeper/internal/cachetable"
 )
 
 // cachedKey is a key in memory with references to its user and its plan: a decision takes one
@@ -13,8 +15,6 @@ import (
 type cachedKey struct {
 	user cacheRef[userRef, cachedUser] // unset while the user is disabled
 	plan cacheRef[planRef, Plan]       // if the key has a plan of its own
-
-	counter, userCounter Handle
 
 	Key
 }
@@ -30,7 +30,7 @@ type cachedUser struct {
 // shard of the value. That is checked without reading the value, which at a million keys would be
 // the most expensive part of a look-up.
 type cacheRef[K comparable, V any] struct {
-	to   atomic.Pointer[cacheEntry[K, V]]
+	to   atomic.Pointer[cachetable.Entry[K, V]]
 	mark atomic.Uint64 // epochMark of the shard of to, at a time when to was in it
 }
 
@@ -43,17 +43,17 @@ func (r *cacheRef[K, V]) get(c *cache[K, V]) *V {
 	if e == nil || !c.lease.holds() || epochMark(c.shards[mark%cacheShards].epoch.Load(), mark) != mark {
 		return nil
 	}
-	return &e.value
+	return &e.Value
 }
 
 // set makes the reference point to e, unless e was forgotten or evicted.
-func (r *cacheRef[K, V]) set(c *cache[K, V], e *cacheEntry[K, V]) {
-	sh := &c.shards[e.hash%cacheShards]
+func (r *cacheRef[K, V]) set(c *cache[K, V], e *cachetable.Entry[K, V]) {
+	sh := &c.shards[e.Hash()%cacheShards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.entries.find(e.hash, e.key) == e {
+	if sh.entries.Find(e.Hash(), e.Key) == e {
 		r.to.Store(e)
-		r.mark.Store(epochMark(sh.epoch.Load(), e.hash))
+		r.mark.Store(epochMark(sh.epoch.Load(), e.Hash()))
 	}
 }
 
@@ -69,7 +69,7 @@ func (r *cacheRef[K, V]) getOrFind(ctx context.Context, c *cache[K, V], k K, hit
 		return nil, err
 	}
 	r.set(c, e)
-	return &e.value, nil
+	return &e.Value, nil
 }
 
 // newCachedKey returns the cached form of a key: small, in few allocations, and without members

@@ -2,7 +2,6 @@ package core
 
 import (
 	"math"
-	"sync/atomic"
 	"time"
 )
 
@@ -177,10 +176,6 @@ type Consumption struct {
 	// Retention is how long the entry must be kept. The store may delete it afterwards.
 	Retention time.Duration
 
-	// KeyHandle and UserHandle belong to the counters of the key and of the user. The caller keeps
-	// them with the key. They may be nil.
-	KeyHandle, UserHandle *Handle
-
 	// RequestID is the name that the caller gives to the request, at most MaxRequestIDLength bytes,
 	// "" for none. Two requests of one key with the same id are the same request.
 	RequestID string
@@ -206,8 +201,3 @@ type ConsumeResult struct {
 	Allowed    bool
 	FirstTerms *Terms // of the first answer, if the request repeats an earlier one; else nil
 }
-
-// Handle is an opaque slot in which a store may cache where it keeps a counter. The caller keeps
-// the handle and passes it with every request for that counter to the same store. The zero value is
-// empty. It must not be copied.
-type Handle struct{ atomic.Value }

@@ -215,7 +215,7 @@ func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest Digest
 	if err != nil {
 		return nil, nil, false, err
 	}
-	k := &slot.value
+	k := &slot.Value
 	if u := k.user.get(s.users); u != nil {
 		d.hits++
 		return k, u, false, nil
@@ -224,11 +224,11 @@ func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest Digest
 	if err != nil {
 		return nil, nil, false, err
 	}
-	if user.value.Disabled {
-		return k, &user.value, true, nil
+	if user.Value.Disabled {
+		return k, &user.Value, true, nil
 	}
 	k.user.set(s.users, user)
-	return k, &user.value, false, nil
+	return k, &user.Value, false, nil
 }
 
 // consume counts the request under the plan of the key, or of its user.
@@ -243,7 +243,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	d.consumption = Consumption{
 		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
 		Terms: pl.Terms(), Cost: r.Cost, Entry: newEntry(r, d), Retention: s.retention(),
-		KeyHandle: &k.counter, UserHandle: &k.userCounter, RequestID: r.RequestID,
+		RequestID: r.RequestID,
 	}
 	v, err := s.store.Consume(uncancelled(ctx), &d.consumption)
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {

@@ -81,7 +81,7 @@ type Store struct {
 	applying   map[string]chan struct{} // by account, while a transaction of several parts is applied; closed when it is applied
 
 	accounts     accountNumbers
-	counters     *counters
+	counters     *counterCache
 	events       *eventlog.Log
 	checkpointer *checkpointer
 	background   background

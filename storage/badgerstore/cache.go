@@ -5,125 +5,131 @@ import (
 	"sync/atomic"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/cachetable"
 )
 
-// DefaultCounterCache is how many counters are kept in memory unless configured
-// otherwise: those of the keys that core keeps by default, and of a user for each.
+// DefaultCounterCache is the default number of counters in memory: one for each key in core's key
+// cache, and one for the user of each key.
 const DefaultCounterCache = 2 * core.DefaultKeyCache
 
-// shards is how many parts the counters in memory have, each with its own lock. The
-// counters of a page are in one.
+// shards is the number of parts of the counter cache. Each part has a lock. All counters of a page
+// are in one shard.
 const shards = 256
 
-// fewest is how many counters a shard has room for, whatever the limit: a request needs
-// two at once, and its key and user, or those of others, may be in the same shard.
-const fewest = 16
+// minPerShard is the number of counters that fit into a shard even if the cache is full. A request
+// needs two counters at once, and they may be in one shard, together with the counters of other
+// requests.
+const minPerShard = 16
 
-// counter is a counter in memory. Everything in it is guarded by the lock of its
-// shard.
+// counter is a counter in memory. The lock of its shard guards all fields but ref and shard, which
+// never change.
 type counter struct {
 	ref
-	shard   *shard
-	gone    bool  // it is not in memory any more
-	index   int32 // where it is in the list of its shard
-	visited bool  // it was asked for since the hand passed
+	shard *shard
+	gone  bool // removed from the table of its shard
 
-	dirty    bool // it is not as its page has it
-	unsaved  bool // nor as its page and its events have it: it stays until it is folded
-	unlogged bool // nor as a record of the event log has it: see set.go
+	dirty    bool // differs from its page
+	unsaved  bool // differs from its page and its events: not evictable before the next checkpoint
+	unlogged bool // differs from its record in the event log, too: see set.go
 
-	empty   bool          // it is only held, and was not read
-	changes uint32        // how often it was changed
-	busy    chan struct{} // closed when it was read, or is deleted; nil when it can be used
+	empty   bool          // added by hold, and never read
+	changes uint32        // number of changes
+	busy    chan struct{} // closed when a load or a deletion ends; nil if the counter can be used
 	counterState
-	few [fewLinks]int64 // the chain, as long as it is short: what lies together is found together
+	shortChain [shortLinks]int64 // memory of a short chain, beside the counter to save a cache miss
 }
 
-// fewLinks is how many links the chains of histories of up to 247 entries have at most, and
-// most of those of longer ones.
-const fewLinks = 7
+// shortLinks is the maximum length of the chain of a history of up to 247 entries. Most longer
+// histories have no longer chain.
+const shortLinks = 7
 
-// readLocked gives a counter what was read of it, and up to where its page has it.
+// readLocked sets a counter to the state t that was read. The page has the events up to base.
 func (c *counter) readLocked(t counterState, base int64) {
 	c.counterState = t
-	c.chain = append(c.few[:0], t.chain...)
-	c.dirty, c.visited = t.applied != base, true
+	c.chain = append(c.shortChain[:0], t.chain...)
+	c.dirty = t.applied != base
 	delete(c.shard.pending, c.ref)
 }
 
-// head is where the events of a counter that is not in memory end, and how many there
-// are that its page has not.
+// head describes the events of a counter that its page does not have yet.
 type head struct {
-	position int64
-	events   int32
+	position int64 // of the last event
+	events   int32 // number of events
 }
 
-// shard is a part of the counters. Those that are asked for again and again stay: a
-// hand goes round, spares who was asked for since it passed, and takes out who was not.
-// (Y. Zhang and others, SIEVE is simpler than LRU, NSDI 2024, on a ring.)
+// shard is a part of the counter cache. Its lock guards all fields. Only find works without it.
 type shard struct {
-	mu    sync.Mutex // guards what follows
-	byRef map[ref]*counter
-	list  []*counter
-	hand  int
-	all   *counters
+	mu    sync.Mutex
+	table cachetable.Table[ref, counter]
+	all   *counterCache
 
-	// pending has the counters that are not in memory and not as their pages have
-	// them.
+	// pending has the counters that are not in memory and differ from their pages.
 	pending map[ref]head
 
 	repeats repeats
 
-	_ [64]byte // nobody shares a cache line with the next one
+	_ [64]byte // keeps two shards out of one cache line
 }
 
-// counters are the counters in memory.
+// counterCache keeps counters in memory, up to a limit. When it is full it evicts a counter that was
+// not used lately and whose state can be read from its page and its events. It exceeds the limit by
+// counters that cannot be evicted yet, and by minPerShard counters in each shard.
 //
-// A counter is busy while it is read, and while its key or user is deleted: it is there
-// so that nobody reads it a second time, and whoever wants it waits.
-type counters struct {
+// A counter is busy while a goroutine loads it, and while its key or user is deleted. A busy counter
+// is in its table without a state, so that no other goroutine loads it: the others wait for busy.
+type counterCache struct {
 	shards  [shards]shard
 	limit   atomic.Int64
-	count   atomic.Int64 // how many there are
-	written func() int64 // the position up to which the event log can be read
+	count   atomic.Int64 // number of counters
+	written func() int64 // returns the position up to which the event log can be read
 }
 
-func newCounters(limit int, written func() int64) *counters {
-	all := &counters{written: written}
+func newCounterCache(limit int, written func() int64) *counterCache {
+	all := &counterCache{written: written}
 	for i := range all.shards {
 		all.shards[i].all = all
-		all.shards[i].byRef = map[ref]*counter{}
 		all.shards[i].pending = map[ref]head{}
 	}
 	all.resize(limit)
 	return all
 }
 
-// resize changes how many counters are kept.
-func (all *counters) resize(limit int) {
+// resize changes the limit. It evicts counters until the cache has no more than limit counters.
+func (all *counterCache) resize(limit int) {
 	all.limit.Store(int64(limit))
+	over := func() bool { return all.count.Load() > int64(limit) }
 	for i := range all.shards {
 		s := &all.shards[i]
 		s.mu.Lock()
-		for tries := 2 * len(s.list); tries > 0 && all.count.Load() > int64(limit); tries -= farthest {
-			for s.evictLocked(all.written()) && all.count.Load() > int64(limit) {
+		for tries := 2 * s.table.Len(); tries > 0 && over(); tries -= maxCandidates {
+			for s.evictLocked(all.written()) && over() {
 			}
 		}
 		s.mu.Unlock()
 	}
 }
 
-// shard returns where a counter is kept.
-func (all *counters) shard(r ref) *shard { return &all.shards[r.shard()] }
+// shard returns the shard of a counter.
+func (all *counterCache) shard(r ref) *shard { return &all.shards[r.shard()] }
 
+// hashFactor is 2⁶⁴ divided by the golden ratio. Multiplied by consecutive numbers it gives products
+// whose upper bits are spread evenly.
+const hashFactor = 0x9E3779B97F4A7C15
+
+// shard returns the index of the shard of a counter. It is the same for all counters of a page.
 func (r ref) shard() int {
 	h := uint64(r.number>>pageBits)<<8 ^ uint64(r.account)<<1 ^ uint64(r.kind>>1&1)
-	h *= 0x9E3779B97F4A7C15 // 2⁶⁴ divided by the golden ratio
-	return int(h >> 56)
+	return int(h * hashFactor >> 56)
 }
 
-// lock locks the shards of two counters.
-func (all *counters) lock(a, b ref) (of, other *shard) {
+// hash returns the hash of a ref for the table of its shard. It is never 0.
+func (r ref) hash() uint64 {
+	h := (uint64(r.number)<<1 | uint64(r.kind>>1&1)) * hashFactor
+	return (h^uint64(r.account))*hashFactor | 1<<63
+}
+
+// lock locks the shards of two counters, in the order of their indexes, and returns the shards.
+func (all *counterCache) lock(a, b ref) (of, other *shard) {
 	i, j := a.shard(), b.shard()
 	all.shards[min(i, j)].mu.Lock()
 	if i != j {
@@ -139,103 +145,85 @@ func unlock(of, other *shard) {
 	}
 }
 
-// getLocked returns a counter, nil when it is not in memory.
-func (s *shard) getLocked(r ref) *counter {
-	c := s.byRef[r]
-	if c != nil && !c.visited {
-		c.visited = true
-	}
-	return c
-}
-
-// held returns the counter with a name that a handle leads to, nil when it leads
-// elsewhere. It may be gone. No lock is needed: what is far away in the memory is waited
-// for before the others have to wait too, and for both counters of a request at once.
-func held(h *core.Handle, r ref) *counter {
-	if h == nil {
-		return nil
-	}
-	if c, _ := h.Load().(*counter); c != nil && c.ref == r {
-		return c
+// find returns the counter of a ref, nil if it is not in memory, and keeps it from being evicted
+// next. It needs no lock: a goroutine that calls it before it locks the shard waits for main memory
+// outside of the lock. Such a goroutine then calls confirmLocked before it reads the counter.
+func (s *shard) find(r ref) *counter {
+	if e := s.table.Find(r.hash(), r); e != nil {
+		e.MarkUsed()
+		return &e.Value
 	}
 	return nil
 }
 
-// findLocked is getLocked for who has a handle and has looked where it leads.
-func (s *shard) findLocked(r ref, c *counter, h *core.Handle) *counter {
-	if c != nil && c.shard == s && !c.gone {
-		c.visited = true
-		return c
-	}
-	c = s.getLocked(r)
-	if c != nil && h != nil {
-		h.Store(c)
+// confirmLocked returns the counter of a ref, nil if it is not in memory. c is the result of a find
+// before the shard was locked: the counter may have been evicted or added since.
+func (s *shard) confirmLocked(r ref, c *counter) *counter {
+	if c == nil || c.gone {
+		return s.find(r)
 	}
 	return c
 }
 
-// addLocked adds a counter that is not in memory, and makes room for it.
+// peekLocked is find without protection from eviction.
+func (s *shard) peekLocked(r ref) *counter {
+	if e := s.table.Find(r.hash(), r); e != nil {
+		return &e.Value
+	}
+	return nil
+}
+
+// addLocked adds a counter that is not in memory. If the cache is full, it evicts others.
 func (s *shard) addLocked(r ref, written int64) *counter {
 	s.all.count.Add(1)
-	for range 2 { // one more than is added, when there are too many
-		if s.all.count.Load() > s.all.limit.Load() && len(s.list) >= fewest {
+	for range 2 { // one more than it adds, so that a cache over its limit shrinks
+		if s.all.count.Load() > s.all.limit.Load() && s.table.Len() >= minPerShard {
 			s.evictLocked(written)
 		}
 	}
-	c := &counter{ref: r, shard: s, index: int32(len(s.list))}
-	s.list = append(s.list, c)
-	s.byRef[r] = c
-	return c
+	e := cachetable.NewEntry(r.hash(), r, counter{ref: r, shard: s})
+	e.MarkUsed()
+	s.table.Put(e)
+	return &e.Value
 }
 
-// farthest is how many counters are looked at to find one that goes.
-const farthest = 32
+// maxCandidates is the number of counters that evictLocked looks at. It bounds the work under the
+// lock of a shard whose counters are unsaved or in constant use.
+const maxCandidates = 32
 
-// evictLocked takes a counter out of memory, and reports whether it found one. It
-// does not look far.
+// evictLocked evicts a counter, and reports whether it found one. The event log can be read up to
+// the position written.
 func (s *shard) evictLocked(written int64) bool {
-	for range farthest {
-		if len(s.list) == 0 {
-			return false
-		}
-		if s.hand >= len(s.list) {
-			s.hand = 0
-		}
-		c := s.list[s.hand]
-		switch {
-		case c.visited:
-			c.visited = false
-		case c.evictable(written):
-			if c.dirty {
-				s.pending[c.ref] = head{position: c.applied, events: 1}
-			}
-			s.removeLocked(c)
-			return true
-		}
-		s.hand++
+	e := s.table.Evict(maxCandidates, func(e *cachetable.Entry[ref, counter]) bool { return e.Value.evictable(written) })
+	if e == nil {
+		return false
 	}
-	return false
+	c := &e.Value
+	if c.dirty {
+		s.pending[c.ref] = head{position: c.applied, events: 1}
+	}
+	s.removedLocked(c)
+	return true
 }
 
-// evictable reports whether all that is in a counter can be read from its page and
-// from its events.
+// evictable reports whether the state of a counter can be read from its page and its events.
 func (c *counter) evictable(written int64) bool {
 	return c.busy == nil && c.applied < written && !c.unsaved
 }
 
-// removeLocked takes a counter out.
+// removeLocked removes a counter from memory.
 func (s *shard) removeLocked(c *counter) {
-	last := len(s.list) - 1
-	s.list[c.index] = s.list[last]
-	s.list[c.index].index = c.index
-	s.list[last] = nil
-	s.list = s.list[:last]
-	delete(s.byRef, c.ref)
-	c.gone, c.chain, c.days = true, nil, nil // a handle may keep it
+	s.table.Remove(c.hash(), c.ref)
+	s.removedLocked(c)
+}
+
+// removedLocked records that a counter was removed from the table. Callers of find may still hold it.
+func (s *shard) removedLocked(c *counter) {
+	c.gone, c.chain, c.days = true, nil, nil
 	s.all.count.Add(-1)
 }
 
-// changedLocked notes that a counter was changed.
+// changedLocked records a change of a counter.
 func (c *counter) changedLocked() {
 	c.dirty = true
 	c.changes++

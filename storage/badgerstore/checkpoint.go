@@ -170,7 +170,8 @@ func (s *Store) checkpointAll() error {
 func (b *batch) take(s *Store, sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, c := range sh.list {
+	for e := range sh.table.All() {
+		c := &e.Value
 		if c.unlogged {
 			_ = s.appendSet(c) // the Flush in writeBatch returns the error, too
 		}
@@ -330,11 +331,11 @@ func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 
 // markWritten marks the counters and request ids of a batch as written. A counter that has not changed since take is
 // no longer dirty. A counter that was evicted and loaded again since take is another object, and stays dirty.
-func (b *batch) markWritten(all *counters) {
+func (b *batch) markWritten(all *counterCache) {
 	for _, written := range b.counters {
 		sh := all.shard(written.ref)
 		sh.mu.Lock()
-		if c := sh.byRef[written.ref]; c != nil && c == written.counter {
+		if c := sh.peekLocked(written.ref); c != nil && c == written.counter {
 			c.archived(written.days)
 			if c.changes == written.changes {
 				c.dirty, c.unsaved = false, false

@@ -158,10 +158,10 @@ func TestSmallerCounterCache(t *testing.T) {
 		}
 	}
 	use()
-	const limit = shards * fewest
+	const limit = shards * minPerShard
 	s.SetCounterCache(limit)
 	for range 3 {
-		if n := s.counters.count.Load(); n > limit+shards*fewest {
+		if n := s.counters.count.Load(); n > limit+shards*minPerShard {
 			t.Errorf("got %d counters in memory, want %d and a few of each shard at most", n, limit)
 		}
 		use()

@@ -138,10 +138,11 @@ type decision struct {
 
 // decide applies the rule of counting to a request, and appends the event of the request to the event log.
 func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decision) {
-	key, user := held(c.KeyHandle, of), held(c.UserHandle, ofUser)
-	keyShard, userShard := s.counters.lock(of, ofUser)
+	keyShard, userShard := s.counters.shard(of), s.counters.shard(ofUser)
+	key, user := keyShard.find(of), userShard.find(ofUser)
+	s.counters.lock(of, ofUser)
 	defer unlock(keyShard, userShard)
-	key, user = keyShard.findLocked(of, key, c.KeyHandle), userShard.findLocked(ofUser, user, c.UserHandle)
+	key, user = keyShard.confirmLocked(of, key), userShard.confirmLocked(ofUser, user)
 	switch {
 	case key == nil || user == nil:
 		d.absent = true

@@ -149,7 +149,7 @@ func TestDaysOfBusyCounter(t *testing.T) {
 	}
 	wantDays(t, s, ofKey("key"), want...)
 	of := keyRef(t, s, "key")
-	if over := s.counters.shard(of).byRef[of].days.over; over != nil {
+	if over := s.counters.shard(of).peekLocked(of).days.over; over != nil {
 		t.Errorf("not in the archive: got %+v, want nothing", over)
 	}
 }

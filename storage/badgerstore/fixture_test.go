@@ -378,7 +378,7 @@ func evict(t testing.TB, s *Store, of ref) {
 	sh := s.counters.shard(of)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for tries := 0; sh.byRef[of] != nil; tries++ {
+	for tries := 0; sh.peekLocked(of) != nil; tries++ {
 		if !sh.evictLocked(s.events.Written()) && tries > 10 {
 			t.Fatalf("%+v is not evicted", of)
 		}

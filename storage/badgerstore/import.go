@@ -124,7 +124,7 @@ func (s *Store) change(id core.CounterID, fn func(*counter) error) error {
 			return err
 		}
 		sh.mu.Lock()
-		c := sh.getLocked(of)
+		c := sh.find(of)
 		if c != nil && c.busy == nil { // else it has left the memory again, or is being deleted
 			err := fn(c)
 			sh.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// loadBoth reads the counters of a request into memory. When both its key and its user
-// are gone the key is what is missing: they may go between the two reads.
+// loadBoth loads the counters of a request. If both the key and the user are missing, it returns
+// ErrKeyNotFound, even if they were deleted between the two loads.
 func (s *Store) loadBoth(c *core.Consumption, key, user ref) error {
 	if err := s.load(c.Account, key, c.KeyID); err != nil {
 		return err
@@ -21,13 +21,13 @@ func (s *Store) loadBoth(c *core.Consumption, key, user ref) error {
 	return err
 }
 
-// load reads a counter into memory, if its key or user exists: that of a key has an
-// ID, that of a user has none.
+// load loads a counter into memory if its key or user exists. keyID is "" for a user. Concurrent
+// loads of one counter add it once: the others wait until it is no longer busy.
 func (s *Store) load(account string, of ref, keyID string) error {
 	sh := s.counters.shard(of)
 	for {
 		sh.mu.Lock()
-		if c := sh.getLocked(of); c != nil {
+		if c := sh.find(of); c != nil {
 			busy := c.busy
 			sh.mu.Unlock()
 			if busy != nil {
@@ -60,8 +60,9 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	}
 }
 
-// readExisting reads a counter. base is the position up to which its page has applied the event log. again is true
-// while a transaction of several parts is being applied to the account: the caller tries again.
+// readExisting reads a counter from the database. base is the position up to which its page has
+// applied the event log. again is true while a transaction of several parts is applied to the
+// account: the caller then tries again.
 func (s *Store) readExisting(account string, of ref, keyID string, pending head) (t counterState, base int64, again bool, err error) {
 	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))
 	txn, ok := s.tryBegin(account)
@@ -93,8 +94,8 @@ func (r snapshot) exists(account string, of ref, keyID string) error {
 	return err
 }
 
-// readState reads a counter from its page and, as far as that has not got them, from
-// its events. It returns too what the page has applied.
+// readState reads a counter from its page, and applies the events that the page does not have. base
+// is the position of the last event on the page.
 func (s *Store) readState(r snapshot, of ref, pending head) (t counterState, base int64, err error) {
 	if t, err = r.counterState(of); err != nil {
 		return counterState{}, 0, err
@@ -104,8 +105,8 @@ func (s *Store) readState(r snapshot, of ref, pending head) (t counterState, bas
 	return t, base, err
 }
 
-// catchUp applies the events of a counter that it has not got, up to that at a
-// position. They are found from the last one back.
+// catchUp applies the events that a counter does not have yet, up to the event at position. Each
+// event has the position of the previous event.
 func (s *Store) catchUp(t *counterState, of ref, position int64) error {
 	type at struct {
 		position int64
@@ -128,7 +129,8 @@ func (s *Store) catchUp(t *counterState, of ref, position int64) error {
 	return nil
 }
 
-// peek returns a copy of a counter, as durable as an answer, without keeping it in memory.
+// peek returns a copy of a counter, without adding it to the cache. All events in the copy are
+// durable.
 func (s *Store) peek(of ref) (counterState, error) {
 	t, err := s.peekAny(of)
 	if err == nil && !s.events.Safe(t.applied) {
@@ -137,12 +139,12 @@ func (s *Store) peek(of ref) (counterState, error) {
 	return t, err
 }
 
-// peekAny returns it with events that may not be written yet.
+// peekAny is peek, but events in the copy may not be durable yet.
 func (s *Store) peekAny(of ref) (counterState, error) {
 	sh := s.counters.shard(of)
 	for {
 		sh.mu.Lock()
-		c, pending := sh.byRef[of], sh.pending[of]
+		c, pending := sh.peekLocked(of), sh.pending[of]
 		var busy chan struct{}
 		if c != nil {
 			if busy = c.busy; busy == nil {
@@ -159,8 +161,8 @@ func (s *Store) peekAny(of ref) (counterState, error) {
 	}
 }
 
-// readAside reads a counter that is not in memory. Its page is read after it was seen
-// where its events end: what is folded meanwhile is on it.
+// readAside reads a counter that is not in memory. pending was read before the page: the page has
+// the events of every checkpoint that ended since.
 func (s *Store) readAside(of ref, pending head) (t counterState, err error) {
 	err = s.viewCounters(func(r snapshot) error {
 		t, _, err = s.readState(r, of, pending)
@@ -183,7 +185,7 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 	return list, nil
 }
 
-// stateOf returns a counter, the zero tally when its key or user does not exist.
+// stateOf returns a counter, the zero state when its key or user does not exist.
 func (s *Store) stateOf(id core.CounterID) (t counterState, err error) {
 	var of ref
 	if err := s.enter(); err != nil {
@@ -201,8 +203,7 @@ func (s *Store) stateOf(id core.CounterID) (t counterState, err error) {
 	return t, fault(err)
 }
 
-// refOf returns what names a counter here, the zero ref when there is no such key or
-// user.
+// refOf returns the ref of a counter, the zero ref if the key or user does not exist.
 func (r snapshot) refOf(id core.CounterID) (ref, error) {
 	account, err := r.number(accountIDPath(id.Account))
 	if err != nil || account == 0 {
@@ -215,19 +216,18 @@ func (r snapshot) refOf(id core.CounterID) (ref, error) {
 	return ref{seq, uint32(account), kindKey}, err
 }
 
-// hold makes counters busy until they are released: their keys or users are being
-// deleted.
-func (all *counters) hold(refs []ref, written int64) {
+// hold makes counters busy until release, while their keys or users are deleted.
+func (all *counterCache) hold(refs []ref, written int64) {
 	for _, of := range refs {
 		all.holdOne(of, written)
 	}
 }
 
-func (all *counters) holdOne(of ref, written int64) {
+func (all *counterCache) holdOne(of ref, written int64) {
 	sh := all.shard(of)
 	for {
 		sh.mu.Lock()
-		c := sh.byRef[of]
+		c := sh.peekLocked(of)
 		if c == nil {
 			c = sh.addLocked(of, written)
 			c.empty = true
@@ -244,12 +244,12 @@ func (all *counters) holdOne(of ref, written int64) {
 	}
 }
 
-// release ends hold. What was deleted leaves nothing behind.
-func (all *counters) release(refs []ref, deleted bool) {
+// release ends hold. It removes the counters if their keys or users were deleted.
+func (all *counterCache) release(refs []ref, deleted bool) {
 	for _, of := range refs {
 		sh := all.shard(of)
 		sh.mu.Lock()
-		c := sh.byRef[of]
+		c := sh.peekLocked(of)
 		close(c.busy)
 		c.busy = nil
 		if deleted || c.empty {

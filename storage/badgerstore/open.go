@@ -119,7 +119,7 @@ func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Optio
 	if s.failpoint == nil {
 		s.failpoint = noFailpoint
 	}
-	s.counters = newCounters(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
+	s.counters = newCounterCache(cmp.Or(o.CounterCache, DefaultCounterCache), func() int64 { return s.events.Written() })
 	s.clock.Store(s.now().Unix())
 	s.verified.Store(db.Verified())
 	s.SetMaxHistory(o.MaxHistory)

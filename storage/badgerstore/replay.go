@@ -118,7 +118,7 @@ func (r *replay) write(w *writes, position int64) error {
 		r.dropped[of] = true
 		sh := r.s.counters.shard(of)
 		delete(sh.pending, of)
-		if c := sh.byRef[of]; c != nil {
+		if c := sh.peekLocked(of); c != nil {
 			sh.removeLocked(c)
 		}
 	}
@@ -176,7 +176,7 @@ func (r *replay) set(payload []byte, position int64) error {
 		return err
 	}
 	sh := r.s.counters.shard(of)
-	c := sh.byRef[of]
+	c := sh.peekLocked(of)
 	var before counterState
 	if c != nil {
 		before = c.counterState
@@ -237,7 +237,7 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 	all := ref{account: of.account, kind: of.kind}
 	r.highest[all] = max(r.highest[all], of.number)
 	sh := r.s.counters.shard(of)
-	if c := sh.byRef[of]; c != nil {
+	if c := sh.peekLocked(of); c != nil {
 		if position <= c.applied {
 			return nil
 		}

@@ -192,7 +192,7 @@ func TestReadDuringRemoval(t *testing.T) {
 				}
 				sh := s.counters.shard(of)
 				sh.mu.Lock()
-				if c := sh.byRef[of]; c != nil && c.evictable(s.events.Written()) {
+				if c := sh.peekLocked(of); c != nil && c.evictable(s.events.Written()) {
 					if c.dirty {
 						sh.pending[of] = head{position: c.applied, events: 1}
 					}

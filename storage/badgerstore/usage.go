@@ -233,13 +233,13 @@ func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (hea
 	defer sh.mu.Unlock()
 	for mask := p.mask; mask != 0; mask &= mask - 1 {
 		slot := byte(bits.TrailingZeros64(mask))
-		c := sh.byRef[p.counter(slot)]
+		c := sh.peekLocked(p.counter(slot))
 		for c != nil && c.busy != nil {
 			busy := c.busy
 			sh.mu.Unlock()
 			<-busy
 			sh.mu.Lock()
-			c = sh.byRef[p.counter(slot)]
+			c = sh.peekLocked(p.counter(slot))
 		}
 		if c != nil {
 			fn(slot, &c.counterState)

@@ -60,30 +60,6 @@ func encodeCounter(c *core.Counter, moves uint8) string {
 	return string(append(b, moves, 0))
 }
 
-// counterKeys are the Redis keys of a decision. The caller's KeyHandle caches them.
-type counterKeys struct {
-	account                           string
-	user, seq                         int64
-	field                             string
-	counters, userHistory, keyHistory string // hash of counters, lists of entries
-}
-
-// counterKeys returns the keys for a request, from its handle if possible.
-func (s *Store) counterKeys(c *core.Consumption) *counterKeys {
-	if c.KeyHandle != nil {
-		if k, ok := c.KeyHandle.Load().(*counterKeys); ok && k.seq == c.KeySeq && k.user == c.UserID && k.account == c.Account {
-			return k
-		}
-	}
-	n, field := s.o.usage(c.Account, c.UserID), fieldOf(c.KeySeq)
-	k := &counterKeys{account: c.Account, user: c.UserID, seq: c.KeySeq, field: field,
-		counters: n.counters(), userHistory: n.history(userField), keyHistory: n.history(field)}
-	if c.KeyHandle != nil {
-		c.KeyHandle.Store(k)
-	}
-	return k
-}
-
 // dayStarts are the starts of all windows that contain a day.
 type dayStarts struct {
 	begin, end int64 // of the day, Unix seconds; then the start days, as consume.lua expects them

@@ -57,12 +57,11 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeR
 
 // consume runs consume.lua. here is false if the key or the user has no counter in the slot of the user.
 func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, here bool, err error) {
-	k := s.counterKeys(c)
+	n, field := s.o.usage(c.Account, c.UserID), fieldOf(c.KeySeq)
 	packed, entry := s.packRequest(c, flags)
-	keys, args := []string{k.counters, k.userHistory, k.keyHistory}, []string{packed, k.field, entry}
+	keys, args := []string{n.counters(), n.history(userField), n.history(field)}, []string{packed, field, entry}
 	if c.RequestID != "" {
-		n := s.o.usage(c.Account, c.UserID)
-		keys = append(keys, n.requestIDs(k.field), n.earlierRequestIDs(k.field))
+		keys = append(keys, n.requestIDs(field), n.earlierRequestIDs(field))
 		args = append(args, digestOfID(c.RequestID), string(encodeTerms(&c.Terms)), c.RequestID)
 	}
 	answer, err := consumeScript.write(s.deadlines.next(), s, keys, args).AsBytes()
