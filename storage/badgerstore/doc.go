@@ -32,15 +32,14 @@
 //
 //	consume.go      Consume, in five steps; request ids
 //	counter.go      the state of a counter, and its record
-//	event.go        an event, and its record in the event log
-//	cache.go        counters in memory
-//	load.go         reading a counter from its page and its events
+//	cache.go        counters in memory, and loading a counter from its page and its events
+//	history.go      events and their records; the history of a counter, which is its events
 //	checkpoint.go   writing changed counters to their pages: layout.go, days.go
-//	history.go      the history of a counter, which is the event log
 //	usage.go        sums over counters
 //	tx.go, redo.go  transactions: account.go, user.go, plan.go, key.go
+//	import.go       histories and counters of another store
 //	layout.go       the keys of Badger
-//	open.go         opening a store; replay.go, upgrade.go
+//	open.go         opening a store; replay.go; dir.go for its directory
 //	retention.go    removing old segments and records
 //	background.go   the goroutines of a store, and the daily scrub
 //	check.go        verifying, repairing and rebuilding a stopped store: repair.go, rebuild.go

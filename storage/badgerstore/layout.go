@@ -12,7 +12,7 @@ import (
 )
 
 // schema is the version of the layout below. Open refuses a store with a later schema, and upgrades an earlier one:
-// see upgrade.go. New in each schema:
+// see replay.go. New in each schema:
 //
 //	3  days: see withFlags
 //	4  the recorded denials of a day in a counter, and the end of the request ids in a segment: see decodeKeep
@@ -50,8 +50,8 @@ const schema = 6
 //	R request id   account's number, seq of     the position of the request's event in the event log
 //	               the key, id
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
-//	G segment      position                     the retention of a segment of format 1, see event.go
-//	J journal      stripe, chunk                before schema 6: a transaction, see upgrade.go
+//	G segment      position                     the retention of a segment of format 1, see history.go
+//	J journal      stripe, chunk                before schema 6: a transaction, see replay.go
 //	L in tables    -                            the position before which the tables have all transactions, see redo.go
 //	Z filler       -                            padding that fills a memtable, see internal/table
 //

@@ -31,7 +31,7 @@ import (
 const (
 	recordRedo    = 0x80 + iota
 	recordPart    // of a transaction
-	recordCounter // the state of a counter, see set.go
+	recordCounter // the state of a counter, see import.go
 )
 
 // retryEvery is the time between two attempts to write the redo record of a large transaction.
