@@ -55,6 +55,22 @@ func (k *Key) Digests() []Digest {
 	return ds
 }
 
+// Filters returns the filters that the key matches, none for nil. A store keeps an index for each filter.
+func (k *Key) Filters() []KeyFilter {
+	if k == nil {
+		return nil
+	}
+	list := make([]KeyFilter, 0, 8)
+	for _, user := range []int64{0, k.UserID} {
+		for _, plan := range []*string{nil, &k.PlanID} {
+			for _, status := range []KeyStatus{"", k.Status} {
+				list = append(list, KeyFilter{UserID: user, PlanID: plan, Status: status})
+			}
+		}
+	}
+	return list
+}
+
 // accepts reports whether the value with the digest works at the time now.
 func (k *Key) accepts(d Digest, now time.Time) bool {
 	if k.Digest == d {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/internal/keyedmutex"
 )
 
 // DefaultKeyCache is the default size of the key cache, in keys.
@@ -64,7 +66,7 @@ type Service struct {
 	attempts     *attempts // passwords that were tried
 	hasher       *hasher
 	lastUse      lastUses
-	largeQueries keyedMutex // one large query at a time for each account
+	largeQueries *keyedmutex.Mutex // one large query at a time for each account
 
 	lease     *lease // of the caches
 	ownerKeys *cache[Digest, OwnerKey]
@@ -78,7 +80,7 @@ type Service struct {
 
 // NewService returns a service over the store with the default tunables.
 func NewService(store Store, c Config) *Service {
-	s := &Service{store: store, clock: c.Clock, onDecision: c.OnDecision, lease: newLease(store),
+	s := &Service{largeQueries: newLargeQueries(), store: store, clock: c.Clock, onDecision: c.OnDecision, lease: newLease(store),
 		attempts: newAttempts(), hasher: newHasher()}
 	if s.clock == nil {
 		s.clock = NewClock(nil, nil).Now

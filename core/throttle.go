@@ -2,9 +2,12 @@ package core
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/limitkeeper/limitkeeper/internal/keyedmutex"
 )
 
 // The default bound of an owner's key: in any minute at most 1000 requests.
@@ -137,62 +140,9 @@ func WholeSeconds(d time.Duration) int64 {
 // [ErrTooManyRequests].
 const maxWaitingQueries = 16
 
-// keyedMutex is a mutex for each key, with a bound on the waiters. A key that nobody locks takes no
-// memory. An account is the key of its large queries, which read all counters of a plan, a user or
-// the account: one account keeps at most one CPU busy.
-type keyedMutex struct {
-	mu    sync.Mutex
-	byKey map[string]*keyedLock // keys that are locked or awaited
-}
-
-type keyedLock struct {
-	free    chan struct{} // holds a token while the lock is free
-	holders int           // queries that hold or await the lock
-}
-
-// lock locks a key, and returns the function that unlocks it.
-func (t *keyedMutex) lock(ctx context.Context, account string) (end func(), err error) {
-	q, err := t.addWaiter(account)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-q.free:
-		return func() { q.free <- struct{}{}; t.release(account, q) }, nil
-	case <-ctx.Done():
-		t.release(account, q)
-		return nil, ctx.Err()
-	}
-}
-
-// addWaiter counts one more query that holds or awaits the lock of a key.
-func (t *keyedMutex) addWaiter(account string) (*keyedLock, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	q := t.byKey[account]
-	if q == nil {
-		q = &keyedLock{free: make(chan struct{}, 1)}
-		q.free <- struct{}{}
-		if t.byKey == nil {
-			t.byKey = map[string]*keyedLock{}
-		}
-		t.byKey[account] = q
-	}
-	if q.holders > maxWaitingQueries {
-		return nil, ErrTooManyRequests
-	}
-	q.holders++
-	return q, nil
-}
-
-// release counts one query less.
-func (t *keyedMutex) release(account string, q *keyedLock) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if q.holders--; q.holders == 0 {
-		delete(t.byKey, account)
-	}
-}
+// newLargeQueries returns the mutex of large queries, by account. They read all counters of a plan, a user or the account:
+// one account keeps at most one CPU busy.
+func newLargeQueries() *keyedmutex.Mutex { return &keyedmutex.Mutex{MaxWaiting: maxWaitingQueries} }
 
 // manyCounters is the size of a query that may read all counters of an account.
 const manyCounters = math.MaxInt
@@ -203,10 +153,13 @@ func (s *Service) runQuery(ctx context.Context, account string, n int, read func
 	if n <= batchSize {
 		return read()
 	}
-	end, err := s.largeQueries.lock(ctx, account)
+	unlock, err := s.largeQueries.Lock(ctx, account)
+	if errors.Is(err, keyedmutex.ErrTooMany) {
+		return ErrTooManyRequests
+	}
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer unlock()
 	return read()
 }

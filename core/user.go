@@ -32,6 +32,27 @@ type User struct {
 // FoldEmail returns the form in which addresses are compared: in lower case.
 func FoldEmail(email string) string { return strings.ToLower(email) }
 
+// FoldedEmail returns the address of the user as [FoldEmail] returns it, "" without an address. At most one user of an
+// account has it.
+func (u *User) FoldedEmail() string {
+	if u == nil || u.Email == nil {
+		return ""
+	}
+	return FoldEmail(*u.Email)
+}
+
+// Filters returns the filters on members of the user that the user matches, none for nil. A store keeps an index for
+// each filter, and one more for [UserFilter.OnPlan], which depends on the keys of the user.
+func (u *User) Filters() []UserFilter {
+	switch {
+	case u == nil:
+		return nil
+	case u.PlanID == "":
+		return []UserFilter{{}}
+	}
+	return []UserFilter{{}, {PlanID: u.PlanID}}
+}
+
 // UserPatch holds the members of a user to set. A nil pointer and an unset
 // [Optional] leave the member alone; on creation they leave it empty.
 type UserPatch struct {

@@ -273,7 +273,7 @@ func (k *checking) checkUser(p path, account string, value []byte) (errs []error
 		errs = append(errs, k.checkExists(holdingPath(account, u.ID, u.PlanID)))
 	}
 	if u.Email != nil {
-		errs = append(errs, k.checkNumber(emailPath(account, core.FoldEmail(*u.Email)), u.ID))
+		errs = append(errs, k.checkNumber(emailPath(account, u.FoldedEmail()), u.ID))
 	}
 	return errs
 }

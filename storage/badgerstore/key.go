@@ -107,12 +107,7 @@ func (t *tx) PutKey(k *core.Key) error {
 	if err != nil {
 		return t.keepError(err)
 	}
-	if k.Seq == 0 {
-		k.Seq, err = t.newNumber(kindKey)
-	} else {
-		err = t.noteNumber(kindKey, k.Seq)
-	}
-	if err != nil {
+	if err := t.assign(kindKey, &k.Seq); err != nil {
 		return t.keepError(err)
 	}
 	return t.keepError(t.replaceKey(old, k))
@@ -222,28 +217,10 @@ func (t *tx) replaceDigests(from, to *core.Key) error {
 	return nil
 }
 
-// keyIndexes returns the indexes of a key: one for each filter that the key matches.
-func keyIndexes(account string, k *core.Key) []path {
-	if k == nil {
-		return nil
-	}
-	indexes := make([]path, 0, 8)
-	for _, user := range filterValues(k.UserID) {
-		for _, status := range filterValues(k.Status) {
-			indexes = append(indexes,
-				keyIndex(account, core.KeyFilter{UserID: user, Status: status}),
-				keyIndex(account, core.KeyFilter{UserID: user, Status: status, PlanID: &k.PlanID}))
-		}
+// keyIndexes returns the indexes of a key.
+func keyIndexes(account string, k *core.Key) (indexes []path) {
+	for _, f := range k.Filters() {
+		indexes = append(indexes, keyIndex(account, f))
 	}
 	return indexes
-}
-
-// filterValues returns the values of a filter field that match a value: the zero value, which matches any, and the
-// value itself.
-func filterValues[T comparable](value T) []T {
-	var zero T
-	if value == zero {
-		return []T{zero}
-	}
-	return []T{zero, value}
 }

@@ -56,12 +56,7 @@ func (t *tx) PutPlan(p *core.Plan) error {
 	if err != nil {
 		return t.keepError(err)
 	}
-	if p.Seq == 0 {
-		p.Seq, err = t.newNumber(kindPlan)
-	} else {
-		err = t.noteNumber(kindPlan, p.Seq)
-	}
-	if err != nil {
+	if err := t.assign(kindPlan, &p.Seq); err != nil {
 		return t.keepError(err)
 	}
 	if old != p.Seq && old != 0 {

@@ -140,18 +140,15 @@ func (t *tx) spill() error {
 	return err
 }
 
-// newNumber returns the number of a new resource: one more than the largest number ever used.
-func (t *tx) newNumber(kind byte) (int64, error) {
-	n, err := t.lastNumber(kind)
-	t.last[kind], t.creates = n+1, true
-	return n + 1, err
-}
-
-// noteNumber marks the number of an existing or imported resource as used.
-func (t *tx) noteNumber(kind byte, number int64) error {
-	n, err := t.lastNumber(kind)
-	if number > n {
-		t.last[kind], t.creates = number, true
+// assign gives a new resource the next number, one more than the largest ever used. It marks the number of another
+// resource as used.
+func (t *tx) assign(kind byte, number *int64) error {
+	last, err := t.lastNumber(kind)
+	if *number == 0 {
+		*number = last + 1
+	}
+	if *number > last {
+		t.last[kind], t.creates = *number, true
 	}
 	return err
 }

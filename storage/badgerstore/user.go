@@ -94,12 +94,7 @@ func (t *tx) PutUser(u *core.User) error {
 	if err := t.checkEmail(u); err != nil {
 		return fault(err)
 	}
-	if u.ID == 0 {
-		u.ID, err = t.newNumber(kindUser)
-	} else {
-		err = t.noteNumber(kindUser, u.ID)
-	}
-	if err != nil {
+	if err := t.assign(kindUser, &u.ID); err != nil {
 		return t.keepError(err)
 	}
 	return t.keepError(firstOf(
@@ -118,10 +113,11 @@ func (t *tx) userNow(id int64) (*core.User, error) {
 
 // checkEmail returns core.ErrDuplicateEmail when another user has the email.
 func (t *tx) checkEmail(u *core.User) error {
-	if u.Email == nil {
+	email := u.FoldedEmail()
+	if email == "" {
 		return nil
 	}
-	id, err := t.userWith(core.FoldEmail(*u.Email))
+	id, err := t.userWith(email)
 	if err == nil && id != 0 && id != u.ID {
 		return core.ErrDuplicateEmail
 	}
@@ -139,17 +135,10 @@ func (t *tx) userWith(folded string) (int64, error) {
 // reindexUser replaces the index entries of a user. from is nil for a new user, to is nil for a deletion.
 func (t *tx) reindexUser(id int64, from, to *core.User) error {
 	return firstOf(
-		t.replaceEmail(id, foldedEmail(from), foldedEmail(to)),
+		t.replaceEmail(id, from.FoldedEmail(), to.FoldedEmail()),
 		t.reindex(userIndexes(t.account, from), userIndexes(t.account, to), id, id),
 		t.addHolding(id, planOf(from), -1),
 		t.addHolding(id, planOf(to), +1))
-}
-
-func foldedEmail(u *core.User) string {
-	if u == nil || u.Email == nil {
-		return ""
-	}
-	return core.FoldEmail(*u.Email)
 }
 
 func planOf(u *core.User) string {
@@ -160,14 +149,11 @@ func planOf(u *core.User) string {
 }
 
 // userIndexes returns the indexes of a user, except the indexes usersOnPlan.
-func userIndexes(account string, u *core.User) []path {
-	switch {
-	case u == nil:
-		return nil
-	case u.PlanID == "":
-		return []path{allUsers(account)}
+func userIndexes(account string, u *core.User) (indexes []path) {
+	for _, f := range u.Filters() {
+		indexes = append(indexes, userIndex(account, f))
 	}
-	return []path{allUsers(account), usersWithPlan(account, u.PlanID)}
+	return indexes
 }
 
 func (t *tx) replaceEmail(id int64, from, to string) error {

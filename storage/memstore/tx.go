@@ -28,6 +28,14 @@ func (t *tx) CountKeys(f core.KeyFilter) (int, error) { return len(t.before.matc
 // CountPlans implements [core.Tx].
 func (t *tx) CountPlans() (int, error) { return len(t.before.plans), nil }
 
+// assign gives a new resource the number after last. It marks the number of another resource as used.
+func assign(last, number *int64) {
+	if *number == 0 {
+		*number = *last + 1
+	}
+	*last = max(*last, *number)
+}
+
 // PutUser implements [core.Tx].
 func (t *tx) PutUser(u *core.User) error {
 	if t.missing {
@@ -40,10 +48,7 @@ func (t *tx) PutUser(u *core.User) error {
 			}
 		}
 	}
-	if u.ID == 0 {
-		u.ID = t.after.lastUser + 1
-	}
-	t.after.lastUser = max(t.after.lastUser, u.ID)
+	assign(&t.after.lastUser, &u.ID)
 	t.after.users[u.ID] = copyUser(u)
 	return nil
 }
@@ -53,10 +58,7 @@ func (t *tx) PutPlan(p *core.Plan) error {
 	if t.missing {
 		return core.ErrAccountNotFound
 	}
-	if p.Seq == 0 {
-		p.Seq = t.after.lastPlan + 1
-	}
-	t.after.lastPlan = max(t.after.lastPlan, p.Seq)
+	assign(&t.after.lastPlan, &p.Seq)
 	t.after.plans[p.ID] = copyPlan(p)
 	return nil
 }
@@ -66,10 +68,7 @@ func (t *tx) PutKey(k *core.Key) error {
 	if t.missing {
 		return core.ErrAccountNotFound
 	}
-	if k.Seq == 0 {
-		k.Seq = t.after.lastKey + 1
-	}
-	t.after.lastKey = max(t.after.lastKey, k.Seq)
+	assign(&t.after.lastKey, &k.Seq)
 	t.after.keys[k.ID] = copyKey(k)
 	return nil
 }

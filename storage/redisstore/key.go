@@ -187,15 +187,11 @@ func (t *tx) PutKey(k *core.Key) error {
 	if err != nil {
 		return err
 	}
-	if k.Seq == 0 {
-		if k.Seq, err = t.nextNumber("key"); err != nil {
-			return err
-		}
-	} else if err := t.noteNumber("key", k.Seq); err != nil {
+	preset, err := t.assign("key", &k.Seq)
+	if err != nil {
 		return err
-	} else {
-		c.preset = true
 	}
+	c.preset = c.preset || preset
 	after, err := clone(&keyRecord{Key: *k})
 	if err != nil {
 		return err

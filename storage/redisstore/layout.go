@@ -97,19 +97,6 @@ func (n keySlot) keys(f core.KeyFilter) string {
 	return name
 }
 
-// keyFilters returns all filters that match a key.
-func keyFilters(k *core.Key) []core.KeyFilter {
-	var all []core.KeyFilter
-	for _, user := range []int64{0, k.UserID} {
-		for _, plan := range []*string{nil, &k.PlanID} {
-			for _, status := range []core.KeyStatus{"", k.Status} {
-				all = append(all, core.KeyFilter{UserID: user, PlanID: plan, Status: status})
-			}
-		}
-	}
-	return all
-}
-
 // Keys in the slot of a user.
 func (n keySlot) counters() string                      { return string(n) + "c" }
 func (n keySlot) pastDays(field string) string          { return string(n) + withField("t", field) }

@@ -45,11 +45,7 @@ func (t *tx) PutPlan(p *core.Plan) error {
 	if err != nil {
 		return err
 	}
-	if p.Seq == 0 {
-		if p.Seq, err = t.nextNumber("plan"); err != nil {
-			return err
-		}
-	} else if err := t.noteNumber("plan", p.Seq); err != nil {
+	if _, err := t.assign("plan", &p.Seq); err != nil {
 		return err
 	}
 	after, err := clone(p)

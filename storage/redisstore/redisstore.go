@@ -35,6 +35,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/keyedmutex"
 )
 
 // Store is a [core.Store] on Redis. [Open] returns one.
@@ -46,7 +47,7 @@ type Store struct {
 	deadlines    deadlines
 
 	knownAccounts sync.Map                 // ids of existing accounts; accounts are never deleted
-	writeLocks    keyedMutex               // serializes the transactions of an account in this process
+	writeLocks    keyedmutex.Mutex         // serializes the transactions of an account in this process
 	drains        singleflight.Group       // running drains of outboxes, by account
 	watch         *watch                   // receives the changes of other processes
 	windowStarts  windowStarts             // of the day of the latest decision

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -80,7 +79,7 @@ func (s *Store) Update(ctx context.Context, account string, fn func(core.Tx) err
 
 // update commits the transaction, and reports whether it has added tasks to the outbox.
 func (s *Store) update(ctx context.Context, account string, missing bool, fn func(core.Tx) error) (tasks bool, err error) {
-	unlock, err := s.writeLocks.lock(ctx, account) // transactions of one process need not compete
+	unlock, err := s.writeLocks.Lock(ctx, account) // transactions of one process need not compete
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -251,72 +250,17 @@ func (t *tx) countIndex(command, key string, args ...string) (int, error) {
 	return int(number(answers[0])), nil
 }
 
-// nextNumber allocates an ID or Seq.
-func (t *tx) nextNumber(kind string) (int64, error) {
+// assign gives a new resource the next ID or Seq, one more than the largest ever used. It marks the number of another
+// resource as used, and reports with preset that the caller has set the number.
+func (t *tx) assign(kind string, number *int64) (preset bool, err error) {
 	if t.begin(); t.readErr != nil {
-		return 0, t.readErr
+		return false, t.readErr
 	}
-	t.last[kind]++
-	return t.last[kind], nil
-}
-
-// noteNumber records an ID or Seq that the caller has set.
-func (t *tx) noteNumber(kind string, n int64) error {
-	if t.begin(); t.readErr != nil {
-		return t.readErr
+	if preset = *number != 0; !preset {
+		*number = t.last[kind] + 1
 	}
-	t.last[kind] = max(t.last[kind], n)
-	return nil
+	t.last[kind] = max(t.last[kind], *number)
+	return preset, nil
 }
 
 var _ core.Tx = (*tx)(nil)
-
-// keyedMutex is a mutex for each name. Unused names take no memory.
-type keyedMutex struct {
-	mu      sync.Mutex
-	entries map[string]*mutexEntry
-}
-
-type mutexEntry struct {
-	token chan struct{} // one element while the mutex is unlocked
-	users int           // goroutines that hold the mutex or wait
-}
-
-// lock waits for the mutex of a name until ctx ends.
-func (l *keyedMutex) lock(ctx context.Context, name string) (unlock func(), err error) {
-	k := l.join(name)
-	select {
-	case <-k.token:
-		return func() {
-			k.token <- struct{}{}
-			l.leave(name, k)
-		}, nil
-	case <-ctx.Done():
-		l.leave(name, k)
-		return nil, ctx.Err()
-	}
-}
-
-func (l *keyedMutex) join(name string) *mutexEntry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k := l.entries[name]
-	if k == nil {
-		k = &mutexEntry{token: make(chan struct{}, 1)}
-		k.token <- struct{}{}
-		if l.entries == nil {
-			l.entries = map[string]*mutexEntry{}
-		}
-		l.entries[name] = k
-	}
-	k.users++
-	return k
-}
-
-func (l *keyedMutex) leave(name string, k *mutexEntry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if k.users--; k.users == 0 {
-		delete(l.entries, name)
-	}
-}

@@ -153,22 +153,18 @@ func (t *tx) PutUser(u *core.User) (err error) {
 	if err := t.checkEmail(u); err != nil {
 		return err
 	}
-	if u.ID == 0 {
-		if u.ID, err = t.nextNumber("user"); err != nil {
-			return err
-		}
-	} else if err := t.noteNumber("user", u.ID); err != nil {
+	preset, err := t.assign("user", &u.ID)
+	if err != nil {
 		return err
-	} else {
-		c.preset = true
 	}
+	c.preset = c.preset || preset
 	after, err := clone(u)
 	if err != nil {
 		return err
 	}
 	t.freeEmail(c)
-	if u.Email != nil {
-		t.emails[core.FoldEmail(*u.Email)] = u.ID
+	if email := u.FoldedEmail(); email != "" {
+		t.emails[email] = u.ID
 	}
 	c.write(after)
 	t.users[u.ID] = c
@@ -177,10 +173,10 @@ func (t *tx) PutUser(u *core.User) (err error) {
 
 // checkEmail returns [core.ErrDuplicateEmail] when another user has the email.
 func (t *tx) checkEmail(u *core.User) error {
-	if u.Email == nil {
+	email := u.FoldedEmail()
+	if email == "" {
 		return nil
 	}
-	email := core.FoldEmail(*u.Email)
 	holder, known := t.emails[email]
 	if !known {
 		b := newBatch(t.slot)
@@ -199,8 +195,8 @@ func (t *tx) checkEmail(u *core.User) error {
 
 // freeEmail records that a user's current email becomes free.
 func (t *tx) freeEmail(c *change[core.User]) {
-	if u := c.current(); u != nil && u.Email != nil {
-		t.emails[core.FoldEmail(*u.Email)] = 0
+	if email := c.current().FoldedEmail(); email != "" {
+		t.emails[email] = 0
 	}
 }
 

@@ -157,14 +157,15 @@ func (w *writes) user(id int64, c *change[core.User]) {
 }
 
 // userIndexes returns the indexes that contain a user, and adds the user to planHolders.
-func (w *writes) userIndexes(u *core.User) []string {
+func (w *writes) userIndexes(u *core.User) (keys []string) {
 	if u == nil {
 		return nil
 	}
-	keys := []string{w.t.slot.users(core.UserFilter{})}
 	if u.PlanID != "" {
 		w.planHolders[planHolder{u.PlanID, u.ID}] = true
-		keys = append(keys, w.t.slot.users(core.UserFilter{PlanID: u.PlanID}))
+	}
+	for _, f := range u.Filters() {
+		keys = append(keys, w.t.slot.users(f))
 	}
 	return keys
 }
@@ -215,7 +216,7 @@ func (w *writes) keyIndexes(k *keyRecord) (keys []string) {
 	if k.PlanID != "" {
 		w.planHolders[planHolder{k.PlanID, k.UserID}] = true
 	}
-	for _, f := range keyFilters(&k.Key) {
+	for _, f := range k.Filters() {
 		keys = append(keys, w.t.slot.keys(f))
 	}
 	return keys
