@@ -22,7 +22,7 @@ func TestCaddyfilesAreValid(t *testing.T) {
 	t.Setenv("BENCH_OWNER_KEY", "lk_0123456789abcdefghijklmnopqrs")
 	proxy := reverseProxy("127.0.0.1:19000")
 	withStore := func(store storeConfig) string {
-		return fmt.Sprintf(limitkeeperConfig, store.directive(t.TempDir()), "127.0.0.1:18080", "18443", "18081", proxy)
+		return fmt.Sprintf(limitkeeperConfig, store.directive(t.TempDir()), "127.0.0.1:18080", "18443", "18081", proxy, "all")
 	}
 	for name, config := range map[string]string{
 		"process":      withStore(onBadger("process")),

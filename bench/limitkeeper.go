@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -28,7 +29,7 @@ type limitkeeper struct {
 
 // limitkeeperConfig is the Caddyfile of Limitkeeper. Parameters: [1] the store directive,
 // [2] the address of the API over HTTP, [3] the port of the API, [4] the port of the
-// gateway, [5] the directive behind the gateway.
+// gateway, [5] the directive behind the gateway, [6] the header fields that the gateway sends.
 const limitkeeperConfig = `{
 	admin off
 	persist_config off
@@ -52,7 +53,9 @@ localhost:%[3]s {
 }
 
 http://127.0.0.1:%[4]s {
-	limitkeeper
+	limitkeeper {
+		headers %[6]s
+	}
 	%[5]s
 }
 
@@ -67,6 +70,7 @@ type storeConfig struct {
 	title     string // in tables
 	directive func(dir string) string
 	redis     *process // nil without Redis
+	headers   string   // of the gateway, see docs/caddyfile.md; "" for all
 }
 
 // onBadger returns a store on disk with a durability.
@@ -75,6 +79,12 @@ func onBadger(durability string) storeConfig {
 		directive: func(dir string) string {
 			return fmt.Sprintf("store badger %s {\n\t\t\tdurability %s\n\t\t}", filepath.Join(dir, "store"), durability)
 		}}
+}
+
+// withoutHeaders returns a store behind a gateway that sends no rate limit fields.
+func withoutHeaders(s storeConfig) storeConfig {
+	s.name, s.title, s.headers = s.name+"-no-headers", s.title+", headers none", "none"
+	return s
 }
 
 // onRedis starts a Redis server and returns a store on it.
@@ -103,7 +113,7 @@ func (h *harness) startLimitkeeper(ctx context.Context, store storeConfig, upstr
 		return nil, err
 	}
 	l = &limitkeeper{store: store, api: addrs[0], gateway: addrs[1], plainAPI: addrs[2], ownerKey: "lk_" + (rand.Text() + rand.Text())[:29]}
-	config := fmt.Sprintf(limitkeeperConfig, store.directive(filepath.Join(h.dir, store.name)), l.plainAPI, port(l.api), port(l.gateway), reverseProxy(upstream))
+	config := fmt.Sprintf(limitkeeperConfig, store.directive(filepath.Join(h.dir, store.name)), l.plainAPI, port(l.api), port(l.gateway), reverseProxy(upstream), cmp.Or(store.headers, "all"))
 	if l.process, err = h.startCaddy(store.name, config, "BENCH_OWNER_KEY="+l.ownerKey); err != nil {
 		return nil, err
 	}

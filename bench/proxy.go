@@ -62,7 +62,7 @@ func (h *harness) proxySubjects(ctx context.Context) ([]*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, store := range []storeConfig{onBadger("process"), onBadger("power"), redis} {
+	for i, store := range []storeConfig{onBadger("process"), withoutHeaders(onBadger("process")), onBadger("power"), redis} {
 		l, err := h.startLimitkeeper(ctx, store, upstream)
 		if err != nil {
 			return nil, err

@@ -65,8 +65,8 @@ func showResults(repository, text string) (string, error) {
 // group, and the name of a row.
 var summaryRows = [][3]string{
 	{"proxy", "32 ", plainCaddy},
-	{"proxy", "32 ", sameHeaders},
 	{"proxy", "32 ", gatewayName + "durability process"},
+	{"proxy", "32 ", gatewayName + "durability process, headers none"},
 	{"proxy", "32 ", gatewayName + "durability power"},
 	{"proxy", "32 ", forwardCaddy},
 	{"validate", "HTTP,", staticRespond},
