@@ -48,7 +48,7 @@ type link struct {
 	number int64         // of this entry in the history
 	prev   int64         // the position of the previous entry, 0 for the first entry
 	jump   int64         // the position of the entry jump(number), 0 without such an entry
-	late   time.Duration // this entry is so much earlier than the latest entry before it
+	late   time.Duration // how much earlier this entry is than the latest entry before it, 0 when it is the latest
 }
 
 // The entries of a history are a skip list: each entry has the position of the previous entry and of a much older
@@ -73,7 +73,7 @@ func smallestTerms(n int64) (last, before int64) {
 	return last, before
 }
 
-// next returns the link of the next entry, which has the time at.
+// next returns the link of the next entry. at is the time of that entry.
 func (t *counterState) next(at time.Time) link {
 	l := link{number: t.entries + 1}
 	if at.After(t.newest) || t.entries == 0 {
@@ -126,7 +126,7 @@ func (t *counterState) head() int64 {
 	return 0
 }
 
-// clone returns a copy that shares nothing.
+// clone returns a deep copy.
 func (t *counterState) clone() counterState {
 	c := *t
 	c.chain, c.days = slices.Clone(t.chain), t.days.clone()
@@ -314,7 +314,7 @@ func terms(n int64) (count int) {
 	return count
 }
 
-// apply adds the next event of the event log to the state.
+// apply adds the next event of the counter to the state.
 func (t *counterState) apply(e *event, kind uint32, position int64) error {
 	l, counts := *e.linkOf(kind), kind == kindKey || e.shared
 	if l.number != t.entries+1 {

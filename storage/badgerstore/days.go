@@ -12,7 +12,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// The numbers of a day. A key has only the first two.
+// The indexes of the numbers of a day. A key has only the first two numbers.
 const (
 	dayAllowed = iota
 	dayDenied
@@ -21,12 +21,12 @@ const (
 	dayNumbers
 )
 
-// dayNumbersStored is the count of numbers in days.now. The other number of the last day is in the windows of the
-// counter.
+// dayNumbersStored is the count of numbers in days.now. The number daySharedAllowed of a user's last day is in the
+// counter: see windowNumber.
 const dayNumbersStored = daySharedAllowed
 
-// windowNumber returns the number of a day that the window core.Day of a counter has for the last day: the usage that
-// the counter itself has allowed.
+// windowNumber returns the index of the number that counts the usage of the counter itself. For the last day, this number
+// is in the window core.Day of the counter.
 func windowNumber(kind uint32) int {
 	if kind == kindKey {
 		return dayAllowed
@@ -42,7 +42,7 @@ func dayNumbersOf(kind uint32) int {
 	return dayNumbers
 }
 
-// days has the numbers of a key or user for each day that is neither in the windows of the counter nor in the archive.
+// days has the numbers of a key or user that are neither in the windows of the counter nor in the archive.
 type days struct {
 	now  [dayNumbersStored]core.WindowUsage // for each number: the last day on which the number is not 0
 	over *unarchived                        // days that have ended; nil without any
@@ -77,7 +77,7 @@ func (d dayNumber) traffic(shared bool) (t core.Traffic) {
 	return t
 }
 
-// which returns a bit for each number that is not 0.
+// which returns a bit set: bit n is set when number n is not 0.
 func (d *days) which() (bits uint64) {
 	if d == nil {
 		return 0
@@ -98,7 +98,7 @@ func (d *days) unarchived() *unarchived {
 	return &unarchived{slices.Clone(d.over.list), d.over.archiveStale}
 }
 
-// clone returns a copy that shares nothing.
+// clone returns a deep copy.
 func (d *days) clone() *days {
 	if d == nil {
 		return nil
@@ -117,8 +117,8 @@ func (t *counterState) over() *unarchived {
 	return t.days.over
 }
 
-// countDay adds a request to the days of its key or user. It skips the usage that the counter itself has allowed:
-// that number is in the windows, see turned.
+// countDay adds a request to the days of its key or user. It does not add the usage of the counter itself, which is in the
+// windows: see turned.
 func (t *counterState) countDay(kind uint32, shared, denied bool, cost int64, at time.Time) {
 	switch {
 	case denied:
@@ -141,7 +141,8 @@ func (t *counterState) addDay(number int, cost int64, at time.Time) {
 	t.leaveDay(number, before, *now)
 }
 
-// turned follows a change of the window core.Day. before is the old value of that window.
+// turned adds the old value of the window core.Day to the days to archive, if the window has begun another day. before is
+// the old value.
 func (t *counterState) turned(kind uint32, before core.WindowUsage) {
 	t.leaveDay(windowNumber(kind), before, t.Windows[core.Day])
 }
@@ -159,7 +160,7 @@ func (t *counterState) leaveDay(number int, from, to core.WindowUsage) {
 	over.list = append(over.list, ended)
 }
 
-// archived removes days that were written to the archive from the days to archive.
+// archived removes from the days to archive the values that a checkpoint has archived.
 func (t *counterState) archived(days *unarchived) {
 	if days == nil || t.days == nil || t.days.over == nil {
 		return
@@ -175,7 +176,7 @@ func (t *counterState) archived(days *unarchived) {
 	}
 }
 
-// eachDay calls fn with each number that is newer than the archive.
+// eachDay calls fn with each number that the archive lacks or has with an older value.
 func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 	var now [dayNumbers]core.WindowUsage
 	if t.days != nil {
@@ -197,8 +198,8 @@ func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 	}
 }
 
-// setDays replaces all days with a list, oldest first. It leaves out days that are core.DaysKept or more before the
-// last one.
+// setDays replaces all days with a list, oldest first. It leaves out days that are core.DaysKept days or more before the
+// last day of the list.
 func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 	t.days = nil
 	t.over().archiveStale = true
@@ -234,13 +235,13 @@ func numbersIn(d *core.CounterDay) []int64 {
 //	shared denied, shared allowed  uvarints, only of users
 //
 // Deleting a key or user does not delete its days, because that would write hundreds of records. Readers skip these
-// days while the page has a record that the counter was dropped. The transaction that clears this record also removes
-// the days, even if the number is in use again.
+// days while the page has the record of the deleted counter. The transaction that clears this record also removes the
+// days, even if the number is in use again.
 
 // archiveTime is how long a day stays in the archive: see [Store.sweep].
 const archiveTime = core.DaysKept*24*time.Hour + keptLonger
 
-// archivePath returns the path of a day of a page. Paths sort by it.
+// archivePath returns the path of a day of a page. The paths of a page sort by date.
 func archivePath(page ref, date core.Date) path {
 	return archivePrefix(page).number(int64(date) - math.MinInt32)
 }
@@ -250,15 +251,15 @@ func archivePrefix(page ref) path {
 	return append(at(kindDay).number(int64(page.account)), byte(page.kind)).number(page.number)
 }
 
-// dateIn returns the date that a path of the archive ends with.
+// dateIn returns the date at the end of a path of the archive.
 func dateIn(p path) core.Date {
 	return core.Date(int64(binary.BigEndian.Uint64(p[len(p)-8:])) + math.MinInt32)
 }
 
-// archivedDay is a day of a page.
+// archivedDay has the numbers of one day for all counters of a page.
 type archivedDay struct{ slots [pageSlots][dayNumbers]int64 }
 
-// read reads a day of counters of a kind.
+// read reads a day. The counters of the page have the kind.
 func (a *archivedDay) read(item *badger.Item, kind uint32) error {
 	*a = archivedDay{}
 	return item.Value(func(record []byte) error { return a.decode(record, kind) })
@@ -281,7 +282,7 @@ func (a *archivedDay) decode(record []byte, kind uint32) error {
 	return nil
 }
 
-// encode returns the record of a day, nil when nothing is in it.
+// encode returns the record of a day, nil when all numbers are 0.
 func (a *archivedDay) encode(kind uint32) (b []byte) {
 	for slot := range a.slots {
 		numbers := a.slots[slot][:dayNumbersOf(kind)]
@@ -295,7 +296,7 @@ func (a *archivedDay) encode(kind uint32) (b []byte) {
 	return b
 }
 
-// maxSingleReads is the number of days from which on an iterator is faster than reading each day by its path.
+// maxSingleReads is the number of days at which an iterator becomes faster than one read for each day.
 const maxSingleReads = 8
 
 // eachArchived calls fn with the days of a page from the first to the last, in order. fn must not keep its argument.
@@ -369,8 +370,8 @@ func (a *archiveUpdate) add(slot byte, days *unarchived) {
 	}
 }
 
-// maxArchived is the largest number of bytes of the archive in one transaction of the database. The days of one page, with
-// the largest numbers, are more than the database takes at once.
+// maxArchived is the largest number of bytes of the archive in one transaction of the database. All days of one page can
+// exceed the limit of one Badger transaction.
 const maxArchived = 256 << 10
 
 // write changes the archive, and returns the number of bytes that it has written. done is false when days are left:

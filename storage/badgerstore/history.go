@@ -12,17 +12,29 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// The entries of a history are numbered in the order in which they were counted, so
-// that a page is found by arithmetic from the newest one, and where the live ones begin
-// by bisection: each entry knows the time of the latest one up to it, which never goes
-// back.
+// The history of a counter is a list of entries, numbered from 1 in the order in which they were counted. Each entry is
+// an event of the event log. It has the positions of two older entries, prev and jump (see [jump]), so a reader finds
+// any entry from the newest entry in a few steps.
 //
-// An entry may be late, earlier than one before it. How late the latest of them was is
-// in the counter's record; only within that span of the place where the live ones begin
-// can live and dead ones lie side by side, and only there they are looked at one by one.
+//	number         1      2      3      4      5      6
+//	prev                  1      2      3      4      5
+//	jump                  1             3      4      3
+//	time           10:00  10:01  10:05  10:02  10:06  10:07
+//	late           0      0      0      3 min  0      0
+//	latest so far  10:00  10:01  10:05  10:05  10:06  10:07
+//
+// Entry 4 is late: an older entry has a later time. Times are therefore not sorted. The sum time + late is the latest
+// time up to an entry, and never decreases.
+//
+// An entry expires when its time is not after since, the oldest time that a query includes. Two binary searches over the
+// latest time so far divide the history into three ranges:
+//
+//	latest so far ≤ since                              every entry has expired
+//	since < latest so far ≤ since + the largest late   mixed: history.divide reads each entry
+//	since + the largest late < latest so far           no entry has expired
 
-// maxMixed is how many entries are looked at one by one. It bounds what a clock that was
-// a year ahead for a moment can cost; beyond it all count as live.
+// maxMixed is the largest number of entries in the mixed range. It bounds the cost of a query after the clock was a year
+// ahead for a moment. The entries behind the bound count as not expired.
 const maxMixed = 50_000
 
 // History implements [core.Store].
@@ -46,18 +58,18 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 	return list, h.total(), fault(err)
 }
 
-// history is a history as it is read.
+// history is one query of a history.
 type history struct {
 	reader reader
 	late   time.Duration
 	since  time.Time
 
-	live  int64   // from this number on all are live
-	mixed []int64 // the live ones below it
+	live  int64   // no entry from this number on has expired
+	mixed []int64 // the numbers of the older entries that have not expired
 }
 
-// entry returns the entry with a number, and the time of the latest one up to it. One
-// that is not there any more has the zero time.
+// entry returns the entry with a number, and the latest time up to this entry. Both times are zero when the segment of
+// the entry was removed.
 func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error) {
 	v, err := h.reader.event(number)
 	if errors.Is(err, eventlog.ErrGone) {
@@ -66,7 +78,7 @@ func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error
 	return v.Entry, v.At.Add(v.linkOf(h.reader.kind).late), err
 }
 
-// divide finds where the live entries begin.
+// divide finds the entries that have not expired.
 func (h *history) divide() error {
 	first, err := h.firstLaterThan(h.since)
 	if err != nil {
@@ -88,8 +100,8 @@ func (h *history) divide() error {
 	return nil
 }
 
-// firstLaterThan returns the first number of an entry that is later than t, or comes
-// after one that is.
+// firstLaterThan returns the number of the first entry that is later than t. Without such an entry it returns the number
+// of the next entry.
 func (h *history) firstLaterThan(t time.Time) (int64, error) {
 	var failed error
 	i := sort.Search(int(h.reader.counterState.entries), func(i int) bool {
@@ -100,10 +112,10 @@ func (h *history) firstLaterThan(t time.Time) (int64, error) {
 	return int64(i) + 1, failed
 }
 
-// total returns how many entries are live.
+// total returns the number of entries that have not expired.
 func (h *history) total() int { return int(h.reader.counterState.entries-h.live) + 1 + len(h.mixed) }
 
-// page returns the live entries on a page, newest first.
+// page returns the entries on a page that have not expired, newest first.
 func (h *history) page(p core.Page) ([]core.Entry, error) {
 	var list []core.Entry
 	for i := p.Offset(); i < h.total() && len(list) < p.Size; i++ {
@@ -111,14 +123,14 @@ func (h *history) page(p core.Page) ([]core.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e.At.After(h.since) { // else it has expired meanwhile
+		if e.At.After(h.since) { // otherwise it has expired behind maxMixed, or its segment was removed
 			list = append(list, e)
 		}
 	}
 	return list, nil
 }
 
-// number returns the number of the entry that has i live ones after it.
+// number returns the number of the entry at index i. Index 0 is the newest entry, and expired entries are not counted.
 func (h *history) number(i int) int64 {
 	if n := h.reader.counterState.entries - int64(i); n >= h.live {
 		return n
@@ -132,12 +144,12 @@ type reader struct {
 	counterState *counterState
 	kind         uint32
 
-	number int64 // of the event that was read last, 0 for none
-	last   event
-	gone   int64 // no event with this number, or a smaller one, is there any more
+	number int64 // the number of the event last, 0 before the first read
+	last   event // the event that was read last
+	gone   int64 // the segments of events up to this number were removed
 }
 
-// event returns the event with a number, or eventlog.ErrGone.
+// event returns the event with a number, or eventlog.ErrGone when its segment was removed.
 func (r *reader) event(number int64) (event, error) {
 	if number <= r.gone {
 		return event{}, eventlog.ErrGone
@@ -170,8 +182,8 @@ func (r *reader) event(number int64) (event, error) {
 	}
 }
 
-// nearest returns the nearest event from which one with a number is found: the one that
-// was read last, or one of the chain.
+// nearest returns where the search for an event begins: at the nearest later event of the chain, or at the event that
+// was read last if that is nearer. read is true for the event that was read last.
 func (r *reader) nearest(number int64) (position, n int64, read bool) {
 	t := r.counterState
 	n = t.entries
@@ -185,33 +197,33 @@ func (r *reader) nearest(number int64) (position, n int64, read bool) {
 	return t.chain[i], n, false
 }
 
-// event is a request in the event log: its entry in the histories of its key and of its
-// user, and all that a counter is made whole from.
+// event is a request in the event log. It is an entry in the histories of its key and of its user, and has all data from
+// which replay rebuilds their counters.
 type event struct {
 	core.Entry
-	account   uint32 // its number
-	key       int64  // its Seq
-	shared    bool   // the user's counter counts too
-	uncounted bool   // an import made it: it counts nowhere, and may be in one history alone
+	account   uint32 // number of the account
+	key       int64  // Seq of the key
+	shared    bool   // the user's counter also counts the request
+	uncounted bool   // from an import: no counter counts the event, and it is in one history only
 	ofKey     link
 	ofUser    link
-	retention time.Duration // how long from At it may be asked for
+	retention time.Duration // the histories include the entry for this time after At
 
-	requestID string // of a request that is to be answered once, else ""
-	first     answer
+	requestID string // "" for a request without an id
+	first     answer // the answer to the request, if it has an id
 }
 
-// verdict is what a request with an id was answered.
+// answer is the stored answer to the first request with a request id.
 type answer struct {
 	used  int64
-	start int64 // of the window, Unix seconds
+	start int64 // start of the window, Unix seconds
 	terms core.Terms
 }
 
-// errEvent means that a valid record is not the event that belongs there.
+// errEvent means that a record has a valid checksum, and is not the event that its position must have.
 var errEvent = fmt.Errorf("%w: an event is not the one that was written there", eventlog.ErrDamaged)
 
-// What the first byte of an event says.
+// The flags in the first byte of an event.
 const (
 	flagDenied = 1 << iota
 	flagShared
@@ -219,19 +231,23 @@ const (
 	flagUncounted
 )
 
-// append appends an event, as a record of the event log at a position.
+// append appends the record of an event to b. position is the position of the record.
 //
-//	flags                   1 byte
-//	account, key, user      uvarints
-//	at                      time
-//	cost                    uvarint
-//	keep                    uvarint of minutes
-//	in the history of the key and of the user:
-//	  number                uvarint; 0 when the event is in the other history alone
-//	  prev, jump            how far back they are, uvarints; 0 for none
-//	  late                  uvarint of nanoseconds
-//	key id, endpoint, method, address, each a text
-//	with a request id: it, used, start of the window, period, limit, plan's id and name
+//	flags                             1 byte
+//	account, key, user                uvarints
+//	at                                time
+//	cost                              uvarint
+//	retention                         uvarint of minutes, rounded up
+//	for the key, then for the user:
+//	  number                          uvarint; 0 when the event is not in this history
+//	  prev, jump                      uvarints: the distances to the older entries; 0 without such an entry
+//	  late                            uvarint of nanoseconds
+//	key id, endpoint, method, address texts
+//	only with a request id:
+//	  request id                      text
+//	  used, start of the window       uvarint, varint of seconds
+//	  period, limit                   uvarints
+//	  plan id, plan name              texts
 func (e *event) append(b []byte, position int64) []byte {
 	b = append(b, e.flags())
 	b = binary.AppendUvarint(b, uint64(e.account))
@@ -275,7 +291,7 @@ func (l *link) append(b []byte, position int64) []byte {
 	return binary.AppendUvarint(b, uint64(l.late))
 }
 
-// back returns how far back a position is, 0 for none.
+// back returns the distance from a position to an older position, 0 for the position 0.
 func back(from, to int64) uint64 {
 	if to == 0 {
 		return 0
@@ -291,7 +307,7 @@ func (v *answer) append(b []byte) []byte {
 	return appendText(appendText(b, v.terms.PlanID), v.terms.PlanName)
 }
 
-// decodeEvent returns the event of a record at a position.
+// decodeEvent decodes a record of the event log. position is the position of the record.
 func decodeEvent(payload []byte, position int64) (e event, err error) {
 	r := reading{payload[1:]}
 	flags := payload[0]
@@ -335,13 +351,13 @@ func (r *reading) answer() (v answer) {
 	return v
 }
 
-// refs returns the counters of an event. The event is in the histories for which linkOf has a number.
+// refs returns the counters of the key and of the user. The event is in their histories when linkOf has a number.
 func (e *event) refs() (key, user ref) {
 	return ref{e.key, e.account, kindKey}, ref{e.UserID, e.account, kindUser}
 }
 
-// keep returns until when an event that is written now must be kept: its history until the end
-// of its retention, and its request id in any case.
+// keep returns how long an event that is written now is kept. Until is the end of its retention. Before Hard the event is
+// kept in any case, because it has the answer to its request id.
 func (e *event) keep(now int64) (k eventlog.Keep) {
 	if e.requestID != "" {
 		k.Hard = now + int64(idRetention/time.Second)
@@ -355,14 +371,13 @@ const idRetention = core.RequestIDRetention + keptLonger
 
 // encodeKeep returns the record of a segment of format 1.
 //
-//	until, hard  uvarints; a record of before schema 4 has the first one only
+//	until, hard  uvarints; a record written before schema 4 has only until
 func encodeKeep(k eventlog.Keep) []byte {
 	return binary.AppendUvarint(encodeNumber(k.Until), uint64(k.Hard))
 }
 
-// decodeKeep returns until when the events of a segment of format 1 must be kept. A record of
-// before schema 4 does not say when the request ids end: decodeKeep assumes that they were made
-// at the time now.
+// decodeKeep returns how long the events of a segment of format 1 are kept. A record written before schema 4 does not say
+// when the request ids end. decodeKeep then assumes that the requests were made now.
 func decodeKeep(record []byte, now int64) (k eventlog.Keep, err error) {
 	r := reading{record}
 	if k.Until = int64(r.uvarint()); !r.failed() && len(r.rest) == 0 {
@@ -375,8 +390,8 @@ func decodeKeep(record []byte, now int64) (k eventlog.Keep, err error) {
 	return k, nil
 }
 
-// keptLonger is how much longer than asked for an event is kept: its time is that of the
-// service's clock, its end that of the store's, which may be another clock.
+// keptLonger is added to the retention of an event. The service's clock sets the time of an event and the store's clock
+// ends its retention, and the two clocks may differ.
 const keptLonger = 24 * time.Hour
 
 // linkOf returns the link of an event in the history of its key or of its user.

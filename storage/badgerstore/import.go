@@ -20,8 +20,8 @@ func (s *Store) AppendHistory(_ context.Context, id core.CounterID, entries []co
 	return s.importHistory(id, entries, retention, false)
 }
 
-// importHistory appends entries to a history, as events that no counter counts. With replace it first appends the
-// state of the counter without a history: replay continues from that state, so earlier events leave the history.
+// importHistory appends entries to a history, as events that no counter counts. With replace, it first appends the state
+// of the counter with an empty history. Replay continues from that state, so the older events leave the history.
 func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention time.Duration, replace bool) error {
 	if err := s.enterToWrite(); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (s *Store) importHistory(id core.CounterID, entries []core.Entry, retention
 	return fault(firstOf(err, s.events.Flush()))
 }
 
-// newImported returns the event of an entry that is in the history of one counter.
+// newImported returns the event of an imported entry. The event is in the history of one counter only.
 func newImported(c *counter, entry *core.Entry, retention time.Duration) event {
 	e := event{Entry: *entry, account: c.account, uncounted: true, retention: min(max(retention, 0), maxRetention)}
 	if c.kind == kindKey {
@@ -58,8 +58,8 @@ func newImported(c *counter, entry *core.Entry, retention time.Duration) event {
 	return e
 }
 
-// SetCounters implements [core.Importer]. The counters are changed in memory, and are in the event
-// log as they are then.
+// SetCounters implements [core.Importer]. It changes the counters in memory, and appends their new states to the event
+// log.
 func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []core.Counter) error {
 	if err := s.enterToWrite(); err != nil {
 		return err
@@ -89,8 +89,8 @@ func (s *Store) SetDays(_ context.Context, id core.CounterID, days []core.Counte
 	return fault(firstOf(err, s.events.Flush()))
 }
 
-// set changes a counter in memory by fn, under the lock of its shard, and appends it to the event
-// log as it is then.
+// set runs fn on a counter in memory, under the lock of its shard, and appends the new state of the counter to the event
+// log.
 func (s *Store) set(id core.CounterID, fn func(*counter)) error {
 	return s.change(id, func(c *counter) error {
 		fn(c)
@@ -98,7 +98,7 @@ func (s *Store) set(id core.CounterID, fn func(*counter)) error {
 	})
 }
 
-// setLocked appends a changed counter to the event log as it is.
+// setLocked appends the state of a changed counter to the event log. The caller holds the lock of its shard.
 func (s *Store) setLocked(c *counter) error {
 	c.unsaved = true
 	c.changedLocked()
@@ -128,7 +128,7 @@ func (s *Store) change(id core.CounterID, fn func(*counter) error) error {
 		}
 		sh.mu.Lock()
 		c := sh.find(of)
-		if c != nil && c.busy == nil { // else it has left the memory again, or is being deleted
+		if c != nil && c.busy == nil { // otherwise the counter was evicted again, or is being deleted
 			err := fn(c)
 			sh.mu.Unlock()
 			return err
@@ -142,12 +142,11 @@ var _ core.Importer = (*Store)(nil)
 // An import, or a denial that the history has no room for, changes a counter without an event. The store then writes
 // the whole state of the counter to the event log. Later events continue from that state.
 //
-//	recordCounter         1 byte
-//	account, kind, number uvarints
-//	archive stale         1 byte: 1 when the days in the archive do not count
-//	days                  number of days, a uvarint; for each day: date, a varint; index of the
-//	                      value, a uvarint; value, a uvarint
-//	tally                 see [tally.encode]
+//	recordCounter          1 byte
+//	account, kind, number  uvarints
+//	archive stale          1 byte: 1 when the days in the archive do not count
+//	days                   number of values, a uvarint; for each value its date, index and value: varint, uvarint, uvarint
+//	state                  see [counterState.encode]
 
 // appendSet appends the state of a counter to the event log. The caller holds the lock of its shard.
 func (s *Store) appendSet(c *counter) error {
@@ -156,8 +155,8 @@ func (s *Store) appendSet(c *counter) error {
 	return err
 }
 
-// encodeSet appends the record with the state of a counter to b. position is the position of the record. The
-// counter has applied all events up to there.
+// encodeSet appends the record with the state of a counter to b. position is the position of the record. The state
+// includes all events before it.
 func (c *counter) encodeSet(b []byte, position int64) []byte {
 	c.applied = position
 	b = append(b, recordCounter)
@@ -181,7 +180,7 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 	return c.encode(b)
 }
 
-// decodeSet decodes a record of encodeSet: a counter and its state.
+// decodeSet decodes a record of encodeSet, and returns the counter and its state.
 func decodeSet(payload []byte) (of ref, t counterState, err error) {
 	r := reading{payload[1:]}
 	of = ref{account: uint32(r.uvarint()), kind: uint32(r.uvarint()), number: int64(r.uvarint())}
@@ -202,7 +201,7 @@ func decodeSet(payload []byte) (of ref, t counterState, err error) {
 	return of, t, err
 }
 
-// keepDays adds the days of before that still have to be archived.
+// keepDays adds the days in before, which an earlier state still had to archive.
 func (t *counterState) keepDays(before *unarchived) {
 	if before == nil || t.days != nil && t.days.over != nil && t.days.over.archiveStale {
 		return

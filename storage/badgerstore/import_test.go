@@ -17,8 +17,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
-// imported appends n entries of a key of user 1 to both histories. Half of the entries are denied. It returns the
-// number of the others.
+// imported appends n entries of a key of user 1 to the histories of the key and of the user. Every second entry is
+// denied. It returns the number of allowed entries.
 func imported(t testing.TB, s *Store, key string, n int) (allowed int64) {
 	t.Helper()
 	entries := make([]core.Entry, n)
@@ -40,7 +40,7 @@ func appendHistory(t testing.TB, s *Store, of core.CounterID, entries []core.Ent
 	}
 }
 
-// set sets counters of keys and users to the same.
+// set sets each of the counters to the value to.
 func set(t testing.TB, s *Store, to core.Counter, ids ...core.CounterID) {
 	t.Helper()
 	all := make([]core.Counter, len(ids))
@@ -52,7 +52,7 @@ func set(t testing.TB, s *Store, to core.Counter, ids ...core.CounterID) {
 	}
 }
 
-// used returns a counter that was used so often.
+// used returns a counter with usage n and n omitted denials.
 func used(n int64) (c core.Counter) {
 	c.Add(n, noon)
 	c.DeniedOmitted = n
@@ -63,9 +63,8 @@ func sameCounter(got, want core.Counter) bool {
 	return cmp.Equal(got, want, cmpopts.IgnoreUnexported(core.Counter{}))
 }
 
-// TestImportKilled: when the process is ended after AppendHistory and SetCounters have
-// returned, everything is there when the store is opened again, and nothing is counted of
-// what was only appended.
+// TestImportKilled: after a kill, a store has all histories and counters that AppendHistory and SetCounters have stored.
+// No counter counts an imported entry.
 func TestImportKilled(t *testing.T) {
 	for _, checkpointed := range []bool{false, true} {
 		dir := t.TempDir()
@@ -147,8 +146,8 @@ func oneUsed() (c core.Counter) {
 	return c
 }
 
-// TestImportKilledAtAnyStep: what SetCounters has answered is there, whenever the process is ended
-// while it is folded, and the histories are whole.
+// TestImportKilledAtAnyStep: after a kill at any step of a checkpoint, the store has all counters of SetCounters and
+// whole histories.
 func TestImportKilledAtAnyStep(t *testing.T) {
 	for _, at := range []failpoint{failCheckpoint, failPages, failCommit, failCommitted, failPagesWritten, failMarked} {
 		var h hook
@@ -183,7 +182,7 @@ func TestImportKilledAtAnyStep(t *testing.T) {
 	}
 }
 
-// TestImportPower: with durability power a power cut loses nothing of what was taken over.
+// TestImportPower: with durability power, a power cut loses no imported history and no imported counter.
 func TestImportPower(t *testing.T) {
 	for seed := range uint64(6) {
 		dir, after := t.TempDir(), t.TempDir()
@@ -207,8 +206,7 @@ func TestImportPower(t *testing.T) {
 	}
 }
 
-// TestImportSmallCache: counters are set and entries appended though there is no room for
-// them in memory.
+// TestImportSmallCache: an import sets more counters and appends to more histories than the counter cache holds.
 func TestImportSmallCache(t *testing.T) {
 	const keys = 9000
 	s := openIn(t, t.TempDir(), Options{CounterCache: 1})
@@ -237,7 +235,7 @@ func TestImportSmallCache(t *testing.T) {
 	}
 }
 
-// TestImportFails: what a full disk does not take is an error, and there is room later.
+// TestImportFails: SetCounters fails on a full disk, and succeeds when the disk has space again.
 func TestImportFails(t *testing.T) {
 	var full atomic.Bool
 	options := quiet
@@ -255,7 +253,7 @@ func TestImportFails(t *testing.T) {
 		t.Errorf("SetCounters: got %v, want ErrUnavailable", err)
 	}
 	full.Store(false)
-	waitUntil(t, "there is room", func() bool { return s.events.Ready() == nil })
+	waitUntil(t, "the disk has space", func() bool { return s.events.Ready() == nil })
 	set(t, s, used(4), ofKey("a"))
 	if got := counterOf(t, s, ofKey("a")); !sameCounter(got, used(4)) {
 		t.Errorf("counter: got %+v, want what was set", got)

@@ -32,8 +32,8 @@ func (s *Store) Keys(_ context.Context, account string, f core.KeyFilter, p core
 	return list, total, err
 }
 
-// KeyByDigest implements [core.Store]. The account of the key is known only after the read, so the call reads first and
-// then waits for transactions of that account.
+// KeyByDigest implements [core.Store]. Only the read tells the account of the key. KeyByDigest therefore reads first. If a
+// transaction of the account was being applied, it waits for that transaction and reads again.
 func (s *Store) KeyByDigest(_ context.Context, d core.Digest) (k *core.Key, err error) {
 	if err := s.enter(); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func busyChannels(busy map[string]chan struct{}, account string) []chan struct{}
 	return nil
 }
 
-// key returns a key, or core.ErrKeyNotFound.
+// key returns the key with an ID, or core.ErrKeyNotFound.
 func (r snapshot) key(account, id string) (*core.Key, error) {
 	seq, err := r.number(keyIDPath(account, id))
 	if err != nil || seq == 0 {
@@ -142,7 +142,7 @@ func (t *tx) keyAt(seq int64) (*core.Key, error) {
 	return record.Decode[core.Key](value)
 }
 
-// deleteKeyAt deletes the key with the number.
+// deleteKeyAt deletes the key with a Seq.
 func (t *tx) deleteKeyAt(seq int64) error {
 	k, err := t.keyAt(seq)
 	if err != nil {

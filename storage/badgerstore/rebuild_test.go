@@ -30,9 +30,9 @@ var databaseLosses = map[string]func(t *testing.T, dir string){
 			changeByte(t, path, 900)
 		}
 	},
-	"no MANIFEST":         func(t *testing.T, dir string) { remove(t, glob(t, dir, "MANIFEST")) },
-	"INVENTORY emptied":   func(t *testing.T, dir string) { truncate(t, glob(t, dir, "INVENTORY")) },
-	"nothing but the log": func(t *testing.T, dir string) { remove(t, glob(t, dir, "*")) },
+	"no MANIFEST":             func(t *testing.T, dir string) { remove(t, glob(t, dir, "MANIFEST")) },
+	"INVENTORY emptied":       func(t *testing.T, dir string) { truncate(t, glob(t, dir, "INVENTORY")) },
+	"only the event log left": func(t *testing.T, dir string) { remove(t, glob(t, dir, "*")) },
 }
 
 func glob(t *testing.T, dir, pattern string) (files []string) {
@@ -184,7 +184,7 @@ func TestRebuildUpgradedStore(t *testing.T) {
 	mustRebuild(t, dir)
 	wantDump(t, dir, want)
 	copied := t.TempDir()
-	copyKilled(t, copied, dir) // the store is open: Badger may be compacting
+	copyKilled(t, copied, dir) // a plain copy of an open store could miss tables: Badger may be compacting
 	wantUsed(t, openAlone(t, copied, quiet), ofKey("key"), format1Key)
 }
 
@@ -335,8 +335,8 @@ func killedCopy(t *testing.T, dir string) string {
 	return to
 }
 
-// TestRebuildWholeWithoutCopy: a whole database that cannot be rebuilt needs no backup. A failure means that an operator
-// who runs the wrong command goes back to old data.
+// TestRebuildWholeWithoutCopy: Rebuild advises check, and no backup, for a whole database that it cannot rebuild. A
+// failure means that an operator restores old data for no reason.
 func TestRebuildWholeWithoutCopy(t *testing.T) {
 	dir := copyOf(t, filepath.Join("testdata", "format1"))
 	s := openAlone(t, dir, quiet)
@@ -352,7 +352,7 @@ func TestRebuildWholeWithoutCopy(t *testing.T) {
 	}
 }
 
-// TestRebuildMovedNothing: an error before the old database is moved names no directory that the database is not in.
+// TestRebuildMovedNothing: an error before the old database is moved does not name the directory of the old database.
 func TestRebuildMovedNothing(t *testing.T) {
 	dir, _ := filledStore(t, true)
 	if err := os.Mkdir(filepath.Join(dir, asidePrefix+noon.UTC().Format("20060102T150405.000Z")), 0o700); err != nil {

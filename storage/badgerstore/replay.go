@@ -23,7 +23,7 @@ type replay struct {
 	dropped map[ref]bool // deleted counters: replay ignores events that were counted during the deletion
 
 	old     []eventlog.Segment      // segments of format 1 that end behind the current event
-	format1 map[int64]eventlog.Keep // until when segments of format 1 must be kept, by base
+	format1 map[int64]eventlog.Keep // how long segments of format 1 are kept, by base
 	highest map[ref]int64           // the highest number of each account and kind, see raiseNumbers
 
 	checkpointBytes int64 // bytes of the event log between two writes of pages; 0 to write no pages
@@ -44,7 +44,7 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 		return nil, err
 	}
 	r := &replay{s: s, pagesUpTo: mark, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
-	if s.db.WasReplayable() { // otherwise an earlier version wrote the database: see replay.go
+	if s.db.WasReplayable() { // otherwise an earlier version wrote the database: see upgrade
 		r.checkpointBytes = flushesReplayed * s.flushBytes
 	}
 	for _, g := range s.events.Segments() {
@@ -63,9 +63,9 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 	return r, firstOf(err, s.keepFormat1(kept, r.format1))
 }
 
-// fold writes pages with all events before a position, if checkpointBytes or checkpointRequestIDs were replayed since the last
-// write of pages. The mark stays: after a crash the next replay begins at the same position, because it must see
-// again which counters were deleted.
+// writePages writes pages with all events before a position, after every checkpointBytes of the event log and every
+// checkpointRequestIDs request ids. The mark does not move: the next replay after a crash must start at the same position
+// to see the deletions of counters again.
 func (r *replay) writePages(position int64) error {
 	s := r.s
 	if r.checkpointBytes == 0 || position-r.pagesUpTo < r.checkpointBytes && r.remembered < checkpointRequestIDs {
@@ -173,8 +173,8 @@ func (s *Store) createdCounters(w *writes) (list []ref, err error) {
 	return list, nil
 }
 
-// set sets a counter to the state in a record. The crash may have taken days of the counter from the archive:
-// they are archived again.
+// set sets a counter to the state in a record. The counter keeps the days that replay still has to archive, because the
+// crash may have lost the checkpoint that archived them.
 func (r *replay) set(payload []byte, position int64) error {
 	of, t, err := decodeSet(payload)
 	if err != nil || r.dropped[of] {
@@ -201,7 +201,7 @@ func (r *replay) set(payload []byte, position int64) error {
 	return nil
 }
 
-// read reads a counter from its page and its events.
+// read reads a counter from its page and its pending events.
 func (r *replay) read(of ref, pending head) (t counterState, base int64, err error) {
 	err = r.s.db.View(func(txn *badger.Txn) (err error) {
 		t, base, err = r.s.readState(snapshot{txn}, of, pending)

@@ -124,7 +124,7 @@ func (t *tx) checkEmail(u *core.User) error {
 	return err
 }
 
-// userWith returns the id of the user with a folded address, 0 for no user.
+// userWith returns the id of the user with a folded email address, 0 without such a user.
 func (t *tx) userWith(folded string) (int64, error) {
 	if id, ok := t.emails[folded]; ok {
 		return id, nil
@@ -148,7 +148,7 @@ func planOf(u *core.User) string {
 	return u.PlanID
 }
 
-// userIndexes returns the indexes of a user, except the indexes usersOnPlan.
+// userIndexes returns the indexes of a user. addHolding maintains the indexes usersOnPlan.
 func userIndexes(account string, u *core.User) (indexes []path) {
 	for _, f := range u.Filters() {
 		indexes = append(indexes, userIndex(account, f))
