@@ -36,7 +36,7 @@ command reload does. A key is printed once, when it is made: only a digest of it
 is kept.
 `
 
-// accountCommand adds what the command account consists of.
+// accountCommand adds the subcommands of the command account.
 func accountCommand(cmd *cobra.Command) {
 	cmd.RunE = needSubcommand
 	cmd.AddCommand(
@@ -62,7 +62,7 @@ func accountKeyCommand() *cobra.Command {
 	return cmd
 }
 
-// needSubcommand is the answer to a command that does nothing by itself.
+// needSubcommand prints the help of a command that needs a subcommand, or returns an error for an unknown subcommand.
 func needSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unknown command %q for %q: see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
@@ -70,8 +70,7 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 	return cmd.Help()
 }
 
-// subcommand makes a command that speaks to a running server. args names the
-// arguments that it needs.
+// subcommand returns a command that sends requests to a running server. args has the names of the required arguments.
 func subcommand(use, short, args string, run func(*adminClient, []string) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short}
 	cmd.Flags().Bool("json", false, "Print JSON and nothing else")
@@ -91,7 +90,7 @@ func subcommand(use, short, args string, run func(*adminClient, []string) error)
 	return cmd
 }
 
-// adminClient speaks to the admin endpoint of a running server for a command.
+// adminClient sends the requests of a command to the admin endpoint of a running server.
 type adminClient struct {
 	address string
 	json    bool
@@ -112,8 +111,8 @@ func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
 	return &adminClient{address: address, json: asJSON, out: cmd.OutOrStdout(), flags: flags}, nil
 }
 
-// call sends a request to the admin endpoint and reads the answer into answer. With
-// --json it also prints the answer.
+// call sends a request to the admin endpoint and decodes the response into answer. With --json it also prints the
+// response.
 func (c *adminClient) call(method, path string, body, answer any) error {
 	var payload io.Reader
 	if body != nil {
@@ -141,7 +140,7 @@ func (c *adminClient) call(method, path string, body, answer any) error {
 	return err
 }
 
-// explain says in one line why a request to the admin endpoint failed.
+// explain returns an error of one line for a failed request to the admin endpoint.
 func (c *adminClient) explain(err error) error {
 	text := err.Error()
 	if strings.HasPrefix(text, "performing request: ") {
@@ -155,7 +154,7 @@ func (c *adminClient) explain(err error) error {
 	return errors.New(strings.TrimSpace(text))
 }
 
-// lowerFirst makes a sentence a part of another.
+// lowerFirst returns s with a lower-case first letter, to append s to another text.
 func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
 // lastPart returns the innermost reason of an error's text.
@@ -232,7 +231,7 @@ func runKeyRevoke(c *adminClient, args []string) error {
 	return err
 }
 
-// graceKeep lets an owner's key work until it is revoked.
+// graceKeep is the value of --grace with which the old key works until it is revoked.
 const graceKeep = "keep"
 
 func runKeyRegenerate(c *adminClient, args []string) error {
@@ -263,7 +262,7 @@ func runKeyRegenerate(c *adminClient, args []string) error {
 	return err
 }
 
-// keysPath returns the path of an account's keys, or of one of them.
+// keysPath returns the path of the key with an id, or of all keys of an account when id is "".
 func keysPath(account, id string) string {
 	q := url.Values{"account": {account}}
 	if id != "" {
@@ -272,7 +271,7 @@ func keysPath(account, id string) string {
 	return "keys?" + q.Encode()
 }
 
-// table prints rows in columns.
+// table prints rows in aligned columns.
 func (c *adminClient) table(rows [][]string) error {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -281,7 +280,7 @@ func (c *adminClient) table(rows [][]string) error {
 	return w.Flush()
 }
 
-// printable replaces what would upset a terminal or the columns of a table.
+// printable replaces control characters, which could change the terminal or the columns of a table.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

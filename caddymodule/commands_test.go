@@ -12,13 +12,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// command runs a subcommand of account as the binary would, against the server.
+// command runs a subcommand of account against the server.
 func (s *server) command(args ...string) (string, error) {
 	s.t.Helper()
 	return execute("account", accountCommand, args...)
 }
 
-// execute runs a command as the binary would, and returns its output.
+// execute runs a command of the binary, and returns its output.
 func execute(name string, build func(*cobra.Command), args ...string) (string, error) {
 	root := &cobra.Command{Use: "limitkeeper", SilenceUsage: true, SilenceErrors: true}
 	cmd := &cobra.Command{Use: name}
@@ -31,8 +31,8 @@ func execute(name string, build func(*cobra.Command), args ...string) (string, e
 	return out.String(), err
 }
 
-// The commands make accounts and owner's keys on the running server; what they print
-// opens the API, and what they revoke does not.
+// The commands create accounts and owner's keys on the running server. A printed key opens the API, and a revoked key
+// does not.
 func TestAccountCommands(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper_api")
@@ -96,7 +96,7 @@ func TestAccountCommands(t *testing.T) {
 	}
 }
 
-// What goes wrong is told in one line that names the thing.
+// An error of a command is one line that names the account, key or argument.
 func TestAccountCommandErrors(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper_api")
@@ -135,7 +135,7 @@ func TestAccountCommandErrors(t *testing.T) {
 	}
 }
 
-// A command by itself tells what it consists of.
+// A command without a subcommand prints its subcommands.
 func TestAccountCommandHelp(t *testing.T) {
 	s := &server{t: t}
 	for _, args := range [][]string{{}, {"key"}} {
@@ -146,8 +146,7 @@ func TestAccountCommandHelp(t *testing.T) {
 	}
 }
 
-// The admin endpoint refuses what it does not know, and a config without limitkeeper
-// has no accounts.
+// The admin endpoint refuses unknown paths, methods and bodies. Without limitkeeper in the config it has no accounts.
 func TestAdminAPI(t *testing.T) {
 	s := newServer(t)
 	s.start("store memory", "limitkeeper_api")
@@ -188,7 +187,7 @@ func TestAdminAPI(t *testing.T) {
 	}
 }
 
-// The addresses and upstreams that people write mean what they expect.
+// protect accepts the usual forms of addresses and upstreams, and refuses other forms.
 func TestProtectAddresses(t *testing.T) {
 	for in, want := range map[string]string{
 		"localhost:9000": "localhost:9000", ":9000": "localhost:9000", "http://a": "a:80", "https://a/": "a:443",

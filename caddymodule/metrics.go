@@ -13,21 +13,21 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// The bounds of what is shown on its own: so many accounts, and so many combinations
-// of plan and outcome of each. Accounts and plans are made through the API, so their
-// number is not the operator's: what comes later is counted under "other". The bound
-// of plans is each account's own, so that none can use up another's.
+// The bounds on the series of decisions. Tenants create accounts and plans through the API, so the number of label
+// values is not under the operator's control. Decisions beyond a bound have the labels other.
 const (
-	maxAccounts  = 1000
+	// maxAccounts is the number of accounts with series of their own.
+	maxAccounts = 1000
+	// maxLabelSets is the number of series of one account, each a combination of plan and outcome. Each account has its
+	// own bound, so one account cannot use up the series of another.
 	maxLabelSets = 100
 )
 
-// other stands for the accounts and plans that are not shown on their own.
+// other is the label of accounts and plans beyond the bounds.
 const other = "other"
 
-// metrics are the figures of this process. They are made once and registered again
-// with every config, so that a reload does not set them back. No label ever holds
-// a key or a user.
+// metrics are the metrics of this process. They are created once and registered again with every config, so a reload
+// does not reset them. No label contains a key or a user.
 var metrics = newMetrics()
 
 type metricSet struct {
@@ -36,8 +36,8 @@ type metricSet struct {
 	latency   prometheus.Histogram
 
 	mu   sync.RWMutex
-	seen map[decisionLabels]prometheus.Counter
-	sets map[string]int // how many of seen an account has
+	seen map[decisionLabels]prometheus.Counter // the series of decisions that exist, except other
+	sets map[string]int                        // number of series in seen, by account
 }
 
 // decisionLabels are the labels of a decision.
@@ -64,12 +64,11 @@ func newMetrics() *metricSet {
 	}
 }
 
-// register registers the metrics, and the figures of the app's service, in the
-// registry of a config.
+// register registers the metrics of the process and of the app's service in the registry of a config.
 func (m *metricSet) register(ctx caddy.Context, a *App) {
 	registry := ctx.GetMetricsRegistry()
 	if registry == nil {
-		return // a context without a config, as tests have it
+		return // tests have a context without a config
 	}
 	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, &serviceStats{app: a}} {
 		if err := registry.Register(c); err != nil {
@@ -78,19 +77,19 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 	}
 }
 
-// gateway counts a request that took a gateway so long to decide on.
+// gateway counts a request at a gateway. took is the duration of the decision.
 func (m *metricSet) gateway(c *gatewayCounters, v *requestState, took time.Duration) {
 	c.of(m, v.account, v.outcome).Inc()
 	m.latency.Observe(took.Seconds())
 }
 
-// gatewayCounters are the counters of one gateway by outcome, those that it has met.
+// gatewayCounters caches the counters of one gateway by outcome. The look-up of a counter in the metrics of all gateways
+// takes longer than the rest of metricSet.gateway.
 type gatewayCounters struct {
 	met atomic.Pointer[map[string]prometheus.Counter]
 }
 
-// of returns the counter of an outcome. Looking it up among those of all gateways takes
-// longer than all else that is done here.
+// of returns the counter of an outcome.
 func (c *gatewayCounters) of(m *metricSet, account, outcome string) prometheus.Counter {
 	met := c.met.Load()
 	if met != nil {
@@ -102,7 +101,7 @@ func (c *gatewayCounters) of(m *metricSet, account, outcome string) prometheus.C
 	if met != nil {
 		maps.Copy(more, *met)
 	}
-	c.met.Store(&more) // one that is met at the same moment is only met again
+	c.met.Store(&more) // a concurrent call may lose its counter here: the next call looks it up again
 	return more[outcome]
 }
 
@@ -129,24 +128,23 @@ func (m *metricSet) decided(names *accountNames, d *core.Decision) {
 	c.Inc()
 }
 
-// fullLocked reports whether nothing more of the account is shown on its own.
+// fullLocked reports whether the account cannot have another series of its own.
 func (m *metricSet) fullLocked(account string) bool {
 	n, ok := m.sets[account]
 	return n >= maxLabelSets || !ok && len(m.sets) >= maxAccounts
 }
 
-// others returns the counter of those that are not shown on their own.
+// others returns the counter for decisions beyond the bounds.
 func (m *metricSet) others(l decisionLabels) prometheus.Counter {
 	return m.decisions.WithLabelValues(other, other, l.outcome)
 }
 
-// counter returns the counter of labels that were not seen before, of the account
-// with the name. The caller has looked that up, because it may take as long as the
-// store does: every decision waits for the lock that is held here.
+// counter returns the counter of new labels, and creates it. name is the name of the account. The caller looks up the name
+// before the call, because the look-up may wait for the store, and every decision waits for the lock of counter.
 func (m *metricSet) counter(l decisionLabels, name string) prometheus.Counter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c, ok := m.seen[l]; ok { // since decided looked
+	if c, ok := m.seen[l]; ok { // another decision created it since the caller's look-up
 		return c
 	}
 	if m.fullLocked(l.account) {
@@ -158,12 +156,12 @@ func (m *metricSet) counter(l decisionLabels, name string) prometheus.Counter {
 	return c
 }
 
-// accountNames knows the names of accounts, which never change, by their ids.
+// accountNames caches the names of accounts by their ids. A name never changes.
 type accountNames struct {
 	service *core.Service
-	asking  sync.Mutex // held while the store is asked, so that one does it for all
+	asking  sync.Mutex // held during a read of the store, so that only one goroutine reads
 
-	mu   sync.Mutex // never held while the store is asked
+	mu   sync.Mutex // not held during a read of the store
 	byID map[string]string
 }
 
@@ -171,22 +169,22 @@ func newAccountNames(s *core.Service) *accountNames {
 	return &accountNames{service: s, byID: map[string]string{}}
 }
 
-// learn remembers the name of an account.
+// learn adds the name of an account.
 func (n *accountNames) learn(a *core.Account) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.byID[a.ID] = a.Name
 }
 
-// name returns the name of the account with the id. It asks the store for those
-// that it has not met; an account that cannot be found is shown as its id.
+// name returns the name of the account with an id. It reads unknown names from the store. An account that is not found has
+// its id as name.
 func (n *accountNames) name(id string) string {
 	if name, ok := n.known(id); ok || id == "" {
 		return name
 	}
 	n.asking.Lock()
 	defer n.asking.Unlock()
-	if name, ok := n.known(id); ok { // since another asked
+	if name, ok := n.known(id); ok { // another goroutine has read the name meanwhile
 		return name
 	}
 	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {
@@ -203,7 +201,7 @@ func (n *accountNames) name(id string) string {
 	}
 }
 
-// known returns the name of an account that was met before.
+// known returns the name of an account, if it is in the cache.
 func (n *accountNames) known(id string) (name string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -211,7 +209,7 @@ func (n *accountNames) known(id string) (name string, ok bool) {
 	return name, ok
 }
 
-// serviceStats shows the figures of the app's service.
+// serviceStats collects the metrics of the app's service.
 type serviceStats struct{ app *App }
 
 var (
@@ -232,8 +230,7 @@ func (*serviceStats) Describe(ch chan<- *prometheus.Desc) {
 	describeRedis(ch)
 }
 
-// Collect implements [prometheus.Collector]. Until the store is open there is
-// nothing to show.
+// Collect implements [prometheus.Collector]. Before the store is open it collects nothing.
 func (s *serviceStats) Collect(ch chan<- prometheus.Metric) {
 	l := s.app.live.Load()
 	if l == nil {

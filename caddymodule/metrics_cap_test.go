@@ -45,11 +45,11 @@ func TestMetricsOfAccountsAreBounded(t *testing.T) {
 	for i := range maxAccounts {
 		m.decided(names, allowedOn(fmt.Sprint("acct_", i), "p"))
 	}
-	names.service = nil // would panic
+	names.service = nil // a read of the store would panic
 	for i := range 10 {
 		m.decided(names, allowedOn(fmt.Sprint("acct_late_", i), "p"))
 	}
-	m.decided(names, allowedOn("acct_3", "q")) // one that is shown goes on to be
+	m.decided(names, allowedOn("acct_3", "q")) // an account with series gets more
 	got := m.series(t)
 	if len(got) != maxAccounts+2 || got["other allowed other"] != 10 || got["3 allowed q"] != 1 {
 		t.Errorf("got %d series, %v others and %v of a known account, want %d series, 10 and 1",
@@ -57,7 +57,7 @@ func TestMetricsOfAccountsAreBounded(t *testing.T) {
 	}
 }
 
-// slowAccounts is a store that lists accounts only once it is told to.
+// slowAccounts is a store whose list of accounts waits until the test closes answer.
 type slowAccounts struct {
 	core.Store
 	asked, answer chan struct{}

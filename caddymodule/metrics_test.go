@@ -14,7 +14,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// scrape returns the metrics as a monitoring system gets them.
+// scrape returns the metrics in Prometheus' text format.
 func (s *server) scrape() string {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://"+s.admin+"/metrics", nil)
@@ -53,7 +53,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if sample(after, "limitkeeper_cached_keys") != 1 || sample(after, "limitkeeper_cache_hits_total") < 1 {
-		t.Errorf("the figures of the cache are missing in\n%s", after)
+		t.Errorf("the metrics of the cache are missing in\n%s", after)
 	}
 	for what, secret := range map[string]string{"key": ten.secret, "owner's key": ten.owner, "key's id": ten.key.ID, "user": "Ann", "account's id": ten.account} {
 		if strings.Contains(after, secret) {
@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// sample returns the value of a sample, 0 when it is not there.
+// sample returns the value of a sample, 0 when it is missing.
 func sample(metrics, labels string) (n int) {
 	for line := range strings.Lines(metrics) {
 		if rest, ok := strings.CutPrefix(line, labels+" "); ok {
@@ -146,8 +146,7 @@ func TestMetricsOfTheEventLog(t *testing.T) {
 	}
 }
 
-// An operator sees from the figures whether Redis is there and whether nodes are told of
-// changes.
+// The metrics show how many masters of Redis are away, and whether this node receives the changes of other nodes.
 func TestMetricsOfRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	s := newServer(t)
