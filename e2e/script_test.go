@@ -13,25 +13,24 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The scripts in testdata run commands as a user does, and check the output.
+// The scripts in testdata run commands of the binary and check their output. The commands of a script are the commands of
+// testscript and these:
 //
-// A script can use these commands, in addition to those of testscript:
-//
-//	ports NAME...              set variables to free ports
-//	occupy NAME                listen on a free port until the script ends
-//	start NAME TEXT ARGS...    run the binary until it prints TEXT, and leave it running;
+//	ports NAME...              set each variable to a free port
+//	occupy NAME                listen on a free port until the script ends, and set the variable to it
+//	start NAME TEXT ARGS...    start the binary as process NAME, and wait until it prints TEXT;
 //	                           its output is in NAME.out and NAME.err
-//	end NAME SIGNAL CODE       end it with INT, TERM or KILL, and check the exit code: -1
-//	                           after KILL
-//	try NAME RESULT            run the lines of NAME.out that begin with curl; their
-//	                           output is in RESULT
-//	example FILE               copy Caddyfile.example, with the ports of the variables
+//	end NAME SIGNAL CODE       end process NAME with INT, TERM or KILL, and check its exit code;
+//	                           the exit code after KILL is -1
+//	try NAME RESULT            run the lines of NAME.out that begin with curl, and write their
+//	                           output to RESULT
+//	example FILE               copy Caddyfile.example to FILE, with the ports of the variables
 //	                           GATEWAY, API, UPSTREAM and ADMIN
-//	expand FILE                replace the variables in a file
-//	linecount FILE N           check the number of lines
+//	expand FILE                replace the variables in FILE by their values
+//	linecount FILE N           check that FILE has N lines, at most 9
 func TestScripts(t *testing.T) { runScripts(t, binary, "testdata/*.txtar") }
 
-// runScripts runs scripts with a binary that is called limitkeeper.
+// runScripts runs scripts with a binary. The file name of the binary must be limitkeeper.
 func runScripts(t *testing.T, binary, pattern string) {
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
@@ -56,7 +55,7 @@ func runScripts(t *testing.T, binary, pattern string) {
 
 type key int
 
-// running is where a script keeps its processes.
+// running is the key of the processes of a script in testscript.Env.Values.
 const running key = iota
 
 func need(ts *testscript.TestScript, neg bool, args []string, n int, usage string) {
