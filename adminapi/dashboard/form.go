@@ -62,7 +62,7 @@ func (q *request) showForm(status int, title string, v formView) error {
 }
 
 // token returns a token for the forms of a page. The server accepts only one of them.
-func (q *request) token() string { return q.svc.NewFormToken(q.who) }
+func (q *request) token() string { return q.svc.NewFormToken(q.signedIn) }
 
 // form returns a form that posts to a path below Base. An error of one field is shown at that field.
 func (q *request) form(action, submit string, fields []field, fault error) form {

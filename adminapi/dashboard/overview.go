@@ -8,14 +8,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// nearest is the number of counters near their limit on the overview.
-const nearest = 10
+// nearLimitRows is the number of counters near their limit on the overview.
+const nearLimitRows = 10
 
 // overviewView is the data of the overview.
 type overviewView struct {
-	Tiles   tiles
-	Chart   *chart
-	Closest closest
+	Tiles     tiles
+	Chart     *chart
+	NearLimit nearLimit
 }
 
 // tiles are the figures at the top of the overview. They refresh themselves.
@@ -25,8 +25,8 @@ type tiles struct {
 	Live               string // URL of the refresh
 }
 
-// closest are the counters near their limit. They refresh themselves.
-type closest struct {
+// nearLimit has the counters near their limit. They refresh themselves.
+type nearLimit struct {
 	Rows []nearRow
 	Live string // URL of the refresh
 }
@@ -40,12 +40,12 @@ type nearRow struct {
 }
 
 func overviewPage(q *request) error {
-	if q.part("closest") {
-		c, err := q.closest()
+	if q.part("near-limit") {
+		n, err := q.nearLimit()
 		if err != nil {
 			return err
 		}
-		return q.renderPart("overview", "closest", c)
+		return q.renderPart("overview", "near-limit", n)
 	}
 	t, err := q.tiles()
 	switch {
@@ -60,7 +60,7 @@ func overviewPage(q *request) error {
 	if v.Chart, err = q.chart("Requests of all users", q.accountDays); err != nil {
 		return err
 	}
-	if v.Closest, err = q.closest(); err != nil {
+	if v.NearLimit, err = q.nearLimit(); err != nil {
 		return err
 	}
 	return q.render(http.StatusOK, "overview", "Overview", v)
@@ -85,15 +85,15 @@ func (q *request) tiles() (t tiles, err error) {
 	return t, nil
 }
 
-func (q *request) closest() (c closest, err error) {
-	list, err := cached(q, "closest "+q.account(), func(ctx context.Context) ([]core.NearLimit, error) {
-		return q.svc.NearLimits(ctx, q.account(), nearest)
+func (q *request) nearLimit() (v nearLimit, err error) {
+	list, err := cached(q, "near limit "+q.account(), func(ctx context.Context) ([]core.NearLimit, error) {
+		return q.svc.NearLimits(ctx, q.account(), nearLimitRows)
 	})
 	for _, n := range list {
-		c.Rows = append(c.Rows, nearRow{newUsage(n.Plan, n.Usage), n.User, n.Key, n.Plan})
+		v.Rows = append(v.Rows, nearRow{newUsage(n.Plan, n.Usage), n.User, n.Key, n.Plan})
 	}
-	c.Live = q.with("part", "closest")
-	return c, err
+	v.Live = q.with("part", "near-limit")
+	return v, err
 }
 
 // accountDays returns the daily traffic of the account, cached because it sums over all users.

@@ -92,11 +92,11 @@ func TestOverview(t *testing.T) {
 		"Full &lt;b&gt; user", "Low user", ">of 100<", `aria-valuenow="100"`, `aria-valuenow="20"`, "20 of 100 used")
 	p.without(t, "Foreign", "Idle", "Full <b>")
 	if strings.Index(p.body, "Full &lt;b&gt; user") > strings.Index(p.body, "Low user") {
-		t.Error("want the one closest to its limit first")
+		t.Error("want the counter nearest to its limit first")
 	}
 	b.get("/dashboard/?part=tiles&days=90").wantFragment(t, "<b>24</b>", "days=90")
-	b.get("/dashboard/?part=closest").wantFragment(t, "Low user", `hx-trigger="every 10s"`)
-	b.get("/dashboard/?part=closest").without(t, "Foreign", "tile")
+	b.get("/dashboard/?part=near-limit").wantFragment(t, "Low user", `hx-trigger="every 10s"`)
+	b.get("/dashboard/?part=near-limit").without(t, "Foreign", "tile")
 }
 
 var linked = regexp.MustCompile(`(?:href|src)="(/dashboard/assets/[^"]+)"`)

@@ -91,15 +91,15 @@ type handler func(*request) error
 
 // request is the state of one request to the dashboard.
 type request struct {
-	s   *Server
-	w   http.ResponseWriter
-	r   *http.Request
-	svc *core.Service
-	who *core.SignedIn // nil without a session
+	s        *Server
+	w        http.ResponseWriter
+	r        *http.Request
+	svc      *core.Service
+	signedIn *core.SignedIn // nil without a session
 }
 
 // account returns the id of the account of the session.
-func (q *request) account() string { return q.who.Account.ID }
+func (q *request) account() string { return q.signedIn.Account.ID }
 
 // Errors of HTTP requests, which core does not have.
 var (
@@ -147,7 +147,7 @@ func (q *request) serve(h handler) error {
 // signedIn requires a session: requests without one are redirected to the sign-in page.
 func signedIn(h handler) handler {
 	return func(q *request) (err error) {
-		if q.who, err = q.session(!q.live()); err != nil {
+		if q.signedIn, err = q.session(!q.live()); err != nil {
 			return err
 		}
 		if wait, ok := q.svc.AdmitPage(q.bucket()); !ok {
@@ -172,7 +172,7 @@ var endsAccess = map[string]bool{
 func (q *request) bucket() string {
 	switch {
 	case endsAccess[q.r.URL.Path]:
-		return q.account() + " session " + string(q.who.Session.Digest[:])
+		return q.account() + " session " + string(q.signedIn.Session.Digest[:])
 	case q.live():
 		return q.account() + " live"
 	}
@@ -182,7 +182,7 @@ func (q *request) bucket() string {
 // spendingToken requires an unused form token and marks it as used.
 func spendingToken(h handler) handler {
 	return func(q *request) error {
-		if err := q.svc.SpendFormToken(q.r.Context(), q.who, q.r.PostForm.Get("form")); err != nil {
+		if err := q.svc.SpendFormToken(q.r.Context(), q.signedIn, q.r.PostForm.Get("form")); err != nil {
 			return err
 		}
 		return h(q)

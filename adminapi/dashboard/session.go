@@ -34,9 +34,9 @@ const maxSessionCookies = 4
 func (q *request) session(use bool) (*core.SignedIn, error) {
 	cookies := q.r.CookiesNamed(CookieName)
 	for _, c := range cookies[:min(len(cookies), maxSessionCookies)] {
-		who, err := q.svc.SignedIn(q.r.Context(), c.Value, use)
+		signedIn, err := q.svc.SignedIn(q.r.Context(), c.Value, use)
 		if !errors.Is(err, core.ErrSession) {
-			return who, err
+			return signedIn, err
 		}
 	}
 	return nil, core.ErrSession
@@ -171,7 +171,7 @@ func dashboardPath(next string) string {
 }
 
 func signOut(q *request) error {
-	if err := q.svc.SignOut(q.r.Context(), q.who); err != nil {
+	if err := q.svc.SignOut(q.r.Context(), q.signedIn); err != nil {
 		return err
 	}
 	q.setSession("")
@@ -179,7 +179,7 @@ func signOut(q *request) error {
 }
 
 func signOutEverywhere(q *request) error {
-	if err := q.svc.SignOutEverywhere(q.r.Context(), q.who); err != nil {
+	if err := q.svc.SignOutEverywhere(q.r.Context(), q.signedIn); err != nil {
 		return err
 	}
 	q.setSession("")
@@ -201,19 +201,19 @@ type sessionView struct {
 func settingsPage(q *request) error { return q.showSettings(http.StatusOK, nil) }
 
 func (q *request) showSettings(status int, fault error) error {
-	sessions, err := q.svc.Sessions(q.r.Context(), q.who)
+	sessions, err := q.svc.Sessions(q.r.Context(), q.signedIn)
 	if err != nil {
 		return err
 	}
 	v := settingsView{Form: q.token()}
 	for _, se := range sessions {
-		v.Sessions = append(v.Sessions, sessionView{se, se.Digest == q.who.Session.Digest})
+		v.Sessions = append(v.Sessions, sessionView{se, se.Digest == q.signedIn.Session.Digest})
 	}
 	submit := "Set password"
 	var fields []field
-	if q.who.HasPassword {
+	if q.signedIn.HasPassword {
 		submit = "Change password"
-		if q.svc.AsksPassword(q.who) {
+		if q.svc.AsksPassword(q.signedIn) {
 			fields = append(fields, field{Name: "current", Label: "Current password", Type: "password", Required: true, Autocomplete: "current-password"})
 		}
 	}
@@ -225,7 +225,7 @@ func (q *request) showSettings(status int, fault error) error {
 
 func setPassword(q *request) error {
 	post := q.r.PostForm
-	err := q.svc.SetPassword(q.r.Context(), q.who, post.Get("current"), post.Get("password"))
+	err := q.svc.SetPassword(q.r.Context(), q.signedIn, post.Get("current"), post.Get("password"))
 	if status, ok := formStatus(err); ok {
 		if e, _ := errors.AsType[*core.Error](err); e.Field != "password" {
 			q.logAuth(slog.LevelWarn, "password change refused", errorText(err), q.account)

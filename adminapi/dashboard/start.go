@@ -44,7 +44,7 @@ func startPage(q *request) error {
 		Make:       snippet{"make", "Commands that create a plan, a user and a key", fmt.Sprintf(makeText, shellWord(api))},
 		Curl:       snippet{"ask-curl", "A command that validates a key", fmt.Sprintf(curlText, shellWord(api+"/validate"))},
 		JavaScript: snippet{"ask-javascript", "A function that validates a key", fmt.Sprintf(javaScriptText, javaScriptWord(api+"/validate"))},
-		Gateway:    snippet{"gateway", "A site for the Caddyfile", fmt.Sprintf(gatewayText, caddyWord(q.who.Account.Name))},
+		Gateway:    snippet{"gateway", "A site for the Caddyfile", fmt.Sprintf(gatewayText, caddyWord(q.signedIn.Account.Name))},
 		First:      first,
 	})
 }

@@ -75,7 +75,7 @@ func (q *request) userUsage(u *core.User) (*userUsage, error) {
 		return nil, err
 	}
 	v := &userUsage{Total: all.Total}
-	for _, c := range all.Counters[:min(len(all.Counters), nearest)] {
+	for _, c := range all.Counters[:min(len(all.Counters), nearLimitRows)] {
 		row := counterRow{usage: newUsage(c.Plan, c.Usage), Plan: c.Plan}
 		if c.KeyID != "" {
 			row.Key, err = q.svc.Key(q.r.Context(), q.account(), c.KeyID)

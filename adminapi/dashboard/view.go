@@ -118,13 +118,13 @@ func navLink(l layout, page, text string) navigation {
 
 // layout is the data of the layout of a page.
 type layout struct {
-	Title   string
-	Page    string // name of the template
-	Path    string // path of the request
-	Who     *core.SignedIn
-	SignOut string // token of the sign-out form
-	Done    string // text about the previous action, see doneTexts
-	Main    any
+	Title    string
+	Page     string // name of the template
+	Path     string // path of the request
+	SignedIn *core.SignedIn
+	SignOut  string // token of the sign-out form
+	Done     string // text about the previous action, see doneTexts
+	Main     any
 }
 
 // doneTexts maps the query parameter done to a text about the previous action.
@@ -140,8 +140,8 @@ var doneTexts = map[string]string{
 
 // render answers with a page in the layout.
 func (q *request) render(status int, name, title string, main any) error {
-	l := layout{Title: title, Page: name, Path: q.r.URL.Path, Who: q.who, Done: doneTexts[q.r.URL.Query().Get("done")], Main: main}
-	if q.who != nil {
+	l := layout{Title: title, Page: name, Path: q.r.URL.Path, SignedIn: q.signedIn, Done: doneTexts[q.r.URL.Query().Get("done")], Main: main}
+	if q.signedIn != nil {
 		l.SignOut = q.token()
 	}
 	return q.write(status, name, "layout", l)
