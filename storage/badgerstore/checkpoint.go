@@ -117,11 +117,11 @@ type batch struct {
 // batched is the state of a counter in a batch.
 type batched struct {
 	ref
-	position   int64       // of the last event in this state
-	counter    *counter    // nil when it is not in memory
-	changes    uint32      // the value of counter.changes at that time
-	from, upTo int32       // the record within batch.bytes, empty when the counter is not in memory
-	days       *unarchived // the days to archive, nil without any
+	position   int64      // of the last event in this state
+	counter    *counter   // nil when it is not in memory
+	changes    uint32     // the value of counter.changes at that time
+	from, upTo int32      // the record within batch.bytes, empty when the counter is not in memory
+	days       *endedDays // the days to archive, nil without any
 }
 
 // batchedRequestID is a request id in a batch, with the position of its event.
@@ -191,7 +191,7 @@ func (b *batch) take(s *Store, sh *shard) {
 func (b *batch) add(c *counter) {
 	from := len(b.bytes)
 	b.bytes = c.encode(b.bytes)
-	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes)), c.days.unarchived()})
+	b.counters = append(b.counters, batched{c.ref, c.applied, c, c.changes, int32(from), int32(len(b.bytes)), c.days.cloneEnded()})
 }
 
 // writeBatch writes a batch and empties it.
@@ -286,7 +286,7 @@ func (s *Store) writePage(txn *table.Txn, counters []batched, records []byte) (s
 
 // caughtUpRecord applies the events since a record to a counter that is not in memory. It returns the new record, and
 // the days to archive.
-func (s *Store) caughtUpRecord(record []byte, c batched) ([]byte, *unarchived, error) {
+func (s *Store) caughtUpRecord(record []byte, c batched) ([]byte, *endedDays, error) {
 	t, err := decodeState(record)
 	if err != nil {
 		return nil, nil, err
@@ -294,7 +294,7 @@ func (s *Store) caughtUpRecord(record []byte, c batched) ([]byte, *unarchived, e
 	if err := s.catchUp(&t, c.ref, c.position); err != nil {
 		return nil, nil, err
 	}
-	return t.encode(nil), t.days.unarchived(), nil
+	return t.encode(nil), t.days.cloneEnded(), nil
 }
 
 // clearDropped clears the slots of counters that were deleted before a position, and returns these slots. The mark is at that
@@ -336,7 +336,7 @@ func (b *batch) markWritten(all *counterCache) {
 		sh := all.shard(written.ref)
 		sh.mu.Lock()
 		if c := sh.peekLocked(written.ref); c != nil && c == written.counter {
-			c.archived(written.days)
+			c.dropArchived(written.days)
 			if c.changes == written.changes {
 				c.dirty, c.unsaved = false, false
 			}

@@ -200,7 +200,7 @@ const moreDenied = 1 << dayNumbersStored
 
 // more returns the bits of the optional numbers in the record.
 func (t *counterState) more() uint64 {
-	bits := t.days.which()
+	bits := t.days.nonZero()
 	if _, recorded := t.DeniedOn(); recorded > 0 {
 		bits |= moreDenied
 	}
@@ -243,7 +243,7 @@ func decodeState(record []byte) (t counterState, err error) {
 	first := r.uvarint()
 	t.applied = int64(first >> stateFlags)
 	if first&stateDropped != 0 && !r.failed() && len(r.rest) == 0 {
-		t.over().archiveStale = true
+		t.ended().archiveStale = true
 		return t, nil
 	}
 	t.entries = int64(r.uvarint())
@@ -334,7 +334,7 @@ func (t *counterState) apply(e *event, kind uint32, position int64) error {
 func (t *counterState) count(kind uint32, cost int64, at time.Time) {
 	before := t.Windows[core.Day]
 	t.Add(cost, at)
-	t.turned(kind, before)
+	t.endWindowDay(kind, before)
 }
 
 // recordAppended adds an event at a position of the event log to the history and to the days.

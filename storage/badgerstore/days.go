@@ -44,12 +44,12 @@ func dayNumbersOf(kind uint32) int {
 
 // days has the numbers of a key or user that are neither in the windows of the counter nor in the archive.
 type days struct {
-	now  [dayNumbersStored]core.WindowUsage // for each number: the last day on which the number is not 0
-	over *unarchived                        // days that have ended; nil without any
+	now   [dayNumbersStored]core.WindowUsage // for each number: the last day on which the number is not 0
+	ended *endedDays                         // days that have ended; nil without any
 }
 
-// unarchived are days that the next checkpoint writes to the archive.
-type unarchived struct {
+// endedDays are days that the next checkpoint writes to the archive.
+type endedDays struct {
 	list         []dayNumber
 	archiveStale bool // the days in the archive do not count: the counter was deleted, or an import replaces them
 }
@@ -77,8 +77,8 @@ func (d dayNumber) traffic(shared bool) (t core.Traffic) {
 	return t
 }
 
-// which returns a bit set: bit n is set when number n is not 0.
-func (d *days) which() (bits uint64) {
+// nonZero returns a bit set: bit n is set when number n is not 0.
+func (d *days) nonZero() (bits uint64) {
 	if d == nil {
 		return 0
 	}
@@ -90,12 +90,12 @@ func (d *days) which() (bits uint64) {
 	return bits
 }
 
-// unarchived returns a copy of the days to archive, nil without any.
-func (d *days) unarchived() *unarchived {
-	if d == nil || d.over == nil {
+// cloneEnded returns a copy of the days to archive, nil without any.
+func (d *days) cloneEnded() *endedDays {
+	if d == nil || d.ended == nil {
 		return nil
 	}
-	return &unarchived{slices.Clone(d.over.list), d.over.archiveStale}
+	return &endedDays{slices.Clone(d.ended.list), d.ended.archiveStale}
 }
 
 // clone returns a deep copy.
@@ -103,22 +103,22 @@ func (d *days) clone() *days {
 	if d == nil {
 		return nil
 	}
-	return &days{d.now, d.unarchived()}
+	return &days{d.now, d.cloneEnded()}
 }
 
-// over returns the days to archive. The caller may change the result.
-func (t *counterState) over() *unarchived {
+// ended returns the days to archive. The caller may change the result.
+func (t *counterState) ended() *endedDays {
 	if t.days == nil {
 		t.days = new(days)
 	}
-	if t.days.over == nil {
-		t.days.over = new(unarchived)
+	if t.days.ended == nil {
+		t.days.ended = new(endedDays)
 	}
-	return t.days.over
+	return t.days.ended
 }
 
 // countDay adds a request to the days of its key or user. It does not add the usage of the counter itself, which is in the
-// windows: see turned.
+// windows: see endWindowDay.
 func (t *counterState) countDay(kind uint32, shared, denied bool, cost int64, at time.Time) {
 	switch {
 	case denied:
@@ -138,40 +138,40 @@ func (t *counterState) addDay(number int, cost int64, at time.Time) {
 	now := &t.days.now[number]
 	before := *now
 	now.AddDay(cost, at)
-	t.leaveDay(number, before, *now)
+	t.endDay(number, before, *now)
 }
 
-// turned adds the old value of the window core.Day to the days to archive, if the window has begun another day. before is
-// the old value.
-func (t *counterState) turned(kind uint32, before core.WindowUsage) {
-	t.leaveDay(windowNumber(kind), before, t.Windows[core.Day])
+// endWindowDay adds the old value of the window core.Day to the days to archive, if the window has begun another day.
+// before is the old value.
+func (t *counterState) endWindowDay(kind uint32, before core.WindowUsage) {
+	t.endDay(windowNumber(kind), before, t.Windows[core.Day])
 }
 
-// leaveDay adds the old value of a number to the days to archive, if the new value belongs to another day.
-func (t *counterState) leaveDay(number int, from, to core.WindowUsage) {
+// endDay adds the old value of a number to the days to archive, if the new value belongs to another day.
+func (t *counterState) endDay(number int, from, to core.WindowUsage) {
 	if from.Start == to.Start || from == (core.WindowUsage{}) || from.Date() == to.Date() {
 		return
 	}
-	over, ended := t.over(), dayNumber{from.Date(), uint8(number), from.Used}
-	if i := slices.IndexFunc(over.list, ended.same); i >= 0 { // the number went back to this day in between
-		over.list[i] = ended
+	ended, value := t.ended(), dayNumber{from.Date(), uint8(number), from.Used}
+	if i := slices.IndexFunc(ended.list, value.same); i >= 0 { // the number went back to this day in between
+		ended.list[i] = value
 		return
 	}
-	over.list = append(over.list, ended)
+	ended.list = append(ended.list, value)
 }
 
-// archived removes from the days to archive the values that a checkpoint has archived.
-func (t *counterState) archived(days *unarchived) {
-	if days == nil || t.days == nil || t.days.over == nil {
+// dropArchived removes from the days to archive the values that a checkpoint has archived.
+func (t *counterState) dropArchived(days *endedDays) {
+	if days == nil || t.days == nil || t.days.ended == nil {
 		return
 	}
-	over := t.days.over
-	over.list = slices.DeleteFunc(over.list, func(d dayNumber) bool { return slices.Contains(days.list, d) })
-	over.archiveStale = over.archiveStale && !days.archiveStale
-	if len(over.list) == 0 && !over.archiveStale {
-		t.days.over = nil
+	ended := t.days.ended
+	ended.list = slices.DeleteFunc(ended.list, func(d dayNumber) bool { return slices.Contains(days.list, d) })
+	ended.archiveStale = ended.archiveStale && !days.archiveStale
+	if len(ended.list) == 0 && !ended.archiveStale {
+		t.days.ended = nil
 	}
-	if t.days.over == nil && t.days.which() == 0 {
+	if t.days.ended == nil && t.days.nonZero() == 0 {
 		t.days = nil
 	}
 }
@@ -188,10 +188,10 @@ func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 			fn(dayNumber{w.Date(), uint8(n), w.Used})
 		}
 	}
-	if t.days == nil || t.days.over == nil {
+	if t.days == nil || t.days.ended == nil {
 		return
 	}
-	for _, d := range t.days.over.list {
+	for _, d := range t.days.ended.list {
 		if w := now[d.number]; w == (core.WindowUsage{}) || w.Date() != d.date { // otherwise now has the newer value of the same day
 			fn(d)
 		}
@@ -202,7 +202,7 @@ func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 // last day of the list.
 func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 	t.days = nil
-	t.over().archiveStale = true
+	t.ended().archiveStale = true
 	for _, day := range list {
 		if list[len(list)-1].Date-day.Date >= core.DaysKept {
 			continue
@@ -212,9 +212,9 @@ func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 			switch {
 			case used == 0:
 			case n == windowNumber(kind):
-				t.leaveDay(n, to, core.WindowUsage{})
+				t.endDay(n, to, core.WindowUsage{})
 			default:
-				t.leaveDay(n, t.days.now[n], to)
+				t.endDay(n, t.days.now[n], to)
 				t.days.now[n] = to
 			}
 		}
@@ -358,7 +358,7 @@ type slotDay struct {
 }
 
 // add adds the days of a counter.
-func (a *archiveUpdate) add(slot byte, days *unarchived) {
+func (a *archiveUpdate) add(slot byte, days *endedDays) {
 	if days == nil {
 		return
 	}

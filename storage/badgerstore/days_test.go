@@ -149,8 +149,8 @@ func TestDaysOfBusyCounter(t *testing.T) {
 	}
 	wantDays(t, s, ofKey("key"), want...)
 	of := keyRef(t, s, "key")
-	if over := s.counters.shard(of).peekLocked(of).days.over; over != nil {
-		t.Errorf("not in the archive: got %+v, want nothing", over)
+	if ended := s.counters.shard(of).peekLocked(of).days.ended; ended != nil {
+		t.Errorf("not in the archive: got %+v, want nothing", ended)
 	}
 }
 

@@ -70,7 +70,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 		err := s.set(id, func(c *counter) {
 			before := c.Windows[core.Day]
 			c.Windows, c.LastUsedAt, c.DeniedOmitted = to.Windows, to.LastUsedAt, to.DeniedOmitted
-			c.turned(c.kind, before)
+			c.endWindowDay(c.kind, before)
 		})
 		if err != nil {
 			return fault(err)
@@ -163,16 +163,16 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 	b = binary.AppendUvarint(b, uint64(c.account))
 	b = binary.AppendUvarint(b, uint64(c.kind))
 	b = binary.AppendUvarint(b, uint64(c.number))
-	var over unarchived
-	if days := c.days.unarchived(); days != nil {
-		over = *days
+	var ended endedDays
+	if days := c.days.cloneEnded(); days != nil {
+		ended = *days
 	}
 	stale := byte(0)
-	if over.archiveStale {
+	if ended.archiveStale {
 		stale = 1
 	}
-	b = binary.AppendUvarint(append(b, stale), uint64(len(over.list)))
-	for _, d := range over.list {
+	b = binary.AppendUvarint(append(b, stale), uint64(len(ended.list)))
+	for _, d := range ended.list {
 		b = binary.AppendVarint(b, int64(d.date))
 		b = binary.AppendUvarint(b, uint64(d.number))
 		b = binary.AppendUvarint(b, uint64(d.used))
@@ -184,33 +184,33 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 func decodeSet(payload []byte) (of ref, t counterState, err error) {
 	r := reading{payload[1:]}
 	of = ref{account: uint32(r.uvarint()), kind: uint32(r.uvarint()), number: int64(r.uvarint())}
-	over := unarchived{archiveStale: r.uvarint() == 1}
+	ended := endedDays{archiveStale: r.uvarint() == 1}
 	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
 		d := dayNumber{date: core.Date(r.varint()), number: uint8(r.uvarint()), used: int64(r.uvarint())}
 		if d.number >= dayNumbers {
 			return of, t, errEvent
 		}
-		over.list = append(over.list, d)
+		ended.list = append(ended.list, d)
 	}
 	if r.failed() || len(r.rest) == 0 {
 		return of, t, errEvent
 	}
-	if t, err = decodeState(r.rest); err == nil && (over.archiveStale || len(over.list) > 0) {
-		*t.over() = over
+	if t, err = decodeState(r.rest); err == nil && (ended.archiveStale || len(ended.list) > 0) {
+		*t.ended() = ended
 	}
 	return of, t, err
 }
 
-// keepDays adds the days in before, which an earlier state still had to archive.
-func (t *counterState) keepDays(before *unarchived) {
-	if before == nil || t.days != nil && t.days.over != nil && t.days.over.archiveStale {
+// keepEnded adds the days in before, which an earlier state still had to archive.
+func (t *counterState) keepEnded(before *endedDays) {
+	if before == nil || t.days != nil && t.days.ended != nil && t.days.ended.archiveStale {
 		return
 	}
-	over := t.over()
-	over.archiveStale = before.archiveStale
+	ended := t.ended()
+	ended.archiveStale = before.archiveStale
 	for _, d := range before.list {
-		if !slices.ContainsFunc(over.list, d.same) {
-			over.list = append(over.list, d)
+		if !slices.ContainsFunc(ended.list, d.same) {
+			ended.list = append(ended.list, d)
 		}
 	}
 }

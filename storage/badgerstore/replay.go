@@ -191,7 +191,7 @@ func (r *replay) set(payload []byte, position int64) error {
 	if before.applied >= position { // the page is newer, or the counter was deleted
 		return nil
 	}
-	t.keepDays(before.days.unarchived())
+	t.keepEnded(before.days.cloneEnded())
 	if c == nil {
 		c = sh.addLocked(of, position)
 	}

@@ -186,7 +186,7 @@ type newerDays struct {
 }
 
 func (st *newerDays) add(slot byte, kind uint32, t *counterState) {
-	if t.days == nil || t.days.over == nil || !t.days.over.archiveStale {
+	if t.days == nil || t.days.ended == nil || !t.days.ended.archiveStale {
 		st.archived |= 1 << slot
 	}
 	t.eachDay(kind, func(d dayNumber) { st.days = append(st.days, slotDay{slot, d}) })
