@@ -69,7 +69,7 @@ type Store struct {
 	writers    writers
 
 	committing sync.Mutex   // held during a commit of Badger
-	underway   underway     // transactions that the event log may have and the database may not
+	inFlight   inFlight     // transactions that the event log may have and the database may not
 	flushed    atomic.Int64 // the position up to which all events are in tables of the database
 	flushBytes int64
 	inTables   int64 // what endMemtable had stored when the store was opened

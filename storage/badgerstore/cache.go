@@ -69,7 +69,7 @@ type shard struct {
 	// pending has the counters that are not in memory and differ from their pages.
 	pending map[ref]head
 
-	repeats repeats
+	requestIDs requestIDs
 
 	_ [64]byte // keeps two shards out of one cache line
 }

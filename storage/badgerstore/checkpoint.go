@@ -126,7 +126,7 @@ type batched struct {
 
 // batchedRequestID is a request id in a batch, with the position of its event.
 type batchedRequestID struct {
-	repeat
+	requestKey
 	position int64
 }
 
@@ -149,7 +149,7 @@ func (s *Store) checkpointAll() error {
 		return err
 	}
 	s.checkpointer.requestIDs.Store(0)
-	upTo := s.underway.oldest(s.events.Written())
+	upTo := s.inFlight.oldest(s.events.Written())
 	var b batch
 	for i := range s.counters.shards {
 		runtime.Gosched() // lets requests run first
@@ -182,8 +182,8 @@ func (b *batch) take(s *Store, sh *shard) {
 	for of, h := range sh.pending {
 		b.counters = append(b.counters, batched{ref: of, position: h.position})
 	}
-	for of, position := range sh.repeats.positions {
-		b.requestIDs = append(b.requestIDs, batchedRequestID{of, position})
+	for id, position := range sh.requestIDs.positions {
+		b.requestIDs = append(b.requestIDs, batchedRequestID{id, position})
 	}
 }
 
@@ -315,7 +315,7 @@ func (s *Store) writeRequestIDs(list []batchedRequestID) error {
 		s.committing.Lock()
 		err := s.commitLocked(func(txn *table.Txn) error {
 			for _, r := range chunk {
-				if err := txn.Set(requestIDPath(r.repeat), encodeNumber(r.position)); err != nil {
+				if err := txn.Set(requestIDPath(r.requestKey), encodeNumber(r.position)); err != nil {
 					return err
 				}
 			}
@@ -349,10 +349,10 @@ func (b *batch) markWritten(all *counterCache) {
 	for _, r := range b.requestIDs {
 		sh := all.shard(r.key)
 		sh.mu.Lock()
-		if sh.repeats.positions[r.repeat] == r.position {
-			delete(sh.repeats.positions, r.repeat)
+		if sh.requestIDs.positions[r.requestKey] == r.position {
+			delete(sh.requestIDs.positions, r.requestKey)
 		}
-		sh.repeats.removals++
+		sh.requestIDs.removals++
 		sh.mu.Unlock()
 	}
 }

@@ -152,7 +152,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 			d.busy = user.busy
 		}
 		return d
-	case c.RequestID != "" && !keyShard.repeats.currentLocked(repeat{of, c.RequestID}, known):
+	case c.RequestID != "" && !keyShard.requestIDs.currentLocked(requestKey{of, c.RequestID}, known):
 		d.outdated = true
 		return d
 	}
@@ -170,7 +170,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d d
 		position, d.ticket, d.err = s.append(c, key, user, d.result.Usage)
 		d.appended = d.err == nil
 		if c.RequestID != "" && d.appended {
-			keyShard.repeats.addLocked(repeat{of, c.RequestID}, position)
+			keyShard.requestIDs.addLocked(requestKey{of, c.RequestID}, position)
 			s.checkpointer.requestIDs.Add(1)
 		}
 	}
@@ -243,48 +243,48 @@ func recordAppended(e *event, key, user *counter, position int64) {
 // The first answer to a request id is in the event of the request. The position of that event is in memory until the
 // next checkpoint, and then in a record of Badger for 48 hours.
 
-// repeats has the positions of the requests with an id since the last checkpoint, for the keys of a shard.
-type repeats struct {
-	positions map[repeat]int64
+// requestIDs has the positions of the requests with an id since the last checkpoint, for the keys of a shard.
+type requestIDs struct {
+	positions map[requestKey]int64
 	removals  uint64 // how often checkpoints have removed positions
 }
 
-// repeat is a key and a request id.
-type repeat struct {
+// requestKey identifies a request by its key and its request id.
+type requestKey struct {
 	key ref
 	id  string
 }
 
 // addLocked adds the position of the event of a request id. The caller holds the lock of the shard.
-func (r *repeats) addLocked(of repeat, position int64) {
+func (r *requestIDs) addLocked(id requestKey, position int64) {
 	if r.positions == nil {
-		r.positions = map[repeat]int64{}
+		r.positions = map[requestKey]int64{}
 	}
-	r.positions[of] = position
+	r.positions[id] = position
 }
 
 // requestIDPath returns the path of the record with the position of the event of a request id.
-func requestIDPath(of repeat) path {
-	return at(kindRequestID).number(int64(of.key.account)).number(of.key.number).text(of.id)
+func requestIDPath(id requestKey) path {
+	return at(kindRequestID).number(int64(id.key.account)).number(id.key.number).text(id.id)
 }
 
 // lookedUp is the result of a look-up that found no first answer. currentLocked tells whether the result still holds.
 type lookedUp struct {
-	removals uint64 // the value of repeats.removals at the look-up
+	removals uint64 // the value of requestIDs.removals at the look-up
 	position int64  // of an event that is too old to be the answer; 0 without such an event
 }
 
 // firstAnswer returns the answer to the first request with the same id within the last 24 hours.
 func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
-	of := repeat{key, c.RequestID}
+	id := requestKey{key, c.RequestID}
 	sh := s.counters.shard(key)
 	sh.mu.Lock()
-	position := sh.repeats.positions[of]
-	known.removals = sh.repeats.removals
+	position := sh.requestIDs.positions[id]
+	known.removals = sh.requestIDs.removals
 	sh.mu.Unlock()
 	if position == 0 {
 		err = s.db.View(func(txn *badger.Txn) error {
-			position, err = snapshot{txn}.number(requestIDPath(of))
+			position, err = snapshot{txn}.number(requestIDPath(id))
 			return err
 		})
 	}
@@ -305,8 +305,8 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 }
 
 // currentLocked reports whether the result of a look-up still holds. The caller holds the lock of the shard.
-func (r *repeats) currentLocked(of repeat, known lookedUp) bool {
-	position := r.positions[of]
+func (r *requestIDs) currentLocked(id requestKey, known lookedUp) bool {
+	position := r.positions[id]
 	return known.removals == r.removals && (position == 0 || position == known.position)
 }
 

@@ -40,50 +40,50 @@ const retryEvery = 100 * time.Millisecond
 // redo is a transaction on its way into the event log.
 type redo struct {
 	s     *Store
-	since *int64  // see underway.begin
+	since *int64  // see inFlight.begin
 	parts []int64 // the positions of the parts
 }
 
-// underway is the set of running operations, each with the oldest position of the event log that the
+// inFlight is the set of running operations, each with the oldest position of the event log that the
 // operation still needs.
-type underway struct {
+type inFlight struct {
 	mu    sync.Mutex
 	since map[*int64]struct{}
 }
 
 // begin adds an operation that needs the event log from the position that from returns on. The caller
 // passes the result to end.
-func (u *underway) begin(from func() int64) (since *int64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.since == nil {
-		u.since = map[*int64]struct{}{}
+func (f *inFlight) begin(from func() int64) (since *int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.since == nil {
+		f.since = map[*int64]struct{}{}
 	}
 	since = new(from())
-	u.since[since] = struct{}{}
+	f.since[since] = struct{}{}
 	return since
 }
 
-func (u *underway) end(since *int64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.since, since)
+func (f *inFlight) end(since *int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.since, since)
 }
 
 // oldest returns the oldest position that an operation still needs, or end if that is lower.
-func (u *underway) oldest(end int64) int64 {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for since := range u.since {
+func (f *inFlight) oldest(end int64) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for since := range f.since {
 		end = min(end, *since)
 	}
 	return end
 }
 
 // newRedo begins a transaction. The caller must call done, also after an error.
-func (s *Store) newRedo() *redo { return &redo{s: s, since: s.underway.begin(s.events.Written)} }
+func (s *Store) newRedo() *redo { return &redo{s: s, since: s.inFlight.begin(s.events.Written)} }
 
-func (r *redo) done() { r.s.underway.end(r.since) }
+func (r *redo) done() { r.s.inFlight.end(r.since) }
 
 // part writes w to the event log, as one part or several.
 func (r *redo) part(w *writes) error {
@@ -229,8 +229,8 @@ func (s *Store) endMemtable(last *table.Txn) error {
 	if err := s.syncEvents(); err != nil {
 		return err
 	}
-	position := max(s.inTables, s.underway.oldest(s.events.Durable()))
-	if err := s.failure(); err != nil { // the transaction that failed may be half applied, and is no longer underway
+	position := max(s.inTables, s.inFlight.oldest(s.events.Durable()))
+	if err := s.failure(); err != nil { // the transaction that failed may be half applied, and is no longer in flight
 		return err
 	}
 	return last.Set(at(kindInTables), encodeNumber(position))

@@ -72,8 +72,8 @@ func (r *replay) writePages(position int64) error {
 		return nil
 	}
 	r.pagesUpTo, r.remembered = position, 0
-	replaying := s.underway.begin(s.checkpointer.mark.Load)
-	defer s.underway.end(replaying)
+	replaying := s.inFlight.begin(s.checkpointer.mark.Load)
+	defer s.inFlight.end(replaying)
 	return s.checkpoint()
 }
 
@@ -130,7 +130,7 @@ func (r *replay) write(w *writes, position int64) error {
 	if err := r.undrop(w); err != nil || position < r.s.inTables {
 		return err
 	}
-	defer r.s.underway.end(r.s.underway.begin(func() int64 { return position }))
+	defer r.s.inFlight.end(r.s.inFlight.begin(func() int64 { return position }))
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
 	for err = r.s.write(w, dropped, position); reserve.NoRoom(err) && r.s.stopped() == nil; {
@@ -228,7 +228,7 @@ func (r *replay) event(e *event, position int64) error {
 	key, user := e.refs()
 	if e.requestID != "" {
 		r.remembered++
-		r.s.counters.shard(key).repeats.addLocked(repeat{key, e.requestID}, position)
+		r.s.counters.shard(key).requestIDs.addLocked(requestKey{key, e.requestID}, position)
 	}
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
 }

@@ -24,7 +24,7 @@ import (
 // removal must not wait for Badger: it does not wait for readers, and does not commit while running is held.
 type retention struct {
 	running      sync.Mutex   // held while segments are removed
-	readers      underway     // readers of counters; each needs the events behind the mark at which it began
+	readers      inFlight     // readers of counters; each needs the events behind the mark at which it began
 	removed      []int64      // bases of removed segments of format 1 whose times are still stored; guarded by running
 	maxBytes     atomic.Int64 // max_history: the largest size of all segments in bytes
 	removedEarly atomic.Bool  // segments were removed before their retention was over

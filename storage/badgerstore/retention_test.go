@@ -95,7 +95,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	named := request("key", 1, core.MaxLimit, noon)
 	named.RequestID = "id"
 	consume(t, s, named)
-	position := s.counters.shard(keyRef(t, s, "key")).repeats.positions[repeat{keyRef(t, s, "key"), "id"}]
+	position := s.counters.shard(keyRef(t, s, "key")).requestIDs.positions[requestKey{keyRef(t, s, "key"), "id"}]
 	consumeN(t, s, "key", 200)
 	flushCheckpoint(t, s)
 	remembered := func(when string) {
