@@ -284,7 +284,7 @@ func (a *App) applyConfig() {
 func (a *App) ensure(l *live, acc Account) error {
 	made, err := l.service.EnsureAccount(a.ctx, acc.Name, acc.Key)
 	if made != nil {
-		l.names.learn(made)
+		l.names.add(made)
 	}
 	switch {
 	case errors.Is(err, core.ErrUnavailable):

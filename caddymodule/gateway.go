@@ -371,7 +371,7 @@ func (g *Gateway) accountID(ctx context.Context, s *core.Service) (string, error
 	if err != nil {
 		return "", err
 	}
-	g.app.live.Load().names.learn(a)
+	g.app.live.Load().names.add(a)
 	g.account.Store(a)
 	return a.ID, nil
 }

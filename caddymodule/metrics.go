@@ -86,12 +86,12 @@ func (m *metricSet) gateway(c *gatewayCounters, v *requestState, took time.Durat
 // gatewayCounters caches the counters of one gateway by outcome. The look-up of a counter in the metrics of all gateways
 // takes longer than the rest of metricSet.gateway.
 type gatewayCounters struct {
-	met atomic.Pointer[map[string]prometheus.Counter]
+	byOutcome atomic.Pointer[map[string]prometheus.Counter]
 }
 
 // of returns the counter of an outcome.
 func (c *gatewayCounters) of(m *metricSet, account, outcome string) prometheus.Counter {
-	met := c.met.Load()
+	met := c.byOutcome.Load()
 	if met != nil {
 		if n, ok := (*met)[outcome]; ok {
 			return n
@@ -101,7 +101,7 @@ func (c *gatewayCounters) of(m *metricSet, account, outcome string) prometheus.C
 	if met != nil {
 		maps.Copy(more, *met)
 	}
-	c.met.Store(&more) // a concurrent call may lose its counter here: the next call looks it up again
+	c.byOutcome.Store(&more) // a concurrent call may lose its counter here: the next call looks it up again
 	return more[outcome]
 }
 
@@ -159,7 +159,7 @@ func (m *metricSet) counter(l decisionLabels, name string) prometheus.Counter {
 // accountNames caches the names of accounts by their ids. A name never changes.
 type accountNames struct {
 	service *core.Service
-	asking  sync.Mutex // held during a read of the store, so that only one goroutine reads
+	reading sync.Mutex // held during a read of the store, so that only one goroutine reads
 
 	mu   sync.Mutex // not held during a read of the store
 	byID map[string]string
@@ -169,8 +169,8 @@ func newAccountNames(s *core.Service) *accountNames {
 	return &accountNames{service: s, byID: map[string]string{}}
 }
 
-// learn adds the name of an account.
-func (n *accountNames) learn(a *core.Account) {
+// add adds the name of an account.
+func (n *accountNames) add(a *core.Account) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.byID[a.ID] = a.Name
@@ -182,15 +182,15 @@ func (n *accountNames) name(id string) string {
 	if name, ok := n.known(id); ok || id == "" {
 		return name
 	}
-	n.asking.Lock()
-	defer n.asking.Unlock()
+	n.reading.Lock()
+	defer n.reading.Unlock()
 	if name, ok := n.known(id); ok { // another goroutine has read the name meanwhile
 		return name
 	}
 	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {
 		accounts, _, err := n.service.Accounts(context.Background(), p)
 		for _, a := range accounts {
-			n.learn(a)
+			n.add(a)
 		}
 		if name, ok := n.known(id); ok {
 			return name

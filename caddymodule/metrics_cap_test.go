@@ -17,8 +17,8 @@ func allowedOn(account, plan string) *core.Decision {
 // An account that renames its plans endlessly gets the label "other". The labels of other accounts stay.
 func TestMetricsOfOneAccountAreItsOwn(t *testing.T) {
 	m, names := newMetrics(), newAccountNames(core.NewService(memstore.New(), core.Config{}))
-	names.learn(&core.Account{ID: "acct_1", Name: "loud"})
-	names.learn(&core.Account{ID: "acct_2", Name: "quiet"})
+	names.add(&core.Account{ID: "acct_1", Name: "loud"})
+	names.add(&core.Account{ID: "acct_2", Name: "quiet"})
 	for i := range 5000 {
 		m.decided(names, allowedOn("acct_1", fmt.Sprint(i)))
 	}
@@ -40,7 +40,7 @@ func TestMetricsOfOneAccountAreItsOwn(t *testing.T) {
 func TestMetricsOfAccountsAreBounded(t *testing.T) {
 	m, names := newMetrics(), newAccountNames(core.NewService(memstore.New(), core.Config{}))
 	for i := range maxAccounts {
-		names.learn(&core.Account{ID: fmt.Sprint("acct_", i), Name: fmt.Sprint(i)})
+		names.add(&core.Account{ID: fmt.Sprint("acct_", i), Name: fmt.Sprint(i)})
 	}
 	for i := range maxAccounts {
 		m.decided(names, allowedOn(fmt.Sprint("acct_", i), "p"))
@@ -57,15 +57,15 @@ func TestMetricsOfAccountsAreBounded(t *testing.T) {
 	}
 }
 
-// slowAccounts is a store whose list of accounts waits until the test closes answer.
+// slowAccounts is a store whose list of accounts waits until the test closes release.
 type slowAccounts struct {
 	core.Store
-	asked, answer chan struct{}
+	reading, release chan struct{}
 }
 
 func (s *slowAccounts) Accounts(ctx context.Context, p core.Page) ([]*core.Account, int, error) {
-	close(s.asked)
-	<-s.answer
+	close(s.reading)
+	<-s.release
 	return s.Store.Accounts(ctx, p)
 }
 
@@ -79,19 +79,19 @@ func TestMetricsDoNotWaitForNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, names := newMetrics(), newAccountNames(svc)
-	names.learn(&core.Account{ID: "acct_1", Name: "known"})
+	names.add(&core.Account{ID: "acct_1", Name: "known"})
 	m.decided(names, allowedOn("acct_1", "p"))
 
 	named, others := make(chan struct{}), make(chan struct{})
 	go func() { m.decided(names, allowedOn(a.ID, "p")); close(named) }()
-	<-store.asked
+	<-store.reading
 	go func() {
 		m.decided(names, allowedOn("acct_1", "p"))
 		m.decided(names, allowedOn("acct_1", "q"))
 		close(others)
 	}()
 	defer func() { <-named }()
-	defer close(store.answer)
+	defer close(store.release)
 	eventually(t, "decisions of a known account", func() bool {
 		select {
 		case <-others:

@@ -96,7 +96,7 @@ func (m *metricSet) series(t *testing.T) map[string]float64 {
 func TestMetricsAreBounded(t *testing.T) {
 	m := newMetrics()
 	names := newAccountNames(core.NewService(memstore.New(), core.Config{}))
-	names.learn(&core.Account{ID: "acct_1", Name: "one"})
+	names.add(&core.Account{ID: "acct_1", Name: "one"})
 	for i := range maxLabelSets + 500 {
 		for range 2 {
 			m.decided(names, &core.Decision{Account: "acct_1", Outcome: core.Allowed, Plan: &core.Plan{Name: fmt.Sprint(i)}})

@@ -139,7 +139,7 @@ func TestRepeatsAreMarked(t *testing.T) {
 	}
 	m := newMetrics()
 	names := newAccountNames(s.service())
-	names.learn(&core.Account{ID: "acct_1", Name: "one"})
+	names.add(&core.Account{ID: "acct_1", Name: "one"})
 	for _, repeated := range []bool{false, true, true} {
 		m.decided(names, &core.Decision{Account: "acct_1", Outcome: core.Allowed, Repeated: repeated, Plan: &core.Plan{Name: "p"}})
 	}

@@ -138,7 +138,7 @@ func (m *model) requesting(a testRequest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.requests[a.name] = &requestState{testRequest: a}
-	m.totals["asked"]++
+	m.totals["sent"]++
 }
 
 // answered records the answer to a request.

@@ -285,5 +285,5 @@ func (k *killTest) totals() string {
 		text += fmt.Sprintf("; %s %d", phase, k.phases[phase])
 	}
 	return fmt.Sprintf("%d kills, %d requests sent, %d answered, %d counted, %d changes answered%s",
-		kills, k.model.totals["asked"], k.model.totals["answered"], k.model.totals["counted"], k.model.totals["changes"], text)
+		kills, k.model.totals["sent"], k.model.totals["answered"], k.model.totals["counted"], k.model.totals["changes"], text)
 }

@@ -35,10 +35,10 @@ func (d *damagedStore) repair(t *testing.T, name string, damage func([]byte) []b
 	dir := copyOf(t, d.dir)
 	damageFile(t, filepath.Join(dir, eventLogDir, name), damage)
 	before := segmentContents(t, dir)
-	asked := 0
+	calls := 0
 	confirm := func(yes bool) func([]string) bool {
 		return func(lines []string) bool {
-			if asked++; len(lines) < 2 || strings.Contains(strings.Join(lines, ""), "\n") {
+			if calls++; len(lines) < 2 || strings.Contains(strings.Join(lines, ""), "\n") {
 				t.Errorf("got %q, want at least 2 lines", lines)
 			}
 			return yes
@@ -52,7 +52,7 @@ func (d *damagedStore) repair(t *testing.T, name string, damage func([]byte) []b
 		t.Fatalf("Repair: %v", err)
 	}
 	if outcome == healed {
-		if asked > 0 {
+		if calls > 0 {
 			t.Errorf("Repair asked for consent without damage")
 		}
 		return

@@ -18,7 +18,7 @@ func (l *Log) joinLocked() Ticket {
 		l.leading, b.led = true, true
 		return Ticket{l, b, leadNow, l.crowded}
 	case !b.led:
-		b.led, b.turn = true, make(chan struct{})
+		b.led, b.mayWrite = true, make(chan struct{})
 		return Ticket{l, b, leadLater, false}
 	}
 	b.followLocked()
@@ -39,7 +39,7 @@ func (t Ticket) Wait() error {
 		<-t.b.done
 		return t.b.err
 	case leadLater:
-		<-t.b.turn
+		<-t.b.mayWrite
 		t.l.mu.Lock()
 		few := t.b.waits < minBatch
 		t.l.mu.Unlock()
@@ -183,7 +183,7 @@ func (l *Log) finish(b *block) {
 	l.writing = nil
 	l.free, b.bytes = b.bytes, nil
 	if l.open.led {
-		close(l.open.turn)
+		close(l.open.mayWrite)
 		return
 	}
 	l.leading = false

@@ -253,7 +253,7 @@ func TestCloseWhileFull(t *testing.T) {
 // has made room. A failure means that the reserve of the owner is useless.
 func TestHelp(t *testing.T) {
 	fs := newMemFS()
-	room, asked := 0, 0
+	room, helps := 0, 0
 	fs.fault = func(op, _ string, b []byte) (int, error) {
 		if op == "write" && len(b) > 0 && !allZero(b) {
 			if room -= len(b); room < 0 {
@@ -264,15 +264,15 @@ func TestHelp(t *testing.T) {
 	}
 	o := small(fs)
 	o.Help = func(bytes int64) bool {
-		asked++
+		helps++
 		room = 2 * int(bytes)
-		return asked < 50
+		return helps < 50
 	}
 	l := mustOpen(t, o)
 	w := written{}
 	putUntil(t, l, w, 3)
 	wantAll(t, l, w)
-	asked = 50
+	helps = 50
 	for { // until there is no help
 		_, ticket, err := l.AppendAwaited(text("more"), Keep{})
 		if err == nil {

@@ -101,7 +101,7 @@ type block struct {
 	hours hours // the retention of all records
 
 	led      bool          // the block has a leader
-	turn     chan struct{} // closed when the leader may write
+	mayWrite chan struct{} // closed when the leader may write
 	done     chan struct{} // closed when the block was written or has failed; created for the first follower
 	finished bool
 	err      error // the error of the write; set before done is closed
@@ -118,7 +118,7 @@ type role uint8
 
 const (
 	follow    role = iota // waits until the leader has written the block
-	leadLater             // waits for its turn, then writes the block
+	leadLater             // waits until the block before it is written, then writes the block
 	leadNow               // writes the block
 )
 
