@@ -214,8 +214,8 @@ func newWaiting(t *testing.T, store string) *waiting {
 	return &waiting{a, handlers, make(chan string, 2)}
 }
 
-// ask sends a request to both. Their answers arrive in q.answers.
-func (q *waiting) ask(t *testing.T, ctx context.Context) {
+// send sends a request to both handlers. Their answers arrive in q.answers.
+func (q *waiting) send(t *testing.T, ctx context.Context) {
 	for name, handle := range q.handlers {
 		go func() {
 			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "https://localhost/functions/v1/health", nil)
@@ -267,7 +267,7 @@ func TestRequestsWaitForTheStore(t *testing.T) {
 				q := newWaiting(t, tc.store)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				q.ask(t, ctx)
+				q.send(t, ctx)
 				if got := q.got(); got != "" {
 					t.Errorf("before the app has started: got %q, want the requests to wait", got)
 				}
@@ -287,7 +287,7 @@ func TestRequestsWaitForTheStore(t *testing.T) {
 func TestRequestsWaitNotForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newWaiting(t, "wait")
-		q.ask(t, t.Context())
+		q.send(t, t.Context())
 		for range 2 {
 			if got := <-q.answers; !strings.HasSuffix(got, "Service Unavailable") { // deadlock if the requests wait for ever
 				t.Errorf("got %q, want 503", got)

@@ -75,7 +75,7 @@ type attack struct {
 	client   *http.Client
 	base     string // of the addresses
 	ten      *tenant
-	asked    atomic.Int64
+	sent     atomic.Int64
 	allowed  atomic.Int64
 	mu       sync.Mutex
 	wrong    []string
@@ -94,7 +94,7 @@ func (s *server) attack(ten *tenant, n int64, ways []bool, base string) *attack 
 	for i := range 64 {
 		a.wg.Go(func() {
 			for {
-				id := a.asked.Add(1)
+				id := a.sent.Add(1)
 				if id > n {
 					return
 				}

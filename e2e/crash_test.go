@@ -15,7 +15,7 @@ import (
 const crashes = 12
 
 // After SIGKILL under load no answered validation and no answered creation is missing,
-// no count is over the limit, and none is more than was asked. A graceful stop loses
+// no count is over the limit, and none is more than was sent. A graceful stop loses
 // nothing at all. All of it on one data directory, again and again.
 func TestCrash(t *testing.T) {
 	s := newSite(t, "respond ok")
@@ -47,15 +47,15 @@ func TestCrash(t *testing.T) {
 	}
 	s.start()
 	load.check("graceful stop", true)
-	t.Logf("%d validations were asked and %d answered as allowed, %d users and keys were made",
-		load.asked.Load(), load.allowed.Load(), len(load.created))
+	t.Logf("%d requests were sent and %d answered as allowed, %d users and keys were made",
+		load.sent.Load(), load.allowed.Load(), len(load.created))
 }
 
 // crashLoad is a load of validations, requests through the gateway, and creations.
 type crashLoad struct {
-	s              *site
-	keys           []*crashKey
-	asked, allowed atomic.Int64
+	s             *site
+	keys          []*crashKey
+	sent, allowed atomic.Int64
 
 	mu      sync.Mutex
 	created []string // paths of resources whose creation was answered
@@ -67,10 +67,10 @@ type crashLoad struct {
 
 // crashKey is a key with the requests on it.
 type crashKey struct {
-	id, secret     string
-	quota          int64
-	asked, allowed atomic.Int64
-	settled        int64 // its usage before the graceful stop
+	id, secret    string
+	quota         int64
+	sent, allowed atomic.Int64
+	settled       int64 // its usage before the graceful stop
 }
 
 func (l *crashLoad) add(quota int64) *crashKey {
@@ -112,11 +112,11 @@ func (l *crashLoad) stop() {
 	client.CloseIdleConnections()
 }
 
-// validate asks about a key, through /validate or through the gateway. A request counts
-// as asked from before it is sent.
+// validate sends a request with a key, to /validate or through the gateway. It counts the request as sent before the
+// request leaves.
 func (l *crashLoad) validate(k *crashKey, gateway bool) {
-	k.asked.Add(1)
-	l.asked.Add(1)
+	k.sent.Add(1)
+	l.sent.Add(1)
 	var ok bool
 	if gateway {
 		status, _, err := l.s.send(http.MethodPost, "/x", nil, map[string]string{"X-API-Key": k.secret})
@@ -194,10 +194,10 @@ func (l *crashLoad) check(after string, settled bool) {
 	l.s.t.Helper()
 	for i, k := range l.keys {
 		used, entries := l.s.used(k.id)
-		answered, asked := k.allowed.Load(), k.asked.Load()
-		if used < answered || used > asked || used > k.quota {
-			l.s.t.Errorf("%s, key %d: %d used; want at least the %d answered and at most the %d asked and the quota %d",
-				after, i, used, answered, asked, k.quota)
+		answered, sent := k.allowed.Load(), k.sent.Load()
+		if used < answered || used > sent || used > k.quota {
+			l.s.t.Errorf("%s, key %d: %d used; want at least the %d answered and at most the %d sent and the quota %d",
+				after, i, used, answered, sent, k.quota)
 		}
 		if entries < used {
 			l.s.t.Errorf("%s, key %d: the history has %d entries, want at least the %d used", after, i, entries, used)

@@ -40,12 +40,12 @@ type hostileSite struct {
 	free        string   // a secret of the account rogue that has quota left
 	browser     *http.Client
 	attackers   *http.Client
-	asked       atomic.Int64 // honest requests that were allowed
+	allowed     atomic.Int64 // number of allowed honest requests
 	denials     int64        // answers to denials with long paths
 	next        atomic.Int64 // index of the next key in denied
 
 	mu     sync.Mutex
-	faults []string // what happened to honest requests that failed
+	faults []string // the errors and responses of failed honest requests
 }
 
 func newHostileSite(t *testing.T) *hostileSite {
@@ -209,7 +209,7 @@ func (h *hostileSite) request(n int, due time.Time) time.Duration {
 		h.fault("request: %d %.200s (%v)", status, body, err)
 		return time.Since(due)
 	}
-	h.asked.Add(1)
+	h.allowed.Add(1)
 	return time.Since(due)
 }
 

@@ -58,16 +58,16 @@ func TestHostile(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) { h.under(t, alone, part, long, a) })
 	}
 	t.Run("together", func(t *testing.T) { h.under(t, lasts/3, part*togetherPart, long, attacks...) })
-	if used, _ := h.used(h.key); used != h.asked.Load() {
-		t.Errorf("the honest key has used %d, want the %d requests that were allowed", used, h.asked.Load())
+	if used, _ := h.used(h.key); used != h.allowed.Load() {
+		t.Errorf("the honest key has used %d, want the %d requests that were allowed", used, h.allowed.Load())
 	}
 	after := h.footprint()
-	entries := min(honestEntry*h.asked.Load()+denialEntry*h.denials, (maxHistory+segmentMiB)<<20)
+	entries := min(honestEntry*h.allowed.Load()+denialEntry*h.denials, (maxHistory+segmentMiB)<<20)
 	bound := entries + otherData*int64(1+time.Since(began)/time.Minute)
 	t.Logf("the data directory grew by %d KiB, want at most %d", (after.data-before.data)>>10, bound>>10)
 	if grew := after.data - before.data; grew > bound {
 		t.Errorf("the data directory grew by %d bytes with %d honest requests and %d denials, want at most %d",
-			grew, h.asked.Load(), h.denials, bound)
+			grew, h.allowed.Load(), h.denials, bound)
 	}
 }
 

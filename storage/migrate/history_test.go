@@ -17,11 +17,11 @@ type long struct {
 	core.Importer
 	total int
 
-	asked   int // the largest page
-	written int
-	largest uint64 // memory in use while it is written
-	last    core.Entry
-	wrong   string
+	largestPage int // in entries
+	written     int
+	largest     uint64 // memory in use while it is written
+	last        core.Entry
+	wrong       string
 }
 
 func (s *long) entry(n int) core.Entry {
@@ -32,7 +32,7 @@ func (s *long) History(ctx context.Context, of core.CounterID, since time.Time, 
 	if of.UserID != 1 {
 		return nil, 0, nil
 	}
-	s.asked = max(s.asked, p.Size)
+	s.largestPage = max(s.largestPage, p.Size)
 	var list []core.Entry
 	for n := s.total - 1 - p.Offset(); n >= 0 && len(list) < p.Size; n-- {
 		list = append(list, s.entry(n))
@@ -90,8 +90,8 @@ func TestLongHistory(t *testing.T) {
 	if target.written != total || target.wrong != "" {
 		t.Errorf("got %d entries, want %d; %s", target.written, total, target.wrong)
 	}
-	if source.asked > core.MaxImport {
-		t.Errorf("entries on a page: got %d, want at most %d", source.asked, core.MaxImport)
+	if source.largestPage > core.MaxImport {
+		t.Errorf("entries on a page: got %d, want at most %d", source.largestPage, core.MaxImport)
 	}
 	if used := int64(target.largest) - int64(before.HeapAlloc); used > most {
 		t.Errorf("memory: got %d bytes more than before, want at most %d", used, most)
