@@ -44,14 +44,14 @@ var arrows = []struct {
 	{"adminapi", []string{module + "/adminapi/dashboard"}, "the API and the dashboard stand beside each other, over core"},
 	{"adminapi/dashboard", []string{module + "/adminapi"}, "the API and the dashboard stand beside each other, over core"},
 	{"caddymodule/...", []string{module + "/storage/memstore", module + "/storage/storetest", module + "/storage/redisstore/redistest"},
-		"what is for tests stays in tests"},
+		"packages for tests are imported only by tests"},
 	{"bench", []string{module + "/..."}, "bench measures the built programs from outside"},
 	{"cmd/...", []string{module + "/core", module + "/storage/...", module + "/adminapi/..."},
 		"cmd only joins Caddy and the modules"},
 }
 
-// The arrows of the house hold: an import the wrong way round would let a rule move
-// to where nobody looks for it.
+// Packages import only what the arrows allow. An import in the wrong direction would let a rule move into a package in which
+// no reader looks for it.
 func TestImports(t *testing.T) {
 	for pkg, imports := range importsOf(t) {
 		for _, a := range arrows {

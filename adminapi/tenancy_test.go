@@ -64,7 +64,7 @@ func TestTenancyPaths(t *testing.T) {
 	if tried != 22 {
 		t.Errorf("operations with an id: got %d, want 22", tried)
 	}
-	b.do("GET", prefix+"/keys/"+key, nil).want(200) // and nothing happened to it
+	b.do("GET", prefix+"/keys/"+key, nil).want(200) // the key is unchanged
 }
 
 // The same holds for references in a body or a filter.

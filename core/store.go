@@ -56,7 +56,7 @@ type Store interface {
 	// UpdateOwnerKey stores nothing and returns that error.
 	UpdateOwnerKey(ctx context.Context, account, id string, fn func(*OwnerKey) error) (*OwnerKey, error)
 
-	// Access returns how people sign in to an account: the zero Access if nobody ever did. A
+	// Access returns how people sign in to an account: the zero Access before the first setup. A
 	// missing account is ErrAccountNotFound.
 	Access(ctx context.Context, account string) (*Access, error)
 	// UpdateAccess runs fn on the Access of an account and stores the result, atomically. fn may

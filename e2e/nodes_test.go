@@ -115,8 +115,8 @@ func awaitStatus(t *testing.T, s *site, secret string, want int) {
 	}
 }
 
-// While Redis does not answer, gateways answer by on_store_error and nobody hangs; when
-// it is back, they count again, and nothing that was answered is missing.
+// While Redis does not answer, gateways answer according to on_store_error, and no request hangs. When Redis is back, they
+// count again, and no answered request is missing.
 func TestRedisAway(t *testing.T) {
 	server := redistest.Start(t)
 	store := "redis " + server.Addr()

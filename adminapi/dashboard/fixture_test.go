@@ -287,5 +287,5 @@ func (s *site) history(id core.CounterID, seed int) {
 	}
 }
 
-// discard is a log that nobody reads.
+// discard is a log without output.
 var discard = slog.New(slog.DiscardHandler)

@@ -292,7 +292,7 @@ func TestKeysOfAnotherAccount(t *testing.T) {
 	other := s.account("Other")
 	pl := s.plan(other, "Theirs", 100)
 	s.user(other, "Theirs", pl.ID)
-	theirs := s.user(other, "Theirs too", pl.ID) // its id is that of nobody here
+	theirs := s.user(other, "Theirs too", pl.ID) // the account of the session has no user with this id
 	k, _ := s.key(other, theirs.ID, "their key")
 	path := "keys/" + k.ID
 	for _, page := range []string{path, path + "/edit", path + "/regenerate", path + "/delete", "keys/new?user=2"} {

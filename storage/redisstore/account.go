@@ -258,7 +258,7 @@ func (r *registryTx) access(account string) (*core.Access, error) {
 	case ok:
 		return record.Decode[core.Access]([]byte(b))
 	case r.has("accounts", account):
-		return &core.Access{}, nil // nobody has signed in so far
+		return &core.Access{}, nil // no one has set up a sign-in
 	}
 	return nil, core.ErrAccountNotFound
 }

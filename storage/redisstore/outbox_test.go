@@ -111,7 +111,7 @@ func TestDiesWhileMoving(t *testing.T) {
 			d := newCrashTest(t, c)
 			was := d.w.keys[d.first]
 			d.crashWhileMoving(t, away)
-			until(t, "somebody who can go on", func() bool {
+			until(t, "a process that can finish the move", func() bool {
 				err := next[name](t, d)
 				if err != nil {
 					t.Log(err)
