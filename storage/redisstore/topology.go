@@ -43,7 +43,7 @@ func (ns *nodes) setSingle(address string) map[string]*node {
 
 // clusterMasters reads from the Cluster which master serves which slot.
 func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
-	ranges, asked, err := s.clusterSlots(ctx)
+	ranges, answeredBy, err := s.clusterSlots(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (s *Store) clusterMasters(ctx context.Context) (map[string]*node, error) {
 	}
 	all, table := map[string]*node{}, new([slots]*node)
 	for _, r := range ranges {
-		first, last, address, err := slotRange(r, asked)
+		first, last, address, err := slotRange(r, answeredBy)
 		if err != nil {
 			return nil, err
 		}
@@ -109,11 +109,11 @@ func (s *Store) slotOf(key string) uint16 {
 
 // clusterSlots asks all nodes in parallel and returns the first answer, with the address of its node. It
 // does not cancel the other calls, because other callers may share their connections.
-func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage, asked string, err error) {
+func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage, answeredBy string, err error) {
 	type answer struct {
-		ranges []rueidis.RedisMessage
-		asked  string
-		err    error
+		ranges     []rueidis.RedisMessage
+		answeredBy string
+		err        error
 	}
 	nodes := s.client.Nodes()
 	answers := make(chan answer, len(nodes))
@@ -129,7 +129,7 @@ func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage
 	for range nodes {
 		a := <-answers
 		if a.err == nil {
-			return a.ranges, a.asked, nil
+			return a.ranges, a.answeredBy, nil
 		}
 		err = a.err
 	}
@@ -137,8 +137,8 @@ func (s *Store) clusterSlots(ctx context.Context) (ranges []rueidis.RedisMessage
 }
 
 // slotRange decodes a line of CLUSTER SLOTS: first slot, last slot, master. A master without host has the
-// host of the asked node.
-func slotRange(m rueidis.RedisMessage, asked string) (first, last int64, address string, err error) {
+// host of the node that answered.
+func slotRange(m rueidis.RedisMessage, answeredBy string) (first, last int64, address string, err error) {
 	parts, err := m.ToArray()
 	if err != nil || len(parts) < 3 {
 		return 0, 0, "", fmt.Errorf("CLUSTER SLOTS: unexpected line: %w", err)
@@ -150,7 +150,7 @@ func slotRange(m rueidis.RedisMessage, asked string) (first, last int64, address
 	}
 	host, _ := text(at[0])
 	if host == "" {
-		if host, _, err = net.SplitHostPort(asked); err != nil {
+		if host, _, err = net.SplitHostPort(answeredBy); err != nil {
 			return 0, 0, "", err
 		}
 	}

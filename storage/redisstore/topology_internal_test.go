@@ -8,7 +8,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// Cluster nodes that announce no host, as behind a gateway, have the host of the asked node. If the first
+// Cluster nodes that announce no host, as behind a gateway, have the host of the node that answered. If the first
 // address is down, the store finds the masters through the others.
 func TestTopology(t *testing.T) {
 	t.Parallel()

@@ -104,14 +104,14 @@ func (s *Store) Watch(watcher core.Watcher) {
 
 // refreshTopology reads which masters exist. It starts watches for new masters and stops the others.
 func (w *watch) refreshTopology(ctx context.Context) {
-	asked := time.Since(w.begun)
+	sentAt := time.Since(w.begun)
 	all, err := w.s.topology(ctx)
 	if err != nil {
 		return // keep the known masters; the watch of each notices when it is away
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.topologyAt = asked
+	w.topologyAt = sentAt
 	for address, m := range w.masters {
 		if _, still := all[address]; !still {
 			m.quit()
@@ -144,22 +144,22 @@ var errUnchecked = errors.New("its data was not checked yet")
 
 // beat pings the master, checks its data if a check is due, and records the result.
 func (m *master) beat(ctx context.Context) {
-	breaks, asked := m.breaks.Load(), time.Since(m.w.begun)
-	err := m.pingAndCheck(ctx, breaks, asked)
+	breaks, sentAt := m.breaks.Load(), time.Since(m.w.begun)
+	err := m.pingAndCheck(ctx, breaks, sentAt)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		m.noteError(err)
 	default:
-		m.noteAnswer(breaks, asked)
+		m.noteAnswer(breaks, sentAt)
 	}
 }
 
 // pingAndCheck pings the master. It also checks the master's data once a second, after each break of the
 // connection, and at each beat while the master has a loss.
-func (m *master) pingAndCheck(ctx context.Context, breaks uint64, asked time.Duration) error {
+func (m *master) pingAndCheck(ctx context.Context, breaks uint64, sentAt time.Duration) error {
 	m.w.mu.Lock()
-	due := m.checked == 0 || asked-m.checked >= markEvery || m.verified != breaks || m.node.loss != ""
+	due := m.checked == 0 || sentAt-m.checked >= markEvery || m.verified != breaks || m.node.loss != ""
 	m.w.mu.Unlock()
 	if err := m.ping(ctx); err != nil || !due {
 		return err
@@ -167,7 +167,7 @@ func (m *master) pingAndCheck(ctx context.Context, breaks uint64, asked time.Dur
 	if err := m.check(ctx); err != nil {
 		return err
 	}
-	m.checked, m.verified = asked, breaks
+	m.checked, m.verified = sentAt, breaks
 	return nil
 }
 
@@ -225,7 +225,7 @@ func (m *master) onInvalidation(names []rueidis.RedisMessage) {
 
 // noteAnswer extends the validity of caches after a ping, unless the connection has broken since the ping
 // was sent.
-func (m *master) noteAnswer(breaks uint64, asked time.Duration) {
+func (m *master) noteAnswer(breaks uint64, sentAt time.Duration) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	if m.breaks.Load() != breaks {
@@ -238,7 +238,7 @@ func (m *master) noteAnswer(breaks uint64, asked time.Duration) {
 		}
 	}
 	m.notifiedBreaks = breaks
-	m.trustedUntil.Store(int64(asked + leaseFor))
+	m.trustedUntil.Store(int64(sentAt + leaseFor))
 	m.w.trustLocked()
 	m.node.setBack()
 	if !m.awaySince.IsZero() {
