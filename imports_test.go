@@ -9,9 +9,9 @@ import (
 
 const module = "github.com/limitkeeper/limitkeeper"
 
-// arrows holds the house together: what a package, its tests aside, must
-// never import, and why. A path that ends in /... means everything below it.
-var arrows = []struct {
+// forbiddenImports lists what a package must not import, with the reason. The tests of the package may import it. A path
+// that ends in /... matches the package and all packages below it.
+var forbiddenImports = []struct {
 	pkg       string
 	forbidden []string
 	why       string
@@ -20,29 +20,29 @@ var arrows = []struct {
 		"github.com/dgraph-io/...", "github.com/redis/...",
 		module + "/adminapi/...", module + "/bench/...", module + "/caddymodule/...", module + "/storage/..."},
 		"core decides: no HTTP, no database, no Caddy, no logger, and of this module only internal/"},
-	{"internal/...", []string{module + "/..."}, "they know nothing of accounts, keys and counters"},
+	{"internal/...", []string{module + "/..."}, "the packages are generic: they have no code for accounts, keys or counters"},
 	{"storage/...", []string{"net/http", "github.com/caddyserver/...", module + "/adminapi/...", module + "/caddymodule/..."},
-		"stores persist: they know core and their database"},
-	{"storage/record", []string{module + "/storage/..."}, "a record is of core's resources"},
-	{"storage/memstore", []string{module + "/storage/..."}, "a store knows no other store"},
+		"stores persist: they use core and their database only"},
+	{"storage/record", []string{module + "/storage/..."}, "a record encodes resources of core, for every store"},
+	{"storage/memstore", []string{module + "/storage/..."}, "a store does not use another store"},
 	{"storage/badgerstore", []string{module + "/storage/memstore", module + "/storage/redisstore/...", module + "/storage/storetest",
-		module + "/storage/migrate"}, "a store knows no other store"},
+		module + "/storage/migrate"}, "a store does not use another store"},
 	{"storage/badgerstore/internal/eventlog", []string{module + "/...", "github.com/dgraph-io/...", "log/slog"},
-		"the log knows bytes and positions: neither Badger nor core"},
+		"the log stores bytes at positions, without Badger or core"},
 	{"storage/badgerstore/internal/rankset", []string{module + "/...", "github.com/dgraph-io/...", "log/slog"},
-		"a set knows keys and records: neither Badger nor core"},
-	{"storage/badgerstore/internal/reserve", []string{module + "/storage/...", "net/http"}, "the reserve knows the disk, and nothing of what is stored"},
-	{"storage/badgerstore/internal/table", []string{module + "/..."}, "it knows Badger, and nothing of what is stored"},
+		"a set reads and writes records by key, without Badger or core"},
+	{"storage/badgerstore/internal/reserve", []string{module + "/storage/...", "net/http"}, "the reserve handles disk space, and no records"},
+	{"storage/badgerstore/internal/table", []string{module + "/..."}, "the package handles files of Badger, and no records of Limitkeeper"},
 	{"storage/redisstore", []string{module + "/storage/memstore", module + "/storage/badgerstore", module + "/storage/storetest",
-		module + "/storage/migrate", module + "/storage/redisstore/..."}, "a store knows no other store"},
-	{"storage/redisstore/redistest", []string{module + "/...", "github.com/redis/..."}, "what tests a store does not use it"},
-	{"storage/migrate", []string{module + "/storage/..."}, "it moves between any stores"},
+		module + "/storage/migrate", module + "/storage/redisstore/..."}, "a store does not use another store"},
+	{"storage/redisstore/redistest", []string{module + "/...", "github.com/redis/..."}, "the test servers for a store do not use the store"},
+	{"storage/migrate", []string{module + "/storage/..."}, "migrate works with any two stores"},
 	{"storage/storetest", []string{module + "/storage/badgerstore", module + "/storage/redisstore/...", "github.com/dgraph-io/...", "github.com/redis/..."},
-		"the conformance suite knows the contract only"},
+		"the conformance suite uses the interface core.Store only"},
 	{"adminapi/...", []string{"github.com/caddyserver/...", "go.uber.org/zap/...", module + "/storage/...", module + "/caddymodule/..."},
 		"adminapi translates HTTP to core, without Caddy and over any store"},
-	{"adminapi", []string{module + "/adminapi/dashboard"}, "the API and the dashboard stand beside each other, over core"},
-	{"adminapi/dashboard", []string{module + "/adminapi"}, "the API and the dashboard stand beside each other, over core"},
+	{"adminapi", []string{module + "/adminapi/dashboard"}, "the API and the dashboard are independent, and both use core"},
+	{"adminapi/dashboard", []string{module + "/adminapi"}, "the API and the dashboard are independent, and both use core"},
 	{"caddymodule/...", []string{module + "/storage/memstore", module + "/storage/storetest", module + "/storage/redisstore/redistest"},
 		"packages for tests are imported only by tests"},
 	{"bench", []string{module + "/..."}, "bench measures the built programs from outside"},
@@ -50,11 +50,11 @@ var arrows = []struct {
 		"cmd only joins Caddy and the modules"},
 }
 
-// Packages import only what the arrows allow. An import in the wrong direction would let a rule move into a package in which
+// No package has a forbidden import. An import in the wrong direction lets a rule of one package move into another, where
 // no reader looks for it.
 func TestImports(t *testing.T) {
 	for pkg, imports := range importsOf(t) {
-		for _, a := range arrows {
+		for _, a := range forbiddenImports {
 			if !matches(module+"/"+a.pkg, pkg) {
 				continue
 			}
@@ -67,11 +67,10 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// Every row of the table is about packages that are there: a renamed package must
-// not make its row void.
-func TestArrowsAreAboutSomething(t *testing.T) {
+// Every row of forbiddenImports matches a package. Otherwise the rename of a package would switch off its row.
+func TestForbiddenImportsNamePackages(t *testing.T) {
 	imports := importsOf(t)
-	for _, a := range arrows {
+	for _, a := range forbiddenImports {
 		found := false
 		for pkg := range imports {
 			found = found || matches(module+"/"+a.pkg, pkg)

@@ -10,7 +10,7 @@ import (
 // ErrTooMany means that [Mutex.MaxWaiting] callers wait for the key already.
 var ErrTooMany = errors.New("too many callers wait for this key")
 
-// Mutex is a mutex for each key. The zero value is ready for use. A key that nobody locks takes no memory.
+// Mutex is a mutex for each key. The zero value is ready for use. An unlocked key takes no memory.
 type Mutex struct {
 	MaxWaiting int // callers that may wait for one key; 0 for any number
 
