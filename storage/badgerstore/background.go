@@ -47,7 +47,7 @@ func (k *background) start(s *Store) {
 	k.group.Go(func() {
 		k.every(expireEvery, func() {
 			if err := s.expire(s.now()); err != nil {
-				s.log.Warn("expired history was not removed", "dir", s.dir, "error", err)
+				s.log.Warn("expired history was not removed: the store tries again in a minute", "dir", s.dir, "error", err)
 			}
 		})
 	})
@@ -76,7 +76,7 @@ func (k *background) checkpoint(s *Store) {
 		}
 		failed = err != nil
 		if err := s.trim(s.now()); err != nil {
-			s.log.Warn("history beyond max_history was not removed", "dir", s.dir, "error", err)
+			s.log.Warn("history beyond max_history was not removed: the store tries again after the next checkpoint", "dir", s.dir, "error", err)
 		}
 		wait = max(checkpointEvery, min(9*time.Since(began), maxCheckpointPause))
 	}
@@ -168,7 +168,7 @@ func (s *Store) watch() {
 		err = s.db.Verify(func(int) bool { return true })
 	}
 	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !reserve.NoRoom(err) && !s.alreadyLogged(err) {
-		s.log.Warn("the compacted tables were not verified", "dir", s.dir, "error", err)
+		s.log.Warn("the compacted tables were not verified: the store tries again in a second", "dir", s.dir, "error", err)
 	}
 }
 
@@ -177,10 +177,10 @@ func (k *background) scrub(s *Store) {
 	for wait := s.untilScrub(time.Now()); k.pause(wait); wait = scrubEvery {
 		c := scrubbing{s: s, sleep: k.pause, began: time.Now(), logged: time.Now()}
 		if err := s.failOnDamage(c.run()); err != nil && s.failure() == nil {
-			s.log.Warn("the store was not verified", "dir", s.dir, "error", err)
+			s.log.Warn("the store was not verified: the store tries again in a day, limitkeeper check verifies a stopped store", "dir", s.dir, "error", err)
 		}
 		if err := s.failOnDamage(s.sweep(s.now(), k.pause)); err != nil && s.failure() == nil && !s.alreadyLogged(err) {
-			s.log.Warn("old request ids and days were not removed", "dir", s.dir, "error", err)
+			s.log.Warn("old request ids and days were not removed: the store tries again in a day", "dir", s.dir, "error", err)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func (c *scrubbing) run() error {
 	stopped := false
 	verified, err := c.copyTables()
 	if err != nil && !isDamage(err) {
-		c.s.log.Warn("no checkpoint copy was written", "dir", c.s.dir, "error", err)
+		c.s.log.Warn("no checkpoint copy was written for limitkeeper rebuild: the store tries again in a day", "dir", c.s.dir, "error", err)
 		err = nil
 	}
 	if err == nil && !verified {

@@ -141,9 +141,9 @@ func (s *Store) enterIf(ready func() error) error {
 func (s *Store) fail(err error) error {
 	err = core.Logged(err)
 	if s.failed.CompareAndSwap(nil, &err) {
-		message := "the store takes no more writes until it is opened again"
+		message := "the store refuses all writes: remove the cause and restart this process"
 		if isDamage(err) {
-			message = "the store is damaged and refuses everything"
+			message = "the store is damaged and refuses everything: stop this process and run limitkeeper check"
 		}
 		s.log.Error(message, "dir", s.dir, "error", err)
 		s.checkpointer.wakeWaiting() // waiting requests end with the error
@@ -194,7 +194,7 @@ func (s *Store) closeWithin(d time.Duration, fn func() error) error {
 			<-done
 			unclosed.CompareAndDelete(s.dir, s)
 		}()
-		return firstOf(s.failure(), fmt.Errorf("the store in %s was not closed in time: nothing is lost", s.dir))
+		return firstOf(s.failure(), fmt.Errorf("the store in %s was not closed in time: no data is lost, the next start replays the event log", s.dir))
 	}
 }
 

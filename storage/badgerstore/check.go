@@ -219,7 +219,7 @@ func (k *checking) checkRecord(p path, value []byte) []error {
 }
 
 // undecodable returns the damage that a record cannot be decoded.
-func undecodable(p path, err error) error { return contradiction(p, "it cannot be read: %v", err) }
+func undecodable(p path, err error) error { return contradiction(p, "it cannot be decoded: %v", err) }
 
 // checkNumber returns an error unless the record at p has the number want.
 func (k *checking) checkNumber(p path, want int64) error {
@@ -230,7 +230,7 @@ func (k *checking) checkNumber(p path, want int64) error {
 	case n == 0:
 		return absent(p)
 	case n != want:
-		return contradiction(p, "it leads to number %d, and its name belongs to number %d", n, want)
+		return contradiction(p, "it has the number %d, but the record with this name has the number %d", n, want)
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func (k *checking) checkNumber(p path, want int64) error {
 func (k *checking) checkDigest(p path, account string, n int64) error {
 	ref, err := k.get(p)
 	if err == nil && string(ref) != string(encodeRef(account, n)) {
-		err = contradiction(p, "it does not lead to number %d of the account %s", n, account)
+		err = contradiction(p, "it does not have the number %d of the account %s", n, account)
 	}
 	return err
 }
@@ -319,7 +319,7 @@ func (k *checking) checkMember(base path, n int64) error {
 	}
 	has, err := f.Contains(n)
 	if err == nil && !has {
-		err = contradiction(base, "it lacks %d", n)
+		err = contradiction(base, "this index lacks the number %d", n)
 	}
 	return err
 }
@@ -343,7 +343,7 @@ func (k *checking) checkSet(p path) []error {
 		r.text()
 		to = func(n int64) path { return keyPath(account, n) }
 	default:
-		return []error{contradiction(p, "its kind of index is unknown")}
+		return []error{contradiction(p, "this kind of index is unknown")}
 	}
 	if !rankset.IsRoot(r.rest) {
 		return nil
@@ -375,7 +375,7 @@ func (k *checking) checkMembers(base path, to func(int64) path) (errs []error) {
 func (k *checking) checkPage(p path, value []byte) (errs []error) {
 	page, ok := pageOf(p)
 	if !ok {
-		return []error{contradiction(p, "its name cannot be read")}
+		return []error{contradiction(p, "its path cannot be decoded")}
 	}
 	errs = append(errs, k.checkMember(pagesOf(page), page.number))
 	pg, err := decodePage(value)
@@ -394,7 +394,7 @@ func (k *checking) checkPage(p path, value []byte) (errs []error) {
 func (k *checking) checkCounter(p path, of ref, record []byte) error {
 	t, err := decodeState(record)
 	if err != nil {
-		return undecodable(p, fmt.Errorf("%v: %w", of, err))
+		return undecodable(p, fmt.Errorf("counter %d: %w", of.number, err))
 	}
 	head := t.head()
 	if head < k.oldest {

@@ -47,7 +47,7 @@ func prepareDir(dir string, log *slog.Logger) error {
 }
 
 // errLost means that a path of an open store no longer leads to the opened directory.
-var errLost = errors.New("the directory was deleted or replaced: restore it, and start again")
+var errLost = errors.New("the directory was deleted or replaced: restore it, then restart this process")
 
 // sameDir returns errLost unless the path still leads to the directory. It opens the directory, so it
 // fails when descriptors have run out, too.
@@ -98,7 +98,7 @@ func (s *Store) checkDir() {
 }
 
 func readOnlyError(err error) error {
-	return fmt.Errorf("the file system cannot be written any more: %w: mend it, and start again", err)
+	return fmt.Errorf("the file system cannot be written: %w: repair or remount it, then restart this process", err)
 }
 
 // touch fails the store when its file system can no longer be written, and returns the error. A file system that has
@@ -131,9 +131,9 @@ func (s *Store) setNoDescriptors(err error) (none bool) {
 	switch {
 	case s.noDescriptors.Swap(none) == none:
 	case none:
-		s.log.Error("file descriptors have run out: resources cannot be changed until descriptors are free", "dir", s.dir, "error", err)
+		s.log.Error("file descriptors have run out: users, keys and plans cannot be changed: raise the limit of open files", "dir", s.dir, "error", err)
 	default:
-		s.log.Warn("there are file descriptors again: resources can be changed", "dir", s.dir)
+		s.log.Warn("file descriptors are free again: users, keys and plans can be changed", "dir", s.dir)
 	}
 	return none
 }
@@ -228,7 +228,7 @@ func withAdvice(dir string, err error) error {
 	case errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%w: name a directory", err)
 	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w: name a directory on another one", at.Err)
+		return fmt.Errorf("%w: name a directory on a writable file system", at.Err)
 	case errors.Is(err, fs.ErrPermission) && at.Op == "mkdir":
 		return fmt.Errorf("%w: name a directory that user %d can write to, or make it: install -d -m 700 -o %[2]d %s", at.Err, os.Geteuid(), dir)
 	case errors.Is(err, fs.ErrPermission):

@@ -86,7 +86,7 @@ func fillDisk(t *testing.T, dir string) (empty func()) {
 // a load.
 const (
 	getsFull    = "the disk is full: requests"
-	hasRoom     = "there is room on the disk again"
+	hasRoom     = "the disk has free space again"
 	loadCallers = 8
 )
 

@@ -221,7 +221,7 @@ type answer struct {
 }
 
 // errEvent means that a record has a valid checksum, and is not the event that its position must have.
-var errEvent = fmt.Errorf("%w: an event is not the one that was written there", eventlog.ErrDamaged)
+var errEvent = fmt.Errorf("%w: a record is valid, but is not the expected event", eventlog.ErrDamaged)
 
 // The flags in the first byte of an event.
 const (

@@ -88,7 +88,7 @@ func inspect(dir string, o Options) (*table.Files, error) {
 }
 
 // errUnclosed means that Close has timed out, and that the Badger of the store still runs in this process.
-var errUnclosed = errors.New("an earlier store of this process could not be closed: start the process again")
+var errUnclosed = errors.New("an earlier store of this process is not closed yet: wait, or restart this process")
 
 // openWithReserve opens the store in a directory whose reserve is open.
 func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Options) (*Store, error) {
@@ -248,9 +248,9 @@ func (s *Store) checkSchema() (version int64, err error) {
 	case version >= withoutDays && version <= schema: // earlier records can still be decoded
 		return version, nil
 	case version > schema:
-		return 0, fmt.Errorf("it was written by a later version of Limitkeeper: it has schema %d, this version knows %d", version, schema)
+		return 0, fmt.Errorf("a later version of Limitkeeper wrote it, with schema %d; this version reads schemas up to %d: run the later version", version, schema)
 	case version > 0:
-		return 0, fmt.Errorf("it was written before the first release: it has schema %d, this version knows %d", version, schema)
+		return 0, fmt.Errorf("a version before the first release wrote it, with schema %d; this version reads schemas from %d on: name another directory", version, withoutDays)
 	}
 	empty := true
 	err = s.db.View(func(txn *badger.Txn) error {
@@ -260,7 +260,7 @@ func (s *Store) checkSchema() (version int64, err error) {
 		})
 	})
 	if err == nil && !empty {
-		err = errors.New("it is the database of another program")
+		err = errors.New("it is the database of another program: name another directory")
 	}
 	if name := witness(s.dir); err == nil && name != "" && !s.db.WasReplayable() {
 		err = &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, but " + name + " exists"}
@@ -393,7 +393,7 @@ func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 
 // logTorn logs that the event log has cut off a torn write.
 func (s *Store) logTorn(t eventlog.Torn) {
-	s.log.Warn("the event log ends with a torn write, which is cut off", "dir", s.dir, "file", t.File, "offset", t.Offset, "bytes", t.Bytes)
+	s.log.Warn("the event log ends with a torn write, as after a power cut: the unfinished bytes are cut off", "dir", s.dir, "file", t.File, "offset", t.Offset, "bytes", t.Bytes)
 }
 
 // logState logs when the event log begins to refuse events, and when it takes events again. A final error of the event

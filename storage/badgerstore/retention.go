@@ -115,7 +115,7 @@ func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, e
 	}
 	missing, err := s.removeEarly(now, "the disk is full", int64(wanted-n))
 	if err != nil && !s.alreadyLogged(err) {
-		s.log.Warn("history was not removed from a full disk", "dir", s.dir, "error", err)
+		s.log.Warn("the disk is full, and old history was not removed: the store tries again", "dir", s.dir, "error", err)
 	}
 	if missing > 0 {
 		s.checkpointer.request() // a checkpoint makes more segments removable
@@ -139,7 +139,7 @@ func (s *Store) removeEarly(now time.Time, reason string, bytes int64) (missing 
 		return missing, nil
 	}
 	if !s.retention.removedEarly.Swap(true) {
-		s.log.Warn("the oldest history is removed before its retention is over", "dir", s.dir, "reason", reason,
+		s.log.Warn("the oldest history is removed before its retention is over: raise max_history or free disk space", "dir", s.dir, "reason", reason,
 			"max_history", s.retention.maxBytes.Load())
 	}
 	return missing, s.remove(list)

@@ -421,8 +421,8 @@ func fault(err error) error {
 	return core.Unavailable(err)
 }
 
-// absent returns the damage of a missing record that another record names.
-func absent(p path) error { return contradiction(p, "it is missing, and another record names it") }
+// absent returns the damage of a missing record to which another record refers.
+func absent(p path) error { return contradiction(p, "it is missing, but another record refers to it") }
 
 // contradiction returns the damage of a record. The text contains no digest and no email address.
 func contradiction(p path, format string, args ...any) error {

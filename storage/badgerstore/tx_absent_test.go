@@ -9,7 +9,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestAbsentRecord: a missing record that another record names is damage. A failure means that the store reads it as
+// TestAbsentRecord: a missing record to which another record refers is damage. A failure means that the store reads it as
 // zero, as "not found" or as a shorter list.
 func TestAbsentRecord(t *testing.T) {
 	ctx := t.Context()

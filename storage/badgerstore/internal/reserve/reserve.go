@@ -235,10 +235,10 @@ func (r *Reserve) setFullLocked(full bool) {
 	switch {
 	case r.full.Swap(full) == full:
 	case full:
-		r.log.Error("the disk is full: requests are refused until there is room; keys and users can be disabled and deleted",
+		r.log.Error("the disk is full: requests are refused until space is free; keys and users can be disabled and deleted",
 			"dir", r.dir, "min_free", r.size, "few_inodes", fewInodes(r.dir))
 	default:
-		r.log.Warn("there is room on the disk again: requests are counted", "dir", r.dir)
+		r.log.Warn("the disk has free space again: requests are counted", "dir", r.dir)
 	}
 }
 

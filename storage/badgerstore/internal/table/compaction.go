@@ -47,7 +47,7 @@ func checkCreated(set *pb.ManifestChangeSet) error {
 		return nil
 	}
 	if n := takeBuilt(); created < n { // another database of the process, with a logger of its own, has built none
-		return fmt.Errorf("a compaction has created %d of %d tables: no inode, no file descriptor, or an I/O error", created, n)
+		return fmt.Errorf("a compaction created %d of %d tables: look for a lack of inodes or file descriptors, and for I/O errors", created, n)
 	}
 	return nil
 }

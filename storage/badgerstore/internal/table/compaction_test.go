@@ -51,7 +51,7 @@ func TestCompactionWithoutTable(t *testing.T) {
 				t.Errorf("got the tables %v, want new ones: the compaction was not tried again", after)
 			}
 			said := logged.String()
-			if strings.Count(said, "level=ERROR") != 1 || strings.Count(said, "tables are written again") != 1 || !strings.Contains(said, "a compaction has created") {
+			if strings.Count(said, "level=ERROR") != 1 || strings.Count(said, "tables are written again") != 1 || !strings.Contains(said, "a compaction created") {
 				t.Errorf("logged:\n%s\nwant a line with the number of created tables, and a line that tables are written again", said)
 			}
 			if err := db.Close(); err != nil {

@@ -202,7 +202,7 @@ func (db *DB) nextMemtable(next string, last *Txn) error {
 			return db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) })
 		}
 	}
-	return errors.New("the next memtable does not begin")
+	return errors.New("Badger did not start the next memtable")
 }
 
 // newestMemtable returns the number of the memtable that takes the commits.
