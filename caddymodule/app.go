@@ -169,7 +169,7 @@ func (a *App) provisionAccounts() (err error) {
 			return fmt.Errorf("name of account %d: %w", i, err)
 		}
 		if acc.Name = strings.TrimSpace(acc.Name); acc.Name == "" || seen[acc.Name] {
-			return fmt.Errorf("account %d: the name %q is missing or named twice", i, acc.Name)
+			return fmt.Errorf("account %d: the name %q is empty or used twice", i, acc.Name)
 		}
 		seen[acc.Name] = true
 		if acc.Key, err = repl.ReplaceOrErr(acc.Key, true, true); err != nil {
@@ -179,7 +179,7 @@ func (a *App) provisionAccounts() (err error) {
 			return fmt.Errorf("key of account %q: an owner's key is lk_ and 29 letters or digits", acc.Name)
 		}
 		if keys[acc.Key] {
-			return fmt.Errorf("key of account %q: another account has the same", acc.Name)
+			return fmt.Errorf("key of account %q: another account has the same key", acc.Name)
 		}
 		keys[acc.Key] = true
 	}
@@ -293,7 +293,7 @@ func (a *App) ensure(l *live, acc Account) error {
 		a.log.Error("the configured owner's key is revoked: configure another one",
 			zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
 	case err != nil:
-		a.log.Error("could not create the configured account", zap.String("account", acc.Name), zap.Error(err))
+		a.log.Error("the configured account was not created: reload the config once the error is fixed", zap.String("account", acc.Name), zap.Error(err))
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -394,7 +393,7 @@ func noArgs(d *caddyfile.Dispenser) error {
 // noBlock returns an error if a word has a block.
 func noBlock(d *caddyfile.Dispenser) error {
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		return d.WrapErr(fmt.Errorf("unexpected block"))
+		return d.Err("unexpected block: this word takes no block")
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (c *adminClient) call(method, path string, body, answer any) error {
 func (c *adminClient) explain(err error) error {
 	text := err.Error()
 	if strings.HasPrefix(text, "performing request: ") {
-		return fmt.Errorf("no server answers at the admin endpoint %s: is limitkeeper running? --address says where, if elsewhere (%s)", c.address, lastPart(text))
+		return fmt.Errorf("no server answers at the admin endpoint %s: is limitkeeper running? Name another address with --address (%s)", c.address, lastPart(text))
 	}
 	_, answer, ok := strings.Cut(text, "{")
 	var told struct{ Error string }

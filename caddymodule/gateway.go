@@ -363,7 +363,7 @@ func (g *Gateway) accountID(ctx context.Context, s *core.Service) (string, error
 	a, err := s.AccountByName(ctx, g.Account)
 	if errors.Is(err, core.ErrAccountNotFound) {
 		g.noAccount.Do(func() {
-			g.log.Warn("the account does not exist: every key is unknown until it is created",
+			g.log.Warn("the account does not exist: every key is unknown until limitkeeper account create has created it",
 				zap.String("account", g.Account))
 		})
 		return "", nil

@@ -180,8 +180,8 @@ func TestAccountNamePlaceholder(t *testing.T) {
 	}
 	for _, twice := range []string{"acme", "{env.LIMITKEEPER_TEST_NAME}"} {
 		err := s.load(s.config("store memory a"+accountOption(`"acme "`, owner)+accountOption(twice, core.NewOwnerSecret()), ""))
-		if err == nil || !strings.Contains(err.Error(), "named twice") {
-			t.Errorf("%s: got %v, want that it is named twice", twice, err)
+		if err == nil || !strings.Contains(err.Error(), "used twice") {
+			t.Errorf("%s: got %v, want that it is used twice", twice, err)
 		}
 	}
 }

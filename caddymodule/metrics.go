@@ -72,7 +72,7 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 	}
 	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, &serviceStats{app: a}} {
 		if err := registry.Register(c); err != nil {
-			ctx.Logger().Warn("metrics are not available: " + err.Error())
+			ctx.Logger().Warn("some metrics are missing: " + err.Error())
 		}
 	}
 }

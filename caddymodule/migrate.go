@@ -157,11 +157,11 @@ func closing(which string, s core.Store) error {
 func (m *move) migrate(ctx context.Context, from, to core.Store) (migrate.Report, error) {
 	source, ok := from.(core.Importer)
 	if !ok {
-		return migrate.Report{}, errors.New("--from: this store cannot be copied from")
+		return migrate.Report{}, errors.New("--from: this store cannot be copied: want badger or redis")
 	}
 	target, ok := to.(core.Importer)
 	if !ok {
-		return migrate.Report{}, errors.New("--to: this store cannot be copied to")
+		return migrate.Report{}, errors.New("--to: this store takes no copy: want badger or redis")
 	}
 	retention := m.retention
 	if retention == 0 {

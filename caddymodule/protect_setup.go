@@ -77,12 +77,12 @@ func (p *protection) setUp(out io.Writer) error {
 	}
 	if p.demo {
 		if g.demoKey, err = makeDemo(ctx, service, account); err != nil {
-			return fmt.Errorf("making the demo: %w", err)
+			return fmt.Errorf("creating the demo's user, plan and key: %w", err)
 		}
 	}
 	_, secret, _, err := service.NewSignInLink(ctx, g.account)
 	if err != nil {
-		return fmt.Errorf("making a link to the dashboard: %w", err)
+		return fmt.Errorf("creating the sign-in link of the dashboard: %w", err)
 	}
 	g.signIn = signInPath(secret)
 	return p.print(out, g)
@@ -186,7 +186,7 @@ func (p *protection) waitReady() (err error) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	return fmt.Errorf("HTTPS does not work: %w", err)
+	return fmt.Errorf("no HTTPS answer within %v: %w", readyTimeout, err)
 }
 
 // answers opens a TLS connection to each server. It trusts only the internal CA.

@@ -53,7 +53,7 @@ func redactLogs(ctx caddy.Context, sources []KeySource) error {
 func guardLogger(srv *caddyhttp.Server, field string, sources []KeySource) error {
 	f := reflect.ValueOf(srv).Elem().FieldByName(field)
 	if !f.IsValid() || f.Type() != reflect.TypeFor[*zap.Logger]() || f.IsNil() {
-		return fmt.Errorf("API keys cannot be kept out of the logs of this version of Caddy: its HTTP server has no logger %q", field)
+		return fmt.Errorf("API keys would appear in the logs: the HTTP server of this Caddy version has no logger %q: build with the Caddy version in Limitkeeper's go.mod", field)
 	}
 	logger := (*zap.Logger)(f.UnsafePointer())
 	if g, ok := logger.Core().(*redactorCore); ok {

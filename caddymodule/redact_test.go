@@ -105,7 +105,7 @@ func TestRedactOrRefuse(t *testing.T) {
 				defer func(name string) { *field = name }(*field)
 				*field += "OfAnotherVersion"
 				err := s.load(s.config("store memory", site))
-				if err == nil || !strings.Contains(err.Error(), "API keys cannot be kept out of the logs") || !strings.Contains(err.Error(), *field) {
+				if err == nil || !strings.Contains(err.Error(), "API keys would appear in the logs") || !strings.Contains(err.Error(), *field) {
 					t.Errorf("got %v, want an error about the logs and %s", err, *field)
 				}
 				if got := s.get("/"); got.StatusCode != http.StatusUnauthorized {
