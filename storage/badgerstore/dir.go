@@ -218,7 +218,7 @@ func withAdvice(dir string, err error) error {
 		return fmt.Errorf("%w: no data was changed; run limitkeeper check --store badger:%s", err, dir)
 	}
 	if full := (*reserve.FullError)(nil); (reserve.NoRoom(err) || errors.Is(err, reserve.ErrFull)) && !errors.As(err, &full) {
-		return fmt.Errorf("%w: make room on the disk", err)
+		return fmt.Errorf("%w: free space on the disk", err)
 	}
 	var at *fs.PathError
 	if !hasModes || !errors.As(err, &at) {

@@ -126,19 +126,19 @@ func chain(list []*segment) (errs []error) {
 		case !g.v1 && g.prevBase > prev.base:
 			missing(g.prevBase, "it is before", g)
 		case !g.v1 && g.prevBase < prev.base:
-			errs = append(errs, &DamageError{prev.name(), 0, "the file does not belong to the log: it is not the one before " + g.name()})
+			errs = append(errs, &DamageError{prev.name(), 0, "the file does not belong to the log: it is not the file before " + g.name()})
 		case g.v1 && !prev.v1:
-			errs = append(errs, &DamageError{g.name(), 0, "the file does not belong to the log: it is of an older format than the one before"})
+			errs = append(errs, &DamageError{g.name(), 0, "the file does not belong to the log: its format is older than the format of the file before it"})
 		case g.gap && prev.cut() == 0:
-			errs = append(errs, prev.damage(0, "a repair that has made %s was interrupted", g.name()))
+			errs = append(errs, prev.damage(0, "the repair that created %s was interrupted", g.name()))
 		case end > prev.end && g.v1:
 			missing(prev.end, "or the one before it is cut off; both are before", g)
 		case end > prev.end && g.gap:
-			errs = append(errs, prev.damage(prev.end, "the file is cut off: by its status it ends at byte %d", prev.offset(end)))
+			errs = append(errs, prev.damage(prev.end, "the file is cut off: its status has the end at byte %d", prev.offset(end)))
 		case end > prev.end:
 			errs = append(errs, prev.damage(prev.end, "the file is cut off: it ends where %s begins, at byte %d", g.name(), prev.offset(end)))
 		case !g.v1 && !prev.v1 && g.seed != prev.seed:
-			errs = append(errs, &DamageError{g.name(), 28, "the file is of another log than " + prev.name()})
+			errs = append(errs, &DamageError{g.name(), 28, "the file belongs to another log than " + prev.name()})
 		}
 		if prev.end = min(prev.end, end); !g.v1 {
 			prev.hours = g.prevHours
@@ -258,7 +258,7 @@ func (g *segment) tail(o Options) (t tail, err error) {
 	}
 	behind, at, err := g.syncedBehind(t.end, g.end)
 	if err == nil && behind > t.end {
-		err = g.damage(t.end, "a block is invalid, and by a block at or after byte %d it is on disk", g.offset(at))
+		err = g.damage(t.end, "a block is invalid, but was on disk: a block at or after byte %d says so", g.offset(at))
 	}
 	return t, err
 }
@@ -278,5 +278,5 @@ func (g *segment) prefixOnly(from, written int64) error {
 	} else if written < from+blockHeader {
 		return nil
 	}
-	return g.damage(from, "a block is invalid, and was written whole since the machine was started")
+	return g.damage(from, "a block is invalid, but was written completely since the machine was started")
 }

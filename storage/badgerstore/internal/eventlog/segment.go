@@ -77,7 +77,7 @@ func (g *segment) readHeader(b []byte, n int) error {
 	case !ok:
 		return &DamageError{g.name(), 0, "the header of the segment is invalid"}
 	case h.base != g.base:
-		return &DamageError{g.name(), 8, "it is another segment: " + segmentName(h.base)}
+		return &DamageError{g.name(), 8, "the file has the header of another segment: " + segmentName(h.base)}
 	case n < dataOffset:
 		return &DamageError{g.name(), int64(n), "the file is cut off"}
 	}

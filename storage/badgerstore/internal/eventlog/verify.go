@@ -80,7 +80,7 @@ func end(list []*segment, o Options, report func(error) error) error {
 	if len(list) > 0 || o.Known <= firstPosition {
 		return nil
 	}
-	return report(&DamageError{segmentName(firstPosition), 0, "the log has no file, and was known to have one"})
+	return report(&DamageError{segmentName(firstPosition), 0, "the log has no file, but was known to have files"})
 }
 
 // last verifies the last segment.
@@ -106,7 +106,7 @@ func (r *Report) sealed(g, next *segment, report func(error) error) error {
 	case end < g.end:
 		return report(g.damage(end, "a block is invalid"))
 	case !next.v1 && next.prevBase == g.base && (next.base == end || next.gap) && crc != next.prevCRC:
-		return report(g.damage(g.base, "its checksum is not the one in the header of %s", next.name()))
+		return report(g.damage(g.base, "its checksum differs from the checksum in the header of %s", next.name()))
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (m *manifest) follows(inv *inventory) error {
 	switch {
 	case m.head() != string(inv.Head):
 		if m.bytes[8]|m.bytes[9]|m.bytes[10]|m.bytes[11] == 0 { // a new one, without a table
-			return damage(badger.ManifestFilename, "it is another one than before, and names no table")
+			return damage(badger.ManifestFilename, "the file was replaced by a new one that names no table")
 		}
 	case length < inv.Length:
 		return damage(badger.ManifestFilename, "it is cut off or unreadable from byte %d on, and was %d bytes long", length, inv.Length)

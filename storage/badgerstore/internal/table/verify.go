@@ -157,7 +157,7 @@ func (f *found) addKept(dir string) {
 // and create an empty database. Badger creates the manifest before any other file of these kinds.
 func withoutManifest(dir string, inv *inventory, witness string) error {
 	missing := func(why string) error {
-		return damage(badger.ManifestFilename, "the file is missing, and %s is there", why)
+		return damage(badger.ManifestFilename, "the file is missing, but %s exists", why)
 	}
 	if inv != nil {
 		return missing(InventoryName)
