@@ -105,8 +105,8 @@ func init() {
 const checkHelp = `
 Reads and verifies all of an embedded store: each table of the database, the event
 log, and whether keys, users, plans, lists and counters agree. It prints one line
-for each damage, and then the command that mends it: rebuild or repair. The exit
-status is 1 when there is damage.
+for each damage, and then the command to run: rebuild or repair. The exit status is
+1 when there is damage.
 ` + offlineHelp + `
 Stop the server that uses the store first. Damaged files are not changed.
 `
