@@ -471,7 +471,7 @@ func TestReadOnly(t *testing.T) {
 	if err := s.Close(); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("Close: got error %v, want %v", err, syscall.EROFS)
 	}
-	if logged.lines("\n") != 1 || logged.lines("read-only file system: mend it") != 1 {
+	if logged.lines("\n") != 1 || logged.lines("read-only file system: repair or remount it") != 1 {
 		t.Errorf("logged:\n%.3000s\nwant one line", logged.text.String())
 	}
 }
