@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestHardlyAnyCounters: however little room there is for counters, a request has room
-// for the two that it needs, also when both are kept in the same place.
+// TestHardlyAnyCounters: with a counter cache of 1 or 2 counters, each request still gets its two counters, also when both
+// are in the same shard.
 func TestHardlyAnyCounters(t *testing.T) {
 	const keys = 3 * shards
 	for _, cache := range []int{1, 2} {
@@ -20,7 +20,7 @@ func TestHardlyAnyCounters(t *testing.T) {
 			consume(t, s, request(id, int64(i%8+1), 1, noon))
 		}
 		if together == 0 {
-			t.Error("no key and user are in the same place: the test shows nothing")
+			t.Error("no key and user are in the same shard: the test proves nothing")
 		}
 		var group sync.WaitGroup
 		for range 8 {
@@ -34,17 +34,16 @@ func TestHardlyAnyCounters(t *testing.T) {
 	}
 }
 
-// TestFewCounters: requests are decided exactly when there is no room for their
-// counters in memory, while they are folded and while they are not, and the room is not
-// exceeded by much.
+// TestFewCounters: with a counter cache of 1 counter, requests are decided exactly, also during checkpoints. The cache
+// exceeds its limit by minPerShard counters in each shard at most.
 func TestFewCounters(t *testing.T) {
 	const callers, keys, rounds = 16, 300, 4
 	s := openIn(t, t.TempDir(), Options{CounterCache: 1})
 	known(t, s, numbered("key_", keys)...)
 	var allowed atomic.Int64
-	var callersGroup, folding sync.WaitGroup
+	var callersGroup, checkpoints sync.WaitGroup
 	var done atomic.Bool
-	folding.Go(func() {
+	checkpoints.Go(func() {
 		for !done.Load() {
 			writeCheckpoint(t, s)
 		}
@@ -61,14 +60,14 @@ func TestFewCounters(t *testing.T) {
 	}
 	callersGroup.Wait()
 	done.Store(true)
-	folding.Wait()
+	checkpoints.Wait()
 	if got := allowed.Load(); got != keys*rounds {
 		t.Errorf("allowed: got %d, want %d for each of %d keys", got, rounds, keys)
 	}
 	for n := range keys {
 		wantUsed(t, s, ofKey(fmt.Sprint("key_", n)), rounds)
 	}
-	writeCheckpoint(t, s) // denials that were left out are kept until then
+	writeCheckpoint(t, s) // a counter with omitted denials is not evicted before a checkpoint
 	known(t, s, numbered("key_new", keys)...)
 	for n := range keys {
 		consume(t, s, request(fmt.Sprint("key_new", n), 1, rounds, noon))
@@ -78,8 +77,8 @@ func TestFewCounters(t *testing.T) {
 	}
 }
 
-// A request that found a counter before it locked the shard never uses a counter that was evicted
-// meanwhile: else two copies of one counter count, and requests are lost.
+// TestConfirmEvictedCounter: a request finds a counter before it locks the shard. It does not use the counter when another
+// request has evicted it meanwhile. A failure means that two copies of one counter count, and that counts are lost.
 func TestConfirmEvictedCounter(t *testing.T) {
 	s := openIn(t, t.TempDir(), Options{})
 	known(t, s, "key")

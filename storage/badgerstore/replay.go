@@ -164,11 +164,11 @@ func (s *Store) createdCounters(w *writes) (list []ref, err error) {
 		}
 		fields := reading{[]byte(p[1:])}
 		account, number := fields.text(), int64(fields.uint64())
-		of, err := s.accounts.number(s, account)
+		accountNumber, err := s.accounts.number(s, account)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, ref{number, of, uint32(p[0])})
+		list = append(list, ref{number, accountNumber, uint32(p[0])})
 	}
 	return list, nil
 }
