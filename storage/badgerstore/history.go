@@ -14,7 +14,7 @@ import (
 
 // The history of a counter is a list of entries, numbered from 1 in the order in which they were counted. Each entry is
 // an event of the event log. It has the positions of two older entries, prev and jump (see [jump]), so a reader finds
-// any entry from the newest entry in a few steps.
+// any entry from the newest entry in about 2·log₂(n) steps.
 //
 //	number         1      2      3      4      5      6
 //	prev                  1      2      3      4      5
@@ -26,8 +26,8 @@ import (
 // Entry 4 is late: an older entry has a later time. Times are therefore not sorted. The sum time + late is the latest
 // time up to an entry, and never decreases.
 //
-// An entry expires when its time is not after since, the oldest time that a query includes. Two binary searches over the
-// latest time so far divide the history into three ranges:
+// An entry has expired when its time is not after since, a parameter of the query. Two binary searches over the latest
+// time so far divide the history into three ranges:
 //
 //	latest so far ≤ since                              every entry has expired
 //	since < latest so far ≤ since + the largest late   mixed: history.divide reads each entry
