@@ -72,7 +72,9 @@ type Store struct {
 	inFlight   inFlight     // transactions that the event log may have and the database may not
 	flushed    atomic.Int64 // the position up to which all events are in tables of the database
 	flushBytes int64
-	inTables   int64 // what endMemtable had stored when the store was opened
+	unapplied  unapplied
+	inTables   inTables // during replay: what the tables have; guarded by committing
+	replayed   bool     // replay has ended; guarded by committing
 	failed     atomic.Pointer[error]
 	applyErr   atomic.Pointer[error] // why apply waits to write to the database; nil while it does not wait
 	onCommit   func() error          // before each commit; for tests
@@ -216,13 +218,23 @@ func (s *Store) close() error {
 	}
 	unwritten := s.events.Close()
 	err = firstOf(err, unwritten)
-	// Badger writes a table when it closes. It stays open when this table would have transactions that the event log
-	// could not write, and when the file system cannot be written, because Badger would try again endlessly.
-	if unwritable := s.touch(); errors.Is(err, errLost) || errors.Is(unwritten, eventlog.ErrTemporary) || unwritable != nil {
-		unclosed.Store(s.dir, s)
-		return firstOf(err, unwritable)
+	unwritable := s.touch()
+	err = firstOf(err, unwritable)
+	if errors.Is(err, errLost) || unwritable != nil {
+		unwritten = err
 	}
-	err = errors.Join(err, s.db.Close())
+	return firstOf(err, s.closeBadger(unwritten))
+}
+
+// closeBadger closes Badger, which writes a table. Badger stays open when the event log has unwritten records, because
+// the table would be ahead of the event log, and when the file system cannot be written, because Badger would try again
+// endlessly. Then this process cannot open the store again.
+func (s *Store) closeBadger(unwritten error) error {
+	if unwritten != nil {
+		unclosed.Store(s.dir, s)
+		return nil
+	}
+	err := s.db.Close()
 	s.endMappings()
 	s.reserve.Close()
 	return err

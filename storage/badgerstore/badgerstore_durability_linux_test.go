@@ -96,6 +96,7 @@ func TestSyncFails(t *testing.T) {
 	if err := s.Close(); err == nil {
 		t.Error("Close: got no error, want the error of the disk")
 	}
+	closeLeft(t, dir)
 	s = openIn(t, dir, Options{Durability: Power})
 	if !consume(t, s, request("key", 2, 2, noon)) {
 		t.Error("Consume after opening the store again: got denied, want allowed")

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // TestFailedCloseThenPowerCut: closing a failed store leaves no table that is ahead of the event log. Otherwise a power
@@ -50,5 +53,28 @@ func TestFailedCloseThenPowerCut(t *testing.T) {
 		abandon(t, s)
 		s = openAlone(t, after, o)
 		wantUsed(t, s, ofKey("key"), before+5)
+	}
+}
+
+// TestCreatedOnFullDisk: a store whose first record did not fit on the disk has no database yet. Otherwise the database
+// would have a record that the event log lacks, and Rebuild could never make it again.
+func TestCreatedOnFullDisk(t *testing.T) {
+	var full atomic.Bool
+	full.Store(true)
+	dir := t.TempDir()
+	if _, err := Open(dir, fullDisk(&full)); err == nil {
+		t.Fatal("Open: got no error")
+	}
+	killed := t.TempDir()
+	copyKilled(t, killed, dir)
+	closeLeft(t, dir)
+	s := openAlone(t, killed, quiet)
+	known(t, s, "key")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, glob(t, killed, "*"+table.Suffix))
+	if _, err := Rebuild(killed, consent); err != nil {
+		t.Errorf("Rebuild: %v", err)
 	}
 }

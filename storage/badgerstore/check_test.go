@@ -36,8 +36,8 @@ func TestCheck(t *testing.T) {
 		tables, _ := filepath.Glob(filepath.Join(dir, "*.sst"))
 		segments, _ := filepath.Glob(filepath.Join(dir, eventLogDir, "*"+segmentSuffix))
 		names := []string{filepath.Base(tables[0]), filepath.Base(tables[1]), filepath.Base(segments[0])}
-		changeByte(t, tables[0], 900)
-		changeByte(t, tables[1], 900)
+		changeByte(t, tables[0], 20) // the first record: some bytes of compressed zeros mean the same when they are changed
+		changeByte(t, tables[1], 20)
 		changeByte(t, segments[0], segmentData+5)
 		before := contents(t, dir)
 		got := checkDamages(t, dir)

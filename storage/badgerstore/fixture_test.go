@@ -221,7 +221,7 @@ func abandon(t testing.TB, s *Store) {
 	if err := s.Close(); !errors.Is(err, errAbandoned) {
 		t.Fatalf("Close: got %v, want %v", err, errAbandoned)
 	}
-	closeLeft(t, s)
+	closeLeft(t, s.dir)
 	for name := range databaseFiles(t, s.dir) {
 		if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
 			t.Fatal(err)
@@ -234,12 +234,15 @@ func abandon(t testing.TB, s *Store) {
 	}
 }
 
-// closeLeft closes the Badger that Close has left open, so that the test can open the store again.
-func closeLeft(t testing.TB, s *Store) {
+// closeLeft closes the Badger that Close has left open in a directory, as the end of the process does. The test can then
+// open the store again.
+func closeLeft(t testing.TB, dir string) {
 	t.Helper()
-	if _, left := unclosed.LoadAndDelete(s.dir); !left {
+	left, ok := unclosed.LoadAndDelete(dir)
+	if !ok {
 		return
 	}
+	s := left.(*Store)
 	if err := s.db.Close(); err != nil {
 		t.Errorf("close Badger: %v", err)
 	}

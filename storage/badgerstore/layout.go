@@ -52,7 +52,7 @@ const schema = 6
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
 //	G segment      position                     the retention of a segment of format 1, see history.go
 //	J journal      stripe, chunk                before schema 6: a transaction, see replay.go
-//	L in tables    -                            the position before which the tables have all transactions, see redo.go
+//	L in tables    -                            which transactions the tables have, see replay.go
 //	Z filler       -                            padding that fills a memtable, see internal/table
 //
 // The events of counters are in the event log: see internal/eventlog.
@@ -450,4 +450,37 @@ func dropCounters(txn *table.Txn, counters []ref, position int64) error {
 		pg[of.slot()] = encodeDropped(position)
 	}
 	return setPage(txn, counters[0].page(), pg.encode(), record != nil)
+}
+
+// encode returns the record.
+//
+//	end               uvarint
+//	for each missing  uvarint of 2 × position, plus 1 for a transaction with parts
+func (t *inTables) encode() []byte {
+	b := encodeNumber(t.end)
+	for _, m := range t.missing {
+		n := uint64(m.position) << 1
+		if m.parts {
+			n++
+		}
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+// decodeInTables is the inverse of encode. It returns the zero value for no record.
+func decodeInTables(record []byte) (t inTables, err error) {
+	if record == nil {
+		return t, nil
+	}
+	r := reading{record}
+	t.end = int64(r.uvarint())
+	for len(r.rest) > 0 && !r.failed() {
+		n := r.uvarint()
+		t.missing = append(t.missing, missing{int64(n >> 1), n&1 == 1})
+	}
+	if r.failed() {
+		return inTables{}, errRecord
+	}
+	return t, nil
 }

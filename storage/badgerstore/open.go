@@ -166,13 +166,11 @@ func (s *Store) abort(err error) {
 	_ = s.closeWithin(wait, func() error {
 		s.life.Lock()
 		defer s.life.Unlock()
+		var unwritten error
 		if s.events != nil {
-			s.events.Abandon()
+			unwritten = s.events.Close()
 		}
-		_ = s.db.Close()
-		s.endMappings()
-		s.reserve.Close()
-		return nil
+		return s.closeBadger(unwritten)
 	})
 }
 
@@ -216,7 +214,7 @@ func (s *Store) recover(o Options) error {
 		return s.upgrade(r.highest)
 	}
 	if version > 0 {
-		return nil
+		return s.storeInTables()
 	}
 	if version, err = s.version(); err != nil || version > 0 { // from the event log
 		return err
@@ -227,6 +225,25 @@ func (s *Store) recover(o Options) error {
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
 	return firstOf(s.store(w), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
+}
+
+// storeInTables ends the memtable when the tables have no record inTables: an earlier version wrote them.
+func (s *Store) storeInTables() error {
+	found := false
+	err := s.db.View(func(txn *badger.Txn) error {
+		record, err := snapshot{txn}.get(at(kindInTables))
+		found = record != nil
+		return err
+	})
+	if found || err != nil || len(s.db.Tables()) == 0 {
+		return err
+	}
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	if err = s.badgerError(s.db.Flush(s.endMemtable)); errors.Is(err, core.ErrUnavailable) && s.failure() == nil {
+		return nil // the next memtable stores it
+	}
+	return err
 }
 
 // version returns the schema of the database, 0 when the database has none.
@@ -316,7 +333,7 @@ func (s *Store) openEvents(o Options) (*replay, error) {
 	if mark < found.Position {
 		return nil, &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the database reaches position %d of the event log, and had reached %d", mark, found.Position)}
 	}
-	eo := eventLogOptions(s.dir, max(mark, s.inTables, found.Log), o)
+	eo := eventLogOptions(s.dir, max(mark, s.inTables.end, found.Log), o)
 	eo.OnTorn, eo.OnState, eo.Help = s.logTorn, s.logState, help
 	if s.events, err = eventlog.Open(eo); err != nil {
 		return nil, err
@@ -350,7 +367,7 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 		r := snapshot{txn}
 		mark, err = r.number(at(kindCheckpoint))
 		if err == nil {
-			s.inTables, err = r.number(at(kindInTables))
+			s.inTables, err = r.inTables()
 		}
 		if err != nil {
 			return err

@@ -123,7 +123,10 @@ func (r *redo) commit(account string, w *writes) error {
 	if err := firstOf(s.failure(), s.ready()); err != nil {
 		return fault(err)
 	}
+	var appended int64
 	position, err := s.appendAndWait(func(b []byte, position int64) []byte {
+		appended = position
+		s.unapplied.add(position, len(r.parts) > 0)
 		b = binary.AppendUvarint(append(b, recordRedo), uint64(len(r.parts)))
 		for _, part := range r.parts {
 			b = binary.AppendUvarint(b, back(position, part))
@@ -131,6 +134,7 @@ func (r *redo) commit(account string, w *writes) error {
 		return w.encode(b)
 	})
 	if position == 0 {
+		s.unapplied.remove(appended)
 		return fault(err)
 	}
 	for len(r.parts) > 0 && errors.Is(err, eventlog.ErrTemporary) && s.stopped() == nil {
@@ -141,12 +145,12 @@ func (r *redo) commit(account string, w *writes) error {
 		return s.fail(err)
 	}
 	if len(r.parts) == 0 {
-		return firstOf(s.apply(w), fault(err))
+		return firstOf(s.apply(w, position), fault(err))
 	}
 	if err := s.events.Sync(); err != nil { // a table with some of the parts may be on disk before the next sync
 		return fault(err)
 	}
-	return s.applyParts(account, r.parts, w)
+	return s.applyParts(account, r.parts, w, position)
 }
 
 // store commits a transaction with the writes w.
@@ -156,8 +160,9 @@ func (s *Store) store(w *writes) error {
 	return r.commit("", w)
 }
 
-// apply applies writes that are in the event log to the database. The store fails when apply fails.
-func (s *Store) apply(w *writes) error {
+// apply applies writes that are in the event log to the database: the last writes of the transaction at a position, or
+// a part of a transaction, with position 0. The store fails when apply fails.
+func (s *Store) apply(w *writes, position int64) error {
 	dropped, err := w.dropped()
 	if err != nil {
 		return s.fail(err)
@@ -176,6 +181,7 @@ func (s *Store) apply(w *writes) error {
 	if err != nil {
 		return s.fail(err)
 	}
+	s.unapplied.remove(position)
 	return nil
 }
 
@@ -196,9 +202,9 @@ func (s *Store) await(done <-chan struct{}) error {
 	}
 }
 
-// applyParts applies the parts of a transaction, and then its last writes. Readers of the account wait until it ends,
+// applyParts applies the parts of the transaction at a position, and then its last writes. Readers of the account wait until it ends,
 // see [Store.await].
-func (s *Store) applyParts(account string, parts []int64, last *writes) error {
+func (s *Store) applyParts(account string, parts []int64, last *writes, position int64) error {
 	done := make(chan struct{})
 	s.applyingMu.Lock()
 	s.applying[account] = done
@@ -209,31 +215,17 @@ func (s *Store) applyParts(account string, parts []int64, last *writes) error {
 		if err != nil {
 			return s.fail(err) // the account stays in s.applying, because its transaction is half applied
 		}
-		if err := s.apply(w); err != nil {
+		if err := s.apply(w, 0); err != nil {
 			return err
 		}
 	}
-	if err := s.apply(last); err != nil {
+	if err := s.apply(last, position); err != nil {
 		return err
 	}
 	s.applyingMu.Lock()
 	delete(s.applying, account)
 	s.applyingMu.Unlock()
 	return nil
-}
-
-// endMemtable syncs the event log before a memtable ends, and stores a position in the memtable: all transactions before
-// that position are in this memtable or in older ones. Replay does not apply them. Otherwise, after a repair has cut off
-// later transactions that the tables have, replay would replace their records with older ones.
-func (s *Store) endMemtable(last *table.Txn) error {
-	if err := s.syncEvents(); err != nil {
-		return err
-	}
-	position := max(s.inTables, s.inFlight.oldest(s.events.Durable()))
-	if err := s.failure(); err != nil { // the transaction that failed may be half applied, and is no longer in flight
-		return err
-	}
-	return last.Set(at(kindInTables), encodeNumber(position))
 }
 
 // readPart returns the writes of the part at a position of the event log.

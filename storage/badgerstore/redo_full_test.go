@@ -93,33 +93,51 @@ func TestNoSpaceAtRecord(t *testing.T) {
 }
 
 // TestNoSpaceAtClose: a transaction that the event log could not write before Close is in no table. Otherwise the next
-// start would replace some of its records with older ones, and the next transaction would get its position.
+// start would replace some of its records with older ones, and the next key would get a number that it has.
 func TestNoSpaceAtClose(t *testing.T) {
-	var full atomic.Bool
-	dir, killed := t.TempDir(), t.TempDir()
-	s := openAlone(t, dir, fullDisk(&full))
-	known(t, s, "key")
-	full.Store(true)
-	if err := s.Update(t.Context(), acct, withKeys(11, 10)); !isUnavailable(err) {
-		t.Errorf("Update: got error %v, want %v", err, core.ErrUnavailable)
-	}
-	if err := s.Close(); !errors.Is(err, eventlog.ErrTemporary) {
-		t.Errorf("Close: got error %v, want %v", err, eventlog.ErrTemporary)
-	}
-	if _, err := Open(dir, quiet); !errors.Is(err, errUnclosed) {
-		t.Errorf("Open in the same process: got error %v, want %v", err, errUnclosed)
-	}
-	copyKilled(t, killed, dir)
-	closeLeft(t, s)
-	if tables, err := filepath.Glob(filepath.Join(killed, "*"+table.Suffix)); err != nil || len(tables) > 0 {
-		t.Errorf("Close has written the tables %q, %v", tables, err)
-	}
-	s = openAlone(t, killed, quiet)
-	known(t, s, "next")
-	abandon(t, s)
-	s = openAlone(t, killed, quiet)
-	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 2 || keyRef(t, s, "next").number != 2 {
-		t.Errorf("got %d keys, %v, and number %d for the last one, want 2 and 2", n, err, keyRef(t, s, "next").number)
+	for name, fails := range map[string]func(fsOp) bool{
+		"full":             func(fsOp) bool { return false },
+		"then write fails": func(op fsOp) bool { return op.isBlock() },
+		"then sync fails":  func(op fsOp) bool { return op.kind == "sync" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var full, broken atomic.Bool
+			dir, killed := t.TempDir(), t.TempDir()
+			o := fullDisk(&full)
+			fs := o.fs.(*hookedFS)
+			refuse := fs.before
+			fs.before = func(op fsOp) error {
+				if broken.Load() && fails(op) {
+					return syscall.EIO
+				}
+				return refuse(op)
+			}
+			s := openAlone(t, dir, o)
+			known(t, s, "key")
+			full.Store(true)
+			if err := s.Update(t.Context(), acct, withKeys(11, 10)); !isUnavailable(err) {
+				t.Errorf("Update: got error %v, want %v", err, core.ErrUnavailable)
+			}
+			broken.Store(true)
+			if err := s.Close(); err == nil {
+				t.Error("Close: got no error")
+			}
+			if _, err := Open(dir, quiet); !errors.Is(err, errUnclosed) {
+				t.Errorf("Open in the same process: got error %v, want %v", err, errUnclosed)
+			}
+			copyKilled(t, killed, dir)
+			closeLeft(t, dir)
+			if tables, err := filepath.Glob(filepath.Join(killed, "*"+table.Suffix)); err != nil || len(tables) > 0 {
+				t.Errorf("Close has written the tables %q, %v", tables, err)
+			}
+			s = openAlone(t, killed, quiet)
+			known(t, s, "next")
+			abandon(t, s)
+			s = openAlone(t, killed, quiet)
+			if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, everything); err != nil || n != 2 || keyRef(t, s, "next").number != 2 {
+				t.Errorf("got %d keys, %v, and number %d for the last one, want 2 and 2", n, err, keyRef(t, s, "next").number)
+			}
+		})
 	}
 }
 

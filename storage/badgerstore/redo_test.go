@@ -101,6 +101,7 @@ func deleteUserInterrupted(t *testing.T, operation string, nth int) (done, gone 
 	}
 	wantUserWhole(t, s, nth)
 	_ = s.Close()
+	closeLeft(t, dir)
 
 	s = mustOpen(t, dir, quiet)
 	gone = wantUserWhole(t, s, nth)

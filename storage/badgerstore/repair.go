@@ -91,11 +91,15 @@ func planRepair(dir string, database *table.Files, known int64) (*repair, error)
 	if err != nil {
 		return nil, err
 	}
-	inTables, err := numberIn(database, at(kindInTables))
+	record, err := database.Get(at(kindInTables))
 	if err != nil {
 		return nil, err
 	}
-	p.mark, p.known = mark, max(mark, inTables, known)
+	had, err := decodeInTables(record)
+	if err != nil {
+		return nil, err
+	}
+	p.mark, p.known = mark, max(mark, had.end, known)
 	o := eventLogOptions(dir, p.known, Options{})
 	verified, err := eventlog.Verify(o)
 	if err != nil || len(verified.Damage) == 0 {
@@ -105,8 +109,19 @@ func planRepair(dir string, database *table.Files, known int64) (*repair, error)
 	if p.plan, err = eventlog.PlanRepair(o, func(payload []byte) bool { return payload[0] < recordRedo }); err != nil {
 		return nil, err
 	}
+	for _, t := range had.missing {
+		if t.parts && (t.position < p.plan.Kept.From || t.position >= p.plan.End()) {
+			p.close()
+			return nil, errHalfApplied
+		}
+	}
 	return p, nil
 }
+
+// errHalfApplied means that the kept part of the event log lacks the end of a large transaction, and that the tables may
+// have some of its parts.
+var errHalfApplied = errors.New("the database may have a part of a large change, and the rest of the change is in the damaged part " +
+	"of the event log: run limitkeeper rebuild, or restore a backup")
 
 // numberIn returns the number at a path of a database that is not open, 0 without one.
 func numberIn(database *table.Files, p path) (int64, error) {

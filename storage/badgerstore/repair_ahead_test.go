@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // aheadStore is a store whose tables have the pages of a checkpoint, but not its mark. The pages include events of some
@@ -76,6 +78,12 @@ func killedAhead(t *testing.T, s *Store, to string) {
 	t.Helper()
 	s.committing.Lock()
 	defer s.committing.Unlock()
+	killedAheadLocked(t, s, to)
+}
+
+// killedAheadLocked is killedAhead for a caller that holds committing.
+func killedAheadLocked(t *testing.T, s *Store, to string) {
+	t.Helper()
 	before := len(s.db.Tables())
 	if err := s.db.Flush(s.endMemtable); err != nil {
 		t.Error(err)
@@ -200,7 +208,8 @@ func historyOf(t *testing.T, s *Store, of core.CounterID) []core.Entry {
 }
 
 // TestRepairBehindTransactions: a repair cuts off a transaction that the tables have. The replay of the transaction
-// before it changes nothing: no index lacks a key, and no key gets a number that another key has.
+// before it changes nothing: no index lacks a key, no key gets a number that another key has, and no record gets a position
+// that another record had. A transaction of another account runs all the while.
 func TestRepairBehindTransactions(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(b []byte, cut int64) []byte{
@@ -211,12 +220,19 @@ func TestRepairBehindTransactions(t *testing.T) {
 			dir := t.TempDir()
 			s := openAlone(t, t.TempDir(), damagedOptions)
 			known(t, s, "key")
+			slow, ownerKey := &core.Account{ID: "slow", Name: "slow"}, &core.OwnerKey{ID: "slow", AccountID: "slow", Digest: core.DigestOf("slow")}
+			if err := s.CreateAccount(t.Context(), slow, ownerKey); err != nil {
+				t.Fatal(err)
+			}
 			flushCheckpoint(t, s)
+			commitSlow := beginSlow(t, s, "slow")
 			known(t, s, "kept")
 			cut := segmentData + s.events.End() - firstPosition
 			known(t, s, "cut off")
 			consume(t, s, request("cut off", 1, endless, noon))
 			killedAhead(t, s, dir)
+			end := s.events.End()
+			commitSlow()
 			damageFile(t, segmentFiles(t, dir)[0], func(b []byte) []byte { return damage(b, cut) })
 			if got := checkDamages(t, dir); len(got) == 0 {
 				t.Fatal("the event log is whole")
@@ -228,6 +244,9 @@ func TestRepairBehindTransactions(t *testing.T) {
 				t.Errorf("check after the repair: %q", got)
 			}
 			s = openAlone(t, dir, damagedOptions)
+			if got := s.events.End(); got < end {
+				t.Errorf("the next record gets position %d, want at least %d", got, end)
+			}
 			known(t, s, "new")
 			consume(t, s, request("new", 1, endless, noon))
 			abandon(t, s)
@@ -246,6 +265,105 @@ func TestRepairBehindTransactions(t *testing.T) {
 				t.Errorf("check: %q", got)
 			}
 		})
+	}
+}
+
+// beginSlow begins a transaction that creates a user, and returns the function that commits it.
+func beginSlow(t *testing.T, s *Store, account string) (commit func()) {
+	t.Helper()
+	begun, end, done := make(chan bool), make(chan bool), make(chan error)
+	go func() {
+		done <- s.Update(t.Context(), account, func(tx core.Tx) error {
+			close(begun)
+			<-end
+			return tx.PutUser(&core.User{AccountID: account, Name: "user"})
+		})
+	}()
+	<-begun
+	return func() {
+		t.Helper()
+		close(end)
+		if err := <-done; err != nil {
+			t.Errorf("Update of %s: %v", account, err)
+		}
+	}
+}
+
+// TestRepairBehindHalf: a repair does not cut off the end of a large transaction that has parts in the tables. Otherwise
+// keys of a transaction that is not whole would pass.
+func TestRepairBehindHalf(t *testing.T) {
+	var h hook
+	o := quiet
+	o.failpoint = h.step
+	dir := t.TempDir()
+	s := openAlone(t, t.TempDir(), o)
+	known(t, s, "key")
+	flushCheckpoint(t, s)
+	begin := segmentData + s.events.End() - firstPosition
+	commits := 0
+	h.fn.Store(new(func(at failpoint) {
+		if at != failCommitted {
+			return
+		}
+		if commits++; commits == 3 {
+			h.fn.Store(nil)
+			killedAheadLocked(t, s, dir)
+		}
+	}))
+	update(t, s, withKeys(11, 2*many))
+	if commits < 3 {
+		t.Fatalf("got %d commits, want at least 3", commits)
+	}
+	damageFile(t, segmentFiles(t, dir)[0], func(b []byte) []byte { b[begin+200] ^= 1; return b })
+	before := databaseFiles(t, dir)
+	_, err := Repair(dir, func([]string) bool { return true })
+	if !errors.Is(err, errHalfApplied) {
+		t.Errorf("Repair: got error %v, want %v", err, errHalfApplied)
+	}
+	if got := databaseFiles(t, dir); !maps.Equal(got, before) {
+		t.Error("Repair has changed files of the database")
+	}
+}
+
+// TestRepairAfterUpgrade: the tables of a store that an earlier version wrote do not say which transactions they have. The
+// first start adds it, so a later repair leaves the database whole.
+func TestRepairAfterUpgrade(t *testing.T) {
+	dir := t.TempDir()
+	s := openAlone(t, t.TempDir(), damagedOptions)
+	known(t, s, "key")
+	flushCheckpoint(t, s)
+	known(t, s, "kept")
+	cut := segmentData + s.events.End() - firstPosition
+	known(t, s, "cut off")
+	before := len(s.db.Tables())
+	s.committing.Lock()
+	err := s.db.Flush(func(last *table.Txn) error { // as earlier versions do
+		return firstOf(s.syncEvents(), last.Delete(at(kindInTables)))
+	})
+	s.committing.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "all transactions are in tables", func() bool { s.watch(); return len(s.db.Tables()) > before })
+	upgraded := t.TempDir()
+	copyKilled(t, upgraded, s.dir)
+	s = openAlone(t, upgraded, damagedOptions)
+	waitUntil(t, "the record is in a table", func() bool { s.watch(); return len(s.db.Tables()) > before+1 })
+	copyKilled(t, dir, s.dir)
+	damageFile(t, segmentFiles(t, dir)[0], func(b []byte) []byte { b[cut+30] ^= 1; return b })
+	if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	s = openAlone(t, dir, damagedOptions)
+	known(t, s, "new")
+	if got := keyRef(t, s, "new").number; got != 4 {
+		t.Errorf("new: got number %d, want 4", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := checkDamages(t, dir); len(got) > 0 {
+		t.Errorf("check: %q", got)
 	}
 }
 

@@ -2,7 +2,9 @@ package badgerstore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -60,7 +62,13 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 		s.failpoint(failReplay)
 		return err
 	})
-	return r, firstOf(err, s.keepFormat1(kept, r.format1))
+	if err != nil {
+		return r, err
+	}
+	s.committing.Lock()
+	s.replayed = true
+	s.committing.Unlock()
+	return r, s.keepFormat1(kept, r.format1)
 }
 
 // writePages writes pages with all events before a position, after every checkpointBytes of the event log and every
@@ -101,20 +109,23 @@ func (r *replay) redo(payload []byte, position int64) error {
 	if err != nil {
 		return err
 	}
+	r.s.committing.Lock()
+	had := r.s.inTables.replay(position, len(parts) > 0)
+	r.s.committing.Unlock()
 	for _, part := range parts {
 		some, err := r.s.readPart(part)
 		if err != nil {
 			return err
 		}
-		if err := r.write(some, position); err != nil {
+		if err := r.write(some, position, had); err != nil {
 			return err
 		}
 	}
-	return r.write(w, position)
+	return r.write(w, position, had)
 }
 
-// write replays writes of the transaction at a position.
-func (r *replay) write(w *writes, position int64) error {
+// write replays writes of the transaction at a position. had means that the tables have the transaction.
+func (r *replay) write(w *writes, position int64, had bool) error {
 	dropped, err := w.dropped()
 	if err != nil {
 		return err
@@ -127,10 +138,9 @@ func (r *replay) write(w *writes, position int64) error {
 			sh.removeLocked(c)
 		}
 	}
-	if err := r.undrop(w); err != nil || position < r.s.inTables {
+	if err := r.undrop(w); err != nil || had {
 		return err
 	}
-	defer r.s.inFlight.end(r.s.inFlight.begin(func() int64 { return position }))
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
 	for err = r.s.write(w, dropped, position); reserve.NoRoom(err) && r.s.stopped() == nil; {
@@ -317,7 +327,7 @@ func (s *Store) raiseNumbers(highest map[ref]int64) error {
 		}
 		return nil
 	})
-	return firstOf(err, s.apply(w))
+	return firstOf(err, s.apply(w, 0))
 }
 
 // keepDays rewrites the records of the archive without a TTL. Before schema 6, Badger expired these records by the clock
@@ -332,10 +342,10 @@ func (s *Store) keepDays() error {
 			}
 			full := w
 			w = newWrites()
-			return true, s.apply(full)
+			return true, s.apply(full, 0)
 		})
 	})
-	return firstOf(err, s.apply(w))
+	return firstOf(err, s.apply(w, 0))
 }
 
 // Before schema 6, a transaction that was too large for one transaction of Badger was first written to a journal: its
@@ -390,5 +400,94 @@ func (s *Store) applyChunk(p path, apply bool) error {
 		}
 	}
 	w.put(p, nil)
-	return s.apply(w)
+	return s.apply(w, 0)
+}
+
+// inTables says which transactions the tables have: all before end, except the missing ones. Each memtable stores it in
+// its last transaction, see endMemtable. Replay does not apply a transaction that the tables have. Otherwise, after a
+// repair has cut off later transactions that the tables have, replay would replace their records with older ones.
+type inTables struct {
+	end     int64
+	missing []missing // in ascending order
+}
+
+// missing is a transaction of which no part, or not every part, is in tables.
+type missing struct {
+	position int64
+	parts    bool // it has parts
+}
+
+// has reports whether the tables have the transaction at a position.
+func (t *inTables) has(position int64) bool {
+	return position < t.end && !slices.ContainsFunc(t.missing, func(m missing) bool { return m.position == position })
+}
+
+// replay reports whether the tables have the transaction at a position. It records that replay has applied all earlier
+// transactions, and begins with this one.
+func (t *inTables) replay(position int64, parts bool) (had bool) {
+	had = t.has(position)
+	t.missing = slices.DeleteFunc(t.missing, func(m missing) bool { return m.position <= position })
+	if !had {
+		t.missing = slices.Insert(t.missing, 0, missing{position, parts})
+	}
+	t.end = max(t.end, position+1)
+	return had
+}
+
+func (r snapshot) inTables() (inTables, error) {
+	record, err := r.get(at(kindInTables))
+	if err != nil {
+		return inTables{}, err
+	}
+	return decodeInTables(record)
+}
+
+// unapplied is the set of transactions that are in the event log, and not yet applied to the database.
+type unapplied struct {
+	mu         sync.Mutex
+	byPosition map[int64]bool // whether the transaction has parts
+}
+
+func (u *unapplied) add(position int64, parts bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.byPosition == nil {
+		u.byPosition = map[int64]bool{}
+	}
+	u.byPosition[position] = parts
+}
+
+// remove removes a transaction. After a commit, the caller still holds committing.
+func (u *unapplied) remove(position int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.byPosition, position)
+}
+
+// before returns the transactions before a position, in ascending order.
+func (u *unapplied) before(end int64) (list []missing) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, position := range slices.Sorted(maps.Keys(u.byPosition)) {
+		if position < end {
+			list = append(list, missing{position, u.byPosition[position]})
+		}
+	}
+	return list
+}
+
+// endMemtable syncs the event log before a memtable ends, and adds the record inTables to the memtable. The caller holds
+// committing.
+func (s *Store) endMemtable(last *table.Txn) error {
+	if err := s.syncEvents(); err != nil {
+		return err
+	}
+	if err := s.failure(); err != nil { // a transaction may be half applied
+		return err
+	}
+	if s.replayed {
+		end := s.events.Durable()
+		s.inTables = inTables{end, s.unapplied.before(end)}
+	}
+	return last.Set(at(kindInTables), s.inTables.encode())
 }
