@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
@@ -148,4 +149,38 @@ func TestRepairOfEarlierVersion(t *testing.T) {
 		t.Errorf("Repair: got %q, %v", names, err)
 	}
 	wantUsed(t, openAlone(t, dir, quiet), ofKey("key"), format1Key)
+}
+
+// TestRepairAfterClose: after a clean stop the checkpoint is at the end of the event log. Damage there costs the events
+// behind the damage, and not the whole history.
+func TestRepairAfterClose(t *testing.T) {
+	dir := t.TempDir()
+	s := openAlone(t, dir, damagedOptions)
+	known(t, s, "key")
+	for len(s.events.Segments()) < 4 {
+		consume(t, s, request("key", 1, endless, noon))
+	}
+	all := historyOf(t, s, ofKey("key"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files := segmentFiles(t, dir)
+	damageFile(t, files[len(files)-1], func(b []byte) []byte { return b[:segmentData+1] })
+	if _, err := Repair(dir, func([]string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	s = openAlone(t, dir, damagedOptions)
+	if got := len(historyOf(t, s, ofKey("key"))); got < len(all)/2 || got == len(all) {
+		t.Errorf("history: got %d of %d entries, want those of the first three segments", got, len(all))
+	}
+	consume(t, s, request("key", 1, endless, noon))
+	if got, want := counterOf(t, s, ofKey("key")).Windows[core.Month].Used, int64(len(all)+1); got != want {
+		t.Errorf("got %d used, want %d", got, want)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := checkDamages(t, dir); len(got) > 0 {
+		t.Errorf("check: %q", got)
+	}
 }

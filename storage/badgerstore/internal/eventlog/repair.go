@@ -26,7 +26,7 @@ type Part struct {
 	hours       hours  // of the first segment from From on
 }
 
-// Repair is a plan for a damaged log: the part that has the position Known stays, and all other
+// Repair is a plan for a damaged log: the last part that begins at Known or before stays, and all other
 // parts are set aside. Without such a part an empty log begins at Known.
 type Repair struct {
 	Parts []Part // oldest first; the bytes between two parts cannot be read
@@ -62,7 +62,7 @@ func PlanRepair(o Options, is func(payload []byte) bool) (*Repair, error) {
 		return nil, err
 	}
 	for _, p := range r.Parts {
-		if r.Empty && p.From <= r.o.Known && r.o.Known <= p.To {
+		if p.From <= r.o.Known {
 			r.Kept, r.Empty = p, false
 		}
 	}
