@@ -219,6 +219,7 @@ func (q *request) fail(err error) {
 		return
 	}
 	e, ok := errors.AsType[*core.Error](err)
+	canceled := errors.Is(err, q.r.Context().Err()) // the client has disconnected, which is the cause of err
 	status := http.StatusInternalServerError
 	switch {
 	case errors.Is(err, errCrossOrigin):
@@ -227,8 +228,10 @@ func (q *request) fail(err error) {
 		status = http.StatusRequestEntityTooLarge
 	case ok && statuses[e.Code] != 0:
 		status = statuses[e.Code]
+	case canceled:
+		status = http.StatusServiceUnavailable
 	}
-	if status >= 500 && q.r.Context().Err() == nil && !core.IsLogged(err) {
+	if status >= 500 && !canceled && !core.IsLogged(err) {
 		q.log(slog.LevelError, "dashboard request failed", slog.Int("status", status), func() []slog.Attr {
 			return []slog.Attr{slog.String("path", core.MaskSecrets(q.r.URL.Path)), slog.String("method", q.r.Method), slog.String("error", core.MaskSecrets(err.Error()))}
 		})

@@ -1,7 +1,11 @@
 package dashboard_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 const password = "correct horse battery"
@@ -349,6 +354,47 @@ func TestNotServed(t *testing.T) {
 	for _, path := range []string{"//dashboard/plans", "/dashboard/./plans", "/dashboard/x/../plans", "/dashboard//plans"} {
 		if status, _ := ask(config, "https://example.com"+path); status != 503 && status != 404 {
 			t.Errorf("%s: got %d, want no redirect", path, status)
+		}
+	}
+}
+
+// failing is a store that fails when an account is looked up by name, as every sign-in by password does.
+type failing struct {
+	core.Store
+	fail func() error
+}
+
+func (f failing) AccountByName(context.Context, string) (*core.Account, error) { return nil, f.fail() }
+
+// An error that the client caused by disconnecting is no internal error: it gets 503 and is not logged.
+// Any other unknown error gets 500 and is logged, also after the client has disconnected.
+func TestClientDisconnects(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	broken := errors.New("the store is broken")
+	for _, tc := range []struct {
+		name   string
+		fail   func() error
+		status int
+		logged bool
+	}{
+		{"the store fails", func() error { return broken }, 500, true},
+		{"the store reports a cancellation of its own", func() error { return context.Canceled }, 500, true},
+		{"the client disconnects", func() error { cancel(); return ctx.Err() }, 503, false},
+		{"the store fails after the client disconnected", func() error { return broken }, 500, true},
+		{"the handler panics after the client disconnected", func() error { panic("broken") }, 500, true},
+	} {
+		var log bytes.Buffer
+		svc := core.NewService(failing{memstore.New(), tc.fail}, core.Config{})
+		pages := dashboard.New(dashboard.Config{
+			Service: func() *core.Service { return svc }, Secure: func(*http.Request) bool { return true },
+			ClientIP: func(*http.Request) string { return "192.0.2.1" }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		r := httptest.NewRequestWithContext(ctx, "POST", "/dashboard/sign-in", strings.NewReader("name=Acme&password=x"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r)
+		if logged := log.Len() > 0; w.Code != tc.status || logged != tc.logged {
+			t.Errorf("%s: got %d and the log %q, want %d, logged: %v", tc.name, w.Code, log.String(), tc.status, tc.logged)
 		}
 	}
 }
