@@ -145,8 +145,11 @@ func (r *Repair) follows(p *Part, g *segment) bool {
 	if p.To != end {
 		return false
 	}
-	whole := p.first == p.last && p.From == p.first.base
-	return g.v1 || g.prevBase == p.last.base && g.seed == cmp.Or(p.last.seed, g.seed) && (!whole || g.prevCRC == p.crc || p.last.v1)
+	sameLog := g.seed == cmp.Or(p.last.seed, g.seed)
+	if p.first == p.last && g.prevBase == p.From { // the segment is whole, or an interrupted cutHead left it
+		return sameLog && (g.prevCRC == p.crc || p.last.v1)
+	}
+	return g.v1 || sameLog && g.prevBase == p.last.base
 }
 
 // part returns the unbroken part of a segment from a position on.
@@ -240,7 +243,7 @@ func (r *Repair) Apply(next int64) (names []string, err error) {
 	}
 	last := r.Kept.last
 	if r.Empty {
-		last, err = r.create(header{base: r.o.Known, seed: r.seed()}, nil, r.o.Known)
+		last, err = r.create(header{base: r.o.Known, seed: r.seed()}, nil, status{oldest: r.o.Known})
 	}
 	s := status{synced: r.End(), oldest: r.first()}
 	if gap != nil && err == nil {
@@ -291,7 +294,8 @@ func (r *Repair) cutTail(g *segment) (aside bool, err error) {
 	return aside, errors.Join(err, g.file.Truncate(g.offset(r.Kept.To)), g.file.Sync())
 }
 
-// cutHead begins the log with a new segment at the kept part, and sets the old one aside.
+// cutHead begins the log with a new segment at the kept part, and sets the old one aside. It first changes the header of
+// the next segment: until the new segment exists, the log is damaged, and [Repair.follows] accepts that header.
 func (r *Repair) cutHead(g *segment) error {
 	k := &r.Kept
 	end := g.end
@@ -302,29 +306,29 @@ func (r *Repair) cutHead(g *segment) error {
 	if _, err := io.ReadFull(io.NewSectionReader(g.file, g.offset(k.From), end-k.From), data); err != nil {
 		return err
 	}
-	n, err := r.create(header{base: k.From, seed: g.seed}, data, k.From)
-	if err != nil {
-		return err
-	}
-	if i := slices.Index(r.list, g); g != k.last {
-		next := r.list[i+1]
-		next.prevBase, next.prevCRC, next.prevHours = n.base, crc32.Checksum(data, castagnoli), k.hours
+	if g != k.last {
+		next := r.list[slices.Index(r.list, g)+1]
+		next.prevBase, next.prevCRC, next.prevHours = k.From, crc32.Checksum(data, castagnoli), k.hours
 		if _, err := next.file.WriteAt(next.encode(), 0); err != nil {
 			return err
 		}
 		if err := next.file.Sync(); err != nil {
 			return err
 		}
-	} else {
+	}
+	n, err := r.create(header{base: k.From, seed: g.seed}, data, status{oldest: r.list[0].base, sealed: g != k.last})
+	if err != nil {
+		return err
+	}
+	if g == k.last {
 		k.last = n
 	}
 	k.first = n
 	return r.o.FS.Rename(g.path, g.path+AsideSuffix)
 }
 
-// create writes a segment under a temporary name, and renames it when it is whole. oldest is the base of the first
-// segment of the log.
-func (r *Repair) create(h header, data []byte, oldest int64) (*segment, error) {
+// create writes a segment under a temporary name, and renames it when it is whole.
+func (r *Repair) create(h header, data []byte, s status) (*segment, error) {
 	g := &segment{header: h, path: filepath.Join(r.o.Dir, segmentName(h.base)), end: h.base + int64(len(data))}
 	draft := filepath.Join(r.o.Dir, spareName)
 	f, err := r.o.FS.Open(draft, os.O_RDWR|os.O_CREATE)
@@ -334,7 +338,8 @@ func (r *Repair) create(h header, data []byte, oldest int64) (*segment, error) {
 	g.file = f
 	_, err = f.WriteAt(g.encode(), 0)
 	if err == nil {
-		err = errors.Join(g.writeStatus(status{synced: g.end, oldest: oldest}), f.Truncate(dataOffset))
+		s.synced = g.end
+		err = errors.Join(g.writeStatus(s), f.Truncate(dataOffset))
 	}
 	if err == nil && len(data) > 0 {
 		_, err = f.WriteAt(data, dataOffset)
@@ -342,7 +347,7 @@ func (r *Repair) create(h header, data []byte, oldest int64) (*segment, error) {
 	if err = errors.Join(err, f.Sync()); err != nil {
 		return g, err
 	}
-	return g, r.o.FS.Rename(draft, g.path)
+	return g, errors.Join(r.o.FS.Rename(draft, g.path), r.o.FS.SyncDir(r.o.Dir))
 }
 
 // copy copies the file of a segment.
