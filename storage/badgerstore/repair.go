@@ -18,8 +18,8 @@ import (
 )
 
 // Repair sets the damaged part of the event log of a store aside, so that the store can be opened. It keeps the
-// unbroken part of the log with the last checkpoint. It moves all other parts to files whose names end in .damaged,
-// and returns these names. History before the kept part is lost. Counts and changes behind the kept part are lost,
+// unbroken part of the log with the last checkpoint. It moves all other parts to files whose names end in .damaged
+// or, after an earlier repair, in .damaged-2 and so on. It returns these names. History before the kept part is lost. Counts and changes behind the kept part are lost,
 // unless the tables of the database have them. New records get positions behind all positions used before. Repair
 // calls confirm first, with one line for each damage and each part, and changes nothing when confirm returns false.
 // Without damage Repair does not call confirm. Repair refuses a damaged database: [Rebuild] mends that, and the event log

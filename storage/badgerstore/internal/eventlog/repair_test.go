@@ -174,6 +174,37 @@ func TestRepairBeforeGap(t *testing.T) {
 	}
 }
 
+// TestRepairKeepsFilesSetAside: a second repair of the same segment leaves the file that the first one has set aside as it
+// is, and sets the segment aside under another name.
+func TestRepairKeepsFilesSetAside(t *testing.T) {
+	for name, behind := range map[string]bool{"damage before the mark": false, "damage behind the mark": true} {
+		fs, o, l, w := segmentsLog(t)
+		list := l.Segments()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c := cutLog{fs: fs, o: o, w: w, mark: list[1].Base, used: list[5].End}
+		segment := segmentName(list[1].Base)
+		flip := func(at int) string {
+			fs.now[segment].now[dataOffset+at] ^= 1
+			return string(fs.now[segment].now)
+		}
+		first := flip(700)
+		end, _ := c.repair(t, fs)
+		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
+		if !behind {
+			c.mark = end
+		}
+		second := flip(300)
+		c.repair(t, fs)
+		for suffix, want := range map[string]string{".damaged": first, ".damaged-2": second} {
+			if f := fs.now[segment+suffix]; f == nil || string(f.now) != want {
+				t.Errorf("%s: %s is missing or was changed", name, segment+suffix)
+			}
+		}
+	}
+}
+
 // TestGapIsVerified: a log with a gap is damaged when a file next to the gap is truncated or deleted. A second repair
 // keeps the records before the gap and behind it.
 func TestGapIsVerified(t *testing.T) {
