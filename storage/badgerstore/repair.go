@@ -3,7 +3,6 @@ package badgerstore
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -30,6 +29,11 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 			err = fmt.Errorf("repair the store in %s: %w", dir, err)
 		}
 	}()
+	release, err := table.Claim(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	files, err := inspectTables(dir)
 	if isDamage(err) {
 		return nil, fmt.Errorf("run limitkeeper rebuild, which repairs the event log too: %w", err)
@@ -37,14 +41,8 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	if err != nil {
 		return nil, err
 	}
-	release, err := table.Claim(dir)
-	if err != nil {
-		return nil, err
-	}
 	p, err := planRepair(dir, files, files.Mark().Log)
-	yes := p != nil && confirm(p.lines())
-	release() // Badger takes the lock itself
-	if yes {
+	if p != nil && confirm(p.lines()) {
 		names, err = p.apply()
 		return names, withAdvice(dir, err)
 	}
@@ -52,15 +50,10 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	return nil, err
 }
 
-// inspectTables verifies the database in the directory of a store.
+// inspectTables verifies the database in the directory of a store. The caller has claimed the directory.
 func inspectTables(dir string) (*table.Files, error) {
-	release, err := table.Claim(dir)
-	if err != nil {
-		return nil, err
-	}
-	o := tableOptions(dir, slog.New(slog.DiscardHandler))
+	o := claimedOptions(dir)
 	files, err := table.Inspect(o)
-	release()
 	if err != nil || files.Replayable() {
 		return files, err
 	}
@@ -124,7 +117,8 @@ func (p *repair) close() {
 	}
 }
 
-// apply repairs the event log, and returns the names of the files that it has set aside.
+// apply repairs the event log, and returns the names of the files that it has set aside. The caller has claimed the
+// directory since planRepair.
 func (p *repair) apply() (names []string, err error) {
 	short, err := reserve.RoomFor(p.dir, 0)
 	if err == nil && short {
@@ -143,7 +137,7 @@ func (p *repair) apply() (names []string, err error) {
 
 // rewind prepares the database for the repair. It returns the first position of new records.
 func (p *repair) rewind() (next int64, err error) {
-	db, err := table.Open(tableOptions(p.dir, slog.New(slog.DiscardHandler)))
+	db, err := table.Open(claimedOptions(p.dir))
 	if err != nil {
 		return 0, err
 	}

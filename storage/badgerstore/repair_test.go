@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // TestRepair: after a repair, each damaged event log opens, and Check finds no damage. Counters include the checkpoint and
@@ -104,6 +105,46 @@ func TestRepairInUse(t *testing.T) {
 	openAlone(t, dir, quiet)
 	if _, err := Repair(dir, nil); !errors.Is(err, ErrInUse) {
 		t.Errorf("Repair: got %v, want %v", err, ErrInUse)
+	}
+}
+
+// TestRepairHoldsLock: while Repair or Rebuild changes the event log, no other process can lock the store. A server that
+// could start in between would answer requests whose counts the repair then cuts off.
+func TestRepairHoldsLock(t *testing.T) {
+	if !table.Claims {
+		t.Skip("the store is locked by Badger alone")
+	}
+	whole, _ := copiedStore(t, true)
+	files := segmentFiles(t, whole)
+	for name, c := range map[string]struct {
+		lost string
+		mend func(dir string) error
+	}{
+		"repair":  {"none", func(dir string) error { _, err := Repair(dir, consent.Confirm); return err }},
+		"rebuild": {"*.sst", func(dir string) error { _, err := Rebuild(dir, consent); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := withCopy(t, whole)
+			changeByte(t, filepath.Join(dir, eventLogDir, filepath.Base(files[len(files)-1])), segmentData+5)
+			lost, _ := filepath.Glob(filepath.Join(dir, c.lost))
+			remove(t, lost)
+			changes, unlocked := 0, 0
+			defer func(fs eventlog.FS) { eventlog.OS = fs }(eventlog.OS)
+			eventlog.OS = &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+				if op.kind == "open" { // also to read
+					return nil
+				}
+				changes++
+				if release, err := table.Claim(dir); err == nil {
+					unlocked++
+					release()
+				}
+				return nil
+			}}
+			if err := c.mend(dir); err != nil || changes == 0 || unlocked > 0 {
+				t.Errorf("got error %v, and no lock during %d of %d changes", err, unlocked, changes)
+			}
+		})
 	}
 }
 
