@@ -57,6 +57,9 @@ func inspectTables(dir string) (*table.Files, error) {
 	if err != nil || files.Replayable() {
 		return files, err
 	}
+	if err := removeEmptyClaimed(dir); err != nil {
+		return nil, err
+	}
 	db, err := files.Open() // an earlier version wrote the database: Badger moves the records of .mem files to tables
 	if err == nil {
 		err = db.Close()
@@ -137,6 +140,9 @@ func (p *repair) apply() (names []string, err error) {
 
 // rewind prepares the database for the repair. It returns the first position of new records.
 func (p *repair) rewind() (next int64, err error) {
+	if err := removeEmptyClaimed(p.dir); err != nil {
+		return 0, err
+	}
 	db, err := table.Open(claimedOptions(p.dir))
 	if err != nil {
 		return 0, err

@@ -148,6 +148,35 @@ func TestRepairHoldsLock(t *testing.T) {
 	}
 }
 
+// TestRepairEmptyLogs: Repair works in a directory with empty logs of Badger, as a kill can leave them. The plan alone
+// removes none of them, except in a store of an earlier version.
+func TestRepairEmptyLogs(t *testing.T) {
+	if !table.Claims {
+		t.Skip("the store does not remove empty logs")
+	}
+	d := storeToDamage(t, false)
+	dir := copyOf(t, d.dir)
+	changeByte(t, filepath.Join(dir, eventLogDir, d.files[3]), segmentData+5)
+	earlier := copyOf(t, filepath.Join("testdata", "format1"))
+	for _, dir := range []string{dir, earlier} {
+		for _, name := range []string{"00099.mem", "000099.vlog"} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := contents(t, dir)
+	if _, err := Repair(dir, func([]string) bool { return false }); err != nil || !maps.Equal(contents(t, dir), before) {
+		t.Errorf("without consent: got error %v, or other files", err)
+	}
+	if names, err := Repair(dir, consent.Confirm); err != nil || len(names) == 0 {
+		t.Errorf("Repair: got %q, %v", names, err)
+	}
+	if names, err := Repair(earlier, nil); err != nil || len(names) > 0 {
+		t.Errorf("Repair of an earlier version: got %q, %v", names, err)
+	}
+}
+
 // TestRepairReportsLoss: the plan names the damaged file, and for each part the number of events, the times of the first
 // and last event, and whether their counts stay.
 func TestRepairReportsLoss(t *testing.T) {
