@@ -128,7 +128,7 @@ func (p *repair) apply() (names []string, err error) {
 		err = os.Remove(filepath.Join(p.dir, reserve.Name)) // the next start creates the reserve again
 	}
 	next := int64(0)
-	if err == nil {
+	if err = firstOf(err, os.MkdirAll(filepath.Join(p.dir, eventLogDir), 0o700)); err == nil {
 		next, err = p.rewind()
 	}
 	if err != nil {

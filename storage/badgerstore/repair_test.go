@@ -70,6 +70,13 @@ func (d *damagedStore) repair(t *testing.T, name string, damage func([]byte) []b
 			t.Errorf("%s was deleted or changed", name)
 		}
 	}
+	d.wantRepaired(t, dir, checkpointed)
+}
+
+// wantRepaired fails unless a repaired store is whole and counts requests. All counters are as before when they are in
+// the checkpoint.
+func (d *damagedStore) wantRepaired(t *testing.T, dir string, checkpointed bool) {
+	t.Helper()
 	if got := checkDamages(t, dir); len(got) > 0 {
 		t.Errorf("check after the repair: %q", got)
 	}
@@ -174,6 +181,30 @@ func TestRepairEmptyLogs(t *testing.T) {
 	}
 	if names, err := Repair(earlier, nil); err != nil || len(names) > 0 {
 		t.Errorf("Repair of an earlier version: got %q, %v", names, err)
+	}
+}
+
+// TestRepairLostEventLog: when the directory of the event log is lost, Check and Rebuild report damage of the event log and
+// name the command that mends it. Repair begins a new event log, and keeps the counts of the last checkpoint.
+func TestRepairLostEventLog(t *testing.T) {
+	d := storeToDamage(t, true)
+	for _, lost := range []string{eventLogDir, eventLogDir + " " + table.InventoryName} {
+		dir := copyOf(t, d.dir)
+		for _, name := range strings.Fields(lost) {
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := checkDamages(t, copyOf(t, dir)); len(got) != 1 || !strings.Contains(got[0], eventlog.ErrDamaged.Error()) {
+			t.Errorf("without %s: check: got %q, want one damage of the event log", lost, got)
+		}
+		if _, err := Rebuild(dir, consent); err == nil || !strings.Contains(err.Error(), "run limitkeeper ") {
+			t.Errorf("without %s: Rebuild: got %v, want the other command", lost, err)
+		}
+		if names, err := Repair(dir, consent.Confirm); err != nil || len(names) > 0 {
+			t.Fatalf("without %s: Repair: got %q, %v", lost, names, err)
+		}
+		d.wantRepaired(t, dir, true)
 	}
 }
 
