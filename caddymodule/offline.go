@@ -186,8 +186,8 @@ func init() {
 
 const repairHelp = `
 Moves the damaged part of the event log of an embedded store to files whose names
-end in .damaged, so that the store opens again, and then verifies the store as check
-does. It first prints what is in each part and what is lost, with times. Without --yes
+end in .damaged (then .damaged-2), so that the store opens again, and then verifies
+the store as check does. It first prints what is in each part and what is lost, with times. Without --yes
 it changes nothing.
 
 The unbroken part of the event log with the last checkpoint stays. History before

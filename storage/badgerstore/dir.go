@@ -237,18 +237,23 @@ func withAdvice(dir string, err error) error {
 	return err
 }
 
-// removeEmpty removes empty logs of Badger, because Badger refuses to open a directory with an empty log. A kill
-// leaves an empty log when it comes between creating a log and setting its size, or between truncating and removing a
-// log.
+// removeEmpty claims the directory and removes empty logs: see [removeEmptyClaimed].
 func removeEmpty(dir string) error {
-	if !table.Claims {
-		return nil
-	}
 	release, err := table.Claim(dir)
 	if err != nil {
 		return err
 	}
 	defer release()
+	return removeEmptyClaimed(dir)
+}
+
+// removeEmptyClaimed removes empty logs of Badger, because Badger refuses to open a directory with an empty log. A kill
+// leaves an empty log when it comes between creating a log and setting its size, or between truncating and removing a
+// log. The caller has claimed the directory.
+func removeEmptyClaimed(dir string) error {
+	if !table.Claims {
+		return nil
+	}
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return err

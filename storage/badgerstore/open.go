@@ -192,6 +192,15 @@ func tableOptions(dir string, log *slog.Logger) table.Options {
 	return o
 }
 
+// claimedOptions returns the options of the database in a directory that the caller has claimed.
+func claimedOptions(dir string) table.Options {
+	o := tableOptions(dir, slog.New(slog.DiscardHandler))
+	if o.Claimed = table.Claims; o.Claimed {
+		o.Claim = func() (func(), error) { return func() {}, nil }
+	}
+	return o
+}
+
 // recover opens the event log and replays it. It writes the schema of a new store, and upgrades a store of an
 // earlier version.
 func (s *Store) recover(o Options) error {

@@ -43,23 +43,33 @@ func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 			err = fmt.Errorf("rebuild the store in %s: %w", dir, err)
 		}
 	}()
-	r := rebuild{dir: dir, progress: o.Progress}
-	defer func() { r.repair.close() }()
-	if err := r.claimed(r.plan); err != nil || !o.Confirm(r.lines()) {
+	r := rebuild{dir: dir, progress: o.Progress, release: func() {}}
+	defer func() { r.release(); r.repair.close() }()
+	if err := r.claim(); err != nil {
+		return "", err
+	}
+	if err := r.plan(); err != nil || !o.Confirm(r.lines()) {
 		return "", err
 	}
 	if r.whole {
+		r.release() // Check locks the store itself
 		c, err := Check(dir, Checking{Progress: o.Progress, Damage: func(err error) { o.Progress(err.Error()) }})
 		if err != nil || c.Damaged == 0 {
 			return "", err
 		}
-	}
-	err = r.claimed(func() (err error) {
-		if err = r.create(); err == nil {
-			aside, err = r.replace(time.Now())
+		if err := r.claim(); err != nil {
+			return "", err
 		}
-		return firstOf(err, os.RemoveAll(filepath.Join(dir, rebuildDir)))
-	})
+	}
+	if err = r.create(); err == nil {
+		aside, err = r.replace(time.Now())
+	}
+	err = firstOf(err, os.RemoveAll(filepath.Join(dir, rebuildDir)))
+	if p := r.repair; p != nil && err == nil {
+		r.repair = nil // apply closes it
+		_, err = p.apply()
+	}
+	r.release() // open locks the store itself
 	if err == nil {
 		err = r.replay()
 	}
@@ -69,20 +79,20 @@ func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 	return aside, err
 }
 
-// claimed calls fn while the store is locked. Badger takes the lock itself.
-func (r *rebuild) claimed(fn func() error) error {
+// claim locks the store until release is called.
+func (r *rebuild) claim() error {
 	release, err := table.Claim(r.dir)
-	if err != nil {
-		return err
+	if err == nil {
+		r.release = release
 	}
-	defer release()
-	return fn()
+	return err
 }
 
 // rebuild is the plan of a rebuild.
 type rebuild struct {
 	dir          string
 	progress     func(string)
+	release      func()   // unlocks the store; a second call does nothing
 	files        []string // of the database, to be moved
 	bytes        int64    // of these files
 	whole        bool     // true if no file of the database is damaged
@@ -300,15 +310,8 @@ func rename(from, to string, names []string) error {
 	return nil
 }
 
-// replay repairs the event log if it is damaged, and replays it into the new database.
+// replay replays the event log into the new database.
 func (r *rebuild) replay() error {
-	if r.repair != nil {
-		p := r.repair
-		r.repair = nil
-		if _, err := p.apply(); err != nil {
-			return err
-		}
-	}
 	replayed := 0
 	s, err := open(r.dir, Options{Logger: slog.New(slog.DiscardHandler), failpoint: func(at failpoint) {
 		if at != failReplay {

@@ -3,7 +3,6 @@ package badgerstore
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,8 +17,9 @@ import (
 )
 
 // Repair sets the damaged part of the event log of a store aside, so that the store can be opened. It keeps the
-// last unbroken part of the log that begins before the mark of the last checkpoint. It moves all other parts to files whose names end in .damaged,
-// and returns these names. History before the kept part is lost. Counts and changes behind the kept part are lost,
+// last unbroken part of the log that begins before the mark of the last checkpoint. It moves all other parts to files
+// whose names end in .damaged or, after an earlier repair, in .damaged-2 and so on. It returns these names. History before
+// the kept part is lost. Counts and changes behind the kept part and the mark are lost,
 // unless the tables of the database have them. New records get positions behind all positions used before. Repair
 // calls confirm first, with one line for each damage and each part, and changes nothing when confirm returns false.
 // Without damage Repair does not call confirm. Repair refuses a damaged database: [Rebuild] mends that, and the event log
@@ -30,6 +30,11 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 			err = fmt.Errorf("repair the store in %s: %w", dir, err)
 		}
 	}()
+	release, err := table.Claim(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	files, err := inspectTables(dir)
 	if isDamage(err) {
 		return nil, fmt.Errorf("run limitkeeper rebuild, which repairs the event log too: %w", err)
@@ -37,14 +42,8 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	if err != nil {
 		return nil, err
 	}
-	release, err := table.Claim(dir)
-	if err != nil {
-		return nil, err
-	}
 	p, err := planRepair(dir, files, files.Mark().Log)
-	yes := p != nil && confirm(p.lines())
-	release() // Badger takes the lock itself
-	if yes {
+	if p != nil && confirm(p.lines()) {
 		names, err = p.apply()
 		return names, withAdvice(dir, err)
 	}
@@ -52,17 +51,15 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	return nil, err
 }
 
-// inspectTables verifies the database in the directory of a store.
+// inspectTables verifies the database in the directory of a store. The caller has claimed the directory.
 func inspectTables(dir string) (*table.Files, error) {
-	release, err := table.Claim(dir)
-	if err != nil {
-		return nil, err
-	}
-	o := tableOptions(dir, slog.New(slog.DiscardHandler))
+	o := claimedOptions(dir)
 	files, err := table.Inspect(o)
-	release()
 	if err != nil || files.Replayable() {
 		return files, err
+	}
+	if err := removeEmptyClaimed(dir); err != nil {
+		return nil, err
 	}
 	db, err := files.Open() // an earlier version wrote the database: Badger moves the records of .mem files to tables
 	if err == nil {
@@ -139,14 +136,15 @@ func (p *repair) close() {
 	}
 }
 
-// apply repairs the event log, and returns the names of the files that it has set aside.
+// apply repairs the event log, and returns the names of the files that it has set aside. The caller has claimed the
+// directory since planRepair.
 func (p *repair) apply() (names []string, err error) {
 	short, err := reserve.RoomFor(p.dir, 0)
 	if err == nil && short {
 		err = os.Remove(filepath.Join(p.dir, reserve.Name)) // the next start creates the reserve again
 	}
 	next := int64(0)
-	if err == nil {
+	if err = firstOf(err, os.MkdirAll(filepath.Join(p.dir, eventLogDir), 0o700)); err == nil {
 		next, err = p.rewind()
 	}
 	if err != nil {
@@ -158,7 +156,10 @@ func (p *repair) apply() (names []string, err error) {
 
 // rewind prepares the database for the repair. It returns the first position of new records.
 func (p *repair) rewind() (next int64, err error) {
-	db, err := table.Open(tableOptions(p.dir, slog.New(slog.DiscardHandler)))
+	if err := removeEmptyClaimed(p.dir); err != nil {
+		return 0, err
+	}
+	db, err := table.Open(claimedOptions(p.dir))
 	if err != nil {
 		return 0, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
 // TestRepair: after a repair, each damaged event log opens, and Check finds no damage. Counters include the checkpoint and
@@ -70,6 +71,13 @@ func (d *damagedStore) repair(t *testing.T, name string, damage func([]byte) []b
 			t.Errorf("%s was deleted or changed", name)
 		}
 	}
+	d.wantRepaired(t, dir, checkpointed)
+}
+
+// wantRepaired fails unless a repaired store is whole and counts requests. All counters are as before when they are in
+// the checkpoint.
+func (d *damagedStore) wantRepaired(t *testing.T, dir string, checkpointed bool) {
+	t.Helper()
 	if got := checkDamages(t, dir); len(got) > 0 {
 		t.Errorf("check after the repair: %q", got)
 	}
@@ -105,6 +113,99 @@ func TestRepairInUse(t *testing.T) {
 	openAlone(t, dir, quiet)
 	if _, err := Repair(dir, nil); !errors.Is(err, ErrInUse) {
 		t.Errorf("Repair: got %v, want %v", err, ErrInUse)
+	}
+}
+
+// TestRepairHoldsLock: while Repair or Rebuild changes the event log, no other process can lock the store. A server that
+// could start in between would answer requests whose counts the repair then cuts off.
+func TestRepairHoldsLock(t *testing.T) {
+	if !table.Claims {
+		t.Skip("the store is locked by Badger alone")
+	}
+	whole, _ := copiedStore(t, true)
+	files := segmentFiles(t, whole)
+	for name, c := range map[string]struct {
+		lost string
+		mend func(dir string) error
+	}{
+		"repair":  {"none", func(dir string) error { _, err := Repair(dir, consent.Confirm); return err }},
+		"rebuild": {"*.sst", func(dir string) error { _, err := Rebuild(dir, consent); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := withCopy(t, whole)
+			changeByte(t, filepath.Join(dir, eventLogDir, filepath.Base(files[len(files)-1])), segmentData+5)
+			lost, _ := filepath.Glob(filepath.Join(dir, c.lost))
+			remove(t, lost)
+			changes, unlocked := 0, 0
+			defer func(fs eventlog.FS) { eventlog.OS = fs }(eventlog.OS)
+			eventlog.OS = &hookedFS{FS: eventlog.OS, before: func(op fsOp) error {
+				if op.kind == "open" { // also to read
+					return nil
+				}
+				changes++
+				if release, err := table.Claim(dir); err == nil {
+					unlocked++
+					release()
+				}
+				return nil
+			}}
+			if err := c.mend(dir); err != nil || changes == 0 || unlocked > 0 {
+				t.Errorf("got error %v, and no lock during %d of %d changes", err, unlocked, changes)
+			}
+		})
+	}
+}
+
+// TestRepairEmptyLogs: Repair works in a directory with empty logs of Badger, as a kill can leave them. The plan alone
+// removes none of them, except in a store of an earlier version.
+func TestRepairEmptyLogs(t *testing.T) {
+	if !table.Claims {
+		t.Skip("the store does not remove empty logs")
+	}
+	d := storeToDamage(t, false)
+	dir := copyOf(t, d.dir)
+	changeByte(t, filepath.Join(dir, eventLogDir, d.files[3]), segmentData+5)
+	earlier := copyOf(t, filepath.Join("testdata", "format1"))
+	for _, dir := range []string{dir, earlier} {
+		for _, name := range []string{"00099.mem", "000099.vlog"} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := contents(t, dir)
+	if _, err := Repair(dir, func([]string) bool { return false }); err != nil || !maps.Equal(contents(t, dir), before) {
+		t.Errorf("without consent: got error %v, or other files", err)
+	}
+	if names, err := Repair(dir, consent.Confirm); err != nil || len(names) == 0 {
+		t.Errorf("Repair: got %q, %v", names, err)
+	}
+	if names, err := Repair(earlier, nil); err != nil || len(names) > 0 {
+		t.Errorf("Repair of an earlier version: got %q, %v", names, err)
+	}
+}
+
+// TestRepairLostEventLog: when the directory of the event log is lost, Check and Rebuild report damage of the event log and
+// name the command that mends it. Repair begins a new event log, and keeps the counts of the last checkpoint.
+func TestRepairLostEventLog(t *testing.T) {
+	d := storeToDamage(t, true)
+	for _, lost := range []string{eventLogDir, eventLogDir + " " + table.InventoryName} {
+		dir := copyOf(t, d.dir)
+		for _, name := range strings.Fields(lost) {
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := checkDamages(t, copyOf(t, dir)); len(got) != 1 || !strings.Contains(got[0], eventlog.ErrDamaged.Error()) {
+			t.Errorf("without %s: check: got %q, want one damage of the event log", lost, got)
+		}
+		if _, err := Rebuild(dir, consent); err == nil || !strings.Contains(err.Error(), "run limitkeeper ") {
+			t.Errorf("without %s: Rebuild: got %v, want the other command", lost, err)
+		}
+		if names, err := Repair(dir, consent.Confirm); err != nil || len(names) > 0 {
+			t.Fatalf("without %s: Repair: got %q, %v", lost, names, err)
+		}
+		d.wantRepaired(t, dir, true)
 	}
 }
 

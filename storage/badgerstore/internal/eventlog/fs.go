@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -8,7 +9,7 @@ import (
 
 // FS is the file system that the log is on. Tests inject faults through it.
 type FS interface {
-	// List returns the names of the files in a directory.
+	// List returns the names of the files in a directory, none when the directory does not exist.
 	List(dir string) ([]string, error)
 	// Open opens a file with the flags of package os.
 	Open(path string, flags int) (File, error)
@@ -36,6 +37,9 @@ type osFS struct{}
 
 func (osFS) List(dir string) ([]string, error) {
 	d, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func chain(list []*segment) (errs []error) {
 		case g.v1 && !prev.v1:
 			errs = append(errs, &DamageError{g.name(), 0, "the file does not belong to the log: its format is older than the format of the file before it"})
 		case g.gap && prev.cut() == 0:
-			errs = append(errs, prev.damage(0, "the repair that created %s was interrupted", g.name()))
+			errs = append(errs, prev.damage(prev.base, "the repair that created %s was interrupted", g.name()))
 		case end > prev.end && g.v1:
 			missing(prev.end, "or the one before it is cut off; both are before", g)
 		case end > prev.end && g.gap:

@@ -11,7 +11,8 @@ import (
 	"slices"
 )
 
-// AsideSuffix is added to the names of files that [Repair.Apply] sets aside.
+// AsideSuffix is added to the names of files that [Repair.Apply] sets aside. If the name is taken, "-2" or a higher number
+// follows.
 const AsideSuffix = ".damaged"
 
 // Part is an unbroken part of a log: every block in it is valid.
@@ -38,6 +39,8 @@ type Repair struct {
 	is   func(payload []byte) bool // reports whether a record is an event
 	list []*segment
 	bad  []int64 // the bases of files without a valid header
+
+	aside []string // the names of the files that were set aside
 }
 
 // PlanRepair reads a closed log and returns the plan of [Repair.Apply]. It changes nothing. Of the
@@ -145,8 +148,11 @@ func (r *Repair) follows(p *Part, g *segment) bool {
 	if p.To != end {
 		return false
 	}
-	whole := p.first == p.last && p.From == p.first.base
-	return g.v1 || g.prevBase == p.last.base && g.seed == cmp.Or(p.last.seed, g.seed) && (!whole || g.prevCRC == p.crc || p.last.v1)
+	sameLog := g.seed == cmp.Or(p.last.seed, g.seed)
+	if p.first == p.last && g.prevBase == p.From { // the segment is whole, or an interrupted cutHead left it
+		return sameLog && (g.prevCRC == p.crc || p.last.v1)
+	}
+	return g.v1 || sameLog && g.prevBase == p.last.base
 }
 
 // part returns the unbroken part of a segment from a position on.
@@ -211,9 +217,8 @@ func (g *segment) nextBlock(from int64) (int64, error) {
 	return g.end, nil
 }
 
-// Apply moves all records that are not kept to files whose names end in [AsideSuffix], and returns these names. next
-// is the first position of new records: see [Repair.Next]. After an interrupted Apply, the repair can be planned and
-// applied again.
+// Apply moves all records that are not kept to new files, and returns their names: see [AsideSuffix]. next is the first
+// position of new records: see [Repair.Next]. After an interrupted Apply, the repair can be planned and applied again.
 func (r *Repair) Apply(next int64) (names []string, err error) {
 	defer r.Close()
 	var gap *segment
@@ -224,23 +229,18 @@ func (r *Repair) Apply(next int64) (names []string, err error) {
 		defer func() { _ = gap.file.Close() }()
 	}
 	for _, base := range r.bad { // before cutHead, which may create a segment with one of these names
-		names = append(names, segmentName(base)+AsideSuffix)
-		if err := r.o.FS.Rename(filepath.Join(r.o.Dir, segmentName(base)), filepath.Join(r.o.Dir, segmentName(base)+AsideSuffix)); err != nil {
-			return names, err
+		if err := r.setAside(segmentName(base), base); err != nil {
+			return r.aside, err
 		}
 	}
 	for _, g := range slices.Backward(r.list) {
-		aside, err := r.apply(g)
-		if err != nil {
-			return names, fmt.Errorf("%s: %w", g.name(), err)
-		}
-		if aside {
-			names = append(names, g.name()+AsideSuffix)
+		if err := r.apply(g); err != nil {
+			return r.aside, fmt.Errorf("%s: %w", g.name(), err)
 		}
 	}
 	last := r.Kept.last
 	if r.Empty {
-		last, err = r.create(header{base: r.o.Known, seed: r.seed()}, nil, r.o.Known)
+		last, err = r.create(header{base: r.o.Known, seed: r.seed()}, nil, status{oldest: r.o.Known})
 	}
 	s := status{synced: r.End(), oldest: r.first()}
 	if gap != nil && err == nil {
@@ -250,8 +250,8 @@ func (r *Repair) Apply(next int64) (names []string, err error) {
 	if err == nil && !last.v1 {
 		err = last.finish(s)
 	}
-	slices.Sort(names)
-	return names, errors.Join(err, r.o.FS.SyncDir(r.o.Dir))
+	slices.Sort(r.aside)
+	return r.aside, errors.Join(err, r.o.FS.SyncDir(r.o.Dir))
 }
 
 // seed returns the seed of the log, any other one when no header can be read.
@@ -265,33 +265,50 @@ func (r *Repair) seed() uint32 {
 }
 
 // apply sets aside the records of a segment that are not kept.
-func (r *Repair) apply(g *segment) (aside bool, err error) {
+func (r *Repair) apply(g *segment) error {
 	k := &r.Kept
 	switch {
 	case r.Empty || g.base < k.first.base || g.base > k.last.base:
-		return true, r.o.FS.Rename(g.path, g.path+AsideSuffix)
+		return r.setAside(g.name(), g.base)
 	case g == k.first && k.From > g.base:
-		return true, r.cutHead(g)
+		return r.cutHead(g)
 	case g == k.last && k.To < g.end:
 		return r.cutTail(g)
 	}
-	return false, nil
+	return nil
+}
+
+// setAside renames a file with the bytes of a segment to the first free name.
+func (r *Repair) setAside(file string, base int64) error {
+	names, err := r.o.FS.List(r.o.Dir)
+	if err != nil {
+		return err
+	}
+	name := segmentName(base) + AsideSuffix
+	for n := 2; slices.Contains(names, name); n++ {
+		name = fmt.Sprintf("%s%s-%d", segmentName(base), AsideSuffix, n)
+	}
+	if err = r.o.FS.Rename(filepath.Join(r.o.Dir, file), filepath.Join(r.o.Dir, name)); err == nil {
+		r.aside = append(r.aside, name)
+	}
+	return err
 }
 
 // cutTail copies the segment and then cuts off the bytes behind the kept part. It makes no copy when
 // these bytes are zeros.
-func (r *Repair) cutTail(g *segment) (aside bool, err error) {
+func (r *Repair) cutTail(g *segment) error {
 	written, err := g.lastWritten(r.Kept.To)
+	if err == nil && written > r.Kept.To {
+		err = r.copy(g)
+	}
 	if err != nil {
-		return false, err
+		return err
 	}
-	if aside = written > r.Kept.To; aside {
-		err = r.copy(g, g.path+AsideSuffix)
-	}
-	return aside, errors.Join(err, g.file.Truncate(g.offset(r.Kept.To)), g.file.Sync())
+	return errors.Join(g.file.Truncate(g.offset(r.Kept.To)), g.file.Sync())
 }
 
-// cutHead begins the log with a new segment at the kept part, and sets the old one aside.
+// cutHead begins the log with a new segment at the kept part, and sets the old one aside. It first changes the header of
+// the next segment: until the new segment exists, the log is damaged, and [Repair.follows] accepts that header.
 func (r *Repair) cutHead(g *segment) error {
 	k := &r.Kept
 	end := g.end
@@ -302,29 +319,29 @@ func (r *Repair) cutHead(g *segment) error {
 	if _, err := io.ReadFull(io.NewSectionReader(g.file, g.offset(k.From), end-k.From), data); err != nil {
 		return err
 	}
-	n, err := r.create(header{base: k.From, seed: g.seed}, data, k.From)
-	if err != nil {
-		return err
-	}
-	if i := slices.Index(r.list, g); g != k.last {
-		next := r.list[i+1]
-		next.prevBase, next.prevCRC, next.prevHours = n.base, crc32.Checksum(data, castagnoli), k.hours
+	if g != k.last {
+		next := r.list[slices.Index(r.list, g)+1]
+		next.prevBase, next.prevCRC, next.prevHours = k.From, crc32.Checksum(data, castagnoli), k.hours
 		if _, err := next.file.WriteAt(next.encode(), 0); err != nil {
 			return err
 		}
 		if err := next.file.Sync(); err != nil {
 			return err
 		}
-	} else {
+	}
+	n, err := r.create(header{base: k.From, seed: g.seed}, data, status{oldest: r.list[0].base, sealed: g != k.last})
+	if err != nil {
+		return err
+	}
+	if g == k.last {
 		k.last = n
 	}
 	k.first = n
-	return r.o.FS.Rename(g.path, g.path+AsideSuffix)
+	return r.setAside(g.name(), g.base)
 }
 
-// create writes a segment under a temporary name, and renames it when it is whole. oldest is the base of the first
-// segment of the log.
-func (r *Repair) create(h header, data []byte, oldest int64) (*segment, error) {
+// create writes a segment under a temporary name, and renames it when it is whole.
+func (r *Repair) create(h header, data []byte, s status) (*segment, error) {
 	g := &segment{header: h, path: filepath.Join(r.o.Dir, segmentName(h.base)), end: h.base + int64(len(data))}
 	draft := filepath.Join(r.o.Dir, spareName)
 	f, err := r.o.FS.Open(draft, os.O_RDWR|os.O_CREATE)
@@ -334,7 +351,8 @@ func (r *Repair) create(h header, data []byte, oldest int64) (*segment, error) {
 	g.file = f
 	_, err = f.WriteAt(g.encode(), 0)
 	if err == nil {
-		err = errors.Join(g.writeStatus(status{synced: g.end, oldest: oldest}), f.Truncate(dataOffset))
+		s.synced = g.end
+		err = errors.Join(g.writeStatus(s), f.Truncate(dataOffset))
 	}
 	if err == nil && len(data) > 0 {
 		_, err = f.WriteAt(data, dataOffset)
@@ -342,12 +360,13 @@ func (r *Repair) create(h header, data []byte, oldest int64) (*segment, error) {
 	if err = errors.Join(err, f.Sync()); err != nil {
 		return g, err
 	}
-	return g, r.o.FS.Rename(draft, g.path)
+	return g, errors.Join(r.o.FS.Rename(draft, g.path), r.o.FS.SyncDir(r.o.Dir))
 }
 
-// copy copies the file of a segment.
-func (r *Repair) copy(g *segment, path string) error {
-	f, err := r.o.FS.Open(path, os.O_RDWR|os.O_CREATE)
+// copy copies the file of a segment to a draft, and sets the draft aside when it is whole.
+func (r *Repair) copy(g *segment) error {
+	draft := filepath.Join(r.o.Dir, spareName)
+	f, err := r.o.FS.Open(draft, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
 	}
@@ -359,5 +378,8 @@ func (r *Repair) copy(g *segment, path string) error {
 			_, err = f.WriteAt(b, at)
 		}
 	}
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Truncate(size), f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, r.o.FS.Remove(draft)) // the disk may be full
+	}
+	return errors.Join(r.setAside(spareName, g.base), r.o.FS.SyncDir(r.o.Dir))
 }

@@ -81,14 +81,15 @@ func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 // the repair was killed at any moment and repeated. Reads of positions in between return ErrGone.
 func TestRepairReusesNoPosition(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS, names []string){
-		"flip in a segment behind the mark": func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
-		"flip in the segment of the mark":   func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
-		"flip in the last segment":          func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
-		"header of the last segment":        func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
-		"last segment missing":              func(fs *memFS, names []string) { delete(fs.now, names[5]) },
-		"segment behind the mark missing":   func(fs *memFS, names []string) { delete(fs.now, names[3]) },
-		"segment of the mark missing":       func(fs *memFS, names []string) { delete(fs.now, names[2]) },
-		"first and last segment missing":    func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
+		"flip in a segment behind the mark":   func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
+		"flip in the segment of the mark":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
+		"flip in the last segment":            func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
+		"header of the last segment":          func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
+		"last segment missing":                func(fs *memFS, names []string) { delete(fs.now, names[5]) },
+		"segment behind the mark missing":     func(fs *memFS, names []string) { delete(fs.now, names[3]) },
+		"segment of the mark missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
+		"first and last segment missing":      func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
+		"flip before the mark in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
 		"flips before and behind the mark": func(fs *memFS, names []string) {
 			b := fs.now[names[2]].now
 			b[dataOffset+5] ^= 1
@@ -110,32 +111,97 @@ func TestRepairReusesNoPosition(t *testing.T) {
 				}
 			}
 			damage(fs, slices.Sorted(maps.Keys(fs.now)))
-			var left []*memFS
-			before := fs.clone()
-			fs.at = func(int) { left = append(left, fs.clone()) }
-			end, next := c.repair(t, fs)
-			fs.at = nil
-			o.FS, o.Known = fs, next
-			kept := mustOpen(t, o)
-			first := kept.Segments()[0].Base
-			kept.Abandon()
-			c.check(t, fs, first, end, next)
-			for i, fs := range append(left, before) {
-				o.FS = fs
-				r, err := Verify(o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				again := next
-				if len(r.Damage) > 0 {
-					_, again = c.repair(t, fs)
-				}
-				c.check(t, fs, first, end, again)
-				if t.Failed() {
-					t.Fatalf("killed at change %d of %d", i, len(left))
-				}
-			}
+			c.killed(t)
 		})
+	}
+}
+
+// killed repairs and checks the log, and again for a repair that was killed before any of its changes and repeated.
+func (c *cutLog) killed(t *testing.T) {
+	t.Helper()
+	var left []*memFS
+	before := c.fs.clone()
+	c.fs.at = func(int) { left = append(left, c.fs.clone()) }
+	end, next := c.repair(t, c.fs)
+	c.fs.at = nil
+	o := c.o
+	o.FS, o.Known = c.fs, next
+	kept := mustOpen(t, o)
+	first := kept.Segments()[0].Base
+	kept.Abandon()
+	c.check(t, c.fs, first, end, next)
+	for i, fs := range append(left, before) {
+		o.FS = fs
+		r, err := Verify(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := next
+		if len(r.Damage) > 0 {
+			_, again = c.repair(t, fs)
+		}
+		c.check(t, fs, first, end, again)
+		if t.Failed() {
+			t.Fatalf("killed at change %d of %d", i, len(left))
+		}
+	}
+}
+
+// TestRepairBeforeGap: a second repair, for damage before the gap of the first one, keeps all records behind the damage,
+// on both sides of the gap, also if the second repair was killed at any moment and repeated.
+func TestRepairBeforeGap(t *testing.T) {
+	for _, behind := range []bool{false, true} {
+		fs, o, l, w := segmentsLog(t)
+		list := l.Segments()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c := cutLog{fs: fs, o: o, w: w, mark: list[1].Base, used: list[5].End}
+		fs.now[segmentName(list[1].Base)].now[dataOffset+700] ^= 1
+		end, next := c.repair(t, fs)
+		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
+		l = mustOpen(t, o)
+		putUntil(t, l, w, 4)
+		c.used = l.End()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if c.mark = end; behind {
+			c.mark = next
+		}
+		fs.now[segmentName(list[1].Base)].now[dataOffset+5] ^= 1
+		c.killed(t)
+	}
+}
+
+// TestRepairKeepsFilesSetAside: a second repair of the same segment leaves the file that the first one has set aside as it
+// is, and sets the segment aside under another name.
+func TestRepairKeepsFilesSetAside(t *testing.T) {
+	for name, behind := range map[string]bool{"damage before the mark": false, "damage behind the mark": true} {
+		fs, o, l, w := segmentsLog(t)
+		list := l.Segments()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c := cutLog{fs: fs, o: o, w: w, mark: list[1].Base, used: list[5].End}
+		segment := segmentName(list[1].Base)
+		flip := func(at int) string {
+			fs.now[segment].now[dataOffset+at] ^= 1
+			return string(fs.now[segment].now)
+		}
+		first := flip(700)
+		end, _ := c.repair(t, fs)
+		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
+		if !behind {
+			c.mark = end
+		}
+		second := flip(300)
+		c.repair(t, fs)
+		for suffix, want := range map[string]string{".damaged": first, ".damaged-2": second} {
+			if f := fs.now[segment+suffix]; f == nil || string(f.now) != want {
+				t.Errorf("%s: %s is missing or was changed", name, segment+suffix)
+			}
+		}
 	}
 }
 

@@ -47,6 +47,8 @@ type Options struct {
 	// Claim locks the directory with the lock of Badger, until release is called. When Claim is nil, Open never
 	// removes memtables.
 	Claim func() (release func(), err error)
+
+	Claimed bool // the caller has locked the directory with [Claim]: Badger does not lock it
 }
 
 // DB is an open database.
@@ -84,6 +86,7 @@ func Open(o Options) (*DB, error) {
 // Open opens the database. From here on files change.
 func (f *Files) Open() (_ *DB, err error) {
 	o := f.Options
+	f.badger.BypassLockGuard = o.Claimed
 	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.Mark(), replayable: f.Replayable()}
 	if f.found.inventory != nil {
 		db.kept.Verified = f.found.inventory.Verified
