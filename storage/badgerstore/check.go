@@ -87,7 +87,7 @@ func Check(dir string, o Checking) (c Checked, err error) {
 
 // files verifies all files, without a change.
 func (c *Checked) files(dir string, o Checking) error {
-	position, err := table.Check(dir, witness(dir), func(p table.Progress) {
+	position, err := table.Check(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress) {
 		c.Tables = p.Tables
 		if p.Tables%100 == 0 || p.Tables == p.Of {
 			o.Progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))

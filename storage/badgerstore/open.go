@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -182,7 +183,8 @@ const (
 
 func tableOptions(dir string, log *slog.Logger) table.Options {
 	_, size, err := reserve.Space(dir)
-	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller)}
+	o := table.Options{Dir: dir, Logger: log, Witness: witness(dir), Filler: at(kindFiller),
+		Replays: func(get func([]byte) ([]byte, error)) (bool, error) { return replays(dir, get) }}
 	if err == nil && size < smallDisk {
 		o.Memtable = smallMemtable
 	}
@@ -199,6 +201,29 @@ func claimedOptions(dir string) table.Options {
 		o.Claim = func() (func(), error) { return func() {}, nil }
 	}
 	return o
+}
+
+// replays reports whether a version with this schema, or a later one, has written a database without an inventory: see
+// [table.Options]. These versions write each transaction to the event log. get reads the tables.
+func replays(dir string, get func([]byte) ([]byte, error)) (bool, error) {
+	value, err := get(at(kindSchema))
+	if err != nil && !isDamage(err) {
+		return false, err
+	}
+	if value != nil {
+		version, err := decodeNumber(value)
+		return version >= schema, err
+	}
+	// The tables of a young store, and the tables in a damaged MANIFEST, can lack the schema.
+	log, err := eventlog.PlanRepair(eventlog.Options{Dir: filepath.Join(dir, eventLogDir)}, func(payload []byte) bool { return payload[0] == recordRedo })
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer log.Close()
+	return slices.ContainsFunc(log.Parts, func(p eventlog.Part) bool { return p.Events > 0 }), nil
 }
 
 // recover opens the event log and replays it. It writes the schema of a new store, and upgrades a store of an
@@ -285,10 +310,13 @@ func (s *Store) checkSchema() (version int64, err error) {
 			return false, nil
 		})
 	})
-	if err == nil && !empty {
+	switch name := witness(s.dir); {
+	case err != nil:
+	case !empty && name == "":
 		err = errors.New("it is the database of another program: name another directory")
-	}
-	if name := witness(s.dir); err == nil && name != "" && !s.db.WasReplayable() {
+	case !empty:
+		err = fmt.Errorf("%s is damaged: the tables lack the schema of the store, but %s exists: run limitkeeper rebuild, or restore a backup", badger.ManifestFilename, name)
+	case name != "" && !s.db.WasReplayable():
 		err = &table.DamageError{File: "*" + table.LogSuffix, What: "the database is empty, but " + name + " exists"}
 	}
 	return 0, err

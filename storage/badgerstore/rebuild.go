@@ -149,7 +149,7 @@ func (r *rebuild) checkDatabase() error {
 	if mark, err := table.ReadMark(r.copy()); err == nil {
 		r.known = max(r.known, mark.Log)
 	}
-	_, err = table.Check(r.dir, witness(r.dir), func(p table.Progress) {
+	_, err = table.Check(tableOptions(r.dir, slog.New(slog.DiscardHandler)), func(p table.Progress) {
 		if p.Tables%100 == 0 || p.Tables == p.Of {
 			r.progress(fmt.Sprintf("tables %d/%d", p.Tables, p.Of))
 		}

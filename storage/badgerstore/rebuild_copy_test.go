@@ -306,7 +306,7 @@ func TestCopyDuringWrites(t *testing.T) {
 		default:
 			mustScrub(t, s)
 			copies++
-			if _, err := table.Check(filepath.Join(dir, copyDir), "", func(table.Progress) {}, func(err error) { t.Error(err) }); err != nil {
+			if _, err := table.Check(table.Options{Dir: filepath.Join(dir, copyDir), Logger: quiet.Logger}, func(table.Progress) {}, func(err error) { t.Error(err) }); err != nil {
 				t.Fatal(err)
 			}
 		}

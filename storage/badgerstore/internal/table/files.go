@@ -21,7 +21,7 @@ func Inspect(o Options) (*Files, error) {
 		f.badger = f.badger.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
 	}
 	var err error
-	if f.found, err = look(f.badger, o.Witness); err != nil {
+	if f.found, err = look(f.badger, o); err != nil {
 		return nil, err
 	}
 	return f, verifyAll(f.badger, f.found.tables, logProgress(o.Logger), func(err error) error { return err })
@@ -37,22 +37,19 @@ func (f *Files) Mark() Mark {
 
 // Replayable reports whether the tables and the event log have all records. Otherwise an earlier version has written the
 // database, and the newest records can be only in .mem files.
-func (f *Files) Replayable() bool {
-	if f.found.inventory == nil {
-		return f.found.manifest == nil // a new database
-	}
-	return f.found.inventory.Replayable
-}
+func (f *Files) Replayable() bool { return f.found.replayable }
 
 // Get returns the newest value of a key in the tables, and nil when no table has the key.
-func (f *Files) Get(key []byte) (value []byte, err error) {
+func (f *Files) Get(key []byte) (value []byte, err error) { return f.found.get(f.badger, key) }
+
+func (f *found) get(o badger.Options, key []byte) (value []byte, err error) {
 	var newest uint64
-	for _, e := range f.found.tables {
-		b, err := read(f.badger, e)
+	for _, e := range f.tables {
+		b, err := read(o, e)
 		if err != nil {
 			return nil, err
 		}
-		t, err := btable.OpenInMemoryTable(b, e.ID, &btable.Options{Compression: e.Compression, BlockSize: f.badger.BlockSize, ChkMode: options.OnBlockRead})
+		t, err := btable.OpenInMemoryTable(b, e.ID, &btable.Options{Compression: e.Compression, BlockSize: o.BlockSize, ChkMode: options.OnBlockRead})
 		if err != nil {
 			return nil, err
 		}

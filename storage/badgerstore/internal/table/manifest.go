@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/dgraph-io/badger/v4"
+	btable "github.com/dgraph-io/badger/v4/table"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -66,4 +67,17 @@ func (m *manifest) follows(inv *inventory) error {
 		return damage(badger.ManifestFilename, "its first %d bytes were changed", inv.Length)
 	}
 	return nil
+}
+
+// listsAll returns an error unless the manifest lists all tables on disk. Without an inventory, only a table that is not
+// listed shows a lost end of the manifest. A kill can leave such a table, too.
+func (m *manifest) listsAll(dir string) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "*"+Suffix))
+	for _, path := range paths {
+		id, ok := btable.ParseFileID(path)
+		if _, listed := m.tables[id]; ok && !listed {
+			return damage(badger.ManifestFilename, "it does not list %s, and %s is missing: limitkeeper rebuild mends this", filepath.Base(path), InventoryName)
+		}
+	}
+	return err
 }

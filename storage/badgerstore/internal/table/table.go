@@ -37,6 +37,11 @@ type Options struct {
 	// witness, a missing database is damage. Without a witness, Open creates a new database.
 	Witness string
 
+	// Replays reports whether the event log has all records that are in no table. It is called for a database without an
+	// inventory: an earlier version has written the database, or the inventory is lost. get returns the value of a key in
+	// the tables, nil without one. A nil Replays reports false.
+	Replays func(get func(key []byte) ([]byte, error)) (bool, error)
+
 	Filler   []byte // the key with which [DB.Flush] fills a memtable
 	Memtable int64  // the size of a memtable in bytes, UsualMemtable by default; its file has twice that size
 

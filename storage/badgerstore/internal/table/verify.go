@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,11 +60,12 @@ type found struct {
 	manifest  *manifest  // nil without a manifest
 	inventory *inventory // nil without an inventory
 	tables    []entry    // the tables of both to verify, by ID
+
+	replayable bool // see [Files.Replayable]
 }
 
 // look reads the manifest and the inventory, and compares them with each other and with the files.
-// witness is as in [Options].
-func look(o badger.Options, witness string) (*found, error) {
+func look(o badger.Options, from Options) (*found, error) {
 	inv, err := readInventory(o.Dir)
 	if err != nil {
 		return nil, err
@@ -75,16 +75,25 @@ func look(o badger.Options, witness string) (*found, error) {
 		return nil, err
 	}
 	if m == nil {
-		return &found{}, withoutManifest(o.Dir, inv, witness)
+		return &found{replayable: true}, withoutManifest(o.Dir, inv, from.Witness)
 	}
-	if err := checkHeads(o.Dir, inv != nil && inv.Replayable); err != nil {
-		return nil, err
-	}
-	f := &found{manifest: m, inventory: inv}
+	f := &found{manifest: m, inventory: inv, replayable: inv != nil && inv.Replayable}
 	for id, t := range m.tables {
 		f.tables = append(f.tables, entry{id, t.Compression})
 	}
-	if inv != nil {
+	if inv == nil && from.Replays != nil {
+		f.replayable, err = from.Replays(func(key []byte) ([]byte, error) { return f.get(o, key) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := checkHeads(o.Dir, f.replayable); err != nil {
+		return nil, err
+	}
+	switch err = nil; {
+	case inv == nil && f.replayable:
+		err = m.listsAll(o.Dir)
+	case inv != nil:
 		err = m.follows(inv)
 		if inv.Damaged != nil { // the tables of the compaction are incomplete, even if the merged table can be read now
 			err = inv.Damaged
@@ -200,10 +209,10 @@ func verifyAll(o badger.Options, tables []entry, progress func(Progress), report
 }
 
 // Check verifies the files of a database that is not open, and passes each damage to report. It changes no file. It
-// returns the position up to which the event log was on disk. witness is as in [Options].
-func Check(dir, witness string, progress func(Progress), report func(error)) (position int64, err error) {
-	o := badgerOptions(dir, slog.New(slog.DiscardHandler))
-	f, err := look(o, witness)
+// returns the position up to which the event log was on disk.
+func Check(from Options, progress func(Progress), report func(error)) (position int64, err error) {
+	o := badgerOptions(from.Dir, from.Logger)
+	f, err := look(o, from)
 	if err != nil && !errors.Is(err, ErrDamaged) {
 		return 0, err
 	}
