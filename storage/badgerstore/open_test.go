@@ -76,12 +76,20 @@ func TestLaterSchema(t *testing.T) {
 	openIn(t, dir, Options{})
 }
 
-// TestOtherDatabase: Open refuses the Badger database of another program.
+// TestOtherDatabase: Open refuses the Badger database of another program. Beside an event log, such a database is a damaged
+// store: Open does not advise to name another directory.
 func TestOtherDatabase(t *testing.T) {
 	dir := t.TempDir()
 	setRecord(t, dir, path("something"), []byte("else"))
 	_, err := Open(dir, Options{})
 	wantOneLine(t, err, dir)
+	if err := os.CopyFS(filepath.Join(dir, eventLogDir), os.DirFS(filepath.Join("testdata", "format1", eventLogDir))); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(dir, Options{})
+	if wantOneLine(t, err, dir); !strings.Contains(err.Error(), "MANIFEST") || !strings.Contains(err.Error(), "limitkeeper rebuild") || strings.Contains(err.Error(), "another program") {
+		t.Errorf("Open with an event log: got %v, want the name of the damaged file, and the command to run", err)
+	}
 }
 
 // setRecord writes a record to the database of a store that is not open.

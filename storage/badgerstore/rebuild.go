@@ -132,7 +132,7 @@ func (r *rebuild) plan() error {
 	case !hasFirstRecord(r.log):
 		advice := "restore a backup"
 		if r.whole {
-			advice = "the files of the database are whole: run limitkeeper check"
+			advice = "the files of the database are whole: run limitkeeper check, and restore a backup if it reports damage"
 		}
 		return fmt.Errorf("the event log does not begin with the first record of the store, and %w: %s", err, advice)
 	}

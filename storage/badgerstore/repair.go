@@ -81,7 +81,8 @@ type repair struct {
 }
 
 // planRepair plans the repair of the event log of a store for a database that is replayed from that log. The plan is nil
-// without damage. planRepair changes nothing.
+// without damage. planRepair changes nothing. It returns an error when the tables are empty and the first
+// record cannot be kept.
 func planRepair(dir string, database *table.Files, known int64) (*repair, error) {
 	p := &repair{dir: dir}
 	mark, err := numberIn(database, at(kindCheckpoint))
@@ -111,6 +112,10 @@ func planRepair(dir string, database *table.Files, known int64) (*repair, error)
 			p.close()
 			return nil, errHalfApplied
 		}
+	}
+	if version, err := numberIn(database, at(kindSchema)); err != nil || version == 0 && p.plan.Kept.Records == 0 {
+		p.close()
+		return nil, firstOf(err, fmt.Errorf("the tables are empty, and the first record of the event log cannot be read: restore a backup: %w", p.damage[0]))
 	}
 	return p, nil
 }

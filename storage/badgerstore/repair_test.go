@@ -285,3 +285,27 @@ func TestRepairAfterClose(t *testing.T) {
 		t.Errorf("check: %q", got)
 	}
 }
+
+// TestRepairNothingLeft: Repair refuses a store that was killed before its first table, when the first block of the event
+// log is damaged. Repair then advises to restore a backup, and changes nothing. A failure means that Repair sets the whole
+// event log aside, and that check and Rebuild then name each other without end.
+func TestRepairNothingLeft(t *testing.T) {
+	for _, segments := range []int{1, 2} {
+		s := openAlone(t, t.TempDir(), damagedOptions)
+		known(t, s, "key")
+		for len(s.events.Segments()) < segments {
+			consume(t, s, request("key", 1, endless, noon))
+		}
+		if err := s.syncAll(); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		copyKilled(t, dir, s.dir)
+		changeByte(t, segmentFiles(t, dir)[0], segmentData+30)
+		before := contents(t, dir)
+		_, err := Repair(dir, func([]string) bool { return true })
+		if err == nil || !strings.Contains(err.Error(), "restore a backup") || strings.Contains(err.Error(), "\n") || !maps.Equal(contents(t, dir), before) {
+			t.Errorf("%d segments: got %v, or other files, want one line that advises to restore a backup", segments, err)
+		}
+	}
+}
