@@ -11,6 +11,7 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/rankset"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
@@ -73,7 +74,7 @@ func Check(dir string, o Checking) (c Checked, err error) {
 	if err != nil || c.Damaged > 0 {
 		return c, err
 	}
-	s, err := open(dir, Options{Logger: slog.New(slog.DiscardHandler)})
+	s, err := open(dir, Options{Logger: slog.New(slog.DiscardHandler), MinFree: minFreeOf(dir)})
 	if isDamage(err) {
 		o.Damage(err)
 		return c, nil
@@ -83,6 +84,15 @@ func Check(dir string, o Checking) (c Checked, err error) {
 	}
 	err = s.checkRecords(&c, o)
 	return c, errors.Join(err, s.Close())
+}
+
+// minFreeOf returns the value of [Options.MinFree] that keeps the size of the reserve in a directory: 0 without a reserve.
+func minFreeOf(dir string) int64 {
+	size := reserve.Size(dir)
+	if size == 0 {
+		return 0
+	}
+	return max(size, MinMinFree) // a full disk has shrunk a smaller reserve
 }
 
 // files verifies all files, without a change.

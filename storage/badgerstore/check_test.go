@@ -13,6 +13,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
 // checkDamages runs Check and returns the reported damages.
@@ -49,6 +50,27 @@ func TestCheck(t *testing.T) {
 		if !maps.Equal(contents(t, dir), before) {
 			t.Errorf("clean %v: the files were changed", clean)
 		}
+	}
+}
+
+// TestCheckKeepsReserve: Check and Rebuild keep the size of the reserve, which the server has configured. A failure means
+// that they take, or free, room on the disk that belongs to another program.
+func TestCheckKeepsReserve(t *testing.T) {
+	dir := t.TempDir()
+	o := quiet
+	o.MinFree = MinMinFree + 8<<20
+	s := openAlone(t, dir, o)
+	known(t, s, "key")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := reserve.Size(dir)
+	if got := checkDamages(t, dir); len(got) > 0 || reserve.Size(dir) != want {
+		t.Errorf("Check: got damages %q, and a reserve of %d bytes, want %d", got, reserve.Size(dir), want)
+	}
+	remove(t, glob(t, dir, "MANIFEST"))
+	if mustRebuild(t, dir); reserve.Size(dir) != want {
+		t.Errorf("Rebuild: got a reserve of %d bytes, want %d", reserve.Size(dir), want)
 	}
 }
 

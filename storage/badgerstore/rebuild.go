@@ -102,6 +102,7 @@ type rebuild struct {
 	repair       *repair   // of the event log, nil without damage
 	copied       time.Time // when the copy was made; zero to begin with an empty database
 	needsReserve bool      // the disk has room only if Rebuild deletes the reserve
+	minFree      int64     // keeps the size of the reserve
 }
 
 // plan finds the source of the new database: the copy and the event log, or the event log alone. It changes nothing.
@@ -188,6 +189,7 @@ func (r *rebuild) checkRoom() error {
 	if err != nil {
 		return err
 	}
+	r.minFree = minFreeOf(r.dir)
 	r.needsReserve, err = reserve.RoomFor(r.dir, size)
 	return err
 }
@@ -313,7 +315,7 @@ func rename(from, to string, names []string) error {
 // replay replays the event log into the new database.
 func (r *rebuild) replay() error {
 	replayed := 0
-	s, err := open(r.dir, Options{Logger: slog.New(slog.DiscardHandler), failpoint: func(at failpoint) {
+	s, err := open(r.dir, Options{Logger: slog.New(slog.DiscardHandler), MinFree: r.minFree, failpoint: func(at failpoint) {
 		if at != failReplay {
 			return
 		}

@@ -109,15 +109,21 @@ func RoomFor(dir string, bytes uint64) (short bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	held, need := uint64(0), OpeningNeeds+bytes
-	if file, err := os.Open(filepath.Join(dir, Name)); err == nil {
-		held = uint64(allocated(file))
-		_ = file.Close()
-	}
+	held, need := uint64(Size(dir)), OpeningNeeds+bytes
 	if free+min(held, math.MaxUint64-free) < need {
 		return false, &FullError{free + held, fmt.Sprintf("and %d MiB are needed", (need+1<<20-1)>>20)}
 	}
 	return free < need, nil
+}
+
+// Size returns the size of the reserve of a closed store in bytes, 0 without a reserve.
+func Size(dir string) int64 {
+	file, err := os.Open(filepath.Join(dir, Name))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = file.Close() }()
+	return allocated(file)
 }
 
 // FullError says that the disk is too full to open a store.
