@@ -32,8 +32,8 @@ type Checked struct {
 
 // String returns the numbers of tables, segments, events, records and bytes read.
 func (c Checked) String() string {
-	return fmt.Sprintf("%s, %s with %s, %s, %s", plural(c.Tables, "table"), plural(c.Segments, "segment"), plural(c.Events, "event"),
-		plural(c.Records, "record"), plural(int(c.Bytes), "byte"))
+	return fmt.Sprintf("%s with %s, %s with %s of the event log, %s", plural(c.Tables, "table"), plural(c.Records, "record"),
+		plural(c.Segments, "segment"), plural(c.Events, "record"), plural(int(c.Bytes), "byte"))
 }
 
 // Err returns an error that names the command which mends the damage of the store in dir, nil without damage.
@@ -119,7 +119,7 @@ func (c *Checked) files(dir string, o Checking) error {
 		o.Progress(fmt.Sprintf("event log: the last %d bytes of %s are a torn write: a crash interrupted the write, and the next start cuts them off", r.Torn.Bytes, r.Torn.File))
 	}
 	c.Segments, c.Events, c.Bytes = r.Segments, r.Records, c.Bytes+r.Bytes
-	o.Progress(fmt.Sprintf("event log: %s, %s", plural(r.Segments, "segment"), plural(r.Records, "event")))
+	o.Progress(fmt.Sprintf("event log: %s, %s", plural(r.Segments, "segment"), plural(r.Records, "record")))
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (s *Store) checkRecords(c *Checked, o Checking) error {
 				}
 			}
 			if c.Records++; c.Records%100_000 == 0 {
-				o.Progress(fmt.Sprintf("records %d", c.Records))
+				o.Progress(fmt.Sprintf("records of the database %d", c.Records))
 			}
 			return true, nil
 		})

@@ -37,7 +37,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	defer release()
 	files, err := inspectTables(dir)
 	if isDamage(err) {
-		return nil, fmt.Errorf("run limitkeeper rebuild, which repairs the event log too: %w", err)
+		return nil, fmt.Errorf("repair mends the event log only, and the database is damaged: run limitkeeper rebuild: %w", err)
 	}
 	if err != nil {
 		return nil, err
