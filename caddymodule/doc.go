@@ -16,8 +16,8 @@
 //
 // # One store for many configs
 //
-// During a reload Caddy runs the old and the new config side by side, but only one process and
-// one instance can open the store. The store is therefore in a pool. Its key is the identity of
+// During a reload Caddy runs the old and the new config side by side, and a second instance
+// cannot open an embedded store. The store is therefore in a pool. Its key is the identity of
 // the store, such as the directory, and not its settings, so a reload finds the store open.
 //
 //	Provision  acquires the store if it is open already: no request of a reload waits

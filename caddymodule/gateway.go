@@ -33,7 +33,8 @@ const (
 )
 
 // Gateway counts each request against the plan of the caller's key. Allowed requests go to the
-// next handler; refused requests do not. Allowed and refused answers have the rate limit headers.
+// next handler; refused requests do not. Allowed and refused answers have the rate limit headers,
+// unless Headers is `none`.
 //
 // The gateway answers 401 without a key or with a malformed, unknown or expired key, 403 with a
 // disabled key, and 429 with `Retry-After` over the quota.
@@ -89,8 +90,8 @@ type Gateway struct {
 
 	// The rate limit headers on answers, allowed and refused: `x-ratelimit` (X-RateLimit-Limit,
 	// X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Plan), `ietf` (RateLimit,
-	// RateLimit-Policy), `all` or `none`. Refusals over the quota have Retry-After, and answers
-	// with a key have Vary and Cache-Control, with every value. Default: `all`.
+	// RateLimit-Policy), `all` or `none`. Whatever the value, refusals over the quota have
+	// Retry-After, and answers with a key have Vary and Cache-Control. Default: `all`.
 	Headers string `json:"headers,omitempty"`
 
 	app        *App

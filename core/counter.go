@@ -181,8 +181,8 @@ type Consumption struct {
 	RequestID string
 }
 
-// Counter returns the id of the deciding counter.
-func (c *Consumption) Counter() CounterID {
+// DecidingCounter returns the id of the deciding counter.
+func (c *Consumption) DecidingCounter() CounterID {
 	if c.Shared {
 		return CounterID{Account: c.Account, UserID: c.UserID}
 	}

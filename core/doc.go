@@ -42,10 +42,10 @@
 //
 // # The names
 //
-// [Account], [OwnerKey], [User], [Key], [Plan], [Period], [Window] and [Counter] are the boxes
+// [Account], [OwnerKey], [User], [Key], [Plan], [Period], [Window] and [Counter] are the words
 // above. [Service.Validate] takes a [Request] and returns a [Decision]. A quota that is used up is
 // an [Outcome] of the decision; an error means that no decision was made. [Counter.Consume] is the
-// rule of counting. [Store] says what each store promises, and storage/storetest checks it.
+// rule of counting: each store decides and counts as it does. [Store] says what each store promises, and storage/storetest checks it.
 //
 // Package core imports no HTTP, no database, no Caddy and no logger.
 package core

@@ -65,7 +65,7 @@ type Store interface {
 	UpdateAccess(ctx context.Context, account string, fn func(*Access) error) (*Access, error)
 
 	// Update runs fn in a transaction on the resources of one account. If fn returns nil, all its
-	// writes are stored at once. Otherwise none is stored, and Update returns the error of fn.
+	// writes are stored together. Otherwise none is stored, and Update returns the error of fn.
 	// Transactions of one account are serializable: values that fn read are still current when
 	// its writes are stored. fn may run more than once, and must not use the store itself. In a
 	// missing account fn finds nothing, and every Put is ErrAccountNotFound.
@@ -88,8 +88,8 @@ type Store interface {
 	Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error)
 
 	// Consume counts a request if it fits into its quota, and appends an entry to the history of
-	// the key and of the user, in one atomic and durable step. It runs [Counter.Consume] on the
-	// deciding counter. It returns the usage after the step and whether the request is allowed.
+	// the key and of the user, in one atomic and durable step. It decides and counts as
+	// [Counter.Consume] does on the deciding counter. It returns the usage after the step and whether the request is allowed.
 	// Consume is linearizable for each counter: the sum of the allowed costs in a window never
 	// exceeds the limit, and a request that fits is never denied.
 	//
@@ -123,7 +123,7 @@ type Store interface {
 	// is created or deleted during the call may be included or not, and Top may be shorter than n.
 	PlanTotals(ctx context.Context, account, plan string, p Period, at time.Time, n int) (PlanTotals, error)
 	// History returns a page of the entries of a key or user, newest first, in the order in which
-	// they were counted, and the total. Entries before since are left out. Every request that was
+	// they were counted, and the total. Entries at or before since are left out. Every request that was
 	// answered as allowed is included.
 	History(ctx context.Context, of CounterID, since time.Time, p Page) ([]Entry, int, error)
 
@@ -135,7 +135,7 @@ type Store interface {
 	// on that day: to Allowed or to Denied. Denied requests that are not in the history are
 	// included; repeats and requests of cost 0 are not. If the counter of the user decides,
 	// Consume also adds the cost to the Shared traffic of the user, see [CounterDay]. Each of
-	// these numbers is a [WindowUsage] of a day, and is left only for a later day. The allowed
+	// these numbers is a [WindowUsage] of a day. It moves to a later day only, like a window. The allowed
 	// cost of the current day is the day in Counter.Windows. Denials of the last moments before
 	// the process died may be missing.
 	//
@@ -181,9 +181,8 @@ type Importer interface {
 	// SetCounters replaces the counters with the ids, in the order of ids, at most [MaxImport].
 	// Windows, LastUsedAt and DeniedOmitted become the given values, larger or smaller; histories
 	// do not change. Each counter is replaced in one step. A concurrent Consume happens before
-	// that step, and its count is overwritten, or after it, and counts on top. The allowed traffic
-	// of the day of a counter's day window becomes the usage of that window; other days do not
-	// change. After nil all counters are durable.
+	// that step, and its count is overwritten, or after it, and counts on top. The day window
+	// also sets the allowed traffic of its day; other days do not change. After nil all counters are durable.
 	//
 	// A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some counters may
 	// have been replaced. The call may be repeated.
@@ -194,14 +193,13 @@ type Importer interface {
 	CounterDays(ctx context.Context, id CounterID) ([]CounterDay, error)
 
 	// SetDays replaces the days of a key or user. days is sorted, oldest first, without
-	// duplicates. The counter was set before: on the day of its day window, the usage of that
-	// window remains the allowed traffic, whatever days says, and no later day has allowed
-	// traffic. A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some days
+	// duplicates. Call SetCounters first: the allowed traffic of the day of the day window stays
+	// what SetCounters has set, whatever days says, and no later day may have allowed traffic. A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some days
 	// may have been replaced. The call may be repeated.
 	SetDays(ctx context.Context, id CounterID, days []CounterDay) error
 }
 
-// CappedHistory is a [Store] that may drop entries before their retention ends. It drops the
+// CappedHistory is implemented by a [Store] that may drop entries before their retention ends. It drops the
 // oldest entries of a history first.
 type CappedHistory interface {
 	// HistoryCap returns the number of newest entries that each history keeps; 0 keeps all. Older
@@ -212,7 +210,7 @@ type CappedHistory interface {
 	HistoryCut(ctx context.Context, of CounterID) (bool, error)
 }
 
-// HealthStore is a [Store] that knows why it refuses requests.
+// HealthStore is implemented by a [Store] that knows why it refuses requests.
 type HealthStore interface {
 	// Health returns nil while requests are counted. Else its error is an [Error] with the code
 	// [CodeUnavailable]. The message gives the reason and is safe to show to anyone.

@@ -161,7 +161,7 @@ type pendingDecision struct {
 }
 
 // errStaleRead means that a key, its user and its plan were read at different times and do not fit
-// together. They are then read again, at most maxStaleReads times. While another client moves them
+// together. They are then read again, at most maxStaleReads times. While another client moves keys between users
 // as fast as the store allows, one read in four is stale.
 var errStaleRead = errors.New("key, user and plan changed while they were read")
 
@@ -197,7 +197,7 @@ func (s *Service) identify(ctx context.Context, d *pendingDecision, secret strin
 		return nil, nil, nil
 	}
 	d.Key = &k.Key
-	if u != nil { // Never nil. The explicit check avoids an implicit nil-check load, a likely cache miss.
+	if u != nil { // u is never nil. With the check, the compiler does not read *u here, which would be a likely cache miss.
 		d.User = &u.User
 	}
 	switch {

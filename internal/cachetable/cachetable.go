@@ -1,6 +1,6 @@
 // Package cachetable is the part that the caches for decisions share: a hash table that finds an
-// entry without a lock, and evicts an entry that was not used lately. core has a key cache, a user
-// cache and a plan cache over it, and storage/badgerstore a counter cache. Each cache divides its
+// entry without a lock, and evicts an entry that was not used lately. core has caches of keys,
+// users, plans and owner's keys over it, and storage/badgerstore a counter cache. Each cache divides its
 // entries into 256 shards, and has a table and a lock for each shard. The caches choose the shard
 // and use the lock in ways of their own: badgerstore locks the shards of two counters at once, and
 // core counts the invalidations of a shard.
@@ -32,8 +32,8 @@ type Entry[K comparable, V any] struct {
 	Value V
 }
 
-// NewEntry returns an entry. Equal keys have equal hashes. A hash is never 0, and its
-// upper 32 bits differ between most keys of a table.
+// NewEntry returns an entry. The caller gives equal keys equal hashes, never 0, whose upper 32 bits differ between
+// most keys of a table.
 func NewEntry[K comparable, V any](hash uint64, k K, v V) *Entry[K, V] {
 	return &Entry[K, V]{hash: hash, Key: k, Value: v}
 }
@@ -118,7 +118,7 @@ func (t *Table[K, V]) loadBuckets() []bucket[K, V] {
 	return nil
 }
 
-// homeIndex is where the search for a hash begins. A cache may select the shard by the lower bits.
+// homeIndex is where the search for a hash begins. It uses the upper 32 bits; the lower bits select the shard.
 func homeIndex[B any](hash uint64, buckets []B) int { return int(hash>>32) & (len(buckets) - 1) }
 
 func nextIndex[B any](i int, buckets []B) int { return (i + 1) & (len(buckets) - 1) }

@@ -23,8 +23,8 @@ type entry struct {
 	callers int           // callers that hold the key or wait for it
 }
 
-// Lock locks a key, and returns the function that unlocks it. It returns the error of ctx when ctx ends first, and
-// [ErrTooMany] without waiting.
+// Lock locks a key, and returns the function that unlocks it. It returns [ErrTooMany] at once when
+// MaxWaiting callers wait, and the error of ctx when ctx ends first.
 func (m *Mutex) Lock(ctx context.Context, key string) (unlock func(), err error) {
 	e := m.join(key)
 	if e == nil {

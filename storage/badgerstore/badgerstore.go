@@ -68,16 +68,16 @@ type Store struct {
 	registryMu sync.Mutex // held while accounts and owner's keys are changed
 	writers    writers
 
-	committing sync.Mutex   // held during a commit of Badger
-	inFlight   inFlight     // transactions that the event log may have and the database may not
-	flushed    atomic.Int64 // the position up to which all events are in tables of the database
-	flushBytes int64
-	unapplied  unapplied
-	inTables   inTables // during replay: what the tables have; guarded by committing
-	replayed   bool     // replay has ended; guarded by committing
-	failed     atomic.Pointer[error]
-	applyErr   atomic.Pointer[error] // why apply waits to write to the database; nil while it does not wait
-	onCommit   func() error          // before each commit; for tests
+	committing   sync.Mutex   // held during a commit of Badger
+	inFlight     inFlight     // what running operations still need of the event log
+	flushed      atomic.Int64 // the position up to which all events are in tables of the database
+	flushBytes   int64
+	unapplied    unapplied // transactions that the event log has and the database lacks
+	inTables     inTables  // during replay: what the tables have; guarded by committing
+	replayed     bool      // replay has ended; guarded by committing
+	failed       atomic.Pointer[error]
+	applyErr     atomic.Pointer[error] // why apply waits to write to the database; nil while it does not wait
+	beforeCommit func() error          // before each commit; for tests
 
 	applyingMu sync.RWMutex             // guards applying
 	applying   map[string]chan struct{} // by account, while a transaction of several parts is applied; closed when it is applied
@@ -305,7 +305,7 @@ func (s *Store) syncAll() error {
 type Stats struct {
 	EventLogBytes int64  // the size of the event log, which is the history
 	MaxHistory    int64  // the largest size of the event log, see [Options.MaxHistory]
-	PendingBytes  int64  // bytes of the event log behind the last checkpoint; the next start replays them
+	PendingBytes  int64  // bytes of the event log after the last checkpoint; after a crash the next start replays them
 	Checkpoints   uint64 // checkpoints written since the store was opened
 	Waits         uint64 // requests that waited for a checkpoint
 	VerifiedAt    int64  // when the last scrub ended without damage, Unix seconds; 0 before the first scrub

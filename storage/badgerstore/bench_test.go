@@ -91,7 +91,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 				for i, id := range ids {
 					c := core.Consumption{Account: acct, KeyID: id, KeySeq: int64(i + 1), UserID: int64(i + 1), Cost: 1,
 						Terms: core.Terms{Limit: core.MaxLimit}, Entry: core.Entry{At: noon}}
-					d := s.decide(&c, ref{c.KeySeq, 1, kindKey}, ref{c.UserID, 1, kindUser}, lookedUp{})
+					d := s.decide(&c, ref{c.KeySeq, 1, kindKey}, ref{c.UserID, 1, kindUser}, noAnswer{})
 					if d.err != nil || d.absent {
 						b.Fatalf("decide: got %+v", d)
 					}
@@ -112,7 +112,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 func BenchmarkDays(b *testing.B) {
 	const keys, users = 10_000, 100_000
 	outer, dir := b, b.TempDir()
-	s := openAlone(outer, dir, Options{memtable: table.UsualMemtable})
+	s := openAlone(outer, dir, Options{memtable: table.DefaultMemtable})
 	fill(b, s, users)
 	for some := range slices.Chunk(numbered("key_of_plan", keys), 1000) {
 		update(b, s, func(tx core.Tx) (err error) {
@@ -149,7 +149,7 @@ func BenchmarkDays(b *testing.B) {
 				if err := s.Close(); err != nil {
 					b.Fatal(err)
 				}
-				s = openAlone(outer, dir, Options{memtable: table.UsualMemtable})
+				s = openAlone(outer, dir, Options{memtable: table.DefaultMemtable})
 				b.StartTimer()
 				days()
 			}

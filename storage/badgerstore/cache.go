@@ -31,9 +31,9 @@ type counter struct {
 	shard *shard
 	gone  bool // removed from the table of its shard
 
-	dirty    bool // differs from its page
-	unsaved  bool // differs from its page and its events: not evictable before the next checkpoint
-	unlogged bool // differs from its record in the event log, too: see import.go
+	dirty    bool // its page is older
+	unsaved  bool // page and events together do not give this state: not evictable before the next checkpoint
+	unlogged bool // unsaved, and the next checkpoint appends the state to the event log: see import.go
 
 	empty   bool          // added by hold, and never read
 	changes uint32        // number of changes
@@ -46,16 +46,16 @@ type counter struct {
 // histories have no longer chain.
 const shortLinks = 7
 
-// readLocked sets a counter to the state t that was read. The page has the events up to base.
-func (c *counter) readLocked(t counterState, base int64) {
+// setStateLocked sets a counter to a state that was read from its page and its events. The page has the events up to base.
+func (c *counter) setStateLocked(t counterState, base int64) {
 	c.counterState = t
 	c.chain = append(c.shortChain[:0], t.chain...)
 	c.dirty = t.applied != base
 	delete(c.shard.pending, c.ref)
 }
 
-// head describes the events of a counter that its page does not have yet.
-type head struct {
+// pendingEvents describes the events of a counter that its page does not have yet.
+type pendingEvents struct {
 	position int64 // of the last event
 	events   int32 // number of events
 }
@@ -67,7 +67,7 @@ type shard struct {
 	all   *counterCache
 
 	// pending has the counters that are not in memory and differ from their pages.
-	pending map[ref]head
+	pending map[ref]pendingEvents
 
 	requestIDs requestIDs
 
@@ -91,7 +91,7 @@ func newCounterCache(limit int, written func() int64) *counterCache {
 	all := &counterCache{written: written}
 	for i := range all.shards {
 		all.shards[i].all = all
-		all.shards[i].pending = map[ref]head{}
+		all.shards[i].pending = map[ref]pendingEvents{}
 	}
 	all.resize(limit)
 	return all
@@ -113,14 +113,14 @@ func (all *counterCache) resize(limit int) {
 }
 
 // shard returns the shard of a counter.
-func (all *counterCache) shard(r ref) *shard { return &all.shards[r.shard()] }
+func (all *counterCache) shard(r ref) *shard { return &all.shards[r.shardIndex()] }
 
 // hashFactor is 2⁶⁴ divided by the golden ratio. Multiplied by consecutive numbers it gives products
 // whose upper bits are spread evenly.
 const hashFactor = 0x9E3779B97F4A7C15
 
-// shard returns the index of the shard of a counter. It is the same for all counters of a page.
-func (r ref) shard() int {
+// shardIndex returns the index of the shardIndex of a counter. It is the same for all counters of a page.
+func (r ref) shardIndex() int {
 	h := uint64(r.number>>pageBits)<<8 ^ uint64(r.account)<<1 ^ uint64(r.kind>>1&1)
 	return int(h * hashFactor >> 56)
 }
@@ -133,7 +133,7 @@ func (r ref) hash() uint64 {
 
 // lock locks the shards of two counters, in the order of their indexes, and returns the shards.
 func (all *counterCache) lock(a, b ref) (of, other *shard) {
-	i, j := a.shard(), b.shard()
+	i, j := a.shardIndex(), b.shardIndex()
 	all.shards[min(i, j)].mu.Lock()
 	if i != j {
 		all.shards[max(i, j)].mu.Lock()
@@ -203,7 +203,7 @@ func (s *shard) evictLocked(written int64) bool {
 	}
 	c := &e.Value
 	if c.dirty {
-		s.pending[c.ref] = head{position: c.applied, events: 1}
+		s.pending[c.ref] = pendingEvents{position: c.applied, events: 1}
 	}
 	s.removedLocked(c)
 	return true
@@ -272,7 +272,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 		if err != nil || again {
 			sh.removeLocked(c)
 		} else {
-			c.readLocked(t, base)
+			c.setStateLocked(t, base)
 		}
 		sh.mu.Unlock()
 		if !again {
@@ -287,7 +287,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 // readExisting reads a counter from the database. base is the position up to which its page has
 // applied the event log. again is true while a transaction of several parts is applied to the
 // account: the caller then tries again.
-func (s *Store) readExisting(account string, of ref, keyID string, pending head) (t counterState, base int64, again bool, err error) {
+func (s *Store) readExisting(account string, of ref, keyID string, pending pendingEvents) (t counterState, base int64, again bool, err error) {
 	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))
 	txn, ok := s.tryBegin(account)
 	if !ok {
@@ -320,7 +320,7 @@ func (r snapshot) exists(account string, of ref, keyID string) error {
 
 // readState reads a counter from its page, and applies the events that the page does not have. base
 // is the position of the last event on the page.
-func (s *Store) readState(r snapshot, of ref, pending head) (t counterState, base int64, err error) {
+func (s *Store) readState(r snapshot, of ref, pending pendingEvents) (t counterState, base int64, err error) {
 	if t, err = r.counterState(of); err != nil {
 		return counterState{}, 0, err
 	}
@@ -387,7 +387,7 @@ func (s *Store) peekAny(of ref) (counterState, error) {
 
 // readAside reads a counter that is not in memory. pending was read before the page: the page has
 // the events of every checkpoint that ended since.
-func (s *Store) readAside(of ref, pending head) (t counterState, err error) {
+func (s *Store) readAside(of ref, pending pendingEvents) (t counterState, err error) {
 	err = s.viewCounters(func(r snapshot) error {
 		t, _, err = s.readState(r, of, pending)
 		return err

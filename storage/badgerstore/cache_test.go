@@ -16,7 +16,7 @@ func TestHardlyAnyCounters(t *testing.T) {
 		known(t, s, numbered("key_", keys)...)
 		together := 0
 		for i, id := range numbered("key_", keys) {
-			together += boolToInt(keyRef(t, s, id).shard() == userRef(t, s, int64(i%8+1)).shard())
+			together += boolToInt(keyRef(t, s, id).shardIndex() == userRef(t, s, int64(i%8+1)).shardIndex())
 			consume(t, s, request(id, int64(i%8+1), 1, noon))
 		}
 		if together == 0 {

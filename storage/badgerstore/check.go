@@ -406,7 +406,7 @@ func (k *checking) checkCounter(p path, of ref, record []byte) error {
 	if err != nil {
 		return undecodable(p, fmt.Errorf("counter %d: %w", of.number, err))
 	}
-	head := t.head()
+	head := t.lastPosition()
 	if head < k.oldest {
 		return nil
 	}

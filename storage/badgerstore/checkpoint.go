@@ -12,7 +12,7 @@ import (
 )
 
 // A checkpoint writes the state of each changed counter to its page, and then the mark, a position, to the database.
-// The next start replays the event log from the mark on. Requests are counted during a checkpoint: the page has, for
+// After a crash, the next start replays the event log from the last mark that is in a table. Requests are counted during a checkpoint: the page has, for
 // each counter, the position of the last event that its state includes.
 
 const (
@@ -380,8 +380,8 @@ func (s *Store) mark(upTo int64) error {
 	return s.flush()
 }
 
-// flushBytes is the default of [Options.flushBytes]: how far the tables may be behind the mark, in bytes of the
-// event log. After a crash the store replays these bytes, and the records behind the mark.
+// flushBytes is the default of [Options.flushBytes]: how far the tables may lag the mark, in bytes of the
+// event log. After a crash the store replays these bytes, and the records after the mark.
 const flushBytes = 64 << 20
 
 // flush stores the position up to which all events are in tables. When the mark is flushBytes ahead of that
@@ -393,9 +393,9 @@ func (s *Store) flush() error {
 	}
 	position = max(position, s.flushed.Load())
 	mark := table.Mark{Position: position, Log: s.events.Durable(), Time: s.clock.Load()}
-	err = s.db.Checkpoint(mark)
+	err = s.db.StoreMark(mark)
 	if reserve.NoRoom(err) && s.reserve.Give(reserve.MinShrink) { // without checkpoints no history can be removed
-		err = s.db.Checkpoint(mark)
+		err = s.db.StoreMark(mark)
 	}
 	if err := s.failOnDamage(err); err != nil {
 		return err

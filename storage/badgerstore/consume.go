@@ -15,12 +15,12 @@ import (
 // Consume implements [core.Store] in five steps:
 //
 //	admit   waits until the event log takes another event
-//	locate  finds the numbers of both counters, and the first answer to a repeated request id
+//	locate  finds the numbers of both counters; lookUp then finds the first answer to a repeated request id
 //	decide  applies core's rule to the counters in memory, under the locks of their shards
 //	append  appends the event to the open block of the event log, under the same locks
 //	wait    waits until the block is in its file; with durability power until the block is on disk
 //
-// A denied request skips the last step. When a counter is not in memory, Consume loads the counter and decides again.
+// A denied request does not wait, and a request of cost 0 ends after decide. When a counter is not in memory, Consume loads the counter and decides again.
 // When a counter is being loaded or deleted, Consume waits and decides again.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.enterToWrite(); err != nil {
@@ -124,8 +124,8 @@ func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
 	return uint32(stored), nil
 }
 
-// decision is the result of decide: an answer, or the reason to decide again.
-type decision struct {
+// attempt is the result of decide: an answer, or the reason to decide again.
+type attempt struct {
 	result   core.ConsumeResult
 	appended bool            // the request is allowed and counts
 	ticket   eventlog.Ticket // when appended: the caller waits for it before it answers
@@ -137,7 +137,7 @@ type decision struct {
 }
 
 // decide applies the rule of counting to a request, and appends the event of the request to the event log.
-func (s *Store) decide(c *core.Consumption, of, ofUser ref, known lookedUp) (d decision) {
+func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d attempt) {
 	keyShard, userShard := s.counters.shard(of), s.counters.shard(ofUser)
 	key, user := keyShard.find(of), userShard.find(ofUser)
 	s.counters.lock(of, ofUser)
@@ -197,11 +197,11 @@ func (s *Store) append(c *core.Consumption, key, user *counter, u core.Usage) (p
 }
 
 // appendDenied appends the event of a denied request, unless the history has its limit of denials or the event log has
-// no room. Otherwise only the counters include the denial, and DeniedOmitted of the key counts the omission. The
+// no room. In these two cases only the counters include the denial, and DeniedOmitted of the key counts the omission. The
 // caller holds the locks of the shards of both counters.
 func (s *Store) appendDenied(c *core.Consumption, key, user *counter) {
 	record := key.Deny(c.Entry.At)
-	if record && s.events.Idle() {
+	if record && s.events.TakesUnawaited() {
 		e := newEvent(c, key, user, true)
 		if position, err := s.events.Append(e.append, e.keep(s.clock.Load())); err == nil {
 			recordAppended(&e, key, user, position)
@@ -268,14 +268,14 @@ func requestIDPath(id requestKey) path {
 	return at(kindRequestID).number(int64(id.key.account)).number(id.key.number).text(id.id)
 }
 
-// lookedUp is the result of a look-up that found no first answer. currentLocked tells whether the result still holds.
-type lookedUp struct {
+// noAnswer is the result of a look-up that found no first answer. currentLocked tells whether the result still holds.
+type noAnswer struct {
 	removals uint64 // the value of requestIDs.removals at the look-up
 	position int64  // of an event that is too old to be the answer; 0 without such an event
 }
 
 // firstAnswer returns the answer to the first request with the same id within the last 24 hours.
-func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
+func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult, found bool, known noAnswer, err error) {
 	id := requestKey{key, c.RequestID}
 	sh := s.counters.shard(key)
 	sh.mu.Lock()
@@ -305,7 +305,7 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 }
 
 // currentLocked reports whether the result of a look-up still holds. The caller holds the lock of the shard.
-func (r *requestIDs) currentLocked(id requestKey, known lookedUp) bool {
+func (r *requestIDs) currentLocked(id requestKey, known noAnswer) bool {
 	position := r.positions[id]
 	return known.removals == r.removals && (position == 0 || position == known.position)
 }
@@ -340,12 +340,12 @@ func (v *answer) answer() core.ConsumeResult {
 
 // lookUp returns the first answer to the request id of a request. Without a request id, or without a first answer,
 // found is false. lookUp returns an error when the key or the user does not exist.
-func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known lookedUp, err error) {
+func (s *Store) lookUp(c *core.Consumption, key, user ref) (v core.ConsumeResult, found bool, known noAnswer, err error) {
 	if c.RequestID == "" {
-		return core.ConsumeResult{}, false, lookedUp{}, nil
+		return core.ConsumeResult{}, false, noAnswer{}, nil
 	}
 	if err := s.loadBoth(c, key, user); err != nil {
-		return core.ConsumeResult{}, false, lookedUp{}, err
+		return core.ConsumeResult{}, false, noAnswer{}, err
 	}
 	return s.firstAnswer(c, key)
 }

@@ -118,8 +118,8 @@ func (t *counterState) clearHistory() {
 	t.entries, t.newest, t.late, t.chain = 0, time.Time{}, 0, t.chain[:0]
 }
 
-// head returns the position of the last entry, 0 when there is none.
-func (t *counterState) head() int64 {
+// lastPosition returns the position of the last entry, 0 when there is none.
+func (t *counterState) lastPosition() int64 {
 	if n := len(t.chain); n > 0 {
 		return t.chain[n-1]
 	}
@@ -220,7 +220,7 @@ func (t *counterState) flags() (f uint64) {
 	if t.newest.Equal(t.LastUsedAt) {
 		f |= stateNewest
 	}
-	if t.entries > 0 && t.head() == t.applied {
+	if t.entries > 0 && t.lastPosition() == t.applied {
 		f |= stateHead
 	}
 	if t.more() != 0 {

@@ -210,13 +210,13 @@ func (a *auditing) counter(of ref, t *counterEvents) {
 	if err == nil && got.entries == 0 && t.of(t.last()) < a.s.checkpointer.mark.Load() {
 		return // the number is in use again
 	}
-	if err == nil && got.head() < a.oldest() && got.entries >= t.last() && got.head() >= t.of(t.last()) {
+	if err == nil && got.lastPosition() < a.oldest() && got.entries >= t.last() && got.lastPosition() >= t.of(t.last()) {
 		delete(a.counters, of)
 		return // the last events have expired, maybe before they were audited
 	}
-	if err != nil || got.entries != t.last() || got.head() != t.of(t.last()) || got.applied < got.head() {
+	if err != nil || got.entries != t.last() || got.lastPosition() != t.of(t.last()) || got.applied < got.lastPosition() {
 		a.problem("%v: got %d entries up to %d, applied %d, %v, want %d up to %d",
-			of, got.entries, got.head(), got.applied, err, t.last(), t.of(t.last()))
+			of, got.entries, got.lastPosition(), got.applied, err, t.last(), t.of(t.last()))
 		return
 	}
 	if used := got.Windows[core.Year].Used; t.first == 1 && used != t.used {

@@ -187,7 +187,7 @@ func stored(t testing.TB, s *Store, kinds string) (paths []string) {
 func (s *Store) commits(fn func() error) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	s.onCommit = fn
+	s.beforeCommit = fn
 }
 
 // openAlone opens a store without background goroutines. The cleanup of the test closes the store.

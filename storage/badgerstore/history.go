@@ -34,7 +34,8 @@ import (
 //	since + the largest late < latest so far           no entry has expired
 
 // maxMixed is the largest number of entries in the mixed range. It bounds the cost of a query after the clock was a year
-// ahead for a moment. The entries behind the bound count as not expired.
+// ahead for a moment. The entries after the bound are in the total without being read; an
+// expired one is left off its page.
 const maxMixed = 50_000
 
 // History implements [core.Store].
@@ -237,7 +238,7 @@ const (
 //	account, key, user                uvarints
 //	at                                time
 //	cost                              uvarint
-//	retention                         uvarint of minutes, rounded up
+//	retention                         uvarint of whole minutes, plus 1
 //	for the key, then for the user:
 //	  number                          uvarint; 0 when the event is not in this history
 //	  prev, jump                      uvarints: the distances to the older entries; 0 without such an entry

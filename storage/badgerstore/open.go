@@ -37,7 +37,7 @@ func open(dir string, o Options) (*Store, error) {
 	if err != nil || s.db.WasReplayable() {
 		return s, err
 	}
-	s.db.Replayable() // takes effect when the store is opened again
+	s.db.MarkReplayable() // takes effect when the store is opened again
 	if err := s.Close(); err != nil {
 		return nil, err
 	}
@@ -113,8 +113,8 @@ func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Optio
 	r.ExtendManifest()
 	s := &Store{
 		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
-		flushBytes: cmp.Or(o.flushBytes, flushBytes),
-		onCommit:   func() error { return nil }, applying: map[string]chan struct{}{},
+		flushBytes:   cmp.Or(o.flushBytes, flushBytes),
+		beforeCommit: func() error { return nil }, applying: map[string]chan struct{}{},
 		accounts: accountNumbers{byID: map[string]uint32{}}, checkpointer: newCheckpointer(), failpoint: o.failpoint, now: o.Clock.Now,
 	}
 	if s.failpoint == nil {
@@ -139,7 +139,7 @@ func (s *Store) recoverWithRoom(o Options) error {
 	done := make(chan error, 1)
 	go func() {
 		defer s.life.RUnlock()
-		done <- s.recover(o)
+		done <- s.openAndReplay(o)
 	}()
 	tick := time.NewTicker(reserve.WaitForRoom)
 	defer tick.Stop()
@@ -178,7 +178,7 @@ func (s *Store) abort(err error) {
 // On a disk of less than smallDisk bytes, memtables have smallMemtable bytes.
 const (
 	smallDisk     = 1 << 30
-	smallMemtable = table.UsualMemtable / 2
+	smallMemtable = table.DefaultMemtable / 2
 )
 
 func tableOptions(dir string, log *slog.Logger) table.Options {
@@ -226,9 +226,9 @@ func replays(dir string, get func([]byte) ([]byte, error)) (bool, error) {
 	return slices.ContainsFunc(log.Parts, func(p eventlog.Part) bool { return p.Events > 0 }), nil
 }
 
-// recover opens the event log and replays it. It writes the schema of a new store, and upgrades a store of an
+// openAndReplay opens the event log and replays it. It writes the schema of a new store, and upgrades a store of an
 // earlier version.
-func (s *Store) recover(o Options) error {
+func (s *Store) openAndReplay(o Options) error {
 	version, err := s.checkSchema()
 	if err == nil {
 		err = firstOf(os.MkdirAll(filepath.Join(s.dir, eventLogDir), 0o700), s.recordIdentity())
@@ -248,7 +248,7 @@ func (s *Store) recover(o Options) error {
 		return s.upgrade(r.highest)
 	}
 	if version > 0 {
-		return s.storeInTables()
+		return s.writeInTables()
 	}
 	if version, err = s.version(); err != nil || version > 0 { // from the event log
 		return err
@@ -258,11 +258,11 @@ func (s *Store) recover(o Options) error {
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
-	return firstOf(s.store(w), s.syncEvents(), s.db.Checkpoint(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
+	return firstOf(s.store(w), s.syncEvents(), s.db.StoreMark(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
-// storeInTables ends the memtable when the tables have no record inTables: an earlier version wrote them.
-func (s *Store) storeInTables() error {
+// writeInTables ends the memtable when the tables have no record inTables: an earlier version wrote them.
+func (s *Store) writeInTables() error {
 	found := false
 	err := s.db.View(func(txn *badger.Txn) error {
 		record, err := snapshot{txn}.get(at(kindInTables))
@@ -344,7 +344,7 @@ const eventLogDir = "ledger"
 const segmentSuffix = ".seg"
 
 // noteEvery is the longest time from a write to the status that stores the end of the event log: at most 100 writes of
-// 40 bytes a second.
+// about 1 KiB a second.
 const noteEvery = 10 * time.Millisecond
 
 // firstPosition is the first position in the event log.

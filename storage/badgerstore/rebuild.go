@@ -272,7 +272,7 @@ func (r *rebuild) create() error {
 	if err != nil {
 		return err
 	}
-	return firstOf(db.Checkpoint(table.Mark{Log: r.known}), db.Close())
+	return firstOf(db.StoreMark(table.Mark{Log: r.known}), db.Close())
 }
 
 // replace moves the files of the database to a new directory, whose name it returns, and the new database to their

@@ -34,7 +34,7 @@ const (
 	recordCounter // the state of a counter, see import.go
 )
 
-// retryEvery is the time between two attempts to write the redo record of a large transaction.
+// retryEvery is the pause before the event log or the database is tried again.
 const retryEvery = 100 * time.Millisecond
 
 // redo is a transaction on its way into the event log.
@@ -392,7 +392,7 @@ func (s *Store) commitReadyLocked(fill func(*table.Txn) error) error {
 	if err := fill(txn); err != nil {
 		return fault(err)
 	}
-	if err := s.onCommit(); err != nil {
+	if err := s.beforeCommit(); err != nil {
 		return fault(err)
 	}
 	s.failpoint(failCommit)

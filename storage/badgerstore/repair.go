@@ -55,7 +55,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 func inspectTables(dir string) (*table.Files, error) {
 	o := claimedOptions(dir)
 	files, err := table.Inspect(o)
-	if err != nil || files.Replayable() {
+	if err != nil || files.IsReplayable() {
 		return files, err
 	}
 	if err := removeEmptyClaimed(dir); err != nil {
@@ -173,7 +173,7 @@ func (p *repair) rewind() (next int64, err error) {
 	if next, err = rewind(db, p.plan, max(found.Log, p.known)); err != nil {
 		return 0, err
 	}
-	return next, db.Checkpoint(table.Mark{Position: found.Position, Log: next, Time: found.Time})
+	return next, db.StoreMark(table.Mark{Position: found.Position, Log: next, Time: found.Time})
 }
 
 // lines describes each damage, and each part of the event log with the loss, oldest first.
@@ -311,7 +311,7 @@ func (r *rewinding) read(all snapshot) error {
 			if err != nil {
 				return false, err
 			}
-			if t.head() >= r.plan.End() {
+			if t.lastPosition() >= r.plan.End() {
 				r.last[page.counter(byte(slot))] = lastOfKept{}
 			}
 		}
@@ -330,7 +330,7 @@ func (r *rewinding) record(position int64, payload []byte) error {
 	if payload[0] == recordCounter {
 		of, t, err := decodeSet(payload)
 		if _, lost := r.last[of]; lost {
-			r.last[of] = lastOfKept{t.entries, t.head()}
+			r.last[of] = lastOfKept{t.entries, t.lastPosition()}
 		}
 		return err
 	}

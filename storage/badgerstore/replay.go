@@ -18,8 +18,8 @@ import (
 // Below it, the counter is read on first use, and its events are then found one by one.
 const maxPendingEvents = 64
 
-// replay reads the event log from the last checkpoint on. It applies redo records to the database, and
-// notes in memory which counters have events behind the checkpoint.
+// replay reads the event log from the last mark that is in a table. It applies redo records to the database, and
+// notes in memory which counters have events after the mark.
 type replay struct {
 	s       *Store
 	dropped map[ref]bool // deleted counters: replay ignores events that were counted during the deletion
@@ -28,7 +28,7 @@ type replay struct {
 	format1 map[int64]eventlog.Keep // how long segments of format 1 are kept, by base
 	highest map[ref]int64           // the highest number of each account and kind, see raiseNumbers
 
-	checkpointBytes int64 // bytes of the event log between two writes of pages; 0 to write no pages
+	writePagesEvery int64 // bytes of the event log between two writes of pages; 0 to write no pages
 	pagesUpTo       int64 // the position up to which pages are written
 	remembered      int   // request ids since the last write of pages
 }
@@ -47,7 +47,7 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 	}
 	r := &replay{s: s, pagesUpTo: mark, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
 	if s.db.WasReplayable() { // otherwise an earlier version wrote the database: see upgrade
-		r.checkpointBytes = flushesReplayed * s.flushBytes
+		r.writePagesEvery = flushesReplayed * s.flushBytes
 	}
 	for _, g := range s.events.Segments() {
 		if g.Version == 1 {
@@ -76,7 +76,7 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 // to see the deletions of counters again.
 func (r *replay) writePages(position int64) error {
 	s := r.s
-	if r.checkpointBytes == 0 || position-r.pagesUpTo < r.checkpointBytes && r.remembered < checkpointRequestIDs {
+	if r.writePagesEvery == 0 || position-r.pagesUpTo < r.writePagesEvery && r.remembered < checkpointRequestIDs {
 		return nil
 	}
 	r.pagesUpTo, r.remembered = position, 0
@@ -110,7 +110,7 @@ func (r *replay) redo(payload []byte, position int64) error {
 		return err
 	}
 	r.s.committing.Lock()
-	had := r.s.inTables.replay(position, len(parts) > 0)
+	had := r.s.inTables.beginReplay(position, len(parts) > 0)
 	r.s.committing.Unlock()
 	for _, part := range parts {
 		some, err := r.s.readPart(part)
@@ -205,14 +205,14 @@ func (r *replay) set(payload []byte, position int64) error {
 	if c == nil {
 		c = sh.addLocked(of, position)
 	}
-	c.readLocked(t, 0)
+	c.setStateLocked(t, 0)
 	c.unsaved = true
 	c.changedLocked()
 	return nil
 }
 
 // read reads a counter from its page and its pending events.
-func (r *replay) read(of ref, pending head) (t counterState, base int64, err error) {
+func (r *replay) read(of ref, pending pendingEvents) (t counterState, base int64, err error) {
 	err = r.s.db.View(func(txn *badger.Txn) (err error) {
 		t, base, err = r.s.readState(snapshot{txn}, of, pending)
 		return err
@@ -270,11 +270,11 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 		return err
 	}
 	if t.applied > position { // the page is newer, or the counter was deleted
-		sh.pending[of] = head{position: position}
+		sh.pending[of] = pendingEvents{position: position}
 		return nil
 	}
 	c := sh.addLocked(of, position)
-	c.readLocked(t, base)
+	c.setStateLocked(t, base)
 	return nil
 }
 
@@ -422,9 +422,9 @@ func (t *inTables) has(position int64) bool {
 	return position < t.end && !slices.ContainsFunc(t.missing, func(m missing) bool { return m.position == position })
 }
 
-// replay reports whether the tables have the transaction at a position. It records that replay has applied all earlier
+// beginReplay reports whether the tables have the transaction at a position. It records that beginReplay has applied all earlier
 // transactions, and begins with this one.
-func (t *inTables) replay(position int64, parts bool) (had bool) {
+func (t *inTables) beginReplay(position int64, parts bool) (had bool) {
 	had = t.has(position)
 	t.missing = slices.DeleteFunc(t.missing, func(m missing) bool { return m.position <= position })
 	if !had {
@@ -457,7 +457,8 @@ func (u *unapplied) add(position int64, parts bool) {
 	u.byPosition[position] = parts
 }
 
-// remove removes a transaction. After a commit, the caller still holds committing.
+// remove removes a transaction. After a commit the caller still holds committing, so that endMemtable sees a transaction
+// either in the memtable or in this set.
 func (u *unapplied) remove(position int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

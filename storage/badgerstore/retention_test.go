@@ -194,7 +194,7 @@ func TestReadDuringRemoval(t *testing.T) {
 				sh.mu.Lock()
 				if c := sh.peekLocked(of); c != nil && c.evictable(s.events.Written()) {
 					if c.dirty {
-						sh.pending[of] = head{position: c.applied, events: 1}
+						sh.pending[of] = pendingEvents{position: c.applied, events: 1}
 					}
 					sh.removeLocked(c)
 				}

@@ -18,7 +18,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 			v = first
 			return nil
 		}
-		v.Usage, v.Allowed = s.counter(c.Counter()).Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
+		v.Usage, v.Allowed = s.counter(c.DecidingCounter()).Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
 		if c.Cost == 0 {
 			return nil
 		}

@@ -7,9 +7,9 @@
 //
 // # Order
 //
-// A history needs its user or key, so the resources come first: accounts, plans, users, keys. Then come the histories
-// of all users and keys, several at the same time (history.go), and last the counters and their days. At the end
-// [Run] reads both stores again and compares everything (verify.go).
+// A history needs its user or key, so [Run] copies in this order. First all accounts. Then for each account:
+// owner's keys, sign-in data, plans, users and keys; the histories, several at the same time (history.go); the last
+// numbers (numbers.go); the counters and their days. At the end [Run] reads both stores again and compares everything (verify.go).
 //
 // # Interruption
 //

@@ -137,10 +137,10 @@ type keepsLimit struct {
 
 func (s *keepsLimit) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	s.mu.Lock()
-	limit, ok := s.limits[c.Counter()]
+	limit, ok := s.limits[c.DecidingCounter()]
 	if !ok {
 		limit = c.Limit
-		s.limits[c.Counter()] = limit
+		s.limits[c.DecidingCounter()] = limit
 	}
 	s.mu.Unlock()
 	old := *c

@@ -187,7 +187,7 @@ func exactSeenAtOnce(e *env) {
 				e.Errorf("Consume: got %t, %v, want allowed", v.Allowed, err)
 				return
 			}
-			cs, err := e.Store.Counters(e.ctx, []core.CounterID{c.Counter()})
+			cs, err := e.Store.Counters(e.ctx, []core.CounterID{c.DecidingCounter()})
 			if err != nil || len(cs) != 1 {
 				e.Errorf("Counters: got %d, %v", len(cs), err)
 				return
@@ -195,7 +195,7 @@ func exactSeenAtOnce(e *env) {
 			if got := cs[0].Usage(core.Month, noon).Used; got < v.Usage.Used {
 				e.Errorf("usage after Consume had returned %d: got %d", v.Usage.Used, got)
 			}
-			_, total, err := e.Store.History(e.ctx, c.Counter(), time.Time{}, core.Page{Number: 1, Size: 1})
+			_, total, err := e.Store.History(e.ctx, c.DecidingCounter(), time.Time{}, core.Page{Number: 1, Size: 1})
 			if err != nil || int64(total) < v.Usage.Used {
 				e.Errorf("history after Consume had returned the usage %d: got %d entries, %v", v.Usage.Used, total, err)
 			}

@@ -79,12 +79,12 @@ func importCountersDecide(e *env) {
 	for _, k := range keys {
 		c := limit(request(k, noon), core.Day, 10)
 		e.denied(limit(c, core.Day, 0))
-		e.setCounters([]core.CounterID{c.Counter()}, usedCounter(9, noon))
+		e.setCounters([]core.CounterID{c.DecidingCounter()}, usedCounter(9, noon))
 		e.same("Consume", core.Usage{Window: core.Day.Window(noon), Used: 10}, e.allowed(c))
 		e.denied(c)
-		e.setCounters([]core.CounterID{c.Counter()}, usedCounter(4, noon.Add(time.Hour)))
+		e.setCounters([]core.CounterID{c.DecidingCounter()}, usedCounter(4, noon.Add(time.Hour)))
 		e.same("Consume", core.Usage{Window: core.Day.Window(noon), Used: 5}, e.allowed(c))
-		e.setCounters([]core.CounterID{c.Counter()}, usedCounter(4, noon.AddDate(0, 0, 1)))
+		e.setCounters([]core.CounterID{c.DecidingCounter()}, usedCounter(4, noon.AddDate(0, 0, 1)))
 		e.same("Consume", core.Usage{Window: core.Day.Window(noon.AddDate(0, 0, 1)), Used: 5}, e.allowed(c))
 	}
 	e.reopen()

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// minBatch: while fewer callers wait for the open block, its leader yields once before it is
-// written, so that runnable goroutines can join. It costs latency when the processors are busy.
+// minBatch: a leader that had to wait for the block before yields once when fewer callers wait for its own
+// block, so that runnable goroutines can join. It costs latency when the processors are busy. A leader that can write
+// at once yields only when crowded is set.
 const minBatch = 8
 
 // joinLocked makes the caller a waiter of the open block.

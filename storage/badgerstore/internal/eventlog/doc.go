@@ -15,9 +15,10 @@
 //
 //	segment   offset
 //	    0  ┌────────────────────────────────────────────────┐
-//	       │ header, 44 bytes, written once: version, base, │
-//	       │ base, checksum, keep and hard of the           │
-//	       │ previous segment, seed, gap, CRC-32C           │
+//	       │ header, 44 bytes, written once: version; base; │
+//	       │ base and checksum of the previous segment;     │
+//	       │ seed; keep and hard of the previous segment;   │
+//	       │ gap; CRC-32C                                   │
 //	 1024  ├────────────────────────────────────────────────┤
 //	       │ status, 40 bytes, overwritten in place         │
 //	 2048  ├────────────────────────────────────────────────┤
@@ -43,10 +44,10 @@
 // because each record has its own. A block is valid when its header, each record and the
 // marker, which is never zero, are valid.
 //
-//   - back: the sync offset of the block, as a distance. Everything up to that position was
+//   - back: the synced position when the block was written, as a distance. Everything up to that position was
 //     on disk when the block was written.
 //   - keep: the end of the retention of all records in the block, in hours since 1970.
-//   - hard: the time before which the block must not be removed early, in hours since 1970. See [Keep].
+//   - hard: the time before which the block must not be removed at all, in hours since 1970. See [Keep].
 //   - The status has the values that change: the position up to
 //     which the segment is known to be on disk, the position up to which it was written since
 //     the boot (3 bytes, relative), the oldest segment that was not removed, the boot of the
@@ -71,16 +72,13 @@
 //
 //   - preallocated space, if only zeros follow;
 //   - damage, if it begins before a position that is known to be on disk: by the status, by the
-//     sync offset of any block header behind it, or by [Options.Known];
-//   - on the same boot of the machine, damage, if the status has a later written position;
-//   - on the same boot of the machine, otherwise a torn write if a killed process can have left it:
-//     the beginning of one block, then zeros or the end of the file. Otherwise damage: without a
-//     restart of the system, no written byte is lost, so a valid block behind an invalid block
-//     proves damage;
-//   - after a restart of the machine, a torn write. With durability process, a power cut keeps
-//     any of the unsynced pages, also a later page without an earlier one. So a valid block
-//     behind the invalid block proves damage only by its sync offset. Otherwise it is cut off,
-//     too. Synced blocks are never cut off.
+//     synced position in any block header behind it, or by [Options.Known];
+//   - on the same boot of the machine, a torn write if it begins at or after the written position of
+//     the status and a killed process can have left it: the beginning of one block, then zeros or
+//     the end of the file. Otherwise damage, because no written byte is lost without a restart;
+//   - after a restart of the machine, a torn write. A power cut keeps any of the unsynced pages, also
+//     a later page without an earlier one. So valid blocks after it are cut off too, unless one of
+//     them proves by its synced position that the invalid block was synced.
 //
 // Each segment is synced before the next one begins, so all segments except the last one must be
 // complete. Open checks their lengths by the header of the next segment. [Log.Replay], [Log.Read]

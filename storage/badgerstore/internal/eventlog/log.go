@@ -174,14 +174,14 @@ func (l *Log) errLocked() error {
 	return l.refusing
 }
 
-// Idle reports whether the open block takes another record without a waiter.
-func (l *Log) Idle() bool {
+// TakesUnawaited reports whether the open block takes another record without a waiter.
+func (l *Log) TakesUnawaited() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.open.bytes) < maxUnawaited && l.errLocked() == nil
 }
 
-// End returns the earliest position of the next record.
+// End returns a position behind all records. The next record gets it, or a later one when a new block begins first.
 func (l *Log) End() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -258,7 +258,7 @@ func TestSetPower(t *testing.T) {
 func TestUnawaited(t *testing.T) {
 	l := mustOpen(t, small(newMemFS()))
 	n := 0
-	for ; l.Idle(); n++ {
+	for ; l.TakesUnawaited(); n++ {
 		if _, err := l.Append(text(strings.Repeat("x", 1000)), Keep{}); err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestUnawaited(t *testing.T) {
 		t.Errorf("got %d records of 1000 bytes and %d bytes written, want 1 MiB and 0", n, l.Written())
 	}
 	put(t, l, written{}, "awaited")
-	if l.Written() < int64(n*1000) || !l.Idle() {
+	if l.Written() < int64(n*1000) || !l.TakesUnawaited() {
 		t.Errorf("after an awaited record: got %d bytes written", l.Written())
 	}
 }

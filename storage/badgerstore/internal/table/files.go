@@ -17,7 +17,7 @@ type Files struct {
 // Inspect reads and verifies all files of a database, and changes no file. It returns the same errors as [Open].
 func Inspect(o Options) (*Files, error) {
 	f := &Files{Options: o, badger: badgerOptions(o.Dir, o.Logger)}
-	if o.Memtable > 0 && o.Memtable < UsualMemtable {
+	if o.Memtable > 0 && o.Memtable < DefaultMemtable {
 		f.badger = f.badger.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
 	}
 	var err error
@@ -27,7 +27,7 @@ func Inspect(o Options) (*Files, error) {
 	return f, verifyAll(f.badger, f.found.tables, logProgress(o.Logger), func(err error) error { return err })
 }
 
-// Mark returns the mark of the last [DB.Checkpoint].
+// Mark returns the mark of the last [DB.StoreMark].
 func (f *Files) Mark() Mark {
 	if f.found.inventory == nil {
 		return Mark{}
@@ -35,9 +35,9 @@ func (f *Files) Mark() Mark {
 	return f.found.inventory.Mark
 }
 
-// Replayable reports whether the tables and the event log have all records. Otherwise an earlier version has written the
+// IsReplayable reports whether the tables and the event log have all records. Otherwise an earlier version has written the
 // database, and the newest records can be only in .mem files.
-func (f *Files) Replayable() bool { return f.found.replayable }
+func (f *Files) IsReplayable() bool { return f.found.replayable }
 
 // Get returns the newest value of a key in the tables, and nil when no table has the key.
 func (f *Files) Get(key []byte) (value []byte, err error) { return f.found.get(f.badger, key) }

@@ -28,7 +28,7 @@ type inventory struct {
 	Tables   []entry      `json:"tables"`
 	Damaged  *DamageError `json:"damaged,omitempty"` // the damage of a table that a compaction has merged
 
-	Replayable bool  `json:"replayable,omitempty"` // see [DB.Replayable]
+	Replayable bool  `json:"replayable,omitempty"` // see [DB.MarkReplayable]
 	Verified   int64 `json:"verified,omitempty"`   // see [DB.SetVerified]
 }
 
@@ -63,7 +63,7 @@ func readInventory(dir string) (*inventory, error) {
 	return inv, nil
 }
 
-// ReadMark returns the mark of the last [DB.Checkpoint] of a database that is not open. It returns the zero Mark
+// ReadMark returns the mark of the last [DB.StoreMark] of a database that is not open. It returns the zero Mark
 // without an inventory.
 func ReadMark(dir string) (Mark, error) {
 	inv, err := readInventory(dir)

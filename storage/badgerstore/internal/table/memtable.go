@@ -86,7 +86,7 @@ type Txn struct {
 	bytes int64
 }
 
-// Commit ends the memtable at softLimit. At hardLimit it refuses transactions.
+// softLimit is the size at which Commit ends the memtable, hardLimit the size at which it refuses transactions.
 func (db *DB) softLimit() int64 { return db.o.MemTableSize / 8 * 6 }
 func (db *DB) hardLimit() int64 { return db.o.MemTableSize / 8 * 7 }
 
@@ -202,7 +202,7 @@ func (db *DB) nextMemtable(next string, last *Txn) error {
 			return db.Update(func(txn *badger.Txn) error { return txn.Delete(db.filler) })
 		}
 	}
-	return errors.New("Badger did not start the next memtable")
+	return errors.New("the next memtable did not begin")
 }
 
 // newestMemtable returns the number of the memtable that takes the commits.
@@ -214,9 +214,9 @@ func (db *DB) newestMemtable() (newest int, err error) {
 	return newest, err
 }
 
-// Replayable tells the database that the event log has every record that is not in a table. From the next inventory on,
+// MarkReplayable tells the database that the event log has every record that is not in a table. From the next inventory on,
 // Open removes memtables.
-func (db *DB) Replayable() {
+func (db *DB) MarkReplayable() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.replayable = true

@@ -43,7 +43,7 @@ type Options struct {
 	Replays func(get func(key []byte) ([]byte, error)) (bool, error)
 
 	Filler   []byte // the key with which [DB.Flush] fills a memtable
-	Memtable int64  // the size of a memtable in bytes, UsualMemtable by default; its file has twice that size
+	Memtable int64  // the size of a memtable in bytes, DefaultMemtable by default; its file has twice that size
 
 	// Prepare allocates blocks for a file, which stays empty. While Prepare fails, no new memtable begins. Prepare is
 	// nil when Open does not remove memtables: a crash could leave an empty file, which Badger refuses.
@@ -61,21 +61,20 @@ type DB struct {
 	*badger.DB
 	o badger.Options
 
-	mu      sync.Mutex // guards the fields below
-	pin     *pin
-	kept    inventory // the inventory on disk
-	damaged error     // the damage of a table that a compaction has merged
-	found   Mark      // the mark in the inventory when the database was opened
-
+	found   Mark                                   // the mark in the inventory when the database was opened
 	prepare func(file *os.File, bytes int64) error // see [Options]
 	filler  []byte
-	filled  int64 // upper bound of the bytes in the memtable; for the caller of [DB.Commit] only
 
+	filled     int64     // upper bound of the bytes in the memtable; for the caller of [DB.Commit] only
 	unprepared time.Time // when Commit could not create the file of the next memtable; for the caller of [DB.Commit] only
 
-	notes      []noted // sorted by position
-	flushed    int64   // the position that [DB.Flushed] has returned last
-	replayable bool    // see [DB.Replayable]
+	mu         sync.Mutex // guards the fields below
+	pin        *pin
+	kept       inventory // the inventory on disk
+	damaged    error     // the damage of a table that a compaction has merged
+	notes      []noted   // sorted by position
+	flushed    int64     // the position that [DB.Flushed] has returned last
+	replayable bool      // see [DB.MarkReplayable]
 }
 
 // Open verifies the files of a database and opens it. In an empty directory it creates a new database. An error
@@ -92,7 +91,7 @@ func Open(o Options) (*DB, error) {
 func (f *Files) Open() (_ *DB, err error) {
 	o := f.Options
 	f.badger.BypassLockGuard = o.Claimed
-	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.Mark(), replayable: f.Replayable()}
+	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.Mark(), replayable: f.IsReplayable()}
 	if f.found.inventory != nil {
 		db.kept.Verified = f.found.inventory.Verified
 	}
@@ -133,8 +132,8 @@ func logProgress(log *slog.Logger) func(Progress) {
 	}
 }
 
-// UsualMemtable is the default size of a memtable in bytes.
-const UsualMemtable = 8 << 20
+// DefaultMemtable is the default size of a memtable in bytes.
+const DefaultMemtable = 8 << 20
 
 // badgerOptions are the options for a service that shares a small machine.
 //
@@ -148,7 +147,7 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithLogger(&badgerLog{to: log}).
 		WithMetricsEnabled(false).
-		WithMemTableSize(UsualMemtable).
+		WithMemTableSize(DefaultMemtable).
 		WithNumMemtables(2).
 		WithBaseTableSize(2 << 20).
 		WithBaseLevelSize(64 << 20).
@@ -184,20 +183,20 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 	return nil, fmt.Errorf("badger: %s", firstLine(err.Error()))
 }
 
-// WasReplayable reports whether [DB.Replayable] was called before the inventory on disk was written.
+// WasReplayable reports whether [DB.MarkReplayable] was called before the inventory on disk was written.
 func (db *DB) WasReplayable() bool {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return db.kept.Replayable
 }
 
-// Found returns the mark of the last [DB.Checkpoint] before the database was opened.
+// Found returns the mark of the last [DB.StoreMark] before the database was opened.
 func (db *DB) Found() Mark { return db.found }
 
-// Checkpoint stores a mark in the inventory. First it verifies the tables that were compacted since the last call, and
+// StoreMark stores a mark in the inventory. First it verifies the tables that were compacted since the last call, and
 // then lets Badger delete them: see [DB.Watch]. After a [DamageError] no more tables are deleted, and each call
 // returns the error.
-func (db *DB) Checkpoint(mark Mark) error {
+func (db *DB) StoreMark(mark Mark) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.damaged != nil {
@@ -223,14 +222,14 @@ func (db *DB) Checkpoint(mark Mark) error {
 // log returns the logger that Badger was given.
 func (db *DB) log() *badgerLog { return db.o.Logger.(*badgerLog) }
 
-// Watch calls [DB.Checkpoint] with the last mark, and logs the end of a failed flush. Call it every second: compacted
+// Watch calls [DB.StoreMark] with the last mark, and logs the end of a failed flush. Call it every second: compacted
 // tables stay on disk until then.
 func (db *DB) Watch() error {
 	db.log().checkFlush()
 	db.mu.Lock()
 	mark := db.kept.Mark
 	db.mu.Unlock()
-	return db.Checkpoint(mark)
+	return db.StoreMark(mark)
 }
 
 // replacePin takes the next pin and releases the last one.

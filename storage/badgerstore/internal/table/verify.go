@@ -61,7 +61,7 @@ type found struct {
 	inventory *inventory // nil without an inventory
 	tables    []entry    // the tables of both to verify, by ID
 
-	replayable bool // see [Files.Replayable]
+	replayable bool // see [Files.IsReplayable]
 }
 
 // look reads the manifest and the inventory, and compares them with each other and with the files.
