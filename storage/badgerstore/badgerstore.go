@@ -216,11 +216,8 @@ func (s *Store) close() error {
 			err = nil // the events are in the log
 		}
 	}
-	unwritten := s.events.Close()
-	err = firstOf(err, unwritten)
-	unwritable := s.touch()
-	err = firstOf(err, unwritable)
-	if errors.Is(err, errLost) || unwritable != nil {
+	unwritten := firstOf(s.events.Close(), s.touch())
+	if err = firstOf(err, unwritten); errors.Is(err, errLost) {
 		unwritten = err
 	}
 	return firstOf(err, s.closeBadger(unwritten))

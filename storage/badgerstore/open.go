@@ -88,7 +88,7 @@ func inspect(dir string, o Options) (*table.Files, error) {
 	return files, eventlog.Inspect(eventLogOptions(dir, files.Mark().Log, o))
 }
 
-// errUnclosed means that Close has timed out, and that the Badger of the store still runs in this process.
+// errUnclosed means that the Badger of an earlier store of this directory still runs in this process: see closeBadger.
 var errUnclosed = errors.New("an earlier store of this process is not closed yet: wait, or restart this process")
 
 // openWithReserve opens the store in a directory whose reserve is open.
@@ -169,7 +169,8 @@ func (s *Store) abort(err error) {
 		defer s.life.Unlock()
 		var unwritten error
 		if s.events != nil {
-			unwritten = s.events.Close()
+			unwritten = s.events.Flush() // writes no status: a refused start changes no segment
+			s.events.Abandon()
 		}
 		return s.closeBadger(unwritten)
 	})
@@ -247,8 +248,11 @@ func (s *Store) openAndReplay(o Options) error {
 	if version > 0 && version < schema {
 		return s.upgrade(r.highest)
 	}
-	if version > 0 {
+	if version > 0 && !r.hadInTables {
 		return s.writeInTables()
+	}
+	if version > 0 {
+		return nil
 	}
 	if version, err = s.version(); err != nil || version > 0 { // from the event log
 		return err
@@ -261,20 +265,15 @@ func (s *Store) openAndReplay(o Options) error {
 	return firstOf(s.store(w), s.syncEvents(), s.db.StoreMark(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
-// writeInTables ends the memtable when the tables have no record inTables: an earlier version wrote them.
+// writeInTables ends the memtable, so that the tables get the record inTables, which an earlier version has not written.
 func (s *Store) writeInTables() error {
-	found := false
-	err := s.db.View(func(txn *badger.Txn) error {
-		record, err := snapshot{txn}.get(at(kindInTables))
-		found = record != nil
-		return err
-	})
-	if found || err != nil || len(s.db.Tables()) == 0 {
-		return err
+	if len(s.db.Tables()) == 0 {
+		return nil
 	}
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	if err = s.badgerError(s.db.Flush(s.endMemtable)); errors.Is(err, core.ErrUnavailable) && s.failure() == nil {
+	err := s.badgerError(s.db.Flush(s.endMemtable))
+	if errors.Is(err, core.ErrUnavailable) && s.failure() == nil {
 		return nil // the next memtable stores it
 	}
 	return err

@@ -85,15 +85,15 @@ type repair struct {
 // record cannot be kept.
 func planRepair(dir string, database *table.Files, known int64) (*repair, error) {
 	p := &repair{dir: dir}
-	mark, err := numberIn(database, at(kindCheckpoint))
+	values, err := database.Get(at(kindCheckpoint), at(kindInTables), at(kindSchema))
 	if err != nil {
 		return nil, err
 	}
-	record, err := database.Get(at(kindInTables))
+	mark, err := decodeNumber(values[0])
 	if err != nil {
 		return nil, err
 	}
-	had, err := decodeInTables(record)
+	had, err := decodeInTables(values[1])
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func planRepair(dir string, database *table.Files, known int64) (*repair, error)
 			return nil, errHalfApplied
 		}
 	}
-	if version, err := numberIn(database, at(kindSchema)); err != nil || version == 0 && p.plan.Kept.Records == 0 {
+	if version, err := decodeNumber(values[2]); err != nil || version == 0 && p.plan.Kept.Records == 0 {
 		p.close()
 		return nil, firstOf(err, fmt.Errorf("the tables are empty, and the first record of the event log cannot be read: restore a backup: %w", p.damage[0]))
 	}
@@ -124,15 +124,6 @@ func planRepair(dir string, database *table.Files, known int64) (*repair, error)
 // have some of its parts.
 var errHalfApplied = errors.New("the database may have a part of a large change, and the rest of the change is in the damaged part " +
 	"of the event log: run limitkeeper rebuild, or restore a backup")
-
-// numberIn returns the number at a path of a database that is not open, 0 without one.
-func numberIn(database *table.Files, p path) (int64, error) {
-	value, err := database.Get(p)
-	if err != nil || value == nil {
-		return 0, err
-	}
-	return decodeNumber(value)
-}
 
 // close closes the files of a plan that is not applied, nil for no plan.
 func (p *repair) close() {

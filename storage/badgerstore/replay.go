@@ -24,6 +24,8 @@ type replay struct {
 	s       *Store
 	dropped map[ref]bool // deleted counters: replay ignores events that were counted during the deletion
 
+	hadInTables bool // the tables had the record inTables
+
 	old     []eventlog.Segment      // segments of format 1 that end behind the current event
 	format1 map[int64]eventlog.Keep // how long segments of format 1 are kept, by base
 	highest map[ref]int64           // the highest number of each account and kind, see raiseNumbers
@@ -45,7 +47,7 @@ func (s *Store) replayFrom(mark int64, kept map[int64]eventlog.Keep) (*replay, e
 	if err := s.resumeCopy(); err != nil {
 		return nil, err
 	}
-	r := &replay{s: s, pagesUpTo: mark, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
+	r := &replay{s: s, hadInTables: s.inTables.end > 0, pagesUpTo: mark, dropped: map[ref]bool{}, format1: map[int64]eventlog.Keep{}, highest: map[ref]int64{}}
 	if s.db.WasReplayable() { // otherwise an earlier version wrote the database: see upgrade
 		r.writePagesEvery = flushesReplayed * s.flushBytes
 	}

@@ -39,11 +39,13 @@ func (f *Files) Mark() Mark {
 // database, and the newest records can be only in .mem files.
 func (f *Files) IsReplayable() bool { return f.found.replayable }
 
-// Get returns the newest value of a key in the tables, and nil when no table has the key.
-func (f *Files) Get(key []byte) (value []byte, err error) { return f.found.get(f.badger, key) }
+// Get returns the newest values of keys in the tables, nil for a key that no table has. It reads each table once.
+func (f *Files) Get(keys ...[]byte) (values [][]byte, err error) {
+	return f.found.get(f.badger, keys...)
+}
 
-func (f *found) get(o badger.Options, key []byte) (value []byte, err error) {
-	var newest uint64
+func (f *found) get(o badger.Options, keys ...[]byte) (values [][]byte, err error) {
+	values, newest := make([][]byte, len(keys)), make([]uint64, len(keys))
 	for _, e := range f.tables {
 		b, err := read(o, e)
 		if err != nil {
@@ -53,15 +55,17 @@ func (f *found) get(o badger.Options, key []byte) (value []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.DoesNotHave(y.Hash(key)) {
-			continue
+		for i, key := range keys {
+			if t.DoesNotHave(y.Hash(key)) {
+				continue
+			}
+			it := t.NewIterator(btable.NOCACHE)
+			it.Seek(y.KeyWithTs(key, ^uint64(0))) // the newest version of the key comes first
+			if it.Valid() && y.SameKey(it.Key(), y.KeyWithTs(key, 0)) && y.ParseTs(it.Key()) >= newest[i] {
+				newest[i], values[i] = y.ParseTs(it.Key()), it.ValueCopy().Value
+			}
+			_ = it.Close()
 		}
-		it := t.NewIterator(btable.NOCACHE)
-		it.Seek(y.KeyWithTs(key, ^uint64(0))) // the newest version of the key comes first
-		if it.Valid() && y.SameKey(it.Key(), y.KeyWithTs(key, 0)) && y.ParseTs(it.Key()) >= newest {
-			newest, value = y.ParseTs(it.Key()), it.ValueCopy().Value
-		}
-		_ = it.Close()
 	}
-	return value, nil
+	return values, nil
 }

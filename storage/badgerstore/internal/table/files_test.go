@@ -14,9 +14,14 @@ func TestGet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]string{"key 7": "value 2 of key 7", "key": "", "zzz": ""} {
-		if got, err := f.Get([]byte(key)); err != nil || string(got) != want {
-			t.Errorf("Get %q: got %q, %v, want %q", key, got, err, want)
+	keys, want := [][]byte{[]byte("key 7"), []byte("key"), []byte("zzz")}, []string{"value 2 of key 7", "", ""}
+	all, err := f.Get(keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		if got, err := f.Get(key); err != nil || string(got[0]) != want[i] || string(all[i]) != want[i] {
+			t.Errorf("Get %q: got %q alone and %q with the others, %v, want %q", key, got, all[i], err, want[i])
 		}
 	}
 }

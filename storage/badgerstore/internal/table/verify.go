@@ -82,7 +82,13 @@ func look(o badger.Options, from Options) (*found, error) {
 		f.tables = append(f.tables, entry{id, t.Compression})
 	}
 	if inv == nil && from.Replays != nil {
-		f.replayable, err = from.Replays(func(key []byte) ([]byte, error) { return f.get(o, key) })
+		f.replayable, err = from.Replays(func(key []byte) ([]byte, error) {
+			values, err := f.get(o, key)
+			if err != nil {
+				return nil, err
+			}
+			return values[0], nil
+		})
 		if err != nil {
 			return nil, err
 		}
