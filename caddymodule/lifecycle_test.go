@@ -52,7 +52,7 @@ func TestRejectedConfigChangesNothing(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	s.must(err)
 	defer taken.Close()
-	rejected := s.config("store memory a\nservice_rate_limit off\nkey_cache 1"+accountOption("never", core.NewOwnerSecret()), site) +
+	rejected := s.rejected("store memory a\nservice_rate_limit off\nkey_cache 1"+accountOption("never", core.NewOwnerSecret()), site) +
 		"\nhttp://127.0.0.1:" + portOf(taken) + " {\nbind 127.0.0.1\nrespond ok\n}"
 	for range 20 { // apps are started in random order
 		if err := s.load(rejected); err == nil || !strings.Contains(err.Error(), "in use") {
@@ -134,7 +134,7 @@ func TestAccountRejected(t *testing.T) {
 			if _, _, _, err := s.service().CreateAccount(t.Context(), "other"); err != nil && !errors.Is(err, core.ErrAccountExists) {
 				t.Fatal(err)
 			}
-			err := s.load(s.config("store memory a"+tc.accounts, both("respond ok")))
+			err := s.load(s.rejected("store memory a"+tc.accounts, both("respond ok")))
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "lk_") {
 				t.Errorf("got %v, want an error with %q and without a key", err, tc.want)
 			}
@@ -179,7 +179,7 @@ func TestAccountNamePlaceholder(t *testing.T) {
 		t.Errorf("the owner's key is in the log")
 	}
 	for _, twice := range []string{"acme", "{env.LIMITKEEPER_TEST_NAME}"} {
-		err := s.load(s.config("store memory a"+accountOption(`"acme "`, owner)+accountOption(twice, core.NewOwnerSecret()), ""))
+		err := s.load(s.rejected("store memory a"+accountOption(`"acme "`, owner)+accountOption(twice, core.NewOwnerSecret()), ""))
 		if err == nil || !strings.Contains(err.Error(), "used twice") {
 			t.Errorf("%s: got %v, want that it is used twice", twice, err)
 		}

@@ -104,7 +104,7 @@ func TestRedactOrRefuse(t *testing.T) {
 			t.Run(site+" without "+*field, func(t *testing.T) {
 				defer func(name string) { *field = name }(*field)
 				*field += "OfAnotherVersion"
-				err := s.load(s.config("store memory", site))
+				err := s.load(s.rejected("store memory", site))
 				if err == nil || !strings.Contains(err.Error(), "API keys would appear in the logs") || !strings.Contains(err.Error(), *field) {
 					t.Errorf("got %v, want an error about the logs and %s", err, *field)
 				}

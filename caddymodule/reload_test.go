@@ -200,14 +200,14 @@ func TestRejectedConfig(t *testing.T) {
 	defer taken.Close()
 
 	for _, tc := range []struct{ name, text, want string }{
-		{"an unknown word", s.config("store memory a", "limitkeeper {\nfrob\n}"), `unknown word "frob"`},
-		{"a fault of the gateway", s.config("store memory a", "limitkeeper {\naccount {env.NOT_SET_ANYWHERE}\n}"), "account"},
-		{"a fault of the app", s.config("store memory a\naccount x {\nkey nonsense\n}", site), "owner's key"},
-		{"a fault of another module", s.config("store memory a\nservice_rate_limit 7/1h", site+"\nfile_server {\nprecompressed nope\n}"), "nope"},
-		{"a store that cannot be opened", s.config("store memory broken", site), "the store is broken"},
-		{"a port that is taken", s.config("store memory a\nservice_rate_limit off", site) +
+		{"an unknown word", s.rejected("store memory a", "limitkeeper {\nfrob\n}"), `unknown word "frob"`},
+		{"a fault of the gateway", s.rejected("store memory a", "limitkeeper {\naccount {env.NOT_SET_ANYWHERE}\n}"), "account"},
+		{"a fault of the app", s.rejected("store memory a\naccount x {\nkey nonsense\n}", site), "owner's key"},
+		{"a fault of another module", s.rejected("store memory a\nservice_rate_limit 7/1h", site+"\nfile_server {\nprecompressed nope\n}"), "nope"},
+		{"a store that cannot be opened", s.rejected("store memory broken", site), "the store is broken"},
+		{"a port that is taken", s.rejected("store memory a\nservice_rate_limit off", site) +
 			"\nhttp://127.0.0.1:" + portOf(taken) + " {\nbind 127.0.0.1\nrespond ok\n}", "in use"},
-		{"another store, and a port that is taken", s.config("store memory b", site) +
+		{"another store, and a port that is taken", s.rejected("store memory b", site) +
 			"\nhttp://127.0.0.1:" + portOf(taken) + " {\nbind 127.0.0.1\nrespond ok\n}", "in use"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

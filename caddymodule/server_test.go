@@ -144,6 +144,15 @@ func (s *server) config(options, site string) string {
 	return strings.NewReplacer("%dir", s.dir, "%admin", s.admin).Replace(text)
 }
 
+// rejected returns the text of a config that Caddy must reject, with the site at a port of its own: a config
+// that fails while it starts may have accepted, and closed, a connection to a port that it shares with the running one.
+func (s *server) rejected(options, site string) string {
+	s.t.Helper()
+	own := *s
+	own.port = freePort(s.t)
+	return own.config(options, site)
+}
+
 // load loads a Caddyfile and returns the error of it.
 func (s *server) load(text string) error {
 	s.t.Helper()

@@ -69,7 +69,7 @@ func TestRedisTurnsTLSOn(t *testing.T) {
 	config := "store redis " + server.Addr() + " {\n%s\n}"
 	s.start(strings.ReplaceAll(config, "%s", ""), both("respond ok"))
 	ten := s.tenant("default", 1000)
-	err := s.load(s.config(strings.ReplaceAll(config, "%s", "tls"), both("respond ok")))
+	err := s.load(s.rejected(strings.ReplaceAll(config, "%s", "tls"), both("respond ok")))
 	if err == nil || !strings.Contains(err.Error(), "TLS") {
 		t.Errorf("got %v, want an error about TLS", err)
 	}
