@@ -342,9 +342,9 @@ const eventLogDir = "ledger"
 // segmentSuffix ends the names of the segments of the event log.
 const segmentSuffix = ".seg"
 
-// noteEvery is the longest time from a write to the status that stores the end of the event log: at most 100 writes of
-// about 1 KiB a second.
-const noteEvery = 10 * time.Millisecond
+// statusEvery bounds how often the event log stores its end: at most 200 writes of about 1 KiB a second, each at most 10 ms
+// after the write that it tells of.
+const statusEvery = 5 * time.Millisecond
 
 // firstPosition is the first position in the event log.
 const firstPosition = 1
@@ -381,7 +381,7 @@ func (s *Store) openEvents(o Options) (*replay, error) {
 // event log was on disk.
 func eventLogOptions(dir string, known int64, o Options) eventlog.Options {
 	return eventlog.Options{FS: o.fs, Dir: filepath.Join(dir, eventLogDir), SegmentSize: o.segmentSize, Ahead: o.ahead,
-		Power: o.Durability == Power, Known: known, Boot: cmp.Or(o.boot, eventlog.Boot()), NoteEvery: noteEvery}
+		Power: o.Durability == Power, Known: known, Boot: cmp.Or(o.boot, eventlog.Boot()), StatusEvery: statusEvery}
 }
 
 // witness returns the name of a segment of the event log in the directory of a store, "" without any. A segment proves

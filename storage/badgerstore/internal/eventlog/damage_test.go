@@ -390,7 +390,7 @@ func TestVerifyChangesNothing(t *testing.T) {
 func TestCutAfterKill(t *testing.T) {
 	fs := newMemFS()
 	o := small(fs)
-	o.Boot, o.NoteEvery = 7, time.Nanosecond
+	o.Boot, o.StatusEvery = 7, time.Nanosecond
 	l := mustOpen(t, o)
 	w := written{}
 	for range 5 {

@@ -52,7 +52,7 @@
 //     which the segment is known to be on disk, the position up to which it was written since
 //     the boot (3 bytes, relative), the oldest segment that was not removed, the boot of the
 //     machine, and whether a next segment exists. [Log.Sync] writes the status, and the log
-//     writes it within [Options.NoteEvery] of a write.
+//     writes it soon after a write, see [Options.StatusEvery].
 //
 // Reading a record takes one read of the file, and verifies the CRC of the record.
 //

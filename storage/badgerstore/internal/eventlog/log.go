@@ -39,9 +39,10 @@ type Options struct {
 	// log tries once more. May be nil.
 	Help func(bytes int64) bool
 
-	// NoteEvery is the longest time from a write to a status with the written position, without a sync. Open needs
-	// the status to tell a file that was cut off after a kill from a torn write. With 0, only Sync writes the status.
-	NoteEvery time.Duration
+	// StatusEvery is the least time between two statuses with the written position that are written without a sync. A
+	// status follows a write within twice this time. Open needs the status to tell a file that was cut off after a kill
+	// from a torn write. With 0, only Sync writes the status.
+	StatusEvery time.Duration
 
 	// OnTorn is called by Open when it cuts off a torn write.
 	OnTorn func(Torn)
@@ -67,14 +68,13 @@ type Log struct {
 	open     *block     // takes records
 	writing  *block     // nil when no block is being written
 	leading  bool       // a leader writes, or is about to write
-	crowded  bool       // more than one caller waited for the last block: the next leader yields, see [Ticket.Wait]
+	yields   int        // above 0: that many leaders yield; else minus the number of blocks since one yielded, see [yieldsAlone]
 	free     []byte     // a buffer for reuse
 	failed   error      // the final error
 	refusing error      // the temporary error, until the backlog is written
 	tried    time.Time  // time of the last failed write
 
 	stopped atomic.Bool   // failed or refusing is set
-	noting  atomic.Bool   // a call of note is scheduled
 	written atomic.Int64  // all records before this position are in the files
 	blocks  atomic.Uint64 // written since Open
 
@@ -89,6 +89,9 @@ type Log struct {
 	syncErr error                   // final; guarded by syncing
 	current atomic.Pointer[segment] // the last segment, nil without any; changed while syncing is held
 	durable atomic.Int64            // all records before this position are on disk
+
+	statusAt        atomic.Int64 // time of the last status that was written without a sync, in nanoseconds since processStart
+	statusScheduled atomic.Bool  // a call of writeScheduledStatus is scheduled
 
 	segments segmentList
 }
@@ -128,7 +131,7 @@ type Ticket struct {
 	b    *block
 	role role
 
-	crowded bool // of a leader: others are likely to join
+	yields bool // a leader yields before it writes
 }
 
 // Append adds a record without a waiter. encode appends the payload of the record at a position
