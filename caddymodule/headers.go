@@ -20,14 +20,24 @@ import (
 // unchanged.
 type headerWriter struct {
 	caddyhttp.ResponseWriterWrapper
-	state *requestState // holds this writer
-	added bool
+	state  *requestState // holds this writer
+	header http.Header
+	added  bool
 }
 
 // wrap returns a writer for the next handler that adds the headers of the gateway.
 func (v *requestState) wrap(w http.ResponseWriter) *headerWriter {
-	v.writer = headerWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, state: v}
+	v.writer = headerWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, state: v, header: w.Header()}
 	return &v.writer
+}
+
+// Header implements [http.ResponseWriter]. Until the answer begins it does not ask the writers below: a proxy calls it
+// for each field that it copies.
+func (w *headerWriter) Header() http.Header {
+	if w.added { // net/http then has to know of a later change
+		return w.ResponseWriterWrapper.Header()
+	}
+	return w.header
 }
 
 // add sets the headers of the gateway, once.

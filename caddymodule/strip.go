@@ -149,21 +149,19 @@ func withoutPairs(list, sep string, drop func(pair string) bool) string {
 
 // editLines changes the lines of a header field, and removes a line that edit empties.
 func editLines(h http.Header, field string, edit func(line string) string) {
-	var kept []string // nil until a line has changed
 	lines := h[field]
+	var kept []string // set with the first change: an outer handler may share lines
+	changed := false
 	for i, line := range lines {
 		edited := edit(line)
-		if kept == nil {
-			if edited == line {
-				continue
-			}
-			kept = append(make([]string, 0, len(lines)), lines[:i]...)
+		if !changed && edited != line {
+			changed, kept = true, slices.Clone(lines[:i])
 		}
-		if edited != "" || line == "" {
+		if changed && (edited != "" || line == "") {
 			kept = append(kept, edited)
 		}
 	}
-	if kept != nil {
+	if changed {
 		setLines(h, field, kept)
 	}
 }

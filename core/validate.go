@@ -245,7 +245,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		Terms: pl.Terms(), Cost: r.Cost, Entry: newEntry(r, d), Retention: s.retention(),
 		RequestID: r.RequestID,
 	}
-	v, err := s.store.Consume(uncancelled(ctx), &d.consumption)
+	v, err := s.store.Consume(context.Background(), &d.consumption) // a count that has begun is finished
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
 		return s.staleRead(d, err)
 	}
@@ -260,14 +260,6 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		d.setRepeated(v.FirstTerms)
 	}
 	return nil
-}
-
-// uncancelled returns the context without its cancellation: a count that has begun is finished.
-func uncancelled(ctx context.Context) context.Context {
-	if ctx.Done() == nil {
-		return ctx
-	}
-	return context.WithoutCancel(ctx)
 }
 
 // planInForce returns the plan that limits the key, and whether it is the plan of the user.
