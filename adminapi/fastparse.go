@@ -34,7 +34,12 @@ func parseFast(body string) (q core.Request, ok bool) {
 	if !f.next('}') || len(names) == 0 || !f.ends() {
 		return q, false
 	}
-	return q, q.RequestID == "" || core.CheckRequestID(q.RequestID) == nil
+	if q.RequestID == "" {
+		return q, true
+	}
+	var err error
+	q.RequestID, err = core.ParseRequestID(q.RequestID)
+	return q, err == nil
 }
 
 // member parses the value of a member. It returns false for an unknown member.

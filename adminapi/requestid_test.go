@@ -69,15 +69,23 @@ func TestRequestIDsAreExact(t *testing.T) {
 	user, plan := a.user("Example Customer"), a.plan(1000)
 	_, secret := a.key(user, plan)
 	_, other := a.key(user, plan)
-	ids := []string{"a", "A", "a ", " a", "é", "e\u0301", "0", strings.Repeat("x", 128), strings.Repeat("é", 64), `"a"`, "{request_id}", "lk_user_"}
+	ids := []string{"a", "A", "a ", " a", "é", "e\u0301", "0", strings.Repeat("x", 128), strings.Repeat("é", 64), `"a`, "{request_id}", "lk_user_"}
+	again := map[string]int{`"a"`: 1, `"A"`: 2, `"a "`: 3, `"` + strings.Repeat("x", 128) + `"`: 8, `"\"a"`: 10} // quoted strings
+	ask := func(id string, want int) {
+		t.Helper()
+		for _, s := range []string{secret, other} {
+			r := a.do("POST", prefix+"/validate", asked(s, id)).want(http.StatusOK)
+			if got := intOf(r.at("details")["current_usage"]); got != want {
+				t.Errorf("%q: got the usage %d, want %d", id, got, want)
+			}
+		}
+	}
 	for range 2 {
 		for i, id := range ids {
-			for _, s := range []string{secret, other} {
-				r := a.do("POST", prefix+"/validate", asked(s, id)).want(http.StatusOK)
-				if got := intOf(r.at("details")["current_usage"]); got != i+1 {
-					t.Errorf("%q: got the usage %d, want %d", id, got, i+1)
-				}
-			}
+			ask(id, i+1)
+		}
+		for id, want := range again {
+			ask(id, want)
 		}
 	}
 }

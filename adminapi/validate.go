@@ -68,10 +68,11 @@ func (m *members) requestID() string {
 	if id == nil {
 		return ""
 	}
-	if err := core.CheckRequestID(*id); err != nil && m.err == nil {
+	parsed, err := core.ParseRequestID(*id)
+	if err != nil && m.err == nil {
 		m.err = err
 	}
-	return *id
+	return parsed
 }
 
 func orZero[T any](p *T) (v T) {

@@ -71,9 +71,10 @@ type Gateway struct {
 	// Where to find the request id. A request that repeats an id of the same key within 24 hours is
 	// forwarded without being counted again. Its answer has the rate limit headers of the first
 	// answer, and `{http.limitkeeper.repeated}` is `true`. An id has 1 to 128 bytes without control
-	// characters, and is the same as `request_id` of `/validate`. A request with two ids or an
-	// invalid id is refused with 400. A client that chooses the ids can reuse one to avoid being
-	// counted, so the upstream must answer a repeated id from a cache. Default: no request ids.
+	// characters, and is the same as `request_id` of `/validate`. A quoted string is the id inside
+	// the quotes. A request with two ids or an invalid id is refused with 400. A client that chooses
+	// the ids can reuse one to avoid being counted, so the upstream must answer a repeated id from a
+	// cache. Default: no request ids.
 	RequestID *RequestIDSource `json:"request_id,omitempty"`
 
 	// What to do while the store is unavailable: `deny` answers 503, `allow` forwards requests

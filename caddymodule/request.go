@@ -222,7 +222,7 @@ func (s *RequestIDSource) find(r *http.Request) (id string, err error) {
 	if id == "" {
 		return "", nil
 	}
-	return id, core.CheckRequestID(id)
+	return core.ParseRequestID(id)
 }
 
 // clientIP returns the address of the client according to Caddy. Behind trusted proxies that is

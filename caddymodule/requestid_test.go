@@ -42,6 +42,8 @@ func TestRequestIDThroughBothDoors(t *testing.T) {
 	counted("a again, gateway", through("a"), "9", 2)
 	counted("a again, API", s.validateAs(ten, "a"), "9", 2)
 	counted("b again, gateway", through("b"), "8", 2)
+	counted("a quoted, gateway", through(`"a"`), "9", 2)
+	counted("a quoted, API", s.validateAs(ten, `"a"`), "9", 2)
 	counted("A", through("A"), "7", 3)
 	s.start("store memory", site+"\nheader X-Reloaded yes")
 	counted("a after a reload", through("a"), "9", 3)
@@ -49,8 +51,8 @@ func TestRequestIDThroughBothDoors(t *testing.T) {
 	if got := s.validateAs(ten, "a").body; !strings.Contains(got, `"current_usage":1,`) {
 		t.Errorf("a, API: got %s, want the usage 1", got)
 	}
-	if n := up.count.Load(); n != 5 {
-		t.Errorf("%d requests reached the upstream, want the 5 that were sent through the gateway", n)
+	if n := up.count.Load(); n != 6 {
+		t.Errorf("%d requests reached the upstream, want the 6 that were sent through the gateway", n)
 	}
 	if got := up.last.Load().Header.Get("Idempotency-Key"); got != "a" {
 		t.Errorf("the upstream got the id %q, want it as it came", got)
@@ -76,16 +78,22 @@ func TestGatewayRequestID(t *testing.T) {
 		{"one", []string{"a"}, 200, 4, 4},
 		{"the same", []string{"a"}, 200, 4, 5},
 		{"the same with blanks around it", []string{" a "}, 200, 4, 6},
-		{"quoted", []string{`"a"`}, 200, 5, 7},
-		{"the longest", []string{long}, 200, 6, 8},
-		{"the longest again", []string{long}, 200, 6, 9},
-		{"one and an empty one", []string{"", "a"}, 200, 6, 10},
-		{"two", []string{"a", "b"}, 400, 6, 10},
-		{"the same twice", []string{"a", "a"}, 400, 6, 10},
-		{"too long", []string{long + "x"}, 400, 6, 10},
-		{"no UTF-8", []string{"\xff"}, 400, 6, 10},
-		{"a control character", []string{"a\tb"}, 400, 6, 10},
-		{"a key", []string{ten.secret}, 400, 6, 10},
+		{"the same, quoted", []string{`"a"`}, 200, 4, 7},
+		{"the same, quoted with a parameter", []string{`"a";v=1`}, 200, 4, 8},
+		{"half quoted", []string{`"a`}, 200, 5, 9},
+		{"the longest", []string{long}, 200, 6, 10},
+		{"the longest again, quoted", []string{`"` + long + `"`}, 200, 6, 11},
+		{"one and an empty one", []string{"", "a"}, 200, 6, 12},
+		{"two", []string{"a", "b"}, 400, 6, 12},
+		{"the same twice", []string{"a", "a"}, 400, 6, 12},
+		{"the same twice, once quoted", []string{"a", `"a"`}, 400, 6, 12},
+		{"too long", []string{long + "x"}, 400, 6, 12},
+		{"too long, quoted", []string{`"` + long + `x"`}, 400, 6, 12},
+		{"an empty string", []string{`""`}, 400, 6, 12},
+		{"no UTF-8", []string{"\xff"}, 400, 6, 12},
+		{"a control character", []string{"a\tb"}, 400, 6, 12},
+		{"a key", []string{ten.secret}, 400, 6, 12},
+		{"a key, quoted", []string{`"` + ten.secret + `"`}, 400, 6, 12},
 	} {
 		headers := []string{"X-API-Key: " + ten.secret}
 		for _, id := range tc.ids {

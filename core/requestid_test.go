@@ -14,45 +14,61 @@ import (
 )
 
 // A request id is UTF-8 of 1 to 128 bytes, without control characters, and not a secret (promise
-// 4).
-func TestCheckRequestID(t *testing.T) {
+// 4). A quoted string and its value are the same id.
+func TestParseRequestID(t *testing.T) {
 	longest := strings.Repeat("é", core.MaxRequestIDLength/2)
 	tests := []struct {
-		name, id string
-		ok       bool
+		name, text string
+		want       string // "" for an error
 	}{
-		{"short", "a", true},
-		{"a UUID", "018f3a7e-0b5c-7c1e-9d4f-2f6f0a1b2c3d", true},
-		{"a quoted string", `"8e03978e-40d5-43dd-bc93-6894a57f9324"`, true},
-		{"a space", " ", true},
-		{"the longest", longest, true},
-		{"beginning like a key", "lk_user_", true},
-		{"empty", "", false},
-		{"too long", longest + "a", false},
-		{"a line feed", "a\nb", false},
-		{"a zero", "\x00", false},
-		{"a delete", "a\x7f", false},
-		{"a control character beyond ASCII", "a\u0085", false},
-		{"no UTF-8", "a\xff", false},
-		{"half a character", longest[:1], false},
-		{"an end user's key", "lk_user_" + strings.Repeat("a", 32), false},
-		{"an owner's key within", "id-lk_" + strings.Repeat("a", 29), false},
-		{"a key percent-encoded", "lk%5Fuser%5F" + strings.Repeat("a", 32), false},
+		{"short", "a", "a"},
+		{"a UUID", "018f3a7e-0b5c-7c1e-9d4f-2f6f0a1b2c3d", "018f3a7e-0b5c-7c1e-9d4f-2f6f0a1b2c3d"},
+		{"a space", " ", " "},
+		{"the longest", longest, longest},
+		{"beginning like a key", "lk_user_", "lk_user_"},
+		{"quoted", `"8e03978e-40d5"`, "8e03978e-40d5"},
+		{"quoted, with escapes", `"a\"b\\"`, `a"b\`},
+		{"quoted, with a parameter", `"a";v=1`, "a"},
+		{"the longest, quoted and escaped", `"` + strings.Repeat(`\"`, core.MaxRequestIDLength) + `"`, strings.Repeat(`"`, core.MaxRequestIDLength)},
+		{"a quote in front", `"a`, `"a`},
+		{"a quote in the end", `a"`, `a"`},
+		{"an escape that there is not", `"\a"`, `"\a"`},
+		{"quoted beyond ASCII", `"é"`, `"é"`},
+		{"a list", `"a", "b"`, `"a", "b"`},
+		{"empty", "", ""},
+		{"empty, quoted", `""`, ""},
+		{"too long", longest + "a", ""},
+		{"too long, quoted", `"` + strings.Repeat("a", core.MaxRequestIDLength+1) + `"`, ""},
+		{"a line feed", "a\nb", ""},
+		{"a zero", "\x00", ""},
+		{"a delete", "a\x7f", ""},
+		{"a control character beyond ASCII", "a\u0085", ""},
+		{"no UTF-8", "a\xff", ""},
+		{"half a character", longest[:1], ""},
+		{"an end user's key", "lk_user_" + strings.Repeat("a", 32), ""},
+		{"an end user's key, quoted and escaped", `"lk_user_\"` + strings.Repeat("a", 32) + `"`, `lk_user_"` + strings.Repeat("a", 32)},
+		{"an end user's key, quoted", `"lk_user_` + strings.Repeat("a", 32) + `"`, ""},
+		{"an owner's key within", "id-lk_" + strings.Repeat("a", 29), ""},
+		{"a key percent-encoded", "lk%5Fuser%5F" + strings.Repeat("a", 32), ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := core.CheckRequestID(tt.id)
-			if (err == nil) != tt.ok {
-				t.Fatalf("CheckRequestID(%q) = %v, want an error: %t", tt.id, err, !tt.ok)
+			got, err := core.ParseRequestID(tt.text)
+			if got != tt.want || (err == nil) != (tt.want != "") {
+				t.Fatalf("ParseRequestID(%q) = %q, %v, want %q", tt.text, got, err, tt.want)
 			}
 			if err != nil && (fieldOf(err) != "request_id" || core.ErrorCode(err) != core.CodeInvalidRequest) {
-				t.Errorf("CheckRequestID(%q) = %v, want an INVALID_REQUEST of request_id", tt.id, err)
+				t.Errorf("ParseRequestID(%q) = %v, want an INVALID_REQUEST of request_id", tt.text, err)
 			}
-			r := core.Request{Secret: "lk_user_a", Endpoint: "/", Method: "GET", Cost: 1, RequestID: tt.id}
-			if got := r.Check(); (got == nil) != (err == nil || tt.id == "") {
-				t.Errorf("Check() of a request with the id %q = %v, want %v", tt.id, got, err)
+			r := core.Request{Secret: "lk_user_a", Endpoint: "/", Method: "GET", Cost: 1, RequestID: got}
+			if err := r.Check(); err != nil {
+				t.Errorf("Check() of a request with the id %q = %v, want no error", got, err)
 			}
 		})
+	}
+	r := core.Request{Secret: "lk_user_a", Endpoint: "/", Method: "GET", Cost: 1, RequestID: longest + "a"}
+	if fieldOf(r.Check()) != "request_id" {
+		t.Errorf("Check() of a request with a long id = %v, want an error of request_id", r.Check())
 	}
 }
 

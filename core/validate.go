@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/dunglas/httpsfv"
 )
 
 // Request is a request of a user, before the decision.
@@ -43,7 +45,7 @@ func (r *Request) Check() error {
 	if err := CheckCost(r.Cost); err != nil || r.RequestID == "" {
 		return err
 	}
-	return CheckRequestID(r.RequestID)
+	return checkRequestID(r.RequestID)
 }
 
 // CheckCost returns an error if a cost is out of bounds.
@@ -57,13 +59,30 @@ func CheckCost(cost int64) error {
 // The bounds of a request id.
 const (
 	MaxRequestIDLength = 128            // bytes
+	MaxRequestIDText   = 258            // bytes of a quoted string, in which each byte of the id may be escaped
 	RequestIDRetention = 24 * time.Hour // time for which it is remembered
 )
 
-// CheckRequestID returns an [Error] with the code INVALID_REQUEST if a request id is empty, too
-// long, not UTF-8, or has control characters. Ids are stored unmasked, so an id must not be a
-// secret either.
-func CheckRequestID(id string) error {
+// ParseRequestID returns the request id that a client wrote: the text itself, or the value of a quoted string. So `"a"` and
+// `a` are one id: draft-ietf-httpapi-idempotency-key-header-07 writes ids as the strings of RFC 9651 section 3.3.3, and
+// most clients write them without quotes. A text that only begins like a quoted string is the id itself. The error is an
+// [Error] with the code INVALID_REQUEST: the id is empty, too long, not UTF-8, an API key, or has control characters.
+func ParseRequestID(text string) (string, error) {
+	if strings.HasPrefix(text, `"`) && len(text) <= MaxRequestIDText {
+		item, err := httpsfv.UnmarshalItem([]string{text})
+		if id, ok := item.Value.(string); ok && err == nil {
+			text = id
+		}
+	}
+	if err := checkRequestID(text); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// checkRequestID returns an error if a request id is invalid. Ids are stored unmasked, so an id must not be a secret
+// either.
+func checkRequestID(id string) error {
 	switch {
 	case id == "" || len(id) > MaxRequestIDLength:
 		return badRequest("request_id", "Request ID must be 1 to 128 bytes long")
