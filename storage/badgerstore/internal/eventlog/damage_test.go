@@ -388,9 +388,15 @@ func TestVerifyChangesNothing(t *testing.T) {
 // sync came between. A failure means that their records are lost with a warning only. After a restart of the machine the
 // same file is a torn write: without a sync a power cut can leave it.
 func TestCutAfterKill(t *testing.T) {
+	for name, every := range map[string]time.Duration{"status by the leader": time.Nanosecond, "status by the timer": 20 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) { testCutAfterKill(t, every) })
+	}
+}
+
+func testCutAfterKill(t *testing.T, every time.Duration) {
 	fs := newMemFS()
 	o := small(fs)
-	o.Boot, o.StatusEvery = 7, time.Nanosecond
+	o.Boot, o.StatusEvery = 7, every
 	l := mustOpen(t, o)
 	w := written{}
 	for range 5 {
