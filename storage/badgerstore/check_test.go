@@ -126,7 +126,7 @@ func TestCheckRecords(t *testing.T) {
 // TestCheckWrongEvent: a counter that names a position of the event log without its event is damage of the database: the
 // event log is whole. Otherwise check names repair, which has nothing to repair, and the store stays damaged.
 func TestCheckWrongEvent(t *testing.T) {
-	for name, move := range map[string]int64{"between two records": 1, "behind the event log": 1 << 30} {
+	for name, move := range map[string]int64{"between two records": 1, "after the event log": 1 << 30} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := openAlone(t, dir, quiet)

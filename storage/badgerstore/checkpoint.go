@@ -54,7 +54,7 @@ func newCheckpointer() *checkpointer {
 	return c
 }
 
-// waitForRoom waits until the events behind the last checkpoint are below the limits of full. It returns an error
+// waitForRoom waits until the events after the last checkpoint are below the limits of full. It returns an error
 // when the store has failed or is being closed, and when the last checkpoint has failed.
 func (c *checkpointer) waitForRoom(s *Store) error {
 	for {
@@ -298,7 +298,7 @@ func (s *Store) caughtUpRecord(record []byte, c batched) ([]byte, *endedDays, er
 }
 
 // clearDropped clears the slots of counters that were deleted before a position, and returns these slots. The mark is at that
-// position or behind it, so no replay reads an event of these counters.
+// position or after it, so no replay reads an event of these counters.
 func (p *page) clearDropped(mark int64) (slots uint64) {
 	for slot, record := range p {
 		if isDropped(record) && appliedOf(record) < mark {

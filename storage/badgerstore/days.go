@@ -227,7 +227,7 @@ func numbersIn(d *core.CounterDay) []int64 {
 
 // The archive has the days that have ended. One record has one day of all counters of a page, so that a query for many
 // keys or users reads few records. The first checkpoint after a day ends writes the day's numbers, in the transaction
-// that writes the page. Until then the numbers follow from the page and the events behind it. Writing a day twice is
+// that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
 // harmless.
 //
 //	slot                           1 byte

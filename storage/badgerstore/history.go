@@ -124,7 +124,7 @@ func (h *history) page(p core.Page) ([]core.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e.At.After(h.since) { // otherwise it has expired behind maxMixed, or its segment was removed
+		if e.At.After(h.since) { // otherwise it has expired outside the first maxMixed entries, or its segment was removed
 			list = append(list, e)
 		}
 	}

@@ -338,7 +338,7 @@ func (p *page) encode() []byte {
 	return b
 }
 
-// counterState reads a counter from its page, without the events behind the page.
+// counterState reads a counter from its page, without the events after the page.
 func (r snapshot) counterState(of ref) (t counterState, err error) {
 	item, err := r.item(pagePath(of.page()))
 	if err == badger.ErrKeyNotFound {

@@ -422,9 +422,9 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 }
 
 // keepFormat1 passes the retention of the segments of format 1 to the event log, and stores it. The retention must be
-// stored, because the next replay may begin behind these segments, and because decodeKeep computes a later time from a
+// stored, because the next replay may begin after these segments, and because decodeKeep computes a later time from a
 // record of before schema 4 at each start. kept has the stored retention; replayed has the retention of the events
-// behind the checkpoint.
+// after the checkpoint.
 func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 	w := newWrites()
 	for _, g := range s.events.Segments() {

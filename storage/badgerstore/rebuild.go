@@ -168,7 +168,7 @@ func (r *rebuild) findCopy() (*table.Files, error) {
 	case position == noCopy || err != nil:
 		return nil, errors.New("there is no whole copy of the database")
 	case position < r.log.From:
-		return nil, errors.New("the part behind the copy of the database was removed or repaired")
+		return nil, errors.New("the part after the copy of the database was removed or repaired")
 	}
 	r.progress("copy of the database")
 	files, err := table.Inspect(table.Options{Dir: r.copy(), Logger: slog.New(slog.DiscardHandler)})
@@ -332,7 +332,7 @@ func (r *rebuild) replay() error {
 
 // The checkpoint copy is a copy of all tables. Each scrub writes the bytes that it has verified to a draft. A whole
 // draft replaces the copy of the previous scrub. [Rebuild] restores the copy, and replays the event log from the
-// position of the copy on, so the store keeps the segments behind that position. When these segments or the copy take
+// position of the copy on, so the store keeps the segments after that position. When these segments or the copy take
 // room that requests need, the store removes the copy.
 const (
 	copyDir  = "copy"

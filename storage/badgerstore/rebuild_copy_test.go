@@ -85,7 +85,7 @@ func withCopy(t *testing.T, dir string) string {
 }
 
 // TestRebuildFromCopy: when the first segments were removed, Rebuild makes the database from the copy of the last scrub
-// and the event log behind the copy. All data is as before, and the copy is unchanged.
+// and the event log after the copy. All data is as before, and the copy is unchanged.
 func TestRebuildFromCopy(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		whole, want := copiedStore(t, clean)

@@ -19,8 +19,8 @@ import (
 // Repair sets the damaged part of the event log of a store aside, so that the store can be opened. It keeps the
 // last unbroken part of the log that begins before the mark of the last checkpoint. It moves all other parts to files
 // whose names end in .damaged or, after an earlier repair, in .damaged-2 and so on. It returns these names. History before
-// the kept part is lost. Counts and changes behind the kept part and the mark are lost,
-// unless the tables of the database have them. New records get positions behind all positions used before. Repair
+// the kept part is lost. Counts and changes after the kept part and the mark are lost,
+// unless the tables of the database have them. New records get positions after all positions used before. Repair
 // calls confirm first, with one line for each damage and each part, and changes nothing when confirm returns false.
 // Without damage Repair does not call confirm. Repair refuses a damaged database: [Rebuild] mends that, and the event log
 // with it.
@@ -255,13 +255,13 @@ func plural(n int, noun string) string {
 
 // A checkpoint writes pages first and its mark last. So pages can include events that a repair cuts off. The counts
 // on these pages stay. Rewinding ends the history of such a counter with its last kept event. It also finds a
-// position behind all positions in the database. New records begin there, because replay skips an event whose
+// position after all positions in the database. New records begin there, because replay skips an event whose
 // position the page already includes.
 
 // rewinding is the state of one rewind.
 type rewinding struct {
 	plan *eventlog.Repair
-	used int64              // a position behind all positions in the database
+	used int64              // a position after all positions in the database
 	last map[ref]lastOfKept // of each counter whose last events are cut off
 }
 

@@ -26,7 +26,7 @@ type replay struct {
 
 	hadInTables bool // the tables had the record inTables
 
-	old     []eventlog.Segment      // segments of format 1 that end behind the current event
+	old     []eventlog.Segment      // segments of format 1 that end after the current event
 	format1 map[int64]eventlog.Keep // how long segments of format 1 are kept, by base
 	highest map[ref]int64           // the highest number of each account and kind, see raiseNumbers
 

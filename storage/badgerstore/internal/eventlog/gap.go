@@ -31,7 +31,7 @@ func (r *Repair) first() int64 {
 // End returns the position at which the kept part ends.
 func (r *Repair) End() int64 { return max(r.first(), r.Kept.To) }
 
-// Next returns the first position of new records after the repair, at least used. If no position behind the kept
+// Next returns the first position of new records after the repair, at least used. If no position after the kept
 // part was ever used, this is the end of the kept part. Otherwise a gap follows the kept part.
 func (r *Repair) Next(used int64) int64 {
 	for _, base := range r.bad {

@@ -294,7 +294,7 @@ func (r *Repair) setAside(file string, base int64) error {
 	return err
 }
 
-// cutTail copies the segment and then cuts off the bytes behind the kept part. It makes no copy when
+// cutTail copies the segment and then cuts off the bytes after the kept part. It makes no copy when
 // these bytes are zeros.
 func (r *Repair) cutTail(g *segment) error {
 	written, err := g.lastWritten(r.Kept.To)

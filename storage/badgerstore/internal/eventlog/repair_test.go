@@ -77,20 +77,20 @@ func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 	l.Abandon()
 }
 
-// TestRepairReusesNoPosition: after any repair, new records get positions behind all positions used before, also if
+// TestRepairReusesNoPosition: after any repair, new records get positions after all positions used before, also if
 // the repair was killed at any moment and repeated. Reads of positions in between return ErrGone.
 func TestRepairReusesNoPosition(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS, names []string){
-		"flip in a segment behind the mark":   func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
+		"flip in a segment after the mark":   func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
 		"flip in the segment of the mark":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
 		"flip in the last segment":            func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
 		"header of the last segment":          func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
 		"last segment missing":                func(fs *memFS, names []string) { delete(fs.now, names[5]) },
-		"segment behind the mark missing":     func(fs *memFS, names []string) { delete(fs.now, names[3]) },
+		"segment after the mark missing":     func(fs *memFS, names []string) { delete(fs.now, names[3]) },
 		"segment of the mark missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
 		"first and last segment missing":      func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
 		"flip before the mark in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
-		"flips before and behind the mark": func(fs *memFS, names []string) {
+		"flips before and after the mark": func(fs *memFS, names []string) {
 			b := fs.now[names[2]].now
 			b[dataOffset+5] ^= 1
 			b[len(b)-1] ^= 1
@@ -105,7 +105,7 @@ func TestRepairReusesNoPosition(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := cutLog{fs: fs, o: o, w: w, used: end}
-			for position := range w { // the mark is behind some records of the third segment
+			for position := range w { // the mark is after some records of the third segment
 				if position > list[2].Base+300 && (c.mark == 0 || position < c.mark) {
 					c.mark = position - blockHeader
 				}
@@ -147,10 +147,10 @@ func (c *cutLog) killed(t *testing.T) {
 	}
 }
 
-// TestRepairBeforeGap: a second repair, for damage before the gap of the first one, keeps all records behind the damage,
+// TestRepairBeforeGap: a second repair, for damage before the gap of the first one, keeps all records after the damage,
 // on both sides of the gap, also if the second repair was killed at any moment and repeated.
 func TestRepairBeforeGap(t *testing.T) {
-	for _, behind := range []bool{false, true} {
+	for _, after := range []bool{false, true} {
 		fs, o, l, w := segmentsLog(t)
 		list := l.Segments()
 		if err := l.Close(); err != nil {
@@ -166,7 +166,7 @@ func TestRepairBeforeGap(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if c.mark = end; behind {
+		if c.mark = end; after {
 			c.mark = next
 		}
 		fs.now[segmentName(list[1].Base)].now[dataOffset+5] ^= 1
@@ -177,7 +177,7 @@ func TestRepairBeforeGap(t *testing.T) {
 // TestRepairKeepsFilesSetAside: a second repair of the same segment leaves the file that the first one has set aside as it
 // is, and sets the segment aside under another name.
 func TestRepairKeepsFilesSetAside(t *testing.T) {
-	for name, behind := range map[string]bool{"damage before the mark": false, "damage behind the mark": true} {
+	for name, after := range map[string]bool{"damage before the mark": false, "damage after the mark": true} {
 		fs, o, l, w := segmentsLog(t)
 		list := l.Segments()
 		if err := l.Close(); err != nil {
@@ -192,7 +192,7 @@ func TestRepairKeepsFilesSetAside(t *testing.T) {
 		first := flip(700)
 		end, _ := c.repair(t, fs)
 		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
-		if !behind {
+		if !after {
 			c.mark = end
 		}
 		second := flip(300)
@@ -206,7 +206,7 @@ func TestRepairKeepsFilesSetAside(t *testing.T) {
 }
 
 // TestGapIsVerified: a log with a gap is damaged when a file next to the gap is truncated or deleted. A second repair
-// keeps the records before the gap and behind it.
+// keeps the records before the gap and after it.
 func TestGapIsVerified(t *testing.T) {
 	fs, o, l, w := segmentsLog(t)
 	list := l.Segments()
@@ -229,14 +229,14 @@ func TestGapIsVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := Verify(o); err != nil || len(r.Damage) > 0 || r.From != next {
-		t.Errorf("Verify: got %+v, %v, want no damage, and %d as the first position behind the gap", r, err, next)
+		t.Errorf("Verify: got %+v, %v, want no damage, and %d as the first position after the gap", r, err, next)
 	}
-	before, behind := segmentName(list[3].Base), segmentName(next)
+	before, after := segmentName(list[3].Base), segmentName(next)
 	for name, damage := range map[string]func(fs *memFS){
 		"cut before the gap": func(fs *memFS) { b := &fs.now[before].now; *b = (*b)[:len(*b)-1] },
 		"deleted before it":  func(fs *memFS) { delete(fs.now, before) },
-		"deleted behind it":  func(fs *memFS) { delete(fs.now, behind) },
-		"cut behind it":      func(fs *memFS) { b := &fs.now[behind].now; *b = (*b)[:len(*b)-1] },
+		"deleted after it":  func(fs *memFS) { delete(fs.now, after) },
+		"cut after it":      func(fs *memFS) { b := &fs.now[after].now; *b = (*b)[:len(*b)-1] },
 		"all deleted up to it": func(fs *memFS) {
 			for _, g := range list[:4] {
 				delete(fs.now, segmentName(g.Base))
