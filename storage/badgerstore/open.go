@@ -216,7 +216,8 @@ func replays(dir string, get func([]byte) ([]byte, error)) (bool, error) {
 		return version >= schema, err
 	}
 	// The tables of a young store, and the tables in a damaged MANIFEST, can lack the schema.
-	log, err := eventlog.PlanRepair(eventlog.Options{Dir: filepath.Join(dir, eventLogDir)}, func(payload []byte) bool { return payload[0] == recordRedo })
+	isRedo := func(payload []byte) bool { return payload[0] == recordRedo }
+	log, err := eventlog.PlanRepair(eventlog.Options{Dir: filepath.Join(dir, eventLogDir)}, 0, isRedo)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

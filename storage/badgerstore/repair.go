@@ -103,8 +103,9 @@ func planRepair(dir string, database *table.Files, known int64) (*repair, error)
 	if err != nil || len(verified.Damage) == 0 {
 		return nil, err
 	}
-	p.damage, o.Known = verified.Damage, p.mark
-	if p.plan, err = eventlog.PlanRepair(o, func(payload []byte) bool { return payload[0] < recordRedo }); err != nil {
+	p.damage = verified.Damage
+	isEvent := func(payload []byte) bool { return payload[0] < recordRedo }
+	if p.plan, err = eventlog.PlanRepair(o, p.mark, isEvent); err != nil {
 		return nil, err
 	}
 	for _, t := range had.missing {

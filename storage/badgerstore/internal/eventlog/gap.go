@@ -23,7 +23,7 @@ func (g *segment) finish(s status) error { return errors.Join(g.writeStatus(s), 
 // first returns the position at which the kept part begins.
 func (r *Repair) first() int64 {
 	if r.Empty {
-		return r.o.Known
+		return r.needed
 	}
 	return r.Kept.From
 }
@@ -85,7 +85,7 @@ func (r *Repair) createGap(base int64) (*segment, error) {
 	h, oldest := header{base: base, seed: r.seed(), prevBase: r.first(), gap: true}, r.first()
 	if last := r.Kept.last; last != nil {
 		h.prevBase = max(last.base, oldest)
-		p, err := last.part(h.prevBase, r.is)
+		p, err := last.part(h.prevBase, r.isEvent)
 		if err != nil {
 			return nil, err
 		}

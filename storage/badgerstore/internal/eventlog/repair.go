@@ -27,31 +27,31 @@ type Part struct {
 	hours       hours  // of the first segment from From on
 }
 
-// Repair is a plan for a damaged log: the last part that begins at Known or before stays, and all other
-// parts are set aside. Without such a part an empty log begins at Known.
+// Repair is a plan for a damaged log. The last part that begins at the needed position or before it stays. All other
+// parts are set aside. Without such a part an empty log begins at the needed position.
 type Repair struct {
 	Parts []Part // oldest first; the bytes between two parts cannot be read
 	Kept  Part
 	Empty bool  // no record is kept
 	Ends  int64 // the position after the last byte that was written
 
-	o    Options
-	is   func(payload []byte) bool // reports whether a record is an event
-	list []*segment
-	bad  []int64 // the bases of files without a valid header
+	o       Options
+	needed  int64                     // the owner needs the log from this position on
+	isEvent func(payload []byte) bool // reports whether a record is an event
+	list    []*segment
+	bad     []int64 // the bases of files without a valid header
 
 	aside []string // the names of the files that were set aside
 }
 
 // PlanRepair reads a closed log and returns the plan of [Repair.Apply]. It changes nothing. Of the
-// options it uses FS, Dir and Known, the position up to which the owner does not need the log. is reports whether a
+// options it uses FS and Dir. The owner needs the log from the position needed on. isEvent reports whether a
 // record is an event. The caller calls Apply or Close.
-func PlanRepair(o Options, is func(payload []byte) bool) (*Repair, error) {
+func PlanRepair(o Options, needed int64, isEvent func(payload []byte) bool) (*Repair, error) {
 	if o.FS == nil {
 		o.FS = OS
 	}
-	r := &Repair{o: o, is: is, Empty: true}
-	r.o.Known = max(o.Known, firstPosition)
+	r := &Repair{o: o, needed: max(needed, firstPosition), isEvent: isEvent, Empty: true}
 	if err := r.open(); err != nil {
 		r.Close()
 		return nil, err
@@ -65,7 +65,7 @@ func PlanRepair(o Options, is func(payload []byte) bool) (*Repair, error) {
 		return nil, err
 	}
 	for _, p := range r.Parts {
-		if p.From <= r.o.Known {
+		if p.From <= r.needed {
 			r.Kept, r.Empty = p, false
 		}
 	}
@@ -111,7 +111,7 @@ func (r *Repair) parts() (parts []Part, err error) {
 			g.end = min(g.end, r.list[i+1].base)
 		}
 		for from := g.base; ; {
-			p, err := g.part(from, r.is)
+			p, err := g.part(from, r.isEvent)
 			if err != nil {
 				return nil, err
 			}
@@ -156,7 +156,7 @@ func (r *Repair) follows(p *Part, g *segment) bool {
 }
 
 // part returns the unbroken part of a segment from a position on.
-func (g *segment) part(from int64, is func([]byte) bool) (p Part, err error) {
+func (g *segment) part(from int64, isEvent func([]byte) bool) (p Part, err error) {
 	p = Part{From: from, To: from, first: g, last: g}
 	for u, err := range g.unitsFrom(from, g.end) {
 		if err != nil {
@@ -164,7 +164,7 @@ func (g *segment) part(from int64, is func([]byte) bool) (p Part, err error) {
 		}
 		for _, payload := range u.records() {
 			p.Records++
-			if !is(payload) {
+			if !isEvent(payload) {
 				continue
 			}
 			if p.Last = append(p.Last[:0], payload...); p.Events == 0 {
@@ -240,7 +240,7 @@ func (r *Repair) Apply(next int64) (names []string, err error) {
 	}
 	last := r.Kept.last
 	if r.Empty {
-		last, err = r.create(header{base: r.o.Known, seed: r.seed()}, nil, status{oldest: r.o.Known})
+		last, err = r.create(header{base: r.needed, seed: r.seed()}, nil, status{oldest: r.needed})
 	}
 	s := status{synced: r.End(), oldest: r.first()}
 	if gap != nil && err == nil {
@@ -261,7 +261,7 @@ func (r *Repair) seed() uint32 {
 			return g.seed
 		}
 	}
-	return uint32(r.o.Known)
+	return uint32(r.needed)
 }
 
 // apply sets aside the records of a segment that are not kept.

@@ -12,7 +12,7 @@ type cutLog struct {
 	fs   *memFS
 	o    Options
 	w    written // all records
-	mark int64   // Known for the plan
+	needed int64 // for PlanRepair
 	used int64
 }
 
@@ -20,8 +20,8 @@ type cutLog struct {
 func (c *cutLog) repair(t *testing.T, fs *memFS) (end, next int64) {
 	t.Helper()
 	o := c.o
-	o.FS, o.Known = fs, c.mark
-	r, err := PlanRepair(o, func([]byte) bool { return true })
+	o.FS = fs
+	r, err := PlanRepair(o, c.needed, func([]byte) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,16 +81,16 @@ func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 // the repair was killed at any moment and repeated. Reads of positions in between return ErrGone.
 func TestRepairReusesNoPosition(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS, names []string){
-		"flip in a segment after the mark":   func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
-		"flip in the segment of the mark":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
+		"flip in a segment after the needed position":   func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
+		"flip in the segment of the needed position":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
 		"flip in the last segment":            func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
 		"header of the last segment":          func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
 		"last segment missing":                func(fs *memFS, names []string) { delete(fs.now, names[5]) },
-		"segment after the mark missing":     func(fs *memFS, names []string) { delete(fs.now, names[3]) },
-		"segment of the mark missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
+		"segment after the needed position missing":     func(fs *memFS, names []string) { delete(fs.now, names[3]) },
+		"segment of the needed position missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
 		"first and last segment missing":      func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
-		"flip before the mark in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
-		"flips before and after the mark": func(fs *memFS, names []string) {
+		"flip before the needed position in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
+		"flips before and after the needed position": func(fs *memFS, names []string) {
 			b := fs.now[names[2]].now
 			b[dataOffset+5] ^= 1
 			b[len(b)-1] ^= 1
@@ -105,9 +105,9 @@ func TestRepairReusesNoPosition(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := cutLog{fs: fs, o: o, w: w, used: end}
-			for position := range w { // the mark is after some records of the third segment
-				if position > list[2].Base+300 && (c.mark == 0 || position < c.mark) {
-					c.mark = position - blockHeader
+			for position := range w { // the needed position is after some records of the third segment
+				if position > list[2].Base+300 && (c.needed == 0 || position < c.needed) {
+					c.needed = position - blockHeader
 				}
 			}
 			damage(fs, slices.Sorted(maps.Keys(fs.now)))
@@ -156,7 +156,7 @@ func TestRepairBeforeGap(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		c := cutLog{fs: fs, o: o, w: w, mark: list[1].Base, used: list[5].End}
+		c := cutLog{fs: fs, o: o, w: w, needed: list[1].Base, used: list[5].End}
 		fs.now[segmentName(list[1].Base)].now[dataOffset+700] ^= 1
 		end, next := c.repair(t, fs)
 		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
@@ -166,8 +166,8 @@ func TestRepairBeforeGap(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if c.mark = end; after {
-			c.mark = next
+		if c.needed = end; after {
+			c.needed = next
 		}
 		fs.now[segmentName(list[1].Base)].now[dataOffset+5] ^= 1
 		c.killed(t)
@@ -177,13 +177,13 @@ func TestRepairBeforeGap(t *testing.T) {
 // TestRepairKeepsFilesSetAside: a second repair of the same segment leaves the file that the first one has set aside as it
 // is, and sets the segment aside under another name.
 func TestRepairKeepsFilesSetAside(t *testing.T) {
-	for name, after := range map[string]bool{"damage before the mark": false, "damage after the mark": true} {
+	for name, after := range map[string]bool{"damage before the needed position": false, "damage after the needed position": true} {
 		fs, o, l, w := segmentsLog(t)
 		list := l.Segments()
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		c := cutLog{fs: fs, o: o, w: w, mark: list[1].Base, used: list[5].End}
+		c := cutLog{fs: fs, o: o, w: w, needed: list[1].Base, used: list[5].End}
 		segment := segmentName(list[1].Base)
 		flip := func(at int) string {
 			fs.now[segment].now[dataOffset+at] ^= 1
@@ -193,7 +193,7 @@ func TestRepairKeepsFilesSetAside(t *testing.T) {
 		end, _ := c.repair(t, fs)
 		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
 		if !after {
-			c.mark = end
+			c.needed = end
 		}
 		second := flip(300)
 		c.repair(t, fs)
@@ -213,7 +213,7 @@ func TestGapIsVerified(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c := cutLog{fs: fs, o: o, w: w, mark: list[1].Base, used: list[5].End}
+	c := cutLog{fs: fs, o: o, w: w, needed: list[1].Base, used: list[5].End}
 	fs.now[segmentName(list[3].Base)].now[dataOffset+300] ^= 1
 	end, next := c.repair(t, fs)
 	l = mustOpen(t, o)
@@ -252,7 +252,7 @@ func TestGapIsVerified(t *testing.T) {
 			t.Errorf("%s: Open: got error %v, want damage", name, err)
 		}
 	}
-	again := cutLog{fs: fs, o: c.o, w: kept, mark: list[5].Base, used: list[7].End}
+	again := cutLog{fs: fs, o: c.o, w: kept, needed: list[5].Base, used: list[7].End}
 	b := fs.now[segmentName(list[7].Base)].now
 	b[len(b)-1] ^= 1
 	end, next = again.repair(t, fs)
