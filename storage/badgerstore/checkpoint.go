@@ -163,7 +163,7 @@ func (s *Store) checkpointAll() error {
 	if err := s.writeBatch(&b); err != nil {
 		return err
 	}
-	return s.mark(upTo)
+	return s.writeMark(upTo)
 }
 
 // take adds the changed counters and the new request ids of a shard.
@@ -357,8 +357,8 @@ func (b *batch) markWritten(all *counterCache) {
 	}
 }
 
-// mark writes the mark: the database includes all events before the position.
-func (s *Store) mark(upTo int64) error {
+// writeMark writes the mark: the database includes all events before the position.
+func (s *Store) writeMark(upTo int64) error {
 	s.failpoint(failPagesWritten)
 	if upTo > s.checkpointer.mark.Load() {
 		if err := s.events.Sync(); err != nil {
@@ -392,10 +392,10 @@ func (s *Store) flush() error {
 		return err
 	}
 	position = max(position, s.flushed.Load())
-	mark := table.Mark{Position: position, Log: s.events.Durable(), Time: s.clock.Load()}
-	err = s.db.StoreMark(mark)
+	state := table.State{Position: position, Log: s.events.Durable(), Time: s.clock.Load()}
+	err = s.db.StoreState(state)
 	if reserve.NoRoom(err) && s.reserve.Give(reserve.MinShrink) { // without checkpoints no history can be removed
-		err = s.db.StoreMark(mark)
+		err = s.db.StoreState(state)
 	}
 	if err := s.failOnDamage(err); err != nil {
 		return err

@@ -248,13 +248,13 @@ func appendTime(b []byte, t time.Time) []byte {
 // A page is one record with the counters of 64 consecutive keys, or users, of an account. So a checkpoint of many
 // counters writes few records to Badger.
 //
-//	mark     1 byte, pageMark; absent before schema 3
+//	tag      1 byte, pageTag; absent before schema 3
 //	slot     1 byte: the number within the page
 //	state    a text, see counterState.encode
 const (
 	pageBits  = 6
 	pageSlots = 1 << pageBits
-	pageMark  = pageSlots
+	pageTag   = pageSlots
 )
 
 // page returns the page of a counter. Its number is the number of the page.
@@ -291,8 +291,8 @@ type page [pageSlots][]byte
 func decodePage(record []byte) (*page, error) {
 	p := new(page)
 	r := reading{record}
-	marked := len(record) > 0 && record[0] == pageMark
-	if marked {
+	tagged := len(record) > 0 && record[0] == pageTag
+	if tagged {
 		r.skip(1, true)
 	}
 	for len(r.rest) > 0 {
@@ -303,7 +303,7 @@ func decodePage(record []byte) (*page, error) {
 			return nil, errRecord
 		}
 		p[slot] = r.rest[:n:n]
-		if !marked {
+		if !tagged {
 			p[slot] = withFlags(p[slot])
 		}
 		r.skip(int(n), true)
@@ -325,7 +325,7 @@ func (p *page) encode() []byte {
 	for _, record := range p {
 		size += len(record) + 4
 	}
-	b := append(make([]byte, 0, size+1), pageMark)
+	b := append(make([]byte, 0, size+1), pageTag)
 	for slot, record := range p {
 		if record != nil {
 			b = binary.AppendUvarint(append(b, byte(slot)), uint64(len(record)))

@@ -85,7 +85,7 @@ func inspect(dir string, o Options) (*table.Files, error) {
 	if _, err := os.Stat(filepath.Join(dir, eventLogDir)); os.IsNotExist(err) { // a new store
 		return files, nil
 	}
-	return files, eventlog.Inspect(eventLogOptions(dir, files.Mark().Log, o))
+	return files, eventlog.Inspect(eventLogOptions(dir, files.State().Log, o))
 }
 
 // errUnclosed means that the Badger of an earlier store of this directory still runs in this process: see closeBadger.
@@ -263,7 +263,7 @@ func (s *Store) openAndReplay(o Options) error {
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
-	return firstOf(s.store(w), s.syncEvents(), s.db.StoreMark(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
+	return firstOf(s.store(w), s.syncEvents(), s.db.StoreState(table.State{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
 // writeInTables ends the memtable, so that the tables get the record inTables, which an earlier version has not written.

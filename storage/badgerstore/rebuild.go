@@ -142,13 +142,13 @@ func (r *rebuild) plan() error {
 
 // checkDatabase verifies the files of the old database.
 func (r *rebuild) checkDatabase() error {
-	mark, err := table.ReadMark(r.dir)
+	state, err := table.ReadState(r.dir)
 	if err != nil && !isDamage(err) {
 		return err
 	}
-	r.known, r.endKnown, r.whole = mark.Log, err == nil && mark.Log > 0, true
-	if mark, err := table.ReadMark(r.copy()); err == nil {
-		r.known = max(r.known, mark.Log)
+	r.known, r.endKnown, r.whole = state.Log, err == nil && state.Log > 0, true
+	if state, err := table.ReadState(r.copy()); err == nil {
+		r.known = max(r.known, state.Log)
 	}
 	_, err = table.Check(tableOptions(r.dir, slog.New(slog.DiscardHandler)), func(p table.Progress) {
 		if p.Tables%100 == 0 || p.Tables == p.Of {
@@ -272,7 +272,7 @@ func (r *rebuild) create() error {
 	if err != nil {
 		return err
 	}
-	return firstOf(db.StoreMark(table.Mark{Log: r.known}), db.Close())
+	return firstOf(db.StoreState(table.State{Log: r.known}), db.Close())
 }
 
 // replace moves the files of the database to a new directory, whose name it returns, and the new database to their
@@ -350,11 +350,11 @@ func copyPosition(dir string) int64 { return positionOf(filepath.Join(dir, copyD
 
 // positionOf is copyPosition for the directory of a copy or of a draft.
 func positionOf(path string) int64 {
-	mark, err := table.ReadMark(path)
-	if err != nil || mark.Position == 0 {
+	state, err := table.ReadState(path)
+	if err != nil || state.Position == 0 {
 		return noCopy
 	}
-	return mark.Position
+	return state.Position
 }
 
 // copyOrDraft returns the path of the copy in the directory of a store. It returns the path of the draft when only

@@ -42,7 +42,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 	if err != nil {
 		return nil, err
 	}
-	p, err := planRepair(dir, files, files.Mark().Log)
+	p, err := planRepair(dir, files, files.State().Log)
 	if p != nil && confirm(p.lines()) {
 		names, err = p.apply()
 		return names, withAdvice(dir, err)
@@ -165,7 +165,7 @@ func (p *repair) rewind() (next int64, err error) {
 	if next, err = rewind(db, p.plan, max(found.Log, p.known)); err != nil {
 		return 0, err
 	}
-	return next, db.StoreMark(table.Mark{Position: found.Position, Log: next, Time: found.Time})
+	return next, db.StoreState(table.State{Position: found.Position, Log: next, Time: found.Time})
 }
 
 // lines describes each damage, and each part of the event log with the loss, oldest first.
