@@ -30,7 +30,7 @@ type cachedUser struct {
 // shard of the value. That is checked without reading the value, which at a million keys would be
 // the most expensive part of a look-up.
 type cacheRef[K comparable, V any] struct {
-	to   atomic.Pointer[cachetable.Entry[K, V]]
+	to    atomic.Pointer[cachetable.Entry[K, V]]
 	epoch atomic.Uint64 // shardEpoch of the shard of to, at a time when to was in it
 }
 

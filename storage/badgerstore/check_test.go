@@ -19,7 +19,7 @@ import (
 // checkDamages runs Check and returns the reported damages.
 func checkDamages(t *testing.T, dir string) (damages []string) {
 	t.Helper()
-	c, err := Check(dir, Checking{Progress: func(string) {}, Damage: func(err error) { damages = append(damages, err.Error()) }})
+	c, err := Check(dir, CheckOptions{Progress: func(string) {}, Damage: func(err error) { damages = append(damages, err.Error()) }})
 	if err != nil || c.Damaged != len(damages) {
 		t.Fatalf("Check: got %+v, %v, with %d damages", c, err, len(damages))
 	}
@@ -78,7 +78,7 @@ func TestCheckKeepsReserve(t *testing.T) {
 func TestCheckInUse(t *testing.T) {
 	dir := t.TempDir()
 	openAlone(t, dir, quiet)
-	if _, err := Check(dir, Checking{}); !errors.Is(err, ErrInUse) {
+	if _, err := Check(dir, CheckOptions{}); !errors.Is(err, ErrInUse) {
 		t.Errorf("Check: got %v, want %v", err, ErrInUse)
 	}
 }
@@ -159,7 +159,7 @@ func TestCheckWrongEvent(t *testing.T) {
 			if err := firstOf(err, s.Close()); err != nil {
 				t.Fatal(err)
 			}
-			c, err := Check(dir, Checking{Progress: func(string) {}, Damage: func(err error) { t.Log(err) }})
+			c, err := Check(dir, CheckOptions{Progress: func(string) {}, Damage: func(err error) { t.Log(err) }})
 			if err != nil || c.Damaged == 0 || !strings.Contains(c.Err(dir).Error(), "limitkeeper rebuild ") {
 				t.Errorf("Check: got %+v, %v, %v, want damage that rebuild mends", c, err, c.Err(dir))
 			}

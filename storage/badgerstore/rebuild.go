@@ -15,8 +15,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Rebuilding has the callbacks of [Rebuild].
-type Rebuilding struct {
+// RebuildOptions has the callbacks of [Rebuild].
+type RebuildOptions struct {
 	Confirm  func(lines []string) bool // is called with the plan, one line for each step; false changes nothing
 	Progress func(line string)         // is called with the progress from time to time
 }
@@ -37,7 +37,7 @@ const progressEvery = 1_000_000
 // Rebuild changes nothing, and returns an error, when the event log alone is damaged, when it lacks records that the
 // new database needs, and when the disk has no room. When Rebuild is killed, Open refuses the store until Rebuild is
 // called again, or replays the rest.
-func Rebuild(dir string, o Rebuilding) (aside string, err error) {
+func Rebuild(dir string, o RebuildOptions) (aside string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("rebuild the store in %s: %w", dir, err)
@@ -53,7 +53,7 @@ func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 	}
 	if r.whole {
 		r.release() // Check locks the store itself
-		c, err := Check(dir, Checking{Progress: o.Progress, Damage: func(err error) { o.Progress(err.Error()) }})
+		c, err := Check(dir, CheckOptions{Progress: o.Progress, Damage: func(err error) { o.Progress(err.Error()) }})
 		if err != nil || c.Damaged == 0 {
 			return "", err
 		}
@@ -99,10 +99,10 @@ type rebuild struct {
 	known        int64    // the position up to which the event log is known to have been on disk
 	endKnown     bool     // the old database has stored the position known
 	log          eventlog.Report
-	repair       *repair   // of the event log, nil without damage
-	copied       time.Time // when the copy was made; zero to begin with an empty database
-	needsReserve bool      // the disk has room only if Rebuild deletes the reserve
-	minFree      int64     // keeps the size of the reserve
+	repair       *repairPlan // of the event log, nil without damage
+	copied       time.Time   // when the copy was made; zero to begin with an empty database
+	needsReserve bool        // the disk has room only if Rebuild deletes the reserve
+	minFree      int64       // keeps the size of the reserve
 }
 
 // plan finds the source of the new database: the copy and the event log, or the event log alone. It changes nothing.

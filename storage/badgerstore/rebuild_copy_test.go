@@ -108,7 +108,7 @@ func TestRebuildFromCopy(t *testing.T) {
 			truncate(t, glob(t, filepath.Join(dir, copyDir), file))
 			remove(t, glob(t, dir, "MANIFEST"))
 			before := contents(t, dir)
-			_, err := Rebuild(dir, Rebuilding{Progress: func(string) {}})
+			_, err := Rebuild(dir, RebuildOptions{Progress: func(string) {}})
 			if wantOneLine(t, err, dir); !strings.Contains(err.Error(), name) || !maps.Equal(contents(t, dir), before) {
 				t.Errorf("got error %v or other files, want %q", err, name)
 			}

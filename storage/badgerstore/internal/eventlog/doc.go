@@ -107,7 +107,7 @@
 //
 // # Repair
 //
-// [PlanRepair] and [Repair.Apply] keep one unbroken part of a damaged log and set the rest aside. If positions after
+// [PlanRepair] and [RepairPlan.Apply] keep one unbroken part of a damaged log and set the rest aside. If positions after
 // the kept part were already used, Apply creates an empty segment after all of them. The header of that segment has
 // the gap flag. The status of the segment before the gap has the position at which that segment ends. Reads of
 // positions in the gap return [ErrGone]. Apply creates the segment after the gap first and writes the status last. The

@@ -9,11 +9,11 @@ import (
 
 // cutLog is a damaged log with the expected result of its repair.
 type cutLog struct {
-	fs   *memFS
-	o    Options
-	w    written // all records
-	needed int64 // for PlanRepair
-	used int64
+	fs     *memFS
+	o      Options
+	w      written // all records
+	needed int64   // for PlanRepair
+	used   int64
 }
 
 // repair repairs the log. It returns the end of the kept part and the position of new records, and fails without damage.
@@ -81,14 +81,14 @@ func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 // the repair was killed at any moment and repeated. Reads of positions in between return ErrGone.
 func TestRepairReusesNoPosition(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS, names []string){
-		"flip in a segment after the needed position":   func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
+		"flip in a segment after the needed position":    func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
 		"flip in the segment of the needed position":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
-		"flip in the last segment":            func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
-		"header of the last segment":          func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
-		"last segment missing":                func(fs *memFS, names []string) { delete(fs.now, names[5]) },
-		"segment after the needed position missing":     func(fs *memFS, names []string) { delete(fs.now, names[3]) },
+		"flip in the last segment":                       func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
+		"header of the last segment":                     func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
+		"last segment missing":                           func(fs *memFS, names []string) { delete(fs.now, names[5]) },
+		"segment after the needed position missing":      func(fs *memFS, names []string) { delete(fs.now, names[3]) },
 		"segment of the needed position missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
-		"first and last segment missing":      func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
+		"first and last segment missing":                 func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
 		"flip before the needed position in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
 		"flips before and after the needed position": func(fs *memFS, names []string) {
 			b := fs.now[names[2]].now
@@ -235,8 +235,8 @@ func TestGapIsVerified(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS){
 		"cut before the gap": func(fs *memFS) { b := &fs.now[before].now; *b = (*b)[:len(*b)-1] },
 		"deleted before it":  func(fs *memFS) { delete(fs.now, before) },
-		"deleted after it":  func(fs *memFS) { delete(fs.now, after) },
-		"cut after it":      func(fs *memFS) { b := &fs.now[after].now; *b = (*b)[:len(*b)-1] },
+		"deleted after it":   func(fs *memFS) { delete(fs.now, after) },
+		"cut after it":       func(fs *memFS) { b := &fs.now[after].now; *b = (*b)[:len(*b)-1] },
 		"all deleted up to it": func(fs *memFS) {
 			for _, g := range list[:4] {
 				delete(fs.now, segmentName(g.Base))

@@ -61,20 +61,20 @@ type DB struct {
 	*badger.DB
 	o badger.Options
 
-	found   State                                   // the state in the inventory when the database was opened
+	found   State                                  // the state in the inventory when the database was opened
 	prepare func(file *os.File, bytes int64) error // see [Options]
 	filler  []byte
 
 	filled     int64     // upper bound of the bytes in the memtable; for the caller of [DB.Commit] only
 	unprepared time.Time // when Commit could not create the file of the next memtable; for the caller of [DB.Commit] only
 
-	mu         sync.Mutex // guards the fields below
-	pin        *pin
-	kept       inventory // the inventory on disk
-	damaged    error     // the damage of a table that a compaction has merged
-	notes      []noted   // sorted by position
-	flushed    int64     // the position that [DB.Flushed] has returned last
-	replayable bool      // see [DB.MarkReplayable]
+	mu           sync.Mutex // guards the fields below
+	pin          *pin
+	kept         inventory     // the inventory on disk
+	damaged      error         // the damage of a table that a compaction has merged
+	memtableEnds []memtableEnd // sorted by position
+	flushed      int64         // the position that [DB.Flushed] has returned last
+	replayable   bool          // see [DB.MarkReplayable]
 }
 
 // Open verifies the files of a database and opens it. In an empty directory it creates a new database. An error
