@@ -159,7 +159,7 @@ func (s *Store) checkRecords(c *CheckReport, o CheckOptions) error {
 
 // checkRecord compares one record with the records that it names, and with the indexes that name it.
 func (k *checking) checkRecord(p path, value []byte) []error {
-	r := reading{p[1:]}
+	r := decoder{p[1:]}
 	switch p[0] {
 	case kindAccount:
 		a, err := record.Decode[core.Account](value)
@@ -336,7 +336,7 @@ func (k *checking) checkMember(base path, n int64) error {
 
 // checkSet checks that each number in the index of a list has its record.
 func (k *checking) checkSet(p path) []error {
-	r := reading{p[1:]}
+	r := decoder{p[1:]}
 	account := r.text()
 	to := func(n int64) path { return userPath(account, n) }
 	switch name := r.text(); name {

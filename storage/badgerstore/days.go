@@ -266,7 +266,7 @@ func (a *archivedDay) read(item *badger.Item, kind uint32) error {
 }
 
 func (a *archivedDay) decode(record []byte, kind uint32) error {
-	for r := (reading{record}); len(r.rest) > 0; {
+	for r := (decoder{record}); len(r.rest) > 0; {
 		slot := r.rest[0]
 		r.skip(1, true)
 		if slot >= pageSlots {

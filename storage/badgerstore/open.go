@@ -410,7 +410,7 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 			return err
 		}
 		return r.each(at(kindSegment), true, func(p path, record []byte) (bool, error) {
-			base := (&reading{p[1:]}).uint64()
+			base := (&decoder{p[1:]}).uint64()
 			k, err := decodeKeep(record, s.clock.Load())
 			if err != nil {
 				return false, fmt.Errorf("the record of the segment %016x: %w", base, err)
