@@ -109,7 +109,9 @@ func (s *Service) nearLimits(ctx context.Context, top []LimitedCounter) ([]NearL
 const plansAtOnce = 16
 
 // topCounters returns the n counters with the highest usage of each plan.
-func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan, at time.Time, n int) (list []LimitedCounter, err error) {
+func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan, at time.Time, n int) (
+	list []LimitedCounter, err error,
+) {
 	all := make([]PlanTotals, len(plans))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(plansAtOnce)

@@ -46,7 +46,8 @@ type counter struct {
 // histories have no longer chain.
 const shortLinks = 7
 
-// setStateLocked sets a counter to a state that was read from its page and its events. The page has the events up to onPage.
+// setStateLocked sets a counter to a state that was read from its page and its events. The page
+// has the events up to onPage.
 func (c *counter) setStateLocked(t counterState, onPage int64) {
 	c.counterState = t
 	c.chain = append(c.shortChain[:0], t.chain...)
@@ -287,7 +288,9 @@ func (s *Store) load(account string, of ref, keyID string) error {
 // readExisting reads a counter from the database. onPage is the position up to which its page has
 // applied the event log. again is true while a transaction of several parts is applied to the
 // account: the caller then tries again.
-func (s *Store) readExisting(account string, of ref, keyID string, pending pendingEvents) (t counterState, onPage int64, again bool, err error) {
+func (s *Store) readExisting(account string, of ref, keyID string, pending pendingEvents) (
+	t counterState, onPage int64, again bool, err error,
+) {
 	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))
 	txn, ok := s.tryBegin(account)
 	if !ok {

@@ -19,7 +19,8 @@ import (
 // checkDamages runs Check and returns the reported damages.
 func checkDamages(t *testing.T, dir string) (damages []string) {
 	t.Helper()
-	c, err := Check(dir, CheckOptions{Progress: func(string) {}, Damage: func(err error) { damages = append(damages, err.Error()) }})
+	collect := func(err error) { damages = append(damages, err.Error()) }
+	c, err := Check(dir, CheckOptions{Progress: func(string) {}, Damage: collect})
 	if err != nil || c.Damaged != len(damages) {
 		t.Fatalf("Check: got %+v, %v, with %d damages", c, err, len(damages))
 	}

@@ -111,7 +111,8 @@ func (m *migration) deleteLeftover(ctx context.Context, account string) error {
 	return m.deletePlaceholders(ctx, account, m.leftover[account])
 }
 
-// stub is in the metadata, the ids and the digests of placeholders. Do not change it: an earlier version may have left some.
+// stub is in the metadata, the ids and the digests of placeholders. Its value must stay: an interrupted run may have
+// left placeholders.
 const stub = "stub"
 
 // placeholderName is the name of each placeholder.

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// AsideSuffix is added to the names of files that [RepairPlan.Apply] sets aside. If the name is taken, "-2" or a higher number
-// follows.
+// AsideSuffix is added to the names of files that [RepairPlan.Apply] sets aside. If the name is taken, "-2" or a higher
+// number follows.
 const AsideSuffix = ".damaged"
 
 // Part is an unbroken part of a log: every block in it is valid.
@@ -27,8 +27,8 @@ type Part struct {
 	hours       hours  // of the first segment from From on
 }
 
-// RepairPlan is a plan to repair a damaged log. The last part that begins at the needed position or before it stays. All other
-// parts are set aside. Without such a part an empty log begins at the needed position.
+// RepairPlan is a plan to repair a damaged log. The last part that begins at the needed position or before it stays.
+// All other parts are set aside. Without such a part an empty log begins at the needed position.
 type RepairPlan struct {
 	Parts      []Part // oldest first; the bytes between two parts cannot be read
 	Kept       Part

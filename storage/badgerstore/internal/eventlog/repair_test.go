@@ -81,16 +81,16 @@ func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 // the repair was killed at any moment and repeated. Reads of positions in between return ErrGone.
 func TestRepairReusesNoPosition(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS, names []string){
-		"flip in a segment after the needed position":    func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
-		"flip in the segment of the needed position":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
+		"flip in a segment after needed":    func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
+		"flip in the segment of needed":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
 		"flip in the last segment":                       func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
 		"header of the last segment":                     func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
 		"last segment missing":                           func(fs *memFS, names []string) { delete(fs.now, names[5]) },
-		"segment after the needed position missing":      func(fs *memFS, names []string) { delete(fs.now, names[3]) },
-		"segment of the needed position missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
+		"segment after needed missing":      func(fs *memFS, names []string) { delete(fs.now, names[3]) },
+		"segment of needed missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
 		"first and last segment missing":                 func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
-		"flip before the needed position in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
-		"flips before and after the needed position": func(fs *memFS, names []string) {
+		"flip before needed in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
+		"flips before and after needed": func(fs *memFS, names []string) {
 			b := fs.now[names[2]].now
 			b[dataOffset+5] ^= 1
 			b[len(b)-1] ^= 1
@@ -177,7 +177,7 @@ func TestRepairBeforeGap(t *testing.T) {
 // TestRepairKeepsFilesSetAside: a second repair of the same segment leaves the file that the first one has set aside as it
 // is, and sets the segment aside under another name.
 func TestRepairKeepsFilesSetAside(t *testing.T) {
-	for name, after := range map[string]bool{"damage before the needed position": false, "damage after the needed position": true} {
+	for name, after := range map[string]bool{"damage before needed": false, "damage after needed": true} {
 		fs, o, l, w := segmentsLog(t)
 		list := l.Segments()
 		if err := l.Close(); err != nil {

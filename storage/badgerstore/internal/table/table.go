@@ -270,7 +270,8 @@ func (db *DB) takeInventory(p *pin, state State) error {
 }
 
 func (db *DB) newInventory(m *manifest, tables map[uint64]bool, state State) inventory {
-	inv := inventory{State: state, Replayable: db.replayable, Verified: db.kept.Verified, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
+	inv := inventory{State: state, Replayable: db.replayable, Verified: db.kept.Verified, Head: []byte(m.head()),
+		Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
 		inv.Tables = append(inv.Tables, db.entry(id))
 	}
