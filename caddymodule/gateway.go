@@ -94,15 +94,15 @@ type Gateway struct {
 	// Retry-After, and answers with a key have Vary and Cache-Control. Default: `all`.
 	Headers string `json:"headers,omitempty"`
 
-	app        *App
-	log        *zap.Logger
-	counters   gatewayCounters
-	cost       int64 // used when costOf is ""
-	costOf     string
-	vary       string                       // the value of Vary on answers of the next handler
-	headers    adminapi.RateLimitHeaders    // Headers, parsed
-	account    atomic.Pointer[core.Account] // nil until the account exists
-	noAccountLog sync.Once // logs once that the account does not exist
+	app           *App
+	log           *zap.Logger
+	counters      gatewayCounters
+	cost          int64 // used when costOf is ""
+	costOf        string
+	vary          string                       // the value of Vary on answers of the next handler
+	headers       adminapi.RateLimitHeaders    // Headers, parsed
+	account       atomic.Pointer[core.Account] // nil until the account exists
+	noAccountLog  sync.Once                    // logs once that the account does not exist
 	storeErrorLog throttledLog
 }
 

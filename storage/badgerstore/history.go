@@ -151,29 +151,29 @@ type eventFinder struct {
 }
 
 // event returns the event with a number, or eventlog.ErrGone when its segment was removed.
-func (r *eventFinder) event(number int64) (event, error) {
-	if number <= r.gone {
+func (f *eventFinder) event(number int64) (event, error) {
+	if number <= f.gone {
 		return event{}, eventlog.ErrGone
 	}
-	position, n, read := r.nearest(number)
+	position, n, read := f.nearest(number)
 	for {
 		if !read {
-			e, err := r.s.event(position)
+			e, err := f.s.event(position)
 			if errors.Is(err, eventlog.ErrGone) {
-				r.gone = max(r.gone, n)
+				f.gone = max(f.gone, n)
 			}
 			if err != nil {
 				return event{}, err
 			}
-			if e.linkOf(r.kind).number != n {
+			if e.linkOf(f.kind).number != n {
 				return event{}, errEvent
 			}
-			r.last, r.number = e, n
+			f.last, f.number = e, n
 		}
 		if n == number {
-			return r.last, nil
+			return f.last, nil
 		}
-		l := r.last.linkOf(r.kind)
+		l := f.last.linkOf(f.kind)
 		if j := jump(n); j >= number {
 			position, n = l.jump, j
 		} else {
@@ -185,15 +185,15 @@ func (r *eventFinder) event(number int64) (event, error) {
 
 // nearest returns where the search for an event begins: at the nearest later event of the chain, or at the event that
 // was read last if that is nearer. read is true for the event that was read last.
-func (r *eventFinder) nearest(number int64) (position, n int64, read bool) {
-	t := r.counterState
+func (f *eventFinder) nearest(number int64) (position, n int64, read bool) {
+	t := f.counterState
 	n = t.entries
 	i := len(t.chain) - 1
 	for ; i > 0 && jump(n) >= number; i-- {
 		n = jump(n)
 	}
-	if r.number >= number && r.number <= n {
-		return 0, r.number, true
+	if f.number >= number && f.number <= n {
+		return 0, f.number, true
 	}
 	return t.chain[i], n, false
 }
