@@ -83,12 +83,12 @@ func TestRepairReusesNoPosition(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS, names []string){
 		"flip in a segment after needed":    func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
 		"flip in the segment of needed":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
-		"flip in the last segment":                       func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
-		"header of the last segment":                     func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
-		"last segment missing":                           func(fs *memFS, names []string) { delete(fs.now, names[5]) },
+		"flip in the last segment":          func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
+		"header of the last segment":        func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
+		"last segment missing":              func(fs *memFS, names []string) { delete(fs.now, names[5]) },
 		"segment after needed missing":      func(fs *memFS, names []string) { delete(fs.now, names[3]) },
 		"segment of needed missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
-		"first and last segment missing":                 func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
+		"first and last segment missing":    func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
 		"flip before needed in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
 		"flips before and after needed": func(fs *memFS, names []string) {
 			b := fs.now[names[2]].now
