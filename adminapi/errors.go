@@ -86,8 +86,8 @@ func (c *call) publicError(err error) *core.Error {
 	switch {
 	case ok && e.Code != core.CodeUnavailable:
 		return e
-	case c.ctx().Err() != nil:
-		return core.ErrUnavailable // the client has disconnected, which may be the cause of err
+	case errors.Is(err, c.ctx().Err()):
+		return core.ErrUnavailable // the client has disconnected, which is the cause of err
 	case ok:
 		if !core.IsLogged(err) {
 			c.log(slog.LevelWarn, "store unavailable", err.Error())

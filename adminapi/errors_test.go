@@ -201,14 +201,32 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// A request whose client disconnected logs no error.
-func TestCanceledIsNotLogged(t *testing.T) {
+// An error that the client caused by disconnecting gets 503 and is not logged. Any other unknown error gets 500 and is
+// logged, also after the client has disconnected. A failure means that the log hides a fault of the store.
+func TestClientDisconnects(t *testing.T) {
 	a, store, log := newFaulty(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	store.fail = func() error { cancel(); return ctx.Err() }
-	r := a.newRequest("GET", prefix+"/plans", nil).WithContext(ctx)
-	w := a.record(r)
-	if w.status != http.StatusServiceUnavailable || log.String() != "" {
-		t.Errorf("got %d and the log %q, want 503 and nothing", w.status, log)
+	ctx, cancel := context.WithCancel(t.Context())
+	broken := func() error { return errors.New("the store is broken") }
+	unavailable := func() error { return core.Unavailable(errors.New("connection refused")) }
+	for _, tc := range []struct {
+		name   string
+		fail   func() error
+		status int
+		logged string // "" for nothing
+	}{
+		{"the store fails", broken, 500, "the store is broken"},
+		{"the store reports a cancellation of its own", func() error { return context.Canceled }, 500, "context canceled"},
+		{"the client disconnects", func() error { cancel(); return ctx.Err() }, 503, ""},
+		{"the client disconnects from a store that is unavailable", func() error { return core.Unavailable(ctx.Err()) }, 503, ""},
+		{"the store fails after the client disconnected", broken, 500, "the store is broken"},
+		{"the store is unavailable after the client disconnected", unavailable, 503, "connection refused"},
+	} {
+		store.fail = tc.fail
+		before := len(log.String())
+		w := a.record(a.newRequest("GET", prefix+"/plans", nil).WithContext(ctx))
+		logged := log.String()[before:]
+		if w.status != tc.status || (logged != "") != (tc.logged != "") || !strings.Contains(logged, tc.logged) {
+			t.Errorf("%s: got %d and the log %q, want %d and %q", tc.name, w.status, logged, tc.status, tc.logged)
+		}
 	}
 }

@@ -31,7 +31,7 @@ type counter struct {
 	Limits   []limit `json:"limits"`
 }
 
-func viewCounters(list []core.PlanCounter) []counter {
+func viewCounters(list []core.LimitedCounter) []counter {
 	views := make([]counter, len(list))
 	for i, c := range list {
 		views[i] = counter{orNull(c.KeyID), c.Plan.Name, viewLimits(c.Plan, c.Usage)}

@@ -95,16 +95,16 @@ type Gateway struct {
 	// Retry-After, and answers with a key have Vary and Cache-Control. Default: `all`.
 	Headers string `json:"headers,omitempty"`
 
-	app        *App
-	log        *zap.Logger
-	counters   gatewayCounters
-	cost       int64 // used when costOf is ""
-	costOf     string
-	vary       string                       // the value of Vary on answers of the next handler
-	headers    adminapi.RateLimitHeaders    // Headers, parsed
-	account    atomic.Pointer[core.Account] // nil until the account exists
-	noAccount  sync.Once
-	storeError throttledLog
+	app           *App
+	log           *zap.Logger
+	counters      gatewayCounters
+	cost          int64 // used when costOf is ""
+	costOf        string
+	vary          string                       // the value of Vary on answers of the next handler
+	headers       adminapi.RateLimitHeaders    // Headers, parsed
+	account       atomic.Pointer[core.Account] // nil until the account exists
+	noAccountLog  sync.Once                    // logs once that the account does not exist
+	storeErrorLog throttledLog
 }
 
 // CaddyModule implements [caddy.Module].
@@ -302,7 +302,7 @@ func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[strin
 		v.outcome = outcomeUnavailable
 	}
 	if !core.IsLogged(v.err) {
-		g.storeError.write(g.log, v.at, "no decision on a request", zap.String("account", g.Account),
+		g.storeErrorLog.write(g.log, v.at, "no decision on a request", zap.String("account", g.Account),
 			zap.String("error", core.MaskSecrets(v.err.Error())))
 	}
 }
@@ -364,7 +364,7 @@ func (g *Gateway) accountID(ctx context.Context, s *core.Service) (string, error
 	}
 	a, err := s.AccountByName(ctx, g.Account)
 	if errors.Is(err, core.ErrAccountNotFound) {
-		g.noAccount.Do(func() {
+		g.noAccountLog.Do(func() {
 			g.log.Warn("the account does not exist: every key is unknown until limitkeeper account create has created it",
 				zap.String("account", g.Account))
 		})

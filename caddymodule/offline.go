@@ -114,7 +114,7 @@ Stop the server that uses the store first. Damaged files are not changed.
 func checkCommand(cmd *cobra.Command) { offlineCommand(cmd, runCheck) }
 
 func runCheck(cmd *cobra.Command, dir string) error {
-	c, err := badgerstore.Check(dir, badgerstore.Checking{
+	c, err := badgerstore.Check(dir, badgerstore.CheckOptions{
 		Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
 		Damage:   func(damage error) { fmt.Fprintln(cmd.OutOrStdout(), damage) },
 	})
@@ -156,7 +156,7 @@ func rebuildCommand(cmd *cobra.Command) { confirmedCommand(cmd, "Replace the dat
 
 func runRebuild(cmd *cobra.Command, dir string, confirm func([]string) bool) error {
 	yes := false
-	aside, err := badgerstore.Rebuild(dir, badgerstore.Rebuilding{
+	aside, err := badgerstore.Rebuild(dir, badgerstore.RebuildOptions{
 		Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
 		Confirm: func(lines []string) bool {
 			yes = confirm(lines)

@@ -63,10 +63,10 @@ func loadStore(ctx caddy.Context, raw json.RawMessage) (StoreModule, error) {
 	return m, nil
 }
 
-// textAfter returns the text of an error after mark, which ends the module path that Caddy puts in
-// front. It returns the whole text if mark is absent.
-func textAfter(err error, mark string) string {
-	_, reason, _ := strings.Cut(err.Error(), mark)
+// textAfter returns the text of an error after marker, which ends the module path that Caddy puts in
+// front. It returns the whole text if marker is absent.
+func textAfter(err error, marker string) string {
+	_, reason, _ := strings.Cut(err.Error(), marker)
 	return cmp.Or(reason, err.Error())
 }
 

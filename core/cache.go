@@ -68,9 +68,9 @@ func newLease(store Store) *lease {
 type cacheSize struct{ entries, limit atomic.Int64 }
 
 // Len returns the number of values, give or take concurrent changes.
-func (o *cacheSize) Len() int { return int(max(0, o.entries.Load())) }
+func (s *cacheSize) Len() int { return int(max(0, s.entries.Load())) }
 
-func (o *cacheSize) over() bool { return o.entries.Load() > o.limit.Load() }
+func (s *cacheSize) over() bool { return s.entries.Load() > s.limit.Load() }
 
 // shard is one part of a cache.
 type shard[K comparable, V any] struct {

@@ -30,17 +30,18 @@ type cachedUser struct {
 // shard of the value. That is checked without reading the value, which at a million keys would be
 // the most expensive part of a look-up.
 type cacheRef[K comparable, V any] struct {
-	to   atomic.Pointer[cachetable.Entry[K, V]]
-	mark atomic.Uint64 // epochMark of the shard of to, at a time when to was in it
+	to    atomic.Pointer[cachetable.Entry[K, V]]
+	epoch atomic.Uint64 // shardEpoch of the shard of to, at a time when to was in it
 }
 
-func epochMark(epoch, shard uint64) uint64 { return epoch*cacheShards + shard%cacheShards }
+// shardEpoch combines the epoch of a shard with the index of the shard.
+func shardEpoch(epoch, shard uint64) uint64 { return epoch*cacheShards + shard%cacheShards }
 
 // get returns the value, nil if it must be looked up.
 func (r *cacheRef[K, V]) get(c *cache[K, V]) *V {
-	mark := r.mark.Load() // before to: to was in the shard in this epoch, or in a later one
+	epoch := r.epoch.Load() // before to: to was in the shard in this epoch, or in a later one
 	e := r.to.Load()
-	if e == nil || !c.lease.holds() || epochMark(c.shards[mark%cacheShards].epoch.Load(), mark) != mark {
+	if e == nil || !c.lease.holds() || shardEpoch(c.shards[epoch%cacheShards].epoch.Load(), epoch) != epoch {
 		return nil
 	}
 	return &e.Value
@@ -53,7 +54,7 @@ func (r *cacheRef[K, V]) set(c *cache[K, V], e *cachetable.Entry[K, V]) {
 	defer sh.mu.Unlock()
 	if sh.entries.Find(e.Hash(), e.Key) == e {
 		r.to.Store(e)
-		r.mark.Store(epochMark(sh.epoch.Load(), e.Hash()))
+		r.epoch.Store(shardEpoch(sh.epoch.Load(), e.Hash()))
 	}
 }
 

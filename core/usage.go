@@ -44,17 +44,17 @@ func (d *PlanTotals) Add(n int, id CounterID, seq int64, u Usage) {
 	d.Top = d.Top[:min(len(d.Top), n)]
 }
 
-// PlanCounter is the usage of a counter and the plan that limits it.
-type PlanCounter struct {
+// LimitedCounter is the usage of a counter with the plan that limits the counter.
+type LimitedCounter struct {
 	Plan *Plan
 	CounterUsage
 }
 
 // usedShare returns the usage divided by the limit. It is 1 or more if nothing is left.
-func (c *PlanCounter) usedShare() float64 { return float64(c.Used) / float64(max(c.Plan.Limit, 1)) }
+func (c *LimitedCounter) usedShare() float64 { return float64(c.Used) / float64(max(c.Plan.Limit, 1)) }
 
-// NearLimit is a counter and the plan that limits it: the counter of a key with a plan of its own,
-// or the shared counter of a user.
+// NearLimit is a counter in the list of [Service.NearLimits], with its owner and the plan that limits it. The counter
+// belongs to a key with a plan of its own, or to a user, whose keys share the counter.
 type NearLimit struct {
 	User *User
 	Key  *Key // nil for the counter of a user
@@ -69,12 +69,12 @@ func (n *NearLimit) Percentage() float64 { return Percentage(n.Used, n.Plan.Limi
 // highest first. Counters without usage are left out. It reads the counters of all keys and users,
 // and is a large query: an account runs one at a time.
 func (s *Service) NearLimits(ctx context.Context, account string, n int) ([]NearLimit, error) {
-	var top []PlanCounter
+	var top []LimitedCounter
 	at, list := s.now(), func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
 	read := func(plans []*Plan) error {
 		ofPlans, err := s.topCounters(ctx, account, plans, at, n)
 		top = append(top, ofPlans...)
-		slices.SortStableFunc(top, func(a, b PlanCounter) int { return cmp.Compare(b.usedShare(), a.usedShare()) })
+		slices.SortStableFunc(top, func(a, b LimitedCounter) int { return cmp.Compare(b.usedShare(), a.usedShare()) })
 		top = top[:min(len(top), n)]
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Service) NearLimits(ctx context.Context, account string, n int) ([]Near
 
 // nearLimits looks up the keys and users of counters. It leaves out counters of deleted keys and
 // users, and counters that another plan limits by now.
-func (s *Service) nearLimits(ctx context.Context, top []PlanCounter) ([]NearLimit, error) {
+func (s *Service) nearLimits(ctx context.Context, top []LimitedCounter) ([]NearLimit, error) {
 	list := make([]NearLimit, 0, len(top))
 	for _, d := range top {
 		near, err := s.nearLimit(ctx, d)
@@ -109,7 +109,9 @@ func (s *Service) nearLimits(ctx context.Context, top []PlanCounter) ([]NearLimi
 const plansAtOnce = 16
 
 // topCounters returns the n counters with the highest usage of each plan.
-func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan, at time.Time, n int) (list []PlanCounter, err error) {
+func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan, at time.Time, n int) (
+	list []LimitedCounter, err error,
+) {
 	all := make([]PlanTotals, len(plans))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(plansAtOnce)
@@ -126,7 +128,7 @@ func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan
 	}
 	for i, pl := range plans {
 		for _, u := range all[i].Top {
-			list = append(list, PlanCounter{pl, u})
+			list = append(list, LimitedCounter{pl, u})
 		}
 	}
 	return list, nil
@@ -134,7 +136,7 @@ func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan
 
 // nearLimit looks up the key and the user of a counter. It returns nil if another plan limits the
 // counter by now.
-func (s *Service) nearLimit(ctx context.Context, d PlanCounter) (n *NearLimit, err error) {
+func (s *Service) nearLimit(ctx context.Context, d LimitedCounter) (n *NearLimit, err error) {
 	n = &NearLimit{Plan: d.Plan, Usage: d.Usage}
 	user, plan := d.UserID, ""
 	if d.KeyID != "" {

@@ -194,7 +194,7 @@ type UserUsage struct {
 	// Counters lists at most [MaxUserCounters] counters of the user, highest share of the limit
 	// first: the shared counter, if the user has a plan, and the counter of each key with a plan of
 	// its own. Ties: the shared counter first, then the older key.
-	Counters []PlanCounter
+	Counters []LimitedCounter
 	Total    int // the number of counters, listed or not
 }
 
@@ -202,9 +202,9 @@ type UserUsage struct {
 func (u *UserUsage) PlanNames() string { return strings.Join(u.Plans, ", ") }
 
 // add counts a counter, and lists it if its share of the limit is among the highest.
-func (u *UserUsage) add(c PlanCounter) {
+func (u *UserUsage) add(c LimitedCounter) {
 	u.Total++
-	i, _ := slices.BinarySearchFunc(u.Counters, c, func(a, b PlanCounter) int {
+	i, _ := slices.BinarySearchFunc(u.Counters, c, func(a, b LimitedCounter) int {
 		return cmp.Or(cmp.Compare(b.usedShare(), a.usedShare()), cmp.Compare(a.Seq, b.Seq))
 	})
 	if i < MaxUserCounters {
@@ -293,7 +293,7 @@ func (r *userUsageReader) read(ctx context.Context, inSums bool) error {
 				r.usage.Plans = append(r.usage.Plans, pl.Name)
 			}
 		}
-		c := PlanCounter{pl, CounterUsage{of.CounterID, of.seq, cs[i].Usage(pl.Period, r.at)}}
+		c := LimitedCounter{pl, CounterUsage{of.CounterID, of.seq, cs[i].Usage(pl.Period, r.at)}}
 		r.usage.add(c)
 		if inSums {
 			r.usage.Used += c.Used

@@ -46,11 +46,12 @@ type counter struct {
 // histories have no longer chain.
 const shortLinks = 7
 
-// setStateLocked sets a counter to a state that was read from its page and its events. The page has the events up to base.
-func (c *counter) setStateLocked(t counterState, base int64) {
+// setStateLocked sets a counter to a state that was read from its page and its events. The page
+// has the events up to onPage.
+func (c *counter) setStateLocked(t counterState, onPage int64) {
 	c.counterState = t
 	c.chain = append(c.shortChain[:0], t.chain...)
-	c.dirty = t.applied != base
+	c.dirty = t.applied != onPage
 	delete(c.shard.pending, c.ref)
 }
 
@@ -265,14 +266,14 @@ func (s *Store) load(account string, of ref, keyID string) error {
 		pending := sh.pending[of]
 		sh.mu.Unlock()
 
-		t, base, again, err := s.readExisting(account, of, keyID, pending)
+		t, onPage, again, err := s.readExisting(account, of, keyID, pending)
 		sh.mu.Lock()
 		close(c.busy)
 		c.busy = nil
 		if err != nil || again {
 			sh.removeLocked(c)
 		} else {
-			c.setStateLocked(t, base)
+			c.setStateLocked(t, onPage)
 		}
 		sh.mu.Unlock()
 		if !again {
@@ -284,10 +285,12 @@ func (s *Store) load(account string, of ref, keyID string) error {
 	}
 }
 
-// readExisting reads a counter from the database. base is the position up to which its page has
+// readExisting reads a counter from the database. onPage is the position up to which its page has
 // applied the event log. again is true while a transaction of several parts is applied to the
 // account: the caller then tries again.
-func (s *Store) readExisting(account string, of ref, keyID string, pending pendingEvents) (t counterState, base int64, again bool, err error) {
+func (s *Store) readExisting(account string, of ref, keyID string, pending pendingEvents) (
+	t counterState, onPage int64, again bool, err error,
+) {
 	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))
 	txn, ok := s.tryBegin(account)
 	if !ok {
@@ -298,8 +301,8 @@ func (s *Store) readExisting(account string, of ref, keyID string, pending pendi
 	if err := r.exists(account, of, keyID); err != nil {
 		return counterState{}, 0, false, err
 	}
-	t, base, err = s.readState(r, of, pending)
-	return t, base, false, err
+	t, onPage, err = s.readState(r, of, pending)
+	return t, onPage, false, err
 }
 
 // exists returns an error when the key or user of a counter does not exist.
@@ -318,15 +321,15 @@ func (r snapshot) exists(account string, of ref, keyID string) error {
 	return err
 }
 
-// readState reads a counter from its page, and applies the events that the page does not have. base
+// readState reads a counter from its page, and applies the events that the page does not have. onPage
 // is the position of the last event on the page.
-func (s *Store) readState(r snapshot, of ref, pending pendingEvents) (t counterState, base int64, err error) {
+func (s *Store) readState(r snapshot, of ref, pending pendingEvents) (t counterState, onPage int64, err error) {
 	if t, err = r.counterState(of); err != nil {
 		return counterState{}, 0, err
 	}
-	base = t.applied
+	onPage = t.applied
 	err = s.catchUp(&t, of, pending.position)
-	return t, base, err
+	return t, onPage, err
 }
 
 // catchUp applies the events that a counter does not have yet, up to the event at position. Each

@@ -16,14 +16,14 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// Checking has the callbacks of [Check].
-type Checking struct {
+// CheckOptions has the callbacks of [Check].
+type CheckOptions struct {
 	Progress func(line string)  // is called with the progress from time to time
 	Damage   func(damage error) // is called with each damage; the error has one line
 }
 
-// Checked is the result of [Check].
-type Checked struct {
+// CheckReport is the result of [Check].
+type CheckReport struct {
 	Tables, Segments, Events, Records int
 	Bytes                             int64 // size of the tables and segments
 	Damaged                           int   // number of reported damages
@@ -31,13 +31,13 @@ type Checked struct {
 }
 
 // String returns the numbers of tables, segments, events, records and bytes read.
-func (c Checked) String() string {
+func (c CheckReport) String() string {
 	return fmt.Sprintf("%s with %s, %s with %s of the event log, %s", plural(c.Tables, "table"), plural(c.Records, "record"),
 		plural(c.Segments, "segment"), plural(c.Events, "record"), plural(int(c.Bytes), "byte"))
 }
 
 // Err returns an error that names the command which mends the damage of the store in dir, nil without damage.
-func (c Checked) Err(dir string) error {
+func (c CheckReport) Err(dir string) error {
 	command := "repair"
 	switch {
 	case c.Damaged == 0:
@@ -51,7 +51,7 @@ func (c Checked) Err(dir string) error {
 // Check verifies a store that is not open: the files of the database, the event log, and whether records, indexes and
 // counters agree. To compare records it opens the store as a start does, but only when all files are whole. Check
 // returns [ErrInUse] for an open store.
-func Check(dir string, o Checking) (c Checked, err error) {
+func Check(dir string, o CheckOptions) (c CheckReport, err error) {
 	damage := o.Damage
 	o.Damage = func(err error) {
 		c.Damaged++
@@ -96,7 +96,7 @@ func minFreeOf(dir string) int64 {
 }
 
 // files verifies all files, without a change.
-func (c *Checked) files(dir string, o Checking) error {
+func (c *CheckReport) files(dir string, o CheckOptions) error {
 	position, err := table.Check(tableOptions(dir, slog.New(slog.DiscardHandler)), func(p table.Progress) {
 		c.Tables = p.Tables
 		if p.Tables%100 == 0 || p.Tables == p.Of {
@@ -135,7 +135,7 @@ type checking struct {
 const maxIndexes = 1000
 
 // checkRecords reports each record that is missing or damaged, and each record that contradicts another one.
-func (s *Store) checkRecords(c *Checked, o Checking) error {
+func (s *Store) checkRecords(c *CheckReport, o CheckOptions) error {
 	k := checking{s: s, indexes: map[string]*rankset.Set{}, oldest: firstPosition}
 	for _, g := range s.events.Segments() {
 		k.oldest = g.Base
@@ -159,7 +159,7 @@ func (s *Store) checkRecords(c *Checked, o Checking) error {
 
 // checkRecord compares one record with the records that it names, and with the indexes that name it.
 func (k *checking) checkRecord(p path, value []byte) []error {
-	r := reading{p[1:]}
+	r := decoder{p[1:]}
 	switch p[0] {
 	case kindAccount:
 		a, err := record.Decode[core.Account](value)
@@ -336,7 +336,7 @@ func (k *checking) checkMember(base path, n int64) error {
 
 // checkSet checks that each number in the index of a list has its record.
 func (k *checking) checkSet(p path) []error {
-	r := reading{p[1:]}
+	r := decoder{p[1:]}
 	account := r.text()
 	to := func(n int64) path { return userPath(account, n) }
 	switch name := r.text(); name {

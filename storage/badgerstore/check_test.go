@@ -19,7 +19,8 @@ import (
 // checkDamages runs Check and returns the reported damages.
 func checkDamages(t *testing.T, dir string) (damages []string) {
 	t.Helper()
-	c, err := Check(dir, Checking{Progress: func(string) {}, Damage: func(err error) { damages = append(damages, err.Error()) }})
+	collect := func(err error) { damages = append(damages, err.Error()) }
+	c, err := Check(dir, CheckOptions{Progress: func(string) {}, Damage: collect})
 	if err != nil || c.Damaged != len(damages) {
 		t.Fatalf("Check: got %+v, %v, with %d damages", c, err, len(damages))
 	}
@@ -78,7 +79,7 @@ func TestCheckKeepsReserve(t *testing.T) {
 func TestCheckInUse(t *testing.T) {
 	dir := t.TempDir()
 	openAlone(t, dir, quiet)
-	if _, err := Check(dir, Checking{}); !errors.Is(err, ErrInUse) {
+	if _, err := Check(dir, CheckOptions{}); !errors.Is(err, ErrInUse) {
 		t.Errorf("Check: got %v, want %v", err, ErrInUse)
 	}
 }
@@ -126,7 +127,7 @@ func TestCheckRecords(t *testing.T) {
 // TestCheckWrongEvent: a counter that names a position of the event log without its event is damage of the database: the
 // event log is whole. Otherwise check names repair, which has nothing to repair, and the store stays damaged.
 func TestCheckWrongEvent(t *testing.T) {
-	for name, move := range map[string]int64{"between two records": 1, "behind the event log": 1 << 30} {
+	for name, move := range map[string]int64{"between two records": 1, "after the event log": 1 << 30} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := openAlone(t, dir, quiet)
@@ -159,7 +160,7 @@ func TestCheckWrongEvent(t *testing.T) {
 			if err := firstOf(err, s.Close()); err != nil {
 				t.Fatal(err)
 			}
-			c, err := Check(dir, Checking{Progress: func(string) {}, Damage: func(err error) { t.Log(err) }})
+			c, err := Check(dir, CheckOptions{Progress: func(string) {}, Damage: func(err error) { t.Log(err) }})
 			if err != nil || c.Damaged == 0 || !strings.Contains(c.Err(dir).Error(), "limitkeeper rebuild ") {
 				t.Errorf("Check: got %+v, %v, %v, want damage that rebuild mends", c, err, c.Err(dir))
 			}

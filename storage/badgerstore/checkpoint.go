@@ -54,7 +54,7 @@ func newCheckpointer() *checkpointer {
 	return c
 }
 
-// waitForRoom waits until the events behind the last checkpoint are below the limits of full. It returns an error
+// waitForRoom waits until the events after the last checkpoint are below the limits of full. It returns an error
 // when the store has failed or is being closed, and when the last checkpoint has failed.
 func (c *checkpointer) waitForRoom(s *Store) error {
 	for {
@@ -163,7 +163,7 @@ func (s *Store) checkpointAll() error {
 	if err := s.writeBatch(&b); err != nil {
 		return err
 	}
-	return s.mark(upTo)
+	return s.writeMark(upTo)
 }
 
 // take adds the changed counters and the new request ids of a shard.
@@ -298,7 +298,7 @@ func (s *Store) caughtUpRecord(record []byte, c batched) ([]byte, *endedDays, er
 }
 
 // clearDropped clears the slots of counters that were deleted before a position, and returns these slots. The mark is at that
-// position or behind it, so no replay reads an event of these counters.
+// position or after it, so no replay reads an event of these counters.
 func (p *page) clearDropped(mark int64) (slots uint64) {
 	for slot, record := range p {
 		if isDropped(record) && appliedOf(record) < mark {
@@ -357,8 +357,8 @@ func (b *batch) markWritten(all *counterCache) {
 	}
 }
 
-// mark writes the mark: the database includes all events before the position.
-func (s *Store) mark(upTo int64) error {
+// writeMark writes the mark: the database includes all events before the position.
+func (s *Store) writeMark(upTo int64) error {
 	s.failpoint(failPagesWritten)
 	if upTo > s.checkpointer.mark.Load() {
 		if err := s.events.Sync(); err != nil {
@@ -392,10 +392,10 @@ func (s *Store) flush() error {
 		return err
 	}
 	position = max(position, s.flushed.Load())
-	mark := table.Mark{Position: position, Log: s.events.Durable(), Time: s.clock.Load()}
-	err = s.db.StoreMark(mark)
+	state := table.State{Position: position, Log: s.events.Durable(), Time: s.clock.Load()}
+	err = s.db.StoreState(state)
 	if reserve.NoRoom(err) && s.reserve.Give(reserve.MinShrink) { // without checkpoints no history can be removed
-		err = s.db.StoreMark(mark)
+		err = s.db.StoreState(state)
 	}
 	if err := s.failOnDamage(err); err != nil {
 		return err

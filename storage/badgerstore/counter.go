@@ -239,7 +239,7 @@ func decodeState(record []byte) (t counterState, err error) {
 	if record == nil {
 		return t, nil
 	}
-	r := reading{record}
+	r := decoder{record}
 	first := r.uvarint()
 	t.applied = int64(first >> stateFlags)
 	if first&stateDropped != 0 && !r.failed() && len(r.rest) == 0 {

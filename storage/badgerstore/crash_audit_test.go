@@ -18,7 +18,7 @@ import (
 // events, a counter without its key or user.
 func audit(s *Store) []string { return newAuditing().audit(s) }
 
-// audit continues behind the last record that it has read, also in another store with the same event log.
+// audit continues after the last record that it has read, also in another store with the same event log.
 func (a *auditing) audit(s *Store) []string {
 	a.s, a.problems = s, nil
 	if err := s.events.Flush(); err != nil {

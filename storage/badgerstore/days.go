@@ -227,7 +227,7 @@ func numbersIn(d *core.CounterDay) []int64 {
 
 // The archive has the days that have ended. One record has one day of all counters of a page, so that a query for many
 // keys or users reads few records. The first checkpoint after a day ends writes the day's numbers, in the transaction
-// that writes the page. Until then the numbers follow from the page and the events behind it. Writing a day twice is
+// that writes the page. Until then the numbers follow from the page and the events after it. Writing a day twice is
 // harmless.
 //
 //	slot                           1 byte
@@ -266,7 +266,7 @@ func (a *archivedDay) read(item *badger.Item, kind uint32) error {
 }
 
 func (a *archivedDay) decode(record []byte, kind uint32) error {
-	for r := (reading{record}); len(r.rest) > 0; {
+	for r := (decoder{record}); len(r.rest) > 0; {
 		slot := r.rest[0]
 		r.skip(1, true)
 		if slot >= pageSlots {

@@ -224,7 +224,7 @@ func TestDaysOfReusedNumber(t *testing.T) {
 					abandon(t, s)
 					s = openAlone(t, dir, Options{})
 				}
-				for range 2 { // the second checkpoint follows a mark behind the deletion
+				for range 2 { // the second checkpoint follows a mark after the deletion
 					consume(t, s, request("later", 9, endless, (today+8).Start()))
 					writeCheckpoint(t, s)
 				}

@@ -48,9 +48,9 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 		return nil, 0, err
 	}
 	defer s.leave()
-	h := history{reader: reader{s: s, counterState: &t, kind: kindKey}, late: t.late, since: since}
+	h := history{finder: eventFinder{s: s, counterState: &t, kind: kindKey}, late: t.late, since: since}
 	if of.KeyID == "" {
-		h.reader.kind = kindUser
+		h.finder.kind = kindUser
 	}
 	if err := h.divide(); err != nil {
 		return nil, 0, fault(err)
@@ -61,7 +61,7 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 
 // history is one query of a history.
 type history struct {
-	reader reader
+	finder eventFinder
 	late   time.Duration
 	since  time.Time
 
@@ -72,11 +72,11 @@ type history struct {
 // entry returns the entry with a number, and the latest time up to this entry. Both times are zero when the segment of
 // the entry was removed.
 func (h *history) entry(number int64) (e core.Entry, latest time.Time, err error) {
-	v, err := h.reader.event(number)
+	v, err := h.finder.event(number)
 	if errors.Is(err, eventlog.ErrGone) {
 		return core.Entry{}, time.Time{}, nil
 	}
-	return v.Entry, v.At.Add(v.linkOf(h.reader.kind).late), err
+	return v.Entry, v.At.Add(v.linkOf(h.finder.kind).late), err
 }
 
 // divide finds the entries that have not expired.
@@ -105,7 +105,7 @@ func (h *history) divide() error {
 // of the next entry.
 func (h *history) firstLaterThan(t time.Time) (int64, error) {
 	var failed error
-	i := sort.Search(int(h.reader.counterState.entries), func(i int) bool {
+	i := sort.Search(int(h.finder.counterState.entries), func(i int) bool {
 		_, latest, err := h.entry(int64(i) + 1)
 		failed = firstOf(failed, err)
 		return latest.After(t)
@@ -114,7 +114,7 @@ func (h *history) firstLaterThan(t time.Time) (int64, error) {
 }
 
 // total returns the number of entries that have not expired.
-func (h *history) total() int { return int(h.reader.counterState.entries-h.live) + 1 + len(h.mixed) }
+func (h *history) total() int { return int(h.finder.counterState.entries-h.live) + 1 + len(h.mixed) }
 
 // page returns the entries on a page that have not expired, newest first.
 func (h *history) page(p core.Page) ([]core.Entry, error) {
@@ -124,7 +124,7 @@ func (h *history) page(p core.Page) ([]core.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e.At.After(h.since) { // otherwise it has expired behind maxMixed, or its segment was removed
+		if e.At.After(h.since) { // otherwise it has expired outside the first maxMixed entries, or its segment was removed
 			list = append(list, e)
 		}
 	}
@@ -133,14 +133,14 @@ func (h *history) page(p core.Page) ([]core.Entry, error) {
 
 // number returns the number of the entry at index i. Index 0 is the newest entry, and expired entries are not counted.
 func (h *history) number(i int) int64 {
-	if n := h.reader.counterState.entries - int64(i); n >= h.live {
+	if n := h.finder.counterState.entries - int64(i); n >= h.live {
 		return n
 	}
 	return h.mixed[h.total()-1-i]
 }
 
-// reader finds the events of a history in the event log by their numbers.
-type reader struct {
+// eventFinder finds the events of a history in the event log by their numbers.
+type eventFinder struct {
 	s            *Store
 	counterState *counterState
 	kind         uint32
@@ -151,29 +151,29 @@ type reader struct {
 }
 
 // event returns the event with a number, or eventlog.ErrGone when its segment was removed.
-func (r *reader) event(number int64) (event, error) {
-	if number <= r.gone {
+func (f *eventFinder) event(number int64) (event, error) {
+	if number <= f.gone {
 		return event{}, eventlog.ErrGone
 	}
-	position, n, read := r.nearest(number)
+	position, n, read := f.nearest(number)
 	for {
 		if !read {
-			e, err := r.s.event(position)
+			e, err := f.s.event(position)
 			if errors.Is(err, eventlog.ErrGone) {
-				r.gone = max(r.gone, n)
+				f.gone = max(f.gone, n)
 			}
 			if err != nil {
 				return event{}, err
 			}
-			if e.linkOf(r.kind).number != n {
+			if e.linkOf(f.kind).number != n {
 				return event{}, errEvent
 			}
-			r.last, r.number = e, n
+			f.last, f.number = e, n
 		}
 		if n == number {
-			return r.last, nil
+			return f.last, nil
 		}
-		l := r.last.linkOf(r.kind)
+		l := f.last.linkOf(f.kind)
 		if j := jump(n); j >= number {
 			position, n = l.jump, j
 		} else {
@@ -185,15 +185,15 @@ func (r *reader) event(number int64) (event, error) {
 
 // nearest returns where the search for an event begins: at the nearest later event of the chain, or at the event that
 // was read last if that is nearer. read is true for the event that was read last.
-func (r *reader) nearest(number int64) (position, n int64, read bool) {
-	t := r.counterState
+func (f *eventFinder) nearest(number int64) (position, n int64, read bool) {
+	t := f.counterState
 	n = t.entries
 	i := len(t.chain) - 1
 	for ; i > 0 && jump(n) >= number; i-- {
 		n = jump(n)
 	}
-	if r.number >= number && r.number <= n {
-		return 0, r.number, true
+	if f.number >= number && f.number <= n {
+		return 0, f.number, true
 	}
 	return t.chain[i], n, false
 }
@@ -310,7 +310,7 @@ func (v *answer) append(b []byte) []byte {
 
 // decodeEvent decodes a record of the event log. position is the position of the record.
 func decodeEvent(payload []byte, position int64) (e event, err error) {
-	r := reading{payload[1:]}
+	r := decoder{payload[1:]}
 	flags := payload[0]
 	if flags >= recordRedo {
 		return event{}, errEvent
@@ -331,21 +331,21 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 	return e, nil
 }
 
-func (r *reading) link(position int64) (l link) {
+func (r *decoder) link(position int64) (l link) {
 	l.number = int64(r.uvarint())
 	l.prev, l.jump = r.back(position), r.back(position)
 	l.late = time.Duration(r.uvarint())
 	return l
 }
 
-func (r *reading) back(position int64) int64 {
+func (r *decoder) back(position int64) int64 {
 	if n := int64(r.uvarint()); n != 0 {
 		return position - n
 	}
 	return 0
 }
 
-func (r *reading) answer() (v answer) {
+func (r *decoder) answer() (v answer) {
 	v.used, v.start = int64(r.uvarint()), r.varint()
 	v.terms.Period, v.terms.Limit = core.Period(r.uvarint()), int64(r.uvarint())
 	v.terms.PlanID, v.terms.PlanName = r.text(), r.text()
@@ -380,7 +380,7 @@ func encodeKeep(k eventlog.Keep) []byte {
 // decodeKeep returns how long the events of a segment of format 1 are kept. A record written before schema 4 does not say
 // when the request ids end. decodeKeep then assumes that the requests were made now.
 func decodeKeep(record []byte, now int64) (k eventlog.Keep, err error) {
-	r := reading{record}
+	r := decoder{record}
 	if k.Until = int64(r.uvarint()); !r.failed() && len(r.rest) == 0 {
 		k.Hard = min(k.Until, now+int64(idRetention/time.Second))
 		return k, nil

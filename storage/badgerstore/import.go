@@ -182,7 +182,7 @@ func (c *counter) encodeSet(b []byte, position int64) []byte {
 
 // decodeSet decodes a record of encodeSet, and returns the counter and its state.
 func decodeSet(payload []byte) (of ref, t counterState, err error) {
-	r := reading{payload[1:]}
+	r := decoder{payload[1:]}
 	of = ref{account: uint32(r.uvarint()), kind: uint32(r.uvarint()), number: int64(r.uvarint())}
 	ended := endedDays{archiveStale: r.uvarint() == 1}
 	for n := r.uvarint(); n > 0 && !r.failed(); n-- {

@@ -178,7 +178,7 @@ func decodeNumber(record []byte) (int64, error) {
 func encodeRef(account string, number int64) []byte { return path(nil).text(account).number(number) }
 
 func decodeRef(record []byte) (account string, number int64, err error) {
-	r := reading{record}
+	r := decoder{record}
 	account, number = r.text(), int64(r.uint64())
 	if r.failed() {
 		return "", 0, errRecord
@@ -186,25 +186,25 @@ func decodeRef(record []byte) (account string, number int64, err error) {
 	return account, number, nil
 }
 
-// reading decodes a binary record field by field. When a field is missing or invalid, failed returns true, and the
+// decoder decodes a binary record field by field. When a field is missing or invalid, failed returns true, and the
 // values read are invalid.
-type reading struct{ rest []byte }
+type decoder struct{ rest []byte }
 
-func (r *reading) failed() bool { return r.rest == nil }
+func (r *decoder) failed() bool { return r.rest == nil }
 
-func (r *reading) uvarint() uint64 {
+func (r *decoder) uvarint() uint64 {
 	n, size := binary.Uvarint(r.rest)
 	r.skip(size, size > 0)
 	return n
 }
 
-func (r *reading) varint() int64 {
+func (r *decoder) varint() int64 {
 	n, size := binary.Varint(r.rest)
 	r.skip(size, size > 0)
 	return n
 }
 
-func (r *reading) uint64() (n uint64) {
+func (r *decoder) uint64() (n uint64) {
 	if len(r.rest) >= 8 {
 		n = binary.BigEndian.Uint64(r.rest)
 	}
@@ -212,7 +212,7 @@ func (r *reading) uint64() (n uint64) {
 	return n
 }
 
-func (r *reading) text() (s string) {
+func (r *decoder) text() (s string) {
 	n := r.uvarint()
 	fits := n <= uint64(len(r.rest))
 	if fits {
@@ -223,12 +223,12 @@ func (r *reading) text() (s string) {
 }
 
 // time reads a time that appendTime has written.
-func (r *reading) time() time.Time {
+func (r *decoder) time() time.Time {
 	seconds, nanoseconds := r.varint(), r.uvarint()
 	return time.Unix(seconds, int64(nanoseconds)).UTC()
 }
 
-func (r *reading) skip(size int, ok bool) {
+func (r *decoder) skip(size int, ok bool) {
 	if !ok || r.rest == nil {
 		r.rest = nil
 		return
@@ -236,7 +236,7 @@ func (r *reading) skip(size int, ok bool) {
 	r.rest = r.rest[size:]
 }
 
-// appendText appends a text, for [reading.text].
+// appendText appends a text, for [decoder.text].
 func appendText(b []byte, s string) []byte { return path(b).text(s) }
 
 // appendTime appends a time with its nanoseconds.
@@ -248,13 +248,13 @@ func appendTime(b []byte, t time.Time) []byte {
 // A page is one record with the counters of 64 consecutive keys, or users, of an account. So a checkpoint of many
 // counters writes few records to Badger.
 //
-//	mark     1 byte, pageMark; absent before schema 3
+//	tag      1 byte, pageTag; absent before schema 3
 //	slot     1 byte: the number within the page
 //	state    a text, see counterState.encode
 const (
 	pageBits  = 6
 	pageSlots = 1 << pageBits
-	pageMark  = pageSlots
+	pageTag   = pageSlots
 )
 
 // page returns the page of a counter. Its number is the number of the page.
@@ -262,7 +262,7 @@ func (r ref) page() ref { return ref{r.number >> pageBits, r.account, r.kind} }
 
 // pageOf returns the page at a path.
 func pageOf(p path) (page ref, ok bool) {
-	r := reading{p[1:]}
+	r := decoder{p[1:]}
 	page.account = uint32(r.uint64())
 	if len(r.rest) != 9 {
 		return ref{}, false
@@ -290,9 +290,9 @@ type page [pageSlots][]byte
 // decodePage decodes a page. The result shares the memory of record.
 func decodePage(record []byte) (*page, error) {
 	p := new(page)
-	r := reading{record}
-	marked := len(record) > 0 && record[0] == pageMark
-	if marked {
+	r := decoder{record}
+	tagged := len(record) > 0 && record[0] == pageTag
+	if tagged {
 		r.skip(1, true)
 	}
 	for len(r.rest) > 0 {
@@ -303,7 +303,7 @@ func decodePage(record []byte) (*page, error) {
 			return nil, errRecord
 		}
 		p[slot] = r.rest[:n:n]
-		if !marked {
+		if !tagged {
 			p[slot] = withFlags(p[slot])
 		}
 		r.skip(int(n), true)
@@ -325,7 +325,7 @@ func (p *page) encode() []byte {
 	for _, record := range p {
 		size += len(record) + 4
 	}
-	b := append(make([]byte, 0, size+1), pageMark)
+	b := append(make([]byte, 0, size+1), pageTag)
 	for slot, record := range p {
 		if record != nil {
 			b = binary.AppendUvarint(append(b, byte(slot)), uint64(len(record)))
@@ -338,7 +338,7 @@ func (p *page) encode() []byte {
 	return b
 }
 
-// counterState reads a counter from its page, without the events behind the page.
+// counterState reads a counter from its page, without the events after the page.
 func (r snapshot) counterState(of ref) (t counterState, err error) {
 	item, err := r.item(pagePath(of.page()))
 	if err == badger.ErrKeyNotFound {
@@ -473,7 +473,7 @@ func decodeInTables(record []byte) (t inTables, err error) {
 	if record == nil {
 		return t, nil
 	}
-	r := reading{record}
+	r := decoder{record}
 	t.end = int64(r.uvarint())
 	for len(r.rest) > 0 && !r.failed() {
 		n := r.uvarint()

@@ -85,7 +85,7 @@ func inspect(dir string, o Options) (*table.Files, error) {
 	if _, err := os.Stat(filepath.Join(dir, eventLogDir)); os.IsNotExist(err) { // a new store
 		return files, nil
 	}
-	return files, eventlog.Inspect(eventLogOptions(dir, files.Mark().Log, o))
+	return files, eventlog.Inspect(eventLogOptions(dir, files.State().Log, o))
 }
 
 // errUnclosed means that the Badger of an earlier store of this directory still runs in this process: see closeBadger.
@@ -216,7 +216,8 @@ func replays(dir string, get func([]byte) ([]byte, error)) (bool, error) {
 		return version >= schema, err
 	}
 	// The tables of a young store, and the tables in a damaged MANIFEST, can lack the schema.
-	log, err := eventlog.PlanRepair(eventlog.Options{Dir: filepath.Join(dir, eventLogDir)}, func(payload []byte) bool { return payload[0] == recordRedo })
+	isRedo := func(payload []byte) bool { return payload[0] == recordRedo }
+	log, err := eventlog.PlanRepair(eventlog.Options{Dir: filepath.Join(dir, eventLogDir)}, 0, isRedo)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
@@ -262,7 +263,7 @@ func (s *Store) openAndReplay(o Options) error {
 	}
 	w := newWrites()
 	w.put(at(kindSchema), encodeNumber(schema))
-	return firstOf(s.store(w), s.syncEvents(), s.db.StoreMark(table.Mark{Log: s.events.Durable(), Time: s.clock.Load()}))
+	return firstOf(s.store(w), s.syncEvents(), s.db.StoreState(table.State{Log: s.events.Durable(), Time: s.clock.Load()}))
 }
 
 // writeInTables ends the memtable, so that the tables get the record inTables, which an earlier version has not written.
@@ -409,7 +410,7 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 			return err
 		}
 		return r.each(at(kindSegment), true, func(p path, record []byte) (bool, error) {
-			base := (&reading{p[1:]}).uint64()
+			base := (&decoder{p[1:]}).uint64()
 			k, err := decodeKeep(record, s.clock.Load())
 			if err != nil {
 				return false, fmt.Errorf("the record of the segment %016x: %w", base, err)
@@ -422,9 +423,9 @@ func (s *Store) readMark() (mark int64, kept map[int64]eventlog.Keep, err error)
 }
 
 // keepFormat1 passes the retention of the segments of format 1 to the event log, and stores it. The retention must be
-// stored, because the next replay may begin behind these segments, and because decodeKeep computes a later time from a
+// stored, because the next replay may begin after these segments, and because decodeKeep computes a later time from a
 // record of before schema 4 at each start. kept has the stored retention; replayed has the retention of the events
-// behind the checkpoint.
+// after the checkpoint.
 func (s *Store) keepFormat1(kept, replayed map[int64]eventlog.Keep) error {
 	w := newWrites()
 	for _, g := range s.events.Segments() {

@@ -90,7 +90,7 @@ func TestPreallocatedSpace(t *testing.T) {
 	abandon(t, s)
 }
 
-// TestTornWriteInPreallocatedSpace: after a power cut, a torn write with preallocated space behind it is cut off and
+// TestTornWriteInPreallocatedSpace: after a power cut, a torn write with preallocated space after it is cut off and
 // logged. The same bytes without a power cut are damage.
 func TestTornWriteInPreallocatedSpace(t *testing.T) {
 	dir := t.TempDir()

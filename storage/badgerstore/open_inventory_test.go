@@ -37,7 +37,7 @@ func TestLostInventory(t *testing.T) {
 						copyFiles(t, filepath.Join(dir, copyDir), filepath.Join(from, copyDir))
 					}
 					damageFile(t, filepath.Join(dir, "MANIFEST"), fn)
-					c, err := Check(dir, Checking{Progress: func(string) {}, Damage: func(error) {}})
+					c, err := Check(dir, CheckOptions{Progress: func(string) {}, Damage: func(error) {}})
 					if err != nil || !strings.Contains(c.Err(dir).Error(), "limitkeeper rebuild") {
 						t.Fatalf("Check: got %v, %v, want the advice to rebuild", c.Err(dir), err)
 					}

@@ -49,7 +49,7 @@ func TestRefusedChangesNothing(t *testing.T) {
 		}
 		refuse := func([]string) bool { return false }
 		_, _ = Repair(dir, refuse)
-		_, _ = Rebuild(dir, Rebuilding{Confirm: refuse, Progress: func(string) {}})
+		_, _ = Rebuild(dir, RebuildOptions{Confirm: refuse, Progress: func(string) {}})
 		if after := state(t, dir); !maps.Equal(after, before) {
 			t.Errorf("%s: files were changed: got %q, want %q", name, after, before)
 		}

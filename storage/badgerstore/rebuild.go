@@ -15,8 +15,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// Rebuilding has the callbacks of [Rebuild].
-type Rebuilding struct {
+// RebuildOptions has the callbacks of [Rebuild].
+type RebuildOptions struct {
 	Confirm  func(lines []string) bool // is called with the plan, one line for each step; false changes nothing
 	Progress func(line string)         // is called with the progress from time to time
 }
@@ -37,7 +37,7 @@ const progressEvery = 1_000_000
 // Rebuild changes nothing, and returns an error, when the event log alone is damaged, when it lacks records that the
 // new database needs, and when the disk has no room. When Rebuild is killed, Open refuses the store until Rebuild is
 // called again, or replays the rest.
-func Rebuild(dir string, o Rebuilding) (aside string, err error) {
+func Rebuild(dir string, o RebuildOptions) (aside string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("rebuild the store in %s: %w", dir, err)
@@ -53,7 +53,7 @@ func Rebuild(dir string, o Rebuilding) (aside string, err error) {
 	}
 	if r.whole {
 		r.release() // Check locks the store itself
-		c, err := Check(dir, Checking{Progress: o.Progress, Damage: func(err error) { o.Progress(err.Error()) }})
+		c, err := Check(dir, CheckOptions{Progress: o.Progress, Damage: func(err error) { o.Progress(err.Error()) }})
 		if err != nil || c.Damaged == 0 {
 			return "", err
 		}
@@ -99,10 +99,10 @@ type rebuild struct {
 	known        int64    // the position up to which the event log is known to have been on disk
 	endKnown     bool     // the old database has stored the position known
 	log          eventlog.Report
-	repair       *repair   // of the event log, nil without damage
-	copied       time.Time // when the copy was made; zero to begin with an empty database
-	needsReserve bool      // the disk has room only if Rebuild deletes the reserve
-	minFree      int64     // keeps the size of the reserve
+	repair       *repairPlan // of the event log, nil without damage
+	copied       time.Time   // when the copy was made; zero to begin with an empty database
+	needsReserve bool        // the disk has room only if Rebuild deletes the reserve
+	minFree      int64       // keeps the size of the reserve
 }
 
 // plan finds the source of the new database: the copy and the event log, or the event log alone. It changes nothing.
@@ -142,13 +142,13 @@ func (r *rebuild) plan() error {
 
 // checkDatabase verifies the files of the old database.
 func (r *rebuild) checkDatabase() error {
-	mark, err := table.ReadMark(r.dir)
+	state, err := table.ReadState(r.dir)
 	if err != nil && !isDamage(err) {
 		return err
 	}
-	r.known, r.endKnown, r.whole = mark.Log, err == nil && mark.Log > 0, true
-	if mark, err := table.ReadMark(r.copy()); err == nil {
-		r.known = max(r.known, mark.Log)
+	r.known, r.endKnown, r.whole = state.Log, err == nil && state.Log > 0, true
+	if state, err := table.ReadState(r.copy()); err == nil {
+		r.known = max(r.known, state.Log)
 	}
 	_, err = table.Check(tableOptions(r.dir, slog.New(slog.DiscardHandler)), func(p table.Progress) {
 		if p.Tables%100 == 0 || p.Tables == p.Of {
@@ -168,7 +168,7 @@ func (r *rebuild) findCopy() (*table.Files, error) {
 	case position == noCopy || err != nil:
 		return nil, errors.New("there is no whole copy of the database")
 	case position < r.log.From:
-		return nil, errors.New("the part behind the copy of the database was removed or repaired")
+		return nil, errors.New("the part after the copy of the database was removed or repaired")
 	}
 	r.progress("copy of the database")
 	files, err := table.Inspect(table.Options{Dir: r.copy(), Logger: slog.New(slog.DiscardHandler)})
@@ -272,7 +272,7 @@ func (r *rebuild) create() error {
 	if err != nil {
 		return err
 	}
-	return firstOf(db.StoreMark(table.Mark{Log: r.known}), db.Close())
+	return firstOf(db.StoreState(table.State{Log: r.known}), db.Close())
 }
 
 // replace moves the files of the database to a new directory, whose name it returns, and the new database to their
@@ -332,7 +332,7 @@ func (r *rebuild) replay() error {
 
 // The checkpoint copy is a copy of all tables. Each scrub writes the bytes that it has verified to a draft. A whole
 // draft replaces the copy of the previous scrub. [Rebuild] restores the copy, and replays the event log from the
-// position of the copy on, so the store keeps the segments behind that position. When these segments or the copy take
+// position of the copy on, so the store keeps the segments after that position. When these segments or the copy take
 // room that requests need, the store removes the copy.
 const (
 	copyDir  = "copy"
@@ -350,11 +350,11 @@ func copyPosition(dir string) int64 { return positionOf(filepath.Join(dir, copyD
 
 // positionOf is copyPosition for the directory of a copy or of a draft.
 func positionOf(path string) int64 {
-	mark, err := table.ReadMark(path)
-	if err != nil || mark.Position == 0 {
+	state, err := table.ReadState(path)
+	if err != nil || state.Position == 0 {
 		return noCopy
 	}
-	return mark.Position
+	return state.Position
 }
 
 // copyOrDraft returns the path of the copy in the directory of a store. It returns the path of the draft when only

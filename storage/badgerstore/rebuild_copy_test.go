@@ -85,7 +85,7 @@ func withCopy(t *testing.T, dir string) string {
 }
 
 // TestRebuildFromCopy: when the first segments were removed, Rebuild makes the database from the copy of the last scrub
-// and the event log behind the copy. All data is as before, and the copy is unchanged.
+// and the event log after the copy. All data is as before, and the copy is unchanged.
 func TestRebuildFromCopy(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		whole, want := copiedStore(t, clean)
@@ -108,7 +108,7 @@ func TestRebuildFromCopy(t *testing.T) {
 			truncate(t, glob(t, filepath.Join(dir, copyDir), file))
 			remove(t, glob(t, dir, "MANIFEST"))
 			before := contents(t, dir)
-			_, err := Rebuild(dir, Rebuilding{Progress: func(string) {}})
+			_, err := Rebuild(dir, RebuildOptions{Progress: func(string) {}})
 			if wantOneLine(t, err, dir); !strings.Contains(err.Error(), name) || !maps.Equal(contents(t, dir), before) {
 				t.Errorf("got error %v or other files, want %q", err, name)
 			}

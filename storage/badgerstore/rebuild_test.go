@@ -13,7 +13,7 @@ import (
 // mustRebuild runs Rebuild with consent, and returns the lines of its plan.
 func mustRebuild(t *testing.T, dir string) (lines []string) {
 	t.Helper()
-	aside, err := Rebuild(dir, Rebuilding{Confirm: func(l []string) bool {
+	aside, err := Rebuild(dir, RebuildOptions{Confirm: func(l []string) bool {
 		lines = l
 		return true
 	}, Progress: func(string) {}})
@@ -81,7 +81,7 @@ func TestRebuild(t *testing.T) {
 				if s, err := open(dir, quiet); !isDamage(err) {
 					t.Errorf("open: got %v, %v, want damage", s, err)
 				}
-				refuse := Rebuilding{Confirm: func([]string) bool { return false }, Progress: func(string) {}}
+				refuse := RebuildOptions{Confirm: func([]string) bool { return false }, Progress: func(string) {}}
 				if aside, err := Rebuild(dir, refuse); err != nil || aside != "" || !maps.Equal(contents(t, dir), before) {
 					t.Fatalf("without consent: got %q, %v, or other files", aside, err)
 				}
@@ -136,7 +136,7 @@ func TestRebuildRefuses(t *testing.T) {
 		lose(dir)
 		remove(t, glob(t, dir, "MANIFEST"))
 		before := contents(t, dir)
-		_, err := Rebuild(dir, Rebuilding{Confirm: func([]string) bool { return true }, Progress: func(string) {}})
+		_, err := Rebuild(dir, RebuildOptions{Confirm: func([]string) bool { return true }, Progress: func(string) {}})
 		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("Rebuild: got error %v, want one line with %q", err, name)
 		}
@@ -145,7 +145,7 @@ func TestRebuildRefuses(t *testing.T) {
 		}
 	}
 	openAlone(t, d.dir, damagedOptions)
-	if _, err := Rebuild(d.dir, Rebuilding{}); !errors.Is(err, ErrInUse) {
+	if _, err := Rebuild(d.dir, RebuildOptions{}); !errors.Is(err, ErrInUse) {
 		t.Errorf("Rebuild of an open store: got %v, want %v", err, ErrInUse)
 	}
 }
@@ -170,7 +170,7 @@ func TestRebuildUpgradedStore(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Rebuild(dir, Rebuilding{Progress: func(string) {}})
+	_, err := Rebuild(dir, RebuildOptions{Progress: func(string) {}})
 	if err == nil || !strings.Contains(err.Error(), "does not begin") {
 		t.Errorf("Rebuild: got %v", err)
 	}
@@ -224,7 +224,7 @@ func TestRebuildInterrupted(t *testing.T) {
 }
 
 // consent consents to a rebuild.
-var consent = Rebuilding{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
+var consent = RebuildOptions{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
 
 // TestRebuildWhole: Rebuild reports that the files of the database are whole. It replaces nothing when the records are
 // whole, too.

@@ -242,7 +242,7 @@ func (s *Store) readPart(position int64) (*writes, error) {
 
 // decodeRedo decodes the redo record at a position: the positions of its parts, and its own writes.
 func decodeRedo(payload []byte, position int64) (parts []int64, w *writes, err error) {
-	r := reading{payload[1:]}
+	r := decoder{payload[1:]}
 	n := r.uvarint()
 	if n > math.MaxInt32 {
 		return nil, nil, errEvent
@@ -352,7 +352,7 @@ func (w *writes) dropped() (list []ref, err error) {
 		if !one.drop {
 			continue
 		}
-		r := reading{path(p)[1:]}
+		r := decoder{path(p)[1:]}
 		of := ref{account: uint32(r.uint64())}
 		if len(r.rest) > 0 {
 			of.kind = uint32(r.rest[0])
@@ -448,7 +448,7 @@ const (
 // decodeWrites decodes the result of encode.
 func decodeWrites(record []byte) (*writes, error) {
 	w := newWrites()
-	for r := (reading{record}); len(r.rest) > 0 || r.failed(); {
+	for r := (decoder{record}); len(r.rest) > 0 || r.failed(); {
 		op := r.uvarint()
 		p := path(r.text())
 		switch one := (write{drop: op == opDrop}); {

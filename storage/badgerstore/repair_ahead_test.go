@@ -15,7 +15,7 @@ import (
 )
 
 // aheadStore is a store whose tables have the pages of a checkpoint, but not its mark. The pages include events of some
-// segments behind the last mark.
+// segments after the last mark.
 type aheadStore struct {
 	dir       string
 	files     []string // names of the segments; the second one has the mark
@@ -112,7 +112,7 @@ func TestRepairBehindPages(t *testing.T) {
 		"last segment deleted":            {deleted, []int{4}, 0, 4},
 		"middle segment deleted":          {deleted, []int{3}, 0, 3},
 		"segment of the mark deleted":     {deleted, []int{1}, 0, 1},
-		"segments behind the mark gone":   {deleted, []int{2, 3, 4}, 0, 2},
+		"segments after the mark gone":    {deleted, []int{2, 3, 4}, 0, 2},
 		"first segment deleted":           {deleted, []int{0}, 1, 5},
 		"first and last segments deleted": {deleted, []int{0, 4}, 1, 4},
 		"all segments deleted":            {deleted, []int{0, 1, 2, 3, 4}, 0, 0},
@@ -376,7 +376,7 @@ func TestRebuildBehindRepair(t *testing.T) {
 	if _, err := Repair(d.dir, func([]string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	o := Rebuilding{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
+	o := RebuildOptions{Confirm: func([]string) bool { return true }, Progress: func(string) {}}
 	before := contents(t, d.dir)
 	if aside, err := Rebuild(d.dir, o); err == nil || aside != "" || !maps.Equal(contents(t, d.dir), before) {
 		t.Errorf("Rebuild: got %q, %v, want an error and no change", aside, err)

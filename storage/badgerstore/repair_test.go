@@ -253,7 +253,7 @@ func TestRepairOfEarlierVersion(t *testing.T) {
 }
 
 // TestRepairAfterClose: after a clean stop the checkpoint is at the end of the event log. Damage there costs the events
-// behind the damage, and not the whole history.
+// after the damage, and not the whole history.
 func TestRepairAfterClose(t *testing.T) {
 	dir := t.TempDir()
 	s := openAlone(t, dir, damagedOptions)

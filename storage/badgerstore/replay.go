@@ -26,7 +26,7 @@ type replay struct {
 
 	hadInTables bool // the tables had the record inTables
 
-	old     []eventlog.Segment      // segments of format 1 that end behind the current event
+	old     []eventlog.Segment      // segments of format 1 that end after the current event
 	format1 map[int64]eventlog.Keep // how long segments of format 1 are kept, by base
 	highest map[ref]int64           // the highest number of each account and kind, see raiseNumbers
 
@@ -174,7 +174,7 @@ func (s *Store) createdCounters(w *writes) (list []ref, err error) {
 		if one.value == nil || p[0] != kindKey && p[0] != kindUser {
 			continue
 		}
-		fields := reading{[]byte(p[1:])}
+		fields := decoder{[]byte(p[1:])}
 		account, number := fields.text(), int64(fields.uint64())
 		accountNumber, err := s.accounts.number(s, account)
 		if err != nil {
@@ -365,7 +365,7 @@ func (s *Store) applyJournals() error {
 	chunks := map[int64][]int64{}
 	err := s.db.View(func(txn *badger.Txn) error {
 		return snapshot{txn}.each(at(kindJournal), false, func(p path, _ []byte) (bool, error) {
-			r := reading{p[1:]}
+			r := decoder{p[1:]}
 			stripe, chunk := int64(r.uint64()), int64(r.uint64())
 			chunks[stripe] = append(chunks[stripe], chunk)
 			return true, nil

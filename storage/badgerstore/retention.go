@@ -24,7 +24,7 @@ import (
 // removal must not wait for Badger: it does not wait for readers, and does not commit while running is held.
 type retention struct {
 	running      sync.Mutex   // held while segments are removed
-	readers      inFlight     // readers of counters; each needs the events behind the mark at which it began
+	readers      inFlight     // readers of counters; each needs the events after the mark at which it began
 	removed      []int64      // bases of removed segments of format 1 whose times are still stored; guarded by running
 	maxBytes     atomic.Int64 // max_history: the largest size of all segments in bytes
 	removedEarly atomic.Bool  // segments were removed before their retention was over
@@ -32,7 +32,7 @@ type retention struct {
 	flushWanted  atomic.Bool  // too few segments could be removed, because their events are not in tables yet
 }
 
-// viewCounters runs fn on a snapshot. fn reads counters from their pages and from the events behind the pages. These
+// viewCounters runs fn on a snapshot. fn reads counters from their pages and from the events after the pages. These
 // events are not removed while fn runs.
 func (s *Store) viewCounters(fn func(snapshot) error) error {
 	defer s.retention.readers.end(s.retention.readers.begin(s.checkpointer.mark.Load))

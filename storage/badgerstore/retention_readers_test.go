@@ -80,7 +80,7 @@ func TestMakeSpaceWhileBadgerWaits(t *testing.T) {
 	}
 }
 
-// TestReaderKeepsSegments: segments behind the checkpoint of a reader's snapshot stay until the reader ends, also if a
+// TestReaderKeepsSegments: segments after the checkpoint of a reader's snapshot stay until the reader ends, also if a
 // later checkpoint includes them. A failure means that the reader misses events that are not in its pages.
 func TestReaderKeepsSegments(t *testing.T) {
 	s := withHistory(t)

@@ -54,7 +54,7 @@ func TestMaxHistory(t *testing.T) {
 		before := s.historyBytes()
 		mustTrim(t, s, time.Now())
 		if got := s.historyBytes(); got < before-most && got < requests*50 {
-			t.Errorf("before the checkpoint: got %d of %d bytes, want all bytes behind the checkpoint", got, before)
+			t.Errorf("before the checkpoint: got %d of %d bytes, want all bytes after the checkpoint", got, before)
 		}
 		flushCheckpoint(t, s)
 		mustTrim(t, s, time.Now())

@@ -86,7 +86,7 @@ func oldSegments(s *Store) (list []eventlog.Segment) {
 	return list
 }
 
-// TestFormat1Retention: a segment of format 1 is kept until the retention of all its events is over, also behind the
+// TestFormat1Retention: a segment of format 1 is kept until the retention of all its events is over, also after the
 // checkpoint. A segment with a record of schema 3 is kept until the time in that record. Then the segments and their
 // records are removed.
 func TestFormat1Retention(t *testing.T) {

@@ -253,7 +253,7 @@ func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (hea
 	return heads, absent
 }
 
-// eachOnPage calls fn with the counters in some slots of a page, including the events behind the page up to heads.
+// eachOnPage calls fn with the counters in some slots of a page, including the events after the page up to heads.
 func (s *Store) eachOnPage(r snapshot, p *slots, mask uint64, heads map[byte]int64, fn func(slot byte, t *counterState)) error {
 	if mask == 0 {
 		return nil

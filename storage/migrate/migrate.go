@@ -121,7 +121,8 @@ func (m *migration) copy(ctx context.Context) error {
 	}
 	return m.eachAccount(ctx, func(a *core.Account) error {
 		for _, step := range []func(context.Context, string) error{
-			m.copyOwnerKeys, m.copyAccess, m.deleteLeftover, m.copyPlans, m.copyUsers, m.copyKeys, m.copyHistories, m.giveNumbers, m.copyCounters,
+			m.copyOwnerKeys, m.copyAccess, m.deleteLeftover, m.copyPlans, m.copyUsers, m.copyKeys, m.copyHistories,
+			m.raiseNumbers, m.copyCounters,
 		} {
 			if err := step(ctx, a.ID); err != nil {
 				return err

@@ -37,9 +37,9 @@ func lastNumbers(ctx context.Context, s core.Store, account string) (n numbers, 
 	return numbers{}, fmt.Errorf("the numbers of account %s: %w", account, err)
 }
 
-// giveNumbers makes the target give only numbers that the source has never given, even to resources that are
+// raiseNumbers makes the target give only numbers that the source has never given, even to resources that are
 // deleted. It puts placeholders with the last numbers, and deletes them.
-func (m *migration) giveNumbers(ctx context.Context, account string) error {
+func (m *migration) raiseNumbers(ctx context.Context, account string) error {
 	want, err := lastNumbers(ctx, m.from, account)
 	if err != nil {
 		return err
@@ -111,11 +111,15 @@ func (m *migration) deleteLeftover(ctx context.Context, account string) error {
 	return m.deletePlaceholders(ctx, account, m.leftover[account])
 }
 
+// stub is in the metadata, the ids and the digests of placeholders. Its value must stay: an interrupted run may have
+// left placeholders.
+const stub = "stub"
+
 // placeholderName is the name of each placeholder.
 const placeholderName = "deleted, stands here while its history is taken over"
 
 // placeholderMetadata is the metadata of users and keys that are placeholders.
-var placeholderMetadata = json.RawMessage(`{"limitkeeper":"stub"}`)
+var placeholderMetadata = json.RawMessage(`{"limitkeeper":"` + stub + `"}`)
 
 func isPlaceholderUser(u *core.User) bool {
 	return u.Name == placeholderName && string(u.Metadata) == string(placeholderMetadata)
@@ -138,9 +142,9 @@ func placeholderPlan(account string, seq int64) *core.Plan {
 func placeholderKey(account string, seq, user int64) *core.Key {
 	id := placeholderID("key_", seq)
 	return &core.Key{AccountID: account, ID: id, Seq: seq, Name: placeholderName, UserID: user, Status: core.KeyInactive,
-		Digest: core.DigestOf("stub " + account + " " + id), Metadata: placeholderMetadata}
+		Digest: core.DigestOf(stub + " " + account + " " + id), Metadata: placeholderMetadata}
 }
 
 func placeholderID(prefix string, seq int64) string {
-	return prefix + "stub" + strconv.FormatInt(seq, 10)
+	return prefix + stub + strconv.FormatInt(seq, 10)
 }

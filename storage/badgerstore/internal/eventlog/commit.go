@@ -76,7 +76,7 @@ func (l *Log) commit() {
 	l.finish(b)
 }
 
-// take closes the open block and opens another one behind it.
+// take closes the open block and opens another one after it.
 func (l *Log) take() *block {
 	l.mu.Lock()
 	defer l.mu.Unlock()

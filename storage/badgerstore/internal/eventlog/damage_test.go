@@ -63,7 +63,7 @@ func newSample(t testing.TB, e ending) sample {
 		s.o.Boot++
 	}
 	if s.synced = s.noted; e == powerSynced {
-		s.synced = s.last - blockHeader // no later block has a sync offset behind the last block
+		s.synced = s.last - blockHeader // no later block has a sync offset after the last block
 	}
 	if e != closedCleanly {
 		l.Abandon()
@@ -166,7 +166,7 @@ func (s *sample) checkReads(t *testing.T, label string, l *Log) {
 func isSampled(at int) bool { return at >= dataOffset || at%slotStride < 50 || at%251 == 0 }
 
 // TestFlippedBytes: a log with one flipped byte, anywhere in any file, is healed or refused. Only
-// after a restart of the machine, and only behind the sync offset, the byte counts as a torn write,
+// after a restart of the machine, and only after the sync offset, the byte counts as a torn write,
 // because a power cut can cause it.
 func TestFlippedBytes(t *testing.T) {
 	for _, e := range []ending{closedCleanly, killed, restarted, powerSynced} {
@@ -191,7 +191,7 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
-// TestCutFiles: a log with a file that is cut at any byte is refused. In the last file, a cut behind
+// TestCutFiles: a log with a file that is cut at any byte is refused. In the last file, a cut after
 // the last Sync is a torn write, or no damage between two blocks.
 func TestCutFiles(t *testing.T) {
 	for _, e := range []ending{closedCleanly, killed, restarted, powerSynced} {
@@ -217,7 +217,7 @@ func TestCutFiles(t *testing.T) {
 	}
 }
 
-// TestZeroedRanges: a log with zeros over data is refused. Zeros from behind the sync position to the
+// TestZeroedRanges: a log with zeros over data is refused. Zeros after the sync position to the
 // end of the file are a torn write.
 func TestZeroedRanges(t *testing.T) {
 	for _, e := range []ending{closedCleanly, killed, restarted, powerSynced} {

@@ -72,7 +72,7 @@
 //
 //   - preallocated space, if only zeros follow;
 //   - damage, if it begins before a position that is known to be on disk: by the status, by the
-//     synced position in any block header behind it, or by [Options.Known];
+//     synced position in any block header after it, or by [Options.Known];
 //   - on the same boot of the machine, a torn write if it begins at or after the written position of
 //     the status and a killed process can have left it: the beginning of one block, then zeros or
 //     the end of the file. Otherwise damage, because no written byte is lost without a restart;
@@ -84,7 +84,7 @@
 // complete. Open checks their lengths by the header of the next segment. [Log.Replay], [Log.Read]
 // and [Verify] check their content.
 //
-// Two losses leave no trace in the files: a cut exactly between two blocks behind the last status,
+// Two losses leave no trace in the files: a cut exactly between two blocks after the last status,
 // and the loss of all files. [Options.Known] detects both, up to the position that the caller stores elsewhere.
 //
 // # Full disk
@@ -107,10 +107,10 @@
 //
 // # Repair
 //
-// [PlanRepair] and [Repair.Apply] keep one unbroken part of a damaged log and set the rest aside. If positions behind
-// the kept part were already used, Apply creates an empty segment behind all of them. The header of that segment has
+// [PlanRepair] and [RepairPlan.Apply] keep one unbroken part of a damaged log and set the rest aside. If positions after
+// the kept part were already used, Apply creates an empty segment after all of them. The header of that segment has
 // the gap flag. The status of the segment before the gap has the position at which that segment ends. Reads of
-// positions in the gap return [ErrGone]. Apply creates the segment behind the gap first and writes the status last. The
+// positions in the gap return [ErrGone]. Apply creates the segment after the gap first and writes the status last. The
 // log counts as damaged in between, and can be repaired again.
 //
 // Segments of format 1 (frames without blocks, no seed, no status) are read and never

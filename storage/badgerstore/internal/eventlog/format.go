@@ -68,7 +68,7 @@ type header struct {
 	prevCRC   uint32 // of everything in it, from its base to base
 	prevHours hours  // until when it must be kept
 
-	gap bool // between the end of the previous segment and base is a gap without records: see [Repair.Apply]
+	gap bool // between the end of the previous segment and base is a gap without records: see [RepairPlan.Apply]
 }
 
 func (h *header) encode() []byte {

@@ -21,20 +21,20 @@ func (g *segment) cut() int64 {
 func (g *segment) finish(s status) error { return errors.Join(g.writeStatus(s), g.file.Sync()) }
 
 // first returns the position at which the kept part begins.
-func (r *Repair) first() int64 {
+func (r *RepairPlan) first() int64 {
 	if r.Empty {
-		return r.o.Known
+		return r.needed
 	}
 	return r.Kept.From
 }
 
 // End returns the position at which the kept part ends.
-func (r *Repair) End() int64 { return max(r.first(), r.Kept.To) }
+func (r *RepairPlan) End() int64 { return max(r.first(), r.Kept.To) }
 
-// Next returns the first position of new records after the repair, at least used. If no position behind the kept
+// Next returns the first position of new records after the repair, at least used. If no position after the kept
 // part was ever used, this is the end of the kept part. Otherwise a gap follows the kept part.
-func (r *Repair) Next(used int64) int64 {
-	for _, base := range r.bad {
+func (r *RepairPlan) Next(used int64) int64 {
+	for _, base := range r.headless {
 		used = max(used, base+1)
 	}
 	for _, p := range r.Parts {
@@ -51,7 +51,7 @@ func (r *Repair) Next(used int64) int64 {
 
 // Records calls fn with the position and the payload of each record of the kept part. The payload is valid
 // until fn returns.
-func (r *Repair) Records(fn func(position int64, payload []byte) error) error {
+func (r *RepairPlan) Records(fn func(position int64, payload []byte) error) error {
 	for _, g := range r.list {
 		if r.Empty || g.base < r.Kept.first.base || g.base > r.Kept.last.base {
 			continue
@@ -71,7 +71,7 @@ func (r *Repair) Records(fn func(position int64, payload []byte) error) error {
 }
 
 // Read returns the record at a position. It returns [ErrGone] when the position is not in the kept part.
-func (r *Repair) Read(position int64) ([]byte, error) {
+func (r *RepairPlan) Read(position int64) ([]byte, error) {
 	for _, g := range r.list {
 		if position >= max(g.base, r.first()) && position < min(g.end, r.End()) {
 			return g.read(position, nil)
@@ -81,11 +81,11 @@ func (r *Repair) Read(position int64) ([]byte, error) {
 }
 
 // createGap creates an empty segment at base. A gap is between the kept part and base.
-func (r *Repair) createGap(base int64) (*segment, error) {
+func (r *RepairPlan) createGap(base int64) (*segment, error) {
 	h, oldest := header{base: base, seed: r.seed(), prevBase: r.first(), gap: true}, r.first()
 	if last := r.Kept.last; last != nil {
 		h.prevBase = max(last.base, oldest)
-		p, err := last.part(h.prevBase, r.is)
+		p, err := last.part(h.prevBase, r.isEvent)
 		if err != nil {
 			return nil, err
 		}

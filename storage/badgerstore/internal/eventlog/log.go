@@ -184,7 +184,7 @@ func (l *Log) TakesUnawaited() bool {
 	return len(l.open.bytes) < maxUnawaited && l.errLocked() == nil
 }
 
-// End returns a position behind all records. The next record gets it, or a later one when a new block begins first.
+// End returns a position after all records. The next record gets it, or a later one when a new block begins first.
 func (l *Log) End() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

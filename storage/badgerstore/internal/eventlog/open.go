@@ -224,7 +224,7 @@ func (l *Log) recoverLast(g *segment) error {
 // tail is the end of the last segment.
 type tail struct {
 	end   int64
-	torn  int64 // the bytes of a torn write behind end
+	torn  int64 // the bytes of a torn write after end
 	crc   uint32
 	hours hours
 }
@@ -256,8 +256,8 @@ func (g *segment) tail(o Options) (t tail, err error) {
 	if sameBoot {
 		return t, g.prefixOnly(t.end, written)
 	}
-	behind, at, err := g.syncedBehind(t.end, g.end)
-	if err == nil && behind > t.end {
+	after, at, err := g.syncedAfter(t.end, g.end)
+	if err == nil && after > t.end {
 		err = g.damage(t.end, "a block is invalid, but was on disk: a block at or after byte %d says so", g.offset(at))
 	}
 	return t, err

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// AsideSuffix is added to the names of files that [Repair.Apply] sets aside. If the name is taken, "-2" or a higher number
-// follows.
+// AsideSuffix is added to the names of files that [RepairPlan.Apply] sets aside. If the name is taken, "-2" or a higher
+// number follows.
 const AsideSuffix = ".damaged"
 
 // Part is an unbroken part of a log: every block in it is valid.
@@ -27,45 +27,45 @@ type Part struct {
 	hours       hours  // of the first segment from From on
 }
 
-// Repair is a plan for a damaged log: the last part that begins at Known or before stays, and all other
-// parts are set aside. Without such a part an empty log begins at Known.
-type Repair struct {
-	Parts []Part // oldest first; the bytes between two parts cannot be read
-	Kept  Part
-	Empty bool  // no record is kept
-	Ends  int64 // the position after the last byte that was written
+// RepairPlan is a plan to repair a damaged log. The last part that begins at the needed position or before it stays.
+// All other parts are set aside. Without such a part an empty log begins at the needed position.
+type RepairPlan struct {
+	Parts      []Part // oldest first; the bytes between two parts cannot be read
+	Kept       Part
+	Empty      bool  // no record is kept
+	WrittenEnd int64 // the position after the last byte that was written
 
-	o    Options
-	is   func(payload []byte) bool // reports whether a record is an event
-	list []*segment
-	bad  []int64 // the bases of files without a valid header
+	o        Options
+	needed   int64                     // the owner needs the log from this position on
+	isEvent  func(payload []byte) bool // reports whether a record is an event
+	list     []*segment
+	headless []int64 // the bases of files without a valid header
 
 	aside []string // the names of the files that were set aside
 }
 
-// PlanRepair reads a closed log and returns the plan of [Repair.Apply]. It changes nothing. Of the
-// options it uses FS, Dir and Known, the position up to which the owner does not need the log. is reports whether a
+// PlanRepair reads a closed log and returns the plan of [RepairPlan.Apply]. It changes nothing. Of the
+// options it uses FS and Dir. The owner needs the log from the position needed on. isEvent reports whether a
 // record is an event. The caller calls Apply or Close.
-func PlanRepair(o Options, is func(payload []byte) bool) (*Repair, error) {
+func PlanRepair(o Options, needed int64, isEvent func(payload []byte) bool) (*RepairPlan, error) {
 	if o.FS == nil {
 		o.FS = OS
 	}
-	r := &Repair{o: o, is: is, Empty: true}
-	r.o.Known = max(o.Known, firstPosition)
+	r := &RepairPlan{o: o, needed: max(needed, firstPosition), isEvent: isEvent, Empty: true}
 	if err := r.open(); err != nil {
 		r.Close()
 		return nil, err
 	}
 	var err error
 	if r.Parts, err = r.parts(); err == nil {
-		r.Ends, err = r.ends()
+		r.WrittenEnd, err = r.writtenEnd()
 	}
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
 	for _, p := range r.Parts {
-		if p.From <= r.o.Known {
+		if p.From <= r.needed {
 			r.Kept, r.Empty = p, false
 		}
 	}
@@ -73,14 +73,14 @@ func PlanRepair(o Options, is func(payload []byte) bool) (*Repair, error) {
 }
 
 // Close closes the files.
-func (r *Repair) Close() {
+func (r *RepairPlan) Close() {
 	for _, g := range r.list {
 		_ = g.file.Close()
 	}
 }
 
 // open opens all segments whose header can be read.
-func (r *Repair) open() error {
+func (r *RepairPlan) open() error {
 	names, err := r.o.FS.List(r.o.Dir)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (r *Repair) open() error {
 		case err == nil:
 			r.list = append(r.list, g)
 		case errors.Is(err, ErrDamaged):
-			r.bad = append(r.bad, base)
+			r.headless = append(r.headless, base)
 		default:
 			return err
 		}
@@ -105,13 +105,13 @@ func (r *Repair) open() error {
 }
 
 // parts returns the unbroken parts of the log, oldest first.
-func (r *Repair) parts() (parts []Part, err error) {
+func (r *RepairPlan) parts() (parts []Part, err error) {
 	for i, g := range r.list {
 		if i+1 < len(r.list) {
 			g.end = min(g.end, r.list[i+1].base)
 		}
 		for from := g.base; ; {
-			p, err := g.part(from, r.is)
+			p, err := g.part(from, r.isEvent)
 			if err != nil {
 				return nil, err
 			}
@@ -131,8 +131,8 @@ func (r *Repair) parts() (parts []Part, err error) {
 	return parts, nil
 }
 
-// ends returns the position after the last byte of the last segment that is not zero.
-func (r *Repair) ends() (int64, error) {
+// writtenEnd returns the position after the last byte of the last segment that is not zero.
+func (r *RepairPlan) writtenEnd() (int64, error) {
 	if len(r.Parts) == 0 {
 		return 0, nil
 	}
@@ -140,7 +140,7 @@ func (r *Repair) ends() (int64, error) {
 }
 
 // follows reports whether a segment continues a part.
-func (r *Repair) follows(p *Part, g *segment) bool {
+func (r *RepairPlan) follows(p *Part, g *segment) bool {
 	end := g.base
 	if g.gap {
 		end = p.last.cut()
@@ -156,7 +156,7 @@ func (r *Repair) follows(p *Part, g *segment) bool {
 }
 
 // part returns the unbroken part of a segment from a position on.
-func (g *segment) part(from int64, is func([]byte) bool) (p Part, err error) {
+func (g *segment) part(from int64, isEvent func([]byte) bool) (p Part, err error) {
 	p = Part{From: from, To: from, first: g, last: g}
 	for u, err := range g.unitsFrom(from, g.end) {
 		if err != nil {
@@ -164,7 +164,7 @@ func (g *segment) part(from int64, is func([]byte) bool) (p Part, err error) {
 		}
 		for _, payload := range u.records() {
 			p.Records++
-			if !is(payload) {
+			if !isEvent(payload) {
 				continue
 			}
 			if p.Last = append(p.Last[:0], payload...); p.Events == 0 {
@@ -218,8 +218,8 @@ func (g *segment) nextBlock(from int64) (int64, error) {
 }
 
 // Apply moves all records that are not kept to new files, and returns their names: see [AsideSuffix]. next is the first
-// position of new records: see [Repair.Next]. After an interrupted Apply, the repair can be planned and applied again.
-func (r *Repair) Apply(next int64) (names []string, err error) {
+// position of new records: see [RepairPlan.Next]. After an interrupted Apply, the repair can be planned and applied again.
+func (r *RepairPlan) Apply(next int64) (names []string, err error) {
 	defer r.Close()
 	var gap *segment
 	if next > r.End() { // first, so that an interrupted repair leaves a log that counts as damaged
@@ -228,7 +228,7 @@ func (r *Repair) Apply(next int64) (names []string, err error) {
 		}
 		defer func() { _ = gap.file.Close() }()
 	}
-	for _, base := range r.bad { // before cutHead, which may create a segment with one of these names
+	for _, base := range r.headless { // before cutHead, which may create a segment with one of these names
 		if err := r.setAside(segmentName(base), base); err != nil {
 			return r.aside, err
 		}
@@ -240,7 +240,7 @@ func (r *Repair) Apply(next int64) (names []string, err error) {
 	}
 	last := r.Kept.last
 	if r.Empty {
-		last, err = r.create(header{base: r.o.Known, seed: r.seed()}, nil, status{oldest: r.o.Known})
+		last, err = r.create(header{base: r.needed, seed: r.seed()}, nil, status{oldest: r.needed})
 	}
 	s := status{synced: r.End(), oldest: r.first()}
 	if gap != nil && err == nil {
@@ -255,17 +255,17 @@ func (r *Repair) Apply(next int64) (names []string, err error) {
 }
 
 // seed returns the seed of the log, any other one when no header can be read.
-func (r *Repair) seed() uint32 {
+func (r *RepairPlan) seed() uint32 {
 	for _, g := range r.list {
 		if !g.v1 {
 			return g.seed
 		}
 	}
-	return uint32(r.o.Known)
+	return uint32(r.needed)
 }
 
 // apply sets aside the records of a segment that are not kept.
-func (r *Repair) apply(g *segment) error {
+func (r *RepairPlan) apply(g *segment) error {
 	k := &r.Kept
 	switch {
 	case r.Empty || g.base < k.first.base || g.base > k.last.base:
@@ -279,7 +279,7 @@ func (r *Repair) apply(g *segment) error {
 }
 
 // setAside renames a file with the bytes of a segment to the first free name.
-func (r *Repair) setAside(file string, base int64) error {
+func (r *RepairPlan) setAside(file string, base int64) error {
 	names, err := r.o.FS.List(r.o.Dir)
 	if err != nil {
 		return err
@@ -294,9 +294,9 @@ func (r *Repair) setAside(file string, base int64) error {
 	return err
 }
 
-// cutTail copies the segment and then cuts off the bytes behind the kept part. It makes no copy when
+// cutTail copies the segment and then cuts off the bytes after the kept part. It makes no copy when
 // these bytes are zeros.
-func (r *Repair) cutTail(g *segment) error {
+func (r *RepairPlan) cutTail(g *segment) error {
 	written, err := g.lastWritten(r.Kept.To)
 	if err == nil && written > r.Kept.To {
 		err = r.copy(g)
@@ -308,8 +308,8 @@ func (r *Repair) cutTail(g *segment) error {
 }
 
 // cutHead begins the log with a new segment at the kept part, and sets the old one aside. It first changes the header of
-// the next segment: until the new segment exists, the log is damaged, and [Repair.follows] accepts that header.
-func (r *Repair) cutHead(g *segment) error {
+// the next segment: until the new segment exists, the log is damaged, and [RepairPlan.follows] accepts that header.
+func (r *RepairPlan) cutHead(g *segment) error {
 	k := &r.Kept
 	end := g.end
 	if g == k.last {
@@ -341,7 +341,7 @@ func (r *Repair) cutHead(g *segment) error {
 }
 
 // create writes a segment under a temporary name, and renames it when it is whole.
-func (r *Repair) create(h header, data []byte, s status) (*segment, error) {
+func (r *RepairPlan) create(h header, data []byte, s status) (*segment, error) {
 	g := &segment{header: h, path: filepath.Join(r.o.Dir, segmentName(h.base)), end: h.base + int64(len(data))}
 	draft := filepath.Join(r.o.Dir, spareName)
 	f, err := r.o.FS.Open(draft, os.O_RDWR|os.O_CREATE)
@@ -364,7 +364,7 @@ func (r *Repair) create(h header, data []byte, s status) (*segment, error) {
 }
 
 // copy copies the file of a segment to a draft, and sets the draft aside when it is whole.
-func (r *Repair) copy(g *segment) error {
+func (r *RepairPlan) copy(g *segment) error {
 	draft := filepath.Join(r.o.Dir, spareName)
 	f, err := r.o.FS.Open(draft, os.O_RDWR|os.O_CREATE)
 	if err != nil {

@@ -9,19 +9,19 @@ import (
 
 // cutLog is a damaged log with the expected result of its repair.
 type cutLog struct {
-	fs   *memFS
-	o    Options
-	w    written // all records
-	mark int64   // Known for the plan
-	used int64
+	fs     *memFS
+	o      Options
+	w      written // all records
+	needed int64   // for PlanRepair
+	used   int64
 }
 
 // repair repairs the log. It returns the end of the kept part and the position of new records, and fails without damage.
 func (c *cutLog) repair(t *testing.T, fs *memFS) (end, next int64) {
 	t.Helper()
 	o := c.o
-	o.FS, o.Known = fs, c.mark
-	r, err := PlanRepair(o, func([]byte) bool { return true })
+	o.FS = fs
+	r, err := PlanRepair(o, c.needed, func([]byte) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,20 +77,20 @@ func (c *cutLog) check(t *testing.T, fs *memFS, first, end, next int64) {
 	l.Abandon()
 }
 
-// TestRepairReusesNoPosition: after any repair, new records get positions behind all positions used before, also if
+// TestRepairReusesNoPosition: after any repair, new records get positions after all positions used before, also if
 // the repair was killed at any moment and repeated. Reads of positions in between return ErrGone.
 func TestRepairReusesNoPosition(t *testing.T) {
 	for name, damage := range map[string]func(fs *memFS, names []string){
-		"flip in a segment behind the mark":   func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
-		"flip in the segment of the mark":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
-		"flip in the last segment":            func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
-		"header of the last segment":          func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
-		"last segment missing":                func(fs *memFS, names []string) { delete(fs.now, names[5]) },
-		"segment behind the mark missing":     func(fs *memFS, names []string) { delete(fs.now, names[3]) },
-		"segment of the mark missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
-		"first and last segment missing":      func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
-		"flip before the mark in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
-		"flips before and behind the mark": func(fs *memFS, names []string) {
+		"flip in a segment after needed":    func(fs *memFS, names []string) { fs.now[names[4]].now[dataOffset+300] ^= 1 },
+		"flip in the segment of needed":     func(fs *memFS, names []string) { b := fs.now[names[2]].now; b[len(b)-1] ^= 1 },
+		"flip in the last segment":          func(fs *memFS, names []string) { fs.now[names[5]].now[dataOffset+5] ^= 1 },
+		"header of the last segment":        func(fs *memFS, names []string) { fs.now[names[5]].now[9] ^= 1 },
+		"last segment missing":              func(fs *memFS, names []string) { delete(fs.now, names[5]) },
+		"segment after needed missing":      func(fs *memFS, names []string) { delete(fs.now, names[3]) },
+		"segment of needed missing":         func(fs *memFS, names []string) { delete(fs.now, names[2]) },
+		"first and last segment missing":    func(fs *memFS, names []string) { delete(fs.now, names[0]); delete(fs.now, names[5]) },
+		"flip before needed in its segment": func(fs *memFS, names []string) { fs.now[names[2]].now[dataOffset+5] ^= 1 },
+		"flips before and after needed": func(fs *memFS, names []string) {
 			b := fs.now[names[2]].now
 			b[dataOffset+5] ^= 1
 			b[len(b)-1] ^= 1
@@ -105,9 +105,9 @@ func TestRepairReusesNoPosition(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := cutLog{fs: fs, o: o, w: w, used: end}
-			for position := range w { // the mark is behind some records of the third segment
-				if position > list[2].Base+300 && (c.mark == 0 || position < c.mark) {
-					c.mark = position - blockHeader
+			for position := range w { // the needed position is after some records of the third segment
+				if position > list[2].Base+300 && (c.needed == 0 || position < c.needed) {
+					c.needed = position - blockHeader
 				}
 			}
 			damage(fs, slices.Sorted(maps.Keys(fs.now)))
@@ -147,16 +147,16 @@ func (c *cutLog) killed(t *testing.T) {
 	}
 }
 
-// TestRepairBeforeGap: a second repair, for damage before the gap of the first one, keeps all records behind the damage,
+// TestRepairBeforeGap: a second repair, for damage before the gap of the first one, keeps all records after the damage,
 // on both sides of the gap, also if the second repair was killed at any moment and repeated.
 func TestRepairBeforeGap(t *testing.T) {
-	for _, behind := range []bool{false, true} {
+	for _, after := range []bool{false, true} {
 		fs, o, l, w := segmentsLog(t)
 		list := l.Segments()
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		c := cutLog{fs: fs, o: o, w: w, mark: list[1].Base, used: list[5].End}
+		c := cutLog{fs: fs, o: o, w: w, needed: list[1].Base, used: list[5].End}
 		fs.now[segmentName(list[1].Base)].now[dataOffset+700] ^= 1
 		end, next := c.repair(t, fs)
 		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
@@ -166,8 +166,8 @@ func TestRepairBeforeGap(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if c.mark = end; behind {
-			c.mark = next
+		if c.needed = end; after {
+			c.needed = next
 		}
 		fs.now[segmentName(list[1].Base)].now[dataOffset+5] ^= 1
 		c.killed(t)
@@ -177,13 +177,13 @@ func TestRepairBeforeGap(t *testing.T) {
 // TestRepairKeepsFilesSetAside: a second repair of the same segment leaves the file that the first one has set aside as it
 // is, and sets the segment aside under another name.
 func TestRepairKeepsFilesSetAside(t *testing.T) {
-	for name, behind := range map[string]bool{"damage before the mark": false, "damage behind the mark": true} {
+	for name, after := range map[string]bool{"damage before needed": false, "damage after needed": true} {
 		fs, o, l, w := segmentsLog(t)
 		list := l.Segments()
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		c := cutLog{fs: fs, o: o, w: w, mark: list[1].Base, used: list[5].End}
+		c := cutLog{fs: fs, o: o, w: w, needed: list[1].Base, used: list[5].End}
 		segment := segmentName(list[1].Base)
 		flip := func(at int) string {
 			fs.now[segment].now[dataOffset+at] ^= 1
@@ -192,8 +192,8 @@ func TestRepairKeepsFilesSetAside(t *testing.T) {
 		first := flip(700)
 		end, _ := c.repair(t, fs)
 		maps.DeleteFunc(w, func(position int64, _ string) bool { return position >= end })
-		if !behind {
-			c.mark = end
+		if !after {
+			c.needed = end
 		}
 		second := flip(300)
 		c.repair(t, fs)
@@ -206,14 +206,14 @@ func TestRepairKeepsFilesSetAside(t *testing.T) {
 }
 
 // TestGapIsVerified: a log with a gap is damaged when a file next to the gap is truncated or deleted. A second repair
-// keeps the records before the gap and behind it.
+// keeps the records before the gap and after it.
 func TestGapIsVerified(t *testing.T) {
 	fs, o, l, w := segmentsLog(t)
 	list := l.Segments()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c := cutLog{fs: fs, o: o, w: w, mark: list[1].Base, used: list[5].End}
+	c := cutLog{fs: fs, o: o, w: w, needed: list[1].Base, used: list[5].End}
 	fs.now[segmentName(list[3].Base)].now[dataOffset+300] ^= 1
 	end, next := c.repair(t, fs)
 	l = mustOpen(t, o)
@@ -229,14 +229,14 @@ func TestGapIsVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := Verify(o); err != nil || len(r.Damage) > 0 || r.From != next {
-		t.Errorf("Verify: got %+v, %v, want no damage, and %d as the first position behind the gap", r, err, next)
+		t.Errorf("Verify: got %+v, %v, want no damage, and %d as the first position after the gap", r, err, next)
 	}
-	before, behind := segmentName(list[3].Base), segmentName(next)
+	before, after := segmentName(list[3].Base), segmentName(next)
 	for name, damage := range map[string]func(fs *memFS){
 		"cut before the gap": func(fs *memFS) { b := &fs.now[before].now; *b = (*b)[:len(*b)-1] },
 		"deleted before it":  func(fs *memFS) { delete(fs.now, before) },
-		"deleted behind it":  func(fs *memFS) { delete(fs.now, behind) },
-		"cut behind it":      func(fs *memFS) { b := &fs.now[behind].now; *b = (*b)[:len(*b)-1] },
+		"deleted after it":   func(fs *memFS) { delete(fs.now, after) },
+		"cut after it":       func(fs *memFS) { b := &fs.now[after].now; *b = (*b)[:len(*b)-1] },
 		"all deleted up to it": func(fs *memFS) {
 			for _, g := range list[:4] {
 				delete(fs.now, segmentName(g.Base))
@@ -252,7 +252,7 @@ func TestGapIsVerified(t *testing.T) {
 			t.Errorf("%s: Open: got error %v, want damage", name, err)
 		}
 	}
-	again := cutLog{fs: fs, o: c.o, w: kept, mark: list[5].Base, used: list[7].End}
+	again := cutLog{fs: fs, o: c.o, w: kept, needed: list[5].Base, used: list[7].End}
 	b := fs.now[segmentName(list[7].Base)].now
 	b[len(b)-1] ^= 1
 	end, next = again.repair(t, fs)

@@ -133,10 +133,10 @@ func validBody(b []byte, seed uint32, position int64) bool {
 	return at == last && b[last] == marker
 }
 
-// syncedBehind returns the largest sync offset in the headers of blocks from a position on, and the
+// syncedAfter returns the largest sync offset in the headers of blocks from a position on, and the
 // position of the first such header; 0 without any. It tries each byte as the beginning of a block,
 // because the length of an invalid block may be wrong, too.
-func (g *segment) syncedBehind(from, upTo int64) (synced, first int64, err error) {
+func (g *segment) syncedAfter(from, upTo int64) (synced, first int64, err error) {
 	const overlap = blockHeader - 1
 	b := make([]byte, min(upTo-from, 1<<20))
 	for at := from; upTo-at >= blockHeader; {

@@ -12,7 +12,7 @@ import (
 type Report struct {
 	Segments, Records int
 	Bytes             int64          // of all segments
-	From              int64          // the first position behind the last gap, or of the log without a gap; 0 without a segment
+	From              int64          // the first position after the last gap, or of the log without a gap; 0 without a segment
 	First             []byte         // the payload of the first record
 	Torn              Torn           // the torn write at the end, which Open cuts off; no Bytes for none
 	Damage            []*DamageError // empty for an undamaged log
@@ -93,7 +93,7 @@ func (r *Report) last(g *segment, o Options, report func(error) error) error {
 	return r.count(g, func([]byte) {})
 }
 
-// sealed verifies a segment by its blocks and by the header of the next one. Behind an invalid
+// sealed verifies a segment by its blocks and by the header of the next one. After an invalid
 // block it goes on with the next segment.
 func (r *Report) sealed(g, next *segment, report func(error) error) error {
 	crc, end := uint32(0), g.base

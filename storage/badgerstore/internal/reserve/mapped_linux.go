@@ -98,7 +98,7 @@ func (r *Reserve) ServeMappings() (end func(), err error) {
 	return func() { reserves.CompareAndDelete(dir, r) }, nil
 }
 
-// ExtendManifest allocates blocks behind the end of the MANIFEST. On a full disk, Badger could write a part of a change
+// ExtendManifest allocates blocks after the end of the MANIFEST. On a full disk, Badger could write a part of a change
 // there, and would drop all later changes at the next start.
 func (r *Reserve) ExtendManifest() {
 	path := filepath.Join(r.dir, badger.ManifestFilename)

@@ -36,7 +36,7 @@ const OpeningNeeds = 24 << 20
 // MinShrink is the least number of bytes by which the reserve shrinks: most small writes then need no other shrink.
 const MinShrink = 1 << 20
 
-// manifestAhead is the number of bytes allocated behind the end of the MANIFEST: room for thousands of new tables.
+// manifestAhead is the number of bytes allocated after the end of the MANIFEST: room for thousands of new tables.
 const manifestAhead = 64 << 10
 
 // WaitForRoom is the time between two attempts to allocate.

@@ -40,7 +40,7 @@ func (db *DB) NewCopy(position int64) (*Copy, error) {
 		p.release()
 		return nil, err
 	}
-	return &Copy{db, p, m, db.newInventory(m, p.tables, Mark{Position: position, Log: db.kept.Log, Time: db.kept.Time})}, nil
+	return &Copy{db, p, m, db.newInventory(m, p.tables, State{Position: position, Log: db.kept.Log, Time: db.kept.Time})}, nil
 }
 
 // isOf reports whether a manifest names the tables of a pin and no others.

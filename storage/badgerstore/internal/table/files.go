@@ -27,12 +27,12 @@ func Inspect(o Options) (*Files, error) {
 	return f, verifyAll(f.badger, f.found.tables, logProgress(o.Logger), func(err error) error { return err })
 }
 
-// Mark returns the mark of the last [DB.StoreMark].
-func (f *Files) Mark() Mark {
+// State returns the state of the last [DB.StoreState].
+func (f *Files) State() State {
 	if f.found.inventory == nil {
-		return Mark{}
+		return State{}
 	}
-	return f.found.inventory.Mark
+	return f.found.inventory.State
 }
 
 // IsReplayable reports whether the tables and the event log have all records. Otherwise an earlier version has written the

@@ -21,7 +21,7 @@ const inventoryMagic = "limitkeeper inventory 1"
 
 // inventory describes the files that the database must have on disk.
 type inventory struct {
-	Mark
+	State
 	Head     []byte       `json:"head"`     // the beginning of the manifest
 	Length   int64        `json:"length"`   // of the manifest, in bytes
 	Checksum uint32       `json:"checksum"` // CRC-32C of the first Length bytes of the manifest
@@ -32,8 +32,8 @@ type inventory struct {
 	Verified   int64 `json:"verified,omitempty"`   // see [DB.SetVerified]
 }
 
-// Mark is the state of the store at a checkpoint.
-type Mark struct {
+// State says what the tables contain at a checkpoint.
+type State struct {
 	Position int64 `json:"position"` // in the event log: the tables have all records before it
 	Log      int64 `json:"log"`      // position up to which the event log is on disk
 	Time     int64 `json:"time"`     // of the clock of the store, Unix seconds; 0 when unknown
@@ -63,14 +63,14 @@ func readInventory(dir string) (*inventory, error) {
 	return inv, nil
 }
 
-// ReadMark returns the mark of the last [DB.StoreMark] of a database that is not open. It returns the zero Mark
+// ReadState returns the state of the last [DB.StoreState] of a database that is not open. It returns the zero State
 // without an inventory.
-func ReadMark(dir string) (Mark, error) {
+func ReadState(dir string) (State, error) {
 	inv, err := readInventory(dir)
 	if inv == nil {
-		return Mark{}, err
+		return State{}, err
 	}
-	return inv.Mark, err
+	return inv.State, err
 }
 
 func inventoryHead(body []byte) string {

@@ -16,8 +16,8 @@ import (
 // the .mem files that a crash has left. The owner then replays the event log from the position of the tables. So
 // damage of a .mem file does no harm.
 
-// noted means that a memtable and the older ones have all records of the event log before a position.
-type noted struct {
+// memtableEnd means that a memtable and the older ones have all records of the event log before a position.
+type memtableEnd struct {
 	memtable int // the number in the name of its file
 	position int64
 }
@@ -30,11 +30,11 @@ func (db *DB) Committed(position int64) error {
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if last := len(db.notes) - 1; last >= 0 && db.notes[last].memtable == newest {
-		db.notes[last].position = position
+	if last := len(db.memtableEnds) - 1; last >= 0 && db.memtableEnds[last].memtable == newest {
+		db.memtableEnds[last].position = position
 		return nil
 	}
-	db.notes = append(db.notes, noted{newest, position})
+	db.memtableEnds = append(db.memtableEnds, memtableEnd{newest, position})
 	return nil
 }
 
@@ -48,13 +48,13 @@ func (db *DB) Flushed() (int64, error) {
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	for len(db.notes) > 0 && len(numbers) > 0 {
+	for len(db.memtableEnds) > 0 && len(numbers) > 0 {
 		for _, n := range numbers {
-			if n <= db.notes[0].memtable {
+			if n <= db.memtableEnds[0].memtable {
 				return db.flushed, nil
 			}
 		}
-		db.flushed, db.notes = db.notes[0].position, db.notes[1:]
+		db.flushed, db.memtableEnds = db.memtableEnds[0].position, db.memtableEnds[1:]
 	}
 	return db.flushed, nil
 }

@@ -4,7 +4,7 @@ import "github.com/dgraph-io/badger/v4"
 
 // A compaction takes a block that it cannot read for the end of the table, and then deletes the table. So each
 // table is verified before Badger deletes it. A pin is an iterator that never moves: while it is open, Badger keeps
-// the files of all tables at that moment. [DB.StoreMark] takes a new pin, verifies the tables that only the old pin
+// the files of all tables at that moment. [DB.StoreState] takes a new pin, verifies the tables that only the old pin
 // has, writes the inventory, and then releases the old pin. Then Badger deletes these tables. A table that is written
 // and compacted between two calls is not verified: it is a few seconds old at most. compaction.go handles
 // compactions that cannot create all of their tables.

@@ -61,20 +61,20 @@ type DB struct {
 	*badger.DB
 	o badger.Options
 
-	found   Mark                                   // the mark in the inventory when the database was opened
+	found   State                                  // the state in the inventory when the database was opened
 	prepare func(file *os.File, bytes int64) error // see [Options]
 	filler  []byte
 
 	filled     int64     // upper bound of the bytes in the memtable; for the caller of [DB.Commit] only
 	unprepared time.Time // when Commit could not create the file of the next memtable; for the caller of [DB.Commit] only
 
-	mu         sync.Mutex // guards the fields below
-	pin        *pin
-	kept       inventory // the inventory on disk
-	damaged    error     // the damage of a table that a compaction has merged
-	notes      []noted   // sorted by position
-	flushed    int64     // the position that [DB.Flushed] has returned last
-	replayable bool      // see [DB.MarkReplayable]
+	mu           sync.Mutex // guards the fields below
+	pin          *pin
+	kept         inventory     // the inventory on disk
+	damaged      error         // the damage of a table that a compaction has merged
+	memtableEnds []memtableEnd // sorted by position
+	flushed      int64         // the position that [DB.Flushed] has returned last
+	replayable   bool          // see [DB.MarkReplayable]
 }
 
 // Open verifies the files of a database and opens it. In an empty directory it creates a new database. An error
@@ -91,7 +91,7 @@ func Open(o Options) (*DB, error) {
 func (f *Files) Open() (_ *DB, err error) {
 	o := f.Options
 	f.badger.BypassLockGuard = o.Claimed
-	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.Mark(), replayable: f.IsReplayable()}
+	db := &DB{o: f.badger, prepare: o.Prepare, filler: o.Filler, found: f.State(), replayable: f.IsReplayable()}
 	if f.found.inventory != nil {
 		db.kept.Verified = f.found.inventory.Verified
 	}
@@ -190,26 +190,26 @@ func (db *DB) WasReplayable() bool {
 	return db.kept.Replayable
 }
 
-// Found returns the mark of the last [DB.StoreMark] before the database was opened.
-func (db *DB) Found() Mark { return db.found }
+// Found returns the state of the last [DB.StoreState] before the database was opened.
+func (db *DB) Found() State { return db.found }
 
-// StoreMark stores a mark in the inventory. First it verifies the tables that were compacted since the last call, and
+// StoreState stores a state in the inventory. First it verifies the tables that were compacted since the last call, and
 // then lets Badger delete them: see [DB.Watch]. After a [DamageError] no more tables are deleted, and each call
 // returns the error.
-func (db *DB) StoreMark(mark Mark) error {
+func (db *DB) StoreState(state State) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.damaged != nil {
 		return db.damaged
 	}
 	p := db.newPin()
-	if mark == db.kept.Mark && maps.Equal(p.tables, db.pin.tables) {
+	if state == db.kept.State && maps.Equal(p.tables, db.pin.tables) {
 		db.replacePin(p)
 		return nil
 	}
 	err := db.verifyCompacted(p.tables)
 	if err == nil {
-		err = db.takeInventory(p, mark)
+		err = db.takeInventory(p, state)
 	}
 	if err != nil {
 		p.release()
@@ -222,14 +222,14 @@ func (db *DB) StoreMark(mark Mark) error {
 // log returns the logger that Badger was given.
 func (db *DB) log() *badgerLog { return db.o.Logger.(*badgerLog) }
 
-// Watch calls [DB.StoreMark] with the last mark, and logs the end of a failed flush. Call it every second: compacted
+// Watch calls [DB.StoreState] with the last state, and logs the end of a failed flush. Call it every second: compacted
 // tables stay on disk until then.
 func (db *DB) Watch() error {
 	db.log().checkFlush()
 	db.mu.Lock()
-	mark := db.kept.Mark
+	state := db.kept.State
 	db.mu.Unlock()
-	return db.StoreMark(mark)
+	return db.StoreState(state)
 }
 
 // replacePin takes the next pin and releases the last one.
@@ -258,7 +258,7 @@ func (db *DB) verifyCompacted(tables map[uint64]bool) error {
 func (db *DB) entry(id uint64) entry { return entry{id, db.o.Compression} }
 
 // takeInventory writes an inventory with the tables of a pin and the current manifest.
-func (db *DB) takeInventory(p *pin, mark Mark) error {
+func (db *DB) takeInventory(p *pin, state State) error {
 	m, err := readManifest(db.o)
 	if err != nil {
 		return err
@@ -266,19 +266,20 @@ func (db *DB) takeInventory(p *pin, mark Mark) error {
 	if m == nil {
 		return damage(badger.ManifestFilename, "the file is missing")
 	}
-	return db.writeInventory(m, p.tables, mark)
+	return db.writeInventory(m, p.tables, state)
 }
 
-func (db *DB) newInventory(m *manifest, tables map[uint64]bool, mark Mark) inventory {
-	inv := inventory{Mark: mark, Replayable: db.replayable, Verified: db.kept.Verified, Head: []byte(m.head()), Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
+func (db *DB) newInventory(m *manifest, tables map[uint64]bool, state State) inventory {
+	inv := inventory{State: state, Replayable: db.replayable, Verified: db.kept.Verified, Head: []byte(m.head()),
+		Length: int64(len(m.bytes)), Checksum: m.checksum(int64(len(m.bytes)))}
 	for _, id := range slices.Sorted(maps.Keys(tables)) {
 		inv.Tables = append(inv.Tables, db.entry(id))
 	}
 	return inv
 }
 
-func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, mark Mark) error {
-	inv := db.newInventory(m, tables, mark)
+func (db *DB) writeInventory(m *manifest, tables map[uint64]bool, state State) error {
+	inv := db.newInventory(m, tables, state)
 	err := inv.write(db.o.Dir)
 	if err == nil {
 		db.kept = inv
@@ -305,7 +306,7 @@ func (db *DB) Close() error {
 	if err := db.verifyCompacted(tables); err != nil {
 		return err
 	}
-	if err := db.writeInventory(m, tables, db.kept.Mark); err != nil {
+	if err := db.writeInventory(m, tables, db.kept.State); err != nil {
 		return err
 	}
 	db.pin.iterator.Close()

@@ -90,7 +90,7 @@ func TestCompactionOfDamagedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantDamage(t, "Watch", db.Watch(), filepath.Base(before[0]))
-	wantDamage(t, "Checkpoint", db.StoreMark(Mark{Position: 7, Log: 7}), filepath.Base(before[0]))
+	wantDamage(t, "Checkpoint", db.StoreState(State{Position: 7, Log: 7}), filepath.Base(before[0]))
 	wantDamage(t, "Close", db.Close(), filepath.Base(before[0]))
 	flip(t, before[0], 700)
 	_, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
