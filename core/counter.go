@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"math"
 	"time"
 )
@@ -28,15 +29,22 @@ type WindowUsage struct {
 	Used  int64 `json:"used"`
 }
 
-// Counter holds the usage of one key or one user: one window for each period, so that a plan may
-// change its period and keep the usage. The zero value is an unused counter.
+// Tally is the usage of one meter: of one window of each period, by [Period].
+type Tally [periods]int64
+
+// Counter holds the usage of one key or one user: a [Tally] for each meter, so that a plan may change its limits and
+// keep the usage. The zero value is an unused counter.
 //
-// A window is left only for a later one. If the clock steps back over a boundary, the later window
-// stays in force and no earlier one is opened again.
+// All numbers are of the windows that contain the time At. It only moves to a later time. If the clock steps back, the
+// windows of At stay open, and no earlier ones are opened again.
 type Counter struct {
-	Windows       [periods]WindowUsage `json:"tallies"` // by [Period]
-	LastUsedAt    time.Time            `json:"last_used_at,omitzero"`
-	DeniedOmitted int64                `json:"denied_omitted,omitempty"` // denied requests that are not in the history
+	At       int64             `json:"at"` // Unix seconds of the latest count
+	Requests Tally             `json:"requests"`
+	Today    int64             `json:"today"`            // requests on the day of the calendar that contains At
+	Meters   map[string]*Tally `json:"meters,omitempty"` // the other meters, by name; a meter is missing until it is counted
+
+	LastUsedAt    time.Time `json:"last_used_at,omitzero"`
+	DeniedOmitted int64     `json:"denied_omitted,omitempty"` // denied requests that are not in the history
 
 	// The bounds of recorded denials take 8 bytes: a store has a million counters in memory.
 	deniedSecond   uint16 // Unix second of the last denial, modulo 65536. Values repeat every 18.2 h.
@@ -51,52 +59,212 @@ type Usage struct {
 	Used   int64
 }
 
-// Usage returns the usage of the period at the time at: in the window that contains at, or in a
-// later window that the counter has seen.
-func (c *Counter) Usage(p Period, at time.Time) Usage {
-	w, t := p.Window(at), c.Windows[p]
-	switch start := w.Start.Unix(); {
-	case t.Start == start:
-		return Usage{w, t.Used}
-	case t.Start > start:
-		return Usage{p.Window(time.Unix(t.Start, 0)), t.Used}
+// Usage returns the usage of a meter in the window of a period that contains the time at, or in a later window that
+// the counter has seen. The user has the anchors.
+func (c *Counter) Usage(meter string, p Period, anchors Anchors, at time.Time) Usage {
+	if at.Unix() < c.At {
+		at = time.Unix(c.At, 0)
 	}
-	return Usage{w, 0}
+	since := anchors.Since(at)
+	return Usage{anchors.Window(p, at), c.used(meter, p, &since)}
 }
 
-// Consume adds cost to every period unless the usage of period p would then exceed limit. It
-// returns the usage of p afterwards and whether the request is allowed. A cost of 0 checks the
-// quota and changes nothing; it is allowed while the usage is below the limit.
-func (c *Counter) Consume(p Period, limit, cost int64, at time.Time) (Usage, bool) {
-	u, allowed := c.Decide(p, limit, cost, at)
-	if allowed && cost > 0 {
-		c.Add(cost, at)
+// used returns the usage of a meter in the windows that count usage since the given times.
+func (c *Counter) used(meter string, p Period, since *Since) int64 {
+	switch {
+	case c.At < since[p]:
+		return 0
+	case meter == MeterRequests:
+		return c.Requests[p]
 	}
-	return u, allowed
+	if t := c.Meters[meter]; t != nil {
+		return t[p]
+	}
+	return 0
 }
 
-// Decide returns what [Counter.Consume] would return, and changes nothing.
-func (c *Counter) Decide(p Period, limit, cost int64, at time.Time) (Usage, bool) {
-	u := c.Usage(p, at)
-	if cost == 0 {
-		return u, u.Used < limit
+// Consume counts a request unless it would exceed a limit: it returns the result of [Counter.Decide], and adds an
+// allowed request with a cost.
+func (c *Counter) Consume(r *Consumption) ConsumeResult {
+	v := c.Decide(r)
+	if v.Allowed && r.Counts() {
+		c.Add(r.Charge())
 	}
-	if u.Used >= limit || cost > limit-u.Used {
-		return u, false
-	}
-	u.Used += cost
-	return u, true
+	return v
 }
 
-// Add adds cost to every period without a limit.
-func (c *Counter) Add(cost int64, at time.Time) {
-	windows := &calendarOf(at).windows
-	for p := range c.Windows {
-		c.Windows[p].add(windows[p].Start.Unix(), cost)
+// Decide returns the result of a request, and changes nothing. A request is allowed when every limit has room for its
+// cost on the meter of the limit. A limit has room for a cost of 0. A request that costs nothing at all is allowed
+// while every limit has something left.
+func (c *Counter) Decide(r *Consumption) ConsumeResult {
+	at := r.Entry.At
+	var since Since // of the windows of c.At: all usage counts
+	if s := at.Unix(); s > c.At {
+		since = r.Anchors.Since(at)
+	} else if s < c.At {
+		at = time.Unix(c.At, 0)
 	}
-	if at.After(c.LastUsedAt) {
-		c.LastUsedAt = at
+	var few [4]int64
+	used, allowed, look := few[:0], true, !r.Counts()
+	for i := range 1 + len(r.Further) {
+		l := r.LimitAt(i)
+		n := c.used(l.Meter, l.Period, &since)
+		used, allowed = append(used, n), allowed && l.allows(n, r.costOf(l.Meter), look)
 	}
+	if allowed {
+		for i := range used {
+			used[i] = addSaturating(used[i], r.costOf(r.LimitAt(i).Meter))
+		}
+	}
+	return r.Result(allowed, at, used)
+}
+
+// Result returns the result of a decision. The deciding counter has its windows at the time at, and after the decision
+// the usage used under each limit.
+//
+// The deciding limit of a denied request is the limit without room; of several, the one that resets last. The deciding
+// limit of an allowed request is the primary limit, or without a primary limit the first further limit.
+func (c *Consumption) Result(allowed bool, at time.Time, used []int64) ConsumeResult {
+	v := ConsumeResult{Allowed: allowed}
+	first := 0
+	if len(used) > 1 {
+		v.Limits = make([]Usage, len(used))
+		if c.Limit == Unlimited {
+			first = 1
+		}
+	}
+	decided, look := false, !c.Counts()
+	for i := first; i < len(used); i++ {
+		l := c.LimitAt(i)
+		u := Usage{c.Anchors.Window(l.Period, at), used[i]}
+		decides := allowed && i == first || !allowed && !l.allows(u.Used, c.costOf(l.Meter), look)
+		if decides && (!decided || v.Usage.Window.endsBefore(u.Window)) {
+			decided, v.Deciding, v.Usage = true, i, u
+		}
+		if v.Limits != nil {
+			v.Limits[i] = u
+		}
+	}
+	return v
+}
+
+// endsBefore reports whether the window ends before another one.
+func (w Window) endsBefore(other Window) bool {
+	return w.Ends() && (!other.Ends() || w.End.Before(other.End))
+}
+
+// Charge is the cost of a request, or another change of a counter.
+type Charge struct {
+	At    time.Time
+	Cost  int64       // requests
+	Costs []MeterCost // of the other meters
+	Since *Since      // of the windows that contain At; nil for the calendar
+}
+
+// Charge returns what the request adds to a counter.
+func (c *Consumption) Charge() *Charge {
+	ch := &Charge{At: c.Entry.At, Cost: c.Cost, Costs: c.Costs}
+	if len(c.Anchors) > 0 {
+		ch.Since = new(c.Anchors.Since(ch.At))
+	}
+	return ch
+}
+
+// Add adds a charge to every period without a limit.
+func (c *Counter) Add(ch *Charge) {
+	c.open(ch)
+	c.Requests.add(ch.Cost)
+	c.Today = addSaturating(c.Today, ch.Cost)
+	for _, m := range ch.Costs {
+		c.meter(m.Meter).add(m.Cost)
+	}
+	if ch.At.After(c.LastUsedAt) {
+		c.LastUsedAt = ch.At
+	}
+}
+
+// open opens the windows that contain the time of a charge, if it is later than At: the usage of windows that have ended
+// since At becomes 0.
+func (c *Counter) open(ch *Charge) {
+	at, since := ch.At.Unix(), ch.Since
+	if at <= c.At {
+		return
+	}
+	if since == nil {
+		since = new(Anchors(nil).Since(ch.At))
+	}
+	for p, start := range since {
+		if c.At < start {
+			c.Requests[p] = 0
+			for _, t := range c.Meters {
+				t[p] = 0
+			}
+		}
+	}
+	if c.At < at-floorMod(at, secondsOfDay) {
+		c.Today = 0
+	}
+	c.At = at
+}
+
+// meter returns the tally of a meter other than requests, and creates it if it is missing.
+func (c *Counter) meter(name string) *Tally {
+	t := c.Meters[name]
+	if t == nil {
+		if c.Meters == nil {
+			c.Meters = map[string]*Tally{}
+		}
+		t = new(Tally)
+		c.Meters[name] = t
+	}
+	return t
+}
+
+// add adds a cost to every period.
+func (t *Tally) add(cost int64) {
+	for p := range t {
+		t[p] = addSaturating(t[p], cost)
+	}
+}
+
+// Clone returns a deep copy.
+func (c *Counter) Clone() Counter {
+	clone := *c
+	clone.Meters = nil
+	for name, t := range c.Meters {
+		*clone.meter(name) = *t
+	}
+	return clone
+}
+
+// Set takes the usage, LastUsedAt and DeniedOmitted of another counter, and keeps its own bounds of recorded denials.
+func (c *Counter) Set(to *Counter) {
+	was := *c
+	*c = to.Clone()
+	c.deniedSecond, c.deniedInSecond = was.deniedSecond, was.deniedInSecond
+	c.deniedDay, c.deniedInDay = was.deniedDay, was.deniedInDay
+}
+
+// Saved returns a deep copy without the denials of the current second, which no store keeps.
+func (c *Counter) Saved() (saved Counter) {
+	saved.Set(c)
+	saved.AddDenied(c.DeniedOn())
+	return saved
+}
+
+// Same reports whether two counters have the same usage, LastUsedAt and DeniedOmitted.
+func (c *Counter) Same(other *Counter) bool {
+	sameTally := func(a, b *Tally) bool { return *a == *b }
+	return c.At == other.At && c.Requests == other.Requests && c.Today == other.Today && maps.EqualFunc(c.Meters, other.Meters, sameTally) &&
+		c.LastUsedAt.Equal(other.LastUsedAt) && c.DeniedOmitted == other.DeniedOmitted
+}
+
+// Day returns the requests on the latest day of the counter, the zero value for none.
+func (c *Counter) Day() WindowUsage {
+	if c.Today == 0 {
+		return WindowUsage{}
+	}
+	return WindowUsage{Start: c.At - floorMod(c.At, secondsOfDay), Used: c.Today}
 }
 
 // Deny counts a denied request and reports whether the history records it: at most
@@ -143,23 +311,27 @@ func (t WindowUsage) Date() Date { return DateOf(time.Unix(t.Start, 0)) }
 // AddDay adds cost to a day window: to the day that contains at, or to the later day that the
 // window is of.
 func (t *WindowUsage) AddDay(cost int64, at time.Time) {
-	t.add(calendarOf(at).start, cost)
-}
-
-// add adds cost to the window that begins at start, or to the later window that t is of.
-func (t *WindowUsage) add(start, cost int64) {
-	if start > t.Start {
+	if start := calendarOf(at).start; start > t.Start {
 		*t = WindowUsage{Start: start}
 	}
-	t.Used += min(cost, math.MaxInt64-t.Used)
+	t.Used = addSaturating(t.Used, cost)
 }
 
-// Terms are the plan, the period and the limit under which a request is decided.
+// Terms are the plan and the limits under which a request is decided.
 type Terms struct {
 	PlanID   string
 	PlanName string
-	Period   Period
-	Limit    int64
+	Period   Period  // of the primary limit, which is of the meter requests
+	Limit    int64   // the primary limit; Unlimited for none
+	Further  []Limit // the other limits; they are shared, do not change them
+}
+
+// LimitAt returns the limit at an index: 0 is the primary limit, and the others follow.
+func (t *Terms) LimitAt(i int) Limit {
+	if i == 0 {
+		return Limit{MeterRequests, t.Limit, t.Period}
+	}
+	return t.Further[i-1]
 }
 
 // Consumption is a request for [Store.Consume].
@@ -168,10 +340,12 @@ type Consumption struct {
 	KeyID   string
 	KeySeq  int64 // the Seq of the key
 	UserID  int64
-	Shared  bool  // the counter of the user decides and counts, too
-	Terms         // of the plan in force
-	Cost    int64 // 0…MaxCost
-	Entry   Entry // for the history; its At is the time of the request
+	Shared  bool        // the counter of the user decides and counts, too
+	Terms               // of the plan in force
+	Anchors Anchors     // of the user
+	Cost    int64       // requests, 0…MaxCost
+	Costs   []MeterCost // of the other meters, sorted by name; each is 1…MaxMeterCost
+	Entry   Entry       // for the history; its At is the time of the request
 
 	// Retention is how long the entry must be kept. The store may delete it afterwards.
 	Retention time.Duration
@@ -179,6 +353,22 @@ type Consumption struct {
 	// RequestID is the name that the caller gives to the request, at most MaxRequestIDLength bytes,
 	// "" for none. Two requests of one key with the same id are the same request.
 	RequestID string
+}
+
+// Counts reports whether the request costs something.
+func (c *Consumption) Counts() bool { return c.Cost > 0 || len(c.Costs) > 0 }
+
+// costOf returns the cost of the request on a meter.
+func (c *Consumption) costOf(meter string) int64 {
+	if meter == MeterRequests {
+		return c.Cost
+	}
+	for _, m := range c.Costs {
+		if m.Meter == meter {
+			return m.Cost
+		}
+	}
+	return 0
 }
 
 // DecidingCounter returns the id of the deciding counter.
@@ -197,7 +387,9 @@ func (c *Consumption) Repeats(first time.Time) bool {
 
 // ConsumeResult is the result of [Store.Consume].
 type ConsumeResult struct {
-	Usage      Usage // of the deciding counter after the step
 	Allowed    bool
-	FirstTerms *Terms // of the first answer, if the request repeats an earlier one; else nil
+	Deciding   int     // the index of the deciding limit: see [Terms.LimitAt]
+	Usage      Usage   // of the deciding counter and limit, after the step
+	Limits     []Usage // of each limit; nil when the plan has only the primary one. Without a primary limit, index 0 is zero.
+	FirstTerms *Terms  // of the first answer, if the request repeats an earlier one; else nil
 }

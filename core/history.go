@@ -20,12 +20,13 @@ const (
 
 // The bounds of the members of a history entry, in bytes. Longer texts are cut between two
 // characters. A store takes at most MaxEntrySize bytes for such an entry in each history, plus the
-// request id.
+// request id, and plus MaxMeterSize bytes for each meter other than requests that it costs.
 const (
 	MaxEntryEndpoint = 256
 	MaxEntryMethod   = 32
 	MaxEntryAddress  = 64 // an IPv6 address with a zone fits
 	MaxEntrySize     = 512
+	MaxMeterSize     = 48
 )
 
 const historyGranularity = time.Millisecond
@@ -33,14 +34,15 @@ const historyGranularity = time.Millisecond
 // Entry is one request in the history: allowed, or denied because it did not fit into the quota. It
 // never holds a secret.
 type Entry struct {
-	At       time.Time `json:"at"`
-	KeyID    string    `json:"key_id"`
-	UserID   int64     `json:"user_id"` // the user of the key at the time
-	Endpoint string    `json:"endpoint"`
-	Method   string    `json:"method"`
-	IP       string    `json:"ip,omitempty"`
-	Cost     int64     `json:"cost"`
-	Denied   bool      `json:"denied,omitempty"`
+	At       time.Time   `json:"at"`
+	KeyID    string      `json:"key_id"`
+	UserID   int64       `json:"user_id"` // the user of the key at the time
+	Endpoint string      `json:"endpoint"`
+	Method   string      `json:"method"`
+	IP       string      `json:"ip,omitempty"`
+	Cost     int64       `json:"cost"`            // of the meter requests
+	Costs    []MeterCost `json:"costs,omitempty"` // of the other meters, sorted by name
+	Denied   bool        `json:"denied,omitempty"`
 }
 
 // KeyHistory returns a page of the requests of a key, newest first, and the number of kept

@@ -302,7 +302,11 @@ func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, 
 	if err != nil {
 		return nil, err
 	}
-	pl, shared, err := s.planOf(ctx, k)
+	u, err := s.store.User(ctx, account, k.UserID)
+	if err != nil {
+		return nil, err
+	}
+	pl, shared, err := s.planOf(ctx, k, u)
 	if err != nil {
 		return nil, err
 	}
@@ -315,18 +319,14 @@ func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, 
 	if shared {
 		counter = cs[1]
 	}
-	return &KeyUsage{Usage: counter.Usage(pl.Period, s.now()), Plan: pl,
+	return &KeyUsage{Usage: counter.Usage(MeterRequests, pl.Period, u.Anchors, s.now()), Plan: pl,
 		LastUsedAt: own.LastUsedAt, DeniedOmitted: own.DeniedOmitted}, nil
 }
 
 // planOf returns the plan that limits a key, and whether it is the plan of the user.
-func (s *Service) planOf(ctx context.Context, k *Key) (pl *Plan, shared bool, err error) {
+func (s *Service) planOf(ctx context.Context, k *Key, u *User) (pl *Plan, shared bool, err error) {
 	plan := k.PlanID
 	if plan == "" {
-		u, err := s.store.User(ctx, k.AccountID, k.UserID)
-		if err != nil {
-			return nil, false, err
-		}
 		plan, shared = u.PlanID, true
 	}
 	pl, err = s.store.Plan(ctx, k.AccountID, plan)

@@ -2,36 +2,43 @@ package core
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
 
-// Period is the calendar period of a plan, in UTC.
+// Period is the calendar period of a limit, in UTC.
 type Period uint8
 
-// The periods. Each value is an index into Counter.Windows and is stored: it never changes.
+// The periods. Each value is an index into a [Tally] and is stored: it never changes.
 const (
-	Day   Period = iota // midnight to midnight
-	Week                // Monday to Monday, as in ISO 8601
-	Month               // the 1st to the 1st
-	Year                // January 1st to January 1st
+	Day      Period = iota // midnight to midnight
+	Week                   // Monday to Monday, as in ISO 8601
+	Month                  // the 1st to the 1st
+	Year                   // January 1st to January 1st
+	Minute                 // 60 seconds
+	Hour                   // 60 minutes
+	Lifetime               // one window without an end
 
-	periods = 4
+	periods = 7
 )
 
-var periodNames = [periods]string{"day", "week", "month", "year"}
+var periodNames = [periods]string{"day", "week", "month", "year", "minute", "hour", "lifetime"}
 
 // Periods lists every period, the shortest first.
-func Periods() []Period { return []Period{Day, Week, Month, Year} }
+func Periods() []Period { return []Period{Minute, Hour, Day, Week, Month, Year, Lifetime} }
 
-// ParsePeriod returns the period called name: day, week, month or year.
+// PlanPeriods lists the periods that the request_period of a plan can have, the shortest first.
+func PlanPeriods() []Period { return []Period{Day, Week, Month, Year} }
+
+// ParsePeriod returns the period called name.
 func ParsePeriod(name string) (Period, error) {
 	for p, n := range periodNames {
 		if n == name {
 			return Period(p), nil
 		}
 	}
-	return 0, fmt.Errorf("period: want day, week, month or year, got %q", name)
+	return 0, fmt.Errorf("period: want one of %s, got %q", strings.Join(periodNames[:], ", "), name)
 }
 
 // String returns the name of the period.
@@ -56,20 +63,44 @@ func (p *Period) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Window is the half-open span [Start, End) of one period. Both are whole
-// seconds, in UTC.
+// Window is the half-open span [Start, End) of one period. Both are whole seconds, in UTC. The window of a lifetime
+// begins at the Unix epoch, and its End is the zero time: it does not end.
 type Window struct {
 	Start, End time.Time
 }
 
-// Seconds returns the length of the window in seconds.
-func (w Window) Seconds() int64 { return w.End.Unix() - w.Start.Unix() }
+// Ends reports whether the window has an end.
+func (w Window) Ends() bool { return !w.End.IsZero() }
+
+// Seconds returns the length of the window in seconds, 0 for a window without an end.
+func (w Window) Seconds() int64 {
+	if !w.Ends() {
+		return 0
+	}
+	return w.End.Unix() - w.Start.Unix()
+}
 
 // Contains reports whether t lies in the window.
-func (w Window) Contains(t time.Time) bool { return !t.Before(w.Start) && t.Before(w.End) }
+func (w Window) Contains(t time.Time) bool {
+	return !t.Before(w.Start) && (!w.Ends() || t.Before(w.End))
+}
+
+// lifetimeStart is the start of the window of [Lifetime] in Unix seconds.
+const lifetimeStart = 0
 
 // Window returns the window of the period that contains t.
 func (p Period) Window(t time.Time) Window {
+	switch p {
+	case Minute, Hour:
+		length := int64(60)
+		if p == Hour {
+			length *= 60
+		}
+		start := t.Unix() - floorMod(t.Unix(), length)
+		return Window{time.Unix(start, 0).UTC(), time.Unix(start+length, 0).UTC()}
+	case Lifetime:
+		return Window{Start: time.Unix(lifetimeStart, 0).UTC()}
+	}
 	if p >= periods {
 		panic("invalid period " + p.String())
 	}
@@ -79,24 +110,28 @@ func (p Period) Window(t time.Time) Window {
 // calendar holds the windows of one day in UTC.
 type calendar struct {
 	start, end int64 // of the day, Unix seconds
-	windows    [periods]Window
+	windows    [Year + 1]Window
+	starts     [Year + 1]int64 // of the windows, Unix seconds
 }
 
 // lastCalendar is the calendar of the last call, which is usually today.
 var lastCalendar atomic.Pointer[calendar]
 
 // calendarOf returns the windows that contain t.
-func calendarOf(t time.Time) *calendar {
-	at := t.Unix()
+func calendarOf(t time.Time) *calendar { return calendarOfUnix(t.Unix()) }
+
+// calendarOfUnix returns the windows that contain a time in Unix seconds.
+func calendarOfUnix(at int64) *calendar {
 	if c := lastCalendar.Load(); c != nil && c.start <= at && at < c.end {
 		return c
 	}
-	c := new(calendar)
+	c, t := new(calendar), time.Unix(at, 0)
 	for p := range c.windows {
 		start := Period(p).start(t)
 		c.windows[p] = Window{Start: start, End: Period(p).next(start)}
+		c.starts[p] = start.Unix()
 	}
-	c.start, c.end = c.windows[Day].Start.Unix(), c.windows[Day].End.Unix()
+	c.start, c.end = c.starts[Day], c.windows[Day].End.Unix()
 	lastCalendar.Store(c)
 	return c
 }

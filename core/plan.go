@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -24,8 +25,9 @@ type Plan struct {
 	Seq         int64     `json:"seq"` // from 1, in the order of creation within the account
 	Name        string    `json:"name"`
 	Description *string   `json:"description,omitempty"`
-	Limit       int64     `json:"limit"` // requests in a period, 1…MaxLimit
+	Limit       int64     `json:"limit"` // requests in a period, 1…MaxLimit, or Unlimited
 	Period      Period    `json:"period"`
+	Limits      []Limit   `json:"limits,omitempty"`   // further limits, none of them of requests in Period
 	Inactive    bool      `json:"inactive,omitempty"` // existing keys and users keep the plan; new assignments are refused
 	Features    []string  `json:"features,omitempty"`
 	CreatedAt   time.Time `json:"created_at"`
@@ -34,7 +36,7 @@ type Plan struct {
 
 // Terms returns the terms of a decision under the plan.
 func (p *Plan) Terms() Terms {
-	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, Limit: p.Limit}
+	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, Limit: p.Limit, Further: p.Limits}
 }
 
 // PlanPatch holds the members of a plan to set. A nil pointer and an unset
@@ -75,7 +77,7 @@ func (p PlanPatch) apply(pl *Plan) (err error) {
 		pl.Limit = *p.Limit
 	}
 	if p.Period != nil {
-		if pl.Period, err = ParsePeriod(*p.Period); err != nil {
+		if pl.Period, err = ParsePeriod(*p.Period); err != nil || !slices.Contains(PlanPeriods(), pl.Period) {
 			return invalid("request_period", "Request period must be one of day, week, month, year")
 		}
 	}

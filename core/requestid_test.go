@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -191,7 +192,7 @@ func TestConsumptionIsWhole(t *testing.T) {
 		t.Errorf("got the key %s (%d) of user %d in %s, shared %t; want %s (%d) of %d in %s",
 			c.KeyID, c.KeySeq, c.UserID, c.Account, c.Shared, k.ID, k.Seq, u.ID, acct)
 	}
-	if want := (core.Terms{PlanID: plans[0].ID, PlanName: "basic", Period: core.Day, Limit: 10}); c.Terms != want {
+	if want := (core.Terms{PlanID: plans[0].ID, PlanName: "basic", Period: core.Day, Limit: 10}); !reflect.DeepEqual(c.Terms, want) {
 		t.Errorf("terms: got %+v, want %+v", c.Terms, want)
 	}
 	if c.RequestID != "id" || c.Cost != 3 || c.Entry.Cost != 3 || !c.Entry.At.Equal(now) || c.Retention != core.DefaultRetention {

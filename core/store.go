@@ -87,17 +87,19 @@ type Store interface {
 	// Keys lists the keys that match, by Seq.
 	Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error)
 
-	// Consume counts a request if it fits into its quota, and appends an entry to the history of
+	// Consume counts a request if every limit of its plan has room for it, and appends an entry to the history of
 	// the key and of the user, in one atomic and durable step. It decides and counts as
-	// [Counter.Consume] does on the deciding counter. It returns the usage after the step and whether the request is allowed.
-	// Consume is linearizable for each counter: the sum of the allowed costs in a window never
-	// exceeds the limit, and a request that fits is never denied.
+	// [Counter.Consume] does on the deciding counter, on all meters or on none. It returns the usage after the step and
+	// whether the request is allowed. Consume is linearizable for each counter: the sum of the allowed costs in a window
+	// never exceeds a limit, and a request that fits is never denied.
 	//
 	// An allowed request with a cost counts on the counter of the key and, if the counter of the
 	// user decides, on both. A cost of 0 writes nothing. A denied request counts nowhere and need
 	// not be durable when Consume returns. If [Counter.Deny] of the counter of the key returns
 	// true, an entry marked Denied is appended soon afterwards. The number of denials recorded on
 	// a day survives the death of the process.
+	//
+	// A store may cap a usage at [MaxLimit].
 	//
 	// A missing or deleted key or user is ErrKeyNotFound or ErrUserNotFound, and nothing is
 	// counted: Consume does not restore a deleted counter.
@@ -136,7 +138,7 @@ type Store interface {
 	// included; repeats and requests of cost 0 are not. If the counter of the user decides,
 	// Consume also adds the cost to the Shared traffic of the user, see [CounterDay]. Each of
 	// these numbers is a [WindowUsage] of a day. It moves to a later day only, like a window. The allowed
-	// cost of the current day is the day in Counter.Windows. Denials of the last moments before
+	// cost of the current day is [Counter.Day]. Denials of the last moments before
 	// the process died may be missing.
 	//
 	// A day is kept for [DaysKept] days. Deleting a key deletes its days and keeps the days of its
@@ -179,9 +181,8 @@ type Importer interface {
 	AppendHistory(ctx context.Context, id CounterID, entries []Entry, retention time.Duration) error
 
 	// SetCounters replaces the counters with the ids, in the order of ids, at most [MaxImport].
-	// Windows, LastUsedAt and DeniedOmitted become the given values, larger or smaller; histories
-	// do not change. Each counter is replaced in one step. A concurrent Consume happens before
-	// that step, and its count is overwritten, or after it, and counts on top. The day window
+	// They become the given values, larger or smaller, see [Counter.Set]; histories do not change. Each counter is replaced in one step. A concurrent Consume happens before
+	// that step, and its count is overwritten, or after it, and counts on top. [Counter.Day]
 	// also sets the allowed traffic of its day; other days do not change. After nil all counters are durable.
 	//
 	// A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some counters may
@@ -193,7 +194,7 @@ type Importer interface {
 	CounterDays(ctx context.Context, id CounterID) ([]CounterDay, error)
 
 	// SetDays replaces the days of a key or user. days is sorted, oldest first, without
-	// duplicates. Call SetCounters first: the allowed traffic of the day of the day window stays
+	// duplicates. Call SetCounters first: the allowed traffic of [Counter.Day] stays
 	// what SetCounters has set, whatever days says, and no later day may have allowed traffic. A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some days
 	// may have been replaced. The call may be repeated.
 	SetDays(ctx context.Context, id CounterID, days []CounterDay) error

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -33,41 +34,50 @@ func TestCounterConsume(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var c core.Counter
 			if tt.used > 0 {
-				c.Add(tt.used, now)
+				c.Add(request(core.Day, core.Unlimited, tt.used, now).Charge())
 			}
-			before := c
-			decided, allowed := c.Decide(core.Day, tt.limit, tt.cost, now.Add(time.Second))
-			if c != before {
+			before, r := c.Clone(), request(core.Day, tt.limit, tt.cost, now.Add(time.Second))
+			decided := c.Decide(r)
+			if !sameCounter(c, before) {
 				t.Errorf("Decide changed the counter from %+v to %+v", before, c)
 			}
-			u, ok := c.Consume(core.Day, tt.limit, tt.cost, now.Add(time.Second))
-			if decided != u || allowed != ok {
-				t.Errorf("Decide = %+v, %v, want %+v, %v as Consume", decided, allowed, u, ok)
+			v := c.Consume(r)
+			if !reflect.DeepEqual(decided, v) {
+				t.Errorf("Decide = %+v, want %+v as Consume", decided, v)
 			}
-			if ok != tt.want || u.Used != tt.wantUsed {
-				t.Errorf("Consume = %d, %v, want %d, %v", u.Used, ok, tt.wantUsed, tt.want)
+			if v.Allowed != tt.want || v.Usage.Used != tt.wantUsed {
+				t.Errorf("Consume = %d, %v, want %d, %v", v.Usage.Used, v.Allowed, tt.wantUsed, tt.want)
 			}
-			if (!tt.want || tt.cost == 0) && c != before {
+			if (!tt.want || tt.cost == 0) && !sameCounter(c, before) {
 				t.Errorf("the counter changed from %+v to %+v", before, c)
 			}
 		})
 	}
 }
 
+// request returns a request under one limit of requests.
+func request(p core.Period, limit, cost int64, at time.Time) *core.Consumption {
+	return &core.Consumption{Terms: core.Terms{Period: p, Limit: limit}, Cost: cost, Entry: core.Entry{At: at, Cost: cost}}
+}
+
+// sameCounter reports whether two counters have the same usage.
+func sameCounter(a, b core.Counter) bool { return a.Same(&b) }
+
 // For any requests and any steps of the clock: usage never exceeds the limit, counts are never
 // lost, and no window opens twice.
 func TestCounterLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c core.Counter
-		p := core.Periods()[rapid.IntRange(0, 3).Draw(t, "period")]
+		p := rapid.SampledFrom(core.Periods()).Draw(t, "period")
 		limit := rapid.Int64Range(1, 20).Draw(t, "limit")
 		now := at("2027-12-20T00:00:00Z")
 		counted := map[int64]int64{} // by start of the window
 		latest := int64(0)
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
-			now = now.Add(time.Duration(rapid.Int64Range(-40, 200).Draw(t, "hours")) * time.Hour)
+			now = now.Add(time.Duration(rapid.Int64Range(-40, 200).Draw(t, "ahead")) * rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "unit"))
 			cost := rapid.Int64Range(0, 8).Draw(t, "cost")
-			u, ok := c.Consume(p, limit, cost, now)
+			v := c.Consume(request(p, limit, cost, now))
+			u, ok := v.Usage, v.Allowed
 			start := u.Window.Start.Unix()
 			if start < latest {
 				t.Fatalf("the window of %v was opened again", u.Window.Start)
@@ -84,7 +94,7 @@ func TestCounterLaws(t *testing.T) {
 			if !ok && cost > 0 && u.Used+cost <= limit {
 				t.Fatalf("denied a cost of %d with %d of %d used", cost, u.Used, limit)
 			}
-			if got := c.Usage(p, now); got != u {
+			if got := c.Usage(core.MeterRequests, p, nil, now); got != u {
 				t.Fatalf("Usage = %+v after Consume = %+v", got, u)
 			}
 		}
@@ -95,15 +105,16 @@ func TestCounterLaws(t *testing.T) {
 func TestCounterKeepsEveryPeriod(t *testing.T) {
 	var c core.Counter
 	for _, day := range []string{"2026-01-15T10:00:00Z", "2026-03-02T10:00:00Z", "2026-03-04T10:00:00Z", "2026-03-05T10:00:00Z"} {
-		c.Add(1, at(day))
+		c.Add(request(core.Day, core.Unlimited, 1, at(day)).Charge())
 	}
 	now := at("2026-03-05T11:00:00Z")
-	for p, want := range map[core.Period]int64{core.Day: 1, core.Week: 3, core.Month: 3, core.Year: 4} {
-		if got := c.Usage(p, now).Used; got != want {
+	for p, want := range map[core.Period]int64{core.Day: 1, core.Week: 3, core.Month: 3, core.Year: 4,
+		core.Minute: 0, core.Hour: 0, core.Lifetime: 4} {
+		if got := c.Usage(core.MeterRequests, p, nil, now).Used; got != want {
 			t.Errorf("usage of the %v = %d, want %d", p, got, want)
 		}
 	}
-	if got := c.Usage(core.Day, at("2026-03-06T00:00:00Z")).Used; got != 0 {
+	if got := c.Usage(core.MeterRequests, core.Day, nil, at("2026-03-06T00:00:00Z")).Used; got != 0 {
 		t.Errorf("usage of the next day = %d, want 0", got)
 	}
 	if want := at("2026-03-05T10:00:00Z"); !c.LastUsedAt.Equal(want) {

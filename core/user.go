@@ -25,6 +25,7 @@ type User struct {
 	PlanID    string          `json:"plan_id,omitempty"`  // "" for none
 	Metadata  json.RawMessage `json:"metadata,omitempty"` // an object, nil for none
 	Disabled  bool            `json:"disabled,omitempty"`
+	Anchors   Anchors         `json:"anchors,omitempty"` // the starts of the windows; none for the calendar
 	CreatedAt time.Time       `json:"created_at"`
 	UpdatedAt time.Time       `json:"updated_at"`
 }
@@ -293,7 +294,7 @@ func (r *userUsageReader) read(ctx context.Context, inSums bool) error {
 				r.usage.Plans = append(r.usage.Plans, pl.Name)
 			}
 		}
-		c := LimitedCounter{pl, CounterUsage{of.CounterID, of.seq, cs[i].Usage(pl.Period, r.at)}}
+		c := LimitedCounter{pl, CounterUsage{of.CounterID, of.seq, cs[i].Usage(MeterRequests, pl.Period, r.usage.User.Anchors, r.at)}}
 		r.usage.add(c)
 		if inSums {
 			r.usage.Used += c.Used

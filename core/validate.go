@@ -261,7 +261,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	}
 	d.consumption = Consumption{
 		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
-		Terms: pl.Terms(), Cost: r.Cost, Entry: newEntry(r, d), Retention: s.retention(),
+		Terms: pl.Terms(), Anchors: u.Anchors, Cost: r.Cost, Entry: newEntry(r, d), Retention: s.retention(),
 		RequestID: r.RequestID,
 	}
 	v, err := s.store.Consume(context.Background(), &d.consumption) // a count that has begun is finished

@@ -96,7 +96,7 @@ func (b *bench) counted(tb testing.TB) (sum int64) {
 				tb.Fatalf("Counters: %v", err)
 			}
 			for _, c := range list {
-				sum += c.Usage(core.Year, time.Now()).Used
+				sum += c.Usage(core.MeterRequests, core.Year, nil, time.Now()).Used
 			}
 			ids = ids[:0]
 		}

@@ -160,14 +160,14 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d a
 	if c.Shared {
 		deciding = user
 	}
-	d.result.Usage, d.result.Allowed = deciding.Decide(c.Period, c.Limit, c.Cost, c.Entry.At)
+	d.result = deciding.Decide(c)
 	switch {
-	case c.Cost == 0:
+	case !c.Counts():
 	case !d.result.Allowed:
 		s.appendDenied(c, key, user)
 	default:
 		var position int64
-		position, d.ticket, d.err = s.append(c, key, user, d.result.Usage)
+		position, d.ticket, d.err = s.append(c, key, user, &d.result)
 		d.appended = d.err == nil
 		if c.RequestID != "" && d.appended {
 			keyShard.requestIDs.addLocked(requestKey{of, c.RequestID}, position)
@@ -179,19 +179,20 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d a
 
 // append appends the event of an allowed request, and then counts the request. When the event log refuses the event, the
 // counters stay as they are. The caller holds the locks of the shards of both counters.
-func (s *Store) append(c *core.Consumption, key, user *counter, u core.Usage) (position int64, t eventlog.Ticket, err error) {
+func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeResult) (position int64, t eventlog.Ticket, err error) {
 	e := newEvent(c, key, user, false)
 	if c.RequestID != "" {
-		e.requestID, e.first = c.RequestID, newAnswer(u, c.Terms)
+		e.requestID, e.first = c.RequestID, &answer{c.Terms, *v}
 	}
 	position, t, err = s.events.AppendAwaited(e.append, e.keep(s.clock.Load()))
 	if err != nil {
 		return 0, t, err
 	}
+	charge := e.charge()
 	if c.Shared {
-		user.count(kindUser, c.Cost, c.Entry.At)
+		user.count(kindUser, &charge)
 	}
-	key.count(kindKey, c.Cost, c.Entry.At)
+	key.count(kindKey, &charge)
 	recordAppended(&e, key, user, position)
 	return position, t, nil
 }
@@ -228,7 +229,11 @@ func newEvent(c *core.Consumption, key, user *counter, denied bool) event {
 		ofKey: key.next(c.Entry.At), ofUser: user.next(c.Entry.At),
 		retention: min(max(c.Retention, 0), maxRetention),
 	}
-	e.KeyID, e.UserID, e.Cost, e.Denied = c.KeyID, c.UserID, c.Cost, denied
+	e.KeyID, e.UserID, e.Cost, e.Costs, e.Denied = c.KeyID, c.UserID, c.Cost, c.Costs, denied
+	if len(c.Anchors) > 0 && !denied {
+		since := c.Anchors.Since(c.Entry.At)
+		e.since = &since
+	}
 	return e
 }
 
@@ -301,7 +306,7 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 	case e.KeyID != c.KeyID || e.requestID != c.RequestID || !c.Repeats(e.At):
 		return core.ConsumeResult{}, false, known, nil
 	}
-	return e.first.answer(), true, known, nil
+	return e.first.repeated(), true, known, nil
 }
 
 // currentLocked reports whether the result of a look-up still holds. The caller holds the lock of the shard.
@@ -322,20 +327,6 @@ func (s *Store) event(position int64) (event, error) {
 		return event{}, err
 	}
 	return decodeEvent(payload, position)
-}
-
-// newAnswer returns the part of an answer that is stored in the event of the request.
-func newAnswer(u core.Usage, t core.Terms) answer {
-	return answer{used: u.Used, start: u.Window.Start.Unix(), terms: t}
-}
-
-// answer returns the answer to a repeated request.
-func (v *answer) answer() core.ConsumeResult {
-	terms := v.terms
-	return core.ConsumeResult{
-		Usage:   core.Usage{Window: terms.Period.Window(time.Unix(v.start, 0)), Used: v.used},
-		Allowed: true, FirstTerms: &terms,
-	}
 }
 
 // lookUp returns the first answer to the request id of a request. Without a request id, or without a first answer,

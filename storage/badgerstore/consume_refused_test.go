@@ -126,7 +126,7 @@ func testRefusal(t *testing.T, o Options, broken *atomic.Bool) {
 	for _, kill := range []bool{true, false} {
 		for i := range callers {
 			of := ofKey(fmt.Sprint("key", i))
-			used := counterOf(t, s, of).Windows[core.Month].Used
+			used := counterOf(t, s, of).Requests[core.Month]
 			if used < answered[i].Load() || used > sent[i].Load() {
 				t.Errorf("%v: got %d used, want at least %d answered and at most %d sent", of, used, answered[i].Load(), sent[i].Load())
 			}

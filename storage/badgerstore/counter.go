@@ -3,6 +3,8 @@ package badgerstore
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -32,7 +34,7 @@ type counterState struct {
 	core.Counter
 
 	entries int64         // number of entries ever appended; entries are numbered from 1
-	newest  time.Time     // the latest time of an entry
+	newest  moment        // the latest time of an entry
 	late    time.Duration // the largest link.late of an entry
 	applied int64         // the position of the last event that this state includes
 
@@ -41,6 +43,39 @@ type counterState struct {
 	chain []int64
 
 	days *days // nil when empty
+}
+
+// moment is a time in Unix nanoseconds, 0 for the zero time. It takes 8 bytes instead of 24. Times before 1678 and after
+// 2261 become the first or the last moment.
+type moment int64
+
+func momentOf(t time.Time) moment {
+	const last = math.MaxInt64/int64(time.Second) - 1 // whole seconds that fit
+	switch s := t.Unix(); {
+	case -last <= s && s <= last:
+		return moment(s*int64(time.Second) + int64(t.Nanosecond()))
+	case t.IsZero():
+		return 0
+	case s < 0:
+		return math.MinInt64
+	}
+	return math.MaxInt64
+}
+
+// sub returns how much later m is than an earlier moment, at most the longest duration.
+func (m moment) sub(earlier moment) time.Duration {
+	if d := time.Duration(m - earlier); d >= 0 {
+		return d
+	}
+	return math.MaxInt64
+}
+
+// time returns the time in UTC.
+func (m moment) time() time.Time {
+	if m == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, int64(m)).UTC()
 }
 
 // link connects an event with older entries of the history of a key or user.
@@ -76,10 +111,9 @@ func smallestTerms(n int64) (last, before int64) {
 // next returns the link of the next entry. at is the time of that entry.
 func (t *counterState) next(at time.Time) link {
 	l := link{number: t.entries + 1}
-	if at.After(t.newest) || t.entries == 0 {
-		return t.withPositions(l)
+	if m := momentOf(at); t.entries > 0 && m < t.newest {
+		l.late = t.newest.sub(m)
 	}
-	l.late = t.newest.Sub(at)
 	return t.withPositions(l)
 }
 
@@ -105,8 +139,8 @@ func (t *counterState) append(l link, at time.Time, position int64) {
 		t.chain = t.chain[:len(t.chain)-2]
 	}
 	t.chain = append(t.chain, position)
-	if t.entries == 0 || at.After(t.newest) {
-		t.newest = at
+	if m := momentOf(at); t.entries == 0 || m > t.newest {
+		t.newest = m
 	}
 	t.entries = l.number
 	t.late = max(t.late, l.late)
@@ -115,7 +149,7 @@ func (t *counterState) append(l link, at time.Time, position int64) {
 
 // clearHistory removes all entries. The next entry has the number 1.
 func (t *counterState) clearHistory() {
-	t.entries, t.newest, t.late, t.chain = 0, time.Time{}, 0, t.chain[:0]
+	t.entries, t.newest, t.late, t.chain = 0, 0, 0, t.chain[:0]
 }
 
 // lastPosition returns the position of the last entry, 0 when there is none.
@@ -129,7 +163,7 @@ func (t *counterState) lastPosition() int64 {
 // clone returns a deep copy.
 func (t *counterState) clone() counterState {
 	c := *t
-	c.chain, c.days = slices.Clone(t.chain), t.days.clone()
+	c.Counter, c.chain, c.days = t.Counter.Clone(), slices.Clone(t.chain), t.days.clone()
 	return c
 }
 
@@ -137,9 +171,9 @@ func (t *counterState) clone() counterState {
 const (
 	stateDropped = 1 << iota // the counter was deleted: the record ends here
 	stateNewest              // LastUsedAt equals newest, and is left out
-	stateDays                // the windows start at midnight: their starts are in days instead of seconds
+	stateAt                  // At is the second of LastUsedAt, and is left out
 	stateHead                // the last entry is at applied: the chain is stored without that position
-	stateMore                // optional numbers follow the windows
+	stateMore                // optional numbers follow the usage
 	stateFlags   = iota      // number of flags
 )
 
@@ -149,42 +183,31 @@ const (
 //	entries           uvarint
 //	newest, late      time, uvarint of nanoseconds
 //	last used         time, absent with stateNewest
+//	at                varint, absent with stateAt
 //	omitted denials   uvarint
-//	windows           for each period: the start as a difference from the previous start, varint; the usage, uvarint
-//	optional numbers  with stateMore: a uvarint of bits, see more; then each number of a day, encoded like a window
-//	denials           with moreDenied: the day of the last denials and the number recorded on that day, uvarints
+//	usage             uvarints: requests of each period, in the order of their numbers, and of today
+//	optional numbers  with stateMore: a uvarint of bits, see more
+//	  days            the usage of each number of a day, uvarint, and by how many days its date is before At, varint
+//	  denials         with moreDenied: the day of the last denials and the number recorded on that day, uvarints
+//	  meters          with moreMeters: their number, uvarint; of each meter its name, a text, and the usage of each period
 //	chain             uvarints, each the difference from the previous position
 func (t *counterState) encode(b []byte) []byte {
 	flags := t.flags()
 	b = binary.AppendUvarint(b, uint64(t.applied)<<stateFlags|flags)
 	b = binary.AppendUvarint(b, uint64(t.entries))
-	b = binary.AppendUvarint(appendTime(b, t.newest), uint64(t.late))
+	b = binary.AppendUvarint(appendTime(b, t.newest.time()), uint64(t.late))
 	if flags&stateNewest == 0 {
 		b = appendTime(b, t.LastUsedAt)
 	}
+	if flags&stateAt == 0 {
+		b = binary.AppendVarint(b, t.At)
+	}
 	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
-	unit, before := unitOf(flags), int64(0)
-	window := func(w core.WindowUsage) {
-		b = binary.AppendUvarint(binary.AppendVarint(b, w.Start/unit-before), uint64(w.Used))
-		before = w.Start / unit
-	}
-	for _, w := range t.Windows {
-		window(w)
-	}
+	b = binary.AppendUvarint(appendTally(b, &t.Requests), uint64(t.Today))
 	if flags&stateMore != 0 {
-		more := t.more()
-		b = binary.AppendUvarint(b, more)
-		for n := range dayNumbersStored {
-			if more&(1<<n) != 0 {
-				window(t.days.now[n])
-			}
-		}
-		if more&moreDenied != 0 {
-			date, recorded := t.DeniedOn()
-			b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(date)), uint64(recorded))
-		}
+		b = t.appendMore(b)
 	}
-	chain, before := t.chain, 0
+	chain, before := t.chain, int64(0)
 	if flags&stateHead != 0 {
 		chain = chain[:len(chain)-1]
 	}
@@ -195,8 +218,19 @@ func (t *counterState) encode(b []byte) []byte {
 	return b
 }
 
-// moreDenied is the bit of the recorded denials. Each lower bit stands for a number of a day, see dayNumbersStored.
-const moreDenied = 1 << dayNumbersStored
+// appendTally appends the usage of each period.
+func appendTally(b []byte, t *core.Tally) []byte {
+	for _, used := range t {
+		b = binary.AppendUvarint(b, uint64(used))
+	}
+	return b
+}
+
+// The bits of the optional numbers. Each lower bit stands for a number of a day, see dayNumbersStored.
+const (
+	moreDenied = 1 << (dayNumbersStored + iota)
+	moreMeters
+)
 
 // more returns the bits of the optional numbers in the record.
 func (t *counterState) more() uint64 {
@@ -204,21 +238,46 @@ func (t *counterState) more() uint64 {
 	if _, recorded := t.DeniedOn(); recorded > 0 {
 		bits |= moreDenied
 	}
+	if len(t.Meters) > 0 {
+		bits |= moreMeters
+	}
 	return bits
 }
 
-const day = 24 * 60 * 60 // seconds
-
-func unitOf(flags uint64) int64 {
-	if flags&stateDays != 0 {
-		return day
+// appendMore appends the optional numbers.
+func (t *counterState) appendMore(b []byte) []byte {
+	more := t.more()
+	b = binary.AppendUvarint(b, more)
+	for n := range dayNumbersStored {
+		if more&(1<<n) != 0 {
+			w := t.days.now[n]
+			b = binary.AppendVarint(binary.AppendUvarint(b, uint64(w.Used)), int64(t.date()-w.Date()))
+		}
 	}
-	return 1
+	if more&moreDenied != 0 {
+		date, recorded := t.DeniedOn()
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(date)), uint64(recorded))
+	}
+	if more&moreMeters != 0 {
+		b = binary.AppendUvarint(b, uint64(len(t.Meters)))
+		for _, name := range slices.Sorted(maps.Keys(t.Meters)) {
+			b = appendTally(appendText(b, name), t.Meters[name])
+		}
+	}
+	return b
 }
 
+// date returns the day that contains At.
+func (t *counterState) date() core.Date { return core.DateOf(time.Unix(t.At, 0)) }
+
+const day = 24 * 60 * 60 // seconds
+
 func (t *counterState) flags() (f uint64) {
-	if t.newest.Equal(t.LastUsedAt) {
+	if t.newest.time().Equal(t.LastUsedAt) {
 		f |= stateNewest
+	}
+	if t.At == secondOf(t.LastUsedAt) {
+		f |= stateAt
 	}
 	if t.entries > 0 && t.lastPosition() == t.applied {
 		f |= stateHead
@@ -226,12 +285,15 @@ func (t *counterState) flags() (f uint64) {
 	if t.more() != 0 {
 		f |= stateMore
 	}
-	for _, w := range t.Windows {
-		if w.Start%day != 0 {
-			return f
-		}
+	return f
+}
+
+// secondOf returns a time in Unix seconds, 0 for the zero time.
+func secondOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
 	}
-	return f | stateDays
+	return t.Unix()
 }
 
 // decodeState returns the state in a record, the zero state for a nil record.
@@ -247,27 +309,116 @@ func decodeState(record []byte) (t counterState, err error) {
 		return t, nil
 	}
 	t.entries = int64(r.uvarint())
-	t.newest, t.late = r.time(), time.Duration(r.uvarint())
-	if t.LastUsedAt = t.newest; first&stateNewest == 0 {
+	newest := r.time()
+	t.newest, t.late = momentOf(newest), time.Duration(r.uvarint())
+	if t.LastUsedAt = newest; first&stateNewest == 0 {
+		t.LastUsedAt = r.time()
+	}
+	if t.At = secondOf(t.LastUsedAt); first&stateAt == 0 {
+		t.At = r.varint()
+	}
+	t.DeniedOmitted = int64(r.uvarint())
+	t.Requests, t.Today = r.tally(), int64(r.uvarint())
+	if first&stateMore != 0 {
+		r.more(&t)
+	}
+	r.chain(&t, first)
+	if r.failed() || first&stateDropped != 0 || len(t.chain) != terms(t.entries) {
+		return counterState{}, errRecord
+	}
+	return t, nil
+}
+
+// tally reads the usage of each period.
+func (r *decoder) tally() (t core.Tally) {
+	for p := range t {
+		t[p] = int64(r.uvarint())
+	}
+	return t
+}
+
+// more reads the optional numbers of a counter.
+func (r *decoder) more(t *counterState) {
+	more := r.uvarint()
+	for n := range dayNumbersStored {
+		if more&(1<<n) != 0 {
+			used, ago := int64(r.uvarint()), core.Date(r.varint())
+			t.setDayNumber(n, core.WindowUsage{Start: (t.date() - ago).Start().Unix(), Used: used})
+		}
+	}
+	if more&moreDenied != 0 {
+		date := core.Date(r.uvarint())
+		t.AddDenied(date, int(r.uvarint()))
+	}
+	if more&moreMeters != 0 {
+		for n := r.uvarint(); n > 0 && !r.failed(); n-- {
+			name := r.text()
+			t.setMeter(name, r.tally())
+		}
+	}
+}
+
+// setMeter sets the usage of a meter other than requests.
+func (t *counterState) setMeter(name string, tally core.Tally) {
+	if t.Meters == nil {
+		t.Meters = map[string]*core.Tally{}
+	}
+	t.Meters[name] = &tally
+}
+
+// chain reads the chain of a counter, which is the rest of its record.
+func (r *decoder) chain(t *counterState, flags uint64) {
+	position := int64(0)
+	for !r.failed() && len(r.rest) > 0 {
+		position += int64(r.uvarint())
+		t.chain = append(t.chain, position)
+	}
+	if flags&stateHead != 0 {
+		t.chain = append(t.chain, t.applied)
+	}
+}
+
+// Before schema 7, a counter had four windows with starts of their own, and the record had them in place of At and the
+// usage. Two of its flags were others.
+const (
+	stateWindowsLastUsed = stateNewest
+	stateWindowsDays     = 1 << 2 // the starts are in days instead of seconds
+)
+
+// decodeWindows decodes a record of before schema 7. The counter keeps the usage of the windows that contain its latest
+// time. It begins with 0 in a minute and an hour, and in its lifetime with the usage of the year.
+func decodeWindows(record []byte) (t counterState, err error) {
+	if isDropped(record) {
+		return decodeState(record)
+	}
+	r := decoder{record}
+	first := r.uvarint()
+	t.applied = int64(first >> stateFlags)
+	t.entries = int64(r.uvarint())
+	newest := r.time()
+	t.newest, t.late = momentOf(newest), time.Duration(r.uvarint())
+	if t.LastUsedAt = newest; first&stateWindowsLastUsed == 0 {
 		t.LastUsedAt = r.time()
 	}
 	t.DeniedOmitted = int64(r.uvarint())
-	unit, before := unitOf(first), int64(0)
+	unit, before := int64(1), int64(0)
+	if first&stateWindowsDays != 0 {
+		unit = day
+	}
 	window := func() core.WindowUsage {
 		before += r.varint()
 		return core.WindowUsage{Start: before * unit, Used: int64(r.uvarint())}
 	}
-	for i := range t.Windows {
-		t.Windows[i] = window()
+	var windows [core.Year + 1]core.WindowUsage
+	for p := range windows {
+		windows[p] = window()
 	}
+	t.setWindows(&windows)
 	if first&stateMore != 0 {
 		more := r.uvarint()
-		if more != moreDenied {
-			t.days = new(days)
-		}
 		for n := range dayNumbersStored {
 			if more&(1<<n) != 0 {
-				t.days.now[n] = window()
+				t.setDayNumber(n, window())
 			}
 		}
 		if more&moreDenied != 0 {
@@ -275,18 +426,36 @@ func decodeState(record []byte) (t counterState, err error) {
 			t.AddDenied(date, int(r.uvarint()))
 		}
 	}
-	position := int64(0)
-	for !r.failed() && len(r.rest) > 0 {
-		position += int64(r.uvarint())
-		t.chain = append(t.chain, position)
-	}
-	if first&stateHead != 0 {
-		t.chain = append(t.chain, t.applied)
-	}
-	if r.failed() || first&stateDropped != 0 || len(t.chain) != terms(t.entries) {
+	r.chain(&t, first)
+	if r.failed() || len(t.chain) != terms(t.entries) {
 		return counterState{}, errRecord
 	}
 	return t, nil
+}
+
+// setWindows sets the usage to that of windows with starts of their own.
+func (t *counterState) setWindows(windows *[core.Year + 1]core.WindowUsage) {
+	t.At = secondOf(t.LastUsedAt)
+	for _, w := range windows {
+		if w.Used > 0 {
+			t.At = max(t.At, w.Start)
+		}
+	}
+	since := core.Anchors(nil).Since(time.Unix(t.At, 0))
+	for p, w := range windows {
+		if w.Start == since[p] {
+			t.Requests[p] = w.Used
+		}
+	}
+	t.Requests[core.Lifetime], t.Today = t.Requests[core.Year], t.Requests[core.Day]
+}
+
+// encodeConverted returns the record of a counter of before schema 7.
+func (t *counterState) encodeConverted() []byte {
+	if t.days != nil && t.days.ended != nil { // decodeState sets it for a deleted counter
+		return encodeDropped(t.applied)
+	}
+	return t.encode(nil)
 }
 
 // encodeDropped returns the record of a deleted counter: its events up to position do not count.
@@ -321,7 +490,8 @@ func (t *counterState) apply(e *event, kind uint32, position int64) error {
 		return errEvent
 	}
 	if counts && !e.Denied && !e.uncounted {
-		t.count(kind, e.Cost, e.At)
+		charge := e.charge()
+		t.count(kind, &charge)
 	}
 	if e.Denied && !e.uncounted && kind == kindKey {
 		t.AddDenied(core.DateOf(e.At), 1)
@@ -331,9 +501,9 @@ func (t *counterState) apply(e *event, kind uint32, position int64) error {
 }
 
 // count adds the cost of an allowed request.
-func (t *counterState) count(kind uint32, cost int64, at time.Time) {
-	before := t.Windows[core.Day]
-	t.Add(cost, at)
+func (t *counterState) count(kind uint32, ch *core.Charge) {
+	before := t.Day()
+	t.Add(ch)
 	t.endWindowDay(kind, before)
 }
 

@@ -83,7 +83,7 @@ func (a *auditing) read() error {
 		if payload[0] == recordRedo {
 			return a.redo(payload, position)
 		}
-		if payload[0] == recordCounter {
+		if payload[0] == recordWindows || payload[0] == recordCounter {
 			of, t, err := decodeSet(payload)
 			if old := a.counters[of]; old != nil && t.entries == 0 { // SetHistory has cleared the history
 				a.counters[of] = &counterEvents{first: 1, used: old.used}
@@ -219,7 +219,7 @@ func (a *auditing) counter(of ref, t *counterEvents) {
 			of, got.entries, got.lastPosition(), got.applied, err, t.last(), t.of(t.last()))
 		return
 	}
-	if used := got.Windows[core.Year].Used; t.first == 1 && used != t.used {
+	if used := got.Requests[core.Year]; t.first == 1 && used != t.used {
 		a.problem("%v: got %d used, want %d", of, used, t.used)
 	}
 	n := got.entries

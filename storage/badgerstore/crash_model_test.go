@@ -39,10 +39,29 @@ func parseRequest(line string) (a testRequest, err error) {
 func (a testRequest) consumption(at time.Time) *core.Consumption {
 	c := request(a.key, a.user, endless, at)
 	c.Shared, c.Cost, c.Entry.Cost, c.Entry.Endpoint, c.RequestID = a.shared, a.cost, a.cost, a.name, a.id
-	if a.deny {
+	c.Costs = []core.MeterCost{{Meter: "spend", Cost: a.cost}, {Meter: "tokens", Cost: 2 * a.cost}}
+	c.Entry.Costs = c.Costs
+	switch {
+	case a.deny && a.shared:
+		c.Further = []core.Limit{{Meter: "tokens", Max: 1, Period: core.Year}}
+	case a.deny:
 		c.Limit = 0
 	}
 	return c
+}
+
+// sameOnAllMeters reports whether a counter has counted each request on all meters: see consumption.
+func sameOnAllMeters(c *core.Counter) bool {
+	var spend, tokens core.Tally
+	if c.At > 0 && len(c.Meters) > 0 {
+		spend, tokens = *c.Meters["spend"], *c.Meters["tokens"]
+	}
+	for p, used := range c.Requests {
+		if spend[p] != used || tokens[p] != 2*used {
+			return false
+		}
+	}
+	return true
 }
 
 // outcome is the answer to a request.
@@ -289,7 +308,10 @@ func (m *model) checkHistory(s *Store, h *historyModel) {
 	for _, e := range slices.Backward(list[:min(added, int64(len(list)))]) {
 		m.checkEntry(h, &e)
 	}
-	used := t.Windows[core.Year].Used
+	if !sameOnAllMeters(&t.Counter) {
+		m.problem("wrong: counter of %v: got %v requests, %v on the other meters", h.of, t.Requests, t.Meters)
+	}
+	used := t.Requests[core.Year]
 	if !h.partial && used != h.used {
 		m.problem("wrong: counter of %v: got %d used, its history has %d", h.of, used, h.used)
 	}

@@ -26,7 +26,7 @@ const (
 const dayNumbersStored = daySharedAllowed
 
 // windowNumber returns the index of the number that counts the usage of the counter itself. For the last day, this number
-// is in the window core.Day of the counter.
+// is core.Counter.Today.
 func windowNumber(kind uint32) int {
 	if kind == kindKey {
 		return dayAllowed
@@ -141,10 +141,10 @@ func (t *counterState) addDay(number int, cost int64, at time.Time) {
 	t.endDay(number, before, *now)
 }
 
-// endWindowDay adds the old value of the window core.Day to the days to archive, if the window has begun another day.
+// endWindowDay adds the old value of core.Counter.Day to the days to archive, if the counter has begun another day.
 // before is the old value.
 func (t *counterState) endWindowDay(kind uint32, before core.WindowUsage) {
-	t.endDay(windowNumber(kind), before, t.Windows[core.Day])
+	t.endDay(windowNumber(kind), before, t.Day())
 }
 
 // endDay adds the old value of a number to the days to archive, if the new value belongs to another day.
@@ -158,6 +158,14 @@ func (t *counterState) endDay(number int, from, to core.WindowUsage) {
 		return
 	}
 	ended.list = append(ended.list, value)
+}
+
+// setDayNumber sets the last day of a number of a day.
+func (t *counterState) setDayNumber(number int, w core.WindowUsage) {
+	if t.days == nil {
+		t.days = new(days)
+	}
+	t.days.now[number] = w
 }
 
 // dropArchived removes from the days to archive the values that a checkpoint has archived.
@@ -182,7 +190,7 @@ func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 	if t.days != nil {
 		copy(now[:], t.days.now[:])
 	}
-	now[windowNumber(kind)] = t.Windows[core.Day]
+	now[windowNumber(kind)] = t.Day()
 	for n, w := range now {
 		if w != (core.WindowUsage{}) {
 			fn(dayNumber{w.Date(), uint8(n), w.Used})

@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"strings"
@@ -391,12 +392,7 @@ func pageWithoutDays(t *testing.T, record []byte) (old []byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.days = nil
-		c.Counter = core.Counter{Windows: c.Windows, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
-		record = c.encode(nil)
-		first := uint64(c.applied)<<(stateFlags-1) | c.flags()
-		rest := record[len(encodeNumber(int64(uint64(c.applied)<<stateFlags|c.flags()))):]
-		record = append(encodeNumber(int64(first)), rest...)
+		record = encodeWindows(&c)
 		old = append(append(append(old, byte(slot)), encodeNumber(int64(len(record)))...), record...)
 	}
 	return old
@@ -423,4 +419,24 @@ func TestArchivedDay(t *testing.T) {
 	if record := new(archivedDay).encode(kindUser); record != nil {
 		t.Errorf("an empty day: got %x, want no record", record)
 	}
+}
+
+// encodeWindows returns the record of a counter of schema 2: without days, and with the starts of its windows.
+func encodeWindows(t *counterState) []byte {
+	const flags = stateWindowsLastUsed // the starts are in seconds, the chain is whole, there are no optional numbers
+	b := encodeNumber(t.applied<<(stateFlags-1) | flags)
+	b = append(b, encodeNumber(t.entries)...)
+	b = append(appendTime(b, t.newest.time()), encodeNumber(int64(t.late))...)
+	b = append(b, encodeNumber(t.DeniedOmitted)...)
+	before := int64(0)
+	for _, w := range windowsOf(&t.Counter) {
+		b = append(binary.AppendVarint(b, w.Start-before), encodeNumber(w.Used)...)
+		before = w.Start
+	}
+	before = 0
+	for _, position := range t.chain {
+		b = append(b, encodeNumber(position-before)...)
+		before = position
+	}
+	return b
 }

@@ -173,7 +173,7 @@ func (l *load) wantCounted(t *testing.T, s *Store) {
 	counted := int64(0)
 	for i := range loadCallers {
 		of := ofKey(fmt.Sprint("key", i))
-		used := counterOf(t, s, of).Windows[core.Month].Used
+		used := counterOf(t, s, of).Requests[core.Month]
 		if counted += used; used < l.answered[i].Load() || used > l.sent[i].Load() {
 			t.Errorf("%v: got %d used, want at least %d answered and at most %d sent", of, used, l.answered[i].Load(), l.sent[i].Load())
 		}

@@ -143,7 +143,7 @@ func counterOf(t testing.TB, s *Store, id core.CounterID) core.Counter {
 func wantUsed(t testing.TB, s *Store, id core.CounterID, want int64) {
 	t.Helper()
 	c := counterOf(t, s, id)
-	if got := c.Windows[core.Month].Used; got != want {
+	if got := c.Requests[core.Month]; got != want {
 		t.Errorf("%+v: got %d used, want %d", id, got, want)
 	}
 	if got := allowedIn(t, s, id); got != want {

@@ -210,15 +210,27 @@ type event struct {
 	ofUser    link
 	retention time.Duration // the histories include the entry for this time after At
 
-	requestID string // "" for a request without an id
-	first     answer // the answer to the request, if it has an id
+	since     *core.Since // of a user with anchors; nil for the calendar
+	requestID string      // "" for a request without an id
+	first     *answer     // the answer to the request, if it has an id
+}
+
+// charge returns what an allowed request adds to its counters.
+func (e *event) charge() core.Charge {
+	return core.Charge{At: e.At, Cost: e.Cost, Costs: e.Costs, Since: e.since}
 }
 
 // answer is the stored answer to the first request with a request id.
 type answer struct {
-	used  int64
-	start int64 // start of the window, Unix seconds
-	terms core.Terms
+	terms  core.Terms
+	result core.ConsumeResult
+}
+
+// repeated returns the answer to a repeated request.
+func (v *answer) repeated() core.ConsumeResult {
+	result := v.result
+	result.Allowed, result.FirstTerms = true, &v.terms
+	return result
 }
 
 // errEvent means that a record has a valid checksum, and is not the event that its position must have.
@@ -230,6 +242,9 @@ const (
 	flagShared
 	flagRequestID
 	flagUncounted
+	flagCosts  // costs of other meters than requests
+	flagSince  // the user has anchors
+	flagLimits // the answer has the windows of all limits
 )
 
 // append appends the record of an event to b. position is the position of the record.
@@ -244,11 +259,14 @@ const (
 //	  prev, jump                      uvarints: the distances to the older entries; 0 without such an entry
 //	  late                            uvarint of nanoseconds
 //	key id, endpoint, method, address texts
+//	with flagCosts:                   number of meters, uvarint; for each its name, a text, and its cost, uvarint
+//	with flagSince:                   for a day, week, month, year: since as a distance before at, varint of seconds
 //	only with a request id:
 //	  request id                      text
 //	  used, start of the window       uvarint, varint of seconds
 //	  period, limit                   uvarints
 //	  plan id, plan name              texts
+//	  with flagLimits:                see answer.appendLimits
 func (e *event) append(b []byte, position int64) []byte {
 	b = append(b, e.flags())
 	b = binary.AppendUvarint(b, uint64(e.account))
@@ -263,10 +281,27 @@ func (e *event) append(b []byte, position int64) []byte {
 	b = appendText(b, e.Endpoint)
 	b = appendText(b, e.Method)
 	b = appendText(b, e.IP)
+	if len(e.Costs) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(e.Costs)))
+		for _, m := range e.Costs {
+			b = binary.AppendUvarint(appendText(b, m.Meter), uint64(m.Cost))
+		}
+	}
+	if e.since != nil {
+		for p := core.Day; p <= core.Year; p++ {
+			b = binary.AppendVarint(b, e.At.Unix()-e.since[p])
+		}
+	}
 	if e.requestID != "" {
-		b = e.first.append(appendText(b, e.requestID))
+		b = e.first.append(appendText(b, e.requestID), e.hasLimits())
 	}
 	return b
+}
+
+// hasLimits reports whether the answer is stored with the windows of all limits. Otherwise it has one limit, and the
+// window follows from its start.
+func (e *event) hasLimits() bool {
+	return e.first != nil && (e.since != nil || len(e.first.terms.Further) > 0)
 }
 
 func (e *event) flags() (f byte) {
@@ -281,6 +316,15 @@ func (e *event) flags() (f byte) {
 	}
 	if e.uncounted {
 		f |= flagUncounted
+	}
+	if len(e.Costs) > 0 {
+		f |= flagCosts
+	}
+	if e.since != nil {
+		f |= flagSince
+	}
+	if e.hasLimits() {
+		f |= flagLimits
 	}
 	return f
 }
@@ -300,13 +344,40 @@ func back(from, to int64) uint64 {
 	return uint64(from - to)
 }
 
-func (v *answer) append(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(v.used))
-	b = binary.AppendVarint(b, v.start)
+func (v *answer) append(b []byte, limits bool) []byte {
+	b = binary.AppendUvarint(b, uint64(v.result.Usage.Used))
+	b = binary.AppendVarint(b, v.result.Usage.Window.Start.Unix())
 	b = binary.AppendUvarint(b, uint64(v.terms.Period))
 	b = binary.AppendUvarint(b, uint64(v.terms.Limit))
-	return appendText(appendText(b, v.terms.PlanID), v.terms.PlanName)
+	b = appendText(appendText(b, v.terms.PlanID), v.terms.PlanName)
+	if limits {
+		b = v.appendLimits(b)
+	}
+	return b
 }
+
+// appendLimits appends the limits of an answer.
+//
+//	end, deciding limit  varint of seconds, 0 for a window without an end; uvarint
+//	further limits       their number; of each the meter, a text, and the period and the maximum: uvarints
+//	usages               their number; of each used, and the start and the end of the window: uvarint, varints
+func (v *answer) appendLimits(b []byte) []byte {
+	b = appendEnd(b, v.result.Usage.Window)
+	b = binary.AppendUvarint(b, uint64(v.result.Deciding))
+	b = binary.AppendUvarint(b, uint64(len(v.terms.Further)))
+	for _, l := range v.terms.Further {
+		b = binary.AppendUvarint(binary.AppendUvarint(appendText(b, l.Meter), uint64(l.Period)), uint64(l.Max))
+	}
+	b = binary.AppendUvarint(b, uint64(len(v.result.Limits)))
+	for _, u := range v.result.Limits {
+		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(u.Used)), secondOf(u.Window.Start))
+		b = appendEnd(b, u.Window)
+	}
+	return b
+}
+
+// appendEnd appends the end of a window, 0 for none.
+func appendEnd(b []byte, w core.Window) []byte { return binary.AppendVarint(b, secondOf(w.End)) }
 
 // decodeEvent decodes a record of the event log. position is the position of the record.
 func decodeEvent(payload []byte, position int64) (e event, err error) {
@@ -322,8 +393,21 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 	e.retention = time.Duration(r.uvarint()) * time.Minute
 	e.ofKey, e.ofUser = r.link(position), r.link(position)
 	e.KeyID, e.Endpoint, e.Method, e.IP = r.text(), r.text(), r.text(), r.text()
+	if flags&flagCosts != 0 {
+		for n := r.uvarint(); n > 0 && !r.failed(); n-- {
+			e.Costs = append(e.Costs, core.MeterCost{Meter: r.text(), Cost: int64(r.uvarint())})
+		}
+	}
+	if flags&flagSince != 0 {
+		since := core.Anchors(nil).Since(e.At)
+		for p := core.Day; p <= core.Year; p++ {
+			since[p] = e.At.Unix() - r.varint()
+		}
+		e.since = &since
+	}
 	if flags&flagRequestID != 0 {
-		e.requestID, e.first = r.text(), r.answer()
+		e.requestID = r.text()
+		e.first = r.answer(flags&flagLimits != 0)
 	}
 	if r.failed() || len(r.rest) > 0 {
 		return event{}, errEvent
@@ -345,11 +429,43 @@ func (r *decoder) back(position int64) int64 {
 	return 0
 }
 
-func (r *decoder) answer() (v answer) {
-	v.used, v.start = int64(r.uvarint()), r.varint()
+func (r *decoder) answer(limits bool) *answer {
+	v := new(answer)
+	u := &v.result.Usage
+	u.Used, u.Window.Start = int64(r.uvarint()), time.Unix(r.varint(), 0).UTC()
 	v.terms.Period, v.terms.Limit = core.Period(r.uvarint()), int64(r.uvarint())
 	v.terms.PlanID, v.terms.PlanName = r.text(), r.text()
+	if r.failed() || v.terms.Period > core.Lifetime {
+		r.fail()
+		return v
+	}
+	if !limits {
+		u.Window = v.terms.Period.Window(u.Window.Start)
+		return v
+	}
+	u.Window.End = r.end()
+	v.result.Deciding = int(r.uvarint())
+	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
+		v.terms.Further = append(v.terms.Further, core.Limit{Meter: r.text(), Period: core.Period(r.uvarint()), Max: int64(r.uvarint())})
+	}
+	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
+		v.result.Limits = append(v.result.Limits, core.Usage{Used: int64(r.uvarint()), Window: core.Window{Start: time.Unix(r.varint(), 0).UTC(), End: r.end()}})
+	}
+	if v.result.Deciding > len(v.terms.Further) {
+		r.fail()
+	}
+	if len(v.result.Limits) > 0 && v.terms.Limit == core.Unlimited {
+		v.result.Limits[0] = core.Usage{}
+	}
 	return v
+}
+
+// end reads the end of a window.
+func (r *decoder) end() time.Time {
+	if end := r.varint(); end != 0 {
+		return time.Unix(end, 0).UTC()
+	}
+	return time.Time{}
 }
 
 // refs returns the counters of the key and of the user. The event is in their histories when linkOf has a number.

@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
@@ -54,13 +51,18 @@ func set(t testing.TB, s *Store, to core.Counter, ids ...core.CounterID) {
 
 // used returns a counter with usage n and n omitted denials.
 func used(n int64) (c core.Counter) {
-	c.Add(n, noon)
+	c.Add(charge(n, noon))
 	c.DeniedOmitted = n
 	return c
 }
 
+// charge returns the charge of a request.
+func charge(cost int64, at time.Time) *core.Charge {
+	return (&core.Consumption{Cost: cost, Entry: core.Entry{At: at}}).Charge()
+}
+
 func sameCounter(got, want core.Counter) bool {
-	return cmp.Equal(got, want, cmpopts.IgnoreUnexported(core.Counter{}))
+	return got.Same(&want)
 }
 
 // TestImportKilled: after a kill, a store has all histories and counters that AppendHistory and SetCounters have stored.
@@ -142,7 +144,7 @@ func TestSetHistoryKilled(t *testing.T) {
 }
 
 func oneUsed() (c core.Counter) {
-	c.Add(1, noon)
+	c.Add(charge(1, noon))
 	return c
 }
 

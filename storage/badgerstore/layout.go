@@ -18,7 +18,8 @@ import (
 //	4  the recorded denials of a day in a counter, and the end of the request ids in a segment: see decodeKeep
 //	5  format 2 of the event log
 //	6  transactions in the event log, and indexes of pages
-const schema = 6
+//	7  the usage of a counter by period, without starts of windows; costs and limits in events
+const schema = 7
 
 // A key of Badger is its kind, one byte, followed by fields. A text field is its length as a uvarint and its bytes; a
 // number is 8 bytes, big endian. The account is the first field, so the records of an account are adjacent.
@@ -192,6 +193,9 @@ type decoder struct{ rest []byte }
 
 func (r *decoder) failed() bool { return r.rest == nil }
 
+// fail makes failed return true.
+func (r *decoder) fail() { r.rest = nil }
+
 func (r *decoder) uvarint() uint64 {
 	n, size := binary.Uvarint(r.rest)
 	r.skip(size, size > 0)
@@ -248,13 +252,14 @@ func appendTime(b []byte, t time.Time) []byte {
 // A page is one record with the counters of 64 consecutive keys, or users, of an account. So a checkpoint of many
 // counters writes few records to Badger.
 //
-//	tag      1 byte, pageTag; absent before schema 3
+//	tag      1 byte, pageTag; from schema 3 to 6 pageTagWindows; absent before
 //	slot     1 byte: the number within the page
 //	state    a text, see counterState.encode
 const (
-	pageBits  = 6
-	pageSlots = 1 << pageBits
-	pageTag   = pageSlots
+	pageBits       = 6
+	pageSlots      = 1 << pageBits
+	pageTagWindows = pageSlots
+	pageTag        = pageSlots + 1
 )
 
 // page returns the page of a counter. Its number is the number of the page.
@@ -291,9 +296,10 @@ type page [pageSlots][]byte
 func decodePage(record []byte) (*page, error) {
 	p := new(page)
 	r := decoder{record}
-	tagged := len(record) > 0 && record[0] == pageTag
-	if tagged {
-		r.skip(1, true)
+	tag := byte(0)
+	if len(record) > 0 && record[0] >= pageTagWindows {
+		tag = record[0]
+		r.skip(1, tag <= pageTag)
 	}
 	for len(r.rest) > 0 {
 		slot := r.rest[0]
@@ -303,10 +309,17 @@ func decodePage(record []byte) (*page, error) {
 			return nil, errRecord
 		}
 		p[slot] = r.rest[:n:n]
-		if !tagged {
+		r.skip(int(n), true)
+		if tag == 0 {
 			p[slot] = withFlags(p[slot])
 		}
-		r.skip(int(n), true)
+		if tag != pageTag {
+			t, err := decodeWindows(p[slot])
+			if err != nil {
+				return nil, err
+			}
+			p[slot] = t.encodeConverted()
+		}
 	}
 	return p, nil
 }

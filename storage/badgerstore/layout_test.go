@@ -18,18 +18,19 @@ var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
 
 var states = map[string]counterState{
 	"usual": {Counter: core.Counter{
-		Windows:    [4]core.WindowUsage{{Start: 20_000 * day, Used: 2}, {Start: 19_998 * day, Used: 17}, {Start: 19_990 * day, Used: 300}, {Start: 19_800 * day, Used: 5000}},
+		At: noon.Unix(), Requests: core.Tally{2, 17, 300, 5000, 1, 2, 70_000}, Today: 2,
 		LastUsedAt: noon,
-	}, entries: 2, newest: noon, applied: 1 << 30, chain: []int64{7, 1 << 30}},
-	"behind": {entries: 1, applied: 8, chain: []int64{7}, newest: noon},
+	}, entries: 2, newest: momentOf(noon), applied: 1 << 30, chain: []int64{7, 1 << 30}},
+	"behind": {entries: 1, applied: 8, chain: []int64{7}, newest: momentOf(noon)},
 	"zero":   {},
-	"denied": {Counter: withDenials(10_000), entries: 1, applied: 8, chain: []int64{8}, newest: noon,
+	"denied": {Counter: withDenials(10_000), entries: 1, applied: 8, chain: []int64{8}, newest: momentOf(noon),
 		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: 12_345}}}},
 	"denied, its days replaced": {Counter: withDenials(1)},
 	"used": {Counter: core.Counter{
-		Windows:    [4]core.WindowUsage{{Start: 1, Used: 2}, {Start: -3, Used: math.MaxInt64}, {Start: math.MaxInt64}, {}},
+		At: -3, Requests: core.Tally{2, math.MaxInt64, 0, 1, math.MaxInt64, 0, math.MaxInt64}, Today: math.MaxInt64,
+		Meters:     map[string]*core.Tally{"tokens": {1, 2, 3, 4, 5, 6, math.MaxInt64}, "spend": {}},
 		LastUsedAt: noon, DeniedOmitted: 17,
-	}, entries: 11, newest: noon.AddDate(-3000, 0, 0), late: math.MaxInt64, applied: math.MaxInt64 / 16, chain: []int64{70, 7000, math.MaxInt64 / 16},
+	}, entries: 11, newest: momentOf(noon.AddDate(-3000, 0, 0)), late: math.MaxInt64, applied: math.MaxInt64 / 16, chain: []int64{70, 7000, math.MaxInt64 / 16},
 		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: math.MaxInt64}, {Start: 20_001 * day, Used: 1}}}},
 }
 
@@ -61,7 +62,7 @@ func TestCounterState(t *testing.T) {
 			}
 		}
 	}
-	if got, err := decodeState(nil); err != nil || got.applied != 0 || got.entries != 0 || got.Counter != (core.Counter{}) {
+	if got, err := decodeState(nil); err != nil || got.applied != 0 || got.entries != 0 || !sameCounter(got.Counter, core.Counter{}) {
 		t.Errorf("no record: got %+v, %v, want the zero state", got, err)
 	}
 }
@@ -77,10 +78,13 @@ func TestEventSize(t *testing.T) {
 		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: maxRetention, ofKey: l, ofUser: l,
 	}
 	const record = 7 // bytes that the event log adds to a record
-	if n := len(e.append(nil, math.MaxInt64)) + record; n > core.MaxEntrySize {
-		t.Errorf("got %d bytes, want %d at most", n, core.MaxEntrySize)
-	} else {
-		t.Logf("%d bytes", n)
+	for meters := range 2 {
+		for range meters {
+			e.Costs = append(e.Costs, core.MeterCost{Meter: strings.Repeat("x", 32), Cost: core.MaxMeterCost})
+		}
+		if n := len(e.append(nil, math.MaxInt64)) + record; n > core.MaxEntrySize+meters*core.MaxMeterSize {
+			t.Errorf("%d meters: got %d bytes, want %d at most", meters, n, core.MaxEntrySize+meters*core.MaxMeterSize)
+		}
 	}
 }
 
@@ -88,29 +92,39 @@ func TestEventSize(t *testing.T) {
 // of the event log find changed bytes.
 func TestEvent(t *testing.T) {
 	const position = 1 << 40
-	want := event{
+	month, ever := core.Month.Window(noon), core.Lifetime.Window(noon)
+	since := core.Anchors{{Start: noon.AddDate(0, 0, -3)}}.Since(noon)
+	usual := event{
 		Entry:   core.Entry{At: noon, KeyID: "key_1", UserID: math.MaxInt64, Endpoint: "/\x00\u2028", IP: "::1", Cost: core.MaxCost, Denied: true},
 		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: 30 * time.Minute,
 		ofKey:     link{number: 5, prev: position - 100, jump: 7, late: 5},
 		ofUser:    link{number: math.MaxInt64, prev: position - 1},
-		requestID: "id", first: answer{used: 3, start: -5, terms: core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Week, Limit: math.MaxInt64}},
+		requestID: "id", first: &answer{core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Month, Limit: math.MaxInt64},
+			core.ConsumeResult{Usage: core.Usage{Window: month, Used: 3}}},
 	}
-	b := want.append([]byte("before"), position)[len("before"):]
-	got, err := decodeEvent(b, position)
-	if err != nil {
-		t.Fatalf("decodeEvent: %v", err)
-	}
-	want.retention += time.Minute // the retention is stored in minutes, rounded up
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(event{}, link{}, answer{})); d != "" {
-		t.Errorf("event (-want +got):\n%s", d)
-	}
-	for i := 1; i < len(b); i++ {
-		if got, err := decodeEvent(b[:i], position); err == nil {
-			t.Errorf("cut off: got %+v, want an error", got)
+	meters, anchored, limited := usual, usual, usual
+	meters.Costs = []core.MeterCost{{Meter: "spend", Cost: 1}, {Meter: "tokens", Cost: core.MaxMeterCost}}
+	anchored.since, anchored.requestID, anchored.first = &since, "", nil
+	limited.first = &answer{core.Terms{Period: core.Month, Limit: 9, Further: []core.Limit{{Meter: "tokens", Max: 7, Period: core.Lifetime}}},
+		core.ConsumeResult{Deciding: 1, Usage: core.Usage{Window: ever, Used: 5}, Limits: []core.Usage{{Window: month, Used: 1}, {Window: ever, Used: 5}}}}
+	for name, want := range map[string]event{"usual": usual, "meters": meters, "anchored": anchored, "limits": limited} {
+		b := want.append([]byte("before"), position)[len("before"):]
+		got, err := decodeEvent(b, position)
+		if err != nil {
+			t.Fatalf("%s: decodeEvent: %v", name, err)
 		}
-	}
-	if got, err := decodeEvent(append(b, 0), position); err == nil {
-		t.Errorf("too long: got %+v, want an error", got)
+		want.retention += time.Minute // the retention is stored in minutes, rounded up
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(event{}, link{}, answer{})); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+		for i := 1; i < len(b); i++ {
+			if got, err := decodeEvent(b[:i], position); err == nil {
+				t.Errorf("%s: cut off: got %+v, want an error", name, got)
+			}
+		}
+		if got, err := decodeEvent(append(b, 0), position); err == nil {
+			t.Errorf("%s: too long: got %+v, want an error", name, got)
+		}
 	}
 }
 

@@ -204,7 +204,7 @@ func claimedOptions(dir string) table.Options {
 	return o
 }
 
-// replays reports whether a version with this schema, or a later one, has written a database without an inventory: see
+// replays reports whether a version with schema 6, or a later one, has written a database without an inventory: see
 // [table.Options]. These versions write each transaction to the event log. get reads the tables.
 func replays(dir string, get func([]byte) ([]byte, error)) (bool, error) {
 	value, err := get(at(kindSchema))
@@ -213,7 +213,7 @@ func replays(dir string, get func([]byte) ([]byte, error)) (bool, error) {
 	}
 	if value != nil {
 		version, err := decodeNumber(value)
-		return version >= schema, err
+		return version > withoutPages, err
 	}
 	// The tables of a young store, and the tables in a damaged MANIFEST, can lack the schema.
 	isRedo := func(payload []byte) bool { return payload[0] == recordRedo }
@@ -245,6 +245,9 @@ func (s *Store) openAndReplay(o Options) error {
 	r, err := s.openEvents(o)
 	if err != nil {
 		return err
+	}
+	if version == withoutPeriods {
+		return s.storeSchema()
 	}
 	if version > 0 && version < schema {
 		return s.upgrade(r.highest)

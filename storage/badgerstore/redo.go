@@ -31,6 +31,7 @@ import (
 const (
 	recordRedo    = 0x80 + iota
 	recordPart    // of a transaction
+	recordWindows // the state of a counter, of before schema 7
 	recordCounter // the state of a counter, see import.go
 )
 

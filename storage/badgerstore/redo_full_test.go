@@ -49,7 +49,7 @@ func TestNoSpaceAfterRecord(t *testing.T) {
 		update(t, s, func(tx core.Tx) error { return tx.PutPlan(&core.Plan{AccountID: acct, ID: fmt.Sprint(user)}) })
 	}
 	for range 2 {
-		used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used
+		used := counterOf(t, s, ofKey("key")).Requests[core.Month]
 		if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); err != nil || n != 1+users*keys || used != users {
 			t.Errorf("got %d keys, %v, and %d used, want %d and %d", n, err, used, 1+users*keys, users)
 		}

@@ -319,7 +319,7 @@ func (h *historyCutter) findCut(all snapshot) error {
 
 // addKept reads a kept record. It stores the last kept event of each counter in last.
 func (h *historyCutter) addKept(position int64, payload []byte) error {
-	if payload[0] == recordCounter {
+	if payload[0] == recordWindows || payload[0] == recordCounter {
 		of, t, err := decodeSet(payload)
 		if _, lost := h.last[of]; lost {
 			h.last[of] = lastOfKept{t.entries, t.lastPosition()}

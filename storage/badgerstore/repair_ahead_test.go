@@ -177,7 +177,7 @@ func (a *aheadStore) repair(t *testing.T, dir string, first, end int) {
 		abandon(t, s)
 		s = openAlone(t, dir, damagedOptions)
 		for of, want := range used {
-			if got := counterOf(t, s, of).Windows[core.Month].Used; got != want {
+			if got := counterOf(t, s, of).Requests[core.Month]; got != want {
 				t.Errorf("round %d: %+v: got %d used, want %d", round, of, got, want)
 			}
 			if got, want := historyOf(t, s, of), histories[of]; fmt.Sprint(got) != fmt.Sprint(want) {

@@ -275,7 +275,7 @@ func TestRepairAfterClose(t *testing.T) {
 		t.Errorf("history: got %d of %d entries, want those of the first three segments", got, len(all))
 	}
 	consume(t, s, request("key", 1, endless, noon))
-	if got, want := counterOf(t, s, ofKey("key")).Windows[core.Month].Used, int64(len(all)+1); got != want {
+	if got, want := counterOf(t, s, ofKey("key")).Requests[core.Month], int64(len(all)+1); got != want {
 		t.Errorf("got %d used, want %d", got, want)
 	}
 	if err := s.Close(); err != nil {

@@ -94,7 +94,7 @@ func (r *replay) record(payload []byte, position int64) error {
 		return nil
 	case recordRedo:
 		return r.redo(payload, position)
-	case recordCounter:
+	case recordWindows, recordCounter:
 		return r.set(payload, position)
 	}
 	e, err := decodeEvent(payload, position)
@@ -286,10 +286,11 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 
 // The earlier schemas that this version reads. See schema for their differences.
 const (
-	withoutDays  = 2
-	withoutKept  = 3
-	withFormat1  = 4
-	withoutPages = 5
+	withoutDays    = 2
+	withoutKept    = 3
+	withFormat1    = 4
+	withoutPages   = 5
+	withoutPeriods = 6
 )
 
 // upgrade upgrades the store of an earlier version. highest has the largest numbers in its events. The caller closes

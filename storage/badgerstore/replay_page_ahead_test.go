@@ -32,7 +32,7 @@ func TestReusedNumberPageAhead(t *testing.T) {
 				want := int64(events)
 				if imported {
 					var c core.Counter
-					c.Add(7, noon)
+					c.Add(charge(7, noon))
 					if err := s.SetCounters(t.Context(), []core.CounterID{ofKey("again"), ofUser(9)}, []core.Counter{c, c}); err != nil {
 						t.Fatal(err)
 					}
@@ -60,7 +60,7 @@ func TestReusedNumberPageAhead(t *testing.T) {
 				for range 2 {
 					s = openAlone(t, dir, quiet)
 					for _, of := range []core.CounterID{ofKey("again"), ofUser(9)} {
-						if got := counterOf(t, s, of).Windows[core.Month].Used; got != want {
+						if got := counterOf(t, s, of).Requests[core.Month]; got != want {
 							t.Errorf("%+v: got %d used, want %d", of, got, want)
 						}
 						if got := allowedIn(t, s, of); got != int64(events) {

@@ -24,7 +24,7 @@ func TestDatabaseBehind(t *testing.T) {
 			addUserAndKey(t, s, 9, "late")
 			addUserAndKey(t, s, 10, "imported")
 			imported := core.Counter{LastUsedAt: noon}
-			imported.Add(7, noon)
+			imported.Add(charge(7, noon))
 			day := core.CounterDay{Date: core.DateOf(noon) - 3, Traffic: core.Traffic{Allowed: 5}}
 			if err := firstOf(s.SetCounters(t.Context(), []core.CounterID{ofKey("imported")}, []core.Counter{imported}),
 				s.SetDays(t.Context(), ofKey("imported"), []core.CounterDay{day})); err != nil {
@@ -50,10 +50,10 @@ func TestDatabaseBehind(t *testing.T) {
 				s = openAlone(t, after, quiet)
 				wantUsed(t, s, ofKey("key"), int64(2*events+1))
 				wantUsed(t, s, ofKey("late"), int64(events))
-				if used := counterOf(t, s, ofKey("imported")).Windows[core.Month].Used; used != int64(events+7) {
+				if used := counterOf(t, s, ofKey("imported")).Requests[core.Month]; used != int64(events+7) {
 					t.Errorf("imported key: got %d used, want %d", used, events+7)
 				}
-				if used := counterOf(t, s, ofUser(1)).Windows[core.Month].Used; used != int64(2*events) {
+				if used := counterOf(t, s, ofUser(1)).Requests[core.Month]; used != int64(2*events) {
 					t.Errorf("user: got %d used, want %d", used, 2*events)
 				}
 				if got := counterOf(t, s, ofKey("late")).DeniedOmitted; got != omitted {

@@ -113,7 +113,7 @@ func TestReaderKeepsSegments(t *testing.T) {
 	if got := last(); got <= mark {
 		t.Errorf("after the reader: got removable segments up to %d, want more than %d", got, mark)
 	}
-	if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != 1000 {
+	if used := counterOf(t, s, ofKey("key")).Requests[core.Month]; used != 1000 {
 		t.Errorf("got %d used, want 1000", used)
 	}
 }

@@ -66,7 +66,7 @@ func TestMaxHistory(t *testing.T) {
 		}
 		abandon(t, s)
 		s = openAlone(t, dir, o)
-		if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != int64((round+1)*requests) {
+		if used := counterOf(t, s, ofKey("key")).Requests[core.Month]; used != int64((round+1)*requests) {
 			t.Errorf("round %d: got %d used, want %d", round, used, (round+1)*requests)
 		}
 	}
@@ -119,7 +119,7 @@ func TestMaxHistoryKeepsRequestIDs(t *testing.T) {
 	if _, err := s.events.Read(position, nil); !errors.Is(err, eventlog.ErrGone) {
 		t.Errorf("Read after the id was forgotten: got error %v, want %v", err, eventlog.ErrGone)
 	}
-	if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != 401 {
+	if used := counterOf(t, s, ofKey("key")).Requests[core.Month]; used != 401 {
 		t.Errorf("got %d used, want 401", used)
 	}
 }
@@ -152,7 +152,7 @@ func TestFullDiskRemovesHistory(t *testing.T) {
 	if _, err := s.Consume(t.Context(), request("key", 1, core.MaxLimit, noon)); !isUnavailable(err) {
 		t.Errorf("Consume on a disk that another program has filled: got error %v, want unavailable", err)
 	}
-	if used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used; used != 1001 {
+	if used := counterOf(t, s, ofKey("key")).Requests[core.Month]; used != 1001 {
 		t.Errorf("got %d used, want 1001", used)
 	}
 	if _, err := s.makeSpace(time.Now(), func() (uint64, error) { return 0, errMedium }); !errors.Is(err, errMedium) {

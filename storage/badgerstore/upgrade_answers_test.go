@@ -86,8 +86,8 @@ func (w *answers) counter(of core.CounterID) {
 	if w.fail(err); err != nil {
 		return
 	}
-	if cs[0].Windows != (core.Counter{}).Windows {
-		w.line("  used %v, last %v, denials not recorded %d", cs[0].Windows, cs[0].LastUsedAt, cs[0].DeniedOmitted)
+	if cs[0].Requests != (core.Tally{}) {
+		w.line("  used %v, last %v, denials not recorded %d", windowsOf(&cs[0]), cs[0].LastUsedAt, cs[0].DeniedOmitted)
 	}
 	days, err := w.s.CounterDays(context.Background(), of)
 	w.fail(err)
@@ -99,4 +99,16 @@ func (w *answers) counter(of core.CounterID) {
 	for _, e := range entries {
 		w.line("  %v: %s of %d: %s %s from %s, cost %d, denied %v", e.At.UTC().UnixNano(), e.KeyID, e.UserID, e.Method, e.Endpoint, e.IP, e.Cost, e.Denied)
 	}
+}
+
+// windowsOf returns the windows of a day, a week, a month and a year, as a counter had them before schema 7.
+func windowsOf(c *core.Counter) (list [4]core.WindowUsage) {
+	for p := range list {
+		if c.At == 0 {
+			break
+		}
+		start := core.Period(p).Window(time.Unix(c.At, 0)).Start
+		list[p] = core.WindowUsage{Start: start.Unix(), Used: c.Requests[p]}
+	}
+	return list
 }

@@ -140,7 +140,7 @@ func TestFormat1Retention(t *testing.T) {
 	if _, err := s.events.Read(base, nil); !errors.Is(err, eventlog.ErrGone) {
 		t.Errorf("Read: got error %v, want %v", err, eventlog.ErrGone)
 	}
-	used := counterOf(t, s, ofKey("key")).Windows[core.Month].Used
+	used := counterOf(t, s, ofKey("key")).Requests[core.Month]
 	if used != format1Key+1 {
 		t.Errorf("got %d used, want %d", used, format1Key+1)
 	}

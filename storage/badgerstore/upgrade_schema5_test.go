@@ -22,11 +22,17 @@ import (
 // while a user with 1,100 keys was deleted: one before the journal was complete, one after a part of it was applied.
 var schema5Stores = []string{"closed", "killed", "incomplete", "complete"}
 
-// schema5 unpacks a store to a directory, and returns the answers of the version that wrote it.
+// schema5 unpacks a store of schema 5: see fixture.
 func schema5(t *testing.T, name string) (dir, answers string) {
 	t.Helper()
+	return fixture(t, filepath.Join("testdata/schema5", name+".tar.gz"))
+}
+
+// fixture unpacks a store to a directory, and returns the answers of the version that wrote it.
+func fixture(t *testing.T, name string) (dir, answers string) {
+	t.Helper()
 	dir = t.TempDir()
-	file, err := os.Open(filepath.Join("testdata/schema5", name+".tar.gz"))
+	file, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +126,7 @@ func TestSchema5(t *testing.T) {
 			if n := expiringDays(t, s); n > 0 {
 				t.Errorf("archive: %d records have a TTL, want none", n)
 			}
-			before := counterOf(t, s, ofKey("kept")).Windows[core.Month].Used
+			before := counterOf(t, s, ofKey("kept")).Requests[core.Month]
 			last := int64(0)
 			for _, k := range keysOf(t, s) {
 				last = max(last, k.Seq)
@@ -142,7 +148,7 @@ func TestSchema5(t *testing.T) {
 				}
 				s = openAlone(t, dir, quiet)
 				wantUsed(t, s, ofKey("new"), 10)
-				if got := counterOf(t, s, ofKey("kept")).Windows[core.Month].Used; got != before+10 {
+				if got := counterOf(t, s, ofKey("kept")).Requests[core.Month]; got != before+10 {
 					t.Errorf("%s and opened: got %d used, want %d", how, got, before+10)
 				}
 				wantAudited(t, s, how)

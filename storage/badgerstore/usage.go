@@ -84,7 +84,7 @@ func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Per
 			} else {
 				id.UserID = number
 			}
-			d.Add(n, id, seq, t.Usage(p, at))
+			d.Add(n, id, seq, t.Usage(core.MeterRequests, p, nil, at))
 		}
 		heads, absent := s.eachInMemory(sl, add)
 		return s.viewCounters(func(r snapshot) error { return s.eachOnPage(r, sl, absent, heads, add) })

@@ -10,39 +10,43 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// days holds the traffic of a key or user by date.
-type days map[core.Date]*core.CounterDay
-
-// at returns a day, and creates it if it is missing.
-func (d days) at(date core.Date) *core.CounterDay {
-	if d[date] == nil {
-		d[date] = &core.CounterDay{Date: date}
-	}
-	return d[date]
+// days holds the traffic of a key or user by date, and for each number the latest day on which it was counted.
+type days struct {
+	byDate map[core.Date]*core.CounterDay
+	latest [numbers]core.Date
 }
 
-// add adds to one number of a day: of the day of at, or of the latest day on which the number is
-// above 0, if that is later.
-func (d days) add(number func(*core.CounterDay) *int64, cost int64, at time.Time) {
-	date := core.DateOf(at)
-	for later, day := range d {
-		if *number(day) > 0 {
-			date = max(date, later)
-		}
+// at returns a day, and creates it if it is missing.
+func (d *days) at(date core.Date) *core.CounterDay {
+	if d.byDate[date] == nil {
+		d.byDate[date] = &core.CounterDay{Date: date}
 	}
-	*number(d.at(date)) += cost
+	return d.byDate[date]
+}
+
+// add adds to one number of a day: of the day of at, or of the latest day of the number, if that is later.
+func (d *days) add(number int, cost int64, at time.Time) {
+	d.latest[number] = max(d.latest[number], core.DateOf(at))
+	*numberOf(d.at(d.latest[number]), number) += cost
 }
 
 // The numbers of a day.
-func allowed(d *core.CounterDay) *int64       { return &d.Allowed }
-func denied(d *core.CounterDay) *int64        { return &d.Denied }
-func sharedAllowed(d *core.CounterDay) *int64 { return &d.Shared.Allowed }
-func sharedDenied(d *core.CounterDay) *int64  { return &d.Shared.Denied }
+const (
+	allowed = iota
+	denied
+	sharedAllowed
+	sharedDenied
+	numbers
+)
+
+func numberOf(d *core.CounterDay, number int) *int64 {
+	return []*int64{allowed: &d.Allowed, denied: &d.Denied, sharedAllowed: &d.Shared.Allowed, sharedDenied: &d.Shared.Denied}[number]
+}
 
 // daysOf returns the days of a key or user.
-func (s *Store) daysOf(id core.CounterID) days {
+func (s *Store) daysOf(id core.CounterID) *days {
 	if s.days[id] == nil {
-		s.days[id] = days{}
+		s.days[id] = &days{byDate: map[core.Date]*core.CounterDay{}}
 	}
 	return s.days[id]
 }
@@ -69,7 +73,7 @@ func (s *Store) countDay(c *core.Consumption, isAllowed bool) {
 
 // copyDayWindow copies the day window of a counter into its days.
 func (s *Store) copyDayWindow(id core.CounterID) {
-	t := s.counter(id).Windows[core.Day]
+	t := s.counter(id).Day()
 	if t == (core.WindowUsage{}) {
 		return
 	}
@@ -77,7 +81,7 @@ func (s *Store) copyDayWindow(id core.CounterID) {
 	if id.KeyID == "" {
 		number = sharedAllowed
 	}
-	*number(s.daysOf(id).at(t.Date())) = t.Used
+	*numberOf(s.daysOf(id).at(t.Date()), number) = t.Used
 }
 
 // Days implements [core.Store].
@@ -85,7 +89,7 @@ func (s *Store) Days(_ context.Context, of core.DaysFilter, first, last core.Dat
 	err = s.locked(func() error {
 		list = core.NewDays(first, last)
 		sum := func(id core.CounterID, traffic func(*core.CounterDay) core.Traffic) {
-			for date, day := range s.days[id] {
+			for date, day := range s.daysOf(id).byDate {
 				if first <= date && date <= last {
 					t := &list[date-first].Traffic
 					*t = t.Plus(traffic(day))
@@ -120,7 +124,7 @@ func (s *Store) Days(_ context.Context, of core.DaysFilter, first, last core.Dat
 // CounterDays implements [core.Importer].
 func (s *Store) CounterDays(_ context.Context, id core.CounterID) (list []core.CounterDay, err error) {
 	err = s.locked(func() error {
-		for _, day := range slices.SortedFunc(maps.Values(s.days[canonical(id)]), func(a, b *core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }) {
+		for _, day := range slices.SortedFunc(maps.Values(s.daysOf(canonical(id)).byDate), func(a, b *core.CounterDay) int { return cmp.Compare(a.Date, b.Date) }) {
 			if *day != (core.CounterDay{Date: day.Date}) {
 				list = append(list, *day)
 			}
@@ -137,12 +141,18 @@ func (s *Store) SetDays(_ context.Context, id core.CounterID, list []core.Counte
 			return err
 		}
 		id = canonical(id)
-		s.days[id] = days{}
+		delete(s.days, id)
+		d := s.daysOf(id)
 		for _, day := range list {
 			if id.KeyID != "" {
 				day.Shared = core.Traffic{}
 			}
-			s.days[id][day.Date] = &day
+			d.byDate[day.Date] = &day
+			for n := range d.latest {
+				if *numberOf(&day, n) > 0 {
+					d.latest[n] = max(d.latest[n], day.Date)
+				}
+			}
 		}
 		s.copyDayWindow(id)
 		return nil

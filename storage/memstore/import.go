@@ -43,7 +43,7 @@ func (s *Store) SetCounters(_ context.Context, ids []core.CounterID, counters []
 				return err
 			}
 			c := s.counter(canonical(id))
-			c.Windows, c.LastUsedAt, c.DeniedOmitted = counters[i].Windows, counters[i].LastUsedAt, counters[i].DeniedOmitted
+			c.Set(&counters[i])
 			s.copyDayWindow(canonical(id))
 		}
 		return nil

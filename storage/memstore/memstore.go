@@ -26,7 +26,7 @@ type data struct {
 	resources    map[string]*resources // by the ID of the account
 	counters     map[core.CounterID]*core.Counter
 	histories    map[core.CounterID][]core.Entry // oldest first
-	days         map[core.CounterID]days
+	days         map[core.CounterID]*days
 	firstResults map[core.CounterID]firstResults // of keys
 	access       map[string]*core.Access         // by the ID of the account
 }
@@ -46,7 +46,7 @@ func New() *Store {
 		resources:    map[string]*resources{},
 		counters:     map[core.CounterID]*core.Counter{},
 		histories:    map[core.CounterID][]core.Entry{},
-		days:         map[core.CounterID]days{},
+		days:         map[core.CounterID]*days{},
 		firstResults: map[core.CounterID]firstResults{},
 		access:       map[string]*core.Access{},
 	}}
@@ -62,9 +62,8 @@ func (s *Store) Reopen() *Store {
 	next := &Store{data: s.data}
 	next.counters = map[core.CounterID]*core.Counter{}
 	for id, c := range s.counters {
-		kept := &core.Counter{Windows: c.Windows, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
-		kept.AddDenied(c.DeniedOn())
-		next.counters[id] = kept
+		kept := c.Saved()
+		next.counters[id] = &kept
 	}
 	return next
 }

@@ -39,7 +39,7 @@ func (r *resources) plan(id string) (*core.Plan, error) {
 
 func copyPlan(p *core.Plan) *core.Plan {
 	c := *p
-	c.Description, c.Features = copied(p.Description), slices.Clone(p.Features)
+	c.Description, c.Features, c.Limits = copied(p.Description), slices.Clone(p.Features), slices.Clone(p.Limits)
 	c.CreatedAt, c.UpdatedAt = normalTime(p.CreatedAt), normalTime(p.UpdatedAt)
 	return &c
 }

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -11,9 +12,8 @@ import (
 type firstResults map[string]firstResult
 
 type firstResult struct {
-	at    time.Time // the time of the request
-	usage core.Usage
-	terms core.Terms
+	at     time.Time // of the request
+	result core.ConsumeResult
 }
 
 // lookup returns the first result if c repeats a request.
@@ -22,7 +22,9 @@ func (as firstResults) lookup(c *core.Consumption) (core.ConsumeResult, bool) {
 	if c.RequestID == "" || !ok || !c.Repeats(a.at) {
 		return core.ConsumeResult{}, false
 	}
-	return core.ConsumeResult{Usage: a.usage, Allowed: true, FirstTerms: new(a.terms)}, true
+	first := a.result
+	first.FirstTerms, first.Limits = new(*first.FirstTerms), slices.Clone(first.Limits)
+	return first, true
 }
 
 // rememberResult stores the result of a request with a key.
@@ -30,5 +32,6 @@ func (s *Store) rememberResult(key core.CounterID, c *core.Consumption, v core.C
 	if s.firstResults[key] == nil {
 		s.firstResults[key] = firstResults{}
 	}
-	s.firstResults[key][c.RequestID] = firstResult{at: c.Entry.At, usage: v.Usage, terms: c.Terms}
+	v.FirstTerms = new(c.Terms)
+	s.firstResults[key][c.RequestID] = firstResult{at: c.Entry.At, result: v}
 }

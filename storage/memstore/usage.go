@@ -18,12 +18,12 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 			v = first
 			return nil
 		}
-		v.Usage, v.Allowed = s.counter(c.DecidingCounter()).Consume(c.Period, c.Limit, c.Cost, c.Entry.At)
-		if c.Cost == 0 {
+		v = s.counter(c.DecidingCounter()).Consume(c)
+		if !c.Counts() {
 			return nil
 		}
 		if v.Allowed && c.Shared {
-			s.counter(key).Add(c.Cost, c.Entry.At)
+			s.counter(key).Add(c.Charge())
 		}
 		s.countDay(c, v.Allowed)
 		if !v.Allowed && !s.counter(key).Deny(c.Entry.At) {
@@ -56,7 +56,7 @@ func (s *Store) Counters(_ context.Context, ids []core.CounterID) (list []core.C
 		list = make([]core.Counter, len(ids))
 		for i, id := range ids {
 			if c, ok := s.counters[canonical(id)]; ok {
-				list[i] = *c
+				list[i] = c.Clone()
 				list[i].LastUsedAt = normalTime(c.LastUsedAt)
 			}
 		}
@@ -70,7 +70,7 @@ func (s *Store) PlanTotals(_ context.Context, account, plan string, p core.Perio
 	err = s.locked(func() error {
 		add := func(id core.CounterID, seq int64) {
 			if c, ok := s.counters[id]; ok {
-				d.Add(n, id, seq, c.Usage(p, at))
+				d.Add(n, id, seq, c.Usage(core.MeterRequests, p, nil, at))
 			}
 		}
 		r := s.of(account)

@@ -74,7 +74,7 @@ func (r *resources) keyHolders(plan string) map[int64]bool {
 
 func copyUser(u *core.User) *core.User {
 	c := *u
-	c.Email, c.Metadata = copied(u.Email), bytes.Clone(u.Metadata)
+	c.Email, c.Metadata, c.Anchors = copied(u.Email), bytes.Clone(u.Metadata), slices.Clone(u.Anchors)
 	c.CreatedAt, c.UpdatedAt = normalTime(u.CreatedAt), normalTime(u.UpdatedAt)
 	return &c
 }

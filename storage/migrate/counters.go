@@ -62,7 +62,7 @@ func (m *migration) copyCounters(ctx context.Context, account string) error {
 		var other []core.CounterID
 		var want []core.Counter
 		for i := range ids {
-			if !sameCounter(&from[i], &to[i]) {
+			if !from[i].Same(&to[i]) {
 				other, want = append(other, ids[i]), append(want, from[i])
 			}
 		}

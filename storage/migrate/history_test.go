@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"runtime"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func (s longTo) SetHistory(ctx context.Context, of core.CounterID, entries []cor
 
 func (s longTo) AppendHistory(_ context.Context, _ core.CounterID, entries []core.Entry, _ time.Duration) error {
 	for _, e := range entries {
-		if want := s.entry(s.written); e != want && s.wrong == "" {
+		if want := s.entry(s.written); !reflect.DeepEqual(e, want) && s.wrong == "" {
 			s.wrong = fmt.Sprintf("entry %d: got %+v, want %+v", s.written, e, want)
 		}
 		s.written++

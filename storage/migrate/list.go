@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -155,14 +156,9 @@ func same(a, b any) bool {
 
 // sameEntry reports whether two entries are equal.
 func sameEntry(a, b *core.Entry) bool {
-	x, y := *a, *b
-	x.At = y.At
-	return a.At.Equal(b.At) && x == y
-}
-
-// sameCounter reports whether two counters are equal.
-func sameCounter(a, b *core.Counter) bool {
-	return a.Windows == b.Windows && a.LastUsedAt.Equal(b.LastUsedAt) && a.DeniedOmitted == b.DeniedOmitted
+	x := *a
+	x.At = b.At
+	return a.At.Equal(b.At) && reflect.DeepEqual(x, *b)
 }
 
 // refused returns an ErrRefused with a reason.

@@ -43,7 +43,7 @@ func wantReport(t testing.TB, r Report, want whole) {
 		sum.Keys += int64(len(a.Keys))
 		for _, c := range a.Counters {
 			for _, p := range core.Periods() {
-				used[p.String()] += c.Windows[p].Used
+				used[p.String()] += c.Requests[p]
 			}
 		}
 		for _, u := range a.Users {

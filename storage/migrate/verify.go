@@ -149,14 +149,14 @@ func (v *verifying) counters(ctx context.Context, account string) error {
 		}
 		for i, id := range ids {
 			for _, p := range core.Periods() {
-				a, b := from[i].Windows[p], to[i].Windows[p]
+				a, b := from[i].Requests[p], to[i].Requests[p]
 				if a != b {
-					return differs("%s of account %s has used %d in its %v in the source, %d in the target", nameOf(id), account, a.Used, p, b.Used)
+					return differs("%s of account %s has used %d in its %v in the source, %d in the target", nameOf(id), account, a, p, b)
 				}
 				sum := v.report.Used[p.String()]
-				v.report.Used[p.String()] = sum + min(b.Used, math.MaxInt64-sum)
+				v.report.Used[p.String()] = sum + min(b, math.MaxInt64-sum)
 			}
-			if !sameCounter(&from[i], &to[i]) {
+			if !from[i].Same(&to[i]) {
 				return differs("the counter of %s of account %s: last used at %v, %d denials left out in the source, at %v, %d in the target", nameOf(id), account,
 					from[i].LastUsedAt, from[i].DeniedOmitted, to[i].LastUsedAt, to[i].DeniedOmitted)
 			}

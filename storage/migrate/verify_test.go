@@ -172,7 +172,7 @@ func TestVerified(t *testing.T) {
 			"key key_2 of account acct_a is not found by its value in the target"},
 		"usage": {lossy{counter: func(id core.CounterID, c *core.Counter) {
 			if id.KeyID == "key_1" {
-				c.Windows[core.Week].Used++
+				c.Requests[core.Week]++
 			}
 		}}, "key key_1 of account acct_a has used 1 in its week in the source, 2 in the target"},
 		"denials": {lossy{counter: func(id core.CounterID, c *core.Counter) {

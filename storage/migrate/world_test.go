@@ -145,7 +145,7 @@ func (w *world) step() {
 
 func (w *world) newPlan() {
 	p := &core.Plan{AccountID: w.acct, ID: w.name("plan_"), Name: w.name("Plan "), Limit: int64(5 + w.r.IntN(100)),
-		Period: pick(w.r, core.Periods()), Inactive: w.r.IntN(5) == 0, CreatedAt: w.now, UpdatedAt: w.now}
+		Period: pick(w.r, core.PlanPeriods()), Inactive: w.r.IntN(5) == 0, CreatedAt: w.now, UpdatedAt: w.now}
 	if w.r.IntN(2) == 0 {
 		p.Description, p.Features = new("what it is <for>"), []string{"a", "", "b & c"}
 	}
@@ -246,7 +246,7 @@ func (w *world) changeUser() {
 func (w *world) consumption(k *core.Key) *core.Consumption {
 	cost := int64(1 + w.r.IntN(3))
 	c := &core.Consumption{Account: w.acct, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == "", Cost: cost, Retention: forever,
-		Terms: core.Terms{PlanID: "p", PlanName: "P", Period: pick(w.r, core.Periods()), Limit: int64(w.r.IntN(200))},
+		Terms: core.Terms{PlanID: "p", PlanName: "P", Period: pick(w.r, core.PlanPeriods()), Limit: int64(w.r.IntN(200))},
 		Entry: core.Entry{At: w.now, KeyID: k.ID, UserID: k.UserID, Endpoint: w.name("/"), Method: "GET", IP: "192.0.2.1", Cost: cost}}
 	if w.r.IntN(4) == 0 { // the same as others
 		c.Entry.Endpoint = "/again"

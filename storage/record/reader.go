@@ -15,6 +15,9 @@ func NewReader(record []byte) *Reader { return &Reader{record} }
 // Failed reports whether a member was missing.
 func (r *Reader) Failed() bool { return r.rest == nil }
 
+// Fail makes Failed return true.
+func (r *Reader) Fail() { r.rest = nil }
+
 // Ended reports whether the whole record was read.
 func (r *Reader) Ended() bool { return len(r.rest) == 0 }
 
@@ -42,6 +45,16 @@ func (r *Reader) Uint(size int) (n uint64) {
 	}
 	r.skip(size, fits)
 	return n
+}
+
+// Bytes reads n bytes.
+func (r *Reader) Bytes(n int) (s string) {
+	fits := n <= len(r.rest)
+	if fits {
+		s = string(r.rest[:n])
+	}
+	r.skip(n, fits)
+	return s
 }
 
 // Text reads a text written by [AppendText].

@@ -113,7 +113,7 @@ func (w *world) used(t testing.TB, key string, user int64) int {
 		cs, err = w.s.Counters(t.Context(), []core.CounterID{{Account: w.account, KeyID: key, UserID: user}})
 		return err
 	})
-	return int(cs[0].Usage(core.Year, time.Now()).Used)
+	return int(cs[0].Usage(core.MeterRequests, core.Year, nil, time.Now()).Used)
 }
 
 // onDays returns the sum of allowed requests over all days.

@@ -162,6 +162,12 @@ func (s *Store) checkFormat(ctx context.Context) error {
 		}
 		have, err = s.storedFormat(ctx) // another process may have written it first
 	}
+	if err == nil && have == formatBefore {
+		if err := s.do(ctx, s.client.B().Set().Key(s.o.registry().key("format")).Value(format).Build()).Error(); err != nil {
+			return fmt.Errorf("upgrade of the data under %s: %w", s.o.Prefix, err)
+		}
+		return nil
+	}
 	switch {
 	case err != nil:
 		return err

@@ -1,16 +1,16 @@
 package redisstore
 
 import (
-	"sync/atomic"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
 )
 
-// counterSize is the size of a stored counter in bytes. Redis keeps a small hash in one compact listpack
-// while its values have at most 64 bytes (hash-max-listpack-value). shared.lua describes the fields. A
-// window is stored as the day, in UTC, on which it starts.
+// counterSize is the size of a usual counter in bytes. Redis keeps a small hash in one compact listpack
+// while its values have at most 64 bytes (hash-max-listpack-value). shared.lua describes the fields.
 const counterSize = 64
 
 const day = 24 * 60 * 60 // seconds
@@ -18,68 +18,135 @@ const day = 24 * 60 * 60 // seconds
 // maxUsed is the maximum of a stored usage: the largest integer that a Lua number represents exactly.
 const maxUsed = core.MaxLimit
 
-// decodeCounter decodes a stored counter.
+// The form of a counter, its byte 64: see shared.lua.
+const (
+	formMoving = 1 << iota
+	formTallies
+	formWide
+	formMeters
+)
+
+// maxNarrow is the maximum of a usage that is not in the wide form.
+const maxNarrow = 1<<40 - 1
+
+// decodeCounter decodes a stored counter without its other meters.
 func decodeCounter(b string) (c core.Counter, err error) {
+	if len(b) < counterSize {
+		return core.Counter{}, record.ErrDamaged
+	}
+	form := b[counterSize-1]
+	last := record.NewReader([]byte(b[40:]))
+	if s, ns := last.Uint(5), last.Uint(4); s != 0 || ns != 0 {
+		c.LastUsedAt, c.At = time.Unix(int64(s), int64(ns)).UTC(), int64(s)
+	}
+	c.DeniedOmitted = int64(last.Uint(4))
+	size := 5
 	r := record.NewReader([]byte(b))
-	for p := range c.Windows {
-		c.Windows[p].Start = int64(r.Uint(3)) * day
+	if form&formWide != 0 {
+		size, r = 7, record.NewReader([]byte(b[counterSize:]))
+		c.At = int64(r.Uint(5))
 	}
-	for p := range c.Windows {
-		c.Windows[p].Used = int64(r.Uint(7))
+	if form&formTallies == 0 {
+		decodeWindows(r, &c)
+	} else {
+		for p := range c.Requests {
+			c.Requests[p] = int64(r.Uint(size))
+		}
+		c.Today = int64(r.Uint(size))
 	}
-	if s, ns := r.Uint(5), r.Uint(4); s != 0 || ns != 0 {
-		c.LastUsedAt = time.Unix(int64(s), int64(ns)).UTC()
-	}
-	c.DeniedOmitted = int64(r.Uint(4))
-	if r.Failed() || len(b) != counterSize {
+	if last.Failed() || r.Failed() || form&formWide != 0 && !r.Ended() || form&formWide == 0 && len(b) != counterSize {
 		return core.Counter{}, record.ErrDamaged
 	}
 	return c, nil
 }
 
-// isMoving reports whether a counter is frozen because its key moves to another user.
-func isMoving(b string) bool { return b[counterSize-1] == 1 }
+// decodeWindows decodes the usage of an earlier version: the days on which the windows of a day, a week, a month and a
+// year start, and the usage of each. A minute and an hour begin with 0, and the lifetime with the usage of the year.
+func decodeWindows(r *record.Reader, c *core.Counter) {
+	var starts [core.Year + 1]int64
+	for p := range starts {
+		starts[p] = int64(r.Uint(3)) * day
+		c.At = max(c.At, starts[p])
+	}
+	since := core.Anchors(nil).Since(time.Unix(c.At, 0))
+	for p, start := range starts {
+		if used := int64(r.Uint(7)); start == since[p] {
+			c.Requests[p] = used
+		}
+	}
+	c.Requests[core.Lifetime], c.Today = c.Requests[core.Year], c.Requests[core.Day]
+}
 
-// encodeCounter encodes the counter of a key that has moved as often as moves says.
+// isMoving reports whether a counter is frozen because its key moves to another user.
+func isMoving(b string) bool { return b[counterSize-1]&formMoving != 0 }
+
+// hasMeters reports whether a counter has other meters than requests.
+func hasMeters(b string) bool { return b[counterSize-1]&formMeters != 0 }
+
+// encodeCounter encodes the counter of a key that has moved as often as moves says, without its other meters.
 func encodeCounter(c *core.Counter, moves uint8) string {
-	b := make([]byte, 0, counterSize)
-	for _, t := range c.Windows {
-		b = record.AppendUint(b, 3, uint64(t.Start/day))
-	}
-	for _, t := range c.Windows {
-		b = record.AppendUint(b, 7, uint64(min(t.Used, maxUsed)))
-	}
 	var s, ns int64
 	if !c.LastUsedAt.IsZero() {
 		s, ns = c.LastUsedAt.Unix(), int64(c.LastUsedAt.Nanosecond())
+	}
+	form, usage := byte(formTallies), append(c.Requests[:], c.Today)
+	if c.At != s || slices.Max(usage) > maxNarrow {
+		form |= formWide
+	}
+	if len(c.Meters) > 0 {
+		form |= formMeters
+	}
+	b := make([]byte, 0, counterSize)
+	for _, used := range usage {
+		if form&formWide != 0 {
+			used = 0
+		}
+		b = record.AppendUint(b, 5, uint64(used))
 	}
 	b = record.AppendUint(b, 5, uint64(s))
 	b = record.AppendUint(b, 4, uint64(ns))
 	b = record.AppendUint(b, 4, uint64(min(c.DeniedOmitted, 1<<32-1)))
 	b = append(b, make([]byte, 9)...) // of a key: latest denials, start of request ids; of a user: time of the latest entry
-	return string(append(b, moves, 0))
+	b = append(b, moves, form)
+	if form&formWide != 0 {
+		b = record.AppendUint(b, 5, uint64(max(0, c.At)))
+		for _, used := range usage {
+			b = record.AppendUint(b, 7, uint64(min(used, maxUsed)))
+		}
+	}
+	return string(b)
 }
 
-// dayStarts are the starts of all windows that contain a day.
-type dayStarts struct {
-	begin, end int64 // of the day, Unix seconds; then the start days, as consume.lua expects them
-	packed     []byte
+// encodeMeters encodes the meters of a counter other than requests, "" without any.
+func encodeMeters(c *core.Counter) string {
+	var b []byte
+	for _, name := range slices.Sorted(maps.Keys(c.Meters)) {
+		b = appendMeter(b, name)
+		for _, used := range c.Meters[name] {
+			b = record.AppendUint(b, 7, uint64(min(used, maxUsed)))
+		}
+	}
+	return string(b)
 }
 
-// windowStarts caches the dayStarts of the latest request.
-type windowStarts struct{ current atomic.Pointer[dayStarts] }
+// appendMeter appends the name of a meter and its length, as the scripts read it.
+func appendMeter(b []byte, name string) []byte { return append(append(b, byte(len(name))), name...) }
 
-// of returns the start days of the windows that contain a time, encoded for consume.lua.
-func (t *windowStarts) of(at time.Time) []byte {
-	sec := at.Unix()
-	if d := t.current.Load(); d != nil && d.begin <= sec && sec < d.end {
-		return d.packed
+// decodeMeters adds the other meters to a counter.
+func decodeMeters(c *core.Counter, b string) error {
+	for r := record.NewReader([]byte(b)); !r.Ended(); {
+		name := r.Bytes(int(r.Uint(1)))
+		var t core.Tally
+		for p := range t {
+			t[p] = int64(r.Uint(7))
+		}
+		if r.Failed() {
+			return record.ErrDamaged
+		}
+		if c.Meters == nil {
+			c.Meters = map[string]*core.Tally{}
+		}
+		c.Meters[name] = &t
 	}
-	w := core.Day.Window(at)
-	d := &dayStarts{begin: w.Start.Unix(), end: w.Start.Unix() + day}
-	for _, p := range core.Periods() {
-		d.packed = record.AppendUint(d.packed, 3, uint64(max(0, p.Window(at).Start.Unix()/day)))
-	}
-	t.current.Store(d)
-	return d.packed
+	return nil
 }

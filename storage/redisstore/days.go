@@ -285,7 +285,7 @@ func decodeDays(fields []dayField, parts []rueidis.RedisMessage, over string) (d
 		if i == 0 {
 			var counter core.Counter
 			counter, err = decodeCounter(b)
-			t = counter.Windows[core.Day]
+			t = counter.Day()
 			c.notMoving, c.allowed = err == nil && !isMoving(b), t.Date()
 		} else {
 			t, err = decodeDayCount(b)

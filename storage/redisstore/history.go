@@ -99,7 +99,11 @@ func encodeEntry(b []byte, e *core.Entry) []byte {
 	b = record.AppendText(b, e.KeyID)
 	b = record.AppendText(b, e.Method)
 	b = record.AppendText(b, e.IP)
-	return record.AppendText(b, e.Endpoint)
+	b = record.AppendText(b, e.Endpoint)
+	for _, m := range e.Costs {
+		b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
+	}
+	return b
 }
 
 // decodeEntry decodes an entry with its head (HEAD in shared.lua).
@@ -111,6 +115,9 @@ func decodeEntry(b string) (e core.Entry, err error) {
 	r.Uint(4) // hour until which it is kept
 	e.UserID, e.Cost = int64(r.Uvarint()), int64(r.Uvarint())
 	e.KeyID, e.Method, e.IP, e.Endpoint = r.Text(), r.Text(), r.Text(), r.Text()
+	for !r.Failed() && !r.Ended() {
+		e.Costs = append(e.Costs, core.MeterCost{Meter: r.Text(), Cost: int64(r.Uvarint())})
+	}
 	if r.Failed() {
 		return core.Entry{}, record.ErrDamaged
 	}
@@ -124,19 +131,36 @@ func digestOfID(id string) string {
 	return "\x00" + string(sum[:16])
 }
 
-// encodeTerms encodes the terms that a repeated request gets.
-func encodeTerms(t *core.Terms) []byte {
-	b := binary.AppendUvarint(nil, uint64(t.Period))
-	b = binary.AppendUvarint(b, uint64(t.Limit))
-	return record.AppendText(record.AppendText(b, t.PlanID), t.PlanName)
+// encodeTerms encodes the terms and the anchors of a request, for the answer that a repeated request gets.
+func encodeTerms(c *core.Consumption) []byte {
+	b := binary.AppendUvarint(nil, uint64(c.Period))
+	b = binary.AppendUvarint(b, uint64(c.Limit))
+	b = record.AppendText(record.AppendText(b, c.PlanID), c.PlanName)
+	b = binary.AppendUvarint(b, uint64(len(c.Further)))
+	for _, l := range c.Further {
+		b = binary.AppendUvarint(binary.AppendUvarint(record.AppendText(b, l.Meter), uint64(l.Period)), uint64(l.Max))
+	}
+	b = binary.AppendUvarint(b, uint64(len(c.Anchors)))
+	for _, a := range c.Anchors {
+		b = record.AppendTime(record.AppendTime(b, a.From), a.Start)
+	}
+	return b
 }
 
-func decodeTerms(b string) (t core.Terms, err error) {
-	r := record.NewReader([]byte(b))
-	t.Period, t.Limit = core.Period(r.Uvarint()), int64(r.Uvarint())
-	t.PlanID, t.PlanName = r.Text(), r.Text()
-	if r.Failed() {
-		return core.Terms{}, record.ErrDamaged
+// decodeTerms decodes terms and anchors. Terms of an earlier version have one limit, and are the rest of the record.
+func decodeTerms(r *record.Reader, c *core.Consumption) {
+	c.Period, c.Limit = core.Period(r.Uvarint()), int64(r.Uvarint())
+	c.PlanID, c.PlanName = r.Text(), r.Text()
+	if c.Period > core.Lifetime {
+		r.Fail()
 	}
-	return t, nil
+	if r.Failed() || r.Ended() {
+		return
+	}
+	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+		c.Further = append(c.Further, core.Limit{Meter: r.Text(), Period: core.Period(r.Uvarint()), Max: int64(r.Uvarint())})
+	}
+	for n := r.Uvarint(); n > 0 && !r.Failed(); n-- {
+		c.Anchors = append(c.Anchors, core.Anchor{From: r.Time(), Start: r.Time()})
+	}
 }

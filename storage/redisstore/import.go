@@ -66,7 +66,8 @@ func (s *Store) SetCounters(ctx context.Context, ids []core.CounterID, counters 
 }
 
 func (s *Store) setCounter(ctx context.Context, id core.CounterID, at location, c *core.Counter) error {
-	return s.setAt(ctx, id, at, setCounterScript, []string{at.slot.counters()}, []string{at.field, encodeCounter(c, 0)})
+	return s.setAt(ctx, id, at, setCounterScript, []string{at.slot.counters()},
+		[]string{at.field, encodeCounter(c, 0), encodeMeters(c), strconv.FormatInt(max(0, c.At/day), 10)})
 }
 
 // setAt runs a script on an existing counter. It creates a missing counter and retries.

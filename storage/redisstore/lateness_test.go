@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -122,7 +123,7 @@ func (c *clockTest) check(k *core.Key, random *rand.Rand) {
 			page := core.Page{Number: 1 + random.IntN(2+len(want)/size), Size: size}
 			got, n := c.history(of, since, page)
 			first := min(page.Offset(), len(want))
-			if wanted := want[first:min(first+size, len(want))]; n != len(want) || !slices.Equal(got, wanted) {
+			if wanted := want[first:min(first+size, len(want))]; n != len(want) || !slices.EqualFunc(got, wanted, func(a, b core.Entry) bool { return reflect.DeepEqual(a, b) }) {
 				c.t.Fatalf("history of %+v after %v of %d entries, page %+v: got %d of %d, want %d of %d\nlateness: %q",
 					of, since, total, page, len(got), n, len(wanted), len(want), c.lateness(of.UserID, k))
 			}

@@ -40,8 +40,13 @@ import (
 //
 //	!{…}…                              invalidations: written and deleted at once, for client tracking
 
-// format is the version of this layout, stored in {registry}format.
-const format = "2"
+// format is the version of this layout, stored in {registry}format. A store of the format before is upgraded: its
+// counters, entries and answers can be read. A process of an earlier version that still runs would misread a new
+// counter, so all of them are stopped first; afterwards they refuse to start.
+const (
+	format       = "3"
+	formatBefore = "2" // counters have windows with starts of their own
+)
 
 // keySlot is the prefix and hash tag of the keys of one slot.
 type keySlot string
@@ -138,9 +143,12 @@ func historySizeField(field string) string {
 	return "b" + strings.TrimPrefix(latenessField(field), "l")
 }
 
+// metersField names the field with the meters of a counter other than requests. See shared.lua.
+func metersField(field string) string { return "m" + field }
+
 // counterFields returns all fields of a user or key in the hash of counters.
 func counterFields(field string) []string {
-	fields := []string{latenessField(field), historySizeField(field)}
+	fields := []string{latenessField(field), historySizeField(field), metersField(field)}
 	for _, f := range dayFields(field) {
 		fields = append(fields, f.name)
 	}

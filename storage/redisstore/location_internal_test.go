@@ -47,7 +47,7 @@ func TestReadsDuringMoves(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, want := range []int64{0, 7, 7} {
-				if got := list[i].Windows[core.Year].Used; got != want {
+				if got := list[i].Requests[core.Year]; got != want {
 					t.Errorf("%+v: got %d used, want %d", ids[i], got, want)
 				}
 			}

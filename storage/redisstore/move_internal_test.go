@@ -84,7 +84,7 @@ func (m *moveTest) check(want int64) {
 	if err != nil {
 		m.t.Fatalf("Counters: %v", err)
 	}
-	if got := cs[0].Windows[core.Year].Used; got != want {
+	if got := cs[0].Requests[core.Year]; got != want {
 		m.t.Errorf("the key has counted %d, want %d", got, want)
 	}
 	_, n, err := m.s.History(m.t.Context(), core.CounterID{Account: moveAccount, KeyID: "key_1"}, time.Time{}, core.Page{Number: 1, Size: 1})

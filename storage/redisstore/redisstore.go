@@ -50,7 +50,6 @@ type Store struct {
 	writeLocks    keyedmutex.Mutex         // serializes the transactions of an account in this process
 	drains        singleflight.Group       // running drains of outboxes, by account
 	watch         *watch                   // receives the changes of other processes
-	windowStarts  windowStarts             // of the day of the latest decision
 	settings      atomic.Pointer[settings] // options that may change while the store is open
 
 	marks     marks

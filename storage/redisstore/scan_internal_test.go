@@ -118,7 +118,7 @@ func TestSingleDay(t *testing.T) {
 		switch random.IntN(8) {
 		case 0:
 			var c core.Counter
-			c.Windows[core.Day] = core.WindowUsage{Start: int64(core.DateOf(at)) * day, Used: cost}
+			c.At, c.Today = at.Unix(), cost
 			err = m.s.SetCounters(t.Context(), []core.CounterID{id}, []core.Counter{c})
 		case 1:
 			var set []core.CounterDay

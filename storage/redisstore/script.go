@@ -37,7 +37,7 @@ var (
 	batchScript          = newScript("batch")
 	readPageScript       = newScript("read_page")
 	createCountersScript = newScript("create_counters")
-	setCounterScript     = newScript("day_counts", "set_counter")
+	setCounterScript     = newScript("shared", "day_counts", "set_counter")
 	deleteCounterScript  = newScript("delete_counter")
 	moveBeginScript      = newScript("tombstone", "move_begin")
 	moveCopyScript       = newScript("tombstone", "move_copy")

@@ -20,8 +20,8 @@ const (
 	outcomeNotFound
 )
 
-// replySize is the size of a reply in bytes, without the terms of a repeated request.
-const replySize = 1 + 7 + 3
+// answered begins a stored answer, in place of the usage in an answer of an earlier version.
+const answered = 1 << 54
 
 // Flags in a request to consume.lua.
 const (
@@ -62,7 +62,7 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, 
 	keys, args := []string{n.counters(), n.history(userField), n.history(field)}, []string{packed, field, entry}
 	if c.RequestID != "" {
 		keys = append(keys, n.requestIDs(field), n.earlierRequestIDs(field))
-		args = append(args, digestOfID(c.RequestID), string(encodeTerms(&c.Terms)), c.RequestID)
+		args = append(args, digestOfID(c.RequestID), string(encodeTerms(c)), c.RequestID)
 	}
 	answer, err := consumeScript.write(s.deadlines.next(), s, keys, args).AsBytes()
 	if err != nil {
@@ -77,12 +77,23 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 		flags |= flagShared
 	}
 	at := c.Entry.At
-	var buf [256]byte
+	var buf [384]byte
 	b := append(buf[:0], flags, byte(c.Period)+1)
-	b = record.AppendUint(b, 7, uint64(max(0, c.Limit)))
+	b = appendLimit(b, c.Limit)
 	b = record.AppendUint(b, 4, uint64(c.Cost))
-	b = append(b, s.windowStarts.of(at)...)
+	since := c.Anchors.Since(at)
+	for _, start := range since[:core.Lifetime] {
+		b = record.AppendUint(b, 5, uint64(max(0, start)))
+	}
+	b = record.AppendUint(b, 3, uint64(max(0, core.DateOf(at))))
 	b = record.AppendUint(b, 4, uint64(s.HistoryCap()))
+	b = append(b, byte(len(c.Costs)), byte(len(c.Further)))
+	for _, m := range c.Costs {
+		b = appendMeter(record.AppendUint(b, 4, uint64(m.Cost)), m.Meter)
+	}
+	for _, l := range c.Further {
+		b = appendMeter(append(appendLimit(b, l.Max), byte(l.Period)+1), l.Meter)
+	}
 	n := len(b)
 	b = append(b, 0) // allowed; the script sets it to 1 for a denial
 	b = record.AppendUint(b, 5, uint64(max(0, at.Unix())))
@@ -92,39 +103,61 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	return both[:n], both[n:]
 }
 
+// appendLimit appends a limit. A limit that no usage reaches is a power of two, which a Lua number represents exactly.
+func appendLimit(b []byte, limit int64) []byte {
+	return record.AppendUint(b, 7, uint64(min(max(0, limit), answered)))
+}
+
 // hourOf returns the first full hour after a time, in hours since 1970.
 func hourOf(t time.Time) uint64 { return uint64(max(0, t.Unix()/3600+1)) }
 
 // decodeReply decodes the reply of consume.lua.
 func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here bool, err error) {
 	r := record.NewReader(answer)
-	outcome, used, start := r.Uint(1), int64(r.Uint(7)), int64(r.Uint(3))*day
-	switch {
-	case r.Failed():
-		return v, false, record.ErrDamaged
-	case outcome == outcomeNotFound:
+	switch r.Uint(1) {
+	case outcomeNotFound:
 		return v, false, nil
+	case outcomeRepeated:
+		v, err := decodeRepeated(r)
+		return v, true, err
+	case outcomeAllowed:
+		v = decodeResult(c, r, true)
+	default:
+		v = decodeResult(c, r, false)
 	}
-	v.Allowed = outcome != outcomeDenied
-	v.Usage = core.Usage{Window: windowOf(c, start), Used: used}
-	if outcome == outcomeRepeated {
-		terms, err := decodeTerms(string(answer[replySize:]))
-		if err != nil {
-			return core.ConsumeResult{}, true, err
-		}
-		v.FirstTerms = &terms
-		v.Usage.Window = terms.Period.Window(time.Unix(start, 0))
+	if r.Failed() {
+		return core.ConsumeResult{}, true, record.ErrDamaged
 	}
 	return v, true, nil
 }
 
-// windowOf returns the window of the request's period that starts at a Unix time. Usually that is the
-// window of the request's own time.
-func windowOf(c *core.Consumption, start int64) core.Window {
-	if w := c.Period.Window(c.Entry.At); w.Start.Unix() == start {
-		return w
+// decodeResult decodes the second that the windows contain, and the usage under each limit.
+func decodeResult(c *core.Consumption, r *record.Reader, allowed bool) core.ConsumeResult {
+	at := time.Unix(int64(r.Uint(5)), 0)
+	var few [4]int64
+	used := few[:0]
+	for range 1 + len(c.Further) {
+		used = append(used, int64(r.Uint(7)))
 	}
-	return c.Period.Window(time.Unix(start, 0))
+	return c.Result(allowed, at, used)
+}
+
+// decodeRepeated decodes a stored first answer.
+func decodeRepeated(r *record.Reader) (v core.ConsumeResult, err error) {
+	first := core.Consumption{Cost: 1}
+	if used := r.Uint(7); used == answered {
+		decodeTerms(r, &first)
+		v = decodeResult(&first, r, true)
+	} else { // of an earlier version
+		start := time.Unix(int64(r.Uint(3))*day, 0)
+		decodeTerms(r, &first)
+		v = first.Result(true, start, []int64{int64(used)})
+	}
+	v.FirstTerms = &first.Terms
+	if r.Failed() {
+		err = record.ErrDamaged
+	}
+	return v, err
 }
 
 // ensureCounters creates the counters of a key and its user if both exist. Otherwise it returns which does
@@ -188,7 +221,7 @@ func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Per
 		list, err := readLocated(ctx, s, ids, func(locs []location) (usages []core.CounterUsage, missing []int, err error) {
 			counters, missing, err := s.counters(ctx, locs)
 			for i := range counters {
-				usages = append(usages, core.CounterUsage{Seq: locs[i].seq(), Usage: counters[i].Usage(p, at)})
+				usages = append(usages, core.CounterUsage{Seq: locs[i].seq(), Usage: counters[i].Usage(core.MeterRequests, p, nil, at)})
 			}
 			return usages, missing, err
 		})
@@ -219,19 +252,25 @@ func (s *Store) counters(ctx context.Context, locs []location) (list []core.Coun
 	which := existing(locs)
 	cmds := make([]rueidis.Completed, len(which))
 	for i, at := range which {
-		cmds[i] = s.client.B().Hget().Key(locs[at].slot.counters()).Field(locs[at].field).Build()
+		field := locs[at].field
+		cmds[i] = s.client.B().Hmget().Key(locs[at].slot.counters()).Field(field, metersField(field)).Build()
 	}
 	for i, r := range s.doMany(ctx, cmds) {
-		if err := unavailable(r.Error()); err != nil {
-			return nil, nil, err
+		parts, err := r.ToArray()
+		if err != nil {
+			return nil, nil, unavailable(err)
 		}
 		at := which[i]
-		b, err := r.ToString()
-		if err != nil {
+		b, here := text(parts[0])
+		if !here {
 			missing = append(missing, at)
 			continue
 		}
-		if list[at], err = decodeCounter(b); err != nil {
+		if list[at], err = decodeCounter(b); err == nil && hasMeters(b) {
+			meters, _ := text(parts[1])
+			err = decodeMeters(&list[at], meters)
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 		if isMoving(b) {

@@ -90,28 +90,26 @@ var brokenImports = []defect{
 		open: importing(func(s core.Importer) core.Store { return &givesLow{Importer: s} })},
 	{name: "adds to counters", caughtBy: "import/counters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
-			for p := range c.Windows {
-				c.Windows[p].Used += was.Windows[p].Used
+			for p := range c.Requests {
+				c.Requests[p] += was.Requests[p]
 			}
 			return c
 		})},
 	{name: "sets no counter to a lower value", caughtBy: "import/counters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
-			if was.Windows[core.Month].Used > c.Windows[core.Month].Used {
+			if was.Requests[core.Month] > c.Requests[core.Month] {
 				return was
 			}
 			return c
 		})},
 	{name: "sets only the windows of a counter", caughtBy: "import/counters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
-			was.Windows = c.Windows
+			was.At, was.Requests = c.At, c.Requests
 			return was
 		})},
 	{name: "opens earlier windows", caughtBy: "import/counters decide",
 		open: setting(func(_, c core.Counter) core.Counter {
-			for _, p := range core.Periods() {
-				c.Windows[p].Start = min(c.Windows[p].Start, p.Window(noon).Start.Unix())
-			}
+			c.At = min(c.At, noon.Unix())
 			return c
 		})},
 	{name: "sets counters in another order", caughtBy: "import/counters",
@@ -210,7 +208,7 @@ type setsSlowly struct{ core.Importer }
 func (s setsSlowly) SetCounters(ctx context.Context, ids []core.CounterID, counters []core.Counter) error {
 	half := slices.Clone(counters)
 	for i := range half {
-		half[i].Windows[core.Day] = core.WindowUsage{}
+		half[i].Requests[core.Day] = 0
 	}
 	if err := s.Importer.SetCounters(ctx, ids, half); err != nil {
 		return err
@@ -218,7 +216,7 @@ func (s setsSlowly) SetCounters(ctx context.Context, ids []core.CounterID, count
 	within(overlap, func() bool { return false }) // waits while others count
 	was, err := s.Counters(ctx, ids)
 	for i := range was {
-		was[i].Windows[core.Day] = counters[i].Windows[core.Day]
+		was[i].Requests[core.Day] = counters[i].Requests[core.Day]
 	}
 	return errors.Join(err, s.Importer.SetCounters(ctx, ids, was))
 }

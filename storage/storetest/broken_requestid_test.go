@@ -51,7 +51,7 @@ var brokenRequestIDs = []defect{
 	{name: "remembers the key's usage where the user's counter decides", caughtBy: "request id/of the user's counter",
 		open: rememberingIDs(ids{keep: func(s core.Store, c *core.Consumption, a *answered) bool {
 			cs, _ := s.Counters(context.Background(), []core.CounterID{{Account: c.Account, KeyID: c.KeyID}})
-			a.Usage = cs[0].Usage(c.Period, c.Entry.At)
+			a.Usage = cs[0].Usage(core.MeterRequests, c.Period, nil, c.Entry.At)
 			return true
 		}})},
 	{name: "forgets an id before 24 hours have passed", caughtBy: "request id/for 24 hours", machine: true,
@@ -203,7 +203,7 @@ func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.C
 	}
 	unnamed := withRequestID(*c, "")
 	v, err := s.Store.Consume(ctx, &unnamed)
-	a.Usage, a.Allowed = v.Usage, v.Allowed
+	a.Usage, a.Allowed, a.Deciding, a.Limits = v.Usage, v.Allowed, v.Deciding, v.Limits
 	if err == nil && s.keeps(c, &a) {
 		s.remember(name, a)
 	} else if err == nil {
@@ -246,14 +246,16 @@ func (s *remembersIDs) again(c *core.Consumption, first answered, now core.Consu
 	if s.answer != nil {
 		return s.answer(first, now, c)
 	}
-	return core.ConsumeResult{Usage: first.Usage, Allowed: first.Allowed, FirstTerms: new(*first.FirstTerms)}
+	again := first.ConsumeResult
+	again.FirstTerms, again.Limits = new(*first.FirstTerms), slices.Clone(first.Limits)
+	return again
 }
 
 func (s *remembersIDs) keeps(c *core.Consumption, a *answered) bool {
 	if s.keep != nil {
 		return s.keep(s.Store, c, a)
 	}
-	return a.Allowed && c.Cost > 0
+	return a.Allowed && c.Counts()
 }
 
 func (s *remembersIDs) remember(name string, a answered) {

@@ -31,7 +31,7 @@ var brokenUsage = []defect{
 	{name: "returns the usage before the step", caughtBy: "usage/counted", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return returnsBefore{s} })},
 	{name: "forgets one period", caughtBy: "window/side by side", machine: true,
-		open: counting(func(_ core.CounterID, c *core.Counter) { c.Windows[core.Week] = core.WindowUsage{} })},
+		open: counting(func(_ core.CounterID, c *core.Counter) { c.Requests[core.Week] = 0 })},
 	{name: "uses a window of a week for a day", caughtBy: "window/boundary", machine: true,
 		open: altered(func(c *core.Consumption) {
 			if c.Period == core.Week {

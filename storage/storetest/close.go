@@ -144,7 +144,7 @@ func closeUnderLoad(e *env) {
 	e.Store = e.Reopen(e)
 	var used int64
 	for _, k := range keys {
-		n := e.counter(keyCounter(k)).Windows[core.Month].Used
+		n := e.counter(keyCounter(k)).Requests[core.Month]
 		if total := e.historyTotal(keyCounter(k)); int64(total) != n {
 			e.Errorf("history of %s: got %d entries, want as many as were counted, %d", k.ID, total, n)
 		}

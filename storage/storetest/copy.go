@@ -57,7 +57,7 @@ func copyReturned(e *env) {
 	}
 	overwriteUser(got.Users[0])
 	overwritePlan(got.Plans[0])
-	got.Counters[0].Windows[0].Used = 99
+	got.Counters[0].Requests[0] = 99
 	got.Histories[0][0].Endpoint = "/spoilt"
 	got.Owners[0].Name = "spoilt"
 	e.overwriteResults(account, u.ID, p.ID, k.ID)

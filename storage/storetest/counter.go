@@ -66,7 +66,7 @@ func counterMany(e *env) {
 	got, err := e.Store.Counters(e.ctx, ids)
 	e.ok("Counters", err)
 	for i := range got {
-		if used := got[i].Usage(core.Month, noon).Used; used != 2 {
+		if used := got[i].Usage(core.MeterRequests, core.Month, nil, noon).Used; used != 2 {
 			e.Errorf("usage of %s: got %d, want 2", keys[i].ID, used)
 			break
 		}

@@ -49,8 +49,8 @@ func deniedRecorded(e *env) {
 	e.same("history of the key", want, all(e, e.entries(keyCounter(k), time.Time{})))
 	e.same("history of the user", want, all(e, e.entries(userCounter(k), time.Time{})))
 	e.wantHistory(keyCounter(k), noon, "/third", "/second")
-	counter := usedCounter(2, noon)
-	counter.LastUsedAt = third.Entry.At
+	counter := usedCounter(1, noon)
+	counter.Add(third.Charge())
 	e.same("counter", counter, e.counter(keyCounter(k)))
 	e.reopen()
 	e.same("history after reopening", want, all(e, e.entries(keyCounter(k), time.Time{})))

@@ -113,7 +113,7 @@ func exactShared(e *env) {
 	var sum int64
 	for _, k := range keys {
 		c := e.counter(keyCounter(k))
-		sum += c.Usage(core.Month, noon).Used
+		sum += c.Usage(core.MeterRequests, core.Month, nil, noon).Used
 	}
 	if sum != quota {
 		e.Errorf("sum over the counters of the keys: got %d, want %d", sum, quota)
@@ -192,7 +192,7 @@ func exactSeenAtOnce(e *env) {
 				e.Errorf("Counters: got %d, %v", len(cs), err)
 				return
 			}
-			if got := cs[0].Usage(core.Month, noon).Used; got < v.Usage.Used {
+			if got := cs[0].Usage(core.MeterRequests, core.Month, nil, noon).Used; got < v.Usage.Used {
 				e.Errorf("usage after Consume had returned %d: got %d", v.Usage.Used, got)
 			}
 			_, total, err := e.Store.History(e.ctx, c.DecidingCounter(), time.Time{}, core.Page{Number: 1, Size: 1})
@@ -228,7 +228,7 @@ func exactCallerGone(e *env) {
 			cancel()
 		}
 	})
-	used := e.counter(keyCounter(k)).Windows[core.Month].Used
+	used := e.counter(keyCounter(k)).Requests[core.Month]
 	if low, high := counted.Load(), counted.Load()+unsure.Load(); used < low || used > high {
 		e.Errorf("usage: got %d, want from %d to %d", used, low, high)
 	}

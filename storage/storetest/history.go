@@ -161,11 +161,11 @@ func historyUnderLoad(e *env) {
 		e.Errorf("allowed: got %d, want all %d", o.calls, callers*times)
 	}
 	for _, k := range keys {
-		e.agrees(keyCounter(k), o, e.counter(keyCounter(k)).Windows[core.Month].Used)
+		e.agrees(keyCounter(k), o, e.counter(keyCounter(k)).Requests[core.Month])
 	}
-	both := e.counter(keyCounter(shared)).Windows[core.Month].Used + e.counter(keyCounter(own)).Windows[core.Month].Used
+	both := e.counter(keyCounter(shared)).Requests[core.Month] + e.counter(keyCounter(own)).Requests[core.Month]
 	e.agrees(userCounter(own), o, both)
-	e.wantUsed(userCounter(own), core.Month, noon, e.counter(keyCounter(shared)).Windows[core.Month].Used)
+	e.wantUsed(userCounter(own), core.Month, noon, e.counter(keyCounter(shared)).Requests[core.Month])
 	before := e.snapshot(own.AccountID)
 	e.reopen()
 	e.same("the account after reopening", before, e.snapshot(own.AccountID))

@@ -29,11 +29,11 @@ func (e *env) setCounters(ids []core.CounterID, counters ...core.Counter) {
 	e.ok("SetCounters", e.importer().SetCounters(e.ctx, ids, counters))
 }
 
-// windowed returns a counter with windows of different times and different usages.
+// windowed returns a counter with a different usage in each period, and a time that is not the last use.
 func windowed(n int64, denied int64) (c core.Counter) {
-	for _, p := range core.Periods() {
-		at := noon.AddDate(int(p)%3-1, int(p), 3*int(p))
-		c.Windows[p] = core.WindowUsage{Start: p.Window(at).Start.Unix(), Used: n + int64(p)}
+	c.At, c.Today = noon.AddDate(0, 1, 3).Unix(), n+7
+	for p := range c.Requests {
+		c.Requests[p] = n + int64(p)
 	}
 	c.LastUsedAt, c.DeniedOmitted = noon.Add(time.Duration(n)), denied
 	return c
@@ -50,7 +50,7 @@ func importCounters(e *env) {
 	idle := windowed(40, 0)
 	idle.LastUsedAt = time.Time{}
 	for round, want := range [][]core.Counter{
-		{windowed(core.MaxLimit-3, 0), windowed(3, 17), idle, windowed(0, 1<<31)},
+		{windowed(core.MaxLimit-7, 0), windowed(3, 17), idle, windowed(0, 1<<31)},
 		{windowed(5, 0), {}, windowed(8, 2), {LastUsedAt: noon}},
 		{{}, windowed(1, 1), {}, usedCounter(5, noon)},
 	} {
@@ -169,10 +169,10 @@ func importCountersBesideCounting(e *env) {
 			}
 		}
 	})
-	used := e.counter(keyCounter(k)).Windows
-	for p, w := range used {
-		if w.Used < high || w.Used > high+calls.Load() || w.Used != used[0].Used {
-			e.Errorf("usage in the %v: got %d, want the same in each period, %d and up to %d more", core.Period(p), w.Used, high, calls.Load())
+	tally := e.counter(keyCounter(k)).Requests
+	for p, used := range tally {
+		if used < high || used > high+calls.Load() || used != tally[0] {
+			e.Errorf("usage in the %v: got %d, want the same in each period, %d and up to %d more", core.Period(p), used, high, calls.Load())
 		}
 	}
 	if got := e.historyTotal(keyCounter(k)); int64(got) != calls.Load() {

@@ -148,7 +148,8 @@ func (m *machine) check(t *rapid.T) {
 	m.both(t, "Counters", func(s core.Store) (any, error) {
 		cs, err := s.Counters(m.e.ctx, m.counters())
 		for i, c := range cs { // without the unexported members
-			cs[i] = core.Counter{Windows: c.Windows, LastUsedAt: c.LastUsedAt, DeniedOmitted: c.DeniedOmitted}
+			cs[i] = core.Counter{}
+			cs[i].Set(&c)
 		}
 		return cs, err
 	})

@@ -48,7 +48,11 @@ func (m *machine) setCounters(t *rapid.T) {
 		id := rapid.SampledFrom(m.counters()).Draw(t, "counter")
 		c := core.Counter{DeniedOmitted: rapid.Int64Range(0, 5).Draw(t, "denied")}
 		if rapid.Bool().Draw(t, "used") {
-			c.Add(rapid.Int64Range(1, 9).Draw(t, "usage"), m.now.Add(-rapid.SampledFrom([]time.Duration{0, 24 * time.Hour}).Draw(t, "ago")))
+			ch := charge(rapid.Int64Range(1, 9).Draw(t, "usage"), m.now.Add(-rapid.SampledFrom([]time.Duration{0, 24 * time.Hour}).Draw(t, "ago")))
+			if rapid.Bool().Draw(t, "tokens") {
+				ch.Costs = []core.MeterCost{{Meter: "tokens", Cost: ch.Cost}}
+			}
+			c.Add(ch)
 		}
 		m.both(t, "SetCounters", func(s core.Store) (any, error) {
 			return nil, s.(core.Importer).SetCounters(m.e.ctx, []core.CounterID{id}, []core.Counter{c})
@@ -61,9 +65,9 @@ func (m *machine) setDays(t *rapid.T) {
 	id := rapid.SampledFrom(m.counters()).Draw(t, "counter")
 	counters, err := m.model.Counters(m.e.ctx, []core.CounterID{id})
 	m.e.ok("Counters", err)
-	last, began := core.DateOf(m.latest), counters[0].Windows[core.Day].Start != 0
+	last, began := core.DateOf(m.latest), counters[0].At != 0
 	if began {
-		last = counters[0].Windows[core.Day].Date()
+		last = core.DateOf(time.Unix(counters[0].At, 0))
 	}
 	var list []core.CounterDay
 	for _, ago := range []core.Date{150, 100, 2, 1, 0} {

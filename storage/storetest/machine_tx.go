@@ -173,7 +173,7 @@ func (d *txPlan) putPlan() {
 		return
 	}
 	p.Name, p.Limit, p.Inactive = d.next("plan"), rapid.Int64Range(1, core.MaxLimit).Draw(d.t, "limit"), rapid.Bool().Draw(d.t, "inactive")
-	p.Period = rapid.SampledFrom(core.Periods()).Draw(d.t, "period")
+	p.Period = rapid.SampledFrom(core.PlanPeriods()).Draw(d.t, "period")
 	p.Features = rapid.SampledFrom([][]string{nil, {"a"}, {"b", ""}}).Draw(d.t, "features")
 	d.write(func(tx core.Tx) (any, error) {
 		given := p

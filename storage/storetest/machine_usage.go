@@ -26,9 +26,29 @@ func (m *machine) consume(t *rapid.T) {
 		m.serial++
 		c = cost(c, rapid.SampledFrom([]int64{0, 1, 1, 1, 2, 5}).Draw(t, "cost"))
 		c = under(c, rapid.SampledFrom([]string{"plan_1", "plan_2"}).Draw(t, "plan"),
-			rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.Int64Range(1, 12).Draw(t, "limit"))
-		m.request(t, m.called(t, c))
+			rapid.SampledFrom(core.PlanPeriods()).Draw(t, "period"), rapid.Int64Range(1, 12).Draw(t, "limit"))
+		m.request(t, m.called(t, m.limited(t, c)))
 	}
+}
+
+// limited gives some requests other meters, limits and anchors.
+func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
+	if rapid.IntRange(0, 2).Draw(t, "limited") > 0 {
+		return c
+	}
+	c = tokens(c, rapid.Int64Range(0, 3).Draw(t, "tokens"))
+	for range rapid.IntRange(0, 2).Draw(t, "limits") {
+		l := core.Limit{Meter: rapid.SampledFrom([]string{core.MeterRequests, "tokens"}).Draw(t, "meter"),
+			Max: rapid.Int64Range(1, 15).Draw(t, "max"), Period: rapid.SampledFrom(core.Periods()).Draw(t, "of")}
+		c.Further = append(c.Further, l)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "unlimited") == 0 {
+		c.Limit = core.Unlimited
+	}
+	for _, day := range []int{-30, -2} { // the anchors of each user are the same in all requests
+		c.Anchors = append(c.Anchors, core.Anchor{From: noon.AddDate(0, 0, day).Truncate(time.Second), Start: noon.AddDate(0, 0, day*int(c.UserID)).Add(time.Hour)})
+	}
+	return c
 }
 
 // called gives some requests an id, often an earlier one of the key.
@@ -99,7 +119,7 @@ func (m *machine) consumeBoth(t *rapid.T, c core.Consumption) bool {
 	if err != nil {
 		return false
 	}
-	if v.Allowed && v.FirstTerms == nil && c.Cost > 0 && c.RequestID != "" {
+	if v.Allowed && v.FirstTerms == nil && c.Counts() && c.RequestID != "" {
 		m.counted[c.Account+c.KeyID+c.RequestID] = c.Entry.At
 		m.named = append(m.named, c)
 	}
@@ -149,7 +169,7 @@ func (m *machine) compareReads(t *rapid.T) {
 
 // comparePlanTotals compares the totals of each plan, mostly in the current window.
 func (m *machine) comparePlanTotals(t *rapid.T) {
-	period, n := rapid.SampledFrom(core.Periods()).Draw(t, "period"), rapid.SampledFrom([]int{100, 100, 2, 1, 0}).Draw(t, "most")
+	period, n := rapid.SampledFrom(core.PlanPeriods()).Draw(t, "period"), rapid.SampledFrom([]int{100, 100, 2, 1, 0}).Draw(t, "most")
 	at := m.now.Add(rapid.SampledFrom([]time.Duration{0, 0, 0, -24 * time.Hour, 24 * time.Hour}).Draw(t, "at"))
 	for _, account := range m.accounts {
 		plans, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})

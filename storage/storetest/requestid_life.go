@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -148,7 +149,7 @@ func requestIDCopy(e *env) {
 	for range 3 {
 		c = want
 		v := e.consume(c)
-		if v.FirstTerms == nil || *v.FirstTerms != want.Terms || v.Usage != given.Usage {
+		if v.FirstTerms == nil || !reflect.DeepEqual(*v.FirstTerms, want.Terms) || v.Usage != given.Usage {
 			e.Fatalf("Consume once more: got %+v under %+v, want %+v under %+v", v.Usage, v.FirstTerms, given.Usage, want.Terms)
 		}
 		*v.FirstTerms = core.Terms{PlanName: "spoilt"}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,14 +40,14 @@ func (w *resultsByID) add(e *env, c *core.Consumption, v core.ConsumeResult) {
 	if v.Allowed && v.FirstTerms == nil {
 		w.firsts[c.RequestID]++
 	}
-	if v.FirstTerms != nil && *v.FirstTerms != c.Terms {
+	if v.FirstTerms != nil && !reflect.DeepEqual(*v.FirstTerms, c.Terms) {
 		e.Errorf("first answer to %q: got it under %+v, want %+v", c.RequestID, *v.FirstTerms, c.Terms)
 	}
 	v.FirstTerms = nil
 	before, known := w.answers[c.RequestID]
 	if !known {
 		w.answers[c.RequestID] = v
-	} else if before != v {
+	} else if !reflect.DeepEqual(before, v) {
 		e.Errorf("answers to %q: got %+v and %+v, want the same", c.RequestID, before, v)
 	}
 }

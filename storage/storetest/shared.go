@@ -37,8 +37,8 @@ func sharedOneQuota(e *env) {
 	tomorrow.Entry.At = noon.AddDate(0, 0, 1)
 	e.same("Consume on the next day", core.Usage{Window: core.Day.Window(tomorrow.Entry.At), Used: 1}, e.allowed(tomorrow))
 	var want core.Counter
-	want.Add(5, noon)
-	want.Add(1, tomorrow.Entry.At)
+	want.Add(charge(5, noon))
+	want.Add(charge(1, tomorrow.Entry.At))
 	e.same("counter of the user", want, e.counter(userCounter(keys[0])))
 	e.reopen()
 	e.same("counter of the user after reopening", want, e.counter(userCounter(keys[0])))

@@ -68,7 +68,7 @@ func (c testCase) check(t testing.TB, o *Opened) {
 func cases() []testCase {
 	return slices.Concat(accountCases, accessCases, ownerKeyCases, userCases, emailCases, planCases, keyCases, digestCases,
 		listCases, tenancyCases, copyCases, txCases, raceCases,
-		usageCases, windowCases, sharedCases, counterCases, exactCases,
+		usageCases, limitCases, windowCases, sharedCases, counterCases, exactCases,
 		planTotalsCases, dayCases, historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases,
 		importCases, importCounterCases, machineCases, closeCases)
 }

@@ -32,9 +32,12 @@ func request(k *core.Key, at time.Time) core.Consumption {
 	}
 }
 
-// cost returns the request with another cost.
+// cost returns the request with another cost. A request of cost 0 costs nothing on other meters either.
 func cost(c core.Consumption, n int64) core.Consumption {
 	c.Cost, c.Entry.Cost = n, n
+	if n == 0 {
+		c.Costs, c.Entry.Costs = nil, nil
+	}
 	return c
 }
 
@@ -101,7 +104,7 @@ func (e *env) counter(id core.CounterID) core.Counter {
 func (e *env) wantUsed(id core.CounterID, p core.Period, at time.Time, want int64) {
 	e.Helper()
 	c := e.counter(id)
-	if got := c.Usage(p, at).Used; got != want {
+	if got := c.Usage(core.MeterRequests, p, nil, at).Used; got != want {
 		e.Errorf("usage of %+v in the %v of %v: got %d, want %d", id, p, at, got, want)
 	}
 }
@@ -139,8 +142,13 @@ func usageCounted(e *env) {
 // usedCounter returns a counter whose whole usage is in the windows of at.
 func usedCounter(used int64, at time.Time) core.Counter {
 	var c core.Counter
-	c.Add(used, at)
+	c.Add(charge(used, at))
 	return c
+}
+
+// charge returns the charge of a request.
+func charge(cost int64, at time.Time) *core.Charge {
+	return (&core.Consumption{Cost: cost, Entry: core.Entry{At: at}}).Charge()
 }
 
 func usageCost(e *env) {

@@ -2,7 +2,7 @@
 --
 -- Reads:  the counters of the user and the key, the key's request ids, the time of the server
 -- Writes: allowed or denied: both counters, the day fields, past days at the first request of a day
---         allowed: the request id
+--         allowed: the request id, the other meters
 --         allowed, and denied below the bounds: both histories with their lateness and size fields
 --         a cost of 0, a repeated request: nothing
 --
@@ -13,72 +13,172 @@
 --       4 digest of the request id  5 terms for the reply to a repeat  6 the request id as plain text,
 --         which earlier versions stored; only with a request id
 --
--- Returns REPLY: outcome, usage, day on which the window starts. One string costs less than an array.
---   0 denied  1 allowed  2 repeated, followed by its terms  3 a counter is missing or about to move
+-- Returns REPLY: outcome, the second that the windows contain, the usage in the period of the primary limit, then the
+-- usage of each further limit (7 bytes). One string costs less than an array.
+--   0 denied  1 allowed  2 repeated, followed by the stored answer  3 a counter is missing or about to move
 --
--- The script creates no tables and no closures, and decodes only the fields that may change, because each
+-- Without further limits and other meters, the script creates no tables and no closures, because each
 -- decision pays for them.
 
-local flags, period, limit, cost, day, week, month, year, cap = struct.unpack('>I1I1I7I4I3I3I3I3I4', ARGV[1])
+local flags, period, limit, cost, sday, sweek, smonth, syear, sminute, shour, day, cap, ncosts, nlimits, rest =
+	struct.unpack('>I1I1I7I4I5I5I5I5I5I5I3I4I1I1', ARGV[1])
 local shared, waits = flags % 2 >= 1, flags % 4 >= 2
 local entry = ARGV[3]
 local _, sec, nsec, ends = struct.unpack(HEAD, entry)
 
-local REPLY = '>I1I7I3'
+local REPLY = '>I1I5I7'
 
 local fields = redis.call('HMGET', KEYS[1], 'u', ARGV[2], 'a')
 local user, key, userDay = fields[1], fields[2], fields[3]
-if not user or not key or string.byte(key, 64) == 1 then return struct.pack(REPLY, 3, 0, 0) end
+if not user or not key or string.byte(key, 64) % 2 == 1 then return struct.pack(REPLY, 3, 0, 0) end
 
--- A repeated request gets its first answer.
-local ANSWER = '>I5I4I7I3' -- time, usage, window
+-- A repeated request gets its first answer: its time, ANSWERED, the terms, and the reply without the outcome. An
+-- answer of an earlier version has its time, the usage, the day on which the window starts, and the terms.
+local ANSWERED = 18014398509481984 -- 2^54, more than any usage
 if ARGV[4] then
 	local answer = redis.call('HGET', KEYS[4], ARGV[4]) or redis.call('HGET', KEYS[5], ARGV[4])
 		or redis.call('HGET', KEYS[4], ARGV[6]) or redis.call('HGET', KEYS[5], ARGV[6])
 	if answer then
-		local asec, ansec, used, start, rest = struct.unpack(ANSWER, answer)
+		local asec, ansec, rest = struct.unpack('>I5I4', answer)
 		asec = asec + 86400
 		if sec < asec or sec == asec and nsec < ansec then
 			-- A write, so that WAIT on this connection covers the first one
 			if waits then redis.call('HSET', KEYS[1], ARGV[2], key) end
-			return struct.pack(REPLY, 2, used, start) .. string.sub(answer, rest)
+			return '\2' .. string.sub(answer, rest)
 		end
 	end
 end
 
--- The usage in the period, from the deciding counter.
-local decides = shared and user or key
-local start, used = struct.unpack('>I3', decides, 3 * period - 2), 0
-local now = select(period, day, week, month, year)
-if start >= now then -- the clock has stepped back: stay in the later window
-	used = struct.unpack('>I7', decides, 7 * period + 6)
-else
-	start = now
+-- The cost on each meter, and the limits: tables only if there are any.
+local costs, limits
+if ncosts > 0 or nlimits > 0 then
+	costs, limits = {requests = cost}, {}
+	for i = 1, ncosts do
+		local n, name
+		n, name, rest = struct.unpack('>I4I1c0', ARGV[1], rest)
+		costs[name] = n
+	end
+	for i = 1, nlimits do
+		local max, p, name
+		max, p, name, rest = struct.unpack('>I7I1I1c0', ARGV[1], rest)
+		limits[i] = {max = max, period = p, meter = name}
+	end
+end
+local look = cost == 0 and ncosts == 0
+
+-- The deciding counter first, which is that of the user if it is shared; then, for an allowed request, that of the key.
+local allowed, reply, at, used
+for i = 1, shared and 2 or 1 do
+	local isUser = shared and i == 1
+	local counter, field = isUser and user or key, isUser and 'u' or ARGV[2]
+	local form = string.byte(counter, 64)
+	local csec, cnsec = struct.unpack('>I5I4', counter, 41)
+	local now, d, w, m, y, mi, h, l, t = csec
+	if form % 8 >= 4 then
+		now, d, w, m, y, mi, h, l, t = struct.unpack(WIDE, counter, wide_at)
+	elseif form % 4 >= 2 then
+		d, w, m, y, mi, h, l, t = struct.unpack(NARROW, counter)
+	else
+		local sd, sw, sm, sy
+		sd, sw, sm, sy, d, w, m, y = struct.unpack(WINDOWS, counter)
+		now, mi, h, l, t = math.max(csec, 86400 * math.max(sd, sw, sm, sy)), 0, 0, y, d
+	end
+	local meters = nil -- the tallies by name, in the order of the periods
+	local has = form % 16 >= 8
+	if has and (costs or sec > now) then
+		meters = {}
+		local packed, pos = redis.call('HGET', KEYS[1], 'm' .. field) or '', 1
+		while pos <= #packed do
+			local name, tally
+			name, pos = struct.unpack('>I1c0', packed, pos)
+			tally = {struct.unpack('>I7I7I7I7I7I7I7', packed, pos)}
+			pos, tally[8] = tally[8], nil
+			meters[name] = tally
+		end
+	end
+	local date, counted = math.floor(now / 86400), t
+	if sec > now then -- open the windows that contain the request
+		if now < sday then d = 0 end
+		if now < sweek then w = 0 end
+		if now < smonth then m = 0 end
+		if now < syear then y = 0 end
+		if now < sminute then mi = 0 end
+		if now < shour then h = 0 end
+		if has then
+			for _, tally in pairs(meters) do
+				if now < sday then tally[1] = 0 end
+				if now < sweek then tally[2] = 0 end
+				if now < smonth then tally[3] = 0 end
+				if now < syear then tally[4] = 0 end
+				if now < sminute then tally[5] = 0 end
+				if now < shour then tally[6] = 0 end
+			end
+		end
+		if date < day then t = 0 end
+		now = sec
+	end
+
+	if i == 1 then
+		at, used = now, select(period, d, w, m, y, mi, h, l)
+		allowed = look and used < limit or not look and (cost == 0 or used < limit and cost <= limit - used)
+		for n = 1, nlimits do
+			local x = limits[n]
+			x.used = 0
+			if x.meter == 'requests' then
+				x.used = select(x.period, d, w, m, y, mi, h, l)
+			elseif meters and meters[x.meter] then
+				x.used = meters[x.meter][x.period]
+			end
+			local c = costs[x.meter] or 0
+			allowed = allowed and (look and x.used < x.max or not look and (c == 0 or x.used < x.max and c <= x.max - x.used))
+		end
+		local adds = allowed and 1 or 0
+		used = math.min(used + adds * cost, MOST)
+		reply = struct.pack(REPLY, adds, at, used)
+		for n = 1, nlimits do
+			reply = reply .. struct.pack('>I7', math.min(limits[n].used + adds * (costs[limits[n].meter] or 0), MOST))
+		end
+		if look then return reply end
+		if not allowed then break end
+	end
+
+	if date < day and (date > 0 or counted > 0) then
+		addDay(struct.pack(DAY_COUNT, date, counted), 0, day, field, isUser and SHARED_ALLOWED or ALLOWED)
+	end
+	d, w, m, y = math.min(d + cost, MOST), math.min(w + cost, MOST), math.min(m + cost, MOST), math.min(y + cost, MOST)
+	mi, h, l, t = math.min(mi + cost, MOST), math.min(h + cost, MOST), math.min(l + cost, MOST), math.min(t + cost, MOST)
+	if ncosts > 0 then
+		meters = meters or {}
+		for name, c in pairs(costs) do
+			if name ~= 'requests' then
+				local tally = meters[name] or {0, 0, 0, 0, 0, 0, 0}
+				for p = 1, 7 do tally[p] = math.min(tally[p] + c, MOST) end
+				meters[name] = tally
+			end
+		end
+	end
+	if meters then
+		local packed = ''
+		for name, tally in pairs(meters) do
+			packed = packed .. struct.pack('>I1c0', #name, name) .. struct.pack('>I7I7I7I7I7I7I7', unpack(tally))
+		end
+		redis.call('HSET', KEYS[1], 'm' .. field, packed)
+	end
+	if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
+	local metered = (has or meters) and 8 or 0
+	if now == csec and math.max(d, w, m, y, mi, h, l, t) < 1099511627776 then
+		counter = struct.pack('>I5I5I5I5I5I5I5I5I5I4', d, w, m, y, mi, h, l, t, csec, cnsec)
+			.. string.sub(counter, denials_at, 63) .. string.char(2 + metered)
+	else
+		counter = string.rep('\0', 40) .. struct.pack('>I5I4', csec, cnsec)
+			.. string.sub(counter, denials_at, 63) .. string.char(6 + metered) .. struct.pack(WIDE, now, d, w, m, y, mi, h, l, t)
+	end
+	if isUser then user = counter else key = counter end
 end
 
-if cost == 0 then return struct.pack(REPLY, used < limit and 1 or 0, used, start) end
-
-local allowed = used < limit and cost <= limit - used
-local lsec, _, omitted, dsec, denials, began = struct.unpack(LAST, key, last_at)
+local lsec, _, omitted, dsec, denials, began = struct.unpack(LAST, fields[2], last_at)
 local before = math.max(lsec, dsec)
 if allowed then
-	used = used + cost
-	for i = 1, shared and 2 or 1 do -- the counter of the key, then that of the user
-		local counter = i == 1 and key or user
-		local d, w, m, y, ud, uw, um, uy, csec, cnsec = struct.unpack(USE, counter)
-		if day > d then
-			addDay(struct.pack(DAY_COUNT, d, ud), 0, day, i == 1 and ARGV[2] or 'u', i == 1 and ALLOWED or SHARED_ALLOWED)
-			d, ud = day, 0
-		end
-		if week > w then w, uw = week, 0 end
-		if month > m then m, um = month, 0 end
-		if year > y then y, uy = year, 0 end
-		if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
-		local min = math.min
-		counter = struct.pack(USE, d, w, m, y, min(ud + cost, MOST), min(uw + cost, MOST), min(um + cost, MOST), min(uy + cost, MOST),
-			csec, cnsec) .. string.sub(counter, denials_at)
-		if i == 1 then key = counter else user = counter end
-	end
 	userDay = addDay(userDay, cost, day, 'u', ALLOWED)
 else
 	local field = 'd' .. ARGV[2]
@@ -100,7 +200,7 @@ else
 	else
 		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'd', ofUser)
 	end
-	if omit then return struct.pack(REPLY, 0, used, start) end
+	if omit then return reply end
 	entry = '\1' .. string.sub(entry, 2)
 end
 
@@ -116,7 +216,7 @@ if allowed and ARGV[4] then
 		began = now
 		key = string.sub(key, 1, began_at - 1) .. struct.pack('>I4', began) .. string.sub(key, began_at + 4)
 	end
-	redis.call('HSET', KEYS[4], ARGV[4], struct.pack(ANSWER, sec, nsec, used, start) .. ARGV[5])
+	redis.call('HSET', KEYS[4], ARGV[4], struct.pack('>I5I4I7', sec, nsec, ANSWERED) .. ARGV[5] .. string.sub(reply, 2))
 	if began ~= was or redis.call('HLEN', KEYS[4]) == 1 then redis.call('PEXPIRE', KEYS[4], 49 * 3600000) end
 end
 
@@ -128,4 +228,4 @@ end
 redis.call('HSET', KEYS[1], 'u', user, ARGV[2], key, 'a', userDay or struct.pack(DAY_COUNT, 0, 0))
 append(KEYS[2], entry, sec, nsec, usec, unsec, usec, ends, cap, 'l')
 append(KEYS[3], entry, sec, nsec, usec, unsec, before, ends, cap, 'l' .. ARGV[2])
-return struct.pack(REPLY, allowed and 1 or 0, used, start)
+return reply

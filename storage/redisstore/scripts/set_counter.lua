@@ -2,18 +2,28 @@
 -- entry. It keeps the allowed requests of the replaced counter's day if that is another day.
 --
 -- Reads:  the counter
--- Writes: the counter, and past days
+-- Writes: the counter, its other meters, and past days
 --
 -- KEYS  1 hash of counters
--- ARGV  1 Seq of the key, or u  2 the counter
+-- ARGV  1 Seq of the key, or u  2 the counter  3 its other meters, '' for none  4 its day, 0 for none
 --
 -- Returns 1, or 0 if there is no counter.
 
-local counter = redis.call('HGET', KEYS[1], ARGV[1])
+local field, new = ARGV[1], ARGV[2]
+local counter = redis.call('HGET', KEYS[1], field)
 if not counter then return 0 end
-local day, used = struct.unpack('>I3', counter), struct.unpack('>I7', counter, 13)
-if day ~= struct.unpack('>I3', ARGV[2]) then
-	addDay(struct.pack(DAY_COUNT, day, used), 0, day + 1, ARGV[1], ARGV[1] == 'u' and SHARED_ALLOWED or ALLOWED)
+local form, day, used = string.byte(counter, 64), 0, 0
+if form % 8 >= 4 then
+	day, used = math.floor(struct.unpack('>I5', counter, wide_at) / 86400), struct.unpack('>I7', counter, wide_at + 54)
+elseif form % 4 >= 2 then
+	day, used = math.floor(struct.unpack('>I5', counter, last_at) / 86400), struct.unpack('>I5', counter, 36)
+else
+	day, used = struct.unpack('>I3', counter), struct.unpack('>I7', counter, 13)
 end
-redis.call('HSET', KEYS[1], ARGV[1], string.sub(ARGV[2], 1, 53) .. string.sub(counter, 54))
+if used > 0 and day ~= tonumber(ARGV[4]) then
+	addDay(struct.pack(DAY_COUNT, day, used), 0, day + 1, field, field == 'u' and SHARED_ALLOWED or ALLOWED)
+end
+redis.call('HSET', KEYS[1], field, string.sub(new, 1, 53) .. string.sub(counter, 54, 63)
+	.. string.char(string.byte(new, 64) + form % 2) .. string.sub(new, wide_at))
+if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], 'm' .. field, ARGV[3]) else redis.call('HDEL', KEYS[1], 'm' .. field) end
 return 1

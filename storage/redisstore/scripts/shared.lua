@@ -3,22 +3,30 @@
 -- Reads:  sizes and the oldest entries of a history, every 64 entries
 -- Writes: append writes a history, and its lateness and size fields
 
--- A counter has 64 bytes:
+-- A counter has 64 bytes, or 125 with WIDE:
 --
 --   at  bytes
---    1     12  day on which the current day, week, month and year starts
---   13     28  usage in each of these windows
+--    1     40  usage in the current day, week, month, year, minute and hour, in the lifetime, and on the calendar day
 --   41      9  time of the last use
 --   50      4  denials without history entry
 --   54      5  key: second of the last denial, number of denials in that second
 --   59      4  key: start of its request ids
 --   54      9  user: time of the latest entry in any of its histories
 --   63      1  key: number of moves, modulo 256
---   64      1  key: 1 while it is frozen by a move
+--   64      1  the form: the sum of
+--              1  key: frozen by a move
+--              2  in this form; without it the counter is of an earlier version: WINDOWS in place of the usage
+--              4  WIDE follows, in place of the usage
+--              8  other meters are in the field m and the Seq of the key, or mu
+--   65     61  only if WIDE: the second that all windows contain, and the usage
 --
--- USE has the fields that change with each use, DENIALS the fields that change with a denial. LAST has the
--- fields of a key from the last use on, LATEST the latest entry of a user.
-local USE = '>I3I3I3I3I7I7I7I7I5I4'
+-- All windows contain the second of the last use, or the second in WIDE. NARROW is the usage while each number is
+-- below 2^40 and the second is that of the last use.
+--
+-- DENIALS has the fields that change with a denial. LAST has the fields of a key from the last use on, LATEST
+-- the latest entry of a user.
+local NARROW, WIDE, wide_at = '>I5I5I5I5I5I5I5I5', '>I5I7I7I7I7I7I7I7I7', 65
+local WINDOWS = '>I3I3I3I3I7I7I7I7' -- days on which the windows start; usage in a day, week, month and year
 local DENIALS, denials_at, began_at = '>I4I4I1', 50, 59
 local LAST, last_at = '>I5I4I4I4I1I4', 41
 local LATEST, latest_at = '>I5I4', 54

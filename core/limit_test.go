@@ -1,0 +1,129 @@
+package core_test
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// A request is allowed when every limit has room for it, and one limit decides.
+func TestDecidingLimit(t *testing.T) {
+	now := at("2026-03-05T10:00:30Z")
+	tokens := func(max int64, p core.Period) core.Limit { return core.Limit{Meter: "tokens", Max: max, Period: p} }
+	requests := func(max int64, p core.Period) core.Limit {
+		return core.Limit{Meter: core.MeterRequests, Max: max, Period: p}
+	}
+	tests := []struct {
+		name      string
+		primary   int64 // of a day
+		further   []core.Limit
+		used      [2]int64 // requests, tokens
+		cost      [2]int64
+		allowed   bool
+		deciding  int
+		wantUsed  int64
+		wantOther []int64 // of all limits, when there are further ones
+	}{
+		{"the primary limit", 5, []core.Limit{tokens(100, core.Month)}, [2]int64{1, 10}, [2]int64{1, 20}, true, 0, 2, []int64{2, 30}},
+		{"no primary limit", core.Unlimited, []core.Limit{tokens(100, core.Month)}, [2]int64{7, 10}, [2]int64{1, 20}, true, 1, 30, []int64{0, 30}},
+		{"no limit", core.Unlimited, nil, [2]int64{7, 0}, [2]int64{1, 0}, true, 0, 8, nil},
+		{"tokens are used up", 5, []core.Limit{tokens(100, core.Month)}, [2]int64{1, 90}, [2]int64{1, 20}, false, 1, 90, []int64{1, 90}},
+		{"a request without tokens passes", 5, []core.Limit{tokens(100, core.Month)}, [2]int64{1, 100}, [2]int64{1, 0}, true, 0, 2, []int64{2, 100}},
+		{"tokens without a request pass", 5, []core.Limit{tokens(100, core.Month)}, [2]int64{5, 90}, [2]int64{0, 10}, true, 0, 5, []int64{5, 100}},
+		{"the limit that resets last", 1, []core.Limit{tokens(100, core.Month), requests(1, core.Minute)}, [2]int64{1, 100}, [2]int64{1, 1}, false, 1, 100, []int64{1, 100, 1}},
+		{"a lifetime resets last", 1, []core.Limit{requests(1, core.Lifetime), tokens(100, core.Year)}, [2]int64{1, 100}, [2]int64{1, 1}, false, 1, 1, []int64{1, 1, 100}},
+		{"a look sees the limit that is used up", 5, []core.Limit{tokens(100, core.Month)}, [2]int64{1, 100}, [2]int64{}, false, 1, 100, []int64{1, 100}},
+		{"a look", 5, []core.Limit{tokens(100, core.Month)}, [2]int64{1, 99}, [2]int64{}, true, 0, 1, []int64{1, 99}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var c core.Counter
+			c.Add(withTokens(request(core.Day, core.Unlimited, tt.used[0], now), tt.used[1]).Charge())
+			r := withTokens(request(core.Day, tt.primary, tt.cost[0], now), tt.cost[1])
+			r.Further = tt.further
+			before := c.Clone()
+			v := c.Consume(r)
+			if v.Allowed != tt.allowed || v.Deciding != tt.deciding || v.Usage.Used != tt.wantUsed {
+				t.Errorf("got %t by limit %d with %d used, want %t by %d with %d", v.Allowed, v.Deciding, v.Usage.Used, tt.allowed, tt.deciding, tt.wantUsed)
+			}
+			var used []int64
+			for _, u := range v.Limits {
+				used = append(used, u.Used)
+			}
+			if !reflect.DeepEqual(used, tt.wantOther) {
+				t.Errorf("usage of the limits: got %v, want %v", used, tt.wantOther)
+			}
+			if !v.Allowed && !sameCounter(c, before) {
+				t.Errorf("a refused request changed the counter from %+v to %+v", before, c)
+			}
+		})
+	}
+}
+
+// withTokens adds a cost of tokens to a request.
+func withTokens(r *core.Consumption, cost int64) *core.Consumption {
+	if cost > 0 {
+		r.Costs = []core.MeterCost{{Meter: "tokens", Cost: cost}}
+	}
+	return r
+}
+
+// For any limits, anchors, costs and steps of the clock: the usage never passes a limit, a refused request changes
+// nothing and did not fit, and an allowed one is counted on every meter.
+func TestLimitLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		meters := []string{core.MeterRequests, "tokens", "spend"}
+		var c core.Counter
+		terms := core.Terms{Period: rapid.SampledFrom(core.PlanPeriods()).Draw(t, "period"), Limit: rapid.SampledFrom([]int64{core.Unlimited, 9, 20}).Draw(t, "primary")}
+		for range rapid.IntRange(0, 4).Draw(t, "limits") {
+			terms.Further = append(terms.Further, core.Limit{Meter: rapid.SampledFrom(meters).Draw(t, "meter"),
+				Max: rapid.Int64Range(1, 30).Draw(t, "max"), Period: rapid.SampledFrom(core.Periods()).Draw(t, "of")})
+		}
+		now, anchors := at("2027-12-20T00:00:00Z"), core.Anchors(nil)
+		counted := map[string]int64{} // by meter, period and start of the window, while no anchor moves
+		for range rapid.IntRange(1, 40).Draw(t, "requests") {
+			now = now.Add(time.Duration(rapid.Int64Range(-40, 200).Draw(t, "ahead")) * rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "unit"))
+			r := &core.Consumption{Terms: terms, Anchors: anchors, Cost: rapid.Int64Range(0, 4).Draw(t, "cost"), Entry: core.Entry{At: now}}
+			for _, m := range meters[1:] {
+				if cost := rapid.Int64Range(0, 9).Draw(t, m); cost > 0 {
+					r.Costs = append(r.Costs, core.MeterCost{Meter: m, Cost: cost})
+				}
+			}
+			before := c.Clone()
+			v := c.Consume(r)
+			refused := false
+			for i := range 1 + len(terms.Further) {
+				l := terms.LimitAt(i)
+				was, is := before.Usage(l.Meter, l.Period, anchors, now), c.Usage(l.Meter, l.Period, anchors, now)
+				cost := map[string]int64{core.MeterRequests: r.Cost}
+				for _, m := range r.Costs {
+					cost[m.Meter] = m.Cost
+				}
+				if is.Used > l.Max {
+					t.Fatalf("%+v: %d are used", l, is.Used)
+				}
+				if v.Allowed && is.Used != was.Used+cost[l.Meter] {
+					t.Fatalf("%+v: %d and a cost of %d are %d", l, was.Used, cost[l.Meter], is.Used)
+				}
+				refused = refused || cost[l.Meter] > l.Max-was.Used || !r.Counts() && was.Used >= l.Max
+				key := fmt.Sprint(l.Meter, l.Period, is.Window.Start)
+				if v.Allowed {
+					counted[key] = is.Used
+				} else if counted[key] > is.Used {
+					t.Fatalf("%+v: %d were used before, %d now", l, counted[key], is.Used)
+				}
+			}
+			if v.Allowed == refused {
+				t.Fatalf("got %t, want %t: %+v", v.Allowed, !refused, v)
+			}
+			if !v.Allowed && !sameCounter(c, before) {
+				t.Fatalf("a refused request changed %+v to %+v", before, c)
+			}
+		}
+	})
+}

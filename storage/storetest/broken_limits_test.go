@@ -1,0 +1,94 @@
+package storetest
+
+import (
+	"context"
+	"runtime"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+var brokenLimits = []defect{
+	{name: "checks the primary limit only", caughtBy: "limits/decide", machine: true,
+		open: altered(func(c *core.Consumption) { c.Further = nil })},
+	{name: "checks the last limit only", caughtBy: "limits/decide", machine: true,
+		open: altered(func(c *core.Consumption) {
+			if len(c.Further) > 0 {
+				c.Limit = core.Unlimited
+			}
+		})},
+	{name: "counts tokens of refused requests", caughtBy: "limits/all or nothing", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return countsRefused{s} })},
+	{name: "decides before it counts", caughtBy: "limits/exact",
+		open: wrapped(func(s core.Store) core.Store { return decidesFirst{s} })},
+	{name: "counts a meter only with a limit", caughtBy: "limits/side by side", machine: true,
+		open: altered(func(c *core.Consumption) {
+			if len(c.Further) == 0 {
+				c.Costs = nil
+			}
+		})},
+	{name: "forgets the lifetime", caughtBy: "limits/side by side", machine: true,
+		open: counting(func(_ core.CounterID, c *core.Counter) { c.Requests[core.Lifetime] = c.Requests[core.Year] })},
+	{name: "forgets the usages of a first answer", caughtBy: "limits/repeated", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return forgetsLimits{s} })},
+	{name: "keeps no costs in the history", caughtBy: "limits/history", machine: true,
+		open: altered(func(c *core.Consumption) { c.Entry.Costs = nil })},
+	{name: "takes no primary limit for none left", caughtBy: "limits/unlimited", machine: true,
+		open: altered(func(c *core.Consumption) {
+			if c.Limit == core.Unlimited {
+				c.Limit = 0
+			}
+		})},
+	{name: "sets only the requests of a counter", caughtBy: "import/meters", machine: true,
+		open: setting(func(was, c core.Counter) core.Counter {
+			c.Meters = was.Meters
+			return c
+		})},
+	{name: "counts all windows with the calendar", caughtBy: "anchors/windows", machine: true,
+		open: altered(func(c *core.Consumption) { c.Anchors = nil })},
+	{name: "grants a quota to whoever moves the anchor", caughtBy: "anchors/moved", machine: true,
+		open: altered(func(c *core.Consumption) {
+			if n := len(c.Anchors); n > 0 {
+				c.Anchors = core.Anchors{{Start: c.Anchors[n-1].Start}}
+			}
+		})},
+}
+
+// countsRefused counts the other meters of refused requests.
+type countsRefused struct{ core.Store }
+
+func (s countsRefused) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	v, err := s.Store.Consume(ctx, c)
+	if err == nil && !v.Allowed && len(c.Costs) > 0 {
+		refused := *c
+		refused.Cost, refused.Limit, refused.Further, refused.RequestID = 0, core.Unlimited, nil, ""
+		_, err = s.Store.Consume(ctx, &refused)
+	}
+	return v, err
+}
+
+// decidesFirst looks at all limits, and counts in a second step.
+type decidesFirst struct{ core.Store }
+
+func (s decidesFirst) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	look := *c
+	look.Cost, look.Costs, look.RequestID = 0, nil, ""
+	v, err := s.Store.Consume(ctx, &look)
+	if err != nil || !v.Allowed {
+		return v, err
+	}
+	runtime.Gosched() // other goroutines may run the same steps here
+	unlimited := *c
+	unlimited.Limit, unlimited.Further = core.Unlimited, nil
+	return s.Store.Consume(ctx, &unlimited)
+}
+
+// forgetsLimits repeats a first answer without the usages of its limits.
+type forgetsLimits struct{ core.Store }
+
+func (s forgetsLimits) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	v, err := s.Store.Consume(ctx, c)
+	if v.FirstTerms != nil {
+		v.Limits = nil
+	}
+	return v, err
+}
