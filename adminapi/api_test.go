@@ -186,7 +186,7 @@ func (a *api) check(e *exchange) *result {
 	}
 	res := &result{t: a.t, exchange: e}
 	_, hasUsage := res.at("details")["current_usage"]
-	if got := e.header.Get("X-RateLimit-Limit") != ""; got != hasUsage {
+	if got := e.header.Get("X-RateLimit-Plan") != ""; got != hasUsage {
 		a.t.Errorf("%v\nrate limit headers: got %v, want %v", e, got, hasUsage)
 	}
 	a.checkSecrets(e)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -314,6 +316,72 @@ func (m *members) texts(name string) core.Optional[[]string] {
 		out[i] = *s
 	}
 	return core.Some(out)
+}
+
+const (
+	wantLimits = "Must be an array of limits, such as {\"meter\": \"tokens\", \"max\": 1000, \"period\": \"month\"}"
+	wantCosts  = "Must be an object with whole numbers by meter, such as {\"tokens\": 250}"
+)
+
+// limits returns the limits of a plan. Each has a meter, a max and a period.
+func (m *members) limits(name string) core.Optional[[]core.Limit] {
+	o := optional[[]json.RawMessage](m, name, wantLimits)
+	if o.Value == nil {
+		return core.Optional[[]core.Limit]{Set: o.Set}
+	}
+	out := make([]core.Limit, 0, min(len(*o.Value), core.MaxLimits+1))
+	for _, raw := range *o.Value {
+		l, err := decodeLimit(raw)
+		if err != "" {
+			m.wrong(name, err)
+		}
+		if out = append(out, l); len(out) > core.MaxLimits || err != "" {
+			break // core refuses so many
+		}
+	}
+	return core.Some(out)
+}
+
+// decodeLimit decodes one limit. The error is a text, "" for none.
+func decodeLimit(raw json.RawMessage) (l core.Limit, fault string) {
+	var of map[string]json.RawMessage
+	if json.Unmarshal(raw, &of) != nil || len(of) != 3 {
+		return l, wantLimits
+	}
+	max, whole := parseWhole(string(of["max"]))
+	var meter, period *string
+	if json.Unmarshal(of["meter"], &meter) != nil || json.Unmarshal(of["period"], &period) != nil || meter == nil || period == nil || !whole {
+		return l, wantLimits
+	}
+	p, err := core.ParsePeriod(*period)
+	if err != nil {
+		return l, "The period of a limit must be one of minute, hour, day, week, month, year, lifetime"
+	}
+	return core.Limit{Meter: *meter, Max: max, Period: p}, ""
+}
+
+// costs returns the costs by meter, sorted by name, and the cost of the meter requests, nil without one.
+func (m *members) costs(name string) (costs []core.MeterCost, requests *int64) {
+	of := member[map[string]json.RawMessage](m, name, wantCosts)
+	if of == nil {
+		return nil, nil
+	}
+	if len(*of) > core.MaxCosts {
+		m.wrong(name, "Must name at most "+strconv.Itoa(core.MaxCosts)+" meters")
+		return nil, nil
+	}
+	for _, meter := range slices.Sorted(maps.Keys(*of)) {
+		n, ok := parseWhole(string((*of)[meter]))
+		switch {
+		case !ok:
+			m.wrong(name, wantCosts)
+		case meter == core.MeterRequests:
+			requests = &n
+		default:
+			costs = append(costs, core.MeterCost{Meter: meter, Cost: n})
+		}
+	}
+	return costs, requests
 }
 
 // time returns an instant, truncated to the millisecond as in the store.

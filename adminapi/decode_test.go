@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -266,6 +267,15 @@ func TestBodyBreaksOff(t *testing.T) {
 
 // Every endpoint names a member with a wrong type or a value out of range.
 func TestMemberFaults(t *testing.T) {
+	limit := func(meter, max, period string) string {
+		return `{"meter":` + meter + `,"max":` + max + `,"period":` + period + `}`
+	}
+	good := limit(`"tokens"`, `5`, `"day"`)
+	badLimits := []string{`5`, `"a"`, `{}`, `[5]`, `[null]`, `[{}]`, `[[]]`, `[` + good + `,` + good + `]`, `[` + strings.Repeat(good+`,`, 400) + good + `]`,
+		`[` + limit(`"Tokens"`, `5`, `"day"`) + `]`, `[` + limit(`"`+fill("a", 33)+`"`, `5`, `"day"`) + `]`, `[` + limit(`null`, `5`, `"day"`) + `]`,
+		`[` + limit(`"tokens"`, `0`, `"day"`) + `]`, `[` + limit(`"tokens"`, `9007199254740992`, `"day"`) + `]`, `[` + limit(`"tokens"`, `null`, `"day"`) + `]`,
+		`[` + limit(`"tokens"`, `1.5`, `"day"`) + `]`, `[` + limit(`"tokens"`, `5`, `"second"`) + `]`, `[` + limit(`"tokens"`, `5`, `null`) + `]`,
+		`[{"meter":"tokens","max":5}]`, `[{"meter":"tokens","max":5,"period":"day","more":1}]`}
 	a := newAPI(t)
 	plan, user := a.plan(5), a.user("Example Customer")
 	key, secret := a.key(user, plan)
@@ -284,7 +294,8 @@ func TestMemberFaults(t *testing.T) {
 	}
 	planMembers := map[string][]string{
 		"name": name, "description": {`5`, `[]`, `"` + fill("ä", 2*4097) + `"`}, "is_active": flags,
-		"max_requests":   append([]string{`0`, `-1`, `9007199254740992`, `1e400`, `-1e400`, `9223372036854775808`}, numbers...),
+		"max_requests":   append([]string{`0`, `-1`, `9007199254740992`, `1e400`, `-1e400`, `9223372036854775808`}, slices.DeleteFunc(slices.Clone(numbers), func(n string) bool { return n == `null` })...),
+		"limits":         badLimits,
 		"request_period": {`5`, `null`, `""`, `"Month"`, `"hour"`},
 		"features":       {`5`, `"a"`, `{}`, `[5]`, `[null]`, `["a",[]]`, `["` + fill("a", 256) + `"]`, `[` + fill(`"a",`, 400) + `"a"]`},
 	}

@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -21,7 +22,7 @@ func TestParseFast(t *testing.T) {
 		`{"method":"GET","endpoint":"/","api_key":"lk_user_a"}`:                                                                     least,
 		`{"api_key":"lk_user_a","endpoint":"/v1/items?a=b","method":"GET","ip_address":"203.0.113.7","cost":5,"request_id":"id-1"}`: all,
 	} {
-		if got, ok := parseFast(body); !ok || got != want {
+		if got, ok := parseFast(body); !ok || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %t, want %+v", body, got, ok, want)
 		}
 	}
@@ -45,7 +46,7 @@ func FuzzParseFast(f *testing.F) {
 		if !ok {
 			return
 		}
-		if want, err := slowly(body); err != nil || got != want {
+		if want, err := slowly(body); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: at a glance %+v, slowly %+v, %v", body, got, want, err)
 		}
 	})

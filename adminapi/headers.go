@@ -34,35 +34,48 @@ func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
 	if s == 0 || !d.HasUsage() {
 		return
 	}
-	window, limit, left := d.Usage.Window, d.Plan.Limit, d.Remaining()
 	var room [192]byte // enough for most decisions
 	var f fields
 	b := room[:0]
 	if s&XRateLimitHeaders != 0 {
-		b = strconv.AppendInt(b, limit, 10)
-		f.end("X-Ratelimit-Limit", b)
-		b = strconv.AppendInt(b, left, 10)
-		f.end("X-Ratelimit-Remaining", b)
-		b = strconv.AppendInt(b, window.End.Unix(), 10)
-		f.end("X-Ratelimit-Reset", b)
+		if !d.Limit.Unlimited() {
+			b = strconv.AppendInt(b, d.Limit.Max, 10)
+			f.end("X-Ratelimit-Limit", b)
+			b = strconv.AppendInt(b, d.Remaining(), 10)
+			f.end("X-Ratelimit-Remaining", b)
+		}
+		if window := d.Usage.Window; window.Ends() {
+			b = strconv.AppendInt(b, window.End.Unix(), 10)
+			f.end("X-Ratelimit-Reset", b)
+		}
 		b = appendSafe(b, d.Plan.Name)
 		f.end("X-Ratelimit-Plan", b)
 	}
 	if s&IETFHeaders != 0 {
-		b = appendList(b, h["Ratelimit-Policy"])
-		b = appendQuota(b, d.Plan.Period, ";q=", limit, ";w=", window.Seconds())
-		f.end("Ratelimit-Policy", b)
-		b = appendList(b, h["Ratelimit"])
-		b = appendQuota(b, d.Plan.Period, ";r=", left, ";t=", core.WholeSeconds(window.End.Sub(now)))
-		f.end("Ratelimit", b)
+		limits := d.Limits
+		var only [1]core.LimitUsage
+		if limits == nil && !d.Limit.Unlimited() {
+			only[0] = core.LimitUsage{Limit: d.Limit, Usage: d.Usage}
+			limits = only[:]
+		}
+		if len(limits) > 0 {
+			b = appendList(b, h["Ratelimit-Policy"])
+			b = appendPolicies(b, limits)
+			f.end("Ratelimit-Policy", b)
+			b = appendList(b, h["Ratelimit"])
+			b = appendRests(b, limits, now)
+			f.end("Ratelimit", b)
+		}
 	}
 	f.set(h, b)
 }
 
 // SetRetryAfter sets Retry-After to the seconds from now until the quota of a decision resets, rounded
-// up. The decision must have usage.
+// up, unless it never resets. The decision must have usage.
 func SetRetryAfter(h http.Header, d *core.Decision, now time.Time) {
-	retryAfter(h, d.Usage.Window.End.Sub(now))
+	if d.Usage.Window.Ends() {
+		retryAfter(h, d.Usage.Window.End.Sub(now))
+	}
 }
 
 // fields builds header fields with one value each in a single buffer, with two allocations for all of
@@ -99,15 +112,49 @@ func appendList(b []byte, members []string) []byte {
 	return b
 }
 
-// appendQuota appends a member of RateLimit or RateLimit-Policy, with two integer parameters.
-func appendQuota(b []byte, p core.Period, first string, x int64, second string, y int64) []byte {
+// appendPolicies appends the members of RateLimit-Policy: the maximum of each limit, and the length of its window in
+// seconds unless it does not end.
+func appendPolicies(b []byte, limits []core.LimitUsage) []byte {
+	for i := range limits {
+		u := &limits[i]
+		b = appendQuota(b, i, u, ";q=", u.Max)
+		if u.Window.Ends() {
+			b = appendParameter(b, ";w=", u.Window.Seconds())
+		}
+	}
+	return b
+}
+
+// appendRests appends the members of RateLimit: what is left of each limit, and the seconds until it resets unless it
+// never does.
+func appendRests(b []byte, limits []core.LimitUsage, now time.Time) []byte {
+	for i := range limits {
+		u := &limits[i]
+		b = appendQuota(b, i, u, ";r=", u.Limit.Remaining(u.Used))
+		if u.Window.Ends() {
+			b = appendParameter(b, ";t=", core.WholeSeconds(u.Window.End.Sub(now)))
+		}
+	}
+	return b
+}
+
+// appendQuota appends the i-th member of a list, with one parameter. Its name is the period of a limit of requests, and
+// the meter and the period of other limits, such as "tokens-month".
+func appendQuota(b []byte, i int, u *core.LimitUsage, name string, n int64) []byte {
+	if i > 0 {
+		b = append(b, ", "...)
+	}
 	b = append(b, '"')
-	b = append(b, p.String()...)
-	b = append(b, '"')
-	b = append(b, first...)
-	b = strconv.AppendInt(b, min(x, maxFieldInteger), 10)
-	b = append(b, second...)
-	return strconv.AppendInt(b, min(y, maxFieldInteger), 10)
+	if u.Meter != core.MeterRequests {
+		b = append(append(b, u.Meter...), '-')
+	}
+	b = append(b, u.Period.String()...)
+	return appendParameter(append(b, '"'), name, n)
+}
+
+// appendParameter appends an integer parameter of a structured field.
+func appendParameter(b []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(b, name...), min(n, maxFieldInteger), 10)
 }
 
 // appendSafe appends a name. It percent-encodes the percent sign and every byte that is not printable

@@ -18,11 +18,43 @@ func decision(name string, limit, used int64) *core.Decision {
 	return &core.Decision{
 		Outcome: core.Allowed,
 		Plan:    &core.Plan{Name: name, Limit: limit, Period: core.Month},
+		Limit:   core.Limit{Meter: core.MeterRequests, Max: limit, Period: core.Month},
 		Usage:   core.Usage{Window: core.Month.Window(at), Used: used},
 	}
 }
 
 var midFebruary = time.Date(2026, time.February, 14, 23, 59, 59, 1, time.UTC)
+
+// The fields list every limit. A plan without a primary limit, and a lifetime, lack the numbers that they do not have.
+func TestHeadersListLimits(t *testing.T) {
+	usage := func(meter string, max int64, p core.Period, used int64) core.LimitUsage {
+		return core.LimitUsage{Limit: core.Limit{Meter: meter, Max: max, Period: p}, Usage: core.Usage{Window: p.Window(midFebruary), Used: used}}
+	}
+	several := decision("Basic", 1000, 45)
+	several.Limits = []core.LimitUsage{usage("requests", 1000, core.Month, 45), usage("requests", 5, core.Minute, 5), usage("tokens", 100, core.Month, 30), usage("spend", 7, core.Lifetime, 1)}
+	lifetime, unlimited := decision("Basic", core.Unlimited, 45), decision("Basic", core.Unlimited, 45)
+	lifetime.Limits = several.Limits[3:]
+	lifetime.Limit, lifetime.Usage = lifetime.Limits[0].Limit, lifetime.Limits[0].Usage
+	for name, tt := range map[string]struct {
+		d    *core.Decision
+		want http.Header
+	}{
+		"several": {several, http.Header{
+			"X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"955"}, "X-Ratelimit-Reset": {"1772323200"}, "X-Ratelimit-Plan": {"Basic"},
+			"Ratelimit-Policy": {`"month";q=1000;w=2419200, "minute";q=5;w=60, "tokens-month";q=100;w=2419200, "spend-lifetime";q=7`},
+			"Ratelimit":        {`"month";r=955;t=1209601, "minute";r=0;t=1, "tokens-month";r=70;t=1209601, "spend-lifetime";r=6`}}},
+		"lifetime": {lifetime, http.Header{
+			"X-Ratelimit-Limit": {"7"}, "X-Ratelimit-Remaining": {"6"}, "X-Ratelimit-Plan": {"Basic"},
+			"Ratelimit-Policy": {`"spend-lifetime";q=7`}, "Ratelimit": {`"spend-lifetime";r=6`}}},
+		"unlimited": {unlimited, http.Header{"X-Ratelimit-Reset": {"1772323200"}, "X-Ratelimit-Plan": {"Basic"}}},
+	} {
+		h := http.Header{}
+		adminapi.SetRateLimitHeaders(h, tt.d, midFebruary)
+		if diff := cmp.Diff(tt.want, h); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+	}
+}
 
 // The headers have the usage of the decision, and X-RateLimit-* replace existing values.
 func TestSetRateLimitHeaders(t *testing.T) {
@@ -136,7 +168,7 @@ func TestWriteValidationAndRefusal(t *testing.T) {
 		want   string
 	}{
 		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 429, denied) }, 429,
-			`{"success":false,"error":"Rate limit exceeded","code":"QUOTA_EXCEEDED","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic","period_start":"2026-02-01T00:00:00Z","period_end":"2026-03-01T00:00:00Z"}}`},
+			`{"success":false,"error":"Rate limit exceeded","code":"QUOTA_EXCEEDED","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic","period_start":"2026-02-01T00:00:00Z","period_end":"2026-03-01T00:00:00Z","meter":"requests","period":"month"}}`},
 		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 403, &core.Decision{Outcome: core.Disabled}) }, 403,
 			`{"success":false,"error":"API key is disabled","code":"API_KEY_DISABLED"}`},
 		{func(w http.ResponseWriter) { adminapi.WriteRefusal(w, 503, core.ErrUnavailable) }, 503,

@@ -15,6 +15,8 @@ type request struct {
 	Status    string    `json:"status"` // allowed or denied
 	IPAddress string    `json:"ip_address"`
 	KeyID     string    `json:"key_id,omitempty"` // in the history of a user
+
+	Costs map[string]int64 `json:"costs,omitempty"` // by meter, when they are not one request
 }
 
 // requests is the JSON form of a page of a history.
@@ -28,7 +30,19 @@ func viewKeyRequest(e core.Entry) request {
 	if e.Denied {
 		status = core.Denied
 	}
-	return request{Timestamp: e.At, Endpoint: e.Endpoint, Method: e.Method, Status: string(status), IPAddress: e.IP}
+	return request{Timestamp: e.At, Endpoint: e.Endpoint, Method: e.Method, Status: string(status), IPAddress: e.IP, Costs: viewCosts(&e)}
+}
+
+// viewCosts returns the costs of an entry by meter, nil for one request.
+func viewCosts(e *core.Entry) map[string]int64 {
+	if e.Cost == 1 && len(e.Costs) == 0 {
+		return nil
+	}
+	costs := map[string]int64{core.MeterRequests: e.Cost}
+	for _, m := range e.Costs {
+		costs[m.Meter] = m.Cost
+	}
+	return costs
 }
 
 func viewUserRequest(e core.Entry) request {

@@ -74,11 +74,12 @@ func viewPlanKey(k *core.Key) planKey {
 // keyUsageView is the JSON form of the usage of a key.
 type keyUsageView struct {
 	CurrentUsage   int64       `json:"current_usage"`
-	Limit          int64       `json:"limit"`
-	Remaining      int64       `json:"remaining"`
+	Limit          *int64      `json:"limit"`     // null: no limit
+	Remaining      *int64      `json:"remaining"` // null: no limit
 	PercentageUsed float64     `json:"percentage_used"`
-	ResetTime      time.Time   `json:"reset_time"`
+	ResetTime      *time.Time  `json:"reset_time"` // null: never
 	Period         core.Period `json:"period"`
+	Meter          string      `json:"meter"`
 	PlanName       string      `json:"plan_name"`
 	LastUsedAt     *time.Time  `json:"last_used_at"`
 	DeniedOmitted  int64       `json:"denied_omitted"`
@@ -86,13 +87,16 @@ type keyUsageView struct {
 }
 
 func viewKeyUsage(u *core.KeyUsage) keyUsageView {
-	return keyUsageView{
-		CurrentUsage: u.Used, Limit: u.Plan.Limit, Remaining: u.Remaining(),
-		PercentageUsed: core.Percentage(u.Used, u.Plan.Limit), ResetTime: u.Window.End,
-		Period: u.Plan.Period, PlanName: u.Plan.Name,
+	v := keyUsageView{
+		CurrentUsage: u.Used, PercentageUsed: u.Percentage(), ResetTime: orNull(u.Window.End),
+		Period: u.Period, Meter: u.Meter, PlanName: u.Plan.Name,
 		LastUsedAt: orNull(u.LastUsedAt), DeniedOmitted: u.DeniedOmitted,
-		Limits: viewLimits(u.Plan, u.Usage),
+		Limits: viewLimits(u.Limits),
 	}
+	if v.Limit = maxOrNull(u.Max); v.Limit != nil {
+		v.Remaining = new(u.Limit.Remaining(u.Used))
+	}
+	return v
 }
 
 func readNewKey(m *members) core.KeyPatch {

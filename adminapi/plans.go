@@ -9,15 +9,16 @@ import (
 
 // plan is the JSON form of a plan.
 type plan struct {
-	ID            string      `json:"id"`
-	Name          string      `json:"name"`
-	Description   *string     `json:"description"`
-	MaxRequests   int64       `json:"max_requests"`
-	RequestPeriod core.Period `json:"request_period"`
-	IsActive      bool        `json:"is_active"`
-	Features      []string    `json:"features"`
-	CreatedAt     time.Time   `json:"created_at"`
-	UpdatedAt     time.Time   `json:"updated_at"`
+	ID            string       `json:"id"`
+	Name          string       `json:"name"`
+	Description   *string      `json:"description"`
+	MaxRequests   *int64       `json:"max_requests"` // null: no such limit
+	RequestPeriod core.Period  `json:"request_period"`
+	Limits        []core.Limit `json:"limits"`
+	IsActive      bool         `json:"is_active"`
+	Features      []string     `json:"features"`
+	CreatedAt     time.Time    `json:"created_at"`
+	UpdatedAt     time.Time    `json:"updated_at"`
 }
 
 func viewPlan(p *core.Plan) plan {
@@ -25,7 +26,7 @@ func viewPlan(p *core.Plan) plan {
 	if features == nil {
 		features = []string{}
 	}
-	return plan{p.ID, p.Name, p.Description, p.Limit, p.Period, !p.Inactive, features, p.CreatedAt, p.UpdatedAt}
+	return plan{p.ID, p.Name, p.Description, maxOrNull(p.Limit), p.Period, append([]core.Limit{}, p.Limits...), !p.Inactive, features, p.CreatedAt, p.UpdatedAt}
 }
 
 // planUsageView is the JSON form of the usage of a plan.
@@ -41,11 +42,17 @@ func viewPlanUsage(u *core.PlanUsage) planUsageView {
 }
 
 func readNewPlan(m *members) core.PlanPatch {
+	unlimited := string(m.raw["max_requests"]) == "null"
+	if unlimited {
+		m.ignore("max_requests")
+	}
 	return core.PlanPatch{
 		Name:        m.text("name"),
 		Description: m.optionalText("description"),
 		Limit:       m.whole("max_requests"),
+		Unlimited:   unlimited,
 		Period:      m.text("request_period"),
+		Limits:      m.limits("limits"),
 		Active:      m.flag("is_active"),
 		Features:    m.texts("features"),
 	}

@@ -75,13 +75,13 @@ func TestSpecFields(t *testing.T) {
 	full := fields{"id": isText, "hint": isText, "name": isText, "user_id": isNumber, "plan_id": isText + orNull, "status": isText,
 		"created_at": isTime, "updated_at": isTime, "expires_at": isTime + orNull, "metadata": isObject + orNull, "last_used_at": isTime + orNull}
 	planFields := fields{"id": isText, "name": isText, "description": isText + orNull, "max_requests": isNumber,
-		"request_period": isText, "is_active": isFlag, "features": isArray, "created_at": isTime, "updated_at": isTime}
+		"request_period": isText, "limits": isArray, "is_active": isFlag, "features": isArray, "created_at": isTime, "updated_at": isTime}
 	userFields := fields{"user_id": isNumber, "name": isText, "email": isText + orNull, "is_disabled": isFlag,
 		"plan_id": isText + orNull, "metadata": isObject + orNull, "created_at": isTime, "updated_at": isTime}
 	usage := fields{"current_usage": isNumber, "limit": isNumber, "remaining": isNumber, "reset_time": isTime, "plan_name": isText}
-	keyUsage := fields{"percentage_used": isNumber, "period": isText, "last_used_at": isTime + orNull, "denied_omitted": isNumber, "limits": isArray}
+	keyUsage := fields{"percentage_used": isNumber, "period": isText, "meter": isText, "last_used_at": isTime + orNull, "denied_omitted": isNumber, "limits": isArray}
 	maps.Copy(keyUsage, usage)
-	usage["period_start"], usage["period_end"] = isTime, isTime
+	usage["period_start"], usage["period_end"], usage["meter"], usage["period"] = isTime, isTime, isText, isText
 	entry := fields{"timestamp": isTime, "endpoint": isText, "method": isText, "status": isText, "ip_address": isText}
 	userEntry := fields{"key_id": isText}
 	maps.Copy(userEntry, entry)

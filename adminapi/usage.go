@@ -13,15 +13,26 @@ type limit struct {
 	Max       int64       `json:"max"`
 	Used      int64       `json:"used"`
 	Remaining int64       `json:"remaining"`
-	ResetTime time.Time   `json:"reset_time"`
+	ResetTime *time.Time  `json:"reset_time"` // null: never
 }
 
-// meterRequests is the meter that every request counts on.
-const meterRequests = "requests"
+// viewLimits returns limits with their usage. It leaves out the missing primary limit of a plan.
+func viewLimits(list []core.LimitUsage) []limit {
+	views := make([]limit, 0, len(list))
+	for _, u := range list {
+		if !u.Limit.Unlimited() {
+			views = append(views, limit{u.Meter, u.Period, u.Max, u.Used, u.Limit.Remaining(u.Used), orNull(u.Window.End)})
+		}
+	}
+	return views
+}
 
-// viewLimits returns the limits of a plan, with the usage of a counter.
-func viewLimits(p *core.Plan, u core.Usage) []limit {
-	return []limit{{meterRequests, p.Period, p.Limit, u.Used, core.Remaining(u.Used, p.Limit), u.Window.End}}
+// maxOrNull returns a limit, null for none.
+func maxOrNull(max int64) *int64 {
+	if max == core.Unlimited {
+		return nil
+	}
+	return &max
 }
 
 // counter is the JSON form of a counter of a user.
@@ -34,7 +45,7 @@ type counter struct {
 func viewCounters(list []core.LimitedCounter) []counter {
 	views := make([]counter, len(list))
 	for i, c := range list {
-		views[i] = counter{orNull(c.KeyID), c.Plan.Name, viewLimits(c.Plan, c.Usage)}
+		views[i] = counter{orNull(c.KeyID), c.Plan.Name, viewLimits(c.Limits)}
 	}
 	return views
 }

@@ -40,7 +40,7 @@ func viewPlanUser(u *core.User) planUser {
 type userUsageView struct {
 	Type           string  `json:"type"` // user
 	CurrentUsage   int64   `json:"current_usage"`
-	Limit          int64   `json:"limit"`
+	Limit          *int64  `json:"limit"` // null: a counter has no limit
 	PercentageUsed float64 `json:"percentage_used"`
 	UserName       string  `json:"user_name"`
 	PlanName       *string `json:"plan_name"`
@@ -50,7 +50,8 @@ type userUsageView struct {
 }
 
 func viewUserUsage(u *core.UserUsage) userUsageView {
-	return userUsageView{"user", u.Used, u.Limit, core.Percentage(u.Used, u.Limit), u.User.Name, orNull(u.PlanNames()),
+	sum := core.LimitUsage{Limit: core.Limit{Max: u.Limit}, Usage: core.Usage{Used: u.Used}}
+	return userUsageView{"user", u.Used, maxOrNull(u.Limit), sum.Percentage(), u.User.Name, orNull(u.PlanNames()),
 		viewCounters(u.Counters), u.Total}
 }
 

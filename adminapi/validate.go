@@ -53,8 +53,15 @@ func readRequest(m *members) core.Request {
 		IP:       orZero(m.text("ip_address")),
 		Cost:     1,
 	}
-	if cost := m.whole("cost"); cost != nil {
+	cost := m.whole("cost")
+	costs, requests := m.costs("costs")
+	switch q.Costs = costs; {
+	case cost != nil && requests != nil:
+		m.wrong("costs", "The cost of requests is given twice: cost and costs.requests")
+	case cost != nil:
 		q.Cost = *cost
+	case requests != nil:
+		q.Cost = *requests
 	}
 	q.RequestID = m.requestID()
 	m.ignore("context") // published clients send it

@@ -44,21 +44,49 @@ func appendValidation(b []byte, d *core.Decision) []byte {
 func appendUsage(b []byte, d *core.Decision) []byte {
 	b = append(b, `{"current_usage":`...)
 	b = strconv.AppendInt(b, d.Usage.Used, 10)
-	b = append(b, `,"limit":`...)
-	b = strconv.AppendInt(b, d.Plan.Limit, 10)
-	b = append(b, `,"remaining":`...)
-	b = strconv.AppendInt(b, d.Remaining(), 10)
-	b = append(b, `,"reset_time":"`...)
+	if d.Limit.Unlimited() {
+		b = append(b, `,"limit":null,"remaining":null`...)
+	} else {
+		b = append(b, `,"limit":`...)
+		b = strconv.AppendInt(b, d.Limit.Max, 10)
+		b = append(b, `,"remaining":`...)
+		b = strconv.AppendInt(b, d.Remaining(), 10)
+	}
+	b = append(b, `,"reset_time":`...)
 	from := len(b)
-	b = d.Usage.Window.End.AppendFormat(b, time.RFC3339Nano)
+	b = appendEnd(b, d.Usage.Window)
 	to := len(b)
-	b = append(b, `","plan_name":`...)
+	b = append(b, `,"plan_name":`...)
 	b = appendText(b, d.Plan.Name)
 	b = append(b, `,"period_start":"`...)
 	b = d.Usage.Window.Start.AppendFormat(b, time.RFC3339Nano)
-	b = append(b, `","period_end":"`...)
+	b = append(b, `","period_end":`...)
 	b = append(b, b[from:to]...)
-	return append(b, `"}`...)
+	b = append(b, `,"meter":"`...)
+	b = append(b, d.Limit.Meter...)
+	b = append(b, `","period":"`...)
+	b = append(b, d.Limit.Period.String()...)
+	b = append(b, '"')
+	if d.Limits != nil {
+		b = appendLimits(append(b, `,"limits":`...), d.Limits)
+	}
+	return append(b, '}')
+}
+
+// appendEnd appends the end of a window, null for none.
+func appendEnd(b []byte, w core.Window) []byte {
+	if !w.Ends() {
+		return append(b, "null"...)
+	}
+	b = append(b, '"')
+	b = w.End.AppendFormat(b, time.RFC3339Nano)
+	return append(b, '"')
+}
+
+// appendLimits appends limits and their usage.
+func appendLimits(b []byte, limits []core.LimitUsage) []byte {
+	text, _ := json.Marshal(viewLimits(limits)) // numbers, times and names of meters can be marshalled
+	return append(b, text...)
 }
 
 // appendText appends a JSON string. json.Marshal encodes strings that need escapes.

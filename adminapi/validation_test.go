@@ -18,16 +18,19 @@ func FuzzVerdict(f *testing.F) {
 	f.Add(`<"a\\b">&`+"\u2028\x00\n\xff\x7fé", int64(1), int64(-5), uint8(4), int64(0))
 	f.Add("", int64(0), int64(1<<62), uint8(1), int64(253_402_300_799))
 	outcomes := []core.Outcome{core.Malformed, core.Unknown, core.Expired, core.Disabled, core.Denied, core.Allowed}
-	f.Fuzz(func(t *testing.T, plan string, limit, used int64, outcome uint8, end int64) {
+	f.Fuzz(func(t *testing.T, plan string, most, used int64, outcome uint8, end int64) {
 		d := &core.Decision{Outcome: outcomes[int(outcome)%len(outcomes)]}
 		type usage struct {
-			CurrentUsage int64     `json:"current_usage"`
-			Limit        int64     `json:"limit"`
-			Remaining    int64     `json:"remaining"`
-			ResetTime    time.Time `json:"reset_time"`
-			PlanName     string    `json:"plan_name"`
-			PeriodStart  time.Time `json:"period_start"`
-			PeriodEnd    time.Time `json:"period_end"`
+			CurrentUsage int64       `json:"current_usage"`
+			Limit        *int64      `json:"limit"`
+			Remaining    *int64      `json:"remaining"`
+			ResetTime    *time.Time  `json:"reset_time"`
+			PlanName     string      `json:"plan_name"`
+			PeriodStart  time.Time   `json:"period_start"`
+			PeriodEnd    *time.Time  `json:"period_end"`
+			Meter        string      `json:"meter"`
+			Period       core.Period `json:"period"`
+			Limits       []limit     `json:"limits,omitempty"`
 		}
 		var want answer
 		if e := d.Refusal(); e != nil {
@@ -36,9 +39,21 @@ func FuzzVerdict(f *testing.F) {
 		want.Success = new(d.Allowed())
 		if d.Outcome == core.Denied || d.Outcome == core.Allowed {
 			at := time.Unix(((end%200_000_000_000)+200_000_000_000)%200_000_000_000, 0)
-			d.Plan = &core.Plan{Name: plan, Limit: limit}
-			d.Usage = core.Usage{Window: core.Month.Window(at), Used: used}
-			want.Details = usage{used, limit, d.Remaining(), d.Usage.Window.End, plan, d.Usage.Window.Start, d.Usage.Window.End}
+			period := core.Periods()[uint64(used)%uint64(len(core.Periods()))]
+			if most < 0 {
+				most = core.Unlimited
+			}
+			d.Plan = &core.Plan{Name: plan, Limit: most}
+			d.Limit = core.Limit{Meter: "requests", Max: most, Period: period}
+			d.Usage = core.Usage{Window: period.Window(at), Used: used}
+			end := orNull(d.Usage.Window.End)
+			of := usage{used, nil, nil, end, plan, d.Usage.Window.Start, end, "requests", period, nil}
+			if most != core.Unlimited {
+				of.Limit, of.Remaining = &most, new(d.Remaining())
+				d.Limits = []core.LimitUsage{{Limit: d.Limit, Usage: d.Usage}, {Limit: core.Limit{Meter: "tokens", Max: 1, Period: core.Lifetime}}}
+				of.Limits = viewLimits(d.Limits)
+			}
+			want.Details = of
 		}
 		text, err := json.Marshal(want)
 		if err != nil {
@@ -53,6 +68,7 @@ func FuzzVerdict(f *testing.F) {
 // Answers share no memory: a handler that modifies header values in place does not change another answer.
 func TestHeadersAreNotShared(t *testing.T) {
 	d := &core.Decision{Outcome: core.Allowed, Plan: &core.Plan{Name: "Basic", Limit: 10, Period: core.Month},
+		Limit: core.Limit{Meter: "requests", Max: 10, Period: core.Month},
 		Usage: core.Usage{Window: core.Month.Window(time.Unix(1_772_000_000, 0)), Used: 1}}
 	answer := func() http.Header {
 		w := httptest.NewRecorder()

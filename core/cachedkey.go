@@ -132,7 +132,7 @@ func (w invalidator) Changed(c Change) {
 	case c.UserID != 0:
 		w.s.users.forget(userRef{c.Account, c.UserID})
 	case c.PlanID != "":
-		w.s.plans.forget(planRef{c.Account, c.PlanID})
+		w.s.forgetPlan(c.Account, c.PlanID)
 	case c.Digest != Digest{}:
 		w.s.keys.forget(c.Digest)
 	case c.OwnerKey != Digest{}:
@@ -154,6 +154,7 @@ func (w invalidator) RenewLease(d time.Duration) {
 func (w invalidator) ChangesMissed() {
 	w.s.users.forgetAll()
 	w.s.plans.forgetAll()
+	w.s.meters.forgetAll()
 	w.s.keys.forgetAll()
 	w.s.ownerKeys.forgetAll()
 }

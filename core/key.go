@@ -286,14 +286,12 @@ func (s *Service) DeleteKey(ctx context.Context, account, id string) error {
 
 // KeyUsage is the usage in the window of a key, under its plan.
 type KeyUsage struct {
-	Usage
+	LimitUsage                 // of the first limit of the plan
+	Limits        []LimitUsage // of all limits, the primary one first
 	Plan          *Plan
 	LastUsedAt    time.Time // of this key; zero: never
 	DeniedOmitted int64     // denied requests of this key that are not in the history
 }
-
-// Remaining returns the rest of the limit, at least 0.
-func (u *KeyUsage) Remaining() int64 { return Remaining(u.Used, u.Plan.Limit) }
 
 // KeyUsage returns the usage of the deciding counter of a key: the key's own counter if it has a
 // plan of its own, else the counter of its user.
@@ -319,7 +317,8 @@ func (s *Service) KeyUsage(ctx context.Context, account, id string) (*KeyUsage, 
 	if shared {
 		counter = cs[1]
 	}
-	return &KeyUsage{Usage: counter.Usage(MeterRequests, pl.Period, u.Anchors, s.now()), Plan: pl,
+	limits := pl.LimitUsages(&counter, u.Anchors, s.now())
+	return &KeyUsage{LimitUsage: limits[0], Limits: limits, Plan: pl,
 		LastUsedAt: own.LastUsedAt, DeniedOmitted: own.DeniedOmitted}, nil
 }
 

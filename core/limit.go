@@ -1,6 +1,13 @@
 package core
 
-import "math"
+import (
+	"context"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+)
 
 // MeterRequests is the name of the meter that every account has: it counts requests.
 const MeterRequests = "requests"
@@ -18,6 +25,28 @@ type Limit struct {
 	Period Period `json:"period"`
 }
 
+// Unlimited reports whether the limit is the missing primary limit of a plan.
+func (l Limit) Unlimited() bool { return l.Max == Unlimited }
+
+// Remaining returns the rest of the limit, at least 0.
+func (l Limit) Remaining(used int64) int64 { return max(0, l.Max-used) }
+
+// Percentage returns the usage in percent of the limit with two decimals, 0 if there is no limit.
+func (u *LimitUsage) Percentage() float64 {
+	if u.Limit.Unlimited() {
+		return 0
+	}
+	return Percentage(u.Used, u.Max)
+}
+
+// share returns the usage divided by the limit, 0 if there is no limit. It is 1 or more if nothing is left.
+func (u *LimitUsage) share() float64 {
+	if u.Limit.Unlimited() {
+		return 0
+	}
+	return float64(u.Used) / float64(max(u.Max, 1))
+}
+
 // MeterCost is the cost of a request on one meter.
 type MeterCost struct {
 	Meter string `json:"meter"`
@@ -33,4 +62,119 @@ func (l Limit) allows(used, cost int64, look bool) bool {
 		return true
 	}
 	return used < l.Max && cost <= l.Max-used
+}
+
+// The bounds of limits.
+const (
+	MaxLimits = 16 // of a plan, besides the primary limit
+	MaxMeters = 16 // of an account, besides requests
+)
+
+// meterName is the form of the name of a meter.
+var meterName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
+
+// checkMeterName returns an error unless a name is the name of a meter.
+func checkMeterName(field, name string) error {
+	if !meterName.MatchString(name) {
+		return invalid(field, "A meter is named by 1 to 32 letters a to z, digits or _, and begins with a letter: "+strconv.Quote(sanitize(name, 64)))
+	}
+	return nil
+}
+
+// checkLimits returns an error unless the further limits of a plan are valid, and none repeats another.
+func (p *Plan) checkLimits() error {
+	if len(p.Limits) > MaxLimits {
+		return invalid("limits", fmt.Sprintf("Limits must be at most %d", MaxLimits))
+	}
+	for i, l := range p.Limits {
+		if err := checkMeterName("limits", l.Meter); err != nil {
+			return err
+		}
+		if l.Max < 1 || l.Max > MaxLimit {
+			return invalid("limits", fmt.Sprintf("The max of limit %d must be greater than 0 and at most %d", i+1, int64(MaxLimit)))
+		}
+		for _, other := range p.Limits[:i] {
+			if l.Meter == other.Meter && l.Period == other.Period {
+				return invalid("limits", fmt.Sprintf("Limit %d is a second limit of %s in a %v", i+1, l.Meter, l.Period))
+			}
+		}
+		if p.Limit != Unlimited && l.Meter == MeterRequests && l.Period == p.Period {
+			return invalid("limits", fmt.Sprintf("Limit %d repeats max_requests and request_period", i+1))
+		}
+	}
+	return nil
+}
+
+// metersOf are the meters that the plans of an account name, besides requests.
+type metersOf map[string]bool
+
+// addPlan adds the meters of a plan.
+func (m metersOf) addPlan(p *Plan) {
+	for _, l := range p.Limits {
+		if l.Meter != MeterRequests {
+			m[l.Meter] = true
+		}
+	}
+}
+
+// loadMeters reads the meters of an account. It leaves out the plan with the id.
+func (s *Service) loadMeters(ctx context.Context, account, without string) (metersOf, error) {
+	meters := metersOf{}
+	list := func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
+	err := eachPage(ctx, list, func(plans []*Plan) error {
+		for _, p := range plans {
+			if p.ID != without {
+				meters.addPlan(p)
+			}
+		}
+		return nil
+	})
+	return meters, err
+}
+
+// checkMeters returns an error when a plan names so many new meters that its account would have more than MaxMeters.
+func (s *Service) checkMeters(ctx context.Context, p *Plan) error {
+	if len(p.Limits) == 0 {
+		return nil
+	}
+	meters, err := s.loadMeters(ctx, p.AccountID, p.ID)
+	if err != nil {
+		return err
+	}
+	meters.addPlan(p)
+	if len(meters) > MaxMeters {
+		return invalid("limits", fmt.Sprintf("An account has at most %d meters besides requests; with this plan it would have %d", MaxMeters, len(meters)))
+	}
+	return nil
+}
+
+// charged returns the costs on meters that the account has: the others cost nothing until a plan names them.
+func (s *Service) charged(ctx context.Context, account string, costs []MeterCost) ([]MeterCost, error) {
+	if len(costs) == 0 {
+		return nil, nil
+	}
+	meters, err := s.meters.get(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(costs), func(m MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] }), nil
+}
+
+// MaxCosts is the largest number of meters that one request names.
+const MaxCosts = MaxMeters + 1
+
+// checkCosts returns an error if there are too many costs, or if one is out of bounds or of no meter.
+func checkCosts(costs []MeterCost) error {
+	if len(costs) > MaxCosts {
+		return badRequest("costs", fmt.Sprintf("Costs must name at most %d meters", MaxCosts))
+	}
+	for _, m := range costs {
+		if !meterName.MatchString(m.Meter) {
+			return badRequest("costs", "Costs must name meters: 1 to 32 letters a to z, digits or _, the first a letter")
+		}
+		if m.Cost < 0 || m.Cost > MaxMeterCost {
+			return badRequest("costs", "The cost of "+m.Meter+" must be a whole number from 0 to 1000000000")
+		}
+	}
+	return nil
 }

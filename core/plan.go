@@ -39,13 +39,31 @@ func (p *Plan) Terms() Terms {
 	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, Limit: p.Limit, Further: p.Limits}
 }
 
+// Primary returns the primary limit, which is [Limit.Unlimited] if the plan has none.
+func (p *Plan) Primary() Limit { return Limit{MeterRequests, p.Limit, p.Period} }
+
+// LimitUsages returns the usage of a counter under each limit of the plan, the primary one first. Without any limit it
+// returns the usage of the requests in the period, and the limit is [Limit.Unlimited].
+func (p *Plan) LimitUsages(c *Counter, anchors Anchors, at time.Time) []LimitUsage {
+	terms := p.Terms()
+	var list []LimitUsage
+	for i := range 1 + len(terms.Further) {
+		if l := terms.LimitAt(i); !l.Unlimited() || len(terms.Further) == 0 {
+			list = append(list, LimitUsage{l, c.Usage(l.Meter, l.Period, anchors, at)})
+		}
+	}
+	return list
+}
+
 // PlanPatch holds the members of a plan to set. A nil pointer and an unset
 // [Optional] leave the member alone; on creation they leave it empty.
 type PlanPatch struct {
 	Name        *string
 	Description Optional[string]
 	Limit       *int64
+	Unlimited   bool    // no primary limit; Limit is nil
 	Period      *string // day, week, month or year
+	Limits      Optional[[]Limit]
 	Active      *bool
 	Features    Optional[[]string]
 }
@@ -55,9 +73,9 @@ func (p PlanPatch) required() error {
 	switch {
 	case p.Name == nil:
 		return invalid("name", "Name is required")
-	case p.Limit == nil:
+	case p.Limit == nil && !p.Unlimited:
 		return invalid("max_requests", "Max requests is required")
-	case p.Period == nil:
+	case p.Period == nil && !p.Unlimited:
 		return invalid("request_period", "Request period is required")
 	}
 	return nil
@@ -76,6 +94,9 @@ func (p PlanPatch) apply(pl *Plan) (err error) {
 		}
 		pl.Limit = *p.Limit
 	}
+	if p.Unlimited {
+		pl.Limit = Unlimited
+	}
 	if p.Period != nil {
 		if pl.Period, err = ParsePeriod(*p.Period); err != nil || !slices.Contains(PlanPeriods(), pl.Period) {
 			return invalid("request_period", "Request period must be one of day, week, month, year")
@@ -83,6 +104,12 @@ func (p PlanPatch) apply(pl *Plan) (err error) {
 	}
 	if p.Active != nil {
 		pl.Inactive = !*p.Active
+	}
+	if p.Limits.Set {
+		pl.Limits = p.Limits.OrZero()
+	}
+	if err := pl.checkLimits(); err != nil {
+		return err
 	}
 	return p.applyTexts(pl)
 }
@@ -116,8 +143,11 @@ func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (
 		return nil, err
 	}
 	now := s.now()
-	pl := &Plan{AccountID: account, ID: newID("plan_"), CreatedAt: now, UpdatedAt: now}
+	pl := &Plan{AccountID: account, ID: newID("plan_"), Period: Month, CreatedAt: now, UpdatedAt: now}
 	if err := p.apply(pl); err != nil {
+		return nil, err
+	}
+	if err := s.checkMeters(ctx, pl); err != nil {
 		return nil, err
 	}
 	err := s.store.Update(ctx, account, func(tx Tx) error {
@@ -134,7 +164,14 @@ func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (
 	if err != nil {
 		return nil, err
 	}
+	s.forgetPlan(account, pl.ID)
 	return pl, nil
+}
+
+// forgetPlan removes a plan, and the meters of its account, from the caches.
+func (s *Service) forgetPlan(account, id string) {
+	s.plans.forget(planRef{account, id})
+	s.meters.forget(account)
 }
 
 // Plan returns a plan, or [ErrPlanNotFound].
@@ -150,6 +187,11 @@ func (s *Service) Plans(ctx context.Context, account string, p Page) ([]*Plan, i
 // UpdatePlan sets the members that p names and returns the whole plan. The next request is decided
 // under the changed plan.
 func (s *Service) UpdatePlan(ctx context.Context, account, id string, p PlanPatch) (pl *Plan, err error) {
+	if p.Limits.Set {
+		if err := s.checkMeters(ctx, &Plan{AccountID: account, ID: id, Limits: p.Limits.OrZero()}); err != nil {
+			return nil, err
+		}
+	}
 	err = s.store.Update(ctx, account, func(tx Tx) error {
 		if pl, err = tx.Plan(id); err != nil {
 			return err
@@ -160,7 +202,7 @@ func (s *Service) UpdatePlan(ctx context.Context, account, id string, p PlanPatc
 		pl.UpdatedAt = s.after(pl.UpdatedAt)
 		return tx.PutPlan(pl)
 	})
-	s.plans.forget(planRef{account, id})
+	s.forgetPlan(account, id)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +228,7 @@ func (s *Service) DeletePlan(ctx context.Context, account, id string) error {
 		}
 		return tx.DeletePlan(id)
 	})
-	s.plans.forget(planRef{account, id})
+	s.forgetPlan(account, id)
 	return err
 }
 

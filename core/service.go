@@ -73,6 +73,7 @@ type Service struct {
 	keys      *cache[Digest, cachedKey]
 	users     *cache[userRef, cachedUser]
 	plans     *cache[planRef, Plan]
+	meters    *cache[string, metersOf] // by account
 
 	pendingDecisions sync.Pool      // of *pendingDecision
 	hits             stripedCounter // look-ups of keys, users and plans answered from memory
@@ -115,6 +116,11 @@ func (s *Service) newCaches(store Store) {
 		func(r planRef) string { return r.account + "/" + r.id },
 		func(ctx context.Context, r planRef) (*Plan, error) {
 			return newCachedPlan(store.Plan(ctx, r.account, r.id))
+		})
+	s.meters = newCache(DefaultKeyCache, s.clock, s.lease, ErrPlanNotFound, func(account string) string { return account },
+		func(ctx context.Context, account string) (*metersOf, error) {
+			meters, err := s.loadMeters(ctx, account, "")
+			return &meters, err
 		})
 }
 

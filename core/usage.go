@@ -46,12 +46,22 @@ func (d *PlanTotals) Add(n int, id CounterID, seq int64, u Usage) {
 
 // LimitedCounter is the usage of a counter with the plan that limits the counter.
 type LimitedCounter struct {
-	Plan *Plan
-	CounterUsage
+	Plan         *Plan
+	CounterUsage              // of the first limit
+	Limits       []LimitUsage // of all limits, the primary one first; nil in a list of near limits
 }
 
-// usedShare returns the usage divided by the limit. It is 1 or more if nothing is left.
-func (c *LimitedCounter) usedShare() float64 { return float64(c.Used) / float64(max(c.Plan.Limit, 1)) }
+// usedShare returns the highest share of a limit that is used. It is 1 or more if nothing is left.
+func (c *LimitedCounter) usedShare() (share float64) {
+	if c.Limits == nil {
+		u := LimitUsage{c.Plan.Primary(), c.Usage}
+		return u.share()
+	}
+	for _, u := range c.Limits {
+		share = max(share, u.share())
+	}
+	return share
+}
 
 // NearLimit is a counter in the list of [Service.NearLimits], with its owner and the plan that limits it. The counter
 // belongs to a key with a plan of its own, or to a user, whose keys share the counter.
@@ -63,7 +73,10 @@ type NearLimit struct {
 }
 
 // Percentage returns the usage in percent of the limit.
-func (n *NearLimit) Percentage() float64 { return Percentage(n.Used, n.Plan.Limit) }
+func (n *NearLimit) Percentage() float64 {
+	u := LimitUsage{n.Plan.Primary(), n.Usage}
+	return u.Percentage()
+}
 
 // NearLimits returns the n counters of an account that have used the highest share of their limit,
 // highest first. Counters without usage are left out. It reads the counters of all keys and users,
@@ -128,7 +141,7 @@ func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan
 	}
 	for i, pl := range plans {
 		for _, u := range all[i].Top {
-			list = append(list, LimitedCounter{pl, u})
+			list = append(list, LimitedCounter{Plan: pl, CounterUsage: u})
 		}
 	}
 	return list, nil

@@ -189,7 +189,7 @@ type UserUsage struct {
 
 	// The sums over the counters that decide for the user's keys.
 	Used  int64
-	Limit int64    // at most math.MaxInt64
+	Limit int64    // at most math.MaxInt64, which is Unlimited
 	Plans []string // names without duplicates, in the order of the keys
 
 	// Counters lists at most [MaxUserCounters] counters of the user, highest share of the limit
@@ -294,10 +294,11 @@ func (r *userUsageReader) read(ctx context.Context, inSums bool) error {
 				r.usage.Plans = append(r.usage.Plans, pl.Name)
 			}
 		}
-		c := LimitedCounter{pl, CounterUsage{of.CounterID, of.seq, cs[i].Usage(MeterRequests, pl.Period, r.usage.User.Anchors, r.at)}}
+		limits := pl.LimitUsages(&cs[i], r.usage.User.Anchors, r.at)
+		c := LimitedCounter{pl, CounterUsage{of.CounterID, of.seq, limits[0].Usage}, limits}
 		r.usage.add(c)
 		if inSums {
-			r.usage.Used += c.Used
+			r.usage.Used += cs[i].Usage(MeterRequests, pl.Period, r.usage.User.Anchors, r.at).Used
 			r.usage.Limit = addSaturating(r.usage.Limit, pl.Limit)
 		}
 	}

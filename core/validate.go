@@ -20,6 +20,10 @@ type Request struct {
 	IP       string // the address of the user, for the history; "" if unknown
 	Cost     int64  // 0…MaxCost; 0 checks the quota without using it
 
+	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. A meter that no plan of
+	// the account names costs nothing.
+	Costs []MeterCost
+
 	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key
 	// with the same id count once within RequestIDRetention: a repeat gets the first answer again.
 	RequestID string
@@ -42,7 +46,10 @@ func (r *Request) Check() error {
 	case len(r.IP) > maxAddressLength:
 		return badRequest("ip_address", "IP address must be at most 128 bytes long")
 	}
-	if err := CheckCost(r.Cost); err != nil || r.RequestID == "" {
+	if err := CheckCost(r.Cost); err != nil {
+		return err
+	}
+	if err := checkCosts(r.Costs); err != nil || r.RequestID == "" {
 		return err
 	}
 	return checkRequestID(r.RequestID)
@@ -122,12 +129,21 @@ type Decision struct {
 	User *User
 	Plan *Plan
 
-	// Usage is the usage in the window of the plan's period, after the decision.
-	Usage Usage
+	// Limit is the limit that decided, and Usage the usage in its window after the decision. Limits are all limits of a
+	// plan with further limits, the primary one first; nil for other plans.
+	Limit  Limit
+	Usage  Usage
+	Limits []LimitUsage
 
-	// Repeated says that the request was counted before, with the same id. Plan and Usage are then
-	// from the first decision, and Plan has only its id, name, limit and period.
+	// Repeated says that the request was counted before, with the same id. Plan, Limit, Usage and Limits are then
+	// from the first decision, and Plan has only its id, name, limits and period.
 	Repeated bool
+}
+
+// LimitUsage is a limit and the usage in its window.
+type LimitUsage struct {
+	Limit
+	Usage
 }
 
 // Allowed reports whether the request may pass.
@@ -136,8 +152,8 @@ func (d *Decision) Allowed() bool { return d.Outcome == Allowed }
 // HasUsage reports whether the quota was read. Otherwise Plan and Usage are unset.
 func (d *Decision) HasUsage() bool { return d.Plan != nil }
 
-// Remaining returns the rest of the limit, at least 0.
-func (d *Decision) Remaining() int64 { return Remaining(d.Usage.Used, d.Plan.Limit) }
+// Remaining returns the rest of the limit that decided, at least 0.
+func (d *Decision) Remaining() int64 { return d.Limit.Remaining(d.Usage.Used) }
 
 // Refusal returns the reason to show to the caller, nil if the request is allowed.
 func (d *Decision) Refusal() *Error { return refusals[d.Outcome] }
@@ -259,11 +275,16 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	if err != nil {
 		return err
 	}
+	costs, err := s.charged(ctx, d.Account, r.Costs)
+	if err != nil {
+		return err
+	}
 	d.consumption = Consumption{
 		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: shared,
-		Terms: pl.Terms(), Anchors: u.Anchors, Cost: r.Cost, Entry: newEntry(r, d), Retention: s.retention(),
+		Terms: pl.Terms(), Anchors: u.Anchors, Cost: r.Cost, Costs: costs, Entry: newEntry(r, d), Retention: s.retention(),
 		RequestID: r.RequestID,
 	}
+	d.consumption.Entry.Costs = costs
 	v, err := s.store.Consume(context.Background(), &d.consumption) // a count that has begun is finished
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
 		return s.staleRead(d, err)
@@ -271,13 +292,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	if err != nil {
 		return err
 	}
-	d.Plan, d.Usage, d.Outcome = pl, v.Usage, Denied
-	if v.Allowed {
-		d.Outcome = Allowed
-	}
-	if v.FirstTerms != nil {
-		d.setRepeated(v.FirstTerms)
-	}
+	d.setResult(pl, &v)
 	return nil
 }
 
@@ -299,8 +314,21 @@ func (s *Service) staleRead(d *pendingDecision, err error) error {
 	return fmt.Errorf("key %s of user %d: %w: %v", d.Key.ID, d.Key.UserID, errStaleRead, err)
 }
 
-// setRepeated marks d as a repeat of a decision under the terms first.
-func (d *Decision) setRepeated(first *Terms) {
-	d.Repeated = true
-	d.Plan = &Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period}
+// setResult sets the result of the store under a plan, or under the terms of the first decision.
+func (d *Decision) setResult(pl *Plan, v *ConsumeResult) {
+	d.Plan, d.Usage, d.Outcome = pl, v.Usage, Denied
+	if v.Allowed {
+		d.Outcome = Allowed
+	}
+	if first := v.FirstTerms; first != nil {
+		d.Repeated = true
+		d.Plan = &Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further}
+	}
+	terms := d.Plan.Terms()
+	d.Limit = terms.LimitAt(v.Deciding)
+	for i, u := range v.Limits {
+		if i > 0 || terms.Limit != Unlimited {
+			d.Limits = append(d.Limits, LimitUsage{terms.LimitAt(i), u})
+		}
+	}
 }

@@ -77,7 +77,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 		flags |= flagShared
 	}
 	at := c.Entry.At
-	var buf [384]byte
+	var buf [256]byte
 	b := append(buf[:0], flags, byte(c.Period)+1)
 	b = appendLimit(b, c.Limit)
 	b = record.AppendUint(b, 4, uint64(c.Cost))

@@ -133,8 +133,8 @@ for i = 1, shared and 2 or 1 do
 			allowed = allowed and (look and x.used < x.max or not look and (c == 0 or x.used < x.max and c <= x.max - x.used))
 		end
 		local adds = allowed and 1 or 0
-		used = math.min(used + adds * cost, MOST)
-		reply = struct.pack(REPLY, adds, at, used)
+		used = used + adds * cost
+		reply = struct.pack(REPLY, adds, at, used < MOST and used or MOST)
 		for n = 1, nlimits do
 			reply = reply .. struct.pack('>I7', math.min(limits[n].used + adds * (costs[limits[n].meter] or 0), MOST))
 		end
@@ -145,8 +145,7 @@ for i = 1, shared and 2 or 1 do
 	if date < day and (date > 0 or counted > 0) then
 		addDay(struct.pack(DAY_COUNT, date, counted), 0, day, field, isUser and SHARED_ALLOWED or ALLOWED)
 	end
-	d, w, m, y = math.min(d + cost, MOST), math.min(w + cost, MOST), math.min(m + cost, MOST), math.min(y + cost, MOST)
-	mi, h, l, t = math.min(mi + cost, MOST), math.min(h + cost, MOST), math.min(l + cost, MOST), math.min(t + cost, MOST)
+	d, w, m, y, mi, h, l, t = d + cost, w + cost, m + cost, y + cost, mi + cost, h + cost, l + cost, t + cost
 	if ncosts > 0 then
 		meters = meters or {}
 		for name, c in pairs(costs) do
@@ -167,9 +166,12 @@ for i = 1, shared and 2 or 1 do
 	if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
 	local metered = (has or meters) and 8 or 0
 	if now == csec and math.max(d, w, m, y, mi, h, l, t) < 1099511627776 then
-		counter = struct.pack('>I5I5I5I5I5I5I5I5I5I4', d, w, m, y, mi, h, l, t, csec, cnsec)
-			.. string.sub(counter, denials_at, 63) .. string.char(2 + metered)
+		counter = struct.pack('>I5I5I5I5I5I5I5I5I5I4c14I1', d, w, m, y, mi, h, l, t, csec, cnsec,
+			string.sub(counter, denials_at, 63), 2 + metered)
 	else
+		local min = math.min
+		d, w, m, y = min(d, MOST), min(w, MOST), min(m, MOST), min(y, MOST)
+		mi, h, l, t = min(mi, MOST), min(h, MOST), min(l, MOST), min(t, MOST)
 		counter = string.rep('\0', 40) .. struct.pack('>I5I4', csec, cnsec)
 			.. string.sub(counter, denials_at, 63) .. string.char(6 + metered) .. struct.pack(WIDE, now, d, w, m, y, mi, h, l, t)
 	end

@@ -1,0 +1,142 @@
+package adminapi_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// limitedKey creates a plan with the members in JSON, and a key on the plan. It returns the ids of the user and the key,
+// and the value of the key.
+func (a *api) limitedKey(members string) (user, key, secret string) {
+	a.t.Helper()
+	plan := a.do("POST", prefix+"/plans", `{"name":"Limited",`+members+`}`).want(201).data()["id"].(string)
+	user = a.user("Example Customer")
+	key, secret = a.key(user, plan)
+	return user, key, secret
+}
+
+// ask validates a request with more members.
+func (a *api) ask(secret, members string) *result {
+	a.t.Helper()
+	return a.do("POST", prefix+"/validate", `{"api_key":"`+secret+`","endpoint":"/v1/items","method":"GET"`+members+`}`).want(200)
+}
+
+// A plan with several limits refuses a request as a whole, names the limit that refused, and lists all of them.
+func TestSeveralLimits(t *testing.T) {
+	a := newAPI(t)
+	user, key, secret := a.limitedKey(`"max_requests":3,"request_period":"day","limits":[{"meter":"tokens","max":100,"period":"month"},{"meter":"requests","max":9,"period":"lifetime"}]`)
+	details := func(r *result) string {
+		d := r.at("details")
+		return fmt.Sprint(d["meter"], " ", d["period"], " ", d["current_usage"], " of ", d["limit"], " until ", d["reset_time"])
+	}
+	for _, tt := range []struct{ members, want, code string }{
+		{`,"costs":{"tokens":60}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", ""},
+		{`,"costs":{"tokens":41}`, "tokens month 60 of 100 until 2026-04-01T00:00:00Z", "QUOTA_EXCEEDED"},
+		{`,"cost":0,"costs":{"tokens":40}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", ""},
+		{`,"costs":{"requests":3}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", "QUOTA_EXCEEDED"},
+		{`,"costs":{"requests":2,"unknown":1000000000}`, "requests day 3 of 3 until 2026-03-15T00:00:00Z", ""},
+		{`,"costs":{"tokens":1}`, "tokens month 100 of 100 until 2026-04-01T00:00:00Z", "QUOTA_EXCEEDED"},
+		{`,"costs":{"requests":7}`, "requests lifetime 3 of 9 until <nil>", "QUOTA_EXCEEDED"},
+	} {
+		r := a.ask(secret, tt.members)
+		code, _ := r.at()["code"].(string)
+		if got := details(r); got != tt.want || code != tt.code {
+			t.Errorf("%s: got %s, %q, want %s, %q", tt.members, got, code, tt.want, tt.code)
+		}
+	}
+	const want = `[map[max:3 meter:requests period:day remaining:0 reset_time:2026-03-15T00:00:00Z used:3] ` +
+		`map[max:100 meter:tokens period:month remaining:0 reset_time:2026-04-01T00:00:00Z used:100] ` +
+		`map[max:9 meter:requests period:lifetime remaining:6 reset_time:<nil> used:3]]`
+	usage := a.do("GET", prefix+"/keys/"+key+"/usage", nil).want(200).data()
+	counters := a.do("GET", prefix+"/users/"+user+"/usage", nil).want(200).data()["counters"].([]any)
+	for name, got := range map[string]any{
+		"validation": a.ask(secret, `,"cost":0`).at("details")["limits"],
+		"key usage":  usage["limits"],
+		"user usage": counters[0].(map[string]any)["limits"],
+	} {
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: got %v, want %s", name, got, want)
+		}
+	}
+	newest := a.do("GET", prefix+"/keys/"+key+"/requests", nil).want(200).data()["requests"].([]any)
+	if got := fmt.Sprint(newest[len(newest)-1].(map[string]any)["costs"]); got != "map[requests:1 tokens:60]" {
+		t.Errorf("costs of the first request: got %s", got)
+	}
+}
+
+// A plan with max_requests null allows any number of requests, and counts them.
+func TestUnlimited(t *testing.T) {
+	a := newAPI(t)
+	user, key, secret := a.limitedKey(`"max_requests":null`)
+	for range 3 {
+		a.ask(secret, `,"cost":1000000`)
+	}
+	r := a.ask(secret, "")
+	if d := r.at("details"); d["limit"] != nil || d["remaining"] != nil || d["current_usage"] != jsonNumber("3000001") || d["period"] != "month" || r.at()["success"] != true {
+		t.Errorf("got %v", r.at())
+	}
+	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "RateLimit", "RateLimit-Policy"} {
+		if got := r.header.Get(name); got != "" {
+			t.Errorf("%s: got %q, want none", name, got)
+		}
+	}
+	usage := a.do("GET", prefix+"/keys/"+key+"/usage", nil).want(200).data()
+	if usage["limit"] != nil || usage["remaining"] != nil || usage["current_usage"] != jsonNumber("3000001") || fmt.Sprint(usage["limits"]) != "[]" {
+		t.Errorf("key usage: got %v", usage)
+	}
+	if u := a.do("GET", prefix+"/users/"+user+"/usage", nil).want(200).data(); u["limit"] != nil {
+		t.Errorf("user usage: got %v", u)
+	}
+}
+
+// PUT of a plan replaces its limits, keeps them when it does not name them, and takes back what GET has answered. An
+// account has at most 16 meters besides requests.
+func TestPlanLimits(t *testing.T) {
+	a := newAPI(t)
+	limits := func(names ...string) string {
+		var list []string
+		for _, name := range names {
+			list = append(list, `{"meter":"`+name+`","max":5,"period":"hour"}`)
+		}
+		return `[` + strings.Join(list, ",") + `]`
+	}
+	var names []string
+	for i := range core.MaxMeters {
+		names = append(names, fmt.Sprint("meter_", i))
+	}
+	id := a.do("POST", prefix+"/plans", `{"name":"a","max_requests":5,"request_period":"day","limits":`+limits(names...)+`}`).want(201).data()["id"].(string)
+	a.bad("POST", prefix+"/plans", `{"name":"b","max_requests":5,"request_period":"day","limits":`+limits("one_more")+`}`).wantField(core.CodeValidation, "limits")
+	a.bad("PUT", prefix+"/plans/"+id, `{"limits":[{"meter":"requests","max":5,"period":"day"}]}`).wantField(core.CodeValidation, "limits")
+	for _, tt := range []struct{ body, want string }{
+		{`{"name":"b"}`, fmt.Sprint(core.MaxMeters)},
+		{`{"limits":` + limits("other") + `}`, "1"},
+		{`{"max_requests":null,"limits":[{"meter":"requests","max":5,"period":"day"}]}`, "1"},
+		{`{"limits":null}`, "0"},
+	} {
+		r := a.do("PUT", prefix+"/plans/"+id, tt.body).want(200)
+		if got := fmt.Sprint(len(r.data()["limits"].([]any))); got != tt.want {
+			t.Errorf("%s: got %s limits, want %s", tt.body, got, tt.want)
+		}
+		a.do("PUT", prefix+"/plans/"+id, r.data()).want(200)
+	}
+}
+
+// The cost of requests is given once, and costs are bounded.
+func TestCosts(t *testing.T) {
+	a := newAPI(t)
+	_, _, secret := a.limitedKey(`"max_requests":3,"request_period":"day"`)
+	many := make([]string, core.MaxCosts+1)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"m%d":1`, i)
+	}
+	for members, field := range map[string]string{
+		`,"cost":1,"costs":{"requests":1}`: "costs", `,"costs":5`: "costs", `,"costs":null`: "costs", `,"costs":{"tokens":-1}`: "costs", `,"costs":{"tokens":1.5}`: "costs",
+		`,"costs":{"Tokens":1}`: "costs", `,"costs":{"tokens":1000000001}`: "costs", `,"costs":{"requests":1000001}`: "cost", `,"costs":{"tokens":"1"}`: "costs",
+		`,"costs":{` + strings.Join(many, ",") + `}`: "costs",
+	} {
+		a.bad("POST", prefix+"/validate", `{"api_key":"`+secret+`","endpoint":"/","method":"GET"`+members+`}`).wantField(core.CodeInvalidRequest, field)
+	}
+}
