@@ -263,7 +263,7 @@ func (a *API) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		account <name>
 //		key header <name> | bearer | query <name> | cookie <name>
 //		keep_key
-//		cost <n|placeholder>
+//		cost [<meter>] <n|placeholder>
 //		request_id header <name>
 //		on_store_error deny|allow
 //		observe
@@ -299,7 +299,7 @@ func (g *Gateway) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 				return err
 			},
 		},
-		repeatable: map[string]bool{"key": true},
+		repeatable: map[string]bool{"key": true, "cost": true},
 	}.block(d, "the directive "+appName)
 }
 
@@ -329,18 +329,32 @@ func (g *Gateway) unmarshalKey(d *caddyfile.Dispenser) error {
 	return noBlock(d)
 }
 
+// unmarshalCost parses "cost <n>" and "cost <meter> <n>", which may stand once for each meter.
 func (g *Gateway) unmarshalCost(d *caddyfile.Dispenser) error {
-	s, err := oneArg(d)
-	if err != nil {
-		return err
+	args := d.RemainingArgs()
+	if len(args) == 1 {
+		args = []string{core.MeterRequests, args[0]}
 	}
-	if !hasPlaceholders(s) {
-		if _, err := configuredCost(s); err != nil {
-			return d.WrapErr(err)
+	if len(args) != 2 {
+		return d.ArgErr()
+	}
+	meter, text := args[0], args[1]
+	if _, err := newCostOption(meter, text); err != nil {
+		return d.WrapErr(err)
+	}
+	_, twice := g.Costs[meter]
+	switch {
+	case twice, meter == core.MeterRequests && g.Cost != "":
+		return d.Errf("the cost of %s is given twice", meter)
+	case meter == core.MeterRequests:
+		g.Cost = caddyhttp.WeakString(text)
+	default:
+		if g.Costs == nil {
+			g.Costs = map[string]caddyhttp.WeakString{}
 		}
+		g.Costs[meter] = caddyhttp.WeakString(text)
 	}
-	g.Cost = caddyhttp.WeakString(s)
-	return nil
+	return noBlock(d)
 }
 
 func (g *Gateway) unmarshalRequestID(d *caddyfile.Dispenser) error {

@@ -71,6 +71,8 @@ func TestCaddyfileMeaning(t *testing.T) {
 		}`, new(Gateway), `{"account": "acme", "keys": [{"in": "query", "name": "api_key"}, {"in": "cookie", "name": "session"},
 			{"in": "bearer"}, {"in": "header", "name": "X-Key"}], "keep_key": true, "cost": "{http.request.header.X-Cost}",
 			"request_id": {"in": "header", "name": "Idempotency-Key"}, "on_store_error": "allow", "observe": true, "errors": true, "headers": "x-ratelimit"}`},
+		{"gateway, costs", "limitkeeper {\ncost requests 2\ncost tokens {vars.tokens}\ncost spend 1000000000\n}", new(Gateway),
+			`{"cost": 2, "costs": {"spend": 1000000000, "tokens": "{vars.tokens}"}}`},
 		{"gateway, number as cost", "limitkeeper {\ncost 0\n}", new(Gateway), `{"cost": 0}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -149,6 +151,11 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"bearer with a name", site("key bearer x"), "takes no name", "3"},
 		{"key twice", site("key header x-a\nkey header X-A"), "given twice", "4"},
 		{"cost below zero", site("cost -1"), `got "-1"`, "3"},
+		{"cost twice", site("cost 1\ncost requests 1"), "the cost of requests is given twice", "4"},
+		{"cost of a meter twice", site("cost tokens 1\ncost tokens 1"), "the cost of tokens is given twice", "4"},
+		{"cost of a meter too high", site("cost tokens 1000000001"), `got "tokens 1000000001"`, "3"},
+		{"cost of no meter", site("cost Tokens 1"), `got "Tokens 1"`, "3"},
+		{"cost with too many words", site("cost tokens 1 2"), "wrong argument count", "3"},
 		{"cost too high", site("cost 1000001"), `got "1000001"`, "3"},
 		{"cost of a placeholder that does not end", site("cost {http.request.header.X-Cost"), `got "{http.request.header.X-Cost"`, "3"},
 		{"request_id without a place", site("request_id"), "wrong argument count", "3"},

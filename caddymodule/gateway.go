@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,6 +70,11 @@ type Gateway struct {
 	// placeholder that the client controls: the client would set its own price. Default: 1.
 	Cost caddyhttp.WeakString `json:"cost,omitempty"`
 
+	// The costs of a request on other meters, by meter: each a whole number from 0 to 1000000000, or
+	// placeholders that yield one. An empty value counts as 0. A meter that no plan of the account
+	// names costs nothing. Default: none.
+	Costs map[string]caddyhttp.WeakString `json:"costs,omitempty"`
+
 	// Where to find the request id. A request that repeats an id of the same key within 24 hours is
 	// forwarded without being counted again. Its answer has the rate limit headers of the first
 	// answer, and `{http.limitkeeper.repeated}` is `true`. An id has 1 to 128 bytes without control
@@ -98,8 +105,8 @@ type Gateway struct {
 	app           *App
 	log           *zap.Logger
 	counters      gatewayCounters
-	cost          int64 // used when costOf is ""
-	costOf        string
+	cost          costOption
+	costs         []costOption                 // of the other meters, sorted by name
 	vary          string                       // the value of Vary on answers of the next handler
 	headers       adminapi.RateLimitHeaders    // Headers, parsed
 	account       atomic.Pointer[core.Account] // nil until the account exists
@@ -147,15 +154,63 @@ func (g *Gateway) Provision(ctx caddy.Context) error {
 	return g.provisionCost()
 }
 
+// costOption is the configured cost on a meter.
+type costOption struct {
+	meter string
+	n     int64  // used when of is "", and for an empty value
+	of    string // placeholders
+}
+
+// provisionCost parses the costs.
 func (g *Gateway) provisionCost() (err error) {
-	g.cost, g.costOf = 1, ""
-	switch s := string(g.Cost); {
-	case hasPlaceholders(s):
-		g.costOf = s
-	case s != "":
-		g.cost, err = configuredCost(s)
+	if g.cost, err = newCostOption(core.MeterRequests, string(g.Cost)); err != nil {
+		return err
 	}
-	return err
+	g.costs = nil
+	for _, meter := range slices.Sorted(maps.Keys(g.Costs)) {
+		if meter == core.MeterRequests {
+			return errors.New("costs: the cost of requests is the option cost")
+		}
+		c, err := newCostOption(meter, string(g.Costs[meter]))
+		if err != nil {
+			return err
+		}
+		g.costs = append(g.costs, c)
+	}
+	return nil
+}
+
+// newCostOption parses a cost of the config. The error quotes the invalid value.
+func newCostOption(meter, text string) (c costOption, err error) {
+	c.meter = meter
+	if meter == core.MeterRequests {
+		c.n = 1
+	}
+	switch {
+	case hasPlaceholders(text):
+		c.of = text
+	case text != "":
+		if c.n, err = parseCost(meter, text); err != nil {
+			most := int64(core.MaxMeterCost)
+			if meter == core.MeterRequests {
+				most = core.MaxCost
+			}
+			return c, fmt.Errorf("cost: want a meter such as tokens, and a whole number from 0 to %d, got %q", most, strings.TrimPrefix(meter+" "+text, core.MeterRequests+" "))
+		}
+	}
+	return c, core.CheckCosts([]core.MeterCost{{Meter: meter}})
+}
+
+// value returns the cost of a request.
+func (c *costOption) value(repl *caddy.Replacer) (int64, error) {
+	if c.of == "" {
+		return c.n, nil
+	}
+	s := strings.TrimSpace(repl.ReplaceAll(c.of, ""))
+	if s == "" {
+		return c.n, nil
+	}
+	return parseCost(c.meter, s)
 }
 
 // hasPlaceholders reports whether a config value has placeholders with balanced braces.
@@ -164,23 +219,19 @@ func hasPlaceholders(s string) bool {
 	return n > 0 && n == strings.Count(s, "}")
 }
 
-// parseCost parses a cost. The error is a [core.Error] with the code INVALID_REQUEST.
-func parseCost(s string) (int64, error) {
+// parseCost parses a cost on a meter. The error is a [core.Error] with the code INVALID_REQUEST.
+func parseCost(meter, s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		n = -1 // refused by CheckCost
+		n = -1 // refused below
 	}
-	if err := core.CheckCost(n); err != nil {
-		return 0, err
+	if meter == core.MeterRequests {
+		err = core.CheckCost(n)
+	} else {
+		err = core.CheckCosts([]core.MeterCost{{Meter: meter, Cost: n}})
 	}
-	return n, nil
-}
-
-// configuredCost parses a cost of the config. The error quotes the invalid value.
-func configuredCost(s string) (int64, error) {
-	n, err := parseCost(s)
 	if err != nil {
-		return 0, fmt.Errorf("cost: want a whole number from 0 to %d, got %q", core.MaxCost, s)
+		return 0, err
 	}
 	return n, nil
 }
@@ -333,28 +384,26 @@ func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, vars map[string]
 func (g *Gateway) coreRequest(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string) (core.Request, error) {
 	q := core.Request{Secret: secret, Endpoint: endpoint(r), Method: r.Method}
 	q.IP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	cost, err := g.requestCost(repl)
+	cost, err := g.cost.value(repl)
 	if err != nil {
 		return q, err
+	}
+	var costs []core.MeterCost
+	for i := range g.costs {
+		n, err := g.costs[i].value(repl)
+		if err != nil {
+			return q, err
+		}
+		if n > 0 {
+			costs = append(costs, core.MeterCost{Meter: g.costs[i].meter, Cost: n})
+		}
 	}
 	id, err := g.RequestID.find(r)
 	if err != nil {
 		return q, err
 	}
-	q.Cost, q.RequestID = cost, id
+	q.Cost, q.Costs, q.RequestID = cost, costs, id
 	return q, nil
-}
-
-// requestCost returns the cost of this request.
-func (g *Gateway) requestCost(repl *caddy.Replacer) (int64, error) {
-	if g.costOf == "" {
-		return g.cost, nil
-	}
-	s := strings.TrimSpace(repl.ReplaceAll(g.costOf, ""))
-	if s == "" {
-		return 1, nil
-	}
-	return parseCost(s)
 }
 
 // accountID returns the id of the account, "" if it does not exist.

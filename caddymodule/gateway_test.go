@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -309,7 +310,7 @@ func TestNotReady(t *testing.T) {
 	repl := caddy.NewReplacer()
 	app := &App{ready: make(chan struct{})}
 	close(app.ready) // the app has stopped waiting, but has no store
-	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: 1, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
+	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: costOption{n: 1}, OnStoreError: onStoreErrorDeny, app: app, log: zap.NewNop()}
 	passed := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
 		t.Error("the request was passed on")
 		return nil
@@ -349,6 +350,41 @@ func TestGatewayTwice(t *testing.T) {
 	ten := s.tenant("default", 10)
 	if got, want := s.get("/", "X-API-Key: "+ten.secret).body, "default allowed 1 1"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A request is charged on each meter, or on none: a refused request costs neither requests nor tokens. An empty placeholder
+// costs nothing.
+func TestGatewayCosts(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", "limitkeeper {\ncost tokens {http.request.header.Tokens}\ncost calls 1\n}\n"+up.proxy())
+	ten := s.tenant("default", 10)
+	_, err := s.service().UpdatePlan(t.Context(), ten.plan.AccountID, ten.plan.ID, core.PlanPatch{Limits: core.Some([]core.Limit{
+		{Meter: "tokens", Max: 100, Period: core.Month}, {Meter: "calls", Max: 3, Period: core.Lifetime}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		tokens string
+		status int
+		limits string // RateLimit without the seconds
+	}{
+		{"60", 200, `"year";r=9 "tokens-month";r=40 "calls-lifetime";r=2`},
+		{"41", 429, `"year";r=9 "tokens-month";r=40 "calls-lifetime";r=2`},
+		{"", 200, `"year";r=8 "tokens-month";r=40 "calls-lifetime";r=1`},
+		{"-1", 400, ""},
+		{"1000000001", 400, ""},
+		{"40", 200, `"year";r=7 "tokens-month";r=0 "calls-lifetime";r=0`},
+		{"", 429, `"year";r=7 "tokens-month";r=0 "calls-lifetime";r=0`},
+	} {
+		got := s.get("/", "X-API-Key: "+ten.secret, "Tokens: "+tc.tokens)
+		limits := regexp.MustCompile(`;t=[0-9]+|,`).ReplaceAllString(got.Header.Get("RateLimit"), "")
+		if got.StatusCode != tc.status || tc.limits != "" && limits != tc.limits {
+			t.Errorf("tokens %q: got %d, %s, want %d, %s", tc.tokens, got.StatusCode, limits, tc.status, tc.limits)
+		}
+	}
+	if n := up.count.Load(); n != 3 {
+		t.Errorf("got %d requests at the upstream, want 3", n)
 	}
 }
 

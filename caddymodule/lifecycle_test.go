@@ -206,7 +206,7 @@ func newWaiting(t *testing.T, store string) *waiting {
 		return nil
 	})
 	api.serve(a, nil)
-	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: 1, OnStoreError: onStoreErrorDeny, app: a, log: zap.NewNop()}
+	g := &Gateway{Account: "default", Keys: defaultKeySources(), cost: costOption{n: 1}, OnStoreError: onStoreErrorDeny, app: a, log: zap.NewNop()}
 	handlers := map[string]func(http.ResponseWriter, *http.Request) error{}
 	for name, h := range map[string]caddyhttp.MiddlewareHandler{"gateway": g, "API": api} {
 		handlers[name] = func(w http.ResponseWriter, r *http.Request) error { return h.ServeHTTP(w, r, next) }

@@ -106,12 +106,21 @@ func usagePlaceholderValue(d *core.Decision, name string) any {
 	case "plan_name":
 		return d.Plan.Name
 	case "limit":
-		return strconv.FormatInt(d.Plan.Limit, 10)
+		if d.Limit.Unlimited() {
+			return ""
+		}
+		return strconv.FormatInt(d.Limit.Max, 10)
 	case "used":
 		return strconv.FormatInt(d.Usage.Used, 10)
 	case "remaining":
+		if d.Limit.Unlimited() {
+			return ""
+		}
 		return strconv.FormatInt(d.Remaining(), 10)
 	default:
+		if !d.Usage.Window.Ends() {
+			return ""
+		}
 		return d.Usage.Window.End.UTC().Format(time.RFC3339)
 	}
 }

@@ -163,8 +163,9 @@ func (s *Service) charged(ctx context.Context, account string, costs []MeterCost
 // MaxCosts is the largest number of meters that one request names.
 const MaxCosts = MaxMeters + 1
 
-// checkCosts returns an error if there are too many costs, or if one is out of bounds or of no meter.
-func checkCosts(costs []MeterCost) error {
+// CheckCosts returns an error with the code INVALID_REQUEST if there are too many costs, or if one is out of bounds or of
+// no meter.
+func CheckCosts(costs []MeterCost) error {
 	if len(costs) > MaxCosts {
 		return badRequest("costs", fmt.Sprintf("Costs must name at most %d meters", MaxCosts))
 	}

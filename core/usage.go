@@ -51,6 +51,11 @@ type LimitedCounter struct {
 	Limits       []LimitUsage // of all limits, the primary one first; nil in a list of near limits
 }
 
+// Fullest returns the limit with the highest share that is used; of several, the first.
+func (c *LimitedCounter) Fullest() LimitUsage {
+	return slices.MaxFunc(c.Limits, func(a, b LimitUsage) int { return cmp.Compare(a.share(), b.share()) })
+}
+
 // usedShare returns the highest share of a limit that is used. It is 1 or more if nothing is left.
 func (c *LimitedCounter) usedShare() (share float64) {
 	if c.Limits == nil {
@@ -129,6 +134,9 @@ func (s *Service) topCounters(ctx context.Context, account string, plans []*Plan
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(plansAtOnce)
 	for i, pl := range plans {
+		if pl.Primary().Unlimited() {
+			continue
+		}
 		g.Go(func() (err error) {
 			if err = ctx.Err(); err == nil { // else the caller is gone
 				all[i], err = s.store.PlanTotals(ctx, account, pl.ID, pl.Period, at, n)

@@ -49,7 +49,7 @@ func (r *Request) Check() error {
 	if err := CheckCost(r.Cost); err != nil {
 		return err
 	}
-	if err := checkCosts(r.Costs); err != nil || r.RequestID == "" {
+	if err := CheckCosts(r.Costs); err != nil || r.RequestID == "" {
 		return err
 	}
 	return checkRequestID(r.RequestID)

@@ -151,7 +151,7 @@ type keyView struct {
 	InForce  *core.Plan // the plan that applies: the own plan, or the plan of the user
 	Metadata string
 	Disable  form
-	Usage    *usage
+	Usage    []*usage // of each limit
 	Chart    *chart
 	History  *historyView
 	Omitted  int64 // denied requests that the history omits
@@ -180,7 +180,7 @@ func keyPage(q *request, k *core.Key) error {
 		return err
 	}
 	return q.render(http.StatusOK, "key", k.Name, keyView{keyRow: rows[0], InForce: u.Plan, Metadata: indented(k.Metadata),
-		Disable: q.disableForm("keys/"+k.ID, rows[0].Disabled()), Usage: newUsage(u.Plan, u.Usage), Chart: c, History: h, Omitted: u.DeniedOmitted})
+		Disable: q.disableForm("keys/"+k.ID, rows[0].Disabled()), Usage: newUsages(u.Limits), Chart: c, History: h, Omitted: u.DeniedOmitted})
 }
 
 // Earlier returns the earlier values that still work after regenerations.

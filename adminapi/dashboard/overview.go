@@ -90,7 +90,7 @@ func (q *request) nearLimit() (v nearLimit, err error) {
 		return q.svc.NearLimits(ctx, q.account(), nearLimitRows)
 	})
 	for _, n := range list {
-		v.Rows = append(v.Rows, nearRow{newUsage(n.Plan, n.Usage), n.User, n.Key, n.Plan})
+		v.Rows = append(v.Rows, nearRow{newUsage(core.LimitUsage{Limit: n.Plan.Primary(), Usage: n.Usage}), n.User, n.Key, n.Plan})
 	}
 	v.Live = q.with("part", "near-limit")
 	return v, err

@@ -99,8 +99,8 @@ var periodOptions = []option{{Value: "day", Label: "a day"}, {Value: "week", Lab
 func planFields(value func(string) string) []field {
 	return []field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
-		{Name: "max_requests", Label: "Requests", Type: "number", Value: value("max_requests"), Required: true, Min: "1", Max: "9007199254740991",
-			Hint: "How many are allowed in each period."},
+		{Name: "max_requests", Label: "Requests", Type: "number", Value: value("max_requests"), Min: "1", Max: "9007199254740991",
+			Hint: "How many are allowed in each period. Empty: unlimited."},
 		{Name: "request_period", Label: "In", Type: "select", Value: value("request_period"), Required: true, Options: periodOptions,
 			Hint: "Calendar periods, in UTC."},
 		{Name: "description", Label: "Description", Type: "textarea", Value: value("description")},
@@ -113,12 +113,17 @@ func planFields(value func(string) string) []field {
 // planPatch parses the form of a plan.
 func (q *request) planPatch() (core.PlanPatch, error) {
 	post := q.r.PostForm
-	limit, err := strconv.ParseInt(strings.TrimSpace(post.Get("max_requests")), 10, 64)
-	if err != nil {
-		return core.PlanPatch{}, fieldError("max_requests", "Requests must be a whole number")
+	var max *int64
+	text := strings.TrimSpace(post.Get("max_requests"))
+	if text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return core.PlanPatch{}, fieldError("max_requests", "Requests must be a whole number, or empty for no limit")
+		}
+		max = &n
 	}
 	return core.PlanPatch{
-		Name: new(post.Get("name")), Limit: &limit, Period: new(post.Get("request_period")),
+		Name: new(post.Get("name")), Limit: max, Unlimited: text == "", Period: new(post.Get("request_period")),
 		Description: optionalText(post.Get("description")), Features: optionalLines(post.Get("features")),
 		Active: new(post.Get("active") != "false"),
 	}, nil
@@ -169,9 +174,17 @@ func createPlan(q *request) error {
 
 func editPlanPage(q *request, pl *core.Plan) error {
 	return q.showEditPlan(http.StatusOK, pl, func(name string) string {
-		return map[string]string{"name": pl.Name, "max_requests": strconv.FormatInt(pl.Limit, 10), "request_period": pl.Period.String(),
+		return map[string]string{"name": pl.Name, "max_requests": maxRequests(pl), "request_period": pl.Period.String(),
 			"description": orEmpty(pl.Description), "features": strings.Join(pl.Features, "\n"), "active": strconv.FormatBool(!pl.Inactive)}[name]
 	}, nil)
+}
+
+// maxRequests returns the primary limit of a plan as the form has it, "" for none.
+func maxRequests(pl *core.Plan) string {
+	if pl.Primary().Unlimited() {
+		return ""
+	}
+	return strconv.FormatInt(pl.Limit, 10)
 }
 
 func (q *request) showEditPlan(status int, pl *core.Plan, value func(string) string, fault error) error {

@@ -15,7 +15,7 @@ func TestPlans(t *testing.T) {
 	good := url.Values{"name": {"Basic"}, "max_requests": {"10"}, "request_period": {"week"}, "description": {"For <all>"},
 		"features": {"one\r\n\r\ntwo"}, "active": {"true"}}
 	for name, wrong := range map[string]struct{ value, says string }{
-		"name": {" ", "Name is required"}, "max_requests": {"ten", "Requests must be a whole number"}, "request_period": {"hour", "must be one of"},
+		"name": {" ", "Name is required"}, "max_requests": {"ten", "Requests must be a whole number, or empty for no limit"}, "request_period": {"hour", "must be one of"},
 	} {
 		bad := url.Values{}
 		for n, v := range good {

@@ -10,9 +10,10 @@ import (
 // usage is the usage of a limit.
 type usage struct {
 	Used, Limit int64
+	Meter       string // "" for requests
 	Bar         usageBar
-	Period      string    // name of the period
-	Reset       time.Time // end of the period
+	Per         string    // the period, such as "a month"
+	Reset       time.Time // end of the period; zero: never
 }
 
 // usageBar is a progress bar for the usage of a limit.
@@ -22,18 +23,52 @@ type usageBar struct {
 	Class string // CSS class: low, high (80 % or more) or full
 }
 
-// newUsage returns the usage of a plan by a counter.
-func newUsage(p *core.Plan, u core.Usage) *usage {
-	return &usage{Used: u.Used, Limit: p.Limit, Bar: newUsageBar(u.Used, p.Limit), Period: p.Period.String(), Reset: u.Window.End}
+// newUsage returns the usage of a limit.
+func newUsage(u core.LimitUsage) *usage {
+	v := &usage{Used: u.Used, Limit: u.Max, Bar: newUsageBar(&u), Per: per(u.Period), Reset: u.Window.End}
+	if u.Meter != core.MeterRequests {
+		v.Meter = u.Meter
+	}
+	return v
 }
+
+// newUsages returns the usage of several limits.
+func newUsages(limits []core.LimitUsage) (list []*usage) {
+	for _, u := range limits {
+		list = append(list, newUsage(u))
+	}
+	return list
+}
+
+// Unlimited reports whether there is no limit.
+func (u *usage) Unlimited() bool { return u.Limit == core.Unlimited }
 
 // Left returns the rest of the limit.
 func (u *usage) Left() int64 { return core.Remaining(u.Used, u.Limit) }
 
-func newUsageBar(used, limit int64) usageBar {
-	b := usageBar{Now: min(core.Percentage(used, limit), 100), Label: number(used) + " of " + number(limit) + " used", Class: "low"}
+// per returns a period as in "10 a month".
+func per(p core.Period) string {
+	switch p {
+	case core.Lifetime:
+		return "in its lifetime"
+	case core.Hour:
+		return "an hour"
+	}
+	return "a " + p.String()
+}
+
+// limit returns a limit in words.
+func limit(max int64) string {
+	if max == core.Unlimited {
+		return "unlimited"
+	}
+	return number(max)
+}
+
+func newUsageBar(u *core.LimitUsage) usageBar {
+	b := usageBar{Now: min(u.Percentage(), 100), Label: number(u.Used) + " of " + limit(u.Max) + " used", Class: "low"}
 	switch {
-	case used >= limit:
+	case u.Used >= u.Max:
 		b.Class = "full"
 	case b.Now >= 80:
 		b.Class = "high"
@@ -76,7 +111,7 @@ func (q *request) userUsage(u *core.User) (*userUsage, error) {
 	}
 	v := &userUsage{Total: all.Total}
 	for _, c := range all.Counters[:min(len(all.Counters), nearLimitRows)] {
-		row := counterRow{usage: newUsage(c.Plan, c.Usage), Plan: c.Plan}
+		row := counterRow{usage: newUsage(c.Fullest()), Plan: c.Plan}
 		if c.KeyID != "" {
 			row.Key, err = q.svc.Key(q.r.Context(), q.account(), c.KeyID)
 			if statuses[core.ErrorCode(err)] == http.StatusNotFound { // deleted meanwhile

@@ -41,6 +41,8 @@ var functions = template.FuncMap{
 	"asset":    func(name string) string { return assetNames[name] },
 	"base":     func() string { return Base },
 	"number":   number,
+	"limit":    limit,
+	"per":      per,
 	"percent":  percent,
 	"when":     when,
 	"day":      func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
