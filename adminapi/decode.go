@@ -397,6 +397,22 @@ func (m *members) time(name string) core.Optional[time.Time] {
 	return core.Some(t.UTC().Truncate(time.Millisecond))
 }
 
+// start returns a start of windows: an instant, or the beginning of a day in UTC.
+func (m *members) start(name string) core.Optional[time.Time] {
+	o := optional[string](m, name, wantText)
+	if o.Value == nil {
+		return core.Optional[time.Time]{Set: o.Set}
+	}
+	t, err := time.Parse(time.RFC3339, *o.Value)
+	if err != nil {
+		t, err = time.Parse(time.DateOnly, *o.Value)
+	}
+	if y := t.UTC().Year(); err != nil || y > 9999 || y < 1970 {
+		m.wrong(name, "Must be a time as in RFC 3339, or a date, from 1970 on, such as 2030-01-31T00:00:00Z or 2030-01-31")
+	}
+	return core.Some(t.UTC())
+}
+
 // object returns the raw JSON of a member. core validates it.
 func (m *members) object(name string) core.Optional[json.RawMessage] {
 	raw, ok := m.take(name)

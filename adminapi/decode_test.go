@@ -114,7 +114,7 @@ func TestUnknownMembers(t *testing.T) {
 		}
 		for _, tc := range []struct{ member, field string }{
 			{`"expire_at":"2030-01-01T00:00:00Z"`, "expire_at"},
-			{`"custom_start":"2026-03-01"`, "custom_start"},
+			{`"custom_begin":"2026-03-01"`, "custom_begin"},
 			{`"z":1,"a":2,"m":3`, "z"}, // the first in the body
 			{`"":null`, "body"},
 			{`"\u0041":{}`, "A"},
@@ -300,7 +300,8 @@ func TestMemberFaults(t *testing.T) {
 		"features":       {`5`, `"a"`, `{}`, `[5]`, `[null]`, `["a",[]]`, `["` + fill("a", 256) + `"]`, `[` + fill(`"a",`, 400) + `"a"]`},
 	}
 	userMembers := map[string][]string{"name": name, "email": {`5`, `[]`, `""`, `"a"`, `"a@"`, `"A <a@b>"`, `"a@b, c@d"`, `" a@b"`, `"` + fill("a", 255) + `@b"`},
-		"plan_id": {`5`, `{}`}, "metadata": metadata}
+		"plan_id": {`5`, `{}`}, "metadata": metadata,
+		"custom_start": {`5`, `true`, `""`, `"tomorrow"`, `"2030-02-30"`, `"2030-01-01T00:00:00"`, `"1969-12-31"`, `"9999-12-31T23:59:59-23:59"`}}
 
 	for _, tc := range []struct {
 		method, path, rest string

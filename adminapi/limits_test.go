@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -139,4 +140,52 @@ func TestCosts(t *testing.T) {
 	} {
 		a.bad("POST", prefix+"/validate", `{"api_key":"`+secret+`","endpoint":"/","method":"GET"`+members+`}`).wantField(core.CodeInvalidRequest, field)
 	}
+}
+
+// The flow of a published client: a user with custom_start, a validation, and the end of the period. Moving the start, or
+// clearing it, keeps the usage of the open window: it grants no quota.
+func TestCustomStart(t *testing.T) {
+	a := newAPI(t)
+	plan := a.do("POST", prefix+"/plans", `{"name":"Basic","max_requests":3,"request_period":"month"}`).want(201).data()["id"].(string)
+	u := a.do("POST", prefix+"/users", `{"name":"Ann","plan_id":"`+plan+`","custom_start":"2026-01-31T08:00:00+01:00"}`).want(201)
+	if got := u.data()["custom_start"]; got != "2026-01-31T07:00:00Z" {
+		t.Errorf("custom_start: got %v", got)
+	}
+	user := fmt.Sprint(u.data()["user_id"])
+	key := a.do("POST", prefix+"/keys", `{"name":"k","user_id":`+user+`}`).want(201).data()
+	secret := key["api_key"].(string)
+	wantPeriod := func(when string, used, start, end string) {
+		t.Helper()
+		d := a.ask(secret, `,"cost":0`).at("details")
+		if got := fmt.Sprint(d["current_usage"], " ", d["period_start"], " ", d["period_end"]); got != used+" "+start+" "+end {
+			t.Errorf("%s: got %s, want %s %s %s", when, got, used, start, end)
+		}
+		usage := a.do("GET", prefix+"/keys/"+key["id"].(string)+"/usage", nil).want(200).data()
+		if got := fmt.Sprint(usage["current_usage"], " ", usage["reset_time"]); got != used+" "+end {
+			t.Errorf("%s: usage of the key: got %s, want %s %s", when, got, used, end)
+		}
+	}
+	a.ask(secret, `,"cost":3`)
+	wantPeriod("at first", "3", "2026-02-28T07:00:00Z", "2026-03-31T07:00:00Z")
+	for _, move := range []struct{ start, begin, end string }{
+		{`"2026-03-14"`, "2026-03-14T00:00:00Z", "2026-04-14T00:00:00Z"},
+		{`"2026-03-14T09:26:53Z"`, "2026-03-14T09:26:53Z", "2026-04-14T09:26:53Z"},
+		{`null`, "2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z"},
+		{`"2020-12-31"`, "2026-02-28T00:00:00Z", "2026-03-31T00:00:00Z"},
+	} {
+		a.clock.advance(time.Minute)
+		r := a.do("PUT", prefix+"/users/"+user, `{"custom_start":`+move.start+`}`).want(200)
+		a.do("PUT", prefix+"/users/"+user, r.data()).want(200)
+		wantPeriod("moved to "+move.start, "3", move.begin, move.end)
+	}
+	for range core.MaxAnchors {
+		a.clock.advance(time.Hour)
+		for _, start := range []string{"2026-03-01", "2026-03-02"} {
+			a.exchange("PUT", prefix+"/users/"+user, `{"custom_start":"`+start+`"}`)
+		}
+	}
+	a.clock.advance(time.Hour)
+	a.bad("PUT", prefix+"/users/"+user, `{"custom_start":"2026-03-05"}`).wantField(core.CodeValidation, "custom_start")
+	a.clock.advance(2 * 366 * 24 * time.Hour)
+	a.do("PUT", prefix+"/users/"+user, `{"custom_start":"2026-03-05"}`).want(200)
 }

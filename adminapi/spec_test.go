@@ -77,7 +77,7 @@ func TestSpecFields(t *testing.T) {
 	planFields := fields{"id": isText, "name": isText, "description": isText + orNull, "max_requests": isNumber,
 		"request_period": isText, "limits": isArray, "is_active": isFlag, "features": isArray, "created_at": isTime, "updated_at": isTime}
 	userFields := fields{"user_id": isNumber, "name": isText, "email": isText + orNull, "is_disabled": isFlag,
-		"plan_id": isText + orNull, "metadata": isObject + orNull, "created_at": isTime, "updated_at": isTime}
+		"plan_id": isText + orNull, "metadata": isObject + orNull, "custom_start": isTime + orNull, "created_at": isTime, "updated_at": isTime}
 	usage := fields{"current_usage": isNumber, "limit": isNumber, "remaining": isNumber, "reset_time": isTime, "plan_name": isText}
 	keyUsage := fields{"percentage_used": isNumber, "period": isText, "meter": isText, "last_used_at": isTime + orNull, "denied_omitted": isNumber, "limits": isArray}
 	maps.Copy(keyUsage, usage)

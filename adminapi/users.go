@@ -10,18 +10,19 @@ import (
 
 // user is the JSON form of a user.
 type user struct {
-	UserID     int64           `json:"user_id"`
-	Name       string          `json:"name"`
-	Email      *string         `json:"email"`
-	PlanID     *string         `json:"plan_id"`
-	Metadata   json.RawMessage `json:"metadata"`
-	IsDisabled bool            `json:"is_disabled"`
-	CreatedAt  time.Time       `json:"created_at"`
-	UpdatedAt  time.Time       `json:"updated_at"`
+	UserID      int64           `json:"user_id"`
+	Name        string          `json:"name"`
+	Email       *string         `json:"email"`
+	PlanID      *string         `json:"plan_id"`
+	Metadata    json.RawMessage `json:"metadata"`
+	CustomStart *time.Time      `json:"custom_start"`
+	IsDisabled  bool            `json:"is_disabled"`
+	CreatedAt   time.Time       `json:"created_at"`
+	UpdatedAt   time.Time       `json:"updated_at"`
 }
 
 func viewUser(u *core.User) user {
-	return user{u.ID, u.Name, u.Email, orNull(u.PlanID), u.Metadata, u.Disabled, u.CreatedAt, u.UpdatedAt}
+	return user{u.ID, u.Name, u.Email, orNull(u.PlanID), u.Metadata, orNull(u.Anchors.Start()), u.Disabled, u.CreatedAt, u.UpdatedAt}
 }
 
 // planUser is a user in the list of a plan.
@@ -58,10 +59,11 @@ func viewUserUsage(u *core.UserUsage) userUsageView {
 // readNewUser takes the members of a new user: it starts enabled.
 func readNewUser(m *members) core.UserPatch {
 	return core.UserPatch{
-		Name:     m.text("name"),
-		Email:    m.optionalText("email"),
-		PlanID:   m.planID(),
-		Metadata: m.object("metadata"),
+		Name:        m.text("name"),
+		Email:       m.optionalText("email"),
+		PlanID:      m.planID(),
+		Metadata:    m.object("metadata"),
+		CustomStart: m.start("custom_start"),
 	}
 }
 

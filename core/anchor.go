@@ -1,6 +1,10 @@
 package core
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Anchors are the moments at which the windows of a user begin, by the time from which each is in force, oldest
 // first. Without one, and before the first, windows begin with the calendar.
@@ -24,8 +28,8 @@ func (a Anchors) at(at int64) int {
 	return n
 }
 
-// start returns the start of the last anchor, the zero time for the calendar.
-func (a Anchors) start() (start time.Time) {
+// Start returns the start of the latest anchor, the zero time for the calendar.
+func (a Anchors) Start() (start time.Time) {
 	if n := len(a); n > 0 {
 		start = a[n-1].Start
 	}
@@ -34,7 +38,7 @@ func (a Anchors) start() (start time.Time) {
 
 // Window returns the window of a period that contains a time.
 func (a Anchors) Window(p Period, at time.Time) Window {
-	start := a[:a.at(at.Unix())].start()
+	start := a[:a.at(at.Unix())].Start()
 	if start.IsZero() || !p.anchored() {
 		return p.Window(at)
 	}
@@ -119,3 +123,30 @@ func anniversary(start time.Time, months int) time.Time {
 
 // floorMod returns the remainder of a division, from 0 to b-1.
 func floorMod(a, b int64) int64 { return (a%b + b) % b }
+
+// MaxAnchors is the largest number of anchors that are kept for a user.
+const MaxAnchors = 32
+
+// moved returns the anchors with another start, in force from now on. It drops anchors that no window reaches any more.
+func (a Anchors) moved(start, now time.Time) (Anchors, error) {
+	if start.Equal(a.Start()) {
+		return a, nil
+	}
+	now = now.UTC().Truncate(time.Second)
+	kept := slices.DeleteFunc(slices.Clone(a), func(old Anchor) bool { return !old.From.Before(now) })
+	const longest = 367 * 24 * time.Hour // more than any window
+	for i := len(kept) - 1; i > 0; i-- {
+		next := now
+		if i+1 < len(kept) {
+			next = kept[i+1].From
+		}
+		if next.Sub(kept[i].From) > longest {
+			kept = kept[i:]
+			break
+		}
+	}
+	if len(kept) == MaxAnchors {
+		return nil, invalid("custom_start", fmt.Sprintf("The start of the windows can be changed %d times a year", MaxAnchors-1))
+	}
+	return append(kept, Anchor{From: now, Start: start.UTC().Truncate(time.Second)}), nil
+}

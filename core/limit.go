@@ -148,16 +148,20 @@ func (s *Service) checkMeters(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// charged returns the costs on meters that the account has: the others cost nothing until a plan names them.
-func (s *Service) charged(ctx context.Context, account string, costs []MeterCost) ([]MeterCost, error) {
+// charged returns the costs on meters that the plan in force, or another plan of the account, names. The others cost
+// nothing.
+func (s *Service) charged(ctx context.Context, pl *Plan, costs []MeterCost) ([]MeterCost, error) {
 	if len(costs) == 0 {
 		return nil, nil
 	}
-	meters, err := s.meters.get(ctx, account)
+	meters, err := s.meters.get(ctx, pl.AccountID)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(costs), func(m MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] }), nil
+	named := func(m MeterCost) bool { // by the plan in force: the cache may not know yet
+		return slices.ContainsFunc(pl.Limits, func(l Limit) bool { return l.Meter == m.Meter })
+	}
+	return slices.DeleteFunc(slices.Clone(costs), func(m MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] && !named(m) }), nil
 }
 
 // MaxCosts is the largest number of meters that one request names.

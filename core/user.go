@@ -62,6 +62,9 @@ type UserPatch struct {
 	PlanID   Optional[string]
 	Metadata Optional[json.RawMessage]
 	Disabled *bool
+
+	// CustomStart is the time with which the windows of the user begin; cleared, they begin with the calendar.
+	CustomStart Optional[time.Time]
 }
 
 // apply checks and sets the members. tx finds the plan.
@@ -127,6 +130,9 @@ func (s *Service) CreateUser(ctx context.Context, account string, p UserPatch) (
 		if err := checkCap("user", s.caps.users.Load(), n); err != nil {
 			return err
 		}
+		if u.Anchors = nil; p.CustomStart.Value != nil {
+			u.Anchors = Anchors{{Start: p.CustomStart.Value.UTC().Truncate(time.Second)}}
+		}
 		if err := p.apply(tx, u); err != nil {
 			return err
 		}
@@ -154,6 +160,11 @@ func (s *Service) UpdateUser(ctx context.Context, account string, id int64, p Us
 	err = s.store.Update(ctx, account, func(tx Tx) error {
 		if u, err = tx.User(id); err != nil {
 			return err
+		}
+		if p.CustomStart.Set {
+			if u.Anchors, err = u.Anchors.moved(p.CustomStart.OrZero(), s.now()); err != nil {
+				return err
+			}
 		}
 		if err := p.apply(tx, u); err != nil {
 			return err

@@ -275,7 +275,7 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 	if err != nil {
 		return err
 	}
-	costs, err := s.charged(ctx, d.Account, r.Costs)
+	costs, err := s.charged(ctx, pl, r.Costs)
 	if err != nil {
 		return err
 	}
