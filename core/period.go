@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -163,4 +164,149 @@ func (p Period) next(start time.Time) time.Time {
 	default:
 		return start.AddDate(1, 0, 0)
 	}
+}
+
+// Anchors are the moments at which the windows of a user begin, by the time from which each is in force, oldest
+// first. Without one, and before the first, windows begin with the calendar.
+//
+// A new anchor grants no quota: the usage of a window that is open at that time counts in the window of the new
+// anchor that contains the time. So a window can count usage from before its start: see [Anchors.Since].
+type Anchors []Anchor
+
+// Anchor is a moment of [Anchors].
+type Anchor struct {
+	From  time.Time `json:"from"`           // in force from this time on, in whole seconds
+	Start time.Time `json:"start,omitzero"` // the windows of each day, week, month and year begin here; zero: with the calendar
+}
+
+// at returns how many of the anchors are in force at a time in Unix seconds.
+func (a Anchors) at(at int64) int {
+	n := len(a)
+	for n > 0 && a[n-1].From.Unix() > at {
+		n--
+	}
+	return n
+}
+
+// Start returns the start of the latest anchor, the zero time for the calendar.
+func (a Anchors) Start() (start time.Time) {
+	if n := len(a); n > 0 {
+		start = a[n-1].Start
+	}
+	return start
+}
+
+// Window returns the window of a period that contains a time.
+func (a Anchors) Window(p Period, at time.Time) Window {
+	start := a[:a.at(at.Unix())].Start()
+	if start.IsZero() || !p.anchored() {
+		return p.Window(at)
+	}
+	return p.anchoredWindow(start, at)
+}
+
+// Since returns, for each period, the time from which on usage counts in the window that contains a time. It is the start of that window; or, if the anchor in force came during the window or at its start, the time
+// that Since returned then under the anchor before.
+func (a Anchors) Since(at time.Time) (since Since) {
+	since.setCalendar(at.Unix())
+	if len(a) == 0 {
+		return since
+	}
+	for p := range since {
+		if Period(p).anchored() {
+			since[p] = a.sinceIn(Period(p), at.Unix())
+		}
+	}
+	return since
+}
+
+func (a Anchors) sinceIn(p Period, at int64) int64 {
+	for n := a.at(at); ; n-- {
+		start := a[:n].Window(p, time.Unix(at, 0)).Start.Unix()
+		if n == 0 || start > a[n-1].From.Unix() {
+			return start
+		}
+		at = a[n-1].From.Unix()
+	}
+}
+
+// Since has, for each period, a time in Unix seconds, see [Anchors.Since].
+type Since [periods]int64
+
+// setCalendar sets the starts of the windows of the calendar that contain a time.
+func (s *Since) setCalendar(at int64) {
+	c := calendarOfUnix(at)
+	for p := Day; p <= Year; p++ {
+		s[p] = c.starts[p]
+	}
+	s[Minute], s[Hour], s[Lifetime] = at-floorMod(at, 60), at-floorMod(at, 3600), lifetimeStart
+}
+
+// anchored reports whether an anchor moves the windows of the period.
+func (p Period) anchored() bool { return p <= Year }
+
+// anchoredWindow returns the window of a period that contains a time, if one window begins at start. Windows of a
+// month begin on the day of start, or on the last day of a shorter month.
+func (p Period) anchoredWindow(start, at time.Time) Window {
+	start, at = start.UTC(), at.UTC()
+	switch p {
+	case Day, Week:
+		length := int64(secondsOfDay)
+		if p == Week {
+			length *= 7
+		}
+		begin := at.Unix() - floorMod(at.Unix()-start.Unix(), length)
+		return Window{time.Unix(begin, 0).UTC(), time.Unix(begin+length, 0).UTC()}
+	}
+	n := 12
+	if p == Month {
+		n = 1
+	}
+	months := (at.Year()-start.Year())*12 + int(at.Month()) - int(start.Month())
+	months -= months % n
+	for anniversary(start, months).After(at) {
+		months -= n
+	}
+	for !anniversary(start, months+n).After(at) {
+		months += n
+	}
+	return Window{anniversary(start, months), anniversary(start, months+n)}
+}
+
+// anniversary returns the time that is some months after start, in a shorter month on its last day.
+func anniversary(start time.Time, months int) time.Time {
+	year, month, day := start.Date()
+	first := time.Date(year, month+time.Month(months), 1, start.Hour(), start.Minute(), start.Second(), 0, time.UTC)
+	last := first.AddDate(0, 1, -1).Day()
+	return first.AddDate(0, 0, min(day, last)-1)
+}
+
+// floorMod returns the remainder of a division, from 0 to b-1.
+func floorMod(a, b int64) int64 { return (a%b + b) % b }
+
+// MaxAnchors is the largest number of anchors that are kept for a user.
+const MaxAnchors = 32
+
+// moved returns the anchors with another start, in force from now on. It drops anchors that no window reaches any more.
+func (a Anchors) moved(start, now time.Time) (Anchors, error) {
+	if start.Equal(a.Start()) {
+		return a, nil
+	}
+	now = now.UTC().Truncate(time.Second)
+	kept := slices.DeleteFunc(slices.Clone(a), func(old Anchor) bool { return !old.From.Before(now) })
+	const longest = 367 * 24 * time.Hour // more than any window
+	for i := len(kept) - 1; i > 0; i-- {
+		next := now
+		if i+1 < len(kept) {
+			next = kept[i+1].From
+		}
+		if next.Sub(kept[i].From) > longest {
+			kept = kept[i:]
+			break
+		}
+	}
+	if len(kept) == MaxAnchors {
+		return nil, invalid("custom_start", fmt.Sprintf("The start of the windows can be changed %d times a year", MaxAnchors-1))
+	}
+	return append(kept, Anchor{From: now, Start: start.UTC().Truncate(time.Second)}), nil
 }
