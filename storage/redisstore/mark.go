@@ -250,7 +250,7 @@ func (m *master) noteRunID(before, run string, back time.Duration, lost string) 
 	if beside && back == 0 {
 		return
 	}
-	s.failovers.Add(1)
+	defer s.failovers.Add(1) // after the line: a caller that sees the count, and then changes wait_replicas, does not change the line
 	if lost != "" {
 		return
 	}
