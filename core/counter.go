@@ -83,20 +83,27 @@ func (c *Counter) used(meter string, p Period, since *Since) int64 {
 	return 0
 }
 
-// Consume counts a request unless it would exceed a limit: it returns the result of [Counter.Decide], and adds an
-// allowed request with a cost.
-func (c *Counter) Consume(r *Consumption) ConsumeResult {
-	v := c.Decide(r)
-	if v.Allowed && r.Counts() {
+// Consume counts a request unless it is denied: it returns the result of [Counter.Decide], and adds an allowed request
+// with a cost to the counter and to its bucket.
+func (c *Counter) Consume(r *Consumption, b *Bucket) ConsumeResult {
+	v := c.Decide(r, *b)
+	switch {
+	case r.Adjustment != nil:
+		c.Adjust(r.Adjustment, r.Charge())
+	case v.Allowed && r.Counts():
 		c.Add(r.Charge())
+		b.Take(r.Rate, r.Entry.At)
 	}
 	return v
 }
 
 // Decide returns the result of a request, and changes nothing. A request is allowed when every limit has room for its
-// cost on the meter of the limit. A limit has room for a cost of 0. A request that costs nothing at all is allowed
-// while every limit has something left.
-func (c *Counter) Decide(r *Consumption) ConsumeResult {
+// cost on the meter of the limit, and the bucket of the counter has a token. A limit has room for a cost of 0. A request
+// that costs nothing at all is allowed while every limit has something left, and the bucket a token.
+func (c *Counter) Decide(r *Consumption, b Bucket) ConsumeResult {
+	if r.Adjustment != nil {
+		return ConsumeResult{Allowed: true}
+	}
 	at := r.Entry.At
 	var since Since // of the windows of c.At: all usage counts
 	if s := at.Unix(); s > c.At {
@@ -111,21 +118,34 @@ func (c *Counter) Decide(r *Consumption) ConsumeResult {
 		n := c.used(l.Meter, l.Period, &since)
 		used, allowed = append(used, n), allowed && l.allows(n, r.costOf(l.Meter), look)
 	}
-	if allowed {
+	var reason Reason
+	var wait time.Duration
+	switch {
+	case r.Refused != "":
+		reason = r.Refused
+	case !allowed:
+		reason = ReasonQuota
+	default:
+		if wait = b.Wait(r.Rate, r.Entry.At); wait > 0 {
+			reason = ReasonRate
+			break
+		}
 		for i := range used {
 			used[i] = addSaturating(used[i], r.costOf(r.LimitAt(i).Meter))
 		}
 	}
-	return r.Result(allowed, at, used)
+	v := r.Result(reason, at, used)
+	v.RetryAfter = wait
+	return v
 }
 
-// Result returns the result of a decision. The deciding counter has its windows at the time at, and after the decision
-// the usage used under each limit.
+// Result returns the result of a decision, without RetryAfter. The reason is "" for an allowed request. The deciding
+// counter has its windows at the time at, and after the decision the usage used under each limit.
 //
-// The deciding limit of a denied request is the limit without room; of several, the one that resets last. The deciding
-// limit of an allowed request is the primary limit, or without a primary limit the first further limit.
-func (c *Consumption) Result(allowed bool, at time.Time, used []int64) ConsumeResult {
-	v := ConsumeResult{Allowed: allowed}
+// When a limit has no room, that limit is the deciding one; of several, the one that resets last. Otherwise the deciding
+// limit is the primary limit, or without a primary limit the first further limit.
+func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeResult {
+	v := ConsumeResult{Allowed: reason == "", Reason: reason}
 	first := 0
 	if len(used) > 1 {
 		v.Limits = make([]Usage, len(used))
@@ -133,11 +153,11 @@ func (c *Consumption) Result(allowed bool, at time.Time, used []int64) ConsumeRe
 			first = 1
 		}
 	}
-	decided, look := false, !c.Counts()
+	decided, look, full := false, !c.Counts(), reason == ReasonQuota
 	for i := first; i < len(used); i++ {
 		l := c.LimitAt(i)
 		u := Usage{c.Anchors.Window(l.Period, at), used[i]}
-		decides := allowed && i == first || !allowed && !l.allows(u.Used, c.costOf(l.Meter), look)
+		decides := !full && i == first || full && !l.allows(u.Used, c.costOf(l.Meter), look)
 		if decides && (!decided || v.Usage.Window.endsBefore(u.Window)) {
 			decided, v.Deciding, v.Usage = true, i, u
 		}
@@ -180,6 +200,32 @@ func (c *Counter) Add(ch *Charge) {
 	}
 	if ch.At.After(c.LastUsedAt) {
 		c.LastUsedAt = ch.At
+	}
+}
+
+// Adjustment changes the usage of one meter of a counter by hand: a grant, a charge or a reset.
+type Adjustment struct {
+	Meter  string `json:"meter"`
+	Set    bool   `json:"set,omitempty"` // Value becomes the usage in the open window of Period; else it is added in every period
+	Period Period `json:"period,omitempty"`
+	Value  int64  `json:"value"` // from -MaxLimit to MaxLimit; with Set from 0
+	Reason string `json:"reason"`
+}
+
+// Adjust changes the usage in the windows that contain the time of the charge, which costs nothing. A usage stays between
+// 0 and MaxLimit.
+func (c *Counter) Adjust(a *Adjustment, ch *Charge) {
+	c.open(ch)
+	t := &c.Requests
+	if a.Meter != MeterRequests {
+		t = c.meter(a.Meter)
+	}
+	if a.Set {
+		t[a.Period] = a.Value
+		return
+	}
+	for p := range t {
+		t[p] = min(max(0, min(t[p], MaxLimit)+a.Value), MaxLimit)
 	}
 }
 
@@ -324,6 +370,7 @@ type Terms struct {
 	Period   Period  // of the primary limit, which is of the meter requests
 	Limit    int64   // the primary limit; Unlimited for none
 	Further  []Limit // the other limits; they are shared, do not change them
+	Rate     *Rate   // nil for none; it is shared, do not change it
 }
 
 // LimitAt returns the limit at an index: 0 is the primary limit, and the others follow.
@@ -353,6 +400,14 @@ type Consumption struct {
 	// RequestID is the name that the caller gives to the request, at most MaxRequestIDLength bytes,
 	// "" for none. Two requests of one key with the same id are the same request.
 	RequestID string
+
+	// Refused is the reason why the request is denied whatever its counters say, "" for none: the key is disabled or
+	// has expired. The store then only records the denial.
+	Refused Reason
+
+	// Adjustment makes this a change of the deciding counter by hand instead of a request. It is never denied. Without a
+	// KeyID, Shared is set: the adjustment changes the counter of the user, and is in the history of the user only.
+	Adjustment *Adjustment
 }
 
 // Counts reports whether the request costs something.
@@ -388,8 +443,10 @@ func (c *Consumption) Repeats(first time.Time) bool {
 // ConsumeResult is the result of [Store.Consume].
 type ConsumeResult struct {
 	Allowed    bool
-	Deciding   int     // the index of the deciding limit: see [Terms.LimitAt]
-	Usage      Usage   // of the deciding counter and limit, after the step
-	Limits     []Usage // of each limit; nil when the plan has only the primary one. Without a primary limit, index 0 is zero.
-	FirstTerms *Terms  // of the first answer, if the request repeats an earlier one; else nil
+	Reason     Reason        // why the request is denied, "" if it is allowed
+	RetryAfter time.Duration // with ReasonRate: the time until the bucket has a token
+	Deciding   int           // the index of the deciding limit: see [Terms.LimitAt]
+	Usage      Usage         // of the deciding counter and limit, after the step
+	Limits     []Usage       // of each limit; nil when the plan has only the primary one. Without a primary limit, index 0 is zero.
+	FirstTerms *Terms        // of the first answer, if the request repeats an earlier one; else nil
 }

@@ -15,6 +15,7 @@ const (
 	CodeAPIKeyNotFound    Code = "API_KEY_NOT_FOUND"
 	CodeAPIKeyDisabled    Code = "API_KEY_DISABLED"
 	CodeQuotaExceeded     Code = "QUOTA_EXCEEDED"
+	CodeRateExceeded      Code = "RATE_EXCEEDED"
 	CodeInvalidRequest    Code = "INVALID_REQUEST"
 	CodeValidation        Code = "VALIDATION_ERROR"
 	CodeDuplicateEmail    Code = "DUPLICATE_EMAIL"

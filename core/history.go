@@ -31,8 +31,21 @@ const (
 
 const historyGranularity = time.Millisecond
 
-// Entry is one request in the history: allowed, or denied because it did not fit into the quota. It
-// never holds a secret.
+// Reason says why a request was denied.
+type Reason string
+
+// The reasons.
+const (
+	ReasonQuota    Reason = "quota"    // a limit has no room
+	ReasonRate     Reason = "rate"     // the bucket has no token
+	ReasonDisabled Reason = "disabled" // the key is inactive or its user disabled
+	ReasonExpired  Reason = "expired"  // the key has expired
+)
+
+// Reasons returns all reasons. Stores number them in this order, so a new one comes last.
+func Reasons() []Reason { return []Reason{ReasonQuota, ReasonRate, ReasonDisabled, ReasonExpired} }
+
+// Entry is one request in the history, allowed or denied. It never holds a secret.
 type Entry struct {
 	At       time.Time   `json:"at"`
 	KeyID    string      `json:"key_id"`
@@ -43,6 +56,9 @@ type Entry struct {
 	Cost     int64       `json:"cost"`            // of the meter requests
 	Costs    []MeterCost `json:"costs,omitempty"` // of the other meters, sorted by name
 	Denied   bool        `json:"denied,omitempty"`
+	Reason   Reason      `json:"reason,omitempty"` // of a denied request
+
+	Adjustment *Adjustment `json:"adjustment,omitempty"` // of an entry that is not a request; nil for a request
 }
 
 // KeyHistory returns a page of the requests of a key, newest first, and the number of kept

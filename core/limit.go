@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // MeterRequests is the name of the meter that every account has: it counts requests.
@@ -47,6 +48,99 @@ func (u *LimitUsage) share() float64 {
 	return float64(u.Used) / float64(max(u.Max, 1))
 }
 
+// Rate allows so many requests in a second or a minute, and Burst of them at once. Each request that costs something takes
+// one token out of a [Bucket].
+type Rate struct {
+	Requests int64   `json:"requests"` // 1…MaxRate
+	Per      RatePer `json:"per"`
+	Burst    int64   `json:"burst"` // 1…MaxRate
+}
+
+// MaxRate bounds the requests and the burst of a rate.
+const MaxRate = 1_000_000
+
+// RatePer is the time of a rate.
+type RatePer string
+
+// The times of a rate.
+const (
+	PerSecond RatePer = "second"
+	PerMinute RatePer = "minute"
+)
+
+// check returns an error unless the rate is valid.
+func (r *Rate) check() error {
+	switch {
+	case r.Requests < 1 || r.Requests > MaxRate:
+		return invalid("rate", "The requests of a rate must be from 1 to 1000000")
+	case r.Per != PerSecond && r.Per != PerMinute:
+		return invalid("rate", "The per of a rate must be second or minute")
+	case r.Burst < 1 || r.Burst > MaxRate:
+		return invalid("rate", "The burst of a rate must be from 1 to 1000000")
+	}
+	return nil
+}
+
+// Token is one request in the units of [Bucket.Taken]. At one request a minute, a bucket gets back one unit in each
+// millisecond.
+const Token = 60_000
+
+// PerMillisecond returns how many units a bucket gets back in a millisecond.
+func (r *Rate) PerMillisecond() int64 {
+	if r.Per == PerSecond {
+		return r.Requests * 60
+	}
+	return r.Requests
+}
+
+// Capacity returns the number of units in a full bucket.
+func (r *Rate) Capacity() int64 { return r.Burst * Token }
+
+// Bucket is the token bucket of a counter (RFC 2697 section 3), in whole numbers, so that all stores compute the same. It
+// holds what is missing, not what is there: the zero value is a full bucket under any rate. A plan may change its rate: what
+// was taken stays taken, but not more than the new capacity. golang.org/x/time/rate has the same rule, but takes 80 bytes
+// and a lock for each counter instead of 16 bytes under the lock of the store.
+type Bucket struct {
+	At    int64 // Unix milliseconds
+	Taken int64 // the units that were missing at the time At
+}
+
+// taken returns the units that are missing at a time in Unix milliseconds. When At is more than maxClockJump later than
+// the time, a clock was wrong, and the bucket is full.
+func (b Bucket) taken(r *Rate, at int64) int64 {
+	taken, elapsed := min(b.Taken, r.Capacity()), at-b.At
+	switch perMilli := r.PerMillisecond(); {
+	case elapsed < -maxClockJump.Milliseconds(), elapsed > taken/perMilli:
+		return 0
+	case elapsed > 0:
+		return taken - elapsed*perMilli
+	}
+	return taken
+}
+
+// Wait returns how long a request at a time must wait for a token, 0 if the bucket has a token or the rate is nil. It
+// returns whole milliseconds.
+func (b Bucket) Wait(r *Rate, at time.Time) time.Duration {
+	if r == nil {
+		return 0
+	}
+	missing := b.taken(r, at.UnixMilli()) + Token - r.Capacity()
+	perMilli := r.PerMillisecond()
+	return time.Duration(max(0, (missing+perMilli-1)/perMilli)) * time.Millisecond
+}
+
+// Take takes a token. With a nil rate it does nothing.
+func (b *Bucket) Take(r *Rate, at time.Time) {
+	if r == nil {
+		return
+	}
+	now := at.UnixMilli()
+	b.Taken = b.taken(r, now) + Token
+	if now > b.At || b.At-now > maxClockJump.Milliseconds() {
+		b.At = now
+	}
+}
+
 // MeterCost is the cost of a request on one meter.
 type MeterCost struct {
 	Meter string `json:"meter"`
@@ -81,8 +175,13 @@ func checkMeterName(field, name string) error {
 	return nil
 }
 
-// checkLimits returns an error unless the further limits of a plan are valid, and none repeats another.
+// checkLimits returns an error unless the rate and the further limits of a plan are valid, and no limit repeats another.
 func (p *Plan) checkLimits() error {
+	if p.Rate != nil {
+		if err := p.Rate.check(); err != nil {
+			return err
+		}
+	}
 	if len(p.Limits) > MaxLimits {
 		return invalid("limits", fmt.Sprintf("Limits must be at most %d", MaxLimits))
 	}

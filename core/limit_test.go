@@ -47,7 +47,7 @@ func TestDecidingLimit(t *testing.T) {
 			r := withTokens(request(core.Day, tt.primary, tt.cost[0], now), tt.cost[1])
 			r.Further = tt.further
 			before := c.Clone()
-			v := c.Consume(r)
+			v := c.Consume(r, new(core.Bucket))
 			if v.Allowed != tt.allowed || v.Deciding != tt.deciding || v.Usage.Used != tt.wantUsed {
 				t.Errorf("got %t by limit %d with %d used, want %t by %d with %d", v.Allowed, v.Deciding, v.Usage.Used, tt.allowed, tt.deciding, tt.wantUsed)
 			}
@@ -95,7 +95,7 @@ func TestLimitLaws(t *testing.T) {
 				}
 			}
 			before := c.Clone()
-			v := c.Consume(r)
+			v := c.Consume(r, new(core.Bucket))
 			refused := false
 			for i := range 1 + len(terms.Further) {
 				l := terms.LimitAt(i)
@@ -126,4 +126,65 @@ func TestLimitLaws(t *testing.T) {
 			}
 		}
 	})
+}
+
+// For any rate, times and changes of the rate: in any span no more requests pass than the burst and what the rate gives back,
+// a request that is denied passes after the wait and not a millisecond before, and a look changes nothing.
+func TestRateLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := &core.Rate{Requests: rapid.Int64Range(1, 5).Draw(t, "requests"), Burst: rapid.Int64Range(1, 6).Draw(t, "burst"),
+			Per: rapid.SampledFrom([]core.RatePer{core.PerSecond, core.PerMinute}).Draw(t, "per")}
+		per := int64(time.Second)
+		if r.Per == core.PerMinute {
+			per *= 60
+		}
+		now := at("2026-03-02T12:00:00Z")
+		var b core.Bucket
+		var passed []time.Time
+		for range rapid.IntRange(1, 60).Draw(t, "times") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, 3*per/int64(time.Millisecond)/r.Requests).Draw(t, "ahead")) * time.Millisecond / 2).Truncate(time.Millisecond)
+			wait := b.Wait(r, now)
+			if wait == 0 {
+				b.Take(r, now)
+				passed = append(passed, now)
+			} else if b.Wait(r, now.Add(wait)) != 0 || b.Wait(r, now.Add(wait-time.Millisecond)) == 0 {
+				t.Fatalf("%+v: the wait of %v is wrong", b, wait)
+			}
+			for i := range passed {
+				n, span := int64(len(passed)-i), now.Sub(passed[i])
+				if n > r.Burst && (n-r.Burst)*per > int64(span)*r.Requests {
+					t.Fatalf("%d requests passed in %v at %+v", n, span, r)
+				}
+			}
+		}
+		full := b
+		if slow := (&core.Rate{Requests: 1, Per: core.PerMinute, Burst: 1}); full.Wait(slow, now) > time.Minute {
+			t.Fatalf("a smaller rate waits %v, want at most a minute for its token", full.Wait(slow, now))
+		}
+		if full.Wait(r, now.Add(-6*time.Minute)) != 0 {
+			t.Fatal("a bucket of a clock that was 6 minutes ahead is not full")
+		}
+	})
+}
+
+// Rates at their bounds do not overflow.
+func TestRateBounds(t *testing.T) {
+	now := at("2026-03-02T12:00:00Z")
+	for _, per := range []core.RatePer{core.PerSecond, core.PerMinute} {
+		r := &core.Rate{Requests: core.MaxRate, Per: per, Burst: core.MaxRate}
+		b := core.Bucket{At: now.UnixMilli(), Taken: r.Capacity() - core.Token}
+		if b.Wait(r, now) != 0 {
+			t.Errorf("per %s: the last token is missing", per)
+		}
+		b.Take(r, now)
+		if got := b.Wait(r, now); got != time.Millisecond {
+			t.Errorf("per %s: got a wait of %v, want 1ms", per, got)
+		}
+		slow := &core.Rate{Requests: 1, Per: per, Burst: 1}
+		for _, later := range []time.Time{now.AddDate(1000, 0, 0), now.Add(time.Minute)} {
+			if b.Wait(slow, later) != 0 {
+				t.Errorf("per %s: no token after %v", per, later.Sub(now))
+			}
+		}
+	}
 }

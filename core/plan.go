@@ -18,7 +18,7 @@ const (
 	maxFeatures          = 100
 )
 
-// Plan allows a number of requests in a calendar period.
+// Plan allows so much of some meters in some periods, and requests at a rate.
 type Plan struct {
 	AccountID   string    `json:"account_id"`
 	ID          string    `json:"id"`  // plan_…
@@ -28,6 +28,7 @@ type Plan struct {
 	Limit       int64     `json:"limit"` // requests in a period, 1…MaxLimit, or Unlimited
 	Period      Period    `json:"period"`
 	Limits      []Limit   `json:"limits,omitempty"`   // further limits, none of them of requests in Period
+	Rate        *Rate     `json:"rate,omitempty"`     // nil for none
 	Inactive    bool      `json:"inactive,omitempty"` // existing keys and users keep the plan; new assignments are refused
 	Features    []string  `json:"features,omitempty"`
 	CreatedAt   time.Time `json:"created_at"`
@@ -36,7 +37,7 @@ type Plan struct {
 
 // Terms returns the terms of a decision under the plan.
 func (p *Plan) Terms() Terms {
-	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, Limit: p.Limit, Further: p.Limits}
+	return Terms{PlanID: p.ID, PlanName: p.Name, Period: p.Period, Limit: p.Limit, Further: p.Limits, Rate: p.Rate}
 }
 
 // Primary returns the primary limit, which is [Limit.Unlimited] if the plan has none.
@@ -64,6 +65,7 @@ type PlanPatch struct {
 	Unlimited   bool    // no primary limit; Limit is nil
 	Period      *string // day, week, month or year
 	Limits      Optional[[]Limit]
+	Rate        Optional[Rate]
 	Active      *bool
 	Features    Optional[[]string]
 }
@@ -107,6 +109,9 @@ func (p PlanPatch) apply(pl *Plan) (err error) {
 	}
 	if p.Limits.Set {
 		pl.Limits = p.Limits.OrZero()
+	}
+	if p.Rate.Set {
+		pl.Rate = p.Rate.Value
 	}
 	if err := pl.checkLimits(); err != nil {
 		return err

@@ -23,13 +23,15 @@ import (
 //	at TIME                                     lets time pass, or sets the wall clock back
 //	wall TIME                                   sets the wall clock: the monotonic clock stays
 //	pass DURATION                               lets time pass
-//	plan NAME LIMIT/PERIOD [active=false]       creates or changes a plan
-//	user NAME [plan=PLAN|none] [disabled=BOOL]  creates or changes a user
+//	plan NAME LIMIT/PERIOD|unlimited [limits=METER:MAX/PERIOD,…] [rate=N/PER:BURST] [active=false]   creates or changes a plan
+//	user NAME [plan=PLAN|none] [disabled=BOOL] [custom_start=TIME|none]                              creates or changes a user
 //	key NAME [user=USER] [plan=PLAN|none] [status=S] [expires=TIME]
 //	regenerate KEY [grace=DURATION]             the old value is then called KEY.old
 //	delete key|user|plan NAME
-//	validate KEY[.old] [cost=N] [account=NAME] [id=REQUEST]
+//	validate KEY[.old] [cost=N] [costs=METER:N,…] [account=NAME] [id=REQUEST]
+//	adjust KEY|USER METER DELTA|:N/PERIOD [id=REQUEST]
 //	usage KEY|USER
+//	limits KEY
 //	history KEY|USER
 func TestScenarios(t *testing.T) {
 	files, _ := filepath.Glob("testdata/*.scenario")
@@ -120,8 +122,12 @@ func (s *scenario) run(ctx context.Context, words []string) (string, error) {
 		return "", s.delete(ctx, args[0], args[1])
 	case "validate":
 		return s.validate(ctx, args[0], opts)
+	case "adjust":
+		return s.adjust(ctx, args, opts)
 	case "usage":
 		return s.usage(ctx, args[0])
+	case "limits":
+		return s.limits(ctx, args[0])
 	case "history":
 		return s.history(ctx, args[0])
 	}
@@ -145,13 +151,35 @@ func (s *scenario) clock(verb, to string) (err error) {
 
 func (s *scenario) plan(ctx context.Context, args []string, opts map[string]string) error {
 	var p core.PlanPatch
-	if len(args) > 1 {
+	if len(args) > 1 && args[1] == "unlimited" {
+		p.Unlimited = true
+	} else if len(args) > 1 {
 		limit, period, _ := strings.Cut(args[1], "/")
 		n, err := strconv.ParseInt(limit, 10, 64)
 		if err != nil {
 			return err
 		}
 		p.Limit, p.Period = &n, &period
+	}
+	if v, ok := opts["limits"]; ok {
+		var list []core.Limit
+		for text := range strings.SplitSeq(v, ",") {
+			var l core.Limit
+			var period string
+			if _, err := fmt.Sscanf(strings.NewReplacer(":", " ", "/", " ").Replace(text), "%s %d %s", &l.Meter, &l.Max, &period); err != nil {
+				return err
+			}
+			l.Period, _ = core.ParsePeriod(period)
+			list = append(list, l)
+		}
+		p.Limits = core.Some(list)
+	}
+	if v, ok := opts["rate"]; ok {
+		var r core.Rate
+		if _, err := fmt.Sscanf(strings.NewReplacer(":", " ", "/", " ").Replace(v), "%d %s %d", &r.Requests, &r.Per, &r.Burst); err != nil {
+			return err
+		}
+		p.Rate = core.Some(r)
 	}
 	if v, ok := opts["active"]; ok {
 		p.Active = new(v == "true")
@@ -186,6 +214,12 @@ func (s *scenario) user(ctx context.Context, name string, opts map[string]string
 	p := core.UserPatch{PlanID: s.planRef(opts)}
 	if v, ok := opts["disabled"]; ok {
 		p.Disabled = new(v == "true")
+	}
+	if v, ok := opts["custom_start"]; ok {
+		p.CustomStart = core.Null[time.Time]()
+		if v != "none" {
+			p.CustomStart = core.Some(at(v))
+		}
 	}
 	if id, ok := s.users[name]; ok {
 		_, err := s.service.UpdateUser(ctx, s.account, id, p)
@@ -250,6 +284,13 @@ func (s *scenario) validate(ctx context.Context, name string, opts map[string]st
 	if v, ok := opts["cost"]; ok {
 		r.Cost, _ = strconv.ParseInt(v, 10, 64)
 	}
+	if v, ok := opts["costs"]; ok {
+		for text := range strings.SplitSeq(v, ",") {
+			meter, n, _ := strings.Cut(text, ":")
+			cost, _ := strconv.ParseInt(n, 10, 64)
+			r.Costs = append(r.Costs, core.MeterCost{Meter: meter, Cost: cost})
+		}
+	}
 	account := s.account
 	if v, ok := opts["account"]; ok {
 		account = v
@@ -259,13 +300,64 @@ func (s *scenario) validate(ctx context.Context, name string, opts map[string]st
 		return "", err
 	}
 	out := string(d.Outcome)
-	if d.HasUsage() {
+	if d.RetryAfter > 0 {
+		out += fmt.Sprintf(" retry in %v", d.RetryAfter)
+	}
+	if d.HasUsage() && (d.Limits != nil || d.Limit.Unlimited()) {
+		out += " " + limitText(core.LimitUsage{Limit: d.Limit, Usage: d.Usage})
+	} else if d.HasUsage() {
 		out += fmt.Sprintf(" %d/%d left %d until %s", d.Usage.Used, d.Plan.Limit, d.Remaining(), d.Usage.Window.End.Format(time.DateOnly))
 	}
 	if d.Repeated {
 		out += " again on " + d.Plan.Name
 	}
 	return out, nil
+}
+
+// limitText writes a limit as in "7/10 requests until 2026-03-03T00:00:00Z".
+func limitText(u core.LimitUsage) string {
+	limit, end := strconv.FormatInt(u.Max, 10), "ever"
+	if u.Limit.Unlimited() {
+		limit = "unlimited"
+	}
+	if u.Window.Ends() {
+		end = u.Window.End.Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%d/%s %s until %s", u.Used, limit, u.Meter, end)
+}
+
+// limits returns all limits of a key.
+func (s *scenario) limits(ctx context.Context, name string) (string, error) {
+	u, err := s.service.KeyUsage(ctx, s.account, s.keys[name])
+	if err != nil {
+		return "", err
+	}
+	var list []string
+	for _, l := range u.Limits {
+		list = append(list, limitText(l))
+	}
+	return strings.Join(list, ", "), nil
+}
+
+func (s *scenario) adjust(ctx context.Context, args []string, opts map[string]string) (string, error) {
+	a := core.AdjustmentCall{Adjustment: core.Adjustment{Meter: args[1], Reason: "a grant"}, RequestID: opts["id"]}
+	value, period, _ := strings.Cut(args[2], "/")
+	if n, set := strings.CutPrefix(value, ":"); set {
+		value, a.Set = n, true
+		a.Period, _ = core.ParsePeriod(period)
+	}
+	a.Value, _ = strconv.ParseInt(value, 10, 64)
+	var repeated bool
+	var err error
+	if id, ok := s.users[args[0]]; ok {
+		_, repeated, err = s.service.AdjustUser(ctx, s.account, id, a)
+	} else {
+		_, repeated, err = s.service.AdjustKey(ctx, s.account, s.keys[args[0]], a)
+	}
+	if repeated {
+		return "again", err
+	}
+	return "", err
 }
 
 func (s *scenario) usage(ctx context.Context, name string) (string, error) {
@@ -310,6 +402,12 @@ func (s *scenario) history(ctx context.Context, name string) (string, error) {
 		status := "allowed"
 		if e.Denied {
 			status = "denied"
+		}
+		if e.Denied && e.Reason != core.ReasonQuota {
+			status += ":" + string(e.Reason)
+		}
+		if e.Adjustment != nil {
+			status = "adjusted"
 		}
 		out += fmt.Sprintf(" %s@%s", status, e.At.Format("15:04:05"))
 	}

@@ -99,6 +99,13 @@ type Store interface {
 	// true, an entry marked Denied is appended soon afterwards. The number of denials recorded on
 	// a day survives the death of the process.
 	//
+	// An allowed request with a cost takes a token out of the [Bucket] of the deciding counter, if its terms have a rate.
+	// A denied request takes none. A store may forget its buckets when it is closed; they are then full.
+	//
+	// A refused request is denied and recorded like any denied request, see [Consumption.Refused]. An adjustment is made as
+	// [Counter.Adjust] makes it, on the deciding counter only, and its entry is in the history of its key and of its user. It
+	// is as durable as an allowed request, and its request id is remembered in the same way.
+	//
 	// A store may cap a usage at [MaxLimit].
 	//
 	// A missing or deleted key or user is ErrKeyNotFound or ErrUserNotFound, and nothing is
@@ -108,7 +115,7 @@ type Store interface {
 	// RequestID under its key and that id, for RequestIDRetention by the clock of the requests, see
 	// [Consumption.Repeats]. A later request with the same id, even with other members, writes
 	// nothing. It gets the first answer again: allowed, with the usage and the window of that time,
-	// and the terms as FirstTerms. The first count is durable by then, even if both requests ran
+	// and the terms as FirstTerms, without their rate. The first count is durable by then, even if both requests ran
 	// concurrently. Ids are compared byte by byte. Denied requests and requests of cost 0 are not
 	// remembered. Deleting the key forgets its ids; changing the key keeps them. If the clock steps
 	// back after an id has expired, a store may or may not remember the id.

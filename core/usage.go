@@ -3,8 +3,10 @@ package core
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -177,6 +179,101 @@ func (s *Service) nearLimit(ctx context.Context, d LimitedCounter) (n *NearLimit
 	}
 	return n, nil
 }
+
+// maxAdjustmentReason bounds the reason of an adjustment, in bytes.
+const maxAdjustmentReason = 256
+
+// checkAdjustment returns an error unless an adjustment is valid. Its meter is one of the account.
+func (s *Service) checkAdjustment(ctx context.Context, account string, a *Adjustment) error {
+	name, field := "Delta", "delta"
+	if a.Set {
+		name, field = "Set", "set"
+	}
+	switch {
+	case a.Set && a.Value < 0, a.Value < -MaxLimit, a.Value > MaxLimit:
+		return invalid(field, name+" must be a whole number of at most 9007199254740991, and set at least 0")
+	case !a.Set && a.Value == 0:
+		return invalid("delta", "Delta must not be 0")
+	case strings.TrimSpace(a.Reason) == "" || len(a.Reason) > maxAdjustmentReason:
+		return invalid("reason", "Reason must be 1 to 256 bytes long")
+	case a.Meter == MeterRequests:
+		return nil
+	}
+	meters, err := s.loadMeters(ctx, account, "")
+	if err == nil && !meters[a.Meter] {
+		err = invalid("meter", "No plan of the account has a limit of this meter: "+sanitize(a.Meter, 64))
+	}
+	return err
+}
+
+// AdjustmentCall is an adjustment with the caller's name for it.
+type AdjustmentCall struct {
+	Adjustment
+	RequestID string // two adjustments of one key or user with the same id are made once, within RequestIDRetention; "" for none
+	IP        string // of the caller, for the history
+}
+
+// AdjustKey adjusts the counter that decides for a key: see [KeyUsage]. It returns the usage afterwards, and whether the
+// adjustment was made before with the same request id.
+func (s *Service) AdjustKey(ctx context.Context, account, id string, a AdjustmentCall) (u *KeyUsage, repeated bool, err error) {
+	repeated, err = s.adjust(ctx, account, &a, func() (c Consumption, err error) {
+		k, err := s.store.Key(ctx, account, id)
+		if err != nil {
+			return c, err
+		}
+		return Consumption{KeyID: id, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == ""}, nil
+	})
+	if err == nil {
+		u, err = s.KeyUsage(ctx, account, id)
+	}
+	return u, repeated, err
+}
+
+// AdjustUser adjusts the counter of a user, which the keys without a plan of their own share. It returns the usage
+// afterwards, and whether the adjustment was made before with the same request id.
+func (s *Service) AdjustUser(ctx context.Context, account string, id int64, a AdjustmentCall) (u *UserUsage, repeated bool, err error) {
+	repeated, err = s.adjust(ctx, account, &a, func() (Consumption, error) { return Consumption{UserID: id, Shared: true}, nil })
+	if err == nil {
+		u, err = s.UserUsage(ctx, account, id)
+	}
+	return u, repeated, err
+}
+
+// adjust makes an adjustment. of returns the counter; it is called again when its key has moved to another user.
+func (s *Service) adjust(ctx context.Context, account string, a *AdjustmentCall, of func() (Consumption, error)) (repeated bool, err error) {
+	a.Reason = strings.TrimSpace(a.Reason)
+	if err := s.checkAdjustment(ctx, account, &a.Adjustment); err != nil {
+		return false, err
+	}
+	a.Reason = sanitize(a.Reason, maxAdjustmentReason)
+	for range maxStaleReads {
+		c, err := of()
+		if err != nil {
+			return false, err
+		}
+		u, err := s.store.User(ctx, account, c.UserID)
+		if err != nil && c.KeyID == "" {
+			return false, err
+		}
+		if err == nil {
+			c.Account, c.Anchors, c.Retention, c.Adjustment = account, u.Anchors, s.retention(), &a.Adjustment
+			c.Entry = Entry{At: s.now().UTC().Truncate(historyGranularity), KeyID: c.KeyID, UserID: c.UserID, IP: sanitize(a.IP, MaxEntryAddress)}
+			if a.RequestID != "" {
+				c.RequestID = adjustmentID + a.RequestID
+			}
+			var v ConsumeResult
+			v, err = s.store.Consume(context.WithoutCancel(ctx), &c)
+			repeated = v.FirstTerms != nil
+		}
+		if c.KeyID == "" || !errors.Is(err, ErrKeyNotFound) && !errors.Is(err, ErrUserNotFound) {
+			return repeated, err
+		}
+	}
+	return false, errStaleRead
+}
+
+// adjustmentID begins the request ids of adjustments, and no other ones: see checkRequestID.
+const adjustmentID = "\x00"
 
 // Remaining returns the rest of the limit, at least 0.
 func Remaining(used, limit int64) int64 { return max(0, limit-used) }

@@ -113,6 +113,7 @@ const (
 	Expired   Outcome = "expired"   // the key has expired
 	Disabled  Outcome = "disabled"  // the key is inactive or its user disabled
 	Denied    Outcome = "denied"    // the request does not fit into the quota
+	OverRate  Outcome = "rate"      // the request is over the rate of the plan
 	Allowed   Outcome = "allowed"   // the request was counted
 )
 
@@ -138,6 +139,9 @@ type Decision struct {
 	// Repeated says that the request was counted before, with the same id. Plan, Limit, Usage and Limits are then
 	// from the first decision, and Plan has only its id, name, limits and period.
 	Repeated bool
+
+	// RetryAfter is the time until the rate allows a request, with the outcome OverRate.
+	RetryAfter time.Duration
 }
 
 // LimitUsage is a limit and the usage in its window.
@@ -164,6 +168,7 @@ var refusals = map[Outcome]*Error{
 	Expired:   {Code: CodeInvalidAPIKey, Message: "API key has expired"},
 	Disabled:  {Code: CodeAPIKeyDisabled, Message: "API key is disabled"},
 	Denied:    {Code: CodeQuotaExceeded, Message: "Rate limit exceeded"},
+	OverRate:  {Code: CodeRateExceeded, Message: "Too many requests"},
 }
 
 // Validate decides a request of a user of the account, and counts it if it is allowed. An error
@@ -205,10 +210,27 @@ const maxStaleReads = 30
 // decide makes one attempt at a decision.
 func (s *Service) decide(ctx context.Context, d *pendingDecision, r *Request) error {
 	k, u, err := s.identify(ctx, d, r.Secret)
-	if err != nil || d.Outcome != "" {
+	switch {
+	case err != nil:
 		return err
+	case d.Outcome == Disabled:
+		s.recordRefusal(d, k, r, ReasonDisabled)
+	case d.Outcome == Expired:
+		s.recordRefusal(d, k, r, ReasonExpired)
+	case d.Outcome == "":
+		return s.consume(ctx, d, k, u, r)
 	}
-	return s.consume(ctx, d, k, u, r)
+	return nil
+}
+
+// recordRefusal records a request of a key that is disabled or has expired. The answer does not depend on it, so an error
+// of the store changes nothing.
+func (s *Service) recordRefusal(d *pendingDecision, k *cachedKey, r *Request, reason Reason) {
+	d.consumption = Consumption{
+		Account: d.Account, KeyID: k.ID, KeySeq: k.Seq, UserID: k.UserID, Shared: k.PlanID == "",
+		Cost: r.Cost, Entry: newEntry(r, d), Retention: s.retention(), Refused: reason,
+	}
+	_, _ = s.store.Consume(context.Background(), &d.consumption)
 }
 
 // identify finds the key and the user of a secret. It sets the outcome if the request is refused
@@ -316,9 +338,12 @@ func (s *Service) staleRead(d *pendingDecision, err error) error {
 
 // setResult sets the result of the store under a plan, or under the terms of the first decision.
 func (d *Decision) setResult(pl *Plan, v *ConsumeResult) {
-	d.Plan, d.Usage, d.Outcome = pl, v.Usage, Denied
-	if v.Allowed {
+	d.Plan, d.Usage, d.Outcome, d.RetryAfter = pl, v.Usage, Denied, v.RetryAfter
+	switch {
+	case v.Allowed:
 		d.Outcome = Allowed
+	case v.Reason == ReasonRate:
+		d.Outcome = OverRate
 	}
 	if first := v.FirstTerms; first != nil {
 		d.Repeated = true

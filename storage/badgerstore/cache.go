@@ -72,6 +72,10 @@ type shard struct {
 
 	requestIDs requestIDs
 
+	// buckets has the token buckets of counters in memory under a rate. They are in no file: a restart begins with full
+	// buckets.
+	buckets map[ref]core.Bucket
+
 	_ [64]byte // keeps two shards out of one cache line
 }
 
@@ -224,6 +228,7 @@ func (s *shard) removeLocked(c *counter) {
 // removedLocked records that a counter was removed from the table. Callers of find may still hold it.
 func (s *shard) removedLocked(c *counter) {
 	c.gone, c.chain, c.days = true, nil, nil
+	delete(s.buckets, c.ref)
 	s.all.count.Add(-1)
 }
 

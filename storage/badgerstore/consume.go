@@ -73,7 +73,7 @@ func (s *Store) admit() error {
 	return s.checkpointer.waitForRoom(s)
 }
 
-// locate returns the counters of the key and of the user of a request. It does not check whether the key and the user
+// locate returns the counters of the key and of the user of a request; without a key both are the counter of the user. It does not check whether the key and the user
 // still exist: loadBoth does.
 func (s *Store) locate(c *core.Consumption) (key, user ref, err error) {
 	account, err := s.accounts.number(s, c.Account)
@@ -81,8 +81,14 @@ func (s *Store) locate(c *core.Consumption) (key, user ref, err error) {
 		return ref{}, ref{}, err
 	}
 	seq := c.KeySeq
-	if account == 0 {
+	switch {
+	case account == 0 && c.KeyID == "":
+		return ref{}, ref{}, core.ErrUserNotFound
+	case account == 0:
 		return ref{}, ref{}, core.ErrKeyNotFound
+	case c.KeyID == "":
+		user = ref{c.UserID, account, kindUser}
+		return user, user, nil
 	}
 	if seq == 0 {
 		err = s.readEntered(c.Account, func(r snapshot) error {
@@ -160,11 +166,15 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d a
 	if c.Shared {
 		deciding = user
 	}
-	d.result = deciding.Decide(c)
+	var bucket core.Bucket
+	if c.Rate != nil {
+		bucket = deciding.shard.buckets[deciding.ref]
+	}
+	d.result = deciding.Decide(c, bucket)
 	switch {
-	case !c.Counts():
+	case !c.Counts() && c.Adjustment == nil:
 	case !d.result.Allowed:
-		s.appendDenied(c, key, user)
+		s.appendDenied(c, key, user, d.result.Reason)
 	default:
 		var position int64
 		position, d.ticket, d.err = s.append(c, key, user, &d.result)
@@ -173,14 +183,26 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d a
 			keyShard.requestIDs.addLocked(requestKey{of, c.RequestID}, position)
 			s.checkpointer.requestIDs.Add(1)
 		}
+		if c.Rate != nil && d.appended {
+			deciding.takeLocked(bucket, c)
+		}
 	}
 	return d
+}
+
+// takeLocked takes a token for a request out of the bucket of a counter. Only counters under a rate have a bucket.
+func (c *counter) takeLocked(b core.Bucket, r *core.Consumption) {
+	b.Take(r.Rate, r.Entry.At)
+	if c.shard.buckets == nil {
+		c.shard.buckets = map[ref]core.Bucket{}
+	}
+	c.shard.buckets[c.ref] = b
 }
 
 // append appends the event of an allowed request, and then counts the request. When the event log refuses the event, the
 // counters stay as they are. The caller holds the locks of the shards of both counters.
 func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeResult) (position int64, t eventlog.Ticket, err error) {
-	e := newEvent(c, key, user, false)
+	e := newEvent(c, key, user, "")
 	if c.RequestID != "" {
 		e.requestID, e.first = c.RequestID, &answer{c.Terms, *v}
 	}
@@ -188,11 +210,12 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 	if err != nil {
 		return 0, t, err
 	}
-	charge := e.charge()
-	if c.Shared {
-		user.count(kindUser, &charge)
+	if e.counts(kindUser) {
+		user.charge(&e, kindUser)
 	}
-	key.count(kindKey, &charge)
+	if key != user && e.counts(kindKey) {
+		key.charge(&e, kindKey)
+	}
 	recordAppended(&e, key, user, position)
 	return position, t, nil
 }
@@ -200,10 +223,10 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 // appendDenied appends the event of a denied request, unless the history has its limit of denials or the event log has
 // no room. In these two cases only the counters include the denial, and DeniedOmitted of the key counts the omission. The
 // caller holds the locks of the shards of both counters.
-func (s *Store) appendDenied(c *core.Consumption, key, user *counter) {
+func (s *Store) appendDenied(c *core.Consumption, key, user *counter, why core.Reason) {
 	record := key.Deny(c.Entry.At)
 	if record && s.events.TakesUnawaited() {
-		e := newEvent(c, key, user, true)
+		e := newEvent(c, key, user, why)
 		if position, err := s.events.Append(e.append, e.keep(s.clock.Load())); err == nil {
 			recordAppended(&e, key, user, position)
 			return
@@ -222,15 +245,19 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter) {
 // maxRetention bounds the retention of an entry.
 const maxRetention = 100 * 365 * 24 * time.Hour
 
-// newEvent returns the event of a request.
-func newEvent(c *core.Consumption, key, user *counter, denied bool) event {
+// newEvent returns the event of a request. The reason is "" for an allowed request.
+func newEvent(c *core.Consumption, key, user *counter, denied core.Reason) event {
 	e := event{
-		Entry: c.Entry, account: key.account, key: key.number, shared: c.Shared,
-		ofKey: key.next(c.Entry.At), ofUser: user.next(c.Entry.At),
+		Entry: c.Entry, account: user.account, shared: c.Shared, ofUser: user.next(c.Entry.At),
 		retention: min(max(c.Retention, 0), maxRetention),
 	}
-	e.KeyID, e.UserID, e.Cost, e.Costs, e.Denied = c.KeyID, c.UserID, c.Cost, c.Costs, denied
-	if len(c.Anchors) > 0 && !denied {
+	if key != user {
+		e.key, e.ofKey = key.number, key.next(c.Entry.At)
+	}
+	e.Adjustment = c.Adjustment
+	e.KeyID, e.UserID, e.Cost, e.Costs, e.Denied = c.KeyID, c.UserID, c.Cost, c.Costs, denied != ""
+	e.Reason = denied
+	if len(c.Anchors) > 0 && !e.Denied {
 		since := c.Anchors.Since(c.Entry.At)
 		e.since = &since
 	}
@@ -239,9 +266,11 @@ func newEvent(c *core.Consumption, key, user *counter, denied bool) event {
 
 // recordAppended updates both counters of an event with its position in the event log.
 func recordAppended(e *event, key, user *counter, position int64) {
-	key.recordAppended(e, kindKey, position)
+	if key != user {
+		key.recordAppended(e, kindKey, position)
+		key.changedLocked()
+	}
 	user.recordAppended(e, kindUser, position)
-	key.changedLocked()
 	user.changedLocked()
 }
 
@@ -305,6 +334,9 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 		return core.ConsumeResult{}, false, known, err
 	case e.KeyID != c.KeyID || e.requestID != c.RequestID || !c.Repeats(e.At):
 		return core.ConsumeResult{}, false, known, nil
+	}
+	if e.Adjustment != nil { // no limit has decided
+		return core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, true, known, nil
 	}
 	return e.first.repeated(), true, known, nil
 }

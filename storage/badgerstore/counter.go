@@ -485,13 +485,12 @@ func terms(n int64) (count int) {
 
 // apply adds the next event of the counter to the state.
 func (t *counterState) apply(e *event, kind uint32, position int64) error {
-	l, counts := *e.linkOf(kind), kind == kindKey || e.shared
+	l := *e.linkOf(kind)
 	if l.number != t.entries+1 {
 		return errEvent
 	}
-	if counts && !e.Denied && !e.uncounted {
-		charge := e.charge()
-		t.count(kind, &charge)
+	if e.counts(kind) && !e.Denied {
+		t.charge(e, kind)
 	}
 	if e.Denied && !e.uncounted && kind == kindKey {
 		t.AddDenied(core.DateOf(e.At), 1)
@@ -500,16 +499,20 @@ func (t *counterState) apply(e *event, kind uint32, position int64) error {
 	return nil
 }
 
-// count adds the cost of an allowed request.
-func (t *counterState) count(kind uint32, ch *core.Charge) {
-	before := t.Day()
-	t.Add(ch)
+// charge adds the cost of an allowed request, or makes an adjustment.
+func (t *counterState) charge(e *event, kind uint32) {
+	before, charge := t.Day(), core.Charge{At: e.At, Cost: e.Cost, Costs: e.Costs, Since: e.since}
+	if e.Adjustment != nil {
+		t.Adjust(e.Adjustment, &charge)
+	} else {
+		t.Add(&charge)
+	}
 	t.endWindowDay(kind, before)
 }
 
 // recordAppended adds an event at a position of the event log to the history and to the days.
 func (t *counterState) recordAppended(e *event, kind uint32, position int64) {
-	if !e.uncounted {
+	if !e.uncounted && e.Adjustment == nil {
 		t.countDay(kind, e.shared, e.Denied, e.Cost, e.At)
 	}
 	t.append(*e.linkOf(kind), e.At, position)

@@ -90,7 +90,7 @@ func (a *auditing) read() error {
 			}
 			return err
 		}
-		if payload[0] > recordRedo {
+		if !isEvent(payload) {
 			return nil
 		}
 		e, err := decodeEvent(payload, position)

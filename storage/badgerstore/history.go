@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -215,11 +216,6 @@ type event struct {
 	first     *answer     // the answer to the request, if it has an id
 }
 
-// charge returns what an allowed request adds to its counters.
-func (e *event) charge() core.Charge {
-	return core.Charge{At: e.At, Cost: e.Cost, Costs: e.Costs, Since: e.since}
-}
-
 // answer is the stored answer to the first request with a request id.
 type answer struct {
 	terms  core.Terms
@@ -247,8 +243,27 @@ const (
 	flagLimits // the answer has the windows of all limits
 )
 
+// The flags in the second byte of a recordEvent.
+const (
+	moreReason     = 1 << iota // the reason of a denial other than the quota
+	moreAdjustment             // the event is an adjustment
+	moreFlags      = 1<<iota - 1
+)
+
+// more returns the flags of a recordEvent, 0 if the event needs none.
+func (e *event) more() (f byte) {
+	if e.Denied && e.Reason != core.ReasonQuota {
+		f |= moreReason
+	}
+	if e.Adjustment != nil {
+		f |= moreAdjustment
+	}
+	return f
+}
+
 // append appends the record of an event to b. position is the position of the record.
 //
+//	recordEvent, more flags           2 bytes; absent without more flags
 //	flags                             1 byte
 //	account, key, user                uvarints
 //	at                                time
@@ -260,6 +275,8 @@ const (
 //	  late                            uvarint of nanoseconds
 //	key id, endpoint, method, address texts
 //	with flagCosts:                   number of meters, uvarint; for each its name, a text, and its cost, uvarint
+//	with moreReason:                  its index in [core.Reasons], 1 byte
+//	with moreAdjustment:              meter, a text; set, a byte; period, uvarint; value, varint; reason, a text
 //	with flagSince:                   for a day, week, month, year: since as a distance before at, varint of seconds
 //	only with a request id:
 //	  request id                      text
@@ -268,6 +285,10 @@ const (
 //	  plan id, plan name              texts
 //	  with flagLimits:                see answer.appendLimits
 func (e *event) append(b []byte, position int64) []byte {
+	more := e.more()
+	if more != 0 {
+		b = append(b, recordEvent, more)
+	}
 	b = append(b, e.flags())
 	b = binary.AppendUvarint(b, uint64(e.account))
 	b = binary.AppendUvarint(b, uint64(e.key))
@@ -286,6 +307,14 @@ func (e *event) append(b []byte, position int64) []byte {
 		for _, m := range e.Costs {
 			b = binary.AppendUvarint(appendText(b, m.Meter), uint64(m.Cost))
 		}
+	}
+	if more&moreReason != 0 {
+		b = append(b, byte(slices.Index(core.Reasons(), e.Reason)))
+	}
+	if a := e.Adjustment; a != nil {
+		b = append(appendText(b, a.Meter), flagByte(a.Set))
+		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(a.Period)), a.Value)
+		b = appendText(b, a.Reason)
 	}
 	if e.since != nil {
 		for p := core.Day; p <= core.Year; p++ {
@@ -381,6 +410,12 @@ func appendEnd(b []byte, w core.Window) []byte { return binary.AppendVarint(b, s
 
 // decodeEvent decodes a record of the event log. position is the position of the record.
 func decodeEvent(payload []byte, position int64) (e event, err error) {
+	var more byte
+	if payload[0] == recordEvent && len(payload) > 2 {
+		if more, payload = payload[1], payload[2:]; more == 0 || more > moreFlags {
+			return event{}, errEvent
+		}
+	}
 	r := decoder{payload[1:]}
 	flags := payload[0]
 	if flags >= recordRedo {
@@ -398,6 +433,15 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 			e.Costs = append(e.Costs, core.MeterCost{Meter: r.text(), Cost: int64(r.uvarint())})
 		}
 	}
+	if e.Denied {
+		e.Reason = core.ReasonQuota
+	}
+	if more&moreReason != 0 {
+		e.Reason = r.reason()
+	}
+	if more&moreAdjustment != 0 {
+		e.Adjustment = r.adjustment()
+	}
 	if flags&flagSince != 0 {
 		since := core.Anchors(nil).Since(e.At)
 		for p := core.Day; p <= core.Year; p++ {
@@ -413,6 +457,30 @@ func decodeEvent(payload []byte, position int64) (e event, err error) {
 		return event{}, errEvent
 	}
 	return e, nil
+}
+
+// flagByte returns 1 for true.
+func flagByte(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (r *decoder) reason() core.Reason {
+	if i := r.uvarint(); i < uint64(len(core.Reasons())) {
+		return core.Reasons()[i]
+	}
+	r.fail()
+	return ""
+}
+
+func (r *decoder) adjustment() *core.Adjustment {
+	a := &core.Adjustment{Meter: r.text(), Set: r.uvarint() == 1, Period: core.Period(r.uvarint()), Value: r.varint(), Reason: r.text()}
+	if a.Period > core.Lifetime {
+		r.fail()
+	}
+	return a
 }
 
 func (r *decoder) link(position int64) (l link) {
@@ -466,6 +534,20 @@ func (r *decoder) end() time.Time {
 		return time.Unix(end, 0).UTC()
 	}
 	return time.Time{}
+}
+
+// counts reports whether the counter of the key or of the user counts an allowed request, or has the adjustment.
+func (e *event) counts(kind uint32) bool {
+	return !e.uncounted && (kind == kindUser && e.shared || kind == kindKey && !(e.shared && e.Adjustment != nil))
+}
+
+// keyOrUser returns the counter whose request ids have the id of the event: of the key, or without a key of the user.
+func (e *event) keyOrUser() ref {
+	key, user := e.refs()
+	if e.key == 0 {
+		return user
+	}
+	return key
 }
 
 // refs returns the counters of the key and of the user. The event is in their histories when linkOf has a number.

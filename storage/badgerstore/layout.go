@@ -19,7 +19,8 @@ import (
 //	5  format 2 of the event log
 //	6  transactions in the event log, and indexes of pages
 //	7  the usage of a counter by period, without starts of windows; costs and limits in events
-const schema = 7
+//	8  reasons of denials and adjustments in events
+const schema = 8
 
 // A key of Badger is its kind, one byte, followed by fields. A text field is its length as a uvarint and its bytes; a
 // number is 8 bytes, big endian. The account is the first field, so the records of an account are adjacent.

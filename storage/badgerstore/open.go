@@ -246,7 +246,7 @@ func (s *Store) openAndReplay(o Options) error {
 	if err != nil {
 		return err
 	}
-	if version == withoutPeriods {
+	if version == withoutPeriods || version == withoutReasons {
 		return s.storeSchema()
 	}
 	if version > 0 && version < schema {

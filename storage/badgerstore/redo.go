@@ -26,14 +26,18 @@ import (
 // Each part is applied in its own transaction of the database. Readers of the account wait until all
 // parts are applied.
 
-// The kinds of records in the event log other than events. The kind is the first byte of the record; no
-// event begins with one of these bytes.
+// The kinds of records in the event log. The kind is the first byte of the record. A record that begins with a smaller
+// byte is an event, too.
 const (
 	recordRedo    = 0x80 + iota
 	recordPart    // of a transaction
 	recordWindows // the state of a counter, of before schema 7
 	recordCounter // the state of a counter, see import.go
+	recordEvent   // an event with a reason or an adjustment, see history.go
 )
+
+// isEvent reports whether a record is an event.
+func isEvent(payload []byte) bool { return payload[0] < recordRedo || payload[0] == recordEvent }
 
 // retryEvery is the pause before the event log or the database is tried again.
 const retryEvery = 100 * time.Millisecond

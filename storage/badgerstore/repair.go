@@ -104,7 +104,6 @@ func planRepair(dir string, database *table.Files, known int64) (*repairPlan, er
 		return nil, err
 	}
 	p.damage = verified.Damage
-	isEvent := func(payload []byte) bool { return payload[0] < recordRedo }
 	if p.log, err = eventlog.PlanRepair(o, p.mark, isEvent); err != nil {
 		return nil, err
 	}
@@ -326,7 +325,7 @@ func (h *historyCutter) addKept(position int64, payload []byte) error {
 		}
 		return err
 	}
-	if payload[0] >= recordRedo {
+	if !isEvent(payload) {
 		return nil
 	}
 	e, err := decodeEvent(payload, position)

@@ -240,7 +240,8 @@ func (r *replay) event(e *event, position int64) error {
 	key, user := e.refs()
 	if e.requestID != "" {
 		r.remembered++
-		r.s.counters.shard(key).requestIDs.addLocked(requestKey{key, e.requestID}, position)
+		of := e.keyOrUser()
+		r.s.counters.shard(of).requestIDs.addLocked(requestKey{of, e.requestID}, position)
 	}
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))
 }
@@ -291,6 +292,7 @@ const (
 	withFormat1    = 4
 	withoutPages   = 5
 	withoutPeriods = 6
+	withoutReasons = 7
 )
 
 // upgrade upgrades the store of an earlier version. highest has the largest numbers in its events. The caller closes

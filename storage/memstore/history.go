@@ -23,14 +23,17 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 	return list, total, err
 }
 
-// appendEntry appends the entry of a request to the histories of its key and user.
-func (s *Store) appendEntry(c *core.Consumption, denied bool) {
+// appendEntry appends the entry of a request to the histories of its key and user. The reason is "" unless it is denied.
+func (s *Store) appendEntry(c *core.Consumption, denied core.Reason) {
 	e := c.Entry
-	e.At, e.Denied = normalTime(e.At), denied
+	e.At, e.Denied, e.Reason, e.Adjustment = normalTime(e.At), denied != "", denied, c.Adjustment
 	for _, of := range []core.CounterID{
 		{Account: c.Account, KeyID: c.KeyID},
 		{Account: c.Account, UserID: c.UserID},
 	} {
+		if of.KeyID == "" && of.UserID == 0 {
+			continue
+		}
 		s.histories[of] = append(s.histories[of], e)
 	}
 }

@@ -25,6 +25,7 @@ type data struct {
 	ownerKeys    []*core.OwnerKey
 	resources    map[string]*resources // by the ID of the account
 	counters     map[core.CounterID]*core.Counter
+	buckets      map[core.CounterID]core.Bucket
 	histories    map[core.CounterID][]core.Entry // oldest first
 	days         map[core.CounterID]*days
 	firstResults map[core.CounterID]firstResults // of keys
@@ -45,6 +46,7 @@ func New() *Store {
 	return &Store{data: data{
 		resources:    map[string]*resources{},
 		counters:     map[core.CounterID]*core.Counter{},
+		buckets:      map[core.CounterID]core.Bucket{},
 		histories:    map[core.CounterID][]core.Entry{},
 		days:         map[core.CounterID]*days{},
 		firstResults: map[core.CounterID]firstResults{},
@@ -60,7 +62,7 @@ func (s *Store) Reopen() *Store {
 	defer s.mu.Unlock()
 	s.closed = true
 	next := &Store{data: s.data}
-	next.counters = map[core.CounterID]*core.Counter{}
+	next.counters, next.buckets = map[core.CounterID]*core.Counter{}, map[core.CounterID]core.Bucket{}
 	for id, c := range s.counters {
 		kept := c.Saved()
 		next.counters[id] = &kept

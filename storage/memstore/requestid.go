@@ -27,11 +27,15 @@ func (as firstResults) lookup(c *core.Consumption) (core.ConsumeResult, bool) {
 	return first, true
 }
 
-// rememberResult stores the result of a request with a key.
+// rememberResult stores the result of a request that has an id, with a key or without a key for its user.
 func (s *Store) rememberResult(key core.CounterID, c *core.Consumption, v core.ConsumeResult) {
+	if c.RequestID == "" {
+		return
+	}
 	if s.firstResults[key] == nil {
 		s.firstResults[key] = firstResults{}
 	}
 	v.FirstTerms = new(c.Terms)
+	v.FirstTerms.Rate = nil
 	s.firstResults[key][c.RequestID] = firstResult{at: c.Entry.At, result: v}
 }

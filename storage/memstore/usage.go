@@ -14,11 +14,21 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 			return err
 		}
 		key := core.CounterID{Account: c.Account, KeyID: c.KeyID}
+		if c.KeyID == "" {
+			key.UserID = c.UserID
+		}
 		if first, ok := s.firstResults[key].lookup(c); ok {
 			v = first
 			return nil
 		}
-		v = s.counter(c.DecidingCounter()).Consume(c)
+		b := s.buckets[c.DecidingCounter()]
+		v = s.counter(c.DecidingCounter()).Consume(c, &b)
+		s.buckets[c.DecidingCounter()] = b
+		if c.Adjustment != nil {
+			s.appendEntry(c, "")
+			s.rememberResult(key, c, v)
+			return nil
+		}
 		if !c.Counts() {
 			return nil
 		}
@@ -29,8 +39,8 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 		if !v.Allowed && !s.counter(key).Deny(c.Entry.At) {
 			return nil
 		}
-		s.appendEntry(c, !v.Allowed)
-		if v.Allowed && c.RequestID != "" {
+		s.appendEntry(c, v.Reason)
+		if v.Allowed {
 			s.rememberResult(key, c, v)
 		}
 		return nil
@@ -41,7 +51,7 @@ func (s *Store) Consume(_ context.Context, c *core.Consumption) (v core.ConsumeR
 // checkExists returns an error if the key or the user of a request does not exist.
 func (s *Store) checkExists(c *core.Consumption) error {
 	r := s.of(c.Account)
-	if r.keys[c.KeyID] == nil {
+	if c.KeyID != "" && r.keys[c.KeyID] == nil {
 		return core.ErrKeyNotFound
 	}
 	if r.users[c.UserID] == nil {
@@ -107,6 +117,7 @@ func canonical(id core.CounterID) core.CounterID {
 func (s *Store) forget(ids []core.CounterID) {
 	for _, id := range ids {
 		delete(s.counters, id)
+		delete(s.buckets, id)
 		delete(s.histories, id)
 		delete(s.days, id)
 		delete(s.firstResults, id)

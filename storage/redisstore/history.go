@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,7 +93,17 @@ func (s *Store) readHistory(ctx context.Context, at location, since time.Time, p
 	return entries, int(number(all[0])), nil
 }
 
-// encodeEntry appends an entry without its head (HEAD in shared.lua).
+// The first byte of an entry: allowed, the reason of a denial from 1, or an adjustment. See shared.lua.
+const (
+	markAllowed    byte = 0
+	markAdjustment byte = 5
+)
+
+// markOf returns the first byte of the entry of a denied request.
+func markOf(r core.Reason) byte { return byte(max(0, slices.Index(core.Reasons(), r)) + 1) }
+
+// encodeEntry appends an entry without its head (HEAD in shared.lua). Versions before adjustments read an adjustment as
+// two costs.
 func encodeEntry(b []byte, e *core.Entry) []byte {
 	b = binary.AppendUvarint(b, uint64(e.UserID))
 	b = binary.AppendUvarint(b, uint64(e.Cost))
@@ -103,18 +114,49 @@ func encodeEntry(b []byte, e *core.Entry) []byte {
 	for _, m := range e.Costs {
 		b = binary.AppendUvarint(record.AppendText(b, m.Meter), uint64(m.Cost))
 	}
+	if a := e.Adjustment; a != nil {
+		value, bits := a.Value, uint64(a.Period)<<2
+		if value < 0 {
+			value, bits = -value, bits|1
+		}
+		if a.Set {
+			bits |= 2
+		}
+		b = binary.AppendUvarint(record.AppendText(b, a.Meter), uint64(value))
+		b = binary.AppendUvarint(record.AppendText(b, a.Reason), bits)
+	}
 	return b
+}
+
+// decodeAdjustment decodes what encodeEntry appends for an adjustment.
+func decodeAdjustment(r *record.Reader) *core.Adjustment {
+	a := &core.Adjustment{Meter: r.Text(), Value: int64(r.Uvarint()), Reason: r.Text()}
+	bits := r.Uvarint()
+	if bits&1 != 0 {
+		a.Value = -a.Value
+	}
+	a.Set, a.Period = bits&2 != 0, core.Period(bits>>2)
+	if a.Period > core.Lifetime {
+		r.Fail()
+	}
+	return a
 }
 
 // decodeEntry decodes an entry with its head (HEAD in shared.lua).
 func decodeEntry(b string) (e core.Entry, err error) {
 	r := record.NewReader([]byte(b))
-	e.Denied = r.Uint(1) == 1
+	mark := byte(r.Uint(1))
+	if reasons := core.Reasons(); mark > 0 && int(mark) <= len(reasons) {
+		e.Denied, e.Reason = true, reasons[mark-1]
+	}
 	s, ns := r.Uint(5), r.Uint(4)
 	e.At = time.Unix(int64(s), int64(ns)).UTC()
 	r.Uint(4) // hour until which it is kept
 	e.UserID, e.Cost = int64(r.Uvarint()), int64(r.Uvarint())
 	e.KeyID, e.Method, e.IP, e.Endpoint = r.Text(), r.Text(), r.Text(), r.Text()
+	if mark == markAdjustment {
+		e.Adjustment = decodeAdjustment(r)
+	}
 	for !r.Failed() && !r.Ended() {
 		e.Costs = append(e.Costs, core.MeterCost{Meter: r.Text(), Cost: int64(r.Uvarint())})
 	}

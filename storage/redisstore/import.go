@@ -35,9 +35,12 @@ func (s *Store) importHistory(ctx context.Context, id core.CounterID, entries []
 	args := []string{at.field, replace, strconv.Itoa(s.HistoryCap())}
 	for i := range entries {
 		e := &entries[i]
-		b := []byte{0}
-		if e.Denied {
-			b[0] = 1
+		b := []byte{markAllowed}
+		switch {
+		case e.Adjustment != nil:
+			b[0] = markAdjustment
+		case e.Denied:
+			b[0] = markOf(e.Reason)
 		}
 		b = record.AppendUint(b, 5, uint64(max(0, e.At.Unix())))
 		b = record.AppendUint(b, 4, uint64(e.At.Nanosecond()))

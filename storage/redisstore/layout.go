@@ -148,7 +148,7 @@ func metersField(field string) string { return "m" + field }
 
 // counterFields returns all fields of a user or key in the hash of counters.
 func counterFields(field string) []string {
-	fields := []string{latenessField(field), historySizeField(field), metersField(field)}
+	fields := []string{latenessField(field), historySizeField(field), metersField(field), "r" + field}
 	for _, f := range dayFields(field) {
 		fields = append(fields, f.name)
 	}

@@ -78,7 +78,7 @@ func TestUpgrade(t *testing.T) {
 // counted makes a request, and compares the result with that of a counter in memory.
 func (m *moveTest) counted(c *core.Consumption, allowed bool, model *core.Counter) {
 	m.t.Helper()
-	want := model.Consume(c)
+	want := model.Consume(c, new(core.Bucket))
 	got, err := m.s.Consume(m.t.Context(), c)
 	if err != nil || !reflect.DeepEqual(got, want) || got.Allowed != allowed {
 		m.t.Errorf("Consume: got %+v, %v, want %+v", got, err, want)

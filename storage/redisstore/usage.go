@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -18,6 +19,7 @@ const (
 	outcomeAllowed
 	outcomeRepeated
 	outcomeNotFound
+	outcomeOverRate
 )
 
 // answered begins a stored answer, in place of the usage in an answer of an earlier version.
@@ -27,6 +29,7 @@ const answered = 1 << 54
 const (
 	flagShared = 1 << iota
 	flagWait   // write even if the request is repeated, so that WAIT covers the first write
+	flagRate   // the plan has a rate
 )
 
 // maxAttempts is how often a request is tried that finds no counters.
@@ -58,10 +61,15 @@ func (s *Store) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeR
 // consume runs consume.lua. here is false if the key or the user has no counter in the slot of the user.
 func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, here bool, err error) {
 	n, field := s.o.usage(c.Account, c.UserID), fieldOf(c.KeySeq)
+	ids := field
+	if c.KeyID == "" {
+		field = userField
+		ids = userField + digestOfID(c.RequestID) // a user has no hash of request ids: each id has its own
+	}
 	packed, entry := s.packRequest(c, flags)
 	keys, args := []string{n.counters(), n.history(userField), n.history(field)}, []string{packed, field, entry}
 	if c.RequestID != "" {
-		keys = append(keys, n.requestIDs(field), n.earlierRequestIDs(field))
+		keys = append(keys, n.requestIDs(ids), n.earlierRequestIDs(ids))
 		args = append(args, digestOfID(c.RequestID), string(encodeTerms(c)), c.RequestID)
 	}
 	answer, err := consumeScript.write(s.deadlines.next(), s, keys, args).AsBytes()
@@ -75,6 +83,9 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, 
 func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry string) {
 	if c.Shared {
 		flags |= flagShared
+	}
+	if c.Rate != nil {
+		flags |= flagRate
 	}
 	at := c.Entry.At
 	var buf [256]byte
@@ -94,18 +105,42 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	for _, l := range c.Further {
 		b = appendMeter(append(appendLimit(b, l.Max), byte(l.Period)+1), l.Meter)
 	}
+	mark := markAllowed // the script changes it for a denial
+	switch {
+	case c.Rate != nil:
+		b = record.AppendUint(record.AppendUint(b, 4, uint64(c.Rate.PerMillisecond())), 6, uint64(c.Rate.Capacity()))
+	case c.Adjustment != nil:
+		mark = markAdjustment
+		b = appendAdjustment(b, c.Adjustment)
+	case c.Refused != "":
+		mark = markOf(c.Refused)
+	}
 	n := len(b)
-	b = append(b, 0) // allowed; the script sets it to 1 for a denial
+	b = append(b, mark)
 	b = record.AppendUint(b, 5, uint64(max(0, at.Unix())))
 	b = record.AppendUint(b, 4, uint64(at.Nanosecond()))
 	b = record.AppendUint(b, 4, hourOf(at.Add(c.Retention)))
-	both := string(encodeEntry(b, &c.Entry))
+	e := c.Entry
+	e.Adjustment = c.Adjustment
+	both := string(encodeEntry(b, &e))
 	return both[:n], both[n:]
 }
 
 // appendLimit appends a limit. A limit that no usage reaches is a power of two, which a Lua number represents exactly.
 func appendLimit(b []byte, limit int64) []byte {
 	return record.AppendUint(b, 7, uint64(min(max(0, limit), answered)))
+}
+
+// appendAdjustment appends an adjustment: set, period from 1, sign, the value without its sign, and the meter.
+func appendAdjustment(b []byte, a *core.Adjustment) []byte {
+	set, sign, value := byte(0), byte(1), a.Value
+	if a.Set {
+		set = 1
+	}
+	if value < 0 {
+		sign, value = 0xff, -value
+	}
+	return appendMeter(record.AppendUint(append(b, set, byte(a.Period)+1, sign), 7, uint64(value)), a.Meter)
 }
 
 // hourOf returns the first full hour after a time, in hours since 1970.
@@ -118,12 +153,18 @@ func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here
 	case outcomeNotFound:
 		return v, false, nil
 	case outcomeRepeated:
+		if c.Adjustment != nil { // no limit has decided
+			return core.ConsumeResult{Allowed: true, FirstTerms: &core.Terms{}}, true, nil
+		}
 		v, err := decodeRepeated(r)
 		return v, true, err
 	case outcomeAllowed:
-		v = decodeResult(c, r, true)
+		v = decodeResult(c, r, "")
+	case outcomeOverRate:
+		v = decodeResult(c, r, core.ReasonRate)
+		v.RetryAfter = time.Duration(r.Uint(5)) * time.Millisecond
 	default:
-		v = decodeResult(c, r, false)
+		v = decodeResult(c, r, cmp.Or(c.Refused, core.ReasonQuota))
 	}
 	if r.Failed() {
 		return core.ConsumeResult{}, true, record.ErrDamaged
@@ -132,14 +173,17 @@ func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here
 }
 
 // decodeResult decodes the second that the windows contain, and the usage under each limit.
-func decodeResult(c *core.Consumption, r *record.Reader, allowed bool) core.ConsumeResult {
+func decodeResult(c *core.Consumption, r *record.Reader, denied core.Reason) core.ConsumeResult {
 	at := time.Unix(int64(r.Uint(5)), 0)
 	var few [4]int64
 	used := few[:0]
 	for range 1 + len(c.Further) {
 		used = append(used, int64(r.Uint(7)))
 	}
-	return c.Result(allowed, at, used)
+	if c.Adjustment != nil {
+		return core.ConsumeResult{Allowed: true}
+	}
+	return c.Result(denied, at, used)
 }
 
 // decodeRepeated decodes a stored first answer.
@@ -147,11 +191,11 @@ func decodeRepeated(r *record.Reader) (v core.ConsumeResult, err error) {
 	first := core.Consumption{Cost: 1}
 	if used := r.Uint(7); used == answered {
 		decodeTerms(r, &first)
-		v = decodeResult(&first, r, true)
+		v = decodeResult(&first, r, "")
 	} else { // of an earlier version
 		start := time.Unix(int64(r.Uint(3))*day, 0)
 		decodeTerms(r, &first)
-		v = first.Result(true, start, []int64{int64(used)})
+		v = first.Result("", start, []int64{int64(used)})
 	}
 	v.FirstTerms = &first.Terms
 	if r.Failed() {
@@ -161,11 +205,14 @@ func decodeRepeated(r *record.Reader) (v core.ConsumeResult, err error) {
 }
 
 // ensureCounters creates the counters of a key and its user if both exist. Otherwise it returns which does
-// not.
+// not. Without a key it creates the counter of the user.
 func (s *Store) ensureCounters(ctx context.Context, account, keyID string, seq, user int64) error {
 	at := s.o.usage(account, user)
 	if err := s.verify(ctx, s.slotOf(at.counters())); err != nil { // refuse to create a counter at 0 in place of a lost one
 		return err
+	}
+	if keyID == "" {
+		return s.ensureCounter(ctx, core.CounterID{Account: account, UserID: user}, location{slot: at})
 	}
 	n := s.o.account(account)
 	answers, err := s.readDrained(ctx, account, func(b *batch) {

@@ -29,6 +29,23 @@ var brokenHistory = []defect{
 			}
 			return es
 		})},
+	{name: "does not record refusals", caughtBy: "denied/refused", machine: true,
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			return slices.DeleteFunc(es, func(x core.Entry) bool {
+				return x.Reason == core.ReasonDisabled || x.Reason == core.ReasonExpired
+			})
+		})},
+	{name: "gives every denial the reason quota", caughtBy: "denied/refused", machine: true,
+		open: remembering(func(_ core.CounterID, es []core.Entry) []core.Entry {
+			for i := range es {
+				if es[i].Denied {
+					es[i].Reason = core.ReasonQuota
+				}
+			}
+			return es
+		})},
+	{name: "lets refused requests pass", caughtBy: "denied/refused", machine: true,
+		open: altered(func(c *core.Consumption) { c.Refused = "" })},
 	{name: "records every denial of a flood", caughtBy: "denied/thinned", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return &recordsAll{Store: s} })},
 	{name: "records every denial of a day", caughtBy: "denied/a day",

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -38,6 +39,44 @@ var brokenLimits = []defect{
 				c.Limit = 0
 			}
 		})},
+	{name: "has no rate", caughtBy: "rate/bucket", machine: true,
+		open: altered(func(c *core.Consumption) { c.Rate = nil })},
+	{name: "ignores the burst", caughtBy: "rate/bucket", machine: true,
+		open: altered(func(c *core.Consumption) {
+			if c.Rate != nil {
+				c.Rate = &core.Rate{Requests: c.Rate.Requests, Per: c.Rate.Per, Burst: 1}
+			}
+		})},
+	{name: "takes a token for a request that a limit denies", caughtBy: "rate/denied",
+		open: wrapped(func(s core.Store) core.Store { return takesAnyway{s} })},
+	{name: "does not say when there is a token", caughtBy: "rate/denied", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return noRetry{s} })},
+	{name: "takes tokens in a second step", caughtBy: "rate/exact",
+		open: wrapped(func(s core.Store) core.Store { return &looksFirst{Store: s} })},
+	{name: "adds one more", caughtBy: "adjust/rule", machine: true,
+		open: altered(func(c *core.Consumption) {
+			if c.Adjustment != nil {
+				c.Adjustment = new(*c.Adjustment)
+				c.Adjustment.Value++
+			}
+		})},
+	{name: "adjusts the user instead of the key", caughtBy: "adjust/rule", machine: true,
+		open: altered(func(c *core.Consumption) { c.Shared = c.Shared || c.Adjustment != nil })},
+	{name: "forgets the reason of an adjustment", caughtBy: "adjust/history", machine: true,
+		open: altered(func(c *core.Consumption) {
+			if c.Adjustment != nil {
+				c.Adjustment = new(*c.Adjustment)
+				c.Adjustment.Reason = ""
+			}
+		})},
+	{name: "adjusts again", caughtBy: "adjust/repeated", machine: true,
+		open: altered(func(c *core.Consumption) {
+			if c.Adjustment != nil {
+				c.RequestID = ""
+			}
+		})},
+	{name: "adjusts what is missing", caughtBy: "adjust/missing",
+		open: wrapped(func(s core.Store) core.Store { return adjustsMissing{s} })},
 	{name: "sets only the requests of a counter", caughtBy: "import/meters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
 			c.Meters = was.Meters
@@ -80,6 +119,56 @@ func (s decidesFirst) Consume(ctx context.Context, c *core.Consumption) (core.Co
 	unlimited := *c
 	unlimited.Limit, unlimited.Further = core.Unlimited, nil
 	return s.Store.Consume(ctx, &unlimited)
+}
+
+// takesAnyway takes a token also for a request that a limit denies.
+type takesAnyway struct{ core.Store }
+
+func (s takesAnyway) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	v, err := s.Store.Consume(ctx, c)
+	if err == nil && v.Reason == core.ReasonQuota && c.Rate != nil {
+		again := *c
+		again.Limit, again.Further, again.Cost, again.RequestID = core.Unlimited, nil, 1, ""
+		_, err = s.Store.Consume(ctx, &again)
+	}
+	return v, err
+}
+
+// noRetry does not say when there is a token.
+type noRetry struct{ core.Store }
+
+func (s noRetry) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	v, err := s.Store.Consume(ctx, c)
+	v.RetryAfter = 0
+	return v, err
+}
+
+// looksFirst looks at the bucket, and counts the request without it in a second step.
+type looksFirst struct {
+	core.Store
+	passed atomic.Int64
+}
+
+func (s *looksFirst) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	if c.Rate == nil || s.passed.Load() < c.Rate.Burst {
+		runtime.Gosched()
+		s.passed.Add(1)
+		free := *c
+		free.Rate = nil
+		return s.Store.Consume(ctx, &free)
+	}
+	return s.Store.Consume(ctx, c)
+}
+
+// adjustsMissing answers an adjustment of a missing key or user with success.
+type adjustsMissing struct{ core.Store }
+
+func (s adjustsMissing) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+	v, err := s.Store.Consume(ctx, c)
+	if c.Adjustment != nil && err != nil {
+		return core.ConsumeResult{Allowed: true}, nil
+	}
+	return v, err
 }
 
 // forgetsLimits repeats a first answer without the usages of its limits.

@@ -180,7 +180,7 @@ func rememberingIDs(flaw ids) func() Opened {
 }
 
 func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
-	if c.RequestID == "" {
+	if c.RequestID == "" || c.Adjustment != nil {
 		return s.Store.Consume(ctx, c)
 	}
 	s.Lock()
@@ -198,6 +198,7 @@ func (s *remembersIDs) Consume(ctx context.Context, c *core.Consumption) (core.C
 		s.awaitTwin(name)
 	}
 	a := answered{at: new(c.Entry.At), ConsumeResult: core.ConsumeResult{Allowed: true, FirstTerms: new(c.Terms)}}
+	a.FirstTerms.Rate = nil
 	if s.keepsFailed {
 		s.known[name] = a
 	}

@@ -16,6 +16,8 @@ var deniedCases = []testCase{
 		promise: "at most DeniedPerDay denied requests of one key are recorded on one day, also after reopening or a step of the clock; the others are counted in DeniedOmitted"},
 	{name: "denied/each key for itself", run: deniedEachKey,
 		promise: "the bounds of recorded denials are those of each key, also if the counter of the user decides"},
+	{name: "denied/refused", run: deniedRefused,
+		promise: "a refused request is denied whatever the counters say, and its entry has the reason of the refusal"},
 	{name: "denied/closed", run: deniedClosed,
 		promise: "Close finishes the writes that have begun: answered denials are in the history when the store is opened again"},
 }
@@ -44,7 +46,7 @@ func deniedRecorded(e *env) {
 	third := limit(endpoint(request(k, noon.Add(2*time.Second)), "/third"), core.Month, 2)
 	e.allowed(third)
 
-	second.Entry.Denied = true
+	second.Entry.Denied, second.Entry.Reason = true, core.ReasonQuota
 	want := []core.Entry{third.Entry, second.Entry, first.Entry}
 	e.same("history of the key", want, all(e, e.entries(keyCounter(k), time.Time{})))
 	e.same("history of the user", want, all(e, e.entries(userCounter(k), time.Time{})))
@@ -54,6 +56,42 @@ func deniedRecorded(e *env) {
 	e.same("counter", counter, e.counter(keyCounter(k)))
 	e.reopen()
 	e.same("history after reopening", want, all(e, e.entries(keyCounter(k), time.Time{})))
+}
+
+func deniedRefused(e *env) {
+	for _, plan := range []string{"plan_1", ""} {
+		k := e.user1("key_1")[0]
+		k.PlanID = plan
+		e.put(k)
+		var want []core.Entry
+		for i, reason := range core.Reasons() {
+			c := endpoint(request(k, noon.Add(time.Duration(i)*time.Second)), "/%s", reason)
+			if c.Refused = reason; reason == core.ReasonQuota {
+				c.Refused, c.Limit = "", 0
+			} else if reason == core.ReasonRate {
+				continue
+			}
+			if v := e.consume(c); v.Allowed || v.Reason != reason || v.Usage.Used != 0 {
+				e.Errorf("Consume: got %+v, want denied because of %q", v, reason)
+			}
+			e.awaitHistory(keyCounter(k), len(want)+1)
+			e.awaitHistory(userCounter(k), len(want)+1)
+			c.Entry.Denied, c.Entry.Reason = true, reason
+			want = append([]core.Entry{c.Entry}, want...)
+		}
+		look := cost(request(k, noon.Add(time.Minute)), 0)
+		look.Refused = core.ReasonDisabled
+		e.denied(look)
+		for _, when := range []string{"at once", "after reopening"} {
+			e.same("history of the key "+when, want, all(e, e.entries(keyCounter(k), time.Time{})))
+			e.same("history of the user "+when, want, all(e, e.entries(userCounter(k), time.Time{})))
+			e.same("counter "+when, core.Counter{}, e.counter(keyCounter(k)))
+			if when == "at once" {
+				e.reopen()
+			}
+		}
+		e.allowed(request(k, noon.Add(time.Minute)))
+	}
 }
 
 func deniedThinned(e *env) {

@@ -83,7 +83,7 @@ func importHistory(e *env) {
 	full.Endpoint, full.Method, full.IP = "/"+awkward, "PROPFIND", "2001:db8::1%eth0"
 	bare := core.Entry{At: noon.Add(-time.Hour), KeyID: "key_2", UserID: 1, Cost: core.MaxCost}
 	denied := cost(request(keys[0], noon), 5).Entry
-	denied.Denied = true
+	denied.Denied, denied.Reason = true, core.ReasonExpired
 	e.ok("AppendHistory of nothing", e.importer().AppendHistory(e.ctx, keyCounter(keys[0]), nil, forever))
 	e.append(keys[0].AccountID, full, bare, denied)
 	check := func(when string) {
@@ -160,6 +160,9 @@ func importAsTheyAre(e *env) {
 	for i := range 5 * core.DeniedPerSecond {
 		x := entry(k, i)
 		x.At, x.Denied = noon, i%5 > 0
+		if x.Denied {
+			x.Reason = core.ReasonQuota
+		}
 		given, want = append(given, x), slices.Insert(want, 0, x)
 	}
 	e.append(k.AccountID, given...)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -23,6 +24,20 @@ var limitCases = []testCase{
 		promise: "an entry has the costs of all meters"},
 	{name: "limits/unlimited", run: limitsUnlimited,
 		promise: "without a primary limit requests pass and are counted, and the first of the other limits decides"},
+	{name: "rate/bucket", run: rateBucket,
+		promise: "requests pass while the bucket of the deciding counter has a token, and the others say when it has one"},
+	{name: "rate/denied", run: rateDenied,
+		promise: "a request that a limit denies takes no token, and one that the rate denies is counted nowhere and is in the history"},
+	{name: "rate/exact", run: rateExact,
+		promise: "concurrent requests at one time get as many tokens as the bucket has"},
+	{name: "adjust/rule", run: adjustRule,
+		promise: "an adjustment changes the open windows of the deciding counter, as Counter.Adjust does, also after reopening"},
+	{name: "adjust/history", run: adjustHistory,
+		promise: "an adjustment is in the history of its key and of its user, and is no traffic"},
+	{name: "adjust/repeated", run: adjustRepeated,
+		promise: "adjustments with one request id are made once, also concurrently and after reopening"},
+	{name: "adjust/missing", run: adjustMissing,
+		promise: "the adjustment of a missing key or user is ErrKeyNotFound or ErrUserNotFound"},
 	{name: "import/meters", run: limitsImported, imports: true,
 		promise: "SetCounters replaces all meters of a counter"},
 	{name: "anchors/windows", run: anchorsWindows,
@@ -71,8 +86,9 @@ func (e *env) wantMeter(id core.CounterID, meter string, at time.Time, want int6
 func (e *env) agree(requests ...core.Consumption) {
 	e.Helper()
 	var model core.Counter
+	var bucket core.Bucket
 	for i, c := range requests {
-		want := model.Consume(&c)
+		want := model.Consume(&c, &bucket)
 		e.same(fmt.Sprintf("result %d", i), want, e.consume(c))
 		e.same(fmt.Sprintf("counter after %d", i), model.Saved(), e.counter(c.DecidingCounter()))
 	}
@@ -200,7 +216,7 @@ func limitsHistory(e *env) {
 	e.allowed(first)
 	e.allowed(second)
 	e.denied(third)
-	third.Entry.Denied = true
+	third.Entry.Denied, third.Entry.Reason = true, core.ReasonQuota
 	want := []core.Entry{third.Entry, second.Entry, first.Entry}
 	e.awaitHistory(keyCounter(k), 3)
 	e.awaitHistory(userCounter(k), 3)
@@ -236,6 +252,204 @@ func limitsImported(e *env) {
 	next := tokens(request(keys[0], noon.AddDate(0, 1, 0)), 1)
 	e.denied(further(next, "tokens 60 month"))
 	e.allowed(further(next, "tokens 111 lifetime"))
+}
+
+// atRate returns the request under a rate.
+func atRate(c core.Consumption, requests int64, per core.RatePer, burst int64) core.Consumption {
+	c.Rate = &core.Rate{Requests: requests, Per: per, Burst: burst}
+	return c
+}
+
+// after returns the request some time later.
+func after(c core.Consumption, d time.Duration) core.Consumption {
+	c.Entry.At = c.Entry.At.Add(d)
+	return c
+}
+
+func rateBucket(e *env) {
+	for _, plan := range []string{"plan_1", ""} {
+		k := e.user1("key_1")[0]
+		k.PlanID = plan
+		e.put(k)
+		c := limit(request(k, noon), core.Month, core.Unlimited)
+		two, minute := atRate(c, 2, core.PerSecond, 3), atRate(c, 7, core.PerMinute, 1)
+		e.agree(two, cost(two, 0), tokens(cost(two, 0), 4), two, two, cost(two, 0), // empty
+			after(two, 499*time.Millisecond), after(two, 500*time.Millisecond), after(two, 501*time.Millisecond), after(two, 2*time.Second), // 3 again
+			after(two, 2*time.Second), after(two, 1900*time.Millisecond), after(two, 2*time.Second), after(two, 2*time.Second),
+			after(minute, 2*time.Second), after(minute, 10571*time.Millisecond), after(minute, 10572*time.Millisecond), after(minute, 10572*time.Millisecond), // another plan
+			after(c, 11*time.Second), atRate(after(c, 11*time.Second), core.MaxRate, core.PerMinute, core.MaxRate),
+			atRate(after(c, 11*time.Second), core.MaxRate, core.PerSecond, core.MaxRate), after(two, 12*time.Second),
+			after(two, time.Hour), after(two, time.Hour), after(two, time.Hour), after(two, time.Hour),
+			after(two, 56*time.Minute), after(two, 54*time.Minute), after(two, time.Hour)) // a clock that steps back
+	}
+}
+
+func rateDenied(e *env) {
+	k := e.user1("key_1")[0]
+	c := atRate(limit(request(k, noon), core.Day, 3), 1, core.PerMinute, 2)
+	e.allowed(c)
+	for range 3 {
+		e.denied(cost(c, 3))
+		e.denied(further(tokens(c, 2), "tokens 1 lifetime"))
+	}
+	e.allowed(c)
+	over := endpoint(tokens(cost(c, 0), 1), "/over")
+	v := e.consume(over)
+	if v.Reason != core.ReasonRate || v.RetryAfter != time.Minute {
+		e.Errorf("got the reason %q and %v, want %q and a minute", v.Reason, v.RetryAfter, core.ReasonRate)
+	}
+	e.wantMeter(keyCounter(k), core.MeterRequests, noon, 2)
+	e.wantMeter(keyCounter(k), "tokens", noon, 0)
+	e.awaitHistory(keyCounter(k), 9)
+	over.Entry.Denied, over.Entry.Reason = true, core.ReasonRate
+	e.same("the newest entry", over.Entry, all(e, e.entries(keyCounter(k), time.Time{}))[0])
+	e.reopen()
+	e.same("the newest entry after reopening", over.Entry, all(e, e.entries(keyCounter(k), time.Time{}))[0])
+	if v := e.consume(after(endpoint(cost(c, 2), "/quota"), time.Hour)); v.Reason != core.ReasonQuota {
+		e.Errorf("got the reason %q, want %q", v.Reason, core.ReasonQuota)
+	}
+}
+
+func rateExact(e *env) {
+	const callers, times, burst = 64, 5, 100
+	keys := e.user1("key_1", "key_2")
+	for i := range keys {
+		keys[i].PlanID = ""
+		e.put(keys[i])
+	}
+	var passed atomic.Int64
+	e.parallel(callers, func(i int) {
+		for n := range times {
+			c := endpoint(atRate(limit(request(keys[i%2], noon), core.Month, core.Unlimited), 1, core.PerMinute, burst), "/%d/%d", i, n)
+			v, err := e.Store.Consume(e.ctx, &c)
+			if err != nil {
+				e.Errorf("Consume: %v", err)
+			}
+			if v.Allowed {
+				passed.Add(1)
+			}
+		}
+	})
+	if passed.Load() != burst {
+		e.Errorf("%d requests passed, want %d", passed.Load(), burst)
+	}
+	e.wantMeter(userCounter(keys[0]), core.MeterRequests, noon, burst)
+}
+
+// adjusted returns an adjustment of the deciding counter of a request: by a value, or with a period to the value.
+func adjusted(c core.Consumption, meter string, value int64, period ...core.Period) core.Consumption {
+	c.Adjustment = &core.Adjustment{Meter: meter, Value: value, Reason: "a goodwill grant"}
+	if len(period) > 0 {
+		c.Adjustment.Set, c.Adjustment.Period = true, period[0]
+	}
+	c.Terms, c.Cost, c.Costs = core.Terms{}, 0, nil
+	c.Entry.Cost, c.Entry.Costs, c.Entry.Endpoint, c.Entry.Method = 0, nil, "", ""
+	return c
+}
+
+// ofUser returns the adjustment of the counter of the user, without a key.
+func ofUser(c core.Consumption) core.Consumption {
+	c.KeyID, c.KeySeq, c.Shared, c.Entry.KeyID = "", 0, true, ""
+	return c
+}
+
+func adjustRule(e *env) {
+	for _, plan := range []string{"plan_1", ""} {
+		k := e.user1("key_1")[0]
+		k.PlanID = plan
+		e.put(k)
+		c := limit(request(k, noon), core.Month, core.Unlimited)
+		tomorrow := after(c, 24*time.Hour)
+		requests := []core.Consumption{adjusted(c, core.MeterRequests, 7), tokens(c, 5), adjusted(c, core.MeterRequests, -3),
+			adjusted(c, "tokens", -9), adjusted(c, "spend", 1), adjusted(after(c, -time.Hour), "tokens", 100), tokens(c, 1),
+			adjusted(tomorrow, core.MeterRequests, 2, core.Week), adjusted(tomorrow, "tokens", 0, core.Lifetime), tomorrow,
+			adjusted(tomorrow, core.MeterRequests, core.MaxLimit), adjusted(tomorrow, core.MeterRequests, core.MaxLimit), cost(tomorrow, 0),
+			adjusted(tomorrow, core.MeterRequests, -core.MaxLimit), tomorrow, anchored(adjusted(after(c, 40*24*time.Hour), core.MeterRequests, 3), map[int]time.Time{0: noon})}
+		if plan == "" {
+			requests = append(requests, ofUser(adjusted(tomorrow, core.MeterRequests, 11)))
+		}
+		e.agree(requests...)
+		if plan == "" {
+			e.same("usage of the key", int64(4), e.counter(keyCounter(k)).Requests[core.Lifetime])
+		}
+		id := requests[0].DecidingCounter()
+		before := e.counter(id)
+		e.reopen()
+		e.same("counter after reopening", before, e.counter(id))
+	}
+}
+
+func adjustHistory(e *env) {
+	k := e.user1("key_1")[0]
+	c := limit(request(k, noon), core.Month, 2)
+	e.allowed(cost(c, 2))
+	e.denied(after(c, time.Second))
+	e.awaitHistory(keyCounter(k), 2)
+	grant, set := adjusted(after(c, time.Second), core.MeterRequests, -1), adjusted(after(c, 2*time.Second), "tokens", 0, core.Lifetime)
+	grant.Entry.IP = "203.0.113.9"
+	user := ofUser(adjusted(after(c, 3*time.Second), "spend", core.MaxLimit))
+	for _, a := range []core.Consumption{grant, set, user} {
+		e.allowed(a)
+	}
+	e.allowed(after(c, 4*time.Second))
+	for _, a := range []*core.Consumption{&grant, &set, &user} {
+		a.Entry.Adjustment = a.Adjustment
+	}
+	for _, when := range []string{"at once", "after reopening"} {
+		e.same("history of the key "+when, []core.Entry{set.Entry, grant.Entry}, all(e, e.entries(keyCounter(k), time.Time{}))[1:3])
+		e.same("history of the user "+when, []core.Entry{user.Entry, set.Entry, grant.Entry}, all(e, e.entries(userCounter(k), time.Time{}))[1:4])
+		e.wantMeter(keyCounter(k), core.MeterRequests, noon, 2)
+		if when == "at once" {
+			e.reopen()
+		}
+	}
+	days, err := e.Store.Days(e.ctx, core.DaysFilter{Account: k.AccountID, KeyID: k.ID}, core.DateOf(noon), core.DateOf(noon))
+	if err != nil || days[0].Allowed != 3 || days[0].Denied != 1 {
+		e.Errorf("Days: got %+v, %v, want 3 allowed and 1 denied", days, err)
+	}
+}
+
+func adjustRepeated(e *env) {
+	k := e.user1("key_1")[0]
+	for _, c := range []core.Consumption{adjusted(request(k, noon), core.MeterRequests, 3), ofUser(adjusted(request(k, noon), core.MeterRequests, 3))} {
+		c.RequestID = "an id"
+		var first atomic.Int64
+		e.parallel(16, func(int) {
+			again := c
+			v, err := e.Store.Consume(e.ctx, &again)
+			if err != nil || !v.Allowed {
+				e.Errorf("Consume: got %+v, %v, want allowed", v, err)
+			}
+			if v.FirstTerms == nil {
+				first.Add(1)
+			}
+		})
+		if first.Load() != 1 {
+			e.Errorf("%d adjustments were the first, want 1", first.Load())
+		}
+		e.reopen()
+		if v := e.consume(after(c, core.RequestIDRetention-time.Second)); v.FirstTerms == nil {
+			e.Error("the adjustment was made again")
+		}
+		e.same("usage", int64(3), e.counter(c.DecidingCounter()).Requests[core.Lifetime])
+		c.RequestID = "another id"
+		e.allowed(c)
+		e.same("usage with another id", int64(6), e.counter(c.DecidingCounter()).Requests[core.Lifetime])
+	}
+}
+
+func adjustMissing(e *env) {
+	k := e.user1("key_1")[0]
+	c := adjusted(request(k, noon), core.MeterRequests, 3)
+	c.KeyID, c.KeySeq = "key_missing", 0
+	_, err := e.Store.Consume(e.ctx, &c)
+	e.isErr("adjusting a missing key", err, core.ErrKeyNotFound)
+	for _, account := range []string{c.Account, "acct_missing"} {
+		user := ofUser(adjusted(request(k, noon), core.MeterRequests, 3))
+		user.Account, user.UserID = account, 77
+		_, err = e.Store.Consume(e.ctx, &user)
+		e.isErr("adjusting a missing user", err, core.ErrUserNotFound)
+	}
 }
 
 // anchored returns the request of a user with anchors: each the start, in force after some days.

@@ -71,6 +71,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"replace": m.change, // drawn more often than the others
 		"consume": m.consume,
 		"flood":   m.flood,
+		"special": m.special,
 		"again":   m.again,
 		"clock":   m.clock,
 		"look":    m.compareReads,
@@ -210,14 +211,15 @@ func (m *machine) setClock(now time.Time) {
 }
 
 // reopen reopens both stores, not too often. A store may or may not keep the number of denials in a
-// past second, so the clock never returns to such a second.
+// past second, so the clock never returns to such a second. A store may forget its buckets, so the clock waits until they are
+// full.
 func (m *machine) reopen(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "rarely") != 0 {
 		t.SkipNow()
 	}
 	m.e.reopen()
 	m.model = m.model.Reopen()
-	m.latest = m.latest.Add(time.Second)
+	m.latest = m.latest.Add(3 * time.Minute)
 	m.now, m.floor = m.latest, m.latest
 	for _, d := range m.digests {
 		m.both(t, "KeyByDigest", func(s core.Store) (any, error) { return s.KeyByDigest(m.e.ctx, d) })

@@ -29,7 +29,10 @@ func (m *machine) importHistory(t *rapid.T) {
 	for range rapid.IntRange(0, 80).Draw(t, "entries") {
 		x := entry(k, m.serial)
 		m.serial++
-		x.At, x.Cost, x.Denied = m.now, int64(m.serial%7), m.serial%3 == 0
+		x.At, x.Cost = m.now, int64(m.serial%7)
+		if m.serial%3 == 0 {
+			x.Denied, x.Reason = true, core.Reasons()[m.serial%4]
+		}
 		x.KeyID, x.UserID = cmp.Or(of.KeyID, x.KeyID), cmp.Or(of.UserID, x.UserID)
 		entries = append(entries, x)
 	}

@@ -31,8 +31,11 @@ func (m *machine) consume(t *rapid.T) {
 	}
 }
 
-// limited gives some requests other meters, limits and anchors.
+// limited gives some requests a rate, other meters, limits and anchors.
 func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
+	if rapid.IntRange(0, 3).Draw(t, "rated") == 0 {
+		c = atRate(c, 1, rapid.SampledFrom([]core.RatePer{core.PerSecond, core.PerMinute}).Draw(t, "per"), rapid.Int64Range(1, 3).Draw(t, "burst"))
+	}
 	if rapid.IntRange(0, 2).Draw(t, "limited") > 0 {
 		return c
 	}
@@ -49,6 +52,42 @@ func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
 		c.Anchors = append(c.Anchors, core.Anchor{From: noon.AddDate(0, 0, day).Truncate(time.Second), Start: noon.AddDate(0, 0, day*int(c.UserID)).Add(time.Hour)})
 	}
 	return c
+}
+
+// special makes an adjustment or a refused request, not too often.
+func (m *machine) special(t *rapid.T) {
+	switch rapid.IntRange(0, 3).Draw(t, "special") {
+	case 0:
+		m.adjust(t)
+	case 1:
+		m.refused(t)
+	default:
+		t.SkipNow()
+	}
+}
+
+// refused makes a request with a key that is disabled or has expired.
+func (m *machine) refused(t *rapid.T) {
+	c := endpoint(request(m.aKey(t), m.now), "/%d", m.serial)
+	m.serial++
+	c.Refused = rapid.SampledFrom([]core.Reason{core.ReasonDisabled, core.ReasonExpired}).Draw(t, "reason")
+	m.request(t, c)
+}
+
+// adjust adjusts the counter of a key or of its user.
+func (m *machine) adjust(t *rapid.T) {
+	c := adjusted(request(m.aKey(t), m.now), rapid.SampledFrom([]string{core.MeterRequests, "tokens"}).Draw(t, "meter"), rapid.Int64Range(-5, 5).Draw(t, "by"))
+	if rapid.Bool().Draw(t, "set") {
+		c.Adjustment.Set, c.Adjustment.Period = true, rapid.SampledFrom(core.Periods()).Draw(t, "period")
+		c.Adjustment.Value = max(0, c.Adjustment.Value)
+	}
+	if rapid.Bool().Draw(t, "user") {
+		c = ofUser(c)
+	} else if c = m.called(t, c); c.RequestID != "" {
+		c.RequestID = "adjust " + c.RequestID
+		c = m.unlessUnsure(c)
+	}
+	m.request(t, c)
 }
 
 // called gives some requests an id, often an earlier one of the key.
@@ -119,7 +158,7 @@ func (m *machine) consumeBoth(t *rapid.T, c core.Consumption) bool {
 	if err != nil {
 		return false
 	}
-	if v.Allowed && v.FirstTerms == nil && c.Counts() && c.RequestID != "" {
+	if v.Allowed && v.FirstTerms == nil && (c.Counts() || c.Adjustment != nil) && c.RequestID != "" {
 		m.counted[c.Account+c.KeyID+c.RequestID] = c.Entry.At
 		m.named = append(m.named, c)
 	}

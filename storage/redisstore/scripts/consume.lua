@@ -1,30 +1,36 @@
 -- Decides on a request and counts it if it fits: core.Store.Consume.
 --
--- Reads:  the counters of the user and the key, the key's request ids, the time of the server
+-- Reads:  the counters of the user and the key, the bucket, the key's request ids, the time of the server
 -- Writes: allowed or denied: both counters, the day fields, past days at the first request of a day
---         allowed: the request id, the other meters
+--         allowed: the request id, the other meters, the bucket
 --         allowed, and denied below the bounds: both histories with their lateness and size fields
 --         a cost of 0, a repeated request: nothing
 --
--- KEYS  1 hash of counters: u (user) and the Seq of each key
---       2 history of the user, a list     3 history of the key
+-- KEYS  1 hash of counters: u (user) and the Seq of each key, r and either: its token bucket
+--       2 history of the user, a list     3 history of the key, if there is a key
 --       4 request ids of the key, a hash  5 request ids of the day before; only with a request id
--- ARGV  1 the request, packed  2 Seq of the key  3 the entry for the histories, marked as allowed
+-- ARGV  1 the request, packed  2 Seq of the key, or u for an adjustment without a key
+--       3 the entry for the histories, marked as allowed, with the reason of a refusal, or as an adjustment
 --       4 digest of the request id  5 terms for the reply to a repeat  6 the request id as plain text,
 --         which earlier versions stored; only with a request id
 --
 -- Returns REPLY: outcome, the second that the windows contain, the usage in the period of the primary limit, then the
--- usage of each further limit (7 bytes). One string costs less than an array.
+-- usage of each further limit (7 bytes), then with outcome 4 the milliseconds until there is a token (5 bytes). One string
+-- costs less than an array.
 --   0 denied  1 allowed  2 repeated, followed by the stored answer  3 a counter is missing or about to move
+--   4 denied because the bucket has no token
 --
 -- Without further limits and other meters, the script creates no tables and no closures, because each
 -- decision pays for them.
 
 local flags, period, limit, cost, sday, sweek, smonth, syear, sminute, shour, day, cap, ncosts, nlimits, rest =
 	struct.unpack('>I1I1I7I4I5I5I5I5I5I5I3I4I1I1', ARGV[1])
-local shared, waits = flags % 2 >= 1, flags % 4 >= 2
+-- An adjustment is always allowed, costs nothing and changes the deciding counter only.
+local ADJUSTMENT = 5
+local shared, waits, rated = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4
 local entry = ARGV[3]
-local _, sec, nsec, ends = struct.unpack(HEAD, entry)
+local mark, sec, nsec, ends = struct.unpack(HEAD, entry)
+local adjusts = mark == ADJUSTMENT
 
 local REPLY = '>I1I5I7'
 
@@ -64,11 +70,14 @@ if ncosts > 0 or nlimits > 0 then
 		limits[i] = {max = max, period = p, meter = name}
 	end
 end
-local look = cost == 0 and ncosts == 0
+local look = cost == 0 and ncosts == 0 and not adjusts
+
+-- BUCKET: Unix milliseconds, the units that were missing at that time. See core.Bucket.
+local BUCKET, TOKEN, AHEAD = '>I6I6', 60000, 300000
 
 -- The deciding counter first, which is that of the user if it is shared; then, for an allowed request, that of the key.
-local allowed, reply, at, used
-for i = 1, shared and 2 or 1 do
+local allowed, reply, at, used, bucket
+for i = 1, shared and not adjusts and 2 or 1 do
 	local isUser = shared and i == 1
 	local counter, field = isUser and user or key, isUser and 'u' or ARGV[2]
 	local form = string.byte(counter, 64)
@@ -85,7 +94,7 @@ for i = 1, shared and 2 or 1 do
 	end
 	local meters = nil -- the tallies by name, in the order of the periods
 	local has = form % 16 >= 8
-	if has and (costs or sec > now) then
+	if has and (costs or adjusts or sec > now) then
 		meters = {}
 		local packed, pos = redis.call('HGET', KEYS[1], 'm' .. field) or '', 1
 		while pos <= #packed do
@@ -132,20 +141,68 @@ for i = 1, shared and 2 or 1 do
 			local c = costs[x.meter] or 0
 			allowed = allowed and (look and x.used < x.max or not look and (c == 0 or x.used < x.max and c <= x.max - x.used))
 		end
-		local adds = allowed and 1 or 0
+		local adds, outcome, wait = allowed and 1 or 0, nil, nil
+		if adjusts then
+			adds = 1
+		elseif mark > 0 then
+			adds = 0
+		elseif rated and allowed then
+			local per, capacity = struct.unpack('>I4I6', ARGV[1], rest)
+			local ms, before, taken = sec * 1000 + math.floor(nsec / 1000000), 0, 0
+			local stored = redis.call('HGET', KEYS[1], 'r' .. field)
+			if stored then before, taken = struct.unpack(BUCKET, stored) end
+			taken = math.min(taken, capacity)
+			local elapsed = ms - before
+			if elapsed < -AHEAD or elapsed > math.floor(taken / per) then
+				taken = 0
+			elseif elapsed > 0 then
+				taken = taken - elapsed * per
+			end
+			if taken + TOKEN > capacity then
+				adds, outcome, wait = 0, 4, math.floor((taken + TOKEN - capacity + per - 1) / per)
+			else
+				if elapsed > 0 or elapsed < -AHEAD then before = ms end
+				bucket = struct.pack(BUCKET, before, taken + TOKEN)
+			end
+		end
+		allowed = adds == 1
 		used = used + adds * cost
-		reply = struct.pack(REPLY, adds, at, used < MOST and used or MOST)
+		reply = struct.pack(REPLY, outcome or adds, at, used < MOST and used or MOST)
 		for n = 1, nlimits do
 			reply = reply .. struct.pack('>I7', math.min(limits[n].used + adds * (costs[limits[n].meter] or 0), MOST))
 		end
+		if wait then
+			reply = reply .. struct.pack('>I5', wait)
+			mark = 2
+		end
 		if look then return reply end
 		if not allowed then break end
+		if bucket then redis.call('HSET', KEYS[1], 'r' .. field, bucket) end
 	end
 
 	if date < day and (date > 0 or counted > 0) then
 		addDay(struct.pack(DAY_COUNT, date, counted), 0, day, field, isUser and SHARED_ALLOWED or ALLOWED)
 	end
-	d, w, m, y, mi, h, l, t = d + cost, w + cost, m + cost, y + cost, mi + cost, h + cost, l + cost, t + cost
+	if adjusts then
+		local set, p, sign, n, name = struct.unpack('>I1I1i1I7I1c0', ARGV[1], rest)
+		local tally = {d, w, m, y, mi, h, l}
+		if name ~= 'requests' then
+			meters = meters or {}
+			tally = meters[name] or {0, 0, 0, 0, 0, 0, 0}
+			meters[name] = tally
+		end
+		for q = 1, 7 do
+			if set == 0 then
+				tally[q] = math.min(math.max(0, tally[q] + sign * n), MOST)
+			elseif q == p then
+				tally[q] = n
+			end
+		end
+		if name == 'requests' then d, w, m, y, mi, h, l = unpack(tally) end
+	else
+		d, w, m, y, mi, h, l, t = d + cost, w + cost, m + cost, y + cost, mi + cost, h + cost, l + cost, t + cost
+		if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
+	end
 	if ncosts > 0 then
 		meters = meters or {}
 		for name, c in pairs(costs) do
@@ -163,7 +220,6 @@ for i = 1, shared and 2 or 1 do
 		end
 		redis.call('HSET', KEYS[1], 'm' .. field, packed)
 	end
-	if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
 	local metered = (has or meters) and 8 or 0
 	if now == csec and math.max(d, w, m, y, mi, h, l, t) < 1099511627776 then
 		counter = struct.pack('>I5I5I5I5I5I5I5I5I5I4c14I1', d, w, m, y, mi, h, l, t, csec, cnsec,
@@ -180,7 +236,9 @@ end
 
 local lsec, _, omitted, dsec, denials, began = struct.unpack(LAST, fields[2], last_at)
 local before = math.max(lsec, dsec)
-if allowed then
+if adjusts then
+	if ARGV[2] == 'u' then key = user end
+elseif allowed then
 	userDay = addDay(userDay, cost, day, 'u', ALLOWED)
 else
 	local field = 'd' .. ARGV[2]
@@ -203,14 +261,15 @@ else
 		redis.call('HSET', KEYS[1], ARGV[2], key, field, ofKey, 'd', ofUser)
 	end
 	if omit then return reply end
-	entry = '\1' .. string.sub(entry, 2)
+	if mark == 0 then mark = 1 end
+	entry = string.char(mark) .. string.sub(entry, 2)
 end
 
 -- Request ids are in the hash of their day or the day before, by the clock of the server. The clock of a
 -- node may be wrong, and would expire ids too early or never.
 if allowed and ARGV[4] then
 	local was, now = began, tonumber(redis.call('TIME')[1])
-	if was == 0 or now >= was + 86400 or was > now + 86400 then
+	if ARGV[2] ~= 'u' and (was == 0 or now >= was + 86400 or was > now + 86400) then
 		if was > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
 			redis.call('UNLINK', KEYS[5])
 			redis.call('RENAME', KEYS[4], KEYS[5])
@@ -227,7 +286,8 @@ local usec, unsec = struct.unpack(LATEST, user, latest_at)
 if sec > usec or sec == usec and nsec > unsec then
 	user = string.sub(user, 1, latest_at - 1) .. string.sub(entry, 2, 10) .. string.sub(user, latest_at + 9)
 end
-redis.call('HSET', KEYS[1], 'u', user, ARGV[2], key, 'a', userDay or struct.pack(DAY_COUNT, 0, 0))
+redis.call('HSET', KEYS[1], ARGV[2], key, 'u', user, 'a', userDay or struct.pack(DAY_COUNT, 0, 0))
 append(KEYS[2], entry, sec, nsec, usec, unsec, usec, ends, cap, 'l')
+if ARGV[2] == 'u' then return reply end
 append(KEYS[3], entry, sec, nsec, usec, unsec, before, ends, cap, 'l' .. ARGV[2])
 return reply

@@ -9,7 +9,7 @@
 --       3 lifetime of the tombstone in milliseconds
 --
 -- Returns the counter, the time of the user's latest entry, the lateness of the key's history, the DAY_COUNT of its
--- denials, its other meters, then DUMP and PTTL of each data key. Returns nothing if there is no counter, or that of a later move.
+-- denials, its other meters, its bucket, then DUMP and PTTL of each data key. Returns nothing if there is no counter, or that of a later move.
 
 redis.call('HDEL', KEYS[1], '') -- first, since a deletion allows the next writes even if memory is full
 local move = tonumber(ARGV[2])
@@ -25,7 +25,8 @@ counter = string.sub(counter, 1, 63) .. string.char(form - form % 2 + 1) .. stri
 redis.call('HSET', KEYS[1], ARGV[1], counter)
 local user = redis.call('HGET', KEYS[1], 'u') or ''
 local out = {counter, string.sub(user, 54, 62), redis.call('HGET', KEYS[1], 'l' .. ARGV[1]) or '0',
-	redis.call('HGET', KEYS[1], 'd' .. ARGV[1]) or '', redis.call('HGET', KEYS[1], 'm' .. ARGV[1]) or ''}
+	redis.call('HGET', KEYS[1], 'd' .. ARGV[1]) or '', redis.call('HGET', KEYS[1], 'm' .. ARGV[1]) or '',
+	redis.call('HGET', KEYS[1], 'r' .. ARGV[1]) or ''}
 for i = 3, #KEYS do
 	out[#out + 1] = redis.call('DUMP', KEYS[i]) or ''
 	out[#out + 1] = redis.call('PTTL', KEYS[i])

@@ -10,7 +10,7 @@
 -- ARGV  1 Seq of the key  2 number of the move, modulo 256  3 the counter from move_begin
 --       4 time of the old user's latest entry, '' for none  5 lateness of the key's history
 --       6 DAY_COUNT of the key's denials, '' for none  7 its other meters, '' for none
---       8… DUMP and TTL in milliseconds of each data key
+--       8 its bucket, '' for none  9… DUMP and TTL in milliseconds of each data key
 --
 -- Returns nil, or 0 if it does nothing.
 
@@ -19,7 +19,7 @@ if redis.call('EXISTS', KEYS[2]) > 0 or hasLeft(KEYS[3], move) then return 0 end
 local here = redis.call('HGET', KEYS[1], ARGV[1])
 if here and struct.unpack('>I1', here, 63) == move then return 0 end
 for i = 4, #KEYS do -- first, since RESTORE may fail: an older server rejects a DUMP of a newer one
-	local content, lives = ARGV[2 * i], ARGV[2 * i + 1]
+	local content, lives = ARGV[2 * i + 1], ARGV[2 * i + 2]
 	redis.call('UNLINK', KEYS[i])
 	if content and content ~= '' then redis.call('RESTORE', KEYS[i], lives, content) end
 end
@@ -29,6 +29,7 @@ redis.call('HDEL', KEYS[1], 'b' .. ARGV[1]) -- the next check computes the size 
 if ARGV[5] ~= '0' then redis.call('HSET', KEYS[1], 'l' .. ARGV[1], ARGV[5]) end
 if ARGV[6] ~= '' then redis.call('HSET', KEYS[1], 'd' .. ARGV[1], ARGV[6]) end
 if ARGV[7] ~= '' then redis.call('HSET', KEYS[1], 'm' .. ARGV[1], ARGV[7]) end
+if ARGV[8] ~= '' then redis.call('HSET', KEYS[1], 'r' .. ARGV[1], ARGV[8]) end
 if ARGV[4] ~= '' then -- the latest entry of a user is the latest of all its histories
 	local user = redis.call('HGET', KEYS[1], 'u') or string.rep('\0', 64)
 	local asec, ansec = struct.unpack('>I5I4', ARGV[4])

@@ -31,7 +31,8 @@ local DENIALS, denials_at, began_at = '>I4I4I1', 50, 59
 local LAST, last_at = '>I5I4I4I4I1I4', 41
 local LATEST, latest_at = '>I5I4', 54
 
--- HEAD is the start of a history entry: 1 if denied, time, hour until which the entry is kept.
+-- HEAD is the start of a history entry: 0 if allowed, 1 to 4 the reason of a denial, 5 for an adjustment; time, hour until
+-- which the entry is kept.
 local HEAD = '>I1I5I4I4'
 
 -- Entries are in order of arrival, and clocks of nodes differ. The lateness field of a history says how
