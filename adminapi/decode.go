@@ -320,6 +320,7 @@ func (m *members) texts(name string) core.Optional[[]string] {
 
 const (
 	wantLimits = "Must be an array of limits, such as {\"meter\": \"tokens\", \"max\": 1000, \"period\": \"month\"}"
+	wantRate   = "Must be a rate, such as {\"requests\": 10, \"per\": \"second\", \"burst\": 20}"
 	wantCosts  = "Must be an object with whole numbers by meter, such as {\"tokens\": 250}"
 )
 
@@ -358,6 +359,27 @@ func decodeLimit(raw json.RawMessage) (l core.Limit, fault string) {
 		return l, "The period of a limit must be one of minute, hour, day, week, month, year, lifetime"
 	}
 	return core.Limit{Meter: *meter, Max: max, Period: p}, ""
+}
+
+// rate returns the rate of a plan. Its burst is its requests unless it is given.
+func (m *members) rate(name string) core.Optional[core.Rate] {
+	o := optional[map[string]json.RawMessage](m, name, wantRate)
+	if o.Value == nil {
+		return core.Optional[core.Rate]{Set: o.Set}
+	}
+	of := *o.Value
+	requests, whole := parseWhole(string(of["requests"]))
+	burst, known := requests, 2
+	if raw, ok := of["burst"]; ok {
+		n, ok := parseWhole(string(raw))
+		burst, whole, known = n, whole && ok, 3
+	}
+	var per *core.RatePer
+	if json.Unmarshal(of["per"], &per) != nil || per == nil || !whole || len(of) != known {
+		m.wrong(name, wantRate)
+		return core.Optional[core.Rate]{}
+	}
+	return core.Some(core.Rate{Requests: requests, Per: *per, Burst: burst})
 }
 
 // costs returns the costs by meter, sorted by name, and the cost of the meter requests, nil without one.

@@ -70,9 +70,13 @@ func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
 	f.set(h, b)
 }
 
-// SetRetryAfter sets Retry-After to the seconds from now until the quota of a decision resets, rounded
-// up, unless it never resets. The decision must have usage.
+// SetRetryAfter sets Retry-After to the seconds from now until the quota of a decision resets, or until its rate allows a
+// request, rounded up. It sets nothing if the quota never resets. The decision must have usage.
 func SetRetryAfter(h http.Header, d *core.Decision, now time.Time) {
+	if d.RetryAfter > 0 {
+		retryAfter(h, d.RetryAfter)
+		return
+	}
 	if d.Usage.Window.Ends() {
 		retryAfter(h, d.Usage.Window.End.Sub(now))
 	}

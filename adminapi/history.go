@@ -14,15 +14,29 @@ type request struct {
 	Method    string    `json:"method"`
 	Status    string    `json:"status"` // allowed or denied
 	IPAddress string    `json:"ip_address"`
-	KeyID     string    `json:"key_id,omitempty"` // in the history of a user
+	UserID    int64     `json:"user_id,omitempty"` // in the history of an account
+	KeyID     string    `json:"key_id,omitempty"`  // in the history of a user or an account
 
-	Costs map[string]int64 `json:"costs,omitempty"` // by meter, when they are not one request
+	Costs  map[string]int64 `json:"costs,omitempty"`  // by meter, when they are not one request
+	Reason string           `json:"reason,omitempty"` // of a denial or an adjustment
+
+	Kind string `json:"kind,omitempty"` // adjust; absent for a request
+	adjustment
+}
+
+// adjustment is the JSON form of an adjustment. It has a delta, or set and period.
+type adjustment struct {
+	Meter  string       `json:"meter,omitempty"`
+	Delta  *int64       `json:"delta,omitempty"`
+	Set    *int64       `json:"set,omitempty"`
+	Period *core.Period `json:"period,omitempty"`
 }
 
 // requests is the JSON form of a page of a history.
 type requests struct {
 	Requests []request `json:"requests"`
 	Count    int       `json:"count"`
+	Complete *bool     `json:"complete,omitempty"` // in the history of the account
 }
 
 func viewKeyRequest(e core.Entry) request {
@@ -30,7 +44,18 @@ func viewKeyRequest(e core.Entry) request {
 	if e.Denied {
 		status = core.Denied
 	}
-	return request{Timestamp: e.At, Endpoint: e.Endpoint, Method: e.Method, Status: string(status), IPAddress: e.IP, Costs: viewCosts(&e)}
+	v := request{Timestamp: e.At, Endpoint: e.Endpoint, Method: e.Method, Status: string(status), IPAddress: e.IP, Reason: string(e.Reason)}
+	switch a := e.Adjustment; {
+	case a == nil:
+		v.Costs = viewCosts(&e)
+		return v
+	case a.Set:
+		v.adjustment = adjustment{Meter: a.Meter, Set: &a.Value, Period: &a.Period}
+	default:
+		v.adjustment = adjustment{Meter: a.Meter, Delta: &a.Value}
+	}
+	v.Kind, v.Reason = "adjust", e.Adjustment.Reason
+	return v
 }
 
 // viewCosts returns the costs of an entry by meter, nil for one request.
@@ -51,19 +76,62 @@ func viewUserRequest(e core.Entry) request {
 	return v
 }
 
+func viewAccountRequest(e core.Entry) request {
+	v := viewUserRequest(e)
+	v.UserID = e.UserID
+	return v
+}
+
 // history answers with the page of the query.
 func history(c *call, view func(core.Entry) request, get func(core.Page) ([]core.Entry, int, error)) error {
 	views, total, err := pageOf(c, viewEach(view), get)
 	if err != nil {
 		return err
 	}
-	return c.write(http.StatusOK, single{requests{views, total}})
+	return c.write(http.StatusOK, single{requests{Requests: views, Count: total}})
 }
 
 func keyRequests(c *call, id string) error {
 	return history(c, viewKeyRequest, func(p core.Page) ([]core.Entry, int, error) {
 		return c.svc.KeyHistory(c.ctx(), c.account, id, p)
 	})
+}
+
+// accountRequests answers with the matching entries of all keys.
+func accountRequests(c *call) error {
+	q := c.query()
+	f := core.HistoryFilter{
+		Status: q.oneOf("status", string(core.Allowed), string(core.Denied)), Reason: q.reason(), KeyID: q.text("key_id"),
+		Endpoint: q.text("endpoint"), From: q.time("from"), To: q.time("to"),
+	}
+	if q.values.Has("user_id") {
+		f.UserID = q.whole("user_id", 0)
+	}
+	p := q.page()
+	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
+		q.wrong("to", "Must be after from")
+	}
+	if p.Offset() >= core.MaxFound {
+		q.wrong("page", "Only the newest 10000 entries have pages: give an earlier to")
+	}
+	if q.err != nil {
+		return q.err
+	}
+	list, found, complete, err := c.svc.AccountHistory(c.ctx(), c.account, f, p)
+	if err != nil {
+		return err
+	}
+	views, _ := viewEach(viewAccountRequest)(list)
+	return c.write(http.StatusOK, single{requests{views, found, &complete}})
+}
+
+// reason returns the parameter reason.
+func (q *query) reason() core.Reason {
+	var words []string
+	for _, r := range core.Reasons() {
+		words = append(words, string(r))
+	}
+	return core.Reason(q.oneOf("reason", words...))
 }
 
 func userRequests(c *call, id int64) error {

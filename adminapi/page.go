@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -89,6 +90,22 @@ func (q *query) whole(name string, missing int64) int64 {
 		return math.MaxInt64
 	}
 	return n
+}
+
+// time returns a parameter that is a time, or the beginning of a day in UTC.
+func (q *query) time(name string) (t time.Time) {
+	text := q.text(name)
+	if text == "" {
+		return t
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t, err = time.Parse(time.DateOnly, text)
+	}
+	if err != nil {
+		q.wrong(name, "Must be a time as in RFC 3339, or a date, such as 2030-01-31T00:00:00Z or 2030-01-31")
+	}
+	return t.UTC()
 }
 
 // oneOf returns a parameter that must be one of the words, "" if it is missing.

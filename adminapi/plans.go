@@ -15,6 +15,7 @@ type plan struct {
 	MaxRequests   *int64       `json:"max_requests"` // null: no such limit
 	RequestPeriod core.Period  `json:"request_period"`
 	Limits        []core.Limit `json:"limits"`
+	Rate          *core.Rate   `json:"rate"` // null: none
 	IsActive      bool         `json:"is_active"`
 	Features      []string     `json:"features"`
 	CreatedAt     time.Time    `json:"created_at"`
@@ -26,7 +27,7 @@ func viewPlan(p *core.Plan) plan {
 	if features == nil {
 		features = []string{}
 	}
-	return plan{p.ID, p.Name, p.Description, maxOrNull(p.Limit), p.Period, append([]core.Limit{}, p.Limits...), !p.Inactive, features, p.CreatedAt, p.UpdatedAt}
+	return plan{p.ID, p.Name, p.Description, maxOrNull(p.Limit), p.Period, append([]core.Limit{}, p.Limits...), p.Rate, !p.Inactive, features, p.CreatedAt, p.UpdatedAt}
 }
 
 // planUsageView is the JSON form of the usage of a plan.
@@ -53,6 +54,7 @@ func readNewPlan(m *members) core.PlanPatch {
 		Unlimited:   unlimited,
 		Period:      m.text("request_period"),
 		Limits:      m.limits("limits"),
+		Rate:        m.rate("rate"),
 		Active:      m.flag("is_active"),
 		Features:    m.texts("features"),
 	}

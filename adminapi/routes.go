@@ -31,6 +31,8 @@ var (
 	keyParams  = append([]string{"user_id", "plan_id", "status"}, pageParams...)
 	userParams = append([]string{"email"}, pageParams...)
 	dayParams  = []string{"from", "to"}
+
+	historyParams = append([]string{"status", "reason", "user_id", "key_id", "endpoint", "from", "to"}, pageParams...)
 )
 
 // routes are all operations of the API.
@@ -44,6 +46,7 @@ var routes = []route{
 	{method: "DELETE", path: "/keys/{id}", handle: ofKey(deleteKey)},
 	{method: "POST", path: "/keys/{id}/regenerate", handle: ofKey(regenerateKey)},
 	{method: "GET", path: "/keys/{id}/usage", handle: ofKey(keyUsage)},
+	{method: "POST", path: "/keys/{id}/usage/adjust", handle: ofKey(adjustKey)},
 	{method: "GET", path: "/keys/{id}/usage/daily", handle: ofKey(keyDaily), params: dayParams},
 	{method: "GET", path: "/keys/{id}/requests", handle: ofKey(keyRequests), params: pageParams},
 
@@ -63,10 +66,13 @@ var routes = []route{
 	{method: "PUT", path: "/users/{id}", handle: ofUser(updateUser)},
 	{method: "DELETE", path: "/users/{id}", handle: ofUser(deleteUser)},
 	{method: "GET", path: "/users/{id}/usage", handle: ofUser(userUsage)},
+	{method: "POST", path: "/users/{id}/usage/adjust", handle: ofUser(adjustUser)},
 	{method: "GET", path: "/users/{id}/usage/daily", handle: ofUser(userDaily), params: dayParams},
 	{method: "GET", path: "/users/{id}/keys", handle: ofUser(userKeys), params: pageParams},
 	{method: "POST", path: "/users/{id}/keys", handle: ofUser(createUserKey)},
 	{method: "GET", path: "/users/{id}/requests", handle: ofUser(userRequests), params: pageParams},
+
+	{method: "GET", path: "/requests", handle: accountRequests, params: historyParams},
 
 	{method: "GET", path: "/health", handle: health, public: true, plain: true},
 	{method: "GET", path: "/openapi.yaml", handle: document, public: true},

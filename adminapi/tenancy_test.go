@@ -44,6 +44,9 @@ func TestTenancyPaths(t *testing.T) {
 		"POST /users/{id}/keys": {"name": "Mine", "plan_id": a.plan(5)},
 		"PUT /users/{id}":       {"name": "Mine"}, "PUT /plans/{id}": {"name": "Mine"}, "PUT /keys/{id}": {"name": "Mine"},
 	}
+	for _, kind := range []string{"keys", "users"} {
+		bodies["POST /"+kind+"/{id}/usage/adjust"] = object{"delta": 5, "reason": "A grant"}
+	}
 	tried := 0
 	for op := range operations(t) {
 		method, path, _ := strings.Cut(op, " "+prefix)
@@ -61,8 +64,8 @@ func TestTenancyPaths(t *testing.T) {
 		}
 		same(t, op, ask(id.others), ask(id.none))
 	}
-	if tried != 22 {
-		t.Errorf("operations with an id: got %d, want 22", tried)
+	if tried != 24 {
+		t.Errorf("operations with an id: got %d, want 24", tried)
 	}
 	b.do("GET", prefix+"/keys/"+key, nil).want(200) // the key is unchanged
 }
@@ -100,6 +103,8 @@ func TestTenancyReferences(t *testing.T) {
 		"/keys?user_id=" + theirs:         "/keys?user_id=" + noUser,
 		"/keys?plan_id=" + theirPlan:      "/keys?plan_id=" + noPlan,
 		"/users?email=second@example.com": "/users?email=nobody@example.com",
+		"/requests?user_id=" + theirs:     "/requests?user_id=" + noUser,
+		"/requests?key_id=key_" + theirs:  "/requests?key_id=key_none",
 	} {
 		same(t, others, a.do("GET", prefix+others, nil).want(200), a.do("GET", prefix+none, nil).want(200))
 	}

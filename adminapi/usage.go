@@ -1,6 +1,8 @@
 package adminapi
 
 import (
+	"errors"
+	"net/http"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -33,6 +35,60 @@ func maxOrNull(max int64) *int64 {
 		return nil
 	}
 	return &max
+}
+
+// readAdjustment takes the members of an adjustment.
+func readAdjustment(m *members) core.AdjustmentCall {
+	a := core.AdjustmentCall{Adjustment: core.Adjustment{Meter: core.MeterRequests, Reason: orZero(m.text("reason"))}}
+	if meter := m.text("meter"); meter != nil {
+		a.Meter = *meter
+	}
+	delta, set, period := m.whole("delta"), m.whole("set"), m.text("period")
+	switch {
+	case (delta == nil) == (set == nil):
+		m.wrong("delta", "Give either delta or set")
+	case delta != nil && period != nil:
+		m.wrong("period", "A delta changes every period: give a period only with set")
+	case delta != nil:
+		a.Value = *delta
+	case period == nil:
+		m.wrong("period", "Period is required with set")
+	default:
+		a.Set, a.Value = true, *set
+		var err error
+		if a.Period, err = core.ParsePeriod(*period); err != nil {
+			m.wrong("period", "Must be one of minute, hour, day, week, month, year, lifetime")
+		}
+	}
+	if a.RequestID = m.requestID(); m.err != nil {
+		if e, ok := errors.AsType[*core.Error](m.err); ok && e.Code == core.CodeInvalidRequest {
+			m.err = validationError(e.Field, e.Detail)
+		}
+	}
+	return a
+}
+
+// adjust adjusts a counter, and answers with the usage afterwards.
+func adjust[T, V any](c *call, view func(T) V, change func(core.AdjustmentCall) (T, bool, error)) error {
+	a, err := decode(c, readAdjustment)
+	if err != nil {
+		return err
+	}
+	a.IP = c.config.ClientIP(c.r)
+	u, _, err := change(a)
+	return reply(c, http.StatusOK, view, u, err)
+}
+
+func adjustKey(c *call, id string) error {
+	return adjust(c, viewKeyUsage, func(a core.AdjustmentCall) (*core.KeyUsage, bool, error) {
+		return c.svc.AdjustKey(c.ctx(), c.account, id, a)
+	})
+}
+
+func adjustUser(c *call, id int64) error {
+	return adjust(c, viewUserUsage, func(a core.AdjustmentCall) (*core.UserUsage, bool, error) {
+		return c.svc.AdjustUser(c.ctx(), c.account, id, a)
+	})
 }
 
 // counter is the JSON form of a counter of a user.

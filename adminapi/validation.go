@@ -67,6 +67,10 @@ func appendUsage(b []byte, d *core.Decision) []byte {
 	b = append(b, `","period":"`...)
 	b = append(b, d.Limit.Period.String()...)
 	b = append(b, '"')
+	if d.RetryAfter > 0 {
+		b = append(b, `,"retry_after":`...)
+		b = strconv.AppendFloat(b, d.RetryAfter.Seconds(), 'f', -1, 64)
+	}
 	if d.Limits != nil {
 		b = appendLimits(append(b, `,"limits":`...), d.Limits)
 	}

@@ -148,7 +148,7 @@ func (v *requestState) refusal() (int, *core.Error) {
 		return http.StatusInternalServerError, errInternal
 	case string(core.Disabled):
 		return http.StatusForbidden, v.decision.Refusal()
-	case string(core.Denied):
+	case string(core.Denied), string(core.OverRate):
 		return http.StatusTooManyRequests, v.decision.Refusal()
 	}
 	return http.StatusUnauthorized, v.decision.Refusal()
