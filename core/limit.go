@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -229,6 +230,15 @@ func (s *Service) loadMeters(ctx context.Context, account, without string) (mete
 		return nil
 	})
 	return meters, err
+}
+
+// Meters returns the meters of an account, sorted: requests, and those that its plans name.
+func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
+	meters, err := s.loadMeters(ctx, account, "")
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{MeterRequests}, slices.Sorted(maps.Keys(meters))...), nil
 }
 
 // checkMeters returns an error when a plan names so many new meters that its account would have more than MaxMeters.

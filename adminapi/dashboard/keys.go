@@ -233,10 +233,7 @@ func expiry(text string, current *time.Time) (o core.Optional[time.Time], err er
 	if text == "" {
 		return core.Null[time.Time](), nil
 	}
-	if len(text) == len(localTime)-len(":05") { // the browser omits zero seconds
-		text += ":00"
-	}
-	t, err := time.Parse(localTime, text)
+	t, err := parseLocalTime(text)
 	switch {
 	case err != nil:
 		return o, fieldError("expires_at", "Expires at must be a date and a time")
@@ -244,6 +241,14 @@ func expiry(text string, current *time.Time) (o core.Optional[time.Time], err er
 		return o, nil
 	}
 	return core.Some(t), nil
+}
+
+// parseLocalTime parses a datetime-local value as UTC. A browser omits zero seconds.
+func parseLocalTime(text string) (time.Time, error) {
+	if len(text) == len(localTime)-len(":05") {
+		text += ":00"
+	}
+	return time.Parse(localTime, text)
 }
 
 // keyFieldError turns a missing user or plan into an error of its field.

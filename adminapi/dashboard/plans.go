@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,7 +103,12 @@ func planFields(value func(string) string) []field {
 		{Name: "max_requests", Label: "Requests", Type: "number", Value: value("max_requests"), Min: "1", Max: "9007199254740991",
 			Hint: "How many are allowed in each period. Empty: unlimited."},
 		{Name: "request_period", Label: "In", Type: "select", Value: value("request_period"), Required: true, Options: periodOptions,
-			Hint: "Calendar periods, in UTC."},
+			Hint: "Calendar periods, in UTC, unless a user has a start of its own."},
+		{Name: "limits", Label: "Further limits", Type: "textarea", Value: value("limits"), Placeholder: "tokens 1000000 month",
+			Hint: "One on each line: a meter, how much, and a period from minute to year, or lifetime. All limits must allow a request."},
+		{Name: "rate", Label: "Rate", Type: "number", Value: value("rate"), Min: "1", Max: "1000000", Hint: "So many requests in a second or a minute. Empty: no rate."},
+		{Name: "per", Label: "Per", Type: "select", Value: value("per"), Required: true, Options: []option{{Value: "second", Label: "second"}, {Value: "minute", Label: "minute"}}},
+		{Name: "burst", Label: "Burst", Type: "number", Value: value("burst"), Min: "1", Max: "1000000", Hint: "So many may come at once. Empty: as many as the rate."},
 		{Name: "description", Label: "Description", Type: "textarea", Value: value("description")},
 		{Name: "features", Label: "Features", Type: "textarea", Value: value("features"), Hint: "One on each line."},
 		{Name: "active", Label: "Status", Type: "radio", Value: value("active"), Options: []option{
@@ -122,11 +128,65 @@ func (q *request) planPatch() (core.PlanPatch, error) {
 		}
 		max = &n
 	}
-	return core.PlanPatch{
+	p := core.PlanPatch{
 		Name: new(post.Get("name")), Limit: max, Unlimited: text == "", Period: new(post.Get("request_period")),
 		Description: optionalText(post.Get("description")), Features: optionalLines(post.Get("features")),
 		Active: new(post.Get("active") != "false"),
-	}, nil
+	}
+	var err error
+	if post.Has("limits") {
+		p.Limits, err = planLimits(post.Get("limits"))
+	}
+	if err == nil && post.Has("rate") {
+		p.Rate, err = planRate(post)
+	}
+	return p, err
+}
+
+// planLimits parses limits, one on each line, as limitLines writes them.
+func planLimits(text string) (core.Optional[[]core.Limit], error) {
+	var list []core.Limit
+	for _, line := range optionalLines(text).OrZero() {
+		words := strings.Fields(line)
+		if len(words) != 3 {
+			return core.Optional[[]core.Limit]{}, fieldError("limits", "A limit is a meter, a number and a period, such as “tokens 1000000 month”: "+line)
+		}
+		n, err := strconv.ParseInt(words[1], 10, 64)
+		period, unknown := core.ParsePeriod(words[2])
+		if err != nil || unknown != nil {
+			return core.Optional[[]core.Limit]{}, fieldError("limits", "A limit is a meter, a number and a period of minute, hour, day, week, month, year or lifetime: "+line)
+		}
+		list = append(list, core.Limit{Meter: words[0], Max: n, Period: period})
+	}
+	return core.Some(list), nil
+}
+
+// limitLines writes limits, one on each line.
+func limitLines(limits []core.Limit) string {
+	var b strings.Builder
+	for _, l := range limits {
+		fmt.Fprintf(&b, "%s %d %v\n", l.Meter, l.Max, l.Period)
+	}
+	return b.String()
+}
+
+// planRate parses the fields of a rate: none if the field rate is empty.
+func planRate(post url.Values) (core.Optional[core.Rate], error) {
+	rate, burst := strings.TrimSpace(post.Get("rate")), strings.TrimSpace(post.Get("burst"))
+	if rate == "" {
+		return core.Null[core.Rate](), nil
+	}
+	r := core.Rate{Per: core.RatePer(post.Get("per"))}
+	var err error
+	if r.Requests, err = strconv.ParseInt(rate, 10, 64); err != nil {
+		return core.Optional[core.Rate]{}, fieldError("rate", "Rate must be a whole number, or empty for no rate")
+	}
+	if r.Burst = r.Requests; burst != "" {
+		if r.Burst, err = strconv.ParseInt(burst, 10, 64); err != nil {
+			return core.Optional[core.Rate]{}, fieldError("burst", "Burst must be a whole number")
+		}
+	}
+	return core.Some(r), nil
 }
 
 // optionalText returns the text in a field, or null for an empty field.
@@ -153,7 +213,7 @@ func optionalLines(s string) core.Optional[[]string] {
 
 func newPlanPage(q *request) error {
 	return q.showNewPlan(http.StatusOK, func(name string) string {
-		return map[string]string{"request_period": "month", "active": "true"}[name]
+		return map[string]string{"request_period": "month", "active": "true", "per": "second"}[name]
 	}, nil)
 }
 
@@ -173,9 +233,13 @@ func createPlan(q *request) error {
 }
 
 func editPlanPage(q *request, pl *core.Plan) error {
+	rate, burst, per := "", "", core.PerSecond
+	if r := pl.Rate; r != nil {
+		rate, burst, per = strconv.FormatInt(r.Requests, 10), strconv.FormatInt(r.Burst, 10), r.Per
+	}
 	return q.showEditPlan(http.StatusOK, pl, func(name string) string {
 		return map[string]string{"name": pl.Name, "max_requests": maxRequests(pl), "request_period": pl.Period.String(),
-			"description": orEmpty(pl.Description), "features": strings.Join(pl.Features, "\n"), "active": strconv.FormatBool(!pl.Inactive)}[name]
+			"limits": limitLines(pl.Limits), "rate": rate, "per": string(per), "burst": burst, "description": orEmpty(pl.Description), "features": strings.Join(pl.Features, "\n"), "active": strconv.FormatBool(!pl.Inactive)}[name]
 	}, nil)
 }
 

@@ -1,7 +1,10 @@
 package dashboard
 
 import (
+	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -125,4 +128,106 @@ func (q *request) userUsage(u *core.User) (*userUsage, error) {
 		v.Rows = append(v.Rows, row)
 	}
 	return v, nil
+}
+
+// adjusted is a key or user whose usage is adjusted: its path below Base, its name, and what a change does.
+type adjusted struct {
+	path, name string
+	change     func(core.AdjustmentCall) error
+}
+
+func (q *request) adjustedKey(k *core.Key) adjusted {
+	return adjusted{"keys/" + k.ID, k.Name, func(a core.AdjustmentCall) error {
+		_, _, err := q.svc.AdjustKey(q.r.Context(), q.account(), k.ID, a)
+		return err
+	}}
+}
+
+func (q *request) adjustedUser(u *core.User) adjusted {
+	return adjusted{userPath(u.ID), u.Name, func(a core.AdjustmentCall) error {
+		_, _, err := q.svc.AdjustUser(q.r.Context(), q.account(), u.ID, a)
+		return err
+	}}
+}
+
+// adjustWays are the choices for an adjustment.
+var adjustWays = []option{
+	{"give", "Give back", "The usage falls by the number in every period, at most to 0."},
+	{"charge", "Charge", "The usage grows by the number in every period."},
+	{"set", "Set", "The number becomes the usage in the period below."},
+}
+
+func adjustKeyPage(q *request, k *core.Key) error {
+	return q.showAdjust(http.StatusOK, q.adjustedKey(k), firstAdjustment, nil)
+}
+
+func adjustUserPage(q *request, u *core.User) error {
+	return q.showAdjust(http.StatusOK, q.adjustedUser(u), firstAdjustment, nil)
+}
+
+// firstAdjustment returns the values of an empty form.
+func firstAdjustment(name string) string {
+	return map[string]string{"meter": core.MeterRequests, "way": "give", "period": core.Month.String()}[name]
+}
+
+func (q *request) showAdjust(status int, of adjusted, value func(string) string, fault error) error {
+	meters, err := q.svc.Meters(q.r.Context(), q.account())
+	if err != nil {
+		return err
+	}
+	var meterOptions, periods []option
+	for _, m := range meters {
+		meterOptions = append(meterOptions, option{Value: m, Label: m})
+	}
+	for _, p := range core.Periods() {
+		periods = append(periods, option{Value: p.String(), Label: p.String()})
+	}
+	f := q.form(of.path+"/adjust", "Adjust", []field{
+		{Name: "way", Label: "What to do", Type: "radio", Value: value("way"), Options: adjustWays},
+		{Name: "number", Label: "Number", Type: "number", Value: value("number"), Required: true, Autofocus: true, Min: "0", Max: "9007199254740991"},
+		{Name: "meter", Label: "Of", Type: "select", Value: value("meter"), Required: true, Options: meterOptions},
+		{Name: "period", Label: "Period", Type: "select", Value: value("period"), Required: true, Options: periods, Hint: "Only to set the usage."},
+		{Name: "reason", Label: "Reason", Value: value("reason"), Required: true, Hint: "It is shown in the history."},
+	}, fault)
+	f.Cancel = Base + of.path
+	return q.showForm(status, "Adjust the usage of “"+of.name+"”", formView{Form: f, Text: "The change applies to the next request."})
+}
+
+func adjustKey(q *request, k *core.Key) error { return q.adjust(q.adjustedKey(k)) }
+
+func adjustUser(q *request, u *core.User) error { return q.adjust(q.adjustedUser(u)) }
+
+func (q *request) adjust(of adjusted) error {
+	a, err := q.adjustment()
+	if err == nil {
+		err = of.change(a)
+	}
+	if e, ok := errors.AsType[*core.Error](err); ok && (e.Field == "delta" || e.Field == "set") {
+		err = fieldError("number", e.Detail)
+	}
+	return q.finish(err, func(status int, value func(string) string, fault error) error {
+		return q.showAdjust(status, of, value, fault)
+	}, func() string { return of.path + "?done=adjusted" })
+}
+
+// adjustment parses the form of an adjustment.
+func (q *request) adjustment() (a core.AdjustmentCall, err error) {
+	post := q.r.PostForm
+	a.Meter, a.Reason, a.IP = post.Get("meter"), post.Get("reason"), q.s.config.ClientIP(q.r)
+	if a.Value, err = strconv.ParseInt(strings.TrimSpace(post.Get("number")), 10, 64); err != nil || a.Value < 0 {
+		return a, fieldError("number", "Number must be a whole number of 0 or more")
+	}
+	switch post.Get("way") {
+	case "give":
+		a.Value = -a.Value
+	case "charge":
+	case "set":
+		a.Set = true
+		if a.Period, err = core.ParsePeriod(post.Get("period")); err != nil {
+			return a, fieldError("period", "Period must be one of the list")
+		}
+	default:
+		return a, fieldError("way", "What to do must be one of the list")
+	}
+	return a, nil
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -172,15 +173,32 @@ func (q *request) userFields(value func(string) string) ([]field, error) {
 		{Name: "email", Label: "Email", Type: "email", Value: value("email"), Autocomplete: "off", Hint: "No two users have the same."},
 		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
 			Hint: "The user’s keys share its limit. A key can have a plan of its own instead."},
+		{Name: "custom_start", Label: "Windows begin at", Type: "datetime-local", Value: value("custom_start"),
+			Hint: "In UTC: days, weeks, months and years begin with it. Empty: the calendar. A change keeps what was used."},
 		metadataField(value),
 	}, err
 }
 
-// userPatch parses the form of a user.
-func (q *request) userPatch() core.UserPatch {
+// userPatch parses the form of a user. start is the current start of its windows, the zero time for the calendar.
+func (q *request) userPatch(start time.Time) (core.UserPatch, error) {
 	post := q.r.PostForm
-	return core.UserPatch{Name: new(post.Get("name")), Email: optionalText(post.Get("email")),
+	p := core.UserPatch{Name: new(post.Get("name")), Email: optionalText(post.Get("email")),
 		PlanID: optionalText(post.Get("plan_id")), Metadata: optionalObject(post.Get("metadata"))}
+	text := post.Get("custom_start")
+	if text == "" {
+		if post.Has("custom_start") && !start.IsZero() {
+			p.CustomStart = core.Null[time.Time]()
+		}
+		return p, nil
+	}
+	t, err := parseLocalTime(text)
+	switch {
+	case err != nil:
+		return p, fieldError("custom_start", "The start must be a date and a time")
+	case !t.Equal(start):
+		p.CustomStart = core.Some(t)
+	}
+	return p, nil
 }
 
 func newUserPage(q *request) error {
@@ -198,13 +216,21 @@ func (q *request) showNewUser(status int, value func(string) string, fault error
 }
 
 func createUser(q *request) error {
-	u, err := q.svc.CreateUser(q.r.Context(), q.account(), q.userPatch())
+	p, err := q.userPatch(time.Time{})
+	var u *core.User
+	if err == nil {
+		u, err = q.svc.CreateUser(q.r.Context(), q.account(), p)
+	}
 	return q.finish(planFieldError(err), q.showNewUser, func() string { return userPath(u.ID) + "?done=created" })
 }
 
 func editUserPage(q *request, u *core.User) error {
+	start := ""
+	if t := u.Anchors.Start(); !t.IsZero() {
+		start = t.UTC().Format(localTime)
+	}
 	return q.showEditUser(http.StatusOK, u, func(name string) string {
-		return map[string]string{"name": u.Name, "email": orEmpty(u.Email), "plan_id": u.PlanID, "metadata": indented(u.Metadata)}[name]
+		return map[string]string{"name": u.Name, "custom_start": start, "email": orEmpty(u.Email), "plan_id": u.PlanID, "metadata": indented(u.Metadata)}[name]
 	}, nil)
 }
 
@@ -218,9 +244,12 @@ func (q *request) showEditUser(status int, u *core.User, value func(string) stri
 }
 
 func updateUser(q *request, u *core.User) error {
-	err := q.checkUnchanged(u.UpdatedAt)
+	p, err := q.userPatch(u.Anchors.Start())
 	if err == nil {
-		_, err = q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, q.userPatch())
+		err = q.checkUnchanged(u.UpdatedAt)
+	}
+	if err == nil {
+		_, err = q.svc.UpdateUser(q.r.Context(), q.account(), u.ID, p)
 	}
 	return finishEdit(q, planFieldError(err), (*request).showEditUser, u, userPath(u.ID))
 }

@@ -1,0 +1,82 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"testing"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// A plan gets limits, a rate and a user with a start of its own; an error is shown at its field.
+func TestPlanLimitsAndRate(t *testing.T) {
+	s := newSite(t)
+	b := s.signedIn("Acme")
+	good := url.Values{"name": {"AI"}, "max_requests": {"10"}, "request_period": {"day"}, "active": {"true"},
+		"limits": {"tokens 1000000 month\r\nrequests 5 lifetime"}, "rate": {"2"}, "per": {"second"}, "burst": {""}}
+	for _, wrong := range []struct{ field, value, says string }{
+		{"limits", "tokens", "such as “tokens 1000000 month”"}, {"limits", "tokens x month", "a number and a period"},
+		{"limits", "Tokens 5 month", "A meter is named by"}, {"limits", "requests 5 day", "repeats max_requests"},
+		{"rate", "two", "Rate must be a whole number"}, {"rate", "0", "from 1 to 1000000"}, {"burst", "x", "Burst must be a whole number"},
+	} {
+		bad := maps.Clone(good)
+		bad.Set(wrong.field, wrong.value)
+		b.send("/dashboard/plans/new", "plans", bad).want(t, 422, wrong.says, `aria-invalid="true"`)
+	}
+	b.send("/dashboard/plans/new", "plans", maps.Clone(good)).want(t, 200, "Created.", "10 a day", "1,000,000 tokens a month", "5 requests in its lifetime", "2 a second, 2 at once")
+	plans, _, _ := s.svc.Plans(t.Context(), s.acc.ID, core.Page{Number: 1, Size: 1})
+	path := "plans/" + plans[0].ID
+	b.get("/dashboard/"+path+"/edit").want(t, 200, "tokens 1000000 month", `name="burst" type="number" value="2"`)
+	good.Set("burst", "3")
+	good.Set("limits", "")
+	b.send("/dashboard/"+path+"/edit", path, maps.Clone(good)).want(t, 200, "Saved.", "2 a second, 3 at once").without(t, "tokens")
+	good.Set("rate", "")
+	b.send("/dashboard/"+path+"/edit", path, maps.Clone(good)).want(t, 200, "Saved.").without(t, "at once")
+
+	user := url.Values{"name": {"Ann"}, "email": {""}, "plan_id": {plans[0].ID}, "metadata": {""}, "custom_start": {"2026-01-31T08:30"}}
+	b.send("/dashboard/users/new", "users", maps.Clone(user)).want(t, 200, "Created.", "Windows begin at", "31 Jan 2026")
+	u, err := s.svc.User(t.Context(), s.acc.ID, 1)
+	if err != nil || u.Anchors.Start().Format("2006-01-02 15:04") != "2026-01-31 08:30" {
+		t.Fatalf("the start: got %v, %v", u, err)
+	}
+	b.send("/dashboard/users/1/edit", "users/1", maps.Clone(user)).want(t, 200, "Saved.")
+	if again, _ := s.svc.User(t.Context(), s.acc.ID, 1); len(again.Anchors) != 1 {
+		t.Errorf("an unchanged start: got the anchors %v, want one", again.Anchors)
+	}
+	user.Set("custom_start", "")
+	b.send("/dashboard/users/1/edit", "users/1", maps.Clone(user)).want(t, 200, "Saved.").without(t, "Windows begin at")
+}
+
+// Usage is adjusted with a reason that the history shows, for a key and for a user. A posted form counts once.
+func TestAdjustUsage(t *testing.T) {
+	s := newSite(t)
+	k, secret := s.customer(s.acc, "Some", 3)
+	for range 4 {
+		s.ask(s.acc, secret, "/v1", 1)
+	}
+	b := s.signedIn("Acme")
+	key, user := "keys/"+k.ID, fmt.Sprintf("users/%d", k.UserID)
+	b.get("/dashboard/"+key).want(t, 200, "denied", "quota", `href="/dashboard/`+key+`/adjust"`, "used up")
+	give := url.Values{"way": {"give"}, "number": {"2"}, "meter": {"requests"}, "period": {"month"}, "reason": {"Goodwill <b>"}}
+	for _, wrong := range []struct{ field, value, says string }{
+		{"number", "-1", "a whole number of 0 or more"}, {"number", "0", "Delta must not be 0"}, {"reason", " ", "Reason must be"}, {"meter", "spend", "No plan of the account"},
+	} {
+		bad := maps.Clone(give)
+		bad.Set(wrong.field, wrong.value)
+		b.send("/dashboard/"+key+"/adjust", key+"/adjust", bad).want(t, 422, wrong.says)
+	}
+	b.send("/dashboard/"+key+"/adjust", key+"/adjust", maps.Clone(give)).want(t, 200, "Adjusted", "<b>1</b> of 3", "Goodwill &lt;b&gt;", "requests -2", ">adjusted<").without(t, "used up")
+	give.Set("way", "set")
+	give.Set("number", "7")
+	give.Set("period", "day")
+	b.send("/dashboard/"+user+"/adjust", user+"/adjust", maps.Clone(give)).want(t, 200, "Adjusted", "requests of the day: 7")
+	give.Set("way", "charge")
+	b.send("/dashboard/"+user+"/adjust", user+"/adjust", maps.Clone(give)).want(t, 200, "requests &#43;7")
+	other := s.account("Other")
+	theirs, _ := s.customer(other, "Theirs", 3)
+	for _, path := range []string{"keys/" + theirs.ID, "users/99"} {
+		b.get("/dashboard/"+path+"/adjust").want(t, 404)
+		b.send("/dashboard/settings", path+"/adjust", maps.Clone(give)).want(t, 404)
+	}
+}
