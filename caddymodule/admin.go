@@ -34,6 +34,7 @@ const maxAdminBody = 64 << 10
 //	DELETE /limitkeeper/keys?account=NAME&id=ID revoke one
 //	POST   /limitkeeper/regenerate?account=NAME&id=ID replace one: {"grace_seconds"}
 //	POST   /limitkeeper/sign-in?account=NAME    create a sign-in link
+//	POST   /limitkeeper/usage?account=NAME&id=ID adjust the usage of a key or user
 //	POST   /limitkeeper/clock/accept            accept a clock jump
 //	POST   /limitkeeper/store/accept            accept that Redis lost data
 //
@@ -61,6 +62,7 @@ var adminRoutes = map[string]map[string]adminHandler{
 
 	"regenerate": {http.MethodPost: regenerateOwnerKey},
 	"sign-in":    {http.MethodPost: makeSignInLink},
+	"usage":      {http.MethodPost: adjustUsage},
 
 	"clock/accept": {http.MethodPost: acceptClock},
 	"store/accept": {http.MethodPost: acceptLoss},
@@ -129,7 +131,7 @@ func adminError(err error) error {
 	switch {
 	case errors.Is(err, core.ErrAccountExists):
 		status = http.StatusConflict
-	case e.Code == core.CodeNotFound:
+	case e.Code == core.CodeNotFound, e.Code == core.CodeUserNotFound, e.Code == core.CodeAPIKeyNotFound:
 		status = http.StatusNotFound
 	case e.Code == core.CodeUnavailable:
 		status = http.StatusServiceUnavailable

@@ -154,8 +154,13 @@ func (c *adminClient) explain(err error) error {
 	return errors.New(strings.TrimSpace(text))
 }
 
-// lowerFirst returns s with a lower-case first letter, to append s to another text.
-func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
+// lowerFirst returns s with a lower-case first letter, to append s to another text. An abbreviation stays.
+func lowerFirst(s string) string {
+	if strings.HasPrefix(s, "API ") {
+		return s
+	}
+	return strings.ToLower(s[:1]) + s[1:]
+}
 
 // lastPart returns the innermost reason of an error's text.
 func lastPart(s string) string { return s[strings.LastIndex(s, ": ")+len(": "):] }

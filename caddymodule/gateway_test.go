@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -485,6 +486,48 @@ func TestSecure(t *testing.T) {
 		caddyhttp.SetVar(r.Context(), caddyhttp.TrustedProxyVarKey, tc.trusted)
 		if got := secure(r); got != tc.want {
 			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// A request over the rate of its plan is answered with 429, and with the seconds until the rate allows one. It is counted
+// as such in the metrics, and the quota is as before.
+func TestGatewayRate(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.start("store memory", "limitkeeper\n"+up.proxy())
+	ten := s.tenant("default", 10)
+	_, err := s.service().UpdatePlan(t.Context(), ten.account, ten.plan.ID, core.PlanPatch{Rate: core.Some(core.Rate{Requests: 1, Per: core.PerMinute, Burst: 1})})
+	s.must(err)
+	if got := s.get("/", "X-API-Key: "+ten.secret); got.StatusCode != 200 {
+		t.Fatalf("the first request: got %d %s", got.StatusCode, got.body)
+	}
+	got := s.get("/over", "X-API-Key: "+ten.secret)
+	body := decoded(t, got.body)
+	details, _ := body["details"].(map[string]any)
+	after, _ := details["retry_after"].(float64)
+	retry, _ := strconv.ParseFloat(got.Header.Get("Retry-After"), 64)
+	if got.StatusCode != 429 || body["code"] != "RATE_EXCEEDED" || body["error"] != "Too many requests" || after <= 0 || after > 60 || retry < after || retry > 60 ||
+		got.Header.Get("X-RateLimit-Remaining") != "9" {
+		t.Errorf("got %d %v %s", got.StatusCode, got.Header, got.body)
+	}
+	if n := up.count.Load(); n != 1 {
+		t.Errorf("%d requests reached the upstream, want 1", n)
+	}
+	_, err = s.service().UpdateKey(t.Context(), ten.account, ten.key.ID, core.KeyPatch{Status: new("inactive")})
+	s.must(err)
+	s.get("/off", "X-API-Key: "+ten.secret)
+	list, _, err := s.service().KeyHistory(t.Context(), ten.account, ten.key.ID, core.Page{Number: 1, Size: 9})
+	s.must(err)
+	var reasons []string
+	for _, e := range list {
+		reasons = append(reasons, e.Endpoint+" "+string(e.Reason))
+	}
+	if want := []string{"/off disabled", "/over rate", "/ "}; !slices.Equal(reasons, want) {
+		t.Errorf("got the history %q, want %q", reasons, want)
+	}
+	for _, outcome := range []string{"allowed", "rate", "disabled"} {
+		if metric := `outcome="` + outcome + `"`; !strings.Contains(s.scrape(), metric) {
+			t.Errorf("no metric has %s", metric)
 		}
 	}
 }

@@ -1,0 +1,207 @@
+package caddymodule
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:      "usage",
+		Usage:     "adjust",
+		Short:     "Adjusts the usage of a key or user on a running server",
+		Long:      usageHelp,
+		CobraFunc: usageCommand,
+	})
+}
+
+const usageHelp = `
+Grants, charges and resets the usage of a key or of a user by hand. The change
+applies to the next request, and the history shows it with its reason.
+
+	limitkeeper usage adjust acme key_8hw3nQ5vd2tcX6mbK4rJ --delta -500 --reason "outage of 3 May"
+	limitkeeper usage adjust acme 17 --meter tokens --set 0 --period month --reason "wrong import"
+
+These commands speak to a running server over Caddy's admin endpoint, as the
+command reload does.
+`
+
+// usageCommand adds the subcommands of the command usage.
+func usageCommand(cmd *cobra.Command) {
+	cmd.RunE = needSubcommand
+	adjust := subcommand("adjust ACCOUNT KEY|USER", "Adds to the usage of a key or user, or sets it; KEY and USER are ids", "ACCOUNT ID", runUsageAdjust)
+	adjust.Flags().String("meter", core.MeterRequests, "What is adjusted: requests, or a meter that a plan names")
+	adjust.Flags().String("delta", "", "What to add to the usage in every period; negative to give back")
+	adjust.Flags().String("set", "", "The usage to set in the period of --period, instead of --delta")
+	adjust.Flags().String("period", "", "With --set: minute, hour, day, week, month, year or lifetime")
+	adjust.Flags().String("reason", "", "The reason, for the history")
+	adjust.Flags().String("request-id", "", "A name for the adjustment: within 24 hours, the same name adjusts once")
+	cmd.AddCommand(adjust)
+}
+
+// adjustBody is the body of POST /limitkeeper/usage.
+type adjustBody struct {
+	Meter     string `json:"meter"`
+	Delta     *int64 `json:"delta,omitempty"`
+	Set       *int64 `json:"set,omitempty"`
+	Period    string `json:"period,omitempty"`
+	Reason    string `json:"reason"`
+	RequestID string `json:"request_id,omitempty"`
+}
+
+// adjustView is the usage of the adjusted counter, as the admin API and the command show it.
+type adjustView struct {
+	Repeated bool        `json:"repeated"` // the adjustment was made before
+	Limits   []limitView `json:"limits"`
+}
+
+// limitView is the usage of a limit.
+type limitView struct {
+	Meter     string      `json:"meter"`
+	Period    core.Period `json:"period"`
+	Used      int64       `json:"used"`
+	Max       *int64      `json:"max"`                  // null: unlimited
+	ResetTime *time.Time  `json:"reset_time,omitempty"` // absent: never
+}
+
+func viewLimitUsages(list []core.LimitUsage) []limitView {
+	views := make([]limitView, len(list))
+	for i, u := range list {
+		views[i] = limitView{Meter: u.Meter, Period: u.Period, Used: u.Used}
+		if !u.Limit.Unlimited() {
+			views[i].Max = &u.Max
+		}
+		if u.Window.Ends() {
+			views[i].ResetTime = &u.Window.End
+		}
+	}
+	return views
+}
+
+func runUsageAdjust(c *adminClient, args []string) error {
+	body, err := adjustFlags(c)
+	if err != nil {
+		return err
+	}
+	q := url.Values{"account": {args[0]}, "id": {args[1]}}
+	var v adjustView
+	if err := c.call(http.MethodPost, "usage?"+q.Encode(), body, &v); err != nil {
+		return fmt.Errorf("adjusting the usage of %q: %w", args[1], err)
+	}
+	if c.json {
+		return nil
+	}
+	if v.Repeated {
+		if _, err := fmt.Fprintln(c.out, "This adjustment was made before: nothing has changed."); err != nil {
+			return err
+		}
+	}
+	rows := [][]string{{"METER", "PERIOD", "USED", "LIMIT", "RESETS"}}
+	for _, l := range v.Limits {
+		limit := "unlimited"
+		if l.Max != nil {
+			limit = strconv.FormatInt(*l.Max, 10)
+		}
+		rows = append(rows, []string{l.Meter, l.Period.String(), strconv.FormatInt(l.Used, 10), limit, shownTime(l.ResetTime)})
+	}
+	return c.table(rows)
+}
+
+// adjustFlags returns the adjustment in the flags of the command.
+func adjustFlags(c *adminClient) (body adjustBody, err error) {
+	text := map[string]string{}
+	for _, name := range []string{"meter", "delta", "set", "period", "reason", "request-id"} {
+		if text[name], err = c.flags.GetString(name); err != nil {
+			return body, err
+		}
+	}
+	if (text["delta"] == "") == (text["set"] == "") {
+		return body, errors.New("give either --delta or --set with --period")
+	}
+	body = adjustBody{Meter: text["meter"], Period: text["period"], Reason: text["reason"], RequestID: text["request-id"]}
+	for name, to := range map[string]**int64{"delta": &body.Delta, "set": &body.Set} {
+		if text[name] == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(text[name], 10, 64)
+		if err != nil {
+			return body, fmt.Errorf("--%s: want a whole number, got %q", name, text[name])
+		}
+		*to = &n
+	}
+	return body, nil
+}
+
+// adjustUsage adjusts the usage of the key or user with the id in the query.
+func adjustUsage(s *core.Service, r *http.Request) (any, error) {
+	var body adjustBody
+	if err := readBody(r, &body, `{"delta": …, "reason": …}`); err != nil {
+		return nil, err
+	}
+	call, err := body.call()
+	if err != nil {
+		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
+	}
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	id := r.URL.Query().Get("id")
+	if strings.HasPrefix(id, "key_") {
+		u, repeated, err := s.AdjustKey(r.Context(), a.ID, id, call)
+		if err != nil {
+			return nil, err
+		}
+		return adjustView{repeated, viewLimitUsages(u.Limits)}, nil
+	}
+	user, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: fmt.Errorf("want the id of a key, such as key_8hw3nQ5vd2tcX6mbK4rJ, or of a user, a number: got %q", core.MaskSecrets(id))}
+	}
+	u, repeated, err := s.AdjustUser(r.Context(), a.ID, user, call)
+	if err != nil {
+		return nil, err
+	}
+	v := adjustView{Repeated: repeated, Limits: []limitView{}}
+	for _, c := range u.Counters {
+		if c.KeyID == "" {
+			v.Limits = viewLimitUsages(c.Limits)
+		}
+	}
+	return v, nil
+}
+
+// call returns the adjustment of a body.
+func (b *adjustBody) call() (a core.AdjustmentCall, err error) {
+	a = core.AdjustmentCall{Adjustment: core.Adjustment{Meter: b.Meter, Reason: b.Reason}}
+	if b.RequestID != "" {
+		if a.RequestID, err = core.ParseRequestID(b.RequestID); err != nil {
+			return a, err
+		}
+	}
+	switch {
+	case (b.Delta == nil) == (b.Set == nil):
+		return a, errors.New("give either delta or set")
+	case b.Delta != nil && b.Period != "":
+		return a, errors.New("a delta changes every period: give a period only with set")
+	case b.Delta != nil:
+		a.Value = *b.Delta
+		return a, nil
+	}
+	a.Set, a.Value = true, *b.Set
+	if a.Period, err = core.ParsePeriod(b.Period); err != nil {
+		return a, errors.New("period: want minute, hour, day, week, month, year or lifetime")
+	}
+	return a, nil
+}
