@@ -133,9 +133,14 @@ func listKeys(c *call) error {
 	return list(c, c.viewKeys, c.keys(f))
 }
 
-// keys returns a function that lists the keys of the filter.
+// keys returns a function that lists the keys of the filter. A plan selects the keys that it limits.
 func (c *call) keys(f core.KeyFilter) func(core.Page) ([]*core.Key, int, error) {
-	return func(p core.Page) ([]*core.Key, int, error) { return c.svc.Keys(c.ctx(), c.account, f, p) }
+	return func(p core.Page) ([]*core.Key, int, error) {
+		if f.PlanID != nil {
+			return c.svc.KeysUnderPlan(c.ctx(), c.account, *f.PlanID, f, p)
+		}
+		return c.svc.Keys(c.ctx(), c.account, f, p)
+	}
 }
 
 func userKeys(c *call, id int64) error {

@@ -189,3 +189,41 @@ func TestCustomStart(t *testing.T) {
 	a.clock.advance(2 * 366 * 24 * time.Hour)
 	a.do("PUT", prefix+"/users/"+user, `{"custom_start":"2026-03-05"}`).want(200)
 }
+
+// A filter by plan selects the keys that the plan limits: with the plan, and without a plan of their own when it is that of
+// their user.
+func TestKeysUnderPlan(t *testing.T) {
+	a := newAPI(t)
+	plan, other := a.plan(5), a.plan(5)
+	user, second := a.user("First"), a.user("Second")
+	own, _ := a.key(user, plan)
+	a.key(second, other)
+	names := func(path string) string {
+		var ids []string
+		r := a.do("GET", prefix+path, nil).want(200)
+		for _, k := range r.at()["data"].([]any) {
+			ids = append(ids, k.(map[string]any)["id"].(string))
+		}
+		return fmt.Sprint(r.at()["count"], ids)
+	}
+	for _, path := range []string{"/keys?plan_id=" + plan, "/plans/" + plan + "/keys"} {
+		if got, want := names(path), fmt.Sprint("1", []string{own}); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+	a.do("PUT", prefix+"/users/"+second, object{"plan_id": plan}).want(200)
+	var shared []string
+	for range 3 {
+		k := a.do("POST", prefix+"/users/"+second+"/keys", object{"name": "shared"}).want(201).data()
+		shared = append(shared, k["id"].(string))
+	}
+	for path, want := range map[string]string{
+		"/keys?plan_id=" + plan:                                           fmt.Sprint("4", append([]string{own}, shared...)),
+		"/plans/" + plan + "/keys?limit=2&page=2":                         fmt.Sprint("4", shared[1:]),
+		"/keys?plan_id=" + plan + "&user_id=" + second + "&status=active": fmt.Sprint("3", shared),
+	} {
+		if got := names(path); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+}

@@ -215,6 +215,52 @@ func (s *Service) Keys(ctx context.Context, account string, f KeyFilter, p Page)
 	return s.store.Keys(ctx, account, f, p)
 }
 
+// KeysUnderPlan returns a page of the account's keys that a plan limits and that match the filter, oldest first, and how
+// many there are. A plan limits a key that has it, and a key without a plan of its own whose user has it. The PlanID of the
+// filter is not used. If users have the plan, it reads the keys that match the filter, and is a large query: an account runs
+// one at a time.
+func (s *Service) KeysUnderPlan(ctx context.Context, account, plan string, f KeyFilter, p Page) (list []*Key, total int, err error) {
+	limits, err := s.underPlan(ctx, account, plan)
+	if err != nil {
+		return nil, 0, err
+	}
+	if limits == nil {
+		f.PlanID = &plan
+		return s.store.Keys(ctx, account, f, p)
+	}
+	f.PlanID = nil
+	err = s.runQuery(ctx, account, manyCounters, func() error {
+		return s.eachKey(ctx, account, f, func(keys []*Key) error {
+			for _, k := range keys {
+				if !limits(k) {
+					continue
+				}
+				if total++; total > p.Offset() && len(list) < p.Size {
+					list = append(list, k)
+				}
+			}
+			return nil
+		})
+	})
+	return list, total, err
+}
+
+// underPlan returns a function that reports whether a plan limits a key, nil if it limits only the keys that have it.
+func (s *Service) underPlan(ctx context.Context, account, plan string) (func(*Key) bool, error) {
+	users := map[int64]bool{}
+	list := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, UserFilter{PlanID: plan}, p) }
+	err := eachPage(ctx, list, func(page []*User) error {
+		for _, u := range page {
+			users[u.ID] = true
+		}
+		return nil
+	})
+	if err != nil || len(users) == 0 || plan == "" {
+		return nil, err
+	}
+	return func(k *Key) bool { return k.PlanID == plan || k.PlanID == "" && users[k.UserID] }, nil
+}
+
 // UpdateKey sets the members that p names and returns the whole key.
 func (s *Service) UpdateKey(ctx context.Context, account, id string, p KeyPatch) (*Key, error) {
 	return s.changeKey(ctx, account, id, func(tx Tx, k *Key) error {

@@ -79,7 +79,8 @@ func (s *Service) SearchUsers(ctx context.Context, account, text string, f UserF
 
 // SearchKeys returns a page of the keys that match the filter and have text in their name,
 // case-insensitive, as their id or as the last four characters of their value. more reports whether
-// there are matches after the page. The complete value of a key finds that key.
+// there are matches after the page. The complete value of a key finds that key. The PlanID of the filter selects the keys
+// that the plan limits, see [Service.KeysUnderPlan].
 func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFilter, p Page) (list []*Key, more bool, err error) {
 	text = strings.TrimSpace(text)
 	if WellFormedUserSecret(text) {
@@ -93,9 +94,19 @@ func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFil
 		return []*Key{k}, false, nil
 	}
 	folded := strings.ToLower(text)
+	limits := func(*Key) bool { return true }
+	if f.PlanID != nil {
+		under, err := s.underPlan(ctx, account, *f.PlanID)
+		if err != nil {
+			return nil, false, err
+		}
+		if under != nil {
+			f.PlanID, limits = nil, under
+		}
+	}
 	pages := func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }
 	return search(ctx, s, account, p, pages, func(k *Key) bool {
-		return strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == hintLength && strings.HasSuffix(k.Hint, text)
+		return limits(k) && (strings.Contains(strings.ToLower(k.Name), folded) || k.ID == text || len(text) == hintLength && strings.HasSuffix(k.Hint, text))
 	})
 }
 

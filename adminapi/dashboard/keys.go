@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -78,7 +79,7 @@ func keysPage(q *request) error {
 	return q.render(status, "keys", "Keys", keysView{Pager: pg, Narrow: q.narrow(), Table: keyTable{rows, true},
 		Filters: form{Action: href("keys"), Fields: []field{
 			{Name: "q", Label: "Search", Type: "search", Value: q.query("q"), Placeholder: "Name, id or last four characters"},
-			{Name: "plan", Label: "Plan of its own", Type: "select", Value: q.query("plan"), Options: plans},
+			{Name: "plan", Label: "Plan", Type: "select", Value: q.query("plan"), Options: plans},
 			{Name: "status", Label: "Status", Type: "select", Value: q.query("status"), Options: []option{
 				{Label: "Any"}, {Value: "active", Label: "Active"}, {Value: "inactive", Label: "Disabled"}}},
 			{Name: "user", Label: "User", Value: q.query("user"), Placeholder: "Id"},
@@ -106,7 +107,13 @@ func (q *request) keys() ([]*core.Key, pager, error) {
 		keys, more, err := q.svc.SearchKeys(q.r.Context(), q.account(), text, f, p)
 		return keys, q.pager(p, len(keys), -1, more), err
 	}
-	keys, total, err := q.svc.Keys(q.r.Context(), q.account(), f, p)
+	list := q.svc.Keys
+	if f.PlanID != nil {
+		list = func(ctx context.Context, account string, f core.KeyFilter, p core.Page) ([]*core.Key, int, error) {
+			return q.svc.KeysUnderPlan(ctx, account, *f.PlanID, f, p)
+		}
+	}
+	keys, total, err := list(q.r.Context(), q.account(), f, p)
 	return keys, q.pager(p, len(keys), total, p.Offset()+len(keys) < total), err
 }
 

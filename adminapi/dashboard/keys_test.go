@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"net/url"
 	"strings"
 	"testing"
@@ -187,6 +188,9 @@ func TestKeysAreSearchedFilteredAndPaged(t *testing.T) {
 	b.get("/dashboard/keys?user=2").want(t, http.StatusOK, "1–10 of 10").wantRows(t, names[50:]...)
 	b.get("/dashboard/keys?user=1&page=2").want(t, http.StatusOK, "26–50 of 50", "page=1&amp;user=1").wantRows(t, names[25:50]...)
 	b.get("/dashboard/keys?plan="+own.ID).want(t, http.StatusOK, ">disabled<").wantRows(t, "key 04")
+	b.get("/dashboard/keys?plan="+pl.ID).want(t, http.StatusOK, "1–25 of 59").wantRows(t, append(slices.Clone(names[:3]), names[4:26]...)...)
+	b.get("/dashboard/keys?q=key%200&plan="+pl.ID).wantRows(t, append(slices.Clone(names[:3]), names[4:9]...)...)
+	b.get("/dashboard/keys?user=2&plan="+pl.ID).want(t, http.StatusOK, "1–10 of 10").wantRows(t, names[50:]...)
 	b.get("/dashboard/keys?status=inactive").want(t, http.StatusOK, `<option value="inactive" selected>`).wantRows(t, "key 04")
 	b.get("/dashboard/keys?q=KEY%205&status=active&user=2").wantRows(t, names[50:59]...)
 	b.get("/dashboard/keys?q=key").want(t, http.StatusOK, "1–25<", "page=2&amp;q=key").wantRows(t, names[:25]...)
