@@ -181,7 +181,7 @@ func (s *Service) nearLimit(ctx context.Context, d LimitedCounter) (n *NearLimit
 }
 
 // maxAdjustmentReason bounds the reason of an adjustment, in bytes.
-const maxAdjustmentReason = 256
+const maxAdjustmentReason = 200
 
 // checkAdjustment returns an error unless an adjustment is valid. Its meter is one of the account.
 func (s *Service) checkAdjustment(ctx context.Context, account string, a *Adjustment) error {
@@ -195,7 +195,7 @@ func (s *Service) checkAdjustment(ctx context.Context, account string, a *Adjust
 	case !a.Set && a.Value == 0:
 		return invalid("delta", "Delta must not be 0")
 	case strings.TrimSpace(a.Reason) == "" || len(a.Reason) > maxAdjustmentReason:
-		return invalid("reason", "Reason must be 1 to 256 bytes long")
+		return invalid("reason", "Reason must be 1 to 200 bytes long")
 	case a.Meter == MeterRequests:
 		return nil
 	}

@@ -252,7 +252,7 @@ const (
 
 // more returns the flags of a recordEvent, 0 if the event needs none.
 func (e *event) more() (f byte) {
-	if e.Denied && e.Reason != core.ReasonQuota {
+	if e.Denied && e.Reason != "" && e.Reason != core.ReasonQuota {
 		f |= moreReason
 	}
 	if e.Adjustment != nil {

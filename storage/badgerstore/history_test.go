@@ -54,3 +54,48 @@ func wantHistory(t *testing.T, s *Store, since time.Time, want []time.Time, size
 		t.Errorf("since %v in pages of %d: got %v, want %v", since, size, got, want)
 	}
 }
+
+// TestAdjustmentKilled: an adjustment that was answered survives a kill, before and after a checkpoint, once.
+func TestAdjustmentKilled(t *testing.T) {
+	dir := t.TempDir()
+	s := openAlone(t, dir, quiet)
+	known(t, s, "key_1")
+	consume(t, s, request("key_1", 1, 1<<20, noon))
+	of := map[core.CounterID]*core.Consumption{}
+	for _, id := range []core.CounterID{ofKey("key_1"), ofUser(1)} {
+		c := request("key_1", 1, 0, noon.Add(time.Minute))
+		c.Terms, c.Cost, c.RequestID = core.Terms{}, 0, "an adjustment"
+		c.Adjustment = &core.Adjustment{Meter: "tokens", Value: 5, Reason: "a grant"}
+		if id.KeyID == "" {
+			c.KeyID, c.KeySeq, c.Entry.KeyID, c.Shared = "", 0, "", true
+		}
+		of[id] = c
+	}
+	for _, when := range []string{"adjusted", "killed", "killed after a checkpoint"} {
+		switch when {
+		case "killed after a checkpoint":
+			writeCheckpoint(t, s)
+			fallthrough
+		case "killed":
+			abandon(t, s)
+			s = openAlone(t, dir, quiet)
+		}
+		for id, c := range of {
+			v, err := s.Consume(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (v.FirstTerms != nil) != (when != "adjusted") {
+				t.Errorf("%s: %+v: got %+v, want a repeat after the first", when, id, v)
+			}
+			counter := counterOf(t, s, id)
+			if got := counter.Usage("tokens", core.Month, nil, noon).Used; got != 5 {
+				t.Errorf("%s: %+v: got %d tokens, want 5", when, id, got)
+			}
+		}
+		entries, n, err := s.History(t.Context(), ofUser(1), time.Time{}, core.Page{Number: 1, Size: 9})
+		if err != nil || n != 3 || entries[2].Adjustment != nil || entries[0].Adjustment == nil || entries[0].Adjustment.Reason != "a grant" {
+			t.Errorf("%s: history: got %d entries, %+v, %v", when, n, entries, err)
+		}
+	}
+}

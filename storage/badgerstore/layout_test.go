@@ -72,7 +72,7 @@ func TestCounterState(t *testing.T) {
 func TestEventSize(t *testing.T) {
 	l := link{number: math.MaxInt64, prev: 1, jump: 1, late: math.MaxInt64}
 	e := event{
-		Entry: core.Entry{At: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), UserID: math.MaxInt64, Cost: 1_000_000_000, Denied: true,
+		Entry: core.Entry{At: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), UserID: math.MaxInt64, Cost: 1_000_000_000, Denied: true, Reason: core.ReasonExpired,
 			KeyID: "key_" + strings.Repeat("x", 20), Endpoint: strings.Repeat("x", core.MaxEntryEndpoint),
 			Method: strings.Repeat("x", core.MaxEntryMethod), IP: strings.Repeat("x", core.MaxEntryAddress)},
 		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: maxRetention, ofKey: l, ofUser: l,
@@ -86,6 +86,12 @@ func TestEventSize(t *testing.T) {
 			t.Errorf("%d meters: got %d bytes, want %d at most", meters, n, core.MaxEntrySize+meters*core.MaxMeterSize)
 		}
 	}
+	var since core.Since
+	e.Denied, e.Reason, e.Costs, e.Endpoint, e.Method, e.since = false, "", nil, "", "", &since
+	e.Adjustment = &core.Adjustment{Meter: strings.Repeat("x", 32), Set: true, Period: core.Lifetime, Value: core.MaxLimit, Reason: strings.Repeat("x", 200)}
+	if n := len(e.append(nil, math.MaxInt64)) + record; n > core.MaxEntrySize {
+		t.Errorf("an adjustment: got %d bytes, want %d at most", n, core.MaxEntrySize)
+	}
 }
 
 // TestEvent: decoding an encoded event gives the same event. Decoding a truncated or longer record is an error. Checksums
@@ -95,19 +101,22 @@ func TestEvent(t *testing.T) {
 	month, ever := core.Month.Window(noon), core.Lifetime.Window(noon)
 	since := core.Anchors{{Start: noon.AddDate(0, 0, -3)}}.Since(noon)
 	usual := event{
-		Entry:   core.Entry{At: noon, KeyID: "key_1", UserID: math.MaxInt64, Endpoint: "/\x00\u2028", IP: "::1", Cost: core.MaxCost, Denied: true},
+		Entry:   core.Entry{At: noon, KeyID: "key_1", UserID: math.MaxInt64, Endpoint: "/\x00\u2028", IP: "::1", Cost: core.MaxCost, Denied: true, Reason: core.ReasonQuota},
 		account: math.MaxUint32, key: math.MaxInt64, shared: true, retention: 30 * time.Minute,
 		ofKey:     link{number: 5, prev: position - 100, jump: 7, late: 5},
 		ofUser:    link{number: math.MaxInt64, prev: position - 1},
 		requestID: "id", first: &answer{core.Terms{PlanID: "plan_1", PlanName: "Plan", Period: core.Month, Limit: math.MaxInt64},
 			core.ConsumeResult{Usage: core.Usage{Window: month, Used: 3}}},
 	}
-	meters, anchored, limited := usual, usual, usual
+	meters, anchored, limited, expired, adjusted := usual, usual, usual, usual, usual
+	expired.Reason = core.ReasonExpired
+	adjusted.Denied, adjusted.Reason, adjusted.since = false, "", &since
+	adjusted.Adjustment = &core.Adjustment{Meter: "tokens", Set: true, Period: core.Lifetime, Value: -core.MaxLimit, Reason: "a grant"}
 	meters.Costs = []core.MeterCost{{Meter: "spend", Cost: 1}, {Meter: "tokens", Cost: core.MaxMeterCost}}
 	anchored.since, anchored.requestID, anchored.first = &since, "", nil
 	limited.first = &answer{core.Terms{Period: core.Month, Limit: 9, Further: []core.Limit{{Meter: "tokens", Max: 7, Period: core.Lifetime}}},
 		core.ConsumeResult{Deciding: 1, Usage: core.Usage{Window: ever, Used: 5}, Limits: []core.Usage{{Window: month, Used: 1}, {Window: ever, Used: 5}}}}
-	for name, want := range map[string]event{"usual": usual, "meters": meters, "anchored": anchored, "limits": limited} {
+	for name, want := range map[string]event{"usual": usual, "meters": meters, "anchored": anchored, "limits": limited, "expired": expired, "adjusted": adjusted} {
 		b := want.append([]byte("before"), position)[len("before"):]
 		got, err := decodeEvent(b, position)
 		if err != nil {

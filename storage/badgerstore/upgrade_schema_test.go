@@ -8,12 +8,12 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// TestSchema6: a closed or killed store of schema 6 opens with all its data, keeps it after another kill, and counts on.
-// A failure means that an upgrade loses usage. testdata/schema6 has the stores, see make_test.go there.
-func TestSchema6(t *testing.T) {
-	for _, name := range []string{"closed", "killed"} {
+// TestEarlierSchemas: a closed or killed store of schema 6 or 7 opens with all its data, keeps it after another kill, and
+// counts on. A failure means that an upgrade loses usage. testdata has the stores, see make_test.go there.
+func TestEarlierSchemas(t *testing.T) {
+	for _, name := range []string{"schema6/closed", "schema6/killed", "schema7/closed", "schema7/killed"} {
 		t.Run(name, func(t *testing.T) {
-			dir, want := fixture(t, filepath.Join("testdata/schema6", name+".tar.gz"))
+			dir, want := fixture(t, filepath.Join("testdata", name+".tar.gz"))
 			for _, when := range []string{"upgraded", "opened after a kill", "opened again"} {
 				s := openAlone(t, dir, quiet)
 				wantAnswers(t, s, want, when)
