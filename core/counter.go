@@ -142,7 +142,7 @@ func (c *Counter) Decide(r *Consumption, b Bucket) ConsumeResult {
 // Result returns the result of a decision, without RetryAfter. The reason is "" for an allowed request. The deciding
 // counter has its windows at the time at, and after the decision the usage used under each limit.
 //
-// When a limit has no room, that limit is the deciding one; of several, the one that resets last. Otherwise the deciding
+// When limits have no room, the one of them that resets last is the deciding limit. Otherwise the deciding
 // limit is the primary limit, or without a primary limit the first further limit.
 func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeResult {
 	v := ConsumeResult{Allowed: reason == "", Reason: reason}

@@ -98,8 +98,8 @@ func (r *Rate) PerMillisecond() int64 {
 func (r *Rate) Capacity() int64 { return r.Burst * Token }
 
 // Bucket is the token bucket of a counter (RFC 2697 section 3), in whole numbers, so that all stores compute the same. It
-// holds what is missing, not what is there: the zero value is a full bucket under any rate. A plan may change its rate: what
-// was taken stays taken, but not more than the new capacity. golang.org/x/time/rate has the same rule, but takes 80 bytes
+// stores the missing tokens, so the zero value is a full bucket under any rate. A plan may change its rate: the missing tokens
+// stay missing, up to the new capacity. golang.org/x/time/rate has the same rule, but takes 80 bytes
 // and a lock for each counter instead of 16 bytes under the lock of the store.
 type Bucket struct {
 	At    int64 // Unix milliseconds
@@ -232,7 +232,7 @@ func (s *Service) loadMeters(ctx context.Context, account, without string) (mete
 	return meters, err
 }
 
-// Meters returns the meters of an account, sorted: requests, and those that its plans name.
+// Meters returns requests and the meters that the plans of an account name, sorted.
 func (s *Service) Meters(ctx context.Context, account string) ([]string, error) {
 	meters, err := s.loadMeters(ctx, account, "")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestEarlierSchemas: a closed or killed store of schema 6 or 7 opens with all its data, keeps it after another kill, and
-// counts on. A failure means that an upgrade loses usage. testdata has the stores, see make_test.go there.
+// counts on. A failure means that an upgrade loses usage. testdata has the stores, see schema6/make_test.go and schema7/make.diff.
 func TestEarlierSchemas(t *testing.T) {
 	for _, name := range []string{"schema6/closed", "schema6/killed", "schema7/closed", "schema7/killed"} {
 		t.Run(name, func(t *testing.T) {
