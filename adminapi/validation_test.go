@@ -17,7 +17,8 @@ func FuzzVerdict(f *testing.F) {
 	f.Add("Basic", int64(1000), int64(45), uint8(5), int64(1_772_323_200))
 	f.Add(`<"a\\b">&`+"\u2028\x00\n\xff\x7fé", int64(1), int64(-5), uint8(4), int64(0))
 	f.Add("", int64(0), int64(1<<62), uint8(1), int64(253_402_300_799))
-	outcomes := []core.Outcome{core.Malformed, core.Unknown, core.Expired, core.Disabled, core.Denied, core.Allowed}
+	f.Add("Rate", int64(10), int64(9), uint8(6), int64(1_772_323_200))
+	outcomes := []core.Outcome{core.Malformed, core.Unknown, core.Expired, core.Disabled, core.Denied, core.Allowed, core.OverRate}
 	f.Fuzz(func(t *testing.T, plan string, most, used int64, outcome uint8, end int64) {
 		d := &core.Decision{Outcome: outcomes[int(outcome)%len(outcomes)]}
 		type usage struct {
@@ -30,6 +31,7 @@ func FuzzVerdict(f *testing.F) {
 			PeriodEnd    *time.Time  `json:"period_end"`
 			Meter        string      `json:"meter"`
 			Period       core.Period `json:"period"`
+			RetryAfter   float64     `json:"retry_after,omitempty"`
 			Limits       []limit     `json:"limits,omitempty"`
 		}
 		var want answer
@@ -37,7 +39,7 @@ func FuzzVerdict(f *testing.F) {
 			want = errorAnswer(e)
 		}
 		want.Success = new(d.Allowed())
-		if d.Outcome == core.Denied || d.Outcome == core.Allowed {
+		if d.Outcome == core.Denied || d.Outcome == core.Allowed || d.Outcome == core.OverRate {
 			at := time.Unix(((end%200_000_000_000)+200_000_000_000)%200_000_000_000, 0)
 			period := core.Periods()[uint64(used)%uint64(len(core.Periods()))]
 			if most < 0 {
@@ -47,7 +49,11 @@ func FuzzVerdict(f *testing.F) {
 			d.Limit = core.Limit{Meter: "requests", Max: most, Period: period}
 			d.Usage = core.Usage{Window: period.Window(at), Used: used}
 			end := orNull(d.Usage.Window.End)
-			of := usage{used, nil, nil, end, plan, d.Usage.Window.Start, end, "requests", period, nil}
+			of := usage{used, nil, nil, end, plan, d.Usage.Window.Start, end, "requests", period, 0, nil}
+			if d.Outcome == core.OverRate {
+				d.RetryAfter = time.Duration(1+uint64(used)%60_000_000) * time.Millisecond
+				of.RetryAfter = d.RetryAfter.Seconds()
+			}
 			if most != core.Unlimited {
 				of.Limit, of.Remaining = &most, new(d.Remaining())
 				d.Limits = []core.LimitUsage{{Limit: d.Limit, Usage: d.Usage}, {Limit: core.Limit{Meter: "tokens", Max: 1, Period: core.Lifetime}}}
