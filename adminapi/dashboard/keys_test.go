@@ -3,8 +3,8 @@ package dashboard_test
 import (
 	"context"
 	"net/http"
-	"slices"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
