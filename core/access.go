@@ -244,7 +244,7 @@ func (s *Service) accountKnowing(ctx context.Context, name, browser string) (acc
 	if !slices.ContainsFunc(ac.Browsers, func(b Browser) bool { return b.Digest.equal(d) && b.known(now) }) {
 		return "", nil
 	}
-	a, err := s.store.Account(ctx, account)
+	a, err := s.Account(ctx, account)
 	if err != nil || a.Name != name {
 		return "", err
 	}
@@ -254,7 +254,7 @@ func (s *Service) accountKnowing(ctx context.Context, name, browser string) (acc
 // passwordOf returns the account with a name and the hash of its password. Without such an account
 // or password the hash is "". Both cases take the same steps.
 func (s *Service) passwordOf(ctx context.Context, name string) (account, hash string, err error) {
-	a, err := s.store.AccountByName(ctx, name)
+	a, err := s.AccountByName(ctx, name)
 	if errors.Is(err, ErrAccountNotFound) {
 		a, err = &Account{}, nil
 	}

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
 // Account is a company that sells an API: the tenant. Accounts cannot see or affect each other.
@@ -14,6 +17,197 @@ type Account struct {
 	ID        string    `json:"id"` // acct_…
 	Name      string    `json:"name"`
 	CreatedAt time.Time `json:"created_at"`
+
+	KeyPrefix   string   `json:"key_prefix,omitempty"`   // of new keys; "": DefaultKeyPrefix
+	KeyPrefixes []string `json:"key_prefixes,omitempty"` // of new and of earlier keys, besides DefaultKeyPrefix
+}
+
+// The bounds of key prefixes.
+const (
+	minKeyPrefix   = 2  // bytes
+	maxKeyPrefix   = 32 // bytes
+	maxKeyPrefixes = 16 // of an account, besides DefaultKeyPrefix
+)
+
+// idPrefixes are the prefixes of ids. Ids must not be masked as secrets.
+var idPrefixes = []string{"acct_", "okey_", "plan_", "key_", "hold_"}
+
+// CheckKeyPrefix returns an error unless an account may choose the prefix: [DefaultKeyPrefix], or 2 to 32 letters a to z,
+// digits or _ that begin with a letter other than lk_, end with _, and are not the end of a prefix of ids.
+func CheckKeyPrefix(prefix string) error {
+	const field, allowed = "key_prefix", "abcdefghijklmnopqrstuvwxyz0123456789_"
+	wrong := strings.Trim(prefix, allowed)
+	id := slices.IndexFunc(idPrefixes, func(id string) bool { return strings.HasSuffix(id, prefix) })
+	switch {
+	case prefix == DefaultKeyPrefix:
+		return nil
+	case len(prefix) < minKeyPrefix || len(prefix) > maxKeyPrefix:
+		return invalid(field, fmt.Sprintf("A key prefix has %d to %d characters, and not %d", minKeyPrefix, maxKeyPrefix, len(prefix)))
+	case wrong != "":
+		r, _ := utf8.DecodeRuneInString(wrong)
+		return invalid(field, fmt.Sprintf("A key prefix has letters a to z, digits and _ only, and not %q", r))
+	case prefix[0] < 'a' || prefix[0] > 'z':
+		return invalid(field, fmt.Sprintf("A key prefix begins with a letter, and not with %q", prefix[0]))
+	case !strings.HasSuffix(prefix, "_"):
+		return invalid(field, "A key prefix ends with _, as in acme_live_")
+	case strings.HasPrefix(prefix, ownerPrefix):
+		return invalid(field, "A key prefix does not begin with lk_, which is kept for Limitkeeper; only lk_user_ does")
+	case id >= 0:
+		return invalid(field, fmt.Sprintf("The key prefix %s is the end of %s, with which ids begin: choose a longer prefix", prefix, idPrefixes[id]))
+	}
+	return nil
+}
+
+// knownPrefixes is the set of the key prefixes that accounts of this process have chosen, nil for none. Stores, logs and
+// requests of all accounts share a process, so texts are masked with the prefixes of all accounts.
+var knownPrefixes atomic.Pointer[prefixSet]
+
+// learnPrefixes adds key prefixes to knownPrefixes. It leaves out the default prefix and invalid ones.
+func learnPrefixes(prefixes ...string) {
+	for _, p := range prefixes {
+		for added := false; !added; {
+			known := knownPrefixes.Load()
+			added = p == DefaultKeyPrefix || CheckKeyPrefix(p) != nil || known.has(p) ||
+				knownPrefixes.CompareAndSwap(known, known.with(p))
+		}
+	}
+}
+
+// AccountPatch holds the members of an account to set. A nil pointer leaves the member alone.
+type AccountPatch struct {
+	KeyPrefix *string // of the keys that are created from now on; "" is DefaultKeyPrefix
+}
+
+// apply checks and sets the members.
+func (p AccountPatch) apply(a *Account) error {
+	if p.KeyPrefix == nil {
+		return nil
+	}
+	prefix := cmp.Or(*p.KeyPrefix, DefaultKeyPrefix)
+	if err := CheckKeyPrefix(prefix); err != nil {
+		return err
+	}
+	if prefix == DefaultKeyPrefix {
+		prefix = ""
+	} else if !slices.Contains(a.KeyPrefixes, prefix) {
+		if len(a.KeyPrefixes) >= maxKeyPrefixes {
+			return invalid("key_prefix", fmt.Sprintf("An account has at most %d key prefixes besides %s. Choose one that the account has: %s",
+				maxKeyPrefixes, DefaultKeyPrefix, strings.Join(a.KeyPrefixes, " ")))
+		}
+		a.KeyPrefixes = append(a.KeyPrefixes, prefix)
+	}
+	a.KeyPrefix = prefix
+	return nil
+}
+
+// PrefixOfNewKeys returns the prefix of the keys that the account creates.
+func (a *Account) PrefixOfNewKeys() string { return cmp.Or(a.KeyPrefix, DefaultKeyPrefix) }
+
+// UpdateAccount sets the members that p names and returns the whole account. Keys with an earlier prefix go on working.
+func (s *Service) UpdateAccount(ctx context.Context, id string, p AccountPatch) (*Account, error) {
+	var before *Account // set if p changes nothing
+	a, err := s.store.UpdateAccount(ctx, id, func(a *Account) error {
+		was, had := a.KeyPrefix, len(a.KeyPrefixes)
+		if err := p.apply(a); err != nil {
+			return err
+		}
+		learnPrefixes(a.KeyPrefixes...) // before the first key has the prefix
+		if before = nil; a.KeyPrefix == was && len(a.KeyPrefixes) == had {
+			before = a
+			return errUnchanged
+		}
+		return nil
+	})
+	if errors.Is(err, errUnchanged) {
+		return before, nil
+	}
+	s.prefixes.forget(id)
+	return a, err
+}
+
+// CheckAccountPatch returns the error that [Service.UpdateAccount] would return for the account with the name, and writes
+// nothing. An account that does not exist is checked as a new one.
+func (s *Service) CheckAccountPatch(ctx context.Context, name string, p AccountPatch) error {
+	a, err := s.AccountByName(ctx, name)
+	if errors.Is(err, ErrAccountNotFound) {
+		a, err = &Account{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.apply(a)
+}
+
+// accountPrefixes are the key prefixes of an account, in the cache.
+type accountPrefixes struct {
+	ofNewKeys string
+	accepted  []string // besides DefaultKeyPrefix
+}
+
+// loadPrefixes reads the key prefixes of an account.
+func (s *Service) loadPrefixes(ctx context.Context, account string) (*accountPrefixes, error) {
+	a, err := s.Account(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	return &accountPrefixes{a.PrefixOfNewKeys(), a.KeyPrefixes}, nil
+}
+
+// newUserSecret returns a new value for a key of an account. The values of a missing account have the default prefix.
+func (s *Service) newUserSecret(ctx context.Context, account string) (string, error) {
+	prefixes, err := s.prefixes.get(ctx, account)
+	if errors.Is(err, ErrAccountNotFound) {
+		return NewUserSecret(DefaultKeyPrefix), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return NewUserSecret(prefixes.ofNewKeys), nil
+}
+
+// WellFormedKey reports whether a secret has the form of the value of a key of an account: a prefix of the account, and at
+// least one letter, digit, _, - or =, at most 256 bytes in all. It asks the store at most for the prefixes of the account,
+// and not at all for a secret with the default prefix.
+func (s *Service) WellFormedKey(ctx context.Context, account, secret string) (bool, error) {
+	if strings.HasPrefix(secret, DefaultKeyPrefix) {
+		return hasKeyForm(secret, DefaultKeyPrefix), nil
+	}
+	if len(secret) > maxSecretLength || !userBytes.containsAll(secret) || !strings.Contains(secret, "_") {
+		return false, nil
+	}
+	prefixes, err := s.prefixes.get(ctx, account)
+	if errors.Is(err, ErrAccountNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, p := range prefixes.accepted {
+		if hasKeyForm(secret, p) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// LoadKeyPrefixes reads the key prefixes of all accounts, so that [MaskSecrets] knows them. Call it when the store is open
+// and before requests are served. After an error, or when changes of other processes were missed, the next look-up of a key
+// that asks the store reads the prefixes again.
+func (s *Service) LoadKeyPrefixes(ctx context.Context) error {
+	s.prefixesMissed.Store(false)
+	list := func(p Page) ([]*Account, int, error) { return s.Accounts(ctx, p) } // Accounts adds the prefixes
+	err := eachPage(ctx, list, func([]*Account) error { return nil })
+	if err != nil {
+		s.prefixesMissed.Store(true)
+	}
+	return err
+}
+
+// loadMissedPrefixes reads the key prefixes again after changes were missed.
+func (s *Service) loadMissedPrefixes(ctx context.Context) {
+	if s.prefixesMissed.Load() {
+		_ = s.LoadKeyPrefixes(ctx) // the flag is set again after an error
+	}
 }
 
 // The default caps of an account. They keep one account from filling the disk and memory
@@ -132,7 +326,15 @@ func (s *Service) checkOwnerKey(ctx context.Context, account, secret string) err
 // AccountByName returns the account with the name, without surrounding space, or
 // [ErrAccountNotFound].
 func (s *Service) AccountByName(ctx context.Context, name string) (*Account, error) {
-	return s.store.AccountByName(ctx, strings.TrimSpace(name))
+	return withPrefixes(s.store.AccountByName(ctx, strings.TrimSpace(name)))
+}
+
+// withPrefixes returns its arguments. It adds the key prefixes of an account to those of the process.
+func withPrefixes(a *Account, err error) (*Account, error) {
+	if err == nil {
+		learnPrefixes(a.KeyPrefixes...)
+	}
+	return a, err
 }
 
 // Health returns nil while requests are counted, as far as the store knows. Else its error is an
@@ -150,10 +352,14 @@ func (s *Service) Health(ctx context.Context) error {
 
 // Accounts returns a page of all accounts, oldest first, and their total.
 func (s *Service) Accounts(ctx context.Context, p Page) ([]*Account, int, error) {
-	return s.store.Accounts(ctx, p)
+	list, total, err := s.store.Accounts(ctx, p)
+	for _, a := range list {
+		learnPrefixes(a.KeyPrefixes...)
+	}
+	return list, total, err
 }
 
 // Account returns the account with the id, or [ErrAccountNotFound].
 func (s *Service) Account(ctx context.Context, id string) (*Account, error) {
-	return s.store.Account(ctx, id)
+	return withPrefixes(s.store.Account(ctx, id))
 }

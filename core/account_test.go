@@ -32,7 +32,7 @@ func TestOwnerKeys(t *testing.T) {
 	if got, err := s.Authenticate(t.Context(), secret); err != nil || got.AccountID != a.ID {
 		t.Errorf("Authenticate = %+v, %v, want account %s", got, err, a.ID)
 	}
-	for _, wrong := range []string{"", "lk_", core.NewOwnerSecret(), core.NewUserSecret(), secret + " "} {
+	for _, wrong := range []string{"", "lk_", core.NewOwnerSecret(), core.NewUserSecret(core.DefaultKeyPrefix), secret + " "} {
 		if _, err := s.Authenticate(t.Context(), wrong); !errors.Is(err, core.ErrInvalidOwnerKey) {
 			t.Errorf("Authenticate(%q) = %v, want %v", wrong, err, core.ErrInvalidOwnerKey)
 		}

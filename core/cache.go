@@ -403,6 +403,9 @@ func (w invalidator) Changed(c Change) {
 		w.s.keys.forget(c.Digest)
 	case c.OwnerKey != Digest{}:
 		w.s.ownerKeys.forget(c.OwnerKey)
+	case c.KeyPrefix != "":
+		learnPrefixes(c.KeyPrefix)
+		w.s.prefixes.forget(c.Account)
 	}
 }
 
@@ -421,6 +424,8 @@ func (w invalidator) ChangesMissed() {
 	w.s.users.forgetAll()
 	w.s.plans.forgetAll()
 	w.s.meters.forgetAll()
+	w.s.prefixes.forgetAll()
+	w.s.prefixesMissed.Store(true)
 	w.s.keys.forgetAll()
 	w.s.ownerKeys.forgetAll()
 }

@@ -36,3 +36,9 @@ func (s *Service) Waiting() int {
 	defer s.hasher.mu.Unlock()
 	return len(s.hasher.waiting)
 }
+
+// Sanitize returns a text as the history stores it.
+var Sanitize = sanitize
+
+// Checksum returns the checksum of the rest of a key.
+var Checksum = checksum

@@ -124,11 +124,12 @@ func sanitize(s string, n int) string {
 // isPlainASCII reports whether s is printable ASCII without a percent sign and without the
 // beginning of a secret. Such a text can hold no secret. Nearly every request has only such texts.
 func isPlainASCII(s string) bool {
+	known := knownPrefixes.Load()
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c < ' ' || c > '~' || c == '%':
 			return false
-		case c == '_' && strings.HasSuffix(s[:i+1], ownerPrefix):
+		case c == '_' && (strings.HasSuffix(s[:i+1], ownerPrefix) || known != nil && known.endsWith(s[:i+1])):
 			return false
 		}
 	}

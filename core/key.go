@@ -180,10 +180,14 @@ func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (*K
 	if p.UserID == nil {
 		return nil, "", invalid("user_id", "User id is required")
 	}
-	secret, now := NewUserSecret(), s.now()
+	secret, err := s.newUserSecret(ctx, account)
+	if err != nil {
+		return nil, "", err
+	}
+	now := s.now()
 	k := &Key{AccountID: account, ID: newID("key_"), Status: KeyActive,
 		Digest: DigestOf(secret), Hint: HintOf(secret), CreatedAt: now, UpdatedAt: now}
-	err := s.store.Update(ctx, account, func(tx Tx) error {
+	err = s.store.Update(ctx, account, func(tx Tx) error {
 		k.Seq = 0 // a transaction may be run again
 		n, err := tx.CountKeys(KeyFilter{})
 		if err != nil {
@@ -275,7 +279,10 @@ func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace t
 	if grace < 0 || grace > MaxGrace {
 		return nil, "", invalid("grace_seconds", "Grace seconds must be from 0 to 604800")
 	}
-	secret := NewUserSecret()
+	secret, err := s.newUserSecret(ctx, account)
+	if err != nil {
+		return nil, "", err
+	}
 	k, err := s.changeKey(ctx, account, id, func(_ Tx, k *Key) error {
 		if grace == 0 {
 			k.Previous = nil

@@ -83,15 +83,20 @@ func (s *Service) SearchUsers(ctx context.Context, account, text string, f UserF
 // that the plan limits, see [Service.KeysUnderPlan].
 func (s *Service) SearchKeys(ctx context.Context, account, text string, f KeyFilter, p Page) (list []*Key, more bool, err error) {
 	text = strings.TrimSpace(text)
-	if WellFormedUserSecret(text) {
+	if whole, err := s.WellFormedKey(ctx, account, text); err != nil {
+		return nil, false, err
+	} else if whole {
 		k, err := s.store.KeyByDigest(ctx, DigestOf(text))
-		if errors.Is(err, ErrKeyNotFound) || err == nil && k.AccountID != account || p.Number > 1 {
+		missing := errors.Is(err, ErrKeyNotFound) || err == nil && k.AccountID != account
+		switch {
+		case missing && !strings.HasPrefix(text, DefaultKeyPrefix): // a name may begin with a prefix of the account
+		case missing, p.Number > 1:
 			return nil, false, nil
-		}
-		if err != nil {
+		case err != nil:
 			return nil, false, err
+		default:
+			return []*Key{k}, false, nil
 		}
-		return []*Key{k}, false, nil
 	}
 	folded := strings.ToLower(text)
 	limits := func(*Key) bool { return true }

@@ -57,7 +57,7 @@ func TestSearch(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"production": k.ID, "DUCT": k.ID, secret: k.ID, k.ID: k.ID, secret[len(secret)-4:]: k.ID,
-		keys[1234].ID: keys[1234].ID, "key_none": "", core.NewUserSecret(): "",
+		keys[1234].ID: keys[1234].ID, "key_none": "", core.NewUserSecret(core.DefaultKeyPrefix): "",
 	} {
 		list, more, err := s.SearchKeys(t.Context(), a.ID, text, core.KeyFilter{}, core.Page{Number: 1, Size: 2})
 		got := ""

@@ -1,26 +1,36 @@
 package core
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"hash/crc32"
+	"slices"
 	"strings"
+
+	"github.com/limitkeeper/limitkeeper/internal/bytetrie"
 )
+
+// DefaultKeyPrefix is the prefix of the keys of an account that has chosen no other. Every account accepts it.
+const DefaultKeyPrefix = "lk_user_"
 
 // The forms of the secrets.
 const (
-	ownerPrefix     = "lk_"      // an owner's key: lk_ and ownerRandom letters or digits
-	ownerRandom     = 29         // 32 characters in all
-	userPrefix      = "lk_user_" // the value of an end user's key
-	userRandom      = 32
+	ownerPrefix     = "lk_" // an owner's key: lk_ and ownerRandom letters or digits
+	ownerRandom     = 29    // 32 characters in all
+	userRandom      = 26    // of an end user's key, behind the prefix
+	checksumLength  = 6     // at the end of an end user's key
 	maxSecretLength = 256
 	hintLength      = 4
-	alphanumeric    = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 )
 
+// base62 holds the letters and digits of secrets. The index of a character is its value as a digit of a checksum.
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
 // Digest is the SHA-256 of a secret, the only form in which a secret is stored. Secrets have more
-// than 170 random bits: no salt or stretching is needed.
+// than 150 random bits: no salt or stretching is needed.
 type Digest [sha256.Size]byte
 
 // DigestOf returns the digest of a secret.
@@ -50,9 +60,24 @@ func (d *Digest) UnmarshalText(text []byte) error {
 // lk_.
 func NewOwnerSecret() string { return ownerPrefix + random(ownerRandom) }
 
-// NewUserSecret returns a new random value of an end user's key: 40 characters
-// that begin with lk_user_.
-func NewUserSecret() string { return userPrefix + random(userRandom) }
+// NewUserSecret returns a new random value of an end user's key: the prefix, 26 random letters or digits, and a checksum.
+func NewUserSecret(prefix string) string {
+	secret := prefix + random(userRandom)
+	return secret + checksum(secret)
+}
+
+// checksum returns the CRC-32 (IEEE 802.3) of s as six base62 digits, the most significant first. The tokens of GitHub
+// have the same form: https://github.blog/engineering/behind-githubs-new-authentication-token-formats. Secret scanners
+// compare the checksum to tell a key from a text that only looks like one. A wrong checksum is no reason to refuse a key:
+// keys of earlier versions have none.
+func checksum(s string) string {
+	var digits [checksumLength]byte
+	for i, n := len(digits)-1, crc32.ChecksumIEEE([]byte(s)); i >= 0; i-- {
+		digits[i] = base62[n%62]
+		n /= 62
+	}
+	return string(digits[:])
+}
 
 // newID returns a new random identifier with the prefix, e.g. plan_….
 func newID(prefix string) string { return prefix + random(20) }
@@ -60,14 +85,14 @@ func newID(prefix string) string { return prefix + random(20) }
 // random returns n letters or digits, uniformly distributed. It rejects bytes that would favour the
 // first letters.
 func random(n int) string {
-	const unbiased = 256 - 256%len(alphanumeric)
+	const unbiased = 256 - 256%len(base62)
 	out := make([]byte, 0, n)
 	var buf [64]byte
 	for len(out) < n {
 		_, _ = rand.Read(buf[:]) // crypto/rand.Read never fails
 		for _, b := range buf {
 			if int(b) < unbiased && len(out) < n {
-				out = append(out, alphanumeric[int(b)%len(alphanumeric)])
+				out = append(out, base62[int(b)%len(base62)])
 			}
 		}
 	}
@@ -80,20 +105,28 @@ func WellFormedOwnerSecret(s string) bool {
 		ownerBytes.containsAll(s[len(ownerPrefix):])
 }
 
-// WellFormedUserSecret reports whether s has the form of the value of a key: lk_user_ and at least
-// one letter, digit, _, - or =, at most 256 bytes in all.
+// WellFormedUserSecret reports whether s has the form of the value of a key of any account: the default prefix or a prefix
+// of an account of this process, and at least one letter, digit, _, - or =, at most 256 bytes in all.
+// [Service.WellFormedKey] answers for one account.
 func WellFormedUserSecret(s string) bool {
-	if len(s) <= len(userPrefix) || len(s) > maxSecretLength || !strings.HasPrefix(s, userPrefix) {
-		return false
+	if strings.HasPrefix(s, DefaultKeyPrefix) {
+		return hasKeyForm(s, DefaultKeyPrefix)
 	}
-	return userBytes.containsAll(s[len(userPrefix):])
+	prefix := knownPrefixes.Load().longest(s)
+	return prefix != "" && hasKeyForm(s, prefix)
+}
+
+// hasKeyForm reports whether s has the form of the value of a key with the prefix.
+func hasKeyForm(s, prefix string) bool {
+	return len(s) > len(prefix) && len(s) <= maxSecretLength && strings.HasPrefix(s, prefix) &&
+		userBytes.containsAll(s[len(prefix):])
 }
 
 // byteSet is a set of bytes.
 type byteSet [256]bool
 
 // The characters of secrets behind their prefixes.
-var ownerBytes, userBytes = newByteSet(alphanumeric), newByteSet(alphanumeric + "_-=")
+var ownerBytes, userBytes = newByteSet(base62), newByteSet(base62 + "_-=")
 
 func newByteSet(s string) *byteSet {
 	var set byteSet
@@ -117,8 +150,10 @@ func (set *byteSet) containsAll(s string) bool {
 // characters, e.g. lk_user_…wxyz.
 func HintOf(secret string) string {
 	prefix := ownerPrefix
-	if strings.HasPrefix(secret, userPrefix) {
-		prefix = userPrefix
+	if strings.HasPrefix(secret, DefaultKeyPrefix) {
+		prefix = DefaultKeyPrefix
+	} else if known := knownPrefixes.Load().longest(secret); known != "" {
+		prefix = known
 	}
 	if len(secret) < len(prefix)+2*hintLength { // too short to show four characters
 		return prefix + "…"
@@ -126,21 +161,40 @@ func HintOf(secret string) string {
 	return prefix + "…" + secret[len(secret)-hintLength:]
 }
 
-// MaskSecrets replaces each text in s that looks like one of our secrets, so that s can be
-// stored and logged: lk_ and six or more of the characters of secrets, in any case, each as
-// it is or percent-encoded (RFC 3986 section 2.1) once or more. A text without a percent sign
-// and without lk_ in lower case is returned as is. The time is linear in the length of s.
+// MaskSecrets replaces each text in s that looks like a secret, so that s can be stored and logged: lk_, or a prefix of an
+// account of this process, and six or more of the characters of secrets. The characters stand in any case, each as it is or
+// percent-encoded (RFC 3986 section 2.1) once or more. A text without a percent sign, without lk_ in lower case and without
+// such a prefix is returned as is. The time is linear in the length of s.
 func MaskSecrets(s string) string {
-	if !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") {
+	known := knownPrefixes.Load()
+	switch {
+	case !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") && !known.in(s):
 		return s
+	case known == nil:
+		return replaceMatches(s, ownerFirst, matchOwnerPrefix)
 	}
-	return replaceMatches(s, ownerPrefix[0], ownerPrefix+"***", matchSecret)
+	return replaceMatches(s, &known.first, known.match)
+}
+
+// HoldsSecret reports whether s holds a secret: a text with lk_ that [MaskSecrets] masks, or a prefix of an account of this
+// process with 32 letters or digits whose checksum is right. Use it to refuse a text. MaskSecrets masks more, because an
+// account may choose a prefix with which ordinary words of another account begin.
+func HoldsSecret(s string) bool {
+	if (strings.Contains(s, ownerPrefix) || strings.Contains(s, "%")) && replaceMatches(s, ownerFirst, matchOwnerPrefix) != s {
+		return true
+	}
+	known := knownPrefixes.Load()
+	return known != nil && replaceMatches(s, &known.first, known.matchChecked) != s
 }
 
 // MayHoldUserSecret reports whether s may contain the value of a key, plain or percent-encoded. It
 // is cheap, and false for most texts.
 func MayHoldUserSecret(s string) bool {
-	return len(s) > len(userPrefix) && (strings.IndexByte(s, '%') >= 0 || strings.Contains(s, userPrefix))
+	known := knownPrefixes.Load()
+	if known == nil && len(s) <= len(DefaultKeyPrefix) {
+		return false
+	}
+	return strings.IndexByte(s, '%') >= 0 || strings.Contains(s, DefaultKeyPrefix) || known.in(s)
 }
 
 // ReplaceSecret replaces each copy of the secret in s by replacement. The characters of a copy
@@ -149,19 +203,20 @@ func ReplaceSecret(s, secret, replacement string) string {
 	if !strings.Contains(s, "%") {
 		return strings.ReplaceAll(s, secret, replacement)
 	}
-	return replaceMatches(s, secret[0], replacement, func(s string) int { return matchCopy(s, secret) })
+	first := byteSet{'%': true}
+	first[secret[0]] = true
+	return replaceMatches(s, &first, func(s string) (int, string) { return matchCopy(s, secret), replacement })
 }
 
-// replaceMatches replaces every match in s. match returns the length of the match at the start
-// of its argument, or 0. A match begins with the byte first, in any case, or with a percent
-// sign.
-func replaceMatches(s string, first byte, replacement string, match func(string) int) string {
+// replaceMatches replaces every match in s. match returns the length of the match at the start of its argument, or 0, and
+// the text that replaces it. A match begins with a byte in first.
+func replaceMatches(s string, first *byteSet, match func(string) (int, string)) string {
 	var b strings.Builder
 	done := 0
 	for i := 0; i < len(s); {
-		n := 0
-		if c := s[i]; c == '%' || lower(c) == lower(first) {
-			n = match(s[i:])
+		n, replacement := 0, ""
+		if first[s[i]] {
+			n, replacement = match(s[i:])
 		}
 		if n == 0 {
 			i++
@@ -192,9 +247,12 @@ func matchCopy(s, secret string) int {
 	return at
 }
 
-// matchSecret returns how many bytes at the start of s look like a secret, or 0.
-func matchSecret(s string) int {
-	const least, capitals = 6, "LK_"
+// ownerFirst holds the bytes with which lk_ may begin.
+var ownerFirst = newByteSet("lL%")
+
+// matchOwnerPrefix returns how many bytes at the start of s are lk_ and look like the rest of a secret, or 0.
+func matchOwnerPrefix(s string) (int, string) {
+	const capitals, masked = "LK_", ownerPrefix + "***"
 	at := 0
 	for i := range len(ownerPrefix) {
 		n := max(matchByte(s[at:], ownerPrefix[i]), matchByte(s[at:], capitals[i]))
@@ -202,10 +260,20 @@ func matchSecret(s string) int {
 			n = len(kelvin)
 		}
 		if n == 0 {
-			return 0
+			return 0, ""
 		}
 		at += n
 	}
+	n := matchSecretBytes(s[at:])
+	if n == 0 {
+		return 0, ""
+	}
+	return at + n, masked
+}
+
+// matchSecretBytes returns how many bytes at the start of s encode six or more characters of a secret, or 0.
+func matchSecretBytes(s string) (at int) {
+	const least = 6
 	for i := 0; ; i++ {
 		n := matchSecretByte(s[at:])
 		if n == 0 {
@@ -270,4 +338,153 @@ func lower(c byte) byte {
 		c += 'a' - 'A'
 	}
 	return c
+}
+
+// decodeByte returns the character at the start of s and how many bytes encode it: as it is, or percent-encoded once or
+// more. It returns 0 bytes at the end of s and for a percent sign that encodes nothing.
+func decodeByte(s string) (c byte, n int) {
+	switch {
+	case s == "":
+		return 0, 0
+	case strings.HasPrefix(s, kelvin):
+		return 'k', len(kelvin)
+	case strings.HasPrefix(s, longS):
+		return 's', len(longS)
+	case s[0] != '%':
+		return s[0], 1
+	}
+	n = 1
+	for strings.HasPrefix(s[n:], "25") {
+		n += 2
+	}
+	var decoded [1]byte
+	if len(s) < n+2 {
+		return 0, 0
+	}
+	if _, err := hex.Decode(decoded[:], []byte(s[n:n+2])); err != nil {
+		return 0, 0
+	}
+	return decoded[0], n + 2
+}
+
+// prefixSet is a set of key prefixes. It never changes, so that a search needs no lock.
+type prefixSet struct {
+	first    byteSet        // the bytes with which lk_ or a prefix may begin, in any case and encoding
+	forward  *bytetrie.Node // the prefixes
+	backward *bytetrie.Node // the prefixes written backward
+}
+
+// with returns a set with another prefix.
+func (set *prefixSet) with(prefix string) *prefixSet {
+	c := prefixSet{first: *ownerFirst}
+	if set != nil {
+		c = *set
+	}
+	letter := prefix[0]
+	c.first[letter], c.first[letter-'a'+'A'] = true, true
+	switch letter {
+	case 'k':
+		c.first[kelvin[0]] = true
+	case 's':
+		c.first[longS[0]] = true
+	}
+	backward := []byte(prefix)
+	slices.Reverse(backward)
+	c.forward, c.backward = c.forward.With(prefix), c.backward.With(string(backward))
+	return &c
+}
+
+// has reports whether the set has a prefix.
+func (set *prefixSet) has(prefix string) bool {
+	if set == nil {
+		return false
+	}
+	n := set.forward
+	for i := range len(prefix) {
+		n = n.Next(prefix[i])
+	}
+	return n.Word() != ""
+}
+
+// longest returns the longest prefix in the set with which s begins, and which is shorter than s; "" for none.
+func (set *prefixSet) longest(s string) (prefix string) {
+	if set == nil {
+		return ""
+	}
+	for n, i := set.forward, 0; n != nil && i < len(s); i++ {
+		prefix = cmp.Or(n.Word(), prefix)
+		n = n.Next(s[i])
+	}
+	return prefix
+}
+
+// in reports whether s contains a prefix of the set, in any case and not percent-encoded.
+func (set *prefixSet) in(s string) bool {
+	if set == nil {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] == '_' && set.endsWith(s[:i+1]) {
+			return true
+		}
+	}
+	return false
+}
+
+// endsWith reports whether s ends with a prefix of the set, in any case and not percent-encoded. It reads at most 33 bytes.
+func (set *prefixSet) endsWith(s string) bool {
+	n := set.backward
+	for i := len(s) - 1; i >= 0 && n != nil && n.Word() == ""; i-- {
+		n = n.Next(lower(s[i]))
+	}
+	return n.Word() != ""
+}
+
+// match returns how many bytes at the start of s are lk_ or a prefix of the set and look like the rest of a secret, or 0,
+// and the mask.
+func (set *prefixSet) match(s string) (int, string) {
+	if n, mask := matchOwnerPrefix(s); n > 0 {
+		return n, mask
+	}
+	return set.matchPrefix(s, func(_, s string) int { return matchSecretBytes(s) })
+}
+
+// matchChecked returns how many bytes at the start of s are a key with a prefix of the set and the right checksum, or 0,
+// and the mask.
+func (set *prefixSet) matchChecked(s string) (int, string) { return set.matchPrefix(s, matchChecked) }
+
+// matchPrefix returns how many bytes at the start of s are a prefix of the set and a rest, or 0, and the mask. rest returns
+// how many bytes at the start of its second argument are the rest of a secret with a prefix.
+func (set *prefixSet) matchPrefix(s string, rest func(prefix, s string) int) (int, string) {
+	for n, at := set.forward, 0; ; {
+		c, size := decodeByte(s[at:])
+		if n = n.Next(lower(c)); n == nil {
+			return 0, ""
+		}
+		at += size
+		if n.Word() == "" {
+			continue
+		}
+		if size := rest(n.Word(), s[at:]); size > 0 {
+			return at + size, n.Word() + "***"
+		}
+	}
+}
+
+// matchChecked returns how many bytes at the start of s encode the random characters and the right checksum of a key, or 0.
+func matchChecked(prefix, s string) (at int) {
+	secret := []byte(prefix)
+	for range userRandom + checksumLength {
+		c, n := decodeByte(s[at:])
+		if n == 0 || !ownerBytes[c] {
+			return 0
+		}
+		secret = append(secret, c)
+		at += n
+	}
+	body := secret[:len(secret)-checksumLength]
+	if string(secret[len(body):]) != checksum(string(body)) {
+		return 0
+	}
+	return at
 }

@@ -11,7 +11,7 @@ import (
 func TestNewSecrets(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
-		owner, user := core.NewOwnerSecret(), core.NewUserSecret()
+		owner, user := core.NewOwnerSecret(), core.NewUserSecret(core.DefaultKeyPrefix)
 		if len(owner) != 32 || !core.WellFormedOwnerSecret(owner) {
 			t.Fatalf("owner's key %q, want lk_ and 29 letters or digits", owner)
 		}
@@ -30,7 +30,7 @@ func TestWellFormedUserSecret(t *testing.T) {
 		name, secret string
 		want         bool
 	}{
-		{"as made", core.NewUserSecret(), true},
+		{"as made", core.NewUserSecret(core.DefaultKeyPrefix), true},
 		{"one character", "lk_user_a", true},
 		{"every kind of character", "lk_user_aZ09_-=", true},
 		{"256 characters", "lk_user_" + strings.Repeat("a", 248), true},
@@ -144,6 +144,21 @@ func TestReplaceSecret(t *testing.T) {
 func BenchmarkMaskSecrets(b *testing.B) {
 	for b.Loop() {
 		core.MaskSecrets("/v1/search?q=all%20kinds%20of%20things&lang=en&order=%2Bname")
+	}
+}
+
+// BenchmarkSanitize measures what the history does with the endpoint of a request: a plain text, as nearly every
+// endpoint is, and a text with percent-encoding.
+func BenchmarkSanitize(b *testing.B) {
+	for name, text := range map[string]string{
+		"plain":   "/v1/customers/by_region/eu_west_1/orders/2025/november/line_items",
+		"encoded": "/v1/search?q=all%20kinds%20of%20things&lang=en&order=%2Bname",
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				core.Sanitize(text, core.MaxEntryEndpoint)
+			}
+		})
 	}
 }
 

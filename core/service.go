@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -73,7 +74,10 @@ type Service struct {
 	keys      *cache[Digest, cachedKey]
 	users     *cache[userRef, cachedUser]
 	plans     *cache[planRef, Plan]
-	meters    *cache[string, metersOf] // by account
+	meters    *cache[string, metersOf]        // by account
+	prefixes  *cache[string, accountPrefixes] // by account
+
+	prefixesMissed atomic.Bool // the key prefixes of some accounts may be unknown: LoadKeyPrefixes must run
 
 	pendingDecisions sync.Pool      // of *pendingDecision
 	hits             stripedCounter // look-ups of keys, users and plans answered from memory
@@ -105,7 +109,11 @@ func (s *Service) newCaches(store Store) {
 	s.ownerKeys = newCache(ownerKeyCache, s.clock, s.lease, ErrOwnerKeyNotFound, byDigest, store.OwnerKeyByDigest)
 	s.keys = newCache(DefaultKeyCache, s.clock, s.lease, ErrKeyNotFound, byDigest,
 		func(ctx context.Context, d Digest) (*cachedKey, error) {
-			return newCachedKey(store.KeyByDigest(ctx, d))
+			k, err := newCachedKey(store.KeyByDigest(ctx, d))
+			if !errors.Is(err, ErrUnavailable) {
+				s.loadMissedPrefixes(ctx)
+			}
+			return k, err
 		})
 	s.users = newCache(DefaultKeyCache, s.clock, s.lease, ErrUserNotFound,
 		func(r userRef) string { return r.account + "/" + strconv.FormatInt(r.id, 10) },
@@ -117,7 +125,9 @@ func (s *Service) newCaches(store Store) {
 		func(ctx context.Context, r planRef) (*Plan, error) {
 			return newCachedPlan(store.Plan(ctx, r.account, r.id))
 		})
-	s.meters = newCache(DefaultKeyCache, s.clock, s.lease, ErrPlanNotFound, func(account string) string { return account },
+	byAccount := func(account string) string { return account }
+	s.prefixes = newCache(DefaultKeyCache, s.clock, s.lease, ErrAccountNotFound, byAccount, s.loadPrefixes)
+	s.meters = newCache(DefaultKeyCache, s.clock, s.lease, ErrPlanNotFound, byAccount,
 		func(ctx context.Context, account string) (*metersOf, error) {
 			meters, err := s.loadMeters(ctx, account, "")
 			return &meters, err

@@ -79,7 +79,7 @@ func (s *Service) SignedIn(ctx context.Context, secret string, use bool) (*Signe
 			return nil, err
 		}
 	}
-	a, err := s.store.Account(ctx, account)
+	a, err := s.Account(ctx, account)
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,11 @@ type Store interface {
 	// Accounts lists all accounts.
 	Accounts(ctx context.Context, p Page) ([]*Account, int, error)
 
+	// UpdateAccount runs fn on an account and stores the result, atomically. fn does not change the
+	// id, the name or the time of creation, and may run more than once. If fn returns an error,
+	// UpdateAccount stores nothing and returns that error. A missing account is ErrAccountNotFound.
+	UpdateAccount(ctx context.Context, id string, fn func(*Account) error) (*Account, error)
+
 	// CreateOwnerKey stores another owner's key of an account, which must exist
 	// (ErrAccountNotFound). A digest that any account has is ErrOwnerKeyExists.
 	CreateOwnerKey(ctx context.Context, k *OwnerKey) error
@@ -228,8 +233,8 @@ type HealthStore interface {
 // WatchedStore is a [Store] that other processes change, too.
 type WatchedStore interface {
 	Store
-	// Watch reports every change to users, plans, keys and owner's keys to w, until the store is
-	// closed. It is called once.
+	// Watch reports every change to accounts, users, plans, keys and owner's keys to w, until the
+	// store is closed. It is called once.
 	Watch(w Watcher)
 }
 
@@ -247,13 +252,16 @@ type Watcher interface {
 }
 
 // Change names a resource that was changed, created or deleted. Besides Account, exactly one
-// member is set.
+// member is set: KeyPrefix for a change of the account itself.
 type Change struct {
 	Account  string
 	UserID   int64
 	PlanID   string
 	Digest   Digest // of the value of a key, present or former
 	OwnerKey Digest // of an owner's key; Account is empty
+
+	// KeyPrefix is the prefix of the keys that the account creates since the change, [DefaultKeyPrefix] included.
+	KeyPrefix string
 }
 
 // Tx is a transaction on the resources of one account. Its reads show the account as it was when

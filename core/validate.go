@@ -97,7 +97,7 @@ func checkRequestID(id string) error {
 		return badRequest("request_id", "Request ID must be valid UTF-8")
 	case strings.ContainsFunc(id, unicode.IsControl):
 		return badRequest("request_id", "Request ID must not hold control characters")
-	case MaskSecrets(id) != id:
+	case HoldsSecret(id):
 		return badRequest("request_id", "Request ID must not be an API key")
 	}
 	return nil
@@ -236,9 +236,11 @@ func (s *Service) recordRefusal(d *pendingDecision, k *cachedKey, r *Request, re
 // identify finds the key and the user of a secret. It sets the outcome if the request is refused
 // before its quota is read.
 func (s *Service) identify(ctx context.Context, d *pendingDecision, secret string) (*cachedKey, *cachedUser, error) {
-	if !WellFormedUserSecret(secret) {
-		d.Outcome = Malformed
-		return nil, nil, nil
+	if ok, err := s.WellFormedKey(ctx, d.Account, secret); !ok || err != nil {
+		if err == nil {
+			d.Outcome = Malformed
+		}
+		return nil, nil, err
 	}
 	digest := DigestOf(secret)
 	k, u, disabled, err := s.resolve(ctx, d, digest)

@@ -51,7 +51,7 @@ func TestSecretsInAddresses(t *testing.T) {
 	b := s.signedIn("Acme")
 	for path, want := range map[string]string{
 		"keys?q=" + secret:                       "/dashboard/keys/" + k.ID,
-		"keys?q=" + core.NewUserSecret():         "/dashboard/keys?q=lk_user_***",
+		"keys?q=" + core.NewUserSecret(core.DefaultKeyPrefix):         "/dashboard/keys?q=lk_user_***",
 		"keys?q=" + core.NewOwnerSecret():        "/dashboard/keys?q=lk_user_***",
 		"users?q=" + secret:                      "/dashboard/users?q=lk_***",
 		"plans?x=" + url.QueryEscape(secret+" "): "/dashboard/plans?x=lk_***+",

@@ -81,6 +81,34 @@ func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, 
 	return list, total, err
 }
 
+// UpdateAccount implements [core.Store].
+func (s *Store) UpdateAccount(_ context.Context, id string, fn func(*core.Account) error) (a *core.Account, err error) {
+	var refused error // the error of fn, returned unchanged
+	err = s.updateRegistry(func(r snapshot, w *writes) error {
+		n, err := r.accountNumber(id)
+		if err != nil {
+			return err
+		}
+		if a, err = named[core.Account](r, accountPath(n)); err != nil {
+			return err
+		}
+		if refused = fn(a); refused != nil {
+			return refused
+		}
+		value, err := record.Encode(a)
+		if err != nil {
+			return err
+		}
+		w.put(accountPath(n), value)
+		a, err = record.Decode[core.Account](value) // a copy, because fn may keep its argument
+		return err
+	})
+	if err = firstOf(refused, err); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
 // CreateOwnerKey implements [core.Store].
 func (s *Store) CreateOwnerKey(_ context.Context, k *core.OwnerKey) error {
 	return s.updateRegistry(func(r snapshot, w *writes) error {

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -58,6 +59,25 @@ func (s *Store) Accounts(_ context.Context, p core.Page) (list []*core.Account, 
 		return nil
 	})
 	return list, total, err
+}
+
+// UpdateAccount implements [core.Store].
+func (s *Store) UpdateAccount(_ context.Context, id string, fn func(*core.Account) error) (updated *core.Account, err error) {
+	err = s.locked(func() error {
+		for i, a := range s.accounts {
+			if a.ID != id {
+				continue
+			}
+			a = copyAccount(a)
+			if err := fn(a); err != nil {
+				return err
+			}
+			s.accounts[i], updated = copyAccount(a), copyAccount(a)
+			return nil
+		}
+		return core.ErrAccountNotFound
+	})
+	return updated, err
 }
 
 // CreateOwnerKey implements [core.Store].
@@ -143,7 +163,7 @@ func (s *Store) ownerKeyLocked(d core.Digest) *core.OwnerKey {
 
 func copyAccount(a *core.Account) *core.Account {
 	c := *a
-	c.CreatedAt = normalTime(a.CreatedAt)
+	c.CreatedAt, c.KeyPrefixes = normalTime(a.CreatedAt), slices.Clone(a.KeyPrefixes)
 	return &c
 }
 

@@ -47,16 +47,24 @@ func (m *migration) checkOwnerKeys(ctx context.Context, a *core.Account) error {
 	})
 }
 
-// copyAccounts creates the accounts that the target does not have, in the order of creation.
+// copyAccounts creates the accounts that the target does not have, in the order of creation, and updates the others if they
+// differ.
 func (m *migration) copyAccounts(ctx context.Context) error {
-	have, err := total(accountsOf(ctx, m.to))
-	if err != nil {
-		return err
-	}
+	target := newReading(m.o.page, accountsOf(ctx, m.to))
 	return m.eachAccount(ctx, func(a *core.Account) error {
 		defer m.progress.done(&m.progress.now.Accounts, 1)
-		if have--; have >= 0 {
+		had, ok, err := target.next()
+		switch {
+		case err != nil:
+			return err
+		case ok && same(a, had):
 			return nil
+		case ok:
+			_, err = m.to.UpdateAccount(ctx, a.ID, func(to *core.Account) error {
+				*to = *a
+				return nil
+			})
+			return err
 		}
 		first, _, err := m.from.OwnerKeys(ctx, a.ID, core.Page{Number: 1, Size: 1})
 		if err != nil {

@@ -64,6 +64,14 @@ func (s *cutOff) CreateAccount(ctx context.Context, a *core.Account, k *core.Own
 	return s.write(func() error { return s.Importer.CreateAccount(ctx, a, k) }, nothing)
 }
 
+func (s *cutOff) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (a *core.Account, err error) {
+	err = s.write(func() error {
+		a, err = s.Importer.UpdateAccount(ctx, id, fn)
+		return err
+	}, nothing)
+	return a, err
+}
+
 func (s *cutOff) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	return s.write(func() error { return s.Importer.CreateOwnerKey(ctx, k) }, nothing)
 }

@@ -105,6 +105,17 @@ func (w *world) revoke(id string) {
 	w.must(err)
 }
 
+// newPrefix gives the account another prefix of keys.
+func (w *world) newPrefix() {
+	w.t.Helper()
+	_, err := w.s.UpdateAccount(context.Background(), w.acct, func(a *core.Account) error {
+		a.KeyPrefix = w.name("prefix") + "_"
+		a.KeyPrefixes = append(a.KeyPrefixes, a.KeyPrefix)
+		return nil
+	})
+	w.must(err)
+}
+
 func (w *world) update(fn func(core.Tx) error) {
 	w.t.Helper()
 	w.must(w.s.Update(context.Background(), w.acct, fn))
@@ -113,7 +124,9 @@ func (w *world) update(fn func(core.Tx) error) {
 // step does something, mostly a request.
 func (w *world) step() {
 	w.now = w.now.Add(time.Duration(w.r.IntN(3)) * time.Second)
-	switch w.r.IntN(60) {
+	switch w.r.IntN(61) {
+	case 60:
+		w.newPrefix()
 	case 0:
 		w.now = w.now.Add(-time.Duration(w.r.IntN(48)) * time.Hour)
 	case 1:

@@ -69,6 +69,31 @@ func (s *Store) Accounts(ctx context.Context, p core.Page) (page []*core.Account
 	return page, total, err
 }
 
+// UpdateAccount implements [core.Store].
+func (s *Store) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (a *core.Account, err error) {
+	err = s.updateRegistry(ctx, func(r *registryTx) error {
+		b, ok := r.get("HGET", "accounts", id)
+		if !ok {
+			return core.ErrAccountNotFound
+		}
+		if a, err = record.Decode[core.Account]([]byte(b)); err != nil {
+			return err
+		}
+		if err = fn(a); err != nil {
+			return err
+		}
+		if a, err = replaceRecord(r, "accounts", id, a); err != nil {
+			return err
+		}
+		r.writes.add("INVALIDATE", s.o.accountInvalidation(id, a.PrefixOfNewKeys()))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
 // CreateOwnerKey implements [core.Store].
 func (s *Store) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	return s.updateRegistry(ctx, func(r *registryTx) error {

@@ -101,6 +101,33 @@ func (p *twoNodes) awaitRefused(t testing.TB, from time.Time, bound time.Duratio
 	return last
 }
 
+// A key prefix that is set through one process is accepted and masked by another within a second.
+func TestKeyPrefixElsewhere(t *testing.T) {
+	p := newTwoNodes(t)
+	regenerate := func(prefix string) {
+		t.Helper()
+		if _, err := p.a.UpdateAccount(t.Context(), p.account, core.AccountPatch{KeyPrefix: &prefix}); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if _, p.secret, err = p.a.RegenerateKey(t.Context(), p.account, p.key.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, prefix := range []string{"elsewhere_a_", "elsewhere_b_"} { // b has the prefixes in its cache when the second is set
+		regenerate(prefix)
+		from := time.Now()
+		until(t, "b to accept a key with the prefix "+prefix, func() bool { return p.validate(t) == core.Allowed })
+		if took := time.Since(from); took > time.Second {
+			t.Errorf("b accepts a key with the prefix %s after %v, want a second at most", prefix, took)
+		}
+	}
+	k, err := p.b.Key(t.Context(), p.account, p.key.ID)
+	if want := "elsewhere_b_…" + p.secret[len(p.secret)-4:]; err != nil || k.Hint != want {
+		t.Errorf("the key on b: got the hint %q, %v, want %q", k.Hint, err, want)
+	}
+}
+
 // A key that is disabled through one process is refused by another at once.
 func TestDisabledElsewhere(t *testing.T) {
 	p := newTwoNodes(t)

@@ -52,6 +52,13 @@ func TestEveryChangeInvalidates(t *testing.T) {
 			}
 		})
 	}
+	for _, c := range []struct{ set, want string }{{"acme_live_", "acme_live_"}, {"", core.DefaultKeyPrefix}} {
+		from := time.Now()
+		if _, err := w.s.UpdateAccount(t.Context(), w.account, func(a *core.Account) error { a.KeyPrefix = c.set; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		other.awaitChange(t, core.Change{Account: w.account, KeyPrefix: c.want}, from)
+	}
 	from := time.Now()
 	if _, err := w.s.UpdateOwnerKey(t.Context(), w.account, "okey_1", func(*core.OwnerKey) error { return nil }); err != nil {
 		t.Fatal(err)

@@ -316,6 +316,9 @@ func (o *Options) keyInvalidation(account string, d core.Digest) string {
 func (o *Options) ownerKeyInvalidation(d core.Digest) string {
 	return o.invalidationPrefix() + "{registry}o" + encodeDigest(d)
 }
+func (o *Options) accountInvalidation(account, keyPrefix string) string {
+	return o.invalidationPrefix() + "{registry}a" + account + "/" + keyPrefix
+}
 func (o *Options) invalidationPrefix() string { return o.Prefix + "!" }
 
 // parseInvalidation returns the change that an invalidation names.
@@ -337,6 +340,13 @@ func (o *Options) parseInvalidation(name string) (c core.Change, ok bool) {
 	case 'k':
 		c.Digest, ok = decodeDigest(id)
 		return c, ok
+	case 'a':
+		i := strings.LastIndexByte(id, '/')
+		if i < 0 {
+			return c, false
+		}
+		c.Account, c.KeyPrefix = id[:i], id[i+1:]
+		return c, c.KeyPrefix != ""
 	case 'o':
 		c.Account = ""
 		c.OwnerKey, ok = decodeDigest(id)

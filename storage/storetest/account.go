@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -18,6 +20,10 @@ var accountCases = []testCase{
 		promise: "of concurrent creations with one name exactly one succeeds, with its owner's key"},
 	{name: "account/list", run: accountList, own: true,
 		promise: "Accounts lists all accounts in the order of creation, with their total"},
+	{name: "account/update", run: accountUpdate,
+		promise: "UpdateAccount stores the changes of fn and returns the result; if fn fails, it returns its error and stores nothing"},
+	{name: "account/updated at once", run: accountUpdatedAtOnce,
+		promise: "UpdateAccount is atomic: no concurrent update is lost"},
 }
 
 func accountReadBack(e *env) {
@@ -140,6 +146,75 @@ func accountList(e *env) {
 	samePages(e, "accounts", want, id, list)
 	e.reopen()
 	samePages(e, "accounts after reopening", want, id, list)
+}
+
+// wantAccount fails unless each way to read an account returns it.
+func (e *env) wantAccount(want *core.Account) {
+	e.Helper()
+	byID, err := e.Store.Account(e.ctx, want.ID)
+	e.ok("Account", err)
+	e.same("account by id", want, byID)
+	byName, err := e.Store.AccountByName(e.ctx, want.Name)
+	e.ok("AccountByName", err)
+	e.same("account by name", want, byName)
+	e.utc(byID.CreatedAt, byName.CreatedAt)
+}
+
+func accountUpdate(e *env) {
+	id, other := e.account(), e.account()
+	want, _ := newAccount(id)
+	untouched, _ := newAccount(other)
+	e.wantAccount(want) // without prefixes, as every account of an earlier version
+
+	failure := errors.New("no")
+	_, err := e.Store.UpdateAccount(e.ctx, id, func(a *core.Account) error {
+		a.KeyPrefix, a.KeyPrefixes = "spoilt_", []string{"spoilt_"}
+		return failure
+	})
+	e.isErr("UpdateAccount when fn fails", err, failure)
+	for _, missing := range []string{"acct_missing", ""} {
+		_, err = e.Store.UpdateAccount(e.ctx, missing, func(*core.Account) error { return nil })
+		e.isErr("UpdateAccount of a missing account", err, core.ErrAccountNotFound)
+	}
+	e.wantAccount(want)
+
+	want.KeyPrefix, want.KeyPrefixes = "acme_live_", []string{"acme_test_", "acme_live_"}
+	given := slices.Clone(want.KeyPrefixes)
+	got, err := e.Store.UpdateAccount(e.ctx, id, func(a *core.Account) error {
+		e.same("the account that fn gets", untouched.KeyPrefixes, a.KeyPrefixes)
+		a.KeyPrefix, a.KeyPrefixes = want.KeyPrefix, given
+		return nil
+	})
+	e.ok("UpdateAccount", err)
+	e.same("the account that UpdateAccount returns", want, got)
+	given[0], got.KeyPrefixes[1] = "spoilt_", "spoilt_"
+	for range 2 {
+		e.wantAccount(want)
+		e.wantAccount(untouched)
+		e.reopen()
+	}
+}
+
+func accountUpdatedAtOnce(e *env) {
+	const callers, times = 8, 10
+	id := e.account()
+	e.parallel(callers, func(i int) {
+		for n := range times {
+			_, err := e.Store.UpdateAccount(e.ctx, id, func(a *core.Account) error {
+				a.KeyPrefixes = append(a.KeyPrefixes, fmt.Sprintf("p%d_%d_", i, n))
+				return nil
+			})
+			if err != nil {
+				e.Errorf("UpdateAccount: %v", err)
+			}
+		}
+	})
+	a, err := e.Store.Account(e.ctx, id)
+	e.ok("Account", err)
+	slices.Sort(a.KeyPrefixes)
+	if got := len(slices.Compact(a.KeyPrefixes)); got != callers*times {
+		e.Errorf("after %d updates: got %d changes", callers*times, got)
+	}
 }
 
 // utc fails unless the times are in UTC.

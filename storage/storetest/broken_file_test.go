@@ -89,6 +89,12 @@ func (j *journal) CreateAccount(ctx context.Context, a *core.Account, k *core.Ow
 	return j.note(journalEntry{do: do}, j.Store.CreateAccount(ctx, a, k))
 }
 
+func (j *journal) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
+	do := func(s core.Store) { _, _ = s.UpdateAccount(ctx, id, fn) }
+	a, err := j.Store.UpdateAccount(ctx, id, fn)
+	return a, j.note(journalEntry{do: do}, err)
+}
+
 func (j *journal) CreateOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	key := *k
 	do := func(s core.Store) { _ = s.CreateOwnerKey(ctx, &key) }

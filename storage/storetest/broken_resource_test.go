@@ -17,6 +17,8 @@ var brokenResources = []defect{
 		open: wrapped(func(s core.Store) core.Store { return revokesAnywhere{s} })},
 	{name: "stores half an account", caughtBy: "account/digest taken",
 		open: wrapped(func(s core.Store) core.Store { return halfAnAccount{s} })},
+	{name: "stores a change of an account that fn refused", caughtBy: "account/update", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return storesRefused{s} })},
 	{name: "ignores the case of an account name", caughtBy: "account/read back",
 		open: wrapped(func(s core.Store) core.Store { return foldsNames{s} })},
 	{name: "accepts puts into a missing account", caughtBy: "tenancy/missing account",
@@ -80,6 +82,20 @@ func (s halfAnAccount) CreateAccount(ctx context.Context, a *core.Account, k *co
 		_ = s.Store.CreateAccount(ctx, a, newOwnerKey(a.ID, "okey_half"))
 	}
 	return err
+}
+
+type storesRefused struct{ core.Store }
+
+func (s storesRefused) UpdateAccount(ctx context.Context, id string, fn func(*core.Account) error) (*core.Account, error) {
+	var refused error
+	a, err := s.Store.UpdateAccount(ctx, id, func(a *core.Account) error {
+		refused = fn(a)
+		return nil
+	})
+	if refused != nil {
+		return nil, refused
+	}
+	return a, err
 }
 
 type foldsNames struct{ core.Store }

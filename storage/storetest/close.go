@@ -26,8 +26,12 @@ func (e *env) calls(account string, k *core.Key) map[string]func(n string) error
 			a, k := newAccount("acct_late" + n)
 			return s.CreateAccount(e.ctx, a, k)
 		},
-		"AccountByName":  func(string) error { _, err := s.AccountByName(e.ctx, "name of "+account); return err },
-		"Accounts":       func(string) error { _, _, err := s.Accounts(e.ctx, page); return err },
+		"AccountByName": func(string) error { _, err := s.AccountByName(e.ctx, "name of "+account); return err },
+		"Accounts":      func(string) error { _, _, err := s.Accounts(e.ctx, page); return err },
+		"UpdateAccount": func(n string) error {
+			_, err := s.UpdateAccount(e.ctx, account, func(a *core.Account) error { a.KeyPrefix = "p" + n + "_"; return nil })
+			return err
+		},
 		"CreateOwnerKey": func(n string) error { return s.CreateOwnerKey(e.ctx, newOwnerKey(account, "okey_late"+n)) },
 		"OwnerKeyByDigest": func(string) error {
 			_, err := s.OwnerKeyByDigest(e.ctx, newOwnerKey(account, "okey_1").Digest)

@@ -76,6 +76,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"clock":   m.clock,
 		"look":    m.compareReads,
 		"owner":   m.ownerKey,
+		"account": m.accountUpdate,
 		"reopen":  m.reopen,
 	}
 }
@@ -224,6 +225,22 @@ func (m *machine) reopen(t *rapid.T) {
 	for _, d := range m.digests {
 		m.both(t, "KeyByDigest", func(s core.Store) (any, error) { return s.KeyByDigest(m.e.ctx, d) })
 	}
+}
+
+// accountUpdate updates an account, or makes such a call fail.
+func (m *machine) accountUpdate(t *rapid.T) {
+	account := rapid.SampledFrom(m.anyAccount()).Draw(t, "account")
+	abort, prefix := rapid.Bool().Draw(t, "abort"), m.next("prefix")
+	m.both(t, "UpdateAccount", func(s core.Store) (any, error) {
+		return s.UpdateAccount(m.e.ctx, account, func(a *core.Account) error {
+			a.KeyPrefix, a.KeyPrefixes = prefix, append(a.KeyPrefixes, prefix)
+			if abort {
+				return errAborted
+			}
+			return nil
+		})
+	})
+	m.both(t, "Account", func(s core.Store) (any, error) { return s.Account(m.e.ctx, account) })
 }
 
 // ownerKey creates or updates an owner's key, or makes such a call fail.

@@ -1,0 +1,342 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// tenant is an account with a user on a plan, over a store in memory.
+type tenant struct {
+	*testing.T
+	svc *core.Service
+	id  string
+}
+
+func newTenant(t *testing.T, svc *core.Service, name string) *tenant {
+	t.Helper()
+	a, _, _, err := svc.CreateAccount(t.Context(), name)
+	c := &tenant{t, svc, ""}
+	c.ok(err)
+	c.id = a.ID
+	pl, err := svc.CreatePlan(t.Context(), c.id, core.PlanPatch{Name: new("p"), Limit: new(int64(1000)), Period: new("day")})
+	c.ok(err)
+	_, err = svc.CreateUser(t.Context(), c.id, core.UserPatch{Name: new("u"), PlanID: core.Some(pl.ID)})
+	c.ok(err)
+	return c
+}
+
+func (c *tenant) ok(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// setPrefix sets the key prefix of the account.
+func (c *tenant) setPrefix(prefix string) *core.Account {
+	c.Helper()
+	a, err := c.svc.UpdateAccount(c.Context(), c.id, core.AccountPatch{KeyPrefix: &prefix})
+	c.ok(err)
+	return a
+}
+
+// newKey creates a key and returns it with its value.
+func (c *tenant) newKey(name string) (*core.Key, string) {
+	c.Helper()
+	k, secret, err := c.svc.CreateKey(c.Context(), c.id, core.KeyPatch{Name: &name, UserID: new(int64(1))})
+	c.ok(err)
+	return k, secret
+}
+
+// outcome returns the outcome of a request.
+func (c *tenant) outcome(secret string) core.Outcome {
+	c.Helper()
+	d, err := c.svc.Validate(c.Context(), c.id, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
+	c.ok(err)
+	return d.Outcome
+}
+
+// Each bad prefix is refused with a reason.
+func TestCheckKeyPrefix(t *testing.T) {
+	for _, good := range []string{"lk_user_", "a_", "acme_live_", "acme2_", "a__", strings.Repeat("a", 31) + "_", "my_key_", "lkx_"} {
+		if err := core.CheckKeyPrefix(good); err != nil {
+			t.Errorf("CheckKeyPrefix(%q): %v", good, err)
+		}
+	}
+	for bad, want := range map[string]string{
+		"":                            "2 to 32 characters, and not 0",
+		"_":                           "2 to 32 characters, and not 1",
+		strings.Repeat("a", 32) + "_": "2 to 32 characters, and not 33",
+		"Acme_":                       "and not 'A'",
+		"acme-live_":                  "and not '-'",
+		"acme é_":                     "and not ' '",
+		"é_":                          "and not 'é'",
+		"9acme_":                      "begins with a letter, and not with '9'",
+		"_acme_":                      "begins with a letter, and not with '_'",
+		"acme":                        "ends with _",
+		"lk_":                         "does not begin with lk_",
+		"lk_user":                     "ends with _",
+		"lk_users_":                   "does not begin with lk_",
+		"lk_user_live_":               "does not begin with lk_",
+		"key_":                        "the end of okey_, with which ids begin",
+		"n_":                          "the end of plan_, with which ids begin",
+	} {
+		err := core.CheckKeyPrefix(bad)
+		e, ok := errors.AsType[*core.Error](err)
+		if !ok || e.Code != core.CodeValidation || e.Field != "key_prefix" || !strings.Contains(e.Detail, want) {
+			t.Errorf("CheckKeyPrefix(%q) = %v, want a validation error with %q", bad, err, want)
+		}
+	}
+}
+
+// The checksum of a key is the same in every version: scanners know it.
+func TestKeyChecksum(t *testing.T) {
+	for body, want := range map[string]string{ // computed with zlib.crc32 of Python
+		"lk_user_abcdefghijklmnopqrstuvwxyz":   "2XI5rD",
+		"acme_live_ABCDEFGHIJKLMNOPQRSTUVWXYZ": "1z53z4",
+		"acme_live_00000000000000000000000000": "0KQ7oM",
+	} {
+		if got := core.Checksum(body); got != want {
+			t.Errorf("checksum of %q: got %s, want %s", body, got, want)
+		}
+	}
+	for _, prefix := range []string{core.DefaultKeyPrefix, "acme_live_"} {
+		secret := core.NewUserSecret(prefix)
+		body := secret[:len(secret)-6]
+		if !regexp.MustCompile(`^` + prefix + `[0-9A-Za-z]{32}$`).MatchString(secret) {
+			t.Errorf("new key %q, want the prefix and 32 letters or digits", secret)
+		}
+		if want := body + core.Checksum(body); secret != want {
+			t.Errorf("new key %q, want the checksum of the rest at its end: %q", secret, want)
+		}
+	}
+}
+
+// The documented example and regular expression agree with the code. A failure means that the scanners of others are wrong.
+func TestDocumentedKeyForm(t *testing.T) {
+	text, err := os.ReadFile("../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func(pattern string) []string {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(string(text))
+		if m == nil {
+			t.Fatalf("docs/api.md has no text that matches %s", pattern)
+		}
+		return m[1:]
+	}
+	example := find("(acme_live_[0-9A-Za-z]{26})([0-9A-Za-z]{6})")
+	if want := core.Checksum(example[0]); example[1] != want {
+		t.Errorf("the checksum of the documented key %s: got %s, want %s", example[0], example[1], want)
+	}
+	scanner := regexp.MustCompile(find("(?s)```regex\n(.*?)\n```")[0])
+	if key := example[0] + example[1]; scanner.FindString(key) != key {
+		t.Errorf("the documented expression %s does not match the key %s", scanner, key)
+	}
+	if s := core.NewUserSecret("acme_live_"); scanner.FindString("key="+s+"&") != s {
+		t.Errorf("the documented expression %s does not match the new key %s", scanner, s)
+	}
+}
+
+// New keys have the prefix of the account. All keys with its earlier prefixes go on working, and those of another account
+// are malformed.
+func TestKeyPrefixOfAccount(t *testing.T) {
+	svc := core.NewService(memstore.New(), core.Config{})
+	c, other := newTenant(t, svc, "acme"), newTenant(t, svc, "other")
+	other.setPrefix("other_test_")
+	secrets := map[string]string{}
+	for _, prefix := range []string{core.DefaultKeyPrefix, "acme_test_", "acme_live_", "acme_", core.DefaultKeyPrefix} {
+		a := c.setPrefix(prefix)
+		if got := a.PrefixOfNewKeys(); got != prefix {
+			t.Errorf("the account after the change has the prefix %q, want %q", got, prefix)
+		}
+		k, secret := c.newKey("of " + prefix)
+		if !strings.HasPrefix(secret, prefix) || len(secret) != len(prefix)+32 {
+			t.Errorf("got the key %q, want the prefix %s and 32 characters", secret, prefix)
+		}
+		if want := prefix + "…" + secret[len(secret)-4:]; k.Hint != want {
+			t.Errorf("got the hint %q, want %q", k.Hint, want)
+		}
+		secrets[prefix] = secret
+	}
+	for prefix, secret := range secrets {
+		if got := c.outcome(secret); got != core.Allowed {
+			t.Errorf("a key of the prefix %s: got %s, want %s", prefix, got, core.Allowed)
+		}
+		want := core.Malformed
+		if prefix == core.DefaultKeyPrefix {
+			want = core.Unknown
+		}
+		if got := other.outcome(secret); got != want {
+			t.Errorf("a key of the prefix %s at another account: got %s, want %s", prefix, got, want)
+		}
+	}
+	k, _ := c.newKey("regenerated")
+	c.setPrefix("acme_live_")
+	k, secret, err := svc.RegenerateKey(t.Context(), c.id, k.ID, time.Minute)
+	c.ok(err)
+	if !strings.HasPrefix(secret, "acme_live_") || !strings.HasPrefix(k.Hint, "acme_live_…") {
+		t.Errorf("regenerated: got %q with the hint %q, want the prefix acme_live_", secret, k.Hint)
+	}
+	found, _, err := svc.SearchKeys(t.Context(), c.id, secret, core.KeyFilter{}, core.Page{Number: 1, Size: 10})
+	c.ok(err)
+	if len(found) != 1 || found[0].ID != k.ID {
+		t.Errorf("a search for the value found %d keys, want the key", len(found))
+	}
+	c.newKey("acme_live_production")
+	if found, _, err = svc.SearchKeys(t.Context(), c.id, "acme_live_prod", core.KeyFilter{}, core.Page{Number: 1, Size: 10}); err != nil || len(found) != 1 {
+		t.Errorf("a search for a name that begins with the prefix: got %d keys, %v, want 1", len(found), err)
+	}
+}
+
+// A value with none of the account's prefixes, or without the form of a key, is refused before any look-up. A value without
+// a checksum is not.
+func TestMalformedBeforeLookup(t *testing.T) {
+	store := &shared{Store: memstore.New()}
+	c := newTenant(t, core.NewService(store, core.Config{}), "acme")
+	c.setPrefix("acme_live_")
+	for secret, want := range map[string]core.Outcome{
+		"acme_live_":                               core.Malformed,
+		"acme_live":                                core.Malformed,
+		"ACME_LIVE_abcdefgh":                       core.Malformed,
+		"acme_live_é":                              core.Malformed,
+		"acme_live_a.b":                            core.Malformed,
+		"acme_live_" + strings.Repeat("a", 247):    core.Malformed,
+		"acme_test_abcdefgh":                       core.Malformed,
+		"lk_live_abcdefgh":                         core.Malformed,
+		"abcdefgh":                                 core.Malformed,
+		"acme_live_a":                              core.Unknown,
+		"acme_live_aZ09_-=":                        core.Unknown,
+		"acme_live_" + strings.Repeat("a", 246):    core.Unknown,
+		"lk_user_abcdefghijklmnopqrstuvwxyz000000": core.Unknown,
+	} {
+		before := store.looks.Load()
+		got := c.outcome(secret)
+		if looks := store.looks.Load() - before; got != want || (looks != 0) != (want == core.Unknown) {
+			t.Errorf("%q: got %s after %d look-ups of a key, want %s", secret, got, looks, want)
+		}
+	}
+}
+
+// A seventeenth prefix is refused, and an earlier one is not.
+func TestMaxKeyPrefixes(t *testing.T) {
+	c := newTenant(t, core.NewService(memstore.New(), core.Config{}), "acme")
+	for i := range 16 {
+		c.setPrefix("many_" + string(rune('a'+i)) + "_")
+	}
+	patch := core.AccountPatch{KeyPrefix: new("many_q_")}
+	_, err := c.svc.UpdateAccount(t.Context(), c.id, patch)
+	checked := c.svc.CheckAccountPatch(t.Context(), "acme", patch)
+	for _, err := range []error{err, checked} {
+		if e, ok := errors.AsType[*core.Error](err); !ok || e.Field != "key_prefix" || !strings.Contains(e.Detail, "at most 16 key prefixes") {
+			t.Errorf("a 17th prefix: got %v, want a validation error of key_prefix", err)
+		}
+	}
+	for _, prefix := range []string{"many_a_", core.DefaultKeyPrefix} {
+		if a := c.setPrefix(prefix); a.PrefixOfNewKeys() != prefix || len(a.KeyPrefixes) != 16 {
+			t.Errorf("back to %s: got %q and %d prefixes", prefix, a.KeyPrefix, len(a.KeyPrefixes))
+		}
+	}
+	if s := core.NewUserSecret("many_q_"); core.MaskSecrets(s) != s {
+		t.Error("a refused prefix is masked")
+	}
+}
+
+// Promise 4: the secrets of every account are masked as lk_ is: in any case, percent-encoded, and in the middle of a text.
+func TestMaskKeyPrefixes(t *testing.T) {
+	svc := core.NewService(memstore.New(), core.Config{})
+	c := newTenant(t, svc, "acme")
+	const secret = "mask_live_0123456789abcdefABCDEF0123456789"
+	if got := core.MaskSecrets(secret); got != secret {
+		t.Errorf("before an account has the prefix: got %q", got)
+	}
+	c.setPrefix("mask_live_")
+	for text, want := range map[string]string{
+		"/x?api_key=" + secret + "&y=1":              "/x?api_key=mask_live_***&y=1",
+		"x" + secret:                                 "xmask_live_***",
+		strings.ToUpper(secret):                      "mask_live_***",
+		"/x/%6dask%5Flive_0123456789/y":              "/x/mask_live_***/y",
+		"/x/%6Dask%5flive%5f%30%31%32%33%34%35/y":    "/x/mask_live_***/y",
+		"/x/mask%255Flive%25255F0123456789":          "/x/mask_live_***",
+		"%MASK_LIVE_0123456789":                      "%mask_live_***",
+		"mas\u212a_live_0123456789%":                 "mask_live_***%",
+		"mask_live_01234":                            "mask_live_01234", // too short for a secret
+		"mask_live_01234/6789":                       "mask_live_01234/6789",
+		"mask_test_0123456789":                       "mask_test_0123456789",
+		"mask_mask_live_0123456789 lk_0123456789 %x": "mask_mask_live_*** lk_*** %x",
+	} {
+		if got := core.MaskSecrets(text); got != want {
+			t.Errorf("MaskSecrets(%q) = %q, want %q", text, got, want)
+		}
+		if got := core.Sanitize(text, 256); strings.Contains(got, "0123456789abcdef") || strings.ContainsRune(want, '*') && got != want {
+			t.Errorf("in the history: got %q, want %q", got, want)
+		}
+	}
+	if got, want := core.HintOf(secret), "mask_live_…6789"; got != want {
+		t.Errorf("HintOf: got %q, want %q", got, want)
+	}
+	for text, want := range map[string]bool{secret: true, "/x?mask_live_a": true, "/x?mask_test_abcdef": false, "/x?a=b": false} {
+		if got := core.MayHoldUserSecret(text); got != want {
+			t.Errorf("MayHoldUserSecret(%q) = %v, want %v", text, got, want)
+		}
+	}
+	if core.WellFormedUserSecret("mask_test_x") || !core.WellFormedUserSecret(secret) {
+		t.Error("WellFormedUserSecret does not know the prefixes of the process")
+	}
+}
+
+// A prefix of one account refuses no request id of another, unless the id is a key.
+func TestHoldsSecret(t *testing.T) {
+	newTenant(t, core.NewService(memstore.New(), core.Config{}), "acme").setPrefix("order_")
+	key := core.NewUserSecret("order_")
+	for text, want := range map[string]bool{
+		"order_123456": false, "order_" + strings.Repeat("1", 32): false, "order_ 100%": false,
+		key: true, "id-" + key + "-1": true, strings.Replace(key, "_", "%5F", 1): true, "lk_user_abcdef": true, "%6ck_user_abcdef": true,
+	} {
+		if got := core.HoldsSecret(text); got != want {
+			t.Errorf("HoldsSecret(%q) = %v, want %v", text, got, want)
+		}
+		if _, err := core.ParseRequestID(text); (err != nil) != want {
+			t.Errorf("ParseRequestID(%q): got %v", text, err)
+		}
+	}
+}
+
+// The pattern says which texts with the prefix of an account are masked.
+func FuzzMaskKeyPrefixes(f *testing.F) {
+	svc := core.NewService(memstore.New(), core.Config{})
+	a, _, _, err := svc.CreateAccount(context.Background(), "fuzz")
+	if err == nil {
+		_, err = svc.UpdateAccount(context.Background(), a.ID, core.AccountPatch{KeyPrefix: new("sk_z9_")})
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, s := range []string{"sk_z9_abcdefgh", "%73%6B%5fz9_abcdefgh", "SK_Z9_abcdefgh", "sk_sk_z9_aaaaaa%", "%2573k_z9_aaaaaa", "%sk_z%39_aaaaa", "ſ\u212a_z9_aaaaaa%"} {
+		f.Add(s)
+	}
+	rest := `(?:[a-z0-9_=-]|%(?:25)*[2-7][0-9a-f]){6,}`
+	pattern := regexp.MustCompile(`(?i)(?:s|%(?:25)*[57]3)(?:k|%(?:25)*[46]b)(?:_|%(?:25)*5f)(?:z|%(?:25)*[57]a)(?:9|%(?:25)*39)(?:_|%(?:25)*5f)` + rest)
+	others := regexp.MustCompile(`(?i)(?:l|%(?:25)*[46]c)(?:k|%(?:25)*[46]b)(?:_|%(?:25)*5f)|acme|order|mask|many|other`)
+	plain := regexp.MustCompile(`[sS][kK]_[zZ]9_`)
+	f.Fuzz(func(t *testing.T, s string) {
+		if others.MatchString(s) {
+			t.Skip("lk_, and the prefixes of other tests")
+		}
+		want := s
+		if strings.Contains(s, "%") || plain.MatchString(s) {
+			want = pattern.ReplaceAllString(s, "sk_z9_***")
+		}
+		if got := core.MaskSecrets(s); got != want {
+			t.Errorf("MaskSecrets(%q) = %q, want %q", s, got, want)
+		}
+	})
+}
