@@ -29,6 +29,7 @@ const maxAdminBody = 64 << 10
 //
 //	GET    /limitkeeper/accounts                list the accounts
 //	POST   /limitkeeper/accounts                create one: {"name"}
+//	PATCH  /limitkeeper/accounts?account=NAME   change one: {"key_prefix"}
 //	GET    /limitkeeper/keys?account=NAME       list the owner's keys of an account
 //	POST   /limitkeeper/keys?account=NAME       create one: {"name"}
 //	DELETE /limitkeeper/keys?account=NAME&id=ID revoke one
@@ -57,7 +58,7 @@ type adminHandler func(s *core.Service, r *http.Request) (any, error)
 
 // adminRoutes maps path and method to the operation.
 var adminRoutes = map[string]map[string]adminHandler{
-	"accounts": {http.MethodGet: listAccounts, http.MethodPost: createAccount},
+	"accounts": {http.MethodGet: listAccounts, http.MethodPost: createAccount, http.MethodPatch: updateAccount},
 	"keys":     {http.MethodGet: listOwnerKeys, http.MethodPost: createOwnerKey, http.MethodDelete: revokeOwnerKey},
 
 	"regenerate": {http.MethodPost: regenerateOwnerKey},
@@ -152,6 +153,7 @@ type accountView struct {
 	Name      string     `json:"name"`
 	Key       string     `json:"key,omitempty"` // only in the answer to its creation
 	CreatedAt *time.Time `json:"created_at,omitempty"`
+	KeyPrefix string     `json:"key_prefix,omitempty"` // of new keys of its users
 }
 
 // ownerKeyView is an owner's key as the admin API and the commands show it.
@@ -168,7 +170,7 @@ type ownerKeyView struct {
 }
 
 func viewAccount(a *core.Account) accountView {
-	return accountView{ID: a.ID, Name: a.Name, CreatedAt: &a.CreatedAt}
+	return accountView{ID: a.ID, Name: a.Name, CreatedAt: &a.CreatedAt, KeyPrefix: a.PrefixOfNewKeys()}
 }
 
 func viewOwnerKey(k *core.OwnerKey) ownerKeyView {
@@ -192,6 +194,23 @@ func createAccount(s *core.Service, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return accountView{ID: a.ID, Name: a.Name, Key: secret}, nil
+}
+
+func updateAccount(s *core.Service, r *http.Request) (any, error) {
+	var body struct {
+		KeyPrefix *string `json:"key_prefix"`
+	}
+	if err := readBody(r, &body, `{"key_prefix": …}`); err != nil {
+		return nil, err
+	}
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	if a, err = s.UpdateAccount(r.Context(), a.ID, core.AccountPatch{KeyPrefix: body.KeyPrefix}); err != nil {
+		return nil, err
+	}
+	return viewAccount(a), nil
 }
 
 func listOwnerKeys(s *core.Service, r *http.Request) (any, error) {

@@ -78,6 +78,11 @@ type Account struct {
 	// The owner's key of the account: `lk_` and 29 letters or digits. Use a placeholder such as
 	// `{env.LIMITKEEPER_KEY}` or `{file./run/secrets/key}` to keep it out of the config.
 	Key string `json:"key"`
+
+	// The prefix of new keys of the account's users, such as `acme_live_`: 2 to 32 letters a to z, digits or `_`. It
+	// begins with a letter, ends with `_`, and does not begin with `lk_`. Keys with earlier prefixes keep working.
+	// Placeholders are replaced. Default: the prefix that the account has, at first `lk_user_`.
+	KeyPrefix string `json:"key_prefix,omitempty"`
 }
 
 // CaddyModule implements [caddy.Module].
@@ -182,8 +187,30 @@ func (a *App) provisionAccounts() (err error) {
 			return fmt.Errorf("key of account %q: another account has the same key", acc.Name)
 		}
 		keys[acc.Key] = true
+		if acc.KeyPrefix, err = repl.ReplaceOrErr(acc.KeyPrefix, true, true); err == nil && acc.KeyPrefix != "" {
+			err = checkKeyPrefix(acc.KeyPrefix)
+		}
+		if err != nil {
+			return fmt.Errorf("key_prefix of account %q: %w", acc.Name, err)
+		}
 	}
 	return nil
+}
+
+// checkKeyPrefix returns an error for an invalid prefix, with a text for a config.
+func checkKeyPrefix(prefix string) error {
+	if e, ok := errors.AsType[*core.Error](core.CheckKeyPrefix(prefix)); ok {
+		return errors.New(lowerFirst(e.Detail))
+	}
+	return nil
+}
+
+// patch returns the changes of the account that the config asks for.
+func (acc *Account) patch() (p core.AccountPatch) {
+	if acc.KeyPrefix != "" {
+		p.KeyPrefix = &acc.KeyPrefix
+	}
+	return p
 }
 
 // tunables returns the configured settings of the service, with defaults.
@@ -251,6 +278,9 @@ func (a *App) Start() (err error) {
 	service := a.live.Load().service
 	for _, acc := range a.Accounts {
 		err := service.CheckAccount(a.ctx, acc.Name, acc.Key)
+		if err == nil {
+			err = service.CheckAccountPatch(a.ctx, acc.Name, acc.patch())
+		}
 		if err != nil && !errors.Is(err, core.ErrOwnerKeyRevoked) && !(running && errors.Is(err, core.ErrUnavailable)) && !errors.Is(err, redisstore.ErrLost) {
 			return fmt.Errorf("account %q: %w", acc.Name, err)
 		}
@@ -285,6 +315,9 @@ func (a *App) ensure(l *live, acc Account) error {
 	made, err := l.service.EnsureAccount(a.ctx, acc.Name, acc.Key)
 	if made != nil {
 		l.names.add(made)
+		if _, failed := l.service.UpdateAccount(a.ctx, made.ID, acc.patch()); failed != nil {
+			err = failed
+		}
 	}
 	switch {
 	case errors.Is(err, core.ErrUnavailable):
@@ -293,7 +326,7 @@ func (a *App) ensure(l *live, acc Account) error {
 		a.log.Error("the configured owner's key is revoked: configure another one",
 			zap.String("account", acc.Name), zap.String("key", core.HintOf(acc.Key)))
 	case err != nil:
-		a.log.Error("the configured account was not created: reload the config once the error is fixed", zap.String("account", acc.Name), zap.Error(err))
+		a.log.Error("the configured account was not created or changed: reload the config once the error is fixed", zap.String("account", acc.Name), zap.Error(err))
 	}
 	return nil
 }

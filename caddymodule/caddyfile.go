@@ -91,6 +91,7 @@ func (w words) block(d *caddyfile.Dispenser, what string) error {
 //		max_plans <n>
 //		account <name> {
 //			key <owner's key>
+//			key_prefix <prefix>
 //		}
 //	}
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -185,6 +186,15 @@ func (a *App) unmarshalAccount(d *caddyfile.Dispenser) error {
 			}
 			acc.Key = args[0]
 			return noBlock(d)
+		},
+		"key_prefix": func(d *caddyfile.Dispenser) (err error) {
+			if acc.KeyPrefix, err = oneArg(d); err != nil || hasPlaceholders(acc.KeyPrefix) {
+				return err
+			}
+			if err := checkKeyPrefix(acc.KeyPrefix); err != nil {
+				return d.Errf("account %s: key_prefix: %v", acc.Name, err)
+			}
+			return nil
 		},
 	}}.block(d, "the block account")
 	if err != nil {

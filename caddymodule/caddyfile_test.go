@@ -44,11 +44,12 @@ func TestCaddyfileMeaning(t *testing.T) {
 			}
 			account two {
 				key {env.TWO}
+				key_prefix acme_live_
 			}
 		}`, new(App), `{"store": {"module": "badger", "dir": "/var/lib/lk", "durability": "power", "min_free": 1073741824, "max_history": 21474836480},
 			"key_cache": 5, "history_retention": 172800000000000, "service_rate_limit": "10/1m30s",
 			"max_users": 6, "max_keys": 7, "max_plans": 8,
-			"accounts": [{"name": "one", "key": "{env.ONE}"}, {"name": "two", "key": "{env.TWO}"}]}`},
+			"accounts": [{"name": "one", "key": "{env.ONE}"}, {"name": "two", "key": "{env.TWO}", "key_prefix": "acme_live_"}]}`},
 		{"app, rate off", "limitkeeper {\nservice_rate_limit off\n}", new(App), `{"service_rate_limit": "off"}`},
 		{"badger without a directory", "badger", new(BadgerStore), `{}`},
 		{"api", "limitkeeper_api", new(API), `{}`},
@@ -136,6 +137,10 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"account without a key", app("account a"), "account a has no line with its owner's key", "3"},
 		{"account twice", app("account a {\nkey x\n}\naccount a {\nkey y\n}"), "account a is given twice", "6"},
 		{"key of the account twice", app("account a {\nkey x\nkey y\n}"), "key is given twice", "5"},
+		{"key prefix without an underscore", app("account a {\nkey x\nkey_prefix acme\n}"), "account a: key_prefix: a key prefix ends with _", "5"},
+		{"key prefix of the service", app("account a {\nkey x\nkey_prefix lk_live_\n}"), "does not begin with lk_", "5"},
+		{"key prefix twice", app("account a {\nkey x\nkey_prefix a_\nkey_prefix b_\n}"), "key_prefix is given twice", "6"},
+		{"no key prefix", app("account a {\nkey x\nkey_prefix\n}"), "wrong argument count", "5"},
 		{"unknown word in the account", app("account a {\nkye x\n}"), `unknown word "kye"`, "4"},
 		{"block where none belongs", app("key_cache 1 {\nx\n}"), "unexpected block", "4"},
 		{"owner's key where a word belongs", app("account a {\nlk_0123456789abcdefghijklmnopqrs\n}"), `unknown word "lk_***"`, "4"},

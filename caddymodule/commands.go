@@ -20,7 +20,7 @@ import (
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:      "account",
-		Usage:     "create|list|sign-in|key",
+		Usage:     "create|list|set|sign-in|key",
 		Short:     "Manages accounts and their owner's keys on a running server",
 		Long:      accountHelp,
 		CobraFunc: accountCommand,
@@ -42,9 +42,16 @@ func accountCommand(cmd *cobra.Command) {
 	cmd.AddCommand(
 		subcommand("create NAME", "Creates an account and prints its first owner's key", "NAME", runAccountCreate),
 		subcommand("list", "Lists the accounts", "", runAccountList),
+		accountSetCommand(),
 		signInCommand(),
 		accountKeyCommand(),
 	)
+}
+
+func accountSetCommand() *cobra.Command {
+	cmd := subcommand("set NAME", "Changes the settings of an account", "NAME", runAccountSet)
+	cmd.Flags().String("key-prefix", "", "The prefix of new keys, such as acme_live_; earlier keys keep working. The default is lk_user_")
+	return cmd
 }
 
 func accountKeyCommand() *cobra.Command {
@@ -182,11 +189,31 @@ func runAccountList(c *adminClient, _ []string) error {
 	if err := c.call(http.MethodGet, "accounts", nil, &as); err != nil || c.json {
 		return err
 	}
-	rows := [][]string{{"ID", "NAME", "CREATED"}}
+	rows := [][]string{{"ID", "NAME", "KEY PREFIX", "CREATED"}}
 	for _, a := range as {
-		rows = append(rows, []string{a.ID, printable(a.Name), shownTime(a.CreatedAt)})
+		rows = append(rows, []string{a.ID, printable(a.Name), a.KeyPrefix, shownTime(a.CreatedAt)})
 	}
 	return c.table(rows)
+}
+
+func runAccountSet(c *adminClient, args []string) error {
+	prefix, err := c.flags.GetString("key-prefix")
+	if err != nil {
+		return err
+	}
+	if prefix == "" {
+		return errors.New("nothing to set: name a prefix of new keys with --key-prefix, such as acme_live_")
+	}
+	var a accountView
+	path := "accounts?" + url.Values{"account": {args[0]}}.Encode()
+	if err := c.call(http.MethodPatch, path, map[string]string{"key_prefix": prefix}, &a); err != nil {
+		return fmt.Errorf("changing account %q: %w", args[0], err)
+	}
+	if c.json {
+		return nil
+	}
+	_, err = fmt.Fprintf(c.out, "New keys of account %s begin with %s. Earlier keys keep working.\n", printable(a.Name), a.KeyPrefix)
+	return err
 }
 
 func runKeyCreate(c *adminClient, args []string) error {

@@ -319,7 +319,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 // strip removes key values from a request with the key value secret. With observe, a secret that
 // does not have the form of a key stays, because it may be a credential of the upstream.
 func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v *requestState) {
-	s := stripper{secret: secret, ours: core.WellFormedUserSecret(secret), sources: g.Keys}
+	ctx := r.Context()
+	s := stripper{secret: secret, ours: g.hasKeyForm(ctx, secret), sources: g.Keys, gateway: g, ctx: ctx}
 	// An unknown key is no secret. The search for its copies would cost CPU time that anybody
 	// could cause.
 	s.masks = s.ours && (v.decision.Outcome != core.Unknown || g.passes(v))
@@ -328,6 +329,22 @@ func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v 
 	}
 	s.strip(r)
 	s.stripOriginal(r, repl)
+}
+
+// hasKeyForm reports whether a value has the form of a key of the account. While the prefixes of the account are unknown,
+// those of all accounts of the process count.
+func (g *Gateway) hasKeyForm(ctx context.Context, value string) bool {
+	ok := core.WellFormedUserSecret(value)
+	if !ok || g == nil || strings.HasPrefix(value, core.DefaultKeyPrefix) {
+		return ok
+	}
+	a := g.account.Load()
+	service, err := g.app.service()
+	if err != nil || a == nil {
+		return true
+	}
+	ok, err = service.WellFormedKey(ctx, a.ID, value)
+	return ok || err != nil
 }
 
 // passes reports whether to call the next handler.

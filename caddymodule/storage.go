@@ -114,6 +114,9 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 	l.service = core.NewService(store, core.Config{Clock: clock.Now, OnDecision: l.observe})
 	l.service.Tune(t.tunables)
 	l.names = newAccountNames(l.service)
+	if err := l.service.LoadKeyPrefixes(context.Background()); err != nil {
+		log.Warn("the key prefixes of the accounts could not be read: logs may show keys until the store answers", "error", core.MaskSecrets(err.Error()))
+	}
 	return l, nil
 }
 

@@ -20,6 +20,9 @@ type stripper struct {
 	ours    bool        // secret has the form of an end user's key, so its copies are secrets too
 	masks   bool        // masks the copies inside other values
 	sources []KeySource // in their normal form
+
+	gateway *Gateway        // knows the prefixes of the account; nil: those of all accounts count
+	ctx     context.Context // of the request
 }
 
 // strip removes each header line, cookie and query parameter whose whole value is a key value
@@ -70,7 +73,7 @@ func (s *stripper) isKeyAt(value string, place KeySource) bool {
 	if s.isUsedKey(value) {
 		return true
 	}
-	return value != "" && (value == s.secret || core.WellFormedUserSecret(value)) && slices.Contains(s.sources, place)
+	return value != "" && (value == s.secret || s.gateway.hasKeyForm(s.ctx, value)) && slices.Contains(s.sources, place)
 }
 
 // line returns a line of a header field without key values, "" when the line was one.
