@@ -75,7 +75,7 @@ func learnPrefixes(prefixes ...string) {
 
 // AccountPatch holds the members of an account to set. A nil pointer leaves the member alone.
 type AccountPatch struct {
-	KeyPrefix *string // of the keys that are created from now on; "" is DefaultKeyPrefix
+	KeyPrefix *string // of the keys that are created from now on, see CheckKeyPrefix
 }
 
 // apply checks and sets the members.
@@ -83,7 +83,7 @@ func (p AccountPatch) apply(a *Account) error {
 	if p.KeyPrefix == nil {
 		return nil
 	}
-	prefix := cmp.Or(*p.KeyPrefix, DefaultKeyPrefix)
+	prefix := *p.KeyPrefix
 	if err := CheckKeyPrefix(prefix); err != nil {
 		return err
 	}

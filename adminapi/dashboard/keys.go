@@ -57,7 +57,7 @@ func (r keyRow) Works() bool {
 }
 
 func keysPage(q *request) error {
-	if value := q.query("q"); core.MaskSecrets(value) != value {
+	if value := q.query("q"); core.HoldsSecret(value) {
 		return q.redirectToKey(value)
 	}
 	status, err := q.filtersExist()
@@ -93,7 +93,7 @@ func (q *request) redirectToKey(value string) error {
 	if err != nil {
 		return err
 	}
-	page := "keys?q=lk_user_***"
+	page := "keys?q=" + q.signedIn.Account.PrefixOfNewKeys() + "***"
 	if len(keys) > 0 {
 		page = "keys/" + keys[0].ID
 	}

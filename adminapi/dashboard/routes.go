@@ -40,6 +40,7 @@ var formHandlers = map[string]handler{
 	Base + "sign-out":                   signOut,
 	Base + "sign-out-everywhere":        signOutEverywhere,
 	Base + "settings/password":          setPassword,
+	Base + "settings/key-prefix":        setKeyPrefix,
 	Base + "owner-keys":                 createOwnerKey,
 	Base + "owner-keys/{id}/regenerate": regenerateOwnerKey,
 	Base + "owner-keys/{id}/revoke":     revokeOwnerKey,

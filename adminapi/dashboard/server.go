@@ -155,8 +155,8 @@ func signedIn(h handler) handler {
 			return errThrottled
 		}
 		uri := q.r.URL.RequestURI()
-		if clean := core.MaskSecrets(uri); clean != uri && q.r.Method == http.MethodGet && q.r.URL.Path != Base+"keys" {
-			return q.redirect(strings.TrimPrefix(clean, Base)) // a secret must not stay in the address
+		if core.HoldsSecret(uri) && q.r.Method == http.MethodGet && q.r.URL.Path != Base+"keys" {
+			return q.redirect(strings.TrimPrefix(core.MaskSecrets(uri), Base)) // a secret must not stay in the address
 		}
 		return h(q)
 	}

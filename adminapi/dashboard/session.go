@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -188,9 +189,11 @@ func signOutEverywhere(q *request) error {
 
 // settingsView is the data of the settings page.
 type settingsView struct {
-	Password form
-	Sessions []sessionView
-	Form     string
+	Password  form
+	KeyPrefix form
+	Prefixes  []string // that the account accepts besides the prefix of new keys
+	Sessions  []sessionView
+	Form      string
 }
 
 type sessionView struct {
@@ -198,14 +201,21 @@ type sessionView struct {
 	This bool
 }
 
-func settingsPage(q *request) error { return q.showSettings(http.StatusOK, nil) }
+func settingsPage(q *request) error {
+	return q.showSettings(http.StatusOK, q.signedIn.Account.PrefixOfNewKeys(), nil, nil)
+}
 
-func (q *request) showSettings(status int, fault error) error {
+// showSettings shows the settings: prefix in the field of the key prefix, and the fault of each form.
+func (q *request) showSettings(status int, prefix string, prefixFault, passwordFault error) error {
 	sessions, err := q.svc.Sessions(q.r.Context(), q.signedIn)
 	if err != nil {
 		return err
 	}
-	v := settingsView{Form: q.token()}
+	a := q.signedIn.Account
+	v := settingsView{Form: q.token(), Prefixes: slices.DeleteFunc(append([]string{core.DefaultKeyPrefix}, a.KeyPrefixes...),
+		func(p string) bool { return p == a.PrefixOfNewKeys() })}
+	v.KeyPrefix = q.form("settings/key-prefix", "Save prefix", []field{{Name: "key_prefix", Label: "Prefix of new keys", Value: prefix, Required: true,
+		Hint: "As in acme_live_: letters a to z, digits and _, with _ at the end. Created and regenerated keys begin with it."}}, prefixFault)
 	for _, se := range sessions {
 		v.Sessions = append(v.Sessions, sessionView{se, se.Digest == q.signedIn.Session.Digest})
 	}
@@ -219,7 +229,7 @@ func (q *request) showSettings(status int, fault error) error {
 	}
 	fields = append(fields, field{Name: "password", Label: "New password", Type: "password", Required: true, Autocomplete: "new-password",
 		Hint: "At least 12 characters. Setting it signs out every other browser.", MinLength: core.MinPasswordLength})
-	v.Password = q.form("settings/password", submit, fields, fault)
+	v.Password = q.form("settings/password", submit, fields, passwordFault)
 	return q.render(status, "settings", "Settings", v)
 }
 
@@ -230,10 +240,18 @@ func setPassword(q *request) error {
 		if e, _ := errors.AsType[*core.Error](err); e.Field != "password" {
 			q.logAuth(slog.LevelWarn, "password change refused", errorText(err), q.account)
 		}
-		return q.showSettings(status, err)
+		return q.showSettings(status, q.signedIn.Account.PrefixOfNewKeys(), nil, err)
 	}
 	if err != nil {
 		return err
 	}
 	return q.redirect("settings?done=password")
+}
+
+func setKeyPrefix(q *request) error {
+	prefix := strings.TrimSpace(q.r.PostForm.Get("key_prefix"))
+	_, err := q.svc.UpdateAccount(q.r.Context(), q.account(), core.AccountPatch{KeyPrefix: &prefix})
+	return q.finish(err, func(status int, _ func(string) string, fault error) error {
+		return q.showSettings(status, prefix, fault, nil)
+	}, func() string { return "settings?done=prefix" })
 }

@@ -50,12 +50,12 @@ func TestSecretsInAddresses(t *testing.T) {
 	k, secret := s.key(s.acc, u.ID, "production")
 	b := s.signedIn("Acme")
 	for path, want := range map[string]string{
-		"keys?q=" + secret:                       "/dashboard/keys/" + k.ID,
-		"keys?q=" + core.NewUserSecret(core.DefaultKeyPrefix):         "/dashboard/keys?q=lk_user_***",
-		"keys?q=" + core.NewOwnerSecret():        "/dashboard/keys?q=lk_user_***",
-		"users?q=" + secret:                      "/dashboard/users?q=lk_***",
-		"plans?x=" + url.QueryEscape(secret+" "): "/dashboard/plans?x=lk_***+",
-		"users/" + secret:                        "/dashboard/users/lk_***",
+		"keys?q=" + secret: "/dashboard/keys/" + k.ID,
+		"keys?q=" + core.NewUserSecret(core.DefaultKeyPrefix): "/dashboard/keys?q=lk_user_***",
+		"keys?q=" + core.NewOwnerSecret():                     "/dashboard/keys?q=lk_user_***",
+		"users?q=" + secret:                                   "/dashboard/users?q=lk_***",
+		"plans?x=" + url.QueryEscape(secret+" "):              "/dashboard/plans?x=lk_***+",
+		"users/" + secret:                                     "/dashboard/users/lk_***",
 	} {
 		if p := b.get("/dashboard/" + path); p.path != want || strings.Contains(p.body, secret) {
 			t.Errorf("%s: got to %s, want %s\n%s", path, p.path, want, p.body)

@@ -41,7 +41,7 @@ func startPage(q *request) error {
 	}
 	api := q.origin() + "/functions/v1"
 	return q.render(http.StatusOK, "start", "Quick start", startView{
-		Make:       snippet{"make", "Commands that create a plan, a user and a key", fmt.Sprintf(makeText, shellWord(api))},
+		Make:       snippet{"make", "Commands that create a plan, a user and a key", fmt.Sprintf(makeText, shellWord(api), q.signedIn.Account.PrefixOfNewKeys())},
 		Curl:       snippet{"ask-curl", "A command that validates a key", fmt.Sprintf(curlText, shellWord(api+"/validate"))},
 		JavaScript: snippet{"ask-javascript", "A function that validates a key", fmt.Sprintf(javaScriptText, javaScriptWord(api+"/validate"))},
 		Gateway:    snippet{"gateway", "A site for the Caddyfile", fmt.Sprintf(gatewayText, caddyWord(q.signedIn.Account.Name))},
@@ -65,7 +65,7 @@ PLAN=$(post plans '{"name":"Starter","max_requests":1000,"request_period":"month
 CUSTOMER=$(post users '{"name":"First customer","plan_id":"'$PLAN'"}' |
   grep -o '"user_id":[0-9]*' | cut -d: -f2)
 KEY=$(post users/$CUSTOMER/keys '{"name":"Production"}' |
-  grep -o 'lk_user_[A-Za-z0-9]*')
+  grep -o '%s[A-Za-z0-9]*')
 echo "The customer's key: $KEY"
 `
 

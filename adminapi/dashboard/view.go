@@ -132,6 +132,7 @@ type layout struct {
 // doneTexts maps the query parameter done to a text about the previous action.
 var doneTexts = map[string]string{
 	"password": "The password is set. Every other browser was signed out.",
+	"prefix":   "Saved. Keys that you create or regenerate from now on begin with the new prefix.",
 	"created":  "Created.",
 	"saved":    "Saved.",
 	"deleted":  "Deleted.",
