@@ -176,7 +176,7 @@ func (a *api) newRequest(method, path string, body any, opts ...option) *http.Re
 	return r
 }
 
-var secretPattern = regexp.MustCompile(`lk_user_[A-Za-z0-9]{32}|lk_[A-Za-z0-9]{29}`)
+var secretPattern = regexp.MustCompile(`(?:lk_user_|wire_live_)[A-Za-z0-9]{32}|lk_[A-Za-z0-9]{29}`)
 
 // check holds an answer against the contract and against what every answer promises.
 func (a *api) check(e *exchange) *result {

@@ -332,7 +332,7 @@ func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v 
 }
 
 // hasKeyForm reports whether a value has the form of a key of the account. While the prefixes of the account are unknown,
-// those of all accounts of the process count.
+// the prefixes of all accounts of the process count.
 func (g *Gateway) hasKeyForm(ctx context.Context, value string) bool {
 	ok := core.WellFormedUserSecret(value)
 	if !ok || g == nil || strings.HasPrefix(value, core.DefaultKeyPrefix) {

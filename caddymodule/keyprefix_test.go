@@ -22,7 +22,7 @@ func ownPrefix(prefix string) string {
 }
 
 // The gateway treats keys with a prefix of the account as it treats lk_user_: it accepts them, keeps them from the upstream
-// and out of the logs, and refuses those of another account as malformed.
+// and out of the logs, and refuses keys with the prefix of another account as malformed.
 func TestGatewayKeyPrefix(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	site := "limitkeeper {\nkey header X-API-Key\nkey query api_key\nkey bearer\n}\n" + up.proxy()

@@ -21,7 +21,7 @@ type stripper struct {
 	masks   bool        // masks the copies inside other values
 	sources []KeySource // in their normal form
 
-	gateway *Gateway        // knows the prefixes of the account; nil: those of all accounts count
+	gateway *Gateway        // knows the prefixes of the account; nil: the prefixes of all accounts count
 	ctx     context.Context // of the request
 }
 

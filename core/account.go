@@ -329,7 +329,7 @@ func (s *Service) AccountByName(ctx context.Context, name string) (*Account, err
 	return withPrefixes(s.store.AccountByName(ctx, strings.TrimSpace(name)))
 }
 
-// withPrefixes returns its arguments. It adds the key prefixes of an account to those of the process.
+// withPrefixes returns its arguments. It adds the key prefixes of an account to knownPrefixes.
 func withPrefixes(a *Account, err error) (*Account, error) {
 	if err == nil {
 		learnPrefixes(a.KeyPrefixes...)

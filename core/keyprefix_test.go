@@ -146,8 +146,8 @@ func TestDocumentedKeyForm(t *testing.T) {
 	}
 }
 
-// New keys have the prefix of the account. All keys with its earlier prefixes go on working, and those of another account
-// are malformed.
+// New keys have the prefix of the account. All keys with its earlier prefixes go on working, and keys with the prefix of
+// another account are malformed.
 func TestKeyPrefixOfAccount(t *testing.T) {
 	svc := core.NewService(memstore.New(), core.Config{})
 	c, other := newTenant(t, svc, "acme"), newTenant(t, svc, "other")

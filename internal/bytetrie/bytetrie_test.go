@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A trie has exactly the words that were added, also those that begin another. Adding a word changes no other trie.
+// A trie has exactly the words that were added, also a word with which another one begins. Adding a word changes no other
+// trie.
 func TestTrieIsASet(t *testing.T) {
 	words := rapid.StringMatching(`[abc_]{1,5}`)
 	rapid.Check(t, func(t *rapid.T) {
