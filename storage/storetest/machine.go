@@ -76,7 +76,6 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"clock":   m.clock,
 		"look":    m.compareReads,
 		"owner":   m.ownerKey,
-		"account": m.accountUpdate,
 		"reopen":  m.reopen,
 	}
 }

@@ -54,13 +54,15 @@ func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
 	return c
 }
 
-// special makes an adjustment or a refused request, not too often.
+// special makes an adjustment or a refused request, or updates an account, not too often.
 func (m *machine) special(t *rapid.T) {
-	switch rapid.IntRange(0, 3).Draw(t, "special") {
+	switch rapid.IntRange(0, 7).Draw(t, "special") {
 	case 0:
 		m.adjust(t)
 	case 1:
 		m.refused(t)
+	case 2:
+		m.accountUpdate(t)
 	default:
 		t.SkipNow()
 	}
