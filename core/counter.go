@@ -146,12 +146,14 @@ func (c *Counter) Decide(r *Consumption, b Bucket) ConsumeResult {
 // limit is the primary limit, or without a primary limit the first further limit.
 func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeResult {
 	v := ConsumeResult{Allowed: reason == "", Reason: reason}
+	if len(used) == 1 {
+		v.Usage = Usage{c.Anchors.Window(c.Period, at), used[0]}
+		return v
+	}
 	first := 0
-	if len(used) > 1 {
-		v.Limits = make([]Usage, len(used))
-		if c.Limit == Unlimited {
-			first = 1
-		}
+	v.Limits = make([]Usage, len(used))
+	if c.Limit == Unlimited {
+		first = 1
 	}
 	decided, look, full := false, !c.Counts(), reason == ReasonQuota
 	for i := first; i < len(used); i++ {
@@ -161,9 +163,7 @@ func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeR
 		if decides && (!decided || v.Usage.Window.endsBefore(u.Window)) {
 			decided, v.Deciding, v.Usage = true, i, u
 		}
-		if v.Limits != nil {
-			v.Limits[i] = u
-		}
+		v.Limits[i] = u
 	}
 	return v
 }

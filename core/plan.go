@@ -43,13 +43,20 @@ func (p *Plan) Terms() Terms {
 // Primary returns the primary limit, which is [Limit.Unlimited] if the plan has none.
 func (p *Plan) Primary() Limit { return Limit{MeterRequests, p.Limit, p.Period} }
 
+// limitAt returns the limit at an index, see [Terms.LimitAt].
+func (p *Plan) limitAt(i int) Limit {
+	if i == 0 {
+		return p.Primary()
+	}
+	return p.Limits[i-1]
+}
+
 // LimitUsages returns the usage of a counter under each limit of the plan, the primary one first. Without any limit it
 // returns the usage of the requests in the period, and the limit is [Limit.Unlimited].
 func (p *Plan) LimitUsages(c *Counter, anchors Anchors, at time.Time) []LimitUsage {
-	terms := p.Terms()
 	var list []LimitUsage
-	for i := range 1 + len(terms.Further) {
-		if l := terms.LimitAt(i); !l.Unlimited() || len(terms.Further) == 0 {
+	for i := range 1 + len(p.Limits) {
+		if l := p.limitAt(i); !l.Unlimited() || len(p.Limits) == 0 {
 			list = append(list, LimitUsage{l, c.Usage(l.Meter, l.Period, anchors, at)})
 		}
 	}

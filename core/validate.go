@@ -351,11 +351,10 @@ func (d *Decision) setResult(pl *Plan, v *ConsumeResult) {
 		d.Repeated = true
 		d.Plan = &Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further}
 	}
-	terms := d.Plan.Terms()
-	d.Limit = terms.LimitAt(v.Deciding)
+	d.Limit = d.Plan.limitAt(v.Deciding)
 	for i, u := range v.Limits {
-		if i > 0 || terms.Limit != Unlimited {
-			d.Limits = append(d.Limits, LimitUsage{terms.LimitAt(i), u})
+		if i > 0 || d.Plan.Limit != Unlimited {
+			d.Limits = append(d.Limits, LimitUsage{d.Plan.limitAt(i), u})
 		}
 	}
 }

@@ -3,12 +3,14 @@ package badgerstore
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"sync"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/cachetable"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/eventlog"
 )
 
@@ -104,17 +106,16 @@ func (s *Store) locate(c *core.Consumption) (key, user ref, err error) {
 
 // accountNumbers caches the numbers of accounts. The number of an account never changes.
 type accountNumbers struct {
-	mu   sync.RWMutex
-	byID map[string]uint32
+	mu   sync.Mutex // held to add a number
+	byID cachetable.Table[string, uint32]
+	seed maphash.Seed
 }
 
 // number returns the number of an account, 0 when there is no such account.
 func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
-	n.mu.RLock()
-	number := n.byID[account]
-	n.mu.RUnlock()
-	if number != 0 {
-		return number, nil
+	hash := maphash.String(n.seed, account) | 1 // never 0
+	if e := n.byID.Find(hash, account); e != nil {
+		return e.Value, nil
 	}
 	var stored int64
 	err := s.readEntered(account, func(r snapshot) (err error) {
@@ -126,7 +127,9 @@ func (n *accountNumbers) number(s *Store, account string) (uint32, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.byID[account] = uint32(stored)
+	if n.byID.Find(hash, account) == nil {
+		n.byID.Put(cachetable.NewEntry(hash, account, uint32(stored)))
+	}
 	return uint32(stored), nil
 }
 

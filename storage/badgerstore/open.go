@@ -115,7 +115,7 @@ func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Optio
 		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
 		flushBytes:   cmp.Or(o.flushBytes, flushBytes),
 		beforeCommit: func() error { return nil }, applying: map[string]chan struct{}{},
-		accounts: accountNumbers{byID: map[string]uint32{}}, checkpointer: newCheckpointer(), failpoint: o.failpoint, now: o.Clock.Now,
+		accounts: accountNumbers{seed: maphash.MakeSeed()}, checkpointer: newCheckpointer(), failpoint: o.failpoint, now: o.Clock.Now,
 	}
 	if s.failpoint == nil {
 		s.failpoint = noFailpoint
