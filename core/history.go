@@ -295,8 +295,8 @@ func (src *historySource) seek(ctx context.Context, m *historyMerge) (err error)
 		return nil
 	}
 	end := m.f.To.Add(maxClockJump)
-	_, n, err := m.s.store.History(ctx, src.of, m.since, Page{1, 1})
-	if err != nil {
+	newest, n, err := m.s.store.History(ctx, src.of, m.since, Page{1, 1})
+	if err != nil || len(newest) == 0 || newest[0].At.Before(end) {
 		return err
 	}
 	src.offset = sort.Search(n, func(i int) bool {
