@@ -24,7 +24,7 @@ const adminBase = "/limitkeeper/"
 // maxAdminBody bounds a request body on the admin endpoint.
 const maxAdminBody = 64 << 10
 
-// AdminAPI serves accounts and their owner's keys on Caddy's admin endpoint, for the
+// AdminAPI manages accounts, owner's keys, usage, the clock and the store on Caddy's admin endpoint, for the
 // commands:
 //
 //	GET    /limitkeeper/accounts                list the accounts

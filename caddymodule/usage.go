@@ -27,26 +27,26 @@ func init() {
 }
 
 const usageHelp = `
-Grants, charges and resets the usage of a key or of a user by hand. The change
-applies to the next request, and the history shows it with its reason.
+Changes the usage of a key or of a user by hand. The change applies to the next
+request. The history shows the reason.
 
 	limitkeeper usage adjust acme key_8hw3nQ5vd2tcX6mbK4rJ --delta -500 --reason "outage of 3 May"
 	limitkeeper usage adjust acme 17 --meter tokens --set 0 --period month --reason "wrong import"
 
-These commands speak to a running server over Caddy's admin endpoint, as the
+These commands talk to a running server over Caddy's admin endpoint, as the
 command reload does.
 `
 
 // usageCommand adds the subcommands of the command usage.
 func usageCommand(cmd *cobra.Command) {
 	cmd.RunE = needSubcommand
-	adjust := subcommand("adjust ACCOUNT KEY|USER", "Adds to the usage of a key or user, or sets it; KEY and USER are ids", "ACCOUNT ID", runUsageAdjust)
+	adjust := subcommand("adjust ACCOUNT KEY|USER", "Adds to, or sets, the usage of a key or a user, by id", "ACCOUNT ID", runUsageAdjust)
 	adjust.Flags().String("meter", core.MeterRequests, "What is adjusted: requests, or a meter that a plan names")
-	adjust.Flags().String("delta", "", "What to add to the usage in every period; negative to give back")
-	adjust.Flags().String("set", "", "The usage to set in the period of --period, instead of --delta")
+	adjust.Flags().String("delta", "", "The number to add in every period; negative to give back")
+	adjust.Flags().String("set", "", "The new usage in the period of --period, instead of --delta")
 	adjust.Flags().String("period", "", "With --set: minute, hour, day, week, month, year or lifetime")
 	adjust.Flags().String("reason", "", "The reason, for the history")
-	adjust.Flags().String("request-id", "", "A name for the adjustment: within 24 hours, the same name adjusts once")
+	adjust.Flags().String("request-id", "", "A request id: a repeat within 24 hours changes nothing")
 	cmd.AddCommand(adjust)
 }
 

@@ -30,10 +30,10 @@ const (
 )
 
 // idPrefixes are the prefixes of ids. Ids must not be masked as secrets.
-var idPrefixes = []string{"acct_", "okey_", "plan_", "key_", "hold_"}
+var idPrefixes = []string{"key_", "acct_", "okey_", "plan_", "hold_"} // hold_ is reserved
 
-// CheckKeyPrefix returns an error unless an account may choose the prefix: [DefaultKeyPrefix], or 2 to 32 letters a to z,
-// digits or _ that begin with a letter other than lk_, end with _, and are not the end of a prefix of ids.
+// CheckKeyPrefix returns an error unless the prefix is valid: [DefaultKeyPrefix], or 2 to 32 characters of a to z, 0 to 9 and _.
+// It begins with a letter, not with lk_, and ends with _. It is not a suffix of a prefix of ids.
 func CheckKeyPrefix(prefix string) error {
 	const field, allowed = "key_prefix", "abcdefghijklmnopqrstuvwxyz0123456789_"
 	wrong := strings.Trim(prefix, allowed)
@@ -53,7 +53,7 @@ func CheckKeyPrefix(prefix string) error {
 	case strings.HasPrefix(prefix, ownerPrefix):
 		return invalid(field, "A key prefix does not begin with lk_, which is kept for Limitkeeper; only lk_user_ does")
 	case id >= 0:
-		return invalid(field, fmt.Sprintf("The key prefix %s is the end of %s, with which ids begin: choose a longer prefix", prefix, idPrefixes[id]))
+		return invalid(field, fmt.Sprintf("The key prefix %s is the end of the id prefix %s: choose a longer one", prefix, idPrefixes[id]))
 	}
 	return nil
 }
@@ -166,8 +166,8 @@ func (s *Service) newUserSecret(ctx context.Context, account string) (string, er
 }
 
 // WellFormedKey reports whether a secret has the form of the value of a key of an account: a prefix of the account, and at
-// least one letter, digit, _, - or =, at most 256 bytes in all. It asks the store at most for the prefixes of the account,
-// and not at all for a secret with the default prefix.
+// least one letter, digit, _, - or =, at most 256 bytes in all. It reads the prefixes from a cache, or on a miss from the store.
+// A secret with the default prefix needs no look-up.
 func (s *Service) WellFormedKey(ctx context.Context, account, secret string) (bool, error) {
 	if strings.HasPrefix(secret, DefaultKeyPrefix) {
 		return hasKeyForm(secret, DefaultKeyPrefix), nil
@@ -191,8 +191,8 @@ func (s *Service) WellFormedKey(ctx context.Context, account, secret string) (bo
 }
 
 // LoadKeyPrefixes reads the key prefixes of all accounts, so that [MaskSecrets] knows them. Call it when the store is open
-// and before requests are served. After an error, or when changes of other processes were missed, the next look-up of a key
-// that asks the store reads the prefixes again.
+// and before requests are served. After an error, or when changes of other processes were missed, the next miss of the key
+// cache runs it again.
 func (s *Service) LoadKeyPrefixes(ctx context.Context) error {
 	s.prefixesMissed.Store(false)
 	list := func(p Page) ([]*Account, int, error) { return s.Accounts(ctx, p) } // Accounts adds the prefixes
@@ -326,11 +326,11 @@ func (s *Service) checkOwnerKey(ctx context.Context, account, secret string) err
 // AccountByName returns the account with the name, without surrounding space, or
 // [ErrAccountNotFound].
 func (s *Service) AccountByName(ctx context.Context, name string) (*Account, error) {
-	return withPrefixes(s.store.AccountByName(ctx, strings.TrimSpace(name)))
+	return learnPrefixesOf(s.store.AccountByName(ctx, strings.TrimSpace(name)))
 }
 
-// withPrefixes returns its arguments. It adds the key prefixes of an account to knownPrefixes.
-func withPrefixes(a *Account, err error) (*Account, error) {
+// learnPrefixesOf adds the key prefixes of an account to knownPrefixes, and returns its arguments.
+func learnPrefixesOf(a *Account, err error) (*Account, error) {
 	if err == nil {
 		learnPrefixes(a.KeyPrefixes...)
 	}
@@ -361,5 +361,5 @@ func (s *Service) Accounts(ctx context.Context, p Page) ([]*Account, int, error)
 
 // Account returns the account with the id, or [ErrAccountNotFound].
 func (s *Service) Account(ctx context.Context, id string) (*Account, error) {
-	return withPrefixes(s.store.Account(ctx, id))
+	return learnPrefixesOf(s.store.Account(ctx, id))
 }

@@ -142,8 +142,8 @@ func (c *Counter) Decide(r *Consumption, b Bucket) ConsumeResult {
 // Result returns the result of a decision, without RetryAfter. The reason is "" for an allowed request. The deciding
 // counter has its windows at the time at, and after the decision the usage used under each limit.
 //
-// When limits have no room, the one of them that resets last is the deciding limit. Otherwise the deciding
-// limit is the primary limit, or without a primary limit the first further limit.
+// If limits have no room, the deciding limit is the exceeded limit that resets last. Otherwise it is the primary limit, or the
+// first further limit if there is no primary limit.
 func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeResult {
 	v := ConsumeResult{Allowed: reason == "", Reason: reason}
 	if len(used) == 1 {
@@ -155,11 +155,11 @@ func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeR
 	if c.Limit == Unlimited {
 		first = 1
 	}
-	decided, look, full := false, !c.Counts(), reason == ReasonQuota
+	decided, look, exceeded := false, !c.Counts(), reason == ReasonQuota
 	for i := first; i < len(used); i++ {
 		l := c.LimitAt(i)
 		u := Usage{c.Anchors.Window(l.Period, at), used[i]}
-		decides := !full && i == first || full && !l.allows(u.Used, c.costOf(l.Meter), look)
+		decides := !exceeded && i == first || exceeded && !l.allows(u.Used, c.costOf(l.Meter), look)
 		if decides && (!decided || v.Usage.Window.endsBefore(u.Window)) {
 			decided, v.Deciding, v.Usage = true, i, u
 		}
@@ -212,8 +212,8 @@ type Adjustment struct {
 	Reason string `json:"reason"`
 }
 
-// Adjust changes the usage in the windows that contain the time of the charge, which costs nothing. A usage stays between
-// 0 and MaxLimit.
+// Adjust changes the usage in the windows that contain the time of the charge. The costs of the charge are not used. A usage
+// stays between 0 and MaxLimit.
 func (c *Counter) Adjust(a *Adjustment, ch *Charge) {
 	c.open(ch)
 	t := &c.Requests
@@ -401,12 +401,12 @@ type Consumption struct {
 	// "" for none. Two requests of one key with the same id are the same request.
 	RequestID string
 
-	// Refused is the reason why the request is denied whatever its counters say, "" for none: the key is disabled or
-	// has expired. The store then only records the denial.
+	// Refused is the reason to deny the request without a check of limits and rate: ReasonDisabled or ReasonExpired. It is ""
+	// for any other request. The store then only records the denial.
 	Refused Reason
 
-	// Adjustment makes this a change of the deciding counter by hand instead of a request. It is never denied. Without a
-	// KeyID, Shared is set: the adjustment changes the counter of the user, and is in the history of the user only.
+	// Adjustment, if set, replaces the request: the store changes the deciding counter, and never denies. Without a KeyID, Shared
+	// is true: the adjustment changes the counter of the user, and is in the history of the user only.
 	Adjustment *Adjustment
 }
 

@@ -47,7 +47,8 @@ const (
 	ReasonExpired  Reason = "expired"  // the key has expired
 )
 
-// Reasons returns all reasons. Stores number them in this order, so a new one comes last.
+// Reasons returns all reasons. Stores keep the index of a reason in this list, so append new reasons only. Redis keeps the index
+// + 1, and 5 for an adjustment (markAdjustment in storage/redisstore): a fifth reason needs another number there.
 func Reasons() []Reason { return []Reason{ReasonQuota, ReasonRate, ReasonDisabled, ReasonExpired} }
 
 // Entry is one request in the history, allowed or denied. It never holds a secret.
@@ -88,15 +89,12 @@ func (s *Service) history(ctx context.Context, of CounterID, p Page) ([]Entry, i
 	return s.store.History(ctx, of, s.now().Add(-s.retention()), p)
 }
 
-// newEntry returns the history entry of a request: bounded, and without any text that looks like a
-// secret.
-func newEntry(r *Request, d *pendingDecision) Entry {
-	return Entry{
-		At: d.At.UTC().Truncate(historyGranularity), KeyID: d.Key.ID, UserID: d.Key.UserID, Cost: r.Cost,
-		Endpoint: sanitize(r.Endpoint, MaxEntryEndpoint),
-		Method:   sanitize(r.Method, MaxEntryMethod),
-		IP:       sanitize(r.IP, MaxEntryAddress),
-	}
+// fill sets the members of the history entry of a request: bounded, and without any text that looks like a secret.
+func (e *Entry) fill(r *Request, d *pendingDecision) {
+	e.At, e.KeyID, e.UserID, e.Cost = d.At.UTC().Truncate(historyGranularity), d.Key.ID, d.Key.UserID, r.Cost
+	e.Endpoint = sanitize(r.Endpoint, MaxEntryEndpoint)
+	e.Method = sanitize(r.Method, MaxEntryMethod)
+	e.IP = sanitize(r.IP, MaxEntryAddress)
 }
 
 // sanitize masks secrets in s, replaces control characters and invalid UTF-8 by U+FFFD, and cuts s
@@ -166,10 +164,12 @@ const (
 	MaxFound        = 10_000  // matching entries
 	maxSearched     = 100_000 // entries read, besides the newest one of each user
 	maxHistoryBatch = 64      // entries read at once from one history
+	historiesAtOnce = 16      // histories read at once
 )
 
 // AccountHistory returns a page of the matching entries of an account, newest first, and the number of matching entries.
-// complete is false if the search ended early, after MaxFound matches or 100,000 entries: only the newest ones were searched.
+// complete is false if the search stopped at MaxFound matches, or after it read maxSearched entries besides the newest entry of
+// each user.
 // Entries of one user are in the order in which they were counted. It reads the histories of all users, and is a large
 // query: an account runs one at a time, see [ErrTooManyRequests].
 func (s *Service) AccountHistory(ctx context.Context, account string, f HistoryFilter, p Page) (list []Entry, found int, complete bool, err error) {
@@ -236,7 +236,7 @@ func (m *historyMerge) open(ctx context.Context, account string) error {
 // add adds the sources that have entries.
 func (m *historyMerge) add(ctx context.Context, sources []*historySource) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(plansAtOnce)
+	g.SetLimit(historiesAtOnce)
 	for _, src := range sources {
 		g.Go(func() error {
 			if err := src.seek(ctx, m); err != nil {
@@ -288,8 +288,8 @@ type historySource struct {
 	batch  []Entry // read, and not yet returned
 }
 
-// seek skips most entries that are not before the end of the filter. It leaves some to the filter: clocks of nodes differ by
-// seconds, and new entries push the others back.
+// seek skips the entries that are 5 minutes (maxClockJump) or more after the end of the filter, by binary search. The filter
+// drops the rest: entries are in the order of arrival, and the clocks of nodes differ by seconds.
 func (src *historySource) seek(ctx context.Context, m *historyMerge) (err error) {
 	if m.f.To.IsZero() {
 		return nil
@@ -307,8 +307,9 @@ func (src *historySource) seek(ctx context.Context, m *historyMerge) (err error)
 	return err
 }
 
-// fill reads the next entries into the batch, and returns how many it has read: a power of two that divides the offset.
-// When entries were added since the last read, it skips as many: they push the others back.
+// fill reads the next entries into the batch, and returns the number of entries read. Each read is one page; its size is the
+// largest power of two that divides the offset, at most 64. New entries push the old ones back, so fill skips as many entries as
+// were added since the last read.
 func (src *historySource) fill(ctx context.Context, m *historyMerge) (n int, err error) {
 	for {
 		size := min(max(1, src.offset&-src.offset), maxHistoryBatch)
@@ -331,7 +332,7 @@ func (src *historySource) fill(ctx context.Context, m *historyMerge) (n int, err
 	}
 }
 
-// historySources is a heap: the source with the newest entry first, of several with one time that of the oldest user.
+// historySources is a heap ordered by the time of the next entry, newest first. Ties go to the lower user id.
 type historySources []*historySource
 
 func (h historySources) Len() int { return len(h) }

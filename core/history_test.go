@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,12 +18,15 @@ import (
 // growingStore counts another request of a user before some reads of its history.
 type growingStore struct {
 	*memstore.Store
+	mu   *sync.Mutex // held by grow: histories are read at the same time
 	grow func(of core.CounterID)
 }
 
 func (s growingStore) History(ctx context.Context, of core.CounterID, since time.Time, p core.Page) ([]core.Entry, int, error) {
 	if s.grow != nil {
+		s.mu.Lock()
 		s.grow(of)
+		s.mu.Unlock()
 	}
 	return s.Store.History(ctx, of, since, p)
 }
@@ -32,7 +36,7 @@ func (s growingStore) History(ctx context.Context, of core.CounterID, since time
 func TestAccountHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
-		store := growingStore{Store: memstore.New()}
+		store := growingStore{Store: memstore.New(), mu: new(sync.Mutex)}
 		now := at("2026-03-10T12:00:00Z")
 		service := core.NewService(&store, core.Config{Clock: func() time.Time { return now.Add(time.Hour) }})
 		a, _, _, err := service.CreateAccount(ctx, "acme")

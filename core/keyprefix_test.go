@@ -86,8 +86,8 @@ func TestCheckKeyPrefix(t *testing.T) {
 		"lk_user":                     "ends with _",
 		"lk_users_":                   "does not begin with lk_",
 		"lk_user_live_":               "does not begin with lk_",
-		"key_":                        "the end of okey_, with which ids begin",
-		"n_":                          "the end of plan_, with which ids begin",
+		"key_":                        "the end of the id prefix key_",
+		"n_":                          "the end of the id prefix plan_",
 	} {
 		err := core.CheckKeyPrefix(bad)
 		e, ok := errors.AsType[*core.Error](err)

@@ -49,8 +49,8 @@ func (u *LimitUsage) share() float64 {
 	return float64(u.Used) / float64(max(u.Max, 1))
 }
 
-// Rate allows so many requests in a second or a minute, and Burst of them at once. Each request that costs something takes
-// one token out of a [Bucket].
+// Rate is the token bucket of a plan: it gets back Requests tokens in a second or a minute, and holds at most Burst. Each request
+// that costs something takes one token out of a [Bucket].
 type Rate struct {
 	Requests int64   `json:"requests"` // 1…MaxRate
 	Per      RatePer `json:"per"`
@@ -60,10 +60,10 @@ type Rate struct {
 // MaxRate bounds the requests and the burst of a rate.
 const MaxRate = 1_000_000
 
-// RatePer is the time of a rate.
+// RatePer is the unit of time of a rate.
 type RatePer string
 
-// The times of a rate.
+// The units of time of a rate.
 const (
 	PerSecond RatePer = "second"
 	PerMinute RatePer = "minute"
@@ -82,8 +82,7 @@ func (r *Rate) check() error {
 	return nil
 }
 
-// Token is one request in the units of [Bucket.Taken]. At one request a minute, a bucket gets back one unit in each
-// millisecond.
+// Token is the size of one token in units. At one request a minute, a bucket gets back one unit in each millisecond.
 const Token = 60_000
 
 // PerMillisecond returns how many units a bucket gets back in a millisecond.
@@ -94,19 +93,19 @@ func (r *Rate) PerMillisecond() int64 {
 	return r.Requests
 }
 
-// Capacity returns the number of units in a full bucket.
+// Capacity returns the units in a full bucket.
 func (r *Rate) Capacity() int64 { return r.Burst * Token }
 
 // Bucket is the token bucket of a counter (RFC 2697 section 3), in whole numbers, so that all stores compute the same. It
-// stores the missing tokens, so the zero value is a full bucket under any rate. A plan may change its rate: the missing tokens
-// stay missing, up to the new capacity. golang.org/x/time/rate has the same rule, but takes 80 bytes
+// stores the units below the capacity, so the zero value is a full bucket under any rate. After a change of the rate they stay,
+// up to the new capacity. golang.org/x/time/rate has the same rule, but takes 80 bytes
 // and a lock for each counter instead of 16 bytes under the lock of the store.
 type Bucket struct {
 	At    int64 // Unix milliseconds
-	Taken int64 // the units that were missing at the time At
+	Taken int64 // the units below the capacity at the time At
 }
 
-// taken returns the units that are missing at a time in Unix milliseconds. When At is more than maxClockJump later than
+// taken returns the units below the capacity at a time in Unix milliseconds. When At is more than maxClockJump later than
 // the time, a clock was wrong, and the bucket is full.
 func (b Bucket) taken(r *Rate, at int64) int64 {
 	taken, elapsed := min(b.Taken, r.Capacity()), at-b.At

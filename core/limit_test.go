@@ -128,8 +128,8 @@ func TestLimitLaws(t *testing.T) {
 	})
 }
 
-// For any rate, times and changes of the rate: in any span no more requests pass than the burst and what the rate gives back,
-// a request that is denied passes after the wait and not a millisecond before, and a look changes nothing.
+// For any rate and times: in each span at most burst + rate × span requests pass. A denied request passes after the wait, and not
+// a millisecond before. After a change to a slower rate, the wait is at most that for one token.
 func TestRateLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := &core.Rate{Requests: rapid.Int64Range(1, 5).Draw(t, "requests"), Burst: rapid.Int64Range(1, 6).Draw(t, "burst"),

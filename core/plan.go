@@ -18,7 +18,7 @@ const (
 	maxFeatures          = 100
 )
 
-// Plan allows so much of some meters in some periods, and requests at a rate.
+// Plan is a set of limits, each a maximum of one meter in one period, with an optional rate.
 type Plan struct {
 	AccountID   string    `json:"account_id"`
 	ID          string    `json:"id"`  // plan_…

@@ -162,13 +162,13 @@ func HintOf(secret string) string {
 }
 
 // MaskSecrets replaces each text in s that looks like a secret, so that s can be stored and logged: lk_, or a prefix of an
-// account of this process, and six or more of the characters of secrets. The characters stand in any case, each as it is or
+// account of this process, followed by at least six of the characters A-Z a-z 0-9 _ = -. It ignores case. Each character may be
 // percent-encoded (RFC 3986 section 2.1) once or more. A text without a percent sign, without lk_ in lower case and without
 // such a prefix is returned as is. The time is linear in the length of s.
 func MaskSecrets(s string) string {
 	known := knownPrefixes.Load()
 	switch {
-	case !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") && !known.in(s):
+	case !strings.Contains(s, ownerPrefix) && !strings.Contains(s, "%") && !known.occursIn(s):
 		return s
 	case known == nil:
 		return replaceMatches(s, ownerFirst, matchOwnerPrefix)
@@ -194,7 +194,7 @@ func MayHoldUserSecret(s string) bool {
 	if known == nil && len(s) <= len(DefaultKeyPrefix) {
 		return false
 	}
-	return strings.IndexByte(s, '%') >= 0 || strings.Contains(s, DefaultKeyPrefix) || known.in(s)
+	return strings.IndexByte(s, '%') >= 0 || strings.Contains(s, DefaultKeyPrefix) || known.occursIn(s)
 }
 
 // ReplaceSecret replaces each copy of the secret in s by replacement. The characters of a copy
@@ -418,8 +418,8 @@ func (set *prefixSet) longest(s string) (prefix string) {
 	return prefix
 }
 
-// in reports whether s contains a prefix of the set, in any case and not percent-encoded.
-func (set *prefixSet) in(s string) bool {
+// occursIn reports whether s contains a prefix of the set, in any case and not percent-encoded.
+func (set *prefixSet) occursIn(s string) bool {
 	if set == nil {
 		return false
 	}
@@ -431,7 +431,7 @@ func (set *prefixSet) in(s string) bool {
 	return false
 }
 
-// endsWith reports whether s ends with a prefix of the set, in any case and not percent-encoded. It reads at most 33 bytes.
+// endsWith reports whether s ends with a prefix of the set, in any case and not percent-encoded. It reads at most 32 bytes.
 func (set *prefixSet) endsWith(s string) bool {
 	n := set.backward
 	for i := len(s) - 1; i >= 0 && n != nil && n.Word() == ""; i-- {

@@ -92,20 +92,22 @@ type Store interface {
 	// Keys lists the keys that match, by Seq.
 	Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error)
 
-	// Consume counts a request if every limit of its plan has room for it, and appends an entry to the history of
+	// Consume counts a request if every limit of its plan has room for it, the bucket of its counter has a token, and it is
+	// not refused, and appends an entry to the history of
 	// the key and of the user, in one atomic and durable step. It decides and counts as
 	// [Counter.Consume] does on the deciding counter, on all meters or on none. It returns the usage after the step and
 	// whether the request is allowed. Consume is linearizable for each counter: the sum of the allowed costs in a window
-	// never exceeds a limit, and a request that fits is never denied.
+	// never exceeds a limit, and a request is denied only for one of the [Reasons].
 	//
 	// An allowed request with a cost counts on the counter of the key and, if the counter of the
-	// user decides, on both. A cost of 0 writes nothing. A denied request counts nowhere and need
+	// user decides, on both. A request of cost 0 writes nothing. A denied request counts nowhere and need
 	// not be durable when Consume returns. If [Counter.Deny] of the counter of the key returns
 	// true, an entry marked Denied is appended soon afterwards. The number of denials recorded on
 	// a day survives the death of the process.
 	//
 	// An allowed request with a cost takes a token out of the [Bucket] of the deciding counter, if its terms have a rate.
-	// A denied request takes none. A store may forget its buckets when it is closed; they are then full.
+	// A denied request takes none. A store may drop a bucket when it is closed, or when its counter leaves memory. A dropped
+	// bucket is full.
 	//
 	// A refused request is denied and recorded like any denied request, see [Consumption.Refused]. An adjustment is made as
 	// [Counter.Adjust] makes it, on the deciding counter only, and its entry is in the history of its key and of its user. It

@@ -185,13 +185,11 @@ const maxAdjustmentReason = 200
 
 // checkAdjustment returns an error unless an adjustment is valid. Its meter is one of the account.
 func (s *Service) checkAdjustment(ctx context.Context, account string, a *Adjustment) error {
-	name, field := "Delta", "delta"
-	if a.Set {
-		name, field = "Set", "set"
-	}
 	switch {
-	case a.Set && a.Value < 0, a.Value < -MaxLimit, a.Value > MaxLimit:
-		return invalid(field, name+" must be a whole number of at most 9007199254740991, and set at least 0")
+	case a.Set && (a.Value < 0 || a.Value > MaxLimit):
+		return invalid("set", "Set must be from 0 to 9007199254740991")
+	case a.Value < -MaxLimit || a.Value > MaxLimit:
+		return invalid("delta", "Delta must be from -9007199254740991 to 9007199254740991")
 	case !a.Set && a.Value == 0:
 		return invalid("delta", "Delta must not be 0")
 	case strings.TrimSpace(a.Reason) == "" || len(a.Reason) > maxAdjustmentReason:
@@ -206,7 +204,7 @@ func (s *Service) checkAdjustment(ctx context.Context, account string, a *Adjust
 	return err
 }
 
-// AdjustmentCall is an adjustment with the caller's name for it.
+// AdjustmentCall is an adjustment with its request id, and the address of the caller.
 type AdjustmentCall struct {
 	Adjustment
 	RequestID string // two adjustments of one key or user with the same id are made once, within RequestIDRetention; "" for none
@@ -239,15 +237,15 @@ func (s *Service) AdjustUser(ctx context.Context, account string, id int64, a Ad
 	return u, repeated, err
 }
 
-// adjust makes an adjustment. of returns the counter; it is called again when its key has moved to another user.
-func (s *Service) adjust(ctx context.Context, account string, a *AdjustmentCall, of func() (Consumption, error)) (repeated bool, err error) {
+// adjust makes an adjustment. locate returns the deciding counter; it is called again when the key has moved to another user.
+func (s *Service) adjust(ctx context.Context, account string, a *AdjustmentCall, locate func() (Consumption, error)) (repeated bool, err error) {
 	a.Reason = strings.TrimSpace(a.Reason)
 	if err := s.checkAdjustment(ctx, account, &a.Adjustment); err != nil {
 		return false, err
 	}
 	a.Reason = sanitize(a.Reason, maxAdjustmentReason)
 	for range maxStaleReads {
-		c, err := of()
+		c, err := locate()
 		if err != nil {
 			return false, err
 		}
@@ -272,7 +270,8 @@ func (s *Service) adjust(ctx context.Context, account string, a *AdjustmentCall,
 	return false, errStaleRead
 }
 
-// adjustmentID begins the request ids of adjustments, and no other ones: see checkRequestID.
+// adjustmentID is the first byte of the request id of an adjustment. Clients cannot send it: checkRequestID refuses control
+// characters.
 const adjustmentID = "\x00"
 
 // Remaining returns the rest of the limit, at least 0.

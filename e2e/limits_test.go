@@ -14,9 +14,9 @@ import (
 // costTokens is the option of a gateway that takes the cost of tokens from a header.
 const costTokens = "cost tokens {http.request.header.X-Tokens}"
 
-// A plan with a rate, a daily and a monthly limit of requests and a monthly limit of tokens is hammered through both
-// doors. No limit is exceeded, refused requests are counted nowhere, and all counts agree. When this fails, a customer
-// gets more or less than the plan says.
+// 64 clients send requests of one key through the gateway and POST /validate, under a rate, a daily and a monthly limit of requests
+// and a monthly limit of tokens. No limit is exceeded, denied requests count nowhere, and all counts agree. When this fails, a
+// customer gets more or less than the plan says.
 func TestSeveralLimits(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -168,7 +168,7 @@ func (h *hammer) check() {
 
 // A plan without max_requests lets 100,000 requests pass and counts each. When this fails, unlimited plans are limited.
 func TestUnlimitedPlan(t *testing.T) {
-	const requests, each = 100, 1000
+	const perClient, clients = 100, 1000
 	s := newSiteOn(t, "badger data", "cost {http.request.header.X-Cost}", "respond ok")
 	s.start()
 	var plan, key struct {
@@ -179,9 +179,9 @@ func TestUnlimitedPlan(t *testing.T) {
 	s.must("POST", "/functions/v1/users", map[string]any{"name": "u", "plan_id": plan.ID}, nil)
 	s.must("POST", "/functions/v1/users/1/keys", map[string]any{"name": "k"}, &key)
 	var wg sync.WaitGroup
-	for range each {
+	for range clients {
 		wg.Go(func() {
-			for range requests {
+			for range perClient {
 				status, b, err := s.send(http.MethodGet, "/x", nil, map[string]string{"X-API-Key": key.APIKey})
 				if status != 200 {
 					t.Errorf("got %d %s (%v)", status, b, err)
@@ -192,7 +192,7 @@ func TestUnlimitedPlan(t *testing.T) {
 	}
 	wg.Wait()
 	used, entries := s.used(key.ID)
-	if used != requests*each || entries != requests*each {
-		t.Errorf("got the usage %d and %d entries, want %d", used, entries, requests*each)
+	if used != perClient*clients || entries != perClient*clients {
+		t.Errorf("got the usage %d and %d entries, want %d", used, entries, perClient*clients)
 	}
 }

@@ -106,9 +106,9 @@ func planFields(value func(string) string) []field {
 			Hint: "Calendar periods, in UTC, unless a user has a start of its own."},
 		{Name: "limits", Label: "Further limits", Type: "textarea", Value: value("limits"), Placeholder: "tokens 1000000 month",
 			Hint: "One on each line: a meter, how much, and a period from minute to year, or lifetime. All limits must allow a request."},
-		{Name: "rate", Label: "Rate", Type: "number", Value: value("rate"), Min: "1", Max: "1000000", Hint: "So many requests in a second or a minute. Empty: no rate."},
+		{Name: "rate", Label: "Rate", Type: "number", Value: value("rate"), Min: "1", Max: "1000000", Hint: "Requests in a second or a minute. Empty: no rate."},
 		{Name: "per", Label: "Per", Type: "select", Value: value("per"), Required: true, Options: []option{{Value: "second", Label: "second"}, {Value: "minute", Label: "minute"}}},
-		{Name: "burst", Label: "Burst", Type: "number", Value: value("burst"), Min: "1", Max: "1000000", Hint: "So many may come at once. Empty: as many as the rate."},
+		{Name: "burst", Label: "Burst", Type: "number", Value: value("burst"), Min: "1", Max: "1000000", Hint: "Requests allowed at once. Empty: as many as the rate."},
 		{Name: "description", Label: "Description", Type: "textarea", Value: value("description")},
 		{Name: "features", Label: "Features", Type: "textarea", Value: value("features"), Hint: "One on each line."},
 		{Name: "active", Label: "Status", Type: "radio", Value: value("active"), Options: []option{

@@ -130,7 +130,7 @@ func (q *request) userUsage(u *core.User) (*userUsage, error) {
 	return v, nil
 }
 
-// adjusted is a key or user whose usage is adjusted: its path below Base, its name, and what a change does.
+// adjusted is the key or user of an adjustment form. path is below Base; change makes the adjustment.
 type adjusted struct {
 	path, name string
 	change     func(core.AdjustmentCall) error
@@ -152,8 +152,8 @@ func (q *request) adjustedUser(u *core.User) adjusted {
 
 // adjustWays are the choices for an adjustment.
 var adjustWays = []option{
-	{"give", "Give back", "The usage falls by the number in every period, at most to 0."},
-	{"charge", "Charge", "The usage grows by the number in every period."},
+	{"give", "Give back", "Subtracts the number from the usage of every period. The usage never falls below 0."},
+	{"charge", "Charge", "Adds the number to the usage of every period."},
 	{"set", "Set", "The number becomes the usage in the period below."},
 }
 
@@ -183,11 +183,11 @@ func (q *request) showAdjust(status int, of adjusted, value func(string) string,
 		periods = append(periods, option{Value: p.String(), Label: p.String()})
 	}
 	f := q.form(of.path+"/adjust", "Adjust", []field{
-		{Name: "way", Label: "What to do", Type: "radio", Value: value("way"), Options: adjustWays},
+		{Name: "way", Label: "Change", Type: "radio", Value: value("way"), Options: adjustWays},
 		{Name: "number", Label: "Number", Type: "number", Value: value("number"), Required: true, Autofocus: true, Min: "0", Max: "9007199254740991"},
-		{Name: "meter", Label: "Of", Type: "select", Value: value("meter"), Required: true, Options: meterOptions},
-		{Name: "period", Label: "Period", Type: "select", Value: value("period"), Required: true, Options: periods, Hint: "Only to set the usage."},
-		{Name: "reason", Label: "Reason", Value: value("reason"), Required: true, Hint: "It is shown in the history."},
+		{Name: "meter", Label: "Meter", Type: "select", Value: value("meter"), Required: true, Options: meterOptions},
+		{Name: "period", Label: "Period", Type: "select", Value: value("period"), Required: true, Options: periods, Hint: "Needed only for “Set”."},
+		{Name: "reason", Label: "Reason", Value: value("reason"), Required: true, Hint: "The history shows it."},
 	}, fault)
 	f.Cancel = Base + of.path
 	return q.showForm(status, "Adjust the usage of “"+of.name+"”", formView{Form: f, Text: "The change applies to the next request."})
@@ -203,7 +203,7 @@ func (q *request) adjust(of adjusted) error {
 		err = of.change(a)
 	}
 	if e, ok := errors.AsType[*core.Error](err); ok && (e.Field == "delta" || e.Field == "set") {
-		err = fieldError("number", e.Detail)
+		err = fieldError("number", strings.Replace(e.Detail, "Delta", "Number", 1))
 	}
 	return q.finish(err, func(status int, value func(string) string, fault error) error {
 		return q.showAdjust(status, of, value, fault)
@@ -224,10 +224,10 @@ func (q *request) adjustment() (a core.AdjustmentCall, err error) {
 	case "set":
 		a.Set = true
 		if a.Period, err = core.ParsePeriod(post.Get("period")); err != nil {
-			return a, fieldError("period", "Period must be one of the list")
+			return a, fieldError("period", "Choose a period")
 		}
 	default:
-		return a, fieldError("way", "What to do must be one of the list")
+		return a, fieldError("way", "Choose a change")
 	}
 	return a, nil
 }

@@ -24,18 +24,18 @@ func TestPlanLimitsAndRate(t *testing.T) {
 		bad.Set(wrong.field, wrong.value)
 		b.send("/dashboard/plans/new", "plans", bad).want(t, 422, wrong.says, `aria-invalid="true"`)
 	}
-	b.send("/dashboard/plans/new", "plans", maps.Clone(good)).want(t, 200, "Created.", "10 a day", "1,000,000 tokens a month", "5 requests in its lifetime", "2 a second, 2 at once")
+	b.send("/dashboard/plans/new", "plans", maps.Clone(good)).want(t, 200, "Created.", "10 a day", "1,000,000 tokens a month", "5 requests in its lifetime", "2 a second, burst 2")
 	plans, _, _ := s.svc.Plans(t.Context(), s.acc.ID, core.Page{Number: 1, Size: 1})
 	path := "plans/" + plans[0].ID
 	b.get("/dashboard/"+path+"/edit").want(t, 200, "tokens 1000000 month", `name="burst" type="number" value="2"`)
 	good.Set("burst", "3")
 	good.Set("limits", "")
-	b.send("/dashboard/"+path+"/edit", path, maps.Clone(good)).want(t, 200, "Saved.", "2 a second, 3 at once").without(t, "tokens")
+	b.send("/dashboard/"+path+"/edit", path, maps.Clone(good)).want(t, 200, "Saved.", "2 a second, burst 3").without(t, "tokens")
 	good.Set("rate", "")
-	b.send("/dashboard/"+path+"/edit", path, maps.Clone(good)).want(t, 200, "Saved.").without(t, "at once")
+	b.send("/dashboard/"+path+"/edit", path, maps.Clone(good)).want(t, 200, "Saved.").without(t, "a second, burst")
 
 	user := url.Values{"name": {"Ann"}, "email": {""}, "plan_id": {plans[0].ID}, "metadata": {""}, "custom_start": {"2026-01-31T08:30"}}
-	b.send("/dashboard/users/new", "users", maps.Clone(user)).want(t, 200, "Created.", "Windows begin at", "31 Jan 2026")
+	b.send("/dashboard/users/new", "users", maps.Clone(user)).want(t, 200, "Created.", "Periods begin at", "31 Jan 2026")
 	u, err := s.svc.User(t.Context(), s.acc.ID, 1)
 	if err != nil || u.Anchors.Start().Format("2006-01-02 15:04") != "2026-01-31 08:30" {
 		t.Fatalf("the start: got %v, %v", u, err)
@@ -45,7 +45,7 @@ func TestPlanLimitsAndRate(t *testing.T) {
 		t.Errorf("an unchanged start: got the anchors %v, want one", again.Anchors)
 	}
 	user.Set("custom_start", "")
-	b.send("/dashboard/users/1/edit", "users/1", maps.Clone(user)).want(t, 200, "Saved.").without(t, "Windows begin at")
+	b.send("/dashboard/users/1/edit", "users/1", maps.Clone(user)).want(t, 200, "Saved.").without(t, "Periods begin at")
 }
 
 // Usage is adjusted with a reason that the history shows, for a key and for a user. A posted form counts once.
@@ -60,7 +60,7 @@ func TestAdjustUsage(t *testing.T) {
 	b.get("/dashboard/"+key).want(t, 200, "denied", "quota", `href="/dashboard/`+key+`/adjust"`, "used up")
 	give := url.Values{"way": {"give"}, "number": {"2"}, "meter": {"requests"}, "period": {"month"}, "reason": {"Goodwill <b>"}}
 	for _, wrong := range []struct{ field, value, says string }{
-		{"number", "-1", "a whole number of 0 or more"}, {"number", "0", "Delta must not be 0"}, {"reason", " ", "Reason must be"}, {"meter", "spend", "No plan of the account"},
+		{"number", "-1", "a whole number of 0 or more"}, {"number", "0", "Number must not be 0"}, {"reason", " ", "Reason must be"}, {"meter", "spend", "No plan of the account"},
 	} {
 		bad := maps.Clone(give)
 		bad.Set(wrong.field, wrong.value)
@@ -70,7 +70,7 @@ func TestAdjustUsage(t *testing.T) {
 	give.Set("way", "set")
 	give.Set("number", "7")
 	give.Set("period", "day")
-	b.send("/dashboard/"+user+"/adjust", user+"/adjust", maps.Clone(give)).want(t, 200, "Adjusted", "requests of the day: 7")
+	b.send("/dashboard/"+user+"/adjust", user+"/adjust", maps.Clone(give)).want(t, 200, "Adjusted", "requests set to 7 (day)")
 	give.Set("way", "charge")
 	b.send("/dashboard/"+user+"/adjust", user+"/adjust", maps.Clone(give)).want(t, 200, "requests &#43;7")
 	other := s.account("Other")

@@ -173,8 +173,8 @@ func (q *request) userFields(value func(string) string) ([]field, error) {
 		{Name: "email", Label: "Email", Type: "email", Value: value("email"), Autocomplete: "off", Hint: "No two users have the same."},
 		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
 			Hint: "The user’s keys share its limit. A key can have a plan of its own instead."},
-		{Name: "custom_start", Label: "Windows begin at", Type: "datetime-local", Value: value("custom_start"),
-			Hint: "In UTC: days, weeks, months and years begin with it. Empty: the calendar. A change keeps what was used."},
+		{Name: "custom_start", Label: "Periods begin at", Type: "datetime-local", Value: value("custom_start"),
+			Hint: "In UTC. The days, weeks, months and years of this user begin at this time. Empty: with the calendar. A change keeps the usage."},
 		metadataField(value),
 	}, err
 }

@@ -139,7 +139,7 @@ var doneTexts = map[string]string{
 	"revoked":  "Revoked: the next request with that key is refused.",
 	"disabled": "Disabled: the next request is refused.",
 	"enabled":  "Enabled again.",
-	"adjusted": "Adjusted: the history has the reason.",
+	"adjusted": "Adjusted. The history shows the reason.",
 }
 
 // render answers with a page in the layout.

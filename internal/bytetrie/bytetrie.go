@@ -1,5 +1,5 @@
-// Package bytetrie has a trie of words. A trie never changes, so readers need no lock: adding a word returns another trie,
-// which shares all nodes but those on the path of the word.
+// Package bytetrie has an immutable trie of words. Adding a word returns a new trie, which shares the unchanged nodes, so readers
+// need no lock.
 package bytetrie
 
 import (

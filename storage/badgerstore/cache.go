@@ -72,8 +72,8 @@ type shard struct {
 
 	requestIDs requestIDs
 
-	// buckets has the token buckets of counters in memory under a rate. They are in no file: a restart begins with full
-	// buckets.
+	// buckets has the token bucket of each counter in memory whose plan has a rate. No file has them: a bucket is full after a
+	// restart, and after its counter was evicted.
 	buckets map[ref]core.Bucket
 
 	_ [64]byte // keeps two shards out of one cache line

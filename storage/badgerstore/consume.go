@@ -75,8 +75,8 @@ func (s *Store) admit() error {
 	return s.checkpointer.waitForRoom(s)
 }
 
-// locate returns the counters of the key and of the user of a request; without a key both are the counter of the user. It does not check whether the key and the user
-// still exist: loadBoth does.
+// locate returns the counters of the key and of the user of a request. Without a key both are the counter of the user. loadBoth
+// checks whether the key and the user still exist.
 func (s *Store) locate(c *core.Consumption) (key, user ref, err error) {
 	account, err := s.accounts.number(s, c.Account)
 	if err != nil {
@@ -226,10 +226,10 @@ func (s *Store) append(c *core.Consumption, key, user *counter, v *core.ConsumeR
 // appendDenied appends the event of a denied request, unless the history has its limit of denials or the event log has
 // no room. In these two cases only the counters include the denial, and DeniedOmitted of the key counts the omission. The
 // caller holds the locks of the shards of both counters.
-func (s *Store) appendDenied(c *core.Consumption, key, user *counter, why core.Reason) {
+func (s *Store) appendDenied(c *core.Consumption, key, user *counter, reason core.Reason) {
 	record := key.Deny(c.Entry.At)
 	if record && s.events.TakesUnawaited() {
-		e := newEvent(c, key, user, why)
+		e := newEvent(c, key, user, reason)
 		if position, err := s.events.Append(e.append, e.keep(s.clock.Load())); err == nil {
 			recordAppended(&e, key, user, position)
 			return
@@ -249,7 +249,7 @@ func (s *Store) appendDenied(c *core.Consumption, key, user *counter, why core.R
 const maxRetention = 100 * 365 * 24 * time.Hour
 
 // newEvent returns the event of a request. The reason is "" for an allowed request.
-func newEvent(c *core.Consumption, key, user *counter, denied core.Reason) event {
+func newEvent(c *core.Consumption, key, user *counter, reason core.Reason) event {
 	e := event{
 		Entry: c.Entry, account: user.account, shared: c.Shared, ofUser: user.next(c.Entry.At),
 		retention: min(max(c.Retention, 0), maxRetention),
@@ -258,8 +258,8 @@ func newEvent(c *core.Consumption, key, user *counter, denied core.Reason) event
 		e.key, e.ofKey = key.number, key.next(c.Entry.At)
 	}
 	e.Adjustment = c.Adjustment
-	e.KeyID, e.UserID, e.Cost, e.Costs, e.Denied = c.KeyID, c.UserID, c.Cost, c.Costs, denied != ""
-	e.Reason = denied
+	e.KeyID, e.UserID, e.Cost, e.Costs, e.Denied = c.KeyID, c.UserID, c.Cost, c.Costs, reason != ""
+	e.Reason = reason
 	if len(c.Anchors) > 0 && !e.Denied {
 		since := c.Anchors.Since(c.Entry.At)
 		e.since = &since

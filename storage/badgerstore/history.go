@@ -536,13 +536,14 @@ func (r *decoder) end() time.Time {
 	return time.Time{}
 }
 
-// counts reports whether the counter of the key or of the user counts an allowed request, or has the adjustment.
+// counts reports whether an event that is not denied changes the counter of its key or of its user.
 func (e *event) counts(kind uint32) bool {
 	return !e.uncounted && (kind == kindUser && e.shared || kind == kindKey && !(e.shared && e.Adjustment != nil))
 }
 
-// keyOrUser returns the counter whose request ids have the id of the event: of the key, or without a key of the user.
-func (e *event) keyOrUser() ref {
+// requestIDOwner returns the counter that remembers the request id of the event: of the key, or of the user if the event has no
+// key.
+func (e *event) requestIDOwner() ref {
 	key, user := e.refs()
 	if e.key == 0 {
 		return user

@@ -26,14 +26,14 @@ import (
 // Each part is applied in its own transaction of the database. Readers of the account wait until all
 // parts are applied.
 
-// The kinds of records in the event log. The kind is the first byte of the record. A record that begins with a smaller
-// byte is an event, too.
+// The kinds of records in the event log. The kind is the first byte of the record. A record whose first byte is below
+// recordRedo is an event, and this byte has its flags.
 const (
 	recordRedo    = 0x80 + iota
 	recordPart    // of a transaction
 	recordWindows // the state of a counter, of before schema 7
 	recordCounter // the state of a counter, see import.go
-	recordEvent   // an event with a reason or an adjustment, see history.go
+	recordEvent   // an event with a reason other than the quota, or an adjustment, see history.go
 )
 
 // isEvent reports whether a record is an event.

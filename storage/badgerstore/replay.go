@@ -240,7 +240,7 @@ func (r *replay) event(e *event, position int64) error {
 	key, user := e.refs()
 	if e.requestID != "" {
 		r.remembered++
-		of := e.keyOrUser()
+		of := e.requestIDOwner()
 		r.s.counters.shard(of).requestIDs.addLocked(requestKey{of, e.requestID}, position)
 	}
 	return firstOf(r.counter(key, e, position), r.counter(user, e, position))

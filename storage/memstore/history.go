@@ -24,9 +24,9 @@ func (s *Store) History(_ context.Context, of core.CounterID, since time.Time, p
 }
 
 // appendEntry appends the entry of a request to the histories of its key and user. The reason is "" unless it is denied.
-func (s *Store) appendEntry(c *core.Consumption, denied core.Reason) {
+func (s *Store) appendEntry(c *core.Consumption, reason core.Reason) {
 	e := c.Entry
-	e.At, e.Denied, e.Reason, e.Adjustment = normalTime(e.At), denied != "", denied, c.Adjustment
+	e.At, e.Denied, e.Reason, e.Adjustment = normalTime(e.At), reason != "", reason, c.Adjustment
 	for _, of := range []core.CounterID{
 		{Account: c.Account, KeyID: c.KeyID},
 		{Account: c.Account, UserID: c.UserID},

@@ -27,7 +27,8 @@ func (as firstResults) lookup(c *core.Consumption) (core.ConsumeResult, bool) {
 	return first, true
 }
 
-// rememberResult stores the result of a request that has an id, with a key or without a key for its user.
+// rememberResult stores the result of a request under its id, for its key, or for its user if it has no key. Without an id it does
+// nothing.
 func (s *Store) rememberResult(key core.CounterID, c *core.Consumption, v core.ConsumeResult) {
 	if c.RequestID == "" {
 		return

@@ -93,7 +93,7 @@ func (s *Store) readHistory(ctx context.Context, at location, since time.Time, p
 	return entries, int(number(all[0])), nil
 }
 
-// The first byte of an entry: allowed, the reason of a denial from 1, or an adjustment. See shared.lua.
+// The first byte of an entry: 0 for allowed, 1 + the index in [core.Reasons] for denied, 5 for an adjustment. See shared.lua.
 const (
 	markAllowed    byte = 0
 	markAdjustment byte = 5

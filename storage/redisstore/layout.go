@@ -143,12 +143,15 @@ func historySizeField(field string) string {
 	return "b" + strings.TrimPrefix(latenessField(field), "l")
 }
 
+// bucketField names the field with the token bucket of a counter. See consume.lua.
+func bucketField(field string) string { return "r" + field }
+
 // metersField names the field with the meters of a counter other than requests. See shared.lua.
 func metersField(field string) string { return "m" + field }
 
 // counterFields returns all fields of a user or key in the hash of counters.
 func counterFields(field string) []string {
-	fields := []string{latenessField(field), historySizeField(field), metersField(field), "r" + field}
+	fields := []string{latenessField(field), historySizeField(field), metersField(field), bucketField(field)}
 	for _, f := range dayFields(field) {
 		fields = append(fields, f.name)
 	}

@@ -64,7 +64,7 @@ func (s *Store) consume(c *core.Consumption, flags byte) (v core.ConsumeResult, 
 	ids := field
 	if c.KeyID == "" {
 		field = userField
-		ids = userField + digestOfID(c.RequestID) // a user has no hash of request ids: each id has its own
+		ids = userField + digestOfID(c.RequestID) // a user has no hash of request ids, so each id has a hash of its own
 	}
 	packed, entry := s.packRequest(c, flags)
 	keys, args := []string{n.counters(), n.history(userField), n.history(field)}, []string{packed, field, entry}
@@ -173,7 +173,7 @@ func decodeReply(c *core.Consumption, answer []byte) (v core.ConsumeResult, here
 }
 
 // decodeResult decodes the second that the windows contain, and the usage under each limit.
-func decodeResult(c *core.Consumption, r *record.Reader, denied core.Reason) core.ConsumeResult {
+func decodeResult(c *core.Consumption, r *record.Reader, reason core.Reason) core.ConsumeResult {
 	at := time.Unix(int64(r.Uint(5)), 0)
 	var few [4]int64
 	used := few[:0]
@@ -183,7 +183,7 @@ func decodeResult(c *core.Consumption, r *record.Reader, denied core.Reason) cor
 	if c.Adjustment != nil {
 		return core.ConsumeResult{Allowed: true}
 	}
-	return c.Result(denied, at, used)
+	return c.Result(reason, at, used)
 }
 
 // decodeRepeated decodes a stored first answer.

@@ -49,10 +49,10 @@ var brokenLimits = []defect{
 		})},
 	{name: "takes a token for a request that a limit denies", caughtBy: "rate/denied",
 		open: wrapped(func(s core.Store) core.Store { return takesAnyway{s} })},
-	{name: "does not say when there is a token", caughtBy: "rate/denied", machine: true,
+	{name: "returns no RetryAfter", caughtBy: "rate/denied", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return noRetry{s} })},
 	{name: "takes tokens in a second step", caughtBy: "rate/exact",
-		open: wrapped(func(s core.Store) core.Store { return &looksFirst{Store: s} })},
+		open: wrapped(func(s core.Store) core.Store { return &checksThenCounts{Store: s} })},
 	{name: "adds one more", caughtBy: "adjust/rule", machine: true,
 		open: altered(func(c *core.Consumption) {
 			if c.Adjustment != nil {
@@ -75,7 +75,7 @@ var brokenLimits = []defect{
 				c.RequestID = ""
 			}
 		})},
-	{name: "adjusts what is missing", caughtBy: "adjust/missing",
+	{name: "allows the adjustment of a missing key or user", caughtBy: "adjust/missing",
 		open: wrapped(func(s core.Store) core.Store { return adjustsMissing{s} })},
 	{name: "sets only the requests of a counter", caughtBy: "import/meters", machine: true,
 		open: setting(func(was, c core.Counter) core.Counter {
@@ -143,13 +143,13 @@ func (s noRetry) Consume(ctx context.Context, c *core.Consumption) (core.Consume
 	return v, err
 }
 
-// looksFirst looks at the bucket, and counts the request without it in a second step.
-type looksFirst struct {
+// checksThenCounts compares its own count of requests with the burst, and then counts the request without a rate.
+type checksThenCounts struct {
 	core.Store
 	passed atomic.Int64
 }
 
-func (s *looksFirst) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
+func (s *checksThenCounts) Consume(ctx context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if c.Rate == nil || s.passed.Load() < c.Rate.Burst {
 		runtime.Gosched()
 		s.passed.Add(1)

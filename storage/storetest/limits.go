@@ -25,7 +25,7 @@ var limitCases = []testCase{
 	{name: "limits/unlimited", run: limitsUnlimited,
 		promise: "without a primary limit requests pass and are counted, and the first of the other limits decides"},
 	{name: "rate/bucket", run: rateBucket,
-		promise: "requests pass while the bucket of the deciding counter has a token, and the others say when it has one"},
+		promise: "requests pass while the bucket of the deciding counter has a token; denied ones return the time until the next one"},
 	{name: "rate/denied", run: rateDenied,
 		promise: "a request that a limit denies takes no token, and one that the rate denies is counted nowhere and is in the history"},
 	{name: "rate/exact", run: rateExact,
@@ -336,7 +336,7 @@ func rateExact(e *env) {
 	e.wantMeter(userCounter(keys[0]), core.MeterRequests, noon, burst)
 }
 
-// adjusted returns an adjustment of the deciding counter of a request: by a value, or with a period to the value.
+// adjusted turns a request into an adjustment: it adds the value, or with a period it sets the usage of that period to the value.
 func adjusted(c core.Consumption, meter string, value int64, period ...core.Period) core.Consumption {
 	c.Adjustment = &core.Adjustment{Meter: meter, Value: value, Reason: "a goodwill grant"}
 	if len(period) > 0 {

@@ -211,8 +211,8 @@ func (m *machine) setClock(now time.Time) {
 }
 
 // reopen reopens both stores, not too often. A store may or may not keep the number of denials in a
-// past second, so the clock never returns to such a second. A store may forget its buckets, so the clock waits until they are
-// full.
+// past second, so the clock never returns to such a second. A store may drop its buckets, so the clock advances by 3
+// minutes, which fills the largest one.
 func (m *machine) reopen(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "rarely") != 0 {
 		t.SkipNow()

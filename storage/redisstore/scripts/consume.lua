@@ -6,7 +6,7 @@
 --         allowed, and denied below the bounds: both histories with their lateness and size fields
 --         a cost of 0, a repeated request: nothing
 --
--- KEYS  1 hash of counters: u (user) and the Seq of each key, r and either: its token bucket
+-- KEYS  1 hash of counters: u (user) and the Seq of each key; r and u or a Seq: the token bucket of that counter
 --       2 history of the user, a list     3 history of the key, if there is a key
 --       4 request ids of the key, a hash  5 request ids of the day before; only with a request id
 -- ARGV  1 the request, packed  2 Seq of the key, or u for an adjustment without a key
