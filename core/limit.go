@@ -105,17 +105,20 @@ type Bucket struct {
 	Taken int64 // the units below the capacity at the time At
 }
 
-// taken returns the units below the capacity at a time in Unix milliseconds. When At is more than maxClockJump later than
-// the time, a clock was wrong, and the bucket is full.
+// taken returns the units below the capacity at a time in Unix milliseconds.
 func (b Bucket) taken(r *Rate, at int64) int64 {
-	taken, elapsed := min(b.Taken, r.Capacity()), at-b.At
-	switch perMilli := r.PerMillisecond(); {
-	case elapsed < -maxClockJump.Milliseconds(), elapsed > taken/perMilli:
+	b.Taken = min(b.Taken, r.Capacity())
+	if b.Full(r.PerMillisecond(), at) {
 		return 0
-	case elapsed > 0:
-		return taken - elapsed*perMilli
 	}
-	return taken
+	return b.Taken - max(0, at-b.At)*r.PerMillisecond()
+}
+
+// Full reports whether a bucket that gets back so many units in a millisecond is full at a time in Unix milliseconds. When At
+// is more than maxClockJump later than the time, a clock was wrong, and the bucket is full.
+func (b Bucket) Full(perMillisecond, at int64) bool {
+	elapsed := at - b.At
+	return elapsed < -maxClockJump.Milliseconds() || elapsed > b.Taken/perMillisecond
 }
 
 // Wait returns how long a request at a time must wait for a token, 0 if the bucket has a token or the rate is nil. It

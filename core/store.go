@@ -106,8 +106,8 @@ type Store interface {
 	// a day survives the death of the process.
 	//
 	// An allowed request with a cost takes a token out of the [Bucket] of the deciding counter, if its terms have a rate.
-	// A denied request takes none. A store may drop a bucket when it is closed, or when its counter leaves memory. A dropped
-	// bucket is full.
+	// A denied request takes none. A dropped bucket is full. A store may drop all buckets when it is closed, and a bucket that is
+	// full under the rate of its last request; when it has 1,000,000 other buckets, it may drop any.
 	//
 	// A refused request is denied and recorded like any denied request, see [Consumption.Refused]. An adjustment is made as
 	// [Counter.Adjust] makes it, on the deciding counter only, and its entry is in the history of its key and of its user. It

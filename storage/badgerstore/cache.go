@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -72,9 +73,9 @@ type shard struct {
 
 	requestIDs requestIDs
 
-	// buckets has the token bucket of each counter in memory whose plan has a rate. No file has them: a bucket is full after a
-	// restart, and after its counter was evicted.
-	buckets map[ref]core.Bucket
+	// buckets has the token buckets that are not full, also of counters that are not in memory, and some full ones. No file has
+	// them: a bucket is full after a restart.
+	buckets map[ref]bucket
 
 	_ [64]byte // keeps two shards out of one cache line
 }
@@ -89,6 +90,7 @@ type counterCache struct {
 	shards  [shards]shard
 	limit   atomic.Int64
 	count   atomic.Int64 // number of counters
+	buckets atomic.Int64 // number of token buckets
 	written func() int64 // returns the position up to which the event log can be read
 }
 
@@ -219,6 +221,56 @@ func (c *counter) evictable(written int64) bool {
 	return c.busy == nil && c.applied < written && !c.unsaved
 }
 
+// bucket is the token bucket of a counter, and the units that the rate of the last request gives back in a millisecond.
+type bucket struct {
+	core.Bucket
+	perMillisecond int64
+}
+
+// The bounds of the buckets in memory. A bucket takes about 80 bytes.
+const (
+	fewBuckets = 1 << 6  // in a shard: with fewer, none is dropped
+	maxBuckets = 1 << 20 // in all shards, and one more in each shard
+)
+
+// bucketCandidates is the number of buckets that addBucketLocked looks at. With 4, at most a quarter of the buckets in a shard
+// with many of them are full in the long run: each new bucket then drops one.
+const bucketCandidates = 4
+
+// addBucketLocked adds the bucket of a counter that has none, at a time in Unix milliseconds. It drops the full ones among a few
+// random buckets of the shard. If there are maxBuckets, it drops the first of these to get full, even if that is not full yet.
+func (s *shard) addBucketLocked(of ref, b bucket, at int64) {
+	if s.buckets == nil {
+		s.buckets = map[ref]bucket{}
+	}
+	looked, first, firstFull := 0, ref{}, int64(math.MaxInt64)
+	for r, other := range s.buckets {
+		if looked++; looked > bucketCandidates || len(s.buckets) < fewBuckets {
+			break
+		}
+		full := other.At + other.Taken/other.perMillisecond
+		switch {
+		case other.Full(other.perMillisecond, at):
+			s.dropBucketLocked(r)
+		case full < firstFull:
+			first, firstFull = r, full
+		}
+	}
+	if s.all.buckets.Load() >= maxBuckets {
+		s.dropBucketLocked(first)
+	}
+	s.buckets[of] = b
+	s.all.buckets.Add(1)
+}
+
+// dropBucketLocked drops the bucket of a counter, if the counter has one.
+func (s *shard) dropBucketLocked(of ref) {
+	if _, has := s.buckets[of]; has {
+		delete(s.buckets, of)
+		s.all.buckets.Add(-1)
+	}
+}
+
 // removeLocked removes a counter from memory.
 func (s *shard) removeLocked(c *counter) {
 	s.table.Remove(c.hash(), c.ref)
@@ -228,7 +280,6 @@ func (s *shard) removeLocked(c *counter) {
 // removedLocked records that a counter was removed from the table. Callers of find may still hold it.
 func (s *shard) removedLocked(c *counter) {
 	c.gone, c.chain, c.days = true, nil, nil
-	delete(s.buckets, c.ref)
 	s.all.count.Add(-1)
 }
 
@@ -489,6 +540,7 @@ func (all *counterCache) release(refs []ref, deleted bool) {
 		}
 		if deleted {
 			delete(sh.pending, of)
+			sh.dropBucketLocked(of)
 		}
 		sh.mu.Unlock()
 	}

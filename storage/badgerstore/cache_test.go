@@ -5,6 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // TestHardlyAnyCounters: with a counter cache of 1 or 2 counters, each request still gets its two counters, also when both
@@ -104,5 +107,64 @@ func TestConfirmEvictedCounter(t *testing.T) {
 	consume(t, s, request("key", 1, 10, noon))
 	if got := confirmed(old); got == nil || got == old || got != sh.find(of) {
 		t.Errorf("loaded again: got %p, want the new counter, not %p", got, old)
+	}
+}
+
+// TestEvictedBucket: a counter that was evicted keeps its token bucket, so that no more than its rate passes. The bucket of a
+// deleted key is dropped.
+func TestEvictedBucket(t *testing.T) {
+	const keys = 1000
+	s := openIn(t, t.TempDir(), Options{CounterCache: 1})
+	known(t, s, numbered("key_", keys)...)
+	pass := func(at time.Time) (passed int) {
+		for _, id := range numbered("key_", keys) {
+			c := request(id, 1, 100, at)
+			c.Rate = &core.Rate{Requests: 1, Per: core.PerMinute, Burst: 1}
+			passed += boolToInt(consume(t, s, c))
+		}
+		return passed
+	}
+	if got := pass(noon); got != keys {
+		t.Errorf("at first: %d requests passed, want %d", got, keys)
+	}
+	if got := int(s.counters.count.Load()); got > keys/2 {
+		t.Errorf("%d counters are in memory: the test proves nothing", got)
+	}
+	for _, step := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 0}, {59 * time.Second, 0}, {time.Minute, keys}, {time.Minute, 0}} {
+		if got := pass(noon.Add(step.after)); got != step.want {
+			t.Errorf("after %v: %d requests passed, want %d", step.after, got, step.want)
+		}
+	}
+	update(t, s, func(tx core.Tx) error { return tx.DeleteKey("key_0") })
+	if got := s.counters.buckets.Load(); got != keys-1 {
+		t.Errorf("after a deletion: got %d buckets, want %d", got, keys-1)
+	}
+}
+
+// TestBucketsInMemory: most full buckets are dropped while others are added, and there are never more than maxBuckets.
+func TestBucketsInMemory(t *testing.T) {
+	all := newCounterCache(1, nil)
+	add := func(n, at int64) {
+		of := ref{n << pageBits, 1, kindKey} // the next one is in another shard
+		all.shard(of).addBucketLocked(of, bucket{core.Bucket{At: at, Taken: core.Token}, 1}, at)
+	}
+	for n := range int64(10 * fewBuckets * shards) {
+		add(n, n*10) // 6000 are not full at a time
+	}
+	if got := all.buckets.Load(); got > fewBuckets*shards*5/4 {
+		t.Errorf("got %d buckets, 6000 of which are not full", got)
+	}
+	for n := range int64(maxBuckets + 100_000) {
+		add(1e6+n, 1e9)
+	}
+	counted := int64(0)
+	for i := range all.shards {
+		counted += int64(len(all.shards[i].buckets))
+	}
+	if got := all.buckets.Load(); got < maxBuckets-fewBuckets*shards || got > maxBuckets+shards || got != counted {
+		t.Errorf("got the number %d and %d buckets, want about %d", got, counted, maxBuckets)
 	}
 }

@@ -169,11 +169,11 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d a
 	if c.Shared {
 		deciding = user
 	}
-	var bucket core.Bucket
+	var b bucket
 	if c.Rate != nil {
-		bucket = deciding.shard.buckets[deciding.ref]
+		b = deciding.shard.buckets[deciding.ref]
 	}
-	d.result = deciding.Decide(c, bucket)
+	d.result = deciding.Decide(c, b.Bucket)
 	switch {
 	case !c.Counts() && c.Adjustment == nil:
 	case !d.result.Allowed:
@@ -187,19 +187,22 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d a
 			s.checkpointer.requestIDs.Add(1)
 		}
 		if c.Rate != nil && d.appended {
-			deciding.takeLocked(bucket, c)
+			deciding.shard.takeLocked(deciding.ref, b, c)
 		}
 	}
 	return d
 }
 
-// takeLocked takes a token for a request out of the bucket of a counter. Only counters under a rate have a bucket.
-func (c *counter) takeLocked(b core.Bucket, r *core.Consumption) {
-	b.Take(r.Rate, r.Entry.At)
-	if c.shard.buckets == nil {
-		c.shard.buckets = map[ref]core.Bucket{}
+// takeLocked takes a token for a request out of the bucket of a counter. The zero bucket is that of a counter without one.
+func (s *shard) takeLocked(of ref, b bucket, c *core.Consumption) {
+	isNew := b == bucket{}
+	b.Take(c.Rate, c.Entry.At)
+	b.perMillisecond = c.Rate.PerMillisecond()
+	if isNew {
+		s.addBucketLocked(of, b, c.Entry.At.UnixMilli())
+	} else {
+		s.buckets[of] = b
 	}
-	c.shard.buckets[c.ref] = b
 }
 
 // append appends the event of an allowed request, and then counts the request. When the event log refuses the event, the
