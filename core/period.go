@@ -289,10 +289,10 @@ const MaxAnchors = 32
 
 // moved returns the anchors with another start, in force from now on. It drops anchors that no window reaches any more.
 func (a Anchors) moved(start, now time.Time) (Anchors, error) {
+	start, now = start.UTC().Truncate(time.Second), now.UTC().Truncate(time.Second)
 	if start.Equal(a.Start()) {
 		return a, nil
 	}
-	now = now.UTC().Truncate(time.Second)
 	kept := slices.DeleteFunc(slices.Clone(a), func(old Anchor) bool { return !old.From.Before(now) })
 	const longest = 367 * 24 * time.Hour // more than any window
 	for i := len(kept) - 1; i > 0; i-- {
@@ -308,5 +308,5 @@ func (a Anchors) moved(start, now time.Time) (Anchors, error) {
 	if len(kept) == MaxAnchors {
 		return nil, invalid("custom_start", fmt.Sprintf("The start of the windows can be changed %d times a year", MaxAnchors-1))
 	}
-	return append(kept, Anchor{From: now, Start: start.UTC().Truncate(time.Second)}), nil
+	return append(kept, Anchor{From: now, Start: start}), nil
 }

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // anchored returns anchors with one start, in force since 1970.
@@ -112,4 +113,25 @@ func TestMovingTheAnchorGrantsNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A custom_start with a fraction of a second, as JavaScript writes times, is the same start each time it is given.
+func TestSameAnchorAgain(t *testing.T) {
+	now := at("2026-03-10T12:00:00Z")
+	svc := core.NewService(memstore.New(), core.Config{Clock: func() time.Time { return now }})
+	a, _, _, err := svc.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := core.UserPatch{Name: new("alice"), CustomStart: core.Some(at("2026-01-31T08:30:00.25Z"))}
+	u, err := svc.CreateUser(t.Context(), a.ID, p)
+	for range 2 * core.MaxAnchors {
+		now = now.Add(time.Hour)
+		if err == nil {
+			u, err = svc.UpdateUser(t.Context(), a.ID, u.ID, p)
+		}
+	}
+	if err != nil || len(u.Anchors) != 1 {
+		t.Errorf("got %+v, %v, want one anchor", u, err)
+	}
 }
