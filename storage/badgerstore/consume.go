@@ -186,7 +186,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d a
 			keyShard.requestIDs.addLocked(requestKey{of, c.RequestID}, position)
 			s.checkpointer.requestIDs.Add(1)
 		}
-		if c.Rate != nil && d.appended {
+		if c.Rate != nil && c.Adjustment == nil && d.appended {
 			deciding.shard.takeLocked(deciding.ref, b, c)
 		}
 	}

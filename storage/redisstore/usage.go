@@ -29,7 +29,7 @@ const answered = 1 << 54
 const (
 	flagShared = 1 << iota
 	flagWait   // write even if the request is repeated, so that WAIT covers the first write
-	flagRate   // the plan has a rate
+	flagRate   // the request takes a token
 )
 
 // maxAttempts is how often a request is tried that finds no counters.
@@ -84,7 +84,8 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	if c.Shared {
 		flags |= flagShared
 	}
-	if c.Rate != nil {
+	rated := c.Rate != nil && c.Adjustment == nil && c.Refused == ""
+	if rated {
 		flags |= flagRate
 	}
 	at := c.Entry.At
@@ -107,7 +108,7 @@ func (s *Store) packRequest(c *core.Consumption, flags byte) (request, entry str
 	}
 	mark := markAllowed // the script changes it for a denial
 	switch {
-	case c.Rate != nil:
+	case rated:
 		b = record.AppendUint(record.AppendUint(b, 4, uint64(c.Rate.PerMillisecond())), 6, uint64(c.Rate.Capacity()))
 	case c.Adjustment != nil:
 		mark = markAdjustment

@@ -65,7 +65,7 @@ func deniedRefused(e *env) {
 		e.put(k)
 		var want []core.Entry
 		for i, reason := range core.Reasons() {
-			c := endpoint(request(k, noon.Add(time.Duration(i)*time.Second)), "/%s", reason)
+			c := atRate(endpoint(request(k, noon.Add(time.Duration(i)*time.Second)), "/%s", reason), 1, core.PerMinute, 1)
 			if c.Refused = reason; reason == core.ReasonQuota {
 				c.Refused, c.Limit = "", 0
 			} else if reason == core.ReasonRate {
@@ -90,7 +90,7 @@ func deniedRefused(e *env) {
 				e.reopen()
 			}
 		}
-		e.allowed(request(k, noon.Add(time.Minute)))
+		e.allowed(atRate(request(k, noon.Add(time.Minute)), 1, core.PerMinute, 1))
 	}
 }
 

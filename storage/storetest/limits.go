@@ -31,7 +31,7 @@ var limitCases = []testCase{
 	{name: "rate/exact", run: rateExact,
 		promise: "concurrent requests at one time get as many tokens as the bucket has"},
 	{name: "adjust/rule", run: adjustRule,
-		promise: "an adjustment changes the open windows of the deciding counter, as Counter.Adjust does, also after reopening"},
+		promise: "an adjustment changes the open windows of the deciding counter, as Counter.Adjust does, also after reopening; it takes no token"},
 	{name: "adjust/history", run: adjustHistory,
 		promise: "an adjustment is in the history of its key and of its user, and is no traffic"},
 	{name: "adjust/repeated", run: adjustRepeated,
@@ -342,7 +342,7 @@ func adjusted(c core.Consumption, meter string, value int64, period ...core.Peri
 	if len(period) > 0 {
 		c.Adjustment.Set, c.Adjustment.Period = true, period[0]
 	}
-	c.Terms, c.Cost, c.Costs = core.Terms{}, 0, nil
+	c.Terms, c.Cost, c.Costs = core.Terms{Rate: &core.Rate{Requests: 1, Per: core.PerMinute, Burst: 1}}, 0, nil // no rate applies to it
 	c.Entry.Cost, c.Entry.Costs, c.Entry.Endpoint, c.Entry.Method = 0, nil, "", ""
 	return c
 }
@@ -364,13 +364,14 @@ func adjustRule(e *env) {
 			adjusted(c, "tokens", -9), adjusted(c, "spend", 1), adjusted(after(c, -time.Hour), "tokens", 100), tokens(c, 1),
 			adjusted(tomorrow, core.MeterRequests, 2, core.Week), adjusted(tomorrow, "tokens", 0, core.Lifetime), tomorrow,
 			adjusted(tomorrow, core.MeterRequests, core.MaxLimit), adjusted(tomorrow, core.MeterRequests, core.MaxLimit), cost(tomorrow, 0),
-			adjusted(tomorrow, core.MeterRequests, -core.MaxLimit), tomorrow, anchored(adjusted(after(c, 40*24*time.Hour), core.MeterRequests, 3), map[int]time.Time{0: noon})}
+			adjusted(tomorrow, core.MeterRequests, -core.MaxLimit), tomorrow, anchored(adjusted(after(c, 40*24*time.Hour), core.MeterRequests, 3), map[int]time.Time{0: noon}),
+			atRate(after(c, 40*24*time.Hour), 1, core.PerMinute, 1)}
 		if plan == "" {
 			requests = append(requests, ofUser(adjusted(tomorrow, core.MeterRequests, 11)))
 		}
 		e.agree(requests...)
 		if plan == "" {
-			e.same("usage of the key", int64(4), e.counter(keyCounter(k)).Requests[core.Lifetime])
+			e.same("usage of the key", int64(5), e.counter(keyCounter(k)).Requests[core.Lifetime])
 		}
 		id := requests[0].DecidingCounter()
 		before := e.counter(id)
