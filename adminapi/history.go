@@ -101,7 +101,7 @@ func keyRequests(c *call, id string) error {
 func accountRequests(c *call) error {
 	q := c.query()
 	f := core.HistoryFilter{
-		Status: q.oneOf("status", string(core.Allowed), string(core.Denied)), Reason: q.reason(), KeyID: q.text("key_id"),
+		Status: q.oneOf("status", string(core.Allowed), string(core.Denied)), Reason: q.reason(), KeyID: q.id("key_id", "key"),
 		Endpoint: q.text("endpoint"), From: q.time("from"), To: q.time("to"),
 	}
 	if q.values.Has("user_id") {

@@ -75,6 +75,15 @@ func (q *query) text(name string) string {
 	return values[0]
 }
 
+// id returns a parameter that is the id of a plan or key, "" if it is missing.
+func (q *query) id(name, of string) string {
+	text := q.text(name)
+	if q.values.Has(name) && !isID(text) {
+		q.wrong(name, "Must be the id of a "+of)
+	}
+	return text
+}
+
 // whole returns a whole number of 1 or more, or missing if the parameter is missing. A number above
 // int64 becomes the largest int64.
 func (q *query) whole(name string, missing int64) int64 {
@@ -127,11 +136,7 @@ func (q *query) keyFilter() core.KeyFilter {
 		f.UserID = q.whole("user_id", 0)
 	}
 	if q.values.Has("plan_id") {
-		id := q.text("plan_id")
-		if !isID(id) {
-			q.wrong("plan_id", "Must be the id of a plan")
-		}
-		f.PlanID = &id
+		f.PlanID = new(q.id("plan_id", "plan"))
 	}
 	f.Status = core.KeyStatus(q.oneOf("status", string(core.KeyActive), string(core.KeyInactive)))
 	return f

@@ -16,7 +16,7 @@ func TestParameterFaults(t *testing.T) {
 	plan, user := a.plan(5), a.user("Example Customer")
 	key, _ := a.key(user, plan)
 	lists := []string{"/keys", "/plans", "/users", "/users/" + user + "/keys", "/users/" + user + "/requests",
-		"/plans/" + plan + "/keys", "/plans/" + plan + "/users", "/keys/" + key + "/requests"}
+		"/plans/" + plan + "/keys", "/plans/" + plan + "/users", "/keys/" + key + "/requests", "/requests"}
 	wrong := []string{"", "0", "00", "-1", "%2B1", "+1", "1.0", "1e1", "0x1", "%201", "1%20", "a", "%D9%A1", "%ff", "1&page=1&limit=1"}
 	for _, path := range lists {
 		for _, v := range wrong {
@@ -36,6 +36,11 @@ func TestParameterFaults(t *testing.T) {
 		"status=", "status=Active", "status=deleted", "status=active&status=active"} {
 		field, _, _ := strings.Cut(query, "=")
 		a.in(t).bad("GET", prefix+"/keys?"+query, nil).wantField(core.CodeValidation, field)
+	}
+	for _, query := range []string{"user_id=0", "key_id=", "key_id=a%2Fb", "key_id=%00", "key_id=" + fill("a", 65), "key_id=a&key_id=a",
+		"status=", "reason=none", "endpoint=", "endpoint=%ff", "from=2026-02-30", "to=2026", "to=2026-03-14&from=2026-03-14", "page=10001&limit=1"} {
+		field, _, _ := strings.Cut(query, "=")
+		a.in(t).bad("GET", prefix+"/requests?"+query, nil).wantField(core.CodeValidation, field)
 	}
 	for _, query := range []string{"email=", "email=" + fill("a", 255), "email=%ff", "email=a&email=b"} {
 		a.in(t).bad("GET", prefix+"/users?"+query, nil).wantField(core.CodeValidation, "email")
