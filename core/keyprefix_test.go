@@ -252,6 +252,7 @@ func TestMaxKeyPrefixes(t *testing.T) {
 
 // Promise 4: the secrets of every account are masked as lk_ is: in any case, percent-encoded, and in the middle of a text.
 func TestMaskKeyPrefixes(t *testing.T) {
+	core.ForgetPrefixes()
 	svc := core.NewService(memstore.New(), core.Config{})
 	c := newTenant(t, svc, "acme")
 	const secret = "mask_live_0123456789abcdefABCDEF0123456789"

@@ -183,6 +183,7 @@ func TestWatchedChangesMissed(t *testing.T) {
 // A prefix that another process has set is known as soon as it is reported: its keys are accepted, and masked in logs.
 // After missed changes, the next look-up of a key reads the prefixes of all accounts.
 func TestWatchedKeyPrefix(t *testing.T) {
+	core.ForgetPrefixes()
 	w := newWatched(t)
 	w.store.watcher.RenewLease(time.Hour)
 	set := func(prefix string) (secret string) {
