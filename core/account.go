@@ -20,6 +20,8 @@ type Account struct {
 
 	KeyPrefix   string   `json:"key_prefix,omitempty"`   // of new keys; "": DefaultKeyPrefix
 	KeyPrefixes []string `json:"key_prefixes,omitempty"` // of new and of earlier keys, besides DefaultKeyPrefix
+
+	Meters []string `json:"meters,omitempty"` // that a plan names or has named, besides requests
 }
 
 // The bounds of key prefixes.

@@ -2,12 +2,14 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -165,6 +167,10 @@ func (l Limit) allows(used, cost int64, look bool) bool {
 const (
 	MaxLimits = 16 // of a plan, besides the primary limit
 	MaxMeters = 16 // of an account, besides requests
+
+	// maxMetersEver bounds the meters of a counter. A counter also keeps meters that no plan names any more. A page of badgerstore
+	// has 64 counters and takes at most 1 MiB. A meter takes up to 96 bytes.
+	maxMetersEver = 64
 )
 
 // meterName is the form of the name of a meter.
@@ -243,7 +249,8 @@ func (s *Service) Meters(ctx context.Context, account string) ([]string, error) 
 	return append([]string{MeterRequests}, slices.Sorted(maps.Keys(meters))...), nil
 }
 
-// checkMeters returns an error when a plan names so many new meters that its account would have more than MaxMeters.
+// checkMeters returns an error when a plan names so many new meters that its account would have more than MaxMeters, or would
+// have had more than maxMetersEver. It adds the meters to [Account.Meters].
 func (s *Service) checkMeters(ctx context.Context, p *Plan) error {
 	if len(p.Limits) == 0 {
 		return nil
@@ -255,6 +262,28 @@ func (s *Service) checkMeters(ctx context.Context, p *Plan) error {
 	meters.addPlan(p)
 	if len(meters) > MaxMeters {
 		return invalid("limits", fmt.Sprintf("An account has at most %d meters besides requests; with this plan it would have %d", MaxMeters, len(meters)))
+	}
+	_, err = s.store.UpdateAccount(ctx, p.AccountID, func(a *Account) error { return a.addMeters(meters) })
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}
+
+// addMeters adds meters to [Account.Meters]. It returns errUnchanged if the account has had each of them.
+func (a *Account) addMeters(meters metersOf) error {
+	had := len(a.Meters)
+	for _, m := range slices.Sorted(maps.Keys(meters)) {
+		if !slices.Contains(a.Meters, m) {
+			a.Meters = append(a.Meters, m)
+		}
+	}
+	switch {
+	case len(a.Meters) == had:
+		return errUnchanged
+	case len(a.Meters) > maxMetersEver:
+		return invalid("limits", fmt.Sprintf("The plans of an account name at most %d different meters in its lifetime. Use one of these again: %s",
+			maxMetersEver, strings.Join(a.Meters[:had], " ")))
 	}
 	return nil
 }

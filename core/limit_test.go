@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
 
 // A request is allowed when every limit has room for it, and one limit decides.
@@ -186,5 +187,36 @@ func TestRateBounds(t *testing.T) {
 				t.Errorf("per %s: no token after %v", per, later.Sub(now))
 			}
 		}
+	}
+}
+
+// Counters keep the meters that no plan names any more, so the plans of an account name at most 64 different ones, 16 at a time.
+func TestMetersOfAnAccount(t *testing.T) {
+	svc := core.NewService(memstore.New(), core.Config{})
+	a, _, _, err := svc.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := core.PlanPatch{Name: new("plan"), Unlimited: true}
+	named := func(from, to int) core.PlanPatch {
+		var limits []core.Limit
+		for n := from; n < to; n++ {
+			limits = append(limits, core.Limit{Meter: fmt.Sprint("m", n), Max: 1, Period: core.Month})
+		}
+		p.Limits = core.Some(limits)
+		return p
+	}
+	pl, err := svc.CreatePlan(t.Context(), a.ID, named(0, 16))
+	for n := 16; n < 64 && err == nil; n += 16 {
+		_, err = svc.UpdatePlan(t.Context(), a.ID, pl.ID, named(n, n+16))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := svc.UpdatePlan(t.Context(), a.ID, pl.ID, named(63, 65)); core.ErrorCode(err) != core.CodeValidation {
+		t.Errorf("the 65th meter: got %v, want a validation error", err)
+	}
+	if _, err := svc.UpdatePlan(t.Context(), a.ID, pl.ID, named(0, 16)); err != nil {
+		t.Errorf("earlier meters: got %v", err)
 	}
 }
