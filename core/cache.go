@@ -358,7 +358,7 @@ func newCachedUser(u *User, err error) (*cachedUser, error) {
 		return nil, err
 	}
 	h := &cachedUser{User: *u}
-	h.Metadata, h.Email = nil, nil
+	h.Metadata, h.Email, h.ExternalID = nil, nil, ""
 	h.AccountID, h.PlanID = intern(h.AccountID), intern(h.PlanID)
 	return h, nil
 }

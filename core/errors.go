@@ -57,6 +57,7 @@ var (
 	ErrKeyNotFound      = &Error{Code: CodeAPIKeyNotFound, Message: "API key not found"}
 	ErrDuplicateEmail   = &Error{Code: CodeDuplicateEmail, Message: "Email already exists",
 		Field: "email", Detail: "A user with this email exists already"}
+	ErrDuplicateExternalID = invalid("external_id", "Another user of the account has this external_id")
 	// ErrTooManyRequests means that the account is over service_rate_limit, or that 16 of its large
 	// queries already wait.
 	ErrTooManyRequests = &Error{Code: CodeRateLimitExceeded, Message: "Too many requests to this API"}

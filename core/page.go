@@ -58,8 +58,8 @@ func (s *Service) eachKey(ctx context.Context, account string, f KeyFilter, fn f
 	return eachPage(ctx, func(p Page) ([]*Key, int, error) { return s.store.Keys(ctx, account, f, p) }, fn)
 }
 
-// SearchUsers returns a page of the users that match the filter and have text in their name or
-// email, case-insensitive, or as their id. more reports whether there are matches after the page.
+// SearchUsers returns a page of the users that match the filter and have text in their name, email
+// or external id, case-insensitive, or as their id. more reports whether there are matches after the page.
 //
 // The cost is linear in the users up to the end of the page. A complete email address with an empty
 // filter is looked up directly.
@@ -73,7 +73,7 @@ func (s *Service) SearchUsers(ctx context.Context, account, text string, f UserF
 	pages := func(p Page) ([]*User, int, error) { return s.store.Users(ctx, account, f, p) }
 	return search(ctx, s, account, p, pages, func(u *User) bool {
 		return strings.Contains(strings.ToLower(u.Name), text) || strconv.FormatInt(u.ID, 10) == text ||
-			u.Email != nil && strings.Contains(strings.ToLower(*u.Email), text)
+			strings.Contains(strings.ToLower(u.ExternalID), text) || u.Email != nil && strings.Contains(strings.ToLower(*u.Email), text)
 	})
 }
 

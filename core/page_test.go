@@ -19,7 +19,7 @@ func TestSearch(t *testing.T) {
 	s := core.NewService(store, core.Config{Clock: func() time.Time { return now }})
 	a, _, _, _ := s.CreateAccount(t.Context(), "acme")
 	b, _, _, _ := s.CreateAccount(t.Context(), "other")
-	pl, keys := storetest.Fill(t, store, a.ID, 1500) // "user 1", "user1@example.com", …
+	pl, keys := storetest.Fill(t, store, a.ID, 1500) // "user 1", "user1@example.com", "cus_1", …
 	users := func(text string, p core.Page) (ids []int64, more bool) {
 		t.Helper()
 		list, more, err := s.SearchUsers(t.Context(), a.ID, text, core.UserFilter{}, p)
@@ -43,6 +43,8 @@ func TestSearch(t *testing.T) {
 		{"1499", core.Page{Number: 1, Size: 3}, "[1499] false"},
 		{"USER7@example.com", core.Page{Number: 1, Size: 3}, "[7] false"},
 		{"@example.com", core.Page{Number: 1, Size: 1}, "[1] true"},
+		{"cus_77", core.Page{Number: 1, Size: 3}, "[77 770 771] true"},
+		{"CUS_1499", core.Page{Number: 1, Size: 3}, "[1499] false"},
 		{"nobody", core.Page{Number: 1, Size: 3}, "[] false"},
 		{" ", core.Page{Number: 500, Size: 3}, "[1498 1499 1500] false"},
 	} {

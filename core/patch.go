@@ -60,6 +60,20 @@ func checkEmail(email *string) error {
 	return nil
 }
 
+// cleanExternalID trims an external id and checks it by the rules of names. It must not be a secret: external ids are
+// stored and shown unmasked. nil, no external id, is valid.
+func cleanExternalID(id *string) (string, error) {
+	switch {
+	case id == nil:
+		return "", nil
+	case strings.TrimSpace(*id) == "":
+		return "", invalid("external_id", "External id must not be empty")
+	case HoldsSecret(*id):
+		return "", invalid("external_id", "External id must not be an API key")
+	}
+	return cleanName("external_id", *id)
+}
+
 // cleanMetadata checks that metadata is a JSON object of at most 4 KiB, and compacts it.
 func cleanMetadata(m *json.RawMessage) (json.RawMessage, error) {
 	if m == nil {

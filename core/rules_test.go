@@ -3,6 +3,7 @@ package core_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,11 @@ func TestUserRules(t *testing.T) {
 		{"empty email", core.UserPatch{Name: new("a"), Email: core.Some("")}, "email"},
 		{"long email", core.UserPatch{Name: new("a"), Email: core.Some(strings.Repeat("a", 250) + "@b.example")}, "email"},
 		{"email with a line feed", core.UserPatch{Name: new("a"), Email: core.Some("a@example.com\n")}, "email"},
+		{"blank external id", core.UserPatch{Name: new("a"), ExternalID: core.Some(" ")}, "external_id"},
+		{"long external id", core.UserPatch{Name: new("a"), ExternalID: core.Some(strings.Repeat("é", 256))}, "external_id"},
+		{"external id that is not UTF-8", core.UserPatch{Name: new("a"), ExternalID: core.Some("a\xff")}, "external_id"},
+		{"external id that is a secret", core.UserPatch{Name: new("a"), ExternalID: core.Some(core.NewUserSecret(core.DefaultKeyPrefix))}, "external_id"},
+		{"line feed in the external id", core.UserPatch{Name: new("a"), ExternalID: core.Some("a\nb")}, "external_id"},
 		{"metadata is a list", core.UserPatch{Name: new("a"), Metadata: object("[1]")}, "metadata"},
 		{"long metadata", core.UserPatch{Name: new("a"), Metadata: object(`{"a":"` + strings.Repeat("x", 4096) + `"}`)}, "metadata"},
 	}
@@ -95,6 +101,59 @@ func TestUserPatchLeavesTheRest(t *testing.T) {
 	}
 	if _, err := s.CreateUser(t.Context(), acct, core.UserPatch{Name: new("b"), Email: core.Some("ann@EXAMPLE.com")}); err != nil {
 		t.Errorf("the former email of another user: %v", err)
+	}
+}
+
+// An external id is trimmed, compared byte by byte, unique in the account, and free again when its user gives it up.
+func TestExternalID(t *testing.T) {
+	now := at("2026-03-05T10:00:00Z")
+	s := newService(&now)
+	acct := account(t, s)
+	create := func(id, email string) (*core.User, error) {
+		return s.CreateUser(t.Context(), acct, core.UserPatch{Name: new("a"), ExternalID: core.Some(id), Email: core.Some(email)})
+	}
+	for i, id := range []string{"cus_A", "cus_a", strings.Repeat("é", 255)} {
+		u, err := create(" "+id+"\t", fmt.Sprintf("user%d@example.com", i+1))
+		if err != nil || u.ExternalID != id {
+			t.Fatalf("%q: got %+v, %v", id, u, err)
+		}
+	}
+	if _, err := create("cus_A", "new@example.com"); !errors.Is(err, core.ErrDuplicateExternalID) || core.ErrorCode(err) != core.CodeValidation || fieldOf(err) != "external_id" {
+		t.Errorf("the external id of another user: %v, want %v", err, core.ErrDuplicateExternalID)
+	}
+	u, err := s.UpdateUser(t.Context(), acct, 1, core.UserPatch{Name: new("b")})
+	if err != nil || u.ExternalID != "cus_A" {
+		t.Errorf("updated %+v, %v", u, err)
+	}
+	for _, tc := range []struct {
+		f    core.UserFilter
+		page int
+		want string
+	}{
+		{core.UserFilter{ExternalID: "cus_A"}, 1, "[1] of 1"},
+		{core.UserFilter{ExternalID: "CUS_A"}, 1, "[] of 0"},
+		{core.UserFilter{ExternalID: "cus_A", Email: "USER1@example.com"}, 1, "[1] of 1"},
+		{core.UserFilter{ExternalID: "cus_A", Email: "user1@example.com"}, 2, "[] of 1"},
+		{core.UserFilter{ExternalID: "cus_a", Email: "user1@example.com"}, 1, "[] of 0"},
+		{core.UserFilter{ExternalID: "cus_", Email: "user1@example.com"}, 1, "[] of 0"},
+	} {
+		list, n, err := s.Users(t.Context(), acct, tc.f, core.Page{Number: tc.page, Size: 10})
+		ids := []int64{}
+		for _, u := range list {
+			ids = append(ids, u.ID)
+		}
+		if got := fmt.Sprintf("%d of %d", ids, n); got != tc.want || err != nil {
+			t.Errorf("%+v, page %d: got %s, %v, want %s", tc.f, tc.page, got, err, tc.want)
+		}
+	}
+	if u, err = s.UpdateUser(t.Context(), acct, 1, core.UserPatch{ExternalID: core.Null[string]()}); err != nil || u.ExternalID != "" {
+		t.Errorf("cleared %+v, %v", u, err)
+	}
+	if _, err := create("cus_A", "user1@example.com"); !errors.Is(err, core.ErrDuplicateEmail) {
+		t.Errorf("a free external id and the email of another user: %v, want %v", err, core.ErrDuplicateEmail)
+	}
+	if _, err := create("cus_A", "new@example.com"); err != nil {
+		t.Errorf("the former external id of another user: %v", err)
 	}
 }
 

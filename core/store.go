@@ -286,7 +286,8 @@ type Tx interface {
 	// PutUser stores a user in place of the one with its ID. A user with the ID 0 is
 	// new and gets the next ID: one more than the largest that the account ever gave,
 	// from 1. An email that another user of the account has, compared by [FoldEmail],
-	// is ErrDuplicateEmail.
+	// is ErrDuplicateEmail. An external id that another user of the account has, compared
+	// byte by byte, is ErrDuplicateExternalID.
 	PutUser(u *User) error
 	// PutPlan stores a plan in place of the one with its ID. A plan with the Seq 0 is
 	// new and gets the next Seq.
@@ -306,9 +307,18 @@ type Tx interface {
 
 // UserFilter selects users. At most one member is set.
 type UserFilter struct {
-	Email  string // the whole address, compared by [FoldEmail]
-	PlanID string // users with this PlanID
-	OnPlan string // users with this PlanID, or with a key that has this PlanID
+	Email      string // the whole address, compared by [FoldEmail]
+	ExternalID string // the whole external id, compared byte by byte
+	PlanID     string // users with this PlanID
+	OnPlan     string // users with this PlanID, or with a key that has this PlanID
+}
+
+// Duplicate returns the error of a second user that matches a filter of [User.UniqueFilters].
+func (f UserFilter) Duplicate() error {
+	if f.Email != "" {
+		return ErrDuplicateEmail
+	}
+	return ErrDuplicateExternalID
 }
 
 // KeyFilter selects keys that match every member that is set.

@@ -18,28 +18,35 @@ const (
 
 // User is a customer of an account.
 type User struct {
-	AccountID string          `json:"account_id"`
-	ID        int64           `json:"id"` // from 1, ascending within the account
-	Name      string          `json:"name"`
-	Email     *string         `json:"email,omitempty"`    // as given; unique in the account, case-insensitive
-	PlanID    string          `json:"plan_id,omitempty"`  // "" for none
-	Metadata  json.RawMessage `json:"metadata,omitempty"` // an object, nil for none
-	Disabled  bool            `json:"disabled,omitempty"`
-	Anchors   Anchors         `json:"anchors,omitempty"` // the starts of the windows; none for the calendar
-	CreatedAt time.Time       `json:"created_at"`
-	UpdatedAt time.Time       `json:"updated_at"`
+	AccountID  string          `json:"account_id"`
+	ID         int64           `json:"id"` // from 1, ascending within the account
+	Name       string          `json:"name"`
+	Email      *string         `json:"email,omitempty"`       // as given; unique in the account, case-insensitive
+	ExternalID string          `json:"external_id,omitempty"` // the customer's own id of the user; unique in the account, "" for none
+	PlanID     string          `json:"plan_id,omitempty"`     // "" for none
+	Metadata   json.RawMessage `json:"metadata,omitempty"`    // an object, nil for none
+	Disabled   bool            `json:"disabled,omitempty"`
+	Anchors    Anchors         `json:"anchors,omitempty"` // the starts of the windows; none for the calendar
+	CreatedAt  time.Time       `json:"created_at"`
+	UpdatedAt  time.Time       `json:"updated_at"`
 }
 
 // FoldEmail returns the form in which addresses are compared: in lower case.
 func FoldEmail(email string) string { return strings.ToLower(email) }
 
-// FoldedEmail returns the address of the user as [FoldEmail] returns it, "" without an address. At most one user of an
-// account has it.
-func (u *User) FoldedEmail() string {
-	if u == nil || u.Email == nil {
-		return ""
+// UniqueFilters returns the filters that the user matches and no other user of its account may match: by its email,
+// folded by [FoldEmail], and by its external id. A nil user has none.
+func (u *User) UniqueFilters() (filters []UserFilter) {
+	if u == nil {
+		return nil
 	}
-	return FoldEmail(*u.Email)
+	if u.Email != nil && *u.Email != "" {
+		filters = append(filters, UserFilter{Email: FoldEmail(*u.Email)})
+	}
+	if u.ExternalID != "" {
+		filters = append(filters, UserFilter{ExternalID: u.ExternalID})
+	}
+	return filters
 }
 
 // Filters returns the filters on members of the user that the user matches, none for nil. A store keeps an index for
@@ -57,11 +64,12 @@ func (u *User) Filters() []UserFilter {
 // UserPatch holds the members of a user to set. A nil pointer and an unset
 // [Optional] leave the member alone; on creation they leave it empty.
 type UserPatch struct {
-	Name     *string
-	Email    Optional[string]
-	PlanID   Optional[string]
-	Metadata Optional[json.RawMessage]
-	Disabled *bool
+	Name       *string
+	Email      Optional[string]
+	ExternalID Optional[string]
+	PlanID     Optional[string]
+	Metadata   Optional[json.RawMessage]
+	Disabled   *bool
 
 	// CustomStart is the time with which the windows of the user begin; cleared, they begin with the calendar.
 	CustomStart Optional[time.Time]
@@ -79,6 +87,11 @@ func (p UserPatch) apply(tx Tx, u *User) (err error) {
 			return err
 		}
 		u.Email = p.Email.Value
+	}
+	if p.ExternalID.Set {
+		if u.ExternalID, err = cleanExternalID(p.ExternalID.Value); err != nil {
+			return err
+		}
 	}
 	if p.Metadata.Set {
 		if u.Metadata, err = cleanMetadata(p.Metadata.Value); err != nil {
@@ -150,9 +163,20 @@ func (s *Service) User(ctx context.Context, account string, id int64) (*User, er
 	return s.store.User(ctx, account, id)
 }
 
-// Users returns a page of the users of the account that match, oldest first, and their total.
+// Users returns a page of the users of the account that match, oldest first, and their total. Unlike
+// the filter of a [Store], f may have both an email and an external id: a user then matches both.
 func (s *Service) Users(ctx context.Context, account string, f UserFilter, p Page) ([]*User, int, error) {
-	return s.store.Users(ctx, account, f, p)
+	if f.Email == "" || f.ExternalID == "" {
+		return s.store.Users(ctx, account, f, p)
+	}
+	list, _, err := s.store.Users(ctx, account, UserFilter{ExternalID: f.ExternalID}, Page{Number: 1, Size: 1})
+	if err != nil || len(list) == 0 || list[0].Email == nil || FoldEmail(*list[0].Email) != FoldEmail(f.Email) {
+		return nil, 0, err
+	}
+	if p.Offset() > 0 {
+		return nil, 1, nil
+	}
+	return list, 1, nil
 }
 
 // UpdateUser sets the members that p names and returns the whole user.

@@ -124,8 +124,8 @@ type Decision struct {
 	At      time.Time // the time of the decision, by the clock of the service
 
 	// Key and User are nil if the key was malformed or unknown. Plan is nil unless the quota was
-	// read. They are shared: do not change them. They lack metadata, email, description and
-	// features.
+	// read. They are shared: do not change them. They lack metadata, email, external id,
+	// description and features.
 	Key  *Key
 	User *User
 	Plan *Plan

@@ -192,7 +192,7 @@ func (k *checking) checkRecord(p path, value []byte) []error {
 		return []error{k.checkNumber(planIDPath(account, plan.ID), plan.Seq), k.checkMember(allPlans(account), plan.Seq)}
 	case kindAccountID, kindAccountName:
 		return k.checkTarget(p, value, func(n int64) path { return accountPath(n) })
-	case kindEmail:
+	case kindEmail, kindExternalID:
 		account := r.text()
 		return k.checkTarget(p, value, func(n int64) path { return userPath(account, n) })
 	case kindKeyID:
@@ -282,8 +282,8 @@ func (k *checking) checkUser(p path, account string, value []byte) (errs []error
 	if u.PlanID != "" {
 		errs = append(errs, k.checkExists(holdingPath(account, u.ID, u.PlanID)))
 	}
-	if u.Email != nil {
-		errs = append(errs, k.checkNumber(emailPath(account, u.FoldedEmail()), u.ID))
+	for _, f := range u.UniqueFilters() {
+		errs = append(errs, k.checkNumber(uniquePath(account, f), u.ID))
 	}
 	return errs
 }

@@ -95,7 +95,7 @@ func TestCheckRecords(t *testing.T) {
 		consume(t, s, request(fmt.Sprint("key", i), 1, endless, noon))
 	}
 	writeCheckpoint(t, s)
-	paths := stored(t, s, "AanUePpKkdScCOqoh")
+	paths := stored(t, s, "AanUexPpKkdScCOqoh")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestCheckRecords(t *testing.T) {
 		}
 		_ = os.RemoveAll(dir)
 	}
-	for _, kind := range "AanUePpKkdScCOqoh" {
+	for _, kind := range "AanUexPpKkdScCOqoh" {
 		if kinds[byte(kind)] == 0 {
 			t.Errorf("no record of the kind %c was deleted", kind)
 		}

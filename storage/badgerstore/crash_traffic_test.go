@@ -186,7 +186,7 @@ func (w *traffic) resourceName(kind string) string {
 // createUser creates a user with a key.
 func (w *traffic) createUser() error {
 	name := w.resourceName("user")
-	u := &core.User{AccountID: acct, Name: name, Email: new(name + "@example.com"), PlanID: fixturePlan}
+	u := &core.User{AccountID: acct, Name: name, Email: new(name + "@example.com"), ExternalID: name, PlanID: fixturePlan}
 	w.recorder.creating(userResource, name)
 	err := w.s.Update(context.Background(), acct, func(tx core.Tx) error {
 		u.ID = 0

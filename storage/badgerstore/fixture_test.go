@@ -96,7 +96,7 @@ func numbered(prefix string, n int) []string {
 // withKeys returns a transaction that creates a user with an ID and n keys.
 func withKeys(user int64, n int) func(core.Tx) error {
 	return func(tx core.Tx) error {
-		err := tx.PutUser(&core.User{AccountID: acct, ID: user, Name: "user", PlanID: "plan", Email: new(fmt.Sprintf("%d@example.com", user))})
+		err := tx.PutUser(&core.User{AccountID: acct, ID: user, Name: "user", PlanID: "plan", Email: new(fmt.Sprintf("%d@example.com", user)), ExternalID: fmt.Sprint("cus_", user)})
 		for i := 0; i < n && err == nil; i++ {
 			err = tx.PutKey(newKey(user, i))
 		}

@@ -20,7 +20,8 @@ import (
 //	6  transactions in the event log, and indexes of pages
 //	7  the usage of a counter by period, without starts of windows; costs and limits in events
 //	8  reasons of denials and adjustments in events
-const schema = 8
+//	9  external ids of users: an earlier version would change or delete a user and leave its external id taken
+const schema = 9
 
 // A key of Badger is its kind, one byte, followed by fields. A text field is its length as a uvarint and its bytes; a
 // number is 8 bytes, big endian. The account is the first field, so the records of an account are adjacent.
@@ -36,6 +37,7 @@ const schema = 8
 //	I access       account                      core.Access, JSON
 //	U user         account, user id             core.User, JSON
 //	e              account, folded email        user id
+//	x              account, external id         user id
 //	P plan         account, seq                 core.Plan, JSON
 //	p              account, plan id             its seq
 //	K key          account, seq                 core.Key, JSON
@@ -69,6 +71,7 @@ const (
 	kindAccess      = 'I'
 	kindUser        = 'U'
 	kindEmail       = 'e'
+	kindExternalID  = 'x'
 	kindPlan        = 'P'
 	kindPlanID      = 'p'
 	kindKey         = 'K'
@@ -117,6 +120,19 @@ func accessPath(account string) path         { return at(kindAccess).text(accoun
 
 func userPath(account string, id int64) path { return at(kindUser).text(account).number(id) }
 func emailPath(account, folded string) path  { return at(kindEmail).text(account).text(folded) }
+func externalIDPath(account, id string) path { return at(kindExternalID).text(account).text(id) }
+
+// uniquePath returns the path of the record that names the one user that matches a filter of
+// [core.User.UniqueFilters], nil for any other filter.
+func uniquePath(account string, f core.UserFilter) path {
+	switch {
+	case f.Email != "":
+		return emailPath(account, core.FoldEmail(f.Email))
+	case f.ExternalID != "":
+		return externalIDPath(account, f.ExternalID)
+	}
+	return nil
+}
 
 func planPath(account string, seq int64) path { return at(kindPlan).text(account).number(seq) }
 func planIDPath(account, id string) path      { return at(kindPlanID).text(account).text(id) }

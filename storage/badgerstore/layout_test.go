@@ -181,6 +181,7 @@ func TestPaths(t *testing.T) {
 			add("key "+name, keyIDPath(a, b))
 			add("plan "+name, planIDPath(a, b))
 			add("email "+name, emailPath(a, b))
+			add("external id "+name, externalIDPath(a, b))
 			add("holding "+name, holdingPath(a, 1, b))
 			for _, c := range names {
 				name := name + "/" + c

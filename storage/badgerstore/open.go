@@ -246,8 +246,9 @@ func (s *Store) openAndReplay(o Options) error {
 	if err != nil {
 		return err
 	}
-	if version == withoutPeriods || version == withoutReasons {
-		return s.storeSchema()
+	if version >= withoutPeriods && version < schema {
+		// In a table at once: after a kill, an earlier version must not open the store.
+		return firstOf(s.storeSchema(), s.writeInTables())
 	}
 	if version > 0 && version < schema {
 		return s.upgrade(r.highest)

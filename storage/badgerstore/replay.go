@@ -287,12 +287,13 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 
 // The earlier schemas that this version reads. See schema for their differences.
 const (
-	withoutDays    = 2
-	withoutKept    = 3
-	withFormat1    = 4
-	withoutPages   = 5
-	withoutPeriods = 6
-	withoutReasons = 7
+	withoutDays        = 2
+	withoutKept        = 3
+	withFormat1        = 4
+	withoutPages       = 5
+	withoutPeriods     = 6
+	withoutReasons     = 7
+	withoutExternalIDs = 8
 )
 
 // upgrade upgrades the store of an earlier version. highest has the largest numbers in its events. The caller closes

@@ -60,7 +60,7 @@ func (s *Store) Update(_ context.Context, account string, fn func(core.Tx) error
 // and its own writes.
 //
 // tx collects writes, and moves them to the event log when they are too many for one transaction of Badger. It keeps
-// indexes, holdings, emails and last numbers in memory until the end, because they change often.
+// indexes, holdings, unique members of users and last numbers in memory until the end, because they change often.
 type tx struct {
 	s       *Store
 	account string
@@ -73,7 +73,7 @@ type tx struct {
 	indexes  map[string]*rankset.Set
 	last     map[byte]int64   // the largest number given, by kind
 	holdings map[string]int64 // by path
-	emails   map[string]int64 // the user with a folded address, 0 for no user
+	unique   map[string]int64 // the user with an email or external id by path, 0 for no user
 	redo     *redo
 }
 
@@ -81,7 +81,7 @@ func newTx(s *Store, before snapshot, account string) *tx {
 	t := &tx{
 		s: s, account: account, before: before, writes: newWrites(), redo: s.newRedo(),
 		indexes: map[string]*rankset.Set{}, last: map[byte]int64{},
-		holdings: map[string]int64{}, emails: map[string]int64{},
+		holdings: map[string]int64{}, unique: map[string]int64{},
 	}
 	t.number, t.err = before.number(accountIDPath(account))
 	return t
@@ -424,9 +424,9 @@ func fault(err error) error {
 // absent returns the damage of a missing record to which another record refers.
 func absent(p path) error { return contradiction(p, "it is missing, but another record refers to it") }
 
-// contradiction returns the damage of a record. The text contains no digest and no email address.
+// contradiction returns the damage of a record. The text contains no digest, no email address and no external id.
 func contradiction(p path, format string, args ...any) error {
-	if p[0] == kindDigest || p[0] == kindOwnerDigest || p[0] == kindEmail {
+	if p[0] == kindDigest || p[0] == kindOwnerDigest || p[0] == kindEmail || p[0] == kindExternalID {
 		p = p[:1]
 	}
 	return &table.DamageError{File: "*" + table.Suffix, What: fmt.Sprintf("the record %q: ", p) + fmt.Sprintf(format, args...)}

@@ -1,24 +1,35 @@
 package badgerstore
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// TestEarlierSchemas: a closed or killed store of schema 6 or 7 opens with all its data, keeps it after another kill, and
-// counts on. A failure means that an upgrade loses usage. testdata has the stores, see schema6/make_test.go and schema7/make.diff.
+// TestEarlierSchemas: a closed or killed store of schema 6, 7 or 8 opens with all its data, keeps it after another kill, and
+// counts on. A failure means that an upgrade loses usage. testdata has the stores, see schema6/make_test.go, schema7/make.diff
+// and schema8/make.diff.
 func TestEarlierSchemas(t *testing.T) {
-	for _, name := range []string{"schema6/closed", "schema6/killed", "schema7/closed", "schema7/killed"} {
+	for _, name := range []string{"schema6/closed", "schema6/killed", "schema7/closed", "schema7/killed", "schema8/closed", "schema8/killed"} {
 		t.Run(name, func(t *testing.T) {
 			dir, want := fixture(t, filepath.Join("testdata", name+".tar.gz"))
+			old, err := filepath.Glob(filepath.Join(dir, "*"+table.Suffix))
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, when := range []string{"upgraded", "opened after a kill", "opened again"} {
 				s := openAlone(t, dir, quiet)
 				wantAnswers(t, s, want, when)
 				if when == "upgraded" {
+					waitUntil(t, "the upgrade is in a table", func() bool { return len(s.db.Tables()) > len(old) })
 					abandon(t, s)
+					wantSchemaInTables(t, dir)
 				} else if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -57,5 +68,60 @@ func TestEarlierSchemas(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// wantSchemaInTables fails unless the tables of a killed store have the current schema. An earlier version could open the
+// store otherwise.
+func wantSchemaInTables(t *testing.T, dir string) {
+	t.Helper()
+	tables := t.TempDir()
+	copyDatabase(t, tables, dir)
+	db, err := table.Open(table.Options{Dir: tables, Logger: quiet.Logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.View(func(txn *badger.Txn) error {
+		got, err := snapshot{txn}.number(at(kindSchema))
+		if got != schema {
+			t.Errorf("schema in the tables: got %d, want %d", got, schema)
+		}
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestExternalIDsAfterUpgrade: users of a store of schema 8 have no external id. They can get one, which is unique and
+// survives a kill.
+func TestExternalIDsAfterUpgrade(t *testing.T) {
+	dir, _ := fixture(t, filepath.Join("testdata", "schema8/closed.tar.gz"))
+	s := openAlone(t, dir, quiet)
+	put := func(user int64) error {
+		return s.Update(t.Context(), acct, func(tx core.Tx) error {
+			u, err := tx.User(user)
+			if err == nil && u.ExternalID != "" {
+				t.Errorf("user %d: got the external id %q, want none", user, u.ExternalID)
+			}
+			u.ExternalID = "cus_1"
+			return firstOf(err, tx.PutUser(u))
+		})
+	}
+	if err := put(1); err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"put", "killed"} {
+		if when == "killed" {
+			abandon(t, s)
+			s = openAlone(t, dir, quiet)
+		}
+		list, n, err := s.Users(t.Context(), acct, core.UserFilter{ExternalID: "cus_1"}, everything)
+		if err != nil || n != 1 || len(list) != 1 || list[0].ID != 1 || *list[0].Email != "1@example.com" {
+			t.Errorf("%s: got %d users %+v, %v, want user 1", when, n, list, err)
+		}
+		if err := put(2); !errors.Is(err, core.ErrDuplicateExternalID) {
+			t.Errorf("%s: the external id of another user: got %v, want %v", when, err, core.ErrDuplicateExternalID)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/record"
@@ -20,8 +21,8 @@ func (s *Store) User(_ context.Context, account string, id int64) (u *core.User,
 func (s *Store) Users(_ context.Context, account string, f core.UserFilter, p core.Page) (list []*core.User, total int, err error) {
 	err = s.read(account, func(r snapshot) error {
 		var numbers []int64
-		if f.Email != "" {
-			numbers, total, err = r.withEmail(account, f.Email, p)
+		if unique := uniquePath(account, f); unique != nil {
+			numbers, total, err = r.onePage(unique, p)
 		} else {
 			numbers, total, err = r.page(userIndex(account, f), p)
 		}
@@ -34,7 +35,7 @@ func (s *Store) Users(_ context.Context, account string, f core.UserFilter, p co
 	return list, total, err
 }
 
-// userIndex returns the index of the users that match a filter without an email.
+// userIndex returns the index of the users that match a filter without a [uniquePath].
 func userIndex(account string, f core.UserFilter) path {
 	switch {
 	case f.PlanID != "":
@@ -55,9 +56,10 @@ func (r snapshot) page(base path, p core.Page) (numbers []int64, total int, err 
 	return numbers, f.Len(), err
 }
 
-// withEmail returns page p of the list of users with an email address. The list has one user at most.
-func (r snapshot) withEmail(account, email string, p core.Page) (numbers []int64, total int, err error) {
-	id, err := r.number(emailPath(account, core.FoldEmail(email)))
+// onePage returns page p of the list of the one user that the record at a path names. Without the record the list is
+// empty.
+func (r snapshot) onePage(unique path, p core.Page) (numbers []int64, total int, err error) {
+	id, err := r.number(unique)
 	if err != nil || id == 0 {
 		return nil, 0, err
 	}
@@ -75,10 +77,11 @@ func (t *tx) User(id int64) (*core.User, error) {
 
 // CountUsers implements [core.Tx].
 func (t *tx) CountUsers(f core.UserFilter) (int, error) {
-	if f.Email == "" {
+	unique := uniquePath(t.account, f)
+	if unique == nil {
 		return t.count(userIndex(t.account, f))
 	}
-	_, n, err := t.before.withEmail(t.account, f.Email, core.Page{Number: 1, Size: 1})
+	_, n, err := t.before.onePage(unique, core.Page{Number: 1, Size: 1})
 	return n, fault(err)
 }
 
@@ -91,7 +94,7 @@ func (t *tx) PutUser(u *core.User) error {
 	if err != nil {
 		return t.keepError(err)
 	}
-	if err := t.checkEmail(u); err != nil {
+	if err := t.checkUnique(u); err != nil {
 		return fault(err)
 	}
 	if err := t.assign(kindUser, &u.ID); err != nil {
@@ -111,31 +114,32 @@ func (t *tx) userNow(id int64) (*core.User, error) {
 	return record.Decode[core.User](value)
 }
 
-// checkEmail returns core.ErrDuplicateEmail when another user has the email.
-func (t *tx) checkEmail(u *core.User) error {
-	email := u.FoldedEmail()
-	if email == "" {
-		return nil
+// checkUnique returns an error when another user has the email or the external id.
+func (t *tx) checkUnique(u *core.User) error {
+	for _, f := range u.UniqueFilters() {
+		id, err := t.userAt(uniquePath(t.account, f))
+		if err != nil {
+			return err
+		}
+		if id != 0 && id != u.ID {
+			return f.Duplicate()
+		}
 	}
-	id, err := t.userWith(email)
-	if err == nil && id != 0 && id != u.ID {
-		return core.ErrDuplicateEmail
-	}
-	return err
+	return nil
 }
 
-// userWith returns the id of the user with a folded email address, 0 without such a user.
-func (t *tx) userWith(folded string) (int64, error) {
-	if id, ok := t.emails[folded]; ok {
+// userAt returns the id of the user that the record at a path names, 0 without the record.
+func (t *tx) userAt(unique path) (int64, error) {
+	if id, ok := t.unique[string(unique)]; ok {
 		return id, nil
 	}
-	return t.before.number(emailPath(t.account, folded))
+	return t.before.number(unique)
 }
 
 // reindexUser replaces the index entries of a user. from is nil for a new user, to is nil for a deletion.
 func (t *tx) reindexUser(id int64, from, to *core.User) error {
 	return firstOf(
-		t.replaceEmail(id, from.FoldedEmail(), to.FoldedEmail()),
+		t.replaceUnique(id, from.UniqueFilters(), to.UniqueFilters()),
 		t.reindex(userIndexes(t.account, from), userIndexes(t.account, to), id, id),
 		t.addHolding(id, planOf(from), -1),
 		t.addHolding(id, planOf(to), +1))
@@ -156,27 +160,40 @@ func userIndexes(account string, u *core.User) (indexes []path) {
 	return indexes
 }
 
-func (t *tx) replaceEmail(id int64, from, to string) error {
-	if from == to {
-		return nil
-	}
-	if from != "" {
-		owner, err := t.userWith(from)
+// replaceUnique deletes the records of the filters in from, unless they name another user, and writes the records of the
+// filters in to. A record of a filter in both lists stays.
+func (t *tx) replaceUnique(id int64, from, to []core.UserFilter) error {
+	for _, f := range from {
+		if slices.Contains(to, f) {
+			continue
+		}
+		holder, err := t.userAt(uniquePath(t.account, f))
+		if err == nil && holder == id {
+			err = t.setUnique(f, 0)
+		}
 		if err != nil {
 			return err
 		}
-		if owner == id {
-			t.emails[from] = 0
-			if err := t.put(emailPath(t.account, from), nil); err != nil {
-				return err
-			}
+	}
+	for _, f := range to {
+		if slices.Contains(from, f) {
+			continue
+		}
+		if err := t.setUnique(f, id); err != nil {
+			return err
 		}
 	}
-	if to == "" {
-		return nil
+	return nil
+}
+
+// setUnique makes the record of a filter name a user, and deletes the record when the id is 0.
+func (t *tx) setUnique(f core.UserFilter, id int64) error {
+	p := uniquePath(t.account, f)
+	t.unique[string(p)] = id
+	if id == 0 {
+		return t.put(p, nil)
 	}
-	t.emails[to] = id
-	return t.put(emailPath(t.account, to), encodeNumber(id))
+	return t.put(p, encodeNumber(id))
 }
 
 // DeleteUser implements [core.Tx].

@@ -41,10 +41,10 @@ func (t *tx) PutUser(u *core.User) error {
 	if t.missing {
 		return core.ErrAccountNotFound
 	}
-	if u.Email != nil {
-		for _, other := range t.after.matchingUsers(core.UserFilter{Email: *u.Email}) {
+	for _, f := range u.UniqueFilters() {
+		for _, other := range t.after.matchingUsers(f) {
 			if other.ID != u.ID {
-				return core.ErrDuplicateEmail
+				return f.Duplicate()
 			}
 		}
 	}

@@ -53,6 +53,8 @@ func userMatches(u *core.User, f core.UserFilter, holders map[int64]bool) bool {
 	switch {
 	case f.Email != "":
 		return u.Email != nil && core.FoldEmail(*u.Email) == core.FoldEmail(f.Email)
+	case f.ExternalID != "":
+		return u.ExternalID == f.ExternalID
 	case f.PlanID != "":
 		return u.PlanID == f.PlanID
 	case f.OnPlan != "":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -162,7 +163,7 @@ func (s *Store) checkFormat(ctx context.Context) error {
 		}
 		have, err = s.storedFormat(ctx) // another process may have written it first
 	}
-	if err == nil && have == formatBefore {
+	if err == nil && slices.Contains(earlierFormats, have) {
 		if err := s.do(ctx, s.client.B().Set().Key(s.o.registry().key("format")).Value(format).Build()).Error(); err != nil {
 			return fmt.Errorf("upgrade of the data under %s: %w", s.o.Prefix, err)
 		}

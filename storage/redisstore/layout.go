@@ -23,6 +23,7 @@ import (
 //	{<account>}version                 random, changes with each write to the account
 //	{<account>}last                    hash: largest user ID, plan Seq and key Seq so far
 //	{<account>}emails                  hash: email to user ID
+//	{<account>}external-ids            hash: external id to user ID
 //	{<account>}u:<id> p:<id> k:<id>    user, plan, key: JSON
 //	{<account>}places                  hash: id of a key to the location of its counter (location.go)
 //	{<account>}users…  plans  keys…    sorted sets of ids, one for each filter
@@ -40,13 +41,17 @@ import (
 //
 //	!{…}…                              invalidations: written and deleted at once, for client tracking
 
-// format is the version of this layout, stored in {registry}format. A store of the format before is upgraded: its
+// format is the version of this layout, stored in {registry}format. A store of an earlier format is upgraded: its
 // counters, entries and answers can be read. A process of an earlier version that still runs would misread a new
-// counter, so all of them are stopped first; afterwards they refuse to start.
-const (
-	format       = "3"
-	formatBefore = "2" // counters have windows with starts of their own
-)
+// counter, or delete a user and leave its external id taken. So all of them are stopped first; afterwards they refuse
+// to start.
+const format = "4"
+
+// earlierFormats are the formats that are upgraded.
+var earlierFormats = []string{
+	"2", // counters have windows with starts of their own
+	"3", // users have no external ids
+}
 
 // keySlot is the prefix and hash tag of the keys of one slot.
 type keySlot string
@@ -75,7 +80,21 @@ func (n keySlot) user(id int64) string    { return string(n) + "u:" + strconv.Fo
 func (n keySlot) plan(id string) string   { return string(n) + "p:" + id }
 func (n keySlot) apiKey(id string) string { return string(n) + "k:" + id }
 
-// users names the index for a filter. Filters by email have no index.
+// uniqueMember is an email or an external id.
+type uniqueMember struct{ hash, field string } // the hash that maps it to the ID of its user, and its field there
+
+// unique returns the member of a filter of [core.User.UniqueFilters], and false for any other filter.
+func (n keySlot) unique(f core.UserFilter) (m uniqueMember, ok bool) {
+	switch {
+	case f.Email != "":
+		return uniqueMember{n.key("emails"), core.FoldEmail(f.Email)}, true
+	case f.ExternalID != "":
+		return uniqueMember{n.key("external-ids"), f.ExternalID}, true
+	}
+	return m, false
+}
+
+// users names the index for a filter. Filters by a unique member have no index.
 func (n keySlot) users(f core.UserFilter) string {
 	switch {
 	case f.PlanID != "":

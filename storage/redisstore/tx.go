@@ -37,8 +37,8 @@ type tx struct {
 	users    map[int64]*change[core.User]
 	plans    map[string]*change[core.Plan]
 	keys     map[string]*change[keyRecord]
-	emails   map[string]int64   // user ID of each changed email after the commit; 0 for none
-	deferred map[int64][]string // deleted users whose keys a task deletes, with the ids of all plans
+	unique   map[uniqueMember]int64 // user ID of each changed email and external id after the commit; 0 for none
+	deferred map[int64][]string     // deleted users whose keys a task deletes, with the ids of all plans
 }
 
 // change is a resource before and after a transaction. Nil means that it does not exist.
@@ -111,7 +111,7 @@ func pendingError(err error) error {
 func (s *Store) newTx(ctx context.Context, account string) *tx {
 	return &tx{ctx: ctx, s: s, account: account, slot: s.o.account(account),
 		users: map[int64]*change[core.User]{}, plans: map[string]*change[core.Plan]{},
-		keys: map[string]*change[keyRecord]{}, emails: map[string]int64{}, deferred: map[int64][]string{}}
+		keys: map[string]*change[keyRecord]{}, unique: map[uniqueMember]int64{}, deferred: map[int64][]string{}}
 }
 
 // run runs the transaction once. It returns false if the account was stale, and reports whether it has

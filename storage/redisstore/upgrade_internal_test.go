@@ -102,19 +102,21 @@ func (m *moveTest) wantCounter(of core.CounterID, want *core.Counter) {
 	}
 }
 
-// TestUpgradeFormat: a store of the format before opens, and then has this format.
+// TestUpgradeFormat: a store of an earlier format opens, and then has this format.
 func TestUpgradeFormat(t *testing.T) {
 	m := newMoveTest(t)
 	key := m.s.o.registry().key("format")
-	m.server.Do(t, "SET", key, formatBefore)
-	s, err := Open(t.Context(), Options{Addresses: []string{m.server.Addr()}, Timeout: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := m.server.Do(t, "GET", key); strings.TrimSpace(got) != format {
-		t.Errorf("format: got %q, want %q", got, format)
+	for _, earlier := range earlierFormats {
+		m.server.Do(t, "SET", key, earlier)
+		s, err := Open(t.Context(), Options{Addresses: []string{m.server.Addr()}, Timeout: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.server.Do(t, "GET", key); strings.TrimSpace(got) != format {
+			t.Errorf("format after %s: got %q, want %q", earlier, got, format)
+		}
 	}
 }

@@ -39,23 +39,22 @@ func fetch[T any](ctx context.Context, s *Store, key string, notFound error) (*T
 
 // Users implements [core.Store].
 func (s *Store) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
-	if f.Email != "" {
-		return s.usersByEmail(ctx, account, f.Email, p)
-	}
 	n := s.o.account(account)
+	if m, ok := n.unique(f); ok {
+		return s.usersByMember(ctx, n, m, p)
+	}
 	return list[core.User](ctx, s, n.users(f), n.key("u:"), p)
 }
 
-// usersByEmail returns the user with an email, if any.
-func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.Page) ([]*core.User, int, error) {
+// usersByMember returns the user with an email or external id, if any.
+func (s *Store) usersByMember(ctx context.Context, n keySlot, m uniqueMember, p core.Page) ([]*core.User, int, error) {
 	if err := s.begin(); err != nil {
 		return nil, 0, err
 	}
 	defer s.end()
 	calls, cancel := s.withTimeout(ctx)
 	defer cancel()
-	n := s.o.account(account)
-	r := s.do(calls, s.client.B().Hget().Key(n.key("emails")).Field(core.FoldEmail(email)).Build())
+	r := s.do(calls, s.client.B().Hget().Key(m.hash).Field(m.field).Build())
 	if err := unavailable(r.Error()); err != nil {
 		return nil, 0, err
 	}
@@ -65,7 +64,7 @@ func (s *Store) usersByEmail(ctx context.Context, account, email string, p core.
 	}
 	u, err := fetch[core.User](ctx, s, n.user(id), core.ErrUserNotFound)
 	switch {
-	case err == core.ErrUserNotFound: // deleted after the email was read
+	case err == core.ErrUserNotFound: // deleted after its ID was read
 		return nil, 0, nil
 	case err != nil:
 		return nil, 0, err
@@ -133,8 +132,8 @@ func clone[T any](resource *T) (*T, error) {
 
 // CountUsers implements [core.Tx].
 func (t *tx) CountUsers(f core.UserFilter) (int, error) {
-	if f.Email != "" {
-		return t.countIndex("HEXISTS", t.slot.key("emails"), core.FoldEmail(f.Email))
+	if m, ok := t.slot.unique(f); ok {
+		return t.countIndex("HEXISTS", m.hash, m.field)
 	}
 	return t.countIndex("ZCARD", t.slot.users(f))
 }
@@ -150,7 +149,7 @@ func (t *tx) PutUser(u *core.User) (err error) {
 			return err
 		}
 	}
-	if err := t.checkEmail(u); err != nil {
+	if err := t.checkUnique(u); err != nil {
 		return err
 	}
 	preset, err := t.assign("user", &u.ID)
@@ -162,41 +161,39 @@ func (t *tx) PutUser(u *core.User) (err error) {
 	if err != nil {
 		return err
 	}
-	t.freeEmail(c)
-	if email := u.FoldedEmail(); email != "" {
-		t.emails[email] = u.ID
-	}
+	t.setUnique(c.current(), 0)
+	t.setUnique(u, u.ID)
 	c.write(after)
 	t.users[u.ID] = c
 	return nil
 }
 
-// checkEmail returns [core.ErrDuplicateEmail] when another user has the email.
-func (t *tx) checkEmail(u *core.User) error {
-	email := u.FoldedEmail()
-	if email == "" {
-		return nil
-	}
-	holder, known := t.emails[email]
-	if !known {
-		b := newBatch(t.slot)
-		b.add("HGET", t.slot.key("emails"), email)
-		answers := t.readBatch(b)
-		if answers == nil {
-			return t.readErr
+// checkUnique returns an error when another user has the email or the external id.
+func (t *tx) checkUnique(u *core.User) error {
+	for _, f := range u.UniqueFilters() {
+		m, _ := t.slot.unique(f)
+		holder, known := t.unique[m]
+		if !known {
+			b := newBatch(t.slot)
+			b.add("HGET", m.hash, m.field)
+			answers := t.readBatch(b)
+			if answers == nil {
+				return t.readErr
+			}
+			holder = number(answers[0])
 		}
-		holder = number(answers[0])
-	}
-	if holder != 0 && holder != u.ID {
-		return core.ErrDuplicateEmail
+		if holder != 0 && holder != u.ID {
+			return f.Duplicate()
+		}
 	}
 	return nil
 }
 
-// freeEmail records that a user's current email becomes free.
-func (t *tx) freeEmail(c *change[core.User]) {
-	if email := c.current().FoldedEmail(); email != "" {
-		t.emails[email] = 0
+// setUnique records the user that has the unique members of u after the commit; 0 frees them.
+func (t *tx) setUnique(u *core.User, id int64) {
+	for _, f := range u.UniqueFilters() {
+		m, _ := t.slot.unique(f)
+		t.unique[m] = id
 	}
 }
 
@@ -226,7 +223,7 @@ func (t *tx) DeleteUser(id int64) error {
 			k.write(nil)
 		}
 	}
-	t.freeEmail(c)
+	t.setUnique(c.current(), 0)
 	c.write(nil)
 	return nil
 }

@@ -68,14 +68,14 @@ func (t *tx) writes() *writes {
 // addsData records whether the batch creates a resource, and so needs free memory.
 func (w *writes) addsData(is bool) { w.batch.addsData = w.batch.addsData || is }
 
-// common adds the writes that concern no single resource: emails, locations, indexes, last ids.
+// common adds the writes that concern no single resource: unique members of users, locations, indexes, last ids.
 func (w *writes) common() {
 	n := w.t.slot
-	for _, email := range slices.Sorted(maps.Keys(w.t.emails)) {
-		if id := w.t.emails[email]; id != 0 {
-			w.batch.add("HSET", n.key("emails"), email, strconv.FormatInt(id, 10))
+	for m, id := range w.t.unique {
+		if id != 0 {
+			w.batch.add("HSET", m.hash, m.field, strconv.FormatInt(id, 10))
 		} else {
-			w.batch.add("HDEL", n.key("emails"), email)
+			w.batch.add("HDEL", m.hash, m.field)
 		}
 	}
 	var set, gone []string

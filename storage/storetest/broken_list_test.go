@@ -33,6 +33,20 @@ var brokenLists = []defect{
 		open: wrapped(func(s core.Store) core.Store { return countsEverybody{s} })},
 	{name: "finds users by a part of their address", caughtBy: "email/filter",
 		open: wrapped(func(s core.Store) core.Store { return findsParts{s} })},
+	{name: "finds users by a part of their external id", caughtBy: "external id/filter", machine: true,
+		open: wrapped(func(s core.Store) core.Store { return findsParts{s} })},
+	{name: "loses the index of external ids when it is closed", caughtBy: "external id/reopen",
+		open: wrapped(func(s core.Store) core.Store {
+			if _, accounts, _ := s.Accounts(context.Background(), core.Page{Number: 1, Size: 1}); accounts == 0 {
+				return s // opened for the first time
+			}
+			return relistedUsers{s, func(us []*core.User, n int, f core.UserFilter, p core.Page) ([]*core.User, int) {
+				if f.ExternalID != "" {
+					return nil, 0
+				}
+				return cut(us, p), n
+			}}
+		})},
 	{name: "lists a user once for each key on a plan", caughtBy: "user/plan filter", machine: true,
 		open: wrapped(func(s core.Store) core.Store { return listsTwice{s} })},
 	{name: "leaves out users with the plan itself", caughtBy: "user/plan filter", machine: true,
@@ -102,11 +116,14 @@ func (s countsEverybody) Users(ctx context.Context, account string, f core.UserF
 type findsParts struct{ core.Store }
 
 func (s findsParts) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
-	if f.Email == "" {
+	if f.Email == "" && f.ExternalID == "" {
 		return s.Store.Users(ctx, account, f, p)
 	}
 	all, _, err := s.Store.Users(ctx, account, core.UserFilter{}, core.Page{Number: 1, Size: 1 << 20})
 	all = slices.DeleteFunc(all, func(u *core.User) bool {
+		if f.ExternalID != "" {
+			return !strings.Contains(u.ExternalID, f.ExternalID)
+		}
 		return u.Email == nil || !strings.Contains(core.FoldEmail(*u.Email), core.FoldEmail(f.Email))
 	})
 	return cut(all, p), len(all), err

@@ -3,9 +3,11 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -28,10 +30,9 @@ var brokenTransactions = []defect{
 		open: wrapped(func(s core.Store) core.Store { return storesLate{s} })},
 	{name: "reuses the ID of the last user", caughtBy: "user/ids", machine: true,
 		open: inTx(func(s core.Store, account string) func(core.Tx) core.Tx {
-			us, n, _ := s.Users(context.Background(), account, core.UserFilter{}, core.Page{Number: 1, Size: 1 << 20})
 			var last int64
-			if n > 0 {
-				last = us[n-1].ID
+			if us := usersOf(s, account); len(us) > 0 {
+				last = us[len(us)-1].ID
 			}
 			return func(tx core.Tx) core.Tx { return &reusesIDs{tx, last} }
 		})},
@@ -47,12 +48,20 @@ var brokenTransactions = []defect{
 			}}
 		})},
 	{name: "accepts an email in another case", caughtBy: "email/unique", machine: true,
-		open: inTx(func(core.Store, string) func(core.Tx) core.Tx {
-			return func(tx core.Tx) core.Tx { return acceptsCase{tx} }
+		open: accepting(func(u *core.User, err error) bool {
+			return errors.Is(err, core.ErrDuplicateEmail) && *u.Email != core.FoldEmail(*u.Email)
 		})},
-	{name: "never frees an email", caughtBy: "email/freed", machine: true, open: wrapped(func(s core.Store) core.Store {
-		return &neverFrees{Store: s, owner: map[string]int64{}}
-	})},
+	{name: "never frees an email", caughtBy: "email/freed", machine: true, open: wrapped(newNeverFrees)},
+	{name: "accepts an external id that is taken", caughtBy: "external id/unique", machine: true,
+		open: accepting(func(_ *core.User, err error) bool { return errors.Is(err, core.ErrDuplicateExternalID) })},
+	{name: "never frees an external id", caughtBy: "external id/freed", machine: true, open: wrapped(newNeverFrees)},
+	{name: "ignores the case of external ids", caughtBy: "external id/case", machine: true,
+		open: inTx(func(s core.Store, account string) func(core.Tx) core.Tx {
+			users := usersOf(s, account)
+			return func(tx core.Tx) core.Tx { return foldsExternalIDs{tx, users} }
+		})},
+	{name: "forgets the external ids of its own transaction", caughtBy: "external id/unique in one transaction", open: inTx(checksEarly)},
+	{name: "checks external ids before the transaction", caughtBy: "external id/taken at once", open: inTx(checksEarly)},
 	{name: "leaves some of many keys of a deleted user", caughtBy: "delete/user with many keys",
 		open: wrapped(func(s core.Store) core.Store { return leavesKeys{s} })},
 	{name: "does not clear members", caughtBy: "user/replace", machine: true,
@@ -287,25 +296,72 @@ func (tx countsDeletedPlans) CountPlans() (int, error) {
 	return n + *tx.deleted, err
 }
 
-type acceptsCase struct{ core.Tx }
+// acceptsDuplicates stores a user without its email and external id in place of some errors.
+type acceptsDuplicates struct {
+	core.Tx
+	accepts func(*core.User, error) bool
+}
 
-func (tx acceptsCase) PutUser(u *core.User) error {
+func accepting(accepts func(*core.User, error) bool) func() Opened {
+	return inTx(func(core.Store, string) func(core.Tx) core.Tx {
+		return func(tx core.Tx) core.Tx { return acceptsDuplicates{tx, accepts} }
+	})
+}
+
+func (tx acceptsDuplicates) PutUser(u *core.User) error {
 	err := tx.Tx.PutUser(u)
-	if errors.Is(err, core.ErrDuplicateEmail) && *u.Email != core.FoldEmail(*u.Email) {
+	if err != nil && tx.accepts(u, err) {
 		other := *u
-		other.Email = nil
+		other.Email, other.ExternalID = nil, ""
 		err = tx.Tx.PutUser(&other)
 		u.ID = other.ID
 	}
 	return err
 }
 
-// neverFrees keeps the first user of every email.
+// usersOf returns all users of an account.
+func usersOf(s core.Store, account string) []*core.User {
+	us, _, _ := s.Users(context.Background(), account, core.UserFilter{}, core.Page{Number: 1, Size: 1 << 20})
+	return us
+}
+
+// checksEarly accepts every external id that no user has before the transaction.
+func checksEarly(s core.Store, account string) func(core.Tx) core.Tx {
+	users := usersOf(s, account)
+	for range 10_000 { // until concurrent transactions have read the users, too
+		runtime.Gosched()
+	}
+	return func(tx core.Tx) core.Tx {
+		return acceptsDuplicates{tx, func(u *core.User, err error) bool {
+			return errors.Is(err, core.ErrDuplicateExternalID) &&
+				!slices.ContainsFunc(users, func(other *core.User) bool { return other.ExternalID == u.ExternalID })
+		}}
+	}
+}
+
+// foldsExternalIDs compares external ids without regard to case.
+type foldsExternalIDs struct {
+	core.Tx
+	users []*core.User
+}
+
+func (tx foldsExternalIDs) PutUser(u *core.User) error {
+	for _, other := range tx.users {
+		if u.ExternalID != "" && other.ID != u.ID && strings.EqualFold(other.ExternalID, u.ExternalID) {
+			return core.ErrDuplicateExternalID
+		}
+	}
+	return tx.Tx.PutUser(u)
+}
+
+// neverFrees keeps the first user of every email and external id.
 type neverFrees struct {
 	core.Store
 	mu    sync.Mutex
 	owner map[string]int64
 }
+
+func newNeverFrees(s core.Store) core.Store { return &neverFrees{Store: s, owner: map[string]int64{}} }
 
 func (s *neverFrees) Update(ctx context.Context, account string, fn func(core.Tx) error) error {
 	return s.Store.Update(ctx, account, func(tx core.Tx) error { return fn(neverFreesTx{tx, s, account}) })
@@ -320,16 +376,17 @@ type neverFreesTx struct {
 func (tx neverFreesTx) PutUser(u *core.User) error {
 	tx.s.mu.Lock()
 	defer tx.s.mu.Unlock()
-	if u.Email == nil {
-		return tx.Tx.PutUser(u)
-	}
-	name := tx.account + core.FoldEmail(*u.Email)
-	if owner, ok := tx.s.owner[name]; ok && owner != u.ID {
-		return core.ErrDuplicateEmail
+	name := func(f core.UserFilter) string { return fmt.Sprintf("%s %+v", tx.account, f) }
+	for _, f := range u.UniqueFilters() {
+		if owner, ok := tx.s.owner[name(f)]; ok && owner != u.ID {
+			return f.Duplicate()
+		}
 	}
 	err := tx.Tx.PutUser(u)
-	if err == nil {
-		tx.s.owner[name] = u.ID
+	for _, f := range u.UniqueFilters() {
+		if err == nil {
+			tx.s.owner[name(f)] = u.ID
+		}
 	}
 	return err
 }

@@ -105,7 +105,7 @@ func put(tx core.Tx, thing any) error {
 	panic(fmt.Sprintf("%T is no resource", thing))
 }
 
-// Fill creates n users with numbered names and emails, each with a key on one new plan. It returns
+// Fill creates n users with numbered names, emails and external ids, each with a key on one new plan. It returns
 // the plan and the keys in the order of creation.
 func Fill(t testing.TB, s core.Store, account string, n int) (*core.Plan, []*core.Key) {
 	t.Helper()
@@ -120,7 +120,7 @@ func Fill(t testing.TB, s core.Store, account string, n int) (*core.Plan, []*cor
 		var things []any
 		for i := len(keys); i < min(len(keys)+batch, n); i++ {
 			u := newUser(account, fmt.Sprintf("user %d", i+1))
-			u.Email = new(fmt.Sprintf("user%d@example.com", i+1))
+			u.Email, u.ExternalID = new(fmt.Sprintf("user%d@example.com", i+1)), fmt.Sprintf("cus_%d", i+1)
 			users, things = append(users, u), append(things, u)
 		}
 		if err := s.Update(t.Context(), account, putting(things...)); err != nil {

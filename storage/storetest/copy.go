@@ -18,7 +18,7 @@ var copyCases = []testCase{
 // fullResources returns new resources with every pointer and slice set.
 func fullResources(account string) (u *core.User, p *core.Plan, k *core.Key) {
 	u, p = newUser(account, "user"), newPlan(account, "plan_1")
-	u.Email, u.Metadata = new("user@example.com"), json.RawMessage(`{"a":1}`)
+	u.Email, u.ExternalID, u.Metadata = new("user@example.com"), "cus_full", json.RawMessage(`{"a":1}`)
 	p.Description, p.Features = new("description"), []string{"a", "b"}
 	k = newKey(account, "key_1", 1, "plan_1")
 	k.Previous = []core.GraceValue{{Digest: digest(account, k.ID, 2), Until: noon}}

@@ -193,7 +193,7 @@ func deleteUserWithManyKeys(e *env) {
 	const n = 2500
 	account := e.account()
 	u, other := newUser(account, "user"), newUser(account, "other")
-	u.Email = new("user@example.com")
+	u.Email, u.ExternalID = new("user@example.com"), "cus_user"
 	e.put(u, other)
 	var keys []*core.Key
 	for i := range n {
@@ -217,6 +217,7 @@ func deleteUserWithManyKeys(e *env) {
 	e.deleteUsers(account, u.ID)
 	e.manyGone(u, keys, left)
 	e.addUser(account, "USER@example.com")
+	e.addExternal(account, "cus_user")
 	e.reopen()
 	e.manyGone(u, keys, left)
 }

@@ -97,7 +97,7 @@ func (m *machine) both(t *rapid.T, what string, ask func(core.Store) (any, error
 // fault returns the part of an error that must be equal in both stores.
 func fault(err error) string {
 	for _, known := range []error{core.ErrAccountNotFound, core.ErrAccountExists, core.ErrOwnerKeyNotFound, core.ErrOwnerKeyExists,
-		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrUnavailable, errAborted} {
+		core.ErrUserNotFound, core.ErrPlanNotFound, core.ErrKeyNotFound, core.ErrDuplicateEmail, core.ErrDuplicateExternalID, core.ErrUnavailable, errAborted} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

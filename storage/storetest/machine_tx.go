@@ -129,11 +129,14 @@ func (m *machine) planID(t *rapid.T, account string) string {
 	return rapid.SampledFrom(ids).Draw(t, "plan")
 }
 
-// emails is short, so that users clash.
-var emails = []string{"", "a@example.com", "A@Example.com", "ä@example.com", "Ä@EXAMPLE.com", "b@example.com"}
+// emails and externalIDs are short, so that users clash.
+var (
+	emails      = []string{"", "a@example.com", "A@Example.com", "ä@example.com", "Ä@EXAMPLE.com", "b@example.com"}
+	externalIDs = []string{"", "", "a", "A", "ä", "a@example.com"}
+)
 
 // putUser writes a new or an existing user. It writes at most one user in a transaction: the
-// contract leaves open how a second user affects the email of the first.
+// contract leaves open how a second user affects the email and the external id of the first.
 func (d *txPlan) putUser() {
 	if !d.touch("a user") {
 		return
@@ -148,6 +151,10 @@ func (d *txPlan) putUser() {
 	if email := rapid.SampledFrom(emails).Draw(d.t, "email"); email != "" {
 		u.Email = &email
 		d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{Email: email}) })
+	}
+	if id := rapid.SampledFrom(externalIDs).Draw(d.t, "external id"); id != "" {
+		u.ExternalID = id
+		d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{ExternalID: id}) })
 	}
 	u.PlanID, u.Disabled = d.planID(d.t, d.account), rapid.Bool().Draw(d.t, "disabled")
 	if rapid.Bool().Draw(d.t, "metadata") {

@@ -243,12 +243,14 @@ func (m *machine) since(t *rapid.T) time.Time {
 
 func (m *machine) lookUsers(t *rapid.T, account string, page core.Page) {
 	var f core.UserFilter
-	switch rapid.IntRange(0, 3).Draw(t, "filter") {
+	switch rapid.IntRange(0, 4).Draw(t, "filter") {
 	case 1:
 		f.Email = rapid.SampledFrom(emails).Draw(t, "email")
 	case 2:
-		f.PlanID = m.planID(t, account)
+		f.ExternalID = rapid.SampledFrom(externalIDs).Draw(t, "external id")
 	case 3:
+		f.PlanID = m.planID(t, account)
+	case 4:
 		f.OnPlan = m.planID(t, account)
 	}
 	m.both(t, "Users", func(s core.Store) (any, error) { return listed(s.Users(m.e.ctx, account, f, page)) })

@@ -16,7 +16,7 @@ import (
 // seed, so that the machine finds each defect every time.
 func TestMain(m *testing.M) {
 	waitTimeout, overlap = 200*time.Millisecond, 20*time.Millisecond
-	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.seed": "1", "rapid.checks": "350"} {
+	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.seed": "1", "rapid.checks": "500"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}

@@ -16,7 +16,7 @@ func reopenEverything(e *env) {
 	u, p, k := fullResources(account)
 	p.ID, k.ID, k.PlanID = "plan_rich", "key_rich", "plan_rich"
 	k.Digest, k.Previous = digest(account, k.ID, 1), []core.GraceValue{{Digest: digest(account, k.ID, 2), Until: noon}}
-	u.Email = new("rich@example.com")
+	u.Email, u.ExternalID = new("rich@example.com"), "cus_rich"
 	e.put(u, p)
 	k.UserID = u.ID
 	e.put(k)

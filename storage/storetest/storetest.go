@@ -66,7 +66,7 @@ func (c testCase) check(t testing.TB, o *Opened) {
 
 // cases returns all cases. Those that share a store come first.
 func cases() []testCase {
-	return slices.Concat(accountCases, accessCases, ownerKeyCases, userCases, emailCases, planCases, keyCases, digestCases,
+	return slices.Concat(accountCases, accessCases, ownerKeyCases, userCases, emailCases, externalIDCases, planCases, keyCases, digestCases,
 		listCases, tenancyCases, copyCases, txCases, raceCases,
 		usageCases, limitCases, windowCases, sharedCases, counterCases, exactCases,
 		planTotalsCases, dayCases, historyCases, requestIDCases, requestIDRaceCases, deniedCases, deleteCases, reopenCases,

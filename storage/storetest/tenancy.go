@@ -22,7 +22,7 @@ func (e *env) filledAccount() (account string, k *core.Key) {
 	e.Helper()
 	account = e.account()
 	u := newUser(account, "user")
-	u.Email, u.PlanID = new("user@example.com"), "plan_1"
+	u.Email, u.ExternalID, u.PlanID = new("user@example.com"), "cus_user", "plan_1"
 	k = newKey(account, "key_1", 1, "")
 	e.put(u, newPlan(account, "plan_1"))
 	e.put(k)
@@ -63,6 +63,7 @@ func (e *env) wantForeign(account string, k *core.Key) {
 
 	e.wantUsers(account, core.UserFilter{})
 	e.wantUsers(account, core.UserFilter{Email: "user@example.com"})
+	e.wantUsers(account, core.UserFilter{ExternalID: "cus_user"})
 	e.wantUsers(account, core.UserFilter{OnPlan: "plan_1"})
 	e.wantKeys(account, core.KeyFilter{})
 	e.wantKeys(account, core.KeyFilter{PlanID: new("")})
@@ -104,7 +105,7 @@ func tenancySameIDs(e *env) {
 	accounts := []string{short, a.ID}
 	for i, account := range accounts {
 		u := newUser(account, "user of "+account)
-		u.Email = new("same@example.com")
+		u.Email, u.ExternalID = new("same@example.com"), "same"
 		k := newKey(account, "key_1", 1, "plan_1")
 		e.put(u, newPlan(account, "plan_1"))
 		e.put(k)

@@ -30,7 +30,7 @@ func busyTx(account string) func(core.Tx) error {
 		if err != nil {
 			return err
 		}
-		u.Email, u.Name = new("changed@example.com"), "changed"
+		u.Email, u.ExternalID, u.Name = new("changed@example.com"), "cus_changed", "changed"
 		k.Digest, k.Name = digest(account, k.ID, 2), "changed"
 		pl.Limit++
 		return errors.Join(putting(u, pl, k)(tx), tx.DeleteKey("key_2"), tx.DeleteUser(3), tx.DeletePlan("plan_2"),
@@ -66,6 +66,8 @@ func txAllOrNothing(e *env) {
 		}
 		e.wantUsers(account, core.UserFilter{Email: "user@example.com"}, 1)
 		e.wantUsers(account, core.UserFilter{Email: "changed@example.com"})
+		e.wantUsers(account, core.UserFilter{ExternalID: "cus_user"}, 1)
+		e.wantUsers(account, core.UserFilter{ExternalID: "cus_changed"})
 	}
 	untouched("after a transaction that failed")
 	e.reopen()
@@ -83,6 +85,8 @@ func (e *env) changedByBusyTx(account string) {
 	e.wantUsers(account, core.UserFilter{}, 1, 2, 4)
 	e.wantUsers(account, core.UserFilter{Email: "user@example.com"})
 	e.wantUsers(account, core.UserFilter{Email: "changed@example.com"}, 1)
+	e.wantUsers(account, core.UserFilter{ExternalID: "cus_user"})
+	e.wantUsers(account, core.UserFilter{ExternalID: "cus_changed"}, 1)
 	e.wantUsers(account, core.UserFilter{OnPlan: "plan_1"}, 1)
 	e.wantPlans(account, "plan_1", "plan_new")
 	e.wantKeys(account, core.KeyFilter{}, "key_1", "key_new")

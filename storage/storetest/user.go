@@ -31,6 +31,7 @@ func userReadBack(e *env) {
 	account := e.account()
 	full := newUser(account, awkward)
 	full.Email, full.PlanID, full.Metadata, full.Disabled = new("Ünï.Code+tag@Example.COM"), "plan_x", awkwardJSON, true
+	full.ExternalID = awkward
 	full.CreatedAt = noon.In(time.FixedZone("somewhere", 3600))
 	full.UpdatedAt = time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC)
 	bare := newUser(account, "bare")
@@ -43,8 +44,8 @@ func userReadBack(e *env) {
 	e.utc(got.CreatedAt, got.UpdatedAt)
 	got, err = e.Store.User(e.ctx, account, bare.ID)
 	e.ok("User", err)
-	if got.Email != nil || got.Metadata != nil {
-		e.Errorf("members that were never set: got %v and %v, want nil", got.Email, got.Metadata)
+	if got.Email != nil || got.Metadata != nil || got.ExternalID != "" {
+		e.Errorf("members that were never set: got %v, %v and %q, want none", got.Email, got.Metadata, got.ExternalID)
 	}
 }
 
@@ -72,15 +73,16 @@ func userReplace(e *env) {
 	account := e.account()
 	u := newUser(account, "before")
 	u.Email, u.PlanID, u.Metadata, u.Disabled = new("before@example.com"), "plan_before", json.RawMessage(`{"a":1}`), true
+	u.ExternalID = "cus_before"
 	other := newUser(account, "other")
 	e.put(u, other)
 
 	u.Name, u.Email, u.PlanID, u.Metadata, u.Disabled = "after", new("after@example.com"), "plan_after", json.RawMessage(`{}`), false
-	u.UpdatedAt = noon.Add(time.Hour)
+	u.ExternalID, u.UpdatedAt = "cus_after", noon.Add(time.Hour)
 	e.put(u)
 	e.wantUser(u)
 
-	u.Email, u.PlanID, u.Metadata = nil, "", nil
+	u.Email, u.ExternalID, u.PlanID, u.Metadata = nil, "", "", nil
 	e.put(u)
 	e.wantUser(u)
 	e.wantUser(other)
