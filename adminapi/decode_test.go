@@ -164,7 +164,7 @@ func TestUnknownMembersOfCreation(t *testing.T) {
 func TestAnswersCanBeSentBack(t *testing.T) {
 	a := newAPI(t)
 	plan := a.plan(5)
-	user := a.do("POST", prefix+"/users", object{"name": "a", "email": "a@example.com", "plan_id": plan, "metadata": object{"a": 1}}).want(201).data()
+	user := a.do("POST", prefix+"/users", object{"name": "a", "email": "a@example.com", "external_id": "cus_1", "plan_id": plan, "metadata": object{"a": 1}}).want(201).data()
 	created := a.do("POST", prefix+"/keys", object{"name": "a", "user_id": user["user_id"], "plan_id": plan,
 		"expires_at": "2026-03-14T10:00:00Z", "metadata": object{"a": 1}}).want(201).data()
 	again := a.do("POST", prefix+"/keys/"+created["id"].(string)+"/regenerate", object{"grace_seconds": 60}).want(200).data()
@@ -300,7 +300,7 @@ func TestMemberFaults(t *testing.T) {
 		"features":       {`5`, `"a"`, `{}`, `[5]`, `[null]`, `["a",[]]`, `["` + fill("a", 256) + `"]`, `[` + fill(`"a",`, 400) + `"a"]`},
 	}
 	userMembers := map[string][]string{"name": name, "email": {`5`, `[]`, `""`, `"a"`, `"a@"`, `"A <a@b>"`, `"a@b, c@d"`, `" a@b"`, `"` + fill("a", 255) + `@b"`},
-		"plan_id": {`5`, `{}`}, "metadata": metadata,
+		"external_id": {`5`, `[]`, `""`, `" "`, `"a\u0000"`, `"` + fill("ä", 2*256) + `"`}, "plan_id": {`5`, `{}`}, "metadata": metadata,
 		"custom_start": {`5`, `true`, `""`, `"tomorrow"`, `"2030-02-30"`, `"2030-01-01T00:00:00"`, `"1969-12-31"`, `"9999-12-31T23:59:59-23:59"`}}
 
 	for _, tc := range []struct {
@@ -368,10 +368,10 @@ func TestWholeNumbers(t *testing.T) {
 func TestNull(t *testing.T) {
 	a := newAPI(t)
 	plan := a.plan(5)
-	r := a.do("POST", prefix+"/users", `{"name":"a","email":null,"plan_id":null,"metadata":null}`).want(201)
-	a.do("PUT", prefix+"/users/1", object{"email": "a@example.com", "plan_id": plan, "metadata": object{"a": 1}}).want(200)
-	cleared := a.do("PUT", prefix+"/users/1", `{"email":null,"plan_id":null,"metadata":null}`).want(200)
-	for _, m := range []string{"email", "plan_id", "metadata"} {
+	r := a.do("POST", prefix+"/users", `{"name":"a","email":null,"external_id":null,"plan_id":null,"metadata":null}`).want(201)
+	a.do("PUT", prefix+"/users/1", object{"email": "a@example.com", "external_id": "cus_1", "plan_id": plan, "metadata": object{"a": 1}}).want(200)
+	cleared := a.do("PUT", prefix+"/users/1", `{"email":null,"external_id":null,"plan_id":null,"metadata":null}`).want(200)
+	for _, m := range []string{"email", "external_id", "plan_id", "metadata"} {
 		if r.data()[m] != nil || cleared.data()[m] != nil {
 			t.Errorf("%s: got %v and %v, want null", m, r.data()[m], cleared.data()[m])
 		}

@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"fmt"
 	"math"
 	"net/url"
 	"slices"
@@ -12,8 +13,11 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// maxParameter is the maximum length of a text parameter in bytes.
-const maxParameter = 254
+// The maximum lengths of text parameters in bytes.
+const (
+	maxParameter  = 254
+	maxExternalID = 255 * utf8.UTFMax // 255 characters
+)
 
 // query holds the query parameters. Each method returns one parameter and records the first error.
 type query struct {
@@ -59,7 +63,10 @@ func (q *query) page() core.Page {
 
 // text returns a parameter, "" if it is missing. An empty value is an error, because it would select
 // everything.
-func (q *query) text(name string) string {
+func (q *query) text(name string) string { return q.textUpTo(name, maxParameter) }
+
+// textUpTo is text with another maximum length in bytes.
+func (q *query) textUpTo(name string, length int) string {
 	values, ok := q.values[name]
 	if !ok {
 		return ""
@@ -69,8 +76,8 @@ func (q *query) text(name string) string {
 		q.wrong(name, "Must not be given twice")
 	case v == "":
 		q.wrong(name, "Must not be empty")
-	case len(v) > maxParameter || !utf8.ValidString(v):
-		q.wrong(name, "Must be valid UTF-8 of at most 254 bytes")
+	case len(v) > length || !utf8.ValidString(v):
+		q.wrong(name, fmt.Sprintf("Must be valid UTF-8 of at most %d bytes", length))
 	}
 	return values[0]
 }

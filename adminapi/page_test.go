@@ -45,10 +45,13 @@ func TestParameterFaults(t *testing.T) {
 	for _, query := range []string{"email=", "email=" + fill("a", 255), "email=%ff", "email=a&email=b"} {
 		a.in(t).bad("GET", prefix+"/users?"+query, nil).wantField(core.CodeValidation, "email")
 	}
+	for _, query := range []string{"external_id=", "external_id=" + fill("a", 1021), "external_id=%ff", "external_id=a&external_id=b"} {
+		a.in(t).bad("GET", prefix+"/users?"+query, nil).wantField(core.CodeValidation, "external_id")
+	}
 }
 
 // Every operation refuses an unknown parameter by its name. Otherwise a client that filters by
-// external_id would get every user.
+// customer_id would get every user.
 func TestUnknownParameters(t *testing.T) {
 	a := newAPI(t)
 	key, secret := a.key(a.user("Example Customer"), a.plan(5))
@@ -65,7 +68,7 @@ func TestUnknownParameters(t *testing.T) {
 			}
 		}
 		for query, field := range map[string]string{
-			"external_id=4711": "external_id", "z=1&a=2": "z", "%7a": "z", "=1": "body", "Page=1": "Page",
+			"customer_id=4711": "customer_id", "z=1&a=2": "z", "%7a": "z", "=1": "body", "Page=1": "Page",
 			secret + "=1": "lk_***", fill("b", 70): fill("b", 64), "a=1&a=2": "a",
 		} {
 			a.in(t).bad(method, path+"?"+known+query, nil).wantField(code, field)

@@ -29,7 +29,7 @@ type route struct {
 var (
 	pageParams = []string{"page", "limit"}
 	keyParams  = append([]string{"user_id", "plan_id", "status"}, pageParams...)
-	userParams = append([]string{"email"}, pageParams...)
+	userParams = append([]string{"email", "external_id"}, pageParams...)
 	dayParams  = []string{"from", "to"}
 
 	historyParams = append([]string{"status", "reason", "user_id", "key_id", "endpoint", "from", "to"}, pageParams...)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -76,7 +77,7 @@ func TestSpecFields(t *testing.T) {
 		"created_at": isTime, "updated_at": isTime, "expires_at": isTime + orNull, "metadata": isObject + orNull, "last_used_at": isTime + orNull}
 	planFields := fields{"id": isText, "name": isText, "description": isText + orNull, "max_requests": isNumber,
 		"request_period": isText, "limits": isArray, "rate": isObject + orNull, "is_active": isFlag, "features": isArray, "created_at": isTime, "updated_at": isTime}
-	userFields := fields{"user_id": isNumber, "name": isText, "email": isText + orNull, "is_disabled": isFlag,
+	userFields := fields{"user_id": isNumber, "name": isText, "email": isText + orNull, "external_id": isText + orNull, "is_disabled": isFlag,
 		"plan_id": isText + orNull, "metadata": isObject + orNull, "custom_start": isTime + orNull, "created_at": isTime, "updated_at": isTime}
 	usage := fields{"current_usage": isNumber, "limit": isNumber, "remaining": isNumber, "reset_time": isTime, "plan_name": isText}
 	keyUsage := fields{"percentage_used": isNumber, "period": isText, "meter": isText, "last_used_at": isTime + orNull, "denied_omitted": isNumber, "limits": isArray}
@@ -441,6 +442,36 @@ func TestSpecEmailFilter(t *testing.T) {
 	}
 }
 
+// The filter by external id matches the whole id, byte by byte. With an email, both must match.
+func TestExternalIDFilter(t *testing.T) {
+	a := newAPI(t)
+	long := fill("ä", 2*255)
+	a.do("POST", prefix+"/users", object{"name": "One", "email": "one@example.com", "external_id": " Cus/1 & Co "}).want(201)
+	a.do("POST", prefix+"/users", object{"name": "Two", "external_id": "cus/1 & co"}).want(201)
+	a.do("POST", prefix+"/users", object{"name": "Three", "external_id": long}).want(201)
+	a.do("POST", prefix+"/users", object{"name": "Four"}).want(201)
+	for query, want := range map[string]string{
+		"external_id=Cus%2F1+%26+Co": "One", "external_id=cus/1+%26+co": "Two", "external_id=" + url.QueryEscape(long): "Three",
+		"external_id=Cus": "", "external_id=+Cus%2F1+%26+Co": "", "external_id=CUS%2F1+%26+Co": "",
+		"external_id=Cus%2F1+%26+Co&email=ONE@example.com": "One", "external_id=cus%2F1+%26+co&email=one@example.com": "",
+	} {
+		r, got := a.do("GET", prefix+"/users?"+query, nil).want(200), ""
+		for _, u := range r.items() {
+			got += u["name"].(string)
+		}
+		if got != want || intOf(r.at()["count"]) != len(r.items()) {
+			t.Errorf("%s: got %v, want %q", query, r, want)
+		}
+	}
+	taken := object{"external_id": "Cus/1 & Co"}
+	a.do("PUT", prefix+"/users/2", taken).wantField(core.CodeValidation, "external_id")
+	a.do("PUT", prefix+"/users/1", taken).want(200)
+	a.do("PUT", prefix+"/users/1", object{"external_id": nil}).want(200)
+	if got := a.do("PUT", prefix+"/users/2", taken).want(200).data()["external_id"]; got != "Cus/1 & Co" {
+		t.Errorf("external_id: got %v, want it as it was given", got)
+	}
+}
+
 // "Errors": each code comes from where the table says, with its status.
 func TestSpecErrors(t *testing.T) {
 	a := newAPI(t)
@@ -510,6 +541,7 @@ func TestSpecEmptyLists(t *testing.T) {
 	for path, want := range map[string]string{
 		"/keys":                          `{"data":[],"count":0}`,
 		"/users?email=x@example.com":     `{"data":[],"count":0}`,
+		"/users?external_id=cus_x":       `{"data":[],"count":0}`,
 		"/users/" + lonely + "/keys":     `{"data":[],"count":0}`,
 		"/plans/" + bare + "/users":      `{"data":[],"count":0}`,
 		"/plans/" + bare + "/keys":       `{"data":[],"count":0}`,

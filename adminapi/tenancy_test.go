@@ -78,7 +78,7 @@ func TestTenancyReferences(t *testing.T) {
 	b := a.as(a.account("other"))
 	b.user("First")
 	theirs, theirPlan := b.user("Second"), b.plan(5)
-	b.do("PUT", prefix+"/users/"+theirs, object{"email": "second@example.com"}).want(200)
+	b.do("PUT", prefix+"/users/"+theirs, object{"email": "second@example.com", "external_id": "cus_second"}).want(200)
 	_, secret := b.key(theirs, theirPlan)
 	const noPlan, noUser = "plan_AAAAAAAAAAAAAAAAAAAA", "99"
 
@@ -103,6 +103,7 @@ func TestTenancyReferences(t *testing.T) {
 		"/keys?user_id=" + theirs:         "/keys?user_id=" + noUser,
 		"/keys?plan_id=" + theirPlan:      "/keys?plan_id=" + noPlan,
 		"/users?email=second@example.com": "/users?email=nobody@example.com",
+		"/users?external_id=cus_second":   "/users?external_id=cus_nobody",
 		"/requests?user_id=" + theirs:     "/requests?user_id=" + noUser,
 		"/requests?key_id=key_" + theirs:  "/requests?key_id=key_none",
 	} {
@@ -110,6 +111,6 @@ func TestTenancyReferences(t *testing.T) {
 	}
 	same(t, "validate", a.validate(secret), a.validate("lk_user_unknown"))
 
-	// An email is unique within an account only: that it is taken elsewhere is not felt.
-	a.do("POST", prefix+"/users", object{"name": "x", "email": "second@example.com"}).want(201)
+	// Emails and external ids are unique within an account only: another account may use the same values.
+	a.do("POST", prefix+"/users", object{"name": "x", "email": "second@example.com", "external_id": "cus_second"}).want(201)
 }

@@ -13,6 +13,7 @@ type user struct {
 	UserID      int64           `json:"user_id"`
 	Name        string          `json:"name"`
 	Email       *string         `json:"email"`
+	ExternalID  *string         `json:"external_id"`
 	PlanID      *string         `json:"plan_id"`
 	Metadata    json.RawMessage `json:"metadata"`
 	CustomStart *time.Time      `json:"custom_start"`
@@ -22,7 +23,7 @@ type user struct {
 }
 
 func viewUser(u *core.User) user {
-	return user{u.ID, u.Name, u.Email, orNull(u.PlanID), u.Metadata, orNull(u.Anchors.Start()), u.Disabled, u.CreatedAt, u.UpdatedAt}
+	return user{u.ID, u.Name, u.Email, orNull(u.ExternalID), orNull(u.PlanID), u.Metadata, orNull(u.Anchors.Start()), u.Disabled, u.CreatedAt, u.UpdatedAt}
 }
 
 // planUser is a user in the list of a plan.
@@ -61,6 +62,7 @@ func readNewUser(m *members) core.UserPatch {
 	return core.UserPatch{
 		Name:        m.text("name"),
 		Email:       m.optionalText("email"),
+		ExternalID:  m.optionalText("external_id"),
 		PlanID:      m.planID(),
 		Metadata:    m.object("metadata"),
 		CustomStart: m.start("custom_start"),
@@ -77,7 +79,7 @@ func readUser(m *members) core.UserPatch {
 
 func listUsers(c *call) error {
 	q := c.query()
-	f := core.UserFilter{Email: q.text("email")}
+	f := core.UserFilter{Email: q.text("email"), ExternalID: q.textUpTo("external_id", maxExternalID)}
 	if q.err != nil {
 		return q.err
 	}

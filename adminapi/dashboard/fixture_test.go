@@ -246,7 +246,8 @@ func (s *site) filled() {
 	}
 	for i := range 60 {
 		u, err := s.svc.CreateUser(ctx, s.acc.ID, core.UserPatch{Name: new(fmt.Sprintf("Customer %02d", i+1)),
-			Email: core.Some(fmt.Sprintf("customer%02d@example.com", i+1)), PlanID: core.Some(plans[i%3].ID)})
+			Email:      core.Some(fmt.Sprintf("customer%02d@example.com", i+1)),
+			ExternalID: core.Some(fmt.Sprintf("cus_30%02d", i+1)), PlanID: core.Some(plans[i%3].ID)})
 		must(err)
 		for n := range 1 + i%2 {
 			k, secret, err := s.svc.CreateKey(ctx, s.acc.ID, core.KeyPatch{Name: new([]string{"production", "staging"}[n]), UserID: &u.ID})

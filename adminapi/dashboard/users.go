@@ -60,7 +60,7 @@ func usersPage(q *request) error {
 		return err
 	}
 	v := usersView{Pager: pg, Narrow: q.narrow(), Filters: form{Action: href("users"), Fields: []field{
-		{Name: "q", Label: "Search", Type: "search", Value: q.query("q"), Placeholder: "Name, email or id"},
+		{Name: "q", Label: "Search", Type: "search", Value: q.query("q"), Placeholder: "Name, email, external id or id"},
 		{Name: "plan", Label: "Plan", Type: "select", Value: q.query("plan"), Options: plans},
 	}}}
 	plan := cachedLookup(q, q.svc.Plan)
@@ -171,6 +171,8 @@ func (q *request) userFields(value func(string) string) ([]field, error) {
 	return []field{
 		{Name: "name", Label: "Name", Value: value("name"), Required: true, Autofocus: true},
 		{Name: "email", Label: "Email", Type: "email", Value: value("email"), Autocomplete: "off", Hint: "No two users have the same."},
+		{Name: "external_id", Label: "External id", Value: value("external_id"), Autocomplete: "off",
+			Hint: "The id of the user in your other systems. No two users have the same."},
 		{Name: "plan_id", Label: "Plan", Type: "select", Value: value("plan_id"), Options: plans,
 			Hint: "The user’s keys share its limit. A key can have a plan of its own instead."},
 		{Name: "custom_start", Label: "Periods begin at", Type: "datetime-local", Value: value("custom_start"),
@@ -182,7 +184,7 @@ func (q *request) userFields(value func(string) string) ([]field, error) {
 // userPatch parses the form of a user. start is the current start of its windows, the zero time for the calendar.
 func (q *request) userPatch(start time.Time) (core.UserPatch, error) {
 	post := q.r.PostForm
-	p := core.UserPatch{Name: new(post.Get("name")), Email: optionalText(post.Get("email")),
+	p := core.UserPatch{Name: new(post.Get("name")), Email: optionalText(post.Get("email")), ExternalID: optionalText(post.Get("external_id")),
 		PlanID: optionalText(post.Get("plan_id")), Metadata: optionalObject(post.Get("metadata"))}
 	text := post.Get("custom_start")
 	if text == "" {
@@ -230,7 +232,8 @@ func editUserPage(q *request, u *core.User) error {
 		start = t.UTC().Format(localTime)
 	}
 	return q.showEditUser(http.StatusOK, u, func(name string) string {
-		return map[string]string{"name": u.Name, "custom_start": start, "email": orEmpty(u.Email), "plan_id": u.PlanID, "metadata": indented(u.Metadata)}[name]
+		return map[string]string{"name": u.Name, "custom_start": start, "email": orEmpty(u.Email), "external_id": u.ExternalID, "plan_id": u.PlanID,
+			"metadata": indented(u.Metadata)}[name]
 	}, nil)
 }
 

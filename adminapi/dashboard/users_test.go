@@ -95,19 +95,20 @@ func TestUserIsCreatedAndEdited(t *testing.T) {
 	b.get("/dashboard/users").want(t, http.StatusOK, "No users yet", "Create the first user")
 	pl, other := s.plan(s.acc, "Team", 100), s.plan(s.acc, "Business", 1000)
 
-	p := b.send("/dashboard/users/new", "users", url.Values{"name": {" Ada Lovelace "}, "email": {"ada@example.com"}, "plan_id": {pl.ID}, "metadata": {`{ "ref": 17 }`}})
-	p.want(t, http.StatusOK, "Created.", "Ada Lovelace", "ada@example.com", "Team", "&#34;ref&#34;: 17", "No keys yet")
+	p := b.send("/dashboard/users/new", "users", url.Values{"name": {" Ada Lovelace "}, "email": {"ada@example.com"}, "external_id": {" cus_<1> "},
+		"plan_id": {pl.ID}, "metadata": {`{ "ref": 17 }`}})
+	p.want(t, http.StatusOK, "Created.", "Ada Lovelace", "ada@example.com", "<code>cus_&lt;1&gt;</code>", "Team", "&#34;ref&#34;: 17", "No keys yet")
 	if p.path != "/dashboard/users/1?done=created" {
 		t.Errorf("after creating: got %s, want the page of the user", p.path)
 	}
-	if u := s.userNow(1); u.Name != "Ada Lovelace" || *u.Email != "ada@example.com" || u.PlanID != pl.ID || string(u.Metadata) != `{"ref":17}` {
+	if u := s.userNow(1); u.Name != "Ada Lovelace" || *u.Email != "ada@example.com" || u.ExternalID != "cus_<1>" || u.PlanID != pl.ID || string(u.Metadata) != `{"ref":17}` {
 		t.Errorf("got %+v, want what was filled in", u)
 	}
 
-	b.get("/dashboard/users/1/edit").want(t, http.StatusOK, `value="Ada Lovelace"`, `value="ada@example.com"`, `<option value="`+pl.ID+`" selected>`, "&#34;ref&#34;: 17")
-	b.send("/dashboard/users/1/edit", "users/1", url.Values{"name": {"Ada King"}, "email": {""}, "plan_id": {other.ID}, "metadata": {""}}).
-		want(t, http.StatusOK, "Saved.", "Ada King", "Business")
-	if u := s.userNow(1); u.Name != "Ada King" || u.Email != nil || u.PlanID != other.ID || u.Metadata != nil {
+	b.get("/dashboard/users/1/edit").want(t, http.StatusOK, `value="Ada Lovelace"`, `value="ada@example.com"`, `value="cus_&lt;1&gt;"`, `<option value="`+pl.ID+`" selected>`, "&#34;ref&#34;: 17")
+	b.send("/dashboard/users/1/edit", "users/1", url.Values{"name": {"Ada King"}, "email": {""}, "external_id": {""}, "plan_id": {other.ID}, "metadata": {""}}).
+		want(t, http.StatusOK, "Saved.", "Ada King", "Business").wantNone(t, "External id")
+	if u := s.userNow(1); u.Name != "Ada King" || u.Email != nil || u.ExternalID != "" || u.PlanID != other.ID || u.Metadata != nil {
 		t.Errorf("got %+v, want what was filled in", u)
 	}
 }
@@ -130,23 +131,25 @@ func TestUserFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.user(s.acc, "Grace", pl.ID)
-	b.send("/dashboard/users/new", "users", url.Values{"name": {"First"}, "email": {"taken@example.com"}})
+	b.send("/dashboard/users/new", "users", url.Values{"name": {"First"}, "email": {"taken@example.com"}, "external_id": {"cus_taken"}})
 	for _, c := range []struct{ field, value, fault string }{
 		{"name", " ", "Name is required"},
 		{"name", strings.Repeat("n", 256), "Name must be at most 255 characters long"},
 		{"email", "nobody", "Invalid email format"},
 		{"email", "Taken@example.com", "A user with this email exists already"},
+		{"external_id", "cus_taken", "Another user of the account has this external_id"},
+		{"external_id", strings.Repeat("n", 256), "External id must be at most 255 characters long"},
 		{"plan_id", gone.ID, "There is no such plan"},
 		{"metadata", "ref 17", "Metadata must be JSON: invalid character"},
 		{"metadata", `["ref"]`, "Metadata must be an object"},
 	} {
 		for _, at := range []struct{ page, action string }{{"/dashboard/users/new", "users"}, {"/dashboard/users/1/edit", "users/1"}} {
-			form := url.Values{"name": {"Typed name"}, "email": {"typed@example.com"}, "plan_id": {pl.ID}, "metadata": {`{"typed":1}`}}
+			form := url.Values{"name": {"Typed name"}, "email": {"typed@example.com"}, "external_id": {"cus_typed"}, "plan_id": {pl.ID}, "metadata": {`{"typed":1}`}}
 			form.Set(c.field, c.value)
 			status := faultStatus(c.fault)
 			p := b.send(at.page, at.action, form)
 			p.want(t, status, `<small id="about-`+c.field+`" class="fault">`+c.fault)
-			for name, kept := range map[string]string{"name": "Typed name", "email": "typed@example.com", "metadata": "{&#34;typed&#34;:1}"} {
+			for name, kept := range map[string]string{"name": "Typed name", "email": "typed@example.com", "external_id": "cus_typed", "metadata": "{&#34;typed&#34;:1}"} {
 				if name != c.field {
 					p.want(t, status, kept)
 				}
@@ -178,6 +181,7 @@ func TestUsersAreSearchedFilteredAndPaged(t *testing.T) {
 
 	b.get("/dashboard/users?q=CUSTOMER%200").want(t, http.StatusOK, "1–9<", `value="CUSTOMER 0"`).wantRows(t, numbered("Customer ", 1, 9)...)
 	b.get("/dashboard/users?q=customer42%40example").wantRows(t, "Customer 42")
+	b.get("/dashboard/users?q=CUS_3007").wantRows(t, "Customer 07")
 	b.get("/dashboard/users?q=17").want(t, http.StatusOK).wantRows(t, "Customer 17")
 	b.get("/dashboard/users?q=example.com").want(t, http.StatusOK, "1–25<", "page=2&amp;q=example.com").wantRows(t, numbered("Customer ", 1, 25)...)
 	b.get("/dashboard/users?q=example.com&page=3").wantRows(t, numbered("Customer ", 51, 60)...)
