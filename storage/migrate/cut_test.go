@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -278,6 +279,40 @@ func TestSourceWentOn(t *testing.T) {
 			}
 			w.revoke(pick(w.r, []string{"okey_3", "okey_4", "okey_5"}))
 		}
+	}
+}
+
+// A run updates the target after users of the source have exchanged their emails and external ids, in either direction and
+// across pages.
+func TestMembersMoved(t *testing.T) {
+	source, target := memstore.New(), memstore.New()
+	w := &world{t: t, s: source, r: rand.New(rand.NewPCG(1, 6)), now: noon, acct: "acct"}
+	w.account("acct")
+	o := small()
+	o.page = 1
+	n := len(w.users)
+	for round := range 3 {
+		w.update(func(tx core.Tx) error {
+			for _, u := range w.users {
+				u.Email, u.ExternalID = nil, ""
+				if err := tx.PutUser(u); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		w.update(func(tx core.Tx) error {
+			for i, u := range w.users {
+				name := []int{i, (i + 1) % n, (i + n - 1) % n}[round] // shifted by one user, first forwards, then backwards
+				u.Email, u.ExternalID, u.UpdatedAt = new(fmt.Sprintf("%d@example.com", name)), fmt.Sprint("cus_", name), w.after(u.UpdatedAt)
+				if err := tx.PutUser(u); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		mustRun(t, source, target, o)
+		wantSame(t, fmt.Sprint("round ", round), everything(t, source), target)
 	}
 }
 

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"slices"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -19,7 +20,29 @@ func (m *migration) copyPlans(ctx context.Context, account string) error {
 }
 
 func (m *migration) copyUsers(ctx context.Context, account string) error {
+	if err := m.freeMembers(ctx, account); err != nil {
+		return err
+	}
 	return copyList(ctx, m, account, usersOf, core.Tx.PutUser, &m.progress.now.Users)
+}
+
+// freeMembers clears the email and the external id of each user of the target that has another one in the source by now.
+// Otherwise the user that has taken it in the source could not be put.
+func (m *migration) freeMembers(ctx context.Context, account string) error {
+	var changed []*core.User
+	err := pairs(ctx, m.o.page, usersOf(ctx, m.from, account), usersOf(ctx, m.to, account), idOfUser, func(x, y *core.User) error {
+		if x != nil && y != nil && slices.ContainsFunc(y.UniqueFilters(), func(f core.UserFilter) bool { return !slices.Contains(x.UniqueFilters(), f) }) {
+			y.Email, y.ExternalID = nil, ""
+			changed = append(changed, y)
+		}
+		return nil
+	})
+	for some := range slices.Chunk(changed, m.o.page) {
+		if err == nil {
+			err = putAll(ctx, m, account, some, core.Tx.PutUser)
+		}
+	}
+	return err
 }
 
 func (m *migration) copyKeys(ctx context.Context, account string) error {

@@ -165,6 +165,12 @@ func TestVerified(t *testing.T) {
 			}
 			return us
 		}}, "user 2 is not the same in the target"},
+		"an external id": {lossy{users: func(us []*core.User) []*core.User {
+			for _, u := range us {
+				u.ExternalID = "another"
+			}
+			return us
+		}}, "user 1 is not the same in the target"},
 		"a key's name": {lossy{put: func(tx core.Tx) core.Tx { return otherTx{Tx: tx, rename: true} }}, "key key_1 is not the same in the target"},
 		"a digest": {lossy{digest: func(core.Digest) core.Digest { return core.DigestOf("lost") }},
 			"key key_1 of account acct_a is not found by its value in the target"},

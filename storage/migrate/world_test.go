@@ -27,7 +27,7 @@ func small() Options {
 	return Options{Retention: forever, page: 3, read: 4, Workers: 3, now: func() time.Time { return noon }}
 }
 
-// world fills a store at random: accounts with revoked owner's keys, users with and without an email, deleted users,
+// world fills a store at random: accounts with revoked owner's keys, users with an email or an external id, deleted users,
 // regenerated, moved and deleted keys, a clock that steps back, denied requests, and more denied requests than the
 // history records.
 type world struct {
@@ -180,6 +180,8 @@ func (w *world) newUser() {
 	if w.r.IntN(2) == 0 {
 		u.Email = new(w.name("Bobby") + "@example.com")
 		u.Metadata = json.RawMessage(`{"a":"<&>","n":1.50,"b":{"z":null}}`)
+	} else {
+		u.ExternalID = w.name("cus_Ä")
 	}
 	w.update(func(tx core.Tx) error { u.ID = 0; return tx.PutUser(u) })
 	w.users = append(w.users, u)
@@ -251,7 +253,7 @@ func (w *world) changeKey() {
 
 func (w *world) changeUser() {
 	u := pick(w.r, w.users)
-	u.Email, u.UpdatedAt = nil, w.after(u.UpdatedAt)
+	u.Email, u.ExternalID, u.UpdatedAt = nil, w.name("cus_ä"), w.after(u.UpdatedAt)
 	w.update(func(tx core.Tx) error { return tx.PutUser(u) })
 }
 
