@@ -57,6 +57,8 @@ func (osFS) Open(path string, flags int) (File, error) {
 
 func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
 
+func (osFS) Link(from, to string) error { return os.Link(from, to) }
+
 func (osFS) Remove(path string) error { return os.Remove(path) }
 
 func (o osFS) SyncDir(dir string) error {

@@ -102,6 +102,11 @@ func Open(dir string, n int64, log *slog.Logger) (*Reserve, error) {
 	return r, nil
 }
 
+// None returns a reserve of no bytes, for a directory that is removed soon.
+func None(dir string, log *slog.Logger) *Reserve {
+	return &Reserve{dir: dir, log: log, Space: Space}
+}
+
 // RoomFor returns an error unless the disk has room to open a closed store, and for more bytes. short reports that this
 // needs the space of the reserve.
 func RoomFor(dir string, bytes uint64) (short bool, err error) {
@@ -256,6 +261,9 @@ func (r *Reserve) Give(n int64) bool {
 }
 
 func (r *Reserve) giveLocked(n int64) bool {
+	if r.size == 0 { // see None
+		return false
+	}
 	r.setFullLocked(true)
 	if r.held < n {
 		return false

@@ -14,15 +14,22 @@ type Files struct {
 	found   *found
 }
 
-// Inspect reads and verifies all files of a database, and changes no file. It returns the same errors as [Open].
+// Inspect reads and verifies all files of a database, and changes no file. Of a temporary database it does not verify the
+// tables. It returns the same errors as [Open].
 func Inspect(o Options) (*Files, error) {
 	f := &Files{Options: o, badger: badgerOptions(o.Dir, o.Logger)}
 	if o.Memtable > 0 && o.Memtable < DefaultMemtable {
 		f.badger = f.badger.WithMemTableSize(o.Memtable).WithValueThreshold(o.Memtable / 7) // Badger bounds it, and transactions, to 15 %
 	}
+	if o.Temporary {
+		f.badger = temporary(f.badger)
+	}
 	var err error
 	if f.found, err = look(f.badger, o); err != nil {
 		return nil, err
+	}
+	if o.Temporary {
+		return f, nil
 	}
 	return f, verifyAll(f.badger, f.found.tables, logProgress(o.Logger), func(err error) error { return err })
 }

@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -54,6 +55,10 @@ type Options struct {
 	Claim func() (release func(), err error)
 
 	Claimed bool // the caller has locked the directory with [Claim]: Badger does not lock it
+
+	// Temporary is for a database that [Copy.Write] has written, and that is removed after use. Open does not verify the
+	// tables again. Badger takes less memory, and never compacts.
+	Temporary bool
 }
 
 // DB is an open database.
@@ -161,6 +166,11 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithValueLogFileSize(1 << 20)
 	o.TableSizeMultiplier = 1
 	return o
+}
+
+// temporary changes the options for a temporary database.
+func temporary(o badger.Options) badger.Options {
+	return o.WithNumCompactors(0).WithNumLevelZeroTablesStall(math.MaxInt32).WithBlockCacheSize(4 << 20)
 }
 
 // openBadger calls badger.Open. It shortens errors, which have many lines, and turns panics about damaged files into
