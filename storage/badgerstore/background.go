@@ -286,6 +286,7 @@ const (
 	failReplay                        // a record was replayed while the store is being opened
 	failCommit                        // a transaction of Badger is about to be committed
 	failCommitted                     // the transaction is committed
+	failSnapshot                      // a snapshot is being made
 	failpoints
 )
 

@@ -3,8 +3,12 @@ package badgerstore
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +109,99 @@ func BenchmarkCheckpoint(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(2*keys), "ns/counter")
 		})
 	}
+}
+
+// BenchmarkSnapshot makes snapshots of a store with a million keys, while 4 goroutines make requests. It logs the slowest
+// requests: without other work, during checkpoints, and during snapshots, which begin with a checkpoint. It reports the
+// disk space and the live memory of an open snapshot, and the memory that making it allocates.
+func BenchmarkSnapshot(b *testing.B) {
+	const keys, callers = 1_000_000, 4
+	s := openIn(b, b.TempDir(), Options{CounterCache: 3 * keys})
+	ids := numbered("key_01234567890123", keys)
+	makeKnown(b, s, ids)
+	consumeNumber := func(i int) {
+		c := core.Consumption{Account: acct, KeyID: ids[i], KeySeq: int64(i + 1), UserID: int64(i + 1), Cost: 1, Terms: core.Terms{Limit: core.MaxLimit},
+			Retention: time.Hour, Entry: core.Entry{At: noon, KeyID: ids[i], Endpoint: "/"}}
+		if _, err := s.Consume(context.Background(), &c); err != nil {
+			b.Error(err)
+		}
+	}
+	for i := range ids {
+		consumeNumber(i)
+	}
+	if err := s.checkpoint(); err != nil {
+		b.Fatal(err)
+	}
+	var mu sync.Mutex
+	var latencies []time.Duration
+	var stopped atomic.Bool
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for !stopped.Load() {
+				began := time.Now()
+				consumeNumber(rand.IntN(keys))
+				mu.Lock()
+				latencies = append(latencies, time.Since(began))
+				mu.Unlock()
+				time.Sleep(500 * time.Microsecond)
+			}
+		})
+	}
+	defer group.Wait()
+	defer stopped.Store(true)
+	report := func(when string) {
+		mu.Lock()
+		defer mu.Unlock()
+		n := len(latencies)
+		slices.Sort(latencies)
+		b.Logf("%s: %d requests, p50 %v, p99 %v, p99.9 %v, max %v", when, n, latencies[n/2], latencies[n*99/100], latencies[n*999/1000], latencies[n-1])
+		latencies = nil
+	}
+	memory := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	time.Sleep(5 * time.Second)
+	report("without other work")
+	for range 5 {
+		if err := s.checkpoint(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	report("during checkpoints")
+	var during []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		before := memory()
+		mu.Lock()
+		latencies = nil
+		mu.Unlock()
+		b.StartTimer()
+		c := mustSnapshot(b, s)
+		b.StopTimer()
+		mu.Lock()
+		during = append(during, latencies...)
+		mu.Unlock()
+		after := memory()
+		tables, err := tableBytes(c.dir)
+		if err != nil {
+			b.Fatal(err)
+		}
+		segments := c.events.Segments()
+		last := segments[len(segments)-1]
+		b.ReportMetric(float64(int64(tables)+last.End-last.Base)/(1<<20), "MiB-disk")
+		closeSnapshot(b, c)
+		closed := memory()
+		b.ReportMetric(float64(int64(after.HeapAlloc-closed.HeapAlloc))/(1<<20), "MiB-live")
+		b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/(1<<20), "MiB-allocated")
+		b.StartTimer()
+	}
+	mu.Lock()
+	latencies = during
+	mu.Unlock()
+	report("during snapshots")
 }
 
 // BenchmarkDays sums the days of a plan with 10,000 keys, and of an account with 100,000 users. It measures a store with

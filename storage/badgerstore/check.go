@@ -65,7 +65,7 @@ func Check(dir string, o CheckOptions) (c CheckReport, err error) {
 			err = fmt.Errorf("check the store in %s: %w", dir, err)
 		}
 	}()
-	release, err := table.Claim(dir)
+	release, err := claim(dir)
 	if err != nil {
 		return c, err
 	}

@@ -405,6 +405,11 @@ func (s *Store) flush() error {
 	if left < s.flushBytes && (left == 0 || !s.retention.flushWanted.Load()) {
 		return nil
 	}
+	return s.endMemtableNow()
+}
+
+// endMemtableNow makes Badger write the memtable to a table, in the background.
+func (s *Store) endMemtableNow() error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	if err := firstOf(s.failure(), s.ready()); err != nil {

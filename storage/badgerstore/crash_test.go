@@ -76,11 +76,11 @@ const (
 // failpointNames are the names of the failpoints in the totals.
 var failpointNames = [allFailpoints]string{failRotate: "rotate", failWrite: "write", failWritten: "written", failSynced: "synced",
 	failCheckpoint: "checkpoint", failPages: "pages", failPagesWritten: "pages written", failMarked: "marked", failExpire: "expire",
-	failReplay: "replay", failCommit: "commit", failCommitted: "committed"}
+	failReplay: "replay", failCommit: "commit", failCommitted: "committed", failSnapshot: "snapshot"}
 
 // failpointCounts are the largest numbers of times that a victim reaches a failpoint before it kills itself there.
 var failpointCounts = [allFailpoints]int64{failRotate: 5, failWrite: 300, failWritten: 300, failSynced: 200, failCheckpoint: 12, failPages: 12,
-	failPagesWritten: 12, failMarked: 12, failExpire: 4, failReplay: 20, failCommit: 60, failCommitted: 60}
+	failPagesWritten: 12, failMarked: 12, failExpire: 4, failReplay: 20, failCommit: 60, failCommitted: 60, failSnapshot: 80}
 
 // missing returns the phases without a kill so far.
 func (k *killTest) missing() (list []string) {
@@ -119,6 +119,7 @@ func (k *killTest) kill(round int) {
 	case o.Count == 0:
 		o.Count = 1 + rand.Int64N(failpointCounts[o.Step])
 	}
+	o.Snapshots = o.Step == failSnapshot || rand.IntN(4) == 0
 	if o.Step == failSynced {
 		o.Power = true
 	}
@@ -262,6 +263,7 @@ func (k *killTest) checkOrder() {
 		k.t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
+	wantNoSnapshot(k.t, k.dir)
 	for of, h := range k.model.histories {
 		list, total, err := s.History(context.Background(), of, time.Time{}, everything)
 		if err != nil || total != len(list) || int64(total) != h.entries-h.gone {

@@ -30,6 +30,7 @@ type traffic struct {
 	round         int
 	crowd         bool         // create and delete users with many keys
 	noRequests    bool         // make no requests
+	snapshots     bool         // make snapshots
 	beforeRequest func() error // called before each request
 
 	generation int  // part of request ids: each generation has its own
@@ -63,6 +64,9 @@ func (w *traffic) start() {
 	w.loop(w.checkpoint)
 	if w.crowd {
 		w.loop(w.createAndDeleteCrowd)
+	}
+	if w.snapshots {
+		w.loop(w.snapshot)
 	}
 }
 
@@ -278,6 +282,15 @@ func (w *traffic) deleteUser(u *core.User) error {
 		w.recorder.deleted(u.Name)
 	}
 	return err
+}
+
+// snapshot makes a snapshot and closes it.
+func (w *traffic) snapshot() error {
+	c, err := w.s.Snapshot(context.Background())
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }
 
 // checkpoint waits for wakeCheckpointer, writes a checkpoint, and removes history when expiring is set.

@@ -40,6 +40,8 @@ type victimConfig struct {
 	Requests bool  // make requests
 	Expiring bool  // remove history
 
+	Snapshots bool // make snapshots
+
 	Generation int // number of rounds with Expiring so far
 
 	// The victim kills itself when it reaches the failpoint Step for the Count-th time; never when Count is 0.
@@ -75,7 +77,7 @@ func runVictim(line string) error {
 	if err := createFixture(s); err != nil {
 		return err
 	}
-	w := traffic{s: s, recorder: printer{}, round: o.Round, crowd: o.Crowd, noRequests: !o.Requests, expiring: o.Expiring, generation: o.Generation}
+	w := traffic{s: s, recorder: printer{}, round: o.Round, crowd: o.Crowd, noRequests: !o.Requests, expiring: o.Expiring, generation: o.Generation, snapshots: o.Snapshots}
 	if o.Crowd {
 		if err := w.removeCrowds(); err != nil {
 			return err

@@ -29,13 +29,21 @@ const (
 	valueLogSuffix = table.ValueLogSuffix
 )
 
+// claim locks the directory of a store that is not open, until release is called. It refuses a snapshot.
+func claim(dir string) (release func(), err error) {
+	if _, err := os.Stat(filepath.Join(dir, snapshotMark)); err == nil {
+		return nil, errIsSnapshot
+	}
+	return table.Claim(dir)
+}
+
 // prepareDir creates the directory if it does not exist. It checks that this process can write to the directory, and
-// takes all permissions from other users.
+// takes all permissions from other users. It removes the snapshot that a killed process has left.
 func prepareDir(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	release, err := table.Claim(dir)
+	release, err := claim(dir)
 	if err != nil {
 		return err
 	}
@@ -43,7 +51,10 @@ func prepareDir(dir string, log *slog.Logger) error {
 	if err := restrictDir(dir, log); err != nil {
 		return err
 	}
-	return probe(dir)
+	if table.Claims { // otherwise the snapshot may be in use
+		err = removeSnapshot(dir)
+	}
+	return firstOf(err, probe(dir))
 }
 
 // errLost means that a path of an open store no longer leads to the opened directory.
@@ -194,7 +205,7 @@ func restrictDir(dir string, log *slog.Logger) error {
 // of a new volume. foreignEntry ignores names that begin with a dot, too, such as .gitkeep and .snapshot.
 var ownNames = []string{
 	badger.ManifestFilename, "MANIFEST-REWRITE", badger.KeyRegistryFileName, badger.KeyRegistryRewriteFileName, "DISCARD", "LOCK", table.InventoryName + "*",
-	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserve.Name, asidePrefix + "*", copyDir, draftDir, rebuildDir, probePrefix + "*", "lost+found",
+	"*.sst", "*" + logSuffix, "*" + valueLogSuffix, eventLogDir, reserve.Name, asidePrefix + "*", copyDir, draftDir, rebuildDir, snapshotDir, probePrefix + "*", "lost+found",
 }
 
 // foreignEntry returns the name of an entry of a directory that does not belong to a store, or "".

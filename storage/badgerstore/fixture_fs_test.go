@@ -20,7 +20,7 @@ type hookedFS struct {
 	after  func(fsOp)
 }
 
-// fsOp is an operation: open, rename, remove, write, truncate, sync or syncdir.
+// fsOp is an operation: open, rename, link, remove, write, truncate, sync or syncdir.
 type fsOp struct {
 	kind string
 	path string
@@ -60,6 +60,10 @@ func (h *hookedFS) Open(path string, flags int) (f eventlog.File, err error) {
 
 func (h *hookedFS) Rename(from, to string) error {
 	return h.do(fsOp{kind: "rename", path: to}, func() error { return h.FS.Rename(from, to) })
+}
+
+func (h *hookedFS) Link(from, to string) error {
+	return h.do(fsOp{kind: "link", path: to}, func() error { return h.FS.(interface{ Link(from, to string) error }).Link(from, to) })
 }
 
 func (h *hookedFS) Remove(path string) error {

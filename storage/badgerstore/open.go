@@ -56,12 +56,17 @@ func openOnce(dir string, o Options) (*Store, error) {
 	if _, ok := unclosed.Load(dir); ok {
 		return nil, errUnclosed
 	}
-	if err := prepareDir(dir, o.Logger); err != nil {
-		return nil, err
+	if !o.snapshot {
+		if err := prepareDir(dir, o.Logger); err != nil {
+			return nil, err
+		}
 	}
 	files, err := inspect(dir, o)
 	if err != nil {
 		return nil, err
+	}
+	if o.snapshot {
+		return openWithReserve(reserve.None(dir, o.Logger), files, dir, o)
 	}
 	if err := removeEmpty(dir); err != nil {
 		return nil, err
@@ -77,7 +82,7 @@ func openOnce(dir string, o Options) (*Store, error) {
 // event log.
 func inspect(dir string, o Options) (*table.Files, error) {
 	tables := tableOptions(dir, o.Logger)
-	tables.Memtable = cmp.Or(o.memtable, tables.Memtable)
+	tables.Memtable, tables.Temporary = cmp.Or(o.memtable, tables.Memtable), o.snapshot
 	files, err := table.Inspect(tables)
 	if err != nil {
 		return nil, err
@@ -112,7 +117,7 @@ func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Optio
 	}
 	r.ExtendManifest()
 	s := &Store{
-		db: db, dir: dir, reserve: r, endMappings: endMappings, log: o.Logger,
+		db: db, dir: dir, options: o, reserve: r, endMappings: endMappings, log: o.Logger,
 		flushBytes:   cmp.Or(o.flushBytes, flushBytes),
 		beforeCommit: func() error { return nil }, applying: map[string]chan struct{}{},
 		accounts: accountNumbers{seed: maphash.MakeSeed()}, checkpointer: newCheckpointer(), failpoint: o.failpoint, now: o.Clock.Now,
@@ -126,7 +131,7 @@ func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Optio
 	s.SetMaxHistory(o.MaxHistory)
 	s.writers.seed = maphash.MakeSeed()
 	if err := s.recoverWithRoom(o); err != nil {
-		s.abort(err)
+		s.abort(err, func() {})
 		return nil, err
 	}
 	return s, nil
@@ -156,9 +161,9 @@ func (s *Store) recoverWithRoom(o Options) error {
 	}
 }
 
-// abort closes a store that could not be opened, without a checkpoint. On a full disk even closing Badger waits for
-// room, so abort then waits 1 s at most.
-func (s *Store) abort(err error) {
+// abort closes a store that could not be opened, or a snapshot, without a checkpoint, and then calls closed. On a full
+// disk even closing Badger waits for room, so abort then waits 1 s at most.
+func (s *Store) abort(err error, closed func()) {
 	s.failed.CompareAndSwap(nil, &err) // ends recover
 	wait := maxClose
 	if errors.Is(err, reserve.ErrFull) {
@@ -167,6 +172,8 @@ func (s *Store) abort(err error) {
 	_ = s.closeWithin(wait, func() error {
 		s.life.Lock()
 		defer s.life.Unlock()
+		defer closed()
+		s.closed = true
 		var unwritten error
 		if s.events != nil {
 			unwritten = s.events.Flush() // writes no status: a refused start changes no segment

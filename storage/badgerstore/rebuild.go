@@ -81,7 +81,7 @@ func Rebuild(dir string, o RebuildOptions) (aside string, err error) {
 
 // claim locks the store until release is called.
 func (r *rebuild) claim() error {
-	release, err := table.Claim(r.dir)
+	release, err := claim(r.dir)
 	if err == nil {
 		r.release = release
 	}
@@ -341,7 +341,7 @@ const (
 	noCopy = math.MaxInt64 // the position when there is no copy
 )
 
-// copyTries is the number of attempts to begin a copy while Badger changes the tables, one a second.
+// copyTries is the number of attempts to begin a copy while Badger changes the tables.
 const copyTries = 60
 
 // copyPosition returns the position of the event log from which on the copy in the directory of a store needs the
@@ -414,15 +414,21 @@ func (c *scrubbing) copyTables() (verified bool, err error) {
 	return true, s.replaceCopy(draft.Position())
 }
 
-// newCopy begins a copy, and tries again while Badger changes the tables. It returns nil after copyTries attempts, and
-// when the scrub has to stop.
+// newCopy begins a copy, and tries again every second while Badger changes the tables. It returns nil after copyTries
+// attempts, and when the scrub has to stop.
 func (c *scrubbing) newCopy() (*table.Copy, error) {
+	return tryCopy(c.s.beginCopy, func() bool { return c.sleep(time.Second) })
+}
+
+// tryCopy calls begin, at most copyTries times, while Badger changes the tables. It returns nil when begin did not
+// succeed, and when wait returns false.
+func tryCopy(begin func() (*table.Copy, error), wait func() bool) (*table.Copy, error) {
 	for range copyTries {
-		draft, err := c.s.beginCopy()
+		draft, err := begin()
 		if !errors.Is(err, table.ErrChanging) {
 			return draft, err
 		}
-		if !c.sleep(time.Second) {
+		if !wait() {
 			break
 		}
 	}

@@ -30,7 +30,7 @@ func Repair(dir string, confirm func(lines []string) bool) (names []string, err 
 			err = fmt.Errorf("repair the store in %s: %w", dir, err)
 		}
 	}()
-	release, err := table.Claim(dir)
+	release, err := claim(dir)
 	if err != nil {
 		return nil, err
 	}

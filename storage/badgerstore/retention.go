@@ -98,13 +98,16 @@ func (s *Store) trim(now time.Time) error {
 	return err
 }
 
-// makeSpace removes the checkpoint copy and then the oldest segments when the free space of the disk is less than
+// makeSpace removes the snapshot, the checkpoint copy and then the oldest segments when the free space of the disk is less than
 // min_free plus a quarter. It returns the free bytes afterwards. The reserve counts as free.
 func (s *Store) makeSpace(now time.Time, free func() (uint64, error)) (uint64, error) {
 	wanted := uint64(s.reserve.MinFree() + s.reserve.Slack())
 	n, err := free()
 	if err != nil || n >= wanted {
 		return n, err
+	}
+	if s.dropSnapshot() {
+		return n, nil
 	}
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
