@@ -36,6 +36,8 @@ const maxAdminBody = 64 << 10
 //	POST   /limitkeeper/regenerate?account=NAME&id=ID replace one: {"grace_seconds"}
 //	POST   /limitkeeper/sign-in?account=NAME    create a sign-in link
 //	POST   /limitkeeper/usage?account=NAME&id=ID adjust the usage of a key or user
+//	GET    /limitkeeper/export?account=NAME     an archive of one account, or of all
+//	POST   /limitkeeper/import                  check an archive; with ?sha256=… of the check, write the archive
 //	POST   /limitkeeper/clock/accept            accept a clock jump
 //	POST   /limitkeeper/store/accept            accept that Redis lost data
 //
@@ -53,8 +55,11 @@ func (a *AdminAPI) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{{Pattern: adminBase, Handler: caddy.AdminHandlerFunc(a.serve)}}
 }
 
-// adminHandler runs an operation on the service and returns the JSON body of the answer.
+// adminHandler runs an operation on the service and returns what is encoded as the JSON body of the answer, or a [stream].
 type adminHandler func(s *core.Service, r *http.Request) (any, error)
+
+// stream writes the body of an answer.
+type stream func(w io.Writer) error
 
 // adminRoutes maps path and method to the operation.
 var adminRoutes = map[string]map[string]adminHandler{
@@ -64,6 +69,8 @@ var adminRoutes = map[string]map[string]adminHandler{
 	"regenerate": {http.MethodPost: regenerateOwnerKey},
 	"sign-in":    {http.MethodPost: makeSignInLink},
 	"usage":      {http.MethodPost: adjustUsage},
+	"export":     {http.MethodGet: exportArchive},
+	"import":     {http.MethodPost: importArchive},
 
 	"clock/accept": {http.MethodPost: acceptClock},
 	"store/accept": {http.MethodPost: acceptLoss},
@@ -79,10 +86,19 @@ func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxAdminBody)
+	if r.Header.Get("Content-Type") == "application/x-ndjson" && r.URL.Path == adminBase+"import" {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // an archive has any size, and is read line by line
+	} else {
+		r.Body = http.MaxBytesReader(w, r.Body, maxAdminBody)
+	}
 	answer, err := handle(service, r)
 	if err != nil {
 		return adminError(err)
+	}
+	if write, ok := answer.(stream); ok {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		w.Header().Set("Cache-Control", "no-store")
+		return write(w)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -22,6 +22,15 @@ type Account struct {
 	KeyPrefixes []string `json:"key_prefixes,omitempty"` // of new and of earlier keys, besides DefaultKeyPrefix
 
 	Meters []string `json:"meters,omitempty"` // that a plan names or has named, besides requests
+
+	Import *AccountImport `json:"import,omitempty"` // the import that has created the account; nil for none
+}
+
+// AccountImport is an import that has created an account. Until it is complete the account lacks records, and the service
+// refuses the account.
+type AccountImport struct {
+	SHA256   string `json:"sha256"` // of the imported records, in hexadecimal digits
+	Complete bool   `json:"complete"`
 }
 
 // The bounds of key prefixes.
@@ -326,17 +335,34 @@ func (s *Service) checkOwnerKey(ctx context.Context, account, secret string) err
 }
 
 // AccountByName returns the account with the name, without surrounding space, or
-// [ErrAccountNotFound].
+// [ErrAccountNotFound]. An account that is being imported is [ErrUnavailable].
 func (s *Service) AccountByName(ctx context.Context, name string) (*Account, error) {
-	return learnPrefixesOf(s.store.AccountByName(ctx, strings.TrimSpace(name)))
+	return usable(s.store.AccountByName(ctx, strings.TrimSpace(name)))
 }
 
-// learnPrefixesOf adds the key prefixes of an account to knownPrefixes, and returns its arguments.
-func learnPrefixesOf(a *Account, err error) (*Account, error) {
-	if err == nil {
-		learnPrefixes(a.KeyPrefixes...)
+// usable returns an account and its error unless an import of the account has not finished. It adds the key prefixes of the
+// account to knownPrefixes.
+func usable(a *Account, err error) (*Account, error) {
+	if err != nil {
+		return nil, err
 	}
-	return a, err
+	learnPrefixes(a.KeyPrefixes...)
+	if a.Import != nil && !a.Import.Complete {
+		return nil, Unavailable(fmt.Errorf("the account %q is incomplete: its import has not finished. If no import runs, import the same file again", a.Name))
+	}
+	return a, nil
+}
+
+// loadOwnerKey reads an owner's key. The key of an account that is being imported is [ErrUnavailable].
+func (s *Service) loadOwnerKey(ctx context.Context, d Digest) (*OwnerKey, error) {
+	k, err := s.store.OwnerKeyByDigest(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Account(ctx, k.AccountID); err != nil {
+		return nil, err
+	}
+	return k, nil
 }
 
 // Health returns nil while requests are counted, as far as the store knows. Else its error is an
@@ -361,7 +387,7 @@ func (s *Service) Accounts(ctx context.Context, p Page) ([]*Account, int, error)
 	return list, total, err
 }
 
-// Account returns the account with the id, or [ErrAccountNotFound].
+// Account returns the account with the id, or [ErrAccountNotFound]. An account that is being imported is [ErrUnavailable].
 func (s *Service) Account(ctx context.Context, id string) (*Account, error) {
-	return learnPrefixesOf(s.store.Account(ctx, id))
+	return usable(s.store.Account(ctx, id))
 }

@@ -420,12 +420,15 @@ func (w invalidator) RenewLease(d time.Duration) {
 }
 
 // ChangesMissed implements [Watcher].
-func (w invalidator) ChangesMissed() {
-	w.s.users.forgetAll()
-	w.s.plans.forgetAll()
-	w.s.meters.forgetAll()
-	w.s.prefixes.forgetAll()
-	w.s.prefixesMissed.Store(true)
-	w.s.keys.forgetAll()
-	w.s.ownerKeys.forgetAll()
+func (w invalidator) ChangesMissed() { w.s.ForgetAll() }
+
+// ForgetAll empties the caches of resources. Call it after changes that were made with the [Store] itself.
+func (s *Service) ForgetAll() {
+	s.users.forgetAll()
+	s.plans.forgetAll()
+	s.meters.forgetAll()
+	s.prefixes.forgetAll()
+	s.prefixesMissed.Store(true)
+	s.keys.forgetAll()
+	s.ownerKeys.forgetAll()
 }

@@ -77,6 +77,22 @@ type PlanPatch struct {
 	Features    Optional[[]string]
 }
 
+// Check returns a validation error unless requests can be decided under the plan: its limits and its rate are valid.
+func (p *Plan) Check() error {
+	if p.Limit != Unlimited && (p.Limit < 1 || p.Limit > MaxLimit) {
+		return errPlanLimit
+	}
+	if !slices.Contains(PlanPeriods(), p.Period) {
+		return errPlanPeriod
+	}
+	return p.checkLimits()
+}
+
+var (
+	errPlanLimit  = invalid("max_requests", "Max requests must be greater than 0 and at most 9007199254740991")
+	errPlanPeriod = invalid("request_period", "Request period must be one of day, week, month, year")
+)
+
 // required returns the error for the first missing member of a new plan.
 func (p PlanPatch) required() error {
 	switch {
@@ -99,7 +115,7 @@ func (p PlanPatch) apply(pl *Plan) (err error) {
 	}
 	if p.Limit != nil {
 		if *p.Limit < 1 || *p.Limit > MaxLimit {
-			return invalid("max_requests", "Max requests must be greater than 0 and at most 9007199254740991")
+			return errPlanLimit
 		}
 		pl.Limit = *p.Limit
 	}
@@ -108,7 +124,7 @@ func (p PlanPatch) apply(pl *Plan) (err error) {
 	}
 	if p.Period != nil {
 		if pl.Period, err = ParsePeriod(*p.Period); err != nil || !slices.Contains(PlanPeriods(), pl.Period) {
-			return invalid("request_period", "Request period must be one of day, week, month, year")
+			return errPlanPeriod
 		}
 	}
 	if p.Active != nil {

@@ -106,7 +106,7 @@ func NewService(store Store, c Config) *Service {
 
 func (s *Service) newCaches(store Store) {
 	byDigest := func(d Digest) string { return string(d[:]) }
-	s.ownerKeys = newCache(ownerKeyCache, s.clock, s.lease, ErrOwnerKeyNotFound, byDigest, store.OwnerKeyByDigest)
+	s.ownerKeys = newCache(ownerKeyCache, s.clock, s.lease, ErrOwnerKeyNotFound, byDigest, s.loadOwnerKey)
 	s.keys = newCache(DefaultKeyCache, s.clock, s.lease, ErrKeyNotFound, byDigest,
 		func(ctx context.Context, d Digest) (*cachedKey, error) {
 			k, err := newCachedKey(store.KeyByDigest(ctx, d))

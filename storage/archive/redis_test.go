@@ -1,4 +1,4 @@
-package migrate
+package archive
 
 import (
 	"fmt"
@@ -35,11 +35,11 @@ func TestRoundTripRedis(t *testing.T) {
 				want := everything(t, source)
 				remote := openRedis(t, int(seed), addresses...)
 				o := small()
-				o.read = 50
-				mustRun(t, source, remote, o)
+				o.entryPage = 50
+				mustImport(t, source, remote, o)
 				wantSame(t, "in Redis", want, remote)
 				back := memstore.New()
-				mustRun(t, remote, back, o)
+				mustImport(t, remote, back, o)
 				wantSame(t, "in memory again", want, back)
 			}
 		})

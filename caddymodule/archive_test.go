@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/archive"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
-	"github.com/limitkeeper/limitkeeper/storage/migrate"
 	"github.com/limitkeeper/limitkeeper/storage/storetest"
 )
 
@@ -54,7 +54,7 @@ func usedStore(t *testing.T, users int) (dir string) {
 	dir = filepath.Join(t.TempDir(), "store")
 	s := openBadger(t, dir)
 	account := &core.Account{ID: "acct_1", Name: "acme", CreatedAt: time.Now()}
-	if err := s.CreateAccount(t.Context(), account, &core.OwnerKey{ID: "okey_1", AccountID: "acct_1", CreatedAt: time.Now()}); err != nil {
+	if err := s.CreateAccount(t.Context(), account, &core.OwnerKey{ID: "okey_1", AccountID: "acct_1", Digest: core.DigestOf("owner"), CreatedAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	_, keys := storetest.Fill(t, s, "acct_1", users)
@@ -80,30 +80,26 @@ func use(t *testing.T, s core.Store, k *core.Key) {
 	}
 }
 
-// The command copies all data to another directory and prints a summary. A second run prints the same
-// summary. Standard output has the summary only.
+// The command copies all data to another directory and prints a summary. A second run changes nothing. Standard output
+// has the summary only.
 func TestMigrateCommand(t *testing.T) {
 	from, to := usedStore(t, 21), filepath.Join(t.TempDir(), "new")
 	out, errs, err := runMigrate("--from", "badger:"+from, "--to", "badger:"+to)
 	if err != nil {
 		t.Fatalf("migrate: %v\n%s", err, errs)
 	}
-	for _, want := range []string{"accounts       1\n", "owner's keys   1\n", "users          21\n", "keys           21\n",
-		"30 in the latest day", "30 entries of users, 30 entries of keys"} {
+	for _, want := range []string{"Moved and compared:\n", "accounts     1\n", "owner's keys 1\n", "users        21\n", "keys         21\n", "events       60\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("summary: got %q, want it to have %q", out, want)
 		}
 	}
-	if !strings.Contains(errs, "users 21/21  keys 21/21") || !strings.Contains(errs, "counters 42/42  compared 42/42") {
-		t.Errorf("progress: got %q, want all done at the end", errs)
-	}
 	out, errs, err = runMigrate("--from", "badger:"+from, "--to", "badger:"+to, "--json")
-	var r migrate.Report
+	var r archive.Report
 	if err != nil || json.Unmarshal([]byte(out), &r) != nil || strings.Count(out, "\n") != 1 {
 		t.Fatalf("--json: got %q, %v, want one line of JSON\n%s", out, err, errs)
 	}
-	if r.Users != 21 || r.Used["month"] != 30 || r.KeyHistory != (migrate.HistoryCount{Source: 30, Target: 30}) {
-		t.Errorf("report: got %+v, want 21 users, 30 requests", r)
+	if r.Records[archive.KindUser] != 21 || !slices.Equal(r.Accounts, []string{"acme"}) {
+		t.Errorf("report: got %+v, want the account acme with 21 users", r)
 	}
 
 	a, b := openBadger(t, from), openBadger(t, to)
@@ -133,7 +129,7 @@ func TestMigrateConfig(t *testing.T) {
 	}
 	caddyfile := write("Caddyfile", "{\n limitkeeper {\n store badger {env.MIGRATE_TEST_DIR}\n history_retention 90d\n }\n}\n")
 	config := write("new.json", `{"apps": {"limitkeeper": {"store": {"module": "badger", "dir": "`+to+`"}}}}`)
-	if out, errs, err := runMigrate("--from", caddyfile, "--to", config); err != nil || !strings.Contains(out, "users          9\n") {
+	if out, errs, err := runMigrate("--from", caddyfile, "--to", config); err != nil || !strings.Contains(out, "users        9\n") {
 		t.Errorf("migrate: got %q, %v, want 9 users\n%s", out, err, errs)
 	}
 	spec, err := parseStoreSpec(caddyfile, "")
@@ -180,7 +176,7 @@ func TestMigrateErrors(t *testing.T) {
 		{"a target in use", "badger:" + from, "badger:" + held, nil, "--to: open the store in " + held + ": another process is using it"},
 		{"the same store", "badger:" + from, "badger:" + from + "/.", nil, "--from and --to are the same store"},
 		{"a store without accounts", "badger:" + nobody, "badger:" + to, nil, "--from: the store has no accounts"},
-		{"another store's account", "badger:" + usedStore(t, 3), "badger:" + from, nil, "the target cannot take this over"},
+		{"a store with an account", "badger:" + usedStore(t, 3), "badger:" + from, nil, "the store is not empty: it has the account \"acme\""},
 		{"an address without a port", "badger:" + from, "redis:localhost", nil, "--to: "},
 		{"no server", "badger:" + from, "redis:127.0.0.1:" + freePort(t), nil, "--to: redis at 127.0.0.1:"},
 		{"no config", "config:/does/not/exist.json", "badger:" + to, nil, "--from: "},

@@ -1,0 +1,244 @@
+// Package archive is the portable format of Limitkeeper: a text file with accounts, their resources, counters and
+// histories. Backup, restore, export, import and the move from one store to another are [Export] and [Import].
+//
+// An archive is NDJSON, compressed with gzip or zstd if its name ends in .gz or .zst. Each line is an object with one
+// member, whose name is the kind of the record. The first line is the [Header], and the last one the [Trailer] with the
+// number of records and the SHA-256 of all lines before it. In between are the accounts, each followed by its records in
+// the order of [Kinds]. A [Reader] finds every cut, changed, added or missing line. docs/archive.md documents each record.
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// Version is the version of the format. A reader refuses every other one.
+const Version = 1
+
+// maxLine is the largest length of a line in bytes. The largest record, a user with metadata, has about 70 KiB.
+const maxLine = 4 << 20
+
+// Kind is the kind of a record, as it is written.
+type Kind string
+
+// The kinds of records.
+const (
+	KindHeader   Kind = "archive"
+	KindAccount  Kind = "account"
+	KindOwnerKey Kind = "owner_key"
+	KindAccess   Kind = "access"
+	KindPlan     Kind = "plan"
+	KindUser     Kind = "user"
+	KindKey      Kind = "key"
+	KindCounter  Kind = "counter"
+	KindDay      Kind = "day"
+	KindEvent    Kind = "event"
+	KindEnd      Kind = "end"
+)
+
+// Kinds lists the kinds of the records of an account in their order.
+func Kinds() []Kind {
+	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindEvent}
+}
+
+var (
+	// ErrDamaged means that an archive is cut, was changed, or has another format or version.
+	ErrDamaged = errors.New("the archive cannot be read")
+	// ErrRefused means that the target cannot take the records of an archive. Nothing was written.
+	ErrRefused = errors.New("the import was refused, and nothing was changed")
+	// ErrDiffers means that the imported records differ from those of the archive.
+	ErrDiffers = errors.New("the target has other records than the archive")
+)
+
+// Header is the first line of an archive.
+type Header struct {
+	Version int       `json:"version"`
+	Source  string    `json:"source"` // the program and store that wrote the archive
+	Time    time.Time `json:"time"`   // when the archive was begun
+}
+
+// Trailer is the last line of an archive.
+type Trailer struct {
+	Records Counts `json:"records"`
+	SHA256  string `json:"sha256"` // of all lines before, in hexadecimal digits
+}
+
+// Counts is the number of records of each kind.
+type Counts map[Kind]int64
+
+// Record is a record of an account or of one of its resources.
+type Record struct {
+	Kind  Kind
+	Line  int64 // its line in the archive, from 1; 0 for a record of a store
+	Value any   // a pointer to [Account], [core.OwnerKey], [Access], [core.Plan], [core.User], [core.Key], [Counter], [Day] or [Event]
+	Err   error // why the line is no valid record
+}
+
+// Sink takes the records of an archive in their order.
+type Sink interface {
+	Put(ctx context.Context, r Record) error
+}
+
+// Source gives the records of an archive to a sink. It may be called several times, and gives the same records each time.
+type Source func(ctx context.Context, to Sink) error
+
+// Account is the record of an account.
+type Account struct {
+	core.Account
+	Last Numbers `json:"last"`
+}
+
+// Numbers are the largest numbers that an account has given to users, plans and keys, deleted ones included.
+type Numbers struct {
+	User int64 `json:"user"`
+	Plan int64 `json:"plan"`
+	Key  int64 `json:"key"`
+}
+
+// Access is the record of how people sign in to an account.
+type Access struct {
+	AccountID string `json:"account_id"`
+	core.Access
+}
+
+// Owner names the key or user that a counter, day or event belongs to.
+type Owner struct {
+	AccountID string `json:"account_id"`
+	KeyID     string `json:"key_id,omitempty"`
+	UserID    int64  `json:"user_id,omitempty"`
+}
+
+func (o Owner) id() core.CounterID {
+	return core.CounterID{Account: o.AccountID, KeyID: o.KeyID, UserID: o.UserID}
+}
+
+func ownerOf(id core.CounterID) Owner { return Owner{id.Account, id.KeyID, id.UserID} }
+
+// String names the key or user in messages.
+func (o Owner) String() string {
+	if o.KeyID != "" {
+		return "key " + o.KeyID
+	}
+	return "user " + strconv.FormatInt(o.UserID, 10)
+}
+
+// Counter is the record of the counter of a key or user. Unused counters have no record.
+type Counter struct {
+	Owner
+	At            time.Time `json:"at"`    // when it last counted; all windows contain this time
+	Today         int64     `json:"today"` // requests on the UTC day of At
+	Usage         []Usage   `json:"usage"` // sorted by meter, requests first, then by period; usage of 0 is left out
+	LastUsedAt    time.Time `json:"last_used_at,omitzero"`
+	DeniedOmitted int64     `json:"denied_omitted,omitempty"` // denied requests that are not in the history
+}
+
+// Usage is the usage of one meter in one window.
+type Usage struct {
+	Meter  string      `json:"meter"`
+	Period core.Period `json:"period"`
+	Start  time.Time   `json:"start"` // of the window
+	Used   int64       `json:"used"`
+}
+
+// Day is the record of the traffic of a key or user on one day.
+type Day struct {
+	Owner
+	core.CounterDay
+}
+
+// Event is the record of an entry in the history of a key or user. The entry of a request is in both histories.
+type Event struct {
+	AccountID string `json:"account_id"`
+	History   string `json:"history"` // key: the history of KeyID; user: that of UserID
+	core.Entry
+}
+
+// The values of [Event.History].
+const (
+	historyOfKey  = "key"
+	historyOfUser = "user"
+)
+
+// owner returns the key or user whose history has the event.
+func (e *Event) owner() Owner {
+	if e.History == historyOfKey {
+		return Owner{AccountID: e.AccountID, KeyID: e.KeyID}
+	}
+	return Owner{AccountID: e.AccountID, UserID: e.UserID}
+}
+
+// newEvent returns the record of an entry in the history of a key or user.
+func newEvent(of core.CounterID, e core.Entry) *Event {
+	history := historyOfUser
+	if of.KeyID != "" {
+		history = historyOfKey
+	}
+	e.At = e.At.UTC()
+	return &Event{of.Account, history, e}
+}
+
+// newCounter returns the record of a counter. The user of the counter has the anchors.
+func newCounter(of core.CounterID, c *core.Counter, anchors core.Anchors) *Counter {
+	at := time.Unix(c.At, 0).UTC()
+	r := &Counter{Owner: ownerOf(of), At: at, Today: c.Today, Usage: []Usage{}, DeniedOmitted: c.DeniedOmitted}
+	if !c.LastUsedAt.IsZero() {
+		r.LastUsedAt = c.LastUsedAt.UTC()
+	}
+	r.add(core.MeterRequests, &c.Requests, anchors)
+	names := make([]string, 0, len(c.Meters))
+	for name := range c.Meters {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		r.add(name, c.Meters[name], anchors)
+	}
+	return r
+}
+
+// add adds the usage of a meter.
+func (r *Counter) add(meter string, t *core.Tally, anchors core.Anchors) {
+	for _, p := range core.Periods() {
+		if t[p] != 0 {
+			r.Usage = append(r.Usage, Usage{meter, p, anchors.Window(p, r.At).Start.UTC(), t[p]})
+		}
+	}
+}
+
+// counter returns the counter of a record. The user of the counter has the anchors.
+func (r *Counter) counter(anchors core.Anchors) (c core.Counter, err error) {
+	c = core.Counter{At: r.At.Unix(), Today: r.Today, LastUsedAt: r.LastUsedAt, DeniedOmitted: r.DeniedOmitted}
+	if r.At.Nanosecond() != 0 || r.Today < 0 || r.DeniedOmitted < 0 {
+		return c, errors.New("at has no fractions of a second, and today and denied_omitted are 0 or more")
+	}
+	for _, u := range r.Usage {
+		t := &c.Requests
+		if u.Meter != core.MeterRequests {
+			if t = c.Meters[u.Meter]; t == nil {
+				if c.Meters == nil {
+					c.Meters = map[string]*core.Tally{}
+				}
+				t = new(core.Tally)
+				c.Meters[u.Meter] = t
+			}
+		}
+		want := anchors.Window(u.Period, r.At).Start
+		switch {
+		case u.Used < 1:
+			return c, fmt.Errorf("the usage of %s in the %v must be 1 or more", u.Meter, u.Period)
+		case t[u.Period] != 0:
+			return c, fmt.Errorf("the usage of %s in the %v is there twice", u.Meter, u.Period)
+		case !u.Start.Equal(want):
+			return c, fmt.Errorf("the %v of %s that contains %s begins at %s, not at %s", u.Period, u.Meter, r.At.Format(time.RFC3339),
+				want.Format(time.RFC3339), u.Start.Format(time.RFC3339))
+		}
+		t[u.Period] = u.Used
+	}
+	return c, nil
+}

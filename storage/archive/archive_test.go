@@ -1,0 +1,511 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// After an import the store has everything that the other had, and exports the same lines. If this fails, a backup loses
+// the data of customers.
+func TestRoundTrip(t *testing.T) {
+	for seed := range uint64(16) {
+		from, to := filled(t, seed, 400), memstore.New()
+		want, archive := everything(t, from), archiveOf(t, from)
+		o := small()
+		if seed%2 == 0 {
+			o = ImportOptions{Retention: forever, now: o.now}
+		}
+		r, err := Import(t.Context(), to, source(archive), o)
+		if err != nil {
+			t.Fatalf("Import: %v", err)
+		}
+		wantSame(t, "in another store", want, to)
+		wantSame(t, "in the source", want, from)
+		if body(t, archive) != body(t, archiveOf(t, to)) {
+			t.Error("the archive of the other store differs")
+		}
+		if r.Events != r.Records[KindEvent] || len(r.Accounts) != 2 || r.Records[KindAccount] != 2 {
+			t.Errorf("report: got %+v, want two accounts and all events", r)
+		}
+	}
+}
+
+// An import into a store on disk loses nothing, also after the store was opened again.
+func TestRoundTripBadger(t *testing.T) {
+	for seed := uint64(100); seed < 104; seed++ {
+		from, dir := filled(t, seed, 400), t.TempDir()
+		want := everything(t, from)
+		disk := openBadger(t, dir)
+		mustImport(t, from, disk, small())
+		if err := disk.Close(); err != nil {
+			t.Fatal(err)
+		}
+		disk = openBadger(t, dir)
+		wantSame(t, "on the disk", want, disk)
+		back := memstore.New()
+		mustImport(t, disk, back, small())
+		wantSame(t, "in memory again", want, back)
+	}
+}
+
+// A store on disk that has counted requests itself is exported completely.
+func TestFromBadger(t *testing.T) {
+	dir := t.TempDir()
+	disk := openBadger(t, dir)
+	newWorld(t, disk, 7, 600)
+	if err := disk.Close(); err != nil { // so that all denials are recorded
+		t.Fatal(err)
+	}
+	disk = openBadger(t, dir)
+	to := memstore.New()
+	mustImport(t, disk, to, small())
+	wantSame(t, "in memory", everything(t, disk), to)
+}
+
+func openBadger(t *testing.T, dir string) *badgerstore.Store {
+	t.Helper()
+	s, err := badgerstore.Open(dir, badgerstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// An account without resources is a whole account. An archive without accounts is refused.
+func TestEmpty(t *testing.T) {
+	from, to := memstore.New(), memstore.New()
+	if _, err := Import(t.Context(), to, FromStore(from, exporting()), small()); !errors.Is(err, ErrRefused) {
+		t.Errorf("no accounts: got %v, want ErrRefused", err)
+	}
+	addAccount(t, from, "empty")
+	mustImport(t, from, to, small())
+	wantSame(t, "an empty account", everything(t, from), to)
+}
+
+func addAccount(t testing.TB, s core.Store, name string) {
+	t.Helper()
+	a := &core.Account{ID: "acct_" + name, Name: name, CreatedAt: noon}
+	k := &core.OwnerKey{ID: "okey_" + name, AccountID: a.ID, Digest: core.DigestOf(name), CreatedAt: noon}
+	if err := s.CreateAccount(t.Context(), a, k); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The target gives no number that the source has given to a deleted resource, although it never had that resource.
+func TestNumbers(t *testing.T) {
+	from, to := memstore.New(), memstore.New()
+	addAccount(t, from, "a")
+	update := func(fn func(core.Tx) error) {
+		t.Helper()
+		if err := from.Update(t.Context(), "acct_a", fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(func(tx core.Tx) error {
+		return errors.Join(tx.PutUser(&core.User{AccountID: "acct_a", ID: 5}), tx.PutUser(&core.User{AccountID: "acct_a", ID: 7}),
+			tx.PutPlan(&core.Plan{AccountID: "acct_a", ID: "plan", Seq: 6, Limit: 1}),
+			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key", Seq: 21, UserID: 5, Status: core.KeyActive, Digest: core.DigestOf("key")}))
+	})
+	update(func(tx core.Tx) error {
+		return errors.Join(tx.DeletePlan("plan"), tx.DeleteKey("key"), tx.DeleteUser(7))
+	})
+	mustImport(t, from, to, small())
+	if got, err := lastNumbers(t.Context(), to, "acct_a"); err != nil || got != (Numbers{7, 6, 21}) {
+		t.Errorf("last numbers of the target: got %+v, %v, want 7, 6, 21", got, err)
+	}
+	wantSame(t, "with numbers that were given", everything(t, from), to)
+}
+
+// Entries that are older than the retention stay behind.
+func TestRetention(t *testing.T) {
+	from, to := filled(t, 3, 300), memstore.New()
+	var newest time.Time
+	for _, a := range everything(t, from).Each {
+		for _, h := range a.Histories {
+			for _, e := range h {
+				if e.At.After(newest) {
+					newest = e.At
+				}
+			}
+		}
+	}
+	o := small()
+	o.now, o.Retention = func() time.Time { return newest }, newest.Sub(noon)/2
+	r := mustImport(t, from, to, o)
+	since, kept := newest.Add(-o.Retention), int64(0)
+	for _, a := range everything(t, to).Each {
+		for _, h := range a.Histories {
+			for _, e := range h {
+				kept++
+				if !e.At.After(since) {
+					t.Fatalf("an entry of %v was imported, want none before %v", e.At, since)
+				}
+			}
+		}
+	}
+	if kept == 0 || kept != r.Events {
+		t.Errorf("events: got %d, and %d in the report, want the same, above 0", kept, r.Events)
+	}
+}
+
+// The options select one account, and leave the histories out.
+func TestOneAccount(t *testing.T) {
+	from, to := filled(t, 4, 200), memstore.New()
+	addAccount(t, to, "other")
+	o := small()
+	o.Account, o.NoHistory = "Acme & Söhne 1", true
+	r, err := Import(t.Context(), to, source(archiveOf(t, from)), o)
+	if err != nil || len(r.Accounts) != 1 || r.Records[KindEvent] != 0 || r.Records[KindUser] == 0 {
+		t.Fatalf("got %+v, %v, want one account without events", r, err)
+	}
+	var one, same bytes.Buffer
+	only := exporting()
+	only.Account, only.NoHistory = o.Account, true
+	if _, err := Export(t.Context(), from, &one, only); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Export(t.Context(), to, &same, only); err != nil {
+		t.Fatal(err)
+	}
+	if body(t, one.Bytes()) != body(t, same.Bytes()) {
+		t.Error("the account differs from its source")
+	}
+	o.Account = "nobody"
+	if _, err := Import(t.Context(), to, source(archiveOf(t, from)), o); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), `no account "nobody"`) {
+		t.Errorf("an account that is not there: got %v, want ErrRefused", err)
+	}
+}
+
+// A dry run writes nothing. The same import again changes nothing, also after the account was used.
+func TestAgain(t *testing.T) {
+	archive, to := archiveOf(t, filled(t, 5, 200)), memstore.New()
+	o := small()
+	o.DryRun = true
+	if r, err := Import(t.Context(), to, source(archive), o); err != nil || r.Records[KindKey] == 0 {
+		t.Fatalf("dry run: got %+v, %v, want the records", r, err)
+	}
+	if all := everything(t, to); len(all.Accounts) != 0 {
+		t.Fatalf("after a dry run: got %d accounts, want none", len(all.Accounts))
+	}
+	o.DryRun = false
+	for range 2 {
+		if _, err := Import(t.Context(), to, source(archive), o); err != nil {
+			t.Fatalf("Import: %v", err)
+		}
+		err := to.Update(t.Context(), "acct_0", func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: "acct_0", Name: "later"}) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, n, _ := to.Users(t.Context(), "acct_0", core.UserFilter{}, core.Page{Number: 1, Size: 1}); n < 2 {
+		t.Errorf("users: got %d, want the two later ones, too", n)
+	}
+}
+
+// A target with other accounts of the same names, ids, or keys is refused, and nothing is written.
+func TestRefused(t *testing.T) {
+	from := memstore.New()
+	addAccount(t, from, "a")
+	err := from.Update(t.Context(), "acct_a", func(tx core.Tx) error {
+		return errors.Join(tx.PutUser(&core.User{AccountID: "acct_a", ID: 1}),
+			tx.PutKey(&core.Key{AccountID: "acct_a", ID: "key_1", UserID: 1, Status: core.KeyActive, Digest: core.DigestOf("value")}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := archiveOf(t, from)
+	account := func(id, name, owner string) func(*memstore.Store) error {
+		return func(s *memstore.Store) error {
+			return s.CreateAccount(t.Context(), &core.Account{ID: id, Name: name}, &core.OwnerKey{ID: "okey", AccountID: id, Digest: core.DigestOf(owner)})
+		}
+	}
+	for name, tc := range map[string]struct {
+		fill func(*memstore.Store) error
+		o    ImportOptions
+		want string
+	}{
+		"the account":         {account("acct_a", "a", "other"), small(), `line 2: account: the store already has the account "a"`},
+		"the name":            {account("acct_b", "a", "other"), small(), `line 2: account: the store has another account "a": its id is acct_b, and acct_a in the archive`},
+		"the id":              {account("acct_a", "b", "other"), small(), `line 2: account: the store has the account acct_a with the name "b"`},
+		"an owner's key":      {account("acct_b", "b", "a"), small(), "line 3: owner_key okey_a: the store has this key in another account"},
+		"a store for restore": {account("acct_b", "b", "b"), ImportOptions{EmptyOnly: true}, `the store is not empty: it has the account "b"`},
+		"a key": {func(s *memstore.Store) error {
+			return errors.Join(account("acct_b", "b", "b")(s), s.Update(t.Context(), "acct_b", func(tx core.Tx) error {
+				return errors.Join(tx.PutUser(&core.User{AccountID: "acct_b", ID: 1}),
+					tx.PutKey(&core.Key{AccountID: "acct_b", ID: "key_2", UserID: 1, Digest: core.DigestOf("value")}))
+			}))
+		}, small(), "line 5: key key_1: a key of the store has the same value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := memstore.New()
+			if err := tc.fill(to); err != nil {
+				t.Fatal(err)
+			}
+			before := everything(t, to)
+			_, err := Import(t.Context(), to, source(archive), tc.o)
+			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want ErrRefused with %q", err, tc.want)
+			}
+			wantSame(t, "after it was refused", before, to)
+		})
+	}
+}
+
+// Every problem is named with its line: the first 100, and then their number. Nothing is written.
+func TestProblems(t *testing.T) {
+	from := memstore.New()
+	addAccount(t, from, "a")
+	err := from.Update(t.Context(), "acct_a", func(tx core.Tx) error {
+		var errs []error
+		for i := range int64(300) {
+			errs = append(errs, tx.PutUser(&core.User{AccountID: "acct_a", ID: i + 1, Name: fmt.Sprint("user ", i)}))
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := string(archiveOf(t, from))
+	for name, tc := range map[string]struct {
+		change func(line int, text string) string
+		want   []string
+		total  int64
+	}{
+		"three": {func(line int, text string) string {
+			switch line {
+			case 10:
+				return strings.Replace(text, `"name"`, `"nmae"`, 1)
+			case 20:
+				return strings.Replace(text, `"id":17`, `"id":"17"`, 1)
+			case 30:
+				return strings.Replace(text, `"name"`, `"plan_id":"plan_9","name"`, 1)
+			}
+			return text
+		}, []string{`line 10: user: json: unknown field "nmae"`, "line 20: user: json: cannot unmarshal string into Go struct field User.id of type int64",
+			"line 30: user 27: its plan plan_9 is not in the archive"}, 4},
+		"all": {func(_ int, text string) string {
+			return strings.Replace(text, `"account_id":"acct_a"`, `"account_id":"acct_b"`, 1)
+		},
+			[]string{`line 3: owner_key: it belongs to the account "acct_b", and stands after the account "acct_a"`, "and 202 more"}, 302},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := strings.SplitAfter(archive, "\n")
+			for i := range lines {
+				lines[i] = tc.change(i+1, lines[i])
+			}
+			to := memstore.New()
+			_, err := Import(t.Context(), to, source([]byte(strings.Join(lines, ""))), small())
+			p, ok := errors.AsType[*Problems](err)
+			if !ok || !errors.Is(err, ErrRefused) {
+				t.Fatalf("got %v, want Problems", err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %.2000v, want %q in it", err, want)
+				}
+			}
+			if p.Total != tc.total || len(p.First) > 100 {
+				t.Errorf("problems: got %d, %d of them listed, want %d, at most 100", p.Total, len(p.First), tc.total)
+			}
+			if all := everything(t, to); len(all.Accounts) != 0 {
+				t.Errorf("got %d accounts, want none", len(all.Accounts))
+			}
+		})
+	}
+}
+
+// Every way to damage an archive is found, and nothing is written.
+func TestDamaged(t *testing.T) {
+	archive := archiveOf(t, filled(t, 6, 15))
+	lines := bytes.SplitAfter(archive, []byte("\n"))
+	lines = lines[:len(lines)-1]
+	cases := map[string][]byte{
+		"empty": {}, "without a header": bytes.Join(lines[1:], nil), "with a line at the end": append(bytes.Clone(archive), "{}\n"...),
+		"another version":  bytes.Replace(archive, []byte(`"version":1`), []byte(`"version":2`), 1),
+		"another program":  []byte("# not this\n"),
+		"a newer kind":     bytes.Replace(archive, []byte("\n{\"plan\":"), []byte("\n{\"webhook\":"), 1),
+		"without a record": bytes.Join(append(bytesOf(lines[:7]), lines[8:]...), nil),
+	}
+	for i := range 16 {
+		cases[fmt.Sprintf("cut at %d/16", i)] = archive[:len(archive)*i/16]
+	}
+	seen := map[string]bool{}
+	for i, line := range lines {
+		kind, _, _ := strings.Cut(string(line), ":")
+		if seen[kind] {
+			continue
+		}
+		seen[kind] = true
+		for at := i % 5; at < len(line); at += 5 {
+			flipped := bytesOf(lines)
+			flipped[i] = bytes.Clone(line)
+			flipped[i][at] ^= 1 << (at % 8)
+			cases[fmt.Sprintf("a flipped bit in byte %d of line %d, %s", at, i+1, kind)] = bytes.Join(flipped, nil)
+		}
+		if i+1 < len(lines) {
+			swapped := bytesOf(lines)
+			swapped[i], swapped[i+1] = swapped[i+1], swapped[i]
+			cases[fmt.Sprintf("lines %d and %d swapped", i+1, i+2)] = bytes.Join(swapped, nil)
+		}
+		twice := append(bytesOf(lines[:i+1]), lines[i:]...)
+		cases[fmt.Sprintf("line %d twice", i+1)] = bytes.Join(twice, nil)
+	}
+	if len(seen) != len(Kinds())+2 {
+		t.Errorf("kinds: got %d in the archive, want all of them, a header and a trailer", len(seen))
+	}
+	for name, damaged := range cases {
+		to := memstore.New()
+		_, err := Import(t.Context(), to, source(damaged), small())
+		if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: got %v, want ErrDamaged or ErrRefused", name, err)
+		}
+		if _, n, _ := to.Accounts(t.Context(), core.Page{Number: 1, Size: 1}); n != 0 {
+			t.Errorf("%s: got %d accounts, want none", name, n)
+		}
+	}
+}
+
+// bytesOf returns a copy of a list of lines.
+func bytesOf(lines [][]byte) [][]byte { return append([][]byte(nil), lines...) }
+
+// Compressed archives are read without a name, and damage to them is found.
+func TestCompressed(t *testing.T) {
+	from := filled(t, 8, 150)
+	archive := archiveOf(t, from)
+	for _, name := range []string{"backup.ndjson", "backup.ndjson.gz", "backup.ndjson.zst"} {
+		var file bytes.Buffer
+		w, err := Compress(name, &file)
+		if err == nil {
+			_, err = w.Write(archive)
+		}
+		if err = errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		to := memstore.New()
+		if _, err := Import(t.Context(), to, source(file.Bytes()), small()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		wantSame(t, name, everything(t, from), to)
+		if name == "backup.ndjson" {
+			continue
+		}
+		if file.Len() > len(archive)/2 {
+			t.Errorf("%s: got %d bytes of %d, want less than half", name, file.Len(), len(archive))
+		}
+		for i := range 16 {
+			damaged := bytes.Clone(file.Bytes())
+			damaged[len(damaged)*i/16] ^= 4
+			if text, err := Decompress(bytes.NewReader(damaged)); err == nil {
+				if same, err := io.ReadAll(text); err == nil && bytes.Equal(same, archive) {
+					continue // a copy of the same text from another place
+				}
+			}
+			_, err := Import(t.Context(), memstore.New(), source(damaged), small())
+			_, cut := Import(t.Context(), memstore.New(), source(file.Bytes()[:file.Len()*i/16]), small())
+			for _, err := range []error{err, cut} {
+				if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrRefused) {
+					t.Errorf("%s damaged or cut at %d/16: got %v, want ErrDamaged or ErrRefused", name, i, err)
+				}
+			}
+		}
+	}
+}
+
+// deleting is a store whose lists lose items while they are read.
+type deleting struct {
+	*memstore.Store
+	left []func()
+}
+
+func (s *deleting) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
+	if len(s.left) > 0 && p.Number == 2 && p.Size > 1 {
+		s.left[0]()
+		s.left = s.left[1:]
+	}
+	return s.Store.Users(ctx, account, f, p)
+}
+
+// A list that loses items while it is exported loses no other item.
+func TestListShrinks(t *testing.T) {
+	s := &deleting{Store: memstore.New()}
+	addAccount(t, s, "a")
+	update := func(fn func(core.Tx) error) {
+		if err := s.Update(t.Context(), "acct_a", fn); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range int64(20) {
+		update(func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: "acct_a", ID: i + 1}) })
+	}
+	s.left = []func(){func() {
+		for i := range int64(5) {
+			update(func(tx core.Tx) error { return tx.DeleteUser(i + 1) })
+		}
+	}}
+	archive := string(archiveOf(t, s))
+	for i := 6; i <= 20; i++ {
+		if n := strings.Count(archive, fmt.Sprintf(`{"user":{"account_id":"acct_a","id":%d,`, i)); n != 1 {
+			t.Errorf("user %d: got %d records, want 1", i, n)
+		}
+	}
+}
+
+// No text makes an import panic or leave an account behind, unless the archive is whole.
+func FuzzImport(f *testing.F) {
+	archive := archiveOf(f, filled(f, 9, 40))
+	f.Add(archive)
+	for _, line := range bytes.SplitAfter(archive, []byte("\n")) {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		to := memstore.New()
+		_, err := Import(t.Context(), to, source(text), small())
+		_, n, _ := to.Accounts(t.Context(), core.Page{Number: 1, Size: 1})
+		if err != nil && n != 0 && !errors.Is(err, ErrDiffers) {
+			t.Errorf("got %v and %d accounts, want none", err, n)
+		}
+	})
+}
+
+// The trailer counts the records.
+func TestTrailer(t *testing.T) {
+	archive := archiveOf(t, filled(t, 10, 50))
+	r, err := NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Header.Version != Version || r.Header.Source != "test" || time.Since(r.Header.Time) > time.Hour {
+		t.Errorf("header: got %+v", r.Header)
+	}
+	n := Counts{}
+	for {
+		next, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n[next.Kind]++
+	}
+	var last struct{ End Trailer }
+	lines := bytes.Split(bytes.TrimSpace(archive), []byte("\n"))
+	if err := json.Unmarshal(lines[len(lines)-1], &last); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(n) != fmt.Sprint(last.End.Records) {
+		t.Errorf("records: got %v, and %v in the trailer", n, last.End.Records)
+	}
+}

@@ -1,0 +1,398 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// maxProblems is the number of invalid records that an error lists.
+const maxProblems = 100
+
+// Problems is the error for an archive with invalid records, and for one that the target cannot take. It is an [ErrRefused].
+type Problems struct {
+	First []string // the first of them, each with its line if the archive is a file
+	Total int64
+}
+
+// Error lists the problems, one on a line.
+func (p *Problems) Error() string {
+	list := strings.Join(p.First, "\n")
+	if more := p.Total - int64(len(p.First)); more > 0 {
+		list += fmt.Sprintf("\nand %d more", more)
+	}
+	return ErrRefused.Error() + ":\n" + list
+}
+
+// Unwrap returns ErrRefused.
+func (*Problems) Unwrap() error { return ErrRefused }
+
+// checker is a sink that checks every record, and whether the target can take it. It writes nothing.
+type checker struct {
+	target    core.Store
+	emptyOnly bool
+	problems  Problems
+
+	names, ids map[string]bool        // of the accounts
+	ownerKeys  map[core.Digest]bool   // of all accounts
+	digests    map[core.Digest]string // of the keys of all accounts, with the id of the key
+	imported   []*core.Account        // accounts of the target that an import has created
+	empty      bool                   // the target has no account
+
+	at       Record
+	account  *Account // the account of the next records
+	kind     int      // index in Kinds of the last record
+	plans    map[string]bool
+	planSeq  int64
+	users    map[int64]*owner
+	userID   int64
+	unique   map[core.UserFilter]bool // see [core.User.UniqueFilters]
+	keys     map[string]*owner
+	keySeq   int64
+	last     position // of the last counter, day or event
+	hasOwner bool     // the account has an owner's key
+}
+
+// owner is a key or user that records may refer to.
+type owner struct {
+	number  int // in the order of the archive, from 1
+	anchors core.Anchors
+}
+
+// position is the place of a record within its section: sorted by key or user, days also by date.
+type position struct {
+	number int
+	date   core.Date
+}
+
+func newChecker(ctx context.Context, target core.Store, emptyOnly bool) (*checker, error) {
+	accounts, total, err := target.Accounts(ctx, core.Page{Number: 1, Size: pageOfAccounts})
+	if err != nil {
+		return nil, err
+	}
+	c := &checker{target: target, emptyOnly: emptyOnly, names: map[string]bool{}, ids: map[string]bool{},
+		ownerKeys: map[core.Digest]bool{}, digests: map[core.Digest]string{}, empty: total == 0}
+	if emptyOnly {
+		if whole := slices.IndexFunc(accounts, func(a *core.Account) bool { return a.Import == nil }); whole >= 0 {
+			return nil, fmt.Errorf("%w: the store is not empty: it has the account %q. Restore into an empty store, or use import",
+				ErrRefused, accounts[whole].Name)
+		}
+	}
+	return c, nil
+}
+
+// pageOfAccounts is the number of accounts of which a restore looks for a whole one.
+const pageOfAccounts = 1000
+
+// problem notes a problem of the present record.
+func (c *checker) problem(format string, args ...any) {
+	c.problems.Total++
+	if len(c.problems.First) == maxProblems {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
+	if c.at.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", c.at.Line, text)
+	}
+	c.problems.First = append(c.problems.First, text)
+}
+
+// Put implements [Sink].
+func (c *checker) Put(ctx context.Context, r Record) error {
+	c.at = r
+	if r.Err != nil {
+		c.problem("%s: %v", r.Kind, r.Err)
+		return nil
+	}
+	if a, ok := r.Value.(*Account); ok {
+		return c.putAccount(ctx, a)
+	}
+	if c.account == nil {
+		c.problem("a record of the kind %s before the first account", r.Kind)
+		return nil
+	}
+	kind := slices.Index(Kinds(), r.Kind)
+	if kind < c.kind {
+		c.problem("a record of the kind %s after records of the kind %s", r.Kind, Kinds()[c.kind])
+		return nil
+	}
+	if kind > c.kind {
+		c.kind, c.last = kind, position{}
+	}
+	switch v := r.Value.(type) {
+	case *core.OwnerKey:
+		return c.putOwnerKey(ctx, v)
+	case *Access:
+		c.belongs(v.AccountID)
+	case *core.Plan:
+		c.putPlan(v)
+	case *core.User:
+		c.putUser(v)
+	case *core.Key:
+		return c.putKey(ctx, v)
+	case *Counter:
+		if o := c.owner(v.Owner, position{}); o != nil {
+			if _, err := v.counter(o.anchors); err != nil {
+				c.problem("the counter of %v: %v", v.Owner, err)
+			}
+		}
+	case *Day:
+		c.owner(v.Owner, position{date: v.Date})
+		if v.Allowed < 0 || v.Denied < 0 || v.Shared.Allowed < 0 || v.Shared.Denied < 0 {
+			c.problem("the day %v of %v: a number below 0", v.Date, v.Owner)
+		}
+	case *Event:
+		if v.History != historyOfKey && v.History != historyOfUser {
+			c.problem("event: history is %q or %q, got %q", historyOfKey, historyOfUser, v.History)
+			return nil
+		}
+		c.owner(v.owner(), position{})
+	}
+	return nil
+}
+
+// belongs reports whether a record belongs to the present account.
+func (c *checker) belongs(account string) bool {
+	if account == c.account.ID {
+		return true
+	}
+	c.problem("%s: it belongs to the account %q, and stands after the account %q", c.at.Kind, account, c.account.ID)
+	return false
+}
+
+func (c *checker) putAccount(ctx context.Context, a *Account) error {
+	c.endAccount()
+	c.account, c.kind, c.hasOwner = a, 0, false
+	c.plans, c.planSeq, c.users, c.userID = map[string]bool{}, 0, map[int64]*owner{}, 0
+	c.unique, c.keys, c.keySeq = map[core.UserFilter]bool{}, map[string]*owner{}, 0
+	switch {
+	case a.ID == "" || a.Name == "":
+		c.problem("account: id and name are required")
+	case c.ids[a.ID] || c.names[a.Name]:
+		c.problem("account: a second account %q (%s)", a.Name, a.ID)
+	case a.Import != nil:
+		c.problem("account: import is not for archives")
+	case a.Last.User == 0 && a.Last.Key > 0:
+		c.problem("account: last: there is a number of a key, and none of a user")
+	}
+	for _, p := range a.KeyPrefixes {
+		if err := core.CheckKeyPrefix(p); err != nil {
+			c.problem("account: %v", err)
+		}
+	}
+	c.ids[a.ID], c.names[a.Name] = true, true
+	return c.checkTarget(ctx, a)
+}
+
+// checkTarget checks that the target has no account with the id or the name, or only one whose import has not finished.
+func (c *checker) checkTarget(ctx context.Context, a *Account) error {
+	byName, err := c.target.AccountByName(ctx, a.Name)
+	if err != nil && !errors.Is(err, core.ErrAccountNotFound) {
+		return err
+	}
+	byID, err := c.target.Account(ctx, a.ID)
+	if err != nil && !errors.Is(err, core.ErrAccountNotFound) {
+		return err
+	}
+	switch {
+	case byName == nil && byID == nil:
+	case byName != nil && byName.ID != a.ID:
+		c.problem("account: the store has another account %q: its id is %s, and %s in the archive", a.Name, byName.ID, a.ID)
+	case byID.Name != a.Name:
+		c.problem("account: the store has the account %s with the name %q, and not %q", a.ID, byID.Name, a.Name)
+	case byID.Import == nil:
+		c.problem("account: the store already has the account %q", a.Name)
+	default:
+		c.imported = append(c.imported, byID)
+	}
+	return nil
+}
+
+// endAccount checks an account as a whole.
+func (c *checker) endAccount() {
+	if c.account == nil {
+		return
+	}
+	a := c.account
+	if !c.hasOwner {
+		c.problem("the account %q before has no owner's key", a.Name)
+	}
+	if a.Last.User < c.userID || a.Last.Plan < c.planSeq || a.Last.Key < c.keySeq {
+		c.problem("the account %q before: last is %+v, less than the numbers of its resources", a.Name, a.Last)
+	}
+}
+
+func (c *checker) putOwnerKey(ctx context.Context, k *core.OwnerKey) error {
+	switch {
+	case !c.belongs(k.AccountID):
+		return nil
+	case k.ID == "" || k.Digest == core.Digest{}:
+		c.problem("owner_key: id and digest are required")
+		return nil
+	case c.ownerKeys[k.Digest]:
+		c.problem("owner_key %s: a second one with this digest", k.ID)
+	}
+	c.hasOwner, c.ownerKeys[k.Digest] = true, true
+	if c.empty {
+		return nil
+	}
+	had, err := c.target.OwnerKeyByDigest(ctx, k.Digest)
+	if errors.Is(err, core.ErrOwnerKeyNotFound) {
+		return nil
+	}
+	if err == nil && had.AccountID != k.AccountID {
+		c.problem("owner_key %s: the store has this key in another account", k.ID)
+	}
+	return err
+}
+
+func (c *checker) putPlan(p *core.Plan) {
+	switch {
+	case !c.belongs(p.AccountID):
+		return
+	case p.ID == "" || p.Seq <= c.planSeq:
+		c.problem("plan %s: plans have an id, and are sorted by seq, each once", p.ID)
+	case c.plans[p.ID]:
+		c.problem("plan %s: a second one with this id", p.ID)
+	}
+	if err := p.Check(); err != nil {
+		c.problem("plan %s: %v", p.ID, err)
+	}
+	c.plans[p.ID], c.planSeq = true, max(c.planSeq, p.Seq)
+}
+
+func (c *checker) putUser(u *core.User) {
+	switch {
+	case !c.belongs(u.AccountID):
+		return
+	case u.ID <= c.userID:
+		c.problem("user %d: users are sorted by id, from 1, each once", u.ID)
+	}
+	for _, f := range u.UniqueFilters() {
+		if c.unique[f] {
+			c.problem("user %d: a second one with this email or external id", u.ID)
+		}
+		c.unique[f] = true
+	}
+	c.checkPlanID("user", fmt.Sprint(u.ID), u.PlanID)
+	c.checkMetadata("user", fmt.Sprint(u.ID), u.Metadata)
+	c.userID = max(c.userID, u.ID)
+	c.users[u.ID] = &owner{len(c.users) + 1, u.Anchors}
+}
+
+func (c *checker) checkPlanID(kind, id, plan string) {
+	if plan != "" && !c.plans[plan] {
+		c.problem("%s %s: its plan %s is not in the archive", kind, id, plan)
+	}
+}
+
+func (c *checker) checkMetadata(kind, id string, metadata json.RawMessage) {
+	if len(metadata) > 0 && metadata[0] != '{' {
+		c.problem("%s %s: metadata is an object", kind, id)
+	}
+}
+
+func (c *checker) putKey(ctx context.Context, k *core.Key) error {
+	user := c.users[k.UserID]
+	switch {
+	case !c.belongs(k.AccountID):
+		return nil
+	case k.ID == "" || k.Seq <= c.keySeq:
+		c.problem("key %s: keys have an id, and are sorted by seq, each once", k.ID)
+	case c.keys[k.ID] != nil:
+		c.problem("key %s: a second one with this id", k.ID)
+	case user == nil:
+		c.problem("key %s: its user %d is not in the archive", k.ID, k.UserID)
+		user = &owner{}
+	case k.Status != core.KeyActive && k.Status != core.KeyInactive:
+		c.problem("key %s: status is %s or %s, got %q", k.ID, core.KeyActive, core.KeyInactive, k.Status)
+	}
+	c.checkPlanID("key", k.ID, k.PlanID)
+	c.checkMetadata("key", k.ID, k.Metadata)
+	c.keySeq = max(c.keySeq, k.Seq)
+	if user != nil {
+		c.keys[k.ID] = &owner{len(c.users) + len(c.keys) + 1, user.anchors}
+	}
+	for _, d := range k.Digests() {
+		other, twice := c.digests[d]
+		switch {
+		case d == core.Digest{}:
+			c.problem("key %s: digest is required", k.ID)
+		case twice:
+			c.problem("key %s: it has the value of the key %s", k.ID, other)
+		}
+		c.digests[d] = k.ID
+		if err := c.checkKeyInTarget(ctx, k, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkKeyInTarget checks that no other key of the target has the digest.
+func (c *checker) checkKeyInTarget(ctx context.Context, k *core.Key, d core.Digest) error {
+	if c.empty {
+		return nil
+	}
+	had, err := c.target.KeyByDigest(ctx, d)
+	if errors.Is(err, core.ErrKeyNotFound) {
+		return nil
+	}
+	if err == nil && (had.AccountID != k.AccountID || had.ID != k.ID) {
+		c.problem("key %s: a key of the store has the same value", k.ID)
+	}
+	return err
+}
+
+// owner returns the key or user that a record belongs to, nil if there is none. at is the position of the record, without
+// the number of its owner. Counters and days are there once; the events of a history stand together.
+func (c *checker) owner(of Owner, at position) *owner {
+	if !c.belongs(of.AccountID) {
+		return nil
+	}
+	o := c.keys[of.KeyID]
+	if of.KeyID == "" {
+		o = c.users[of.UserID]
+	}
+	if o == nil || of.KeyID != "" && of.UserID != 0 {
+		c.problem("%s: %v is not in the archive", c.at.Kind, of)
+		return nil
+	}
+	at.number = o.number
+	sorted := at.number > c.last.number || at.number == c.last.number && at.date > c.last.date
+	if c.at.Kind == KindEvent {
+		sorted = sorted || at == c.last
+	}
+	if !sorted {
+		c.problem("%s of %v: records are sorted as their users and keys, each once", c.at.Kind, of)
+	}
+	c.last = at
+	return o
+}
+
+// finish ends the check. sum is the digest of all records.
+func (c *checker) finish(sum string) error {
+	c.endAccount()
+	c.at = Record{}
+	for _, a := range c.imported {
+		switch {
+		case a.Import.SHA256 == sum:
+		case a.Import.Complete:
+			c.problem("the store already has the account %q, from another import", a.Name)
+		default:
+			c.problem("the store has an incomplete account %q: an import of another archive has begun. Finish that import first", a.Name)
+		}
+	}
+	if len(c.names) == 0 && c.problems.Total == 0 {
+		c.problem("the archive has no accounts")
+	}
+	if c.problems.Total > 0 {
+		return &c.problems
+	}
+	return nil
+}

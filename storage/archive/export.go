@@ -1,0 +1,360 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ErrChanged means that a list changed while it was exported, again and again.
+var ErrChanged = errors.New("the store changes too fast to be exported: try again")
+
+// ExportOptions are the options of [Export]. The zero value exports everything.
+type ExportOptions struct {
+	Account   string    // the name of the only account, "" for all
+	NoHistory bool      // leaves the entries of the histories out
+	Since     time.Time // earlier entries of the histories are left out
+	Source    string    // the program and store, for the header
+	Progress  func(Progress)
+
+	page, entryPage int // resources and entries on a page; small in tests
+}
+
+// Progress says how far a pass over an archive has come.
+type Progress struct {
+	Pass    string // what is done: export, check, write, compare
+	Account string // the name of the account
+	Records int64  // of all accounts
+}
+
+// The defaults of [ExportOptions].
+const (
+	defaultPage      = 250
+	defaultEntryPage = 1000
+)
+
+// Export writes an archive of a store. The same store gives the same lines, but for the header.
+//
+// Each resource and each counter is as of one moment of the call. To export a store that is in use as of one instant, give
+// Export a snapshot of the store.
+func Export(ctx context.Context, s core.Store, w io.Writer, o ExportOptions) (Counts, error) {
+	a, err := NewWriter(w, o.Source, time.Now())
+	if err == nil {
+		err = exportTo(ctx, s, o, a)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.count, a.Close()
+}
+
+// exportTo gives the records of a store to a sink.
+func exportTo(ctx context.Context, s core.Store, o ExportOptions, to Sink) error {
+	o.page, o.entryPage = cmp.Or(o.page, defaultPage), cmp.Or(o.entryPage, defaultEntryPage)
+	e := &export{s: s, o: o, to: to}
+	if o.Account != "" {
+		a, err := s.AccountByName(ctx, o.Account)
+		if err != nil {
+			return fmt.Errorf("account %q: %w", o.Account, err)
+		}
+		return e.account(ctx, a)
+	}
+	return eachOf(ctx, o.page, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) }, nil,
+		func(as []*core.Account) error {
+			for _, a := range as {
+				if err := e.account(ctx, a); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+}
+
+// export is the state of an export.
+type export struct {
+	s       core.Store
+	o       ExportOptions
+	to      Sink
+	name    string // of the account
+	records int64
+}
+
+// record gives a record to the sink.
+func (e *export) record(ctx context.Context, kind Kind, rec any) error {
+	if err := e.to.Put(ctx, Record{Kind: kind, Value: rec}); err != nil {
+		return err
+	}
+	e.records++
+	if e.o.Progress != nil {
+		e.o.Progress(Progress{"export", e.name, e.records})
+	}
+	return nil
+}
+
+// account exports an account with its records.
+func (e *export) account(ctx context.Context, a *core.Account) error {
+	e.name = a.Name
+	last, err := lastNumbers(ctx, e.s, a.ID)
+	if err != nil {
+		return err
+	}
+	whole := *a
+	whole.Import = nil
+	if err := e.record(ctx, KindAccount, &Account{whole, last}); err != nil {
+		return err
+	}
+	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.plans, e.users, e.keys, e.counters, e.days} {
+		if err := section(ctx, a.ID); err != nil {
+			return err
+		}
+	}
+	if e.o.NoHistory {
+		return nil
+	}
+	return e.events(ctx, a.ID)
+}
+
+func (e *export) ownerKeys(ctx context.Context, account string) error {
+	l := func(p core.Page) ([]*core.OwnerKey, int, error) { return e.s.OwnerKeys(ctx, account, p) }
+	return recordEach(ctx, e, KindOwnerKey, l, nil)
+}
+
+func (e *export) access(ctx context.Context, account string) error {
+	a, err := e.s.Access(ctx, account)
+	if err != nil || a.Password == "" && len(a.Links)+len(a.Sessions)+len(a.Browsers) == 0 {
+		return err
+	}
+	return e.record(ctx, KindAccess, &Access{account, *a})
+}
+
+func (e *export) plans(ctx context.Context, account string) error {
+	l := func(p core.Page) ([]*core.Plan, int, error) { return e.s.Plans(ctx, account, p) }
+	return recordEach(ctx, e, KindPlan, l, func(p *core.Plan) int64 { return p.Seq })
+}
+
+func (e *export) users(ctx context.Context, account string) error {
+	return recordEach(ctx, e, KindUser, e.usersOf(ctx, account), idOfUser)
+}
+
+func idOfUser(u *core.User) int64 { return u.ID }
+func seqOfKey(k *core.Key) int64  { return k.Seq }
+
+func (e *export) usersOf(ctx context.Context, account string) list[*core.User] {
+	return func(p core.Page) ([]*core.User, int, error) { return e.s.Users(ctx, account, core.UserFilter{}, p) }
+}
+
+func (e *export) keys(ctx context.Context, account string) error {
+	return recordEach(ctx, e, KindKey, e.keysOf(ctx, account), seqOfKey)
+}
+
+func (e *export) keysOf(ctx context.Context, account string) list[*core.Key] {
+	return func(p core.Page) ([]*core.Key, int, error) { return e.s.Keys(ctx, account, core.KeyFilter{}, p) }
+}
+
+// recordEach exports a list of resources, see [eachOf].
+func recordEach[T any](ctx context.Context, e *export, kind Kind, l list[*T], number func(*T) int64) error {
+	return eachOf(ctx, e.o.page, l, number, func(items []*T) error {
+		for _, item := range items {
+			if err := e.record(ctx, kind, item); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// counters exports the counters of the users, and then of the keys.
+func (e *export) counters(ctx context.Context, account string) error {
+	return e.eachOwner(ctx, account, func(ids []core.CounterID, anchors []core.Anchors) error {
+		counters, err := e.s.Counters(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			if counters[i].Same(&core.Counter{}) {
+				continue
+			}
+			if err := e.record(ctx, KindCounter, newCounter(id, &counters[i], anchors[i])); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// days exports the days of the users, and then of the keys. On the day of a counter the allowed traffic is that of the counter.
+func (e *export) days(ctx context.Context, account string) error {
+	return e.eachOwner(ctx, account, func(ids []core.CounterID, _ []core.Anchors) error {
+		all := make([][]core.CounterDay, len(ids))
+		err := parallel(ctx, len(ids), func(ctx context.Context, i int) (err error) {
+			all[i], err = e.daysOf(ctx, ids[i])
+			return err
+		})
+		for i := range ids {
+			for _, d := range all[i] {
+				if err == nil {
+					err = e.record(ctx, KindDay, &Day{ownerOf(ids[i]), d})
+				}
+			}
+		}
+		return err
+	})
+}
+
+// daysOf returns the days of a key or user.
+func (e *export) daysOf(ctx context.Context, of core.CounterID) ([]core.CounterDay, error) {
+	im, ok := e.s.(core.Importer)
+	if !ok {
+		return nil, errors.New("this store cannot be exported: want badger or redis")
+	}
+	return im.CounterDays(ctx, of)
+}
+
+// events exports the histories of the users, and then of the keys, the oldest entry first.
+func (e *export) events(ctx context.Context, account string) error {
+	return e.eachOwner(ctx, account, func(ids []core.CounterID, _ []core.Anchors) error {
+		for some := range slices.Chunk(ids, workers) {
+			if err := e.histories(ctx, some); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// histories exports some histories. Most have one page: these pages are read in parallel.
+func (e *export) histories(ctx context.Context, ids []core.CounterID) error {
+	pages, totals := make([][]core.Entry, len(ids)), make([]int, len(ids))
+	err := parallel(ctx, len(ids), func(ctx context.Context, i int) (err error) {
+		pages[i], totals[i], err = e.s.History(ctx, ids[i], e.o.Since, core.Page{Number: 1, Size: e.o.entryPage})
+		return err
+	})
+	for i, id := range ids {
+		switch {
+		case err != nil:
+			return err
+		case totals[i] <= len(pages[i]):
+			err = e.entries(ctx, id, pages[i])
+		case capOf(e.s) > 0:
+			pages[i], _, err = e.s.History(ctx, id, e.o.Since, core.Page{Number: 1, Size: capOf(e.s)})
+			if err == nil {
+				err = e.entries(ctx, id, pages[i])
+			}
+		default:
+			err = e.pages(ctx, id, totals[i])
+		}
+	}
+	return err
+}
+
+// entries exports entries of a history, which are sorted from the newest to the oldest.
+func (e *export) entries(ctx context.Context, of core.CounterID, entries []core.Entry) error {
+	for _, entry := range slices.Backward(entries) {
+		if err := e.record(ctx, KindEvent, newEvent(of, entry)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pages exports a history page by page, the oldest page first. The history must not change meanwhile.
+func (e *export) pages(ctx context.Context, of core.CounterID, total int) error {
+	for number := (total + e.o.entryPage - 1) / e.o.entryPage; number > 0; number-- {
+		page, now, err := e.s.History(ctx, of, e.o.Since, core.Page{Number: number, Size: e.o.entryPage})
+		if err == nil && now != total {
+			err = ErrChanged
+		}
+		if err == nil {
+			err = e.entries(ctx, of, page)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachOwner calls fn with pages of the ids of the counters of an account, users before keys. anchors are those of the users,
+// and of the users of the keys.
+func (e *export) eachOwner(ctx context.Context, account string, fn func(ids []core.CounterID, anchors []core.Anchors) error) error {
+	anchored := map[int64]core.Anchors{} // few users have anchors
+	err := eachOf(ctx, e.o.page, e.usersOf(ctx, account), idOfUser, func(us []*core.User) error {
+		ids, anchors := make([]core.CounterID, len(us)), make([]core.Anchors, len(us))
+		for i, u := range us {
+			ids[i], anchors[i] = core.CounterID{Account: account, UserID: u.ID}, u.Anchors
+			if len(u.Anchors) > 0 {
+				anchored[u.ID] = u.Anchors
+			}
+		}
+		return fn(ids, anchors)
+	})
+	if err != nil {
+		return err
+	}
+	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), seqOfKey, func(ks []*core.Key) error {
+		ids, anchors := make([]core.CounterID, len(ks)), make([]core.Anchors, len(ks))
+		for i, k := range ks {
+			ids[i], anchors[i] = core.CounterID{Account: account, KeyID: k.ID}, anchored[k.UserID]
+		}
+		return fn(ids, anchors)
+	})
+}
+
+// capOf returns the maximum number of entries of a history in a store, 0 for no bound.
+func capOf(s core.Store) int {
+	if c, ok := s.(core.CappedHistory); ok {
+		return max(0, c.HistoryCap())
+	}
+	return 0
+}
+
+// list returns a page of a list, and the total of it.
+type list[T any] func(core.Page) ([]T, int, error)
+
+// eachOf calls fn with the pages of a list. number returns what the list is sorted by; it is nil for a list from which
+// nothing is deleted. When items are deleted while the list is read, the later items move to the front. eachOf then goes
+// back, and calls fn with each item once.
+func eachOf[T any](ctx context.Context, size int, l list[*T], number func(*T) int64, fn func([]*T) error) error {
+	var last int64 // the number of the last item that fn got
+	for p := (core.Page{Number: 1, Size: size}); ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		items, _, err := l(p)
+		if err != nil {
+			return err
+		}
+		if number != nil && p.Number > 1 {
+			before, _, err := l(core.Page{Number: (p.Number - 1) * size, Size: 1}) // the item in front of the page
+			if err != nil {
+				return err
+			}
+			if len(before) == 0 || number(before[0]) > last {
+				p.Number--
+				continue
+			}
+		}
+		full := len(items) == size
+		if number != nil {
+			items = slices.DeleteFunc(items, func(item *T) bool { return number(item) <= last })
+		}
+		if len(items) > 0 {
+			if number != nil {
+				last = number(items[len(items)-1])
+			}
+			if err := fn(items); err != nil {
+				return err
+			}
+		}
+		if !full {
+			return nil
+		}
+		p.Number++
+	}
+}

@@ -1,0 +1,540 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// ImportOptions are the options of [Import].
+type ImportOptions struct {
+	Account   string        // the name of the only account to import, "" for all
+	NoHistory bool          // leaves the entries of the histories out
+	EmptyOnly bool          // refuses a target with accounts
+	DryRun    bool          // checks the archive and the target, and writes nothing
+	Retention time.Duration // of the history: earlier entries are left out; [core.DefaultRetention] by default
+	Progress  func(Progress)
+
+	page, entryPage int // resources and entries in one write; small in tests
+	now             func() time.Time
+}
+
+func (o ImportOptions) withDefaults() ImportOptions {
+	o.Retention = cmp.Or(max(0, o.Retention), core.DefaultRetention)
+	o.page, o.entryPage = cmp.Or(o.page, defaultPage), cmp.Or(o.entryPage, core.MaxImport)
+	if o.now == nil {
+		o.now = time.Now
+	}
+	return o
+}
+
+// Report is the result of an import.
+type Report struct {
+	Accounts []string `json:"accounts"` // the names
+	Records  Counts   `json:"records"`  // of the archive: what the options and the ages leave out is not included
+	Events   int64    `json:"events"`   // that the target has kept; a store may bound its histories
+	SHA256   string   `json:"sha256"`   // of all imported records, in hexadecimal digits
+}
+
+// Import writes the records of a source to a store: accounts that the store does not have. It reads the source twice. The first pass
+// checks every record; an invalid archive is a [*Problems] or an [ErrDamaged], and nothing is written. The second pass
+// writes. At the end Import exports the written accounts and compares them with the source.
+//
+// While Import writes, and after an import that was interrupted, the accounts are marked with an incomplete
+// [core.AccountImport]: the service refuses them. The same import may be called again, and then finishes: accounts that are
+// complete stay as they are. The store may serve other accounts meanwhile.
+func Import(ctx context.Context, to core.Importer, from Source, o ImportOptions) (Report, error) {
+	r, err := Check(ctx, to, from, o)
+	if err != nil || o.DryRun {
+		return r, err
+	}
+	return Write(ctx, to, from, o, r.SHA256)
+}
+
+// CheckArchive checks the records of a source without a target.
+func CheckArchive(ctx context.Context, from Source, o ImportOptions) (Report, error) {
+	return Check(ctx, nothing{}, from, o)
+}
+
+// nothing is a store without accounts.
+type nothing struct{ core.Importer }
+
+func (nothing) Accounts(context.Context, core.Page) ([]*core.Account, int, error) { return nil, 0, nil }
+
+func (nothing) AccountByName(context.Context, string) (*core.Account, error) {
+	return nil, core.ErrAccountNotFound
+}
+
+func (nothing) Account(context.Context, string) (*core.Account, error) {
+	return nil, core.ErrAccountNotFound
+}
+
+// Check is the first pass of [Import].
+func Check(ctx context.Context, to core.Importer, from Source, o ImportOptions) (Report, error) {
+	o = o.withDefaults()
+	c, err := newChecker(ctx, to, o.EmptyOnly)
+	if err != nil {
+		return Report{}, err
+	}
+	f := newFilter(o, c, "check")
+	if err := from(ctx, f); err != nil {
+		if c.problems.Total > 0 { // a damaged archive often has invalid records before its cut
+			c.at = Record{}
+			c.problem("%v", err)
+			return Report{}, &c.problems
+		}
+		return Report{}, err
+	}
+	if o.Account != "" && len(f.accounts) == 0 && c.problems.Total == 0 {
+		return Report{}, fmt.Errorf("%w: the archive has no account %q", ErrRefused, o.Account)
+	}
+	if err := c.finish(f.all.sum()); err != nil {
+		return Report{}, err
+	}
+	return f.report(), nil
+}
+
+// Write is the second pass of [Import]. sum is the SHA256 that [Check] returned for the same source, target and options.
+func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, sum string) (Report, error) {
+	o = o.withDefaults()
+	w := &writing{to: to, o: o, sum: sum, digest: newDigest()}
+	f := newFilter(o, w, "write")
+	err := from(ctx, f)
+	if err == nil {
+		err = w.end(ctx)
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("the import has not finished, and its accounts stay closed. Run the same import again: %w", err)
+	}
+	if f.all.sum() != sum {
+		return Report{}, fmt.Errorf("%w: it was changed between the check and the import", ErrDamaged)
+	}
+	r := f.report()
+	if r.Events, err = w.compare(ctx, f); err != nil {
+		return Report{}, err
+	}
+	for _, a := range w.accounts {
+		_, err := to.UpdateAccount(ctx, a.ID, func(a *core.Account) error {
+			a.Import = &core.AccountImport{SHA256: sum, Complete: true}
+			return nil
+		})
+		if err != nil {
+			return Report{}, err
+		}
+	}
+	return r, nil
+}
+
+// filter passes the records on that the options select, and reports the progress.
+type filter struct {
+	o        ImportOptions
+	to       Sink
+	pass     string
+	first    core.Date // the first day that is passed on
+	since    time.Time // earlier entries are not passed on
+	accounts []string  // the names of the selected accounts
+	skip     bool      // the present account is not selected
+	progress Progress
+
+	all  *digest // of all records of the selected accounts: it identifies an import
+	kept Counts  // the records that were passed on
+}
+
+// newFilter returns a filter. The target keeps what the filter passes on until the import has ended: [margin].
+func newFilter(o ImportOptions, to Sink, pass string) *filter {
+	now := o.now()
+	return &filter{o: o, to: to, pass: pass, first: core.DateOf(now) - core.DaysKept + 2, since: now.Add(-o.Retention),
+		all: newDigest(), kept: Counts{}}
+}
+
+// margin is longer than an import takes. The target keeps imported entries for this much longer than the retention.
+const margin = 24 * time.Hour
+
+// report returns the report of the pass.
+func (f *filter) report() Report {
+	return Report{Accounts: f.accounts, Records: f.kept, SHA256: f.all.sum()}
+}
+
+// Put implements [Sink].
+func (f *filter) Put(ctx context.Context, r Record) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.progress.Pass, f.progress.Records = f.pass, f.progress.Records+1
+	switch v := r.Value.(type) {
+	case *Account:
+		f.progress.Account = v.Name
+		if f.skip = f.o.Account != "" && v.Name != f.o.Account; !f.skip {
+			f.accounts = append(f.accounts, v.Name)
+		}
+	}
+	if f.o.Progress != nil {
+		f.o.Progress(f.progress)
+	}
+	if r.Err != nil {
+		return f.to.Put(ctx, r)
+	}
+	if f.skip {
+		return nil
+	}
+	if err := f.all.Put(ctx, r); err != nil {
+		return err
+	}
+	if f.leavesOut(r) {
+		return nil
+	}
+	f.kept[r.Kind]++
+	return f.to.Put(ctx, r)
+}
+
+// leavesOut reports whether a record is too old, or of a history that is not wanted.
+func (f *filter) leavesOut(r Record) bool {
+	switch v := r.Value.(type) {
+	case *Day:
+		return v.Date < f.first
+	case *Event:
+		return f.o.NoHistory || !v.At.After(f.since)
+	}
+	return false
+}
+
+// writing is the sink of the second pass: it writes the records to the target.
+type writing struct {
+	to     core.Importer
+	o      ImportOptions
+	sum    string
+	digest *digest // of the written records
+
+	accounts []*Account // that are written
+	account  *Account   // the present one; nil while the records of a complete account are skipped
+	created  bool
+	last     Numbers                // the largest numbers of the imported resources
+	anchors  map[int64]core.Anchors // of the users that have some
+	userOf   map[string]int64       // the users with anchors of the keys
+
+	batch   []Record // records of one kind, which are written in one call
+	of      Owner    // the owner of the days or events in the batch
+	appends bool     // the history of the batch has entries already
+	group   *errgroup.Group
+}
+
+// Put implements [Sink].
+func (w *writing) Put(ctx context.Context, r Record) error {
+	if r.Err != nil {
+		return fmt.Errorf("%w: line %d: %w", ErrDamaged, r.Line, r.Err)
+	}
+	if a, ok := r.Value.(*Account); ok {
+		return w.begin(ctx, a)
+	}
+	if w.account == nil {
+		return nil
+	}
+	if err := w.digest.Put(ctx, r); err != nil {
+		return err
+	}
+	if len(w.batch) > 0 && w.batch[0].Kind != r.Kind {
+		if err := w.flush(ctx, false); err != nil {
+			return err
+		}
+	}
+	switch v := r.Value.(type) {
+	case *core.OwnerKey:
+		return w.putOwnerKey(ctx, v)
+	case *Access:
+		_, err := w.to.UpdateAccess(ctx, v.AccountID, func(a *core.Access) error {
+			*a = v.Access
+			return nil
+		})
+		return err
+	case *core.Plan:
+		w.last.Plan = v.Seq
+	case *core.User:
+		w.last.User = v.ID
+		if len(v.Anchors) > 0 {
+			w.anchors[v.ID] = v.Anchors
+		}
+	case *core.Key:
+		w.last.Key = v.Seq
+		if w.anchors[v.UserID] != nil {
+			w.userOf[v.ID] = v.UserID
+		}
+	case *Day:
+		return w.add(ctx, r, v.Owner, core.DaysKept+1)
+	case *Event:
+		return w.add(ctx, r, v.owner(), w.o.entryPage)
+	}
+	w.batch = append(w.batch, r)
+	if len(w.batch) < w.o.page {
+		return nil
+	}
+	return w.flush(ctx, false)
+}
+
+// add adds the record of a day or event to the batch. A batch has records of one owner, at most most.
+func (w *writing) add(ctx context.Context, r Record, of Owner, most int) error {
+	if other := len(w.batch) > 0 && w.of != of; other || len(w.batch) >= most {
+		if err := w.flush(ctx, !other); err != nil {
+			return err
+		}
+	}
+	w.of = of
+	w.batch = append(w.batch, r)
+	return nil
+}
+
+// begin begins the next account. The account is created with its first owner's key.
+func (w *writing) begin(ctx context.Context, a *Account) error {
+	if err := w.end(ctx); err != nil {
+		return err
+	}
+	had, err := w.to.Account(ctx, a.ID)
+	if err != nil && !errors.Is(err, core.ErrAccountNotFound) {
+		return err
+	}
+	if had != nil && had.Import != nil && had.Import.Complete {
+		w.account = nil
+		return nil
+	}
+	w.account, w.created, w.last = a, false, Numbers{}
+	w.anchors, w.userOf = map[int64]core.Anchors{}, map[string]int64{}
+	w.accounts = append(w.accounts, a)
+	if err := w.digest.Put(ctx, Record{Kind: KindAccount, Value: a}); err != nil {
+		return err
+	}
+	w.group = new(errgroup.Group)
+	w.group.SetLimit(workers)
+	return nil
+}
+
+// end writes what is left of an account.
+func (w *writing) end(ctx context.Context) error {
+	if w.account == nil {
+		return nil
+	}
+	err := errors.Join(w.flush(ctx, false), w.group.Wait())
+	if err != nil {
+		return err
+	}
+	return raiseNumbers(ctx, w.to, w.account.ID, w.last, w.account.Last)
+}
+
+// putOwnerKey creates an owner's key, and with the first one the account. A repeated import finds both.
+func (w *writing) putOwnerKey(ctx context.Context, k *core.OwnerKey) error {
+	first := !w.created
+	w.created = true
+	if first {
+		a := w.account.Account
+		a.Import = &core.AccountImport{SHA256: w.sum}
+		err := w.to.CreateAccount(ctx, &a, k)
+		if !errors.Is(err, core.ErrAccountExists) {
+			return err
+		}
+		_, err = w.to.UpdateAccount(ctx, a.ID, func(had *core.Account) error {
+			if had.ID != a.ID || had.Import == nil || had.Import.SHA256 != w.sum {
+				return fmt.Errorf("%w: the store has another account %q", ErrRefused, a.Name)
+			}
+			*had = a
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err := w.to.CreateOwnerKey(ctx, k)
+	if !errors.Is(err, core.ErrOwnerKeyExists) {
+		return err
+	}
+	_, err = w.to.UpdateOwnerKey(ctx, k.AccountID, k.ID, func(had *core.OwnerKey) error {
+		*had = *k
+		return nil
+	})
+	return err
+}
+
+// flush writes the batch. With more, the next batch has more entries of the same history.
+func (w *writing) flush(ctx context.Context, more bool) error {
+	batch := w.batch
+	w.batch = nil
+	if len(batch) == 0 {
+		return nil
+	}
+	appends := w.appends
+	w.appends = more
+	switch batch[0].Kind {
+	case KindCounter:
+		return w.counters(ctx, batch)
+	case KindDay:
+		id, days := w.of.id(), make([]core.CounterDay, len(batch))
+		for i, r := range batch {
+			days[i] = r.Value.(*Day).CounterDay
+		}
+		w.group.Go(func() error { return w.to.SetDays(ctx, id, days) })
+		return nil
+	case KindEvent:
+		id, entries := w.of.id(), make([]core.Entry, len(batch))
+		for i, r := range batch {
+			entries[i] = r.Value.(*Event).Entry
+		}
+		keep := w.o.Retention + margin
+		switch {
+		case appends:
+			return w.to.AppendHistory(ctx, id, entries, keep)
+		case more:
+			return w.to.SetHistory(ctx, id, entries, keep)
+		}
+		w.group.Go(func() error { return w.to.SetHistory(ctx, id, entries, keep) })
+		return nil
+	}
+	return w.to.Update(ctx, w.account.ID, func(tx core.Tx) error { return putAll(tx, batch) })
+}
+
+// putAll puts plans, users or keys with the numbers that they have.
+func putAll(tx core.Tx, batch []Record) error {
+	for _, r := range batch {
+		var err error
+		switch v := r.Value.(type) { // the store may write into a resource
+		case *core.Plan:
+			err = tx.PutPlan(new(*v))
+		case *core.User:
+			err = tx.PutUser(new(*v))
+		case *core.Key:
+			err = tx.PutKey(new(*v))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counters sets counters.
+func (w *writing) counters(ctx context.Context, batch []Record) error {
+	ids, counters := make([]core.CounterID, len(batch)), make([]core.Counter, len(batch))
+	for i, r := range batch {
+		v := r.Value.(*Counter)
+		user := v.UserID
+		if v.KeyID != "" {
+			user = w.userOf[v.KeyID]
+		}
+		c, err := v.counter(w.anchors[user])
+		if err != nil {
+			return fmt.Errorf("the counter of %v: %w", v.Owner, err)
+		}
+		ids[i], counters[i] = v.id(), c
+	}
+	return w.to.SetCounters(ctx, ids, counters)
+}
+
+// compare exports the written accounts and compares them with the source. It returns the number of events that the target
+// has kept.
+func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
+	o := w.o
+	o.Account = ""
+	look := &lookUps{store: w.to, digest: newDigest()}
+	f := newFilter(o, look, "compare")
+	f.first, f.since = written.first, written.since
+	look.group.SetLimit(workers)
+	for _, a := range w.accounts {
+		err := exportTo(ctx, w.to, ExportOptions{Account: a.Name, NoHistory: o.NoHistory, Since: f.since, page: o.page, entryPage: o.entryPage}, f)
+		if err != nil {
+			return 0, errors.Join(err, look.group.Wait())
+		}
+	}
+	if err := look.group.Wait(); err != nil {
+		return 0, err
+	}
+	want, have := w.digest.counts(), look.digest.counts()
+	for _, kind := range Kinds() {
+		switch {
+		case w.digest.ofKind(kind) == look.digest.ofKind(kind):
+		case kind == KindEvent && have[kind] <= want[kind] && dropsEvents(ctx, w.to, w.accounts):
+		case want[kind] != have[kind]:
+			return 0, fmt.Errorf("%w: %d records of the kind %s, not %d", ErrDiffers, have[kind], kind, want[kind])
+		default:
+			return 0, fmt.Errorf("%w: records of the kind %s differ", ErrDiffers, kind)
+		}
+	}
+	return have[KindEvent], nil
+}
+
+// lookUps is a sink that looks the written keys up by their values, and computes the digest of all records.
+type lookUps struct {
+	store  core.Store
+	group  errgroup.Group
+	digest *digest
+}
+
+// Put implements [Sink].
+func (l *lookUps) Put(ctx context.Context, r Record) error {
+	if err := l.digest.Put(ctx, r); err != nil {
+		return err
+	}
+	switch v := r.Value.(type) {
+	case *core.OwnerKey:
+		found, err := l.store.OwnerKeyByDigest(ctx, v.Digest)
+		if errors.Is(err, core.ErrOwnerKeyNotFound) || err == nil && found.ID != v.ID {
+			return fmt.Errorf("%w: the owner's key %s is not found by its value", ErrDiffers, v.ID)
+		}
+		return err
+	case *core.Key:
+		for _, d := range v.Digests() {
+			l.group.Go(func() error {
+				found, err := l.store.KeyByDigest(ctx, d)
+				if errors.Is(err, core.ErrKeyNotFound) || err == nil && (found.ID != v.ID || found.AccountID != v.AccountID) {
+					return fmt.Errorf("%w: the key %s is not found by its value", ErrDiffers, v.ID)
+				}
+				return err
+			})
+		}
+	}
+	return nil
+}
+
+// dropsEvents reports whether a store drops entries before they expire.
+func dropsEvents(ctx context.Context, s core.Store, accounts []*Account) bool {
+	c, ok := s.(core.CappedHistory)
+	if !ok || len(accounts) == 0 {
+		return false
+	}
+	cut, err := c.HistoryCut(ctx, core.CounterID{Account: accounts[0].ID, UserID: 1})
+	return c.HistoryCap() > 0 || cut && err == nil
+}
+
+// FromStore returns a source that exports a store.
+func FromStore(s core.Store, o ExportOptions) Source {
+	return func(ctx context.Context, to Sink) error { return exportTo(ctx, s, o, to) }
+}
+
+// FromArchive returns a source that reads an archive, compressed or not. open opens it from the beginning.
+func FromArchive(open func() (io.ReadCloser, error)) Source {
+	return func(ctx context.Context, to Sink) (err error) {
+		file, err := open()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		text, err := Decompress(file)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		defer text.Close()
+		r, err := NewReader(text)
+		for err == nil {
+			var next Record
+			if next, err = r.Next(); err == nil {
+				err = to.Put(ctx, next)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		return err
+	}
+}
