@@ -613,8 +613,12 @@ func exportArchive(_ *core.Service, r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
+	s, ok := l.store.(core.Importer)
+	if !ok {
+		return nil, errors.New("this store cannot be exported: want badger or redis")
+	}
 	return stream(func(w io.Writer) error {
-		_, err := archive.Export(r.Context(), l.store, w, o)
+		_, err := archive.Export(r.Context(), s, w, o)
 		if err != nil {
 			return archive.WriteError(w, err)
 		}

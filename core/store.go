@@ -175,6 +175,10 @@ const MaxImport = 1000
 type Importer interface {
 	Store
 
+	// LastNumbers returns the largest numbers that the account has given to users, plans and keys, or that were put. Deleted
+	// resources are included. They are 0 in a missing account.
+	LastNumbers(ctx context.Context, account string) (Numbers, error)
+
 	// SetHistory replaces the history of a key or user with entries: at most [MaxImport], oldest
 	// first. Every other entry is removed; without entries the history is empty. The entries stay
 	// as they are, Denied or not. SetHistory counts nothing, leaves nothing out, remembers no
@@ -212,6 +216,13 @@ type Importer interface {
 	// what SetCounters has set, whatever days says, and no later day may have allowed traffic. A missing key or user is ErrKeyNotFound or ErrUserNotFound. After an error some days
 	// may have been replaced. The call may be repeated.
 	SetDays(ctx context.Context, id CounterID, days []CounterDay) error
+}
+
+// Numbers are the ID of a user, and the Seqs of a plan and of a key, within an account.
+type Numbers struct {
+	User int64 `json:"user"`
+	Plan int64 `json:"plan"`
+	Key  int64 `json:"key"`
 }
 
 // CappedHistory is implemented by a [Store] that may drop entries before their retention ends. It drops the

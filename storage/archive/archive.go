@@ -91,14 +91,7 @@ type Source func(ctx context.Context, to Sink) error
 // Account is the record of an account.
 type Account struct {
 	core.Account
-	Last Numbers `json:"last"`
-}
-
-// Numbers are the largest numbers that an account has given to users, plans and keys, deleted ones included.
-type Numbers struct {
-	User int64 `json:"user"`
-	Plan int64 `json:"plan"`
-	Key  int64 `json:"key"`
+	Last core.Numbers `json:"last"` // the largest numbers that the account has given, see [core.Importer]
 }
 
 // Access is the record of how people sign in to an account.

@@ -122,7 +122,7 @@ func TestNumbers(t *testing.T) {
 		return errors.Join(tx.DeletePlan("plan"), tx.DeleteKey("key"), tx.DeleteUser(7))
 	})
 	mustImport(t, from, to, small())
-	if got, err := lastNumbers(t.Context(), to, "acct_a"); err != nil || got != (Numbers{7, 6, 21}) {
+	if got, err := to.LastNumbers(t.Context(), "acct_a"); err != nil || got != (core.Numbers{User: 7, Plan: 6, Key: 21}) {
 		t.Errorf("last numbers of the target: got %+v, %v, want 7, 6, 21", got, err)
 	}
 	wantSame(t, "with numbers that were given", everything(t, from), to)

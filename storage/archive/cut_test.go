@@ -3,7 +3,6 @@ package archive
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -121,7 +120,7 @@ func (s *cutOff) SetDays(ctx context.Context, id core.CounterID, days []core.Cou
 const mostCuts = 400
 
 // cut runs an import that is interrupted at a write, and reports whether it has reached that write.
-func cut(t *testing.T, from core.Store, to core.Importer, o ImportOptions, at, way int) bool {
+func cut(t *testing.T, from, to core.Importer, o ImportOptions, at, way int) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -157,7 +156,7 @@ func TestCutOffAnywhere(t *testing.T) {
 }
 
 // cutAgainAndAgain interrupts an import later and later, until it succeeds.
-func cutAgainAndAgain(t *testing.T, from core.Store, to core.Importer, r *rand.Rand) {
+func cutAgainAndAgain(t *testing.T, from, to core.Importer, r *rand.Rand) {
 	t.Helper()
 	for times := range mostCuts {
 		if !cut(t, from, to, small(), 1+r.IntN(60*(1+times/4)), r.IntN(ways)) {

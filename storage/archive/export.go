@@ -43,7 +43,7 @@ const (
 //
 // Each resource and each counter is as of one moment of the call. To export a store that is in use as of one instant, give
 // Export a snapshot of the store.
-func Export(ctx context.Context, s core.Store, w io.Writer, o ExportOptions) (Counts, error) {
+func Export(ctx context.Context, s core.Importer, w io.Writer, o ExportOptions) (Counts, error) {
 	a, err := NewWriter(w, o.Source, time.Now())
 	if err == nil {
 		err = exportTo(ctx, s, o, a)
@@ -55,7 +55,7 @@ func Export(ctx context.Context, s core.Store, w io.Writer, o ExportOptions) (Co
 }
 
 // exportTo gives the records of a store to a sink.
-func exportTo(ctx context.Context, s core.Store, o ExportOptions, to Sink) error {
+func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) error {
 	o.page, o.entryPage = cmp.Or(o.page, defaultPage), cmp.Or(o.entryPage, defaultEntryPage)
 	e := &export{s: s, o: o, to: to}
 	if o.Account != "" {
@@ -78,7 +78,7 @@ func exportTo(ctx context.Context, s core.Store, o ExportOptions, to Sink) error
 
 // export is the state of an export.
 type export struct {
-	s       core.Store
+	s       core.Importer
 	o       ExportOptions
 	to      Sink
 	name    string // of the account
@@ -100,7 +100,7 @@ func (e *export) record(ctx context.Context, kind Kind, rec any) error {
 // account exports an account with its records.
 func (e *export) account(ctx context.Context, a *core.Account) error {
 	e.name = a.Name
-	last, err := lastNumbers(ctx, e.s, a.ID)
+	last, err := e.s.LastNumbers(ctx, a.ID)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (e *export) days(ctx context.Context, account string) error {
 	return e.eachOwner(ctx, account, func(ids []core.CounterID, _ []core.Anchors) error {
 		all := make([][]core.CounterDay, len(ids))
 		err := parallel(ctx, len(ids), func(ctx context.Context, i int) (err error) {
-			all[i], err = e.daysOf(ctx, ids[i])
+			all[i], err = e.s.CounterDays(ctx, ids[i])
 			return err
 		})
 		for i := range ids {
@@ -205,15 +205,6 @@ func (e *export) days(ctx context.Context, account string) error {
 		}
 		return err
 	})
-}
-
-// daysOf returns the days of a key or user.
-func (e *export) daysOf(ctx context.Context, of core.CounterID) ([]core.CounterDay, error) {
-	im, ok := e.s.(core.Importer)
-	if !ok {
-		return nil, errors.New("this store cannot be exported: want badger or redis")
-	}
-	return im.CounterDays(ctx, of)
 }
 
 // events exports the histories of the users, and then of the keys, the oldest entry first.

@@ -215,7 +215,7 @@ type writing struct {
 	accounts []*Account // that are written
 	account  *Account   // the present one; nil while the records of a complete account are skipped
 	created  bool
-	last     Numbers                // the largest numbers of the imported resources
+	last     core.Numbers           // the largest numbers of the imported resources
 	anchors  map[int64]core.Anchors // of the users that have some
 	userOf   map[string]int64       // the users with anchors of the keys
 
@@ -302,7 +302,7 @@ func (w *writing) begin(ctx context.Context, a *Account) error {
 		w.account = nil
 		return nil
 	}
-	w.account, w.created, w.last = a, false, Numbers{}
+	w.account, w.created, w.last = a, false, core.Numbers{}
 	w.anchors, w.userOf = map[int64]core.Anchors{}, map[string]int64{}
 	w.accounts = append(w.accounts, a)
 	if err := w.digest.Put(ctx, Record{Kind: KindAccount, Value: a}); err != nil {
@@ -508,7 +508,7 @@ func dropsEvents(ctx context.Context, s core.Store, accounts []*Account) bool {
 }
 
 // FromStore returns a source that exports a store.
-func FromStore(s core.Store, o ExportOptions) Source {
+func FromStore(s core.Importer, o ExportOptions) Source {
 	return func(ctx context.Context, to Sink) error { return exportTo(ctx, s, o, to) }
 }
 

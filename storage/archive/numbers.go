@@ -10,33 +10,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// errRollback ends a transaction without a change.
-var errRollback = errors.New("the transaction changes nothing")
-
-// lastNumbers creates a user, a plan and a key to see the next numbers, and rolls the transaction back.
-func lastNumbers(ctx context.Context, s core.Store, account string) (n Numbers, err error) {
-	err = s.Update(ctx, account, func(tx core.Tx) error {
-		u, p, k := placeholderUser(account, 0), placeholderPlan(account, 0), placeholderKey(account, 0, 0)
-		if err := tx.PutUser(u); err != nil {
-			return err
-		}
-		k.UserID = u.ID
-		if err := errors.Join(tx.PutPlan(p), tx.PutKey(k)); err != nil {
-			return err
-		}
-		n = Numbers{u.ID - 1, p.Seq - 1, k.Seq - 1}
-		return errRollback
-	})
-	if errors.Is(err, errRollback) {
-		return n, nil
-	}
-	return Numbers{}, fmt.Errorf("the numbers of account %s: %w", account, err)
-}
-
 // raiseNumbers makes a store give only numbers after last to the new resources of an account. imported are the largest
 // numbers of the imported resources. A number that belongs to a deleted resource is raised by a placeholder, which is
 // deleted again.
-func raiseNumbers(ctx context.Context, s core.Store, account string, imported, last Numbers) error {
+func raiseNumbers(ctx context.Context, s core.Store, account string, imported, last core.Numbers) error {
 	user := last.User > imported.User
 	key := last.Key > imported.Key
 	plan := last.Plan > imported.Plan

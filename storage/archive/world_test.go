@@ -405,7 +405,7 @@ func everything(t testing.TB, s core.Importer) (all whole) {
 			}
 			a.Histories[ownerOf(id).String()] = entries
 		}
-		last, err := lastNumbers(ctx, s, acct.ID)
+		last, err := s.LastNumbers(ctx, acct.ID)
 		must(err)
 		a.Last = fmt.Sprint(last)
 		all.Each = append(all.Each, a)
@@ -423,7 +423,7 @@ func wantSame(t testing.TB, when string, want whole, s core.Importer) {
 }
 
 // mustImport imports everything from a store.
-func mustImport(t testing.TB, from core.Store, to core.Importer, o ImportOptions) Report {
+func mustImport(t testing.TB, from, to core.Importer, o ImportOptions) Report {
 	t.Helper()
 	r, err := Import(t.Context(), to, FromStore(from, exporting()), o)
 	if err != nil {
@@ -433,7 +433,7 @@ func mustImport(t testing.TB, from core.Store, to core.Importer, o ImportOptions
 }
 
 // archiveOf returns the archive of a store.
-func archiveOf(t testing.TB, s core.Store) []byte {
+func archiveOf(t testing.TB, s core.Importer) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if _, err := Export(t.Context(), s, &b, exporting()); err != nil {

@@ -218,3 +218,16 @@ func (t *counterState) keepEnded(before *endedDays) {
 		}
 	}
 }
+
+// LastNumbers implements [core.Importer].
+func (s *Store) LastNumbers(_ context.Context, account string) (n core.Numbers, err error) {
+	err = s.read(account, func(r snapshot) error {
+		for kind, to := range map[byte]*int64{kindUser: &n.User, kindPlan: &n.Plan, kindKey: &n.Key} {
+			if *to, err = r.number(lastPath(account, kind)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, err
+}

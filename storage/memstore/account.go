@@ -164,6 +164,7 @@ func (s *Store) ownerKeyLocked(d core.Digest) *core.OwnerKey {
 func copyAccount(a *core.Account) *core.Account {
 	c := *a
 	c.CreatedAt, c.KeyPrefixes = normalTime(a.CreatedAt), slices.Clone(a.KeyPrefixes)
+	c.Meters = slices.Clone(a.Meters)
 	if a.Import != nil {
 		c.Import = new(*a.Import)
 	}

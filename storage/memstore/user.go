@@ -18,6 +18,16 @@ func (s *Store) User(_ context.Context, account string, id int64) (u *core.User,
 	return u, err
 }
 
+// LastNumbers implements [core.Importer].
+func (s *Store) LastNumbers(_ context.Context, account string) (n core.Numbers, err error) {
+	err = s.locked(func() error {
+		r := s.of(account)
+		n = core.Numbers{User: r.lastUser, Plan: r.lastPlan, Key: r.lastKey}
+		return nil
+	})
+	return n, err
+}
+
 // Users implements [core.Store].
 func (s *Store) Users(_ context.Context, account string, f core.UserFilter, p core.Page) (list []*core.User, total int, err error) {
 	err = s.locked(func() error {

@@ -114,3 +114,15 @@ var (
 	_ core.Importer      = (*Store)(nil)
 	_ core.CappedHistory = (*Store)(nil)
 )
+
+// LastNumbers implements [core.Importer].
+func (s *Store) LastNumbers(ctx context.Context, account string) (core.Numbers, error) {
+	if err := s.begin(); err != nil {
+		return core.Numbers{}, err
+	}
+	defer s.end()
+	t := s.newTx(ctx, account)
+	t.isTask = true // the tasks that are left of a transaction change no numbers
+	t.begin()
+	return core.Numbers{User: t.last["user"], Plan: t.last["plan"], Key: t.last["key"]}, t.readErr
+}

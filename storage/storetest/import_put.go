@@ -38,6 +38,13 @@ func importMovedKey(e *env) {
 
 func importNumbers(e *env) {
 	account := e.account()
+	last := func(when string, want core.Numbers) {
+		e.Helper()
+		got, err := e.importer().LastNumbers(e.ctx, account)
+		e.ok("LastNumbers", err)
+		e.same("the last numbers "+when, want, got)
+	}
+	last("of a new account", core.Numbers{})
 	u, p, k := newUser(account, "user"), newPlan(account, "plan_7"), newKey(account, "key_9", 5, "")
 	u.ID, p.Seq, k.Seq = 5, 7, 9
 	e.put(u, p)
@@ -45,6 +52,7 @@ func importNumbers(e *env) {
 	e.deleteKeys(account, "key_9")
 	e.update(account, func(tx core.Tx) error { return tx.DeletePlan("plan_7") })
 	e.deleteUsers(account, 5)
+	last("of deleted resources", core.Numbers{User: 5, Plan: 7, Key: 9})
 	earlier, low := newUser(account, "earlier"), newKey(account, "key_2", 3, "")
 	earlier.ID, low.Seq = 3, 2
 	e.put(earlier)
@@ -57,6 +65,11 @@ func importNumbers(e *env) {
 	}
 	e.wantUsers(account, core.UserFilter{}, 3, 6)
 	e.wantKeys(account, core.KeyFilter{}, "key_2", "key_next")
+	e.reopen()
+	last("of a store that was opened again", core.Numbers{User: 6, Plan: 8, Key: 10})
+	if got, err := e.importer().LastNumbers(e.ctx, "acct_missing"); err != nil || got != (core.Numbers{}) {
+		e.Errorf("the last numbers of a missing account: got %+v, %v, want none", got, err)
+	}
 }
 
 // importPutAgain deletes and puts the same resources several times, with and without reopening.
