@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
 func init() {
@@ -618,12 +620,25 @@ func exportArchive(_ *core.Service, r *http.Request) (any, error) {
 		return nil, errors.New("this store cannot be exported: want badger or redis")
 	}
 	return stream(func(w io.Writer) error {
-		_, err := archive.Export(r.Context(), s, w, o)
-		if err != nil {
+		if err := exportInstant(r.Context(), s, w, o); err != nil {
 			return archive.WriteError(w, err)
 		}
 		return nil
 	}), nil
+}
+
+// exportInstant exports a store that serves: an embedded store as of one instant.
+func exportInstant(ctx context.Context, s core.Importer, w io.Writer, o archive.ExportOptions) (err error) {
+	if b, ok := s.(*badgerstore.Store); ok {
+		snapshot, failed := b.Snapshot(ctx)
+		if failed != nil {
+			return fmt.Errorf("a snapshot of the store: %w", failed)
+		}
+		defer func() { err = cmp.Or(snapshot.Close(), err) }() // the reason why the snapshot has ended comes first
+		s = snapshot
+	}
+	_, err = archive.Export(ctx, s, w, o)
+	return err
 }
 
 // importArchive checks an archive in the body of a request. With the SHA-256 that the check has returned, it writes the
