@@ -42,7 +42,7 @@ const (
 	KindEnd      Kind = "end"
 )
 
-// Kinds lists the kinds of the records of an account in their order.
+// Kinds lists the kinds of the records of an account in their order. The days of a key or user follow its counter.
 func Kinds() []Kind {
 	return []Kind{KindAccount, KindOwnerKey, KindAccess, KindPlan, KindUser, KindKey, KindCounter, KindDay, KindEvent}
 }

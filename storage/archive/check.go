@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -64,11 +65,15 @@ type owner struct {
 	anchors core.Anchors
 }
 
-// position is the place of a record within its section: sorted by key or user, days also by date.
+// position is the place of a record within its section: sorted by user and key, and then by date. A counter comes before its
+// days.
 type position struct {
 	number int
 	date   core.Date
 }
+
+// beforeDays is the date of the position of a counter.
+const beforeDays = math.MinInt32
 
 func newChecker(ctx context.Context, target core.Store, emptyOnly bool) (*checker, error) {
 	accounts, total, err := target.Accounts(ctx, core.Page{Number: 1, Size: pageOfAccounts})
@@ -116,7 +121,7 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 		c.problem("a record of the kind %s before the first account", r.Kind)
 		return nil
 	}
-	kind := slices.Index(Kinds(), r.Kind)
+	kind := slices.Index(Kinds(), section(r.Kind))
 	if kind < c.kind {
 		c.problem("a record of the kind %s after records of the kind %s", r.Kind, Kinds()[c.kind])
 		return nil
@@ -136,7 +141,7 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 	case *core.Key:
 		return c.putKey(ctx, v)
 	case *Counter:
-		if o := c.owner(v.Owner, position{}); o != nil {
+		if o := c.owner(v.Owner, position{date: beforeDays}); o != nil {
 			if _, err := v.counter(o.anchors); err != nil {
 				c.problem("the counter of %v: %v", v.Owner, err)
 			}

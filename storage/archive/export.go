@@ -12,8 +12,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// ErrChanged means that a list changed while it was exported, again and again.
-var ErrChanged = errors.New("the store changes too fast to be exported: try again")
+// ErrChanged means that a store that serves has changed in a way that an export cannot follow.
+var ErrChanged = errors.New("it changed while the store was exported: try again")
 
 // ExportOptions are the options of [Export]. The zero value exports everything.
 type ExportOptions struct {
@@ -81,8 +81,15 @@ type export struct {
 	s       core.Importer
 	o       ExportOptions
 	to      Sink
-	name    string // of the account
 	records int64
+
+	// Of the present account. A store that serves changes while it is exported: what began later is left out, and the windows
+	// of a counter are those of the exported user.
+	name  string
+	last  core.Numbers
+	plans map[string]bool
+	users map[int64]core.Anchors  // of the exported users that have some: few
+	keys  map[string]core.Anchors // of the keys of these users
 }
 
 // record gives a record to the sink.
@@ -100,16 +107,17 @@ func (e *export) record(ctx context.Context, kind Kind, rec any) error {
 // account exports an account with its records.
 func (e *export) account(ctx context.Context, a *core.Account) error {
 	e.name = a.Name
-	last, err := e.s.LastNumbers(ctx, a.ID)
-	if err != nil {
+	e.plans, e.users, e.keys = map[string]bool{}, map[int64]core.Anchors{}, map[string]core.Anchors{}
+	var err error
+	if e.last, err = e.s.LastNumbers(ctx, a.ID); err != nil {
 		return err
 	}
 	whole := *a
 	whole.Import = nil
-	if err := e.record(ctx, KindAccount, &Account{whole, last}); err != nil {
+	if err := e.record(ctx, KindAccount, &Account{whole, e.last}); err != nil {
 		return err
 	}
-	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.plans, e.users, e.keys, e.counters, e.days} {
+	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.putPlans, e.putUsers, e.putKeys, e.usage} {
 		if err := section(ctx, a.ID); err != nil {
 			return err
 		}
@@ -122,7 +130,14 @@ func (e *export) account(ctx context.Context, a *core.Account) error {
 
 func (e *export) ownerKeys(ctx context.Context, account string) error {
 	l := func(p core.Page) ([]*core.OwnerKey, int, error) { return e.s.OwnerKeys(ctx, account, p) }
-	return recordEach(ctx, e, KindOwnerKey, l, nil)
+	return eachOf(ctx, e.o.page, l, nil, func(keys []*core.OwnerKey) error {
+		for _, k := range keys {
+			if err := e.record(ctx, KindOwnerKey, k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (e *export) access(ctx context.Context, account string) error {
@@ -133,78 +148,121 @@ func (e *export) access(ctx context.Context, account string) error {
 	return e.record(ctx, KindAccess, &Access{account, *a})
 }
 
-func (e *export) plans(ctx context.Context, account string) error {
+func (e *export) putPlans(ctx context.Context, account string) error {
 	l := func(p core.Page) ([]*core.Plan, int, error) { return e.s.Plans(ctx, account, p) }
-	return recordEach(ctx, e, KindPlan, l, func(p *core.Plan) int64 { return p.Seq })
+	return eachOf(ctx, e.o.page, l, func(p *core.Plan) int64 { return p.Seq }, func(plans []*core.Plan) error {
+		for _, p := range plans {
+			if p.Seq > e.last.Plan {
+				continue
+			}
+			e.plans[p.ID] = true
+			if err := e.record(ctx, KindPlan, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
-func (e *export) users(ctx context.Context, account string) error {
-	return recordEach(ctx, e, KindUser, e.usersOf(ctx, account), idOfUser)
+func (e *export) putUsers(ctx context.Context, account string) error {
+	return eachOf(ctx, e.o.page, e.usersOf(ctx, account), idOfUser, func(users []*core.User) error {
+		for _, u := range users {
+			if u.ID > e.last.User {
+				continue
+			}
+			if len(u.Anchors) > 0 {
+				e.users[u.ID] = u.Anchors
+			}
+			if u.PlanID != "" && !e.plans[u.PlanID] {
+				return fmt.Errorf("the plan of user %d: %w", u.ID, ErrChanged)
+			}
+			if err := e.record(ctx, KindUser, u); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
-
-func idOfUser(u *core.User) int64 { return u.ID }
-func seqOfKey(k *core.Key) int64  { return k.Seq }
 
 func (e *export) usersOf(ctx context.Context, account string) list[*core.User] {
 	return func(p core.Page) ([]*core.User, int, error) { return e.s.Users(ctx, account, core.UserFilter{}, p) }
 }
 
-func (e *export) keys(ctx context.Context, account string) error {
-	return recordEach(ctx, e, KindKey, e.keysOf(ctx, account), seqOfKey)
+func idOfUser(u *core.User) int64 { return u.ID }
+func seqOfKey(k *core.Key) int64  { return k.Seq }
+
+func (e *export) putKeys(ctx context.Context, account string) error {
+	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), seqOfKey, func(keys []*core.Key) error {
+		for _, k := range keys {
+			if k.Seq > e.last.Key {
+				continue
+			}
+			if k.UserID > e.last.User || k.PlanID != "" && !e.plans[k.PlanID] {
+				return fmt.Errorf("the user or the plan of key %s: %w", k.ID, ErrChanged)
+			}
+			if anchors := e.users[k.UserID]; anchors != nil {
+				e.keys[k.ID] = anchors
+			}
+			if err := e.record(ctx, KindKey, k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (e *export) keysOf(ctx context.Context, account string) list[*core.Key] {
 	return func(p core.Page) ([]*core.Key, int, error) { return e.s.Keys(ctx, account, core.KeyFilter{}, p) }
 }
 
-// recordEach exports a list of resources, see [eachOf].
-func recordEach[T any](ctx context.Context, e *export, kind Kind, l list[*T], number func(*T) int64) error {
-	return eachOf(ctx, e.o.page, l, number, func(items []*T) error {
-		for _, item := range items {
-			if err := e.record(ctx, kind, item); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// counters exports the counters of the users, and then of the keys.
-func (e *export) counters(ctx context.Context, account string) error {
+// usage exports the counters of the users, and then of the keys, each followed by its days.
+func (e *export) usage(ctx context.Context, account string) error {
 	return e.eachOwner(ctx, account, func(ids []core.CounterID, anchors []core.Anchors) error {
 		counters, err := e.s.Counters(ctx, ids)
 		if err != nil {
 			return err
 		}
+		days := make([][]core.CounterDay, len(ids))
+		err = parallel(ctx, len(ids), func(ctx context.Context, i int) (err error) {
+			days[i], err = e.s.CounterDays(ctx, ids[i])
+			return err
+		})
+		if err != nil {
+			return err
+		}
 		for i, id := range ids {
-			if counters[i].Same(&core.Counter{}) {
-				continue
+			if !counters[i].Same(&core.Counter{}) {
+				if err := e.record(ctx, KindCounter, newCounter(id, &counters[i], anchors[i])); err != nil {
+					return err
+				}
 			}
-			if err := e.record(ctx, KindCounter, newCounter(id, &counters[i], anchors[i])); err != nil {
-				return err
+			for _, d := range untilCounter(days[i], id, &counters[i]) {
+				if err := e.record(ctx, KindDay, &Day{ownerOf(id), d}); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	})
 }
 
-// days exports the days of the users, and then of the keys. On the day of a counter the allowed traffic is that of the counter.
-func (e *export) days(ctx context.Context, account string) error {
-	return e.eachOwner(ctx, account, func(ids []core.CounterID, _ []core.Anchors) error {
-		all := make([][]core.CounterDay, len(ids))
-		err := parallel(ctx, len(ids), func(ctx context.Context, i int) (err error) {
-			all[i], err = e.s.CounterDays(ctx, ids[i])
-			return err
-		})
-		for i := range ids {
-			for _, d := range all[i] {
-				if err == nil {
-					err = e.record(ctx, KindDay, &Day{ownerOf(ids[i]), d})
-				}
-			}
+// untilCounter returns the days without the requests that were counted after the counter was read.
+func untilCounter(days []core.CounterDay, of core.CounterID, c *core.Counter) []core.CounterDay {
+	date := core.DateOf(time.Unix(c.At, 0))
+	for i := range days {
+		d := &days[i]
+		allowed := &d.Allowed
+		if of.KeyID == "" {
+			allowed = &d.Shared.Allowed
 		}
-		return err
-	})
+		switch {
+		case d.Date > date:
+			*allowed = 0
+		case d.Date == date:
+			*allowed = c.Today
+		}
+	}
+	return slices.DeleteFunc(days, func(d core.CounterDay) bool { return d == core.CounterDay{Date: d.Date} })
 }
 
 // events exports the histories of the users, and then of the keys, the oldest entry first.
@@ -271,29 +329,35 @@ func (e *export) pages(ctx context.Context, of core.CounterID, total int) error 
 	return nil
 }
 
-// eachOwner calls fn with pages of the ids of the counters of an account, users before keys. anchors are those of the users,
-// and of the users of the keys.
+// eachOwner calls fn with pages of the ids of the exported users and then of the exported keys, with their anchors.
 func (e *export) eachOwner(ctx context.Context, account string, fn func(ids []core.CounterID, anchors []core.Anchors) error) error {
-	anchored := map[int64]core.Anchors{} // few users have anchors
-	err := eachOf(ctx, e.o.page, e.usersOf(ctx, account), idOfUser, func(us []*core.User) error {
-		ids, anchors := make([]core.CounterID, len(us)), make([]core.Anchors, len(us))
-		for i, u := range us {
-			ids[i], anchors[i] = core.CounterID{Account: account, UserID: u.ID}, u.Anchors
-			if len(u.Anchors) > 0 {
-				anchored[u.ID] = u.Anchors
-			}
+	var ids []core.CounterID
+	var anchors []core.Anchors
+	flush := func() error {
+		defer func() { ids, anchors = nil, nil }()
+		if len(ids) == 0 {
+			return nil
 		}
 		return fn(ids, anchors)
+	}
+	err := eachOf(ctx, e.o.page, e.usersOf(ctx, account), idOfUser, func(users []*core.User) error {
+		for _, u := range users {
+			if u.ID <= e.last.User {
+				ids, anchors = append(ids, core.CounterID{Account: account, UserID: u.ID}), append(anchors, e.users[u.ID])
+			}
+		}
+		return flush()
 	})
 	if err != nil {
 		return err
 	}
-	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), seqOfKey, func(ks []*core.Key) error {
-		ids, anchors := make([]core.CounterID, len(ks)), make([]core.Anchors, len(ks))
-		for i, k := range ks {
-			ids[i], anchors[i] = core.CounterID{Account: account, KeyID: k.ID}, anchored[k.UserID]
+	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), seqOfKey, func(keys []*core.Key) error {
+		for _, k := range keys {
+			if k.Seq <= e.last.Key {
+				ids, anchors = append(ids, core.CounterID{Account: account, KeyID: k.ID}), append(anchors, e.keys[k.ID])
+			}
 		}
-		return fn(ids, anchors)
+		return flush()
 	})
 }
 

@@ -239,7 +239,7 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 	if err := w.digest.Put(ctx, r); err != nil {
 		return err
 	}
-	if len(w.batch) > 0 && w.batch[0].Kind != r.Kind {
+	if len(w.batch) > 0 && section(w.batch[0].Kind) != section(r.Kind) {
 		if err := w.flush(ctx, false); err != nil {
 			return err
 		}
@@ -265,10 +265,12 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 		if w.anchors[v.UserID] != nil {
 			w.userOf[v.ID] = v.UserID
 		}
+	case *Counter:
+		return w.addUsage(ctx, r, v.Owner)
 	case *Day:
-		return w.add(ctx, r, v.Owner, core.DaysKept+1)
+		return w.addUsage(ctx, r, v.Owner)
 	case *Event:
-		return w.add(ctx, r, v.owner(), w.o.entryPage)
+		return w.addEvent(ctx, r, v.owner())
 	}
 	w.batch = append(w.batch, r)
 	if len(w.batch) < w.o.page {
@@ -277,9 +279,21 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 	return w.flush(ctx, false)
 }
 
-// add adds the record of a day or event to the batch. A batch has records of one owner, at most most.
-func (w *writing) add(ctx context.Context, r Record, of Owner, most int) error {
-	if other := len(w.batch) > 0 && w.of != of; other || len(w.batch) >= most {
+// addUsage adds a counter or a day to the batch. A batch has all days of each of its owners.
+func (w *writing) addUsage(ctx context.Context, r Record, of Owner) error {
+	if len(w.batch) >= w.o.page && w.of != of {
+		if err := w.flush(ctx, false); err != nil {
+			return err
+		}
+	}
+	w.of = of
+	w.batch = append(w.batch, r)
+	return nil
+}
+
+// addEvent adds an event to the batch. A batch has events of one history.
+func (w *writing) addEvent(ctx context.Context, r Record, of Owner) error {
+	if other := len(w.batch) > 0 && w.of != of; other || len(w.batch) >= w.o.entryPage {
 		if err := w.flush(ctx, !other); err != nil {
 			return err
 		}
@@ -368,15 +382,8 @@ func (w *writing) flush(ctx context.Context, more bool) error {
 	appends := w.appends
 	w.appends = more
 	switch batch[0].Kind {
-	case KindCounter:
-		return w.counters(ctx, batch)
-	case KindDay:
-		id, days := w.of.id(), make([]core.CounterDay, len(batch))
-		for i, r := range batch {
-			days[i] = r.Value.(*Day).CounterDay
-		}
-		w.group.Go(func() error { return w.to.SetDays(ctx, id, days) })
-		return nil
+	case KindCounter, KindDay:
+		return w.usage(ctx, batch)
 	case KindEvent:
 		id, entries := w.of.id(), make([]core.Entry, len(batch))
 		for i, r := range batch {
@@ -414,22 +421,44 @@ func putAll(tx core.Tx, batch []Record) error {
 	return nil
 }
 
-// counters sets counters.
-func (w *writing) counters(ctx context.Context, batch []Record) error {
-	ids, counters := make([]core.CounterID, len(batch)), make([]core.Counter, len(batch))
-	for i, r := range batch {
-		v := r.Value.(*Counter)
-		user := v.UserID
-		if v.KeyID != "" {
-			user = w.userOf[v.KeyID]
-		}
-		c, err := v.counter(w.anchors[user])
-		if err != nil {
-			return fmt.Errorf("the counter of %v: %w", v.Owner, err)
-		}
-		ids[i], counters[i] = v.id(), c
+// section returns the kind whose records are written together with those of a kind.
+func section(k Kind) Kind {
+	if k == KindDay {
+		return KindCounter
 	}
-	return w.to.SetCounters(ctx, ids, counters)
+	return k
+}
+
+// usage sets counters, and then their days.
+func (w *writing) usage(ctx context.Context, batch []Record) error {
+	var ids []core.CounterID
+	var counters []core.Counter
+	days := map[core.CounterID][]core.CounterDay{}
+	for _, r := range batch {
+		switch v := r.Value.(type) {
+		case *Day:
+			days[v.id()] = append(days[v.id()], v.CounterDay)
+		case *Counter:
+			user := v.UserID
+			if v.KeyID != "" {
+				user = w.userOf[v.KeyID]
+			}
+			c, err := v.counter(w.anchors[user])
+			if err != nil {
+				return fmt.Errorf("the counter of %v: %w", v.Owner, err)
+			}
+			ids, counters = append(ids, v.id()), append(counters, c)
+		}
+	}
+	if len(ids) > 0 {
+		if err := w.to.SetCounters(ctx, ids, counters); err != nil {
+			return err
+		}
+	}
+	for id, list := range days {
+		w.group.Go(func() error { return w.to.SetDays(ctx, id, list) })
+	}
+	return nil
 }
 
 // compare exports the written accounts and compares them with the source. It returns the number of events that the target
