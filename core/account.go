@@ -164,16 +164,16 @@ func (s *Service) loadPrefixes(ctx context.Context, account string) (*accountPre
 	return &accountPrefixes{a.PrefixOfNewKeys(), a.KeyPrefixes}, nil
 }
 
-// newUserSecret returns a new value for a key of an account. The values of a missing account have the default prefix.
-func (s *Service) newUserSecret(ctx context.Context, account string) (string, error) {
+// prefixOfNewKeys returns the prefix of the new keys of an account, the default prefix for a missing account.
+func (s *Service) prefixOfNewKeys(ctx context.Context, account string) (string, error) {
 	prefixes, err := s.prefixes.get(ctx, account)
 	if errors.Is(err, ErrAccountNotFound) {
-		return NewUserSecret(DefaultKeyPrefix), nil
+		return DefaultKeyPrefix, nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return NewUserSecret(prefixes.ofNewKeys), nil
+	return prefixes.ofNewKeys, nil
 }
 
 // WellFormedKey reports whether a secret has the form of the value of a key of an account: a prefix of the account, and at

@@ -110,10 +110,14 @@ type KeyPatch struct {
 	ExpiresAt Optional[time.Time]
 	Metadata  Optional[json.RawMessage]
 	Secret    *string // must be a present value of the key: callers cannot choose values
+
+	// Digest is the SHA-256 of the value of the key, in place of a new value. A key that gets another digest loses its
+	// earlier values at once. Only a [Batch] takes digests, see [Service.Batch].
+	Digest *Digest
 }
 
-// apply checks and sets the members. tx finds the user and the plan.
-func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
+// apply checks and sets the members. The batch finds the user and the plan.
+func (p KeyPatch) apply(b *Batch, k *Key, now time.Time) (err error) {
 	if p.Name != nil {
 		if k.Name, err = cleanName("name", *p.Name); err != nil {
 			return err
@@ -140,24 +144,39 @@ func (p KeyPatch) apply(tx Tx, k *Key, now time.Time) (err error) {
 			return err
 		}
 	}
-	return p.applyReferences(tx, k)
+	if err := p.applyDigest(b, k); err != nil {
+		return err
+	}
+	return p.applyReferences(b, k)
+}
+
+// applyDigest sets the digest of the value.
+func (p KeyPatch) applyDigest(b *Batch, k *Key) error {
+	if p.Digest == nil || *p.Digest == k.Digest {
+		return nil
+	}
+	if err := b.claimDigest(*p.Digest, k.ID); err != nil {
+		return err
+	}
+	k.Digest, k.Hint, k.Previous = *p.Digest, hintOfDigest(*p.Digest), nil
+	return nil
 }
 
 // applyReferences sets user and plan. It refuses a key without any plan: neither its own nor that
 // of its user.
-func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
+func (p KeyPatch) applyReferences(b *Batch, k *Key) error {
 	if p.UserID == nil && !p.PlanID.Set {
 		return nil
 	}
 	if p.UserID != nil {
 		k.UserID = *p.UserID
 	}
-	u, err := tx.User(k.UserID)
+	u, err := b.User(k.UserID)
 	if err != nil {
 		return err
 	}
 	if p.PlanID.Value != nil {
-		if err := checkPlanAssignable(tx, *p.PlanID.Value, k.PlanID); err != nil {
+		if err := b.checkPlanAssignable(*p.PlanID.Value, k.PlanID); err != nil {
 			return err
 		}
 	}
@@ -173,39 +192,53 @@ func (p KeyPatch) applyReferences(tx Tx, k *Key) error {
 // CreateKey creates a key and returns it with its secret, which is shown only once. Name and user
 // are required, and a plan unless the user has one. It is a validation error if the account has
 // reached max_keys.
-func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (*Key, string, error) {
-	if p.Name == nil {
-		return nil, "", invalid("name", "Name is required")
+func (s *Service) CreateKey(ctx context.Context, account string, p KeyPatch) (k *Key, secret string, err error) {
+	if p.Name == nil || p.UserID == nil {
+		return nil, "", p.required()
 	}
-	if p.UserID == nil {
-		return nil, "", invalid("user_id", "User id is required")
-	}
-	secret, err := s.newUserSecret(ctx, account)
-	if err != nil {
-		return nil, "", err
-	}
-	now := s.now()
-	k := &Key{AccountID: account, ID: newID("key_"), Status: KeyActive,
-		Digest: DigestOf(secret), Hint: HintOf(secret), CreatedAt: now, UpdatedAt: now}
-	err = s.store.Update(ctx, account, func(tx Tx) error {
-		k.Seq = 0 // a transaction may be run again
-		n, err := tx.CountKeys(KeyFilter{})
-		if err != nil {
-			return err
-		}
-		if err := checkCap("key", s.caps.keys.Load(), n); err != nil {
-			return err
-		}
-		if err := p.apply(tx, k, now); err != nil {
-			return err
-		}
-		return tx.PutKey(k)
+	err = s.batch(ctx, account, batchNeeds{prefix: true}, func(b *Batch) error {
+		k, secret, err = b.CreateKey(p)
+		return err
 	})
-	s.keys.forget(k.Digest)
 	if err != nil {
 		return nil, "", err
 	}
 	return k, secret, nil
+}
+
+// required returns the error for the first missing member of a new key.
+func (p KeyPatch) required() error {
+	switch {
+	case p.Name == nil:
+		return invalid("name", "Name is required")
+	case p.UserID == nil:
+		return invalid("user_id", "User id is required")
+	}
+	return nil
+}
+
+// CreateKey is [Service.CreateKey] in a batch. The secret is "" for a key with a given digest.
+func (b *Batch) CreateKey(p KeyPatch) (k *Key, secret string, err error) {
+	if err := p.required(); err != nil {
+		return nil, "", err
+	}
+	n, err := b.tx.CountKeys(KeyFilter{})
+	if err != nil {
+		return nil, "", err
+	}
+	if err := checkCap("key", b.s.caps.keys.Load(), n+b.moreKeys[keysOf{}]); err != nil {
+		return nil, "", err
+	}
+	now := b.s.now()
+	k = &Key{AccountID: b.account, ID: newID("key_"), Status: KeyActive, CreatedAt: now, UpdatedAt: now}
+	if p.Digest == nil {
+		secret = NewUserSecret(b.prefix)
+		k.Digest, k.Hint = DigestOf(secret), HintOf(secret)
+	}
+	if err := p.apply(b, k, now); err != nil {
+		return nil, "", err
+	}
+	return k, secret, b.putKey(nil, k)
 }
 
 // Key returns a key, or [ErrKeyNotFound].
@@ -267,30 +300,33 @@ func (s *Service) underPlan(ctx context.Context, account, plan string) (func(*Ke
 
 // UpdateKey sets the members that p names and returns the whole key.
 func (s *Service) UpdateKey(ctx context.Context, account, id string, p KeyPatch) (*Key, error) {
-	return s.changeKey(ctx, account, id, func(tx Tx, k *Key) error {
-		return p.apply(tx, k, s.now())
-	})
+	return batchOf(ctx, s, account, false, func(b *Batch) (*Key, error) { return b.UpdateKey(id, p) })
+}
+
+// UpdateKey is [Service.UpdateKey] in a batch.
+func (b *Batch) UpdateKey(id string, p KeyPatch) (*Key, error) {
+	return b.changeKey(id, func(k *Key) error { return p.apply(b, k, b.s.now()) })
 }
 
 // RegenerateKey gives a key a new secret, which is shown only once. The key keeps its id and its
 // usage. With a grace above zero the old value works for that time. Otherwise the old value and
 // every earlier one stop working at once.
-func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace time.Duration) (*Key, string, error) {
+func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace time.Duration) (k *Key, secret string, err error) {
 	if grace < 0 || grace > MaxGrace {
 		return nil, "", invalid("grace_seconds", "Grace seconds must be from 0 to 604800")
 	}
-	secret, err := s.newUserSecret(ctx, account)
-	if err != nil {
-		return nil, "", err
-	}
-	k, err := s.changeKey(ctx, account, id, func(_ Tx, k *Key) error {
-		if grace == 0 {
-			k.Previous = nil
-		} else if k.Previous = append(k.Previous, GraceValue{k.Digest, s.now().Add(grace)}); len(k.Previous) > maxGraceValues {
-			return invalid("grace_seconds", "Too many earlier values of this key still work: regenerate it without grace, or later")
-		}
-		k.Digest, k.Hint = DigestOf(secret), HintOf(secret)
-		return nil
+	err = s.batch(ctx, account, batchNeeds{prefix: true}, func(b *Batch) error {
+		secret = NewUserSecret(b.prefix)
+		k, err = b.changeKey(id, func(k *Key) error {
+			if grace == 0 {
+				k.Previous = nil
+			} else if k.Previous = append(k.Previous, GraceValue{k.Digest, s.now().Add(grace)}); len(k.Previous) > maxGraceValues {
+				return invalid("grace_seconds", "Too many earlier values of this key still work: regenerate it without grace, or later")
+			}
+			k.Digest, k.Hint = DigestOf(secret), HintOf(secret)
+			return nil
+		})
+		return err
 	})
 	if err != nil {
 		return nil, "", err
@@ -298,44 +334,28 @@ func (s *Service) RegenerateKey(ctx context.Context, account, id string, grace t
 	return k, secret, nil
 }
 
-// changeKey runs fn on a key in a transaction, and removes the present and the former values of the
-// key from the cache.
-func (s *Service) changeKey(ctx context.Context, account, id string, fn func(Tx, *Key) error) (k *Key, err error) {
-	var before []Digest
-	err = s.store.Update(ctx, account, func(tx Tx) error {
-		if k, err = tx.Key(id); err != nil {
-			return err
-		}
-		before = k.Digests()
-		k.dropExpiredValues(s.now())
-		if err := fn(tx, k); err != nil {
-			return err
-		}
-		k.UpdatedAt = s.after(k.UpdatedAt)
-		return tx.PutKey(k)
-	})
-	s.keys.forget(before...)
+// changeKey runs fn on a copy of a key, and stores the copy.
+func (b *Batch) changeKey(id string, fn func(*Key) error) (*Key, error) {
+	before, err := b.Key(id)
 	if err != nil {
 		return nil, err
 	}
-	s.keys.forget(k.Digest)
-	return k, nil
+	k := *before
+	k.dropExpiredValues(b.s.now())
+	if err := fn(&k); err != nil {
+		return nil, err
+	}
+	k.UpdatedAt = b.s.after(k.UpdatedAt)
+	return &k, b.putKey(before, &k)
 }
 
 // DeleteKey deletes a key. The next request with it is refused as unknown.
 func (s *Service) DeleteKey(ctx context.Context, account, id string) error {
-	var gone []Digest
-	err := s.store.Update(ctx, account, func(tx Tx) error {
-		k, err := tx.Key(id)
-		if err != nil {
-			return err
-		}
-		gone = k.Digests()
-		return tx.DeleteKey(id)
-	})
-	s.keys.forget(gone...)
-	return err
+	return s.batch(ctx, account, batchNeeds{}, func(b *Batch) error { return b.DeleteKey(id) })
 }
+
+// DeleteKey is [Service.DeleteKey] in a batch.
+func (b *Batch) DeleteKey(id string) error { return remove(id, b.Key, b.putKey) }
 
 // KeyUsage is the usage in the window of a key, under its plan.
 type KeyUsage struct {

@@ -249,24 +249,46 @@ func (s *Service) Meters(ctx context.Context, account string) ([]string, error) 
 	return append([]string{MeterRequests}, slices.Sorted(maps.Keys(meters))...), nil
 }
 
-// checkMeters returns an error when a plan names so many new meters that its account would have more than MaxMeters, or would
-// have had more than maxMetersEver. It adds the meters to [Account.Meters].
-func (s *Service) checkMeters(ctx context.Context, p *Plan) error {
-	if len(p.Limits) == 0 {
+// loadMeteredPlans reads the plans of an account that have more than a primary limit, by id.
+func (s *Service) loadMeteredPlans(ctx context.Context, account string) (map[string]*Plan, error) {
+	metered := map[string]*Plan{}
+	list := func(p Page) ([]*Plan, int, error) { return s.store.Plans(ctx, account, p) }
+	err := eachPage(ctx, list, func(plans []*Plan) error {
+		for _, p := range plans {
+			if len(p.Limits) > 0 {
+				metered[p.ID] = p
+			}
+		}
+		return nil
+	})
+	return metered, err
+}
+
+// checkMeters returns an error when the batch gives limits to plans, and its account would have more than MaxMeters meters, or
+// would have had more than maxMetersEver. It sets newMeters if the account has never had one of the meters.
+func (b *Batch) checkMeters() error {
+	if !b.setsLimits {
 		return nil
 	}
-	meters, err := s.loadMeters(ctx, p.AccountID, p.ID)
-	if err != nil {
-		return err
+	meters := metersOf{}
+	for id, p := range b.metered {
+		if _, changed := b.plans[id]; !changed {
+			meters.addPlan(p)
+		}
 	}
-	meters.addPlan(p)
+	for _, p := range b.plans {
+		if p != nil {
+			meters.addPlan(p)
+		}
+	}
 	if len(meters) > MaxMeters {
-		return invalid("limits", fmt.Sprintf("An account has at most %d meters besides requests; with this plan it would have %d", MaxMeters, len(meters)))
+		return invalid("limits", fmt.Sprintf("An account has at most %d meters besides requests; with this change it would have %d", MaxMeters, len(meters)))
 	}
-	_, err = s.store.UpdateAccount(ctx, p.AccountID, func(a *Account) error { return a.addMeters(meters) })
+	err := (&Account{Meters: slices.Clone(b.everHad)}).addMeters(meters)
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
+	b.newMeters = meters
 	return err
 }
 

@@ -2,12 +2,17 @@ package core
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"net/mail"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Optional is a member of a patch that can also be cleared. The zero value leaves the member alone.
@@ -104,4 +109,325 @@ func countNoun(n int, noun string) string {
 		noun += "s"
 	}
 	return strconv.Itoa(n) + " " + noun
+}
+
+// Batch is a transaction on the resources of one account, with the rules of the calls of [Service] that change one resource. Unlike a
+// [Tx], it reads its own writes. Change each resource at most once.
+type Batch struct {
+	s       *Service
+	account string
+	tx      Tx
+	batchState
+
+	plans map[string]*Plan // written; nil for deleted
+	users map[int64]*User
+	keys  map[string]*Key
+
+	// The changes of the counts since the transaction began.
+	newPlans, newUsers int
+	moreUsers          map[string]int // by the plan of the user
+	moreKeys           map[keysOf]int
+
+	setsLimits bool              // a plan gets limits: checkMeters must run
+	newMeters  metersOf          // the meters of all plans, if the account has never had one of them; else nil
+	claims     map[Digest]string // the digests that the batch gives to keys, with the ids of the keys
+
+	forgetDigests []Digest // of all values of the changed keys, before and after, to remove from the cache
+}
+
+// keysOf selects keys for a count. The zero value selects all keys of the account.
+type keysOf struct {
+	user int64  // 0 for any
+	plan string // of the keys themselves; "" for keys without one, if a user is given
+}
+
+// batchState is read before the transaction begins.
+type batchState struct {
+	prefix  string           // of the values of new keys
+	metered map[string]*Plan // see loadMeteredPlans
+	everHad []string         // see Account.Meters
+	holders map[Digest]*Key  // the digests that the caller may give to keys, with the keys that have them; nil for none
+}
+
+// batchNeeds selects what a batch reads before its transaction begins.
+type batchNeeds struct {
+	prefix, meters bool
+	digests        []Digest
+}
+
+// Batch runs fn in one transaction on an account: all changes of fn are stored together, or none. fn may run more than once, and must not
+// use the service or the store. If fn returns an error, Batch stores nothing and returns that error. New meters of plans are added to
+// [Account.Meters] before the transaction.
+//
+// digests lists the digests that fn gives to keys, see [KeyPatch]. It is a validation error if a key of any account has
+// one of them. Batches of one process that give digests run one at a time. If two processes that share a store give one
+// digest to two keys at the same time, both may succeed, and the later key has the value.
+func (s *Service) Batch(ctx context.Context, account string, digests []Digest, fn func(*Batch) error) error {
+	return s.batch(ctx, account, batchNeeds{true, true, digests}, fn)
+}
+
+// Preview runs fn as [Service.Batch] does, with tx in place of a transaction of the store. It stores nothing.
+func (s *Service) Preview(ctx context.Context, account string, digests []Digest, tx Tx, fn func(*Batch) error) error {
+	state, err := s.prepareBatch(ctx, account, batchNeeds{true, true, digests})
+	if err != nil {
+		return err
+	}
+	return newBatch(s, account, tx, state).run(fn)
+}
+
+// batchOf runs a batch that changes one resource, and returns the resource.
+func batchOf[T any](ctx context.Context, s *Service, account string, meters bool, fn func(*Batch) (*T, error)) (v *T, err error) {
+	err = s.batch(ctx, account, batchNeeds{meters: meters}, func(b *Batch) error {
+		v, err = fn(b)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func (s *Service) batch(ctx context.Context, account string, needs batchNeeds, fn func(*Batch) error) error {
+	if len(needs.digests) > 0 {
+		s.givenDigests.Lock()
+		defer s.givenDigests.Unlock()
+	}
+	state, err := s.prepareBatch(ctx, account, needs)
+	if err != nil {
+		return err
+	}
+	for {
+		var runs []*Batch
+		err = s.store.Update(ctx, account, func(tx Tx) error {
+			b := newBatch(s, account, tx, state)
+			runs = append(runs, b)
+			err := b.run(fn)
+			if err == nil && b.newMeters != nil {
+				err = errNewMeters
+			}
+			return err
+		})
+		for _, b := range runs { // also after an error: ErrUnavailable may mean that the changes were stored
+			b.invalidate()
+		}
+		if !errors.Is(err, errNewMeters) {
+			return err
+		}
+		if state.everHad, err = s.addMeters(ctx, account, runs[len(runs)-1].newMeters); err != nil {
+			return err
+		}
+	}
+}
+
+// errNewMeters means that meters must be added to the account before the transaction.
+var errNewMeters = errors.New("the account gets new meters")
+
+// addMeters adds meters to an account, and returns all that the account has ever had.
+func (s *Service) addMeters(ctx context.Context, account string, meters metersOf) (all []string, err error) {
+	_, err = s.store.UpdateAccount(ctx, account, func(a *Account) error {
+		err := a.addMeters(meters)
+		all = a.Meters
+		return err
+	})
+	if errors.Is(err, errUnchanged) {
+		err = nil
+	}
+	return all, err
+}
+
+// prepareBatch reads the state for a batch.
+func (s *Service) prepareBatch(ctx context.Context, account string, needs batchNeeds) (state batchState, err error) {
+	if needs.prefix {
+		if state.prefix, err = s.prefixOfNewKeys(ctx, account); err != nil {
+			return state, err
+		}
+	}
+	if needs.meters {
+		if state.metered, err = s.loadMeteredPlans(ctx, account); err != nil {
+			return state, err
+		}
+		a, err := s.store.Account(ctx, account)
+		if err != nil && !errors.Is(err, ErrAccountNotFound) {
+			return state, err
+		}
+		if err == nil {
+			state.everHad = a.Meters
+		}
+	}
+	state.holders, err = s.loadHolders(ctx, needs.digests)
+	return state, err
+}
+
+// loadHolders returns the digests with the keys that have them, nil for a digest that no key has.
+func (s *Service) loadHolders(ctx context.Context, digests []Digest) (map[Digest]*Key, error) {
+	const parallel = 16
+	found := make([]*Key, len(digests))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i, d := range digests {
+		g.Go(func() (err error) {
+			if found[i], err = s.store.KeyByDigest(ctx, d); errors.Is(err, ErrKeyNotFound) {
+				found[i], err = nil, nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	holders := make(map[Digest]*Key, len(digests))
+	for i, d := range digests {
+		holders[d] = found[i]
+	}
+	return holders, nil
+}
+
+func newBatch(s *Service, account string, tx Tx, state batchState) *Batch {
+	return &Batch{s: s, account: account, tx: tx, batchState: state,
+		plans: map[string]*Plan{}, users: map[int64]*User{}, keys: map[string]*Key{},
+		moreUsers: map[string]int{}, moreKeys: map[keysOf]int{}, claims: map[Digest]string{}}
+}
+
+// run runs fn, and then the check that depends on all changes.
+func (b *Batch) run(fn func(*Batch) error) error {
+	if err := fn(b); err != nil {
+		return err
+	}
+	return b.checkMeters()
+}
+
+// Before returns the account as it was when the batch began. Use it for reading only.
+func (b *Batch) Before() Tx { return b.tx }
+
+// Plan returns a plan, or [ErrPlanNotFound].
+func (b *Batch) Plan(id string) (*Plan, error) {
+	return written(b.plans, id, b.tx.Plan, ErrPlanNotFound)
+}
+
+// User returns a user, or [ErrUserNotFound].
+func (b *Batch) User(id int64) (*User, error) {
+	return written(b.users, id, b.tx.User, ErrUserNotFound)
+}
+
+// Key returns a key, or [ErrKeyNotFound].
+func (b *Batch) Key(id string) (*Key, error) { return written(b.keys, id, b.tx.Key, ErrKeyNotFound) }
+
+// written returns the resource that the batch has written, or else the stored resource.
+func written[K comparable, T any](all map[K]*T, id K, stored func(K) (*T, error), notFound error) (*T, error) {
+	v, ok := all[id]
+	switch {
+	case !ok:
+		return stored(id)
+	case v == nil:
+		return nil, notFound
+	}
+	return v, nil
+}
+
+// remove deletes a resource, which must exist.
+func remove[K, T any](id K, find func(K) (*T, error), put func(before, after *T) error) error {
+	v, err := find(id)
+	if err != nil {
+		return err
+	}
+	return put(v, nil)
+}
+
+// putPlan stores a plan. before is nil for a new plan, after is nil for a deletion.
+func (b *Batch) putPlan(before, after *Plan) error {
+	if after == nil {
+		b.plans[before.ID] = nil
+		b.newPlans--
+		return b.tx.DeletePlan(before.ID)
+	}
+	b.plans[after.ID] = after
+	if before == nil {
+		b.newPlans++
+	}
+	return b.tx.PutPlan(after)
+}
+
+// putUser stores a user. before is nil for a new user, after is nil for a deletion.
+func (b *Batch) putUser(before, after *User) error {
+	if after != nil {
+		if err := b.tx.PutUser(after); err != nil { // gives a new user its id
+			return err
+		}
+		b.users[after.ID] = after
+		b.moreUsers[after.PlanID]++
+		b.newUsers++
+	}
+	if before == nil {
+		return nil
+	}
+	b.moreUsers[before.PlanID]--
+	b.newUsers--
+	if after == nil {
+		b.users[before.ID] = nil
+		return b.tx.DeleteUser(before.ID)
+	}
+	return nil
+}
+
+// putKey stores a key. before is nil for a new key, after is nil for a deletion.
+func (b *Batch) putKey(before, after *Key) error {
+	b.countKey(before, -1)
+	b.countKey(after, +1)
+	if before != nil {
+		b.forgetDigests = append(b.forgetDigests, before.Digests()...)
+	}
+	if after == nil {
+		b.keys[before.ID] = nil
+		return b.tx.DeleteKey(before.ID)
+	}
+	b.forgetDigests = append(b.forgetDigests, after.Digest)
+	b.keys[after.ID] = after
+	return b.tx.PutKey(after)
+}
+
+func (b *Batch) countKey(k *Key, by int) {
+	if k == nil {
+		return
+	}
+	b.moreKeys[keysOf{}] += by
+	b.moreKeys[keysOf{k.UserID, k.PlanID}] += by
+	if k.PlanID != "" {
+		b.moreKeys[keysOf{0, k.PlanID}] += by
+	}
+}
+
+// claimDigest returns an error if another key has the digest, or gets it in this batch.
+func (b *Batch) claimDigest(d Digest, key string) error {
+	holder, given := b.holders[d]
+	if !given {
+		return invalid("key_sha256", "The value of a key cannot be chosen")
+	}
+	if other, taken := b.claims[d]; taken && other != key {
+		return invalid("key_sha256", "Another key of the batch gets this value")
+	}
+	if holder != nil && holder.ID != key {
+		now := holder
+		if holder.AccountID == b.account {
+			var err error
+			if now, err = b.Key(holder.ID); err != nil && !errors.Is(err, ErrKeyNotFound) {
+				return err
+			}
+		}
+		if now != nil && slices.Contains(now.Digests(), d) {
+			return invalid("key_sha256", "Another key has this value")
+		}
+	}
+	b.claims[d] = key
+	return nil
+}
+
+// invalidate removes the changed resources from the caches.
+func (b *Batch) invalidate() {
+	for id := range b.plans {
+		b.s.forgetPlan(b.account, id)
+	}
+	for id := range b.users {
+		b.s.users.forget(userRef{b.account, id})
+	}
+	b.s.keys.forget(b.forgetDigests...)
 }

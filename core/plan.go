@@ -167,33 +167,28 @@ func (p PlanPatch) applyTexts(pl *Plan) error {
 // CreatePlan creates a plan. Name, limit and period are required. It is a validation error if the
 // account has reached max_plans.
 func (s *Service) CreatePlan(ctx context.Context, account string, p PlanPatch) (*Plan, error) {
+	return batchOf(ctx, s, account, p.Limits.Set, func(b *Batch) (*Plan, error) { return b.CreatePlan(p) })
+}
+
+// CreatePlan is [Service.CreatePlan] in a batch.
+func (b *Batch) CreatePlan(p PlanPatch) (*Plan, error) {
 	if err := p.required(); err != nil {
 		return nil, err
 	}
-	now := s.now()
-	pl := &Plan{AccountID: account, ID: newID("plan_"), Period: Month, CreatedAt: now, UpdatedAt: now}
+	now := b.s.now()
+	pl := &Plan{AccountID: b.account, ID: newID("plan_"), Period: Month, CreatedAt: now, UpdatedAt: now}
 	if err := p.apply(pl); err != nil {
 		return nil, err
 	}
-	if err := s.checkMeters(ctx, pl); err != nil {
-		return nil, err
-	}
-	err := s.store.Update(ctx, account, func(tx Tx) error {
-		pl.Seq = 0 // a transaction may be run again
-		n, err := tx.CountPlans()
-		if err != nil {
-			return err
-		}
-		if err := checkCap("plan", s.caps.plans.Load(), n); err != nil {
-			return err
-		}
-		return tx.PutPlan(pl)
-	})
+	n, err := b.tx.CountPlans()
 	if err != nil {
 		return nil, err
 	}
-	s.forgetPlan(account, pl.ID)
-	return pl, nil
+	if err := checkCap("plan", b.s.caps.plans.Load(), n+b.newPlans); err != nil {
+		return nil, err
+	}
+	b.setsLimits = b.setsLimits || len(pl.Limits) > 0
+	return pl, b.putPlan(nil, pl)
 }
 
 // forgetPlan removes a plan, and the meters of its account, from the caches.
@@ -214,56 +209,56 @@ func (s *Service) Plans(ctx context.Context, account string, p Page) ([]*Plan, i
 
 // UpdatePlan sets the members that p names and returns the whole plan. The next request is decided
 // under the changed plan.
-func (s *Service) UpdatePlan(ctx context.Context, account, id string, p PlanPatch) (pl *Plan, err error) {
-	if p.Limits.Set {
-		if err := s.checkMeters(ctx, &Plan{AccountID: account, ID: id, Limits: p.Limits.OrZero()}); err != nil {
-			return nil, err
-		}
-	}
-	err = s.store.Update(ctx, account, func(tx Tx) error {
-		if pl, err = tx.Plan(id); err != nil {
-			return err
-		}
-		if err := p.apply(pl); err != nil {
-			return err
-		}
-		pl.UpdatedAt = s.after(pl.UpdatedAt)
-		return tx.PutPlan(pl)
-	})
-	s.forgetPlan(account, id)
+func (s *Service) UpdatePlan(ctx context.Context, account, id string, p PlanPatch) (*Plan, error) {
+	return batchOf(ctx, s, account, p.Limits.Set, func(b *Batch) (*Plan, error) { return b.UpdatePlan(id, p) })
+}
+
+// UpdatePlan is [Service.UpdatePlan] in a batch.
+func (b *Batch) UpdatePlan(id string, p PlanPatch) (*Plan, error) {
+	before, err := b.Plan(id)
 	if err != nil {
 		return nil, err
 	}
-	return pl, nil
+	pl := *before
+	if err := p.apply(&pl); err != nil {
+		return nil, err
+	}
+	pl.UpdatedAt = b.s.after(pl.UpdatedAt)
+	b.setsLimits = b.setsLimits || p.Limits.Value != nil
+	return &pl, b.putPlan(before, &pl)
 }
 
 // DeletePlan deletes a plan that no key and no user has.
 func (s *Service) DeletePlan(ctx context.Context, account, id string) error {
-	err := s.store.Update(ctx, account, func(tx Tx) error {
-		if _, err := tx.Plan(id); err != nil {
-			return err
-		}
-		keys, err := tx.CountKeys(KeyFilter{PlanID: &id})
-		if err != nil {
-			return err
-		}
-		users, err := tx.CountUsers(UserFilter{PlanID: id})
-		if err != nil {
-			return err
-		}
-		if keys+users > 0 {
-			return invalid("id", "The plan is in use: "+countNoun(keys, "key")+" and "+countNoun(users, "user")+" have it")
-		}
-		return tx.DeletePlan(id)
-	})
-	s.forgetPlan(account, id)
-	return err
+	return s.batch(ctx, account, batchNeeds{}, func(b *Batch) error { return b.DeletePlan(id) })
+}
+
+// DeletePlan is [Service.DeletePlan] in a batch. It counts the keys of a deleted user, unless the batch has deleted them
+// before the user.
+func (b *Batch) DeletePlan(id string) error {
+	pl, err := b.Plan(id)
+	if err != nil {
+		return err
+	}
+	keys, err := b.tx.CountKeys(KeyFilter{PlanID: &id})
+	if err != nil {
+		return err
+	}
+	users, err := b.tx.CountUsers(UserFilter{PlanID: id})
+	if err != nil {
+		return err
+	}
+	keys, users = keys+b.moreKeys[keysOf{0, id}], users+b.moreUsers[id]
+	if keys+users > 0 {
+		return invalid("id", "The plan is in use: "+countNoun(keys, "key")+" and "+countNoun(users, "user")+" have it")
+	}
+	return b.putPlan(pl, nil)
 }
 
 // checkPlanAssignable returns an error unless the plan exists and is active. An inactive plan is
 // accepted if it is the present plan, had.
-func checkPlanAssignable(tx Tx, id, had string) error {
-	pl, err := tx.Plan(id)
+func (b *Batch) checkPlanAssignable(id, had string) error {
+	pl, err := b.Plan(id)
 	if err != nil {
 		return err
 	}

@@ -161,6 +161,12 @@ func HintOf(secret string) string {
 	return prefix + "…" + secret[len(secret)-hintLength:]
 }
 
+// hintOfDigest returns the hint of a key whose value was never known: sha256_ and the last four digits of the digest.
+func hintOfDigest(d Digest) string {
+	digits := hex.EncodeToString(d[:])
+	return "sha256_…" + digits[len(digits)-hintLength:]
+}
+
 // MaskSecrets replaces each text in s that looks like a secret, so that s can be stored and logged: lk_, or a prefix of an
 // account of this process, followed by at least six of the characters A-Z a-z 0-9 _ = -. It ignores case. Each character may be
 // percent-encoded (RFC 3986 section 2.1) once or more. A text without a percent sign, without lk_ in lower case and without

@@ -68,6 +68,7 @@ type Service struct {
 	hasher       *hasher
 	lastUse      lastUses
 	largeQueries *keyedmutex.Mutex // one large query at a time for each account
+	givenDigests sync.Mutex        // held by a batch that gives digests to keys, so that no two keys get the same digest
 
 	lease     *lease // of the caches
 	ownerKeys *cache[Digest, OwnerKey]

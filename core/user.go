@@ -75,8 +75,8 @@ type UserPatch struct {
 	CustomStart Optional[time.Time]
 }
 
-// apply checks and sets the members. tx finds the plan.
-func (p UserPatch) apply(tx Tx, u *User) (err error) {
+// apply checks and sets the members. The batch finds the plan.
+func (p UserPatch) apply(b *Batch, u *User) (err error) {
 	if p.Name != nil {
 		if u.Name, err = cleanName("name", *p.Name); err != nil {
 			return err
@@ -102,23 +102,23 @@ func (p UserPatch) apply(tx Tx, u *User) (err error) {
 		u.Disabled = *p.Disabled
 	}
 	if p.PlanID.Set {
-		return p.applyPlan(tx, u)
+		return p.applyPlan(b, u)
 	}
 	return nil
 }
 
-func (p UserPatch) applyPlan(tx Tx, u *User) error {
+func (p UserPatch) applyPlan(b *Batch, u *User) error {
 	plan := p.PlanID.OrZero()
 	if p.PlanID.Value != nil {
-		if err := checkPlanAssignable(tx, plan, u.PlanID); err != nil {
+		if err := b.checkPlanAssignable(plan, u.PlanID); err != nil {
 			return err
 		}
 	} else if u.ID != 0 && u.PlanID != "" {
-		n, err := tx.CountKeys(KeyFilter{UserID: u.ID, PlanID: new("")})
+		n, err := b.tx.CountKeys(KeyFilter{UserID: u.ID, PlanID: new("")})
 		if err != nil {
 			return err
 		}
-		if n > 0 {
+		if n += b.moreKeys[keysOf{u.ID, ""}]; n > 0 {
 			return invalid("plan_id", "The plan cannot be removed while keys without a plan of their own draw on it: "+countNoun(n, "key"))
 		}
 	}
@@ -129,33 +129,30 @@ func (p UserPatch) applyPlan(tx Tx, u *User) error {
 // CreateUser creates a user. The name is required. It is a validation error if the account has
 // reached max_users.
 func (s *Service) CreateUser(ctx context.Context, account string, p UserPatch) (*User, error) {
+	return batchOf(ctx, s, account, false, func(b *Batch) (*User, error) { return b.CreateUser(p) })
+}
+
+// CreateUser is [Service.CreateUser] in a batch.
+func (b *Batch) CreateUser(p UserPatch) (*User, error) {
 	if p.Name == nil {
 		return nil, invalid("name", "Name is required")
 	}
-	now := s.now()
-	u := &User{AccountID: account, CreatedAt: now, UpdatedAt: now}
-	err := s.store.Update(ctx, account, func(tx Tx) error {
-		u.ID = 0 // a transaction may be run again
-		n, err := tx.CountUsers(UserFilter{})
-		if err != nil {
-			return err
-		}
-		if err := checkCap("user", s.caps.users.Load(), n); err != nil {
-			return err
-		}
-		if u.Anchors = nil; p.CustomStart.Value != nil {
-			u.Anchors = Anchors{{Start: p.CustomStart.Value.UTC().Truncate(time.Second)}}
-		}
-		if err := p.apply(tx, u); err != nil {
-			return err
-		}
-		return tx.PutUser(u)
-	})
+	n, err := b.tx.CountUsers(UserFilter{})
 	if err != nil {
 		return nil, err
 	}
-	s.users.forget(userRef{account, u.ID})
-	return u, nil
+	if err := checkCap("user", b.s.caps.users.Load(), n+b.newUsers); err != nil {
+		return nil, err
+	}
+	now := b.s.now()
+	u := &User{AccountID: b.account, CreatedAt: now, UpdatedAt: now}
+	if p.CustomStart.Value != nil {
+		u.Anchors = Anchors{{Start: p.CustomStart.Value.UTC().Truncate(time.Second)}}
+	}
+	if err := p.apply(b, u); err != nil {
+		return nil, err
+	}
+	return u, b.putUser(nil, u)
 }
 
 // User returns a user, or [ErrUserNotFound].
@@ -180,40 +177,36 @@ func (s *Service) Users(ctx context.Context, account string, f UserFilter, p Pag
 }
 
 // UpdateUser sets the members that p names and returns the whole user.
-func (s *Service) UpdateUser(ctx context.Context, account string, id int64, p UserPatch) (u *User, err error) {
-	err = s.store.Update(ctx, account, func(tx Tx) error {
-		if u, err = tx.User(id); err != nil {
-			return err
-		}
-		if p.CustomStart.Set {
-			if u.Anchors, err = u.Anchors.moved(p.CustomStart.OrZero(), s.now()); err != nil {
-				return err
-			}
-		}
-		if err := p.apply(tx, u); err != nil {
-			return err
-		}
-		u.UpdatedAt = s.after(u.UpdatedAt)
-		return tx.PutUser(u)
-	})
-	s.users.forget(userRef{account, id})
+func (s *Service) UpdateUser(ctx context.Context, account string, id int64, p UserPatch) (*User, error) {
+	return batchOf(ctx, s, account, false, func(b *Batch) (*User, error) { return b.UpdateUser(id, p) })
+}
+
+// UpdateUser is [Service.UpdateUser] in a batch.
+func (b *Batch) UpdateUser(id int64, p UserPatch) (*User, error) {
+	before, err := b.User(id)
 	if err != nil {
 		return nil, err
 	}
-	return u, nil
+	u := *before
+	if p.CustomStart.Set {
+		if u.Anchors, err = u.Anchors.moved(p.CustomStart.OrZero(), b.s.now()); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.apply(b, &u); err != nil {
+		return nil, err
+	}
+	u.UpdatedAt = b.s.after(u.UpdatedAt)
+	return &u, b.putUser(before, &u)
 }
 
 // DeleteUser deletes a user with its keys. The next request with such a key is refused as unknown.
 func (s *Service) DeleteUser(ctx context.Context, account string, id int64) error {
-	err := s.store.Update(ctx, account, func(tx Tx) error {
-		if _, err := tx.User(id); err != nil {
-			return err
-		}
-		return tx.DeleteUser(id)
-	})
-	s.users.forget(userRef{account, id})
-	return err
+	return s.batch(ctx, account, batchNeeds{}, func(b *Batch) error { return b.DeleteUser(id) })
 }
+
+// DeleteUser is [Service.DeleteUser] in a batch.
+func (b *Batch) DeleteUser(id int64) error { return remove(id, b.User, b.putUser) }
 
 // MaxUserCounters is the largest number of counters that [UserUsage] lists.
 const MaxUserCounters = 100
