@@ -61,6 +61,9 @@ var (
 	// ErrTooManyRequests means that the account is over service_rate_limit, or that 16 of its large
 	// queries already wait.
 	ErrTooManyRequests = &Error{Code: CodeRateLimitExceeded, Message: "Too many requests to this API"}
+	// ErrTooLarge means that a transaction has more changes than the store takes at once. The text of the wrapping error
+	// has the numbers.
+	ErrTooLarge = &Error{Code: CodeValidation, Message: "The transaction is too large for the store"}
 	// ErrUnavailable means that the store cannot be reached, is not ready or is closed. No decision
 	// was made; a later attempt may succeed.
 	ErrUnavailable = &Error{Code: CodeUnavailable, Message: "Service unavailable"}

@@ -73,7 +73,8 @@ type Store interface {
 	// writes are stored together. Otherwise none is stored, and Update returns the error of fn.
 	// Transactions of one account are serializable: values that fn read are still current when
 	// its writes are stored. fn may run more than once, and must not use the store itself. In a
-	// missing account fn finds nothing, and every Put is ErrAccountNotFound.
+	// missing account fn finds nothing, and every Put is ErrAccountNotFound. A transaction with more writes than the store
+	// takes at once is ErrTooLarge.
 	Update(ctx context.Context, account string, fn func(Tx) error) error
 
 	// User returns a user, or ErrUserNotFound.

@@ -138,8 +138,9 @@ func (t *tx) commit() (done, tasks bool, err error) {
 		return false, false, w.err
 	case w.batch.empty():
 		return true, false, nil
-	case w.batch.tooLarge():
-		return false, false, errTooLarge
+	}
+	if err := w.batch.checkSize(); err != nil {
+		return false, false, err
 	}
 	if err := t.s.claimDigests(t.ctx, w.claims); err != nil {
 		return false, false, err
