@@ -18,8 +18,11 @@ var forbiddenImports = []struct {
 }{
 	{"core", []string{"net/http", "log", "log/slog", "go.uber.org/zap/...", "github.com/caddyserver/...",
 		"github.com/dgraph-io/...", "github.com/redis/...",
-		module + "/adminapi/...", module + "/bench/...", module + "/caddymodule/...", module + "/storage/..."},
+		module + "/adminapi/...", module + "/apply", module + "/bench/...", module + "/caddymodule/...", module + "/storage/..."},
 		"core decides: no HTTP, no database, no Caddy, no logger, and of this module only internal/"},
+	{"apply", []string{"net/http", "log", "log/slog", "go.uber.org/zap/...", "github.com/caddyserver/...",
+		module + "/adminapi/...", module + "/caddymodule/...", module + "/storage/..."},
+		"apply compares files with accounts through core, over any store"},
 	{"internal/...", []string{module + "/..."}, "the packages are generic: they have no code for accounts, keys or counters"},
 	{"storage/...", []string{"net/http", "github.com/caddyserver/...", module + "/adminapi/...", module + "/caddymodule/..."},
 		"stores persist: they use core and their database only"},

@@ -1,0 +1,80 @@
+package apply_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/limitkeeper/limitkeeper/apply"
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+// 10,000 users with two keys each, one by its digest, are one transaction on Badger, and 1,500 on Redis. Redis refuses
+// more, in one line with the numbers, and stores nothing. A run without changes and the deletion of everything work, too.
+func TestLargeFile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	for name, tc := range map[string]struct {
+		open    func(*testing.T) (core.Store, error)
+		users   int
+		tooMany bool // 10,000 users
+	}{
+		"badgerstore": {func(t *testing.T) (core.Store, error) { return badgerstore.Open(t.TempDir(), badgerstore.Options{}) }, 10_000, false},
+		"redisstore": {func(t *testing.T) (core.Store, error) {
+			return redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{redistest.Start(t).Addr()}})
+		}, 1500, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, err := tc.open(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			b := newBench(t, store)
+			run := func(file string, o apply.Options, changes, made int) {
+				t.Helper()
+				begun := time.Now()
+				r, err := b.try(file, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Changes() != changes || len(r.Accounts[0].Keys) != made || r.Error != "" {
+					t.Errorf("got %d changes, %d values and the error %q, want %d and %d", r.Changes(), len(r.Accounts[0].Keys), r.Error, changes, made)
+				}
+				t.Logf("%d changes in %v", changes, time.Since(begun).Round(time.Millisecond))
+			}
+			if tc.tooMany {
+				before := b.dump()
+				_, err := b.try(largeFile(10_000), apply.Options{})
+				if err == nil || !strings.HasPrefix(err.Error(), "30001 changes are too many for one transaction of this store: ") || strings.Contains(err.Error(), "\n") {
+					t.Errorf("10,000 users: %v, want them refused", err)
+				}
+				if d := cmp.Diff(before, b.dump()); d != "" {
+					t.Errorf("the account has changed:\n%s", d)
+				}
+			}
+			run(largeFile(tc.users), apply.Options{}, 1+3*tc.users, tc.users)
+			run(largeFile(tc.users), apply.Options{}, 0, 0)
+			run("account: acme\nusers: []\nplans: []\n", apply.Options{Prune: true}, 1+3*tc.users, 0)
+		})
+	}
+}
+
+// largeFile returns a file with users that have two keys each.
+func largeFile(users int) string {
+	var file strings.Builder
+	file.WriteString("account: acme\nplans:\n- {name: free, max_requests: 100, request_period: day}\nusers:\n")
+	for i := range users {
+		fmt.Fprintf(&file, "- name: User %d\n  email: user%d@example.com\n  plan: free\n  keys:\n  - name: made\n  - {name: given, plan: free, key_sha256: %x}\n",
+			i, i, sha256.Sum256(fmt.Appendf(nil, "key %d", i)))
+	}
+	return file.String()
+}
