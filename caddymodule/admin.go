@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -21,11 +22,11 @@ func init() { caddy.RegisterModule(new(AdminAPI)) }
 // adminBase is the prefix of the paths of the admin API.
 const adminBase = "/limitkeeper/"
 
-// maxAdminBody bounds a request body on the admin endpoint.
+// maxAdminBody bounds a request body on the admin endpoint. A file to apply may be larger, see [apply.MaxSize].
 const maxAdminBody = 64 << 10
 
-// AdminAPI manages accounts, owner's keys, usage, the clock and the store on Caddy's admin endpoint, for the
-// commands:
+// AdminAPI manages accounts and their resources, owner's keys, usage, the clock and the store on Caddy's admin endpoint,
+// for the commands:
 //
 //	GET    /limitkeeper/accounts                list the accounts
 //	POST   /limitkeeper/accounts                create one: {"name"}
@@ -38,6 +39,7 @@ const maxAdminBody = 64 << 10
 //	POST   /limitkeeper/usage?account=NAME&id=ID adjust the usage of a key or user
 //	GET    /limitkeeper/export?account=NAME     an archive of one account, or of all
 //	POST   /limitkeeper/import                  check an archive; with ?sha256=… of the check, write the archive
+//	POST   /limitkeeper/apply?account=NAME&dry_run=BOOL&prune=BOOL apply a file
 //	POST   /limitkeeper/clock/accept            accept a clock jump
 //	POST   /limitkeeper/store/accept            accept that Redis lost data
 //
@@ -70,7 +72,8 @@ var adminRoutes = map[string]map[string]adminHandler{
 	"sign-in":    {http.MethodPost: makeSignInLink},
 	"usage":      {http.MethodPost: adjustUsage},
 	"export":     {http.MethodGet: exportArchive},
-	"import":     {http.MethodPost: importArchive},
+	importPath:   {http.MethodPost: importArchive},
+	applyPath:    {http.MethodPost: applyFile},
 
 	"clock/accept": {http.MethodPost: acceptClock},
 	"store/accept": {http.MethodPost: acceptLoss},
@@ -86,11 +89,7 @@ func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if r.Header.Get("Content-Type") == "application/x-ndjson" && r.URL.Path == adminBase+"import" {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // an archive has any size, and is read line by line
-	} else {
-		r.Body = http.MaxBytesReader(w, r.Body, maxAdminBody)
-	}
+	r.Body = bounded(w, r)
 	answer, err := handle(service, r)
 	if err != nil {
 		return adminError(err)
@@ -103,6 +102,18 @@ func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	return json.NewEncoder(w).Encode(answer)
+}
+
+// bounded returns the body of a request, bounded by the most bytes that its route takes.
+func bounded(w http.ResponseWriter, r *http.Request) io.ReadCloser {
+	switch r.URL.Path {
+	case adminBase + importPath: // an archive has any size, and is read line by line
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		return r.Body
+	case adminBase + applyPath:
+		return http.MaxBytesReader(w, r.Body, apply.MaxSize)
+	}
+	return http.MaxBytesReader(w, r.Body, maxAdminBody)
 }
 
 // adminRoute returns the operation for the path and method of a request.

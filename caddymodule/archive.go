@@ -226,23 +226,31 @@ func (t *transfer) named(ctx caddy.Context, flag, value string, exists bool) (n 
 	return n, nil
 }
 
-// use opens a store, calls fn and closes the store. What fn has written is durable only if use returns nil.
-func (t *transfer) use(n *namedStore, fn func(core.Importer) error) (err error) {
-	log := slog.New(slog.NewTextHandler(t.cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s, err := n.module.Open(log, core.DefaultTunables(), nil)
+// use opens a store that can be exported and imported, see [useStore].
+func (t *transfer) use(n *namedStore, fn func(core.Importer) error) error {
+	return useStore(t.cmd, n.flag, n.module, core.DefaultTunables(), func(s core.Store) error {
+		im, ok := s.(core.Importer)
+		if !ok {
+			return fmt.Errorf("%s: this store cannot be copied: want badger or redis", n.flag)
+		}
+		return fn(im)
+	})
+}
+
+// useStore opens a store that no server uses, calls fn and closes the store. What fn has written is durable only if useStore
+// returns nil. Errors of the store begin with the flag that names the store.
+func useStore(cmd *cobra.Command, flag string, m StoreModule, t core.Tunables, fn func(core.Store) error) (err error) {
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s, err := m.Open(log, t, nil)
 	if err != nil {
-		return fmt.Errorf("%s: %w", n.flag, err)
+		return fmt.Errorf("%s: %w", flag, err)
 	}
 	defer func() {
 		if closed := s.Close(); closed != nil {
-			err = errors.Join(err, fmt.Errorf("%s: closing the store: %w", n.flag, closed))
+			err = errors.Join(err, fmt.Errorf("%s: closing the store: %w", flag, closed))
 		}
 	}()
-	im, ok := s.(core.Importer)
-	if !ok {
-		return fmt.Errorf("%s: this store cannot be copied: want badger or redis", n.flag)
-	}
-	return fn(im)
+	return fn(s)
 }
 
 // export writes an archive to a file, or to the standard output for "-".
@@ -288,6 +296,9 @@ func (t *transfer) exportStore(ctx context.Context, store string, w io.Writer, o
 	})
 	return counts, err
 }
+
+// importPath is the path of an import on the admin endpoint.
+const importPath = "import"
 
 // exportSource is the source in the header of an archive.
 const exportSource = "limitkeeper"
@@ -464,7 +475,7 @@ func (t *transfer) send(ctx context.Context, c *adminClient, name, pass string, 
 	}
 	defer text.Close()
 	body := &countedLines{ctx: ctx, r: text, show: func(n int64) { t.progress.show(archive.Progress{Pass: pass, Records: n}) }}
-	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodPost, adminBase+"import?"+q.Encode(),
+	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodPost, adminBase+importPath+"?"+q.Encode(),
 		http.Header{"Content-Type": {"application/x-ndjson"}}, body)
 	if err != nil {
 		return r, c.explain(err)

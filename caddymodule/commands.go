@@ -80,10 +80,7 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 // subcommand returns a command that sends requests to a running server. args has the names of the required arguments.
 func subcommand(use, short, args string, run func(*adminClient, []string) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short}
-	cmd.Flags().Bool("json", false, "Print JSON and nothing else")
-	cmd.Flags().String("address", "", "The address of the admin endpoint, if it is not the default")
-	cmd.Flags().StringP("config", "c", "", "A configuration file to take the address of the admin endpoint from")
-	cmd.Flags().StringP("adapter", "a", "", "The config adapter of that file")
+	addAdminFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if want := strings.Fields(args); len(given) != len(want) {
 			return fmt.Errorf("wrong number of arguments; usage: %s", cmd.UseLine())
@@ -95,6 +92,14 @@ func subcommand(use, short, args string, run func(*adminClient, []string) error)
 		return run(c, given)
 	}
 	return cmd
+}
+
+// addAdminFlags adds the flags of a command that sends requests to a running server.
+func addAdminFlags(cmd *cobra.Command) {
+	cmd.Flags().Bool("json", false, "Print JSON and nothing else")
+	cmd.Flags().String("address", "", "The address of the admin endpoint, if it is not the default")
+	cmd.Flags().StringP("config", "c", "", "A configuration file to take the address of the admin endpoint from")
+	cmd.Flags().StringP("adapter", "a", "", "The config adapter of that file")
 }
 
 // adminClient sends the requests of a command to the admin endpoint of a running server.
@@ -121,14 +126,18 @@ func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
 // call sends a request to the admin endpoint and decodes the response into answer. With --json it also prints the
 // response.
 func (c *adminClient) call(method, path string, body, answer any) error {
-	var payload io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		payload = bytes.NewReader(b)
+	if body == nil {
+		return c.send(method, path, nil, answer)
 	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return c.send(method, path, bytes.NewReader(b), answer)
+}
+
+// send is [adminClient.call] with a body as it is.
+func (c *adminClient) send(method, path string, payload io.Reader, answer any) error {
 	resp, err := caddycmd.AdminAPIRequest(c.address, method, adminBase+path, nil, payload)
 	if err != nil {
 		return c.explain(err)

@@ -11,8 +11,8 @@
 //   - [AdminAPI], admin.api.limitkeeper: serves the commands on Caddy's admin endpoint.
 //
 // The package also has the Caddyfile directives limitkeeper and limitkeeper_api, the global
-// option limitkeeper, and the commands account, protect, backup, restore, export, import, migrate, check, repair, rebuild, clock
-// and store.
+// option limitkeeper, and the commands account, apply, usage, protect, backup, restore, export, import, migrate, check, repair,
+// rebuild, clock and store.
 //
 // # One store for many configs
 //

@@ -215,6 +215,7 @@ var (
 type storeSpec struct {
 	raw       json.RawMessage // the store module in JSON, as in the config of the app
 	retention time.Duration   // the configured history_retention, or 0
+	tunables  core.Tunables   // the configured settings, or the defaults
 }
 
 // parseStoreSpec parses badger:<dir>, redis:<address>[,<address>…] or config:<file>.
@@ -236,7 +237,7 @@ func parseStoreSpec(spec, adapter string) (*storeSpec, error) {
 
 func newStoreSpec(module map[string]any) (*storeSpec, error) {
 	raw, err := json.Marshal(module)
-	return &storeSpec{raw: raw}, err
+	return &storeSpec{raw: raw, tunables: core.DefaultTunables()}, err
 }
 
 // configuredStore returns the store of a config file.
@@ -262,7 +263,11 @@ func configuredStore(file, adapter string) (*storeSpec, error) {
 	if app.StoreRaw == nil {
 		app.StoreRaw = json.RawMessage(`{"module": "badger"}`)
 	}
-	return &storeSpec{raw: app.StoreRaw, retention: time.Duration(app.HistoryRetention)}, nil
+	tunables, err := app.tunables()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return &storeSpec{app.StoreRaw, time.Duration(app.HistoryRetention), tunables}, nil
 }
 
 // load loads the module of the store, without opening the store.
