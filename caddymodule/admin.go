@@ -57,7 +57,7 @@ func (a *AdminAPI) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{{Pattern: adminBase, Handler: caddy.AdminHandlerFunc(a.serve)}}
 }
 
-// adminHandler runs an operation on the service and returns what is encoded as the JSON body of the answer, or a [stream].
+// adminHandler runs an operation on the service. It returns the answer to encode as JSON, or a [stream].
 type adminHandler func(s *core.Service, r *http.Request) (any, error)
 
 // stream writes the body of an answer.

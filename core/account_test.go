@@ -209,3 +209,40 @@ func TestCaps(t *testing.T) {
 		t.Errorf("with the default cap: %v", err)
 	}
 }
+
+// The service refuses an account until its import is complete: its counters may be too low.
+func TestAccountBeingImported(t *testing.T) {
+	store := memstore.New()
+	s := core.NewService(store, core.Config{})
+	a, _, secret, err := s.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := func(i *core.AccountImport) {
+		t.Helper()
+		_, err := store.UpdateAccount(t.Context(), a.ID, func(a *core.Account) error {
+			a.Import = i
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.ForgetAll()
+	}
+	check := func(when string, want error) {
+		t.Helper()
+		_, byName := s.AccountByName(t.Context(), "acme")
+		_, byID := s.Account(t.Context(), a.ID)
+		_, byKey := s.Authenticate(t.Context(), secret)
+		for _, err := range []error{byName, byID, byKey} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: got %v, want %v", when, err, want)
+			}
+		}
+	}
+	check("a new account", nil)
+	mark(&core.AccountImport{SHA256: "1"})
+	check("an incomplete import", core.ErrUnavailable)
+	mark(&core.AccountImport{SHA256: "1", Complete: true})
+	check("a complete import", nil)
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -507,5 +508,23 @@ func TestTrailer(t *testing.T) {
 	}
 	if fmt.Sprint(n) != fmt.Sprint(last.End.Records) {
 		t.Errorf("records: got %v, and %v in the trailer", n, last.End.Records)
+	}
+}
+
+// The archive in docs/archive.md is a whole archive, with a record of each kind.
+func TestDocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/archive.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, archive, _ := strings.Cut(string(text), "```json\n")
+	archive, _, _ = strings.Cut(archive, "```")
+	to := memstore.New()
+	r, err := Import(t.Context(), to, source([]byte(archive)), small())
+	if err != nil || len(r.Records) != len(Kinds()) {
+		t.Fatalf("got %+v, %v, want all kinds", r, err)
+	}
+	if got := body(t, archiveOf(t, to)); got != body(t, []byte(archive)) {
+		t.Errorf("exported again:\n%s", got)
 	}
 }
