@@ -78,11 +78,10 @@ func parseYAML(data []byte, problems *Problems) *yaml.Node {
 
 // jsonReader turns a valid JSON text into nodes of YAML.
 type jsonReader struct {
-	data  []byte
-	dec   *json.Decoder
-	line  int // at the offset seen
-	seen  int
-	depth int
+	data []byte
+	dec  *json.Decoder
+	line int // at the offset seen
+	seen int
 }
 
 func newNumberDecoder(data []byte) *json.Decoder {

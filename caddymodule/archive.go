@@ -437,7 +437,11 @@ func (t *transfer) importStore(ctx context.Context, name, store string, o archiv
 		}
 	}
 	err = t.use(n, func(s core.Importer) error {
-		r, err = archive.Import(ctx, s, from, o)
+		if r.SHA256 != "" { // the check of an empty store
+			r, err = archive.Write(ctx, s, from, o, r.SHA256)
+		} else {
+			r, err = archive.Import(ctx, s, from, o)
+		}
 		return err
 	})
 	return r, err
@@ -573,7 +577,6 @@ type progressLine struct {
 	out      io.Writer
 	terminal bool
 	last     time.Time
-	pass     string
 	shown    bool
 }
 

@@ -78,6 +78,8 @@ type Record struct {
 	Line  int64 // its line in the archive, from 1; 0 for a record of a store
 	Value any   // a pointer to [Account], [core.OwnerKey], [Access], [core.Plan], [core.User], [core.Key], [Counter], [Day] or [Event]
 	Err   error // why the line is no valid record
+
+	line []byte // the record as a line, from a filter; valid until Put returns
 }
 
 // Sink takes the records of an archive in their order.

@@ -1,40 +1,35 @@
 package archive
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"hash"
 	"io"
 )
 
-// digest is a sink that computes the SHA-256 of the records of each kind, and counts them.
-type digest struct{ kinds map[Kind]*Writer }
-
-func newDigest() *digest { return &digest{map[Kind]*Writer{}} }
-
-// Put implements [Sink].
-func (d *digest) Put(ctx context.Context, r Record) error {
-	w := d.kinds[r.Kind]
-	if w == nil {
-		w = newWriter(io.Discard)
-		d.kinds[r.Kind] = w
-	}
-	return w.Put(ctx, r)
+// digest computes the SHA-256 of the records of each kind, and counts them.
+type digest struct {
+	sums  map[Kind]hash.Hash
+	count Counts
 }
 
-// counts returns the number of records of each kind.
-func (d *digest) counts() Counts {
-	n := Counts{}
-	for kind, w := range d.kinds {
-		n[kind] = w.count[kind]
+func newDigest() *digest { return &digest{map[Kind]hash.Hash{}, Counts{}} }
+
+// add adds the line of a record.
+func (d *digest) add(kind Kind, line []byte) {
+	sum := d.sums[kind]
+	if sum == nil {
+		sum = sha256.New()
+		d.sums[kind] = sum
 	}
-	return n
+	sum.Write(line)
+	d.count[kind]++
 }
 
-// ofKind returns the SHA-256 of the records of a kind.
+// ofKind returns the SHA-256 of the records of a kind, "" without records.
 func (d *digest) ofKind(kind Kind) string {
-	if w := d.kinds[kind]; w != nil {
-		return hex.EncodeToString(w.sum.Sum(nil))
+	if sum := d.sums[kind]; sum != nil {
+		return hex.EncodeToString(sum.Sum(nil))
 	}
 	return ""
 }

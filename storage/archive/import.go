@@ -143,15 +143,16 @@ type filter struct {
 	skip     bool      // the present account is not selected
 	progress Progress
 
-	all  *digest // of all records of the selected accounts: it identifies an import
-	kept Counts  // the records that were passed on
+	lines *encoder
+	all   *digest // of all records of the selected accounts: it identifies an import
+	kept  Counts  // the records that were passed on
 }
 
 // newFilter returns a filter. The target keeps what the filter passes on until the import has ended: [margin].
 func newFilter(o ImportOptions, to Sink, pass string) *filter {
 	now := o.now()
 	return &filter{o: o, to: to, pass: pass, first: core.DateOf(now) - core.DaysKept + 2, since: now.Add(-o.Retention),
-		all: newDigest(), kept: Counts{}}
+		lines: newEncoder(), all: newDigest(), kept: Counts{}}
 }
 
 // margin is longer than an import takes. The target keeps imported entries for this much longer than the retention.
@@ -184,9 +185,11 @@ func (f *filter) Put(ctx context.Context, r Record) error {
 	if f.skip {
 		return nil
 	}
-	if err := f.all.Put(ctx, r); err != nil {
+	var err error
+	if r.line, err = f.lines.encode(r.Kind, r.Value); err != nil {
 		return err
 	}
+	f.all.add(r.Kind, r.line)
 	if f.leavesOut(r) {
 		return nil
 	}
@@ -231,13 +234,16 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 		return fmt.Errorf("%w: line %d: %w", ErrDamaged, r.Line, r.Err)
 	}
 	if a, ok := r.Value.(*Account); ok {
-		return w.begin(ctx, a)
+		if err := w.begin(ctx, a); err != nil {
+			return err
+		}
 	}
 	if w.account == nil {
 		return nil
 	}
-	if err := w.digest.Put(ctx, r); err != nil {
-		return err
+	w.digest.add(r.Kind, r.line)
+	if r.Kind == KindAccount {
+		return nil
 	}
 	if len(w.batch) > 0 && section(w.batch[0].Kind) != section(r.Kind) {
 		if err := w.flush(ctx, false); err != nil {
@@ -319,9 +325,6 @@ func (w *writing) begin(ctx context.Context, a *Account) error {
 	w.account, w.created, w.last = a, false, core.Numbers{}
 	w.anchors, w.userOf = map[int64]core.Anchors{}, map[string]int64{}
 	w.accounts = append(w.accounts, a)
-	if err := w.digest.Put(ctx, Record{Kind: KindAccount, Value: a}); err != nil {
-		return err
-	}
 	w.group = new(errgroup.Group)
 	w.group.SetLimit(workers)
 	return nil
@@ -479,7 +482,7 @@ func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
 	if err := look.group.Wait(); err != nil {
 		return 0, err
 	}
-	want, have := w.digest.counts(), look.digest.counts()
+	want, have := w.digest.count, look.digest.count
 	for _, kind := range Kinds() {
 		switch {
 		case w.digest.ofKind(kind) == look.digest.ofKind(kind):
@@ -502,9 +505,7 @@ type lookUps struct {
 
 // Put implements [Sink].
 func (l *lookUps) Put(ctx context.Context, r Record) error {
-	if err := l.digest.Put(ctx, r); err != nil {
-		return err
-	}
+	l.digest.add(r.Kind, r.line)
 	switch v := r.Value.(type) {
 	case *core.OwnerKey:
 		found, err := l.store.OwnerKeyByDigest(ctx, v.Digest)

@@ -16,22 +16,14 @@ import (
 type Writer struct {
 	w     io.Writer
 	sum   hash.Hash
-	line  bytes.Buffer
-	json  *json.Encoder // to line; it keeps metadata byte for byte
+	lines *encoder
 	count Counts
 }
 
 // NewWriter returns a writer, and writes the header.
 func NewWriter(w io.Writer, source string, now time.Time) (*Writer, error) {
-	a := newWriter(w)
+	a := &Writer{w: w, sum: sha256.New(), lines: newEncoder(), count: Counts{}}
 	return a, a.write(KindHeader, Header{Version, source, now.UTC()})
-}
-
-func newWriter(w io.Writer) *Writer {
-	a := &Writer{w: w, sum: sha256.New(), count: Counts{}}
-	a.json = json.NewEncoder(&a.line)
-	a.json.SetEscapeHTML(false)
-	return a
 }
 
 // Put implements [Sink].
@@ -50,17 +42,39 @@ func (a *Writer) Close() error {
 
 // write writes a line.
 func (a *Writer) write(kind Kind, record any) error {
-	a.line.Reset()
-	fmt.Fprintf(&a.line, "{%q:", kind)
-	if err := a.json.Encode(record); err != nil {
-		return fmt.Errorf("encode a record of the kind %s: %w", kind, err)
+	line, err := a.lines.encode(kind, record)
+	if err != nil {
+		return err
 	}
-	a.line.Truncate(a.line.Len() - 1) // the line feed of Encode
-	a.line.WriteString("}\n")
-	if a.line.Len() > maxLine {
-		return fmt.Errorf("a record of the kind %s has %d bytes, more than %d", kind, a.line.Len(), maxLine)
-	}
-	a.sum.Write(a.line.Bytes())
-	_, err := a.w.Write(a.line.Bytes())
+	a.sum.Write(line)
+	_, err = a.w.Write(line)
 	return err
+}
+
+// encoder encodes records as lines.
+type encoder struct {
+	line bytes.Buffer
+	json *json.Encoder // to line; it keeps metadata byte for byte
+}
+
+func newEncoder() *encoder {
+	e := new(encoder)
+	e.json = json.NewEncoder(&e.line)
+	e.json.SetEscapeHTML(false)
+	return e
+}
+
+// encode returns the line of a record. The line is valid until the next call.
+func (e *encoder) encode(kind Kind, record any) ([]byte, error) {
+	e.line.Reset()
+	fmt.Fprintf(&e.line, "{%q:", kind)
+	if err := e.json.Encode(record); err != nil {
+		return nil, fmt.Errorf("encode a record of the kind %s: %w", kind, err)
+	}
+	e.line.Truncate(e.line.Len() - 1) // the line feed of Encode
+	e.line.WriteString("}\n")
+	if e.line.Len() > maxLine {
+		return nil, fmt.Errorf("a record of the kind %s has %d bytes, more than %d", kind, e.line.Len(), maxLine)
+	}
+	return e.line.Bytes(), nil
 }
