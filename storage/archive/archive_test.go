@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
@@ -526,5 +528,49 @@ func TestDocument(t *testing.T) {
 	}
 	if got := body(t, archiveOf(t, to)); got != body(t, []byte(archive)) {
 		t.Errorf("exported again:\n%s", got)
+	}
+}
+
+// docs/archive.schema.json describes each line, and no line with another member, a missing member or another type.
+func TestSchema(t *testing.T) {
+	text, err := os.ReadFile("../../docs/archive.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema openapi3.Schema
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	check := func(line []byte) error {
+		var v any
+		if err := json.Unmarshal(line, &v); err != nil {
+			return err
+		}
+		return schema.VisitJSON(v)
+	}
+	seen := map[string]bool{}
+	for _, line := range bytes.Split(bytes.TrimSpace(archiveOf(t, filled(t, 11, 300))), []byte("\n")) {
+		if err := check(line); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		kind, members, _ := bytes.Cut(line, []byte(`":{`))
+		if seen[string(kind)] {
+			continue
+		}
+		seen[string(kind)] = true
+		_, rest, _ := bytes.Cut(members, []byte(","))
+		for name, other := range map[string]string{
+			"an unknown member": fmt.Sprintf(`%s":{"unknown":1,%s`, kind, members),
+			"a missing member":  fmt.Sprintf(`%s":{%s`, kind, rest),
+			"an unknown kind":   fmt.Sprintf(`%ss":{%s`, kind, members),
+			"a string":          `{"` + string(kind[2:]) + `":"text"}`,
+		} {
+			if err := check([]byte(other)); err == nil {
+				t.Errorf("%s: %s: got no error", name, other)
+			}
+		}
+	}
+	if len(seen) != len(Kinds())+2 {
+		t.Errorf("kinds: got %d, want all of them, a header and a trailer", len(seen))
 	}
 }
