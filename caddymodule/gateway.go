@@ -320,7 +320,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 // does not have the form of a key stays, because it may be a credential of the upstream.
 func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v *requestState) {
 	ctx := r.Context()
-	s := stripper{secret: secret, ours: g.hasKeyForm(ctx, secret), sources: g.Keys, gateway: g, ctx: ctx}
+	form := g.hasKeyForm(ctx, secret)
+	s := stripper{secret: secret, ours: form || v.decision.Key != nil, noPrefix: !form, sources: g.Keys, gateway: g, ctx: ctx}
 	// An unknown key is no secret. The search for its copies would cost CPU time that anybody
 	// could cause.
 	s.masks = s.ours && (v.decision.Outcome != core.Unknown || g.passes(v))

@@ -17,9 +17,11 @@ import (
 // them.
 type stripper struct {
 	secret  string      // the used key value, "" when it stays in the request
-	ours    bool        // secret has the form of an end user's key, so its copies are secrets too
+	ours    bool        // secret has the form of an end user's key or is one, so its copies are secrets too
 	masks   bool        // masks the copies inside other values
 	sources []KeySource // in their normal form
+
+	noPrefix bool // secret has no known prefix
 
 	gateway *Gateway        // knows the prefixes of the account; nil: the prefixes of all accounts count
 	ctx     context.Context // of the request
@@ -59,7 +61,7 @@ func (s *stripper) stripOriginal(r *http.Request, repl *caddy.Replacer) {
 // mayHold reports whether a text may hold a key value. Cheap pre-check that is false for most
 // texts.
 func (s *stripper) mayHold(text string) bool {
-	return !s.ours || core.MayHoldUserSecret(text)
+	return !s.ours || s.noPrefix || core.MayHoldUserSecret(text)
 }
 
 // isUsedKey reports whether a value, in any place, is the used key value. One that does not

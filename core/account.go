@@ -20,6 +20,7 @@ type Account struct {
 
 	KeyPrefix   string   `json:"key_prefix,omitempty"`   // of new keys; "": DefaultKeyPrefix
 	KeyPrefixes []string `json:"key_prefixes,omitempty"` // of new and of earlier keys, besides DefaultKeyPrefix
+	AnyKeyForm  bool     `json:"any_key_form,omitempty"` // keys need no prefix: each value of key characters is looked up
 
 	Meters []string `json:"meters,omitempty"` // that a plan names or has named, besides requests
 
@@ -37,7 +38,7 @@ type AccountImport struct {
 const (
 	minKeyPrefix   = 2  // bytes
 	maxKeyPrefix   = 32 // bytes
-	maxKeyPrefixes = 16 // of an account, besides DefaultKeyPrefix
+	MaxKeyPrefixes = 16 // of an account, besides DefaultKeyPrefix
 )
 
 // idPrefixes are the prefixes of ids. Ids must not be masked as secrets.
@@ -87,27 +88,46 @@ func learnPrefixes(prefixes ...string) {
 // AccountPatch holds the members of an account to set. A nil pointer leaves the member alone.
 type AccountPatch struct {
 	KeyPrefix *string // of the keys that are created from now on, see CheckKeyPrefix
+
+	Accept     []string // prefixes of imported keys, to add to KeyPrefixes
+	AnyKeyForm *bool    // see [Account]
 }
 
 // apply checks and sets the members.
 func (p AccountPatch) apply(a *Account) error {
+	if p.AnyKeyForm != nil {
+		a.AnyKeyForm = *p.AnyKeyForm
+	}
+	for _, prefix := range p.Accept {
+		if err := a.accept(prefix); err != nil {
+			return err
+		}
+	}
 	if p.KeyPrefix == nil {
 		return nil
 	}
-	prefix := *p.KeyPrefix
+	if err := a.accept(*p.KeyPrefix); err != nil {
+		return err
+	}
+	if a.KeyPrefix = *p.KeyPrefix; a.KeyPrefix == DefaultKeyPrefix {
+		a.KeyPrefix = ""
+	}
+	return nil
+}
+
+// accept adds a prefix to the key prefixes of the account.
+func (a *Account) accept(prefix string) error {
 	if err := CheckKeyPrefix(prefix); err != nil {
 		return err
 	}
-	if prefix == DefaultKeyPrefix {
-		prefix = ""
-	} else if !slices.Contains(a.KeyPrefixes, prefix) {
-		if len(a.KeyPrefixes) >= maxKeyPrefixes {
-			return invalid("key_prefix", fmt.Sprintf("An account has at most %d key prefixes besides %s. Choose one that the account has: %s",
-				maxKeyPrefixes, DefaultKeyPrefix, strings.Join(a.KeyPrefixes, " ")))
-		}
-		a.KeyPrefixes = append(a.KeyPrefixes, prefix)
+	if prefix == DefaultKeyPrefix || slices.Contains(a.KeyPrefixes, prefix) {
+		return nil
 	}
-	a.KeyPrefix = prefix
+	if len(a.KeyPrefixes) >= MaxKeyPrefixes {
+		return invalid("key_prefix", fmt.Sprintf("An account has at most %d key prefixes besides %s. Choose one that the account has: %s",
+			MaxKeyPrefixes, DefaultKeyPrefix, strings.Join(a.KeyPrefixes, " ")))
+	}
+	a.KeyPrefixes = append(a.KeyPrefixes, prefix)
 	return nil
 }
 
@@ -118,12 +138,12 @@ func (a *Account) PrefixOfNewKeys() string { return cmp.Or(a.KeyPrefix, DefaultK
 func (s *Service) UpdateAccount(ctx context.Context, id string, p AccountPatch) (*Account, error) {
 	var before *Account // set if p changes nothing
 	a, err := s.store.UpdateAccount(ctx, id, func(a *Account) error {
-		was, had := a.KeyPrefix, len(a.KeyPrefixes)
+		was, had, anyForm := a.KeyPrefix, len(a.KeyPrefixes), a.AnyKeyForm
 		if err := p.apply(a); err != nil {
 			return err
 		}
 		learnPrefixes(a.KeyPrefixes...) // before the first key has the prefix
-		if before = nil; a.KeyPrefix == was && len(a.KeyPrefixes) == had {
+		if before = nil; a.KeyPrefix == was && len(a.KeyPrefixes) == had && a.AnyKeyForm == anyForm {
 			before = a
 			return errUnchanged
 		}
@@ -153,6 +173,7 @@ func (s *Service) CheckAccountPatch(ctx context.Context, name string, p AccountP
 type accountPrefixes struct {
 	ofNewKeys string
 	accepted  []string // besides DefaultKeyPrefix
+	anyForm   bool     // see [Account.AnyKeyForm]
 }
 
 // loadPrefixes reads the key prefixes of an account.
@@ -161,7 +182,7 @@ func (s *Service) loadPrefixes(ctx context.Context, account string) (*accountPre
 	if err != nil {
 		return nil, err
 	}
-	return &accountPrefixes{a.PrefixOfNewKeys(), a.KeyPrefixes}, nil
+	return &accountPrefixes{a.PrefixOfNewKeys(), a.KeyPrefixes, a.AnyKeyForm}, nil
 }
 
 // prefixOfNewKeys returns the prefix of the new keys of an account, the default prefix for a missing account.
@@ -177,13 +198,13 @@ func (s *Service) prefixOfNewKeys(ctx context.Context, account string) (string, 
 }
 
 // WellFormedKey reports whether a secret has the form of the value of a key of an account: a prefix of the account, and at
-// least one letter, digit, _, - or =, at most 256 bytes in all. It reads the prefixes from a cache, or on a miss from the store.
-// A secret with the default prefix needs no look-up.
+// least one letter, digit, _, - or =, at most 256 bytes in all. An account with AnyKeyForm needs no prefix. WellFormedKey
+// reads the prefixes from a cache, or on a miss from the store. A secret with the default prefix needs no look-up.
 func (s *Service) WellFormedKey(ctx context.Context, account, secret string) (bool, error) {
 	if strings.HasPrefix(secret, DefaultKeyPrefix) {
 		return hasKeyForm(secret, DefaultKeyPrefix), nil
 	}
-	if len(secret) > maxSecretLength || !userBytes.containsAll(secret) || !strings.Contains(secret, "_") {
+	if !HasKeyCharacters(secret) {
 		return false, nil
 	}
 	prefixes, err := s.prefixes.get(ctx, account)
@@ -193,12 +214,7 @@ func (s *Service) WellFormedKey(ctx context.Context, account, secret string) (bo
 	if err != nil {
 		return false, err
 	}
-	for _, p := range prefixes.accepted {
-		if hasKeyForm(secret, p) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return prefixes.anyForm || slices.ContainsFunc(prefixes.accepted, func(p string) bool { return hasKeyForm(secret, p) }), nil
 }
 
 // LoadKeyPrefixes reads the key prefixes of all accounts, so that [MaskSecrets] knows them. Call it when the store is open
@@ -236,6 +252,22 @@ func (c *caps) set(t Tunables) {
 	c.users.Store(int64(cmp.Or(max(t.MaxUsers, 0), DefaultMaxUsers)))
 	c.keys.Store(int64(cmp.Or(max(t.MaxKeys, 0), DefaultMaxKeys)))
 	c.plans.Store(int64(cmp.Or(max(t.MaxPlans, 0), DefaultMaxPlans)))
+}
+
+// CheckRoom returns a validation error unless the account has room for more users and keys under max_users and max_keys.
+func (s *Service) CheckRoom(ctx context.Context, account string, users, keys int) error {
+	one := Page{Number: 1, Size: 1}
+	_, hasUsers, err := s.store.Users(ctx, account, UserFilter{}, one)
+	if err != nil {
+		return err
+	}
+	_, hasKeys, err := s.store.Keys(ctx, account, KeyFilter{}, one)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		checkCap("user", s.caps.users.Load(), hasUsers+users-1), // before the last one
+		checkCap("key", s.caps.keys.Load(), hasKeys+keys-1))
 }
 
 // checkCap returns a validation error with the field kind+"s" if n has reached limit. Call it

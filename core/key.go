@@ -114,10 +114,26 @@ type KeyPatch struct {
 	// Digest is the SHA-256 of the value of the key, in place of a new value. A key that gets another digest loses its
 	// earlier values at once. Only a [Batch] takes digests, see [Service.Batch].
 	Digest *Digest
+
+	Hint string // of the value with the digest, see [HintOf]; "" if the value is not known
 }
 
+// Check returns the error of the members that an account does not affect, for a new key.
+func (p KeyPatch) Check(now time.Time) error { return p.applyMembers(new(Key), now) }
+
 // apply checks and sets the members. The batch finds the user and the plan.
-func (p KeyPatch) apply(b *Batch, k *Key, now time.Time) (err error) {
+func (p KeyPatch) apply(b *Batch, k *Key, now time.Time) error {
+	if err := p.applyMembers(k, now); err != nil {
+		return err
+	}
+	if err := p.applyDigest(b, k); err != nil {
+		return err
+	}
+	return p.applyReferences(b, k)
+}
+
+// applyMembers checks and sets the members that do not depend on other resources.
+func (p KeyPatch) applyMembers(k *Key, now time.Time) (err error) {
 	if p.Name != nil {
 		if k.Name, err = cleanName("name", *p.Name); err != nil {
 			return err
@@ -144,10 +160,7 @@ func (p KeyPatch) apply(b *Batch, k *Key, now time.Time) (err error) {
 			return err
 		}
 	}
-	if err := p.applyDigest(b, k); err != nil {
-		return err
-	}
-	return p.applyReferences(b, k)
+	return nil
 }
 
 // applyDigest sets the digest of the value.
@@ -158,7 +171,10 @@ func (p KeyPatch) applyDigest(b *Batch, k *Key) error {
 	if err := b.claimDigest(*p.Digest, k.ID); err != nil {
 		return err
 	}
-	k.Digest, k.Hint, k.Previous = *p.Digest, hintOfDigest(*p.Digest), nil
+	k.Digest, k.Hint, k.Previous = *p.Digest, p.Hint, nil
+	if p.Hint == "" {
+		k.Hint = hintOfDigest(*p.Digest)
+	}
 	return nil
 }
 

@@ -258,21 +258,29 @@ func (s *Service) prepareBatch(ctx context.Context, account string, needs batchN
 	return state, err
 }
 
-// loadHolders returns the digests with the keys that have them, nil for a digest that no key has.
-func (s *Service) loadHolders(ctx context.Context, digests []Digest) (map[Digest]*Key, error) {
-	const parallel = 16
+// KeysByDigest returns the keys of any account that have the digests, in the order of digests, nil for a digest that no
+// key has.
+func (s *Service) KeysByDigest(ctx context.Context, digests []Digest) ([]*Key, error) {
+	const parallel = 16 // look-ups at a time
 	found := make([]*Key, len(digests))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
-	for i, d := range digests {
+	for part := range parallel {
 		g.Go(func() (err error) {
-			if found[i], err = s.store.KeyByDigest(ctx, d); errors.Is(err, ErrKeyNotFound) {
-				found[i], err = nil, nil
+			for i := part; i < len(digests) && err == nil; i += parallel {
+				if found[i], err = s.store.KeyByDigest(ctx, digests[i]); errors.Is(err, ErrKeyNotFound) {
+					found[i], err = nil, nil
+				}
 			}
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
+	return found, g.Wait()
+}
+
+// loadHolders returns the digests with the keys that have them, nil for a digest that no key has.
+func (s *Service) loadHolders(ctx context.Context, digests []Digest) (map[Digest]*Key, error) {
+	found, err := s.KeysByDigest(ctx, digests)
+	if err != nil {
 		return nil, err
 	}
 	holders := make(map[Digest]*Key, len(digests))
@@ -311,6 +319,9 @@ func (b *Batch) User(id int64) (*User, error) {
 
 // Key returns a key, or [ErrKeyNotFound].
 func (b *Batch) Key(id string) (*Key, error) { return written(b.keys, id, b.tx.Key, ErrKeyNotFound) }
+
+// Holder returns the key of any account that had one of the digests of the batch when the batch began, nil for none.
+func (b *Batch) Holder(d Digest) *Key { return b.holders[d] }
 
 // written returns the resource that the batch has written, or else the stored resource.
 func written[K comparable, T any](all map[K]*T, id K, stored func(K) (*T, error), notFound error) (*T, error) {

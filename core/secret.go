@@ -122,6 +122,10 @@ func hasKeyForm(s, prefix string) bool {
 		userBytes.containsAll(s[len(prefix):])
 }
 
+// HasKeyCharacters reports whether s can be the value of a key of an account with [Account.AnyKeyForm]: 1 to 256 letters,
+// digits, _, - or =.
+func HasKeyCharacters(s string) bool { return hasKeyForm(s, "") }
+
 // byteSet is a set of bytes.
 type byteSet [256]bool
 
@@ -147,13 +151,13 @@ func (set *byteSet) containsAll(s string) bool {
 }
 
 // HintOf returns the part of a secret that is stored and shown: its prefix and its last four
-// characters, e.g. lk_user_…wxyz.
+// characters, e.g. lk_user_…wxyz. A secret of another system may have no known prefix.
 func HintOf(secret string) string {
-	prefix := ownerPrefix
-	if strings.HasPrefix(secret, DefaultKeyPrefix) {
-		prefix = DefaultKeyPrefix
-	} else if known := knownPrefixes.Load().longest(secret); known != "" {
-		prefix = known
+	prefix := knownPrefixes.Load().longest(secret)
+	for _, p := range []string{ownerPrefix, DefaultKeyPrefix} {
+		if strings.HasPrefix(secret, p) {
+			prefix = p
+		}
 	}
 	if len(secret) < len(prefix)+2*hintLength { // too short to show four characters
 		return prefix + "…"

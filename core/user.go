@@ -75,8 +75,19 @@ type UserPatch struct {
 	CustomStart Optional[time.Time]
 }
 
+// Check returns the error of the members that an account does not affect, for a new user.
+func (p UserPatch) Check() error { return p.applyMembers(new(User)) }
+
 // apply checks and sets the members. The batch finds the plan.
-func (p UserPatch) apply(b *Batch, u *User) (err error) {
+func (p UserPatch) apply(b *Batch, u *User) error {
+	if err := p.applyMembers(u); err != nil || !p.PlanID.Set {
+		return err
+	}
+	return p.applyPlan(b, u)
+}
+
+// applyMembers checks and sets the members that do not depend on other resources.
+func (p UserPatch) applyMembers(u *User) (err error) {
 	if p.Name != nil {
 		if u.Name, err = cleanName("name", *p.Name); err != nil {
 			return err
@@ -100,9 +111,6 @@ func (p UserPatch) apply(b *Batch, u *User) (err error) {
 	}
 	if p.Disabled != nil {
 		u.Disabled = *p.Disabled
-	}
-	if p.PlanID.Set {
-		return p.applyPlan(b, u)
 	}
 	return nil
 }
