@@ -45,6 +45,8 @@ var forbiddenImports = []struct {
 		"the conformance suite uses the interface core.Store only"},
 	{"adminapi/...", []string{"github.com/caddyserver/...", "go.uber.org/zap/...", module + "/storage/...", module + "/caddymodule/..."},
 		"adminapi translates HTTP to core, without Caddy and over any store"},
+	{"keyimport", []string{"net/http", "github.com/caddyserver/...", "go.uber.org/zap/...", module + "/storage/...", module + "/caddymodule/...", module + "/adminapi/..."},
+		"keyimport translates CSV to core, without Caddy and over any store"},
 	{"adminapi", []string{module + "/adminapi/dashboard"}, "the API and the dashboard are independent, and both use core"},
 	{"adminapi/dashboard", []string{module + "/adminapi"}, "the API and the dashboard are independent, and both use core"},
 	{"caddymodule/...", []string{module + "/storage/memstore", module + "/storage/storetest", module + "/storage/redisstore/redistest"},

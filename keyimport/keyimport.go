@@ -1,0 +1,347 @@
+// Package keyimport imports the keys of other systems from CSV. docs/migration.md describes the columns.
+//
+// [Check] reads the whole file and writes nothing. [Write] checks each row again, and writes batches of rows, each in one
+// transaction. An interrupted import is finished by running it again: a key that the account has stays as it is.
+package keyimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// batchRows is the number of rows in one transaction. It is at most [core.MaxImport].
+const batchRows = 1000
+
+// maxBadLines is the number of bad lines that [Problems] lists.
+const maxBadLines = 100
+
+// Options are the options of an import.
+type Options struct {
+	// KeyPrefixes are the prefixes of keys that the file has only by digest. The account accepts them afterwards. Without
+	// a prefix, such keys need [core.Account.AnyKeyForm].
+	KeyPrefixes []string
+
+	// Clock returns the present time. nil is time.Now.
+	Clock func() time.Time
+
+	// Progress, if set, is called after each batch with the name of the pass, check or write, and the number of rows read.
+	Progress func(pass string, rows int)
+}
+
+// Report has the results of an import. After [Check] the numbers are those of a later [Write].
+type Report struct {
+	Rows         int `json:"rows"`
+	Keys         int `json:"keys"`          // created
+	Users        int `json:"users"`         // created
+	AlreadyThere int `json:"already_there"` // keys that the account had
+	Used         int `json:"used"`          // counters that get the usage of the file
+	UsedKept     int `json:"used_kept"`     // counters of users that had counted before, and stay as they are
+
+	// The changes of the account.
+	KeyPrefixes []string `json:"key_prefixes,omitempty"` // accepted from now on
+	AnyKeyForm  bool     `json:"any_key_form,omitempty"` // see [core.Account]
+}
+
+// BadLine is a line that cannot be imported.
+type BadLine struct {
+	Line   int    `json:"line"` // 0 for the whole file
+	Reason string `json:"reason"`
+}
+
+func (b BadLine) String() string {
+	if b.Line == 0 {
+		return b.Reason
+	}
+	return fmt.Sprintf("line %d: %s", b.Line, b.Reason)
+}
+
+// Problems is the error of a file with bad lines. Its text has a line for each.
+type Problems struct {
+	Lines []BadLine `json:"lines"` // the first 100
+	More  int       `json:"more,omitempty"`
+}
+
+func (p *Problems) Error() string {
+	var b strings.Builder
+	for _, l := range p.Lines {
+		fmt.Fprintln(&b, l)
+	}
+	if p.More > 0 {
+		fmt.Fprintf(&b, "and %d more\n", p.More)
+	}
+	return b.String() + "Nothing was changed."
+}
+
+func (p *Problems) add(line int, reason string) {
+	if len(p.Lines) == maxBadLines {
+		p.More++
+		return
+	}
+	p.Lines = append(p.Lines, BadLine{line, reason})
+}
+
+// Run checks a file and then writes it. open is called once for each of the two passes. If the file has bad lines, the error
+// is [*Problems] and nothing is changed.
+func Run(ctx context.Context, s *core.Service, store core.Importer, account string, open func() (io.ReadCloser, error), o Options) (r Report, err error) {
+	pass := func(fn func(io.Reader) (Report, error)) error {
+		f, err := open()
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		r, err = fn(f)
+		return err
+	}
+	err = pass(func(f io.Reader) (Report, error) { return Check(ctx, s, store, account, f, o) })
+	if err != nil {
+		return Report{}, err
+	}
+	checked := r
+	err = pass(func(f io.Reader) (Report, error) { return Write(ctx, s, store, account, f, checked, o) })
+	return r, err
+}
+
+// Check checks a file against an account, and writes nothing. Bad lines are the error [*Problems].
+func Check(ctx context.Context, s *core.Service, store core.Importer, account string, f io.Reader, o Options) (Report, error) {
+	p, err := newPass(ctx, s, store, account, o)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := p.read(f, "check"); err != nil {
+		return Report{}, err
+	}
+	if err := p.checkAccount(); err != nil {
+		return Report{}, err
+	}
+	if len(p.problems.Lines) > 0 {
+		return Report{}, &p.problems
+	}
+	err = p.setShared()
+	return p.report, err
+}
+
+// Write writes a file that [Check] has checked, with the report of Check. If the file or the account has changed since then so that a line is bad,
+// Write stops before the batch of that line.
+func Write(ctx context.Context, s *core.Service, store core.Importer, account string, f io.Reader, checked Report, o Options) (Report, error) {
+	p, err := newPass(ctx, s, store, account, o)
+	if err != nil {
+		return Report{}, err
+	}
+	p.writes = true
+	if err := p.setAccount(checked); err != nil {
+		return Report{}, err
+	}
+	p.report.KeyPrefixes, p.report.AnyKeyForm = checked.KeyPrefixes, checked.AnyKeyForm
+	if err := p.read(f, "write"); err != nil {
+		return p.report, err
+	}
+	return p.report, p.setShared()
+}
+
+// pass is one pass over a file.
+type pass struct {
+	ctx     context.Context
+	s       *core.Service
+	store   core.Importer
+	account string
+	o       Options
+	now     time.Time
+	writes  bool
+
+	plans    planSet
+	users    userSet
+	lines    map[[16]byte]int32 // the lines of the keys, by the first half of the digest
+	forms    keyForms
+	problems Problems
+	report   Report
+
+	batch   []row
+	digests []core.Digest // of the batch
+}
+
+func newPass(ctx context.Context, s *core.Service, store core.Importer, account string, o Options) (*pass, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	a, err := s.Account(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	p := &pass{ctx: ctx, s: s, store: store, account: account, o: o, now: o.Clock(), lines: map[[16]byte]int32{},
+		forms: keyForms{accepted: append(slices.Clone(a.KeyPrefixes), o.KeyPrefixes...), given: o.KeyPrefixes, anyForm: a.AnyKeyForm}}
+	if p.plans, err = loadPlans(ctx, s, account); err != nil {
+		return nil, err
+	}
+	p.users, err = newUserSet(ctx, s, account)
+	return p, err
+}
+
+// read reads a file, and handles its rows in batches.
+func (p *pass) read(f io.Reader, name string) error {
+	r, err := newReader(f)
+	if err != nil {
+		p.problems.add(1, err.Error())
+		return &p.problems
+	}
+	for more := true; more; {
+		p.batch, p.digests = p.batch[:0], p.digests[:0]
+		for more && len(p.batch) < batchRows {
+			var next row
+			line, err := r.next(&next)
+			switch bad, isBad := errors.AsType[badRow](err); {
+			case err == io.EOF:
+				more = false
+			case err != nil && !isBad:
+				return err
+			default:
+				p.report.Rows++
+				next.line, next.err, more = line, err, !bad.last
+				p.batch, p.digests = append(p.batch, next), append(p.digests, next.digest)
+			}
+		}
+		if err := p.handle(); err != nil {
+			return err
+		}
+		if p.o.Progress != nil {
+			p.o.Progress(name, p.report.Rows)
+		}
+	}
+	return nil
+}
+
+// handle checks the rows of the batch, and writes them in a pass that writes.
+func (p *pass) handle() error {
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
+	holders, err := p.s.KeysByDigest(p.ctx, p.digests)
+	if err != nil {
+		return err
+	}
+	for i := range p.batch {
+		if err := p.check(&p.batch[i], holders[i]); err != nil {
+			bad, isBad := errors.AsType[badRow](err)
+			if !isBad {
+				return err
+			}
+			p.problems.add(p.batch[i].line, bad.reason)
+		}
+	}
+	if !p.writes {
+		return nil
+	}
+	if len(p.problems.Lines) > 0 {
+		return fmt.Errorf("the file or the account has changed since the check: %v. The lines before are imported", p.problems.Lines[0])
+	}
+	return p.write()
+}
+
+// check checks a row, and sets its user, its plan and its key.
+func (p *pass) check(r *row, holder *core.Key) error {
+	if r.err != nil {
+		return r.err
+	}
+	short := [16]byte(r.digest[:16])
+	if first, ok := p.lines[short]; ok {
+		return bad("the key is on line %d, too", first)
+	}
+	p.lines[short] = int32(r.line)
+	if holder != nil && holder.AccountID != p.account {
+		return bad("another account has this key")
+	}
+	p.forms.add(r)
+	r.key = holder
+	if holder != nil {
+		p.report.AlreadyThere++
+		if r.used > 0 {
+			return p.checkPresent(r)
+		}
+		return nil
+	}
+	return p.checkNew(r)
+}
+
+// checkPresent checks a row whose key the account has. The usage is that of the plan that the key has now.
+func (p *pass) checkPresent(r *row) error {
+	if r.key.PlanID == "" {
+		u, err := p.users.byID(p.ctx, p.s, p.account, r.key.UserID)
+		if err == nil {
+			u.used += r.used
+		}
+		return err
+	}
+	r.plan = p.plans.byID[r.key.PlanID]
+	return nil
+}
+
+// checkNew checks a row whose key the account does not have.
+func (p *pass) checkNew(r *row) (err error) {
+	if err := r.patch.Check(p.now); err != nil {
+		return badOf(err)
+	}
+	if r.plan, err = p.plans.find(r.planName); err != nil {
+		return err
+	}
+	if r.user, err = p.users.find(p.ctx, p.s, p.account, r); err != nil {
+		return err
+	}
+	u := p.users.at(r.user)
+	plan := r.plan
+	if plan == nil {
+		if plan = p.plans.byID[u.plan]; plan == nil {
+			return bad("plan: the user has no plan, so the key needs one")
+		}
+		u.used += r.used
+		u.imported = u.imported || r.used > 0
+	}
+	if _, limited := primaryPeriod(plan); r.used > 0 && !limited {
+		return bad("used: the plan %s has no limit of requests", quoted(plan.Name))
+	}
+	p.report.Keys++
+	if u.id == 0 && !u.counted {
+		u.counted = true
+		p.report.Users++
+	}
+	if r.used > 0 && r.plan != nil && !p.writes {
+		p.report.Used++
+	}
+	return nil
+}
+
+// checkAccount checks the changes of the account, and its caps.
+func (p *pass) checkAccount() error {
+	p.report.KeyPrefixes, p.report.AnyKeyForm = p.forms.result()
+	a, err := p.s.Account(p.ctx, p.account)
+	if err == nil {
+		err = p.s.CheckAccountPatch(p.ctx, a.Name, accountPatch(p.report))
+	}
+	if err == nil && p.report.Keys > 0 {
+		err = p.s.CheckRoom(p.ctx, p.account, p.report.Users, p.report.Keys)
+	}
+	if e, invalid := errors.AsType[*core.Error](err); invalid && e.Code == core.CodeValidation {
+		p.problems.add(0, e.Detail)
+		return nil
+	}
+	return err
+}
+
+func accountPatch(r Report) core.AccountPatch {
+	patch := core.AccountPatch{Accept: r.KeyPrefixes}
+	if r.AnyKeyForm {
+		patch.AnyKeyForm = new(true)
+	}
+	return patch
+}
+
+// setAccount makes the account accept the keys, before the first key is written.
+func (p *pass) setAccount(checked Report) error {
+	_, err := p.s.UpdateAccount(p.ctx, p.account, accountPatch(checked))
+	return err
+}

@@ -1,0 +1,304 @@
+package keyimport
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/csv"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The bounds of a file.
+const (
+	maxColumns    = 64
+	maxLineBytes  = 64 << 10 // of a row, which has several lines if a quoted field has line breaks
+	maxQuoted     = 64       // characters of a value in an error
+	metadataStart = "metadata."
+)
+
+// defaultName is the name of a key without one.
+const defaultName = "imported"
+
+// badRow is the reason why a row cannot be imported.
+type badRow struct {
+	reason string
+	last   bool // the rows after it cannot be read
+}
+
+func (b badRow) Error() string { return b.reason }
+
+func bad(format string, args ...any) error { return badRow{reason: fmt.Sprintf(format, args...)} }
+
+// badOf turns a validation error of core into a badRow, and returns other errors as they are.
+func badOf(err error) error {
+	e, ok := errors.AsType[*core.Error](err)
+	if !ok || e.Field == "" {
+		return err
+	}
+	return bad("%s: %s", e.Field, e.Detail)
+}
+
+// quoted quotes a value of the file, without secrets and not too long.
+func quoted(s string) string {
+	s = core.MaskSecrets(s)
+	if r := []rune(s); len(r) > maxQuoted {
+		s = string(r[:maxQuoted]) + "…"
+	}
+	return strconv.Quote(s)
+}
+
+// row is a row of a file.
+type row struct {
+	line     int
+	digest   core.Digest
+	value    string // of the key; "" if only the digest is known
+	planName string // or its id; "" for the plan of the user
+
+	externalID, email, userName string
+
+	used  int64
+	patch core.KeyPatch
+
+	hasDigest bool  // the row has a digest
+	err       error // the row cannot be imported
+
+	key  *core.Key  // set if the account has the key
+	plan *core.Plan // of the key itself; nil for the plan of the user
+	user int        // index in the user set
+}
+
+// reader reads the rows of a file.
+type reader struct {
+	bound   *boundedReader
+	csv     *csv.Reader
+	columns []string
+}
+
+// newReader reads the header line.
+func newReader(f io.Reader) (*reader, error) {
+	in := bufio.NewReader(f)
+	if mark, _ := in.Peek(3); string(mark) == "\ufeff" {
+		_, _ = in.Discard(3)
+	}
+	r := &reader{bound: &boundedReader{r: in}}
+	r.csv = csv.NewReader(r.bound)
+	r.csv.FieldsPerRecord, r.csv.ReuseRecord = -1, true
+	header, err := r.csv.Read()
+	switch {
+	case err == io.EOF:
+		return nil, errors.New("the file is empty: want a header line with the names of the columns")
+	case err != nil:
+		return nil, readError(err)
+	case len(header) > maxColumns:
+		return nil, fmt.Errorf("%d columns: want at most %d", len(header), maxColumns)
+	}
+	return r, r.setColumns(header)
+}
+
+// setColumns checks the names of the columns.
+func (r *reader) setColumns(header []string) error {
+	seen := map[string]bool{}
+	var unknown []string
+	for _, name := range header {
+		name = strings.TrimSpace(name)
+		r.columns = append(r.columns, name)
+		member, isMetadata := strings.CutPrefix(name, metadataStart)
+		if new(row).column(name) == nil && (!isMetadata || member == "" || !utf8.ValidString(member)) {
+			unknown = append(unknown, quoted(name))
+		}
+		if seen[name] {
+			return fmt.Errorf("the column %s is there twice", quoted(name))
+		}
+		seen[name] = true
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("unknown column %s: want key, key_sha256, user_external_id, user_email, user_name, plan, status, expires_at, used, name and metadata.<member>",
+			strings.Join(unknown, ", "))
+	}
+	if !seen["key"] && !seen["key_sha256"] {
+		return errors.New("no column key or key_sha256")
+	}
+	return nil
+}
+
+// column returns the function that sets a column of the row, nil for metadata and unknown columns.
+func (w *row) column(name string) func(value string) error {
+	text := func(to *string) func(string) error {
+		return func(value string) error { *to = value; return nil }
+	}
+	switch name {
+	case "key":
+		return text(&w.value)
+	case "key_sha256":
+		return func(value string) (err error) { w.digest, err = parseDigest(value); w.hasDigest = true; return err }
+	case "user_external_id":
+		return text(&w.externalID)
+	case "user_email":
+		return text(&w.email)
+	case "user_name":
+		return text(&w.userName)
+	case "plan":
+		return text(&w.planName)
+	case "name":
+		return func(value string) error { w.patch.Name = &value; return nil }
+	case "status":
+		return func(value string) error { w.patch.Status = &value; return nil }
+	case "expires_at":
+		return func(value string) error {
+			t, err := parseTime(value)
+			w.patch.ExpiresAt = core.Some(t)
+			return err
+		}
+	case "used":
+		return func(value string) (err error) {
+			if w.used, err = strconv.ParseInt(value, 10, 64); err != nil || w.used < 0 || w.used > core.MaxLimit {
+				return bad("used: want a whole number from 0 to %d", int64(core.MaxLimit))
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// next reads the next row, and returns its line. A row that cannot be imported is a badRow. At the end next returns io.EOF.
+func (r *reader) next(w *row) (line int, err error) {
+	r.bound.n = 0
+	fields, err := r.csv.Read()
+	if err != nil && err != io.EOF {
+		return r.failed(err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	line, _ = r.csv.FieldPos(0)
+	if len(fields) != len(r.columns) {
+		return line, bad("%d fields: want %d, as in the header line", len(fields), len(r.columns))
+	}
+	w.line = line
+	return line, r.fill(w, fields)
+}
+
+// failed returns the line and the badRow of an error of the CSV reader, or another error as it is.
+func (r *reader) failed(err error) (line int, _ error) {
+	parse, ok := errors.AsType[*csv.ParseError](err)
+	if errors.Is(err, errLongLine) {
+		line, _ = r.csv.FieldPos(0)
+		return line + 1, badRow{"the row has more than 64 KiB", true}
+	}
+	if !ok {
+		return 0, err
+	}
+	return parse.StartLine, badRow{readError(err).Error(), errors.Is(err, csv.ErrQuote)}
+}
+
+// readError returns an error of the CSV reader without its position.
+func readError(err error) error {
+	if parse, ok := errors.AsType[*csv.ParseError](err); ok {
+		return fmt.Errorf("no valid CSV: %w", parse.Err)
+	}
+	return err
+}
+
+// fill sets the members of a row.
+func (r *reader) fill(w *row, fields []string) error {
+	var metadata map[string]string
+	for i, value := range fields {
+		if value = strings.TrimSpace(value); value == "" {
+			continue
+		}
+		name := r.columns[i]
+		if !utf8.ValidString(value) {
+			return bad("%s: want valid UTF-8", name)
+		}
+		if set := w.column(name); set != nil {
+			if err := set(value); err != nil {
+				return err
+			}
+			continue
+		}
+		if metadata == nil {
+			metadata = map[string]string{}
+		}
+		metadata[strings.TrimPrefix(name, metadataStart)] = value
+	}
+	if metadata != nil {
+		text, err := json.Marshal(metadata)
+		if err != nil {
+			return err
+		}
+		w.patch.Metadata = core.Some(json.RawMessage(text))
+	}
+	return w.complete()
+}
+
+// complete sets the members that depend on several columns.
+func (w *row) complete() error {
+	if w.value != "" {
+		d := core.DigestOf(w.value)
+		if w.hasDigest && w.digest != d {
+			return bad("key_sha256 is not the SHA-256 of key")
+		}
+		if err := checkValue(w.value); err != nil {
+			return err
+		}
+		w.digest, w.hasDigest = d, true
+	}
+	if !w.hasDigest {
+		return bad("key or key_sha256 is required")
+	}
+	w.patch.Digest = &w.digest
+	if w.patch.Name == nil {
+		w.patch.Name = new(defaultName)
+	}
+	return nil
+}
+
+// parseDigest reads a digest in hexadecimal, or in any form of base64.
+func parseDigest(text string) (d core.Digest, err error) {
+	if d.UnmarshalText([]byte(text)) == nil {
+		return d, nil
+	}
+	standard := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
+	b, err := base64.RawStdEncoding.DecodeString(standard)
+	if err != nil || len(b) != len(d) {
+		return d, bad("key_sha256: want the 32 bytes of a SHA-256 in hexadecimal (%d digits) or base64", hex.EncodedLen(len(d)))
+	}
+	return core.Digest(b), nil
+}
+
+// parseTime reads a time as in RFC 3339, or a date, which begins at midnight in UTC.
+func parseTime(text string) (t time.Time, err error) {
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err = time.Parse(layout, text); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return t, bad("expires_at: want a time such as 2027-01-31T12:00:00Z or a date")
+}
+
+// errLongLine is the error of a row that is too long.
+var errLongLine = errors.New("the row is too long")
+
+// boundedReader bounds the bytes that are read for one row. Its user sets n to 0 before each row.
+type boundedReader struct {
+	r io.Reader
+	n int
+}
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.n > maxLineBytes {
+		return 0, errLongLine
+	}
+	n, err := b.r.Read(p)
+	b.n += n
+	return n, err
+}

@@ -1,0 +1,222 @@
+package keyimport
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// planSet has the plans of an account.
+type planSet struct {
+	byID   map[string]*core.Plan
+	byName map[string]*core.Plan // nil for a name that several plans have
+}
+
+func loadPlans(ctx context.Context, s *core.Service, account string) (planSet, error) {
+	set := planSet{map[string]*core.Plan{}, map[string]*core.Plan{}}
+	for p := (core.Page{Number: 1, Size: 1000}); ; p.Number++ {
+		plans, _, err := s.Plans(ctx, account, p)
+		if err != nil {
+			return set, err
+		}
+		for _, pl := range plans {
+			set.byID[pl.ID] = pl
+			if _, twice := set.byName[pl.Name]; twice {
+				set.byName[pl.Name] = nil
+			} else {
+				set.byName[pl.Name] = pl
+			}
+		}
+		if len(plans) < p.Size {
+			return set, nil
+		}
+	}
+}
+
+// find returns the plan with a name or id, nil for "".
+func (s planSet) find(name string) (*core.Plan, error) {
+	if name == "" {
+		return nil, nil
+	}
+	pl, known := s.byName[name]
+	switch {
+	case s.byID[name] != nil:
+		pl = s.byID[name]
+	case !known:
+		return nil, bad("plan: the account has no plan %s", quoted(name))
+	case pl == nil:
+		return nil, bad("plan: several plans are called %s: write the id of one", quoted(name))
+	}
+	if pl.Inactive {
+		return nil, bad("plan: the plan %s is inactive", quoted(name))
+	}
+	return pl, nil
+}
+
+// user is a user of the file. A million users need little memory: texts are hashes.
+type user struct {
+	id                      int64  // 0 until the user is created
+	externalID, email, name uint64 // hashes of the columns; 0 until a row has the column
+	line                    int32  // the first row of the user
+	counted                 bool   // the report counts the user as created
+	imported                bool   // a new key that draws on the user has usage
+	plan                    string
+	used                    int64 // by all rows of the user whose keys have no plan of their own
+}
+
+// userSet has the users of a file.
+type userSet struct {
+	seed     maphash.Seed
+	list     []user
+	byColumn map[uint64]int32 // the users, by the hash of external id or email
+	ids      map[int64]int32  // the users that the account had
+	empty    bool             // the account had no users
+}
+
+func newUserSet(ctx context.Context, s *core.Service, account string) (userSet, error) {
+	_, n, err := s.Users(ctx, account, core.UserFilter{}, core.Page{Number: 1, Size: 1})
+	return userSet{seed: maphash.MakeSeed(), byColumn: map[uint64]int32{}, ids: map[int64]int32{}, empty: n == 0}, err
+}
+
+func (s *userSet) at(i int) *user { return &s.list[i] }
+
+// hash returns a hash of a column, 0 for "". Two of a million texts have one hash with a probability of 1 in 37 million.
+func (s *userSet) hash(column, text string) uint64 {
+	if text == "" {
+		return 0
+	}
+	return max(1, maphash.String(s.seed, column+text))
+}
+
+// find returns the index of the user of a row. Rows with one external id, or else with one email, have one user. A row
+// with a name only has the user with the name as its external id.
+func (s *userSet) find(ctx context.Context, svc *core.Service, account string, r *row) (int, error) {
+	if r.externalID == "" && r.email == "" {
+		r.externalID = r.userName
+	}
+	if r.externalID == "" && r.email == "" {
+		return 0, bad("user_external_id, user_email or user_name is required")
+	}
+	want := user{externalID: s.hash("i", r.externalID), email: s.hash("e", core.FoldEmail(r.email)), name: s.hash("n", r.userName)}
+	for _, h := range []uint64{want.externalID, want.email} {
+		if i, known := s.byColumn[h]; known && h != 0 {
+			return int(i), s.merge(i, want)
+		}
+	}
+	if err := r.userPatch().Check(); err != nil {
+		return 0, badOf(err)
+	}
+	stored, err := s.load(ctx, svc, account, r)
+	if err != nil {
+		return 0, err
+	}
+	want.line = int32(r.line)
+	if stored == nil {
+		return s.append(want), nil
+	}
+	i, known := s.ids[stored.ID]
+	if !known {
+		want.id, want.plan = stored.ID, stored.PlanID
+		return s.append(want), nil
+	}
+	if err := s.merge(i, want); err != nil {
+		return 0, err
+	}
+	return int(i), nil
+}
+
+// append adds a user.
+func (s *userSet) append(u user) int {
+	i := int32(len(s.list))
+	s.list = append(s.list, u)
+	for _, h := range []uint64{u.externalID, u.email} {
+		if h != 0 {
+			s.byColumn[h] = i
+		}
+	}
+	if u.id != 0 {
+		s.ids[u.id] = i
+	}
+	return int(i)
+}
+
+// merge checks that the columns of another row agree with the user, and adds those that the user does not have.
+func (s *userSet) merge(i int32, want user) error {
+	u := &s.list[i]
+	for _, c := range []struct {
+		name      string
+		has, want uint64
+	}{{"user_external_id", u.externalID, want.externalID}, {"user_email", u.email, want.email}} {
+		if other, known := s.byColumn[c.want]; c.want != 0 && known && other != i {
+			return bad("%s: another user has it on line %d", c.name, s.list[other].line)
+		}
+		if c.want != 0 && c.has != c.want && (c.has != 0 || u.id == 0) {
+			return bad("%s: the user has another one, or none, on line %d", c.name, u.line)
+		}
+	}
+	if u.name != 0 && want.name != 0 && u.name != want.name {
+		return bad("user_name: the user has another name on line %d", u.line)
+	}
+	u.name = cmp.Or(u.name, want.name)
+	return nil
+}
+
+// load returns the user of the account for a row, nil if the row makes a new one.
+func (s *userSet) load(ctx context.Context, svc *core.Service, account string, r *row) (*core.User, error) {
+	if s.empty {
+		return nil, nil
+	}
+	find := func(f core.UserFilter) (*core.User, error) {
+		if f == (core.UserFilter{}) {
+			return nil, nil
+		}
+		list, _, err := svc.Users(ctx, account, f, core.Page{Number: 1, Size: 1})
+		if err != nil || len(list) == 0 {
+			return nil, err
+		}
+		return list[0], nil
+	}
+	byID, err := find(core.UserFilter{ExternalID: r.externalID})
+	if err != nil {
+		return nil, err
+	}
+	byEmail, err := find(core.UserFilter{Email: r.email})
+	switch {
+	case err != nil:
+		return nil, err
+	case byID != nil && byEmail != nil && byID.ID != byEmail.ID:
+		return nil, bad("user_email: it belongs to another user of the account than the user_external_id")
+	case byID != nil && r.email != "" && byEmail == nil:
+		return nil, bad("user_email: the user with this user_external_id has another email in the account, or none")
+	case byID == nil && byEmail != nil && r.externalID != "" && byEmail.ExternalID != "":
+		return nil, bad("user_external_id: the user with this user_email has another one in the account")
+	}
+	return cmp.Or(byID, byEmail), nil
+}
+
+// byID returns the user with an id that the account has.
+func (s *userSet) byID(ctx context.Context, svc *core.Service, account string, id int64) (*user, error) {
+	i, known := s.ids[id]
+	if !known {
+		stored, err := svc.User(ctx, account, id)
+		if err != nil {
+			return nil, err
+		}
+		i = int32(s.append(user{id: id, plan: stored.PlanID}))
+	}
+	return &s.list[i], nil
+}
+
+// userPatch returns the members of a new user.
+func (r *row) userPatch() core.UserPatch {
+	p := core.UserPatch{Name: new(cmp.Or(r.userName, r.externalID, r.email))}
+	if r.externalID != "" {
+		p.ExternalID = core.Some(r.externalID)
+	}
+	if r.email != "" {
+		p.Email = core.Some(r.email)
+	}
+	return p
+}
