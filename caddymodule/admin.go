@@ -40,6 +40,7 @@ const maxAdminBody = 64 << 10
 //	GET    /limitkeeper/export?account=NAME     an archive of one account, or of all
 //	POST   /limitkeeper/import                  check an archive; with ?sha256=… of the check, write the archive
 //	POST   /limitkeeper/apply?account=NAME&dry_run=BOOL&prune=BOOL apply a file
+//	POST   /limitkeeper/import-keys?account=NAME&dry_run=BOOL import keys from CSV
 //	POST   /limitkeeper/clock/accept            accept a clock jump
 //	POST   /limitkeeper/store/accept            accept that Redis lost data
 //
@@ -75,6 +76,8 @@ var adminRoutes = map[string]map[string]adminHandler{
 	importPath:   {http.MethodPost: importArchive},
 	applyPath:    {http.MethodPost: applyFile},
 
+	importKeysPath: {http.MethodPost: importKeys},
+
 	"clock/accept": {http.MethodPost: acceptClock},
 	"store/accept": {http.MethodPost: acceptLoss},
 }
@@ -107,7 +110,7 @@ func (a *AdminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 // bounded returns the body of a request, bounded by the most bytes that its route takes.
 func bounded(w http.ResponseWriter, r *http.Request) io.ReadCloser {
 	switch r.URL.Path {
-	case adminBase + importPath: // an archive has any size, and is read line by line
+	case adminBase + importPath, adminBase + importKeysPath: // a file has any size, and is read line by line
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return r.Body
 	case adminBase + applyPath:
