@@ -37,7 +37,7 @@ func init() {
 		{Name: "restore", Usage: "FILE --store <store>", Short: "Fills an empty store from a backup", Long: restoreHelp, CobraFunc: restoreCommand},
 		{Name: "export", Usage: "[FILE] [--account NAME] [--no-history] [--store <store>]", Short: "Writes accounts to a file",
 			Long: exportHelp, CobraFunc: exportCommand},
-		{Name: "import", Usage: "FILE [--account NAME] [--no-history] [--dry-run] [--store <store>]", Short: "Adds the accounts of a file to a store",
+		{Name: "import", Usage: "FILE|--csv FILE [--account NAME] [--no-history] [--dry-run] [--store <store>]", Short: "Adds the accounts of a file, or keys from CSV, to a store",
 			Long: importHelp, CobraFunc: importCommand},
 		{Name: "migrate", Usage: "--from <store> --to <store> [--history-retention <30d>]", Short: "Moves everything from one store to another",
 			Long: migrateHelp, CobraFunc: migrateCommand},
@@ -94,7 +94,7 @@ refuses: run the same import again.
 
 	limitkeeper import acme.ndjson --dry-run
 	limitkeeper import backup.zst --account acme
-` + archiveHelp
+` + importKeysHelp + archiveHelp
 
 const migrateHelp = `
 Copies accounts, owner's keys, sign-in data, plans, users, keys, counters, days and
@@ -165,11 +165,19 @@ func exportCommand(cmd *cobra.Command) {
 func importCommand(cmd *cobra.Command) {
 	archiveFlags(cmd, true)
 	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
-	cmd.Flags().String("account", "", "The name of the only account to import")
+	cmd.Flags().String("account", "", "The name of the only account to import, or of the account that gets the keys of --csv")
+	cmd.Flags().String("csv", "", "A CSV file with keys of another system, in place of FILE")
+	cmd.Flags().StringSlice("key-prefix", nil, "With --csv: a prefix of the keys that the file has only by digest, such as acme_")
 	cmd.Flags().Bool("no-history", false, "Leave the entries of the histories out")
 	cmd.Flags().Bool("dry-run", false, "Check the file and the store, and write nothing")
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = cobra.MaximumNArgs(1)
 	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
+		if keys := t.flags.String("csv") != ""; keys == (len(args) == 1) {
+			return errors.New("name either an archive, or with --csv a file of keys")
+		}
+		if len(args) == 0 {
+			return t.importKeyFile(ctx)
+		}
 		o := archive.ImportOptions{Account: t.flags.String("account"), NoHistory: t.flags.Bool("no-history"), DryRun: t.flags.Bool("dry-run")}
 		return t.importFile(ctx, args[0], t.flags.String("store"), o)
 	})

@@ -6,36 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/keyimport"
+	"github.com/limitkeeper/limitkeeper/storage/archive"
 )
 
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "import-keys",
-		Usage:     "--csv FILE --account NAME [--key-prefix PREFIX] [--dry-run] [--store <store>]",
-		Short:     "Imports the keys of another system from CSV",
-		Long:      importKeysHelp,
-		CobraFunc: importKeysCommand,
-	})
-}
-
+// importKeysHelp is the part of the help of import about keys of other systems.
 const importKeysHelp = `
-Adds the keys of a CSV file, with their users, to an account. The keys keep their values.
-The first line has the names of the columns:
+With --csv it adds the keys of another system, with their users, to an account. The keys
+keep their values. The first line of the file has the names of the columns:
 	key or key_sha256         the value, or its SHA-256 in hexadecimal or base64
 	user_external_id, user_email, user_name
 	plan                      the name or id of a plan of the account
@@ -43,57 +31,34 @@ The first line has the names of the columns:
 	expires_at, name, metadata.<member>
 	used                      the requests in the present window of the plan
 
-	limitkeeper import-keys --csv keys.csv --account acme --dry-run
+	limitkeeper import --csv keys.csv --account acme --dry-run
 
 The whole file is checked first. Each bad line is named, and then nothing is changed.
 Run the same command again to finish an interrupted import: keys that the account has
 stay as they are.
-
-Without --store the command speaks to a running server over Caddy's admin endpoint.
-With --store it opens a store that no server uses: badger:<dir>, redis:<address> or
-config:<file>.
 `
 
-func importKeysCommand(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.String("csv", "", "The CSV file")
-	flags.String("account", "", "The name of the account")
-	flags.StringSlice("key-prefix", nil, "A prefix of the keys that the file has only by digest, such as acme_")
-	flags.Bool("dry-run", false, "Check the file and the account, and write nothing")
-	flags.String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
-	flags.String("address", "", "The address of the admin endpoint, if it is not the default")
-	flags.StringP("config", "c", "", "A configuration file to take the address of the admin endpoint from")
-	flags.StringP("adapter", "a", "", "The config adapter of a configuration file that is neither a Caddyfile nor JSON")
-	flags.Bool("json", false, "Print the report as JSON")
-	cmd.Args = cobra.NoArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return runImportKeys(ctx, cmd)
-	}
-}
-
-// runImportKeys imports the file that the flags of a command name, and prints the report.
-func runImportKeys(ctx context.Context, cmd *cobra.Command) error {
-	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
-	prefixes, err := cmd.Flags().GetStringSlice("key-prefix")
+// importKeyFile imports the CSV file that the flags of a command name, and prints the report.
+func (t *transfer) importKeyFile(ctx context.Context) error {
+	prefixes, err := t.cmd.Flags().GetStringSlice("key-prefix")
 	if err != nil {
 		return err
 	}
-	i := keyFile{name: flags.String("csv"), account: flags.String("account"), prefixes: prefixes, dryRun: flags.Bool("dry-run")}
-	if i.name == "" || i.account == "" {
-		return errors.New("name the file with --csv and the account with --account")
+	i := keyFile{name: t.flags.String("csv"), account: t.flags.String("account"), prefixes: prefixes, dryRun: t.flags.Bool("dry-run")}
+	if i.account == "" {
+		return errors.New("--account: name the account that gets the keys")
 	}
 	var report keyimport.Report
-	if spec := flags.String("store"); spec != "" {
-		report, err = i.intoStore(ctx, cmd, spec, flags.String("adapter"))
+	if store := t.flags.String("store"); store != "" {
+		report, err = i.intoStore(ctx, t, store)
 	} else {
-		report, err = i.intoServer(ctx, cmd)
+		report, err = i.intoServer(ctx, t)
 	}
 	if err != nil {
 		return err
 	}
-	return printKeyReport(cmd.OutOrStdout(), report, i.dryRun, flags.Bool("json"))
+	t.progress.end()
+	return printKeyReport(t.cmd.OutOrStdout(), report, i.dryRun, t.json)
 }
 
 // keyFile is a CSV file to import.
@@ -106,41 +71,35 @@ type keyFile struct {
 func (i keyFile) open() (io.ReadCloser, error) { return os.Open(i.name) }
 
 // intoStore imports the file into a store that no server uses.
-func (i keyFile) intoStore(ctx context.Context, cmd *cobra.Command, name, adapter string) (r keyimport.Report, err error) {
+func (i keyFile) intoStore(ctx context.Context, t *transfer, store string) (r keyimport.Report, err error) {
 	cctx, done := caddy.NewContext(caddy.Context{Context: ctx})
 	defer done()
-	spec, err := parseStoreSpec(name, adapter)
-	if err != nil {
-		return r, fmt.Errorf("--store: %w", err)
-	}
-	m, err := spec.load(cctx)
-	if err == nil {
-		err = isThere(m)
-	}
-	if err != nil {
-		return r, fmt.Errorf("--store: %w", err)
-	}
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	store, err := m.Open(log, core.DefaultTunables(), nil)
-	if err != nil {
-		return r, fmt.Errorf("--store: %w", err)
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	s := core.NewService(store, core.Config{})
-	im, account, err := importTarget(ctx, s, store, i.account)
+	n, err := t.named(cctx, "--store", store, true)
 	if err != nil {
 		return r, err
 	}
-	o := keyimport.Options{KeyPrefixes: i.prefixes}
-	if i.dryRun {
+	o := keyimport.Options{KeyPrefixes: i.prefixes, Progress: func(pass string, rows int) {
+		t.progress.show(archive.Progress{Pass: pass, Account: i.account, Records: int64(rows)})
+	}}
+	err = t.use(n, func(im core.Importer) error {
+		s := core.NewService(im, core.Config{})
+		_, account, err := importTarget(ctx, s, im, i.account)
+		if err != nil {
+			return err
+		}
+		if !i.dryRun {
+			r, err = keyimport.Run(ctx, s, im, account, i.open, o)
+			return err
+		}
 		f, err := i.open()
 		if err != nil {
-			return r, err
+			return err
 		}
 		defer f.Close()
-		return keyimport.Check(ctx, s, im, account, f, o)
-	}
-	return keyimport.Run(ctx, s, im, account, i.open, o)
+		r, err = keyimport.Check(ctx, s, im, account, f, o)
+		return err
+	})
+	return r, err
 }
 
 // importTarget returns the store as an importer, and the id of an account.
@@ -160,8 +119,8 @@ func importTarget(ctx context.Context, s *core.Service, store core.Store, accoun
 }
 
 // intoServer sends the file to a running server: once to be checked, and once to be written.
-func (i keyFile) intoServer(ctx context.Context, cmd *cobra.Command) (r keyimport.Report, err error) {
-	c, err := newAdminClient(cmd)
+func (i keyFile) intoServer(ctx context.Context, t *transfer) (r keyimport.Report, err error) {
+	c, err := newAdminClient(t.cmd)
 	if err != nil {
 		return r, err
 	}

@@ -37,7 +37,7 @@ func TestImportKeys(t *testing.T) {
 	file := filepath.Join(s.dir, "keys.csv")
 	write := func(text string) { s.must(os.WriteFile(file, []byte(text), 0o600)) }
 	run := func(args ...string) (string, error) {
-		return execute("import-keys", importKeysCommand, append([]string{"--csv", file, "--account", "acme"}, args...)...)
+		return execute("import", importCommand, append([]string{"--csv", file, "--account", "acme"}, args...)...)
 	}
 
 	write(keysExample(t))

@@ -28,8 +28,7 @@ type world struct {
 	svc     *core.Service
 	account string
 	pro     string // the id of a plan of 100 requests a month
-	fail    error
-	writes  int // until the store fails; 0 for never
+	writes  int    // until the store fails; 0 for never
 }
 
 // failing fails after a number of transactions and of calls of SetCounters.
