@@ -22,8 +22,8 @@ import (
 // After an import the store has everything that the other had, and exports the same lines. If this fails, a backup loses
 // the data of customers.
 func TestRoundTrip(t *testing.T) {
-	for seed := range uint64(16) {
-		from, to := filled(t, seed, 400), memstore.New()
+	for seed := range uint64(6) {
+		from, to := filled(t, seed, 200), memstore.New()
 		want, archive := everything(t, from), archiveOf(t, from)
 		o := small()
 		if seed%2 == 0 {
@@ -46,7 +46,7 @@ func TestRoundTrip(t *testing.T) {
 
 // An import into a store on disk loses nothing, also after the store was opened again.
 func TestRoundTripBadger(t *testing.T) {
-	for seed := uint64(100); seed < 104; seed++ {
+	for seed := uint64(100); seed < 102; seed++ {
 		from, dir := filled(t, seed, 400), t.TempDir()
 		want := everything(t, from)
 		disk := openBadger(t, dir)
@@ -351,7 +351,7 @@ func TestDamaged(t *testing.T) {
 			continue
 		}
 		seen[kind] = true
-		for at := i % 5; at < len(line); at += 5 {
+		for at := i % 9; at < len(line); at += 9 {
 			flipped := bytesOf(lines)
 			flipped[i] = bytes.Clone(line)
 			flipped[i][at] ^= 1 << (at % 8)

@@ -137,7 +137,7 @@ func cut(t *testing.T, from, to core.Importer, o ImportOptions, at, way int) boo
 // After an interruption at any write, the next run has the same result as a single run. If this fails, requests are
 // missing or doubled in the histories of customers.
 func TestCutOffAnywhere(t *testing.T) {
-	source := filled(t, 11, 60)
+	source := filled(t, 11, 8)
 	want := everything(t, source)
 	for way := range ways {
 		o := small()
@@ -168,8 +168,8 @@ func cutAgainAndAgain(t *testing.T, from, to core.Importer, r *rand.Rand) {
 
 // A run that is interrupted many times still succeeds.
 func TestCutOffAgainAndAgain(t *testing.T) {
-	for seed := range uint64(12) {
-		source, target := filled(t, 20+seed, 300), memstore.New()
+	for seed := range uint64(3) {
+		source, target := filled(t, 20+seed, 100), memstore.New()
 		r := rand.New(rand.NewPCG(seed, 3))
 		cutAgainAndAgain(t, source, target, r)
 		wantSame(t, "after it was cut off many times", everything(t, source), target)
@@ -178,8 +178,8 @@ func TestCutOffAgainAndAgain(t *testing.T) {
 
 // The same holds for a store on disk that is reopened after each interruption.
 func TestCutOffBadger(t *testing.T) {
-	for seed := range uint64(4) {
-		source, dir := filled(t, 30+seed, 150), t.TempDir()
+	for seed := range uint64(2) {
+		source, dir := filled(t, 30+seed, 80), t.TempDir()
 		r := rand.New(rand.NewPCG(seed, 9))
 		again := true
 		for times := 0; again && times < mostCuts; times++ {
@@ -204,7 +204,7 @@ func TestCutOffBadger(t *testing.T) {
 // A target that keeps only the newest entries gets these, in their order.
 func TestCappedTarget(t *testing.T) {
 	const most = 7
-	for seed := range uint64(10) {
+	for seed := range uint64(4) {
 		from := filled(t, 60+seed, 300)
 		target := &capped{Importer: memstore.New(), most: most}
 		if seed%2 == 0 {
@@ -272,7 +272,7 @@ func TestTargetDropsHistory(t *testing.T) {
 
 // All entries of a source that keeps only the newest entries are copied, in their order.
 func TestCappedSource(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range uint64(4) {
 		from := &capped{Importer: filled(t, 80+seed, 300), most: 4 + int(seed%9)}
 		target := memstore.New()
 		mustImport(t, from, target, small())

@@ -30,8 +30,8 @@ func TestRoundTripRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			addresses := start(t)
-			for seed := range uint64(3) {
-				source := filled(t, 200+seed, 300)
+			for seed := range uint64(2) {
+				source := filled(t, 200+seed, 150)
 				want := everything(t, source)
 				remote := openRedis(t, int(seed), addresses...)
 				o := small()
@@ -49,8 +49,8 @@ func TestRoundTripRedis(t *testing.T) {
 // A run to Redis that is cut off again and again gets to the end.
 func TestCutOffRedis(t *testing.T) {
 	server := redistest.Start(t)
-	for seed := range uint64(3) {
-		source, remote := filled(t, 210+seed, 150), openRedis(t, int(seed), server.Addr())
+	for seed := range uint64(1) {
+		source, remote := filled(t, 210+seed, 80), openRedis(t, int(seed), server.Addr())
 		cutAgainAndAgain(t, source, remote, rand.New(rand.NewPCG(seed, 4)))
 		wantSame(t, "after it was cut off many times", everything(t, source), remote)
 	}
