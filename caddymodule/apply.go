@@ -173,22 +173,15 @@ func applyToStore(cmd *cobra.Command, store string, data []byte, o apply.Options
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	flags := caddycmd.Flags{FlagSet: cmd.Flags()}
-	spec, err := parseStoreSpec(store, flags.String("adapter"))
-	if err != nil {
-		return nil, fmt.Errorf("--store: %w", err)
-	}
 	caddyCtx, done := caddy.NewContext(caddy.Context{Context: ctx})
 	defer done()
-	m, err := spec.load(caddyCtx)
-	if err == nil {
-		err = isThere(m)
-	}
+	n, err := loadNamed(caddyCtx, "--store", store, flags.String("adapter"), true)
 	if err != nil {
-		return nil, fmt.Errorf("--store: %w", err)
+		return nil, err
 	}
-	err = useStore(cmd, "--store", m, spec.tunables, func(s core.Store) error {
+	err = useStore(cmd, n.flag, n.module, n.spec.tunables, func(s core.Store) error {
 		service := core.NewService(s, core.Config{})
-		service.Tune(spec.tunables) // the caps of an account
+		service.Tune(n.spec.tunables) // the caps of an account
 		r, err = applyData(ctx, service, data, o)
 		return err
 	})

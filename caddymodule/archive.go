@@ -220,10 +220,15 @@ type namedStore struct {
 	module StoreModule
 }
 
-// named loads the module of the store that a flag names, without opening the store. With exists the store must exist.
-func (t *transfer) named(ctx caddy.Context, flag, value string, exists bool) (n *namedStore, err error) {
+// named is [loadNamed] with the flags of the command.
+func (t *transfer) named(ctx caddy.Context, flag, value string, exists bool) (*namedStore, error) {
+	return loadNamed(ctx, flag, value, t.flags.String("adapter"), exists)
+}
+
+// loadNamed loads the module of the store that a flag names, without opening the store. With exists the store must exist.
+func loadNamed(ctx caddy.Context, flag, value, adapter string, exists bool) (n *namedStore, err error) {
 	n = &namedStore{flag: flag}
-	if n.spec, err = parseStoreSpec(value, t.flags.String("adapter")); err == nil {
+	if n.spec, err = parseStoreSpec(value, adapter); err == nil {
 		if n.module, err = n.spec.load(ctx); err == nil && exists {
 			err = isThere(n.module)
 		}

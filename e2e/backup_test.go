@@ -23,7 +23,7 @@ const backupLoad = time.Second
 
 // A backup that is made under load has each answer that a client got before it, and nothing that no client asked for. The
 // server is killed during a second backup, which then leaves no file. A store that is restored from the first backup goes
-// on counting. When this fails, customers lose what they paid for, or get it twice.
+// on counting. When this fails, a restore loses counted requests, or counts requests that nobody sent.
 func TestBackup(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -35,7 +35,7 @@ type Options struct {
 	Progress func(pass string, rows int)
 }
 
-// Report has the results of an import. After [Check] the numbers are those of a later [Write].
+// Report has the results of an import. [Check] returns the numbers that a later [Write] of the same file returns.
 type Report struct {
 	Rows         int `json:"rows"`
 	Keys         int `json:"keys"`          // created

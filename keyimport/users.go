@@ -142,7 +142,7 @@ func (s *userSet) append(u user) int {
 	return int(i)
 }
 
-// merge checks that the columns of another row agree with the user, and adds those that the user does not have.
+// merge checks that the columns of another row agree with the user, and sets the members that the user lacks.
 func (s *userSet) merge(i int32, want user) error {
 	u := &s.list[i]
 	for _, c := range []struct {

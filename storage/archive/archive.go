@@ -52,7 +52,7 @@ var (
 	ErrDamaged = errors.New("the archive cannot be read")
 	// ErrRefused means that the target cannot take the records of an archive. Nothing was written.
 	ErrRefused = errors.New("the import was refused, and nothing was changed")
-	// ErrDiffers means that the imported records differ from those of the archive.
+	// ErrDiffers means that the target, after the import, exports other records than the archive has.
 	ErrDiffers = errors.New("the target has other records than the archive")
 )
 

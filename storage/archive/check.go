@@ -35,9 +35,8 @@ func (*Problems) Unwrap() error { return ErrRefused }
 
 // checker is a sink that checks every record, and whether the target can take it. It writes nothing.
 type checker struct {
-	target    core.Store
-	emptyOnly bool
-	problems  Problems
+	target   core.Store
+	problems Problems
 
 	names, ids map[string]bool        // of the accounts
 	ownerKeys  map[core.Digest]bool   // of all accounts
@@ -80,7 +79,7 @@ func newChecker(ctx context.Context, target core.Store, emptyOnly bool) (*checke
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{target: target, emptyOnly: emptyOnly, names: map[string]bool{}, ids: map[string]bool{},
+	c := &checker{target: target, names: map[string]bool{}, ids: map[string]bool{},
 		ownerKeys: map[core.Digest]bool{}, digests: map[core.Digest]string{}, empty: total == 0}
 	if emptyOnly {
 		if whole := slices.IndexFunc(accounts, func(a *core.Account) bool { return a.Import == nil }); whole >= 0 {

@@ -25,7 +25,6 @@ func WriteError(w io.Writer, reason error) error {
 func Copy(w io.Writer, r io.Reader, progress func(records int64)) (Counts, error) {
 	a, err := NewReader(io.TeeReader(r, w))
 	for records := int64(1); err == nil; records++ {
-		sum := a.sum.Sum(nil)
 		var kind Kind
 		var body []byte
 		if kind, body, err = a.readLine(); err != nil {
@@ -33,7 +32,7 @@ func Copy(w io.Writer, r io.Reader, progress func(records int64)) (Counts, error
 		}
 		switch kind {
 		case KindEnd:
-			if err = a.end(body, sum); err == io.EOF {
+			if err = a.end(body); err == io.EOF {
 				return maps.Clone(a.count), nil
 			}
 		case kindError:

@@ -28,7 +28,7 @@ type ExportOptions struct {
 
 // Progress says how far a pass over an archive has come.
 type Progress struct {
-	Pass    string // what is done: export, check, write, compare
+	Pass    string // export, check, write or compare
 	Account string // the name of the account
 	Records int64  // of all accounts
 }
@@ -83,8 +83,8 @@ type export struct {
 	to      Sink
 	records int64
 
-	// Of the present account. A store that serves changes while it is exported: what began later is left out, and the windows
-	// of a counter are those of the exported user.
+	// Of the present account. A store that serves changes during the export. Resources with a number above last are left out.
+	// The anchors of the exported user give the windows of its counters.
 	name  string
 	last  core.Numbers
 	plans map[string]bool

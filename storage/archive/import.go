@@ -169,11 +169,10 @@ func (f *filter) Put(ctx context.Context, r Record) error {
 		return err
 	}
 	f.progress.Pass, f.progress.Records = f.pass, f.progress.Records+1
-	switch v := r.Value.(type) {
-	case *Account:
-		f.progress.Account = v.Name
-		if f.skip = f.o.Account != "" && v.Name != f.o.Account; !f.skip {
-			f.accounts = append(f.accounts, v.Name)
+	if a, ok := r.Value.(*Account); ok {
+		f.progress.Account = a.Name
+		if f.skip = f.o.Account != "" && a.Name != f.o.Account; !f.skip {
+			f.accounts = append(f.accounts, a.Name)
 		}
 	}
 	if f.o.Progress != nil {
@@ -330,7 +329,7 @@ func (w *writing) begin(ctx context.Context, a *Account) error {
 	return nil
 }
 
-// end writes what is left of an account.
+// end writes the last batch of the account, and raises its numbers.
 func (w *writing) end(ctx context.Context) error {
 	if w.account == nil {
 		return nil
@@ -424,7 +423,7 @@ func putAll(tx core.Tx, batch []Record) error {
 	return nil
 }
 
-// section returns the kind whose records are written together with those of a kind.
+// section returns the section of a kind: days are in the section of the counters.
 func section(k Kind) Kind {
 	if k == KindDay {
 		return KindCounter

@@ -23,7 +23,7 @@ type Reader struct {
 	Header Header
 
 	r     *bufio.Reader
-	sum   hash.Hash
+	sum   hash.Hash // of all lines but the trailer
 	line  int64
 	count Counts
 }
@@ -61,14 +61,13 @@ func NewReader(r io.Reader) (*Reader, error) {
 // trailer Next returns [io.EOF]: the archive is complete and unchanged. Any other error is an [ErrDamaged] that names the
 // line.
 func (a *Reader) Next() (Record, error) {
-	sum := a.sum.Sum(nil)
 	kind, body, err := a.readLine()
 	r := Record{Kind: kind, Line: a.line}
 	switch {
 	case err != nil:
 		return r, err
 	case kind == KindEnd:
-		return r, a.end(body, sum)
+		return r, a.end(body)
 	case kind == KindHeader:
 		return r, a.damaged("a second %q record", KindHeader)
 	case recordTypes[kind] == nil:
@@ -80,8 +79,8 @@ func (a *Reader) Next() (Record, error) {
 	return r, nil
 }
 
-// end checks the trailer. sum is the SHA-256 of the lines before.
-func (a *Reader) end(body, sum []byte) error {
+// end checks the trailer.
+func (a *Reader) end(body []byte) error {
 	var t Trailer
 	if err := decode(body, &t); err != nil {
 		return a.damaged("%w", err)
@@ -89,7 +88,7 @@ func (a *Reader) end(body, sum []byte) error {
 	if again, err := json.Marshal(t); err != nil || !bytes.Equal(again, body) { // no SHA-256 covers this line
 		return a.damaged("the archive was changed: want %s, got %s", again, body)
 	}
-	if want := hex.EncodeToString(sum); t.SHA256 != want {
+	if want := hex.EncodeToString(a.sum.Sum(nil)); t.SHA256 != want {
 		return a.damaged("the archive was changed: the SHA-256 of its lines is %s, and %s in the last line", want, t.SHA256)
 	}
 	if !maps.Equal(t.Records, a.count) {
@@ -112,12 +111,14 @@ func (a *Reader) readLine() (Kind, []byte, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	a.sum.Write(line)
 	text, ok := bytes.CutPrefix(bytes.TrimSuffix(line, []byte("\n")), []byte(`{"`))
 	name, body, found := bytes.Cut(text, []byte(`":`))
 	body, closed := bytes.CutSuffix(body, []byte("}"))
 	if !ok || !found || !closed || !isName(name) {
 		return "", nil, a.damaged(`a line is {"<kind>":{…}}, got %.40q`, line)
+	}
+	if Kind(name) != KindEnd {
+		a.sum.Write(line)
 	}
 	return Kind(name), body, nil
 }
