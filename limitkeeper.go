@@ -1,6 +1,8 @@
-// Package limitkeeper plugs usage limits into Caddy: importing it registers the
-// modules and commands of package caddymodule, which is what xcaddy does with the
-// path of this module.
+// Package limitkeeper plugs usage limits into Caddy: an import registers the modules of package caddymodule and the commands
+// of package command. xcaddy imports the path of this module.
 package limitkeeper
 
-import _ "github.com/limitkeeper/limitkeeper/caddymodule" // registers the modules
+import (
+	_ "github.com/limitkeeper/limitkeeper/caddymodule"         // registers the modules
+	_ "github.com/limitkeeper/limitkeeper/caddymodule/command" // registers the commands
+)

@@ -61,8 +61,8 @@ func (a *API) serve(app *App, log *slog.Logger) {
 	}
 }
 
-// apiBase is the prefix of the paths of the REST API.
-const apiBase = "/functions/v1"
+// APIBase is the prefix of the paths of the REST API.
+const APIBase = "/functions/v1"
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -78,7 +78,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 // handler returns the handler for a path, nil for the next handler of the route.
 func (a *API) handler(path string) http.Handler {
 	switch {
-	case path == apiBase || strings.HasPrefix(path, apiBase+"/"):
+	case path == APIBase || strings.HasPrefix(path, APIBase+"/"):
 		return a.server
 	case a.dashboard != nil && path == strings.TrimSuffix(dashboard.Base, "/"):
 		return http.RedirectHandler(dashboard.Base, http.StatusPermanentRedirect)

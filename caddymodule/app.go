@@ -1,4 +1,4 @@
-// Package caddymodule connects Limitkeeper to Caddy: modules, Caddyfile, commands and metrics.
+// Package caddymodule connects Limitkeeper to Caddy: modules, Caddyfile and metrics.
 //
 // # The modules
 //
@@ -8,11 +8,11 @@
 //   - [Gateway], http.handlers.limitkeeper: counts each request against the plan of the
 //     caller's key, and refuses requests over the quota.
 //   - [API], http.handlers.limitkeeper_api: serves the REST API and the dashboard.
-//   - [AdminAPI], admin.api.limitkeeper: serves the commands on Caddy's admin endpoint.
 //
-// The package also has the Caddyfile directives limitkeeper and limitkeeper_api, the global
-// option limitkeeper, and the commands account, apply, usage, protect, backup, restore, export, import, migrate, check, repair,
-// rebuild, clock and store.
+// The package also has the Caddyfile directives limitkeeper and limitkeeper_api, and the global
+// option limitkeeper. Package command has the commands, and the part of Caddy's admin endpoint
+// that serves them. Both packages are registered by an import of
+// github.com/limitkeeper/limitkeeper.
 //
 // # One store for many configs
 //
@@ -130,13 +130,13 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.ready = make(chan struct{})
 	a.markReady = sync.OnceFunc(func() { close(a.ready) })
 	var err error
-	if a.store, err = loadStore(ctx, a.StoreRaw); err != nil {
+	if a.store, err = LoadStore(ctx, a.StoreRaw); err != nil {
 		return err
 	}
 	if err := a.provisionAccounts(); err != nil {
 		return err
 	}
-	tunables, err := a.tunables()
+	tunables, err := a.Tunables()
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (a *App) provisionAccounts() (err error) {
 // checkKeyPrefix returns an error for an invalid prefix, with a text for a config.
 func checkKeyPrefix(prefix string) error {
 	if e, ok := errors.AsType[*core.Error](core.CheckKeyPrefix(prefix)); ok {
-		return errors.New(lowerFirst(e.Detail))
+		return errors.New(strings.ToLower(e.Detail[:1]) + e.Detail[1:])
 	}
 	return nil
 }
@@ -242,8 +242,8 @@ func (acc *Account) patch() (p core.AccountPatch) {
 	return p
 }
 
-// tunables returns the configured settings of the service, with defaults.
-func (a *App) tunables() (core.Tunables, error) {
+// Tunables returns the configured settings of the service, with defaults.
+func (a *App) Tunables() (core.Tunables, error) {
 	t := core.DefaultTunables()
 	if a.KeyCache < 0 {
 		return t, fmt.Errorf("key_cache: want 1 or more, got %d", a.KeyCache)

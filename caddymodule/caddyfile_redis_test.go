@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -153,7 +154,7 @@ func TestRedisServer(t *testing.T) {
 		return "{\nadmin off\npersist_config off\nlimitkeeper {\nstore redis " + server.Addr() + " {\n" + options + "\n}\n}\n}\n"
 	}
 	load := func(text string) error {
-		b, err := adapt(text)
+		b, err := caddytest.Adapt(text)
 		if err != nil {
 			return err
 		}

@@ -6,17 +6,12 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/google/go-cmp/cmp"
-)
 
-// adapt returns the JSON of a Caddyfile.
-func adapt(text string) ([]byte, error) {
-	b, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
-	return b, err
-}
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
+)
 
 // Every word of the Caddyfile produces the documented JSON.
 func TestCaddyfileMeaning(t *testing.T) {
@@ -179,7 +174,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"dashboard that is neither", ":8080 {\n\tlimitkeeper_api {\n\t\tdashboard maybe\n\t}\n}\n", "want off or on", "3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := adapt(tc.text)
+			_, err := caddytest.Adapt(tc.text)
 			if err == nil {
 				t.Fatal("adapted, want an error")
 			}
@@ -193,7 +188,7 @@ func TestCaddyfileErrors(t *testing.T) {
 // The gateway runs before every handler that could answer the request, and the API runs before the
 // site's own handlers.
 func TestDirectiveOrder(t *testing.T) {
-	b, err := adapt(":8080 {\n\trespond ok\n\tbasic_auth {\n\t\ta $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n\t}\n\tlimitkeeper_api\n\tlimitkeeper\n}\n")
+	b, err := caddytest.Adapt(":8080 {\n\trespond ok\n\tbasic_auth {\n\t\ta $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n\t}\n\tlimitkeeper_api\n\tlimitkeeper\n}\n")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ func TestWarnsOfSpoofedAddresses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newServer(t)
-			s.must(s.load(strings.Replace(s.config("store memory", tc.site), proxies, tc.servers, 1)))
-			if got := strings.Count(s.logged(), warning); got != tc.want {
+			s.Must(s.Load(strings.Replace(s.Config("store memory", tc.site), proxies, tc.servers, 1)))
+			if got := strings.Count(s.Logged(), warning); got != tc.want {
 				t.Errorf("warned %d times, want %d", got, tc.want)
 			}
 		})
@@ -38,8 +38,8 @@ func TestWarnsOfSpoofedAddresses(t *testing.T) {
 func TestWarnsOfKeepKey(t *testing.T) {
 	for site, want := range map[string]int{"limitkeeper": 0, "limitkeeper {\nkeep_key\n}": 1} {
 		s := newServer(t)
-		s.must(s.load(s.config("store memory", site)))
-		if got := strings.Count(s.logged(), "keep_key forwards the key"); got != want {
+		s.Must(s.Load(s.Config("store memory", site)))
+		if got := strings.Count(s.Logged(), "keep_key forwards the key"); got != want {
 			t.Errorf("%s: warned %d times, want %d", site, got, want)
 		}
 	}
@@ -51,11 +51,11 @@ func TestClientAddress(t *testing.T) {
 	for word, want := range map[string]string{"": "192.0.2.66", "trusted_proxies_strict": "198.51.100.7"} {
 		t.Run("with "+word, func(t *testing.T) {
 			s := newServer(t)
-			s.must(s.load(strings.Replace(s.config("store memory", "limitkeeper\nrespond ok"), "private_ranges", "private_ranges\n"+word, 1)))
-			ten := s.tenant("default", 10)
-			s.get("/", "X-API-Key: "+ten.secret, "X-Forwarded-For: 192.0.2.66, 198.51.100.7") // appended to the client's
-			entries, _, err := s.service().KeyHistory(context.Background(), ten.account, ten.key.ID, core.Page{Number: 1, Size: 1})
-			s.must(err)
+			s.Must(s.Load(strings.Replace(s.Config("store memory", "limitkeeper\nrespond ok"), "private_ranges", "private_ranges\n"+word, 1)))
+			ten := s.Tenant("default", 10)
+			s.Get("/", "X-API-Key: "+ten.Secret, "X-Forwarded-For: 192.0.2.66, 198.51.100.7") // appended to the client's
+			entries, _, err := s.Service().KeyHistory(context.Background(), ten.Account, ten.Key.ID, core.Page{Number: 1, Size: 1})
+			s.Must(err)
 			if len(entries) != 1 || entries[0].IP != want {
 				t.Errorf("got %+v, want one from %s", entries, want)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -26,20 +27,20 @@ import (
 // refused request never reaches the upstream.
 func TestGatewayRefusals(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "limitkeeper\n"+up.proxy())
-	ten, ctx, svc := s.tenant("default", 1), context.Background(), s.service()
-	foreign := s.tenant("other", 10)
+	s.Start("store memory", "limitkeeper\n"+up.proxy())
+	ten, ctx, svc := s.Tenant("default", 1), context.Background(), s.Service()
+	foreign := s.Tenant("other", 10)
 	newKey := func(p core.KeyPatch) string {
-		p.Name, p.UserID, p.PlanID = new("k"), &ten.user.ID, core.Some(ten.plan.ID)
-		_, secret, err := svc.CreateKey(ctx, ten.account, p)
-		s.must(err)
+		p.Name, p.UserID, p.PlanID = new("k"), &ten.User.ID, core.Some(ten.Plan.ID)
+		_, secret, err := svc.CreateKey(ctx, ten.Account, p)
+		s.Must(err)
 		return secret
 	}
 	inactive := newKey(core.KeyPatch{Status: new("inactive")})
 	expiring := newKey(core.KeyPatch{ExpiresAt: core.Some(time.Now().Add(time.Millisecond))})
-	eventually(t, "the key to expire", func() bool {
-		d, err := svc.Validate(ctx, ten.account, core.Request{Secret: expiring, Cost: 0})
-		s.must(err)
+	caddytest.Eventually(t, "the key to expire", func() bool {
+		d, err := svc.Validate(ctx, ten.Account, core.Request{Secret: expiring, Cost: 0})
+		s.Must(err)
 		return d.Outcome == core.Expired
 	})
 
@@ -53,8 +54,8 @@ func TestGatewayRefusals(t *testing.T) {
 		{"no key", "", 401, "UNAUTHORIZED", "API key is required", `Bearer realm="limitkeeper"`},
 		{"malformed", "nonsense", 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"unknown", "lk_user_unknown", 401, "API_KEY_NOT_FOUND", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"of another account", foreign.secret, 401, "API_KEY_NOT_FOUND", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"owner's key", ten.owner, 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"of another account", foreign.Secret, 401, "API_KEY_NOT_FOUND", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"owner's key", ten.Owner, 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"expired", expiring, 401, "INVALID_API_KEY", "API key has expired", `Bearer realm="limitkeeper", error="invalid_token"`},
 		{"inactive", inactive, 403, "API_KEY_DISABLED", "API key is disabled", ""},
 	} {
@@ -63,12 +64,12 @@ func TestGatewayRefusals(t *testing.T) {
 			if tc.key != "" {
 				headers = []string{"X-API-Key: " + tc.key}
 			}
-			got := s.get("/", headers...)
+			got := s.Get("/", headers...)
 			if got.StatusCode != tc.status {
 				t.Errorf("got status %d, want %d", got.StatusCode, tc.status)
 			}
 			want := map[string]any{"success": false, "error": tc.message, "code": tc.code}
-			if diff := cmp.Diff(want, decoded(t, got.body)); diff != "" {
+			if diff := cmp.Diff(want, decoded(t, got.Text)); diff != "" {
 				t.Errorf("body (-want +got):\n%s", diff)
 			}
 			if c := got.Header.Get("WWW-Authenticate"); c != tc.challenge {
@@ -84,19 +85,19 @@ func TestGatewayRefusals(t *testing.T) {
 	}
 
 	t.Run("over the quota", func(t *testing.T) {
-		if got := s.get("/", "X-API-Key: "+ten.secret); got.StatusCode != 200 || got.body != "hello" {
-			t.Fatalf("got %d %q, want 200 hello", got.StatusCode, got.body)
+		if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 || got.Text != "hello" {
+			t.Fatalf("got %d %q, want 200 hello", got.StatusCode, got.Text)
 		}
-		got := s.get("/", "X-API-Key: "+ten.secret)
+		got := s.Get("/", "X-API-Key: "+ten.Secret)
 		if got.StatusCode != 429 {
 			t.Errorf("got status %d, want 429", got.StatusCode)
 		}
-		body := decoded(t, got.body)
+		body := decoded(t, got.Text)
 		details, _ := body["details"].(map[string]any)
 		if body["success"] != false || body["error"] != "Rate limit exceeded" || body["code"] != "QUOTA_EXCEEDED" ||
 			details["period_end"] != details["reset_time"] || details["period_start"] == nil ||
 			details["current_usage"] != 1.0 || details["remaining"] != 0.0 || details["limit"] != 1.0 {
-			t.Errorf("got body %s", got.body)
+			t.Errorf("got body %s", got.Text)
 		}
 		reset, _ := strconv.ParseInt(got.Header.Get("X-RateLimit-Reset"), 10, 64)
 		retry, _ := strconv.ParseInt(got.Header.Get("Retry-After"), 10, 64)
@@ -118,9 +119,9 @@ func TestGatewayHeaders(t *testing.T) {
 		w.Header().Set("X-RateLimit-Limit", "5")
 		w.WriteHeader(http.StatusTeapot)
 	})
-	s.start("store memory", "limitkeeper\n"+up.proxy())
-	ten := s.tenant("default", 10)
-	got := s.get("/", "Authorization: Bearer "+ten.secret)
+	s.Start("store memory", "limitkeeper\n"+up.proxy())
+	ten := s.Tenant("default", 10)
+	got := s.Get("/", "Authorization: Bearer "+ten.Secret)
 	if got.StatusCode != http.StatusTeapot {
 		t.Errorf("got status %d, want that of the upstream", got.StatusCode)
 	}
@@ -143,10 +144,10 @@ func TestGatewayHeaders(t *testing.T) {
 // request was counted.
 func TestGatewayHeadersWithoutAnswer(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper\nhandle /fails {\nerror 502\n}")
-	ten := s.tenant("default", 10)
+	s.Start("store memory", "limitkeeper\nhandle /fails {\nerror 502\n}")
+	ten := s.Tenant("default", 10)
 	for path, want := range map[string]int{"/": 200, "/fails": 502} {
-		got := s.get(path, "X-API-Key: "+ten.secret)
+		got := s.Get(path, "X-API-Key: "+ten.Secret)
 		if got.StatusCode != want || got.Header.Get("X-RateLimit-Limit") != "10" {
 			t.Errorf("%s: got %d with %v, want %d with X-RateLimit-Limit 10", path, got.StatusCode, got.Header, want)
 		}
@@ -161,39 +162,39 @@ func TestGatewayPlaceholders(t *testing.T) {
 		b.WriteString("{http.limitkeeper." + n + "}|")
 	}
 	s := newServer(t)
-	s.start("store memory", "limitkeeper {\nerrors\n}\nrespond \""+b.String()+"{http.auth.user.id}\"\n"+
+	s.Start("store memory", "limitkeeper {\nerrors\n}\nrespond \""+b.String()+"{http.auth.user.id}\"\n"+
 		"handle_errors {\nrespond \""+b.String()+"{http.error.status_code} {http.error.message}\"\n}")
-	ten := s.tenant("default", 1)
+	ten := s.Tenant("default", 1)
 	reset := core.Year.Window(time.Now()).End.Format(time.RFC3339)
-	common := []string{"default", "1", "Ann", ten.key.ID, "laptop", ten.plan.ID, "Größe M"}
+	common := []string{"default", "1", "Ann", ten.Key.ID, "laptop", ten.Plan.ID, "Größe M"}
 	for _, tc := range []struct {
 		name, key string
 		want      []string
 	}{
-		{"allowed", ten.secret, append(common[:7:7], "allowed", "false", "1", "1", "0", reset, "1")},
-		{"denied", ten.secret, append(common[:7:7], "denied", "false", "1", "1", "0", reset, "429 Rate limit exceeded")},
+		{"allowed", ten.Secret, append(common[:7:7], "allowed", "false", "1", "1", "0", reset, "1")},
+		{"denied", ten.Secret, append(common[:7:7], "denied", "false", "1", "1", "0", reset, "429 Rate limit exceeded")},
 		{"unknown", "lk_user_x", []string{"default", "", "", "", "", "", "", "unknown", "", "", "", "", "", "401 API key not found"}},
 		{"missing", "", []string{"default", "", "", "", "", "", "", "missing", "", "", "", "", "", "401 API key is required"}},
 	} {
-		got := s.get("/", "X-API-Key: "+tc.key)
-		if want := strings.Join(tc.want, "|"); got.body != want {
-			t.Errorf("%s: got  %s\nwant %s", tc.name, got.body, want)
+		got := s.Get("/", "X-API-Key: "+tc.key)
+		if want := strings.Join(tc.want, "|"); got.Text != want {
+			t.Errorf("%s: got  %s\nwant %s", tc.name, got.Text, want)
 		}
 	}
-	s.waitLog(`"user_id":"1"`, 2)
+	s.WaitLog(`"user_id":"1"`, 2)
 }
 
 // With the option errors, error routes answer refusals, with the headers of the refusal.
 func TestGatewayHandleErrors(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper {\nerrors\n}\nrespond ok\nhandle_errors 429 {\nrespond \"slow down\" 420\n}")
-	ten := s.tenant("default", 1)
-	s.get("/", "X-API-Key: "+ten.secret)
-	got := s.get("/", "X-API-Key: "+ten.secret)
-	if got.StatusCode != 420 || got.body != "slow down" || got.Header.Get("Retry-After") == "" || got.Header.Get("X-RateLimit-Remaining") != "0" {
-		t.Errorf("got %d %q with %v, want 420, slow down, Retry-After and X-RateLimit-Remaining 0", got.StatusCode, got.body, got.Header)
+	s.Start("store memory", "limitkeeper {\nerrors\n}\nrespond ok\nhandle_errors 429 {\nrespond \"slow down\" 420\n}")
+	ten := s.Tenant("default", 1)
+	s.Get("/", "X-API-Key: "+ten.Secret)
+	got := s.Get("/", "X-API-Key: "+ten.Secret)
+	if got.StatusCode != 420 || got.Text != "slow down" || got.Header.Get("Retry-After") == "" || got.Header.Get("X-RateLimit-Remaining") != "0" {
+		t.Errorf("got %d %q with %v, want 420, slow down, Retry-After and X-RateLimit-Remaining 0", got.StatusCode, got.Text, got.Header)
 	}
-	if got := s.get("/"); got.StatusCode != 401 || got.Header.Get("WWW-Authenticate") == "" {
+	if got := s.Get("/"); got.StatusCode != 401 || got.Header.Get("WWW-Authenticate") == "" {
 		t.Errorf("got %d with %v, want 401 with a challenge", got.StatusCode, got.Header)
 	}
 }
@@ -201,20 +202,20 @@ func TestGatewayHandleErrors(t *testing.T) {
 // Error routes get the original request without the key, because they may forward it to an upstream.
 func TestGatewayErrorRoutesHaveNoKey(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "limitkeeper {\nerrors\nkey query api_key\nkey header X-API-Key\n}\nrewrite /old* /new\nerror 502\nhandle_errors {\n"+up.proxy()+"\n}")
-	ten := s.tenant("default", 2)
+	s.Start("store memory", "limitkeeper {\nerrors\nkey query api_key\nkey header X-API-Key\n}\nrewrite /old* /new\nerror 502\nhandle_errors {\n"+up.proxy()+"\n}")
+	ten := s.Tenant("default", 2)
 	for _, tc := range []struct{ path, want string }{
-		{"/a?api_key=" + ten.secret + "&b", "/a?b"},
-		{"/old?b&api_key=" + ten.secret, "/old?b"},
-		{"/a?api_key=" + ten.secret, "/a"}, // over the quota
+		{"/a?api_key=" + ten.Secret + "&b", "/a?b"},
+		{"/old?b&api_key=" + ten.Secret, "/old?b"},
+		{"/a?api_key=" + ten.Secret, "/a"}, // over the quota
 		{"/a?api_key=lk_user_unknown", "/a"},
 	} {
-		s.get(tc.path)
+		s.Get(tc.path)
 		if got := up.last.Load().RequestURI; got != tc.want {
 			t.Errorf("%.12s: the upstream of the error route got %s, want %s", tc.path, got, tc.want)
 		}
 	}
-	s.get("/a", "X-API-Key: "+ten.secret)
+	s.Get("/a", "X-API-Key: "+ten.Secret)
 	if got := up.last.Load().Header.Get("X-API-Key"); got != "" {
 		t.Errorf("the upstream of the error route got the key")
 	}
@@ -224,11 +225,11 @@ func TestGatewayErrorRoutesHaveNoKey(t *testing.T) {
 // key may belong to the upstream and stays in the request.
 func TestGatewayObserve(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "limitkeeper {\nobserve\n}\nheader Outcome {http.limitkeeper.outcome}\n"+up.proxy())
-	ten := s.tenant("default", 1)
+	s.Start("store memory", "limitkeeper {\nobserve\n}\nheader Outcome {http.limitkeeper.outcome}\n"+up.proxy())
+	ten := s.Tenant("default", 1)
 	for _, tc := range []struct{ key, outcome, remaining, forwarded string }{
-		{ten.secret, "allowed", "0", ""},
-		{ten.secret, "denied", "0", ""},
+		{ten.Secret, "allowed", "0", ""},
+		{ten.Secret, "denied", "0", ""},
 		{"", "missing", "", ""},
 		{"lk_user_unknown", "unknown", "", ""},
 		{"some.jwt", "malformed", "", "Bearer some.jwt"},
@@ -237,7 +238,7 @@ func TestGatewayObserve(t *testing.T) {
 		if tc.key != "" {
 			headers = []string{"Authorization: Bearer " + tc.key}
 		}
-		got := s.get("/", headers...)
+		got := s.Get("/", headers...)
 		if got.StatusCode != 200 || got.Header.Get("X-RateLimit-Remaining") != tc.remaining {
 			t.Errorf("%s: got %d with remaining %q, want 200 with %q", tc.outcome, got.StatusCode, got.Header.Get("X-RateLimit-Remaining"), tc.remaining)
 		}
@@ -245,8 +246,8 @@ func TestGatewayObserve(t *testing.T) {
 			t.Errorf("%s: the upstream got Authorization %q, want %q", tc.outcome, f, tc.forwarded)
 		}
 	}
-	memoryFails.Store(true)
-	if got := s.get("/", "X-API-Key: "+ten.secret); got.StatusCode != 200 {
+	caddytest.MemoryFails.Store(true)
+	if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 {
 		t.Errorf("without the store: got %d, want 200", got.StatusCode)
 	}
 	if n := s.used(ten); n != 1 {
@@ -263,18 +264,18 @@ func TestGatewayOnStoreError(t *testing.T) {
 	}{{"", 503, 0}, {"on_store_error deny", 503, 0}, {"on_store_error allow", 200, 1}} {
 		t.Run(tc.word, func(t *testing.T) {
 			s, up := newServer(t), newRecorder(t, nil)
-			s.start("store memory", "limitkeeper {\n"+tc.word+"\n}\n"+up.proxy())
-			ten := s.tenant("default", 10)
-			memoryFails.Store(true)
-			got := s.get("/", "X-API-Key: "+ten.secret)
+			s.Start("store memory", "limitkeeper {\n"+tc.word+"\n}\n"+up.proxy())
+			ten := s.Tenant("default", 10)
+			caddytest.MemoryFails.Store(true)
+			got := s.Get("/", "X-API-Key: "+ten.Secret)
 			if got.StatusCode != tc.status || up.count.Load() != tc.count {
 				t.Errorf("got %d with %d at the upstream, want %d with %d", got.StatusCode, up.count.Load(), tc.status, tc.count)
 			}
-			if got.StatusCode == 503 && (got.Header.Get("Retry-After") == "" || decoded(t, got.body)["code"] != "UNAVAILABLE") {
-				t.Errorf("got %v %s, want Retry-After and UNAVAILABLE", got.Header, got.body)
+			if got.StatusCode == 503 && (got.Header.Get("Retry-After") == "" || decoded(t, got.Text)["code"] != "UNAVAILABLE") {
+				t.Errorf("got %v %s, want Retry-After and UNAVAILABLE", got.Header, got.Text)
 			}
-			s.waitLog("pulled the plug", 1)
-			if got := s.get("/"); got.StatusCode != 401 {
+			s.WaitLog("pulled the plug", 1)
+			if got := s.Get("/"); got.StatusCode != 401 {
 				t.Errorf("without a key: got %d, want 401", got.StatusCode)
 			}
 		})
@@ -287,19 +288,19 @@ func TestDisabledWithoutDirectory(t *testing.T) {
 	for word, lost := range map[string]int{"on_store_error deny": 503, "on_store_error allow": 200} {
 		t.Run(word, func(t *testing.T) {
 			s, up := newServer(t), newRecorder(t, nil)
-			s.start("store badger %dir/data", "limitkeeper {\n"+word+"\n}\n"+up.proxy())
-			ten := s.tenant("default", 10)
-			disabled, secret, err := s.service().CreateKey(t.Context(), ten.account, core.KeyPatch{Name: new("off"), UserID: &ten.user.ID, PlanID: core.Some(ten.plan.ID)})
-			s.must(err)
-			_, err = s.service().UpdateKey(t.Context(), ten.account, disabled.ID, core.KeyPatch{Status: new(string(core.KeyInactive))})
-			s.must(err)
-			ask := func(secret string) int { return s.get("/", "X-API-Key: "+secret).StatusCode }
-			if got, of := ask(ten.secret), ask(secret); got != 200 || of != 403 {
+			s.Start("store badger %dir/data", "limitkeeper {\n"+word+"\n}\n"+up.proxy())
+			ten := s.Tenant("default", 10)
+			disabled, secret, err := s.Service().CreateKey(t.Context(), ten.Account, core.KeyPatch{Name: new("off"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
+			s.Must(err)
+			_, err = s.Service().UpdateKey(t.Context(), ten.Account, disabled.ID, core.KeyPatch{Status: new(string(core.KeyInactive))})
+			s.Must(err)
+			ask := func(secret string) int { return s.Get("/", "X-API-Key: "+secret).StatusCode }
+			if got, of := ask(ten.Secret), ask(secret); got != 200 || of != 403 {
 				t.Errorf("before the loss: got %d, and %d for the disabled key, want 200 and 403", got, of)
 			}
-			s.must(os.RemoveAll(filepath.Join(s.dir, "data")))
-			eventually(t, "the store to fail", func() bool { return s.service().Health(t.Context()) != nil })
-			if got, of := ask(ten.secret), ask(secret); got != lost || of != 403 {
+			s.Must(os.RemoveAll(filepath.Join(s.Dir, "data")))
+			caddytest.Eventually(t, "the store to fail", func() bool { return s.Service().Health(t.Context()) != nil })
+			if got, of := ask(ten.Secret), ask(secret); got != lost || of != 403 {
 				t.Errorf("after the loss: got %d, and %d for the disabled key, want %d and 403", got, of, lost)
 			}
 		})
@@ -339,7 +340,7 @@ func TestNotReady(t *testing.T) {
 // If a request passes two gateways, the placeholders have the decision of the second one.
 func TestGatewayTwice(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", `route {
+	s.Start("store memory", `route {
 		limitkeeper {
 			account nobody
 			key header X-Other
@@ -348,8 +349,8 @@ func TestGatewayTwice(t *testing.T) {
 		limitkeeper
 		respond "{http.limitkeeper.account} {http.limitkeeper.outcome} {http.limitkeeper.used} {http.auth.user.id}"
 	}`)
-	ten := s.tenant("default", 10)
-	if got, want := s.get("/", "X-API-Key: "+ten.secret).body, "default allowed 1 1"; got != want {
+	ten := s.Tenant("default", 10)
+	if got, want := s.Get("/", "X-API-Key: "+ten.Secret).Text, "default allowed 1 1"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -358,9 +359,9 @@ func TestGatewayTwice(t *testing.T) {
 // costs nothing.
 func TestGatewayCosts(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "limitkeeper {\ncost tokens {http.request.header.Tokens}\ncost calls 1\n}\n"+up.proxy())
-	ten := s.tenant("default", 10)
-	_, err := s.service().UpdatePlan(t.Context(), ten.plan.AccountID, ten.plan.ID, core.PlanPatch{Limits: core.Some([]core.Limit{
+	s.Start("store memory", "limitkeeper {\ncost tokens {http.request.header.Tokens}\ncost calls 1\n}\n"+up.proxy())
+	ten := s.Tenant("default", 10)
+	_, err := s.Service().UpdatePlan(t.Context(), ten.Plan.AccountID, ten.Plan.ID, core.PlanPatch{Limits: core.Some([]core.Limit{
 		{Meter: "tokens", Max: 100, Period: core.Month}, {Meter: "calls", Max: 3, Period: core.Lifetime}})})
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +379,7 @@ func TestGatewayCosts(t *testing.T) {
 		{"40", 200, `"year";r=7 "tokens-month";r=0 "calls-lifetime";r=0`},
 		{"", 429, `"year";r=7 "tokens-month";r=0 "calls-lifetime";r=0`},
 	} {
-		got := s.get("/", "X-API-Key: "+ten.secret, "Tokens: "+tc.tokens)
+		got := s.Get("/", "X-API-Key: "+ten.Secret, "Tokens: "+tc.tokens)
 		limits := regexp.MustCompile(`;t=[0-9]+|,`).ReplaceAllString(got.Header.Get("RateLimit"), "")
 		if got.StatusCode != tc.status || tc.limits != "" && limits != tc.limits {
 			t.Errorf("tokens %q: got %d, %s, want %d, %s", tc.tokens, got.StatusCode, limits, tc.status, tc.limits)
@@ -392,8 +393,8 @@ func TestGatewayCosts(t *testing.T) {
 // The cost can come from a placeholder. A request with an invalid cost is refused and not counted.
 func TestGatewayCost(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "limitkeeper {\ncost {http.request.header.Cost}\n}\n"+up.proxy())
-	ten := s.tenant("default", 10)
+	s.Start("store memory", "limitkeeper {\ncost {http.request.header.Cost}\n}\n"+up.proxy())
+	ten := s.Tenant("default", 10)
 	for _, tc := range []struct {
 		cost       string
 		status     int
@@ -402,36 +403,36 @@ func TestGatewayCost(t *testing.T) {
 		{"3", 200, 3, 1}, {"", 200, 4, 2}, {" 2 ", 200, 6, 3}, {"0", 200, 6, 4}, {"5", 429, 6, 4}, {"4", 200, 10, 5}, {"0", 429, 10, 5},
 		{"-1", 400, 10, 5}, {"two", 400, 10, 5}, {"1000001", 400, 10, 5}, {strings.Repeat("9", 100), 400, 10, 5},
 	} {
-		got := s.get("/", "X-API-Key: "+ten.secret, "Cost: "+tc.cost)
+		got := s.Get("/", "X-API-Key: "+ten.Secret, "Cost: "+tc.cost)
 		if got.StatusCode != tc.status || s.used(ten) != tc.used || up.count.Load() != tc.sent {
 			t.Errorf("cost %q: got %d, used %d, %d sent; want %d, %d, %d", tc.cost,
 				got.StatusCode, s.used(ten), up.count.Load(), tc.status, tc.used, tc.sent)
 		}
-		if tc.status == 400 && (decoded(t, got.body)["code"] != "INVALID_REQUEST" || !strings.Contains(got.body, `"field":"cost"`)) {
-			t.Errorf("cost %q: got %s, want INVALID_REQUEST of cost", tc.cost, got.body)
+		if tc.status == 400 && (decoded(t, got.Text)["code"] != "INVALID_REQUEST" || !strings.Contains(got.Text, `"field":"cost"`)) {
+			t.Errorf("cost %q: got %s, want INVALID_REQUEST of cost", tc.cost, got.Text)
 		}
 	}
-	if got := s.get("/", "X-API-Key: lk_user_unknown", "Cost: two"); got.StatusCode != 401 {
+	if got := s.Get("/", "X-API-Key: lk_user_unknown", "Cost: two"); got.StatusCode != 401 {
 		t.Errorf("a bad cost with an unknown key: got %d, want 401", got.StatusCode)
 	}
-	s.waitLog("whole number from 0 to 1000000", 1)
+	s.WaitLog("whole number from 0 to 1000000", 1)
 }
 
 // An account that is created later is served without a reload. Until then one log line says that it is
 // missing.
 func TestGatewayAccountComesLater(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper {\naccount acme\n}\nrespond ok")
+	s.Start("store memory", "limitkeeper {\naccount acme\n}\nrespond ok")
 	for range 3 {
-		if got := s.get("/", "X-API-Key: lk_user_x"); got.StatusCode != 401 {
+		if got := s.Get("/", "X-API-Key: lk_user_x"); got.StatusCode != 401 {
 			t.Errorf("got %d, want 401", got.StatusCode)
 		}
 	}
-	if n := strings.Count(s.logged(), "the account does not exist: every key"); n != 1 {
+	if n := strings.Count(s.Logged(), "the account does not exist: every key"); n != 1 {
 		t.Errorf("said %d times that the account does not exist, want once", n)
 	}
-	ten := s.tenant("acme", 1)
-	if got := s.get("/", "X-API-Key: "+ten.secret); got.StatusCode != 200 {
+	ten := s.Tenant("acme", 1)
+	if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 {
 		t.Errorf("got %d after the account was created, want 200", got.StatusCode)
 	}
 }
@@ -439,16 +440,16 @@ func TestGatewayAccountComesLater(t *testing.T) {
 // The history has the original path before any rewrite, and the address of the client.
 func TestGatewayHistory(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "rewrite * /elsewhere\nlimitkeeper\nrespond ok")
-	ten := s.tenant("default", 1)
-	s.send(http.MethodPut, "/a/b?c=d", "", "X-API-Key: "+ten.secret, "X-Forwarded-For: 192.0.2.7")
-	s.get("/a/c", "X-API-Key: "+ten.secret)
+	s.Start("store memory", "rewrite * /elsewhere\nlimitkeeper\nrespond ok")
+	ten := s.Tenant("default", 1)
+	s.Send(http.MethodPut, "/a/b?c=d", "", "X-API-Key: "+ten.Secret, "X-Forwarded-For: 192.0.2.7")
+	s.Get("/a/c", "X-API-Key: "+ten.Secret)
 	var entries []core.Entry
-	eventually(t, "two entries", func() (ok bool) {
+	caddytest.Eventually(t, "two entries", func() (ok bool) {
 		var n int
 		var err error
-		entries, n, err = s.service().KeyHistory(context.Background(), ten.account, ten.key.ID, core.Page{Number: 1, Size: 10})
-		s.must(err)
+		entries, n, err = s.Service().KeyHistory(context.Background(), ten.Account, ten.Key.ID, core.Page{Number: 1, Size: 10})
+		s.Must(err)
 		return n == 2
 	})
 	if e := entries[1]; e.Endpoint != "/a/b" || e.Method != "PUT" || e.IP != "192.0.2.7" || e.Denied {
@@ -494,30 +495,30 @@ func TestSecure(t *testing.T) {
 // as such in the metrics, and the quota is as before.
 func TestGatewayRate(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "limitkeeper\n"+up.proxy())
-	ten := s.tenant("default", 10)
-	_, err := s.service().UpdatePlan(t.Context(), ten.account, ten.plan.ID, core.PlanPatch{Rate: core.Some(core.Rate{Requests: 1, Per: core.PerMinute, Burst: 1})})
-	s.must(err)
-	if got := s.get("/", "X-API-Key: "+ten.secret); got.StatusCode != 200 {
-		t.Fatalf("the first request: got %d %s", got.StatusCode, got.body)
+	s.Start("store memory", "limitkeeper\n"+up.proxy())
+	ten := s.Tenant("default", 10)
+	_, err := s.Service().UpdatePlan(t.Context(), ten.Account, ten.Plan.ID, core.PlanPatch{Rate: core.Some(core.Rate{Requests: 1, Per: core.PerMinute, Burst: 1})})
+	s.Must(err)
+	if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 {
+		t.Fatalf("the first request: got %d %s", got.StatusCode, got.Text)
 	}
-	got := s.get("/over", "X-API-Key: "+ten.secret)
-	body := decoded(t, got.body)
+	got := s.Get("/over", "X-API-Key: "+ten.Secret)
+	body := decoded(t, got.Text)
 	details, _ := body["details"].(map[string]any)
 	after, _ := details["retry_after"].(float64)
 	retry, _ := strconv.ParseFloat(got.Header.Get("Retry-After"), 64)
 	if got.StatusCode != 429 || body["code"] != "RATE_EXCEEDED" || body["error"] != "Too many requests" || after <= 0 || after > 60 || retry < after || retry > 60 ||
 		got.Header.Get("X-RateLimit-Remaining") != "9" {
-		t.Errorf("got %d %v %s", got.StatusCode, got.Header, got.body)
+		t.Errorf("got %d %v %s", got.StatusCode, got.Header, got.Text)
 	}
 	if n := up.count.Load(); n != 1 {
 		t.Errorf("%d requests reached the upstream, want 1", n)
 	}
-	_, err = s.service().UpdateKey(t.Context(), ten.account, ten.key.ID, core.KeyPatch{Status: new("inactive")})
-	s.must(err)
-	s.get("/off", "X-API-Key: "+ten.secret)
-	list, _, err := s.service().KeyHistory(t.Context(), ten.account, ten.key.ID, core.Page{Number: 1, Size: 9})
-	s.must(err)
+	_, err = s.Service().UpdateKey(t.Context(), ten.Account, ten.Key.ID, core.KeyPatch{Status: new("inactive")})
+	s.Must(err)
+	s.Get("/off", "X-API-Key: "+ten.Secret)
+	list, _, err := s.Service().KeyHistory(t.Context(), ten.Account, ten.Key.ID, core.Page{Number: 1, Size: 9})
+	s.Must(err)
 	var reasons []string
 	for _, e := range list {
 		reasons = append(reasons, e.Endpoint+" "+string(e.Reason))
@@ -526,7 +527,7 @@ func TestGatewayRate(t *testing.T) {
 		t.Errorf("got the history %q, want %q", reasons, want)
 	}
 	for _, outcome := range []string{"allowed", "rate", "disabled"} {
-		if metric := `outcome="` + outcome + `"`; !strings.Contains(s.scrape(), metric) {
+		if metric := `outcome="` + outcome + `"`; !strings.Contains(s.Scrape(), metric) {
 			t.Errorf("no metric has %s", metric)
 		}
 	}

@@ -35,9 +35,9 @@ func TestGatewayHeaderFamilies(t *testing.T) {
 						w.Header().Set("RateLimit-Policy", `"burst";q=5;w=60`)
 					}
 				})
-				s.start("store memory", "limitkeeper {\n"+tc.option+"\n"+errors+"\ncost {query.cost}\n}\n"+up.proxy())
-				key := "X-API-Key: " + s.tenant("default", 1).secret
-				limited := s.get("/limited?cost=0", key)
+				s.Start("store memory", "limitkeeper {\n"+tc.option+"\n"+errors+"\ncost {query.cost}\n}\n"+up.proxy())
+				key := "X-API-Key: " + s.Tenant("default", 1).Secret
+				limited := s.Get("/limited?cost=0", key)
 				if got := limited.Header.Values("X-RateLimit-Limit"); len(got) != 1 || got[0] != tc.limit {
 					t.Errorf("upstream with a limit: got X-RateLimit-Limit %q, want %q", got, tc.limit)
 				}
@@ -46,7 +46,7 @@ func TestGatewayHeaderFamilies(t *testing.T) {
 					t.Errorf("upstream with a limit: got RateLimit-Policy %q, want %q", got, tc.policy)
 				}
 				for _, status := range []int{http.StatusOK, http.StatusTooManyRequests} {
-					got := s.get("/", key)
+					got := s.Get("/", key)
 					if got.StatusCode != status {
 						t.Fatalf("got %d, want %d", got.StatusCode, status)
 					}
@@ -106,9 +106,9 @@ func TestGatewayCaching(t *testing.T) {
 					w.Header()[name] = values
 				}
 			})
-			s.start("store memory", "limitkeeper {\n"+tc.options+"\n}\n"+up.proxy())
-			ten := s.tenant("default", 1)
-			got := s.get("/?k="+ten.secret, "X-API-Key: "+ten.secret)
+			s.Start("store memory", "limitkeeper {\n"+tc.options+"\n}\n"+up.proxy())
+			ten := s.Tenant("default", 1)
+			got := s.Get("/?k="+ten.Secret, "X-API-Key: "+ten.Secret)
 			if got.StatusCode != http.StatusOK {
 				t.Fatalf("got %d, want 200", got.StatusCode)
 			}
@@ -126,11 +126,11 @@ func TestGatewayCaching(t *testing.T) {
 // request over the quota is forwarded, and its answer is private.
 func TestGatewayCachingObserved(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "limitkeeper {\nobserve\n}\n"+up.proxy())
-	ten := s.tenant("default", 1)
-	s.get("/", "X-API-Key: "+ten.secret)
-	for _, tc := range []struct{ key, caching string }{{"", ""}, {ten.secret, "private"}, {"lk_user_unknown", "private"}} {
-		got := s.get("/", "X-API-Key: "+tc.key)
+	s.Start("store memory", "limitkeeper {\nobserve\n}\n"+up.proxy())
+	ten := s.Tenant("default", 1)
+	s.Get("/", "X-API-Key: "+ten.Secret)
+	for _, tc := range []struct{ key, caching string }{{"", ""}, {ten.Secret, "private"}, {"lk_user_unknown", "private"}} {
+		got := s.Get("/", "X-API-Key: "+tc.key)
 		if vary := got.Header.Get("Vary"); vary != "X-Api-Key, Authorization" || got.Header.Get("Cache-Control") != tc.caching {
 			t.Errorf("key %q: got Vary %q and Cache-Control %q, want %q", tc.key, vary, got.Header.Get("Cache-Control"), tc.caching)
 		}

@@ -17,61 +17,49 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-// accountOption returns the option for a configured account.
-func accountOption(name, key string) string { return "\naccount " + name + " {\nkey " + key + "\n}" }
-
-// exists reports whether the running service has the account.
-func (s *server) exists(name string) bool {
-	s.t.Helper()
-	_, err := s.service().AccountByName(context.Background(), name)
-	if err != nil && !errors.Is(err, core.ErrAccountNotFound) {
-		s.t.Fatal(err)
-	}
-	return err == nil
-}
 
 // A config that fails because of another app changes nothing: it creates no account, does not reset the
 // throttle and does not shrink the cache.
 func TestRejectedConfigChangesNothing(t *testing.T) {
 	s := newServer(t)
-	site := both("respond ok")
-	s.start("store memory a\nservice_rate_limit 5/1h", site)
-	ten := s.tenant("default", 100)
-	_, second, err := s.service().CreateKey(t.Context(), ten.account, core.KeyPatch{
-		Name: new("phone"), UserID: &ten.user.ID, PlanID: core.Some(ten.plan.ID)})
-	s.must(err)
-	for _, key := range []string{ten.secret, second, ten.secret, second} {
-		if got := s.validate(ten.owner, key); got.StatusCode != 200 {
+	site := caddytest.Both("respond ok")
+	s.Start("store memory a\nservice_rate_limit 5/1h", site)
+	ten := s.Tenant("default", 100)
+	_, second, err := s.Service().CreateKey(t.Context(), ten.Account, core.KeyPatch{
+		Name: new("phone"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
+	s.Must(err)
+	for _, key := range []string{ten.Secret, second, ten.Secret, second} {
+		if got := s.Validate(ten.Owner, key); got.StatusCode != 200 {
 			t.Fatalf("got %d, want 200", got.StatusCode)
 		}
 	}
-	cached, tuned := s.service().Stats().CachedKeys, memoryTuned.Load()
+	cached, tuned := s.Service().Stats().CachedKeys, caddytest.MemoryTuned.Load()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	s.must(err)
+	s.Must(err)
 	defer taken.Close()
-	rejected := s.rejected("store memory a\nservice_rate_limit off\nkey_cache 1"+accountOption("never", core.NewOwnerSecret()), site) +
+	rejected := s.rejected("store memory a\nservice_rate_limit off\nkey_cache 1"+caddytest.AccountOption("never", core.NewOwnerSecret()), site) +
 		"\nhttp://127.0.0.1:" + portOf(taken) + " {\nbind 127.0.0.1\nrespond ok\n}"
 	for range 20 { // apps are started in random order
-		if err := s.load(rejected); err == nil || !strings.Contains(err.Error(), "in use") {
+		if err := s.Load(rejected); err == nil || !strings.Contains(err.Error(), "in use") {
 			t.Fatalf("got %v, want that the address is in use", err)
 		}
 	}
-	if s.exists("never") {
+	if s.Exists("never") {
 		t.Errorf("an account of the rejected config was made")
 	}
-	if got := s.service().Stats().CachedKeys; got != cached || cached != 2 {
+	if got := s.Service().Stats().CachedKeys; got != cached || cached != 2 {
 		t.Errorf("got %d keys in memory, want the %d there were, and 2", got, cached)
 	}
-	if got := memoryTuned.Load(); got != tuned {
+	if got := caddytest.MemoryTuned.Load(); got != tuned {
 		t.Errorf("the store was tuned %d times by rejected configs", got-tuned)
 	}
-	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 200 {
+	if got := s.Validate(ten.Owner, ten.Secret); got.StatusCode != 200 {
 		t.Errorf("got %d for the fifth request of 5/1h, want 200", got.StatusCode)
 	}
-	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 429 {
+	if got := s.Validate(ten.Owner, ten.Secret); got.StatusCode != 429 {
 		t.Errorf("got %d for the sixth request of 5/1h, want 429: what was admitted is forgotten", got.StatusCode)
 	}
 }
@@ -92,20 +80,20 @@ func init() { caddy.RegisterModule(slowApp{}) }
 func TestFirstRequestFindsAccount(t *testing.T) {
 	for i := range 6 { // apps are started in random order
 		s, owner := newServer(t), core.NewOwnerSecret()
-		b, err := adapt(s.config(fmt.Sprintf("store memory first%d", i)+accountOption("default", owner), both("respond ok")))
-		s.must(err)
+		b, err := caddytest.Adapt(s.Config(fmt.Sprintf("store memory first%d", i)+caddytest.AccountOption("default", owner), caddytest.Both("respond ok")))
+		s.Must(err)
 		var config map[string]any
-		s.must(json.Unmarshal(b, &config))
+		s.Must(json.Unmarshal(b, &config))
 		config["apps"].(map[string]any)["limitkeeper_test_slow"] = struct{}{}
 		b, err = json.Marshal(config)
-		s.must(err)
+		s.Must(err)
 		loaded := make(chan error, 1)
 		go func() { loaded <- caddy.Load(b, true) }()
-		eventually(t, "an answer", func() bool {
-			r, _ := http.NewRequest(http.MethodGet, s.url(apiBase+"/plans"), nil)
+		caddytest.Eventually(t, "an answer", func() bool {
+			r, _ := http.NewRequest(http.MethodGet, s.URL(APIBase+"/plans"), nil)
 			r.Header.Set("X-Forwarded-Proto", "https")
 			r.Header.Set("Authorization", "Bearer "+owner)
-			resp, err := client.Do(r)
+			resp, err := caddytest.Client.Do(r)
 			if err != nil {
 				return false
 			}
@@ -115,30 +103,30 @@ func TestFirstRequestFindsAccount(t *testing.T) {
 			}
 			return true
 		})
-		s.must(<-loaded)
+		s.Must(<-loaded)
 	}
 }
 
 // If one account cannot be created, the config is rejected and no account is created.
 func TestAccountRejected(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory a", both("respond ok"))
-	ten, fresh := s.tenant("default", 1), core.NewOwnerSecret()
+	s.Start("store memory a", caddytest.Both("respond ok"))
+	ten, fresh := s.Tenant("default", 1), core.NewOwnerSecret()
 	for _, tc := range []struct{ name, accounts, want string }{
-		{"a key of another account", accountOption("new", fresh) + accountOption("thief", ten.owner), `account "thief"`},
-		{"a key of another account for one that exists", accountOption("new", fresh) + accountOption("other", ten.owner), `account "other"`},
-		{"a key that is named twice", accountOption("new", fresh) + accountOption("newer", fresh), `account "newer"`},
-		{"a name that none can have", accountOption("new", fresh) + accountOption(strings.Repeat("x", 256), core.NewOwnerSecret()), "255"},
+		{"a key of another account", caddytest.AccountOption("new", fresh) + caddytest.AccountOption("thief", ten.Owner), `account "thief"`},
+		{"a key of another account for one that exists", caddytest.AccountOption("new", fresh) + caddytest.AccountOption("other", ten.Owner), `account "other"`},
+		{"a key that is named twice", caddytest.AccountOption("new", fresh) + caddytest.AccountOption("newer", fresh), `account "newer"`},
+		{"a name that none can have", caddytest.AccountOption("new", fresh) + caddytest.AccountOption(strings.Repeat("x", 256), core.NewOwnerSecret()), "255"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, _, _, err := s.service().CreateAccount(t.Context(), "other"); err != nil && !errors.Is(err, core.ErrAccountExists) {
+			if _, _, _, err := s.Service().CreateAccount(t.Context(), "other"); err != nil && !errors.Is(err, core.ErrAccountExists) {
 				t.Fatal(err)
 			}
-			err := s.load(s.rejected("store memory a"+tc.accounts, both("respond ok")))
+			err := s.Load(s.rejected("store memory a"+tc.accounts, caddytest.Both("respond ok")))
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "lk_") {
 				t.Errorf("got %v, want an error with %q and without a key", err, tc.want)
 			}
-			if s.exists("new") || s.exists("thief") || s.exists("newer") {
+			if s.Exists("new") || s.Exists("thief") || s.Exists("newer") {
 				t.Errorf("an account of the rejected config was made")
 			}
 		})
@@ -149,18 +137,18 @@ func TestAccountRejected(t *testing.T) {
 // created.
 func TestAccountRevoked(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory a", both("respond ok"))
-	ten := s.tenant("default", 1)
-	k, err := s.service().Authenticate(t.Context(), ten.owner)
-	s.must(err)
-	_, err = s.service().RevokeOwnerKey(t.Context(), ten.account, k.ID)
-	s.must(err)
-	s.start("store memory a"+accountOption("default", ten.owner)+accountOption("next", core.NewOwnerSecret()), both("respond ok"))
-	s.waitLog("the configured owner's key is revoked", 1)
-	if !s.exists("next") {
+	s.Start("store memory a", caddytest.Both("respond ok"))
+	ten := s.Tenant("default", 1)
+	k, err := s.Service().Authenticate(t.Context(), ten.Owner)
+	s.Must(err)
+	_, err = s.Service().RevokeOwnerKey(t.Context(), ten.Account, k.ID)
+	s.Must(err)
+	s.Start("store memory a"+caddytest.AccountOption("default", ten.Owner)+caddytest.AccountOption("next", core.NewOwnerSecret()), caddytest.Both("respond ok"))
+	s.WaitLog("the configured owner's key is revoked", 1)
+	if !s.Exists("next") {
 		t.Errorf("the account after the one with the revoked key was not made")
 	}
-	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 401 {
+	if got := s.Validate(ten.Owner, ten.Secret); got.StatusCode != 401 {
 		t.Errorf("got %d with the revoked key, want 401", got.StatusCode)
 	}
 }
@@ -170,16 +158,16 @@ func TestAccountRevoked(t *testing.T) {
 func TestAccountNamePlaceholder(t *testing.T) {
 	t.Setenv("LIMITKEEPER_TEST_NAME", " acme\n")
 	s, owner := newServer(t), core.NewOwnerSecret()
-	s.start("store memory a"+accountOption("{env.LIMITKEEPER_TEST_NAME}", owner), both("respond ok"))
-	if !s.exists("acme") || s.exists("{env.LIMITKEEPER_TEST_NAME}") {
+	s.Start("store memory a"+caddytest.AccountOption("{env.LIMITKEEPER_TEST_NAME}", owner), caddytest.Both("respond ok"))
+	if !s.Exists("acme") || s.Exists("{env.LIMITKEEPER_TEST_NAME}") {
 		t.Errorf("the placeholder was not replaced")
 	}
-	s.waitLog("invoking subscribed handler", 1)
-	if strings.Contains(s.logged(), owner) {
+	s.WaitLog("invoking subscribed handler", 1)
+	if strings.Contains(s.Logged(), owner) {
 		t.Errorf("the owner's key is in the log")
 	}
 	for _, twice := range []string{"acme", "{env.LIMITKEEPER_TEST_NAME}"} {
-		err := s.load(s.rejected("store memory a"+accountOption(`"acme "`, owner)+accountOption(twice, core.NewOwnerSecret()), ""))
+		err := s.Load(s.rejected("store memory a"+caddytest.AccountOption(`"acme "`, owner)+caddytest.AccountOption(twice, core.NewOwnerSecret()), ""))
 		if err == nil || !strings.Contains(err.Error(), "used twice") {
 			t.Errorf("%s: got %v, want that it is used twice", twice, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
@@ -92,7 +93,7 @@ func TestMetricsDoNotWaitForNames(t *testing.T) {
 	}()
 	defer func() { <-named }()
 	defer close(store.release)
-	eventually(t, "decisions of a known account", func() bool {
+	caddytest.Eventually(t, "decisions of a known account", func() bool {
 		select {
 		case <-others:
 			return true

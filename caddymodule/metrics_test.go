@@ -2,43 +2,35 @@ package caddymodule
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// scrape returns the metrics in Prometheus' text format.
-func (s *server) scrape() string {
-	s.t.Helper()
-	r, err := http.NewRequest(http.MethodGet, "http://"+s.admin+"/metrics", nil)
-	s.must(err)
-	return s.do(r).body
-}
-
 // The metrics have labels for accounts, plans and outcomes, survive a reload, and never contain a secret, a
 // key or a user.
 func TestMetrics(t *testing.T) {
 	s := newServer(t)
-	site := both("respond ok")
-	s.start("store memory", site)
-	ten := s.tenant("default", 2)
-	before := s.scrape()
+	site := caddytest.Both("respond ok")
+	s.Start("store memory", site)
+	ten := s.Tenant("default", 2)
+	before := s.Scrape()
 	for range 3 {
-		s.get("/", "X-API-Key: "+ten.secret)
+		s.Get("/", "X-API-Key: "+ten.Secret)
 	}
-	s.get("/", "X-API-Key: lk_user_unknown")
-	s.get("/", "X-API-Key: nonsense")
-	s.get("/")
-	s.validate(ten.owner, ten.secret)
-	s.start("store memory\nkey_cache 7", site)
-	after := s.scrape()
+	s.Get("/", "X-API-Key: lk_user_unknown")
+	s.Get("/", "X-API-Key: nonsense")
+	s.Get("/")
+	s.Validate(ten.Owner, ten.Secret)
+	s.Start("store memory\nkey_cache 7", site)
+	after := s.Scrape()
 	for labels, want := range map[string]int{
 		`limitkeeper_decisions_total{account="default",outcome="allowed",plan="Größe M"}`: 2,
 		`limitkeeper_decisions_total{account="default",outcome="denied",plan="Größe M"}`:  2,
@@ -48,28 +40,18 @@ func TestMetrics(t *testing.T) {
 		`limitkeeper_gateway_requests_total{account="default",outcome="missing"}`:         1,
 		`limitkeeper_gateway_decision_seconds_count`:                                      6,
 	} {
-		if got := sample(after, labels) - sample(before, labels); got != want {
+		if got := caddytest.Sample(after, labels) - caddytest.Sample(before, labels); got != want {
 			t.Errorf("%s grew by %d, want %d", labels, got, want)
 		}
 	}
-	if sample(after, "limitkeeper_cached_keys") != 1 || sample(after, "limitkeeper_cache_hits_total") < 1 {
+	if caddytest.Sample(after, "limitkeeper_cached_keys") != 1 || caddytest.Sample(after, "limitkeeper_cache_hits_total") < 1 {
 		t.Errorf("the metrics of the cache are missing in\n%s", after)
 	}
-	for what, secret := range map[string]string{"key": ten.secret, "owner's key": ten.owner, "key's id": ten.key.ID, "user": "Ann", "account's id": ten.account} {
+	for what, secret := range map[string]string{"key": ten.Secret, "owner's key": ten.Owner, "key's id": ten.Key.ID, "user": "Ann", "account's id": ten.Account} {
 		if strings.Contains(after, secret) {
 			t.Errorf("the %s is in the metrics", what)
 		}
 	}
-}
-
-// sample returns the value of a sample, 0 when it is missing.
-func sample(metrics, labels string) (n int) {
-	for line := range strings.Lines(metrics) {
-		if rest, ok := strings.CutPrefix(line, labels+" "); ok {
-			_, _ = fmt.Sscan(rest, &n)
-		}
-	}
-	return n
 }
 
 // series returns the values of the decisions by "account outcome plan".
@@ -129,14 +111,14 @@ func TestAccountNames(t *testing.T) {
 // The metrics show the size of the event log and the bytes that are not checkpointed.
 func TestMetricsOfTheEventLog(t *testing.T) {
 	s := newServer(t)
-	s.start("store badger %dir/data", both("respond ok"))
-	before := s.scrape()
-	ten := s.tenant("default", 5)
-	s.get("/", "X-API-Key: "+ten.secret)
-	after := s.scrape()
+	s.Start("store badger %dir/data", caddytest.Both("respond ok"))
+	before := s.Scrape()
+	ten := s.Tenant("default", 5)
+	s.Get("/", "X-API-Key: "+ten.Secret)
+	after := s.Scrape()
 	for _, name := range []string{"limitkeeper_eventlog_bytes", "limitkeeper_eventlog_pending_bytes"} {
-		if sample(after, name) <= sample(before, name) {
-			t.Errorf("%s: got %d before and %d after a request, want more", name, sample(before, name), sample(after, name))
+		if caddytest.Sample(after, name) <= caddytest.Sample(before, name) {
+			t.Errorf("%s: got %d before and %d after a request, want more", name, caddytest.Sample(before, name), caddytest.Sample(after, name))
 		}
 	}
 	for _, name := range []string{"limitkeeper_eventlog_checkpoints_total", "limitkeeper_eventlog_waits_total"} {
@@ -150,14 +132,14 @@ func TestMetricsOfTheEventLog(t *testing.T) {
 func TestMetricsOfRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	s := newServer(t)
-	s.start("store redis "+redis.Addr(), both("respond ok"))
+	s.Start("store redis "+redis.Addr(), caddytest.Both("respond ok"))
 	await := func(masters, away, watching int) {
 		t.Helper()
 		var got string
 		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			got = s.scrape()
-			if sample(got, "limitkeeper_redis_masters") == masters && sample(got, "limitkeeper_redis_masters_away") == away &&
-				sample(got, "limitkeeper_redis_watching") == watching {
+			got = s.Scrape()
+			if caddytest.Sample(got, "limitkeeper_redis_masters") == masters && caddytest.Sample(got, "limitkeeper_redis_masters_away") == away &&
+				caddytest.Sample(got, "limitkeeper_redis_watching") == watching {
 				return
 			}
 		}

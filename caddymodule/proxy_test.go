@@ -21,6 +21,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 )
 
 // The upstream gets method, path, query and body unchanged, without the key.
@@ -32,29 +34,29 @@ func TestProxyRequestUnharmed(t *testing.T) {
 		body = string(b)
 		_, _ = io.Copy(w, strings.NewReader("got it"))
 	})
-	s.start("store memory", `limitkeeper {
+	s.Start("store memory", `limitkeeper {
 		key query api_key
 		key cookie key
 		key header X-API-Key
 		key bearer
 	}
 	`+up.proxy())
-	ten := s.tenant("default", 100)
+	ten := s.Tenant("default", 100)
 	keep := []string{"Accept-Language: de", "X-Custom: a", "X-Custom: b", "Cookie: a=b"}
 	for _, tc := range []struct {
 		name, method, path, wantPath string
 		headers                      []string
 	}{
-		{"query", "DELETE", "/a%2Fb/%7e?x=1&api_key=" + ten.secret + "&y=%20+&x=2", "/a%2Fb/%7e?x=1&y=%20+&x=2", nil},
-		{"header", "PATCH", "/?x", "/?x", []string{"X-API-Key: " + ten.secret}},
-		{"bearer", "POST", "//a/../b", "//a/../b", []string{"Authorization: Bearer " + ten.secret}},
-		{"cookie", "OPTIONS", "/c", "/c", []string{"Cookie: key=" + ten.secret}},
+		{"query", "DELETE", "/a%2Fb/%7e?x=1&api_key=" + ten.Secret + "&y=%20+&x=2", "/a%2Fb/%7e?x=1&y=%20+&x=2", nil},
+		{"header", "PATCH", "/?x", "/?x", []string{"X-API-Key: " + ten.Secret}},
+		{"bearer", "POST", "//a/../b", "//a/../b", []string{"Authorization: Bearer " + ten.Secret}},
+		{"cookie", "OPTIONS", "/c", "/c", []string{"Cookie: key=" + ten.Secret}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			payload := strings.Repeat("0123456789", 10_000)
-			got := s.send(tc.method, tc.path, payload, append(tc.headers, keep...)...)
-			if got.StatusCode != 200 || got.body != "got it" {
-				t.Fatalf("got %d %q", got.StatusCode, got.body)
+			got := s.Send(tc.method, tc.path, payload, append(tc.headers, keep...)...)
+			if got.StatusCode != 200 || got.Text != "got it" {
+				t.Fatalf("got %d %q", got.StatusCode, got.Text)
 			}
 			r := up.last.Load()
 			if r.Method != tc.method || r.RequestURI != tc.wantPath || body != payload {
@@ -84,18 +86,18 @@ func TestProxyRequestUnharmed(t *testing.T) {
 func TestProxyGuardedPath(t *testing.T) {
 	paths := []string{"/v1", "/v1;a/x", "/v1%2fx", "//v1/x", "/V1;/x", "/", "/v1/x"}
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "handle /v1/* {\nlimitkeeper\n"+up.proxy()+"\n}\nhandle {\nrespond 404\n}")
+	s.Start("store memory", "handle /v1/* {\nlimitkeeper\n"+up.proxy()+"\n}\nhandle {\nrespond 404\n}")
 	for _, path := range paths {
-		if got := s.get(path); got.StatusCode != 401 && got.StatusCode != 404 {
+		if got := s.Get(path); got.StatusCode != 401 && got.StatusCode != 404 {
 			t.Errorf("%s: got %d without a key, want 401 or 404", path, got.StatusCode)
 		}
 	}
 	if n := up.count.Load(); n != 0 {
 		t.Errorf("%d requests without a key reached the upstream", n)
 	}
-	s.start("store memory", "limitkeeper /v1/*\n"+up.proxy())
+	s.Start("store memory", "limitkeeper /v1/*\n"+up.proxy())
 	for _, path := range paths {
-		s.get(path)
+		s.Get(path)
 	}
 	if n := up.count.Load(); n == 0 {
 		t.Error("a matcher guards every path, unlike what the documents say")
@@ -106,9 +108,9 @@ func TestProxyGuardedPath(t *testing.T) {
 // client could remove the field.
 func TestProxyConnectionField(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "limitkeeper\nrequest_header X-Early {http.limitkeeper.user_id}\n"+up.proxy()+" {\nheader_up X-User-Id {http.limitkeeper.user_id}\n}")
-	ten := s.tenant("default", 10)
-	s.get("/", "X-API-Key: "+ten.secret, "Connection: X-User-Id, X-Early", "X-User-Id: 7")
+	s.Start("store memory", "limitkeeper\nrequest_header X-Early {http.limitkeeper.user_id}\n"+up.proxy()+" {\nheader_up X-User-Id {http.limitkeeper.user_id}\n}")
+	ten := s.Tenant("default", 10)
+	s.Get("/", "X-API-Key: "+ten.Secret, "Connection: X-User-Id, X-Early", "X-User-Id: 7")
 	if h := up.last.Load().Header; h.Get("X-User-Id") != "1" || h.Get("X-Early") != "" {
 		t.Errorf("the upstream got X-User-Id %q and X-Early %q, want 1 and none", h.Get("X-User-Id"), h.Get("X-Early"))
 	}
@@ -117,10 +119,10 @@ func TestProxyConnectionField(t *testing.T) {
 // With keep_key the upstream gets the request unchanged.
 func TestProxyKeepKey(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", "limitkeeper {\nkeep_key\nkey query k\nkey header X-API-Key\n}\n"+up.proxy())
-	ten := s.tenant("default", 100)
-	s.get("/?a&k="+ten.secret, "X-API-Key: y")
-	if r := up.last.Load(); r.RequestURI != "/?a&k="+ten.secret || r.Header.Get("X-API-Key") != "y" {
+	s.Start("store memory", "limitkeeper {\nkeep_key\nkey query k\nkey header X-API-Key\n}\n"+up.proxy())
+	ten := s.Tenant("default", 100)
+	s.Get("/?a&k="+ten.Secret, "X-API-Key: y")
+	if r := up.last.Load(); r.RequestURI != "/?a&k="+ten.Secret || r.Header.Get("X-API-Key") != "y" {
 		t.Errorf("the upstream got %s with %v", r.RequestURI, r.Header)
 	}
 }
@@ -136,11 +138,11 @@ func TestProxyStreaming(t *testing.T) {
 			<-got
 		}
 	})
-	s.start("store memory", "limitkeeper\nreverse_proxy "+up.Listener.Addr().String()+" {\nflush_interval -1\n}")
-	ten := s.tenant("default", 100)
-	r, _ := http.NewRequest(http.MethodGet, s.url("/"), nil)
-	r.Header.Set("X-API-Key", ten.secret)
-	resp, err := client.Do(r)
+	s.Start("store memory", "limitkeeper\nreverse_proxy "+up.Listener.Addr().String()+" {\nflush_interval -1\n}")
+	ten := s.Tenant("default", 100)
+	r, _ := http.NewRequest(http.MethodGet, s.URL("/"), nil)
+	r.Header.Set("X-API-Key", ten.Secret)
+	resp, err := caddytest.Client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,14 +182,14 @@ func TestProxyUpgrade(t *testing.T) {
 			_ = rw.Flush()
 		}
 	})
-	s.start("store memory", "limitkeeper {\nkey query key\n}\n"+up.proxy())
-	ten := s.tenant("default", 100)
-	conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+	s.Start("store memory", "limitkeeper {\nkey query key\n}\n"+up.proxy())
+	ten := s.Tenant("default", 100)
+	conn, err := net.Dial("tcp", "127.0.0.1:"+s.Port)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "GET /ws?key=%s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", ten.secret)
+	fmt.Fprintf(conn, "GET /ws?key=%s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", ten.Secret)
 	in := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil || resp.StatusCode != 101 || resp.Header.Get("X-RateLimit-Remaining") != "99" {
@@ -203,7 +205,7 @@ func TestProxyUpgrade(t *testing.T) {
 		t.Errorf("the upstream got %s, want /ws", uri)
 	}
 	conn.Close()
-	s.waitLog(`"logger":"http.log.access`, 1) // wait until the connection is closed
+	s.WaitLog(`"logger":"http.log.access`, 1) // wait until the connection is closed
 }
 
 // Informational answers are forwarded before the final answer, without the rate limit headers.
@@ -214,19 +216,19 @@ func TestProxyEarlyHints(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		_, _ = io.WriteString(w, "done")
 	})
-	s.start("store memory", "limitkeeper\n"+up.proxy())
-	ten := s.tenant("default", 100)
+	s.Start("store memory", "limitkeeper\n"+up.proxy())
+	ten := s.Tenant("default", 100)
 	var hints []textproto.MIMEHeader
 	r, _ := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { hints = append(hints, h); return nil },
-	}), http.MethodGet, s.url("/"), nil)
-	r.Header.Set("X-API-Key", ten.secret)
-	got := s.do(r)
+	}), http.MethodGet, s.URL("/"), nil)
+	r.Header.Set("X-API-Key", ten.Secret)
+	got := s.Do(r)
 	if len(hints) != 1 || hints[0].Get("Link") == "" || hints[0].Get("X-RateLimit-Limit") != "" {
 		t.Errorf("got hints %v, want one with Link alone", hints)
 	}
-	if got.body != "done" || got.Header.Get("X-RateLimit-Limit") != "100" {
-		t.Errorf("got %q with %v", got.body, got.Header)
+	if got.Text != "done" || got.Header.Get("X-RateLimit-Limit") != "100" {
+		t.Errorf("got %q with %v", got.Text, got.Header)
 	}
 }
 
@@ -247,16 +249,16 @@ func TestProxyHTTP2(t *testing.T) {
 			_ = rc.Flush()
 		}
 	})
-	port := freePort(t)
-	text := s.config("store memory", "respond nothing") + "\nhttps://127.0.0.1:" + port +
+	port := caddytest.FreePort(t)
+	text := s.Config("store memory", "respond nothing") + "\nhttps://127.0.0.1:" + port +
 		" {\n" + s.tls() + "\nlimitkeeper\nreverse_proxy " + up.Listener.Addr().String() + " {\nflush_interval -1\n}\n}"
-	s.must(s.load(text))
-	ten := s.tenant("default", 100)
+	s.Must(s.Load(text))
+	ten := s.Tenant("default", 100)
 	h2 := http2Client()
 	done := make(chan error)
 	const streams = 8
 	for i := range streams {
-		go func() { done <- echoStream(h2, "https://127.0.0.1:"+port+"/", ten.secret, i) }()
+		go func() { done <- echoStream(h2, "https://127.0.0.1:"+port+"/", ten.Secret, i) }()
 	}
 	for range streams {
 		if err := <-done; err != nil {
@@ -297,15 +299,15 @@ func echoStream(c *http.Client, url, key string, id int) error {
 // tls returns a directive with a certificate for 127.0.0.1. Caddy's own certificates are created in the
 // background, with data races that the race detector would report.
 func (s *server) tls() string {
-	s.t.Helper()
+	s.T.Helper()
 	unused := httptest.NewTLSServer(nil)
 	defer unused.Close()
 	certificate := unused.TLS.Certificates[0]
 	private, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	s.must(err)
-	cert, key := filepath.Join(s.dir, "cert.pem"), filepath.Join(s.dir, "key.pem")
-	s.must(os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}), 0o600))
-	s.must(os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	s.Must(err)
+	cert, key := filepath.Join(s.Dir, "cert.pem"), filepath.Join(s.Dir, "key.pem")
+	s.Must(os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}), 0o600))
+	s.Must(os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 	return "tls " + cert + " " + key
 }
 

@@ -13,13 +13,15 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 )
 
 // No log contains a secret: used, refused, kept, encoded, in the wrong place, or in an error. The test reads
 // the real log with all log options of Caddy on.
 func TestLogsHoldNoSecret(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", `limitkeeper {
+	s.Start("store memory", `limitkeeper {
 		key header X-Strange
 		key query api_key
 		key cookie session
@@ -40,8 +42,8 @@ func TestLogsHoldNoSecret(t *testing.T) {
 		reverse_proxy 127.0.0.1:1
 	}
 	respond ok`)
-	ten := s.tenant("default", 1000)
-	key, encoded := ten.secret, strings.ReplaceAll(url.QueryEscape(ten.secret), "_", "%5F")
+	ten := s.Tenant("default", 1000)
+	key, encoded := ten.Secret, strings.ReplaceAll(url.QueryEscape(ten.Secret), "_", "%5F")
 	const password = "my-own-password" // no key form, but in the place of a key
 	requests := [][]string{
 		{"/", "X-Strange: " + key},
@@ -55,14 +57,14 @@ func TestLogsHoldNoSecret(t *testing.T) {
 		{"/gone", "X-Strange: " + key},
 		{"/kept?other_key=" + key, "X-Strange: " + key},
 		{"/kept", "X-API-Key: " + key, "X-Strange: " + key},
-		{"/functions/v1/keys", "Authorization: Bearer " + ten.owner, "X-Strange: " + ten.owner},
+		{"/functions/v1/keys", "Authorization: Bearer " + ten.Owner, "X-Strange: " + ten.Owner},
 	}
 	for _, r := range requests {
-		s.get(r[0], r[1:]...)
+		s.Get(r[0], r[1:]...)
 	}
-	s.waitLog(`"logger":"http.log.access`, len(requests))
-	log := s.logged()
-	for what, secret := range map[string]string{"key": key, "encoded key": encoded, "owner's key": ten.owner, "password": password} {
+	s.WaitLog(`"logger":"http.log.access`, len(requests))
+	log := s.Logged()
+	for what, secret := range map[string]string{"key": key, "encoded key": encoded, "owner's key": ten.Owner, "password": password} {
 		if i := strings.Index(log, secret); i >= 0 {
 			t.Errorf("the %s is in the log: %s", what, log[max(0, i-500):i+len(secret)])
 		}
@@ -77,16 +79,16 @@ func TestLogsHoldNoSecret(t *testing.T) {
 // With log_credentials the log still has none of our secrets.
 func TestLogsHoldNoSecretWithCredentials(t *testing.T) {
 	s := newServer(t)
-	text := strings.Replace(s.config("store memory", "limitkeeper {\nkey cookie session\nkey bearer\n}\nrespond ok"),
+	text := strings.Replace(s.Config("store memory", "limitkeeper {\nkey cookie session\nkey bearer\n}\nrespond ok"),
 		"servers {", "servers {\nlog_credentials", 1)
-	s.must(s.load(text))
-	ten := s.tenant("default", 3)
-	s.get("/", "Cookie: session="+ten.secret+"; theme=dark")
-	s.get("/", "Authorization: Bearer "+ten.secret)
-	s.get("/", "Authorization: Basic b3BlbjpzZXNhbWU=")
-	s.waitLog(`"logger":"http.log.access`, 3)
-	log := s.logged()
-	if strings.Contains(log, ten.secret) {
+	s.Must(s.Load(text))
+	ten := s.Tenant("default", 3)
+	s.Get("/", "Cookie: session="+ten.Secret+"; theme=dark")
+	s.Get("/", "Authorization: Bearer "+ten.Secret)
+	s.Get("/", "Authorization: Basic b3BlbjpzZXNhbWU=")
+	s.WaitLog(`"logger":"http.log.access`, 3)
+	log := s.Logged()
+	if strings.Contains(log, ten.Secret) {
 		t.Errorf("the key is in the log")
 	}
 	if !strings.Contains(log, "theme=dark") || !strings.Contains(log, "b3BlbjpzZXNhbWU=") {
@@ -98,17 +100,17 @@ func TestLogsHoldNoSecretWithCredentials(t *testing.T) {
 // config stays.
 func TestRedactOrRefuse(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper\nrespond ok") // finds the loggers of this version
+	s.Start("store memory", "limitkeeper\nrespond ok") // finds the loggers of this version
 	for _, field := range []*string{&errorLoggerField, &accessLoggerField} {
 		for _, site := range []string{"limitkeeper", "limitkeeper_api"} {
 			t.Run(site+" without "+*field, func(t *testing.T) {
 				defer func(name string) { *field = name }(*field)
 				*field += "OfAnotherVersion"
-				err := s.load(s.rejected("store memory", site))
+				err := s.Load(s.rejected("store memory", site))
 				if err == nil || !strings.Contains(err.Error(), "API keys would appear in the logs") || !strings.Contains(err.Error(), *field) {
 					t.Errorf("got %v, want an error about the logs and %s", err, *field)
 				}
-				if got := s.get("/"); got.StatusCode != http.StatusUnauthorized {
+				if got := s.Get("/"); got.StatusCode != http.StatusUnauthorized {
 					t.Errorf("the running config answers %d, want 401", got.StatusCode)
 				}
 			})
@@ -215,7 +217,7 @@ func TestLogsHoldNoSecretWhenUpstreamBreaks(t *testing.T) {
 		_ = rw.Flush()
 		conn.Close()
 	})
-	s.start("store memory", `rewrite /rewritten* /p
+	s.Start("store memory", `rewrite /rewritten* /p
 	limitkeeper {
 		key header X-API-Key
 		key query api_key
@@ -228,33 +230,33 @@ func TestLogsHoldNoSecretWhenUpstreamBreaks(t *testing.T) {
 	handle_errors {
 		`+broken.proxy()+`
 	}`)
-	ten, other := s.tenant("default", 1000), s.tenant("other", 1000)
-	key, encoded := ten.secret, strings.ReplaceAll(ten.secret, "_", "%5F")
+	ten, other := s.Tenant("default", 1000), s.Tenant("other", 1000)
+	key, encoded := ten.Secret, strings.ReplaceAll(ten.Secret, "_", "%5F")
 	requests := [][]string{
 		{"/a", "X-API-Key: " + key, "X-API-Key: " + key},
 		{"/a?api_key=" + key + "&k=" + key + "&next=/x%3Fk%3D" + encoded, "X-API-Key: " + key},
 		{"/a", "X-API-Key: " + key, "Referer: http://x/?k=" + key, "X-Copy: Bearer " + key, "X-Forwarded-Uri: /?k=" + encoded, "Cookie: k=" + key},
-		{"/a?api_key=" + other.secret, "X-API-Key: " + key, "X-API-Key: " + other.secret},
+		{"/a?api_key=" + other.Secret, "X-API-Key: " + key, "X-API-Key: " + other.Secret},
 		{"/fails?k=" + key, "X-API-Key: " + key},
 		{"/rewritten?k=" + encoded, "X-API-Key: " + key},
 		{"/a?k=lk_user_unknown01", "X-API-Key: lk_user_unknown01"}, // refused
 	}
 	for _, r := range requests {
-		req, _ := http.NewRequest(http.MethodGet, s.url(r[0]), nil)
+		req, _ := http.NewRequest(http.MethodGet, s.URL(r[0]), nil)
 		for _, h := range r[1:] {
 			name, value, _ := strings.Cut(h, ": ")
 			req.Header.Add(name, value)
 		}
-		if resp, err := client.Do(req); err == nil {
+		if resp, err := caddytest.Client.Do(req); err == nil {
 			resp.Body.Close()
 		}
 		if up := broken.last.Load(); strings.Contains(up.RequestURI, "lk") || strings.Contains(fmt.Sprint(up.Header), "lk") {
 			t.Errorf("%.12s: the upstream got %s with %v", r[0], up.RequestURI, up.Header)
 		}
 	}
-	s.waitLog("aborting with incomplete response", len(requests))
-	log := s.logged()
-	for what, secret := range map[string]string{"key": key, "encoded key": encoded, "other key": other.secret, "unknown key": "lk_user_unknown01"} {
+	s.WaitLog("aborting with incomplete response", len(requests))
+	log := s.Logged()
+	for what, secret := range map[string]string{"key": key, "encoded key": encoded, "other key": other.Secret, "unknown key": "lk_user_unknown01"} {
 		for line := range strings.Lines(log) {
 			if strings.Contains(line, secret) && !strings.Contains(line, `"msg":"rewrote request"`) { // in front of the gateway, at DEBUG
 				t.Errorf("the %s is in the log: %s", what, line)

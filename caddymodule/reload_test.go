@@ -16,6 +16,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/memstore"
 )
@@ -26,9 +27,9 @@ func TestExact(t *testing.T) {
 	for name, ways := range map[string][]bool{"validate": {true}, "gateway": {false}, "both": {true, false}} {
 		t.Run(name, func(t *testing.T) {
 			s, up := newServer(t), newRecorder(t, nil)
-			s.start("store badger %dir/data\nservice_rate_limit off", both(up.proxy()))
-			ten := s.tenant("default", 1000)
-			load := s.attack(ten, 1200, ways, s.url(""))
+			s.Start("store badger %dir/data\nservice_rate_limit off", caddytest.Both(up.proxy()))
+			ten := s.Tenant("default", 1000)
+			load := s.attack(ten, 1200, ways, s.URL(""))
 			load.wait()
 			load.check(1000)
 			if !ways[0] && up.count.Load() != 1000 {
@@ -44,16 +45,16 @@ func TestExact(t *testing.T) {
 // a request that it reads during its shutdown.
 func TestExactOverReloads(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	port, tls := freePort(t), s.tls()
+	port, tls := caddytest.FreePort(t), s.tls()
 	start := func(i int) {
 		t.Helper()
 		options := fmt.Sprintf("store badger %%dir/data {\ndurability %s\n}\nservice_rate_limit off\nkey_cache %d",
 			[]string{"process", "power"}[i%2], 1+i*100)
-		s.must(s.load(s.config(options, "respond nothing") +
-			"\nhttps://127.0.0.1:" + port + " {\n" + tls + "\n" + both(up.proxy()) + "\n}"))
+		s.Must(s.Load(s.Config(options, "respond nothing") +
+			"\nhttps://127.0.0.1:" + port + " {\n" + tls + "\n" + caddytest.Both(up.proxy()) + "\n}"))
 	}
 	start(0)
-	ten := s.tenant("default", 1000)
+	ten := s.Tenant("default", 1000)
 	const requests, reloads = 3000, 8
 	load := s.attack(ten, requests, []bool{true, false}, "https://127.0.0.1:"+port)
 	for i := range int64(reloads) {
@@ -64,17 +65,12 @@ func TestExactOverReloads(t *testing.T) {
 	load.check(1000)
 }
 
-// both returns a site with the API and a gateway in front of a handler.
-func both(handler string) string {
-	return "handle " + apiBase + "/* {\nlimitkeeper_api\n}\nhandle {\nlimitkeeper\n" + handler + "\n}"
-}
-
 // attack is a load of 64 concurrent callers.
 type attack struct {
 	s        *server
 	client   *http.Client
 	base     string // of the addresses
-	ten      *tenant
+	ten      *caddytest.Tenant
 	sent     atomic.Int64
 	allowed  atomic.Int64
 	mu       sync.Mutex
@@ -85,11 +81,11 @@ type attack struct {
 
 // attack starts to send n requests in the ways: true for /validate, false for the
 // gateway.
-func (s *server) attack(ten *tenant, n int64, ways []bool, base string) *attack {
-	a := &attack{s: s, client: client, ten: ten, base: base, progress: make(chan int64, n)}
+func (s *server) attack(ten *caddytest.Tenant, n int64, ways []bool, base string) *attack {
+	a := &attack{s: s, client: caddytest.Client, ten: ten, base: base, progress: make(chan int64, n)}
 	if strings.HasPrefix(base, "https:") {
 		a.client = http2Client()
-		s.t.Cleanup(a.client.CloseIdleConnections)
+		s.T.Cleanup(a.client.CloseIdleConnections)
 	}
 	for i := range 64 {
 		a.wg.Go(func() {
@@ -109,14 +105,14 @@ func (s *server) attack(ten *tenant, n int64, ways []bool, base string) *attack 
 func (a *attack) one(validate bool) {
 	method, path, body := http.MethodGet, "/", ""
 	if validate {
-		method, path, body = http.MethodPost, apiBase+"/validate", fmt.Sprintf(`{"api_key":%q,"endpoint":"/x","method":"GET"}`, a.ten.secret)
+		method, path, body = http.MethodPost, APIBase+"/validate", fmt.Sprintf(`{"api_key":%q,"endpoint":"/x","method":"GET"}`, a.ten.Secret)
 	}
 	r, _ := http.NewRequest(method, a.base+path, strings.NewReader(body))
 	r.Header.Set("X-Forwarded-Proto", "https")
 	if validate {
-		r.Header.Set("Authorization", "Bearer "+a.ten.owner)
+		r.Header.Set("Authorization", "Bearer "+a.ten.Owner)
 	} else {
-		r.Header.Set("X-API-Key", a.ten.secret)
+		r.Header.Set("X-API-Key", a.ten.Secret)
 	}
 	resp, err := a.client.Do(r)
 	if err != nil {
@@ -157,19 +153,19 @@ func (a *attack) wait() { a.wg.Wait() }
 
 // check fails unless exactly n requests were allowed and counted.
 func (a *attack) check(n int64) {
-	a.s.t.Helper()
+	a.s.T.Helper()
 	if len(a.wrong) > 0 {
 		kinds := map[string]int{}
 		for _, w := range a.wrong {
 			kinds[w]++
 		}
-		a.s.t.Errorf("%d requests failed: %v", len(a.wrong), kinds)
+		a.s.T.Errorf("%d requests failed: %v", len(a.wrong), kinds)
 	}
 	if got := a.allowed.Load(); got != n {
-		a.s.t.Errorf("%d requests passed, want %d", got, n)
+		a.s.T.Errorf("%d requests passed, want %d", got, n)
 	}
 	if got := a.s.used(a.ten); got != n {
-		a.s.t.Errorf("%d requests are counted, want %d", got, n)
+		a.s.T.Errorf("%d requests are counted, want %d", got, n)
 	}
 }
 
@@ -183,12 +179,12 @@ func refs(name string) int {
 // with one reference and its settings.
 func TestRejectedConfig(t *testing.T) {
 	s := newServer(t)
-	site := both("respond ok")
-	s.start("store memory a\nservice_rate_limit 5/1h", site)
-	ten := s.tenant("default", 100)
+	site := caddytest.Both("respond ok")
+	s.Start("store memory a\nservice_rate_limit 5/1h", site)
+	ten := s.Tenant("default", 100)
 	works := func(t *testing.T) {
 		t.Helper()
-		if got := s.get("/", "X-API-Key: "+ten.secret); got.StatusCode != 200 {
+		if got := s.Get("/", "X-API-Key: "+ten.Secret); got.StatusCode != 200 {
 			t.Errorf("got %d from the running server, want 200", got.StatusCode)
 		}
 		if n := refs("a"); n != 1 {
@@ -196,7 +192,7 @@ func TestRejectedConfig(t *testing.T) {
 		}
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	s.must(err)
+	s.Must(err)
 	defer taken.Close()
 
 	for _, tc := range []struct{ name, text, want string }{
@@ -212,7 +208,7 @@ func TestRejectedConfig(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for range 3 { // apps are started in random order
-				err := s.load(tc.text)
+				err := s.Load(tc.text)
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Fatalf("got %v, want an error with %q", err, tc.want)
 				}
@@ -224,11 +220,11 @@ func TestRejectedConfig(t *testing.T) {
 		t.Errorf("a store of a rejected config is still held")
 	}
 	for range 5 {
-		if got := s.validate(ten.owner, ten.secret); got.StatusCode != 200 {
+		if got := s.Validate(ten.Owner, ten.Secret); got.StatusCode != 200 {
 			t.Errorf("got %d, want 200", got.StatusCode)
 		}
 	}
-	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 429 {
+	if got := s.Validate(ten.Owner, ten.Secret); got.StatusCode != 429 {
 		t.Errorf("got %d for the sixth request of 5/1h, want 429: a rejected config has changed the rate", got.StatusCode)
 	}
 }
@@ -242,30 +238,30 @@ func portOf(ln net.Listener) string {
 // closes the old one.
 func TestReloadTunables(t *testing.T) {
 	s := newServer(t)
-	site := both("respond ok")
-	s.start("store memory a\nservice_rate_limit 1/1h", site)
-	ten, first := s.tenant("default", 100), s.service()
-	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 200 {
+	site := caddytest.Both("respond ok")
+	s.Start("store memory a\nservice_rate_limit 1/1h", site)
+	ten, first := s.Tenant("default", 100), s.Service()
+	if got := s.Validate(ten.Owner, ten.Secret); got.StatusCode != 200 {
 		t.Errorf("got %d, want 200", got.StatusCode)
 	}
-	if got := s.validate(ten.owner, ten.secret); got.StatusCode != 429 {
+	if got := s.Validate(ten.Owner, ten.Secret); got.StatusCode != 429 {
 		t.Errorf("got %d, want 429", got.StatusCode)
 	}
-	tuned := memoryTuned.Load()
-	s.start("store memory a\nservice_rate_limit off", site)
+	tuned := caddytest.MemoryTuned.Load()
+	s.Start("store memory a\nservice_rate_limit off", site)
 	for range 3 {
-		if got := s.validate(ten.owner, ten.secret); got.StatusCode != 200 {
+		if got := s.Validate(ten.Owner, ten.Secret); got.StatusCode != 200 {
 			t.Errorf("got %d without a rate, want 200", got.StatusCode)
 		}
 	}
-	if s.service() != first || refs("a") != 1 {
+	if s.Service() != first || refs("a") != 1 {
 		t.Errorf("the store was opened anew, or is held %d times", refs("a"))
 	}
-	if n := memoryTuned.Load() - tuned; n != 1 {
+	if n := caddytest.MemoryTuned.Load() - tuned; n != 1 {
 		t.Errorf("the store was tuned %d times, want once", n)
 	}
-	s.start("store memory b", site)
-	if s.service() == first || refs("a") != 0 || refs("b") != 1 {
+	s.Start("store memory b", site)
+	if s.Service() == first || refs("a") != 0 || refs("b") != 1 {
 		t.Errorf("a is held %d times and b %d, want 0 and 1", refs("a"), refs("b"))
 	}
 	if _, err := first.AccountByName(context.Background(), "default"); core.ErrorCode(err) != core.CodeUnavailable {
@@ -303,7 +299,7 @@ func (u tuner) Tune(core.Store, core.Tunables) { *u.log = append(*u.log, u.name)
 // Validating a config does not open the store, so it works beside a running server.
 func TestValidateOpensNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	b, err := adapt("{\nlimitkeeper {\nstore badger " + dir + "\n}\n}\n:8080 {\nlimitkeeper\n}")
+	b, err := caddytest.Adapt("{\nlimitkeeper {\nstore badger " + dir + "\n}\n}\n:8080 {\nlimitkeeper\n}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,19 +321,19 @@ func TestConfiguredAccounts(t *testing.T) {
 	t.Setenv("LIMITKEEPER_TEST_KEY", owner+"\n")
 	s := newServer(t)
 	for range 2 {
-		s.start("store memory\naccount acme {\nkey {env.LIMITKEEPER_TEST_KEY}\n}", "limitkeeper_api")
-		got := s.get("/functions/v1/keys", "Authorization: Bearer "+owner, "X-Forwarded-Proto: https")
+		s.Start("store memory\naccount acme {\nkey {env.LIMITKEEPER_TEST_KEY}\n}", "limitkeeper_api")
+		got := s.Get("/functions/v1/keys", "Authorization: Bearer "+owner, "X-Forwarded-Proto: https")
 		if got.StatusCode != 200 {
-			t.Errorf("got %d %s, want 200", got.StatusCode, got.body)
+			t.Errorf("got %d %s, want 200", got.StatusCode, got.Text)
 		}
 	}
-	if got := s.get("/functions/v1/keys", "Authorization: Bearer "+owner); got.StatusCode != 400 {
+	if got := s.Get("/functions/v1/keys", "Authorization: Bearer "+owner); got.StatusCode != 400 {
 		t.Errorf("over plain HTTP: got %d, want 400", got.StatusCode)
 	}
-	if got := s.get("/functions/v1/health"); got.StatusCode != 200 {
+	if got := s.Get("/functions/v1/health"); got.StatusCode != 200 {
 		t.Errorf("health over plain HTTP: got %d, want 200", got.StatusCode)
 	}
-	if got := s.get("/elsewhere"); got.body != "" || got.StatusCode != 200 {
-		t.Errorf("outside the API: got %d %q, want what is behind it", got.StatusCode, got.body)
+	if got := s.Get("/elsewhere"); got.Text != "" || got.StatusCode != 200 {
+		t.Errorf("outside the API: got %d %q, want what is behind it", got.StatusCode, got.Text)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -14,10 +15,10 @@ import (
 const keyed = "limitkeeper {\nrequest_id header Idempotency-Key\n}\n"
 
 // validateAs asks the API to decide on a request with an id.
-func (s *server) validateAs(ten *tenant, id string) reply {
-	s.t.Helper()
-	body := fmt.Sprintf(`{"api_key":%q,"endpoint":"/x","method":"GET","request_id":%q}`, ten.secret, id)
-	return s.send(http.MethodPost, apiBase+"/validate", body, "Authorization: Bearer "+ten.owner, "X-Forwarded-Proto: https")
+func (s *server) validateAs(ten *caddytest.Tenant, id string) caddytest.Reply {
+	s.T.Helper()
+	body := fmt.Sprintf(`{"api_key":%q,"endpoint":"/x","method":"GET","request_id":%q}`, ten.Secret, id)
+	return s.Send(http.MethodPost, APIBase+"/validate", body, "Authorization: Bearer "+ten.Owner, "X-Forwarded-Proto: https")
 }
 
 // A request id is counted once, through the gateway and /validate and after a reload, and both return the
@@ -25,12 +26,12 @@ func (s *server) validateAs(ten *tenant, id string) reply {
 func TestRequestIDThroughBothDoors(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
 	site := "limitkeeper_api\n@site not path /functions/*\nroute @site {\n" + keyed + up.proxy() + "\n}"
-	s.start("store memory", site)
-	ten := s.tenant("default", 10)
-	through := func(id string) reply {
-		return s.get("/", "X-API-Key: "+ten.secret, "Idempotency-Key: "+id)
+	s.Start("store memory", site)
+	ten := s.Tenant("default", 10)
+	through := func(id string) caddytest.Reply {
+		return s.Get("/", "X-API-Key: "+ten.Secret, "Idempotency-Key: "+id)
 	}
-	counted := func(what string, got reply, remaining string, used int64) {
+	counted := func(what string, got caddytest.Reply, remaining string, used int64) {
 		t.Helper()
 		if got.StatusCode != 200 || got.Header.Get("X-RateLimit-Remaining") != remaining || s.used(ten) != used {
 			t.Errorf("%s: got %d with remaining %q and %d used, want 200 with %q and %d used", what,
@@ -45,10 +46,10 @@ func TestRequestIDThroughBothDoors(t *testing.T) {
 	counted("a quoted, gateway", through(`"a"`), "9", 2)
 	counted("a quoted, API", s.validateAs(ten, `"a"`), "9", 2)
 	counted("A", through("A"), "7", 3)
-	s.start("store memory", site+"\nheader X-Reloaded yes")
+	s.Start("store memory", site+"\nheader X-Reloaded yes")
 	counted("a after a reload", through("a"), "9", 3)
 	counted("b after a reload", s.validateAs(ten, "b"), "8", 3)
-	if got := s.validateAs(ten, "a").body; !strings.Contains(got, `"current_usage":1,`) {
+	if got := s.validateAs(ten, "a").Text; !strings.Contains(got, `"current_usage":1,`) {
 		t.Errorf("a, API: got %s, want the usage 1", got)
 	}
 	if n := up.count.Load(); n != 6 {
@@ -63,8 +64,8 @@ func TestRequestIDThroughBothDoors(t *testing.T) {
 // without an id, or with an empty id, is counted.
 func TestGatewayRequestID(t *testing.T) {
 	s, up := newServer(t), newRecorder(t, nil)
-	s.start("store memory", keyed+up.proxy())
-	ten := s.tenant("default", 10)
+	s.Start("store memory", keyed+up.proxy())
+	ten := s.Tenant("default", 10)
 	long := strings.Repeat("x", 128)
 	for _, tc := range []struct {
 		name       string
@@ -92,14 +93,14 @@ func TestGatewayRequestID(t *testing.T) {
 		{"an empty string", []string{`""`}, 400, 6, 12},
 		{"no UTF-8", []string{"\xff"}, 400, 6, 12},
 		{"a control character", []string{"a\tb"}, 400, 6, 12},
-		{"a key", []string{ten.secret}, 400, 6, 12},
-		{"a key, quoted", []string{`"` + ten.secret + `"`}, 400, 6, 12},
+		{"a key", []string{ten.Secret}, 400, 6, 12},
+		{"a key, quoted", []string{`"` + ten.Secret + `"`}, 400, 6, 12},
 	} {
-		headers := []string{"X-API-Key: " + ten.secret}
+		headers := []string{"X-API-Key: " + ten.Secret}
 		for _, id := range tc.ids {
 			headers = append(headers, "Idempotency-Key: "+id)
 		}
-		got := s.get("/", headers...)
+		got := s.Get("/", headers...)
 		if got.StatusCode != tc.status || s.used(ten) != tc.used || up.count.Load() != tc.sent {
 			t.Errorf("%s: got %d, used %d, %d sent; want %d, %d, %d", tc.name,
 				got.StatusCode, s.used(ten), up.count.Load(), tc.status, tc.used, tc.sent)
@@ -107,13 +108,13 @@ func TestGatewayRequestID(t *testing.T) {
 		if tc.status != 400 {
 			continue
 		}
-		body := decoded(t, got.body)
+		body := decoded(t, got.Text)
 		details, _ := body["details"].(map[string]any)
 		if body["success"] != false || body["code"] != "INVALID_REQUEST" || details["field"] != "request_id" || details["message"] == nil {
-			t.Errorf("%s: got %s, want INVALID_REQUEST of request_id", tc.name, got.body)
+			t.Errorf("%s: got %s, want INVALID_REQUEST of request_id", tc.name, got.Text)
 		}
 	}
-	if got := s.get("/", "X-API-Key: lk_user_unknown", "Idempotency-Key: "+long+"x"); got.StatusCode != 401 {
+	if got := s.Get("/", "X-API-Key: lk_user_unknown", "Idempotency-Key: "+long+"x"); got.StatusCode != 401 {
 		t.Errorf("a bad id with an unknown key: got %d, want 401", got.StatusCode)
 	}
 	if strings.Contains(up.last.Load().Header.Get("X-Api-Key"), "lk_") {
@@ -124,10 +125,10 @@ func TestGatewayRequestID(t *testing.T) {
 // Without the option request_id the gateway ignores ids.
 func TestGatewayWithoutRequestID(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper\nrespond ok")
-	ten := s.tenant("default", 10)
+	s.Start("store memory", "limitkeeper\nrespond ok")
+	ten := s.Tenant("default", 10)
 	for range 3 {
-		s.get("/", "X-API-Key: "+ten.secret, "Idempotency-Key: a", "Request-Id: a")
+		s.Get("/", "X-API-Key: "+ten.Secret, "Idempotency-Key: a", "Request-Id: a")
 	}
 	if n := s.used(ten); n != 3 {
 		t.Errorf("counted %d, want 3", n)
@@ -138,15 +139,15 @@ func TestGatewayWithoutRequestID(t *testing.T) {
 // equals the number of counted requests.
 func TestRepeatsAreMarked(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", keyed+`respond "{http.limitkeeper.outcome} {http.limitkeeper.repeated} {http.limitkeeper.used} {http.limitkeeper.plan_name}"`)
-	ten := s.tenant("default", 10)
+	s.Start("store memory", keyed+`respond "{http.limitkeeper.outcome} {http.limitkeeper.repeated} {http.limitkeeper.used} {http.limitkeeper.plan_name}"`)
+	ten := s.Tenant("default", 10)
 	for i, want := range []string{"allowed false 1 Größe M", "allowed true 1 Größe M", "allowed true 1 Größe M"} {
-		if got := s.get("/", "X-API-Key: "+ten.secret, "Idempotency-Key: a").body; got != want {
+		if got := s.Get("/", "X-API-Key: "+ten.Secret, "Idempotency-Key: a").Text; got != want {
 			t.Errorf("request %d: got %q, want %q", i+1, got, want)
 		}
 	}
 	m := newMetrics()
-	names := newAccountNames(s.service())
+	names := newAccountNames(s.Service())
 	names.add(&core.Account{ID: "acct_1", Name: "one"})
 	for _, repeated := range []bool{false, true, true} {
 		m.decided(names, &core.Decision{Account: "acct_1", Outcome: core.Allowed, Repeated: repeated, Plan: &core.Plan{Name: "p"}})
@@ -162,8 +163,8 @@ func TestRepeatsAreMarked(t *testing.T) {
 func TestRequestIDsAtOnce(t *testing.T) {
 	const callers, ids, quota = 16, 20, 12
 	s := newServer(t)
-	s.start("store memory", "limitkeeper_api\n@site not path /functions/*\nroute @site {\n"+keyed+"respond ok\n}")
-	ten := s.tenant("default", quota)
+	s.Start("store memory", "limitkeeper_api\n@site not path /functions/*\nroute @site {\n"+keyed+"respond ok\n}")
+	ten := s.Tenant("default", quota)
 	var mu sync.Mutex
 	answers := map[string]map[bool]bool{}
 	var wg sync.WaitGroup
@@ -172,9 +173,9 @@ func TestRequestIDsAtOnce(t *testing.T) {
 			for i := range ids {
 				id, allowed := fmt.Sprint("id ", i), false
 				if caller%2 == 0 {
-					allowed = s.get("/", "X-API-Key: "+ten.secret, "Idempotency-Key: "+id).StatusCode == 200
+					allowed = s.Get("/", "X-API-Key: "+ten.Secret, "Idempotency-Key: "+id).StatusCode == 200
 				} else {
-					allowed = strings.Contains(s.validateAs(ten, id).body, `"success":true`)
+					allowed = strings.Contains(s.validateAs(ten, id).Text, `"success":true`)
 				}
 				mu.Lock()
 				if answers[id] == nil {
@@ -227,7 +228,7 @@ func TestRequestIDSource(t *testing.T) {
 		}
 	}
 	s := newServer(t)
-	err := s.load(s.config("store memory", "limitkeeper {\nkey header Idempotency-Key\nrequest_id header Idempotency-Key\n}\nrespond ok"))
+	err := s.Load(s.Config("store memory", "limitkeeper {\nkey header Idempotency-Key\nrequest_id header Idempotency-Key\n}\nrespond ok"))
 	if err == nil || !strings.Contains(err.Error(), "carries the key") {
 		t.Errorf("loading a gateway whose ids are its keys: got %v, want an error", err)
 	}

@@ -8,18 +8,16 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"path/filepath"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/limitkeeper/limitkeeper/core"
-	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
 // StoreModule is a module in the namespace limitkeeper.store: it identifies, opens and
@@ -39,9 +37,9 @@ type StoreModule interface {
 // storeNamespace is the prefix of the module IDs of stores.
 const storeNamespace = "limitkeeper.store."
 
-// loadStore loads the module of a store from its config, without opening the store. The error has
+// LoadStore loads the module of a store from its config, without opening the store. The error has
 // no Caddy module path in front.
-func loadStore(ctx caddy.Context, raw json.RawMessage) (StoreModule, error) {
+func LoadStore(ctx caddy.Context, raw json.RawMessage) (StoreModule, error) {
 	var config struct {
 		Module string `json:"module"`
 	}
@@ -159,6 +157,32 @@ func (l *live) tuneLocked() {
 	t.store.Tune(l.store, t.tunables)
 }
 
+// OpenStore is the open store of a config, and what uses it.
+type OpenStore struct {
+	Store   core.Store
+	Service *core.Service
+	Clock   *core.Clock // used by Store and Service
+
+	// Retention is the configured history_retention, or 0 for the default.
+	Retention time.Duration
+}
+
+// RunningStore returns the open store of the running config. It returns a [caddy.APIError] if the config does not use
+// Limitkeeper, and [core.ErrUnavailable] until the store is open. An admin module cannot use its own context: that context
+// may belong to a config that is still loading or was rejected.
+func RunningStore() (*OpenStore, error) {
+	mod, err := caddy.ActiveContext().AppIfConfigured(appName)
+	if err != nil {
+		return nil, caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("the running config does not use limitkeeper")}
+	}
+	app := mod.(*App)
+	l := app.live.Load()
+	if l == nil {
+		return nil, core.Unavailable(errNotOpen)
+	}
+	return &OpenStore{Store: l.store, Service: l.service, Clock: l.clock, Retention: time.Duration(app.HistoryRetention)}, nil
+}
+
 // currentLog writes to the default log of the running config. The store outlives the config that
 // opened it, and the log files of that config.
 type currentLog struct {
@@ -210,83 +234,3 @@ var (
 	_ caddy.Destructor = (*live)(nil)
 	_ slog.Handler     = currentLog{}
 )
-
-// storeSpec is a store given on the command line.
-type storeSpec struct {
-	raw       json.RawMessage // the store module in JSON, as in the config of the app
-	retention time.Duration   // the configured history_retention, or 0
-	tunables  core.Tunables   // the configured settings, or the defaults
-}
-
-// parseStoreSpec parses badger:<dir>, redis:<address>[,<address>…] or config:<file>.
-func parseStoreSpec(spec, adapter string) (*storeSpec, error) {
-	kind, rest, _ := strings.Cut(spec, ":")
-	switch {
-	case spec == "":
-		return nil, errors.New("name a store: badger:<dir>, redis:<address> or config:<file>")
-	case rest == "":
-	case kind == "badger":
-		return newStoreSpec(map[string]any{"module": kind, "dir": rest})
-	case kind == "redis":
-		return newStoreSpec(map[string]any{"module": kind, "addresses": strings.Split(rest, ",")})
-	case kind == "config":
-		return configuredStore(rest, adapter)
-	}
-	return nil, fmt.Errorf("want badger:<dir>, redis:<address> or config:<file>, got %q", spec)
-}
-
-func newStoreSpec(module map[string]any) (*storeSpec, error) {
-	raw, err := json.Marshal(module)
-	return &storeSpec{raw: raw, tunables: core.DefaultTunables()}, err
-}
-
-// configuredStore returns the store of a config file.
-func configuredStore(file, adapter string) (*storeSpec, error) {
-	b, _, _, err := caddycmd.LoadConfig(file, adapter)
-	if err != nil {
-		return nil, err
-	}
-	var config struct {
-		Apps map[string]json.RawMessage `json:"apps"`
-	}
-	if err := json.Unmarshal(b, &config); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	raw, ok := config.Apps[appName]
-	if !ok {
-		return nil, fmt.Errorf("%s configures no store: it has no app %s", file, appName)
-	}
-	var app App
-	if err := json.Unmarshal(raw, &app); err != nil {
-		return nil, fmt.Errorf("%s: the app %s: %w", file, appName, err)
-	}
-	if app.StoreRaw == nil {
-		app.StoreRaw = json.RawMessage(`{"module": "badger"}`)
-	}
-	tunables, err := app.tunables()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return &storeSpec{app.StoreRaw, time.Duration(app.HistoryRetention), tunables}, nil
-}
-
-// load loads the module of the store, without opening the store.
-func (s *storeSpec) load(ctx caddy.Context) (StoreModule, error) { return loadStore(ctx, s.raw) }
-
-// isThere returns an error if a store to read does not exist. Opening an embedded store would
-// create it.
-func isThere(m StoreModule) error {
-	b, ok := m.(*BadgerStore)
-	if !ok {
-		return nil
-	}
-	there, err := badgerstore.Exists(b.Dir)
-	if err != nil || there {
-		return err
-	}
-	within := filepath.Join(b.Dir, "limitkeeper") // the directory that the command protect uses
-	if there, err = badgerstore.Exists(within); err == nil && there {
-		return fmt.Errorf("there is no store in %s: it is in %s", b.Dir, within)
-	}
-	return fmt.Errorf("there is no store in %s", b.Dir)
-}

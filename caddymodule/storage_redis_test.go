@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
@@ -16,10 +17,10 @@ import (
 // files changed.
 func TestRedisReloadsAccess(t *testing.T) {
 	s, server, other := newServer(t), redistest.StartTLS(t), redistest.StartTLS(t)
-	put := func(name, text string) { s.must(os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600)) }
+	put := func(name, text string) { s.Must(os.WriteFile(filepath.Join(s.Dir, name), []byte(text), 0o600)) }
 	authority := func(of *redistest.Server) {
 		pem, err := os.ReadFile(of.CAFile())
-		s.must(err)
+		s.Must(err)
 		put("ca.pem", string(pem))
 	}
 	allow := func(password string) {
@@ -27,16 +28,16 @@ func TestRedisReloadsAccess(t *testing.T) {
 	}
 	accounts := ""
 	reload := func() {
-		s.start("store redis "+server.TLSAddr()+" {\nusername limitkeeper\npassword {file.%dir/secret}\ntls {\nca %dir/ca.pem\n}\n}"+accounts, both("respond ok"))
+		s.Start("store redis "+server.TLSAddr()+" {\nusername limitkeeper\npassword {file.%dir/secret}\ntls {\nca %dir/ca.pem\n}\n}"+accounts, caddytest.Both("respond ok"))
 	}
 	allow("geheim-1")
 	put("secret", "geheim-1\n")
 	authority(server)
 	reload()
-	ten, service := s.tenant("default", 1000), s.service()
+	ten, service := s.Tenant("default", 1000), s.Service()
 	answers := func(want int) {
 		t.Helper()
-		eventually(t, "another answer", func() bool { return s.validate(ten.owner, ten.secret).StatusCode == want })
+		caddytest.Eventually(t, "another answer", func() bool { return s.Validate(ten.Owner, ten.Secret).StatusCode == want })
 	}
 	answers(200)
 
@@ -45,19 +46,19 @@ func TestRedisReloadsAccess(t *testing.T) {
 	put("secret", "geheim-3")
 	authority(other)
 	reload()
-	s.waitLog("no new connection", 1)
+	s.WaitLog("no new connection", 1)
 	answers(200) // over existing connections
 	server.CutConnections()
 	answers(503)
 	put("secret", "geheim-2")
-	accounts = accountOption("later", core.NewOwnerSecret()) // an unavailable store must not reject the config that repairs it
+	accounts = caddytest.AccountOption("later", core.NewOwnerSecret()) // an unavailable store must not reject the config that repairs it
 	reload()
 	answers(200)
-	eventually(t, "the account of the config", func() bool { return s.exists("later") })
-	if s.service() != service {
+	caddytest.Eventually(t, "the account of the config", func() bool { return s.Exists("later") })
+	if s.Service() != service {
 		t.Error("the store was opened anew, want the one that was open")
 	}
-	if log := s.logged(); strings.Contains(log, "geheim") || !strings.Contains(log, "WRONGPASS") {
+	if log := s.Logged(); strings.Contains(log, "geheim") || !strings.Contains(log, "WRONGPASS") {
 		t.Error("the log shows a password, or not that it is wrong")
 	}
 }
@@ -67,16 +68,16 @@ func TestRedisReloadsAccess(t *testing.T) {
 func TestRedisTurnsTLSOn(t *testing.T) {
 	s, server := newServer(t), redistest.Start(t)
 	config := "store redis " + server.Addr() + " {\n%s\n}"
-	s.start(strings.ReplaceAll(config, "%s", ""), both("respond ok"))
-	ten := s.tenant("default", 1000)
-	err := s.load(s.rejected(strings.ReplaceAll(config, "%s", "tls"), both("respond ok")))
+	s.Start(strings.ReplaceAll(config, "%s", ""), caddytest.Both("respond ok"))
+	ten := s.Tenant("default", 1000)
+	err := s.Load(s.rejected(strings.ReplaceAll(config, "%s", "tls"), caddytest.Both("respond ok")))
 	if err == nil || !strings.Contains(err.Error(), "TLS") {
 		t.Errorf("got %v, want an error about TLS", err)
 	}
 	server.CutConnections()
-	eventually(t, "the connections without TLS", func() bool { return s.validate(ten.owner, ten.secret).StatusCode == 200 })
+	caddytest.Eventually(t, "the connections without TLS", func() bool { return s.Validate(ten.Owner, ten.Secret).StatusCode == 200 })
 	key := func(r RedisStore) string {
-		s.must(r.Provision(caddy.Context{}))
+		s.Must(r.Provision(caddy.Context{}))
 		return r.PoolKey()
 	}
 	one := []string{"a:1"}

@@ -96,7 +96,7 @@ func FuzzDropDashboardCookies(f *testing.F) {
 // A cookie of the dashboard is not forwarded. Other cookies are.
 func TestDashboardCookiesAreNotForwarded(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper {\n observe\n keep_key\n}\nrespond `{http.request.header.Cookie}`")
+	s.Start("store memory", "limitkeeper {\n observe\n keep_key\n}\nrespond `{http.request.header.Cookie}`")
 	for cookies, want := range map[string]string{
 		"a=1; __Secure-limitkeeper=lk_session_acct_x-1; b=2":                                "a=1; b=2",
 		"a=1; __Secure-limitkeeper-browser=lk_browser_acct_x-1; b=2":                        "a=1; b=2",
@@ -104,7 +104,7 @@ func TestDashboardCookiesAreNotForwarded(t *testing.T) {
 		"__Secure-limitkeeper=lk_session_a-1; c=3; __Secure-limitkeeper=\"lk_session_b-2\"": "c=3",
 		"a=__Secure-limitkeeper":                                                            "a=__Secure-limitkeeper",
 	} {
-		if got := s.get("/", "Cookie: "+cookies).body; got != want {
+		if got := s.Get("/", "Cookie: "+cookies).Text; got != want {
 			t.Errorf("%s: got %q forwarded, want %q", cookies, got, want)
 		}
 	}

@@ -1,5 +1,5 @@
-// Command limitkeeper is Caddy with the standard modules and the modules and commands of package
-// caddymodule.
+// Command limitkeeper is Caddy with the standard modules, and the modules and commands of
+// Limitkeeper.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
-	_ "github.com/limitkeeper/limitkeeper/caddymodule"
+	_ "github.com/limitkeeper/limitkeeper"
 )
 
 func main() {

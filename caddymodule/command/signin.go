@@ -1,4 +1,4 @@
-package caddymodule
+package command
 
 import (
 	"encoding/json"
@@ -10,11 +10,15 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 func signInCommand() *cobra.Command {
@@ -181,4 +185,24 @@ func originOf(host string, port uint) string {
 		return "https://" + host
 	}
 	return "https://" + net.JoinHostPort(host, fmt.Sprint(port))
+}
+
+// signInView is a sign-in link as the admin API and the commands show it.
+type signInView struct {
+	Account   string    `json:"account"`
+	Link      string    `json:"link"` // the admin API returns path and query only
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+func makeSignInLink(s *core.Service, r *http.Request) (any, error) {
+	a, secret, expires, err := s.NewSignInLink(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	return signInView{Account: a.Name, Link: signInPath(secret), ExpiresAt: expires}, nil
+}
+
+// signInPath returns the path and query of a sign-in link.
+func signInPath(secret string) string {
+	return dashboard.Base + "sign-in?" + url.Values{"link": {secret}}.Encode()
 }

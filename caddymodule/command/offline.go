@@ -1,4 +1,4 @@
-package caddymodule
+package command
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 )
 
@@ -57,7 +58,7 @@ func offlineStore(cmd *cobra.Command) (dir string, done func(), err error) {
 	if err == nil {
 		err = isThere(m)
 	}
-	b, embedded := m.(*BadgerStore)
+	b, embedded := m.(*caddymodule.BadgerStore)
 	if err == nil && !embedded {
 		err = errors.New("want an embedded store: badger:<dir> or a config with one")
 	}

@@ -1,4 +1,4 @@
-package caddymodule
+package command
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddytls"
 
 	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -90,10 +91,10 @@ func (p *protection) setUp(out io.Writer) error {
 
 // prepare creates the account unless it exists.
 func (p *protection) prepare(ctx context.Context, s *core.Service) (*startSummary, string, error) {
-	g := &startSummary{account: DefaultAccount}
-	a, err := s.AccountByName(ctx, DefaultAccount)
+	g := &startSummary{account: caddymodule.DefaultAccount}
+	a, err := s.AccountByName(ctx, caddymodule.DefaultAccount)
 	if errors.Is(err, core.ErrAccountNotFound) {
-		a, _, g.ownerKey, err = s.CreateAccount(ctx, DefaultAccount)
+		a, _, g.ownerKey, err = s.CreateAccount(ctx, caddymodule.DefaultAccount)
 		if err != nil {
 			return nil, "", err
 		}
@@ -221,7 +222,7 @@ func (p *protection) print(out io.Writer, g *startSummary) error {
 	w.line("Limitkeeper protects %s", p.to.dial)
 	w.line("")
 	w.line("  Gateway    %s", p.from.url())
-	w.line("  REST API   %s%s", p.api.url(), apiBase)
+	w.line("  REST API   %s%s", p.api.url(), caddymodule.APIBase)
 	w.line("  Dashboard  %s%s", p.api.url(), g.signIn)
 	w.line("  CA file    %s", p.caFile())
 	w.line("  Data       %s", p.storeDir())
@@ -266,7 +267,7 @@ func (p *protection) tryLines(g *startSummary) (intro string, lines []string) {
 	curl := "curl -sS --cacert " + shellQuote(p.caFile())
 	api := func(path, body string) string {
 		return fmt.Sprintf("%s -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '%s' %s%s%s",
-			curl, g.ownerKey, body, p.api.url(), apiBase, path)
+			curl, g.ownerKey, body, p.api.url(), caddymodule.APIBase, path)
 	}
 	switch {
 	case g.demoKey != "":
@@ -313,8 +314,8 @@ func (p *protection) config() *caddy.Config {
 			},
 		}},
 		AppsRaw: caddy.ModuleMap{
-			appName: caddyconfig.JSON(&App{StoreRaw: caddyconfig.JSONModuleObject(
-				&BadgerStore{Dir: p.storeDir()}, "module", "badger", nil)}, nil),
+			appName: caddyconfig.JSON(&caddymodule.App{StoreRaw: caddyconfig.JSONModuleObject(
+				&caddymodule.BadgerStore{Dir: p.storeDir()}, "module", "badger", nil)}, nil),
 			"http": caddyconfig.JSON(p.httpApp(), nil),
 			"tls":  caddyconfig.JSON(p.tlsApp(), nil),
 			"pki":  caddyconfig.JSON(caddypki.PKI{CAs: map[string]*caddypki.CA{"local": {InstallTrust: &p.trust}}}, nil),
@@ -330,7 +331,7 @@ func (p *protection) httpApp() *caddyhttp.App {
 	return &caddyhttp.App{
 		GracePeriod: caddy.Duration(protectGrace),
 		Servers: map[string]*caddyhttp.Server{
-			"gateway": p.server(p.from, handlerJSON(new(Gateway), "limitkeeper"), handlerJSON(p.proxy(), "reverse_proxy")),
+			"gateway": p.server(p.from, handlerJSON(new(caddymodule.Gateway)), handlerJSON(p.proxy())),
 			"api":     p.apiServer(),
 		},
 	}
@@ -338,11 +339,11 @@ func (p *protection) httpApp() *caddyhttp.App {
 
 // apiServer returns the server of the REST API and the dashboard. "/" redirects to the dashboard.
 func (p *protection) apiServer() *caddyhttp.Server {
-	s := p.server(p.api, handlerJSON(new(API), apiDirective), handlerJSON(&caddyhttp.StaticResponse{StatusCode: "404"}, "static_response"))
+	s := p.server(p.api, handlerJSON(new(caddymodule.API)), handlerJSON(&caddyhttp.StaticResponse{StatusCode: "404"}))
 	root := caddyhttp.Route{
 		MatcherSetsRaw: caddyhttp.RawMatcherSets{{"path": caddyconfig.JSON(caddyhttp.MatchPath{"/"}, nil)}},
 		HandlersRaw: []json.RawMessage{handlerJSON(&caddyhttp.StaticResponse{
-			StatusCode: "302", Headers: http.Header{"Location": {dashboard.Base}}}, "static_response")},
+			StatusCode: "302", Headers: http.Header{"Location": {dashboard.Base}}})},
 		Terminal: true,
 	}
 	s.Routes = append(caddyhttp.RouteList{root}, s.Routes...)
@@ -350,8 +351,8 @@ func (p *protection) apiServer() *caddyhttp.Server {
 }
 
 // handlerJSON returns the JSON of a handler in a route.
-func handlerJSON(h any, name string) json.RawMessage {
-	return caddyconfig.JSONModuleObject(h, "handler", name, nil)
+func handlerJSON(h caddy.Module) json.RawMessage {
+	return caddyconfig.JSONModuleObject(h, "handler", h.CaddyModule().ID.Name(), nil)
 }
 
 // server returns an HTTPS server that runs the handlers on every request.

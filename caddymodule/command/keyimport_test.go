@@ -1,4 +1,4 @@
-package caddymodule
+package command
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // keysExample returns the first CSV example of docs/migration.md.
 func keysExample(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/migration.md")
+	text, err := os.ReadFile("../../docs/migration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,38 +29,38 @@ func keysExample(t *testing.T) string {
 // into the same store changes nothing. Bad lines are named, and are not in the log.
 func TestImportKeys(t *testing.T) {
 	s := newServer(t)
-	s.start("store badger %dir/store", "limitkeeper_api")
-	a, _, _, err := s.service().CreateAccount(context.Background(), "acme")
-	s.must(err)
-	_, err = s.service().CreatePlan(context.Background(), a.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
-	s.must(err)
-	file := filepath.Join(s.dir, "keys.csv")
-	write := func(text string) { s.must(os.WriteFile(file, []byte(text), 0o600)) }
+	s.Start("store badger %dir/store", "limitkeeper_api")
+	a, _, _, err := s.Service().CreateAccount(context.Background(), "acme")
+	s.Must(err)
+	_, err = s.Service().CreatePlan(context.Background(), a.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
+	s.Must(err)
+	file := filepath.Join(s.Dir, "keys.csv")
+	write := func(text string) { s.Must(os.WriteFile(file, []byte(text), 0o600)) }
 	run := func(args ...string) (string, error) {
 		return execute("import", importCommand, append([]string{"--csv", file, "--account", "acme"}, args...)...)
 	}
 
 	write(keysExample(t))
 	for _, c := range []struct{ flag, want string }{{"--dry-run", "Nothing was written"}, {"--json=false", "Imported:\nkeys           3\nusers          2\n"}} {
-		if out, err := run("--address", s.admin, c.flag); err != nil || !strings.HasPrefix(out, c.want) {
+		if out, err := run("--address", s.Admin, c.flag); err != nil || !strings.HasPrefix(out, c.want) {
 			t.Fatalf("%s: %q, %v", c.flag, out, err)
 		}
 	}
-	d, err := s.service().Validate(context.Background(), a.ID, core.Request{Secret: "acme_live_T1yYQpDk3VbV7s", Endpoint: "/", Method: "GET", Cost: 1})
+	d, err := s.Service().Validate(context.Background(), a.ID, core.Request{Secret: "acme_live_T1yYQpDk3VbV7s", Endpoint: "/", Method: "GET", Cost: 1})
 	if err != nil || d.Outcome != core.Allowed || d.Usage.Used != 413 {
 		t.Errorf("a key of the example: %v with %d requests, %v", d.Outcome, d.Usage.Used, err)
 	}
 
 	write("key,user_name,plan\nacme_live_abcdefgh,a,Gold\n")
-	if _, err := run("--address", s.admin); err == nil || !strings.Contains(err.Error(), `line 2: plan: the account has no plan "Gold"`) {
+	if _, err := run("--address", s.Admin); err == nil || !strings.Contains(err.Error(), `line 2: plan: the account has no plan "Gold"`) {
 		t.Errorf("a bad line: %v", err)
 	}
-	if strings.Contains(s.logged(), "Gold") {
+	if strings.Contains(s.Logged(), "Gold") {
 		t.Error("the log has a bad line")
 	}
 
 	write(keysExample(t))
-	store := "badger:" + filepath.Join(s.dir, "store")
+	store := "badger:" + filepath.Join(s.Dir, "store")
 	if _, err := run("--store", store); err == nil {
 		t.Error("a store that a server uses was opened")
 	}

@@ -1,20 +1,20 @@
-package caddymodule
+package command
 
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // command runs a subcommand of account against the server.
 func (s *server) command(args ...string) (string, error) {
-	s.t.Helper()
+	s.T.Helper()
 	return execute("account", accountCommand, args...)
 }
 
@@ -35,8 +35,8 @@ func execute(name string, build func(*cobra.Command), args ...string) (string, e
 // does not.
 func TestAccountCommands(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper_api")
-	at := []string{"--address", s.admin}
+	s.Start("store memory", "limitkeeper_api")
+	at := []string{"--address", s.Admin}
 	run := func(args ...string) string {
 		t.Helper()
 		out, err := s.command(append(args, at...)...)
@@ -46,7 +46,7 @@ func TestAccountCommands(t *testing.T) {
 		return out
 	}
 	status := func(key string) int {
-		return s.get("/functions/v1/keys", "Authorization: Bearer "+key, "X-Forwarded-Proto: https").StatusCode
+		return s.Get("/functions/v1/keys", "Authorization: Bearer "+key, "X-Forwarded-Proto: https").StatusCode
 	}
 
 	out := run("create", " Acme / Söhne ", "--json")
@@ -99,8 +99,8 @@ func TestAccountCommands(t *testing.T) {
 // An error of a command is one line that names the account, key or argument.
 func TestAccountCommandErrors(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper_api")
-	s.tenant("acme", 1)
+	s.Start("store memory", "limitkeeper_api")
+	s.Tenant("acme", 1)
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -116,13 +116,13 @@ func TestAccountCommandErrors(t *testing.T) {
 		{"too many arguments", []string{"list", "x"}, "wrong number of arguments; usage: limitkeeper account list"},
 		{"no such command", []string{"frob"}, `unknown command "frob"`},
 		{"no such key command", []string{"key", "frob"}, `unknown command "frob"`},
-		{"no server", []string{"list", "--address", "localhost:" + freePort(t)}, "no server answers at the admin endpoint localhost:"},
+		{"no server", []string{"list", "--address", "localhost:" + caddytest.FreePort(t)}, "no server answers at the admin endpoint localhost:"},
 		{"no such config", []string{"list", "--config", "/does/not/exist"}, "finding the admin endpoint"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			args := tc.args
 			if !strings.Contains(strings.Join(args, " "), "--") && len(args) > 0 && !strings.Contains(tc.want, "unknown command") {
-				args = append(args, "--address", s.admin)
+				args = append(args, "--address", s.Admin)
 			}
 			out, err := s.command(args...)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(strings.TrimSpace(err.Error()), "\n") {
@@ -137,7 +137,7 @@ func TestAccountCommandErrors(t *testing.T) {
 
 // A command without a subcommand prints its subcommands.
 func TestAccountCommandHelp(t *testing.T) {
-	s := &server{t: t}
+	s := &server{&caddytest.Server{T: t}}
 	for _, args := range [][]string{{}, {"key"}} {
 		out, err := s.command(args...)
 		if err != nil || !strings.Contains(out, "create") || !strings.Contains(out, "list") {
@@ -146,78 +146,35 @@ func TestAccountCommandHelp(t *testing.T) {
 	}
 }
 
-// The admin endpoint refuses unknown paths, methods and bodies. Without limitkeeper in the config it has no accounts.
-func TestAdminAPI(t *testing.T) {
+// The command account set changes the prefix of new keys, and account list shows it.
+func TestAccountSet(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper_api")
-	ask := func(method, path, body string) reply {
-		t.Helper()
-		r, err := http.NewRequest(method, "http://"+s.admin+path, strings.NewReader(body))
-		s.must(err)
-		return s.do(r)
+	s.Start("store memory", "limitkeeper\nrespond ok")
+	ten := s.Tenant("Acme / Söhne", 1000)
+	out, err := s.command("set", "Acme / Söhne", "--key-prefix", "cli_live_", "--address", s.Admin)
+	if want := "New keys of account Acme / Söhne begin with cli_live_. Earlier keys keep working.\n"; err != nil || out != want {
+		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
-	for _, tc := range []struct {
-		method, path, body string
-		status             int
-	}{
-		{"GET", "/limitkeeper/", "", 404},
-		{"GET", "/limitkeeper/frob", "", 404},
-		{"PUT", "/limitkeeper/accounts", "", 405},
-		{"POST", "/limitkeeper/accounts", "", 400},
-		{"POST", "/limitkeeper/accounts", "{", 400},
-		{"POST", "/limitkeeper/accounts", `{"name": 7}`, 400},
-		{"POST", "/limitkeeper/accounts", `{"name": "` + strings.Repeat("x", 100_000) + `"}`, 400},
-		{"POST", "/limitkeeper/accounts", `{"name": "a"}`, 200},
-		{"POST", "/limitkeeper/accounts", `{"name": "a"}`, 409},
-		{"GET", "/limitkeeper/keys", "", 404},
-		{"GET", "/limitkeeper/keys?account=a", "", 200},
-		{"DELETE", "/limitkeeper/keys?account=a", "", 404},
+	if secret := s.NewKey(ten); !strings.HasPrefix(secret, "cli_live_") {
+		t.Errorf("got the key %q, want the prefix cli_live_", secret)
+	}
+	out, err = s.command("list", "--address", s.Admin)
+	if err != nil || !strings.Contains(out, "KEY PREFIX") || !strings.Contains(out, "cli_live_") {
+		t.Errorf("list: got %q, %v, want the prefix", out, err)
+	}
+	out, err = s.command("set", "Acme / Söhne", "--key-prefix", "lk_user_", "--json", "--address", s.Admin)
+	if err != nil || !strings.Contains(out, `"key_prefix":"lk_user_"`) {
+		t.Errorf("with --json: got %q, %v", out, err)
+	}
+	for want, args := range map[string][]string{
+		`changing account "nope": account not found`:                             {"nope", "--key-prefix", "cli_"},
+		`changing account "Acme / Söhne": a key prefix ends with _`:              {"Acme / Söhne", "--key-prefix", "cli"},
+		`nothing to set: name a prefix of new keys with --key-prefix`:            {"Acme / Söhne"},
+		`wrong number of arguments; usage: limitkeeper account set NAME [flags]`: {"--key-prefix", "cli_"},
 	} {
-		got := ask(tc.method, tc.path, tc.body)
-		if got.StatusCode != tc.status {
-			t.Errorf("%s %s %.20s: got %d %s, want %d", tc.method, tc.path, tc.body, got.StatusCode, got.body, tc.status)
+		out, err := s.command(append([]string{"set", "--address", s.Admin}, args...)...)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || out != "" {
+			t.Errorf("set %v: got %q, %v, want the error %s", args, out, err, want)
 		}
-		if tc.status == 200 && got.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s %s: may be stored", tc.method, tc.path)
-		}
-	}
-	s.must(s.load("{\nadmin " + s.admin + "\npersist_config off\n}\n"))
-	if got := ask("GET", "/limitkeeper/accounts", ""); got.StatusCode != 404 || !strings.Contains(got.body, "does not use limitkeeper") {
-		t.Errorf("without limitkeeper: got %d %s", got.StatusCode, got.body)
-	}
-}
-
-// protect accepts the usual forms of addresses and upstreams, and refuses other forms.
-func TestProtectAddresses(t *testing.T) {
-	for in, want := range map[string]string{
-		"localhost:9000": "localhost:9000", ":9000": "localhost:9000", "http://a": "a:80", "https://a/": "a:443",
-		"https://a:8": "a:8", "[::1]:9": "[::1]:9",
-		"": "", "a": "", "ftp://a:1": "", "http://a/b": "", "a:1?x": "", "u@a:1": "", "http://": "",
-	} {
-		up, err := parseUpstream(in)
-		if (err == nil) != (want != "") || err == nil && up.dial != want {
-			t.Errorf("upstream %q: got %+v (%v), want %q", in, up, err, want)
-		}
-	}
-	for in, want := range map[string][2]string{
-		":8443":           {":8443", "https://localhost:8443"},
-		"localhost:8443":  {"localhost:8443", "https://localhost:8443"},
-		"127.0.0.1:8443":  {"127.0.0.1:8443", "https://127.0.0.1:8443"},
-		"0.0.0.0:8443":    {"0.0.0.0:8443", "https://localhost:8443"},
-		"[::1]:443":       {"[::1]:443", "https://[::1]"},
-		"api.example:443": {":443", "https://api.example"},
-	} {
-		a, err := parseEndpoint("--from", in)
-		if err != nil || a.listen() != want[0] || a.url() != want[1] {
-			t.Errorf("endpoint %q: got %q, %q (%v), want %q", in, a.listen(), a.url(), err, want)
-		}
-	}
-	for _, in := range []string{"", "8443", ":0", ":x", "a/b:1", "*:1", "{env.X}:1", ":99999"} {
-		if a, err := parseEndpoint("--from", in); err == nil || !strings.HasPrefix(err.Error(), "--from: ") {
-			t.Errorf("endpoint %q: got %+v (%v), want an error", in, a, err)
-		}
-	}
-	if got, want := shellQuote("a'b c"), `'a'\''b c'`; got != want {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -1,4 +1,4 @@
-package caddymodule
+package command
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
@@ -178,7 +179,7 @@ func TestMigrateErrors(t *testing.T) {
 		{"a store without accounts", "badger:" + nobody, "badger:" + to, nil, "--from: the store has no accounts"},
 		{"a store with an account", "badger:" + usedStore(t, 3), "badger:" + from, nil, "the store is not empty: it has the account \"acme\""},
 		{"an address without a port", "badger:" + from, "redis:localhost", nil, "--to: "},
-		{"no server", "badger:" + from, "redis:127.0.0.1:" + freePort(t), nil, "--to: redis at 127.0.0.1:"},
+		{"no server", "badger:" + from, "redis:127.0.0.1:" + caddytest.FreePort(t), nil, "--to: redis at 127.0.0.1:"},
 		{"no config", "config:/does/not/exist.json", "badger:" + to, nil, "--from: "},
 		{"a wrong duration", "badger:" + from, "badger:" + to, []string{"--history-retention", "long"}, `--history-retention: want a duration like 30d, got "long"`},
 		{"an argument", "badger:" + from, "badger:" + to, []string{"more"}, `unknown command "more"`},

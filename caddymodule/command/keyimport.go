@@ -1,4 +1,4 @@
-package caddymodule
+package command
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/keyimport"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
@@ -170,12 +171,12 @@ type keyImportAnswer struct {
 // importKeys imports the CSV in the body of a request. With dry_run it checks the CSV; otherwise it writes the CSV, and
 // the query has the key forms of the check.
 func importKeys(s *core.Service, r *http.Request) (any, error) {
-	app, err := runningApp()
+	running, err := caddymodule.RunningStore()
 	if err != nil {
 		return nil, err
 	}
 	q := r.URL.Query()
-	im, account, err := importTarget(r.Context(), s, app.live.Load().store, q.Get("account"))
+	im, account, err := importTarget(r.Context(), s, running.Store, q.Get("account"))
 	if err != nil {
 		return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
 	}

@@ -1,4 +1,4 @@
-package caddymodule
+package command
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule"
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/core/clocktest"
 )
@@ -28,15 +30,15 @@ func (s *server) clockCommand(args ...string) (string, error) {
 
 // newClockServer starts a server on disk whose clock a test sets, with a key that has used 601
 // of 1,000 this year.
-func newClockServer(t *testing.T) (*server, *tenant, *clocktest.Clock) {
+func newClockServer(t *testing.T) (*server, *caddytest.Tenant, *clocktest.Clock) {
 	t.Helper()
 	machine := clocktest.New(time.Date(2026, time.November, 22, 10, 0, 0, 0, time.UTC))
 	s := newServer(t)
-	readClock = machine.Read
-	t.Cleanup(func() { readClock = nil })
-	s.start("store badger %dir/data", both("respond ok"))
-	ten := s.tenant("default", 1000)
-	d, err := s.service().Validate(t.Context(), ten.account, core.Request{Secret: ten.secret, Endpoint: "/", Method: "GET", Cost: 601})
+	caddymodule.ReadClock = machine.Read
+	t.Cleanup(func() { caddymodule.ReadClock = nil })
+	s.Start("store badger %dir/data", caddytest.Both("respond ok"))
+	ten := s.Tenant("default", 1000)
+	d, err := s.Service().Validate(t.Context(), ten.Account, core.Request{Secret: ten.Secret, Endpoint: "/", Method: "GET", Cost: 601})
 	if err != nil || !d.Allowed() {
 		t.Fatalf("got %+v, %v, want allowed", d, err)
 	}
@@ -44,12 +46,12 @@ func newClockServer(t *testing.T) (*server, *tenant, *clocktest.Clock) {
 }
 
 // wantLeft makes a request that passes the gateway, and checks the remaining quota and its reset.
-func (s *server) wantLeft(what string, ten *tenant, left, resetYear int) {
-	s.t.Helper()
-	got := s.get("/", "X-API-Key: "+ten.secret)
+func (s *server) wantLeft(what string, ten *caddytest.Tenant, left, resetYear int) {
+	s.T.Helper()
+	got := s.Get("/", "X-API-Key: "+ten.Secret)
 	reset, _ := strconv.ParseInt(got.Header.Get("X-RateLimit-Reset"), 10, 64)
 	if got.StatusCode != 200 || got.Header.Get("X-RateLimit-Remaining") != strconv.Itoa(left) || time.Unix(reset, 0).UTC().Year() != resetYear {
-		s.t.Errorf("%s: got %d with %s left until %s, want 200 with %d left until %d", what, got.StatusCode,
+		s.T.Errorf("%s: got %d with %s left until %s, want 200 with %d left until %d", what, got.StatusCode,
 			got.Header.Get("X-RateLimit-Remaining"), time.Unix(reset, 0).UTC(), left, resetYear)
 	}
 }
@@ -60,14 +62,14 @@ func TestClockJump(t *testing.T) {
 	s, ten, machine := newClockServer(t)
 	health := func(want string) {
 		t.Helper()
-		if got := s.get("/functions/v1/health"); got.StatusCode != 200 || strings.TrimSpace(got.body) != want {
-			t.Errorf("got the health %d %s, want %s", got.StatusCode, got.body, want)
+		if got := s.Get("/functions/v1/health"); got.StatusCode != 200 || strings.TrimSpace(got.Text) != want {
+			t.Errorf("got the health %d %s, want %s", got.StatusCode, got.Text, want)
 		}
 	}
 	figures := func(ahead string, jumps int) {
 		t.Helper()
 		for _, want := range []string{"\nlimitkeeper_clock_ahead_seconds " + ahead + "\n", "\nlimitkeeper_clock_jumps_total " + strconv.Itoa(jumps) + "\n"} {
-			if got := s.scrape(); !strings.Contains(got, want) {
+			if got := s.Scrape(); !strings.Contains(got, want) {
 				t.Errorf("want %q in the metrics\n%s", want, got)
 			}
 		}
@@ -85,9 +87,9 @@ func TestClockJump(t *testing.T) {
 	s.wantLeft("after the return", ten, 396, 2027)
 	health(`{"status":"ok"}`)
 	figures("0", 1)
-	s.waitLog("the clock is far ahead", 1)
-	s.waitLog(`"clock":"2027-11-22T10:00:00Z","ahead":"8760h0m0s","used":"2026-11-22T10:00:00Z"`, 1)
-	s.waitLog("the clock is right again", 1)
+	s.WaitLog("the clock is far ahead", 1)
+	s.WaitLog(`"clock":"2027-11-22T10:00:00Z","ahead":"8760h0m0s","used":"2026-11-22T10:00:00Z"`, 1)
+	s.WaitLog("the clock is right again", 1)
 
 	machine.Step(clockYear)
 	s.wantLeft("a year ahead again", ten, 395, 2027)
@@ -95,8 +97,8 @@ func TestClockJump(t *testing.T) {
 	s.wantLeft("after a minute on a steady clock", ten, 999, 2028)
 	health(`{"status":"ok"}`)
 	figures("0", 2)
-	s.waitLog("the clock was steady for a minute", 1)
-	if n := strings.Count(s.logged(), "the clock is far ahead"); n != 2 {
+	s.WaitLog("the clock was steady for a minute", 1)
+	if n := strings.Count(s.Logged(), "the clock is far ahead"); n != 2 {
 		t.Errorf("%d jumps are logged, want 2", n)
 	}
 }
@@ -110,20 +112,20 @@ func TestClockAccept(t *testing.T) {
 			t.Errorf("%q: got %q, %v, want one line with %q", args, out, err, want)
 		}
 	}
-	fails("accepting the clock: nothing to accept: the wall clock is in use", "accept", "--address", s.admin)
-	fails("accepting the clock: no server answers at the admin endpoint localhost:", "accept", "--address", "localhost:"+freePort(t))
+	fails("accepting the clock: nothing to accept: the wall clock is in use", "accept", "--address", s.Admin)
+	fails("accepting the clock: no server answers at the admin endpoint localhost:", "accept", "--address", "localhost:"+caddytest.FreePort(t))
 	fails("wrong number of arguments; usage: clock accept", "accept", "now")
 	fails(`unknown command "frob"`, "frob")
 
 	machine.Step(clockYear)
-	out, err := s.clockCommand("accept", "--address", s.admin)
+	out, err := s.clockCommand("accept", "--address", s.Admin)
 	if want := "Accepted 2027-11-22T10:00:00Z, which is 8760h0m0s ahead of the time of before.\n"; err != nil || out != want {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
 	s.wantLeft("after the command", ten, 999, 2028)
-	s.waitLog("confirmed by limitkeeper clock accept and is in use", 1)
+	s.WaitLog("confirmed by limitkeeper clock accept and is in use", 1)
 	machine.Step(clockYear)
-	out, err = s.clockCommand("accept", "--json", "--address", s.admin)
+	out, err = s.clockCommand("accept", "--json", "--address", s.Admin)
 	if want := `{"clock":"2028-11-21T10:00:00Z","ahead_seconds":31536000}` + "\n"; err != nil || out != want {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}

@@ -1,20 +1,18 @@
-package caddymodule
+package command
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
+	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 func init() {
@@ -68,118 +66,6 @@ func accountKeyCommand() *cobra.Command {
 	)
 	return cmd
 }
-
-// needSubcommand prints the help of a command that needs a subcommand, or returns an error for an unknown subcommand.
-func needSubcommand(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("unknown command %q for %q: see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
-	}
-	return cmd.Help()
-}
-
-// subcommand returns a command that sends requests to a running server. args has the names of the required arguments.
-func subcommand(use, short, args string, run func(*adminClient, []string) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short}
-	addAdminFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		if want := strings.Fields(args); len(given) != len(want) {
-			return fmt.Errorf("wrong number of arguments; usage: %s", cmd.UseLine())
-		}
-		c, err := newAdminClient(cmd)
-		if err != nil {
-			return err
-		}
-		return run(c, given)
-	}
-	return cmd
-}
-
-// addAdminFlags adds the flags of a command that sends requests to a running server.
-func addAdminFlags(cmd *cobra.Command) {
-	cmd.Flags().Bool("json", false, "Print JSON and nothing else")
-	cmd.Flags().String("address", "", "The address of the admin endpoint, if it is not the default")
-	cmd.Flags().StringP("config", "c", "", "A configuration file to take the address of the admin endpoint from")
-	cmd.Flags().StringP("adapter", "a", "", "The config adapter of that file")
-}
-
-// adminClient sends the requests of a command to the admin endpoint of a running server.
-type adminClient struct {
-	address string
-	json    bool
-	out     io.Writer
-	flags   interface{ GetString(string) (string, error) }
-}
-
-func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
-	flags := cmd.Flags()
-	address, _ := flags.GetString("address")
-	config, _ := flags.GetString("config")
-	adapter, _ := flags.GetString("adapter")
-	asJSON, _ := flags.GetBool("json")
-	address, err := caddycmd.DetermineAdminAPIAddress(address, nil, config, adapter)
-	if err != nil {
-		return nil, fmt.Errorf("finding the admin endpoint: %w", err)
-	}
-	return &adminClient{address: address, json: asJSON, out: cmd.OutOrStdout(), flags: flags}, nil
-}
-
-// call sends a request to the admin endpoint and decodes the response into answer. With --json it also prints the
-// response.
-func (c *adminClient) call(method, path string, body, answer any) error {
-	if body == nil {
-		return c.send(method, path, nil, answer)
-	}
-	b, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	return c.send(method, path, bytes.NewReader(b), answer)
-}
-
-// send is [adminClient.call] with a body as it is.
-func (c *adminClient) send(method, path string, payload io.Reader, answer any) error {
-	resp, err := caddycmd.AdminAPIRequest(c.address, method, adminBase+path, nil, payload)
-	if err != nil {
-		return c.explain(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = json.Unmarshal(b, answer)
-	}
-	if err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", c.address, err)
-	}
-	if c.json {
-		_, err = fmt.Fprintf(c.out, "%s\n", bytes.TrimSpace(b))
-	}
-	return err
-}
-
-// explain returns an error of one line for a failed request to the admin endpoint.
-func (c *adminClient) explain(err error) error {
-	text := err.Error()
-	if strings.HasPrefix(text, "performing request: ") {
-		return fmt.Errorf("no server answers at the admin endpoint %s: is limitkeeper running? Name another address with --address (%s)", c.address, lastPart(text))
-	}
-	_, answer, ok := strings.Cut(text, "{")
-	var told struct{ Error string }
-	if ok && json.Unmarshal([]byte("{"+answer), &told) == nil && told.Error != "" {
-		return errors.New(lowerFirst(told.Error))
-	}
-	return errors.New(strings.TrimSpace(text))
-}
-
-// lowerFirst returns s with a lower-case first letter, to append s to another text. An abbreviation stays.
-func lowerFirst(s string) string {
-	if strings.HasPrefix(s, "API ") {
-		return s
-	}
-	return strings.ToLower(s[:1]) + s[1:]
-}
-
-// lastPart returns the innermost reason of an error's text.
-func lastPart(s string) string { return s[strings.LastIndex(s, ": ")+len(": "):] }
 
 func runAccountCreate(c *adminClient, args []string) error {
 	var a accountView
@@ -312,28 +198,133 @@ func keysPath(account, id string) string {
 	return "keys?" + q.Encode()
 }
 
-// table prints rows in aligned columns.
-func (c *adminClient) table(rows [][]string) error {
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	return w.Flush()
+// accountView is an account as the admin API and the commands show it.
+type accountView struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Key       string     `json:"key,omitempty"` // only in the answer to its creation
+	CreatedAt *time.Time `json:"created_at,omitempty"`
+	KeyPrefix string     `json:"key_prefix,omitempty"` // of new keys of its users
 }
 
-// printable replaces control characters, which could change the terminal or the columns of a table.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
+// ownerKeyView is an owner's key as the admin API and the commands show it.
+type ownerKeyView struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Key       string     `json:"key,omitempty"` // only in the answer to its creation
+	Hint      string     `json:"hint,omitempty"`
+	CreatedAt *time.Time `json:"created_at,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	RevokedAt *time.Time `json:"revoked_at,omitempty"`
+
+	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
+}
+
+func viewAccount(a *core.Account) accountView {
+	return accountView{ID: a.ID, Name: a.Name, CreatedAt: &a.CreatedAt, KeyPrefix: a.PrefixOfNewKeys()}
+}
+
+func viewOwnerKey(k *core.OwnerKey) ownerKeyView {
+	return ownerKeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, CreatedAt: &k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+		LastUsedAt: k.LastUsedAt}
+}
+
+func listAccounts(s *core.Service, r *http.Request) (any, error) {
+	return viewAll(viewAccount, func(p core.Page) ([]*core.Account, int, error) {
+		return s.Accounts(r.Context(), p)
+	})
+}
+
+func createAccount(s *core.Service, r *http.Request) (any, error) {
+	name, err := nameIn(r)
+	if err != nil {
+		return nil, err
+	}
+	a, _, secret, err := s.CreateAccount(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	return accountView{ID: a.ID, Name: a.Name, Key: secret}, nil
+}
+
+func updateAccount(s *core.Service, r *http.Request) (any, error) {
+	var body struct {
+		KeyPrefix *string `json:"key_prefix"`
+	}
+	if err := readBody(r, &body, `{"key_prefix": …}`); err != nil {
+		return nil, err
+	}
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	if a, err = s.UpdateAccount(r.Context(), a.ID, core.AccountPatch{KeyPrefix: body.KeyPrefix}); err != nil {
+		return nil, err
+	}
+	return viewAccount(a), nil
+}
+
+func listOwnerKeys(s *core.Service, r *http.Request) (any, error) {
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	return viewAll(viewOwnerKey, func(p core.Page) ([]*core.OwnerKey, int, error) {
+		return s.OwnerKeys(r.Context(), a.ID, p)
+	})
+}
+
+func createOwnerKey(s *core.Service, r *http.Request) (any, error) {
+	name, err := nameIn(r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	k, secret, err := s.CreateOwnerKey(r.Context(), a.ID, name)
+	if err != nil {
+		return nil, err
+	}
+	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
+}
+
+func revokeOwnerKey(s *core.Service, r *http.Request) (any, error) {
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	k, err := s.RevokeOwnerKey(r.Context(), a.ID, r.URL.Query().Get("id"))
+	if err != nil {
+		return nil, err
+	}
+	return viewOwnerKey(k), nil
+}
+
+// regenerateOwnerKey creates a key that replaces another. The old key works for grace_seconds
+// more, or until it is revoked when the body has no grace_seconds.
+func regenerateOwnerKey(s *core.Service, r *http.Request) (any, error) {
+	var body struct {
+		GraceSeconds *int64 `json:"grace_seconds"`
+	}
+	if err := readBody(r, &body, `{"grace_seconds": …}`); err != nil {
+		return nil, err
+	}
+	grace := time.Duration(-1)
+	if s := body.GraceSeconds; s != nil {
+		if *s < 0 {
+			return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: errors.New("grace_seconds must not be negative")}
 		}
-		return r
-	}, s)
-}
-
-func shownTime(t *time.Time) string {
-	if t == nil {
-		return "-"
+		grace = time.Duration(min(*s, int64(core.MaxOwnerGrace/time.Second)+1)) * time.Second // one second over the maximum: core refuses it, and the conversion cannot overflow
 	}
-	return t.UTC().Format(time.RFC3339)
+	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	k, secret, err := s.RegenerateOwnerKey(r.Context(), a.ID, r.URL.Query().Get("id"), grace)
+	if err != nil {
+		return nil, err
+	}
+	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
 }

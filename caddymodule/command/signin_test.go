@@ -1,10 +1,12 @@
-package caddymodule
+package command
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 )
 
 // The origin of the dashboard comes from the running config: host names first, then localhost, and none if
@@ -51,7 +53,7 @@ func TestDashboardOrigins(t *testing.T) {
 			respond ok
 		}`, "[]"},
 	} {
-		config, err := adapt("{\n\tlimitkeeper {\n\t\tstore badger x\n\t}\n}\n" + tc.config)
+		config, err := caddytest.Adapt("{\n\tlimitkeeper {\n\t\tstore badger x\n\t}\n}\n" + tc.config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,18 +72,18 @@ func TestDashboardOrigins(t *testing.T) {
 // The printed link signs in once. Without a dashboard the error says what to do.
 func TestSignInCommand(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper_api")
-	s.tenant("acme", 1)
-	out, err := s.command("sign-in", "acme", "--address", s.admin, "--url", "https://api.example.com/")
+	s.Start("store memory", "limitkeeper_api")
+	s.Tenant("acme", 1)
+	out, err := s.command("sign-in", "acme", "--address", s.Admin, "--url", "https://api.example.com/")
 	if err != nil || !strings.HasPrefix(out, "https://api.example.com/dashboard/sign-in?link=lk_link_acct_") || !strings.Contains(out, "It signs in to acme, once, until 2") {
 		t.Fatalf("got %q, %v", out, err)
 	}
 	path := strings.TrimPrefix(strings.Fields(out)[0], "https://api.example.com")
-	resp := s.get(path, "X-Forwarded-Proto: https")
+	resp := s.Get(path, "X-Forwarded-Proto: https")
 	if resp.StatusCode != 200 {
 		t.Errorf("the link: got %d, want 200", resp.StatusCode)
 	}
-	out, err = s.command("sign-in", "acme", "--address", s.admin, "--json", "--url", "https://x:8444")
+	out, err = s.command("sign-in", "acme", "--address", s.Admin, "--json", "--url", "https://x:8444")
 	var v signInView
 	if err != nil || json.Unmarshal([]byte(out), &v) != nil || v.Account != "acme" || !strings.HasPrefix(v.Link, "https://x:8444/dashboard/sign-in?link=") {
 		t.Errorf("--json: got %q, %v", out, err)
@@ -93,28 +95,8 @@ func TestSignInCommand(t *testing.T) {
 		{"sign-in acme --url http://x", "--url: want an address like https://api.example.com"},
 		{"sign-in", "wrong number of arguments; usage: limitkeeper account sign-in NAME"},
 	} {
-		if _, err := s.command(append(strings.Fields(tc.args), "--address", s.admin)...); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := s.command(append(strings.Fields(tc.args), "--address", s.Admin)...); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %s", tc.args, err, tc.want)
-		}
-	}
-}
-
-// The dashboard is served unless it is off. Other paths go to the next handler.
-func TestDashboardOff(t *testing.T) {
-	s := newServer(t)
-	for _, tc := range []struct {
-		api                   string
-		dashboard, bare, rest int
-	}{
-		{"limitkeeper_api", 200, 308, 401},
-		{"limitkeeper_api {\n dashboard on\n}", 200, 308, 401},
-		{"limitkeeper_api {\n dashboard off\n}", 404, 404, 401},
-	} {
-		s.start("store memory", tc.api+"\nrespond 404")
-		for path, want := range map[string]int{"/dashboard/sign-in": tc.dashboard, "/dashboard": tc.bare, "/functions/v1/keys": tc.rest, "/dashboards": 404} {
-			if got := s.get(path, "X-Forwarded-Proto: https").StatusCode; got != want {
-				t.Errorf("%s: %s: got %d, want %d", tc.api, path, got, want)
-			}
 		}
 	}
 }
@@ -122,21 +104,21 @@ func TestDashboardOff(t *testing.T) {
 // After the command regenerate the old key works as long as the flag says.
 func TestKeyRegenerateCommand(t *testing.T) {
 	s := newServer(t)
-	s.start("store memory", "limitkeeper_api")
-	s.tenant("acme", 1)
+	s.Start("store memory", "limitkeeper_api")
+	s.Tenant("acme", 1)
 	works := func(key string) bool {
-		return s.get("/functions/v1/keys", "Authorization: Bearer "+key, "X-Forwarded-Proto: https").StatusCode == 200
+		return s.Get("/functions/v1/keys", "Authorization: Bearer "+key, "X-Forwarded-Proto: https").StatusCode == 200
 	}
 	for _, tc := range []struct {
 		grace, says string
 		works       bool
 	}{{"", "works until it is revoked", true}, {"--grace=keep", "works until it is revoked", true}, {"--grace=24h", "works for another 24h", true}, {"--grace=0", "has stopped working", false}} {
 		var old, next ownerKeyView
-		out, err := s.command("key", "create", "acme", "--json", "--address", s.admin)
+		out, err := s.command("key", "create", "acme", "--json", "--address", s.Admin)
 		if err != nil || json.Unmarshal([]byte(out), &old) != nil {
 			t.Fatalf("got %q, %v", out, err)
 		}
-		args := []string{"key", "regenerate", "acme", old.ID, "--address", s.admin}
+		args := []string{"key", "regenerate", "acme", old.ID, "--address", s.Admin}
 		if tc.grace != "" {
 			args = append(args, tc.grace)
 		}
@@ -154,7 +136,7 @@ func TestKeyRegenerateCommand(t *testing.T) {
 		{"key regenerate acme okey_none --grace soon", "--grace: want keep, 0 or a duration like 24h"},
 		{"key regenerate acme okey_none --grace 9000h", "at most 31536000"},
 	} {
-		if _, err := s.command(append(strings.Fields(tc.args), "--address", s.admin)...); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := s.command(append(strings.Fields(tc.args), "--address", s.Admin)...); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %s", tc.args, err, tc.want)
 		}
 	}

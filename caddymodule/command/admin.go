@@ -1,4 +1,4 @@
-package caddymodule
+package command
 
 import (
 	"encoding/json"
@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/limitkeeper/limitkeeper/adminapi/dashboard"
 	"github.com/limitkeeper/limitkeeper/apply"
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
@@ -132,24 +131,13 @@ func adminRoute(r *http.Request) (adminHandler, error) {
 	return handle, nil
 }
 
-// runningApp returns the app of the running config. An admin module cannot use its own
-// context: that context may belong to a config that is still loading or was rejected.
-func runningApp() (*App, error) {
-	app, err := caddy.ActiveContext().AppIfConfigured(appName)
-	if err != nil {
-		return nil, caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("the running config does not use limitkeeper")}
-	}
-	return app.(*App), nil
-}
-
 // runningService returns the service of the running config.
 func runningService() (*core.Service, error) {
-	app, err := runningApp()
+	running, err := caddymodule.RunningStore()
 	if err != nil {
-		return nil, err
+		return nil, adminError(err)
 	}
-	service, err := app.service()
-	return service, adminError(err)
+	return running.Service, nil
 }
 
 // adminError adds the HTTP status to an error of core.
@@ -175,157 +163,6 @@ func adminError(err error) error {
 		text = core.MaskSecrets(cause) // for the operator, who may read the log too
 	}
 	return caddy.APIError{HTTPStatus: status, Err: errors.New(text)}
-}
-
-// accountView is an account as the admin API and the commands show it.
-type accountView struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Key       string     `json:"key,omitempty"` // only in the answer to its creation
-	CreatedAt *time.Time `json:"created_at,omitempty"`
-	KeyPrefix string     `json:"key_prefix,omitempty"` // of new keys of its users
-}
-
-// ownerKeyView is an owner's key as the admin API and the commands show it.
-type ownerKeyView struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Key       string     `json:"key,omitempty"` // only in the answer to its creation
-	Hint      string     `json:"hint,omitempty"`
-	CreatedAt *time.Time `json:"created_at,omitempty"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	RevokedAt *time.Time `json:"revoked_at,omitempty"`
-
-	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
-}
-
-func viewAccount(a *core.Account) accountView {
-	return accountView{ID: a.ID, Name: a.Name, CreatedAt: &a.CreatedAt, KeyPrefix: a.PrefixOfNewKeys()}
-}
-
-func viewOwnerKey(k *core.OwnerKey) ownerKeyView {
-	return ownerKeyView{ID: k.ID, Name: k.Name, Hint: k.Hint, CreatedAt: &k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
-		LastUsedAt: k.LastUsedAt}
-}
-
-func listAccounts(s *core.Service, r *http.Request) (any, error) {
-	return viewAll(viewAccount, func(p core.Page) ([]*core.Account, int, error) {
-		return s.Accounts(r.Context(), p)
-	})
-}
-
-func createAccount(s *core.Service, r *http.Request) (any, error) {
-	name, err := nameIn(r)
-	if err != nil {
-		return nil, err
-	}
-	a, _, secret, err := s.CreateAccount(r.Context(), name)
-	if err != nil {
-		return nil, err
-	}
-	return accountView{ID: a.ID, Name: a.Name, Key: secret}, nil
-}
-
-func updateAccount(s *core.Service, r *http.Request) (any, error) {
-	var body struct {
-		KeyPrefix *string `json:"key_prefix"`
-	}
-	if err := readBody(r, &body, `{"key_prefix": …}`); err != nil {
-		return nil, err
-	}
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
-	if a, err = s.UpdateAccount(r.Context(), a.ID, core.AccountPatch{KeyPrefix: body.KeyPrefix}); err != nil {
-		return nil, err
-	}
-	return viewAccount(a), nil
-}
-
-func listOwnerKeys(s *core.Service, r *http.Request) (any, error) {
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
-	return viewAll(viewOwnerKey, func(p core.Page) ([]*core.OwnerKey, int, error) {
-		return s.OwnerKeys(r.Context(), a.ID, p)
-	})
-}
-
-func createOwnerKey(s *core.Service, r *http.Request) (any, error) {
-	name, err := nameIn(r)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
-	k, secret, err := s.CreateOwnerKey(r.Context(), a.ID, name)
-	if err != nil {
-		return nil, err
-	}
-	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
-}
-
-func revokeOwnerKey(s *core.Service, r *http.Request) (any, error) {
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
-	k, err := s.RevokeOwnerKey(r.Context(), a.ID, r.URL.Query().Get("id"))
-	if err != nil {
-		return nil, err
-	}
-	return viewOwnerKey(k), nil
-}
-
-// regenerateOwnerKey creates a key that replaces another. The old key works for grace_seconds
-// more, or until it is revoked when the body has no grace_seconds.
-func regenerateOwnerKey(s *core.Service, r *http.Request) (any, error) {
-	var body struct {
-		GraceSeconds *int64 `json:"grace_seconds"`
-	}
-	if err := readBody(r, &body, `{"grace_seconds": …}`); err != nil {
-		return nil, err
-	}
-	grace := time.Duration(-1)
-	if s := body.GraceSeconds; s != nil {
-		if *s < 0 {
-			return nil, caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: errors.New("grace_seconds must not be negative")}
-		}
-		grace = time.Duration(min(*s, int64(core.MaxOwnerGrace/time.Second)+1)) * time.Second // one second over the maximum: core refuses it, and the conversion cannot overflow
-	}
-	a, err := s.AccountByName(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
-	k, secret, err := s.RegenerateOwnerKey(r.Context(), a.ID, r.URL.Query().Get("id"), grace)
-	if err != nil {
-		return nil, err
-	}
-	return ownerKeyView{ID: k.ID, Name: k.Name, Key: secret}, nil
-}
-
-// signInView is a sign-in link as the admin API and the commands show it.
-type signInView struct {
-	Account   string    `json:"account"`
-	Link      string    `json:"link"` // the admin API returns path and query only
-	ExpiresAt time.Time `json:"expires_at"`
-}
-
-func makeSignInLink(s *core.Service, r *http.Request) (any, error) {
-	a, secret, expires, err := s.NewSignInLink(r.Context(), r.URL.Query().Get("account"))
-	if err != nil {
-		return nil, err
-	}
-	return signInView{Account: a.Name, Link: signInPath(secret), ExpiresAt: expires}, nil
-}
-
-// signInPath returns the path and query of a sign-in link.
-func signInPath(secret string) string {
-	return dashboard.Base + "sign-in?" + url.Values{"link": {secret}}.Encode()
 }
 
 // nameIn returns the member "name" of a request body.

@@ -1,6 +1,7 @@
-package caddymodule
+package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +144,8 @@ func (p *protection) run(out io.Writer) error {
 	}
 	caddy.TrapSignals()
 	if err := caddy.Run(p.config()); err != nil {
-		return errors.New(textAfter(err, appName+" app module: start: "))
+		_, reason, _ := strings.Cut(err.Error(), appName+" app module: start: ") // the part before is the module path
+		return errors.New(cmp.Or(reason, err.Error()))
 	}
 	if err := p.setUp(out); err != nil {
 		_ = caddy.Stop()

@@ -1,0 +1,154 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+)
+
+// needSubcommand prints the help of a command that needs a subcommand, or returns an error for an unknown subcommand.
+func needSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unknown command %q for %q: see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+	}
+	return cmd.Help()
+}
+
+// subcommand returns a command that sends requests to a running server. args has the names of the required arguments.
+func subcommand(use, short, args string, run func(*adminClient, []string) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short}
+	addAdminFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if want := strings.Fields(args); len(given) != len(want) {
+			return fmt.Errorf("wrong number of arguments; usage: %s", cmd.UseLine())
+		}
+		c, err := newAdminClient(cmd)
+		if err != nil {
+			return err
+		}
+		return run(c, given)
+	}
+	return cmd
+}
+
+// addAdminFlags adds the flags of a command that sends requests to a running server.
+func addAdminFlags(cmd *cobra.Command) {
+	cmd.Flags().Bool("json", false, "Print JSON and nothing else")
+	cmd.Flags().String("address", "", "The address of the admin endpoint, if it is not the default")
+	cmd.Flags().StringP("config", "c", "", "A configuration file to take the address of the admin endpoint from")
+	cmd.Flags().StringP("adapter", "a", "", "The config adapter of that file")
+}
+
+// adminClient sends the requests of a command to the admin endpoint of a running server.
+type adminClient struct {
+	address string
+	json    bool
+	out     io.Writer
+	flags   interface{ GetString(string) (string, error) }
+}
+
+func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
+	flags := cmd.Flags()
+	address, _ := flags.GetString("address")
+	config, _ := flags.GetString("config")
+	adapter, _ := flags.GetString("adapter")
+	asJSON, _ := flags.GetBool("json")
+	address, err := caddycmd.DetermineAdminAPIAddress(address, nil, config, adapter)
+	if err != nil {
+		return nil, fmt.Errorf("finding the admin endpoint: %w", err)
+	}
+	return &adminClient{address: address, json: asJSON, out: cmd.OutOrStdout(), flags: flags}, nil
+}
+
+// call sends a request to the admin endpoint and decodes the response into answer. With --json it also prints the
+// response.
+func (c *adminClient) call(method, path string, body, answer any) error {
+	if body == nil {
+		return c.send(method, path, nil, answer)
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return c.send(method, path, bytes.NewReader(b), answer)
+}
+
+// send is [adminClient.call] with a body as it is.
+func (c *adminClient) send(method, path string, payload io.Reader, answer any) error {
+	resp, err := caddycmd.AdminAPIRequest(c.address, method, adminBase+path, nil, payload)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(b, answer)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", c.address, err)
+	}
+	if c.json {
+		_, err = fmt.Fprintf(c.out, "%s\n", bytes.TrimSpace(b))
+	}
+	return err
+}
+
+// explain returns an error of one line for a failed request to the admin endpoint.
+func (c *adminClient) explain(err error) error {
+	text := err.Error()
+	if strings.HasPrefix(text, "performing request: ") {
+		return fmt.Errorf("no server answers at the admin endpoint %s: is limitkeeper running? Name another address with --address (%s)", c.address, lastPart(text))
+	}
+	_, answer, ok := strings.Cut(text, "{")
+	var told struct{ Error string }
+	if ok && json.Unmarshal([]byte("{"+answer), &told) == nil && told.Error != "" {
+		return errors.New(lowerFirst(told.Error))
+	}
+	return errors.New(strings.TrimSpace(text))
+}
+
+// lowerFirst returns s with a lower-case first letter, to append s to another text. An abbreviation stays.
+func lowerFirst(s string) string {
+	if strings.HasPrefix(s, "API ") {
+		return s
+	}
+	return strings.ToLower(s[:1]) + s[1:]
+}
+
+// lastPart returns the innermost reason of an error's text.
+func lastPart(s string) string { return s[strings.LastIndex(s, ": ")+len(": "):] }
+
+// table prints rows in aligned columns.
+func (c *adminClient) table(rows [][]string) error {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+// printable replaces control characters, which could change the terminal or the columns of a table.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+func shownTime(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}

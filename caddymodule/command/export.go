@@ -1,0 +1,234 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"golang.org/x/time/rate"
+
+	"github.com/limitkeeper/limitkeeper/caddymodule"
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/archive"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+)
+
+const backupHelp = `
+Writes all accounts with their owner's keys, sign-in data, plans, users, keys, counters,
+days and histories to FILE, as of one instant. The server goes on serving. FILE is
+compressed if its name ends in .gz or .zst. It replaces an earlier FILE when it is
+complete. The file has no secrets, only digests of them.
+
+	limitkeeper backup /backup/limitkeeper-$(date +%F).zst
+	limitkeeper backup nightly.zst --rate 10MB
+` + archiveHelp
+
+const exportHelp = `
+Writes all accounts, or one, to FILE or to the standard output. The format is that of
+backup. The same store gives the same lines, but for the first and the last.
+
+	limitkeeper export --account acme acme.ndjson
+	limitkeeper export --no-history | grep '^{"plan"'
+` + archiveHelp
+
+func backupCommand(cmd *cobra.Command) {
+	archiveFlags(cmd, true)
+	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
+	cmd.Flags().String("rate", "", "The most bytes to write in a second, such as 10MB, before compression")
+	cmd.Args = cobra.ExactArgs(1)
+	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
+		return t.export(ctx, args[0], archive.ExportOptions{})
+	})
+}
+
+func exportCommand(cmd *cobra.Command) {
+	archiveFlags(cmd, true)
+	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
+	cmd.Flags().String("account", "", "The name of the only account")
+	cmd.Flags().Bool("no-history", false, "Leave the entries of the histories out")
+	cmd.Flags().String("rate", "", "The most bytes to write in a second, such as 10MB, before compression")
+	cmd.Args = cobra.MaximumNArgs(1)
+	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
+		return t.export(ctx, append(args, "-")[0], archive.ExportOptions{Account: t.flags.String("account"), NoHistory: t.flags.Bool("no-history")})
+	})
+}
+
+// export writes an archive to a file, or to the standard output for "-".
+func (t *transfer) export(ctx context.Context, name string, o archive.ExportOptions) error {
+	limit, err := t.rate()
+	if err != nil {
+		return err
+	}
+	o.Progress = t.progress.show
+	var counts archive.Counts
+	write := func(w io.Writer) (err error) {
+		if limit != nil {
+			w = &slowWriter{ctx, w, limit}
+		}
+		if store := t.flags.String("store"); store != "" {
+			counts, err = t.exportStore(ctx, store, w, o)
+		} else {
+			counts, err = t.exportServer(ctx, w, o)
+		}
+		return err
+	}
+	if name == "-" {
+		return write(t.cmd.OutOrStdout())
+	}
+	if err := writeFile(name, write); err != nil {
+		return err
+	}
+	return t.summary(fmt.Sprintf("Wrote %s", name), archive.Report{Records: counts, Events: counts[archive.KindEvent]})
+}
+
+// exportStore exports a store that no server uses.
+func (t *transfer) exportStore(ctx context.Context, store string, w io.Writer, o archive.ExportOptions) (counts archive.Counts, err error) {
+	cctx, done := caddy.NewContext(caddy.Context{Context: ctx})
+	defer done()
+	n, err := t.named(cctx, "--store", store, true)
+	if err != nil {
+		return nil, err
+	}
+	o.Source = exportSource
+	err = t.use(n, func(s core.Importer) error {
+		counts, err = archive.Export(ctx, s, w, o)
+		return err
+	})
+	return counts, err
+}
+
+// exportSource is the source in the header of an archive.
+const exportSource = "limitkeeper"
+
+// exportServer lets a running server export its store.
+func (t *transfer) exportServer(ctx context.Context, w io.Writer, o archive.ExportOptions) (archive.Counts, error) {
+	c, err := newAdminClient(t.cmd)
+	if err != nil {
+		return nil, err
+	}
+	q := archiveQuery(o.Account, o.NoHistory)
+	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodGet, adminBase+"export?"+q.Encode(), nil, nil)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	defer resp.Body.Close()
+	stop := context.AfterFunc(ctx, func() { resp.Body.Close() })
+	defer stop()
+	return archive.Copy(w, resp.Body, func(n int64) { t.progress.show(archive.Progress{Pass: "export", Records: n}) })
+}
+
+// rate returns the limiter of --rate, nil for none.
+func (t *transfer) rate() (*rate.Limiter, error) {
+	text := t.flags.String("rate")
+	if text == "" {
+		return nil, nil
+	}
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n == 0 || n > 1<<40 {
+		return nil, fmt.Errorf("--rate: want bytes in a second, such as 10MB, got %q", text)
+	}
+	return rate.NewLimiter(rate.Limit(n), slowChunk), nil
+}
+
+// slowChunk is the largest number of bytes that a slowWriter writes at once.
+const slowChunk = 64 << 10
+
+// slowWriter writes at most as fast as its limiter allows.
+type slowWriter struct {
+	ctx   context.Context
+	w     io.Writer
+	limit *rate.Limiter
+}
+
+func (w *slowWriter) Write(p []byte) (n int, err error) {
+	for part := range slices.Chunk(p, slowChunk) {
+		if err := w.limit.WaitN(w.ctx, len(part)); err != nil {
+			return n, err
+		}
+		written, err := w.w.Write(part)
+		n += written
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// writeFile replaces a file when write has succeeded. The content is compressed as the name says.
+func writeFile(name string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // its mode is 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	z, err := archive.Compress(name, f)
+	if err != nil {
+		return err
+	}
+	if err := write(z); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// exportArchive streams an archive of the store. A snapshot makes it one of one instant.
+func exportArchive(_ *core.Service, r *http.Request) (any, error) {
+	running, err := caddymodule.RunningStore()
+	if err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	o := archive.ExportOptions{Account: q.Get("account"), NoHistory: q.Get("history") == "false", Source: exportSource}
+	if o.Account != "" {
+		if _, err := running.Service.AccountByName(r.Context(), o.Account); err != nil {
+			return nil, err
+		}
+	}
+	s, ok := running.Store.(core.Importer)
+	if !ok {
+		return nil, errors.New("this store cannot be exported: want badger or redis")
+	}
+	return stream(func(w io.Writer) error {
+		if err := exportInstant(r.Context(), s, w, o); err != nil {
+			return archive.WriteError(w, err)
+		}
+		return nil
+	}), nil
+}
+
+// exportInstant exports a store that serves: an embedded store as of one instant.
+func exportInstant(ctx context.Context, s core.Importer, w io.Writer, o archive.ExportOptions) (err error) {
+	if b, ok := s.(*badgerstore.Store); ok {
+		snapshot, failed := b.Snapshot(ctx)
+		if failed != nil {
+			return fmt.Errorf("a snapshot of the store: %w", failed)
+		}
+		defer func() { err = cmp.Or(snapshot.Close(), err) }() // the reason why the snapshot has ended comes first
+		s = snapshot
+	}
+	_, err = archive.Export(ctx, s, w, o)
+	return err
+}

@@ -1,0 +1,218 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/caddymodule"
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/archive"
+)
+
+const restoreHelp = `
+Writes the accounts of a backup to an empty store, and compares the store with the
+backup. The whole file is checked before anything is written. An interrupted restore
+leaves a store whose accounts the server refuses: run the same restore again.
+
+	limitkeeper restore limitkeeper-2026-11-23.zst --store badger:/var/lib/limitkeeper
+
+A store is badger:<dir>, redis:<address>[,<address>…] or config:<file>. No server uses it.
+`
+
+const importHelp = `
+Adds the accounts of a file that export or backup has written to a store that does not
+have them. The whole file is checked before anything is written: each invalid line is
+named with its number and the reason, and then nothing is changed. At the end the
+store is compared with the file. An interrupted import leaves accounts that the server
+refuses: run the same import again.
+
+	limitkeeper import acme.ndjson --dry-run
+	limitkeeper import backup.zst --account acme
+` + importKeysHelp + archiveHelp
+
+func importCommand(cmd *cobra.Command) {
+	archiveFlags(cmd, true)
+	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
+	cmd.Flags().String("account", "", "The name of the only account to import, or of the account that gets the keys of --csv")
+	cmd.Flags().String("csv", "", "A CSV file with keys of another system, in place of FILE")
+	cmd.Flags().StringSlice("key-prefix", nil, "With --csv: a prefix of the keys that the file has only by digest, such as acme_")
+	cmd.Flags().Bool("no-history", false, "Leave the entries of the histories out")
+	cmd.Flags().Bool("dry-run", false, "Check the file and the store, and write nothing")
+	cmd.Args = cobra.MaximumNArgs(1)
+	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
+		if keys := t.flags.String("csv") != ""; keys == (len(args) == 1) {
+			return errors.New("name either an archive, or with --csv a file of keys")
+		}
+		if len(args) == 0 {
+			return t.importKeyFile(ctx)
+		}
+		o := archive.ImportOptions{Account: t.flags.String("account"), NoHistory: t.flags.Bool("no-history"), DryRun: t.flags.Bool("dry-run")}
+		return t.importFile(ctx, args[0], t.flags.String("store"), o)
+	})
+}
+
+func restoreCommand(cmd *cobra.Command) {
+	archiveFlags(cmd, false)
+	cmd.Flags().String("store", "", "The empty store: badger:<dir>, redis:<address> or config:<file>")
+	cmd.Args = cobra.ExactArgs(1)
+	withSignals(cmd, func(ctx context.Context, t *transfer, args []string) error {
+		store := t.flags.String("store")
+		if store == "" {
+			return errors.New("--store: name the empty store: badger:<dir>, redis:<address> or config:<file>")
+		}
+		return t.importFile(ctx, args[0], store, archive.ImportOptions{EmptyOnly: true})
+	})
+}
+
+// importPath is the path of an import on the admin endpoint.
+const importPath = "import"
+
+// importFile imports a file into a store, or into the store of a running server.
+func (t *transfer) importFile(ctx context.Context, name, store string, o archive.ImportOptions) (err error) {
+	if _, err := os.Stat(name); err != nil {
+		return err
+	}
+	o.Progress = t.progress.show
+	var report archive.Report
+	if store == "" {
+		report, err = t.importServer(ctx, name, o)
+	} else {
+		report, err = t.importStore(ctx, name, store, o)
+	}
+	if err != nil {
+		return err
+	}
+	done := "Imported and compared"
+	if o.DryRun {
+		done = "Nothing was written. The import would add"
+	}
+	return t.summary(done, report)
+}
+
+// importStore imports a file into a store that no server uses.
+func (t *transfer) importStore(ctx context.Context, name, store string, o archive.ImportOptions) (r archive.Report, err error) {
+	cctx, done := caddy.NewContext(caddy.Context{Context: ctx})
+	defer done()
+	n, err := t.named(cctx, "--store", store, false)
+	if err != nil {
+		return r, err
+	}
+	o.Retention = n.spec.retention
+	from := archive.FromArchive(func() (io.ReadCloser, error) { return os.Open(name) })
+	if err := isThere(n.module); err != nil { // the file is checked before the store is created
+		if r, err = archive.CheckArchive(ctx, from, o); err != nil || o.DryRun {
+			return r, err
+		}
+	}
+	err = t.use(n, func(s core.Importer) error {
+		if r.SHA256 != "" { // the check of an empty store
+			r, err = archive.Write(ctx, s, from, o, r.SHA256)
+		} else {
+			r, err = archive.Import(ctx, s, from, o)
+		}
+		return err
+	})
+	return r, err
+}
+
+// importServer lets a running server import a file: it sends the file once to be checked, and once to be written.
+func (t *transfer) importServer(ctx context.Context, name string, o archive.ImportOptions) (r archive.Report, err error) {
+	c, err := newAdminClient(t.cmd)
+	if err != nil {
+		return r, err
+	}
+	c.json = false
+	for _, pass := range []string{"check", "write"} {
+		q := archiveQuery(o.Account, o.NoHistory)
+		if pass == "write" {
+			q.Set("sha256", r.SHA256)
+		}
+		if r, err = t.send(ctx, c, name, pass, q); err != nil || o.DryRun {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// send sends a file to a running server.
+func (t *transfer) send(ctx context.Context, c *adminClient, name, pass string, q url.Values) (r archive.Report, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return r, err
+	}
+	defer f.Close()
+	text, err := archive.Decompress(f)
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", archive.ErrDamaged, err)
+	}
+	defer text.Close()
+	body := &countedLines{ctx: ctx, r: text, show: func(n int64) { t.progress.show(archive.Progress{Pass: pass, Records: n}) }}
+	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodPost, adminBase+importPath+"?"+q.Encode(),
+		http.Header{"Content-Type": {"application/x-ndjson"}}, body)
+	if err != nil {
+		return r, c.explain(err)
+	}
+	defer resp.Body.Close()
+	return r, json.NewDecoder(resp.Body).Decode(&r)
+}
+
+// countedLines is a reader that shows how many lines were read.
+type countedLines struct {
+	ctx  context.Context
+	r    io.Reader
+	n    int64
+	show func(int64)
+}
+
+func (c *countedLines) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := c.r.Read(p)
+	c.n += int64(strings.Count(string(p[:n]), "\n"))
+	c.show(c.n)
+	return n, err
+}
+
+// importArchive checks an archive in the body of a request. With the SHA-256 that the check has returned, it writes the
+// archive.
+func importArchive(_ *core.Service, r *http.Request) (any, error) {
+	running, err := caddymodule.RunningStore()
+	if err != nil {
+		return nil, err
+	}
+	to, ok := running.Store.(core.Importer)
+	if !ok {
+		return nil, errors.New("this store takes no import: want badger or redis")
+	}
+	q := r.URL.Query()
+	o := archive.ImportOptions{Account: q.Get("account"), NoHistory: q.Get("history") == "false", Retention: running.Retention}
+	from := archive.FromArchive(func() (io.ReadCloser, error) { return r.Body, nil })
+	sum := q.Get("sha256")
+	if sum == "" {
+		report, err := archive.Check(r.Context(), to, from, o)
+		return report, badArchive(err)
+	}
+	defer running.Service.ForgetAll()
+	report, err := archive.Write(r.Context(), to, from, o, sum)
+	return report, badArchive(err)
+}
+
+// badArchive adds the HTTP status to an error of an import.
+func badArchive(err error) error {
+	if errors.Is(err, archive.ErrRefused) || errors.Is(err, archive.ErrDamaged) {
+		return caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
+	}
+	return err
+}

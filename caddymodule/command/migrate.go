@@ -1,0 +1,82 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/archive"
+)
+
+const migrateHelp = `
+Copies accounts, owner's keys, sign-in data, plans, users, keys, counters, days and
+histories from the store --from to the store --to, which is empty. All keys keep their
+values. Request ids are not copied: a request that is repeated afterwards counts again.
+
+	limitkeeper migrate --from badger:/var/lib/limitkeeper --to config:Caddyfile
+
+A store is badger:<dir>, redis:<address>[,<address>…] or config:<file>.
+
+Stop all servers that use either store first. Start them with the new store after the
+command has succeeded: it has then compared all data of both stores. The store --from is
+not changed. If the command is interrupted, run it again.
+
+--history-retention limits the age of the copied history. The default is the configured
+history_retention if a config is given, or else 30 days.
+`
+
+func migrateCommand(cmd *cobra.Command) {
+	archiveFlags(cmd, false)
+	cmd.Flags().String("from", "", "The store to copy from")
+	cmd.Flags().String("to", "", "The empty store to copy to")
+	cmd.Flags().String("history-retention", "", "Maximum age of the copied history, such as 30d")
+	cmd.Args = cobra.NoArgs
+	withSignals(cmd, func(ctx context.Context, t *transfer, _ []string) error { return t.migrate(ctx) })
+}
+
+// migrate copies one store to another.
+func (t *transfer) migrate(ctx context.Context) error {
+	var retention time.Duration
+	if s := t.flags.String("history-retention"); s != "" {
+		var err error
+		if retention, err = caddy.ParseDuration(s); err != nil || retention <= 0 {
+			return fmt.Errorf("--history-retention: want a duration like 30d, got %q", s)
+		}
+	}
+	cctx, done := caddy.NewContext(caddy.Context{Context: ctx})
+	defer done()
+	from, err := t.named(cctx, "--from", t.flags.String("from"), true)
+	if err != nil {
+		return err
+	}
+	to, err := t.named(cctx, "--to", t.flags.String("to"), false)
+	if err != nil {
+		return err
+	}
+	if from.module.PoolKey() == to.module.PoolKey() {
+		return errors.New("--from and --to are the same store")
+	}
+	if retention == 0 {
+		retention = max(from.spec.retention, to.spec.retention)
+	}
+	var report archive.Report
+	err = t.use(from, func(source core.Importer) error {
+		if _, n, err := source.Accounts(ctx, core.Page{Number: 1, Size: 1}); err != nil || n == 0 {
+			return errors.Join(err, errors.New("--from: the store has no accounts: there is nothing to move"))
+		}
+		return t.use(to, func(target core.Importer) error {
+			report, err = archive.Import(ctx, target, archive.FromStore(source, archive.ExportOptions{}),
+				archive.ImportOptions{Retention: retention, EmptyOnly: true, Progress: t.progress.show})
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return t.summary("Moved and compared", report)
+}
