@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 )
 
 // base is what every path begins with.
@@ -75,6 +74,8 @@ var routes = []route{
 	{method: "GET", path: "/requests", handle: accountRequests, params: historyParams},
 
 	{method: "GET", path: "/health", handle: health, public: true, plain: true},
+	{method: "GET", path: "/health/ready", handle: ready, public: true, plain: true},
+	{method: "GET", path: "/health/live", handle: live, public: true, plain: true},
 	{method: "GET", path: "/openapi.yaml", handle: document, public: true},
 }
 
@@ -139,34 +140,6 @@ func (e *endpoint) serve(c *call) error {
 		return err
 	}
 	return rt.handle(c)
-}
-
-// serviceHealth is the JSON form of the health.
-type serviceHealth struct {
-	Status string       `json:"status"`
-	Clock  *clockHealth `json:"clock,omitempty"` // only while the clock is held after a jump
-}
-
-// clockHealth is the JSON form of a clock jump.
-type clockHealth struct {
-	Used         time.Time `json:"used"`          // the time used for counting
-	AheadSeconds int64     `json:"ahead_seconds"` // lead of the machine's clock
-}
-
-// health answers whether the store is available, or why not, and whether the clock has jumped.
-func health(c *call) error {
-	svc, err := c.service()
-	if err != nil {
-		return err
-	}
-	if err := svc.Health(c.ctx()); err != nil {
-		return err
-	}
-	h := serviceHealth{Status: "ok"}
-	if s := c.config.Clock(); s.Held {
-		h.Clock = &clockHealth{s.Used.UTC().Truncate(time.Millisecond), int64(s.Ahead() / time.Second)}
-	}
-	return c.write(http.StatusOK, h)
 }
 
 //go:embed openapi.yaml

@@ -22,6 +22,8 @@ type Config struct {
 	Clock func() core.ClockState
 	// Secure reports whether a request came over HTTPS. Default: whether the connection uses TLS.
 	Secure func(*http.Request) bool
+	// Stopping reports whether the server is about to stop, for GET /health/ready. Default: never.
+	Stopping func(*http.Request) bool
 	// ClientIP returns the address of the client. Default: the remote address of the connection.
 	ClientIP func(*http.Request) string
 	// Logger gets the causes of 500 and 503 answers with the request id, and never a secret.
@@ -44,6 +46,9 @@ func New(c Config) *Server {
 	}
 	if c.Secure == nil {
 		c.Secure = func(r *http.Request) bool { return r.TLS != nil }
+	}
+	if c.Stopping == nil {
+		c.Stopping = func(*http.Request) bool { return false }
 	}
 	if c.ClientIP == nil {
 		c.ClientIP = remoteHost

@@ -57,6 +57,7 @@ type Store struct {
 	losses    atomic.Uint64         // losses that this node has found
 	failovers atomic.Uint64         // failovers and restarts of Redis
 	warnings  warningLog
+	health    healthCache
 
 	inUse   sync.RWMutex // read-locked by each call
 	closed  bool
