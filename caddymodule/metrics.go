@@ -70,7 +70,7 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 	if registry == nil {
 		return // tests have a context without a config
 	}
-	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, &serviceStats{app: a}} {
+	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, eventsDropped, &serviceStats{app: a}} {
 		if err := registry.Register(c); err != nil {
 			ctx.Logger().Warn("some metrics are missing: " + err.Error())
 		}

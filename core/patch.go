@@ -133,6 +133,7 @@ type Batch struct {
 	claims     map[Digest]string // the digests that the batch gives to keys, with the ids of the keys
 
 	forgetDigests []Digest // of all values of the changed keys, before and after, to remove from the cache
+	disabled      []KeyDisabled
 }
 
 // keysOf selects keys for a count. The zero value selects all keys of the account.
@@ -209,6 +210,11 @@ func (s *Service) batch(ctx context.Context, account string, needs batchNeeds, f
 		})
 		for _, b := range runs { // also after an error: ErrUnavailable may mean that the changes were stored
 			b.invalidate()
+		}
+		if err == nil {
+			for _, d := range runs[len(runs)-1].disabled {
+				s.onDisabled(d)
+			}
 		}
 		if !errors.Is(err, errNewMeters) {
 			return err
@@ -416,6 +422,7 @@ func (b *Batch) putUser(before, after *User) error {
 	if before == nil {
 		return nil
 	}
+	b.noteUser(before, after)
 	b.moreUsers[before.PlanID]--
 	b.newUsers--
 	if after == nil {
@@ -430,6 +437,7 @@ func (b *Batch) putKey(before, after *Key) error {
 	b.countKey(before, -1)
 	b.countKey(after, +1)
 	if before != nil {
+		b.noteKey(before, after)
 		b.forgetDigests = append(b.forgetDigests, before.Digests()...)
 	}
 	if after == nil {
