@@ -173,7 +173,7 @@ func (s *Store) checkFormat(ctx context.Context) error {
 	case err != nil:
 		return err
 	case have != format:
-		return fmt.Errorf("the data under %s was written by another version of Limitkeeper: its format is %q, this version supports %q", s.o.Prefix, have, format)
+		return fmt.Errorf("the data under %s was written by another version of Limitkeeper: its format is %q, this version supports %q; run the version that wrote it, or a later one", s.o.Prefix, have, format)
 	}
 	return nil
 }
