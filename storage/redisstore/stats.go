@@ -30,7 +30,7 @@ func (s *Store) Stats() (st Stats) {
 	defer w.mu.Unlock()
 	now := time.Since(w.begun)
 	st.Masters, st.Watching = len(w.masters), len(w.masters) > 0
-	st.Lost, st.Losses, st.Failovers = s.refusal() != nil, s.losses.Load(), s.failovers.Load()
+	st.Lost, st.Losses, st.Failovers = s.refused.Load() != nil, s.losses.Load(), s.failovers.Load()
 	for _, m := range w.masters {
 		st.Warnings += m.warnings
 		if m.node.away.Load() != nil {
@@ -53,8 +53,14 @@ type healthCache struct {
 
 // Health implements [core.HealthStore]. It sends at most one question to Redis in healthFor.
 func (s *Store) Health(ctx context.Context) error {
-	if err := s.refusal(); err != nil {
-		return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: "Redis has lost data, and the log says what"}, err)
+	refuse := func(text string, why error) error {
+		return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: text}, why)
+	}
+	if lost := s.refused.Load(); lost != nil {
+		return refuse("Redis has lost data, and the log says what", *lost)
+	}
+	if other := s.otherFormat.Load(); other != nil {
+		return refuse("Another version of Limitkeeper has upgraded the data", *other)
 	}
 	h := &s.health
 	h.mu.Lock()

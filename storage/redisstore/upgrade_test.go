@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -239,5 +240,33 @@ func TestLaterFormat(t *testing.T) {
 	}
 	if got := strings.Fields(server.Do(t, "KEYS", "*")); len(got) != 1 || strings.TrimSpace(server.Do(t, "GET", got[0])) != "5" {
 		t.Errorf("got the names %q, want the format only", got)
+	}
+}
+
+// A node that runs while another version upgrades the data refuses every call within about a second, and says so once in the
+// log and in its health. Otherwise it would misread the data of the later version.
+func TestFormatChanges(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	o, log := logging(server.Addr())
+	s := openFaulty(t, o)
+	call := func() error {
+		_, _, err := s.Accounts(t.Context(), core.Page{Number: 1, Size: 1})
+		return err
+	}
+	for range 2 {
+		server.Do(t, "SET", "limitkeeper:{registry}format", "5")
+		until(t, "the refusal", func() bool { return errors.Is(call(), core.ErrUnavailable) })
+		if err := s.Health(t.Context()); err == nil || !strings.Contains(err.Error(), "Another version of Limitkeeper has upgraded the data") {
+			t.Errorf("got the health %v, want that another version has upgraded the data", err)
+		}
+		if st := s.Stats(); st.Lost {
+			t.Error("the store says that Redis has lost data")
+		}
+		server.Do(t, "SET", "limitkeeper:{registry}format", "4")
+		until(t, "the end of the refusal", func() bool { return call() == nil && s.Health(t.Context()) == nil })
+	}
+	if n := strings.Count(log.String(), "has upgraded the data"); n != 2 {
+		t.Errorf("the log has %d lines about two upgrades, want 2:\n%s", n, log)
 	}
 }
