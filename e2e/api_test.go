@@ -95,6 +95,12 @@ http://:%[3]s {
 // start runs the binary until it serves.
 func (s *site) start() *process {
 	s.t.Helper()
+	return s.startBinary(binary)
+}
+
+// startBinary runs a binary until it serves.
+func (s *site) startBinary(binary string) *process {
+	s.t.Helper()
 	s.starts++
 	env := append(os.Environ(), append(s.env, "HOME="+s.dir, "LIMITKEEPER_KEY="+s.owner)...)
 	p, err := launch(binary, s.dir, fmt.Sprintf("run%d", s.starts), env, "run", "--config", s.config)
