@@ -1,10 +1,15 @@
 package caddymodule
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
 	"github.com/limitkeeper/limitkeeper/core"
@@ -55,4 +60,26 @@ func TestReadyWhileStopping(t *testing.T) {
 	if strings.Contains(s.Logged(), "store unavailable") {
 		t.Error("the log says that the store is unavailable")
 	}
+}
+
+// Before the config has started, the checks of load balancers are answered at once: the process is live, and not ready. Otherwise
+// an orchestrator restarts a process whose store opens slowly.
+func TestProbesDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newWaiting(t, "wait")
+		api := new(API)
+		api.serve(q.app, nil)
+		next := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
+		begun := time.Now()
+		for path, want := range map[string]int{"/live": 200, "/ready": 503} {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "http://localhost/functions/v1/health"+path, nil)
+			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+			if err := api.ServeHTTP(w, r, next); err != nil || w.Code != want {
+				t.Errorf("%s: got %d, %v, want %d", path, w.Code, err, want)
+			}
+		}
+		if !time.Now().Equal(begun) { // in the time of the bubble, which passes only while goroutines wait
+			t.Error("a check waited for the config")
+		}
+	})
 }
