@@ -16,8 +16,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// batchRows is the number of rows in one transaction. It is at most [core.MaxImport].
-const batchRows = 1000
+// batchRows is the number of rows in one transaction. It is at most [core.MaxImport]. With rows of a usual size, the
+// transaction fits into one record of the event log of the embedded store: more rows need a record for each part, and a
+// sync.
+const batchRows = 400
 
 // maxBadLines is the number of bad lines that [Problems] lists.
 const maxBadLines = 100
@@ -248,11 +250,13 @@ func (p *pass) check(r *row, holder *core.Key) error {
 	if r.err != nil {
 		return r.err
 	}
-	short := [16]byte(r.digest[:16])
-	if first, ok := p.lines[short]; ok {
-		return bad("the key is on line %d, too", first)
+	if !p.writes { // in the second pass, the account has a key that comes again
+		short := [16]byte(r.digest[:16])
+		if first, ok := p.lines[short]; ok {
+			return bad("the key is on line %d, too", first)
+		}
+		p.lines[short] = int32(r.line)
 	}
-	p.lines[short] = int32(r.line)
 	if holder != nil && holder.AccountID != p.account {
 		return bad("another account has this key")
 	}

@@ -90,9 +90,12 @@ func (t *tx) PutUser(u *core.User) error {
 	if err := t.writable(); err != nil {
 		return err
 	}
-	old, err := t.userNow(u.ID)
-	if err != nil {
-		return t.keepError(err)
+	var old *core.User
+	if u.ID != 0 { // a new user has no record to replace
+		var err error
+		if old, err = t.userNow(u.ID); err != nil {
+			return t.keepError(err)
+		}
 	}
 	if err := t.checkUnique(u); err != nil {
 		return fault(err)
