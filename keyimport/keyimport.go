@@ -51,6 +51,11 @@ type Report struct {
 	AnyKeyForm  bool     `json:"any_key_form,omitempty"` // see [core.Account]
 }
 
+// Unchanged reports whether the account had everything that the file has: the import changes nothing.
+func (r Report) Unchanged() bool {
+	return r.Keys+r.Users+r.Used+r.UsedKept == 0 && len(r.KeyPrefixes) == 0 && !r.AnyKeyForm
+}
+
 // BadLine is a line that cannot be imported.
 type BadLine struct {
 	Line   int    `json:"line"` // 0 for the whole file
@@ -223,12 +228,13 @@ func (p *pass) handle() error {
 	if err := p.ctx.Err(); err != nil {
 		return err
 	}
-	holders, err := p.s.KeysByDigest(p.ctx, p.digests)
+	claim, err := p.s.ClaimDigests(p.ctx, p.digests)
 	if err != nil {
 		return err
 	}
+	defer claim.Release()
 	for i := range p.batch {
-		if err := p.check(&p.batch[i], holders[i]); err != nil {
+		if err := p.check(&p.batch[i], claim.Holders[i]); err != nil {
 			bad, isBad := errors.AsType[badRow](err)
 			if !isBad {
 				return err
@@ -242,7 +248,7 @@ func (p *pass) handle() error {
 	if len(p.problems.Lines) > 0 {
 		return fmt.Errorf("the file or the account has changed since the check: %v. The lines before are imported", p.problems.Lines[0])
 	}
-	return p.write()
+	return p.write(claim)
 }
 
 // check checks a row, and sets its user, its plan and its key.
@@ -324,6 +330,8 @@ func (p *pass) checkAccount() error {
 	p.report.KeyPrefixes, p.report.AnyKeyForm = p.forms.result()
 	a, err := p.s.Account(p.ctx, p.account)
 	if err == nil {
+		has := func(prefix string) bool { return slices.Contains(a.KeyPrefixes, prefix) } // a given prefix
+		p.report.KeyPrefixes = slices.DeleteFunc(p.report.KeyPrefixes, has)
 		err = p.s.CheckAccountPatch(p.ctx, a.Name, accountPatch(p.report))
 	}
 	if err == nil && p.report.Keys > 0 {

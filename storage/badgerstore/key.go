@@ -172,6 +172,11 @@ func (t *tx) replaceKey(from, to *core.Key) error {
 	if to != nil {
 		in, users[1], plans[1] = to.Seq, to.UserID, to.PlanID
 	}
+	if to != nil && t.newUsers[to.UserID] {
+		if err := t.openNew(to); err != nil {
+			return err
+		}
+	}
 	return firstOf(
 		t.replaceKeyRecord(from, to),
 		t.replaceDigests(from, to),

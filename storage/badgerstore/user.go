@@ -91,7 +91,8 @@ func (t *tx) PutUser(u *core.User) error {
 		return err
 	}
 	var old *core.User
-	if u.ID != 0 { // a new user has no record to replace
+	isNew := u.ID == 0 // then it has no record to replace
+	if !isNew {
 		var err error
 		if old, err = t.userNow(u.ID); err != nil {
 			return t.keepError(err)
@@ -102,6 +103,9 @@ func (t *tx) PutUser(u *core.User) error {
 	}
 	if err := t.assign(kindUser, &u.ID); err != nil {
 		return t.keepError(err)
+	}
+	if isNew {
+		t.newUsers[u.ID] = true
 	}
 	return t.keepError(firstOf(
 		t.putJSON(userPath(t.account, u.ID), u),
