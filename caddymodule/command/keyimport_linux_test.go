@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,13 +15,7 @@ import (
 // SIGINT ends an import into a running server at once, and the server stops with the rows that it has written. The same command
 // finishes the import. A failure means that an interrupted import goes on unseen, or cannot be finished.
 func TestImportKeysInterrupted(t *testing.T) {
-	s := newServer(t)
-	s.Start("store badger %dir/store", "limitkeeper_api")
-	a, _, _, err := s.Service().CreateAccount(context.Background(), "acme")
-	s.Must(err)
-	_, err = s.Service().CreatePlan(context.Background(), a.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
-	s.Must(err)
-	file := filepath.Join(s.Dir, "keys.csv")
+	s, a, file := newImport(t)
 	run := func() (string, error) {
 		return execute("import", importCommand, "--csv", file, "--account", "acme", "--address", s.Admin)
 	}
