@@ -60,6 +60,7 @@ bin/staticcheck bin/xcaddy &: tools/go.mod tools/go.sum
 deps: ## programs that the tests run and that are not Go
 	@missing=; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
+	command -v jq >/dev/null || missing="$$missing jq"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	test -z "$$missing" || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }

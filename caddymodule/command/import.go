@@ -94,7 +94,10 @@ func (t *transfer) importFile(ctx context.Context, name, store string, o archive
 		return err
 	}
 	done := "Imported and compared"
-	if o.DryRun {
+	switch {
+	case report.Unchanged:
+		done = "Nothing to do: the store has these accounts from an import of the same archive"
+	case o.DryRun:
 		done = "Nothing was written. The import would add"
 	}
 	return t.summary(done, report)
@@ -157,14 +160,37 @@ func (t *transfer) send(ctx context.Context, c *adminClient, name, pass string, 
 		return r, fmt.Errorf("%w: %w", archive.ErrDamaged, err)
 	}
 	defer text.Close()
-	body := &countedLines{ctx: ctx, r: text, show: func(n int64) { t.progress.show(archive.Progress{Pass: pass, Records: n}) }}
-	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodPost, adminBase+importPath+"?"+q.Encode(),
-		http.Header{"Content-Type": {"application/x-ndjson"}}, body)
+	resp, err := t.upload(ctx, c, importPath+"?"+q.Encode(), "application/x-ndjson", text, archive.Progress{Pass: pass})
 	if err != nil {
-		return r, c.explain(err)
+		return r, err
 	}
 	defer resp.Body.Close()
 	return r, json.NewDecoder(resp.Body).Decode(&r)
+}
+
+// upload sends a file of lines to a running server, and shows the progress. It returns at once when ctx is canceled: the server
+// stops when the process has ended, with the lines that it has written.
+func (t *transfer) upload(ctx context.Context, c *adminClient, path, contentType string, file io.Reader, p archive.Progress) (*http.Response, error) {
+	body := &countedLines{ctx: ctx, r: file, show: func(n int64) {
+		p.Records = n
+		t.progress.show(p)
+	}}
+	var resp *http.Response
+	var err error
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		resp, err = caddycmd.AdminAPIRequest(c.address, http.MethodPost, adminBase+path, http.Header{"Content-Type": {contentType}}, body)
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-answered:
+	}
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	return resp, nil
 }
 
 // countedLines is a reader that shows how many lines were read.

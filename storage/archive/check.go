@@ -42,6 +42,7 @@ type checker struct {
 	ownerKeys  map[core.Digest]bool   // of all accounts
 	digests    map[core.Digest]string // of the keys of all accounts, with the id of the key
 	imported   []*core.Account        // accounts of the target that an import has created
+	complete   int                    // accounts of the target that an import of the same records has completed
 	empty      bool                   // the target has no account
 
 	at       Record
@@ -385,6 +386,8 @@ func (c *checker) finish(sum string) error {
 	c.at = Record{}
 	for _, a := range c.imported {
 		switch {
+		case a.Import.SHA256 == sum && a.Import.Complete:
+			c.complete++
 		case a.Import.SHA256 == sum:
 		case a.Import.Complete:
 			c.problem("the store already has the account %q, from another import", a.Name)

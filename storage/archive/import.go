@@ -41,6 +41,8 @@ type Report struct {
 	Records  Counts   `json:"records"`  // of the archive: what the options and the ages leave out is not included
 	Events   int64    `json:"events"`   // that the target has kept; a store may bound its histories
 	SHA256   string   `json:"sha256"`   // of all imported records, in hexadecimal digits
+
+	Unchanged bool `json:"unchanged,omitempty"` // the target had all accounts, from an earlier import of the same records
 }
 
 // Import writes the records of a source to a store: accounts that the store does not have. It reads the source twice. The first pass
@@ -98,7 +100,9 @@ func Check(ctx context.Context, to core.Importer, from Source, o ImportOptions) 
 	if err := c.finish(f.all.sum()); err != nil {
 		return Report{}, err
 	}
-	return f.report(), nil
+	r := f.report()
+	r.Unchanged = len(f.accounts) > 0 && c.complete == len(f.accounts)
+	return r, nil
 }
 
 // Write is the second pass of [Import]. sum is the SHA256 that [Check] returned for the same source, target and options.
@@ -117,6 +121,7 @@ func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, 
 		return Report{}, fmt.Errorf("%w: it was changed between the check and the import", ErrDamaged)
 	}
 	r := f.report()
+	r.Unchanged = len(f.accounts) > 0 && len(w.accounts) == 0
 	if r.Events, err = w.compare(ctx, f); err != nil {
 		return Report{}, err
 	}
