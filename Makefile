@@ -7,10 +7,18 @@ TAGS     := nobadger,nomysql,nopgx
 export GOFLAGS := $(GOFLAGS) -trimpath -tags=$(TAGS)
 FUZZTIME ?= 20000x
 
-.PHONY: build test check race plain fuzz cover bench tools deps assets pictures screenshot clean
+# The version is the tag of the commit, or contains the time and the commit. It comes from here instead of from the Go
+# command, which sees no version in a worktree and in the sources of an image.
+VERSION ?= $(shell tools/version)
+OUT     ?= bin/limitkeeper
 
-build: ## the binary, in bin/
-	go build -ldflags '-s -w' -o bin/limitkeeper ./cmd/limitkeeper
+.PHONY: build dist test check race plain fuzz cover bench tools deps assets pictures screenshot clean
+
+build: ## the binary, in bin/: static, and the same bytes from the same sources
+	CGO_ENABLED=0 go build -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(OUT) ./cmd/limitkeeper
+
+dist: bin/cyclonedx-gomod ## the archives of a release, in bin/dist
+	VERSION=$(VERSION) tools/dist bin/dist
 
 test: deps check race plain ## everything that a change has to pass
 
@@ -21,7 +29,7 @@ check: tools ## format, vet, staticcheck
 
 # Tests whose work is done by one goroutine or by other processes. The race detector finds nothing in them, and makes
 # them five times as slow: they run without it. All others run with it.
-PLAIN_PACKAGES := ./e2e ./storage/storetest
+PLAIN_PACKAGES := ./deploy ./e2e ./storage/storetest
 PLAIN_TESTS := ^Test($\
 AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|CappedTarget|CheckRecords|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|$\
 Damaged.*|DaysOf.*|DeleteUserInterrupted|DenialsPerDay|EarlierSchemas|FlippedBytes|ImportSmallCache|Interrupted|KilledReplay.*|LargeFile|Lost.*|$\
@@ -52,9 +60,9 @@ cover: ## coverage of all packages by all tests
 bench: ## measures Limitkeeper beside other programs; see docs/benchmarks.md
 	bench/run
 
-tools: bin/staticcheck bin/xcaddy ## the tools, built from the versions in tools/go.mod
+tools: bin/staticcheck bin/xcaddy bin/cyclonedx-gomod ## the tools, built from the versions in tools/go.mod
 
-bin/staticcheck bin/xcaddy &: tools/go.mod tools/go.sum
+bin/staticcheck bin/xcaddy bin/cyclonedx-gomod &: tools/go.mod tools/go.sum
 	GOFLAGS=-trimpath go -C tools build -o ../bin/ tool
 
 deps: ## programs that the tests run and that are not Go
@@ -63,6 +71,8 @@ deps: ## programs that the tests run and that are not Go
 	command -v jq >/dev/null || missing="$$missing jq"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	command -v systemd-analyze >/dev/null || missing="$$missing systemd"; \
+	command -v zip >/dev/null || missing="$$missing zip"; \
 	test -z "$$missing" || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }
 
 # What the dashboard has from elsewhere: its version, and the sum of the file.

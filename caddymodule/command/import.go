@@ -25,8 +25,6 @@ Writes the accounts of a backup to an empty store, and compares the store with t
 backup. The whole file is checked before anything is written. An interrupted restore
 leaves a store whose accounts the server refuses: run the same restore again.
 
-	limitkeeper restore limitkeeper-2026-11-23.zst --store badger:/var/lib/limitkeeper
-
 A store is badger:<dir>, redis:<address>[,<address>…] or config:<file>. No server uses it.
 `
 
@@ -36,12 +34,12 @@ have them. The whole file is checked before anything is written: each invalid li
 named with its number and the reason, and then nothing is changed. At the end the
 store is compared with the file. An interrupted import leaves accounts that the server
 refuses: run the same import again.
-
-	limitkeeper import acme.ndjson --dry-run
-	limitkeeper import backup.zst --account acme
 ` + importKeysHelp + archiveHelp
 
 func importCommand(cmd *cobra.Command) {
+	cmd.Example = `  limitkeeper import acme.ndjson --dry-run
+  limitkeeper import backup.zst --account acme
+  limitkeeper import --csv keys.csv --account acme --dry-run`
 	archiveFlags(cmd, true)
 	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Flags().String("account", "", "The name of the only account to import, or of the account that gets the keys of --csv")
@@ -63,6 +61,7 @@ func importCommand(cmd *cobra.Command) {
 }
 
 func restoreCommand(cmd *cobra.Command) {
+	cmd.Example = "  limitkeeper restore limitkeeper-2026-11-23.zst --store badger:/var/lib/limitkeeper"
 	archiveFlags(cmd, false)
 	cmd.Flags().String("store", "", "The empty store: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Args = cobra.ExactArgs(1)

@@ -33,8 +33,6 @@ keep their values. The first line of the file has the names of the columns:
 	expires_at, name, metadata.<member>
 	used                      the requests in the present window of the plan
 
-	limitkeeper import --csv keys.csv --account acme --dry-run
-
 The whole file is checked first. Each bad line is named, and then nothing is changed.
 Run the same command again to finish an interrupted import: keys that the account has
 stay as they are.
