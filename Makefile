@@ -82,8 +82,9 @@ assets: ## fetches htmx, and axe-core for the tests, from npm in the versions ab
 	fetch htmx.org $(HTMX) dist/htmx.min.js assets/htmx.min.js assets/htmx.LICENSE.txt; \
 	fetch axe-core $(AXE) axe.min.js testdata/axe.min.js testdata/axe.LICENSE.txt
 
-pictures: ## writes pictures of every page of the dashboard to bin/pictures
+pictures: ## writes pictures of every page of the dashboard, and of the metrics, to bin/pictures
 	LIMITKEEPER_SCREENSHOTS=$(CURDIR)/bin/pictures go test -count=1 -run TestPictures ./adminapi/dashboard
+	LIMITKEEPER_SCREENSHOTS=$(CURDIR)/bin/pictures go test -count=1 -run TestPrometheus ./e2e
 
 screenshot: pictures ## makes the picture in the README
 	cp bin/pictures/overview-desktop-light.png docs/dashboard.png

@@ -172,7 +172,8 @@ func TestMetricsOfTwoStores(t *testing.T) {
 	}
 }
 
-// The metrics of group commits, checkpoints, caches, the disk and the throttle move with what they measure.
+// Requests change the metrics of group commits, syncs, the counter cache and the throttle. The loss of the directory changes the metrics of the
+// state of the store.
 func TestMetricsOfTheStore(t *testing.T) {
 	s := newServer(t)
 	s.Start("store badger %dir/data {\ndurability power\n}\nservice_rate_limit 3/1h", caddytest.Both("respond ok"))
@@ -197,7 +198,7 @@ func TestMetricsOfTheStore(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"limitkeeper_eventlog_batch_events_sum", "limitkeeper_eventlog_write_seconds_count", "limitkeeper_eventlog_sync_seconds_count"} {
-		if got := after[name] - before[name]; got < requests { // each request has come after the answer to the one before
+		if got := after[name] - before[name]; got < requests { // the requests are sequential, so no two share a group commit
 			t.Errorf("%s grew by %v, want at least %d", name, got, requests)
 		}
 	}

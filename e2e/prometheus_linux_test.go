@@ -47,33 +47,40 @@ func alertRules(t *testing.T) (rules []alertRule) {
 	return rules
 }
 
-// query is a query of the dashboard.
-type query struct{ panel, expr string }
+// panel is a panel of deploy/grafana/dashboard.json.
+type panel struct {
+	ID          int
+	Type        string
+	Title       string
+	FieldConfig struct{ Defaults struct{ Unit string } }
+	Targets     []struct{ Expr, LegendFormat string }
+}
 
-// dashboardQueries returns the queries of deploy/grafana/dashboard.json, for all values of its variables.
-func dashboardQueries(t *testing.T) (queries []query) {
+// dashboardPanels returns the panels of deploy/grafana/dashboard.json.
+func dashboardPanels(t *testing.T) []panel {
 	t.Helper()
-	var dashboard struct {
-		Panels []struct {
-			ID      int
-			Type    string
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
+	var dashboard struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(readDocument(t, filepath.Join(root, "deploy/grafana/dashboard.json"))), &dashboard); err != nil {
 		t.Fatal(err)
 	}
+	return dashboard.Panels
+}
+
+// variables replaces the variables of the dashboard by all values.
+var variables = strings.NewReplacer("$instance", ".*", "$account", ".*", "$__rate_interval", "1m")
+
+// query is a query of the dashboard, or a metric of an alert.
+type query struct{ place, expr string }
+
+// dashboardQueries returns the queries of the dashboard.
+func dashboardQueries(t *testing.T) (queries []query) {
+	t.Helper()
 	ids := map[int]bool{}
-	variables := strings.NewReplacer("$instance", ".*", "$account", ".*", "$__rate_interval", "1m")
-	for _, p := range dashboard.Panels {
+	for _, p := range dashboardPanels(t) {
 		if ids[p.ID] {
 			t.Errorf("two panels have the id %d", p.ID)
 		}
 		ids[p.ID] = true
-		if p.Type == "row" {
-			continue
-		}
 		for _, target := range p.Targets {
 			queries = append(queries, query{p.Title, variables.Replace(target.Expr)})
 		}
@@ -153,7 +160,7 @@ func (p *prometheus) get(path string, v any) error {
 	return nil
 }
 
-// values returns the values of a query by their labels, without those that are not a number.
+// values returns the values of a query by their labels. It leaves out NaN, the quotient of two rates of 0.
 func (p *prometheus) values(expr string) (map[string]float64, error) {
 	var result struct {
 		Result []struct {
@@ -299,6 +306,7 @@ func TestPrometheus(t *testing.T) {
 	plain.rewrite("service_rate_limit off", "service_rate_limit 50/1m")
 	onRedis := newSiteOn(t, "redis "+redis.Addr(), "", "respond ok")
 
+	began := time.Now()
 	seen := &provoked{alerts: map[string]bool{}}
 	var nodes []*watched
 	var targets []string
@@ -320,6 +328,7 @@ func TestPrometheus(t *testing.T) {
 		t.Run("process", func(t *testing.T) { t.Parallel(); nodes[1].breakProcess(t) })
 		t.Run("redis", func(t *testing.T) { t.Parallel(); nodes[2].breakRedis(t, redis) })
 	})
+	p.takePicture(t, time.Since(began))
 	for _, r := range alertRules(t) {
 		if !seen.alerts[r.Alert] && !t.Failed() {
 			t.Errorf("no test provokes the alert %s", r.Alert)
@@ -327,8 +336,8 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// Each alert has a severity, a summary, a description, and a link to its section in docs/operations.md. When this fails, who
-// is paged does not know what to do.
+// Each alert has a severity, a summary, a description, and a link to its section in docs/operations.md. When this fails, a
+// page does not tell what to do.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	sections := anchors(readDocument(t, filepath.Join(root, "docs/operations.md")))
 	rules := alertRules(t)
@@ -367,7 +376,7 @@ func everyQueryHasData(t *testing.T, p *prometheus) {
 				break
 			}
 			if time.Now().After(deadline) || err != nil {
-				t.Errorf("%s: %s: no data (%v)", q.panel, q.expr, err)
+				t.Errorf("%s: %s: no data (%v)", q.place, q.expr, err)
 				break
 			}
 		}
