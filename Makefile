@@ -65,14 +65,12 @@ tools: bin/staticcheck bin/xcaddy bin/cyclonedx-gomod ## the tools, built from t
 bin/staticcheck bin/xcaddy bin/cyclonedx-gomod &: tools/go.mod tools/go.sum
 	GOFLAGS=-trimpath go -C tools build -o ../bin/ tool
 
+# The programs that tests run, each with its package of Debian.
+PROGRAMS := curl:curl jq:jq redis-server:redis-server chromium:chromium systemd-analyze:systemd zip:zip promtool:prometheus
+
 deps: ## programs that the tests run and that are not Go
 	@missing=; \
-	command -v curl >/dev/null || missing="$$missing curl"; \
-	command -v jq >/dev/null || missing="$$missing jq"; \
-	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
-	command -v chromium >/dev/null || missing="$$missing chromium"; \
-	command -v systemd-analyze >/dev/null || missing="$$missing systemd"; \
-	command -v zip >/dev/null || missing="$$missing zip"; \
+	for p in $(PROGRAMS); do command -v $${p%:*} >/dev/null || missing="$$missing $${p#*:}"; done; \
 	test -z "$$missing" || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }
 
 # What the dashboard has from elsewhere: its version, and the sum of the file.
@@ -91,8 +89,9 @@ assets: ## fetches htmx, and axe-core for the tests, from npm in the versions ab
 	fetch htmx.org $(HTMX) dist/htmx.min.js assets/htmx.min.js assets/htmx.LICENSE.txt; \
 	fetch axe-core $(AXE) axe.min.js testdata/axe.min.js testdata/axe.LICENSE.txt
 
-pictures: ## writes pictures of every page of the dashboard to bin/pictures
+pictures: ## writes pictures of every page of the dashboard, and of the metrics, to bin/pictures
 	LIMITKEEPER_SCREENSHOTS=$(CURDIR)/bin/pictures go test -count=1 -run TestPictures ./adminapi/dashboard
+	LIMITKEEPER_SCREENSHOTS=$(CURDIR)/bin/pictures go test -count=1 -run TestPrometheus ./e2e
 
 screenshot: pictures ## makes the picture in the README
 	cp bin/pictures/overview-desktop-light.png docs/dashboard.png

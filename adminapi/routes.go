@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
 // base is what every path begins with.
@@ -84,6 +86,7 @@ type endpoint struct {
 	config  *Config
 	path    string
 	methods map[string]route
+	faults  logthrottle.Throttle // of log lines about errors that the answer hides
 }
 
 // endpoints groups the routes by path.
@@ -106,6 +109,7 @@ func endpoints(c *Config) map[string]*endpoint {
 // ServeHTTP runs the route for the method and writes its error, if any.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall(e.config, w, r)
+	c.faults = &e.faults
 	c.validation = e.path == base+validatePath
 	w.Header()["X-Request-Id"] = c.ids[:]
 	defer c.recover()

@@ -55,7 +55,8 @@ func (a *API) serve(app *App, log *slog.Logger) {
 		s, _ := app.service()
 		return s
 	}
-	a.server = adminapi.New(adminapi.Config{Service: service, Clock: app.clock, Secure: secure, Stopping: stopping, ClientIP: clientIP, Logger: log})
+	a.server = adminapi.New(adminapi.Config{Service: service, Clock: app.clock, Secure: secure, Stopping: stopping, ClientIP: clientIP, Logger: log,
+		OnDecision: metrics.validated, OnFault: metrics.failed})
 	if a.Dashboard == nil || *a.Dashboard {
 		a.dashboard = dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: log})
 	}

@@ -203,6 +203,9 @@ type Stats struct {
 	CacheHits   uint64 // look-ups of keys, users and plans answered from memory
 	CacheMisses uint64 // look-ups that asked the store
 	CachedKeys  int    // keys in memory
+
+	CacheEvictions uint64 // keys, users and plans that were removed from memory to make room
+	Throttled      uint64 // requests with an owner's key that were over service_rate_limit
 }
 
 // Stats returns the figures since the service was created.
@@ -211,6 +214,9 @@ func (s *Service) Stats() Stats {
 		CacheHits:   s.hits.sum(),
 		CacheMisses: s.keys.misses.Load() + s.users.misses.Load() + s.plans.misses.Load(),
 		CachedKeys:  s.keys.size.Len(),
+
+		CacheEvictions: s.keys.evictions.Load() + s.users.evictions.Load() + s.plans.evictions.Load(),
+		Throttled:      s.throttle.refused.Load(),
 	}
 }
 
