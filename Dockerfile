@@ -20,6 +20,6 @@ USER 65532:65532
 VOLUME /var/lib/limitkeeper
 # 8080 and 8443 have the sites. 8081 has health and metrics, for the network of the container only.
 EXPOSE 8080 8443 8081
-HEALTHCHECK --start-period=30s --interval=10s --timeout=5s CMD ["limitkeeper", "health", "http://127.0.0.1:8081/functions/v1/health"]
+HEALTHCHECK --start-period=30s --interval=10s --timeout=5s CMD ["limitkeeper", "health", "http://127.0.0.1:8081/functions/v1/health/ready"]
 ENTRYPOINT ["limitkeeper"]
 CMD ["run", "--config", "/etc/limitkeeper/Caddyfile"]

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -22,6 +23,19 @@ const (
 	kubernetesModule = "sigs.k8s.io/kubectl-validate@v0.0.4"
 	kubernetesSum    = "h1:tGKuv0awYHn11Cb6KPsZKxUmHgavF46K3NvVH0Nse9U="
 )
+
+// Each file that compose.yaml mounts is in the repository.
+func TestComposeMounts(t *testing.T) {
+	mounts := regexp.MustCompile(`(?m)^ +- (\./[^:]+):`).FindAllStringSubmatch(readFile(t, "compose.yaml"), -1)
+	if len(mounts) < 3 {
+		t.Errorf("got %d mounts, want at least 3", len(mounts))
+	}
+	for _, m := range mounts {
+		if _, err := os.Stat(m[1]); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // compose.yaml follows the schema of the Compose specification.
 func TestCompose(t *testing.T) {

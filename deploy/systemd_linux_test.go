@@ -66,7 +66,7 @@ func TestUnitServes(t *testing.T) {
 	}
 	ready()
 	for url, want := range map[string]int{
-		"http://127.0.0.1:8081/functions/v1/health": 200, "http://127.0.0.1:8081/metrics": 200, "http://127.0.0.1:8081/": 404,
+		"http://127.0.0.1:8081/functions/v1/health/ready": 200, "http://127.0.0.1:8081/metrics": 200, "http://127.0.0.1:8081/": 404,
 	} {
 		if got := m.status(url); got != want {
 			t.Errorf("%s: got %d, want %d", url, got, want)

@@ -31,7 +31,7 @@ const healthTimeout = 10 * time.Second
 
 // healthCommand adds the arguments of the command health.
 func healthCommand(cmd *cobra.Command) {
-	cmd.Example = "  limitkeeper health http://127.0.0.1:8081/functions/v1/health"
+	cmd.Example = "  limitkeeper health http://127.0.0.1:8081/functions/v1/health/ready"
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client := http.Client{Timeout: healthTimeout}
