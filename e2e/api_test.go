@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -202,4 +203,17 @@ func (s *site) used(key string) (used, entries int64) {
 	var history struct{ Count int64 }
 	s.must("GET", "/functions/v1/keys/"+key+"/requests?limit=1", nil, &history)
 	return usage.CurrentUsage, history.Count
+}
+
+// wantAnswer checks the status of an answer and a part of its body.
+func wantAnswer(t *testing.T, resp *http.Response, status int, part string) {
+	t.Helper()
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != status || !strings.Contains(string(b), part) {
+		t.Errorf("got %d %q, want %d with %q", resp.StatusCode, b, status, part)
+	}
 }

@@ -73,7 +73,7 @@ func TestRecipes(t *testing.T) {
 	tested := 0
 	for section := range strings.SplitSeq(string(text), "\n## ") {
 		name, _, _ := strings.Cut(section, "\n")
-		_, recipe, found := strings.Cut(section, "```sh\n")
+		_, recipe, found := strings.Cut(section, "```console\n")
 		if _, own, _ := strings.Cut(section, "limitkeeper import"); !found || own != "" {
 			continue
 		}
