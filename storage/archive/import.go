@@ -84,6 +84,7 @@ func Check(ctx context.Context, to core.Importer, from Source, o ImportOptions) 
 		return Report{}, err
 	}
 	f := newFilter(o, c, "check")
+	c.firstDay = f.first
 	if err := from(ctx, f); err != nil {
 		if c.problems.Total > 0 { // a damaged archive often has invalid records before its cut
 			c.at = Record{}
@@ -185,8 +186,9 @@ func (f *filter) Put(ctx context.Context, r Record) error {
 		return nil
 	}
 	var err error
-	if r.line, err = f.lines.encode(r.Kind, r.Value); err != nil {
-		return err
+	if r.line, err = f.lines.encode(r.Kind, r.Value); err != nil { // a time that is outside of the years 0 to 9999 in UTC
+		r.Err = err
+		return f.to.Put(ctx, r)
 	}
 	f.all.add(r.Kind, r.line)
 	if f.leavesOut(r) {
