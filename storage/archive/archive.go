@@ -52,6 +52,8 @@ var (
 	ErrDamaged = errors.New("the archive cannot be read")
 	// ErrRefused means that the target cannot take the records of an archive. Nothing was written.
 	ErrRefused = errors.New("the import was refused, and nothing was changed")
+	// ErrTakenOver means that a later run of the same import writes its accounts.
+	ErrTakenOver = errors.New("another run of this import has taken over")
 	// ErrDiffers means that the target, after the import, exports other records than the archive has.
 	ErrDiffers = errors.New("the target has other records than the archive")
 )

@@ -3,6 +3,7 @@ package archive
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -41,6 +42,8 @@ type Report struct {
 	Records  Counts   `json:"records"`  // of the archive: what the options and the ages leave out is not included
 	Events   int64    `json:"events"`   // that the target has kept; a store may bound its histories
 	SHA256   string   `json:"sha256"`   // of all imported records, in hexadecimal digits
+
+	Unchanged []string `json:"unchanged,omitempty"` // the accounts that the same import had completed before: nothing was written
 }
 
 // Import writes the records of a source to a store: accounts that the store does not have. It reads the source twice. The first pass
@@ -49,7 +52,8 @@ type Report struct {
 //
 // While Import writes, and after an import that was interrupted, the accounts are marked with an incomplete
 // [core.AccountImport]: the service refuses them. The same import may be called again, and then finishes: accounts that are
-// complete stay as they are. The store may serve other accounts meanwhile.
+// complete stay as they are. The store may serve other accounts meanwhile. Of two runs of an import at the same time, the
+// later run takes over, and the earlier one fails with [ErrTakenOver].
 func Import(ctx context.Context, to core.Importer, from Source, o ImportOptions) (Report, error) {
 	r, err := Check(ctx, to, from, o)
 	if err != nil || o.DryRun {
@@ -99,13 +103,19 @@ func Check(ctx context.Context, to core.Importer, from Source, o ImportOptions) 
 	if err := c.finish(f.all.sum()); err != nil {
 		return Report{}, err
 	}
-	return f.report(), nil
+	r := f.report()
+	for _, a := range c.imported {
+		if a.Import.Complete {
+			r.Unchanged = append(r.Unchanged, a.Name)
+		}
+	}
+	return r, nil
 }
 
 // Write is the second pass of [Import]. sum is the SHA256 that [Check] returned for the same source, target and options.
 func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, sum string) (Report, error) {
 	o = o.withDefaults()
-	w := &writing{to: to, o: o, sum: sum, digest: newDigest()}
+	w := &writing{to: to, o: o, mark: core.AccountImport{SHA256: sum, Run: rand.Text()}, digest: newDigest()}
 	f := newFilter(o, w, "write")
 	err := from(ctx, f)
 	if err == nil {
@@ -118,11 +128,15 @@ func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, 
 		return Report{}, fmt.Errorf("%w: it was changed between the check and the import", ErrDamaged)
 	}
 	r := f.report()
+	r.Unchanged = w.unchanged
 	if r.Events, err = w.compare(ctx, f); err != nil {
 		return Report{}, err
 	}
 	for _, a := range w.accounts {
 		_, err := to.UpdateAccount(ctx, a.ID, func(a *core.Account) error {
+			if !w.owns(a) {
+				return ErrTakenOver
+			}
 			a.Import = &core.AccountImport{SHA256: sum, Complete: true}
 			return nil
 		})
@@ -213,15 +227,16 @@ func (f *filter) leavesOut(r Record) bool {
 type writing struct {
 	to     core.Importer
 	o      ImportOptions
-	sum    string
-	digest *digest // of the written records
+	mark   core.AccountImport // of the accounts that this run writes
+	digest *digest            // of the written records
 
-	accounts []*Account // that are written
-	account  *Account   // the present one; nil while the records of a complete account are skipped
-	created  bool
-	last     core.Numbers           // the largest numbers of the imported resources
-	anchors  map[int64]core.Anchors // of the users that have some
-	userOf   map[string]int64       // the users with anchors of the keys
+	accounts  []*Account // that are written
+	unchanged []string   // the names of the complete accounts
+	account   *Account   // the present one; nil while the records of a complete account are skipped
+	created   bool
+	last      core.Numbers           // the largest numbers of the imported resources
+	anchors   map[int64]core.Anchors // of the users that have some
+	userOf    map[string]int64       // the users with anchors of the keys
 
 	batch   []Record // records of one kind, which are written in one call
 	of      Owner    // the owner of the days or events in the batch
@@ -320,7 +335,7 @@ func (w *writing) begin(ctx context.Context, a *Account) error {
 		return err
 	}
 	if had != nil && had.Import != nil && had.Import.Complete {
-		w.account = nil
+		w.account, w.unchanged = nil, append(w.unchanged, a.Name)
 		return nil
 	}
 	w.account, w.created, w.last = a, false, core.Numbers{}
@@ -349,14 +364,17 @@ func (w *writing) putOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	w.created = true
 	if first {
 		a := w.account.Account
-		a.Import = &core.AccountImport{SHA256: w.sum}
+		a.Import = &w.mark
 		err := w.to.CreateAccount(ctx, &a, k)
 		if !errors.Is(err, core.ErrAccountExists) {
 			return err
 		}
 		_, err = w.to.UpdateAccount(ctx, a.ID, func(had *core.Account) error {
-			if had.ID != a.ID || had.Import == nil || had.Import.SHA256 != w.sum {
+			switch {
+			case had.ID != a.ID || had.Import == nil || had.Import.SHA256 != w.mark.SHA256:
 				return fmt.Errorf("%w: the store has another account %q", ErrRefused, a.Name)
+			case had.Import.Complete:
+				return ErrTakenOver
 			}
 			*had = a
 			return nil
@@ -376,6 +394,9 @@ func (w *writing) putOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	return err
 }
 
+// owns reports whether no later run of the import writes an account.
+func (w *writing) owns(a *core.Account) bool { return a.Import != nil && *a.Import == w.mark }
+
 // flush writes the batch. With more, the next batch has more entries of the same history.
 func (w *writing) flush(ctx context.Context, more bool) error {
 	batch := w.batch
@@ -385,6 +406,9 @@ func (w *writing) flush(ctx context.Context, more bool) error {
 	}
 	appends := w.appends
 	w.appends = more
+	if a, err := w.to.Account(ctx, w.account.ID); err != nil || !w.owns(a) {
+		return cmp.Or(err, ErrTakenOver)
+	}
 	switch batch[0].Kind {
 	case KindCounter, KindDay:
 		return w.usage(ctx, batch)
@@ -475,7 +499,7 @@ func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
 	f.first, f.since = written.first, written.since
 	look.group.SetLimit(workers)
 	for _, a := range w.accounts {
-		err := exportTo(ctx, w.to, ExportOptions{Account: a.Name, NoHistory: o.NoHistory, Since: f.since, page: o.page, entryPage: o.entryPage}, f)
+		err := exportTo(ctx, w.to, ExportOptions{incomplete: true, Account: a.Name, NoHistory: o.NoHistory, Since: f.since, page: o.page, entryPage: o.entryPage}, f)
 		if err != nil {
 			return 0, errors.Join(err, look.group.Wait())
 		}
