@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
@@ -94,7 +93,10 @@ func (t *transfer) importFile(ctx context.Context, name, store string, o archive
 		return err
 	}
 	done := "Imported and compared"
-	if o.DryRun {
+	switch {
+	case len(report.Unchanged) > 0 && len(report.Unchanged) == len(report.Accounts):
+		done = "Nothing was written. This import was complete before; the file has"
+	case o.DryRun:
 		done = "Nothing was written. The import would add"
 	}
 	return t.summary(done, report)
@@ -158,10 +160,9 @@ func (t *transfer) send(ctx context.Context, c *adminClient, name, pass string, 
 	}
 	defer text.Close()
 	body := &countedLines{ctx: ctx, r: text, show: func(n int64) { t.progress.show(archive.Progress{Pass: pass, Records: n}) }}
-	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodPost, adminBase+importPath+"?"+q.Encode(),
-		http.Header{"Content-Type": {"application/x-ndjson"}}, body)
+	resp, err := c.request(ctx, http.MethodPost, importPath+"?"+q.Encode(), http.Header{"Content-Type": {"application/x-ndjson"}}, body)
 	if err != nil {
-		return r, c.explain(err)
+		return r, err
 	}
 	defer resp.Body.Close()
 	return r, json.NewDecoder(resp.Body).Decode(&r)
