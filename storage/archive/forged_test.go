@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -109,5 +110,30 @@ func TestForged(t *testing.T) {
 				t.Errorf("got %d accounts, %v, want none", n, err)
 			}
 		})
+	}
+}
+
+// The error for a file that is no archive does not have its text: a file of keys has secrets.
+func TestOtherFile(t *testing.T) {
+	_, err := Import(t.Context(), memstore.New(), source([]byte("sk_live_secret,bob\n")), small())
+	if !errors.Is(err, ErrDamaged) || strings.Contains(err.Error(), "sk_live") {
+		t.Errorf("got %v, want ErrDamaged without the text of the file", err)
+	}
+}
+
+// Text after a compressed archive is damage, as after one that is not compressed.
+func TestTextAfterCompression(t *testing.T) {
+	var file bytes.Buffer
+	w, err := Compress("a.gz", &file)
+	if err == nil {
+		_, err = w.Write(forged(t, strings.Split(forgery, "\n")...))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file.WriteString("more")
+	_, err = Import(t.Context(), memstore.New(), source(file.Bytes()), small())
+	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "line 13: ") {
+		t.Errorf("got %v, want ErrDamaged in line 13", err)
 	}
 }
