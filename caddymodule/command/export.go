@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/time/rate"
 
-	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
@@ -212,7 +211,7 @@ func syncDir(name string) error {
 
 // exportArchive streams an archive of the store. A snapshot makes it one of one instant.
 func exportArchive(_ *core.Service, r *http.Request) (any, error) {
-	running, err := caddymodule.RunningStore()
+	running, s, err := runningImporter()
 	if err != nil {
 		return nil, err
 	}
@@ -222,10 +221,6 @@ func exportArchive(_ *core.Service, r *http.Request) (any, error) {
 		if _, err := running.Service.AccountByName(r.Context(), o.Account); err != nil {
 			return nil, err
 		}
-	}
-	s, ok := running.Store.(core.Importer)
-	if !ok {
-		return nil, errors.New("this store cannot be exported: want badger or redis")
 	}
 	return stream(func(w io.Writer) error {
 		if err := exportInstant(r.Context(), s, w, o); err != nil {

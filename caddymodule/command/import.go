@@ -14,7 +14,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 )
@@ -189,13 +188,9 @@ func (c *countedLines) Read(p []byte) (int, error) {
 // importArchive checks an archive in the body of a request. With the SHA-256 that the check has returned, it writes the
 // archive.
 func importArchive(_ *core.Service, r *http.Request) (any, error) {
-	running, err := caddymodule.RunningStore()
+	running, to, err := runningImporter()
 	if err != nil {
 		return nil, err
-	}
-	to, ok := running.Store.(core.Importer)
-	if !ok {
-		return nil, errors.New("this store takes no import: want badger or redis")
 	}
 	q := r.URL.Query()
 	o := archive.ImportOptions{Account: q.Get("account"), NoHistory: q.Get("history") == "false", Retention: running.Retention}

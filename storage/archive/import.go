@@ -266,6 +266,7 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 			return err
 		}
 	}
+	of, full, more := Owner{}, len(w.batch) >= w.o.page, false
 	switch v := r.Value.(type) {
 	case *core.OwnerKey:
 		return w.putOwnerKey(ctx, v)
@@ -288,40 +289,21 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 			w.userOf[v.ID] = v.UserID
 		}
 	case *Counter:
-		return w.addUsage(ctx, r, v.Owner)
-	case *Day:
-		return w.addUsage(ctx, r, v.Owner)
-	case *Event:
-		return w.addEvent(ctx, r, v.owner())
+		of = v.Owner
+	case *Day: // a batch has all days of each of its owners
+		of = v.Owner
+		full = full && of != w.of
+	case *Event: // a batch has events of one history
+		of = v.owner()
+		more = of == w.of
+		full = len(w.batch) > 0 && !more || len(w.batch) >= w.o.entryPage
 	}
-	w.batch = append(w.batch, r)
-	if len(w.batch) < w.o.page {
-		return nil
-	}
-	return w.flush(ctx, false)
-}
-
-// addUsage adds a counter or a day to the batch. A batch has all days of each of its owners.
-func (w *writing) addUsage(ctx context.Context, r Record, of Owner) error {
-	if len(w.batch) >= w.o.page && w.of != of {
-		if err := w.flush(ctx, false); err != nil {
+	if full {
+		if err := w.flush(ctx, more); err != nil {
 			return err
 		}
 	}
-	w.of = of
-	w.batch = append(w.batch, r)
-	return nil
-}
-
-// addEvent adds an event to the batch. A batch has events of one history.
-func (w *writing) addEvent(ctx context.Context, r Record, of Owner) error {
-	if other := len(w.batch) > 0 && w.of != of; other || len(w.batch) >= w.o.entryPage {
-		if err := w.flush(ctx, !other); err != nil {
-			return err
-		}
-	}
-	w.of = of
-	w.batch = append(w.batch, r)
+	w.of, w.batch = of, append(w.batch, r)
 	return nil
 }
 
