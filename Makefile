@@ -7,10 +7,18 @@ TAGS     := nobadger,nomysql,nopgx
 export GOFLAGS := $(GOFLAGS) -trimpath -tags=$(TAGS)
 FUZZTIME ?= 20000x
 
-.PHONY: build test check race plain fuzz cover bench tools deps assets pictures screenshot clean
+# The version is the tag of the commit, or contains the time and the commit. It comes from here instead of from the Go
+# command, which sees no version in a worktree and in the sources of an image.
+VERSION ?= $(shell tools/version)
+OUT     ?= bin/limitkeeper
 
-build: ## the binary, in bin/
-	go build -ldflags '-s -w' -o bin/limitkeeper ./cmd/limitkeeper
+.PHONY: build dist test check race plain fuzz cover bench tools deps assets pictures screenshot clean
+
+build: ## the binary, in bin/: static, and the same bytes from the same sources
+	CGO_ENABLED=0 go build -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(OUT) ./cmd/limitkeeper
+
+dist: bin/cyclonedx-gomod ## the archives of a release, in bin/dist
+	VERSION=$(VERSION) tools/dist bin/dist
 
 test: deps check race plain ## everything that a change has to pass
 
@@ -21,7 +29,7 @@ check: tools ## format, vet, staticcheck
 
 # Tests whose work is done by one goroutine or by other processes. The race detector finds nothing in them, and makes
 # them five times as slow: they run without it. All others run with it.
-PLAIN_PACKAGES := ./e2e ./storage/storetest
+PLAIN_PACKAGES := ./deploy ./e2e ./storage/storetest
 PLAIN_TESTS := ^Test($\
 AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|CappedTarget|CheckRecords|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|$\
 Damaged.*|DaysOf.*|DeleteUserInterrupted|DenialsPerDay|EarlierSchemas|FlippedBytes|ImportSmallCache|Interrupted|KilledReplay.*|LargeFile|Lost.*|$\
@@ -52,16 +60,17 @@ cover: ## coverage of all packages by all tests
 bench: ## measures Limitkeeper beside other programs; see docs/benchmarks.md
 	bench/run
 
-tools: bin/staticcheck bin/xcaddy ## the tools, built from the versions in tools/go.mod
+tools: bin/staticcheck bin/xcaddy bin/cyclonedx-gomod ## the tools, built from the versions in tools/go.mod
 
-bin/staticcheck bin/xcaddy &: tools/go.mod tools/go.sum
+bin/staticcheck bin/xcaddy bin/cyclonedx-gomod &: tools/go.mod tools/go.sum
 	GOFLAGS=-trimpath go -C tools build -o ../bin/ tool
+
+# The programs that tests run, each with its package of Debian.
+PROGRAMS := curl:curl jq:jq redis-server:redis-server chromium:chromium systemd-analyze:systemd zip:zip promtool:prometheus
 
 deps: ## programs that the tests run and that are not Go
 	@missing=; \
-	command -v curl >/dev/null || missing="$$missing curl"; \
-	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
-	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	for p in $(PROGRAMS); do command -v $${p%:*} >/dev/null || missing="$$missing $${p#*:}"; done; \
 	test -z "$$missing" || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }
 
 # What the dashboard has from elsewhere: its version, and the sum of the file.
@@ -80,8 +89,9 @@ assets: ## fetches htmx, and axe-core for the tests, from npm in the versions ab
 	fetch htmx.org $(HTMX) dist/htmx.min.js assets/htmx.min.js assets/htmx.LICENSE.txt; \
 	fetch axe-core $(AXE) axe.min.js testdata/axe.min.js testdata/axe.LICENSE.txt
 
-pictures: ## writes pictures of every page of the dashboard to bin/pictures
+pictures: ## writes pictures of every page of the dashboard, and of the metrics, to bin/pictures
 	LIMITKEEPER_SCREENSHOTS=$(CURDIR)/bin/pictures go test -count=1 -run TestPictures ./adminapi/dashboard
+	LIMITKEEPER_SCREENSHOTS=$(CURDIR)/bin/pictures go test -count=1 -run TestPrometheus ./e2e
 
 screenshot: pictures ## makes the picture in the README
 	cp bin/pictures/overview-desktop-light.png docs/dashboard.png

@@ -3,7 +3,6 @@ package adminapi
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -88,20 +87,26 @@ func (c *call) publicError(err error) *core.Error {
 		return e
 	case errors.Is(err, c.ctx().Err()):
 		return core.ErrUnavailable // the client has disconnected, which is the cause of err
-	case ok:
-		if !core.IsLogged(err) {
-			c.log(slog.LevelWarn, "store unavailable", err.Error())
-		}
-		return e
 	}
-	c.log(slog.LevelError, "request failed", err.Error())
-	return errInternal
+	c.config.OnFault(err)
+	if !ok {
+		c.log("request failed", err.Error())
+		return errInternal
+	}
+	if !core.IsLogged(err) {
+		c.log("store unavailable", err.Error())
+	}
+	return e
 }
 
-// log logs the cause of an error that the answer hides.
-func (c *call) log(level slog.Level, msg, cause string) {
-	c.config.Logger.Log(c.ctx(), level, msg, "request_id", c.id,
-		"route", c.r.Pattern, "method", c.r.Method, "error", core.MaskSecrets(cause))
+// log logs the cause of an error that the answer hides, see [logthrottle.Throttle].
+func (c *call) log(msg, cause string) {
+	suppressed, ok := c.faults.Admit(time.Now())
+	if !ok {
+		return
+	}
+	c.config.Logger.Error(msg, "request_id", c.id,
+		"route", c.r.Pattern, "method", c.r.Method, "error", core.MaskSecrets(cause), "suppressed", suppressed)
 }
 
 // recover answers a panic with 500. It re-panics http.ErrAbortHandler, which closes the connection.
@@ -113,6 +118,6 @@ func (c *call) recover() {
 	if v == http.ErrAbortHandler {
 		panic(v)
 	}
-	c.log(slog.LevelError, "handler panicked", fmt.Sprintf("%v\n%s", v, debug.Stack()))
+	c.log("handler panicked", fmt.Sprintf("%v\n%s", v, debug.Stack()))
 	c.fail(errInternal)
 }

@@ -6,7 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
 // base is what every path begins with.
@@ -75,6 +76,8 @@ var routes = []route{
 	{method: "GET", path: "/requests", handle: accountRequests, params: historyParams},
 
 	{method: "GET", path: "/health", handle: health, public: true, plain: true},
+	{method: "GET", path: "/health/ready", handle: ready, public: true, plain: true},
+	{method: "GET", path: "/health/live", handle: live, public: true, plain: true},
 	{method: "GET", path: "/openapi.yaml", handle: document, public: true},
 }
 
@@ -83,6 +86,7 @@ type endpoint struct {
 	config  *Config
 	path    string
 	methods map[string]route
+	faults  logthrottle.Throttle // of log lines about errors that the answer hides
 }
 
 // endpoints groups the routes by path.
@@ -105,6 +109,7 @@ func endpoints(c *Config) map[string]*endpoint {
 // ServeHTTP runs the route for the method and writes its error, if any.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall(e.config, w, r)
+	c.faults = &e.faults
 	c.validation = e.path == base+validatePath
 	w.Header()["X-Request-Id"] = c.ids[:]
 	defer c.recover()
@@ -139,34 +144,6 @@ func (e *endpoint) serve(c *call) error {
 		return err
 	}
 	return rt.handle(c)
-}
-
-// serviceHealth is the JSON form of the health.
-type serviceHealth struct {
-	Status string       `json:"status"`
-	Clock  *clockHealth `json:"clock,omitempty"` // only while the clock is held after a jump
-}
-
-// clockHealth is the JSON form of a clock jump.
-type clockHealth struct {
-	Used         time.Time `json:"used"`          // the time used for counting
-	AheadSeconds int64     `json:"ahead_seconds"` // lead of the machine's clock
-}
-
-// health answers whether the store is available, or why not, and whether the clock has jumped.
-func health(c *call) error {
-	svc, err := c.service()
-	if err != nil {
-		return err
-	}
-	if err := svc.Health(c.ctx()); err != nil {
-		return err
-	}
-	h := serviceHealth{Status: "ok"}
-	if s := c.config.Clock(); s.Held {
-		h.Clock = &clockHealth{s.Used.UTC().Truncate(time.Millisecond), int64(s.Ahead() / time.Second)}
-	}
-	return c.write(http.StatusOK, h)
 }
 
 //go:embed openapi.yaml

@@ -9,8 +9,10 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
 // Config is the configuration of a [Server]. Service is required. All other members have defaults.
@@ -22,8 +24,14 @@ type Config struct {
 	Clock func() core.ClockState
 	// Secure reports whether a request came over HTTPS. Default: whether the connection uses TLS.
 	Secure func(*http.Request) bool
+	// Stopping reports whether the server is about to stop, for GET /health/ready. Default: never.
+	Stopping func(*http.Request) bool
 	// ClientIP returns the address of the client. Default: the remote address of the connection.
 	ClientIP func(*http.Request) string
+	// OnDecision is called with the duration of each decision of POST /validate. Default: not called.
+	OnDecision func(took time.Duration)
+	// OnFault is called with the cause of each 500 and 503 answer, unless the client has disconnected. Default: not called.
+	OnFault func(error)
 	// Logger gets the causes of 500 and 503 answers with the request id, and never a secret.
 	// Default: no log.
 	Logger *slog.Logger
@@ -45,11 +53,20 @@ func New(c Config) *Server {
 	if c.Secure == nil {
 		c.Secure = func(r *http.Request) bool { return r.TLS != nil }
 	}
+	if c.Stopping == nil {
+		c.Stopping = func(*http.Request) bool { return false }
+	}
 	if c.ClientIP == nil {
 		c.ClientIP = remoteHost
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.OnDecision == nil {
+		c.OnDecision = func(time.Duration) {}
+	}
+	if c.OnFault == nil {
+		c.OnFault = func(error) {}
 	}
 	s := &Server{config: c, mux: http.NewServeMux(), paths: map[string]*endpoint{}}
 	s.notFound = &endpoint{config: &s.config}
@@ -96,6 +113,7 @@ type call struct {
 	id         string    // X-Request-Id
 	ids        [1]string // the header value, to avoid an allocation
 	validation bool      // errors are answered in the form of a validation
+	faults     *logthrottle.Throttle
 
 	values url.Values // the parameters of the query
 

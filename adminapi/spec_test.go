@@ -506,29 +506,14 @@ func TestSpecHTTPSOnly(t *testing.T) {
 		a.bad("GET", prefix+path, nil, with("Authorization", "")).wantField(core.CodeInvalidRequest, "scheme")
 		a.bad("GET", prefix+path, nil).wantField(core.CodeInvalidRequest, "scheme")
 	}
-	if got := string(a.do("GET", prefix+"/health", nil, with("Authorization", "")).want(200).body); got != `{"status":"ok"}`+"\n" {
-		t.Errorf("health over plain HTTP: got %s", got)
+	for _, path := range []string{"/health", "/health/ready", "/health/live"} {
+		if got := string(a.do("GET", prefix+path, nil, with("Authorization", "")).want(200).body); got != `{"status":"ok"}`+"\n" {
+			t.Errorf("%s over plain HTTP: got %s", path, got)
+		}
+		a.bad("HEAD", prefix+path, nil).want(200)
 	}
-	a.bad("HEAD", prefix+"/health", nil).want(200)
 	secure = true
 	a.do("GET", prefix+"/users", nil).want(200)
-}
-
-// The health says when the clock has jumped, and at which time requests count meanwhile. Without
-// a jump it is as the specification shows it.
-func TestHealthOfClock(t *testing.T) {
-	var state core.ClockState
-	a := newAPI(t, func(c *adminapi.Config) { c.Clock = func() core.ClockState { return state } })
-	for _, held := range []bool{false, true} {
-		state = core.ClockState{Held: held, Wall: began.AddDate(1, 0, 0), Used: began}
-		want := `{"status":"ok"}`
-		if held {
-			want = `{"status":"ok","clock":{"used":"2026-03-14T09:26:53.589Z","ahead_seconds":31536000}}`
-		}
-		if got := string(a.do("GET", prefix+"/health", nil).want(200).body); got != want+"\n" {
-			t.Errorf("held %t: got %s, want %s", held, got, want)
-		}
-	}
 }
 
 // "Response envelope": an empty list is an empty array.

@@ -2,7 +2,9 @@ package adminapi
 
 import (
 	"bytes"
+	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
@@ -21,13 +23,31 @@ func validate(c *call) error {
 	if err := q.Check(); err != nil {
 		return err
 	}
+	began := time.Now()
 	d, err := c.svc.Validate(c.ctx(), c.account, q)
+	c.config.OnDecision(time.Since(began))
 	if err != nil {
 		return err
 	}
+	c.logRefusal(&d)
 	SetRateLimitHeaders(c.w.Header(), &d, d.At)
 	WriteValidation(c.w, http.StatusOK, &d)
 	return nil
+}
+
+// logRefusal logs a refused request at level DEBUG, without its key. It does nothing for an allowed request.
+func (c *call) logRefusal(d *core.Decision) {
+	if d.Allowed() || !c.config.Logger.Enabled(c.ctx(), slog.LevelDebug) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("account", c.accountName()), slog.String("outcome", string(d.Outcome)), slog.String("code", string(d.Refusal().Code))}
+	if d.Plan != nil {
+		attrs = append(attrs, slog.String("plan", core.MaskSecrets(d.Plan.Name)), slog.Int64("limit", d.Limit.Max), slog.Int64("used", d.Usage.Used))
+	}
+	if d.Key != nil {
+		attrs = append(attrs, slog.Int64("user_id", d.Key.UserID), slog.String("key_id", d.Key.ID))
+	}
+	c.config.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "request refused", attrs...)
 }
 
 // request decodes the body, with parseFast if possible.

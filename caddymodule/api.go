@@ -18,7 +18,7 @@ func init() { caddy.RegisterModule(new(API)) }
 // API serves the REST API below /functions/v1 and the dashboard below /dashboard/. Requests for
 // other paths go to the next handler.
 //
-// It answers over HTTPS only, except `GET /functions/v1/health`. A proxy in front that terminates
+// It answers over HTTPS only, except `GET /functions/v1/health` and the paths below it. A proxy in front that terminates
 // TLS must be in `trusted_proxies` and send `X-Forwarded-Proto: https`.
 type API struct {
 	// Whether to serve the dashboard. Default: true.
@@ -55,7 +55,8 @@ func (a *API) serve(app *App, log *slog.Logger) {
 		s, _ := app.service()
 		return s
 	}
-	a.server = adminapi.New(adminapi.Config{Service: service, Clock: app.clock, Secure: secure, ClientIP: clientIP, Logger: log})
+	a.server = adminapi.New(adminapi.Config{Service: service, Clock: app.clock, Secure: secure, Stopping: stopping, ClientIP: clientIP, Logger: log,
+		OnDecision: metrics.validated, OnFault: metrics.failed})
 	if a.Dashboard == nil || *a.Dashboard {
 		a.dashboard = dashboard.New(dashboard.Config{Service: service, Secure: secure, ClientIP: clientIP, Logger: log})
 	}
@@ -64,13 +65,18 @@ func (a *API) serve(app *App, log *slog.Logger) {
 // APIBase is the prefix of the paths of the REST API.
 const APIBase = "/functions/v1"
 
+// probeBase is the prefix of the paths that answer at once, also before the config has started.
+const probeBase = APIBase + "/health/"
+
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	handler := a.handler(r.URL.Path)
 	if handler == nil {
 		return next.ServeHTTP(w, r)
 	}
-	_, _ = a.app.await(r.Context()) // the handler itself answers 503 while the store is not open
+	if !strings.HasPrefix(r.URL.Path, probeBase) {
+		_, _ = a.app.await(r.Context()) // the handler itself answers 503 while the store is not open
+	}
 	handler.ServeHTTP(w, r)
 	return nil
 }
@@ -97,6 +103,16 @@ func secure(r *http.Request) bool {
 	trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool)
 	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",")
 	return trusted && strings.EqualFold(strings.TrimSpace(proto), "https")
+}
+
+// stopping reports whether the server of a request is about to stop: Caddy waits for its option shutdown_delay.
+func stopping(r *http.Request) bool {
+	repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return false
+	}
+	is, _ := repl.Get("http.shutting_down")
+	return is == true
 }
 
 // Interface guards.

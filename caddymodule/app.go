@@ -181,6 +181,7 @@ func (a *App) onConfigStarted(ctx caddy.Context) error {
 		return err
 	}
 	a.awaitsEvent = true
+	a.tuning.events = newEmitter(ctx, events.(*caddyevents.App), a.log)
 	return events.(*caddyevents.App).On("started", startedHandler{a.applyConfig})
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/adminapi"
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/internal/logthrottle"
 )
 
 func init() { caddy.RegisterModule(new(Gateway)) }
@@ -102,16 +103,16 @@ type Gateway struct {
 	// Retry-After, and answers with a key have Vary and Cache-Control. Default: `all`.
 	Headers string `json:"headers,omitempty"`
 
-	app           *App
-	log           *zap.Logger
-	counters      gatewayCounters
-	cost          costOption
-	costs         []costOption                 // of the other meters, sorted by name
-	vary          string                       // the value of Vary on answers of the next handler
-	headers       adminapi.RateLimitHeaders    // Headers, parsed
-	account       atomic.Pointer[core.Account] // nil until the account exists
-	noAccountLog  sync.Once                    // logs once that the account does not exist
-	storeErrorLog throttledLog
+	app          *App
+	log          *zap.Logger
+	counters     gatewayCounters
+	cost         costOption
+	costs        []costOption                 // of the other meters, sorted by name
+	vary         string                       // the value of Vary on answers of the next handler
+	headers      adminapi.RateLimitHeaders    // Headers, parsed
+	account      atomic.Pointer[core.Account] // nil until the account exists
+	noAccountLog sync.Once                    // logs once that the account does not exist
+	faults       logthrottle.Throttle         // of log lines about requests without a decision
 }
 
 // CaddyModule implements [caddy.Module].
@@ -283,6 +284,7 @@ type requestState struct {
 	outcome  string
 	decision core.Decision // zero if there is no decision
 	err      error         // why there is no decision
+	cost     int64         // of the request, for its span
 	at       time.Time     // when the decision was made
 	writer   headerWriter  // of the next handler
 	vary     string        // the value of Vary, "" for none
@@ -309,6 +311,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	dropDashboardCookies(r.Header)
 	if !g.passes(v) {
+		g.logRefusal(v)
 		return g.refuse(w, v)
 	}
 	lw := v.wrap(w)
@@ -362,31 +365,65 @@ func (g *Gateway) passes(v *requestState) bool {
 // evaluate decides on a request with the key value secret, and counts it if it is allowed. It sets
 // the outcome, the decision and the error of v.
 func (g *Gateway) evaluate(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) {
-	if v.err = g.decide(r, repl, vars, secret, v); v.err == nil {
+	ctx, span := startSpan(r.Context())
+	if span != nil {
+		defer func() { endSpan(span, v) }()
+	}
+	if v.err = g.decide(ctx, r, repl, vars, secret, v); v.err == nil {
 		v.outcome = string(v.decision.Outcome)
 		return
 	}
+	metrics.failed(v.err)
 	v.outcome = outcomeError
 	if errors.Is(v.err, core.ErrUnavailable) {
 		v.outcome = outcomeUnavailable
 	}
 	if !core.IsLogged(v.err) {
-		g.storeErrorLog.write(g.log, v.at, "no decision on a request", zap.String("account", g.Account),
-			zap.String("error", core.MaskSecrets(v.err.Error())))
+		g.logFault(v)
 	}
 }
 
-func (g *Gateway) decide(r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) error {
+// logFault logs why there is no decision on a request.
+func (g *Gateway) logFault(v *requestState) {
+	suppressed, ok := g.faults.Admit(v.at)
+	if !ok {
+		return
+	}
+	if c := g.log.Check(zapcore.ErrorLevel, "no decision on a request"); c != nil {
+		c.Write(zap.String("account", g.Account), zap.String("error", core.MaskSecrets(v.err.Error())), zap.Int64("suppressed", suppressed))
+	}
+}
+
+// logRefusal logs a refused request at level DEBUG, without its key.
+func (g *Gateway) logRefusal(v *requestState) {
+	c := g.log.Check(zapcore.DebugLevel, "request refused")
+	if c == nil {
+		return
+	}
+	_, e := v.refusal()
+	fields := []zap.Field{zap.String("account", v.account), zap.String("outcome", v.outcome), zap.String("code", string(e.Code))}
+	d := &v.decision
+	if d.Plan != nil {
+		fields = append(fields, zap.String("plan", core.MaskSecrets(d.Plan.Name)), zap.Int64("limit", d.Limit.Max), zap.Int64("used", d.Usage.Used))
+	}
+	if d.Key != nil {
+		fields = append(fields, zap.Int64("user_id", d.Key.UserID), zap.String("key_id", d.Key.ID))
+	}
+	c.Write(fields...)
+}
+
+func (g *Gateway) decide(ctx context.Context, r *http.Request, repl *caddy.Replacer, vars map[string]any, secret string, v *requestState) error {
 	q, invalid := g.coreRequest(r, repl, vars, secret)
-	service, err := g.app.await(r.Context())
+	v.cost = q.Cost
+	service, err := g.app.await(ctx)
 	if err != nil {
 		return err
 	}
-	account, err := g.accountID(r.Context(), service)
+	account, err := g.accountID(ctx, service)
 	if err != nil {
 		return err
 	}
-	if v.decision, err = service.Validate(r.Context(), account, q); err != nil {
+	if v.decision, err = service.Validate(ctx, account, q); err != nil {
 		return err
 	}
 	v.at = v.decision.At
@@ -451,24 +488,6 @@ func endpoint(r *http.Request) string {
 		return o.URL.Path
 	}
 	return r.URL.Path
-}
-
-// throttledLog logs at most one error a second. While the store is unavailable every request
-// fails, and a line for each request would fill the disk.
-type throttledLog struct {
-	next       atomic.Int64 // Unix nanoseconds
-	suppressed atomic.Int64
-}
-
-func (l *throttledLog) write(log *zap.Logger, now time.Time, msg string, fields ...zap.Field) {
-	next := l.next.Load()
-	if now.UnixNano() < next || !l.next.CompareAndSwap(next, now.Add(time.Second).UnixNano()) {
-		l.suppressed.Add(1)
-		return
-	}
-	if c := log.Check(zapcore.ErrorLevel, msg); c != nil {
-		c.Write(append(fields, zap.Int64("suppressed", l.suppressed.Swap(0)))...)
-	}
 }
 
 // Interface guards.

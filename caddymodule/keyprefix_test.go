@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -113,5 +114,57 @@ func TestConfiguredKeyPrefix(t *testing.T) {
 	}
 	if err := s.Load(s.rejected(ownPrefix("{env.NO_SUCH_PREFIX}nope"), site)); err == nil || !strings.Contains(err.Error(), "key_prefix of account") {
 		t.Errorf("a bad prefix from a placeholder: got %v", err)
+	}
+}
+
+// An account that accepts keys of any form takes a key without a prefix from each place, and only a key. The gateway keeps
+// the key from the upstream, and out of the logs wherever it is looked for.
+func TestGatewayAnyKeyForm(t *testing.T) {
+	s, up := newServer(t), newRecorder(t, nil)
+	s.Start("store memory", "limitkeeper {\nkey header X-API-Key\nkey query api_key\nkey cookie session\nkey bearer\n}\n"+up.proxy())
+	ten := s.Tenant("default", 1000)
+	const key, unknown = "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "ffffffffffffffffffffffffffffffff"
+	if got := s.Get("/", "X-API-Key: "+key); got.StatusCode != 401 || !strings.Contains(got.Text, string(core.CodeInvalidAPIKey)) {
+		t.Errorf("before the account accepts any form: got %d %s, want 401 %s", got.StatusCode, got.Text, core.CodeInvalidAPIKey)
+	}
+	_, err := s.Service().UpdateAccount(t.Context(), ten.Account, core.AccountPatch{AnyKeyForm: new(true)})
+	s.Must(err)
+	d := core.DigestOf(key)
+	s.Must(s.Service().Batch(t.Context(), ten.Account, []core.Digest{d}, func(b *core.Batch) error {
+		ten.Key, _, err = b.CreateKey(core.KeyPatch{Name: new("imported"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID), Digest: &d})
+		return err
+	}))
+	places := [][]string{
+		{"/", "X-API-Key: " + key},
+		{"/?api_key=" + key + "&b=c"},
+		{"/", "Authorization: Bearer " + key},
+		{"/", "Cookie: session=" + key + "; a=b"},
+	}
+	for _, r := range places {
+		if got := s.Get(r[0], r[1:]...); got.StatusCode != 200 {
+			t.Fatalf("%v: got %d %s, want 200", r, got.StatusCode, got.Text)
+		}
+		passed := up.last.Load()
+		if all := fmt.Sprint(passed.RequestURI, passed.Header); strings.Contains(all, key) {
+			t.Errorf("%v: the upstream got the key: %s", r, all)
+		}
+	}
+	for secret, want := range map[string]core.Code{unknown: core.CodeAPIKeyNotFound, "not.a.key": core.CodeInvalidAPIKey} {
+		if got := s.Get("/?api_key="+secret, "X-API-Key: "+secret); got.StatusCode != 401 || !strings.Contains(got.Text, string(want)) {
+			t.Errorf("%s: got %d %s, want 401 %s", secret, got.StatusCode, got.Text, want)
+		}
+	}
+	if got := s.used(ten); got != int64(len(places)) {
+		t.Errorf("%d requests were counted, want %d", got, len(places))
+	}
+	s.WaitLog(`"logger":"http.log.access`, len(places)+3)
+	log := s.Logged()
+	for _, secret := range []string{unknown, "not.a.key"} {
+		if strings.Contains(log, secret) {
+			t.Errorf("the log has the unknown value %s", secret)
+		}
+	}
+	if i := strings.Index(log, key); i >= 0 {
+		t.Errorf("the key is in the log: %s", log[max(0, i-500):i+len(key)])
 	}
 }

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore"
 )
 
 // The bounds on the series of decisions. Tenants create accounts and plans through the API, so the number of label
@@ -34,6 +37,10 @@ type metricSet struct {
 	decisions *prometheus.CounterVec
 	requests  *prometheus.CounterVec
 	latency   prometheus.Histogram
+	validate  prometheus.Histogram
+	errors    *prometheus.CounterVec
+	eventLog  eventLogMetrics
+	redis     redisMetrics
 
 	mu   sync.RWMutex
 	seen map[decisionLabels]prometheus.Counter // the series of decisions that exist, except other
@@ -44,8 +51,7 @@ type metricSet struct {
 type decisionLabels struct{ account, plan, outcome string }
 
 func newMetrics() *metricSet {
-	const namespace = "limitkeeper"
-	return &metricSet{
+	m := &metricSet{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "decisions_total",
 			Help: "Decisions on requests of end users, by the gateway and by /validate. Outcome repeated: allowed by the answer to an earlier request with the same id.",
@@ -57,12 +63,71 @@ func newMetrics() *metricSet {
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: "gateway", Name: "decision_seconds",
 			Help:    "How long the gateway took to decide on a request.",
-			Buckets: []float64{.00001, .000025, .0001, .00025, .001, .0025, .01, .1, 1},
+			Buckets: decisionBuckets,
 		}),
-		seen: map[decisionLabels]prometheus.Counter{},
-		sets: map[string]int{},
+		validate: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: "validate", Name: "decision_seconds",
+			Help:    "How long POST /validate took to decide on a request, without reading its body and writing the answer.",
+			Buckets: decisionBuckets,
+		}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: "store", Name: "errors_total",
+			Help: "Requests at gateways and to the REST API that failed because of a fault of the store, by the kind of the fault.",
+		}, []string{"kind"}),
+		eventLog: newEventLogMetrics(),
+		redis:    newRedisMetrics(),
+		seen:     map[decisionLabels]prometheus.Counter{},
+		sets:     map[string]int{},
+	}
+	for _, kind := range faultKinds {
+		m.errors.WithLabelValues(kind) // begins at 0, so that the first fault is an increase
+	}
+	return m
+}
+
+// namespace is the prefix of all metrics.
+const namespace = "limitkeeper"
+
+// decisionBuckets are the buckets of the time of a decision, in seconds.
+var decisionBuckets = []float64{.00001, .000025, .0001, .00025, .001, .0025, .01, .1, 1}
+
+// The kinds of faults of a store.
+const (
+	faultUnavailable = "unavailable" // the store does not answer, or any other fault
+	faultFull        = "full"        // the disk is full
+	faultDamaged     = "damaged"     // files are damaged or missing
+	faultLost        = "lost"        // Redis has lost data
+)
+
+var faultKinds = []string{faultUnavailable, faultFull, faultDamaged, faultLost}
+
+// faultKind returns the kind of the fault behind an error of the service, "" for an error of the request.
+func faultKind(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case badgerstore.IsDamage(err):
+		return faultDamaged
+	case badgerstore.IsFull(err):
+		return faultFull
+	case errors.Is(err, redisstore.ErrLost):
+		return faultLost
+	}
+	if code := core.ErrorCode(err); code != core.CodeUnavailable && code != core.CodeInternal {
+		return ""
+	}
+	return faultUnavailable
+}
+
+// failed counts a request that failed, if the store is the cause.
+func (m *metricSet) failed(err error) {
+	if kind := faultKind(err); kind != "" {
+		m.errors.WithLabelValues(kind).Inc()
 	}
 }
+
+// validated observes the duration of a decision of POST /validate.
+func (m *metricSet) validated(took time.Duration) { m.validate.Observe(took.Seconds()) }
 
 // register registers the metrics of the process and of the app's service in the registry of a config.
 func (m *metricSet) register(ctx caddy.Context, a *App) {
@@ -70,7 +135,7 @@ func (m *metricSet) register(ctx caddy.Context, a *App) {
 	if registry == nil {
 		return // tests have a context without a config
 	}
-	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, &serviceStats{app: a}} {
+	for _, c := range []prometheus.Collector{m.decisions, m.requests, m.latency, m.validate, m.errors, eventsDropped, &serviceStats{app: a}} {
 		if err := registry.Register(c); err != nil {
 			ctx.Logger().Warn("some metrics are missing: " + err.Error())
 		}
@@ -217,30 +282,93 @@ var (
 		"Look-ups of keys, users and plans that were answered from memory.", nil, nil)
 	cacheMisses = prometheus.NewDesc("limitkeeper_cache_misses_total",
 		"Look-ups of keys, users and plans that asked the store.", nil, nil)
+	cacheEvictions = prometheus.NewDesc("limitkeeper_cache_evictions_total",
+		"Keys, users and plans that were removed from memory to make room.", nil, nil)
 	cachedKeys = prometheus.NewDesc("limitkeeper_cached_keys", "Keys in memory.", nil, nil)
+	throttled  = prometheus.NewDesc("limitkeeper_throttled_requests_total",
+		"Requests to the REST API that were refused by service_rate_limit.", nil, nil)
+	storeUp = prometheus.NewDesc("limitkeeper_store_up",
+		"1 while the store counts requests, else 0.", nil, nil)
+	storeFault = prometheus.NewDesc("limitkeeper_store_fault",
+		"1 for the kind of fault because of which the store refuses requests, else 0.", []string{"kind"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (*serviceStats) Describe(ch chan<- *prometheus.Desc) {
 	ch <- cacheHits
 	ch <- cacheMisses
-	ch <- cachedKeys
+	for _, d := range []*prometheus.Desc{cacheEvictions, cachedKeys, throttled, storeUp, storeFault} {
+		ch <- d
+	}
 	describeClock(ch)
 	describeBadger(ch)
 	describeRedis(ch)
 }
 
-// Collect implements [prometheus.Collector]. Before the store is open it collects nothing.
+// Collect implements [prometheus.Collector]. Before the store is open it collects only the state of the store.
 func (s *serviceStats) Collect(ch chan<- prometheus.Metric) {
 	l := s.app.live.Load()
 	if l == nil {
+		collectState(core.ErrUnavailable, ch)
 		return
 	}
+	ctx, cancel := context.WithTimeout(s.app.ctx, healthTimeout)
+	defer cancel()
+	collectState(l.service.Health(ctx), ch)
 	collectClock(l.clock, ch)
 	collectBadger(l.store, ch)
 	collectRedis(l.store, ch)
 	st := l.service.Stats()
 	ch <- prometheus.MustNewConstMetric(cacheHits, prometheus.CounterValue, float64(st.CacheHits))
 	ch <- prometheus.MustNewConstMetric(cacheMisses, prometheus.CounterValue, float64(st.CacheMisses))
+	ch <- prometheus.MustNewConstMetric(cacheEvictions, prometheus.CounterValue, float64(st.CacheEvictions))
 	ch <- prometheus.MustNewConstMetric(cachedKeys, prometheus.GaugeValue, float64(st.CachedKeys))
+	ch <- prometheus.MustNewConstMetric(throttled, prometheus.CounterValue, float64(st.Throttled))
+}
+
+// healthTimeout is the longest time for which a scrape waits for the state of the store.
+const healthTimeout = 2 * time.Second
+
+// collectState collects the state of the store. fault is the reason why it refuses requests, nil for none.
+func collectState(fault error, ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(storeUp, prometheus.GaugeValue, oneIf(fault == nil))
+	is := faultKind(fault)
+	for _, kind := range faultKinds {
+		ch <- prometheus.MustNewConstMetric(storeFault, prometheus.GaugeValue, oneIf(kind == is), kind)
+	}
+}
+
+// figure is a metric that is read from the statistics of a store.
+type figure[S any] struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	of   func(S) float64
+}
+
+func gauge[S any](name, help string, of func(S) float64) figure[S] {
+	return figure[S]{prometheus.NewDesc(namespace+"_"+name, help, nil, nil), prometheus.GaugeValue, of}
+}
+
+func counter[S any](name, help string, of func(S) float64) figure[S] {
+	return figure[S]{prometheus.NewDesc(namespace+"_"+name, help, nil, nil), prometheus.CounterValue, of}
+}
+
+// describeAll describes the metrics of a kind of store.
+func describeAll[S any](figures []figure[S], measured []prometheus.Collector, ch chan<- *prometheus.Desc) {
+	for _, f := range figures {
+		ch <- f.desc
+	}
+	for _, c := range measured {
+		c.Describe(ch)
+	}
+}
+
+// collectAll collects the metrics of a store with the statistics s.
+func collectAll[S any](figures []figure[S], s S, measured []prometheus.Collector, ch chan<- prometheus.Metric) {
+	for _, f := range figures {
+		ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(s))
+	}
+	for _, c := range measured {
+		c.Collect(ch)
+	}
 }

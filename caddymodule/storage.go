@@ -89,6 +89,9 @@ type live struct {
 	service *core.Service
 	clock   *core.Clock // used by the store and the service
 	names   *accountNames
+	events  eventQueue
+
+	stopWatch func() // ends watchHealth, and waits for its end
 
 	mu    sync.Mutex
 	inUse []*tuning // one for each running config; the last one applies
@@ -98,6 +101,7 @@ type live struct {
 type tuning struct {
 	tunables core.Tunables
 	store    StoreModule
+	events   *emitter // nil in tests without a config
 }
 
 // openLive opens a store and applies the settings of the first config that uses it.
@@ -109,17 +113,24 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 		return nil, err
 	}
 	l := &live{store: store, clock: clock}
-	l.service = core.NewService(store, core.Config{Clock: clock.Now, OnDecision: l.observe})
+	l.service = core.NewService(store, core.Config{Clock: clock.Now, OnDecision: l.observe, OnKeyDisabled: l.keyDisabled})
 	l.service.Tune(t.tunables)
 	l.names = newAccountNames(l.service)
 	if err := l.service.LoadKeyPrefixes(context.Background()); err != nil {
 		log.Warn("the key prefixes of the accounts could not be read: logs may show keys until the store answers", "error", core.MaskSecrets(err.Error()))
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { l.watchHealth(ctx) })
+	l.stopWatch = func() { cancel(); watch.Wait() }
 	return l, nil
 }
 
 // Destruct closes the store. The pool calls it when the last config is gone.
-func (l *live) Destruct() error { return l.store.Close() }
+func (l *live) Destruct() error {
+	l.stopWatch()
+	return l.store.Close()
+}
 
 // observe records a decision in the metrics.
 func (l *live) observe(d *core.Decision) { metrics.decided(l.names, d) }
@@ -129,6 +140,9 @@ func (l *live) apply(t *tuning) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.inUse = append(l.inUse, t)
+	if t.events != nil {
+		go t.events.run()
+	}
 	l.tuneLocked()
 }
 
@@ -146,13 +160,18 @@ func (l *live) withdraw(t *tuning) {
 	if last {
 		l.tuneLocked()
 	}
+	if t.events != nil {
+		t.events.stop()
+	}
 }
 
 func (l *live) tuneLocked() {
 	if len(l.inUse) == 0 {
+		l.events.use(nil)
 		return
 	}
 	t := l.inUse[len(l.inUse)-1]
+	l.events.use(t.events)
 	l.service.Tune(t.tunables)
 	t.store.Tune(l.store, t.tunables)
 }

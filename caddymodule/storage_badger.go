@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -88,7 +89,8 @@ func (b *BadgerStore) PoolKey() string { return "badger " + b.Dir }
 // Open implements [StoreModule].
 func (b *BadgerStore) Open(log *slog.Logger, t core.Tunables, c *core.Clock) (core.Store, error) {
 	s, err := badgerstore.Open(b.Dir, badgerstore.Options{
-		Durability: b.durability, Logger: log, CounterCache: counterCache(t), MinFree: b.MinFree, MaxHistory: b.MaxHistory, Clock: c})
+		Durability: b.durability, Logger: log, CounterCache: counterCache(t), MinFree: b.MinFree, MaxHistory: b.MaxHistory, Clock: c,
+		OnWrite: metrics.eventLog.wrote, OnSync: metrics.eventLog.synced, OnCheckpoint: metrics.eventLog.checkpointed})
 	if err != nil {
 		return nil, err
 	}
@@ -109,24 +111,92 @@ func (b *BadgerStore) Tune(s core.Store, t core.Tunables) {
 	store.SetMaxHistory(b.MaxHistory)
 }
 
+// eventLogMetrics are the metrics of the event log and its checkpoints that are measured as they happen. All stores of
+// the process share them, so a reload does not reset them.
+type eventLogMetrics struct {
+	batch, write, sync, checkpoint prometheus.Histogram
+	failures                       prometheus.Counter
+}
+
+func newEventLogMetrics() eventLogMetrics {
+	histogram := func(subsystem, name, help string, buckets ...float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets})
+	}
+	return eventLogMetrics{
+		batch: histogram("eventlog", "batch_events", "Events that one group commit wrote to the event log.",
+			1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+		write: histogram("eventlog", "write_seconds", "How long a group commit took to write to the event log, without the sync.",
+			.000005, .00001, .000025, .0001, .00025, .001, .0025, .01, .025, .1, .25, 1, 2.5),
+		sync: histogram("eventlog", "sync_seconds", "How long a sync of the event log took: one for each group commit with durability power, else one a second.",
+			.0001, .00025, .001, .0025, .01, .025, .1, .25, 1, 2.5, 10),
+		checkpoint: histogram("checkpoint", "seconds", "How long a checkpoint took, also one that failed.",
+			.001, .01, .1, .25, 1, 2.5, 10, 30, 60),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "checkpoint", Name: "failures_total",
+			Help: "Checkpoints that failed. The store tries again after a second."}),
+	}
+}
+
+// wrote observes a group commit.
+func (m *eventLogMetrics) wrote(events int, took time.Duration) {
+	m.batch.Observe(float64(events))
+	m.write.Observe(took.Seconds())
+}
+
+// synced observes a sync of the event log.
+func (m *eventLogMetrics) synced(took time.Duration) { m.sync.Observe(took.Seconds()) }
+
+// checkpointed observes a checkpoint.
+func (m *eventLogMetrics) checkpointed(took time.Duration, err error) {
+	m.checkpoint.Observe(took.Seconds())
+	if err != nil {
+		m.failures.Inc()
+	}
+}
+
+func (m *eventLogMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.batch, m.write, m.sync, m.checkpoint, m.failures}
+}
+
 // The metrics of the embedded store.
+var badgerFigures = []figure[badgerstore.Stats]{
+	gauge("eventlog_bytes", "The size of the event log, which is the history.",
+		func(s badgerstore.Stats) float64 { return float64(s.EventLogBytes) }),
+	gauge("eventlog_max_bytes", "The largest size of the event log: max_history.",
+		func(s badgerstore.Stats) float64 { return float64(s.MaxHistory) }),
+	gauge("eventlog_segments", "Files of the event log.",
+		func(s badgerstore.Stats) float64 { return float64(s.Segments) }),
+	gauge("eventlog_pending_bytes", "Bytes of the event log since the last checkpoint. At 2 GiB, decisions wait.",
+		func(s badgerstore.Stats) float64 { return float64(s.PendingBytes) }),
+	counter("eventlog_checkpoints_total", "Number of checkpoints.",
+		func(s badgerstore.Stats) float64 { return float64(s.Checkpoints) }),
+	counter("eventlog_waits_total", "Number of decisions that waited for a checkpoint.",
+		func(s badgerstore.Stats) float64 { return float64(s.Waits) }),
+	gauge("checkpoint_success_timestamp_seconds", "When the last checkpoint ended without an error, in Unix seconds; at first the start of the store.",
+		func(s badgerstore.Stats) float64 { return float64(s.CheckpointedAt.UnixMilli()) / 1000 }),
+	gauge("store_verified_timestamp_seconds", "Time of the last scrub of all store files without damage, in Unix seconds; 0 before the first.",
+		func(s badgerstore.Stats) float64 { return float64(s.VerifiedAt) }),
+	gauge("counter_cache_entries", "Counters in memory.",
+		func(s badgerstore.Stats) float64 { return float64(s.Counters) }),
+	counter("counter_cache_hits_total", "Look-ups of counters for decisions that found the counter in memory.",
+		func(s badgerstore.Stats) float64 { return float64(s.CounterHits) }),
+	counter("counter_cache_misses_total", "Counters that were read from the database.",
+		func(s badgerstore.Stats) float64 { return float64(s.CounterMisses) }),
+	counter("counter_cache_evictions_total", "Counters that were removed from memory to make room.",
+		func(s badgerstore.Stats) float64 { return float64(s.CounterEvictions) }),
+	gauge("disk_min_free_bytes", "The disk space that the store reserves: min_free.",
+		func(s badgerstore.Stats) float64 { return float64(s.MinFree) }),
+}
+
+// The space of the disk, which not every system tells.
 var (
-	eventLogBytes = prometheus.NewDesc("limitkeeper_eventlog_bytes",
-		"The size of the event log, which is the history.", nil, nil)
-	eventLogPending = prometheus.NewDesc("limitkeeper_eventlog_pending_bytes",
-		"Bytes of the event log since the last checkpoint. At 2 GiB, decisions wait.", nil, nil)
-	eventLogCheckpoints = prometheus.NewDesc("limitkeeper_eventlog_checkpoints_total",
-		"Number of checkpoints.", nil, nil)
-	eventLogWaits = prometheus.NewDesc("limitkeeper_eventlog_waits_total",
-		"Number of decisions that waited for a checkpoint.", nil, nil)
-	storeVerified = prometheus.NewDesc("limitkeeper_store_verified_timestamp_seconds",
-		"Time of the last scrub of all store files without damage, in Unix seconds; 0 before the first.", nil, nil)
+	diskFree = prometheus.NewDesc("limitkeeper_disk_free_bytes", "Free bytes of the disk of the store, without the reserved space.", nil, nil)
+	diskSize = prometheus.NewDesc("limitkeeper_disk_size_bytes", "The size of the disk of the store.", nil, nil)
 )
 
 func describeBadger(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{eventLogBytes, eventLogPending, eventLogCheckpoints, eventLogWaits, storeVerified} {
-		ch <- d
-	}
+	describeAll(badgerFigures, metrics.eventLog.collectors(), ch)
+	ch <- diskFree
+	ch <- diskSize
 }
 
 // collectBadger collects the metrics of an embedded store. It does nothing for other stores.
@@ -135,12 +205,11 @@ func collectBadger(s core.Store, ch chan<- prometheus.Metric) {
 	if !ok {
 		return
 	}
-	st := b.Stats()
-	ch <- prometheus.MustNewConstMetric(eventLogBytes, prometheus.GaugeValue, float64(st.EventLogBytes))
-	ch <- prometheus.MustNewConstMetric(eventLogPending, prometheus.GaugeValue, float64(st.PendingBytes))
-	ch <- prometheus.MustNewConstMetric(eventLogCheckpoints, prometheus.CounterValue, float64(st.Checkpoints))
-	ch <- prometheus.MustNewConstMetric(eventLogWaits, prometheus.CounterValue, float64(st.Waits))
-	ch <- prometheus.MustNewConstMetric(storeVerified, prometheus.GaugeValue, float64(st.VerifiedAt))
+	collectAll(badgerFigures, b.Stats(), metrics.eventLog.collectors(), ch)
+	if free, size, ok := b.DiskSpace(); ok {
+		ch <- prometheus.MustNewConstMetric(diskFree, prometheus.GaugeValue, float64(free))
+		ch <- prometheus.MustNewConstMetric(diskSize, prometheus.GaugeValue, float64(size))
+	}
 }
 
 // Interface guards.

@@ -212,7 +212,7 @@ func (r *RedisStore) PoolKey() string {
 // Open implements [StoreModule].
 func (r *RedisStore) Open(log *slog.Logger, _ core.Tunables, c *core.Clock) (core.Store, error) {
 	o := r.options
-	o.Logger, o.Clock = log, c
+	o.Logger, o.Clock, o.OnCall = log, c, metrics.redis.called
 	s, err := redisstore.Open(context.Background(), o)
 	if err != nil {
 		return nil, err
@@ -230,47 +230,61 @@ func (r *RedisStore) Tune(s core.Store, _ core.Tunables) {
 	store.SetAccess(r.options.Access())
 }
 
+// redisMetrics are the metrics of calls to Redis. All stores of the process share them.
+type redisMetrics struct {
+	calls    prometheus.Histogram
+	failures prometheus.Counter
+}
+
+func newRedisMetrics() redisMetrics {
+	return redisMetrics{
+		calls: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: "redis", Name: "call_seconds",
+			Help:    "How long a call to Redis took, also one without an answer.",
+			Buckets: []float64{.0001, .00025, .001, .0025, .01, .025, .1, .25, 1, 2.5}}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "redis", Name: "call_errors_total",
+			Help: "Calls to Redis without an answer."}),
+	}
+}
+
+// called observes a call to Redis.
+func (m *redisMetrics) called(took time.Duration, fault error) {
+	m.calls.Observe(took.Seconds())
+	if fault != nil {
+		m.failures.Inc()
+	}
+}
+
+func (m *redisMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.calls, m.failures}
+}
+
 // The metrics of the Redis store.
-var (
-	redisMasters = prometheus.NewDesc("limitkeeper_redis_masters",
-		"Known masters.", nil, nil)
-	redisAway = prometheus.NewDesc("limitkeeper_redis_masters_away",
-		"Masters that do not answer.", nil, nil)
-	redisWatching = prometheus.NewDesc("limitkeeper_redis_watching",
-		"1 while this node receives the changes of other nodes from all masters, else 0; at 0 the key cache is bypassed.", nil, nil)
-	redisLost = prometheus.NewDesc("limitkeeper_redis_lost",
-		"1 after Redis has lost data, else 0; at 1 requests are refused until the loss is accepted.", nil, nil)
-	redisLosses = prometheus.NewDesc("limitkeeper_redis_losses_total",
-		"Data losses on Redis that this node detected.", nil, nil)
-	redisFailovers = prometheus.NewDesc("limitkeeper_redis_failovers_total",
-		"Fail-overs and restarts of masters that this node detected.", nil, nil)
-	redisWarnings = prometheus.NewDesc("limitkeeper_redis_warnings",
-		"Current warnings about the configuration of masters: eviction, replicas, persistence.", nil, nil)
-)
+var redisFigures = []figure[redisstore.Stats]{
+	gauge("redis_masters", "Known masters.",
+		func(s redisstore.Stats) float64 { return float64(s.Masters) }),
+	gauge("redis_masters_away", "Masters that do not answer.",
+		func(s redisstore.Stats) float64 { return float64(s.Away) }),
+	gauge("redis_watching", "1 while this node receives the changes of other nodes from all masters, else 0; at 0 the key cache is bypassed.",
+		func(s redisstore.Stats) float64 { return oneIf(s.Watching) }),
+	gauge("redis_lost", "1 after Redis has lost data, else 0; at 1 requests are refused until the loss is accepted.",
+		func(s redisstore.Stats) float64 { return oneIf(s.Lost) }),
+	counter("redis_losses_total", "Data losses on Redis that this node detected.",
+		func(s redisstore.Stats) float64 { return float64(s.Losses) }),
+	counter("redis_failovers_total", "Fail-overs and restarts of masters that this node detected.",
+		func(s redisstore.Stats) float64 { return float64(s.Failovers) }),
+	gauge("redis_warnings", "Current warnings about the configuration of masters: eviction, replicas, persistence.",
+		func(s redisstore.Stats) float64 { return float64(s.Warnings) }),
+}
 
 func describeRedis(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{redisMasters, redisAway, redisWatching, redisLost, redisLosses, redisFailovers, redisWarnings} {
-		ch <- d
-	}
+	describeAll(redisFigures, metrics.redis.collectors(), ch)
 }
 
 // collectRedis collects the metrics of a Redis store. It does nothing for other stores.
 func collectRedis(s core.Store, ch chan<- prometheus.Metric) {
-	r, ok := s.(*redisstore.Store)
-	if !ok {
-		return
+	if r, ok := s.(*redisstore.Store); ok {
+		collectAll(redisFigures, r.Stats(), metrics.redis.collectors(), ch)
 	}
-	st := r.Stats()
-	show := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, kind, v)
-	}
-	show(redisMasters, prometheus.GaugeValue, float64(st.Masters))
-	show(redisAway, prometheus.GaugeValue, float64(st.Away))
-	show(redisWatching, prometheus.GaugeValue, oneIf(st.Watching))
-	show(redisLost, prometheus.GaugeValue, oneIf(st.Lost))
-	show(redisLosses, prometheus.CounterValue, float64(st.Losses))
-	show(redisFailovers, prometheus.CounterValue, float64(st.Failovers))
-	show(redisWarnings, prometheus.GaugeValue, float64(st.Warnings))
 }
 
 func oneIf(b bool) float64 {

@@ -47,6 +47,8 @@ type cache[K comparable, V any] struct {
 	size   cacheSize
 	shards [cacheShards]shard[K, V]
 	misses atomic.Uint64 // look-ups that asked the store
+
+	evictions atomic.Uint64
 }
 
 // lease says until when cached values may be used without asking the store. A nil lease always
@@ -175,6 +177,7 @@ func (c *cache[K, V]) trim(hash uint64, keep *cachetable.Entry[K, V]) {
 	for i := hash; c.size.over(); {
 		if c.shards[i%cacheShards].evict(keep) {
 			c.size.entries.Add(-1)
+			c.evictions.Add(1)
 		} else {
 			i++
 		}

@@ -133,6 +133,7 @@ type Batch struct {
 	claims     map[Digest]string // the digests that the batch gives to keys, with the ids of the keys
 
 	forgetDigests []Digest // of all values of the changed keys, before and after, to remove from the cache
+	disabled      []KeyDisabled
 }
 
 // keysOf selects keys for a count. The zero value selects all keys of the account.
@@ -152,7 +153,7 @@ type batchState struct {
 // batchNeeds selects what a batch reads before its transaction begins.
 type batchNeeds struct {
 	prefix, meters bool
-	digests        []Digest
+	holders        map[Digest]*Key // see batchState
 }
 
 // Batch runs fn in one transaction on an account: all changes of fn are stored together, or none. fn may run more than once, and must not
@@ -163,12 +164,63 @@ type batchNeeds struct {
 // one of them. Batches of one process that give digests run one at a time. If two processes that share a store give one
 // digest to two keys at the same time, both may succeed, and the later key has the value.
 func (s *Service) Batch(ctx context.Context, account string, digests []Digest, fn func(*Batch) error) error {
-	return s.batch(ctx, account, batchNeeds{true, true, digests}, fn)
+	c, err := s.ClaimDigests(ctx, digests)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	return s.BatchOf(ctx, account, c, fn)
+}
+
+// BatchOf is [Service.Batch] with digests that the caller has claimed.
+func (s *Service) BatchOf(ctx context.Context, account string, c *Claim, fn func(*Batch) error) error {
+	return s.batch(ctx, account, batchNeeds{prefix: true, meters: true, holders: c.holders()}, fn)
+}
+
+// Claim is the right of one caller to give digests to keys. Other callers of [Service.ClaimDigests] in the process wait for
+// Release.
+type Claim struct {
+	Holders []*Key // the keys of any account that have the digests, in the order of the digests; nil for none
+
+	digests []Digest
+	release func()
+}
+
+// ClaimDigests claims digests and looks up the keys that have them. The caller calls Release. No digests need no claim.
+func (s *Service) ClaimDigests(ctx context.Context, digests []Digest) (*Claim, error) {
+	c := &Claim{digests: digests, release: func() {}}
+	if len(digests) > 0 {
+		s.givenDigests.Lock()
+		c.release = s.givenDigests.Unlock
+	}
+	var err error
+	if c.Holders, err = s.KeysByDigest(ctx, digests); err != nil {
+		c.release()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Release ends the claim.
+func (c *Claim) Release() { c.release() }
+
+// holders returns the claimed digests with the keys that have them.
+func (c *Claim) holders() map[Digest]*Key {
+	holders := make(map[Digest]*Key, len(c.digests))
+	for i, d := range c.digests {
+		holders[d] = c.Holders[i]
+	}
+	return holders
 }
 
 // Preview runs fn as [Service.Batch] does, with tx in place of a transaction of the store. It stores nothing.
 func (s *Service) Preview(ctx context.Context, account string, digests []Digest, tx Tx, fn func(*Batch) error) error {
-	state, err := s.prepareBatch(ctx, account, batchNeeds{true, true, digests})
+	found, err := s.KeysByDigest(ctx, digests)
+	if err != nil {
+		return err
+	}
+	c := &Claim{Holders: found, digests: digests}
+	state, err := s.prepareBatch(ctx, account, batchNeeds{prefix: true, meters: true, holders: c.holders()})
 	if err != nil {
 		return err
 	}
@@ -188,10 +240,6 @@ func batchOf[T any](ctx context.Context, s *Service, account string, meters bool
 }
 
 func (s *Service) batch(ctx context.Context, account string, needs batchNeeds, fn func(*Batch) error) error {
-	if len(needs.digests) > 0 {
-		s.givenDigests.Lock()
-		defer s.givenDigests.Unlock()
-	}
 	state, err := s.prepareBatch(ctx, account, needs)
 	if err != nil {
 		return err
@@ -209,6 +257,11 @@ func (s *Service) batch(ctx context.Context, account string, needs batchNeeds, f
 		})
 		for _, b := range runs { // also after an error: ErrUnavailable may mean that the changes were stored
 			b.invalidate()
+		}
+		if err == nil {
+			for _, d := range runs[len(runs)-1].disabled {
+				s.onDisabled(d)
+			}
 		}
 		if !errors.Is(err, errNewMeters) {
 			return err
@@ -254,8 +307,8 @@ func (s *Service) prepareBatch(ctx context.Context, account string, needs batchN
 			state.everHad = a.Meters
 		}
 	}
-	state.holders, err = s.loadHolders(ctx, needs.digests)
-	return state, err
+	state.holders = needs.holders
+	return state, nil
 }
 
 // KeysByDigest returns the keys of any account that have the digests, in the order of digests, nil for a digest that no
@@ -275,19 +328,6 @@ func (s *Service) KeysByDigest(ctx context.Context, digests []Digest) ([]*Key, e
 		})
 	}
 	return found, g.Wait()
-}
-
-// loadHolders returns the digests with the keys that have them, nil for a digest that no key has.
-func (s *Service) loadHolders(ctx context.Context, digests []Digest) (map[Digest]*Key, error) {
-	found, err := s.KeysByDigest(ctx, digests)
-	if err != nil {
-		return nil, err
-	}
-	holders := make(map[Digest]*Key, len(digests))
-	for i, d := range digests {
-		holders[d] = found[i]
-	}
-	return holders, nil
 }
 
 func newBatch(s *Service, account string, tx Tx, state batchState) *Batch {
@@ -416,6 +456,7 @@ func (b *Batch) putUser(before, after *User) error {
 	if before == nil {
 		return nil
 	}
+	b.noteUser(before, after)
 	b.moreUsers[before.PlanID]--
 	b.newUsers--
 	if after == nil {
@@ -430,6 +471,7 @@ func (b *Batch) putKey(before, after *Key) error {
 	b.countKey(before, -1)
 	b.countKey(after, +1)
 	if before != nil {
+		b.noteKey(before, after)
 		b.forgetDigests = append(b.forgetDigests, before.Digests()...)
 	}
 	if after == nil {

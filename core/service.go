@@ -24,6 +24,9 @@ type Config struct {
 	// OnDecision is called with every decision, from many goroutines at once. It must not keep or
 	// change the decision.
 	OnDecision func(*Decision)
+	// OnKeyDisabled is called after each change by this service that ends the use of a key, in the goroutine of the change.
+	// It returns quickly.
+	OnKeyDisabled func(KeyDisabled)
 }
 
 // Tunables are the settings that may change while a [Service] runs. The zero value of every member
@@ -60,6 +63,7 @@ type Service struct {
 	store        Store
 	clock        func() time.Time
 	onDecision   func(*Decision)
+	onDisabled   func(KeyDisabled)
 	retain       atomic.Int64 // nanoseconds
 	throttle     *Throttle    // of requests, for each owner's key
 	pageThrottle *Throttle    // of pages of the dashboard, for each account
@@ -86,13 +90,16 @@ type Service struct {
 
 // NewService returns a service over the store with the default tunables.
 func NewService(store Store, c Config) *Service {
-	s := &Service{largeQueries: newLargeQueries(), store: store, clock: c.Clock, onDecision: c.OnDecision, lease: newLease(store),
-		attempts: newAttempts(), hasher: newHasher()}
+	s := &Service{largeQueries: newLargeQueries(), store: store, clock: c.Clock, onDecision: c.OnDecision, onDisabled: c.OnKeyDisabled,
+		lease: newLease(store), attempts: newAttempts(), hasher: newHasher()}
 	if s.clock == nil {
 		s.clock = NewClock(nil, nil).Now
 	}
 	if s.onDecision == nil {
 		s.onDecision = func(*Decision) {}
+	}
+	if s.onDisabled == nil {
+		s.onDisabled = func(KeyDisabled) {}
 	}
 	s.newCaches(store)
 	s.pendingDecisions.New = func() any { return &pendingDecision{stripe: s.hits.stripe()} }
@@ -196,6 +203,9 @@ type Stats struct {
 	CacheHits   uint64 // look-ups of keys, users and plans answered from memory
 	CacheMisses uint64 // look-ups that asked the store
 	CachedKeys  int    // keys in memory
+
+	CacheEvictions uint64 // keys, users and plans that were removed from memory to make room
+	Throttled      uint64 // requests with an owner's key that were over service_rate_limit
 }
 
 // Stats returns the figures since the service was created.
@@ -204,6 +214,9 @@ func (s *Service) Stats() Stats {
 		CacheHits:   s.hits.sum(),
 		CacheMisses: s.keys.misses.Load() + s.users.misses.Load() + s.plans.misses.Load(),
 		CachedKeys:  s.keys.size.Len(),
+
+		CacheEvictions: s.keys.evictions.Load() + s.users.evictions.Load() + s.plans.evictions.Load(),
+		Throttled:      s.throttle.refused.Load(),
 	}
 }
 

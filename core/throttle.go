@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/internal/keyedmutex"
@@ -33,6 +34,8 @@ type Throttle struct {
 	epoch  time.Time // zero of the times in the logs, in nanoseconds
 	logs   map[string]*throttleLog
 	sweep  int // drop idle logs above this number of logs
+
+	refused atomic.Uint64 // calls of CountRefusal
 }
 
 // throttleLog is a ring of the times of the newest admitted requests.
@@ -91,6 +94,7 @@ func (t *Throttle) Admit(key string, now time.Time) (wait time.Duration, ok bool
 // CountRefusal counts a refused request. At most once a minute it returns the refusals since
 // the last report, including this one; otherwise 0.
 func (t *Throttle) CountRefusal(key string, now time.Time) (report int64) {
+	t.refused.Add(1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, at := t.logLocked(key, now), int64(now.Sub(t.epoch))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -24,6 +25,7 @@ type site struct {
 	owner          string // the owner's key
 	accessLog, log string // files
 	env            []string
+	within         []string // a command that runs the binary, such as unshare
 	starts         int
 }
 
@@ -95,9 +97,16 @@ http://:%[3]s {
 // start runs the binary until it serves.
 func (s *site) start() *process {
 	s.t.Helper()
+	return s.startBinary(binary)
+}
+
+// startBinary runs a binary until it serves.
+func (s *site) startBinary(binary string) *process {
+	s.t.Helper()
 	s.starts++
 	env := append(os.Environ(), append(s.env, "HOME="+s.dir, "LIMITKEEPER_KEY="+s.owner)...)
-	p, err := launch(binary, s.dir, fmt.Sprintf("run%d", s.starts), env, "run", "--config", s.config)
+	command := slices.Concat(s.within, []string{binary, "run", "--config", s.config})
+	p, err := launch(command[0], s.dir, fmt.Sprintf("run%d", s.starts), env, command[1:]...)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ var fence = regexp.MustCompile("(?ms)^ *```(\\w+)\n(.*?)^ *```$")
 // site, and JSON configs.
 func TestDocumentsAreValid(t *testing.T) {
 	checked := 0
-	for _, file := range []string{"README.md", "docs/caddyfile.md", "docs/recipes.md", "docs/security.md", "docs/distributed.md"} {
+	for _, file := range []string{"README.md", "docs/api.md", "docs/caddyfile.md", "docs/recipes.md", "docs/security.md", "docs/distributed.md"} {
 		for _, m := range fence.FindAllStringSubmatch(readDocument(t, filepath.Join(root, file)), -1) {
 			language, code := m[1], m[2]
 			if language != "caddyfile" && !(language == "json" && strings.Contains(code, `"apps"`)) {

@@ -16,8 +16,10 @@ import (
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// batchRows is the number of rows in one transaction. It is at most [core.MaxImport].
-const batchRows = 1000
+// batchRows is the number of rows in one transaction. It is at most [core.MaxImport]. With rows of a usual size, the
+// transaction fits into one record of the event log of the embedded store: more rows need a record for each part, and a
+// sync.
+const batchRows = 400
 
 // maxBadLines is the number of bad lines that [Problems] lists.
 const maxBadLines = 100
@@ -47,6 +49,11 @@ type Report struct {
 	// The changes of the account.
 	KeyPrefixes []string `json:"key_prefixes,omitempty"` // accepted from now on
 	AnyKeyForm  bool     `json:"any_key_form,omitempty"` // see [core.Account]
+}
+
+// Unchanged reports whether the account had everything that the file has: the import changes nothing.
+func (r Report) Unchanged() bool {
+	return r.Keys+r.Users+r.Used+r.UsedKept == 0 && len(r.KeyPrefixes) == 0 && !r.AnyKeyForm
 }
 
 // BadLine is a line that cannot be imported.
@@ -221,12 +228,13 @@ func (p *pass) handle() error {
 	if err := p.ctx.Err(); err != nil {
 		return err
 	}
-	holders, err := p.s.KeysByDigest(p.ctx, p.digests)
+	claim, err := p.s.ClaimDigests(p.ctx, p.digests)
 	if err != nil {
 		return err
 	}
+	defer claim.Release()
 	for i := range p.batch {
-		if err := p.check(&p.batch[i], holders[i]); err != nil {
+		if err := p.check(&p.batch[i], claim.Holders[i]); err != nil {
 			bad, isBad := errors.AsType[badRow](err)
 			if !isBad {
 				return err
@@ -240,7 +248,7 @@ func (p *pass) handle() error {
 	if len(p.problems.Lines) > 0 {
 		return fmt.Errorf("the file or the account has changed since the check: %v. The lines before are imported", p.problems.Lines[0])
 	}
-	return p.write()
+	return p.write(claim)
 }
 
 // check checks a row, and sets its user, its plan and its key.
@@ -248,11 +256,13 @@ func (p *pass) check(r *row, holder *core.Key) error {
 	if r.err != nil {
 		return r.err
 	}
-	short := [16]byte(r.digest[:16])
-	if first, ok := p.lines[short]; ok {
-		return bad("the key is on line %d, too", first)
+	if !p.writes { // in the second pass, the account has a key that comes again
+		short := [16]byte(r.digest[:16])
+		if first, ok := p.lines[short]; ok {
+			return bad("the key is on line %d, too", first)
+		}
+		p.lines[short] = int32(r.line)
 	}
-	p.lines[short] = int32(r.line)
 	if holder != nil && holder.AccountID != p.account {
 		return bad("another account has this key")
 	}
@@ -320,6 +330,8 @@ func (p *pass) checkAccount() error {
 	p.report.KeyPrefixes, p.report.AnyKeyForm = p.forms.result()
 	a, err := p.s.Account(p.ctx, p.account)
 	if err == nil {
+		has := func(prefix string) bool { return slices.Contains(a.KeyPrefixes, prefix) } // a given prefix
+		p.report.KeyPrefixes = slices.DeleteFunc(p.report.KeyPrefixes, has)
 		err = p.s.CheckAccountPatch(p.ctx, a.Name, accountPatch(p.report))
 	}
 	if err == nil && p.report.Keys > 0 {

@@ -7,11 +7,11 @@ import (
 )
 
 // write writes the rows of the batch: first users and keys, in one transaction, and then the counters of the keys.
-func (p *pass) write() error {
-	var fresh []core.Digest
+func (p *pass) write(claim *core.Claim) error {
+	fresh := false
 	for i := range p.batch {
 		if r := &p.batch[i]; r.key == nil {
-			fresh = append(fresh, r.digest)
+			fresh = true
 			if r.value != "" {
 				r.patch.Hint = core.HintOf(r.value)
 			}
@@ -19,8 +19,8 @@ func (p *pass) write() error {
 	}
 	created := map[int]int64{} // the ids of new users, by index
 	var keys []*core.Key
-	if len(fresh) > 0 {
-		err := p.s.Batch(p.ctx, p.account, fresh, func(b *core.Batch) (err error) {
+	if fresh {
+		err := p.s.BatchOf(p.ctx, p.account, claim, func(b *core.Batch) (err error) {
 			clear(created)
 			keys, err = p.create(b, created)
 			return err

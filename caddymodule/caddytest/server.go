@@ -199,12 +199,21 @@ func (s *Server) Must(err error) {
 	}
 }
 
-// Scrape returns the metrics in Prometheus' text format.
-func (s *Server) Scrape() string {
+// Scrape returns the metrics in Prometheus' text format. It tries again on a connection that the admin endpoint of the
+// previous config has closed after a reload.
+func (s *Server) Scrape() (text string) {
 	s.T.Helper()
-	r, err := http.NewRequest(http.MethodGet, "http://"+s.Admin+"/metrics", nil)
-	s.Must(err)
-	return s.Do(r).Text
+	Eventually(s.T, "the metrics", func() bool {
+		resp, err := Client.Get("http://" + s.Admin + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		text = string(b)
+		return err == nil && resp.StatusCode == http.StatusOK
+	})
+	return text
 }
 
 // Sample returns the value of a sample in the metrics, 0 when it is missing.

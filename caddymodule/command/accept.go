@@ -27,14 +27,14 @@ func init() {
 const storeHelp = `
 After Redis has lost data, every node refuses requests with status 503. The log
 says what was lost. Restore Redis from a backup, or keep what Redis has now. Then
-let all nodes go on. They wait for this command after a restored backup, too:
-
-	limitkeeper store accept
+let all nodes go on. They wait for the command store accept after a restored
+backup, too.
 `
 
 func storeCommand(cmd *cobra.Command) {
-	cmd.RunE = needSubcommand
-	cmd.AddCommand(subcommand("accept", "Lets all nodes go on after Redis has lost data", "", runStoreAccept))
+	const example = "limitkeeper store accept"
+	cmd.RunE, cmd.Example = needSubcommand, "  "+example
+	cmd.AddCommand(subcommand("accept", "Lets all nodes go on after Redis has lost data", "", example, runStoreAccept))
 }
 
 // acceptedView lists the losses that were accepted: a line for each master.

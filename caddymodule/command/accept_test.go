@@ -35,7 +35,7 @@ func TestStoreAccept(t *testing.T) {
 
 	redis.Do(t, "FLUSHALL")
 	caddytest.Eventually(t, "the refusal", func() bool { return health() == 503 })
-	if got := s.Get("/functions/v1/health"); !strings.Contains(got.Text, "Redis has lost data") {
+	if got := s.Get("/functions/v1/health", "X-Forwarded-Proto: https"); !strings.Contains(got.Text, "Redis has lost data") {
 		t.Errorf("got the health %s, want one that says that Redis has lost data", got.Text)
 	}
 	if out, err := execute("account", accountCommand, "list", "--address", s.Admin); err == nil || !strings.Contains(err.Error(), "`limitkeeper store accept`: "+redis.Addr()+": it was emptied") || strings.Contains(err.Error(), "\n") {

@@ -37,9 +37,10 @@ is kept.
 // accountCommand adds the subcommands of the command account.
 func accountCommand(cmd *cobra.Command) {
 	cmd.RunE = needSubcommand
+	cmd.Example = "  limitkeeper account create acme\n  limitkeeper account sign-in acme"
 	cmd.AddCommand(
-		subcommand("create NAME", "Creates an account and prints its first owner's key", "NAME", runAccountCreate),
-		subcommand("list", "Lists the accounts", "", runAccountList),
+		subcommand("create NAME", "Creates an account and prints its first owner's key", "NAME", "limitkeeper account create acme", runAccountCreate),
+		subcommand("list", "Lists the accounts", "", "limitkeeper account list", runAccountList),
 		accountSetCommand(),
 		signInCommand(),
 		accountKeyCommand(),
@@ -47,22 +48,22 @@ func accountCommand(cmd *cobra.Command) {
 }
 
 func accountSetCommand() *cobra.Command {
-	cmd := subcommand("set NAME", "Changes the settings of an account", "NAME", runAccountSet)
+	cmd := subcommand("set NAME", "Changes the settings of an account", "NAME", "limitkeeper account set acme --key-prefix acme_live_", runAccountSet)
 	cmd.Flags().String("key-prefix", "", "The prefix of new keys, such as acme_live_; earlier keys keep working. The default is lk_user_")
 	return cmd
 }
 
 func accountKeyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "key", Short: "Manages the owner's keys of an account", RunE: needSubcommand}
-	create := subcommand("create ACCOUNT", "Creates another owner's key and prints it", "ACCOUNT", runKeyCreate)
+	cmd := &cobra.Command{Use: "key", Short: "Manages the owner's keys of an account", RunE: needSubcommand, Example: "  limitkeeper account key list acme"}
+	create := subcommand("create ACCOUNT", "Creates another owner's key and prints it", "ACCOUNT", "limitkeeper account key create acme --name deploy", runKeyCreate)
 	create.Flags().String("name", "owner's key", "What the key is for, as lists show it")
-	regenerate := subcommand("regenerate ACCOUNT ID", "Prints an owner's key in place of another, which keeps working", "ACCOUNT ID", runKeyRegenerate)
+	regenerate := subcommand("regenerate ACCOUNT ID", "Prints an owner's key in place of another, which keeps working", "ACCOUNT ID", "limitkeeper account key regenerate acme okey_8hw3nQ5vd2tcX6mbK4rJ --grace 1h", runKeyRegenerate)
 	regenerate.Flags().String("grace", graceKeep, "How long the old key works on, as in 1h: keep for until it is revoked, 0 to stop it now")
 	cmd.AddCommand(
 		create,
 		regenerate,
-		subcommand("list ACCOUNT", "Lists the owner's keys of an account, revoked ones too", "ACCOUNT", runKeyList),
-		subcommand("revoke ACCOUNT ID", "Revokes an owner's key: the next request with it is refused", "ACCOUNT ID", runKeyRevoke),
+		subcommand("list ACCOUNT", "Lists the owner's keys of an account, revoked ones too", "ACCOUNT", "limitkeeper account key list acme", runKeyList),
+		subcommand("revoke ACCOUNT ID", "Revokes an owner's key: the next request with it is refused", "ACCOUNT ID", "limitkeeper account key revoke acme okey_8hw3nQ5vd2tcX6mbK4rJ", runKeyRevoke),
 	)
 	return cmd
 }

@@ -37,9 +37,6 @@ Compares an account with a file in YAML or JSON, prints the differences, and sto
 them in one transaction. A second run prints "no changes". The file - is the
 standard input.
 
-	limitkeeper apply limits.yaml --dry-run
-	limitkeeper apply limits.yaml
-
 Plans, users and keys that are not in the file stay as they are; --prune deletes
 them. New keys without key_sha256 get a value, which is printed once.
 
@@ -61,6 +58,8 @@ const applyPath = "apply"
 const exitChanges = 2
 
 func applyCommand(cmd *cobra.Command) {
+	cmd.Example = `  limitkeeper apply limits.yaml --dry-run
+  limitkeeper apply limits.yaml`
 	addAdminFlags(cmd)
 	flags := cmd.Flags()
 	flags.String("account", "", "The account, if the file does not name it; of several accounts, the only one to change")

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -71,7 +72,7 @@ func withSignals(cmd *cobra.Command, run func(ctx context.Context, t *transfer, 
 		err := run(ctx, t, args)
 		t.progress.end()
 		if err != nil && ctx.Err() != nil {
-			return errors.New("interrupted")
+			return errors.New("interrupted: run the same command again")
 		}
 		return err
 	}
@@ -134,6 +135,10 @@ func (t *transfer) summary(done string, r archive.Report) error {
 		return json.NewEncoder(out).Encode(r)
 	}
 	fmt.Fprintf(out, "%s:\n", done)
+	if r.Unchanged {
+		_, err := fmt.Fprintln(out, strings.Join(r.Accounts, ", "))
+		return err
+	}
 	for _, kind := range archive.Kinds() {
 		n := humanize.Comma(r.Records[kind])
 		if kept := r.Events; kind == archive.KindEvent && kept < r.Records[kind] && kept > 0 {

@@ -25,9 +25,10 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 	return cmd.Help()
 }
 
-// subcommand returns a command that sends requests to a running server. args has the names of the required arguments.
-func subcommand(use, short, args string, run func(*adminClient, []string) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short}
+// subcommand returns a command that sends requests to a running server. args has the names of the required arguments, and
+// example a command line.
+func subcommand(use, short, args, example string, run func(*adminClient, []string) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Example: "  " + example}
 	addAdminFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if want := strings.Fields(args); len(given) != len(want) {

@@ -29,14 +29,13 @@ When the clock of the machine jumps forward by more than 5 minutes, the server
 goes on with the time of before: a wrong clock would end every quota. The jump is
 accepted after a minute on a steady clock. On Redis the clock of Redis must agree.
 
-If the new time is right, the server need not wait:
-
-	limitkeeper clock accept
+If the new time is right, clock accept ends the wait.
 `
 
 func clockCommand(cmd *cobra.Command) {
-	cmd.RunE = needSubcommand
-	cmd.AddCommand(subcommand("accept", "Uses the clock of the machine at once after it has jumped", "", runClockAccept))
+	const example = "limitkeeper clock accept"
+	cmd.RunE, cmd.Example = needSubcommand, "  "+example
+	cmd.AddCommand(subcommand("accept", "Uses the clock of the machine at once after it has jumped", "", example, runClockAccept))
 }
 
 // clockView is an accepted jump as the admin API shows it.

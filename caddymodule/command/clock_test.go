@@ -62,7 +62,7 @@ func TestClockJump(t *testing.T) {
 	s, ten, machine := newClockServer(t)
 	health := func(want string) {
 		t.Helper()
-		if got := s.Get("/functions/v1/health"); got.StatusCode != 200 || strings.TrimSpace(got.Text) != want {
+		if got := s.Get("/functions/v1/health", "X-Forwarded-Proto: https"); got.StatusCode != 200 || strings.TrimSpace(got.Text) != want {
 			t.Errorf("got the health %d %s, want %s", got.StatusCode, got.Text, want)
 		}
 	}

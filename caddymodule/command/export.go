@@ -26,20 +26,16 @@ Writes all accounts with their owner's keys, sign-in data, plans, users, keys, c
 days and histories to FILE, as of one instant. The server goes on serving. FILE is
 compressed if its name ends in .gz or .zst. It replaces an earlier FILE when it is
 complete. The file has no secrets, only digests of them.
-
-	limitkeeper backup /backup/limitkeeper-$(date +%F).zst
-	limitkeeper backup nightly.zst --rate 10MB
 ` + archiveHelp
 
 const exportHelp = `
 Writes all accounts, or one, to FILE or to the standard output. The format is that of
 backup. The same store gives the same lines, but for the first and the last.
-
-	limitkeeper export --account acme acme.ndjson
-	limitkeeper export --no-history | grep '^{"plan"'
 ` + archiveHelp
 
 func backupCommand(cmd *cobra.Command) {
+	cmd.Example = `  limitkeeper backup /backup/limitkeeper-$(date +%F).zst
+  limitkeeper backup nightly.zst --rate 10MB`
 	archiveFlags(cmd, true)
 	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Flags().String("rate", "", "The most bytes to write in a second, such as 10MB, before compression")
@@ -50,6 +46,8 @@ func backupCommand(cmd *cobra.Command) {
 }
 
 func exportCommand(cmd *cobra.Command) {
+	cmd.Example = `  limitkeeper export --account acme acme.ndjson
+  limitkeeper export --no-history | grep '^{"plan"'`
 	archiveFlags(cmd, true)
 	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Flags().String("account", "", "The name of the only account")

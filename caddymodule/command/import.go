@@ -23,8 +23,6 @@ Writes the accounts of a backup to an empty store, and compares the store with t
 backup. The whole file is checked before anything is written. An interrupted restore
 leaves a store whose accounts the server refuses: run the same restore again.
 
-	limitkeeper restore limitkeeper-2026-11-23.zst --store badger:/var/lib/limitkeeper
-
 A store is badger:<dir>, redis:<address>[,<address>…] or config:<file>. No server uses it.
 `
 
@@ -34,12 +32,12 @@ have them. The whole file is checked before anything is written: each invalid li
 named with its number and the reason, and then nothing is changed. At the end the
 store is compared with the file. An interrupted import leaves accounts that the server
 refuses: run the same import again.
-
-	limitkeeper import acme.ndjson --dry-run
-	limitkeeper import backup.zst --account acme
 ` + importKeysHelp + archiveHelp
 
 func importCommand(cmd *cobra.Command) {
+	cmd.Example = `  limitkeeper import acme.ndjson --dry-run
+  limitkeeper import backup.zst --account acme
+  limitkeeper import --csv keys.csv --account acme --dry-run`
 	archiveFlags(cmd, true)
 	cmd.Flags().String("store", "", "A store that no server uses: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Flags().String("account", "", "The name of the only account to import, or of the account that gets the keys of --csv")
@@ -61,6 +59,7 @@ func importCommand(cmd *cobra.Command) {
 }
 
 func restoreCommand(cmd *cobra.Command) {
+	cmd.Example = "  limitkeeper restore limitkeeper-2026-11-23.zst --store badger:/var/lib/limitkeeper"
 	archiveFlags(cmd, false)
 	cmd.Flags().String("store", "", "The empty store: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Args = cobra.ExactArgs(1)
@@ -93,8 +92,8 @@ func (t *transfer) importFile(ctx context.Context, name, store string, o archive
 	}
 	done := "Imported and compared"
 	switch {
-	case len(report.Unchanged) > 0 && len(report.Unchanged) == len(report.Accounts):
-		done = "Nothing was written. This import was complete before; the file has"
+	case report.Unchanged:
+		done = "Nothing to do: the store has these accounts from an import of the same archive"
 	case o.DryRun:
 		done = "Nothing was written. The import would add"
 	}
@@ -158,13 +157,22 @@ func (t *transfer) send(ctx context.Context, c *adminClient, name, pass string, 
 		return r, fmt.Errorf("%w: %w", archive.ErrDamaged, err)
 	}
 	defer text.Close()
-	body := &countedLines{ctx: ctx, r: text, show: func(n int64) { t.progress.show(archive.Progress{Pass: pass, Records: n}) }}
-	resp, err := c.request(ctx, http.MethodPost, importPath+"?"+q.Encode(), http.Header{"Content-Type": {"application/x-ndjson"}}, body)
+	resp, err := t.upload(ctx, c, importPath+"?"+q.Encode(), "application/x-ndjson", text, archive.Progress{Pass: pass})
 	if err != nil {
 		return r, err
 	}
 	defer resp.Body.Close()
 	return r, json.NewDecoder(resp.Body).Decode(&r)
+}
+
+// upload sends a file of lines to a running server, and shows the progress. It returns at once when ctx is canceled: the server
+// stops when the process has ended, with the lines that it has written.
+func (t *transfer) upload(ctx context.Context, c *adminClient, path, contentType string, file io.Reader, p archive.Progress) (*http.Response, error) {
+	body := &countedLines{ctx: ctx, r: file, show: func(n int64) {
+		p.Records = n
+		t.progress.show(p)
+	}}
+	return c.request(ctx, http.MethodPost, path, http.Header{"Content-Type": {contentType}}, body)
 }
 
 // countedLines is a reader that shows how many lines were read.

@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
@@ -31,8 +32,6 @@ keep their values. The first line of the file has the names of the columns:
 	status                    active or inactive
 	expires_at, name, metadata.<member>
 	used                      the requests in the present window of the plan
-
-	limitkeeper import --csv keys.csv --account acme --dry-run
 
 The whole file is checked first. Each bad line is named, and then nothing is changed.
 Run the same command again to finish an interrupted import: keys that the account has
@@ -79,6 +78,7 @@ func (i keyFile) intoStore(ctx context.Context, t *transfer, store string) (r ke
 	if err != nil {
 		return r, err
 	}
+	defer limitMemory()()
 	o := keyimport.Options{KeyPrefixes: i.prefixes, Progress: func(pass string, rows int) {
 		t.progress.show(archive.Progress{Pass: pass, Account: i.account, Records: int64(rows)})
 	}}
@@ -101,6 +101,19 @@ func (i keyFile) intoStore(ctx context.Context, t *transfer, store string) (r ke
 		return err
 	})
 	return r, err
+}
+
+// importMemory is the limit of the memory of an import without a server, in bytes. An import of 1,000,000 keys needs half of it
+// at any time; the garbage collector leaves the rest. The mapped files of the store are not included.
+const importMemory = 200 << 20
+
+// limitMemory sets the limit, unless GOMEMLIMIT has set one. The caller calls restore.
+func limitMemory() (restore func()) {
+	before := debug.SetMemoryLimit(-1)
+	if before == math.MaxInt64 {
+		debug.SetMemoryLimit(importMemory)
+	}
+	return func() { debug.SetMemoryLimit(before) }
 }
 
 // importTarget returns the store as an importer, and the id of an account.
@@ -126,27 +139,24 @@ func (i keyFile) intoServer(ctx context.Context, t *transfer) (r keyimport.Repor
 		return r, err
 	}
 	q := url.Values{"account": {i.account}, "key_prefix": i.prefixes, "dry_run": {"true"}}
-	if r, err = i.send(ctx, c, q); err != nil || i.dryRun {
+	if r, err = i.send(ctx, t, c, "check", q); err != nil || i.dryRun {
 		return r, err
 	}
 	q.Del("dry_run")
 	q["accept"], q["any_key_form"] = r.KeyPrefixes, []string{strconv.FormatBool(r.AnyKeyForm)}
-	return i.send(ctx, c, q)
+	return i.send(ctx, t, c, "write", q)
 }
 
 // send sends the file in the body of a request.
-func (i keyFile) send(ctx context.Context, c *adminClient, q url.Values) (r keyimport.Report, err error) {
+func (i keyFile) send(ctx context.Context, t *transfer, c *adminClient, pass string, q url.Values) (r keyimport.Report, err error) {
 	f, err := os.Open(i.name)
 	if err != nil {
 		return r, err
 	}
 	defer f.Close()
-	stop := context.AfterFunc(ctx, func() { f.Close() })
-	defer stop()
-	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodPost, adminBase+importKeysPath+"?"+q.Encode(),
-		http.Header{"Content-Type": {"text/csv"}}, f)
+	resp, err := t.upload(ctx, c, importKeysPath+"?"+q.Encode(), "text/csv", f, archive.Progress{Pass: pass, Account: i.account})
 	if err != nil {
-		return r, errors.Join(ctx.Err(), c.explain(err))
+		return r, err
 	}
 	defer resp.Body.Close()
 	var answer keyImportAnswer
@@ -198,6 +208,10 @@ func importKeys(s *core.Service, r *http.Request) (any, error) {
 func printKeyReport(out io.Writer, r keyimport.Report, dryRun, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(out).Encode(r)
+	}
+	if r.Unchanged() {
+		_, err := fmt.Fprintf(out, "Nothing to do: the account has the %d keys of the file.\n", r.AlreadyThere)
+		return err
 	}
 	done := "Imported:"
 	if dryRun {

@@ -25,16 +25,21 @@ func keysExample(t *testing.T) string {
 	return example
 }
 
-// The example of docs/migration.md is imported by a running server, and its keys work. Without a server, the same file
-// into the same store changes nothing. Bad lines are named, and are not in the log.
-func TestImportKeys(t *testing.T) {
-	s := newServer(t)
+// newImport starts a server with an account acme that has a plan Pro. file is the name of a file to import.
+func newImport(t *testing.T) (s *server, a *core.Account, file string) {
+	s = newServer(t)
 	s.Start("store badger %dir/store", "limitkeeper_api")
 	a, _, _, err := s.Service().CreateAccount(context.Background(), "acme")
 	s.Must(err)
 	_, err = s.Service().CreatePlan(context.Background(), a.ID, core.PlanPatch{Name: new("Pro"), Limit: new(int64(1000)), Period: new("month")})
 	s.Must(err)
-	file := filepath.Join(s.Dir, "keys.csv")
+	return s, a, filepath.Join(s.Dir, "keys.csv")
+}
+
+// The example of docs/migration.md is imported by a running server, and its keys work. Without a server, the same file
+// into the same store changes nothing. Bad lines are named, and are not in the log.
+func TestImportKeys(t *testing.T) {
+	s, a, file := newImport(t)
 	write := func(text string) { s.Must(os.WriteFile(file, []byte(text), 0o600)) }
 	run := func(args ...string) (string, error) {
 		return execute("import", importCommand, append([]string{"--csv", file, "--account", "acme"}, args...)...)

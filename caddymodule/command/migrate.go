@@ -18,8 +18,6 @@ Copies accounts, owner's keys, sign-in data, plans, users, keys, counters, days 
 histories from the store --from to the store --to, which is empty. All keys keep their
 values. Request ids are not copied: a request that is repeated afterwards counts again.
 
-	limitkeeper migrate --from badger:/var/lib/limitkeeper --to config:Caddyfile
-
 A store is badger:<dir>, redis:<address>[,<address>…] or config:<file>.
 
 Stop all servers that use either store first. Start them with the new store after the
@@ -31,6 +29,7 @@ history_retention if a config is given, or else 30 days.
 `
 
 func migrateCommand(cmd *cobra.Command) {
+	cmd.Example = "  limitkeeper migrate --from badger:/var/lib/limitkeeper --to config:Caddyfile"
 	archiveFlags(cmd, false)
 	cmd.Flags().String("from", "", "The store to copy from")
 	cmd.Flags().String("to", "", "The empty store to copy to")

@@ -112,7 +112,10 @@ for each damage, and then the command to run: rebuild or repair. The exit status
 Stop the server that uses the store first. Damaged files are not changed.
 `
 
-func checkCommand(cmd *cobra.Command) { offlineCommand(cmd, runCheck) }
+func checkCommand(cmd *cobra.Command) {
+	cmd.Example = "  limitkeeper check --store badger:/var/lib/limitkeeper"
+	offlineCommand(cmd, runCheck)
+}
 
 func runCheck(cmd *cobra.Command, dir string) error {
 	c, err := badgerstore.Check(dir, badgerstore.CheckOptions{
@@ -153,7 +156,10 @@ database alone, and refuses when the disk has no room for another database.
 Stop the server that uses the store first.
 `
 
-func rebuildCommand(cmd *cobra.Command) { confirmedCommand(cmd, "Replace the database", runRebuild) }
+func rebuildCommand(cmd *cobra.Command) {
+	cmd.Example = "  limitkeeper rebuild --store config:/etc/limitkeeper/Caddyfile --yes"
+	confirmedCommand(cmd, "Replace the database", runRebuild)
+}
 
 func runRebuild(cmd *cobra.Command, dir string, confirm func([]string) bool) error {
 	yes := false
@@ -200,6 +206,7 @@ Stop the server that uses the store first.
 `
 
 func repairCommand(cmd *cobra.Command) {
+	cmd.Example = "  limitkeeper repair --store config:/etc/limitkeeper/Caddyfile --yes"
 	confirmedCommand(cmd, "Set the damaged part aside", runRepair)
 }
 

@@ -50,6 +50,8 @@ a demo keeps its data in that directory for the next start.
 `
 
 func protectCommand(cmd *cobra.Command) {
+	cmd.Example = `  limitkeeper protect --demo
+  limitkeeper protect --to localhost:9000 --data ./data`
 	flags := cmd.Flags()
 	flags.StringP("to", "t", "", "The upstream to protect, as host:port or https://host:port")
 	flags.StringP("from", "f", ":8443", "The address of the gateway")

@@ -22,7 +22,7 @@ import (
 )
 
 func signInCommand() *cobra.Command {
-	cmd := subcommand("sign-in NAME", "Prints a link that signs in to the dashboard, once, within 10 minutes", "NAME", runSignIn)
+	cmd := subcommand("sign-in NAME", "Prints a link that signs in to the dashboard, once, within 10 minutes", "NAME", "limitkeeper account sign-in acme --url https://api.example.com", runSignIn)
 	cmd.Flags().String("url", "", "Address of the dashboard, such as https://api.example.com, if the config does not have it")
 	return cmd
 }

@@ -30,17 +30,17 @@ const usageHelp = `
 Changes the usage of a key or of a user by hand. The change applies to the next
 request. The history shows the reason.
 
-	limitkeeper usage adjust acme key_8hw3nQ5vd2tcX6mbK4rJ --delta -500 --reason "outage of 3 May"
-	limitkeeper usage adjust acme 17 --meter tokens --set 0 --period month --reason "wrong import"
-
 These commands talk to a running server over Caddy's admin endpoint, as the
 command reload does.
 `
 
+const usageExample = `limitkeeper usage adjust acme key_8hw3nQ5vd2tcX6mbK4rJ --delta -500 --reason "outage of 3 May"
+  limitkeeper usage adjust acme 17 --meter tokens --set 0 --period month --reason "wrong import"`
+
 // usageCommand adds the subcommands of the command usage.
 func usageCommand(cmd *cobra.Command) {
-	cmd.RunE = needSubcommand
-	adjust := subcommand("adjust ACCOUNT KEY|USER", "Adds to, or sets, the usage of a key or a user, by id", "ACCOUNT ID", runUsageAdjust)
+	cmd.RunE, cmd.Example = needSubcommand, "  "+usageExample
+	adjust := subcommand("adjust ACCOUNT KEY|USER", "Adds to, or sets, the usage of a key or a user, by id", "ACCOUNT ID", usageExample, runUsageAdjust)
 	adjust.Flags().String("meter", core.MeterRequests, "What is adjusted: requests, or a meter that a plan names")
 	adjust.Flags().String("delta", "", "The number to add in every period; negative to give back")
 	adjust.Flags().String("set", "", "The new usage in the period of --period, instead of --delta")

@@ -2,18 +2,24 @@ package main
 
 import "runtime/debug"
 
-// moduleVersions returns the versions of Limitkeeper and Badger in the binary. For a build in a git checkout
-// the version of Limitkeeper is a tag or contains the commit. Without commit information it is "(devel)".
+// version is the version of Limitkeeper that the build sets: -ldflags '-X main.version=v1.2.3'. A build without it takes the
+// version from the build information.
+var version string
+
+// moduleVersions returns the versions of Limitkeeper and Badger in the binary. Without version the version of Limitkeeper is a
+// tag or contains the commit, if the build has commit information. Otherwise it is "(devel)".
 func moduleVersions() (ours, badger string) {
 	ours, badger = "unknown", "unknown"
-	build, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ours, badger
-	}
-	for _, dep := range build.Deps {
-		if dep.Path == "github.com/dgraph-io/badger/v4" {
-			badger = dep.Version
+	if build, ok := debug.ReadBuildInfo(); ok {
+		ours = build.Main.Version
+		for _, dep := range build.Deps {
+			if dep.Path == "github.com/dgraph-io/badger/v4" {
+				badger = dep.Version
+			}
 		}
 	}
-	return build.Main.Version, badger
+	if version != "" {
+		ours = version
+	}
+	return ours, badger
 }

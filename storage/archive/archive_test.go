@@ -203,15 +203,11 @@ func TestAgain(t *testing.T) {
 		t.Fatalf("after a dry run: got %d accounts, want none", len(all.Accounts))
 	}
 	o.DryRun = false
-	for run := range 2 {
-		r, err := Import(t.Context(), to, source(archive), o)
-		if err != nil {
+	for range 2 {
+		if _, err := Import(t.Context(), to, source(archive), o); err != nil {
 			t.Fatalf("Import: %v", err)
 		}
-		if want := 2 * run; len(r.Unchanged) != want {
-			t.Errorf("unchanged accounts of run %d: got %v, want %d", run, r.Unchanged, want)
-		}
-		err = to.Update(t.Context(), "acct_0", func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: "acct_0", Name: "later"}) })
+		err := to.Update(t.Context(), "acct_0", func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: "acct_0", Name: "later"}) })
 		if err != nil {
 			t.Fatal(err)
 		}

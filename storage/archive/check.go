@@ -50,6 +50,7 @@ type checker struct {
 	imported   []*core.Account        // accounts of the target that an import has created
 	accounts   int                    // of the target
 	emptyOnly  bool                   // every account of the target is in imported
+	complete   int                    // accounts of the target that an import of the same records has completed
 
 	at       Record
 	account  *Account // the account of the next records
@@ -440,6 +441,8 @@ func (c *checker) finish(sum string) error {
 	c.at = Record{}
 	for _, a := range c.imported {
 		switch {
+		case a.Import.SHA256 == sum && a.Import.Complete:
+			c.complete++
 		case a.Import.SHA256 == sum:
 		case a.Import.Complete:
 			c.problem("the store already has the account %q, from another import", a.Name)

@@ -43,7 +43,7 @@ type Report struct {
 	Events   int64    `json:"events"`   // that the target has kept; a store may bound its histories
 	SHA256   string   `json:"sha256"`   // of all imported records, in hexadecimal digits
 
-	Unchanged []string `json:"unchanged,omitempty"` // the accounts that the same import had completed before: nothing was written
+	Unchanged bool `json:"unchanged,omitempty"` // the target had all accounts, from an earlier import of the same records
 }
 
 // Import writes the records of a source to a store: accounts that the store does not have. It reads the source twice. The first pass
@@ -104,11 +104,7 @@ func Check(ctx context.Context, to core.Importer, from Source, o ImportOptions) 
 		return Report{}, err
 	}
 	r := f.report()
-	for _, a := range c.imported {
-		if a.Import.Complete {
-			r.Unchanged = append(r.Unchanged, a.Name)
-		}
-	}
+	r.Unchanged = len(f.accounts) > 0 && c.complete == len(f.accounts)
 	return r, nil
 }
 
@@ -128,7 +124,7 @@ func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, 
 		return Report{}, fmt.Errorf("%w: it was changed between the check and the import", ErrDamaged)
 	}
 	r := f.report()
-	r.Unchanged = w.unchanged
+	r.Unchanged = len(f.accounts) > 0 && len(w.accounts) == 0
 	if r.Events, err = w.compare(ctx, f); err != nil {
 		return Report{}, err
 	}
@@ -230,13 +226,12 @@ type writing struct {
 	mark   core.AccountImport // of the accounts that this run writes
 	digest *digest            // of the written records
 
-	accounts  []*Account // that are written
-	unchanged []string   // the names of the complete accounts
-	account   *Account   // the present one; nil while the records of a complete account are skipped
-	created   bool
-	last      core.Numbers           // the largest numbers of the imported resources
-	anchors   map[int64]core.Anchors // of the users that have some
-	userOf    map[string]int64       // the users with anchors of the keys
+	accounts []*Account // that are written
+	account  *Account   // the present one; nil while the records of a complete account are skipped
+	created  bool
+	last     core.Numbers           // the largest numbers of the imported resources
+	anchors  map[int64]core.Anchors // of the users that have some
+	userOf   map[string]int64       // the users with anchors of the keys
 
 	batch   []Record // records of one kind, which are written in one call
 	of      Owner    // the owner of the days or events in the batch
@@ -317,7 +312,7 @@ func (w *writing) begin(ctx context.Context, a *Account) error {
 		return err
 	}
 	if had != nil && had.Import != nil && had.Import.Complete {
-		w.account, w.unchanged = nil, append(w.unchanged, a.Name)
+		w.account = nil
 		return nil
 	}
 	w.account, w.created, w.last = a, false, core.Numbers{}

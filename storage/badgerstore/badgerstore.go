@@ -59,6 +59,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,6 +94,13 @@ type Options struct {
 	// Clock is the clock that the service uses too; a clock of the machine by default. Open passes the time of the
 	// last checkpoint to the clock.
 	Clock *core.Clock
+
+	// OnWrite is called after each group commit, with the number of its events and the duration of the write. OnSync is
+	// called after each sync of the event log, and OnCheckpoint after each checkpoint, with its error. All may be nil,
+	// must return at once and must not call the store. Requests wait for OnWrite and, with [Power], for OnSync.
+	OnWrite      func(events int, took time.Duration)
+	OnSync       func(took time.Duration)
+	OnCheckpoint func(took time.Duration, err error)
 
 	fs          eventlog.FS     // the file system of the event log; eventlog.OS by default
 	segmentSize int64           // bytes of a segment of the event log
@@ -364,19 +372,50 @@ type Stats struct {
 	Checkpoints   uint64 // checkpoints written since the store was opened
 	Waits         uint64 // requests that waited for a checkpoint
 	VerifiedAt    int64  // when the last scrub ended without damage, Unix seconds; 0 before the first scrub
+
+	Segments       int       // files of the event log
+	CheckpointedAt time.Time // when the last checkpoint ended without an error; at first when the store was opened
+	MinFree        int64     // bytes of the reserve when it is whole, see [Options.MinFree]
+
+	Counters         int    // counters in memory
+	CounterHits      uint64 // look-ups of counters for decisions that found the counter in memory
+	CounterMisses    uint64 // counters that were read from the database
+	CounterEvictions uint64 // counters that were removed from memory to make room
 }
 
 // Stats returns the metrics of the store. It reads no file.
 func (s *Store) Stats() Stats {
+	bytes, segments := s.historySize()
 	return Stats{
-		EventLogBytes: s.historyBytes(),
-		MaxHistory:    s.retention.maxBytes.Load(),
-		PendingBytes:  s.events.Written() - s.checkpointer.mark.Load(),
-		Checkpoints:   s.checkpointer.checkpoints.Load(),
-		Waits:         s.checkpointer.waits.Load(),
-		VerifiedAt:    s.verified.Load(),
+		EventLogBytes:    bytes,
+		MaxHistory:       s.retention.maxBytes.Load(),
+		PendingBytes:     s.events.Written() - s.checkpointer.mark.Load(),
+		Checkpoints:      s.checkpointer.checkpoints.Load(),
+		Waits:            s.checkpointer.waits.Load(),
+		VerifiedAt:       s.verified.Load(),
+		Segments:         segments,
+		CheckpointedAt:   time.Unix(0, s.checkpointer.at.Load()),
+		MinFree:          s.reserve.MinFree(),
+		Counters:         int(s.counters.count.Load()),
+		CounterHits:      s.counters.hits(),
+		CounterMisses:    s.counters.misses.Load(),
+		CounterEvictions: s.counters.evictions.Load(),
 	}
 }
+
+// DiskSpace returns the free bytes and the size of the file system of the store. The free bytes do not include the
+// reserve. ok is false on systems that do not tell.
+func (s *Store) DiskSpace() (free, size uint64, ok bool) {
+	free, size, err := s.reserve.Space(s.dir)
+	return free, size, err == nil && size != math.MaxUint64
+}
+
+// IsDamage reports whether an error of a store means that its files are damaged, or that its directory was deleted or
+// replaced.
+func IsDamage(err error) bool { return isDamage(err) || errors.Is(err, errLost) }
+
+// IsFull reports whether an error of a store means that its disk is full.
+func IsFull(err error) bool { return errors.Is(err, reserve.ErrFull) || reserve.NoRoom(err) }
 
 // Health implements [core.HealthStore].
 func (s *Store) Health(context.Context) error {

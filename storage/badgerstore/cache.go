@@ -77,6 +77,8 @@ type shard struct {
 	// them: a bucket is full after a restart.
 	buckets map[ref]bucket
 
+	hits uint64 // look-ups of decide that found the counter
+
 	_ [64]byte // keeps two shards out of one cache line
 }
 
@@ -91,6 +93,10 @@ type counterCache struct {
 	limit   atomic.Int64
 	count   atomic.Int64 // number of counters
 	buckets atomic.Int64 // number of token buckets
+
+	misses    atomic.Uint64 // counters that were read from the database
+	evictions atomic.Uint64
+
 	written func() int64 // returns the position up to which the event log can be read
 }
 
@@ -213,7 +219,19 @@ func (s *shard) evictLocked(written int64) bool {
 		s.pending[c.ref] = pendingEvents{position: c.applied, events: 1}
 	}
 	s.removedLocked(c)
+	s.all.evictions.Add(1)
 	return true
+}
+
+// hits returns the number of look-ups of decide that found the counter.
+func (all *counterCache) hits() (sum uint64) {
+	for i := range all.shards {
+		s := &all.shards[i]
+		s.mu.Lock()
+		sum += s.hits
+		s.mu.Unlock()
+	}
+	return sum
 }
 
 // evictable reports whether the state of a counter can be read from its page and its events.
@@ -321,6 +339,7 @@ func (s *Store) load(account string, of ref, keyID string) error {
 		c.busy = make(chan struct{})
 		pending := sh.pending[of]
 		sh.mu.Unlock()
+		s.counters.misses.Add(1)
 
 		t, onPage, again, err := s.readExisting(account, of, keyID, pending)
 		sh.mu.Lock()

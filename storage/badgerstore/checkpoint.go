@@ -42,6 +42,7 @@ type checkpointer struct {
 	requestIDs  atomic.Int64          // request ids since the last checkpoint
 	failed      atomic.Pointer[error] // the error of the last checkpoint, nil after a success
 	checkpoints atomic.Uint64         // checkpoints written
+	at          atomic.Int64          // when the last checkpoint ended without an error, Unix nanoseconds
 	waits       atomic.Uint64         // requests that waited for a checkpoint
 
 	mu    sync.Mutex    // guards ended
@@ -51,6 +52,7 @@ type checkpointer struct {
 func newCheckpointer() *checkpointer {
 	c := &checkpointer{wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	c.maxPending.Store(maxPending)
+	c.at.Store(time.Now().UnixNano())
 	return c
 }
 
@@ -135,10 +137,16 @@ func (s *Store) checkpoint() error {
 	s.checkpointer.running.Lock()
 	defer s.checkpointer.running.Unlock()
 	defer s.checkpointer.wakeWaiting()
+	began := time.Now()
 	err := s.checkpointAll()
 	s.checkpointer.failed.Store(nil)
 	if err != nil {
 		s.checkpointer.failed.Store(&err)
+	} else {
+		s.checkpointer.at.Store(time.Now().UnixNano())
+	}
+	if s.options.OnCheckpoint != nil {
+		s.options.OnCheckpoint(time.Since(began), err)
 	}
 	return err
 }

@@ -165,6 +165,8 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d a
 		d.outdated = true
 		return d
 	}
+	keyShard.hits++
+	userShard.hits++
 	deciding := key
 	if c.Shared {
 		deciding = user

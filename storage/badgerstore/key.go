@@ -103,9 +103,12 @@ func (t *tx) PutKey(k *core.Key) error {
 	if err := t.writable(); err != nil {
 		return err
 	}
-	old, err := t.keyNow(k.ID)
-	if err != nil {
-		return t.keepError(err)
+	var old *core.Key
+	if k.Seq != 0 { // a new key has no record to replace
+		var err error
+		if old, err = t.keyNow(k.ID); err != nil {
+			return t.keepError(err)
+		}
 	}
 	if err := t.assign(kindKey, &k.Seq); err != nil {
 		return t.keepError(err)
@@ -168,6 +171,11 @@ func (t *tx) replaceKey(from, to *core.Key) error {
 	}
 	if to != nil {
 		in, users[1], plans[1] = to.Seq, to.UserID, to.PlanID
+	}
+	if to != nil && t.newUsers[to.UserID] {
+		if err := t.openNew(to); err != nil {
+			return err
+		}
 	}
 	return firstOf(
 		t.replaceKeyRecord(from, to),

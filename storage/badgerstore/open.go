@@ -383,6 +383,7 @@ func (s *Store) openEvents(o Options) (*replay, error) {
 	}
 	eo := eventLogOptions(s.dir, max(mark, s.inTables.end, found.Log), o)
 	eo.OnTorn, eo.OnState, eo.Help = s.logTorn, s.logState, help
+	eo.OnWrite, eo.OnSync = o.OnWrite, o.OnSync
 	if s.events, err = eventlog.Open(eo); err != nil {
 		return nil, err
 	}
@@ -474,10 +475,17 @@ func (s *Store) logState(err error) {
 	}
 }
 
-// historyBytes returns the size of all segments.
-func (s *Store) historyBytes() (sum int64) {
-	for _, g := range s.events.Segments() {
-		sum += g.End - g.Base
+// historySize returns the size of all segments, and their number.
+func (s *Store) historySize() (bytes int64, segments int) {
+	all := s.events.Segments()
+	for _, g := range all {
+		bytes += g.End - g.Base
 	}
-	return sum
+	return bytes, len(all)
+}
+
+// historyBytes returns the size of all segments.
+func (s *Store) historyBytes() int64 {
+	bytes, _ := s.historySize()
+	return bytes
 }

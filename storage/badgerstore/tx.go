@@ -74,6 +74,7 @@ type tx struct {
 	last     map[byte]int64   // the largest number given, by kind
 	holdings map[string]int64 // by path
 	unique   map[string]int64 // the user with an email or external id by path, 0 for no user
+	newUsers map[int64]bool   // created by the transaction: the database has no index and no holding of them
 	redo     *redo
 }
 
@@ -81,7 +82,7 @@ func newTx(s *Store, before snapshot, account string) *tx {
 	t := &tx{
 		s: s, account: account, before: before, writes: newWrites(), redo: s.newRedo(),
 		indexes: map[string]*rankset.Set{}, last: map[byte]int64{},
-		holdings: map[string]int64{}, unique: map[string]int64{},
+		holdings: map[string]int64{}, unique: map[string]int64{}, newUsers: map[int64]bool{},
 	}
 	t.number, t.err = before.number(accountIDPath(account))
 	return t
@@ -173,6 +174,22 @@ func (t *tx) index(base path) (*rankset.Set, error) {
 	return f, nil
 }
 
+// openNew opens the indexes of the keys of a new user, which have no records to read.
+func (t *tx) openNew(k *core.Key) error {
+	for _, f := range k.Filters() {
+		base := keyIndex(t.account, f)
+		if f.UserID == 0 || t.indexes[string(base)] != nil {
+			continue
+		}
+		index, err := rankset.Open(base, func([]byte) ([]byte, error) { return nil, nil })
+		if err != nil {
+			return err
+		}
+		t.indexes[string(base)] = index
+	}
+	return nil
+}
+
 // include adds a number to an index.
 func (t *tx) include(base path, number int64) error {
 	return t.change(base, number, (*rankset.Set).Add)
@@ -224,7 +241,7 @@ func (t *tx) addHolding(user int64, plan string, by int64) error {
 	}
 	p := holdingPath(t.account, user, plan)
 	n, ok := t.holdings[string(p)]
-	if !ok {
+	if !ok && !t.newUsers[user] {
 		var err error
 		if n, err = t.before.number(p); err != nil {
 			return err

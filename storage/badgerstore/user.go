@@ -90,15 +90,22 @@ func (t *tx) PutUser(u *core.User) error {
 	if err := t.writable(); err != nil {
 		return err
 	}
-	old, err := t.userNow(u.ID)
-	if err != nil {
-		return t.keepError(err)
+	var old *core.User
+	isNew := u.ID == 0 // then it has no record to replace
+	if !isNew {
+		var err error
+		if old, err = t.userNow(u.ID); err != nil {
+			return t.keepError(err)
+		}
 	}
 	if err := t.checkUnique(u); err != nil {
 		return fault(err)
 	}
 	if err := t.assign(kindUser, &u.ID); err != nil {
 		return t.keepError(err)
+	}
+	if isNew {
+		t.newUsers[u.ID] = true
 	}
 	return t.keepError(firstOf(
 		t.putJSON(userPath(t.account, u.ID), u),

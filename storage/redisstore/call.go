@@ -19,9 +19,18 @@ func (s *Store) do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 	if err := n.enter(ctx); err != nil {
 		return rueidis.NewErrorResult(err)
 	}
+	began := time.Now()
 	r := s.client.Do(ctx, cmd)
+	s.observe(began, r.NonRedisError())
 	n.leave(r.NonRedisError())
 	return r
+}
+
+// observe reports a call to Redis. fault is the error of a call without an answer.
+func (s *Store) observe(began time.Time, fault error) {
+	if s.o.OnCall != nil {
+		s.o.OnCall(time.Since(began), fault)
+	}
 }
 
 // maxParallel is the maximum number of parallel calls for one call of the store.
@@ -49,6 +58,7 @@ func (s *Store) doAndWaitReplicas(ctx context.Context, cmd rueidis.Completed) (r
 	}
 	var wait rueidis.RedisResult
 	cmd = cmd.Pin()
+	began := time.Now()
 	for range maxRedirects {
 		r, wait = s.sendWithWait(ctx, cmd, w)
 		if err, ok := rueidis.IsRedisErr(r.Error()); ok {
@@ -58,6 +68,7 @@ func (s *Store) doAndWaitReplicas(ctx context.Context, cmd rueidis.Completed) (r
 		}
 		break
 	}
+	s.observe(began, r.NonRedisError())
 	n.leaveWaiting(r.NonRedisError())
 	if r.Error() != nil {
 		return r

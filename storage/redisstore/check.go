@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // minVersion is the oldest supported version of Redis. Valkey reports Redis 7.2.
@@ -163,19 +165,40 @@ func (s *Store) checkFormat(ctx context.Context) error {
 		}
 		have, err = s.storedFormat(ctx) // another process may have written it first
 	}
-	if err == nil && slices.Contains(earlierFormats, have) {
-		if err := s.do(ctx, s.client.B().Set().Key(s.o.registry().key("format")).Value(format).Build()).Error(); err != nil {
-			return fmt.Errorf("upgrade of the data under %s: %w", s.o.Prefix, err)
-		}
-		return nil
-	}
 	switch {
 	case err != nil:
 		return err
+	case slices.Contains(earlierFormats, have):
+		if err := s.do(ctx, s.client.B().Set().Key(s.o.registry().key("format")).Value(format).Build()).Error(); err != nil {
+			return fmt.Errorf("upgrade of the data under %s: %w", s.o.Prefix, err)
+		}
+		time.Sleep(upgradePause)
+		return nil
 	case have != format:
-		return fmt.Errorf("the data under %s was written by another version of Limitkeeper: its format is %q, this version supports %q", s.o.Prefix, have, format)
+		return s.formatError(have)
 	}
 	return nil
+}
+
+// upgradePause is how long an upgrade waits until the running nodes of the earlier version have noticed the format.
+const upgradePause = 2 * markEvery
+
+// formatError is the error for data of another format.
+func (s *Store) formatError(have string) error {
+	return fmt.Errorf("the data under %s was written by another version of Limitkeeper: its format is %q, this version supports %q; run the version that wrote it, or a later one", s.o.Prefix, have, format)
+}
+
+// noteFormat makes the store refuse every call while the data has another format: a node of a later version has upgraded the
+// data, and this version may misread it.
+func (s *Store) noteFormat(have string) {
+	if have == format {
+		s.otherFormat.Store(nil)
+		return
+	}
+	err := core.Unavailable(core.Logged(s.formatError(have)))
+	if s.otherFormat.Swap(&err) == nil {
+		s.o.Logger.Error("another version of Limitkeeper has upgraded the data: this node refuses requests until it is upgraded too", "format", have, "supported", format)
+	}
 }
 
 func (s *Store) storedFormat(ctx context.Context) (string, error) {

@@ -43,8 +43,9 @@ import (
 
 // format is the version of this layout, stored in {registry}format. A store of an earlier format is upgraded: its
 // counters, entries and answers can be read. A process of an earlier version that still runs would misread a new
-// counter, or delete a user and leave its external id taken. So all of them are stopped first; afterwards they refuse
-// to start.
+// counter, or delete a user and leave its external id taken. From format 4 on, each process reads the format once a second,
+// and refuses every call when it is another one. Processes that support formats 1 to 3 only do not: stop them first. After an
+// upgrade, processes of earlier versions refuse to start.
 const format = "4"
 
 // earlierFormats are the formats that are upgraded.

@@ -158,7 +158,8 @@ func (m *master) check(ctx context.Context) error {
 	s, b := m.w.s, m.client.B()
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	answers := m.client.DoMulti(ctx, b.Info().Build(), b.Hlen().Key(s.o.registry().key("accounts")).Build())
+	answers := m.client.DoMulti(ctx, b.Info().Build(), b.Hlen().Key(s.o.registry().key("accounts")).Build(),
+		b.Get().Key(s.o.registry().key("format")).Build())
 	text, err := answers[0].ToString()
 	if err != nil {
 		return err
@@ -170,6 +171,9 @@ func (m *master) check(ctx context.Context) error {
 	accounts, notHere := answers[1].AsInt64()
 	if notHere != nil { // another master serves the registry
 		accounts = -1
+	}
+	if have, err := answers[2].ToString(); err == nil {
+		s.noteFormat(have)
 	}
 	m.unwrittenLoss = cmp.Or(m.unwrittenLoss, m.findLoss(info, accounts))
 	now, err := m.compare(ctx, info["run_id"])
@@ -296,9 +300,9 @@ func (w *watch) refuseLocked() {
 // [Store.Accept].
 var ErrLost = errors.New("redis has lost data, and requests are refused until `limitkeeper store accept`")
 
-// refusal returns why calls are refused, nil when they are not.
+// refusal returns why calls are refused, nil while they are served.
 func (s *Store) refusal() error {
-	if why := s.refused.Load(); why != nil {
+	if why := cmp.Or(s.refused.Load(), s.otherFormat.Load()); why != nil {
 		return *why
 	}
 	return nil

@@ -54,6 +54,10 @@ type Options struct {
 	// store passes it the times of the masters.
 	Clock *core.Clock
 
+	// OnCall is called after each call to Redis, with its duration and with the error of a call without an answer. It may
+	// be nil, and must return at once.
+	OnCall func(took time.Duration, fault error)
+
 	access *atomic.Pointer[Access] // credentials of new connections; nil until Open
 }
 

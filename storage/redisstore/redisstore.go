@@ -52,11 +52,13 @@ type Store struct {
 	watch         *watch                   // receives the changes of other processes
 	settings      atomic.Pointer[settings] // options that may change while the store is open
 
-	marks     marks
-	refused   atomic.Pointer[error] // the error of every call after a loss; nil otherwise
-	losses    atomic.Uint64         // losses that this node has found
-	failovers atomic.Uint64         // failovers and restarts of Redis
-	warnings  warningLog
+	marks       marks
+	refused     atomic.Pointer[error] // the error of every call after a loss; nil otherwise
+	otherFormat atomic.Pointer[error] // the error of every call while the data has another format; nil otherwise
+	losses      atomic.Uint64         // losses that this node has found
+	failovers   atomic.Uint64         // failovers and restarts of Redis
+	warnings    warningLog
+	health      healthCache
 
 	inUse   sync.RWMutex // read-locked by each call
 	closed  bool

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -29,7 +30,7 @@ func (s *Store) Stats() (st Stats) {
 	defer w.mu.Unlock()
 	now := time.Since(w.begun)
 	st.Masters, st.Watching = len(w.masters), len(w.masters) > 0
-	st.Lost, st.Losses, st.Failovers = s.refusal() != nil, s.losses.Load(), s.failovers.Load()
+	st.Lost, st.Losses, st.Failovers = s.refused.Load() != nil, s.losses.Load(), s.failovers.Load()
 	for _, m := range w.masters {
 		st.Warnings += m.warnings
 		if m.node.away.Load() != nil {
@@ -40,16 +41,39 @@ func (s *Store) Stats() (st Stats) {
 	return st
 }
 
-// Health implements [core.HealthStore].
+// healthFor is how long the answer of Redis to [Store.Health] is used: anyone can ask for the health without limit.
+const healthFor = 250 * time.Millisecond
+
+// healthCache is the last answer to [Store.Health].
+type healthCache struct {
+	mu  sync.Mutex // held while Redis is asked, so that concurrent callers share the answer
+	at  time.Time  // of the answer
+	err error
+}
+
+// Health implements [core.HealthStore]. It sends at most one question to Redis in healthFor.
 func (s *Store) Health(ctx context.Context) error {
-	if err := s.refusal(); err != nil {
-		return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: "Redis has lost data, and the log says what"}, err)
+	refuse := func(text string, why error) error {
+		return fmt.Errorf("%w: %w", &core.Error{Code: core.CodeUnavailable, Message: text}, why)
 	}
-	_, err := s.AccountByName(ctx, "health")
-	if errors.Is(err, core.ErrAccountNotFound) {
-		return nil
+	if lost := s.refused.Load(); lost != nil {
+		return refuse("Redis has lost data, and the log says what", *lost)
 	}
-	return err
+	if other := s.otherFormat.Load(); other != nil {
+		return refuse("Another version of Limitkeeper has upgraded the data", *other)
+	}
+	h := &s.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.at) < healthFor {
+		return h.err
+	}
+	_, h.err = s.AccountByName(context.WithoutCancel(ctx), "health")
+	if errors.Is(h.err, core.ErrAccountNotFound) {
+		h.err = nil
+	}
+	h.at = time.Now()
+	return h.err
 }
 
 var _ core.HealthStore = (*Store)(nil)

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"encoding/hex"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -99,24 +98,5 @@ func (m *moveTest) wantCounter(of core.CounterID, want *core.Counter) {
 	cs, err := m.s.Counters(m.t.Context(), []core.CounterID{of})
 	if err != nil || !cs[0].Same(want) {
 		m.t.Errorf("counter: got %+v, %v, want %+v", cs, err, want)
-	}
-}
-
-// TestUpgradeFormat: a store of an earlier format opens, and then has this format.
-func TestUpgradeFormat(t *testing.T) {
-	m := newMoveTest(t)
-	key := m.s.o.registry().key("format")
-	for _, earlier := range earlierFormats {
-		m.server.Do(t, "SET", key, earlier)
-		s, err := Open(t.Context(), Options{Addresses: []string{m.server.Addr()}, Timeout: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if got := m.server.Do(t, "GET", key); strings.TrimSpace(got) != format {
-			t.Errorf("format after %s: got %q, want %q", earlier, got, format)
-		}
 	}
 }

@@ -340,5 +340,8 @@ func (s *Store) doMany(ctx context.Context, cmds []rueidis.Completed) []rueidis.
 			return []rueidis.RedisResult{rueidis.NewErrorResult(*why)}
 		}
 	}
-	return s.client.DoMulti(ctx, cmds...)
+	began := time.Now()
+	results := s.client.DoMulti(ctx, cmds...)
+	s.observe(began, results[0].NonRedisError())
+	return results
 }

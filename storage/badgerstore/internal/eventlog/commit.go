@@ -115,20 +115,21 @@ func (l *Log) write(b *block) error {
 	if len(data) == 0 {
 		return nil
 	}
-	err := l.put(start, data, h)
+	records := b.records + l.backlogCount
+	err := l.put(start, data, records, h)
 	if isTemporary(err) {
 		if len(l.backlog) == 0 {
 			l.backlog = append(l.backlog, data...)
 		}
-		l.backlogHours = h
+		l.backlogHours, l.backlogCount = h, records
 		return &temporaryError{err}
 	}
-	l.backlog, l.backlogHours = nil, hours{}
+	l.backlog, l.backlogHours, l.backlogCount = nil, hours{}, 0
 	return err
 }
 
 // put writes whole blocks that begin at a position into the last segment.
-func (l *Log) put(start int64, data []byte, h hours) error {
+func (l *Log) put(start int64, data []byte, records int, h hours) error {
 	g := l.current.Load()
 	if g == nil || g.v1 || g.end-g.base >= l.o.SegmentSize {
 		if err := l.helped(dataOffset, func() error { return l.rotate(start) }); err != nil {
@@ -136,6 +137,7 @@ func (l *Log) put(start int64, data []byte, h hours) error {
 		}
 		g = l.current.Load()
 	}
+	began := sinceStart()
 	err := l.helped(len(data), func() error {
 		_, err := g.file.WriteAt(data, g.offset(start))
 		return err
@@ -149,7 +151,11 @@ func (l *Log) put(start int64, data []byte, h hours) error {
 	l.segments.grown(g, end, h, data)
 	l.written.Store(end)
 	l.blocks.Add(1)
-	l.statusSoon()
+	now := sinceStart()
+	if l.o.OnWrite != nil {
+		l.o.OnWrite(records, now-began)
+	}
+	l.statusSoon(now)
 	if !l.power.Load() {
 		return nil
 	}

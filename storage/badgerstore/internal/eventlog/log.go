@@ -49,6 +49,11 @@ type Options struct {
 	// OnState is called with an error when the log begins to refuse records, and with nil when
 	// it takes them again. It must not call the log.
 	OnState func(error)
+	// OnWrite is called after each write of blocks, with the number of their records and the duration of the write. May
+	// be nil. It must not call the log, and delays the callers that wait for the block.
+	OnWrite func(records int, took time.Duration)
+	// OnSync is called after each sync of the last segment, with its duration. May be nil. It must not call the log.
+	OnSync func(took time.Duration)
 }
 
 // Torn is a torn write that was cut off.
@@ -80,6 +85,7 @@ type Log struct {
 
 	backlog      []byte // blocks that could not be written yet, of the leader
 	backlogHours hours
+	backlogCount int      // of records
 	spare        File     // the next segment, opened ahead; of the leader
 	begun        *segment // the next segment, which has its name, but may not have it on disk; of the leader
 
@@ -98,10 +104,11 @@ type Log struct {
 
 // block is a batch of records that are written at once: space for the header, then the records.
 type block struct {
-	start int64
-	bytes []byte
-	waits int   // number of waiting callers
-	hours hours // the retention of all records
+	start   int64
+	bytes   []byte
+	records int
+	waits   int   // number of waiting callers
+	hours   hours // the retention of all records
 
 	led      bool          // the block has a leader
 	mayWrite chan struct{} // closed when the leader may write
@@ -167,6 +174,7 @@ func (l *Log) appendLocked(encode func([]byte, int64) []byte, keep Keep) (int64,
 	}
 	sealRecord(bytes[at:], l.seed, position)
 	b.bytes, b.hours = bytes, b.hours.and(hoursOf(keep))
+	b.records++
 	return position, nil
 }
 

@@ -39,11 +39,12 @@ func (l *Log) statusLocked(g *segment) status {
 // statusSoon writes the status if the last one is StatusEvery old, or schedules it. The leader calls it after its
 // write, and writes the status itself: a write of another goroutine and that of the leader wait for each other in the file
 // system, which made BenchmarkDecide 7 % slower (process, callers=64).
-func (l *Log) statusSoon() {
+// now is the time since processStart.
+func (l *Log) statusSoon(now time.Duration) {
 	if l.o.StatusEvery <= 0 {
 		return
 	}
-	if l.statusAge() >= l.o.StatusEvery && l.syncing.TryLock() {
+	if l.statusAge(now) >= l.o.StatusEvery && l.syncing.TryLock() {
 		l.writeStatusLocked()
 		l.syncing.Unlock()
 		return
@@ -61,7 +62,7 @@ func (l *Log) writeScheduledStatus() {
 	if l.current.Load().status.written == l.written.Load() {
 		return
 	}
-	if l.statusAge() >= l.o.StatusEvery {
+	if l.statusAge(sinceStart()) >= l.o.StatusEvery {
 		l.writeStatusLocked()
 	} else if !l.statusScheduled.Swap(true) {
 		time.AfterFunc(l.o.StatusEvery, l.writeScheduledStatus)
@@ -69,13 +70,13 @@ func (l *Log) writeScheduledStatus() {
 }
 
 // statusAge returns the time since the last attempt to write the status.
-func (l *Log) statusAge() time.Duration {
-	return time.Since(processStart) - time.Duration(l.statusAt.Load())
+func (l *Log) statusAge(now time.Duration) time.Duration {
+	return now - time.Duration(l.statusAt.Load())
 }
 
 // writeStatusLocked writes a status with the written position.
 func (l *Log) writeStatusLocked() {
-	l.statusAt.Store(int64(time.Since(processStart)))
+	l.statusAt.Store(int64(sinceStart()))
 	if g := l.current.Load(); l.syncErr == nil && !g.v1 {
 		_ = g.writeStatus(l.statusLocked(g)) // the old status stays true
 	}
@@ -84,6 +85,8 @@ func (l *Log) writeStatusLocked() {
 // processStart is the zero of Log.statusAt.
 var processStart = time.Now()
 
+func sinceStart() time.Duration { return time.Since(processStart) }
+
 // syncLocked syncs the last segment. Earlier segments were synced before the next one began.
 func (l *Log) syncLocked() error {
 	end := l.written.Load()
@@ -91,8 +94,12 @@ func (l *Log) syncLocked() error {
 		return l.syncErr
 	}
 	if g := l.current.Load(); g != nil {
+		began := sinceStart()
 		if l.syncErr = synced(g.file.Sync()); l.syncErr != nil {
 			return l.syncErr
+		}
+		if l.o.OnSync != nil {
+			l.o.OnSync(sinceStart() - began)
 		}
 	}
 	l.durable.Store(end)

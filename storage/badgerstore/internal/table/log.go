@@ -54,13 +54,14 @@ func (l *badgerLog) Warningf(format string, args ...any) {
 func (*badgerLog) Infof(string, ...any) {}
 
 // Debugf implements badger.Logger. Its lines tell when a compaction builds a table, and when it is done: see
-// compaction.go.
+// compaction.go and allocators.go.
 func (l *badgerLog) Debugf(format string, args ...any) {
 	switch {
 	case strings.HasPrefix(format, "[%d] LOG Compact. Added %d keys."):
 		if keys, _ := args[1].(uint64); keys > 0 {
 			countBuilt()
 		}
+		releaseAllocators(l.db.Load())
 	case strings.HasSuffix(format, "Compaction for level: %d DONE"):
 		l.compacted(nil)
 	}

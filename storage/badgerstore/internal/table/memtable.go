@@ -76,9 +76,11 @@ func memtables(dir string) (numbers []int, err error) {
 	return numbers, errors.Join(err, file.Close())
 }
 
-// entrySize is an upper bound of the bytes that an entry, or a transaction, takes of a memtable in addition to keys and
-// values: 124 for a node of the skip list; in the write-ahead log 34 for an entry and 70 for a transaction.
-const entrySize = 128
+// entrySize is a bound of the bytes that an entry, or a transaction, takes of a memtable in addition to keys and values, on
+// average. In the skip list an entry takes 34 and 4 for each level of its node: 40 on average, because a node has h levels
+// with a probability of 2/3^h, and at most 114. The eighth of the memtable above hardLimit has room for the nodes that are
+// higher. In the write-ahead log an entry takes at most 34, a transaction 70.
+const entrySize = 64
 
 // Txn is a transaction that counts the bytes that it takes of a memtable.
 type Txn struct {
@@ -184,6 +186,10 @@ func (db *DB) createMemtable() (next string, err error) {
 	return next, err
 }
 
+// fillerBytes is the size of the value that fills a memtable up: with its key it fits into one block of a table, 4 KiB. Badger keeps
+// all values of one key in one builder of a table, and for a larger value a builder takes four times its size.
+const fillerBytes = 4<<10 - 64
+
 // nextMemtable commits the last transaction of the memtable. Then it writes zeros until Badger begins the next memtable:
 // the file at next then has a size. A table stores the zeros compressed, in a few KiB. Badger's own function for this,
 // DropPrefix, makes readers wait for a compaction.
@@ -192,7 +198,7 @@ func (db *DB) nextMemtable(next string, last *Txn) error {
 	if err := last.Txn.Commit(); err != nil {
 		return err
 	}
-	zeros := make([]byte, db.o.MemTableSize/16)
+	zeros := make([]byte, fillerBytes)
 	for size := int64(0); size <= db.o.MemTableSize; size += int64(len(zeros)) {
 		if err := db.Update(func(txn *badger.Txn) error { return txn.Set(db.filler, zeros) }); err != nil {
 			return err

@@ -144,7 +144,7 @@ const DefaultMemtable = 8 << 20
 //
 // The memory of Badger is bounded for a store of any size: up to three memtables of 10 MiB, and 16 MiB of cached
 // blocks. Indexes and filters of tables are read from the mapped files. Compactions take the most memory: up to a
-// dozen tables at once, each with twice its size and 3 MiB. So tables are small, 2 MiB.
+// dozen tables at once, each with a builder of 12 MiB. So tables are small, 2 MiB. See allocators.go.
 //
 // The first level has room for all pages of one checkpoint, so the next checkpoint replaces them there. A store that
 // was written with a smaller first level keeps its levels, since Badger fixed its issue 2278.

@@ -1,0 +1,275 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
+
+	"github.com/limitkeeper/limitkeeper/apply"
+	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
+)
+
+func init() { caddy.RegisterModule(new(subscriber)) }
+
+// subscriber is the module events.handlers.limitkeeper_test: it notes events, and waits while its name is held.
+type subscriber struct {
+	Name string `json:"name"`
+}
+
+// subscribed is what all subscribers have got.
+var subscribed struct {
+	sync.Mutex
+	events []string                 // the name of the subscriber, the event and its data
+	hold   map[string]chan struct{} // subscribers that wait until the channel is closed
+}
+
+func (*subscriber) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "events.handlers.limitkeeper_test", New: func() caddy.Module { return new(subscriber) }}
+}
+
+func (u *subscriber) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	d.Args(&u.Name)
+	return nil
+}
+
+func (u *subscriber) Handle(_ context.Context, e caddy.Event) error {
+	origin := e.Origin().CaddyModule().ID
+	if _, took := e.Data["unavailable_seconds"]; took {
+		e.Data["unavailable_seconds"] = "n"
+	}
+	subscribed.Lock()
+	subscribed.events = append(subscribed.events, fmt.Sprint(u.Name, " ", origin, " ", e.Name(), " ", e.Data))
+	hold := subscribed.hold[u.Name]
+	subscribed.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	return nil
+}
+
+// subscribe returns the option that subscribes a name to all events of the app. It ends the options of the app.
+func subscribe(t *testing.T, name string) string {
+	subscribed.Lock()
+	defer subscribed.Unlock()
+	subscribed.events, subscribed.hold = nil, map[string]chan struct{}{}
+	text := "\n}\nevents {\n"
+	for _, event := range []string{eventStoreUnavailable, eventStoreRecovered, eventKeyDisabled} {
+		text += "on " + event + " limitkeeper_test " + name + "\n"
+	}
+	return text
+}
+
+// wantEvents waits until subscribers have got the events, and fails if they get others.
+func wantEvents(t *testing.T, want ...string) {
+	t.Helper()
+	got := func() string {
+		subscribed.Lock()
+		defer subscribed.Unlock()
+		return strings.Join(subscribed.events, "\n")
+	}
+	all := strings.Join(want, "\n")
+	caddytest.Eventually(t, "events:\n"+all, func() bool { return len(got()) >= len(all) })
+	if got := got(); got != all {
+		t.Fatalf("got the events\n%s\nwant\n%s", got, all)
+	}
+}
+
+// keyEvent is a key_disabled as a subscriber notes it. key is nil for a user.
+func keyEvent(name string, ten *caddytest.Tenant, key any, how core.DisabledHow) string {
+	return fmt.Sprint(name, " limitkeeper ", eventKeyDisabled, " ",
+		map[string]any{"account": "acme", "key_id": key, "user_id": ten.User.ID, "how": string(how)})
+}
+
+func storeEvent(name, reason string) string {
+	if reason == "" {
+		return name + " limitkeeper " + eventStoreRecovered + " map[unavailable_seconds:n]"
+	}
+	return name + " limitkeeper " + eventStoreUnavailable + " map[reason:" + reason + "]"
+}
+
+// The changes of a key by the REST API, by a file that is applied and by the service, which is what the dashboard and the
+// commands use, and the loss of the data directory: a subscriber of Caddy's gets each once.
+func TestEvents(t *testing.T) {
+	s := newServer(t)
+	s.Start("store badger %dir/data"+subscribe(t, "on"), caddytest.Both("respond ok"))
+	ten := s.Tenant("acme", 100)
+	auth := []string{"Authorization: Bearer " + ten.Owner, "X-Forwarded-Proto: https", "Content-Type: application/json"}
+	put := func(path, body string) {
+		if got := s.Send("PUT", APIBase+path, body, auth...); got.StatusCode != 200 {
+			t.Fatalf("%s: got %d %s", path, got.StatusCode, got.Text)
+		}
+	}
+	put("/keys/"+ten.Key.ID, `{"status":"inactive"}`)
+	put("/keys/"+ten.Key.ID, `{"status":"inactive"}`)
+	put("/keys/"+ten.Key.ID, `{"status":"active"}`)
+	want := []string{keyEvent("on", ten, ten.Key.ID, core.HowInactive)}
+	wantEvents(t, want...)
+
+	_, err := s.Service().UpdateUser(t.Context(), ten.Account, ten.User.ID, core.UserPatch{Disabled: new(true)})
+	s.Must(err)
+	want = append(want, keyEvent("on", ten, nil, core.HowUserDisabled))
+	wantEvents(t, want...)
+	_, err = s.Service().UpdateUser(t.Context(), ten.Account, ten.User.ID, core.UserPatch{Disabled: new(false)})
+	s.Must(err)
+	s.Must(s.Service().DeleteKey(t.Context(), ten.Account, ten.Key.ID))
+	want = append(want, keyEvent("on", ten, ten.Key.ID, core.HowDeleted))
+	wantEvents(t, want...)
+
+	file, err := apply.Parse([]byte("account: acme\nusers: []\n"))
+	s.Must(err)
+	_, err = apply.Run(t.Context(), s.Service(), file, apply.Options{Prune: true})
+	s.Must(err)
+	want = append(want, keyEvent("on", ten, nil, core.HowUserDeleted))
+	wantEvents(t, want...)
+
+	s.Must(os.RemoveAll(filepath.Join(s.Dir, "data")))
+	want = append(want, storeEvent("on", "The store has failed, and the log says why"))
+	wantEvents(t, want...)
+}
+
+// When Redis stops and comes back, the subscribers of the config that runs get each change of state once. A reload repeats
+// no event, and the subscribers of the config before get none.
+func TestEventsOfReload(t *testing.T) {
+	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	s := newServer(t)
+	config := func(name string) {
+		s.Start("store redis "+redis.Addr()+subscribe(t, name), caddytest.Both("respond ok"))
+	}
+	config("before")
+	redis.Stop()
+	wantEvents(t, storeEvent("before", "The store does not answer"))
+	config("after")
+	redis.Restart()
+	wantEvents(t, storeEvent("after", ""))
+	ten := s.Tenant("acme", 100)
+	_, err := s.Service().UpdateKey(t.Context(), ten.Account, ten.Key.ID, core.KeyPatch{Status: new("inactive")})
+	s.Must(err)
+	wantEvents(t, storeEvent("after", ""), keyEvent("after", ten, ten.Key.ID, core.HowInactive))
+}
+
+// unsteady is a store that is unavailable while it says so.
+type unsteady struct {
+	core.Store
+	down atomic.Bool
+}
+
+func (u *unsteady) Health(context.Context) error {
+	if u.down.Load() {
+		return core.Unavailable(errors.New("dial tcp 10.0.0.7:6379: password geheim"))
+	}
+	return nil
+}
+
+// A state of the store that lasts causes one event, however often it is seen. An event that finds no room comes later. A state
+// before the first config causes its event when the config runs.
+func TestEventsOfState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &unsteady{Store: memstore.New()}
+		l := &live{service: core.NewService(store, core.Config{})}
+		m := &emitter{queue: make(chan event, 1), log: zap.NewNop()}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		store.down.Store(true)
+		go l.watchHealth(ctx)
+		time.Sleep(time.Minute)
+		l.events.use(m)
+		want := func(name string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			select {
+			case e := <-m.queue:
+				if e.name != name || strings.Contains(fmt.Sprint(e.data), "geheim") {
+					t.Errorf("got the event %s %v, want %s", e.name, e.data, name)
+				}
+			default:
+				if name != "" {
+					t.Errorf("got no event, want %s", name)
+				}
+			}
+		}
+		want(eventStoreUnavailable)
+		want("")
+		l.events.put(event{name: "another"}) // the queue is full
+		store.down.Store(false)
+		want("another")
+		want(eventStoreRecovered)
+		want("")
+		l.events.put(event{name: "another"})
+		store.down.Store(true)
+		time.Sleep(time.Minute)
+		store.down.Store(false)
+		want("another")
+		want("")
+	})
+}
+
+// A subscriber that hangs makes no request and no reload wait. 1000 events wait, further ones are dropped and counted. The next
+// config gets the waiting events, and the config before gets none any more. When all has stopped no goroutine is left.
+func TestEventsOfSlowSubscriber(t *testing.T) {
+	const more = 10 // events that find no room
+	s := newServer(t)
+	site := caddytest.Both("respond ok")
+	s.Start("store memory a"+subscribe(t, "slow"), site)
+	ten, svc := s.Tenant("acme", 100), s.Service()
+	release := make(chan struct{})
+	subscribed.hold["slow"] = release // no event has been emitted yet
+	var keys []string
+	s.Must(svc.Batch(t.Context(), ten.Account, nil, func(b *core.Batch) error {
+		for range maxEvents + more {
+			k, _, err := b.CreateKey(core.KeyPatch{Name: new("k"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
+			s.Must(err)
+			keys = append(keys, k.ID)
+		}
+		return nil
+	}))
+	disable := func(id string) {
+		_, err := svc.UpdateKey(t.Context(), ten.Account, id, core.KeyPatch{Status: new("inactive")})
+		s.Must(err)
+	}
+	before := caddytest.Sample(s.Scrape(), "limitkeeper_events_dropped_total")
+	disable(ten.Key.ID)
+	wantEvents(t, keyEvent("slow", ten, ten.Key.ID, core.HowInactive)) // and the subscriber hangs
+	for _, id := range keys {
+		disable(id)
+	}
+	if got := caddytest.Sample(s.Scrape(), "limitkeeper_events_dropped_total") - before; got != more {
+		t.Errorf("got %v dropped events, want %d", got, more)
+	}
+	s.WaitLog("a subscriber of events is slow", 1)
+
+	options := "store memory a" + subscribe(t, "next")
+	s.Start(options, site)
+	want := make([]string, maxEvents)
+	for i := range want {
+		want[i] = keyEvent("next", ten, keys[i], core.HowInactive)
+	}
+	wantEvents(t, want...)
+	close(release)
+	s.Must(caddy.Stop())
+	caddytest.Eventually(t, "the end of all goroutines", func() bool {
+		var all strings.Builder
+		s.Must(pprof.Lookup("goroutine").WriteTo(&all, 2))
+		return !strings.Contains(all.String(), "emitter).run") && !strings.Contains(all.String(), "watchHealth")
+	})
+	wantEvents(t, want...)
+	if n := strings.Count(s.Logged(), "a subscriber of events is slow"); n != 1 {
+		t.Errorf("the log says %d times that a subscriber is slow, want once", n)
+	}
+}
