@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -194,10 +195,16 @@ func (r *reader) object(n *yaml.Node, path string) *object {
 	return o
 }
 
-// shown returns the name of an unknown member for a problem, shortened to 64 bytes.
+// shown returns the name of an unknown member for a problem, shortened to 64 bytes. Control characters, which could change a
+// terminal or begin a line, are replaced.
 func shown(name string) string {
 	const most = 64
-	return strings.ToValidUTF8(name[:min(len(name), most)], "")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(name[:min(len(name), most)], ""))
 }
 
 // take returns the value of a member, nil for a missing member, and marks the member as known.

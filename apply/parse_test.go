@@ -49,6 +49,14 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// The name of an unknown member cannot change a terminal, or add a line to the problems.
+func TestControlCharacters(t *testing.T) {
+	_, err := apply.Parse([]byte(`{"account": "a", "\u001b[31mred\nline 9: ": 1}`))
+	if want := "line 1: \ufffd[31mred\ufffdline 9: : Unknown member"; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %q, want %q at the end", err, want)
+	}
+}
+
 // The first 100 problems are listed, with the number of the others.
 func TestManyProblems(t *testing.T) {
 	_, err := apply.Parse([]byte("account: acme\nusers:\n" + strings.Repeat("- {}\n", 150)))

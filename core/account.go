@@ -32,6 +32,7 @@ type Account struct {
 type AccountImport struct {
 	SHA256   string `json:"sha256"` // of the imported records, in hexadecimal digits
 	Complete bool   `json:"complete"`
+	Run      string `json:"run,omitempty"` // the run of the import that writes the account; other runs have ended
 }
 
 // The bounds of key prefixes.

@@ -168,17 +168,20 @@ const (
 	MaxLimits = 16 // of a plan, besides the primary limit
 	MaxMeters = 16 // of an account, besides requests
 
-	// maxMetersEver bounds the meters of a counter. A counter also keeps meters that no plan names any more. A page of badgerstore
+	// MaxMetersEver bounds the meters of a counter. A counter also keeps meters that no plan names any more. A page of badgerstore
 	// has 64 counters and takes at most 1 MiB. A meter takes up to 96 bytes.
-	maxMetersEver = 64
+	MaxMetersEver = 64
 )
 
 // meterName is the form of the name of a meter.
 var meterName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
 
+// IsMeterName reports whether a name can be the name of a meter.
+func IsMeterName(name string) bool { return meterName.MatchString(name) }
+
 // checkMeterName returns an error unless a name is the name of a meter.
 func checkMeterName(field, name string) error {
-	if !meterName.MatchString(name) {
+	if !IsMeterName(name) {
 		return invalid(field, "A meter is named by 1 to 32 letters a to z, digits or _, and begins with a letter: "+strconv.Quote(sanitize(name, 64)))
 	}
 	return nil
@@ -265,7 +268,7 @@ func (s *Service) loadMeteredPlans(ctx context.Context, account string) (map[str
 }
 
 // checkMeters returns an error when the batch gives limits to plans, and its account would have more than MaxMeters meters, or
-// would have had more than maxMetersEver. It sets newMeters if the account has never had one of the meters.
+// would have had more than MaxMetersEver. It sets newMeters if the account has never had one of the meters.
 func (b *Batch) checkMeters() error {
 	if !b.setsLimits {
 		return nil
@@ -303,9 +306,9 @@ func (a *Account) addMeters(meters metersOf) error {
 	switch {
 	case len(a.Meters) == had:
 		return errUnchanged
-	case len(a.Meters) > maxMetersEver:
+	case len(a.Meters) > MaxMetersEver:
 		return invalid("limits", fmt.Sprintf("The plans of an account name at most %d different meters in its lifetime. Use one of these again: %s",
-			maxMetersEver, strings.Join(a.Meters[:had], " ")))
+			MaxMetersEver, strings.Join(a.Meters[:had], " ")))
 	}
 	return nil
 }

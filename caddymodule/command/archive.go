@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 )
@@ -99,6 +100,19 @@ func (t *transfer) use(n *namedStore, fn func(core.Importer) error) error {
 		}
 		return fn(im)
 	})
+}
+
+// runningImporter returns the running store as one that can be exported and imported.
+func runningImporter() (*caddymodule.OpenStore, core.Importer, error) {
+	running, err := caddymodule.RunningStore()
+	if err != nil {
+		return nil, nil, err
+	}
+	s, ok := running.Store.(core.Importer)
+	if !ok {
+		return nil, nil, errors.New("this store cannot be copied: want badger or redis")
+	}
+	return running, s, nil
 }
 
 // archiveQuery returns the query of a request for an export or import.

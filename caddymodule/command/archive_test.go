@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -200,4 +204,37 @@ func TestMigrateErrors(t *testing.T) {
 	if files, err := os.ReadDir(empty); err != nil || len(files) > 0 {
 		t.Errorf("the directory without a store: got %v, %v, want nothing in it", files, err)
 	}
+}
+
+// A device is not replaced by a file: as root, that would break the device for all programs.
+func TestBackupToDevice(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := runCommand("backup", backupCommand, pipe, "--store", "badger:"+usedStore(t, 1))
+	if err == nil || !strings.Contains(err.Error(), "is not a file") {
+		t.Errorf("got %v, want an error: it is not a file", err)
+	}
+	if i, err := os.Lstat(pipe); err != nil || i.Mode().IsRegular() {
+		t.Errorf("got %v, %v, want the pipe", i, err)
+	}
+}
+
+// A command ends with its context while the server works on the answer.
+func TestRequestIsInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		interrupt()
+		<-r.Context().Done()
+		close(stopped)
+	}))
+	defer s.Close()
+	c := &adminClient{address: s.Listener.Addr().String()}
+	if _, err := c.request(ctx, http.MethodGet, "export", nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	s.CloseClientConnections() // as the end of the process does
+	<-stopped
 }

@@ -2,10 +2,12 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -101,6 +103,31 @@ func (c *adminClient) send(method, path string, payload io.Reader, answer any) e
 		_, err = fmt.Fprintf(c.out, "%s\n", bytes.TrimSpace(b))
 	}
 	return err
+}
+
+// request sends a request to the admin endpoint. Caddy's client takes no context: when ctx ends, request returns, and the
+// request goes on until the process ends.
+func (c *adminClient) request(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+	var resp *http.Response
+	done := make(chan error, 1)
+	go func() {
+		answer, err := caddycmd.AdminAPIRequest(c.address, method, adminBase+path, header, body)
+		resp = answer
+		done <- err
+	}()
+	select {
+	case <-ctx.Done():
+		select { // a request that still reads its body fails at once
+		case <-done:
+		case <-time.After(time.Second):
+		}
+		return nil, ctx.Err()
+	case err := <-done:
+		if err != nil {
+			return nil, c.explain(err)
+		}
+		return resp, nil
+	}
 }
 
 // explain returns an error of one line for a failed request to the admin endpoint.

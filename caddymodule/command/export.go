@@ -12,12 +12,10 @@ import (
 	"slices"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"golang.org/x/time/rate"
 
-	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
@@ -115,9 +113,9 @@ func (t *transfer) exportServer(ctx context.Context, w io.Writer, o archive.Expo
 		return nil, err
 	}
 	q := archiveQuery(o.Account, o.NoHistory)
-	resp, err := caddycmd.AdminAPIRequest(c.address, http.MethodGet, adminBase+"export?"+q.Encode(), nil, nil)
+	resp, err := c.request(ctx, http.MethodGet, "export?"+q.Encode(), nil, nil)
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, err
 	}
 	defer resp.Body.Close()
 	stop := context.AfterFunc(ctx, func() { resp.Body.Close() })
@@ -162,9 +160,17 @@ func (w *slowWriter) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// writeFile replaces a file when write has succeeded. The content is compressed as the name says.
+// writeFile replaces a file when write has succeeded. The content is compressed as the name says. A symbolic link stays, and the
+// file that it names is replaced.
 func writeFile(name string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // its mode is 0600
+	target := name
+	if there, err := filepath.EvalSymlinks(name); err == nil {
+		if i, err := os.Stat(there); err != nil || !i.Mode().IsRegular() {
+			return errors.Join(err, fmt.Errorf("%s is not a file: name a file, or - for the standard output", name))
+		}
+		target = there
+	}
+	f, err := os.CreateTemp(filepath.Dir(target), filepath.Base(target)+".partial-*") // its mode is 0600
 	if err != nil {
 		return err
 	}
@@ -186,15 +192,24 @@ func writeFile(name string, write func(io.Writer) error) (err error) {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), name); err != nil {
+	if err := os.Rename(f.Name(), target); err != nil {
 		return err
 	}
-	return f.Close()
+	return errors.Join(f.Close(), syncDir(filepath.Dir(target)))
+}
+
+// syncDir makes a renamed file durable.
+func syncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // exportArchive streams an archive of the store. A snapshot makes it one of one instant.
 func exportArchive(_ *core.Service, r *http.Request) (any, error) {
-	running, err := caddymodule.RunningStore()
+	running, s, err := runningImporter()
 	if err != nil {
 		return nil, err
 	}
@@ -204,10 +219,6 @@ func exportArchive(_ *core.Service, r *http.Request) (any, error) {
 		if _, err := running.Service.AccountByName(r.Context(), o.Account); err != nil {
 			return nil, err
 		}
-	}
-	s, ok := running.Store.(core.Importer)
-	if !ok {
-		return nil, errors.New("this store cannot be exported: want badger or redis")
 	}
 	return stream(func(w io.Writer) error {
 		if err := exportInstant(r.Context(), s, w, o); err != nil {

@@ -12,10 +12,8 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
-	"github.com/limitkeeper/limitkeeper/caddymodule"
 	"github.com/limitkeeper/limitkeeper/core"
 	"github.com/limitkeeper/limitkeeper/storage/archive"
 )
@@ -174,22 +172,7 @@ func (t *transfer) upload(ctx context.Context, c *adminClient, path, contentType
 		p.Records = n
 		t.progress.show(p)
 	}}
-	var resp *http.Response
-	var err error
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		resp, err = caddycmd.AdminAPIRequest(c.address, http.MethodPost, adminBase+path, http.Header{"Content-Type": {contentType}}, body)
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-answered:
-	}
-	if err != nil {
-		return nil, c.explain(err)
-	}
-	return resp, nil
+	return c.request(ctx, http.MethodPost, path, http.Header{"Content-Type": {contentType}}, body)
 }
 
 // countedLines is a reader that shows how many lines were read.
@@ -213,13 +196,9 @@ func (c *countedLines) Read(p []byte) (int, error) {
 // importArchive checks an archive in the body of a request. With the SHA-256 that the check has returned, it writes the
 // archive.
 func importArchive(_ *core.Service, r *http.Request) (any, error) {
-	running, err := caddymodule.RunningStore()
+	running, to, err := runningImporter()
 	if err != nil {
 		return nil, err
-	}
-	to, ok := running.Store.(core.Importer)
-	if !ok {
-		return nil, errors.New("this store takes no import: want badger or redis")
 	}
 	q := r.URL.Query()
 	o := archive.ImportOptions{Account: q.Get("account"), NoHistory: q.Get("history") == "false", Retention: running.Retention}

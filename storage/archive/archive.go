@@ -10,7 +10,6 @@ package archive
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -21,8 +20,9 @@ import (
 // Version is the version of the format. A reader refuses every other one.
 const Version = 1
 
-// maxLine is the largest length of a line in bytes. The largest record, a user with metadata, has about 70 KiB.
-const maxLine = 4 << 20
+// maxLine is the largest length of a line in bytes. The largest record, a counter with 64 meters, has about 50 KiB. A value in
+// Badger has at most 1 MiB.
+const maxLine = 256 << 10
 
 // Kind is the kind of a record, as it is written.
 type Kind string
@@ -52,6 +52,8 @@ var (
 	ErrDamaged = errors.New("the archive cannot be read")
 	// ErrRefused means that the target cannot take the records of an archive. Nothing was written.
 	ErrRefused = errors.New("the import was refused, and nothing was changed")
+	// ErrTakenOver means that a later run of the same import writes its accounts.
+	ErrTakenOver = errors.New("another run of this import has taken over")
 	// ErrDiffers means that the target, after the import, exports other records than the archive has.
 	ErrDiffers = errors.New("the target has other records than the archive")
 )
@@ -204,36 +206,4 @@ func (r *Counter) add(meter string, t *core.Tally, anchors core.Anchors) {
 			r.Usage = append(r.Usage, Usage{meter, p, anchors.Window(p, r.At).Start.UTC(), t[p]})
 		}
 	}
-}
-
-// counter returns the counter of a record. The user of the counter has the anchors.
-func (r *Counter) counter(anchors core.Anchors) (c core.Counter, err error) {
-	c = core.Counter{At: r.At.Unix(), Today: r.Today, LastUsedAt: r.LastUsedAt, DeniedOmitted: r.DeniedOmitted}
-	if r.At.Nanosecond() != 0 || r.Today < 0 || r.DeniedOmitted < 0 {
-		return c, errors.New("at has no fractions of a second, and today and denied_omitted are 0 or more")
-	}
-	for _, u := range r.Usage {
-		t := &c.Requests
-		if u.Meter != core.MeterRequests {
-			if t = c.Meters[u.Meter]; t == nil {
-				if c.Meters == nil {
-					c.Meters = map[string]*core.Tally{}
-				}
-				t = new(core.Tally)
-				c.Meters[u.Meter] = t
-			}
-		}
-		want := anchors.Window(u.Period, r.At).Start
-		switch {
-		case u.Used < 1:
-			return c, fmt.Errorf("the usage of %s in the %v must be 1 or more", u.Meter, u.Period)
-		case t[u.Period] != 0:
-			return c, fmt.Errorf("the usage of %s in the %v is there twice", u.Meter, u.Period)
-		case !u.Start.Equal(want):
-			return c, fmt.Errorf("the %v of %s that contains %s begins at %s, not at %s", u.Period, u.Meter, r.At.Format(time.RFC3339),
-				want.Format(time.RFC3339), u.Start.Format(time.RFC3339))
-		}
-		t[u.Period] = u.Used
-	}
-	return c, nil
 }

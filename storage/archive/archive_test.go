@@ -217,6 +217,72 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// A restore refuses a store with an account of another import.
+func TestRestoreAfterImport(t *testing.T) {
+	first, second, to := memstore.New(), memstore.New(), memstore.New()
+	addAccount(t, first, "a")
+	addAccount(t, second, "b")
+	mustImport(t, first, to, small())
+	before := everything(t, to)
+	_, err := Import(t.Context(), to, source(archiveOf(t, second)), ImportOptions{EmptyOnly: true})
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "it has accounts that the archive does not have") {
+		t.Errorf("got %v, want ErrRefused: the store is not empty", err)
+	}
+	wantSame(t, "after a restore that was refused", before, to)
+}
+
+// Of two runs of an import at the same time, the later one takes over. If the earlier run went on, it would overwrite counters
+// that have counted since the later run was complete.
+func TestTwoRuns(t *testing.T) {
+	archive, to, taken := archiveOf(t, filled(t, 5, 200)), memstore.New(), false
+	var counted whole
+	second := func(ctx context.Context, sink Sink) error {
+		return source(archive)(ctx, sinkFunc(func(ctx context.Context, r Record) error {
+			if w, ok := sink.(*filter).to.(*writing); ok && r.Kind == KindCounter && !taken {
+				taken = true
+				if _, err := Import(ctx, w.to, source(archive), small()); err != nil {
+					t.Fatalf("the later run: %v", err)
+				}
+				used := core.Counter{At: r.Value.(*Counter).At.Unix(), Requests: core.Tally{core.Lifetime: 1 << 40}}
+				if err := to.SetCounters(ctx, []core.CounterID{r.Value.(*Counter).id()}, []core.Counter{used}); err != nil {
+					t.Fatal(err)
+				}
+				counted = everything(t, to)
+			}
+			return sink.Put(ctx, r)
+		}))
+	}
+	if _, err := Import(t.Context(), to, second, small()); !errors.Is(err, ErrTakenOver) {
+		t.Errorf("the earlier run: got %v, want ErrTakenOver", err)
+	}
+	wantSame(t, "after the earlier run", counted, to)
+}
+
+type sinkFunc func(context.Context, Record) error
+
+func (f sinkFunc) Put(ctx context.Context, r Record) error { return f(ctx, r) }
+
+// An account whose import has not finished is not exported: a restore would make it a whole account.
+func TestIncompleteAccount(t *testing.T) {
+	from, to := memstore.New(), memstore.New()
+	addAccount(t, from, "whole")
+	addAccount(t, from, "cut")
+	mustImport(t, from, to, small())
+	_, err := to.UpdateAccount(t.Context(), "acct_cut", func(a *core.Account) error {
+		a.Import.Complete = false
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(archiveOf(t, to)); strings.Contains(text, "acct_cut") || !strings.Contains(text, "acct_whole") {
+		t.Errorf("got %s, want only the account whole", text)
+	}
+	if _, err := Export(t.Context(), to, io.Discard, ExportOptions{Account: "cut"}); err == nil || !strings.Contains(err.Error(), `account "cut" is incomplete`) {
+		t.Errorf("the account alone: got %v, want an error", err)
+	}
+}
+
 // A target with other accounts of the same names, ids, or keys is refused, and nothing is written.
 func TestRefused(t *testing.T) {
 	from := memstore.New()

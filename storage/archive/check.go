@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,12 +9,16 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
 
-// maxProblems is the number of invalid records that an error lists.
-const maxProblems = 100
+// The bounds of the error for an invalid archive.
+const (
+	maxProblems = 100 // invalid records that are listed
+	maxProblem  = 500 // bytes of the text of each
+)
 
 // Problems is the error for an archive with invalid records, and for one that the target cannot take. It is an [ErrRefused].
 type Problems struct {
@@ -37,13 +42,15 @@ func (*Problems) Unwrap() error { return ErrRefused }
 type checker struct {
 	target   core.Store
 	problems Problems
+	firstDay core.Date // earlier days are left out
 
-	names, ids map[string]bool        // of the accounts
+	names, ids map[string]bool        // of the accounts; ids has the ids of owner's keys, too
 	ownerKeys  map[core.Digest]bool   // of all accounts
 	digests    map[core.Digest]string // of the keys of all accounts, with the id of the key
 	imported   []*core.Account        // accounts of the target that an import has created
+	accounts   int                    // of the target
+	emptyOnly  bool                   // every account of the target is in imported
 	complete   int                    // accounts of the target that an import of the same records has completed
-	empty      bool                   // the target has no account
 
 	at       Record
 	account  *Account // the account of the next records
@@ -57,6 +64,10 @@ type checker struct {
 	keySeq   int64
 	last     position // of the last counter, day or event
 	hasOwner bool     // the account has an owner's key
+
+	usageOf  Owner   // of the last counter or day
+	counter  Counter // its counter
+	hasToday bool    // it has the day of its counter
 }
 
 // owner is a key or user that records may refer to.
@@ -81,7 +92,7 @@ func newChecker(ctx context.Context, target core.Store, emptyOnly bool) (*checke
 		return nil, err
 	}
 	c := &checker{target: target, names: map[string]bool{}, ids: map[string]bool{},
-		ownerKeys: map[core.Digest]bool{}, digests: map[core.Digest]string{}, empty: total == 0}
+		ownerKeys: map[core.Digest]bool{}, digests: map[core.Digest]string{}, accounts: total, emptyOnly: emptyOnly}
 	if emptyOnly {
 		if whole := slices.IndexFunc(accounts, func(a *core.Account) bool { return a.Import == nil }); whole >= 0 {
 			return nil, fmt.Errorf("%w: the store is not empty: it has the account %q. Restore into an empty store, or use import",
@@ -101,6 +112,9 @@ func (c *checker) problem(format string, args ...any) {
 		return
 	}
 	text := fmt.Sprintf(format, args...)
+	if len(text) > maxProblem {
+		text = strings.ToValidUTF8(text[:maxProblem], "") + "…"
+	}
 	if c.at.Line > 0 {
 		text = fmt.Sprintf("line %d: %s", c.at.Line, text)
 	}
@@ -127,7 +141,10 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 		return nil
 	}
 	if kind > c.kind {
+		c.endUsage()
 		c.kind, c.last = kind, position{}
+	} else if r.Kind == KindAccess {
+		c.problem("access: a second one")
 	}
 	switch v := r.Value.(type) {
 	case *core.OwnerKey:
@@ -141,24 +158,55 @@ func (c *checker) Put(ctx context.Context, r Record) error {
 	case *core.Key:
 		return c.putKey(ctx, v)
 	case *Counter:
-		if o := c.owner(v.Owner, position{date: beforeDays}); o != nil {
-			if _, err := v.counter(o.anchors); err != nil {
-				c.problem("the counter of %v: %v", v.Owner, err)
-			}
-		}
+		c.putCounter(v)
 	case *Day:
-		c.owner(v.Owner, position{date: v.Date})
-		if v.Allowed < 0 || v.Denied < 0 || v.Shared.Allowed < 0 || v.Shared.Denied < 0 {
-			c.problem("the day %v of %v: a number below 0", v.Date, v.Owner)
-		}
+		c.putDay(v)
 	case *Event:
-		if v.History != historyOfKey && v.History != historyOfUser {
-			c.problem("event: history is %q or %q, got %q", historyOfKey, historyOfUser, v.History)
+		if err := v.check(); err != nil {
+			c.problem("event: %v", err)
 			return nil
 		}
 		c.owner(v.owner(), position{})
 	}
 	return nil
+}
+
+func (c *checker) putCounter(v *Counter) {
+	o := c.owner(v.Owner, position{date: beforeDays})
+	if o == nil {
+		return
+	}
+	c.beginUsage(v.Owner, *v)
+	if err := v.check(o.anchors); err != nil {
+		c.problem("the counter of %v: %v", v.Owner, err)
+	}
+}
+
+func (c *checker) putDay(v *Day) {
+	if c.owner(v.Owner, position{date: v.Date}) == nil {
+		return
+	}
+	if c.usageOf != v.Owner {
+		c.beginUsage(v.Owner, Counter{At: time.Unix(0, 0)})
+	}
+	if err := v.check(&c.counter); err != nil {
+		c.problem("the day %v of %v: %v", v.Date, v.Owner, err)
+	}
+	c.hasToday = c.hasToday || v.Date == core.DateOf(c.counter.At)
+}
+
+// beginUsage begins the days of a key or user.
+func (c *checker) beginUsage(of Owner, counter Counter) {
+	c.endUsage()
+	c.usageOf, c.counter, c.hasToday = of, counter, false
+}
+
+// endUsage checks the days of the last key or user as a whole.
+func (c *checker) endUsage() {
+	if today := core.DateOf(c.counter.At); c.counter.Today > 0 && !c.hasToday && today >= c.firstDay {
+		c.problem("%v before has no day %v, and its counter has traffic of that day", c.usageOf, today)
+	}
+	c.usageOf, c.counter = Owner{}, Counter{}
 }
 
 // belongs reports whether a record belongs to the present account.
@@ -176,8 +224,8 @@ func (c *checker) putAccount(ctx context.Context, a *Account) error {
 	c.plans, c.planSeq, c.users, c.userID = map[string]bool{}, 0, map[int64]*owner{}, 0
 	c.unique, c.keys, c.keySeq = map[core.UserFilter]bool{}, map[string]*owner{}, 0
 	switch {
-	case a.ID == "" || a.Name == "":
-		c.problem("account: id and name are required")
+	case !isID(a.ID) || a.Name == "":
+		c.problem("account: an id of letters and digits and a name are required")
 	case c.ids[a.ID] || c.names[a.Name]:
 		c.problem("account: a second account %q (%s)", a.Name, a.ID)
 	case a.Import != nil:
@@ -185,7 +233,7 @@ func (c *checker) putAccount(ctx context.Context, a *Account) error {
 	case a.Last.User == 0 && a.Last.Key > 0:
 		c.problem("account: last: there is a number of a key, and none of a user")
 	}
-	for _, p := range a.KeyPrefixes {
+	for _, p := range append(slices.Clone(a.KeyPrefixes), cmp.Or(a.KeyPrefix, core.DefaultKeyPrefix)) {
 		if err := core.CheckKeyPrefix(p); err != nil {
 			c.problem("account: %v", err)
 		}
@@ -223,9 +271,16 @@ func (c *checker) endAccount() {
 	if c.account == nil {
 		return
 	}
+	c.endUsage()
 	a := c.account
 	if !c.hasOwner {
 		c.problem("the account %q before has no owner's key", a.Name)
+	}
+	if !isNumber(a.Last.User, a.Last.Plan, a.Last.Key) {
+		c.problem("the account %q before: the numbers of last are from 0 to %d", a.Name, int64(maxNumber))
+	}
+	if c.plans[placeholderID("plan_", a.Last.Plan)] || c.keys[placeholderID("key_", a.Last.Key)] != nil {
+		c.problem("the account %q before: a plan or key has the id of a placeholder", a.Name)
 	}
 	if a.Last.User < c.userID || a.Last.Plan < c.planSeq || a.Last.Key < c.keySeq {
 		c.problem("the account %q before: last is %+v, less than the numbers of its resources", a.Name, a.Last)
@@ -236,14 +291,14 @@ func (c *checker) putOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	switch {
 	case !c.belongs(k.AccountID):
 		return nil
-	case k.ID == "" || k.Digest == core.Digest{}:
-		c.problem("owner_key: id and digest are required")
+	case !isID(k.ID) || k.Digest == core.Digest{}:
+		c.problem("owner_key: an id of letters and digits and a digest are required")
 		return nil
-	case c.ownerKeys[k.Digest]:
-		c.problem("owner_key %s: a second one with this digest", k.ID)
+	case c.ownerKeys[k.Digest] || c.ids[k.ID]:
+		c.problem("owner_key %s: a second one with this id or digest", k.ID)
 	}
-	c.hasOwner, c.ownerKeys[k.Digest] = true, true
-	if c.empty {
+	c.hasOwner, c.ownerKeys[k.Digest], c.ids[k.ID] = true, true, true
+	if c.accounts == 0 {
 		return nil
 	}
 	had, err := c.target.OwnerKeyByDigest(ctx, k.Digest)
@@ -260,7 +315,7 @@ func (c *checker) putPlan(p *core.Plan) {
 	switch {
 	case !c.belongs(p.AccountID):
 		return
-	case p.ID == "" || p.Seq <= c.planSeq:
+	case !isID(p.ID) || p.Seq <= c.planSeq:
 		c.problem("plan %s: plans have an id, and are sorted by seq, each once", p.ID)
 	case c.plans[p.ID]:
 		c.problem("plan %s: a second one with this id", p.ID)
@@ -307,7 +362,7 @@ func (c *checker) putKey(ctx context.Context, k *core.Key) error {
 	switch {
 	case !c.belongs(k.AccountID):
 		return nil
-	case k.ID == "" || k.Seq <= c.keySeq:
+	case !isID(k.ID) || k.Seq <= c.keySeq:
 		c.problem("key %s: keys have an id, and are sorted by seq, each once", k.ID)
 	case c.keys[k.ID] != nil:
 		c.problem("key %s: a second one with this id", k.ID)
@@ -341,7 +396,7 @@ func (c *checker) putKey(ctx context.Context, k *core.Key) error {
 
 // checkKeyInTarget checks that no other key of the target has the digest.
 func (c *checker) checkKeyInTarget(ctx context.Context, k *core.Key, d core.Digest) error {
-	if c.empty {
+	if c.accounts == 0 {
 		return nil
 	}
 	had, err := c.target.KeyByDigest(ctx, d)
@@ -394,6 +449,9 @@ func (c *checker) finish(sum string) error {
 		default:
 			c.problem("the store has an incomplete account %q: an import of another archive has begun. Finish that import first", a.Name)
 		}
+	}
+	if c.emptyOnly && c.accounts > len(c.imported) {
+		c.problem("the store is not empty: it has accounts that the archive does not have. Restore into an empty store, or use import")
 	}
 	if len(c.names) == 0 && c.problems.Total == 0 {
 		c.problem("the archive has no accounts")

@@ -23,7 +23,8 @@ type ExportOptions struct {
 	Source    string    // the program and store, for the header
 	Progress  func(Progress)
 
-	page, entryPage int // resources and entries on a page; small in tests
+	incomplete      bool // exports Account although its import has not finished
+	page, entryPage int  // resources and entries on a page; small in tests
 }
 
 // Progress says how far a pass over an archive has come.
@@ -39,7 +40,8 @@ const (
 	defaultEntryPage = 1000
 )
 
-// Export writes an archive of a store. The same store gives the same lines, but for the header.
+// Export writes an archive of a store. The same store gives the same lines, but for the header. Accounts whose import has not
+// finished are left out: their records are in the file of the import.
 //
 // Each resource and each counter is as of one moment of the call. To export a store that is in use as of one instant, give
 // Export a snapshot of the store.
@@ -63,11 +65,17 @@ func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) er
 		if err != nil {
 			return fmt.Errorf("account %q: %w", o.Account, err)
 		}
+		if isIncomplete(a) && !o.incomplete {
+			return fmt.Errorf("account %q is incomplete: its import has not finished", o.Account)
+		}
 		return e.account(ctx, a)
 	}
 	return eachOf(ctx, o.page, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) }, nil,
 		func(as []*core.Account) error {
 			for _, a := range as {
+				if isIncomplete(a) {
+					continue
+				}
 				if err := e.account(ctx, a); err != nil {
 					return err
 				}
@@ -75,6 +83,9 @@ func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) er
 			return nil
 		})
 }
+
+// isIncomplete reports whether an account lacks records, because its import has not finished.
+func isIncomplete(a *core.Account) bool { return a.Import != nil && !a.Import.Complete }
 
 // export is the state of an export.
 type export struct {

@@ -3,6 +3,7 @@ package archive
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -51,7 +52,8 @@ type Report struct {
 //
 // While Import writes, and after an import that was interrupted, the accounts are marked with an incomplete
 // [core.AccountImport]: the service refuses them. The same import may be called again, and then finishes: accounts that are
-// complete stay as they are. The store may serve other accounts meanwhile.
+// complete stay as they are. The store may serve other accounts meanwhile. Of two runs of an import at the same time, the
+// later run takes over, and the earlier one fails with [ErrTakenOver].
 func Import(ctx context.Context, to core.Importer, from Source, o ImportOptions) (Report, error) {
 	r, err := Check(ctx, to, from, o)
 	if err != nil || o.DryRun {
@@ -86,6 +88,7 @@ func Check(ctx context.Context, to core.Importer, from Source, o ImportOptions) 
 		return Report{}, err
 	}
 	f := newFilter(o, c, "check")
+	c.firstDay = f.first
 	if err := from(ctx, f); err != nil {
 		if c.problems.Total > 0 { // a damaged archive often has invalid records before its cut
 			c.at = Record{}
@@ -108,7 +111,7 @@ func Check(ctx context.Context, to core.Importer, from Source, o ImportOptions) 
 // Write is the second pass of [Import]. sum is the SHA256 that [Check] returned for the same source, target and options.
 func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, sum string) (Report, error) {
 	o = o.withDefaults()
-	w := &writing{to: to, o: o, sum: sum, digest: newDigest()}
+	w := &writing{to: to, o: o, mark: core.AccountImport{SHA256: sum, Run: rand.Text()}, digest: newDigest()}
 	f := newFilter(o, w, "write")
 	err := from(ctx, f)
 	if err == nil {
@@ -127,6 +130,9 @@ func Write(ctx context.Context, to core.Importer, from Source, o ImportOptions, 
 	}
 	for _, a := range w.accounts {
 		_, err := to.UpdateAccount(ctx, a.ID, func(a *core.Account) error {
+			if !w.owns(a) {
+				return ErrTakenOver
+			}
 			a.Import = &core.AccountImport{SHA256: sum, Complete: true}
 			return nil
 		})
@@ -190,8 +196,9 @@ func (f *filter) Put(ctx context.Context, r Record) error {
 		return nil
 	}
 	var err error
-	if r.line, err = f.lines.encode(r.Kind, r.Value); err != nil {
-		return err
+	if r.line, err = f.lines.encode(r.Kind, r.Value); err != nil { // a time that is outside of the years 0 to 9999 in UTC
+		r.Err = err
+		return f.to.Put(ctx, r)
 	}
 	f.all.add(r.Kind, r.line)
 	if f.leavesOut(r) {
@@ -216,8 +223,8 @@ func (f *filter) leavesOut(r Record) bool {
 type writing struct {
 	to     core.Importer
 	o      ImportOptions
-	sum    string
-	digest *digest // of the written records
+	mark   core.AccountImport // of the accounts that this run writes
+	digest *digest            // of the written records
 
 	accounts []*Account // that are written
 	account  *Account   // the present one; nil while the records of a complete account are skipped
@@ -254,6 +261,7 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 			return err
 		}
 	}
+	of, full, more := Owner{}, len(w.batch) >= w.o.page, false
 	switch v := r.Value.(type) {
 	case *core.OwnerKey:
 		return w.putOwnerKey(ctx, v)
@@ -276,40 +284,21 @@ func (w *writing) Put(ctx context.Context, r Record) error {
 			w.userOf[v.ID] = v.UserID
 		}
 	case *Counter:
-		return w.addUsage(ctx, r, v.Owner)
-	case *Day:
-		return w.addUsage(ctx, r, v.Owner)
-	case *Event:
-		return w.addEvent(ctx, r, v.owner())
+		of = v.Owner
+	case *Day: // a batch has all days of each of its owners
+		of = v.Owner
+		full = full && of != w.of
+	case *Event: // a batch has events of one history
+		of = v.owner()
+		more = of == w.of
+		full = len(w.batch) > 0 && !more || len(w.batch) >= w.o.entryPage
 	}
-	w.batch = append(w.batch, r)
-	if len(w.batch) < w.o.page {
-		return nil
-	}
-	return w.flush(ctx, false)
-}
-
-// addUsage adds a counter or a day to the batch. A batch has all days of each of its owners.
-func (w *writing) addUsage(ctx context.Context, r Record, of Owner) error {
-	if len(w.batch) >= w.o.page && w.of != of {
-		if err := w.flush(ctx, false); err != nil {
+	if full {
+		if err := w.flush(ctx, more); err != nil {
 			return err
 		}
 	}
-	w.of = of
-	w.batch = append(w.batch, r)
-	return nil
-}
-
-// addEvent adds an event to the batch. A batch has events of one history.
-func (w *writing) addEvent(ctx context.Context, r Record, of Owner) error {
-	if other := len(w.batch) > 0 && w.of != of; other || len(w.batch) >= w.o.entryPage {
-		if err := w.flush(ctx, !other); err != nil {
-			return err
-		}
-	}
-	w.of = of
-	w.batch = append(w.batch, r)
+	w.of, w.batch = of, append(w.batch, r)
 	return nil
 }
 
@@ -352,14 +341,17 @@ func (w *writing) putOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	w.created = true
 	if first {
 		a := w.account.Account
-		a.Import = &core.AccountImport{SHA256: w.sum}
+		a.Import = &w.mark
 		err := w.to.CreateAccount(ctx, &a, k)
 		if !errors.Is(err, core.ErrAccountExists) {
 			return err
 		}
 		_, err = w.to.UpdateAccount(ctx, a.ID, func(had *core.Account) error {
-			if had.ID != a.ID || had.Import == nil || had.Import.SHA256 != w.sum {
+			switch {
+			case had.ID != a.ID || had.Import == nil || had.Import.SHA256 != w.mark.SHA256:
 				return fmt.Errorf("%w: the store has another account %q", ErrRefused, a.Name)
+			case had.Import.Complete:
+				return ErrTakenOver
 			}
 			*had = a
 			return nil
@@ -379,6 +371,9 @@ func (w *writing) putOwnerKey(ctx context.Context, k *core.OwnerKey) error {
 	return err
 }
 
+// owns reports whether no later run of the import writes an account.
+func (w *writing) owns(a *core.Account) bool { return a.Import != nil && *a.Import == w.mark }
+
 // flush writes the batch. With more, the next batch has more entries of the same history.
 func (w *writing) flush(ctx context.Context, more bool) error {
 	batch := w.batch
@@ -388,6 +383,9 @@ func (w *writing) flush(ctx context.Context, more bool) error {
 	}
 	appends := w.appends
 	w.appends = more
+	if a, err := w.to.Account(ctx, w.account.ID); err != nil || !w.owns(a) {
+		return cmp.Or(err, ErrTakenOver)
+	}
 	switch batch[0].Kind {
 	case KindCounter, KindDay:
 		return w.usage(ctx, batch)
@@ -478,7 +476,7 @@ func (w *writing) compare(ctx context.Context, written *filter) (int64, error) {
 	f.first, f.since = written.first, written.since
 	look.group.SetLimit(workers)
 	for _, a := range w.accounts {
-		err := exportTo(ctx, w.to, ExportOptions{Account: a.Name, NoHistory: o.NoHistory, Since: f.since, page: o.page, entryPage: o.entryPage}, f)
+		err := exportTo(ctx, w.to, ExportOptions{incomplete: true, Account: a.Name, NoHistory: o.NoHistory, Since: f.since, page: o.page, entryPage: o.entryPage}, f)
 		if err != nil {
 			return 0, errors.Join(err, look.group.Wait())
 		}

@@ -95,11 +95,11 @@ func (a *Reader) end(body []byte) error {
 		return a.damaged("the archive has %v records, and %v in the last line", a.count, t.Records)
 	}
 	if _, err := a.r.ReadByte(); err != io.EOF {
+		a.line++
 		if err == nil {
-			a.line++
-			return a.damaged("text after the %q record", KindEnd)
+			err = fmt.Errorf("text after the %q record", KindEnd)
 		}
-		return err
+		return a.damaged("%w", err)
 	}
 	return io.EOF
 }
@@ -115,7 +115,7 @@ func (a *Reader) readLine() (Kind, []byte, error) {
 	name, body, found := bytes.Cut(text, []byte(`":`))
 	body, closed := bytes.CutSuffix(body, []byte("}"))
 	if !ok || !found || !closed || !isName(name) {
-		return "", nil, a.damaged(`a line is {"<kind>":{…}}, got %.40q`, line)
+		return "", nil, a.damaged(`this is no record of an archive: a line is {"<kind>":{…}}`) // the line may be a secret of another file
 	}
 	if Kind(name) != KindEnd {
 		a.sum.Write(line)

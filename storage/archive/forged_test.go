@@ -1,0 +1,139 @@
+package archive
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/storage/memstore"
+)
+
+// forged returns an archive of the lines, with a valid last line.
+func forged(t testing.TB, lines ...string) []byte {
+	t.Helper()
+	text := `{"archive":{"version":1,"source":"test","time":"2026-03-12T12:00:00Z"}}` + "\n"
+	counts := Counts{}
+	for _, line := range lines {
+		kind, _, _ := strings.Cut(line[len(`{"`):], `"`)
+		counts[Kind(kind)]++
+		text += line + "\n"
+	}
+	sum := sha256.Sum256([]byte(text))
+	end, err := json.Marshal(Trailer{counts, hex.EncodeToString(sum[:])})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(text + `{"end":` + string(end) + "}\n")
+}
+
+// forgery is a valid archive of one account, as lines.
+const forgery = `{"account":{"id":"acct_a","name":"a","created_at":"2026-01-05T09:00:00Z","last":{"user":3,"plan":3,"key":3}}}
+{"owner_key":{"id":"okey_1","account_id":"acct_a","name":"default","digest":"4c1029697ee358715d3a14a2add817c4b01651440de808371f78165ac90dc581","hint":"","created_at":"2026-01-05T09:00:00Z"}}
+{"access":{"account_id":"acct_a","password":"x"}}
+{"plan":{"account_id":"acct_a","id":"plan_1","seq":1,"name":"pro","limit":5000,"period":"day","created_at":"2026-01-05T09:01:00Z","updated_at":"2026-01-05T09:01:00Z"}}
+{"user":{"account_id":"acct_a","id":1,"name":"Bob","email":"bob@example.com","created_at":"2026-02-01T10:00:00Z","updated_at":"2026-02-01T10:00:00Z"}}
+{"key":{"account_id":"acct_a","id":"key_1","seq":1,"name":"ci","user_id":1,"status":"active","digest":"2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683","hint":"","created_at":"2026-02-01T10:00:05Z","updated_at":"2026-02-01T10:00:05Z"}}
+{"counter":{"account_id":"acct_a","user_id":1,"at":"2026-03-12T11:00:00Z","today":7,"usage":[{"meter":"requests","period":"day","start":"2026-03-12T00:00:00Z","used":7}]}}
+{"day":{"account_id":"acct_a","user_id":1,"date":"2026-03-12","allowed":0,"denied":2,"shared":{"allowed":7,"denied":0}}}
+{"day":{"account_id":"acct_a","key_id":"key_1","date":"2026-03-11","allowed":0,"denied":2}}
+{"event":{"account_id":"acct_a","history":"user","at":"2026-03-12T11:00:00Z","key_id":"key_1","user_id":1,"endpoint":"/a","method":"GET","cost":1}}`
+
+// A line with a valid SHA-256 can still have values that no store has given it. A value that a store cannot keep is
+// refused before anything is written. If it is not, the import fails at its end and leaves an account that stays closed, or
+// it damages the data of other accounts: a page with 100,000 meters cannot be stored.
+func TestForged(t *testing.T) {
+	usage := func(n int, name string) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = `{"meter":"` + name + strings.Repeat("a", i) + `","period":"day","start":"2026-03-12T00:00:00Z","used":7}`
+		}
+		return strings.Join(list, ",")
+	}
+	at := func(at, start string) string {
+		return `"at":"` + at + `","today":7,"usage":[{"meter":"requests","period":"day","start":"` + start + `"`
+	}
+	counted := at("2026-03-12T11:00:00Z", "2026-03-12T00:00:00Z")
+	requests, reason := `{"meter":"requests",`, `"method":"GET","denied":true,"reason":"because"`
+	for name, tc := range map[string]struct{ was, is, want string }{
+		"valid":                         {},
+		"a second access":               {`{"plan"`, `{"access":{"account_id":"acct_a"}}` + "\n" + `{"plan"`, "line 5: access: a second one"},
+		"a second owner's key":          {`{"access"`, strings.Replace(strings.Split(forgery, "\n")[1], "4c10", "4c11", 1) + "\n" + `{"access"`, "line 4: owner_key okey_1: a second one with this id"},
+		"an id with a zero byte":        {`"acct_a","name":"a"`, `"acct\u0000a","name":"a"`, "line 2: account: an id of letters and digits"},
+		"a long id":                     {`"key_1","seq"`, `"` + strings.Repeat("k", 65) + `","seq"`, "line 7: key kkk"},
+		"the id of a placeholder":       {`"key_1","seq"`, `"key_stub3","seq"`, "a plan or key has the id of a placeholder"},
+		"a large record":                {`"name":"Bob"`, `"name":"` + strings.Repeat("b", maxLine) + `"`, "line 6: a line of more than 262144 bytes"},
+		"a large last number":           {`"user":3`, `"user":9223372036854775807`, `the account "a" before: the numbers of last are from 0 to 9007199254740991`},
+		"a wrong key prefix":            {`"last"`, `"key_prefix":"lk_","last"`, "line 2: account: "},
+		"a year after 9999 in UTC":      {`"2026-02-01T10:00:00Z"`, `"9999-12-31T23:59:59-23:00"`, "line 6: user: encode a record of the kind user"},
+		"a counter before 1970":         {counted, at("1969-03-12T11:00:00Z", "1969-03-12T00:00:00Z"), "line 8: the counter of user 1: at is 1970 or later"},
+		"a fraction of a second":        {counted, at("2026-03-12T11:00:00.5Z", "2026-03-12T00:00:00Z"), "line 8: the counter of user 1: at has no fractions"},
+		"a large usage":                 {`"used":7`, `"used":9223372036854775807`, "line 8: the counter of user 1: the usage of requests in the day must be from 1 to"},
+		"unsorted usage":                {requests, usage(1, "t") + "," + requests, "line 8: the counter of user 1: at has no fractions of a second, and usage is sorted"},
+		"a wrong name of a meter":       {requests, usage(1, "t-") + "," + requests, `line 8: the counter of user 1: "t-" cannot be the name`},
+		"many meters":                   {`"used":7}`, `"used":7},` + usage(32, "a") + "," + usage(31, "b") + "," + usage(2, "c"), "line 8: the counter of user 1: a counter has at most 64 meters"},
+		"an unused counter":             {counted + `,"used":7}]`, `"at":"1970-01-01T00:00:00Z","today":0,"usage":[]`, "line 8: the counter of user 1: an unused counter"},
+		"no day of the counter":         {`"date":"2026-03-12"`, `"date":"2026-03-10"`, "user 1 before has no day 2026-03-12"},
+		"another number of today":       {`"shared":{"allowed":7`, `"shared":{"allowed":8`, "line 9: the day 2026-03-12 of user 1: it has allowed traffic of 8, and the counter has 7 as today"},
+		"a day after the counter":       {`"date":"2026-03-12"`, `"date":"2026-03-13"`, "line 9: the day 2026-03-13 of user 1: it has allowed traffic, and the counter has counted until 2026-03-12"},
+		"a day without a counter":       {`"allowed":0,"denied":2}}` + "\n" + `{"event"`, `"allowed":1,"denied":2}}` + "\n" + `{"event"`, "line 10: the day 2026-03-11 of key key_1: it has allowed traffic, and the counter has counted until 1970-01-01"},
+		"a day of a key that is shared": {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":2,"shared":{"allowed":0,"denied":1}`, "line 10: the day 2026-03-11 of key key_1: the day of a key has no shared traffic"},
+		"a day without traffic":         {`"2026-03-11","allowed":0,"denied":2`, `"2026-03-11","allowed":0,"denied":0`, "line 10: the day 2026-03-11 of key key_1: a day without traffic"},
+		"an unknown reason":             {`"method":"GET"`, reason, `line 11: event: a denied request has one of the reasons [quota rate disabled expired], got "because"`},
+		"a reason of an allowed one":    {`"method":"GET"`, `"method":"GET","reason":"quota"`, "line 11: event: a denied request has one of the reasons"},
+		"a long endpoint":               {`"endpoint":"/a"`, `"endpoint":"` + strings.Repeat("a", 2049) + `"`, "line 11: event: it has a text of more than 2048 bytes"},
+		"a wrong meter of an event":     {`"cost":1`, `"cost":1,"costs":[{"meter":"A","cost":1}]`, "line 11: event: costs has at most 64 meters"},
+		"a long problem":                {`"name":"Bob"`, `"` + strings.Repeat("b", 9999) + `":1`, "bbb…"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.was != "" && !strings.Contains(forgery, tc.was) {
+				t.Fatalf("no %s in the lines", tc.was)
+			}
+			to := memstore.New()
+			archive := forged(t, strings.Split(strings.Replace(forgery, tc.was, tc.is, 1), "\n")...)
+			_, err := Import(t.Context(), to, source(archive), ImportOptions{now: func() time.Time { return noon }})
+			if tc.want == "" {
+				if err != nil || body(t, archiveOf(t, to)) != body(t, archive) {
+					t.Errorf("got %v, want the same archive from the store", err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrRefused) && !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 2000 {
+				t.Errorf("got %.3000v, want it refused with %q", err, tc.want)
+			}
+			if _, n, err := to.Accounts(t.Context(), core.Page{Number: 1, Size: 1}); n != 0 || err != nil {
+				t.Errorf("got %d accounts, %v, want none", n, err)
+			}
+		})
+	}
+}
+
+// The error for a file that is no archive does not have its text: a file of keys has secrets.
+func TestOtherFile(t *testing.T) {
+	_, err := Import(t.Context(), memstore.New(), source([]byte("sk_live_secret,bob\n")), small())
+	if !errors.Is(err, ErrDamaged) || strings.Contains(err.Error(), "sk_live") {
+		t.Errorf("got %v, want ErrDamaged without the text of the file", err)
+	}
+}
+
+// Text after a compressed archive is damage, as after one that is not compressed.
+func TestTextAfterCompression(t *testing.T) {
+	var file bytes.Buffer
+	w, err := Compress("a.gz", &file)
+	if err == nil {
+		_, err = w.Write(forged(t, strings.Split(forgery, "\n")...))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file.WriteString("more")
+	_, err = Import(t.Context(), memstore.New(), source(file.Bytes()), small())
+	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "line 13: ") {
+		t.Errorf("got %v, want ErrDamaged in line 13", err)
+	}
+}

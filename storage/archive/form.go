@@ -1,0 +1,132 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/limitkeeper/limitkeeper/core"
+)
+
+// The check of a record looks for what a store cannot keep: such a record would fail the comparison at the end of an
+// import, or damage the store. It does not repeat the rules of the REST API: records that earlier versions have stored stay
+// valid.
+
+// The bounds of records.
+const (
+	maxID     = 64            // bytes
+	maxNumber = core.MaxLimit // of usage, traffic, and resources: Redis computes with float64
+	maxText   = 2048          // bytes of a text of an event: the largest endpoint of a request
+)
+
+// isID reports whether a text can be the id of an account or resource. Stores use ids as parts of keys.
+func isID(id string) bool {
+	return len(id) > 0 && len(id) <= maxID && !strings.ContainsFunc(id, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_' && r != '-'
+	})
+}
+
+// counter returns the counter of a record. The user of the counter has the anchors.
+func (r *Counter) counter(anchors core.Anchors) (c core.Counter, err error) {
+	c = core.Counter{At: r.At.Unix(), Today: r.Today, LastUsedAt: r.LastUsedAt, DeniedOmitted: r.DeniedOmitted}
+	if c.At < 0 || !isNumber(r.Today, r.DeniedOmitted) {
+		return c, fmt.Errorf("at is 1970 or later, and today and denied_omitted are from 0 to %d", int64(maxNumber))
+	}
+	for _, u := range r.Usage {
+		t := &c.Requests
+		if u.Meter != core.MeterRequests {
+			if !core.IsMeterName(u.Meter) {
+				return c, fmt.Errorf("%.40q cannot be the name of a meter", u.Meter)
+			}
+			if t = c.Meters[u.Meter]; t == nil {
+				if c.Meters == nil {
+					c.Meters = map[string]*core.Tally{}
+				}
+				t = new(core.Tally)
+				c.Meters[u.Meter] = t
+			}
+		}
+		want := anchors.Window(u.Period, r.At).Start
+		switch {
+		case u.Used < 1 || u.Used > maxNumber:
+			return c, fmt.Errorf("the usage of %s in the %v must be from 1 to %d", u.Meter, u.Period, int64(maxNumber))
+		case t[u.Period] != 0:
+			return c, fmt.Errorf("the usage of %s in the %v is there twice", u.Meter, u.Period)
+		case !u.Start.Equal(want):
+			return c, fmt.Errorf("the %v of %s that contains %s begins at %s, not at %s", u.Period, u.Meter, r.At.Format(time.RFC3339),
+				want.Format(time.RFC3339), u.Start.Format(time.RFC3339))
+		}
+		t[u.Period] = u.Used
+	}
+	if len(c.Meters) > core.MaxMetersEver {
+		return c, fmt.Errorf("a counter has at most %d meters, and not %d", core.MaxMetersEver, len(c.Meters))
+	}
+	return c, nil
+}
+
+// check returns an error unless a store would export the counter as the same record. The user of the counter has the anchors.
+func (r *Counter) check(anchors core.Anchors) error {
+	c, err := r.counter(anchors)
+	switch {
+	case err != nil:
+		return err
+	case c.Same(&core.Counter{}):
+		return errors.New("an unused counter has no record")
+	case !reflect.DeepEqual(newCounter(r.id(), &c, anchors), r):
+		return errors.New("at has no fractions of a second, and usage is sorted by meter, requests first, then by period")
+	}
+	return nil
+}
+
+// counted returns the traffic of the day that the counter of the key or user has counted.
+func (d *Day) counted() int64 {
+	if d.KeyID != "" {
+		return d.Allowed
+	}
+	return d.Shared.Allowed
+}
+
+// check returns an error unless a store would export the day as the same record. c is the counter of the same key or user.
+func (d *Day) check(c *Counter) error {
+	last := core.DateOf(c.At)
+	switch {
+	case !isNumber(d.Allowed, d.Denied, d.Shared.Allowed, d.Shared.Denied):
+		return fmt.Errorf("its numbers are from 0 to %d", int64(maxNumber))
+	case d.CounterDay == core.CounterDay{Date: d.Date}:
+		return errors.New("a day without traffic has no record")
+	case d.KeyID != "" && d.Shared != core.Traffic{}:
+		return errors.New("the day of a key has no shared traffic")
+	case d.Date > last && d.counted() != 0:
+		return fmt.Errorf("it has allowed traffic, and the counter has counted until %v", last)
+	case d.Date == last && d.counted() != c.Today:
+		return fmt.Errorf("it has allowed traffic of %d, and the counter has %d as today", d.counted(), c.Today)
+	}
+	return nil
+}
+
+// check returns an error unless a store can keep the event.
+func (e *Event) check() error {
+	texts := []string{e.Endpoint, e.Method, e.IP, e.KeyID}
+	if e.Adjustment != nil {
+		texts = append(texts, e.Adjustment.Reason, e.Adjustment.Meter)
+	}
+	switch {
+	case e.History != historyOfKey && e.History != historyOfUser:
+		return fmt.Errorf("history is %q or %q, got %.40q", historyOfKey, historyOfUser, e.History)
+	case e.Denied != (e.Reason != "") || e.Denied && !slices.Contains(core.Reasons(), e.Reason):
+		return fmt.Errorf("a denied request has one of the reasons %v, got %.40q", core.Reasons(), e.Reason)
+	case slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxText }):
+		return fmt.Errorf("it has a text of more than %d bytes", maxText)
+	case len(e.Costs) > core.MaxMetersEver || slices.ContainsFunc(e.Costs, func(c core.MeterCost) bool { return !core.IsMeterName(c.Meter) }):
+		return fmt.Errorf("costs has at most %d meters, with their names", core.MaxMetersEver)
+	}
+	return nil
+}
+
+// isNumber reports whether all numbers are from 0 to maxNumber.
+func isNumber(numbers ...int64) bool {
+	return !slices.ContainsFunc(numbers, func(n int64) bool { return n < 0 || n > maxNumber })
+}
