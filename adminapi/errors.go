@@ -88,7 +88,9 @@ func (c *call) publicError(err error) *core.Error {
 	case errors.Is(err, c.ctx().Err()):
 		return core.ErrUnavailable // the client has disconnected, which is the cause of err
 	}
-	c.config.OnFault(err)
+	if !c.public { // health checks are no requests of customers, and anyone can send them
+		c.config.OnFault(err)
+	}
 	if !ok {
 		c.log("request failed", err.Error())
 		return errInternal

@@ -132,6 +132,7 @@ func (e *endpoint) serve(c *call) error {
 		c.w.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(e.methods)), ", "))
 		return errMethodNotAllowed
 	}
+	c.public = rt.public
 	if !rt.public {
 		if err := c.authenticate(); err != nil {
 			return err

@@ -30,7 +30,7 @@ type Config struct {
 	ClientIP func(*http.Request) string
 	// OnDecision is called with the duration of each decision of POST /validate. Default: not called.
 	OnDecision func(took time.Duration)
-	// OnFault is called with the cause of each 500 and 503 answer, unless the client has disconnected. Default: not called.
+	// OnFault is called with the cause of each 500 and 503 answer, except of health checks and of clients that have disconnected. Default: not called.
 	OnFault func(error)
 	// Logger gets the causes of 500 and 503 answers with the request id, and never a secret.
 	// Default: no log.
@@ -113,6 +113,7 @@ type call struct {
 	id         string    // X-Request-Id
 	ids        [1]string // the header value, to avoid an allocation
 	validation bool      // errors are answered in the form of a validation
+	public     bool      // the route needs no owner's key
 	faults     *logthrottle.Throttle
 
 	values url.Values // the parameters of the query

@@ -178,6 +178,8 @@ func TestMetricsOfTheStore(t *testing.T) {
 	s := newServer(t)
 	s.Start("store badger %dir/data {\ndurability power\n}\nservice_rate_limit 3/1h", caddytest.Both("respond ok"))
 	ten := s.Tenant("default", 100)
+	_, another, err := s.Service().CreateOwnerKey(t.Context(), ten.Account, "for later")
+	s.Must(err)
 	before := s.samples()
 	const requests = 20
 	for range requests {
@@ -211,7 +213,8 @@ func TestMetricsOfTheStore(t *testing.T) {
 	s.Must(os.Rename(filepath.Join(s.Dir, "data"), filepath.Join(s.Dir, "away")))
 	caddytest.Eventually(t, "the fault of the store", func() bool { return s.samples()[`limitkeeper_store_fault{kind="damaged"}`] == 1 })
 	s.Get("/", "X-API-Key: "+ten.Secret)
-	s.Send("GET", APIBase+"/health", "")
+	s.Send("GET", APIBase+"/plans", "", "Authorization: Bearer "+another, "X-Forwarded-Proto: https")
+	s.Send("GET", APIBase+"/health", "") // does not count
 	gone := s.samples()
 	if gone["limitkeeper_store_up"] != 0 || gone[`limitkeeper_store_fault{kind="full"}`] != 0 {
 		t.Errorf("without its directory the store is up: %v, full: %v; want 0", gone["limitkeeper_store_up"], gone[`limitkeeper_store_fault{kind="full"}`])
