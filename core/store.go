@@ -305,7 +305,7 @@ type Tx interface {
 	// new and gets the next Seq.
 	PutPlan(p *Plan) error
 	// PutKey stores a key in place of the one with its ID. From then on exactly its Digests find
-	// the key. A key with the Seq 0 is new and gets the next Seq.
+	// the key. A key with the Seq 0 is new and gets the next Seq, also in place of a key with its ID.
 	PutKey(k *Key) error
 	// DeleteUser deletes a user and its keys with their counters and histories. Every later call
 	// finds none of them, however many there were.

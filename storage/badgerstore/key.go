@@ -103,12 +103,9 @@ func (t *tx) PutKey(k *core.Key) error {
 	if err := t.writable(); err != nil {
 		return err
 	}
-	var old *core.Key
-	if k.Seq != 0 { // a new key has no record to replace
-		var err error
-		if old, err = t.keyNow(k.ID); err != nil {
-			return t.keepError(err)
-		}
+	old, err := t.keyNow(k.ID) // also of a new key: the caller may have stored it before, and got ErrUnavailable
+	if err != nil {
+		return t.keepError(err)
 	}
 	if err := t.assign(kindKey, &k.Seq); err != nil {
 		return t.keepError(err)

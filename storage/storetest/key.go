@@ -103,6 +103,15 @@ func keyReplace(e *env) {
 	e.wantKey(k)
 	e.wantKey(other)
 	e.wantKeys(account, core.KeyFilter{}, k.ID, other.ID)
+
+	again := newKey(account, k.ID, 1, "plan_x") // a caller that got ErrUnavailable may create the key twice
+	e.put(again)
+	if again.Seq <= other.Seq {
+		e.Errorf("Seq of a key that is put as new: got %d, want more than %d", again.Seq, other.Seq)
+	}
+	e.wantKey(again)
+	e.wantKeys(account, core.KeyFilter{}, other.ID, k.ID)
+	e.wantKeys(account, core.KeyFilter{UserID: 2})
 }
 
 func keyList(e *env) {
