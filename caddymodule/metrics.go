@@ -215,13 +215,13 @@ func (m *metricSet) counter(l decisionLabels, name string) prometheus.Counter {
 	if m.fullLocked(l.account) {
 		return m.others(l)
 	}
-	c := m.decisions.WithLabelValues(name, l.plan, l.outcome)
+	c := m.decisions.WithLabelValues(name, core.MaskSecrets(l.plan), l.outcome)
 	m.seen[l] = c
 	m.sets[l.account]++
 	return c
 }
 
-// accountNames caches the names of accounts by their ids. A name never changes.
+// accountNames caches the names of accounts by their ids, without secrets: customers choose the names. A name never changes.
 type accountNames struct {
 	service *core.Service
 	reading sync.Mutex // held during a read of the store, so that only one goroutine reads
@@ -238,7 +238,7 @@ func newAccountNames(s *core.Service) *accountNames {
 func (n *accountNames) add(a *core.Account) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.byID[a.ID] = a.Name
+	n.byID[a.ID] = core.MaskSecrets(a.Name)
 }
 
 // name returns the name of the account with an id. It reads unknown names from the store. An account that is not found has
@@ -326,7 +326,7 @@ func (s *serviceStats) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(throttled, prometheus.CounterValue, float64(st.Throttled))
 }
 
-// healthTimeout is the longest time for which a scrape waits for the state of the store.
+// healthTimeout is the longest time for which a scrape waits for the state of the store. On Redis, the timeout of the store applies.
 const healthTimeout = 2 * time.Second
 
 // collectState collects the state of the store. fault is the reason why it refuses requests, nil for none.
