@@ -332,9 +332,9 @@ const healthTimeout = 2 * time.Second
 // collectState collects the state of the store. fault is the reason why it refuses requests, nil for none.
 func collectState(fault error, ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(storeUp, prometheus.GaugeValue, oneIf(fault == nil))
-	is := faultKind(fault)
+	current := faultKind(fault)
 	for _, kind := range faultKinds {
-		ch <- prometheus.MustNewConstMetric(storeFault, prometheus.GaugeValue, oneIf(kind == is), kind)
+		ch <- prometheus.MustNewConstMetric(storeFault, prometheus.GaugeValue, oneIf(kind == current), kind)
 	}
 }
 
