@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Each help text says what to type: limitkeeper, not caddy. Each command of ours, and each of its subcommands, has an example.
+// Each help text says what to type: limitkeeper, not caddy. Each command of ours, and each of its subcommands, has an example. No command
+// replaces the binary with a Caddy without Limitkeeper.
 func TestHelp(t *testing.T) {
 	root := help(t)
 	ours := strings.FieldsFunc(regexp.MustCompile(`(?s)The commands (.*) are Limitkeeper's`).FindStringSubmatch(root)[1],
@@ -34,6 +35,11 @@ func TestHelp(t *testing.T) {
 	for _, name := range ours {
 		if !slices.Contains(commands, name) {
 			t.Errorf("the help names the command %q, which does not exist", name)
+		}
+	}
+	for _, name := range []string{"upgrade", "add-package", "remove-package"} {
+		if slices.Contains(commands, name) {
+			t.Errorf("the help has the command %q, which downloads a Caddy without Limitkeeper", name)
 		}
 	}
 	if len(ours) < 15 || len(commands) < 30 {

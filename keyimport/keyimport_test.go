@@ -362,7 +362,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// One million digests are imported on Badger: set LIMITKEEPER_IMPORT_ROWS=1000000, and GOMEMLIMIT=200MiB for the limit that the
+// One million digests are imported on Badger: set LIMITKEEPER_IMPORT_ROWS=1000000, and GOMEMLIMIT=260MiB for the limit that the
 // command has. The log has the largest anonymous memory of the process; the mapped files of the store come on top.
 func TestMillion(t *testing.T) {
 	var n int

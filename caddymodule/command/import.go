@@ -59,7 +59,7 @@ func importCommand(cmd *cobra.Command) {
 }
 
 func restoreCommand(cmd *cobra.Command) {
-	cmd.Example = "  limitkeeper restore limitkeeper-2026-11-23.zst --store badger:/var/lib/limitkeeper"
+	cmd.Example = "  limitkeeper restore limitkeeper-2026-11-23.zst --store config:/etc/limitkeeper/Caddyfile"
 	archiveFlags(cmd, false)
 	cmd.Flags().String("store", "", "The empty store: badger:<dir>, redis:<address> or config:<file>")
 	cmd.Args = cobra.ExactArgs(1)

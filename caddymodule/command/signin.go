@@ -71,7 +71,7 @@ func (c *adminClient) dashboardOrigin() (string, error) {
 	}
 	origins := dashboardOrigins(b)
 	if len(origins) == 0 {
-		return "", errors.New("the running config serves no dashboard (limitkeeper_api): name its address with --url")
+		return "", errors.New("no site of the running config serves the dashboard (limitkeeper_api) over HTTPS: name its address, as in --url https://api.example.com")
 	}
 	return origins[0], nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -27,6 +28,7 @@ func runAsLimitkeeper() {
 				os.Args = args
 				root := cmd.Root()
 				root.RemoveCommand(cmd)
+				removeDownloads(root)
 				changeTexts(root)
 				changeVersion(root)
 				root.SetArgs(args[1:])
@@ -36,6 +38,16 @@ func runAsLimitkeeper() {
 	})
 	os.Args = []string{args[0], brandCommand}
 	caddycmd.Main()
+}
+
+// removeDownloads removes the commands of Caddy that replace the binary with a build of caddyserver.com. Such a build has no
+// Limitkeeper, and the commands panic in a binary whose main module has modules of Caddy.
+func removeDownloads(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		if slices.Contains([]string{"upgrade", "add-package", "remove-package"}, cmd.Name()) {
+			root.RemoveCommand(cmd)
+		}
+	}
 }
 
 // changeTexts replaces the name of the binary in the help of all commands.
