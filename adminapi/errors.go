@@ -101,7 +101,7 @@ func (c *call) publicError(err error) *core.Error {
 	return e
 }
 
-// log logs the cause of an error that the answer hides, see [logthrottle.Throttle].
+// log logs the cause of an error that the answer hides, in as many lines as [logthrottle.Throttle] admits.
 func (c *call) log(msg, cause string) {
 	suppressed, ok := c.faults.Admit(time.Now())
 	if !ok {

@@ -19,7 +19,7 @@ type clockHealth struct {
 	AheadSeconds int64     `json:"ahead_seconds"` // lead of the machine's clock
 }
 
-// healthy is the answer that says nothing but that the service works.
+// healthy is the answer of a service that works, without details.
 var healthy = serviceHealth{Status: "ok"}
 
 // health answers whether the store is available, or why not, and whether the clock has jumped. Over plain HTTP it says

@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -21,121 +22,142 @@ const (
 	eventKeyDisabled      = "limitkeeper.key_disabled"
 )
 
-// maxEvents is the number of events that wait for slow subscribers. Further ones are dropped.
-const maxEvents = 1000
+// maxEvents is the number of events that wait for slow subscribers. Further ones are dropped. One transaction may disable
+// tens of thousands of keys. A waiting event takes about 200 bytes.
+const maxEvents = 100_000
 
 // healthEvery is the interval at which a store is asked for its health.
 const healthEvery = time.Second
 
 // eventsDropped counts the events that no subscriber got.
 var eventsDropped = prometheus.NewCounter(prometheus.CounterOpts{Namespace: "limitkeeper", Name: "events_dropped_total",
-	Help: "Events that were dropped because a subscriber is slow and 1000 events wait."})
+	Help: "Events that were dropped because a subscriber is slow and 100,000 events wait."})
 
-// event is an event with its data.
+// event is an event whose data is built when it is emitted: the name of an account may have to be read from the store.
 type event struct {
 	name string
-	data map[string]any
+	data func() map[string]any
 }
 
-// emitter emits the events of a store to the subscribers of one config, in a goroutine of its own: Caddy runs subscribers
-// in the goroutine that emits.
+// emitter emits the events of a store to the subscribers of one config.
 type emitter struct {
-	emit  func(event)
-	log   *zap.Logger
-	queue chan event
-	done  chan struct{} // closed by stop
-
-	full bool // an event was dropped since the last one that had room; guarded by eventQueue.mu
+	emit func(name string, data map[string]any)
+	log  *zap.Logger
 }
 
-// newEmitter returns an emitter to the subscribers of a config. It is idle until run.
+// newEmitter returns an emitter to the subscribers of a config.
 func newEmitter(ctx caddy.Context, app *caddyevents.App, log *zap.Logger) *emitter {
-	return &emitter{emit: func(e event) { app.Emit(ctx, e.name, e.data) }, log: log,
-		queue: make(chan event, maxEvents), done: make(chan struct{})}
+	return &emitter{emit: func(name string, data map[string]any) { app.Emit(ctx, name, data) }, log: log}
 }
 
-// run emits events until stop. An event whose subscribers run at that time is their last one.
-func (m *emitter) run() {
+// run emits the events of a queue in the goroutine of the caller, until another emitter is the current one. A hanging
+// subscriber delays run, and nothing else.
+func (m *emitter) run(q *eventQueue) {
 	for {
-		select {
-		case <-m.done:
+		e, ok := q.next(m)
+		if !ok {
 			return
-		case e := <-m.queue:
-			select {
-			case <-m.done:
-				return
-			default:
-			}
-			m.emit(e)
 		}
+		m.emitOne(e)
 	}
 }
 
-// stop ends run. It does not wait for subscribers.
-func (m *emitter) stop() { close(m.done) }
+// emitOne emits an event. A panic of a subscriber is logged: it would end the process.
+func (m *emitter) emitOne(e event) {
+	defer func() {
+		if v := recover(); v != nil {
+			m.log.Error("a subscriber of an event panicked", zap.String("event", e.name),
+				zap.String("error", core.MaskSecrets(fmt.Sprint(v))), zap.Stack("stack"))
+		}
+	}()
+	m.emit(e.name, e.data())
+}
 
-// eventQueue takes the events of a store for the emitter of the config that applies.
+// eventQueue has the events of a store that wait for the emitter of the config that applies.
 type eventQueue struct {
 	mu      sync.Mutex
-	current *emitter // nil while no config runs
+	changed *sync.Cond // of mu: current or waiting has changed
+	current *emitter   // nil while no config runs
+	waiting []event
+	full    bool // an event was dropped since waiting was empty
+}
+
+func newEventQueue() *eventQueue {
+	q := &eventQueue{}
+	q.changed = sync.NewCond(&q.mu)
+	return q
+}
+
+// next waits for an event and removes it from the queue. ok is false when m is not the current emitter.
+func (q *eventQueue) next(m *emitter) (e event, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.current == m && len(q.waiting) == 0 {
+		q.changed.Wait()
+	}
+	if q.current != m {
+		return event{}, false
+	}
+	e, q.waiting[0] = q.waiting[0], event{}
+	q.waiting = q.waiting[1:]
+	if len(q.waiting) == 0 {
+		q.waiting, q.full = nil, false
+	}
+	return e, true
 }
 
 // put queues an event, and reports whether there was room. It never waits for a subscriber.
 func (q *eventQueue) put(e event) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.current == nil {
-		return false
-	}
-	select {
-	case q.current.queue <- e:
-		q.current.full = false
-		return true
-	default:
-		return false
-	}
+	return q.putLocked(e)
 }
 
-// putOrDrop queues an event, or drops it. The first of consecutive drops is logged.
+func (q *eventQueue) putLocked(e event) bool {
+	if q.current == nil || len(q.waiting) == maxEvents {
+		return false
+	}
+	q.waiting = append(q.waiting, e)
+	q.changed.Broadcast()
+	return true
+}
+
+// putOrDrop queues an event, or drops it. The first drop is logged, and the next one only after the queue was empty.
 func (q *eventQueue) putOrDrop(e event) {
-	if q.put(e) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.putLocked(e) {
 		return
 	}
 	eventsDropped.Inc()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if m := q.current; m != nil && !m.full {
-		m.full = true
-		m.log.Error("a subscriber of events is slow: events are dropped until it has caught up", zap.String("event", e.name))
+	if q.current != nil && !q.full {
+		q.full = true
+		q.current.log.Error("a subscriber of events is slow: events are dropped until it has caught up", zap.String("event", e.name))
 	}
 }
 
-// use makes an emitter the current one, and moves the waiting events to it. nil stands for no emitter.
+// use makes an emitter the current one, which gets the waiting events. nil stands for no emitter.
 func (q *eventQueue) use(m *emitter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	before := q.current
-	q.current = m
-	if before == nil || m == nil || before == m {
-		return
+	q.current = nil
+	if m != nil {
+		turn := *m // a copy, so that an earlier run of m ends
+		q.current = &turn
+		go turn.run(q)
 	}
-	for {
-		select {
-		case e := <-before.queue:
-			m.queue <- e // as large as the queue before, and empty
-		default:
-			return
-		}
-	}
+	q.changed.Broadcast()
 }
 
 // keyDisabled queues the event for a key or user.
 func (l *live) keyDisabled(d core.KeyDisabled) {
-	data := map[string]any{"account": l.names.name(d.Account), "key_id": nil, "user_id": d.UserID, "how": string(d.How)}
-	if d.KeyID != "" {
-		data["key_id"] = d.KeyID
-	}
-	l.events.putOrDrop(event{eventKeyDisabled, data})
+	l.events.putOrDrop(event{eventKeyDisabled, func() map[string]any {
+		data := map[string]any{"account": l.names.name(d.Account), "key_id": nil, "user_id": d.UserID, "how": string(d.How)}
+		if d.KeyID != "" {
+			data["key_id"] = d.KeyID
+		}
+		return data
+	}})
 }
 
 // watchHealth queues an event when the store becomes unavailable and when it has recovered, until ctx ends. An event that
@@ -150,12 +172,13 @@ func (l *live) watchHealth(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && since.IsZero():
-			if l.events.put(event{eventStoreUnavailable, map[string]any{"reason": reason(err)}}) {
+			data := map[string]any{"reason": reason(err)}
+			if l.events.put(event{eventStoreUnavailable, func() map[string]any { return data }}) {
 				since = time.Now()
 			}
 		case err == nil && !since.IsZero():
-			seconds := time.Since(since).Round(time.Millisecond).Seconds()
-			if l.events.put(event{eventStoreRecovered, map[string]any{"unavailable_seconds": seconds}}) {
+			data := map[string]any{"unavailable_seconds": time.Since(since).Round(time.Millisecond).Seconds()}
+			if l.events.put(event{eventStoreRecovered, func() map[string]any { return data }}) {
 				since = time.Time{}
 			}
 		}

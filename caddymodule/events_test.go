@@ -16,7 +16,10 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/limitkeeper/limitkeeper/apply"
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
@@ -37,6 +40,7 @@ var subscribed struct {
 	sync.Mutex
 	events []string                 // the name of the subscriber, the event and its data
 	hold   map[string]chan struct{} // subscribers that wait until the channel is closed
+	panics string                   // the next event panics with it, unless it is empty
 }
 
 func (*subscriber) CaddyModule() caddy.ModuleInfo {
@@ -56,8 +60,12 @@ func (u *subscriber) Handle(_ context.Context, e caddy.Event) error {
 	}
 	subscribed.Lock()
 	subscribed.events = append(subscribed.events, fmt.Sprint(u.Name, " ", origin, " ", e.Name(), " ", e.Data))
-	hold := subscribed.hold[u.Name]
+	hold, panics := subscribed.hold[u.Name], subscribed.panics
+	subscribed.panics = ""
 	subscribed.Unlock()
+	if panics != "" {
+		panic(panics)
+	}
 	if hold != nil {
 		<-hold
 	}
@@ -182,48 +190,122 @@ func (u *unsteady) Health(context.Context) error {
 func TestEventsOfState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &unsteady{Store: memstore.New()}
-		l := &live{service: core.NewService(store, core.Config{})}
-		m := &emitter{queue: make(chan event, 1), log: zap.NewNop()}
+		l := &live{service: core.NewService(store, core.Config{}), events: newEventQueue()}
+		defer l.events.use(nil)
+		emitted, hold := make(chan string, maxEvents), make(chan struct{})
+		m := &emitter{log: zap.NewNop(), emit: func(name string, data map[string]any) {
+			if strings.Contains(fmt.Sprint(data), "geheim") {
+				t.Errorf("got the event %s %v", name, data)
+			}
+			switch name {
+			case "hold":
+				<-hold
+			case "filler":
+			default:
+				emitted <- name
+			}
+		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		store.down.Store(true)
 		go l.watchHealth(ctx)
 		time.Sleep(time.Minute)
 		l.events.use(m)
-		want := func(name string) {
+		want := func(names ...string) {
 			t.Helper()
 			time.Sleep(time.Minute)
-			select {
-			case e := <-m.queue:
-				if e.name != name || strings.Contains(fmt.Sprint(e.data), "geheim") {
-					t.Errorf("got the event %s %v, want %s", e.name, e.data, name)
-				}
-			default:
-				if name != "" {
+			for _, name := range names {
+				select {
+				case got := <-emitted:
+					if got != name {
+						t.Errorf("got the event %s, want %s", got, name)
+					}
+				default:
 					t.Errorf("got no event, want %s", name)
 				}
 			}
+			if n := len(emitted); n > 0 {
+				t.Errorf("got %d more events: %s", n, <-emitted)
+			}
+		}
+		noData := func() map[string]any { return nil }
+		fill := func() {
+			l.events.put(event{"hold", noData})
+			time.Sleep(time.Millisecond) // m has taken it
+			for l.events.put(event{"filler", noData}) {
+				continue
+			}
 		}
 		want(eventStoreUnavailable)
-		want("")
-		l.events.put(event{name: "another"}) // the queue is full
+		want()
+		fill()
 		store.down.Store(false)
-		want("another")
+		want()
+		hold <- struct{}{}
 		want(eventStoreRecovered)
-		want("")
-		l.events.put(event{name: "another"})
+		fill()
 		store.down.Store(true)
-		time.Sleep(time.Minute)
+		want()
 		store.down.Store(false)
-		want("another")
-		want("")
+		want()
+		hold <- struct{}{}
+		want()
 	})
 }
 
-// A subscriber that hangs makes no request and no reload wait. 1000 events wait, further ones are dropped and counted. The next
+// One transaction that disables thousands of keys loses no event.
+func TestEventsOfBatch(t *testing.T) {
+	const keys = 5000
+	s := newServer(t)
+	s.Start("store memory batch"+subscribe(t, "on"), caddytest.Both("respond ok"))
+	ten, svc := s.Tenant("acme", 100), s.Service()
+	var want []string
+	batch := func(fn func(*core.Batch) error) { s.Must(svc.Batch(t.Context(), ten.Account, nil, fn)) }
+	var ids []string
+	batch(func(b *core.Batch) error {
+		for range keys {
+			k, _, err := b.CreateKey(core.KeyPatch{Name: new("k"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
+			s.Must(err)
+			ids = append(ids, k.ID)
+			want = append(want, keyEvent("on", ten, k.ID, core.HowDeleted))
+		}
+		return nil
+	})
+	batch(func(b *core.Batch) error {
+		for _, id := range ids {
+			s.Must(b.DeleteKey(id))
+		}
+		return nil
+	})
+	wantEvents(t, want...)
+}
+
+// A subscriber that panics is logged without secrets, and gets the next event.
+func TestEventsOfPanic(t *testing.T) {
+	s := newServer(t)
+	s.Start("store memory panic"+subscribe(t, "panics"), caddytest.Both("respond ok"))
+	ten := s.Tenant("acme", 100)
+	secret := ten.Secret
+	subscribed.panics = "no handler for " + secret
+	disable := func() string {
+		k, _, err := s.Service().CreateKey(t.Context(), ten.Account, core.KeyPatch{Name: new("k"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
+		s.Must(err)
+		s.Must(s.Service().DeleteKey(t.Context(), ten.Account, k.ID))
+		return keyEvent("panics", ten, k.ID, core.HowDeleted)
+	}
+	first := disable()
+	wantEvents(t, first)
+	s.WaitLog("a subscriber of an event panicked", 1)
+	wantEvents(t, first, disable())
+	if strings.Contains(s.Logged(), secret) {
+		t.Error("a secret is in the log")
+	}
+}
+
+// A subscriber that hangs makes no request and no reload wait. Events beyond the bound are dropped and counted. The next
 // config gets the waiting events, and the config before gets none any more. When all has stopped no goroutine is left.
 func TestEventsOfSlowSubscriber(t *testing.T) {
-	const more = 10 // events that find no room
+	const waiting = 500
 	s := newServer(t)
 	site := caddytest.Both("respond ok")
 	s.Start("store memory a"+subscribe(t, "slow"), site)
@@ -232,7 +314,7 @@ func TestEventsOfSlowSubscriber(t *testing.T) {
 	subscribed.hold["slow"] = release // no event has been emitted yet
 	var keys []string
 	s.Must(svc.Batch(t.Context(), ten.Account, nil, func(b *core.Batch) error {
-		for range maxEvents + more {
+		for range waiting {
 			k, _, err := b.CreateKey(core.KeyPatch{Name: new("k"), UserID: &ten.User.ID, PlanID: core.Some(ten.Plan.ID)})
 			s.Must(err)
 			keys = append(keys, k.ID)
@@ -243,20 +325,15 @@ func TestEventsOfSlowSubscriber(t *testing.T) {
 		_, err := svc.UpdateKey(t.Context(), ten.Account, id, core.KeyPatch{Status: new("inactive")})
 		s.Must(err)
 	}
-	before := caddytest.Sample(s.Scrape(), "limitkeeper_events_dropped_total")
 	disable(ten.Key.ID)
 	wantEvents(t, keyEvent("slow", ten, ten.Key.ID, core.HowInactive)) // and the subscriber hangs
 	for _, id := range keys {
 		disable(id)
 	}
-	if got := caddytest.Sample(s.Scrape(), "limitkeeper_events_dropped_total") - before; got != more {
-		t.Errorf("got %v dropped events, want %d", got, more)
-	}
-	s.WaitLog("a subscriber of events is slow", 1)
 
 	options := "store memory a" + subscribe(t, "next")
 	s.Start(options, site)
-	want := make([]string, maxEvents)
+	want := make([]string, waiting)
 	for i := range want {
 		want[i] = keyEvent("next", ten, keys[i], core.HowInactive)
 	}
@@ -269,7 +346,50 @@ func TestEventsOfSlowSubscriber(t *testing.T) {
 		return !strings.Contains(all.String(), "emitter).run") && !strings.Contains(all.String(), "watchHealth")
 	})
 	wantEvents(t, want...)
-	if n := strings.Count(s.Logged(), "a subscriber of events is slow"); n != 1 {
-		t.Errorf("the log says %d times that a subscriber is slow, want once", n)
+}
+
+// Events beyond the bound are dropped and counted. The log has one line until the subscriber has caught up.
+func TestEventsAreDropped(t *testing.T) {
+	const more = 10 // events that find no room
+	logged, lines := observer.New(zapcore.ErrorLevel)
+	hold, q := make(chan struct{}), newEventQueue()
+	emitted := make(chan struct{}, maxEvents+more)
+	q.use(&emitter{log: zap.New(logged), emit: func(string, map[string]any) { <-hold; emitted <- struct{}{} }})
+	defer q.use(nil)
+	e := event{"e", func() map[string]any { return nil }}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(eventsDropped)
+	dropped := func() int {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int(families[0].Metric[0].Counter.GetValue())
+	}
+	for round := 1; round <= 2; round++ {
+		before := dropped()
+		q.putOrDrop(e)
+		caddytest.Eventually(t, "the subscriber to hang", func() bool {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			return len(q.waiting) == 0
+		})
+		for range maxEvents + more - 1 {
+			q.putOrDrop(e)
+		}
+		hold <- struct{}{} // makes room for one event
+		<-emitted
+		caddytest.Eventually(t, "room", func() bool { return q.put(e) })
+		q.putOrDrop(e)
+		if n := dropped() - before; n != more {
+			t.Errorf("round %d: got %d dropped events, want %d", round, n, more)
+		}
+		if n := lines.Len(); n != round {
+			t.Errorf("round %d: got %d lines, want %d", round, n, round)
+		}
+		for range maxEvents + 1 {
+			hold <- struct{}{}
+			<-emitted
+		}
 	}
 }

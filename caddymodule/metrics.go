@@ -215,13 +215,13 @@ func (m *metricSet) counter(l decisionLabels, name string) prometheus.Counter {
 	if m.fullLocked(l.account) {
 		return m.others(l)
 	}
-	c := m.decisions.WithLabelValues(name, l.plan, l.outcome)
+	c := m.decisions.WithLabelValues(name, core.MaskSecrets(l.plan), l.outcome)
 	m.seen[l] = c
 	m.sets[l.account]++
 	return c
 }
 
-// accountNames caches the names of accounts by their ids. A name never changes.
+// accountNames caches the names of accounts by their ids, without secrets: customers choose the names. A name never changes.
 type accountNames struct {
 	service *core.Service
 	reading sync.Mutex // held during a read of the store, so that only one goroutine reads
@@ -238,7 +238,7 @@ func newAccountNames(s *core.Service) *accountNames {
 func (n *accountNames) add(a *core.Account) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.byID[a.ID] = a.Name
+	n.byID[a.ID] = core.MaskSecrets(a.Name)
 }
 
 // name returns the name of the account with an id. It reads unknown names from the store. An account that is not found has
@@ -326,15 +326,15 @@ func (s *serviceStats) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(throttled, prometheus.CounterValue, float64(st.Throttled))
 }
 
-// healthTimeout is the longest time for which a scrape waits for the state of the store.
+// healthTimeout is the longest time for which a scrape waits for the state of the store. On Redis, the timeout of the store applies.
 const healthTimeout = 2 * time.Second
 
 // collectState collects the state of the store. fault is the reason why it refuses requests, nil for none.
 func collectState(fault error, ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(storeUp, prometheus.GaugeValue, oneIf(fault == nil))
-	is := faultKind(fault)
+	current := faultKind(fault)
 	for _, kind := range faultKinds {
-		ch <- prometheus.MustNewConstMetric(storeFault, prometheus.GaugeValue, oneIf(kind == is), kind)
+		ch <- prometheus.MustNewConstMetric(storeFault, prometheus.GaugeValue, oneIf(kind == current), kind)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/limitkeeper/limitkeeper/caddymodule/caddytest"
+	"github.com/limitkeeper/limitkeeper/core"
 )
 
 // No log contains a secret: used, refused, kept, encoded, in the wrong place, or in an error. The test reads
@@ -262,5 +263,25 @@ func TestLogsHoldNoSecretWhenUpstreamBreaks(t *testing.T) {
 				t.Errorf("the %s is in the log: %s", what, line)
 			}
 		}
+	}
+}
+
+// The names of accounts and plans are texts of customers. A secret in a name is masked in labels, in events and in the log.
+func TestNamesWithSecrets(t *testing.T) {
+	const secret = "lk_user_0123456789abcdefghijABCDEFGHIJ01"
+	s := newServer(t)
+	s.Start("store memory names"+subscribe(t, "on"), caddytest.Both("respond ok"))
+	ten := s.Tenant("acme of "+secret, 100)
+	_, err := s.Service().UpdatePlan(t.Context(), ten.Account, ten.Plan.ID, core.PlanPatch{Name: new("plan of " + secret)})
+	s.Must(err)
+	s.Validate(ten.Owner, ten.Secret)
+	if text := s.Scrape(); strings.Contains(text, secret) || !strings.Contains(text, `account="acme of lk_`) || !strings.Contains(text, `plan="plan of lk_`) {
+		t.Errorf("the metrics have a secret, or no decision:\n%s", text)
+	}
+	_, err = s.Service().UpdateKey(t.Context(), ten.Account, ten.Key.ID, core.KeyPatch{Status: new("inactive")})
+	s.Must(err)
+	s.WaitLog("invoking subscribed handler", 1)
+	if strings.Contains(s.Logged(), secret) {
+		t.Errorf("the log has a secret:\n%s", s.Logged())
 	}
 }

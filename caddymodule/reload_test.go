@@ -272,7 +272,7 @@ func TestReloadTunables(t *testing.T) {
 // The latest tuning that is not withdrawn applies, in any order of calls.
 func TestTunings(t *testing.T) {
 	var log []string
-	l := &live{service: core.NewService(memstore.New(), core.Config{})}
+	l := &live{service: core.NewService(memstore.New(), core.Config{}), events: newEventQueue()}
 	a, b, c := &tuning{store: tuner{"a", &log}}, &tuning{store: tuner{"b", &log}}, &tuning{store: tuner{"c", &log}}
 	l.apply(a)
 	l.apply(b)

@@ -89,7 +89,7 @@ type live struct {
 	service *core.Service
 	clock   *core.Clock // used by the store and the service
 	names   *accountNames
-	events  eventQueue
+	events  *eventQueue
 
 	stopWatch func() // ends watchHealth, and waits for its end
 
@@ -112,7 +112,7 @@ func openLive(t *tuning) (caddy.Destructor, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &live{store: store, clock: clock}
+	l := &live{store: store, clock: clock, events: newEventQueue()}
 	l.service = core.NewService(store, core.Config{Clock: clock.Now, OnDecision: l.observe, OnKeyDisabled: l.keyDisabled})
 	l.service.Tune(t.tunables)
 	l.names = newAccountNames(l.service)
@@ -140,9 +140,6 @@ func (l *live) apply(t *tuning) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.inUse = append(l.inUse, t)
-	if t.events != nil {
-		go t.events.run()
-	}
 	l.tuneLocked()
 }
 
@@ -159,9 +156,6 @@ func (l *live) withdraw(t *tuning) {
 	l.inUse = slices.Delete(l.inUse, i, i+1)
 	if last {
 		l.tuneLocked()
-	}
-	if t.events != nil {
-		t.events.stop()
 	}
 }
 

@@ -187,7 +187,7 @@ var badgerFigures = []figure[badgerstore.Stats]{
 		func(s badgerstore.Stats) float64 { return float64(s.MinFree) }),
 }
 
-// The space of the disk, which not every system tells.
+// The space of the disk, on systems that report it.
 var (
 	diskFree = prometheus.NewDesc("limitkeeper_disk_free_bytes", "Free bytes of the disk of the store, without the reserved space.", nil, nil)
 	diskSize = prometheus.NewDesc("limitkeeper_disk_size_bytes", "The size of the disk of the store.", nil, nil)

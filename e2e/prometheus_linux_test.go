@@ -355,6 +355,14 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	}
 }
 
+// No alert fires for the single faults of testdata/quiet_alerts.yml. When this fails, the pager is soon ignored.
+func TestAlertsAreQuiet(t *testing.T) {
+	out, err := exec.Command(program(t, "promtool"), "test", "rules", filepath.Join("testdata", "quiet_alerts.yml")).CombinedOutput()
+	if err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}
+
 // everyQueryHasData runs each query of the dashboard and looks for each metric of an alert until all have a value.
 func everyQueryHasData(t *testing.T, p *prometheus) {
 	queries := dashboardQueries(t)

@@ -46,9 +46,9 @@ func healthCommand(cmd *cobra.Command) {
 		}
 		body = bytes.TrimSpace(body)
 		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s: %s", args[0], resp.Status, body)
+			return fmt.Errorf("%s: %s: %s", resp.Request.URL.Redacted(), resp.Status, printable(string(body)))
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", body)
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), printable(string(body)))
 		return err
 	}
 }

@@ -404,7 +404,7 @@ func (s *Store) Stats() Stats {
 }
 
 // DiskSpace returns the free bytes and the size of the file system of the store. The free bytes do not include the
-// reserve. ok is false on systems that do not tell.
+// reserve. ok is false on systems that do not report them.
 func (s *Store) DiskSpace() (free, size uint64, ok bool) {
 	free, size, err := s.reserve.Space(s.dir)
 	return free, size, err == nil && size != math.MaxUint64

@@ -76,10 +76,10 @@ func memtables(dir string) (numbers []int, err error) {
 	return numbers, errors.Join(err, file.Close())
 }
 
-// entrySize is a bound of the bytes that an entry, or a transaction, takes of a memtable in addition to keys and values, on
-// average. In the skip list an entry takes 34 and 4 for each level of its node: 40 on average, because a node has h levels
-// with a probability of 2/3^h, and at most 114. The eighth of the memtable above hardLimit has room for the nodes that are
-// higher. In the write-ahead log an entry takes at most 34, a transaction 70.
+// entrySize bounds the average number of bytes that an entry, or a transaction, takes of a memtable in addition to keys and
+// values. In the skip list an entry takes 34 bytes and 4 for each level of its node. A node has h levels with a probability of
+// 2/3^h, so an entry takes 40 bytes on average, and at most 114. The eighth of the memtable above hardLimit has room for nodes
+// above the average. In the write-ahead log an entry takes at most 34 bytes, a transaction 70.
 const entrySize = 64
 
 // Txn is a transaction that counts the bytes that it takes of a memtable.

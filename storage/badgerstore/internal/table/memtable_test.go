@@ -98,27 +98,31 @@ func TestFillerEnds(t *testing.T) {
 }
 
 // TestSyncRefused: while sync fails, as on a full disk, Commit accepts transactions that fit into the memtable, and Badger
-// writes no table. A failure means that transactions in the event log cannot be applied on a full disk.
+// writes no table, for any size of records. A failure means that transactions in the event log cannot be applied on a full
+// disk, or that entrySize is too small.
 func TestSyncRefused(t *testing.T) {
-	db, refused := openFilled(t), errors.New("no space left on device")
-	memtable, fits := newest(t, db), 0
-	for i := 0; ; i++ {
-		txn := entries(t, db, i, 1, 100<<10)
-		err := db.Commit(txn, func(*Txn) error { return refused })
-		txn.Discard()
-		if newest(t, db) != memtable {
-			t.Fatalf("commit %d: a memtable began without a sync", i)
-		}
-		if errors.Is(err, refused) {
-			break
-		}
-		if err != nil || i > 1000 {
-			t.Fatalf("Commit: got %v, want %v in the end", err, refused)
-		}
-		fits += 100 << 10
-	}
-	if least := int(db.o.MemTableSize) / 8 * 6; fits < least {
-		t.Errorf("committed %d bytes while sync failed, want at least %d", fits, least)
+	for _, size := range []struct{ records, bytes int }{{1, 100 << 10}, {1, 0}, {5000, 0}, {1000, 30}} {
+		t.Run(fmt.Sprintf("%d of %d bytes", size.records, size.bytes), func(t *testing.T) {
+			db, refused := openFilled(t), errors.New("no space left on device")
+			memtable := newest(t, db)
+			for i := 0; ; i++ {
+				txn := entries(t, db, i*size.records, size.records, size.bytes)
+				err := db.Commit(txn, func(*Txn) error { return refused })
+				txn.Discard()
+				if errors.Is(err, refused) {
+					break
+				}
+				if err != nil || i > 1_000_000 {
+					t.Fatalf("Commit: got %v, want %v in the end", err, refused)
+				}
+			}
+			if newest(t, db) != memtable {
+				t.Error("a memtable began without a sync")
+			}
+			if db.filled < db.softLimit() {
+				t.Errorf("committed %d bytes while sync failed, want at least %d", db.filled, db.softLimit())
+			}
+		})
 	}
 }
 
