@@ -89,6 +89,16 @@ func (d *lossyDisk) Rename(from, to string) error {
 	return err
 }
 
+// Link gives a file a second name, as a hard link does.
+func (d *lossyDisk) Link(from, to string) error {
+	unlock, err := d.change()
+	defer unlock()
+	if err == nil {
+		d.dir(filepath.Dir(to)).now[filepath.Base(to)] = d.dir(filepath.Dir(from)).now[filepath.Base(from)]
+	}
+	return err
+}
+
 func (d *lossyDisk) Remove(path string) error {
 	unlock, err := d.change()
 	defer unlock()
@@ -137,14 +147,12 @@ func (d *lossyDisk) cut(random *rand.Rand) *lossyDisk {
 	return after
 }
 
-// at moves the only directory of a disk to another path.
-func (d *lossyDisk) at(path string) *lossyDisk {
+// at returns a disk with one directory of d, at another path.
+func (d *lossyDisk) at(from, to string) *lossyDisk {
 	moved := newLossyDisk()
 	moved.boot = d.boot
-	for _, dir := range d.dirs {
-		moved.dirs[path] = dir
-	}
-	moved.synced[filepath.Dir(path)]++
+	moved.dirs[to] = d.dir(from)
+	moved.synced[filepath.Dir(to)]++
 	return moved
 }
 

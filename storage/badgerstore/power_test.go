@@ -95,7 +95,7 @@ func (o *outage) event(where string) {
 	o.model.crash(o.expected == Power)
 	o.where, o.after, o.left = where, o.t.TempDir(), o.disk.cut(o.random)
 	o.copyDatabase()
-	o.left = o.left.at(filepath.Join(o.after, eventLogDir))
+	o.left = o.left.at(filepath.Join(o.dir, eventLogDir), filepath.Join(o.after, eventLogDir))
 }
 
 // copyDatabase copies the files of Badger as a power cut leaves them. It tries again when Badger changes its tables
@@ -180,7 +180,7 @@ var cutPoints = []struct {
 	maxEvents int
 }{
 	{failpointNames[failRotate], 3}, {failpointNames[failWritten], 200}, {failpointNames[failPages], 5}, {failpointNames[failPagesWritten], 5}, {failpointNames[failMarked], 5},
-	{failpointNames[failCommit], 30}, {failpointNames[failCommitted], 30}, {diskChanges, 100},
+	{failpointNames[failCommit], 30}, {failpointNames[failCommitted], 30}, {failpointNames[failSnapshot], 80}, {diskChanges, 100},
 }
 
 // diskChanges is a place that is not a failpoint.
@@ -252,7 +252,7 @@ func (o *outage) problems() []string {
 // on.
 func (o *outage) use(over func() bool) {
 	o.t.Helper()
-	w := traffic{s: o.s, recorder: o.model, round: o.round}
+	w := traffic{s: o.s, recorder: o.model, round: o.round, snapshots: o.target == failpointNames[failSnapshot] || o.random.IntN(3) == 0}
 	w.beforeRequest = func() error {
 		if over() {
 			w.stop()
