@@ -151,7 +151,7 @@ func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeR
 		return v
 	}
 	first := 0
-	v.Limits = make([]Usage, len(used))
+	v.Limits = make([]LimitUsage, len(used))
 	if c.Limit == Unlimited {
 		first = 1
 	}
@@ -163,7 +163,7 @@ func (c *Consumption) Result(reason Reason, at time.Time, used []int64) ConsumeR
 		if decides && (!decided || v.Usage.Window.endsBefore(u.Window)) {
 			decided, v.Deciding, v.Usage = true, i, u
 		}
-		v.Limits[i] = u
+		v.Limits[i] = LimitUsage{l, u}
 	}
 	return v
 }
@@ -447,6 +447,6 @@ type ConsumeResult struct {
 	RetryAfter time.Duration // with ReasonRate: the time until the bucket has a token
 	Deciding   int           // the index of the deciding limit: see [Terms.LimitAt]
 	Usage      Usage         // of the deciding counter and limit, after the step
-	Limits     []Usage       // of each limit; nil when the plan has only the primary one. Without a primary limit, index 0 is zero.
+	Limits     []LimitUsage  // of each limit, by its index; nil when the plan has only the primary one. Without a primary limit, index 0 is zero.
 	FirstTerms *Terms        // of the first answer, if the request repeats an earlier one; else nil
 }

@@ -326,7 +326,11 @@ func (s *Service) charged(ctx context.Context, pl *Plan, costs []MeterCost) ([]M
 	named := func(m MeterCost) bool { // by the plan in force: the cache may not know yet
 		return slices.ContainsFunc(pl.Limits, func(l Limit) bool { return l.Meter == m.Meter })
 	}
-	return slices.DeleteFunc(slices.Clone(costs), func(m MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] && !named(m) }), nil
+	free := func(m MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] && !named(m) }
+	if !slices.ContainsFunc(costs, free) {
+		return costs, nil
+	}
+	return slices.DeleteFunc(slices.Clone(costs), free), nil
 }
 
 // MaxCosts is the largest number of meters that one request names.

@@ -21,7 +21,7 @@ type Request struct {
 	Cost     int64  // 0…MaxCost; 0 checks the quota without using it
 
 	// Costs are the costs on other meters, sorted by name: each 0…MaxMeterCost, at most MaxCosts. A meter that no plan of
-	// the account names costs nothing.
+	// the account names costs nothing. The store may keep the list: do not change it.
 	Costs []MeterCost
 
 	// RequestID is the name that the caller gives to the request, "" for none. Requests of one key
@@ -357,9 +357,7 @@ func (d *Decision) setResult(pl *Plan, v *ConsumeResult) {
 		d.Plan = &Plan{AccountID: d.Account, ID: first.PlanID, Name: first.PlanName, Limit: first.Limit, Period: first.Period, Limits: first.Further}
 	}
 	d.Limit = d.Plan.limitAt(v.Deciding)
-	for i, u := range v.Limits {
-		if i > 0 || d.Plan.Limit != Unlimited {
-			d.Limits = append(d.Limits, LimitUsage{d.Plan.limitAt(i), u})
-		}
+	if d.Limits = v.Limits; len(d.Limits) > 0 && d.Plan.Limit == Unlimited {
+		d.Limits = d.Limits[1:]
 	}
 }

@@ -100,6 +100,36 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
+// BenchmarkLimits compares a plan that has one limit with a plan that has three limits on two meters.
+func BenchmarkLimits(b *testing.B) {
+	const keys = 10_000
+	s := open(b, filled(b, keys), keys, largeCache)
+	for _, plan := range []struct {
+		name   string
+		limits []core.Limit
+		costs  []core.MeterCost
+	}{
+		{"limits=1", nil, nil},
+		{"limits=3", []core.Limit{{Meter: core.MeterRequests, Max: core.MaxLimit, Period: core.Day}, {Meter: "tokens", Max: core.MaxLimit, Period: core.Month}},
+			[]core.MeterCost{{Meter: "tokens", Cost: 100}}},
+	} {
+		large := largePlan(time.Now())
+		large.Limits, s.costs = plan.limits, plan.costs
+		if err := s.store.Update(context.Background(), account, func(tx core.Tx) error { return tx.PutPlan(large) }); err != nil {
+			b.Fatal(err)
+		}
+		s.service = newService(s.store, largeCache) // the other one has the plan in memory
+		s.warm(b)
+		s.allowed = 0
+		for _, callers := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/callers=%d", plan.name, callers), func(b *testing.B) {
+				s.benchmark(b, load{callers: callers, pick: uniform(keys), want: core.Allowed, n: int64(b.N)})
+			})
+		}
+		s.check(b)
+	}
+}
+
 // BenchmarkSustained loads the store for the duration of -sustained, so that checkpoints run
 // under load. Run it with -benchtime 1x.
 func BenchmarkSustained(b *testing.B) {

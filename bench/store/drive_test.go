@@ -28,8 +28,9 @@ type bench struct {
 	keys    int
 	store   *badgerstore.Store
 	service *core.Service
-	allowed int64 // allowed requests so far
-	before  int64 // sum of the counters at the beginning
+	costs   []core.MeterCost // of each request on other meters than requests
+	allowed int64            // allowed requests so far
+	before  int64            // sum of the counters at the beginning
 }
 
 // open opens the store in a directory. keys is the number of its keys, cache the size of the
@@ -239,6 +240,7 @@ func (c *caller) run(b *bench, todo *work, next func() int, want core.Outcome) {
 // decide makes a decision, and fails when the outcome is wrong.
 func (b *bench) decide(secret string, want core.Outcome, timed bool, waits *histogram) error {
 	r := request(secret)
+	r.Costs = b.costs
 	var start time.Time
 	if timed {
 		start = time.Now()

@@ -142,10 +142,15 @@ func withKeys(keys int) func(dir string) error {
 	}
 }
 
+// largePlan returns the plan of all keys but spent.
+func largePlan(now time.Time) *core.Plan {
+	return &core.Plan{AccountID: account, ID: "plan_large", Name: "Large", Limit: core.MaxLimit, Period: core.Month, CreatedAt: now, UpdatedAt: now}
+}
+
 // putPlans creates the plans, and the key spent with its user.
 func putPlans(now time.Time) func(core.Tx) error {
 	return func(tx core.Tx) error {
-		large := &core.Plan{AccountID: account, ID: "plan_large", Name: "Large", Limit: core.MaxLimit, Period: core.Month, CreatedAt: now, UpdatedAt: now}
+		large := largePlan(now)
 		small := &core.Plan{AccountID: account, ID: "plan_small", Name: "Small", Limit: 1, Period: core.Year, CreatedAt: now, UpdatedAt: now}
 		u := &core.User{AccountID: account, ID: 1, Name: "user", CreatedAt: now, UpdatedAt: now}
 		return errors.Join(tx.PutPlan(large), tx.PutPlan(small), tx.PutUser(u), tx.PutKey(newKey(spent, u.ID, small.ID, now)))

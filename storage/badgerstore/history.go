@@ -517,13 +517,19 @@ func (r *decoder) answer(limits bool) *answer {
 		v.terms.Further = append(v.terms.Further, core.Limit{Meter: r.text(), Period: core.Period(r.uvarint()), Max: int64(r.uvarint())})
 	}
 	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
-		v.result.Limits = append(v.result.Limits, core.Usage{Used: int64(r.uvarint()), Window: core.Window{Start: time.Unix(r.varint(), 0).UTC(), End: r.end()}})
+		i := len(v.result.Limits)
+		if i > len(v.terms.Further) {
+			r.fail()
+			break
+		}
+		used := core.Usage{Used: int64(r.uvarint()), Window: core.Window{Start: time.Unix(r.varint(), 0).UTC(), End: r.end()}}
+		v.result.Limits = append(v.result.Limits, core.LimitUsage{Limit: v.terms.LimitAt(i), Usage: used})
 	}
 	if v.result.Deciding > len(v.terms.Further) {
 		r.fail()
 	}
 	if len(v.result.Limits) > 0 && v.terms.Limit == core.Unlimited {
-		v.result.Limits[0] = core.Usage{}
+		v.result.Limits[0] = core.LimitUsage{}
 	}
 	return v
 }

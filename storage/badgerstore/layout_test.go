@@ -114,8 +114,9 @@ func TestEvent(t *testing.T) {
 	adjusted.Adjustment = &core.Adjustment{Meter: "tokens", Set: true, Period: core.Lifetime, Value: -core.MaxLimit, Reason: "a grant"}
 	meters.Costs = []core.MeterCost{{Meter: "spend", Cost: 1}, {Meter: "tokens", Cost: core.MaxMeterCost}}
 	anchored.since, anchored.requestID, anchored.first = &since, "", nil
-	limited.first = &answer{core.Terms{Period: core.Month, Limit: 9, Further: []core.Limit{{Meter: "tokens", Max: 7, Period: core.Lifetime}}},
-		core.ConsumeResult{Deciding: 1, Usage: core.Usage{Window: ever, Used: 5}, Limits: []core.Usage{{Window: month, Used: 1}, {Window: ever, Used: 5}}}}
+	terms := core.Terms{Period: core.Month, Limit: 9, Further: []core.Limit{{Meter: "tokens", Max: 7, Period: core.Lifetime}}}
+	limited.first = &answer{terms, core.ConsumeResult{Deciding: 1, Usage: core.Usage{Window: ever, Used: 5}, Limits: []core.LimitUsage{
+		{Limit: terms.LimitAt(0), Usage: core.Usage{Window: month, Used: 1}}, {Limit: terms.LimitAt(1), Usage: core.Usage{Window: ever, Used: 5}}}}}
 	for name, want := range map[string]event{"usual": usual, "meters": meters, "anchored": anchored, "limits": limited, "expired": expired, "adjusted": adjusted} {
 		b := want.append([]byte("before"), position)[len("before"):]
 		got, err := decodeEvent(b, position)
