@@ -153,7 +153,7 @@ func (q *request) refuseSignIn(err error, next, name string) error {
 		if !errors.Is(err, r.err) {
 			continue
 		}
-		q.logAuth(slog.LevelWarn, "sign-in refused", r.reason, func() string { return q.accountNamed(name) })
+		q.logAuth(slog.LevelInfo, "sign-in refused", r.reason, func() string { return q.accountNamed(name) })
 		if r.retryAfter > 0 {
 			q.retryAfter(r.retryAfter)
 		}

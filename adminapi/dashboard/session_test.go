@@ -243,9 +243,9 @@ func TestSignInsAreLogged(t *testing.T) {
 	for line, want := range map[string]int{
 		`level=INFO msg="signed in" ` + account + ` address=127.0.0.1 reason=link suppressed=0`:                                             1,
 		`level=INFO msg="signed in" ` + account + ` address=127.0.0.1 reason=password suppressed=0`:                                         1,
-		`level=WARN msg="sign-in refused" account="" address=127.0.0.1 reason="wrong password" suppressed=0`:                                10,
-		`level=WARN msg="sign-in refused" ` + account + ` address=127.0.0.1 reason="too many wrong passwords" suppressed=0`:                 1,
-		`level=WARN msg="sign-in refused" account="" address=127.0.0.1 reason="wrong link" suppressed=0`:                                    1,
+		`level=INFO msg="sign-in refused" account="" address=127.0.0.1 reason="wrong password" suppressed=0`:                                10,
+		`level=INFO msg="sign-in refused" ` + account + ` address=127.0.0.1 reason="too many wrong passwords" suppressed=0`:                 1,
+		`level=INFO msg="sign-in refused" account="" address=127.0.0.1 reason="wrong link" suppressed=0`:                                    1,
 		`level=WARN msg="password change refused" ` + account + ` address=127.0.0.1 reason="This is not the current password" suppressed=0`: 1,
 	} {
 		if got := len(s.log.with(line)); got != want {

@@ -88,6 +88,8 @@ func TestForged(t *testing.T) {
 		"a reason of an allowed one":    {`"method":"GET"`, `"method":"GET","reason":"quota"`, "line 11: event: a denied request has one of the reasons"},
 		"a long endpoint":               {`"endpoint":"/a"`, `"endpoint":"` + strings.Repeat("a", 2049) + `"`, "line 11: event: it has a text of more than 2048 bytes"},
 		"a wrong meter of an event":     {`"cost":1`, `"cost":1,"costs":[{"meter":"A","cost":1}]`, "line 11: event: costs has at most 64 meters"},
+		"a negative cost":               {`"cost":1`, `"cost":-1`, "line 11: event: its costs are from 0 to 9007199254740991"},
+		"a negative cost on a meter":    {`"cost":1`, `"cost":1,"costs":[{"meter":"tokens","cost":-1}]`, "line 11: event: its costs are from 0 to"},
 		"a long problem":                {`"name":"Bob"`, `"` + strings.Repeat("b", 9999) + `":1`, "bbb…"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -120,6 +120,8 @@ func (e *Event) check() error {
 		return fmt.Errorf("a denied request has one of the reasons %v, got %.40q", core.Reasons(), e.Reason)
 	case slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxText }):
 		return fmt.Errorf("it has a text of more than %d bytes", maxText)
+	case !isNumber(e.Cost) || slices.ContainsFunc(e.Costs, func(c core.MeterCost) bool { return !isNumber(c.Cost) }):
+		return fmt.Errorf("its costs are from 0 to %d", int64(maxNumber))
 	case len(e.Costs) > core.MaxMetersEver || slices.ContainsFunc(e.Costs, func(c core.MeterCost) bool { return !core.IsMeterName(c.Meter) }):
 		return fmt.Errorf("costs has at most %d meters, with their names", core.MaxMetersEver)
 	}
