@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/url"
@@ -20,6 +21,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/limitkeeper/limitkeeper/core"
+	"github.com/limitkeeper/limitkeeper/core/clocktest"
+	"github.com/limitkeeper/limitkeeper/storage/badgerstore"
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
@@ -294,7 +298,7 @@ func (s *site) rewrite(old, new string) {
 // A real Prometheus scrapes real nodes with the files of deploy/prometheus. Each query of the dashboard returns data, and each
 // alert fires when its cause is provoked and clears afterwards. When this fails, nobody is paged, or the pager never stops.
 func TestPrometheus(t *testing.T) {
-	// One node on a small disk of its own, one whose directory and process are attacked, and one on Redis.
+	// One node on a small disk of its own, one whose directory, process and clock are attacked, and one on Redis.
 	redis := redistest.Start(t)
 	small := newSiteOn(t, "badger disk/data {\nmin_free 32MiB\n}", "", "respond ok")
 	disk := filepath.Join(small.dir, "disk")
@@ -410,7 +414,17 @@ func (w *watched) fillDisk(t *testing.T, disk string) {
 	}, "LimitkeeperDiskLow", "LimitkeeperStoreUnavailable", "LimitkeeperErrors")
 }
 
-// breakProcess makes too many requests with an owner's key, moves the directory of the store away, and kills the process.
+// accept runs limitkeeper store accept or limitkeeper clock accept at the node.
+func (w *watched) accept(t *testing.T, what string) {
+	t.Helper()
+	out, err := exec.Command(binary, what, "accept", "--address", "localhost:"+w.admin).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s accept: %v\n%s", what, err, out)
+	}
+}
+
+// breakProcess makes too many requests with an owner's key, moves the directory of the store away, kills the process, and
+// starts it again on a clock that is 40 days ahead of the last checkpoint.
 func (w *watched) breakProcess(t *testing.T) {
 	_, secret := w.newKey(1_000_000)
 	stop := func() {}
@@ -433,6 +447,19 @@ func (w *watched) breakProcess(t *testing.T) {
 			w.process = w.start()
 		}, "LimitkeeperDown")
 	}, "LimitkeeperStoreDamaged")
+
+	w.provoke(t, func() {
+		w.process.kill()
+		behind := clocktest.New(time.Now().AddDate(0, 0, -40))
+		store, err := badgerstore.Open(data, badgerstore.Options{Clock: core.NewClock(behind.Read, nil), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Close(); err != nil { // writes a checkpoint
+			t.Fatal(err)
+		}
+		w.process = w.start()
+	}, func() { w.accept(t, "clock") }, "LimitkeeperClockJump")
 }
 
 // breakRedis stops Redis for a while, makes it slow, and makes it lose all data.
@@ -444,17 +471,11 @@ func (w *watched) breakRedis(t *testing.T, redis *redistest.Server) {
 		stop = repeat(320*time.Millisecond, func() { _, _ = redis.Try("CLIENT", "PAUSE", "300", "ALL") })
 	}, func() { stop() }, "LimitkeeperSlowDecisions")
 
-	w.provoke(t, func() { redis.Do(t, "FLUSHALL") }, func() {
-		out, err := exec.Command(binary, "store", "accept", "--address", "localhost:"+w.admin).CombinedOutput()
-		if err != nil {
-			t.Fatalf("store accept: %v\n%s", err, out)
-		}
-	}, "LimitkeeperRedisLost")
+	w.provoke(t, func() { redis.Do(t, "FLUSHALL") }, func() { w.accept(t, "store") }, "LimitkeeperRedisLost")
 }
 
-// testSlowRules tests the alerts whose causes last for minutes by promtool, with the series of a real scrape: a slow disk, a
-// checkpoint that is late, and a clock that has jumped. caddymodule tests that the metrics follow the clock and the
-// checkpoints.
+// testSlowRules tests the alerts whose causes last for minutes by promtool, with the series of a real scrape: a slow disk, and
+// a checkpoint that is late. caddymodule tests that the metrics follow the checkpoints.
 func testSlowRules(t *testing.T, w *watched, seen *provoked) {
 	resp, err := client.Get("http://" + w.target() + "/metrics")
 	if err != nil {
@@ -480,15 +501,13 @@ func testSlowRules(t *testing.T, w *watched, seen *provoked) {
 			} else {
 				record(sample, "0+60x20 1200+0x40")
 			}
-		case sample == "limitkeeper_clock_ahead_seconds":
-			record(sample, "0 0 86400x3 0x55")
 		case sample == "limitkeeper_checkpoint_success_timestamp_seconds":
 			record(sample, "0x20 1200+60x40")
 		}
 	}
-	alerts := []string{"LimitkeeperSlowCommits", "LimitkeeperClockJump", "LimitkeeperCheckpointLate"}
+	alerts := []string{"LimitkeeperSlowCommits", "LimitkeeperCheckpointLate"}
 	var checks []map[string]any
-	for i, at := range []string{"15m", "3m", "15m"} {
+	for i, at := range []string{"15m", "15m"} {
 		expr := `count(ALERTS{alertname="` + alerts[i] + `", alertstate="firing", instance="node"})`
 		checks = append(checks,
 			map[string]any{"eval_time": at, "expr": expr, "exp_samples": []any{map[string]any{"labels": "{}", "value": 1}}},
