@@ -66,7 +66,7 @@ bin/staticcheck bin/xcaddy bin/cyclonedx-gomod &: tools/go.mod tools/go.sum
 	GOFLAGS=-trimpath go -C tools build -o ../bin/ tool
 
 # The programs that tests run, each with its package of Debian.
-PROGRAMS := curl:curl jq:jq redis-server:redis-server chromium:chromium systemd-analyze:systemd zip:zip promtool:prometheus /usr/sbin/nginx:nginx
+PROGRAMS := curl:curl jq:jq redis-server:redis-server chromium:chromium systemd-analyze:systemd zip:zip promtool:prometheus strace:strace /usr/sbin/nginx:nginx
 
 deps: ## programs that the tests run and that are not Go
 	@missing=; \
