@@ -137,7 +137,7 @@ func cut(t *testing.T, from, to core.Importer, o ImportOptions, at, way int) boo
 // After an interruption at any write, the next run has the same result as a single run. If this fails, requests are
 // missing or doubled in the histories of customers.
 func TestCutOffAnywhere(t *testing.T) {
-	source := filled(t, 11, 8)
+	source := filled(t, 2)
 	want := everything(t, source)
 	for way := range ways {
 		o := small()
@@ -168,9 +168,9 @@ func cutAgainAndAgain(t *testing.T, from, to core.Importer, r *rand.Rand) {
 
 // A run that is interrupted many times still succeeds.
 func TestCutOffAgainAndAgain(t *testing.T) {
-	for seed := range uint64(3) {
-		source, target := filled(t, 20+seed, 100), memstore.New()
-		r := rand.New(rand.NewPCG(seed, 3))
+	for seed := range 3 {
+		source, target := filled(t, 20+seed), memstore.New()
+		r := rand.New(rand.NewPCG(uint64(seed), 3))
 		cutAgainAndAgain(t, source, target, r)
 		wantSame(t, "after it was cut off many times", everything(t, source), target)
 	}
@@ -178,9 +178,9 @@ func TestCutOffAgainAndAgain(t *testing.T) {
 
 // The same holds for a store on disk that is reopened after each interruption.
 func TestCutOffBadger(t *testing.T) {
-	for seed := range uint64(2) {
-		source, dir := filled(t, 30+seed, 80), t.TempDir()
-		r := rand.New(rand.NewPCG(seed, 9))
+	for seed := range 2 {
+		source, dir := filled(t, 30+seed), t.TempDir()
+		r := rand.New(rand.NewPCG(uint64(seed), 9))
 		again := true
 		for times := 0; again && times < mostCuts; times++ {
 			disk, err := badgerstore.Open(dir, badgerstore.Options{})
@@ -204,8 +204,8 @@ func TestCutOffBadger(t *testing.T) {
 // A target that keeps only the newest entries gets these, in their order.
 func TestCappedTarget(t *testing.T) {
 	const most = 7
-	for seed := range uint64(4) {
-		from := filled(t, 60+seed, 300)
+	for seed := range 4 {
+		from := filled(t, 60+seed)
 		target := &capped{Importer: memstore.New(), most: most}
 		if seed%2 == 0 {
 			cut(t, from, target, small(), 40, halfDone)
@@ -260,7 +260,7 @@ func (s *short) History(ctx context.Context, of core.CounterID, since time.Time,
 
 // A target may drop old entries because of their size if HistoryCut reports it. Otherwise missing entries are an error.
 func TestTargetDropsHistory(t *testing.T) {
-	from := filled(t, 90, 300)
+	from := filled(t, 90)
 	r := mustImport(t, from, &short{memstore.New(), true}, small())
 	if r.Events >= r.Records[KindEvent] {
 		t.Errorf("events: got %d of %d, want fewer", r.Events, r.Records[KindEvent])
@@ -272,8 +272,8 @@ func TestTargetDropsHistory(t *testing.T) {
 
 // All entries of a source that keeps only the newest entries are copied, in their order.
 func TestCappedSource(t *testing.T) {
-	for seed := range uint64(4) {
-		from := &capped{Importer: filled(t, 80+seed, 300), most: 4 + int(seed%9)}
+	for seed := range 4 {
+		from := &capped{Importer: filled(t, 80+seed), most: 4 + seed}
 		target := memstore.New()
 		mustImport(t, from, target, small())
 		wantSame(t, "from a source that keeps the newest entries", everything(t, from), target)

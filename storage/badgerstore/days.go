@@ -206,15 +206,12 @@ func (t *counterState) eachDay(kind uint32, fn func(dayNumber)) {
 	}
 }
 
-// setDays replaces all days with a list, oldest first. It leaves out days that are core.DaysKept days or more before the
-// last day of the list.
+// setDays replaces all days with a list, oldest first. It leaves out all but the last core.DaysKept of them. A day that a wrong
+// clock has put into the future thus leaves the others in place.
 func (t *counterState) setDays(kind uint32, list []core.CounterDay) {
 	t.days = nil
 	t.ended().archiveStale = true
-	for _, day := range list {
-		if list[len(list)-1].Date-day.Date >= core.DaysKept {
-			continue
-		}
+	for _, day := range list[max(0, len(list)-core.DaysKept):] {
 		for n, used := range numbersIn(&day)[:dayNumbersOf(kind)] {
 			to := core.WindowUsage{Start: day.Date.Start().Unix(), Used: used}
 			switch {

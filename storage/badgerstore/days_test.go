@@ -302,6 +302,23 @@ func TestSetDaysTooOld(t *testing.T) {
 	wantDays(t, s, ofKey("key"), list[len(list)-core.DaysKept:]...)
 }
 
+// TestSetDaysOfWrongClock: SetDays keeps the days before a day in the distant future. A failure means that a backup cannot be
+// restored if the clock was ever wrong: the import compares the days, and reports that some are missing.
+func TestSetDaysOfWrongClock(t *testing.T) {
+	s := openAlone(t, t.TempDir(), Options{})
+	known(t, s, "key")
+	var list []core.CounterDay
+	for _, date := range []core.Date{today - 1, today, today + 10*core.DaysKept} {
+		list = append(list, core.CounterDay{Date: date, Traffic: core.Traffic{Denied: 1}})
+	}
+	if err := s.SetDays(t.Context(), ofKey("key"), list); err != nil {
+		t.Fatalf("SetDays: %v", err)
+	}
+	wantDays(t, s, ofKey("key"), list...)
+	writeCheckpoint(t, s)
+	wantDays(t, s, ofKey("key"), list...)
+}
+
 // TestArchiveInParts: 64 users on one page get 400 days each, with the largest numbers. These are more bytes than the
 // database takes in one transaction. A failure means that no checkpoint is written any more, and that requests wait in the end.
 func TestArchiveInParts(t *testing.T) {

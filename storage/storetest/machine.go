@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"testing"
 	"time"
 
 	"pgregory.net/rapid"
@@ -22,6 +23,7 @@ var machineCases = []testCase{
 type machine struct {
 	e        *env
 	model    *memstore.Store
+	obeys    bool // the resources obey the rules of core.Service: see FillAtRandom
 	accounts []string
 
 	now, latest time.Time // of the simulated clock
@@ -49,18 +51,41 @@ func machineRuns(e *env) { runMachines(e, (*machine).actions) }
 func runMachines(e *env, actions func(*machine) map[string]func(*rapid.T)) {
 	model := memstore.New()
 	rapid.Check(e.TB, func(t *rapid.T) {
-		m := &machine{e: e, model: model, now: noon, latest: noon, floor: noon.AddDate(-1, 0, 0),
-			counted: map[string]time.Time{}, renewed: map[string]bool{}}
+		m := newMachine(e, model)
 		defer func() { model = m.model }()
-		for range 2 {
-			m.createAccount(t)
-		}
-		for range 10 { // initial resources
-			m.update(t)
-		}
-		m.change(t)
+		m.begin(t)
 		t.Repeat(actions(m))
 	})
+}
+
+func newMachine(e *env, model *memstore.Store) *machine {
+	return &machine{e: e, model: model, now: noon, latest: noon, floor: noon.AddDate(-1, 0, 0),
+		counted: map[string]time.Time{}, renewed: map[string]bool{}}
+}
+
+// begin creates two accounts with a few resources.
+func (m *machine) begin(t *rapid.T) {
+	for range 2 {
+		m.createAccount(t)
+	}
+	for range 10 { // initial resources
+		m.update(t)
+	}
+	m.change(t)
+}
+
+// FillAtRandom fills a new store by 200 or more random operations of the case "machine". The resources obey the rules
+// of [core.Service]: each user and key has a plan that exists or none, each key has a user, and the ids of owner's keys are
+// unique among all accounts. FillAtRandom reopens the store now and then, and o.Store is then the reopened store. It fails
+// run if an answer differs from the answer of memstore, and t if the store cannot be reopened.
+func FillAtRandom(run *rapid.T, t testing.TB, o *Opened) {
+	const operations = 200
+	m := newMachine(&env{TB: t, Opened: o, ctx: t.Context()}, memstore.New())
+	m.obeys = true
+	m.begin(run)
+	for m.checks < operations { // a check follows each operation
+		run.Repeat(m.actions())
+	}
 }
 
 // actions are what a machine does at random.
@@ -128,7 +153,8 @@ func (m *machine) next(prefix string) string {
 }
 
 func (m *machine) createAccount(t *rapid.T) {
-	a, k := newAccount(fmt.Sprintf("acct_machine%d", serial.Add(1)))
+	a, _ := newAccount(fmt.Sprintf("acct_machine%d", serial.Add(1)))
+	k := newOwnerKey(a.ID, m.ownerKeyID(a.ID, "okey_1"))
 	m.accounts = append(m.accounts, a.ID)
 	m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
 	m.both(t, "CreateAccount", func(s core.Store) (any, error) { return nil, s.CreateAccount(m.e.ctx, a, k) })
@@ -229,7 +255,7 @@ func (m *machine) reopen(t *rapid.T) {
 // accountUpdate updates an account, or makes such a call fail.
 func (m *machine) accountUpdate(t *rapid.T) {
 	account := rapid.SampledFrom(m.anyAccount()).Draw(t, "account")
-	abort, prefix := rapid.Bool().Draw(t, "abort"), m.next("prefix")
+	abort, prefix := rapid.Bool().Draw(t, "abort"), m.next("prefix")+"_"
 	m.both(t, "UpdateAccount", func(s core.Store) (any, error) {
 		return s.UpdateAccount(m.e.ctx, account, func(a *core.Account) error {
 			a.KeyPrefix, a.KeyPrefixes = prefix, append(a.KeyPrefixes, prefix)
@@ -242,14 +268,39 @@ func (m *machine) accountUpdate(t *rapid.T) {
 	m.both(t, "Account", func(s core.Store) (any, error) { return s.Account(m.e.ctx, account) })
 }
 
+// accessUpdate changes who may sign in to an account, or makes such a call fail.
+func (m *machine) accessUpdate(t *rapid.T) {
+	account, abort, to := rapid.SampledFrom(m.anyAccount()).Draw(t, "account"), rapid.Bool().Draw(t, "abort"), someAccess()
+	to.Links = to.Links[:rapid.IntRange(0, 2).Draw(t, "links")]
+	to.Sessions = to.Sessions[rapid.IntRange(0, 2).Draw(t, "first session"):]
+	m.both(t, "UpdateAccess", func(s core.Store) (any, error) {
+		return s.UpdateAccess(m.e.ctx, account, func(a *core.Access) error {
+			if *a = to; abort {
+				return errAborted
+			}
+			return nil
+		})
+	})
+	m.both(t, "Access", func(s core.Store) (any, error) { return s.Access(m.e.ctx, account) })
+}
+
+// ownerKeyID returns the id of an owner's key. If the machine obeys, each account has other ids.
+func (m *machine) ownerKeyID(account, id string) string {
+	if m.obeys {
+		return account + "_" + id
+	}
+	return id
+}
+
 // ownerKey creates or updates an owner's key, or makes such a call fail.
 func (m *machine) ownerKey(t *rapid.T) {
 	account := rapid.SampledFrom(m.anyAccount()).Draw(t, "account")
-	id := rapid.SampledFrom([]string{"okey_1", "okey_2", "okey_3"}).Draw(t, "id")
+	id := m.ownerKeyID(account, rapid.SampledFrom([]string{"okey_1", "okey_2", "okey_3"}).Draw(t, "id"))
 	switch rapid.SampledFrom([]string{"create", "revoke", "give up"}).Draw(t, "what") {
 	case "create":
 		k := newOwnerKey(account, id)
 		k.CreatedAt, k.Name = m.now, m.next("owner")
+		k.ExpiresAt = rapid.SampledFrom([]*time.Time{nil, new(m.now.Add(time.Hour))}).Draw(t, "expires")
 		m.both(t, "CreateOwnerKey", func(s core.Store) (any, error) { return nil, s.CreateOwnerKey(m.e.ctx, k) })
 	case "revoke":
 		now := m.now

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -119,14 +120,26 @@ func (d *txPlan) keysNow() []*core.Key {
 	return ks
 }
 
-// planID draws the id of a plan, "" or a missing id.
+// planID draws the id of a plan, "" or, unless the machine obeys, a missing id.
 func (m *machine) planID(t *rapid.T, account string) string {
-	ids := []string{"", "plan_missing"}
+	ids := []string{""}
+	if !m.obeys {
+		ids = append(ids, "plan_missing")
+	}
 	ps, _, _ := m.model.Plans(m.e.ctx, account, core.Page{Number: 1, Size: 4})
 	for _, p := range ps {
 		ids = append(ids, p.ID)
 	}
 	return rapid.SampledFrom(ids).Draw(t, "plan")
+}
+
+// planOf draws the plan of a user or key. If the machine obeys, the transaction does not write that plan: it may delete it.
+func (d *txPlan) planOf() string {
+	id := d.planID(d.t, d.account)
+	if d.obeys && d.touched["plan "+id] {
+		return ""
+	}
+	return id
 }
 
 // emails and externalIDs are short, so that users clash.
@@ -143,9 +156,12 @@ func (d *txPlan) putUser() {
 	}
 	u := *newUser(d.account, d.next("user"))
 	u.CreatedAt, u.UpdatedAt = d.now, d.now
+	u.Anchors = rapid.SampledFrom([]core.Anchors{nil, nil, {{Start: d.now.Add(-time.Hour).Truncate(time.Second)}}, {
+		{From: noon.AddDate(0, 0, -30).Truncate(time.Second), Start: noon.AddDate(0, 0, -40).Truncate(time.Second)},
+		{From: noon.AddDate(0, 0, -2).Truncate(time.Second), Start: noon.Add(-5 * time.Hour).Truncate(time.Second)}}}).Draw(d.t, "anchors")
 	if known := d.usersNow(); len(known) > 0 && rapid.Bool().Draw(d.t, "known") {
 		old := rapid.SampledFrom(known).Draw(d.t, "user")
-		u.ID, u.CreatedAt = old.ID, old.CreatedAt
+		u.ID, u.CreatedAt, u.Anchors = old.ID, old.CreatedAt, old.Anchors
 		d.read(func(tx core.Tx) (any, error) { return tx.User(u.ID) })
 	}
 	if email := rapid.SampledFrom(emails).Draw(d.t, "email"); email != "" {
@@ -156,7 +172,7 @@ func (d *txPlan) putUser() {
 		u.ExternalID = id
 		d.read(func(tx core.Tx) (any, error) { return tx.CountUsers(core.UserFilter{ExternalID: id}) })
 	}
-	u.PlanID, u.Disabled = d.planID(d.t, d.account), rapid.Bool().Draw(d.t, "disabled")
+	u.PlanID, u.Disabled = d.planOf(), rapid.Bool().Draw(d.t, "disabled")
 	if rapid.Bool().Draw(d.t, "metadata") {
 		u.Metadata = awkwardJSON
 	}
@@ -182,6 +198,10 @@ func (d *txPlan) putPlan() {
 	p.Name, p.Limit, p.Inactive = d.next("plan"), rapid.Int64Range(1, core.MaxLimit).Draw(d.t, "limit"), rapid.Bool().Draw(d.t, "inactive")
 	p.Period = rapid.SampledFrom(core.PlanPeriods()).Draw(d.t, "period")
 	p.Features = rapid.SampledFrom([][]string{nil, {"a"}, {"b", ""}}).Draw(d.t, "features")
+	if rapid.Bool().Draw(d.t, "limited") {
+		p.Description, p.Limits = new(awkward), []core.Limit{{Meter: "tokens", Max: 1000, Period: core.Month}}
+		p.Rate = &core.Rate{Requests: 2, Per: core.PerSecond, Burst: 3}
+	}
 	d.write(func(tx core.Tx) (any, error) {
 		given := p
 		err := tx.PutPlan(&given)
@@ -204,7 +224,7 @@ func (d *txPlan) putKey() {
 		k = *old
 		d.read(func(tx core.Tx) (any, error) { return tx.Key(k.ID) })
 	}
-	k.UserID, k.PlanID = rapid.SampledFrom(users).Draw(d.t, "user").ID, d.planID(d.t, d.account)
+	k.UserID, k.PlanID = rapid.SampledFrom(users).Draw(d.t, "user").ID, d.planOf()
 	k.Status = rapid.SampledFrom([]core.KeyStatus{core.KeyActive, core.KeyInactive}).Draw(d.t, "status")
 	k.Metadata = rapid.SampledFrom([]json.RawMessage{nil, awkwardJSON}).Draw(d.t, "metadata")
 	k.ExpiresAt = new(d.now)
@@ -268,13 +288,15 @@ func (d *txPlan) writesKeys() bool {
 	return false
 }
 
+// deletePlan deletes a plan: if the machine obeys, one that no user and no key has.
 func (d *txPlan) deletePlan() {
 	known := d.plansNow()
 	if len(known) == 0 {
 		return
 	}
 	id := rapid.SampledFrom(known).Draw(d.t, "plan").ID
-	if !d.touch("plan %s", id) {
+	_, users, _ := d.model.Users(d.e.ctx, d.account, core.UserFilter{OnPlan: id}, core.Page{Number: 1, Size: 1})
+	if d.obeys && (users > 0 || len(d.writes) > 0) || !d.touch("plan %s", id) {
 		return
 	}
 	d.read(func(tx core.Tx) (any, error) { return tx.CountKeys(core.KeyFilter{PlanID: &id}) })

@@ -18,20 +18,32 @@ func (m *machine) aKey(t *rapid.T) *core.Key {
 	return rapid.SampledFrom(ks).Draw(t, "key")
 }
 
+// requestOf returns a request with a key, with the anchors of its user.
+func (m *machine) requestOf(k *core.Key) core.Consumption {
+	m.serial++
+	return m.anchored(endpoint(request(k, m.now), "/%d", m.serial))
+}
+
+// anchored returns the request with the anchors of its user.
+func (m *machine) anchored(c core.Consumption) core.Consumption {
+	if u, err := m.model.User(m.e.ctx, c.Account, c.UserID); err == nil {
+		c.Anchors = u.Anchors
+	}
+	return c
+}
+
 // consume makes a few requests with one key.
 func (m *machine) consume(t *rapid.T) {
 	k := m.aKey(t)
 	for range rapid.IntRange(1, 3).Draw(t, "times") {
-		c := endpoint(request(k, m.now), "/%d", m.serial)
-		m.serial++
-		c = cost(c, rapid.SampledFrom([]int64{0, 1, 1, 1, 2, 5}).Draw(t, "cost"))
+		c := cost(m.requestOf(k), rapid.SampledFrom([]int64{0, 1, 1, 1, 2, 5}).Draw(t, "cost"))
 		c = under(c, rapid.SampledFrom([]string{"plan_1", "plan_2"}).Draw(t, "plan"),
 			rapid.SampledFrom(core.PlanPeriods()).Draw(t, "period"), rapid.Int64Range(1, 12).Draw(t, "limit"))
 		m.request(t, m.called(t, m.limited(t, c)))
 	}
 }
 
-// limited gives some requests a rate, other meters, limits and anchors.
+// limited gives some requests a rate, other meters and limits.
 func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
 	if rapid.IntRange(0, 3).Draw(t, "rated") == 0 {
 		c = atRate(c, 1, rapid.SampledFrom([]core.RatePer{core.PerSecond, core.PerMinute}).Draw(t, "per"), rapid.Int64Range(1, 3).Draw(t, "burst"))
@@ -48,13 +60,10 @@ func (m *machine) limited(t *rapid.T, c core.Consumption) core.Consumption {
 	if rapid.IntRange(0, 3).Draw(t, "unlimited") == 0 {
 		c.Limit = core.Unlimited
 	}
-	for _, day := range []int{-30, -2} { // the anchors of each user are the same in all requests
-		c.Anchors = append(c.Anchors, core.Anchor{From: noon.AddDate(0, 0, day).Truncate(time.Second), Start: noon.AddDate(0, 0, day*int(c.UserID)).Add(time.Hour)})
-	}
 	return c
 }
 
-// special makes an adjustment or a refused request, or updates an account, not too often.
+// special makes an adjustment or a refused request, or updates an account or its access, not too often.
 func (m *machine) special(t *rapid.T) {
 	switch rapid.IntRange(0, 7).Draw(t, "special") {
 	case 0:
@@ -63,6 +72,8 @@ func (m *machine) special(t *rapid.T) {
 		m.refused(t)
 	case 2:
 		m.accountUpdate(t)
+	case 3:
+		m.accessUpdate(t)
 	default:
 		t.SkipNow()
 	}
@@ -70,15 +81,14 @@ func (m *machine) special(t *rapid.T) {
 
 // refused makes a request with a key that is disabled or has expired.
 func (m *machine) refused(t *rapid.T) {
-	c := endpoint(request(m.aKey(t), m.now), "/%d", m.serial)
-	m.serial++
+	c := m.requestOf(m.aKey(t))
 	c.Refused = rapid.SampledFrom([]core.Reason{core.ReasonDisabled, core.ReasonExpired}).Draw(t, "reason")
 	m.request(t, c)
 }
 
 // adjust adjusts the counter of a key or of its user.
 func (m *machine) adjust(t *rapid.T) {
-	c := adjusted(request(m.aKey(t), m.now), rapid.SampledFrom([]string{core.MeterRequests, "tokens"}).Draw(t, "meter"), rapid.Int64Range(-5, 5).Draw(t, "by"))
+	c := adjusted(m.requestOf(m.aKey(t)), rapid.SampledFrom([]string{core.MeterRequests, "tokens"}).Draw(t, "meter"), rapid.Int64Range(-5, 5).Draw(t, "by"))
 	if rapid.Bool().Draw(t, "set") {
 		c.Adjustment.Set, c.Adjustment.Period = true, rapid.SampledFrom(core.Periods()).Draw(t, "period")
 		c.Adjustment.Value = max(0, c.Adjustment.Value)
@@ -126,13 +136,13 @@ func (m *machine) again(t *rapid.T) {
 		c.KeySeq, c.UserID, c.Entry.UserID, c.Shared = k.Seq, k.UserID, k.UserID, k.PlanID == ""
 	}
 	c.Entry.At = m.now
-	m.request(t, m.unlessUnsure(endpoint(c, "/again")))
+	m.request(t, m.unlessUnsure(m.anchored(endpoint(c, "/again"))))
 }
 
 // flood makes so many requests in one second that some denials are omitted. After the first denial
 // all are denied, so flood waits for their entries only at the end.
 func (m *machine) flood(t *rapid.T) {
-	c := request(m.aKey(t), m.now)
+	c := m.requestOf(m.aKey(t))
 	c.Limit = rapid.Int64Range(1, 4).Draw(t, "limit")
 	for range rapid.IntRange(5, 20).Draw(t, "times") {
 		c = endpoint(c, "/%d", m.serial)

@@ -3,7 +3,7 @@
 //
 // Every case names the promise that a failure breaks. The case "machine" runs random operations on
 // the store and on memstore and compares every result. A [core.Importer] must also keep the
-// promises of that interface.
+// promises of that interface. [FillAtRandom] fills a store with these operations, for tests of other packages.
 package storetest
 
 import (
