@@ -430,15 +430,6 @@ func (w *watched) fillDisk(t *testing.T, disk string) {
 	}, "LimitkeeperDiskLow", "LimitkeeperStoreUnavailable", "LimitkeeperErrors")
 }
 
-// accept runs limitkeeper store accept or limitkeeper clock accept at the node.
-func (w *watched) accept(t *testing.T, what string) {
-	t.Helper()
-	out, err := exec.Command(binary, what, "accept", "--address", "localhost:"+w.admin).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s accept: %v\n%s", what, err, out)
-	}
-}
-
 // breakProcess makes too many requests with an owner's key, moves the directory of the store away, kills the process, and
 // starts it again on a clock that is 40 days ahead of the last checkpoint.
 func (w *watched) breakProcess(t *testing.T) {
@@ -475,7 +466,7 @@ func (w *watched) breakProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.process = w.start()
-	}, func() { w.accept(t, "clock") }, "LimitkeeperClockJump")
+	}, func() { w.run(0, "clock", "accept", "--address", w.target()) }, "LimitkeeperClockJump")
 }
 
 // breakRedis stops Redis for a while, makes it slow, and makes it lose all data.
@@ -487,7 +478,7 @@ func (w *watched) breakRedis(t *testing.T, redis *redistest.Server) {
 		stop = repeat(320*time.Millisecond, func() { _, _ = redis.Try("CLIENT", "PAUSE", "300", "ALL") })
 	}, func() { stop() }, "LimitkeeperSlowDecisions")
 
-	w.provoke(t, func() { redis.Do(t, "FLUSHALL") }, func() { w.accept(t, "store") }, "LimitkeeperRedisLost")
+	w.provoke(t, func() { redis.Do(t, "FLUSHALL") }, func() { w.run(0, "store", "accept", "--address", w.target()) }, "LimitkeeperRedisLost")
 }
 
 // breakDisk makes each write of the event log take 0.2 s, and each checkpoint fail. strace injects both faults into system

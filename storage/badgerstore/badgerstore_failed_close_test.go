@@ -3,7 +3,6 @@ package badgerstore
 import (
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -42,7 +41,7 @@ func TestFailedCloseThenPowerCut(t *testing.T) {
 		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
 		d.mu.Unlock()
 		copyDatabase(t, after, dir)
-		o = left.at(filepath.Join(dir, eventLogDir), filepath.Join(after, eventLogDir)).options(Options{Logger: quiet.Logger})
+		o = left.at(dir, after).options(Options{Logger: quiet.Logger})
 		s = openAlone(t, after, o)
 		before := allowedIn(t, s, ofKey("key"))
 		wantUsed(t, s, ofKey("key"), before)

@@ -2,7 +2,6 @@ package badgerstore
 
 import (
 	"math/rand/v2"
-	"path/filepath"
 	"testing"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -80,7 +79,7 @@ func TestMarkIsDurable(t *testing.T) {
 		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
 		d.mu.Unlock()
 		copyDatabase(t, after, dir)
-		s = openAlone(t, after, left.at(filepath.Join(dir, eventLogDir), filepath.Join(after, eventLogDir)).options(Options{}))
+		s = openAlone(t, after, left.at(dir, after).options(Options{}))
 		wantUsed(t, s, ofKey("key"), 1)
 		consume(t, s, request("key", 1, endless, noon))
 	}

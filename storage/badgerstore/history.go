@@ -516,17 +516,14 @@ func (r *decoder) answer(limits bool) *answer {
 	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
 		v.terms.Further = append(v.terms.Further, core.Limit{Meter: r.text(), Period: core.Period(r.uvarint()), Max: int64(r.uvarint())})
 	}
-	for n := r.uvarint(); n > 0 && !r.failed(); n-- {
-		i := len(v.result.Limits)
-		if i > len(v.terms.Further) {
-			r.fail()
-			break
-		}
+	n := r.uvarint()
+	if n > uint64(1+len(v.terms.Further)) || v.result.Deciding > len(v.terms.Further) {
+		r.fail()
+		return v
+	}
+	for i := range int(n) {
 		used := core.Usage{Used: int64(r.uvarint()), Window: core.Window{Start: time.Unix(r.varint(), 0).UTC(), End: r.end()}}
 		v.result.Limits = append(v.result.Limits, core.LimitUsage{Limit: v.terms.LimitAt(i), Usage: used})
-	}
-	if v.result.Deciding > len(v.terms.Further) {
-		r.fail()
 	}
 	if len(v.result.Limits) > 0 && v.terms.Limit == core.Unlimited {
 		v.result.Limits[0] = core.LimitUsage{}

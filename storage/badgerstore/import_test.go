@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -198,7 +197,7 @@ func TestImportPower(t *testing.T) {
 		left := d.cut(rand.New(rand.NewPCG(seed, 0)))
 		d.mu.Unlock()
 		copyDatabase(t, after, dir)
-		s = openAlone(t, after, left.at(filepath.Join(dir, eventLogDir), filepath.Join(after, eventLogDir)).options(Options{}))
+		s = openAlone(t, after, left.at(dir, after).options(Options{}))
 		if got := allowedIn(t, s, ofKey("a")); got != want {
 			t.Errorf("history: got %d allowed entries, want %d", got, want)
 		}

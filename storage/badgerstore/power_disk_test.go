@@ -147,12 +147,12 @@ func (d *lossyDisk) cut(random *rand.Rand) *lossyDisk {
 	return after
 }
 
-// at returns a disk with one directory of d, at another path.
+// at returns a disk that has only the event log of the store in from, as that of a store in to.
 func (d *lossyDisk) at(from, to string) *lossyDisk {
 	moved := newLossyDisk()
 	moved.boot = d.boot
-	moved.dirs[to] = d.dir(from)
-	moved.synced[filepath.Dir(to)]++
+	moved.dirs[filepath.Join(to, eventLogDir)] = d.dir(filepath.Join(from, eventLogDir))
+	moved.synced[to]++
 	return moved
 }
 

@@ -95,7 +95,7 @@ func (o *outage) event(where string) {
 	o.model.crash(o.expected == Power)
 	o.where, o.after, o.left = where, o.t.TempDir(), o.disk.cut(o.random)
 	o.copyDatabase()
-	o.left = o.left.at(filepath.Join(o.dir, eventLogDir), filepath.Join(o.after, eventLogDir))
+	o.left = o.left.at(o.dir, o.after)
 }
 
 // copyDatabase copies the files of Badger as a power cut leaves them. It tries again when Badger changes its tables
