@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -282,7 +283,7 @@ func (sh *shard[K, V]) evict(keep *cachetable.Entry[K, V]) bool {
 // cachedKey is a key in memory with references to its user and its plan: a decision takes one
 // look-up, and then follows the references.
 type cachedKey struct {
-	user cacheRef[userRef, cachedUser] // unset while the user is disabled
+	user cacheRef[userRef, cachedUser] // unset while the user is disabled; flagged if the user has anchors
 	plan cacheRef[planRef, Plan]       // if the key has a plan of its own
 
 	Key
@@ -297,40 +298,49 @@ type cachedUser struct {
 
 // cacheRef is a reference to a value in a cache. It is valid while nothing was forgotten in the
 // shard of the value. That is checked without reading the value, which at a million keys would be
-// the most expensive part of a look-up.
+// the most expensive part of a look-up. For the same reason a reference has a flag: one fact about
+// the value.
 type cacheRef[K comparable, V any] struct {
 	to    atomic.Pointer[cachetable.Entry[K, V]]
-	epoch atomic.Uint64 // shardEpoch of the shard of to, at a time when to was in it
+	epoch atomic.Uint64 // shardEpoch of the shard of to, at a time when to was in it, and refFlag
 }
+
+// refFlag is the bit of cacheRef.epoch that holds the flag.
+const refFlag = 1 << 63
 
 // shardEpoch combines the epoch of a shard with the index of the shard.
 func shardEpoch(epoch, shard uint64) uint64 { return epoch*cacheShards + shard%cacheShards }
 
-// get returns the value, nil if it must be looked up.
-func (r *cacheRef[K, V]) get(c *cache[K, V]) *V {
+// get returns the value and the flag. The value is nil if it must be looked up.
+func (r *cacheRef[K, V]) get(c *cache[K, V]) (v *V, flag bool) {
 	epoch := r.epoch.Load() // before to: to was in the shard in this epoch, or in a later one
+	flag, epoch = epoch&refFlag != 0, epoch&^refFlag
 	e := r.to.Load()
 	if e == nil || !c.lease.holds() || shardEpoch(c.shards[epoch%cacheShards].epoch.Load(), epoch) != epoch {
-		return nil
+		return nil, false
 	}
-	return &e.Value
+	return &e.Value, flag
 }
 
 // set makes the reference point to e, unless e was forgotten or evicted.
-func (r *cacheRef[K, V]) set(c *cache[K, V], e *cachetable.Entry[K, V]) {
+func (r *cacheRef[K, V]) set(c *cache[K, V], e *cachetable.Entry[K, V], flag bool) {
 	sh := &c.shards[e.Hash()%cacheShards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.entries.Find(e.Hash(), e.Key) == e {
+		epoch := shardEpoch(sh.epoch.Load(), e.Hash())
+		if flag {
+			epoch |= refFlag
+		}
 		r.to.Store(e)
-		r.epoch.Store(shardEpoch(sh.epoch.Load(), e.Hash()))
+		r.epoch.Store(epoch)
 	}
 }
 
 // getOrFind returns the value of the reference. If the reference is not valid, getOrFind looks up k
 // in c and sets the reference. It adds 1 to hits if it does not ask the store.
 func (r *cacheRef[K, V]) getOrFind(ctx context.Context, c *cache[K, V], k K, hits *uint64) (*V, error) {
-	if v := r.get(c); v != nil {
+	if v, _ := r.get(c); v != nil {
 		*hits++
 		return v, nil
 	}
@@ -338,7 +348,7 @@ func (r *cacheRef[K, V]) getOrFind(ctx context.Context, c *cache[K, V], k K, hit
 	if err != nil {
 		return nil, err
 	}
-	r.set(c, e)
+	r.set(c, e, false)
 	return &e.Value, nil
 }
 
@@ -372,7 +382,10 @@ func newCachedPlan(pl *Plan, err error) (*Plan, error) {
 		return nil, err
 	}
 	h := *pl
-	h.Description, h.Features = nil, nil
+	h.Description, h.Features, h.Limits = nil, nil, slices.Clone(pl.Limits)
+	for i := range h.Limits {
+		h.Limits[i].Meter = intern(h.Limits[i].Meter) // as in counters: see MeterTally
+	}
 	return &h, nil
 }
 

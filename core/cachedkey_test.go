@@ -30,7 +30,7 @@ func TestRefEndsWithAChange(t *testing.T) {
 		if got := through(); got != want {
 			t.Fatalf("round %d: %d, want %d", round, got, want)
 		}
-		if l.get(c) == nil {
+		if v, _ := l.get(c); v == nil {
 			t.Fatalf("round %d: the reference is not set", round)
 		}
 	}
@@ -38,7 +38,7 @@ func TestRefEndsWithAChange(t *testing.T) {
 	if _, err := c.get(t.Context(), 2); err != nil || c.size.Len() != 1 { // evicts 1
 		t.Fatal(err, c.size.Len())
 	}
-	if v := l.get(c); v == nil || *v != s.value.Load() {
+	if v, _ := l.get(c); v == nil || *v != s.value.Load() {
 		t.Errorf("the reference to an evicted value: %v, want the value", v)
 	}
 	if want := change(); through() != want {
@@ -51,12 +51,29 @@ func TestRefEndsWithAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := change()
-	l.set(c, early)
-	if v := l.get(c); v != nil {
+	l.set(c, early, false)
+	if v, _ := l.get(c); v != nil {
 		t.Errorf("set to %d from before the change", *v)
 	}
 	if got := through(); got != want {
 		t.Errorf("%d, want %d", got, want)
+	}
+}
+
+// A reference keeps its flag as long as it is valid.
+func TestRefFlag(t *testing.T) {
+	c := newTestCache(&source{}, time.Now)
+	var hits uint64
+	e, err := c.find(t.Context(), 1, &hits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{true, false, true} {
+		var r cacheRef[int, int64]
+		r.set(c, e, want)
+		if v, got := r.get(c); v == nil || got != want {
+			t.Errorf("got %v, flag %v, want a value, flag %v", v, got, want)
+		}
 	}
 }
 

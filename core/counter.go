@@ -1,7 +1,6 @@
 package core
 
 import (
-	"maps"
 	"math"
 	"time"
 )
@@ -38,10 +37,13 @@ type Tally [periods]int64
 // All numbers are of the windows that contain the time At. It only moves to a later time. If the clock steps back, the
 // windows of At stay open, and no earlier ones are opened again.
 type Counter struct {
-	At       int64             `json:"at"` // Unix seconds of the latest count
-	Requests Tally             `json:"requests"`
-	Today    int64             `json:"today"`            // requests on the day of the calendar that contains At
-	Meters   map[string]*Tally `json:"meters,omitempty"` // the other meters, by name; a meter is missing until it is counted
+	At       int64 `json:"at"` // Unix seconds of the latest count
+	Requests Tally `json:"requests"`
+	Today    int64 `json:"today"` // requests on the day of the calendar that contains At
+
+	// Meters is the list of the other meters, sorted by name. A meter is missing until it is counted. A decision reads a meter of
+	// this list with one cache miss. A map takes three, one after the other, and a slice takes 16 bytes more of each counter.
+	Meters *MeterTally `json:"meters,omitempty"`
 
 	LastUsedAt    time.Time `json:"last_used_at,omitzero"`
 	DeniedOmitted int64     `json:"denied_omitted,omitempty"` // denied requests that are not in the history
@@ -51,6 +53,13 @@ type Counter struct {
 	deniedDay      uint16 // the latest day of a denial, since 1970-01-01; enough until 2149
 	deniedInDay    uint16 // recorded on that day, at most DeniedPerDay
 	deniedInSecond uint8  // recorded in that second, at most DeniedPerSecond
+}
+
+// MeterTally is the usage of one meter, and the next one in the list of a counter.
+type MeterTally struct {
+	Meter string      `json:"meter"`
+	Tally Tally       `json:"tally"`
+	Next  *MeterTally `json:"next,omitempty"`
 }
 
 // Usage is the usage of one counter in one window.
@@ -77,7 +86,7 @@ func (c *Counter) used(meter string, p Period, since *Since) int64 {
 	case meter == MeterRequests:
 		return c.Requests[p]
 	}
-	if t := c.Meters[meter]; t != nil {
+	if t := c.Meter(meter); t != nil {
 		return t[p]
 	}
 	return 0
@@ -242,8 +251,8 @@ func (c *Counter) open(ch *Charge) {
 	for p, start := range since {
 		if c.At < start {
 			c.Requests[p] = 0
-			for _, t := range c.Meters {
-				t[p] = 0
+			for m := c.Meters; m != nil; m = m.Next {
+				m.Tally[p] = 0
 			}
 		}
 	}
@@ -253,17 +262,29 @@ func (c *Counter) open(ch *Charge) {
 	c.At = at
 }
 
+// Meter returns the usage of a meter other than requests, nil if the counter has never counted it. The counter keeps the result.
+func (c *Counter) Meter(name string) *Tally {
+	for m := c.Meters; m != nil; m = m.Next {
+		if m.Meter == name {
+			return &m.Tally
+		}
+	}
+	return nil
+}
+
+// SetMeter sets the usage of a meter other than requests.
+func (c *Counter) SetMeter(name string, t Tally) { *c.meter(name) = t }
+
 // meter returns the tally of a meter other than requests, and creates it if it is missing.
 func (c *Counter) meter(name string) *Tally {
-	t := c.Meters[name]
-	if t == nil {
-		if c.Meters == nil {
-			c.Meters = map[string]*Tally{}
-		}
-		t = new(Tally)
-		c.Meters[name] = t
+	at := &c.Meters
+	for *at != nil && (*at).Meter < name {
+		at = &(*at).Next
 	}
-	return t
+	if *at == nil || (*at).Meter != name {
+		*at = &MeterTally{Meter: intern(name), Next: *at} // comparisons of interned names read no text
+	}
+	return &(*at).Tally
 }
 
 // add adds a cost to every period.
@@ -276,9 +297,10 @@ func (t *Tally) add(cost int64) {
 // Clone returns a deep copy.
 func (c *Counter) Clone() Counter {
 	clone := *c
-	clone.Meters = nil
-	for name, t := range c.Meters {
-		*clone.meter(name) = *t
+	end := &clone.Meters
+	for m := c.Meters; m != nil; m = m.Next {
+		*end = &MeterTally{Meter: m.Meter, Tally: m.Tally}
+		end = &(*end).Next
 	}
 	return clone
 }
@@ -300,8 +322,11 @@ func (c *Counter) Saved() (saved Counter) {
 
 // Same reports whether two counters have the same usage, LastUsedAt and DeniedOmitted.
 func (c *Counter) Same(other *Counter) bool {
-	sameTally := func(a, b *Tally) bool { return *a == *b }
-	return c.At == other.At && c.Requests == other.Requests && c.Today == other.Today && maps.EqualFunc(c.Meters, other.Meters, sameTally) &&
+	m, o := c.Meters, other.Meters
+	for m != nil && o != nil && m.Meter == o.Meter && m.Tally == o.Tally {
+		m, o = m.Next, o.Next
+	}
+	return m == nil && o == nil && c.At == other.At && c.Requests == other.Requests && c.Today == other.Today &&
 		c.LastUsedAt.Equal(other.LastUsedAt) && c.DeniedOmitted == other.DeniedOmitted
 }
 

@@ -196,6 +196,7 @@ func (s *Service) Validate(ctx context.Context, account string, r Request) (Deci
 type pendingDecision struct {
 	Decision
 	consumption Consumption
+	anchored    bool   // the user has anchors
 	hits        uint64 // look-ups of keys, users and plans answered from memory
 	stripe      int    // of Service.hits
 }
@@ -284,8 +285,9 @@ func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest Digest
 		return nil, nil, false, err
 	}
 	k := &slot.Value
-	if u := k.user.get(s.users); u != nil {
+	if u, anchored := k.user.get(s.users); u != nil {
 		d.hits++
+		d.anchored = anchored
 		return k, u, false, nil
 	}
 	user, err := s.users.find(ctx, userRef{k.AccountID, k.UserID}, &d.hits)
@@ -295,7 +297,8 @@ func (s *Service) resolve(ctx context.Context, d *pendingDecision, digest Digest
 	if user.Value.Disabled {
 		return k, &user.Value, true, nil
 	}
-	k.user.set(s.users, user)
+	d.anchored = len(user.Value.Anchors) > 0
+	k.user.set(s.users, user, d.anchored)
 	return k, &user.Value, false, nil
 }
 
@@ -313,7 +316,10 @@ func (s *Service) consume(ctx context.Context, d *pendingDecision, k *cachedKey,
 		return err
 	}
 	c := s.newConsumption(d, k, r)
-	c.Shared, c.Terms, c.Anchors, c.Costs, c.Entry.Costs, c.RequestID = shared, pl.Terms(), u.Anchors, costs, costs, r.RequestID
+	c.Shared, c.Terms, c.Costs, c.Entry.Costs, c.RequestID = shared, pl.Terms(), costs, costs, r.RequestID
+	if d.anchored { // most users are not read at all: a likely cache miss
+		c.Anchors = u.Anchors
+	}
 	v, err := s.store.Consume(context.Background(), c) // a count that has begun is finished
 	if errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrUserNotFound) {
 		return s.staleRead(d, err)

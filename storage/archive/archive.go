@@ -10,7 +10,6 @@ package archive
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
@@ -188,13 +187,8 @@ func newCounter(of core.CounterID, c *core.Counter, anchors core.Anchors) *Count
 		r.LastUsedAt = c.LastUsedAt.UTC()
 	}
 	r.add(core.MeterRequests, &c.Requests, anchors)
-	names := make([]string, 0, len(c.Meters))
-	for name := range c.Meters {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		r.add(name, c.Meters[name], anchors)
+	for m := c.Meters; m != nil; m = m.Next {
+		r.add(m.Meter, &m.Tally, anchors)
 	}
 	return r
 }

@@ -35,18 +35,19 @@ func (r *Counter) counter(anchors core.Anchors) (c core.Counter, err error) {
 	if c.At < 0 || !isNumber(r.Today, r.DeniedOmitted) {
 		return c, fmt.Errorf("at is 1970 or later, and today and denied_omitted are from 0 to %d", int64(maxNumber))
 	}
+	meters := 0
 	for _, u := range r.Usage {
 		t := &c.Requests
 		if u.Meter != core.MeterRequests {
 			if !core.IsMeterName(u.Meter) {
 				return c, fmt.Errorf("%.40q cannot be the name of a meter", u.Meter)
 			}
-			if t = c.Meters[u.Meter]; t == nil {
-				if c.Meters == nil {
-					c.Meters = map[string]*core.Tally{}
+			if t = c.Meter(u.Meter); t == nil {
+				if meters++; meters > core.MaxMetersEver {
+					return c, fmt.Errorf("a counter has at most %d meters", core.MaxMetersEver)
 				}
-				t = new(core.Tally)
-				c.Meters[u.Meter] = t
+				c.SetMeter(u.Meter, core.Tally{})
+				t = c.Meter(u.Meter)
 			}
 		}
 		want := anchors.Window(u.Period, r.At).Start
@@ -60,9 +61,6 @@ func (r *Counter) counter(anchors core.Anchors) (c core.Counter, err error) {
 				want.Format(time.RFC3339), u.Start.Format(time.RFC3339))
 		}
 		t[u.Period] = u.Used
-	}
-	if len(c.Meters) > core.MaxMetersEver {
-		return c, fmt.Errorf("a counter has at most %d meters, and not %d", core.MaxMetersEver, len(c.Meters))
 	}
 	return c, nil
 }

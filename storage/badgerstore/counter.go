@@ -3,7 +3,6 @@ package badgerstore
 import (
 	"cmp"
 	"encoding/binary"
-	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -238,7 +237,7 @@ func (t *counterState) more() uint64 {
 	if _, recorded := t.DeniedOn(); recorded > 0 {
 		bits |= moreDenied
 	}
-	if len(t.Meters) > 0 {
+	if t.Meters != nil {
 		bits |= moreMeters
 	}
 	return bits
@@ -259,9 +258,13 @@ func (t *counterState) appendMore(b []byte) []byte {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(date)), uint64(recorded))
 	}
 	if more&moreMeters != 0 {
-		b = binary.AppendUvarint(b, uint64(len(t.Meters)))
-		for _, name := range slices.Sorted(maps.Keys(t.Meters)) {
-			b = appendTally(appendText(b, name), t.Meters[name])
+		n := 0
+		for m := t.Meters; m != nil; m = m.Next {
+			n++
+		}
+		b = binary.AppendUvarint(b, uint64(n))
+		for m := t.Meters; m != nil; m = m.Next {
+			b = appendTally(appendText(b, m.Meter), &m.Tally)
 		}
 	}
 	return b
@@ -353,17 +356,9 @@ func (r *decoder) more(t *counterState) {
 	if more&moreMeters != 0 {
 		for n := r.uvarint(); n > 0 && !r.failed(); n-- {
 			name := r.text()
-			t.setMeter(name, r.tally())
+			t.SetMeter(name, r.tally())
 		}
 	}
-}
-
-// setMeter sets the usage of a meter other than requests.
-func (t *counterState) setMeter(name string, tally core.Tally) {
-	if t.Meters == nil {
-		t.Meters = map[string]*core.Tally{}
-	}
-	t.Meters[name] = &tally
 }
 
 // chain reads the chain of a counter, which is the rest of its record.

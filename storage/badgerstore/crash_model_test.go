@@ -53,8 +53,8 @@ func (a testRequest) consumption(at time.Time) *core.Consumption {
 // sameOnAllMeters reports whether a counter has counted each request on all meters: see consumption.
 func sameOnAllMeters(c *core.Counter) bool {
 	var spend, tokens core.Tally
-	if c.At > 0 && len(c.Meters) > 0 {
-		spend, tokens = *c.Meters["spend"], *c.Meters["tokens"]
+	if c.At > 0 && c.Meters != nil {
+		spend, tokens = *c.Meter("spend"), *c.Meter("tokens")
 	}
 	for p, used := range c.Requests {
 		if spend[p] != used || tokens[p] != 2*used {
@@ -309,7 +309,7 @@ func (m *model) checkHistory(s *Store, h *historyModel) {
 		m.checkEntry(h, &e)
 	}
 	if !sameOnAllMeters(&t.Counter) {
-		m.problem("wrong: counter of %v: got %v requests, %v on the other meters", h.of, t.Requests, t.Meters)
+		m.problem("wrong: counter of %v: got %v requests, %+v on the other meters", h.of, t.Requests, t.Meters)
 	}
 	used := t.Requests[core.Year]
 	if !h.partial && used != h.used {

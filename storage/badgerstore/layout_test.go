@@ -28,7 +28,7 @@ var states = map[string]counterState{
 	"denied, its days replaced": {Counter: withDenials(1)},
 	"used": {Counter: core.Counter{
 		At: -3, Requests: core.Tally{2, math.MaxInt64, 0, 1, math.MaxInt64, 0, math.MaxInt64}, Today: math.MaxInt64,
-		Meters:     map[string]*core.Tally{"tokens": {1, 2, 3, 4, 5, 6, math.MaxInt64}, "spend": {}},
+		Meters:     &core.MeterTally{Meter: "spend", Next: &core.MeterTally{Meter: "tokens", Tally: core.Tally{1, 2, 3, 4, 5, 6, math.MaxInt64}}},
 		LastUsedAt: noon, DeniedOmitted: 17,
 	}, entries: 11, newest: momentOf(noon.AddDate(-3000, 0, 0)), late: math.MaxInt64, applied: math.MaxInt64 / 16, chain: []int64{70, 7000, math.MaxInt64 / 16},
 		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: math.MaxInt64}, {Start: 20_001 * day, Used: 1}}}},

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -93,7 +92,7 @@ func encodeCounter(c *core.Counter, moves uint8) string {
 	if c.At != s || slices.Max(usage) > maxNarrow {
 		form |= formWide
 	}
-	if len(c.Meters) > 0 {
+	if c.Meters != nil {
 		form |= formMeters
 	}
 	b := make([]byte, 0, counterSize)
@@ -120,9 +119,9 @@ func encodeCounter(c *core.Counter, moves uint8) string {
 // encodeMeters encodes the meters of a counter other than requests, "" without any.
 func encodeMeters(c *core.Counter) string {
 	var b []byte
-	for _, name := range slices.Sorted(maps.Keys(c.Meters)) {
-		b = appendMeter(b, name)
-		for _, used := range c.Meters[name] {
+	for m := c.Meters; m != nil; m = m.Next {
+		b = appendMeter(b, m.Meter)
+		for _, used := range m.Tally {
 			b = record.AppendUint(b, 7, uint64(min(used, maxUsed)))
 		}
 	}
@@ -143,10 +142,7 @@ func decodeMeters(c *core.Counter, b string) error {
 		if r.Failed() {
 			return record.ErrDamaged
 		}
-		if c.Meters == nil {
-			c.Meters = map[string]*core.Tally{}
-		}
-		c.Meters[name] = &t
+		c.SetMeter(name, t)
 	}
 	return nil
 }
