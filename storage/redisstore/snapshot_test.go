@@ -227,3 +227,47 @@ func TestSnapshotOfFullMemory(t *testing.T) {
 	snapshot.Close()
 	wantNothingLeft(t, server, w)
 }
+
+// After the death of a master, reads of a snapshot return the values of the instant or an error. A failure means that an archive
+// has later values.
+func TestSnapshotFailover(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	s := openFaulty(t, redisstore.Options{Addresses: c.Addrs()})
+	w := newWorld(t, s, 12)
+	for i := range w.keys {
+		w.request(t, i)
+	}
+	snapshot, err := s.SnapshotAccount(t.Context(), w.account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(snapshot.Close)
+	for range 50 {
+		for i := range w.keys {
+			w.request(t, i)
+		}
+	}
+	slot := w.slotOf(t, c.Nodes()[0], w.keys[0].UserID)
+	master := c.MasterOf(slot)
+	master.Kill()
+	c.AwaitFailover(t, slot, master)
+	exact, failed := 0, 0
+	for _, k := range w.keys {
+		of := []core.CounterID{{Account: w.account, KeyID: k.ID}}
+		var counters []core.Counter
+		until(t, "an answer", func() bool {
+			counters, err = snapshot.Counters(t.Context(), of)
+			return err == nil || strings.Contains(err.Error(), "the snapshot is lost")
+		})
+		switch {
+		case err != nil:
+			failed++
+		case counters[0].Requests[core.Lifetime] != 1:
+			t.Errorf("key %s: got %d requests, want the one before the snapshot", k.ID, counters[0].Requests[core.Lifetime])
+		default:
+			exact++
+		}
+	}
+	t.Logf("%d counters were exact after the failover, %d were lost", exact, failed)
+}
