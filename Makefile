@@ -33,7 +33,7 @@ PLAIN_PACKAGES := ./deploy ./e2e ./storage/storetest
 PLAIN_TESTS := ^Test($\
 AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|CappedTarget|CheckRecords|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|$\
 Damaged.*|DaysOf.*|DeleteUserInterrupted|DenialsPerDay|EarlierSchemas|FlippedBytes|ImportSmallCache|Interrupted|KilledReplay.*|LargeFile|Lost.*|$\
-Pictures|PowerCut.*|Rebuild.*|Repair.*|RoundTrip.*|Schema.*|Size|SmallerCounterCache|StartWithoutRoomToReplay|SyncBeforeTable|ZeroedRanges)$$
+Pictures|PowerCut.*|Rebuild.*|RedisInstant|Repair.*|RoundTrip.*|Schema.*|Size|SmallerCounterCache|StartWithoutRoomToReplay|SyncBeforeTable|ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))
 

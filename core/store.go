@@ -226,6 +226,37 @@ type Numbers struct {
 	Key  int64 `json:"key"`
 }
 
+// AccountReader has those methods of an [Importer] that read all data of an account. The filters are zero.
+type AccountReader interface {
+	Account(ctx context.Context, id string) (*Account, error)
+	LastNumbers(ctx context.Context, account string) (Numbers, error)
+	OwnerKeys(ctx context.Context, account string, p Page) ([]*OwnerKey, int, error)
+	Access(ctx context.Context, account string) (*Access, error)
+	Plans(ctx context.Context, account string, p Page) ([]*Plan, int, error)
+	Users(ctx context.Context, account string, f UserFilter, p Page) ([]*User, int, error)
+	Keys(ctx context.Context, account string, f KeyFilter, p Page) ([]*Key, int, error)
+	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)
+	CounterDays(ctx context.Context, id CounterID) ([]CounterDay, error)
+	History(ctx context.Context, of CounterID, since time.Time, p Page) ([]Entry, int, error)
+}
+
+// AccountSnapshot is an account as it was at one instant: with a write or a decision it has every one that was answered before
+// that one began. Its methods are not safe for concurrent use, except Counters, CounterDays and History. A list is read from the
+// first page on, one page after the other, and its total is 0. After a loss in the store every method returns an error: a
+// snapshot never shows another instant.
+type AccountSnapshot interface {
+	AccountReader
+	// Close ends the snapshot and removes what the store keeps for it.
+	Close()
+}
+
+// SnapshotStore is implemented by an [Importer] that other processes may use during an export.
+type SnapshotStore interface {
+	// SnapshotAccount returns a snapshot of an account. Its instant is between the call and the return. An account has one
+	// snapshot at most: the error of a second call says so.
+	SnapshotAccount(ctx context.Context, account string) (AccountSnapshot, error)
+}
+
 // CappedHistory is implemented by a [Store] that may drop entries before their retention ends. It drops the
 // oldest entries of a history first.
 type CappedHistory interface {

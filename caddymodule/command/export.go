@@ -207,7 +207,7 @@ func syncDir(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// exportArchive streams an archive of the store. A snapshot makes it one of one instant.
+// exportArchive streams an archive of the store.
 func exportArchive(_ *core.Service, r *http.Request) (any, error) {
 	running, s, err := runningImporter()
 	if err != nil {
@@ -228,7 +228,7 @@ func exportArchive(_ *core.Service, r *http.Request) (any, error) {
 	}), nil
 }
 
-// exportInstant exports a store that serves: an embedded store as of one instant.
+// exportInstant exports a store that serves: an embedded store as of one instant, and each account on Redis as of one instant.
 func exportInstant(ctx context.Context, s core.Importer, w io.Writer, o archive.ExportOptions) (err error) {
 	if b, ok := s.(*badgerstore.Store); ok {
 		snapshot, failed := b.Snapshot(ctx)

@@ -502,45 +502,6 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// deleting is a store whose lists lose items while they are read.
-type deleting struct {
-	*memstore.Store
-	left []func()
-}
-
-func (s *deleting) Users(ctx context.Context, account string, f core.UserFilter, p core.Page) ([]*core.User, int, error) {
-	if len(s.left) > 0 && p.Number == 2 && p.Size > 1 {
-		s.left[0]()
-		s.left = s.left[1:]
-	}
-	return s.Store.Users(ctx, account, f, p)
-}
-
-// A list that loses items while it is exported loses no other item.
-func TestListShrinks(t *testing.T) {
-	s := &deleting{Store: memstore.New()}
-	addAccount(t, s, "a")
-	update := func(fn func(core.Tx) error) {
-		if err := s.Update(t.Context(), "acct_a", fn); err != nil {
-			t.Error(err)
-		}
-	}
-	for i := range int64(20) {
-		update(func(tx core.Tx) error { return tx.PutUser(&core.User{AccountID: "acct_a", ID: i + 1}) })
-	}
-	s.left = []func(){func() {
-		for i := range int64(5) {
-			update(func(tx core.Tx) error { return tx.DeleteUser(i + 1) })
-		}
-	}}
-	archive := string(archiveOf(t, s))
-	for i := 6; i <= 20; i++ {
-		if n := strings.Count(archive, fmt.Sprintf(`{"user":{"account_id":"acct_a","id":%d,`, i)); n != 1 {
-			t.Errorf("user %d: got %d records, want 1", i, n)
-		}
-	}
-}
-
 // No text makes an import panic or leave an account behind, unless the archive is whole.
 func FuzzImport(f *testing.F) {
 	archive := archiveOf(f, filled(f, 9))

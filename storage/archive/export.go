@@ -3,7 +3,6 @@ package archive
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/limitkeeper/limitkeeper/core"
 )
-
-// ErrChanged means that a store that serves has changed in a way that an export cannot follow.
-var ErrChanged = errors.New("it changed while the store was exported: try again")
 
 // ExportOptions are the options of [Export]. The zero value exports everything.
 type ExportOptions struct {
@@ -23,6 +19,7 @@ type ExportOptions struct {
 	Source    string    // the program and store, for the header
 	Progress  func(Progress)
 
+	serving         bool // other processes may change the store meanwhile
 	incomplete      bool // exports Account although its import has not finished
 	page, entryPage int  // resources and entries on a page; small in tests
 }
@@ -43,11 +40,12 @@ const (
 // Export writes an archive of a store. The same store gives the same lines, but for the header. Accounts whose import has not
 // finished are left out: their records are in the file of the import.
 //
-// Each resource and each counter is as of one moment of the call. To export a store that is in use as of one instant, give
-// Export a snapshot of the store.
+// Each account of a [core.SnapshotStore] is as of one instant, also while the store is in use. Give Export a snapshot of any
+// other store that is in use.
 func Export(ctx context.Context, s core.Importer, w io.Writer, o ExportOptions) (Counts, error) {
 	a, err := NewWriter(w, o.Source, time.Now())
 	if err == nil {
+		o.serving = true
 		err = exportTo(ctx, s, o, a)
 	}
 	if err != nil {
@@ -59,7 +57,7 @@ func Export(ctx context.Context, s core.Importer, w io.Writer, o ExportOptions) 
 // exportTo gives the records of a store to a sink.
 func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) error {
 	o.page, o.entryPage = cmp.Or(o.page, defaultPage), cmp.Or(o.entryPage, defaultEntryPage)
-	e := &export{s: s, o: o, to: to}
+	e := &export{s: s, cap: capOf(s), o: o, to: to}
 	if o.Account != "" {
 		a, err := s.AccountByName(ctx, o.Account)
 		if err != nil {
@@ -68,15 +66,15 @@ func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) er
 		if isIncomplete(a) && !o.incomplete {
 			return fmt.Errorf("account %q is incomplete: its import has not finished", o.Account)
 		}
-		return e.account(ctx, a)
+		return e.snapshot(ctx, s, a)
 	}
-	return eachOf(ctx, o.page, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) }, nil,
+	return eachOf(ctx, o.page, func(p core.Page) ([]*core.Account, int, error) { return s.Accounts(ctx, p) },
 		func(as []*core.Account) error {
 			for _, a := range as {
 				if isIncomplete(a) {
 					continue
 				}
-				if err := e.account(ctx, a); err != nil {
+				if err := e.snapshot(ctx, s, a); err != nil {
 					return err
 				}
 			}
@@ -84,21 +82,37 @@ func exportTo(ctx context.Context, s core.Importer, o ExportOptions, to Sink) er
 		})
 }
 
+// snapshot exports an account from a snapshot of it, if other processes may change the store.
+func (e *export) snapshot(ctx context.Context, s core.Importer, a *core.Account) error {
+	of, ok := s.(core.SnapshotStore)
+	if !ok || !e.o.serving {
+		return e.account(ctx, a)
+	}
+	snapshot, err := of.SnapshotAccount(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	defer snapshot.Close()
+	if a, err = snapshot.Account(ctx, a.ID); err != nil {
+		return err
+	}
+	e.s = snapshot
+	return e.account(ctx, a)
+}
+
 // isIncomplete reports whether an account lacks records, because its import has not finished.
 func isIncomplete(a *core.Account) bool { return a.Import != nil && !a.Import.Complete }
 
 // export is the state of an export.
 type export struct {
-	s       core.Importer
+	s       core.AccountReader
+	cap     int // the maximum number of entries of a history, 0 for no bound
 	o       ExportOptions
 	to      Sink
 	records int64
 
-	// Of the present account. A store that serves changes during the export. Resources with a number above last are left out.
-	// The anchors of the exported user give the windows of its counters.
+	// Of the present account. The anchors of the exported user give the windows of its counters.
 	name  string
-	last  core.Numbers
-	plans map[string]bool
 	users map[int64]core.Anchors  // of the exported users that have some: few
 	keys  map[string]core.Anchors // of the keys of these users
 }
@@ -118,14 +132,14 @@ func (e *export) record(ctx context.Context, kind Kind, rec any) error {
 // account exports an account with its records.
 func (e *export) account(ctx context.Context, a *core.Account) error {
 	e.name = a.Name
-	e.plans, e.users, e.keys = map[string]bool{}, map[int64]core.Anchors{}, map[string]core.Anchors{}
-	var err error
-	if e.last, err = e.s.LastNumbers(ctx, a.ID); err != nil {
+	e.users, e.keys = map[int64]core.Anchors{}, map[string]core.Anchors{}
+	last, err := e.s.LastNumbers(ctx, a.ID)
+	if err != nil {
 		return err
 	}
 	whole := *a
 	whole.Import = nil
-	if err := e.record(ctx, KindAccount, &Account{whole, e.last}); err != nil {
+	if err := e.record(ctx, KindAccount, &Account{whole, last}); err != nil {
 		return err
 	}
 	for _, section := range []func(context.Context, string) error{e.ownerKeys, e.access, e.putPlans, e.putUsers, e.putKeys, e.usage} {
@@ -141,7 +155,7 @@ func (e *export) account(ctx context.Context, a *core.Account) error {
 
 func (e *export) ownerKeys(ctx context.Context, account string) error {
 	l := func(p core.Page) ([]*core.OwnerKey, int, error) { return e.s.OwnerKeys(ctx, account, p) }
-	return eachOf(ctx, e.o.page, l, nil, func(keys []*core.OwnerKey) error {
+	return eachOf(ctx, e.o.page, l, func(keys []*core.OwnerKey) error {
 		for _, k := range keys {
 			if err := e.record(ctx, KindOwnerKey, k); err != nil {
 				return err
@@ -161,12 +175,8 @@ func (e *export) access(ctx context.Context, account string) error {
 
 func (e *export) putPlans(ctx context.Context, account string) error {
 	l := func(p core.Page) ([]*core.Plan, int, error) { return e.s.Plans(ctx, account, p) }
-	return eachOf(ctx, e.o.page, l, func(p *core.Plan) int64 { return p.Seq }, func(plans []*core.Plan) error {
+	return eachOf(ctx, e.o.page, l, func(plans []*core.Plan) error {
 		for _, p := range plans {
-			if p.Seq > e.last.Plan {
-				continue
-			}
-			e.plans[p.ID] = true
 			if err := e.record(ctx, KindPlan, p); err != nil {
 				return err
 			}
@@ -176,16 +186,10 @@ func (e *export) putPlans(ctx context.Context, account string) error {
 }
 
 func (e *export) putUsers(ctx context.Context, account string) error {
-	return eachOf(ctx, e.o.page, e.usersOf(ctx, account), idOfUser, func(users []*core.User) error {
+	return eachOf(ctx, e.o.page, e.usersOf(ctx, account), func(users []*core.User) error {
 		for _, u := range users {
-			if u.ID > e.last.User {
-				continue
-			}
 			if len(u.Anchors) > 0 {
 				e.users[u.ID] = u.Anchors
-			}
-			if u.PlanID != "" && !e.plans[u.PlanID] {
-				return fmt.Errorf("the plan of user %d: %w", u.ID, ErrChanged)
 			}
 			if err := e.record(ctx, KindUser, u); err != nil {
 				return err
@@ -199,18 +203,9 @@ func (e *export) usersOf(ctx context.Context, account string) list[*core.User] {
 	return func(p core.Page) ([]*core.User, int, error) { return e.s.Users(ctx, account, core.UserFilter{}, p) }
 }
 
-func idOfUser(u *core.User) int64 { return u.ID }
-func seqOfKey(k *core.Key) int64  { return k.Seq }
-
 func (e *export) putKeys(ctx context.Context, account string) error {
-	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), seqOfKey, func(keys []*core.Key) error {
+	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), func(keys []*core.Key) error {
 		for _, k := range keys {
-			if k.Seq > e.last.Key {
-				continue
-			}
-			if k.UserID > e.last.User || k.PlanID != "" && !e.plans[k.PlanID] {
-				return fmt.Errorf("the user or the plan of key %s: %w", k.ID, ErrChanged)
-			}
 			if anchors := e.users[k.UserID]; anchors != nil {
 				e.keys[k.ID] = anchors
 			}
@@ -247,7 +242,7 @@ func (e *export) usage(ctx context.Context, account string) error {
 					return err
 				}
 			}
-			for _, d := range untilCounter(days[i], id, &counters[i]) {
+			for _, d := range days[i] {
 				if err := e.record(ctx, KindDay, &Day{ownerOf(id), d}); err != nil {
 					return err
 				}
@@ -255,25 +250,6 @@ func (e *export) usage(ctx context.Context, account string) error {
 		}
 		return nil
 	})
-}
-
-// untilCounter returns the days without the requests that were counted after the counter was read.
-func untilCounter(days []core.CounterDay, of core.CounterID, c *core.Counter) []core.CounterDay {
-	date := core.DateOf(time.Unix(c.At, 0))
-	for i := range days {
-		d := &days[i]
-		allowed := &d.Allowed
-		if of.KeyID == "" {
-			allowed = &d.Shared.Allowed
-		}
-		switch {
-		case d.Date > date:
-			*allowed = 0
-		case d.Date == date:
-			*allowed = c.Today
-		}
-	}
-	return slices.DeleteFunc(days, func(d core.CounterDay) bool { return d == core.CounterDay{Date: d.Date} })
 }
 
 // events exports the histories of the users, and then of the keys, the oldest entry first.
@@ -301,8 +277,8 @@ func (e *export) histories(ctx context.Context, ids []core.CounterID) error {
 			return err
 		case totals[i] <= len(pages[i]):
 			err = e.entries(ctx, id, pages[i])
-		case capOf(e.s) > 0:
-			pages[i], _, err = e.s.History(ctx, id, e.o.Since, core.Page{Number: 1, Size: capOf(e.s)})
+		case e.cap > 0: // the oldest entries may be dropped meanwhile, also from a snapshot
+			pages[i], _, err = e.s.History(ctx, id, e.o.Since, core.Page{Number: 1, Size: e.cap})
 			if err == nil {
 				err = e.entries(ctx, id, pages[i])
 			}
@@ -323,13 +299,10 @@ func (e *export) entries(ctx context.Context, of core.CounterID, entries []core.
 	return nil
 }
 
-// pages exports a history page by page, the oldest page first. The history must not change meanwhile.
+// pages exports a history page by page, the oldest page first.
 func (e *export) pages(ctx context.Context, of core.CounterID, total int) error {
 	for number := (total + e.o.entryPage - 1) / e.o.entryPage; number > 0; number-- {
-		page, now, err := e.s.History(ctx, of, e.o.Since, core.Page{Number: number, Size: e.o.entryPage})
-		if err == nil && now != total {
-			err = ErrChanged
-		}
+		page, _, err := e.s.History(ctx, of, e.o.Since, core.Page{Number: number, Size: e.o.entryPage})
 		if err == nil {
 			err = e.entries(ctx, of, page)
 		}
@@ -351,22 +324,18 @@ func (e *export) eachOwner(ctx context.Context, account string, fn func(ids []co
 		}
 		return fn(ids, anchors)
 	}
-	err := eachOf(ctx, e.o.page, e.usersOf(ctx, account), idOfUser, func(users []*core.User) error {
+	err := eachOf(ctx, e.o.page, e.usersOf(ctx, account), func(users []*core.User) error {
 		for _, u := range users {
-			if u.ID <= e.last.User {
-				ids, anchors = append(ids, core.CounterID{Account: account, UserID: u.ID}), append(anchors, e.users[u.ID])
-			}
+			ids, anchors = append(ids, core.CounterID{Account: account, UserID: u.ID}), append(anchors, e.users[u.ID])
 		}
 		return flush()
 	})
 	if err != nil {
 		return err
 	}
-	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), seqOfKey, func(keys []*core.Key) error {
+	return eachOf(ctx, e.o.page, e.keysOf(ctx, account), func(keys []*core.Key) error {
 		for _, k := range keys {
-			if k.Seq <= e.last.Key {
-				ids, anchors = append(ids, core.CounterID{Account: account, KeyID: k.ID}), append(anchors, e.keys[k.ID])
-			}
+			ids, anchors = append(ids, core.CounterID{Account: account, KeyID: k.ID}), append(anchors, e.keys[k.ID])
 		}
 		return flush()
 	})
@@ -383,12 +352,9 @@ func capOf(s core.Store) int {
 // list returns a page of a list, and the total of it.
 type list[T any] func(core.Page) ([]T, int, error)
 
-// eachOf calls fn with the pages of a list. number returns what the list is sorted by; it is nil for a list from which
-// nothing is deleted. When items are deleted while the list is read, the later items move to the front. eachOf then goes
-// back, and calls fn with each item once.
-func eachOf[T any](ctx context.Context, size int, l list[*T], number func(*T) int64, fn func([]*T) error) error {
-	var last int64 // the number of the last item that fn got
-	for p := (core.Page{Number: 1, Size: size}); ; {
+// eachOf calls fn with the pages of a list.
+func eachOf[T any](ctx context.Context, size int, l list[*T], fn func([]*T) error) error {
+	for p := (core.Page{Number: 1, Size: size}); ; p.Number++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -396,31 +362,13 @@ func eachOf[T any](ctx context.Context, size int, l list[*T], number func(*T) in
 		if err != nil {
 			return err
 		}
-		if number != nil && p.Number > 1 {
-			before, _, err := l(core.Page{Number: (p.Number - 1) * size, Size: 1}) // the item in front of the page
-			if err != nil {
-				return err
-			}
-			if len(before) == 0 || number(before[0]) > last {
-				p.Number--
-				continue
-			}
-		}
-		full := len(items) == size
-		if number != nil {
-			items = slices.DeleteFunc(items, func(item *T) bool { return number(item) <= last })
-		}
 		if len(items) > 0 {
-			if number != nil {
-				last = number(items[len(items)-1])
-			}
 			if err := fn(items); err != nil {
 				return err
 			}
 		}
-		if !full {
+		if len(items) < size {
 			return nil
 		}
-		p.Number++
 	}
 }

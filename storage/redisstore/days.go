@@ -305,13 +305,22 @@ func (s *Store) CounterDays(ctx context.Context, id core.CounterID) (list []core
 		return nil, err
 	}
 	defer s.end()
-	err = s.eachDay(ctx, []core.CounterID{id}, s.readDays, func(d *core.CounterDay) {
-		if *d != (core.CounterDay{Date: d.Date}) {
-			list = append(list, *d)
+	all, err := readLocated(ctx, s, []core.CounterID{id}, func(locs []location) ([]dayMap, []int, error) { return s.readDays(ctx, locs) })
+	if err != nil {
+		return nil, err
+	}
+	return all[0].list(), nil
+}
+
+// list returns the days with traffic, oldest first.
+func (d dayMap) list() (list []core.CounterDay) {
+	for _, day := range d {
+		if *day != (core.CounterDay{Date: day.Date}) {
+			list = append(list, *day)
 		}
-	})
+	}
 	slices.SortFunc(list, func(a, b core.CounterDay) int { return cmp.Compare(a.Date, b.Date) })
-	return list, err
+	return list
 }
 
 // pastDaysTTL is how long past days live after the last write, in milliseconds.

@@ -23,13 +23,13 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
-// TestEarlierFormats: a store of format 2 or 3 opens with all its users, plans, keys, counts and histories: the REST API gives the
+// TestEarlierFormats: a store of format 2, 3 or 4 opens with all its users, plans, keys, counts and histories: the REST API gives the
 // answers of the version that wrote it, and perhaps new members. The store counts on, and remembers request ids. A failure means
 // that an upgrade loses usage. testdata/formats has the stores: see make.sh there.
 func TestEarlierFormats(t *testing.T) {
 	files, err := filepath.Glob("testdata/formats/*.answers")
-	if err != nil || len(files) != 2 {
-		t.Fatalf("got %q, %v, want 2 stores", files, err)
+	if err != nil || len(files) != 3 {
+		t.Fatalf("got %q, %v, want 3 stores", files, err)
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(file, ".answers")
@@ -51,8 +51,8 @@ func TestEarlierFormats(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := strings.TrimSpace(server.Do(t, "GET", "limitkeeper:{registry}format")); got != "4" {
-				t.Errorf("got the format %s, want 4", got)
+			if got := strings.TrimSpace(server.Do(t, "GET", "limitkeeper:{registry}format")); got != "5" {
+				t.Errorf("got the format %s, want 5", got)
 			}
 		})
 	}
@@ -230,15 +230,15 @@ func readCommand(r *bufio.Reader) (args []string, err error) {
 func TestLaterFormat(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	server.Do(t, "SET", "limitkeeper:{registry}format", "5")
+	server.Do(t, "SET", "limitkeeper:{registry}format", "6")
 	s, err := redisstore.Open(t.Context(), redisstore.Options{Addresses: []string{server.Addr()}, Timeout: 5 * time.Second})
 	if err == nil {
 		_ = s.Close()
 	}
-	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), `its format is "5", this version supports "4"`) {
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), `its format is "6", this version supports "5"`) {
 		t.Errorf("got %v, want one line with both formats", err)
 	}
-	if got := strings.Fields(server.Do(t, "KEYS", "*")); len(got) != 1 || strings.TrimSpace(server.Do(t, "GET", got[0])) != "5" {
+	if got := strings.Fields(server.Do(t, "KEYS", "*")); len(got) != 1 || strings.TrimSpace(server.Do(t, "GET", got[0])) != "6" {
 		t.Errorf("got the names %q, want the format only", got)
 	}
 }
@@ -255,7 +255,7 @@ func TestFormatChanges(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		server.Do(t, "SET", "limitkeeper:{registry}format", "5")
+		server.Do(t, "SET", "limitkeeper:{registry}format", "6")
 		until(t, "the refusal", func() bool { return errors.Is(call(), core.ErrUnavailable) })
 		if err := s.Health(t.Context()); err == nil || !strings.Contains(err.Error(), "Another version of Limitkeeper has upgraded the data") {
 			t.Errorf("got the health %v, want that another version has upgraded the data", err)
@@ -263,7 +263,7 @@ func TestFormatChanges(t *testing.T) {
 		if st := s.Stats(); st.Lost {
 			t.Error("the store says that Redis has lost data")
 		}
-		server.Do(t, "SET", "limitkeeper:{registry}format", "4")
+		server.Do(t, "SET", "limitkeeper:{registry}format", "5")
 		until(t, "the end of the refusal", func() bool { return call() == nil && s.Health(t.Context()) == nil })
 	}
 	if n := strings.Count(log.String(), "has upgraded the data"); n != 2 {

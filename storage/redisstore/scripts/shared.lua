@@ -1,7 +1,7 @@
 -- Counters and histories, for several scripts.
 --
 -- Reads:  sizes and the oldest entries of a history, every 64 entries
--- Writes: append writes a history, and its lateness and size fields
+-- Writes: append writes a history, and its lateness and size fields; with before images the number of entries appended since
 
 -- A counter has 64 bytes, or 125 with WIDE:
 --
@@ -57,6 +57,10 @@ local BYTES_PER_ENTRY = 200
 -- closures of helper functions again.
 local function append(list, entry, sec, nsec, lsec, lnsec, before, keep, cap, field)
 	local n = redis.call('RPUSH', list, entry)
+	if images then
+		local since = 'n' .. (field == 'l' and 'u' or string.sub(field, 2))
+		redis.call('HSET', images, since, (redis.call('HGET', images, since) or 0) + 1)
+	end
 	if lsec > sec or lsec == sec and lnsec > nsec then -- the entry is late
 		local late, small, large, till = lsec - sec + 1, lateness(redis.call('HGET', KEYS[1], field))
 		local more = late > LITTLE and (late > large or lsec > till)

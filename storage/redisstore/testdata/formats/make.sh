@@ -3,7 +3,7 @@
 #
 #	make.sh BINARY FORMAT
 #
-# format2 was made by the binary of the commit b75f2a9, and format3 by that of daf161d. FORMAT.aof.gz has the commands of an
+# format2 was made by the binary of the commit b75f2a9, format3 by that of daf161d, and format4 by that of 10c66c1. FORMAT.aof.gz has the commands of an
 # append-only file. FORMAT.answers has a time, the owner's key, the keys, and paths of the REST API with their answers.
 set -euo pipefail
 binary=$1 format=$2
