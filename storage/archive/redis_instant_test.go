@@ -489,7 +489,7 @@ func wantWhole(t *testing.T, s core.Importer, key string) int64 {
 			listed++
 		}
 	}
-	if tokens := counters[0].Meters["tokens"][core.Lifetime]; len(days) != 1 || days[0].Allowed != used || listed != used || tokens != 7*used {
+	if tokens := counters[0].Meter("tokens")[core.Lifetime]; len(days) != 1 || days[0].Allowed != used || listed != used || tokens != 7*used {
 		t.Errorf("%s has counted %d requests and %d tokens, with days %+v and %d requests in its history", key, used, tokens, days, listed)
 	}
 	return used
