@@ -107,9 +107,9 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 
 // both runs an operation on both stores and fails unless the results are equal. It returns the
 // result of the model.
-func (m *machine) both(t *rapid.T, what string, ask func(core.Store) (any, error)) (any, error) {
-	want, wantErr := ask(m.model)
-	got, gotErr := ask(m.e.Store)
+func (m *machine) both(t *rapid.T, what string, call func(core.Store) (any, error)) (any, error) {
+	want, wantErr := call(m.model)
+	got, gotErr := call(m.e.Store)
 	if fault(wantErr) != fault(gotErr) {
 		t.Fatalf("%s: got error %v, want %v", what, gotErr, wantErr)
 	}

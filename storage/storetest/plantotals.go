@@ -166,9 +166,9 @@ func planTotalsSeenAtOnce(e *env) {
 		for n := range int64(times) {
 			c := limit(request(keys[i%2], noon), core.Month, callers*times)
 			v, err := e.Store.Consume(e.ctx, &c)
-			d, drawnErr := e.Store.PlanTotals(e.ctx, account, "plan_1", core.Month, noon, 2)
-			if err != nil || drawnErr != nil || !v.Allowed || d.Used < v.Usage.Used || d.Used < n+1 {
-				e.Errorf("after a request: got %+v, %+v, %v, %v, want all that was counted", v, d, err, drawnErr)
+			d, totalsErr := e.Store.PlanTotals(e.ctx, account, "plan_1", core.Month, noon, 2)
+			if err != nil || totalsErr != nil || !v.Allowed || d.Used < v.Usage.Used || d.Used < n+1 {
+				e.Errorf("after a request: got %+v, %+v, %v, %v, want all that was counted", v, d, err, totalsErr)
 				return
 			}
 		}

@@ -176,10 +176,10 @@ func requestIDExact(e *env) {
 	ids := []string{"id", "ID", "Id", "id ", " id", " ", "i", "d", "idid", "0", "00", "id/", "id\x00", "\x00", "\x00id", "i\x00d", "\xff", "\xff\xff",
 		"é", "e\u0301", "é"[:1], "ünder", long, long + "a", long + "A", long + "\x00", long[:64], `"id"`, "id%20", "key_1", "{id}"}
 	k := e.user1("key_1")[0]
-	check := func(ask func(i int, c core.Consumption)) {
+	check := func(consume func(i int, c core.Consumption)) {
 		e.Helper()
 		for i, id := range ids {
-			ask(i, withRequestID(request(k, noon), id))
+			consume(i, withRequestID(request(k, noon), id))
 		}
 	}
 	again := func(i int, c core.Consumption) {

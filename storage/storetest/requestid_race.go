@@ -69,8 +69,8 @@ func (w *resultsByID) wantFirsts(e *env, want int) {
 	}
 }
 
-// ask makes n requests by each of the callers at once, all the same requests in the same order.
-func (w *resultsByID) ask(e *env, callers, n int, request func(n int) core.Consumption) {
+// consume makes n requests by each of the callers at once, all the same requests in the same order.
+func (w *resultsByID) consume(e *env, callers, n int, request func(n int) core.Consumption) {
 	e.parallel(callers, func(int) {
 		for i := range n {
 			c := request(i)
@@ -92,8 +92,8 @@ func requestIDAtOnce(e *env) {
 	e.put(shared)
 	for _, k := range keys {
 		w := newTwins()
-		ask := func(i int) core.Consumption { return withRequestID(request(k, noon), fmt.Sprintf("%d", i)) }
-		w.ask(e, callers, n, ask)
+		consume := func(i int) core.Consumption { return withRequestID(request(k, noon), fmt.Sprintf("%d", i)) }
+		w.consume(e, callers, n, consume)
 		w.wantFirsts(e, n)
 		check := func() {
 			e.Helper()
@@ -104,7 +104,7 @@ func requestIDAtOnce(e *env) {
 		}
 		check()
 		e.reopen()
-		w.ask(e, 1, n, ask)
+		w.consume(e, 1, n, consume)
 		check()
 	}
 }
