@@ -272,7 +272,7 @@ func TestDocumentedCORS(t *testing.T) {
 }
 
 // With the configs of docs/recipes.md, a search counts 10 requests, a list 1, and all else what the document says. A failure
-// means that the customers of a reader who has copied the config pay another price.
+// means that customers pay another price, because the operator has copied the config.
 func TestDocumentedPrices(t *testing.T) {
 	t.Parallel()
 	for heading, prices := range map[string]map[string]int{
