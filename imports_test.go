@@ -1,6 +1,7 @@
 package limitkeeper_test
 
 import (
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -96,6 +97,25 @@ func TestForbiddenImportsNamePackages(t *testing.T) {
 func TestStorageIsAFolder(t *testing.T) {
 	if _, ok := importsOf(t)[module+"/storage"]; ok {
 		t.Error("there is a Go file in storage/, want only folders")
+	}
+}
+
+// No package has more than 25 source files, tests aside: a reader finds the file of a noun at once. A larger one is two packages.
+func TestPackagesAreSmall(t *testing.T) {
+	const most = 25
+	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} {{len .GoFiles}} {{len .IgnoredGoFiles}}", module+"/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		var pkg string
+		var files, ignored int // ignored: of other systems
+		if _, err := fmt.Sscan(line, &pkg, &files, &ignored); err != nil {
+			t.Fatal(err)
+		}
+		if files+ignored > most {
+			t.Errorf("%s has %d source files, want at most %d", pkg, files+ignored, most)
+		}
 	}
 }
 

@@ -129,7 +129,7 @@ func appendPolicies(b []byte, limits []core.LimitUsage) []byte {
 	return b
 }
 
-// appendRests appends the members of RateLimit: what is left of each limit, and the seconds until it resets unless it
+// appendRests appends the members of RateLimit: the rest of each limit, and the seconds until the limit resets unless it
 // never does.
 func appendRests(b []byte, limits []core.LimitUsage, now time.Time) []byte {
 	for i := range limits {

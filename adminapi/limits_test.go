@@ -19,8 +19,8 @@ func (a *api) limitedKey(members string) (user, key, secret string) {
 	return user, key, secret
 }
 
-// ask validates a request with more members.
-func (a *api) ask(secret, members string) *result {
+// validateWith validates a request with more members.
+func (a *api) validateWith(secret, members string) *result {
 	a.t.Helper()
 	return a.do("POST", prefix+"/validate", `{"api_key":"`+secret+`","endpoint":"/v1/items","method":"GET"`+members+`}`).want(200)
 }
@@ -42,7 +42,7 @@ func TestSeveralLimits(t *testing.T) {
 		{`,"costs":{"tokens":1}`, "tokens month 100 of 100 until 2026-04-01T00:00:00Z", "QUOTA_EXCEEDED"},
 		{`,"costs":{"requests":7}`, "requests lifetime 3 of 9 until <nil>", "QUOTA_EXCEEDED"},
 	} {
-		r := a.ask(secret, tt.members)
+		r := a.validateWith(secret, tt.members)
 		code, _ := r.at()["code"].(string)
 		if got := details(r); got != tt.want || code != tt.code {
 			t.Errorf("%s: got %s, %q, want %s, %q", tt.members, got, code, tt.want, tt.code)
@@ -54,7 +54,7 @@ func TestSeveralLimits(t *testing.T) {
 	usage := a.do("GET", prefix+"/keys/"+key+"/usage", nil).want(200).data()
 	counters := a.do("GET", prefix+"/users/"+user+"/usage", nil).want(200).data()["counters"].([]any)
 	for name, got := range map[string]any{
-		"validation": a.ask(secret, `,"cost":0`).at("details")["limits"],
+		"validation": a.validateWith(secret, `,"cost":0`).at("details")["limits"],
 		"key usage":  usage["limits"],
 		"user usage": counters[0].(map[string]any)["limits"],
 	} {
@@ -73,9 +73,9 @@ func TestUnlimited(t *testing.T) {
 	a := newAPI(t)
 	user, key, secret := a.limitedKey(`"max_requests":null`)
 	for range 3 {
-		a.ask(secret, `,"cost":1000000`)
+		a.validateWith(secret, `,"cost":1000000`)
 	}
-	r := a.ask(secret, "")
+	r := a.validateWith(secret, "")
 	if d := r.at("details"); d["limit"] != nil || d["remaining"] != nil || d["current_usage"] != jsonNumber("3000001") || d["period"] != "month" || r.at()["success"] != true {
 		t.Errorf("got %v", r.at())
 	}
@@ -156,7 +156,7 @@ func TestCustomStart(t *testing.T) {
 	secret := key["api_key"].(string)
 	wantPeriod := func(when string, used, start, end string) {
 		t.Helper()
-		d := a.ask(secret, `,"cost":0`).at("details")
+		d := a.validateWith(secret, `,"cost":0`).at("details")
 		if got := fmt.Sprint(d["current_usage"], " ", d["period_start"], " ", d["period_end"]); got != used+" "+start+" "+end {
 			t.Errorf("%s: got %s, want %s %s %s", when, got, used, start, end)
 		}
@@ -165,7 +165,7 @@ func TestCustomStart(t *testing.T) {
 			t.Errorf("%s: usage of the key: got %s, want %s %s", when, got, used, end)
 		}
 	}
-	a.ask(secret, `,"cost":3`)
+	a.validateWith(secret, `,"cost":3`)
 	wantPeriod("at first", "3", "2026-02-28T07:00:00Z", "2026-03-31T07:00:00Z")
 	for _, move := range []struct{ start, begin, end string }{
 		{`"2026-03-14"`, "2026-03-14T00:00:00Z", "2026-04-14T00:00:00Z"},

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// asked is a validation with an id. Other members are given by name and value.
-func asked(secret, id string, others ...any) object {
+// validation is a validation with an id. Other members are given by name and value.
+func validation(secret, id string, others ...any) object {
 	o := object{"api_key": secret, "endpoint": "/v1/reports", "method": "POST", "request_id": id}
 	for i := 0; i+1 < len(others); i += 2 {
 		o[others[i].(string)] = others[i+1]
@@ -26,20 +26,20 @@ func TestFirstAnswerAgain(t *testing.T) {
 	a := newAPI(t)
 	plan := a.plan(3)
 	id, secret := a.key(a.user("Example Customer"), plan)
-	ask := func(body object) *result { return a.do("POST", prefix+"/validate", body).want(http.StatusOK) }
-	was := ask(asked(secret, "id"))
+	send := func(body object) *result { return a.do("POST", prefix+"/validate", body).want(http.StatusOK) }
+	was := send(validation(secret, "id"))
 	for range 2 {
 		a.validate(secret)
 	}
 	a.validate(secret) // denied
 	a.do("PUT", prefix+"/plans/"+plan, object{"name": "Other", "max_requests": 1, "request_period": "day"}).want(http.StatusOK)
 	for name, body := range map[string]object{
-		"the same":         asked(secret, "id"),
-		"another endpoint": asked(secret, "id", "endpoint", "/other", "method", "GET", "ip_address", "192.0.2.1"),
-		"another cost":     asked(secret, "id", "cost", 1000000),
-		"a look":           asked(secret, "id", "cost", 0),
+		"the same":         validation(secret, "id"),
+		"another endpoint": validation(secret, "id", "endpoint", "/other", "method", "GET", "ip_address", "192.0.2.1"),
+		"another cost":     validation(secret, "id", "cost", 1000000),
+		"a look":           validation(secret, "id", "cost", 0),
 	} {
-		again := ask(body)
+		again := send(body)
 		if d := cmp.Diff(was.at(), again.at()); d != "" {
 			t.Errorf("%s (-first +again):\n%s", name, d)
 		}
@@ -71,10 +71,10 @@ func TestRequestIDsAreExact(t *testing.T) {
 	_, other := a.key(user, plan)
 	ids := []string{"a", "A", "a ", " a", "é", "e\u0301", "0", strings.Repeat("x", 128), strings.Repeat("é", 64), `"a`, "{request_id}", "lk_user_"}
 	again := map[string]int{`"a"`: 1, `"A"`: 2, `"a "`: 3, `"` + strings.Repeat("x", 128) + `"`: 8, `"\"a"`: 10} // quoted strings
-	ask := func(id string, want int) {
+	send := func(id string, want int) {
 		t.Helper()
 		for _, s := range []string{secret, other} {
-			r := a.do("POST", prefix+"/validate", asked(s, id)).want(http.StatusOK)
+			r := a.do("POST", prefix+"/validate", validation(s, id)).want(http.StatusOK)
 			if got := intOf(r.at("details")["current_usage"]); got != want {
 				t.Errorf("%q: got the usage %d, want %d", id, got, want)
 			}
@@ -82,10 +82,10 @@ func TestRequestIDsAreExact(t *testing.T) {
 	}
 	for range 2 {
 		for i, id := range ids {
-			ask(id, i+1)
+			send(id, i+1)
 		}
 		for id, want := range again {
-			ask(id, want)
+			send(id, want)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestNoRequestID(t *testing.T) {
 	a := newAPI(t)
 	_, secret := a.key(a.user("Example Customer"), a.plan(10))
 	for want := 1; want <= 4; want++ {
-		body := asked(secret, "")
+		body := validation(secret, "")
 		if delete(body, "request_id"); want%2 == 0 {
 			body["request_id"] = nil
 		}
@@ -111,13 +111,13 @@ func TestRepeatIsCheckedFirst(t *testing.T) {
 	a := newAPI(t)
 	user := a.user("Example Customer")
 	id, secret := a.key(user, a.plan(10))
-	ask := func(api *api) *result {
-		return api.do("POST", prefix+"/validate", asked(secret, "id")).want(http.StatusOK)
+	send := func(api *api) *result {
+		return api.do("POST", prefix+"/validate", validation(secret, "id")).want(http.StatusOK)
 	}
-	ask(a)
+	send(a)
 	code := func(when string, api *api, want any) {
 		t.Helper()
-		if got := ask(api).at()["code"]; got != want {
+		if got := send(api).at()["code"]; got != want {
 			t.Errorf("%s: got the code %v, want %v", when, got, want)
 		}
 	}
@@ -143,7 +143,7 @@ func TestRetriesAtOnce(t *testing.T) {
 	for range callers {
 		wg.Go(func() {
 			for i := range ids {
-				r := a.do("POST", prefix+"/validate", asked(secret, fmt.Sprint(i))).want(http.StatusOK)
+				r := a.do("POST", prefix+"/validate", validation(secret, fmt.Sprint(i))).want(http.StatusOK)
 				answers[i].Store(fmt.Sprint(r.at()["success"], r.at("details")["current_usage"]), true)
 			}
 		})

@@ -59,10 +59,10 @@ func TestTenancyPaths(t *testing.T) {
 		if b := bodies[method+" "+path]; b != nil {
 			body = b
 		}
-		ask := func(id string) *result {
+		send := func(id string) *result {
 			return a.in(t).do(method, prefix+strings.Replace(path, "{id}", id, 1), body).want(http.StatusNotFound)
 		}
-		same(t, op, ask(id.others), ask(id.none))
+		same(t, op, send(id.others), send(id.none))
 	}
 	if tried != 24 {
 		t.Errorf("operations with an id: got %d, want 24", tried)

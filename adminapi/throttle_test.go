@@ -19,16 +19,16 @@ import (
 func TestThrottle(t *testing.T) {
 	a := newAPI(t)
 	a.svc.Tune(core.DefaultTunables())
-	ask := func(want int) *result { return a.do("GET", prefix+"/plans", nil).want(want) }
+	send := func(want int) *result { return a.do("GET", prefix+"/plans", nil).want(want) }
 	for range 500 {
-		ask(200)
+		send(200)
 	}
 	a.clock.advance(29500 * time.Millisecond)
 	for range 500 {
-		ask(200)
+		send(200)
 	}
 	for range 3 { // refused ones do not count: they do not put the next one off
-		r := ask(429)
+		r := send(429)
 		if got := r.header.Get("Retry-After"); got != "31" {
 			t.Errorf("Retry-After: got %s, want 31, half a second rounded up", got)
 		}
@@ -41,14 +41,14 @@ func TestThrottle(t *testing.T) {
 	}
 
 	a.clock.advance(30500*time.Millisecond - 1)
-	if got := ask(429).header.Get("Retry-After"); got != "1" {
+	if got := send(429).header.Get("Retry-After"); got != "1" {
 		t.Errorf("Retry-After: got %s, want 1, never 0", got)
 	}
 	a.clock.advance(1)
 	for range 500 {
-		ask(200)
+		send(200)
 	}
-	ask(429)
+	send(429)
 }
 
 // Other owner's keys, of the same account too, have a bound of their own. Requests
@@ -136,7 +136,7 @@ func TestThrottleAgainstModel(t *testing.T) {
 	a.svc.Tune(core.Tunables{ThrottleLimit: limit, ThrottleWindow: window})
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var served []time.Time
-	ask := func() *result {
+	send := func() *result {
 		r := a.do("GET", prefix+"/plans", nil)
 		in := 0
 		for _, at := range served {
@@ -154,7 +154,7 @@ func TestThrottleAgainstModel(t *testing.T) {
 	}
 	for range 300 {
 		a.clock.advance(time.Duration(rnd.Int64N(int64(3 * time.Second))))
-		r := ask()
+		r := send()
 		if r.status == http.StatusOK || rnd.IntN(4) > 0 {
 			continue
 		}
@@ -163,7 +163,7 @@ func TestThrottleAgainstModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.clock.advance(time.Duration(wait) * time.Second)
-		if r := ask(); r.status != http.StatusOK {
+		if r := send(); r.status != http.StatusOK {
 			t.Errorf("refused after the %d s that it was told to wait", wait)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // appendValidation gives the same bytes as json.Marshal.
-func FuzzVerdict(f *testing.F) {
+func FuzzValidate(f *testing.F) {
 	f.Add("Basic", int64(1000), int64(45), uint8(5), int64(1_772_323_200))
 	f.Add(`<"a\\b">&`+"\u2028\x00\n\xff\x7fé", int64(1), int64(-5), uint8(4), int64(0))
 	f.Add("", int64(0), int64(1<<62), uint8(1), int64(253_402_300_799))

@@ -97,11 +97,11 @@ func (h *harness) proxySubjects(ctx context.Context) ([]*subject, error) {
 
 // sameHeadersSubject starts a Caddy that adds the header fields of a gateway's answer.
 func (h *harness) sameHeadersSubject(ctx context.Context, l *limitkeeper, upstream string) (*subject, error) {
-	fromGateway, err := proxyTarget(l.gateway, l.keys).ask()
+	fromGateway, err := proxyTarget(l.gateway, l.keys).fetch()
 	if err != nil {
 		return nil, err
 	}
-	fromUpstream, err := proxyTarget(upstream, h.fakeKeys()).ask()
+	fromUpstream, err := proxyTarget(upstream, h.fakeKeys()).fetch()
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func (h *harness) ratelimitSubject(ctx context.Context) (*subject, error) {
 	}
 	// ratelimit reads its rules in the background and refuses requests until then.
 	err = p.ready(ctx, func() error {
-		a, err := t.ask()
+		a, err := t.fetch()
 		if err != nil {
 			return err
 		}

@@ -46,8 +46,8 @@ type answer struct {
 	size   int64 // of header and body in bytes
 }
 
-// ask sends the first request, and checks the answer.
-func (t *target) ask() (a answer, err error) {
+// fetch sends the first request, and checks the answer.
+func (t *target) fetch() (a answer, err error) {
 	c, err := t.dial()
 	if err != nil {
 		return a, err
@@ -80,7 +80,7 @@ func (t *target) ask() (a answer, err error) {
 
 // probe sends the first request, checks the answer, and returns its size in bytes.
 func (t *target) probe() (size int64, err error) {
-	a, err := t.ask()
+	a, err := t.fetch()
 	return a.size, err
 }
 

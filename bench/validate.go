@@ -84,7 +84,7 @@ func (h *harness) validateSubjects(ctx context.Context, all []*limitkeeper, tls 
 // staticSubject starts a Caddy that gives one answer of /validate to every request, with
 // the same header fields and body.
 func (h *harness) staticSubject(ctx context.Context, l *limitkeeper, tls bool) (*subject, error) {
-	a, err := l.validateTarget(l.plainAPI, false, l.keys[:1]).ask()
+	a, err := l.validateTarget(l.plainAPI, false, l.keys[:1]).fetch()
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (h *harness) staticSubject(ctx context.Context, l *limitkeeper, tls bool) (
 	if err != nil {
 		return nil, err
 	}
-	if err := p.ready(ctx, func() error { _, err := t.ask(); return err }); err != nil {
+	if err := p.ready(ctx, func() error { _, err := t.fetch(); return err }); err != nil {
 		return nil, err
 	}
 	w, err := newWrk(h, "wrk-"+port(addr), t)

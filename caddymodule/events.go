@@ -142,9 +142,9 @@ func (q *eventQueue) use(m *emitter) {
 	defer q.mu.Unlock()
 	q.current = nil
 	if m != nil {
-		turn := *m // a copy, so that an earlier run of m ends
-		q.current = &turn
-		go turn.run(q)
+		current := *m // a copy, so that an earlier run of m ends
+		q.current = &current
+		go current.run(q)
 	}
 	q.changed.Broadcast()
 }

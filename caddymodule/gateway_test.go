@@ -294,13 +294,13 @@ func TestDisabledWithoutDirectory(t *testing.T) {
 			s.Must(err)
 			_, err = s.Service().UpdateKey(t.Context(), ten.Account, disabled.ID, core.KeyPatch{Status: new(string(core.KeyInactive))})
 			s.Must(err)
-			ask := func(secret string) int { return s.Get("/", "X-API-Key: "+secret).StatusCode }
-			if got, of := ask(ten.Secret), ask(secret); got != 200 || of != 403 {
+			status := func(secret string) int { return s.Get("/", "X-API-Key: "+secret).StatusCode }
+			if got, of := status(ten.Secret), status(secret); got != 200 || of != 403 {
 				t.Errorf("before the loss: got %d, and %d for the disabled key, want 200 and 403", got, of)
 			}
 			s.Must(os.RemoveAll(filepath.Join(s.Dir, "data")))
 			caddytest.Eventually(t, "the store to fail", func() bool { return s.Service().Health(t.Context()) != nil })
-			if got, of := ask(ten.Secret), ask(secret); got != lost || of != 403 {
+			if got, of := status(ten.Secret), status(secret); got != lost || of != 403 {
 				t.Errorf("after the loss: got %d, and %d for the disabled key, want %d and 403", got, of, lost)
 			}
 		})

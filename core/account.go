@@ -75,8 +75,8 @@ func CheckKeyPrefix(prefix string) error {
 // requests of all accounts share a process, so texts are masked with the prefixes of all accounts.
 var knownPrefixes atomic.Pointer[prefixSet]
 
-// learnPrefixes adds key prefixes to knownPrefixes. It leaves out the default prefix and invalid ones.
-func learnPrefixes(prefixes ...string) {
+// addKnownPrefixes adds key prefixes to knownPrefixes. It leaves out the default prefix and invalid ones.
+func addKnownPrefixes(prefixes ...string) {
 	for _, p := range prefixes {
 		for added := false; !added; {
 			known := knownPrefixes.Load()
@@ -143,7 +143,7 @@ func (s *Service) UpdateAccount(ctx context.Context, id string, p AccountPatch) 
 		if err := p.apply(a); err != nil {
 			return err
 		}
-		learnPrefixes(a.KeyPrefixes...) // before the first key has the prefix
+		addKnownPrefixes(a.KeyPrefixes...) // before the first key has the prefix
 		if before = nil; a.KeyPrefix == was && len(a.KeyPrefixes) == had && a.AnyKeyForm == anyForm {
 			before = a
 			return errUnchanged
@@ -379,7 +379,7 @@ func usable(a *Account, err error) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
-	learnPrefixes(a.KeyPrefixes...)
+	addKnownPrefixes(a.KeyPrefixes...)
 	if a.Import != nil && !a.Import.Complete {
 		return nil, Unavailable(fmt.Errorf("the account %q is incomplete: its import has not finished. If no import runs, import the same file again", a.Name))
 	}
@@ -415,7 +415,7 @@ func (s *Service) Health(ctx context.Context) error {
 func (s *Service) Accounts(ctx context.Context, p Page) ([]*Account, int, error) {
 	list, total, err := s.store.Accounts(ctx, p)
 	for _, a := range list {
-		learnPrefixes(a.KeyPrefixes...)
+		addKnownPrefixes(a.KeyPrefixes...)
 	}
 	return list, total, err
 }

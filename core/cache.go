@@ -420,7 +420,7 @@ func (w invalidator) Changed(c Change) {
 	case c.OwnerKey != Digest{}:
 		w.s.ownerKeys.forget(c.OwnerKey)
 	case c.KeyPrefix != "":
-		learnPrefixes(c.KeyPrefix)
+		addKnownPrefixes(c.KeyPrefix)
 		w.s.prefixes.forget(c.Account)
 	}
 }

@@ -4,12 +4,13 @@
 // # The model
 //
 // An account is a company that sells an API. It calls the REST API with its owner's keys. Its
-// customers are its users. A user sends one of its keys with each request. A plan allows a number
-// of requests in a calendar period: day, week, month or year.
+// customers are its users. A user sends one of its keys with each request. A plan has limits: each
+// allows so much of a meter in a period. The meter requests is always counted. An account can name
+// others, such as tokens.
 //
 //	account ──┬── owner's key     opens the REST API of the account
 //	          │
-//	          ├── plan            "10,000 requests a month"
+//	          ├── plan            "10,000 requests a month, 20 a minute, 2,000,000 tokens a month"
 //	          │    ▲    ▲
 //	          │    │    └──────────────────────────┐ its own plan, or
 //	          │    │ plan of the user              │ none: the user's
@@ -17,23 +18,26 @@
 //	               │                               │
 //	            counter                         counter
 //
-// Each user and each key has a counter. A counter holds the usage of four windows side by side,
-// one of each period, in UTC:
+// Each user and each key has a counter. A counter holds, for each meter, the usage of the present
+// window of every period side by side, in UTC. So a plan can change its limits and keep the usage:
 //
-//	counter = day 2026-03-12 │ week from 2026-03-09 │ March 2026 │ 2026
-//	             used 4      │       used 31        │  used 120  │ used 480
+//	          minute  hour  day  week  month   year  lifetime
+//	requests       1     2    4    31    120    480       900
+//	tokens        90   250  250  7100  48210  90400    171300
 //
 // A counter leaves a window only for a later one. A clock that steps back therefore opens no
-// window a second time.
+// window a second time. A user can have an anchor: its days, weeks, months and years then begin
+// with the time of the anchor instead of with the calendar.
 //
 // The path of one request:
 //
 //	secret ─► key, user, plan ─► Store.Consume ─► decision ─► allowed, or refused with a reason
 //	            (key cache)        │
 //	                               └─ one atomic, durable step:
-//	                                  1. used + cost <= limit, in the window of the plan's period?
-//	                                  2. add the cost to the counters
-//	                                  3. append an entry to the history of the key and of the user
+//	                                  1. used + cost <= max, for every limit of the plan in its window?
+//	                                  2. does the token bucket of the rate have a token?
+//	                                  3. add the cost of each meter to the counters
+//	                                  4. append an entry to the history of the key and of the user
 //
 // The counter of the key decides if the key has a plan of its own. Otherwise the counter of the
 // user decides: all keys of the user without a plan of their own share it. Such a request counts on
@@ -45,7 +49,8 @@
 // [Account], [OwnerKey], [User], [Key], [Plan], [Period], [Window] and [Counter] are the words
 // above. [Service.Validate] takes a [Request] and returns a [Decision]. A quota that is used up is
 // an [Outcome] of the decision; an error means that no decision was made. [Counter.Consume] is the
-// rule of counting: each store decides and counts as it does. [Store] says what each store promises, and storage/storetest checks it.
+// rule of counting: each store decides and counts as it does. [Store] says what each store
+// promises, and storage/storetest checks it.
 //
 // Package core imports no HTTP, no database, no Caddy and no logger.
 package core

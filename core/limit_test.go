@@ -220,3 +220,30 @@ func TestMetersOfAnAccount(t *testing.T) {
 		t.Errorf("earlier meters: got %v", err)
 	}
 }
+
+// 100,000 requests pass a plan without a limit, and the usage counts each.
+func TestUnlimitedPlan(t *testing.T) {
+	svc := core.NewService(memstore.New(), core.Config{})
+	a, _, _, err := svc.CreateAccount(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := svc.CreatePlan(t.Context(), a.ID, core.PlanPatch{Name: new("enterprise"), Unlimited: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := svc.CreateUser(t.Context(), a.ID, core.UserPatch{Name: new("user"), PlanID: core.Some(pl.ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, err := svc.CreateKey(t.Context(), a.ID, core.KeyPatch{Name: new("key"), UserID: &u.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := int64(1); n <= 100_000; n++ {
+		d, err := svc.Validate(t.Context(), a.ID, core.Request{Secret: secret, Endpoint: "/", Method: "GET", Cost: 1})
+		if err != nil || !d.Allowed() || d.Usage.Used != n {
+			t.Fatalf("request %d: got %+v, %v, want it allowed and counted", n, d, err)
+		}
+	}
+}

@@ -183,8 +183,8 @@ func (p *person) path() string {
 	return strings.TrimPrefix(path, "/dashboard/")
 }
 
-// ask sends a request outside the browser, and returns its status.
-func (p *person) ask(url, header, value string) int {
+// status sends a request outside the browser, and returns its status.
+func (p *person) status(url, header, value string) int {
 	p.t.Helper()
 	r, err := http.NewRequest("GET", url, nil)
 	if err != nil {
@@ -203,7 +203,7 @@ func (p *person) ask(url, header, value string) int {
 // opens reports whether an owner's key opens the REST API.
 func (p *person) opens(ownerKey string) bool {
 	p.t.Helper()
-	return p.ask(p.api+"/functions/v1/plans", "Authorization", "Bearer "+ownerKey) == 200
+	return p.status(p.api+"/functions/v1/plans", "Authorization", "Bearer "+ownerKey) == 200
 }
 
 const dashboardPassword = "correct horse battery staple"
@@ -270,7 +270,7 @@ func TestDashboard(t *testing.T) {
 	page := p.path()
 	p.sees("production", "No requests")
 	for i, want := range []int{200, 200, 200, 429} {
-		if got := p.ask(p.gateway+fmt.Sprintf("/orders/%d", i+1), "X-API-Key", key); got != want {
+		if got := p.status(p.gateway+fmt.Sprintf("/orders/%d", i+1), "X-API-Key", key); got != want {
 			t.Errorf("request %d: got %d, want %d", i+1, got, want)
 		}
 	}
@@ -295,13 +295,13 @@ func TestDashboard(t *testing.T) {
 	p.fill(page+"/regenerate", "grace", "0")
 	next := p.secret()
 	for secret, want := range map[string]int{key: 401, next: 429} {
-		if got := p.ask(p.gateway+"/", "X-API-Key", secret); got != want {
+		if got := p.status(p.gateway+"/", "X-API-Key", secret); got != want {
 			t.Errorf("after regenerating: got %d, want %d", got, want)
 		}
 	}
 	p.open(page)
 	p.press(`#main form[action$="/disabled"] button`)
-	if got := p.ask(p.gateway+"/", "X-API-Key", next); got != 403 {
+	if got := p.status(p.gateway+"/", "X-API-Key", next); got != 403 {
 		t.Errorf("a disabled key: got %d, want 403", got)
 	}
 

@@ -69,14 +69,21 @@ func startDocumented(t *testing.T, code string) *site {
 	if err := p.await("serving initial configuration"); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(s.dir, "key.yaml"), fmt.Sprintf(`account: default
+	s.apply(t, fmt.Sprintf(`account: default
 plans: [{name: p, max_requests: 1000, request_period: year}]
 users: [{name: u, plan: p, keys: [{name: k, key_sha256: %x}]}]
 `, sha256.Sum256([]byte(documentedSecret))))
-	if out, err := exec.Command(binary, "apply", filepath.Join(s.dir, "key.yaml"), "--address", "localhost:"+s.admin).CombinedOutput(); err != nil {
+	return s
+}
+
+// apply makes the account of a server equal to a file.
+func (s *site) apply(t *testing.T, file string) {
+	t.Helper()
+	name := filepath.Join(s.dir, "apply.yaml")
+	writeFile(t, name, file)
+	if out, err := exec.Command(binary, "apply", name, "--address", "localhost:"+s.admin).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return s
 }
 
 // Behind each proxy of docs/operations.md, the address of the client is what the proxy says, and a client cannot spoof it. When
@@ -262,4 +269,51 @@ func TestDocumentedCORS(t *testing.T) {
 		t.Errorf("after one request with a key, %s of 1000 are left, want 999", got)
 	}
 	wantAnswer(t, resp, 200, "client")
+}
+
+// With the configs of docs/recipes.md, a search counts 10 requests, a list 1, and all else what the document says. A failure
+// means that customers pay another price, because the operator has copied the config.
+func TestDocumentedPrices(t *testing.T) {
+	t.Parallel()
+	for heading, prices := range map[string]map[string]int{
+		"## Prices by route": {"/v1/search?q=a": 10, "/v1/list": 1, "/v1/other": 2, "/x/v1/search": 2, "//v1/search": 2},
+		"With matchers, one gateway for each kind of route:": {"/v1/search/a": 10, "//v1/search": 10, "/V1/SEARCH": 10, "/v1/list": 1},
+	} {
+		s := startDocumented(t, section(t, "docs/recipes.md", heading)["caddyfile"])
+		left := 1000
+		for path, price := range prices {
+			resp := s.getDocumented(t, path)
+			left -= price
+			if got := resp.Header.Get("X-RateLimit-Remaining"); got != fmt.Sprint(left) {
+				t.Errorf("%s: %s: got %s requests left, want %d after the price %d", heading, path, got, left, price)
+			}
+			wantAnswer(t, resp, 200, "")
+		}
+	}
+}
+
+// With the config of docs/recipes.md, a limit of a meter that is named after a route limits this route alone.
+func TestDocumentedLimitOfRoute(t *testing.T) {
+	t.Parallel()
+	s := startDocumented(t, section(t, "docs/recipes.md", "## Limits by route")["caddyfile"])
+	s.apply(t, "account: default\nplans: [{name: p, limits: [{meter: reports, max: 1, period: year}]}]\n")
+	wantAnswer(t, s.getDocumented(t, "/v1/reports/1"), 200, "")
+	wantAnswer(t, s.getDocumented(t, "/v1/reports/2"), 429, "QUOTA_EXCEEDED")
+	wantAnswer(t, s.getDocumented(t, "/v1/items"), 200, "")
+}
+
+// getDocumented sends a request with the documented key to the gateway of a documented config.
+func (s *site) getDocumented(t *testing.T, path string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequest("GET", "http://127.0.0.1:"+s.port+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "gateway.example.com"
+	r.Header.Set("X-API-Key", documentedSecret)
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
 }

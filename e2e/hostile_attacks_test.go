@@ -52,11 +52,11 @@ var attacks = []attack{
 }
 
 func unknownKey(h *hostileSite, ctx context.Context) (int, error) {
-	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"X-API-Key": "lk_user_" + rand.Text()})
+	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"X-API-Key": "lk_user_" + rand.Text()})
 }
 
 func sessionCookies(h *hostileSite, ctx context.Context) (int, error) {
-	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"Cookie": strings.Repeat("__Secure-limitkeeper=x; ", 19_000/24)})
+	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"Cookie": strings.Repeat("__Secure-limitkeeper=x; ", 19_000/24)})
 }
 
 func manyHeaders(h *hostileSite, ctx context.Context) (int, error) {
@@ -64,20 +64,20 @@ func manyHeaders(h *hostileSite, ctx context.Context) (int, error) {
 	for i := range 19_000 / 22 {
 		header[fmt.Sprintf("X-%05d", i)] = "lk_user_%6c"
 	}
-	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, header)
+	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, header)
 }
 
 func headersOver(h *hostileSite, ctx context.Context) (int, error) {
-	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"X-Large": strings.Repeat("x", 40_000)})
+	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items", nil, map[string]string{"X-Large": strings.Repeat("x", 40_000)})
 }
 
 func queryPairs(h *hostileSite, ctx context.Context) (int, error) {
-	return h.ask(ctx, "GET", "https://"+h.gateway+"/v1/items?"+strings.Repeat("a&", 19_000/2), nil, nil)
+	return h.strike(ctx, "GET", "https://"+h.gateway+"/v1/items?"+strings.Repeat("a&", 19_000/2), nil, nil)
 }
 
 func longDenial(h *hostileSite, ctx context.Context) (int, error) {
 	header := map[string]string{"X-API-Key": h.denied[h.next.Add(1)%rogueKeys]}
-	return h.ask(ctx, "GET", "https://"+h.gateway+"/rogue/"+strings.Repeat("x", 2030), nil, header)
+	return h.strike(ctx, "GET", "https://"+h.gateway+"/rogue/"+strings.Repeat("x", 2030), nil, header)
 }
 
 // signInStorm tries a name and password from an address of a network, or from any.
@@ -86,7 +86,7 @@ func signInStorm(h *hostileSite, ctx context.Context) (int, error) {
 	if mathrand.IntN(2) == 0 {
 		address = netip.AddrFrom4([4]byte{byte(11 + mathrand.IntN(80)), byte(mathrand.IntN(256)), byte(mathrand.IntN(256)), 1})
 	}
-	return h.ask(ctx, "POST", h.url+"/dashboard/sign-in", strings.NewReader("password=x&name="+rand.Text()),
+	return h.strike(ctx, "POST", h.url+"/dashboard/sign-in", strings.NewReader("password=x&name="+rand.Text()),
 		map[string]string{"Content-Type": "application/x-www-form-urlencoded", "X-Forwarded-For": address.String()})
 }
 
@@ -99,7 +99,7 @@ func deepJSON(h *hostileSite, ctx context.Context) (int, error) {
 }
 
 func (h *hostileSite) validateAsRogue(ctx context.Context, body io.Reader) (int, error) {
-	return h.ask(ctx, "POST", h.url+"/functions/v1/validate", body, map[string]string{"Authorization": "Bearer " + rogueOwner, "Content-Type": "application/json"})
+	return h.strike(ctx, "POST", h.url+"/functions/v1/validate", body, map[string]string{"Authorization": "Bearer " + rogueOwner, "Content-Type": "application/json"})
 }
 
 func handshake(h *hostileSite, ctx context.Context) (int, error) {
@@ -111,7 +111,7 @@ func handshake(h *hostileSite, ctx context.Context) (int, error) {
 }
 
 func plainHTTP(h *hostileSite, ctx context.Context) (int, error) {
-	return h.ask(ctx, "GET", "http://"+h.gateway+"/v1/items", nil, nil)
+	return h.strike(ctx, "GET", "http://"+h.gateway+"/v1/items", nil, nil)
 }
 
 // rapidResets opens 50 streams of one HTTP/2 connection and resets each at once.

@@ -161,7 +161,7 @@ func (h *hostileSite) fill() {
 	for range rogueKeys {
 		_, secret := rogue.newKey(1)
 		for _, want := range []int{200, 429} {
-			if status, err := h.ask(h.t.Context(), "GET", "https://"+h.gateway+"/rogue/x", nil, map[string]string{"X-API-Key": secret}); status != want {
+			if status, err := h.strike(h.t.Context(), "GET", "https://"+h.gateway+"/rogue/x", nil, map[string]string{"X-API-Key": secret}); status != want {
 				h.t.Fatalf("a key with a quota of 1: got %d (%v), want %d", status, err, want)
 			}
 		}
@@ -169,8 +169,8 @@ func (h *hostileSite) fill() {
 	}
 }
 
-// ask sends a request of an attacker and returns the status of the answer.
-func (h *hostileSite) ask(ctx context.Context, method, url string, body io.Reader, header map[string]string) (int, error) {
+// strike sends a request of an attacker and returns the status of the answer.
+func (h *hostileSite) strike(ctx context.Context, method, url string, body io.Reader, header map[string]string) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return 0, err

@@ -97,14 +97,14 @@ func (l *rollingLoad) start(t *testing.T) {
 				default:
 				}
 				l.sent.Add(1)
-				l.ask(t, n, fmt.Sprintf("%d-%d", w, n))
+				l.send(t, n, fmt.Sprintf("%d-%d", w, n))
 			}
 		})
 	}
 }
 
-// ask sends a request to the n-th node, and with retries to the next node until it is answered.
-func (l *rollingLoad) ask(t *testing.T, n int, id string) {
+// send sends a request to the n-th node, and with retries to the next node until it is answered.
+func (l *rollingLoad) send(t *testing.T, n int, id string) {
 	header := map[string]string{"X-API-Key": l.secret}
 	if l.retries {
 		header["X-Retry-Id"] = id

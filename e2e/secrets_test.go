@@ -36,7 +36,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 // signInWithSecrets signs in to the dashboard, sets a password, and adds the session and the password to secrets.
 func (s *site) signInWithSecrets(secrets map[string]string) {
 	s.t.Helper()
-	ask := func(method, target string, form url.Values, cookie string) *http.Response {
+	send := func(method, target string, form url.Values, cookie string) *http.Response {
 		s.t.Helper()
 		r, err := http.NewRequest(method, target, strings.NewReader(form.Encode()))
 		if err != nil {
@@ -53,15 +53,15 @@ func (s *site) signInWithSecrets(secrets map[string]string) {
 		return resp
 	}
 	var made struct{ Link string }
-	if err := json.NewDecoder(ask("POST", "http://localhost:"+s.admin+"/limitkeeper/sign-in?account=default", nil, "").Body).Decode(&made); err != nil {
+	if err := json.NewDecoder(send("POST", "http://localhost:"+s.admin+"/limitkeeper/sign-in?account=default", nil, "").Body).Decode(&made); err != nil {
 		s.t.Fatal(err)
 	}
 	_, link, _ := strings.Cut(made.Link, "link=")
-	ask("GET", s.url+made.Link, nil, "")
-	cookie, _, _ := strings.Cut(ask("POST", s.url+"/dashboard/sign-in", url.Values{"link": {link}}, "").Header.Get("Set-Cookie"), ";")
+	send("GET", s.url+made.Link, nil, "")
+	cookie, _, _ := strings.Cut(send("POST", s.url+"/dashboard/sign-in", url.Values{"link": {link}}, "").Header.Get("Set-Cookie"), ";")
 	_, session, _ := strings.Cut(cookie, "=")
-	ask("GET", s.url+"/dashboard/settings?x="+session, nil, cookie)
-	page, err := io.ReadAll(ask("GET", s.url+"/dashboard/settings", nil, cookie).Body)
+	send("GET", s.url+"/dashboard/settings?x="+session, nil, cookie)
+	page, err := io.ReadAll(send("GET", s.url+"/dashboard/settings", nil, cookie).Body)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (s *site) signInWithSecrets(secrets map[string]string) {
 		s.t.Fatalf("no form in the settings:\n%s", page)
 	}
 	const password = "correct horse battery staple"
-	if resp := ask("POST", s.url+"/dashboard/settings/password", url.Values{"form": {string(token[1])}, "password": {password}}, cookie); resp.StatusCode != 303 {
+	if resp := send("POST", s.url+"/dashboard/settings/password", url.Values{"form": {string(token[1])}, "password": {password}}, cookie); resp.StatusCode != 303 {
 		s.t.Fatalf("setting a password: got %d", resp.StatusCode)
 	}
 	secrets["link"], secrets["session"], secrets["password"] = link, session, password

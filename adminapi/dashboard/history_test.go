@@ -30,7 +30,7 @@ func TestHistory(t *testing.T) {
 	s := newSite(t)
 	k, secret := s.customer(s.acc, "Some", 30)
 	for i := range 32 {
-		s.ask(s.acc, secret, fmt.Sprintf("/n/%d<", i), 1)
+		s.makeRequests(s.acc, secret, fmt.Sprintf("/n/%d<", i), 1)
 	}
 	if _, err := s.svc.Validate(context.Background(), s.acc.ID, core.Request{Secret: secret, Endpoint: "/dear", Method: "PUT", Cost: 5}); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestHistory(t *testing.T) {
 	if got := b.get(live); got.status != 204 {
 		t.Errorf("nothing is new: got status %d, want 204", got.status)
 	}
-	s.ask(s.acc, secret, "/newest", 1)
+	s.makeRequests(s.acc, secret, "/newest", 1)
 	b.get(live).wantFragment(t, "/newest", "1–25 of 34", `hx-trigger="every 2s"`)
 
 	if err := s.svc.DeleteKey(context.Background(), s.acc.ID, k.ID); err != nil {
@@ -66,7 +66,7 @@ func TestHistoryOfNothing(t *testing.T) {
 	k, _ := s.customer(s.acc, "Idle", 1)
 	other := s.account("Other")
 	foreign, secret := s.customer(other, "Foreign", 1)
-	s.ask(other, secret, "/foreign", 1)
+	s.makeRequests(other, secret, "/foreign", 1)
 	b := s.signedIn("Acme")
 	b.get("/dashboard/users/1").want(t, 200, "No recent requests").without(t, "/foreign")
 	b.get("/dashboard/keys/"+k.ID+"?part=history").wantFragment(t, "No recent requests")
@@ -88,8 +88,8 @@ func TestLiveHistory(t *testing.T) {
 		return until(fmt.Sprintf(`document.querySelectorAll("#history tbody tr").length === %d`, n))
 	}
 	do(s.signIn("Acme"), chromedp.Navigate(s.url+"/dashboard/keys/"+k.ID), chromedp.WaitVisible(chromedp.CSS("#history")))
-	s.ask(s.acc, secret, "/one", 1)
+	s.makeRequests(s.acc, secret, "/one", 1)
 	do(shows(1), chromedp.Click(chromedp.CSS("#history label")))
-	s.ask(s.acc, secret, "/two", 1)
+	s.makeRequests(s.acc, secret, "/two", 1)
 	do(chromedp.Sleep(2500*time.Millisecond), shows(1), chromedp.Click(chromedp.CSS("#history label")), shows(2))
 }

@@ -29,8 +29,8 @@ func (s *site) customer(account *core.Account, name string, limit int64) (*core.
 	return k, secret
 }
 
-// ask makes so many requests with a key.
-func (s *site) ask(account *core.Account, secret, endpoint string, times int) {
+// makeRequests makes so many requests with a key.
+func (s *site) makeRequests(account *core.Account, secret, endpoint string, times int) {
 	s.Helper()
 	for range times {
 		if _, err := s.svc.Validate(context.Background(), account.ID,
@@ -80,12 +80,12 @@ func TestOverview(t *testing.T) {
 	s := newSite(t)
 	other := s.account("Other")
 	_, foreign := s.customer(other, "Foreign", 10)
-	s.ask(other, foreign, "/foreign", 7)
+	s.makeRequests(other, foreign, "/foreign", 7)
 	_, low := s.customer(s.acc, "Low", 100)
 	_, full := s.customer(s.acc, "Full <b>", 4)
 	s.customer(s.acc, "Idle", 10)
-	s.ask(s.acc, low, "/", 20)
-	s.ask(s.acc, full, "/", 6)
+	s.makeRequests(s.acc, low, "/", 20)
+	s.makeRequests(s.acc, full, "/", 6)
 
 	b := s.signedIn("Acme")
 	p := b.get("/dashboard/").want(t, 200, "<b>3</b>", "<b>24</b>", "<b>2</b>", // users and so on, allowed, denied

@@ -183,16 +183,16 @@ func TestSecondSessionCookie(t *testing.T) {
 	}
 	planted := "__Secure-limitkeeper=" + strings.Replace(in.Session, "-", "-x", 1)[:len(in.Session)]
 	session := "__Secure-limitkeeper=" + in.Session
-	ask := func(cookies ...string) answer {
+	send := func(cookies ...string) answer {
 		t.Helper()
 		return s.browser().do("GET", "/dashboard/plans", nil, http.Header{"Cookie": {strings.Join(cookies, "; ")}})
 	}
-	ask(session).want(t, 200, "<h1>Plans</h1>")
-	ask(planted, session).want(t, 200, "<h1>Plans</h1>")
-	ask("__Secure-limitkeeper=", "__Secure-limitkeeper=x", planted, session).want(t, 200, "<h1>Plans</h1>")
-	ask(session, planted).want(t, 200, "<h1>Plans</h1>")
-	ask(planted, planted).want(t, 200, "<h1>Sign in</h1>")
-	ask(planted, planted, planted, planted, session).want(t, 200, "<h1>Sign in</h1>") // look-ups are bounded
+	send(session).want(t, 200, "<h1>Plans</h1>")
+	send(planted, session).want(t, 200, "<h1>Plans</h1>")
+	send("__Secure-limitkeeper=", "__Secure-limitkeeper=x", planted, session).want(t, 200, "<h1>Plans</h1>")
+	send(session, planted).want(t, 200, "<h1>Plans</h1>")
+	send(planted, planted).want(t, 200, "<h1>Sign in</h1>")
+	send(planted, planted, planted, planted, session).want(t, 200, "<h1>Sign in</h1>") // look-ups are bounded
 }
 
 // A browser that has signed in has a cookie for the sign-in page. When strangers lock the
@@ -338,21 +338,21 @@ func TestNotServed(t *testing.T) {
 		Service: func() *core.Service { return svc }, Secure: func(r *http.Request) bool { return r.TLS != nil },
 		ClientIP: func(*http.Request) string { return "" }, Logger: discard,
 	}
-	ask := func(c dashboard.Config, target string) (int, string) {
+	send := func(c dashboard.Config, target string) (int, string) {
 		w := httptest.NewRecorder()
 		dashboard.New(c).ServeHTTP(w, httptest.NewRequest("GET", target, nil))
 		b, _ := io.ReadAll(w.Body)
 		return w.Code, string(b)
 	}
-	if status, body := ask(config, "http://example.com/dashboard/sign-in"); status != 400 || !strings.Contains(body, "over HTTPS only") {
+	if status, body := send(config, "http://example.com/dashboard/sign-in"); status != 400 || !strings.Contains(body, "over HTTPS only") {
 		t.Errorf("plain HTTP: got %d\n%s", status, body)
 	}
 	config.Service = func() *core.Service { return nil }
-	if status, body := ask(config, "https://example.com/dashboard/sign-in"); status != 503 || !strings.Contains(body, "The store is unavailable") {
+	if status, body := send(config, "https://example.com/dashboard/sign-in"); status != 503 || !strings.Contains(body, "The store is unavailable") {
 		t.Errorf("no store: got %d\n%s", status, body)
 	}
 	for _, path := range []string{"//dashboard/plans", "/dashboard/./plans", "/dashboard/x/../plans", "/dashboard//plans"} {
-		if status, _ := ask(config, "https://example.com"+path); status != 503 && status != 404 {
+		if status, _ := send(config, "https://example.com"+path); status != 503 && status != 404 {
 			t.Errorf("%s: got %d, want no redirect", path, status)
 		}
 	}

@@ -138,7 +138,7 @@ func TestStartWaits(t *testing.T) {
 	s := newSite(t)
 	other := s.account("Other")
 	_, foreign := s.customer(other, "Foreign", 10)
-	s.ask(other, foreign, "/foreign", 1)
+	s.makeRequests(other, foreign, "/foreign", 1)
 	b := s.signedIn("Acme")
 	b.get("/dashboard/start").want(t, 200, "Waiting for the first request", `hx-trigger="every 2s"`)
 	if p := b.get("/dashboard/start?part=first"); p.status != 204 {
@@ -152,8 +152,8 @@ func TestStartWaits(t *testing.T) {
 		chromedp.Navigate(s.url+"/dashboard/start"), chromedp.WaitVisible(chromedp.CSS(".waiting:not(.good)"))); err != nil {
 		t.Fatal(err)
 	}
-	s.ask(s.acc, first, "/", 1)
-	s.ask(s.acc, second, "/", 2)
+	s.makeRequests(s.acc, first, "/", 1)
+	s.makeRequests(s.acc, second, "/", 2)
 	if err := chromedp.Do(ctx, until(`document.querySelector(".waiting.good") !== null`)); err != nil {
 		t.Fatal(err)
 	}

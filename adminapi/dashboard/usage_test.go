@@ -53,7 +53,7 @@ func TestAdjustUsage(t *testing.T) {
 	s := newSite(t)
 	k, secret := s.customer(s.acc, "Some", 3)
 	for range 4 {
-		s.ask(s.acc, secret, "/v1", 1)
+		s.makeRequests(s.acc, secret, "/v1", 1)
 	}
 	b := s.signedIn("Acme")
 	key, user := "keys/"+k.ID, fmt.Sprintf("users/%d", k.UserID)

@@ -62,7 +62,7 @@ func TestStoreAccept(t *testing.T) {
 	}
 	caddytest.Eventually(t, "the store to go on", func() bool { return health() == 200 })
 	caddytest.Eventually(t, "the account of the config", func() bool { return s.Exists("acme") })
-	if got := s.Validate(owner, ten.Secret).StatusCode; got != 200 { // the answer is a verdict: no such key
+	if got := s.Validate(owner, ten.Secret).StatusCode; got != 200 { // the body says that there is no such key
 		t.Errorf("got %d for a key that is gone, want 200", got)
 	}
 	if caddytest.Sample(s.Scrape(), "limitkeeper_redis_lost") != 0 {

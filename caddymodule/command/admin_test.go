@@ -12,7 +12,7 @@ import (
 func TestAdminAPI(t *testing.T) {
 	s := newServer(t)
 	s.Start("store memory", "limitkeeper_api")
-	ask := func(method, path, body string) caddytest.Reply {
+	send := func(method, path, body string) caddytest.Reply {
 		t.Helper()
 		r, err := http.NewRequest(method, "http://"+s.Admin+path, strings.NewReader(body))
 		s.Must(err)
@@ -35,7 +35,7 @@ func TestAdminAPI(t *testing.T) {
 		{"GET", "/limitkeeper/keys?account=a", "", 200},
 		{"DELETE", "/limitkeeper/keys?account=a", "", 404},
 	} {
-		got := ask(tc.method, tc.path, tc.body)
+		got := send(tc.method, tc.path, tc.body)
 		if got.StatusCode != tc.status {
 			t.Errorf("%s %s %.20s: got %d %s, want %d", tc.method, tc.path, tc.body, got.StatusCode, got.Text, tc.status)
 		}
@@ -44,7 +44,7 @@ func TestAdminAPI(t *testing.T) {
 		}
 	}
 	s.Must(s.Load("{\nadmin " + s.Admin + "\npersist_config off\n}\n"))
-	if got := ask("GET", "/limitkeeper/accounts", ""); got.StatusCode != 404 || !strings.Contains(got.Text, "does not use limitkeeper") {
+	if got := send("GET", "/limitkeeper/accounts", ""); got.StatusCode != 404 || !strings.Contains(got.Text, "does not use limitkeeper") {
 		t.Errorf("without limitkeeper: got %d %s", got.StatusCode, got.Text)
 	}
 }

@@ -90,7 +90,7 @@ func runVictim(line string) error {
 // printer is a recorder that writes lines to the standard output.
 type printer struct{}
 
-func (printer) requesting(a testRequest) { fmt.Println("ask", a) }
+func (printer) requesting(a testRequest) { fmt.Println("request", a) }
 func (printer) answered(name string, o outcome, used int64) {
 	fmt.Println("answer", name, o, used)
 }
@@ -104,7 +104,7 @@ func recordLine(to recorder, line string) error {
 	word, rest, _ := strings.Cut(line, " ")
 	name, kind, _ := strings.Cut(rest, " ")
 	switch word {
-	case "ask":
+	case "request":
 		a, err := parseRequest(rest)
 		if err != nil {
 			return fmt.Errorf("%q: %w", line, err)
@@ -152,7 +152,7 @@ func TestVictimProtocol(t *testing.T) {
 	b := newModel()
 	a := testRequest{name: "/r1/c2/3", key: "key_0", user: 1, shared: true, cost: 3, deny: true, id: "an id"}
 	for _, a := range []testRequest{a, {name: "/r1/c2/4", key: "key_1", user: 2, cost: 1}} {
-		if err := recordLine(b, fmt.Sprint("ask ", a)); err != nil {
+		if err := recordLine(b, fmt.Sprint("request ", a)); err != nil {
 			t.Fatal(err)
 		}
 		if err := recordLine(b, fmt.Sprint("answer ", a.name, " ", denied, " ", 17)); err != nil {

@@ -64,8 +64,8 @@ func BenchmarkDays(b *testing.B) {
 	}
 }
 
-// BenchmarkDrawn sums the usage of a plan with 10,000 keys, each of its own user.
-func BenchmarkDrawn(b *testing.B) {
+// BenchmarkPlanTotals sums the usage of a plan with 10,000 keys, each of its own user.
+func BenchmarkPlanTotals(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, redisstore.Options{Addresses: []string{server.Addr()}})
 	defer s.Close()

@@ -36,11 +36,11 @@ func TestReadsDuringMoves(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m.moveTo(1)
 			var sizes []int
-			list, err := readLocated(t.Context(), m.s, ids, func(places []location) ([]core.Counter, []int, error) {
+			list, err := readLocated(t.Context(), m.s, ids, func(locations []location) ([]core.Counter, []int, error) {
 				c.moves(len(sizes), true)
-				list, missing, err := m.s.counters(t.Context(), places)
+				list, missing, err := m.s.counters(t.Context(), locations)
 				c.moves(len(sizes), false)
-				sizes = append(sizes, len(places))
+				sizes = append(sizes, len(locations))
 				return list, missing, err
 			})
 			if err != nil {

@@ -91,8 +91,8 @@ func (m *moveTest) check(want int64) {
 	if err != nil || int64(n) != want {
 		m.t.Errorf("History: %d, %v; want %d", n, err, want)
 	}
-	if places := m.countersFound(); places > 1 {
-		m.t.Errorf("the key has counters with %d users, want one at most", places)
+	if users := m.countersFound(); users > 1 {
+		m.t.Errorf("the key has counters with %d users, want one at most", users)
 	}
 }
 

@@ -51,8 +51,8 @@ func TestDaysWhileIndexChanges(t *testing.T) {
 			}
 			return c.counter(id)
 		}
-		read := func(ctx context.Context, places []location) ([]dayMap, []int, error) {
-			return m.s.readDay(ctx, places, core.DateOf(noon))
+		read := func(ctx context.Context, locations []location) ([]dayMap, []int, error) {
+			return m.s.readDay(ctx, locations, core.DateOf(noon))
 		}
 		if err := m.s.eachDayInIndex(t.Context(), c.index, counter, read, func(d *core.CounterDay) { got += d.Allowed }); err != nil || got != want {
 			t.Errorf("%s: got %d, %v; want %d", c.name, got, err, want)
