@@ -226,7 +226,8 @@ type Numbers struct {
 	Key  int64 `json:"key"`
 }
 
-// AccountReader has those methods of an [Importer] that read all data of an account. The filters are zero.
+// AccountReader has the methods of an [Importer] that read all data of one account. Each method is documented there. Filters have
+// their zero value.
 type AccountReader interface {
 	Account(ctx context.Context, id string) (*Account, error)
 	LastNumbers(ctx context.Context, account string) (Numbers, error)
@@ -240,10 +241,12 @@ type AccountReader interface {
 	History(ctx context.Context, of CounterID, since time.Time, p Page) ([]Entry, int, error)
 }
 
-// AccountSnapshot is an account as it was at one instant: with a write or a decision it has every one that was answered before
-// that one began. Its methods are not safe for concurrent use, except Counters, CounterDays and History. A list is read from the
-// first page on, one page after the other, and its total is 0. After a loss in the store every method returns an error: a
-// snapshot never shows another instant.
+// AccountSnapshot is an account as it was at one instant. If it has a write or a decision, it has all writes and decisions that
+// were answered before that one began.
+//
+// Read Users, Plans, Keys and OwnerKeys from the first page on, one page after the other. Their totals are 0. Only Counters,
+// CounterDays and History are safe for concurrent use. If the store has lost a part of the snapshot, a method that would read this
+// part returns an error.
 type AccountSnapshot interface {
 	AccountReader
 	// Close ends the snapshot and removes what the store keeps for it.
@@ -252,8 +255,8 @@ type AccountSnapshot interface {
 
 // SnapshotStore is implemented by an [Importer] that other processes may use during an export.
 type SnapshotStore interface {
-	// SnapshotAccount returns a snapshot of an account. Its instant is between the call and the return. An account has one
-	// snapshot at most: the error of a second call says so.
+	// SnapshotAccount returns a snapshot of an account. Its instant is between the call and the return. The caller must close it.
+	// It returns an error while the account has another snapshot.
 	SnapshotAccount(ctx context.Context, account string) (AccountSnapshot, error)
 }
 

@@ -19,7 +19,7 @@ type ExportOptions struct {
 	Source    string    // the program and store, for the header
 	Progress  func(Progress)
 
-	serving         bool // other processes may change the store meanwhile
+	serving         bool // other processes may change the store during the export
 	incomplete      bool // exports Account although its import has not finished
 	page, entryPage int  // resources and entries on a page; small in tests
 }
@@ -106,7 +106,7 @@ func isIncomplete(a *core.Account) bool { return a.Import != nil && !a.Import.Co
 // export is the state of an export.
 type export struct {
 	s       core.AccountReader
-	cap     int // the maximum number of entries of a history, 0 for no bound
+	cap     int // maximum number of entries of a history, 0 for no bound
 	o       ExportOptions
 	to      Sink
 	records int64

@@ -340,8 +340,9 @@ func testInstant(t *testing.T, s *site, name string, change func(*site)) {
 // load is what clients do while an export is taken.
 type load struct {
 	*site
-	stop chan struct{}
-	all  sync.WaitGroup
+	stop  chan struct{}
+	all   sync.WaitGroup
+	pause sync.RWMutex // the clients wait while it is locked
 
 	sent, answered [keysUnderLoad]atomic.Int64
 }
@@ -359,7 +360,9 @@ func (l *load) run(fn func(n int)) {
 			case <-l.stop:
 				return
 			default:
+				l.pause.RLock()
 				fn(n)
+				l.pause.RUnlock()
 			}
 		}
 	})
@@ -427,7 +430,7 @@ func TestRedisInstantUnderLoad(t *testing.T) {
 	l.begin()
 	defer l.all.Wait()
 	defer close(l.stop)
-	for range 4 {
+	round := func() {
 		var answered, sent [keysUnderLoad]int64
 		for i := range answered {
 			answered[i] = l.answered[i].Load()
@@ -438,6 +441,8 @@ func TestRedisInstantUnderLoad(t *testing.T) {
 			}
 		}
 		archive := archiveOf(t, l)
+		l.pause.Lock()
+		defer l.pause.Unlock()
 		to := memstore.New()
 		if _, err := Import(t.Context(), to, source(archive), small()); err != nil {
 			t.Fatalf("Import: %v", err)
@@ -464,6 +469,9 @@ func TestRedisInstantUnderLoad(t *testing.T) {
 			}
 		}
 		t.Logf("%d bytes, requests: %v of %v sent", len(archive), used, sent)
+	}
+	for range 4 {
+		round()
 	}
 }
 

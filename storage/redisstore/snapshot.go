@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/limitkeeper/limitkeeper/core"
@@ -24,40 +23,40 @@ import (
 // each user. Scripts find the announcement in a key that they read anyway, so that a decision without a snapshot costs
 // nothing more. If a slot gets its announcement after the instant, the snapshot begins again with a later instant.
 //
-// For a moment before the instant the transactions of the account wait. In that moment the outbox runs empty, and the newest
-// users get their announcement. So no counter is on its way from one slot to another at the instant.
+// The transactions of the account wait while the clocks of the masters pass the instant, and for a moment before. In that moment
+// the outbox runs empty, and the newest users get their announcement. So no task runs that deletes or moves a counter while
+// the instant has passed on some masters only.
 const (
-	firstAhead     = 100 * time.Millisecond // from the begin to the first choice of the instant
-	aheadPerUser   = 50 * time.Microsecond  // to announce the snapshot to one more user: 30 µs were measured on a busy machine
-	maxBegins      = 8                      // instants that are tried, each twice as far ahead
-	firstWait      = 60 * time.Millisecond  // how long transactions wait before the first choice of the instant
-	longestWait    = 2 * time.Second        // how long they wait at most: less than maxRetryTime
-	snapshotLease  = 30 * time.Second       // another snapshot may begin when a process has not renewed the lease for so long
-	snapshotLife   = 24 * time.Hour         // before images of a process that has died end after this time
-	maxClockSkew   = 5 * time.Second        // between the masters, until a snapshot fails
-	snapshotPoll   = 10 * time.Millisecond  // the pause before a snapshot asks again
-	maxNewUsers    = 500                    // that get their announcement while transactions wait
-	maxClosingTime = 5 * time.Minute        // Close gives up afterwards, and snapshotLife ends the rest
+	firstAhead     = 100 * time.Millisecond // the first attempt chooses an instant that is so far ahead
+	aheadPerUser   = 50 * time.Microsecond  // and this far for each user: one announcement took 30 µs on a busy machine
+	maxBegins      = 8                      // the largest number of attempts; each attempt doubles the time to the instant
+	firstWait      = 60 * time.Millisecond  // transactions wait for this time before the instant of the first attempt
+	longestWait    = 2 * time.Second        // the longest such wait; with twice maxClockSkew it is shorter than maxRetryTime
+	snapshotLease  = 30 * time.Second       // without a renewal for this time another snapshot of the account may begin
+	snapshotLife   = 24 * time.Hour         // Redis drops a snapshot and its before images after this time
+	maxClockSkew   = time.Second            // the largest difference between the clocks of two masters
+	snapshotPoll   = 10 * time.Millisecond  // the interval at which a snapshot looks whether the outbox is empty
+	maxPause       = time.Second            // the longest pause in which a snapshot does not notice that the store is closed
+	maxNewUsers    = 500                    // users that get their announcement while transactions wait
+	maxClosingTime = 5 * time.Minute        // Close removes announcements and before images for this time at most
 )
 
 var (
 	errSnapshotOpen = errors.New("another export of the account is running; if its process has died, try again in 30 seconds")
-	errSnapshotLost = errors.New("the snapshot is lost, because Redis has failed over or lost data, or because it has lasted 24 hours: export the account again")
-	errSnapshotLate = errors.New("redis: no instant was found: transactions of the account take too long, or the clocks of the Redis servers differ")
-	errSnapshotSkew = errors.New("the clocks of the Redis servers differ by more than 5 seconds: no instant is the same on all of them")
+	errSnapshotLost = errors.New("the snapshot is lost, because Redis has failed over or lost data, because a clock was set back, or because it has lasted 24 hours: export the account again")
+	errSnapshotLate = errors.New("redis: no instant was found: transactions of the account take too long, or the clocks of the Redis servers differ by about a second")
 )
 
 // indexes are the names of the indexes of all users, plans and keys of an account.
 var indexes = []string{"users", "plans", "keys"}
 
-// Snapshot is a [core.AccountSnapshot].
+// Snapshot is a [core.AccountSnapshot]. It lasts 24 hours at most. Afterwards its methods return an error.
 type Snapshot struct {
 	s           *Store
 	account, id string
-	instant     int64 // microseconds since 1970, by the clock of each master
-	till        int64 // the end
-	openedAt    int64 // the time of the master of the account at the time opened of this process
-	opened      time.Time
+	instant     int64         // microseconds since 1970, by the clock of each master
+	till        int64         // the end of the snapshot, in microseconds since 1970
+	spread      time.Duration // the clocks of two masters differ by at most this duration
 
 	pages map[string]nextPage // by index
 
@@ -96,7 +95,7 @@ func (v *Snapshot) begin(ctx context.Context) error {
 		case err != nil:
 			return err
 		case inTime:
-			return v.awaitInstant(ctx)
+			return v.await(ctx, v.instant+v.spread.Microseconds()) // the instant has passed on all masters
 		}
 		ahead, wait = 2*ahead, min(2*wait, longestWait)
 	}
@@ -108,19 +107,21 @@ func (v *Snapshot) announce(ctx context.Context, ahead, wait time.Duration) (inT
 	if err := v.s.drain(ctx, v.account, maxDrainTime); err != nil {
 		return false, err
 	}
+	if v.spread, err = v.s.clockSpread(ctx); err != nil || v.spread > maxClockSkew {
+		return false, err
+	}
 	waits, inTime, err := v.open(ctx, ahead, wait)
 	if err != nil || !inTime {
 		return false, err
 	}
-	var last atomic.Int64
-	inTime, err = v.stampAll(ctx, &last)
+	last, inTime, err := v.stampAll(ctx)
 	if err != nil || !inTime {
 		return false, err
 	}
-	if err := v.await(ctx, v.s.o.account(v.account), waits, ahead+maxClockSkew); err != nil {
+	if err := v.await(ctx, waits); err != nil {
 		return false, err
 	}
-	return v.announceLast(ctx, last.Load())
+	return v.announceLast(ctx, last)
 }
 
 // announceLast announces the snapshot in the slots of users with larger IDs, while transactions wait, once the outbox is empty.
@@ -145,9 +146,9 @@ func (v *Snapshot) announceLast(ctx context.Context, last int64) (inTime bool, e
 				return false, err
 			}
 		}
-		now, err := v.renew(ctx, n)
+		now, err := v.renew(ctx)
 		switch {
-		case err != nil || now >= v.instant:
+		case err != nil || now >= v.instant-v.spread.Microseconds():
 			return false, err
 		case empty:
 			return true, nil
@@ -157,17 +158,18 @@ func (v *Snapshot) announceLast(ctx context.Context, last int64) (inTime bool, e
 	}
 }
 
-// open announces the snapshot in the slot of the account and in that of the registry. Transactions wait from the returned time on.
+// open announces the snapshot in the slot of the account and in that of the registry. Transactions wait from the returned time
+// on, until the instant has passed on all masters. In the slot of the account this end is the instant.
 func (v *Snapshot) open(ctx context.Context, ahead, wait time.Duration) (waits int64, inTime bool, err error) {
 	of := v.s.o.account(v.account)
-	times, err := v.openIn(ctx, of.snapshotKeys(v.account, indexes...), "", ahead, wait, snapshotLease)
+	times, err := v.openIn(ctx, of.snapshotKeys(v.account, indexes...), "", ahead+2*v.spread, wait+2*v.spread, snapshotLease)
 	switch {
 	case err != nil:
 		return 0, false, err
 	case len(times) != 4:
 		return 0, false, errSnapshotOpen
 	}
-	v.openedAt, v.instant, waits, v.till, v.opened = times[0], times[1], times[2], times[3], time.Now()
+	v.instant, waits, v.till = times[1]-v.spread.Microseconds(), times[2], times[3]
 	v.keepLease()
 	times, err = v.openIn(ctx, v.s.o.registry().snapshotKeys(v.account), strconv.FormatInt(v.instant, 10), 0, 0, 0)
 	return waits, err == nil && times[0] < v.instant, err
@@ -183,27 +185,23 @@ func (v *Snapshot) openIn(ctx context.Context, keys []string, instant string, ah
 
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
-// stampAll announces the snapshot in the slots of all users, and notes the largest user ID.
-func (v *Snapshot) stampAll(ctx context.Context, last *atomic.Int64) (inTime bool, err error) {
-	var late atomic.Bool
-	err = v.s.scanIndex(ctx, v.s.o.account(v.account).key("users"), userCounterID(v.account), func(ctx context.Context, users []core.CounterID) error {
+// stampAll announces the snapshot in the slots of all users, and returns the largest user ID.
+func (v *Snapshot) stampAll(ctx context.Context) (last int64, inTime bool, err error) {
+	var mu sync.Mutex // guards last and inTime
+	inTime = true
+	index := v.s.o.account(v.account).key("users")
+	err = v.s.scanIndex(ctx, index, userCounterID(v.account), func(ctx context.Context, users []core.CounterID) error {
 		ids := make([]string, len(users))
 		for i, u := range users {
 			ids[i] = strconv.FormatInt(u.UserID, 10)
 		}
-		for id := users[len(users)-1].UserID; ; {
-			before := last.Load()
-			if before >= id || last.CompareAndSwap(before, id) {
-				break
-			}
-		}
-		inTime, err := v.stamp(ctx, ids)
-		if err == nil && !inTime {
-			late.Store(true)
-		}
+		stamped, err := v.stamp(ctx, ids)
+		mu.Lock()
+		defer mu.Unlock()
+		last, inTime = max(last, users[len(users)-1].UserID), inTime && stamped
 		return err
 	})
-	return !late.Load(), err
+	return last, inTime, err
 }
 
 // stamp announces the snapshot in the slots of some users.
@@ -211,7 +209,7 @@ func (v *Snapshot) stamp(ctx context.Context, ids []string) (inTime bool, err er
 	keys, args := make([][]string, len(ids)), make([][]string, len(ids))
 	for i, id := range ids {
 		n := v.slotOf(id)
-		keys[i] = []string{n.counters(), n.tombstone(userField)}
+		keys[i] = []string{n.counters(), n.tombstone(userField), n.countersBefore()}
 		args[i] = []string{v.id, strconv.FormatInt(v.instant, 10), strconv.FormatInt(v.till, 10)}
 	}
 	inTime = true
@@ -220,16 +218,34 @@ func (v *Snapshot) stamp(ctx context.Context, ids []string) (inTime bool, err er
 		if err != nil {
 			return false, unavailable(err)
 		}
-		if skew := now - v.clock(); now != 0 && max(skew, -skew) > maxClockSkew.Microseconds() {
-			return false, errSnapshotSkew
-		}
 		inTime = inTime && now < v.instant
 	}
 	return inTime, nil
 }
 
-// clock returns about the time of the master of the account in microseconds.
-func (v *Snapshot) clock() int64 { return v.openedAt + time.Since(v.opened).Microseconds() }
+// clockSpread returns a bound of the difference between the clocks of any two masters: the measured difference, and the time of
+// the measurement.
+func (s *Store) clockSpread(ctx context.Context) (time.Duration, error) {
+	var keys [][]string
+	s.watch.mu.Lock()
+	for _, m := range s.watch.masters {
+		keys = append(keys, []string{s.o.markName(m.node.markNumber.Load())})
+	}
+	s.watch.mu.Unlock()
+	if len(keys) <= 1 {
+		return 0, nil
+	}
+	begun := time.Now()
+	var times []int64
+	for _, r := range clockScript.readEach(ctx, s, keys, make([][]string, len(keys))) {
+		now, err := r.AsInt64()
+		if err != nil {
+			return 0, unavailable(err)
+		}
+		times = append(times, now)
+	}
+	return time.Duration(slices.Max(times)-slices.Min(times))*time.Microsecond + time.Since(begun), nil
+}
 
 func (v *Snapshot) slotOf(user string) keySlot {
 	id, _ := strconv.ParseInt(user, 10, 64)
@@ -245,13 +261,14 @@ func (v *Snapshot) keepLease() {
 	v.quit = quit
 	v.lease.Go(func() {
 		every(ctx, snapshotLease/3, func() {
-			_, _ = v.renew(ctx, v.s.o.account(v.account)) // the reads find out whether the snapshot is lost
+			_, _ = v.renew(ctx) // the reads find out whether the snapshot is lost
 		})
 	})
 }
 
-// renew renews the lease in a slot, and returns the time of its master in microseconds.
-func (v *Snapshot) renew(ctx context.Context, n keySlot) (now int64, err error) {
+// renew renews the lease, and returns the time of the master of the account in microseconds.
+func (v *Snapshot) renew(ctx context.Context) (now int64, err error) {
+	n := v.s.o.account(v.account)
 	ctx, cancel := v.s.withTimeout(ctx)
 	defer cancel()
 	now, err = renewSnapshotScript.write(ctx, v.s, []string{n.snapshots(), n.before(v.account)}, []string{v.account, v.id, micros(snapshotLease)}).AsInt64()
@@ -264,30 +281,21 @@ func (v *Snapshot) renew(ctx context.Context, n keySlot) (now int64, err error) 
 	return now, unavailable(err)
 }
 
-// awaitInstant waits until the instant has passed for the account and for the registry.
-func (v *Snapshot) awaitInstant(ctx context.Context) error {
-	for _, n := range []keySlot{v.s.o.account(v.account), v.s.o.registry()} {
-		if err := v.await(ctx, n, v.instant, longestWait+maxClockSkew); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// await waits until the clock of the master of a slot shows a time.
-func (v *Snapshot) await(ctx context.Context, n keySlot, at int64, atMost time.Duration) error {
-	for begun := time.Now(); ; {
-		now, err := v.renew(ctx, n)
+// await waits until the clock of the master of the account shows a time. It fails if the clock was set back.
+func (v *Snapshot) await(ctx context.Context, at int64) error {
+	for before := int64(0); ; {
+		now, err := v.renew(ctx)
 		switch {
-		case err != nil:
+		case err != nil || now >= at:
 			return err
-		case now >= at:
-			return nil
-		case time.Since(begun) > atMost:
-			return errSnapshotSkew
-		case !sleep(ctx, time.Duration(at-now)*time.Microsecond):
+		case now < before:
+			return errSnapshotLost
+		case v.s.closing.Load():
+			return errClosed
+		case !sleep(ctx, min(time.Duration(at-now)*time.Microsecond, maxPause)):
 			return ctx.Err()
 		}
+		before = now
 	}
 }
 

@@ -94,7 +94,7 @@ func (v *Snapshot) Access(ctx context.Context, account string) (*core.Access, er
 	return record.Decode[core.Access]([]byte(values[0]))
 }
 
-// OwnerKeys implements [core.AccountReader]. The list of digests only grows, so that the keys of the instant are in front.
+// OwnerKeys implements [core.AccountReader]. The list of digests only grows, so the keys of the instant come first.
 func (v *Snapshot) OwnerKeys(ctx context.Context, account string, p core.Page) (page []*core.OwnerKey, total int, err error) {
 	n := v.s.o.registry()
 	answers, err := v.read(ctx, n, func(b *batch) {
@@ -214,7 +214,7 @@ func pageAsOf[T any](ctx context.Context, v *Snapshot, index, records string, p 
 			if err != nil {
 				return nil, err
 			}
-			if number(item) == int64(entries[i].Score) { // else it has another score since the instant
+			if number(item) == int64(entries[i].Score) { // otherwise this entry is newer than the instant
 				page = append(page, item)
 			}
 		}
@@ -299,12 +299,6 @@ func (v *Snapshot) locations(ctx context.Context, ids []core.CounterID) ([]locat
 	return locs, nil
 }
 
-// The status of a snapshot in the slot of a user, as in snapshot_status.lua.
-const (
-	snapshotOpen = iota + 1
-	snapshotEarly
-)
-
 // Counters implements [core.AccountReader].
 func (v *Snapshot) Counters(ctx context.Context, ids []core.CounterID) ([]core.Counter, error) {
 	list, _, err := v.counters(ctx, ids)
@@ -342,13 +336,10 @@ func (v *Snapshot) counters(ctx context.Context, ids []core.CounterID) (list []c
 	list, days = make([]core.Counter, len(ids)), make([]dayMap, len(ids))
 	for i, r := range readSnapshotScript.readEach(ctx, v.s, keys, args) {
 		parts, err := r.ToArray()
-		if err == nil && number(parts[0]) == snapshotEarly {
-			parts, err = v.readLate(ctx, keys[i], args[i])
-		}
 		switch {
 		case err != nil:
 			return nil, nil, unavailable(err)
-		case number(parts[0]) != snapshotOpen:
+		case number(parts[0]) == 0:
 			return nil, nil, errSnapshotLost
 		case len(parts) == 1: // there was no counter
 			days[i] = dayMap{}
@@ -359,34 +350,6 @@ func (v *Snapshot) counters(ctx context.Context, ids []core.CounterID) (list []c
 		}
 	}
 	return list, days, nil
-}
-
-// readLate reads a counter of a master whose clock is behind.
-func (v *Snapshot) readLate(ctx context.Context, keys, args []string) (parts []rueidis.RedisMessage, err error) {
-	err = v.untilOpen(ctx, func(ctx context.Context) (status int64, err error) {
-		if parts, err = readSnapshotScript.read(ctx, v.s, keys, args).ToArray(); err != nil {
-			return 0, err
-		}
-		return number(parts[0]), nil
-	})
-	return parts, err
-}
-
-// untilOpen calls read until the instant has passed on the master.
-func (v *Snapshot) untilOpen(ctx context.Context, read func(context.Context) (status int64, err error)) error {
-	for begun := time.Now(); ; {
-		calls, cancel := v.s.withTimeout(ctx)
-		status, err := read(calls)
-		cancel()
-		switch {
-		case err != nil || status != snapshotEarly:
-			return err
-		case time.Since(begun) > maxClockSkew:
-			return errSnapshotSkew
-		case !sleep(ctx, snapshotPoll):
-			return ctx.Err()
-		}
-	}
 }
 
 // decodeAsOf decodes the values that read_snapshot.lua returns.
@@ -418,10 +381,7 @@ func (v *Snapshot) History(ctx context.Context, of core.CounterID, since time.Ti
 	}
 	defer v.s.end()
 	at := locs[0]
-	err = v.untilOpen(ctx, func(ctx context.Context) (status int64, err error) {
-		entries, total, err = v.s.readHistoryOf(ctx, at, since, p, []string{at.slot.countersBefore(), at.slot.deletedHistory(at.field)}, []string{v.id, at.field})
-		return int64(max(0, -total)), err
-	})
+	entries, total, err = v.s.readHistoryOf(ctx, at, since, p, []string{at.slot.countersBefore(), at.slot.deletedHistory(at.field)}, []string{v.id, at.field})
 	if err == nil && total < 0 {
 		err = errSnapshotLost
 	}

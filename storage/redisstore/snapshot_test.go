@@ -2,8 +2,10 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,6 +95,7 @@ func TestSecondSnapshot(t *testing.T) {
 		t.Errorf("a second snapshot: got %v, want that another export is running", err)
 	}
 	w.request(t, 0)
+	w.request(t, 2)
 	if err := readSnapshot(t.Context(), first, w); err != nil {
 		t.Errorf("the first snapshot after the refusal: %v", err)
 	}
@@ -108,11 +111,13 @@ func TestSecondSnapshot(t *testing.T) {
 	if err := readSnapshot(t.Context(), first, w); err == nil {
 		t.Error("the replaced snapshot can be read, want an error")
 	}
-	first.Close()
-	counters, err := second.Counters(t.Context(), []core.CounterID{{Account: w.account, KeyID: w.keys[0].ID}})
-	if err != nil || counters[0].Requests[core.Lifetime] != 2 {
-		t.Errorf("the second snapshot: got %+v, %v, want the 2 requests before it", counters, err)
+	for _, key := range []int{0, 2} { // key 2 has no request after the second snapshot
+		of := []core.CounterID{{Account: w.account, KeyID: w.keys[key].ID}}
+		if counters, err := second.Counters(t.Context(), of); err != nil || counters[0].Requests[core.Lifetime] != 2 {
+			t.Errorf("key %d of the second snapshot: got %+v, %v, want the 2 requests before it", key, counters, err)
+		}
 	}
+	first.Close()
 	if err := readSnapshot(t.Context(), second, w); err != nil {
 		t.Errorf("the second snapshot after the first was closed: %v", err)
 	}
@@ -270,4 +275,54 @@ func TestSnapshotFailover(t *testing.T) {
 		}
 	}
 	t.Logf("%d counters were exact after the failover, %d were lost", exact, failed)
+}
+
+// Slots move to other masters while an account with a snapshot counts. Reads of the snapshot return the values of the instant or an
+// error, and no before image stops the move. A failure means that an archive has later values, or that a Cluster cannot be resized.
+func TestSnapshotResharding(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	s := openFaulty(t, redisstore.Options{Addresses: c.Addrs()})
+	w := newWorld(t, s, 3)
+	for i := range w.keys {
+		w.request(t, i)
+	}
+	snapshot, err := s.SnapshotAccount(t.Context(), w.account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(snapshot.Close)
+	w.request(t, 0) // user 1 has before images, and users 2 and 3 have none
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for i := range w.keys {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := s.Consume(t.Context(), consumption(&w.keys[i], "", true)); err != nil && !errors.Is(err, core.ErrUnavailable) {
+					t.Errorf("key %d: %v", i, err)
+				}
+			}
+		})
+	}
+	for round := range 2 {
+		for i := 0; i < len(w.keys); i += 2 {
+			slot := w.slotOf(t, c.Nodes()[0], w.keys[i].UserID)
+			from := c.MasterOf(slot)
+			moveSlot(t, c, slot, from, c.Nodes()[(nodeOf(c, from)+1+round)%3])
+		}
+	}
+	stop()
+	load.Wait()
+	for _, k := range w.keys {
+		counters, err := snapshot.Counters(t.Context(), []core.CounterID{{Account: w.account, KeyID: k.ID}})
+		switch {
+		case err != nil && !strings.Contains(err.Error(), "the snapshot is lost"):
+			t.Errorf("key %s: %v", k.ID, err)
+		case err == nil && counters[0].Requests[core.Lifetime] != 1:
+			t.Errorf("key %s: got %d requests, want the one before the snapshot", k.ID, counters[0].Requests[core.Lifetime])
+		}
+	}
+	for i := range w.keys {
+		w.request(t, i)
+	}
 }

@@ -24,15 +24,17 @@
 --   name of a key                       the value that SET or UNLINK has changed, '' if there was none
 --   name of a key, line feed, field     the value that HSET has changed, '' if there was none
 --
--- ZREM adds the members that it removes from the index of all users, plans or keys to an index of removed resources.
+-- ZREM adds the members that it removes from the index of all users, plans or keys to an index of removed resources. A resource
+-- that was created after the instant leaves no image when it is deleted.
 local images = {}
+local imagedHashes = {last = true, accounts = true, owners = true, access = true} -- a snapshot reads no other hashes
 local slot = string.sub(KEYS[1], 1, -8) -- without 'version'
 
 local function saveImages(command, key, first, last)
 	for _, image in ipairs(images) do
 		if command == 'SET' or command == 'UNLINK' then
 			redis.call('HSETNX', image, key, redis.call('GET', key) or '')
-		elseif command == 'HSET' then
+		elseif command == 'HSET' and imagedHashes[string.sub(key, #slot + 1)] then
 			for j = first, last, 2 do
 				redis.call('HSETNX', image, key .. '\n' .. ARGV[j], redis.call('HGET', key, ARGV[j]) or '')
 			end
@@ -41,7 +43,13 @@ local function saveImages(command, key, first, last)
 			local all = index == 'users' or index == 'plans' or index == 'keys'
 			for j = first, last do
 				local score = all and redis.call('ZSCORE', key, ARGV[j])
-				if score then redis.call('ZADD', image .. ':' .. index, 'NX', score, ARGV[j]) end
+				local record = slot .. string.sub(index, 1, 1) .. ':' .. ARGV[j]
+				local before = score and redis.call('HGET', image, record)
+				if before == '' and redis.call('EXISTS', record) == 0 then
+					redis.call('HDEL', image, record)
+				elseif before and before ~= '' then
+					redis.call('ZADD', image .. ':' .. index, 'NX', score, ARGV[j])
+				end
 			end
 		end
 	end

@@ -20,23 +20,23 @@ local function saveImages(snapshot, ...)
 	local id, instant, till, made = string.match(snapshot, '^(%S+) (%d+) (%d+)(.*)$')
 	local time = redis.call('TIME')
 	local now = time[1] * 1000000 + time[2]
-	if now < tonumber(instant) then return end
+	-- Once there are images, the instant has passed, even if the clock was set back.
+	if made == '' and now < tonumber(instant) then return end
 	local name = string.sub(KEYS[1], 1, -2) .. 'z'
-	if now > tonumber(till) then
+	local saved = redis.call('HMGET', name, 'z', ...)
+	if now > tonumber(till) or made ~= '' and saved[1] ~= id then -- the snapshot has ended, or its images are lost
 		redis.call('HDEL', KEYS[1], 'z')
 		redis.call('UNLINK', name)
 		return
 	end
-	-- After a loss of the images the id is missing, and stays so: the export then fails.
 	if made == '' then
-		redis.call('UNLINK', name)
 		redis.call('HSET', name, 'z', id)
 		redis.call('PEXPIRE', name, string.format('%.0f', math.ceil((till - now) / 1000)))
 		redis.call('HSET', KEYS[1], 'z', snapshot .. ' images')
 	end
 	images = name
-	for _, field in ipairs({...}) do
-		if redis.call('HEXISTS', name, field) == 0 then
+	for n, field in ipairs({...}) do
+		if not saved[n + 1] then
 			local names = {field, 'm' .. field, 'd' .. field, 'l' .. field}
 			if field == 'u' then names = {'u', 'mu', 'a', 'd', 's', 'l'} end
 			local values = redis.call('HMGET', KEYS[1], unpack(names))

@@ -16,5 +16,5 @@ if snapshot then saveDeleted(snapshot, ARGV[2], KEYS[3], KEYS[4]) end
 redis.call('HDEL', KEYS[1], unpack(ARGV, 3))
 redis.call('SET', KEYS[2], '', 'PX', ARGV[1])
 redis.call('UNLINK', unpack(KEYS, 3))
-forget(snapshot)
+forget(snapshot, ARGV[2])
 return 1

@@ -21,5 +21,5 @@ if snapshot then saveDeleted(snapshot, ARGV[1], KEYS[3], KEYS[4]) end
 redis.call('HDEL', KEYS[1], ARGV[1], 'l' .. ARGV[1], 'd' .. ARGV[1], 'b' .. ARGV[1], 'm' .. ARGV[1], 'r' .. ARGV[1])
 redis.call('UNLINK', unpack(KEYS, 3))
 markLeft(KEYS[2], tonumber(ARGV[2]), ARGV[3])
-forget(snapshot)
+forget(snapshot, ARGV[1])
 return 1

@@ -8,7 +8,7 @@
 -- ARGV  1, 2 seconds and nanoseconds of the time  3 entries before the page  4 size of the page
 --       5 field with the lateness of the history  for a snapshot: 6 its id  7 Seq of the key, or u
 --
--- Returns the number, then the entries; for a snapshot that cannot be read its negative status.
+-- Returns the number, then the entries. Returns -1 if the snapshot cannot be read.
 
 local sec, nsec = tonumber(ARGV[1]), tonumber(ARGV[2])
 local offset, size = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -16,14 +16,13 @@ local offset, size = tonumber(ARGV[3]), tonumber(ARGV[4])
 -- A snapshot has the entries before the newest `since` ones.
 local list, of, since = KEYS[2], KEYS[1], 0
 if ARGV[6] then
-	local status = statusOf(ARGV[6], KEYS[3])
-	if status ~= OPEN then return {-status} end
+	if not isOpen(ARGV[6], KEYS[3]) then return {-1} end
 	local counter, appended, left = unpack(redis.call('HMGET', KEYS[3], ARGV[7], 'n' .. ARGV[7], 'g' .. ARGV[7]))
 	if counter == '' then return {0} end
 	since = tonumber(appended) or 0
 	if left then
 		list, of, since = KEYS[4], KEYS[3], 0
-		if redis.call('LLEN', list) ~= tonumber(left) then return {-LOST} end
+		if redis.call('LLEN', list) ~= tonumber(left) then return {-1} end
 	end
 end
 

@@ -10,15 +10,5 @@
 
 local snapshot = redis.call('HGET', KEYS[1], 'z')
 if snapshot and string.match(snapshot, '^%S+') == ARGV[1] then redis.call('HDEL', KEYS[1], 'z') end
-if redis.call('HGET', KEYS[2], 'z') ~= ARGV[1] then return 1 end
-local cursor = '0'
-repeat
-	local page = redis.call('HSCAN', KEYS[2], cursor, 'MATCH', 'g*', 'COUNT', 1000)
-	cursor = page[1]
-	for i = 1, #page[2], 2 do
-		local field = string.sub(page[2][i], 2)
-		redis.call('UNLINK', KEYS[2] .. (field == 'u' and 'h' or 'h:' .. field))
-	end
-until cursor == '0'
-redis.call('UNLINK', KEYS[2])
+if redis.call('HGET', KEYS[2], 'z') == ARGV[1] then dropImages(KEYS[2]) end
 return 1
