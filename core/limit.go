@@ -319,14 +319,17 @@ func (s *Service) charged(ctx context.Context, pl *Plan, costs []MeterCost) ([]M
 	if len(costs) == 0 {
 		return nil, nil
 	}
+	counted := func(m MeterCost) bool { // by the plan in force: the cache of the account may not know it yet
+		return m.Cost > 0 && slices.ContainsFunc(pl.Limits, func(l Limit) bool { return l.Meter == m.Meter })
+	}
+	if !slices.ContainsFunc(costs, func(m MeterCost) bool { return !counted(m) }) {
+		return costs, nil
+	}
 	meters, err := s.meters.get(ctx, pl.AccountID)
 	if err != nil {
 		return nil, err
 	}
-	named := func(m MeterCost) bool { // by the plan in force: the cache may not know yet
-		return slices.ContainsFunc(pl.Limits, func(l Limit) bool { return l.Meter == m.Meter })
-	}
-	free := func(m MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] && !named(m) }
+	free := func(m MeterCost) bool { return m.Cost == 0 || !(*meters)[m.Meter] && !counted(m) }
 	if !slices.ContainsFunc(costs, free) {
 		return costs, nil
 	}
