@@ -22,8 +22,8 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/reserve"
 )
 
-// patience is the longest time that waitUntil waits.
-const patience = 20 * time.Second
+// patience is the longest time that waitUntil waits. Filling a memtable with the race detector takes 20 s on a busy machine.
+const patience = time.Minute
 
 // quiet are options for a store that logs nothing. Its memtables are small, as in openAlone, because large memtables
 // take most of the time under the race detector.
