@@ -131,6 +131,14 @@ func encodeMeters(c *core.Counter) string {
 // appendMeter appends the name of a meter and its length, as the scripts read it.
 func appendMeter(b []byte, name string) []byte { return append(append(b, byte(len(name))), name...) }
 
+// decodeWithMeters decodes a stored counter and the field with its other meters.
+func decodeWithMeters(b, meters string) (c core.Counter, err error) {
+	if c, err = decodeCounter(b); err == nil && hasMeters(b) {
+		err = decodeMeters(&c, meters)
+	}
+	return c, err
+}
+
 // decodeMeters adds the other meters to a counter.
 func decodeMeters(c *core.Counter, b string) error {
 	for r := record.NewReader([]byte(b)); !r.Ended(); {

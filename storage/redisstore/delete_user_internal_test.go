@@ -125,17 +125,7 @@ func TestMoveWhileMemoryIsFull(t *testing.T) {
 		m.update(func(tx core.Tx) error {
 			return tx.PutKey(&core.Key{AccountID: moveAccount, ID: "key_2", UserID: 1, Digest: core.DigestOf("2")})
 		})
-		_, err := m.s.update(t.Context(), moveAccount, false, func(tx core.Tx) error {
-			k, err := tx.Key("key_1")
-			if err != nil {
-				return err
-			}
-			k.UserID = 2
-			return tx.PutKey(k)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m.beginMoveTo(2)
 		set := func(memory string) {
 			if err := m.s.client.Do(t.Context(), m.s.client.B().ConfigSet().ParameterValue().ParameterValue("maxmemory", memory).Build()).Error(); err != nil {
 				t.Fatal(err)

@@ -53,14 +53,26 @@ func (m *moveTest) update(fn func(core.Tx) error) {
 // moveTo moves the key to a user.
 func (m *moveTest) moveTo(user int64) {
 	m.t.Helper()
-	m.update(func(tx core.Tx) error {
+	m.update(moveKeyTo(user))
+}
+
+// beginMoveTo moves the key to a user, like a process that dies before it runs the tasks.
+func (m *moveTest) beginMoveTo(user int64) {
+	m.t.Helper()
+	if _, err := m.s.update(m.t.Context(), moveAccount, false, moveKeyTo(user)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func moveKeyTo(user int64) func(core.Tx) error {
+	return func(tx core.Tx) error {
 		k, err := tx.Key("key_1")
 		if err != nil {
 			return err
 		}
 		k.UserID = user
 		return tx.PutKey(k)
-	})
+	}
 }
 
 // consume sends a request with the key as a key of a user.

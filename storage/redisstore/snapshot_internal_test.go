@@ -10,28 +10,25 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/redisstore/redistest"
 )
 
+// snapshot returns a snapshot of the account, until the end of the test.
+func (m *moveTest) snapshot() core.AccountSnapshot {
+	m.t.Helper()
+	snapshot, err := m.s.SnapshotAccount(m.t.Context(), moveAccount)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(snapshot.Close)
+	return snapshot
+}
+
 // A snapshot finishes the tasks that a dead process has left in the outbox. Otherwise a key whose move is under way has no counter
 // in the archive.
 func TestSnapshotAfterDeath(t *testing.T) {
 	t.Parallel()
 	m := newMoveTest(t)
 	m.mustConsume(1)
-	_, err := m.s.update(t.Context(), moveAccount, false, func(tx core.Tx) error { // without the tasks
-		k, err := tx.Key("key_1")
-		if err != nil {
-			return err
-		}
-		k.UserID = 2
-		return tx.PutKey(k)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	snapshot, err := m.s.SnapshotAccount(t.Context(), moveAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer snapshot.Close()
+	m.beginMoveTo(2)
+	snapshot := m.snapshot()
 	m.mustConsume(2)
 	m.moveTo(1)
 	of := core.CounterID{Account: moveAccount, KeyID: "key_1"}
@@ -97,11 +94,7 @@ func TestImagesOfNewResources(t *testing.T) {
 	t.Parallel()
 	m := newMoveTest(t)
 	m.mustConsume(1)
-	snapshot, err := m.s.SnapshotAccount(t.Context(), moveAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer snapshot.Close()
+	snapshot := m.snapshot()
 	comeAndGo := func() {
 		m.update(func(tx core.Tx) error {
 			u := &core.User{AccountID: moveAccount}
@@ -160,11 +153,7 @@ func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	m := newMoveTest(t)
 	m.mustConsume(1)
-	snapshot, err := m.s.SnapshotAccount(t.Context(), moveAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer snapshot.Close()
+	snapshot := m.snapshot()
 	m.mustConsume(1)
 	hash := m.s.o.usage(moveAccount, 1).counters()
 	stamp := strings.Fields(m.server.Do(t, "HGET", hash, "z"))
@@ -182,11 +171,7 @@ func TestHistoryOfEarlierSnapshot(t *testing.T) {
 	m := newMoveTest(t)
 	m.mustConsume(1)
 	m.server.Do(t, "DEL", m.s.o.usage(moveAccount, 1).history("1")) // its entries have expired
-	snapshot, err := m.s.SnapshotAccount(t.Context(), moveAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer snapshot.Close()
+	snapshot := m.snapshot()
 	m.server.Do(t, "RPUSH", m.s.o.usage(moveAccount, 1).deletedHistory("1"), "of an earlier snapshot")
 	m.moveTo(2)
 	if entries, _, err := snapshot.History(t.Context(), core.CounterID{Account: moveAccount, KeyID: "key_1"}, time.Time{}, core.Page{Number: 1, Size: 10}); err != nil || len(entries) != 0 {

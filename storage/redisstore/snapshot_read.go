@@ -41,24 +41,36 @@ func (v *Snapshot) read(ctx context.Context, n keySlot, fill func(*batch)) ([]ru
 	return answers[2:], nil
 }
 
-// registryField names a field of a hash of the registry in the before images.
-func (v *Snapshot) registryField(hash, field string) string {
-	return v.s.o.registry().key(hash) + "\n" + field
-}
-
-// fields reads fields of a hash of the registry as of the instant.
-func (v *Snapshot) fields(ctx context.Context, hash string, fields ...string) (values []string, err error) {
-	n := v.s.o.registry()
-	answers, err := v.read(ctx, n, func(b *batch) {
-		for _, f := range fields {
-			b.add("HGET", n.key(hash), f)
-			b.add("HGET", n.before(v.account), v.registryField(hash, f))
+// values reads n values in the slot of the account or of the registry as of the instant, "" for each that did not exist. add adds
+// the command that reads present value i, and returns the name of its before image.
+func (v *Snapshot) values(ctx context.Context, slot keySlot, n int, add func(b *batch, i int) (image string)) (values []string, err error) {
+	answers, err := v.read(ctx, slot, func(b *batch) {
+		for i := range n {
+			image := add(b, i)
+			b.add("HGET", slot.before(v.account), image)
 		}
 	})
 	for pair := range slices.Chunk(answers, 2) {
 		values = append(values, asOf(pair[0], pair[1]))
 	}
 	return values, err
+}
+
+// fields reads fields of a hash as of the instant, "" for each that did not exist.
+func (v *Snapshot) fields(ctx context.Context, slot keySlot, hash string, fields ...string) ([]string, error) {
+	return v.values(ctx, slot, len(fields), func(b *batch, i int) string {
+		b.add("HGET", slot.key(hash), fields[i])
+		return slot.key(hash) + "\n" + fields[i]
+	})
+}
+
+// records reads records of the account as of the instant, "" for each that did not exist.
+func (v *Snapshot) records(ctx context.Context, names []string) ([]string, error) {
+	slot := v.s.o.account(v.account)
+	return v.values(ctx, slot, len(names), func(b *batch, i int) string {
+		b.add("GET", slot.key(names[i]))
+		return slot.key(names[i])
+	})
 }
 
 // asOf returns a value as of the instant, "" for none: its before image, or else the present value.
@@ -72,7 +84,7 @@ func asOf(present, image rueidis.RedisMessage) string {
 
 // Account implements [core.AccountReader].
 func (v *Snapshot) Account(ctx context.Context, id string) (*core.Account, error) {
-	values, err := v.fields(ctx, "accounts", id)
+	values, err := v.fields(ctx, v.s.o.registry(), "accounts", id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -84,7 +96,7 @@ func (v *Snapshot) Account(ctx context.Context, id string) (*core.Account, error
 
 // Access implements [core.AccountReader].
 func (v *Snapshot) Access(ctx context.Context, account string) (*core.Access, error) {
-	values, err := v.fields(ctx, "access", account)
+	values, err := v.fields(ctx, v.s.o.registry(), "access", account)
 	switch {
 	case err != nil:
 		return nil, err
@@ -107,7 +119,7 @@ func (v *Snapshot) OwnerKeys(ctx context.Context, account string, p core.Page) (
 	if err != nil || len(digests) == 0 {
 		return nil, 0, unavailable(err)
 	}
-	values, err := v.fields(ctx, "owners", digests...)
+	values, err := v.fields(ctx, n, "owners", digests...)
 	for _, b := range values {
 		if b == "" {
 			continue
@@ -123,20 +135,13 @@ func (v *Snapshot) OwnerKeys(ctx context.Context, account string, p core.Page) (
 
 // LastNumbers implements [core.AccountReader].
 func (v *Snapshot) LastNumbers(ctx context.Context, account string) (last core.Numbers, err error) {
-	n := v.s.o.account(account)
-	kinds := []string{"user", "plan", "key"}
-	answers, err := v.read(ctx, n, func(b *batch) {
-		for _, kind := range kinds {
-			b.add("HGET", n.key("last"), kind)
-			b.add("HGET", n.before(account), n.key("last")+"\n"+kind)
-		}
-	})
+	numbers, err := v.fields(ctx, v.s.o.account(account), "last", "user", "plan", "key")
 	if err != nil {
 		return last, err
 	}
 	for i, number := range []*int64{&last.User, &last.Plan, &last.Key} {
-		if text := asOf(answers[2*i], answers[2*i+1]); text != "" {
-			if *number, err = strconv.ParseInt(text, 10, 64); err != nil {
+		if numbers[i] != "" {
+			if *number, err = strconv.ParseInt(numbers[i], 10, 64); err != nil {
 				return last, record.ErrDamaged
 			}
 		}
@@ -252,21 +257,6 @@ func (v *Snapshot) entries(ctx context.Context, index, after string, n int) (ent
 	return entries[:min(n, len(entries))], more || len(entries) > n, nil
 }
 
-// records reads records of the account as of the instant, "" for each that did not exist.
-func (v *Snapshot) records(ctx context.Context, names []string) (values []string, err error) {
-	n := v.s.o.account(v.account)
-	answers, err := v.read(ctx, n, func(b *batch) {
-		for _, name := range names {
-			b.add("GET", n.key(name))
-			b.add("HGET", n.before(v.account), n.key(name))
-		}
-	})
-	for pair := range slices.Chunk(answers, 2) {
-		values = append(values, asOf(pair[0], pair[1]))
-	}
-	return values, err
-}
-
 // locations returns where the counters were at the instant.
 func (v *Snapshot) locations(ctx context.Context, ids []core.CounterID) ([]location, error) {
 	locs := make([]location, len(ids))
@@ -363,10 +353,8 @@ func decodeAsOf(field string, parts []rueidis.RedisMessage) (c core.Counter, day
 	if !here {
 		return c, days, nil
 	}
-	if c, err = decodeCounter(b); err == nil && hasMeters(b) {
-		meters, _ := text(parts[len(fields)])
-		err = decodeMeters(&c, meters)
-	}
+	meters, _ := text(parts[len(fields)])
+	c, err = decodeWithMeters(b, meters)
 	return c, days, err
 }
 

@@ -52,8 +52,16 @@ func snapshotOf(t *testing.T) (*redistest.Server, *world, core.AccountSnapshot) 
 	server := redistest.Start(t)
 	s := open(t, redisstore.Options{Addresses: []string{server.Addr()}, Prefix: "mine:"})
 	t.Cleanup(func() { _ = s.Close() })
-	w := newWorld(t, s, 4)
-	for i := range 4 {
+	w, snapshot := usedWorld(t, s, 4, 4)
+	return server, w, snapshot
+}
+
+// usedWorld returns an account with a number of users, a snapshot of it until the end of the test, and one request before the
+// snapshot for each of the first keys.
+func usedWorld(t *testing.T, s *redisstore.Store, users, used int) (*world, core.AccountSnapshot) {
+	t.Helper()
+	w := newWorld(t, s, users)
+	for i := range w.keys[:used] {
 		w.request(t, i)
 	}
 	snapshot, err := s.SnapshotAccount(t.Context(), w.account)
@@ -61,7 +69,7 @@ func snapshotOf(t *testing.T) (*redistest.Server, *world, core.AccountSnapshot) 
 		t.Fatal(err)
 	}
 	t.Cleanup(snapshot.Close)
-	return server, w, snapshot
+	return w, snapshot
 }
 
 func (w *world) request(t *testing.T, key int) {
@@ -239,15 +247,7 @@ func TestSnapshotFailover(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	s := openFaulty(t, redisstore.Options{Addresses: c.Addrs()})
-	w := newWorld(t, s, 12)
-	for i := range w.keys {
-		w.request(t, i)
-	}
-	snapshot, err := s.SnapshotAccount(t.Context(), w.account)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(snapshot.Close)
+	w, snapshot := usedWorld(t, s, 12, 24) // every key
 	for range 50 {
 		for i := range w.keys {
 			w.request(t, i)
@@ -261,6 +261,7 @@ func TestSnapshotFailover(t *testing.T) {
 	for _, k := range w.keys {
 		of := []core.CounterID{{Account: w.account, KeyID: k.ID}}
 		var counters []core.Counter
+		var err error
 		until(t, "an answer", func() bool {
 			counters, err = snapshot.Counters(t.Context(), of)
 			return err == nil || strings.Contains(err.Error(), "the snapshot is lost")
@@ -283,16 +284,8 @@ func TestSnapshotResharding(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	s := openFaulty(t, redisstore.Options{Addresses: c.Addrs()})
-	w := newWorld(t, s, 3)
-	for i := range w.keys {
-		w.request(t, i)
-	}
-	snapshot, err := s.SnapshotAccount(t.Context(), w.account)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(snapshot.Close)
-	w.request(t, 0) // user 1 has before images, and users 2 and 3 have none
+	w, snapshot := usedWorld(t, s, 3, 6) // every key
+	w.request(t, 0)                      // user 1 has before images, and users 2 and 3 have none
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	for i := range w.keys {

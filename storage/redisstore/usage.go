@@ -314,11 +314,8 @@ func (s *Store) counters(ctx context.Context, locs []location) (list []core.Coun
 			missing = append(missing, at)
 			continue
 		}
-		if list[at], err = decodeCounter(b); err == nil && hasMeters(b) {
-			meters, _ := text(parts[1])
-			err = decodeMeters(&list[at], meters)
-		}
-		if err != nil {
+		meters, _ := text(parts[1])
+		if list[at], err = decodeWithMeters(b, meters); err != nil {
 			return nil, nil, err
 		}
 		if isMoving(b) {
