@@ -27,13 +27,20 @@ check: tools ## format, vet, staticcheck
 	go vet ./...
 	bin/staticcheck ./...
 
-# Tests whose work is done by one goroutine or by other processes. The race detector finds nothing in them, and makes
-# them five times as slow: they run without it. All others run with it.
+# Tests whose work is done by one goroutine or by other processes, and tests that repeat with another setting what runs
+# with the race detector. It finds nothing in them, and makes them five times as slow: they run without it. All others
+# run with it.
 PLAIN_PACKAGES := ./deploy ./e2e ./storage/storetest
-PLAIN_TESTS := ^Test($\
-AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|CappedTarget|CheckRecords|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|$\
-Damaged.*|DaysOf.*|DeleteUserInterrupted|DenialsPerDay|EarlierSchemas|FlippedBytes|ImportSmallCache|Interrupted|KilledReplay.*|LargeFile|Lost.*|$\
-Pictures|PowerCut.*|Rebuild.*|RedisInstant|Repair.*|RoundTrip.*|Schema.*|Size|SmallerCounterCache|StartWithoutRoomToReplay|SyncBeforeTable|ZeroedRanges)$$
+# The cases of storetest that take the longest and call the store from one goroutine.
+PLAIN_CASES := ^Test(Store|Conformance)$$/^(list|machine|reopen)$$|^Test(Store|Conformance)$$/^import$$/^machine$$
+PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
+	AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|BucketsInMemory|CappedTarget|CheckRecords|$\
+	CheckWrongEvent|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|Damaged.*|DaysOf.*|$\
+	DeleteUserInterrupted|DenialsPerDay|EarlierSchemas|FailedCloseThenPowerCut|FlippedBytes|$\
+	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill|KilledReplacingCopy|$\
+	KilledReplay.*|LargeFile|LargeTransaction|Lost.*|NoSpaceA.*|Pictures|PowerCut.*|Rebuild.*|RedisInstant|Repair.*|$\
+	ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Schema.*|Size|SmallerCounterCache|StartWithoutRoomToReplay|$\
+	StorePower|SyncBeforeTable|ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))
 

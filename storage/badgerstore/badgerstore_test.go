@@ -29,18 +29,24 @@ func openIn(t testing.TB, dir string, o Options) *Store {
 	return s
 }
 
-// TestStore: the store keeps every promise of core.Store, with both durabilities.
+// TestStore: the store keeps every promise of core.Store.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	for _, d := range []Durability{Process, Power} {
-		t.Run(d.String(), func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T) storetest.Opened {
-				dir := t.TempDir()
-				return storetest.Opened{
-					Store:  mustOpen(t, dir, Options{Durability: d}),
-					Reopen: func(t testing.TB) core.Store { return mustOpen(t, dir, Options{Durability: d}) },
-				}
-			})
-		})
-	}
+	runStoretest(t, Process)
+}
+
+// TestStorePower: with durability power, too.
+func TestStorePower(t *testing.T) {
+	t.Parallel()
+	runStoretest(t, Power)
+}
+
+func runStoretest(t *testing.T, d Durability) {
+	storetest.Run(t, func(t *testing.T) storetest.Opened {
+		dir := t.TempDir()
+		return storetest.Opened{
+			Store:  mustOpen(t, dir, Options{Durability: d}),
+			Reopen: func(t testing.TB) core.Store { return mustOpen(t, dir, Options{Durability: d}) },
+		}
+	})
 }
