@@ -78,7 +78,7 @@ func (k *background) checkpoint(s *Store) {
 		if err := s.trim(s.now()); err != nil {
 			s.log.Warn("history beyond max_history was not removed: the store tries again after the next checkpoint", "dir", s.dir, "error", err)
 		}
-		wait = max(checkpointEvery, min(9*time.Since(began), maxCheckpointPause))
+		wait = max(checkpointEvery, min(pauseFactor*time.Since(began), maxCheckpointPause))
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 //	7  the usage of a counter by period, without starts of windows; costs and limits in events
 //	8  reasons of denials and adjustments in events
 //	9  external ids of users: an earlier version would change or delete a user and leave its external id taken
-const schema = 9
+//	10 the records inTables and filler are beside the pages: see kindFiller
+const schema = 10
 
 // A key of Badger is its kind, one byte, followed by fields. A text field is its length as a uvarint and its bytes; a
 // number is 8 bytes, big endian. The account is the first field, so the records of an account are adjacent.
@@ -56,8 +57,9 @@ const schema = 9
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
 //	G segment      position                     the retention of a segment of format 1, see history.go
 //	J journal      stripe, chunk                before schema 6: a transaction, see replay.go
-//	L in tables    -                            which transactions the tables have, see replay.go
-//	Z filler       -                            padding that fills a memtable, see internal/table
+//	E in tables    -                            which transactions the tables have, see replay.go
+//	L              -                            before schema 10: the same
+//	B filler       -                            padding that fills a memtable, see internal/table; before schema 10: Z
 //
 // The events of counters are in the event log: see internal/eventlog.
 const (
@@ -87,8 +89,13 @@ const (
 	kindCheckpoint  = 'F'
 	kindSegment     = 'G'
 	kindJournal     = 'J'
-	kindInTables    = 'L'
-	kindFiller      = 'Z'
+	kindInTables    = 'E'
+	kindInTables9   = 'L' // up to schema 9
+
+	// Each memtable has a filler and the record inTables. Both are beside the pages: Badger merges a table of pages with
+	// all tables of the next level from the first to the last key of the table. Up to schema 9, the records of all keys
+	// were in between. Then a checkpoint of a million counters merged 300,000 records, and now 25,000.
+	kindFiller = 'B'
 )
 
 // path is a key of the database under construction.

@@ -85,13 +85,16 @@ type repairPlan struct {
 // record cannot be kept.
 func planRepair(dir string, database *table.Files, known int64) (*repairPlan, error) {
 	p := &repairPlan{dir: dir}
-	values, err := database.Get(at(kindCheckpoint), at(kindInTables), at(kindSchema))
+	values, err := database.Get(at(kindCheckpoint), at(kindInTables), at(kindSchema), at(kindInTables9))
 	if err != nil {
 		return nil, err
 	}
 	mark, err := decodeNumber(values[0])
 	if err != nil {
 		return nil, err
+	}
+	if values[1] == nil {
+		values[1] = values[3]
 	}
 	had, err := decodeInTables(values[1])
 	if err != nil {

@@ -220,12 +220,16 @@ func TestRepairBehindTransactions(t *testing.T) {
 			dir := t.TempDir()
 			s := openAlone(t, t.TempDir(), damagedOptions)
 			known(t, s, "key")
-			slow, ownerKey := &core.Account{ID: "slow", Name: "slow"}, &core.OwnerKey{ID: "slow", AccountID: "slow", Digest: core.DigestOf("slow")}
+			id := "slow"
+			for s.writers.stripe(id) == s.writers.stripe(acct) { // the transactions of both would wait for each other
+				id += "er"
+			}
+			slow, ownerKey := &core.Account{ID: id, Name: "slow"}, &core.OwnerKey{ID: "slow", AccountID: id, Digest: core.DigestOf("slow")}
 			if err := s.CreateAccount(t.Context(), slow, ownerKey); err != nil {
 				t.Fatal(err)
 			}
 			flushCheckpoint(t, s)
-			commitSlow := beginSlow(t, s, "slow")
+			commitSlow := beginSlow(t, s, id)
 			known(t, s, "kept")
 			cut := segmentData + s.events.End() - firstPosition
 			known(t, s, "cut off")

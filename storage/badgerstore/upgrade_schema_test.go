@@ -12,13 +12,17 @@ import (
 	"github.com/limitkeeper/limitkeeper/storage/badgerstore/internal/table"
 )
 
-// TestEarlierSchemas: a closed or killed store of schema 6, 7 or 8 opens with all its data, keeps it after another kill, and
-// counts on. A failure means that an upgrade loses usage. testdata has the stores, see schema6/make_test.go, schema7/make.diff
-// and schema8/make.diff.
+// TestEarlierSchemas: a closed or killed store of schema 6, 7, 8 or 9 opens with all its data, keeps it after another kill, and
+// counts on. A failure means that an upgrade loses usage. testdata has the stores, see schema6/make_test.go, and make.diff of
+// the others.
 func TestEarlierSchemas(t *testing.T) {
-	for _, name := range []string{"schema6/closed", "schema6/killed", "schema7/closed", "schema7/killed", "schema8/closed", "schema8/killed"} {
+	names, err := filepath.Glob(filepath.Join("testdata", "schema[6-9]", "*.tar.gz"))
+	if err != nil || len(names) != 2*(schema-6) {
+		t.Fatalf("got the stores %q, %v, want two of each schema from 6 to %d", names, err, schema-1)
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			dir, want := fixture(t, filepath.Join("testdata", name+".tar.gz"))
+			dir, want := fixture(t, name)
 			old, err := filepath.Glob(filepath.Join(dir, "*"+table.Suffix))
 			if err != nil {
 				t.Fatal(err)

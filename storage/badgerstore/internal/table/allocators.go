@@ -7,9 +7,11 @@ import (
 	"github.com/dgraph-io/ristretto/v2/z"
 )
 
-// Badger 4.9.6 keeps the memory of eight builders of tables for the next builders. The memory of a builder grows, and never
-// shrinks: an import of 200,000 keys held 500 MiB in builders. So releaseAllocators releases the memory of the builders
-// that have ended. Badger logs each table that a compaction has built: then badgerLog.Debugf calls releaseAllocators.
+// Badger 4.9.6 keeps the memory of eight builders of tables for the next builders, and releases one of them every 2 s while
+// no table is built. The memory of a builder can grow, and never shrinks: an import of 200,000 keys held 500 MiB in
+// builders. Badger logs each table that a compaction has built: then badgerLog.Debugf calls releaseAllocators, which
+// releases the builders that have grown. The others stay, because a checkpoint of a million counters builds 200 tables:
+// 2 GiB of garbage without them.
 
 // allocatorPool returns the pool with the memory of the builders that have ended, nil if Badger has no such pool.
 func allocatorPool(db *badger.DB) *z.AllocatorPool {
@@ -20,19 +22,35 @@ func allocatorPool(db *badger.DB) *z.AllocatorPool {
 	return (*z.AllocatorPool)(field.UnsafePointer())
 }
 
-// smallAllocator is the size of the allocator that an empty pool makes, in bytes.
-const smallAllocator = 512
+const (
+	smallAllocator = 512      // bytes of the allocator that an empty pool makes
+	keptAllocator  = 16 << 20 // bytes of the largest allocator that stays; most tables take 12 MiB
+)
 
-// releaseAllocators releases the memory of the builders that have ended. It is safe for concurrent use. db is nil while
-// the database is being opened.
+// releaseAllocators releases the memory of the builders that have ended and that have grown. It is safe for concurrent
+// use. db is nil while the database is being opened.
 func releaseAllocators(db *badger.DB) {
 	if db == nil {
 		return
 	}
 	p := allocatorPool(db)
-	for isSmall := p == nil; !isSmall; {
+	if p == nil {
+		return
+	}
+	var kept []*z.Allocator
+	for {
 		a := p.Get(smallAllocator, "")
-		isSmall = a.Allocated() == smallAllocator
+		size := a.Allocated()
+		if size > smallAllocator && size <= keptAllocator {
+			kept = append(kept, a)
+			continue
+		}
 		a.Release()
+		if size == smallAllocator {
+			break
+		}
+	}
+	for _, a := range kept {
+		p.Return(a)
 	}
 }

@@ -63,7 +63,7 @@ func (c *Copy) Close() { c.pin.release() }
 // returns false.
 func (c *Copy) Write(dir string, pause func(bytes int) bool) (whole bool, err error) {
 	for _, id := range slices.Sorted(maps.Keys(c.pin.tables)) {
-		b, err := read(c.db.o, c.db.entry(id))
+		b, err := read(c.db.o, c.db.entry(id), nil)
 		if err == nil {
 			err = writeSynced(filepath.Join(dir, btable.IDToFilename(id)), b)
 		}

@@ -54,7 +54,7 @@ func (f *Files) Get(keys ...[]byte) (values [][]byte, err error) {
 func (f *found) get(o badger.Options, keys ...[]byte) (values [][]byte, err error) {
 	values, newest := make([][]byte, len(keys)), make([]uint64, len(keys))
 	for _, e := range f.tables {
-		b, err := read(o, e)
+		b, err := read(o, e, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -146,8 +146,8 @@ const DefaultMemtable = 8 << 20
 // blocks. Indexes and filters of tables are read from the mapped files. Compactions take the most memory: up to a
 // dozen tables at once, each with a builder of 12 MiB. So tables are small, 2 MiB. See allocators.go.
 //
-// The first level has room for all pages of one checkpoint, so the next checkpoint replaces them there. A store that
-// was written with a smaller first level keeps its levels, since Badger fixed its issue 2278.
+// The first level has room for all pages of a checkpoint of a million counters, 65 MiB, so the next checkpoint replaces
+// them there. A store that was written with a smaller first level keeps its levels, since Badger fixed its issue 2278.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithLogger(&badgerLog{to: log}).
@@ -155,7 +155,7 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithMemTableSize(DefaultMemtable).
 		WithNumMemtables(2).
 		WithBaseTableSize(2 << 20).
-		WithBaseLevelSize(64 << 20).
+		WithBaseLevelSize(128 << 20).
 		WithBlockCacheSize(16 << 20).
 		WithNumCompactors(2).
 		WithChecksumVerificationMode(options.OnBlockRead).
@@ -342,12 +342,14 @@ func (db *DB) Verified() int64 {
 // Verify reads the tables again, one by one. After each table it calls pause with the size of the table in bytes, and
 // ends when pause returns false.
 func (db *DB) Verify(pause func(bytes int) bool) error {
+	var b []byte
+	var err error
 	for _, id := range slices.Sorted(maps.Keys(db.ids())) {
-		n, err := verify(db.o, db.entry(id))
+		b, err = read(db.o, db.entry(id), b)
 		if err != nil && db.ids()[id] { // otherwise it was compacted and deleted since ids was called
 			return err
 		}
-		if !pause(n) {
+		if !pause(len(b)) {
 			return nil
 		}
 	}
