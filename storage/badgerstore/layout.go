@@ -59,7 +59,7 @@ const schema = 10
 //	J journal      stripe, chunk                before schema 6: a transaction, see replay.go
 //	E in tables    -                            which transactions the tables have, see replay.go
 //	L              -                            before schema 10: the same
-//	B filler       -                            padding that fills a memtable, see internal/table; before schema 10: Z
+//	H filler       -                            padding that fills a memtable, see internal/table; before schema 10: Z
 //
 // The events of counters are in the event log: see internal/eventlog.
 const (
@@ -95,7 +95,7 @@ const (
 	// Each memtable has a filler and the record inTables. Both are beside the pages: Badger merges a table of pages with
 	// all tables of the next level from the first to the last key of the table. Up to schema 9, the records of all keys
 	// were in between. Then a checkpoint of a million counters merged 300,000 records, and now 25,000.
-	kindFiller = 'B'
+	kindFiller = 'H'
 )
 
 // path is a key of the database under construction.
