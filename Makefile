@@ -27,11 +27,10 @@ check: tools ## format, vet, staticcheck
 	go vet ./...
 	bin/staticcheck ./...
 
-# Tests whose work is done by one goroutine or by other processes, and tests that repeat with another setting what runs
-# with the race detector. It finds nothing in them, and makes them five times as slow: they run without it. All others
-# run with it.
+# PLAIN_* are the tests that run without the race detector, which makes a test five times as slow. One goroutine or other
+# processes do the work of these tests, or they repeat with another setting a test that runs with the race detector.
 PLAIN_PACKAGES := ./deploy ./e2e ./storage/storetest
-# The cases of storetest that take the longest and call the store from one goroutine.
+# The slowest subtests of storetest. Each calls the store from one goroutine.
 PLAIN_CASES := ^Test(Store|Conformance)$$/^(list|machine|reopen)$$|^Test(Store|Conformance)$$/^import$$/^machine$$
 PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
 	AccountHistoryBound|ArchiveInParts|AttemptsAreBounded|Bounds|BucketsInMemory|CappedTarget|CheckRecords|$\

@@ -16,8 +16,8 @@ import (
 // headerWriter adds the headers of the gateway to an answer when the next handler writes it. Only
 // then are the headers of the upstream known: X-RateLimit-* replaces them, the RateLimit lists are
 // joined, and the upstream's Cache-Control stays. Setting the headers before the next handler runs
-// would save 0.1 of 58 us per proxied request. Waiting here for the count to be in its file, instead of before the
-// request is forwarded, saved no CPU time that could be measured. Informational (1xx) answers pass unchanged.
+// would save 0.1 of 58 us per proxied request. Waiting here for the event log, instead of before the request is forwarded,
+// would save no CPU time that can be measured. Informational (1xx) answers pass unchanged.
 type headerWriter struct {
 	caddyhttp.ResponseWriterWrapper
 	state  *requestState // holds this writer

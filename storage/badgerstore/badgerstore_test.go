@@ -29,13 +29,13 @@ func openIn(t testing.TB, dir string, o Options) *Store {
 	return s
 }
 
-// TestStore: the store keeps every promise of core.Store.
+// TestStore: the store keeps every promise of core.Store with durability process.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	runStoretest(t, Process)
 }
 
-// TestStorePower: with durability power, too.
+// TestStorePower: the store keeps every promise of core.Store with durability power.
 func TestStorePower(t *testing.T) {
 	t.Parallel()
 	runStoretest(t, Power)

@@ -181,10 +181,10 @@ func (s *shard) confirmLocked(r ref, c *counter) *counter {
 	return c
 }
 
-// prefetch reads a word of each cache line that a request changes. The CPU then waits for all of them at the same time, and
-// before the lock of the event log. prefetchText does so for the id of the key, while decide searches the counters. With a
-// million keys in random order, decide takes 1.6 us without the two, and 1.1 us with them (BenchmarkSustained of bench/store).
-// The results have no meaning: without them the compiler would drop the reads.
+// prefetch reads from the cache lines of a counter that most requests change. The CPU loads these lines in parallel, before
+// decide takes the lock of the event log. The caller holds the lock of the shard, and ignores the result. Without the result,
+// or inlined, the compiler would remove the reads. With a million keys in random order, prefetch and prefetchText reduce the
+// CPU time of decide from 1.6 to 1.1 us (CPU profile of BenchmarkSustained in bench/store).
 //
 //go:noinline
 func (t *counterState) prefetch() int64 {
@@ -195,6 +195,9 @@ func (t *counterState) prefetch() int64 {
 	return word
 }
 
+// prefetchText reads the first byte of the id of a key, so that the CPU loads the id while decide searches the counters. The
+// caller ignores the result.
+//
 //go:noinline
 func prefetchText(text string) byte {
 	if text == "" {

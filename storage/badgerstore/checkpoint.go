@@ -16,10 +16,9 @@ import (
 // each counter, the position of the last event that its state includes.
 
 const (
-	// A checkpoint begins every checkpointEvery, or earlier after checkpointBytes of the event log or
-	// checkpointRequestIDs request ids. The pause after a checkpoint is pauseFactor times as long as the checkpoint, but at
-	// most maxCheckpointPause. Badger merges the pages in the pause, which takes half as long as the checkpoint. So
-	// checkpoints and merges take a tenth of the time.
+	// The pause after a checkpoint is pauseFactor times as long as the checkpoint, but at least checkpointEvery and at most
+	// maxCheckpointPause. It ends early after checkpointBytes of the event log or checkpointRequestIDs request ids. During
+	// the pause Badger merges the new tables for half as long as the checkpoint took. So both use a tenth of the time.
 	checkpointEvery      = 10 * time.Second
 	pauseFactor          = 14
 	maxCheckpointPause   = time.Minute

@@ -21,7 +21,7 @@ import (
 //	7  the usage of a counter by period, without starts of windows; costs and limits in events
 //	8  reasons of denials and adjustments in events
 //	9  external ids of users: an earlier version would change or delete a user and leave its external id taken
-//	10 the records inTables and filler are beside the pages: see kindFiller
+//	10 the records inTables and filler have other kinds: an earlier version would not find inTables
 const schema = 10
 
 // A key of Badger is its kind, one byte, followed by fields. A text field is its length as a uvarint and its bytes; a
@@ -58,8 +58,8 @@ const schema = 10
 //	G segment      position                     the retention of a segment of format 1, see history.go
 //	J journal      stripe, chunk                before schema 6: a transaction, see replay.go
 //	E in tables    -                            which transactions the tables have, see replay.go
-//	L              -                            before schema 10: the same
-//	H filler       -                            padding that fills a memtable, see internal/table; before schema 10: Z
+//	L in tables    -                            up to schema 9; ignored when E exists
+//	H filler       -                            padding that fills a memtable (Z up to schema 9), see internal/table
 //
 // The events of counters are in the event log: see internal/eventlog.
 const (
@@ -89,13 +89,14 @@ const (
 	kindCheckpoint  = 'F'
 	kindSegment     = 'G'
 	kindJournal     = 'J'
-	kindInTables    = 'E'
-	kindInTables9   = 'L' // up to schema 9
 
-	// Each memtable has a filler and the record inTables. Both are beside the pages: Badger merges a table of pages with
-	// all tables of the next level from the first to the last key of the table. Up to schema 9, the records of all keys
-	// were in between. Then a checkpoint of a million counters merged 300,000 records, and now 25,000.
-	kindFiller = 'H'
+	// Each memtable ends with the record inTables and a filler, whose kinds sort soon after that of the pages. Badger
+	// merges a table with all tables of the next level whose records overlap the range of its records. Up to schema 9
+	// these kinds were L and Z, so this range included all plans, users and keys. A checkpoint of a million counters
+	// merged 300,000 records, and merges 25,000 now. Request ids make the range as wide as before.
+	kindInTables  = 'E'
+	kindInTables9 = 'L' // up to schema 9
+	kindFiller    = 'H'
 )
 
 // path is a key of the database under construction.

@@ -93,10 +93,11 @@ func planRepair(dir string, database *table.Files, known int64) (*repairPlan, er
 	if err != nil {
 		return nil, err
 	}
-	if values[1] == nil {
-		values[1] = values[3]
+	inTables := values[1]
+	if inTables == nil { // an upgraded store has the earlier record until its first memtable ends
+		inTables = values[3]
 	}
-	had, err := decodeInTables(values[1])
+	had, err := decodeInTables(inTables)
 	if err != nil {
 		return nil, err
 	}

@@ -221,7 +221,7 @@ func TestRepairBehindTransactions(t *testing.T) {
 			s := openAlone(t, t.TempDir(), damagedOptions)
 			known(t, s, "key")
 			id := "slow"
-			for s.writers.stripe(id) == s.writers.stripe(acct) { // the transactions of both would wait for each other
+			for s.writers.stripe(id) == s.writers.stripe(acct) { // a transaction of acct would wait for the slow one
 				id += "er"
 			}
 			slow, ownerKey := &core.Account{ID: id, Name: "slow"}, &core.OwnerKey{ID: "slow", AccountID: id, Digest: core.DigestOf("slow")}

@@ -294,7 +294,7 @@ const (
 	withoutPeriods     = 6
 	withoutReasons     = 7
 	withoutExternalIDs = 8
-	withInTables9      = 9
+	withInTablesAtL    = 9
 )
 
 // upgrade upgrades the store of an earlier version. highest has the largest numbers in its events. The caller closes
@@ -443,7 +443,7 @@ func (t *inTables) beginReplay(position int64, parts bool) (had bool) {
 
 func (r snapshot) inTables() (inTables, error) {
 	record, err := r.get(at(kindInTables))
-	if record == nil && err == nil {
+	if record == nil && err == nil { // an upgraded store has the earlier record until its first memtable ends
 		record, err = r.get(at(kindInTables9))
 	}
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestEarlierSchemas: a closed or killed store of schema 6, 7, 8 or 9 opens with all its data, keeps it after another kill, and
-// counts on. A failure means that an upgrade loses usage. testdata has the stores, see schema6/make_test.go, and make.diff of
-// the others.
+// counts on. A failure means that an upgrade loses usage. testdata has the stores, and the program that made
+// them: schema6/make_test.go, changed by make.diff of each later schema.
 func TestEarlierSchemas(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("testdata", "schema[6-9]", "*.tar.gz"))
 	if err != nil || len(names) != 2*(schema-6) {

@@ -179,7 +179,7 @@ func TestRestartRefuses(t *testing.T) {
 			server.Kill()
 			server.Restart()
 			w.checkRefuses(t, log, c.why)
-			w.checkAccepted(t, openFaulty(t, o)) // some connections of w.s may be from before the restart
+			w.checkAccepted(t, openFaulty(t, o)) // a call on a connection of w.s from before the restart can fail
 		})
 	}
 }

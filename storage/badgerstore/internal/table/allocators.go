@@ -8,10 +8,10 @@ import (
 )
 
 // Badger 4.9.6 keeps the memory of eight builders of tables for the next builders, and releases one of them every 2 s while
-// no table is built. The memory of a builder can grow, and never shrinks: an import of 200,000 keys held 500 MiB in
-// builders. Badger logs each table that a compaction has built: then badgerLog.Debugf calls releaseAllocators, which
-// releases the builders that have grown. The others stay, because a checkpoint of a million counters builds 200 tables:
-// 2 GiB of garbage without them.
+// no table is built. This memory never shrinks: an import of 200,000 keys held 500 MiB in eight builders. Badger logs each
+// table that a compaction has built: then badgerLog.Debugf calls releaseAllocators, which releases the memory of the
+// builders that hold more than maxPooled bytes. The other builders keep theirs: after a checkpoint of a million counters,
+// Badger builds about 100 tables, and new memory for each would be 1.2 GiB of garbage.
 
 // allocatorPool returns the pool with the memory of the builders that have ended, nil if Badger has no such pool.
 func allocatorPool(db *badger.DB) *z.AllocatorPool {
@@ -24,10 +24,10 @@ func allocatorPool(db *badger.DB) *z.AllocatorPool {
 
 const (
 	smallAllocator = 512      // bytes of the allocator that an empty pool makes
-	keptAllocator  = 16 << 20 // bytes of the largest allocator that stays; most tables take 12 MiB
+	maxPooled      = 16 << 20 // bytes of the largest allocator that stays in the pool; most builders use 12 MiB
 )
 
-// releaseAllocators releases the memory of the builders that have ended and that have grown. It is safe for concurrent
+// releaseAllocators releases each allocator in the pool that has more than maxPooled bytes. It is safe for concurrent
 // use. db is nil while the database is being opened.
 func releaseAllocators(db *badger.DB) {
 	if db == nil {
@@ -41,7 +41,7 @@ func releaseAllocators(db *badger.DB) {
 	for {
 		a := p.Get(smallAllocator, "")
 		size := a.Allocated()
-		if size > smallAllocator && size <= keptAllocator {
+		if size > smallAllocator && size <= maxPooled {
 			kept = append(kept, a)
 			continue
 		}

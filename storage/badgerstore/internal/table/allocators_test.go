@@ -6,16 +6,16 @@ import (
 	"github.com/dgraph-io/ristretto/v2/z"
 )
 
-// TestAllocatorsAreReleased: the memory of a builder that has ended and has grown is released, and that of the others stays
-// for the next builders. A failure means that this version of Badger keeps the memory in another way, or that compactions no
-// longer log their tables.
+// TestAllocatorsAreReleased: large allocators of finished builders are released, and small ones stay for the next builders.
+// A failure means that this version of Badger keeps the memory in another way, or that compactions no longer log their
+// tables.
 func TestAllocatorsAreReleased(t *testing.T) {
 	db := openFilled(t)
 	pool := allocatorPool(db.DB)
 	if pool == nil {
 		t.Fatal("Badger has no pool of allocators")
 	}
-	for _, size := range []int{1 << 20, 2 * keptAllocator, 1 << 20, 2 * keptAllocator} {
+	for _, size := range []int{1 << 20, 2 * maxPooled, 1 << 20, 2 * maxPooled} {
 		pool.Return(z.NewAllocator(size, "ended"))
 	}
 	db.log().Debugf("[%d] LOG Compact. Added %d keys. Skipped %d keys. Iteration took: %v", 1, uint64(0), uint64(0), 0)

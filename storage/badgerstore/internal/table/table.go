@@ -146,8 +146,9 @@ const DefaultMemtable = 8 << 20
 // blocks. Indexes and filters of tables are read from the mapped files. Compactions take the most memory: up to a
 // dozen tables at once, each with a builder of 12 MiB. So tables are small, 2 MiB. See allocators.go.
 //
-// The first level has room for all pages of a checkpoint of a million counters, 65 MiB, so the next checkpoint replaces
-// them there. A store that was written with a smaller first level keeps its levels, since Badger fixed its issue 2278.
+// The first level under level 0 has 128 MiB, room for all pages of a checkpoint of a million counters (65 MiB). So the next
+// checkpoint replaces them there. A store that was written with a smaller level keeps its levels, because Badger has fixed
+// its issue 2278.
 func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithLogger(&badgerLog{to: log}).
