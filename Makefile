@@ -37,17 +37,18 @@ PLAIN_TESTS := $(PLAIN_CASES)|^Test($\
 	CheckWrongEvent|Compressed|ConformanceOnCluster|Copies|CutFiles|CutOff.*|Damaged.*|DaysOf.*|$\
 	DeleteUserInterrupted|DenialsPerDay|EarlierSchemas|FailedCloseThenPowerCut|FlippedBytes|$\
 	HistoryOfAnUnsteadyClock|ImportSmallCache|Interrupted|InterruptedFirstOpening|Kill|KilledReplacingCopy|$\
-	KilledReplay.*|LargeFile|LargeTransaction|Lost.*|NoSpaceA.*|Pictures|PowerCut.*|Rebuild.*|RedisInstant|Repair.*|$\
-	ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Schema.*|Size|SmallerCounterCache|StartWithoutRoomToReplay|$\
-	StorePower|SyncBeforeTable|ZeroedRanges)$$
+	KilledReplay.*|LargeFile|LargeTransaction|Lost.*|NoSpaceAfterRecord|NoSpaceAt(Record|Close|Part)|Pictures|$\
+	PowerCut.*|Rebuild.*|RedisInstant|Repair.*|ReplayWritesPages|ReusedNumberPageAhead|RoundTrip.*|Schema.*|Size|$\
+	SmallerCounterCache|StartWithoutRoomToReplay|StorePower|SyncBeforeTable|UpgradeFromEventLog|VerifyBlocks|$\
+	ZeroedRanges)$$
 # Many tests wait: one package more than processors, the longest first. check has vetted them.
 GO_TEST := go test -vet=off -timeout 30m -p $$(($$(nproc) + 1))
 
-race: ## the tests that the race detector can fail
+race: ## tests of concurrent code, under the race detector
 	$(GO_TEST) -race -skip '$(PLAIN_TESTS)' ./storage/redisstore ./storage/badgerstore \
 		$$(go list ./... | grep -vxF "$$(go list $(PLAIN_PACKAGES))")
 
-plain: ## all other tests
+plain: ## the other tests, without the race detector
 	$(GO_TEST) $(PLAIN_PACKAGES)
 	$(GO_TEST) -run '$(PLAIN_TESTS)' ./storage/badgerstore ./...
 

@@ -147,7 +147,7 @@ type attempt struct {
 
 // decide applies the rule of counting to a request, and appends the event of the request to the event log.
 func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d attempt) {
-	prefetchText(c.KeyID)
+	_ = prefetchText(c.KeyID)
 	keyShard, userShard := s.counters.shard(of), s.counters.shard(ofUser)
 	key, user := keyShard.find(of), userShard.find(ofUser)
 	s.counters.lock(of, ofUser)
@@ -166,8 +166,7 @@ func (s *Store) decide(c *core.Consumption, of, ofUser ref, known noAnswer) (d a
 		d.outdated = true
 		return d
 	}
-	key.prefetch()
-	user.prefetch()
+	_, _ = key.prefetch(), user.prefetch()
 	keyShard.hits++
 	userShard.hits++
 	deciding := key

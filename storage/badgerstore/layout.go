@@ -58,7 +58,7 @@ const schema = 10
 //	G segment      position                     the retention of a segment of format 1, see history.go
 //	J journal      stripe, chunk                before schema 6: a transaction, see replay.go
 //	E in tables    -                            which transactions the tables have, see replay.go
-//	L in tables    -                            up to schema 9; ignored when E exists
+//	L in tables    -                            up to schema 9
 //	H filler       -                            padding that fills a memtable (Z up to schema 9), see internal/table
 //
 // The events of counters are in the event log: see internal/eventlog.

@@ -249,19 +249,15 @@ func (s *Store) openAndReplay(o Options) error {
 		o.Clock.Resume(time.Unix(last, 0)) // the time of the last checkpoint
 		s.clock.Store(s.now().Unix())
 	}
-	r, err := s.openEvents(o)
+	r, err := s.openEvents(o, version)
 	if err != nil {
 		return err
 	}
-	if version >= withoutPeriods && version < schema {
-		// In a table at once: after a kill, an earlier version must not open the store.
-		return firstOf(s.storeSchema(), s.writeInTables())
-	}
-	if version > 0 && version < schema {
+	if version > 0 && version < withoutPeriods {
 		return s.upgrade(r.highest)
 	}
-	if version > 0 && !r.hadInTables {
-		return s.writeInTables()
+	if version > 0 && (version < schema || !r.hadInTables) {
+		return s.writeInTables() // with the schema, which openEvents has stored: after a kill, an earlier version must not open the store
 	}
 	if version > 0 {
 		return nil
@@ -361,8 +357,8 @@ const statusEvery = 5 * time.Millisecond
 // firstPosition is the first position in the event log.
 const firstPosition = 1
 
-// openEvents opens the event log and replays it from the last checkpoint on: see replayFrom.
-func (s *Store) openEvents(o Options) (*replay, error) {
+// openEvents opens the event log of a store with a schema, and replays the log from the last checkpoint on: see replayFrom.
+func (s *Store) openEvents(o Options, version int64) (*replay, error) {
 	help := s.reserve.Give
 	if o.fs == nil {
 		o.fs = eventlog.OS
@@ -385,6 +381,13 @@ func (s *Store) openEvents(o Options) (*replay, error) {
 	eo.OnTorn, eo.OnState, eo.Help = s.logTorn, s.logState, help
 	eo.OnWrite, eo.OnSync = o.OnWrite, o.OnSync
 	if s.events, err = eventlog.Open(eo); err != nil {
+		return nil, err
+	}
+	// The first table that the replay writes gets the new schema, too: an earlier version does not read its record inTables.
+	if version >= withoutPeriods && version < schema {
+		err = s.storeSchema()
+	}
+	if err != nil {
 		return nil, err
 	}
 	return s.replayFrom(mark, kept)

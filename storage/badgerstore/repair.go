@@ -93,11 +93,7 @@ func planRepair(dir string, database *table.Files, known int64) (*repairPlan, er
 	if err != nil {
 		return nil, err
 	}
-	inTables := values[1]
-	if inTables == nil { // an upgraded store has the earlier record until its first memtable ends
-		inTables = values[3]
-	}
-	had, err := decodeInTables(inTables)
+	had, err := laterInTables(values[1], values[3])
 	if err != nil {
 		return nil, err
 	}

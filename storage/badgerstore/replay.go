@@ -143,6 +143,9 @@ func (r *replay) write(w *writes, position int64, had bool) error {
 	if err := r.undrop(w); err != nil || had {
 		return err
 	}
+	if _, first := w.value(at(kindSchema)); first { // the database is replayed from the first record of the store on
+		w.put(at(kindSchema), encodeNumber(schema))
+	}
 	r.s.committing.Lock()
 	defer r.s.committing.Unlock()
 	for err = r.s.write(w, dropped, position); reserve.NoRoom(err) && r.s.stopped() == nil; {
@@ -443,13 +446,21 @@ func (t *inTables) beginReplay(position int64, parts bool) (had bool) {
 
 func (r snapshot) inTables() (inTables, error) {
 	record, err := r.get(at(kindInTables))
-	if record == nil && err == nil { // an upgraded store has the earlier record until its first memtable ends
-		record, err = r.get(at(kindInTables9))
-	}
-	if err != nil {
+	earlier, err2 := r.get(at(kindInTables9))
+	if err = firstOf(err, err2); err != nil {
 		return inTables{}, err
 	}
-	return decodeInTables(record)
+	return laterInTables(record, earlier)
+}
+
+// laterInTables decodes the records of kindInTables and of kindInTables9, and returns the later one.
+func laterInTables(record, earlier []byte) (inTables, error) {
+	t, err := decodeInTables(record)
+	t9, err2 := decodeInTables(earlier)
+	if t9.end > t.end {
+		t = t9
+	}
+	return t, firstOf(err, err2)
 }
 
 // unapplied is the set of transactions that are in the event log, and not yet applied to the database.

@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -72,6 +73,39 @@ func TestEarlierSchemas(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestUpgradeFromEventLog: a store of schema 9 whose tables are lost gets the current schema from the replay of its event
+// log. Otherwise an earlier version could open it.
+func TestUpgradeFromEventLog(t *testing.T) {
+	for _, name := range []string{"closed", "killed"} {
+		dir, want := fixture(t, filepath.Join("testdata", "schema9", name+".tar.gz"))
+		for _, file := range glob(t, dir, "*"+table.Suffix) {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mustRebuild(t, dir)
+		wantSchemaInTables(t, dir)
+		s := openAlone(t, dir, quiet)
+		wantAnswers(t, s, want, name)
+		if got, err := s.version(); got != schema || err != nil {
+			t.Errorf("%s: got schema %d, %v, want %d", name, got, err, schema)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLaterInTables: the later of the two records inTables counts, also when an earlier version has written it.
+func TestLaterInTables(t *testing.T) {
+	first, second := inTables{end: 5, missing: []missing{{3, true}}}, inTables{end: 7}
+	for _, c := range []struct{ record, earlier []byte }{{first.encode(), second.encode()}, {second.encode(), first.encode()}, {second.encode(), nil}, {nil, second.encode()}} {
+		if got, err := laterInTables(c.record, c.earlier); got.end != second.end || len(got.missing) > 0 || err != nil {
+			t.Errorf("got %+v, %v, want %+v", got, err, second)
+		}
 	}
 }
 

@@ -66,6 +66,7 @@ func verifyBlocks(b []byte, t *btable.Table, e entry) error {
 	if e.Compression != options.Snappy {
 		return t.VerifyChecksum()
 	}
+	b = b[:len(b):len(b)] // behind it, the buffer has bytes of an earlier table
 	rest, _ := cutLast(b) // the checksum was verified when the table was opened
 	_, indexBytes := cutLast(rest)
 	index := fb.GetRootAsTableIndex(indexBytes, 0)
@@ -81,6 +82,9 @@ func verifyBlocks(b []byte, t *btable.Table, e entry) error {
 		content, sum := cutLast(block)
 		if err = proto.Unmarshal(sum, &want); err == nil {
 			err = y.VerifyChecksum(content, &want)
+		}
+		if n := len(content) - 4; err == nil && uint64(y.BytesToU32(content[n:]))*4 > uint64(n) { // panics on a shorter block
+			err = errors.New("its list of entries is too long")
 		}
 		if err != nil {
 			return fmt.Errorf("block %d: %w", i, err)
