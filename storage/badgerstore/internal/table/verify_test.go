@@ -10,14 +10,21 @@ import (
 	btable "github.com/dgraph-io/badger/v4/table"
 )
 
-// TestVerifyBlocks: verifyBlocks finds the same damage as Badger, for every damaged byte of a table.
-func TestVerifyBlocks(t *testing.T) {
+// tableBytes returns a table of several blocks.
+func tableBytes(t *testing.T) []byte {
+	t.Helper()
 	dir := t.TempDir()
 	layered(t, dir, 1)
-	whole, err := os.ReadFile(tableFiles(t, dir)[0])
+	b, err := os.ReadFile(tableFiles(t, dir)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+// TestVerifyBlocks: verifyBlocks finds the same damage as Badger, for every damaged byte of a table.
+func TestVerifyBlocks(t *testing.T) {
+	whole := tableBytes(t)
 	failed := func(verify func(*btable.Table) error, b []byte) (failed bool) {
 		defer func() { failed = failed || recover() != nil }()
 		tab, err := btable.OpenInMemoryTable(b, 1, &btable.Options{Compression: options.Snappy, BlockSize: 4 << 10, ChkMode: options.OnBlockRead})
@@ -46,12 +53,7 @@ func TestVerifyBlocks(t *testing.T) {
 // TestVerifyBlocksBehindEnd: a block behind the end of a table is damage, even if an earlier table has left a valid block
 // there in the buffer.
 func TestVerifyBlocksBehindEnd(t *testing.T) {
-	dir := t.TempDir()
-	layered(t, dir, 1)
-	b, err := os.ReadFile(tableFiles(t, dir)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := tableBytes(t)
 	tab, err := btable.OpenInMemoryTable(bytes.Clone(b), 1, &btable.Options{Compression: options.Snappy, ChkMode: options.OnBlockRead})
 	if err != nil {
 		t.Fatal(err)
