@@ -143,6 +143,7 @@ func TestDamagedFiles(t *testing.T) {
 	for range 100 {
 		consume(t, s, request(newKey(2, 0).ID, 2, 1000, noon))
 	}
+	waitUntil(t, "the memtable that Open has ended is in a table", func() bool { return len(glob(t, dir, "*"+table.LogSuffix)) == 1 })
 	if err := os.CopyFS(whole, os.DirFS(dir)); err != nil { // the files that a kill leaves
 		t.Fatal(err)
 	}
