@@ -385,10 +385,9 @@ func (s *Store) openEvents(o Options, version int64) (*replay, error) {
 	}
 	// The first table that the replay writes gets the new schema, too: an earlier version does not read its record inTables.
 	if version >= withoutPeriods && version < schema {
-		err = s.storeSchema()
-	}
-	if err != nil {
-		return nil, err
+		if err := s.storeSchema(); err != nil {
+			return nil, err
+		}
 	}
 	return s.replayFrom(mark, kept)
 }
