@@ -50,7 +50,7 @@ func ready(c *call) error {
 func live(c *call) error { return c.write(http.StatusOK, healthy) }
 
 // storeHealth returns why requests are not counted, nil while they are. Over plain HTTP the error has no reason. The error
-// is not logged: anyone can ask without limit, and stores log their changes of state.
+// is not logged: anyone can request it without limit, and stores log their changes of state.
 func (c *call) storeHealth() error {
 	svc, err := c.service()
 	if err == nil {

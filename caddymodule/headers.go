@@ -31,7 +31,7 @@ func (v *requestState) wrap(w http.ResponseWriter) *headerWriter {
 	return &v.writer
 }
 
-// Header implements [http.ResponseWriter]. Until the answer begins it does not ask the writers below: a proxy calls it
+// Header implements [http.ResponseWriter]. Until the answer begins it does not call the writers below: a proxy calls it
 // for each field that it copies.
 func (w *headerWriter) Header() http.Header {
 	if w.added { // net/http then has to know of a later change

@@ -32,7 +32,7 @@ const cacheShards = 256
 // cache keeps the values that the store holds under keys, up to a limit. When it is full it evicts
 // a value that was not used lately. A bounded negative cache of its own remembers for a second the
 // keys that the store does not hold, so that made-up keys evict no values. Concurrent misses of one
-// key ask the store once.
+// key read from the store once.
 //
 // A caller that changes the store calls forget before it answers. No get that begins after forget
 // returns the old value, not even from a look-up that began earlier. While the lease does not hold,
@@ -107,7 +107,7 @@ func (c *cache[K, V]) get(ctx context.Context, k K) (*V, error) {
 // hash is never 0. The random seed keeps clients from choosing keys that collide.
 func (c *cache[K, V]) hash(k K) uint64 { return maphash.Comparable(c.seed, k) | 1<<63 }
 
-// find returns the entry of k. It adds 1 to hits if it does not ask the store.
+// find returns the entry of k. It adds 1 to hits if it does not read from the store.
 func (c *cache[K, V]) find(ctx context.Context, k K, hits *uint64) (*cachetable.Entry[K, V], error) {
 	if !c.lease.holds() {
 		return c.loadUncached(ctx, k)
@@ -338,7 +338,7 @@ func (r *cacheRef[K, V]) set(c *cache[K, V], e *cachetable.Entry[K, V], flag boo
 }
 
 // getOrFind returns the value of the reference. If the reference is not valid, getOrFind looks up k
-// in c and sets the reference. It adds 1 to hits if it does not ask the store.
+// in c and sets the reference. It adds 1 to hits if it does not read from the store.
 func (r *cacheRef[K, V]) getOrFind(ctx context.Context, c *cache[K, V], k K, hits *uint64) (*V, error) {
 	if v, _ := r.get(c); v != nil {
 		*hits++
@@ -384,7 +384,7 @@ func newCachedPlan(pl *Plan, err error) (*Plan, error) {
 	h := *pl
 	h.Description, h.Features, h.Limits = nil, nil, slices.Clone(pl.Limits)
 	for i := range h.Limits {
-		h.Limits[i].Meter = intern(h.Limits[i].Meter) // as in counters: see MeterTally
+		h.Limits[i].Meter = intern(h.Limits[i].Meter) // as in counters: see MeterUsage
 	}
 	return &h, nil
 }

@@ -28,22 +28,22 @@ type WindowUsage struct {
 	Used  int64 `json:"used"`
 }
 
-// Tally is the usage of one meter: of one window of each period, by [Period].
-type Tally [periods]int64
+// PeriodUsage is the usage of one meter in one window of each period, by [Period].
+type PeriodUsage [periods]int64
 
-// Counter holds the usage of one key or one user: a [Tally] for each meter, so that a plan may change its limits and
+// Counter holds the usage of one key or one user: a [PeriodUsage] for each meter, so that a plan may change its limits and
 // keep the usage. The zero value is an unused counter.
 //
 // All numbers are of the windows that contain the time At. It only moves to a later time. If the clock steps back, the
 // windows of At stay open, and no earlier ones are opened again.
 type Counter struct {
-	At       int64 `json:"at"` // Unix seconds of the latest count
-	Requests Tally `json:"requests"`
-	Today    int64 `json:"today"` // requests on the day of the calendar that contains At
+	At       int64       `json:"at"` // Unix seconds of the latest count
+	Requests PeriodUsage `json:"requests"`
+	Today    int64       `json:"today"` // requests on the day of the calendar that contains At
 
 	// Meters is the list of the other meters, sorted by name. A meter is missing until it is counted. A decision reads a meter of
 	// this list with one cache miss. A map takes three, one after the other, and a slice takes 16 bytes more of each counter.
-	Meters *MeterTally `json:"meters,omitempty"`
+	Meters *MeterUsage `json:"meters,omitempty"`
 
 	LastUsedAt    time.Time `json:"last_used_at,omitzero"`
 	DeniedOmitted int64     `json:"denied_omitted,omitempty"` // denied requests that are not in the history
@@ -55,11 +55,11 @@ type Counter struct {
 	deniedInSecond uint8  // recorded in that second, at most DeniedPerSecond
 }
 
-// MeterTally is the usage of one meter, and the next one in the list of a counter.
-type MeterTally struct {
+// MeterUsage is the usage of one meter, and the next one in the list of a counter.
+type MeterUsage struct {
 	Meter string      `json:"meter"`
-	Tally Tally       `json:"tally"`
-	Next  *MeterTally `json:"next,omitempty"`
+	Usage PeriodUsage `json:"usage"`
+	Next  *MeterUsage `json:"next,omitempty"`
 }
 
 // Usage is the usage of one counter in one window.
@@ -252,7 +252,7 @@ func (c *Counter) open(ch *Charge) {
 		if c.At < start {
 			c.Requests[p] = 0
 			for m := c.Meters; m != nil; m = m.Next {
-				m.Tally[p] = 0
+				m.Usage[p] = 0
 			}
 		}
 	}
@@ -263,32 +263,32 @@ func (c *Counter) open(ch *Charge) {
 }
 
 // Meter returns the usage of a meter other than requests, nil if the counter has never counted it. The counter keeps the result.
-func (c *Counter) Meter(name string) *Tally {
+func (c *Counter) Meter(name string) *PeriodUsage {
 	for m := c.Meters; m != nil; m = m.Next {
 		if m.Meter == name {
-			return &m.Tally
+			return &m.Usage
 		}
 	}
 	return nil
 }
 
 // SetMeter sets the usage of a meter other than requests.
-func (c *Counter) SetMeter(name string, t Tally) { *c.meter(name) = t }
+func (c *Counter) SetMeter(name string, t PeriodUsage) { *c.meter(name) = t }
 
-// meter returns the tally of a meter other than requests, and creates it if it is missing.
-func (c *Counter) meter(name string) *Tally {
+// meter returns the usage of a meter other than requests, and creates it if it is missing.
+func (c *Counter) meter(name string) *PeriodUsage {
 	at := &c.Meters
 	for *at != nil && (*at).Meter < name {
 		at = &(*at).Next
 	}
 	if *at == nil || (*at).Meter != name {
-		*at = &MeterTally{Meter: intern(name), Next: *at} // comparisons of interned names read no text
+		*at = &MeterUsage{Meter: intern(name), Next: *at} // comparisons of interned names read no text
 	}
-	return &(*at).Tally
+	return &(*at).Usage
 }
 
 // add adds a cost to every period.
-func (t *Tally) add(cost int64) {
+func (t *PeriodUsage) add(cost int64) {
 	for p := range t {
 		t[p] = addSaturating(t[p], cost)
 	}
@@ -299,7 +299,7 @@ func (c *Counter) Clone() Counter {
 	clone := *c
 	end := &clone.Meters
 	for m := c.Meters; m != nil; m = m.Next {
-		*end = &MeterTally{Meter: m.Meter, Tally: m.Tally}
+		*end = &MeterUsage{Meter: m.Meter, Usage: m.Usage}
 		end = &(*end).Next
 	}
 	return clone
@@ -323,7 +323,7 @@ func (c *Counter) Saved() (saved Counter) {
 // Same reports whether two counters have the same usage, LastUsedAt and DeniedOmitted.
 func (c *Counter) Same(other *Counter) bool {
 	m, o := c.Meters, other.Meters
-	for m != nil && o != nil && m.Meter == o.Meter && m.Tally == o.Tally {
+	for m != nil && o != nil && m.Meter == o.Meter && m.Usage == o.Usage {
 		m, o = m.Next, o.Next
 	}
 	return m == nil && o == nil && c.At == other.At && c.Requests == other.Requests && c.Today == other.Today &&

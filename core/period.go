@@ -11,7 +11,7 @@ import (
 // Period is the calendar period of a limit, in UTC.
 type Period uint8
 
-// The periods. Each value is an index into a [Tally] and is stored: it never changes.
+// The periods. Each value is an index into a [PeriodUsage] and is stored: it never changes.
 const (
 	Day      Period = iota // midnight to midnight
 	Week                   // Monday to Monday, as in ISO 8601

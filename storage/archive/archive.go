@@ -188,13 +188,13 @@ func newCounter(of core.CounterID, c *core.Counter, anchors core.Anchors) *Count
 	}
 	r.add(core.MeterRequests, &c.Requests, anchors)
 	for m := c.Meters; m != nil; m = m.Next {
-		r.add(m.Meter, &m.Tally, anchors)
+		r.add(m.Meter, &m.Usage, anchors)
 	}
 	return r
 }
 
 // add adds the usage of a meter.
-func (r *Counter) add(meter string, t *core.Tally, anchors core.Anchors) {
+func (r *Counter) add(meter string, t *core.PeriodUsage, anchors core.Anchors) {
 	for _, p := range core.Periods() {
 		if t[p] != 0 {
 			r.Usage = append(r.Usage, Usage{meter, p, anchors.Window(p, r.At).Start.UTC(), t[p]})

@@ -253,7 +253,7 @@ func TestTwoRuns(t *testing.T) {
 				if _, err := Import(ctx, w.to, source(archive), small()); err != nil {
 					t.Fatalf("the later run: %v", err)
 				}
-				used := core.Counter{At: r.Value.(*Counter).At.Unix(), Requests: core.Tally{core.Lifetime: 1 << 40}}
+				used := core.Counter{At: r.Value.(*Counter).At.Unix(), Requests: core.PeriodUsage{core.Lifetime: 1 << 40}}
 				if err := to.SetCounters(ctx, []core.CounterID{r.Value.(*Counter).id()}, []core.Counter{used}); err != nil {
 					t.Fatal(err)
 				}

@@ -26,7 +26,7 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// maxZstdWindow bounds the memory for which a file can ask.
+// maxZstdWindow bounds the memory that decompressing a file takes, in bytes.
 const maxZstdWindow = 32 << 20
 
 // Decompress returns a reader of the text of a file that [Compress] wrote. It finds the compression by the first bytes.

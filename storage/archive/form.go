@@ -46,7 +46,7 @@ func (r *Counter) counter(anchors core.Anchors) (c core.Counter, err error) {
 				if meters++; meters > core.MaxMetersEver {
 					return c, fmt.Errorf("a counter has at most %d meters", core.MaxMetersEver)
 				}
-				c.SetMeter(u.Meter, core.Tally{})
+				c.SetMeter(u.Meter, core.PeriodUsage{})
 				t = c.Meter(u.Meter)
 			}
 		}

@@ -121,7 +121,7 @@ func everything(t tester, s core.Importer) (all whole) {
 		must(err)
 		for i, id := range ids {
 			for m := &counters[i].Meters; *m != nil; {
-				if ((*m).Tally == core.Tally{}) { // as a missing meter
+				if ((*m).Usage == core.PeriodUsage{}) { // as a missing meter
 					*m = (*m).Next
 				} else {
 					m = &(*m).Next

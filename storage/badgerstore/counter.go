@@ -202,7 +202,7 @@ func (t *counterState) encode(b []byte) []byte {
 		b = binary.AppendVarint(b, t.At)
 	}
 	b = binary.AppendUvarint(b, uint64(t.DeniedOmitted))
-	b = binary.AppendUvarint(appendTally(b, &t.Requests), uint64(t.Today))
+	b = binary.AppendUvarint(appendPeriodUsage(b, &t.Requests), uint64(t.Today))
 	if flags&stateMore != 0 {
 		b = t.appendMore(b)
 	}
@@ -217,8 +217,8 @@ func (t *counterState) encode(b []byte) []byte {
 	return b
 }
 
-// appendTally appends the usage of each period.
-func appendTally(b []byte, t *core.Tally) []byte {
+// appendPeriodUsage appends the usage of each period.
+func appendPeriodUsage(b []byte, t *core.PeriodUsage) []byte {
 	for _, used := range t {
 		b = binary.AppendUvarint(b, uint64(used))
 	}
@@ -264,7 +264,7 @@ func (t *counterState) appendMore(b []byte) []byte {
 		}
 		b = binary.AppendUvarint(b, uint64(n))
 		for m := t.Meters; m != nil; m = m.Next {
-			b = appendTally(appendText(b, m.Meter), &m.Tally)
+			b = appendPeriodUsage(appendText(b, m.Meter), &m.Usage)
 		}
 	}
 	return b
@@ -321,7 +321,7 @@ func decodeState(record []byte) (t counterState, err error) {
 		t.At = r.varint()
 	}
 	t.DeniedOmitted = int64(r.uvarint())
-	t.Requests, t.Today = r.tally(), int64(r.uvarint())
+	t.Requests, t.Today = r.periodUsage(), int64(r.uvarint())
 	if first&stateMore != 0 {
 		r.more(&t)
 	}
@@ -332,8 +332,8 @@ func decodeState(record []byte) (t counterState, err error) {
 	return t, nil
 }
 
-// tally reads the usage of each period.
-func (r *decoder) tally() (t core.Tally) {
+// periodUsage reads the usage of each period.
+func (r *decoder) periodUsage() (t core.PeriodUsage) {
 	for p := range t {
 		t[p] = int64(r.uvarint())
 	}
@@ -356,7 +356,7 @@ func (r *decoder) more(t *counterState) {
 	if more&moreMeters != 0 {
 		for n := r.uvarint(); n > 0 && !r.failed(); n-- {
 			name := r.text()
-			t.SetMeter(name, r.tally())
+			t.SetMeter(name, r.periodUsage())
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (a testRequest) consumption(at time.Time) *core.Consumption {
 
 // sameOnAllMeters reports whether a counter has counted each request on all meters: see consumption.
 func sameOnAllMeters(c *core.Counter) bool {
-	var spend, tokens core.Tally
+	var spend, tokens core.PeriodUsage
 	if c.At > 0 && c.Meters != nil {
 		spend, tokens = *c.Meter("spend"), *c.Meter("tokens")
 	}

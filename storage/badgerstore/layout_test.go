@@ -18,7 +18,7 @@ var noon = time.Date(2026, time.March, 12, 12, 0, 0, 123456789, time.UTC)
 
 var states = map[string]counterState{
 	"usual": {Counter: core.Counter{
-		At: noon.Unix(), Requests: core.Tally{2, 17, 300, 5000, 1, 2, 70_000}, Today: 2,
+		At: noon.Unix(), Requests: core.PeriodUsage{2, 17, 300, 5000, 1, 2, 70_000}, Today: 2,
 		LastUsedAt: noon,
 	}, entries: 2, newest: momentOf(noon), applied: 1 << 30, chain: []int64{7, 1 << 30}},
 	"behind": {entries: 1, applied: 8, chain: []int64{7}, newest: momentOf(noon)},
@@ -27,8 +27,8 @@ var states = map[string]counterState{
 		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: 12_345}}}},
 	"denied, its days replaced": {Counter: withDenials(1)},
 	"used": {Counter: core.Counter{
-		At: -3, Requests: core.Tally{2, math.MaxInt64, 0, 1, math.MaxInt64, 0, math.MaxInt64}, Today: math.MaxInt64,
-		Meters:     &core.MeterTally{Meter: "spend", Next: &core.MeterTally{Meter: "tokens", Tally: core.Tally{1, 2, 3, 4, 5, 6, math.MaxInt64}}},
+		At: -3, Requests: core.PeriodUsage{2, math.MaxInt64, 0, 1, math.MaxInt64, 0, math.MaxInt64}, Today: math.MaxInt64,
+		Meters:     &core.MeterUsage{Meter: "spend", Next: &core.MeterUsage{Meter: "tokens", Usage: core.PeriodUsage{1, 2, 3, 4, 5, 6, math.MaxInt64}}},
 		LastUsedAt: noon, DeniedOmitted: 17,
 	}, entries: 11, newest: momentOf(noon.AddDate(-3000, 0, 0)), late: math.MaxInt64, applied: math.MaxInt64 / 16, chain: []int64{70, 7000, math.MaxInt64 / 16},
 		days: &days{now: [3]core.WindowUsage{{}, {Start: 20_000 * day, Used: math.MaxInt64}, {Start: 20_001 * day, Used: 1}}}},

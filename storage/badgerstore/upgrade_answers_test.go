@@ -86,7 +86,7 @@ func (w *answers) counter(of core.CounterID) {
 	if w.fail(err); err != nil {
 		return
 	}
-	if cs[0].Requests != (core.Tally{}) {
+	if cs[0].Requests != (core.PeriodUsage{}) {
 		w.line("  used %v, last %v, denials not recorded %d", windowsOf(&cs[0]), cs[0].LastUsedAt, cs[0].DeniedOmitted)
 	}
 	days, err := w.s.CounterDays(context.Background(), of)

@@ -121,7 +121,7 @@ func encodeMeters(c *core.Counter) string {
 	var b []byte
 	for m := c.Meters; m != nil; m = m.Next {
 		b = appendMeter(b, m.Meter)
-		for _, used := range m.Tally {
+		for _, used := range m.Usage {
 			b = record.AppendUint(b, 7, uint64(min(used, maxUsed)))
 		}
 	}
@@ -143,7 +143,7 @@ func decodeWithMeters(b, meters string) (c core.Counter, err error) {
 func decodeMeters(c *core.Counter, b string) error {
 	for r := record.NewReader([]byte(b)); !r.Ended(); {
 		name := r.Bytes(int(r.Uint(1)))
-		var t core.Tally
+		var t core.PeriodUsage
 		for p := range t {
 			t[p] = int64(r.Uint(7))
 		}

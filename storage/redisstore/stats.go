@@ -41,7 +41,7 @@ func (s *Store) Stats() (st Stats) {
 	return st
 }
 
-// healthFor is how long the answer of Redis to [Store.Health] is used: anyone can ask for the health without limit.
+// healthFor is how long the answer of Redis to [Store.Health] is used: anyone can request the health without limit.
 const healthFor = 250 * time.Millisecond
 
 // healthCache is the last answer to [Store.Health].

@@ -22,7 +22,7 @@ const (
 // that an upgrade grants a quota again.
 func TestUpgrade(t *testing.T) {
 	var want core.Counter
-	want.At, want.Requests, want.Today = noon.Unix(), core.Tally{3, 4, 5, 7, 0, 0, 7}, 3
+	want.At, want.Requests, want.Today = noon.Unix(), core.PeriodUsage{3, 4, 5, 7, 0, 0, 7}, 3
 	want.LastUsedAt, want.DeniedOmitted = noon, 2
 	key := core.CounterID{Account: moveAccount, KeyID: "key_1"}
 	request := func(after time.Duration) *core.Consumption {

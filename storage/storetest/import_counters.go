@@ -170,9 +170,9 @@ func importCountersBesideCounting(e *env) {
 			}
 		}
 	})
-	tally := e.counter(keyCounter(k)).Requests
-	for p, used := range tally {
-		if used < high || used > high+calls.Load() || used != tally[0] {
+	requests := e.counter(keyCounter(k)).Requests
+	for p, used := range requests {
+		if used < high || used > high+calls.Load() || used != requests[0] {
 			e.Errorf("usage in the %v: got %d, want the same in each period, %d and up to %d more", core.Period(p), used, high, calls.Load())
 		}
 	}

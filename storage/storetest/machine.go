@@ -94,7 +94,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":        m.check,
 		"change":  m.change,
-		"replace": m.change, // drawn more often than the others
+		"replace": m.change, // chosen more often than the others
 		"consume": m.consume,
 		"flood":   m.flood,
 		"special": m.special,

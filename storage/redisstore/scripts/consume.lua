@@ -100,11 +100,11 @@ for i = 1, shared and not adjusts and 2 or 1 do
 		meters = {}
 		local packed, pos = redis.call('HGET', KEYS[1], 'm' .. field) or '', 1
 		while pos <= #packed do
-			local name, tally
+			local name, usage
 			name, pos = struct.unpack('>I1c0', packed, pos)
-			tally = {struct.unpack('>I7I7I7I7I7I7I7', packed, pos)}
-			pos, tally[8] = tally[8], nil
-			meters[name] = tally
+			usage = {struct.unpack('>I7I7I7I7I7I7I7', packed, pos)}
+			pos, usage[8] = usage[8], nil
+			meters[name] = usage
 		end
 	end
 	local date, counted = math.floor(now / 86400), t
@@ -116,13 +116,13 @@ for i = 1, shared and not adjusts and 2 or 1 do
 		if now < sminute then mi = 0 end
 		if now < shour then h = 0 end
 		if has then
-			for _, tally in pairs(meters) do
-				if now < sday then tally[1] = 0 end
-				if now < sweek then tally[2] = 0 end
-				if now < smonth then tally[3] = 0 end
-				if now < syear then tally[4] = 0 end
-				if now < sminute then tally[5] = 0 end
-				if now < shour then tally[6] = 0 end
+			for _, usage in pairs(meters) do
+				if now < sday then usage[1] = 0 end
+				if now < sweek then usage[2] = 0 end
+				if now < smonth then usage[3] = 0 end
+				if now < syear then usage[4] = 0 end
+				if now < sminute then usage[5] = 0 end
+				if now < shour then usage[6] = 0 end
 			end
 		end
 		if date < day then t = 0 end
@@ -187,20 +187,20 @@ for i = 1, shared and not adjusts and 2 or 1 do
 	end
 	if adjusts then
 		local set, p, sign, n, name = struct.unpack('>I1I1i1I7I1c0', ARGV[1], rest)
-		local tally = {d, w, m, y, mi, h, l}
+		local usage = {d, w, m, y, mi, h, l}
 		if name ~= 'requests' then
 			meters = meters or {}
-			tally = meters[name] or {0, 0, 0, 0, 0, 0, 0}
-			meters[name] = tally
+			usage = meters[name] or {0, 0, 0, 0, 0, 0, 0}
+			meters[name] = usage
 		end
 		for q = 1, 7 do
 			if set == 0 then
-				tally[q] = math.min(math.max(0, tally[q] + sign * n), MOST)
+				usage[q] = math.min(math.max(0, usage[q] + sign * n), MOST)
 			elseif q == p then
-				tally[q] = n
+				usage[q] = n
 			end
 		end
-		if name == 'requests' then d, w, m, y, mi, h, l = unpack(tally) end
+		if name == 'requests' then d, w, m, y, mi, h, l = unpack(usage) end
 	else
 		d, w, m, y, mi, h, l, t = d + cost, w + cost, m + cost, y + cost, mi + cost, h + cost, l + cost, t + cost
 		if sec > csec or sec == csec and nsec > cnsec then csec, cnsec = sec, nsec end
@@ -209,16 +209,16 @@ for i = 1, shared and not adjusts and 2 or 1 do
 		meters = meters or {}
 		for name, c in pairs(costs) do
 			if name ~= 'requests' then
-				local tally = meters[name] or {0, 0, 0, 0, 0, 0, 0}
-				for p = 1, 7 do tally[p] = math.min(tally[p] + c, MOST) end
-				meters[name] = tally
+				local usage = meters[name] or {0, 0, 0, 0, 0, 0, 0}
+				for p = 1, 7 do usage[p] = math.min(usage[p] + c, MOST) end
+				meters[name] = usage
 			end
 		end
 	end
 	if meters then
 		local packed = ''
-		for name, tally in pairs(meters) do
-			packed = packed .. struct.pack('>I1c0', #name, name) .. struct.pack('>I7I7I7I7I7I7I7', unpack(tally))
+		for name, usage in pairs(meters) do
+			packed = packed .. struct.pack('>I1c0', #name, name) .. struct.pack('>I7I7I7I7I7I7I7', unpack(usage))
 		end
 		redis.call('HSET', KEYS[1], 'm' .. field, packed)
 	end
