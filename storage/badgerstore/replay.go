@@ -288,16 +288,11 @@ func (r *replay) counter(of ref, e *event, position int64) error {
 // memtables. Open opens such a store with these logs, upgrades it and closes it. Then all data is in tables, and Open
 // opens the store like any other one. An interrupted upgrade starts again.
 
-// The earlier schemas that this version reads. See schema for their differences.
+// The earlier schemas after which an upgrade takes another path. See schema for all differences.
 const (
-	withoutDays        = 2
-	withoutKept        = 3
-	withFormat1        = 4
-	withoutPages       = 5
-	withoutPeriods     = 6
-	withoutReasons     = 7
-	withoutExternalIDs = 8
-	withInTablesAtL    = 9
+	withoutDays    = 2 // the earliest schema that this version reads
+	withoutPages   = 5
+	withoutPeriods = 6
 )
 
 // upgrade upgrades the store of an earlier version. highest has the largest numbers in its events. The caller closes

@@ -113,7 +113,7 @@ func TestFormat1Retention(t *testing.T) {
 
 	base, ends := oldSegments(s)[id].Base, time.Now().AddDate(0, 1, 0).Unix()/3600*3600
 	setRecord(t, dir, segmentKey(base), encodeNumber(ends)) // the record of schema 3
-	setRecord(t, dir, at(kindSchema), encodeNumber(withoutKept))
+	setRecord(t, dir, at(kindSchema), encodeNumber(3))
 	s = openAlone(t, dir, Options{Logger: quiet.Logger, MaxHistory: 1})
 	// Opened again two days later, the segment is not kept for two more days.
 	var written []byte

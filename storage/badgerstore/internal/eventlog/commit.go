@@ -128,7 +128,9 @@ func (l *Log) write(b *block) error {
 	return err
 }
 
-// put writes whole blocks that begin at a position into the last segment.
+// put writes whole blocks that begin at a position into the last segment. It uses pwrite: a copy into a shared mapping of
+// the file takes the same CPU time for a request behind a proxy with 32 connections, and 1 to 2 µs more with 128, because
+// each request then writes its own block.
 func (l *Log) put(start int64, data []byte, records int, h hours) error {
 	g := l.current.Load()
 	if g == nil || g.v1 || g.end-g.base >= l.o.SegmentSize {
