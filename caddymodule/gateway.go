@@ -39,8 +39,13 @@ const (
 // next handler; refused requests do not. Allowed and refused answers have the rate limit headers,
 // unless Headers is `none`.
 //
-// The gateway answers 401 without a key or with a malformed, unknown or expired key, 403 with a
-// disabled key, and 429 with `Retry-After` over the quota.
+// The gateway answers
+//
+//   - 400 to an invalid cost or request id
+//   - 401 without a key, or with a malformed, unknown or expired key
+//   - 403 if the key or its user is disabled
+//   - 429 over the quota or the rate of the plan, with `Retry-After` unless the limit never resets
+//   - 503 while the store is unavailable, see OnStoreError
 //
 // The decision sets the placeholders `{http.limitkeeper.*}`: account, outcome, repeated, user_id,
 // user_name, key_id, key_name, plan_id, plan_name, limit, used, remaining, reset.
@@ -90,7 +95,7 @@ type Gateway struct {
 	OnStoreError string `json:"on_store_error,omitempty"`
 
 	// Refuse nothing: count, set headers and placeholders, and forward every request. Credentials
-	// that do not have the form of a key stay in the request.
+	// that are no key and do not have its form stay in the request.
 	Observe bool `json:"observe,omitempty"`
 
 	// Send refusals to the error routes (`handle_errors`), with the headers set, instead of
@@ -99,8 +104,9 @@ type Gateway struct {
 
 	// The rate limit headers on answers, allowed and refused: `x-ratelimit` (X-RateLimit-Limit,
 	// X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Plan), `ietf` (RateLimit,
-	// RateLimit-Policy), `all` or `none`. Whatever the value, refusals over the quota have
-	// Retry-After, and answers with a key have Vary and Cache-Control. Default: `all`.
+	// RateLimit-Policy), `all` or `none`. Whatever the value, answers with status 429 have
+	// Retry-After, answers of the next handler have Vary and, with a key, Cache-Control, and refusals have
+	// `Cache-Control: no-store`. Default: `all`.
 	Headers string `json:"headers,omitempty"`
 
 	app          *App
@@ -319,8 +325,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return next.ServeHTTP(lw, r)
 }
 
-// strip removes key values from a request with the key value secret. With observe, a secret that
-// does not have the form of a key stays, because it may be a credential of the upstream.
+// strip removes secret, the used key value, and other key values from a request. With observe, a secret that
+// is no key and does not have its form stays, because it may be a credential of the upstream.
 func (g *Gateway) strip(r *http.Request, repl *caddy.Replacer, secret string, v *requestState) {
 	ctx := r.Context()
 	form := g.hasKeyForm(ctx, secret)

@@ -18,10 +18,10 @@ import (
 //	{http.limitkeeper.user_id}    and user_name: the user of the key
 //	{http.limitkeeper.key_id}     and key_name: the key
 //	{http.limitkeeper.plan_id}    and plan_name: the plan of the decision
-//	{http.limitkeeper.limit}      the limit of the plan for one period
-//	{http.limitkeeper.used}       the usage in the period, including this request
-//	{http.limitkeeper.remaining}  the rest of the limit in the period
-//	{http.limitkeeper.reset}      the start of the next period, RFC 3339
+//	{http.limitkeeper.limit}      the maximum of the deciding limit
+//	{http.limitkeeper.used}       the usage in its window, after the decision
+//	{http.limitkeeper.remaining}  the rest of the limit in its window
+//	{http.limitkeeper.reset}      the end of its window, RFC 3339
 //
 // A placeholder is empty if the decision has no such value.
 const placeholderPrefix = "http.limitkeeper."
@@ -33,7 +33,7 @@ const userPlaceholder = "http.auth.user.id"
 const stateVar = "limitkeeper_state"
 
 // setPlaceholders sets the placeholders for the next handlers and the access log. If a request
-// passes several gateways, the last gateway sets the values.
+// passes several gateways, the last gateway sets the values; [userPlaceholder] is of the last gateway that found a key.
 func setPlaceholders(repl *caddy.Replacer, vars map[string]any, v *requestState) {
 	mapped := vars[stateVar] != nil
 	vars[stateVar] = v

@@ -17,11 +17,11 @@ import (
 // them.
 type stripper struct {
 	secret  string      // the used key value, "" when it stays in the request
-	ours    bool        // secret has the form of an end user's key or is one, so its copies are secrets too
+	ours    bool        // secret is a key or has the form of one, so its copies are secrets too
 	masks   bool        // masks the copies inside other values
 	sources []KeySource // in their normal form
 
-	noPrefix bool // secret has no known prefix
+	noPrefix bool // secret may lack a known prefix: mayHold then rules out no text
 
 	gateway *Gateway        // knows the prefixes of the account; nil: the prefixes of all accounts count
 	ctx     context.Context // of the request
@@ -64,13 +64,12 @@ func (s *stripper) mayHold(text string) bool {
 	return !s.ours || s.noPrefix || core.MayHoldUserSecret(text)
 }
 
-// isUsedKey reports whether a value, in any place, is the used key value. One that does not
-// have the form of an end user's key may be an ordinary word, and counts only where keys are
-// looked for, see isKeyAt.
+// isUsedKey reports whether a value, in any place, is the used key value. A used value that is no
+// key and does not have its form may be an ordinary word: only isKeyAt removes it.
 func (s *stripper) isUsedKey(value string) bool { return s.ours && value == s.secret }
 
 // isKeyAt reports whether the value of a place is a key value to remove: the used one, or any
-// other with the form of an end user's key in a place where keys are looked for.
+// other with the form of a key in a place where keys are looked for.
 func (s *stripper) isKeyAt(value string, place KeySource) bool {
 	if s.isUsedKey(value) {
 		return true
@@ -124,7 +123,7 @@ func dropDashboardCookies(h http.Header) {
 	})
 }
 
-// withoutCookies returns a Cookie line without the cookies that drop names, "" when no
+// withoutCookies returns a Cookie line without the cookies for which drop returns true, "" when no
 // cookie is left. The other cookies keep their bytes and their order.
 func withoutCookies(line string, drop func(name, value string) bool) string {
 	rest := withoutPairs(line, ";", func(pair string) bool { return drop(cutCookie(pair)) })
@@ -137,7 +136,7 @@ func withoutCookies(line string, drop func(name, value string) bool) string {
 	return strings.TrimLeft(rest, " ") // every pair after the first begins with a space
 }
 
-// withoutPairs returns a list without the pairs that drop names. One pass: an unauthenticated
+// withoutPairs returns a list without the pairs for which drop returns true. One pass: an unauthenticated
 // client can send thousands of pairs.
 func withoutPairs(list, sep string, drop func(pair string) bool) string {
 	kept := make([]byte, 0, len(list)+len(sep))

@@ -42,7 +42,7 @@
 // The counter of the key decides if the key has a plan of its own. Otherwise the counter of the
 // user decides: all keys of the user without a plan of their own share it. Such a request counts on
 // both counters. A denied request counts on neither. A request is refused before its quota is read
-// if its key is unknown, expired or inactive, or if the user of the key is disabled.
+// if its key is malformed, unknown, expired or inactive, or if the user of the key is disabled.
 //
 // # The names
 //

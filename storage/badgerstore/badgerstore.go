@@ -30,7 +30,7 @@
 //	copied    the copy for Rebuild has everything before it: retention.copied; older segments may be removed
 //
 // After a crash, replay begins at the last mark that is in a table: at most flushBytes before the last checkpoint. After
-// Close there is nothing to replay.
+// a Close without an error there is nothing to replay.
 //
 // # Where to look
 //

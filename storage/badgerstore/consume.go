@@ -16,13 +16,13 @@ import (
 
 // Consume implements [core.Store] in five steps:
 //
-//	admit   waits until the event log takes another event
+//	admit   returns an error while the event log refuses events, and waits while too many wait for a checkpoint
 //	locate  finds the numbers of both counters; lookUp then finds the first answer to a repeated request id
 //	decide  applies core's rule to the counters in memory, under the locks of their shards
 //	append  appends the event to the open block of the event log, under the same locks
 //	wait    waits until the block is in its file; with durability power until the block is on disk
 //
-// A denied request does not wait, and a request of cost 0 ends after decide. When a counter is not in memory, Consume loads the counter and decides again.
+// A denied request ends after append, and a request without any cost after decide. When a counter is not in memory, Consume loads the counter and decides again.
 // When a counter is being loaded or deleted, Consume waits and decides again.
 func (s *Store) Consume(_ context.Context, c *core.Consumption) (core.ConsumeResult, error) {
 	if err := s.enterToWrite(); err != nil {
@@ -66,7 +66,7 @@ func (s *Store) consume(c *core.Consumption) (core.ConsumeResult, error) {
 	}
 }
 
-// admit waits until the event log takes another event. It returns an error when the event log refuses events. The
+// admit returns an error while the event log refuses events. It waits while too many events wait for a checkpoint. The
 // event log may write in this call, so the caller holds no lock of a shard.
 func (s *Store) admit() error {
 	if err := s.events.Ready(); err != nil {

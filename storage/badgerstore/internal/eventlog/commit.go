@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// minBatch: a leader that had to wait for the block before yields once when fewer callers wait for its own
-// block, so that runnable goroutines can join. It costs latency when the processors are busy.
+// minBatch is the number of waiters of a block below which its leader yields once, if it had to wait for its turn: then
+// runnable goroutines can join. It costs latency when the processors are busy.
 const minBatch = 8
 
-// A leader that can write at once yields if others joined one of the last yieldsAlone blocks. Otherwise one leader in
-// aloneBlocks yields, to find out whether others join now. With one caller a yield wakes an idle processor in vain: a
-// decision takes 5.9 µs if each leader yields, and 2.3 µs if none does (BenchmarkDecide, process, callers=1). Behind a
-// proxy with 32 connections, 100 requests cause 22 writes with this rule, and 64 if a leader yields only when others
-// joined the block before, which costs 1.6 µs of CPU time a request.
+// A leader that can write at once yields first, so that others can join its block. With one caller a yield wakes an idle
+// processor in vain: a decision takes 5.9 µs if each leader yields, and 2.3 µs if none does (BenchmarkDecide, process,
+// callers=1). Behind a proxy with 32 connections, 100 requests cause 22 writes with this rule, and 64 if a leader yields
+// only when others joined the block before, which costs 1.6 µs of CPU time a request.
 const (
-	yieldsAlone = 16
-	aloneBlocks = 512
+	yieldsAfterShared = 16  // the number of leaders that yield after a block with several waiters
+	probeEvery        = 512 // then one leader in so many blocks yields, to find out whether others join again
 )
 
 // joinLocked makes the caller a waiter of the open block.
@@ -90,8 +89,8 @@ func (l *Log) take() *block {
 	l.writing, l.open, l.free = b, newBlock(end, l.free), nil
 	switch {
 	case b.waits > 1:
-		l.yields = yieldsAlone
-	case l.yields > -aloneBlocks:
+		l.yields = yieldsAfterShared
+	case l.yields > -probeEvery:
 		l.yields--
 	default:
 		l.yields = 1
@@ -145,7 +144,7 @@ func (l *Log) put(start int64, data []byte, records int, h hours) error {
 		return err
 	})
 	if err != nil {
-		_ = g.file.Truncate(g.offset(start)) // else a torn write, which the next attempt overwrites
+		_ = g.file.Truncate(g.offset(start)) // after an error, the next attempt overwrites the torn write
 		g.room = start
 		return err
 	}

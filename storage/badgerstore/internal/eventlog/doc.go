@@ -39,8 +39,9 @@
 //	          └─────┴────────┴─────────┘
 //
 // The overhead is 19 bytes for each block and 7 for each record. All integers are little
-// endian. Each CRC-32C starts from the position and from the random seed of the log, so that
-// a block or record at a wrong position is invalid. The CRC of a block covers only its header,
+// endian. Each CRC-32C of a block, record or status starts from the position and from the random seed of
+// the log, so that a block or record at a wrong position is invalid. That of the header, which has the seed, starts from
+// the base alone. The CRC of a block covers only its header,
 // because each record has its own. A block is valid when its header, each record and the
 // marker, which is never zero, are valid.
 //
@@ -75,7 +76,7 @@
 //     synced position in any block header after it, or by [Options.Known];
 //   - on the same boot of the machine, a torn write if it begins at or after the written position of
 //     the status and a killed process can have left it: the beginning of one block, then zeros or
-//     the end of the file. Otherwise damage, because no written byte is lost without a restart;
+//     the end of the file. Anything else is damage, because no written byte is lost without a restart;
 //   - after a restart of the machine, a torn write. A power cut keeps any of the unsynced pages, also
 //     a later page without an earlier one. So valid blocks after it are cut off too, unless one of
 //     them proves by its synced position that the invalid block was synced.

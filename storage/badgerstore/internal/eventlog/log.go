@@ -73,7 +73,7 @@ type Log struct {
 	open     *block     // takes records
 	writing  *block     // nil when no block is being written
 	leading  bool       // a leader writes, or is about to write
-	yields   int        // above 0: that many leaders yield; else minus the number of blocks since one yielded, see [yieldsAlone]
+	yields   int        // above 0: the number of leaders that yield; else minus the number of blocks since the last yield, see [probeEvery]
 	free     []byte     // a buffer for reuse
 	failed   error      // the final error
 	refusing error      // the temporary error, until the backlog is written
@@ -87,7 +87,7 @@ type Log struct {
 	backlogHours hours
 	backlogCount int      // of records
 	spare        File     // the next segment, opened ahead; of the leader
-	begun        *segment // the next segment, which has its name, but may not have it on disk; of the leader
+	begun        *segment // the next segment, renamed, while its directory is not synced yet; of the leader
 
 	dir syncer // the directory; nil when FS cannot keep it open
 

@@ -184,8 +184,8 @@ func TestPreallocatedSpace(t *testing.T) {
 	wantAll(t, l, w)
 }
 
-// TestLeaderYields: a lone leader writes at once, but for one in aloneBlocks. After others joined a block, leaders yield
-// until yieldsAlone of them were alone. A failure means that one caller waits longer than needed, or that each request of
+// TestLeaderYields: a lone leader writes at once, but for one in probeEvery. After others joined a block, leaders yield
+// until yieldsAfterShared of them were alone. A failure means that one caller waits longer than needed, or that each request of
 // a proxy is a write of its own.
 func TestLeaderYields(t *testing.T) {
 	l := mustOpen(t, small(newMemFS()))
@@ -203,19 +203,19 @@ func TestLeaderYields(t *testing.T) {
 		}
 		return yields
 	}
-	if got := alone(aloneBlocks / 2); got != 0 {
+	if got := alone(probeEvery / 2); got != 0 {
 		t.Errorf("%d of the first leaders yield, want none", got)
 	}
-	if got := alone(10 * (aloneBlocks + 2)); got != 10 {
-		t.Errorf("%d lone leaders yield in ten times %d blocks, want 10", got, aloneBlocks+2)
+	if got := alone(10 * (probeEvery + 2)); got != 10 {
+		t.Errorf("%d lone leaders yield in ten times %d blocks, want 10", got, probeEvery+2)
 	}
 	_, leader, first := l.AppendAwaited(text("leader"), Keep{})
 	_, follower, second := l.AppendAwaited(text("follower"), Keep{})
 	if err := errors.Join(first, second, leader.Wait(), follower.Wait()); err != nil {
 		t.Fatal(err)
 	}
-	if got := alone(aloneBlocks / 2); got != yieldsAlone {
-		t.Errorf("%d leaders yield after a block with two waiters, want %d", got, yieldsAlone)
+	if got := alone(probeEvery / 2); got != yieldsAfterShared {
+		t.Errorf("%d leaders yield after a block with two waiters, want %d", got, yieldsAfterShared)
 	}
 }
 
