@@ -164,8 +164,10 @@ func (s *Store) failOnDamage(err error) error {
 // tables. When a read has met an unreadable block, watch verifies all tables.
 func (s *Store) watch() {
 	err := s.db.Watch()
-	if n := table.Unreadable(); err == nil && s.unreadable.Swap(n) != n {
-		err = s.db.Verify(func(int) bool { return true })
+	if n := table.Unreadable(); err == nil && s.unreadable.Load() != n {
+		if err = s.db.Verify(func(int) bool { return true }); err == nil {
+			s.unreadable.Store(n)
+		}
 	}
 	if err := s.failOnDamage(err); err != nil && s.failure() == nil && !reserve.NoRoom(err) && !s.alreadyLogged(err) {
 		s.log.Warn("the compacted tables were not verified: the store tries again in a second", "dir", s.dir, "error", err)

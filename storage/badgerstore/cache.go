@@ -354,11 +354,13 @@ func (s *Store) load(account string, of ref, keyID string) error {
 		if c := sh.find(of); c != nil {
 			busy := c.busy
 			sh.mu.Unlock()
-			if busy != nil {
-				<-busy
-				continue
+			if busy == nil {
+				return nil
 			}
-			return nil
+			if err := s.await(busy); err != nil {
+				return err
+			}
+			continue
 		}
 		c := sh.addLocked(of, s.events.Written())
 		c.busy = make(chan struct{})
@@ -484,7 +486,9 @@ func (s *Store) peekAny(of ref) (counterState, error) {
 		if busy == nil {
 			return s.readAside(of, pending)
 		}
-		<-busy
+		if err := s.await(busy); err != nil {
+			return counterState{}, err
+		}
 	}
 }
 

@@ -157,7 +157,7 @@ func (s *Store) checkpointAll() error {
 	if err := s.events.Flush(); err != nil {
 		return err
 	}
-	s.checkpointer.requestIDs.Store(0)
+	requestIDs := s.checkpointer.requestIDs.Load()
 	upTo := s.inFlight.oldest(s.events.Written())
 	var b batch
 	for i := range s.counters.shards {
@@ -172,6 +172,7 @@ func (s *Store) checkpointAll() error {
 	if err := s.writeBatch(&b); err != nil {
 		return err
 	}
+	s.checkpointer.requestIDs.Add(-requestIDs)
 	return s.writeMark(upTo)
 }
 

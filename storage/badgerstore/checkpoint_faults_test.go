@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,6 +30,47 @@ func TestDeleteManyCheckpointedKeys(t *testing.T) {
 	s = openIn(t, dir, Options{})
 	if _, n, err := s.Keys(t.Context(), acct, core.KeyFilter{}, core.Page{Number: 1, Size: 1}); err != nil || n != 0 {
 		t.Errorf("Keys: got %d, %v, want 0", n, err)
+	}
+}
+
+// TestDeleteKeysOnLargePages: a user is deleted whose keys are on many pages with counters of other keys, each with as many
+// meters as possible. The pages do not fit into one transaction of Badger.
+func TestDeleteKeysOnLargePages(t *testing.T) {
+	const keys = 64 * 32 // every 64th key is of user 1, the others of user 2
+	s := mustOpen(t, t.TempDir(), Options{})
+	withAccount(t, s)
+	update(t, s, withKeys(1, 0))
+	update(t, s, withKeys(2, 0))
+	owner := func(i int) int64 {
+		if i%64 == 0 {
+			return 1
+		}
+		return 2
+	}
+	update(t, s, func(tx core.Tx) (err error) {
+		for i := 0; i < keys && err == nil; i++ {
+			err = tx.PutKey(newKey(owner(i), i))
+		}
+		return err
+	})
+	var costs []core.MeterCost
+	for i := range core.MaxMetersEver {
+		costs = append(costs, core.MeterCost{Meter: fmt.Sprintf("meter_%026d", i), Cost: 1 << 40})
+	}
+	for i := range keys * core.MaxMetersEver / core.MaxMeters {
+		user := owner(i % keys)
+		c := request(newKey(user, i%keys).ID, user, 1<<20, noon)
+		c.Costs = costs[i/keys*core.MaxMeters:][:core.MaxMeters]
+		c.Entry.Costs = c.Costs
+		consume(t, s, c)
+	}
+	writeCheckpoint(t, s)
+	update(t, s, func(tx core.Tx) error { return tx.DeleteUser(1) })
+	if got := counterOf(t, s, ofKey(newKey(2, 1).ID)); got.Usage("requests", core.Month, nil, noon).Used != 4 {
+		t.Errorf("a key on the same page: got %+v, want 4 requests", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
 	}
 }
 

@@ -307,8 +307,18 @@ func (r *requestIDs) addLocked(id requestKey, position int64) {
 	r.positions[id] = position
 }
 
-// requestIDPath returns the path of the record with the position of the event of a request id.
+// requestIDPath returns the path of the record with the position of the event of a request id. The path of a user ends
+// with its kind, because a key of the account can have the same number.
 func requestIDPath(id requestKey) path {
+	p := keyRequestIDPath(id)
+	if id.key.kind == kindUser {
+		p = append(p, kindUser)
+	}
+	return p
+}
+
+// keyRequestIDPath is requestIDPath for a key. Earlier versions stored the request ids of users there, too.
+func keyRequestIDPath(id requestKey) path {
 	return at(kindRequestID).number(int64(id.key.account)).number(id.key.number).text(id.id)
 }
 
@@ -329,6 +339,9 @@ func (s *Store) firstAnswer(c *core.Consumption, key ref) (v core.ConsumeResult,
 	if position == 0 {
 		err = s.db.View(func(txn *badger.Txn) error {
 			position, err = snapshot{txn}.number(requestIDPath(id))
+			if position == 0 && err == nil && key.kind == kindUser {
+				position, err = snapshot{txn}.number(keyRequestIDPath(id))
+			}
 			return err
 		})
 	}

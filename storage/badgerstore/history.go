@@ -120,7 +120,7 @@ func (h *history) total() int { return int(h.finder.counterState.entries-h.live)
 // page returns the entries on a page that have not expired, newest first.
 func (h *history) page(p core.Page) ([]core.Entry, error) {
 	var list []core.Entry
-	for i := p.Offset(); i < h.total() && len(list) < p.Size; i++ {
+	for i := p.Offset(); i < h.total() && i-p.Offset() < p.Size; i++ {
 		e, _, err := h.entry(h.number(i))
 		if err != nil {
 			return nil, err

@@ -71,8 +71,10 @@ func TestAdjustmentKilled(t *testing.T) {
 		}
 		of[id] = c
 	}
-	for _, when := range []string{"adjusted", "killed", "killed after a checkpoint"} {
+	for _, when := range []string{"adjusted", "after a checkpoint", "killed", "killed after a checkpoint"} {
 		switch when {
+		case "after a checkpoint":
+			writeCheckpoint(t, s)
 		case "killed after a checkpoint":
 			writeCheckpoint(t, s)
 			fallthrough

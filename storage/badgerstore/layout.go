@@ -53,7 +53,8 @@ const schema = 10
 //	D day          account's number, kind,      a day of a page of counters, see days.go
 //	               number of the page, date
 //	R request id   account's number, seq of     the position of the request's event in the event log
-//	               the key, id
+//	               the key, id; or number of
+//	               the user, id, U
 //	F mark         -                            the mark of the last checkpoint, see checkpoint.go
 //	G segment      position                     the retention of a segment of format 1, see history.go
 //	J journal      stripe, chunk                before schema 6: a transaction, see replay.go
@@ -467,27 +468,28 @@ func (s *Store) listOldPages() error {
 	return err
 }
 
-// maxPageBytes is the approximate size of the largest page.
-const maxPageBytes = 16 << 10
+// typicalPageBytes is the size in bytes by which a page counts in a part of a transaction. Few pages are larger.
+const typicalPageBytes = 16 << 10
 
 // dropCounters replaces counters on a page by the record that they were deleted: their events up to a position do not
 // count. Their events stay in the event log until they expire, but no counter leads to them. In a replay the page may
 // be newer than the position, and have a later counter with the same number. The replay counts that counter again from
-// its events.
-func dropCounters(txn *table.Txn, counters []ref, position int64) error {
+// its events. dropCounters returns the size of the new page in bytes.
+func dropCounters(txn *table.Txn, counters []ref, position int64) (size int, err error) {
 	p := pagePath(counters[0].page())
 	record, err := snapshot{txn.Txn}.get(p)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	pg, err := decodePage(record)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, of := range counters {
 		pg[of.slot()] = encodeDropped(position)
 	}
-	return setPage(txn, counters[0].page(), pg.encode(), record != nil)
+	page := pg.encode()
+	return len(page), setPage(txn, counters[0].page(), page, record != nil)
 }
 
 // encode returns the record.

@@ -300,7 +300,7 @@ func (w *writes) add(p path, one write) {
 		page := string(append(p[:last:last], p[last]>>pageBits))
 		if !w.pages[page] {
 			w.pages[page] = true
-			w.bytes += maxPageBytes
+			w.bytes += typicalPageBytes
 		}
 	}
 }
@@ -328,10 +328,15 @@ func (w *writes) split() []*writes {
 	return parts
 }
 
-// write commits writes in one transaction of Badger. The events of deleted counters up to a position do not count. The
-// caller holds committing.
+// maxDropBytes is the size in bytes of the pages of deleted counters from which on the next page is in another transaction
+// of Badger. A page has up to 440 KiB (64 counters with [core.MaxMetersEver] meters), and a transaction takes 630 KB on a small disk.
+const maxDropBytes = 64 << 10
+
+// write commits the records of writes in one transaction of Badger, and then the pages of the deleted counters in others.
+// After a crash in between, the replay writes all of them again. The events of deleted counters up to a position do not
+// count. The caller holds committing.
 func (s *Store) write(w *writes, dropped []ref, position int64) error {
-	return s.commitReadyLocked(func(txn *table.Txn) error {
+	err := s.commitReadyLocked(func(txn *table.Txn) error {
 		for p, one := range w.byPath {
 			if one.drop {
 				continue
@@ -340,15 +345,23 @@ func (s *Store) write(w *writes, dropped []ref, position int64) error {
 				return err
 			}
 		}
-		for rest := dropped; len(rest) > 0; {
-			n := countOnSamePage(rest)
-			if err := dropCounters(txn, rest[:n], position); err != nil {
-				return err
-			}
-			rest = rest[n:]
-		}
 		return nil
 	})
+	for rest := dropped; len(rest) > 0 && err == nil; {
+		err = s.commitReadyLocked(func(txn *table.Txn) error {
+			for bytes := 0; len(rest) > 0 && bytes < maxDropBytes; {
+				n := countOnSamePage(rest)
+				size, err := dropCounters(txn, rest[:n], position)
+				if err != nil {
+					return err
+				}
+				bytes += size
+				rest = rest[n:]
+			}
+			return nil
+		})
+	}
+	return err
 }
 
 // dropped returns the counters that the writes delete, in the order of their pages.

@@ -298,7 +298,13 @@ const (
 // upgrade upgrades the store of an earlier version. highest has the largest numbers in its events. The caller closes
 // the store.
 func (s *Store) upgrade(highest map[ref]int64) error {
-	return firstOf(s.applyJournals(), s.raiseNumbers(highest), s.listOldPages(), s.keepDays(), s.checkpoint(), s.storeSchema())
+	raiseNumbers := func() error { return s.raiseNumbers(highest) }
+	for _, step := range []func() error{s.applyJournals, raiseNumbers, s.listOldPages, s.keepDays, s.checkpoint, s.storeSchema} {
+		if err := step(); err != nil {
+			return err // the schema stays the earlier one, and the next start upgrades again
+		}
+	}
+	return nil
 }
 
 // storeSchema stores the schema in the database, without a redo record.
@@ -332,7 +338,10 @@ func (s *Store) raiseNumbers(highest map[ref]int64) error {
 		}
 		return nil
 	})
-	return firstOf(err, s.apply(w, 0))
+	if err != nil {
+		return err
+	}
+	return s.apply(w, 0)
 }
 
 // keepDays rewrites the records of the archive without a TTL. Before schema 6, Badger expired these records by the clock

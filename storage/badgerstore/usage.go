@@ -86,7 +86,10 @@ func (s *Store) PlanTotals(ctx context.Context, account, plan string, p core.Per
 			}
 			d.Add(n, id, seq, t.Usage(core.MeterRequests, p, nil, at))
 		}
-		heads, absent := s.eachInMemory(sl, add)
+		heads, absent, err := s.eachInMemory(sl, add)
+		if err != nil {
+			return err
+		}
 		return s.viewCounters(func(r snapshot) error { return s.eachOnPage(r, sl, absent, heads, add) })
 	})
 	if err == nil {
@@ -197,7 +200,10 @@ func (st *newerDays) add(slot byte, kind uint32, t *counterState) {
 func (s *Store) eachDayOnPage(p *slots, first, last core.Date, fn func(d dayNumber, shared bool)) error {
 	var st newerDays
 	add := func(slot byte, t *counterState) { st.add(slot, p.page.kind, t) }
-	heads, absent := s.eachInMemory(p, add)
+	heads, absent, err := s.eachInMemory(p, add)
+	if err != nil {
+		return err
+	}
 	return s.viewCounters(func(r snapshot) error {
 		if err := s.eachOnPage(r, p, absent, heads, add); err != nil {
 			return err
@@ -226,7 +232,7 @@ func (s *Store) eachDayOnPage(p *slots, first, last core.Date, fn func(d dayNumb
 
 // eachInMemory calls fn with the counters that are in memory. fn must not keep its argument. absent has a bit for each
 // other slot, and heads has the positions of the last events of these counters, if the page lacks events.
-func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (heads map[byte]int64, absent uint64) {
+func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (heads map[byte]int64, absent uint64, err error) {
 	heads = map[byte]int64{}
 	sh := s.counters.shard(p.counter(0))
 	sh.mu.Lock()
@@ -237,8 +243,11 @@ func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (hea
 		for c != nil && c.busy != nil {
 			busy := c.busy
 			sh.mu.Unlock()
-			<-busy
+			err := s.await(busy)
 			sh.mu.Lock()
+			if err != nil {
+				return nil, 0, err
+			}
 			c = sh.peekLocked(p.counter(slot))
 		}
 		if c != nil {
@@ -250,7 +259,7 @@ func (s *Store) eachInMemory(p *slots, fn func(slot byte, t *counterState)) (hea
 			heads[slot] = h.position
 		}
 	}
-	return heads, absent
+	return heads, absent, nil
 }
 
 // eachOnPage calls fn with the counters in some slots of a page, including the events after the page up to heads.

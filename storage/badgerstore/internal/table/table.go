@@ -210,6 +210,10 @@ func (db *DB) Found() State { return db.found }
 func (db *DB) StoreState(state State) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	return db.storeStateLocked(state)
+}
+
+func (db *DB) storeStateLocked(state State) error {
 	if db.damaged != nil {
 		return db.damaged
 	}
@@ -233,14 +237,13 @@ func (db *DB) StoreState(state State) error {
 // log returns the logger that Badger was given.
 func (db *DB) log() *badgerLog { return db.o.Logger.(*badgerLog) }
 
-// Watch calls [DB.StoreState] with the last state, and logs the end of a failed flush. Call it every second: compacted
+// Watch does the same as [DB.StoreState] with the last state, and logs the end of a failed flush. Call it every second: compacted
 // tables stay on disk until then.
 func (db *DB) Watch() error {
 	db.log().checkFlush()
 	db.mu.Lock()
-	state := db.kept.State
-	db.mu.Unlock()
-	return db.StoreState(state)
+	defer db.mu.Unlock()
+	return db.storeStateLocked(db.kept.State)
 }
 
 // replacePin takes the next pin and releases the last one.
