@@ -276,7 +276,7 @@ func (c *scrubbing) pause(n int) bool {
 	return c.sleep(d)
 }
 
-// failpoint is a moment at which a test can end the process or look at the store.
+// failpoint is a moment at which a test can end the process or look at the store. Rebuild counts replayed records by failReplay.
 type failpoint uint8
 
 const (
@@ -292,5 +292,5 @@ const (
 	failpoints
 )
 
-// noFailpoint is Options.failpoint outside of tests.
+// noFailpoint is Options.failpoint of all stores that neither a test nor Rebuild opens.
 func noFailpoint(failpoint) {}

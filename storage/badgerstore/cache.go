@@ -132,7 +132,7 @@ func (all *counterCache) shard(r ref) *shard { return &all.shards[r.shardIndex()
 // whose upper bits are spread evenly.
 const hashFactor = 0x9E3779B97F4A7C15
 
-// shardIndex returns the index of the shardIndex of a counter. It is the same for all counters of a page.
+// shardIndex returns the index of the shard of a counter. It is the same for all counters of a page.
 func (r ref) shardIndex() int {
 	h := uint64(r.number>>pageBits)<<8 ^ uint64(r.account)<<1 ^ uint64(r.kind>>1&1)
 	return int(h * hashFactor >> 56)
@@ -144,14 +144,13 @@ func (r ref) hash() uint64 {
 	return (h^uint64(r.account))*hashFactor | 1<<63
 }
 
-// lock locks the shards of two counters, in the order of their indexes, and returns the shards.
-func (all *counterCache) lock(a, b ref) (of, other *shard) {
+// lock locks the shards of two counters, in the order of their indexes.
+func (all *counterCache) lock(a, b ref) {
 	i, j := a.shardIndex(), b.shardIndex()
 	all.shards[min(i, j)].mu.Lock()
 	if i != j {
 		all.shards[max(i, j)].mu.Lock()
 	}
-	return &all.shards[i], &all.shards[j]
 }
 
 func unlock(of, other *shard) {
@@ -273,7 +272,7 @@ type bucket struct {
 // The bounds of the buckets in memory. A bucket takes about 80 bytes.
 const (
 	fewBuckets = 1 << 6  // in a shard: with fewer, none is dropped
-	maxBuckets = 1 << 20 // in all shards, and one more in each shard
+	maxBuckets = 1 << 20 // in all shards, and up to fewBuckets more in each shard
 )
 
 // bucketCandidates is the number of buckets that addBucketLocked looks at. With 4, at most a quarter of the buckets in a shard

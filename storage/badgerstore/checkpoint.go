@@ -29,8 +29,9 @@ const (
 	maxPending           = 2 * checkpointBytes
 	maxPendingRequestIDs = 10 * checkpointRequestIDs
 
-	batchBytes   = 4 << 20  // records of counters that are encoded before their pages are written
-	pageTxnBytes = 64 << 10 // pages written in one transaction; requests can run between two
+	batchBytes    = 4 << 20  // records of counters that are encoded before their pages are written
+	batchCounters = 1 << 16  // counters that are gathered before their pages are written; those without a record have no bytes
+	pageTxnBytes  = 64 << 10 // pages written in one transaction; requests can run between two
 )
 
 // checkpointer is the state of the checkpoints of a store.
@@ -163,7 +164,7 @@ func (s *Store) checkpointAll() error {
 	for i := range s.counters.shards {
 		runtime.Gosched() // lets requests run first
 		b.take(s, &s.counters.shards[i])
-		if len(b.bytes) >= batchBytes || len(b.requestIDs) >= maxWrites {
+		if len(b.bytes) >= batchBytes || len(b.requestIDs) >= maxWrites || len(b.counters) >= batchCounters {
 			if err := s.writeBatch(&b); err != nil {
 				return err
 			}

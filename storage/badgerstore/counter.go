@@ -12,7 +12,7 @@ import (
 )
 
 // ref identifies a counter and its history within the store: by the number of the account, and the Seq of a key or
-// the id of a user. The store never reuses these numbers.
+// the id of a user. Only an import uses the number of a deleted key or user again.
 type ref struct {
 	number  int64
 	account uint32

@@ -156,7 +156,8 @@ func holdingPath(account string, user int64, plan string) path {
 	return at(kindHolding).text(account).number(user).text(plan)
 }
 
-// droppedPath is the path of a counter that writes deletes. No record has this path: see writes.drop.
+// droppedPath is the path of a counter that writes deletes. It can be the path of a page of other counters: write.drop tells
+// them apart, and writes have no pages.
 func droppedPath(of ref) path {
 	return append(at(kindCounter).number(int64(of.account)), byte(of.kind)).number(of.number)
 }

@@ -137,8 +137,8 @@ func openWithReserve(r *reserve.Reserve, files *table.Files, dir string, o Optio
 	return s, nil
 }
 
-// recoverWithRoom calls recover. After reserve.MaxWaits waits for room on the disk it returns reserve.ErrFull, because no
-// history is removed before the store is open. recover may still run then.
+// recoverWithRoom calls openAndReplay. After reserve.MaxWaits waits for room on the disk it returns reserve.ErrFull, because no
+// history is removed before the store is open. openAndReplay may still run then.
 func (s *Store) recoverWithRoom(o Options) error {
 	s.life.RLock()
 	done := make(chan error, 1)
@@ -164,7 +164,7 @@ func (s *Store) recoverWithRoom(o Options) error {
 // abort closes a store that could not be opened, or a snapshot, without a checkpoint, and then calls closed. On a full
 // disk even closing Badger waits for room, so abort then waits 1 s at most.
 func (s *Store) abort(err error, closed func()) {
-	s.failed.CompareAndSwap(nil, &err) // ends recover
+	s.failed.CompareAndSwap(nil, &err) // ends openAndReplay
 	wait := maxClose
 	if errors.Is(err, reserve.ErrFull) {
 		wait = time.Second

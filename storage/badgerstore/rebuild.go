@@ -411,7 +411,7 @@ func (c *scrubbing) copyTables() (verified bool, err error) {
 	if err != nil || !whole {
 		return false, err
 	}
-	return true, s.replaceCopy(draft.Position())
+	return true, s.replaceCopy()
 }
 
 // newCopy begins a copy, and tries again every second while Badger changes the tables. It returns nil after copyTries
@@ -446,7 +446,7 @@ func (s *Store) beginCopy() (*table.Copy, error) {
 }
 
 // replaceCopy puts the draft in the place of the copy. If dropCopy was called since beginCopy, it removes the draft.
-func (s *Store) replaceCopy(position int64) error {
+func (s *Store) replaceCopy() error {
 	s.retention.running.Lock()
 	defer s.retention.running.Unlock()
 	if s.retention.copied.Load() == noCopy {

@@ -328,11 +328,8 @@ func (w *writes) split() []*writes {
 	return parts
 }
 
-// maxDropBytes is the size in bytes of the pages of deleted counters from which on the next page is in another transaction
-// of Badger. A page has up to 440 KiB (64 counters with [core.MaxMetersEver] meters), and a transaction takes 630 KB on a small disk.
-const maxDropBytes = 64 << 10
-
-// write commits the records of writes in one transaction of Badger, and then the pages of the deleted counters in others.
+// write commits the records of writes in one transaction of Badger, and then the pages of the deleted counters in others:
+// a page has up to 440 KiB (64 counters with [core.MaxMetersEver] meters), and a transaction takes 630 KB on a small disk.
 // After a crash in between, the replay writes all of them again. The events of deleted counters up to a position do not
 // count. The caller holds committing.
 func (s *Store) write(w *writes, dropped []ref, position int64) error {
@@ -349,7 +346,7 @@ func (s *Store) write(w *writes, dropped []ref, position int64) error {
 	})
 	for rest := dropped; len(rest) > 0 && err == nil; {
 		err = s.commitReadyLocked(func(txn *table.Txn) error {
-			for bytes := 0; len(rest) > 0 && bytes < maxDropBytes; {
+			for bytes := 0; len(rest) > 0 && bytes < pageTxnBytes; {
 				n := countOnSamePage(rest)
 				size, err := dropCounters(txn, rest[:n], position)
 				if err != nil {

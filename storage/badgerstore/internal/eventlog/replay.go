@@ -7,7 +7,7 @@ import (
 
 // Replay calls fn with each record from a position on, in order. The payload is valid until fn
 // returns. The position need not be the position of a record. Replay ends at the first error of
-// fn. Call Replay before the first Append.
+// fn, and after the last record that was written before the call.
 func (l *Log) Replay(from int64, fn func(position int64, payload []byte) error) error {
 	list := l.segments.snapshot()
 	if len(list) > 0 && from < list[0].base {

@@ -52,9 +52,6 @@ func (p *pin) isOf(m *manifest) bool {
 	return maps.Equal(p.tables, named)
 }
 
-// Position returns the position that NewCopy was called with.
-func (c *Copy) Position() int64 { return c.inv.Position }
-
 // Close lets Badger delete the tables.
 func (c *Copy) Close() { c.pin.release() }
 
