@@ -104,8 +104,8 @@ type Gateway struct {
 
 	// The rate limit headers on answers, allowed and refused: `x-ratelimit` (X-RateLimit-Limit,
 	// X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Plan), `ietf` (RateLimit,
-	// RateLimit-Policy), `all` or `none`. Whatever the value, answers with status 429 have
-	// Retry-After, answers of the next handler have Vary and, with a key, Cache-Control, and refusals have
+	// RateLimit-Policy), `all` or `none`. Whatever the value, Retry-After
+	// stays, answers of the next handler have Vary and, with a key, Cache-Control, and refusals have
 	// `Cache-Control: no-store`. Default: `all`.
 	Headers string `json:"headers,omitempty"`
 

@@ -359,7 +359,10 @@ func (s *Store) keepDays() error {
 			return true, s.apply(full, 0)
 		})
 	})
-	return firstOf(err, s.apply(w, 0))
+	if err != nil {
+		return err
+	}
+	return s.apply(w, 0)
 }
 
 // Before schema 6, a transaction that was too large for one transaction of Badger was first written to a journal: its
