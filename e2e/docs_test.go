@@ -23,25 +23,27 @@ var fence = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
 
 // languages has what the tests do with the blocks of each language.
 var languages = map[string]string{
-	"sh":        "run",
-	"console":   "shown: needs another system, root, or minutes",
-	"caddyfile": "validated",
-	"json":      "validated if it is a config",
-	"nginx":     "validated",
-	"ini":       "validated, as a unit of systemd",
-	"csv":       "used by the commands",
-	"yaml":      "used by the commands",
-	"text":      "shown", "diff": "shown", "regex": "shown", "sql": "shown", "haproxy": "shown",
+	"sh":         "run",
+	"console":    "shown: needs another system, root, or minutes",
+	"caddyfile":  "validated",
+	"json":       "validated if it is a config",
+	"nginx":      "validated",
+	"ini":        "validated, as a unit of systemd",
+	"csv":        "used by the commands",
+	"yaml":       "used by the commands",
+	"go":         "compiled",
+	"dockerfile": "shown",
+	"text":       "shown", "diff": "shown", "regex": "shown", "sql": "shown", "haproxy": "shown",
 }
 
-// documents returns the paths of the documents that users read, the README first.
+// documents returns the paths of the documents that users read, those of the root first.
 func documents(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil || len(files) < 12 {
 		t.Fatalf("found %d documents: %v", len(files), err)
 	}
-	return append([]string{filepath.Join(root, "README.md")}, files...)
+	return append([]string{filepath.Join(root, "README.md"), filepath.Join(root, "xcaddy.md")}, files...)
 }
 
 // block is a block of code in a document.

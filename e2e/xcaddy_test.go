@@ -26,9 +26,17 @@ func TestXcaddy(t *testing.T) {
 	runScripts(t, built, "testdata/example.txtar")
 }
 
+// The main.go of xcaddy.md compiles with the dependencies of this checkout.
+func TestOwnMain(t *testing.T) {
+	code := section(t, "xcaddy.md", "## Build with your own main.go")["go"]
+	main := filepath.Join(t.TempDir(), "main.go")
+	writeFile(t, main, code)
+	goTool(t, "build", "-o", os.DevNull, main)
+}
+
 // go.mod and the documents name the version of Caddy that the tests build.
 func TestCaddyVersion(t *testing.T) {
-	for _, file := range []string{"go.mod", "docs/caddyfile.md"} {
+	for _, file := range []string{"go.mod", "xcaddy.md", "README.md"} {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			t.Fatal(err)
