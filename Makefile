@@ -7,8 +7,8 @@ TAGS     := nobadger,nomysql,nopgx
 export GOFLAGS := $(GOFLAGS) -trimpath -tags=$(TAGS)
 FUZZTIME ?= 20000x
 
-# The version is the tag of the commit, or contains the time and the commit. It comes from here instead of from the Go
-# command, which sees no version in a worktree and in the sources of an image.
+# The version of limitkeeper.go, between releases with the time and the commit. The Go command sees no commit in a worktree and in the
+# sources of an image.
 VERSION ?= $(shell tools/version)
 OUT     ?= bin/limitkeeper
 
@@ -22,10 +22,11 @@ dist: bin/cyclonedx-gomod ## the archives of a release, in bin/dist
 
 test: deps check race plain ## everything that a change has to pass
 
-check: tools ## format, vet, staticcheck
+check: tools ## format, vet, staticcheck, the workflows
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
 	bin/staticcheck ./...
+	bin/actionlint
 
 # PLAIN_* are the tests that run without the race detector, which makes a test five times as slow. One goroutine or other
 # processes do the work of these tests, or they repeat with another setting a test that runs with the race detector.
@@ -67,9 +68,9 @@ cover: ## coverage of all packages by all tests
 bench: ## measures Limitkeeper beside other programs; see docs/benchmarks.md
 	bench/run
 
-tools: bin/staticcheck bin/xcaddy bin/cyclonedx-gomod ## the tools, built from the versions in tools/go.mod
+tools: bin/staticcheck bin/xcaddy bin/cyclonedx-gomod bin/actionlint ## the tools, built from the versions in tools/go.mod
 
-bin/staticcheck bin/xcaddy bin/cyclonedx-gomod &: tools/go.mod tools/go.sum
+bin/staticcheck bin/xcaddy bin/cyclonedx-gomod bin/actionlint &: tools/go.mod tools/go.sum
 	GOFLAGS=-trimpath go -C tools build -o ../bin/ tool
 
 # The programs that tests run, each with its package of Debian.
