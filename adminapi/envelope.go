@@ -26,10 +26,11 @@ type message struct {
 
 // answer is the body of a validation and of an error. Only a validation has Success.
 type answer struct {
-	Success *bool     `json:"success,omitempty"`
-	Error   string    `json:"error,omitempty"`
-	Code    core.Code `json:"code,omitempty"`
-	Details any       `json:"details,omitempty"`
+	Success *bool       `json:"success,omitempty"`
+	Error   string      `json:"error,omitempty"`
+	Code    core.Code   `json:"code,omitempty"`
+	Reason  core.Reason `json:"reason,omitempty"`
+	Details any         `json:"details,omitempty"`
 }
 
 // fieldError is the JSON form of an error in a member or parameter.
@@ -39,7 +40,7 @@ type fieldError struct {
 }
 
 func errorAnswer(e *core.Error) answer {
-	a := answer{Error: e.Message, Code: e.Code}
+	a := answer{Error: e.Message, Code: e.Code, Reason: e.Reason}
 	if e.Field != "" {
 		a.Details = fieldError{e.Field, e.Detail}
 	}

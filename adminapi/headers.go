@@ -44,7 +44,7 @@ func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
 			b = strconv.AppendInt(b, d.Remaining(), 10)
 			f.end("X-Ratelimit-Remaining", b)
 		}
-		if window := d.Usage.Window; window.Ends() {
+		if window := d.Usage.Window; window.Ends() && !d.Limit.Unlimited() {
 			b = strconv.AppendInt(b, window.End.Unix(), 10)
 			f.end("X-Ratelimit-Reset", b)
 		}
@@ -58,12 +58,14 @@ func (s RateLimitHeaders) Set(h http.Header, d *core.Decision, now time.Time) {
 			only[0] = core.LimitUsage{Limit: d.Limit, Usage: d.Usage}
 			limits = only[:]
 		}
-		if len(limits) > 0 {
+		if len(limits) > 0 || d.Plan.Rate != nil {
 			b = appendList(b, h["Ratelimit-Policy"])
-			b = appendPolicies(b, limits)
+			b = appendPolicies(b, limits, d.Plan.Rate)
 			f.end("Ratelimit-Policy", b)
+		}
+		if len(limits) > 0 || d.RetryAfter > 0 {
 			b = appendList(b, h["Ratelimit"])
-			b = appendRests(b, limits, now)
+			b = appendRests(b, limits, d.RetryAfter, now)
 			f.end("Ratelimit", b)
 		}
 	}
@@ -117,21 +119,29 @@ func appendList(b []byte, members []string) []byte {
 }
 
 // appendPolicies appends the members of RateLimit-Policy: the maximum of each limit, and the length of its window in
-// seconds unless it does not end.
-func appendPolicies(b []byte, limits []core.LimitUsage) []byte {
+// seconds unless it does not end. A meter other than requests has a quota unit (qu) of its own. The rate is the last member.
+func appendPolicies(b []byte, limits []core.LimitUsage, rate *core.Rate) []byte {
 	for i := range limits {
 		u := &limits[i]
 		b = appendQuota(b, i, u, ";q=", u.Max)
 		if u.Window.Ends() {
 			b = appendParameter(b, ";w=", u.Window.Seconds())
 		}
+		if u.Meter != core.MeterRequests {
+			b = append(append(append(b, `;qu="limitkeeper-`...), u.Meter...), '"')
+		}
+	}
+	if rate != nil {
+		b = appendParameter(appendName(b, len(limits), "rate"), ";q=", rate.Requests)
+		b = appendParameter(b, ";w=", int64(rate.Per.Duration().Seconds()))
 	}
 	return b
 }
 
 // appendRests appends the members of RateLimit: the rest of each limit, and the seconds until the limit resets unless it
-// never does.
-func appendRests(b []byte, limits []core.LimitUsage, now time.Time) []byte {
+// never does. After a refusal by the rate, the rate is the last member, with the time until it allows a request. Otherwise the
+// store knows what is left of the rate, and no answer says it.
+func appendRests(b []byte, limits []core.LimitUsage, rateWait time.Duration, now time.Time) []byte {
 	for i := range limits {
 		u := &limits[i]
 		b = appendQuota(b, i, u, ";r=", u.Limit.Remaining(u.Used))
@@ -139,21 +149,33 @@ func appendRests(b []byte, limits []core.LimitUsage, now time.Time) []byte {
 			b = appendParameter(b, ";t=", core.WholeSeconds(u.Window.End.Sub(now)))
 		}
 	}
+	if rateWait > 0 {
+		b = appendParameter(appendName(b, len(limits), "rate"), ";r=", 0)
+		b = appendParameter(b, ";t=", core.WholeSeconds(rateWait))
+	}
 	return b
 }
 
 // appendQuota appends the i-th member of a list, with one parameter. Its name is the period of a limit of requests, and
 // the meter and the period of other limits, such as "tokens-month".
 func appendQuota(b []byte, i int, u *core.LimitUsage, name string, n int64) []byte {
+	period := u.Period.String()
+	if u.Meter == core.MeterRequests {
+		return appendParameter(appendName(b, i, period), name, n)
+	}
+	return appendParameter(appendName(b, i, u.Meter, "-", period), name, n)
+}
+
+// appendName appends the name of the i-th member of a list, a string in several parts.
+func appendName(b []byte, i int, parts ...string) []byte {
 	if i > 0 {
 		b = append(b, ", "...)
 	}
 	b = append(b, '"')
-	if u.Meter != core.MeterRequests {
-		b = append(append(b, u.Meter...), '-')
+	for _, part := range parts {
+		b = append(b, part...)
 	}
-	b = append(b, u.Period.String()...)
-	return appendParameter(append(b, '"'), name, n)
+	return append(b, '"')
 }
 
 // appendParameter appends an integer parameter of a structured field.

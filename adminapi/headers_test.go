@@ -35,18 +35,26 @@ func TestHeadersListLimits(t *testing.T) {
 	lifetime, unlimited := decision("Basic", core.Unlimited, 45), decision("Basic", core.Unlimited, 45)
 	lifetime.Limits = several.Limits[3:]
 	lifetime.Limit, lifetime.Usage = lifetime.Limits[0].Limit, lifetime.Limits[0].Usage
+	rated, over := decision("Basic", core.Unlimited, 45), decision("Basic", 1000, 45)
+	rated.Plan.Rate = &core.Rate{Requests: 10, Per: core.PerSecond, Burst: 20}
+	over.Plan.Rate, over.Outcome, over.RetryAfter = &core.Rate{Requests: 30, Per: core.PerMinute, Burst: 1}, core.OverRate, 1200*time.Millisecond
 	for name, tt := range map[string]struct {
 		d    *core.Decision
 		want http.Header
 	}{
 		"several": {several, http.Header{
 			"X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"955"}, "X-Ratelimit-Reset": {"1772323200"}, "X-Ratelimit-Plan": {"Basic"},
-			"Ratelimit-Policy": {`"month";q=1000;w=2419200, "minute";q=5;w=60, "tokens-month";q=100;w=2419200, "spend-lifetime";q=7`},
+			"Ratelimit-Policy": {`"month";q=1000;w=2419200, "minute";q=5;w=60, "tokens-month";q=100;w=2419200;qu="limitkeeper-tokens", "spend-lifetime";q=7;qu="limitkeeper-spend"`},
 			"Ratelimit":        {`"month";r=955;t=1209601, "minute";r=0;t=1, "tokens-month";r=70;t=1209601, "spend-lifetime";r=6`}}},
 		"lifetime": {lifetime, http.Header{
 			"X-Ratelimit-Limit": {"7"}, "X-Ratelimit-Remaining": {"6"}, "X-Ratelimit-Plan": {"Basic"},
-			"Ratelimit-Policy": {`"spend-lifetime";q=7`}, "Ratelimit": {`"spend-lifetime";r=6`}}},
-		"unlimited": {unlimited, http.Header{"X-Ratelimit-Reset": {"1772323200"}, "X-Ratelimit-Plan": {"Basic"}}},
+			"Ratelimit-Policy": {`"spend-lifetime";q=7;qu="limitkeeper-spend"`}, "Ratelimit": {`"spend-lifetime";r=6`}}},
+		"unlimited":              {unlimited, http.Header{"X-Ratelimit-Plan": {"Basic"}}},
+		"unlimited, with a rate": {rated, http.Header{"X-Ratelimit-Plan": {"Basic"}, "Ratelimit-Policy": {`"rate";q=10;w=1`}}},
+		"over the rate": {over, http.Header{
+			"X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"955"}, "X-Ratelimit-Reset": {"1772323200"}, "X-Ratelimit-Plan": {"Basic"},
+			"Ratelimit-Policy": {`"month";q=1000;w=2419200, "rate";q=30;w=60`},
+			"Ratelimit":        {`"month";r=955;t=1209601, "rate";r=0;t=2`}}},
 	} {
 		h := http.Header{}
 		adminapi.SetRateLimitHeaders(h, tt.d, midFebruary)
@@ -168,9 +176,9 @@ func TestWriteValidationAndRefusal(t *testing.T) {
 		want   string
 	}{
 		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 429, denied) }, 429,
-			`{"success":false,"error":"Rate limit exceeded","code":"QUOTA_EXCEEDED","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic","period_start":"2026-02-01T00:00:00Z","period_end":"2026-03-01T00:00:00Z","meter":"requests","period":"month"}}`},
+			`{"success":false,"error":"Rate limit exceeded","reason":"quota","details":{"current_usage":10,"limit":10,"remaining":0,"reset_time":"2026-03-01T00:00:00Z","plan_name":"Basic","period_start":"2026-02-01T00:00:00Z","period_end":"2026-03-01T00:00:00Z","meter":"requests","period":"month"}}`},
 		{func(w http.ResponseWriter) { adminapi.WriteValidation(w, 403, &core.Decision{Outcome: core.Disabled}) }, 403,
-			`{"success":false,"error":"API key is disabled","code":"API_KEY_DISABLED"}`},
+			`{"success":false,"error":"API key is disabled","code":"API_KEY_DISABLED","reason":"disabled"}`},
 		{func(w http.ResponseWriter) { adminapi.WriteRefusal(w, 503, core.ErrUnavailable) }, 503,
 			`{"success":false,"error":"Service unavailable","code":"UNAVAILABLE"}`},
 	} {

@@ -33,19 +33,19 @@ func TestSeveralLimits(t *testing.T) {
 		d := r.at("details")
 		return fmt.Sprint(d["meter"], " ", d["period"], " ", d["current_usage"], " of ", d["limit"], " until ", d["reset_time"])
 	}
-	for _, tt := range []struct{ members, want, code string }{
+	for _, tt := range []struct{ members, want, reason string }{
 		{`,"costs":{"tokens":60}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", ""},
-		{`,"costs":{"tokens":41}`, "tokens month 60 of 100 until 2026-04-01T00:00:00Z", "QUOTA_EXCEEDED"},
+		{`,"costs":{"tokens":41}`, "tokens month 60 of 100 until 2026-04-01T00:00:00Z", "quota"},
 		{`,"cost":0,"costs":{"tokens":40}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", ""},
-		{`,"costs":{"requests":3}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", "QUOTA_EXCEEDED"},
+		{`,"costs":{"requests":3}`, "requests day 1 of 3 until 2026-03-15T00:00:00Z", "quota"},
 		{`,"costs":{"requests":2,"unknown":1000000000}`, "requests day 3 of 3 until 2026-03-15T00:00:00Z", ""},
-		{`,"costs":{"tokens":1}`, "tokens month 100 of 100 until 2026-04-01T00:00:00Z", "QUOTA_EXCEEDED"},
-		{`,"costs":{"requests":7}`, "requests lifetime 3 of 9 until <nil>", "QUOTA_EXCEEDED"},
+		{`,"costs":{"tokens":1}`, "tokens month 100 of 100 until 2026-04-01T00:00:00Z", "quota"},
+		{`,"costs":{"requests":7}`, "requests lifetime 3 of 9 until <nil>", "quota"},
 	} {
 		r := a.validateWith(secret, tt.members)
-		code, _ := r.at()["code"].(string)
-		if got := details(r); got != tt.want || code != tt.code {
-			t.Errorf("%s: got %s, %q, want %s, %q", tt.members, got, code, tt.want, tt.code)
+		reason, _ := r.at()["reason"].(string)
+		if got := details(r); got != tt.want || reason != tt.reason {
+			t.Errorf("%s: got %s, %q, want %s, %q", tt.members, got, reason, tt.want, tt.reason)
 		}
 	}
 	const want = `[map[max:3 meter:requests period:day remaining:0 reset_time:2026-03-15T00:00:00Z used:3] ` +

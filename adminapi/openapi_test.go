@@ -137,7 +137,7 @@ func TestContractCatchesWrongAnswers(t *testing.T) {
 		{name: "unknown member of a key", method: "GET", path: "/keys/key_1", status: 200, body: keyBody, old: `"name"`, new: `"digest":"x","name"`},
 		{name: "status of a key", method: "GET", path: "/keys/key_1", status: 200, body: keyBody, old: `"active"`, new: `"deleted"`},
 		{name: "allowed with an error", method: "POST", path: "/validate", status: 200, body: allowed, old: `"success":true`, new: `"success":true,"error":"Rate limit exceeded"`},
-		{name: "denied without an error", method: "POST", path: "/validate", status: 200, body: allowed, old: `true`, new: `false,"code":"QUOTA_EXCEEDED"`},
+		{name: "denied without an error", method: "POST", path: "/validate", status: 200, body: allowed, old: `true`, new: `false,"reason":"quota"`},
 		{name: "negative remaining", method: "POST", path: "/validate", status: 200, body: allowed, old: `"remaining":4`, new: `"remaining":-1`},
 		{name: "header no number", method: "POST", path: "/validate", status: 200, body: allowed, change: set("X-RateLimit-Limit", "many")},
 		{name: "header of another form", method: "POST", path: "/validate", status: 200, body: allowed, change: set("RateLimit", "month;r=1")},

@@ -223,8 +223,8 @@ func TestSpecValidateQuota(t *testing.T) {
 			fmt.Sprint(json.Number(want.used), json.Number("3"), json.Number(want.remaining), "2026-04-01T00:00:00Z", "Basic"); got != want {
 			t.Errorf("details: got %s, want %s", got, want)
 		}
-		if got := fmt.Sprint(r.at()["error"], r.at()["code"]); !want.success && got != "Rate limit exceededQUOTA_EXCEEDED" {
-			t.Errorf("%v\ngot error and code %s, want Rate limit exceeded, QUOTA_EXCEEDED", r, got)
+		if got := fmt.Sprint(r.at()["error"], r.at()["code"], r.at()["reason"]); !want.success && got != "Rate limit exceeded<nil>quota" {
+			t.Errorf("%v\ngot error, code and reason %s, want Rate limit exceeded, no code, quota", r, got)
 		}
 		for name, value := range map[string]string{
 			"X-RateLimit-Limit":     "3",
@@ -295,20 +295,21 @@ func TestSpecValidateRefusals(t *testing.T) {
 		name, secret string
 		code         core.Code
 		message      string
+		reason       core.Reason
 	}{
-		{"other prefix", "sk_live_0001", core.CodeInvalidAPIKey, "Invalid API key"},
-		{"nothing after the prefix", "lk_user_", core.CodeInvalidAPIKey, "Invalid API key"},
-		{"other characters", "lk_user_abc$", core.CodeInvalidAPIKey, "Invalid API key"},
-		{"too long", "lk_user_" + strings.Repeat("a", 249), core.CodeInvalidAPIKey, "Invalid API key"},
-		{"an owner's key", a.owner, core.CodeInvalidAPIKey, "Invalid API key"},
-		{"unknown", "lk_user_unknown", core.CodeAPIKeyNotFound, "API key not found"},
-		{"longest that is looked up", "lk_user_" + strings.Repeat("a", 248), core.CodeAPIKeyNotFound, "API key not found"},
-		{"expired", expiredSecret, core.CodeInvalidAPIKey, "API key has expired"},
-		{"inactive", inactiveSecret, core.CodeAPIKeyDisabled, "API key is disabled"},
-		{"of a disabled user", disabledSecret, core.CodeAPIKeyDisabled, "API key is disabled"},
+		{"other prefix", "sk_live_0001", core.CodeInvalidAPIKey, "Invalid API key", "malformed"},
+		{"nothing after the prefix", "lk_user_", core.CodeInvalidAPIKey, "Invalid API key", "malformed"},
+		{"other characters", "lk_user_abc$", core.CodeInvalidAPIKey, "Invalid API key", "malformed"},
+		{"too long", "lk_user_" + strings.Repeat("a", 249), core.CodeInvalidAPIKey, "Invalid API key", "malformed"},
+		{"an owner's key", a.owner, core.CodeInvalidAPIKey, "Invalid API key", "malformed"},
+		{"unknown", "lk_user_unknown", core.CodeAPIKeyNotFound, "API key not found", "unknown"},
+		{"longest that is looked up", "lk_user_" + strings.Repeat("a", 248), core.CodeAPIKeyNotFound, "API key not found", "unknown"},
+		{"expired", expiredSecret, core.CodeInvalidAPIKey, "API key has expired", "expired"},
+		{"inactive", inactiveSecret, core.CodeAPIKeyDisabled, "API key is disabled", "disabled"},
+		{"of a disabled user", disabledSecret, core.CodeAPIKeyDisabled, "API key is disabled", "disabled"},
 	} {
 		r := a.in(t).validate(tc.secret)
-		got, want := r.at(), map[string]any{"success": false, "error": tc.message, "code": string(tc.code)}
+		got, want := r.at(), map[string]any{"success": false, "error": tc.message, "code": string(tc.code), "reason": string(tc.reason)}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", tc.name, got, want)
 		}

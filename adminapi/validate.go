@@ -40,7 +40,7 @@ func (c *call) logRefusal(d *core.Decision) {
 	if d.Allowed() || !c.config.Logger.Enabled(c.ctx(), slog.LevelDebug) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("account", c.accountName()), slog.String("outcome", string(d.Outcome)), slog.String("code", string(d.Refusal().Code))}
+	attrs := []slog.Attr{slog.String("account", c.accountName()), slog.String("outcome", string(d.Outcome))}
 	if d.Plan != nil {
 		attrs = append(attrs, slog.String("plan", core.MaskSecrets(d.Plan.Name)), slog.Int64("limit", d.Limit.Max), slog.Int64("used", d.Usage.Used))
 	}

@@ -13,7 +13,7 @@ import (
 // textPool holds buffers for answers.
 var textPool = sync.Pool{New: func() any { return new([512]byte) }}
 
-// WriteValidation answers with a decision: success, the error and code of a refusal, and the usage if
+// WriteValidation answers with a decision: success, the error, code and reason of a refusal, and the usage if
 // the decision has one. It does not set the rate limit headers.
 func WriteValidation(w http.ResponseWriter, status int, d *core.Decision) {
 	room := textPool.Get().(*[512]byte)
@@ -29,8 +29,12 @@ func appendValidation(b []byte, d *core.Decision) []byte {
 	if e := d.Refusal(); e != nil {
 		b = append(b, `,"error":`...)
 		b = appendText(b, e.Message)
-		b = append(b, `,"code":`...)
-		b = appendText(b, string(e.Code))
+		if e.Code != "" {
+			b = append(b, `,"code":`...)
+			b = appendText(b, string(e.Code))
+		}
+		b = append(b, `,"reason":`...)
+		b = appendText(b, string(e.Reason))
 	}
 	if d.HasUsage() {
 		b = append(b, `,"details":`...)

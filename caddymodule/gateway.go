@@ -406,8 +406,7 @@ func (g *Gateway) logRefusal(v *requestState) {
 	if c == nil {
 		return
 	}
-	_, e := v.refusal()
-	fields := []zap.Field{zap.String("account", v.account), zap.String("outcome", v.outcome), zap.String("code", string(e.Code))}
+	fields := []zap.Field{zap.String("account", v.account), zap.String("outcome", v.outcome)}
 	d := &v.decision
 	if d.Plan != nil {
 		fields = append(fields, zap.String("plan", core.MaskSecrets(d.Plan.Name)), zap.Int64("limit", d.Limit.Max), zap.Int64("used", d.Usage.Used))

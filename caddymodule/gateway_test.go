@@ -47,17 +47,18 @@ func TestGatewayRefusals(t *testing.T) {
 	for _, tc := range []struct {
 		name, key string
 		status    int
-		code      string // "" for none
+		code      string
+		reason    string // "" for none
 		message   string
 		challenge string
 	}{
-		{"no key", "", 401, "UNAUTHORIZED", "API key is required", `Bearer realm="limitkeeper"`},
-		{"malformed", "nonsense", 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"unknown", "lk_user_unknown", 401, "API_KEY_NOT_FOUND", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"of another account", foreign.Secret, 401, "API_KEY_NOT_FOUND", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"owner's key", ten.Owner, 401, "INVALID_API_KEY", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"expired", expiring, 401, "INVALID_API_KEY", "API key has expired", `Bearer realm="limitkeeper", error="invalid_token"`},
-		{"inactive", inactive, 403, "API_KEY_DISABLED", "API key is disabled", ""},
+		{"no key", "", 401, "UNAUTHORIZED", "", "API key is required", `Bearer realm="limitkeeper"`},
+		{"malformed", "nonsense", 401, "INVALID_API_KEY", "malformed", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"unknown", "lk_user_unknown", 401, "API_KEY_NOT_FOUND", "unknown", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"of another account", foreign.Secret, 401, "API_KEY_NOT_FOUND", "unknown", "API key not found", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"owner's key", ten.Owner, 401, "INVALID_API_KEY", "malformed", "Invalid API key", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"expired", expiring, 401, "INVALID_API_KEY", "expired", "API key has expired", `Bearer realm="limitkeeper", error="invalid_token"`},
+		{"inactive", inactive, 403, "API_KEY_DISABLED", "disabled", "API key is disabled", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var headers []string
@@ -69,6 +70,9 @@ func TestGatewayRefusals(t *testing.T) {
 				t.Errorf("got status %d, want %d", got.StatusCode, tc.status)
 			}
 			want := map[string]any{"success": false, "error": tc.message, "code": tc.code}
+			if tc.reason != "" {
+				want["reason"] = tc.reason
+			}
 			if diff := cmp.Diff(want, decoded(t, got.Text)); diff != "" {
 				t.Errorf("body (-want +got):\n%s", diff)
 			}
@@ -94,7 +98,7 @@ func TestGatewayRefusals(t *testing.T) {
 		}
 		body := decoded(t, got.Text)
 		details, _ := body["details"].(map[string]any)
-		if body["success"] != false || body["error"] != "Rate limit exceeded" || body["code"] != "QUOTA_EXCEEDED" ||
+		if body["success"] != false || body["error"] != "Rate limit exceeded" || body["code"] != nil || body["reason"] != "quota" ||
 			details["period_end"] != details["reset_time"] || details["period_start"] == nil ||
 			details["current_usage"] != 1.0 || details["remaining"] != 0.0 || details["limit"] != 1.0 {
 			t.Errorf("got body %s", got.Text)
@@ -507,7 +511,7 @@ func TestGatewayRate(t *testing.T) {
 	details, _ := body["details"].(map[string]any)
 	after, _ := details["retry_after"].(float64)
 	retry, _ := strconv.ParseFloat(got.Header.Get("Retry-After"), 64)
-	if got.StatusCode != 429 || body["code"] != "RATE_EXCEEDED" || body["error"] != "Too many requests" || after <= 0 || after > 60 || retry < after || retry > 60 ||
+	if got.StatusCode != 429 || body["code"] != nil || body["reason"] != "rate" || body["error"] != "Too many requests" || after <= 0 || after > 60 || retry < after || retry > 60 ||
 		got.Header.Get("X-RateLimit-Remaining") != "9" {
 		t.Errorf("got %d %v %s", got.StatusCode, got.Header, got.Text)
 	}

@@ -14,8 +14,6 @@ const (
 	CodeInvalidAPIKey     Code = "INVALID_API_KEY"
 	CodeAPIKeyNotFound    Code = "API_KEY_NOT_FOUND"
 	CodeAPIKeyDisabled    Code = "API_KEY_DISABLED"
-	CodeQuotaExceeded     Code = "QUOTA_EXCEEDED"
-	CodeRateExceeded      Code = "RATE_EXCEEDED"
 	CodeInvalidRequest    Code = "INVALID_REQUEST"
 	CodeValidation        Code = "VALIDATION_ERROR"
 	CodeDuplicateEmail    Code = "DUPLICATE_EMAIL"
@@ -30,7 +28,8 @@ const (
 
 // Error is an error that may be shown to the caller: it has no internal text.
 type Error struct {
-	Code    Code
+	Code    Code   // "" for a refusal by a limit or a rate
+	Reason  Reason // of a refusal, see [Decision.Refusal]; "" for any other error
 	Message string // a short sentence for a person, e.g. "User not found"
 	Field   string // the invalid member, "" for none
 	Detail  string // the reason that goes with Field, e.g. "Name is required"

@@ -36,7 +36,7 @@ const (
 
 const historyGranularity = time.Millisecond
 
-// Reason says why a request was denied.
+// Reason says why a request was refused.
 type Reason string
 
 // The reasons.
@@ -45,9 +45,12 @@ const (
 	ReasonRate     Reason = "rate"     // the bucket has no token
 	ReasonDisabled Reason = "disabled" // the key is inactive or its user disabled
 	ReasonExpired  Reason = "expired"  // the key has expired
+
+	ReasonUnknown   Reason = "unknown"   // no key of the account has the value; never in a history
+	ReasonMalformed Reason = "malformed" // the value does not have the form of a key; never in a history
 )
 
-// Reasons returns all reasons. Stores keep the index of a reason in this list, so append new reasons only. Redis keeps the index
+// Reasons returns the reasons of denials in a history. Stores keep the index of a reason in this list, so append new reasons only. Redis keeps the index
 // + 1, and 5 for an adjustment (markAdjustment in storage/redisstore): a fifth reason needs another number there.
 func Reasons() []Reason { return []Reason{ReasonQuota, ReasonRate, ReasonDisabled, ReasonExpired} }
 

@@ -71,6 +71,14 @@ const (
 	PerMinute RatePer = "minute"
 )
 
+// Duration returns the unit: a second or a minute.
+func (p RatePer) Duration() time.Duration {
+	if p == PerSecond {
+		return time.Second
+	}
+	return time.Minute
+}
+
 // check returns an error unless the rate is valid.
 func (r *Rate) check() error {
 	switch {

@@ -163,12 +163,12 @@ func (d *Decision) Remaining() int64 { return d.Limit.Remaining(d.Usage.Used) }
 func (d *Decision) Refusal() *Error { return refusals[d.Outcome] }
 
 var refusals = map[Outcome]*Error{
-	Malformed: {Code: CodeInvalidAPIKey, Message: "Invalid API key"},
-	Unknown:   {Code: CodeAPIKeyNotFound, Message: "API key not found"},
-	Expired:   {Code: CodeInvalidAPIKey, Message: "API key has expired"},
-	Disabled:  {Code: CodeAPIKeyDisabled, Message: "API key is disabled"},
-	Denied:    {Code: CodeQuotaExceeded, Message: "Rate limit exceeded"},
-	OverRate:  {Code: CodeRateExceeded, Message: "Too many requests"},
+	Malformed: {Code: CodeInvalidAPIKey, Reason: ReasonMalformed, Message: "Invalid API key"},
+	Unknown:   {Code: CodeAPIKeyNotFound, Reason: ReasonUnknown, Message: "API key not found"},
+	Expired:   {Code: CodeInvalidAPIKey, Reason: ReasonExpired, Message: "API key has expired"},
+	Disabled:  {Code: CodeAPIKeyDisabled, Reason: ReasonDisabled, Message: "API key is disabled"},
+	Denied:    {Reason: ReasonQuota, Message: "Rate limit exceeded"},
+	OverRate:  {Reason: ReasonRate, Message: "Too many requests"},
 }
 
 // Validate decides a request of a user of the account, and counts it if it is allowed. An error

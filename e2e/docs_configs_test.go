@@ -298,7 +298,7 @@ func TestDocumentedLimitOfRoute(t *testing.T) {
 	s := startDocumented(t, section(t, "docs/recipes.md", "## Limits by route")["caddyfile"])
 	s.apply(t, "account: default\nplans: [{name: p, limits: [{meter: reports, max: 1, period: year}]}]\n")
 	wantAnswer(t, s.getDocumented(t, "/v1/reports/1"), 200, "")
-	wantAnswer(t, s.getDocumented(t, "/v1/reports/2"), 429, "QUOTA_EXCEEDED")
+	wantAnswer(t, s.getDocumented(t, "/v1/reports/2"), 429, `"reason":"quota"`)
 	wantAnswer(t, s.getDocumented(t, "/v1/items"), 200, "")
 }
 

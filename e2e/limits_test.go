@@ -44,14 +44,14 @@ type hammer struct {
 	nodes       []*site
 	key, secret string
 
-	mu     sync.Mutex
-	passed []time.Time // when the requests that passed were sent and answered, in turn
-	tokens int64
-	codes  map[string]int
+	mu      sync.Mutex
+	passed  []time.Time // when the requests that passed were sent and answered, in turn
+	tokens  int64
+	reasons map[string]int
 }
 
 func newHammer(t *testing.T, nodes []*site) *hammer {
-	h := &hammer{t: t, nodes: nodes, codes: map[string]int{}}
+	h := &hammer{t: t, nodes: nodes, reasons: map[string]int{}}
 	var plan, key struct {
 		ID     string
 		APIKey string `json:"api_key"`
@@ -100,7 +100,7 @@ func (h *hammer) request(s *site, gateway bool, tokens int64) {
 	}
 	var answer struct {
 		Success bool
-		Code    string
+		Reason  string
 		Details struct {
 			RetryAfter float64 `json:"retry_after"`
 		}
@@ -113,16 +113,16 @@ func (h *hammer) request(s *site, gateway bool, tokens int64) {
 		answer.Success = true
 	case json.Unmarshal(b, &answer) != nil, gateway != (status == 429), !gateway && status != 200:
 		h.t.Errorf("gateway %t: got %d %s", gateway, status, b)
-	case answer.Code == "RATE_EXCEEDED" && (answer.Details.RetryAfter <= 0 || answer.Details.RetryAfter > 0.5):
+	case answer.Reason == "rate" && (answer.Details.RetryAfter <= 0 || answer.Details.RetryAfter > 0.5):
 		h.t.Errorf("got retry_after %v, want at most half a second", answer.Details.RetryAfter)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !answer.Success {
-		h.codes[answer.Code]++
+		h.reasons[answer.Reason]++
 		return
 	}
-	h.codes["allowed"]++
+	h.reasons["allowed"]++
 	h.tokens += tokens
 	h.passed = append(h.passed, sent, time.Now())
 }
@@ -131,9 +131,9 @@ func (h *hammer) request(s *site, gateway bool, tokens int64) {
 func (h *hammer) check() {
 	h.t.Helper()
 	n := len(h.passed) / 2
-	h.t.Logf("%d requests and %d tokens passed: %v", n, h.tokens, h.codes)
-	if n != 10 || h.tokens > 1000 || h.codes["RATE_EXCEEDED"] == 0 || h.codes["QUOTA_EXCEEDED"] == 0 || len(h.codes) != 3 {
-		h.t.Errorf("%d requests and %d tokens passed, want 10 and at most 1000, and refusals because of the quota and the rate: %v", n, h.tokens, h.codes)
+	h.t.Logf("%d requests and %d tokens passed: %v", n, h.tokens, h.reasons)
+	if n != 10 || h.tokens > 1000 || h.reasons["rate"] == 0 || h.reasons["quota"] == 0 || len(h.reasons) != 3 {
+		h.t.Errorf("%d requests and %d tokens passed, want 10 and at most 1000, and refusals because of the quota and the rate: %v", n, h.tokens, h.reasons)
 	}
 	for i := 0; i+6 < len(h.passed); i += 2 { // request i/2 was answered before request i/2+3 was sent
 		for j := i + 6; j < len(h.passed); j += 2 {
